@@ -16,17 +16,17 @@ const CC_ENABLED: u64 = 1 | 6 << 16 | 4 << 20;
 
 /// One queue pair of one controller.
 #[derive(Debug)]
-pub struct Queue {
+pub struct QueuePair {
     stream: TcpStream,
     cntlid: u16,
     cid: u16,
 }
 
-impl Queue {
+impl QueuePair {
     /// An Admin Queue of a new controller for `nqn`, without keep-alive,
     /// enabled.
-    pub fn admin(address: SocketAddr, nqn: &str) -> io::Result<Queue> {
-        let mut queue = Queue::connect(address, nqn, 0, 0xffff)?;
+    pub fn admin(address: SocketAddr, nqn: &str) -> io::Result<QueuePair> {
+        let mut queue = QueuePair::connect(address, nqn, 0, 0xffff)?;
         let set = PropertySet {
             offset: offset::CC,
             is_8_bytes: false,
@@ -37,8 +37,8 @@ impl Queue {
     }
 
     /// I/O queue `qid` of the controller whose Admin Queue this is.
-    pub fn io(&self, nqn: &str, qid: u16) -> io::Result<Queue> {
-        Queue::connect(self.stream.peer_addr()?, nqn, qid, self.cntlid)
+    pub fn io(&self, nqn: &str, qid: u16) -> io::Result<QueuePair> {
+        QueuePair::connect(self.stream.peer_addr()?, nqn, qid, self.cntlid)
     }
 
     /// Reads `buf.len()` bytes, a multiple of `block_bytes`, from block `slba`
@@ -83,14 +83,14 @@ impl Queue {
         Ok(sqe)
     }
 
-    fn connect(address: SocketAddr, nqn: &str, qid: u16, cntlid: u16) -> io::Result<Queue> {
+    fn connect(address: SocketAddr, nqn: &str, qid: u16, cntlid: u16) -> io::Result<QueuePair> {
         let mut stream = TcpStream::connect(address)?;
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(Duration::from_secs(20)))?;
         let mut request = IcReq::new_zeroed();
         request.ch = CommonHeader::new(pdu_type::IC_REQ, IcReq::HLEN);
         stream.write_all(request.as_bytes())?;
-        let mut queue = Queue {
+        let mut queue = QueuePair {
             stream,
             cntlid,
             cid: 0,

@@ -3,8 +3,8 @@
 
 use machine::Machine;
 use nfs::client::{
-    Auth, Channels, Compound, Connection, Data, Op, Results, Sequenced, Settings, Slots, Wrong,
-    create_session, exchange_id,
+    Auth, CallData, Channels, ClientConnection, ClientOp, Compound, Results, RpcClientSettings,
+    Sequenced, Slots, Wrong, create_session, exchange_id,
 };
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, connect, socket_with};
 use std::collections::VecDeque;
@@ -35,29 +35,29 @@ const MINOR: u32 = 2;
 const RECORD_BYTES_MAX: usize = 4 << 20;
 
 /// One client with one session over one connection, as root by AUTH_SYS.
-pub struct Client {
+pub struct FilesClient {
     stream: TcpStream,
-    end: End<Connection>,
+    end: End<ClientConnection>,
     clientid: u64,
     slots: Option<Slots>,
 }
 
-impl Client {
+impl FilesClient {
     /// Connects from `local` and makes a session, for which the server may call
     /// back, and says that nothing is to be reclaimed.
     ///
     /// # Errors
     /// Where the connection fails or the server refuses.
-    pub fn connect(local: IpAddr, to: SocketAddr, owner: &[u8]) -> io::Result<Client> {
-        let settings = Settings {
+    pub fn connect(local: IpAddr, to: SocketAddr, owner: &[u8]) -> io::Result<FilesClient> {
+        let settings = RpcClientSettings {
             calls_max: 1,
             answer_bytes_max: CHANNELS.message_bytes_max,
             callback_program: CALLBACK_PROGRAM,
             auth: Auth::sys(0, 0, &[]),
         };
-        let mut client = Client {
+        let mut client = FilesClient {
             stream: connect_from(local, to)?,
-            end: End::new(Connection::new(settings)),
+            end: End::new(ClientConnection::new(settings)),
             clientid: 0,
             slots: None,
         };
@@ -152,7 +152,7 @@ impl Client {
         write: impl FnOnce(&mut Compound<'_>),
         read: impl FnOnce(&mut Results<'_>) -> Result<T, Wrong>,
     ) -> io::Result<T> {
-        let tag = self.end.machine.compound(MINOR, Data::None, write);
+        let tag = self.end.machine.compound(MINOR, CallData::None, write);
         tag.ok_or_else(|| other("one call at a time"))?;
         let mut incoming = VecDeque::new();
         loop {
@@ -160,7 +160,7 @@ impl Client {
             self.end.transmit(&mut outgoing, usize::MAX);
             self.stream.write_all(outgoing.make_contiguous())?;
             match self.end.next_op() {
-                Some(Op::Answered { .. }) => break,
+                Some(ClientOp::Answered { .. }) => break,
                 Some(what) => return Err(other(format!("{what:?}"))),
                 // An answer to a CB_NULL waits.
                 None if self.end.machine.has_transmit() => {}

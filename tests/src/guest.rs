@@ -56,7 +56,7 @@ impl Config {
 
 /// How a guest ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum End {
+pub enum GuestEnd {
     /// The script's exit status.
     Exit(i32),
     /// The guest's kernel panicked.
@@ -208,7 +208,7 @@ impl Guest {
     }
 
     /// Waits for the end.
-    pub fn finish(mut self) -> Outcome {
+    pub fn finish(mut self) -> GuestOutcome {
         let left = self.end.saturating_duration_since(Instant::now());
         let ended = self.child.wait_for(left);
         let status = read(&self.logs.join(STATUS));
@@ -218,13 +218,13 @@ impl Guest {
             .and_then(|code| code.parse().ok());
         let panicked = read(&self.logs.join(CONSOLE)).contains("Kernel panic");
         let end = match (ended, exit) {
-            (_, _) if panicked => End::Panic,
-            (_, Some(code)) => End::Exit(code),
-            (Ok(Some(_)), None) if Instant::now() < self.end => End::Lost,
-            (Err(_), None) => End::Lost,
-            (Ok(_), None) => End::TimedOut,
+            (_, _) if panicked => GuestEnd::Panic,
+            (_, Some(code)) => GuestEnd::Exit(code),
+            (Ok(Some(_)), None) if Instant::now() < self.end => GuestEnd::Lost,
+            (Err(_), None) => GuestEnd::Lost,
+            (Ok(_), None) => GuestEnd::TimedOut,
         };
-        Outcome {
+        GuestOutcome {
             end,
             output: self.output(),
             logs: self.logs.clone(),
@@ -234,20 +234,20 @@ impl Guest {
 
 /// A guest that has ended.
 #[derive(Debug)]
-pub struct Outcome {
+pub struct GuestOutcome {
     /// How.
-    pub end: End,
+    pub end: GuestEnd,
     /// What the script printed.
     pub output: String,
     /// The folder of its logs.
     pub logs: PathBuf,
 }
 
-impl Outcome {
+impl GuestOutcome {
     /// The output of a script that ended well; its logs are removed. Panics
     /// with the end of what was said, and where the rest is, for any other.
     pub fn expect_success(self) -> String {
-        if self.end == End::Exit(0) {
+        if self.end == GuestEnd::Exit(0) {
             // Logs of a success are only in the way.
             let _ = fs::remove_dir_all(&self.logs);
             return self.output;

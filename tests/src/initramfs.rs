@@ -223,23 +223,23 @@ fn write_initramfs(sysroot: &Sysroot, version: &str, to: &Path) -> Result<(), Un
     for dir in ["proc", "sys", "dev", "tmp"] {
         tree.dir(Path::new(dir));
     }
-    tree.add("dev/console", Entry::Console);
+    tree.add("dev/console", ArchiveEntry::Console);
     tree.add(
         "init",
-        Entry::Program(
+        ArchiveEntry::Program(
             INIT.replace("@LOADED_IF_PRESENT@", &LOADED_IF_PRESENT.join(" "))
                 .replace("@LOADED@", &LOADED.join(" "))
                 .into(),
         ),
     );
-    tree.add("bin/sh", Entry::Link("dash".into()));
-    tree.add("sbin/modprobe", Entry::Link("/bin/busybox".into()));
+    tree.add("bin/sh", ArchiveEntry::Link("dash".into()));
+    tree.add("sbin/modprobe", ArchiveEntry::Link("/bin/busybox".into()));
     tree.add(
         "etc/nvme/hostid",
-        Entry::Text(format!("{HOST_ID}\n").into()),
+        ArchiveEntry::Text(format!("{HOST_ID}\n").into()),
     );
     let nqn = format!("nqn.2014-08.org.nvmexpress:uuid:{HOST_ID}\n");
-    tree.add("etc/nvme/hostnqn", Entry::Text(nqn.into()));
+    tree.add("etc/nvme/hostnqn", ArchiveEntry::Text(nqn.into()));
 
     tree.copy(sysroot, Path::new("bin/busybox"), true)?;
     let mut busybox = sysroot.command("bin/busybox");
@@ -249,7 +249,7 @@ fn write_initramfs(sysroot: &Sysroot, version: &str, to: &Path) -> Result<(), Un
     let applets = applets.map_err(Unavailable)?;
     for applet in String::from_utf8_lossy(&applets).lines() {
         let at = format!("applets/{applet}");
-        tree.add(&at, Entry::Link("/bin/busybox".into()));
+        tree.add(&at, ArchiveEntry::Link("/bin/busybox".into()));
     }
 
     let mut libraries = BTreeSet::new();
@@ -261,7 +261,10 @@ fn write_initramfs(sysroot: &Sysroot, version: &str, to: &Path) -> Result<(), Un
         tree.copy(sysroot, library, true)?;
     }
     let loader = "../lib/x86_64-linux-gnu/ld-linux-x86-64.so.2";
-    tree.add("lib64/ld-linux-x86-64.so.2", Entry::Link(loader.into()));
+    tree.add(
+        "lib64/ld-linux-x86-64.so.2",
+        ArchiveEntry::Link(loader.into()),
+    );
     for file in FILES {
         tree.copy(sysroot, Path::new(file), false)?;
     }
@@ -313,10 +316,13 @@ fn add_modules(sysroot: &Sysroot, version: &str, tree: &mut Tree) -> Result<(), 
             fs::read(source)?
         };
         let at = folder.join(bare(path));
-        tree.add(&at.to_string_lossy(), Entry::Text(bytes));
+        tree.add(&at.to_string_lossy(), ArchiveEntry::Text(bytes));
     }
     let at = folder.join("modules.dep");
-    tree.add(&at.to_string_lossy(), Entry::Text(needs_table.into()));
+    tree.add(
+        &at.to_string_lossy(),
+        ArchiveEntry::Text(needs_table.into()),
+    );
     Ok(())
 }
 
@@ -328,7 +334,7 @@ fn module_name(path: &str) -> String {
 }
 
 /// What lies at one path of the initial file system.
-enum Entry {
+enum ArchiveEntry {
     Dir,
     Program(Vec<u8>),
     Text(Vec<u8>),
@@ -339,16 +345,16 @@ enum Entry {
 
 /// The initial file system by path; a folder sorts before what it holds.
 #[derive(Default)]
-struct Tree(BTreeMap<PathBuf, Entry>);
+struct Tree(BTreeMap<PathBuf, ArchiveEntry>);
 
 impl Tree {
     fn dir(&mut self, path: &Path) {
         for at in path.ancestors().filter(|at| !at.as_os_str().is_empty()) {
-            self.0.entry(at.to_path_buf()).or_insert(Entry::Dir);
+            self.0.entry(at.to_path_buf()).or_insert(ArchiveEntry::Dir);
         }
     }
 
-    fn add(&mut self, path: &str, entry: Entry) {
+    fn add(&mut self, path: &str, entry: ArchiveEntry) {
         let path = PathBuf::from(path);
         if let Some(parent) = path.parent() {
             self.dir(parent);
@@ -359,7 +365,11 @@ impl Tree {
     fn copy(&mut self, sysroot: &Sysroot, path: &Path, run: bool) -> Result<(), Unavailable> {
         let from = sysroot.root.join(path);
         let bytes = fs::read(&from).map_err(|e| Unavailable::wrap(from.display(), e))?;
-        let kind = if run { Entry::Program } else { Entry::Text };
+        let kind = if run {
+            ArchiveEntry::Program
+        } else {
+            ArchiveEntry::Text
+        };
         self.add(&path.to_string_lossy(), kind(bytes));
         Ok(())
     }
@@ -369,11 +379,11 @@ impl Tree {
     fn write(&self, out: &mut impl Write) -> io::Result<()> {
         for (number, (path, entry)) in self.0.iter().enumerate() {
             let (mode, rdev, bytes): (u32, (u32, u32), &[u8]) = match entry {
-                Entry::Dir => (0o040_755, (0, 0), &[]),
-                Entry::Program(bytes) => (0o100_755, (0, 0), bytes),
-                Entry::Text(bytes) => (0o100_644, (0, 0), bytes),
-                Entry::Link(to) => (0o120_777, (0, 0), to.as_bytes()),
-                Entry::Console => (0o020_600, (5, 1), &[]),
+                ArchiveEntry::Dir => (0o040_755, (0, 0), &[]),
+                ArchiveEntry::Program(bytes) => (0o100_755, (0, 0), bytes),
+                ArchiveEntry::Text(bytes) => (0o100_644, (0, 0), bytes),
+                ArchiveEntry::Link(to) => (0o120_777, (0, 0), to.as_bytes()),
+                ArchiveEntry::Console => (0o020_600, (5, 1), &[]),
             };
             record(out, number + 1, &path.to_string_lossy(), mode, rdev, bytes)?;
         }
@@ -417,8 +427,8 @@ mod tests {
     #[test]
     fn archive_records_are_aligned_and_ordered() {
         let mut tree = Tree::default();
-        tree.add("a/b", Entry::Text(b"12345".to_vec()));
-        tree.add("c", Entry::Link("a/b".into()));
+        tree.add("a/b", ArchiveEntry::Text(b"12345".to_vec()));
+        tree.add("c", ArchiveEntry::Link("a/b".into()));
         let mut out = Vec::new();
         tree.write(&mut out).unwrap();
         assert_eq!(out.len() % 4, 0);

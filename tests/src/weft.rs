@@ -14,7 +14,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-/// The subsystem that [`Target`] serves.
+/// The subsystem that [`WeftProcess`] serves.
 pub const NQN: &str = "nqn.2026-01.org.example:interop";
 
 /// A second one beside it, with two namespaces: 1 of 16 MiB in blocks of 512
@@ -88,7 +88,7 @@ pub const FALLBACK: &str = "using epoll";
 
 /// A target that runs, with a folder of its own for its volume.
 #[derive(Debug)]
-pub struct Target {
+pub struct WeftProcess {
     child: Owned,
     setup: Setup,
     address: SocketAddr,
@@ -97,27 +97,27 @@ pub struct Target {
     starts: u32,
 }
 
-impl Target {
+impl WeftProcess {
     /// Starts a target and waits until it listens, on 127.0.0.1 only. Panics
     /// with what it said when it does not.
-    pub fn start(name: &str, setup: Setup) -> Target {
+    pub fn start(name: &str, setup: Setup) -> WeftProcess {
         let address = free_address();
         let config = config(&setup, address);
-        Target::start_with(name, setup, &config, address)
+        WeftProcess::start_with(name, setup, &config, address)
     }
 
     /// The same with a configuration of the caller's, in which a listener has
     /// `address`.
-    pub fn serve(name: &str, config: &str, address: SocketAddr) -> Target {
-        Target::serve_in(name, Setup::default(), config, address)
+    pub fn serve(name: &str, config: &str, address: SocketAddr) -> WeftProcess {
+        WeftProcess::serve_in(name, Setup::default(), config, address)
     }
 
     /// The same, in other circumstances.
-    pub fn serve_in(name: &str, setup: Setup, config: &str, address: SocketAddr) -> Target {
-        Target::start_with(name, setup, config, address)
+    pub fn serve_in(name: &str, setup: Setup, config: &str, address: SocketAddr) -> WeftProcess {
+        WeftProcess::start_with(name, setup, config, address)
     }
 
-    fn start_with(name: &str, setup: Setup, config: &str, address: SocketAddr) -> Target {
+    fn start_with(name: &str, setup: Setup, config: &str, address: SocketAddr) -> WeftProcess {
         let logs = new_log_dir(&format!("{name}-target")).expect("a folder for logs");
         let home = tempfile::Builder::new()
             .prefix("weft-")
@@ -125,7 +125,7 @@ impl Target {
             .expect("a folder");
         prepare_home(home.path(), &setup, config);
         let child = spawn(&setup, home.path(), &logs.join("weft-0.log"));
-        let mut target = Target {
+        let mut target = WeftProcess {
             child,
             setup,
             address,

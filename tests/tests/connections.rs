@@ -2,8 +2,8 @@
 
 #![forbid(unsafe_code)]
 
-use interop::client::{Queue, raise_open_files};
-use interop::weft::{NQN, Setup, Target};
+use interop::client::{QueuePair, raise_open_files};
+use interop::weft::{NQN, Setup, WeftProcess};
 use needs::needs;
 use std::sync::{Mutex, MutexGuard};
 use std::thread::sleep;
@@ -24,10 +24,10 @@ fn turn() -> MutexGuard<'static, ()> {
 }
 
 /// Controllers with their I/O queues: `count` connections in all.
-fn connect(target: &Target, count: usize) -> Vec<Queue> {
+fn connect(target: &WeftProcess, count: usize) -> Vec<QueuePair> {
     let mut open = Vec::new();
     while open.len() < count {
-        let admin = Queue::admin(target.address(), NQN).expect("one more controller");
+        let admin = QueuePair::admin(target.address(), NQN).expect("one more controller");
         let left = (count - open.len() - 1).min(usize::from(QUEUES));
         for qid in 1..=left {
             let qid = u16::try_from(qid).expect("few queues");
@@ -39,7 +39,7 @@ fn connect(target: &Target, count: usize) -> Vec<Queue> {
 }
 
 /// I/O queues only: every controller's Admin Queue is its last connection.
-fn io_queues(open: &mut [Queue]) -> impl Iterator<Item = (usize, &mut Queue)> {
+fn io_queues(open: &mut [QueuePair]) -> impl Iterator<Item = (usize, &mut QueuePair)> {
     let last = open.len() - 1;
     open.iter_mut()
         .enumerate()
@@ -72,12 +72,12 @@ fn five_thousand_connections_open_and_serve(io: &'static str) {
         io,
         ..Setup::default()
     };
-    let target = Target::start("connections", setup);
+    let target = WeftProcess::start("connections", setup);
     serve_five_thousand(&target);
     target.expect_orderly_end();
 }
 
-fn serve_five_thousand(target: &Target) {
+fn serve_five_thousand(target: &WeftProcess) {
     let mut open = connect(target, 5_000);
     assert_eq!(open.len(), 5_000);
     let mut served = 0;
@@ -121,14 +121,14 @@ fn a_thousand_idle_connections_cost_32_mib_at_most(io: &'static str) {
         io,
         ..Setup::default()
     };
-    let target = Target::start("idle", setup);
+    let target = WeftProcess::start("idle", setup);
     // What the first ones cost is not theirs alone.
     let mut open = connect(&target, 2 * OF_EACH);
     let before_kib = settled_rss_kib(&target);
     open.extend(connect(&target, 1_000));
     let queues_kib = settled_rss_kib(&target).saturating_sub(before_kib);
     // Again, each a controller of its own.
-    let admin = || Queue::admin(target.address(), NQN).expect("one more controller");
+    let admin = || QueuePair::admin(target.address(), NQN).expect("one more controller");
     open.extend(std::iter::repeat_with(admin).take(1_000));
     let both_kib = settled_rss_kib(&target).saturating_sub(before_kib);
     let controllers_kib = both_kib.saturating_sub(queues_kib);
@@ -141,7 +141,7 @@ fn a_thousand_idle_connections_cost_32_mib_at_most(io: &'static str) {
 }
 
 /// Resident memory once the target has nothing left to do.
-fn settled_rss_kib(target: &Target) -> u64 {
+fn settled_rss_kib(target: &WeftProcess) -> u64 {
     sleep(Duration::from_millis(200));
     target.status_kib("VmRSS")
 }

@@ -2,13 +2,13 @@
 
 #![forbid(unsafe_code)]
 
-use interop::weft::{FALLBACK, Setup, Target};
+use interop::weft::{FALLBACK, Setup, WeftProcess};
 use needs::needs;
 
 const DENY_IO_URING: &str = env!("CARGO_BIN_EXE_deny_io_uring");
 
 /// Mixed load with every block stamped and checked, on several connections.
-fn verified_load(target: &Target) {
+fn verified_load(target: &WeftProcess) {
     let load = [
         "--rw=randrw",
         "--bs=16k",
@@ -22,7 +22,7 @@ fn verified_load(target: &Target) {
     target.perf(&load);
 }
 
-fn fallbacks(target: &Target) -> usize {
+fn fallbacks(target: &WeftProcess) -> usize {
     target
         .log()
         .lines()
@@ -31,14 +31,14 @@ fn fallbacks(target: &Target) -> usize {
 }
 
 /// Serves as a user without rights, on each kind of volume.
-fn as_ordinary_user(look: impl Fn(&Target)) {
+fn as_ordinary_user(look: impl Fn(&WeftProcess)) {
     for volume in ["ram", "file"] {
         let setup = Setup {
             volume,
             unprivileged: true,
             ..Setup::default()
         };
-        let target = Target::start("unprivileged", setup);
+        let target = WeftProcess::start("unprivileged", setup);
         let status = std::fs::read_to_string(format!("/proc/{}/status", target.pid()));
         let status = status.expect("it runs");
         let effective = status.lines().find(|line| line.starts_with("CapEff:"));
@@ -70,7 +70,7 @@ fn without_io_uring(errno: &'static str, why: &str) {
         io_uring_denied: Some((errno, DENY_IO_URING)),
         ..Setup::default()
     };
-    let target = Target::start(errno, setup);
+    let target = WeftProcess::start(errno, setup);
     verified_load(&target);
     assert_eq!(fallbacks(&target), 1, "{}", target.log());
     assert!(
@@ -99,6 +99,6 @@ fn io_uring_forced_but_denied() {
         io_uring_denied: Some(("EPERM", DENY_IO_URING)),
         ..Setup::default()
     };
-    let log = Target::expect_refusal("forced", setup);
+    let log = WeftProcess::expect_refusal("forced", setup);
     assert!(log.contains("denied"), "the reason is told: {log}");
 }

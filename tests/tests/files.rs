@@ -3,8 +3,8 @@
 #![forbid(unsafe_code)]
 
 use interop::client::raise_open_files;
-use interop::files::Client;
-use interop::weft::{Target, free_address};
+use interop::files::FilesClient;
+use interop::weft::{WeftProcess, free_address};
 use needs::needs;
 use std::collections::HashSet;
 use std::fs::File;
@@ -69,7 +69,7 @@ const fn bit(number: u32) -> u32 {
 }
 
 /// A file system as `/`, which `keys` describe.
-fn serve(name: &str, keys: &str, io: &str) -> Target {
+fn serve(name: &str, keys: &str, io: &str) -> WeftProcess {
     let address = free_address();
     let config = format!(
         "[nfs]\nstate = \"state\"\n\
@@ -79,20 +79,20 @@ fn serve(name: &str, keys: &str, io: &str) -> Target {
          [[listener]]\naddress = \"{address}\"\nprotocol = \"nfs\"\n\
          [policy]\nio = \"{io}\"\n"
     );
-    Target::serve(name, &config, address)
+    WeftProcess::serve(name, &config, address)
 }
 
 /// In memory: as large as what is exported without a configuration.
 const MEM: &str = "kind = \"mem\"\nsize = \"1GiB\"";
 
 /// A share of the clients: those that come from one address.
-fn clients_of(to: SocketAddr, address: u8) -> Vec<Client> {
+fn clients_of(to: SocketAddr, address: u8) -> Vec<FilesClient> {
     let local = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2 + address));
     let numbers = 0..CLIENTS / usize::from(ADDRESSES);
     let one = |number| {
         let owner = format!("client {number} of {local}");
-        let mut client =
-            Client::connect(local, to, owner.as_bytes()).unwrap_or_else(|e| panic!("{owner}: {e}"));
+        let mut client = FilesClient::connect(local, to, owner.as_bytes())
+            .unwrap_or_else(|e| panic!("{owner}: {e}"));
         assert_root(&mut client);
         client
     };
@@ -100,7 +100,7 @@ fn clients_of(to: SocketAddr, address: u8) -> Vec<Client> {
 }
 
 /// The root is there and is a directory, says the session.
-fn assert_root(client: &mut Client) {
+fn assert_root(client: &mut FilesClient) {
     let asked = nfs_argop4::OP_GETATTR(GETATTR4args {
         attr_request: List::Of(ASKED),
     });
@@ -120,7 +120,7 @@ fn assert_root(client: &mut Client) {
 }
 
 /// Resident memory once the server has nothing left to do.
-fn settled_rss_kib(target: &Target) -> u64 {
+fn settled_rss_kib(target: &WeftProcess) -> u64 {
     sleep(Duration::from_millis(500));
     target.status_kib("VmRSS")
 }
@@ -150,11 +150,11 @@ fn assert_ten_thousand_clients_cost_little(io: &str) {
 
 /// All of them come, and call again when all are there: how much larger the server
 /// is then.
-fn ten_thousand_clients(target: &Target, io: &str) -> u64 {
+fn ten_thousand_clients(target: &WeftProcess, io: &str) -> u64 {
     let before_kib = settled_rss_kib(target);
     let began = Instant::now();
     let to = target.address();
-    let mut clients: Vec<Client> = thread::scope(|scope| {
+    let mut clients: Vec<FilesClient> = thread::scope(|scope| {
         let shares: Vec<_> = (0..ADDRESSES)
             .map(|address| scope.spawn(move || clients_of(to, address)))
             .collect();
@@ -164,12 +164,12 @@ fn ten_thousand_clients(target: &Target, io: &str) -> u64 {
     let there = began.elapsed();
     assert_eq!(clients.len(), CLIENTS);
     // Nobody was taken for another.
-    let ids: HashSet<_> = clients.iter().map(Client::clientid).collect();
-    let sessions: HashSet<_> = clients.iter().map(Client::session).collect();
+    let ids: HashSet<_> = clients.iter().map(FilesClient::clientid).collect();
+    let sessions: HashSet<_> = clients.iter().map(FilesClient::session).collect();
     assert_eq!((ids.len(), sessions.len()), (CLIENTS, CLIENTS));
     clients.iter_mut().for_each(assert_root);
     let growth_kib = settled_rss_kib(target).saturating_sub(before_kib);
-    let slots = clients.iter().map(Client::slots_max);
+    let slots = clients.iter().map(FilesClient::slots_max);
     println!(
         "{CLIENTS} clients, {io}: {growth_kib} KiB, {:.1} KiB each, {} to {} slots, \
          all there in {there:?}",
@@ -185,7 +185,7 @@ fn file_name(number: usize) -> String {
 }
 
 /// Makes the files `numbers` in the root.
-fn make(client: &mut Client, numbers: std::ops::Range<usize>) {
+fn make(client: &mut FilesClient, numbers: std::ops::Range<usize>) {
     let mut values = Vec::new();
     0o644u32.encode(&mut values);
     let clientid = client.clientid();
@@ -235,7 +235,7 @@ fn make(client: &mut Client, numbers: std::ops::Range<usize>) {
 
 /// The names in the root, by READDIR to its end, with what `asked` asks of each;
 /// and how many READDIRs it took.
-fn list(client: &mut Client, asked: &[u32]) -> (Vec<Vec<u8>>, usize) {
+fn list(client: &mut FilesClient, asked: &[u32]) -> (Vec<Vec<u8>>, usize) {
     let (mut names, mut calls) = (Vec::new(), 0);
     let (mut cookie, mut cookieverf) = (0, [0; 8]);
     loop {
@@ -271,7 +271,7 @@ fn list(client: &mut Client, asked: &[u32]) -> (Vec<Vec<u8>>, usize) {
 }
 
 /// All names are there, each once, however much is asked of each.
-fn assert_listed(client: &mut Client, what: &str) {
+fn assert_listed(client: &mut FilesClient, what: &str) {
     for (how, asked) in [("names", ASKED), ("attributes", ASKED_LIKE_LINUX)] {
         let began = Instant::now();
         let (mut names, calls) = list(client, asked);
@@ -296,7 +296,8 @@ fn a_million_files_in_memory_are_listed() {
         for half in [0..FILES / 2, FILES / 2..FILES] {
             scope.spawn(move || {
                 let owner = format!("maker of {half:?}");
-                let mut client = Client::connect(to.ip(), to, owner.as_bytes()).expect("a client");
+                let mut client =
+                    FilesClient::connect(to.ip(), to, owner.as_bytes()).expect("a client");
                 for first in half.clone().step_by(FILES_AT_ONCE) {
                     make(&mut client, first..half.end.min(first + FILES_AT_ONCE));
                 }
@@ -308,7 +309,7 @@ fn a_million_files_in_memory_are_listed() {
         began.elapsed(),
         settled_rss_kib(&target).saturating_sub(before_kib)
     );
-    let mut client = Client::connect(to.ip(), to, b"million").expect("a client");
+    let mut client = FilesClient::connect(to.ip(), to, b"million").expect("a client");
     assert_listed(&mut client, "mem");
     drop(client);
     target.expect_orderly_end();
@@ -330,7 +331,7 @@ fn a_million_files_of_a_directory_are_listed() {
     let keys = format!("kind = \"dir\"\npath = \"{}\"", folder.path().display());
     let target = serve(name, &keys, "auto");
     let to = target.address();
-    let mut client = Client::connect(to.ip(), to, b"million").expect("a client");
+    let mut client = FilesClient::connect(to.ip(), to, b"million").expect("a client");
     assert_listed(&mut client, "dir");
     drop(client);
     target.expect_orderly_end();

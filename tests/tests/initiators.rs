@@ -7,7 +7,7 @@ use interop::child::{output, tail};
 use interop::guest;
 use interop::packages::Sysroot;
 use interop::suite::{self, Verdict};
-use interop::weft::{Setup, Target, free_address};
+use interop::weft::{Setup, WeftProcess, free_address};
 use needs::needs;
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -65,9 +65,12 @@ protocol = "iscsi"
 }
 
 /// A target for `name`, and where it is reached.
-fn serve(name: &str) -> (Target, [SocketAddr; 2]) {
+fn serve(name: &str) -> (WeftProcess, [SocketAddr; 2]) {
     let portals = [free_address(), free_address()];
-    (Target::serve(name, &config(portals), portals[0]), portals)
+    (
+        WeftProcess::serve(name, &config(portals), portals[0]),
+        portals,
+    )
 }
 
 fn url(portal: SocketAddr, lun: u32) -> String {
@@ -285,7 +288,7 @@ fn a_thousand_targets_are_listed() {
          allow_any_initiator = true\nvolumes = [\"n{{000..999}}\"]\n\
          [[listener]]\naddress = \"{portal}\"\nprotocol = \"iscsi\"\n"
     );
-    let server = Target::serve(name, &config, portal);
+    let server = WeftProcess::serve(name, &config, portal);
     let mut command = sysroot.command("usr/bin/iscsi-ls");
     command.arg(format!("iscsi://{portal}"));
     let listed = output(&mut command).unwrap_or_else(|e| panic!("{e}"));
@@ -360,7 +363,7 @@ fn a_full_file_system_is_told_as_one() {
         small_disk_mib: Some(8),
         ..Setup::default()
     };
-    let target = Target::serve_in(name, setup, &config, address);
+    let target = WeftProcess::serve_in(name, setup, &config, address);
     let io = |steps: &[&str]| {
         let mut command = sysroot.command("usr/bin/qemu-io");
         command.env(

@@ -3,7 +3,7 @@
 use interop::child::output;
 use interop::guest;
 use interop::packages::Sysroot;
-use interop::weft::{Target, free_address};
+use interop::weft::{WeftProcess, free_address};
 use needs::needs;
 use std::net::SocketAddr;
 use std::path::Path;
@@ -48,7 +48,7 @@ fn libnfs_writes_lists_and_reads() {
     let (sysroot, _) = guest::prepare().expect("what libnfs is made of");
     let address = free_address();
     let folder = tempfile::tempdir().expect("a folder");
-    let target = Target::serve(name, &config(address, folder.path()), address);
+    let target = WeftProcess::serve(name, &config(address, folder.path()), address);
     let here = tempfile::tempdir().expect("a folder");
     let port = address.port();
     let client = Client { sysroot, port };

@@ -9,11 +9,11 @@ use std::time::Instant;
 const COULD_NOT_RUN: u8 = 3;
 
 /// A step: what it is, and what cargo is told.
-type Step = (&'static str, &'static [&'static str]);
+type CiStep = (&'static str, &'static [&'static str]);
 
-const FORMAT: Step = ("formatting", &["fmt", "--all", "--check"]);
+const FORMAT: CiStep = ("formatting", &["fmt", "--all", "--check"]);
 
-const LINTS: Step = (
+const LINTS: CiStep = (
     "lints",
     &[
         "clippy",
@@ -26,7 +26,7 @@ const LINTS: Step = (
 );
 
 /// In order; the first failure ends it.
-const CI: &[Step] = &[
+const CI: &[CiStep] = &[
     FORMAT,
     LINTS,
     // Unit and property tests, house rules, the fuzzers' corpus, and the tests
@@ -64,7 +64,7 @@ const CI: &[Step] = &[
 
 /// What takes no socket, disk or guest: house rules, units, and machines against each
 /// other, from documents and from the fuzzers' corpus.
-const QUICK: &[Step] = &[
+const QUICK: &[CiStep] = &[
     FORMAT,
     LINTS,
     (
@@ -159,7 +159,7 @@ pub fn quick() -> ExitCode {
     run(QUICK, false)
 }
 
-fn run(steps: &[Step], is_ci: bool) -> ExitCode {
+fn run(steps: &[CiStep], is_ci: bool) -> ExitCode {
     let mut ignored = Vec::new();
     for (what, arguments) in steps {
         let shown = arguments.join(" ");
@@ -218,7 +218,7 @@ fn step(arguments: &[&str], is_ci: bool) -> std::io::Result<(bool, Vec<Ignored>)
     let mut child = command.stderr(writer).spawn()?;
     // With it go our ends for writing, or reading would never end.
     drop(command);
-    let mut found = Found::default();
+    let mut found = TestsTold::default();
     for line in BufReader::new(reader).split(b'\n') {
         let line = line?;
         let mut out = std::io::stdout().lock();
@@ -232,14 +232,14 @@ fn step(arguments: &[&str], is_ci: bool) -> std::io::Result<(bool, Vec<Ignored>)
 
 /// What the lines of tests told so far.
 #[derive(Default)]
-struct Found {
+struct TestsTold {
     program: String,
     ignored: Vec<Ignored>,
     /// How many the runners counted.
     counted: usize,
 }
 
-impl Found {
+impl TestsTold {
     fn line(&mut self, line: &str) {
         let line = line.trim();
         if let Some(program) = program(line) {
@@ -292,7 +292,7 @@ mod tests {
     use crate::scan::{files, functions};
 
     fn found(lines: &str) -> Vec<Ignored> {
-        let mut found = Found::default();
+        let mut found = TestsTold::default();
         lines.lines().for_each(|line| found.line(line));
         found.ignored()
     }

@@ -21,15 +21,15 @@ const CYCLE_MODULES_MAX: usize = 4;
 const LARGER: &[(&str, &str, usize)] = &[("nfsd", "", 19), ("sim", "", 15)];
 
 /// Names from the crate's root, as `["change", "iscsi"]`.
-type Name = Vec<String>;
+type ModuleName = Vec<String>;
 
 /// The modules of one crate: what each names, and what each passes on of others.
 #[derive(Default)]
 struct Modules {
     /// Paths from the crate's root.
-    named: BTreeMap<Name, BTreeSet<Name>>,
+    named: BTreeMap<ModuleName, BTreeSet<ModuleName>>,
     /// By the name under which a module has something of another: whose it is.
-    passed_on: BTreeMap<Name, Name>,
+    passed_on: BTreeMap<ModuleName, ModuleName>,
 }
 
 impl Modules {
@@ -41,13 +41,13 @@ impl Modules {
         modules
     }
 
-    fn add_file(&mut self, name: Name, path: &Path, folder: &Path) {
+    fn add_file(&mut self, name: ModuleName, path: &Path, folder: &Path) {
         let text = std::fs::read_to_string(path).expect("a module's file");
         let File { items, .. } = syn::parse_file(&text).expect("it compiles");
         self.add_items(name, &items, folder);
     }
 
-    fn add_items(&mut self, name: Name, items: &[Item], folder: &Path) {
+    fn add_items(&mut self, name: ModuleName, items: &[Item], folder: &Path) {
         self.named.entry(name.clone()).or_default();
         let mut paths = Paths::default();
         for item in items.iter().filter(|item| !is_test(item)) {
@@ -81,7 +81,7 @@ impl Modules {
     }
 
     /// The module that a path from the crate's root leads to.
-    fn module_of(&self, path: &[String], steps: usize) -> Option<&Name> {
+    fn module_of(&self, path: &[String], steps: usize) -> Option<&ModuleName> {
         let len = (0..=path.len()).rev();
         let longest = len
             .map(|len| &path[..len])
@@ -100,8 +100,8 @@ impl Modules {
     }
 
     /// What names what, among the modules that one declares: by that one.
-    fn graphs(&self) -> BTreeMap<Name, Graph> {
-        let mut graphs: BTreeMap<Name, Graph> = BTreeMap::new();
+    fn graphs(&self) -> BTreeMap<ModuleName, Graph> {
+        let mut graphs: BTreeMap<ModuleName, Graph> = BTreeMap::new();
         for (from, paths) in &self.named {
             for path in paths {
                 let Some(to) = self.module_of(path, 8) else {
@@ -175,7 +175,7 @@ fn is_test(item: &Item) -> bool {
 }
 
 /// The paths of a `use`, and the names that they have from then on.
-fn leaves_of(tree: &UseTree, before: &mut Name, to: &mut Vec<(Name, Option<String>)>) {
+fn leaves_of(tree: &UseTree, before: &mut ModuleName, to: &mut Vec<(ModuleName, Option<String>)>) {
     let len = before.len();
     match tree {
         UseTree::Path(path) => {
@@ -207,7 +207,7 @@ fn leaves_of(tree: &UseTree, before: &mut Name, to: &mut Vec<(Name, Option<Strin
 
 /// A path as it stands in a module, from the crate's root; one of another crate leads to
 /// no module.
-fn absolute(module: &Name, path: &[String]) -> Name {
+fn absolute(module: &ModuleName, path: &[String]) -> ModuleName {
     let ups = path.iter().take_while(|word| *word == "super").count();
     match path.first().map(String::as_str) {
         Some("crate") => path[1..].to_vec(),
@@ -220,7 +220,7 @@ fn absolute(module: &Name, path: &[String]) -> Name {
 /// Every path in what is visited.
 #[derive(Default)]
 struct Paths {
-    found: Vec<Name>,
+    found: Vec<ModuleName>,
 }
 
 impl Paths {

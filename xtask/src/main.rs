@@ -10,6 +10,8 @@ mod cycles;
 #[cfg(test)]
 mod documents;
 #[cfg(test)]
+mod names;
+#[cfg(test)]
 mod rooms;
 #[cfg(test)]
 mod scan;

@@ -13,8 +13,8 @@ mod sizes;
 #[cfg(test)]
 mod tests;
 
-use super::load::{Load, Protocol, Subject};
-use super::measured::{Effort, Quantity, Role};
+use super::load::{Load, LoadProtocol, Subject};
+use super::measured::{Effort, Quantity, SeriesRole};
 
 /// All there are, in the order of the report.
 pub const CATALOGUE: &[SweepSpec] = &[
@@ -221,20 +221,20 @@ impl SweepSpec {
 impl SeriesSpec {
     /// What part it plays.
     #[must_use]
-    pub fn role(&self) -> Role {
+    pub fn role(&self) -> SeriesRole {
         match self.subject {
-            Subject::Weft(..) => Role::Weft,
-            Subject::Ceiling(..) => Role::Ceiling,
-            Subject::Local(..) => Role::Local,
-            Subject::Peer(_) | Subject::Client(_) => Role::Peer,
+            Subject::Weft(..) => SeriesRole::Weft,
+            Subject::Ceiling(..) => SeriesRole::Ceiling,
+            Subject::Local(..) => SeriesRole::Local,
+            Subject::Peer(_) | Subject::Client(_) => SeriesRole::Peer,
         }
     }
 
     /// What it speaks.
     #[must_use]
-    pub fn protocol(&self) -> Protocol {
+    pub fn protocol(&self) -> LoadProtocol {
         use super::load::{CLIENTS, PEERS};
-        let of = |table: &[(&str, Protocol)], name| {
+        let of = |table: &[(&str, LoadProtocol)], name| {
             let found = table.iter().find(|row| row.0 == name);
             found.expect("the catalogue names what there is").1
         };

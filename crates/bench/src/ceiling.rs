@@ -147,7 +147,7 @@ fn rate(text: &str) -> Result<f64, String> {
 
 /// What a run measured.
 #[derive(Clone, Debug, Serialize)]
-pub struct Report {
+pub struct CeilingReport {
     /// Which way the payload went.
     pub rw: Shape,
     /// Whose headers went with it.
@@ -205,7 +205,7 @@ pub fn run(args: &CeilingArgs) -> io::Result<ExitCode> {
     }
 }
 
-fn show(r: &Report) -> String {
+fn show(r: &CeilingReport) -> String {
     let memory = match r.span {
         0 => "one hot buffer".to_owned(),
         span => format!("random in {}", show_bytes(span)),
@@ -232,7 +232,7 @@ fn show(r: &Report) -> String {
 ///
 /// # Errors
 /// Where sockets, threads or pinning fail, or the sizes make no sense.
-pub fn measure(args: &CeilingArgs) -> io::Result<Report> {
+pub fn measure(args: &CeilingArgs) -> io::Result<CeilingReport> {
     let refuse = |text: &str| Err(io::Error::new(ErrorKind::InvalidInput, text));
     if args.bs == 0 || args.bs > 16 << 20 {
         return refuse("--bs must be from 1 to 16m");
@@ -247,7 +247,7 @@ pub fn measure(args: &CeilingArgs) -> io::Result<Report> {
         client.push(prepare(TcpStream::connect(listener.local_addr()?)?)?);
         server.push(prepare(listener.accept()?.0)?);
     }
-    let phase = Arc::new(Phase {
+    let phase = Arc::new(CeilingPhase {
         ready: Barrier::new(2),
         measuring: AtomicBool::new(false),
         end: AtomicBool::new(false),
@@ -269,7 +269,7 @@ pub fn measure(args: &CeilingArgs) -> io::Result<Report> {
     let operations = driven.latencies.count() as f64;
     let gb = operations * args.bs as f64 / 1e9;
     let cpu_s = served.cpu_ns as f64 / 1e9;
-    Ok(Report {
+    Ok(CeilingReport {
         rw: args.rw,
         headers: args.headers,
         bs: args.bs,
@@ -312,7 +312,7 @@ fn prepare(stream: TcpStream) -> io::Result<TcpStream> {
 }
 
 /// What client and server tell each other.
-struct Phase {
+struct CeilingPhase {
     /// Both have their memory and stand on their CPU.
     ready: Barrier,
     measuring: AtomicBool,
@@ -359,15 +359,15 @@ fn ready(result: io::Result<usize>) -> io::Result<usize> {
 }
 
 /// A stream of equal messages whose bytes come from one small buffer.
-struct Pattern {
+struct MessagePattern {
     bytes: Vec<u8>,
     message: usize,
 }
 
-impl Pattern {
+impl MessagePattern {
     fn new(message: usize) -> Self {
         let repeats = HOT_BYTES.div_ceil(message);
-        Pattern {
+        MessagePattern {
             bytes: vec![0x5a; repeats * message],
             message,
         }
@@ -402,11 +402,11 @@ struct Span<'a> {
     taken: Vec<(usize, &'a mut [u8])>,
 }
 
-fn serve(args: &CeilingArgs, streams: Vec<TcpStream>, phase: &Phase) -> io::Result<Used> {
+fn serve(args: &CeilingArgs, streams: Vec<TcpStream>, phase: &CeilingPhase) -> io::Result<Used> {
     let pinned = reactor::pin_to_cpu(args.server_cpu);
     let bs = args.bs as usize;
     let (request, reply) = message_bytes(args);
-    let pattern = Pattern::new(reply);
+    let pattern = MessagePattern::new(reply);
     let mut hot = vec![0u8; HOT_BYTES];
     // Written once, so that its pages are there before the measurement.
     let mut memory = vec![1u8; args.span as usize / bs * bs];
@@ -630,7 +630,7 @@ impl Watch {
 
     /// A turn begins; whether it is one too many.
     #[inline]
-    fn is_over(&mut self, now: u64, phase: &Phase) -> bool {
+    fn is_over(&mut self, now: u64, phase: &CeilingPhase) -> bool {
         if !std::mem::take(&mut self.has_moved) {
             self.idle_ns += now - self.before;
         }
@@ -673,10 +673,10 @@ impl Watch {
     }
 }
 
-fn drive(args: &CeilingArgs, streams: Vec<TcpStream>, phase: &Phase) -> io::Result<Driven> {
+fn drive(args: &CeilingArgs, streams: Vec<TcpStream>, phase: &CeilingPhase) -> io::Result<Driven> {
     let pinned = reactor::pin_to_cpu(args.client_cpu);
     let (request, reply) = message_bytes(args);
-    let pattern = Pattern::new(request);
+    let pattern = MessagePattern::new(request);
     let mut hot = vec![0u8; HOT_BYTES];
     phase.ready.wait();
     pinned?;

@@ -9,12 +9,12 @@ use std::time::Instant;
 use clap::{Args, Subcommand};
 
 use super::catalogue::{CATALOGUE, SweepSpec};
-use super::journal::{self, Journal, Run, Settings};
+use super::journal::{self, Journal, JournalRun, JournalSettings};
 use super::load::{Durations, Load, Subject};
 use super::measured::{Effort, FORMAT, Measured, Provenance};
-use super::plan::{Item, Plan, chosen};
+use super::plan::{Plan, PlanItem, chosen};
 use super::progress::{show, tell};
-use super::run::{self, Outcome};
+use super::run::{self, PlanOutcome};
 use super::{provenance, report, sides};
 
 /// The results' file.
@@ -28,11 +28,11 @@ const USAGE: u8 = 2;
 #[derive(Args, Clone, Debug)]
 pub struct BenchArgs {
     #[command(subcommand)]
-    command: Command,
+    command: BenchCommand,
 }
 
 #[derive(Subcommand, Clone, Debug)]
-enum Command {
+enum BenchCommand {
     /// List the figures, how long each takes, and what cannot be measured here
     List(Others),
     /// Measure figures and write the report; Ctrl-C keeps what is done, and the
@@ -112,7 +112,7 @@ impl BenchArgs {
     /// Whether it measures, which takes long and leaves its results in files.
     #[must_use]
     pub fn measures(&self) -> bool {
-        matches!(self.command, Command::Run(_))
+        matches!(self.command, BenchCommand::Run(_))
     }
 }
 
@@ -127,18 +127,18 @@ pub fn run(
     stop: &AtomicBool,
 ) -> io::Result<ExitCode> {
     let result = match &args.command {
-        Command::List(others) => {
+        BenchCommand::List(others) => {
             list(&others.options())?;
             Ok(ExitCode::SUCCESS)
         }
-        Command::Run(args) => match chosen(&args.names) {
+        BenchCommand::Run(args) => match chosen(&args.names) {
             Ok(sweeps) => measure(args, &sweeps, settings, stop),
             Err(wrong) => {
                 tell(format_args!("weft bench: {wrong}"));
                 return Ok(ExitCode::from(USAGE));
             }
         },
-        Command::Report {
+        BenchCommand::Report {
             folder,
             compare: None,
         } => match again(folder) {
@@ -148,7 +148,7 @@ pub fn run(
             }
             Err(error) => Err(error),
         },
-        Command::Report {
+        BenchCommand::Report {
             folder,
             compare: Some(earlier),
         } => match results(earlier).and_then(|earlier| Ok((earlier, results(folder)?))) {
@@ -223,13 +223,13 @@ fn measure(
     let out = args.out.display();
     std::fs::create_dir_all(&args.out).map_err(|error| format!("{out}: {error}"))?;
     let program = provenance::program();
-    let same = Settings {
+    let same = JournalSettings {
         effort,
         program: program.map_err(|error| format!("this program cannot be read: {error}"))?,
         peer: options.peer.clone(),
         guest: options.guest.clone(),
     };
-    let this = Run {
+    let this = JournalRun {
         command: command_line(),
         began: provenance::now(),
     };
@@ -244,7 +244,7 @@ fn measure(
         let run = sides::measure(subject, load, how_long, &options, stop);
         // Whoever stops a run may have cut it short: it does not count.
         match stop.load(Ordering::Relaxed) {
-            true => Err(sides::Error::Stopped),
+            true => Err(sides::FigureError::Stopped),
             false => run,
         }
     };
@@ -272,7 +272,7 @@ fn measure(
 }
 
 /// Failures and interrupts are no success.
-fn code(outcome: &Outcome) -> ExitCode {
+fn code(outcome: &PlanOutcome) -> ExitCode {
     match outcome.is_interrupted || !outcome.failed.is_empty() {
         true => ExitCode::FAILURE,
         false => ExitCode::SUCCESS,
@@ -282,8 +282,8 @@ fn code(outcome: &Outcome) -> ExitCode {
 /// What is to come, before it does.
 fn announce(plan: &Plan, journal: &Journal, args: &RunArgs) {
     let is_open =
-        |item: &&Item| !journal.has(item.sweep.name, item.series.name, item.x, item.round);
-    let open: Vec<Item> = plan.items.iter().filter(is_open).copied().collect();
+        |item: &&PlanItem| !journal.has(item.sweep.name, item.series.name, item.x, item.round);
+    let open: Vec<PlanItem> = plan.items.iter().filter(is_open).copied().collect();
     let held = plan.items.len() - open.len();
     tell(format_args!(
         "{} runs, about {}, into {}",

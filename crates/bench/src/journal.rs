@@ -19,14 +19,14 @@ pub struct Header {
     /// Of this layout.
     pub format: u32,
     /// What must be the same for measurements to stand side by side.
-    pub settings: Settings,
+    pub settings: JournalSettings,
     /// When the first was begun, RFC 3339.
     pub began: String,
 }
 
 /// What must be the same for measurements to stand side by side.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Settings {
+pub struct JournalSettings {
     /// How long and how often.
     pub effort: Effort,
     /// A digest of the program.
@@ -39,7 +39,7 @@ pub struct Settings {
 
 /// One measurement.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Entry {
+pub struct Measurement {
     /// The catalogue's name of the sweep.
     pub sweep: String,
     /// The name of the series.
@@ -69,7 +69,7 @@ pub struct Reason {
 
 /// A run that the lines behind this one come from.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Run {
+pub struct JournalRun {
     /// Its command line.
     pub command: String,
     /// When it began, RFC 3339.
@@ -79,15 +79,15 @@ pub struct Run {
 /// Any line but the first.
 #[derive(Serialize, Deserialize)]
 #[serde(untagged)]
-enum Line {
-    Entry(Entry),
+enum JournalLine {
+    Entry(Measurement),
     Reason(Reason),
-    Run(Run),
+    Run(JournalRun),
 }
 
 /// Why a journal cannot be gone on with.
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
+pub enum JournalError {
     /// It cannot be read or written.
     #[error("{}: {}", .0.display(), .1)]
     Io(PathBuf, io::Error),
@@ -111,28 +111,28 @@ pub struct Journal {
     /// Its first line.
     pub header: Header,
     /// What was in it when it was opened, and what came since.
-    pub held: Held,
+    pub held: JournalContent,
     /// This run, until it has added something.
-    run: Option<Run>,
+    run: Option<JournalRun>,
 }
 
 /// What a journal holds.
 #[derive(Debug, Default, PartialEq)]
-pub struct Held {
+pub struct JournalContent {
     /// Measurements.
-    pub entries: Vec<Entry>,
+    pub entries: Vec<Measurement>,
     /// Why points are not measured; of a point the last one counts.
     pub reasons: Vec<Reason>,
     /// The runs that all this comes from.
-    pub runs: Vec<Run>,
+    pub runs: Vec<JournalRun>,
 }
 
-impl Held {
-    fn take(&mut self, line: Line) {
+impl JournalContent {
+    fn take(&mut self, line: JournalLine) {
         match line {
-            Line::Entry(entry) => self.entries.push(entry),
-            Line::Reason(reason) => self.reasons.push(reason),
-            Line::Run(run) => self.runs.push(run),
+            JournalLine::Entry(entry) => self.entries.push(entry),
+            JournalLine::Reason(reason) => self.reasons.push(reason),
+            JournalLine::Run(run) => self.runs.push(run),
         }
     }
 
@@ -180,12 +180,12 @@ impl Journal {
     /// Where it cannot be gone on with.
     pub fn open(
         folder: &Path,
-        settings: Settings,
-        run: Run,
+        settings: JournalSettings,
+        run: JournalRun,
         again: bool,
-    ) -> Result<Journal, Error> {
+    ) -> Result<Journal, JournalError> {
         let path = folder.join(NAME);
-        let failed = |error| Error::Io(path.clone(), error);
+        let failed = |error| JournalError::Io(path.clone(), error);
         let found = match again {
             true => None,
             false => read(folder)?,
@@ -209,12 +209,12 @@ impl Journal {
                 file,
                 path,
                 header,
-                held: Held::default(),
+                held: JournalContent::default(),
                 run: Some(run),
             });
         };
         if let Some(what) = difference(&found.header.settings, &settings) {
-            return Err(Error::Other(path, what));
+            return Err(JournalError::Other(path, what));
         }
         // What a write left half done when the process ended goes.
         file.set_len(found.whole_bytes).map_err(failed)?;
@@ -232,15 +232,15 @@ impl Journal {
     ///
     /// # Errors
     /// Where the file does not take it.
-    pub fn add(&mut self, entry: Entry) -> Result<(), Error> {
-        self.put(Line::Entry(entry))
+    pub fn add(&mut self, entry: Measurement) -> Result<(), JournalError> {
+        self.put(JournalLine::Entry(entry))
     }
 
     /// Adds why a point is not measured, if that is news.
     ///
     /// # Errors
     /// Where the file does not take it.
-    pub fn tell(&mut self, reason: Reason) -> Result<(), Error> {
+    pub fn tell(&mut self, reason: Reason) -> Result<(), JournalError> {
         let Reason {
             sweep, series, x, ..
         } = &reason;
@@ -248,15 +248,16 @@ impl Journal {
             || self.held.why(sweep, series, *x) == Some(&reason.why);
         match is_known {
             true => Ok(()),
-            false => self.put(Line::Reason(reason)),
+            false => self.put(JournalLine::Reason(reason)),
         }
     }
 
     /// A run that adds nothing is none that the report consists of.
-    fn put(&mut self, line: Line) -> Result<(), Error> {
-        let run = self.run.take().map(Line::Run);
+    fn put(&mut self, line: JournalLine) -> Result<(), JournalError> {
+        let run = self.run.take().map(JournalLine::Run);
         for line in run.into_iter().chain([line]) {
-            append(&mut self.file, &line).map_err(|error| Error::Io(self.path.clone(), error))?;
+            append(&mut self.file, &line)
+                .map_err(|error| JournalError::Io(self.path.clone(), error))?;
             self.held.take(line);
         }
         Ok(())
@@ -281,7 +282,7 @@ fn append<T: Serialize>(file: &mut File, line: &T) -> io::Result<()> {
 }
 
 /// What of the settings is not the same.
-fn difference(there: &Settings, here: &Settings) -> Option<&'static str> {
+fn difference(there: &JournalSettings, here: &JournalSettings) -> Option<&'static str> {
     let rows = [
         (there.effort == here.effort, "effort (--quick, --full)"),
         (there.program == here.program, "build of weft"),
@@ -292,11 +293,11 @@ fn difference(there: &Settings, here: &Settings) -> Option<&'static str> {
 }
 
 /// A journal that is there.
-pub struct Found {
+pub struct JournalFound {
     /// Its first line.
     pub header: Header,
     /// The others.
-    pub held: Held,
+    pub held: JournalContent,
     /// Bytes of its whole lines.
     whole_bytes: u64,
 }
@@ -306,14 +307,14 @@ pub struct Found {
 ///
 /// # Errors
 /// Where it cannot be read, or a line before the last is not one of ours.
-pub fn read(folder: &Path) -> Result<Option<Found>, Error> {
+pub fn read(folder: &Path) -> Result<Option<JournalFound>, JournalError> {
     let path = folder.join(NAME);
     let text = match std::fs::read(&path) {
         Ok(text) => text,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(Error::Io(path, error)),
+        Err(error) => return Err(JournalError::Io(path, error)),
     };
-    let garbled = |at: usize| Error::Garbled(path.clone(), at + 1);
+    let garbled = |at: usize| JournalError::Garbled(path.clone(), at + 1);
     // Only what ends with a line feed was written whole.
     let whole_bytes = text
         .iter()
@@ -325,13 +326,13 @@ pub fn read(folder: &Path) -> Result<Option<Found>, Error> {
     };
     let header: Header = serde_json::from_slice(first).map_err(|_| garbled(0))?;
     if header.format != FORMAT {
-        return Err(Error::Other(path, "version of weft"));
+        return Err(JournalError::Other(path, "version of weft"));
     }
-    let mut held = Held::default();
+    let mut held = JournalContent::default();
     for (at, line) in lines.enumerate() {
         held.take(serde_json::from_slice(line).map_err(|_| garbled(at + 1))?);
     }
-    Ok(Some(Found {
+    Ok(Some(JournalFound {
         header,
         held,
         whole_bytes: whole_bytes as u64,
@@ -343,8 +344,8 @@ mod tests {
     use super::*;
     use crate::measured::Quantity;
 
-    fn settings(effort: Effort) -> Settings {
-        Settings {
+    fn settings(effort: Effort) -> JournalSettings {
+        JournalSettings {
             effort,
             program: "00ff".into(),
             peer: None,
@@ -352,14 +353,14 @@ mod tests {
         }
     }
 
-    fn entry(round: u32) -> Entry {
+    fn entry(round: u32) -> Measurement {
         let sample = Sample {
             round,
             values: [(Quantity::Iops, 1e6 / 3.0)].into(),
             tenths: vec![0.1; 10],
             distribution: vec![(0.5, 10.25)],
         };
-        Entry {
+        Measurement {
             sweep: "nvme-read".into(),
             series: "fast path".into(),
             x: 4096.0,
@@ -378,14 +379,14 @@ mod tests {
         }
     }
 
-    fn run(command: &str) -> Run {
-        Run {
+    fn run(command: &str) -> JournalRun {
+        JournalRun {
             command: command.into(),
             began: "now".into(),
         }
     }
 
-    fn open(folder: &Path, again: bool) -> Result<Journal, Error> {
+    fn open(folder: &Path, again: bool) -> Result<Journal, JournalError> {
         Journal::open(folder, settings(Effort::Quick), run("weft bench"), again)
     }
 
@@ -429,7 +430,7 @@ mod tests {
             assert_eq!(why, None);
         }
         assert_eq!(why("plain").as_deref(), Some("there is none"));
-        assert!(open(folder.path(), true).expect("new").held == Held::default());
+        assert!(open(folder.path(), true).expect("new").held == JournalContent::default());
     }
 
     #[test]
@@ -512,21 +513,21 @@ mod tests {
         let others = [
             (settings(Effort::Full), "effort"),
             (
-                Settings {
+                JournalSettings {
                     program: "11ff".into(),
                     ..quick.clone()
                 },
                 "build",
             ),
             (
-                Settings {
+                JournalSettings {
                     peer: Some("nvme-tcp://192.0.2.1".into()),
                     ..quick.clone()
                 },
                 "--peer",
             ),
             (
-                Settings {
+                JournalSettings {
                     guest: Some("guest".into()),
                     ..quick
                 },
@@ -551,6 +552,9 @@ mod tests {
         text.push_str("{}\n");
         std::fs::write(&path, text).expect("spoilt");
         let refused = open(folder.path(), false).err().expect("refused");
-        assert!(matches!(refused, Error::Garbled(_, 4)), "{refused:?}");
+        assert!(
+            matches!(refused, JournalError::Garbled(_, 4)),
+            "{refused:?}"
+        );
     }
 }

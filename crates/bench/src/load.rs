@@ -9,12 +9,12 @@ use client::perf::Rw;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Subject {
     /// `weft serve` in a mode, and `weft perf`.
-    Weft(Protocol, Mode),
+    Weft(LoadProtocol, Mode),
     /// Bare sockets with the byte counts of a protocol. Cold: payload at random
     /// places of much memory, as a volume's is; hot: in one small buffer.
-    Ceiling(Protocol, Payload),
+    Ceiling(LoadProtocol, Payload),
     /// The same volume, or the same kind of file for NFS, without a network.
-    Local(Protocol),
+    Local(LoadProtocol),
     /// Somebody else's target, with weft's client; by its name in [`PEERS`].
     Peer(&'static str),
     /// Somebody else's client, with weft's target; by its name in [`CLIENTS`].
@@ -22,29 +22,29 @@ pub enum Subject {
 }
 
 /// Targets that others have written, by what a user may have installed.
-pub const PEERS: &[(&str, Protocol)] = &[
-    ("nvme-tcp target by address", Protocol::NvmeTcp),
-    ("nvmet in the guest", Protocol::NvmeTcp),
-    ("tgtd", Protocol::Iscsi),
-    ("LIO in the guest", Protocol::Iscsi),
-    ("nfs-ganesha", Protocol::Nfs),
-    ("knfsd in the guest", Protocol::Nfs),
+pub const PEERS: &[(&str, LoadProtocol)] = &[
+    ("nvme-tcp target by address", LoadProtocol::NvmeTcp),
+    ("nvmet in the guest", LoadProtocol::NvmeTcp),
+    ("tgtd", LoadProtocol::Iscsi),
+    ("LIO in the guest", LoadProtocol::Iscsi),
+    ("nfs-ganesha", LoadProtocol::Nfs),
+    ("knfsd in the guest", LoadProtocol::Nfs),
 ];
 
 /// Clients that others have written.
-pub const CLIENTS: &[(&str, Protocol)] = &[
-    ("fio, kernel device", Protocol::NvmeTcp),
-    ("kernel host in the guest", Protocol::NvmeTcp),
-    ("fio, libiscsi", Protocol::Iscsi),
-    ("iscsi-perf", Protocol::Iscsi),
-    ("kernel initiator in the guest", Protocol::Iscsi),
-    ("fio, nfs", Protocol::Nfs),
-    ("kernel client in the guest", Protocol::Nfs),
+pub const CLIENTS: &[(&str, LoadProtocol)] = &[
+    ("fio, kernel device", LoadProtocol::NvmeTcp),
+    ("kernel host in the guest", LoadProtocol::NvmeTcp),
+    ("fio, libiscsi", LoadProtocol::Iscsi),
+    ("iscsi-perf", LoadProtocol::Iscsi),
+    ("kernel initiator in the guest", LoadProtocol::Iscsi),
+    ("fio, nfs", LoadProtocol::Nfs),
+    ("kernel client in the guest", LoadProtocol::Nfs),
 ];
 
 /// What is spoken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Protocol {
+pub enum LoadProtocol {
     /// NVMe/TCP.
     NvmeTcp,
     /// iSCSI.

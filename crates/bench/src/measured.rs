@@ -50,7 +50,7 @@ pub struct Series {
     /// What it is called, the same in every sweep that has it.
     pub name: String,
     /// What part it plays.
-    pub role: Role,
+    pub role: SeriesRole,
     /// In the order of the axis.
     pub points: Vec<Point>,
 }
@@ -58,7 +58,7 @@ pub struct Series {
 /// What a series is there for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Role {
+pub enum SeriesRole {
     /// weft in one of its modes.
     Weft,
     /// Bare sockets moving the same bytes: the line that nothing passes.

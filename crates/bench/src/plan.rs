@@ -13,7 +13,7 @@ use super::measured::{Effort, Skipped};
 
 /// One run to be made.
 #[derive(Clone, Copy, Debug)]
-pub struct Item {
+pub struct PlanItem {
     /// Of which sweep.
     pub sweep: &'static SweepSpec,
     /// Of which of its series.
@@ -35,7 +35,7 @@ pub struct Plan {
     /// Of which sweeps, in the catalogue's order.
     pub sweeps: Vec<&'static SweepSpec>,
     /// The runs.
-    pub items: Vec<Item>,
+    pub items: Vec<PlanItem>,
     /// What cannot be measured here, point by point.
     pub reasons: Vec<Reason>,
     /// The same as it is told.
@@ -76,7 +76,7 @@ impl Pace {
     }
 }
 
-impl Item {
+impl PlanItem {
     /// How long it runs.
     #[must_use]
     pub fn durations(&self, effort: Effort) -> Durations {
@@ -185,7 +185,7 @@ impl Plan {
             let here = here.filter(|(_, whys)| whys[at].is_none());
             let here: Vec<_> = here.map(|(series, _)| series).collect();
             for round in 0..rounds {
-                let item = |series: &&'static SeriesSpec| Item {
+                let item = |series: &&'static SeriesSpec| PlanItem {
                     sweep,
                     series,
                     x: *x,
@@ -218,7 +218,7 @@ impl Plan {
 
     /// How long `items` take.
     #[must_use]
-    pub fn estimate(&self, items: &[Item]) -> Duration {
+    pub fn estimate(&self, items: &[PlanItem]) -> Duration {
         items.iter().map(|item| item.estimate(self.effort)).sum()
     }
 }
@@ -253,7 +253,7 @@ pub fn chosen(names: &[String]) -> Result<Vec<&'static SweepSpec>, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::load::Protocol;
+    use crate::load::LoadProtocol;
 
     const EFFORTS: [Effort; 3] = [Effort::Quick, Effort::Normal, Effort::Full];
 
@@ -303,7 +303,7 @@ mod tests {
         let series = sweeps[0].series.len();
         let names: Vec<_> = sweeps[0].series.iter().map(|series| series.name).collect();
         for (at, round) in plan.items.chunks(series).enumerate() {
-            let alike = |item: &Item| item.x == round[0].x && item.round == round[0].round;
+            let alike = |item: &PlanItem| item.x == round[0].x && item.round == round[0].round;
             assert!(round.iter().all(alike), "all of a round are neighbours");
             let mut order: Vec<_> = round.iter().map(|item| item.series.name).collect();
             if round[0].round % 2 == 1 {
@@ -322,7 +322,7 @@ mod tests {
         let available = |subject: &Subject, load: &Load| match (subject, load) {
             (_, load) if load.mtu.is_some() => Err("no namespaces".to_owned()),
             (Subject::Weft(..), load) if load.target_cores > 2 => Err("2 cores".to_owned()),
-            (Subject::Weft(Protocol::Nfs, _), _) => Err("no NFS".to_owned()),
+            (Subject::Weft(LoadProtocol::Nfs, _), _) => Err("no NFS".to_owned()),
             _ => Ok(()),
         };
         let plan = Plan::new(&sweeps.expect("there"), Effort::Normal, &available);

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 /// How far a run is, by estimates that are put right as it goes on.
-pub struct Progress {
+pub struct RunProgress {
     bar: ProgressBar,
     began: Instant,
     /// What was estimated of what is done, and of all.
@@ -16,10 +16,10 @@ pub struct Progress {
     all: Duration,
 }
 
-impl Progress {
+impl RunProgress {
     /// Of something that is estimated to take so long.
     #[must_use]
-    pub fn new(all: Duration) -> Progress {
+    pub fn new(all: Duration) -> RunProgress {
         let style = ProgressStyle::with_template("{bar:30} {percent:>3} %, {prefix} left  {msg}");
         let bar = ProgressBar::with_draw_target(
             Some(all.as_millis().max(1) as u64),
@@ -27,7 +27,7 @@ impl Progress {
         );
         bar.set_style(style.expect("the template is right"));
         bar.set_prefix(show(all));
-        Progress {
+        RunProgress {
             bar,
             began: Instant::now(),
             done: Duration::ZERO,

@@ -5,24 +5,24 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::catalogue::{CATALOGUE, SeriesSpec, SweepSpec};
-use super::journal::{Entry, Error, Journal, Reason};
+use super::journal::{Journal, JournalError, Measurement, Reason};
 use super::limit::{Ceilings, limit, median};
 use super::load::{Durations, Load, Payload, Subject};
 use super::measured::{
     Effort, FORMAT, Limit, Measured, Point, Provenance, Quantity, Sample, Series, Skipped, Sweep,
 };
-use super::plan::{Item, Plan, told};
-use super::progress::{Progress, show};
+use super::plan::{Plan, PlanItem, told};
+use super::progress::{RunProgress, show};
 use super::sides;
 use client::units::show_count;
 
 /// Makes one run.
 pub type Measure<'a> =
-    &'a mut dyn FnMut(&Subject, &Load, &Durations) -> Result<sides::Run, sides::Error>;
+    &'a mut dyn FnMut(&Subject, &Load, &Durations) -> Result<sides::SideRun, sides::FigureError>;
 
 /// How a run of a plan came to its end.
 #[derive(Debug, Default)]
-pub struct Outcome {
+pub struct PlanOutcome {
     /// Somebody ended it: there is more to do.
     pub is_interrupted: bool,
     /// What failed, by what and why.
@@ -35,23 +35,27 @@ pub struct Outcome {
 ///
 /// # Errors
 /// Where the journal cannot be written. What fails to be measured is no error.
-pub fn run(plan: &Plan, journal: &mut Journal, measure: Measure<'_>) -> Result<Outcome, Error> {
-    let is_open = |item: &&Item| {
-        let Item {
+pub fn run(
+    plan: &Plan,
+    journal: &mut Journal,
+    measure: Measure<'_>,
+) -> Result<PlanOutcome, JournalError> {
+    let is_open = |item: &&PlanItem| {
+        let PlanItem {
             sweep, series, x, ..
         } = item;
         !journal.has(sweep.name, series.name, *x, item.round)
     };
-    let open: Vec<Item> = plan.items.iter().filter(is_open).copied().collect();
+    let open: Vec<PlanItem> = plan.items.iter().filter(is_open).copied().collect();
     for reason in &plan.reasons {
         journal.tell(reason.clone())?;
     }
     let mut runner = Runner {
-        progress: Progress::new(plan.estimate(&open)),
+        progress: RunProgress::new(plan.estimate(&open)),
         effort: plan.effort,
         journal,
         measure,
-        outcome: Outcome::default(),
+        outcome: PlanOutcome::default(),
         not_here: Vec::new(),
     };
     for point in open.chunk_by(is_one_point) {
@@ -64,12 +68,12 @@ pub fn run(plan: &Plan, journal: &mut Journal, measure: Measure<'_>) -> Result<O
     Ok(runner.outcome)
 }
 
-fn is_one_point(a: &Item, b: &Item) -> bool {
+fn is_one_point(a: &PlanItem, b: &PlanItem) -> bool {
     a.sweep.name == b.sweep.name && a.x == b.x
 }
 
 /// `sweep/series/label`.
-fn name(item: &Item) -> String {
+fn name(item: &PlanItem) -> String {
     let label = item.sweep.axis.label_of(item.x);
     format!("{}/{}/{label}", item.sweep.name, item.series.name)
 }
@@ -81,19 +85,19 @@ struct Runner<'a> {
     effort: Effort,
     journal: &'a mut Journal,
     measure: Measure<'a>,
-    progress: Progress,
-    outcome: Outcome,
+    progress: RunProgress,
+    outcome: PlanOutcome,
     /// Subjects that do not run here, and why.
     not_here: Vec<(Subject, String)>,
 }
 
 impl Runner<'_> {
-    fn point(&mut self, items: &[Item]) -> Result<(), Error> {
+    fn point(&mut self, items: &[PlanItem]) -> Result<(), JournalError> {
         for item in items {
             let estimate = item.estimate(self.effort);
             let name = name(item);
             // What failed once here is not waited for again.
-            let Outcome {
+            let PlanOutcome {
                 failed, skipped, ..
             } = &self.outcome;
             if !failed.iter().chain(skipped).any(|it| it.what == name) {
@@ -111,11 +115,11 @@ impl Runner<'_> {
         Ok(())
     }
 
-    fn item(&mut self, item: &Item, name: String) -> Result<(), Error> {
+    fn item(&mut self, item: &PlanItem, name: String) -> Result<(), JournalError> {
         match self.tried(item, &name) {
             Ok(run) => {
                 let sample = kept(run.sample, item.round);
-                self.journal.add(Entry {
+                self.journal.add(Measurement {
                     sweep: item.sweep.name.to_owned(),
                     series: item.series.name.to_owned(),
                     x: item.x,
@@ -124,18 +128,18 @@ impl Runner<'_> {
                     versions: run.versions,
                 })
             }
-            Err(sides::Error::Stopped) => {
+            Err(sides::FigureError::Stopped) => {
                 self.outcome.is_interrupted = true;
                 Ok(())
             }
-            Err(sides::Error::NotHere(why)) => {
+            Err(sides::FigureError::NotHere(why)) => {
                 self.progress.line(&format!("{name}: NOT MEASURED: {why}"));
                 self.not_here.push((item.series.subject, why.clone()));
                 let what = Skipped { what: name, why };
                 self.outcome.skipped.push(what.clone());
                 self.tell(item, what.why)
             }
-            Err(sides::Error::Failed(why)) => {
+            Err(sides::FigureError::Failed(why)) => {
                 self.progress.line(&format!("{name}: FAILED: {why}"));
                 let why = format!("failed: {why}");
                 let what = Skipped { what: name, why };
@@ -146,7 +150,7 @@ impl Runner<'_> {
     }
 
     /// The journal keeps why there is nothing.
-    fn tell(&mut self, item: &Item, why: String) -> Result<(), Error> {
+    fn tell(&mut self, item: &PlanItem, why: String) -> Result<(), JournalError> {
         self.journal.tell(Reason {
             sweep: item.sweep.name.to_owned(),
             series: item.series.name.to_owned(),
@@ -156,16 +160,16 @@ impl Runner<'_> {
     }
 
     /// What came of it, at last.
-    fn tried(&mut self, item: &Item, name: &str) -> Result<sides::Run, sides::Error> {
+    fn tried(&mut self, item: &PlanItem, name: &str) -> Result<sides::SideRun, sides::FigureError> {
         let (load, how_long) = (item.load(), item.durations(self.effort));
         let mut known = self.not_here.iter();
         if let Some((_, why)) = known.find(|(subject, _)| *subject == item.series.subject) {
-            return Err(sides::Error::NotHere(why.clone()));
+            return Err(sides::FigureError::NotHere(why.clone()));
         }
         let mut tried = 1;
         loop {
             match (self.measure)(&item.series.subject, &load, &how_long) {
-                Err(sides::Error::Failed(why)) if tried < TRIES => {
+                Err(sides::FigureError::Failed(why)) if tried < TRIES => {
                     self.progress
                         .line(&format!("{name}: failed, once more: {why}"));
                     tried += 1;
@@ -176,7 +180,7 @@ impl Runner<'_> {
     }
 
     /// A point that is done, in one line: medians of rates.
-    fn shown(&self, item: &Item) -> String {
+    fn shown(&self, item: &PlanItem) -> String {
         let sweep = item.sweep;
         let rates = sweep.series.iter().filter_map(|series| {
             let point = point(self.journal, sweep, series.name, item.x)?;
@@ -293,7 +297,7 @@ fn swept(sweep: &'static SweepSpec, effort: Effort, journal: &Journal) -> Sweep 
 
 /// What somebody reads at the end.
 #[must_use]
-pub fn summary(plan: &Plan, outcome: &Outcome, took: Duration) -> String {
+pub fn summary(plan: &Plan, outcome: &PlanOutcome, took: Duration) -> String {
     let mut text = match outcome.is_interrupted {
         true => format!("ended after {}; the same command goes on\n", show(took)),
         false => format!("done in {}\n", show(took)),
@@ -309,8 +313,8 @@ pub fn summary(plan: &Plan, outcome: &Outcome, took: Duration) -> String {
 mod tests {
     use std::path::Path;
 
-    use super::super::journal::{Run, Settings};
-    use super::super::load::Protocol;
+    use super::super::journal::{JournalRun, JournalSettings};
+    use super::super::load::LoadProtocol;
     use super::super::plan::chosen;
     use super::*;
 
@@ -321,7 +325,7 @@ mod tests {
     fn plan_where(names: &[&str], has_files: bool) -> Plan {
         let names: Vec<_> = names.iter().map(|name| (*name).to_owned()).collect();
         let available = |subject: &Subject, _: &Load| match subject {
-            Subject::Weft(Protocol::Nfs, _) if !has_files => Err("no files here".to_owned()),
+            Subject::Weft(LoadProtocol::Nfs, _) if !has_files => Err("no files here".to_owned()),
             _ => Ok(()),
         };
         Plan::new(&chosen(&names).expect("there"), Effort::Full, &available)
@@ -332,13 +336,13 @@ mod tests {
     }
 
     fn journal_of(folder: &Path, command: &str) -> Journal {
-        let settings = Settings {
+        let settings = JournalSettings {
             effort: Effort::Full,
             program: "00".into(),
             peer: None,
             guest: None,
         };
-        let run = Run {
+        let run = JournalRun {
             command: command.into(),
             began: "then".into(),
         };
@@ -346,9 +350,9 @@ mod tests {
     }
 
     /// A side whose rate tells what was asked.
-    fn side(load: &Load) -> sides::Run {
+    fn side(load: &Load) -> sides::SideRun {
         let rate = f64::from(load.iodepth) * 1000.0;
-        sides::Run {
+        sides::SideRun {
             sample: Sample {
                 values: [(Quantity::Iops, rate)].into(),
                 ..Sample::default()
@@ -368,7 +372,7 @@ mod tests {
             let before = asked.len();
             let mut measure = |subject: &Subject, load: &Load, _: &Durations| {
                 if asked.len() - before >= ends_after {
-                    return Err(sides::Error::Stopped);
+                    return Err(sides::FigureError::Stopped);
                 }
                 asked.push((*subject, *load));
                 Ok(side(load))
@@ -453,7 +457,7 @@ mod tests {
         {
             true => {
                 tries += 1;
-                Err(sides::Error::Failed("it is broken".into()))
+                Err(sides::FigureError::Failed("it is broken".into()))
             }
             false => Ok(side(load)),
         };
@@ -486,7 +490,7 @@ mod tests {
         let mut measure = |subject: &Subject, load: &Load, _: &Durations| match of_cold(subject) {
             true => {
                 asked += 1;
-                Err(sides::Error::NotHere("it does not listen".into()))
+                Err(sides::FigureError::NotHere("it does not listen".into()))
             }
             false => Ok(side(load)),
         };
@@ -512,7 +516,7 @@ mod tests {
             let mut measure = |subject: &Subject, load: &Load, _: &Durations| {
                 let is_cold = matches!(subject, Subject::Ceiling(_, Payload::Cold));
                 match is_broken && is_cold {
-                    true => Err(sides::Error::Failed("it is broken".into())),
+                    true => Err(sides::FigureError::Failed("it is broken".into())),
                     false => Ok(side(load)),
                 }
             };

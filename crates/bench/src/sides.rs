@@ -22,7 +22,7 @@ pub use leash::{LeashArgs, run as leash};
 use child::Words;
 use namespaces::Namespaces;
 
-use super::load::{Durations, Load, Mode, Protocol, Subject};
+use super::load::{Durations, Load, LoadProtocol, Mode, Subject};
 use super::measured::{Quantity, Sample};
 
 /// What of the user's is to be used.
@@ -39,7 +39,7 @@ pub struct Options {
 
 /// One run of a side.
 #[derive(Clone, Debug, Default)]
-pub struct Run {
+pub struct SideRun {
     /// What it gave; its round is not set.
     pub sample: Sample,
     /// What was run, word by word; the configuration of the target first.
@@ -50,7 +50,7 @@ pub struct Run {
 
 /// Why there is no figure.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Error {
+pub enum FigureError {
     /// The user wants no more.
     #[error("stopped")]
     Stopped,
@@ -62,16 +62,16 @@ pub enum Error {
     Failed(String),
 }
 
-impl From<String> for Error {
-    fn from(why: String) -> Error {
-        Error::Failed(why)
+impl From<String> for FigureError {
+    fn from(why: String) -> FigureError {
+        FigureError::Failed(why)
     }
 }
 
 /// Whether `stop` has come.
-fn go_on(stop: &AtomicBool) -> Result<(), Error> {
+fn go_on(stop: &AtomicBool) -> Result<(), FigureError> {
     match stop.load(Ordering::Relaxed) {
-        true => Err(Error::Stopped),
+        true => Err(FigureError::Stopped),
         false => Ok(()),
     }
 }
@@ -96,7 +96,7 @@ pub fn available(subject: &Subject, load: &Load, options: &Options) -> Result<()
 /// One run of `subject` under `load`.
 ///
 /// # Errors
-/// [`Error::Stopped`] where `stop` came; everything that was started is ended
+/// [`FigureError::Stopped`] where `stop` came; everything that was started is ended
 /// then, as it is after any other error.
 pub fn measure(
     subject: &Subject,
@@ -104,7 +104,7 @@ pub fn measure(
     how_long: &Durations,
     options: &Options,
     stop: &AtomicBool,
-) -> Result<Run, Error> {
+) -> Result<SideRun, FigureError> {
     go_on(stop)?;
     available(subject, load, options)?;
     let mut around = Around::new(load, how_long, options, stop)?;
@@ -147,11 +147,11 @@ pub fn measure(
 /// # Errors
 /// Why there can be none.
 pub fn configuration(
-    protocol: Protocol,
+    protocol: LoadProtocol,
     mode: &Mode,
     load: &Load,
     how_long: &Durations,
-) -> Result<String, Error> {
+) -> Result<String, FigureError> {
     let (options, stop) = (Options::default(), AtomicBool::new(false));
     let around = Around::new(load, how_long, &options, &stop)?;
     Ok(target::config(&around, protocol, mode)?.text())
@@ -209,7 +209,7 @@ impl<'a> Around<'a> {
         how_long: &'a Durations,
         options: &'a Options,
         stop: &'a AtomicBool,
-    ) -> Result<Around<'a>, Error> {
+    ) -> Result<Around<'a>, FigureError> {
         let weft = match &options.weft {
             Some(path) => Ok(path.clone()),
             None => std::env::current_exe(),
@@ -233,7 +233,7 @@ impl<'a> Around<'a> {
     }
 
     /// The words of one of weft's commands.
-    fn weft(&self, words: Vec<String>) -> Result<Words, Error> {
+    fn weft(&self, words: Vec<String>) -> Result<Words, FigureError> {
         let mut all = vec![self.weft.clone()];
         all.extend(words);
         Ok(Words {

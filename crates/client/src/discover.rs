@@ -59,7 +59,7 @@ pub struct TargetRecord {
 
 /// One record in the words of nvme-cli.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Record {
+pub struct DiscoveryRecord {
     trtype: String,
     adrfam: String,
     subtype: String,
@@ -88,7 +88,7 @@ pub struct FileRecord {
 pub struct Listing {
     /// What a discovery controller knows.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub records: Option<Vec<Record>>,
+    pub records: Option<Vec<DiscoveryRecord>>,
     /// What an iSCSI portal knows.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub targets: Option<Vec<TargetRecord>>,
@@ -175,11 +175,11 @@ fn whom(args: &DiscoverArgs) -> Result<(Option<SocketAddr>, Option<SocketAddr>),
 ///
 /// # Errors
 /// A sentence for the user.
-pub fn records(args: &DiscoverArgs, to: SocketAddr) -> Result<Vec<Record>, String> {
+pub fn records(args: &DiscoverArgs, to: SocketAddr) -> Result<Vec<DiscoveryRecord>, String> {
     let host = HostIdentity::new(args.hostnqn.as_deref()).map_err(|e| e.to_string())?;
     let driver = admin_driver().map_err(|e| e.to_string())?;
     let entries = host::discover(driver, to, &host).map_err(|e| format!("{to}: {e}"))?;
-    Ok(entries.iter().map(Record::new).collect())
+    Ok(entries.iter().map(DiscoveryRecord::new).collect())
 }
 
 /// The answer to SendTargets.
@@ -193,8 +193,8 @@ fn targets(args: &DiscoverArgs, to: SocketAddr) -> Result<Vec<TargetRecord>, Str
 
 /// What lies in a directory of an NFS server.
 fn files(url: &str) -> Result<Vec<FileRecord>, String> {
-    let address = nfs::Address::parse(url)?;
-    let listed = || -> Result<Vec<FileRecord>, nfs::Error> {
+    let address = nfs::NfsAddress::parse(url)?;
+    let listed = || -> Result<Vec<FileRecord>, nfs::ClientError> {
         let mut client = Client::connect(admin_driver()?, address.socket, Params::new()?)?;
         let directory = client.lookup(address.path.iter().map(String::as_str))?;
         let entries = client.entries(&directory)?;
@@ -243,7 +243,7 @@ fn name(names: &[(u8, &str)], code: u8) -> String {
     found.map_or_else(|| code.to_string(), |(_, name)| (*name).to_owned())
 }
 
-impl Record {
+impl DiscoveryRecord {
     fn new(e: &DiscoveryEntry) -> Self {
         let treq = match e.treq & 3 {
             1 => "required",
@@ -256,7 +256,7 @@ impl Record {
         } else {
             ""
         };
-        Record {
+        DiscoveryRecord {
             trtype: name(
                 &[(1, "rdma"), (2, "fc"), (3, "tcp"), (254, "loop")],
                 e.trtype,
@@ -306,7 +306,7 @@ fn text(listing: &Listing) -> String {
 }
 
 /// The records as nvme-cli prints them.
-fn text_of_records(records: &[Record]) -> String {
+fn text_of_records(records: &[DiscoveryRecord]) -> String {
     let mut out = format!("\nDiscovery Log Number of Records {}\n", records.len());
     for (i, r) in records.iter().enumerate() {
         out += &format!("=====Discovery Log Entry {i}======\n");
@@ -349,7 +349,7 @@ mod tests {
             subnqn: "nqn.a".into(),
             sectype: 0,
         };
-        let record = Record::new(&entry);
+        let record = DiscoveryRecord::new(&entry);
         assert_eq!(
             (record.trtype.as_str(), record.adrfam.as_str()),
             ("tcp", "ipv6")

@@ -31,11 +31,13 @@ use wire::nvme::ConnectCommand;
 use wire::nvme::fabrics::ConnectData;
 
 pub use args::{
-    Backend, Check, CpuList, PathPolicy, Patience, PerfArgs, Place, default_nqn, parse_cpu_list,
+    Backend, Check, CpuList, LoadAddress, PathPolicy, Patience, PerfArgs, default_nqn,
+    parse_cpu_list,
 };
 pub use device::{Device, DeviceKind};
 pub use report::{
-    Direction, Errors, Failed, Load, Metadata, PathUse, Report, Spent, Target, TargetName, Verified,
+    Direction, Errors, Failed, Load, Metadata, PathUse, Report, Spent, TargetInfo, TargetName,
+    Verified,
 };
 pub use workload::Rw;
 
@@ -147,7 +149,7 @@ fn measure_on(
         job.number = number;
         job.rate = args.rate.map(|rate| rate / count);
     }
-    let mut run = Run::start(args, jobs)?;
+    let mut run = WorkersRun::start(args, jobs)?;
     if let Some(paths) = &paths {
         paths.tell(&run.mailboxes);
     }
@@ -161,30 +163,30 @@ fn measure_on(
 fn plan(
     args: &PerfArgs,
     associations: &mut Vec<Association>,
-) -> Result<(Vec<Target>, Vec<JobPlan>), String> {
+) -> Result<(Vec<TargetInfo>, Vec<JobPlan>), String> {
     let host = HostIdentity::new(args.hostnqn.as_deref()).map_err(|e| e.to_string())?;
     let initiator = args.chap.identity()?;
     let mut targets = Vec::new();
     let mut jobs = Vec::new();
     for place in args.places()? {
         let (target, its_jobs) = match place {
-            Place::Nvme(address) => {
+            LoadAddress::Nvme(address) => {
                 let (admin, target, its_jobs) = associate(args, &address, &host)?;
                 associations.push(Association::Nvme(Box::new(admin)));
                 (target, its_jobs)
             }
-            Place::Iscsi(address) => {
+            LoadAddress::Iscsi(address) => {
                 // Sessions of one initiator are told apart by their numbers.
                 let sessions = (jobs.len() + targets.len()) as u16;
                 log_in(args, &address, &initiator, sessions)?
             }
-            Place::Nfs(address) => {
+            LoadAddress::Nfs(address) => {
                 let first = jobs.len() as u32;
                 let (mount, target, its_jobs) = mount::mount(args, &address, first)?;
                 associations.push(Association::Nfs(Box::new(mount)));
                 (target, its_jobs)
             }
-            Place::Local(address) => open_local(args, &address, &host)?,
+            LoadAddress::Local(address) => open_local(args, &address, &host)?,
         };
         targets.push(target);
         jobs.extend(its_jobs);
@@ -197,7 +199,7 @@ fn associate(
     args: &PerfArgs,
     address: &Address,
     host: &HostIdentity,
-) -> Result<(Admin<EpollDriver>, Target, Vec<JobPlan>), String> {
+) -> Result<(Admin<EpollDriver>, TargetInfo, Vec<JobPlan>), String> {
     let at = |error: host::Error| format!("{}: {error}", address.socket);
     let driver = admin_driver().map_err(|e| e.to_string())?;
     let (to, subnqn) = (address.socket, &address.subnqn);
@@ -230,7 +232,7 @@ fn associate(
         let line = LinePlan::Queue(to, Box::new(queue));
         JobPlan::new(args, line, &device, area, unique(&host.hostid))
     });
-    let target = Target::namespace(to, subnqn, &device, &controller.model);
+    let target = TargetInfo::namespace(to, subnqn, &device, &controller.model);
     Ok((admin, target, jobs.collect()))
 }
 
@@ -243,12 +245,12 @@ fn unique(bytes: &[u8]) -> u32 {
 /// jobs on it: a session each, numbered from `first`.
 fn log_in(
     args: &PerfArgs,
-    address: &iscsi::Address,
+    address: &iscsi::IscsiAddress,
     initiator: &Initiator,
     first: u16,
-) -> Result<(Target, Vec<JobPlan>), String> {
+) -> Result<(TargetInfo, Vec<JobPlan>), String> {
     let (to, name) = (address.portal, &address.target);
-    let at = |error: iscsi::Error| format!("{to}: {error}");
+    let at = |error: iscsi::SessionError| format!("{to}: {error}");
     let driver = admin_driver().map_err(|e| e.to_string())?;
     let settings = args.iscsi_settings(&initiator.name, name)?;
     let params = |number| Params::new(settings.clone(), initiator, number);
@@ -266,15 +268,15 @@ fn log_in(
         Ok(JobPlan::new(args, line, &device, area, unique))
     });
     let jobs = jobs.collect::<Result<_, String>>()?;
-    Ok((Target::unit(to, name, &device, &unit.model), jobs))
+    Ok((TargetInfo::unit(to, name, &device, &unit.model), jobs))
 }
 
 /// Opens a volume of this process and plans the jobs on it.
 fn open_local(
     args: &PerfArgs,
-    address: &local::Address,
+    address: &local::LocalAddress,
     host: &HostIdentity,
-) -> Result<(Target, Vec<JobPlan>), String> {
+) -> Result<(TargetInfo, Vec<JobPlan>), String> {
     let volume = address.open()?;
     let device = Device::local(&*volume);
     let areas = args.areas(&device, u64::from(args.numjobs))?;
@@ -282,20 +284,23 @@ fn open_local(
         let line = LinePlan::Local(Arc::clone(&volume));
         JobPlan::new(args, line, &device, area, unique(&host.hostid))
     });
-    Ok((Target::local(address.to_string(), &device), jobs.collect()))
+    Ok((
+        TargetInfo::local(address.to_string(), &device),
+        jobs.collect(),
+    ))
 }
 
 /// Workers under way.
-struct Run {
+struct WorkersRun {
     workers: Vec<JoinHandle<io::Result<WorkerOutcome>>>,
     mailboxes: Vec<Mailbox<Letter>>,
     live: Vec<Arc<Live>>,
     connections: usize,
 }
 
-impl Run {
+impl WorkersRun {
     /// Spreads the jobs over workers and starts them; they connect, and wait.
-    fn start(args: &PerfArgs, jobs: Vec<JobPlan>) -> Result<Run, String> {
+    fn start(args: &PerfArgs, jobs: Vec<JobPlan>) -> Result<WorkersRun, String> {
         let cpus: Vec<Option<usize>> = match &args.cpus {
             Some(CpuList(cpus)) => cpus.iter().copied().map(Some).collect(),
             None => vec![None],
@@ -317,7 +322,7 @@ impl Run {
         for (i, job) in jobs.into_iter().enumerate() {
             plans[i % count].jobs.push(job);
         }
-        let mut run = Run {
+        let mut run = WorkersRun {
             workers: Vec::new(),
             mailboxes: Vec::new(),
             live: Vec::new(),

@@ -10,9 +10,9 @@ use crate::source::{Section, Sink};
 
 /// Where each identity stands that no two volumes may have.
 #[derive(Default)]
-pub(crate) struct Taken(HashMap<(&'static str, String), usize>);
+pub(crate) struct TakenNames(HashMap<(&'static str, String), usize>);
 
-impl Taken {
+impl TakenNames {
     /// Tells of a volume that says what another says already.
     pub fn add(&mut self, sink: &mut Sink, section: &Section, volume: &Spec) {
         let line = sink.line(&section.span);

@@ -30,7 +30,7 @@ const NAMED: &[(&[&str], &str)] = &[
 const LITERAL: &[&str] = &["secret"];
 
 /// A text with patterns: what stands before each, and what follows the last.
-struct Pattern<'t> {
+struct TextPattern<'t> {
     parts: Vec<(&'t str, Range<u32>, usize)>,
     tail: &'t str,
 }
@@ -39,7 +39,7 @@ struct Pattern<'t> {
 ///
 /// # Errors
 /// What is wrong with it.
-fn parse(text: &str) -> Result<Option<Pattern<'_>>, String> {
+fn parse(text: &str) -> Result<Option<TextPattern<'_>>, String> {
     let mut parts = Vec::new();
     let mut tail = text;
     while let Some((before, first, last, rest)) = next_range(tail) {
@@ -71,7 +71,7 @@ fn parse(text: &str) -> Result<Option<Pattern<'_>>, String> {
         return Ok(None);
     };
     match parts.iter().all(|(_, range, _)| range.len() == first.len()) {
-        true => Ok(Some(Pattern { parts, tail })),
+        true => Ok(Some(TextPattern { parts, tail })),
         false => Err("the patterns of one text stand for as many each".to_owned()),
     }
 }
@@ -86,7 +86,7 @@ fn next_range(text: &str) -> Option<(&str, &str, &str, &str)> {
     })
 }
 
-impl Pattern<'_> {
+impl TextPattern<'_> {
     fn count(&self) -> usize {
         self.parts[0].1.len()
     }
@@ -131,7 +131,7 @@ fn multiply(sink: &mut Sink, list: &mut DeArray, key: &str) {
             if let (Some(count), DeValue::Table(table)) = (count, one.get_mut()) {
                 sink.is_many(item.span().start);
                 let name = key;
-                turn_table(sink, table, &Turn { name, nth, count });
+                turn_table(sink, table, &PatternTurn { name, nth, count });
             }
             all.push(one);
         }
@@ -159,7 +159,7 @@ fn count_of(sink: &mut Sink, item: &Spanned<DeValue>, key: &str) -> Option<usize
 }
 
 /// One of the tables that the pattern in a name makes.
-struct Turn<'n> {
+struct PatternTurn<'n> {
     /// The key of the name.
     name: &'n str,
     nth: usize,
@@ -168,7 +168,7 @@ struct Turn<'n> {
 }
 
 /// Puts the text of the turn in the place of every pattern.
-fn turn_table(sink: &mut Sink, table: &mut DeTable, turn: &Turn) {
+fn turn_table(sink: &mut Sink, table: &mut DeTable, turn: &PatternTurn) {
     for (key, value) in table.iter_mut() {
         sink.is_many(key.span().start);
         let key = key.get_ref().as_ref();
@@ -178,7 +178,7 @@ fn turn_table(sink: &mut Sink, table: &mut DeTable, turn: &Turn) {
     }
 }
 
-fn turn_value(sink: &mut Sink, key: &str, value: &mut Spanned<DeValue>, turn: &Turn) {
+fn turn_value(sink: &mut Sink, key: &str, value: &mut Spanned<DeValue>, turn: &PatternTurn) {
     let span = value.span();
     sink.is_many(span.start);
     match value.get_mut() {
@@ -191,7 +191,7 @@ fn turn_value(sink: &mut Sink, key: &str, value: &mut Spanned<DeValue>, turn: &T
                     return;
                 }
                 Ok(Some(pattern)) => {
-                    let Turn { name, count, .. } = turn;
+                    let PatternTurn { name, count, .. } = turn;
                     let own = pattern.count();
                     format!(
                         "stands for {own}, but `{name}` for {count}: the n-th goes with the n-th"

@@ -21,10 +21,10 @@ const OPEN_TO_ALL: u32 = 0o006;
 /// The secrets that were read so far: those of one side are not the other's.
 pub(crate) struct Secrets<'o> {
     origin: &'o Origin<'o>,
-    list: Vec<Known>,
+    list: Vec<KnownFile>,
 }
 
-struct Known {
+struct KnownFile {
     secret: Secret,
     /// Weft proves by it who it is.
     is_mutual: bool,
@@ -57,7 +57,7 @@ impl<'o> Secrets<'o> {
         }
         let secret = self.secret(sink, &section);
         let (user, (secret, span)) = (user?.value.to_owned(), secret?);
-        self.list.push(Known {
+        self.list.push(KnownFile {
             secret: secret.clone(),
             is_mutual: key == "mutual_chap",
             span,

@@ -4,7 +4,9 @@ use std::collections::HashMap;
 use std::ops::RangeInclusive;
 
 use auth::Algorithm;
-use iscsi::{Auth, DigestPolicy, InitiatorAcl, Limits, Network, PortalGroup, Redirect, Target};
+use iscsi::{
+    Auth, DigestPolicy, InitiatorAcl, Network, PortalGroup, Redirect, SessionLimits, Target,
+};
 use nvmf::AnaGroup;
 use server::check::{self, iscsi_bounds};
 use server::{Ana, IscsiTargetSpec, ListenerSpec, LunSpec, Protocol, SubsystemSpec};
@@ -84,7 +86,7 @@ pub(crate) fn read(
 /// What may be said for all targets and for one.
 #[derive(Clone, Default)]
 struct Terms {
-    limits: Limits,
+    limits: SessionLimits,
     header_digest: DigestPolicy,
     data_digest: DigestPolicy,
     algorithms: Vec<Algorithm>,
@@ -126,7 +128,7 @@ impl Terms {
     fn read(sink: &mut Sink, section: &Section, general: &Terms) -> Terms {
         let from = Some(section);
         let known = general.limits;
-        let limits = Limits {
+        let limits = SessionLimits {
             queue_depth: QUEUE_DEPTH.read(sink, from, known.queue_depth),
             max_recv_data_segment_bytes: MAX_RECV.read(
                 sink,

@@ -7,7 +7,7 @@ use server::check;
 use store::{BLOCK_SIZES, KINDS, Kind, SIZE_MAX_BYTES, Spec};
 use uuid::Uuid;
 
-use crate::names::{Taken, names};
+use crate::names::{TakenNames, names};
 use crate::schema::{SCHEMA, VOLUME};
 use crate::source::{Section, Sink, choice, file};
 use crate::value::format_size;
@@ -29,7 +29,7 @@ pub(crate) fn volumes(sink: &mut Sink, file: &Section, folder: &Path) -> Volumes
     };
     let mut lines: HashMap<String, usize> = HashMap::new();
     let mut paths: HashMap<PathBuf, usize> = HashMap::new();
-    let mut taken = Taken::default();
+    let mut taken = TakenNames::default();
     for section in file.tables(sink, SCHEMA, "volume", VOLUME) {
         let name = volume_name(sink, &section);
         if let Some(name) = &name {

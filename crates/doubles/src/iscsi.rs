@@ -4,7 +4,9 @@ use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::rc::Rc;
 
-use iscsi::target::{AbortOutcome, Connection, Done, FatalError, Op, Refused, Role, Task};
+use iscsi::target::{
+    AbortOutcome, Connection, ConnectionRole, Done, FatalError, RejectedPdu, TargetOp, Task,
+};
 use iscsi::{LoginAnswer, Session};
 use machine::{Machine, Tag};
 use testkit::End;
@@ -13,7 +15,7 @@ use wire::iscsi::{
 };
 use wire::scsi::{SenseBytes, asc, key};
 
-/// Bytes of a block of [`Target::media`].
+/// Bytes of a block of [`TargetDouble::media`].
 pub const BLOCK: usize = 512;
 
 /// Bytes of an INQUIRY answer: no multiple of 4, so that it is padded.
@@ -23,7 +25,7 @@ const INQUIRY_LEN: u32 = 61;
 /// INQUIRY and TEST UNIT READY are all that it executes. Every login
 /// succeeds with the values that it was made with.
 #[derive(Debug)]
-pub struct Target {
+pub struct TargetDouble {
     /// The machine and its memory.
     pub end: End<Connection>,
     /// What the logical units hold.
@@ -42,21 +44,21 @@ pub struct Target {
     /// Logouts that came.
     pub logouts: Vec<(LogoutReason, u16)>,
     /// PDUs that were refused.
-    pub refused: Vec<Refused>,
+    pub refused: Vec<RejectedPdu>,
     /// Tasks whose data was said to be staged.
     pub staged: usize,
     /// Why the connection ended.
     pub fatal: Option<FatalError>,
     /// Tags named by an operation and not released yet.
     pub named: Vec<bool>,
-    role: Role,
+    role: ConnectionRole,
     checked: usize,
 }
 
-impl Target {
+impl TargetDouble {
     /// `machine` on `media`; its login makes it `role`.
-    pub fn new(machine: Connection, role: Role, media: Vec<u8>) -> Target {
-        Target {
+    pub fn new(machine: Connection, role: ConnectionRole, media: Vec<u8>) -> TargetDouble {
+        TargetDouble {
             end: End::new(machine),
             media,
             starved: Vec::new(),
@@ -79,35 +81,35 @@ impl Target {
         &self.role.session
     }
 
-    /// Takes every operation there is. Memory is left for [`Target::feed`],
-    /// commands for [`Target::execute`], task management for
-    /// [`Target::manage`]; everything else is answered.
+    /// Takes every operation there is. Memory is left for [`TargetDouble::feed`],
+    /// commands for [`TargetDouble::execute`], task management for
+    /// [`TargetDouble::manage`]; everything else is answered.
     pub fn take_ops(&mut self) {
         while let Some(op) = self.end.next_op() {
             match op {
-                Op::Login => self.login(),
-                Op::Text => {
+                TargetOp::Login => self.login(),
+                TargetOp::Text => {
                     let request = self.end.machine.take_text();
                     self.texts.push(request.text);
                     let answer = self.text_answer.clone();
                     self.end.machine.text_answer(answer, None);
                 }
-                Op::Prepare { tag, task, staged } => {
+                TargetOp::Prepare { tag, task, staged } => {
                     self.name(tag);
                     self.staged += usize::from(staged);
                     self.starved.push((tag, wanted(&task)));
                 }
-                Op::Execute { tag, task } => {
+                TargetOp::Execute { tag, task } => {
                     if !self.named.get(usize::from(tag)).is_some_and(|named| *named) {
                         self.name(tag);
                     }
                     self.work.push((tag, task));
                 }
-                Op::Ping { tag, len } => {
+                TargetOp::Ping { tag, len } => {
                     self.name(tag);
                     self.starved.push((tag, len));
                 }
-                Op::TaskManagement {
+                TargetOp::TaskManagement {
                     tag,
                     function,
                     referenced,
@@ -117,20 +119,20 @@ impl Target {
                     let cmd_sn = self.end.machine.task(tag).cmd_sn;
                     self.functions.push((tag, function, cmd_sn, referenced));
                 }
-                Op::Logout { reason, cid } => {
+                TargetOp::Logout { reason, cid } => {
                     self.logouts.push((reason, cid));
                     let last = reason == LogoutReason::CloseSession || cid == self.role.cid;
                     let response = LogoutResponseCode::Success;
                     self.end.machine.logout_answer(response, last, (2, 20));
                 }
-                Op::GivenUp { tag } => {
+                TargetOp::GivenUp { tag } => {
                     assert!(self.named[usize::from(tag)], "a task nobody knows");
                     if let Some(index) = self.starved.iter().position(|(own, _)| *own == tag) {
                         self.starve(index);
                     }
                 }
-                Op::Refused(refused) => self.refused.push(refused),
-                Op::Fatal(error) => self.fatal = Some(error),
+                TargetOp::Refused(refused) => self.refused.push(refused),
+                TargetOp::Fatal(error) => self.fatal = Some(error),
             }
         }
     }
@@ -162,7 +164,7 @@ impl Target {
         assert!(named, "a tag that no operation named");
     }
 
-    /// Gives the task at `index` of [`Target::starved`] its memory.
+    /// Gives the task at `index` of [`TargetDouble::starved`] its memory.
     pub fn feed(&mut self, index: usize) {
         let (tag, wanted) = self.starved.swap_remove(index);
         self.end.set_memory(tag, vec![0xee; wanted as usize]);
@@ -170,14 +172,14 @@ impl Target {
         self.take_ops();
     }
 
-    /// Refuses the task at `index` of [`Target::starved`].
+    /// Refuses the task at `index` of [`TargetDouble::starved`].
     pub fn starve(&mut self, index: usize) {
         let (tag, _) = self.starved.swap_remove(index);
         self.end.machine.complete(tag, failed());
         self.take_ops();
     }
 
-    /// Executes the task at `index` of [`Target::work`].
+    /// Executes the task at `index` of [`TargetDouble::work`].
     pub fn execute(&mut self, index: usize) {
         let (tag, task) = self.work.swap_remove(index);
         let done = self.executed(tag, &task);
@@ -224,7 +226,7 @@ impl Target {
         (end <= self.media.len()).then_some(start..end)
     }
 
-    /// Does what the function at `index` of [`Target::functions`] says; those
+    /// Does what the function at `index` of [`TargetDouble::functions`] says; those
     /// for more than one task end all.
     pub fn manage(&mut self, index: usize) {
         let (tag, function, cmd_sn, referenced) = self.functions.swap_remove(index);

@@ -3,13 +3,13 @@
 use std::collections::VecDeque;
 
 use machine::Tag;
-use nfs::connection::{Connection, FatalError, Op, Stop};
+use nfs::connection::{Connection, RpcServerFatalError, ServerOp, Stop};
 use testkit::End;
 use wire::xdr::Encode;
 
 /// A call as a server saw it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Seen {
+pub struct SeenCall {
     /// Its transaction identifier.
     pub xid: u32,
     /// Its arguments.
@@ -22,11 +22,11 @@ pub struct Seen {
 
 /// A connection whose calls are kept until somebody answers them.
 #[derive(Debug)]
-pub struct Server {
+pub struct RpcDouble {
     /// The machine with its memory.
     pub end: End<Connection>,
     /// Calls that came and are not answered.
-    pub calls: Vec<(Tag, Seen)>,
+    pub calls: Vec<(Tag, SeenCall)>,
     /// Answers to the server's own calls.
     pub answers: Vec<(u32, Vec<u8>)>,
     /// Where the data of WRITEs was said to go: offset, and the file handle.
@@ -36,13 +36,13 @@ pub struct Server {
     /// Give no memory by itself.
     pub starves: bool,
     /// How it ended.
-    pub fatal: Option<FatalError>,
+    pub fatal: Option<RpcServerFatalError>,
 }
 
-impl Server {
+impl RpcDouble {
     /// On this machine.
-    pub fn new(machine: Connection) -> Server {
-        Server {
+    pub fn new(machine: Connection) -> RpcDouble {
+        RpcDouble {
             end: End::new(machine),
             calls: Vec::new(),
             answers: Vec::new(),
@@ -65,7 +65,7 @@ impl Server {
     pub fn take_ops(&mut self) {
         while let Some(op) = self.end.next_op() {
             match op {
-                Op::Prepare {
+                ServerOp::Prepare {
                     call,
                     tag,
                     offset,
@@ -79,13 +79,13 @@ impl Server {
                         self.feed(true);
                     }
                 }
-                Op::Call { tag } => self.see(tag),
-                Op::Answer { tag, xid } => {
+                ServerOp::Call { tag } => self.see(tag),
+                ServerOp::Answer { tag, xid } => {
                     let bytes = self.end.machine.answer(tag).to_vec();
                     self.answers.push((xid, bytes));
                     self.end.machine.forget_answer(tag);
                 }
-                Op::Fatal(error) => self.fatal = Some(error),
+                ServerOp::Fatal(error) => self.fatal = Some(error),
             }
         }
     }
@@ -108,7 +108,7 @@ impl Server {
     fn see(&mut self, tag: Tag) {
         let call = self.end.machine.call(tag);
         let data = |tag: &Option<Tag>| tag.map(|tag| self.end.memory[usize::from(tag)].clone());
-        let seen = Seen {
+        let seen = SeenCall {
             xid: call.xid,
             args: call.args.to_vec(),
             ops: (call.ops, call.stop),

@@ -11,8 +11,8 @@ use std::sync::Arc;
 use link::Link;
 use machine::{Nanos, Tag, work};
 use mem::{BufRange, Pool, Stage};
-use nfs::connection::{Connection, FatalError, Op};
-use nfsd::offload::{Work, WorkAround};
+use nfs::connection::{Connection, RpcServerFatalError, ServerOp};
+use nfsd::offload::{CopyWork, WorkAround};
 use nfsd::{Around, Execution, Nfsd, Peer, Step, prepare};
 use reactor::{
     Batch, Bell, Completion, Counters, Driver, FallocateMode, FileIo, Received, SocketId, Ticket,
@@ -130,28 +130,28 @@ struct Conn {
     executions: Vec<Execution>,
     waits: Vec<(Tag, Waits)>,
     /// An operation that found no memory.
-    starved: Option<Op>,
+    starved: Option<ServerOp>,
     incoming: VecDeque<u8>,
     outgoing: Vec<u8>,
     /// Calls to the client that are not answered: their xids, and what the
     /// server calls them.
     callbacks: Vec<(u32, u64)>,
     is_gone: bool,
-    fatal: Option<FatalError>,
+    fatal: Option<RpcServerFatalError>,
 }
 
 /// What happens while a server keeps something.
 pub type Meanwhile = Box<dyn FnMut(&Nfsd)>;
 
 /// A server of NFS and its connections.
-pub struct Server {
+pub struct NfsdDouble {
     /// What it is.
     pub nfsd: Nfsd,
     /// What was to be kept where a crash cannot reach it, in order.
     pub records: Vec<nfs::server::Record>,
     /// What others do meanwhile, each time that something was kept.
     pub after_save: Option<Meanwhile>,
-    /// The time of day; [`Server::advance`] moves both clocks.
+    /// The time of day; [`NfsdDouble::advance`] moves both clocks.
     pub time: Time,
     /// What is done without a pause may cost so many units ([`machine::work`]).
     pub turn_units_max: u64,
@@ -162,9 +162,9 @@ pub struct Server {
     driver: Queues,
     conns: Vec<Conn>,
     /// Work without a call, with what it waits for.
-    work: Vec<Option<(Work, Task)>>,
+    work: Vec<Option<(CopyWork, Task)>>,
     done: Vec<Completion>,
-    connection: nfs::connection::Settings,
+    connection: nfs::connection::RpcServerSettings,
 }
 
 /// A token names a connection and a call of it, or work without a call.
@@ -174,12 +174,12 @@ fn token(conn: usize, tag: Tag) -> Token {
 
 const WORK: Token = 1 << 63;
 
-impl Server {
+impl NfsdDouble {
     /// `nfsd` with no connection yet, and buffers of `memory_max` bytes.
-    pub fn new(nfsd: Nfsd, memory_max: u64) -> Server {
+    pub fn new(nfsd: Nfsd, memory_max: u64) -> NfsdDouble {
         let pool = Pool::new(mem::Budget::new(memory_max)).expect("there is address space");
         let io_bytes_max = nfsd.settings.io_bytes_max;
-        Server {
+        NfsdDouble {
             nfsd,
             records: Vec::new(),
             after_save: None,
@@ -201,20 +201,20 @@ impl Server {
             conns: Vec::new(),
             work: Vec::new(),
             done: Vec::new(),
-            connection: nfs::connection::Settings {
+            connection: nfs::connection::RpcServerSettings {
                 io_bytes_max,
-                ..nfs::connection::Settings::default()
+                ..nfs::connection::RpcServerSettings::default()
             },
         }
     }
 
     /// Connections from now on have these.
-    pub fn set_connection(&mut self, settings: nfs::connection::Settings) {
+    pub fn set_connection(&mut self, settings: nfs::connection::RpcServerSettings) {
         self.connection = settings;
     }
 
     /// Does a part of the work in a turn of its own.
-    fn in_turn<T>(&mut self, part: impl FnOnce(&mut Server) -> T) -> T {
+    fn in_turn<T>(&mut self, part: impl FnOnce(&mut NfsdDouble) -> T) -> T {
         let (mut units, max) = (0, self.turn_units_max);
         let value = work::take_turn(&mut units, max, || part(self));
         self.dearest_turn = self.dearest_turn.max(units);
@@ -271,7 +271,7 @@ impl Server {
     }
 
     /// Why a connection has ended, if it has.
-    pub fn fatal(&self, conn: usize) -> Option<FatalError> {
+    pub fn fatal(&self, conn: usize) -> Option<RpcServerFatalError> {
         self.conns[conn].fatal
     }
 
@@ -303,7 +303,7 @@ impl Server {
     pub fn refuse_memory(&mut self) {
         for conn in 0..self.conns.len() {
             let c = &mut self.conns[conn];
-            if let Some(Op::Prepare { tag, .. }) = c.starved.take() {
+            if let Some(ServerOp::Prepare { tag, .. }) = c.starved.take() {
                 c.link.machine.refuse(tag);
             }
             let mut starved = Vec::new();
@@ -528,9 +528,9 @@ impl Server {
     }
 
     /// Does what the machine asks for; false: there was no memory.
-    fn take(&mut self, conn: usize, op: Op) -> bool {
+    fn take(&mut self, conn: usize, op: ServerOp) -> bool {
         match op {
-            Op::Prepare {
+            ServerOp::Prepare {
                 call,
                 tag,
                 offset,
@@ -545,10 +545,10 @@ impl Server {
                 }
                 return is_there;
             }
-            Op::Call { tag } => {
+            ServerOp::Call { tag } => {
                 self.execute(conn, tag, |execution, around| execution.begin(tag, around))
             }
-            Op::Answer { tag, xid } => {
+            ServerOp::Answer { tag, xid } => {
                 let c = &mut self.conns[conn];
                 let at = c.callbacks.iter().position(|(of, _)| *of == xid);
                 let (_, id) = c.callbacks.remove(at.expect("it was called"));
@@ -559,7 +559,7 @@ impl Server {
                     server.nfsd.answered(id, Some(&answer), now);
                 });
             }
-            Op::Fatal(error) => self.conns[conn].fatal = Some(error),
+            ServerOp::Fatal(error) => self.conns[conn].fatal = Some(error),
         }
         true
     }

@@ -6,14 +6,14 @@ use std::sync::Arc;
 use machine::Tag;
 use nvmf::command::{Command, Geometry, Io, IoKind, copy_ranges, deallocate_ranges};
 use nvmf::tcp::FatalError;
-use nvmf::tcp::controller::{Done, Op, Qpair, Refused, Role};
+use nvmf::tcp::controller::{Done, Op, Qpair, RefusedCommand, Role};
 use testkit::End;
 use wire::nvme::Status;
 
 /// A controller's end whose namespaces all lie on one byte vector. Connect
 /// succeeds, Admin commands are answered with bytes of their opcode.
 #[derive(Debug)]
-pub struct Target {
+pub struct ControllerDouble {
     /// The machine and its memory.
     pub end: End<Qpair>,
     /// What the namespaces hold.
@@ -25,7 +25,7 @@ pub struct Target {
     /// Fused pairs that wait to be executed: Compare, Write, what they do.
     pub fused: Vec<(Tag, Tag, Io)>,
     /// Commands that the machine refused.
-    pub refused: Vec<Refused>,
+    pub refused: Vec<RefusedCommand>,
     /// Event requests that the host forgot, and the events of those that had one.
     pub forgotten: Vec<(Tag, Option<u32>)>,
     /// Why the connection ended.
@@ -36,10 +36,10 @@ pub struct Target {
     checked: usize,
 }
 
-impl Target {
+impl ControllerDouble {
     /// `machine` on `media`; Connect makes it `role`.
-    pub fn new(machine: Qpair, role: Role, media: Vec<u8>) -> Target {
-        Target {
+    pub fn new(machine: Qpair, role: Role, media: Vec<u8>) -> ControllerDouble {
+        ControllerDouble {
             end: End::new(machine),
             media,
             starved: Vec::new(),
@@ -54,7 +54,7 @@ impl Target {
         }
     }
 
-    /// Takes every operation there is; memory is left for [`Target::feed`].
+    /// Takes every operation there is; memory is left for [`ControllerDouble::feed`].
     pub fn take_ops(&mut self) {
         while let Some(op) = self.end.next_op() {
             match op {
@@ -85,7 +85,7 @@ impl Target {
         self.named[index] = true;
     }
 
-    /// Gives the command at `index` of [`Target::starved`] its memory.
+    /// Gives the command at `index` of [`ControllerDouble::starved`] its memory.
     pub fn feed(&mut self, index: usize) {
         let (tag, len) = self.starved.swap_remove(index);
         self.end.set_memory(tag, vec![0xee; len as usize]);
@@ -93,7 +93,7 @@ impl Target {
         self.take_ops();
     }
 
-    /// Executes the command at `index` of [`Target::work`].
+    /// Executes the command at `index` of [`ControllerDouble::work`].
     pub fn execute(&mut self, index: usize) {
         let (tag, command) = self.work.swap_remove(index);
         let done = match command {
@@ -141,13 +141,13 @@ impl Target {
         self.take_ops();
     }
 
-    /// CIDs of the commands in [`Target::fused`].
+    /// CIDs of the commands in [`ControllerDouble::fused`].
     pub fn fused_cids(&self) -> Vec<u16> {
         let tags = self.fused.iter().flat_map(|pair| [pair.0, pair.1]);
         tags.map(|tag| self.end.machine.cid(tag)).collect()
     }
 
-    /// Executes the pair at `index` of [`Target::fused`].
+    /// Executes the pair at `index` of [`ControllerDouble::fused`].
     pub fn execute_fused(&mut self, index: usize) {
         let (compare, write, io) = self.fused.swap_remove(index);
         assert_eq!(io.kind, IoKind::CompareAndWrite);

@@ -10,14 +10,14 @@ use reactor::{Driver, FileIo, Token};
 use store::{Error, Progress, Task, Volume};
 
 use crate::connection::Core;
-use crate::job::{Job, Work};
+use crate::job::{AnswerSource, Job};
 use crate::protocol::Protocol;
-use crate::refusals::{Kind, Refusal};
-use crate::steps::{Step, Steps};
+use crate::refusals::{Refusal, RefusalKind};
+use crate::steps::{IoStep, Steps};
 use crate::token::{JobId, Subject};
 
 /// What is left to do when the volume has done its part.
-pub enum Then<A> {
+pub enum AfterIo<A> {
     /// Complete.
     Complete {
         /// With this much data to the peer.
@@ -39,10 +39,10 @@ pub enum Then<A> {
     Steps(Box<Steps<A>>),
 }
 
-impl<A: 'static> Then<A> {
+impl<A: 'static> AfterIo<A> {
     /// Whether what is left will be done on this volume.
     pub fn touches(&self, volume: &Arc<dyn Volume>) -> bool {
-        matches!(self, Then::Steps(steps) if steps.touches(volume))
+        matches!(self, AfterIo::Steps(steps) if steps.touches(volume))
     }
 }
 
@@ -67,10 +67,10 @@ pub struct OnVolume<A> {
     /// What it is at.
     pub task: Task,
     /// What is left to do.
-    pub then: Then<A>,
+    pub then: AfterIo<A>,
 }
 
-impl<A: 'static> Work for VolumeWork<A> {
+impl<A: 'static> AnswerSource for VolumeWork<A> {
     fn elsewhere() -> Self {
         VolumeWork::Elsewhere
     }
@@ -103,7 +103,7 @@ impl<A: 'static> Work for VolumeWork<A> {
     fn partner(&self) -> Option<Tag> {
         match self {
             VolumeWork::Volume(OnVolume {
-                then: Then::Both { first, .. },
+                then: AfterIo::Both { first, .. },
                 ..
             }) => Some(*first),
             _ => None,
@@ -126,19 +126,25 @@ pub trait Blocks: Protocol<Job = VolumeWork<<Self as Protocol>::Answer>> {
 
     /// An I/O has succeeded, and with it the command, which has so much data
     /// for the peer.
-    fn succeeded(&mut self, tag: Tag, data_len: u32, then: Then<Self::Answer>);
+    fn succeeded(&mut self, tag: Tag, data_len: u32, then: AfterIo<Self::Answer>);
 
     /// An I/O has failed at a byte of a volume, and with it the command.
-    fn failed(&mut self, tag: Tag, at: (u32, u64), error: store::Error, then: Then<Self::Answer>);
+    fn failed(
+        &mut self,
+        tag: Tag,
+        at: (u32, u64),
+        error: store::Error,
+        then: AfterIo<Self::Answer>,
+    );
 }
 
 /// A job that goes on: its place, and when it began.
-pub type Kept = Option<(JobId, u64)>;
+pub type KeptJob = Option<(JobId, u64)>;
 
 impl<P: Protocol> Core<P> {
     /// The command waits for its volume or its file system, or for its turn.
     #[inline]
-    pub fn keep(&mut self, tag: Tag, kept: Kept, work: P::Job) {
+    pub fn keep(&mut self, tag: Tag, kept: KeptJob, work: P::Job) {
         let mut jobs = self.jobs.borrow_mut();
         match kept {
             Some((id, mark)) => jobs.put_back(id, Job::new(self.id(), tag, mark, work)),
@@ -152,7 +158,7 @@ impl<P: Protocol> Core<P> {
 
     /// The command waits for nothing any more.
     #[inline]
-    pub fn let_go(&mut self, kept: Kept) {
+    pub fn let_go(&mut self, kept: KeptJob) {
         if let Some((id, _)) = kept {
             self.jobs.borrow_mut().release(id);
             self.jobs_open -= 1;
@@ -169,7 +175,7 @@ pub trait OnVolumes: Blocks {
         tag: Tag,
         at: (u32, u64),
         result: Result<(), Error>,
-        then: Then<Self::Answer>,
+        then: AfterIo<Self::Answer>,
     ) {
         let left = self.ended(tag, at, result, then);
         assert!(left.is_none(), "a read or write is one step");
@@ -182,7 +188,7 @@ pub trait OnVolumes: Blocks {
         tag: Tag,
         unit: u32,
         io: store::Io,
-        then: Then<Self::Answer>,
+        then: AfterIo<Self::Answer>,
         driver: &mut D,
     ) {
         let id = self.core().jobs.borrow_mut().vacant();
@@ -206,7 +212,7 @@ pub trait OnVolumes: Blocks {
                 unit,
                 offset: io.extent().0,
                 task,
-                then: Then::Complete { data_len: 0 },
+                then: AfterIo::Complete { data_len: 0 },
             };
             let mut jobs = self.core().jobs.borrow_mut();
             jobs.insert_orphan(id, VolumeWork::Volume(on));
@@ -221,7 +227,7 @@ pub trait OnVolumes: Blocks {
         tag: Tag,
         unit: u32,
         io: store::Io,
-        then: Then<Self::Answer>,
+        then: AfterIo<Self::Answer>,
         driver: &mut D,
     ) -> bool {
         let id = self.core().jobs.borrow_mut().vacant();
@@ -238,17 +244,17 @@ pub trait OnVolumes: Blocks {
     fn go_on<D: Driver>(
         &mut self,
         tag: Tag,
-        kept: Kept,
+        kept: KeptJob,
         mut steps: Box<Steps<Self::Answer>>,
         driver: &mut D,
     ) {
-        while let Some(Step { unit, volume, io }) = steps.begin_next() {
+        while let Some(IoStep { unit, volume, io }) = steps.begin_next() {
             let id = kept.map_or_else(|| self.core().jobs.borrow_mut().vacant(), |(id, _)| id);
             work::spend(work::OPERATION_UNITS);
             let offset = io.extent().0;
             match volume.start(io, driver, Subject::File(id).token()) {
                 Progress::Pending(task) => {
-                    let then = Then::Steps(steps);
+                    let then = AfterIo::Steps(steps);
                     let on = OnVolume {
                         volume,
                         unit,
@@ -259,7 +265,7 @@ pub trait OnVolumes: Blocks {
                     return self.core_mut().keep(tag, kept, VolumeWork::Volume(on));
                 }
                 Progress::Done(result) => {
-                    match self.ended(tag, (unit, offset), result, Then::Steps(steps)) {
+                    match self.ended(tag, (unit, offset), result, AfterIo::Steps(steps)) {
                         Some(left) => steps = left,
                         None => return self.core_mut().let_go(kept),
                     }
@@ -270,7 +276,7 @@ pub trait OnVolumes: Blocks {
                 return self.core_mut().keep(tag, kept, VolumeWork::Turn(steps));
             }
         }
-        self.succeeded(tag, 0, Then::Steps(steps));
+        self.succeeded(tag, 0, AfterIo::Steps(steps));
         self.core_mut().let_go(kept);
     }
 
@@ -315,13 +321,13 @@ pub trait OnVolumes: Blocks {
         tag: Tag,
         (unit, offset): (u32, u64),
         result: Result<(), Error>,
-        then: Then<Self::Answer>,
+        then: AfterIo<Self::Answer>,
     ) -> Option<Box<Steps<Self::Answer>>> {
         match (result, then) {
-            (Ok(()), Then::Steps(steps)) => return Some(steps),
+            (Ok(()), AfterIo::Steps(steps)) => return Some(steps),
             (Ok(()), then) => {
                 let data_len = match then {
-                    Then::Complete { data_len } => data_len,
+                    AfterIo::Complete { data_len } => data_len,
                     _ => 0,
                 };
                 self.succeeded(tag, data_len, then);
@@ -339,7 +345,7 @@ pub trait OnVolumes: Blocks {
         core.shared.refusals.note(Refusal {
             peer: Some(core.via.peer),
             volume: volume.map(|volume| &*volume.info().name),
-            ..Refusal::new(Kind::VOLUME, &error)
+            ..Refusal::new(RefusalKind::VOLUME, &error)
         });
     }
 }
@@ -357,7 +363,7 @@ fn started<P: Blocks, D: Driver>(
     c: &mut P,
     tag: Tag,
     (unit, io): (u32, store::Io),
-    then: Then<P::Answer>,
+    then: AfterIo<P::Answer>,
     progress: Progress,
     driver: &mut D,
 ) {
@@ -388,7 +394,7 @@ fn failed<P: Blocks>(
     tag: Tag,
     (unit, offset): (u32, u64),
     error: Error,
-    then: Then<P::Answer>,
+    then: AfterIo<P::Answer>,
 ) {
     if is_failure(error) {
         c.log_failure(unit, error);

@@ -11,7 +11,7 @@ use reactor::Blocking;
 
 /// Who does the work that may block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Clerk {
+pub enum BlockingWorker {
     /// Threads of its own.
     Thread,
     /// Nobody: whoever runs the reactors does it in between.
@@ -20,7 +20,7 @@ pub enum Clerk {
 
 /// A piece of work; it may block. Work about a volume has the volume, so that its
 /// address stays its own.
-pub type Work = Box<dyn FnOnce() + Send>;
+pub type BlockingWork = Box<dyn FnOnce() + Send>;
 
 /// What a piece of work is about. Work about one thing is done in its order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -49,7 +49,7 @@ impl About {
 
 /// Each connection and each change has a bounded number of works under way, so it
 /// needs no bound of its own.
-pub type Desk = Blocking<About, Work>;
+pub type Desk = Blocking<About, BlockingWork>;
 
 /// Starts the first thread of a desk; they end when nobody needs them, and say so where
 /// work has failed: which thread, and why.
@@ -58,7 +58,7 @@ pub fn start(
     is_needed: impl Fn() -> bool + Send + Sync + 'static,
     failed: impl Fn(&str, &str) + Send + Sync + 'static,
 ) -> io::Result<()> {
-    desk.start("weft-clerk", move |work: Work| {
+    desk.start("weft-clerk", move |work: BlockingWork| {
         if !is_needed() {
             return false;
         }

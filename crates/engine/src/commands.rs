@@ -15,7 +15,7 @@ pub(crate) const COMMAND_BYTES: u64 = 1024;
 const LOT_BYTES: u64 = LOT as u64 * COMMAND_BYTES;
 
 /// Room for the commands of one connection.
-pub(crate) struct Room {
+pub(crate) struct CommandRoom {
     /// So many have some, whatever there is.
     own: usize,
     /// Whose share it is part of; there while there are lots.
@@ -25,9 +25,9 @@ pub(crate) struct Room {
     is_short: bool,
 }
 
-impl Default for Room {
-    fn default() -> Room {
-        Room {
+impl Default for CommandRoom {
+    fn default() -> CommandRoom {
+        CommandRoom {
             own: OWN,
             pool: None,
             lots: 0,
@@ -36,7 +36,7 @@ impl Default for Room {
     }
 }
 
-impl Room {
+impl CommandRoom {
     /// So many commands have room, whatever there is.
     pub(crate) fn keep(&mut self, commands: usize) {
         self.own = self.own.max(commands);
@@ -81,7 +81,7 @@ impl Room {
     }
 }
 
-impl Drop for Room {
+impl Drop for CommandRoom {
     fn drop(&mut self) {
         self.trim(0);
     }
@@ -99,7 +99,7 @@ mod tests {
         let pool = Pool::new(budget.clone()).expect("address space");
         let share = Share::new(budget.clone());
         let of_host = pool.of(share.clone());
-        let mut room = Room::default();
+        let mut room = CommandRoom::default();
         let mut open = 0;
         while room.has(open, &of_host) {
             open += 1;
@@ -112,7 +112,10 @@ mod tests {
         // eighth and a sixteenth.
         assert_eq!(held, (52_u64 << 20).div_ceil(3).next_multiple_of(LOT_BYTES));
         let next = pool.of(Share::new(budget.clone()));
-        assert!(Room::default().has(OWN, &next), "another host has some");
+        assert!(
+            CommandRoom::default().has(OWN, &next),
+            "another host has some"
+        );
         open -= LOT;
         room.trim(open);
         assert_eq!(share.held_bytes(), held - LOT_BYTES);
@@ -127,7 +130,7 @@ mod tests {
         let budget = Budget::new(64 << 20);
         let pool = Pool::new(budget.clone()).expect("address space");
         let shares = [Share::new(budget.clone()), Share::new(budget)];
-        let mut room = Room::default();
+        let mut room = CommandRoom::default();
         for share in &shares {
             assert!(room.has(OWN, &pool.of(share.clone())));
             let held = shares.iter().map(|share| share.held_bytes());
@@ -140,10 +143,10 @@ mod tests {
     #[test]
     fn first_commands_of_a_connection_have_room_where_there_is_no_memory() {
         let pool = Pool::new(Budget::new(0)).expect("address space");
-        let mut room = Room::default();
+        let mut room = CommandRoom::default();
         assert!((0..OWN).all(|open| room.has(open, &pool)));
         assert!(!room.has(OWN, &pool) && room.is_short());
-        let mut of_queue = Room::default();
+        let mut of_queue = CommandRoom::default();
         of_queue.keep(2 * OWN);
         assert!(of_queue.has(2 * OWN - 1, &pool) && !of_queue.has(2 * OWN, &pool));
         assert!(

@@ -13,11 +13,11 @@ use machine::{Machine, Nanos, Tag, work};
 use mem::Pool;
 use reactor::{Driver, Received, SocketId};
 
-use crate::commands::Room;
-use crate::hosts::{Host, Name, Place};
+use crate::commands::CommandRoom;
+use crate::hosts::{ConnectedHost, HostName, HostPlace};
 use crate::job::Jobs;
-use crate::protocol::{Event, Op, Protocol, Stage};
-use crate::refusals::{Kind, Refusal};
+use crate::protocol::{ConnectionEvent, ConnectionStage, Protocol, ProtocolOp};
+use crate::refusals::{Refusal, RefusalKind};
 use crate::shared::Shared;
 use crate::token::{ConnectionId, ConnectionRef, Subject};
 use crate::waiting::{Waiting, Waits};
@@ -27,7 +27,7 @@ const ENDED_TICKS_MAX: u32 = 10;
 
 /// How far a connection has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum ConnectionState {
     Open,
     /// The socket is being closed; its operations are ending.
     Closing,
@@ -59,21 +59,21 @@ pub struct Core<P: Protocol> {
     /// What all reactors share.
     pub shared: Arc<Shared>,
     /// Its host, as far as that is known.
-    pub(crate) host: Arc<Host>,
+    pub(crate) host: Arc<ConnectedHost>,
     /// Buffers of its reactor, as a part of its host's share.
     pub pool: Pool,
     /// Its place among the connections of its address; gone with one that moved.
-    pub place: Option<Place>,
+    pub place: Option<HostPlace>,
     id: ConnectionId,
-    state: State,
+    state: ConnectionState,
     /// Those of the protocol on its reactor.
     pub jobs: Rc<RefCell<Jobs<P::Job>>>,
     /// How many of them are its own.
     pub(crate) jobs_open: usize,
     /// Memory of those.
-    pub(crate) room: Room,
+    pub(crate) room: CommandRoom,
     /// Operations that wait for memory.
-    pub waiting: Waiting<Op<P>>,
+    pub waiting: Waiting<ProtocolOp<P>>,
     /// Its share of the turn was used up before its work was.
     has_more: bool,
     /// Ticks since its machine has ended.
@@ -86,11 +86,11 @@ impl<P: Protocol> Core<P> {
         machine: P::Machine,
         id: ConnectionId,
         socket: SocketId,
-        (via, place): (Via, Place),
+        (via, place): (Via, HostPlace),
         shared: Arc<Shared>,
         (jobs, pool): (Rc<RefCell<Jobs<P::Job>>>, &Pool),
     ) -> Self {
-        let name = Name::of_peer(via.peer);
+        let name = HostName::of_peer(via.peer);
         let host = shared.hosts.host(name, pool.budget());
         let recv = Subject::Recv(id).token();
         let send = Subject::Send(id).token();
@@ -103,10 +103,10 @@ impl<P: Protocol> Core<P> {
             host,
             place: Some(place),
             id,
-            state: State::Open,
+            state: ConnectionState::Open,
             jobs,
             jobs_open: 0,
-            room: Room::default(),
+            room: CommandRoom::default(),
             waiting: Waiting::default(),
             has_more: false,
             ended_ticks: 0,
@@ -120,9 +120,9 @@ impl<P: Protocol> Core<P> {
 
     /// Its host has said who it is: what it takes from now on is of that one's
     /// share.
-    pub fn set_host(&mut self, name: Name) {
+    pub fn set_host(&mut self, name: HostName) {
         self.host = self.shared.hosts.host(name, self.pool.budget());
-        self.room = Room::default();
+        self.room = CommandRoom::default();
         self.pool = self.pool.of(self.host.share.clone());
     }
 
@@ -146,19 +146,19 @@ impl<P: Protocol> Core<P> {
     /// Whether nothing of it is left to wait for.
     #[inline]
     pub fn is_gone(&self) -> bool {
-        self.state == State::Closed && self.jobs_open == 0
+        self.state == ConnectionState::Closed && self.jobs_open == 0
     }
 
     /// Whether its socket is still there.
     pub fn has_socket(&self) -> bool {
-        self.state != State::Closed
+        self.state != ConnectionState::Closed
     }
 
     /// Whether something waits for memory: look again next turn.
     #[inline]
     pub fn is_waiting(&self) -> bool {
         let is_waiting = !self.waiting.is_empty() || self.holds_back();
-        is_waiting && self.state == State::Open
+        is_waiting && self.state == ConnectionState::Open
     }
 
     /// Whether there is memory for one command more.
@@ -176,7 +176,7 @@ impl<P: Protocol> Core<P> {
     /// Whether it has work for its next turn, whatever happens meanwhile.
     #[inline]
     pub fn has_more(&self) -> bool {
-        self.has_more && self.state == State::Open
+        self.has_more && self.state == ConnectionState::Open
     }
 
     /// Whether others are to have their turn before it does more.
@@ -189,7 +189,7 @@ impl<P: Protocol> Core<P> {
 
     /// Whether commands are taken.
     pub fn is_open(&self) -> bool {
-        self.state == State::Open
+        self.state == ConnectionState::Open
     }
 
     /// Whether commands of its own wait for something.
@@ -210,7 +210,7 @@ impl<P: Protocol> Core<P> {
 
     /// The socket is gone.
     pub fn on_closed(&mut self) {
-        self.state = State::Closed;
+        self.state = ConnectionState::Closed;
     }
 
     /// Whether what was received before has been walked as far as it goes.
@@ -223,14 +223,18 @@ impl<P: Protocol> Core<P> {
 /// Whether it closes once everything was sent.
 #[inline]
 fn is_ending<P: Protocol>(c: &P) -> bool {
-    c.core().link.machine.is_finished() || matches!(c.stage(), Stage::Leaving | Stage::Draining)
+    c.core().link.machine.is_finished()
+        || matches!(
+            c.stage(),
+            ConnectionStage::Leaving | ConnectionStage::Draining
+        )
 }
 
 /// What every connection does.
 pub trait Connection: Protocol {
     /// Whether it is open and has not said who it is.
     fn is_stranger(&self) -> bool {
-        self.core().is_open() && self.stage() == Stage::Stranger
+        self.core().is_open() && self.stage() == ConnectionStage::Stranger
     }
 
     /// A receive completed.
@@ -238,7 +242,7 @@ pub trait Connection: Protocol {
     fn on_received<D: Driver>(&mut self, result: io::Result<Received>, driver: &mut D) {
         match result {
             Ok(received) if !received.eof => {
-                self.on_event(Event::Heard, driver);
+                self.on_event(ConnectionEvent::Heard, driver);
                 self.core_mut().link.on_received(received);
                 if self.core().is_open() {
                     self.run(driver);
@@ -263,7 +267,7 @@ pub trait Connection: Protocol {
     }
 
     /// Notes what its peer is refused, or why it ends.
-    fn note_refusal(&self, kind: Kind, reason: &dyn Display) {
+    fn note_refusal(&self, kind: RefusalKind, reason: &dyn Display) {
         let (host, target) = self.names();
         let core = self.core();
         core.shared.refusals.note(Refusal {
@@ -286,11 +290,11 @@ pub trait Connection: Protocol {
     /// Starts the end: no more is received or sent.
     fn close<D: Driver>(&mut self, driver: &mut D) {
         if self.core().is_open() {
-            self.core_mut().state = State::Closing;
-            self.on_event(Event::Closing, driver);
+            self.core_mut().state = ConnectionState::Closing;
+            self.on_event(ConnectionEvent::Closing, driver);
             let core = self.core_mut();
             core.waiting.clear();
-            core.room = Room::default();
+            core.room = CommandRoom::default();
             driver.close(core.link.socket(), Subject::Close(core.id).token());
         }
     }
@@ -315,14 +319,14 @@ pub trait Connection: Protocol {
         if core.holds_back() {
             core.link.shrink_stage(&core.pool);
         }
-        self.on_event(Event::Ran, driver);
+        self.on_event(ConnectionEvent::Ran, driver);
     }
 
     /// There is no room for a command: its host sends it again later.
     #[cold]
-    fn refuse_command<D: Driver>(&mut self, op: Op<Self>, driver: &mut D) {
+    fn refuse_command<D: Driver>(&mut self, op: ProtocolOp<Self>, driver: &mut D) {
         let reason = "its host's share of memory_max has no room for more commands";
-        self.note_refusal(Kind::COMMAND, &reason);
+        self.note_refusal(RefusalKind::COMMAND, &reason);
         let (core, now) = (self.core(), driver.now());
         if core.host.note_shortage(now) {
             core.shared.note_shortage(now);
@@ -333,7 +337,7 @@ pub trait Connection: Protocol {
     /// Goes on, because of something that happened elsewhere.
     fn resume<D: Driver>(&mut self, driver: &mut D) {
         if self.core().is_open() {
-            self.on_event(Event::Resumed, driver);
+            self.on_event(ConnectionEvent::Resumed, driver);
             self.run(driver);
         }
     }
@@ -377,13 +381,13 @@ pub trait Connection: Protocol {
             }
         }
         if is_ending(self) {
-            if !self.core().link.is_sending() && self.stage() != Stage::Draining {
+            if !self.core().link.is_sending() && self.stage() != ConnectionStage::Draining {
                 self.close(driver);
             }
         } else if self.core().may_receive() {
             self.core_mut().link.receive(driver);
         }
-        self.on_event(Event::TurnEnds, driver);
+        self.on_event(ConnectionEvent::TurnEnds, driver);
         wants_more
     }
 
@@ -396,7 +400,7 @@ pub trait Connection: Protocol {
                 self.close(driver);
             }
         }
-        self.on_event(Event::Tick(now), driver);
+        self.on_event(ConnectionEvent::Tick(now), driver);
         if self.core().is_open() {
             self.memory_tick(now, driver);
         }

@@ -7,8 +7,8 @@ use store::Volume;
 use store::fs::FileSystem;
 
 use crate::clerk::{About, Desk};
-use crate::locked::locked;
 use crate::token::ConnectionRef;
+use machine::locked;
 
 /// What must be over.
 pub enum Scope {
@@ -26,14 +26,14 @@ pub enum Scope {
     Listener(u16),
 }
 
-type Then = Box<dyn FnOnce() + Send>;
+type AfterFence = Box<dyn FnOnce() + Send>;
 
 /// What all reactors have to pass.
 struct Fence {
     scope: Scope,
     /// Reactors that have not passed it.
     left: AtomicUsize,
-    then: Mutex<Option<Then>>,
+    then: Mutex<Option<AfterFence>>,
 }
 
 impl Fence {
@@ -60,7 +60,7 @@ impl Passage {
     pub fn all(
         scope: Scope,
         reactors: usize,
-        then: Then,
+        then: AfterFence,
         desk: &Arc<Desk>,
     ) -> impl Iterator<Item = Passage> {
         let fence = Arc::new(Fence {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use reactor::Driver;
 use store::{Error, Io, Progress, Task, Volume};
 
-use crate::post::Then;
+use crate::post::AfterMail;
 use crate::token::Subject;
 
 /// A volume that is being flushed.
@@ -14,7 +14,7 @@ struct Flush {
     volume: Arc<dyn Volume>,
     /// Taken while it is being looked at.
     task: Option<Task>,
-    then: Then<Result<(), Error>>,
+    then: AfterMail<Result<(), Error>>,
 }
 
 /// Those of one reactor, by the number in [`Subject::Sync`].
@@ -32,7 +32,7 @@ impl Flushes {
         &mut self,
         driver: &mut D,
         volume: Arc<dyn Volume>,
-        then: Then<Result<(), Error>>,
+        then: AfterMail<Result<(), Error>>,
     ) {
         let free = self.0.iter().position(Option::is_none);
         let at = free.unwrap_or(self.0.len());

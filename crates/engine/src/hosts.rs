@@ -6,10 +6,8 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
-use machine::Nanos;
+use machine::{Nanos, locked};
 use mem::{Budget, Share};
-
-use crate::locked::locked;
 
 /// How long a shortage of memory is over before it is forgotten: reactors look
 /// every half second.
@@ -21,17 +19,17 @@ const OWN_PART: u64 = 16;
 
 /// What a host is told from others by.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Name {
+pub enum HostName {
     /// It has not said who it is, or never does.
     Address(IpAddr),
     /// What it calls itself, and where such names are given.
     Said(&'static str, String),
 }
 
-impl Name {
+impl HostName {
     /// Of one that has not said who it is.
-    pub fn of_peer(peer: SocketAddr) -> Name {
-        Name::Address(network(peer.ip()))
+    pub fn of_peer(peer: SocketAddr) -> HostName {
+        HostName::Address(network(peer.ip()))
     }
 }
 
@@ -49,7 +47,7 @@ pub fn network(address: IpAddr) -> IpAddr {
 
 /// One host.
 #[derive(Debug)]
-pub struct Host {
+pub struct ConnectedHost {
     /// Its part of all memory.
     pub share: Arc<Share>,
     memory_max: u64,
@@ -58,7 +56,7 @@ pub struct Host {
     short_at: AtomicU64,
 }
 
-impl Host {
+impl ConnectedHost {
     /// A connection of it has waited for memory for some time; whether others are
     /// in its way.
     pub fn note_shortage(&self, now: Nanos) -> bool {
@@ -78,8 +76,8 @@ impl Host {
 
 /// Those that have connections.
 #[derive(Default)]
-struct Table {
-    hosts: BTreeMap<Name, Weak<Host>>,
+struct HostTable {
+    hosts: BTreeMap<HostName, Weak<ConnectedHost>>,
     /// Names of hosts without connections are forgotten at this size.
     sweep_at: usize,
 }
@@ -87,13 +85,13 @@ struct Table {
 /// All hosts, off the way of an I/O.
 #[derive(Default)]
 pub struct Hosts {
-    table: Mutex<Table>,
+    table: Mutex<HostTable>,
     connections: Mutex<BTreeMap<IpAddr, u32>>,
 }
 
 /// The place of a connection among those of its address, until it is dropped.
 #[derive(Debug)]
-pub struct Place {
+pub struct HostPlace {
     hosts: Arc<Hosts>,
     address: IpAddr,
 }
@@ -110,7 +108,7 @@ impl Hosts {
     }
 
     /// The host of a name, which has its share of `budget`.
-    pub fn host(&self, name: Name, budget: &Arc<Budget>) -> Arc<Host> {
+    pub fn host(&self, name: HostName, budget: &Arc<Budget>) -> Arc<ConnectedHost> {
         let mut table = locked(&self.table);
         if let Some(host) = table.hosts.get(&name).and_then(Weak::upgrade) {
             return host;
@@ -119,7 +117,7 @@ impl Hosts {
             table.hosts.retain(|_, host| host.strong_count() > 0);
             table.sweep_at = 2 * table.hosts.len() + 64;
         }
-        let host = Arc::new(Host {
+        let host = Arc::new(ConnectedHost {
             share: Share::new(budget.clone()),
             memory_max: budget.max(),
             short_at: AtomicU64::new(0),
@@ -130,13 +128,13 @@ impl Hosts {
 
     /// A place for one more connection from `address`; `None` where `max` are
     /// taken.
-    pub fn place(self: &Arc<Self>, address: IpAddr, max: u32) -> Option<Place> {
+    pub fn place(self: &Arc<Self>, address: IpAddr, max: u32) -> Option<HostPlace> {
         let address = network(address);
         let mut connections = self.connections();
         let count = connections.get(&address).copied().unwrap_or(0);
         (count < max).then(|| {
             connections.insert(address, count + 1);
-            Place {
+            HostPlace {
                 hosts: self.clone(),
                 address,
             }
@@ -144,7 +142,7 @@ impl Hosts {
     }
 }
 
-impl Drop for Place {
+impl Drop for HostPlace {
     fn drop(&mut self) {
         let mut connections = self.hosts.connections();
         if let Some(count) = connections.get_mut(&self.address) {
@@ -181,8 +179,11 @@ mod tests {
         let beside = address("2001:db8:0:1:ffff::2");
         assert!(hosts.place(beside, 1).is_none());
         assert!(hosts.place(address("2001:db8:0:2::1"), 1).is_some());
-        let name = |text: &str| Name::of_peer(SocketAddr::new(address(text), 9));
-        assert_eq!(name("2001:db8:0:1::1"), Name::of_peer((beside, 7).into()));
+        let name = |text: &str| HostName::of_peer(SocketAddr::new(address(text), 9));
+        assert_eq!(
+            name("2001:db8:0:1::1"),
+            HostName::of_peer((beside, 7).into())
+        );
         assert_ne!(name("2001:db8:0:1::1"), name("2001:db8:0:2::1"));
         assert_ne!(name("10.0.0.1"), name("10.0.0.2"));
         assert_eq!(name("::ffff:10.0.0.1"), name("10.0.0.1"), "mapped");
@@ -191,7 +192,7 @@ mod tests {
     #[test]
     fn hosts_without_connections_are_forgotten() {
         let (hosts, budget) = (Hosts::default(), Budget::new(1 << 30));
-        let name = |n: u32| Name::Said("test", n.to_string());
+        let name = |n: u32| HostName::Said("test", n.to_string());
         let kept = hosts.host(name(0), &budget);
         for n in 1..10_000 {
             hosts.host(name(n), &budget);
@@ -204,7 +205,7 @@ mod tests {
     fn host_that_holds_little_waits_for_others() {
         let (hosts, budget) = (Hosts::default(), Budget::new(64 << 20));
         let pool = mem::Pool::new(budget.clone()).expect("address space");
-        let host = hosts.host(Name::Said("test", "a".into()), &budget);
+        let host = hosts.host(HostName::Said("test", "a".into()), &budget);
         let own = pool.of(host.share.clone());
         assert!(host.note_shortage(5) && !host.is_short(5));
         let held: Vec<_> = std::iter::from_fn(|| own.get(1 << 20)).collect();

@@ -12,7 +12,7 @@ use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use link::Data;
+use link::CommandMemory;
 use machine::{Tag, work};
 use reactor::{FileIo, Token};
 use store::Volume;
@@ -22,7 +22,7 @@ use crate::fence::Scope;
 use crate::token::{ConnectionId, JOB_TABLES_MAX, JOBS_MAX, JobId, Subject};
 
 /// Where the answer to a command will come from.
-pub trait Work: Sized {
+pub trait AnswerSource: Sized {
     /// Another reactor, or who does what may block.
     fn elsewhere() -> Self;
 
@@ -63,7 +63,7 @@ pub struct Job<W> {
     /// Where its answer will come from.
     pub work: W,
     /// Of an orphan: memory that the kernel may still use.
-    held: Vec<Data>,
+    held: Vec<CommandMemory>,
     /// It never begins, see [`Jobs::discard`].
     is_discarded: bool,
 }
@@ -101,7 +101,7 @@ impl Older {
 }
 
 /// One place in the table.
-struct Entry<W> {
+struct JobEntry<W> {
     generation: u32,
     job: Option<Job<W>>,
     /// While the job has an owner.
@@ -120,7 +120,7 @@ struct Links {
 pub struct Jobs<W> {
     /// Which of the reactor's tables it is.
     table: u32,
-    entries: Vec<Entry<W>>,
+    entries: Vec<JobEntry<W>>,
     /// Places without a tenant. A place whose job is being looked at is in
     /// neither.
     free: Vec<u32>,
@@ -136,7 +136,7 @@ pub struct Jobs<W> {
     discarded: Vec<JobId>,
 }
 
-impl<W: Work> Jobs<W> {
+impl<W: AnswerSource> Jobs<W> {
     /// The table of a number, which counts time with the others of its reactor.
     pub fn new(table: u32, marks: Rc<Cell<u64>>) -> Jobs<W> {
         Jobs {
@@ -205,7 +205,7 @@ impl<W: Work> Jobs<W> {
             None => {
                 let index = self.entries.len() as u32;
                 assert!(index < JOBS_MAX, "jobs are bounded by commands in flight");
-                self.entries.push(Entry {
+                self.entries.push(JobEntry {
                     generation: self.generation,
                     job: None,
                     links: None,
@@ -357,7 +357,7 @@ impl<W: Work> Jobs<W> {
     /// Nobody waits for the job any more. One that has not begun never will, and goes
     /// with [`Jobs::discard`]; any other keeps `held` to its end, which the kernel is
     /// asked to bring about.
-    pub fn orphan(&mut self, id: JobId, held: Vec<Data>, files: &mut dyn FileIo) {
+    pub fn orphan(&mut self, id: JobId, held: Vec<CommandMemory>, files: &mut dyn FileIo) {
         let entry = &mut self.entries[id.place()];
         let job = entry.job.as_mut().expect("a job that waits");
         job.owner = None;
@@ -429,13 +429,13 @@ mod tests {
     use super::*;
 
     #[derive(PartialEq)]
-    enum Kind {
+    enum JobKind {
         Elsewhere,
         OfFiles,
         /// It has not begun. What becomes of others when it goes takes so many units.
         Waits(Units),
     }
-    use Kind::{Elsewhere, OfFiles, Waits};
+    use JobKind::{Elsewhere, OfFiles, Waits};
 
     #[derive(PartialEq)]
     struct Units(u64);
@@ -459,8 +459,8 @@ mod tests {
         fn cancel_file(&mut self, _: Token) {}
     }
 
-    impl Work for Kind {
-        fn elsewhere() -> Kind {
+    impl AnswerSource for JobKind {
+        fn elsewhere() -> JobKind {
             Elsewhere
         }
 
@@ -470,7 +470,7 @@ mod tests {
 
         fn cancel(&mut self, _: &mut dyn FileIo, _: Token) {}
 
-        fn resume(self, _: io::Result<u32>, _: &mut dyn FileIo, _: Token) -> Option<Kind> {
+        fn resume(self, _: io::Result<u32>, _: &mut dyn FileIo, _: Token) -> Option<JobKind> {
             None
         }
     }
@@ -482,14 +482,14 @@ mod tests {
         }
     }
 
-    fn tags(jobs: &Jobs<Kind>, owner: ConnectionId) -> Vec<Tag> {
+    fn tags(jobs: &Jobs<JobKind>, owner: ConnectionId) -> Vec<Tag> {
         jobs.of(owner).map(|(_, job)| job.tag).collect()
     }
 
     #[test]
     fn however_many_jobs_there_are_a_look_for_older_ones_goes_on_in_steps() {
         let mut jobs = Jobs::new(1, Rc::default());
-        let put = |jobs: &mut Jobs<Kind>, work| {
+        let put = |jobs: &mut Jobs<JobKind>, work| {
             let id = jobs.vacant();
             jobs.insert(id, connection(0), 0, work);
             id
@@ -500,7 +500,7 @@ mod tests {
         let meant = put(&mut jobs, OfFiles);
         let mut older = Older::than(jobs.mark());
         put(&mut jobs, OfFiles);
-        let mut look = |jobs: &Jobs<Kind>| {
+        let mut look = |jobs: &Jobs<JobKind>| {
             let mut left = 300;
             let is_held = jobs.has_older(&mut older, &mut left, |work| *work == OfFiles);
             (is_held, left)
@@ -549,7 +549,7 @@ mod tests {
     #[test]
     fn a_large_table_without_jobs_is_given_back_and_names_no_place_twice() {
         let mut jobs = Jobs::new(1, Rc::default());
-        let put = |jobs: &mut Jobs<Kind>| {
+        let put = |jobs: &mut Jobs<JobKind>| {
             let id = jobs.vacant();
             jobs.insert(id, connection(0), 0, Elsewhere);
             id

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use machine::Tag;
 
-use crate::job::Work;
+use crate::job::AnswerSource;
 use crate::post::{Mail, Post};
 use crate::protocol::Protocol;
 use crate::token::JobId;

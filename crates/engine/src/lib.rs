@@ -2,7 +2,7 @@
 //! for memory, for volumes and for others, and what is left of it when its peer has gone.
 //!
 //! A protocol is a [`Protocol`]: its machine, what its operations do, and what its
-//! reactors tell each other ([`Mail`]). A [`Server`] is what composes protocols: which
+//! reactors tell each other ([`Mail`]). A [`Protocols`] is what composes protocols: which
 //! there are, and which of them a connection is of. [`Shard`] is one reactor's share of
 //! it, [`Shared`] what all reactors have in common. This room names no protocol.
 #![forbid(unsafe_code)]
@@ -16,7 +16,6 @@ mod flushes;
 pub mod hosts;
 pub mod job;
 pub mod later;
-mod locked;
 mod orphan;
 pub mod placement;
 pub mod post;
@@ -35,12 +34,11 @@ pub use clerk::About;
 pub use connection::{Connection, Core, Via};
 pub use fence::Scope;
 pub use later::{Elsewhere, Later};
-pub use locked::locked;
 pub use orphan::Orphans;
 pub use post::{Mail, Post};
-pub use protocol::{Event, Op, Protocol, Stage};
-pub use refusals::{Kind, Refusal};
-pub use shard::{Has, Server, Shard};
-pub use shared::{Limits, Shared};
+pub use protocol::{ConnectionEvent, ConnectionStage, Protocol, ProtocolOp};
+pub use refusals::{Refusal, RefusalKind};
+pub use shard::{Has, Protocols, Shard};
+pub use shared::{ConnectionLimits, Shared};
 pub use token::{ConnectionId, ConnectionRef, JobId, Subject};
 pub use waiting::Waits;

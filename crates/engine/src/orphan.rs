@@ -3,13 +3,13 @@
 
 use std::sync::Arc;
 
-use link::Data;
+use link::CommandMemory;
 use machine::Tag;
 use reactor::Driver;
 use store::Volume;
 
-use crate::job::Work;
-use crate::protocol::{Event, Protocol};
+use crate::job::AnswerSource;
+use crate::protocol::{ConnectionEvent, Protocol};
 use crate::token::JobId;
 
 /// What a connection does with work that nobody waits for any more.
@@ -22,9 +22,9 @@ pub trait Orphans: Protocol {
             let both = [Some(job.tag), job.work.partner()];
             both.into_iter().flatten().collect()
         };
-        self.on_event(Event::Orphaned(tags[0]), driver);
+        self.on_event(ConnectionEvent::Orphaned(tags[0]), driver);
         let core = self.core_mut();
-        let held: Vec<Data> = tags.iter().map(|tag| core.link.take_data(*tag)).collect();
+        let held: Vec<CommandMemory> = tags.iter().map(|tag| core.link.take_data(*tag)).collect();
         core.jobs.borrow_mut().orphan(id, held, driver);
         core.jobs_open -= 1;
         tags

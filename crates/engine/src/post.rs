@@ -8,7 +8,7 @@ use std::sync::Arc;
 use store::Volume;
 
 use crate::fence::Passage;
-use crate::hosts::Place;
+use crate::hosts::HostPlace;
 use crate::token::{ConnectionRef, JobId};
 
 /// Takes mail of one sort to a reactor.
@@ -27,7 +27,7 @@ pub enum Mail<A, M> {
 }
 
 /// What to do with a result, once.
-pub type Then<T> = Box<dyn FnOnce(T) + Send>;
+pub type AfterMail<T> = Box<dyn FnOnce(T) + Send>;
 
 /// A connection that was just accepted.
 pub struct Newcomer {
@@ -36,7 +36,7 @@ pub struct Newcomer {
     /// The host's address.
     pub peer: SocketAddr,
     /// Its place among the connections of its address.
-    pub place: Place,
+    pub place: HostPlace,
     /// Number of the listener that it came in by.
     pub listener: u16,
     /// There are `connections_max` already: one that has not said who it is has
@@ -56,11 +56,11 @@ pub enum ShardMail {
     Fence(Passage),
     /// Accept on this socket, of the listener of this number; then say whether
     /// that is so. For the first reactor.
-    Listen(u16, TcpListener, Then<io::Result<()>>),
+    Listen(u16, TcpListener, AfterMail<io::Result<()>>),
     /// Close the listener of this number and what came in by it.
     Unlisten(u16),
     /// Flush this volume, and say how that went. For the first reactor.
-    Flush(Arc<dyn Volume>, Then<Result<(), store::Error>>),
+    Flush(Arc<dyn Volume>, AfterMail<Result<(), store::Error>>),
     /// This reactor's connections wait for memory: give back what you do not use,
     /// and say when you have.
     MemoryWanted(usize),

@@ -8,17 +8,17 @@ use machine::{Machine, Nanos, Tag};
 use reactor::Driver;
 
 use crate::connection::Core;
-use crate::job::{Job, Jobs, Work};
+use crate::job::{AnswerSource, Job, Jobs};
 use crate::post::{Mail, Post};
 use crate::shard::{Has, Shard};
 use crate::token::JobId;
 
 /// The operations of a protocol.
-pub type Op<P> = <<P as Protocol>::Machine as Machine>::Op;
+pub type ProtocolOp<P> = <<P as Protocol>::Machine as Machine>::Op;
 
 /// How far a connection has come, as its protocol sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stage {
+pub enum ConnectionStage {
     /// Its peer has not said who it is.
     Stranger,
     /// It is served.
@@ -31,7 +31,7 @@ pub enum Stage {
 
 /// What happens to a connection beside operations, answers and files.
 #[derive(Clone, Copy, Debug)]
-pub enum Event {
+pub enum ConnectionEvent {
     /// The peer has sent something.
     Heard,
     /// The machine has done what there was to do.
@@ -65,7 +65,7 @@ pub trait Protocol: Sized + 'static {
     /// What its reactors tell each other besides.
     type Mail: Send + 'static;
     /// Where the answer to a command comes from that is not there yet.
-    type Job: Work;
+    type Job: AnswerSource;
 
     /// What its connections on one reactor share.
     type Local;
@@ -90,11 +90,11 @@ pub trait Protocol: Sized + 'static {
     fn lost() -> Self::Answer;
 
     /// Does what the machine asks for; false: not enough memory now, try again.
-    fn execute<D: Driver>(&mut self, op: &Op<Self>, driver: &mut D) -> bool;
+    fn execute<D: Driver>(&mut self, op: &ProtocolOp<Self>, driver: &mut D) -> bool;
 
     /// An operation has waited for memory too long, or is a command that finds no room:
     /// its command is answered.
-    fn refuse<D: Driver>(&mut self, op: Op<Self>, driver: &mut D);
+    fn refuse<D: Driver>(&mut self, op: ProtocolOp<Self>, driver: &mut D);
 
     /// What a command waited for ended elsewhere.
     fn answered<D: Driver>(&mut self, tag: Tag, answer: Self::Answer, driver: &mut D);
@@ -125,10 +125,10 @@ pub trait Protocol: Sized + 'static {
     fn on_mail<S: Has<Self>, D: Driver>(shard: &mut Shard<S>, mail: Self::Mail, driver: &mut D);
 
     /// Something has happened.
-    fn on_event<D: Driver>(&mut self, event: Event, driver: &mut D);
+    fn on_event<D: Driver>(&mut self, event: ConnectionEvent, driver: &mut D);
 
     /// How far it has come.
-    fn stage(&self) -> Stage;
+    fn stage(&self) -> ConnectionStage;
 
     /// The host and the target that its peer has named, for the log.
     fn names(&self) -> (Option<&str>, Option<&str>) {
@@ -143,16 +143,16 @@ pub trait Protocol: Sized + 'static {
 
     /// Whether an operation brings a command, where those are refused.
     #[inline]
-    fn is_command(_: &Op<Self>) -> bool {
+    fn is_command(_: &ProtocolOp<Self>) -> bool {
         false
     }
 
     /// Whether it is an operation of this command.
-    fn is_of(op: &Op<Self>, tag: Tag) -> bool;
+    fn is_of(op: &ProtocolOp<Self>, tag: Tag) -> bool;
 
     /// Whether nothing can be received before an operation that found no memory
     /// goes on.
-    fn stalls(&self, op: &Op<Self>) -> bool;
+    fn stalls(&self, op: &ProtocolOp<Self>) -> bool;
 
     /// Whether the command of a tag is worked on, so that memory it has is not
     /// its peer's to give back.

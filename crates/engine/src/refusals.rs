@@ -9,10 +9,9 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard};
 
-use machine::Nanos;
+use machine::{Nanos, locked};
 
 use crate::hosts::network;
-use crate::locked::locked;
 
 /// How often repetitions are told.
 const TELL_INTERVAL: Nanos = 60_000_000_000;
@@ -33,22 +32,22 @@ const QUIET_INTERVALS_MAX: u32 = 10;
 
 /// What was refused, as the log says it. Protocols have kinds of their own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Kind(pub &'static str);
+pub struct RefusalKind(pub &'static str);
 
-impl Kind {
+impl RefusalKind {
     /// A connection that was accepted, before a byte of it was read.
-    pub const CONNECTION: Kind = Kind("connection refused");
+    pub const CONNECTION: RefusalKind = RefusalKind("connection refused");
     /// A connection that is served ends.
-    pub const END: Kind = Kind("connection ended");
+    pub const END: RefusalKind = RefusalKind("connection ended");
     /// A command that finds no room.
-    pub const COMMAND: Kind = Kind("command refused");
+    pub const COMMAND: RefusalKind = RefusalKind("command refused");
     /// A command that changes what is served or reserved could not be done.
-    pub const CHANGE: Kind = Kind("change failed");
+    pub const CHANGE: RefusalKind = RefusalKind("change failed");
     /// A volume failed: no refusal.
-    pub const VOLUME: Kind = Kind("I/O failed");
+    pub const VOLUME: RefusalKind = RefusalKind("I/O failed");
 }
 
-impl Display for Kind {
+impl Display for RefusalKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.0)
     }
@@ -58,7 +57,7 @@ impl Display for Kind {
 #[derive(Clone, Copy)]
 pub struct Refusal<'a> {
     /// What was refused.
-    pub kind: Kind,
+    pub kind: RefusalKind,
     /// Where it came from.
     pub peer: Option<SocketAddr>,
     /// Who the peer says to be: a host NQN, the name of an initiator.
@@ -73,7 +72,7 @@ pub struct Refusal<'a> {
 
 impl<'a> Refusal<'a> {
     /// One that names nobody yet: for struct update syntax.
-    pub fn new(kind: Kind, reason: &'a dyn Display) -> Self {
+    pub fn new(kind: RefusalKind, reason: &'a dyn Display) -> Self {
         Refusal {
             kind,
             peer: None,
@@ -90,7 +89,7 @@ impl<'a> Refusal<'a> {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Key {
     address: Option<IpAddr>,
-    kind: Kind,
+    kind: RefusalKind,
     host: Option<String>,
     target: Option<String>,
     volume: Option<String>,
@@ -144,7 +143,7 @@ struct Times {
 
 /// What is to be written about repetitions.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Told {
+struct Repetitions {
     /// The most frequent ones and how often, most frequent first.
     repeated: Vec<(Key, u64)>,
     /// All others.
@@ -154,7 +153,7 @@ struct Told {
 }
 
 #[derive(Default)]
-struct Table {
+struct RefusalTable {
     times: BTreeMap<Key, Times>,
     /// What the lines of this interval are about.
     lines: Vec<Key>,
@@ -168,7 +167,7 @@ struct Table {
     tell_at: Nanos,
 }
 
-impl Table {
+impl RefusalTable {
     /// Counts so many more; whether one is to be logged now.
     fn note(&mut self, key: Key, times: u64) -> bool {
         let is_new = !self.times.contains_key(&key);
@@ -238,7 +237,7 @@ impl Table {
     }
 
     /// An interval ends: what is to be told of it.
-    fn take_untold(&mut self) -> Told {
+    fn take_untold(&mut self) -> Repetitions {
         self.lines.clear();
         self.arrivals.clear();
         let mut repeated = Vec::new();
@@ -252,7 +251,7 @@ impl Table {
         repeated.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
         let rest = repeated.split_off(repeated.len().min(REPEATED_LINES_MAX));
         let rest: u64 = rest.iter().map(|(_, count)| count).sum();
-        Told {
+        Repetitions {
             repeated,
             others: rest + std::mem::take(&mut self.without_key),
             arrivals: std::mem::take(&mut self.arrivals_untold),
@@ -264,11 +263,11 @@ impl Table {
 #[derive(Default)]
 pub struct Refusals {
     total: AtomicU64,
-    table: Mutex<Table>,
+    table: Mutex<RefusalTable>,
 }
 
 impl Refusals {
-    fn table(&self) -> MutexGuard<'_, Table> {
+    fn table(&self) -> MutexGuard<'_, RefusalTable> {
         locked(&self.table)
     }
 
@@ -285,7 +284,7 @@ impl Refusals {
 
     /// There are so many more, at least one.
     pub fn note_times(&self, refusal: Refusal<'_>, times: u64) {
-        if refusal.kind != Kind::VOLUME {
+        if refusal.kind != RefusalKind::VOLUME {
             self.total.fetch_add(times, Ordering::Relaxed);
         }
         // Names and reasons are written out before the lock is taken.
@@ -348,7 +347,7 @@ impl Refusals {
     }
 }
 
-impl Told {
+impl Repetitions {
     fn log(&self) {
         for (key, count) in &self.repeated {
             let address = key.address.map(tracing::field::display);
@@ -378,13 +377,13 @@ mod tests {
     fn key(address: u8, reason: &str) -> Key {
         Key::of(&Refusal {
             peer: Some(SocketAddr::from(([10, 0, 0, address], 4420))),
-            ..Refusal::new(Kind::END, &reason)
+            ..Refusal::new(RefusalKind::END, &reason)
         })
     }
 
     #[test]
     fn repeated_refusal_is_logged_once_and_counted() {
-        let mut table = Table::default();
+        let mut table = RefusalTable::default();
         let logged = (0..3000)
             .filter(|_| table.note(key(1, "bad PDU"), 1))
             .count();
@@ -395,7 +394,7 @@ mod tests {
         assert_eq!(told.repeated, [(key(1, "bad PDU"), 2999)]);
         assert_eq!(told.others, 0);
         assert!(!table.has_untold());
-        assert_eq!(table.take_untold(), Told::default());
+        assert_eq!(table.take_untold(), Repetitions::default());
     }
 
     #[test]
@@ -403,10 +402,10 @@ mod tests {
         let of = |port| {
             Key::of(&Refusal {
                 peer: Some(SocketAddr::from(([10, 0, 0, 1], port))),
-                ..Refusal::new(Kind::CONNECTION, &"no such subsystem")
+                ..Refusal::new(RefusalKind::CONNECTION, &"no such subsystem")
             })
         };
-        let mut table = Table::default();
+        let mut table = RefusalTable::default();
         assert!(table.note(of(1), 1) && !table.note(of(2), 1));
     }
 
@@ -414,9 +413,10 @@ mod tests {
     /// others still have theirs.
     #[test]
     fn address_with_many_reasons_leaves_lines_to_others() {
-        let mut table = Table::default();
-        let note =
-            |table: &mut Table, address, n: usize| table.note(key(address, &n.to_string()), 1);
+        let mut table = RefusalTable::default();
+        let note = |table: &mut RefusalTable, address, n: usize| {
+            table.note(key(address, &n.to_string()), 1)
+        };
         let logged = (0..3000).filter(|n| note(&mut table, 1, *n)).count();
         assert_eq!(logged, LINES_OF_ADDRESS_MAX);
         assert!(table.times.len() <= KEYS_MAX);
@@ -429,7 +429,7 @@ mod tests {
 
     #[test]
     fn many_addresses_share_the_lines_of_an_interval() {
-        let mut table = Table::default();
+        let mut table = RefusalTable::default();
         let reason = |n: u8, m: u8| format!("{} of {m}", char::from(b'a' + n / 16));
         let all = (0..=255u8).flat_map(|n| (0..2).map(move |m| (n, reason(n, m))));
         let logged = all.filter(|(n, m)| table.note(key(*n, m), 1)).count();
@@ -441,11 +441,11 @@ mod tests {
 
     #[test]
     fn refusals_of_one_sort_from_many_addresses_leave_lines_to_other_sorts() {
-        let mut table = Table::default();
+        let mut table = RefusalTable::default();
         let of = |n: u32, reason: &str| {
             Key::of(&Refusal {
                 peer: Some(SocketAddr::from((n.to_be_bytes(), 4420))),
-                ..Refusal::new(Kind::CHANGE, &reason)
+                ..Refusal::new(RefusalKind::CHANGE, &reason)
             })
         };
         for _ in 0..3 {
@@ -475,14 +475,14 @@ mod tests {
 
     #[test]
     fn words_that_peers_choose_leave_lines_and_keys_to_others() {
-        let mut table = Table::default();
+        let mut table = RefusalTable::default();
         for n in 0..4000_u16 {
             let [a, b] = (n / 20).to_be_bytes();
             let (target, reason) = (format!("iqn.{n}"), format!("InitiatorName is `{n}`: wrong"));
             let key = Key::of(&Refusal {
                 peer: Some(SocketAddr::from(([10, 0, a, b], 3260))),
                 target: Some(&target),
-                ..Refusal::new(Kind::CHANGE, &reason)
+                ..Refusal::new(RefusalKind::CHANGE, &reason)
             });
             table.note(key, 1);
         }
@@ -516,8 +516,8 @@ mod tests {
         tracing::subscriber::with_default(subscriber.finish(), || {
             let refusals = Refusals::default();
             let reason = "it offers 5,\x1b[31m\n2026-01-01T00:00:00Z  INFO forged";
-            refusals.note(Refusal::new(Kind::CHANGE, &reason));
-            refusals.note(Refusal::new(Kind::CHANGE, &reason));
+            refusals.note(Refusal::new(RefusalKind::CHANGE, &reason));
+            refusals.note(Refusal::new(RefusalKind::CHANGE, &reason));
             refusals.end();
         });
         let log = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
@@ -527,11 +527,11 @@ mod tests {
 
     #[test]
     fn what_has_not_happened_for_long_is_logged_again() {
-        let mut table = Table::default();
+        let mut table = RefusalTable::default();
         for turn in 0..2 {
             assert!(table.note(key(1, "bad PDU"), 1), "turn {turn}");
             for _ in 0..=QUIET_INTERVALS_MAX {
-                assert_eq!(table.take_untold(), Told::default());
+                assert_eq!(table.take_untold(), Repetitions::default());
             }
         }
     }
@@ -546,14 +546,14 @@ mod tests {
             }
         }
         let refusals = Refusals::default();
-        refusals.note(Refusal::new(Kind::CONNECTION, &Reason(&refusals)));
+        refusals.note(Refusal::new(RefusalKind::CONNECTION, &Reason(&refusals)));
         assert_eq!(refusals.total(), 1);
     }
 
     /// Who comes and goes without end leaves others their lines, of refusals too.
     #[test]
     fn peer_that_comes_and_goes_has_few_lines_and_is_counted() {
-        let mut table = Table::default();
+        let mut table = RefusalTable::default();
         let address = |n: u8| Some(IpAddr::from([10, 0, 0, n]));
         let logged = (0..3000).filter(|_| table.note_arrival(address(1))).count();
         assert_eq!(logged, LINES_OF_ADDRESS_MAX);
@@ -577,9 +577,9 @@ mod tests {
     #[test]
     fn failure_of_a_volume_is_no_refusal() {
         let refusals = Refusals::default();
-        refusals.note(Refusal::new(Kind::VOLUME, &"medium error"));
+        refusals.note(Refusal::new(RefusalKind::VOLUME, &"medium error"));
         assert_eq!(refusals.total(), 0);
-        refusals.note(Refusal::new(Kind::CONNECTION, &"busy"));
+        refusals.note(Refusal::new(RefusalKind::CONNECTION, &"busy"));
         assert_eq!(refusals.total(), 1);
     }
 }

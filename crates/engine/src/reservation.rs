@@ -6,10 +6,10 @@ use std::sync::Arc;
 
 use faults::Fault;
 use store::Volume;
-use store::reservation::{Change, Notice, Refused, Registrant};
+use store::reservation::{Notice, Registrant, ReservationChange, ReservationRefused};
 
 use crate::fence::Scope;
-use crate::refusals::{Kind, Refusal};
+use crate::refusals::{Refusal, RefusalKind};
 use crate::shared::Shared;
 
 /// What is told to a protocol that serves volumes. Which registrants are of its hosts it
@@ -30,7 +30,7 @@ pub trait Hears: Send + Sync {
 pub fn tell(
     shared: &Shared,
     volume: &Arc<dyn Volume>,
-    change: Change,
+    change: ReservationChange,
     aborts: bool,
     then: impl FnOnce() + Send + 'static,
 ) {
@@ -58,9 +58,9 @@ pub fn tell(
 
 /// A change of reservations could not be made, which is no mistake of who asked
 /// for it.
-pub fn note_unchanged(shared: &Shared, volume: &dyn Volume, refused: &Refused) {
+pub fn note_unchanged(shared: &Shared, volume: &dyn Volume, refused: &ReservationRefused) {
     shared.refusals.note(Refusal {
         volume: Some(&volume.info().name),
-        ..Refusal::new(Kind::CHANGE, &format_args!("reservation: {refused}"))
+        ..Refusal::new(RefusalKind::CHANGE, &format_args!("reservation: {refused}"))
     });
 }

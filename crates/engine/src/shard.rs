@@ -18,12 +18,12 @@ use store::Volume;
 use crate::connection::Via;
 use crate::fence::{Passage, Scope};
 use crate::flushes::Flushes;
-use crate::hosts::Place;
+use crate::hosts::HostPlace;
 use crate::job::Older;
 use crate::placement::Placer;
 use crate::post::{Mail, Newcomer, ShardMail};
 use crate::protocol::Protocol;
-use crate::refusals::{Kind, Refusal};
+use crate::refusals::{Refusal, RefusalKind};
 use crate::shared::Shared;
 use crate::shortage::Shortage;
 use crate::token::{ConnectionId, ConnectionRef, JobId, Subject};
@@ -104,7 +104,7 @@ pub trait AnyConnection {
 
 /// What composes protocols, on one reactor: which there are, and which of them a
 /// connection is of.
-pub trait Server: Sized + 'static {
+pub trait Protocols: Sized + 'static {
     /// A connection of any of them.
     type Connection: AnyConnection;
     /// What reactors tell each other.
@@ -130,7 +130,7 @@ pub trait Server: Sized + 'static {
         &self,
         id: ConnectionId,
         socket: SocketId,
-        came: (Via, Place),
+        came: (Via, HostPlace),
         pool: &Pool,
         now: Nanos,
     ) -> Self::Connection;
@@ -178,7 +178,7 @@ pub trait Server: Sized + 'static {
 }
 
 /// A server that has a protocol.
-pub trait Has<P: Protocol>: Server {
+pub trait Has<P: Protocol>: Protocols {
     /// What its connections on this reactor share.
     fn local(&self) -> &Rc<P::Local>;
 
@@ -191,44 +191,44 @@ pub trait Has<P: Protocol>: Server {
 
 /// What somebody has spent of a turn (see [`machine::work`]).
 #[derive(Clone, Copy, Default)]
-struct Share {
+struct TurnShare {
     turn: u64,
     units: u64,
 }
 
-impl Share {
+impl TurnShare {
     /// What was spent in this turn.
     #[inline]
     fn in_turn(&mut self, turn: u64) -> &mut u64 {
         if self.turn != turn {
-            *self = Share { turn, units: 0 };
+            *self = TurnShare { turn, units: 0 };
         }
         &mut self.units
     }
 }
 
 /// One entry of the connection table.
-struct Entry<C> {
+struct ConnectionEntry<C> {
     generation: u16,
     connection: Option<C>,
-    share: Share,
+    share: TurnShare,
 }
 
 /// One reactor's share of a server.
-pub struct Shard<S: Server> {
+pub struct Shard<S: Protocols> {
     /// What composes it.
     pub server: S,
     number: usize,
     shared: Arc<Shared>,
     placer: Option<Placer>,
     listening: Vec<Listening>,
-    table: Vec<Entry<S::Connection>>,
+    table: Vec<ConnectionEntry<S::Connection>>,
     free: Vec<u32>,
     dirty: Vec<u32>,
     /// Which turn it is.
     turn: u64,
     /// What was spent by work without a connection.
-    background: Share,
+    background: TurnShare,
     /// File work that has completed and waits until who owns it has a share again, in
     /// the order that it came.
     deferred: VecDeque<(JobId, io::Result<u32>)>,
@@ -262,7 +262,7 @@ enum Stopping {
     Closed(Nanos),
 }
 
-impl<S: Server> Shard<S> {
+impl<S: Protocols> Shard<S> {
     /// A shard with nothing to do yet; the one with an acceptor listens.
     pub fn new<D: Driver>(
         number: usize,
@@ -284,7 +284,7 @@ impl<S: Server> Shard<S> {
             free: Vec::new(),
             dirty: Vec::new(),
             turn: 0,
-            background: Share::default(),
+            background: TurnShare::default(),
             deferred: VecDeque::new(),
             has_more: false,
             shortage: Shortage::default(),
@@ -421,7 +421,7 @@ impl<S: Server> Shard<S> {
         self.shared.refusals.note(Refusal {
             peer: Some(peer),
             ..Refusal::new(
-                Kind::CONNECTION,
+                RefusalKind::CONNECTION,
                 &format_args!("{limit} = {max} is reached"),
             )
         });
@@ -491,10 +491,10 @@ impl<S: Server> Shard<S> {
         ) -> io::Result<S::Connection>,
     ) -> Option<ConnectionId> {
         let index = self.free.pop().unwrap_or_else(|| {
-            self.table.push(Entry {
+            self.table.push(ConnectionEntry {
                 generation: 0,
                 connection: None,
-                share: Share::default(),
+                share: TurnShare::default(),
             });
             (self.table.len() - 1) as u32
         });
@@ -525,7 +525,7 @@ impl<S: Server> Shard<S> {
             Err(error) => {
                 self.shared.refusals.note(Refusal {
                     peer: Some(peer),
-                    ..Refusal::new(Kind::CONNECTION, &error)
+                    ..Refusal::new(RefusalKind::CONNECTION, &error)
                 });
                 self.free.push(index);
                 self.shared.load[self.number].fetch_sub(1, Ordering::Relaxed);
@@ -875,7 +875,7 @@ impl<S: Server> Shard<S> {
     }
 }
 
-impl<S: Server, D: Driver> Handler<D, S::Mail> for Shard<S> {
+impl<S: Protocols, D: Driver> Handler<D, S::Mail> for Shard<S> {
     #[inline]
     fn on_completion(&mut self, driver: &mut D, completion: Completion) {
         match completion {
@@ -900,7 +900,7 @@ impl<S: Server, D: Driver> Handler<D, S::Mail> for Shard<S> {
                 }
                 (_, Ok(_)) => unreachable!("only listeners accept"),
                 (_, Err(error)) => {
-                    let refusal = Refusal::new(Kind::CONNECTION, &error);
+                    let refusal = Refusal::new(RefusalKind::CONNECTION, &error);
                     self.shared.refusals.note(refusal);
                 }
             },

@@ -7,12 +7,11 @@ use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::Duration;
 
 use faults::Fault;
-use machine::Nanos;
+use machine::{Nanos, locked};
 
 use crate::clerk::{self, About, Desk};
 use crate::fence::{Passage, Scope};
 use crate::hosts::{Hosts, SHORTAGE};
-use crate::locked::locked;
 use crate::placement::Load;
 use crate::post::{Post, ShardMail};
 use crate::refusals::Refusals;
@@ -21,7 +20,7 @@ use crate::token::ConnectionRef;
 
 /// What peers may take, whatever they speak.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
+pub struct ConnectionLimits {
     /// Connections of all hosts together.
     pub connections_max: u32,
     /// Connections of one address, or of one subnet (/64) of IPv6.
@@ -34,7 +33,7 @@ pub struct Limits {
 /// What the reactors of one server have in common.
 pub struct Shared {
     /// What peers may take.
-    pub limits: Limits,
+    pub limits: ConnectionLimits,
     /// Connections of each reactor.
     pub load: Load,
     /// What peers were refused.
@@ -58,7 +57,11 @@ pub struct Shared {
 
 impl Shared {
     /// Of so many reactors, which get their mail by `post`.
-    pub fn new(limits: Limits, reactors: usize, post: Arc<dyn Post<ShardMail>>) -> Shared {
+    pub fn new(
+        limits: ConnectionLimits,
+        reactors: usize,
+        post: Arc<dyn Post<ShardMail>>,
+    ) -> Shared {
         Shared {
             limits,
             load: Arc::new((0..reactors).map(|_| AtomicU32::new(0)).collect()),

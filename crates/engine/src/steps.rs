@@ -7,7 +7,7 @@ use mem::Buf;
 use store::Volume;
 
 /// One I/O of several.
-pub struct Step {
+pub struct IoStep {
     /// Index of the volume in what the connection is served, for the error log.
     pub unit: u32,
     /// Itself.
@@ -17,9 +17,9 @@ pub struct Step {
 }
 
 /// What a command of several I/Os does, one after the other; answered with `A`.
-pub trait Plan<A> {
+pub trait StepPlan<A> {
     /// The next one; `None` at the end.
-    fn next(&mut self) -> Option<Step>;
+    fn next(&mut self) -> Option<IoStep>;
 
     /// Whether what is left will be done on this volume.
     fn touches(&self, volume: &Arc<dyn Volume>) -> bool;
@@ -38,8 +38,8 @@ pub trait Plan<A> {
 }
 
 /// Steps that are known from the start, the next one last.
-impl<A> Plan<A> for Vec<Step> {
-    fn next(&mut self) -> Option<Step> {
+impl<A> StepPlan<A> for Vec<IoStep> {
+    fn next(&mut self) -> Option<IoStep> {
         self.pop()
     }
 
@@ -55,9 +55,9 @@ struct OnOne<I> {
     ios: I,
 }
 
-impl<A, I: Iterator<Item = store::Io>> Plan<A> for OnOne<I> {
-    fn next(&mut self) -> Option<Step> {
-        Some(Step {
+impl<A, I: Iterator<Item = store::Io>> StepPlan<A> for OnOne<I> {
+    fn next(&mut self) -> Option<IoStep> {
+        Some(IoStep {
             unit: self.unit,
             volume: self.volume.clone(),
             io: self.ios.next()?,
@@ -75,8 +75,8 @@ struct Numbered<F> {
     make: F,
 }
 
-impl<A, F: Fn(u32) -> Option<Step>> Plan<A> for Numbered<F> {
-    fn next(&mut self) -> Option<Step> {
+impl<A, F: Fn(u32) -> Option<IoStep>> StepPlan<A> for Numbered<F> {
+    fn next(&mut self) -> Option<IoStep> {
         self.left.find_map(&self.make)
     }
 
@@ -89,7 +89,7 @@ impl<A, F: Fn(u32) -> Option<Step>> Plan<A> for Numbered<F> {
 /// What a command has left to do. It holds its volumes: what becomes of them
 /// in what is served meanwhile does not matter to it.
 pub struct Steps<A> {
-    left: Box<dyn Plan<A>>,
+    left: Box<dyn StepPlan<A>>,
     /// Steps begun.
     begun: u32,
     /// What they read into and write from.
@@ -98,7 +98,7 @@ pub struct Steps<A> {
 
 impl<A: 'static> Steps<A> {
     /// The steps in order, and the memory that they name.
-    pub fn new(mut steps: Vec<Step>, buf: Option<Buf>) -> Box<Self> {
+    pub fn new(mut steps: Vec<IoStep>, buf: Option<Buf>) -> Box<Self> {
         steps.reverse();
         Steps::planned(Box::new(steps), buf)
     }
@@ -118,7 +118,7 @@ impl<A: 'static> Steps<A> {
     /// The same of `count` steps that `make` makes of their numbers, where there are such.
     pub fn numbered(
         count: u32,
-        make: impl Fn(u32) -> Option<Step> + 'static,
+        make: impl Fn(u32) -> Option<IoStep> + 'static,
         buf: Option<Buf>,
     ) -> Box<Self> {
         let left = 0..count;
@@ -126,7 +126,7 @@ impl<A: 'static> Steps<A> {
     }
 
     /// The same of steps that are made as they are taken.
-    pub fn planned(left: Box<dyn Plan<A>>, buf: Option<Buf>) -> Box<Self> {
+    pub fn planned(left: Box<dyn StepPlan<A>>, buf: Option<Buf>) -> Box<Self> {
         Box::new(Steps {
             left,
             begun: 0,
@@ -135,7 +135,7 @@ impl<A: 'static> Steps<A> {
     }
 
     /// Begins the next one.
-    pub fn begin_next(&mut self) -> Option<Step> {
+    pub fn begin_next(&mut self) -> Option<IoStep> {
         let step = self.left.next()?;
         self.begun += 1;
         Some(step)
@@ -146,12 +146,12 @@ impl<A: 'static> Steps<A> {
         self.begun
     }
 
-    /// As [`Plan::failed`].
+    /// As [`StepPlan::failed`].
     pub fn failed(&mut self, error: store::Error) -> Option<A> {
         self.left.failed(error)
     }
 
-    /// As [`Plan::verdict`].
+    /// As [`StepPlan::verdict`].
     pub fn verdict(&mut self) -> Option<A> {
         self.left.verdict()
     }

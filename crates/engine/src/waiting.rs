@@ -15,8 +15,8 @@ use machine::{Nanos, work};
 use reactor::Driver;
 
 use crate::connection::Connection;
-use crate::protocol::{Event, Op, Protocol};
-use crate::refusals::Kind;
+use crate::protocol::{ConnectionEvent, Protocol, ProtocolOp};
+use crate::refusals::RefusalKind;
 
 /// A command that found no memory for so many ticks is answered: its host is
 /// about to give up on it.
@@ -30,7 +30,7 @@ const HELD_TICKS_MAX: u32 = 60;
 /// For small buffers and for larger ones.
 const QUEUES: usize = 2;
 
-struct Wait<O> {
+struct MemoryWait<O> {
     op: O,
     ticks: u32,
 }
@@ -39,10 +39,10 @@ struct Wait<O> {
 pub struct Waiting<O> {
     /// For small buffers, to which larger ones leave some memory, and for larger ones;
     /// each in the order they came.
-    queues: [VecDeque<Wait<O>>; QUEUES],
+    queues: [VecDeque<MemoryWait<O>>; QUEUES],
     /// Its data is in the staging buffer, or stands before its memory: nothing
     /// is received before it goes on.
-    stalled: Option<Wait<O>>,
+    stalled: Option<MemoryWait<O>>,
 }
 
 impl<O> Default for Waiting<O> {
@@ -72,7 +72,7 @@ impl<O> Waiting<O> {
         *self = Waiting::default();
     }
 
-    fn all(&self) -> impl Iterator<Item = &Wait<O>> {
+    fn all(&self) -> impl Iterator<Item = &MemoryWait<O>> {
         self.queues.iter().flatten().chain(&self.stalled)
     }
 
@@ -101,7 +101,7 @@ impl<O> Waiting<O> {
 
     /// Takes out one that has waited for too long.
     fn take_late(&mut self) -> Option<O> {
-        let is_late = |wait: &Wait<O>| wait.ticks > WAIT_TICKS_MAX;
+        let is_late = |wait: &MemoryWait<O>| wait.ticks > WAIT_TICKS_MAX;
         // Those in front have waited longest.
         let mut queues = self.queues.iter_mut();
         if let Some(queue) = queues.find(|queue| queue.front().is_some_and(is_late)) {
@@ -117,10 +117,10 @@ impl<O> Waiting<O> {
 pub trait Waits: Protocol {
     /// There was no memory for `op`.
     #[cold]
-    fn wait(&mut self, op: Op<Self>) {
+    fn wait(&mut self, op: ProtocolOp<Self>) {
         let stalls = self.stalls(&op);
         let core = self.core_mut();
-        let wait = Wait { op, ticks: 0 };
+        let wait = MemoryWait { op, ticks: 0 };
         match stalls {
             true => core.waiting.stalled = Some(wait),
             false => {
@@ -143,7 +143,7 @@ pub trait Waits: Protocol {
         self.core_mut().pool.forget_claim();
         if self.core().waiting.stalled.is_none() {
             // Data of one of them may have come since, and stand before its memory.
-            let stalls = |wait: &Wait<Op<Self>>| self.stalls(&wait.op);
+            let stalls = |wait: &MemoryWait<ProtocolOp<Self>>| self.stalls(&wait.op);
             let mut queues = self.core().waiting.queues.iter().enumerate();
             let found = queues.find_map(|(n, queue)| Some((n, queue.iter().position(stalls)?)));
             let waiting = &mut self.core_mut().waiting;
@@ -191,10 +191,10 @@ pub trait Waits: Protocol {
         let must_not_sit = core.shared.is_short(now) || (is_idle && core.host.is_short(now));
         if must_not_sit && sits_on_memory(self) {
             let reason = "its peer moves no data while others go short of memory";
-            self.note_refusal(Kind::END, &reason);
+            self.note_refusal(RefusalKind::END, &reason);
             // Peers give the rest up too when one connection is lost, and what
             // the rest waits for had better be another's.
-            self.on_event(Event::SitsOnMemory, driver);
+            self.on_event(ConnectionEvent::SitsOnMemory, driver);
             self.close(driver);
         }
     }

@@ -4,7 +4,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use link::Data as Memory;
+use link::CommandMemory as Memory;
 use machine::{Nanos, Tag};
 use mem::Pool;
 use nvmf::tcp::host::{Completion, Data, Settings};

@@ -1,6 +1,6 @@
 //! The user-space iSCSI initiator on a reactor.
 //!
-//! [`Connection`] is one connection: it belongs to whoever runs its driver and
+//! [`SessionConnection`] is one connection: it belongs to whoever runs its driver and
 //! takes SCSI commands without allocating. [`Session`] is one connection with a
 //! driver of its own, whose calls wait for their answers; [`discover`] asks a
 //! portal for its targets.
@@ -14,12 +14,12 @@ mod session;
 pub use crate::transport::TOKENS_PER_CONNECTION;
 pub use ::iscsi::check_initiator_name;
 pub use ::iscsi::initiator::{
-    Async, Chap, Command, Completion, Data, Digest, FatalError, Outcome, Residual,
-    Session as SessionState, Settings, lun_field,
+    Async, Chap, Command, CommandOutcome, Completion, Digest, ExpectedData, InitiatorFatalError,
+    InitiatorSession as SessionState, InitiatorSettings, Residual, lun_field,
 };
-pub use address::{Address, Initiator};
+pub use address::{Initiator, IscsiAddress};
 pub use auth::{Algorithm, Secret};
-pub use connection::{Connection, Event, Params};
+pub use connection::{Params, SessionConnection, SessionEvent};
 pub use discover::{DiscoveredTarget, discover};
-pub use error::{Error, Failure, SenseData};
+pub use error::{Failure, SenseData, SessionError};
 pub use session::{InquiryInfo, Session, UnitInfo};

@@ -91,7 +91,7 @@ pub struct KeeperParams {
     pub ctrl_loss_tmo: Option<Duration>,
 }
 
-enum State<D> {
+enum KeeperState<D> {
     Up(Box<Up<D>>),
     /// Lost, at this time; the next attempt.
     Down(Instant, Instant),
@@ -117,7 +117,7 @@ pub struct Keeper<D> {
     nsid: u32,
     /// What identifies the namespace: it must be the same ever after.
     identifiers: Vec<u8>,
-    state: State<D>,
+    state: KeeperState<D>,
 }
 
 impl<D: Driver> Keeper<D> {
@@ -138,9 +138,9 @@ impl<D: Driver> Keeper<D> {
             signal,
             epoch: 0,
             identifiers: Vec::new(),
-            state: State::GivenUp,
+            state: KeeperState::GivenUp,
         };
-        keeper.state = State::Up(Box::new(keeper.open()?));
+        keeper.state = KeeperState::Up(Box::new(keeper.open()?));
         Ok(keeper)
     }
 
@@ -150,7 +150,7 @@ impl<D: Driver> Keeper<D> {
     /// Where there is none, or the command fails.
     pub fn namespace(&mut self) -> Result<NamespaceInfo, Error> {
         match &mut self.state {
-            State::Up(up) => up.admin.namespace(Some(self.nsid)),
+            KeeperState::Up(up) => up.admin.namespace(Some(self.nsid)),
             _ => Err(Error::Closed),
         }
     }
@@ -165,7 +165,7 @@ impl<D: Driver> Keeper<D> {
     #[must_use]
     pub fn controller(&self) -> Option<&ControllerInfo> {
         match &self.state {
-            State::Up(up) => Some(&up.controller),
+            KeeperState::Up(up) => Some(&up.controller),
             _ => None,
         }
     }
@@ -174,14 +174,14 @@ impl<D: Driver> Keeper<D> {
     #[must_use]
     pub fn standing(&self) -> PathChange {
         match &self.state {
-            State::Up(up) => PathChange::Up {
+            KeeperState::Up(up) => PathChange::Up {
                 epoch: self.epoch,
                 cntlid: up.controller.cntlid,
                 in_capsule_max: up.controller.in_capsule_max,
                 ana: up.ana,
             },
-            State::Down(..) => PathChange::Lost { epoch: self.epoch },
-            State::GivenUp => PathChange::GivenUp,
+            KeeperState::Down(..) => PathChange::Lost { epoch: self.epoch },
+            KeeperState::GivenUp => PathChange::GivenUp,
         }
     }
 
@@ -189,7 +189,7 @@ impl<D: Driver> Keeper<D> {
     /// connect can take its time. What changed.
     pub fn turn(&mut self) -> Option<PathChange> {
         match &mut self.state {
-            State::Up(up) => {
+            KeeperState::Up(up) => {
                 let is_lost = self.signal.lost.load(Ordering::Relaxed) >= self.epoch;
                 let is_stale = self.signal.is_stale.swap(false, Ordering::Relaxed);
                 let turned = match is_lost {
@@ -201,14 +201,14 @@ impl<D: Driver> Keeper<D> {
                     Err(_) => Some(self.lose()),
                 }
             }
-            State::Down(since, next) => {
+            KeeperState::Down(since, next) => {
                 let (since, next) = (*since, *next);
                 if self
                     .params
                     .ctrl_loss_tmo
                     .is_some_and(|tmo| since.elapsed() >= tmo)
                 {
-                    self.state = State::GivenUp;
+                    self.state = KeeperState::GivenUp;
                     return Some(PathChange::GivenUp);
                 }
                 let pause = next.saturating_duration_since(Instant::now());
@@ -218,7 +218,7 @@ impl<D: Driver> Keeper<D> {
                 }
                 self.try_again(since)
             }
-            State::GivenUp => {
+            KeeperState::GivenUp => {
                 thread::sleep(TURN);
                 None
             }
@@ -228,19 +228,19 @@ impl<D: Driver> Keeper<D> {
     fn lose(&mut self) -> PathChange {
         let now = Instant::now();
         // The connection ends here, and with it what is left of the controller.
-        self.state = State::Down(now, now + self.params.reconnect_delay);
+        self.state = KeeperState::Down(now, now + self.params.reconnect_delay);
         PathChange::Lost { epoch: self.epoch }
     }
 
     fn try_again(&mut self, since: Instant) -> Option<PathChange> {
         match self.open() {
             Ok(up) => {
-                self.state = State::Up(Box::new(up));
+                self.state = KeeperState::Up(Box::new(up));
                 Some(self.standing())
             }
             Err(_) => {
                 let next = Instant::now() + self.params.reconnect_delay;
-                self.state = State::Down(since, next);
+                self.state = KeeperState::Down(since, next);
                 None
             }
         }
@@ -285,7 +285,7 @@ impl<D: Driver> Keeper<D> {
 
     /// Shuts the controller down in order, if there is one.
     pub fn shutdown(self) {
-        if let State::Up(up) = self.state {
+        if let KeeperState::Up(up) = self.state {
             // It is over: a target that is gone changes nothing.
             let _ = up.admin.shutdown();
         }

@@ -28,7 +28,7 @@ pub use ana::AnaInfo;
 pub use caller::{Caller, Payload};
 pub use error::Error;
 pub use keeper::{Keeper, KeeperParams, PathChange, PathSignal};
-pub use link::Data as Memory;
+pub use link::CommandMemory as Memory;
 pub use multipath::{Multipath, PathParams, PathReport, PathState, Policy};
 pub use nvmf::command::AnaState;
 pub use nvmf::tcp::host::{Completion, Data, Settings};

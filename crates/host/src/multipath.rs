@@ -40,7 +40,7 @@ const REPEATABLE: &[u8] = &[
 
 /// One command, on whatever path.
 #[derive(Clone, Copy)]
-struct Request {
+struct PathRequest {
     sqe: Sqe,
     data: Data,
     memory: Option<BufRange>,
@@ -57,7 +57,7 @@ pub struct Multipath {
     /// The path that took the last command.
     last: usize,
     base: Token,
-    requests: Vec<Request>,
+    requests: Vec<PathRequest>,
     free: Vec<Tag>,
     /// Requests that no path takes now, in the order in which they go.
     waiting: VecDeque<Tag>,
@@ -96,7 +96,7 @@ impl Multipath {
             last: 0,
             base,
             requests: vec![
-                Request {
+                PathRequest {
                     sqe: Sqe::new(io::FLUSH),
                     data: Data::None,
                     memory: None,
@@ -162,7 +162,7 @@ impl Multipath {
             Data::None => None,
             Data::In(_) | Data::Out(_) => Some(memory(tag)),
         };
-        self.requests[usize::from(tag)] = Request {
+        self.requests[usize::from(tag)] = PathRequest {
             sqe: *sqe,
             data,
             memory,

@@ -3,7 +3,7 @@
 use std::io;
 use std::net::SocketAddr;
 
-use link::Data as Memory;
+use link::CommandMemory as Memory;
 use machine::{Machine, Tag};
 use nvmf::tcp::host::{Completion, Data, Op, Qpair, Role, Settings};
 use reactor::{Driver, Token};
@@ -12,7 +12,7 @@ use wire::nvme::{ConnectCommand, Sqe, Status};
 use zerocopy::IntoBytes;
 
 use crate::Error;
-use crate::transport::{Protocol, TOKENS_PER_CONNECTION, Transport};
+use crate::transport::{HostProtocol, TOKENS_PER_CONNECTION, Transport};
 
 /// A queue uses as many tokens, from the one that it was opened with.
 pub const TOKENS_PER_QUEUE: Token = TOKENS_PER_CONNECTION;
@@ -44,7 +44,7 @@ pub enum Event {
 }
 
 #[derive(Clone, Copy, PartialEq)]
-enum Phase {
+enum QueuePhase {
     /// ICReq was sent.
     Handshake,
     /// Connect was sent.
@@ -55,12 +55,12 @@ enum Phase {
 /// What the transport is told of NVMe/TCP.
 struct NvmeTcp;
 
-impl Protocol for NvmeTcp {
+impl HostProtocol for NvmeTcp {
     type Machine = Qpair;
-    type Phase = Phase;
+    type TransportPhase = QueuePhase;
     type Error = Error;
 
-    const FIRST: Phase = Phase::Handshake;
+    const FIRST: QueuePhase = QueuePhase::Handshake;
     const TELLS_WHY: bool = true;
     const CLOSED: Error = Error::Closed;
 }
@@ -92,7 +92,7 @@ impl Queue {
     #[inline]
     #[must_use]
     pub fn is_live(&self) -> bool {
-        self.transport.is_in(Phase::Live)
+        self.transport.is_in(QueuePhase::Live)
     }
 
     /// Whether the driver is done with the connection and all its memory.
@@ -166,7 +166,7 @@ impl Queue {
             }
             match self.transport.next_op(driver)? {
                 Op::Completed { tag, cqe } => {
-                    if self.transport.is_in(Phase::Connecting(tag)) {
+                    if self.transport.is_in(QueuePhase::Connecting(tag)) {
                         match self.on_connect_completed(driver, tag, &cqe) {
                             Some(event) => return Some(event),
                             None => continue,
@@ -190,7 +190,7 @@ impl Queue {
         let tag = self.transport.link.machine.submit(&sqe, data);
         let tag = tag.expect("a queue has room for its Connect");
         self.transport.link.set_data(tag, Memory::owned(buf));
-        self.transport.enter(Phase::Connecting(tag));
+        self.transport.enter(QueuePhase::Connecting(tag));
         self.transport.link.flush(driver);
     }
 
@@ -212,7 +212,7 @@ impl Queue {
             );
             return None;
         }
-        self.transport.enter(Phase::Live);
+        self.transport.enter(QueuePhase::Live);
         self.transport.link.machine.attach(Role {
             entries: self.params.connect.sqsize.saturating_add(1),
             in_capsule_max: self.params.in_capsule_max,

@@ -20,15 +20,15 @@ mod token {
 }
 
 /// What a protocol adds.
-pub(crate) trait Protocol {
+pub(crate) trait HostProtocol {
     type Machine: Machine;
     /// How far a connection has come once TCP is connected.
-    type Phase: Copy + PartialEq;
+    type TransportPhase: Copy + PartialEq;
     /// What can go wrong.
     type Error: From<io::Error>;
 
     /// Where it begins.
-    const FIRST: Self::Phase;
+    const FIRST: Self::TransportPhase;
     /// Whether the peer is told why before a connection ends:
     /// [`Transport::end`].
     const TELLS_WHY: bool = false;
@@ -37,7 +37,7 @@ pub(crate) trait Protocol {
 }
 
 #[derive(Clone, Copy, PartialEq)]
-enum State<P> {
+enum TransportState<P> {
     /// TCP connects.
     Opening,
     Open(P),
@@ -49,14 +49,14 @@ enum State<P> {
 }
 
 /// One connection.
-pub(crate) struct Transport<P: Protocol> {
+pub(crate) struct Transport<P: HostProtocol> {
     pub(crate) link: Link<P::Machine>,
-    state: State<P::Phase>,
+    state: TransportState<P::TransportPhase>,
     base: Token,
     down: Option<P::Error>,
 }
 
-impl<P: Protocol> Transport<P> {
+impl<P: HostProtocol> Transport<P> {
     /// Starts to connect. Completions carry tokens `base` to
     /// `base + TOKENS_PER_CONNECTION - 1`.
     ///
@@ -71,7 +71,7 @@ impl<P: Protocol> Transport<P> {
         let socket = driver.connect(to, base + token::CONNECT)?;
         Ok(Transport {
             link: Link::new(machine, socket, base + token::RECV, base + token::SEND),
-            state: State::Opening,
+            state: TransportState::Opening,
             base,
             down: None,
         })
@@ -85,25 +85,25 @@ impl<P: Protocol> Transport<P> {
     /// Whether TCP is connected and nothing has gone wrong.
     #[inline]
     pub(crate) fn is_open(&self) -> bool {
-        matches!(self.state, State::Open(_))
+        matches!(self.state, TransportState::Open(_))
     }
 
     /// Whether the connection is open and the protocol in `phase`.
     #[inline]
-    pub(crate) fn is_in(&self, phase: P::Phase) -> bool {
-        self.state == State::Open(phase)
+    pub(crate) fn is_in(&self, phase: P::TransportPhase) -> bool {
+        self.state == TransportState::Open(phase)
     }
 
     /// The protocol has come as far as `phase`.
     #[inline]
-    pub(crate) fn enter(&mut self, phase: P::Phase) {
-        self.state = State::Open(phase);
+    pub(crate) fn enter(&mut self, phase: P::TransportPhase) {
+        self.state = TransportState::Open(phase);
     }
 
     /// Whether the driver is done with the connection and all its memory.
     #[inline]
     pub(crate) fn is_closed(&self) -> bool {
-        matches!(self.state, State::Closed)
+        matches!(self.state, TransportState::Closed)
     }
 
     /// Sends what is ready, with one call, unless a send is under way.
@@ -117,8 +117,8 @@ impl<P: Protocol> Transport<P> {
     /// Ends the connection; [`Transport::is_closed`] tells when nothing of it is
     /// left.
     pub(crate) fn close<D: Driver>(&mut self, driver: &mut D) {
-        if !matches!(self.state, State::Closing | State::Closed) {
-            self.state = State::Closing;
+        if !matches!(self.state, TransportState::Closing | TransportState::Closed) {
+            self.state = TransportState::Closing;
             driver.close(self.link.socket(), self.base + token::CLOSE);
         }
     }
@@ -127,7 +127,7 @@ impl<P: Protocol> Transport<P> {
     pub(crate) fn end<D: Driver>(&mut self, driver: &mut D, error: P::Error) {
         const { assert!(P::TELLS_WHY) };
         self.down = Some(error);
-        self.state = State::Ending;
+        self.state = TransportState::Ending;
         self.send_last(driver);
     }
 
@@ -142,7 +142,10 @@ impl<P: Protocol> Transport<P> {
 
     /// The connection is of no more use.
     pub(crate) fn fail<D: Driver>(&mut self, driver: &mut D, error: P::Error) {
-        if !matches!(self.state, State::Ending | State::Closing | State::Closed) {
+        if !matches!(
+            self.state,
+            TransportState::Ending | TransportState::Closing | TransportState::Closed
+        ) {
             self.down = Some(error);
         }
         self.close(driver);
@@ -171,18 +174,18 @@ impl<P: Protocol> Transport<P> {
             }
             C::Sent { result: Ok(()), .. } => {
                 self.link.on_sent();
-                if P::TELLS_WHY && matches!(self.state, State::Ending) {
+                if P::TELLS_WHY && matches!(self.state, TransportState::Ending) {
                     self.send_last(driver);
                 }
             }
             C::Connected { result: Ok(()), .. } => {
-                if matches!(self.state, State::Opening) {
+                if matches!(self.state, TransportState::Opening) {
                     self.enter(P::FIRST);
                     self.link.receive(driver);
                     self.link.flush(driver);
                 }
             }
-            C::Closed { .. } => self.state = State::Closed,
+            C::Closed { .. } => self.state = TransportState::Closed,
             C::Received {
                 result: Err(error), ..
             }

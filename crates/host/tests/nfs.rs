@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use host::nfs::{Access, Client, Create, Error, Handle, Params};
+use host::nfs::{Access, Client, ClientError, Create, Handle, Params};
 use mem::{Budget, Pool};
 use reactor::{DriverConfig, EpollDriver};
 use server::nfs::{ExportSpec, FileSystemKind, FileSystemSpec, NfsSettings, Rule, Squash};
@@ -123,7 +123,7 @@ impl Drop for Served {
     }
 }
 
-fn status<T: std::fmt::Debug>(result: Result<T, Error>) -> nfsstat4 {
+fn status<T: std::fmt::Debug>(result: Result<T, ClientError>) -> nfsstat4 {
     let error = result.expect_err("it is refused");
     error.status().unwrap_or_else(|| panic!("{error}"))
 }
@@ -259,12 +259,15 @@ fn without_patience_a_lost_connection_is_the_end() {
     let mut client = Client::connect(driver(), served.address, params).expect("a session");
     stop(served.running.take().expect("it runs"));
     let error = client.renew().expect_err("nobody is there");
-    assert!(matches!(error, Error::Closed | Error::Socket(_)), "{error}");
+    assert!(
+        matches!(error, ClientError::Closed | ClientError::Socket(_)),
+        "{error}"
+    );
     let error = client.disconnect().expect_err("nobody is there");
-    assert!(matches!(error, Error::Closed), "at once: {error}");
+    assert!(matches!(error, ClientError::Closed), "at once: {error}");
     let params = Params::new().expect("random bytes");
     let nobody = Client::connect(driver(), served.address, params);
-    assert!(matches!(nobody, Err(Error::Socket(_))));
+    assert!(matches!(nobody, Err(ClientError::Socket(_))));
 }
 
 #[test]

@@ -22,7 +22,7 @@ pub struct Target {
     /// What initiators prove, unless their entry says otherwise.
     pub auth: Auth,
     /// What one session may use, and how many there may be.
-    pub limits: Limits,
+    pub limits: SessionLimits,
     /// Header digests.
     pub header_digest: DigestPolicy,
     /// Data digests.
@@ -41,7 +41,7 @@ impl Target {
             portal_groups: Vec::new(),
             acl: vec![InitiatorAcl::default()],
             auth: Auth::default(),
-            limits: Limits::default(),
+            limits: SessionLimits::default(),
             header_digest: DigestPolicy::default(),
             data_digest: DigestPolicy::default(),
             redirect: None,
@@ -262,7 +262,7 @@ impl fmt::Display for Redirect {
 /// What one session may use, and how many there may be: what the target says
 /// in negotiations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
+pub struct SessionLimits {
     /// Commands in flight of one session: the window of CmdSN.
     pub queue_depth: u16,
     /// MaxRecvDataSegmentLength of the target, 512 to 2^24 - 1 bytes.
@@ -298,9 +298,9 @@ pub struct Limits {
     pub target_cold_reset: bool,
 }
 
-impl Default for Limits {
+impl Default for SessionLimits {
     fn default() -> Self {
-        Limits {
+        SessionLimits {
             queue_depth: 128,
             max_recv_data_segment_bytes: 256 << 10,
             first_burst_bytes: 256 << 10,

@@ -1,8 +1,8 @@
 //! The initiator's end of an iSCSI connection (RFC 7143).
 //!
-//! [`Connection`] is one connection: it logs in, then takes SCSI commands as
+//! [`InitiatorConnection`] is one connection: it logs in, then takes SCSI commands as
 //! CDBs, task management, text and NOPs, and tells what became of them. A
-//! [`Session`] is what the connections of one session share.
+//! [`InitiatorSession`] is what the connections of one session share.
 
 mod connection;
 mod login;
@@ -15,9 +15,9 @@ mod tests;
 use machine::Tag;
 use wire::iscsi::{AsyncEvent, LoginStatus, TaskAttribute};
 
-pub use connection::Connection;
+pub use connection::InitiatorConnection;
 pub use login::{Chap, RANDOM_LEN};
-pub use session::Session;
+pub use session::InitiatorSession;
 
 /// Whether a digest is wanted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -45,7 +45,7 @@ pub enum SessionType {
 
 /// What the initiator asks the target for.
 #[derive(Clone, Debug)]
-pub struct Settings {
+pub struct InitiatorSettings {
     /// InitiatorName.
     pub initiator: String,
     /// SessionType and TargetName.
@@ -74,11 +74,11 @@ pub struct Settings {
     pub queue_depth: u16,
 }
 
-impl Settings {
+impl InitiatorSettings {
     /// A normal session of `initiator` to `target` without digests and CHAP,
     /// with what suits a fast network.
-    pub fn new(initiator: &str, target: &str) -> Settings {
-        Settings {
+    pub fn new(initiator: &str, target: &str) -> InitiatorSettings {
+        InitiatorSettings {
             initiator: initiator.to_owned(),
             session_type: SessionType::Normal {
                 target: target.to_owned(),
@@ -98,10 +98,10 @@ impl Settings {
     }
 
     /// A discovery session of `initiator`.
-    pub fn discovery(initiator: &str) -> Settings {
-        Settings {
+    pub fn discovery(initiator: &str) -> InitiatorSettings {
+        InitiatorSettings {
             session_type: SessionType::Discovery,
-            ..Settings::new(initiator, "")
+            ..InitiatorSettings::new(initiator, "")
         }
     }
 }
@@ -145,7 +145,7 @@ pub fn lun_field(lun: u16) -> [u8; 8] {
 /// The data that a command comes with, in bytes: its Expected Data Transfer
 /// Length; 0 is none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Data {
+pub enum ExpectedData {
     /// No data.
     None,
     /// Target to initiator: at most so many.
@@ -156,9 +156,9 @@ pub enum Data {
 
 /// How a SCSI command ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum CommandOutcome {
     /// It completed at the target with this SAM status. What sense data came
-    /// is [`Connection::sense`] until the next step.
+    /// is [`InitiatorConnection::sense`] until the next step.
     Status(u8),
     /// The target could not execute it: the iSCSI service response.
     TargetFailure(u8),
@@ -171,9 +171,9 @@ pub enum Outcome {
     Rejected(u8),
 }
 
-impl Outcome {
+impl CommandOutcome {
     /// Status GOOD.
-    pub const GOOD: Outcome = Outcome::Status(0);
+    pub const GOOD: CommandOutcome = CommandOutcome::Status(0);
 }
 
 /// Bytes that were not transferred as expected (section 11.4.5).
@@ -191,7 +191,7 @@ pub enum Residual {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Completion {
     /// How.
-    pub outcome: Outcome,
+    pub outcome: CommandOutcome,
     /// Bytes of data that came.
     pub data_len: u32,
     /// What the target says of the transfer's length.
@@ -200,8 +200,8 @@ pub struct Completion {
 
 /// What happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Op {
-    /// Logged in: [`Connection::agreed`] tells with what.
+pub enum InitiatorOp {
+    /// Logged in: [`InitiatorConnection::agreed`] tells with what.
     Ready,
     /// A SCSI command ended; its tag and memory are free.
     Completed {
@@ -213,25 +213,25 @@ pub enum Op {
     /// A task management function was answered. The commands that it ended
     /// have been told before.
     TaskManaged {
-        /// Of [`Connection::task_management`].
+        /// Of [`InitiatorConnection::task_management`].
         tag: Tag,
         /// Response (section 11.6.1).
         response: u8,
     },
-    /// A text request was answered; the text is [`Connection::text_answer`]
+    /// A text request was answered; the text is [`InitiatorConnection::text_answer`]
     /// until the next one.
     Text {
-        /// Of [`Connection::text`].
+        /// Of [`InitiatorConnection::text`].
         tag: Tag,
     },
     /// The target answered a NOP-Out.
     Pong {
-        /// Of [`Connection::ping`].
+        /// Of [`InitiatorConnection::ping`].
         tag: Tag,
     },
     /// The target answered a logout; it closes what was to be closed.
     LoggedOut {
-        /// Of [`Connection::logout`].
+        /// Of [`InitiatorConnection::logout`].
         tag: Tag,
         /// Response (section 11.15.1).
         response: u8,
@@ -246,7 +246,7 @@ pub enum Op {
         reason: u8,
     },
     /// The connection ends.
-    Fatal(FatalError),
+    Fatal(InitiatorFatalError),
 }
 
 /// An Asynchronous Message (section 11.9).
@@ -269,9 +269,9 @@ impl Async {
 
 /// Why a connection ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum FatalError {
+pub enum InitiatorFatalError {
     /// The target refused the login, or sent the initiator elsewhere: see
-    /// [`Connection::target_address`].
+    /// [`InitiatorConnection::target_address`].
     #[error(
         "the target refused the login{} (status {class:02x}{detail:02x}h)",
         meaning(.class, .detail)

@@ -1,6 +1,6 @@
 //! Operational keys, as the target answers them (RFC 7143, sections 6.2 and 13).
 
-use crate::config::{DigestPolicy, Limits, PortalGroup, Target};
+use crate::config::{DigestPolicy, PortalGroup, SessionLimits, Target};
 use crate::negotiated::{LENGTH_MAX, LENGTH_MIN, Negotiated};
 use crate::nexus::SessionKind;
 use crate::text::Key;
@@ -57,7 +57,7 @@ enum Rule {
 }
 
 /// A key of the operational stage.
-struct Row {
+struct KeyRow {
     name: &'static str,
     /// Section of RFC 7143.
     section: &'static str,
@@ -73,8 +73,8 @@ const fn row(
     rule: Rule,
     leading_only: bool,
     in_discovery: bool,
-) -> Row {
-    Row {
+) -> KeyRow {
+    KeyRow {
         name,
         section,
         rule,
@@ -89,7 +89,7 @@ const fn length(field: Field) -> Rule {
 
 /// RFC 7143, sections 13.1 to 13.25; RFC 7144, section 7.1.1. MaxBurstLength
 /// stands before FirstBurstLength, which must not exceed it.
-const ROWS: [Row; 20] = [
+const ROWS: [KeyRow; 20] = [
     row(("HeaderDigest", "13.1"), Rule::HeaderDigest, false, true),
     row(("DataDigest", "13.1"), Rule::DataDigest, false, true),
     row(
@@ -226,11 +226,11 @@ pub(crate) fn declared_length(value: &str) -> Option<u32> {
 
 /// Nothing can come of a negotiation: which key, its value, and what to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Failed(pub String);
+pub(crate) struct NegotiationFailed(pub String);
 
-impl Failed {
-    fn new(key: &str, value: &str, remedy: &str) -> Failed {
-        Failed(format!(
+impl NegotiationFailed {
+    fn new(key: &str, value: &str, remedy: &str) -> NegotiationFailed {
+        NegotiationFailed(format!(
             "{key} is {}: {remedy}",
             text::quoted(value.as_bytes())
         ))
@@ -242,7 +242,7 @@ impl Failed {
 pub(crate) struct Negotiation {
     kind: SessionKind,
     is_leading: bool,
-    limits: Limits,
+    limits: SessionLimits,
     header_digest: DigestPolicy,
     data_digest: DigestPolicy,
     agreed: Negotiated,
@@ -304,7 +304,11 @@ impl Negotiation {
     /// Takes the operational keys of a request and answers them; keys that are
     /// none are left alone. The keys of a row that stands earlier are taken
     /// earlier, the answers stand as the questions do.
-    pub fn receive(&mut self, pairs: &[(&str, &str)], out: &mut Vec<u8>) -> Result<(), Failed> {
+    pub fn receive(
+        &mut self,
+        pairs: &[(&str, &str)],
+        out: &mut Vec<u8>,
+    ) -> Result<(), NegotiationFailed> {
         let mut answers: Vec<(usize, &str, String)> = Vec::new();
         for (bit, row) in ROWS.iter().enumerate() {
             let came = pairs
@@ -318,7 +322,11 @@ impl Negotiation {
                     self.take_answer(row, value)?;
                 } else if self.came & mask != 0 {
                     // A key is negotiated once in a login (section 6.2).
-                    return Err(Failed::new(key, value, "it came before, and comes once"));
+                    return Err(NegotiationFailed::new(
+                        key,
+                        value,
+                        "it came before, and comes once",
+                    ));
                 } else if let Some(answer) = self.answer(row, value)? {
                     answers.push((at, key, answer));
                 }
@@ -373,7 +381,7 @@ impl Negotiation {
     }
 
     /// What is answered to a key that came.
-    fn answer(&mut self, row: &Row, value: &str) -> Result<Option<String>, Failed> {
+    fn answer(&mut self, row: &KeyRow, value: &str) -> Result<Option<String>, NegotiationFailed> {
         let fixed = |answer: &str| Ok(Some(answer.to_owned()));
         if self.kind == SessionKind::Discovery && !row.in_discovery {
             return fixed(IRRELEVANT);
@@ -407,8 +415,8 @@ impl Negotiation {
             },
             Rule::MaxRecvDataSegmentLength => {
                 let length = declared_length(value);
-                let length =
-                    length.ok_or_else(|| Failed::new(row.name, value, "512 is the least"))?;
+                let length = length
+                    .ok_or_else(|| NegotiationFailed::new(row.name, value, "512 is the least"))?;
                 self.agreed.max_send_data_segment_length = length;
                 Ok(None)
             }
@@ -422,7 +430,7 @@ impl Negotiation {
     }
 
     /// The answer to what we asked for: digests alone, which we insist on.
-    fn take_answer(&mut self, row: &Row, value: &str) -> Result<(), Failed> {
+    fn take_answer(&mut self, row: &KeyRow, value: &str) -> Result<(), NegotiationFailed> {
         if value != CRC32C {
             return Err(without_digest(row.name, value));
         }
@@ -489,7 +497,11 @@ impl Negotiation {
 
 /// The answer to a list of digests, and whether it is CRC32C: the first one
 /// that we have and may use (section 6.2.1).
-fn digest(key: &str, policy: DigestPolicy, list: &str) -> Result<(&'static str, bool), Failed> {
+fn digest(
+    key: &str,
+    policy: DigestPolicy,
+    list: &str,
+) -> Result<(&'static str, bool), NegotiationFailed> {
     for item in list.split(',') {
         match (item, policy) {
             (CRC32C, DigestPolicy::Allowed | DigestPolicy::Required) => return Ok((CRC32C, true)),
@@ -504,10 +516,10 @@ fn digest(key: &str, policy: DigestPolicy, list: &str) -> Result<(&'static str, 
 }
 
 /// The peer does without a digest that the target requires.
-fn without_digest(key: &str, value: &str) -> Failed {
+fn without_digest(key: &str, value: &str) -> NegotiationFailed {
     let remedy = "the target requires CRC32C: turn that on in the initiator, or allow others by \
                   `header_digest` and `data_digest`";
-    Failed::new(key, value, remedy)
+    NegotiationFailed::new(key, value, remedy)
 }
 
 #[cfg(test)]

@@ -19,15 +19,15 @@ pub mod target;
 pub mod text;
 
 pub use config::{
-    Advertise, Auth, Credentials, DigestPolicy, InitiatorAcl, Limits, Network, NetworkError,
-    Portal, PortalGroup, Redirect, Target,
+    Advertise, Auth, Credentials, DigestPolicy, InitiatorAcl, Network, NetworkError, Portal,
+    PortalGroup, Redirect, SessionLimits, Target,
 };
 pub use login::{LOGIN_ANSWER_MAX, LOGIN_TEXT_MAX, LoginAnswer, LoginState, LoginStep};
 pub use name::{NAME_LEN_MAX, NameError, check_initiator_name, check_target_name, normalize};
 pub use negotiated::{LENGTH_MAX, LENGTH_MIN, Negotiated};
 pub use nexus::{InitiatorPort, SessionId, SessionKind};
 pub use registry::{
-    Change, Joined, LoginOutcome, LogoutOutcome, Registry, RegistryConfig, SessionInfo,
-    TextOutcome, Then, Via,
+    AfterLogin, Joined, LoginOutcome, LogoutOutcome, Registry, RegistryConfig, SessionChange,
+    SessionInfo, TextOutcome, Via,
 };
 pub use session::Session;

@@ -80,17 +80,17 @@ pub(crate) const OTHER_LOGIN: &str = "ISID, TSIH, CID or Initiator Task Tag chan
 
 /// A login that cannot go on: the status and, of a redirection, where to.
 #[derive(Debug)]
-pub(crate) struct Refused {
+pub(crate) struct LoginRefused {
     pub status: LoginStatus,
     pub text: Vec<u8>,
     /// For the log of the target: one status stands for many reasons.
     pub reason: Cow<'static, str>,
 }
 
-impl Refused {
+impl LoginRefused {
     /// For a reason that the status does not tell.
     pub fn because(status: LoginStatus, reason: impl Into<Cow<'static, str>>) -> Self {
-        Refused {
+        LoginRefused {
             reason: reason.into(),
             ..status.into()
         }
@@ -98,17 +98,17 @@ impl Refused {
 
     /// An initiator that breaks the rules: what it sent, and what to do.
     pub fn error(reason: impl Into<Cow<'static, str>>) -> Self {
-        Refused::because(LoginStatus::InitiatorError, reason)
+        LoginRefused::because(LoginStatus::InitiatorError, reason)
     }
 
     /// One that leaves out what it must say.
     pub fn missing(reason: &'static str) -> Self {
-        Refused::because(LoginStatus::MissingParameter, reason)
+        LoginRefused::because(LoginStatus::MissingParameter, reason)
     }
 
     /// An initiator that has not proved who it is.
     pub fn authentication(reason: impl Into<Cow<'static, str>>) -> Self {
-        Refused {
+        LoginRefused {
             reason: reason.into(),
             ..LoginStatus::AuthenticationFailure.into()
         }
@@ -116,13 +116,13 @@ impl Refused {
 
     /// One that proves nothing to a target which wants CHAP.
     pub fn without_chap() -> Self {
-        Refused::authentication("it offers no CHAP: give it the target's CHAP user and secret")
+        LoginRefused::authentication("it offers no CHAP: give it the target's CHAP user and secret")
     }
 }
 
-impl From<LoginStatus> for Refused {
+impl From<LoginStatus> for LoginRefused {
     fn from(status: LoginStatus) -> Self {
-        Refused {
+        LoginRefused {
             status,
             text: Vec::new(),
             reason: status.to_string().into(),
@@ -138,7 +138,7 @@ pub struct LoginState {
     /// What the first request that had them gave as names.
     initiator: Option<String>,
     target: Option<String>,
-    pub(crate) begun: Option<Begun>,
+    pub(crate) begun: Option<LoginBegun>,
 }
 
 impl LoginState {
@@ -158,7 +158,7 @@ impl LoginState {
     }
 
     /// Remembers the names for the log, no longer than names are.
-    pub(crate) fn note(&mut self, identity: &Identity<'_>) {
+    pub(crate) fn note(&mut self, identity: &LoginIdentity<'_>) {
         let is_short = |name: &&str| name.len() <= NAME_LEN_MAX;
         if self.initiator.is_none() {
             self.initiator = identity.initiator.filter(is_short).map(str::to_owned);
@@ -167,11 +167,11 @@ impl LoginState {
     }
 
     /// Counts a step of a login that must come to an end.
-    pub(crate) fn count(&mut self) -> Result<(), Refused> {
+    pub(crate) fn count(&mut self) -> Result<(), LoginRefused> {
         self.steps += 1;
         if self.steps > STEPS_MAX {
             let reason = format!("its login takes more than {STEPS_MAX} requests");
-            return Err(Refused::error(reason));
+            return Err(LoginRefused::error(reason));
         }
         Ok(())
     }
@@ -179,7 +179,7 @@ impl LoginState {
 
 /// What the first request of a login said, and how far it came.
 #[derive(Debug)]
-pub(crate) struct Begun {
+pub(crate) struct LoginBegun {
     /// The header of the first request: it says which session and connection
     /// this is, and those that follow must not say otherwise.
     pub request: LoginRequest,
@@ -208,14 +208,14 @@ pub(crate) struct Stages {
 
 impl Stages {
     /// The stages of a request (RFC 7143, sections 11.12.1 to 11.12.3).
-    pub fn of(request: &LoginRequest) -> Result<Self, Refused> {
+    pub fn of(request: &LoginRequest) -> Result<Self, LoginRefused> {
         let bits = request.flags;
         let wrong = || {
             let (current, next) = (
                 (bits & flags::CSG_MASK) >> flags::CSG_SHIFT,
                 bits & flags::NSG_MASK,
             );
-            Refused::error(format!(
+            LoginRefused::error(format!(
                 "its Login Request has the flags {bits:#04x}: stage {current} (CSG) does not lead to \
                  stage {next} (NSG), or T and C are both set"
             ))
@@ -239,17 +239,17 @@ impl Stages {
 
 /// The keys that say who is there and what for; they may come again if they
 /// say the same.
-pub(crate) struct Identity<'a> {
+pub(crate) struct LoginIdentity<'a> {
     pub initiator: Option<&'a str>,
     pub alias: Option<&'a str>,
     pub target: Option<&'a str>,
     pub session_type: Option<&'a str>,
 }
 
-impl<'a> Identity<'a> {
+impl<'a> LoginIdentity<'a> {
     pub fn of(pairs: &[(&'a str, &'a str)]) -> Self {
         let value = |key| pairs.iter().find(|pair| pair.0 == key).map(|pair| pair.1);
-        Identity {
+        LoginIdentity {
             initiator: value("InitiatorName"),
             alias: value("InitiatorAlias"),
             target: value("TargetName"),
@@ -258,11 +258,11 @@ impl<'a> Identity<'a> {
     }
 
     /// What the session is for (RFC 7143, section 13.21).
-    pub fn kind(&self) -> Result<SessionKind, Refused> {
+    pub fn kind(&self) -> Result<SessionKind, LoginRefused> {
         match self.session_type {
             None | Some("Normal") => Ok(SessionKind::Normal),
             Some("Discovery") => Ok(SessionKind::Discovery),
-            Some(other) => Err(Refused {
+            Some(other) => Err(LoginRefused {
                 reason: format!(
                     "SessionType is {}: there are `Normal` and `Discovery`",
                     text::quoted(other.as_bytes())
@@ -313,18 +313,18 @@ pub(crate) fn listed() -> impl Iterator<Item = Key> {
         .chain(others)
 }
 
-impl Begun {
+impl LoginBegun {
     /// Whether `request` is of the same login.
-    pub fn check_header(&self, request: &LoginRequest) -> Result<(), Refused> {
+    pub fn check_header(&self, request: &LoginRequest) -> Result<(), LoginRefused> {
         let of = |request: &LoginRequest| (request.isid, request.tsih, request.cid, request.itt);
         if of(request) != of(&self.request) {
-            return Err(Refused::error(OTHER_LOGIN));
+            return Err(LoginRefused::error(OTHER_LOGIN));
         }
         Ok(())
     }
 
     /// Whether keys that come again say what they said.
-    pub fn check_identity(&self, identity: &Identity<'_>) -> Result<(), Refused> {
+    pub fn check_identity(&self, identity: &LoginIdentity<'_>) -> Result<(), LoginRefused> {
         let target = self.target.as_ref().map(|target| target.name.as_str());
         let initiator = Some(self.initiator.name.as_str());
         let names = [
@@ -340,7 +340,7 @@ impl Begun {
         let kind = identity.session_type.filter(|_| is_other_kind);
         match other.or(kind.map(|kind| ("SessionType", kind))) {
             None => Ok(()),
-            Some((key, value)) => Err(Refused::error(format!(
+            Some((key, value)) => Err(LoginRefused::error(format!(
                 "{key} becomes {} in the middle of the login: it keeps its first value",
                 text::quoted(value.as_bytes())
             ))),
@@ -355,9 +355,9 @@ impl Begun {
         pairs: &[(&str, &str)],
         random: &mut dyn FnMut(&mut [u8]),
         out: &mut Vec<u8>,
-    ) -> Result<Option<Stage>, Refused> {
+    ) -> Result<Option<Stage>, LoginRefused> {
         if stages.current != self.stage {
-            return Err(Refused::error(format!(
+            return Err(LoginRefused::error(format!(
                 "its Login Request is of stage {} (CSG) where {} is under way",
                 stages.current as u8, self.stage as u8
             )));
@@ -367,18 +367,18 @@ impl Begun {
         if in_security {
             self.security.receive(pairs, random, out)?;
         } else if let Some((key, _)) = pairs.iter().find(|(key, _)| is_security(key)) {
-            return Err(Refused::error(format!(
+            return Err(LoginRefused::error(format!(
                 "{key} comes after the security stage: it belongs there"
             )));
         }
         let negotiated = self.negotiation.receive(pairs, out);
-        negotiated.map_err(|failed| Refused::error(failed.0))?;
+        negotiated.map_err(|failed| LoginRefused::error(failed.0))?;
         answer_others(pairs, out);
         if !in_security {
             self.negotiation.declare(out);
         }
         if out.len() > LOGIN_ANSWER_MAX {
-            return Err(Refused::error(format!(
+            return Err(LoginRefused::error(format!(
                 "the answer to its keys is longer than {LOGIN_ANSWER_MAX} bytes: it sends too many \
                  in one request"
             )));
@@ -390,7 +390,7 @@ impl Begun {
             // Who wants to leave without having begun will never begin.
             return match self.security.is_open() {
                 true => Ok(None),
-                false => Err(Refused::without_chap()),
+                false => Err(LoginRefused::without_chap()),
             };
         }
         if self.negotiation.is_open() {

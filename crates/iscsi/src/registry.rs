@@ -51,7 +51,7 @@ pub struct Via {
 /// What a change asks of the driver.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[must_use]
-pub struct Change {
+pub struct SessionChange {
     /// Connections to close.
     pub closing: Vec<u64>,
 }
@@ -87,7 +87,7 @@ pub struct Joined {
 
 /// What is to be done after a login step was answered.
 #[derive(Clone, Debug)]
-pub enum Then {
+pub enum AfterLogin {
     /// Wait for the next request.
     Continue,
     /// Close the connection once the answer is sent; why, for the log.
@@ -102,9 +102,9 @@ pub struct LoginOutcome {
     /// What the initiator is told; not before the connections to be closed are.
     pub answer: LoginAnswer,
     /// What is next.
-    pub then: Then,
+    pub then: AfterLogin,
     /// Connections of sessions that this one takes the place of.
-    pub change: Change,
+    pub change: SessionChange,
 }
 
 /// A session, as of now.

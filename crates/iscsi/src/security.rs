@@ -4,7 +4,7 @@
 use auth::{Algorithm, Challenge, binary, chap};
 
 use crate::config::{Auth, Credentials};
-use crate::login::Refused;
+use crate::login::LoginRefused;
 use crate::text::Key;
 use crate::text::{self, NONE, VALUE_LEN_MAX};
 
@@ -49,7 +49,7 @@ pub(crate) fn is_security(key: &str) -> bool {
 
 /// What the initiator is to send next.
 #[derive(Clone, Debug)]
-enum Progress {
+enum SecurityProgress {
     /// AuthMethod.
     Method,
     /// CHAP_A.
@@ -64,7 +64,7 @@ enum Progress {
 #[derive(Clone, Debug)]
 pub(crate) struct Security {
     auth: Auth,
-    progress: Progress,
+    progress: SecurityProgress,
 }
 
 impl Security {
@@ -72,13 +72,13 @@ impl Security {
     pub fn new(auth: Auth) -> Self {
         Security {
             auth,
-            progress: Progress::Method,
+            progress: SecurityProgress::Method,
         }
     }
 
     /// Whether the stage may be left, or left out.
     pub fn is_proved(&self) -> bool {
-        self.auth.chap.is_none() || matches!(self.progress, Progress::Done)
+        self.auth.chap.is_none() || matches!(self.progress, SecurityProgress::Done)
     }
 
     /// What the initiator proves.
@@ -88,7 +88,10 @@ impl Security {
 
     /// Whether something was begun that is not finished.
     pub fn is_open(&self) -> bool {
-        matches!(self.progress, Progress::Algorithm | Progress::Response(_))
+        matches!(
+            self.progress,
+            SecurityProgress::Algorithm | SecurityProgress::Response(_)
+        )
     }
 
     /// Takes the security keys of a request and answers them. Keys out of their
@@ -98,7 +101,7 @@ impl Security {
         pairs: &[(&str, &str)],
         random: &mut dyn FnMut(&mut [u8]),
         out: &mut Vec<u8>,
-    ) -> Result<(), Refused> {
+    ) -> Result<(), LoginRefused> {
         let came: Vec<_> = pairs
             .iter()
             .filter(|(key, _)| is_security(key))
@@ -109,11 +112,11 @@ impl Security {
         }
         let keys = Keys::of(&came)?;
         // What fails once stays failed: the connection closes.
-        match std::mem::replace(&mut self.progress, Progress::Done) {
-            Progress::Method => self.choose_method(keys.only([AUTH_METHOD])?[0], out),
-            Progress::Algorithm => self.challenge(keys.only(["CHAP_A"])?[0], random, out),
-            Progress::Response(challenge) => self.check(&challenge, &keys, out),
-            Progress::Done => Err(Refused::error(format!(
+        match std::mem::replace(&mut self.progress, SecurityProgress::Done) {
+            SecurityProgress::Method => self.choose_method(keys.only([AUTH_METHOD])?[0], out),
+            SecurityProgress::Algorithm => self.challenge(keys.only(["CHAP_A"])?[0], random, out),
+            SecurityProgress::Response(challenge) => self.check(&challenge, &keys, out),
+            SecurityProgress::Done => Err(LoginRefused::error(format!(
                 "{} comes where nothing is left to be proved",
                 came[0].0
             ))),
@@ -121,12 +124,12 @@ impl Security {
     }
 
     /// The first method of the initiator's list that will do (section 12.1).
-    fn choose_method(&mut self, list: &str, out: &mut Vec<u8>) -> Result<(), Refused> {
+    fn choose_method(&mut self, list: &str, out: &mut Vec<u8>) -> Result<(), LoginRefused> {
         let method = if self.auth.chap.is_some() { CHAP } else { NONE };
         if !list.split(',').any(|item| item == method) {
             return Err(match method {
-                CHAP => Refused::without_chap(),
-                _ => Refused::authentication(
+                CHAP => LoginRefused::without_chap(),
+                _ => LoginRefused::authentication(
                     "it wants to prove itself, and the target has no `chap`: turn its \
                      authentication off, or configure it",
                 ),
@@ -134,8 +137,8 @@ impl Security {
         }
         text::push(out, AUTH_METHOD, method);
         self.progress = match self.auth.chap {
-            Some(_) => Progress::Algorithm,
-            None => Progress::Done,
+            Some(_) => SecurityProgress::Algorithm,
+            None => SecurityProgress::Done,
         };
         Ok(())
     }
@@ -147,20 +150,20 @@ impl Security {
         list: &str,
         random: &mut dyn FnMut(&mut [u8]),
         out: &mut Vec<u8>,
-    ) -> Result<(), Refused> {
+    ) -> Result<(), LoginRefused> {
         let offered = list.split(',').filter_map(|item| {
             let number = text::number(item)?;
             Algorithm::from_number(u8::try_from(number).ok()?)
         });
         let taken = self.auth.algorithms();
         let Some(algorithm) = { offered }.find(|algorithm| taken.contains(algorithm)) else {
-            return Err(Refused::authentication(no_algorithm(list, taken)));
+            return Err(LoginRefused::authentication(no_algorithm(list, taken)));
         };
         let challenge = Challenge::new(algorithm, random);
         text::push(out, "CHAP_A", &(algorithm as u8).to_string());
         text::push(out, "CHAP_I", &challenge.id.to_string());
         text::push(out, "CHAP_C", &binary::hex(&challenge.bytes));
-        self.progress = Progress::Response(challenge);
+        self.progress = SecurityProgress::Response(challenge);
         Ok(())
     }
 
@@ -170,7 +173,7 @@ impl Security {
         challenge: &Challenge,
         keys: &Keys<'_>,
         out: &mut Vec<u8>,
-    ) -> Result<(), Refused> {
+    ) -> Result<(), LoginRefused> {
         let wants_proof = keys.get("CHAP_I").is_some() || keys.get("CHAP_C").is_some();
         let (name, response) = if wants_proof {
             let [name, response, ..] = keys.only(["CHAP_N", "CHAP_R", "CHAP_I", "CHAP_C"])?;
@@ -182,42 +185,47 @@ impl Security {
         let credentials = self.auth.chap.as_ref();
         let credentials = credentials.expect("a challenge is made for CHAP alone");
         let response = binary::parse(response, chap::CHALLENGE_LEN_MAX)
-            .ok_or_else(|| Refused::authentication("its CHAP response is no binary value"))?;
+            .ok_or_else(|| LoginRefused::authentication("its CHAP response is no binary value"))?;
         // Computed whatever the name is: how long it takes tells nothing.
         let is_right = challenge.is_answered_by(&response, &credentials.secret);
         if name != credentials.user {
-            return Err(Refused::authentication(
+            return Err(LoginRefused::authentication(
                 "unknown user: its CHAP name is not the one that the target's `chap` has",
             ));
         }
         if !is_right {
-            return Err(Refused::authentication(
+            return Err(LoginRefused::authentication(
                 "wrong secret: it is not the one that the target's `chap` has",
             ));
         }
         if wants_proof {
             self.prove(challenge, keys, out)?;
         }
-        self.progress = Progress::Done;
+        self.progress = SecurityProgress::Done;
         Ok(())
     }
 
     /// Our proof to the initiator's challenge (section 9.2.1).
-    fn prove(&self, ours: &Challenge, keys: &Keys<'_>, out: &mut Vec<u8>) -> Result<(), Refused> {
+    fn prove(
+        &self,
+        ours: &Challenge,
+        keys: &Keys<'_>,
+        out: &mut Vec<u8>,
+    ) -> Result<(), LoginRefused> {
         let [id, theirs] = [keys.value("CHAP_I")?, keys.value("CHAP_C")?];
         let id = text::number(id).and_then(|id| u8::try_from(id).ok());
-        let id = id.ok_or_else(|| Refused::error("CHAP_I is no number from 0 to 255"))?;
+        let id = id.ok_or_else(|| LoginRefused::error("CHAP_I is no number from 0 to 255"))?;
         let theirs = binary::parse(theirs, chap::CHALLENGE_LEN_MAX)
-            .ok_or_else(|| Refused::error("CHAP_C is no binary value"))?;
+            .ok_or_else(|| LoginRefused::error("CHAP_C is no binary value"))?;
         let Some(mutual) = &self.auth.mutual else {
-            return Err(Refused::authentication(
+            return Err(LoginRefused::authentication(
                 "it wants the target's proof, and the target has no `mutual_chap`",
             ));
         };
         let shared = self.auth.chap.as_ref().map(|chap| &chap.secret);
         // Whoever knows one direction's secret must not get the other's proof.
         if ours.is_reflected_by(&theirs) || shared == Some(&mutual.secret) {
-            return Err(Refused::authentication(
+            return Err(LoginRefused::authentication(
                 "it would learn a secret: it sends the target's own challenge back, or both \
                  sides have one secret",
             ));
@@ -246,7 +254,7 @@ struct Keys<'a>(Vec<(&'a str, &'a str)>);
 
 impl<'a> Keys<'a> {
     /// Each of them once, and none longer than it may be.
-    fn of(pairs: &[(&'a str, &'a str)]) -> Result<Self, Refused> {
+    fn of(pairs: &[(&'a str, &'a str)]) -> Result<Self, LoginRefused> {
         let is_twice = |at: &usize| pairs[..*at].iter().any(|pair| pair.0 == pairs[*at].0);
         let is_long = |(key, value): &(&str, &str)| match *key {
             // `0x` and two digits a byte.
@@ -255,11 +263,11 @@ impl<'a> Keys<'a> {
             _ => value.len() > VALUE_LEN_MAX,
         };
         if let Some(at) = (0..pairs.len()).find(is_twice) {
-            return Err(Refused::error(format!("{} comes twice", pairs[at].0)));
+            return Err(LoginRefused::error(format!("{} comes twice", pairs[at].0)));
         }
         if let Some((key, value)) = pairs.iter().find(|pair| is_long(pair)) {
             let len = value.len();
-            return Err(Refused::error(format!(
+            return Err(LoginRefused::error(format!(
                 "{key} has {len} characters: too many"
             )));
         }
@@ -270,17 +278,19 @@ impl<'a> Keys<'a> {
         self.0.iter().find(|pair| pair.0 == key).map(|pair| pair.1)
     }
 
-    fn value(&self, key: &str) -> Result<&'a str, Refused> {
-        let missing = || Refused::error(format!("{key} does not come where it is due"));
+    fn value(&self, key: &str) -> Result<&'a str, LoginRefused> {
+        let missing = || LoginRefused::error(format!("{key} does not come where it is due"));
         self.get(key).ok_or_else(missing)
     }
 
     /// The values of these keys, which came, and no others did.
-    fn only<const N: usize>(&self, names: [&str; N]) -> Result<[&'a str; N], Refused> {
+    fn only<const N: usize>(&self, names: [&str; N]) -> Result<[&'a str; N], LoginRefused> {
         let other = self.0.iter().find(|pair| !names.contains(&pair.0));
         if let Some((key, _)) = other {
             let names = names.join(", ");
-            return Err(Refused::error(format!("{key} comes where {names} is due")));
+            return Err(LoginRefused::error(format!(
+                "{key} comes where {names} is due"
+            )));
         }
         let mut values = [""; N];
         for (value, name) in values.iter_mut().zip(names) {

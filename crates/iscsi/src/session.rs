@@ -8,7 +8,7 @@ const PLUGGED_MAX: usize = 64;
 
 /// Where a numbered request stands in the order of its session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Turn {
+pub(crate) enum CmdSnOrder {
     /// It is next, and is taken.
     Now,
     /// It was taken before, or it is beyond MaxCmdSN: not to be noticed
@@ -127,25 +127,25 @@ impl Session {
     /// `waits`, its data decides whether it counts as received: [`Session::confirm`]
     /// or [`Session::give_back`] says so, and no other is taken before.
     #[inline]
-    pub(crate) fn take(&mut self, cmd_sn: u32, waits: bool) -> Turn {
+    pub(crate) fn take(&mut self, cmd_sn: u32, waits: bool) -> CmdSnOrder {
         let is_open = serial_distance(cmd_sn, self.max_cmd_sn) >= 0;
         if cmd_sn == self.exp_cmd_sn && is_open {
             if self.is_arriving {
                 // The same one on another connection.
-                return Turn::Ignored;
+                return CmdSnOrder::Ignored;
             }
             match waits {
                 true => self.is_arriving = true,
                 false => self.advance(),
             }
-            return Turn::Now;
+            return CmdSnOrder::Now;
         }
         if !is_open || serial_distance(self.exp_cmd_sn, cmd_sn) < 0 || self.is_plugged(cmd_sn) {
-            return Turn::Ignored;
+            return CmdSnOrder::Ignored;
         }
         match self.connections.len() {
-            0 | 1 => Turn::Gap,
-            _ => Turn::Early,
+            0 | 1 => CmdSnOrder::Gap,
+            _ => CmdSnOrder::Early,
         }
     }
 
@@ -253,13 +253,13 @@ mod tests {
             (u32::MAX - 1, 1)
         );
         for cmd_sn in [u32::MAX - 1, u32::MAX, 0, 1] {
-            assert_eq!(session.take(cmd_sn, false), Turn::Now);
+            assert_eq!(session.take(cmd_sn, false), CmdSnOrder::Now);
         }
         // Closed: the next one is beyond MaxCmdSN, an old one is old.
-        assert_eq!(session.take(2, false), Turn::Ignored);
-        assert_eq!(session.take(1, false), Turn::Ignored);
+        assert_eq!(session.take(2, false), CmdSnOrder::Ignored);
+        assert_eq!(session.take(1, false), CmdSnOrder::Ignored);
         session.ended();
-        assert_eq!(session.take(2, false), Turn::Now);
+        assert_eq!(session.take(2, false), CmdSnOrder::Now);
     }
 
     #[test]
@@ -281,30 +281,30 @@ mod tests {
         let mut session = session(5);
         assert!(session.plug(6) && session.plug(7));
         for has_digest in [false, true] {
-            assert_eq!(session.take(5, has_digest), Turn::Now);
+            assert_eq!(session.take(5, has_digest), CmdSnOrder::Now);
             session.give_back(5);
             assert_eq!(session.exp_cmd_sn(), 5);
         }
-        assert_eq!(session.take(7, false), Turn::Ignored);
-        assert_eq!(session.take(5, false), Turn::Now);
+        assert_eq!(session.take(7, false), CmdSnOrder::Ignored);
+        assert_eq!(session.take(5, false), CmdSnOrder::Now);
         assert_eq!(session.exp_cmd_sn(), 8);
     }
 
     #[test]
     fn connections_wait_for_each_other() {
         let mut session = session(5);
-        assert_eq!(session.take(6, false), Turn::Gap);
+        assert_eq!(session.take(6, false), CmdSnOrder::Gap);
         session.join(1);
-        assert_eq!(session.take(6, false), Turn::Early);
+        assert_eq!(session.take(6, false), CmdSnOrder::Early);
         session.wait(6, 1);
         session.wait(6, 1);
         assert_eq!(session.next_due(), None);
-        assert_eq!(session.take(5, false), Turn::Now);
+        assert_eq!(session.take(5, false), CmdSnOrder::Now);
         assert_eq!((session.next_due(), session.next_due()), (Some(1), None));
         session.wait(8, 1);
         session.leave(1);
-        assert_eq!(session.take(6, false), Turn::Now);
-        assert_eq!(session.take(7, false), Turn::Now);
+        assert_eq!(session.take(6, false), CmdSnOrder::Now);
+        assert_eq!(session.take(7, false), CmdSnOrder::Now);
         assert_eq!(session.next_due(), None);
     }
 
@@ -315,8 +315,8 @@ mod tests {
         assert!(session.has_all_before(5) && !session.has_all_before(6));
         assert!(session.has_all_before(10), "beyond the window");
         assert!(session.plug(6) && !session.plug(40) && !session.plug(4));
-        assert_eq!(session.take(6, false), Turn::Ignored);
-        assert_eq!(session.take(5, false), Turn::Now);
+        assert_eq!(session.take(6, false), CmdSnOrder::Ignored);
+        assert_eq!(session.take(5, false), CmdSnOrder::Now);
         assert_eq!((session.exp_cmd_sn(), session.max_cmd_sn()), (7, 9));
         assert!(session.plug(7));
         assert_eq!(session.exp_cmd_sn(), 8);

@@ -25,10 +25,10 @@ use wire::iscsi::{
 };
 use wire::scsi::{SenseBytes, status};
 
-use self::control::{Control, Item};
+use self::control::{Control, ControlPdu};
 use self::login::Login;
 use self::lost::Lost;
-use self::recovery::{Hole, Kept};
+use self::recovery::{Hole, KeptAnswer};
 use self::tasks::{Kind, State, Tasks};
 use self::text::Exchange;
 use self::transfers::{NO_TRANSFER, Transfers};
@@ -70,14 +70,14 @@ const ABORTED_MAX: usize = 64;
 /// What a connection may do before it has logged in; the same for all of a
 /// listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Settings {
+pub struct TargetSettings {
     /// Until the full feature phase must have begun.
     pub handshake_timeout: Nanos,
 }
 
-impl Default for Settings {
-    fn default() -> Settings {
-        Settings {
+impl Default for TargetSettings {
+    fn default() -> TargetSettings {
+        TargetSettings {
             handshake_timeout: 10_000_000_000,
         }
     }
@@ -85,7 +85,7 @@ impl Default for Settings {
 
 /// What a connection becomes with the last answer of its login.
 #[derive(Clone, Debug)]
-pub struct Role {
+pub struct ConnectionRole {
     /// What it shares with the other connections of its session.
     pub session: Rc<RefCell<Session>>,
     /// The values of all keys.
@@ -127,7 +127,7 @@ pub struct Task {
 /// Work for the driver. Commands of one session arrive in the order of their
 /// CmdSN, each with `Prepare` or, where the initiator sends no data, `Execute`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Op {
+pub enum TargetOp {
     /// A login step is complete: take it with [`Connection::take_login`] and
     /// answer with [`Connection::login_answer`].
     Login,
@@ -193,29 +193,33 @@ pub enum Op {
         tag: Tag,
     },
     /// A PDU was rejected, and is answered already: for the log.
-    Refused(Refused),
+    Refused(RejectedPdu),
     /// The connection ends once everything was sent.
     Fatal(FatalError),
 }
 
-impl Op {
+impl TargetOp {
     /// The task, NOP-Out or function that it is about.
     #[inline]
     pub fn tag(&self) -> Option<Tag> {
         match self {
-            Op::Prepare { tag, .. }
-            | Op::Execute { tag, .. }
-            | Op::Ping { tag, .. }
-            | Op::TaskManagement { tag, .. }
-            | Op::GivenUp { tag } => Some(*tag),
-            Op::Login | Op::Text | Op::Logout { .. } | Op::Refused(_) | Op::Fatal(_) => None,
+            TargetOp::Prepare { tag, .. }
+            | TargetOp::Execute { tag, .. }
+            | TargetOp::Ping { tag, .. }
+            | TargetOp::TaskManagement { tag, .. }
+            | TargetOp::GivenUp { tag } => Some(*tag),
+            TargetOp::Login
+            | TargetOp::Text
+            | TargetOp::Logout { .. }
+            | TargetOp::Refused(_)
+            | TargetOp::Fatal(_) => None,
         }
     }
 }
 
 /// A PDU that was rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Refused {
+pub struct RejectedPdu {
     /// Its opcode.
     pub opcode: u8,
     /// Its Initiator Task Tag.
@@ -361,7 +365,7 @@ impl Done {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Phase {
+enum ConnectionPhase {
     /// Login Requests come.
     Login,
     /// Everything else comes.
@@ -386,7 +390,7 @@ enum Hold {
 
 /// The target's end of one iSCSI connection (RFC 7143).
 ///
-/// Every tag that an [`Op`] named ends with [`Transmit::release`], but for tasks
+/// Every tag that an [`TargetOp`] named ends with [`Transmit::release`], but for tasks
 /// that are aborted: of those the machine is silent from then on. While memory
 /// is awaited for data that is next in the stream, an answer for a login step,
 /// text or logout, or a CmdSN of another connection, [`Machine::recv_plan`]
@@ -399,8 +403,8 @@ enum Hold {
 /// lead nowhere any more, and what still comes for them is dropped.
 #[derive(Debug)]
 pub struct Connection {
-    settings: Settings,
-    phase: Phase,
+    settings: TargetSettings,
+    phase: ConnectionPhase,
     header_digest: bool,
     data_digest: bool,
     keys: Negotiated,
@@ -431,7 +435,7 @@ pub struct Connection {
     /// The last walk ended before a PDU because of `hold`.
     was_held: bool,
     /// Things to send, in order.
-    ready: VecDeque<Item>,
+    ready: VecDeque<ControlPdu>,
     /// How many of them are no task's.
     extras: usize,
     /// Those that are no task's.
@@ -439,13 +443,13 @@ pub struct Connection {
     /// Tasks that became complete outside of a walk.
     due: VecDeque<Tag>,
     /// What the driver is to hear besides what the stream brings.
-    ops: VecDeque<Op>,
+    ops: VecDeque<TargetOp>,
     /// Task management functions that await earlier commands.
     functions: VecDeque<Tag>,
     /// Whether answers are kept until they are acknowledged.
     keeps: bool,
     /// Answers by StatSN, those not acknowledged yet.
-    kept: VecDeque<(u32, Kept)>,
+    kept: VecDeque<(u32, KeptAnswer)>,
     /// Bytes of memory that those keep.
     kept_bytes: u64,
     /// Bytes of data of those that are no task's any more.
@@ -497,7 +501,7 @@ struct KeepAlive {
 
 impl Connection {
     /// The machine of a connection accepted at `now`.
-    pub fn new(settings: Settings, now: Nanos) -> Connection {
+    pub fn new(settings: TargetSettings, now: Nanos) -> Connection {
         Connection::with(
             settings,
             Login::default(),
@@ -506,10 +510,15 @@ impl Connection {
         )
     }
 
-    fn with(settings: Settings, login: Login, stat_sn: u32, deadline: Option<Nanos>) -> Connection {
+    fn with(
+        settings: TargetSettings,
+        login: Login,
+        stat_sn: u32,
+        deadline: Option<Nanos>,
+    ) -> Connection {
         Connection {
             settings,
-            phase: Phase::Login,
+            phase: ConnectionPhase::Login,
             header_digest: false,
             data_digest: false,
             keys: Negotiated::default(),
@@ -660,7 +669,7 @@ impl Connection {
         }
     }
 
-    /// The task of `tag` ended: after [`Op::Execute`], or instead of
+    /// The task of `tag` ended: after [`TargetOp::Execute`], or instead of
     /// [`Connection::prepared`], or while its data is still coming.
     #[inline]
     pub fn complete(&mut self, tag: Tag, done: Done) {
@@ -706,7 +715,7 @@ impl Connection {
     /// Whether the connection has a session and lives.
     #[inline]
     fn is_open(&self) -> bool {
-        self.phase == Phase::FullFeature
+        self.phase == ConnectionPhase::FullFeature
     }
 
     /// `tag` has something to send.
@@ -715,7 +724,7 @@ impl Connection {
         let slot = &mut self.tasks[tag];
         if !slot.is_queued {
             slot.is_queued = true;
-            self.ready.push_back(Item::Task(tag));
+            self.ready.push_back(ControlPdu::Task(tag));
         }
     }
 
@@ -744,9 +753,12 @@ impl Connection {
     /// [`Machine::poll_step`] with its result written in place, because moving it
     /// costs as much as parsing it.
     #[inline(always)]
-    fn walk(&mut self, staged: &[u8], at: &mut usize, step: &mut Option<Step<Op>>) {
+    fn walk(&mut self, staged: &[u8], at: &mut usize, step: &mut Option<Step<TargetOp>>) {
         self.was_held = false;
-        while matches!(self.phase, Phase::FullFeature | Phase::Login) {
+        while matches!(
+            self.phase,
+            ConnectionPhase::FullFeature | ConnectionPhase::Login
+        ) {
             if self.has_news() && self.news(step) {
                 return;
             }
@@ -786,13 +798,13 @@ impl Connection {
     #[cold]
     fn fail(&mut self, error: FatalError) {
         self.end();
-        self.ops.push_back(Op::Fatal(error));
+        self.ops.push_back(TargetOp::Fatal(error));
     }
 
     #[cold]
     fn end(&mut self) {
         self.leave();
-        self.phase = Phase::Ended;
+        self.phase = ConnectionPhase::Ended;
         self.inbound = Inbound::default();
         self.hold = Hold::None;
         self.ready.clear();
@@ -823,11 +835,11 @@ impl Connection {
     /// Takes one of the things to do besides what the stream brings; whether
     /// there was one.
     #[cold]
-    fn news(&mut self, step: &mut Option<Step<Op>>) -> bool {
+    fn news(&mut self, step: &mut Option<Step<TargetOp>>) -> bool {
         let op = if let Some(tag) = self.due.pop_front() {
             self.tasks[tag].state = State::Executing;
             let task = *self.tasks.task(tag);
-            Some(Op::Execute { tag, task })
+            Some(TargetOp::Execute { tag, task })
         } else {
             self.ops.pop_front().or_else(|| self.next_function())
         };
@@ -843,7 +855,7 @@ impl Drop for Connection {
 }
 
 impl Machine for Connection {
-    type Op = Op;
+    type Op = TargetOp;
 
     fn tags_max(&self) -> usize {
         self.tasks.len()
@@ -861,7 +873,7 @@ impl Machine for Connection {
                 stage_max: 0,
             };
         }
-        let stage_max = if self.phase != Phase::FullFeature {
+        let stage_max = if self.phase != ConnectionPhase::FullFeature {
             STAGE_LOGIN
         } else if self.data_out_bytes >= BULK_MIN || self.bulk > 0 {
             // What nobody wants goes through the staging buffer, as much of it at
@@ -883,7 +895,7 @@ impl Machine for Connection {
     }
 
     #[inline]
-    fn poll_step(&mut self, staged: &[u8], at: &mut usize) -> Option<Step<Op>> {
+    fn poll_step(&mut self, staged: &[u8], at: &mut usize) -> Option<Step<TargetOp>> {
         let mut step = None;
         self.walk(staged, at, &mut step);
         step
@@ -904,7 +916,10 @@ impl Machine for Connection {
     }
 
     fn is_finished(&self) -> bool {
-        matches!(self.phase, Phase::Closing | Phase::Ended)
+        matches!(
+            self.phase,
+            ConnectionPhase::Closing | ConnectionPhase::Ended
+        )
     }
 
     fn deadline(&self) -> Option<Nanos> {

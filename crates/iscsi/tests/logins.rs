@@ -9,10 +9,10 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use auth::{Algorithm, Secret};
-use iscsi::initiator::{self, Chap, Digest, FatalError, RANDOM_LEN};
+use iscsi::initiator::{self, Chap, Digest, InitiatorFatalError, RANDOM_LEN};
 use iscsi::{
-    Auth, Credentials, DigestPolicy, Joined, Limits, LoginState, Negotiated, Portal, PortalGroup,
-    Registry, RegistryConfig, Session, Target, Then, Via, target,
+    AfterLogin, Auth, Credentials, DigestPolicy, Joined, LoginState, Negotiated, Portal,
+    PortalGroup, Registry, RegistryConfig, Session, SessionLimits, Target, Via, target,
 };
 use proptest::prelude::*;
 use random::Random;
@@ -51,11 +51,11 @@ fn base() -> Target {
 /// what the registry says; or why the initiator gave up.
 fn meet(
     registry: &mut Registry,
-    settings: initiator::Settings,
-    session: &initiator::Session,
+    settings: initiator::InitiatorSettings,
+    session: &initiator::InitiatorSession,
     cid: u16,
     seed: u64,
-) -> Result<(Negotiated, Joined), FatalError> {
+) -> Result<(Negotiated, Joined), InitiatorFatalError> {
     let mut random = Random::new(seed);
     let via = Via {
         connection: u64::from(cid) + 1,
@@ -64,13 +64,16 @@ fn meet(
         peer: "192.0.2.7:40000".parse().expect("an address"),
     };
     let secret_bytes = [random.below(256) as u8; RANDOM_LEN];
-    let mut initiator = End::new(initiator::Connection::new(
+    let mut initiator = End::new(initiator::InitiatorConnection::new(
         settings,
         session.clone(),
         cid,
         secret_bytes,
     ));
-    let mut target = End::new(target::Connection::new(target::Settings::default(), 0));
+    let mut target = End::new(target::Connection::new(
+        target::TargetSettings::default(),
+        0,
+    ));
     let (mut there, mut back) = (VecDeque::new(), VecDeque::new());
     let mut state = LoginState::new();
     let mut joined = None;
@@ -78,7 +81,7 @@ fn meet(
         initiator.transmit(&mut there, 1 + random.below(2) as usize);
         target.receive(&mut there, 1 + random.below(700) as usize);
         while let Some(op) = target.next_op() {
-            assert_eq!(op, target::Op::Login, "nothing else can come");
+            assert_eq!(op, target::TargetOp::Login, "nothing else can come");
             let step = target.machine.take_login();
             let mut random = |bytes: &mut [u8]| {
                 for byte in bytes {
@@ -87,7 +90,7 @@ fn meet(
             };
             let outcome = registry.login(&mut state, &step, &via, &mut random);
             assert!(outcome.change.closing.is_empty());
-            if let Then::FullFeature(done) = outcome.then {
+            if let AfterLogin::FullFeature(done) = outcome.then {
                 target.machine.attach(role(&done));
                 joined = Some(*done);
             }
@@ -96,11 +99,11 @@ fn meet(
         target.transmit(&mut back, 1 + random.below(2) as usize);
         initiator.receive(&mut back, 1 + random.below(700) as usize);
         match initiator.next_op() {
-            Some(initiator::Op::Ready) => {
+            Some(initiator::InitiatorOp::Ready) => {
                 let joined = joined.expect("the registry let it in before");
                 return Ok((*initiator.machine.agreed(), joined));
             }
-            Some(initiator::Op::Fatal(why)) => return Err(why),
+            Some(initiator::InitiatorOp::Fatal(why)) => return Err(why),
             Some(op) => panic!("{op:?} before the login is over"),
             None => {}
         }
@@ -108,9 +111,9 @@ fn meet(
     panic!("the login comes to no end");
 }
 
-fn role(joined: &Joined) -> target::Role {
+fn role(joined: &Joined) -> target::ConnectionRole {
     let window = Session::new(joined.cmd_sn, 16, false);
-    target::Role {
+    target::ConnectionRole {
         session: Rc::new(RefCell::new(window)),
         negotiated: joined.negotiated,
         cid: joined.cid,
@@ -132,14 +135,14 @@ fn length() -> impl Strategy<Value = u32> {
     prop_oneof![512u32..2000, 8000u32..300_000, (1u32 << 20)..(1 << 24)]
 }
 
-fn settings() -> impl Strategy<Value = initiator::Settings> {
+fn settings() -> impl Strategy<Value = initiator::InitiatorSettings> {
     let digest =
         || proptest::sample::select(vec![Digest::Never, Digest::Preferred, Digest::Required]);
     let lengths = (length(), length(), length());
     let flags = (any::<bool>(), any::<bool>());
     (digest(), digest(), lengths, flags, 1u16..200, 1u16..20).prop_map(
         |(header_digest, data_digest, (segment, first, burst), flags, r2ts, connections)| {
-            initiator::Settings {
+            initiator::InitiatorSettings {
                 header_digest,
                 data_digest,
                 max_recv_data_segment: segment,
@@ -149,7 +152,7 @@ fn settings() -> impl Strategy<Value = initiator::Settings> {
                 immediate_data: flags.1,
                 max_outstanding_r2t: r2ts,
                 max_connections: connections,
-                ..initiator::Settings::new(INITIATOR, TARGET)
+                ..initiator::InitiatorSettings::new(INITIATOR, TARGET)
             }
         },
     )
@@ -168,7 +171,7 @@ fn target() -> impl Strategy<Value = Target> {
         |(header_digest, data_digest, (segment, first, burst), flags, r2ts, connections)| Target {
             header_digest,
             data_digest,
-            limits: Limits {
+            limits: SessionLimits {
                 max_recv_data_segment_bytes: segment,
                 first_burst_bytes: first,
                 max_burst_bytes: burst,
@@ -176,7 +179,7 @@ fn target() -> impl Strategy<Value = Target> {
                 immediate_data: flags.1,
                 r2ts_max: r2ts,
                 connections_max: connections,
-                ..Limits::default()
+                ..SessionLimits::default()
             },
             ..base()
         },
@@ -201,14 +204,14 @@ proptest! {
         target in target(),
         seed in any::<u64>(),
     ) {
-        let can = |settings: &initiator::Settings| {
+        let can = |settings: &initiator::InitiatorSettings| {
             fits(settings.header_digest, target.header_digest)
                 && fits(settings.data_digest, target.data_digest)
         };
         let (first_can, second_can) = (can(&settings), can(&further));
         let connections_max = settings.max_connections.min(target.limits.connections_max);
         let mut registry = registry(target.clone());
-        let session = initiator::Session::new(ISID, 7);
+        let session = initiator::InitiatorSession::new(ISID, 7);
         let first = meet(&mut registry, settings.clone(), &session, 0, seed);
         prop_assert_eq!(first.is_ok(), first_can, "{:?}", first);
         let Ok((seen, joined)) = first else {
@@ -223,7 +226,7 @@ proptest! {
         let second = meet(&mut registry, further, &session, 1, seed);
         if connections_max < 2 {
             let status = LoginStatus::TooManyConnections;
-            let refused = FatalError::LoginRefused { class: status.class(), detail: status.detail() };
+            let refused = InitiatorFatalError::LoginRefused { class: status.class(), detail: status.detail() };
             prop_assert_eq!(second.err(), Some(refused));
             return Ok(());
         }
@@ -261,24 +264,24 @@ proptest! {
             },
             ..base()
         });
-        let settings = initiator::Settings {
+        let settings = initiator::InitiatorSettings {
             chap: Some(Chap {
                 name: "host".to_owned(),
                 secret: secret(&secrets.0, wrong.0),
                 algorithms: offered.clone(),
                 mutual: wants_proof.then(|| secret(&secrets.1, wrong.1)),
             }),
-            ..initiator::Settings::new(INITIATOR, TARGET)
+            ..initiator::InitiatorSettings::new(INITIATOR, TARGET)
         };
-        let session = initiator::Session::new(ISID, 7);
+        let session = initiator::InitiatorSession::new(ISID, 7);
         let met = meet(&mut registry, settings, &session, 0, seed);
         let has_algorithm = offered.iter().any(|algorithm| taken.contains(algorithm));
         let status = LoginStatus::AuthenticationFailure;
-        let refused = FatalError::LoginRefused { class: status.class(), detail: status.detail() };
+        let refused = InitiatorFatalError::LoginRefused { class: status.class(), detail: status.detail() };
         if !has_algorithm || wrong.0 == 0 {
             prop_assert_eq!(met.err(), Some(refused));
         } else if wants_proof && wrong.1 == 0 {
-            prop_assert!(matches!(met, Err(FatalError::Authentication(_))), "{:?}", met);
+            prop_assert!(matches!(met, Err(InitiatorFatalError::Authentication(_))), "{:?}", met);
         } else {
             let (seen, joined) = met.expect("both know what they must");
             prop_assert_eq!(seen, mirrored(joined.negotiated));

@@ -9,9 +9,10 @@ use std::cell::RefCell;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::rc::Rc;
 
-use doubles::iscsi::Target;
+use doubles::iscsi::TargetDouble;
 use iscsi::initiator::{
-    self, Command, Completion, Data, Digest, Op, Outcome, RANDOM_LEN, Residual, lun_field,
+    self, Command, CommandOutcome, Completion, Digest, ExpectedData, InitiatorOp, RANDOM_LEN,
+    Residual, lun_field,
 };
 use iscsi::{Negotiated, Session, target};
 use machine::Tag;
@@ -57,8 +58,8 @@ struct Tally {
 
 struct World {
     random: Random,
-    initiator: End<initiator::Connection>,
-    target: Target,
+    initiator: End<initiator::InitiatorConnection>,
+    target: TargetDouble,
     /// What the initiator wrote and no flip was decided about.
     sent: VecDeque<u8>,
     to_target: VecDeque<u8>,
@@ -82,7 +83,7 @@ struct World {
 }
 
 /// The values of a login, and the text that tells them to the initiator.
-fn agreed(random: &mut Random) -> (initiator::Settings, Negotiated, String) {
+fn agreed(random: &mut Random) -> (initiator::InitiatorSettings, Negotiated, String) {
     let mut pick = |of: &[u32]| of[random.below(of.len() as u64) as usize];
     let max_burst = pick(&[512, 4096, 65_536, 1 << 20]);
     let first_burst = pick(&[512, 1001, 8192, 65_536]).min(max_burst);
@@ -98,14 +99,14 @@ fn agreed(random: &mut Random) -> (initiator::Settings, Negotiated, String) {
         max_outstanding_r2t: pick(&[1, 2, 3, 8]) as u16,
         ..Negotiated::default()
     };
-    let settings = initiator::Settings {
+    let settings = initiator::InitiatorSettings {
         header_digest: Digest::Preferred,
         data_digest: Digest::Preferred,
         max_recv_data_segment: negotiated.max_send_data_segment_length,
         first_burst: 1 << 20,
         max_outstanding_r2t: 8,
         queue_depth: pick(&[1, 3, 8, 100]) as u16,
-        ..initiator::Settings::new("iqn.2026-01.io.weft:i", "iqn.2026-01.io.weft:t")
+        ..initiator::InitiatorSettings::new("iqn.2026-01.io.weft:i", "iqn.2026-01.io.weft:t")
     };
     let digest = |is_on| if is_on { "CRC32C" } else { "None" };
     let yes = |is| if is { "Yes" } else { "No" };
@@ -129,7 +130,7 @@ impl World {
         let mut random = Random::new(seed);
         let (settings, negotiated, answer) = agreed(&mut random);
         let depth = [1, 2, 16, 128][random.below(4) as usize];
-        let role = target::Role {
+        let role = target::ConnectionRole {
             session: Rc::new(RefCell::new(Session::new(CMD_SN, depth, false))),
             negotiated,
             cid: 0,
@@ -139,11 +140,11 @@ impl World {
         let model: Vec<u8> = (0..WINDOWS * WINDOW_BLOCKS * BLOCK)
             .map(|n| (n / 7) as u8)
             .collect();
-        let machine = target::Connection::new(target::Settings::default(), 0);
-        let mut target = Target::new(machine, role, model.clone());
+        let machine = target::Connection::new(target::TargetSettings::default(), 0);
+        let mut target = TargetDouble::new(machine, role, model.clone());
         target.text_answer = answer.into_bytes();
-        let session = initiator::Session::new([0x80, 0, 0, 1, 0, 0], CMD_SN);
-        let connection = initiator::Connection::new(settings, session, 0, [1; RANDOM_LEN]);
+        let session = initiator::InitiatorSession::new([0x80, 0, 0, 1, 0, 0], CMD_SN);
+        let connection = initiator::InitiatorConnection::new(settings, session, 0, [1; RANDOM_LEN]);
         World {
             initiator: End::new(connection),
             target,
@@ -214,7 +215,12 @@ impl World {
             writes: None,
         };
         let cdb = cdb::read(lba as u32, blocks as u16);
-        self.put(cdb, Data::In(edtl), vec![0x55; edtl as usize], expected);
+        self.put(
+            cdb,
+            ExpectedData::In(edtl),
+            vec![0x55; edtl as usize],
+            expected,
+        );
     }
 
     fn write(&mut self, first: usize, blocks: usize) {
@@ -237,7 +243,7 @@ impl World {
             expected.writes = None;
             expected.residual = Residual::Underflow(edtl);
         }
-        self.put(cdb, Data::Out(edtl), memory, expected);
+        self.put(cdb, ExpectedData::Out(edtl), memory, expected);
     }
 
     fn inquire(&mut self) {
@@ -256,7 +262,12 @@ impl World {
             writes: None,
         };
         let memory = vec![0x55; edtl as usize];
-        self.put(cdb::inquiry(asked as u16), Data::In(edtl), memory, expected);
+        self.put(
+            cdb::inquiry(asked as u16),
+            ExpectedData::In(edtl),
+            memory,
+            expected,
+        );
     }
 
     fn submit_nothing(&mut self) {
@@ -267,10 +278,15 @@ impl World {
             data: None,
             writes: None,
         };
-        self.put(cdb::TEST_UNIT_READY, Data::None, Vec::new(), expected);
+        self.put(
+            cdb::TEST_UNIT_READY,
+            ExpectedData::None,
+            Vec::new(),
+            expected,
+        );
     }
 
-    fn put(&mut self, cdb: [u8; 16], data: Data, memory: Vec<u8>, expected: Expected) {
+    fn put(&mut self, cdb: [u8; 16], data: ExpectedData, memory: Vec<u8>, expected: Expected) {
         let mut command = Command::new(0, cdb);
         // Behind a reset its CmdSN would not tell on which side of it it stands.
         command.is_immediate = self.others == 0 && self.random.one_in(20);
@@ -316,33 +332,33 @@ impl World {
         expected
     }
 
-    fn on_op(&mut self, op: Op) {
+    fn on_op(&mut self, op: InitiatorOp) {
         match op {
-            Op::Ready => {
+            InitiatorOp::Ready => {
                 self.is_ready = true;
                 let len = self.random.below(20_000) as usize;
                 let text: Vec<u8> = self.bytes(len).iter().map(|b| b'a' + b % 26).collect();
                 self.text = [b"TargetAlias=", &text[..], b"\0"].concat();
                 self.target.text_answer = self.text.clone();
             }
-            Op::Completed { tag, completion } => self.on_completed(tag, &completion),
-            Op::TaskManaged { response, .. } => {
+            InitiatorOp::Completed { tag, completion } => self.on_completed(tag, &completion),
+            InitiatorOp::TaskManaged { response, .. } => {
                 // The command may have ended when its abort came.
                 let fine = [TaskResponse::Complete as u8, TaskResponse::NoTask as u8];
                 assert!(fine.contains(&response), "{response}");
                 self.others -= 1;
                 self.tally.managed += 1;
             }
-            Op::Pong { .. } => {
+            InitiatorOp::Pong { .. } => {
                 self.others -= 1;
                 self.tally.pongs += 1;
             }
-            Op::Text { .. } => {
+            InitiatorOp::Text { .. } => {
                 assert!(self.initiator.machine.text_answer() == self.text);
                 self.others -= 1;
                 self.tally.texts += 1;
             }
-            Op::LoggedOut { tag, response } => {
+            InitiatorOp::LoggedOut { tag, response } => {
                 assert_eq!((Some(tag), response), (self.logout, 0));
                 self.has_ended = true;
             }
@@ -352,7 +368,7 @@ impl World {
 
     fn on_completed(&mut self, tag: Tag, completion: &Completion) {
         let expected = self.end(tag);
-        if completion.outcome == Outcome::Aborted {
+        if completion.outcome == CommandOutcome::Aborted {
             // It was executed, or it was not.
             if let Some((at, data)) = expected.writes {
                 let there = &self.target.media[at..at + data.len()];
@@ -362,7 +378,7 @@ impl World {
             self.tally.aborted += 1;
             return;
         }
-        assert_eq!(completion.outcome, Outcome::Status(expected.status));
+        assert_eq!(completion.outcome, CommandOutcome::Status(expected.status));
         assert_eq!(completion.residual, expected.residual);
         if expected.status == status::CHECK_CONDITION {
             let sense = self.initiator.machine.sense();

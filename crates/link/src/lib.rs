@@ -16,7 +16,7 @@ use reactor::{Batch, Driver, Received, SocketId, Token};
 
 /// Where the data of one command lies.
 #[derive(Default)]
-pub struct Data {
+pub struct CommandMemory {
     memory: Memory,
     /// The tick in which the command got it.
     since: u32,
@@ -46,34 +46,34 @@ struct Staged {
     receive: u64,
 }
 
-impl Data {
+impl CommandMemory {
     #[inline]
     fn new(memory: Memory) -> Self {
-        Data { memory, since: 0 }
+        CommandMemory { memory, since: 0 }
     }
 
     /// Data in memory that outlives the command.
     #[inline]
     pub fn lent(range: BufRange) -> Self {
-        Data::new(Memory::Range(range))
+        CommandMemory::new(Memory::Range(range))
     }
 
     /// Data in a buffer that the command owns.
     #[inline]
     pub fn owned(buf: Buf) -> Self {
-        Data::new(Memory::Buf(buf))
+        CommandMemory::new(Memory::Buf(buf))
     }
 
     /// Data in several buffers that the command owns, of [`BUF_BYTES_MAX`] each but
     /// for the last.
     pub fn several(bufs: Vec<Buf>) -> Self {
-        Data::new(Memory::Bufs(bufs))
+        CommandMemory::new(Memory::Bufs(bufs))
     }
 
     /// Data in memory that a volume has lent for this command.
     #[inline]
     pub fn loan(loan: Loan) -> Self {
-        Data::new(Memory::Loan(loan))
+        CommandMemory::new(Memory::Loan(loan))
     }
 
     /// Data that stays in the staging buffer, for a command all of whose
@@ -81,7 +81,7 @@ impl Data {
     /// be executed, before any byte is received.
     #[inline]
     pub fn staged() -> Self {
-        Data::new(Memory::Staged(Staged::default()))
+        CommandMemory::new(Memory::Staged(Staged::default()))
     }
 
     /// The memory, where it is one range.
@@ -170,7 +170,7 @@ pub struct Link<M> {
     socket: SocketId,
     recv_token: Token,
     send_token: Token,
-    data: Vec<Data>,
+    data: Vec<CommandMemory>,
     stage: Option<Stage>,
     at: usize,
     /// Receives so far: says which of them staged data came with.
@@ -179,7 +179,7 @@ pub struct Link<M> {
     /// The command whose memory a receive under way writes.
     receiving_into: Option<Tag>,
     /// Memory that was taken from a command while a receive writes it.
-    parked: Data,
+    parked: CommandMemory,
     /// Where a receive under way puts payload that is copied on from there, and
     /// where in the command's data it belongs.
     bounce: Option<(Buf, u32)>,
@@ -213,7 +213,7 @@ impl<M: Machine> Link<M> {
             receives: 0,
             receiving: false,
             receiving_into: None,
-            parked: Data::default(),
+            parked: CommandMemory::default(),
             bounce: None,
             gathered: None,
             sending: false,
@@ -240,12 +240,12 @@ impl<M: Machine> Link<M> {
     /// Says where the data of `tag` lies: arriving payload is placed there,
     /// payload to send is taken from there.
     #[inline]
-    pub fn set_data(&mut self, tag: Tag, mut data: Data) {
+    pub fn set_data(&mut self, tag: Tag, mut data: CommandMemory) {
         data.since = self.ticks;
         let index = usize::from(tag);
         if index >= self.data.len() {
             let len = self.machine.tags_max().max(index + 1);
-            self.data.resize_with(len, Data::default);
+            self.data.resize_with(len, CommandMemory::default);
         }
         let old = std::mem::replace(&mut self.data[index], data);
         self.drop_data(tag, old);
@@ -254,11 +254,13 @@ impl<M: Machine> Link<M> {
     /// The memory of `tag`, if it has any and that is one range.
     #[inline]
     pub fn range(&self, tag: Tag) -> Option<BufRange> {
-        self.data.get(usize::from(tag)).and_then(Data::range)
+        self.data
+            .get(usize::from(tag))
+            .and_then(CommandMemory::range)
     }
 
     /// The memory of `tag`, in order: more than one range only where its data is
-    /// [`Data::several`].
+    /// [`CommandMemory::several`].
     pub fn ranges(&self, tag: Tag) -> Vec<BufRange> {
         match self.data.get(usize::from(tag)).map(|data| &data.memory) {
             Some(Memory::Bufs(bufs)) => bufs.iter().map(Buf::range).collect(),
@@ -269,11 +271,13 @@ impl<M: Machine> Link<M> {
     /// What a volume has lent to `tag`.
     #[inline]
     pub fn loan_mut(&mut self, tag: Tag) -> Option<&mut Loan> {
-        self.data.get_mut(usize::from(tag)).and_then(Data::loan_mut)
+        self.data
+            .get_mut(usize::from(tag))
+            .and_then(CommandMemory::loan_mut)
     }
 
     /// The payload of `tag` where it was staged, if its data is
-    /// [`Data::staged`] and has arrived.
+    /// [`CommandMemory::staged`] and has arrived.
     #[inline]
     pub fn staged(&self, tag: Tag) -> Option<&[u8]> {
         let Memory::Staged(staged) = self.data.get(usize::from(tag))?.memory else {
@@ -294,21 +298,21 @@ impl<M: Machine> Link<M> {
     /// under way writes stays here until the receive ends, and nothing is
     /// returned.
     #[inline]
-    pub fn take_data(&mut self, tag: Tag) -> Data {
+    pub fn take_data(&mut self, tag: Tag) -> CommandMemory {
         let Some(data) = self.data.get_mut(usize::from(tag)) else {
-            return Data::default();
+            return CommandMemory::default();
         };
         let data = std::mem::take(data);
         if self.receiving_into == Some(tag) {
             self.drop_data(tag, data);
-            return Data::default();
+            return CommandMemory::default();
         }
         data
     }
 
     /// Lets go of memory, but not while the kernel may write it.
     #[inline]
-    fn drop_data(&mut self, tag: Tag, data: Data) {
+    fn drop_data(&mut self, tag: Tag, data: CommandMemory) {
         if self.receiving_into == Some(tag) {
             // The tag has no other memory that this receive writes.
             self.receiving_into = None;
@@ -331,7 +335,7 @@ impl<M: Machine> Link<M> {
         let bytes = received.direct.saturating_add(staged as u32);
         self.unanswered_bytes = self.unanswered_bytes.saturating_add(bytes);
         let into = self.receiving_into.take();
-        self.parked = Data::default();
+        self.parked = CommandMemory::default();
         if let Some((buf, offset)) = self.bounce.take()
             && let Some(tag) = into
         {
@@ -589,7 +593,7 @@ impl<M: Machine> Link<M> {
     /// The commands that hold memory which others could have, and for how many
     /// ticks.
     pub fn held(&self) -> impl Iterator<Item = (Tag, u32)> {
-        let held = |data: &Data| {
+        let held = |data: &CommandMemory| {
             matches!(
                 data.memory,
                 Memory::Buf(_) | Memory::Bufs(_) | Memory::Loan(_)
@@ -604,7 +608,7 @@ impl<M: Machine> Link<M> {
 /// A machine's view of the batch that it fills.
 struct Sink<'a> {
     batch: &'a mut Batch,
-    data: &'a mut [Data],
+    data: &'a mut [CommandMemory],
     /// Where payload is copied to before it is sent, one PDU at a time; `None`
     /// on the fast path.
     detour: Option<&'a Pool>,

@@ -169,11 +169,11 @@ fn payload_in_pieces_leaves_in_order_padded_and_with_its_digest() {
         mem::copy_in(piece, &data[at..at + 1000]);
         at += 1000;
     }
-    bench.link.set_data(3, Data::loan(loan));
+    bench.link.set_data(3, CommandMemory::loan(loan));
     let mut want = Vec::new();
     let parts = [(0, 3000), (500, 1), (999, 1002), (2500, 500), (7, 1999)];
     for (offset, len) in parts {
-        bench.link.set_data(3, Data::loan(bench.pieces()));
+        bench.link.set_data(3, CommandMemory::loan(bench.pieces()));
         bench.link.machine.sends = vec![(3, offset, len)];
         bench.link.flush(&mut bench.driver);
         assert!(matches!(
@@ -196,7 +196,7 @@ fn payload_in_pieces_leaves_in_order_padded_and_with_its_digest() {
 fn payload_in_pieces_is_placed_received_and_digested() {
     let mut bench = bench();
     let data = pattern(3000);
-    bench.link.set_data(1, Data::loan(bench.pieces()));
+    bench.link.set_data(1, CommandMemory::loan(bench.pieces()));
     bench.stage(&data[..1500]);
     let place = Step::Place {
         tag: 1,
@@ -243,7 +243,7 @@ fn payload_that_is_copied_has_its_digest_computed_in_the_same_pass() {
         let mut bench = bench();
         let data = pattern(4000);
         let buf = bench.driver.pool().get(4096).unwrap();
-        bench.link.set_data(1, Data::owned(buf));
+        bench.link.set_data(1, CommandMemory::owned(buf));
         bench.stage(&data);
         let (tag, offset, at, len) = (1, 96, 100, 3000);
         let steps = &mut bench.link.machine.steps;
@@ -276,7 +276,7 @@ fn payload_that_is_copied_has_its_digest_computed_in_the_same_pass() {
 fn staged_payload_stays_where_it_is_until_the_next_receive() {
     let mut bench = bench();
     let data = pattern(4000);
-    bench.link.set_data(2, Data::staged());
+    bench.link.set_data(2, CommandMemory::staged());
     assert_eq!(bench.link.staged(2), None);
     assert_eq!(bench.link.range(2), None);
     bench.stage(&data);
@@ -311,7 +311,7 @@ fn memory_that_a_receive_writes_stays_until_it_ends() {
         let mut bench = bench();
         let buf = bench.driver.pool().get(4096).unwrap();
         let before = bench.driver.pool().lent();
-        bench.link.set_data(1, Data::owned(buf));
+        bench.link.set_data(1, CommandMemory::owned(buf));
         bench.link.machine.plan = Some(RecvPlan {
             direct: Some(Direct {
                 tag: 1,
@@ -324,7 +324,7 @@ fn memory_that_a_receive_writes_stays_until_it_ends() {
         if taken {
             assert!(bench.link.take_data(1).into_buf().is_none());
         } else {
-            bench.link.set_data(1, Data::default());
+            bench.link.set_data(1, CommandMemory::default());
         }
         assert_eq!(
             bench.driver.pool().lent(),
@@ -345,7 +345,7 @@ fn what_was_sent_is_let_go_of_when_it_has_left() {
     frames.write(0, &[5; 4096]).unwrap();
     bench
         .link
-        .set_data(0, Data::loan(frames.pin(0, 4096).unwrap()));
+        .set_data(0, CommandMemory::loan(frames.pin(0, 4096).unwrap()));
     bench.link.machine.sends = vec![(0, 0, 4096)];
     bench.link.flush(&mut bench.driver);
     // Still pinned: another write must not change what is being sent.
@@ -370,7 +370,7 @@ fn what_is_gathered_leaves_in_order_with_what_follows() {
         let offset = u64::from(tag) * 4096;
         frames.write(offset, &[tag as u8; 4096]).unwrap();
         let loan = frames.pin(offset, 4096).unwrap();
-        bench.link.set_data(tag, Data::loan(loan));
+        bench.link.set_data(tag, CommandMemory::loan(loan));
         bench.link.machine.sends.push((tag, 0, 4096));
         frames.write(offset, &[9; 4096]).unwrap();
     };
@@ -414,7 +414,9 @@ fn cost_of_two_pdus(fast_path: bool) -> (u64, u64) {
     let data = pattern(3000);
     let copied = mem::counters::here().copied_bytes;
     for tag in [1, 2] {
-        bench.link.set_data(tag, Data::loan(bench.pieces()));
+        bench
+            .link
+            .set_data(tag, CommandMemory::loan(bench.pieces()));
         bench.peer.write_all(&data).unwrap();
         for offset in [0, 1000, 2000] {
             let len = 3000 - offset;
@@ -458,7 +460,7 @@ fn a_command_that_ends_off_the_fast_path_is_not_written_any_more() {
         fast_path: false,
         ..DriverConfig::default()
     });
-    bench.link.set_data(1, Data::loan(bench.pieces()));
+    bench.link.set_data(1, CommandMemory::loan(bench.pieces()));
     bench.link.machine.plan = Some(RecvPlan {
         direct: Some(Direct {
             tag: 1,
@@ -468,7 +470,7 @@ fn a_command_that_ends_off_the_fast_path_is_not_written_any_more() {
         stage_max: 0,
     });
     bench.link.receive(&mut bench.driver);
-    bench.link.set_data(1, Data::default());
+    bench.link.set_data(1, CommandMemory::default());
     bench.peer.write_all(&pattern(1000)).unwrap();
     bench.received();
     let mut now = [1; 1000];
@@ -511,7 +513,7 @@ impl Bench {
     fn answer(&mut self) -> u64 {
         let tag = 2 + self.link.machine.sends.len() as Tag;
         let memory = self.region.range(0, 4);
-        self.link.set_data(tag, Data::lent(memory));
+        self.link.set_data(tag, CommandMemory::lent(memory));
         self.link.machine.sends.push((tag, 0, 4));
         self.link.flush(&mut self.driver);
         self.driver.counters().sends + u64::from(self.link.is_sending())
@@ -522,7 +524,7 @@ impl Bench {
 fn bench_that_answers(len: u32) -> Bench {
     let mut bench = bench();
     let memory = bench.region.range(0, len);
-    bench.link.set_data(1, Data::lent(memory));
+    bench.link.set_data(1, CommandMemory::lent(memory));
     bench
 }
 
@@ -587,7 +589,7 @@ fn digests_are_computed_as_far_as_the_share_of_a_turn_goes() {
     for tag in 0..SENDS {
         bench.link.machine.sends.push((tag, 0, 8 << 10));
         let range = bench.region.range(0, 8 << 10);
-        bench.link.set_data(tag, Data::lent(range));
+        bench.link.set_data(tag, CommandMemory::lent(range));
     }
     // One goes whatever it costs, which is 9 units; further ones while there are some.
     for (units_max, left) in [(1, 5), (10, 3), (19, 0)] {

@@ -32,7 +32,7 @@ pub enum Walk<O> {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum PayloadState {
     Header,
     /// Data is next, but the driver has no memory for it yet.
     Blocked,
@@ -48,7 +48,7 @@ enum State {
 /// The payload of at most one PDU, walked over.
 #[derive(Debug)]
 pub struct Inbound {
-    state: State,
+    state: PayloadState,
     tag: Tag,
     /// What follows the payload and has not come.
     tail: Tail,
@@ -68,7 +68,7 @@ pub struct Inbound {
 impl Default for Inbound {
     fn default() -> Inbound {
         Inbound {
-            state: State::Header,
+            state: PayloadState::Header,
             tag: 0,
             tail: Tail::default(),
             start: 0,
@@ -83,7 +83,7 @@ impl Default for Inbound {
 
 impl Inbound {
     #[inline]
-    fn set(&mut self, state: State, tag: Tag, start: u32, len: u32, tail: Tail) {
+    fn set(&mut self, state: PayloadState, tag: Tag, start: u32, len: u32, tail: Tail) {
         self.state = state;
         self.tag = tag;
         self.tail = tail;
@@ -105,7 +105,7 @@ impl Inbound {
     /// The same, but no memory is there yet.
     #[inline]
     pub fn begin_blocked(&mut self, tag: Tag, start: u32, len: u32, tail: Tail) {
-        self.set(State::Blocked, tag, start, len, tail);
+        self.set(PayloadState::Blocked, tag, start, len, tail);
     }
 
     /// The memory for `tag` is there, up to byte `wanted`.
@@ -115,12 +115,12 @@ impl Inbound {
         let useful = wanted.saturating_sub(self.start).min(self.left);
         self.excess = self.left - useful;
         self.left = useful;
-        self.state = State::Data;
+        self.state = PayloadState::Data;
     }
 
     /// `len` bytes follow for the machine: see [`Inbound::text`].
     pub fn begin_text(&mut self, len: u32, tail: Tail) {
-        self.set(State::Text, 0, 0, len, tail);
+        self.set(PayloadState::Text, 0, 0, len, tail);
         self.text.clear();
     }
 
@@ -131,23 +131,26 @@ impl Inbound {
 
     /// `len` bytes and their tail follow that nothing needs.
     pub fn skip(&mut self, len: u32, tail: Tail) {
-        self.set(State::Blocked, 0, 0, len, tail);
+        self.set(PayloadState::Blocked, 0, 0, len, tail);
         self.discard();
     }
 
     /// Nothing needs the rest of the data any more. A receive that is under way into its
     /// memory may still end.
     pub fn discard(&mut self) {
-        if matches!(self.state, State::Blocked | State::Data | State::Trailer) {
+        if matches!(
+            self.state,
+            PayloadState::Blocked | PayloadState::Data | PayloadState::Trailer
+        ) {
             self.left += self.excess + self.tail.bytes();
-            self.state = State::Skip;
+            self.state = PayloadState::Skip;
         }
     }
 
     /// Whether a header is next.
     #[inline]
     pub fn is_at_header(&self) -> bool {
-        self.state == State::Header
+        self.state == PayloadState::Header
     }
 
     /// Whether data of `tag` stands before its memory.
@@ -159,13 +162,16 @@ impl Inbound {
     /// Whether data stands before its memory.
     #[inline]
     pub fn is_blocked(&self) -> bool {
-        self.state == State::Blocked
+        self.state == PayloadState::Blocked
     }
 
     /// Whether data of `tag` is arriving, or stands before its memory.
     #[inline]
     pub fn is_on(&self, tag: Tag) -> bool {
-        matches!(self.state, State::Blocked | State::Data | State::Trailer) && self.tag == tag
+        matches!(
+            self.state,
+            PayloadState::Blocked | PayloadState::Data | PayloadState::Trailer
+        ) && self.tag == tag
     }
 
     /// The bytes of the PDU that were for memory: first and last plus one.
@@ -177,7 +183,7 @@ impl Inbound {
     /// What a receive may put into memory.
     #[inline]
     pub fn direct(&self) -> Option<Direct> {
-        (self.state == State::Data && self.left > 0).then_some(Direct {
+        (self.state == PayloadState::Data && self.left > 0).then_some(Direct {
             tag: self.tag,
             offset: self.offset,
             len: self.left,
@@ -188,9 +194,9 @@ impl Inbound {
     #[inline]
     pub fn unwanted(&self) -> u32 {
         match self.state {
-            State::Skip => self.left,
-            State::Data | State::Trailer => self.excess,
-            State::Header | State::Blocked | State::Text => 0,
+            PayloadState::Skip => self.left,
+            PayloadState::Data | PayloadState::Trailer => self.excess,
+            PayloadState::Header | PayloadState::Blocked | PayloadState::Text => 0,
         }
     }
 
@@ -199,7 +205,7 @@ impl Inbound {
     pub fn on_direct(&mut self, len: u32) {
         if len > 0 {
             assert!(
-                matches!(self.state, State::Data | State::Skip) && len <= self.left,
+                matches!(self.state, PayloadState::Data | PayloadState::Skip) && len <= self.left,
                 "more than was planned"
             );
             self.offset += len;
@@ -210,7 +216,7 @@ impl Inbound {
     /// The answer to [`Step::Digest`].
     pub fn on_digest(&mut self, tag: Tag, crc: u32) {
         assert!(
-            self.state == State::Trailer && self.tag == tag,
+            self.state == PayloadState::Trailer && self.tag == tag,
             "no digest was asked for"
         );
         self.crc = Some(crc);
@@ -220,20 +226,20 @@ impl Inbound {
     #[inline]
     pub fn walk<O>(&mut self, staged: &[u8], at: &mut usize) -> Walk<O> {
         match self.state {
-            State::Header => Walk::Header,
-            State::Blocked => Walk::More,
-            State::Data if self.left > 0 => self.place(staged, at),
-            State::Data => self.end_of_data(staged, at),
-            State::Trailer => self.trailer(staged, at),
-            State::Text => self.take_text(staged, at),
-            State::Skip => {
+            PayloadState::Header => Walk::Header,
+            PayloadState::Blocked => Walk::More,
+            PayloadState::Data if self.left > 0 => self.place(staged, at),
+            PayloadState::Data => self.end_of_data(staged, at),
+            PayloadState::Trailer => self.trailer(staged, at),
+            PayloadState::Text => self.take_text(staged, at),
+            PayloadState::Skip => {
                 let len = self.left.min(available(staged, *at));
                 *at += len as usize;
                 self.left -= len;
                 if self.left > 0 {
                     return Walk::More;
                 }
-                self.state = State::Header;
+                self.state = PayloadState::Header;
                 Walk::Header
             }
         }
@@ -262,7 +268,7 @@ impl Inbound {
     /// All is there that has memory: the driver computes its digest.
     #[inline]
     fn end_of_data<O>(&mut self, staged: &[u8], at: &mut usize) -> Walk<O> {
-        self.state = State::Trailer;
+        self.state = PayloadState::Trailer;
         match self.tail.digest {
             Some(seed) if self.offset > self.start => Walk::Step(Step::Digest {
                 tag: self.tag,
@@ -299,7 +305,7 @@ impl Inbound {
                 Some(received) => self.crc == Some(received) || faults::is(Fault::NoDataDigests),
             },
         };
-        self.state = State::Header;
+        self.state = PayloadState::Header;
         Walk::Data {
             tag: self.tag,
             is_intact,
@@ -328,7 +334,7 @@ impl Inbound {
                 }
             },
         };
-        self.state = State::Header;
+        self.state = PayloadState::Header;
         Walk::Text { is_intact }
     }
 }

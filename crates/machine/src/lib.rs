@@ -25,9 +25,11 @@
 
 mod crc;
 pub mod inbound;
+mod lock;
 pub mod work;
 
 pub use crc::crc32c;
+pub use lock::locked;
 
 /// A command in flight on one connection: an index into the machine's slot
 /// table, chosen by the machine, unique while the command lives, below

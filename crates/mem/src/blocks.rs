@@ -23,19 +23,19 @@ static TOTAL: AtomicU64 = AtomicU64::new(0);
 
 /// A block of memory, by its address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Block(u64);
+pub struct MemoryBlock(u64);
 
-impl Block {
+impl MemoryBlock {
     /// The block in which all of `range` lies, if that is one, is no other
     /// region's, and has no huge pages.
     #[inline]
-    pub fn of(range: BufRange) -> Option<Block> {
+    pub fn of(range: BufRange) -> Option<MemoryBlock> {
         let first = range.as_ptr() as u64;
         let last = first + u64::from(range.len().max(1)) - 1;
         let is_one = first / BLOCK_BYTES == last / BLOCK_BYTES;
         // A region begins with a block; what follows it may be anybody's.
         let is_whole = (range.offset() / BLOCK_BYTES + 1) * BLOCK_BYTES <= range.mapped_small()?;
-        (is_one && is_whole).then_some(Block(first / BLOCK_BYTES))
+        (is_one && is_whole).then_some(MemoryBlock(first / BLOCK_BYTES))
     }
 
     /// Counted from address 0.
@@ -83,7 +83,7 @@ mod tests {
     #[test]
     fn what_was_given_back_is_counted_where_it_was() {
         let region = Region::small_pages(4 * BLOCK_BYTES).unwrap();
-        let block = |at: u64| Block::of(region.range(at * BLOCK_BYTES, 4096)).unwrap();
+        let block = |at: u64| MemoryBlock::of(region.range(at * BLOCK_BYTES, 4096)).unwrap();
         let counts = || [0, 1, 2, 3].map(|at| block(at).given_back());
         let (before, total) = (counts(), given_back());
         region
@@ -100,7 +100,7 @@ mod tests {
     #[test]
     fn a_range_of_two_blocks_is_in_none() {
         let region = Region::small_pages(2 * BLOCK_BYTES).unwrap();
-        let of = |at, len| Block::of(region.range(at, len));
+        let of = |at, len| MemoryBlock::of(region.range(at, len));
         assert_eq!(of(0, BLOCK_BYTES as u32), of(BLOCK_BYTES - 1, 1));
         assert_eq!(of(BLOCK_BYTES - 1, 2), None);
         let second = of(BLOCK_BYTES, 1).unwrap();
@@ -113,14 +113,14 @@ mod tests {
             Region::anonymous(BLOCK_BYTES).unwrap(),
             Region::bulk(64 << 20).unwrap(),
         ] {
-            assert_eq!(Block::of(region.range(0, 4096)), None);
+            assert_eq!(MemoryBlock::of(region.range(0, 4096)), None);
         }
     }
 
     #[test]
     fn a_block_that_goes_past_its_region_is_none() {
         let region = Region::small_pages(2 * BLOCK_BYTES - 4096).unwrap();
-        assert!(Block::of(region.range(0, 4096)).is_some());
-        assert_eq!(Block::of(region.range(BLOCK_BYTES, 4096)), None);
+        assert!(MemoryBlock::of(region.range(0, 4096)).is_some());
+        assert_eq!(MemoryBlock::of(region.range(BLOCK_BYTES, 4096)), None);
     }
 }

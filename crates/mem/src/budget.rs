@@ -12,7 +12,7 @@ const LOW_BYTES: u64 = 16 << 20;
 
 /// What memory is wanted for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Use {
+pub(crate) enum MemoryUse {
     Payload,
     SmallPayload,
     Stage,
@@ -24,7 +24,7 @@ const USES: usize = 3;
 #[derive(Debug)]
 pub struct Budget {
     max_bytes: u64,
-    /// For each [`Use`]. The lock is taken for whole chunks, which buffers seldom need.
+    /// For each [`MemoryUse`]. The lock is taken for whole chunks, which buffers seldom need.
     used_bytes: Mutex<[u64; USES]>,
     /// Of payload, to connections that hold it as a part of a share.
     lent_bytes: AtomicU64,
@@ -59,20 +59,25 @@ impl Budget {
 
     /// What is kept for `of`, whatever else there is: an eighth of the ceiling for
     /// stages, a sixteenth, one chunk at least, for small payload.
-    fn kept(&self, of: Use) -> u64 {
+    fn kept(&self, of: MemoryUse) -> u64 {
         match of {
             _ if self.max_bytes < LOW_BYTES => 0,
-            Use::Payload => 0,
-            Use::SmallPayload => (self.max_bytes / 16).max(CHUNK_BYTES),
-            Use::Stage => self.max_bytes / 8,
+            MemoryUse::Payload => 0,
+            MemoryUse::SmallPayload => (self.max_bytes / 16).max(CHUNK_BYTES),
+            MemoryUse::Stage => self.max_bytes / 8,
         }
     }
 
     /// Reserves `n` bytes for `of`, or nothing and `false` if the ceiling is in the way
     /// or what is kept for others.
-    pub(crate) fn try_reserve(&self, n: u64, of: Use) -> bool {
+    pub(crate) fn try_reserve(&self, n: u64, of: MemoryUse) -> bool {
         let mut used = self.reserved();
-        let others = [Use::Payload, Use::SmallPayload, Use::Stage].map(|other| match other == of {
+        let others = [
+            MemoryUse::Payload,
+            MemoryUse::SmallPayload,
+            MemoryUse::Stage,
+        ]
+        .map(|other| match other == of {
             true => used[other as usize],
             false => used[other as usize].max(self.kept(other)),
         });
@@ -89,9 +94,9 @@ impl Budget {
     fn payload_max(&self, is_small: bool) -> u64 {
         let kept_small = match is_small {
             true => 0,
-            false => self.kept(Use::SmallPayload),
+            false => self.kept(MemoryUse::SmallPayload),
         };
-        self.max_bytes - self.kept(Use::Stage) - kept_small
+        self.max_bytes - self.kept(MemoryUse::Stage) - kept_small
     }
 
     /// Bytes of payload that are not lent to anybody.
@@ -112,7 +117,7 @@ impl Budget {
     }
 
     /// Gives `n` bytes back that were reserved for `of`. Panics if fewer were.
-    pub(crate) fn release(&self, n: u64, of: Use) {
+    pub(crate) fn release(&self, n: u64, of: MemoryUse) {
         let used = &mut self.reserved()[of as usize];
         assert!(*used >= n, "released more memory than was reserved");
         *used -= n;
@@ -133,20 +138,24 @@ mod tests {
     #[test]
     fn reserves_up_to_the_ceiling_and_no_further() {
         let budget = Budget::new(100);
-        assert!(budget.try_reserve(60, Use::Stage));
-        assert!(!budget.try_reserve(41, Use::Payload));
+        assert!(budget.try_reserve(60, MemoryUse::Stage));
+        assert!(!budget.try_reserve(41, MemoryUse::Payload));
         assert_eq!(budget.shortages(), 1);
-        assert!(budget.try_reserve(40, Use::Payload));
+        assert!(budget.try_reserve(40, MemoryUse::Payload));
         assert_eq!(budget.used(), 100);
-        budget.release(60, Use::Stage);
-        budget.release(40, Use::Payload);
+        budget.release(60, MemoryUse::Stage);
+        budget.release(40, MemoryUse::Payload);
         assert_eq!(budget.used(), 0);
-        assert!(!budget.try_reserve(u64::MAX, Use::Stage));
+        assert!(!budget.try_reserve(u64::MAX, MemoryUse::Stage));
     }
 
     #[test]
     fn each_use_finds_what_is_kept_for_it_in_any_order() {
-        let (payload, small, stage) = (Use::Payload, Use::SmallPayload, Use::Stage);
+        let (payload, small, stage) = (
+            MemoryUse::Payload,
+            MemoryUse::SmallPayload,
+            MemoryUse::Stage,
+        );
         for order in [
             [(payload, 26), (small, 2), (stage, 4)],
             [(stage, 30), (small, 2), (payload, 0)],
@@ -164,6 +173,6 @@ mod tests {
     #[test]
     #[should_panic(expected = "released more")]
     fn releasing_more_than_reserved_is_a_bug() {
-        Budget::new(10).release(1, Use::Stage);
+        Budget::new(10).release(1, MemoryUse::Stage);
     }
 }

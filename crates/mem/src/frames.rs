@@ -46,7 +46,7 @@ use free::Free;
 use quota::Quota;
 use reserve::Reserve;
 pub use reserve::touch_ahead;
-use table::Table;
+use table::AtomicTable;
 use word::{PRESENT, frame_of};
 
 /// Bytes of a frame.
@@ -63,7 +63,7 @@ const _: () = assert!(IO_FRAMES_MAX <= crate::LOAN_PIECES_MAX);
 
 /// Why something was not done; nothing of it was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Refused {
+pub enum FramesRefused {
     /// Reaches past the end.
     OutOfRange,
     /// No spare frames, or somebody holds a lock for longer than can be waited.
@@ -79,20 +79,20 @@ pub enum Refused {
 /// and [`Frames::discard`] moves at most [`BUF_BYTES_MAX`] and is one step to
 /// all others. May be used from any thread; loans stay on theirs.
 pub struct Frames {
-    inner: &'static Inner,
+    inner: &'static LentInner,
 }
 
 /// What loans point to; never freed, but used again when the last of them is
 /// over.
-pub(crate) struct Inner {
+pub(crate) struct LentInner {
     data: Region,
     zeros: &'static Region,
-    words: Table<AtomicU64>,
+    words: AtomicTable<AtomicU64>,
     /// There are fewer frames than parts; any part has any frame.
     is_thin: bool,
     /// By frame: pins of a frame that is no longer in the table. Below zero
     /// while a pin goes before the writer has counted those it found.
-    retired: Table<AtomicI32>,
+    retired: AtomicTable<AtomicI32>,
     free: Free,
     reserve: Reserve,
     /// Bytes of the volume now.
@@ -106,7 +106,7 @@ pub(crate) struct Inner {
     /// Frames that are nobody's: those that a larger volume would have.
     withdrawn: Mutex<Vec<(u32, u32)>>,
     /// That was made after it.
-    next: OnceLock<&'static Inner>,
+    next: OnceLock<&'static LentInner>,
 }
 
 /// Touched by large writes and those to pinned frames only.
@@ -167,7 +167,7 @@ impl Frames {
     /// `size_bytes` of zeros that take no memory, and may be resized up to
     /// `max_bytes`, for which address space is set aside.
     pub fn new(size_bytes: u64, max_bytes: u64) -> io::Result<Frames> {
-        let inner = Inner::take(size_bytes, max_bytes, None)?;
+        let inner = LentInner::take(size_bytes, max_bytes, None)?;
         Ok(Frames { inner })
     }
 
@@ -176,7 +176,7 @@ impl Frames {
     /// that it has written before it drops the volume. Memory is taken close
     /// together however far apart the parts lie.
     pub fn thin(address_bytes: u64, content_bytes: u64) -> io::Result<Frames> {
-        let inner = Inner::take_thin(address_bytes, content_bytes)?;
+        let inner = LentInner::take_thin(address_bytes, content_bytes)?;
         Ok(Frames { inner })
     }
 
@@ -248,14 +248,14 @@ impl Frames {
         let mut seen = [0; IO_FRAMES_MAX];
         let seen = &mut seen[..=last - first];
         for _ in 0..SNAPSHOTS_MAX {
-            let loan = self.pin_each(offset, len, seen, Inner::pin)?;
+            let loan = self.pin_each(offset, len, seen, LentInner::pin)?;
             if inner.is_snapshot(first, seen) {
                 return Some(loan);
             }
         }
         // Writers were always quicker: lock them out for a moment.
         inner.lock_all(first, last).ok()?;
-        let loan = self.pin_each(offset, len, seen, Inner::pin_locked);
+        let loan = self.pin_each(offset, len, seen, LentInner::pin_locked);
         inner.unlock_all(first, last);
         loan
     }
@@ -266,7 +266,7 @@ impl Frames {
         offset: u64,
         len: u32,
         seen: &mut [u32],
-        pin: impl Fn(&Inner, usize) -> Result<u32, Refused>,
+        pin: impl Fn(&LentInner, usize) -> Result<u32, FramesRefused>,
     ) -> Option<Loan> {
         let inner = self.inner;
         let (first, _) = span(offset, len);
@@ -294,7 +294,7 @@ impl Frames {
     }
 
     /// Copies `dst.len()` bytes from `offset`.
-    pub fn read(&self, offset: u64, dst: BufRange) -> Result<(), Refused> {
+    pub fn read(&self, offset: u64, dst: BufRange) -> Result<(), FramesRefused> {
         let loan = self
             .pin_unmetered(offset, dst.len())
             .ok_or_else(|| self.why(offset, dst.len()))?;
@@ -307,7 +307,7 @@ impl Frames {
     }
 
     /// Succeeds if `data` is what there is at `offset`.
-    pub fn compare(&self, offset: u64, data: BufRange) -> Result<(), Refused> {
+    pub fn compare(&self, offset: u64, data: BufRange) -> Result<(), FramesRefused> {
         let loan = self
             .pin_unmetered(offset, data.len())
             .ok_or_else(|| self.why(offset, data.len()))?;
@@ -317,7 +317,7 @@ impl Frames {
                 crate::moves::first_difference(data.slice(at, piece.len()), piece)
             {
                 let offset = at + differs;
-                return Err(Refused::Miscompare { offset });
+                return Err(FramesRefused::Miscompare { offset });
             }
             at += piece.len();
         }
@@ -326,20 +326,20 @@ impl Frames {
 
     /// Why a range could not be pinned.
     #[cold]
-    fn why(&self, offset: u64, len: u32) -> Refused {
+    fn why(&self, offset: u64, len: u32) -> FramesRefused {
         let end = offset.checked_add(u64::from(len));
         match end {
-            Some(end) if end <= self.size_bytes() => Refused::Busy,
-            _ => Refused::OutOfRange,
+            Some(end) if end <= self.size_bytes() => FramesRefused::Busy,
+            _ => FramesRefused::OutOfRange,
         }
     }
 }
 
-impl Inner {
+impl LentInner {
     /// Whether every word still says what it said when it was pinned: then all
     /// of that was there at one time. Nobody can write a pinned frame or bring
     /// it back before its pin is gone, and no hole has the name of another.
-    /// Acquire, as in [`Inner::pin`]: whoever put one of our frames into the
+    /// Acquire, as in [`LentInner::pin`]: whoever put one of our frames into the
     /// table had locked and replaced all others of that write before, which
     /// we would see here.
     #[inline]

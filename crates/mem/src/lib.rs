@@ -21,7 +21,7 @@ mod sync;
 
 pub use budget::{Budget, CHUNK_BYTES};
 pub use crc::crc32c_bytes;
-pub use frames::{FRAME_BYTES, Frames, Refused, touch_ahead};
+pub use frames::{FRAME_BYTES, Frames, FramesRefused, touch_ahead};
 pub use heap::give_back_heap;
 pub use loan::{LOAN_PIECES_MAX, Loan, Parts};
 pub use moves::{

@@ -1,6 +1,6 @@
 //! Memory lent for one I/O.
 
-use crate::frames::Inner;
+use crate::frames::LentInner;
 use crate::region::BufRange;
 use std::cell::RefCell;
 use std::fmt;
@@ -27,7 +27,7 @@ thread_local! {
 pub struct Loan {
     pieces: Pieces,
     /// Who has lent it, if that wants to hear of the end.
-    of: Option<&'static Inner>,
+    of: Option<&'static LentInner>,
     /// The first byte there; shifted, with a bit for what kind of loan it is.
     place: u64,
     len: u32,
@@ -60,7 +60,7 @@ impl Loan {
 
     /// Frames that are pinned, the first of them; those that are pushed too.
     #[inline]
-    pub(crate) fn pinned(piece: BufRange, of: &'static Inner, offset: u64) -> Loan {
+    pub(crate) fn pinned(piece: BufRange, of: &'static LentInner, offset: u64) -> Loan {
         Loan {
             len: piece.len(),
             pieces: Pieces::One(piece),
@@ -76,7 +76,7 @@ impl Loan {
     }
 
     /// Frames to fill: `nothing` yet, but all that is pushed.
-    pub(crate) fn borrowed(nothing: BufRange, of: &'static Inner, offset: u64) -> Loan {
+    pub(crate) fn borrowed(nothing: BufRange, of: &'static LentInner, offset: u64) -> Loan {
         Loan {
             len: 0,
             pieces: Pieces::One(nothing),
@@ -85,13 +85,18 @@ impl Loan {
         }
     }
 
-    pub(crate) fn is_borrowed(&self, of: &'static Inner, offset: u64) -> bool {
+    pub(crate) fn is_borrowed(&self, of: &'static LentInner, offset: u64) -> bool {
         self.of.is_some_and(|own| std::ptr::eq(own, of)) && self.place == offset << FLAGS | BORROWED
     }
 
     /// The same for any place that lies in a unit of `unit_bytes`, a power of
     /// two, where the loan's does.
-    pub(crate) fn is_borrowed_in(&self, of: &'static Inner, offset: u64, unit_bytes: u32) -> bool {
+    pub(crate) fn is_borrowed_in(
+        &self,
+        of: &'static LentInner,
+        offset: u64,
+        unit_bytes: u32,
+    ) -> bool {
         let there = (self.place >> FLAGS) ^ offset;
         self.of.is_some_and(|own| std::ptr::eq(own, of))
             && self.place & BORROWED != 0

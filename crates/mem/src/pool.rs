@@ -1,7 +1,7 @@
 //! Buffers in flight: one pool a reactor, last in first out so that they stay
 //! in cache, growing by chunks from the one [`Budget`].
 
-use crate::budget::{Budget, CHUNK_BYTES, SMALL_BYTES_MAX, Use};
+use crate::budget::{Budget, CHUNK_BYTES, MemoryUse, SMALL_BYTES_MAX};
 use crate::region::{BufRange, Region};
 use crate::share::{Account, Share};
 use machine::work;
@@ -40,12 +40,12 @@ const _: () = assert!(CLASS_BYTES[STAGE_CLASS as usize - 1] == BUF_BYTES_MAX);
 /// Lends buffers and stages. Clones share one pool; it stays on its thread.
 #[derive(Clone)]
 pub struct Pool {
-    inner: Rc<Inner>,
+    inner: Rc<PoolInner>,
     /// Who answers for its buffers.
     account: Option<Rc<Account>>,
 }
 
-struct Inner {
+struct PoolInner {
     region: Region,
     budget: Arc<Budget>,
     lists: RefCell<Lists>,
@@ -65,7 +65,7 @@ struct Lists {
 struct Chunk {
     class: u8,
     /// What it was reserved for.
-    use_: Use,
+    use_: MemoryUse,
     /// Buffers of it that are lent out.
     lent: u32,
     /// Some were since [`Pool::trim_unused`].
@@ -73,7 +73,7 @@ struct Chunk {
 }
 
 impl Chunk {
-    fn of(class: u8, use_: Use) -> Chunk {
+    fn of(class: u8, use_: MemoryUse) -> Chunk {
         Chunk {
             class,
             use_,
@@ -105,7 +105,7 @@ impl Pool {
             given_back: 0,
         };
         Ok(Pool {
-            inner: Rc::new(Inner {
+            inner: Rc::new(PoolInner {
                 region,
                 budget,
                 lists: RefCell::new(lists),
@@ -130,10 +130,10 @@ impl Pool {
     pub fn get(&self, len: u32) -> Option<Buf> {
         let class = class_of(len);
         let Some(account) = &self.account else {
-            return self.take(class, len, Use::of(class));
+            return self.take(class, len, MemoryUse::of(class));
         };
         let bytes = u64::from(CLASS_BYTES[usize::from(class)]);
-        account.within(bytes, || self.take(class, len, Use::of(class)))
+        account.within(bytes, || self.take(class, len, MemoryUse::of(class)))
     }
 
     /// Whether what it last could not lend was a small buffer. Larger ones leave memory
@@ -156,7 +156,7 @@ impl Pool {
         let bytes = |piece| u64::from(CLASS_BYTES[usize::from(class_of(piece))]);
         let account = self.account.as_ref();
         let all = pieces().map(bytes).sum();
-        let bufs = pieces().map(|len| self.take(class_of(len), len, Use::of(class_of(len))));
+        let bufs = pieces().map(|len| self.take(class_of(len), len, MemoryUse::of(class_of(len))));
         let Some(account) = account else {
             return bufs.collect();
         };
@@ -181,8 +181,9 @@ impl Pool {
     /// what is kept for stages.
     pub fn get_to_finish(&self, len: u32) -> Option<Buf> {
         let class = class_of(len);
-        let buf = self.take(class, len, Use::of(class));
-        let stage = || (len <= STAGE_BYTES).then(|| self.take(STAGE_CLASS, len, Use::Stage))?;
+        let buf = self.take(class, len, MemoryUse::of(class));
+        let stage =
+            || (len <= STAGE_BYTES).then(|| self.take(STAGE_CLASS, len, MemoryUse::Stage))?;
         buf.or_else(stage)
     }
 
@@ -196,7 +197,7 @@ impl Pool {
         if len > STAGE_BYTES || account.is_some_and(|account| !account.take_spare(bytes)) {
             return None;
         }
-        let mut buf = self.take(STAGE_CLASS, len, Use::Stage);
+        let mut buf = self.take(STAGE_CLASS, len, MemoryUse::Stage);
         match &mut buf {
             Some(buf) => buf.is_spare = true,
             None => account
@@ -209,7 +210,7 @@ impl Pool {
     /// Reserves `n` bytes for payload that lies elsewhere, as a part of the host's
     /// share; false as in [`Pool::get`].
     pub fn try_reserve(&self, n: u64) -> bool {
-        let reserve = || self.inner.budget.try_reserve(n, Use::Payload);
+        let reserve = || self.inner.budget.try_reserve(n, MemoryUse::Payload);
         let Some(account) = &self.account else {
             return reserve();
         };
@@ -219,7 +220,7 @@ impl Pool {
 
     /// Gives `n` bytes back that were reserved with [`Pool::try_reserve`].
     pub fn release(&self, n: u64) {
-        self.inner.budget.release(n, Use::Payload);
+        self.inner.budget.release(n, MemoryUse::Payload);
         self.inner.lists.borrow_mut().given_back += 1;
         if let Some(account) = &self.account {
             account.give(n);
@@ -227,7 +228,7 @@ impl Pool {
     }
 
     #[inline]
-    fn take(&self, class: u8, len: u32, use_: Use) -> Option<Buf> {
+    fn take(&self, class: u8, len: u32, use_: MemoryUse) -> Option<Buf> {
         let unit = self.inner.take(class, use_)?;
         if let Some(account) = &self.account {
             account.take(CLASS_BYTES[usize::from(class)].into());
@@ -257,7 +258,7 @@ impl Pool {
             class if CLASS_BYTES[usize::from(class)] == STAGE_BYTES => STAGE_CLASS,
             class => class,
         };
-        let buf = self.take(class, CLASS_BYTES[usize::from(class)], Use::Stage)?;
+        let buf = self.take(class, CLASS_BYTES[usize::from(class)], MemoryUse::Stage)?;
         let at = buf.range().as_ptr();
         Some(Stage { buf, at, len: 0 })
     }
@@ -307,12 +308,12 @@ impl fmt::Debug for Pool {
     }
 }
 
-impl Use {
+impl MemoryUse {
     #[inline]
-    fn of(class: u8) -> Use {
+    fn of(class: u8) -> MemoryUse {
         match u64::from(CLASS_BYTES[usize::from(class)]) {
-            ..=SMALL_BYTES_MAX => Use::SmallPayload,
-            _ => Use::Payload,
+            ..=SMALL_BYTES_MAX => MemoryUse::SmallPayload,
+            _ => MemoryUse::Payload,
         }
     }
 }
@@ -325,9 +326,9 @@ fn class_of(len: u32) -> u8 {
     class.expect("buffer larger than BUF_BYTES_MAX") as u8
 }
 
-impl Inner {
+impl PoolInner {
     #[inline]
-    fn take(&self, class: u8, use_: Use) -> Option<u32> {
+    fn take(&self, class: u8, use_: MemoryUse) -> Option<u32> {
         let mut lists = self.lists.borrow_mut();
         let unit = match lists.free[usize::from(class)].pop() {
             Some(unit) => unit,
@@ -355,7 +356,7 @@ impl Inner {
     /// Reserves one more chunk for `class`, taking free chunks from other
     /// classes where the ceiling is reached.
     #[cold]
-    fn grow(&self, class: u8, use_: Use) -> Option<()> {
+    fn grow(&self, class: u8, use_: MemoryUse) -> Option<()> {
         let reserve = || self.budget.try_reserve(CHUNK_BYTES, use_);
         if !reserve() && (self.trim(|chunk| chunk.lent == 0) == 0 || !reserve()) {
             return None;
@@ -432,7 +433,7 @@ impl Lists {
     }
 }
 
-impl Drop for Inner {
+impl Drop for PoolInner {
     fn drop(&mut self) {
         let lists = self.lists.get_mut();
         for (n, chunk) in lists.chunks.iter().enumerate() {
@@ -446,7 +447,7 @@ impl Drop for Inner {
 /// Memory of a pool by its handle only: the kernel or a peer may write it.
 /// Returns to the pool when dropped.
 pub struct Buf {
-    pool: Rc<Inner>,
+    pool: Rc<PoolInner>,
     account: Option<Rc<Account>>,
     unit: u32,
     len: u32,

@@ -19,8 +19,8 @@ pub struct Values<'a> {
     pub handle: &'a [u8],
     /// Its file system.
     pub system: System,
-    /// Room in that; only looked at where [`Asked::needs_room`] says so.
-    pub room: Room,
+    /// Room in that; only looked at where [`AskedAttributes::needs_room`] says so.
+    pub room: FreeSpace,
 }
 
 /// One object.
@@ -81,7 +81,7 @@ pub struct System {
 
 /// Room in a file system.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Room {
+pub struct FreeSpace {
     /// Bytes in all.
     pub bytes: u64,
     /// Bytes that nobody has used.
@@ -96,57 +96,57 @@ type Write = fn(&Values<'_>, u32, &mut Vec<u8>);
 
 /// What may be done with an attribute.
 #[derive(Clone, Copy)]
-enum Use {
+enum AttributeUse {
     Get(Write),
     GetSet(Write),
     Set,
 }
 
 /// An attribute: its number, the minor version that has it first, its use.
-struct Row(u32, u32, Use);
+struct AttributeRow(u32, u32, AttributeUse);
 
-use Use::{Get, GetSet, Set as SetOnly};
+use AttributeUse::{Get, GetSet, Set as SetOnly};
 
 /// All that there are, in the order of their numbers.
-const TABLE: &[Row] = &[
-    Row(
+const TABLE: &[AttributeRow] = &[
+    AttributeRow(
         nfs4::FATTR4_SUPPORTED_ATTRS,
         0,
         Get(|_, minor, to| write_bitmap(SUPPORTED[minor as usize], to)),
     ),
-    Row(
+    AttributeRow(
         nfs4::FATTR4_TYPE,
         0,
         Get(|v, _, to| v.object.kind.encode(to)),
     ),
     // FH4_PERSISTENT: file handles never expire.
-    Row(
+    AttributeRow(
         nfs4::FATTR4_FH_EXPIRE_TYPE,
         0,
         Get(|_, _, to| 0u32.encode(to)),
     ),
-    Row(
+    AttributeRow(
         nfs4::FATTR4_CHANGE,
         0,
         Get(|v, _, to| v.object.change.encode(to)),
     ),
-    Row(
+    AttributeRow(
         nfs4::FATTR4_SIZE,
         0,
         GetSet(|v, _, to| v.object.size.encode(to)),
     ),
-    Row(
+    AttributeRow(
         nfs4::FATTR4_LINK_SUPPORT,
         0,
         Get(|_, _, to| true.encode(to)),
     ),
-    Row(
+    AttributeRow(
         nfs4::FATTR4_SYMLINK_SUPPORT,
         0,
         Get(|_, _, to| true.encode(to)),
     ),
-    Row(nfs4::FATTR4_NAMED_ATTR, 0, Get(|_, _, to| false.encode(to))),
-    Row(
+    AttributeRow(nfs4::FATTR4_NAMED_ATTR, 0, Get(|_, _, to| false.encode(to))),
+    AttributeRow(
         nfs4::FATTR4_FSID,
         0,
         Get(|v, _, to| {
@@ -154,112 +154,112 @@ const TABLE: &[Row] = &[
             v.system.fsid.1.encode(to);
         }),
     ),
-    Row(
+    AttributeRow(
         nfs4::FATTR4_UNIQUE_HANDLES,
         0,
         Get(|_, _, to| true.encode(to)),
     ),
-    Row(
+    AttributeRow(
         nfs4::FATTR4_LEASE_TIME,
         0,
         Get(|v, _, to| v.system.lease_s.encode(to)),
     ),
-    Row(
+    AttributeRow(
         nfs4::FATTR4_RDATTR_ERROR,
         0,
         Get(|_, _, to| nfsstat4::NFS4_OK.encode(to)),
     ),
     // No ACLs.
-    Row(nfs4::FATTR4_ACLSUPPORT, 0, Get(|_, _, to| 0u32.encode(to))),
-    Row(nfs4::FATTR4_CANSETTIME, 0, Get(|_, _, to| true.encode(to))),
-    Row(
+    AttributeRow(nfs4::FATTR4_ACLSUPPORT, 0, Get(|_, _, to| 0u32.encode(to))),
+    AttributeRow(nfs4::FATTR4_CANSETTIME, 0, Get(|_, _, to| true.encode(to))),
+    AttributeRow(
         nfs4::FATTR4_CASE_INSENSITIVE,
         0,
         Get(|_, _, to| false.encode(to)),
     ),
-    Row(
+    AttributeRow(
         nfs4::FATTR4_CASE_PRESERVING,
         0,
         Get(|_, _, to| true.encode(to)),
     ),
-    Row(
+    AttributeRow(
         nfs4::FATTR4_CHOWN_RESTRICTED,
         0,
         Get(|_, _, to| true.encode(to)),
     ),
-    Row(
+    AttributeRow(
         nfs4::FATTR4_FILEHANDLE,
         0,
         Get(|v, _, to| Opaque::<128>(v.handle).encode(to)),
     ),
-    Row(
+    AttributeRow(
         nfs4::FATTR4_FILEID,
         0,
         Get(|v, _, to| v.object.fileid.encode(to)),
     ),
-    Row(
+    AttributeRow(
         nfs4::FATTR4_FILES_AVAIL,
         0,
         Get(|v, _, to| v.room.files_free.encode(to)),
     ),
-    Row(
+    AttributeRow(
         nfs4::FATTR4_FILES_FREE,
         0,
         Get(|v, _, to| v.room.files_free.encode(to)),
     ),
-    Row(
+    AttributeRow(
         nfs4::FATTR4_FILES_TOTAL,
         0,
         Get(|v, _, to| v.room.files.encode(to)),
     ),
-    Row(nfs4::FATTR4_HOMOGENEOUS, 0, Get(|_, _, to| true.encode(to))),
-    Row(
+    AttributeRow(nfs4::FATTR4_HOMOGENEOUS, 0, Get(|_, _, to| true.encode(to))),
+    AttributeRow(
         nfs4::FATTR4_MAXFILESIZE,
         0,
         Get(|v, _, to| v.system.file_bytes_max.encode(to)),
     ),
-    Row(
+    AttributeRow(
         nfs4::FATTR4_MAXLINK,
         0,
         Get(|v, _, to| v.system.links_max.encode(to)),
     ),
-    Row(
+    AttributeRow(
         nfs4::FATTR4_MAXNAME,
         0,
         Get(|v, _, to| v.system.name_bytes_max.encode(to)),
     ),
-    Row(
+    AttributeRow(
         nfs4::FATTR4_MAXREAD,
         0,
         Get(|v, _, to| v.system.io_bytes_max.encode(to)),
     ),
-    Row(
+    AttributeRow(
         nfs4::FATTR4_MAXWRITE,
         0,
         Get(|v, _, to| v.system.io_bytes_max.encode(to)),
     ),
-    Row(
+    AttributeRow(
         nfs4::FATTR4_MODE,
         0,
         GetSet(|v, _, to| v.object.mode.encode(to)),
     ),
-    Row(nfs4::FATTR4_NO_TRUNC, 0, Get(|_, _, to| true.encode(to))),
-    Row(
+    AttributeRow(nfs4::FATTR4_NO_TRUNC, 0, Get(|_, _, to| true.encode(to))),
+    AttributeRow(
         nfs4::FATTR4_NUMLINKS,
         0,
         Get(|v, _, to| v.object.links.encode(to)),
     ),
-    Row(
+    AttributeRow(
         nfs4::FATTR4_OWNER,
         0,
         GetSet(|v, _, to| write_id(v.object.uid, to)),
     ),
-    Row(
+    AttributeRow(
         nfs4::FATTR4_OWNER_GROUP,
         0,
         GetSet(|v, _, to| write_id(v.object.gid, to)),
     ),
-    Row(
+    AttributeRow(
         nfs4::FATTR4_RAWDEV,
         0,
         Get(|v, _, to| {
@@ -267,38 +267,38 @@ const TABLE: &[Row] = &[
             v.object.device.1.encode(to);
         }),
     ),
-    Row(
+    AttributeRow(
         nfs4::FATTR4_SPACE_AVAIL,
         0,
         Get(|v, _, to| v.room.bytes_free.encode(to)),
     ),
-    Row(
+    AttributeRow(
         nfs4::FATTR4_SPACE_FREE,
         0,
         Get(|v, _, to| v.room.bytes_free.encode(to)),
     ),
-    Row(
+    AttributeRow(
         nfs4::FATTR4_SPACE_TOTAL,
         0,
         Get(|v, _, to| v.room.bytes.encode(to)),
     ),
-    Row(
+    AttributeRow(
         nfs4::FATTR4_SPACE_USED,
         0,
         Get(|v, _, to| v.object.used_bytes.encode(to)),
     ),
-    Row(
+    AttributeRow(
         nfs4::FATTR4_TIME_ACCESS,
         0,
         Get(|v, _, to| v.object.accessed.encode(to)),
     ),
-    Row(nfs4::FATTR4_TIME_ACCESS_SET, 0, SetOnly),
-    Row(
+    AttributeRow(nfs4::FATTR4_TIME_ACCESS_SET, 0, SetOnly),
+    AttributeRow(
         nfs4::FATTR4_TIME_CREATE,
         0,
         Get(|v, _, to| v.object.created.encode(to)),
     ),
-    Row(
+    AttributeRow(
         nfs4::FATTR4_TIME_DELTA,
         0,
         Get(|_, _, to| {
@@ -309,41 +309,41 @@ const TABLE: &[Row] = &[
             .encode(to)
         }),
     ),
-    Row(
+    AttributeRow(
         nfs4::FATTR4_TIME_METADATA,
         0,
         Get(|v, _, to| v.object.changed.encode(to)),
     ),
-    Row(
+    AttributeRow(
         nfs4::FATTR4_TIME_MODIFY,
         0,
         Get(|v, _, to| v.object.modified.encode(to)),
     ),
-    Row(nfs4::FATTR4_TIME_MODIFY_SET, 0, SetOnly),
-    Row(
+    AttributeRow(nfs4::FATTR4_TIME_MODIFY_SET, 0, SetOnly),
+    AttributeRow(
         nfs4::FATTR4_MOUNTED_ON_FILEID,
         0,
         Get(|v, _, to| v.object.mounted_on_fileid.encode(to)),
     ),
-    Row(
+    AttributeRow(
         nfs4::FATTR4_SUPPATTR_EXCLCREAT,
         1,
         Get(|_, minor, to| write_bitmap(settable(minor), to)),
     ),
-    Row(
+    AttributeRow(
         nfs4::FATTR4_CLONE_BLKSIZE,
         2,
         Get(|v, _, to| v.system.clone_block_bytes.encode(to)),
     ),
-    Row(
+    AttributeRow(
         nfs4::FATTR4_CHANGE_ATTR_TYPE,
         2,
         Get(|_, _, to| {
             nfs4::change_attr_type4::NFS4_CHANGE_TYPE_IS_MONOTONIC_INCR.encode(to);
         }),
     ),
-    Row(nfs4::FATTR4_MODE_UMASK, 2, SetOnly),
-    Row(
+    AttributeRow(nfs4::FATTR4_MODE_UMASK, 2, SetOnly),
+    AttributeRow(
         nfs4::FATTR4_XATTR_SUPPORT,
         2,
         Get(|v, _, to| v.system.has_xattrs.encode(to)),
@@ -359,7 +359,7 @@ const fn bits(minor: u32) -> Bits {
     let mut bits = [0; WORDS];
     let mut at = 0;
     while at < TABLE.len() {
-        let Row(number, since, _) = TABLE[at];
+        let AttributeRow(number, since, _) = TABLE[at];
         if since <= minor {
             bits[number as usize / 32] |= 1 << (number % 32);
         }
@@ -395,7 +395,7 @@ const ROW_OF: [u8; WORDS * 32] = {
 /// Those that may be set with an exclusive create: all that may be set.
 fn settable(minor: u32) -> Bits {
     let mut bits = [0; WORDS];
-    for Row(number, since, usage) in TABLE {
+    for AttributeRow(number, since, usage) in TABLE {
         if *since <= minor && !matches!(usage, Get(_)) {
             bits[*number as usize / 32] |= 1 << (number % 32);
         }
@@ -447,17 +447,17 @@ fn read_id(text: &[u8]) -> Result<u32, nfsstat4> {
 
 /// Attributes that a client asks for, those of them that there are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Asked {
+pub struct AskedAttributes {
     bits: Bits,
     minor: u32,
 }
 
-impl Asked {
+impl AskedAttributes {
     /// What GETATTR and READDIR of a minor version (at most 2) ask for.
     ///
     /// # Errors
     /// [`nfsstat4::NFS4ERR_INVAL`] for what can only be set.
-    pub fn new(asked: &bitmap4<'_>, minor: u32) -> Result<Asked, nfsstat4> {
+    pub fn new(asked: &bitmap4<'_>, minor: u32) -> Result<AskedAttributes, nfsstat4> {
         let mut bits = [0; WORDS];
         bits.iter_mut()
             .zip(asked.iter())
@@ -468,11 +468,11 @@ impl Asked {
         let mut words = bits.iter().zip(SET_ONLY);
         match words.any(|(word, set_only)| word & set_only != 0) {
             true => Err(nfsstat4::NFS4ERR_INVAL),
-            false => Ok(Asked { bits, minor }),
+            false => Ok(AskedAttributes { bits, minor }),
         }
     }
 
-    /// Whether a value is about [`Room`].
+    /// Whether a value is about [`FreeSpace`].
     pub fn needs_room(&self) -> bool {
         let rooms = [
             nfs4::FATTR4_FILES_AVAIL,
@@ -544,7 +544,7 @@ impl Asked {
 /// [`nfsstat4::NFS4ERR_INVAL`] for one that cannot be compared.
 pub fn verify(wanted: &fattr4<'_>, minor: u32, values: &Values<'_>) -> Result<bool, nfsstat4> {
     check_supported(&wanted.attrmask, minor)?;
-    let asked = Asked::new(&wanted.attrmask, minor)?;
+    let asked = AskedAttributes::new(&wanted.attrmask, minor)?;
     if asked.has_rdattr_error() {
         return Err(nfsstat4::NFS4ERR_INVAL);
     }
@@ -608,7 +608,7 @@ impl SetAttributes {
         }
         let mut set = SetAttributes::default();
         let mut from = Reader::new(wanted.attr_vals.0);
-        for Row(number, ..) in TABLE.iter().filter(|row| has(&bits, row.0)) {
+        for AttributeRow(number, ..) in TABLE.iter().filter(|row| has(&bits, row.0)) {
             set.read_one(*number, &mut from)?;
         }
         match from.rest().is_empty() {

@@ -1,4 +1,4 @@
-//! The client of NFSv4.1 and 4.2 as pure state: [`Connection`] is one TCP
+//! The client of NFSv4.1 and 4.2 as pure state: [`ClientConnection`] is one TCP
 //! connection of ONC RPC with calls out and answers in, [`Slots`] are those of a
 //! session, [`Backchannel`] answers what the server asks.
 //!
@@ -15,7 +15,10 @@ mod template;
 
 pub use callback::Backchannel;
 pub use compound::{Compound, Results, Wrong};
-pub use connection::{Answer, Auth, Connection, Data, FatalError, Op, Refused, Settings};
+pub use connection::{
+    Auth, CallData, ClientConnection, ClientOp, RpcAnswer, RpcClientFatalError, RpcClientSettings,
+    RpcRefused,
+};
 pub use requests::{Channels, create_session, exchange_id};
 pub use slots::{Sequenced, Slot, Slots};
 pub use template::Template;

@@ -25,14 +25,14 @@ pub use self::credential::{Credential, Flavor};
 use self::receive::{Inbound, Known};
 use self::reply::Refusal;
 pub use self::reply::{Mark, Reply};
-use self::slots::{Slots, State};
+use self::slots::{CallState, RecordSlots};
 
 /// Calls of ours that may wait for an answer.
 const CALLS_OUT_MAX: usize = 16;
 
 /// What a connection may do; the same for all of a listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Settings {
+pub struct RpcServerSettings {
     /// Calls that are worked on at a time; more wait in the socket.
     pub calls_max: u16,
     /// Bytes of one call without the data of its WRITEs.
@@ -52,9 +52,9 @@ pub struct Settings {
     pub handshake_timeout: Nanos,
 }
 
-impl Default for Settings {
-    fn default() -> Settings {
-        Settings {
+impl Default for RpcServerSettings {
+    fn default() -> RpcServerSettings {
+        RpcServerSettings {
             calls_max: 256,
             args_bytes_max: 96 << 10,
             args_bytes_all_max: 1 << 20,
@@ -67,7 +67,7 @@ impl Default for Settings {
     }
 }
 
-impl Settings {
+impl RpcServerSettings {
     /// Bytes of a record, in all its fragments.
     fn record_bytes_max(&self) -> u32 {
         self.args_bytes_max.saturating_add(self.io_bytes_max)
@@ -124,7 +124,7 @@ pub enum Stop {
     BadXdr,
     /// The next has arguments that are not known here: it is not supported.
     Unsupported,
-    /// More operations, WRITEs or data of them than [`Settings`] have.
+    /// More operations, WRITEs or data of them than [`RpcServerSettings`] have.
     TooMany,
 }
 
@@ -180,7 +180,7 @@ impl Call<'_> {
 
 /// Work for the driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Op {
+pub enum ServerOp {
     /// Data of a WRITE follows: provide `len` bytes of memory for `tag`, then
     /// say [`Connection::prepared`], at once or later, or
     /// [`Connection::refuse`]. Which file it is for,
@@ -213,42 +213,42 @@ pub enum Op {
         xid: u32,
     },
     /// The connection ends once everything was sent.
-    Fatal(FatalError),
+    Fatal(RpcServerFatalError),
 }
 
 /// Why a connection ended: its peer does not speak RPC, or does not keep to
 /// bounds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum FatalError {
+pub enum RpcServerFatalError {
     /// A record that is neither call nor answer, or ends within its header.
     #[error("a record that is no RPC message")]
     NoMessage,
     /// A record of more bytes than any call may have.
     #[error("a record longer than any call may be")]
     LongRecord,
-    /// A call with more than [`Settings::args_bytes_max`] beside its data.
+    /// A call with more than [`RpcServerSettings::args_bytes_max`] beside its data.
     #[error("a call with too many arguments")]
     LongArguments,
-    /// More than [`Settings::fragments_max`].
+    /// More than [`RpcServerSettings::fragments_max`].
     #[error("a record in too many fragments")]
     Fragments,
 }
 
 /// The server's end of one connection.
 ///
-/// Tags that an [`Op`] named, and those that [`Connection::data_tag`] gave, end
+/// Tags that an [`ServerOp`] named, and those that [`Connection::data_tag`] gave, end
 /// with [`Transmit::release`]. Where [`Machine::recv_plan`] wants nothing
 /// (`stage_max` 0), memory is awaited or as many calls are worked on as may be:
 /// walk the staged bytes again after answers, and when a batch has gone.
 #[derive(Debug)]
 pub struct Connection {
-    settings: Settings,
+    settings: RpcServerSettings,
     inbound: Inbound,
     known: Known,
     /// A buffer of arguments of a call that is over: the next takes it while it
     /// is warm.
     spare_args: Vec<u8>,
-    slots: Slots,
+    slots: RecordSlots,
     /// Records to be sent, in order; the first may be half gone.
     ready: VecDeque<Tag>,
     /// Calls that the driver has.
@@ -266,7 +266,7 @@ pub struct Connection {
 
 impl Connection {
     /// The machine of a connection accepted at `now`.
-    pub fn new(settings: Settings, now: Nanos) -> Connection {
+    pub fn new(settings: RpcServerSettings, now: Nanos) -> Connection {
         assert!(settings.calls_max > 0 && settings.args_bytes_max >= 1024);
         // Each call may be sent while another takes its place, and have further
         // tags for its data.
@@ -276,7 +276,7 @@ impl Connection {
             inbound: Inbound::default(),
             known: Known::default(),
             spare_args: Vec::new(),
-            slots: Slots::new(slots_max.min(usize::from(Tag::MAX))),
+            slots: RecordSlots::new(slots_max.min(usize::from(Tag::MAX))),
             ready: VecDeque::new(),
             executing: 0,
             args_bytes: 0,
@@ -288,11 +288,11 @@ impl Connection {
         }
     }
 
-    /// A call that [`Op::Call`] named.
+    /// A call that [`ServerOp::Call`] named.
     #[inline]
     pub fn call(&self, tag: Tag) -> Call<'_> {
         let slot = &self.slots[tag];
-        debug_assert!(slot.state == State::Executing);
+        debug_assert!(slot.state == CallState::Executing);
         Call {
             xid: slot.xid,
             record_bytes: slot.record_bytes,
@@ -310,15 +310,21 @@ impl Connection {
     #[inline]
     pub fn reply(&mut self, tag: Tag) -> &mut Reply {
         let slot = &mut self.slots[tag];
-        assert!(slot.state == State::Executing, "a call that is worked on");
+        assert!(
+            slot.state == CallState::Executing,
+            "a call that is worked on"
+        );
         &mut slot.reply
     }
 
-    /// A call that [`Op::Call`] named, and where its results go.
+    /// A call that [`ServerOp::Call`] named, and where its results go.
     #[inline]
     pub fn call_and_reply(&mut self, tag: Tag) -> (Call<'_>, &mut Reply) {
         let slot = &mut self.slots[tag];
-        assert!(slot.state == State::Executing, "a call that is worked on");
+        assert!(
+            slot.state == CallState::Executing,
+            "a call that is worked on"
+        );
         let call = Call {
             xid: slot.xid,
             record_bytes: slot.record_bytes,
@@ -338,7 +344,10 @@ impl Connection {
     #[inline]
     pub fn take_args(&mut self, tag: Tag) -> Args {
         let slot = &mut self.slots[tag];
-        debug_assert!(slot.state == State::Executing, "a call that is worked on");
+        debug_assert!(
+            slot.state == CallState::Executing,
+            "a call that is worked on"
+        );
         Args {
             bytes: std::mem::take(&mut slot.args),
             at: slot.args_at,
@@ -351,7 +360,7 @@ impl Connection {
         self.slots[tag].args = args.bytes;
     }
 
-    /// The file handle that the WRITE whose data [`Op::Prepare`] announced will
+    /// The file handle that the WRITE whose data [`ServerOp::Prepare`] announced will
     /// be for, where the call says it itself.
     #[inline]
     pub fn write_handle(&self, call: Tag) -> Option<&[u8]> {
@@ -367,7 +376,7 @@ impl Connection {
             self.slots[call].own_is_used = true;
             return Some(call);
         }
-        let tag = self.slots.take(State::Extra)?;
+        let tag = self.slots.take(CallState::Extra)?;
         self.slots[call].extras.push(tag);
         Some(tag)
     }
@@ -427,7 +436,7 @@ impl Connection {
 
     fn queue_refusal(&mut self, tag: Tag, why: Refusal) {
         let slot = &mut self.slots[tag];
-        slot.state = State::Sending;
+        slot.state = CallState::Sending;
         match why {
             Refusal::Accepted(body) => slot.reply.accepted(slot.xid, body),
             Refusal::Denied(why) => slot.reply.denied(slot.xid, why),
@@ -438,8 +447,11 @@ impl Connection {
     #[inline]
     fn end_call(&mut self, tag: Tag) {
         let slot = &mut self.slots[tag];
-        assert!(slot.state == State::Executing, "a call that is worked on");
-        slot.state = State::Sending;
+        assert!(
+            slot.state == CallState::Executing,
+            "a call that is worked on"
+        );
+        slot.state = CallState::Sending;
         self.executing -= 1;
         self.args_bytes -= slot.args.len() as u32;
         if self.spare_args.capacity() == 0 {
@@ -478,7 +490,7 @@ impl Connection {
     }
 
     /// Calls the client (RFC 8881, section 2.10.3.1) with what `args` appends.
-    /// The xid by which [`Op::Answer`] will name it; `None` if too many wait.
+    /// The xid by which [`ServerOp::Answer`] will name it; `None` if too many wait.
     pub fn call_back(
         &mut self,
         called: impl Into<CallBack>,
@@ -488,7 +500,7 @@ impl Connection {
         if self.is_ended || self.calls_out.len() >= CALLS_OUT_MAX {
             return None;
         }
-        let tag = self.slots.take(State::Sending)?;
+        let tag = self.slots.take(CallState::Sending)?;
         let xid = self.xid_next;
         self.xid_next = xid.wrapping_add(1);
         let none = opaque_auth {
@@ -533,7 +545,7 @@ impl Connection {
         self.calls_out.retain(|&out| out != xid);
     }
 
-    /// The answer that [`Op::Answer`] named: what follows its xid and type, a
+    /// The answer that [`ServerOp::Answer`] named: what follows its xid and type, a
     /// `reply_body` and results.
     pub fn answer(&self, tag: Tag) -> &[u8] {
         &self.slots[tag].args[self.slots[tag].args_at as usize..]
@@ -554,9 +566,9 @@ impl Connection {
     }
 
     #[cold]
-    fn fail(&mut self, error: FatalError) -> Step<Op> {
+    fn fail(&mut self, error: RpcServerFatalError) -> Step<ServerOp> {
         self.end();
-        Step::Op(Op::Fatal(error))
+        Step::Op(ServerOp::Fatal(error))
     }
 
     /// Whether no further record is begun for now.
@@ -573,7 +585,7 @@ impl Connection {
 }
 
 impl Machine for Connection {
-    type Op = Op;
+    type Op = ServerOp;
 
     fn tags_max(&self) -> usize {
         self.slots.len()
@@ -600,7 +612,7 @@ impl Machine for Connection {
     }
 
     #[inline]
-    fn poll_step(&mut self, staged: &[u8], at: &mut usize) -> Option<Step<Op>> {
+    fn poll_step(&mut self, staged: &[u8], at: &mut usize) -> Option<Step<ServerOp>> {
         match self.is_ended {
             false => self.receive(staged, at),
             true => {

@@ -21,14 +21,14 @@ use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use machine::{Nanos, work};
+use machine::{Nanos, locked, work};
 use wire::nfs4::{clientid4, sequenceid4, sessionid4, verifier4};
 
 pub use client::{Client, Principal};
 use grace::Grace;
 pub use registry::callback_user;
 pub use secret::Secret;
-pub use session::{Callback, Channel, ConnectionId, Request, Sequenced, Session};
+pub use session::{Callback, Channel, ConnectionId, RequestId, Sequenced, Session};
 pub use set_clientid::CallbackAddress;
 use set_clientid::ConfirmedBy;
 
@@ -37,7 +37,7 @@ const OVER_MAX: usize = 512;
 
 /// What a server does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Settings {
+pub struct ServerSettings {
     /// How long a client that says nothing keeps its state for sure.
     pub lease: Nanos,
     /// How long it keeps it beyond that as long as nobody is in its way.
@@ -58,9 +58,9 @@ pub struct Settings {
     pub secret: Secret,
 }
 
-impl Default for Settings {
-    fn default() -> Settings {
-        Settings {
+impl Default for ServerSettings {
+    fn default() -> ServerSettings {
+        ServerSettings {
             lease: 90_000_000_000,
             courtesy: 86_400_000_000_000,
             grace: 90_000_000_000,
@@ -177,7 +177,7 @@ impl Changes {
 
 /// What a client is called by, and who answers to it.
 #[derive(Debug, Default)]
-struct Owner {
+struct OwnerEntry {
     confirmed: Option<clientid4>,
     unconfirmed: Option<clientid4>,
 }
@@ -185,7 +185,7 @@ struct Owner {
 /// Where CREATE_SESSION stands for a client (section 18.36.4): a slot of its
 /// own.
 #[derive(Debug)]
-struct Entry {
+struct ClientEntry {
     client: Arc<Client>,
     /// Where it was made from.
     host: u64,
@@ -205,8 +205,8 @@ struct Entry {
 #[derive(Debug, Default)]
 struct Registry {
     /// Those with sessions, and those of version 4.0: they may go by one name.
-    owners: [HashMap<Box<[u8]>, Owner>; 2],
-    clients: HashMap<clientid4, Entry>,
+    owners: [HashMap<Box<[u8]>, OwnerEntry>; 2],
+    clients: HashMap<clientid4, ClientEntry>,
     /// How many of them each host has.
     hosts: HashMap<u64, usize>,
     /// How often a host would have had too many, and which it was last.
@@ -222,7 +222,7 @@ struct Registry {
 /// The state of NFSv4 of one server.
 #[derive(Debug)]
 pub struct Server {
-    settings: Settings,
+    settings: ServerSettings,
     /// Different with every start.
     boot: u32,
     registry: Mutex<Registry>,
@@ -238,7 +238,7 @@ impl Server {
     /// `known` are the clients that may have had state when it ended, who may
     /// reclaim it.
     pub fn new(
-        settings: Settings,
+        settings: ServerSettings,
         boot: u32,
         known: impl IntoIterator<Item = Box<[u8]>>,
         now: Nanos,
@@ -256,7 +256,7 @@ impl Server {
     }
 
     /// What it does.
-    pub fn settings(&self) -> &Settings {
+    pub fn settings(&self) -> &ServerSettings {
         &self.settings
     }
 
@@ -266,7 +266,7 @@ impl Server {
     }
 
     fn registry(&self) -> MutexGuard<'_, Registry> {
-        self.registry.lock().expect("nobody panics with it")
+        locked(&self.registry)
     }
 
     /// Records that are to be kept where a crash cannot reach them, in order,
@@ -360,7 +360,7 @@ impl Server {
     pub fn on_tick(&self, now: Nanos) {
         let silent_max = self.settings.lease.saturating_add(self.settings.courtesy);
         let mut registry = self.registry();
-        let is_over = |record: &Entry| {
+        let is_over = |record: &ClientEntry| {
             let silent = now.saturating_sub(record.client.renewed());
             silent > silent_max || !record.is_confirmed && silent > self.settings.lease
         };

@@ -5,13 +5,13 @@
 use std::collections::VecDeque;
 
 use doubles::fuzz::nfs_connection;
-use doubles::nfs::Server;
+use doubles::nfs::RpcDouble;
 use machine::Machine;
 use nfs::connection::*;
 use proptest::prelude::*;
 use random::Random;
 use testkit::nfs::call::{
-    Part, call_header, call_header_as, call_header_of, compound, cut, record, write3,
+    CompoundPart, call_header, call_header_as, call_header_of, compound, cut, record, write3,
 };
 use wire::mount3::mount_proc3;
 use wire::nfs3::nfs_proc3;
@@ -19,26 +19,26 @@ use wire::nfs4::NFS4_PROGRAM;
 use wire::rpc::{RPCSEC_GSS, accept_stat, auth_stat, call_body};
 use wire::xdr::{Decode, Encode, Opaque, Reader};
 
-fn server(settings: Settings) -> Server {
-    Server::new(Connection::new(settings, 0))
+fn server(settings: RpcServerSettings) -> RpcDouble {
+    RpcDouble::new(Connection::new(settings, 0))
 }
 
 fn whole(bytes: &[u8]) -> Vec<u8> {
     record(bytes, || usize::MAX)
 }
 
-fn call(xid: u32, parts: &[Part]) -> Vec<u8> {
+fn call(xid: u32, parts: &[CompoundPart]) -> Vec<u8> {
     let mut bytes = call_header(xid, |_| {});
     bytes.extend(compound(parts).0);
     bytes
 }
 
-fn drain(server: &mut Server, stream: &mut VecDeque<u8>, max: usize) {
+fn drain(server: &mut RpcDouble, stream: &mut VecDeque<u8>, max: usize) {
     while server.receive(stream, max) {}
     server.take_ops();
 }
 
-fn sent(server: &mut Server) -> Vec<Vec<u8>> {
+fn sent(server: &mut RpcDouble) -> Vec<Vec<u8>> {
     let mut out = VecDeque::new();
     while server.end.machine.has_transmit() {
         server.end.transmit(&mut out, 1);
@@ -91,7 +91,7 @@ fn what_is_refused_is_refused_as_the_standard_has_it() {
         (|_| {}, &[0, 0, 0, 4]),
     ];
     for step in [1, 7, usize::MAX] {
-        let mut server = server(Settings::default());
+        let mut server = server(RpcServerSettings::default());
         let mut stream = VecDeque::new();
         for (index, (change, _)) in cases.iter().enumerate() {
             let mut bytes = call_header(index as u32, change);
@@ -114,7 +114,7 @@ fn what_is_refused_is_refused_as_the_standard_has_it() {
 fn a_long_credential_is_none() {
     let mut bytes = call_header(9, |_| {});
     bytes[28..32].copy_from_slice(&401u32.to_be_bytes());
-    let mut server = server(Settings::default());
+    let mut server = server(RpcServerSettings::default());
     drain(&mut server, &mut whole(&bytes).into(), usize::MAX);
     assert_eq!(words(&sent(&mut server)[0]), [9, 1, 1, 1, 1]);
 }
@@ -132,7 +132,7 @@ fn who_calls_is_told() {
     .encode(&mut sys);
     let mut bytes = call_header_as(1, &sys, |_| {});
     bytes.extend(compound(&[]).0);
-    let mut server = server(Settings::default());
+    let mut server = server(RpcServerSettings::default());
     drain(&mut server, &mut whole(&bytes).into(), usize::MAX);
     let call = server.end.machine.call(server.calls[0].0);
     assert_eq!(*call.credential, Credential::sys(1000, 100, [4, 5]));
@@ -144,7 +144,7 @@ fn who_calls_is_told() {
 /// differs is: whoever calls, however the bytes come.
 #[test]
 fn calls_that_begin_alike_are_told_apart() {
-    let of = |xid: u32, uid: u32, gids: &[u32], parts: &[Part]| {
+    let of = |xid: u32, uid: u32, gids: &[u32], parts: &[CompoundPart]| {
         let mut sys = Vec::new();
         wire::rpc::authsys_parms {
             stamp: 1,
@@ -159,11 +159,11 @@ fn calls_that_begin_alike_are_told_apart() {
         bytes
     };
     let put = [
-        Part::Put(vec![4; 24]),
-        Part::Write(8, vec![5; 9]),
-        Part::Getattr(vec![1]),
+        CompoundPart::Put(vec![4; 24]),
+        CompoundPart::Write(8, vec![5; 9]),
+        CompoundPart::Getattr(vec![1]),
     ];
-    let calls: [(u32, &[u32], &[Part]); 6] = [
+    let calls: [(u32, &[u32], &[CompoundPart]); 6] = [
         (1, &[2], &put),
         (1, &[2], &put),
         (1, &[2], &[]),
@@ -172,7 +172,7 @@ fn calls_that_begin_alike_are_told_apart() {
         (2, &[2, 3], &put),
     ];
     for step in [1, 7, 64, 200, usize::MAX] {
-        let mut server = server(Settings::default());
+        let mut server = server(RpcServerSettings::default());
         let mut stream = VecDeque::new();
         for (xid, (uid, gids, parts)) in (0..).zip(calls) {
             stream.extend(whole(&of(xid, uid, gids, parts)));
@@ -203,7 +203,7 @@ fn other_procedures_come_with_all_their_arguments() {
         expected.push(((100_005, 3, number), Procedure::Mount3(mount(number))));
     }
     for (step, fragment) in [(1, 5), (usize::MAX, usize::MAX), (7, 64)] {
-        let mut server = server(Settings::default());
+        let mut server = server(RpcServerSettings::default());
         let mut stream = VecDeque::new();
         for (xid, (which, _)) in expected.iter().enumerate() {
             let mut bytes = call_header_of(xid as u32, *which);
@@ -226,9 +226,9 @@ fn other_procedures_come_with_all_their_arguments() {
 fn the_data_of_an_old_write_goes_where_it_belongs() {
     let data: Vec<u8> = (0..100_001).map(|byte| byte as u8).collect();
     for (step, fragment) in [(3, 1000), (3000, usize::MAX), (usize::MAX, usize::MAX)] {
-        let mut server = server(Settings {
+        let mut server = server(RpcServerSettings {
             fragments_max: u32::MAX,
-            ..Settings::default()
+            ..RpcServerSettings::default()
         });
         let mut stream: VecDeque<u8> =
             record(&write3(1, b"handle", 77, &data).0, || fragment).into();
@@ -256,9 +256,9 @@ fn the_data_of_an_old_write_goes_where_it_belongs() {
 /// As long as what was there of it may be, but not what it says.
 #[test]
 fn an_old_write_that_does_not_add_up_is_answered() {
-    let settings = Settings {
+    let settings = RpcServerSettings {
         io_bytes_max: 64,
-        ..Settings::default()
+        ..RpcServerSettings::default()
     };
     let good = |len: usize| write3(1, b"handle..", 0, &vec![1; len]).0;
     let change = |at_end: usize, to: u32| {
@@ -297,8 +297,11 @@ fn an_old_write_that_does_not_add_up_is_answered() {
 
 #[test]
 fn calls_may_be_refused_by_who_executes_them() {
-    let mut server = server(Settings::default());
-    let parts = [Part::Write(0, vec![1; 10]), Part::Write(0, vec![2; 10])];
+    let mut server = server(RpcServerSettings::default());
+    let parts = [
+        CompoundPart::Write(0, vec![1; 10]),
+        CompoundPart::Write(0, vec![2; 10]),
+    ];
     let mut stream = VecDeque::new();
     for xid in 1..=4 {
         stream.extend(whole(&call(xid, &parts)));
@@ -341,7 +344,7 @@ fn calls_may_be_refused_by_who_executes_them() {
         &mut vec![0, 0, 0, 0, 0x80, 0, 0, 1, 0].into(),
         usize::MAX,
     );
-    assert_eq!(server.fatal, Some(FatalError::NoMessage));
+    assert_eq!(server.fatal, Some(RpcServerFatalError::NoMessage));
     server
         .end
         .machine
@@ -351,7 +354,7 @@ fn calls_may_be_refused_by_who_executes_them() {
 
 #[test]
 fn a_call_may_go_without_an_answer() {
-    let mut server = server(Settings::default());
+    let mut server = server(RpcServerSettings::default());
     let mut stream: VecDeque<u8> = whole(&call(1, &[])).into();
     stream.extend(whole(&call(2, &[])));
     drain(&mut server, &mut stream, usize::MAX);
@@ -368,15 +371,16 @@ fn a_call_may_go_without_an_answer() {
 /// Where a COMPOUND ends early, and why.
 #[test]
 fn operations_end_where_they_cannot_be_read() {
-    let put = Part::Put(vec![1; 5]);
-    let raw = |words: &[u32]| Part::Raw(words.iter().flat_map(|w| w.to_be_bytes()).collect());
-    let settings = Settings {
+    let put = CompoundPart::Put(vec![1; 5]);
+    let raw =
+        |words: &[u32]| CompoundPart::Raw(words.iter().flat_map(|w| w.to_be_bytes()).collect());
+    let settings = RpcServerSettings {
         ops_max: 3,
         writes_max: 2,
         io_bytes_max: 64,
-        ..Settings::default()
+        ..RpcServerSettings::default()
     };
-    let write = |len| Part::Write(0, vec![9; len]);
+    let write = |len| CompoundPart::Write(0, vec![9; len]);
     let cases = [
         (vec![put.clone(), put.clone()], (2, Stop::End)),
         (vec![put.clone(), raw(&[50, 1])], (1, Stop::Unsupported)),
@@ -407,10 +411,10 @@ fn operations_end_where_they_cannot_be_read() {
 
 #[test]
 fn data_cut_short_by_the_record_is_no_write() {
-    let mut bytes = call(1, &[Part::Write(0, vec![5; 40])]);
+    let mut bytes = call(1, &[CompoundPart::Write(0, vec![5; 40])]);
     bytes.truncate(bytes.len() - 4);
     for fragment in [16, usize::MAX] {
-        let mut server = server(Settings::default());
+        let mut server = server(RpcServerSettings::default());
         let mut stream: VecDeque<u8> = record(&bytes, || fragment).into();
         drain(&mut server, &mut stream, usize::MAX);
         assert_eq!(server.calls[0].1.ops, (0, Stop::BadXdr));
@@ -421,11 +425,11 @@ fn data_cut_short_by_the_record_is_no_write() {
 fn large_data_goes_where_it_belongs() {
     let data: Vec<u8> = (0..100_000).map(|byte| byte as u8).collect();
     let parts = [
-        Part::Put(vec![4; 9]),
-        Part::Write(4096, data.clone()),
-        Part::Getattr(vec![1]),
+        CompoundPart::Put(vec![4; 9]),
+        CompoundPart::Write(4096, data.clone()),
+        CompoundPart::Getattr(vec![1]),
     ];
-    let mut server = server(Settings::default());
+    let mut server = server(RpcServerSettings::default());
     let mut stream: VecDeque<u8> = whole(&call(1, &[])).into();
     for xid in 2..6 {
         stream.extend(whole(&call(xid, &parts)));
@@ -451,17 +455,17 @@ fn large_data_goes_where_it_belongs() {
 
 #[test]
 fn whose_data_it_is_is_told_only_where_it_is_sure() {
-    let write = Part::Write(1, vec![0; 3]);
+    let write = CompoundPart::Write(1, vec![0; 3]);
     let parts = [
-        Part::Put(vec![1]),
+        CompoundPart::Put(vec![1]),
         write.clone(),
-        Part::Lookup(b"name".to_vec()),
+        CompoundPart::Lookup(b"name".to_vec()),
         write.clone(),
-        Part::Put(vec![2; 128]),
-        Part::Getattr(vec![]),
+        CompoundPart::Put(vec![2; 128]),
+        CompoundPart::Getattr(vec![]),
         write.clone(),
     ];
-    let mut server = server(Settings::default());
+    let mut server = server(RpcServerSettings::default());
     drain(&mut server, &mut whole(&call(1, &parts)).into(), 1);
     let handles: Vec<_> = server
         .places
@@ -473,12 +477,12 @@ fn whose_data_it_is_is_told_only_where_it_is_sure() {
 
 #[test]
 fn data_without_memory_is_skipped_and_nothing_else() {
-    let mut server = server(Settings::default());
+    let mut server = server(RpcServerSettings::default());
     server.starves = true;
     let parts = [
-        Part::Write(0, vec![1; 10]),
-        Part::Write(0, vec![2; 11]),
-        Part::Getattr(vec![3]),
+        CompoundPart::Write(0, vec![1; 10]),
+        CompoundPart::Write(0, vec![2; 11]),
+        CompoundPart::Getattr(vec![3]),
     ];
     let mut stream: VecDeque<u8> = whole(&call(1, &parts)).into();
     drain(&mut server, &mut stream, usize::MAX);
@@ -499,10 +503,10 @@ fn data_without_memory_is_skipped_and_nothing_else() {
 
 #[test]
 fn answers_go_out_in_any_order_with_their_data() {
-    let mut server = server(Settings::default());
+    let mut server = server(RpcServerSettings::default());
     let mut stream = VecDeque::new();
     for xid in 1..=3 {
-        stream.extend(whole(&call(xid, &[Part::Getattr(vec![xid])])));
+        stream.extend(whole(&call(xid, &[CompoundPart::Getattr(vec![xid])])));
     }
     drain(&mut server, &mut stream, usize::MAX);
     server.answer(2, &[vec![7; 1001], vec![8; 4]]);
@@ -516,7 +520,7 @@ fn answers_go_out_in_any_order_with_their_data() {
         for word in [xid, 1, 0, 0, 0, 0] {
             word.encode(&mut bytes);
         }
-        bytes.extend(compound(&[Part::Getattr(vec![xid])]).1);
+        bytes.extend(compound(&[CompoundPart::Getattr(vec![xid])]).1);
         for data in data {
             Opaque::<2000>(data).encode(&mut bytes);
         }
@@ -528,7 +532,7 @@ fn answers_go_out_in_any_order_with_their_data() {
 
 #[test]
 fn long_results_go_out_piece_by_piece() {
-    let mut server = server(Settings::default());
+    let mut server = server(RpcServerSettings::default());
     drain(&mut server, &mut whole(&call(1, &[])).into(), usize::MAX);
     let tag = server.calls[0].0;
     let results: Vec<u8> = (0..50_000).map(|byte| byte as u8).collect();
@@ -544,9 +548,9 @@ fn long_results_go_out_piece_by_piece() {
 
 #[test]
 fn no_more_calls_are_taken_than_may_be() {
-    let settings = Settings {
+    let settings = RpcServerSettings {
         calls_max: 2,
-        ..Settings::default()
+        ..RpcServerSettings::default()
     };
     let mut server = server(settings);
     let mut stream = VecDeque::new();
@@ -572,13 +576,13 @@ fn no_more_calls_are_taken_than_may_be() {
 /// Who asks for large answers and takes none gets no more than a few made.
 #[test]
 fn answers_that_nobody_takes_are_no_more_than_may_be() {
-    let mut server = server(Settings::default());
+    let mut server = server(RpcServerSettings::default());
     let mut stream = VecDeque::new();
     for xid in 0..40 {
         stream.extend(whole(&call(xid, &[])));
     }
     let mut made = 0;
-    let mut take = |server: &mut Server, stream: &mut VecDeque<u8>| {
+    let mut take = |server: &mut RpcDouble, stream: &mut VecDeque<u8>| {
         while server.receive(stream, 1) {
             server.take_ops();
             while let Some((tag, _)) = server.calls.first() {
@@ -602,20 +606,26 @@ fn answers_that_nobody_takes_are_no_more_than_may_be() {
 
 #[test]
 fn who_keeps_to_no_bounds_is_cut_off() {
-    let settings = Settings {
+    let settings = RpcServerSettings {
         args_bytes_max: 1024,
         io_bytes_max: 1024,
         fragments_max: 8,
-        ..Settings::default()
+        ..RpcServerSettings::default()
     };
-    let long_name = Part::Raw([&[0, 0, 0, 15, 0, 0, 4, 0][..], &[b'n'; 1024]].concat());
-    let cases: [(Vec<u8>, FatalError); 6] = [
-        (vec![0x80, 0, 8, 1], FatalError::LongRecord),
-        (vec![0; 9 * 4], FatalError::Fragments),
-        (whole(&[]), FatalError::NoMessage),
-        (whole(&[0; 7]), FatalError::NoMessage),
-        (whole(&[0, 0, 0, 1, 0, 0, 0, 2]), FatalError::NoMessage),
-        (whole(&call(1, &[long_name])), FatalError::LongArguments),
+    let long_name = CompoundPart::Raw([&[0, 0, 0, 15, 0, 0, 4, 0][..], &[b'n'; 1024]].concat());
+    let cases: [(Vec<u8>, RpcServerFatalError); 6] = [
+        (vec![0x80, 0, 8, 1], RpcServerFatalError::LongRecord),
+        (vec![0; 9 * 4], RpcServerFatalError::Fragments),
+        (whole(&[]), RpcServerFatalError::NoMessage),
+        (whole(&[0; 7]), RpcServerFatalError::NoMessage),
+        (
+            whole(&[0, 0, 0, 1, 0, 0, 0, 2]),
+            RpcServerFatalError::NoMessage,
+        ),
+        (
+            whole(&call(1, &[long_name])),
+            RpcServerFatalError::LongArguments,
+        ),
     ];
     for (bytes, error) in cases {
         for step in [1, usize::MAX] {
@@ -630,21 +640,21 @@ fn who_keeps_to_no_bounds_is_cut_off() {
 
 #[test]
 fn a_stranger_who_says_nothing_is_cut_off() {
-    let mut machine = Connection::new(Settings::default(), 5);
+    let mut machine = Connection::new(RpcServerSettings::default(), 5);
     let deadline = machine.deadline().unwrap();
     machine.on_deadline(deadline - 1);
     assert!(!machine.is_finished());
     assert!(machine.recv_plan().stage_max <= 2048);
     machine.on_deadline(deadline);
     assert!(machine.is_finished());
-    let mut server = server(Settings::default());
+    let mut server = server(RpcServerSettings::default());
     drain(&mut server, &mut whole(&call(1, &[])).into(), usize::MAX);
     assert_eq!(server.end.machine.deadline(), None);
 }
 
 #[test]
 fn the_client_is_called_on_its_own_connection() {
-    let mut server = server(Settings::default());
+    let mut server = server(RpcServerSettings::default());
     let machine = &mut server.end.machine;
     let first = machine
         .call_back((0x4000_0000, 1, 1), |to| 5u32.encode(to))
@@ -711,10 +721,13 @@ fn the_client_is_called_on_its_own_connection() {
 
 #[test]
 fn buffers_are_used_again() {
-    let mut server = server(Settings::default());
+    let mut server = server(RpcServerSettings::default());
     let mut buffers = None;
     for xid in 0..100 {
-        let parts = [Part::Put(vec![1; 20]), Part::Getattr(vec![1, 2])];
+        let parts = [
+            CompoundPart::Put(vec![1; 20]),
+            CompoundPart::Getattr(vec![1, 2]),
+        ];
         drain(
             &mut server,
             &mut whole(&call(xid, &parts)).into(),
@@ -734,13 +747,13 @@ fn buffers_are_used_again() {
     assert_eq!(server.end.machine.tags_max(), 1);
 }
 
-fn parts() -> impl Strategy<Value = Vec<Part>> {
+fn parts() -> impl Strategy<Value = Vec<CompoundPart>> {
     let bytes = |max| proptest::collection::vec(any::<u8>(), 0..max);
     let part = prop_oneof![
-        bytes(129usize).prop_map(Part::Put),
-        bytes(300).prop_map(Part::Lookup),
-        proptest::collection::vec(any::<u32>(), 0..4).prop_map(Part::Getattr),
-        (any::<u64>(), bytes(600)).prop_map(|(offset, data)| Part::Write(offset, data)),
+        bytes(129usize).prop_map(CompoundPart::Put),
+        bytes(300).prop_map(CompoundPart::Lookup),
+        proptest::collection::vec(any::<u32>(), 0..4).prop_map(CompoundPart::Getattr),
+        (any::<u64>(), bytes(600)).prop_map(|(offset, data)| CompoundPart::Write(offset, data)),
     ];
     proptest::collection::vec(part, 0..8)
 }
@@ -764,7 +777,7 @@ proptest! {
             let bytes = call(xid as u32, parts);
             stream.extend(record(&bytes, || 1 + random.below(fragment.into()) as usize));
         }
-        let mut server = server(Settings { fragments_max: u32::MAX, ..Settings::default() });
+        let mut server = server(RpcServerSettings { fragments_max: u32::MAX, ..RpcServerSettings::default() });
         drain(&mut server, &mut stream, step);
         prop_assert_eq!(server.fatal, None);
         prop_assert_eq!(server.calls.len(), calls.len());
@@ -774,7 +787,7 @@ proptest! {
             prop_assert_eq!(&seen.args, &compound(parts).1);
             prop_assert_eq!(seen.ops, (parts.len() as u32, Stop::End));
             let data: Vec<_> = parts.iter().filter_map(|part| match part {
-                Part::Write(_, data) => Some((!data.is_empty()).then(|| data.clone())),
+                CompoundPart::Write(_, data) => Some((!data.is_empty()).then(|| data.clone())),
                 _ => None,
             }).collect();
             prop_assert_eq!(&seen.data, &data);
@@ -801,14 +814,14 @@ proptest! {
             let (bytes, args) = match is_old {
                 true => write3(xid as u32, &handle, *offset, data),
                 false => {
-                    let parts = [Part::Put(handle), Part::Write(*offset, data.clone())];
+                    let parts = [CompoundPart::Put(handle), CompoundPart::Write(*offset, data.clone())];
                     (call(xid as u32, &parts), compound(&parts).1)
                 }
             };
             expected.push((args, data_of(data)));
             stream.extend(record(&bytes, || 1 + random.below(fragment.into()) as usize));
         }
-        let mut server = server(Settings { fragments_max: u32::MAX, ..Settings::default() });
+        let mut server = server(RpcServerSettings { fragments_max: u32::MAX, ..RpcServerSettings::default() });
         drain(&mut server, &mut stream, step);
         prop_assert_eq!(server.fatal, None);
         let seen: Vec<_> = server.calls.iter().map(|(_, seen)| (seen.args.clone(), seen.data.clone())).collect();

@@ -8,8 +8,8 @@ use machine::Nanos;
 use nfs::connection::Reply;
 use wire::nfs4::nfsstat4;
 
-use crate::past::{Begun, Known, Past};
-use crate::run::{Next, Outcome, Run};
+use crate::past::{AddressReplies, CallBegun, CallKey};
+use crate::run::{NextStep, OperationOutcome, RunningCall};
 
 /// A call that came again waits so long for the first to end, as if for memory.
 const PATIENCE: Nanos = 300_000_000;
@@ -22,7 +22,7 @@ const HEADER_BYTES: usize = 24;
 /// What a call is known by, once it does something that must not be done twice.
 #[derive(Debug, Default)]
 pub(crate) struct Once {
-    known: Option<(Arc<Past>, Known)>,
+    known: Option<(Arc<AddressReplies>, CallKey)>,
     /// Since when it waits for the first of it to end.
     waits_since: Option<Nanos>,
 }
@@ -58,31 +58,31 @@ impl Once {
 
 /// Before the first operation that must not be done twice: if the call was
 /// executed before, its answer.
-pub(crate) fn answer<'a>(run: &mut Run<'a>) -> Option<Outcome<'a>> {
+pub(crate) fn answer<'a>(run: &mut RunningCall<'a>) -> Option<OperationOutcome<'a>> {
     if run.flow.once.known.is_some() {
         return None;
     }
     let xid = run.link.machine.call(run.flow.tag).xid;
-    let known = Known::new(xid, COMPOUND, run.credential(), run.args);
+    let known = CallKey::new(xid, COMPOUND, run.credential(), run.args);
     let past = run.peer.past(run.nfsd).clone();
     match past.begin(known, run.now) {
-        Begun::New => {
+        CallBegun::New => {
             run.flow.once.known = Some((past, known));
             None
         }
-        Begun::Again(results) => {
+        CallBegun::Again(results) => {
             run.flow.is_replayed = true;
             let begin = run.flow.begin;
             let reply = run.reply();
             reply.back_to(begin);
             reply.bytes().extend_from_slice(&results);
-            Some(Ok(Next::End))
+            Some(Ok(NextStep::End))
         }
-        Begun::UnderWay => {
+        CallBegun::UnderWay => {
             let now = run.now;
             let since = *run.flow.once.waits_since.get_or_insert(now);
             Some(match now.saturating_sub(since) < PATIENCE {
-                true => Ok(Next::NoMemory),
+                true => Ok(NextStep::NoMemory),
                 false => Err(nfsstat4::NFS4ERR_DELAY),
             })
         }

@@ -15,7 +15,7 @@ pub(crate) const ENTRIES_MAX: u32 = 4096;
 
 /// Why an answer cannot be made now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Wait {
+pub(crate) enum AnswerWait {
     /// The client has asked for more than it takes: it is to ask again later.
     Later,
     /// There is no memory.
@@ -43,17 +43,22 @@ impl Answers {
     ///
     /// # Errors
     /// What to wait for.
-    pub(crate) fn reserve(&mut self, pool: &Pool, unsent: usize, bytes: u32) -> Result<(), Wait> {
+    pub(crate) fn reserve(
+        &mut self,
+        pool: &Pool,
+        unsent: usize,
+        bytes: u32,
+    ) -> Result<(), AnswerWait> {
         self.trim(unsent);
         let there = self.under_way + unsent as u64;
         let needed = there + u64::from(bytes);
         if there > 0 && needed > BYTES_MAX {
-            return Err(Wait::Later);
+            return Err(AnswerWait::Later);
         }
         let more = needed.saturating_sub(self.reserved);
         let pool = self.pool.get_or_insert_with(|| pool.clone());
         if !pool.try_reserve(more) {
-            return Err(Wait::NoMemory);
+            return Err(AnswerWait::NoMemory);
         }
         self.reserved += more;
         self.under_way += u64::from(bytes);
@@ -106,13 +111,13 @@ mod tests {
         assert_eq!(used(), (1 << 20) + 1000);
         // The client takes nothing.
         let most = BYTES_MAX as usize;
-        assert_eq!(answers.reserve(&pool, most, 1), Err(Wait::Later));
+        assert_eq!(answers.reserve(&pool, most, 1), Err(AnswerWait::Later));
         answers.made(1 << 20);
         answers.trim(0);
         assert_eq!(used(), 0);
         // One goes, however large.
         assert_eq!(answers.reserve(&pool, 0, 2 * BYTES_MAX as u32), Ok(()));
-        assert_eq!(answers.reserve(&pool, 0, 1), Err(Wait::Later));
+        assert_eq!(answers.reserve(&pool, 0, 1), Err(AnswerWait::Later));
         drop(answers);
         assert_eq!(used(), 0);
     }

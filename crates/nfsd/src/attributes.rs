@@ -1,9 +1,9 @@
 //! Attributes, what they let one do, and extended ones (RFC 8276).
 
-use nfs::attributes::{Asked, Object, Room, SetAttributes, System, Values};
+use nfs::attributes::{AskedAttributes, FreeSpace, Object, SetAttributes, System, Values};
 use nfs::server::files::WRITE;
 use store::fs::access::rights;
-use store::fs::{self, Attr, Device, FileId, Kind, Op, Output, SetXattr, Statfs, Time};
+use store::fs::{self, Attr, Device, FileId, FsOp, ObjectKind, Output, SetXattr, Statfs, Time};
 use wire::nfs4::{
     self, ACCESS4args, ACCESS4resok, GETATTR4args, LISTXATTRS4args, SETATTR4args, SETXATTR4args,
     VERIFY4args, XATTR4args, change_info4, component4, nfs_argop4, nfs_ftype4, nfs_opnum4,
@@ -12,27 +12,27 @@ use wire::nfs4::{
 use wire::xdr::{Encode, Opaque, pad};
 
 use crate::names::{ANSWERED, change_info, file, set_attr};
-use crate::pseudo::{Place, View};
-use crate::run::{self, Ask, Begun, Next, Outcome, Run};
+use crate::pseudo::{PseudoPlace, View};
+use crate::run::{self, Ask, NextStep, OperationOutcome, QuestionBegun, RunningCall};
 use crate::{Nfsd, open};
 
 /// How an operation goes on.
-pub(crate) enum Then {
+pub(crate) enum ThenAttributes {
     /// ACCESS, of these rights.
     Access(u32),
     /// GETATTR, when the room in the file system is known.
-    GetattrRoom(Asked),
-    Getattr(Asked, Room),
+    GetattrRoom(AskedAttributes),
+    Getattr(AskedAttributes, FreeSpace),
     VerifyRoom,
-    Verify(Room),
+    Verify(FreeSpace),
     Setattr,
     GetXattr,
     ChangeXattr,
     ListXattrs,
 }
 
-fn ask<'a>(run: &mut Run<'a>, op: Op<'_>, then: Then) -> Outcome<'a> {
-    let then = run::Then::Attributes(then);
+fn ask<'a>(run: &mut RunningCall<'a>, op: FsOp<'_>, then: ThenAttributes) -> OperationOutcome<'a> {
+    let then = run::Continuation::Attributes(then);
     run.ask(Ask {
         op,
         is_open: false,
@@ -42,38 +42,48 @@ fn ask<'a>(run: &mut Run<'a>, op: Op<'_>, then: Then) -> Outcome<'a> {
 
 #[inline]
 pub(crate) fn after<'a>(
-    run: &mut Run<'a>,
-    then: Then,
+    run: &mut RunningCall<'a>,
+    then: ThenAttributes,
     result: Result<Output, fs::Error>,
-) -> Outcome<'a> {
+) -> OperationOutcome<'a> {
     let output = run.done(result)?;
     match (then, output) {
-        (Then::Getattr(asked, room), Output::Attr(attr)) => got_attr(run, asked, &attr, &room),
-        (Then::Access(asked), Output::Attr(attr)) => tell_access(run, asked, &attr),
-        (Then::GetattrRoom(asked), Output::Statfs(stat)) => {
-            let file = file(run.current()?);
-            ask(run, Op::Getattr { file }, Then::Getattr(asked, room(&stat)))
+        (ThenAttributes::Getattr(asked, room), Output::Attr(attr)) => {
+            got_attr(run, asked, &attr, &room)
         }
-        (Then::VerifyRoom, Output::Statfs(stat)) => {
+        (ThenAttributes::Access(asked), Output::Attr(attr)) => tell_access(run, asked, &attr),
+        (ThenAttributes::GetattrRoom(asked), Output::Statfs(stat)) => {
             let file = file(run.current()?);
-            ask(run, Op::Getattr { file }, Then::Verify(room(&stat)))
+            ask(
+                run,
+                FsOp::Getattr { file },
+                ThenAttributes::Getattr(asked, room(&stat)),
+            )
         }
-        (Then::Verify(room), Output::Attr(attr)) => verified(run, &attr, &room),
-        (Then::Setattr, Output::Attr(_)) => {
+        (ThenAttributes::VerifyRoom, Output::Statfs(stat)) => {
+            let file = file(run.current()?);
+            ask(
+                run,
+                FsOp::Getattr { file },
+                ThenAttributes::Verify(room(&stat)),
+            )
+        }
+        (ThenAttributes::Verify(room), Output::Attr(attr)) => verified(run, &attr, &room),
+        (ThenAttributes::Setattr, Output::Attr(_)) => {
             let nfs_argop4::OP_SETATTR(args) = run.op() else {
                 unreachable!("SETATTR asked");
             };
             run.ok(|to| args.obj_attributes.attrmask.encode(to))
         }
-        (Then::GetXattr, Output::Bytes(value)) => {
+        (ThenAttributes::GetXattr, Output::Bytes(value)) => {
             let value: Opaque<'_, { nfs4::XATTR_BYTES_MAX as usize }> = Opaque(&value);
             run.ok(|to| value.encode(to))
         }
-        (Then::ChangeXattr, Output::Change(change)) => {
+        (ThenAttributes::ChangeXattr, Output::Change(change)) => {
             let change: change_info4 = change_info(&change);
             run.ok(|to| change.encode(to))
         }
-        (Then::ListXattrs, Output::Listing(listing)) => list_names(run, &listing),
+        (ThenAttributes::ListXattrs, Output::Listing(listing)) => list_names(run, &listing),
         _ => unreachable!("{ANSWERED}"),
     }
 }
@@ -82,7 +92,7 @@ pub(crate) fn after<'a>(
 pub(crate) fn blank() -> Attr {
     Attr {
         file: FileId(0),
-        kind: Kind::Regular,
+        kind: ObjectKind::Regular,
         mode: 0,
         links: 1,
         uid: 0,
@@ -98,8 +108,8 @@ pub(crate) fn blank() -> Attr {
     }
 }
 
-pub(crate) fn room(stat: &Statfs) -> Room {
-    Room {
+pub(crate) fn room(stat: &Statfs) -> FreeSpace {
+    FreeSpace {
         bytes: stat.bytes,
         bytes_free: stat.bytes_free,
         files: stat.files,
@@ -107,15 +117,15 @@ pub(crate) fn room(stat: &Statfs) -> Room {
     }
 }
 
-fn kind(kind: Kind) -> nfs_ftype4 {
+fn kind(kind: ObjectKind) -> nfs_ftype4 {
     match kind {
-        Kind::Regular => nfs_ftype4::NF4REG,
-        Kind::Directory => nfs_ftype4::NF4DIR,
-        Kind::Symlink => nfs_ftype4::NF4LNK,
-        Kind::Fifo => nfs_ftype4::NF4FIFO,
-        Kind::Socket => nfs_ftype4::NF4SOCK,
-        Kind::Block => nfs_ftype4::NF4BLK,
-        Kind::Character => nfs_ftype4::NF4CHR,
+        ObjectKind::Regular => nfs_ftype4::NF4REG,
+        ObjectKind::Directory => nfs_ftype4::NF4DIR,
+        ObjectKind::Symlink => nfs_ftype4::NF4LNK,
+        ObjectKind::Fifo => nfs_ftype4::NF4FIFO,
+        ObjectKind::Socket => nfs_ftype4::NF4SOCK,
+        ObjectKind::Block => nfs_ftype4::NF4BLK,
+        ObjectKind::Character => nfs_ftype4::NF4CHR,
     }
 }
 
@@ -173,16 +183,16 @@ fn lease_s(nfsd: &Nfsd) -> u32 {
 fn with_values<T>(
     nfsd: &Nfsd,
     view: &View,
-    place: Place,
+    place: PseudoPlace,
     attr: &Attr,
-    room: &Room,
+    room: &FreeSpace,
     with: impl FnOnce(&Values<'_>) -> T,
 ) -> Result<T, nfsstat4> {
     let stale = nfsstat4::NFS4ERR_STALE;
     let mut mounted_on_fileid = attr.file.0;
     let system = match place {
-        Place::Pseudo(_) => pseudo_system(nfsd),
-        Place::File { export, file } => {
+        PseudoPlace::Pseudo(_) => pseudo_system(nfsd),
+        PseudoPlace::File { export, file } => {
             let export = view.granted(export).ok_or(stale)?.export;
             let info = export.fs().info();
             if file == export.fs().root() && export.path() != "/" {
@@ -217,10 +227,10 @@ fn with_values<T>(
 pub(crate) fn write(
     nfsd: &Nfsd,
     view: &View,
-    place: Place,
+    place: PseudoPlace,
     attr: &Attr,
-    room: &Room,
-    asked: Asked,
+    room: &FreeSpace,
+    asked: AskedAttributes,
     to: &mut Vec<u8>,
 ) -> Result<(), nfsstat4> {
     with_values(nfsd, view, place, attr, room, |values| {
@@ -228,42 +238,60 @@ pub(crate) fn write(
     })
 }
 
-pub(crate) fn getattr<'a>(run: &mut Run<'a>, args: &GETATTR4args<'a>) -> Outcome<'a> {
+pub(crate) fn getattr<'a>(
+    run: &mut RunningCall<'a>,
+    args: &GETATTR4args<'a>,
+) -> OperationOutcome<'a> {
     let place = run.current()?;
-    let asked = Asked::new(&args.attr_request, run.minor())?;
+    let asked = AskedAttributes::new(&args.attr_request, run.minor())?;
     if asked.needs_room() {
-        return ask(run, Op::Statfs, Then::GetattrRoom(asked));
+        return ask(run, FsOp::Statfs, ThenAttributes::GetattrRoom(asked));
     }
-    let (file, room) = (file(place), Room::default());
-    match run.begin(Op::Getattr { file }, false) {
-        Begun::Done(Ok(Output::Attr(attr))) => got_attr(run, asked, &attr, &room),
-        begun => run.goes_on(begun, run::Then::Attributes(Then::Getattr(asked, room))),
+    let (file, room) = (file(place), FreeSpace::default());
+    match run.begin(FsOp::Getattr { file }, false) {
+        QuestionBegun::Done(Ok(Output::Attr(attr))) => got_attr(run, asked, &attr, &room),
+        begun => run.goes_on(
+            begun,
+            run::Continuation::Attributes(ThenAttributes::Getattr(asked, room)),
+        ),
     }
 }
 
 #[inline]
-fn got_attr<'a>(run: &mut Run<'a>, asked: Asked, attr: &Attr, room: &Room) -> Outcome<'a> {
+fn got_attr<'a>(
+    run: &mut RunningCall<'a>,
+    asked: AskedAttributes,
+    attr: &Attr,
+    room: &FreeSpace,
+) -> OperationOutcome<'a> {
     let place = run.current()?;
     run.ok(|_| ())?;
     let to = run.link.machine.reply(run.flow.tag).bytes();
     match write(run.nfsd, &run.peer.view, place, attr, room, asked, to) {
-        Ok(()) => Ok(Next::Done),
+        Ok(()) => Ok(NextStep::Done),
         Err(status) => run.instead(status),
     }
 }
 
 /// VERIFY and NVERIFY.
-pub(crate) fn verify<'a>(run: &mut Run<'a>, args: &VERIFY4args<'a>) -> Outcome<'a> {
+pub(crate) fn verify<'a>(
+    run: &mut RunningCall<'a>,
+    args: &VERIFY4args<'a>,
+) -> OperationOutcome<'a> {
     let place = run.current()?;
-    let asked = Asked::new(&args.obj_attributes.attrmask, run.minor())?;
+    let asked = AskedAttributes::new(&args.obj_attributes.attrmask, run.minor())?;
     if asked.needs_room() {
-        return ask(run, Op::Statfs, Then::VerifyRoom);
+        return ask(run, FsOp::Statfs, ThenAttributes::VerifyRoom);
     }
     let file = file(place);
-    ask(run, Op::Getattr { file }, Then::Verify(Room::default()))
+    ask(
+        run,
+        FsOp::Getattr { file },
+        ThenAttributes::Verify(FreeSpace::default()),
+    )
 }
 
-fn verified<'a>(run: &mut Run<'a>, attr: &Attr, room: &Room) -> Outcome<'a> {
+fn verified<'a>(run: &mut RunningCall<'a>, attr: &Attr, room: &FreeSpace) -> OperationOutcome<'a> {
     let (nfs_argop4::OP_VERIFY(args) | nfs_argop4::OP_NVERIFY(args)) = run.op() else {
         unreachable!("VERIFY or NVERIFY asked");
     };
@@ -283,7 +311,10 @@ fn verified<'a>(run: &mut Run<'a>, attr: &Attr, room: &Room) -> Outcome<'a> {
 /// Attributes that were set, if all words of a bitmap are in use.
 const SETATTR_BYTES: u32 = 8 + 4 + 32;
 
-pub(crate) fn setattr<'a>(run: &mut Run<'a>, args: &SETATTR4args<'a>) -> Outcome<'a> {
+pub(crate) fn setattr<'a>(
+    run: &mut RunningCall<'a>,
+    args: &SETATTR4args<'a>,
+) -> OperationOutcome<'a> {
     let place = run.current()?;
     let set = SetAttributes::read(&args.obj_attributes, run.minor(), false)?;
     run.check_writable(place)?;
@@ -296,7 +327,7 @@ pub(crate) fn setattr<'a>(run: &mut Run<'a>, args: &SETATTR4args<'a>) -> Outcome
             false
         }
     };
-    let op = Op::Setattr {
+    let op = FsOp::Setattr {
         file: file(place),
         set: set_attr(&set),
         guard: None,
@@ -304,7 +335,7 @@ pub(crate) fn setattr<'a>(run: &mut Run<'a>, args: &SETATTR4args<'a>) -> Outcome
     run.ask(Ask {
         op,
         is_open,
-        then: run::Then::Attributes(Then::Setattr),
+        then: run::Continuation::Attributes(ThenAttributes::Setattr),
     })
 }
 
@@ -317,7 +348,7 @@ const PLAIN_RIGHTS: u32 = nfs4::ACCESS4_READ
     | nfs4::ACCESS4_DELETE
     | nfs4::ACCESS4_EXECUTE;
 
-pub(crate) fn access<'a>(run: &mut Run<'a>, args: &ACCESS4args) -> Outcome<'a> {
+pub(crate) fn access<'a>(run: &mut RunningCall<'a>, args: &ACCESS4args) -> OperationOutcome<'a> {
     let place = run.current()?;
     let known = match run.minor() {
         0 | 1 => PLAIN_RIGHTS,
@@ -327,25 +358,28 @@ pub(crate) fn access<'a>(run: &mut Run<'a>, args: &ACCESS4args) -> Outcome<'a> {
         return Err(nfsstat4::NFS4ERR_INVAL);
     }
     let file = file(place);
-    match run.begin(Op::Getattr { file }, false) {
-        Begun::Done(Ok(Output::Attr(attr))) => tell_access(run, args.access, &attr),
-        begun => run.goes_on(begun, run::Then::Attributes(Then::Access(args.access))),
+    match run.begin(FsOp::Getattr { file }, false) {
+        QuestionBegun::Done(Ok(Output::Attr(attr))) => tell_access(run, args.access, &attr),
+        begun => run.goes_on(
+            begun,
+            run::Continuation::Attributes(ThenAttributes::Access(args.access)),
+        ),
     }
 }
 
 /// Rights that mean something for a kind of object: by reading, by writing, by
 /// executing it.
-pub(crate) fn rights_of(kind: Kind) -> (u32, u32, u32) {
+pub(crate) fn rights_of(kind: ObjectKind) -> (u32, u32, u32) {
     let read = nfs4::ACCESS4_READ | nfs4::ACCESS4_XAREAD | nfs4::ACCESS4_XALIST;
     let write = nfs4::ACCESS4_MODIFY | nfs4::ACCESS4_EXTEND | nfs4::ACCESS4_XAWRITE;
     match kind {
-        Kind::Directory => (read, write | nfs4::ACCESS4_DELETE, nfs4::ACCESS4_LOOKUP),
-        Kind::Regular => (read, write, nfs4::ACCESS4_EXECUTE),
+        ObjectKind::Directory => (read, write | nfs4::ACCESS4_DELETE, nfs4::ACCESS4_LOOKUP),
+        ObjectKind::Regular => (read, write, nfs4::ACCESS4_EXECUTE),
         _ => (read, write, 0),
     }
 }
 
-fn tell_access<'a>(run: &mut Run<'a>, asked: u32, attr: &Attr) -> Outcome<'a> {
+fn tell_access<'a>(run: &mut RunningCall<'a>, asked: u32, attr: &Attr) -> OperationOutcome<'a> {
     let place = run.current()?;
     let (read, write, execute) = rights_of(attr.kind);
     let own = rights(attr, &run.caller(false));
@@ -361,17 +395,20 @@ fn tell_access<'a>(run: &mut Run<'a>, asked: u32, attr: &Attr) -> Outcome<'a> {
     run.ok(|to| resok.encode(to))
 }
 
-pub(crate) fn getxattr<'a>(run: &mut Run<'a>, args: &XATTR4args<'a>) -> Outcome<'a> {
+pub(crate) fn getxattr<'a>(
+    run: &mut RunningCall<'a>,
+    args: &XATTR4args<'a>,
+) -> OperationOutcome<'a> {
     let file = file(run.current()?);
     let name = args.name.0;
-    ask(run, Op::GetXattr { file, name }, Then::GetXattr)
+    ask(run, FsOp::GetXattr { file, name }, ThenAttributes::GetXattr)
 }
 
 /// SETXATTR and REMOVEXATTR tell how the object changed.
 const CHANGE_BYTES: u32 = 8 + 20;
 
 /// What must be so before an extended attribute changes.
-fn check_change(run: &mut Run<'_>) -> Result<FileId, nfsstat4> {
+fn check_change(run: &mut RunningCall<'_>) -> Result<FileId, nfsstat4> {
     let place = run.current()?;
     run.check_writable(place)?;
     run.reserve(CHANGE_BYTES)?;
@@ -380,8 +417,11 @@ fn check_change(run: &mut Run<'_>) -> Result<FileId, nfsstat4> {
     Ok(file(place))
 }
 
-pub(crate) fn setxattr<'a>(run: &mut Run<'a>, args: &SETXATTR4args<'a>) -> Outcome<'a> {
-    let op = Op::SetXattr {
+pub(crate) fn setxattr<'a>(
+    run: &mut RunningCall<'a>,
+    args: &SETXATTR4args<'a>,
+) -> OperationOutcome<'a> {
+    let op = FsOp::SetXattr {
         file: check_change(run)?,
         name: args.sxa_key.0,
         value: args.sxa_value.0,
@@ -391,35 +431,45 @@ pub(crate) fn setxattr<'a>(run: &mut Run<'a>, args: &SETXATTR4args<'a>) -> Outco
             setxattr_option4::SETXATTR4_REPLACE => SetXattr::Replace,
         },
     };
-    ask(run, op, Then::ChangeXattr)
+    ask(run, op, ThenAttributes::ChangeXattr)
 }
 
-pub(crate) fn removexattr<'a>(run: &mut Run<'a>, args: &XATTR4args<'a>) -> Outcome<'a> {
+pub(crate) fn removexattr<'a>(
+    run: &mut RunningCall<'a>,
+    args: &XATTR4args<'a>,
+) -> OperationOutcome<'a> {
     let file = check_change(run)?;
     let name = args.name.0;
-    ask(run, Op::RemoveXattr { file, name }, Then::ChangeXattr)
+    ask(
+        run,
+        FsOp::RemoveXattr { file, name },
+        ThenAttributes::ChangeXattr,
+    )
 }
 
 /// Bytes of LISTXATTRS's result beside the names: a cookie, how many there are,
 /// whether that was all.
 const LIST_BYTES: u32 = 16;
 
-fn list_bytes_max(run: &mut Run<'_>, maxcount: u32) -> Result<u32, nfsstat4> {
+fn list_bytes_max(run: &mut RunningCall<'_>, maxcount: u32) -> Result<u32, nfsstat4> {
     let max = maxcount.min(run.room().saturating_sub(8));
     max.checked_sub(LIST_BYTES)
         .ok_or(nfsstat4::NFS4ERR_TOOSMALL)
 }
 
-pub(crate) fn listxattrs<'a>(run: &mut Run<'a>, args: &LISTXATTRS4args) -> Outcome<'a> {
-    let op = Op::ListXattrs {
+pub(crate) fn listxattrs<'a>(
+    run: &mut RunningCall<'a>,
+    args: &LISTXATTRS4args,
+) -> OperationOutcome<'a> {
+    let op = FsOp::ListXattrs {
         file: file(run.current()?),
         cookie: args.lxa_cookie,
         name_bytes_max: list_bytes_max(run, args.lxa_maxcount)?,
     };
-    ask(run, op, Then::ListXattrs)
+    ask(run, op, ThenAttributes::ListXattrs)
 }
 
-fn list_names<'a>(run: &mut Run<'a>, listing: &fs::Listing) -> Outcome<'a> {
+fn list_names<'a>(run: &mut RunningCall<'a>, listing: &fs::Listing) -> OperationOutcome<'a> {
     let nfs_argop4::OP_LISTXATTRS(args) = run.op() else {
         unreachable!("LISTXATTRS asked");
     };

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use machine::{Nanos, work};
+use machine::{Nanos, locked, work};
 use nfs::connection::CallBack;
 use nfs::server::files::{Recall, Waiter};
 use nfs::server::{ConnectionId, Session};
@@ -137,7 +137,7 @@ struct Out {
 }
 
 #[derive(Debug, Default)]
-struct Inner {
+struct CallbackInner {
     ready: VecDeque<Callback>,
     /// In the order of the time that they wait for.
     out: BTreeMap<u64, Out>,
@@ -153,21 +153,21 @@ struct Inner {
 /// Calls to clients.
 #[derive(Debug, Default)]
 pub struct Outbox {
-    inner: Mutex<Inner>,
+    inner: Mutex<CallbackInner>,
     has_ready: AtomicBool,
 }
 
 impl Outbox {
-    fn inner(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().expect("nobody panics with it")
+    fn inner(&self) -> MutexGuard<'_, CallbackInner> {
+        locked(&self.inner)
     }
 
     fn send(
         &self,
-        inner: &mut Inner,
+        inner: &mut CallbackInner,
         session: Arc<Session>,
         errand: Errand,
-        slot: Slot,
+        slot: BackchannelSlot,
         now: Nanos,
     ) {
         let callback = slot.0;
@@ -231,7 +231,7 @@ impl Outbox {
 }
 
 /// The slot of a session's backchannel that a call goes in.
-struct Slot(nfs::server::Callback);
+struct BackchannelSlot(nfs::server::Callback);
 
 /// CB_SEQUENCE, and what is to be said.
 fn compound(session: &Session, callback: &nfs::server::Callback, errand: &Errand) -> Vec<u8> {
@@ -321,7 +321,7 @@ impl Nfsd {
         for session in sessions {
             if let Some(callback) = session.begin_callback() {
                 let mut inner = self.outbox.inner();
-                let slot = Slot(callback);
+                let slot = BackchannelSlot(callback);
                 self.outbox.send(&mut inner, session, errand, slot, now);
                 return Ok(());
             }
@@ -413,7 +413,7 @@ impl Nfsd {
         match out.session.repeat_callback(out.slotid) {
             Some(callback) if !out.session.is_gone() => {
                 let mut inner = self.outbox.inner();
-                let slot = Slot(callback);
+                let slot = BackchannelSlot(callback);
                 self.outbox
                     .send(&mut inner, out.session, out.errand, slot, now);
             }

@@ -2,11 +2,11 @@
 //! was received where it is to lie.
 
 use faults::Fault;
-use link::Data;
+use link::CommandMemory;
 use machine::Tag;
 use mem::{Buf, Loan};
 use nfs::server::files::{READ, WRITE};
-use store::fs::{self, Error, Op, Output, Written};
+use store::fs::{self, Error, FsOp, Output, Written};
 use wire::nfs4::{
     ALLOCATE4args, CLONE4args, COMMIT4args, COMMIT4resok, IO_ADVISE4args, READ4args, READ4resok,
     SEEK4args, SEEK4resok, WRITE4args, WRITE4resok, bitmap4, data_content4, data_info4, data4,
@@ -17,13 +17,13 @@ use wire::xdr::{Encode, List, Payload, pad};
 use crate::names::{ANSWERED, file};
 use crate::open;
 use crate::payload::{Reading, Writing, begin_read, begin_write};
-use crate::pseudo::Place;
-use crate::run::{self, Around, Ask, Next, Outcome, Run};
+use crate::pseudo::PseudoPlace;
+use crate::run::{self, Around, Ask, NextStep, OperationOutcome, RunningCall};
 use crate::status::status;
 use store::counters;
 
 /// How an operation goes on.
-pub(crate) enum Then {
+pub(crate) enum ThenData {
     /// With what was read into this.
     Read(Buf),
     /// With the verifier of before.
@@ -33,40 +33,45 @@ pub(crate) enum Then {
     Change,
 }
 
-fn ask<'a>(run: &mut Run<'a>, op: Op<'_>, is_open: bool, then: Then) -> Outcome<'a> {
-    let then = run::Then::Data(then);
+fn ask<'a>(
+    run: &mut RunningCall<'a>,
+    op: FsOp<'_>,
+    is_open: bool,
+    then: ThenData,
+) -> OperationOutcome<'a> {
+    let then = run::Continuation::Data(then);
     run.ask(Ask { op, is_open, then })
 }
 
 pub(crate) fn after<'a>(
-    run: &mut Run<'a>,
-    then: Then,
+    run: &mut RunningCall<'a>,
+    then: ThenData,
     result: Result<Output, Error>,
-) -> Outcome<'a> {
+) -> OperationOutcome<'a> {
     match (then, result) {
         (_, Err(error)) => Err(status(error, run.minor())),
-        (Then::Read(buf), Ok(Output::Read { len, is_end })) => {
+        (ThenData::Read(buf), Ok(Output::Read { len, is_end })) => {
             give(run, Source::Buf(buf, len), is_end)
         }
-        (Then::Write(verifier), Ok(Output::Written(written))) => wrote(run, &written, verifier),
-        (Then::Commit, Ok(Output::Done)) => {
+        (ThenData::Write(verifier), Ok(Output::Written(written))) => wrote(run, &written, verifier),
+        (ThenData::Commit, Ok(Output::Done)) => {
             let writeverf = verifier(run)?;
             run.ok(|to| COMMIT4resok { writeverf }.encode(to))
         }
-        (Then::Seek, Ok(Output::Found { offset, is_end })) => {
+        (ThenData::Seek, Ok(Output::Found { offset, is_end })) => {
             let resok = SEEK4resok {
                 sr_eof: is_end,
                 sr_offset: offset,
             };
             run.ok(|to| resok.encode(to))
         }
-        (Then::Change, Ok(Output::Done)) => run.ok(|_| ()),
+        (ThenData::Change, Ok(Output::Done)) => run.ok(|_| ()),
         _ => unreachable!("{ANSWERED}"),
     }
 }
 
 /// Memory for `len` bytes of data of a WRITE that go to `offset` of the file
-/// that its call names ([`nfs::connection::Op::Prepare`]), or that are all
+/// that its call names ([`nfs::connection::ServerOp::Prepare`]), or that are all
 /// staged. False: there is none now; try again, or refuse.
 #[inline]
 pub fn prepare(
@@ -85,7 +90,7 @@ pub fn prepare(
         ..
     } = around;
     if staged {
-        link.set_data(tag, Data::staged());
+        link.set_data(tag, CommandMemory::staged());
         link.machine.prepared(tag);
         return true;
     }
@@ -93,15 +98,15 @@ pub fn prepare(
     let place = link.machine.write_handle(call);
     let place = place.and_then(|handle| peer.view.find(handle).ok());
     let loan = match place {
-        Some(Place::File { export, .. }) => {
+        Some(PseudoPlace::File { export, .. }) => {
             let granted = peer.view.granted(export);
             granted.and_then(|granted| granted.export.fs().borrow(offset, len))
         }
         _ => None,
     };
     let data = match loan {
-        Some(loan) => Some(Data::loan(loan)),
-        None => pool.get(len).map(Data::owned),
+        Some(loan) => Some(CommandMemory::loan(loan)),
+        None => pool.get(len).map(CommandMemory::owned),
     };
     let Some(data) = data else {
         return false;
@@ -175,22 +180,22 @@ impl Source {
     }
 }
 
-impl From<Source> for Data {
+impl From<Source> for CommandMemory {
     #[inline]
-    fn from(source: Source) -> Data {
+    fn from(source: Source) -> CommandMemory {
         match source {
-            Source::Loan(loan) => Data::loan(loan),
-            Source::Buf(buf, _) => Data::owned(buf),
+            Source::Loan(loan) => CommandMemory::loan(loan),
+            Source::Buf(buf, _) => CommandMemory::owned(buf),
         }
     }
 }
 
 /// READ and READ_PLUS.
-pub(crate) fn read<'a>(run: &mut Run<'a>, args: &READ4args) -> Outcome<'a> {
+pub(crate) fn read<'a>(run: &mut RunningCall<'a>, args: &READ4args) -> OperationOutcome<'a> {
     let place = run.current()?;
     let is_open = open::check_io(run, &args.stateid, READ)?;
     let (offset, len) = (args.offset, args.count.min(run.nfsd.settings.io_bytes_max));
-    let Place::File { export, file } = place else {
+    let PseudoPlace::File { export, file } = place else {
         return Err(nfsstat4::NFS4ERR_ISDIR);
     };
     let granted = run.peer.view.granted(export);
@@ -199,14 +204,14 @@ pub(crate) fn read<'a>(run: &mut Run<'a>, args: &READ4args) -> Outcome<'a> {
     let begun = begin_read(run.pool, fs.as_ref(), &caller, (file, offset, len));
     match begun.map_err(|error| status(error, run.minor()))? {
         Reading::Lent(loan, is_end) => give(run, Source::Loan(loan), is_end),
-        Reading::Ask(op, buf) => ask(run, op, is_open, Then::Read(buf)),
-        Reading::NoMemory => Ok(Next::NoMemory),
+        Reading::Ask(op, buf) => ask(run, op, is_open, ThenData::Read(buf)),
+        Reading::NoMemory => Ok(NextStep::NoMemory),
     }
 }
 
 /// Answers with data.
 #[inline]
-fn give<'a>(run: &mut Run<'a>, source: Source, is_end: bool) -> Outcome<'a> {
+fn give<'a>(run: &mut RunningCall<'a>, source: Source, is_end: bool) -> OperationOutcome<'a> {
     counters::add(source.len());
     if run.flow.compound.number() == nfs_opnum4::OP_READ_PLUS {
         return give_plus(run, source, is_end);
@@ -215,12 +220,12 @@ fn give<'a>(run: &mut Run<'a>, source: Source, is_end: bool) -> Outcome<'a> {
     let resok = READ4resok { eof: is_end, data };
     run.ok(|to| resok.encode(to))?;
     send(run, source, 0, data.len);
-    Ok(Next::Done)
+    Ok(NextStep::Done)
 }
 
 /// Appends `len` bytes of data from `offset`, whose length stands there.
 #[inline]
-fn send(run: &mut Run<'_>, source: Source, offset: u32, len: u32) {
+fn send(run: &mut RunningCall<'_>, source: Source, offset: u32, len: u32) {
     if len == 0 {
         return;
     }
@@ -245,7 +250,7 @@ fn send(run: &mut Run<'_>, source: Source, offset: u32, len: u32) {
 
 /// The answer to READ_PLUS (RFC 7862, section 15.10): a hole, data, a hole, as
 /// far as there are any. Holes are told by what is read, all at one time.
-fn give_plus<'a>(run: &mut Run<'a>, source: Source, is_end: bool) -> Outcome<'a> {
+fn give_plus<'a>(run: &mut RunningCall<'a>, source: Source, is_end: bool) -> OperationOutcome<'a> {
     let nfs_argop4::OP_READ_PLUS(args) = run.op() else {
         unreachable!("READ_PLUS reads so");
     };
@@ -281,11 +286,11 @@ fn give_plus<'a>(run: &mut Run<'a>, source: Source, is_end: bool) -> Outcome<'a>
     }
     let to = run.reply().bytes();
     behind.iter().for_each(|hole| hole.encode(to));
-    Ok(Next::Done)
+    Ok(NextStep::Done)
 }
 
 /// The verifier of writes to the current file handle's file system.
-fn verifier(run: &Run<'_>) -> Result<verifier4, nfsstat4> {
+fn verifier(run: &RunningCall<'_>) -> Result<verifier4, nfsstat4> {
     let verifier = run.file_system()?.verifier();
     match faults::is(Fault::SameVerifier) {
         true => Ok([0; 8]),
@@ -295,7 +300,7 @@ fn verifier(run: &Run<'_>) -> Result<verifier4, nfsstat4> {
 
 const WRITE_BYTES: u32 = 8 + 16;
 
-pub(crate) fn write<'a>(run: &mut Run<'a>, args: &WRITE4args) -> Outcome<'a> {
+pub(crate) fn write<'a>(run: &mut RunningCall<'a>, args: &WRITE4args) -> OperationOutcome<'a> {
     let place = run.current()?;
     let is_open = open::check_io(run, &args.stateid, WRITE)?;
     run.check_writable(place)?;
@@ -303,7 +308,7 @@ pub(crate) fn write<'a>(run: &mut Run<'a>, args: &WRITE4args) -> Outcome<'a> {
     // What is lost while this is under way may be its data: its client sees that the
     // verifier has changed since, and writes it again.
     let verifier = verifier(run)?;
-    let Place::File { export, file } = place else {
+    let PseudoPlace::File { export, file } = place else {
         return Err(nfsstat4::NFS4ERR_ROFS);
     };
     let granted = run.peer.view.granted(export);
@@ -316,13 +321,17 @@ pub(crate) fn write<'a>(run: &mut Run<'a>, args: &WRITE4args) -> Outcome<'a> {
     let begun = begin_write(run.link, run.pool, data, fs.as_ref(), &caller, what);
     match begun.map_err(|error| status(error, run.minor()))? {
         Writing::Done(written) => wrote(run, &written, verifier),
-        Writing::Ask(op) => ask(run, op, is_open, Then::Write(verifier)),
-        Writing::NoMemory => Ok(Next::NoMemory),
+        Writing::Ask(op) => ask(run, op, is_open, ThenData::Write(verifier)),
+        Writing::NoMemory => Ok(NextStep::NoMemory),
     }
 }
 
 #[inline]
-fn wrote<'a>(run: &mut Run<'a>, written: &Written, verifier: verifier4) -> Outcome<'a> {
+fn wrote<'a>(
+    run: &mut RunningCall<'a>,
+    written: &Written,
+    verifier: verifier4,
+) -> OperationOutcome<'a> {
     counters::add(written.len);
     let resok = WRITE4resok {
         count: written.len,
@@ -336,18 +345,18 @@ fn wrote<'a>(run: &mut Run<'a>, written: &Written, verifier: verifier4) -> Outco
 }
 
 /// All of the file is brought to stable storage, whatever range is meant.
-pub(crate) fn commit<'a>(run: &mut Run<'a>, _args: &COMMIT4args) -> Outcome<'a> {
+pub(crate) fn commit<'a>(run: &mut RunningCall<'a>, _args: &COMMIT4args) -> OperationOutcome<'a> {
     let file = file(run.current()?);
     if faults::is(Fault::DropCommit) {
-        return after(run, Then::Commit, Ok(Output::Done));
+        return after(run, ThenData::Commit, Ok(Output::Done));
     }
-    ask(run, Op::Commit { file }, false, Then::Commit)
+    ask(run, FsOp::Commit { file }, false, ThenData::Commit)
 }
 
-pub(crate) fn seek<'a>(run: &mut Run<'a>, args: &SEEK4args) -> Outcome<'a> {
+pub(crate) fn seek<'a>(run: &mut RunningCall<'a>, args: &SEEK4args) -> OperationOutcome<'a> {
     let place = run.current()?;
     let is_open = open::check_io(run, &args.sa_stateid, READ)?;
-    let op = Op::Seek {
+    let op = FsOp::Seek {
         file: file(place),
         offset: args.sa_offset,
         what: match args.sa_what {
@@ -355,11 +364,14 @@ pub(crate) fn seek<'a>(run: &mut Run<'a>, args: &SEEK4args) -> Outcome<'a> {
             data_content4::NFS4_CONTENT_HOLE => fs::Seek::Hole,
         },
     };
-    ask(run, op, is_open, Then::Seek)
+    ask(run, op, is_open, ThenData::Seek)
 }
 
 /// What must be so before a range of a file changes.
-fn check_change(run: &mut Run<'_>, args: &ALLOCATE4args) -> Result<(fs::FileId, bool), nfsstat4> {
+fn check_change(
+    run: &mut RunningCall<'_>,
+    args: &ALLOCATE4args,
+) -> Result<(fs::FileId, bool), nfsstat4> {
     let place = run.current()?;
     let is_open = open::check_io(run, &args.aa_stateid, WRITE)?;
     run.check_writable(place)?;
@@ -370,48 +382,57 @@ fn check_change(run: &mut Run<'_>, args: &ALLOCATE4args) -> Result<(fs::FileId, 
     }
 }
 
-pub(crate) fn allocate<'a>(run: &mut Run<'a>, args: &ALLOCATE4args) -> Outcome<'a> {
+pub(crate) fn allocate<'a>(
+    run: &mut RunningCall<'a>,
+    args: &ALLOCATE4args,
+) -> OperationOutcome<'a> {
     let (file, is_open) = check_change(run, args)?;
     let (offset, len) = (args.aa_offset, args.aa_length);
     ask(
         run,
-        Op::Allocate { file, offset, len },
+        FsOp::Allocate { file, offset, len },
         is_open,
-        Then::Change,
+        ThenData::Change,
     )
 }
 
-pub(crate) fn deallocate<'a>(run: &mut Run<'a>, args: &ALLOCATE4args) -> Outcome<'a> {
+pub(crate) fn deallocate<'a>(
+    run: &mut RunningCall<'a>,
+    args: &ALLOCATE4args,
+) -> OperationOutcome<'a> {
     let (file, is_open) = check_change(run, args)?;
     let (offset, len) = (args.aa_offset, args.aa_length);
     ask(
         run,
-        Op::Deallocate { file, offset, len },
+        FsOp::Deallocate { file, offset, len },
         is_open,
-        Then::Change,
+        ThenData::Change,
     )
 }
 
-pub(crate) fn clone<'a>(run: &mut Run<'a>, args: &CLONE4args) -> Outcome<'a> {
+pub(crate) fn clone<'a>(run: &mut RunningCall<'a>, args: &CLONE4args) -> OperationOutcome<'a> {
     let place = run.current()?;
     let saved = run.saved_beside(place)?;
     let of_source = run.at_saved(|run| open::check_io(run, &args.cl_src_stateid, READ))?;
     let of_target = open::check_io(run, &args.cl_dst_stateid, WRITE)?;
     run.check_writable(place)?;
     run.reserve(8)?;
-    let op = Op::Clone {
+    let op = FsOp::Clone {
         from: file(saved),
         from_offset: args.cl_src_offset,
         to: file(place),
         to_offset: args.cl_dst_offset,
         len: args.cl_count,
     };
-    ask(run, op, of_source && of_target, Then::Change)
+    ask(run, op, of_source && of_target, ThenData::Change)
 }
 
 /// Advice is not followed, which the standard lets one say by an empty answer
 /// (RFC 7862, section 15.5).
-pub(crate) fn io_advise<'a>(run: &mut Run<'a>, args: &IO_ADVISE4args<'a>) -> Outcome<'a> {
+pub(crate) fn io_advise<'a>(
+    run: &mut RunningCall<'a>,
+    args: &IO_ADVISE4args<'a>,
+) -> OperationOutcome<'a> {
     run.current()?;
     open::check_io(run, &args.iaa_stateid, READ)?;
     let none: bitmap4<'_> = List::Of(&[]);

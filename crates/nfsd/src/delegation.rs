@@ -1,7 +1,7 @@
 //! Delegations that are given back, and state ids as such (RFC 8881, sections
 //! 18.5, 18.6, 18.38, 18.48).
 
-use nfs::server::files::{Kind, Special};
+use nfs::server::files::{Special, StateKind};
 use wire::nfs4::{
     DELEGPURGE4args, DELEGRETURN4args, FREE_STATEID4args, SEQ4_STATUS_ADMIN_STATE_REVOKED,
     SEQ4_STATUS_RECALLABLE_STATE_REVOKED, TEST_STATEID4args, TEST_STATEID4resok, nfsstat4,
@@ -9,28 +9,37 @@ use wire::nfs4::{
 };
 use wire::xdr::{Encode, List};
 
-use crate::run::{Outcome, Run};
+use crate::run::{OperationOutcome, RunningCall};
 
 /// What a client that has freed all that was revoked need not be told any more.
 const REVOKED: u32 = SEQ4_STATUS_RECALLABLE_STATE_REVOKED | SEQ4_STATUS_ADMIN_STATE_REVOKED;
 
 /// Delegations do not outlive their client: there is nothing to purge.
-pub(crate) fn delegpurge<'a>(_run: &mut Run<'a>, _args: &DELEGPURGE4args) -> Outcome<'a> {
+pub(crate) fn delegpurge<'a>(
+    _run: &mut RunningCall<'a>,
+    _args: &DELEGPURGE4args,
+) -> OperationOutcome<'a> {
     Err(nfsstat4::NFS4ERR_NOTSUPP)
 }
 
-pub(crate) fn delegreturn<'a>(run: &mut Run<'a>, args: &DELEGRETURN4args) -> Outcome<'a> {
+pub(crate) fn delegreturn<'a>(
+    run: &mut RunningCall<'a>,
+    args: &DELEGRETURN4args,
+) -> OperationOutcome<'a> {
     let key = run.key(run.current()?)?;
     let stateid = run.stateid(&args.deleg_stateid)?;
     let known = run.state_of(key, &stateid)?;
-    if known.state.kind != Kind::Delegation {
+    if known.state.kind != StateKind::Delegation {
         return Err(nfsstat4::NFS4ERR_BAD_STATEID);
     }
     run.nfsd.files.return_delegation(&known.state)?;
     run.ok(|_| {})
 }
 
-pub(crate) fn free_stateid<'a>(run: &mut Run<'a>, args: &FREE_STATEID4args) -> Outcome<'a> {
+pub(crate) fn free_stateid<'a>(
+    run: &mut RunningCall<'a>,
+    args: &FREE_STATEID4args,
+) -> OperationOutcome<'a> {
     let stateid = run.stateid(&args.fsa_stateid)?;
     let known = run.find_state(&stateid)?;
     let state = &known.state;
@@ -45,7 +54,10 @@ pub(crate) fn free_stateid<'a>(run: &mut Run<'a>, args: &FREE_STATEID4args) -> O
     run.ok(|_| {})
 }
 
-pub(crate) fn test_stateid<'a>(run: &mut Run<'a>, args: &TEST_STATEID4args<'a>) -> Outcome<'a> {
+pub(crate) fn test_stateid<'a>(
+    run: &mut RunningCall<'a>,
+    args: &TEST_STATEID4args<'a>,
+) -> OperationOutcome<'a> {
     let mut statuses = Vec::new();
     for stateid in args.ts_stateids.iter() {
         machine::work::spend(1);
@@ -57,7 +69,7 @@ pub(crate) fn test_stateid<'a>(run: &mut Run<'a>, args: &TEST_STATEID4args<'a>) 
     run.ok(|to| resok.encode(to))
 }
 
-fn test(run: &mut Run<'_>, stateid: &stateid4) -> nfsstat4 {
+fn test(run: &mut RunningCall<'_>, stateid: &stateid4) -> nfsstat4 {
     if Special::of(stateid).is_some() {
         return nfsstat4::NFS4ERR_BAD_STATEID;
     }

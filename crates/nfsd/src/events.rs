@@ -10,7 +10,7 @@ use crate::Nfsd;
 
 /// What has happened.
 #[derive(Debug)]
-pub enum Event {
+pub enum NfsEvent {
     /// A client of NFSv4 has come or is gone.
     Client(ClientEvent),
     /// A client of NFSv3 says that it mounts a path, or does not any more; without a
@@ -27,7 +27,7 @@ pub enum Event {
 
 /// Somebody may not use an export, or asked for one that is not there.
 #[derive(Debug)]
-pub struct Refused {
+pub struct ExportRefused {
     /// Who.
     pub peer: SocketAddr,
     /// What was asked for.
@@ -60,22 +60,22 @@ impl std::fmt::Display for Reason {
 /// What is not told yet.
 #[derive(Debug, Default)]
 pub(crate) struct Events {
-    events: Mutex<Untold<Event>>,
-    refused: Mutex<Untold<Refused>>,
+    events: Mutex<Untold<NfsEvent>>,
+    refused: Mutex<Untold<ExportRefused>>,
 }
 
 impl Events {
-    fn queue(&self) -> MutexGuard<'_, Untold<Event>> {
+    fn queue(&self) -> MutexGuard<'_, Untold<NfsEvent>> {
         self.events.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn refused_queue(&self) -> MutexGuard<'_, Untold<Refused>> {
+    fn refused_queue(&self) -> MutexGuard<'_, Untold<ExportRefused>> {
         self.refused.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A client of NFSv3 has mounted something, or has not any more.
     pub(crate) fn mount(&self, address: IpAddr, path: Option<&str>, is_mounted: bool) {
-        self.queue().push(Event::Mount {
+        self.queue().push(NfsEvent::Mount {
             address,
             path: path.map(str::to_owned),
             is_mounted,
@@ -85,7 +85,7 @@ impl Events {
     /// Who has one address may not use an export.
     #[cold]
     pub(crate) fn refused(&self, peer: SocketAddr, path: &str, reason: Reason) {
-        self.refused_queue().push(Refused {
+        self.refused_queue().push(ExportRefused {
             peer,
             path: path.to_owned(),
             reason,
@@ -95,18 +95,18 @@ impl Events {
 
 impl Nfsd {
     /// What has happened since it was asked last, as far as there is room to hold it.
-    pub fn take_events(&self) -> Untold<Event> {
+    pub fn take_events(&self) -> Untold<NfsEvent> {
         let mut events = std::mem::take(&mut *self.events.queue());
         let of_clients = self.server.take_events();
         events.left_out += of_clients.left_out;
         events
             .list
-            .extend(of_clients.list.into_iter().map(Event::Client));
+            .extend(of_clients.list.into_iter().map(NfsEvent::Client));
         events
     }
 
     /// Who was refused an export since it was asked last, likewise.
-    pub fn take_refused(&self) -> Untold<Refused> {
+    pub fn take_refused(&self) -> Untold<ExportRefused> {
         std::mem::take(&mut *self.events.refused_queue())
     }
 }

@@ -44,10 +44,10 @@ use nfs::server::Server;
 use nfs::server::files::Files;
 
 pub use data::prepare;
-pub use events::{Event, Refused};
+pub use events::{ExportRefused, NfsEvent};
 pub use exports::Exports;
 pub use peer::{Peer, host_address, host_name};
-pub use pseudo::{Granted, Lost, Place, View};
+pub use pseudo::{Granted, Lost, PseudoPlace, View};
 pub use run::{Around, Elsewhere, Execution, Step};
 
 /// Read delegations of all clients together at most.
@@ -55,9 +55,9 @@ const DELEGATIONS_MAX: u32 = 64 * 1024;
 
 /// What a server of NFS does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Settings {
+pub struct NfsdSettings {
     /// As to clients and sessions.
-    pub server: nfs::server::Settings,
+    pub server: nfs::server::ServerSettings,
     /// Bytes of one READ or WRITE at most.
     pub io_bytes_max: u32,
     /// What clients know this server by on whichever of its addresses: the same
@@ -65,10 +65,10 @@ pub struct Settings {
     pub identity: [u8; 16],
 }
 
-impl Default for Settings {
-    fn default() -> Settings {
-        Settings {
-            server: nfs::server::Settings::default(),
+impl Default for NfsdSettings {
+    fn default() -> NfsdSettings {
+        NfsdSettings {
+            server: nfs::server::ServerSettings::default(),
             io_bytes_max: 1 << 20,
             identity: *b"weft, by default",
         }
@@ -78,15 +78,15 @@ impl Default for Settings {
 /// One server, shared by all connections of all reactors.
 pub struct Nfsd {
     /// What it does.
-    pub settings: Settings,
+    pub settings: NfsdSettings,
     /// Clients and sessions.
     pub server: Server,
     /// What clients have of files.
     pub files: Files,
     /// What goes on without a call.
-    pub(crate) work: offload::Queue,
+    pub(crate) work: offload::CopyQueue,
     /// Copies under way.
-    pub copies: offload::Copies,
+    pub copies: offload::OffloadedCopies,
     /// Calls to clients that are to be made.
     pub outbox: callback::Outbox,
     /// What is exported.
@@ -94,7 +94,7 @@ pub struct Nfsd {
     /// What was exported before, as long as states are taken away of files there.
     left_exports: Mutex<Vec<Weak<Exports>>>,
     /// Calls of NFSv3 and 4.0 that must not be executed twice.
-    pub(crate) pasts: past::Pasts,
+    pub(crate) pasts: past::DuplicateRequestCache,
     /// Who has mounted what with NFSv3.
     pub(crate) mounts: mount::Mounts,
     /// What nobody was told yet.
@@ -105,7 +105,7 @@ impl Nfsd {
     /// A server that begins at `now`. `boot` must be different with every start;
     /// `known` are the clients on record, who may reclaim what they had.
     pub fn new(
-        settings: Settings,
+        settings: NfsdSettings,
         boot: u32,
         known: impl IntoIterator<Item = Box<[u8]>>,
         exports: Exports,
@@ -115,12 +115,12 @@ impl Nfsd {
             settings,
             server: Server::new(settings.server, boot, known, now),
             files: Files::new(boot, settings.server.secret, DELEGATIONS_MAX),
-            work: offload::Queue::default(),
-            copies: offload::Copies::default(),
+            work: offload::CopyQueue::default(),
+            copies: offload::OffloadedCopies::default(),
             outbox: callback::Outbox::default(),
             exports: exports::Live::new(exports),
             left_exports: Mutex::default(),
-            pasts: past::Pasts::default(),
+            pasts: past::DuplicateRequestCache::default(),
             mounts: mount::Mounts::default(),
             events: events::Events::default(),
         }

@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use faults::Fault;
 use nfs::server::Client;
-use nfs::server::files::{FileKey, Kind, LockArgs, OwnerKind, State, Waiter};
+use nfs::server::files::{FileKey, LockArgs, OwnerKind, State, StateKind, Waiter};
 use nfs::server::locks::{Lock, Range};
-use store::fs::{self, Kind as FileKind, Op, Output};
+use store::fs::{self, FsOp, ObjectKind as FileKind, Output};
 use wire::nfs4::{
     LOCK4args, LOCK4denied, LOCKT4args, LOCKU4args, RELEASE_LOCKOWNER4args, locker4, nfs_argop4,
     nfs_lock_type4, nfsstat4, state_owner4, stateid4,
@@ -16,31 +16,31 @@ use wire::xdr::{Encode, Opaque};
 
 use crate::open::turn_of;
 use crate::recovery::Standing;
-use crate::run::{self, Ask, Elsewhere, Next, Outcome, Run, Step};
-use crate::turn::{self, Taken, Turn};
+use crate::run::{self, Ask, Elsewhere, NextStep, OperationOutcome, RunningCall, Step};
+use crate::turn::{self, OwnerRequest, TurnTaken};
 
 /// Bytes of the result of a LOCK or LOCKU that changes something: a state id.
 /// Where it changes nothing, a result that is too long is taken back.
 const LOCK_BYTES: u32 = 24;
 
 /// How an operation goes on.
-pub(crate) enum Then {
+pub(crate) enum ThenLock {
     /// LOCK has the lock, of which this is the state id, and records are safe.
-    Recorded(Turn, Turn, stateid4),
+    Recorded(OwnerRequest, OwnerRequest, stateid4),
     /// LOCKT knows what the current file handle is.
     Kind,
 }
 
 pub(crate) fn after<'a>(
-    run: &mut Run<'a>,
-    then: Then,
+    run: &mut RunningCall<'a>,
+    then: ThenLock,
     result: Result<Output, fs::Error>,
-) -> Outcome<'a> {
+) -> OperationOutcome<'a> {
     match then {
-        Then::Recorded(open_turn, lock_turn, stateid) => {
+        ThenLock::Recorded(open_turn, lock_turn, stateid) => {
             end(run, (open_turn, lock_turn), |run| has_lock(run, stateid))
         }
-        Then::Kind => {
+        ThenLock::Kind => {
             let Output::Attr(attr) = run.done(result)? else {
                 unreachable!("each question has its answer");
             };
@@ -68,14 +68,14 @@ fn lock_args(kind: nfs_lock_type4, offset: u64, length: u64) -> Result<LockArgs,
     })
 }
 
-fn args<'a>(run: &Run<'a>) -> LOCK4args<'a> {
+fn args<'a>(run: &RunningCall<'a>) -> LOCK4args<'a> {
     match run.op() {
         nfs_argop4::OP_LOCK(args) => args,
         _ => unreachable!("LOCK asked"),
     }
 }
 
-pub(crate) fn lock<'a>(run: &mut Run<'a>, args: &LOCK4args<'a>) -> Outcome<'a> {
+pub(crate) fn lock<'a>(run: &mut RunningCall<'a>, args: &LOCK4args<'a>) -> OperationOutcome<'a> {
     run.current()?;
     let (open_turn, lock_turn) = match &args.locker {
         locker4::TRUE(new) => {
@@ -92,7 +92,7 @@ pub(crate) fn lock<'a>(run: &mut Run<'a>, args: &LOCK4args<'a>) -> Outcome<'a> {
         locker4::FALSE(known) => {
             let stateid = run.stateid(&known.lock_stateid)?;
             match turn_of(run, &stateid, known.lock_seqid)? {
-                Ok(turn) => (Turn::default(), turn),
+                Ok(turn) => (OwnerRequest::default(), turn),
                 Err(kept) => return turn::again(run, &kept),
             }
         }
@@ -102,29 +102,37 @@ pub(crate) fn lock<'a>(run: &mut Run<'a>, args: &LOCK4args<'a>) -> Outcome<'a> {
 
 /// The first request of a lock owner of version 4.0 in a file: it may have had
 /// others. The answer is given again by the open owner's turn.
-fn first_turn(run: &mut Run<'_>, name: &[u8], seqid: u32) -> Result<Turn, nfsstat4> {
+fn first_turn(
+    run: &mut RunningCall<'_>,
+    name: &[u8],
+    seqid: u32,
+) -> Result<OwnerRequest, nfsstat4> {
     if run.minor() > 0 {
-        return Ok(Turn::default());
+        return Ok(OwnerRequest::default());
     }
     let client = run.client().ok_or(nfsstat4::NFS4ERR_BAD_STATEID)?.id;
     let nfsd = run.nfsd;
     let owner = nfsd
         .files
         .admit_owner(client, OwnerKind::Lock, name, run.now)?;
-    match Turn::take(&owner, seqid)? {
-        Taken::Now(turn) | Taken::Anew(turn) => Ok(turn),
+    match OwnerRequest::take(&owner, seqid)? {
+        TurnTaken::Now(turn) | TurnTaken::Anew(turn) => Ok(turn),
         // What it asked for then was something else.
-        Taken::Again(_) => Err(nfsstat4::NFS4ERR_BAD_SEQID),
+        TurnTaken::Again(_) => Err(nfsstat4::NFS4ERR_BAD_SEQID),
     }
 }
 
 /// Whose turn it is is known: LOCK itself.
-fn locked<'a>(run: &mut Run<'a>, open_turn: Turn, lock_turn: Turn) -> Outcome<'a> {
+fn locked<'a>(
+    run: &mut RunningCall<'a>,
+    open_turn: OwnerRequest,
+    lock_turn: OwnerRequest,
+) -> OperationOutcome<'a> {
     let tried = try_lock(run);
     if let Ok(Ok(stateid)) = tried
         && run.nfsd.server.has_unsaved()
     {
-        let then = run::Then::Lock(Then::Recorded(open_turn, lock_turn, stateid));
+        let then = run::Continuation::Lock(ThenLock::Recorded(open_turn, lock_turn, stateid));
         return run.wait(Step::Elsewhere(Elsewhere::Records), then);
     }
     end(run, (open_turn, lock_turn), |run| match tried? {
@@ -135,14 +143,14 @@ fn locked<'a>(run: &mut Run<'a>, open_turn: Turn, lock_turn: Turn) -> Outcome<'a
 
 /// LOCK is answered: so are both owners.
 fn end<'a>(
-    run: &mut Run<'a>,
-    (open_turn, lock_turn): (Turn, Turn),
-    answer: impl FnOnce(&mut Run<'a>) -> Outcome<'a>,
-) -> Outcome<'a> {
+    run: &mut RunningCall<'a>,
+    (open_turn, lock_turn): (OwnerRequest, OwnerRequest),
+    answer: impl FnOnce(&mut RunningCall<'a>) -> OperationOutcome<'a>,
+) -> OperationOutcome<'a> {
     lock_turn.end(run, |run| open_turn.end(run, answer))
 }
 
-fn has_lock<'a>(run: &mut Run<'a>, stateid: stateid4) -> Outcome<'a> {
+fn has_lock<'a>(run: &mut RunningCall<'a>, stateid: stateid4) -> OperationOutcome<'a> {
     run.set_stateid(stateid);
     run.ok(|to| stateid.encode(to))
 }
@@ -151,7 +159,7 @@ fn has_lock<'a>(run: &mut Run<'a>, stateid: stateid4) -> Outcome<'a> {
 type Tried = Result<stateid4, (Lock, u64, Box<[u8]>)>;
 
 /// The lock, or who has it.
-fn try_lock(run: &mut Run<'_>) -> Result<Tried, nfsstat4> {
+fn try_lock(run: &mut RunningCall<'_>) -> Result<Tried, nfsstat4> {
     let args = args(run);
     let key = run.key(run.current()?)?;
     run.reserve(LOCK_BYTES)?;
@@ -164,8 +172,8 @@ fn try_lock(run: &mut Run<'_>) -> Result<Tried, nfsstat4> {
     let known = run.state_of(key, &stateid)?;
     let (state, client) = (known.state, known.client);
     let is_right = match &args.locker {
-        locker4::TRUE(_) => state.kind == Kind::Open && !state.is_unconfirmed(),
-        locker4::FALSE(_) => matches!(state.kind, Kind::Lock { .. }),
+        locker4::TRUE(_) => state.kind == StateKind::Open && !state.is_unconfirmed(),
+        locker4::FALSE(_) => matches!(state.kind, StateKind::Lock { .. }),
     };
     if !is_right {
         return Err(nfsstat4::NFS4ERR_BAD_STATEID);
@@ -213,7 +221,7 @@ fn try_lock(run: &mut Run<'_>) -> Result<Tried, nfsstat4> {
 
 /// Who would rather have waited is told when the lock can be had.
 fn wait(
-    run: &Run<'_>,
+    run: &RunningCall<'_>,
     args: &LOCK4args<'_>,
     client: &Arc<Client>,
     state: &State,
@@ -243,7 +251,12 @@ fn wait(
 }
 
 /// A lock of somebody else is in the way.
-fn denied<'a>(run: &mut Run<'a>, held: &Lock, client: u64, owner: &[u8]) -> Outcome<'a> {
+fn denied<'a>(
+    run: &mut RunningCall<'a>,
+    held: &Lock,
+    client: u64,
+    owner: &[u8],
+) -> OperationOutcome<'a> {
     let denied = LOCK4denied {
         offset: held.range.start,
         length: held.range.length(),
@@ -259,7 +272,7 @@ fn denied<'a>(run: &mut Run<'a>, held: &Lock, client: u64, owner: &[u8]) -> Outc
     run.answer(nfsstat4::NFS4ERR_DENIED, |to| denied.encode(to))
 }
 
-pub(crate) fn lockt<'a>(run: &mut Run<'a>, args: &LOCKT4args<'a>) -> Outcome<'a> {
+pub(crate) fn lockt<'a>(run: &mut RunningCall<'a>, args: &LOCKT4args<'a>) -> OperationOutcome<'a> {
     let place = run.current()?;
     lock_args(args.locktype, args.offset, args.length)?;
     if run.minor() == 0 {
@@ -270,15 +283,15 @@ pub(crate) fn lockt<'a>(run: &mut Run<'a>, args: &LOCKT4args<'a>) -> Outcome<'a>
         return Err(nfsstat4::NFS4ERR_GRACE);
     }
     run.ask(Ask {
-        op: Op::Getattr {
+        op: FsOp::Getattr {
             file: crate::names::file(place),
         },
         is_open: true,
-        then: run::Then::Lock(Then::Kind),
+        then: run::Continuation::Lock(ThenLock::Kind),
     })
 }
 
-fn lockt_of<'a>(run: &mut Run<'a>) -> Outcome<'a> {
+fn lockt_of<'a>(run: &mut RunningCall<'a>) -> OperationOutcome<'a> {
     let nfs_argop4::OP_LOCKT(args) = run.op() else {
         unreachable!("LOCKT asked");
     };
@@ -298,7 +311,7 @@ fn lockt_of<'a>(run: &mut Run<'a>) -> Outcome<'a> {
     run.ok(|_| {})
 }
 
-pub(crate) fn locku<'a>(run: &mut Run<'a>, args: &LOCKU4args) -> Outcome<'a> {
+pub(crate) fn locku<'a>(run: &mut RunningCall<'a>, args: &LOCKU4args) -> OperationOutcome<'a> {
     let key = run.key(run.current()?)?;
     let stateid = run.stateid(&args.lock_stateid)?;
     let turn = match turn_of(run, &stateid, args.seqid)? {
@@ -314,7 +327,7 @@ pub(crate) fn locku<'a>(run: &mut Run<'a>, args: &LOCKU4args) -> Outcome<'a> {
                 end: u64::MAX,
             };
         }
-        if !matches!(known.state.kind, Kind::Lock { .. }) {
+        if !matches!(known.state.kind, StateKind::Lock { .. }) {
             return Err(nfsstat4::NFS4ERR_BAD_STATEID);
         }
         run.reserve(LOCK_BYTES)?;
@@ -326,14 +339,14 @@ pub(crate) fn locku<'a>(run: &mut Run<'a>, args: &LOCKU4args) -> Outcome<'a> {
 }
 
 pub(crate) fn release_lockowner<'a>(
-    run: &mut Run<'a>,
+    run: &mut RunningCall<'a>,
     args: &RELEASE_LOCKOWNER4args<'a>,
-) -> Outcome<'a> {
+) -> OperationOutcome<'a> {
     let owner = &args.lock_owner;
     let client = run.nfsd.server.renew(owner.clientid, run.now)?;
     let files = &run.nfsd.files;
     match files.release_lock_owner(client.id, owner.owner.0)? {
         true => run.ok(|_| {}),
-        false => Ok(Next::Turn),
+        false => Ok(NextStep::Turn),
     }
 }

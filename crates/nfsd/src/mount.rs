@@ -7,13 +7,13 @@ use std::sync::{Mutex, PoisonError};
 
 use machine::Tag;
 use nfs::connection::Flavor;
-use store::fs::{self, Caller, FileId, Kind, Op, Output, Progress};
+use store::fs::{self, Caller, FileId, FsOp, ObjectKind, Output, Progress};
 use wire::mount3::{
     AUTH_FLAVORS_MAX, MNTNAMLEN, dirpath, groupnode, mount_proc3, mountbody, mountres3,
     mountres3_ok, mountstat3, name,
 };
 use wire::rpc::{AUTH_NONE, AUTH_SYS};
-use wire::xdr::{Decode, Encode, Error, List, Opaque, Reader};
+use wire::xdr::{Decode, Encode, List, Opaque, Reader, XdrError};
 
 use crate::events::Reason;
 use crate::exports::Clients;
@@ -60,7 +60,7 @@ impl Mounts {
 }
 
 /// A call under way.
-pub(crate) struct Call {
+pub(crate) struct MountCall {
     procedure: mount_proc3,
     /// Of MNT, where it has come to: how many names behind the export's path
     /// were looked up.
@@ -69,22 +69,22 @@ pub(crate) struct Call {
     export: u32,
     file: FileId,
     /// The kind of `file`, when it is known.
-    kind: Option<Kind>,
+    kind: Option<ObjectKind>,
     status: mountstat3,
 }
 
 /// The path that MNT and UMNT name.
-fn path_of(args: &[u8]) -> Result<&[u8], Error> {
+fn path_of(args: &[u8]) -> Result<&[u8], XdrError> {
     dirpath::decode(&mut Reader::new(args)).map(|path| path.0)
 }
 
-impl Call {
+impl MountCall {
     /// A call with arguments that can be read.
-    pub(crate) fn new(procedure: mount_proc3, args: &[u8]) -> Result<Call, Error> {
+    pub(crate) fn new(procedure: mount_proc3, args: &[u8]) -> Result<MountCall, XdrError> {
         if let mount_proc3::MOUNTPROC3_MNT | mount_proc3::MOUNTPROC3_UMNT = procedure {
             path_of(args)?;
         }
-        Ok(Call {
+        Ok(MountCall {
             procedure,
             at: 0,
             export: 0,
@@ -166,18 +166,18 @@ impl Call {
         let mut names = names.skip(self.at);
         while self.status == mountstat3::MNT3_OK && self.kind.is_none() {
             let op = match names.next() {
-                Some(name) => Op::Lookup {
+                Some(name) => FsOp::Lookup {
                     dir: self.file,
                     name: name.as_bytes(),
                 },
-                None => Op::Getattr { file: self.file },
+                None => FsOp::Getattr { file: self.file },
             };
             match fs.start(&caller, op, around.files, around.token) {
                 Progress::Done(result) => self.take(result),
                 Progress::Pending(task) => return Some(Step::Pending(fs.clone(), task)),
             }
         }
-        if self.kind.is_some_and(|kind| kind != Kind::Directory) {
+        if self.kind.is_some_and(|kind| kind != ObjectKind::Directory) {
             self.status = mountstat3::MNT3ERR_NOTDIR;
         }
         None

@@ -3,7 +3,7 @@
 use nfs::attributes::SetAttributes;
 use nfs::server::files::FileKey;
 use store::fs::{
-    self, ChangeInfo, Device, Error, New, Op, Output, Removable, SetAttr, SetTime, Statfs, Time,
+    self, ChangeInfo, Device, Error, FsOp, New, Output, Removable, SetAttr, SetTime, Statfs, Time,
     check_name,
 };
 use wire::nfs4::{
@@ -14,13 +14,13 @@ use wire::nfs4::{
 use wire::xdr::{Encode, Opaque};
 
 use crate::events::Reason;
-use crate::pseudo::{Lost, Place, View};
-use crate::run::{Ask, Begun, Outcome, Run};
+use crate::pseudo::{Lost, PseudoPlace, View};
+use crate::run::{Ask, OperationOutcome, QuestionBegun, RunningCall};
 use crate::status::status;
 use crate::{open, run};
 
 /// How an operation goes on.
-pub(crate) enum Then {
+pub(crate) enum ThenNames {
     Lookup,
     Parent,
     Create,
@@ -41,8 +41,8 @@ pub(crate) enum Then {
     },
 }
 
-fn ask<'a>(run: &mut Run<'a>, op: Op<'_>, then: Then) -> Outcome<'a> {
-    let then = run::Then::Names(then);
+fn ask<'a>(run: &mut RunningCall<'a>, op: FsOp<'_>, then: ThenNames) -> OperationOutcome<'a> {
+    let then = run::Continuation::Names(then);
     run.ask(Ask {
         op,
         is_open: false,
@@ -51,30 +51,30 @@ fn ask<'a>(run: &mut Run<'a>, op: Op<'_>, then: Then) -> Outcome<'a> {
 }
 
 pub(crate) fn after<'a>(
-    run: &mut Run<'a>,
-    then: Then,
+    run: &mut RunningCall<'a>,
+    then: ThenNames,
     result: Result<Output, fs::Error>,
-) -> Outcome<'a> {
+) -> OperationOutcome<'a> {
     match then {
-        Then::Lookup => looked_up(run, result),
-        Then::Parent => found_parent(run, result),
-        Then::Create => created(run, result),
-        Then::Link => {
+        ThenNames::Lookup => looked_up(run, result),
+        ThenNames::Parent => found_parent(run, result),
+        ThenNames::Create => created(run, result),
+        ThenNames::Link => {
             let change = change(run.done(result)?);
             run.ok(|to| change.encode(to))
         }
-        Then::Readlink => read_link(run, result),
-        Then::RemoveFound => remove_found(run, result),
-        Then::Remove => {
+        ThenNames::Readlink => read_link(run, result),
+        ThenNames::RemoveFound => remove_found(run, result),
+        ThenNames::Remove => {
             let Output::Removed { change, .. } = run.done(result)? else {
                 unreachable!("{ANSWERED}");
             };
             run.ok(|to| change_info(&change).encode(to))
         }
-        Then::RenameSource => rename_source(run, result),
-        Then::RenameTarget => rename_target(run, result),
-        Then::Rename => renamed(run, result),
-        Then::RenameKind { is_goal } => rename_kind(run, is_goal, result),
+        ThenNames::RenameSource => rename_source(run, result),
+        ThenNames::RenameTarget => rename_target(run, result),
+        ThenNames::Rename => renamed(run, result),
+        ThenNames::RenameKind { is_goal } => rename_kind(run, is_goal, result),
     }
 }
 
@@ -96,7 +96,7 @@ pub(crate) fn change_info(change: &ChangeInfo) -> change_info4 {
     }
 }
 
-impl Run<'_> {
+impl RunningCall<'_> {
     /// What a file system answered, or its refusal in the words of NFSv4.
     #[inline]
     pub(crate) fn done(&self, result: Result<Output, Error>) -> Result<Output, nfsstat4> {
@@ -108,8 +108,8 @@ impl Run<'_> {
     /// # Errors
     /// NFS4ERR_ROFS, NFS4ERR_STALE.
     #[inline]
-    pub(crate) fn check_writable(&self, place: Place) -> Result<(), nfsstat4> {
-        let Place::File { export, .. } = place else {
+    pub(crate) fn check_writable(&self, place: PseudoPlace) -> Result<(), nfsstat4> {
+        let PseudoPlace::File { export, .. } = place else {
             return Err(nfsstat4::NFS4ERR_ROFS);
         };
         let granted = self.peer.view.granted(export);
@@ -136,10 +136,10 @@ impl Run<'_> {
     /// # Errors
     /// NFS4ERR_STALE.
     #[inline]
-    pub(crate) fn key(&self, place: Place) -> Result<FileKey, nfsstat4> {
+    pub(crate) fn key(&self, place: PseudoPlace) -> Result<FileKey, nfsstat4> {
         match place {
-            Place::Pseudo(file) => Ok((0, file.0)),
-            Place::File { export, file } => {
+            PseudoPlace::Pseudo(file) => Ok((0, file.0)),
+            PseudoPlace::File { export, file } => {
                 let granted = self.peer.view.granted(export);
                 let granted = granted.ok_or(nfsstat4::NFS4ERR_STALE)?;
                 Ok((granted.export.fs().info().instance, file.0))
@@ -149,14 +149,16 @@ impl Run<'_> {
 
     /// The saved file handle, which must be in the export that the current one
     /// is in.
-    pub(crate) fn saved_beside(&self, current: Place) -> Result<Place, nfsstat4> {
+    pub(crate) fn saved_beside(&self, current: PseudoPlace) -> Result<PseudoPlace, nfsstat4> {
         let saved = self.flow.saved.ok_or(nfsstat4::NFS4ERR_NOFILEHANDLE)?;
         self.check_security(saved.place)?;
         match (saved.place, current) {
-            (Place::File { export: a, .. }, Place::File { export: b, .. }) if a == b => {
+            (PseudoPlace::File { export: a, .. }, PseudoPlace::File { export: b, .. })
+                if a == b =>
+            {
                 Ok(saved.place)
             }
-            (Place::Pseudo(_), Place::Pseudo(_)) => Err(nfsstat4::NFS4ERR_ROFS),
+            (PseudoPlace::Pseudo(_), PseudoPlace::Pseudo(_)) => Err(nfsstat4::NFS4ERR_ROFS),
             _ => Err(nfsstat4::NFS4ERR_XDEV),
         }
     }
@@ -164,35 +166,35 @@ impl Run<'_> {
 
 /// The object at a place, as its file system calls it.
 #[inline]
-pub(crate) fn file(place: Place) -> fs::FileId {
+pub(crate) fn file(place: PseudoPlace) -> fs::FileId {
     match place {
-        Place::Pseudo(file) | Place::File { file, .. } => file,
+        PseudoPlace::Pseudo(file) | PseudoPlace::File { file, .. } => file,
     }
 }
 
 /// What the pseudo file system answers, where moving about in it is not meant:
 /// its directories have attributes, and nothing of them can be changed.
-pub(crate) fn pseudo(view: &View, op: &Op<'_>) -> Result<Output, Error> {
+pub(crate) fn pseudo(view: &View, op: &FsOp<'_>) -> Result<Output, Error> {
     match *op {
-        Op::Getattr { file } => view.attr(file).map(Output::Attr).ok_or(Error::Stale),
-        Op::Statfs => Ok(Output::Statfs(Statfs {
+        FsOp::Getattr { file } => view.attr(file).map(Output::Attr).ok_or(Error::Stale),
+        FsOp::Statfs => Ok(Output::Statfs(Statfs {
             bytes: 0,
             bytes_free: 0,
             files: 0,
             files_free: 0,
         })),
-        Op::Readlink { .. } => Err(Error::Inval),
-        Op::Read { .. }
-        | Op::Write { .. }
-        | Op::Commit { .. }
-        | Op::Seek { .. }
-        | Op::Open { .. } => Err(Error::IsDir),
-        Op::GetXattr { .. } | Op::ListXattrs { .. } => Err(Error::NotSupp),
+        FsOp::Readlink { .. } => Err(Error::Inval),
+        FsOp::Read { .. }
+        | FsOp::Write { .. }
+        | FsOp::Commit { .. }
+        | FsOp::Seek { .. }
+        | FsOp::Open { .. } => Err(Error::IsDir),
+        FsOp::GetXattr { .. } | FsOp::ListXattrs { .. } => Err(Error::NotSupp),
         _ => Err(Error::RoFs),
     }
 }
 
-pub(crate) fn putrootfh<'a>(run: &mut Run<'a>) -> Outcome<'a> {
+pub(crate) fn putrootfh<'a>(run: &mut RunningCall<'a>) -> OperationOutcome<'a> {
     let (nfsd, peer) = (run.nfsd, &run.peer);
     if peer.view.hides_root() {
         nfsd.events.refused(peer.address, "/", Reason::Address);
@@ -201,7 +203,7 @@ pub(crate) fn putrootfh<'a>(run: &mut Run<'a>) -> Outcome<'a> {
     run.ok(|_| ())
 }
 
-pub(crate) fn putfh<'a>(run: &mut Run<'a>, args: &PUTFH4args<'a>) -> Outcome<'a> {
+pub(crate) fn putfh<'a>(run: &mut RunningCall<'a>, args: &PUTFH4args<'a>) -> OperationOutcome<'a> {
     let place = run
         .peer
         .view
@@ -214,7 +216,7 @@ pub(crate) fn putfh<'a>(run: &mut Run<'a>, args: &PUTFH4args<'a>) -> Outcome<'a>
     run.ok(|_| ())
 }
 
-pub(crate) fn getfh<'a>(run: &mut Run<'a>) -> Outcome<'a> {
+pub(crate) fn getfh<'a>(run: &mut RunningCall<'a>) -> OperationOutcome<'a> {
     let place = run.current()?;
     let handle = run.peer.view.handle(place);
     let handle = handle.ok_or(nfsstat4::NFS4ERR_STALE)?.encode();
@@ -222,13 +224,13 @@ pub(crate) fn getfh<'a>(run: &mut Run<'a>) -> Outcome<'a> {
     run.ok(|to| handle.encode(to))
 }
 
-pub(crate) fn savefh<'a>(run: &mut Run<'a>) -> Outcome<'a> {
+pub(crate) fn savefh<'a>(run: &mut RunningCall<'a>) -> OperationOutcome<'a> {
     let current = run.flow.current;
     run.flow.saved = Some(current.ok_or(nfsstat4::NFS4ERR_NOFILEHANDLE)?);
     run.ok(|_| ())
 }
 
-pub(crate) fn restorefh<'a>(run: &mut Run<'a>) -> Outcome<'a> {
+pub(crate) fn restorefh<'a>(run: &mut RunningCall<'a>) -> OperationOutcome<'a> {
     let none = match run.minor() {
         0 => nfsstat4::NFS4ERR_RESTOREFH,
         _ => nfsstat4::NFS4ERR_NOFILEHANDLE,
@@ -238,12 +240,15 @@ pub(crate) fn restorefh<'a>(run: &mut Run<'a>) -> Outcome<'a> {
     run.ok(|_| ())
 }
 
-pub(crate) fn lookup<'a>(run: &mut Run<'a>, args: &LOOKUP4args<'a>) -> Outcome<'a> {
+pub(crate) fn lookup<'a>(
+    run: &mut RunningCall<'a>,
+    args: &LOOKUP4args<'a>,
+) -> OperationOutcome<'a> {
     let name = args.objname.0;
     // Where it is found says whether the caller may be there.
     let current = run.flow.current.ok_or(nfsstat4::NFS4ERR_NOFILEHANDLE)?;
     match current.place {
-        Place::Pseudo(dir) => {
+        PseudoPlace::Pseudo(dir) => {
             check_name(name).map_err(|error| status(error, run.minor()))?;
             let (nfsd, peer) = (run.nfsd, &run.peer);
             let Some(place) = peer.view.lookup(dir, name) else {
@@ -256,38 +261,41 @@ pub(crate) fn lookup<'a>(run: &mut Run<'a>, args: &LOOKUP4args<'a>) -> Outcome<'
             run.set_current(place);
             run.ok(|_| ())
         }
-        Place::File { file: dir, .. } => {
+        PseudoPlace::File { file: dir, .. } => {
             run.check_security(current.place)?;
-            match run.begin(Op::Lookup { dir, name }, false) {
-                Begun::Done(found) => looked_up(run, found),
-                begun => run.goes_on(begun, run::Then::Names(Then::Lookup)),
+            match run.begin(FsOp::Lookup { dir, name }, false) {
+                QuestionBegun::Done(found) => looked_up(run, found),
+                begun => run.goes_on(begun, run::Continuation::Names(ThenNames::Lookup)),
             }
         }
     }
 }
 
 #[inline]
-fn looked_up<'a>(run: &mut Run<'a>, result: Result<Output, Error>) -> Outcome<'a> {
+fn looked_up<'a>(run: &mut RunningCall<'a>, result: Result<Output, Error>) -> OperationOutcome<'a> {
     let found = run.done(result)?;
     move_to(run, found);
     run.ok(|_| ())
 }
 
 /// The current file handle becomes an object of the export that it is in.
-fn move_to(run: &mut Run<'_>, found: Output) {
+fn move_to(run: &mut RunningCall<'_>, found: Output) {
     let current = run.flow.current.map(|current| current.place);
-    let (Some(Place::File { export, .. }), Output::File(file)) = (current, found) else {
+    let (Some(PseudoPlace::File { export, .. }), Output::File(file)) = (current, found) else {
         unreachable!("{ANSWERED}");
     };
-    run.set_current(Place::File { export, file });
+    run.set_current(PseudoPlace::File { export, file });
 }
 
 /// The directory that the current one lies in, where no file system need be
 /// asked.
-pub(crate) fn parent_above(run: &Run<'_>, place: Place) -> Option<Result<Place, nfsstat4>> {
+pub(crate) fn parent_above(
+    run: &RunningCall<'_>,
+    place: PseudoPlace,
+) -> Option<Result<PseudoPlace, nfsstat4>> {
     let is_root = match place {
-        Place::Pseudo(_) => true,
-        Place::File { export, file } => match run.peer.view.granted(export) {
+        PseudoPlace::Pseudo(_) => true,
+        PseudoPlace::File { export, file } => match run.peer.view.granted(export) {
             Some(granted) => granted.export.fs().root() == file,
             None => return Some(Err(nfsstat4::NFS4ERR_STALE)),
         },
@@ -296,7 +304,7 @@ pub(crate) fn parent_above(run: &Run<'_>, place: Place) -> Option<Result<Place, 
     is_root.then(parent)
 }
 
-pub(crate) fn lookupp<'a>(run: &mut Run<'a>) -> Outcome<'a> {
+pub(crate) fn lookupp<'a>(run: &mut RunningCall<'a>) -> OperationOutcome<'a> {
     let current = run.flow.current.ok_or(nfsstat4::NFS4ERR_NOFILEHANDLE)?;
     match parent_above(run, current.place) {
         Some(parent) => {
@@ -306,12 +314,15 @@ pub(crate) fn lookupp<'a>(run: &mut Run<'a>) -> Outcome<'a> {
         None => {
             run.check_security(current.place)?;
             let dir = file(current.place);
-            ask(run, Op::Parent { dir }, Then::Parent)
+            ask(run, FsOp::Parent { dir }, ThenNames::Parent)
         }
     }
 }
 
-fn found_parent<'a>(run: &mut Run<'a>, result: Result<Output, Error>) -> Outcome<'a> {
+fn found_parent<'a>(
+    run: &mut RunningCall<'a>,
+    result: Result<Output, Error>,
+) -> OperationOutcome<'a> {
     let found = run.done(result)?;
     move_to(run, found);
     run.ok(|_| ())
@@ -341,7 +352,10 @@ const CHANGE_BYTES: u32 = 8 + 20;
 const CREATE_BYTES: u32 = CHANGE_BYTES + 4 + 32;
 const RENAME_BYTES: u32 = 8 + 40;
 
-pub(crate) fn create<'a>(run: &mut Run<'a>, args: &CREATE4args<'a>) -> Outcome<'a> {
+pub(crate) fn create<'a>(
+    run: &mut RunningCall<'a>,
+    args: &CREATE4args<'a>,
+) -> OperationOutcome<'a> {
     let place = run.current()?;
     let device = |data: &specdata4| Device {
         major: data.specdata1,
@@ -362,16 +376,16 @@ pub(crate) fn create<'a>(run: &mut Run<'a>, args: &CREATE4args<'a>) -> Outcome<'
     }
     run.check_writable(place)?;
     run.reserve(CREATE_BYTES)?;
-    let op = Op::Create {
+    let op = FsOp::Create {
         dir: file(place),
         name: args.objname.0,
         new,
         set: set_attr(&set),
     };
-    ask(run, op, Then::Create)
+    ask(run, op, ThenNames::Create)
 }
 
-fn created<'a>(run: &mut Run<'a>, result: Result<Output, Error>) -> Outcome<'a> {
+fn created<'a>(run: &mut RunningCall<'a>, result: Result<Output, Error>) -> OperationOutcome<'a> {
     let Output::Created { attr, change, .. } = run.done(result)? else {
         unreachable!("{ANSWERED}");
     };
@@ -391,7 +405,7 @@ pub(crate) fn set_mask<'a>(set: &fattr4<'a>) -> wire::nfs4::bitmap4<'a> {
     set.attrmask
 }
 
-pub(crate) fn link<'a>(run: &mut Run<'a>, args: &LINK4args<'a>) -> Outcome<'a> {
+pub(crate) fn link<'a>(run: &mut RunningCall<'a>, args: &LINK4args<'a>) -> OperationOutcome<'a> {
     let place = run.current()?;
     let saved = run.saved_beside(place)?;
     check_name(args.newname.0).map_err(|error| status(error, run.minor()))?;
@@ -400,20 +414,20 @@ pub(crate) fn link<'a>(run: &mut Run<'a>, args: &LINK4args<'a>) -> Outcome<'a> {
     run.reserve(CHANGE_BYTES)?;
     let key = run.key(saved)?;
     open::break_delegations(run, key)?;
-    let op = Op::Link {
+    let op = FsOp::Link {
         file: file(saved),
         dir: file(place),
         name: args.newname.0,
     };
-    ask(run, op, Then::Link)
+    ask(run, op, ThenNames::Link)
 }
 
-pub(crate) fn readlink<'a>(run: &mut Run<'a>) -> Outcome<'a> {
+pub(crate) fn readlink<'a>(run: &mut RunningCall<'a>) -> OperationOutcome<'a> {
     let file = file(run.current()?);
-    ask(run, Op::Readlink { file }, Then::Readlink)
+    ask(run, FsOp::Readlink { file }, ThenNames::Readlink)
 }
 
-fn read_link<'a>(run: &mut Run<'a>, result: Result<Output, Error>) -> Outcome<'a> {
+fn read_link<'a>(run: &mut RunningCall<'a>, result: Result<Output, Error>) -> OperationOutcome<'a> {
     // Whatever else it is, it is no symbolic link (RFC 7530, section 16.25).
     let result = result.map_err(|error| match error {
         Error::IsDir | Error::WrongType => Error::Inval,
@@ -426,24 +440,30 @@ fn read_link<'a>(run: &mut Run<'a>, result: Result<Output, Error>) -> Outcome<'a
     run.ok(|to| text.encode(to))
 }
 
-pub(crate) fn remove<'a>(run: &mut Run<'a>, args: &REMOVE4args<'a>) -> Outcome<'a> {
+pub(crate) fn remove<'a>(
+    run: &mut RunningCall<'a>,
+    args: &REMOVE4args<'a>,
+) -> OperationOutcome<'a> {
     let place = run.current()?;
     run.check_writable(place)?;
     run.check_grace()?;
     run.reserve(CHANGE_BYTES)?;
     let (dir, name) = (file(place), args.target.0);
     if run.nfsd.files.has_delegations() {
-        return ask(run, Op::Lookup { dir, name }, Then::RemoveFound);
+        return ask(run, FsOp::Lookup { dir, name }, ThenNames::RemoveFound);
     }
     ask_remove(run, dir, name)
 }
 
-fn ask_remove<'a>(run: &mut Run<'a>, dir: fs::FileId, name: &[u8]) -> Outcome<'a> {
+fn ask_remove<'a>(run: &mut RunningCall<'a>, dir: fs::FileId, name: &[u8]) -> OperationOutcome<'a> {
     let what = Removable::Any;
-    ask(run, Op::Remove { dir, name, what }, Then::Remove)
+    ask(run, FsOp::Remove { dir, name, what }, ThenNames::Remove)
 }
 
-fn remove_found<'a>(run: &mut Run<'a>, result: Result<Output, Error>) -> Outcome<'a> {
+fn remove_found<'a>(
+    run: &mut RunningCall<'a>,
+    result: Result<Output, Error>,
+) -> OperationOutcome<'a> {
     let dir = run.current()?;
     let found = run.done(result)?;
     break_found(run, dir, &found)?;
@@ -454,7 +474,11 @@ fn remove_found<'a>(run: &mut Run<'a>, result: Result<Output, Error>) -> Outcome
 }
 
 /// Delegations of an object that was found beside `place` are recalled.
-fn break_found(run: &mut Run<'_>, place: Place, found: &Output) -> Result<(), nfsstat4> {
+fn break_found(
+    run: &mut RunningCall<'_>,
+    place: PseudoPlace,
+    found: &Output,
+) -> Result<(), nfsstat4> {
     let &Output::File(found) = found else {
         unreachable!("{ANSWERED}");
     };
@@ -462,7 +486,10 @@ fn break_found(run: &mut Run<'_>, place: Place, found: &Output) -> Result<(), nf
     open::break_delegations(run, (instance, found.0))
 }
 
-pub(crate) fn rename<'a>(run: &mut Run<'a>, args: &RENAME4args<'a>) -> Outcome<'a> {
+pub(crate) fn rename<'a>(
+    run: &mut RunningCall<'a>,
+    args: &RENAME4args<'a>,
+) -> OperationOutcome<'a> {
     let place = run.current()?;
     let saved = run.saved_beside(place)?;
     for name in [args.oldname.0, args.newname.0] {
@@ -473,38 +500,44 @@ pub(crate) fn rename<'a>(run: &mut Run<'a>, args: &RENAME4args<'a>) -> Outcome<'
     run.reserve(RENAME_BYTES)?;
     if run.nfsd.files.has_delegations() {
         let (dir, name) = (file(saved), args.oldname.0);
-        return ask(run, Op::Lookup { dir, name }, Then::RenameSource);
+        return ask(run, FsOp::Lookup { dir, name }, ThenNames::RenameSource);
     }
     ask_rename(run)
 }
 
-fn rename_args<'a>(run: &Run<'a>) -> RENAME4args<'a> {
+fn rename_args<'a>(run: &RunningCall<'a>) -> RENAME4args<'a> {
     match run.op() {
         nfs_argop4::OP_RENAME(args) => args,
         _ => unreachable!("RENAME asked"),
     }
 }
 
-fn ask_rename<'a>(run: &mut Run<'a>) -> Outcome<'a> {
+fn ask_rename<'a>(run: &mut RunningCall<'a>) -> OperationOutcome<'a> {
     let (place, args) = (run.current()?, rename_args(run));
-    let op = Op::Rename {
+    let op = FsOp::Rename {
         from_dir: file(run.saved_beside(place)?),
         from: args.oldname.0,
         to_dir: file(place),
         to: args.newname.0,
     };
-    ask(run, op, Then::Rename)
+    ask(run, op, ThenNames::Rename)
 }
 
-fn rename_source<'a>(run: &mut Run<'a>, result: Result<Output, Error>) -> Outcome<'a> {
+fn rename_source<'a>(
+    run: &mut RunningCall<'a>,
+    result: Result<Output, Error>,
+) -> OperationOutcome<'a> {
     let place = run.current()?;
     let found = run.done(result)?;
     break_found(run, place, &found)?;
     let (dir, name) = (file(place), rename_args(run).newname.0);
-    ask(run, Op::Lookup { dir, name }, Then::RenameTarget)
+    ask(run, FsOp::Lookup { dir, name }, ThenNames::RenameTarget)
 }
 
-fn rename_target<'a>(run: &mut Run<'a>, result: Result<Output, Error>) -> Outcome<'a> {
+fn rename_target<'a>(
+    run: &mut RunningCall<'a>,
+    result: Result<Output, Error>,
+) -> OperationOutcome<'a> {
     let place = run.current()?;
     match result {
         Err(Error::NoEnt) => {}
@@ -516,7 +549,7 @@ fn rename_target<'a>(run: &mut Run<'a>, result: Result<Output, Error>) -> Outcom
     ask_rename(run)
 }
 
-fn renamed<'a>(run: &mut Run<'a>, result: Result<Output, Error>) -> Outcome<'a> {
+fn renamed<'a>(run: &mut RunningCall<'a>, result: Result<Output, Error>) -> OperationOutcome<'a> {
     let (from, to) = match result {
         Ok(Output::Renamed { from, to, .. }) => (from, to),
         Ok(_) => unreachable!("{ANSWERED}"),
@@ -527,8 +560,8 @@ fn renamed<'a>(run: &mut Run<'a>, result: Result<Output, Error>) -> Outcome<'a> 
             let dir = file(run.saved_beside(run.current()?)?);
             return ask(
                 run,
-                Op::Getattr { file: dir },
-                Then::RenameKind { is_goal: false },
+                FsOp::Getattr { file: dir },
+                ThenNames::RenameKind { is_goal: false },
             );
         }
         Err(error) => return Err(status(error, run.minor())),
@@ -542,19 +575,23 @@ fn renamed<'a>(run: &mut Run<'a>, result: Result<Output, Error>) -> Outcome<'a> 
 
 /// Something was no directory: what a name is to be put in or taken from, or
 /// what it is to replace?
-fn rename_kind<'a>(run: &mut Run<'a>, is_goal: bool, result: Result<Output, Error>) -> Outcome<'a> {
+fn rename_kind<'a>(
+    run: &mut RunningCall<'a>,
+    is_goal: bool,
+    result: Result<Output, Error>,
+) -> OperationOutcome<'a> {
     let Output::Attr(attr) = run.done(result)? else {
         unreachable!("{ANSWERED}");
     };
-    match (attr.kind == fs::Kind::Directory, is_goal) {
+    match (attr.kind == fs::ObjectKind::Directory, is_goal) {
         (false, _) => Err(nfsstat4::NFS4ERR_NOTDIR),
         (true, true) => Err(nfsstat4::NFS4ERR_EXIST),
         (true, false) => {
             let file = file(run.current()?);
             ask(
                 run,
-                Op::Getattr { file },
-                Then::RenameKind { is_goal: true },
+                FsOp::Getattr { file },
+                ThenNames::RenameKind { is_goal: true },
             )
         }
     }

@@ -6,11 +6,11 @@ use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use machine::Nanos;
+use machine::{Nanos, locked};
 use nfs::connection::Credential;
-use nfs::server::files::{Kind, READ, Removal, State, WRITE};
+use nfs::server::files::{READ, Removal, State, StateKind, WRITE};
 use reactor::{FileIo, Token};
-use store::fs::{self, Asker, Caller, FileId, FileSystem, Op, Output, Progress, Task, Time};
+use store::fs::{self, Asker, Caller, FileId, FileSystem, FsOp, Output, Progress, Task, Time};
 use wire::nfs4::{
     COPY4args, COPY4resok, OFFLOAD_STATUS4resok, OFFLOAD4args, clientid4, copy_requirements4,
     nfs_argop4, nfsstat4, stable_how4, stateid4, write_response4,
@@ -18,8 +18,8 @@ use wire::nfs4::{
 use wire::xdr::{Encode, List};
 
 use crate::callback::{Ended, Errand};
-use crate::pseudo::Place;
-use crate::run::{self, Ask, Outcome, Run};
+use crate::pseudo::PseudoPlace;
+use crate::run::{self, Ask, OperationOutcome, RunningCall};
 use crate::{Exports, Nfsd, open, status::status};
 
 /// A copy of more than this goes on after its COPY was answered, where the
@@ -31,7 +31,7 @@ const COPIES_MAX: usize = 1024;
 const RESULT_BYTES: u32 = 64;
 
 /// How an operation goes on.
-pub(crate) enum Then {
+pub(crate) enum ThenCopy {
     /// COPY knows how long its source is.
     Size,
     /// COPY is done. With the verifier of before: what is lost meanwhile may be
@@ -40,14 +40,14 @@ pub(crate) enum Then {
 }
 
 pub(crate) fn after<'a>(
-    run: &mut Run<'a>,
-    then: Then,
+    run: &mut RunningCall<'a>,
+    then: ThenCopy,
     result: Result<Output, fs::Error>,
-) -> Outcome<'a> {
+) -> OperationOutcome<'a> {
     let output = run.done(result)?;
     match (then, output) {
-        (Then::Size, Output::Attr(attr)) => copy_of(run, attr.size),
-        (Then::Copied(verifier), Output::Copied(bytes)) => {
+        (ThenCopy::Size, Output::Attr(attr)) => copy_of(run, attr.size),
+        (ThenCopy::Copied(verifier), Output::Copied(bytes)) => {
             let copied = response(verifier, bytes, List::Of(&[]));
             copy_answer(run, copied, true)
         }
@@ -66,10 +66,10 @@ fn response(verifier: u64, bytes: u64, callback: List<'_, stateid4, 1>) -> write
 }
 
 fn copy_answer<'a>(
-    run: &mut Run<'a>,
+    run: &mut RunningCall<'a>,
     response: write_response4<'_>,
     is_synchronous: bool,
-) -> Outcome<'a> {
+) -> OperationOutcome<'a> {
     let resok = COPY4resok {
         cr_response: response,
         cr_requirements: copy_requirements4 {
@@ -80,7 +80,7 @@ fn copy_answer<'a>(
     run.ok(|to| resok.encode(to))
 }
 
-fn copy_args<'a>(run: &Run<'a>) -> COPY4args<'a> {
+fn copy_args<'a>(run: &RunningCall<'a>) -> COPY4args<'a> {
     match run.op() {
         nfs_argop4::OP_COPY(args) => args,
         _ => unreachable!("COPY asked"),
@@ -88,15 +88,17 @@ fn copy_args<'a>(run: &Run<'a>) -> COPY4args<'a> {
 }
 
 /// Source and destination, which lie in one file system.
-fn copy_places(run: &Run<'_>) -> Result<(FileId, FileId), nfsstat4> {
+fn copy_places(run: &RunningCall<'_>) -> Result<(FileId, FileId), nfsstat4> {
     let to = run.current()?;
     match (run.saved_beside(to)?, to) {
-        (Place::File { file: from, .. }, Place::File { file: to, .. }) => Ok((from, to)),
+        (PseudoPlace::File { file: from, .. }, PseudoPlace::File { file: to, .. }) => {
+            Ok((from, to))
+        }
         _ => Err(nfsstat4::NFS4ERR_ISDIR),
     }
 }
 
-pub(crate) fn copy<'a>(run: &mut Run<'a>, args: &COPY4args<'a>) -> Outcome<'a> {
+pub(crate) fn copy<'a>(run: &mut RunningCall<'a>, args: &COPY4args<'a>) -> OperationOutcome<'a> {
     // From another server: there is no such thing here.
     if args.ca_source_server.iter().next().is_some() {
         return Err(nfsstat4::NFS4ERR_NOTSUPP);
@@ -109,9 +111,9 @@ pub(crate) fn copy<'a>(run: &mut Run<'a>, args: &COPY4args<'a>) -> Outcome<'a> {
     let is_async = !args.ca_synchronous && run.session().is_some_and(|s| s.has_callback_path());
     match is_async {
         true => run.ask(Ask {
-            op: Op::Getattr { file },
+            op: FsOp::Getattr { file },
             is_open: true,
-            then: run::Then::Offload(Then::Size),
+            then: run::Continuation::Offload(ThenCopy::Size),
         }),
         false => copy_now(run, args, is_open),
     }
@@ -119,7 +121,7 @@ pub(crate) fn copy<'a>(run: &mut Run<'a>, args: &COPY4args<'a>) -> Outcome<'a> {
 
 /// Whether the state ids let the source be read and the destination be written;
 /// then whether both are open to the caller.
-fn check_copy(run: &mut Run<'_>, args: &COPY4args<'_>) -> Result<bool, nfsstat4> {
+fn check_copy(run: &mut RunningCall<'_>, args: &COPY4args<'_>) -> Result<bool, nfsstat4> {
     let place = run.current()?;
     let saved = run.saved_beside(place)?;
     let source = run.saved_stateid(&args.ca_src_stateid)?;
@@ -129,10 +131,14 @@ fn check_copy(run: &mut Run<'_>, args: &COPY4args<'_>) -> Result<bool, nfsstat4>
     Ok(may_read && may_write)
 }
 
-fn copy_now<'a>(run: &mut Run<'a>, args: &COPY4args<'a>, is_open: bool) -> Outcome<'a> {
+fn copy_now<'a>(
+    run: &mut RunningCall<'a>,
+    args: &COPY4args<'a>,
+    is_open: bool,
+) -> OperationOutcome<'a> {
     let (from, to) = copy_places(run)?;
     let verifier = run.file_system()?.verifier();
-    let op = Op::Copy {
+    let op = FsOp::Copy {
         from,
         from_offset: args.ca_src_offset,
         to,
@@ -142,12 +148,12 @@ fn copy_now<'a>(run: &mut Run<'a>, args: &COPY4args<'a>, is_open: bool) -> Outco
     run.ask(Ask {
         op,
         is_open,
-        then: run::Then::Offload(Then::Copied(verifier)),
+        then: run::Continuation::Offload(ThenCopy::Copied(verifier)),
     })
 }
 
 /// The source has `size` bytes: a large copy goes on by itself.
-fn copy_of<'a>(run: &mut Run<'a>, size: u64) -> Outcome<'a> {
+fn copy_of<'a>(run: &mut RunningCall<'a>, size: u64) -> OperationOutcome<'a> {
     let args = copy_args(run);
     let is_open = check_copy(run, &args)?;
     let left = size.saturating_sub(args.ca_src_offset);
@@ -196,17 +202,17 @@ fn copy_of<'a>(run: &mut Run<'a>, size: u64) -> Outcome<'a> {
     let stateids = [stateid];
     let response = response(fs.verifier(), 0, List::Of(&stateids));
     let answer = copy_answer(run, response, false);
-    nfsd.work.add(Work::Copy(fs, copy));
+    nfsd.work.add(CopyWork::Copy(fs, copy));
     answer
 }
 
 /// The copy that a state id names.
-fn find(run: &Run<'_>, stateid: &stateid4) -> Result<Arc<Copy>, nfsstat4> {
+fn find(run: &RunningCall<'_>, stateid: &stateid4) -> Result<Arc<Copy>, nfsstat4> {
     run.current()?;
     let client = run.client().ok_or(nfsstat4::NFS4ERR_BAD_STATEID)?.id;
     let state = run.nfsd.files.find(client, stateid);
     let state = state.map_err(|_| nfsstat4::NFS4ERR_BAD_STATEID)?;
-    if state.kind != Kind::Copy {
+    if state.kind != StateKind::Copy {
         return Err(nfsstat4::NFS4ERR_BAD_STATEID);
     }
     state.check(stateid.seqid, true)?;
@@ -214,7 +220,10 @@ fn find(run: &Run<'_>, stateid: &stateid4) -> Result<Arc<Copy>, nfsstat4> {
     copy.ok_or(nfsstat4::NFS4ERR_BAD_STATEID)
 }
 
-pub(crate) fn offload_cancel<'a>(run: &mut Run<'a>, args: &OFFLOAD4args) -> Outcome<'a> {
+pub(crate) fn offload_cancel<'a>(
+    run: &mut RunningCall<'a>,
+    args: &OFFLOAD4args,
+) -> OperationOutcome<'a> {
     let copy = find(run, &args.oa_stateid)?;
     copy.is_cancelled.store(true, Ordering::Release);
     run.nfsd.files.end_copy(&copy.state);
@@ -222,7 +231,10 @@ pub(crate) fn offload_cancel<'a>(run: &mut Run<'a>, args: &OFFLOAD4args) -> Outc
     run.ok(|_| {})
 }
 
-pub(crate) fn offload_status<'a>(run: &mut Run<'a>, args: &OFFLOAD4args) -> Outcome<'a> {
+pub(crate) fn offload_status<'a>(
+    run: &mut RunningCall<'a>,
+    args: &OFFLOAD4args,
+) -> OperationOutcome<'a> {
     let copy = find(run, &args.oa_stateid)?;
     let ended = *copy.ended();
     let complete = ended.as_slice();
@@ -243,8 +255,8 @@ struct CopyOp {
 }
 
 impl CopyOp {
-    fn op(self) -> Op<'static> {
-        Op::Copy {
+    fn op(self) -> FsOp<'static> {
+        FsOp::Copy {
             from: self.from,
             from_offset: self.from_offset,
             to: self.to,
@@ -274,7 +286,7 @@ pub struct Copy {
 
 impl Copy {
     fn ended(&self) -> MutexGuard<'_, Option<nfsstat4>> {
-        self.ended.lock().expect("nobody panics with it")
+        locked(&self.ended)
     }
 
     /// It is over: the client is told, unless it has given it up.
@@ -305,13 +317,13 @@ impl Copy {
 
 /// Copies under way, and those whose end their client has not heard of.
 #[derive(Debug, Default)]
-pub struct Copies {
+pub struct OffloadedCopies {
     all: Mutex<Vec<Arc<Copy>>>,
 }
 
-impl Copies {
+impl OffloadedCopies {
     fn all(&self) -> MutexGuard<'_, Vec<Arc<Copy>>> {
-        self.all.lock().expect("nobody panics with it")
+        locked(&self.all)
     }
 
     fn has_room(&self) -> bool {
@@ -346,7 +358,7 @@ impl Copies {
 }
 
 /// What goes on without a call, for a driver to keep until it is over.
-pub enum Work {
+pub enum CopyWork {
     /// A file is closed that its client had open.
     Close(Arc<dyn FileSystem>, FileId),
     /// A copy.
@@ -370,21 +382,21 @@ pub struct WorkAround<'a> {
     pub time: Time,
 }
 
-impl Work {
+impl CopyWork {
     /// Begins. `None` if it is over; else a completion with the token is to
-    /// come: then [`Work::resume`].
+    /// come: then [`CopyWork::resume`].
     pub fn begin(&mut self, around: &mut WorkAround<'_>) -> Option<Task> {
         let root = Credential::default();
         let (fs, credential, is_open, from, op) = match self {
-            Work::Close(fs, file) => {
-                let op = Op::Close { file: *file };
+            CopyWork::Close(fs, file) => {
+                let op = FsOp::Close { file: *file };
                 (fs, &root, true, Asker::default(), op)
             }
-            Work::Copy(fs, copy) => {
+            CopyWork::Copy(fs, copy) => {
                 let credential = &copy.credential;
                 (fs, credential, copy.is_open, copy.from, copy.op.op())
             }
-            Work::Remove(..) => return Some(next_turn(around)),
+            CopyWork::Remove(..) => return Some(next_turn(around)),
         };
         let caller = Caller {
             uid: credential.uid,
@@ -399,7 +411,7 @@ impl Work {
     }
 
     /// Goes on when its completion has come with `result`; as
-    /// [`Work::begin`].
+    /// [`CopyWork::begin`].
     pub fn resume(
         &mut self,
         mut task: Task,
@@ -407,17 +419,17 @@ impl Work {
         around: &mut WorkAround<'_>,
     ) -> Option<Task> {
         let fs = match self {
-            Work::Remove(removal, exports) => {
+            CopyWork::Remove(removal, exports) => {
                 let is_done = around.nfsd.remove_some(removal, exports);
                 return (!is_done).then(|| next_turn(around));
             }
-            Work::Copy(fs, copy) => {
+            CopyWork::Copy(fs, copy) => {
                 if copy.is_cancelled.load(Ordering::Acquire) {
                     task.cancel();
                 }
                 fs
             }
-            Work::Close(fs, _) => fs,
+            CopyWork::Close(fs, _) => fs,
         };
         let progress = fs.resume(task, result, around.files, around.token);
         self.settle(progress, around)
@@ -425,12 +437,12 @@ impl Work {
 
     fn settle(&mut self, progress: Progress, around: &WorkAround<'_>) -> Option<Task> {
         match (progress, self) {
-            (Progress::Pending(task), Work::Copy(_, copy)) => {
+            (Progress::Pending(task), CopyWork::Copy(_, copy)) => {
                 copy.copied.store(task.copied_bytes(), Ordering::Release);
                 Some(task)
             }
             (Progress::Pending(task), _) => Some(task),
-            (Progress::Done(result), Work::Copy(_, copy)) => {
+            (Progress::Done(result), CopyWork::Copy(_, copy)) => {
                 copy.end(around.nfsd, result, around.now);
                 None
             }
@@ -447,27 +459,27 @@ fn next_turn(around: &mut WorkAround<'_>) -> Task {
 
 /// Work that nobody has taken yet.
 #[derive(Default)]
-pub struct Queue {
-    all: Mutex<VecDeque<Work>>,
+pub struct CopyQueue {
+    all: Mutex<VecDeque<CopyWork>>,
     has_some: AtomicBool,
 }
 
-impl Queue {
-    pub(crate) fn add(&self, work: Work) {
-        let mut all = self.all.lock().expect("nobody panics with it");
+impl CopyQueue {
+    pub(crate) fn add(&self, work: CopyWork) {
+        let mut all = locked(&self.all);
         all.push_back(work);
         self.has_some.store(true, Ordering::Release);
     }
 }
 
 impl Nfsd {
-    /// Work for whoever asks: [`Work::begin`].
+    /// Work for whoever asks: [`CopyWork::begin`].
     #[inline]
-    pub fn take_work(&self) -> Option<Work> {
+    pub fn take_work(&self) -> Option<CopyWork> {
         if !self.work.has_some.load(Ordering::Acquire) {
             return None;
         }
-        let mut all = self.work.all.lock().expect("nobody panics with it");
+        let mut all = locked(&self.work.all);
         let work = all.pop_front();
         self.work.has_some.store(!all.is_empty(), Ordering::Release);
         work

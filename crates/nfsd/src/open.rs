@@ -6,8 +6,10 @@ use std::sync::Arc;
 use faults::Fault;
 use nfs::attributes::SetAttributes;
 use nfs::server::Client;
-use nfs::server::files::{self, FileKey, Kind, OpenArgs, Opened, OwnerKind, Share, WRITE};
-use store::fs::{self, Error, FileId, New, Op, Output, SetAttr};
+use nfs::server::files::{
+    self, FileKey, OpenArgs, OpenOutcome, OwnerKind, ShareReservation, StateKind, WRITE,
+};
+use store::fs::{self, Error, FileId, FsOp, New, Output, SetAttr};
 use wire::nfs4::{
     CLOSE4args, OPEN_CONFIRM4args, OPEN_DOWNGRADE4args, OPEN4_RESULT_CONFIRM,
     OPEN4_RESULT_LOCKTYPE_POSIX, OPEN4_RESULT_MAY_NOTIFY_LOCK, OPEN4args, OPEN4resok, bitmap4,
@@ -23,12 +25,12 @@ use wire::nfs4::{
 use wire::xdr::{Encode, List, Opaque};
 
 use crate::names::{change_info, file, set_attr, set_mask};
-use crate::pseudo::Place;
-use crate::run::{self, Ask, Elsewhere, Next, Outcome, Run};
+use crate::pseudo::PseudoPlace;
+use crate::run::{self, Ask, Elsewhere, NextStep, OperationOutcome, RunningCall};
 pub(crate) use crate::state::{
-    Seen, break_delegations, break_old, check_io, check_io_at, check_old,
+    SeenStates, break_delegations, break_old, check_io, check_io_at, check_old,
 };
-use crate::turn::{self, Taken, Turn};
+use crate::turn::{self, OwnerRequest, TurnTaken};
 
 /// Bytes of the result of OPEN at most.
 const OPEN_BYTES: u32 = 256;
@@ -37,7 +39,7 @@ const WANT_WHEN: u32 = 0x30000;
 const ANSWERED: &str = "each question has its answer";
 
 /// How an operation goes on.
-pub(crate) enum Then {
+pub(crate) enum ThenOpen {
     /// OPEN knows the directory as it is.
     Directory(Box<Opening>),
     /// OPEN has found a name.
@@ -56,14 +58,14 @@ pub(crate) enum Then {
     /// The file is empty now.
     Truncated(Box<Opening>),
     /// CLOSE, whose state is gone, has let the file go.
-    Closed(Turn),
+    Closed(OwnerRequest),
 }
 
 /// An OPEN under way.
 pub(crate) struct Opening {
-    turn: Turn,
+    turn: OwnerRequest,
     client: Arc<Client>,
-    share: Share,
+    share: ShareReservation,
     /// The file, once it is known.
     file: FileId,
     change: change_info4,
@@ -71,44 +73,44 @@ pub(crate) struct Opening {
     is_made: bool,
     /// It is to be emptied once it is open.
     truncates: bool,
-    opened: Option<Opened>,
+    opened: Option<OpenOutcome>,
 }
 
 pub(crate) fn after<'a>(
-    run: &mut Run<'a>,
-    then: Then,
+    run: &mut RunningCall<'a>,
+    then: ThenOpen,
     result: Result<Output, Error>,
-) -> Outcome<'a> {
-    let (then, opening): (Step, _) = match then {
-        Then::Directory(opening) => (look_up, opening),
-        Then::Found(opening) => (found, opening),
-        Then::Created(opening) => (created, opening),
-        Then::Owned(opening) => (owned, opening),
-        Then::Held(opening) => (held, opening),
-        Then::Granted(opening) => (granted, opening),
-        Then::Once(opening) => (once, opening),
-        Then::Truncated(opening) => (truncated, opening),
-        Then::Closed(turn) => return turn.end(run, closed),
+) -> OperationOutcome<'a> {
+    let (then, opening): (OpenStep, _) = match then {
+        ThenOpen::Directory(opening) => (look_up, opening),
+        ThenOpen::Found(opening) => (found, opening),
+        ThenOpen::Created(opening) => (created, opening),
+        ThenOpen::Owned(opening) => (owned, opening),
+        ThenOpen::Held(opening) => (held, opening),
+        ThenOpen::Granted(opening) => (granted, opening),
+        ThenOpen::Once(opening) => (once, opening),
+        ThenOpen::Truncated(opening) => (truncated, opening),
+        ThenOpen::Closed(turn) => return turn.end(run, closed),
     };
     go_on(run, then, opening, result)
 }
 
 /// The next step of an OPEN.
 fn go_on<'a>(
-    run: &mut Run<'a>,
-    then: Step,
+    run: &mut RunningCall<'a>,
+    then: OpenStep,
     mut opening: Box<Opening>,
     result: Result<Output, Error>,
-) -> Outcome<'a> {
+) -> OperationOutcome<'a> {
     match then(run, &mut opening, result) {
         Ok(Go::On(op, is_open, then)) => run.ask(Ask {
             op,
             is_open,
-            then: run::Then::Open(then(opening)),
+            then: run::Continuation::Open(then(opening)),
         }),
         Ok(Go::Records(then)) => run.wait(
             run::Step::Elsewhere(Elsewhere::Records),
-            run::Then::Open(then(opening)),
+            run::Continuation::Open(then(opening)),
         ),
         Ok(Go::Done) => answer(run, opening),
         Err(status) => opening.turn.end(run, |_| Err(status)),
@@ -117,8 +119,8 @@ fn go_on<'a>(
 
 impl Opening {
     /// What holds the file.
-    fn op(&self) -> Op<'static> {
-        Op::Open {
+    fn op(&self) -> FsOp<'static> {
+        FsOp::Open {
             file: self.file,
             read: self.share.access & files::READ != 0,
             write: self.share.access & WRITE != 0,
@@ -129,27 +131,27 @@ impl Opening {
 /// How an OPEN goes on.
 enum Go<'a> {
     /// This is asked.
-    On(Op<'a>, bool, fn(Box<Opening>) -> Then),
+    On(FsOp<'a>, bool, fn(Box<Opening>) -> ThenOpen),
     /// Records are to be safe before anybody hears of it.
-    Records(fn(Box<Opening>) -> Then),
+    Records(fn(Box<Opening>) -> ThenOpen),
     /// It is open.
     Done,
 }
 
-type Step = for<'r, 'a> fn(
-    &'r mut Run<'a>,
+type OpenStep = for<'r, 'a> fn(
+    &'r mut RunningCall<'a>,
     &'r mut Opening,
     Result<Output, Error>,
 ) -> Result<Go<'a>, nfsstat4>;
 
-fn args<'a>(run: &Run<'a>) -> OPEN4args<'a> {
+fn args<'a>(run: &RunningCall<'a>) -> OPEN4args<'a> {
     match run.op() {
         nfs_argop4::OP_OPEN(args) => args,
         _ => unreachable!("OPEN asked"),
     }
 }
 
-pub(crate) fn open<'a>(run: &mut Run<'a>, args: &OPEN4args<'a>) -> Outcome<'a> {
+pub(crate) fn open<'a>(run: &mut RunningCall<'a>, args: &OPEN4args<'a>) -> OperationOutcome<'a> {
     run.current()?;
     check_minor(run.minor(), args)?;
     let client = match run.minor() {
@@ -167,12 +169,12 @@ pub(crate) fn open<'a>(run: &mut Run<'a>, args: &OPEN4args<'a>) -> Outcome<'a> {
                 Err(kept) => return turn::again(run, &kept),
             }
         }
-        _ => Turn::default(),
+        _ => OwnerRequest::default(),
     };
     let opening = Box::new(Opening {
         turn,
         client,
-        share: Share {
+        share: ShareReservation {
             access: args.share_access & OPEN4_SHARE_ACCESS_BOTH,
             deny: match faults::is(Fault::NoShares) {
                 true => 0,
@@ -212,18 +214,18 @@ fn check_minor(minor: u32, args: &OPEN4args<'_>) -> Result<(), nfsstat4> {
 
 /// The turn of an open owner of version 4.0, or what it was told before.
 fn take_turn(
-    run: &mut Run<'_>,
+    run: &mut RunningCall<'_>,
     client: &Arc<Client>,
     args: &OPEN4args<'_>,
-) -> Result<Result<Turn, files::Kept>, nfsstat4> {
+) -> Result<Result<OwnerRequest, files::LastAnswer>, nfsstat4> {
     let nfsd = run.nfsd;
     let name = args.owner.owner.0;
     let owner = nfsd
         .files
         .admit_owner(client.id, OwnerKind::Open, name, run.now)?;
-    Ok(match Turn::take(&owner, args.seqid)? {
+    Ok(match OwnerRequest::take(&owner, args.seqid)? {
         // What it never confirmed makes room: an owner has one such open at most.
-        Taken::Now(turn) | Taken::Anew(turn) => {
+        TurnTaken::Now(turn) | TurnTaken::Anew(turn) => {
             if !owner.is_confirmed()
                 && let Some(state) = nfsd.files.unconfirmed(client.id, &owner)
                 && nfsd.files.close(&state) == Ok(true)
@@ -232,12 +234,12 @@ fn take_turn(
             }
             Ok(turn)
         }
-        Taken::Again(kept) => Err(kept),
+        TurnTaken::Again(kept) => Err(kept),
     })
 }
 
 /// Whether the arguments make sense together.
-fn check(run: &mut Run<'_>, args: &OPEN4args<'_>) -> Result<(), nfsstat4> {
+fn check(run: &mut RunningCall<'_>, args: &OPEN4args<'_>) -> Result<(), nfsstat4> {
     let known = match run.minor() {
         0 => OPEN4_SHARE_ACCESS_BOTH,
         _ => OPEN4_SHARE_ACCESS_BOTH | OPEN4_SHARE_ACCESS_WANT_DELEG_MASK | WANT_WHEN,
@@ -255,7 +257,7 @@ fn check(run: &mut Run<'_>, args: &OPEN4args<'_>) -> Result<(), nfsstat4> {
 
 /// Begins: whether this may be opened now, and what to look for.
 fn find<'a>(
-    run: &mut Run<'a>,
+    run: &mut RunningCall<'a>,
     opening: &mut Opening,
     _: Result<Output, Error>,
 ) -> Result<Go<'a>, nfsstat4> {
@@ -271,7 +273,7 @@ fn find<'a>(
         server.record(&opening.client);
     }
     let place = run.current()?;
-    if let Place::Pseudo(dir) = place {
+    if let PseudoPlace::Pseudo(dir) = place {
         check_pseudo(run, dir, &args)?;
     }
     if opening.share.access & WRITE != 0 || matches!(args.openhow, openflag4::OPEN4_CREATE(_)) {
@@ -281,13 +283,19 @@ fn find<'a>(
     match args.claim {
         open_claim4::CLAIM_NULL(name) => match args.openhow {
             openflag4::OPEN4_CREATE(how) => create(run, opening, (dir, name.0), &how),
-            openflag4::OPEN4_NOCREATE => {
-                Ok(Go::On(Op::Getattr { file: dir }, false, Then::Directory))
-            }
+            openflag4::OPEN4_NOCREATE => Ok(Go::On(
+                FsOp::Getattr { file: dir },
+                false,
+                ThenOpen::Directory,
+            )),
         },
         open_claim4::CLAIM_DELEGATE_CUR(current) => {
             check_delegation(run, &current.delegate_stateid)?;
-            Ok(Go::On(Op::Getattr { file: dir }, false, Then::Directory))
+            Ok(Go::On(
+                FsOp::Getattr { file: dir },
+                false,
+                ThenOpen::Directory,
+            ))
         }
         open_claim4::CLAIM_PREVIOUS(_) | open_claim4::CLAIM_FH => hold(run, opening, dir),
         open_claim4::CLAIM_DELEG_CUR_FH(stateid) => {
@@ -302,7 +310,7 @@ fn find<'a>(
 }
 
 /// In the pseudo file system there are directories, and nothing can be made.
-fn check_pseudo(run: &Run<'_>, dir: FileId, args: &OPEN4args<'_>) -> Result<(), nfsstat4> {
+fn check_pseudo(run: &RunningCall<'_>, dir: FileId, args: &OPEN4args<'_>) -> Result<(), nfsstat4> {
     let name = match args.claim {
         open_claim4::CLAIM_NULL(name) => name,
         _ => return Err(nfsstat4::NFS4ERR_ISDIR),
@@ -316,17 +324,20 @@ fn check_pseudo(run: &Run<'_>, dir: FileId, args: &OPEN4args<'_>) -> Result<(), 
 }
 
 /// The client has a delegation by this state id, and opens under it.
-fn check_delegation(run: &mut Run<'_>, stateid: &wire::nfs4::stateid4) -> Result<(), nfsstat4> {
+fn check_delegation(
+    run: &mut RunningCall<'_>,
+    stateid: &wire::nfs4::stateid4,
+) -> Result<(), nfsstat4> {
     let known = run.find_state(stateid)?;
     known.state.check(stateid.seqid, run.minor() > 0)?;
     match known.state.kind {
-        Kind::Delegation => Ok(()),
+        StateKind::Delegation => Ok(()),
         _ => Err(nfsstat4::NFS4ERR_BAD_STATEID),
     }
 }
 
 fn create<'a>(
-    run: &mut Run<'a>,
+    run: &mut RunningCall<'a>,
     opening: &mut Opening,
     (dir, name): (FileId, &'a [u8]),
     how: &createhow4<'a>,
@@ -347,18 +358,18 @@ fn create<'a>(
             return Err(nfsstat4::NFS4ERR_INVAL);
         }
     }
-    let op = Op::Create {
+    let op = FsOp::Create {
         dir,
         name,
         new,
         set,
     };
-    Ok(Go::On(op, false, Then::Created))
+    Ok(Go::On(op, false, ThenOpen::Created))
 }
 
 /// The directory is as it is; the name in it is looked up.
 fn look_up<'a>(
-    run: &mut Run<'a>,
+    run: &mut RunningCall<'a>,
     opening: &mut Opening,
     result: Result<Output, Error>,
 ) -> Result<Go<'a>, nfsstat4> {
@@ -376,12 +387,12 @@ fn look_up<'a>(
         _ => unreachable!("it names a file"),
     };
     let dir = file(run.current()?);
-    let op = Op::Lookup { dir, name: name.0 };
-    Ok(Go::On(op, false, Then::Found))
+    let op = FsOp::Lookup { dir, name: name.0 };
+    Ok(Go::On(op, false, ThenOpen::Found))
 }
 
 fn found<'a>(
-    run: &mut Run<'a>,
+    run: &mut RunningCall<'a>,
     opening: &mut Opening,
     result: Result<Output, Error>,
 ) -> Result<Go<'a>, nfsstat4> {
@@ -392,7 +403,7 @@ fn found<'a>(
 }
 
 fn created<'a>(
-    run: &mut Run<'a>,
+    run: &mut RunningCall<'a>,
     opening: &mut Opening,
     result: Result<Output, Error>,
 ) -> Result<Go<'a>, nfsstat4> {
@@ -429,18 +440,22 @@ fn open_status(error: Error, minor: u32) -> nfsstat4 {
 }
 
 /// The file is known: whether the caller may have it so, and that it stays.
-fn hold<'a>(run: &mut Run<'a>, opening: &mut Opening, file: FileId) -> Result<Go<'a>, nfsstat4> {
+fn hold<'a>(
+    run: &mut RunningCall<'a>,
+    opening: &mut Opening,
+    file: FileId,
+) -> Result<Go<'a>, nfsstat4> {
     opening.file = file;
     match args(run).claim {
-        open_claim4::CLAIM_PREVIOUS(_) => Ok(Go::On(Op::Getattr { file }, true, Then::Owned)),
-        _ => Ok(Go::On(opening.op(), opening.is_made, Then::Held)),
+        open_claim4::CLAIM_PREVIOUS(_) => Ok(Go::On(FsOp::Getattr { file }, true, ThenOpen::Owned)),
+        _ => Ok(Go::On(opening.op(), opening.is_made, ThenOpen::Held)),
     }
 }
 
 /// A file that was open before: its owner may have made it without the bits
 /// for that, or taken them away since; for all others they count.
 fn owned<'a>(
-    run: &mut Run<'a>,
+    run: &mut RunningCall<'a>,
     opening: &mut Opening,
     result: Result<Output, Error>,
 ) -> Result<Go<'a>, nfsstat4> {
@@ -448,11 +463,11 @@ fn owned<'a>(
         unreachable!("{ANSWERED}");
     };
     let is_owner = attr.uid == run.identity().uid;
-    Ok(Go::On(opening.op(), is_owner, Then::Held))
+    Ok(Go::On(opening.op(), is_owner, ThenOpen::Held))
 }
 
 fn held<'a>(
-    run: &mut Run<'a>,
+    run: &mut RunningCall<'a>,
     opening: &mut Opening,
     result: Result<Output, Error>,
 ) -> Result<Go<'a>, nfsstat4> {
@@ -461,24 +476,24 @@ fn held<'a>(
 }
 
 /// The key of the file that is being opened.
-fn key(run: &Run<'_>, opening: &Opening) -> Result<FileKey, nfsstat4> {
+fn key(run: &RunningCall<'_>, opening: &Opening) -> Result<FileKey, nfsstat4> {
     let (system, _) = run.key(run.current()?)?;
     Ok((system, opening.file.0))
 }
 
 /// Where the file is, and its handle.
-fn place(run: &Run<'_>, opening: &Opening) -> Result<Place, nfsstat4> {
+fn place(run: &RunningCall<'_>, opening: &Opening) -> Result<PseudoPlace, nfsstat4> {
     match run.current()? {
-        Place::File { export, .. } => Ok(Place::File {
+        PseudoPlace::File { export, .. } => Ok(PseudoPlace::File {
             export,
             file: opening.file,
         }),
-        Place::Pseudo(_) => Err(nfsstat4::NFS4ERR_ISDIR),
+        PseudoPlace::Pseudo(_) => Err(nfsstat4::NFS4ERR_ISDIR),
     }
 }
 
 /// The file is held: now whether nobody is in the way.
-fn grant<'a>(run: &mut Run<'a>, opening: &mut Opening) -> Result<Go<'a>, nfsstat4> {
+fn grant<'a>(run: &mut RunningCall<'a>, opening: &mut Opening) -> Result<Go<'a>, nfsstat4> {
     let key = key(run, opening)?;
     match try_grant(run, opening, key) {
         Ok(opened) => opening.opened = Some(opened),
@@ -488,26 +503,30 @@ fn grant<'a>(run: &mut Run<'a>, opening: &mut Opening) -> Result<Go<'a>, nfsstat
         }
     }
     match run.nfsd.server.has_unsaved() && !faults::is(Fault::AnswerBeforeRecord) {
-        true => Ok(Go::Records(Then::Granted)),
+        true => Ok(Go::Records(ThenOpen::Granted)),
         false => granted(run, opening, Ok(Output::Done)),
     }
 }
 
 /// It is open.
 fn granted<'a>(
-    _run: &mut Run<'a>,
+    _run: &mut RunningCall<'a>,
     opening: &mut Opening,
     _: Result<Output, Error>,
 ) -> Result<Go<'a>, nfsstat4> {
     let file = opening.file;
     match opening.opened.as_ref().is_some_and(|opened| opened.is_new) {
         true => empty(opening),
-        false => Ok(Go::On(Op::Close { file }, true, Then::Once)),
+        false => Ok(Go::On(FsOp::Close { file }, true, ThenOpen::Once)),
     }
 }
 
 /// The state.
-fn try_grant(run: &mut Run<'_>, opening: &Opening, key: FileKey) -> Result<Opened, nfsstat4> {
+fn try_grant(
+    run: &mut RunningCall<'_>,
+    opening: &Opening,
+    key: FileKey,
+) -> Result<OpenOutcome, nfsstat4> {
     let args = args(run);
     let handle = run.peer.view.handle(place(run, opening)?);
     let handle = handle.ok_or(nfsstat4::NFS4ERR_STALE)?.encode();
@@ -546,7 +565,7 @@ fn try_grant(run: &mut Run<'_>, opening: &Opening, key: FileKey) -> Result<Opene
 
 /// Whether a delegation would be of use and can be recalled: not of a file that
 /// is being made, which is about to be written.
-fn wants_delegation(run: &Run<'_>, args: &OPEN4args<'_>) -> bool {
+fn wants_delegation(run: &RunningCall<'_>, args: &OPEN4args<'_>) -> bool {
     let is_wanted = matches!(
         args.share_access & OPEN4_SHARE_ACCESS_WANT_DELEG_MASK,
         OPEN4_SHARE_ACCESS_WANT_NO_PREFERENCE
@@ -571,7 +590,7 @@ fn wants_delegation(run: &Run<'_>, args: &OPEN4args<'_>) -> bool {
 
 /// The owner had the file open before: it is held by that.
 fn once<'a>(
-    _run: &mut Run<'a>,
+    _run: &mut RunningCall<'a>,
     opening: &mut Opening,
     _: Result<Output, Error>,
 ) -> Result<Go<'a>, nfsstat4> {
@@ -587,16 +606,16 @@ fn empty<'a>(opening: &mut Opening) -> Result<Go<'a>, nfsstat4> {
         size: Some(0),
         ..SetAttr::default()
     };
-    let op = Op::Setattr {
+    let op = FsOp::Setattr {
         file: opening.file,
         set,
         guard: None,
     };
-    Ok(Go::On(op, true, Then::Truncated))
+    Ok(Go::On(op, true, ThenOpen::Truncated))
 }
 
 fn truncated<'a>(
-    run: &mut Run<'a>,
+    run: &mut RunningCall<'a>,
     opening: &mut Opening,
     result: Result<Output, Error>,
 ) -> Result<Go<'a>, nfsstat4> {
@@ -616,7 +635,7 @@ fn truncated<'a>(
 }
 
 /// OPEN has come to its end.
-fn answer<'a>(run: &mut Run<'a>, opening: Box<Opening>) -> Outcome<'a> {
+fn answer<'a>(run: &mut RunningCall<'a>, opening: Box<Opening>) -> OperationOutcome<'a> {
     let place = place(run, &opening)?;
     let Opening {
         turn,
@@ -643,7 +662,7 @@ fn answer<'a>(run: &mut Run<'a>, opening: Box<Opening>) -> Outcome<'a> {
     })
 }
 
-fn result_flags(run: &Run<'_>, opened: &Opened) -> u32 {
+fn result_flags(run: &RunningCall<'_>, opened: &OpenOutcome) -> u32 {
     let confirm = match opened.state.is_unconfirmed() {
         true => OPEN4_RESULT_CONFIRM,
         false => 0,
@@ -672,7 +691,11 @@ fn attributes_set<'a>(
     }
 }
 
-fn delegation<'a>(run: &Run<'_>, args: &OPEN4args<'_>, opened: &Opened) -> open_delegation4<'a> {
+fn delegation<'a>(
+    run: &RunningCall<'_>,
+    args: &OPEN4args<'_>,
+    opened: &OpenOutcome,
+) -> open_delegation4<'a> {
     if let Some(state) = &opened.delegation {
         return open_delegation4::OPEN_DELEGATE_READ(open_read_delegation4 {
             stateid: files::stateid(run.nfsd.server.boot(), state),
@@ -700,23 +723,26 @@ fn delegation<'a>(run: &Run<'_>, args: &OPEN4args<'_>, opened: &Opened) -> open_
 /// told before. It is taken before the state id's `seqid` is looked at: what is
 /// asked again names the state as it was.
 pub(crate) fn turn_of(
-    run: &mut Run<'_>,
+    run: &mut RunningCall<'_>,
     stateid: &wire::nfs4::stateid4,
     seqid: u32,
-) -> Result<Result<Turn, files::Kept>, nfsstat4> {
+) -> Result<Result<OwnerRequest, files::LastAnswer>, nfsstat4> {
     if run.minor() > 0 {
-        return Ok(Ok(Turn::default()));
+        return Ok(Ok(OwnerRequest::default()));
     }
     let known = run.find_state(stateid)?;
-    Ok(match Turn::take(&known.state.owner, seqid)? {
-        Taken::Now(turn) => Ok(turn),
+    Ok(match OwnerRequest::take(&known.state.owner, seqid)? {
+        TurnTaken::Now(turn) => Ok(turn),
         // Only OPEN begins anew.
-        Taken::Anew(_) => return Err(nfsstat4::NFS4ERR_BAD_SEQID),
-        Taken::Again(kept) => Err(kept),
+        TurnTaken::Anew(_) => return Err(nfsstat4::NFS4ERR_BAD_SEQID),
+        TurnTaken::Again(kept) => Err(kept),
     })
 }
 
-pub(crate) fn open_confirm<'a>(run: &mut Run<'a>, args: &OPEN_CONFIRM4args) -> Outcome<'a> {
+pub(crate) fn open_confirm<'a>(
+    run: &mut RunningCall<'a>,
+    args: &OPEN_CONFIRM4args,
+) -> OperationOutcome<'a> {
     let key = run.key(run.current()?)?;
     // Of one that is confirmed, before anything else: RFC 7530, section 16.18.5.
     let turn = match turn_of(run, &args.open_stateid, args.seqid)? {
@@ -730,7 +756,10 @@ pub(crate) fn open_confirm<'a>(run: &mut Run<'a>, args: &OPEN_CONFIRM4args) -> O
     })
 }
 
-pub(crate) fn open_downgrade<'a>(run: &mut Run<'a>, args: &OPEN_DOWNGRADE4args) -> Outcome<'a> {
+pub(crate) fn open_downgrade<'a>(
+    run: &mut RunningCall<'a>,
+    args: &OPEN_DOWNGRADE4args,
+) -> OperationOutcome<'a> {
     let key = run.key(run.current()?)?;
     let stateid = run.stateid(&args.open_stateid)?;
     let turn = match turn_of(run, &stateid, args.seqid)? {
@@ -746,10 +775,10 @@ pub(crate) fn open_downgrade<'a>(run: &mut Run<'a>, args: &OPEN_DOWNGRADE4args) 
         if args.share_access & !known_bits != 0 || args.share_deny > OPEN4_SHARE_DENY_BOTH {
             return Err(nfsstat4::NFS4ERR_INVAL);
         }
-        if known.state.kind != Kind::Open || known.state.is_unconfirmed() {
+        if known.state.kind != StateKind::Open || known.state.is_unconfirmed() {
             return Err(nfsstat4::NFS4ERR_BAD_STATEID);
         }
-        let share = Share {
+        let share = ShareReservation {
             access: args.share_access & OPEN4_SHARE_ACCESS_BOTH,
             deny: args.share_deny,
         };
@@ -759,7 +788,7 @@ pub(crate) fn open_downgrade<'a>(run: &mut Run<'a>, args: &OPEN_DOWNGRADE4args) 
     })
 }
 
-pub(crate) fn close<'a>(run: &mut Run<'a>, args: &CLOSE4args) -> Outcome<'a> {
+pub(crate) fn close<'a>(run: &mut RunningCall<'a>, args: &CLOSE4args) -> OperationOutcome<'a> {
     let key = run.key(run.current()?)?;
     let stateid = run.stateid(&args.open_stateid)?;
     let turn = match turn_of(run, &stateid, args.seqid)? {
@@ -767,13 +796,13 @@ pub(crate) fn close<'a>(run: &mut Run<'a>, args: &CLOSE4args) -> Outcome<'a> {
         Err(kept) => return turn::again(run, &kept),
     };
     match end_open(run, key, &stateid) {
-        Ok(false) => Ok(Next::Turn),
+        Ok(false) => Ok(NextStep::Turn),
         Ok(true) => run.ask(Ask {
-            op: Op::Close {
+            op: FsOp::Close {
                 file: FileId(key.1),
             },
             is_open: true,
-            then: run::Then::Open(Then::Closed(turn)),
+            then: run::Continuation::Open(ThenOpen::Closed(turn)),
         }),
         Err(status) => turn.end(run, |_| Err(status)),
     }
@@ -781,12 +810,12 @@ pub(crate) fn close<'a>(run: &mut Run<'a>, args: &CLOSE4args) -> Outcome<'a> {
 
 /// Whether all of an open is gone, or it takes more turns.
 fn end_open(
-    run: &mut Run<'_>,
+    run: &mut RunningCall<'_>,
     key: FileKey,
     stateid: &wire::nfs4::stateid4,
 ) -> Result<bool, nfsstat4> {
     let known = run.state_of(key, stateid)?;
-    if known.state.kind != Kind::Open || known.state.is_unconfirmed() {
+    if known.state.kind != StateKind::Open || known.state.is_unconfirmed() {
         return Err(nfsstat4::NFS4ERR_BAD_STATEID);
     }
     let is_closed = run.nfsd.files.close(&known.state)?;
@@ -795,7 +824,7 @@ fn end_open(
 }
 
 /// The file is let go; the state was gone before.
-fn closed<'a>(run: &mut Run<'a>) -> Outcome<'a> {
+fn closed<'a>(run: &mut RunningCall<'a>) -> OperationOutcome<'a> {
     run.set_stateid(files::INVALID);
     run.ok(|to| files::INVALID.encode(to))
 }

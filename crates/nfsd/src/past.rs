@@ -11,9 +11,9 @@
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
-use machine::Nanos;
+use machine::{Nanos, locked};
 use nfs::connection::Credential;
 
 /// Calls of one address at most: behind it there may be many clients.
@@ -30,19 +30,19 @@ const KEPT: Nanos = 120_000_000_000;
 
 /// What a call is known by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Known {
+pub(crate) struct CallKey {
     xid: u32,
     /// Of everything else.
     hash: u64,
 }
 
-impl Known {
-    pub(crate) fn new(xid: u32, procedure: u32, credential: &Credential, args: &[u8]) -> Known {
+impl CallKey {
+    pub(crate) fn new(xid: u32, procedure: u32, credential: &Credential, args: &[u8]) -> CallKey {
         let step = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3);
         let head = [procedure, credential.uid, credential.gid];
         let head = head.iter().flat_map(|word| word.to_le_bytes());
         let begin = head.fold(0xcbf2_9ce4_8422_2325, |hash, byte| step(hash, &byte));
-        Known {
+        CallKey {
             xid,
             hash: args.iter().fold(begin, step),
         }
@@ -51,8 +51,8 @@ impl Known {
 
 /// What is known of a call that came.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Begun {
-    /// It is new: execute it, then [`Past::finish`] or [`Past::forget`].
+pub(crate) enum CallBegun {
+    /// It is new: execute it, then [`AddressReplies::finish`] or [`AddressReplies::forget`].
     New,
     /// It was executed: these were its results.
     Again(Arc<[u8]>),
@@ -61,7 +61,7 @@ pub(crate) enum Begun {
 }
 
 #[derive(Debug)]
-struct Call {
+struct PastCall {
     /// Of all calls of the address.
     number: u64,
     since: Nanos,
@@ -71,34 +71,30 @@ struct Call {
 
 #[derive(Debug, Default)]
 struct Calls {
-    by_call: HashMap<Known, Call>,
+    by_call: HashMap<CallKey, PastCall>,
     /// In the order in which they came, with their numbers; some have gone already.
-    order: VecDeque<(Known, u64)>,
+    order: VecDeque<(CallKey, u64)>,
     number_next: u64,
 }
 
 /// What one address has called.
 #[derive(Debug)]
-pub(crate) struct Past {
+pub(crate) struct AddressReplies {
     calls: Mutex<Calls>,
     /// Calls of all addresses.
     count: Arc<AtomicUsize>,
 }
 
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-impl Past {
+impl AddressReplies {
     /// A call came.
-    pub(crate) fn begin(&self, known: Known, now: Nanos) -> Begun {
+    pub(crate) fn begin(&self, known: CallKey, now: Nanos) -> CallBegun {
         let mut calls = locked(&self.calls);
         if let Some(call) = calls.by_call.get(&known) {
             match &call.answer {
                 // However long it takes.
-                None => return Begun::UnderWay,
+                None => return CallBegun::UnderWay,
                 Some(answer) if now.saturating_sub(call.since) < KEPT => {
-                    return Begun::Again(answer.clone());
+                    return CallBegun::Again(answer.clone());
                 }
                 Some(_) => {}
             }
@@ -106,7 +102,7 @@ impl Past {
         self.make_room(&mut calls, now);
         let number = calls.number_next;
         calls.number_next += 1;
-        let call = Call {
+        let call = PastCall {
             number,
             since: now,
             answer: None,
@@ -115,7 +111,7 @@ impl Past {
             self.count.fetch_add(1, Ordering::Relaxed);
         }
         calls.order.push_back((known, number));
-        Begun::New
+        CallBegun::New
     }
 
     /// Forgets what is late, and the oldest of what is too much; nothing that is
@@ -151,7 +147,7 @@ impl Past {
     }
 
     /// A call that was new has been executed.
-    pub(crate) fn finish(&self, known: Known, results: &[u8]) {
+    pub(crate) fn finish(&self, known: CallKey, results: &[u8]) {
         if results.len() > ANSWER_BYTES_MAX {
             return self.forget(known);
         }
@@ -162,13 +158,13 @@ impl Past {
     }
 
     /// A call that was new has done nothing, and may come again.
-    pub(crate) fn forget(&self, known: Known) {
+    pub(crate) fn forget(&self, known: CallKey) {
         let mut calls = locked(&self.calls);
         if calls.by_call.remove(&known).is_some() {
             self.count.fetch_sub(1, Ordering::Relaxed);
             let Calls { by_call, order, .. } = &mut *calls;
             if order.len() > 2 * by_call.len() + CALLS_MIN {
-                let is_there = |&(known, number): &(Known, u64)| {
+                let is_there = |&(known, number): &(CallKey, u64)| {
                     by_call
                         .get(&known)
                         .is_some_and(|call| call.number == number)
@@ -179,7 +175,7 @@ impl Past {
     }
 }
 
-impl Drop for Past {
+impl Drop for AddressReplies {
     fn drop(&mut self) {
         let calls = locked(&self.calls);
         self.count.fetch_sub(calls.by_call.len(), Ordering::Relaxed);
@@ -188,15 +184,15 @@ impl Drop for Past {
 
 /// The pasts of all addresses.
 #[derive(Debug, Default)]
-pub(crate) struct Pasts {
+pub(crate) struct DuplicateRequestCache {
     /// In the order in which they came first.
-    by_address: Mutex<VecDeque<(IpAddr, Arc<Past>)>>,
+    by_address: Mutex<VecDeque<(IpAddr, Arc<AddressReplies>)>>,
     count: Arc<AtomicUsize>,
 }
 
-impl Pasts {
+impl DuplicateRequestCache {
     /// The past of an address. Looked for once a connection.
-    pub(crate) fn of(&self, address: IpAddr) -> Arc<Past> {
+    pub(crate) fn of(&self, address: IpAddr) -> Arc<AddressReplies> {
         let address = address.to_canonical();
         let mut all = locked(&self.by_address);
         if let Some((_, past)) = all.iter().find(|(known, _)| *known == address) {
@@ -209,7 +205,7 @@ impl Pasts {
                 .position(|(_, past)| Arc::strong_count(past) == 1);
             unused.map(|at| all.remove(at));
         }
-        let past = Arc::new(Past {
+        let past = Arc::new(AddressReplies {
             calls: Mutex::default(),
             count: self.count.clone(),
         });
@@ -222,12 +218,12 @@ impl Pasts {
 mod tests {
     use super::*;
 
-    fn known(xid: u32, args: &[u8]) -> Known {
-        Known::new(xid, 8, &Credential::sys(1, 2, []), args)
+    fn known(xid: u32, args: &[u8]) -> CallKey {
+        CallKey::new(xid, 8, &Credential::sys(1, 2, []), args)
     }
 
-    fn past() -> (Pasts, Arc<Past>) {
-        let pasts = Pasts::default();
+    fn past() -> (DuplicateRequestCache, Arc<AddressReplies>) {
+        let pasts = DuplicateRequestCache::default();
         let past = pasts.of("192.0.2.1".parse().unwrap());
         (pasts, past)
     }
@@ -235,31 +231,31 @@ mod tests {
     #[test]
     fn a_call_that_comes_again_is_answered_as_before() {
         let (pasts, past) = past();
-        assert_eq!(past.begin(known(1, b"a"), 0), Begun::New);
-        assert_eq!(past.begin(known(1, b"a"), 5), Begun::UnderWay);
+        assert_eq!(past.begin(known(1, b"a"), 0), CallBegun::New);
+        assert_eq!(past.begin(known(1, b"a"), 5), CallBegun::UnderWay);
         past.finish(known(1, b"a"), b"done");
         // On whichever connection, of either family of addresses.
         let again = pasts.of("::ffff:192.0.2.1".parse().unwrap());
         assert_eq!(
             again.begin(known(1, b"a"), 9),
-            Begun::Again(b"done"[..].into())
+            CallBegun::Again(b"done"[..].into())
         );
         // Others are not affected.
         let other = pasts.of("192.0.2.2".parse().unwrap());
-        assert_eq!(other.begin(known(1, b"a"), 9), Begun::New);
-        assert_eq!(past.begin(known(2, b"a"), 9), Begun::New);
+        assert_eq!(other.begin(known(1, b"a"), 9), CallBegun::New);
+        assert_eq!(past.begin(known(2, b"a"), 9), CallBegun::New);
         // The same number for something else, or much later, is another call.
-        assert_eq!(past.begin(known(1, b"b"), 9), Begun::New);
+        assert_eq!(past.begin(known(1, b"b"), 9), CallBegun::New);
         past.finish(known(1, b"b"), b"done too");
         assert_eq!(
             past.begin(known(1, b"b"), 8 + KEPT),
-            Begun::Again(b"done too"[..].into())
+            CallBegun::Again(b"done too"[..].into())
         );
-        assert_eq!(past.begin(known(1, b"b"), 9 + KEPT), Begun::New);
+        assert_eq!(past.begin(known(1, b"b"), 9 + KEPT), CallBegun::New);
         for different in [
-            Known::new(1, 9, &Credential::sys(1, 2, []), b"b"),
-            Known::new(1, 8, &Credential::sys(2, 2, []), b"b"),
-            Known::new(1, 8, &Credential::sys(1, 3, []), b"b"),
+            CallKey::new(1, 9, &Credential::sys(1, 2, []), b"b"),
+            CallKey::new(1, 8, &Credential::sys(2, 2, []), b"b"),
+            CallKey::new(1, 8, &Credential::sys(1, 3, []), b"b"),
         ] {
             assert_ne!(different, known(1, b"b"));
         }
@@ -268,11 +264,11 @@ mod tests {
     #[test]
     fn what_did_nothing_may_come_again() {
         let (_, past) = past();
-        assert_eq!(past.begin(known(1, b"a"), 0), Begun::New);
+        assert_eq!(past.begin(known(1, b"a"), 0), CallBegun::New);
         past.forget(known(1, b"a"));
-        assert_eq!(past.begin(known(1, b"a"), 0), Begun::New);
+        assert_eq!(past.begin(known(1, b"a"), 0), CallBegun::New);
         past.finish(known(1, b"a"), &[0; ANSWER_BYTES_MAX + 1]);
-        assert_eq!(past.begin(known(1, b"a"), 0), Begun::New);
+        assert_eq!(past.begin(known(1, b"a"), 0), CallBegun::New);
     }
 
     #[test]
@@ -282,8 +278,8 @@ mod tests {
         past.begin(known(1, b"a"), 0);
         past.finish(known(1, b"a"), &longest);
         let again = past.begin(known(1, b"a"), KEPT - 1);
-        assert_eq!(again, Begun::Again(longest[..].into()));
-        assert_eq!(past.begin(known(2, b"a"), KEPT), Begun::New);
+        assert_eq!(again, CallBegun::Again(longest[..].into()));
+        assert_eq!(past.begin(known(2, b"a"), KEPT), CallBegun::New);
         assert_eq!(locked(&past.calls).by_call.len(), 1, "the first is late");
     }
 
@@ -313,15 +309,15 @@ mod tests {
         let most = CALLS_MAX as u32;
         let all = most * 3;
         for xid in 0..all {
-            assert_eq!(past.begin(known(xid, b"a"), u64::from(xid)), Begun::New);
+            assert_eq!(past.begin(known(xid, b"a"), u64::from(xid)), CallBegun::New);
             past.finish(known(xid, b"a"), b"done");
         }
-        let count = |pasts: &Pasts| pasts.count.load(Ordering::Relaxed);
+        let count = |pasts: &DuplicateRequestCache| pasts.count.load(Ordering::Relaxed);
         assert_eq!(count(&pasts), CALLS_MAX);
         assert_eq!(locked(&past.calls).order.len(), CALLS_MAX);
         let now = u64::from(all);
-        assert_ne!(past.begin(known(all - most / 2, b"a"), now), Begun::New);
-        assert_eq!(past.begin(known(all - most - 1, b"a"), now), Begun::New);
+        assert_ne!(past.begin(known(all - most / 2, b"a"), now), CallBegun::New);
+        assert_eq!(past.begin(known(all - most - 1, b"a"), now), CallBegun::New);
         // The same number over and over takes no more room.
         for index in 0..all {
             past.begin(known(7, &index.to_le_bytes()), now);
@@ -343,11 +339,11 @@ mod tests {
         assert_eq!(count(&pasts), 0, "with an address go its calls");
         // Who is connected keeps its past.
         let kept = pasts.of(address(0));
-        assert_eq!(kept.begin(known(1, b""), 0), Begun::New);
+        assert_eq!(kept.begin(known(1, b""), 0), CallBegun::New);
         (1..2 * ADDRESSES_MAX as u32).for_each(|at| drop(pasts.of(address(at))));
         assert_eq!(
             pasts.of(address(0)).begin(known(1, b""), 0),
-            Begun::UnderWay
+            CallBegun::UnderWay
         );
     }
 
@@ -355,25 +351,25 @@ mod tests {
     #[test]
     fn what_is_being_executed_is_not_forgotten() {
         let (_, past) = past();
-        assert_eq!(past.begin(known(1, b"slow"), 0), Begun::New);
+        assert_eq!(past.begin(known(1, b"slow"), 0), CallBegun::New);
         for xid in 2..3 * CALLS_MAX as u32 {
-            assert_eq!(past.begin(known(xid, b"a"), 1), Begun::New);
+            assert_eq!(past.begin(known(xid, b"a"), 1), CallBegun::New);
             past.finish(known(xid, b"a"), b"done");
         }
-        assert_eq!(past.begin(known(1, b"slow"), 2), Begun::UnderWay);
-        assert_eq!(past.begin(known(1, b"slow"), 2 * KEPT), Begun::UnderWay);
+        assert_eq!(past.begin(known(1, b"slow"), 2), CallBegun::UnderWay);
+        assert_eq!(past.begin(known(1, b"slow"), 2 * KEPT), CallBegun::UnderWay);
         // With all of it late, it is what is left.
-        assert_eq!(past.begin(known(2, b"b"), 2 * KEPT), Begun::New);
+        assert_eq!(past.begin(known(2, b"b"), 2 * KEPT), CallBegun::New);
         assert_eq!(locked(&past.calls).by_call.len(), 2);
         past.finish(known(1, b"slow"), b"done");
         let again = past.begin(known(1, b"slow"), KEPT - 1);
-        assert_eq!(again, Begun::Again(b"done"[..].into()));
+        assert_eq!(again, CallBegun::Again(b"done"[..].into()));
     }
 
     /// Who asks for little keeps it, though others have taken all there is.
     #[test]
     fn busy_addresses_leave_others_theirs() {
-        let pasts = Pasts::default();
+        let pasts = DuplicateRequestCache::default();
         let address = |at: u32| IpAddr::from((0x0a00_0000 + at).to_be_bytes());
         let quiet = pasts.of(address(0));
         for xid in 0..CALLS_MIN as u32 - 1 {
@@ -391,6 +387,6 @@ mod tests {
         assert!(count <= CALLS_ALL_MAX + 20 * CALLS_MIN, "{count}");
         quiet.begin(known(99, b"a"), 2);
         let again = quiet.begin(known(0, b"a"), 3);
-        assert_eq!(again, Begun::Again(b"done"[..].into()));
+        assert_eq!(again, CallBegun::Again(b"done"[..].into()));
     }
 }

@@ -1,18 +1,18 @@
 //! Data of READs and WRITEs between a connection, buffers and file systems, in
 //! every version.
 
-use link::{Data, Link};
+use link::{CommandMemory, Link};
 use machine::Tag;
 use mem::{Buf, Loan, Pool};
 use nfs::connection::Connection;
-use store::fs::{Caller, Error, FileId, FileSystem, Op, Written};
+use store::fs::{Caller, Error, FileId, FileSystem, FsOp, Written};
 
 /// How a READ stands.
 pub(crate) enum Reading {
     /// This is the data, and whether the file ends there.
     Lent(Loan, bool),
     /// This is to be asked, and fills the buffer.
-    Ask(Op<'static>, Buf),
+    Ask(FsOp<'static>, Buf),
     /// There is no buffer now.
     NoMemory,
 }
@@ -34,7 +34,7 @@ pub(crate) fn begin_read(
     let Some(buf) = pool.get(len.max(1)) else {
         return Ok(Reading::NoMemory);
     };
-    let op = Op::Read {
+    let op = FsOp::Read {
         file,
         offset,
         buf: buf.range().slice(0, len),
@@ -47,7 +47,7 @@ pub(crate) enum Writing {
     /// It is over.
     Done(Written),
     /// This is to be asked. The data stays the connection's meanwhile.
-    Ask(Op<'static>),
+    Ask(FsOp<'static>),
     /// There is no buffer now.
     NoMemory,
 }
@@ -77,7 +77,7 @@ pub(crate) fn begin_write(
         let Some(buf) = pool.get(1) else {
             return Ok(Writing::NoMemory);
         };
-        return Ok(Writing::Ask(Op::Write {
+        return Ok(Writing::Ask(FsOp::Write {
             file,
             offset,
             buf: buf.range().slice(0, 0),
@@ -100,7 +100,7 @@ pub(crate) fn begin_write(
     }
     // It was staged, waited for memory, and more was received there.
     let buf = link.range(payload).ok_or(Error::Delay)?;
-    Ok(Writing::Ask(Op::Write {
+    Ok(Writing::Ask(FsOp::Write {
         file,
         offset,
         buf,
@@ -119,7 +119,7 @@ fn secure(link: &mut Link<Connection>, payload: Tag, get: impl FnOnce(u32) -> Op
         return false;
     };
     mem::copy_in(buf.range(), bytes);
-    link.set_data(payload, Data::owned(buf));
+    link.set_data(payload, CommandMemory::owned(buf));
     true
 }
 

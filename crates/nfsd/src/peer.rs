@@ -10,7 +10,7 @@ use store::fs::Asker;
 use wire::nfs4::sessionid4;
 
 use crate::answers::Answers;
-use crate::past::Past;
+use crate::past::AddressReplies;
 use crate::pseudo::View;
 use crate::{Nfsd, open};
 
@@ -26,22 +26,22 @@ pub struct Peer {
     /// Of the other side.
     pub address: SocketAddr,
     /// States that it has seen.
-    pub(crate) states: open::Seen,
+    pub(crate) states: open::SeenStates,
     /// What it sees of the exports.
     pub(crate) view: View,
     /// What its address has called, once it calls something that must not be done twice.
-    past: Option<Arc<Past>>,
+    past: Option<Arc<AddressReplies>>,
     /// Memory of its large answers.
     pub(crate) answers: Answers,
     /// Whose turn its calls take.
     asker: Asker,
     /// The one used last comes last.
-    sessions: Vec<Rc<Held>>,
+    sessions: Vec<Rc<SessionUse>>,
 }
 
 /// A session that a connection has used. Counted here, not in the session, so
 /// that reactors which share it do not fight for its line.
-pub(crate) struct Held {
+pub(crate) struct SessionUse {
     pub(crate) session: Arc<Session>,
 }
 
@@ -78,7 +78,7 @@ impl Peer {
         Peer {
             id,
             address,
-            states: open::Seen::default(),
+            states: open::SeenStates::default(),
             view: View::new(&nfsd.exports, address.ip()),
             past: None,
             answers: Answers::default(),
@@ -105,14 +105,14 @@ impl Peer {
     }
 
     /// What its address has called that must not be done twice.
-    pub(crate) fn past(&mut self, nfsd: &Nfsd) -> &Arc<Past> {
+    pub(crate) fn past(&mut self, nfsd: &Nfsd) -> &Arc<AddressReplies> {
         let address = self.address.ip();
         self.past.get_or_insert_with(|| nfsd.pasts.of(address))
     }
 
     /// A session by its name.
     #[inline]
-    pub(crate) fn session(&mut self, nfsd: &Nfsd, id: &sessionid4) -> Option<Rc<Held>> {
+    pub(crate) fn session(&mut self, nfsd: &Nfsd, id: &sessionid4) -> Option<Rc<SessionUse>> {
         if let Some(held) = self.sessions.last()
             && held.session.id == *id
             && !held.session.is_gone()
@@ -123,14 +123,14 @@ impl Peer {
     }
 
     #[cold]
-    fn find_session(&mut self, nfsd: &Nfsd, id: &sessionid4) -> Option<Rc<Held>> {
+    fn find_session(&mut self, nfsd: &Nfsd, id: &sessionid4) -> Option<Rc<SessionUse>> {
         self.sessions.retain(|held| !held.session.is_gone());
         let known = self.sessions.iter().position(|held| held.session.id == *id);
         let held = match known {
             Some(at) => self.sessions.remove(at),
             None => {
                 let session = nfsd.server.session(id)?;
-                Rc::new(Held { session })
+                Rc::new(SessionUse { session })
             }
         };
         if self.sessions.len() == SESSIONS_MAX {

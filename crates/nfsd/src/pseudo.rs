@@ -7,7 +7,7 @@ use std::net::IpAddr;
 use std::ops::Range;
 use std::sync::Arc;
 
-use store::fs::{Attr, Device, FileId, Kind, Time};
+use store::fs::{Attr, Device, FileId, ObjectKind, Time};
 
 use crate::exports::{Export, Exports, ExportsError, Live, Rule, id_of_path, names};
 use crate::handle::Handle;
@@ -104,7 +104,7 @@ impl Directory {
 
 /// Where a client may be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum PseudoPlace {
     /// In a directory of the pseudo file system.
     Pseudo(FileId),
     /// At an object of an export.
@@ -207,7 +207,7 @@ impl View {
     }
 
     /// The uppermost directory.
-    pub fn root(&self) -> Place {
+    pub fn root(&self) -> PseudoPlace {
         let first = self.exports.exports.first();
         match first.filter(|export| export.path() == "/") {
             Some(_) if self.rules[0].is_some() => self.place(Below::Export(0)),
@@ -215,12 +215,12 @@ impl View {
         }
     }
 
-    fn place(&self, what: Below) -> Place {
+    fn place(&self, what: Below) -> PseudoPlace {
         match what {
-            Below::Directory(index) => Place::Pseudo(self.exports.directories[index].id),
+            Below::Directory(index) => PseudoPlace::Pseudo(self.exports.directories[index].id),
             Below::Export(index) => {
                 let export = &self.exports.exports[index];
-                Place::File {
+                PseudoPlace::File {
                     export: export.id(),
                     file: export.fs().root(),
                 }
@@ -230,17 +230,17 @@ impl View {
 
     /// The bytes of a file handle.
     #[inline]
-    pub fn handle(&self, place: Place) -> Option<Handle> {
+    pub fn handle(&self, place: PseudoPlace) -> Option<Handle> {
         match place {
-            Place::Pseudo(file) => Some(Handle::Pseudo(file)),
-            Place::File { export, file } => Some(self.exports.get(export)?.handle(file)),
+            PseudoPlace::Pseudo(file) => Some(Handle::Pseudo(file)),
+            PseudoPlace::File { export, file } => Some(self.exports.get(export)?.handle(file)),
         }
     }
 
     /// Where a file handle leads. Whether there still is such an object, its
     /// file system says.
     #[inline]
-    pub fn find(&self, handle: &[u8]) -> Result<Place, Lost> {
+    pub fn find(&self, handle: &[u8]) -> Result<PseudoPlace, Lost> {
         let handle = Handle::decode(handle).ok_or(Lost::BadHandle)?;
         match handle {
             Handle::File {
@@ -257,12 +257,12 @@ impl View {
                     return Err(Lost::Stale);
                 }
                 match handle.is_authentic(info.handle_key) {
-                    true => Ok(Place::File { export, file }),
+                    true => Ok(PseudoPlace::File { export, file }),
                     false => Err(Lost::BadHandle),
                 }
             }
             Handle::Pseudo(file) => match self.directory(file) {
-                Some(_) => Ok(Place::Pseudo(file)),
+                Some(_) => Ok(PseudoPlace::Pseudo(file)),
                 None => Err(Lost::Stale),
             },
         }
@@ -288,7 +288,7 @@ impl View {
     }
 
     /// What an entry of a pseudo directory is.
-    pub fn lookup(&self, dir: FileId, name: &[u8]) -> Option<Place> {
+    pub fn lookup(&self, dir: FileId, name: &[u8]) -> Option<PseudoPlace> {
         let children = &self.directory(dir)?.children;
         let named = |child: &&Child| child.name.as_bytes() == name && self.is_visible(child);
         children
@@ -324,20 +324,20 @@ impl View {
 
     /// The directory that a pseudo directory lies in, or the root of an export
     /// is mounted in; `None` for the uppermost one.
-    pub fn parent(&self, place: Place) -> Option<Place> {
+    pub fn parent(&self, place: PseudoPlace) -> Option<PseudoPlace> {
         let directories = &self.exports.directories;
         match place {
-            Place::Pseudo(file) => {
+            PseudoPlace::Pseudo(file) => {
                 let own = self.directory(file)?;
                 let parent = &directories[own.parent];
-                (parent.id != own.id).then_some(Place::Pseudo(parent.id))
+                (parent.id != own.id).then_some(PseudoPlace::Pseudo(parent.id))
             }
-            Place::File { export, .. } => {
+            PseudoPlace::File { export, .. } => {
                 let index = self.exports.index(export)?;
                 let is_in = |child: &Child| matches!(child.what, Below::Export(at) if at == index);
                 let mut all = directories.iter();
                 let found = all.find(|directory| directory.children.iter().any(is_in))?;
-                Some(Place::Pseudo(found.id))
+                Some(PseudoPlace::Pseudo(found.id))
             }
         }
     }
@@ -350,7 +350,7 @@ impl View {
         let since = self.exports.since;
         Some(Attr {
             file: dir,
-            kind: Kind::Directory,
+            kind: ObjectKind::Directory,
             mode: 0o555,
             links: 2 + visible as u32,
             uid: 0,
@@ -372,7 +372,7 @@ impl View {
         &self,
         dir: FileId,
         cookie: u64,
-    ) -> Option<impl Iterator<Item = (u64, &str, Place)>> {
+    ) -> Option<impl Iterator<Item = (u64, &str, PseudoPlace)>> {
         let children = self.directory(dir)?.children.iter();
         let behind = children.filter(move |child| child.id > cookie && self.is_visible(child));
         Some(behind.map(|child| (child.id, &*child.name, self.place(child.what))))

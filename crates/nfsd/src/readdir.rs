@@ -1,16 +1,16 @@
 //! READDIR (RFC 8881, section 18.23).
 
 use machine::work;
-use nfs::attributes::{Asked, Room};
-use store::fs::{self, Entry, Listing, Op, Output};
+use nfs::attributes::{AskedAttributes, FreeSpace};
+use store::fs::{self, Entry, FsOp, Listing, Output};
 use wire::nfs4::{READDIR4args, component4, nfs_argop4, nfsstat4};
 use wire::xdr::{Encode, Opaque};
 
-use crate::answers::{ENTRIES_MAX, Wait, listing_bytes};
+use crate::answers::{AnswerWait, ENTRIES_MAX, listing_bytes};
 use crate::attributes::{blank, room, write};
 use crate::names::{ANSWERED, file};
-use crate::pseudo::Place;
-use crate::run::{self, Ask, Begun, Next, Outcome, Run};
+use crate::pseudo::PseudoPlace;
+use crate::run::{self, Ask, NextStep, OperationOutcome, QuestionBegun, RunningCall};
 
 /// Bytes of the result beside its entries: the verifier, and that no entry
 /// follows, and whether that was all.
@@ -28,74 +28,79 @@ const RESULT_BYTES: u32 = 8;
 const READDIR_BYTES_MAX: u32 = 256 << 10;
 
 /// How an operation goes on.
-pub(crate) enum Then {
+pub(crate) enum ThenReaddir {
     /// With the room that there is in the file system.
     Room,
     /// With entries, for which so many bytes are reserved.
-    Listing(Room, u32),
+    Listing(FreeSpace, u32),
     /// With the attributes of the root of an export, whose entry has this
     /// cookie.
     Root(u64),
 }
 
 pub(crate) fn after<'a>(
-    run: &mut Run<'a>,
-    then: Then,
+    run: &mut RunningCall<'a>,
+    then: ThenReaddir,
     result: Result<Output, fs::Error>,
-) -> Outcome<'a> {
-    if let Then::Listing(_, reserved) = then {
+) -> OperationOutcome<'a> {
+    if let ThenReaddir::Listing(_, reserved) = then {
         run.peer.answers.made(reserved);
     }
     let args = args(run);
-    let asked = Asked::new(&args.attr_request, run.minor())?;
+    let asked = AskedAttributes::new(&args.attr_request, run.minor())?;
     match (then, run.done(result)?) {
-        (Then::Room, Output::Statfs(stat)) => list(run, &args, asked, room(&stat)),
-        (Then::Listing(room, _), Output::Listing(listing)) => {
+        (ThenReaddir::Room, Output::Statfs(stat)) => list(run, &args, asked, room(&stat)),
+        (ThenReaddir::Listing(room, _), Output::Listing(listing)) => {
             let bytes_max = bytes_max(run, &args)?;
             write_listing(run, asked, &listing, &room, bytes_max)
         }
-        (Then::Root(cookie), Output::Attr(attr)) => {
+        (ThenReaddir::Root(cookie), Output::Attr(attr)) => {
             list_pseudo(run, &args, asked, Some((cookie, attr)))
         }
         _ => unreachable!("{ANSWERED}"),
     }
 }
 
-fn args<'a>(run: &Run<'a>) -> READDIR4args<'a> {
+fn args<'a>(run: &RunningCall<'a>) -> READDIR4args<'a> {
     match run.op() {
         nfs_argop4::OP_READDIR(args) => args,
         _ => unreachable!("READDIR asked"),
     }
 }
 
-fn ask<'a>(op: Op<'a>, then: Then) -> Ask<'a> {
+fn ask<'a>(op: FsOp<'a>, then: ThenReaddir) -> Ask<'a> {
     Ask {
         op,
         is_open: false,
-        then: run::Then::Readdir(then),
+        then: run::Continuation::Readdir(then),
     }
 }
 
-pub(crate) fn readdir<'a>(run: &mut Run<'a>, args: &READDIR4args<'a>) -> Outcome<'a> {
+pub(crate) fn readdir<'a>(
+    run: &mut RunningCall<'a>,
+    args: &READDIR4args<'a>,
+) -> OperationOutcome<'a> {
     let place = run.current()?;
-    let asked = Asked::new(&args.attr_request, run.minor())?;
+    let asked = AskedAttributes::new(&args.attr_request, run.minor())?;
     if matches!(args.cookie, 1 | 2) {
         return Err(nfsstat4::NFS4ERR_BAD_COOKIE);
     }
     bytes_max(run, args)?;
     match place {
-        Place::Pseudo(_) => {
+        PseudoPlace::Pseudo(_) => {
             let verifier = [0u8; 8];
             run.ok(|to| verifier.encode(to))?;
             list_pseudo(run, args, asked, None)
         }
-        Place::File { .. } if asked.needs_room() => run.ask(ask(Op::Statfs, Then::Room)),
-        Place::File { .. } => list(run, args, asked, Room::default()),
+        PseudoPlace::File { .. } if asked.needs_room() => {
+            run.ask(ask(FsOp::Statfs, ThenReaddir::Room))
+        }
+        PseudoPlace::File { .. } => list(run, args, asked, FreeSpace::default()),
     }
 }
 
 /// Bytes that the result may have.
-fn bytes_max(run: &mut Run<'_>, args: &READDIR4args<'_>) -> Result<u32, nfsstat4> {
+fn bytes_max(run: &mut RunningCall<'_>, args: &READDIR4args<'_>) -> Result<u32, nfsstat4> {
     let max = args.maxcount.min(READDIR_BYTES_MAX);
     let max = max.min(run.room().saturating_sub(RESULT_BYTES));
     match max < FRAME_BYTES {
@@ -104,7 +109,12 @@ fn bytes_max(run: &mut Run<'_>, args: &READDIR4args<'_>) -> Result<u32, nfsstat4
     }
 }
 
-fn list<'a>(run: &mut Run<'a>, args: &READDIR4args<'a>, asked: Asked, room: Room) -> Outcome<'a> {
+fn list<'a>(
+    run: &mut RunningCall<'a>,
+    args: &READDIR4args<'a>,
+    asked: AskedAttributes,
+    room: FreeSpace,
+) -> OperationOutcome<'a> {
     let bytes_max = bytes_max(run, args)? - FRAME_BYTES;
     // What an entry of one letter takes: more than so many never fit.
     let mut one = Vec::with_capacity(512);
@@ -132,10 +142,10 @@ fn list<'a>(run: &mut Run<'a>, args: &READDIR4args<'a>, asked: Asked, room: Room
     let unsent = run.link.machine.unsent_bytes();
     match run.peer.answers.reserve(run.pool, unsent, reserved) {
         Ok(()) => {}
-        Err(Wait::Later) => return Err(nfsstat4::NFS4ERR_DELAY),
-        Err(Wait::NoMemory) => return Ok(Next::NoMemory),
+        Err(AnswerWait::Later) => return Err(nfsstat4::NFS4ERR_DELAY),
+        Err(AnswerWait::NoMemory) => return Ok(NextStep::NoMemory),
     }
-    let op = Op::Readdir {
+    let op = FsOp::Readdir {
         dir: file(place),
         cookie: args.cookie,
         verifier: u64::from_be_bytes(args.cookieverf),
@@ -143,17 +153,17 @@ fn list<'a>(run: &mut Run<'a>, args: &READDIR4args<'a>, asked: Asked, room: Room
         name_bytes_max: names_max,
         with_attrs: asked.needs_object(),
     };
-    run.ask(ask(op, Then::Listing(room, reserved)))
+    run.ask(ask(op, ThenReaddir::Listing(room, reserved)))
 }
 
 fn write_listing<'a>(
-    run: &mut Run<'a>,
-    asked: Asked,
+    run: &mut RunningCall<'a>,
+    asked: AskedAttributes,
     listing: &Listing,
-    room: &Room,
+    room: &FreeSpace,
     bytes_max: u32,
-) -> Outcome<'a> {
-    let Place::File { export, .. } = run.current()? else {
+) -> OperationOutcome<'a> {
+    let PseudoPlace::File { export, .. } = run.current()? else {
         unreachable!("a file system has listed it");
     };
     run.ok(|to| listing.verifier.encode(to))?;
@@ -180,11 +190,11 @@ fn write_listing<'a>(
 }
 
 /// No entry follows.
-fn end<'a>(run: &mut Run<'a>, is_end: bool) -> Outcome<'a> {
+fn end<'a>(run: &mut RunningCall<'a>, is_end: bool) -> OperationOutcome<'a> {
     let to = run.reply().bytes();
     false.encode(to);
     is_end.encode(to);
-    Ok(Next::Done)
+    Ok(NextStep::Done)
 }
 
 fn write_name(cookie: u64, name: &[u8], to: &mut Vec<u8>) {
@@ -195,13 +205,13 @@ fn write_name(cookie: u64, name: &[u8], to: &mut Vec<u8>) {
 }
 
 fn write_entry(
-    run: &mut Run<'_>,
+    run: &mut RunningCall<'_>,
     export: u32,
     entry: &Entry,
     name: &[u8],
-    (asked, room): (Asked, &Room),
+    (asked, room): (AskedAttributes, &FreeSpace),
 ) -> Result<(), nfsstat4> {
-    let place = Place::File {
+    let place = PseudoPlace::File {
         export,
         file: entry.file,
     };
@@ -231,11 +241,11 @@ fn write_entry(
 /// Entries of a directory of the pseudo file system, of which those before the
 /// cookie of `root` were written, and `root` has these attributes.
 fn list_pseudo<'a>(
-    run: &mut Run<'a>,
+    run: &mut RunningCall<'a>,
     args: &READDIR4args<'a>,
-    asked: Asked,
+    asked: AskedAttributes,
     mut root: Option<(u64, fs::Attr)>,
-) -> Outcome<'a> {
+) -> OperationOutcome<'a> {
     let dir = file(run.current()?);
     // Each entry is looked for anew: there are few.
     let mut cookie = root.map_or(args.cookie, |(of, _)| of - 1);
@@ -250,8 +260,8 @@ fn list_pseudo<'a>(
         };
         cookie = at;
         let fs = match place {
-            Place::Pseudo(_) => None,
-            Place::File { export, .. } => view.granted(export).map(|g| g.export.fs().clone()),
+            PseudoPlace::Pseudo(_) => None,
+            PseudoPlace::File { export, .. } => view.granted(export).map(|g| g.export.fs().clone()),
         };
         let name = name.to_owned();
         drop(entries);
@@ -260,9 +270,12 @@ fn list_pseudo<'a>(
             (_, None) => run.peer.view.attr(file(place)),
             (_, Some(fs)) => {
                 let file = file(place);
-                match run.begin_at(&fs, Op::Getattr { file }) {
-                    Begun::Done(Ok(Output::Attr(attr))) => Some(attr),
-                    begun => return run.goes_on(begun, run::Then::Readdir(Then::Root(cookie))),
+                match run.begin_at(&fs, FsOp::Getattr { file }) {
+                    QuestionBegun::Done(Ok(Output::Attr(attr))) => Some(attr),
+                    begun => {
+                        return run
+                            .goes_on(begun, run::Continuation::Readdir(ThenReaddir::Root(cookie)));
+                    }
                 }
             }
         };
@@ -273,7 +286,7 @@ fn list_pseudo<'a>(
         let to = reply.bytes();
         let mark = to.len();
         write_name(cookie, name.as_bytes(), to);
-        let room = Room::default();
+        let room = FreeSpace::default();
         write(run.nfsd, &run.peer.view, place, &attr, &room, asked, to)?;
         if (to.len() - begin) as u32 + FRAME_BYTES - 8 > args.maxcount {
             to.truncate(mark);

@@ -4,15 +4,15 @@
 use std::collections::BTreeSet;
 use std::sync::{Arc, MutexGuard, Weak};
 
-use machine::{Nanos, work};
-use nfs::server::files::{FileKey, Refused, Removal};
+use machine::{Nanos, locked, work};
+use nfs::server::files::{FileKey, Removal, StateRefused};
 use store::fs::FileId;
 use wire::nfs4::{
     SEQ4_STATUS_ADMIN_STATE_REVOKED, SEQ4_STATUS_RECALLABLE_STATE_REVOKED, clientid4, nfsstat4,
 };
 
 use crate::callback::Errand;
-use crate::offload::Work;
+use crate::offload::CopyWork;
 use crate::{Exports, Nfsd, Peer};
 
 impl Nfsd {
@@ -68,7 +68,7 @@ impl Nfsd {
     }
 
     fn left_exports(&self) -> MutexGuard<'_, Vec<Weak<Exports>>> {
-        self.left_exports.lock().expect("nobody panics with it")
+        locked(&self.left_exports)
     }
 
     /// Clients are gone: so is what they had.
@@ -94,7 +94,7 @@ impl Nfsd {
     /// Files that were open are in file systems that these have.
     fn remove(&self, mut removal: Removal, exports: Vec<Arc<Exports>>) {
         if work::is_used_up() || !self.remove_some(&mut removal, &exports) {
-            self.work.add(Work::Remove(Box::new(removal), exports));
+            self.work.add(CopyWork::Remove(Box::new(removal), exports));
         }
     }
 
@@ -107,7 +107,7 @@ impl Nfsd {
         for (system, file) in removed.closed {
             let fs = exports.iter().find_map(|e| e.file_system(system));
             if let Some(fs) = fs {
-                self.work.add(Work::Close(fs.clone(), FileId(file)));
+                self.work.add(CopyWork::Close(fs.clone(), FileId(file)));
             }
         }
         removed.is_done
@@ -138,7 +138,7 @@ impl Nfsd {
     /// An open that nobody has any more.
     pub(crate) fn close_later(&self, (system, file): FileKey) {
         if let Some(fs) = self.exports.load().file_system(system) {
-            self.work.add(Work::Close(fs.clone(), FileId(file)));
+            self.work.add(CopyWork::Close(fs.clone(), FileId(file)));
         }
     }
 
@@ -156,15 +156,15 @@ impl Nfsd {
     ///
     /// # Errors
     /// What is to be answered if it stays in the way.
-    pub(crate) fn clear(&self, refused: Refused, now: Nanos) -> Result<(), Standing> {
+    pub(crate) fn clear(&self, refused: StateRefused, now: Nanos) -> Result<(), Standing> {
         let mut recalls = Vec::new();
         let (clients, status) = match refused {
-            Refused::Status(status) => return Err(Standing::Status(status)),
-            Refused::InTheWay(client, status) => (vec![client], Standing::Status(status)),
-            Refused::Denied(lock, client, owner) => {
+            StateRefused::Status(status) => return Err(Standing::Status(status)),
+            StateRefused::InTheWay(client, status) => (vec![client], Standing::Status(status)),
+            StateRefused::Denied(lock, client, owner) => {
                 (vec![client], Standing::Denied(lock, client, owner))
             }
-            Refused::Recall(wanted, clients) => {
+            StateRefused::Recall(wanted, clients) => {
                 recalls = wanted;
                 (clients, Standing::Status(nfsstat4::NFS4ERR_DELAY))
             }

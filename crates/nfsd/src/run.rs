@@ -17,8 +17,8 @@ use wire::nfs4::{bitmap4, nfs_argop4, nfs_opnum4, nfsstat4, stateid4};
 use wire::xdr::{Decode, Encode, List};
 
 use crate::events::Reason;
-use crate::peer::{Held, Peer};
-use crate::pseudo::{Granted, Place};
+use crate::peer::{Peer, SessionUse};
+use crate::pseudo::{Granted, PseudoPlace};
 use crate::{
     Nfsd, again, attributes, data, delegation, lock, names, offload, open, payload, readdir,
     security, sequence, session, v3,
@@ -71,13 +71,13 @@ pub enum Elsewhere {
 }
 
 /// What an operation came to: an error is its result, without a body.
-pub(crate) type Outcome<'a> = Result<Next, nfsstat4>;
+pub(crate) type OperationOutcome<'a> = Result<NextStep, nfsstat4>;
 
 /// What happens next.
-pub(crate) enum Next {
+pub(crate) enum NextStep {
     /// The result was appended.
     Done,
-    /// It goes on when that is there which [`Run::wait`] was told.
+    /// It goes on when that is there which [`RunningCall::wait`] was told.
     Waits,
     /// The operation begins again when there is memory; nothing was appended.
     NoMemory,
@@ -89,44 +89,44 @@ pub(crate) enum Next {
 
 /// A question to a file system.
 pub(crate) struct Ask<'a> {
-    pub(crate) op: fs::Op<'a>,
+    pub(crate) op: fs::FsOp<'a>,
     /// See [`Caller::is_open`].
     pub(crate) is_open: bool,
     /// What becomes of the answer.
-    pub(crate) then: Then,
+    pub(crate) then: Continuation,
 }
 
 /// How a question stands.
-pub(crate) enum Begun {
+pub(crate) enum QuestionBegun {
     Done(Result<Output, fs::Error>),
     Pending(Arc<dyn FileSystem>, Task),
 }
 
 /// How an operation goes on when what it asked for is there: in the family that
 /// it belongs to.
-pub(crate) enum Then {
-    Names(names::Then),
-    Readdir(readdir::Then),
-    Security(security::Then),
-    Attributes(attributes::Then),
-    Data(data::Then),
-    Session(session::Then),
-    Open(open::Then),
-    Lock(lock::Then),
-    Offload(offload::Then),
+pub(crate) enum Continuation {
+    Names(names::ThenNames),
+    Readdir(readdir::ThenReaddir),
+    Security(security::ThenSecinfo),
+    Attributes(attributes::ThenAttributes),
+    Data(data::ThenData),
+    Session(session::ThenSession),
+    Open(open::ThenOpen),
+    Lock(lock::ThenLock),
+    Offload(offload::ThenCopy),
 }
 
 /// The current or the saved file handle.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Current {
-    pub(crate) place: Place,
+    pub(crate) place: PseudoPlace,
     /// The state id that goes with it (RFC 8881, section 16.2.3.1.2).
     pub(crate) stateid: Option<stateid4>,
 }
 
 /// The slot of a session that a call is in.
 pub(crate) struct InSlot {
-    pub(crate) held: Rc<Held>,
+    pub(crate) held: Rc<SessionUse>,
     pub(crate) slotid: u32,
     /// The results are to be kept.
     pub(crate) keeps: bool,
@@ -167,7 +167,7 @@ pub struct Execution {
     args: Args,
     waits: Waits,
     /// A call of NFSv3 or MOUNT instead.
-    old: v3::Old,
+    old: v3::V3Call,
 }
 
 /// What an execution goes on with.
@@ -176,7 +176,7 @@ enum Waits {
     #[default]
     Nothing,
     /// With this, when what it waits for is there.
-    For(Then),
+    For(Continuation),
     /// With the operation under way, from its start.
     Again,
     /// With the next operation.
@@ -186,7 +186,7 @@ enum Waits {
 const UNDER_WAY: &str = "a call is under way";
 
 impl Execution {
-    /// Begins with a call that has all arrived ([`nfs::connection::Op::Call`]).
+    /// Begins with a call that has all arrived ([`nfs::connection::ServerOp::Call`]).
     pub fn begin(&mut self, tag: Tag, around: &mut Around<'_>) -> Step {
         around.peer.view.refresh(&around.nfsd.exports);
         let machine = &mut around.link.machine;
@@ -285,10 +285,10 @@ impl Execution {
     fn go(
         &mut self,
         around: &mut Around<'_>,
-        first: impl for<'a> FnOnce(&mut Run<'a>) -> Outcome<'a>,
+        first: impl for<'a> FnOnce(&mut RunningCall<'a>) -> OperationOutcome<'a>,
     ) -> Step {
         let flow = self.flow.as_mut().expect(UNDER_WAY);
-        let mut run = Run {
+        let mut run = RunningCall {
             waits: &mut self.waits,
             step: None,
             nfsd: around.nfsd,
@@ -338,7 +338,7 @@ impl Execution {
 }
 
 /// A call while it runs.
-pub(crate) struct Run<'a> {
+pub(crate) struct RunningCall<'a> {
     waits: &'a mut Waits,
     /// How far the call has come, where it waits.
     step: Option<Step>,
@@ -354,12 +354,12 @@ pub(crate) struct Run<'a> {
     pub(crate) flow: &'a mut Flow,
 }
 
-impl<'a> Run<'a> {
+impl<'a> RunningCall<'a> {
     /// Goes on as far as it can.
-    fn go(&mut self, mut next: Outcome<'a>) -> Step {
+    fn go(&mut self, mut next: OperationOutcome<'a>) -> Step {
         loop {
             next = match next {
-                Ok(Next::Done) => {
+                Ok(NextStep::Done) => {
                     self.settle();
                     match self.gives_way() {
                         true => return Step::Turn,
@@ -370,13 +370,13 @@ impl<'a> Run<'a> {
                     self.refuse(status);
                     self.take()
                 }
-                Ok(Next::End) => return Step::Sent,
-                Ok(Next::Waits) => return self.step.take().expect("who waits says for what"),
-                Ok(Next::NoMemory) => {
+                Ok(NextStep::End) => return Step::Sent,
+                Ok(NextStep::Waits) => return self.step.take().expect("who waits says for what"),
+                Ok(NextStep::NoMemory) => {
                     *self.waits = Waits::Again;
                     return Step::NoMemory;
                 }
-                Ok(Next::Turn) => {
+                Ok(NextStep::Turn) => {
                     *self.waits = Waits::Again;
                     return Step::Turn;
                 }
@@ -396,7 +396,7 @@ impl<'a> Run<'a> {
 
     /// Takes the next operation and begins it.
     #[inline]
-    fn take(&mut self) -> Outcome<'a> {
+    fn take(&mut self) -> OperationOutcome<'a> {
         let (call, reply) = self.link.machine.call_and_reply(self.flow.tag);
         self.flow.mark = reply.mark();
         match self.flow.compound.next(self.args, &call) {
@@ -408,9 +408,9 @@ impl<'a> Run<'a> {
             compound::Next::Refused(number, status) => {
                 self.flow.compound.result(number, status, reply);
                 without_body(number, reply);
-                Ok(Next::End)
+                Ok(NextStep::End)
             }
-            compound::Next::End => Ok(Next::End),
+            compound::Next::End => Ok(NextStep::End),
         }
     }
 
@@ -477,7 +477,7 @@ impl<'a> Run<'a> {
 
     /// The operation succeeded: `body` appends what its result has beyond that.
     #[inline]
-    pub(crate) fn ok(&mut self, body: impl FnOnce(&mut Vec<u8>)) -> Outcome<'a> {
+    pub(crate) fn ok(&mut self, body: impl FnOnce(&mut Vec<u8>)) -> OperationOutcome<'a> {
         self.answer(nfsstat4::NFS4_OK, body)
     }
 
@@ -487,80 +487,84 @@ impl<'a> Run<'a> {
         &mut self,
         status: nfsstat4,
         body: impl FnOnce(&mut Vec<u8>),
-    ) -> Outcome<'a> {
+    ) -> OperationOutcome<'a> {
         let number = self.flow.compound.number();
         let reply = self.link.machine.reply(self.flow.tag);
         self.flow.compound.result(number, status, reply);
         body(reply.bytes());
-        Ok(Next::Done)
+        Ok(NextStep::Done)
     }
 
     /// The operation ends with this status instead of the result that was
     /// appended.
     #[cold]
-    pub(crate) fn instead(&mut self, status: nfsstat4) -> Outcome<'a> {
+    pub(crate) fn instead(&mut self, status: nfsstat4) -> OperationOutcome<'a> {
         let number = self.flow.compound.number();
         let reply = self.link.machine.reply(self.flow.tag);
         let (mark, compound) = (self.flow.mark, &mut self.flow.compound);
         compound.instead(mark, number, status, reply);
         without_body(number, reply);
-        Ok(Next::Done)
+        Ok(NextStep::Done)
     }
 
     /// Asks the file system of the current file handle, and goes on when it
     /// has answered.
-    pub(crate) fn ask(&mut self, ask: Ask<'_>) -> Outcome<'a> {
+    pub(crate) fn ask(&mut self, ask: Ask<'_>) -> OperationOutcome<'a> {
         let begun = self.begin(ask.op, ask.is_open);
         self.goes_on(begun, ask.then)
     }
 
     /// A file system was asked: with the answer, now or later.
-    pub(crate) fn goes_on(&mut self, begun: Begun, then: Then) -> Outcome<'a> {
+    pub(crate) fn goes_on(
+        &mut self,
+        begun: QuestionBegun,
+        then: Continuation,
+    ) -> OperationOutcome<'a> {
         match begun {
-            Begun::Done(result) => after(self, then, result),
-            Begun::Pending(fs, task) => self.wait(Step::Pending(fs, task), then),
+            QuestionBegun::Done(result) => after(self, then, result),
+            QuestionBegun::Pending(fs, task) => self.wait(Step::Pending(fs, task), then),
         }
     }
 
     /// The operation goes on with `then` when what `step` waits for is there.
-    pub(crate) fn wait(&mut self, step: Step, then: Then) -> Outcome<'a> {
+    pub(crate) fn wait(&mut self, step: Step, then: Continuation) -> OperationOutcome<'a> {
         *self.waits = Waits::For(then);
         self.step = Some(step);
-        Ok(Next::Waits)
+        Ok(NextStep::Waits)
     }
 
     /// Asks the file system of the current file handle.
     #[inline]
-    pub(crate) fn begin(&mut self, op: fs::Op<'_>, is_open: bool) -> Begun {
+    pub(crate) fn begin(&mut self, op: fs::FsOp<'_>, is_open: bool) -> QuestionBegun {
         let place = self.flow.current.map(|current| current.place);
         let export = match place {
-            Some(Place::File { export, .. }) => export,
-            Some(Place::Pseudo(_)) => {
-                return Begun::Done(names::pseudo(&self.peer.view, &op));
+            Some(PseudoPlace::File { export, .. }) => export,
+            Some(PseudoPlace::Pseudo(_)) => {
+                return QuestionBegun::Done(names::pseudo(&self.peer.view, &op));
             }
             None => unreachable!("who asks has looked for the current file handle"),
         };
         let granted = self.peer.view.granted(export);
         let Some(granted) = granted.filter(|granted| self.is_same(granted)) else {
             // The export went while the call waited.
-            return Begun::Done(Err(fs::Error::Stale));
+            return QuestionBegun::Done(Err(fs::Error::Stale));
         };
         let identity = identity(self.flow, self.link);
         let caller = caller(identity, self.time, is_open, self.peer.asker());
         let fs = granted.export.fs();
         match fs.start(&caller, op, self.files, self.token) {
-            Progress::Done(result) => Begun::Done(result),
-            Progress::Pending(task) => Begun::Pending(fs.clone(), task),
+            Progress::Done(result) => QuestionBegun::Done(result),
+            Progress::Pending(task) => QuestionBegun::Pending(fs.clone(), task),
         }
     }
 
     /// Asks another file system.
-    pub(crate) fn begin_at(&mut self, fs: &Arc<dyn FileSystem>, op: fs::Op<'_>) -> Begun {
+    pub(crate) fn begin_at(&mut self, fs: &Arc<dyn FileSystem>, op: fs::FsOp<'_>) -> QuestionBegun {
         let identity = identity(self.flow, self.link);
         let caller = caller(identity, self.time, false, self.peer.asker());
         match fs.start(&caller, op, self.files, self.token) {
-            Progress::Done(result) => Begun::Done(result),
-            Progress::Pending(task) => Begun::Pending(fs.clone(), task),
+            Progress::Done(result) => QuestionBegun::Done(result),
+            Progress::Pending(task) => QuestionBegun::Pending(fs.clone(), task),
         }
     }
 
@@ -593,7 +597,7 @@ impl<'a> Run<'a> {
     /// # Errors
     /// NFS4ERR_NOFILEHANDLE, NFS4ERR_WRONGSEC, NFS4ERR_STALE.
     #[inline]
-    pub(crate) fn current(&self) -> Result<Place, nfsstat4> {
+    pub(crate) fn current(&self) -> Result<PseudoPlace, nfsstat4> {
         let current = self.flow.current.ok_or(nfsstat4::NFS4ERR_NOFILEHANDLE)?;
         self.check_security(current.place)?;
         Ok(current.place)
@@ -602,8 +606,8 @@ impl<'a> Run<'a> {
     /// Whether the caller may be at a place, by how it says who it is (RFC 8881,
     /// section 2.6.3).
     #[inline]
-    pub(crate) fn check_security(&self, place: Place) -> Result<(), nfsstat4> {
-        let Place::File { export, .. } = place else {
+    pub(crate) fn check_security(&self, place: PseudoPlace) -> Result<(), nfsstat4> {
+        let PseudoPlace::File { export, .. } = place else {
             return Ok(());
         };
         let granted = self.peer.view.granted(export);
@@ -632,19 +636,19 @@ impl<'a> Run<'a> {
     /// The file system of the current file handle.
     ///
     /// # Errors
-    /// As [`Run::current`]; NFS4ERR_STALE in the pseudo file system too.
+    /// As [`RunningCall::current`]; NFS4ERR_STALE in the pseudo file system too.
     #[inline]
     pub(crate) fn file_system(&self) -> Result<&Arc<dyn FileSystem>, nfsstat4> {
         let granted = match self.current()? {
-            Place::File { export, .. } => self.peer.view.granted(export),
-            Place::Pseudo(_) => None,
+            PseudoPlace::File { export, .. } => self.peer.view.granted(export),
+            PseudoPlace::Pseudo(_) => None,
         };
         Ok(granted.ok_or(nfsstat4::NFS4ERR_STALE)?.export.fs())
     }
 
     /// This becomes the current file handle; it has no state id.
     #[inline]
-    pub(crate) fn set_current(&mut self, place: Place) {
+    pub(crate) fn set_current(&mut self, place: PseudoPlace) {
         let stateid = None;
         self.put_current(Current { place, stateid });
     }
@@ -652,7 +656,7 @@ impl<'a> Run<'a> {
     #[inline]
     pub(crate) fn put_current(&mut self, current: Current) {
         self.flow.current = Some(current);
-        if let Place::File { export, .. } = current.place
+        if let PseudoPlace::File { export, .. } = current.place
             && self.flow.identity_in != Some(export)
             && let Some(granted) = self.peer.view.granted(export)
         {
@@ -683,7 +687,7 @@ impl<'a> Run<'a> {
 
     /// Calls `with` as if the saved file handle were the current one: for state
     /// ids of the source of a copy.
-    pub(crate) fn at_saved<T>(&mut self, with: impl FnOnce(&mut Run<'a>) -> T) -> T {
+    pub(crate) fn at_saved<T>(&mut self, with: impl FnOnce(&mut RunningCall<'a>) -> T) -> T {
         std::mem::swap(&mut self.flow.current, &mut self.flow.saved);
         let value = with(self);
         std::mem::swap(&mut self.flow.current, &mut self.flow.saved);
@@ -795,9 +799,9 @@ impl Flow {
 /// An operation with its arguments.
 #[inline]
 fn with<'a, T: Decode<'a>>(
-    run: &mut Run<'a>,
-    op: impl FnOnce(&mut Run<'a>, &T) -> Outcome<'a>,
-) -> Outcome<'a> {
+    run: &mut RunningCall<'a>,
+    op: impl FnOnce(&mut RunningCall<'a>, &T) -> OperationOutcome<'a>,
+) -> OperationOutcome<'a> {
     let args = run.flow.compound.args(run.args);
     op(run, &args)
 }
@@ -805,9 +809,9 @@ fn with<'a, T: Decode<'a>>(
 /// The same of one that must not be done twice, and without a session has nothing
 /// else to be known by.
 fn once<'a, T: Decode<'a>>(
-    run: &mut Run<'a>,
-    op: impl FnOnce(&mut Run<'a>, &T) -> Outcome<'a>,
-) -> Outcome<'a> {
+    run: &mut RunningCall<'a>,
+    op: impl FnOnce(&mut RunningCall<'a>, &T) -> OperationOutcome<'a>,
+) -> OperationOutcome<'a> {
     if run.minor() == 0
         && let Some(outcome) = again::answer(run)
     {
@@ -818,7 +822,7 @@ fn once<'a, T: Decode<'a>>(
 
 /// Begins an operation.
 #[inline]
-fn dispatch<'a>(run: &mut Run<'a>, number: nfs_opnum4) -> Outcome<'a> {
+fn dispatch<'a>(run: &mut RunningCall<'a>, number: nfs_opnum4) -> OperationOutcome<'a> {
     use nfs_opnum4::*;
     match number {
         OP_ACCESS => with(run, attributes::access),
@@ -886,16 +890,20 @@ fn dispatch<'a>(run: &mut Run<'a>, number: nfs_opnum4) -> Outcome<'a> {
 
 /// An operation goes on: what it asked for is there.
 #[inline]
-fn after<'a>(run: &mut Run<'a>, then: Then, result: Result<Output, fs::Error>) -> Outcome<'a> {
+fn after<'a>(
+    run: &mut RunningCall<'a>,
+    then: Continuation,
+    result: Result<Output, fs::Error>,
+) -> OperationOutcome<'a> {
     match then {
-        Then::Attributes(then) => attributes::after(run, then, result),
-        Then::Names(then) => names::after(run, then, result),
-        Then::Readdir(then) => readdir::after(run, then, result),
-        Then::Security(then) => security::after(run, then, result),
-        Then::Data(then) => data::after(run, then, result),
-        Then::Session(then) => session::after(run, then, result),
-        Then::Open(then) => open::after(run, then, result),
-        Then::Lock(then) => lock::after(run, then, result),
-        Then::Offload(then) => offload::after(run, then, result),
+        Continuation::Attributes(then) => attributes::after(run, then, result),
+        Continuation::Names(then) => names::after(run, then, result),
+        Continuation::Readdir(then) => readdir::after(run, then, result),
+        Continuation::Security(then) => security::after(run, then, result),
+        Continuation::Data(then) => data::after(run, then, result),
+        Continuation::Session(then) => session::after(run, then, result),
+        Continuation::Open(then) => open::after(run, then, result),
+        Continuation::Lock(then) => lock::after(run, then, result),
+        Continuation::Offload(then) => offload::after(run, then, result),
     }
 }

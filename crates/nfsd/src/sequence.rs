@@ -1,16 +1,19 @@
 //! SEQUENCE (RFC 8881, section 18.46): the slot that a call is in.
 
 use faults::Fault;
-use nfs::server::{Principal, Request, Sequenced};
+use nfs::server::{Principal, RequestId, Sequenced};
 use wire::nfs4::{SEQUENCE4args, SEQUENCE4resok, nfsstat4};
 use wire::xdr::Encode;
 
-use crate::run::{InSlot, Next, Outcome, Run};
+use crate::run::{InSlot, NextStep, OperationOutcome, RunningCall};
 
-pub(crate) fn sequence<'a>(run: &mut Run<'a>, args: &SEQUENCE4args) -> Outcome<'a> {
+pub(crate) fn sequence<'a>(
+    run: &mut RunningCall<'a>,
+    args: &SEQUENCE4args,
+) -> OperationOutcome<'a> {
     let held = run.peer.session(run.nfsd, &args.sa_sessionid);
     let held = held.ok_or(nfsstat4::NFS4ERR_BADSESSION)?;
-    let request = Request {
+    let request = RequestId {
         record_bytes: run.link.machine.call(run.flow.tag).record_bytes,
         ops: run.flow.compound.ops(),
         principal: Principal::from(run.credential()),
@@ -47,7 +50,7 @@ pub(crate) fn sequence<'a>(run: &mut Run<'a>, args: &SEQUENCE4args) -> Outcome<'
             let reply = run.reply();
             reply.back_to(begin);
             reply.bytes().extend_from_slice(&results);
-            Ok(Next::End)
+            Ok(NextStep::End)
         }
     }
 }

@@ -15,30 +15,33 @@ use wire::nfs4::{
 };
 use wire::xdr::{Encode, List, Opaque};
 
-use crate::run::{self, Elsewhere, Outcome, Run, Step};
+use crate::run::{self, Elsewhere, OperationOutcome, RunningCall, Step};
 
 /// How an operation goes on.
-pub(crate) enum Then {
+pub(crate) enum ThenSession {
     /// RECLAIM_COMPLETE: its client is on record.
     Recorded,
 }
 
 pub(crate) fn after<'a>(
-    run: &mut Run<'a>,
-    then: Then,
+    run: &mut RunningCall<'a>,
+    then: ThenSession,
     _result: Result<Output, fs::Error>,
-) -> Outcome<'a> {
+) -> OperationOutcome<'a> {
     match then {
-        Then::Recorded => run.ok(|_| {}),
+        ThenSession::Recorded => run.ok(|_| {}),
     }
 }
 
-pub(crate) fn renew<'a>(run: &mut Run<'a>, args: &RENEW4args) -> Outcome<'a> {
+pub(crate) fn renew<'a>(run: &mut RunningCall<'a>, args: &RENEW4args) -> OperationOutcome<'a> {
     run.nfsd.server.renew(args.clientid, run.now)?;
     run.ok(|_| {})
 }
 
-pub(crate) fn setclientid<'a>(run: &mut Run<'a>, args: &SETCLIENTID4args<'a>) -> Outcome<'a> {
+pub(crate) fn setclientid<'a>(
+    run: &mut RunningCall<'a>,
+    args: &SETCLIENTID4args<'a>,
+) -> OperationOutcome<'a> {
     let owner = ClientOwner {
         verifier: args.client.verifier,
         id: args.client.id.0,
@@ -77,9 +80,9 @@ pub(crate) fn setclientid<'a>(run: &mut Run<'a>, args: &SETCLIENTID4args<'a>) ->
 }
 
 pub(crate) fn setclientid_confirm<'a>(
-    run: &mut Run<'a>,
+    run: &mut RunningCall<'a>,
     args: &SETCLIENTID_CONFIRM4args,
-) -> Outcome<'a> {
+) -> OperationOutcome<'a> {
     let principal = Principal::from(run.credential());
     let (id, verifier) = (args.clientid, args.setclientid_confirm);
     let server = &run.nfsd.server;
@@ -90,9 +93,9 @@ pub(crate) fn setclientid_confirm<'a>(
 }
 
 pub(crate) fn backchannel_ctl<'a>(
-    run: &mut Run<'a>,
+    run: &mut RunningCall<'a>,
     args: &BACKCHANNEL_CTL4args<'a>,
-) -> Outcome<'a> {
+) -> OperationOutcome<'a> {
     let session = run.session().ok_or(nfsstat4::NFS4ERR_OP_NOT_IN_SESSION)?;
     session.set_callback_program(
         args.bca_cb_program,
@@ -102,9 +105,9 @@ pub(crate) fn backchannel_ctl<'a>(
 }
 
 pub(crate) fn bind_conn_to_session<'a>(
-    run: &mut Run<'a>,
+    run: &mut RunningCall<'a>,
     args: &BIND_CONN_TO_SESSION4args,
-) -> Outcome<'a> {
+) -> OperationOutcome<'a> {
     let held = run.peer.session(run.nfsd, &args.bctsa_sessid);
     let held = held.ok_or(nfsstat4::NFS4ERR_BADSESSION)?;
     let dir = held.session.bind(run.peer.id, args.bctsa_dir)?;
@@ -123,7 +126,10 @@ pub(crate) fn bind_conn_to_session<'a>(
     run.ok(|to| resok.encode(to))
 }
 
-pub(crate) fn exchange_id<'a>(run: &mut Run<'a>, args: &EXCHANGE_ID4args<'a>) -> Outcome<'a> {
+pub(crate) fn exchange_id<'a>(
+    run: &mut RunningCall<'a>,
+    args: &EXCHANGE_ID4args<'a>,
+) -> OperationOutcome<'a> {
     // Protection of state rests on RPCSEC_GSS, which there is not.
     match args.eia_state_protect {
         state_protect4_a::SP4_NONE => {}
@@ -164,7 +170,10 @@ pub(crate) fn exchange_id<'a>(run: &mut Run<'a>, args: &EXCHANGE_ID4args<'a>) ->
     run.ok(|to| resok.encode(to))
 }
 
-pub(crate) fn create_session<'a>(run: &mut Run<'a>, args: &CREATE_SESSION4args<'a>) -> Outcome<'a> {
+pub(crate) fn create_session<'a>(
+    run: &mut RunningCall<'a>,
+    args: &CREATE_SESSION4args<'a>,
+) -> OperationOutcome<'a> {
     let principal = Principal::from(run.credential());
     let session = run.nfsd.server.create_session(args, principal, run.now)?;
     run.nfsd.admit(session.client.id, false);
@@ -198,7 +207,10 @@ fn channel_attrs(channel: &Channel) -> channel_attrs4<'static> {
     }
 }
 
-pub(crate) fn destroy_session<'a>(run: &mut Run<'a>, args: &DESTROY_SESSION4args) -> Outcome<'a> {
+pub(crate) fn destroy_session<'a>(
+    run: &mut RunningCall<'a>,
+    args: &DESTROY_SESSION4args,
+) -> OperationOutcome<'a> {
     let is_own = run
         .session()
         .is_some_and(|own| own.id == args.dsa_sessionid);
@@ -211,7 +223,10 @@ pub(crate) fn destroy_session<'a>(run: &mut Run<'a>, args: &DESTROY_SESSION4args
     run.ok(|_| {})
 }
 
-pub(crate) fn destroy_clientid<'a>(run: &mut Run<'a>, args: &DESTROY_CLIENTID4args) -> Outcome<'a> {
+pub(crate) fn destroy_clientid<'a>(
+    run: &mut RunningCall<'a>,
+    args: &DESTROY_CLIENTID4args,
+) -> OperationOutcome<'a> {
     let id = args.dca_clientid;
     let has_state = run.nfsd.files.has_state(id);
     run.nfsd.server.destroy_clientid(id, has_state)?;
@@ -219,7 +234,10 @@ pub(crate) fn destroy_clientid<'a>(run: &mut Run<'a>, args: &DESTROY_CLIENTID4ar
     run.ok(|_| {})
 }
 
-pub(crate) fn reclaim_complete<'a>(run: &mut Run<'a>, args: &RECLAIM_COMPLETE4args) -> Outcome<'a> {
+pub(crate) fn reclaim_complete<'a>(
+    run: &mut RunningCall<'a>,
+    args: &RECLAIM_COMPLETE4args,
+) -> OperationOutcome<'a> {
     if args.rca_one_fs {
         // No file system comes from another server.
         run.current()?;
@@ -230,7 +248,7 @@ pub(crate) fn reclaim_complete<'a>(run: &mut Run<'a>, args: &RECLAIM_COMPLETE4ar
     match run.nfsd.server.has_unsaved() && !faults::is(Fault::AnswerBeforeRecord) {
         true => run.wait(
             Step::Elsewhere(Elsewhere::Records),
-            run::Then::Session(Then::Recorded),
+            run::Continuation::Session(ThenSession::Recorded),
         ),
         false => run.ok(|_| {}),
     }

@@ -3,12 +3,12 @@
 
 use std::sync::{Arc, Weak};
 
-use nfs::server::files::{FileKey, Files, Kind, READ, Special, State, WRITE, words};
+use nfs::server::files::{FileKey, Files, READ, Special, State, StateKind, WRITE, words};
 use nfs::server::{Client, ConnectionId, Session};
 use wire::nfs4::{nfsstat4, stateid4};
 
-use crate::pseudo::Place;
-use crate::run::Run;
+use crate::pseudo::PseudoPlace;
+use crate::run::RunningCall;
 
 /// States that a connection remembers at first, and at most; each twice the one
 /// before it.
@@ -18,19 +18,19 @@ const SEEN_MAX: usize = 1024;
 /// What a connection has seen: its states, so that reading and writing need ask
 /// nobody else for them, and the sessions whose callbacks it carries.
 #[derive(Default)]
-pub(crate) struct Seen {
-    states: Vec<Option<Known>>,
+pub(crate) struct SeenStates {
+    states: Vec<Option<KnownState>>,
     bound: Vec<Weak<Session>>,
 }
 
 /// A state, and whose it is.
 #[derive(Clone)]
-pub(crate) struct Known {
+pub(crate) struct KnownState {
     pub(crate) state: Arc<State>,
     pub(crate) client: Arc<Client>,
 }
 
-impl Seen {
+impl SeenStates {
     #[inline]
     fn place(&self, client: u32, number: u32) -> usize {
         (number ^ client.wrapping_mul(31)) as usize & self.states.len().wrapping_sub(1)
@@ -38,7 +38,7 @@ impl Seen {
 
     /// The state that a state id of this start of the server names.
     #[inline]
-    fn find(&self, client: u32, number: u32) -> Option<&Known> {
+    fn find(&self, client: u32, number: u32) -> Option<&KnownState> {
         let known = self.states.get(self.place(client, number))?.as_ref()?;
         let state = &known.state;
         let is_it = state.number == number && state.client as u32 == client;
@@ -48,7 +48,7 @@ impl Seen {
     /// Keeps one more, in place of one that is over or, if there are many, of
     /// another one.
     #[cold]
-    fn keep(&mut self, known: Known) {
+    fn keep(&mut self, known: KnownState) {
         let (client, number) = (known.state.client as u32, known.state.number);
         while self.states.len() < SEEN_MAX && !self.is_free(client, number) {
             let room = (self.states.len() * 2).max(SEEN_MIN);
@@ -85,13 +85,13 @@ impl Seen {
     }
 }
 
-impl Run<'_> {
+impl RunningCall<'_> {
     /// The state that a state id names, as it is told to the client that is
     /// calling, whatever its `seqid` is.
     ///
     /// # Errors
     /// NFS4ERR_BAD_STATEID, NFS4ERR_STALE_STATEID, NFS4ERR_EXPIRED.
-    pub(crate) fn find_state(&mut self, stateid: &stateid4) -> Result<Known, nfsstat4> {
+    pub(crate) fn find_state(&mut self, stateid: &stateid4) -> Result<KnownState, nfsstat4> {
         if Special::of(stateid).is_some() {
             return Err(nfsstat4::NFS4ERR_BAD_STATEID);
         }
@@ -114,14 +114,18 @@ impl Run<'_> {
             _ => self.client().ok_or(nfsstat4::NFS4ERR_BAD_STATEID)?.clone(),
         };
         let state = self.nfsd.files.find(client.id, stateid)?;
-        Ok(Known { state, client })
+        Ok(KnownState { state, client })
     }
 
     /// The state of the current file that a state id names as it is.
     ///
     /// # Errors
-    /// As [`Run::find_state`], and [`State::check`].
-    pub(crate) fn state_of(&mut self, key: FileKey, stateid: &stateid4) -> Result<Known, nfsstat4> {
+    /// As [`RunningCall::find_state`], and [`State::check`].
+    pub(crate) fn state_of(
+        &mut self,
+        key: FileKey,
+        stateid: &stateid4,
+    ) -> Result<KnownState, nfsstat4> {
         let known = self.find_state(stateid)?;
         known.state.check(stateid.seqid, self.minor() > 0)?;
         match known.state.file == key {
@@ -135,7 +139,11 @@ impl Run<'_> {
 /// which may be a special one; then whether it was checked when the file was
 /// opened ([`store::fs::Caller::is_open`]).
 #[inline]
-pub(crate) fn check_io(run: &mut Run<'_>, named: &stateid4, access: u32) -> Result<bool, nfsstat4> {
+pub(crate) fn check_io(
+    run: &mut RunningCall<'_>,
+    named: &stateid4,
+    access: u32,
+) -> Result<bool, nfsstat4> {
     let stateid = run.stateid(named)?;
     let place = run.current()?;
     check_io_at(run, place, &stateid, access)
@@ -144,8 +152,8 @@ pub(crate) fn check_io(run: &mut Run<'_>, named: &stateid4, access: u32) -> Resu
 /// The same of a file at a place.
 #[inline]
 pub(crate) fn check_io_at(
-    run: &mut Run<'_>,
-    place: Place,
+    run: &mut RunningCall<'_>,
+    place: PseudoPlace,
     stateid: &stateid4,
     access: u32,
 ) -> Result<bool, nfsstat4> {
@@ -180,7 +188,7 @@ fn check_state(
     user: u32,
 ) -> Result<bool, nfsstat4> {
     state.check(seqid, is_session)?;
-    if state.file != key || state.is_unconfirmed() || state.kind == Kind::Copy {
+    if state.file != key || state.is_unconfirmed() || state.kind == StateKind::Copy {
         return Err(nfsstat4::NFS4ERR_BAD_STATEID);
     }
     match state.check_access(access) {
@@ -195,7 +203,7 @@ fn check_state(
 
 #[cold]
 fn check_unseen(
-    run: &mut Run<'_>,
+    run: &mut RunningCall<'_>,
     key: FileKey,
     stateid: &stateid4,
     access: u32,
@@ -217,7 +225,7 @@ fn check_unseen(
 }
 
 /// Reading or writing without a state.
-fn anonymous(run: &mut Run<'_>, key: FileKey, access: u32) -> Result<bool, nfsstat4> {
+fn anonymous(run: &mut RunningCall<'_>, key: FileKey, access: u32) -> Result<bool, nfsstat4> {
     // Somebody may have denied it and has not said so again yet.
     if run.nfsd.server.is_in_grace(run.now) {
         return Err(nfsstat4::NFS4ERR_GRACE);
@@ -238,7 +246,7 @@ fn anonymous(run: &mut Run<'_>, key: FileKey, access: u32) -> Result<bool, nfsst
 /// # Errors
 /// NFS4ERR_DELAY.
 #[inline]
-pub(crate) fn break_delegations(run: &mut Run<'_>, file: FileKey) -> Result<(), nfsstat4> {
+pub(crate) fn break_delegations(run: &mut RunningCall<'_>, file: FileKey) -> Result<(), nfsstat4> {
     let files: &Files = &run.nfsd.files;
     if !files.has_delegations() {
         return Ok(());
@@ -312,14 +320,14 @@ impl crate::Nfsd {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use nfs::server::files::{OpenArgs, Share};
+    use nfs::server::files::{OpenArgs, ShareReservation};
 
     /// However many states a connection sees, it finds the last ones, and none
     /// that it was not told of or that is over.
     #[test]
     fn a_connection_remembers_what_it_has_seen() {
         let files = Files::new(1, nfs::server::Secret::default(), 0);
-        let server = nfs::server::Server::new(nfs::server::Settings::default(), 1, [], 0);
+        let server = nfs::server::Server::new(nfs::server::ServerSettings::default(), 1, [], 0);
         let owner = nfs::server::ClientOwner {
             verifier: [0; 8],
             id: b"a",
@@ -344,20 +352,20 @@ mod tests {
                 uid: 0,
                 owner: b"o",
                 file: (1, file),
-                share: Share { access: 1, deny: 0 },
+                share: ShareReservation { access: 1, deny: 0 },
                 delegate: None,
                 must_confirm: false,
                 now: 0,
             });
             opened.unwrap().state
         };
-        let mut seen = Seen::default();
+        let mut seen = SeenStates::default();
         assert!(seen.find(id as u32, 1).is_none());
         let states: Vec<_> = (0..3000).map(open).collect();
         for (at, state) in states.iter().enumerate() {
             assert!(seen.find(id as u32, state.number).is_none());
             let (state, client) = (state.clone(), client.clone());
-            seen.keep(Known { state, client });
+            seen.keep(KnownState { state, client });
             let of_last = at.saturating_sub(SEEN_MAX / 2);
             let found = seen.find(id as u32, states[of_last].number).unwrap();
             assert!(Arc::ptr_eq(&found.state, &states[of_last]));

@@ -3,46 +3,46 @@
 
 use std::sync::Arc;
 
-use nfs::server::files::{Begun, Kept, Owner};
+use nfs::server::files::{LastAnswer, Owner, RequestBegun};
 use store::fs::FileId;
 use wire::nfs4::nfsstat4;
 
-use crate::pseudo::Place;
-use crate::run::{Next, Outcome, Run};
+use crate::pseudo::PseudoPlace;
+use crate::run::{NextStep, OperationOutcome, RunningCall};
 
 /// Bytes of an operation's number and status, which its body follows.
 const HEAD_BYTES: usize = 8;
 
 /// A request of an owner under way; of later minor versions, none.
 #[derive(Debug, Default)]
-pub(crate) struct Turn {
+pub(crate) struct OwnerRequest {
     owner: Option<(Arc<Owner>, u32)>,
 }
 
 /// How a request of an owner is to be taken.
-pub(crate) enum Taken {
+pub(crate) enum TurnTaken {
     /// It is to be executed.
-    Now(Turn),
+    Now(OwnerRequest),
     /// It is to be executed if it is an OPEN: the owner, which never confirmed anything,
     /// begins anew.
-    Anew(Turn),
+    Anew(OwnerRequest),
     /// It was: this was the answer.
-    Again(Kept),
+    Again(LastAnswer),
 }
 
-impl Turn {
+impl OwnerRequest {
     /// The owner asks something numbered `seqid`.
     ///
     /// # Errors
     /// As [`Owner::begin`].
-    pub(crate) fn take(owner: &Arc<Owner>, seqid: u32) -> Result<Taken, nfsstat4> {
-        let turn = || Turn {
+    pub(crate) fn take(owner: &Arc<Owner>, seqid: u32) -> Result<TurnTaken, nfsstat4> {
+        let turn = || OwnerRequest {
             owner: Some((owner.clone(), seqid)),
         };
         Ok(match owner.begin(seqid)? {
-            Begun::New => Taken::Now(turn()),
-            Begun::Anew => Taken::Anew(turn()),
-            Begun::Again(kept) => Taken::Again(kept),
+            RequestBegun::New => TurnTaken::Now(turn()),
+            RequestBegun::Anew => TurnTaken::Anew(turn()),
+            RequestBegun::Again(kept) => TurnTaken::Again(kept),
         })
     }
 
@@ -54,9 +54,9 @@ impl Turn {
     /// The request is answered by what `answer` comes to: that is kept.
     pub(crate) fn end<'a>(
         mut self,
-        run: &mut Run<'a>,
-        answer: impl FnOnce(&mut Run<'a>) -> Outcome<'a>,
-    ) -> Outcome<'a> {
+        run: &mut RunningCall<'a>,
+        answer: impl FnOnce(&mut RunningCall<'a>) -> OperationOutcome<'a>,
+    ) -> OperationOutcome<'a> {
         let Some((owner, seqid)) = self.owner.take() else {
             return answer(run);
         };
@@ -64,7 +64,7 @@ impl Turn {
         let before = run.reply().bytes().len();
         let outcome = answer(run);
         let kept = match &outcome {
-            Err(status) => Kept {
+            Err(status) => LastAnswer {
                 op,
                 status: *status,
                 body: Box::default(),
@@ -72,12 +72,12 @@ impl Turn {
             },
             Ok(_) => {
                 let bytes = &run.reply().bytes()[before..];
-                Kept {
+                LastAnswer {
                     op,
                     status: status_of(bytes),
                     body: bytes[HEAD_BYTES..].into(),
                     file: match run.flow.current.map(|current| current.place) {
-                        Some(Place::File { export, file }) => Some((export, file.0)),
+                        Some(PseudoPlace::File { export, file }) => Some((export, file.0)),
                         _ => None,
                     },
                 }
@@ -94,7 +94,7 @@ fn status_of(result: &[u8]) -> nfsstat4 {
     nfsstat4::decode(from).expect("it was written here")
 }
 
-impl Drop for Turn {
+impl Drop for OwnerRequest {
     /// The request is given up: it may come again.
     fn drop(&mut self) {
         if let Some((owner, _)) = self.owner.take() {
@@ -107,7 +107,7 @@ impl Drop for Turn {
 ///
 /// # Errors
 /// NFS4ERR_BAD_SEQID to another request by the same number.
-pub(crate) fn again<'a>(run: &mut Run<'a>, kept: &Kept) -> Outcome<'a> {
+pub(crate) fn again<'a>(run: &mut RunningCall<'a>, kept: &LastAnswer) -> OperationOutcome<'a> {
     if kept.op != run.flow.compound.number() {
         return Err(nfsstat4::NFS4ERR_BAD_SEQID);
     }
@@ -116,9 +116,9 @@ pub(crate) fn again<'a>(run: &mut Run<'a>, kept: &Kept) -> Outcome<'a> {
     {
         match run.current()? {
             // In another export the number is another file's, which no LOOKUP let through.
-            Place::File { export, .. } if export == of => {
+            PseudoPlace::File { export, .. } if export == of => {
                 let file = FileId(file);
-                run.set_current(Place::File { export, file });
+                run.set_current(PseudoPlace::File { export, file });
             }
             _ => return Err(nfsstat4::NFS4ERR_BAD_SEQID),
         }
@@ -127,5 +127,5 @@ pub(crate) fn again<'a>(run: &mut Run<'a>, kept: &Kept) -> Outcome<'a> {
         return Err(kept.status);
     }
     run.answer(kept.status, |to| to.extend_from_slice(&kept.body))?;
-    Ok(Next::Done)
+    Ok(NextStep::Done)
 }

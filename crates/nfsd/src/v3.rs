@@ -19,39 +19,39 @@ use store::fs::{FileId, FileSystem, Progress, Task};
 use wire::nfs3::nfsstat3;
 use wire::rpc::{accept_stat, auth_stat};
 
-use self::args::Asked;
-use self::call::Call;
+use self::args::V3Asked;
+use self::call::V3CallState;
 use crate::events::Reason;
 use crate::mount;
-use crate::pseudo::{Lost, Place, View};
+use crate::pseudo::{Lost, PseudoPlace, View};
 use crate::run::{Around, Step};
 
 /// A call of NFSv3 or MOUNT under way, and when it is over, the next.
 #[derive(Default)]
-pub(crate) struct Old {
+pub(crate) struct V3Call {
     tag: Tag,
     args: Args,
-    work: Work,
-    /// Of [`Work::V3`]; its memory serves the next call too.
-    call: Option<Box<Call>>,
+    work: V3Program,
+    /// Of [`V3Program::V3`]; its memory serves the next call too.
+    call: Option<Box<V3CallState>>,
 }
 
 /// Which program is called.
 #[derive(Default)]
-enum Work {
+enum V3Program {
     #[default]
     Nothing,
     V3,
-    Mount(mount::Call),
+    Mount(mount::MountCall),
 }
 
 const UNDER_WAY: &str = "a call is under way";
 
-impl Old {
+impl V3Call {
     /// Whether a call is under way.
     #[inline]
     pub(crate) fn is_busy(&self) -> bool {
-        !matches!(self.work, Work::Nothing)
+        !matches!(self.work, V3Program::Nothing)
     }
 
     /// Begins with a call that has all arrived.
@@ -63,22 +63,22 @@ impl Old {
             Procedure::Nfs3(procedure) if call.stop == Stop::TooMany => {
                 // Its data was more than may be written at a time.
                 let status = nfsstat3::NFS3ERR_INVAL;
-                self.put(Call::refused(procedure, credential, status));
-                Ok(Work::V3)
+                self.put(V3CallState::refused(procedure, credential, status));
+                Ok(V3Program::V3)
             }
-            Procedure::Nfs3(procedure) => match Asked::read(procedure, call.args) {
+            Procedure::Nfs3(procedure) => match V3Asked::read(procedure, call.args) {
                 Ok(asked) if call.stop == Stop::End => {
                     let by = (procedure, credential, tag);
                     let found = find(&around.peer.view, &asked, &credential);
                     found.map(|found| {
-                        self.put(Call::new(by, found, around));
-                        Work::V3
+                        self.put(V3CallState::new(by, found, around));
+                        V3Program::V3
                     })
                 }
                 _ => Err(Unfit::Garbage),
             },
-            Procedure::Mount3(procedure) => match mount::Call::new(procedure, call.args) {
-                Ok(call) => Ok(Work::Mount(call)),
+            Procedure::Mount3(procedure) => match mount::MountCall::new(procedure, call.args) {
+                Ok(call) => Ok(V3Program::Mount(call)),
                 Err(_) => Err(Unfit::Garbage),
             },
             Procedure::Null | Procedure::Compound => unreachable!("none of these programs"),
@@ -106,7 +106,7 @@ impl Old {
     }
 
     #[inline]
-    fn put(&mut self, call: Call) {
+    fn put(&mut self, call: V3CallState) {
         match &mut self.call {
             Some(place) => **place = call,
             None => self.call = Some(Box::new(call)),
@@ -114,7 +114,7 @@ impl Old {
     }
 
     #[inline]
-    fn call(&mut self) -> &mut Call {
+    fn call(&mut self) -> &mut V3CallState {
         self.call.as_mut().expect(UNDER_WAY)
     }
 
@@ -130,8 +130,10 @@ impl Old {
             Progress::Pending(task) => Step::Pending(fs.clone(), task),
             Progress::Done(result) => {
                 match (&mut self.work, &mut self.call) {
-                    (Work::V3, Some(call)) => call.take(&self.args, result, fs.as_ref(), around),
-                    (Work::Mount(call), _) => call.take(result),
+                    (V3Program::V3, Some(call)) => {
+                        call.take(&self.args, result, fs.as_ref(), around)
+                    }
+                    (V3Program::Mount(call), _) => call.take(result),
                     _ => panic!("{UNDER_WAY}"),
                 }
                 self.go(around)
@@ -146,7 +148,7 @@ impl Old {
 
     /// Ends a call that waits for memory: it is to be tried again.
     pub(crate) fn refuse(&mut self, around: &mut Around<'_>) -> Step {
-        if let Work::V3 = self.work {
+        if let V3Program::V3 = self.work {
             self.call().refuse();
         }
         self.go(around)
@@ -154,20 +156,20 @@ impl Old {
 
     /// The call is given up.
     pub(crate) fn abandon(&mut self) {
-        if let Work::V3 = self.work {
+        if let V3Program::V3 = self.work {
             self.call().abandon();
         }
-        *self = Old::default();
+        *self = V3Call::default();
     }
 
     fn go(&mut self, around: &mut Around<'_>) -> Step {
         let step = match (&mut self.work, &mut self.call) {
-            (Work::V3, Some(call)) => call.go(self.tag, &self.args, around),
-            (Work::Mount(call), _) => call.go(self.tag, &self.args, around),
+            (V3Program::V3, Some(call)) => call.go(self.tag, &self.args, around),
+            (V3Program::Mount(call), _) => call.go(self.tag, &self.args, around),
             _ => panic!("{UNDER_WAY}"),
         };
         if matches!(step, Step::Sent) {
-            let is_v3 = matches!(std::mem::take(&mut self.work), Work::V3);
+            let is_v3 = matches!(std::mem::take(&mut self.work), V3Program::V3);
             let args = std::mem::take(&mut self.args);
             let machine = &mut around.link.machine;
             machine.give_args(self.tag, args);
@@ -190,13 +192,13 @@ enum Unfit {
 
 /// The export that a call is about and its objects there, or why there are
 /// none.
-type Found = Result<(u32, [FileId; 2]), nfsstat3>;
+type ExportFound = Result<(u32, [FileId; 2]), nfsstat3>;
 
-fn find(view: &View, asked: &Asked<'_>, credential: &Credential) -> Result<Found, Unfit> {
+fn find(view: &View, asked: &V3Asked<'_>, credential: &Credential) -> Result<ExportFound, Unfit> {
     let place = |handle: &[u8]| match view.find(handle) {
-        Ok(Place::File { export, file }) => Ok((export, file)),
+        Ok(PseudoPlace::File { export, file }) => Ok((export, file)),
         // NFSv3 has no way into the pseudo file system.
-        Ok(Place::Pseudo(_)) | Err(Lost::Stale) => Err(nfsstat3::NFS3ERR_STALE),
+        Ok(PseudoPlace::Pseudo(_)) | Err(Lost::Stale) => Err(nfsstat3::NFS3ERR_STALE),
         Err(Lost::BadHandle) => Err(nfsstat3::NFS3ERR_BADHANDLE),
     };
     let (first, second) = asked.handles();

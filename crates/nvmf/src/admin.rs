@@ -6,56 +6,56 @@ use wire::nvme::log::effect;
 use wire::nvme::{Sqe, Status, admin};
 
 use crate::controller::ErrorNote;
-use crate::item::Item;
+use crate::item::NamedItem;
 use crate::lba_status::{LbaStatus, LbaStatusKind};
-use crate::request::{Fault, Outcome, Reply, Request, at};
+use crate::request::{AdminOutcome, AdminRequest, Fault, Reply, at};
 use crate::{feature, identify, log};
 
 /// An admin command.
-pub(crate) struct Command {
-    pub item: Item,
+pub(crate) struct AdminCommand {
+    pub item: NamedItem,
     /// Scope of the command, a bit of its Commands Supported and Effects entry.
     pub scope: u32,
-    run: fn(&mut Request<'_>, Tag) -> Result<Outcome, Fault>,
+    run: fn(&mut AdminRequest<'_>, Tag) -> Result<AdminOutcome, Fault>,
 }
 
 const fn command(
-    item: Item,
+    item: NamedItem,
     scope: u32,
-    run: fn(&mut Request<'_>, Tag) -> Result<Outcome, Fault>,
-) -> Command {
-    Command { item, scope, run }
+    run: fn(&mut AdminRequest<'_>, Tag) -> Result<AdminOutcome, Fault>,
+) -> AdminCommand {
+    AdminCommand { item, scope, run }
 }
 
 /// Every admin command there is; others are Invalid Command Opcode.
-pub(crate) const COMMANDS: &[Command] = &[
+pub(crate) const COMMANDS: &[AdminCommand] = &[
     command(
-        Item::both(admin::GET_LOG_PAGE, "Get Log Page", "5.16"),
+        NamedItem::both(admin::GET_LOG_PAGE, "Get Log Page", "5.16"),
         effect::SCOPE_CONTROLLER,
-        |request, _| log::get_log_page(request).map(Outcome::Done),
+        |request, _| log::get_log_page(request).map(AdminOutcome::Done),
     ),
     command(
-        Item::both(admin::IDENTIFY, "Identify", "5.17"),
+        NamedItem::both(admin::IDENTIFY, "Identify", "5.17"),
         effect::SCOPE_CONTROLLER,
-        |request, _| identify::identify(request).map(Outcome::Done),
+        |request, _| identify::identify(request).map(AdminOutcome::Done),
     ),
     command(
-        Item::io(admin::ABORT, "Abort", "5.1"),
+        NamedItem::io(admin::ABORT, "Abort", "5.1"),
         effect::SCOPE_CONTROLLER,
         |request, _| abort(request),
     ),
     command(
-        Item::both(admin::SET_FEATURES, "Set Features", "5.27"),
+        NamedItem::both(admin::SET_FEATURES, "Set Features", "5.27"),
         effect::SCOPE_CONTROLLER,
         |request, _| feature::set(request),
     ),
     command(
-        Item::both(admin::GET_FEATURES, "Get Features", "5.15"),
+        NamedItem::both(admin::GET_FEATURES, "Get Features", "5.15"),
         effect::SCOPE_CONTROLLER,
         |request, _| feature::get(request),
     ),
     command(
-        Item::both(
+        NamedItem::both(
             admin::ASYNC_EVENT_REQUEST,
             "Asynchronous Event Request",
             "5.2",
@@ -64,22 +64,22 @@ pub(crate) const COMMANDS: &[Command] = &[
         hold_event_request,
     ),
     command(
-        Item::both(admin::KEEP_ALIVE, "Keep Alive", "5.18"),
+        NamedItem::both(admin::KEEP_ALIVE, "Keep Alive", "5.18"),
         effect::SCOPE_CONTROLLER,
         |request, _| {
             request.controller.keep_alive(request.env.now);
-            Ok(Outcome::Done(Reply::done(0)))
+            Ok(AdminOutcome::Done(Reply::done(0)))
         },
     ),
     command(
-        Item::io(admin::GET_LBA_STATUS, "Get LBA Status", "NVM 4.2.1"),
+        NamedItem::io(admin::GET_LBA_STATUS, "Get LBA Status", "NVM 4.2.1"),
         effect::SCOPE_NAMESPACE,
         |request, _| get_lba_status(request),
     ),
 ];
 
 /// Executes one admin command and notes its error.
-pub(crate) fn execute(mut request: Request<'_>, tag: Tag) -> Outcome {
+pub(crate) fn execute(mut request: AdminRequest<'_>, tag: Tag) -> AdminOutcome {
     request.controller.note_traffic();
     match dispatch(&mut request, tag) {
         Ok(outcome) => outcome,
@@ -92,12 +92,12 @@ pub(crate) fn execute(mut request: Request<'_>, tag: Tag) -> Outcome {
                 lba: 0,
                 nsid: request.sqe.nsid.get(),
             });
-            Outcome::Done(Reply::failed(fault.status))
+            AdminOutcome::Done(Reply::failed(fault.status))
         }
     }
 }
 
-fn dispatch(request: &mut Request<'_>, tag: Tag) -> Result<Outcome, Fault> {
+fn dispatch(request: &mut AdminRequest<'_>, tag: Tag) -> Result<AdminOutcome, Fault> {
     let opcode = request.sqe.opcode;
     let command = COMMANDS
         .iter()
@@ -114,28 +114,28 @@ fn dispatch(request: &mut Request<'_>, tag: Tag) -> Result<Outcome, Fault> {
     (command.run)(request, tag)
 }
 
-fn hold_event_request(request: &mut Request<'_>, tag: Tag) -> Result<Outcome, Fault> {
+fn hold_event_request(request: &mut AdminRequest<'_>, tag: Tag) -> Result<AdminOutcome, Fault> {
     if request.controller.hold_event_request(tag) {
-        Ok(Outcome::Held)
+        Ok(AdminOutcome::Held)
     } else {
         Err(Fault::of(Status::AER_LIMIT.dnr()))
     }
 }
 
 /// Abort (section 5.1). A queue that is not there has nothing to abort.
-fn abort(request: &mut Request<'_>) -> Result<Outcome, Fault> {
+fn abort(request: &mut AdminRequest<'_>) -> Result<AdminOutcome, Fault> {
     let cdw10 = request.sqe.cdw10.get();
     if !request.controller.begin_abort() {
         return Err(Fault::of(Status::ABORT_LIMIT.dnr()));
     }
-    Ok(Outcome::Abort {
+    Ok(AdminOutcome::Abort {
         connection: request.controller.connection(cdw10 as u16),
         cid: (cdw10 >> 16) as u16,
     })
 }
 
 /// Get LBA Status, checked; the volume is asked by the driver.
-fn get_lba_status(request: &mut Request<'_>) -> Result<Outcome, Fault> {
+fn get_lba_status(request: &mut AdminRequest<'_>) -> Result<AdminOutcome, Fault> {
     let sqe = request.sqe;
     let namespace = request.accessible_namespace()?;
     let kind = match (sqe.cdw13.get() >> 24) as u8 {
@@ -161,7 +161,7 @@ fn get_lba_status(request: &mut Request<'_>) -> Result<Outcome, Fault> {
     let wanted = (u64::from(sqe.cdw12.get()) + 1) * 4;
     let bytes = wanted.min(request.out.len() as u64) as usize;
     let behind_header = bytes.saturating_sub(size_of::<ListHeader>());
-    Ok(Outcome::LbaStatus(LbaStatus {
+    Ok(AdminOutcome::LbaStatus(LbaStatus {
         nsid,
         offset: slba << block_shift,
         len: blocks << block_shift,

@@ -14,7 +14,7 @@ use wire::nvme::{PropertyGet, PropertySet, Status};
 use crate::command::AnaState;
 use crate::discovery::DiscoveryLog;
 use crate::feature::Features;
-use crate::item::Item;
+use crate::item::NamedItem;
 use crate::request::Reply;
 use crate::reservation::Notifications;
 use crate::subsystem::{Namespace, Subsystem};
@@ -120,7 +120,7 @@ pub(crate) struct Association {
 }
 
 /// A connected queue.
-struct Queue {
+struct ConnectedQueue {
     connection: u64,
     /// The driver was told to close it.
     is_closing: bool,
@@ -148,7 +148,7 @@ pub struct Controller {
     activity: Arc<Activity>,
     cc: Cc,
     csts: u32,
-    queues: BTreeMap<u16, Queue>,
+    queues: BTreeMap<u16, ConnectedQueue>,
     /// Connections to close, not yet taken by the driver.
     closing: Vec<u64>,
     has_ended: bool,
@@ -171,10 +171,10 @@ pub(crate) const HEALTH_EVENT: u32 = 1 << 4;
 pub(crate) const ERROR_EVENT: u32 = 1 << 5;
 
 /// An asynchronous event.
-pub(crate) struct Event {
+pub(crate) struct HostEvent {
     /// Its number is the Asynchronous Event Information, which each type has
     /// its own of.
-    pub item: Item,
+    pub item: NamedItem,
     bit: u32,
     /// Bits of the configuration of which one enables it; all of them for one
     /// that needs none.
@@ -184,9 +184,9 @@ pub(crate) struct Event {
 }
 
 /// Every event there is, the most urgent first.
-pub(crate) const EVENTS: &[Event] = &[
-    Event {
-        item: Item::both(
+pub(crate) const EVENTS: &[HostEvent] = &[
+    HostEvent {
+        item: NamedItem::both(
             0x04,
             "Error Status: Transient Internal Error",
             "5.2.1, figure 146",
@@ -196,8 +196,8 @@ pub(crate) const EVENTS: &[Event] = &[
         enable: u32::MAX,
         result: event::TRANSIENT_INTERNAL_ERROR,
     },
-    Event {
-        item: Item::io(
+    HostEvent {
+        item: NamedItem::io(
             0x00,
             "SMART / Health Status: NVM subsystem Reliability",
             "5.2.1, figure 147",
@@ -206,8 +206,8 @@ pub(crate) const EVENTS: &[Event] = &[
         enable: async_event::RELIABILITY,
         result: event::RELIABILITY_DEGRADED,
     },
-    Event {
-        item: Item::io(
+    HostEvent {
+        item: NamedItem::io(
             0x00,
             "Notice: Namespace Attribute Changed",
             "5.2.1, figure 148",
@@ -216,8 +216,8 @@ pub(crate) const EVENTS: &[Event] = &[
         enable: async_event::NAMESPACE_ATTRIBUTE,
         result: event::NAMESPACE_ATTRIBUTE_CHANGED,
     },
-    Event {
-        item: Item::io(
+    HostEvent {
+        item: NamedItem::io(
             0x03,
             "Notice: Asymmetric Namespace Access Change",
             "5.2.1, figure 148",
@@ -226,8 +226,8 @@ pub(crate) const EVENTS: &[Event] = &[
         enable: async_event::ANA_CHANGE,
         result: event::ANA_CHANGED,
     },
-    Event {
-        item: Item::discovery(
+    HostEvent {
+        item: NamedItem::discovery(
             0xf0,
             "Notice: Discovery Log Page Change",
             "5.2.1, figure 148",
@@ -236,8 +236,8 @@ pub(crate) const EVENTS: &[Event] = &[
         enable: async_event::DISCOVERY_CHANGE,
         result: event::DISCOVERY_CHANGED,
     },
-    Event {
-        item: Item::io(
+    HostEvent {
+        item: NamedItem::io(
             0x00,
             "I/O Command Specific Status: Reservation Log Page Available",
             "5.2.1, figure 150",
@@ -251,12 +251,12 @@ pub(crate) const EVENTS: &[Event] = &[
 /// A property (section 3.1.3).
 pub(crate) struct Property {
     /// Its number is its offset in bytes.
-    pub item: Item,
+    pub item: NamedItem,
     is_8_bytes: bool,
     get: fn(&Controller) -> u64,
 }
 
-const fn property(item: Item, get: fn(&Controller) -> u64) -> Property {
+const fn property(item: NamedItem, get: fn(&Controller) -> u64) -> Property {
     Property {
         item,
         is_8_bytes: false,
@@ -269,23 +269,24 @@ pub(crate) const PROPERTIES: &[Property] = &[
     Property {
         is_8_bytes: true,
         ..property(
-            Item::both(offset::CAP as u8, "Controller Capabilities", "3.1.3.1"),
+            NamedItem::both(offset::CAP as u8, "Controller Capabilities", "3.1.3.1"),
             |controller| controller.cap().0,
         )
     },
-    property(Item::both(offset::VS as u8, "Version", "3.1.3.2"), |_| {
-        VS_2_0 as u64
-    }),
     property(
-        Item::both(offset::CC as u8, "Controller Configuration", "3.1.3.5"),
+        NamedItem::both(offset::VS as u8, "Version", "3.1.3.2"),
+        |_| VS_2_0 as u64,
+    ),
+    property(
+        NamedItem::both(offset::CC as u8, "Controller Configuration", "3.1.3.5"),
         |controller| controller.cc.0 as u64,
     ),
     property(
-        Item::both(offset::CSTS as u8, "Controller Status", "3.1.3.6"),
+        NamedItem::both(offset::CSTS as u8, "Controller Status", "3.1.3.6"),
         |controller| controller.csts as u64,
     ),
     property(
-        Item::both(offset::CRTO as u8, "Controller Ready Timeouts", "3.1.3.21"),
+        NamedItem::both(offset::CRTO as u8, "Controller Ready Timeouts", "3.1.3.21"),
         |_| (READY_TIMEOUT_MS / 500) as u64,
     ),
 ];
@@ -526,7 +527,7 @@ impl Controller {
     // --- queues ---
 
     pub(crate) fn add_queue(&mut self, qid: u16, connection: u64) {
-        let queue = Queue {
+        let queue = ConnectedQueue {
             connection,
             is_closing: false,
         };
@@ -585,7 +586,7 @@ impl Controller {
         fits
     }
 
-    /// An Abort command has ended, see [`Outcome::Abort`](crate::Outcome::Abort).
+    /// An Abort command has ended, see [`Outcome::Abort`](crate::AdminOutcome::Abort).
     pub fn abort_done(&mut self) {
         self.aborts = self.aborts.checked_sub(1).expect("an Abort that began");
     }

@@ -89,7 +89,7 @@ fn reachable(listener: &ListenerSpec, local: IpAddr) -> Option<(String, u16)> {
 }
 
 /// One entry, before it is written.
-enum Entry<'a> {
+enum LogRecord<'a> {
     /// The discovery subsystem itself, where the host reached it.
     Current(&'a Port),
     Nvm(&'a Subsystem, &'a Port),
@@ -166,24 +166,24 @@ impl DiscoveryLog {
         }
     }
 
-    fn entry(&self, index: usize) -> Entry<'_> {
+    fn entry(&self, index: usize) -> LogRecord<'_> {
         let mut index = index;
         if let Some(current) = self.current {
             if index == 0 {
-                return Entry::Current(&self.ports[current]);
+                return LogRecord::Current(&self.ports[current]);
             }
             index -= 1;
         }
         match self.served.get(index) {
-            Some((subsystem, port)) => Entry::Nvm(subsystem, &self.ports[*port]),
-            None => Entry::Referral(&self.referrals[index - self.served.len()]),
+            Some((subsystem, port)) => LogRecord::Nvm(subsystem, &self.ports[*port]),
+            None => LogRecord::Referral(&self.referrals[index - self.served.len()]),
         }
     }
 }
 
-fn encode(entry: &Entry<'_>) -> LogEntry {
+fn encode(entry: &LogRecord<'_>) -> LogEntry {
     let (subtype, subnqn, host, port, portid, eflags) = match *entry {
-        Entry::Current(port) => (
+        LogRecord::Current(port) => (
             SUBTYPE_CURRENT,
             DISCOVERY_NQN,
             &port.host,
@@ -191,7 +191,7 @@ fn encode(entry: &Entry<'_>) -> LogEntry {
             port.number + 1,
             EFLAGS_EPCSD,
         ),
-        Entry::Nvm(subsystem, port) => (
+        LogRecord::Nvm(subsystem, port) => (
             SUBTYPE_NVM,
             subsystem.nqn.as_str(),
             &port.host,
@@ -200,7 +200,7 @@ fn encode(entry: &Entry<'_>) -> LogEntry {
             0,
         ),
         // Port identifiers are those of the service that is referred to.
-        Entry::Referral(referral) => (
+        LogRecord::Referral(referral) => (
             SUBTYPE_REFERRAL,
             referral.subnqn.as_str(),
             &referral.host,

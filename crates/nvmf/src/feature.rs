@@ -10,8 +10,8 @@ use wire::nvme::{NSID_ALL, Status};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::controller::Controller;
-use crate::item::Item;
-use crate::request::{Fault, Outcome, Reply, Request, at};
+use crate::item::NamedItem;
+use crate::request::{AdminOutcome, AdminRequest, Fault, Reply, at};
 use crate::reservation;
 use crate::subsystem::{Namespace, Subsystem, WriteProtect};
 
@@ -24,7 +24,7 @@ enum Scope {
 
 /// A feature.
 pub(crate) struct Feature {
-    pub item: Item,
+    pub item: NamedItem,
     scope: Scope,
     is_changeable: bool,
     /// Set Features takes FFFFFFFFh for all namespaces of a namespace's feature.
@@ -33,7 +33,7 @@ pub(crate) struct Feature {
     /// and Effects log.
     effects: u32,
     get: fn(&Get<'_>) -> Result<Value, Fault>,
-    set: fn(&mut Request<'_>) -> Result<Outcome, Fault>,
+    set: fn(&mut AdminRequest<'_>) -> Result<AdminOutcome, Fault>,
 }
 
 /// Value of a feature.
@@ -43,7 +43,7 @@ pub(crate) enum Value {
     /// In the data.
     Data(Vec<u8>),
     /// The driver has it.
-    Elsewhere(Outcome),
+    Elsewhere(AdminOutcome),
 }
 
 /// What a Get Features asks for.
@@ -65,12 +65,12 @@ pub(crate) const FEATURES: &[Feature] = &[
             request.controller.features.arbitration = request.sqe.cdw11.get();
             DONE
         },
-        ..changeable(Item::io(fid::ARBITRATION, "Arbitration", "5.27.1.1"))
+        ..changeable(NamedItem::io(fid::ARBITRATION, "Arbitration", "5.27.1.1"))
     },
     Feature {
         get: |get| Ok(Value::Dword(get.values.power_management)),
         set: set_power_management,
-        ..changeable(Item::io(
+        ..changeable(NamedItem::io(
             fid::POWER_MANAGEMENT,
             "Power Management",
             "5.27.1.2",
@@ -79,7 +79,7 @@ pub(crate) const FEATURES: &[Feature] = &[
     Feature {
         get: get_temperature,
         set: set_temperature,
-        ..changeable(Item::io(
+        ..changeable(NamedItem::io(
             fid::TEMPERATURE_THRESHOLD,
             "Temperature Threshold",
             "5.27.1.3",
@@ -91,7 +91,7 @@ pub(crate) const FEATURES: &[Feature] = &[
         set: |request| fixed(request, 0x1_ffff, 0),
         scope: Scope::Namespace,
         takes_all: true,
-        ..fixed_feature(Item::io(
+        ..fixed_feature(NamedItem::io(
             fid::ERROR_RECOVERY,
             "Error Recovery",
             "NVM 4.1.3.2",
@@ -101,7 +101,7 @@ pub(crate) const FEATURES: &[Feature] = &[
         get: |_| Ok(Value::Dword(1)),
         // A write cache that cannot be turned off.
         set: |request| fixed(request, 1, 1),
-        ..fixed_feature(Item::io(
+        ..fixed_feature(NamedItem::io(
             fid::VOLATILE_WRITE_CACHE,
             "Volatile Write Cache",
             "5.27.1.4",
@@ -110,7 +110,7 @@ pub(crate) const FEATURES: &[Feature] = &[
     Feature {
         get: |get| Ok(Value::Dword(get.values.queues)),
         set: set_queues,
-        ..changeable(Item::io(
+        ..changeable(NamedItem::io(
             fid::NUMBER_OF_QUEUES,
             "Number of Queues",
             "5.27.1.5",
@@ -122,7 +122,7 @@ pub(crate) const FEATURES: &[Feature] = &[
             request.controller.features.write_atomicity = request.sqe.cdw11.get() & 1;
             DONE
         },
-        ..changeable(Item::io(
+        ..changeable(NamedItem::io(
             fid::WRITE_ATOMICITY,
             "Write Atomicity Normal",
             "NVM 4.1.3.3",
@@ -131,7 +131,7 @@ pub(crate) const FEATURES: &[Feature] = &[
     Feature {
         get: |get| Ok(Value::Dword(get.values.async_events)),
         set: set_async_events,
-        ..changeable(Item::both(
+        ..changeable(NamedItem::both(
             fid::ASYNC_EVENT_CONFIG,
             "Asynchronous Event Configuration",
             "5.27.1.8",
@@ -140,7 +140,7 @@ pub(crate) const FEATURES: &[Feature] = &[
     Feature {
         get: |get| Ok(Value::Data(get.values.timestamp.read(get.now))),
         set: set_timestamp,
-        ..changeable(Item::io(fid::TIMESTAMP, "Timestamp", "5.27.1.11"))
+        ..changeable(NamedItem::io(fid::TIMESTAMP, "Timestamp", "5.27.1.11"))
     },
     Feature {
         get: |get| Ok(Value::Dword(get.values.kato_ms)),
@@ -149,7 +149,7 @@ pub(crate) const FEATURES: &[Feature] = &[
             request.controller.set_kato(kato_ms, request.env.now);
             DONE
         },
-        ..changeable(Item::both(
+        ..changeable(NamedItem::both(
             fid::KEEP_ALIVE_TIMER,
             "Keep Alive Timer",
             "5.27.1.12",
@@ -158,7 +158,7 @@ pub(crate) const FEATURES: &[Feature] = &[
     Feature {
         get: |get| Ok(Value::Data(get.values.behavior.as_bytes().to_vec())),
         set: set_behavior,
-        ..changeable(Item::io(
+        ..changeable(NamedItem::io(
             fid::HOST_BEHAVIOR,
             "Host Behavior Support",
             "5.27.1.18",
@@ -168,7 +168,7 @@ pub(crate) const FEATURES: &[Feature] = &[
         get: get_host_identifier,
         // Over fabrics the identifier comes with Connect (section 5.27.1.25).
         set: |_| Err(Fault::new(Status::COMMAND_SEQUENCE, at::CDW10)),
-        ..fixed_feature(Item::io(
+        ..fixed_feature(NamedItem::io(
             fid::HOST_IDENTIFIER,
             "Host Identifier",
             "5.27.1.25",
@@ -179,7 +179,7 @@ pub(crate) const FEATURES: &[Feature] = &[
         set: reservation::set_feature,
         scope: Scope::Namespace,
         takes_all: true,
-        ..changeable(Item::io(
+        ..changeable(NamedItem::io(
             fid::RESERVATION_NOTIFICATION_MASK,
             "Reservation Notification Mask",
             "5.27.1.26",
@@ -190,7 +190,7 @@ pub(crate) const FEATURES: &[Feature] = &[
         set: reservation::set_feature,
         scope: Scope::Namespace,
         takes_all: true,
-        ..changeable(Item::io(
+        ..changeable(NamedItem::io(
             fid::RESERVATION_PERSISTENCE,
             "Reservation Persistence",
             "5.27.1.27",
@@ -204,7 +204,7 @@ pub(crate) const FEATURES: &[Feature] = &[
         set: set_write_protect,
         scope: Scope::Namespace,
         effects: effect::NCC,
-        ..changeable(Item::io(
+        ..changeable(NamedItem::io(
             fid::WRITE_PROTECTION,
             "Namespace Write Protection Config",
             "5.27.1.28",
@@ -212,13 +212,13 @@ pub(crate) const FEATURES: &[Feature] = &[
     },
 ];
 
-const DONE: Result<Outcome, Fault> = Ok(Outcome::Done(Reply {
+const DONE: Result<AdminOutcome, Fault> = Ok(AdminOutcome::Done(Reply {
     status: Status::SUCCESS,
     result: 0,
     data_len: 0,
 }));
 
-const fn changeable(item: Item) -> Feature {
+const fn changeable(item: NamedItem) -> Feature {
     Feature {
         item,
         scope: Scope::Controller,
@@ -230,7 +230,7 @@ const fn changeable(item: Item) -> Feature {
     }
 }
 
-const fn fixed_feature(item: Item) -> Feature {
+const fn fixed_feature(item: NamedItem) -> Feature {
     Feature {
         is_changeable: false,
         ..changeable(item)
@@ -336,7 +336,7 @@ impl Clock {
 }
 
 /// The entry of [`FEATURES`] that the command means.
-fn find(request: &Request<'_>) -> Result<&'static Feature, Fault> {
+fn find(request: &AdminRequest<'_>) -> Result<&'static Feature, Fault> {
     let wanted = request.sqe.cdw10.get() as u8;
     FEATURES
         .iter()
@@ -346,7 +346,7 @@ fn find(request: &Request<'_>) -> Result<&'static Feature, Fault> {
 }
 
 /// Get Features.
-pub(crate) fn get(request: &mut Request<'_>) -> Result<Outcome, Fault> {
+pub(crate) fn get(request: &mut AdminRequest<'_>) -> Result<AdminOutcome, Fault> {
     let feature = find(request)?;
     let controller = &*request.controller;
     let now = request.env.now;
@@ -361,7 +361,7 @@ pub(crate) fn get(request: &mut Request<'_>) -> Result<Outcome, Fault> {
         }
         select::CAPABILITIES => {
             let bits = u64::from(feature.capabilities());
-            return Ok(Outcome::Done(Reply::done(bits)));
+            return Ok(AdminOutcome::Done(Reply::done(bits)));
         }
         _ => return Err(Fault::field(at::CDW10)),
     };
@@ -377,14 +377,14 @@ pub(crate) fn get(request: &mut Request<'_>) -> Result<Outcome, Fault> {
         now,
     })?;
     match value {
-        Value::Dword(value) => Ok(Outcome::Done(Reply::done(u64::from(value)))),
-        Value::Data(data) => request.put(&data).map(Outcome::Done),
+        Value::Dword(value) => Ok(AdminOutcome::Done(Reply::done(u64::from(value)))),
+        Value::Data(data) => request.put(&data).map(AdminOutcome::Done),
         Value::Elsewhere(outcome) => Ok(outcome),
     }
 }
 
 /// Set Features.
-pub(crate) fn set(request: &mut Request<'_>) -> Result<Outcome, Fault> {
+pub(crate) fn set(request: &mut AdminRequest<'_>) -> Result<AdminOutcome, Fault> {
     let feature = find(request)?;
     if request.sqe.cdw10.get() >> 31 != 0 {
         return Err(Fault::new(Status::FEATURE_NOT_SAVEABLE, at::CDW10));
@@ -400,7 +400,7 @@ pub(crate) fn set(request: &mut Request<'_>) -> Result<Outcome, Fault> {
 }
 
 /// A feature with one value: setting it to that is no change.
-fn fixed(request: &mut Request<'_>, mask: u32, value: u32) -> Result<Outcome, Fault> {
+fn fixed(request: &mut AdminRequest<'_>, mask: u32, value: u32) -> Result<AdminOutcome, Fault> {
     if request.sqe.cdw11.get() & mask == value {
         DONE
     } else {
@@ -410,14 +410,14 @@ fn fixed(request: &mut Request<'_>, mask: u32, value: u32) -> Result<Outcome, Fa
 
 /// Data from the host that a feature is set with.
 fn data_of<'a, T: FromBytes + KnownLayout + Immutable + Unaligned>(
-    request: &'a Request<'_>,
+    request: &'a AdminRequest<'_>,
 ) -> Result<&'a T, Fault> {
     let (value, _) = T::ref_from_prefix(request.data)
         .map_err(|_| Fault::new(Status::DATA_SGL_LENGTH_INVALID, at::SGL))?;
     Ok(value)
 }
 
-fn set_power_management(request: &mut Request<'_>) -> Result<Outcome, Fault> {
+fn set_power_management(request: &mut AdminRequest<'_>) -> Result<AdminOutcome, Fault> {
     let cdw11 = request.sqe.cdw11.get();
     // There is one power state, 0.
     if cdw11 & 0x1f != 0 {
@@ -436,7 +436,7 @@ fn get_temperature(get: &Get<'_>) -> Result<Value, Fault> {
     Ok(Value::Dword(u32::from(threshold)))
 }
 
-fn set_temperature(request: &mut Request<'_>) -> Result<Outcome, Fault> {
+fn set_temperature(request: &mut AdminRequest<'_>) -> Result<AdminOutcome, Fault> {
     let cdw11 = request.sqe.cdw11.get();
     let is_under = temperature_selector(cdw11, true)?;
     let values = &mut request.controller.features;
@@ -461,7 +461,7 @@ fn temperature_selector(cdw11: u32, is_set: bool) -> Result<bool, Fault> {
 }
 
 /// Number of Queues (section 5.27.1.5): before any I/O queue, and FFFFh is no number.
-fn set_queues(request: &mut Request<'_>) -> Result<Outcome, Fault> {
+fn set_queues(request: &mut AdminRequest<'_>) -> Result<AdminOutcome, Fault> {
     let cdw11 = request.sqe.cdw11.get();
     let (submission, completion) = (cdw11 & 0xffff, cdw11 >> 16);
     if submission == 0xffff || completion == 0xffff {
@@ -476,10 +476,10 @@ fn set_queues(request: &mut Request<'_>) -> Result<Outcome, Fault> {
     let allocated = submission.max(completion).min(most);
     let queues = allocated | allocated << 16;
     request.controller.features.queues = queues;
-    Ok(Outcome::Done(Reply::done(u64::from(queues))))
+    Ok(AdminOutcome::Done(Reply::done(u64::from(queues))))
 }
 
-fn set_async_events(request: &mut Request<'_>) -> Result<Outcome, Fault> {
+fn set_async_events(request: &mut AdminRequest<'_>) -> Result<AdminOutcome, Fault> {
     let cdw11 = request.sqe.cdw11.get();
     let supported = if request.controller.is_discovery {
         async_event::DISCOVERY_CHANGE
@@ -493,7 +493,7 @@ fn set_async_events(request: &mut Request<'_>) -> Result<Outcome, Fault> {
     DONE
 }
 
-fn set_timestamp(request: &mut Request<'_>) -> Result<Outcome, Fault> {
+fn set_timestamp(request: &mut AdminRequest<'_>) -> Result<AdminOutcome, Fault> {
     let data: &Timestamp = data_of(request)?;
     let mut ms = [0; 8];
     ms[..6].copy_from_slice(&data.timestamp);
@@ -507,7 +507,7 @@ fn set_timestamp(request: &mut Request<'_>) -> Result<Outcome, Fault> {
 
 /// Host Behavior Support (section 5.27.1.18). What the host can do but has no
 /// use here is kept; what weft cannot do may not be enabled.
-fn set_behavior(request: &mut Request<'_>) -> Result<Outcome, Fault> {
+fn set_behavior(request: &mut AdminRequest<'_>) -> Result<AdminOutcome, Fault> {
     let data: &HostBehavior = data_of(request)?;
     let switches = [data.acre, data.etdas, data.lbafee];
     let is_known = switches.iter().all(|switch| *switch <= 1)
@@ -534,7 +534,7 @@ fn get_host_identifier(get: &Get<'_>) -> Result<Value, Fault> {
 
 /// Namespace Write Protection Config (section 5.27.1.28): from the last two
 /// states no other is reached (section 8.12, figure 465).
-fn set_write_protect(request: &mut Request<'_>) -> Result<Outcome, Fault> {
+fn set_write_protect(request: &mut AdminRequest<'_>) -> Result<AdminOutcome, Fault> {
     let namespace = request.namespace()?;
     let state = WriteProtect::from_value(request.sqe.cdw11.get() & 7);
     let state = state.ok_or(Fault::field(at::CDW11))?;
@@ -542,7 +542,7 @@ fn set_write_protect(request: &mut Request<'_>) -> Result<Outcome, Fault> {
         return Err(Fault::field(at::CDW11));
     }
     match namespace.write_protect {
-        WriteProtect::Off | WriteProtect::On => Ok(Outcome::WriteProtect {
+        WriteProtect::Off | WriteProtect::On => Ok(AdminOutcome::WriteProtect {
             nsid: namespace.nsid,
             state,
         }),

@@ -17,8 +17,8 @@ use crate::command::{
 use crate::controller::{
     ABORTS_MAX, Controller, ERROR_ENTRIES_MAX, EVENT_REQUESTS_MAX, KEEP_ALIVE_GRANULARITY_MS,
 };
-use crate::item::Item;
-use crate::request::{Fault, Reply, Request, at};
+use crate::item::NamedItem;
+use crate::request::{AdminRequest, Fault, Reply, at};
 use crate::reservation::rescap;
 use crate::subsystem::{ADMIN_ENTRIES_MAX, ANA_GROUPS_MAX, NSID_MAX, Namespace, Subsystem};
 
@@ -37,13 +37,16 @@ const NMIC_SHARED: u8 = 1;
 
 /// An Identify data structure.
 pub(crate) struct Structure {
-    pub item: Item,
+    pub item: NamedItem,
     /// It is one of an I/O command set, which CSI names: NVM is the only one.
     of_command_set: bool,
-    run: fn(&mut Request<'_>) -> Result<Reply, Fault>,
+    run: fn(&mut AdminRequest<'_>) -> Result<Reply, Fault>,
 }
 
-const fn structure(item: Item, run: fn(&mut Request<'_>) -> Result<Reply, Fault>) -> Structure {
+const fn structure(
+    item: NamedItem,
+    run: fn(&mut AdminRequest<'_>) -> Result<Reply, Fault>,
+) -> Structure {
     Structure {
         item,
         of_command_set: false,
@@ -54,18 +57,18 @@ const fn structure(item: Item, run: fn(&mut Request<'_>) -> Result<Reply, Fault>
 /// Every structure there is; others are Invalid Field in Command.
 pub(crate) const STRUCTURES: &[Structure] = &[
     structure(
-        Item::io(cns::NAMESPACE, "Identify Namespace", "NVM 4.1.5.1"),
+        NamedItem::io(cns::NAMESPACE, "Identify Namespace", "NVM 4.1.5.1"),
         namespace,
     ),
     structure(
-        Item::both(cns::CONTROLLER, "Identify Controller", "5.17.2.1"),
+        NamedItem::both(cns::CONTROLLER, "Identify Controller", "5.17.2.1"),
         |request| {
             let data = identify_controller(request.controller);
             request.put(data.as_bytes())
         },
     ),
     structure(
-        Item::io(
+        NamedItem::io(
             cns::ACTIVE_NAMESPACES,
             "Active Namespace ID list",
             "5.17.2.2",
@@ -73,7 +76,7 @@ pub(crate) const STRUCTURES: &[Structure] = &[
         namespace_list,
     ),
     structure(
-        Item::io(
+        NamedItem::io(
             cns::DESCRIPTORS,
             "Namespace Identification Descriptor list",
             "5.17.2.3",
@@ -86,7 +89,7 @@ pub(crate) const STRUCTURES: &[Structure] = &[
     Structure {
         of_command_set: true,
         ..structure(
-            Item::io(
+            NamedItem::io(
                 cns::NAMESPACE_CSI,
                 "I/O Command Set specific Identify Namespace",
                 "NVM 4.1.5.3",
@@ -100,7 +103,7 @@ pub(crate) const STRUCTURES: &[Structure] = &[
     Structure {
         of_command_set: true,
         ..structure(
-            Item::io(
+            NamedItem::io(
                 cns::CONTROLLER_CSI,
                 "I/O Command Set specific Identify Controller",
                 "NVM 4.1.5.4",
@@ -111,7 +114,7 @@ pub(crate) const STRUCTURES: &[Structure] = &[
     Structure {
         of_command_set: true,
         ..structure(
-            Item::io(
+            NamedItem::io(
                 cns::ACTIVE_NAMESPACES_CSI,
                 "I/O Command Set specific Active Namespace ID list",
                 "5.17.2.7",
@@ -120,7 +123,7 @@ pub(crate) const STRUCTURES: &[Structure] = &[
         )
     },
     structure(
-        Item::io(
+        NamedItem::io(
             cns::NAMESPACE_INDEPENDENT,
             "I/O Command Set Independent Identify Namespace",
             "5.17.2.8",
@@ -131,7 +134,7 @@ pub(crate) const STRUCTURES: &[Structure] = &[
         },
     ),
     structure(
-        Item::io(
+        NamedItem::io(
             cns::ALLOCATED_NAMESPACES,
             "Allocated Namespace ID list",
             "5.17.2.9",
@@ -139,7 +142,7 @@ pub(crate) const STRUCTURES: &[Structure] = &[
         namespace_list,
     ),
     structure(
-        Item::io(
+        NamedItem::io(
             cns::ALLOCATED_NAMESPACE,
             "Identify Namespace for an allocated namespace",
             "5.17.2.10",
@@ -147,7 +150,7 @@ pub(crate) const STRUCTURES: &[Structure] = &[
         namespace,
     ),
     structure(
-        Item::io(
+        NamedItem::io(
             cns::NAMESPACE_CONTROLLERS,
             "Controller list of a namespace",
             "5.17.2.11",
@@ -155,7 +158,7 @@ pub(crate) const STRUCTURES: &[Structure] = &[
         namespace_controllers,
     ),
     structure(
-        Item::io(
+        NamedItem::io(
             cns::CONTROLLERS,
             "Controller list of the NVM subsystem",
             "5.17.2.12",
@@ -168,7 +171,7 @@ pub(crate) const STRUCTURES: &[Structure] = &[
         },
     ),
     structure(
-        Item::io(cns::COMMAND_SETS, "I/O Command Set", "5.17.2.21"),
+        NamedItem::io(cns::COMMAND_SETS, "I/O Command Set", "5.17.2.21"),
         |request| {
             let cntid = cntid(request);
             if cntid != 0xffff && !request.controllers.contains_key(&cntid) {
@@ -183,7 +186,7 @@ pub(crate) const STRUCTURES: &[Structure] = &[
 ];
 
 /// Executes Identify.
-pub(crate) fn identify(request: &mut Request<'_>) -> Result<Reply, Fault> {
+pub(crate) fn identify(request: &mut AdminRequest<'_>) -> Result<Reply, Fault> {
     if request.out.len() < IDENTIFY_BYTES {
         return Err(Fault::new(Status::DATA_SGL_LENGTH_INVALID, at::SGL));
     }
@@ -211,12 +214,12 @@ pub(crate) fn lists_controllers(sqe: &Sqe) -> bool {
 }
 
 /// Controller Identifier, CDW10 bits 31:16.
-fn cntid(request: &Request<'_>) -> u16 {
+fn cntid(request: &AdminRequest<'_>) -> u16 {
     (request.sqe.cdw10.get() >> 16) as u16
 }
 
 /// `None` for a valid identifier without a namespace (section 3.2.1).
-fn valid_namespace<'a>(request: &'a Request<'_>) -> Result<Option<&'a Namespace>, Fault> {
+fn valid_namespace<'a>(request: &'a AdminRequest<'_>) -> Result<Option<&'a Namespace>, Fault> {
     let nsid = request.sqe.nsid.get();
     if !(1..=NSID_MAX).contains(&nsid) {
         return Err(Fault::new(Status::INVALID_NAMESPACE, at::NSID));
@@ -224,7 +227,7 @@ fn valid_namespace<'a>(request: &'a Request<'_>) -> Result<Option<&'a Namespace>
     Ok(request.controller.namespace(nsid))
 }
 
-fn namespace(request: &mut Request<'_>) -> Result<Reply, Fault> {
+fn namespace(request: &mut AdminRequest<'_>) -> Result<Reply, Fault> {
     let mut data: wire_id::Namespace = zeroed();
     if let Some(namespace) = valid_namespace(request)? {
         data = identify_namespace(namespace);
@@ -430,7 +433,7 @@ fn descriptors(namespace: &Namespace) -> [u8; IDENTIFY_BYTES] {
 }
 
 /// Identifiers above `nsid`, ascending.
-fn namespace_list(request: &mut Request<'_>) -> Result<Reply, Fault> {
+fn namespace_list(request: &mut AdminRequest<'_>) -> Result<Reply, Fault> {
     let nsid = request.sqe.nsid.get();
     if nsid >= 0xffff_fffe {
         return Err(Fault::new(Status::INVALID_NAMESPACE, at::NSID));
@@ -453,7 +456,7 @@ fn namespace_list(request: &mut Request<'_>) -> Result<Reply, Fault> {
 }
 
 /// The controllers whose hosts see a namespace.
-fn namespace_controllers(request: &mut Request<'_>) -> Result<Reply, Fault> {
+fn namespace_controllers(request: &mut AdminRequest<'_>) -> Result<Reply, Fault> {
     let mut list = [0; IDENTIFY_BYTES];
     if let Some(namespace) = valid_namespace(request)? {
         let cntlids = request

@@ -3,7 +3,7 @@
 /// Something that hosts name by a number: a command, a feature, a log page, an
 /// Identify data structure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Item {
+pub struct NamedItem {
     /// The number: opcode, FID, LID, CNS, offset.
     pub id: u8,
     /// The standard's name.
@@ -17,10 +17,10 @@ pub struct Item {
     pub discovery: bool,
 }
 
-impl Item {
+impl NamedItem {
     /// What only I/O controllers have.
     pub(crate) const fn io(id: u8, name: &'static str, section: &'static str) -> Self {
-        Item {
+        NamedItem {
             id,
             name,
             section,
@@ -31,7 +31,7 @@ impl Item {
 
     /// What only discovery controllers have.
     pub(crate) const fn discovery(id: u8, name: &'static str, section: &'static str) -> Self {
-        Item {
+        NamedItem {
             id,
             name,
             section,
@@ -42,7 +42,7 @@ impl Item {
 
     /// What every controller has.
     pub(crate) const fn both(id: u8, name: &'static str, section: &'static str) -> Self {
-        Item {
+        NamedItem {
             id,
             name,
             section,

@@ -59,9 +59,10 @@ pub use controller::{Activity, Controller, ErrorNote};
 pub use lba_status::{LbaStatus, LbaStatusKind};
 pub use nqn::{NqnError, check_host_nqn, check_subsystem_nqn};
 pub use registry::{
-    Change, Connected, ControllerId, Refusal, Registry, RegistryConfig, Via, connect_names,
+    Connected, ControllerChange, ControllerId, Refusal, Registry, RegistryConfig, Via,
+    connect_names,
 };
-pub use request::{Env, IoCounters, Outcome, Reply};
+pub use request::{AdminOutcome, Env, IoCounters, Reply};
 pub use subsystem::{
     ANA_GROUPS_MAX, Advertise, AnaGroup, CNTLID_MAX, Limits, ListenerSpec, NSID_MAX, Namespace,
     Referral, Subsystem, WriteProtect,

@@ -18,8 +18,8 @@ use crate::controller::{
 };
 use crate::discovery::copy_window;
 use crate::feature::FEATURES;
-use crate::item::Item;
-use crate::request::{Fault, IoCounters, Reply, Request, at};
+use crate::item::NamedItem;
+use crate::request::{AdminRequest, Fault, IoCounters, Reply, at};
 use crate::reservation;
 use crate::subsystem::{ANA_GROUPS_MAX, NSID_MAX};
 
@@ -29,20 +29,20 @@ const ANA_BYTES_MAX: usize = size_of::<AnaHeader>()
     + NSID_MAX as usize * size_of::<u32>();
 
 /// Makes the bytes of a whole page.
-type Read = fn(&Request<'_>) -> Result<Vec<u8>, Fault>;
+type Read = fn(&AdminRequest<'_>) -> Result<Vec<u8>, Fault>;
 
 /// A log page.
 pub(crate) struct Page {
-    pub item: Item,
+    pub item: NamedItem,
     /// There is one of each namespace, too.
     of_namespaces: bool,
     /// Whole pages; `None` where they are written piece by piece.
     read: Option<Read>,
     /// It was read without Retain Asynchronous Event: its event may come again.
-    on_read: fn(&mut Request<'_>),
+    on_read: fn(&mut AdminRequest<'_>),
 }
 
-const fn page(item: Item, read: Read) -> Page {
+const fn page(item: NamedItem, read: Read) -> Page {
     Page {
         item,
         of_namespaces: false,
@@ -54,13 +54,13 @@ const fn page(item: Item, read: Read) -> Page {
 /// Every log page there is; others are Invalid Log Page.
 pub(crate) const PAGES: &[Page] = &[
     page(
-        Item::both(lid::SUPPORTED, "Supported Log Pages", "5.16.1.1"),
+        NamedItem::both(lid::SUPPORTED, "Supported Log Pages", "5.16.1.1"),
         |request| Ok(supported(request).as_bytes().to_vec()),
     ),
     Page {
         on_read: |request| request.controller.clear_event(ERROR_EVENT),
         ..page(
-            Item::both(lid::ERROR, "Error Information", "5.16.1.2"),
+            NamedItem::both(lid::ERROR, "Error Information", "5.16.1.2"),
             |request| Ok(errors(request.controller)),
         )
     },
@@ -68,12 +68,12 @@ pub(crate) const PAGES: &[Page] = &[
         of_namespaces: true,
         on_read: |request| request.controller.clear_event(HEALTH_EVENT),
         ..page(
-            Item::io(lid::SMART, "SMART / Health Information", "5.16.1.3"),
+            NamedItem::io(lid::SMART, "SMART / Health Information", "5.16.1.3"),
             |request| Ok(smart(request)?.as_bytes().to_vec()),
         )
     },
     page(
-        Item::io(lid::FIRMWARE_SLOT, "Firmware Slot Information", "5.16.1.4"),
+        NamedItem::io(lid::FIRMWARE_SLOT, "Firmware Slot Information", "5.16.1.4"),
         |request| Ok(firmware_slot(request).as_bytes().to_vec()),
     ),
     Page {
@@ -82,7 +82,7 @@ pub(crate) const PAGES: &[Page] = &[
             request.controller.clear_event(NAMESPACE_EVENT);
         },
         ..page(
-            Item::io(
+            NamedItem::io(
                 lid::CHANGED_NAMESPACES,
                 "Changed Namespace List",
                 "5.16.1.5",
@@ -94,7 +94,7 @@ pub(crate) const PAGES: &[Page] = &[
         )
     },
     page(
-        Item::io(
+        NamedItem::io(
             lid::COMMAND_EFFECTS,
             "Commands Supported and Effects",
             "5.16.1.6",
@@ -109,12 +109,12 @@ pub(crate) const PAGES: &[Page] = &[
     Page {
         on_read: |request| request.controller.clear_event(ANA_EVENT),
         ..page(
-            Item::io(lid::ANA, "Asymmetric Namespace Access", "5.16.1.13"),
+            NamedItem::io(lid::ANA, "Asymmetric Namespace Access", "5.16.1.13"),
             |request| Ok(ana(request)),
         )
     },
     page(
-        Item::both(
+        NamedItem::both(
             lid::FEATURE_EFFECTS,
             "Feature Identifiers Supported and Effects",
             "5.16.1.18",
@@ -122,7 +122,7 @@ pub(crate) const PAGES: &[Page] = &[
         |request| Ok(feature_effects(request.controller).as_bytes().to_vec()),
     ),
     page(
-        Item::io(
+        NamedItem::io(
             lid::MI_EFFECTS,
             "NVMe-MI Commands Supported and Effects",
             "5.16.1.19",
@@ -134,14 +134,14 @@ pub(crate) const PAGES: &[Page] = &[
         read: None,
         on_read: |request| request.controller.clear_event(DISCOVERY_EVENT),
         ..page(
-            Item::discovery(lid::DISCOVERY, "Discovery", "5.16.1.23"),
+            NamedItem::discovery(lid::DISCOVERY, "Discovery", "5.16.1.23"),
             |_| Ok(Vec::new()),
         )
     },
     Page {
         on_read: reservation::on_log_read,
         ..page(
-            Item::io(
+            NamedItem::io(
                 lid::RESERVATION_NOTIFICATION,
                 "Reservation Notification",
                 "5.16.1.24",
@@ -152,45 +152,45 @@ pub(crate) const PAGES: &[Page] = &[
 ];
 
 /// Every I/O command there is, with what it changes.
-pub(crate) const IO_COMMANDS: &[(Item, u32)] = &[
-    (Item::io(io::FLUSH, "Flush", "7.1"), 0),
-    (Item::io(io::WRITE, "Write", "NVM 3.2.6"), effect::LBCC),
-    (Item::io(io::READ, "Read", "NVM 3.2.4"), 0),
+pub(crate) const IO_COMMANDS: &[(NamedItem, u32)] = &[
+    (NamedItem::io(io::FLUSH, "Flush", "7.1"), 0),
+    (NamedItem::io(io::WRITE, "Write", "NVM 3.2.6"), effect::LBCC),
+    (NamedItem::io(io::READ, "Read", "NVM 3.2.4"), 0),
     (
-        Item::io(io::WRITE_UNCORRECTABLE, "Write Uncorrectable", "NVM 3.2.7"),
+        NamedItem::io(io::WRITE_UNCORRECTABLE, "Write Uncorrectable", "NVM 3.2.7"),
         effect::LBCC,
     ),
-    (Item::io(io::COMPARE, "Compare", "NVM 3.2.1"), 0),
+    (NamedItem::io(io::COMPARE, "Compare", "NVM 3.2.1"), 0),
     (
-        Item::io(io::WRITE_ZEROES, "Write Zeroes", "NVM 3.2.8"),
+        NamedItem::io(io::WRITE_ZEROES, "Write Zeroes", "NVM 3.2.8"),
         effect::LBCC,
     ),
     (
-        Item::io(io::DATASET_MANAGEMENT, "Dataset Management", "NVM 3.2.3"),
+        NamedItem::io(io::DATASET_MANAGEMENT, "Dataset Management", "NVM 3.2.3"),
         effect::LBCC,
     ),
-    (Item::io(io::VERIFY, "Verify", "NVM 3.2.5"), 0),
+    (NamedItem::io(io::VERIFY, "Verify", "NVM 3.2.5"), 0),
     (
-        Item::io(io::RESERVATION_REGISTER, "Reservation Register", "7.3"),
+        NamedItem::io(io::RESERVATION_REGISTER, "Reservation Register", "7.3"),
         0,
     ),
     (
-        Item::io(io::RESERVATION_REPORT, "Reservation Report", "7.5"),
+        NamedItem::io(io::RESERVATION_REPORT, "Reservation Report", "7.5"),
         0,
     ),
     (
-        Item::io(io::RESERVATION_ACQUIRE, "Reservation Acquire", "7.2"),
+        NamedItem::io(io::RESERVATION_ACQUIRE, "Reservation Acquire", "7.2"),
         0,
     ),
     (
-        Item::io(io::RESERVATION_RELEASE, "Reservation Release", "7.4"),
+        NamedItem::io(io::RESERVATION_RELEASE, "Reservation Release", "7.4"),
         0,
     ),
-    (Item::io(io::COPY, "Copy", "NVM 3.2.2"), effect::LBCC),
+    (NamedItem::io(io::COPY, "Copy", "NVM 3.2.2"), effect::LBCC),
 ];
 
 /// Executes Get Log Page.
-pub(crate) fn get_log_page(request: &mut Request<'_>) -> Result<Reply, Fault> {
+pub(crate) fn get_log_page(request: &mut AdminRequest<'_>) -> Result<Reply, Fault> {
     let sqe = request.sqe;
     let (cdw10, cdw11) = (sqe.cdw10.get(), sqe.cdw11.get());
     let (wanted, retains_event) = (cdw10 as u8, cdw10 >> 15 & 1 != 0);
@@ -240,7 +240,7 @@ fn expect_offset(offset: u64, page_len: u64) -> Result<(), Fault> {
     }
 }
 
-fn supported(request: &Request<'_>) -> Identifiers {
+fn supported(request: &AdminRequest<'_>) -> Identifiers {
     let is_discovery = request.controller.is_discovery;
     let mut log: Identifiers = zeroed();
     for page in PAGES.iter().filter(|page| page.item.is_for(is_discovery)) {
@@ -268,7 +268,7 @@ fn errors(controller: &Controller) -> Vec<u8> {
     log
 }
 
-fn smart(request: &Request<'_>) -> Result<Smart, Fault> {
+fn smart(request: &AdminRequest<'_>) -> Result<Smart, Fault> {
     let controller = &request.controller;
     let counters = match request.sqe.nsid.get() {
         0 | NSID_ALL => controller
@@ -309,7 +309,7 @@ fn data_units(bytes: u64) -> u64 {
     bytes.div_ceil(512_000)
 }
 
-fn firmware_slot(request: &Request<'_>) -> FirmwareSlot {
+fn firmware_slot(request: &AdminRequest<'_>) -> FirmwareSlot {
     let mut log: FirmwareSlot = zeroed();
     log.afi = 1;
     ascii(&mut log.frs[0], &request.controller.subsystem.firmware);
@@ -349,7 +349,7 @@ fn feature_effects(controller: &Controller) -> Identifiers {
 
 /// The groups with namespaces that the host sees; namespaces ascend, as Linux
 /// hosts rely on.
-fn ana(request: &Request<'_>) -> Vec<u8> {
+fn ana(request: &AdminRequest<'_>) -> Vec<u8> {
     let controller = &*request.controller;
     let groups_only = (request.sqe.cdw10.get() >> 8) as u8 & ANA_RGO != 0;
     let mut groups: BTreeMap<u32, Vec<u32>> = BTreeMap::new();

@@ -19,7 +19,7 @@ use crate::controller::{Activity, Association, Controller, ErrorNote};
 use crate::discovery::{self, DiscoveryLog, Port};
 use crate::identify;
 use crate::nqn::check_host_nqn;
-use crate::request::{Env, Outcome, Reply, Request};
+use crate::request::{AdminOutcome, AdminRequest, Env, Reply};
 use crate::subsystem::{ADMIN_ENTRIES_MAX, CNTLID_MAX, Limits, ListenerSpec, Referral, Subsystem};
 
 /// What a registry starts with.
@@ -49,7 +49,7 @@ pub struct Via {
 /// What a change asks of the driver.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[must_use]
-pub struct Change {
+pub struct ControllerChange {
     /// Connections of Admin Queues whose [`Controller::take_event`] now has
     /// something.
     pub events: Vec<u64>,
@@ -130,7 +130,7 @@ const NO_CONTROLLER: &str = "there is no such controller";
 const QUEUE_SIZE: &str = "its queue has 1 entry or too many: `queue_entries_max` is the most";
 
 /// A subsystem with the controllers in use.
-struct Entry {
+struct SubsystemEntry {
     subsystem: Arc<Subsystem>,
     is_discovery: bool,
     controllers: BTreeMap<u16, ControllerId>,
@@ -143,7 +143,7 @@ struct Entry {
 
 /// Which subsystems there are, where they are reached, and who is connected.
 pub struct Registry {
-    entries: BTreeMap<String, Entry>,
+    entries: BTreeMap<String, SubsystemEntry>,
     listeners: Vec<ListenerSpec>,
     referrals: Vec<Referral>,
     controllers: BTreeMap<ControllerId, Controller>,
@@ -182,7 +182,7 @@ impl Registry {
         );
         change::check_namespaces(&subsystem);
         let nqn = subsystem.nqn.clone();
-        let entry = Entry {
+        let entry = SubsystemEntry {
             subsystem,
             is_discovery,
             controllers: BTreeMap::new(),
@@ -440,7 +440,7 @@ impl Registry {
         data: &[u8],
         out: &mut [u8],
         env: &Env<'_>,
-    ) -> Outcome {
+    ) -> AdminOutcome {
         let controller = &self.controllers[&id];
         let is_of_now = controller.discovery_log.is_of(self.generation);
         if controller.is_discovery && sqe.opcode == GET_LOG_PAGE && !is_of_now {
@@ -450,7 +450,7 @@ impl Registry {
         let controller = &self.controllers[&id];
         if controller.has_ended() {
             // Its connections are being closed; its subsystem may be gone.
-            return Outcome::Done(Reply::failed(Status::ABORTED_SQ_DELETION));
+            return AdminOutcome::Done(Reply::failed(Status::ABORTED_SQ_DELETION));
         }
         let controllers = if identify::lists_controllers(sqe) {
             self.hosts(&controller.subsystem.nqn)
@@ -458,7 +458,7 @@ impl Registry {
             BTreeMap::new()
         };
         let discovery = controller.discovery_log.clone();
-        let request = Request {
+        let request = AdminRequest {
             controller: self.controllers.get_mut(&id).expect("found before"),
             sqe,
             data,
@@ -482,8 +482,8 @@ impl Registry {
     /// Puts a failed I/O command into its controller's Error Information log.
     /// A medium that failed is told as SMART / Health Status, an error of ours
     /// as Transient Internal Error.
-    pub fn note_error(&mut self, id: ControllerId, note: ErrorNote) -> Change {
-        let mut change = Change::default();
+    pub fn note_error(&mut self, id: ControllerId, note: ErrorNote) -> ControllerChange {
+        let mut change = ControllerChange::default();
         if let Some(controller) = self.controllers.get_mut(&id)
             && controller.note_error(note)
         {
@@ -574,7 +574,7 @@ fn connected(id: ControllerId, controller: &Controller, command: &ConnectCommand
     }
 }
 
-impl Entry {
+impl SubsystemEntry {
     /// A host has one controller less.
     fn let_go(&mut self, hostnqn: &str) {
         if let Some(count) = self.of_hosts.get_mut(hostnqn) {

@@ -52,7 +52,7 @@ impl Reply {
 
 /// What becomes of an admin command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum AdminOutcome {
     /// Complete it now.
     Done(Reply),
     /// It is an Asynchronous Event Request:
@@ -167,7 +167,7 @@ pub(crate) mod at {
 }
 
 /// An admin command with everything its execution may look at.
-pub(crate) struct Request<'a> {
+pub(crate) struct AdminRequest<'a> {
     pub controller: &'a mut Controller,
     pub sqe: &'a Sqe,
     /// Data from the host.
@@ -182,7 +182,7 @@ pub(crate) struct Request<'a> {
     pub discovery: &'a DiscoveryLog,
 }
 
-impl Request<'_> {
+impl AdminRequest<'_> {
     /// Writes a structure to the host, up to `len` bytes of it.
     pub fn put(&mut self, bytes: &[u8]) -> Result<Reply, Fault> {
         let out = self

@@ -18,7 +18,7 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use crate::controller::RESERVATION_EVENT;
 use crate::feature::{Get, Value};
-use crate::request::{Fault, Outcome, Reply, Request as Admin, at};
+use crate::request::{AdminOutcome, AdminRequest as Admin, Fault, Reply, at};
 use crate::subsystem::Namespace;
 
 /// Notifications that a controller keeps until its host reads them. What comes
@@ -31,7 +31,7 @@ const RTYPE_MAX: u8 = 6;
 /// What a reservation command asks for. `current` is the key that the host says
 /// it has, `None` if it does not matter (IEKEY); `rtype` is 1 to 6.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Request {
+pub enum ReservationCommand {
     /// Register a key.
     Register {
         /// The key.
@@ -90,7 +90,7 @@ pub enum Request {
 }
 
 /// Reads a reservation command and its data.
-pub fn decode(sqe: &Sqe, data: &[u8]) -> Result<Request, Status> {
+pub fn decode(sqe: &Sqe, data: &[u8]) -> Result<ReservationCommand, Status> {
     let cdw10 = sqe.cdw10.get();
     let wanted = (cdw10 & 7) as u8;
     let ignores_key = cdw10 & IEKEY != 0;
@@ -106,9 +106,9 @@ pub fn decode(sqe: &Sqe, data: &[u8]) -> Result<Request, Status> {
                 _ => return Err(INVALID),
             };
             match wanted {
-                action::REGISTER => Ok(Request::Register { key, persist }),
-                action::UNREGISTER => Ok(Request::Unregister { current, persist }),
-                action::REPLACE => Ok(Request::Replace {
+                action::REGISTER => Ok(ReservationCommand::Register { key, persist }),
+                action::UNREGISTER => Ok(ReservationCommand::Unregister { current, persist }),
+                action::REPLACE => Ok(ReservationCommand::Replace {
                     current,
                     key,
                     persist,
@@ -123,8 +123,8 @@ pub fn decode(sqe: &Sqe, data: &[u8]) -> Result<Request, Status> {
             let (current, victim) = (keys.crkey.get(), keys.prkey.get());
             let rtype = rtype(cdw10)?;
             match wanted {
-                action::ACQUIRE => Ok(Request::Acquire { current, rtype }),
-                action::PREEMPT | action::PREEMPT_AND_ABORT => Ok(Request::Preempt {
+                action::ACQUIRE => Ok(ReservationCommand::Acquire { current, rtype }),
+                action::PREEMPT | action::PREEMPT_AND_ABORT => Ok(ReservationCommand::Preempt {
                     current,
                     victim,
                     rtype,
@@ -137,11 +137,11 @@ pub fn decode(sqe: &Sqe, data: &[u8]) -> Result<Request, Status> {
             let keys: ReleaseData = read(data)?;
             let current = keys.crkey.get();
             match wanted {
-                action::RELEASE => Ok(Request::Release {
+                action::RELEASE => Ok(ReservationCommand::Release {
                     current,
                     rtype: rtype(cdw10)?,
                 }),
-                action::CLEAR => Ok(Request::Clear { current }),
+                action::CLEAR => Ok(ReservationCommand::Clear { current }),
                 _ => Err(INVALID),
             }
         }
@@ -150,7 +150,7 @@ pub fn decode(sqe: &Sqe, data: &[u8]) -> Result<Request, Status> {
         io::RESERVATION_REPORT if sqe.cdw11.get() & EDS == 0 => {
             Err(Status::HOST_ID_INCONSISTENT.dnr())
         }
-        io::RESERVATION_REPORT => Ok(Request::Report),
+        io::RESERVATION_REPORT => Ok(ReservationCommand::Report),
         _ => Err(Status::INVALID_OPCODE.dnr()),
     }
 }
@@ -309,21 +309,21 @@ pub(crate) fn get_persistence(get: &Get<'_>) -> Result<Value, Fault> {
     let Some(namespace) = get.namespace else {
         return Ok(Value::Dword(0));
     };
-    Ok(Value::Elsewhere(Outcome::ReservationPersistence {
+    Ok(Value::Elsewhere(AdminOutcome::ReservationPersistence {
         nsid: namespace.nsid,
         set: None,
     }))
 }
 
 /// Set Features of the same.
-pub(crate) fn set_feature(request: &mut Admin<'_>) -> Result<Outcome, Fault> {
+pub(crate) fn set_feature(request: &mut Admin<'_>) -> Result<AdminOutcome, Fault> {
     let (cdw11, nsid) = (request.sqe.cdw11.get(), request.sqe.nsid.get());
     if request.sqe.cdw10.get() as u8 == fid::RESERVATION_NOTIFICATION_MASK {
         if cdw11 & !MASK != 0 {
             return Err(Fault::field(at::CDW11));
         }
         request.controller.notifications.set_mask(nsid, cdw11);
-        return Ok(Outcome::Done(Reply::done(0)));
+        return Ok(AdminOutcome::Done(Reply::done(0)));
     }
     let persist = match cdw11 {
         0 => false,
@@ -336,7 +336,7 @@ pub(crate) fn set_feature(request: &mut Admin<'_>) -> Result<Outcome, Fault> {
     if persist && !all_can {
         return Err(Fault::field(at::CDW11));
     }
-    Ok(Outcome::ReservationPersistence {
+    Ok(AdminOutcome::ReservationPersistence {
         nsid,
         set: Some(persist),
     })

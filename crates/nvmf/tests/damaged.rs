@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 
-use doubles::nvme::Target;
+use doubles::nvme::ControllerDouble;
 use nvmf::command::{AnaState, Geometry};
 use nvmf::tcp::{controller, host};
 use testkit::End;
@@ -73,7 +73,7 @@ impl Way {
 
 struct Pair {
     host: End<host::Qpair>,
-    target: Target,
+    target: ControllerDouble,
     to_target: Way,
     to_host: Way,
     is_ready: bool,
@@ -172,7 +172,11 @@ impl Pair {
         };
         Pair {
             host: End::new(host::Qpair::new(wanted)),
-            target: Target::new(controller::Qpair::new(settings, 0), role, media_after(0)),
+            target: ControllerDouble::new(
+                controller::Qpair::new(settings, 0),
+                role,
+                media_after(0),
+            ),
             to_target: Way::default(),
             to_host: Way::default(),
             is_ready: false,

@@ -3,15 +3,20 @@
 
 #![forbid(unsafe_code)]
 
-use nvmf::support::{self, Item};
+use nvmf::support::{self, NamedItem};
 use std::fmt::Write as _;
 
 const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/nvme.md");
 const BEGIN: &str = "<!-- from the code: begin -->\n";
 const END: &str = "<!-- from the code: end -->\n";
 
-fn table(out: &mut String, title: &str, number: &str, items: impl Iterator<Item = &'static Item>) {
-    let mut items: Vec<&Item> = items.collect();
+fn table(
+    out: &mut String,
+    title: &str,
+    number: &str,
+    items: impl Iterator<Item = &'static NamedItem>,
+) {
+    let mut items: Vec<&NamedItem> = items.collect();
     items.sort_by_key(|item| item.id);
     let _ = write!(
         out,
@@ -20,7 +25,7 @@ fn table(out: &mut String, title: &str, number: &str, items: impl Iterator<Item 
     let yes = |holds| if holds { "yes" } else { "" };
     for item in items {
         let (io, discovery) = (yes(item.io), yes(item.discovery));
-        let Item {
+        let NamedItem {
             id, name, section, ..
         } = item;
         let _ = writeln!(

@@ -6,7 +6,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
-use doubles::nvme::Target;
+use doubles::nvme::ControllerDouble;
 use machine::Tag;
 use nvmf::command::{AnaState, Geometry};
 use nvmf::tcp::controller::AbortOutcome;
@@ -38,7 +38,7 @@ struct Expected {
 struct World {
     random: Random,
     host: End<host::Qpair>,
-    target: Target,
+    target: ControllerDouble,
     to_target: VecDeque<u8>,
     to_host: VecDeque<u8>,
     model: Vec<u8>,
@@ -96,7 +96,7 @@ impl World {
             .collect();
         World {
             host: End::new(host::Qpair::new(wanted)),
-            target: Target::new(controller::Qpair::new(settings, 0), role, model.clone()),
+            target: ControllerDouble::new(controller::Qpair::new(settings, 0), role, model.clone()),
             to_target: VecDeque::new(),
             to_host: VecDeque::new(),
             model,

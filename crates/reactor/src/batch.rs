@@ -19,24 +19,24 @@ const PDU_HEADER_BYTES: usize = 512;
 
 /// Memory that stays as it is until the kernel is done with a batch.
 #[derive(Debug)]
-pub enum Held {
+pub enum HeldMemory {
     /// A buffer of a pool.
     Buf(Buf),
     /// Memory that somebody else lent.
     Loan(Loan),
 }
 
-impl From<Buf> for Held {
+impl From<Buf> for HeldMemory {
     #[inline]
-    fn from(buf: Buf) -> Held {
-        Held::Buf(buf)
+    fn from(buf: Buf) -> HeldMemory {
+        HeldMemory::Buf(buf)
     }
 }
 
-impl From<Loan> for Held {
+impl From<Loan> for HeldMemory {
     #[inline]
-    fn from(loan: Loan) -> Held {
-        Held::Loan(loan)
+    fn from(loan: Loan) -> HeldMemory {
+        HeldMemory::Loan(loan)
     }
 }
 
@@ -50,7 +50,7 @@ pub struct Batch {
     next: usize,
     /// The last piece ends where the arena's next byte goes.
     header_is_open: bool,
-    held: Vec<Held>,
+    held: Vec<HeldMemory>,
     left_bytes: u64,
     /// Pieces of payload, and the last of them.
     payloads: u32,
@@ -135,7 +135,7 @@ impl Batch {
 
     /// Keeps memory until the kernel is done with the batch.
     #[inline]
-    pub fn hold(&mut self, memory: impl Into<Held>) {
+    pub fn hold(&mut self, memory: impl Into<HeldMemory>) {
         self.held.push(memory.into());
     }
 

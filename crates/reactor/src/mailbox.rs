@@ -10,14 +10,14 @@ use faults::Fault;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-struct Shared<M> {
+struct MailboxShared<M> {
     /// `None` when nobody reads them any more.
     letters: Mutex<Option<Vec<M>>>,
     has_letters: AtomicBool,
     waker: Waker,
 }
 
-impl<M> Shared<M> {
+impl<M> MailboxShared<M> {
     fn letters(&self) -> MutexGuard<'_, Option<Vec<M>>> {
         self.letters.lock().expect("nothing panics under this lock")
     }
@@ -25,7 +25,7 @@ impl<M> Shared<M> {
 
 /// Sends mail to one reactor, waking it if it sleeps.
 pub struct Mailbox<M> {
-    shared: Arc<Shared<M>>,
+    shared: Arc<MailboxShared<M>>,
 }
 
 impl<M> Clone for Mailbox<M> {
@@ -54,7 +54,7 @@ impl<M> Mailbox<M> {
 
 /// The reactor's side of a [`Mailbox`].
 pub struct Receiver<M> {
-    shared: Arc<Shared<M>>,
+    shared: Arc<MailboxShared<M>>,
 }
 
 impl<M> Receiver<M> {
@@ -84,7 +84,7 @@ impl<M> Drop for Receiver<M> {
 
 /// A mailbox for the reactor that `waker` wakes.
 pub fn mailbox<M: Send>(waker: Waker) -> (Mailbox<M>, Receiver<M>) {
-    let shared = Arc::new(Shared {
+    let shared = Arc::new(MailboxShared {
         letters: Mutex::new(Some(Vec::new())),
         has_letters: AtomicBool::new(false),
         waker,

@@ -18,9 +18,9 @@ pub type Disk = u64;
 
 /// What one disk has. It stays when there is no work, with the room that its queue has
 /// grown to but for very much: disks are few, and work comes again.
-struct Share<W> {
+struct DiskShare<W> {
     under_way: usize,
-    waiting: Queue<W>,
+    waiting: HostQueue<W>,
 }
 
 /// Places of canceled work that a queue keeps, if they are less than half.
@@ -32,9 +32,9 @@ const HOSTS_MIN: usize = 64;
 
 /// What waits for one disk: hosts take turns, and the work of each keeps its order.
 /// Hosts may have very much of it, so what is canceled is found by its token.
-struct Queue<W> {
+struct HostQueue<W> {
     /// By number, which is the order that it came in.
-    waiting: HashMap<u64, Waiting<W>>,
+    waiting: HashMap<u64, WaitingWork<W>>,
     next_number: u64,
     /// Numbers of each host; those of canceled work are still among them.
     lanes: HashMap<u64, VecDeque<u64>>,
@@ -46,16 +46,16 @@ struct Queue<W> {
     last_of: HashMap<Token, u64>,
 }
 
-struct Waiting<W> {
+struct WaitingWork<W> {
     work: W,
     token: Token,
     /// The number of its token before this one.
     earlier: Option<u64>,
 }
 
-impl<W> Queue<W> {
-    fn new() -> Queue<W> {
-        Queue {
+impl<W> HostQueue<W> {
+    fn new() -> HostQueue<W> {
+        HostQueue {
             waiting: HashMap::new(),
             next_number: 0,
             lanes: HashMap::new(),
@@ -70,7 +70,7 @@ impl<W> Queue<W> {
         let number = self.next_number;
         self.next_number += 1;
         let earlier = self.last_of.insert(token, number);
-        let waiting = Waiting {
+        let waiting = WaitingWork {
             work,
             token,
             earlier,
@@ -92,7 +92,7 @@ impl<W> Queue<W> {
         while let Some(host) = self.turns.pop_front() {
             let lane = self.lanes.get_mut(&host).expect("a host with a turn");
             while let Some(number) = lane.pop_front() {
-                let Some(Waiting { work, token, .. }) = self.waiting.remove(&number) else {
+                let Some(WaitingWork { work, token, .. }) = self.waiting.remove(&number) else {
                     self.canceled -= 1;
                     continue;
                 };
@@ -134,7 +134,7 @@ impl<W> Queue<W> {
 /// Work on disks, with so much of each under way at most.
 pub struct DiskShares<W> {
     share_max: usize,
-    disks: HashMap<Disk, Share<W>>,
+    disks: HashMap<Disk, DiskShare<W>>,
     /// Disks with work.
     busy: usize,
     /// Operations of all disks.
@@ -157,9 +157,9 @@ impl<W> DiskShares<W> {
     /// or its token is canceled.
     #[inline]
     pub fn offer(&mut self, disk: Disk, host: u64, token: Token, work: W) -> Option<W> {
-        let share = self.disks.entry(disk).or_insert_with(|| Share {
+        let share = self.disks.entry(disk).or_insert_with(|| DiskShare {
             under_way: 0,
-            waiting: Queue::new(),
+            waiting: HostQueue::new(),
         });
         if share.under_way < self.share_max || faults::is(Fault::NoSharesOfDisks) {
             self.busy += usize::from(share.under_way == 0);
@@ -178,7 +178,7 @@ impl<W> DiskShares<W> {
         let next = share.waiting.pop();
         if next.is_none() && share.under_way > 0 {
             if share.waiting.waiting.capacity() > KEPT_MAX {
-                share.waiting = Queue::new();
+                share.waiting = HostQueue::new();
             }
             share.under_way -= 1;
             self.under_way -= 1;
@@ -199,7 +199,7 @@ impl<W> DiskShares<W> {
     /// Drops all that waits.
     pub fn clear(&mut self) {
         for share in self.disks.values_mut() {
-            share.waiting = Queue::new();
+            share.waiting = HostQueue::new();
         }
     }
 
@@ -295,7 +295,7 @@ mod tests {
             let expected = left.iter().copied().filter(|n| n % 2 == disk);
             assert_eq!(rest.collect::<Vec<_>>(), expected.collect::<Vec<_>>());
         }
-        for Share { waiting, .. } in shares.disks.values() {
+        for DiskShare { waiting, .. } in shares.disks.values() {
             assert!(waiting.last_of.is_empty());
             assert_eq!(waiting.canceled, 0, "each place was given up once");
         }

@@ -16,7 +16,7 @@ const AWAKE: u32 = 0;
 const ASLEEP: u32 = 1;
 const WOKEN: u32 = 2;
 
-struct Shared {
+struct WakerShared {
     state: AtomicU32,
     event: OwnedFd,
 }
@@ -24,7 +24,7 @@ struct Shared {
 /// Wakes a sleeping [`crate::Driver::poll`] from any thread.
 #[derive(Clone)]
 pub struct Waker {
-    shared: Arc<Shared>,
+    shared: Arc<WakerShared>,
 }
 
 impl Waker {
@@ -54,7 +54,7 @@ impl std::fmt::Debug for Waker {
 /// The reactor's side of its [`Waker`]s. Public for drivers outside of this
 /// crate.
 pub struct Sleeper {
-    shared: Arc<Shared>,
+    shared: Arc<WakerShared>,
 }
 
 impl Sleeper {
@@ -67,7 +67,7 @@ impl Sleeper {
             return Err(io::Error::last_os_error());
         }
         Ok(Sleeper {
-            shared: Arc::new(Shared {
+            shared: Arc::new(WakerShared {
                 state: AtomicU32::new(AWAKE),
                 // SAFETY: the kernel has just given us this descriptor.
                 event: unsafe { OwnedFd::from_raw_fd(fd) },

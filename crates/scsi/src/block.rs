@@ -1,7 +1,7 @@
 //! CDBs of SBC-3 (and WRITE ATOMIC of SBC-4).
 
 use crate::cdb::Cdb;
-use crate::command::{Check, Command, Io, IoKind};
+use crate::command::{Check, Command, IoKind, ScsiIo};
 use crate::sense::Sense;
 use crate::unit::Unit;
 
@@ -90,7 +90,7 @@ impl Blocks {
     #[inline]
     fn io(self, kind: IoKind, fua: bool, unit: &Unit) -> Decoded {
         let shift = unit.block_bytes.trailing_zeros();
-        Ok(Command::Io(Io {
+        Ok(Command::Io(ScsiIo {
             kind,
             offset: self.lba << shift,
             len: self.count << shift,

@@ -21,7 +21,7 @@ pub enum Command {
         allocation_len: u16,
     },
     /// Everything that reads or writes logical blocks.
-    Io(Io),
+    Io(ScsiIo),
     /// UNMAP: the parameter list goes to [`crate::unmap::parse`].
     Unmap {
         /// PARAMETER LIST LENGTH.
@@ -164,7 +164,7 @@ pub enum Command {
 /// A command on logical blocks. The range lies within the medium and, where data
 /// is transferred, within the transfer limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Io {
+pub struct ScsiIo {
     /// What is done.
     pub kind: IoKind,
     /// First byte on the medium, in whole blocks.
@@ -257,7 +257,7 @@ pub struct ModeSelect {
 /// What a command needs where another nexus has reserved the unit (the
 /// tables of allowed commands in SPC-4, SBC-3 and SPC-2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Access {
+pub enum ReservationAccess {
     /// Nothing: no reservation is in its way.
     Free,
     /// It passes persistent reservations, not RESERVE of SPC-2.
@@ -318,14 +318,14 @@ impl Command {
 
     /// What it needs where another nexus has reserved the unit.
     #[inline]
-    pub fn access(&self) -> Access {
+    pub fn access(&self) -> ReservationAccess {
         match self {
             Command::Io(io) => match io.kind {
-                IoKind::Read | IoKind::Verify(_) | IoKind::PreFetch => Access::Read,
-                _ => Access::Write,
+                IoKind::Read | IoKind::Verify(_) | IoKind::PreFetch => ReservationAccess::Read,
+                _ => ReservationAccess::Write,
             },
             Command::Inquiry { .. } | Command::ReportLuns { .. } | Command::RequestSense { .. } => {
-                Access::Free
+                ReservationAccess::Free
             }
             Command::TestUnitReady
             | Command::ReadCapacity10
@@ -334,28 +334,28 @@ impl Command {
             | Command::ProvisioningLog { .. }
             | Command::PreventAllow
             | Command::ReportTargetPortGroups { .. }
-            | Command::StartStop { start: true, .. } => Access::Inspect,
+            | Command::StartStop { start: true, .. } => ReservationAccess::Inspect,
             Command::GetLbaStatus { .. }
             | Command::ReadDefectData { .. }
             | Command::ModeSense(_)
             | Command::ReceiveCopyResults { .. }
             | Command::ReportSupportedOperationCodes { .. }
-            | Command::ReportSupportedTaskManagementFunctions { .. } => Access::Read,
+            | Command::ReportSupportedTaskManagementFunctions { .. } => ReservationAccess::Read,
             Command::Unmap { .. }
             | Command::ModeSelect(_)
             | Command::StartStop { start: false, .. }
             | Command::SendDiagnostic
             | Command::SetTargetPortGroups { .. }
-            | Command::ExtendedCopy { .. } => Access::Write,
+            | Command::ExtendedCopy { .. } => ReservationAccess::Write,
             Command::PersistentReserveIn { .. } | Command::PersistentReserveOut { .. } => {
-                Access::Registration
+                ReservationAccess::Registration
             }
-            Command::Reserve | Command::Release => Access::Legacy,
+            Command::Reserve | Command::Release => ReservationAccess::Legacy,
         }
     }
 }
 
-impl Io {
+impl ScsiIo {
     /// Bytes that the initiator must send.
     #[inline]
     pub fn data_out_len(&self, block_bytes: u32) -> u64 {

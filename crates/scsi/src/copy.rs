@@ -9,7 +9,7 @@ use wire::scsi::opcode::receive_copy_results as results;
 use wire::scsi::{SenseBytes, asc, key};
 
 use crate::sense::{Sense, Specific};
-use crate::unit::Identity;
+use crate::unit::UnitIdentity;
 
 /// CSCD descriptors of a list at most.
 pub const CSCDS_MAX: usize = 16;
@@ -64,7 +64,7 @@ pub struct Cscd {
 
 /// Where a segment copies from or to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum CopyEnd {
     /// The CSCD of this index in the list.
     Cscd(usize),
     /// The logical unit that the command was sent to.
@@ -77,9 +77,9 @@ pub enum Place {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Segment {
     /// The copy source.
-    pub source: Place,
+    pub source: CopyEnd,
     /// The copy destination.
-    pub destination: Place,
+    pub destination: CopyEnd,
     /// How many blocks.
     pub blocks: u16,
     /// DC: they are counted in blocks of the destination.
@@ -176,9 +176,9 @@ fn segments_of(bytes: &[u8], at: usize, cscds: usize) -> Result<Vec<Segment>, Se
         return Err(Sense::illegal(asc::TOO_MANY_SEGMENT_DESCRIPTORS));
     }
     let place = |id: u64| match id {
-        id if id == u64::from(CSCD_HERE) => Place::Here,
-        id if id < cscds as u64 => Place::Cscd(id as usize),
-        _ => Place::Unknown,
+        id if id == u64::from(CSCD_HERE) => CopyEnd::Here,
+        id if id < cscds as u64 => CopyEnd::Cscd(id as usize),
+        _ => CopyEnd::Unknown,
     };
     let mut found = Vec::with_capacity(SEGMENTS_MAX);
     for (n, one) in bytes.chunks(SEGMENT_BYTES).enumerate() {
@@ -215,7 +215,7 @@ const UUID_HEAD: [u8; 2] = [0x10, 0x00];
 
 impl Cscd {
     /// Whether it names the logical unit of this identity.
-    pub fn names(&self, identity: &Identity) -> bool {
+    pub fn names(&self, identity: &UnitIdentity) -> bool {
         let named = &self.designator[..usize::from(self.len)];
         self.association == 0
             && match (self.kind, self.code_set) {
@@ -308,34 +308,34 @@ fn operating_parameters() -> Vec<u8> {
 
 /// How a copy stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum CopyState {
     UnderWay,
     Done,
     Failed(SenseBytes),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Held {
+struct HeldCopy {
     id: u8,
     keeps: bool,
-    state: State,
+    state: CopyState,
     segments: u16,
     bytes: u64,
 }
 
 /// The copies of one nexus: those under way, and what is remembered of others.
 #[derive(Clone, Debug, Default)]
-pub struct Copies {
+pub struct NexusCopies {
     /// The oldest first.
-    held: Vec<Held>,
+    held: Vec<HeldCopy>,
 }
 
-impl Copies {
+impl NexusCopies {
     /// A copy begins. Refused while another with the same list identifier is
     /// under way, or too many are.
     pub fn begin(&mut self, list: &List) -> Result<(), Sense> {
         let Some(id) = list.id else { return Ok(()) };
-        let is_under_way = |held: &Held| held.state == State::UnderWay;
+        let is_under_way = |held: &HeldCopy| held.state == CopyState::UnderWay;
         if self
             .held
             .iter()
@@ -355,17 +355,17 @@ impl Copies {
                 }
             }
         }
-        self.held.push(Held {
+        self.held.push(HeldCopy {
             id,
             keeps: list.keeps,
-            state: State::UnderWay,
+            state: CopyState::UnderWay,
             segments: 0,
             bytes: 0,
         });
         Ok(())
     }
 
-    fn of(&mut self, id: Option<u8>) -> Option<&mut Held> {
+    fn of(&mut self, id: Option<u8>) -> Option<&mut HeldCopy> {
         let id = id?;
         self.held.iter_mut().find(|held| held.id == id)
     }
@@ -380,7 +380,7 @@ impl Copies {
     /// A copy has ended; with sense data if it failed.
     pub fn end(&mut self, id: Option<u8>, failure: Option<SenseBytes>) {
         let Some(held) = self.of(id) else { return };
-        held.state = failure.map_or(State::Done, State::Failed);
+        held.state = failure.map_or(CopyState::Done, CopyState::Failed);
         if !held.keeps {
             self.held.retain(|held| Some(held.id) != id);
         }
@@ -413,9 +413,9 @@ impl Copies {
     fn status(&mut self, list_id: u8) -> Result<Vec<u8>, Sense> {
         let held = self.of(Some(list_id)).ok_or(Sense::in_cdb(2, None))?;
         let state = match held.state {
-            State::UnderWay => 0x00,
-            State::Done => 0x01,
-            State::Failed(_) => 0x02,
+            CopyState::UnderWay => 0x00,
+            CopyState::Done => 0x01,
+            CopyState::Failed(_) => 0x02,
         };
         // The count in the smallest unit that holds it: bytes, KiB, MiB, ...
         let mut count = held.bytes;
@@ -435,7 +435,7 @@ impl Copies {
     /// once.
     fn failure(&mut self, list_id: u8) -> Result<Vec<u8>, Sense> {
         let held = self.of(Some(list_id)).ok_or(Sense::in_cdb(2, None))?;
-        let State::Failed(sense) = held.state else {
+        let CopyState::Failed(sense) = held.state else {
             return Err(Sense::in_cdb(2, None));
         };
         let sense = sense.as_slice();

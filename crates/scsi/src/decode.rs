@@ -6,7 +6,7 @@ use crate::cdb::Cdb;
 use crate::command::Command;
 use crate::primary::without_unit;
 use crate::sense::Sense;
-use crate::table::{Row, rows};
+use crate::table::{CommandRow, rows};
 use crate::unit::Unit;
 
 /// Reads a CDB for a logical unit; what is shorter than 16 bytes is padded, and
@@ -52,7 +52,7 @@ pub fn decode_elsewhere(cdb: &[u8; 16], is_well_known: bool) -> Result<Command, 
 
 /// Its row of the table.
 #[inline]
-fn find(cdb: &[u8; 16], unit: &Unit) -> Result<&'static Row, Sense> {
+fn find(cdb: &[u8; 16], unit: &Unit) -> Result<&'static CommandRow, Sense> {
     let rows = rows(cdb[0]);
     let row = match rows {
         [row] if row.action.is_none() => row,
@@ -66,7 +66,11 @@ fn find(cdb: &[u8; 16], unit: &Unit) -> Result<&'static Row, Sense> {
 
 /// An unknown service action is a wrong field, not an unknown operation code
 /// (SPC-4, section 4.3.4.2).
-fn by_action(rows: &'static [Row], cdb: &[u8; 16], unit: &Unit) -> Result<&'static Row, Sense> {
+fn by_action(
+    rows: &'static [CommandRow],
+    cdb: &[u8; 16],
+    unit: &Unit,
+) -> Result<&'static CommandRow, Sense> {
     let mut offered = rows.iter().filter(|row| unit.offers(row.needs)).peekable();
     if offered.peek().is_none() {
         return Err(unknown());

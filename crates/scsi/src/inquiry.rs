@@ -31,7 +31,7 @@ const PROTOCOL_ISCSI: u8 = 0x5;
 const OPTIMAL_BYTES: u32 = 1 << 20;
 
 /// A vital product data page.
-struct Page {
+struct VpdPage {
     code: u8,
     name: &'static str,
     /// Appends what follows its header.
@@ -39,48 +39,48 @@ struct Page {
 }
 
 /// By page code, ascending.
-static PAGES: [Page; 9] = [
-    Page {
+static PAGES: [VpdPage; 9] = [
+    VpdPage {
         code: page::SUPPORTED_PAGES,
         name: "Supported VPD Pages",
         append: |_, _, out| out.extend(PAGES.iter().map(|page| page.code)),
     },
-    Page {
+    VpdPage {
         code: page::UNIT_SERIAL_NUMBER,
         name: "Unit Serial Number",
         append: |unit, _, out| out.extend_from_slice(unit.identity.serial.as_bytes()),
     },
-    Page {
+    VpdPage {
         code: page::DEVICE_IDENTIFICATION,
         name: "Device Identification",
         append: device_identification,
     },
-    Page {
+    VpdPage {
         code: page::EXTENDED_INQUIRY,
         name: "Extended INQUIRY Data",
         append: extended_inquiry,
     },
-    Page {
+    VpdPage {
         code: page::MODE_PAGE_POLICY,
         name: "Mode Page Policy",
         append: mode_page_policy,
     },
-    Page {
+    VpdPage {
         code: page::SCSI_PORTS,
         name: "SCSI Ports",
         append: scsi_ports,
     },
-    Page {
+    VpdPage {
         code: page::BLOCK_LIMITS,
         name: "Block Limits",
         append: block_limits,
     },
-    Page {
+    VpdPage {
         code: page::BLOCK_DEVICE_CHARACTERISTICS,
         name: "Block Device Characteristics",
         append: block_device_characteristics,
     },
-    Page {
+    VpdPage {
         code: page::LOGICAL_BLOCK_PROVISIONING,
         name: "Logical Block Provisioning",
         append: logical_block_provisioning,

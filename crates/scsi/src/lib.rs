@@ -41,13 +41,13 @@ mod testing;
 mod unit;
 pub mod unmap;
 
-pub use command::{Access, Check, Command, Io, IoKind, ModeSelect, ModeSense};
+pub use command::{Check, Command, IoKind, ModeSelect, ModeSense, ReservationAccess, ScsiIo};
 pub use decode::{decode, decode_elsewhere};
 pub use nexus::{ATTENTIONS_MAX, Nexus};
 pub use respond::respond;
 pub use sense::{Attention, Sense, Specific};
 pub use table::name;
 pub use unit::{
-    AccessState, Addressed, Identity, Modes, PRODUCT, Port, PortGroup, TargetView, Unit, VENDOR,
+    AccessState, Addressed, Modes, PRODUCT, Port, PortGroup, TargetView, Unit, UnitIdentity, VENDOR,
 };
 pub use wire::scsi::{SENSE_MAX, SenseBytes, asc, key, opcode, status};

@@ -29,7 +29,7 @@ const PAGE_BYTES_MAX: usize = 28;
 type Parameters = [u8; PAGE_BYTES_MAX];
 
 /// A mode page. Parameters are what follows PAGE LENGTH.
-struct Page {
+struct ModePage {
     name: &'static str,
     code: u8,
     subpage: u8,
@@ -48,9 +48,9 @@ struct Page {
 }
 
 /// By code and subpage; a host that asks for all wants this order.
-static PAGES: [Page; 6] = [
+static PAGES: [ModePage; 6] = [
     // Nothing is retried or reallocated that a host could have a say in.
-    Page {
+    ModePage {
         name: "Read-Write Error Recovery",
         code: 0x01,
         subpage: 0,
@@ -62,7 +62,7 @@ static PAGES: [Page; 6] = [
         settings: "",
         is_thin: false,
     },
-    Page {
+    ModePage {
         name: "Caching",
         code: 0x08,
         subpage: 0,
@@ -76,7 +76,7 @@ static PAGES: [Page; 6] = [
         settings: "WCE, where there is a volatile write cache",
         is_thin: false,
     },
-    Page {
+    ModePage {
         name: "Control",
         code: 0x0a,
         subpage: 0,
@@ -101,7 +101,7 @@ static PAGES: [Page; 6] = [
         settings: "D_SENSE, SWP",
         is_thin: false,
     },
-    Page {
+    ModePage {
         name: "Control Extension",
         code: 0x0a,
         subpage: 0x01,
@@ -118,7 +118,7 @@ static PAGES: [Page; 6] = [
         is_thin: false,
     },
     // DEXCPT: none are reported.
-    Page {
+    ModePage {
         name: "Informational Exceptions Control",
         code: 0x1c,
         subpage: 0,
@@ -130,7 +130,7 @@ static PAGES: [Page; 6] = [
         is_thin: false,
     },
     // SITUA is 0: every nexus is told.
-    Page {
+    ModePage {
         name: "Logical Block Provisioning",
         code: 0x1c,
         subpage: 0x02,
@@ -203,7 +203,7 @@ const DPOFUA: u8 = 0x10;
 /// LONGLBA of the 10-byte header.
 const LONG_LBA: u8 = 0x01;
 
-impl Page {
+impl ModePage {
     fn is_offered(&self, unit: &Unit) -> bool {
         !self.is_thin || unit.has_thresholds()
     }
@@ -250,7 +250,7 @@ pub(crate) fn sense(command: &ModeSense, unit: &Unit, out: &mut Vec<u8>) -> Resu
     block_descriptor(descriptor_len, unit, out);
     let all = command.page == ALL_PAGES;
     let offered = || PAGES.iter().filter(|page| page.is_offered(unit));
-    let matches = |page: &&Page| {
+    let matches = |page: &&ModePage| {
         (all || page.code == command.page)
             && (command.subpage == ALL_SUBPAGES || page.subpage == command.subpage)
     };

@@ -3,7 +3,7 @@
 
 use crate::command::Command;
 use crate::sense::Sense;
-use crate::table::{ROWS, Row, rows};
+use crate::table::{CommandRow, ROWS, rows};
 use crate::unit::Unit;
 
 /// Bytes of a command timeouts descriptor behind its length.
@@ -80,7 +80,7 @@ fn all(unit: &Unit, timeouts: bool, out: &mut Vec<u8>) {
 }
 
 /// The one_command format.
-fn one(row: Option<&Row>, timeouts: bool, out: &mut Vec<u8>) {
+fn one(row: Option<&CommandRow>, timeouts: bool, out: &mut Vec<u8>) {
     let Some(row) = row else {
         out.extend([0, NOT_SUPPORTED, 0, 0]);
         return;
@@ -96,7 +96,7 @@ fn one(row: Option<&Row>, timeouts: bool, out: &mut Vec<u8>) {
     }
 }
 
-impl Row {
+impl CommandRow {
     /// NOMINAL COMMAND PROCESSING TIMEOUT is not told.
     fn timeouts(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(&TIMEOUTS_BYTES.to_be_bytes());

@@ -135,7 +135,7 @@ impl Out {
     }
 
     /// Reads the parameter list; `list` has [`Out::list_len`] bytes.
-    pub fn request(&self, list: &[u8]) -> Result<Request, Sense> {
+    pub fn request(&self, list: &[u8]) -> Result<ReserveOut, Sense> {
         if list.len() < BASIC_BYTES {
             return Err(Sense::list_length());
         }
@@ -155,7 +155,7 @@ impl Out {
         let kind = self.kind.unwrap_or(Type::WriteExclusive);
         Ok(match self.action {
             reserve_out::REGISTER | reserve_out::REGISTER_AND_IGNORE_EXISTING_KEY => {
-                Request::Register {
+                ReserveOut::Register {
                     current: (self.action == reserve_out::REGISTER).then_some(current),
                     key,
                     persist,
@@ -163,10 +163,10 @@ impl Out {
                     initiators,
                 }
             }
-            reserve_out::RESERVE => Request::Reserve { current, kind },
-            reserve_out::RELEASE => Request::Release { current, kind },
-            reserve_out::CLEAR => Request::Clear { current },
-            reserve_out::PREEMPT | reserve_out::PREEMPT_AND_ABORT => Request::Preempt {
+            reserve_out::RESERVE => ReserveOut::Reserve { current, kind },
+            reserve_out::RELEASE => ReserveOut::Release { current, kind },
+            reserve_out::CLEAR => ReserveOut::Clear { current },
+            reserve_out::PREEMPT | reserve_out::PREEMPT_AND_ABORT => ReserveOut::Preempt {
                 current,
                 victim: key,
                 kind,
@@ -179,7 +179,7 @@ impl Out {
 
 /// What a PERSISTENT RESERVE OUT asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Request {
+pub enum ReserveOut {
     /// REGISTER, and REGISTER AND IGNORE EXISTING KEY.
     Register {
         /// RESERVATION KEY; `None`: whatever it is.
@@ -264,7 +264,7 @@ fn number(bytes: &[u8]) -> u64 {
 }
 
 /// The parameter list of REGISTER AND MOVE.
-fn moved(list: &[u8], current: u64, key: u64) -> Result<Request, Sense> {
+fn moved(list: &[u8], current: u64, key: u64) -> Result<ReserveOut, Sense> {
     let len = number(&list[20..24]) as usize;
     if len != list.len() - BASIC_BYTES {
         return Err(Sense::list_length());
@@ -274,7 +274,7 @@ fn moved(list: &[u8], current: u64, key: u64) -> Result<Request, Sense> {
     if used != len || initiator.isid.is_none() {
         return Err(Sense::in_list(BASIC_BYTES as u16, None));
     }
-    Ok(Request::Move {
+    Ok(ReserveOut::Move {
         current,
         key,
         unregister: list[17] & 0x02 != 0,

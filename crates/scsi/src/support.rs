@@ -6,7 +6,7 @@ use crate::{inquiry, log, mode, opcodes};
 
 /// A command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Item {
+pub struct SupportRow {
     /// OPERATION CODE.
     pub opcode: u8,
     /// SERVICE ACTION, for those that have one.
@@ -19,7 +19,7 @@ pub struct Item {
 
 /// A page of some kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Page {
+pub struct SupportedPage {
     /// PAGE CODE.
     pub code: u8,
     /// SUBPAGE CODE.
@@ -32,8 +32,8 @@ pub struct Page {
 
 /// Commands by operation code, then by service action. Those that a logical unit
 /// has only in some configurations are among them.
-pub fn commands() -> impl Iterator<Item = Item> {
-    ROWS.iter().map(|row| Item {
+pub fn commands() -> impl Iterator<Item = SupportRow> {
+    ROWS.iter().map(|row| SupportRow {
         opcode: row.opcode,
         action: row.action,
         name: row.name,
@@ -42,20 +42,20 @@ pub fn commands() -> impl Iterator<Item = Item> {
 }
 
 /// Vital product data pages.
-pub fn vpd_pages() -> impl Iterator<Item = Page> {
+pub fn vpd_pages() -> impl Iterator<Item = SupportedPage> {
     inquiry::pages().map(|(code, name)| page(code, 0, name))
 }
 
 /// Mode pages.
-pub fn mode_pages() -> impl Iterator<Item = Page> {
-    mode::pages().map(|(name, code, subpage, settings)| Page {
+pub fn mode_pages() -> impl Iterator<Item = SupportedPage> {
+    mode::pages().map(|(name, code, subpage, settings)| SupportedPage {
         settings,
         ..page(code, subpage, name)
     })
 }
 
 /// Log pages.
-pub fn log_pages() -> impl Iterator<Item = Page> {
+pub fn log_pages() -> impl Iterator<Item = SupportedPage> {
     let pages = log::PAGES.iter();
     pages.map(|(code, subpage, name)| page(*code, *subpage, name))
 }
@@ -71,8 +71,8 @@ pub fn task_management() -> impl Iterator<Item = &'static str> {
     opcodes::TASK_MANAGEMENT.iter().map(|(name, _)| *name)
 }
 
-fn page(code: u8, subpage: u8, name: &'static str) -> Page {
-    Page {
+fn page(code: u8, subpage: u8, name: &'static str) -> SupportedPage {
+    SupportedPage {
         code,
         subpage,
         name,

@@ -36,7 +36,7 @@ pub(crate) enum Needs {
 }
 
 /// One command.
-pub(crate) struct Row {
+pub(crate) struct CommandRow {
     pub name: &'static str,
     /// The standard that describes it under that name.
     pub standard: &'static str,
@@ -92,7 +92,7 @@ const fn row<const N: usize>(
     usage: [u8; N],
     when: When,
     decode: Decode,
-) -> Row {
+) -> CommandRow {
     // The operation code's byte is not part of what is given.
     let mut all = [0; 16];
     let mut at = 0;
@@ -109,7 +109,7 @@ const fn row<const N: usize>(
     if action.is_some() {
         looked_at[1] |= 0x1f;
     }
-    Row {
+    CommandRow {
         name,
         standard: "SPC-4",
         opcode,
@@ -125,23 +125,23 @@ const fn row<const N: usize>(
     }
 }
 
-impl Row {
-    const fn writes(mut self) -> Row {
+impl CommandRow {
+    const fn writes(mut self) -> CommandRow {
         self.writes = true;
         self
     }
 
-    const fn needs(mut self, needs: Needs) -> Row {
+    const fn needs(mut self, needs: Needs) -> CommandRow {
         self.needs = needs;
         self
     }
 
-    const fn of(mut self, standard: &'static str) -> Row {
+    const fn of(mut self, standard: &'static str) -> CommandRow {
         self.standard = standard;
         self
     }
 
-    const fn timeout_s(mut self, timeout_s: u32) -> Row {
+    const fn timeout_s(mut self, timeout_s: u32) -> CommandRow {
         self.timeout_s = timeout_s;
         self
     }
@@ -158,7 +158,7 @@ const G: u8 = 0x1f;
 
 /// By operation code, then by service action.
 #[rustfmt::skip]
-pub(crate) static ROWS: &[Row] = &[
+pub(crate) static ROWS: &[CommandRow] = &[
     row("TEST UNIT READY", op::TEST_UNIT_READY, None, [0, 0, 0, 0, 0], Active, primary::any_unit),
     row("REQUEST SENSE", op::REQUEST_SENSE, None, [0x01, 0, 0, A, 0], Always, primary::any_unit),
     row("READ(6)", op::READ_6, None, [0x1f, A, A, A, 0], Active, block::read_6).of("SBC-3"),
@@ -247,7 +247,7 @@ const fn index() -> [(u8, u8); 256] {
 /// The rows of an operation code: none if it is not known, several if it has
 /// service actions.
 #[inline]
-pub(crate) fn rows(opcode: u8) -> &'static [Row] {
+pub(crate) fn rows(opcode: u8) -> &'static [CommandRow] {
     let (first, count) = INDEX[usize::from(opcode)];
     &ROWS[usize::from(first)..usize::from(first) + usize::from(count)]
 }

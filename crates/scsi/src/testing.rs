@@ -1,7 +1,7 @@
 //! A unit to test with.
 
 use crate::unit::{
-    AccessState, Identity, Modes, PRODUCT, Port, PortGroup, TargetView, Unit, VENDOR,
+    AccessState, Modes, PRODUCT, Port, PortGroup, TargetView, Unit, UnitIdentity, VENDOR,
 };
 
 /// A thin unit of 2048 blocks of 512 bytes that can do everything, LUN 0, behind
@@ -12,7 +12,7 @@ pub fn unit() -> Unit {
         block_bytes: 512,
         block_count: 2048,
         physical_exponent: 3,
-        identity: Identity {
+        identity: UnitIdentity {
             uuid: *b"\x8a\x2f\x1a\xb9\xfb\x97\x5a\x34\x8d\xf3\x18\xc0\x0a\xbc\x40\x10",
             nguid: *b"\x30\x65\x39\x2e\xcc\x3a\x5c\xfe\x8a\xd6\x61\xfe\x2e\xee\xc6\x1e",
             eui64: None,

@@ -28,7 +28,7 @@ pub struct Unit {
     /// A physical block has two to this power logical ones.
     pub physical_exponent: u8,
     /// Who it is.
-    pub identity: Identity,
+    pub identity: UnitIdentity,
     /// Every change of the medium is refused with WRITE PROTECTED.
     pub read_only: bool,
     /// Blocks can be given back: UNMAP and WRITE SAME with UNMAP.
@@ -112,7 +112,7 @@ impl Unit {
 
 /// Who a logical unit is. All of it is the same through every port.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Identity {
+pub struct UnitIdentity {
     /// The root of its identity.
     pub uuid: [u8; 16],
     /// Its NGUID as an NVMe host sees it: the EUI-64 based designator.

@@ -5,7 +5,7 @@
 
 use std::fmt::Write as _;
 
-use scsi::support::{self, Item, Page};
+use scsi::support::{self, SupportRow, SupportedPage};
 
 const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/iscsi.md");
 const BEGIN: &str = "<!-- lists from the code: begin -->\n";
@@ -14,7 +14,7 @@ const END: &str = "<!-- lists from the code: end -->\n";
 fn commands(out: &mut String) {
     out.push_str("\n### Commands\n\n| opcode | action | | standard |\n|---|---|---|---|\n");
     for item in support::commands() {
-        let Item {
+        let SupportRow {
             opcode,
             action,
             name,
@@ -25,8 +25,8 @@ fn commands(out: &mut String) {
     }
 }
 
-fn pages(out: &mut String, title: &str, pages: impl Iterator<Item = Page>) {
-    let pages: Vec<Page> = pages.collect();
+fn pages(out: &mut String, title: &str, pages: impl Iterator<Item = SupportedPage>) {
+    let pages: Vec<SupportedPage> = pages.collect();
     let has_settings = pages.iter().any(|page| !page.settings.is_empty());
     let (head, line) = match has_settings {
         true => (" can be changed |", "---|"),
@@ -34,7 +34,7 @@ fn pages(out: &mut String, title: &str, pages: impl Iterator<Item = Page>) {
     };
     let _ = write!(out, "\n### {title}\n\n| page | |{head}\n|---|---|{line}\n");
     for page in pages {
-        let Page { code, name, .. } = page;
+        let SupportedPage { code, name, .. } = page;
         let subpage = match page.subpage {
             0 => String::new(),
             subpage => format!(", {subpage:02X}h"),

@@ -7,23 +7,23 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use engine::OnVolumes as _;
-use engine::steps::{Plan, Step, Steps};
+use engine::steps::{IoStep, StepPlan, Steps};
 use faults::Fault;
 use iscsi::SessionInfo;
 use machine::Tag;
 use mem::{Buf, BufRange};
 use reactor::Driver;
-use scsi::copy::{Bytes, Cscd, LIST_BYTES_MAX, List, Place, Segment, aborted};
+use scsi::copy::{Bytes, CopyEnd, Cscd, LIST_BYTES_MAX, List, Segment, aborted};
 use scsi::reservation::initiator_port;
 use scsi::{Sense, SenseBytes, asc};
 use store::reservation::{Grant, Registrant, ScsiNexus};
 use store::{Error, Volume};
 
-use super::served::Served;
-use super::{Answer, Connection};
+use super::served::ServedTarget;
+use super::{CommandAnswer, IscsiConnection};
 
 /// Copies of a nexus that are under way or remembered.
-pub(super) type Copies = Rc<RefCell<scsi::copy::Copies>>;
+pub(super) type RunningCopies = Rc<RefCell<scsi::copy::NexusCopies>>;
 
 /// Data goes in pieces of this, through one buffer a copy.
 const PIECE_BYTES: u32 = 512 << 10;
@@ -39,7 +39,7 @@ struct Party {
 
 impl Party {
     /// The logical units that a nexus sees.
-    fn all(served: &Served, who: &Registrant) -> Vec<Party> {
+    fn all(served: &ServedTarget, who: &Registrant) -> Vec<Party> {
         let luns = served.view.luns.iter();
         let places = luns.filter_map(|lun| served.at(served.place_of(*lun)?));
         places
@@ -56,7 +56,7 @@ impl Party {
     }
 }
 
-impl Connection {
+impl IscsiConnection {
     /// EXTENDED COPY(LID1); false while memory is short.
     pub(super) fn extended_copy<D: Driver>(
         &mut self,
@@ -92,7 +92,7 @@ impl Connection {
             self.check(tag, &sense);
             return true;
         }
-        let held = Held {
+        let held = CopyRecord {
             copies,
             id: list.id,
             descriptor_sense: self.place(place).unit.modes.descriptor_sense,
@@ -129,7 +129,7 @@ impl Connection {
 
     /// What the segments copy, up to the first that cannot be; and why that
     /// cannot.
-    fn segments(&mut self, place: u32, list: &List) -> (Vec<Ready>, Option<Sense>) {
+    fn segments(&mut self, place: u32, list: &List) -> (Vec<ReadySegment>, Option<Sense>) {
         let parties = match list.cscds.is_empty() {
             true => Vec::new(),
             false => self.parties(),
@@ -145,14 +145,15 @@ impl Connection {
         let mut ready = Vec::with_capacity(list.segments.len());
         for (number, segment) in list.segments.iter().enumerate() {
             let found = |place| match place {
-                Place::Here => Ok(here.clone()),
-                Place::Cscd(index) => cscds[index].clone(),
-                Place::Unknown => Err(asc::UNREACHABLE_COPY_TARGET),
+                CopyEnd::Here => Ok(here.clone()),
+                CopyEnd::Cscd(index) => cscds[index].clone(),
+                CopyEnd::Unknown => Err(asc::UNREACHABLE_COPY_TARGET),
             };
             let (source, destination) = (found(segment.source), found(segment.destination));
             let both = source.and_then(|source| Ok((source, destination?)));
-            let made = both
-                .and_then(|(source, destination)| Ready::new(number, segment, source, destination));
+            let made = both.and_then(|(source, destination)| {
+                ReadySegment::new(number, segment, source, destination)
+            });
             match made {
                 Ok(segment) => ready.push(segment),
                 Err(code) => return (ready, Some(aborted(number, code))),
@@ -231,21 +232,21 @@ fn party(cscd: &Cscd, parties: &[Party]) -> Result<Party, u16> {
 }
 
 /// A segment that can be copied, as far as can be told before.
-struct Ready {
+struct ReadySegment {
     number: usize,
     source: Party,
     destination: Party,
     bytes: Bytes,
 }
 
-impl Ready {
+impl ReadySegment {
     /// Refused with an additional sense code.
     fn new(
         number: usize,
         segment: &Segment,
         source: Party,
         destination: Party,
-    ) -> Result<Ready, u16> {
+    ) -> Result<ReadySegment, u16> {
         let blocks = |party: &Party| party.unit.block_bytes;
         let bytes = segment.bytes(blocks(&source), blocks(&destination))?;
         let fits = |party: &Party, at: u64| at + bytes.len <= party.volume.size_bytes();
@@ -255,7 +256,7 @@ impl Ready {
         if destination.unit.is_write_protected() || !destination.unit.state.is_active() {
             return Err(asc::THIRD_PARTY_DEVICE_FAILURE);
         }
-        Ok(Ready {
+        Ok(ReadySegment {
             number,
             source,
             destination,
@@ -287,14 +288,14 @@ impl Ready {
 
 /// What RECEIVE COPY RESULTS tells of a copy. One that ends without a word was
 /// aborted.
-struct Held {
-    copies: Copies,
+struct CopyRecord {
+    copies: RunningCopies,
     id: Option<u8>,
     descriptor_sense: bool,
     has_ended: bool,
 }
 
-impl Held {
+impl CopyRecord {
     fn advance(&self, segments: usize, bytes: u64) {
         (self.copies.borrow_mut()).advance(self.id, segments as u16, bytes);
     }
@@ -310,7 +311,7 @@ impl Held {
     }
 }
 
-impl Drop for Held {
+impl Drop for CopyRecord {
     fn drop(&mut self) {
         if !self.has_ended {
             self.copies.borrow_mut().forget(self.id);
@@ -323,7 +324,7 @@ struct Copy {
     /// The logical unit that the command was sent to, for the error log.
     place: u32,
     /// Those that are left, the next one last.
-    left: Vec<Ready>,
+    left: Vec<ReadySegment>,
     /// Bytes of the next one that are copied.
     done: u64,
     /// The piece that was read and is to be written.
@@ -333,17 +334,17 @@ struct Copy {
     buf: BufRange,
     segments: usize,
     bytes: u64,
-    held: Held,
+    held: CopyRecord,
 }
 
 impl Copy {
     fn steps(
         place: u32,
-        mut segments: Vec<Ready>,
+        mut segments: Vec<ReadySegment>,
         fault: Option<Sense>,
-        held: Held,
+        held: CopyRecord,
         buf: Buf,
-    ) -> Box<Steps<Answer>> {
+    ) -> Box<Steps<CommandAnswer>> {
         if faults::is(Fault::ShortCopy) {
             segments.truncate(1);
         }
@@ -385,14 +386,14 @@ impl Copy {
     }
 }
 
-impl Plan<Answer> for Copy {
-    fn next(&mut self) -> Option<Step> {
+impl StepPlan<CommandAnswer> for Copy {
+    fn next(&mut self) -> Option<IoStep> {
         if let Some(len) = self.read.take() {
             let segment = self.left.last().expect("it was read from");
             let at = segment.bytes.destination + at_in(segment, self.done, len);
             self.done += u64::from(len);
             self.bytes += u64::from(len);
-            return Some(Step {
+            return Some(IoStep {
                 unit: self.place,
                 volume: segment.destination.volume.clone(),
                 io: store::Io::Write {
@@ -413,7 +414,7 @@ impl Plan<Answer> for Copy {
             true => &segment.destination,
             false => &segment.source,
         };
-        Some(Step {
+        Some(IoStep {
             unit: self.place,
             volume: source.volume.clone(),
             io: store::Io::Read {
@@ -428,7 +429,7 @@ impl Plan<Answer> for Copy {
         (self.left.iter()).any(|segment| is_it(&segment.source) || is_it(&segment.destination))
     }
 
-    fn failed(&mut self, error: Error) -> Option<Answer> {
+    fn failed(&mut self, error: Error) -> Option<CommandAnswer> {
         let number = self.left.last().map_or(0, |segment| segment.number);
         let code = match error {
             Error::OutOfRange => asc::NO_ADDITIONAL_SENSE_INFORMATION,
@@ -436,17 +437,17 @@ impl Plan<Answer> for Copy {
         };
         let sense = aborted(number, code);
         self.held.end(Some(&sense));
-        Some(Answer::Check(sense))
+        Some(CommandAnswer::Check(sense))
     }
 
-    fn verdict(&mut self) -> Option<Answer> {
+    fn verdict(&mut self) -> Option<CommandAnswer> {
         self.held.end(self.fault.as_ref());
-        self.fault.map(Answer::Check)
+        self.fault.map(CommandAnswer::Check)
     }
 }
 
 /// Where a piece of `len` bytes lies in a segment of which `done` are copied.
-fn at_in(segment: &Ready, done: u64, len: u32) -> u64 {
+fn at_in(segment: &ReadySegment, done: u64, len: u32) -> u64 {
     match segment.goes_backwards() {
         true => segment.bytes.len - done - u64::from(len),
         false => done,

@@ -1,9 +1,9 @@
 //! Commands that no volume is needed for, and changes of a unit's parameters.
 
-use engine::blocks::Then;
-use engine::{About, Elsewhere as _, Kind, OnVolumes as _, Refusal};
+use engine::blocks::AfterIo;
+use engine::{About, Elsewhere as _, OnVolumes as _, Refusal, RefusalKind};
 use iscsi::target::Task;
-use link::Data;
+use link::CommandMemory;
 use machine::Tag;
 use reactor::Driver;
 use scsi::lun::Lun as Address;
@@ -13,9 +13,9 @@ use scsi::{
 
 use super::io::short_data;
 use super::task::{LIST_BYTES_MAX, goes_wrong_way};
-use super::{Answer, Connection};
+use super::{CommandAnswer, IscsiConnection};
 
-impl Connection {
+impl IscsiConnection {
     /// A command for a LUN that has no unit. False while memory is short.
     #[cold]
     pub(super) fn execute_elsewhere(&mut self, tag: Tag, task: &Task) -> bool {
@@ -79,7 +79,7 @@ impl Connection {
                 return false;
             };
             mem::copy_in(buf.range(), bytes);
-            self.core.link.set_data(tag, Data::owned(buf));
+            self.core.link.set_data(tag, CommandMemory::owned(buf));
         }
         self.good_with(tag, len);
         true
@@ -87,7 +87,7 @@ impl Connection {
 
     /// Makes what was written durable, and completes a command.
     pub(super) fn flush<D: Driver>(&mut self, tag: Tag, place: u32, driver: &mut D) -> bool {
-        let then = Then::Complete { data_len: 0 };
+        let then = AfterIo::Complete { data_len: 0 };
         self.start(tag, place, store::Io::Flush, then, driver);
         true
     }
@@ -113,7 +113,7 @@ impl Connection {
         let target = self.bound().served.view.name.clone();
         let later = self.later(tag);
         self.service.set_modes(&target, lun, modes, own, move || {
-            later.answer(Answer::Good(Vec::new()));
+            later.answer(CommandAnswer::Good(Vec::new()));
         });
         true
     }
@@ -141,10 +141,12 @@ impl Connection {
         self.core.shared.clerk(About::Target, move || {
             let shared = service.shared.clone();
             let done = Box::new(move |outcome: Result<(), String>| match outcome {
-                Ok(()) => later.answer(Answer::StatesSet),
+                Ok(()) => later.answer(CommandAnswer::StatesSet),
                 Err(why) => {
                     let reason = format_args!("SET TARGET PORT GROUPS: {why}");
-                    shared.refusals.note(Refusal::new(Kind::CHANGE, &reason));
+                    shared
+                        .refusals
+                        .note(Refusal::new(RefusalKind::CHANGE, &reason));
                     later.answer(super::io::internal_failure());
                 }
             });

@@ -1,20 +1,20 @@
 //! Reads and writes, and what their failures are to an initiator.
 
 use engine::OnVolumes as _;
-use engine::blocks::Then;
-use engine::steps::{Step, Steps};
+use engine::blocks::AfterIo;
+use engine::steps::{IoStep, Steps};
 use iscsi::target::Task;
-use link::Data;
+use link::CommandMemory;
 use machine::Tag;
 use mem::{BUF_BYTES_MAX, BufRange};
 use reactor::Driver;
-use scsi::{Io, IoKind, Sense, Unit, asc, key};
+use scsi::{IoKind, ScsiIo, Sense, Unit, asc, key};
 use store::Error;
 
-use super::Connection;
+use super::IscsiConnection;
 use super::task::written;
 
-impl Connection {
+impl IscsiConnection {
     /// READ, of as much as the initiator expects. False while memory is short.
     #[inline]
     pub(super) fn read<D: Driver>(
@@ -22,7 +22,7 @@ impl Connection {
         tag: Tag,
         task: &Task,
         place: u32,
-        io: Io,
+        io: ScsiIo,
         driver: &mut D,
     ) -> bool {
         let expected = if task.read { task.edtl } else { 0 };
@@ -38,7 +38,7 @@ impl Connection {
         }
         let must_flush = io.fua && lun.unit.volatile_cache;
         if !must_flush && let Some(loan) = lun.volume.lend(io.offset, len) {
-            self.core.link.set_data(tag, Data::loan(loan));
+            self.core.link.set_data(tag, CommandMemory::loan(loan));
             self.succeed(tag);
             return true;
         }
@@ -56,7 +56,13 @@ impl Connection {
         }
         let buf = self.core.link.range(tag).expect("one buffer");
         let read = store::Io::Read { offset, buf };
-        self.start(tag, place, read, Then::Complete { data_len: len }, driver);
+        self.start(
+            tag,
+            place,
+            read,
+            AfterIo::Complete { data_len: len },
+            driver,
+        );
         true
     }
 
@@ -73,7 +79,7 @@ impl Connection {
         let pieces = pieces.zip(self.core.link.ranges(tag));
         let all = first.into_iter().chain(pieces.map(|(at, buf)| io(at, buf)));
         let volume = &self.place(place).volume;
-        let steps = all.map(|io| Step {
+        let steps = all.map(|io| IoStep {
             unit: place,
             volume: volume.clone(),
             io,
@@ -89,7 +95,7 @@ impl Connection {
         tag: Tag,
         task: &Task,
         place: u32,
-        io: Io,
+        io: ScsiIo,
         driver: &mut D,
     ) -> bool {
         let slot = self.slot(tag);
@@ -126,7 +132,7 @@ impl Connection {
             self.run_in_pieces(tag, at, None, write, driver);
             return true;
         }
-        let then = Then::Complete { data_len: 0 };
+        let then = AfterIo::Complete { data_len: 0 };
         if let Some(bytes) = self.core.link.staged(tag) {
             if let Some(result) = lun.volume.write_now(io.offset, bytes) {
                 if let Err(Error::Busy) = result {
@@ -141,7 +147,7 @@ impl Connection {
                 return true;
             };
             mem::copy_in(buf.range(), bytes);
-            self.core.link.set_data(tag, Data::owned(buf));
+            self.core.link.set_data(tag, CommandMemory::owned(buf));
         }
         let mut data = self.core.link.take_data(tag);
         if let Some(loan) = data.loan_mut() {

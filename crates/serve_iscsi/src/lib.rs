@@ -21,14 +21,14 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use engine::blocks::{Then, VolumeWork};
-use engine::hosts::Place;
+use engine::blocks::{AfterIo, VolumeWork};
+use engine::hosts::HostPlace;
 use engine::job::{Job, Jobs};
 use engine::{
-    Blocks, Connection as _, ConnectionId, Core, Elsewhere as _, Event, Has, JobId, Kind,
-    OnVolumes as _, Orphans as _, Post, Protocol, Shard, Stage, Via,
+    Blocks, Connection as _, ConnectionEvent, ConnectionId, ConnectionStage, Core, Elsewhere as _,
+    Has, JobId, OnVolumes as _, Orphans as _, Post, Protocol, RefusalKind, Shard, Via,
 };
-use iscsi::target::{Connection as Transport, Done, Op};
+use iscsi::target::{Connection as Transport, Done, TargetOp};
 use iscsi::{LoginState, SessionId, SessionKind};
 use machine::{Machine as _, Nanos, Tag};
 use mem::Pool;
@@ -39,43 +39,43 @@ use store::reservation::Registrant;
 use wire::iscsi::TaskResponse;
 
 pub use self::local::Local;
-use self::login::Waiting;
-pub use self::served::{Ana, Lun, Served, Targets, ana_state};
-pub use self::service::{Mail, OwnMail, Service, SetStates, StatesOf, StatesSet};
-use self::session::Session;
-use self::task::Slot;
+use self::login::WaitingLogin;
+pub use self::served::{Ana, Lun, ServedTarget, Targets, ana_state};
+pub use self::service::{IscsiMail, OwnMail, Service, SetStates, StatesOf, StatesSet};
+use self::session::IscsiSession;
+use self::task::TaskSlot;
 
 /// Answers one command from anywhere.
-pub type Later = engine::Later<Answer, OwnMail>;
+pub type Later = engine::Later<CommandAnswer, OwnMail>;
 
 /// Where the answer to a command comes from.
-pub type Work = VolumeWork<Answer>;
+pub type TaskWork = VolumeWork<CommandAnswer>;
 
 /// A login was refused.
-const LOGIN_REFUSED: Kind = Kind("login refused");
+const LOGIN_REFUSED: RefusalKind = RefusalKind("login refused");
 /// A PDU was.
-const PDU_REJECTED: Kind = Kind("PDU rejected");
+const PDU_REJECTED: RefusalKind = RefusalKind("PDU rejected");
 
 /// What a connection became with the end of its login.
 pub(crate) struct Bound {
-    session: Rc<RefCell<Session>>,
-    served: Served,
+    session: Rc<RefCell<IscsiSession>>,
+    served: ServedTarget,
     kind: SessionKind,
 }
 
 /// One iSCSI connection.
-pub struct Connection {
-    core: Core<Connection>,
+pub struct IscsiConnection {
+    core: Core<IscsiConnection>,
     service: Arc<Service>,
     /// What it shares with others of its reactor.
     local: Rc<Local>,
     /// How far its login has come.
     login: LoginState,
     /// The outcome of a login that something must happen before.
-    waiting: Option<Box<Waiting>>,
+    waiting: Option<Box<WaitingLogin>>,
     bound: Option<Bound>,
     /// By tag.
-    slots: Vec<Slot>,
+    slots: Vec<TaskSlot>,
     /// It closes when everything was sent.
     is_lost: bool,
     /// It was asked to log out, and is closed at this time.
@@ -88,23 +88,23 @@ pub struct Connection {
 pub fn open(
     local: &Rc<Local>,
     socket: (ConnectionId, SocketId),
-    came: (Via, Place),
+    came: (Via, HostPlace),
     (pool, now): (&Pool, Nanos),
-) -> Connection {
+) -> IscsiConnection {
     let machine = Transport::new(local.service.settings, now);
-    Connection::new(local, machine, socket, came, pool)
+    IscsiConnection::new(local, machine, socket, came, pool)
 }
 
-impl Connection {
+impl IscsiConnection {
     fn new(
         local: &Rc<Local>,
         machine: Transport,
         (id, socket): (ConnectionId, SocketId),
-        came: (Via, Place),
+        came: (Via, HostPlace),
         pool: &Pool,
-    ) -> Connection {
+    ) -> IscsiConnection {
         let (service, here) = (local.service.clone(), (local.jobs.clone(), pool));
-        Connection {
+        IscsiConnection {
             core: Core::new(machine, id, socket, came, service.shared.clone(), here),
             service,
             local: local.clone(),
@@ -121,7 +121,7 @@ impl Connection {
 
 /// How a command ended that ended elsewhere.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Answer {
+pub enum CommandAnswer {
     /// GOOD, with data to the initiator; cut to what there is memory for.
     Good(Vec<u8>),
     /// CHECK CONDITION.
@@ -134,9 +134,9 @@ pub enum Answer {
     StatesSet,
 }
 
-impl From<Sense> for Answer {
-    fn from(sense: Sense) -> Answer {
-        Answer::Check(sense)
+impl From<Sense> for CommandAnswer {
+    fn from(sense: Sense) -> CommandAnswer {
+        CommandAnswer::Check(sense)
     }
 }
 
@@ -150,16 +150,16 @@ fn via(via: &Via) -> iscsi::Via {
     }
 }
 
-impl Protocol for Connection {
+impl Protocol for IscsiConnection {
     type Machine = Transport;
-    type Answer = Answer;
+    type Answer = CommandAnswer;
     type Mail = OwnMail;
-    type Job = Work;
+    type Job = TaskWork;
     type Local = Local;
 
     const REFUSES_COMMANDS: bool = true;
 
-    fn jobs(local: &Local) -> &RefCell<Jobs<Work>> {
+    fn jobs(local: &Local) -> &RefCell<Jobs<TaskWork>> {
         &local.jobs
     }
 
@@ -173,37 +173,37 @@ impl Protocol for Connection {
         &mut self.core
     }
 
-    fn post(&self) -> &Arc<dyn Post<Mail>> {
+    fn post(&self) -> &Arc<dyn Post<IscsiMail>> {
         &self.service.post
     }
 
-    fn lost() -> Answer {
-        Answer::Check(io::internal_failure())
+    fn lost() -> CommandAnswer {
+        CommandAnswer::Check(io::internal_failure())
     }
 
     #[inline]
-    fn execute<D: Driver>(&mut self, op: &Op, driver: &mut D) -> bool {
+    fn execute<D: Driver>(&mut self, op: &TargetOp, driver: &mut D) -> bool {
         match op {
-            Op::Execute { tag, task } => self.execute_task(*tag, task, driver),
-            Op::Prepare { tag, task, staged } => self.prepare(*tag, task, *staged),
+            TargetOp::Execute { tag, task } => self.execute_task(*tag, task, driver),
+            TargetOp::Prepare { tag, task, staged } => self.prepare(*tag, task, *staged),
             _ => self.execute_rare(op, driver),
         }
     }
 
-    fn refuse<D: Driver>(&mut self, op: Op, driver: &mut D) {
+    fn refuse<D: Driver>(&mut self, op: TargetOp, driver: &mut D) {
         match op {
-            Op::Prepare { tag, task, .. } | Op::Execute { tag, task } => {
-                self.come(tag, &task);
+            TargetOp::Prepare { tag, task, .. } | TargetOp::Execute { tag, task } => {
+                self.enter_task_set(tag, &task);
                 self.no_room(tag);
             }
-            Op::Ping { tag, .. } => {
+            TargetOp::Ping { tag, .. } => {
                 self.end_task(tag, Done::status(scsi::status::BUSY), driver);
             }
             _ => {}
         }
     }
 
-    fn answered<D: Driver>(&mut self, tag: Tag, answer: Answer, _: &mut D) {
+    fn answered<D: Driver>(&mut self, tag: Tag, answer: CommandAnswer, _: &mut D) {
         self.answer(tag, answer);
     }
 
@@ -211,7 +211,7 @@ impl Protocol for Connection {
     fn on_file<D: Driver>(
         &mut self,
         id: JobId,
-        job: Job<Work>,
+        job: Job<TaskWork>,
         result: std::io::Result<u32>,
         driver: &mut D,
     ) {
@@ -253,32 +253,32 @@ impl Protocol for Connection {
     }
 
     #[inline]
-    fn on_event<D: Driver>(&mut self, event: Event, driver: &mut D) {
+    fn on_event<D: Driver>(&mut self, event: ConnectionEvent, driver: &mut D) {
         match event {
-            Event::Ran => self.note_due(),
-            Event::TurnEnds => self.move_on(driver),
-            Event::Resumed => self.begin_held(driver),
-            Event::Tick(now) => self.tick(now, driver),
-            Event::SitsOnMemory => self.end_session(),
-            Event::Dismissed => self.dismiss_initiator(driver),
-            Event::Closing => {
+            ConnectionEvent::Ran => self.note_due(),
+            ConnectionEvent::TurnEnds => self.move_on(driver),
+            ConnectionEvent::Resumed => self.begin_held(driver),
+            ConnectionEvent::Tick(now) => self.tick(now, driver),
+            ConnectionEvent::SitsOnMemory => self.end_session(),
+            ConnectionEvent::Dismissed => self.dismiss_initiator(driver),
+            ConnectionEvent::Closing => {
                 if self.bound.is_some() {
                     self.tell_gone("logged out, or its connection is lost");
                 }
                 self.orphan_all(driver);
             }
-            Event::Removed => self.leave(),
-            Event::Heard | Event::Orphaned(_) => {}
+            ConnectionEvent::Removed => self.leave(),
+            ConnectionEvent::Heard | ConnectionEvent::Orphaned(_) => {}
         }
     }
 
     /// In a discovery session anybody may be, and as often as he likes.
     #[inline]
-    fn stage(&self) -> Stage {
+    fn stage(&self) -> ConnectionStage {
         match &self.bound {
-            _ if self.is_lost => Stage::Leaving,
-            Some(bound) if bound.kind == SessionKind::Normal => Stage::Known,
-            _ => Stage::Stranger,
+            _ if self.is_lost => ConnectionStage::Leaving,
+            Some(bound) if bound.kind == SessionKind::Normal => ConnectionStage::Known,
+            _ => ConnectionStage::Stranger,
         }
     }
 
@@ -292,26 +292,32 @@ impl Protocol for Connection {
     }
 
     #[inline]
-    fn is_command(op: &Op) -> bool {
-        matches!(op, Op::Execute { .. } | Op::Prepare { .. })
+    fn is_command(op: &TargetOp) -> bool {
+        matches!(op, TargetOp::Execute { .. } | TargetOp::Prepare { .. })
     }
 
-    fn is_of(op: &Op, tag: Tag) -> bool {
+    fn is_of(op: &TargetOp, tag: Tag) -> bool {
         match *op {
-            Op::Prepare { tag: own, .. }
-            | Op::Execute { tag: own, .. }
-            | Op::Ping { tag: own, .. }
-            | Op::TaskManagement { tag: own, .. }
-            | Op::GivenUp { tag: own } => own == tag,
-            Op::Login | Op::Text | Op::Logout { .. } | Op::Refused(_) | Op::Fatal(_) => false,
+            TargetOp::Prepare { tag: own, .. }
+            | TargetOp::Execute { tag: own, .. }
+            | TargetOp::Ping { tag: own, .. }
+            | TargetOp::TaskManagement { tag: own, .. }
+            | TargetOp::GivenUp { tag: own } => own == tag,
+            TargetOp::Login
+            | TargetOp::Text
+            | TargetOp::Logout { .. }
+            | TargetOp::Refused(_)
+            | TargetOp::Fatal(_) => false,
         }
     }
 
-    fn stalls(&self, op: &Op) -> bool {
+    fn stalls(&self, op: &TargetOp) -> bool {
         let link = &self.core.link;
         match *op {
-            Op::Prepare { tag, .. } | Op::Ping { tag, .. } => link.machine.is_blocked_on(tag),
-            Op::Execute { tag, .. } => link.staged(tag).is_some(),
+            TargetOp::Prepare { tag, .. } | TargetOp::Ping { tag, .. } => {
+                link.machine.is_blocked_on(tag)
+            }
+            TargetOp::Execute { tag, .. } => link.staged(tag).is_some(),
             _ => false,
         }
     }
@@ -319,11 +325,11 @@ impl Protocol for Connection {
     /// What waits for its turn does so whatever its initiator does.
     fn is_worked_on(&self, tag: Tag) -> bool {
         let slot = self.slots.get(usize::from(tag));
-        slot.is_some_and(Slot::is_held) || self.core.has_job(tag)
+        slot.is_some_and(TaskSlot::is_held) || self.core.has_job(tag)
     }
 }
 
-impl Blocks for Connection {
+impl Blocks for IscsiConnection {
     #[inline]
     fn volume(&self, unit: u32) -> Option<&Arc<dyn Volume>> {
         let lun = self.bound.as_ref()?.served.at(unit)?;
@@ -331,8 +337,8 @@ impl Blocks for Connection {
     }
 
     #[inline]
-    fn succeeded(&mut self, tag: Tag, _: u32, then: Then<Answer>) {
-        if let Then::Steps(mut steps) = then
+    fn succeeded(&mut self, tag: Tag, _: u32, then: AfterIo<CommandAnswer>) {
+        if let AfterIo::Steps(mut steps) = then
             && let Some(answer) = steps.verdict()
         {
             return self.answer(tag, answer);
@@ -341,8 +347,14 @@ impl Blocks for Connection {
     }
 
     #[cold]
-    fn failed(&mut self, tag: Tag, at: (u32, u64), error: store::Error, then: Then<Answer>) {
-        if let Then::Steps(mut steps) = then
+    fn failed(
+        &mut self,
+        tag: Tag,
+        at: (u32, u64),
+        error: store::Error,
+        then: AfterIo<CommandAnswer>,
+    ) {
+        if let AfterIo::Steps(mut steps) = then
             && let Some(answer) = steps.failed(error)
         {
             return self.answer(tag, answer);
@@ -351,7 +363,7 @@ impl Blocks for Connection {
     }
 }
 
-impl Connection {
+impl IscsiConnection {
     /// Looks at the time.
     fn tick<D: Driver>(&mut self, now: Nanos, driver: &mut D) {
         if self.leaves_at.take_if(|at| *at <= now).is_some() {
@@ -390,13 +402,13 @@ impl Connection {
 
     /// Its session.
     #[inline]
-    pub(crate) fn session(&self) -> Ref<'_, Session> {
+    pub(crate) fn session(&self) -> Ref<'_, IscsiSession> {
         self.bound().session.borrow()
     }
 
     /// Its session, to be changed.
     #[inline]
-    pub(crate) fn session_mut(&self) -> RefMut<'_, Session> {
+    pub(crate) fn session_mut(&self) -> RefMut<'_, IscsiSession> {
         self.bound().session.borrow_mut()
     }
 
@@ -411,7 +423,7 @@ impl Connection {
     }
 
     /// Copies of its nexus.
-    pub(crate) fn copies(&self) -> copy::Copies {
+    pub(crate) fn copies(&self) -> copy::RunningCopies {
         self.session().copies.clone()
     }
 
@@ -463,20 +475,20 @@ impl Connection {
     }
 
     /// Ends a command as it was said elsewhere.
-    fn answer(&mut self, tag: Tag, answer: Answer) {
+    fn answer(&mut self, tag: Tag, answer: CommandAnswer) {
         match answer {
-            Answer::Good(data) => {
+            CommandAnswer::Good(data) => {
                 let len = self.put_answer(tag, &data);
                 self.good_with(tag, len);
             }
-            Answer::Check(sense) => self.check(tag, &sense),
-            Answer::Status(status) => self.status(tag, status),
-            Answer::StatesSet => {
+            CommandAnswer::Check(sense) => self.check(tag, &sense),
+            CommandAnswer::Status(status) => self.status(tag, status),
+            CommandAnswer::StatesSet => {
                 // Who asked for it is not told of it.
                 self.session_mut().clear(Attention::ACCESS_STATE_CHANGED);
                 self.good(tag);
             }
-            Answer::TaskManagement(response) => {
+            CommandAnswer::TaskManagement(response) => {
                 self.core.link.machine.task_management_done(tag, response);
             }
         }
@@ -484,30 +496,32 @@ impl Connection {
 
     /// Everything but SCSI commands; false while memory is short.
     #[cold]
-    fn execute_rare<D: Driver>(&mut self, op: &Op, driver: &mut D) -> bool {
+    fn execute_rare<D: Driver>(&mut self, op: &TargetOp, driver: &mut D) -> bool {
         match *op {
-            Op::Login => self.login(driver),
-            Op::Text => self.text(),
-            Op::Ping { tag, len } => self.ping(tag, len),
-            Op::TaskManagement {
+            TargetOp::Login => self.login(driver),
+            TargetOp::Text => self.text(),
+            TargetOp::Ping { tag, len } => self.ping(tag, len),
+            TargetOp::TaskManagement {
                 tag,
                 function,
                 lun,
                 referenced,
             } => self.task_management(tag, function, lun, referenced, driver),
-            Op::Logout { reason, cid } => self.logout(reason, cid, driver),
-            Op::GivenUp { tag } => self.given_up(tag),
-            Op::Refused(refused) => {
+            TargetOp::Logout { reason, cid } => self.logout(reason, cid, driver),
+            TargetOp::GivenUp { tag } => self.given_up(tag),
+            TargetOp::Refused(refused) => {
                 let (opcode, reason) = (refused.opcode, refused.reason);
                 self.note_refusal(PDU_REJECTED, &format_args!("opcode {opcode:#x}: {reason}"));
             }
-            Op::Fatal(error) => {
-                self.note_refusal(Kind::END, &error);
+            TargetOp::Fatal(error) => {
+                self.note_refusal(RefusalKind::END, &error);
                 if error.ends_session() {
                     self.end_session();
                 }
             }
-            Op::Execute { .. } | Op::Prepare { .. } => unreachable!("tasks have their own way"),
+            TargetOp::Execute { .. } | TargetOp::Prepare { .. } => {
+                unreachable!("tasks have their own way")
+            }
         }
         true
     }

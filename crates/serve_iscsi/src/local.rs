@@ -9,22 +9,22 @@ use engine::ConnectionId;
 use engine::job::Jobs;
 use iscsi::SessionId;
 
-use super::session::Session;
-use super::{Service, Work};
+use super::session::IscsiSession;
+use super::{Service, TaskWork};
 
 /// What the connections of one reactor share.
 pub struct Local {
     pub(crate) service: Arc<Service>,
-    pub(crate) jobs: Rc<RefCell<Jobs<Work>>>,
+    pub(crate) jobs: Rc<RefCell<Jobs<TaskWork>>>,
     /// Its sessions, as long as they have connections.
-    pub(crate) sessions: RefCell<HashMap<SessionId, Weak<RefCell<Session>>>>,
+    pub(crate) sessions: RefCell<HashMap<SessionId, Weak<RefCell<IscsiSession>>>>,
     /// Connections that can go on though nothing came for them.
     pub(crate) due: RefCell<Vec<ConnectionId>>,
 }
 
 impl Local {
     /// Of a reactor without connections.
-    pub fn new(service: Arc<Service>, jobs: Jobs<Work>) -> Local {
+    pub fn new(service: Arc<Service>, jobs: Jobs<TaskWork>) -> Local {
         Local {
             service,
             jobs: Rc::new(RefCell::new(jobs)),
@@ -46,12 +46,12 @@ impl Local {
     }
 
     /// A session of this reactor that still has connections.
-    pub(crate) fn session(&self, id: SessionId) -> Option<Rc<RefCell<Session>>> {
+    pub(crate) fn session(&self, id: SessionId) -> Option<Rc<RefCell<IscsiSession>>> {
         self.sessions.borrow().get(&id)?.upgrade()
     }
 
     /// Puts a new session in; forgets those that are over.
-    pub(crate) fn insert(&self, id: SessionId, session: &Rc<RefCell<Session>>) {
+    pub(crate) fn insert(&self, id: SessionId, session: &Rc<RefCell<IscsiSession>>) {
         let mut sessions = self.sessions.borrow_mut();
         sessions.retain(|_, session| session.strong_count() > 0);
         sessions.insert(id, Rc::downgrade(session));

@@ -7,22 +7,22 @@ use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use engine::hosts::{Name, Place};
+use engine::hosts::{HostName, HostPlace};
 use engine::{
     About, Connection as _, ConnectionId, ConnectionRef, Has, Orphans as _, Scope, Shard, Shared,
     Via,
 };
-use iscsi::target::{Connection as Transport, Detached, Done, Role};
-use iscsi::{Joined, LoginAnswer, LoginOutcome, LogoutOutcome, SessionKind, Then};
-use link::Data;
+use iscsi::target::{Connection as Transport, ConnectionRole, Detached, Done};
+use iscsi::{AfterLogin, Joined, LoginAnswer, LoginOutcome, LogoutOutcome, SessionKind};
+use link::CommandMemory;
 use machine::{Machine, Nanos, Tag};
 use reactor::{Driver, fill_random};
 use store::reservation::Registrant;
 use wire::iscsi::{AsyncEvent, LoginStatus, LogoutReason};
 
-use super::served::Served;
-use super::session::Session;
-use super::{Bound, Connection, LOGIN_REFUSED, Local, OwnMail, via};
+use super::served::ServedTarget;
+use super::session::IscsiSession;
+use super::{Bound, IscsiConnection, LOGIN_REFUSED, Local, OwnMail, via};
 
 /// How long an initiator may take to answer a NOP-In.
 const NOP_TIMEOUT: Nanos = 10_000_000_000;
@@ -32,7 +32,7 @@ const DISCOVERY_NOP_INTERVAL: Nanos = 30_000_000_000;
 const LEAVE_S: u16 = 3;
 
 /// What other connections must end before.
-pub(super) enum Waiting {
+pub(super) enum WaitingLogin {
     Login(LoginOutcome),
     Logout(LogoutOutcome),
     /// A way to the reactor of the session; nothing may be under way here.
@@ -46,20 +46,20 @@ pub struct Handover {
     fd: OwnedFd,
     /// What it was on the reactor that it leaves.
     pub(crate) via: Via,
-    place: Place,
+    place: HostPlace,
     machine: Detached,
     answer: LoginAnswer,
     joined: Box<Joined>,
 }
 
-impl Connection {
+impl IscsiConnection {
     /// A login step is complete.
     pub(super) fn login<D: Driver>(&mut self, driver: &mut D) {
         let step = self.core.link.machine.take_login();
         let via = via(&self.core.via);
         let outcome = (self.service.registry()).login(&mut self.login, &step, &via, &mut random);
         let closing = outcome.change.closing.clone();
-        self.waiting = Some(Box::new(Waiting::Login(outcome)));
+        self.waiting = Some(Box::new(WaitingLogin::Login(outcome)));
         self.close_first(closing, driver);
     }
 
@@ -86,8 +86,8 @@ impl Connection {
             return;
         }
         match self.waiting.take().map(|waiting| *waiting) {
-            Some(Waiting::Login(outcome)) => self.login_goes_on(outcome),
-            Some(Waiting::Logout(outcome)) => {
+            Some(WaitingLogin::Login(outcome)) => self.login_goes_on(outcome),
+            Some(WaitingLogin::Logout(outcome)) => {
                 let LogoutOutcome {
                     response,
                     closes_own,
@@ -105,7 +105,7 @@ impl Connection {
     /// It is on the reactor of its session, and known there.
     pub(crate) fn arrived(&mut self) {
         match self.waiting.take().map(|waiting| *waiting) {
-            Some(Waiting::Arrived(answer, joined)) => self.join(answer, &joined),
+            Some(WaitingLogin::Arrived(answer, joined)) => self.join(answer, &joined),
             _ => unreachable!("it came to join a session"),
         }
     }
@@ -113,15 +113,15 @@ impl Connection {
     fn login_goes_on(&mut self, outcome: LoginOutcome) {
         let LoginOutcome { answer, then, .. } = outcome;
         match then {
-            Then::Continue => self.core.link.machine.login_answer(answer),
-            Then::Close(reason) => {
+            AfterLogin::Continue => self.core.link.machine.login_answer(answer),
+            AfterLogin::Close(reason) => {
                 self.note_login_refused(answer.status(), &reason);
                 self.core.link.machine.login_answer(answer);
             }
-            Then::FullFeature(joined) => {
+            AfterLogin::FullFeature(joined) => {
                 let lead = joined.lead_connection.map(ConnectionRef::unpack);
                 if lead.is_some_and(|lead| lead.shard as usize != self.core.shard()) {
-                    self.waiting = Some(Box::new(Waiting::Move(answer, joined)));
+                    self.waiting = Some(Box::new(WaitingLogin::Move(answer, joined)));
                 } else {
                     self.join(answer, &joined);
                 }
@@ -162,12 +162,12 @@ impl Connection {
         }
         session.borrow_mut().connections.push((joined.cid, id));
         self.core
-            .set_host(Name::Said("iSCSI initiator", initiator.clone()));
+            .set_host(HostName::Said("iSCSI initiator", initiator.clone()));
         let nop_interval = match target {
             Some(target) => u64::from(target.limits.nop_in_interval_ms) * 1_000_000,
             None => DISCOVERY_NOP_INTERVAL,
         };
-        let role = Role {
+        let role = ConnectionRole {
             session: session.borrow().window.clone(),
             negotiated: joined.negotiated,
             cid: joined.cid,
@@ -185,7 +185,7 @@ impl Connection {
     }
 
     /// The session that a connection joins, or begins. `None`: it is over.
-    fn session_of(&self, joined: &Joined) -> Option<Rc<RefCell<Session>>> {
+    fn session_of(&self, joined: &Joined) -> Option<Rc<RefCell<IscsiSession>>> {
         let local: &Local = &self.local;
         if !joined.leading {
             return local.session(joined.session);
@@ -203,7 +203,7 @@ impl Connection {
         let is_discovery = joined.kind == SessionKind::Discovery;
         let window = iscsi::Session::new(joined.cmd_sn, depth.max(1), is_discovery);
         let window = Rc::new(RefCell::new(window));
-        let mut session = Session::new(joined.session, &joined.initiator, served, window);
+        let mut session = IscsiSession::new(joined.session, &joined.initiator, served, window);
         for (lun, attention) in reached {
             session.post(attention, |known| known.unit.lun == lun);
         }
@@ -215,7 +215,7 @@ impl Connection {
     /// The end of a turn: goes to the reactor of its session, if that is to be
     /// and nothing is under way here.
     pub(super) fn move_on<D: Driver>(&mut self, driver: &mut D) {
-        if !matches!(self.waiting.as_deref(), Some(Waiting::Move(..))) {
+        if !matches!(self.waiting.as_deref(), Some(WaitingLogin::Move(..))) {
             return;
         }
         let is_idle = !self.core.link.is_sending() && !self.core.link.machine.has_transmit();
@@ -228,7 +228,7 @@ impl Connection {
             return;
         };
         let waiting = self.waiting.take().map(|waiting| *waiting);
-        let Some(Waiting::Move(answer, joined)) = waiting else {
+        let Some(WaitingLogin::Move(answer, joined)) = waiting else {
             unreachable!("looked at above");
         };
         let lead = joined.lead_connection.expect("it goes to another one");
@@ -260,7 +260,7 @@ impl Connection {
         let fits = len <= mem::STAGE_BYTES;
         match (fits.then(|| self.core.pool.get_to_finish(len))).flatten() {
             Some(buf) => {
-                self.core.link.set_data(tag, Data::owned(buf));
+                self.core.link.set_data(tag, CommandMemory::owned(buf));
                 self.core.link.machine.prepared(tag, len);
             }
             None => self.core.link.machine.complete(tag, Done::default()),
@@ -277,7 +277,7 @@ impl Connection {
             self.release_all();
         }
         tracing::debug!(peer = %self.core.via.peer, %reason, cid, response = %outcome.response, "logout");
-        self.waiting = Some(Box::new(Waiting::Logout(outcome)));
+        self.waiting = Some(Box::new(WaitingLogin::Logout(outcome)));
         self.close_first(closing, driver);
     }
 
@@ -354,25 +354,26 @@ impl Connection {
 
 impl Handover {
     /// The connection on its new reactor, as what it is now: still in its login,
-    /// see [`Connection::arrived`].
+    /// see [`IscsiConnection::arrived`].
     fn arrive<D: Driver>(
         self,
         id: ConnectionId,
         via: Via,
         local: &Rc<Local>,
         driver: &mut D,
-    ) -> std::io::Result<Connection> {
+    ) -> std::io::Result<IscsiConnection> {
         let socket = driver.add_socket(self.fd)?;
         let machine = Transport::resume(self.machine);
         let came = (via, self.place);
-        let mut connection = Connection::new(local, machine, (id, socket), came, driver.pool());
-        connection.waiting = Some(Box::new(Waiting::Arrived(self.answer, self.joined)));
+        let mut connection =
+            IscsiConnection::new(local, machine, (id, socket), came, driver.pool());
+        connection.waiting = Some(Box::new(WaitingLogin::Arrived(self.answer, self.joined)));
         Ok(connection)
     }
 }
 
 /// Takes a connection that belongs to a session of this reactor.
-pub(super) fn join<S: Has<Connection>, D: Driver>(
+pub(super) fn join<S: Has<IscsiConnection>, D: Driver>(
     shard: &mut Shard<S>,
     handover: Handover,
     driver: &mut D,
@@ -407,7 +408,7 @@ pub(super) fn join<S: Has<Connection>, D: Driver>(
         !has_place || session.is_none_or(|session| session.has_ended)
     };
     let is_late = shard.is_late(listener) || is_over;
-    shard.with_of(driver, id, |c: &mut Connection, d| match is_late {
+    shard.with_of(driver, id, |c: &mut IscsiConnection, d| match is_late {
         false => c.arrived(),
         true => c.close(d),
     });
@@ -415,7 +416,7 @@ pub(super) fn join<S: Has<Connection>, D: Driver>(
 
 /// The nexus is lost: what RESERVE took for it is free again. On the clerk,
 /// since a change may be under way.
-fn release_units(shared: &Shared, served: &Served, who: &Registrant) {
+fn release_units(shared: &Shared, served: &ServedTarget, who: &Registrant) {
     for lun in served.places.iter().flatten() {
         let (volume, who) = (lun.volume.clone(), who.clone());
         shared.clerk(About::state(&volume), move || {

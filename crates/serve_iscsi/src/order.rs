@@ -13,7 +13,7 @@ use engine::ConnectionId;
 pub(crate) type TaskId = (ConnectionId, Tag);
 
 /// A task that may not begin yet.
-struct Held {
+struct HeldTask {
     id: TaskId,
     is_ordered: bool,
 }
@@ -26,7 +26,7 @@ pub(crate) struct Order {
     /// The only one of them that is ORDERED, if there is one.
     ordered: Option<TaskId>,
     /// In the order they came; as many as the session's window lets in.
-    held: VecDeque<Held>,
+    held: VecDeque<HeldTask>,
 }
 
 impl Order {
@@ -40,7 +40,7 @@ impl Order {
             TaskAttribute::Ordered if is_free && self.enabled == 0 => self.ordered = Some(id),
             _ => {
                 let is_ordered = attribute == TaskAttribute::Ordered;
-                self.held.push_back(Held { id, is_ordered });
+                self.held.push_back(HeldTask { id, is_ordered });
                 return false;
             }
         }
@@ -83,7 +83,7 @@ impl Order {
             if waits {
                 return;
             }
-            let Held { id, is_ordered } = self.held.pop_front().expect("looked at");
+            let HeldTask { id, is_ordered } = self.held.pop_front().expect("looked at");
             self.ordered = is_ordered.then_some(id);
             self.enabled += 1;
             begin(id);

@@ -10,14 +10,16 @@ use engine::{About, Elsewhere as _, Shared};
 use machine::Tag;
 use reactor::Driver;
 use scsi::reservation::{
-    In, Initiator, LIST_BYTES_MAX, Out, Question, Registered, Request as Asked, Status,
+    In, Initiator, LIST_BYTES_MAX, Out, Question, Registered, ReserveOut as Asked, Status,
     Type as Kind, initiator_port,
 };
 use scsi::{Sense, asc, key, status};
 use store::Volume;
-use store::reservation::{Refused, Registrant, Report, Request, ScsiNexus, Type};
+use store::reservation::{
+    Registrant, ReservationRefused, ReservationReport, ReservationRequest, ScsiNexus, Type,
+};
 
-use super::{Answer, Connection, Later, Service};
+use super::{CommandAnswer, IscsiConnection, Later, Service};
 
 /// SCSI's types and ours.
 const KINDS: [(Kind, Type); 6] = [
@@ -55,11 +57,11 @@ fn kind_of(kind: Type) -> Kind {
 const NVME_HOST: &str = "iqn.2026-01.io.weft:nvme-host:";
 
 /// Conflicts with a reservation.
-const CONFLICT: Answer = Answer::Status(status::RESERVATION_CONFLICT);
+const CONFLICT: CommandAnswer = CommandAnswer::Status(status::RESERVATION_CONFLICT);
 
 /// A port of a target at which a nexus can be.
 #[derive(Clone, Debug)]
-struct Target {
+struct TargetPort {
     name: String,
     /// Relative target port identifiers.
     ports: Vec<u16>,
@@ -67,7 +69,7 @@ struct Target {
     here: u16,
 }
 
-impl Connection {
+impl IscsiConnection {
     /// PERSISTENT RESERVE IN; false while memory is short.
     pub(super) fn persistent_reserve_in(
         &mut self,
@@ -116,7 +118,7 @@ impl Connection {
         let lun = self.place(place);
         let volume = lun.volume.clone();
         let groups = lun.unit.groups.iter();
-        let target = Target {
+        let target = TargetPort {
             name: self.target_name().to_owned(),
             ports: groups
                 .flat_map(|group| group.ports.iter().copied())
@@ -133,15 +135,15 @@ impl Connection {
 
     /// RESERVE of SPC-2.
     pub(super) fn reserve(&mut self, tag: Tag, place: u32) {
-        self.change_unit(tag, place, Request::ReserveUnit);
+        self.change_unit(tag, place, ReservationRequest::ReserveUnit);
     }
 
     /// RELEASE of SPC-2.
     pub(super) fn release(&mut self, tag: Tag, place: u32) {
-        self.change_unit(tag, place, Request::ReleaseUnit);
+        self.change_unit(tag, place, ReservationRequest::ReleaseUnit);
     }
 
-    fn change_unit(&mut self, tag: Tag, place: u32, request: Request) {
+    fn change_unit(&mut self, tag: Tag, place: u32, request: ReservationRequest) {
         let volume = self.place(place).volume.clone();
         let (who, later) = (self.registrant(), self.later(tag));
         let shared = self.core.shared.clone();
@@ -153,7 +155,7 @@ impl Connection {
 
 /// The answer to PERSISTENT RESERVE IN, which RESERVE is in the way of, one's
 /// own too (SPC-2, section 5.5.1).
-fn report(volume: &dyn Volume, command: In) -> Answer {
+fn report(volume: &dyn Volume, command: In) -> CommandAnswer {
     let reservations = volume.reservations();
     let can_persist = reservations.can_persist();
     let report = reservations.report();
@@ -168,7 +170,7 @@ fn report(volume: &dyn Volume, command: In) -> Answer {
             .collect(),
         _ => vec![(String::new(), 0); report.registrants.len()],
     };
-    let Report {
+    let ReservationReport {
         generation,
         kind,
         persist,
@@ -190,7 +192,7 @@ fn report(volume: &dyn Volume, command: In) -> Answer {
             })
             .collect(),
     };
-    Answer::Good(status.answer(command))
+    CommandAnswer::Good(status.answer(command))
 }
 
 /// What a registrant is called in a TransportID, and its relative target port.
@@ -209,7 +211,7 @@ fn change(
     service: &Service,
     volume: &Arc<dyn Volume>,
     who: &Registrant,
-    target: &Target,
+    target: &TargetPort,
     asked: Asked,
     later: Later,
 ) {
@@ -223,41 +225,50 @@ fn apply(
     shared: &Shared,
     volume: &Arc<dyn Volume>,
     who: &Registrant,
-    request: &Request,
+    request: &ReservationRequest,
     aborts: bool,
     later: Later,
 ) {
     match volume.reservations().change(who, request) {
         Ok(change) => tell(shared, volume, change, aborts, move || {
-            later.answer(Answer::Good(Vec::new()));
+            later.answer(CommandAnswer::Good(Vec::new()));
         }),
         Err(refused) => later.answer(answer_of(shared, &**volume, request, &refused)),
     }
 }
 
-fn answer_of(shared: &Shared, volume: &dyn Volume, request: &Request, refused: &Refused) -> Answer {
-    if let Refused::Full | Refused::Unsaved(_) = refused {
+fn answer_of(
+    shared: &Shared,
+    volume: &dyn Volume,
+    request: &ReservationRequest,
+    refused: &ReservationRefused,
+) -> CommandAnswer {
+    if let ReservationRefused::Full | ReservationRefused::Unsaved(_) = refused {
         note_unchanged(shared, volume, refused);
     }
     refusal_of(request, refused)
 }
 
-fn refusal_of(request: &Request, refused: &Refused) -> Answer {
+fn refusal_of(request: &ReservationRequest, refused: &ReservationRefused) -> CommandAnswer {
     let flags = match request {
-        Request::Move { .. } => 17,
+        ReservationRequest::Move { .. } => 17,
         _ => 20,
     };
-    Answer::Check(match (refused, request) {
-        (Refused::Conflict, _) => return CONFLICT,
-        (Refused::Invalid, Request::Release { .. }) => {
+    CommandAnswer::Check(match (refused, request) {
+        (ReservationRefused::Conflict, _) => return CONFLICT,
+        (ReservationRefused::Invalid, ReservationRequest::Release { .. }) => {
             Sense::illegal(asc::INVALID_RELEASE_OF_PERSISTENT_RESERVATION)
         }
         // Others can be named by who is new alone.
-        (Refused::Invalid, Request::ScsiRegister { .. }) => Sense::in_list(flags, Some(3)),
-        (Refused::Invalid, _) => Sense::in_list(8, None),
-        (Refused::Volatile, _) => Sense::in_list(flags, Some(0)),
-        (Refused::Full, _) => Sense::illegal(asc::INSUFFICIENT_REGISTRATION_RESOURCES),
-        (Refused::Unsaved(_), _) => Sense::new(key::HARDWARE_ERROR, asc::INTERNAL_TARGET_FAILURE),
+        (ReservationRefused::Invalid, ReservationRequest::ScsiRegister { .. }) => {
+            Sense::in_list(flags, Some(3))
+        }
+        (ReservationRefused::Invalid, _) => Sense::in_list(8, None),
+        (ReservationRefused::Volatile, _) => Sense::in_list(flags, Some(0)),
+        (ReservationRefused::Full, _) => Sense::illegal(asc::INSUFFICIENT_REGISTRATION_RESOURCES),
+        (ReservationRefused::Unsaved(_), _) => {
+            Sense::new(key::HARDWARE_ERROR, asc::INTERNAL_TARGET_FAILURE)
+        }
     })
 }
 
@@ -265,10 +276,10 @@ fn refusal_of(request: &Request, refused: &Refused) -> Answer {
 /// whom it preempts.
 fn in_words_of_the_store(
     service: &Service,
-    target: &Target,
+    target: &TargetPort,
     who: &Registrant,
     asked: Asked,
-) -> Result<(Request, bool), Sense> {
+) -> Result<(ReservationRequest, bool), Sense> {
     let aborts = matches!(asked, Asked::Preempt { aborts: true, .. });
     let request = match asked {
         Asked::Register {
@@ -285,7 +296,7 @@ fn in_words_of_the_store(
             };
             let mut named = target.named(service, &initiators, &others)?;
             named.retain(|named| named != who);
-            Request::ScsiRegister {
+            ReservationRequest::ScsiRegister {
                 current,
                 key,
                 persist,
@@ -307,7 +318,7 @@ fn in_words_of_the_store(
                 return Err(Sense::in_list(18, None));
             }
             let isid = initiator.isid.expect("a port was named");
-            Request::Move {
+            ReservationRequest::Move {
                 current,
                 to: target.nexus(&initiator_port(&initiator.name, isid), port),
                 key,
@@ -315,21 +326,21 @@ fn in_words_of_the_store(
                 persist,
             }
         }
-        Asked::Reserve { current, kind } => Request::Acquire {
+        Asked::Reserve { current, kind } => ReservationRequest::Acquire {
             current,
             kind: type_of(kind),
         },
-        Asked::Release { current, kind } => Request::Release {
+        Asked::Release { current, kind } => ReservationRequest::Release {
             current,
             kind: type_of(kind),
         },
-        Asked::Clear { current } => Request::Clear { current },
+        Asked::Clear { current } => ReservationRequest::Clear { current },
         Asked::Preempt {
             current,
             victim,
             kind,
             ..
-        } => Request::Preempt {
+        } => ReservationRequest::Preempt {
             current,
             victim,
             kind: type_of(kind),
@@ -358,7 +369,7 @@ fn names_of(service: &Service, initiator: &Initiator) -> Result<Vec<String>, Sen
     }
 }
 
-impl Target {
+impl TargetPort {
     /// The nexuses of these initiators at the port that asks and at the `others`.
     fn named(
         &self,
@@ -394,49 +405,64 @@ mod tests {
     #[test]
     fn refusals_point_at_what_is_wrong() {
         let who = Registrant::NvmeHost([1; 16]);
-        let moved = Request::Move {
+        let moved = ReservationRequest::Move {
             current: 1,
             to: who,
             key: 2,
             unregister: false,
             persist: true,
         };
-        let registered = Request::ScsiRegister {
+        let registered = ReservationRequest::ScsiRegister {
             current: Some(1),
             key: 2,
             persist: true,
             ports: Vec::new(),
             named: Vec::new(),
         };
-        let release = Request::Release {
+        let release = ReservationRequest::Release {
             current: 1,
             kind: Type::WriteExclusive,
         };
         let illegal = Sense::illegal;
         for (request, refused, sense) in [
-            (&moved, Refused::Volatile, Sense::in_list(17, Some(0))),
-            (&registered, Refused::Volatile, Sense::in_list(20, Some(0))),
-            (&registered, Refused::Invalid, Sense::in_list(20, Some(3))),
-            (&moved, Refused::Invalid, Sense::in_list(8, None)),
+            (
+                &moved,
+                ReservationRefused::Volatile,
+                Sense::in_list(17, Some(0)),
+            ),
+            (
+                &registered,
+                ReservationRefused::Volatile,
+                Sense::in_list(20, Some(0)),
+            ),
+            (
+                &registered,
+                ReservationRefused::Invalid,
+                Sense::in_list(20, Some(3)),
+            ),
+            (&moved, ReservationRefused::Invalid, Sense::in_list(8, None)),
             (
                 &release,
-                Refused::Invalid,
+                ReservationRefused::Invalid,
                 illegal(asc::INVALID_RELEASE_OF_PERSISTENT_RESERVATION),
             ),
             (
                 &registered,
-                Refused::Full,
+                ReservationRefused::Full,
                 illegal(asc::INSUFFICIENT_REGISTRATION_RESOURCES),
             ),
             (
                 &moved,
-                Refused::Unsaved(std::io::ErrorKind::StorageFull.into()),
+                ReservationRefused::Unsaved(std::io::ErrorKind::StorageFull.into()),
                 Sense::new(key::HARDWARE_ERROR, asc::INTERNAL_TARGET_FAILURE),
             ),
         ] {
             let told = refusal_of(request, &refused);
-            assert_eq!(told, Answer::Check(sense), "{request:?}: {refused}");
+            assert_eq!(told, CommandAnswer::Check(sense), "{request:?}: {refused}");
         }
-        assert_eq!(refusal_of(&release, &Refused::Conflict), CONFLICT);
+        assert_eq!(
+            refusal_of(&release, &ReservationRefused::Conflict),
+            CONFLICT
+        );
     }
 }

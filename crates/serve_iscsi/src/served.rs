@@ -7,7 +7,7 @@ use nvmf::AnaGroup;
 use nvmf::command::AnaState;
 use scsi::provisioning::{Reached, Space};
 use scsi::{
-    AccessState, Attention, Identity, Modes, PRODUCT, Port, PortGroup, TargetView, Unit, VENDOR,
+    AccessState, Attention, Modes, PRODUCT, Port, PortGroup, TargetView, Unit, UnitIdentity, VENDOR,
 };
 use store::Volume;
 
@@ -48,7 +48,7 @@ pub struct Lun {
 /// A logical unit keeps its place while it exists. The place of one that was
 /// removed is empty, and used again only after a fence.
 #[derive(Clone)]
-pub struct Served {
+pub struct ServedTarget {
     /// The target, and the units that the initiator sees.
     pub view: Arc<TargetView>,
     /// Portal group tag: the target port.
@@ -59,7 +59,7 @@ pub struct Served {
     index: Arc<[u16]>,
 }
 
-impl Served {
+impl ServedTarget {
     /// The place of a logical unit, if the initiator has it.
     #[inline]
     pub fn place_of(&self, lun: u16) -> Option<u32> {
@@ -75,7 +75,7 @@ impl Served {
 }
 
 /// A place for a logical unit.
-struct Place {
+struct UnitPlace {
     lun: u16,
     volume: Arc<dyn Volume>,
     /// Capacity that initiators see, in logical blocks.
@@ -86,11 +86,11 @@ struct Place {
     /// Which thresholds of space it was told to have reached.
     reached: Reached,
     instance: u32,
-    use_: Use,
+    use_: UnitUse,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Use {
+enum UnitUse {
     Free,
     Taken,
     /// Its unit was removed; I/O that began before may be under way.
@@ -100,7 +100,7 @@ enum Use {
 /// The places of one target.
 #[derive(Default)]
 struct Places {
-    list: Vec<Place>,
+    list: Vec<UnitPlace>,
     /// Where the states of its ANA groups are.
     ana: Ana,
     /// The mode parameters that its units begin with.
@@ -135,7 +135,7 @@ impl Targets {
     pub fn users(&self, volume: &Arc<dyn Volume>) -> Vec<(String, u16)> {
         let all = self.by_name.iter();
         all.flat_map(|(name, places)| places.list.iter().map(move |place| (name, place)))
-            .filter(|(_, place)| place.is_of(volume) && place.use_ == Use::Taken)
+            .filter(|(_, place)| place.is_of(volume) && place.use_ == UnitUse::Taken)
             .map(|(name, place)| (name.clone(), place.lun))
             .collect()
     }
@@ -146,7 +146,7 @@ impl Targets {
             return Some(format!("LUN {lun} of {name}"));
         }
         let mut places = self.by_name.values().flat_map(|places| &places.list);
-        let is_ending = places.any(|place| place.is_of(volume) && place.use_ == Use::Ending);
+        let is_ending = places.any(|place| place.is_of(volume) && place.use_ == UnitUse::Ending);
         is_ending.then(|| "a logical unit whose removal is not over".to_owned())
     }
 
@@ -157,14 +157,14 @@ impl Targets {
             places
                 .list
                 .iter()
-                .any(|p| p.lun == lun && p.use_ == Use::Taken)
+                .any(|p| p.lun == lun && p.use_ == UnitUse::Taken)
         })
     }
 
     /// The LUNs of a target with their volumes and ANA groups, ascending.
     pub fn luns(&self, target: &str) -> Vec<(u16, Arc<dyn Volume>, u32)> {
         let places = self.by_name.get(target).into_iter();
-        let taken = (places.flat_map(|places| &places.list)).filter(|p| p.use_ == Use::Taken);
+        let taken = (places.flat_map(|places| &places.list)).filter(|p| p.use_ == UnitUse::Taken);
         let mut luns: Vec<_> = taken
             .map(|place| (place.lun, place.volume.clone(), place.ana_group))
             .collect();
@@ -179,7 +179,7 @@ impl Targets {
         let places = self.by_name.entry(target.to_owned());
         let places = places.or_default();
         let default_modes = places.default_modes;
-        let place = Place {
+        let place = UnitPlace {
             lun,
             block_count: volume.size_bytes() / u64::from(volume.info().block_bytes),
             volume,
@@ -188,9 +188,13 @@ impl Targets {
             default_modes,
             reached: Reached::default(),
             instance,
-            use_: Use::Taken,
+            use_: UnitUse::Taken,
         };
-        match places.list.iter_mut().find(|place| place.use_ == Use::Free) {
+        match places
+            .list
+            .iter_mut()
+            .find(|place| place.use_ == UnitUse::Free)
+        {
             Some(free) => *free = place,
             None => places.list.push(place),
         }
@@ -203,7 +207,7 @@ impl Targets {
     pub fn unplace(&mut self, target: &str, lun: u16) -> Arc<dyn Volume> {
         let place = self.find(target, lun);
         let place = place.expect("units that are removed have places");
-        place.use_ = Use::Ending;
+        place.use_ = UnitUse::Ending;
         place.volume.clone()
     }
 
@@ -212,8 +216,8 @@ impl Targets {
     pub fn free(&mut self, volume: &Arc<dyn Volume>) {
         let places = self.by_name.values_mut().flat_map(|p| &mut p.list);
         for place in places {
-            if place.use_ == Use::Ending && place.is_of(volume) {
-                place.use_ = Use::Free;
+            if place.use_ == UnitUse::Ending && place.is_of(volume) {
+                place.use_ = UnitUse::Free;
                 place.volume = self.nothing.clone();
             }
         }
@@ -290,7 +294,7 @@ impl Targets {
     pub fn watched(&self) -> Vec<(String, u16, Arc<dyn Volume>)> {
         let all = self.by_name.iter();
         all.flat_map(|(name, places)| places.list.iter().map(move |place| (name, place)))
-            .filter(|(_, place)| place.use_ == Use::Taken && place.is_thin())
+            .filter(|(_, place)| place.use_ == UnitUse::Taken && place.is_thin())
             .filter(|(_, place)| place.modes.thresholds.is_any_enabled())
             .map(|(name, place)| (name.clone(), place.lun, place.volume.clone()))
             .collect()
@@ -299,7 +303,7 @@ impl Targets {
     /// The thresholds of space that units of a target are beyond, by LUN.
     pub fn reached(&self, target: &str) -> Vec<(u16, Attention)> {
         let places = self.by_name.get(target).into_iter();
-        let taken = (places.flat_map(|places| &places.list)).filter(|p| p.use_ == Use::Taken);
+        let taken = (places.flat_map(|places| &places.list)).filter(|p| p.use_ == UnitUse::Taken);
         let all = taken.flat_map(|place| {
             let attentions = place.reached.attentions();
             attentions.map(move |attention| (place.lun, attention))
@@ -317,9 +321,9 @@ impl Targets {
         told
     }
 
-    fn find(&mut self, target: &str, lun: u16) -> Option<&mut Place> {
+    fn find(&mut self, target: &str, lun: u16) -> Option<&mut UnitPlace> {
         let places = self.by_name.get_mut(target)?;
-        let mut taken = (places.list.iter_mut()).filter(|place| place.use_ == Use::Taken);
+        let mut taken = (places.list.iter_mut()).filter(|place| place.use_ == UnitUse::Taken);
         taken.find(|place| place.lun == lun)
     }
 
@@ -344,7 +348,7 @@ impl Targets {
 
     /// What is behind a target for an initiator that reached one of its ports
     /// and may see these units; nothing where there is no such target.
-    pub fn served(&self, target: &str, tag: u16, mask: Option<Arc<[u16]>>) -> Served {
+    pub fn served(&self, target: &str, tag: u16, mask: Option<Arc<[u16]>>) -> ServedTarget {
         let places = self.by_name.get(target);
         let places = places.and_then(|places| places.shown.get(&tag)).cloned();
         let mut places = places.unwrap_or_default();
@@ -362,7 +366,7 @@ impl Targets {
         for (at, lun) in &shown {
             index[usize::from(*lun)] = *at;
         }
-        Served {
+        ServedTarget {
             view: Arc::new(TargetView {
                 name: target.to_owned(),
                 luns: shown.into_iter().map(|(_, lun)| lun).collect(),
@@ -375,12 +379,12 @@ impl Targets {
 
     /// What is to be in the place of `old` now, for an initiator that may see
     /// these units.
-    pub fn renewed(&self, old: &Served, mask: Option<Arc<[u16]>>) -> Served {
+    pub fn renewed(&self, old: &ServedTarget, mask: Option<Arc<[u16]>>) -> ServedTarget {
         self.served(&old.view.name, old.tag, mask)
     }
 }
 
-impl Place {
+impl UnitPlace {
     fn is_of(&self, volume: &Arc<dyn Volume>) -> bool {
         Arc::ptr_eq(&self.volume, volume)
     }
@@ -391,14 +395,14 @@ impl Place {
 
     /// What a target port shows of it.
     fn show(&self, tag: u16, groups: &Arc<[PortGroup]>, io_bytes_max: u32) -> Option<Lun> {
-        if self.use_ != Use::Taken {
+        if self.use_ != UnitUse::Taken {
             return None;
         }
         let (info, state) = (self.volume.info(), self.volume.state());
         let revision = env!("CARGO_PKG_VERSION");
         let or =
             |given: &Option<String>, own: &str| given.clone().unwrap_or_else(|| own.to_owned());
-        let identity = Identity {
+        let identity = UnitIdentity {
             uuid: info.uuid.into_bytes(),
             nguid: info.nguid,
             eui64: info.eui64,

@@ -6,15 +6,16 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 use engine::reservation::Hears;
-use engine::{ConnectionRef, Post, Scope, Shared, locked};
-use iscsi::target::Settings;
+use engine::{ConnectionRef, Post, Scope, Shared};
+use iscsi::target::TargetSettings;
 use iscsi::{Registry, SessionId};
+use machine::locked;
 use nvmf::AnaGroup;
 use scsi::{AccessState, Attention, Modes};
 use store::Volume;
 use store::reservation::{Notice, Registrant};
 
-use super::Answer;
+use super::CommandAnswer;
 use super::login::Handover;
 use super::served::{Ana, Targets};
 use super::task_management::Ending;
@@ -43,7 +44,7 @@ pub enum OwnMail {
 }
 
 /// The same with answers to commands.
-pub type Mail = engine::Mail<Answer, OwnMail>;
+pub type IscsiMail = engine::Mail<CommandAnswer, OwnMail>;
 
 /// Gives the states of the ANA groups of a subsystem, which do not change meanwhile.
 pub type StatesOf = Box<dyn Fn(&str, &mut dyn FnMut(&[AnaGroup])) + Send + Sync>;
@@ -59,8 +60,8 @@ pub struct Service {
     /// What all protocols have in common.
     pub shared: Arc<Shared>,
     /// What a connection may do.
-    pub settings: Settings,
-    pub(super) post: Arc<dyn Post<Mail>>,
+    pub settings: TargetSettings,
+    pub(super) post: Arc<dyn Post<IscsiMail>>,
     registry: Mutex<Registry>,
     /// Taken after the registry where both are held.
     places: Mutex<Targets>,
@@ -77,8 +78,8 @@ impl Service {
     /// of subsystems are that they share.
     pub fn new(
         shared: Arc<Shared>,
-        post: Arc<dyn Post<Mail>>,
-        settings: Settings,
+        post: Arc<dyn Post<IscsiMail>>,
+        settings: TargetSettings,
         (registry, places): (Registry, Targets),
         states_of: StatesOf,
     ) -> Service {
@@ -122,7 +123,7 @@ impl Service {
     }
 
     pub(super) fn send(&self, shard: usize, mail: OwnMail) {
-        self.post.send(shard, Mail::Own(mail));
+        self.post.send(shard, IscsiMail::Own(mail));
     }
 
     pub(super) fn send_all(&self, mail: impl Fn() -> OwnMail) {

@@ -8,13 +8,13 @@ use std::sync::Arc;
 use engine::ConnectionId;
 use faults::Fault;
 use iscsi::{InitiatorPort, SessionId};
-use scsi::{Access, Attention, Nexus};
+use scsi::{Attention, Nexus, ReservationAccess};
 use store::Volume;
 use store::reservation::{Grant, Registrant, Reservations, ScsiNexus};
 use wire::iscsi::TaskAttribute;
 
 use super::order::{Order, TaskId};
-use super::served::{Lun, Served};
+use super::served::{Lun, ServedTarget};
 
 /// What the nexus has with one logical unit.
 struct OnUnit {
@@ -43,7 +43,7 @@ impl OnUnit {
 }
 
 /// One session: an I_T nexus.
-pub(crate) struct Session {
+pub(crate) struct IscsiSession {
     pub(crate) id: SessionId,
     /// Its connections by their CID.
     pub(crate) connections: Vec<(u16, ConnectionId)>,
@@ -51,32 +51,32 @@ pub(crate) struct Session {
     pub(crate) window: Rc<RefCell<iscsi::Session>>,
     /// Who it is to reservations.
     registrant: Registrant,
-    served: Served,
+    served: ServedTarget,
     /// What its initiator was told of last.
-    told: Served,
+    told: ServedTarget,
     /// By the place of the unit.
     units: Vec<OnUnit>,
     epoch: u32,
     /// Tasks that waited for others and may begin now.
     begun: Vec<TaskId>,
     /// EXTENDED COPY, as its nexus knows it.
-    pub(super) copies: super::copy::Copies,
+    pub(super) copies: super::copy::RunningCopies,
 }
 
-impl Session {
+impl IscsiSession {
     /// A session that begins.
     pub(crate) fn new(
         id: SessionId,
         initiator: &InitiatorPort,
-        served: Served,
+        served: ServedTarget,
         window: Rc<RefCell<iscsi::Session>>,
-    ) -> Session {
+    ) -> IscsiSession {
         let registrant = Registrant::ScsiNexus(ScsiNexus {
             initiator: port_name(initiator),
             target: served.view.name.clone(),
             port: served.tag,
         });
-        Session {
+        IscsiSession {
             id,
             connections: Vec::new(),
             window,
@@ -90,7 +90,7 @@ impl Session {
             told: served.clone(),
             served,
             begun: Vec::new(),
-            copies: super::copy::Copies::default(),
+            copies: super::copy::RunningCopies::default(),
         }
     }
 
@@ -100,7 +100,7 @@ impl Session {
     }
 
     /// What is behind the target for it.
-    pub(crate) fn served(&self) -> &Served {
+    pub(crate) fn served(&self) -> &ServedTarget {
         &self.served
     }
 
@@ -112,13 +112,18 @@ impl Session {
 
     /// Whether reservations let the nexus do this at a place now.
     #[inline]
-    pub(crate) fn may(&mut self, place: u32, volume: &Arc<dyn Volume>, needs: Access) -> bool {
+    pub(crate) fn may(
+        &mut self,
+        place: u32,
+        volume: &Arc<dyn Volume>,
+        needs: ReservationAccess,
+    ) -> bool {
         let grant = &mut self.units[place as usize].grant;
         allows(volume.reservations(), &self.registrant, grant, needs)
     }
 
     /// A task has come for the unit at a place: whether it may begin, and what
-    /// it leaves with, see [`Session::leave`].
+    /// it leaves with, see [`IscsiSession::leave`].
     #[inline]
     pub(crate) fn enter(&mut self, place: u32, id: TaskId, with: TaskAttribute) -> (bool, u32) {
         let unit = &mut self.units[place as usize];
@@ -130,10 +135,10 @@ impl Session {
         self.units[place as usize].order.len()
     }
 
-    /// It has ended. Whether others may begin now: see [`Session::take_begun`].
+    /// It has ended. Whether others may begin now: see [`IscsiSession::take_begun`].
     #[inline]
     pub(crate) fn leave(&mut self, place: u32, epoch: u32, id: TaskId) -> bool {
-        let Session { units, begun, .. } = self;
+        let IscsiSession { units, begun, .. } = self;
         if !begun.is_empty() {
             // It was let go, and ended before it heard of it.
             begun.retain(|known| *known != id);
@@ -182,7 +187,7 @@ impl Session {
     /// What is behind the target has changed, by a command of this session or
     /// not: `own`. What the initiator should know becomes unit attentions, if it
     /// is to be told now. Whether tasks may begin that waited for others.
-    pub(crate) fn adopt(&mut self, new: &Served, own: bool, is_told: bool) -> bool {
+    pub(crate) fn adopt(&mut self, new: &ServedTarget, own: bool, is_told: bool) -> bool {
         let places = new.places.len();
         let len = self.units.len();
         self.epoch = self.epoch.wrapping_add(1);
@@ -220,16 +225,23 @@ impl Session {
 /// table 68; SBC-3, table 10; SPC-2, table 10). For those that registrations and
 /// reservations are asked for with, their own rules decide.
 #[inline]
-fn allows(reservations: &Reservations, who: &Registrant, grant: &mut Grant, needs: Access) -> bool {
+fn allows(
+    reservations: &Reservations,
+    who: &Registrant,
+    grant: &mut Grant,
+    needs: ReservationAccess,
+) -> bool {
     if faults::is(Fault::NoReservations) {
         return true;
     }
     let access = reservations.access(who, grant);
     match needs {
-        Access::Free | Access::Registration | Access::Legacy => true,
-        Access::Inspect => access.other,
-        Access::Read => access.read,
-        Access::Write => access.write,
+        ReservationAccess::Free | ReservationAccess::Registration | ReservationAccess::Legacy => {
+            true
+        }
+        ReservationAccess::Inspect => access.other,
+        ReservationAccess::Read => access.read,
+        ReservationAccess::Write => access.write,
     }
 }
 

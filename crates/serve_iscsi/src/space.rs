@@ -3,13 +3,13 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use engine::{About, locked};
-use machine::{Nanos, Tag};
+use engine::About;
+use machine::{Nanos, Tag, locked};
 use scsi::Attention;
 use scsi::provisioning::{Space, log_page};
 use store::Volume;
 
-use super::{Answer, Connection, OwnMail, Service};
+use super::{CommandAnswer, IscsiConnection, OwnMail, Service};
 
 /// How often the space below units with thresholds is looked at, about.
 const LOOK_INTERVAL: Nanos = 400_000_000;
@@ -25,7 +25,7 @@ fn space_of(volume: &dyn Volume) -> Option<Space> {
     })
 }
 
-impl Connection {
+impl IscsiConnection {
     /// LOG SENSE of Logical Block Provisioning (SBC-3, section 6.4.5), for which a
     /// file system is asked. False while memory is short.
     pub(super) fn provisioning_log(&mut self, tag: Tag, place: u32, allocation_len: u16) -> bool {
@@ -36,7 +36,7 @@ impl Connection {
         self.core.shared.clerk(About::question(&volume), move || {
             let mut out = Vec::new();
             log_page(space_of(&*volume), allocation_len, &mut out);
-            later.answer(Answer::Good(out));
+            later.answer(CommandAnswer::Good(out));
         });
         true
     }

@@ -2,19 +2,19 @@
 
 use std::sync::Arc;
 
-use engine::blocks::Then;
-use engine::steps::{Plan, Step, Steps};
+use engine::blocks::AfterIo;
+use engine::steps::{IoStep, StepPlan, Steps};
 use engine::{About, Elsewhere as _, OnVolumes as _};
 use faults::Fault;
-use link::Data;
+use link::CommandMemory;
 use machine::Tag;
 use mem::{Buf, BufRange};
 use reactor::Driver;
-use scsi::{Check, Io, IoKind};
+use scsi::{Check, IoKind, ScsiIo};
 use store::Volume;
 use store::reservation::{Grant, Registrant};
 
-use super::{Answer, Connection, Later};
+use super::{CommandAnswer, IscsiConnection, Later};
 
 /// A verify of a volume that must read to find out does so in pieces of this.
 const VERIFY_PIECE_BYTES: u32 = 128 << 10;
@@ -26,17 +26,17 @@ const PATTERN_PIECE_BYTES: u32 = 256 << 10;
 /// a reactor: those beyond are waited for.
 const UNAWAITED_MAX: usize = 64;
 
-impl Connection {
+impl IscsiConnection {
     /// Executes what is neither a plain read nor a plain write; false while
     /// memory is short.
     pub(super) fn execute_steps<D: Driver>(
         &mut self,
         tag: Tag,
         place: u32,
-        io: Io,
+        io: ScsiIo,
         driver: &mut D,
     ) -> bool {
-        let Io {
+        let ScsiIo {
             offset, len, fua, ..
         } = io;
         if len == 0 && !matches!(io.kind, IoKind::Flush { .. }) {
@@ -63,7 +63,7 @@ impl Connection {
                         deallocate: unmap,
                         durable: fua,
                     };
-                    self.start(tag, place, zero, Then::Complete { data_len: 0 }, driver);
+                    self.start(tag, place, zero, AfterIo::Complete { data_len: 0 }, driver);
                     return true;
                 }
                 self.write_same(tag, place, io, driver)
@@ -87,7 +87,7 @@ impl Connection {
     }
 
     /// VERIFY without data (SBC-3, section 5.32): that it can be read.
-    fn verify<D: Driver>(&mut self, tag: Tag, place: u32, io: Io, driver: &mut D) -> bool {
+    fn verify<D: Driver>(&mut self, tag: Tag, place: u32, io: ScsiIo, driver: &mut D) -> bool {
         let piece = io.len.min(u64::from(VERIFY_PIECE_BYTES)) as u32;
         let Some(scratch) = self.core.pool.get(piece) else {
             return false;
@@ -97,7 +97,7 @@ impl Connection {
             len: io.len,
             scratch: scratch.range(),
         };
-        let then = Then::Scratch { _buf: scratch };
+        let then = AfterIo::Scratch { _buf: scratch };
         self.start(tag, place, verify, then, driver);
         true
     }
@@ -113,7 +113,7 @@ impl Connection {
             buf,
             scratch: scratch.range(),
         };
-        let then = Then::Scratch { _buf: scratch };
+        let then = AfterIo::Scratch { _buf: scratch };
         self.start(tag, place, compare, then, driver);
         true
     }
@@ -124,7 +124,7 @@ impl Connection {
         &mut self,
         tag: Tag,
         place: u32,
-        io: Io,
+        io: ScsiIo,
         driver: &mut D,
     ) -> bool {
         let (data, len) = (self.data(tag), io.len as u32);
@@ -138,12 +138,12 @@ impl Connection {
             scratch: scratch.range(),
             durable: io.fua,
         };
-        let then = Then::Scratch { _buf: scratch };
+        let then = AfterIo::Scratch { _buf: scratch };
         self.start_unless_busy(tag, place, both, then, driver)
     }
 
     /// ORWRITE (SBC-3, section 5.7).
-    fn or_write<D: Driver>(&mut self, tag: Tag, place: u32, io: Io, driver: &mut D) -> bool {
+    fn or_write<D: Driver>(&mut self, tag: Tag, place: u32, io: ScsiIo, driver: &mut D) -> bool {
         let buf = self.data(tag);
         let Some(scratch) = self.core.pool.get_to_finish(buf.len()) else {
             return false;
@@ -154,7 +154,7 @@ impl Connection {
             scratch: scratch.range(),
             durable: io.fua,
         };
-        let then = Then::Scratch { _buf: scratch };
+        let then = AfterIo::Scratch { _buf: scratch };
         self.start_unless_busy(tag, place, or_write, then, driver)
     }
 
@@ -200,7 +200,7 @@ impl Connection {
     }
 
     /// WRITE SAME of anything but zeros (SBC-3, section 5.42).
-    fn write_same<D: Driver>(&mut self, tag: Tag, place: u32, io: Io, driver: &mut D) -> bool {
+    fn write_same<D: Driver>(&mut self, tag: Tag, place: u32, io: ScsiIo, driver: &mut D) -> bool {
         let block = self.data(tag);
         let len = pattern_len(io.len, block.len());
         let Some(buf) = self.core.pool.get(len) else {
@@ -212,7 +212,7 @@ impl Connection {
     }
 
     /// VERIFY of every block with the same one.
-    fn verify_same<D: Driver>(&mut self, tag: Tag, place: u32, io: Io, driver: &mut D) -> bool {
+    fn verify_same<D: Driver>(&mut self, tag: Tag, place: u32, io: ScsiIo, driver: &mut D) -> bool {
         let block = self.data(tag);
         let len = pattern_len(io.len, block.len());
         // The second half is for volumes that must read.
@@ -228,12 +228,12 @@ impl Connection {
         &mut self,
         tag: Tag,
         place: u32,
-        io: Io,
+        io: ScsiIo,
         (buf, len): (Buf, u32),
         driver: &mut D,
     ) {
         let range = buf.range();
-        let pattern = Pattern {
+        let pattern = RepeatedBlock {
             place,
             volume: self.place(place).volume.clone(),
             who: self.registrant(),
@@ -256,7 +256,7 @@ impl Connection {
             self.start_unawaited(&volume, place, store::Io::Flush, driver);
             return self.good(tag);
         }
-        let then = Then::Complete { data_len: 0 };
+        let then = AfterIo::Complete { data_len: 0 };
         self.start(tag, place, store::Io::Flush, then, driver);
     }
 
@@ -326,7 +326,7 @@ impl Connection {
     /// must be room; `None` while there is none.
     pub(super) fn later_with(&mut self, tag: Tag, len: u32) -> Option<Later> {
         let buf = self.core.pool.get(len.clamp(1, ANSWER_BYTES_MAX))?;
-        self.core.link.set_data(tag, Data::owned(buf));
+        self.core.link.set_data(tag, CommandMemory::owned(buf));
         Some(self.later(tag))
     }
 }
@@ -335,20 +335,25 @@ impl Connection {
 /// allocation length of two bytes.
 pub(super) const ANSWER_BYTES_MAX: u32 = 64 << 10;
 
-fn lba_status(volume: &dyn Volume, unit: &scsi::Unit, offset: u64, allocation_len: u32) -> Answer {
+fn lba_status(
+    volume: &dyn Volume,
+    unit: &scsi::Unit,
+    offset: u64,
+    allocation_len: u32,
+) -> CommandAnswer {
     let mut extents = Vec::new();
     let len = volume.size_bytes().saturating_sub(offset);
     let max = scsi::unmap::STATUS_DESCRIPTORS_MAX;
     if volume.extents(offset, len, max, &mut extents).is_err() || extents.is_empty() {
         // It has become smaller.
-        return Answer::Check(scsi::Sense::out_of_range());
+        return CommandAnswer::Check(scsi::Sense::out_of_range());
     }
     let is_there = |extent: &store::Extent| extent.allocated && !faults::is(Fault::NoExtents);
     let extents = extents.iter().map(|extent| (extent.len, is_there(extent)));
     let mut out = Vec::new();
     let allocation_len = allocation_len.min(ANSWER_BYTES_MAX);
     scsi::unmap::lba_status(unit, offset, extents, allocation_len, &mut out);
-    Answer::Good(out)
+    CommandAnswer::Good(out)
 }
 
 /// Bytes of a piece in which `block` bytes repeat over `len` bytes.
@@ -369,7 +374,7 @@ fn fill(buf: BufRange, block: BufRange) {
 }
 
 /// One block over and over: written, or compared.
-struct Pattern {
+struct RepeatedBlock {
     place: u32,
     volume: Arc<dyn Volume>,
     /// Who asked, and what that one may do: a reservation that keeps it out ends
@@ -377,7 +382,7 @@ struct Pattern {
     who: Registrant,
     grant: Grant,
     is_refused: bool,
-    io: Io,
+    io: ScsiIo,
     /// Bytes that are done, or begun.
     done: u64,
     /// The piece that is repeated.
@@ -386,8 +391,8 @@ struct Pattern {
     scratch: BufRange,
 }
 
-impl Plan<Answer> for Pattern {
-    fn next(&mut self) -> Option<Step> {
+impl StepPlan<CommandAnswer> for RepeatedBlock {
+    fn next(&mut self) -> Option<IoStep> {
         let left = self.io.len - self.done;
         if left == 0 {
             return None;
@@ -417,7 +422,7 @@ impl Plan<Answer> for Pattern {
                 scratch: self.scratch.slice(0, len),
             },
         };
-        Some(Step {
+        Some(IoStep {
             unit: self.place,
             volume: self.volume.clone(),
             io,
@@ -428,7 +433,7 @@ impl Plan<Answer> for Pattern {
         self.done < self.io.len && Arc::ptr_eq(&self.volume, volume)
     }
 
-    fn verdict(&mut self) -> Option<Answer> {
-        (self.is_refused).then_some(Answer::Status(scsi::status::RESERVATION_CONFLICT))
+    fn verdict(&mut self) -> Option<CommandAnswer> {
+        (self.is_refused).then_some(CommandAnswer::Status(scsi::status::RESERVATION_CONFLICT))
     }
 }

@@ -5,23 +5,25 @@ use std::sync::Arc;
 
 use engine::{Connection as _, Orphans as _, Protocol as _, Waits as _};
 use faults::Fault;
-use iscsi::target::{AbortOutcome, Done, Op, Task};
-use link::Data;
+use iscsi::target::{AbortOutcome, Done, TargetOp, Task};
+use link::CommandMemory;
 use machine::{Tag, work};
 use mem::{BUF_BYTES_MAX, BufRange};
 use reactor::Driver;
 use scsi::lun::Lun as Address;
-use scsi::{Access, Command, IoKind, Sense, decode};
+use scsi::{Command, IoKind, ReservationAccess, Sense, decode};
 use store::Volume;
 
-use super::Connection;
+use super::IscsiConnection;
 
 /// What a command needs of reservations.
 #[inline]
-fn needs(command: &Command) -> Access {
+fn needs(command: &Command) -> ReservationAccess {
     let is_write = matches!(command, Command::Io(io) if matches!(io.kind, IoKind::Write));
     match command.access() {
-        Access::Write if !is_write && faults::is(Fault::ChangesAreReads) => Access::Read,
+        ReservationAccess::Write if !is_write && faults::is(Fault::ChangesAreReads) => {
+            ReservationAccess::Read
+        }
         access => access,
     }
 }
@@ -70,7 +72,7 @@ const NOWHERE: u32 = u32::MAX;
 
 /// What the target knows of a task in flight.
 #[derive(Clone, Copy)]
-pub(super) struct Slot {
+pub(super) struct TaskSlot {
     /// The place of its unit; [`NOWHERE`] for none.
     place: u32,
     /// The unit's instance.
@@ -91,16 +93,16 @@ pub(super) struct Slot {
     pub(super) transfer_len: u64,
 }
 
-impl Slot {
+impl TaskSlot {
     /// Whether it waits for tasks before it.
     pub(super) fn is_held(&self) -> bool {
         self.is_held
     }
 }
 
-impl Default for Slot {
-    fn default() -> Slot {
-        Slot {
+impl Default for TaskSlot {
+    fn default() -> TaskSlot {
+        TaskSlot {
             place: NOWHERE,
             instance: 0,
             epoch: 0,
@@ -114,28 +116,28 @@ impl Default for Slot {
     }
 }
 
-impl Connection {
+impl IscsiConnection {
     #[inline]
-    pub(super) fn slot(&mut self, tag: Tag) -> &mut Slot {
+    pub(super) fn slot(&mut self, tag: Tag) -> &mut TaskSlot {
         &mut self.slots[usize::from(tag)]
     }
 
     /// A task is seen for the first time: takes its place in the order of those
     /// for its unit.
     #[inline]
-    pub(super) fn come(&mut self, tag: Tag, task: &Task) {
+    pub(super) fn enter_task_set(&mut self, tag: Tag, task: &Task) {
         let index = usize::from(tag);
         if index >= self.slots.len() {
             let len = machine::Machine::tags_max(&self.core.link.machine).max(index + 1);
-            self.slots.resize_with(len, Slot::default);
+            self.slots.resize_with(len, TaskSlot::default);
         }
         if self.slots[index].has_come {
             return;
         }
-        let mut slot = Slot {
+        let mut slot = TaskSlot {
             has_come: true,
             may_begin: true,
-            ..Slot::default()
+            ..TaskSlot::default()
         };
         let id = (self.core.id(), tag);
         let bound = self.bound();
@@ -211,14 +213,14 @@ impl Connection {
             let task = *self.core.link.machine.task(tag);
             work::spend(work::OPERATION_UNITS);
             if !self.begin(tag, &task, driver) {
-                self.wait(Op::Execute { tag, task });
+                self.wait(TargetOp::Execute { tag, task });
             }
         }
     }
 
     /// Whether reservations let the nexus do this at a place now.
     #[inline]
-    pub(super) fn may(&self, place: u32, access: Access) -> bool {
+    pub(super) fn may(&self, place: u32, access: ReservationAccess) -> bool {
         let volume = &self.place(place).volume;
         self.session_mut().may(place, volume, access)
     }
@@ -227,17 +229,19 @@ impl Connection {
     /// it; false while there is none.
     #[inline]
     pub(super) fn prepare(&mut self, tag: Tag, task: &Task, staged: bool) -> bool {
-        self.come(tag, task);
+        self.enter_task_set(tag, task);
         let slot = *self.slot(tag);
         let (want, medium) = self.wanted(&slot, task);
         if want > 0 {
             let data = match medium {
                 // Where it stays until the next receive: too short a time for
                 // one that waits for others.
-                Some(_) if staged && slot.may_begin && want == task.edtl => Some(Data::staged()),
+                Some(_) if staged && slot.may_begin && want == task.edtl => {
+                    Some(CommandMemory::staged())
+                }
                 Some(offset) if !staged => (self.place(slot.place).volume)
                     .borrow(offset, want)
-                    .map(Data::loan),
+                    .map(CommandMemory::loan),
                 _ => None,
             };
             let data = data.or_else(|| self.memory(want));
@@ -254,10 +258,10 @@ impl Connection {
     /// Memory for data of a command, in several buffers where one does not hold it;
     /// `None` while there is none.
     #[inline]
-    pub(super) fn memory(&self, len: u32) -> Option<Data> {
+    pub(super) fn memory(&self, len: u32) -> Option<CommandMemory> {
         match len <= BUF_BYTES_MAX {
-            true => self.core.pool.get(len).map(Data::owned),
-            false => self.core.pool.get_several(len).map(Data::several),
+            true => self.core.pool.get(len).map(CommandMemory::owned),
+            false => self.core.pool.get_several(len).map(CommandMemory::several),
         }
     }
 
@@ -291,16 +295,16 @@ impl Connection {
     /// Memory that is kept for commands that keep everything behind them from
     /// being received, `None` for any other.
     #[cold]
-    pub(super) fn spare_for(&self, tag: Tag, len: u32) -> Option<Data> {
+    pub(super) fn spare_for(&self, tag: Tag, len: u32) -> Option<CommandMemory> {
         let is_in_the_way = self.core.link.machine.is_blocked_on(tag);
         let buf = is_in_the_way.then(|| self.core.pool.get_spare(len))?;
-        buf.map(Data::owned)
+        buf.map(CommandMemory::owned)
     }
 
     /// How many bytes of a task's data are wanted, and where they go on the
     /// volume, of a plain write. 0 where it will be refused.
     #[inline]
-    fn wanted(&self, slot: &Slot, task: &Task) -> (u32, Option<u64>) {
+    fn wanted(&self, slot: &TaskSlot, task: &Task) -> (u32, Option<u64>) {
         if slot.place == NOWHERE || !task.write {
             return (0, None);
         }
@@ -333,7 +337,7 @@ impl Connection {
 
     /// The unit of a task, if it is still the one that it came for.
     #[inline]
-    fn place_of(&self, slot: &Slot) -> Option<&super::Lun> {
+    fn place_of(&self, slot: &TaskSlot) -> Option<&super::Lun> {
         let lun = self.bound().served.at(slot.place)?;
         (lun.instance == slot.instance).then_some(lun)
     }
@@ -348,7 +352,7 @@ impl Connection {
         driver: &mut D,
     ) -> bool {
         tracing::debug!(peer = %self.core.via.peer, ?task, "execute");
-        self.come(tag, task);
+        self.enter_task_set(tag, task);
         let slot = self.slot(tag);
         if !slot.may_begin {
             slot.is_held = true;
@@ -501,7 +505,7 @@ impl Connection {
     /// An I/O has succeeded, and with it the command.
     #[inline]
     pub(super) fn succeed(&mut self, tag: Tag) {
-        let Slot {
+        let TaskSlot {
             data_in_len,
             transfer_len,
             ..

@@ -13,7 +13,7 @@ use scsi::lun::Lun as Address;
 use store::Volume;
 use wire::iscsi::{TaskFunction, TaskResponse};
 
-use super::{Answer, Connection, OwnMail, Service};
+use super::{CommandAnswer, IscsiConnection, OwnMail, Service};
 
 /// Tasks to be ended on every reactor.
 #[derive(Debug)]
@@ -34,7 +34,7 @@ impl Ending {
     }
 }
 
-impl Connection {
+impl IscsiConnection {
     /// The units that its initiator sees, where those are not all.
     pub(super) fn mask(&self) -> Option<Vec<u16>> {
         let id = self.session().id;
@@ -212,9 +212,9 @@ impl Connection {
     }
 }
 
-impl From<TaskResponse> for Answer {
-    fn from(response: TaskResponse) -> Answer {
-        Answer::TaskManagement(response)
+impl From<TaskResponse> for CommandAnswer {
+    fn from(response: TaskResponse) -> CommandAnswer {
+        CommandAnswer::TaskManagement(response)
     }
 }
 

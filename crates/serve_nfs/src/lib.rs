@@ -19,13 +19,13 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use ::nfs::Connection as Transport;
-use ::nfs::connection::{Op, Settings};
-use engine::blocks::Kept;
-use engine::hosts::Place;
+use ::nfs::connection::{RpcServerSettings, ServerOp};
+use engine::blocks::KeptJob;
+use engine::hosts::HostPlace;
 use engine::job::{Job, Jobs};
 use engine::{
-    ConnectionId, Core, Elsewhere as _, Event, Has, JobId, Kind, Post, Protocol, Refusal, Shard,
-    Stage, Subject, Via, Waits as _, job,
+    ConnectionEvent, ConnectionId, ConnectionStage, Core, Elsewhere as _, Has, JobId, Post,
+    Protocol, Refusal, RefusalKind, Shard, Subject, Via, Waits as _, job,
 };
 use machine::{Machine, Nanos, Tag};
 use mem::Pool;
@@ -38,32 +38,32 @@ pub use ::nfs::connection::Flavor;
 pub use nfsd::exports::{Clients, ExportsError, Net, RULES_MAX, Rule, Squash, check_path, clash};
 
 pub use self::config::{ExportSpec, FileSystemKind, FileSystemSpec, NfsSettings};
-pub use self::mail::{Client, OwnMail, on_tick};
+pub use self::mail::{ClientInfo, OwnMail, on_tick};
 pub use self::service::{Service, Wall};
 
 /// A client is not taken.
-const CLIENT_REFUSED: Kind = Kind("NFS client refused");
+const CLIENT_REFUSED: RefusalKind = RefusalKind("NFS client refused");
 /// An export is not for a client.
-const MOUNT_REFUSED: Kind = Kind("NFS mount refused");
+const MOUNT_REFUSED: RefusalKind = RefusalKind("NFS mount refused");
 
 /// What reactors tell each other, with answers to calls.
-pub type Mail = engine::Mail<GoOn, OwnMail>;
+pub type NfsMail = engine::Mail<GoOn, OwnMail>;
 
 /// Where the answer to a call comes from that is not there yet.
-pub enum Work {
+pub enum CallWork {
     /// The file system is at it.
     Files(Arc<dyn FileSystem>, fs::Task),
     /// It goes on when others have had their turn.
     Turn,
     /// The file system is at something that was begun without a call.
-    Background(Box<nfsd::offload::Work>, fs::Task),
+    Background(Box<nfsd::offload::CopyWork>, fs::Task),
     /// What it waits for is done elsewhere.
     Elsewhere,
 }
 
-impl job::Work for Work {
-    fn elsewhere() -> Work {
-        Work::Elsewhere
+impl job::AnswerSource for CallWork {
+    fn elsewhere() -> CallWork {
+        CallWork::Elsewhere
     }
 
     fn has_begun(&self) -> bool {
@@ -71,30 +71,35 @@ impl job::Work for Work {
     }
 
     fn cancel(&mut self, _: &mut dyn FileIo, _: Token) {
-        if let Work::Files(_, task) = self {
+        if let CallWork::Files(_, task) = self {
             task.cancel();
         }
     }
 
-    fn resume(self, result: io::Result<u32>, files: &mut dyn FileIo, token: Token) -> Option<Work> {
-        let Work::Files(fs, task) = self else {
+    fn resume(
+        self,
+        result: io::Result<u32>,
+        files: &mut dyn FileIo,
+        token: Token,
+    ) -> Option<CallWork> {
+        let CallWork::Files(fs, task) = self else {
             return None;
         };
         match fs.resume(task, result, files, token) {
-            fs::Progress::Pending(task) => Some(Work::Files(fs, task)),
+            fs::Progress::Pending(task) => Some(CallWork::Files(fs, task)),
             fs::Progress::Done(_) => None,
         }
     }
 
     fn is_in(&self, meant: &Arc<dyn FileSystem>) -> bool {
-        matches!(self, Work::Files(fs, _) if Arc::ptr_eq(fs, meant))
+        matches!(self, CallWork::Files(fs, _) if Arc::ptr_eq(fs, meant))
     }
 }
 
 /// What the connections of one reactor share.
 pub struct Local {
     service: Arc<Service>,
-    jobs: Rc<RefCell<Jobs<Work>>>,
+    jobs: Rc<RefCell<Jobs<CallWork>>>,
     /// Calls that were begun.
     calls: Cell<u64>,
     /// When it was which time of day.
@@ -103,7 +108,7 @@ pub struct Local {
 
 impl Local {
     /// Of a reactor without connections.
-    pub fn new(service: Arc<Service>, jobs: Jobs<Work>) -> Local {
+    pub fn new(service: Arc<Service>, jobs: Jobs<CallWork>) -> Local {
         Local {
             service,
             jobs: Rc::new(RefCell::new(jobs)),
@@ -132,7 +137,7 @@ impl Local {
 
 /// A call that waits, or none.
 #[derive(Default)]
-struct Slot {
+struct WaitingCall {
     execution: Execution,
     /// It has begun and waits for memory.
     is_starved: bool,
@@ -143,15 +148,15 @@ struct Slot {
 const CALL_MAX: Nanos = 60_000_000_000;
 
 /// One NFS connection.
-pub struct Connection {
-    core: Core<Connection>,
+pub struct NfsConnection {
+    core: Core<NfsConnection>,
     /// What it shares with others of its reactor.
     local: Rc<Local>,
     peer: Peer,
     /// In which every call begins. Most end there, so it stays warm.
     first: Execution,
     /// Calls that wait, by tag.
-    slots: Vec<Slot>,
+    slots: Vec<WaitingCall>,
     /// How many of them are starved.
     starved: usize,
     /// Our calls that are not answered: the xid, what [`Nfsd`](nfsd::Nfsd) calls
@@ -167,21 +172,21 @@ pub struct Connection {
 pub fn open(
     local: &Rc<Local>,
     (id, socket): (ConnectionId, SocketId),
-    (via, place): (Via, Place),
+    (via, place): (Via, HostPlace),
     (pool, now): (&Pool, Nanos),
-) -> Connection {
+) -> NfsConnection {
     local.look(now);
     let service = &local.service;
     let nfsd = service.nfsd();
-    let settings = Settings {
+    let settings = RpcServerSettings {
         io_bytes_max: nfsd.settings.io_bytes_max,
         handshake_timeout: service.handshake_timeout,
-        ..Settings::default()
+        ..RpcServerSettings::default()
     };
     let peer = Peer::new(nfsd, via.connection, via.peer);
     let (shared, here) = (service.shared.clone(), (local.jobs.clone(), pool));
     let machine = Transport::new(settings, now);
-    Connection {
+    NfsConnection {
         core: Core::new(machine, id, socket, (via, place), shared, here),
         local: local.clone(),
         peer,
@@ -194,13 +199,13 @@ pub fn open(
     }
 }
 
-impl Connection {
+impl NfsConnection {
     /// A call that has just begun waits.
     #[cold]
-    fn put_aside(&mut self, tag: Tag, tags_max: usize) {
+    fn park(&mut self, tag: Tag, tags_max: usize) {
         let len = tags_max.max(usize::from(tag) + 1);
         if self.slots.len() < len {
-            self.slots.resize_with(len, Slot::default);
+            self.slots.resize_with(len, WaitingCall::default);
         }
         let slot = &mut self.slots[usize::from(tag)];
         std::mem::swap(&mut slot.execution, &mut self.first);
@@ -229,14 +234,14 @@ impl Connection {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GoOn;
 
-impl Protocol for Connection {
+impl Protocol for NfsConnection {
     type Machine = Transport;
     type Answer = GoOn;
     type Mail = OwnMail;
-    type Job = Work;
+    type Job = CallWork;
     type Local = Local;
 
-    fn jobs(local: &Local) -> &RefCell<Jobs<Work>> {
+    fn jobs(local: &Local) -> &RefCell<Jobs<CallWork>> {
         &local.jobs
     }
 
@@ -250,7 +255,7 @@ impl Protocol for Connection {
         &mut self.core
     }
 
-    fn post(&self) -> &Arc<dyn Post<Mail>> {
+    fn post(&self) -> &Arc<dyn Post<NfsMail>> {
         &self.local.service.post
     }
 
@@ -261,10 +266,10 @@ impl Protocol for Connection {
     }
 
     #[inline]
-    fn execute<D: Driver>(&mut self, op: &Op, driver: &mut D) -> bool {
+    fn execute<D: Driver>(&mut self, op: &ServerOp, driver: &mut D) -> bool {
         match *op {
-            Op::Call { tag } => self.call(tag, driver),
-            Op::Prepare {
+            ServerOp::Call { tag } => self.call(tag, driver),
+            ServerOp::Prepare {
                 call,
                 tag,
                 offset,
@@ -273,25 +278,25 @@ impl Protocol for Connection {
             } => self.run_call(None, None, driver, |_, around| {
                 nfsd::prepare(around, call, tag, offset, len, staged)
             }),
-            Op::Answer { tag, xid } => {
+            ServerOp::Answer { tag, xid } => {
                 self.called_back(tag, xid, driver);
                 true
             }
-            Op::Fatal(error) => {
+            ServerOp::Fatal(error) => {
                 self.core.shared.refusals.note(Refusal {
                     peer: Some(self.core.via.peer),
-                    ..Refusal::new(Kind::END, &error)
+                    ..Refusal::new(RefusalKind::END, &error)
                 });
                 true
             }
         }
     }
 
-    fn refuse<D: Driver>(&mut self, op: Op, driver: &mut D) {
+    fn refuse<D: Driver>(&mut self, op: ServerOp, driver: &mut D) {
         match op {
-            Op::Prepare { tag, .. } => self.core.link.machine.refuse(tag),
-            Op::Call { tag } => self.refuse_call(tag, driver),
-            Op::Answer { .. } | Op::Fatal(_) => {}
+            ServerOp::Prepare { tag, .. } => self.core.link.machine.refuse(tag),
+            ServerOp::Call { tag } => self.refuse_call(tag, driver),
+            ServerOp::Answer { .. } | ServerOp::Fatal(_) => {}
         }
     }
 
@@ -303,7 +308,7 @@ impl Protocol for Connection {
     fn on_file<D: Driver>(
         &mut self,
         id: JobId,
-        job: Job<Work>,
+        job: Job<CallWork>,
         result: io::Result<u32>,
         driver: &mut D,
     ) {
@@ -315,8 +320,8 @@ impl Protocol for Connection {
             Some(id),
             driver,
             |execution, around| match work {
-                Work::Files(fs, task) => execution.resume(&fs, task, result, around),
-                Work::Turn => execution.go_on(around),
+                CallWork::Files(fs, task) => execution.resume(&fs, task, result, around),
+                CallWork::Turn => execution.go_on(around),
                 _ => unreachable!("file work is a file system's"),
             },
         );
@@ -326,14 +331,14 @@ impl Protocol for Connection {
     fn on_unowned_file<S: Has<Self>, D: Driver>(
         shard: &mut Shard<S>,
         id: JobId,
-        job: Job<Work>,
+        job: Job<CallWork>,
         result: io::Result<u32>,
         driver: &mut D,
     ) {
         match job {
             Job {
                 mark,
-                work: Work::Background(work, task),
+                work: CallWork::Background(work, task),
                 ..
             } => shard.in_background(|shard| {
                 let local = shard.server.local();
@@ -351,31 +356,31 @@ impl Protocol for Connection {
     }
 
     #[inline]
-    fn on_event<D: Driver>(&mut self, event: Event, driver: &mut D) {
+    fn on_event<D: Driver>(&mut self, event: ConnectionEvent, driver: &mut D) {
         match event {
-            Event::Tick(now) => self.tick(now),
+            ConnectionEvent::Tick(now) => self.tick(now),
             // What is under way is answered first.
-            Event::Dismissed => self.is_leaving = true,
-            Event::Closing => self.closing(driver),
+            ConnectionEvent::Dismissed => self.is_leaving = true,
+            ConnectionEvent::Closing => self.closing(driver),
             // What a client has it may have on other connections too.
-            Event::SitsOnMemory
-            | Event::Heard
-            | Event::Ran
-            | Event::Resumed
-            | Event::TurnEnds
-            | Event::Orphaned(_)
-            | Event::Removed => {}
+            ConnectionEvent::SitsOnMemory
+            | ConnectionEvent::Heard
+            | ConnectionEvent::Ran
+            | ConnectionEvent::Resumed
+            | ConnectionEvent::TurnEnds
+            | ConnectionEvent::Orphaned(_)
+            | ConnectionEvent::Removed => {}
         }
     }
 
     #[inline]
-    fn stage(&self) -> Stage {
+    fn stage(&self) -> ConnectionStage {
         let is_busy = || self.core.has_jobs() || self.core.is_waiting();
         match (self.is_leaving, self.is_known) {
-            (true, _) if is_busy() => Stage::Draining,
-            (true, _) => Stage::Leaving,
-            (false, true) => Stage::Known,
-            (false, false) => Stage::Stranger,
+            (true, _) if is_busy() => ConnectionStage::Draining,
+            (true, _) => ConnectionStage::Leaving,
+            (false, true) => ConnectionStage::Known,
+            (false, false) => ConnectionStage::Stranger,
         }
     }
 
@@ -386,15 +391,15 @@ impl Protocol for Connection {
         self.core.link.staged_bytes() > 0
     }
 
-    fn is_of(op: &Op, tag: Tag) -> bool {
+    fn is_of(op: &ServerOp, tag: Tag) -> bool {
         match *op {
-            Op::Call { tag: own } | Op::Prepare { tag: own, .. } => own == tag,
-            Op::Answer { .. } | Op::Fatal(_) => false,
+            ServerOp::Call { tag: own } | ServerOp::Prepare { tag: own, .. } => own == tag,
+            ServerOp::Answer { .. } | ServerOp::Fatal(_) => false,
         }
     }
 
-    fn stalls(&self, op: &Op) -> bool {
-        matches!(*op, Op::Prepare { tag, .. } if self.core.link.machine.is_blocked_on(tag))
+    fn stalls(&self, op: &ServerOp) -> bool {
+        matches!(*op, ServerOp::Prepare { tag, .. } if self.core.link.machine.is_blocked_on(tag))
     }
 
     /// Memory goes with a call: any of its data may be what is worked on.
@@ -403,7 +408,7 @@ impl Protocol for Connection {
     }
 }
 
-impl Connection {
+impl NfsConnection {
     /// What waits for memory will not have it; everything else goes to its end.
     fn closing<D: Driver>(&mut self, driver: &mut D) {
         let nfsd = self.local.service.nfsd();
@@ -437,7 +442,7 @@ impl Connection {
     }
 }
 
-impl Connection {
+impl NfsConnection {
     /// Runs `f` on the execution of a call that waited, or on the one that no
     /// call is in.
     #[inline]
@@ -481,21 +486,21 @@ impl Connection {
             execution.begin(tag, around)
         });
         if !matches!(step, Step::Sent) {
-            self.put_aside(tag, self.core.link.machine.tags_max());
+            self.park(tag, self.core.link.machine.tags_max());
         }
         self.settle(tag, None, step, driver)
     }
 
     /// Sees to what a call waits for; false: memory.
     #[inline]
-    fn settle<D: Driver>(&mut self, tag: Tag, kept: Kept, step: Step, driver: &mut D) -> bool {
+    fn settle<D: Driver>(&mut self, tag: Tag, kept: KeptJob, step: Step, driver: &mut D) -> bool {
         match step {
             Step::Sent => {
                 self.core.let_go(kept);
                 self.core.link.gather(driver);
                 mail::see_to(&self.local, driver);
             }
-            Step::Pending(fs, task) => self.core.keep(tag, kept, Work::Files(fs, task)),
+            Step::Pending(fs, task) => self.core.keep(tag, kept, CallWork::Files(fs, task)),
             Step::Elsewhere(Elsewhere::Records) => {
                 self.core.let_go(kept);
                 self.keep_records(tag);
@@ -512,10 +517,10 @@ impl Connection {
 
     /// A call goes on when others have had their turn.
     #[cold]
-    fn give_way<D: Driver>(&mut self, tag: Tag, kept: Kept, driver: &mut D) {
+    fn give_way<D: Driver>(&mut self, tag: Tag, kept: KeptJob, driver: &mut D) {
         let id = kept.map_or_else(|| self.core.jobs.borrow_mut().vacant(), |(id, _)| id);
         driver.ticket(Subject::File(id).token()).ring();
-        self.core.keep(tag, kept, Work::Turn);
+        self.core.keep(tag, kept, CallWork::Turn);
     }
 
     /// A call is answered when what it has changed of clients is on the disk.
@@ -525,13 +530,13 @@ impl Connection {
         self.local.service.keep_records(move || later.answer(GoOn));
     }
 
-    /// As [`Connection::settle`], of a call that nobody tries again by itself.
-    fn settle_late<D: Driver>(&mut self, tag: Tag, kept: Kept, step: Step, driver: &mut D) {
+    /// As [`NfsConnection::settle`], of a call that nobody tries again by itself.
+    fn settle_late<D: Driver>(&mut self, tag: Tag, kept: KeptJob, step: Step, driver: &mut D) {
         if self.settle(tag, kept, step, driver) {
             return;
         }
         match self.core.is_open() {
-            true => self.wait(Op::Call { tag }),
+            true => self.wait(ServerOp::Call { tag }),
             false => {
                 self.feed(tag);
                 self.slots[usize::from(tag)].execution.abandon();

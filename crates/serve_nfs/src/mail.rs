@@ -5,16 +5,16 @@ use std::io;
 use std::sync::mpsc::Sender;
 
 use engine::job::Job;
-use engine::post::Then;
+use engine::post::AfterMail;
 use engine::{ConnectionRef, Has, JobId, Shard, Subject};
 use machine::Nanos;
 use nfsd::callback::Callback;
-use nfsd::offload::{Work, WorkAround};
+use nfsd::offload::{CopyWork, WorkAround};
 use nfsd::{Exports, Nfsd};
 use reactor::Driver;
 use store::fs;
 
-use super::{Connection, Local, Work as JobWork};
+use super::{CallWork as JobWork, Local, NfsConnection};
 
 /// How often leases are looked at.
 const TICK: Nanos = 1_000_000_000;
@@ -24,16 +24,16 @@ pub enum OwnMail {
     /// Make this call on this connection of yours.
     CallBack(ConnectionRef, Callback),
     /// From now on this is exported. For the first reactor.
-    Exports(Exports, Then<()>),
+    Exports(Exports, AfterMail<()>),
     /// Say which clients there are. For the first reactor.
-    List(Sender<Vec<Client>>),
+    List(Sender<Vec<ClientInfo>>),
     /// Take away all that this client has, and say whether it was there. For the
     /// first reactor.
-    Evict(u64, Then<bool>),
+    Evict(u64, AfterMail<bool>),
 }
 
 /// Mail has come.
-pub(crate) fn on_mail<S: Has<Connection>, D: Driver>(
+pub(crate) fn on_mail<S: Has<NfsConnection>, D: Driver>(
     shard: &mut Shard<S>,
     mail: OwnMail,
     driver: &mut D,
@@ -43,7 +43,7 @@ pub(crate) fn on_mail<S: Has<Connection>, D: Driver>(
     match mail {
         OwnMail::CallBack(ConnectionRef { id, .. }, callback) => {
             let mut callback = Some(callback);
-            shard.with_of(driver, id, |c: &mut Connection, d| {
+            shard.with_of(driver, id, |c: &mut NfsConnection, d| {
                 c.call_back(callback.take().expect("one connection makes it"), d.now());
             });
             if let Some(callback) = callback {
@@ -86,7 +86,7 @@ pub fn on_tick<D: Driver>(local: &Local, now: Nanos, driver: &mut D) {
 pub(crate) fn go_on<D: Driver>(
     local: &Local,
     (id, mark): (JobId, u64),
-    mut work: Box<Work>,
+    mut work: Box<CopyWork>,
     (task, result): (fs::Task, io::Result<u32>),
     driver: &mut D,
 ) {
@@ -106,7 +106,7 @@ pub(crate) fn go_on<D: Driver>(
 
 /// A client of NFSv4, as an administrator may want to know it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Client {
+pub struct ClientInfo {
     /// Its `clientid`, by which it is evicted.
     pub id: u64,
     /// How it calls itself (`co_ownerid`).
@@ -126,12 +126,12 @@ pub struct Client {
     pub delegations: usize,
 }
 
-fn clients(nfsd: &Nfsd, now: Nanos) -> Vec<Client> {
+fn clients(nfsd: &Nfsd, now: Nanos) -> Vec<ClientInfo> {
     let clients = nfsd.server.clients().into_iter();
-    let mut list: Vec<Client> = clients
+    let mut list: Vec<ClientInfo> = clients
         .map(|client| {
             let [opens, locks, delegations, _] = nfsd.files.counts(client.id);
-            Client {
+            ClientInfo {
                 id: client.id,
                 owner: client.owner.to_vec(),
                 minor: client.minor,
@@ -163,7 +163,7 @@ pub(crate) fn see_to<D: Driver>(local: &Local, driver: &mut D) {
 }
 
 #[cold]
-fn begin<D: Driver>(local: &Local, mut work: Box<Work>, driver: &mut D) {
+fn begin<D: Driver>(local: &Local, mut work: Box<CopyWork>, driver: &mut D) {
     let id = local.jobs.borrow_mut().vacant();
     let left = around(local, id, driver, |around| work.begin(around));
     if let Some(task) = left {

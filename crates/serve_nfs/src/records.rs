@@ -163,10 +163,10 @@ impl Journal for Folder {
 }
 
 /// What clients know a server by, whichever start it is.
-pub type Identity = [u8; 16];
+pub type ServerIdentity = [u8; 16];
 
 /// One that no other server has.
-pub fn new_identity() -> Identity {
+pub fn new_identity() -> ServerIdentity {
     let mut identity = [0; 16];
     fill_random(&mut identity).expect("the kernel has random bytes");
     identity
@@ -175,7 +175,7 @@ pub fn new_identity() -> Identity {
 /// The records of one server.
 pub struct Records {
     journal: Box<dyn Journal>,
-    identity: Identity,
+    identity: ServerIdentity,
     boot: u32,
     kept: BTreeSet<Box<[u8]>>,
     /// In the journal.
@@ -214,7 +214,7 @@ impl Records {
     }
 
     /// What clients know the server by.
-    pub fn identity(&self) -> Identity {
+    pub fn identity(&self) -> ServerIdentity {
         self.identity
     }
 
@@ -300,10 +300,10 @@ fn owner(digits: &str) -> Option<Box<[u8]>> {
 
 /// What the server is known by, the number of its last start, and the clients on
 /// record.
-type Known = (Identity, u32, BTreeSet<Box<[u8]>>);
+type KnownServer = (ServerIdentity, u32, BTreeSet<Box<[u8]>>);
 
 /// What the file `path` says in `bytes`.
-fn known(path: &Path, bytes: &[u8]) -> io::Result<Known> {
+fn known(path: &Path, bytes: &[u8]) -> io::Result<KnownServer> {
     read(bytes).map_err(|why| {
         let path = path.display();
         let why = format!(
@@ -315,7 +315,7 @@ fn known(path: &Path, bytes: &[u8]) -> io::Result<Known> {
 }
 
 /// What a file says.
-fn read(bytes: &[u8]) -> Result<Known, String> {
+fn read(bytes: &[u8]) -> Result<KnownServer, String> {
     if bytes.len() as u64 > BYTES_MAX {
         return Err(format!("has more than {BYTES_MAX} bytes"));
     }

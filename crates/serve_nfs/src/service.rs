@@ -8,14 +8,14 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use ::nfs::server::{ClientEvent, Secret};
-use engine::{About, Post, Refusal, Shared, locked};
-use machine::Nanos;
-use nfsd::{Event, Exports, Nfsd, Refused, Settings};
+use engine::{About, Post, Refusal, Shared};
+use machine::{Nanos, locked};
+use nfsd::{ExportRefused, Exports, NfsEvent, Nfsd, NfsdSettings};
 use store::fs::Time;
 
-use super::records::{Identity, Records, new_identity};
+use super::records::{Records, ServerIdentity, new_identity};
 use crate::config::NfsSettings;
-use crate::{CLIENT_REFUSED, MOUNT_REFUSED, Mail, OwnMail};
+use crate::{CLIENT_REFUSED, MOUNT_REFUSED, NfsMail, OwnMail};
 
 const SECOND: u64 = 1_000_000_000;
 const MILLISECOND: u64 = 1_000_000;
@@ -66,7 +66,7 @@ pub(crate) fn later(time: Time, by: Nanos) -> Time {
 
 /// What a server begins with when the first reactor is there.
 struct Start {
-    settings: Settings,
+    settings: NfsdSettings,
     boot: u32,
     known: Vec<Box<[u8]>>,
     exports: Exports,
@@ -76,7 +76,7 @@ struct Start {
 pub struct Service {
     /// What all protocols have in common.
     pub shared: Arc<Shared>,
-    pub(crate) post: Arc<dyn Post<Mail>>,
+    pub(crate) post: Arc<dyn Post<NfsMail>>,
     pub(crate) handshake_timeout: Nanos,
     nfsd: OnceLock<Nfsd>,
     start: Mutex<Option<Start>>,
@@ -95,7 +95,7 @@ pub struct Service {
 impl Service {
     /// One that is about to begin, with `records` of those before.
     pub fn new(
-        (shared, post): (Arc<Shared>, Arc<dyn Post<Mail>>),
+        (shared, post): (Arc<Shared>, Arc<dyn Post<NfsMail>>),
         handshake_timeout: Nanos,
         settings: &NfsSettings,
         exports: Exports,
@@ -153,7 +153,7 @@ impl Service {
 
     /// Mail to one reactor.
     pub fn send(&self, shard: usize, mail: OwnMail) {
-        self.post.send(shard, Mail::Own(mail));
+        self.post.send(shard, NfsMail::Own(mail));
     }
 
     /// Brings to the disk what is to be remembered of clients, then does `then`.
@@ -226,12 +226,12 @@ impl Service {
         let events = nfsd.take_events();
         for event in events.list {
             match event {
-                Event::Client(event) => {
+                NfsEvent::Client(event) => {
                     if refusals.tells_arrival(nfsd::host_address(event.host)) {
                         tell_client(&event);
                     }
                 }
-                Event::Mount {
+                NfsEvent::Mount {
                     address,
                     path,
                     is_mounted,
@@ -246,7 +246,7 @@ impl Service {
             refusals.note_arrivals(events.left_out);
         }
         let refused = nfsd.take_refused();
-        for Refused { peer, path, reason } in refused.list {
+        for ExportRefused { peer, path, reason } in refused.list {
             refusals.note(Refusal {
                 peer: Some(peer),
                 target: Some(&path),
@@ -280,14 +280,14 @@ fn tell_client(event: &ClientEvent) {
     }
 }
 
-fn settings_of(settings: &NfsSettings, identity: Identity) -> Settings {
-    let default = ::nfs::server::Settings::default();
+fn settings_of(settings: &NfsSettings, identity: ServerIdentity) -> NfsdSettings {
+    let default = ::nfs::server::ServerSettings::default();
     let bytes_max = settings.io_bytes_max + REST_BYTES;
     let mut fore = default.fore;
     fore.request_bytes_max = bytes_max;
     fore.response_bytes_max = bytes_max;
-    Settings {
-        server: ::nfs::server::Settings {
+    NfsdSettings {
+        server: ::nfs::server::ServerSettings {
             lease: u64::from(settings.lease_ms) * MILLISECOND,
             grace: u64::from(settings.grace_ms) * MILLISECOND,
             fore,
@@ -313,8 +313,8 @@ mod tests {
         fn send(&self, _: usize, _: M) {}
     }
 
-    fn alone() -> (Arc<Shared>, Arc<dyn Post<Mail>>) {
-        let limits = engine::Limits {
+    fn alone() -> (Arc<Shared>, Arc<dyn Post<NfsMail>>) {
+        let limits = engine::ConnectionLimits {
             connections_max: 1,
             connections_of_address_max: 1,
             turn_units_max: 1,

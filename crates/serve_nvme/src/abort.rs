@@ -11,17 +11,17 @@ use reactor::Driver;
 use store::Volume;
 use wire::nvme::Status;
 
-use super::{Answer, Connection, Later};
+use super::{CommandAnswer, Later, NvmeConnection};
 
-impl Connection {
+impl NvmeConnection {
     /// Abort of the command `cid` of this queue. The host hears of both at
     /// once, whatever the command's volume does.
     pub(crate) fn abort<D: Driver>(&mut self, cid: u16, later: Later, driver: &mut D) {
         let is_aborted = self.abort_cid(cid, driver);
         tracing::debug!(peer = %self.core.via.peer, cid, is_aborted, "Abort");
         later.answer(match is_aborted {
-            true => Answer::default(),
-            false => Answer::not_aborted(),
+            true => CommandAnswer::default(),
+            false => CommandAnswer::not_aborted(),
         });
     }
 

@@ -3,15 +3,15 @@
 
 use std::sync::Arc;
 
-use engine::hosts::Name;
-use engine::{About, Connection as _, ConnectionRef, Elsewhere as _, Kind, Refusal, Scope};
+use engine::hosts::HostName;
+use engine::{About, Connection as _, ConnectionRef, Elsewhere as _, Refusal, RefusalKind, Scope};
 use faults::Fault;
-use link::Data;
+use link::CommandMemory;
 use machine::{Machine as _, Nanos, Tag};
 use nvmf::command::Command;
-use nvmf::tcp::controller::{Done, Refused, Role};
+use nvmf::tcp::controller::{Done, RefusedCommand, Role};
 use nvmf::{
-    Connected, ControllerId, Env, ErrorNote, IoCounters, LbaStatus, LbaStatusKind, Outcome,
+    AdminOutcome, Connected, ControllerId, Env, ErrorNote, IoCounters, LbaStatus, LbaStatusKind,
     Registry, Reply, WriteProtect,
 };
 use reactor::Driver;
@@ -21,13 +21,14 @@ use wire::nvme::{ConnectCommand, Direction, Sqe, Status};
 
 use super::reservation::Rights;
 use super::{
-    Answer, Bound, CONNECT_REFUSED, CONTROLLER_ENDED, Connection, Later, OwnMail, Service, via,
+    Bound, CONNECT_REFUSED, CONTROLLER_ENDED, CommandAnswer, Later, NvmeConnection, OwnMail,
+    Service, via,
 };
 
 /// Most data of an Admin command in either direction, bytes.
 const ADMIN_DATA_BYTES_MAX: u32 = 64 << 10;
 
-impl Connection {
+impl NvmeConnection {
     /// Executes anything but an I/O command; false while memory is short.
     pub(crate) fn execute_admin<D: Driver>(
         &mut self,
@@ -150,7 +151,7 @@ impl Connection {
                 entries = connected.entries, "queue connected"),
         }
         let served = (self.service).served(&subsystem.nqn, self.core.via.listener, host.into());
-        let (name, target) = (Name::Said("NVMe host", host.to_owned()), nqn.clone());
+        let (name, target) = (HostName::Said("NVMe host", host.to_owned()), nqn.clone());
         let host = host.to_owned();
         let entries = u16::try_from(connected.entries).expect("bounded by queue_entries_max");
         self.core.link.machine.attach(Role {
@@ -219,15 +220,15 @@ impl Connection {
         let outcome = registry.admin(bound.controller, tag, sqe, &data, &mut out, &env);
         if let Some(buf) = answer {
             mem::copy_in(buf.range(), &out);
-            self.core.link.set_data(tag, Data::owned(buf));
+            self.core.link.set_data(tag, CommandMemory::owned(buf));
         }
         match outcome {
-            Outcome::Done(reply) => return Some(Some(reply)),
-            Outcome::Held => {}
-            Outcome::Abort { connection, cid } => self.send_abort(tag, connection, cid),
-            Outcome::LbaStatus(ask) => self.lba_status(tag, ask),
-            Outcome::ReservationPersistence { nsid, set } => self.persistence(tag, nsid, set),
-            Outcome::WriteProtect { nsid, state } => {
+            AdminOutcome::Done(reply) => return Some(Some(reply)),
+            AdminOutcome::Held => {}
+            AdminOutcome::Abort { connection, cid } => self.send_abort(tag, connection, cid),
+            AdminOutcome::LbaStatus(ask) => self.lba_status(tag, ask),
+            AdminOutcome::ReservationPersistence { nsid, set } => self.persistence(tag, nsid, set),
+            AdminOutcome::WriteProtect { nsid, state } => {
                 self.write_protect(tag, nsid, state, registry);
             }
         }
@@ -252,10 +253,10 @@ impl Connection {
     /// Abort (Base 2.0, section 5.1): the reactor of the command's queue ends
     /// it. Our own queue is no exception.
     fn send_abort(&mut self, tag: Tag, connection: Option<u64>, cid: u16) {
-        let later = self.later_unless_lost(tag, Answer::not_aborted());
+        let later = self.later_unless_lost(tag, CommandAnswer::not_aborted());
         self.aborts.push(tag);
         match connection.map(ConnectionRef::unpack) {
-            None => later.answer(Answer::not_aborted()),
+            None => later.answer(CommandAnswer::not_aborted()),
             Some(connection) => self.service.send(
                 connection.shard as usize,
                 OwnMail::Abort {
@@ -304,7 +305,7 @@ impl Connection {
                 let reason = format_args!("write protection could not be kept: {error}");
                 service.shared.refusals.note(Refusal {
                     volume: Some(&volume.info().name),
-                    ..Refusal::new(Kind::CHANGE, &reason)
+                    ..Refusal::new(RefusalKind::CHANGE, &reason)
                 });
                 return later.answer(Status::INTERNAL_ERROR);
             }
@@ -402,9 +403,9 @@ impl Connection {
     }
 
     /// Puts a command that failed into its controller's Error Information log.
-    pub(crate) fn note_refused(&self, refused: Refused) {
+    pub(crate) fn note_refused(&self, refused: RefusedCommand) {
         let Some(bound) = &self.bound else { return };
-        let Refused {
+        let RefusedCommand {
             cid,
             status,
             nsid,
@@ -459,7 +460,7 @@ impl Protect {
         }
         self.tell(service, registry);
         service.shared.fence(Scope::Volumes(vec![volume]), move || {
-            later.answer(Answer::default());
+            later.answer(CommandAnswer::default());
         });
     }
 
@@ -473,7 +474,7 @@ impl Protect {
         let then = service.clone();
         service.shared.fence(Scope::Mail, move || {
             self.tell(&then, &mut then.registry());
-            later.answer(Answer::default());
+            later.answer(CommandAnswer::default());
         });
     }
 
@@ -485,14 +486,14 @@ impl Protect {
 }
 
 /// What a volume says of a range; it may ask the file system below.
-fn lba_status(shared: &engine::Shared, ask: &LbaStatus, volume: &dyn Volume) -> Answer {
+fn lba_status(shared: &engine::Shared, ask: &LbaStatus, volume: &dyn Volume) -> CommandAnswer {
     // One more than fits tells that there are more.
     let max = ask.ranges_max as usize + 1;
     if let LbaStatusKind::Unrecoverable = ask.kind {
         let marked = volume.unreadable(ask.offset, ask.len, max);
-        return Answer {
+        return CommandAnswer {
             data: ask.data(marked.iter().map(|range| (range.offset, range.len))),
-            ..Answer::default()
+            ..CommandAnswer::default()
         };
     }
     // Between two that are allocated lies one that is not.
@@ -502,15 +503,15 @@ fn lba_status(shared: &engine::Shared, ask: &LbaStatus, volume: &dyn Volume) -> 
             let allocated = extents
                 .iter()
                 .filter(|extent| extent.allocated && !faults::is(Fault::NoExtents));
-            Answer {
+            CommandAnswer {
                 data: ask.data(allocated.map(|extent| (extent.offset, extent.len))),
-                ..Answer::default()
+                ..CommandAnswer::default()
             }
         }
         Err(error) => {
             shared.refusals.note(Refusal {
                 volume: Some(&volume.info().name),
-                ..Refusal::new(Kind::VOLUME, &format_args!("LBA status: {error}"))
+                ..Refusal::new(RefusalKind::VOLUME, &format_args!("LBA status: {error}"))
             });
             super::io::status_of(error).into()
         }

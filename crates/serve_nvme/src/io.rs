@@ -1,8 +1,8 @@
 //! I/O commands of a connection, executed on its volumes.
 
 use engine::OnVolumes as _;
-use engine::blocks::Then;
-use link::Data;
+use engine::blocks::AfterIo;
+use link::CommandMemory;
 use machine::Tag;
 use nvmf::command::{Io, IoKind};
 use nvmf::tcp::controller::Done;
@@ -11,26 +11,26 @@ use store::Error;
 use wire::nvme::Status;
 
 use super::steps::result_of;
-use super::{Answer, Connection};
+use super::{CommandAnswer, NvmeConnection};
 
 /// A Verify of a volume that must read to find out does so in pieces of this.
 const VERIFY_PIECE_BYTES: u32 = 128 << 10;
 
-impl Connection {
+impl NvmeConnection {
     /// Memory for data that arrives with `io`, or has all arrived (`staged`);
     /// `None` while there is none.
     #[inline]
-    pub(crate) fn destination(&self, io: &Io, len: u32, staged: bool) -> Option<Data> {
+    pub(crate) fn destination(&self, io: &Io, len: u32, staged: bool) -> Option<CommandMemory> {
         if io.kind == IoKind::Write {
             if staged {
-                return Some(Data::staged());
+                return Some(CommandMemory::staged());
             }
             let volume = &self.volumes()[io.namespace as usize];
             if let Some(loan) = volume.borrow(io.offset, len) {
-                return Some(Data::loan(loan));
+                return Some(CommandMemory::loan(loan));
             }
         }
-        self.core.pool.get(len).map(Data::owned)
+        self.core.pool.get(len).map(CommandMemory::owned)
     }
 
     /// Executes a command all of which is here; false while memory is short.
@@ -74,7 +74,7 @@ impl Connection {
                 unreachable!("reads and writes have their own way")
             }
         };
-        let then = Then::Complete { data_len: 0 };
+        let then = AfterIo::Complete { data_len: 0 };
         self.start(tag, io.namespace, volume_io, then, driver);
         true
     }
@@ -82,10 +82,10 @@ impl Connection {
     #[inline]
     fn read<D: Driver>(&mut self, tag: Tag, io: Io, driver: &mut D) -> bool {
         let len = io.len as u32;
-        let then = Then::Complete { data_len: len };
+        let then = AfterIo::Complete { data_len: len };
         let volume = &self.volumes()[io.namespace as usize];
         if let Some(loan) = volume.lend(io.offset, len) {
-            self.core.link.set_data(tag, Data::loan(loan));
+            self.core.link.set_data(tag, CommandMemory::loan(loan));
             self.finish(tag, (io.namespace, io.offset), Ok(()), then);
             return true;
         }
@@ -96,14 +96,14 @@ impl Connection {
             offset: io.offset,
             buf: buf.range(),
         };
-        self.core.link.set_data(tag, Data::owned(buf));
+        self.core.link.set_data(tag, CommandMemory::owned(buf));
         self.start(tag, io.namespace, read, then, driver);
         true
     }
 
     #[inline]
     fn write<D: Driver>(&mut self, tag: Tag, io: Io, driver: &mut D) -> bool {
-        let then = Then::Complete { data_len: 0 };
+        let then = AfterIo::Complete { data_len: 0 };
         let volume = &self.volumes()[io.namespace as usize];
         if let Some(bytes) = self.core.link.staged(tag) {
             if let Some(result) = volume.write_now(io.offset, bytes) {
@@ -117,7 +117,7 @@ impl Connection {
                 return false;
             };
             mem::copy_in(buf.range(), bytes);
-            self.core.link.set_data(tag, Data::owned(buf));
+            self.core.link.set_data(tag, CommandMemory::owned(buf));
         }
         let mut data = self.core.link.take_data(tag);
         if let Some(loan) = data.loan_mut() {
@@ -152,7 +152,7 @@ impl Connection {
             tag,
             io.namespace,
             compare,
-            Then::Scratch { _buf: scratch },
+            AfterIo::Scratch { _buf: scratch },
             driver,
         );
         true
@@ -172,7 +172,7 @@ impl Connection {
             tag,
             io.namespace,
             verify,
-            Then::Scratch { _buf: scratch },
+            AfterIo::Scratch { _buf: scratch },
             driver,
         );
         true
@@ -213,7 +213,7 @@ impl Connection {
             scratch: scratch.range(),
             durable: io.fua,
         };
-        let then = Then::Both {
+        let then = AfterIo::Both {
             first: compare,
             _scratch: scratch,
         };
@@ -222,8 +222,8 @@ impl Connection {
 
     /// An I/O has succeeded, and with it the command.
     #[inline]
-    pub(super) fn io_succeeded(&mut self, tag: Tag, data_len: u32, then: &Then<Answer>) {
-        if let Then::Both { first: compare, .. } = then {
+    pub(super) fn io_succeeded(&mut self, tag: Tag, data_len: u32, then: &AfterIo<CommandAnswer>) {
+        if let AfterIo::Both { first: compare, .. } = then {
             self.core.link.machine.complete(*compare, done(0));
         }
         self.core.link.machine.complete(tag, done(data_len));
@@ -236,7 +236,7 @@ impl Connection {
         tag: Tag,
         at: (u32, u64),
         error: Error,
-        then: &Then<Answer>,
+        then: &AfterIo<CommandAnswer>,
     ) {
         let (namespace, at) = at;
         let status = match error {
@@ -245,7 +245,7 @@ impl Connection {
         };
         match then {
             // Whichever of the two failed takes the other with it.
-            Then::Both { first: compare, .. } => {
+            AfterIo::Both { first: compare, .. } => {
                 let (first, second) = match is_of_write(error) {
                     true => (Status::FUSED_FAILED, status),
                     false => (status, Status::FUSED_FAILED),
@@ -253,8 +253,10 @@ impl Connection {
                 self.fail(*compare, first, namespace, at);
                 self.fail(tag, second, namespace, at);
             }
-            Then::Steps(steps) => self.fail_with(tag, status, result_of(steps), namespace, at),
-            Then::Complete { .. } | Then::Scratch { .. } => self.fail(tag, status, namespace, at),
+            AfterIo::Steps(steps) => self.fail_with(tag, status, result_of(steps), namespace, at),
+            AfterIo::Complete { .. } | AfterIo::Scratch { .. } => {
+                self.fail(tag, status, namespace, at)
+            }
         }
     }
 }

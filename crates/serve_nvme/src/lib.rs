@@ -13,52 +13,52 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use engine::blocks::{Then, VolumeWork};
-use engine::hosts::Place;
+use engine::blocks::{AfterIo, VolumeWork};
+use engine::hosts::HostPlace;
 use engine::job::{Job, Jobs};
 use engine::{
-    Blocks, Connection as _, ConnectionId, Core, Elsewhere as _, Event, Has, JobId, Kind,
-    OnVolumes as _, Orphans as _, Post, Protocol, Shard, Stage, Via,
+    Blocks, Connection as _, ConnectionEvent, ConnectionId, ConnectionStage, Core, Elsewhere as _,
+    Has, JobId, OnVolumes as _, Orphans as _, Post, Protocol, RefusalKind, Shard, Via,
 };
-use link::Data;
+use link::CommandMemory;
 use machine::{Nanos, Tag};
 use mem::Pool;
 use nvmf::command::{Command, Geometry};
-use nvmf::tcp::controller::{Done, Op, Qpair, Refused};
+use nvmf::tcp::controller::{Done, Op, Qpair, RefusedCommand};
 use nvmf::{Activity, ControllerId};
 use reactor::{Driver, SocketId};
 use store::Volume;
 use wire::nvme::Status;
 
 use self::reservation::Rights;
-pub use self::served::{Served, Subsystems};
-pub use self::service::{Mail, OwnMail, Service, Sharing};
+pub use self::served::{ServedSubsystem, Subsystems};
+pub use self::service::{NvmeMail, OwnMail, Service, Sharing};
 
 /// Answers one command from anywhere.
-pub type Later = engine::Later<Answer, OwnMail>;
+pub type Later = engine::Later<CommandAnswer, OwnMail>;
 
 /// Where the answer to a command comes from.
-pub type Work = VolumeWork<Answer>;
+pub type CommandWork = VolumeWork<CommandAnswer>;
 
 /// A Connect command was refused.
-const CONNECT_REFUSED: Kind = Kind("Connect refused");
+const CONNECT_REFUSED: RefusalKind = RefusalKind("Connect refused");
 /// A controller ends.
-const CONTROLLER_ENDED: Kind = Kind("controller ended");
+const CONTROLLER_ENDED: RefusalKind = RefusalKind("controller ended");
 
 /// What a connection became with its Connect command.
 pub(crate) struct Bound {
     controller: ControllerId,
     qid: u16,
     activity: Arc<Activity>,
-    served: Served,
+    served: ServedSubsystem,
     rights: Rights,
     host: String,
     target: String,
 }
 
 /// One NVMe/TCP connection.
-pub struct Connection {
-    core: Core<Connection>,
+pub struct NvmeConnection {
+    core: Core<NvmeConnection>,
     service: Arc<Service>,
     bound: Option<Bound>,
     /// Abort commands whose answer is not there yet.
@@ -68,12 +68,12 @@ pub struct Connection {
 /// What the connections of one reactor share.
 pub struct Local {
     service: Arc<Service>,
-    jobs: Rc<RefCell<Jobs<Work>>>,
+    jobs: Rc<RefCell<Jobs<CommandWork>>>,
 }
 
 impl Local {
     /// Of a reactor without connections.
-    pub fn new(service: Arc<Service>, jobs: Jobs<Work>) -> Local {
+    pub fn new(service: Arc<Service>, jobs: Jobs<CommandWork>) -> Local {
         let jobs = Rc::new(RefCell::new(jobs));
         Local { service, jobs }
     }
@@ -83,12 +83,12 @@ impl Local {
 pub fn open(
     local: &Local,
     (id, socket): (ConnectionId, SocketId),
-    came: (Via, Place),
+    came: (Via, HostPlace),
     (pool, now): (&Pool, Nanos),
-) -> Connection {
+) -> NvmeConnection {
     let machine = Qpair::new(local.service.settings, now);
     let (service, here) = (&local.service, (local.jobs.clone(), pool));
-    Connection {
+    NvmeConnection {
         core: Core::new(machine, id, socket, came, service.shared.clone(), here),
         service: service.clone(),
         bound: None,
@@ -98,7 +98,7 @@ pub fn open(
 
 /// How a command ended that ended elsewhere.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Answer {
+pub struct CommandAnswer {
     /// Its status.
     pub status: Status,
     /// Dwords 0 and 1 of the completion.
@@ -107,21 +107,21 @@ pub struct Answer {
     pub data: Vec<u8>,
 }
 
-impl Answer {
+impl CommandAnswer {
     /// Of an Abort that did nothing: bit 0 of dword 0 (Base 2.0, section 5.1).
-    pub(crate) fn not_aborted() -> Answer {
-        Answer {
+    pub(crate) fn not_aborted() -> CommandAnswer {
+        CommandAnswer {
             result: 1,
-            ..Answer::default()
+            ..CommandAnswer::default()
         }
     }
 }
 
-impl From<Status> for Answer {
-    fn from(status: Status) -> Answer {
-        Answer {
+impl From<Status> for CommandAnswer {
+    fn from(status: Status) -> CommandAnswer {
+        CommandAnswer {
             status,
-            ..Answer::default()
+            ..CommandAnswer::default()
         }
     }
 }
@@ -136,11 +136,11 @@ fn via(via: &Via) -> nvmf::Via {
     }
 }
 
-impl Protocol for Connection {
+impl Protocol for NvmeConnection {
     type Machine = Qpair;
-    type Answer = Answer;
+    type Answer = CommandAnswer;
     type Mail = OwnMail;
-    type Job = Work;
+    type Job = CommandWork;
     type Local = Local;
 
     #[inline]
@@ -153,15 +153,15 @@ impl Protocol for Connection {
         &mut self.core
     }
 
-    fn post(&self) -> &Arc<dyn Post<Mail>> {
+    fn post(&self) -> &Arc<dyn Post<NvmeMail>> {
         &self.service.post
     }
 
-    fn jobs(local: &Local) -> &RefCell<Jobs<Work>> {
+    fn jobs(local: &Local) -> &RefCell<Jobs<CommandWork>> {
         &local.jobs
     }
 
-    fn lost() -> Answer {
+    fn lost() -> CommandAnswer {
         Status::INTERNAL_ERROR.into()
     }
 
@@ -198,7 +198,7 @@ impl Protocol for Connection {
                 true
             }
             Op::Fatal(error) => {
-                self.note_refusal(Kind::END, &error);
+                self.note_refusal(RefusalKind::END, &error);
                 true
             }
         }
@@ -234,9 +234,9 @@ impl Protocol for Connection {
         self.refuse(op, status);
     }
 
-    fn answered<D: Driver>(&mut self, tag: Tag, answer: Answer, _: &mut D) {
+    fn answered<D: Driver>(&mut self, tag: Tag, answer: CommandAnswer, _: &mut D) {
         self.end_abort(tag);
-        let Answer {
+        let CommandAnswer {
             status,
             result,
             data,
@@ -266,10 +266,10 @@ impl Protocol for Connection {
 
     fn on_mail<S: Has<Self>, D: Driver>(shard: &mut Shard<S>, mail: OwnMail, driver: &mut D) {
         match mail {
-            OwnMail::Notify(to) => shard.with_of(driver, to.id, |c: &mut Connection, _| {
+            OwnMail::Notify(to) => shard.with_of(driver, to.id, |c: &mut NvmeConnection, _| {
                 c.notified();
             }),
-            OwnMail::Refresh(nqn) => shard.for_each_of(driver, |c: &mut Connection, d| {
+            OwnMail::Refresh(nqn) => shard.for_each_of(driver, |c: &mut NvmeConnection, d| {
                 c.refresh(&nqn, d);
             }),
             OwnMail::Abort {
@@ -278,15 +278,15 @@ impl Protocol for Connection {
                 later,
             } => {
                 let mut later = Some(later);
-                shard.with_of(driver, connection.id, |c: &mut Connection, d| {
+                shard.with_of(driver, connection.id, |c: &mut NvmeConnection, d| {
                     c.abort(cid, later.take().expect("one connection has it"), d);
                 });
                 if let Some(later) = later {
-                    later.answer(Answer::not_aborted());
+                    later.answer(CommandAnswer::not_aborted());
                 }
             }
             OwnMail::Preempt(volume, hosts) => {
-                shard.for_each_of(driver, |c: &mut Connection, d| {
+                shard.for_each_of(driver, |c: &mut NvmeConnection, d| {
                     c.preempt(&volume, &hosts, d)
                 });
             }
@@ -294,56 +294,62 @@ impl Protocol for Connection {
     }
 
     #[inline]
-    fn on_event<D: Driver>(&mut self, event: Event, driver: &mut D) {
+    fn on_event<D: Driver>(&mut self, event: ConnectionEvent, driver: &mut D) {
         match event {
-            Event::Heard => {
+            ConnectionEvent::Heard => {
                 if let Some(bound) = &self.bound {
                     bound.activity.note();
                 }
             }
-            Event::Tick(now) => self.tick(now),
-            Event::Orphaned(tag) => self.end_abort(tag),
-            Event::SitsOnMemory => self.end_controller(),
+            ConnectionEvent::Tick(now) => self.tick(now),
+            ConnectionEvent::Orphaned(tag) => self.end_abort(tag),
+            ConnectionEvent::SitsOnMemory => self.end_controller(),
             // NVMe has no words for it.
-            Event::Dismissed => self.close(driver),
-            Event::Closing => {
+            ConnectionEvent::Dismissed => self.close(driver),
+            ConnectionEvent::Closing => {
                 if self.bound.as_ref().is_some_and(|bound| bound.qid == 0) {
                     self.tell_gone("host disconnected");
                 }
                 self.orphan_all(driver);
             }
-            Event::Removed => self.leave(),
-            Event::Ran | Event::Resumed | Event::TurnEnds => {}
+            ConnectionEvent::Removed => self.leave(),
+            ConnectionEvent::Ran | ConnectionEvent::Resumed | ConnectionEvent::TurnEnds => {}
         }
     }
 
     #[inline]
-    fn stage(&self) -> Stage {
+    fn stage(&self) -> ConnectionStage {
         match self.bound {
-            Some(_) => Stage::Known,
-            None => Stage::Stranger,
+            Some(_) => ConnectionStage::Known,
+            None => ConnectionStage::Stranger,
         }
     }
 }
 
-impl Blocks for Connection {
+impl Blocks for NvmeConnection {
     #[inline]
     fn volume(&self, unit: u32) -> Option<&Arc<dyn Volume>> {
         self.bound.as_ref()?.served.volumes.get(unit as usize)
     }
 
     #[inline]
-    fn succeeded(&mut self, tag: Tag, data_len: u32, then: Then<Answer>) {
+    fn succeeded(&mut self, tag: Tag, data_len: u32, then: AfterIo<CommandAnswer>) {
         self.io_succeeded(tag, data_len, &then);
     }
 
     #[cold]
-    fn failed(&mut self, tag: Tag, at: (u32, u64), error: store::Error, then: Then<Answer>) {
+    fn failed(
+        &mut self,
+        tag: Tag,
+        at: (u32, u64),
+        error: store::Error,
+        then: AfterIo<CommandAnswer>,
+    ) {
         self.io_failed(tag, at, error, &then);
     }
 }
 
-impl Connection {
+impl NvmeConnection {
     #[inline]
     fn bound(&self) -> &Bound {
         let bound = self.bound.as_ref();
@@ -364,7 +370,7 @@ impl Connection {
     fn prepare(&mut self, tag: Tag, len: u32, command: &Command, staged: bool) -> bool {
         let data = match command {
             Command::Io(io) => self.destination(io, len, staged),
-            _ => self.core.pool.get(len).map(Data::owned),
+            _ => self.core.pool.get(len).map(CommandMemory::owned),
         };
         let Some(data) = data.or_else(|| self.spare_for(tag, len)) else {
             return false;
@@ -377,10 +383,10 @@ impl Connection {
     /// Memory that is kept for commands that keep everything behind them from
     /// being received, `None` for any other.
     #[cold]
-    fn spare_for(&self, tag: Tag, len: u32) -> Option<Data> {
+    fn spare_for(&self, tag: Tag, len: u32) -> Option<CommandMemory> {
         let is_in_the_way = self.core.link.machine.is_blocked_on(tag);
         let buf = is_in_the_way.then(|| self.core.pool.get_spare(len))?;
-        buf.map(Data::owned)
+        buf.map(CommandMemory::owned)
     }
 
     /// Completes a command with an error, at a byte of a namespace.
@@ -400,7 +406,7 @@ impl Connection {
         offset: u64,
     ) {
         let geometry = self.geometry(namespace);
-        self.note_refused(Refused {
+        self.note_refused(RefusedCommand {
             cid: self.core.link.machine.cid(tag),
             status,
             nsid: geometry.nsid,

@@ -11,16 +11,16 @@ use std::sync::Arc;
 use engine::reservation::{note_unchanged, tell};
 use engine::{About, Elsewhere as _, Shared};
 use faults::Fault;
-use link::Data;
+use link::CommandMemory;
 use machine::Tag;
 use nvmf::command::{Io, IoKind};
 use nvmf::reservation::{self as nvme, decode, report_len};
 use reactor::Driver;
 use store::Volume;
-use store::reservation::{Access, Grant, Refused, Registrant, Request, Type};
+use store::reservation::{Access, Grant, Registrant, ReservationRefused, ReservationRequest, Type};
 use wire::nvme::{NSID_ALL, Sqe, Status, io};
 
-use super::{Answer, Connection, Later};
+use super::{CommandAnswer, Later, NvmeConnection};
 
 /// Most data of a reservation command from the host, bytes.
 const KEYS_BYTES_MAX: usize = 16;
@@ -94,7 +94,7 @@ fn allows(access: Access, kind: IoKind) -> bool {
     }
 }
 
-impl Connection {
+impl NvmeConnection {
     /// Whether reservations let the host execute `io` now. To be asked when it
     /// is executed: at its arrival is too early.
     #[inline]
@@ -154,7 +154,7 @@ impl Connection {
             let Some(buf) = self.core.pool.get(report_len(sqe) as u32) else {
                 return false;
             };
-            self.core.link.set_data(tag, Data::owned(buf));
+            self.core.link.set_data(tag, CommandMemory::owned(buf));
         } else if let Some(range) = self.core.link.range(tag) {
             len = KEYS_BYTES_MAX.min(range.len() as usize);
             mem::copy_out(range.slice(0, len as u32), &mut keys[..len]);
@@ -211,9 +211,9 @@ fn persist(
     later: Later,
 ) {
     let Some(volume) = volumes.pop_front() else {
-        return later.answer(Answer {
+        return later.answer(CommandAnswer {
             result,
-            ..Answer::default()
+            ..CommandAnswer::default()
         });
     };
     let then = shared.clone();
@@ -236,24 +236,24 @@ fn execute(
     shared: &Arc<Shared>,
     volume: &Arc<dyn Volume>,
     host: &Registrant,
-    request: nvme::Request,
+    request: nvme::ReservationCommand,
     later: Later,
 ) {
     let Some((request, aborts)) = in_words_of_the_store(request) else {
-        return later.answer(Answer {
+        return later.answer(CommandAnswer {
             data: report(&**volume),
-            ..Answer::default()
+            ..CommandAnswer::default()
         });
     };
     // Hosts without an identifier cannot be told apart.
     let is_nobody = *host == Registrant::NvmeHost([0; 16]);
     let changed = match is_nobody {
-        true => Err(Refused::Invalid),
+        true => Err(ReservationRefused::Invalid),
         false => volume.reservations().change(host, &request),
     };
     match changed {
         Ok(change) => tell(shared, volume, change, aborts, move || {
-            later.answer(Answer::default());
+            later.answer(CommandAnswer::default());
         }),
         Err(refused) => later.answer(status_of(shared, &**volume, &refused)),
     }
@@ -261,43 +261,47 @@ fn execute(
 
 /// The change that a command asks for, and whether it ends commands of those
 /// whom it preempts; `None` for a report.
-fn in_words_of_the_store(request: nvme::Request) -> Option<(Request, bool)> {
+fn in_words_of_the_store(request: nvme::ReservationCommand) -> Option<(ReservationRequest, bool)> {
     let request = match request {
-        nvme::Request::Report => return None,
-        nvme::Request::Register { key, persist } => Request::Register { key, persist },
-        nvme::Request::Replace {
+        nvme::ReservationCommand::Report => return None,
+        nvme::ReservationCommand::Register { key, persist } => {
+            ReservationRequest::Register { key, persist }
+        }
+        nvme::ReservationCommand::Replace {
             current,
             key,
             persist,
-        } => Request::Replace {
+        } => ReservationRequest::Replace {
             current,
             key,
             persist,
         },
-        nvme::Request::Unregister { current, persist } => Request::Unregister { current, persist },
-        nvme::Request::Acquire { current, rtype } => Request::Acquire {
+        nvme::ReservationCommand::Unregister { current, persist } => {
+            ReservationRequest::Unregister { current, persist }
+        }
+        nvme::ReservationCommand::Acquire { current, rtype } => ReservationRequest::Acquire {
             current,
             kind: type_of(rtype),
         },
-        nvme::Request::Preempt {
+        nvme::ReservationCommand::Preempt {
             current,
             victim,
             rtype,
             aborts,
         } => {
             let kind = type_of(rtype);
-            let preempt = Request::Preempt {
+            let preempt = ReservationRequest::Preempt {
                 current,
                 victim,
                 kind,
             };
             return Some((preempt, aborts));
         }
-        nvme::Request::Release { current, rtype } => Request::Release {
+        nvme::ReservationCommand::Release { current, rtype } => ReservationRequest::Release {
             current,
             kind: type_of(rtype),
         },
-        nvme::Request::Clear { current } => Request::Clear { current },
+        nvme::ReservationCommand::Clear { current } => ReservationRequest::Clear { current },
     };
     Some((request, false))
 }
@@ -316,11 +320,11 @@ fn report(volume: &dyn Volume) -> Vec<u8> {
     )
 }
 
-fn status_of(shared: &Shared, volume: &dyn Volume, refused: &Refused) -> Status {
+fn status_of(shared: &Shared, volume: &dyn Volume, refused: &ReservationRefused) -> Status {
     match refused {
-        Refused::Conflict => Status::RESERVATION_CONFLICT.dnr(),
-        Refused::Invalid | Refused::Volatile => Status::INVALID_FIELD.dnr(),
-        Refused::Full | Refused::Unsaved(_) => {
+        ReservationRefused::Conflict => Status::RESERVATION_CONFLICT.dnr(),
+        ReservationRefused::Invalid | ReservationRefused::Volatile => Status::INVALID_FIELD.dnr(),
+        ReservationRefused::Full | ReservationRefused::Unsaved(_) => {
             note_unchanged(shared, volume, refused);
             Status::INTERNAL_ERROR
         }

@@ -13,7 +13,7 @@ use store::Volume;
 /// A namespace keeps its index while it exists. One that was removed leaves
 /// its place empty (`nsid` 0); a place is used again only after a fence.
 #[derive(Clone)]
-pub struct Served {
+pub struct ServedSubsystem {
     /// NQN of the subsystem.
     pub nqn: Arc<str>,
     /// NQN of the host.
@@ -26,7 +26,7 @@ pub struct Served {
     pub geometry: Arc<[Geometry]>,
 }
 
-impl Served {
+impl ServedSubsystem {
     /// The volume of a namespace, if the subsystem has it.
     pub fn volume(&self, nsid: u32) -> Option<&Arc<dyn Volume>> {
         let index = self.geometry.iter().position(|g| g.nsid == nsid);
@@ -35,7 +35,7 @@ impl Served {
 }
 
 /// A place for a namespace.
-struct Place {
+struct NamespacePlace {
     /// 0: empty, or not yet to be used again.
     nsid: u32,
     volume: Arc<dyn Volume>,
@@ -43,11 +43,11 @@ struct Place {
     instance: u32,
     /// Host NQNs that see it; `None` for all.
     hosts: Option<Arc<[String]>>,
-    use_: Use,
+    use_: NamespaceUse,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Use {
+enum NamespaceUse {
     Free,
     Taken,
     /// Its namespace was removed; I/O that began before may be under way.
@@ -57,7 +57,7 @@ enum Use {
 /// The places of one subsystem.
 struct Places {
     nqn: Arc<str>,
-    list: Vec<Place>,
+    list: Vec<NamespacePlace>,
     volumes: Arc<[Arc<dyn Volume>]>,
     /// By the listener's number.
     geometry: BTreeMap<u16, Arc<[Geometry]>>,
@@ -133,14 +133,18 @@ impl Subsystems {
             volumes: Arc::new([]),
             geometry: BTreeMap::new(),
         });
-        let place = Place {
+        let place = NamespacePlace {
             nsid,
             volume,
             instance,
             hosts: None,
-            use_: Use::Taken,
+            use_: NamespaceUse::Taken,
         };
-        match places.list.iter_mut().find(|place| place.use_ == Use::Free) {
+        match places
+            .list
+            .iter_mut()
+            .find(|place| place.use_ == NamespaceUse::Free)
+        {
             Some(free) => *free = place,
             None => places.list.push(place),
         }
@@ -156,7 +160,7 @@ impl Subsystems {
         let place = places.find(|place| place.nsid == nsid);
         let place = place.expect("the registry's namespaces have places");
         place.nsid = 0;
-        place.use_ = Use::Ending;
+        place.use_ = NamespaceUse::Ending;
         place.volume.clone()
     }
 
@@ -165,8 +169,8 @@ impl Subsystems {
     pub fn free(&mut self, volume: &Arc<dyn Volume>) {
         let places = self.by_nqn.values_mut().flat_map(|places| &mut places.list);
         for place in places {
-            if place.use_ == Use::Ending && Arc::ptr_eq(&place.volume, volume) {
-                place.use_ = Use::Free;
+            if place.use_ == NamespaceUse::Ending && Arc::ptr_eq(&place.volume, volume) {
+                place.use_ = NamespaceUse::Free;
                 place.volume = self.nothing.clone();
             }
         }
@@ -192,7 +196,8 @@ impl Subsystems {
             place.hosts = hosts;
         }
         let list = &places.list;
-        let is_same = |(place, old): (&Place, &Arc<dyn Volume>)| Arc::ptr_eq(&place.volume, old);
+        let is_same =
+            |(place, old): (&NamespacePlace, &Arc<dyn Volume>)| Arc::ptr_eq(&place.volume, old);
         if list.len() != places.volumes.len() || !list.iter().zip(&*places.volumes).all(is_same) {
             is_new = true;
             places.volumes = list.iter().map(|place| place.volume.clone()).collect();
@@ -211,11 +216,11 @@ impl Subsystems {
 
     /// What is behind a subsystem for a host that came in by a listener;
     /// nothing behind the discovery subsystem.
-    pub fn served(&self, nqn: &str, listener: u16, host: Arc<str>) -> Served {
+    pub fn served(&self, nqn: &str, listener: u16, host: Arc<str>) -> ServedSubsystem {
         let Some((places, geometry)) = (self.by_nqn.get(nqn))
             .and_then(|places| Some((places, places.geometry.get(&listener)?)))
         else {
-            return Served {
+            return ServedSubsystem {
                 nqn: nqn.into(),
                 host,
                 listener,
@@ -223,7 +228,7 @@ impl Subsystems {
                 geometry: Arc::new([]),
             };
         };
-        let is_hidden = |place: &Place| {
+        let is_hidden = |place: &NamespacePlace| {
             let hosts = place.hosts.as_ref();
             hosts.is_some_and(|hosts| !hosts.iter().any(|may| **may == *host))
         };
@@ -234,7 +239,7 @@ impl Subsystems {
                 .map(|(place, known)| if is_hidden(place) { EMPTY } else { *known })
                 .collect();
         }
-        Served {
+        ServedSubsystem {
             nqn: places.nqn.clone(),
             host,
             listener,
@@ -254,7 +259,7 @@ const EMPTY: Geometry = Geometry {
     instance: 0,
 };
 
-fn geometry(place: &Place, subsystem: &Subsystem, listener: u16) -> Geometry {
+fn geometry(place: &NamespacePlace, subsystem: &Subsystem, listener: u16) -> Geometry {
     let Some((_, namespace)) = subsystem.namespace(place.nsid) else {
         return EMPTY;
     };

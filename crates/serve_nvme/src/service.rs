@@ -5,16 +5,17 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 use engine::reservation::Hears;
-use engine::{ConnectionRef, Post, Shared, locked};
+use engine::{ConnectionRef, Post, Shared};
 use faults::Fault;
+use machine::locked;
 use nvmf::reservation as nvme;
 use nvmf::tcp::controller::Settings;
 use nvmf::{Registry, Subsystem};
 use store::Volume;
 use store::reservation::{Notice, Registrant};
 
-use super::served::{Served, Subsystems};
-use super::{Answer, Later};
+use super::served::{ServedSubsystem, Subsystems};
+use super::{CommandAnswer, Later};
 
 /// What reactors tell each other about NVMe connections.
 pub enum OwnMail {
@@ -38,7 +39,7 @@ pub enum OwnMail {
 }
 
 /// The same with answers to commands.
-pub type Mail = engine::Mail<Answer, OwnMail>;
+pub type NvmeMail = engine::Mail<CommandAnswer, OwnMail>;
 
 /// What else is to show the states of a subsystem: told with it, and whether hosts are
 /// told now.
@@ -50,7 +51,7 @@ pub struct Service {
     pub shared: Arc<Shared>,
     /// What a queue pair may do.
     pub settings: Settings,
-    pub(super) post: Arc<dyn Post<Mail>>,
+    pub(super) post: Arc<dyn Post<NvmeMail>>,
     registry: Mutex<Registry>,
     /// Taken after the registry where both are held.
     places: Mutex<Subsystems>,
@@ -61,7 +62,7 @@ impl Service {
     /// With the controllers of `registry` and what is behind its subsystems.
     pub fn new(
         shared: Arc<Shared>,
-        post: Arc<dyn Post<Mail>>,
+        post: Arc<dyn Post<NvmeMail>>,
         settings: Settings,
         registry: Registry,
         places: Subsystems,
@@ -92,7 +93,7 @@ impl Service {
     }
 
     pub(super) fn send(&self, shard: usize, mail: OwnMail) {
-        self.post.send(shard, Mail::Own(mail));
+        self.post.send(shard, NvmeMail::Own(mail));
     }
 
     fn send_all(&self, mail: impl Fn() -> OwnMail) {
@@ -103,7 +104,7 @@ impl Service {
 
     /// Does what a change of the registry asks for: hosts get their events,
     /// connections are closed.
-    pub fn settle(&self, change: nvmf::Change) {
+    pub fn settle(&self, change: nvmf::ControllerChange) {
         for packed in change.events {
             let connection = ConnectionRef::unpack(packed);
             self.send(connection.shard as usize, OwnMail::Notify(connection));
@@ -115,12 +116,12 @@ impl Service {
 
     /// What is behind a subsystem for a host that came in by a listener;
     /// nothing behind the discovery subsystem.
-    pub fn served(&self, nqn: &str, listener: u16, host: Arc<str>) -> Served {
+    pub fn served(&self, nqn: &str, listener: u16, host: Arc<str>) -> ServedSubsystem {
         self.places().served(nqn, listener, host)
     }
 
     /// What is to be in the place of `old` now.
-    pub fn renewed(&self, old: &Served) -> Served {
+    pub fn renewed(&self, old: &ServedSubsystem) -> ServedSubsystem {
         self.served(&old.nqn, old.listener, old.host.clone())
     }
 

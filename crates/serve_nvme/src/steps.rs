@@ -2,7 +2,7 @@
 //! Copy, and Flush of everything.
 
 use engine::OnVolumes as _;
-use engine::steps::{Step, Steps};
+use engine::steps::{IoStep, Steps};
 use faults::Fault;
 use machine::Tag;
 use mem::BufRange;
@@ -10,7 +10,7 @@ use nvmf::command::{COPY_DESCRIPTOR_BYTES_MAX, CopyRange, Io, copy_ranges, deall
 use reactor::Driver;
 use wire::nvme::{DSM_RANGES_MAX, DsmRange, Status};
 
-use super::{Answer, Bound, Connection, Served};
+use super::{Bound, CommandAnswer, NvmeConnection, ServedSubsystem};
 
 /// Each source range of a Copy is read whole, then written.
 const STEPS_A_RANGE: u32 = 2;
@@ -18,14 +18,14 @@ const STEPS_A_RANGE: u32 = 2;
 /// Dword 0 of a completion that failed at the last step begun: of a Copy the
 /// number of the source range that was not copied (NVM Command Set 1.0, section
 /// 3.2.2), else 0.
-pub(super) fn result_of(steps: &Steps<Answer>) -> u64 {
+pub(super) fn result_of(steps: &Steps<CommandAnswer>) -> u64 {
     match steps.has_buf() {
         true => u64::from(steps.begun().saturating_sub(1) / STEPS_A_RANGE),
         false => 0,
     }
 }
 
-impl Connection {
+impl NvmeConnection {
     /// Dataset Management with the deallocate attribute: the ranges are the
     /// command's data (NVM Command Set 1.0, section 3.2.3). All are checked
     /// before the first is touched.
@@ -58,12 +58,12 @@ impl Connection {
     /// Flush of every namespace (NVM Command Set 1.0, section 3.2.4, with NSID
     /// FFFFFFFFh).
     pub(crate) fn flush_all<D: Driver>(&mut self, tag: Tag, driver: &mut D) {
-        let Served {
+        let ServedSubsystem {
             geometry, volumes, ..
         } = self.bound().served.clone();
         let flush = move |at: u32| {
             let is_there = geometry[at as usize].nsid != 0;
-            is_there.then(|| Step {
+            is_there.then(|| IoStep {
                 unit: at,
                 volume: volumes[at as usize].clone(),
                 io: store::Io::Flush,
@@ -117,7 +117,7 @@ impl Connection {
         io: Io,
         ranges: &[CopyRange],
         buf: BufRange,
-    ) -> impl Fn(u32) -> Option<Step> + use<> {
+    ) -> impl Fn(u32) -> Option<IoStep> + use<> {
         let volumes = self.bound().served.volumes.clone();
         let mut to = io.offset;
         let ranges = Box::from_iter(ranges.iter().map(|range| {
@@ -148,7 +148,7 @@ impl Connection {
                 }
             };
             let volume = volumes[volume as usize].clone();
-            Some(Step { unit, volume, io })
+            Some(IoStep { unit, volume, io })
         }
     }
 

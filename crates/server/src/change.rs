@@ -9,7 +9,8 @@ use std::sync::Arc;
 
 use ::iscsi::{Auth, InitiatorAcl, Redirect};
 use engine::post::ShardMail;
-use engine::{ConnectionRef, Scope, locked};
+use engine::{ConnectionRef, Scope};
+use machine::locked;
 use nfsd::exports::Rule;
 use nvmf::command::AnaState;
 use nvmf::{Referral, Registry, Subsystem};
@@ -18,7 +19,7 @@ use store::{ResizeError, Volume};
 
 use crate::check;
 use crate::config::{Ana, IscsiTargetSpec, ListenerSpec, LunSpec, NamespaceSpec, SubsystemSpec};
-use crate::shared::{Shared, Then};
+use crate::shared::{AfterChange, Shared};
 
 mod files;
 mod iscsi;
@@ -245,17 +246,17 @@ pub(crate) fn cannot_listen(address: &SocketAddr, error: &io::Error) -> String {
 }
 
 /// How a change went.
-pub type Outcome = Result<(), ChangeError>;
+pub type ChangeOutcome = Result<(), ChangeError>;
 
 /// What is told about it.
-type Done = Then<Outcome>;
+type ChangeDone = AfterChange<ChangeOutcome>;
 
 impl Shared {
     /// Makes a change. May block, so not for a reactor; `done` is told the
     /// outcome here, by a reactor or by the clerk. One change is made at a
     /// time, but the next may begin while the end of one is awaited, or while one
     /// opens a volume.
-    pub fn change(self: &Arc<Self>, change: Change, done: Done) {
+    pub fn change(self: &Arc<Self>, change: Change, done: ChangeDone) {
         let opened = match &change {
             Change::AddVolume(spec) => match self.open_volume(spec) {
                 Ok(volume) => Some(volume),
@@ -330,15 +331,15 @@ impl Shared {
 }
 
 /// A step of a change; ends with `done`.
-type Step = Box<dyn FnOnce(&Arc<Shared>, Done) + Send>;
+type ChangeStep = Box<dyn FnOnce(&Arc<Shared>, ChangeDone) + Send>;
 
 /// What a change still waits for before it is true.
 enum Left {
     Nothing,
     /// A fence, and what to do behind it.
-    Fence(Scope, Step),
+    Fence(Scope, ChangeStep),
     /// Something else.
-    More(Step),
+    More(ChangeStep),
 }
 
 impl Left {
@@ -347,7 +348,7 @@ impl Left {
         Left::Fence(scope, Box::new(|shared, done| done(shared, Ok(()))))
     }
 
-    fn run(self, shared: &Arc<Shared>, done: Done) {
+    fn run(self, shared: &Arc<Shared>, done: ChangeDone) {
         match self {
             Left::Nothing => done(shared, Ok(())),
             Left::Fence(scope, then) => shared.fence(scope, move |shared| then(shared, done)),
@@ -374,7 +375,7 @@ impl Shared {
                 self.nvme.publish(&subsystem);
             }
         }
-        let tell = move |shared: &Arc<Shared>, done: Done| {
+        let tell = move |shared: &Arc<Shared>, done: ChangeDone| {
             edits.into_iter().for_each(|edit| shared.narrow(edit));
             // Then all are told.
             shared.fence(Scope::Mail, move |shared| done(shared, Ok(())));

@@ -231,7 +231,7 @@ pub mod iscsi_bounds {
 ///
 /// # Errors
 /// What they may be.
-pub fn iscsi_limits(limits: &iscsi::Limits) -> Result<(), String> {
+pub fn iscsi_limits(limits: &iscsi::SessionLimits) -> Result<(), String> {
     use iscsi_bounds::*;
     let numbers = [
         ("queue_depth", limits.queue_depth.into(), QUEUE_DEPTH),

@@ -56,11 +56,11 @@ pub use start::{Running, StartError, start};
 /// What a target is made of, for who runs it on reactors of his own: a
 /// simulator, a test with its own volumes.
 pub mod parts {
-    pub use crate::change::Outcome;
+    pub use crate::change::ChangeOutcome;
     pub use crate::serving::Shard;
-    pub use crate::shared::{Bind, Mail, Shared, Then};
-    pub use crate::start::{Opened, assemble, start_with};
-    pub use engine::clerk::Clerk;
+    pub use crate::shared::{AfterChange, Bind, ServerMail, Shared};
+    pub use crate::start::{OpenedStore, assemble, start_with};
+    pub use engine::clerk::BlockingWorker;
     pub use engine::fence::{Passage, Scope};
     pub use engine::placement::{Load, Placer};
     pub use engine::post::{Newcomer, ShardMail};

@@ -7,10 +7,12 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use engine::fence::Scope;
-use engine::hosts::Place;
+use engine::hosts::HostPlace;
 use engine::job::{Jobs, Older};
 use engine::shard::AnyConnection;
-use engine::{Connection as _, ConnectionId, Event, Has, JobId, Protocol as _, Server, Via};
+use engine::{
+    Connection as _, ConnectionEvent, ConnectionId, Has, JobId, Protocol as _, Protocols, Via,
+};
 use machine::Nanos;
 use mem::Pool;
 use reactor::{Driver, Received, SocketId};
@@ -18,19 +20,19 @@ use store::Volume;
 
 use crate::config::Protocol;
 use crate::report::Report;
-use crate::shared::{Mail, Shared};
+use crate::shared::{ServerMail, Shared};
 
 /// One reactor's share of the target.
 pub type Shard = engine::Shard<Serving>;
 
 /// A connection of whichever protocol; the branch is mostly the same.
-pub enum Connection {
+pub enum ServedConnection {
     /// A queue pair of NVMe/TCP.
-    Nvme(Box<serve_nvme::Connection>),
+    Nvme(Box<serve_nvme::NvmeConnection>),
     /// Of a session of iSCSI.
-    Iscsi(Box<serve_iscsi::Connection>),
+    Iscsi(Box<serve_iscsi::IscsiConnection>),
     /// Of NFS.
-    Nfs(Box<serve_nfs::Connection>),
+    Nfs(Box<serve_nfs::NfsConnection>),
 }
 
 /// The tables of jobs of a reactor.
@@ -65,54 +67,54 @@ impl From<Arc<Shared>> for Serving {
 }
 
 macro_rules! has {
-    ($protocol:ident, $kind:ident, $local:ident) => {
-        impl Has<$protocol::Connection> for Serving {
+    ($protocol:ident :: $connection:ident, $kind:ident, $local:ident) => {
+        impl Has<$protocol::$connection> for Serving {
             fn local(&self) -> &Rc<$protocol::Local> {
                 &self.$local
             }
 
             #[inline]
-            fn of(connection: &mut Connection) -> Option<&mut $protocol::Connection> {
+            fn of(connection: &mut ServedConnection) -> Option<&mut $protocol::$connection> {
                 match connection {
-                    Connection::$kind(connection) => Some(connection),
+                    ServedConnection::$kind(connection) => Some(connection),
                     _ => None,
                 }
             }
 
-            fn any(connection: $protocol::Connection) -> Connection {
-                Connection::$kind(Box::new(connection))
+            fn any(connection: $protocol::$connection) -> ServedConnection {
+                ServedConnection::$kind(Box::new(connection))
             }
         }
     };
 }
 
-has!(serve_nvme, Nvme, nvme);
-has!(serve_iscsi, Iscsi, iscsi);
-has!(serve_nfs, Nfs, nfs);
+has!(serve_nvme::NvmeConnection, Nvme, nvme);
+has!(serve_iscsi::IscsiConnection, Iscsi, iscsi);
+has!(serve_nfs::NfsConnection, Nfs, nfs);
 
 /// The same of the jobs of each protocol.
 macro_rules! all_jobs {
     ($self:ident, $jobs:ident => $each:expr) => {
         [
             {
-                let $jobs = serve_nvme::Connection::jobs(&$self.nvme);
+                let $jobs = serve_nvme::NvmeConnection::jobs(&$self.nvme);
                 $each
             },
             {
-                let $jobs = serve_iscsi::Connection::jobs(&$self.iscsi);
+                let $jobs = serve_iscsi::IscsiConnection::jobs(&$self.iscsi);
                 $each
             },
             {
-                let $jobs = serve_nfs::Connection::jobs(&$self.nfs);
+                let $jobs = serve_nfs::NfsConnection::jobs(&$self.nfs);
                 $each
             },
         ]
     };
 }
 
-impl Server for Serving {
-    type Connection = Connection;
-    type Mail = Mail;
+impl Protocols for Serving {
+    type Connection = ServedConnection;
+    type Mail = ServerMail;
     type Report = Report;
 
     fn shared(&self) -> &Arc<engine::Shared> {
@@ -135,10 +137,10 @@ impl Server for Serving {
         &self,
         id: ConnectionId,
         socket: SocketId,
-        came: (Via, Place),
+        came: (Via, HostPlace),
         pool: &Pool,
         now: Nanos,
-    ) -> Connection {
+    ) -> ServedConnection {
         let protocol = self.shared.state().protocol_of(came.0.listener);
         let (socket, here) = ((id, socket), (pool, now));
         match protocol.unwrap_or_default() {
@@ -170,11 +172,15 @@ impl Server for Serving {
     #[inline]
     fn owner(&self, job: JobId) -> Option<ConnectionId> {
         match job.table() {
-            NVME => serve_nvme::Connection::jobs(&self.nvme).borrow().owner(job),
-            ISCSI => serve_iscsi::Connection::jobs(&self.iscsi)
+            NVME => serve_nvme::NvmeConnection::jobs(&self.nvme)
                 .borrow()
                 .owner(job),
-            _ => serve_nfs::Connection::jobs(&self.nfs).borrow().owner(job),
+            ISCSI => serve_iscsi::IscsiConnection::jobs(&self.iscsi)
+                .borrow()
+                .owner(job),
+            _ => serve_nfs::NfsConnection::jobs(&self.nfs)
+                .borrow()
+                .owner(job),
         }
     }
 
@@ -191,23 +197,25 @@ impl Server for Serving {
     #[inline]
     fn on_file<D: Driver>(shard: &mut Shard, job: JobId, result: io::Result<u32>, driver: &mut D) {
         match job.table() {
-            NVME => shard.end_file_work::<serve_nvme::Connection, D>(driver, job, result),
-            ISCSI => shard.end_file_work::<serve_iscsi::Connection, D>(driver, job, result),
-            _ => shard.end_file_work::<serve_nfs::Connection, D>(driver, job, result),
+            NVME => shard.end_file_work::<serve_nvme::NvmeConnection, D>(driver, job, result),
+            ISCSI => shard.end_file_work::<serve_iscsi::IscsiConnection, D>(driver, job, result),
+            _ => shard.end_file_work::<serve_nfs::NfsConnection, D>(driver, job, result),
         }
     }
 
-    fn on_mail<D: Driver>(shard: &mut Shard, mail: Mail, driver: &mut D) {
+    fn on_mail<D: Driver>(shard: &mut Shard, mail: ServerMail, driver: &mut D) {
         match mail {
-            Mail::Shard(mail) => shard.on_shard_mail(driver, mail),
-            Mail::Nvme(mail) => {
-                shard.on_protocol_mail::<serve_nvme::Connection, D>(driver, mail);
+            ServerMail::Shard(mail) => shard.on_shard_mail(driver, mail),
+            ServerMail::Nvme(mail) => {
+                shard.on_protocol_mail::<serve_nvme::NvmeConnection, D>(driver, mail);
             }
-            Mail::Iscsi(mail) => {
-                shard.on_protocol_mail::<serve_iscsi::Connection, D>(driver, mail);
+            ServerMail::Iscsi(mail) => {
+                shard.on_protocol_mail::<serve_iscsi::IscsiConnection, D>(driver, mail);
             }
-            Mail::Nfs(mail) => shard.on_protocol_mail::<serve_nfs::Connection, D>(driver, mail),
-            Mail::Report(to) => shard.report_to(to),
+            ServerMail::Nfs(mail) => {
+                shard.on_protocol_mail::<serve_nfs::NfsConnection, D>(driver, mail)
+            }
+            ServerMail::Report(to) => shard.report_to(to),
         }
     }
 
@@ -230,14 +238,14 @@ impl Server for Serving {
 macro_rules! each {
     ($self:ident, $connection:ident => $call:expr) => {
         match $self {
-            Connection::Nvme($connection) => $call,
-            Connection::Iscsi($connection) => $call,
-            Connection::Nfs($connection) => $call,
+            ServedConnection::Nvme($connection) => $call,
+            ServedConnection::Iscsi($connection) => $call,
+            ServedConnection::Nfs($connection) => $call,
         }
     };
 }
 
-impl AnyConnection for Connection {
+impl AnyConnection for ServedConnection {
     fn via(&self) -> &Via {
         each!(self, c => &c.core().via)
     }
@@ -299,7 +307,7 @@ impl AnyConnection for Connection {
     }
 
     fn dismiss<D: Driver>(&mut self, driver: &mut D) {
-        each!(self, c => c.on_event(Event::Dismissed, driver));
+        each!(self, c => c.on_event(ConnectionEvent::Dismissed, driver));
     }
 
     fn close<D: Driver>(&mut self, driver: &mut D) {
@@ -311,6 +319,6 @@ impl AnyConnection for Connection {
     }
 
     fn removed<D: Driver>(&mut self, driver: &mut D) {
-        each!(self, c => c.on_event(Event::Removed, driver));
+        each!(self, c => c.on_event(ConnectionEvent::Removed, driver));
     }
 }

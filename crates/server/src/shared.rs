@@ -6,65 +6,66 @@ use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 use engine::post::ShardMail;
-use engine::{About, Post, Scope, locked};
+use engine::{About, Post, Scope};
+use machine::locked;
 use nvmf::Registry;
 use reactor::Mailbox;
 use store::Volume;
 
 use crate::config::Limits;
 use crate::report::Report;
-use crate::state::State;
+use crate::state::ServedState;
 
 /// What reactors tell each other.
-pub enum Mail {
+pub enum ServerMail {
     /// Whatever is spoken there.
     Shard(ShardMail),
     /// Of NVMe.
-    Nvme(serve_nvme::Mail),
+    Nvme(serve_nvme::NvmeMail),
     /// Of iSCSI.
-    Iscsi(serve_iscsi::Mail),
+    Iscsi(serve_iscsi::IscsiMail),
     /// Of NFS.
-    Nfs(serve_nfs::Mail),
+    Nfs(serve_nfs::NfsMail),
     /// Say what you have done.
     Report(Sender<Report>),
 }
 
-impl From<ShardMail> for Mail {
-    fn from(mail: ShardMail) -> Mail {
-        Mail::Shard(mail)
+impl From<ShardMail> for ServerMail {
+    fn from(mail: ShardMail) -> ServerMail {
+        ServerMail::Shard(mail)
     }
 }
 
-impl From<serve_nvme::Mail> for Mail {
-    fn from(mail: serve_nvme::Mail) -> Mail {
-        Mail::Nvme(mail)
+impl From<serve_nvme::NvmeMail> for ServerMail {
+    fn from(mail: serve_nvme::NvmeMail) -> ServerMail {
+        ServerMail::Nvme(mail)
     }
 }
 
-impl From<serve_iscsi::Mail> for Mail {
-    fn from(mail: serve_iscsi::Mail) -> Mail {
-        Mail::Iscsi(mail)
+impl From<serve_iscsi::IscsiMail> for ServerMail {
+    fn from(mail: serve_iscsi::IscsiMail) -> ServerMail {
+        ServerMail::Iscsi(mail)
     }
 }
 
-impl From<serve_nfs::Mail> for Mail {
-    fn from(mail: serve_nfs::Mail) -> Mail {
-        Mail::Nfs(mail)
+impl From<serve_nfs::NfsMail> for ServerMail {
+    fn from(mail: serve_nfs::NfsMail) -> ServerMail {
+        ServerMail::Nfs(mail)
     }
 }
 
 /// One for each reactor; set before the first one runs.
 #[derive(Default)]
-pub struct Mailboxes(OnceLock<Vec<Mailbox<Mail>>>);
+pub struct Mailboxes(OnceLock<Vec<Mailbox<ServerMail>>>);
 
 impl Mailboxes {
     /// These are the mailboxes of the reactors; whether they are the first.
-    pub fn set(&self, mailboxes: Vec<Mailbox<Mail>>) -> Result<(), Vec<Mailbox<Mail>>> {
+    pub fn set(&self, mailboxes: Vec<Mailbox<ServerMail>>) -> Result<(), Vec<Mailbox<ServerMail>>> {
         self.0.set(mailboxes)
     }
 }
 
-impl<M: Into<Mail>> Post<M> for Mailboxes {
+impl<M: Into<ServerMail>> Post<M> for Mailboxes {
     /// Before the first reactor runs nobody is there to be told.
     fn send(&self, shard: usize, mail: M) {
         if let Some(mailboxes) = self.0.get() {
@@ -74,7 +75,7 @@ impl<M: Into<Mail>> Post<M> for Mailboxes {
 }
 
 /// What to do with a result, once.
-pub type Then<T> = Box<dyn FnOnce(&Arc<Shared>, T) + Send>;
+pub type AfterChange<T> = Box<dyn FnOnce(&Arc<Shared>, T) + Send>;
 
 /// Listens on an address: the kernel's way, or a simulator's.
 pub type Bind = Box<dyn Fn(SocketAddr) -> io::Result<TcpListener> + Send + Sync>;
@@ -96,7 +97,7 @@ pub struct Shared {
     pub mailboxes: Arc<Mailboxes>,
     /// Taken after the registries, and before what is behind subsystems and targets,
     /// where both are held.
-    pub(crate) state: Mutex<State>,
+    pub(crate) state: Mutex<ServedState>,
     /// Held while a change is made, so that there is one at a time.
     pub(crate) changes: Mutex<()>,
     pub(crate) bind: Bind,
@@ -104,7 +105,7 @@ pub struct Shared {
 
 impl Shared {
     /// What is served, locked: off the way of an I/O.
-    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
+    pub(crate) fn state(&self) -> MutexGuard<'_, ServedState> {
         locked(&self.state)
     }
 
@@ -114,7 +115,7 @@ impl Shared {
     }
 
     /// Mail to one reactor.
-    pub(crate) fn send(&self, shard: usize, mail: impl Into<Mail>) {
+    pub(crate) fn send(&self, shard: usize, mail: impl Into<ServerMail>) {
         self.mailboxes.send(shard, mail.into());
     }
 

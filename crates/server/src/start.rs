@@ -9,16 +9,15 @@ use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 use std::{io, thread};
 
-use engine::clerk::{Clerk, caught};
-use engine::locked;
+use engine::clerk::{BlockingWorker, caught};
 use engine::placement::Placer;
 use engine::reservation::Hears;
 use engine::shard::{Acceptor, DISPLACING_MAX};
-use machine::Nanos;
+use machine::{Nanos, locked};
 use nvmf::{Registry, RegistryConfig, Subsystem};
 use reactor::{Driver, DriverConfig, Mailbox, RunConfig};
 use serve_nfs::records::{Folder, Journal, Records};
-use serve_nfs::{Client, FileSystemKind, FileSystemSpec, OwnMail, Service, Wall, files};
+use serve_nfs::{ClientInfo, FileSystemKind, FileSystemSpec, OwnMail, Service, Wall, files};
 use store::Volume;
 use store::fs::{Dir, FileSystem};
 
@@ -27,8 +26,8 @@ use crate::check::LISTENERS_MAX;
 use crate::config::{Config, Limits, ListenerSpec, Start};
 use crate::report::Report;
 use crate::serving::Shard;
-use crate::shared::{Bind, Mail, Mailboxes, Shared};
-use crate::state::{State, own_identity};
+use crate::shared::{Bind, Mailboxes, ServerMail, Shared};
+use crate::state::{ServedState, own_identity};
 
 /// Why a target did not start.
 #[derive(Debug, thiserror::Error)]
@@ -82,14 +81,14 @@ pub struct Running {
 }
 
 /// What a reactor says once it is set up.
-type Ready = io::Result<(Mailbox<Mail>, &'static str)>;
+type ReactorReady = io::Result<(Mailbox<ServerMail>, &'static str)>;
 
 /// Opens the volumes, binds the listeners and starts the reactors. When it
 /// returns, hosts can connect.
 pub fn start(mut config: Config) -> Result<Running, StartError> {
     // Volumes and file systems take descriptors too.
     reactor::raise_descriptor_limit();
-    let (mut opened, mut missing) = (Opened::default(), Vec::new());
+    let (mut opened, mut missing) = (OpenedStore::default(), Vec::new());
     // What is missing takes itself away, and nothing else.
     let mut give_up = |error: StartError| match config.start {
         Start::Strict => Err(error),
@@ -134,7 +133,7 @@ pub fn start(mut config: Config) -> Result<Running, StartError> {
 
 /// What is there already, in place of what the configuration says.
 #[derive(Default)]
-pub struct Opened {
+pub struct OpenedStore {
     /// All volumes.
     pub volumes: Vec<Arc<dyn Volume>>,
     /// File systems; those of the configuration whose names are missing are
@@ -146,28 +145,37 @@ pub struct Opened {
     pub wall: Wall,
 }
 
-impl<V: Volume + 'static> From<Vec<Arc<V>>> for Opened {
-    fn from(volumes: Vec<Arc<V>>) -> Opened {
+impl<V: Volume + 'static> From<Vec<Arc<V>>> for OpenedStore {
+    fn from(volumes: Vec<Arc<V>>) -> OpenedStore {
         let volumes = volumes.into_iter().map(|volume| volume as Arc<dyn Volume>);
-        Opened::from(volumes.collect::<Vec<_>>())
+        OpenedStore::from(volumes.collect::<Vec<_>>())
     }
 }
 
-impl From<Vec<Arc<dyn Volume>>> for Opened {
-    fn from(volumes: Vec<Arc<dyn Volume>>) -> Opened {
-        Opened {
+impl From<Vec<Arc<dyn Volume>>> for OpenedStore {
+    fn from(volumes: Vec<Arc<dyn Volume>>) -> OpenedStore {
+        OpenedStore {
             volumes,
-            ..Opened::default()
+            ..OpenedStore::default()
         }
     }
 }
 
 /// As [`start`], with volumes that are open already in place of those of the
 /// configuration.
-pub fn start_with(mut config: Config, opened: impl Into<Opened>) -> Result<Running, StartError> {
+pub fn start_with(
+    mut config: Config,
+    opened: impl Into<OpenedStore>,
+) -> Result<Running, StartError> {
     Descriptors::of(&config).bound_connections(&mut config.limits);
     let (listeners, addresses) = listen_all(&config.listeners)?;
-    let shared = assemble(&config, opened, &addresses, Clerk::Thread, Box::new(listen))?;
+    let shared = assemble(
+        &config,
+        opened,
+        &addresses,
+        BlockingWorker::Thread,
+        Box::new(listen),
+    )?;
     let placer = Placer::new(
         config.placement,
         config.cpus.clone(),
@@ -207,7 +215,7 @@ pub fn start_with(mut config: Config, opened: impl Into<Opened>) -> Result<Runni
     let mut backend = "";
     let mut starts = Vec::new();
     for (cpu, is_ready, go) in reactors {
-        let ready: Ready = is_ready
+        let ready: ReactorReady = is_ready
             .recv()
             .unwrap_or_else(|_| Err(io::Error::other("its thread ended")));
         let (mailbox, name) = ready.map_err(|error| StartError::Reactor(cpu, error))?;
@@ -343,7 +351,7 @@ impl Reactor {
     /// `report` how it ended.
     fn spawn(
         self,
-        ready: Sender<Ready>,
+        ready: Sender<ReactorReady>,
         may_go: Receiver<()>,
         report: Sender<io::Result<Report>>,
     ) -> io::Result<()> {
@@ -359,7 +367,7 @@ impl Reactor {
     }
 
     /// The life of its thread. Nothing is served before all are set up.
-    fn run(self, ready: &Sender<Ready>, may_go: &Receiver<()>) -> io::Result<Report> {
+    fn run(self, ready: &Sender<ReactorReady>, may_go: &Receiver<()>) -> io::Result<Report> {
         reactor::pin_to_cpu(self.cpu)?;
         let pool = match self.driver.registered_min_bytes {
             Some(_) => mem::Pool::in_small_pages(self.budget)?,
@@ -405,11 +413,11 @@ impl Reactor {
 /// What serves NFS. Its file systems are opened, as far as they are not.
 fn nfs_of(
     config: &Config,
-    state: &mut State,
-    opened: Opened,
+    state: &mut ServedState,
+    opened: OpenedStore,
     (engine, mailboxes): (&Arc<engine::Shared>, &Arc<Mailboxes>),
 ) -> Result<Service, StartError> {
-    let Opened {
+    let OpenedStore {
         file_systems,
         journal,
         wall,
@@ -461,19 +469,19 @@ fn nfs_of(
 /// What of the configuration cannot be.
 pub fn assemble(
     config: &Config,
-    opened: impl Into<Opened>,
+    opened: impl Into<OpenedStore>,
     addresses: &[SocketAddr],
-    clerk: Clerk,
+    clerk: BlockingWorker,
     bind: Bind,
 ) -> Result<Arc<Shared>, StartError> {
     let listeners = config.listeners.iter().cloned().zip(addresses);
     let listeners = listeners.map(|(spec, &address)| ListenerSpec { address, ..spec });
-    let mut opened: Opened = opened.into();
-    let mut state = State::new(listeners.collect());
+    let mut opened: OpenedStore = opened.into();
+    let mut state = ServedState::new(listeners.collect());
     for volume in std::mem::take(&mut opened.volumes) {
         state.add_volume(volume).map_err(StartError::Config)?;
     }
-    let limits = engine::Limits {
+    let limits = engine::ConnectionLimits {
         connections_max: config.limits.connections_max,
         connections_of_address_max: config.limits.connections_of_address_max,
         turn_units_max: config.limits.turn_units_max,
@@ -522,7 +530,7 @@ pub fn assemble(
         // Likewise.
         let _ = shared.insert_target(spec).map_err(StartError::Config)?;
     }
-    if clerk == Clerk::Thread {
+    if clerk == BlockingWorker::Thread {
         let started = shared.engine.start_clerk();
         started.map_err(|error| StartError::Reactor(config.cpus[0], error))?;
     }
@@ -536,7 +544,7 @@ fn handshake_timeout(limits: &Limits) -> Nanos {
 /// What serves NVMe: no subsystem yet.
 fn nvme_of(
     config: &Config,
-    state: &State,
+    state: &ServedState,
     (engine, mailboxes): (&Arc<engine::Shared>, &Arc<Mailboxes>),
     nothing: Arc<dyn Volume>,
 ) -> Arc<serve_nvme::Service> {
@@ -566,11 +574,11 @@ fn nvme_of(
 /// What serves iSCSI: no target yet. Targets may share the states of subsystems.
 fn iscsi_of(
     config: &Config,
-    state: &State,
+    state: &ServedState,
     (engine, mailboxes): (&Arc<engine::Shared>, &Arc<Mailboxes>),
     (nvme, nothing): (&Arc<serve_nvme::Service>, Arc<dyn Volume>),
 ) -> Arc<serve_iscsi::Service> {
-    let settings = iscsi::target::Settings {
+    let settings = iscsi::target::TargetSettings {
         handshake_timeout: handshake_timeout(&config.limits),
     };
     let registry = iscsi::Registry::new(iscsi::RegistryConfig {
@@ -693,7 +701,7 @@ impl Running {
     }
 
     /// The clients of NFSv4, oldest first.
-    pub fn nfs_clients(&self) -> Vec<Client> {
+    pub fn nfs_clients(&self) -> Vec<ClientInfo> {
         let (send, receive) = channel();
         self.shared.nfs.send(0, OwnMail::List(send));
         receive.recv_timeout(REPORT_TIMEOUT).unwrap_or_default()
@@ -704,7 +712,7 @@ impl Running {
         let (send, receive) = channel();
         let reactors = self.shared.engine.load.len();
         for shard in 0..reactors {
-            self.shared.send(shard, Mail::Report(send.clone()));
+            self.shared.send(shard, ServerMail::Report(send.clone()));
         }
         drop(send);
         let mut total = Report {

@@ -30,7 +30,7 @@ pub(crate) struct Gone {
 }
 
 /// What is served now.
-pub(crate) struct State {
+pub(crate) struct ServedState {
     /// Every volume, oldest first.
     pub volumes: Vec<Arc<dyn Volume>>,
     /// What they need for themselves, by name.
@@ -67,11 +67,11 @@ pub(crate) fn own_identity<'i>(
     Ok(())
 }
 
-impl State {
-    pub fn new(listeners: Vec<ListenerSpec>) -> State {
+impl ServedState {
+    pub fn new(listeners: Vec<ListenerSpec>) -> ServedState {
         let listener_next = u16::try_from(listeners.len()).expect("bounded by LISTENERS_MAX");
         let listeners = (0..).zip(listeners);
-        State {
+        ServedState {
             volumes: Vec::new(),
             files: HashMap::new(),
             file_systems: Vec::new(),
@@ -165,7 +165,7 @@ impl State {
     }
 }
 
-impl State {
+impl ServedState {
     /// The file system of a name.
     pub(crate) fn file_system(&self, name: &str) -> Option<&Arc<dyn FileSystem>> {
         self.file_systems.iter().find(|fs| fs.info().name == name)

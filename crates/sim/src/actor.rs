@@ -7,8 +7,8 @@ use crate::checker::Verdict;
 use crate::host::SimHost;
 use crate::initiator::SimInitiator;
 use crate::plan::Plan;
-use crate::work::Work;
-use crate::world::{DriverId, Shared};
+use crate::work::HostWork;
+use crate::world::{DriverId, SharedWorld};
 
 /// A host of one protocol or the other.
 pub enum Actor {
@@ -32,7 +32,7 @@ macro_rules! forward {
 
 impl Actor {
     /// Host `number` of a plan.
-    pub fn new(world: &Shared, number: usize, id: DriverId, plan: &Plan, pool: Pool) -> Actor {
+    pub fn new(world: &SharedWorld, number: usize, id: DriverId, plan: &Plan, pool: Pool) -> Actor {
         match plan.hosts[number].iscsi {
             None => Actor::Nvme(SimHost::new(world, number, id, plan, pool)),
             Some(_) => Actor::Iscsi(SimInitiator::new(world, number, id, plan, pool)),
@@ -73,8 +73,8 @@ impl Actor {
         /// It shall end and not come back.
         fn end(&mut Self);
         /// Its machine is gone from one moment to the next; it returns at `at`.
-        fn vanish(&mut Self, world: &Shared, at: Nanos, work: &mut Work) -> Verdict;
+        fn vanish(&mut Self, world: &SharedWorld, at: Nanos, work: &mut HostWork) -> Verdict;
         /// One turn.
-        fn turn(&mut Self, world: &Shared, work: &mut Work) -> Verdict;
+        fn turn(&mut Self, world: &SharedWorld, work: &mut HostWork) -> Verdict;
     }
 }

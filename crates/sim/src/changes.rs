@@ -5,18 +5,18 @@ use std::sync::{Arc, Mutex};
 
 use nvmf::command::AnaState;
 use random::Random;
-use server::parts::Outcome;
+use server::parts::ChangeOutcome;
 use server::{Change, ChangeError};
 use store::ResizeError;
 
 use crate::checker::Violation;
 use crate::plan::Plan;
 use crate::target::{SimTarget, address, namespace, nsid, subnqn, volume_name};
-use crate::world::Shared;
+use crate::world::SharedWorld;
 
 /// What is changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum What {
+pub enum WhatChanges {
     /// A volume grows or shrinks to so many blocks.
     Resize {
         /// Which.
@@ -50,7 +50,7 @@ pub enum What {
 
 /// How far the change under way has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stage {
+enum ChangeStage {
     Making,
     Made,
     TakingBack,
@@ -58,23 +58,23 @@ enum Stage {
 
 /// What came of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Step {
+pub enum ChangeStep {
     /// The change is made; whether nothing that began before is left.
-    Made(What, bool),
+    Made(WhatChanges, bool),
     /// It is taken back, or is one that stays.
-    Over(What),
+    Over(WhatChanges),
     /// It was not made, for a reason of which the target may speak.
-    Refused(What),
+    Refused(WhatChanges),
 }
 
 /// The change under way.
 #[derive(Default)]
 pub struct Changes {
-    active: Option<(What, Stage)>,
+    active: Option<(WhatChanges, ChangeStage)>,
     /// The volume that was made smaller last: it grows again, which shows what
     /// was left behind its end.
     smaller: Option<usize>,
-    outcome: Arc<Mutex<Option<Outcome>>>,
+    outcome: Arc<Mutex<Option<ChangeOutcome>>>,
 }
 
 impl Changes {
@@ -85,12 +85,15 @@ impl Changes {
 
     /// Whether one is made that can be taken back.
     pub fn is_made(&self) -> bool {
-        matches!(self.active, Some((_, Stage::Made)))
+        matches!(self.active, Some((_, ChangeStage::Made)))
     }
 
     /// Whether the target is at it.
     pub fn is_under_way(&self) -> bool {
-        matches!(self.active, Some((_, Stage::Making | Stage::TakingBack)))
+        matches!(
+            self.active,
+            Some((_, ChangeStage::Making | ChangeStage::TakingBack))
+        )
     }
 
     /// The target has ended: its successor begins as the first did.
@@ -104,21 +107,21 @@ impl Changes {
         plan: &Plan,
         sizes: &[u64],
         random: &mut Random,
-    ) -> Option<(What, bool)> {
+    ) -> Option<(WhatChanges, bool)> {
         match self.active {
             None => {
                 let what = match self.smaller.take() {
                     Some(volume) if random.one_in(2) => larger(volume, sizes, random),
                     _ => choose(plan, sizes, random),
                 };
-                if let What::Resize { volume, blocks } = what
+                if let WhatChanges::Resize { volume, blocks } = what
                     && blocks < sizes[volume]
                 {
                     self.smaller = Some(volume);
                 }
                 Some((what, false))
             }
-            Some((what, Stage::Made)) => Some((what, true)),
+            Some((what, ChangeStage::Made)) => Some((what, true)),
             Some(_) => None,
         }
     }
@@ -126,18 +129,18 @@ impl Changes {
     /// Has the target make a change, or take it back.
     pub fn make(
         &mut self,
-        world: &Shared,
+        world: &SharedWorld,
         target: &SimTarget,
         plan: &Plan,
-        (what, is_back): (What, bool),
+        (what, is_back): (WhatChanges, bool),
     ) {
-        if let (What::Unlistened { listener }, true) = (what, is_back) {
+        if let (WhatChanges::Unlistened { listener }, true) = (what, is_back) {
             target.prepare_listener(world, address(listener));
         }
         let stage = if is_back {
-            Stage::TakingBack
+            ChangeStage::TakingBack
         } else {
-            Stage::Making
+            ChangeStage::Making
         };
         self.active = Some((what, stage));
         self.outcome = Arc::default();
@@ -150,11 +153,11 @@ impl Changes {
 
     /// Whether a volume is being cut off, perhaps.
     pub fn is_resizing(&self) -> bool {
-        matches!(self.active, Some((What::Resize { .. }, _)))
+        matches!(self.active, Some((WhatChanges::Resize { .. }, _)))
     }
 
     /// What has come of it meanwhile.
-    pub fn take(&mut self) -> Result<Option<Step>, Violation> {
+    pub fn take(&mut self) -> Result<Option<ChangeStep>, Violation> {
         let Some((what, stage)) = self.active else {
             return Ok(None);
         };
@@ -167,48 +170,48 @@ impl Changes {
             // What is under way behind the new end does not end.
             Err(ChangeError::Resize(ResizeError::Busy)) => {
                 self.active = None;
-                return Ok(Some(Step::Refused(what)));
+                return Ok(Some(ChangeStep::Refused(what)));
             }
             Err(error) => return Err(Violation(format!("{what:?}: {error}"))),
         };
-        let stays = matches!(what, What::Resize { .. });
-        if stage == Stage::TakingBack || stays {
+        let stays = matches!(what, WhatChanges::Resize { .. });
+        if stage == ChangeStage::TakingBack || stays {
             self.active = None;
             return Ok(Some(match is_finished {
-                false if stays => Step::Made(what, false),
-                _ => Step::Over(what),
+                false if stays => ChangeStep::Made(what, false),
+                _ => ChangeStep::Over(what),
             }));
         }
-        self.active = Some((what, Stage::Made));
-        Ok(Some(Step::Made(what, is_finished)))
+        self.active = Some((what, ChangeStage::Made));
+        Ok(Some(ChangeStep::Made(what, is_finished)))
     }
 }
 
 /// Blocks that a volume keeps whatever becomes of it.
 const BLOCKS_MIN: u64 = 12;
 
-fn larger(volume: usize, sizes: &[u64], random: &mut Random) -> What {
-    What::Resize {
+fn larger(volume: usize, sizes: &[u64], random: &mut Random) -> WhatChanges {
+    WhatChanges::Resize {
         volume,
         blocks: sizes[volume] + random.between(1, 64),
     }
 }
 
-fn choose(plan: &Plan, sizes: &[u64], random: &mut Random) -> What {
+fn choose(plan: &Plan, sizes: &[u64], random: &mut Random) -> WhatChanges {
     let volume = random.below(sizes.len() as u64) as usize;
     let subsystem = random.below(plan.subsystems as u64) as usize;
     match random.below(6) {
         0 => larger(volume, sizes, random),
-        1 => What::Resize {
+        1 => WhatChanges::Resize {
             volume,
             blocks: random.between(sizes[volume].div_ceil(2).max(BLOCKS_MIN), sizes[volume]),
         },
-        2 => What::Gone { subsystem, volume },
-        3 => What::Inaccessible { subsystem },
-        4 => What::Unlistened {
+        2 => WhatChanges::Gone { subsystem, volume },
+        3 => WhatChanges::Inaccessible { subsystem },
+        4 => WhatChanges::Unlistened {
             listener: random.below(plan.listeners as u64) as usize,
         },
-        _ => What::Denied {
+        _ => WhatChanges::Denied {
             host: random.below(plan.hosts.len() as u64) as usize,
         },
     }
@@ -219,22 +222,22 @@ pub fn host_nqn(host: usize) -> String {
     format!("nqn.2026-01.io.weft:host{host}")
 }
 
-fn change(plan: &Plan, what: What, is_back: bool) -> Change {
+fn change(plan: &Plan, what: WhatChanges, is_back: bool) -> Change {
     match (what, is_back) {
-        (What::Resize { volume, blocks }, _) => Change::ResizeVolume {
+        (WhatChanges::Resize { volume, blocks }, _) => Change::ResizeVolume {
             name: volume_name(volume),
             size_bytes: blocks * u64::from(plan.volumes[volume].block_bytes),
             allow_shrink: true,
         },
-        (What::Gone { subsystem, volume }, false) => Change::RemoveNamespace {
+        (WhatChanges::Gone { subsystem, volume }, false) => Change::RemoveNamespace {
             nqn: subnqn(subsystem),
             nsid: nsid(subsystem, volume),
         },
-        (What::Gone { subsystem, volume }, true) => Change::AddNamespace {
+        (WhatChanges::Gone { subsystem, volume }, true) => Change::AddNamespace {
             nqn: subnqn(subsystem),
             namespace: namespace(subsystem, volume),
         },
-        (What::Inaccessible { subsystem }, _) => Change::SetAna {
+        (WhatChanges::Inaccessible { subsystem }, _) => Change::SetAna {
             nqn: subnqn(subsystem),
             listener: None,
             group: 1,
@@ -243,11 +246,13 @@ fn change(plan: &Plan, what: What, is_back: bool) -> Change {
                 false => AnaState::Inaccessible,
             },
         },
-        (What::Unlistened { listener }, false) => Change::RemoveListener {
+        (WhatChanges::Unlistened { listener }, false) => Change::RemoveListener {
             address: address(listener),
         },
-        (What::Unlistened { listener }, true) => Change::AddListener(address(listener).into()),
-        (What::Denied { host }, _) => {
+        (WhatChanges::Unlistened { listener }, true) => {
+            Change::AddListener(address(listener).into())
+        }
+        (WhatChanges::Denied { host }, _) => {
             let others = (0..8).filter(|&other| other != host).map(host_nqn);
             Change::SetHosts {
                 // Denied to an NVMe host, even where the number is an initiator's.

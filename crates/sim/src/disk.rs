@@ -12,7 +12,7 @@ use reactor::{Completion, DiskShares, FallocateMode, Nanos, Token};
 use std::os::fd::OwnedFd;
 
 use crate::content::SECTOR_BYTES;
-use crate::world::{DriverId, Event, MS, S, US, World};
+use crate::world::{DriverId, MS, S, US, World, WorldEvent};
 
 const EPERM: i32 = 1;
 const EINTR: i32 = 4;
@@ -127,7 +127,7 @@ impl SimFile {
 }
 
 #[derive(Clone, Copy, Debug)]
-enum What {
+enum DiskOp {
     Read(BufRange),
     Write(BufRange, bool),
     Zero,
@@ -138,7 +138,7 @@ struct FileOp {
     driver: DriverId,
     token: Token,
     file: usize,
-    what: What,
+    what: DiskOp,
     offset: usize,
     /// Bytes that it will move: all, or fewer where it comes short.
     len: usize,
@@ -151,12 +151,12 @@ struct FileOp {
     /// It fails when it is in the page cache, on its way to the medium.
     is_cached: bool,
     hangs: bool,
-    stage: Stage,
+    stage: DiskStage,
 }
 
 /// How far an operation has come.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Stage {
+enum DiskStage {
     /// Its disk has its share.
     Offered,
     /// The driver has no worker for it.
@@ -286,7 +286,7 @@ impl Disk {
     /// read there, which locks nothing.
     pub fn is_busy_behind(&self, file: usize, from: usize) -> bool {
         let mut ops = self.ops.values();
-        let changes = |op: &FileOp| matches!(op.what, What::Write(..) | What::Zero);
+        let changes = |op: &FileOp| matches!(op.what, DiskOp::Write(..) | DiskOp::Zero);
         ops.any(|op| op.file == file && changes(op) && op.len > 0 && op.offset + op.len > from)
     }
 
@@ -321,7 +321,7 @@ impl World {
         &mut self,
         driver: DriverId,
         fd: &Arc<OwnedFd>,
-        what: What,
+        what: DiskOp,
         (offset, len): (u64, usize),
         token: Token,
     ) {
@@ -344,9 +344,9 @@ impl World {
             result: Ok(()),
             is_cached: false,
             hangs: self.random.one_in(settings.hangs) || self.disk.dead == Some(file),
-            stage: Stage::Offered,
+            stage: DiskStage::Offered,
         };
-        if let What::Sync = what {
+        if let DiskOp::Sync = what {
             let dirty = self.disk.files[file].dirty.iter().enumerate();
             op.dirty = dirty.filter(|(_, is)| **is).map(|(n, _)| n).collect();
         }
@@ -371,7 +371,7 @@ impl World {
     /// An operation may begin, when there is a worker.
     fn file_admitted(&mut self, number: u64) {
         let op = self.disk.ops.get_mut(&number).expect("it waited");
-        op.stage = Stage::Admitted;
+        op.stage = DiskStage::Admitted;
         let workers = self.disk.workers.entry(op.driver).or_default();
         if workers.take(number) {
             self.file_begins(number);
@@ -380,28 +380,28 @@ impl World {
 
     fn file_begins(&mut self, number: u64) {
         let op = self.disk.ops.get_mut(&number).expect("it waited");
-        op.stage = Stage::Begun;
+        op.stage = DiskStage::Begun;
         let delay = match op.hangs {
             true if self.disk.dead == Some(op.file) => return,
             true => self.random.pick(&[5 * MS, S, 20 * S]),
             false => self.random.around(self.disk.settings.latency),
         };
-        self.after(delay, Event::File(number));
+        self.after(delay, WorldEvent::File(number));
     }
 
     /// An operation on a file of a simulated `dir` begins.
-    fn posix_op(&mut self, of: (DriverId, Token), fd: &Arc<OwnedFd>, what: What, offset: u64) {
-        use crate::nfs::posix::What as Posix;
+    fn posix_op(&mut self, of: (DriverId, Token), fd: &Arc<OwnedFd>, what: DiskOp, offset: u64) {
+        use crate::nfs::posix::PosixCall as Posix;
         let what = match what {
-            What::Read(buf) => Posix::Read(buf),
-            What::Write(buf, false) => Posix::Write(buf),
-            What::Sync => Posix::Sync,
-            What::Write(_, true) | What::Zero => unreachable!("dir asks for no such thing"),
+            DiskOp::Read(buf) => Posix::Read(buf),
+            DiskOp::Write(buf, false) => Posix::Write(buf),
+            DiskOp::Sync => Posix::Sync,
+            DiskOp::Write(_, true) | DiskOp::Zero => unreachable!("dir asks for no such thing"),
         };
         let posix = self.posix.as_ref().expect("whose descriptor is it");
         let (number, delay) = posix.begin(of, fd, what, offset);
         self.trace(|| format!("dir operation {number}: {what:?} at {offset}"));
-        self.after(delay, Event::Posix(number));
+        self.after(delay, WorldEvent::Posix(number));
     }
 
     /// One of them ends.
@@ -418,13 +418,13 @@ impl World {
         self.disk.order.retain(|&n| n != number);
         let op = self.disk.ops.remove(&number)?;
         let workers = self.disk.workers.entry(op.driver).or_default();
-        if op.stage == Stage::Offered {
+        if op.stage == DiskStage::Offered {
             workers.shares.cancel(number);
             return Some(op);
         }
         workers.waiting.retain(|&waiting| waiting != number);
         let next = match op.stage {
-            Stage::Begun => {
+            DiskStage::Begun => {
                 workers.busy -= 1;
                 workers.waiting.pop_front()
             }
@@ -450,19 +450,19 @@ impl World {
         }
         let block = self.disk.files[op.file].block_bytes;
         match op.what {
-            What::Read(_) if self.random.one_in(settings.read_errors) => {
+            DiskOp::Read(_) if self.random.one_in(settings.read_errors) => {
                 op.result = Err(self.random.pick(&READ_ERRORS));
             }
-            What::Write(..) | What::Zero if self.random.one_in(settings.write_errors) => {
+            DiskOp::Write(..) | DiskOp::Zero if self.random.one_in(settings.write_errors) => {
                 op.result = Err(self.random.pick(&WRITE_ERRORS));
-                op.is_cached = matches!(op.what, What::Write(_, true)) && self.random.one_in(2);
+                op.is_cached = matches!(op.what, DiskOp::Write(_, true)) && self.random.one_in(2);
                 let (offset, len) = (op.offset as u64, op.len as u64);
                 self.disk.failures.push((op.file, offset, len));
             }
-            What::Sync if self.random.one_in(settings.sync_errors) => {
+            DiskOp::Sync if self.random.one_in(settings.sync_errors) => {
                 op.result = Err(self.random.pick(&SYNC_ERRORS));
             }
-            What::Read(_) | What::Write(..)
+            DiskOp::Read(_) | DiskOp::Write(..)
                 if op.len > block && self.random.one_in(settings.short) =>
             {
                 let blocks = (op.len / block) as u64;
@@ -474,7 +474,7 @@ impl World {
 
     /// Where it can be seen half done: between any two sectors.
     fn cut_into_pieces(&mut self, op: &mut FileOp) {
-        if op.result.is_err() && !op.is_cached || matches!(op.what, What::Sync) {
+        if op.result.is_err() && !op.is_cached || matches!(op.what, DiskOp::Sync) {
             return;
         }
         op.pieces.push(op.len);
@@ -501,22 +501,22 @@ impl World {
         let at = op.offset + from;
         let (file, what) = (&mut self.disk.files[op.file], op.what);
         match what {
-            What::Read(buf) => {
+            DiskOp::Read(buf) => {
                 // Of a part that was cut off since nothing is read.
                 let there = file.cache.get(at..).unwrap_or_default();
                 let there = &there[..there.len().min(end - from)];
                 mem::copy_in(buf.slice(from as u32, there.len() as u32), there);
             }
-            What::Write(buf, _) => {
+            DiskOp::Write(buf, _) => {
                 let mut bytes = vec![0; end - from];
                 mem::copy_out(buf.slice(from as u32, (end - from) as u32), &mut bytes);
                 file.write(at, &bytes);
             }
-            What::Zero => file.write(at, &vec![0; end - from]),
-            What::Sync => unreachable!("a sync has no pieces"),
+            DiskOp::Zero => file.write(at, &vec![0; end - from]),
+            DiskOp::Sync => unreachable!("a sync has no pieces"),
         }
         let delay = self.random.around(self.disk.settings.latency / 2);
-        self.after(delay, Event::File(number));
+        self.after(delay, WorldEvent::File(number));
     }
 
     /// Whether a reactor has been told of a loss in a file and has not heard it.
@@ -532,28 +532,28 @@ impl World {
     fn file_ends(&mut self, number: u64) {
         let op = &self.disk.ops[&number];
         // Which of two reactors hears first of two syncs is not tried.
-        if matches!((op.what, op.result), (What::Sync, Ok(()))) && self.is_loss_unheard(op.file) {
-            return self.after(US, Event::File(number));
+        if matches!((op.what, op.result), (DiskOp::Sync, Ok(()))) && self.is_loss_unheard(op.file) {
+            return self.after(US, WorldEvent::File(number));
         }
         let op = self.file_forget(number).expect("looked at by the caller");
         let file = &mut self.disk.files[op.file];
         match (op.what, op.result) {
-            (What::Sync, Ok(())) => file.clean(op.dirty.iter().copied()),
+            (DiskOp::Sync, Ok(())) => file.clean(op.dirty.iter().copied()),
             // The kernel tells once and then takes what is lost for clean.
-            (What::Sync, Err(errno)) if !INTERRUPTIONS.contains(&errno) => {
+            (DiskOp::Sync, Err(errno)) if !INTERRUPTIONS.contains(&errno) => {
                 file.lose(op.dirty.iter().copied());
                 self.disk.losses.push((op.file, op.driver, op.token));
             }
-            (What::Write(_, true), Err(_)) if op.is_cached => {
+            (DiskOp::Write(_, true), Err(_)) if op.is_cached => {
                 let first = op.offset / SECTOR_BYTES;
                 file.lose(first..(op.offset + op.len) / SECTOR_BYTES);
                 self.disk.losses.push((op.file, op.driver, op.token));
             }
-            (What::Write(_, true), Ok(())) => {
+            (DiskOp::Write(_, true), Ok(())) => {
                 let first = op.offset / SECTOR_BYTES;
                 file.clean(first..(op.offset + op.len) / SECTOR_BYTES);
             }
-            (What::Write(..) | What::Zero, Ok(()))
+            (DiskOp::Write(..) | DiskOp::Zero, Ok(()))
                 if self.random.one_in(self.disk.settings.writebacks) =>
             {
                 let first = op.offset / SECTOR_BYTES;
@@ -562,8 +562,8 @@ impl World {
             _ => {}
         }
         let moved = match op.what {
-            What::Read(_) | What::Write(..) => op.len as u32,
-            What::Zero | What::Sync => 0,
+            DiskOp::Read(_) | DiskOp::Write(..) => op.len as u32,
+            DiskOp::Zero | DiskOp::Sync => 0,
         };
         let result = op
             .result
@@ -582,7 +582,7 @@ impl World {
         token: Token,
     ) {
         let extent = (offset, buf.len() as usize);
-        self.file_op(driver, fd, What::Read(buf), extent, token);
+        self.file_op(driver, fd, DiskOp::Read(buf), extent, token);
     }
 
     /// Writes.
@@ -596,12 +596,12 @@ impl World {
         token: Token,
     ) {
         let extent = (offset, buf.len() as usize);
-        self.file_op(driver, fd, What::Write(buf, durable), extent, token);
+        self.file_op(driver, fd, DiskOp::Write(buf, durable), extent, token);
     }
 
     /// Syncs.
     pub fn file_sync(&mut self, driver: DriverId, fd: &Arc<OwnedFd>, token: Token) {
-        self.file_op(driver, fd, What::Sync, (0, 0), token);
+        self.file_op(driver, fd, DiskOp::Sync, (0, 0), token);
     }
 
     /// Zeroes, one way or the other.
@@ -621,7 +621,7 @@ impl World {
             let result = Err(io::Error::from_raw_os_error(EOPNOTSUPP));
             return self.complete_file(driver, token, result);
         }
-        self.file_op(driver, fd, What::Zero, (offset, len as usize), token);
+        self.file_op(driver, fd, DiskOp::Zero, (offset, len as usize), token);
     }
 
     /// Asks for operations to end early: one that has not begun may.
@@ -644,9 +644,9 @@ impl World {
         for number in self.disk.order.clone() {
             let op = self.disk.ops.get_mut(&number).expect("listed");
             // Its late event finds nothing.
-            if std::mem::take(&mut op.hangs) && op.stage == Stage::Begun {
+            if std::mem::take(&mut op.hangs) && op.stage == DiskStage::Begun {
                 let delay = self.random.around(self.disk.settings.latency);
-                self.after(delay, Event::File(number));
+                self.after(delay, WorldEvent::File(number));
             }
         }
     }
@@ -659,7 +659,7 @@ impl World {
                 continue;
             }
             let op = self.file_forget(number).expect("listed");
-            if let (What::Sync, Err(errno)) = (op.what, op.result)
+            if let (DiskOp::Sync, Err(errno)) = (op.what, op.result)
                 && !INTERRUPTIONS.contains(&errno)
             {
                 // Nobody is left who hears of it.
@@ -678,11 +678,11 @@ impl World {
             let file = &mut self.disk.files[op.file];
             let mut bytes = vec![0; until - op.done];
             match op.what {
-                What::Write(buf, _) => {
+                DiskOp::Write(buf, _) => {
                     mem::copy_out(buf.slice(op.done as u32, bytes.len() as u32), &mut bytes);
                 }
-                What::Zero => {}
-                What::Read(_) | What::Sync => continue,
+                DiskOp::Zero => {}
+                DiskOp::Read(_) | DiskOp::Sync => continue,
             }
             file.write(op.offset + op.done, &bytes);
         }

@@ -11,11 +11,11 @@ use reactor::{
     Ticket, Token, Wait, Waker,
 };
 
-use crate::world::{DriverId, Shared};
+use crate::world::{DriverId, SharedWorld};
 
 /// A driver of the simulated world.
 pub struct SimDriver {
-    world: Shared,
+    world: SharedWorld,
     id: DriverId,
     pool: Pool,
     sleeper: Sleeper,
@@ -29,7 +29,7 @@ pub struct SimDriver {
 
 impl SimDriver {
     /// A driver with the place `id` in the world.
-    pub fn new(world: &Shared, id: DriverId, pool: Pool) -> SimDriver {
+    pub fn new(world: &SharedWorld, id: DriverId, pool: Pool) -> SimDriver {
         let now = world.borrow().now;
         SimDriver {
             world: world.clone(),

@@ -21,8 +21,8 @@ use crate::checker::{Verdict, Violation};
 use crate::driver::SimDriver;
 use crate::plan::{Harm, HostPlan, Plan};
 use crate::target::{address, subnqn};
-use crate::work::{Io, Work};
-use crate::world::{DriverId, Event, MS, S, Shared, US};
+use crate::work::{CheckedIo, HostWork};
+use crate::world::{DriverId, MS, S, SharedWorld, US, WorldEvent};
 
 /// Entries of the Admin Queue.
 const ADMIN_ENTRIES: u16 = 32;
@@ -52,26 +52,26 @@ enum Sent {
     Event,
     /// The Reservation Notification log page.
     Notice,
-    Io(Io),
+    Io(CheckedIo),
 }
 
-struct Command {
+struct SentCommand {
     what: Sent,
     begun_at: Nanos,
 }
 
-struct Lane {
+struct HostLane {
     base: Token,
     queue: Queue,
     qid: u16,
     connection: Option<usize>,
     socket: reactor::SocketId,
-    commands: Vec<Option<Command>>,
+    commands: Vec<Option<SentCommand>>,
     has_room: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stage {
+pub enum HostStage {
     /// Nothing is connected before this.
     Down(Nanos),
     /// The controller is being set up.
@@ -95,9 +95,9 @@ pub struct SimHost {
     listener: usize,
     driver: SimDriver,
     identity: HostIdentity,
-    stage: Stage,
+    stage: HostStage,
     since: Nanos,
-    lanes: Vec<Lane>,
+    lanes: Vec<HostLane>,
     next_base: Token,
     cntlid: u16,
     in_capsule_max: u32,
@@ -110,8 +110,14 @@ pub struct SimHost {
 
 impl SimHost {
     /// A host that connects soon.
-    pub fn new(world: &Shared, number: usize, id: DriverId, plan: &Plan, pool: Pool) -> SimHost {
-        world.borrow_mut().after(US, Event::Turn(id));
+    pub fn new(
+        world: &SharedWorld,
+        number: usize,
+        id: DriverId,
+        plan: &Plan,
+        pool: Pool,
+    ) -> SimHost {
+        world.borrow_mut().after(US, WorldEvent::Turn(id));
         SimHost {
             number,
             plan: plan.hosts[number],
@@ -123,7 +129,7 @@ impl SimHost {
                 hostnqn: host_nqn(number),
                 hostid: [number as u8 + 1; 16],
             },
-            stage: Stage::Down(0),
+            stage: HostStage::Down(0),
             since: 0,
             lanes: Vec::new(),
             next_base: 0,
@@ -138,17 +144,17 @@ impl SimHost {
 
     /// Whether it has all its queues.
     pub fn is_live(&self) -> bool {
-        self.stage == Stage::Live
+        self.stage == HostStage::Live
     }
 
     /// Whether it has ended for good.
     pub fn is_gone(&self) -> bool {
-        self.stage == Stage::Gone
+        self.stage == HostStage::Gone
     }
 
     /// Commands without an answer, but for those that wait for an event.
     pub fn in_flight(&self) -> usize {
-        self.lanes.iter().flat_map(Lane::under_way).count()
+        self.lanes.iter().flat_map(HostLane::under_way).count()
     }
 
     /// It shall close its queues and not come back.
@@ -157,17 +163,19 @@ impl SimHost {
     }
 
     /// Its machine is gone from one moment to the next; it returns at `at`.
-    pub fn vanish(&mut self, world: &Shared, at: Nanos, work: &mut Work) -> Verdict {
+    pub fn vanish(&mut self, world: &SharedWorld, at: Nanos, work: &mut HostWork) -> Verdict {
         self.lose_all(work)?;
         self.lanes.clear();
         self.driver.vanish();
-        self.stage = Stage::Down(at);
-        world.borrow_mut().at(at, Event::Turn(self.driver.id()));
+        self.stage = HostStage::Down(at);
+        world
+            .borrow_mut()
+            .at(at, WorldEvent::Turn(self.driver.id()));
         Ok(())
     }
 
     /// One turn.
-    pub fn turn(&mut self, world: &Shared, work: &mut Work) -> Verdict {
+    pub fn turn(&mut self, world: &SharedWorld, work: &mut HostWork) -> Verdict {
         let mut completions = std::mem::take(&mut self.completions);
         self.driver.begin_turn(&mut completions);
         for completion in completions.drain(..) {
@@ -181,7 +189,7 @@ impl SimHost {
         Ok(())
     }
 
-    fn completion(&mut self, completion: Completion, work: &mut Work) -> Verdict {
+    fn completion(&mut self, completion: Completion, work: &mut HostWork) -> Verdict {
         let base = completion.token() / TOKENS * TOKENS;
         let Some(at) = self.lanes.iter().position(|lane| lane.base == base) else {
             return Ok(());
@@ -200,7 +208,7 @@ impl SimHost {
     }
 
     /// A queue is lost: so is the controller.
-    fn went_down(&mut self, error: &Error, work: &mut Work) -> Verdict {
+    fn went_down(&mut self, error: &Error, work: &mut HostWork) -> Verdict {
         work.trace(|| format!("host {}: queue lost: {error}", self.number));
         if let Error::Protocol(error) = error
             && !self.is_damaged()
@@ -223,16 +231,16 @@ impl SimHost {
     }
 
     /// Closes every queue; what was in flight has an unknown outcome.
-    fn begin_end(&mut self, work: &mut Work) -> Verdict {
+    fn begin_end(&mut self, work: &mut HostWork) -> Verdict {
         self.lose_all(work)?;
         for lane in &mut self.lanes {
             lane.queue.close(&mut self.driver);
         }
-        self.stage = Stage::Ending;
+        self.stage = HostStage::Ending;
         Ok(())
     }
 
-    fn lose_all(&mut self, work: &mut Work) -> Verdict {
+    fn lose_all(&mut self, work: &mut HostWork) -> Verdict {
         work.set_hears(self.number, false);
         for lane in &mut self.lanes {
             for command in lane.commands.drain(..).flatten() {
@@ -275,18 +283,18 @@ impl SimHost {
         let lane = &mut self.lanes[at];
         if let Some(tag) = lane.queue.submit(sqe, data, |_| memory) {
             let begun_at = self.driver.now();
-            lane.put(tag, Command { what, begun_at });
+            lane.put(tag, SentCommand { what, begun_at });
         }
     }
 
-    fn completed(&mut self, at: usize, tag: Tag, cqe: &Cqe, work: &mut Work) -> Verdict {
+    fn completed(&mut self, at: usize, tag: Tag, cqe: &Cqe, work: &mut HostWork) -> Verdict {
         let lane = &mut self.lanes[at];
         lane.has_room = true;
         let command = lane
             .commands
             .get_mut(usize::from(tag))
             .and_then(Option::take);
-        let Some(Command { what, begun_at }) = command else {
+        let Some(SentCommand { what, begun_at }) = command else {
             if self.may_anything() {
                 return self.begin_end(work);
             }
@@ -373,7 +381,7 @@ impl SimHost {
         if let Some(tag) = lane.queue.submit(&sqe, data, |_| Memory::owned(buf)) {
             let begun_at = self.driver.now();
             let what = Sent::Behavior;
-            lane.put(tag, Command { what, begun_at });
+            lane.put(tag, SentCommand { what, begun_at });
         }
     }
 
@@ -435,7 +443,7 @@ impl SimHost {
         let base = self.next_base;
         self.next_base += TOKENS;
         let queue = Queue::open(&mut self.driver, address(self.listener), params, base);
-        self.lanes.push(Lane {
+        self.lanes.push(HostLane {
             base,
             queue: queue.expect("a simulated socket can be made"),
             qid,
@@ -447,14 +455,14 @@ impl SimHost {
     }
 
     /// What time and circumstances ask for.
-    fn step(&mut self, world: &Shared, work: &mut Work) -> Verdict {
+    fn step(&mut self, world: &SharedWorld, work: &mut HostWork) -> Verdict {
         let now = self.driver.now();
         match self.stage {
-            Stage::Gone => {}
-            Stage::Down(_) if self.wants_end => self.stage = Stage::Gone,
-            Stage::Down(until) if now < until => self.wake(world, until),
-            Stage::Down(_) => {
-                self.stage = Stage::Starting;
+            HostStage::Gone => {}
+            HostStage::Down(_) if self.wants_end => self.stage = HostStage::Gone,
+            HostStage::Down(until) if now < until => self.wake(world, until),
+            HostStage::Down(_) => {
+                self.stage = HostStage::Starting;
                 self.since = now;
                 self.lanes.clear();
                 let listeners = self.listeners as u64;
@@ -462,11 +470,11 @@ impl SimHost {
                 self.open(0);
                 self.wake(world, now + CONNECT_TIMEOUT);
             }
-            Stage::Starting if now >= self.since + CONNECT_TIMEOUT => self.begin_end(work)?,
-            Stage::Starting => {
+            HostStage::Starting if now >= self.since + CONNECT_TIMEOUT => self.begin_end(work)?,
+            HostStage::Starting => {
                 let all = usize::from(self.plan.queues) + 1;
                 if self.lanes.len() == all && self.lanes.iter().all(|lane| lane.queue.is_live()) {
-                    self.stage = Stage::Live;
+                    self.stage = HostStage::Live;
                     self.lives += 1;
                     work.trace(|| format!("host {} is live", self.number));
                     work.set_hears(self.number, true);
@@ -475,25 +483,27 @@ impl SimHost {
                     self.live(world, work, now)?;
                 }
             }
-            Stage::Live if self.wants_end && self.in_flight() == 0 => self.begin_end(work)?,
-            Stage::Live => self.live(world, work, now)?,
-            Stage::Ending => {}
+            HostStage::Live if self.wants_end && self.in_flight() == 0 => self.begin_end(work)?,
+            HostStage::Live => self.live(world, work, now)?,
+            HostStage::Ending => {}
         }
-        if self.stage == Stage::Ending && self.lanes.iter().all(|lane| lane.queue.is_closed()) {
+        if self.stage == HostStage::Ending && self.lanes.iter().all(|lane| lane.queue.is_closed()) {
             self.lanes.clear();
             let pause = world.borrow_mut().random.around(MS);
-            self.stage = Stage::Down(now + pause);
+            self.stage = HostStage::Down(now + pause);
             self.wake(world, now + pause);
         }
         Ok(())
     }
 
-    fn wake(&self, world: &Shared, at: Nanos) {
-        world.borrow_mut().at(at, Event::Turn(self.driver.id()));
+    fn wake(&self, world: &SharedWorld, at: Nanos) {
+        world
+            .borrow_mut()
+            .at(at, WorldEvent::Turn(self.driver.id()));
     }
 
-    fn live(&mut self, world: &Shared, work: &mut Work, now: Nanos) -> Verdict {
-        let begun = self.lanes.iter().flat_map(Lane::under_way);
+    fn live(&mut self, world: &SharedWorld, work: &mut HostWork, now: Nanos) -> Verdict {
+        let begun = self.lanes.iter().flat_map(HostLane::under_way);
         if let Some(oldest) = begun.min_by_key(|command| command.begun_at)
             && now >= oldest.begun_at + COMMAND_TIMEOUT
         {
@@ -533,7 +543,7 @@ impl SimHost {
 
     /// Asks for the end of a command that is under way; its Command Identifier
     /// is its tag.
-    fn abort_one(&mut self, world: &Shared) {
+    fn abort_one(&mut self, world: &SharedWorld) {
         if self.lanes[0].under_way().count() >= ABORTS_MAX {
             return;
         }
@@ -547,7 +557,12 @@ impl SimHost {
     }
 
     /// Begins one operation on a queue; false where that is full.
-    fn begin(&mut self, at: usize, world: &Shared, work: &mut Work) -> Result<bool, Violation> {
+    fn begin(
+        &mut self,
+        at: usize,
+        world: &SharedWorld,
+        work: &mut HostWork,
+    ) -> Result<bool, Violation> {
         let now = self.driver.now();
         let lane = &mut self.lanes[at];
         let room = usize::from(self.plan.entries) - 1;
@@ -579,7 +594,7 @@ impl SimHost {
                 Some(tag) => {
                     let what = Sent::Io(request.io);
                     let begun_at = now;
-                    lane.put(tag, Command { what, begun_at });
+                    lane.put(tag, SentCommand { what, begun_at });
                 }
                 None => {
                     work.not_sent(request.io)?;
@@ -593,14 +608,14 @@ impl SimHost {
     }
 }
 
-impl Lane {
+impl HostLane {
     /// What has no answer, but for what waits for an event.
-    fn under_way(&self) -> impl Iterator<Item = &Command> {
+    fn under_way(&self) -> impl Iterator<Item = &SentCommand> {
         let all = self.commands.iter().flatten();
         all.filter(|command| !matches!(command.what, Sent::Event))
     }
 
-    fn put(&mut self, tag: Tag, command: Command) {
+    fn put(&mut self, tag: Tag, command: SentCommand) {
         let index = usize::from(tag);
         if index >= self.commands.len() {
             self.commands.resize_with(index + 1, || None);

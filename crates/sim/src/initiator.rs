@@ -3,8 +3,8 @@
 //! lost, the session is, and it logs in anew under its old name.
 
 use host::iscsi::{
-    Command, Connection, Data, Error, Event as ConnectionEvent, Failure, FatalError, Outcome,
-    Params, SessionState, Settings, lun_field,
+    Command, CommandOutcome, ExpectedData, Failure, InitiatorFatalError, InitiatorSettings, Params,
+    SessionConnection, SessionError, SessionEvent as ConnectionEvent, SessionState, lun_field,
 };
 use host::{Completion as Cqe, Memory};
 use machine::Tag;
@@ -16,30 +16,30 @@ use wire::scsi::status;
 
 use crate::checker::{Verdict, Violation};
 use crate::driver::SimDriver;
-use crate::host::{COMMAND_TIMEOUT, CONNECT_TIMEOUT, Stage, TOKENS};
+use crate::host::{COMMAND_TIMEOUT, CONNECT_TIMEOUT, HostStage, TOKENS};
 use crate::plan::{Harm, HostPlan, IscsiPlan, Plan};
-use crate::scsi::{self, Asked};
+use crate::scsi::{self, ScsiAsked};
 use crate::target::{initiator_name, isid, portal, target_name};
-use crate::work::{Io, Work};
-use crate::world::{DriverId, Event, MS, Shared, US};
+use crate::work::{CheckedIo, HostWork};
+use crate::world::{DriverId, MS, SharedWorld, US, WorldEvent};
 
 /// Task management functions under way at a time.
 const FUNCTIONS_MAX: usize = 2;
 /// CmdSN of a session's first command: it wraps soon.
 const CMD_SN: u32 = u32::MAX - 20;
-const CHECK_CONDITION: Outcome = Outcome::Status(status::CHECK_CONDITION);
+const CHECK_CONDITION: CommandOutcome = CommandOutcome::Status(status::CHECK_CONDITION);
 
 /// A command that was sent and has no answer.
 struct Sent {
-    asked: Asked,
-    ios: Vec<Io>,
+    asked: ScsiAsked,
+    ios: Vec<CheckedIo>,
     begun_at: Nanos,
 }
 
 /// One connection of the session.
-struct Lane {
+struct SessionLane {
     base: Token,
-    connection: Connection,
+    connection: SessionConnection,
     number: Option<usize>,
     socket: reactor::SocketId,
     commands: Vec<Option<Sent>>,
@@ -47,7 +47,7 @@ struct Lane {
     has_room: bool,
 }
 
-impl Lane {
+impl SessionLane {
     fn under_way(&self) -> impl Iterator<Item = &Sent> {
         self.commands.iter().flatten()
     }
@@ -61,9 +61,9 @@ pub struct SimInitiator {
     reserves: bool,
     harm: Harm,
     driver: SimDriver,
-    stage: Stage,
+    stage: HostStage,
     since: Nanos,
-    lanes: Vec<Lane>,
+    lanes: Vec<SessionLane>,
     next_base: Token,
     completions: Vec<Completion>,
     ping_at: Nanos,
@@ -78,8 +78,8 @@ pub struct SimInitiator {
 
 impl SimInitiator {
     /// An initiator that connects soon.
-    pub fn new(world: &Shared, number: usize, id: DriverId, plan: &Plan, pool: Pool) -> Self {
-        world.borrow_mut().after(US, Event::Turn(id));
+    pub fn new(world: &SharedWorld, number: usize, id: DriverId, plan: &Plan, pool: Pool) -> Self {
+        world.borrow_mut().after(US, WorldEvent::Turn(id));
         let host = plan.hosts[number];
         SimInitiator {
             number,
@@ -88,7 +88,7 @@ impl SimInitiator {
             reserves: plan.reserve_percent > 0,
             harm: plan.harm(number),
             driver: SimDriver::new(world, id, pool),
-            stage: Stage::Down(0),
+            stage: HostStage::Down(0),
             since: 0,
             lanes: Vec::new(),
             next_base: 0,
@@ -108,17 +108,17 @@ impl SimInitiator {
 
     /// Whether it has all its connections.
     pub fn is_live(&self) -> bool {
-        self.stage == Stage::Live
+        self.stage == HostStage::Live
     }
 
     /// Whether it has ended for good.
     pub fn is_gone(&self) -> bool {
-        self.stage == Stage::Gone
+        self.stage == HostStage::Gone
     }
 
     /// Commands without an answer.
     pub fn in_flight(&self) -> usize {
-        self.lanes.iter().flat_map(Lane::under_way).count()
+        self.lanes.iter().flat_map(SessionLane::under_way).count()
     }
 
     /// It shall close its session and not come back.
@@ -127,17 +127,19 @@ impl SimInitiator {
     }
 
     /// Its machine is gone from one moment to the next; it returns at `at`.
-    pub fn vanish(&mut self, world: &Shared, at: Nanos, work: &mut Work) -> Verdict {
+    pub fn vanish(&mut self, world: &SharedWorld, at: Nanos, work: &mut HostWork) -> Verdict {
         self.lose_all(work)?;
         self.lanes.clear();
         self.driver.vanish();
-        self.stage = Stage::Down(at);
-        world.borrow_mut().at(at, Event::Turn(self.driver.id()));
+        self.stage = HostStage::Down(at);
+        world
+            .borrow_mut()
+            .at(at, WorldEvent::Turn(self.driver.id()));
         Ok(())
     }
 
     /// One turn.
-    pub fn turn(&mut self, world: &Shared, work: &mut Work) -> Verdict {
+    pub fn turn(&mut self, world: &SharedWorld, work: &mut HostWork) -> Verdict {
         let mut completions = std::mem::take(&mut self.completions);
         self.driver.begin_turn(&mut completions);
         for completion in completions.drain(..) {
@@ -151,7 +153,7 @@ impl SimInitiator {
         Ok(())
     }
 
-    fn completion(&mut self, completion: Completion, work: &mut Work) -> Verdict {
+    fn completion(&mut self, completion: Completion, work: &mut HostWork) -> Verdict {
         let base = completion.token() / TOKENS * TOKENS;
         let Some(at) = self.lanes.iter().position(|lane| lane.base == base) else {
             return Ok(());
@@ -185,10 +187,10 @@ impl SimInitiator {
     }
 
     /// A connection is lost: so is the session.
-    fn went_down(&mut self, error: &Error, work: &mut Work) -> Verdict {
+    fn went_down(&mut self, error: &SessionError, work: &mut HostWork) -> Verdict {
         work.trace(|| format!("initiator {}: connection lost: {error}", self.number));
         match error {
-            Error::Protocol(fatal) if !is_passing(fatal) && !self.is_damaged() => {
+            SessionError::Protocol(fatal) if !is_passing(fatal) && !self.is_damaged() => {
                 let text = format!("initiator {}: {fatal}", self.number);
                 Err(Violation(text))
             }
@@ -208,16 +210,16 @@ impl SimInitiator {
     }
 
     /// Closes every connection; what was in flight has an unknown outcome.
-    fn begin_end(&mut self, work: &mut Work) -> Verdict {
+    fn begin_end(&mut self, work: &mut HostWork) -> Verdict {
         self.lose_all(work)?;
         for lane in &mut self.lanes {
             lane.connection.close(&mut self.driver);
         }
-        self.stage = Stage::Ending;
+        self.stage = HostStage::Ending;
         Ok(())
     }
 
-    fn lose_all(&mut self, work: &mut Work) -> Verdict {
+    fn lose_all(&mut self, work: &mut HostWork) -> Verdict {
         for lane in &mut self.lanes {
             for sent in lane.commands.drain(..).flatten() {
                 for io in sent.ios {
@@ -248,7 +250,7 @@ impl SimInitiator {
 
     fn open(&mut self, cid: u16, session: Option<SessionState>) {
         let p = &self.plan;
-        let settings = Settings {
+        let settings = InitiatorSettings {
             header_digest: p.header_digest,
             data_digest: p.data_digest,
             max_recv_data_segment: p.max_recv_data_segment,
@@ -259,7 +261,7 @@ impl SimInitiator {
             max_outstanding_r2t: p.max_outstanding_r2t,
             max_connections: p.connections,
             queue_depth: self.host.entries,
-            ..Settings::new(&initiator_name(self.number), &target_name())
+            ..InitiatorSettings::new(&initiator_name(self.number), &target_name())
         };
         let params = Params {
             settings,
@@ -271,8 +273,9 @@ impl SimInitiator {
         let session = session.unwrap_or_else(|| SessionState::new(params.isid, params.cmd_sn));
         let base = self.next_base;
         self.next_base += TOKENS;
-        let connection = Connection::open_in(&mut self.driver, portal(), params, session, base);
-        self.lanes.push(Lane {
+        let connection =
+            SessionConnection::open_in(&mut self.driver, portal(), params, session, base);
+        self.lanes.push(SessionLane {
             base,
             connection: connection.expect("a simulated socket can be made"),
             number: None,
@@ -288,7 +291,7 @@ impl SimInitiator {
         at: usize,
         tag: Tag,
         completion: &host::iscsi::Completion,
-        work: &mut Work,
+        work: &mut HostWork,
     ) -> Verdict {
         let now = self.driver.now();
         let (may_anything, is_damaged) = (self.may_anything(), self.is_damaged());
@@ -344,49 +347,51 @@ impl SimInitiator {
     }
 
     /// What time and circumstances ask for.
-    fn step(&mut self, world: &Shared, work: &mut Work) -> Verdict {
+    fn step(&mut self, world: &SharedWorld, work: &mut HostWork) -> Verdict {
         let now = self.driver.now();
         match self.stage {
-            Stage::Gone => {}
-            Stage::Down(_) if self.wants_end => self.stage = Stage::Gone,
-            Stage::Down(until) if now < until => self.wake(world, until),
-            Stage::Down(_) => {
-                self.stage = Stage::Starting;
+            HostStage::Gone => {}
+            HostStage::Down(_) if self.wants_end => self.stage = HostStage::Gone,
+            HostStage::Down(until) if now < until => self.wake(world, until),
+            HostStage::Down(_) => {
+                self.stage = HostStage::Starting;
                 self.since = now;
                 self.lanes.clear();
                 self.open(0, None);
                 self.wake(world, now + CONNECT_TIMEOUT);
             }
-            Stage::Starting if now >= self.since + CONNECT_TIMEOUT => self.begin_end(work)?,
-            Stage::Starting => {
+            HostStage::Starting if now >= self.since + CONNECT_TIMEOUT => self.begin_end(work)?,
+            HostStage::Starting => {
                 if self.lanes.iter().all(|lane| lane.connection.is_live()) {
-                    self.stage = Stage::Live;
+                    self.stage = HostStage::Live;
                     self.lives += 1;
                     work.trace(|| format!("initiator {} is live", self.number));
                     self.ping_at = now;
                     self.live(world, work, now)?;
                 }
             }
-            Stage::Live if self.wants_end && self.in_flight() == 0 => self.begin_end(work)?,
-            Stage::Live => self.live(world, work, now)?,
-            Stage::Ending => {}
+            HostStage::Live if self.wants_end && self.in_flight() == 0 => self.begin_end(work)?,
+            HostStage::Live => self.live(world, work, now)?,
+            HostStage::Ending => {}
         }
-        let is_closed = |lane: &Lane| lane.connection.is_closed();
-        if self.stage == Stage::Ending && self.lanes.iter().all(is_closed) {
+        let is_closed = |lane: &SessionLane| lane.connection.is_closed();
+        if self.stage == HostStage::Ending && self.lanes.iter().all(is_closed) {
             self.lanes.clear();
             let pause = world.borrow_mut().random.around(MS);
-            self.stage = Stage::Down(now + pause);
+            self.stage = HostStage::Down(now + pause);
             self.wake(world, now + pause);
         }
         Ok(())
     }
 
-    fn wake(&self, world: &Shared, at: Nanos) {
-        world.borrow_mut().at(at, Event::Turn(self.driver.id()));
+    fn wake(&self, world: &SharedWorld, at: Nanos) {
+        world
+            .borrow_mut()
+            .at(at, WorldEvent::Turn(self.driver.id()));
     }
 
-    fn live(&mut self, world: &Shared, work: &mut Work, now: Nanos) -> Verdict {
-        let begun = self.lanes.iter().flat_map(Lane::under_way);
+    fn live(&mut self, world: &SharedWorld, work: &mut HostWork, now: Nanos) -> Verdict {
+        let begun = self.lanes.iter().flat_map(SessionLane::under_way);
         if let Some(oldest) = begun.map(|sent| sent.begun_at).min()
             && now >= oldest + COMMAND_TIMEOUT
         {
@@ -426,7 +431,7 @@ impl SimInitiator {
     }
 
     /// Ends a command that is under way, or all on its unit.
-    fn abort_one(&mut self, world: &Shared, work: &mut Work) -> Verdict {
+    fn abort_one(&mut self, world: &SharedWorld, work: &mut HostWork) -> Verdict {
         let (at, is_all, is_reset) = {
             let random = &mut world.borrow_mut().random;
             let at = random.below(self.lanes.len() as u64) as usize;
@@ -456,7 +461,12 @@ impl SimInitiator {
     }
 
     /// Begins one operation on a connection; false where that is full.
-    fn begin(&mut self, at: usize, world: &Shared, work: &mut Work) -> Result<bool, Violation> {
+    fn begin(
+        &mut self,
+        at: usize,
+        world: &SharedWorld,
+        work: &mut HostWork,
+    ) -> Result<bool, Violation> {
         let now = self.driver.now();
         let room = usize::from(self.lanes[at].connection.room());
         // Both halves of a pair are one command here.
@@ -478,7 +488,7 @@ impl SimInitiator {
     }
 
     /// Sends a command, perhaps once more.
-    fn send(&mut self, at: usize, sent: Sent, work: &mut Work) -> Verdict {
+    fn send(&mut self, at: usize, sent: Sent, work: &mut HostWork) -> Verdict {
         let lane = &mut self.lanes[at];
         let asked = &sent.asked;
         let memory = match asked.len {
@@ -492,9 +502,9 @@ impl SimInitiator {
             }
         };
         let data = match (asked.len, asked.bytes.is_empty()) {
-            (0, _) => Data::None,
-            (len, true) => Data::In(len),
-            (len, false) => Data::Out(len),
+            (0, _) => ExpectedData::None,
+            (len, true) => ExpectedData::In(len),
+            (len, false) => ExpectedData::Out(len),
         };
         let command = Command::new(asked.lun, asked.cdb);
         match lane.connection.submit(&command, data, |_| memory) {
@@ -517,13 +527,13 @@ impl SimInitiator {
 }
 
 /// Whether a login may be refused for this: what it depends on is on its way.
-fn is_passing(error: &FatalError) -> bool {
+fn is_passing(error: &InitiatorFatalError) -> bool {
     matches!(
         error,
         // Target errors, too many connections, not into this session, no such
         // session.
-        FatalError::LoginRefused { class: 3, .. }
-            | FatalError::LoginRefused {
+        InitiatorFatalError::LoginRefused { class: 3, .. }
+            | InitiatorFatalError::LoginRefused {
                 class: 2,
                 detail: 0x06 | 0x08 | 0x0a
             }

@@ -25,6 +25,6 @@ mod target;
 mod work;
 mod world;
 
-pub use outcome::{Failure, NfsOutcome, Outcome};
+pub use outcome::{Failure, NfsOutcome, RunOutcome};
 pub use plan::{Lies, PanicPlan, Plan};
 pub use run::{run, run_plan};

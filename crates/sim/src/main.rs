@@ -67,7 +67,7 @@ fn run() -> io::Result<ExitCode> {
     };
     let start = Instant::now();
     let limit = options.minutes.map(|m| Duration::from_secs(m * 60));
-    let mut total = sim::Outcome::default();
+    let mut total = sim::RunOutcome::default();
     let mut seeds = 0;
     while seeds < options.seeds && limit.is_none_or(|limit| start.elapsed() < limit) {
         let seed = options.from + seeds;

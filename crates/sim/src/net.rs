@@ -9,7 +9,7 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use mem::{BufRange, Pool, Stage};
 use reactor::{Batch, Completion, Nanos, Received, SocketId, Token};
 
-use crate::world::{DriverId, Event, MS, US, World};
+use crate::world::{DriverId, MS, US, World, WorldEvent};
 
 /// Errors of sockets, by their Linux numbers.
 const ECONNRESET: i32 = 104;
@@ -65,7 +65,7 @@ enum Holder {
     Nobody,
 }
 
-struct End {
+struct SocketEnd {
     holder: Holder,
     recv: Option<PendingRecv>,
     send: Option<PendingSend>,
@@ -86,13 +86,13 @@ struct End {
     address: SocketAddr,
 }
 
-impl End {
+impl SocketEnd {
     fn is_kept(&self) -> bool {
         matches!(self.holder, Holder::Socket(..)) && self.closing.is_none()
     }
 
-    fn new(holder: Holder, address: SocketAddr) -> End {
-        End {
+    fn new(holder: Holder, address: SocketAddr) -> SocketEnd {
+        SocketEnd {
             holder,
             recv: None,
             send: None,
@@ -110,9 +110,9 @@ impl End {
     }
 }
 
-struct Connection {
+struct SimConnection {
     /// The connecting end, and the accepting one.
-    ends: [End; 2],
+    ends: [SocketEnd; 2],
     /// Its host has vanished without a word: nothing passes any more.
     is_dead: bool,
     /// The driver that made it.
@@ -131,16 +131,16 @@ struct Attempt {
 
 /// What a place in a driver's table is used for.
 #[derive(Clone, Copy, Debug)]
-enum Use {
+enum SlotUse {
     Free,
     Listener(Token, SocketAddr),
     Attempt(usize),
     End(usize, usize),
 }
 
-struct Slot {
+struct SocketSlot {
     generation: u32,
-    what: Use,
+    what: SlotUse,
 }
 
 /// What the world keeps of one driver.
@@ -148,7 +148,7 @@ pub struct DriverState {
     /// Ready for its user, with the socket that each belongs to.
     pub ready: Vec<(Option<SocketId>, Completion)>,
     turn_scheduled: bool,
-    slots: Vec<Slot>,
+    slots: Vec<SocketSlot>,
     free: Vec<u32>,
     pool: Pool,
     /// Spare batches.
@@ -164,7 +164,7 @@ pub struct DriverState {
 pub struct Net {
     settings: NetSettings,
     drivers: Vec<DriverState>,
-    connections: Vec<Connection>,
+    connections: Vec<SimConnection>,
     attempts: Vec<Attempt>,
     /// Ends by the descriptor that stands for them until a driver takes it.
     by_fd: HashMap<RawFd, (usize, usize)>,
@@ -223,8 +223,8 @@ impl Net {
 
     /// Connections that both sides still know, as numbers.
     pub fn live_connections(&self) -> Vec<usize> {
-        let open = |c: &Connection| !c.is_dead && c.ends.iter().all(|e| e.error.is_none());
-        let held = |c: &Connection| c.ends.iter().all(|e| e.holder != Holder::Nobody);
+        let open = |c: &SimConnection| !c.is_dead && c.ends.iter().all(|e| e.error.is_none());
+        let held = |c: &SimConnection| c.ends.iter().all(|e| e.holder != Holder::Nobody);
         let all = self.connections.iter().enumerate();
         all.filter(|(_, c)| open(c) && held(c))
             .map(|(n, _)| n)
@@ -233,7 +233,7 @@ impl Net {
 
     /// Connections to `address` that a driver of the accepting side has.
     pub fn connections_to(&self, address: SocketAddr) -> usize {
-        let kept = |c: &&Connection| c.ends[1].address == address && c.ends[1].is_kept();
+        let kept = |c: &&SimConnection| c.ends[1].address == address && c.ends[1].is_kept();
         self.connections.iter().filter(kept).count()
     }
 
@@ -241,7 +241,9 @@ impl Net {
     pub fn connection_of(&self, driver: DriverId, socket: SocketId) -> Option<usize> {
         let slot = self.drivers[driver].slots.get(socket.index() as usize)?;
         match slot.what {
-            Use::End(connection, _) if slot.generation == socket.generation() => Some(connection),
+            SlotUse::End(connection, _) if slot.generation == socket.generation() => {
+                Some(connection)
+            }
             _ => None,
         }
     }
@@ -267,12 +269,12 @@ impl Net {
         end.holder == Holder::Nobody && end.closing.is_none()
     }
 
-    fn take_slot(&mut self, driver: DriverId, what: Use) -> SocketId {
+    fn take_slot(&mut self, driver: DriverId, what: SlotUse) -> SocketId {
         let state = &mut self.drivers[driver];
         let index = state.free.pop().unwrap_or_else(|| {
-            state.slots.push(Slot {
+            state.slots.push(SocketSlot {
                 generation: 0,
-                what: Use::Free,
+                what: SlotUse::Free,
             });
             state.slots.len() as u32 - 1
         });
@@ -282,23 +284,23 @@ impl Net {
     }
 
     /// The place of a socket in use. Anything else is the user's mistake.
-    fn slot(&mut self, driver: DriverId, socket: SocketId) -> &mut Slot {
+    fn slot(&mut self, driver: DriverId, socket: SocketId) -> &mut SocketSlot {
         let slot = &mut self.drivers[driver].slots[socket.index() as usize];
-        let fits = slot.generation == socket.generation() && !matches!(slot.what, Use::Free);
+        let fits = slot.generation == socket.generation() && !matches!(slot.what, SlotUse::Free);
         assert!(fits, "socket used after its close");
         slot
     }
 
     fn end_of(&mut self, driver: DriverId, socket: SocketId) -> (usize, usize) {
         match self.slot(driver, socket).what {
-            Use::End(connection, end) => (connection, end),
+            SlotUse::End(connection, end) => (connection, end),
             other => panic!("{other:?} is not connected"),
         }
     }
 
     fn free_slot(&mut self, driver: DriverId, socket: SocketId) {
         let slot = self.slot(driver, socket);
-        slot.what = Use::Free;
+        slot.what = SlotUse::Free;
         slot.generation += 1;
         self.drivers[driver].free.push(socket.index());
     }
@@ -339,7 +341,7 @@ impl World {
         let busy = state.busy_until;
         let delay = self.random.below(2 * US);
         let at = (self.now + delay).max(busy);
-        self.at(at, Event::Turn(driver));
+        self.at(at, WorldEvent::Turn(driver));
     }
 
     /// A turn of the driver's user begins: what is ready for it.
@@ -360,7 +362,8 @@ impl World {
     /// Listens on what a descriptor of [`Net::listener`] stands for.
     pub fn listen(&mut self, driver: DriverId, fd: &OwnedFd, token: Token) -> SocketId {
         let address = self.net.listeners_by_fd[&fd.as_raw_fd()];
-        self.net.take_slot(driver, Use::Listener(token, address))
+        self.net
+            .take_slot(driver, SlotUse::Listener(token, address))
     }
 
     /// Takes an accepted connection.
@@ -370,7 +373,7 @@ impl World {
             .by_fd
             .remove(&fd.as_raw_fd())
             .expect("accepted before");
-        let socket = self.net.take_slot(driver, Use::End(connection, end));
+        let socket = self.net.take_slot(driver, SlotUse::End(connection, end));
         self.net.connections[connection].ends[end].holder = Holder::Socket(driver, socket);
         socket
     }
@@ -395,7 +398,7 @@ impl World {
     /// Connects to `to`.
     pub fn connect(&mut self, driver: DriverId, to: SocketAddr, token: Token) -> SocketId {
         let attempt = self.net.attempts.len();
-        let socket = self.net.take_slot(driver, Use::Attempt(attempt));
+        let socket = self.net.take_slot(driver, SlotUse::Attempt(attempt));
         self.net.next_port = self.net.next_port.checked_add(1).unwrap_or(1024);
         let local = SocketAddr::from(([10, 0, 1, driver as u8], self.net.next_port));
         self.net.attempts.push(Attempt {
@@ -404,7 +407,7 @@ impl World {
             local,
         });
         let delay = self.random.around(self.net.settings.latency * 2);
-        self.after(delay, Event::Connect(attempt));
+        self.after(delay, WorldEvent::Connect(attempt));
         socket
     }
 
@@ -417,7 +420,7 @@ impl World {
         };
         let listening = self.net.drivers.iter().enumerate().find_map(|(n, state)| {
             state.slots.iter().find_map(|slot| match slot.what {
-                Use::Listener(token, address) if address == to => Some((n, token)),
+                SlotUse::Listener(token, address) if address == to => Some((n, token)),
                 _ => None,
             })
         });
@@ -431,17 +434,17 @@ impl World {
             );
         };
         let connection = self.net.connections.len();
-        self.net.connections.push(Connection {
+        self.net.connections.push(SimConnection {
             ends: [
-                End::new(Holder::Socket(driver, socket), local),
-                End::new(Holder::Accepted(acceptor), to),
+                SocketEnd::new(Holder::Socket(driver, socket), local),
+                SocketEnd::new(Holder::Accepted(acceptor), to),
             ],
             is_dead: false,
             maker: driver,
             is_exposed: false,
             is_damaged: false,
         });
-        self.net.slot(driver, socket).what = Use::End(connection, 0);
+        self.net.slot(driver, socket).what = SlotUse::End(connection, 0);
         let fd = self.net.descriptor();
         self.net.by_fd.insert(fd.as_raw_fd(), (connection, 1));
         self.trace(|| format!("connection {connection}: driver {driver} to {to}"));
@@ -492,7 +495,7 @@ impl World {
             && has
             && !std::mem::replace(&mut recv.is_scheduled, true)
         {
-            self.after(delay, Event::Recv(connection, end));
+            self.after(delay, WorldEvent::Recv(connection, end));
         }
     }
 
@@ -526,7 +529,7 @@ impl World {
                     // No memory now: it is looked for again.
                     recv.is_scheduled = true;
                     this.recv = Some(recv);
-                    return self.after(MS, Event::Recv(connection, end));
+                    return self.after(MS, WorldEvent::Recv(connection, end));
                 }
             },
         };
@@ -565,7 +568,7 @@ impl World {
         let delay = self.random.below(US);
         let this = &mut self.net.connections[connection].ends[end];
         if this.send.is_some() && !std::mem::replace(&mut this.pump_scheduled, true) {
-            self.after(delay, Event::Pump(connection, end));
+            self.after(delay, WorldEvent::Pump(connection, end));
         }
     }
 
@@ -640,7 +643,7 @@ impl World {
             Piece::Fin | Piece::Reset => 0,
         };
         to.flight.push_back((at, piece));
-        self.at(at, Event::Arrive(connection, 1 - from));
+        self.at(at, WorldEvent::Arrive(connection, 1 - from));
     }
 
     /// Whether a bit of what arrives now is flipped: which one, by chance.
@@ -722,21 +725,21 @@ impl World {
         let state = self.net.driver(driver);
         state.ready.retain(|(of, _)| *of != Some(socket));
         match what {
-            Use::Free => unreachable!("a place in use"),
-            Use::Listener(..) | Use::Attempt(_) => {
-                if let Use::Attempt(attempt) = what {
+            SlotUse::Free => unreachable!("a place in use"),
+            SlotUse::Listener(..) | SlotUse::Attempt(_) => {
+                if let SlotUse::Attempt(attempt) = what {
                     self.net.attempts[attempt].from = None;
                 }
                 self.net.free_slot(driver, socket);
                 self.complete(driver, None, Completion::Closed { token });
             }
-            Use::End(connection, end) => {
+            SlotUse::End(connection, end) => {
                 self.trace(|| format!("connection {connection}: end {end} closes"));
                 self.net.connections[connection].ends[end].closing = Some(token);
                 // It may not be used any more, but the kernel still may.
                 self.net.slot(driver, socket).generation += 1;
                 let delay = self.random.around(5 * US);
-                self.after(delay, Event::Closed(connection, end));
+                self.after(delay, WorldEvent::Closed(connection, end));
             }
         }
     }
@@ -777,7 +780,7 @@ impl World {
         };
         self.depart(connection, end, last);
         let slot = &mut self.net.driver(driver).slots[socket.index() as usize];
-        slot.what = Use::Free;
+        slot.what = SlotUse::Free;
         self.net.driver(driver).free.push(socket.index());
         self.complete(driver, None, Completion::Closed { token });
     }
@@ -845,12 +848,12 @@ impl World {
             let state = self.net.driver(driver);
             let slot = &mut state.slots[index];
             slot.generation += 1;
-            let what = std::mem::replace(&mut slot.what, Use::Free);
+            let what = std::mem::replace(&mut slot.what, SlotUse::Free);
             state.free.push(index as u32);
             match what {
-                Use::Free | Use::Listener(..) => {}
-                Use::Attempt(attempt) => self.net.attempts[attempt].from = None,
-                Use::End(connection, end) => self.end_dies(driver, connection, end, silently),
+                SlotUse::Free | SlotUse::Listener(..) => {}
+                SlotUse::Attempt(attempt) => self.net.attempts[attempt].from = None,
+                SlotUse::End(connection, end) => self.end_dies(driver, connection, end, silently),
             }
         }
         for connection in 0..self.net.connections.len() {

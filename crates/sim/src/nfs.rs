@@ -26,7 +26,7 @@ use store::fs::{Dir, FileSystem, Time};
 use crate::plan::NfsPlan;
 use crate::world::MS;
 
-use ask::{Ask, New, Range4, Share};
+use ask::{Ask, New, OpenShare, Range4};
 pub use client::NfsClient;
 use kept::{INSTANCE, Late, Medium};
 pub use left::leave_states;
@@ -323,7 +323,7 @@ fn lock(client: &mut NfsClient, random: &mut Random, common: &mut Common) -> Opt
 }
 
 fn share(client: &mut NfsClient, random: &mut Random, common: &mut Common) -> Option<Ask> {
-    let is_free = |(at, opened): (usize, &Option<had::Opened>)| {
+    let is_free = |(at, opened): (usize, &Option<had::OpenFile>)| {
         let is_free = opened.as_ref().is_some_and(|opened| !opened.is_busy);
         (is_free && at >= DATA_FILES).then_some(at)
     };
@@ -341,7 +341,7 @@ fn share(client: &mut NfsClient, random: &mut Random, common: &mut Common) -> Op
     }
     common.next += 1;
     let file = DATA_FILES + random.below(SHARED_FILES as u64 + 1) as usize;
-    Some(Ask::Open(Share {
+    Some(Ask::Open(OpenShare {
         file,
         access: random.weighted(&[(3, 1), (1, 2), (1, 3)]),
         deny: match file == DELEGATED {

@@ -2,7 +2,7 @@
 
 /// What a run has done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Outcome {
+pub struct RunOutcome {
     /// Operations begun.
     pub ops: u64,
     /// Answers checked.
@@ -30,10 +30,10 @@ pub struct Outcome {
     pub digest: u64,
 }
 
-impl Outcome {
+impl RunOutcome {
     /// Counts what another run has done; digests and `lives_in_chaos` are of one
     /// run alone.
-    pub fn add(&mut self, other: &Outcome) {
+    pub fn add(&mut self, other: &RunOutcome) {
         self.ops += other.ops;
         self.checked += other.checked;
         self.failed += other.failed;

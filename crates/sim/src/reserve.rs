@@ -15,7 +15,7 @@ use zerocopy::FromBytes;
 use crate::checker::Stamp;
 
 /// A host by its number.
-pub type Host = usize;
+pub type HostNumber = usize;
 
 /// What one command asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,17 +65,17 @@ pub const REPORT_BYTES: usize = 64 * (1 + REPORTED_MAX);
 
 /// What a Reservation Report tells.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Report {
+pub struct ReservationReport {
     generation: u32,
     rtype: u8,
     persists: bool,
     /// Keys, and who holds the reservation.
-    registrants: BTreeMap<Host, (u64, bool)>,
+    registrants: BTreeMap<HostNumber, (u64, bool)>,
 }
 
-impl Report {
+impl ReservationReport {
     /// Reads one, of hosts that are called so.
-    pub fn decode(bytes: &[u8], called: &[[u8; 16]]) -> Option<Report> {
+    pub fn decode(bytes: &[u8], called: &[[u8; 16]]) -> Option<ReservationReport> {
         let (head, mut rest) = Status::read_from_prefix(bytes).ok()?;
         let mut registrants = BTreeMap::new();
         for _ in 0..head.registrants.get() {
@@ -85,7 +85,7 @@ impl Report {
             registrants.insert(host, told);
             rest = after;
         }
-        Some(Report {
+        Some(ReservationReport {
             generation: head.generation.get(),
             rtype: head.rtype,
             persists: head.ptpls & 1 != 0,
@@ -98,18 +98,18 @@ impl Report {
 pub type Notice = u8;
 
 /// Notifications that a command brings others, for certain or perhaps.
-struct Told {
+struct ToldHosts {
     /// Until then, if it is not under way.
     to: Stamp,
     /// Of these kinds.
     kinds: &'static [Notice],
     /// To these.
-    hosts: Vec<Host>,
+    hosts: Vec<HostNumber>,
 }
 
 /// How a command ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum End {
+pub enum CommandEnd {
     Done,
     Conflict,
     Invalid,
@@ -117,15 +117,15 @@ pub enum End {
 
 /// Registrants and reservation at one time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct State {
-    keys: BTreeMap<Host, u64>,
+struct ReservationState {
+    keys: BTreeMap<HostNumber, u64>,
     /// The type, and who holds it; for types 5 and 6 everybody registered.
-    held: Option<(u8, Host)>,
+    held: Option<(u8, HostNumber)>,
     persists: bool,
 }
 
-impl State {
-    fn is_holder(&self, host: Host) -> bool {
+impl ReservationState {
+    fn is_holder(&self, host: HostNumber) -> bool {
         match self.held {
             Some((5 | 6, _)) => self.keys.contains_key(&host),
             Some((_, holder)) => holder == host,
@@ -134,7 +134,7 @@ impl State {
     }
 
     /// Whether a host may read and write.
-    fn access(&self, host: Host) -> (bool, bool) {
+    fn access(&self, host: HostNumber) -> (bool, bool) {
         let Some((rtype, _)) = self.held else {
             return (true, true);
         };
@@ -144,13 +144,13 @@ impl State {
     }
 
     /// What a command makes of it; what it answers.
-    fn apply(&mut self, host: Host, ask: Ask) -> End {
+    fn apply(&mut self, host: HostNumber, ask: Ask) -> CommandEnd {
         let mine = self.keys.get(&host).copied();
         match ask {
             Ask::Enroll { key, new, persist } => {
                 // Whoever is not registered has key 0 (SPC-4, section 5.12.7).
                 if key.is_some_and(|key| key != mine.unwrap_or(0)) {
-                    return End::Conflict;
+                    return CommandEnd::Conflict;
                 }
                 self.persists = persist;
                 match new {
@@ -160,13 +160,13 @@ impl State {
             }
             Ask::Register { key, persist } => {
                 if mine.is_some_and(|mine| mine != key) {
-                    return End::Conflict;
+                    return CommandEnd::Conflict;
                 }
                 self.keys.insert(host, key);
                 self.persists = persist.unwrap_or(self.persists);
             }
             Ask::Unregister { key } | Ask::Replace { key, .. } if mine != Some(key) => {
-                return End::Conflict;
+                return CommandEnd::Conflict;
             }
             Ask::Unregister { .. } => self.leave(host),
             Ask::Replace { new, .. } => {
@@ -178,18 +178,18 @@ impl State {
             | Ask::Clear { key }
                 if mine != Some(key) =>
             {
-                return End::Conflict;
+                return CommandEnd::Conflict;
             }
             Ask::Acquire { rtype, .. } => match self.held {
                 None => self.held = Some((rtype, host)),
                 Some((held, _)) if held == rtype && self.is_holder(host) => {}
-                Some(_) => return End::Conflict,
+                Some(_) => return CommandEnd::Conflict,
             },
             Ask::Preempt { victim, rtype, .. } => return self.preempt(host, victim, rtype),
             Ask::Release { rtype, .. } => {
                 if self.is_holder(host) {
                     if self.held.is_some_and(|(held, _)| held != rtype) {
-                        return End::Invalid;
+                        return CommandEnd::Invalid;
                     }
                     self.held = None;
                 }
@@ -200,11 +200,11 @@ impl State {
             }
             Ask::Report => {}
         }
-        End::Done
+        CommandEnd::Done
     }
 
     /// A host is registered no more.
-    fn leave(&mut self, host: Host) {
+    fn leave(&mut self, host: HostNumber) {
         if self.keys.remove(&host).is_none() {
             return;
         }
@@ -216,9 +216,9 @@ impl State {
     }
 
     /// Whether a report tells this.
-    fn is_told_by(&self, report: &Report) -> bool {
+    fn is_told_by(&self, report: &ReservationReport) -> bool {
         let told = self.keys.iter();
-        let told: BTreeMap<Host, (u64, bool)> = told
+        let told: BTreeMap<HostNumber, (u64, bool)> = told
             .map(|(&host, &key)| (host, (key, self.is_holder(host))))
             .collect();
         report.registrants == told
@@ -228,7 +228,12 @@ impl State {
 
     /// Whom a command that made `after` of this must have told of what (Base
     /// 2.0, section 8.19).
-    fn must_tell(&self, host: Host, ask: Ask, after: &State) -> Vec<(Host, Notice)> {
+    fn must_tell(
+        &self,
+        host: HostNumber,
+        ask: Ask,
+        after: &ReservationState,
+    ) -> Vec<(HostNumber, Notice)> {
         let others = |kind| {
             let all = self.keys.keys().filter(move |&&other| other != host);
             all.map(|&other| (other, kind)).collect()
@@ -250,7 +255,7 @@ impl State {
         }
     }
 
-    fn preempt(&mut self, host: Host, victim: u64, rtype: u8) -> End {
+    fn preempt(&mut self, host: HostNumber, victim: u64, rtype: u8) -> CommandEnd {
         let takes = match self.held {
             Some((5 | 6, _)) => victim == 0,
             Some((_, holder)) => self.keys.get(&holder) == Some(&victim),
@@ -260,22 +265,22 @@ impl State {
             self.keys
                 .retain(|&other, &mut key| other == host || victim != 0 && key != victim);
             self.held = Some((rtype, host));
-            return End::Done;
+            return CommandEnd::Done;
         }
         if victim == 0 {
-            return End::Invalid;
+            return CommandEnd::Invalid;
         }
         if !self.keys.values().any(|&key| key == victim) {
-            return End::Conflict;
+            return CommandEnd::Conflict;
         }
         self.keys.retain(|_, &mut key| key != victim);
-        End::Done
+        CommandEnd::Done
     }
 
     /// The target starts anew.
     fn restart(&mut self) {
         if !self.persists {
-            *self = State::default();
+            *self = ReservationState::default();
         }
     }
 }
@@ -292,8 +297,8 @@ struct Could {
 
 /// The reservations of one volume, as far as they are known.
 pub struct Book {
-    states: Vec<State>,
-    pending: Option<(Host, Ask)>,
+    states: Vec<ReservationState>,
+    pending: Option<(HostNumber, Ask)>,
     /// Of the command under way, or the last one.
     number: u64,
     hosts: usize,
@@ -301,16 +306,16 @@ pub struct Book {
     timeline: Vec<(Stamp, Vec<Could>)>,
     /// When the command under way began.
     begun: Stamp,
-    told: Vec<Told>,
+    told: Vec<ToldHosts>,
     /// The last report's generation, and whose keys there were.
-    reported: Option<(u32, BTreeMap<Host, u64>)>,
+    reported: Option<(u32, BTreeMap<HostNumber, u64>)>,
 }
 
 impl Book {
     /// Of a volume without any.
     pub fn new(hosts: usize) -> Book {
         let mut book = Book {
-            states: vec![State::default()],
+            states: vec![ReservationState::default()],
             pending: None,
             number: 0,
             hosts,
@@ -347,19 +352,19 @@ impl Book {
     }
 
     /// The states that the command under way leads to.
-    fn after(&self) -> Vec<State> {
+    fn after(&self) -> Vec<ReservationState> {
         let Some((host, ask)) = self.pending else {
             return Vec::new();
         };
-        let done = |state: &State| {
+        let done = |state: &ReservationState| {
             let mut state = state.clone();
-            (state.apply(host, ask) == End::Done).then_some(state)
+            (state.apply(host, ask) == CommandEnd::Done).then_some(state)
         };
         self.states.iter().filter_map(done).collect()
     }
 
-    fn set(&mut self, mut states: Vec<State>, now: Stamp) {
-        let mut unique: Vec<State> = Vec::new();
+    fn set(&mut self, mut states: Vec<ReservationState>, now: Stamp) {
+        let mut unique: Vec<ReservationState> = Vec::new();
         for state in states.drain(..) {
             if !unique.contains(&state) {
                 unique.push(state);
@@ -375,11 +380,11 @@ impl Book {
     }
 
     /// A command is sent; its number.
-    pub fn begin(&mut self, host: Host, ask: Ask, now: Stamp) -> u64 {
+    pub fn begin(&mut self, host: HostNumber, ask: Ask, now: Stamp) -> u64 {
         assert!(self.pending.replace((host, ask)).is_none(), "one at a time");
         self.number += 1;
         self.begun = now;
-        self.told.push(Told {
+        self.told.push(ToldHosts {
             to: Stamp::MAX,
             kinds: match ask {
                 Ask::Unregister { .. } | Ask::Release { .. } | Ask::Enroll { new: 0, .. } => {
@@ -406,16 +411,17 @@ impl Book {
     }
 
     /// Who asks, and for what, as long as it is under way.
-    pub fn asked(&self) -> Option<(Host, Ask)> {
+    pub fn asked(&self) -> Option<(HostNumber, Ask)> {
         self.pending
     }
 
     /// A report was the answer; false where that cannot be.
-    pub fn reported(&mut self, report: &Report, now: Stamp) -> bool {
+    pub fn reported(&mut self, report: &ReservationReport, now: Stamp) -> bool {
         let mut left = self.states.clone();
         left.retain(|state| state.is_told_by(report));
         let is_possible = !left.is_empty();
-        let keys: BTreeMap<Host, u64> = report.registrants.iter().map(|(&h, r)| (h, r.0)).collect();
+        let keys: BTreeMap<HostNumber, u64> =
+            report.registrants.iter().map(|(&h, r)| (h, r.0)).collect();
         // The generation counts changes of registrants (Base 2.0, figure 416).
         let is_later = self.reported.as_ref().is_none_or(|(generation, last)| {
             report.generation > *generation || report.generation == *generation && *last == keys
@@ -426,7 +432,7 @@ impl Book {
     }
 
     /// Whether a notification that a host heard of now, after `since`, may be.
-    pub fn may_tell(&self, host: Host, kind: Notice, since: Stamp) -> bool {
+    pub fn may_tell(&self, host: HostNumber, kind: Notice, since: Stamp) -> bool {
         let mut all = self.told.iter().filter(|told| told.to >= since);
         all.any(|told| told.kinds.contains(&kind) && told.hosts.contains(&host))
     }
@@ -437,25 +443,25 @@ impl Book {
     }
 
     /// Whom the command under way must have told of what, if it is done.
-    pub fn must_tell(&self) -> Vec<(Host, Notice)> {
+    pub fn must_tell(&self) -> Vec<(HostNumber, Notice)> {
         let (Some((host, ask)), [before]) = (self.pending, &self.states[..]) else {
             return Vec::new();
         };
         let mut after = before.clone();
         match after.apply(host, ask) {
-            End::Done => before.must_tell(host, ask, &after),
+            CommandEnd::Done => before.must_tell(host, ask, &after),
             _ => Vec::new(),
         }
     }
 
     /// The command was answered; false where that cannot be.
-    pub fn answered(&mut self, end: End, now: Stamp) -> bool {
+    pub fn answered(&mut self, end: CommandEnd, now: Stamp) -> bool {
         let (host, ask) = self.pending.expect("a command was under way");
         let mut left = self.states.clone();
         left.retain_mut(|state| {
             let mut after = state.clone();
             let fits = after.apply(host, ask) == end;
-            if end == End::Done {
+            if end == CommandEnd::Done {
                 *state = after;
             }
             fits
@@ -477,17 +483,17 @@ impl Book {
         self.unknown(now);
         self.reported = None;
         let mut states = self.states.clone();
-        states.iter_mut().for_each(State::restart);
+        states.iter_mut().for_each(ReservationState::restart);
         self.set(states, now);
     }
 
     /// Whether a host certainly may not write now.
-    pub fn is_barred(&self, host: Host) -> bool {
+    pub fn is_barred(&self, host: HostNumber) -> bool {
         let (_, could) = self.timeline.last().expect("there is a beginning");
         !could[host].may_write
     }
 
-    fn between(&self, from: Stamp, to: Stamp, host: Host) -> Could {
+    fn between(&self, from: Stamp, to: Stamp, host: HostNumber) -> Could {
         let mut all = Could::default();
         for (n, (since, could)) in self.timeline.iter().enumerate() {
             let until = self.timeline.get(n + 1).map_or(Stamp::MAX, |next| next.0);
@@ -503,7 +509,14 @@ impl Book {
     }
 
     /// Whether a command between these moments may have been executed.
-    pub fn may_allow(&self, from: Stamp, to: Stamp, host: Host, reads: bool, writes: bool) -> bool {
+    pub fn may_allow(
+        &self,
+        from: Stamp,
+        to: Stamp,
+        host: HostNumber,
+        reads: bool,
+        writes: bool,
+    ) -> bool {
         let could = self.between(from, to, host);
         (could.may_read || !reads) && (could.may_write || !writes)
     }
@@ -513,7 +526,7 @@ impl Book {
         &self,
         from: Stamp,
         to: Stamp,
-        host: Host,
+        host: HostNumber,
         reads: bool,
         writes: bool,
     ) -> bool {
@@ -522,7 +535,7 @@ impl Book {
     }
 
     /// What a host may ask for: mostly what makes sense, as far as it knows.
-    pub fn choose(&self, host: Host, can_persist: bool, random: &mut Random) -> Ask {
+    pub fn choose(&self, host: HostNumber, can_persist: bool, random: &mut Random) -> Ask {
         if random.percent(15) {
             return Ask::Report;
         }
@@ -575,7 +588,7 @@ impl Book {
 
 impl Book {
     /// What an initiator asks for next.
-    pub fn choose_scsi(&self, host: Host, can_persist: bool, random: &mut Random) -> Ask {
+    pub fn choose_scsi(&self, host: HostNumber, can_persist: bool, random: &mut Random) -> Ask {
         let persist = can_persist && random.percent(50);
         loop {
             return match self.choose(host, can_persist, random) {
@@ -692,7 +705,7 @@ mod tests {
             (0, Ask::Acquire { key: 1, rtype }),
         ] {
             book.begin(host, ask, 1);
-            assert!(book.answered(End::Done, 2));
+            assert!(book.answered(CommandEnd::Done, 2));
         }
         let access = [0, 1, 2].map(|host| {
             let may = |reads, writes| book.may_allow(9, 9, host, reads, writes);
@@ -730,7 +743,7 @@ mod tests {
         assert!(book.may_refuse(12, 12, 2, false, true));
         // What is learned later settles it.
         book.begin(1, Ask::Acquire { key: 2, rtype: 2 }, 13);
-        assert!(book.answered(End::Conflict, 14));
+        assert!(book.answered(CommandEnd::Conflict, 14));
         assert!(!book.may_allow(15, 15, 2, false, true));
         book.restarted(16);
         assert!(
@@ -743,7 +756,7 @@ mod tests {
     fn what_cannot_be_is_seen() {
         let (mut book, _) = barred(1);
         book.begin(1, Ask::Acquire { key: 2, rtype: 1 }, 10);
-        assert!(!book.answered(End::Done, 11));
+        assert!(!book.answered(CommandEnd::Done, 11));
     }
 
     #[test]
@@ -757,10 +770,10 @@ mod tests {
         };
         book.begin(1, preempt, 10);
         assert!(!book.is_barred(0));
-        assert!(book.answered(End::Done, 11));
+        assert!(book.answered(CommandEnd::Done, 11));
         assert!(book.is_barred(0) && !book.is_barred(1));
         // Key 1 is gone: nothing more to preempt.
         book.begin(1, preempt, 12);
-        assert!(book.answered(End::Conflict, 13));
+        assert!(book.answered(CommandEnd::Conflict, 13));
     }
 }

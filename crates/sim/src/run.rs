@@ -8,18 +8,18 @@ use reactor::Nanos;
 use store::fs::Dir;
 
 use crate::actor::Actor;
-use crate::changes::{Changes, Step, What};
+use crate::changes::{ChangeStep, Changes, WhatChanges};
 use crate::checker::{Verdict, Violation};
 use crate::disk::Disk;
 use crate::net::Net;
 use crate::nfs::posix::Posix;
 use crate::nfs::{self, Nfs, NfsClient};
-use crate::outcome::{Failure, NfsOutcome, Outcome};
+use crate::outcome::{Failure, NfsOutcome, RunOutcome};
 use crate::plan::{HostPlan, Plan};
 use crate::pools;
 use crate::target::{Medium, SimTarget, address};
-use crate::work::Work;
-use crate::world::{Event, MS, S, Shared, US, World};
+use crate::work::HostWork;
+use crate::world::{MS, S, SharedWorld, US, World, WorldEvent};
 
 /// The run's own events.
 pub(crate) const CLERK: u32 = 0;
@@ -54,15 +54,15 @@ const STOP_MAX: Nanos = 10 * S;
 const PART_MAX: Nanos = 600 * S;
 
 /// Runs a seed; `trace` is how many lines of what happened a failure shows.
-pub fn run(seed: u64, trace: usize) -> Result<Outcome, Box<Failure>> {
+pub fn run(seed: u64, trace: usize) -> Result<RunOutcome, Box<Failure>> {
     run_plan(Plan::new(seed), trace)
 }
 
 /// Runs what somebody has made of a seed's plan.
-pub fn run_plan(mut plan: Plan, trace: usize) -> Result<Outcome, Box<Failure>> {
+pub fn run_plan(mut plan: Plan, trace: usize) -> Result<RunOutcome, Box<Failure>> {
     let seed = plan.seed;
     plan.part_volumes();
-    let mut run = Run::new(plan, trace > 0);
+    let mut run = SeedRun::new(plan, trace > 0);
     let result = catch_unwind(AssertUnwindSafe(|| run.all()));
     let text = match result {
         Ok(Ok(outcome)) => return Ok(outcome),
@@ -87,16 +87,16 @@ pub fn run_plan(mut plan: Plan, trace: usize) -> Result<Outcome, Box<Failure>> {
     }))
 }
 
-struct Run {
+struct SeedRun {
     plan: Plan,
-    world: Shared,
+    world: SharedWorld,
     pools: Vec<Pool>,
     media: Vec<Medium>,
     target: Option<SimTarget>,
     hosts: Vec<Actor>,
     nfs: Option<Nfs>,
     clients: Vec<NfsClient>,
-    work: Work,
+    work: HostWork,
     /// Faults go on.
     is_chaos: bool,
     changes: Changes,
@@ -109,8 +109,8 @@ struct Run {
     full_cuts: u32,
 }
 
-impl Run {
-    fn new(plan: Plan, traces: bool) -> Run {
+impl SeedRun {
+    fn new(plan: Plan, traces: bool) -> SeedRun {
         let seed = plan.seed;
         let pools = pools::of_a_seed(plan.little_memory);
         let mut net = Net::new(plan.net);
@@ -122,7 +122,7 @@ impl Run {
             .map(|&volume| Medium::new(&world, volume))
             .collect();
         world.borrow_mut().disk.dead = plan.dead_disk.and_then(|volume| media[volume].file());
-        let mut work = Work::new(&world, &plan);
+        let mut work = HostWork::new(&world, &plan);
         let chance = Random::new(seed.rotate_left(32) ^ 1);
         let mut nfs = plan.nfs.as_ref().map(|nfs| Nfs::new(nfs, chance));
         world.borrow_mut().posix = nfs.as_ref().and_then(|nfs| nfs.posix().cloned());
@@ -143,7 +143,7 @@ impl Run {
             .collect();
         let clients = clients(&world, &plan, &pools);
         let full_cuts = plan.nfs.as_ref().map_or(0, |nfs| nfs.full_cuts);
-        Run {
+        SeedRun {
             plan,
             world,
             nfs,
@@ -163,13 +163,13 @@ impl Run {
         }
     }
 
-    fn all(&mut self) -> Result<Outcome, Violation> {
+    fn all(&mut self) -> Result<RunOutcome, Violation> {
         self.world.borrow_mut().trace(|| format!("{:?}", self.plan));
         self.script_after(self.plan.faults.interval, FAULT);
         if let Some(panic) = self.plan.panic {
             self.script_after(panic.after, PANIC);
         }
-        self.until("the work is done", Run::is_done)?;
+        self.until("the work is done", SeedRun::is_done)?;
         let end = self.world.borrow().now + self.plan.idle;
         self.script_after(self.plan.idle, REST);
         self.until("time passes", |run| run.world.borrow().now >= end)?;
@@ -182,7 +182,7 @@ impl Run {
         }
         self.work.checker.finish()?;
         self.end()?;
-        Ok(Outcome {
+        Ok(RunOutcome {
             ops: self.work.checker.begun() as u64,
             checked: self.work.checker.checked(),
             failed: self.work.answers[0],
@@ -279,7 +279,7 @@ impl Run {
             self.world.borrow_mut().wake(SHARDS_MAX + host);
         }
         self.verify_files()?;
-        self.until("everything is read", Run::is_done)
+        self.until("everything is read", SeedRun::is_done)
     }
 
     /// NFS clients make all that they wrote safe, and read everything.
@@ -343,11 +343,13 @@ impl Run {
     }
 
     fn script_after(&mut self, delay: Nanos, script: u32) {
-        self.world.borrow_mut().after(delay, Event::Script(script));
+        self.world
+            .borrow_mut()
+            .after(delay, WorldEvent::Script(script));
     }
 
     /// Lets events happen until `done`.
-    fn until(&mut self, what: &str, done: impl Fn(&Run) -> bool) -> Verdict {
+    fn until(&mut self, what: &str, done: impl Fn(&SeedRun) -> bool) -> Verdict {
         let limit = self.world.borrow().now + PART_MAX;
         while !done(self) {
             if !self.step(limit)? {
@@ -363,8 +365,8 @@ impl Run {
         let event = self.world.borrow_mut().next(limit);
         match event {
             None => return Ok(false),
-            Some(Event::Turn(driver)) => self.turn(driver)?,
-            Some(Event::Script(script)) => self.script(script)?,
+            Some(WorldEvent::Turn(driver)) => self.turn(driver)?,
+            Some(WorldEvent::Script(script)) => self.script(script)?,
             Some(event) => self.world.borrow_mut().happen(event),
         }
         Ok(true)
@@ -386,7 +388,7 @@ impl Run {
             let until = world.net.driver(driver).busy_until;
             if world.now < until {
                 // Not even its timers are looked at.
-                world.at(until, Event::Turn(driver));
+                world.at(until, WorldEvent::Turn(driver));
                 return Ok(());
             }
         }
@@ -443,7 +445,7 @@ impl Run {
         for _ in nfs.late_seen..count {
             let mut world = self.world.borrow_mut();
             let delay = world.random.around(plan.late);
-            world.after(delay, Event::Script(LATE));
+            world.after(delay, WorldEvent::Script(LATE));
         }
         nfs.late_seen = count;
     }
@@ -456,7 +458,7 @@ impl Run {
             self.jobs += 1;
             let mut world = self.world.borrow_mut();
             let delay = world.random.around(100 * US);
-            world.after(delay, Event::Script(JOB));
+            world.after(delay, WorldEvent::Script(JOB));
         }
     }
 
@@ -469,7 +471,7 @@ impl Run {
             if world.random.one_in(2) {
                 self.full_cuts -= 1;
                 let delay = world.random.around(500 * US);
-                world.after(delay, Event::Script(CUT));
+                world.after(delay, WorldEvent::Script(CUT));
             }
         }
     }
@@ -659,7 +661,7 @@ impl Run {
             let host = world.random.below(all as u64) as usize;
             let back = world.now + world.random.around(20 * MS);
             if world.random.percent(70) {
-                world.at(back, Event::Script(BURY));
+                world.at(back, WorldEvent::Script(BURY));
             }
             world.trace(|| format!("host {host} vanishes"));
             (host, back)
@@ -691,7 +693,7 @@ impl Run {
         });
         let all = 0..sizes.len();
         match what {
-            What::Resize { volume, blocks } => {
+            WhatChanges::Resize { volume, blocks } => {
                 let medium = &self.media[volume];
                 if medium.is_odd {
                     return;
@@ -702,13 +704,13 @@ impl Run {
                 }
                 self.work.resizing(volume, blocks);
             }
-            What::Gone { subsystem, volume } if is_back => {
+            WhatChanges::Gone { subsystem, volume } if is_back => {
                 self.work.set_absent(subsystem, volume..volume + 1, false);
             }
-            What::Gone { subsystem, volume } => {
+            WhatChanges::Gone { subsystem, volume } => {
                 self.work.set_may_be_gone(subsystem, volume, true);
             }
-            What::Inaccessible { subsystem } if is_back => {
+            WhatChanges::Inaccessible { subsystem } if is_back => {
                 self.work.set_absent(subsystem, all, false);
             }
             _ => {}
@@ -757,34 +759,34 @@ impl Run {
             return Ok(());
         };
         self.world.borrow_mut().trace(|| format!("{step:?}"));
-        if let Step::Made(..) = step {
+        if let ChangeStep::Made(..) = step {
             let delay = self.world.borrow_mut().random.around(5 * MS);
             self.script_after(delay, TAKE_BACK);
         }
         let all = 0..self.media.len();
         match step {
-            Step::Over(What::Resize { volume, blocks }) => {
+            ChangeStep::Over(WhatChanges::Resize { volume, blocks }) => {
                 self.media[volume].blocks = blocks;
                 self.work.resized(volume, blocks);
             }
-            Step::Over(What::Gone { subsystem, volume }) => {
+            ChangeStep::Over(WhatChanges::Gone { subsystem, volume }) => {
                 self.work.set_may_be_gone(subsystem, volume, false);
             }
-            Step::Refused(What::Resize { volume, .. }) => self.work.kept_size(volume),
+            ChangeStep::Refused(WhatChanges::Resize { volume, .. }) => self.work.kept_size(volume),
             // It is cut off later, or never: hosts keep away from there.
-            Step::Made(What::Resize { volume, blocks }, _) => {
+            ChangeStep::Made(WhatChanges::Resize { volume, blocks }, _) => {
                 self.media[volume].is_odd = true;
                 self.work.keep_below(volume, blocks);
             }
-            Step::Made(What::Gone { subsystem, volume }, true) => {
+            ChangeStep::Made(WhatChanges::Gone { subsystem, volume }, true) => {
                 self.work.set_absent(subsystem, volume..volume + 1, true);
                 self.work.bar(&self.hosts_of(subsystem), volume..volume + 1);
             }
-            Step::Made(What::Inaccessible { subsystem }, true) => {
+            ChangeStep::Made(WhatChanges::Inaccessible { subsystem }, true) => {
                 self.work.set_absent(subsystem, all.clone(), true);
                 self.work.bar(&self.hosts_of(subsystem), all);
             }
-            Step::Made(What::Unlistened { listener }, true) => {
+            ChangeStep::Made(WhatChanges::Unlistened { listener }, true) => {
                 let left = self.world.borrow().net.connections_to(address(listener));
                 if left > 0 {
                     let text = format!("{left} connections are left of listener {listener}");
@@ -884,12 +886,12 @@ impl Run {
         world.trace(|| "the target is started".into());
         world.bury();
         let delay = world.random.around(100 * US);
-        world.after(delay, Event::Script(BURY));
+        world.after(delay, WorldEvent::Script(BURY));
     }
 }
 
 /// The NFS clients of a plan.
-fn clients(world: &Shared, plan: &Plan, pools: &[Pool]) -> Vec<NfsClient> {
+fn clients(world: &SharedWorld, plan: &Plan, pools: &[Pool]) -> Vec<NfsClient> {
     let Some(nfs) = &plan.nfs else {
         return Vec::new();
     };

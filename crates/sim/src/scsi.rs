@@ -1,7 +1,7 @@
 //! What hosts ask for, in the words of SCSI, and what SCSI answers, in those of
 //! NVMe.
 
-use host::iscsi::{Failure, Outcome};
+use host::iscsi::{CommandOutcome, Failure};
 use wire::iscsi::RejectReason;
 use wire::nvme::{CopySource, DSM_AD, DsmRange, Status, admin, cdw12, io};
 use wire::scsi::cdb::{self, Cdb};
@@ -10,10 +10,10 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use crate::reserve::Ask;
 use crate::target::{lun, uuid, volume_of};
-use crate::work::{COPY_ABORTED, OR_WRITE, Request};
+use crate::work::{COPY_ABORTED, OR_WRITE, SimRequest};
 
 /// A command to send.
-pub struct Asked {
+pub struct ScsiAsked {
     /// Logical unit.
     pub lun: u16,
     /// Command descriptor block.
@@ -25,14 +25,14 @@ pub struct Asked {
 }
 
 /// The command that requests are: one, or both halves of a pair.
-pub fn asked(requests: &[Request]) -> Asked {
+pub fn asked(requests: &[SimRequest]) -> ScsiAsked {
     let first = &requests[0];
     let own = first.sqe.nsid.get();
     let lun = lun(volume_of(first.asked.unwrap_or(own)));
     if let Some(ask) = first.ask {
         let (cdb, bytes) = reserve(ask);
         let len = bytes.len() as u32;
-        return Asked {
+        return ScsiAsked {
             lun,
             cdb,
             len,
@@ -42,7 +42,7 @@ pub fn asked(requests: &[Request]) -> Asked {
     if let [compare, write] = requests {
         let mut bytes = compare.bytes.clone();
         bytes.extend(&write.bytes);
-        return Asked {
+        return ScsiAsked {
             lun,
             cdb: cdb::compare_and_write(fua(write), lba(write), blocks(write) as u8),
             len: bytes.len() as u32,
@@ -79,7 +79,7 @@ pub fn asked(requests: &[Request]) -> Asked {
         0 => first.len,
         len => len as u32,
     };
-    Asked {
+    ScsiAsked {
         lun,
         cdb,
         len,
@@ -87,15 +87,15 @@ pub fn asked(requests: &[Request]) -> Asked {
     }
 }
 
-fn lba(request: &Request) -> u64 {
+fn lba(request: &SimRequest) -> u64 {
     u64::from(request.sqe.cdw11.get()) << 32 | u64::from(request.sqe.cdw10.get())
 }
 
-fn blocks(request: &Request) -> u32 {
+fn blocks(request: &SimRequest) -> u32 {
     (request.sqe.cdw12.get() & 0xffff) + 1
 }
 
-fn fua(request: &Request) -> u8 {
+fn fua(request: &SimRequest) -> u8 {
     match request.sqe.cdw12.get() & cdw12::FUA {
         0 => 0,
         _ => cdb::FUA,
@@ -217,10 +217,12 @@ pub fn statuses(failure: &Failure) -> Option<[Status; 2]> {
     let alone = |status| Some([status, Status::FUSED_FAILED]);
     let both = |status| Some([status; 2]);
     match failure.outcome {
-        Outcome::Aborted | Outcome::Status(status::TASK_ABORTED) => both(Status::ABORT_REQUESTED),
-        Outcome::Status(status::RESERVATION_CONFLICT) => alone(Status::RESERVATION_CONFLICT),
+        CommandOutcome::Aborted | CommandOutcome::Status(status::TASK_ABORTED) => {
+            both(Status::ABORT_REQUESTED)
+        }
+        CommandOutcome::Status(status::RESERVATION_CONFLICT) => alone(Status::RESERVATION_CONFLICT),
         _ if failure.is_shortage() => alone(Status::COMMAND_INTERRUPTED),
-        Outcome::Status(status::CHECK_CONDITION) => {
+        CommandOutcome::Status(status::CHECK_CONDITION) => {
             let sense = failure.sense?;
             match (sense.key, sense.code) {
                 (key::COPY_ABORTED, _) => alone(COPY_ABORTED),
@@ -237,9 +239,9 @@ pub fn statuses(failure: &Failure) -> Option<[Status; 2]> {
             }
         }
         // Of a read: it was executed, and what came is not what was sent.
-        Outcome::Damaged => alone(Status::TRANSIENT_TRANSPORT),
+        CommandOutcome::Damaged => alone(Status::TRANSIENT_TRANSPORT),
         // It was never received, and an abort has taken its place.
-        Outcome::Rejected(reason) if reason == RejectReason::DataDigestError as u8 => {
+        CommandOutcome::Rejected(reason) if reason == RejectReason::DataDigestError as u8 => {
             alone(Status::TRANSIENT_TRANSPORT)
         }
         _ => None,

@@ -18,7 +18,7 @@ use crate::host::{CC_ENABLE, TOKENS};
 use crate::net::{Net, NetSettings};
 use crate::plan::{Lies, Plan, VolumePlan};
 use crate::target::{Medium, SimTarget, address, nsid, subnqn};
-use crate::world::{DriverId, Event, MS, S, Shared, US, World};
+use crate::world::{DriverId, MS, S, SharedWorld, US, World, WorldEvent};
 
 /// Of the target.
 const MEMORY_MAX: u64 = 256 << 20;
@@ -133,19 +133,19 @@ fn good_disk() -> Disk {
     })
 }
 
-struct Room {
+struct SharesRoom {
     shards: usize,
     /// Of the reactors, then of the guests.
     pools: Vec<Pool>,
-    world: Shared,
+    world: SharedWorld,
     target: SimTarget,
     guests: Vec<Guest>,
     _media: Vec<Medium>,
 }
 
-impl Room {
+impl SharesRoom {
     /// A target with so many reactors and a file of 16 MiB; nothing goes wrong.
-    fn new(shards: usize, hosts: usize) -> Room {
+    fn new(shards: usize, hosts: usize) -> SharesRoom {
         let plan = Plan {
             shards,
             subsystems: 1,
@@ -196,7 +196,7 @@ impl Room {
             sits: false,
             buf: pool.get(MIB).expect("it is empty"),
         });
-        Room {
+        SharesRoom {
             shards,
             guests: guests.collect(),
             pools: pools.clone(),
@@ -211,19 +211,19 @@ impl Room {
     }
 
     /// Lets things happen until something is so; it must be before `limit`.
-    fn until(&mut self, limit: Nanos, is_so: impl Fn(&Room) -> bool) {
+    fn until(&mut self, limit: Nanos, is_so: impl Fn(&SharesRoom) -> bool) {
         while !is_so(self) {
             let event = self.world.borrow_mut().next(limit);
             match event {
                 None => panic!("not by {} ms", limit / MS),
-                Some(Event::Turn(id)) if id < self.shards => self.target.turn(id, &self.world),
-                Some(Event::Turn(id)) => {
+                Some(WorldEvent::Turn(id)) if id < self.shards => self.target.turn(id, &self.world),
+                Some(WorldEvent::Turn(id)) => {
                     let guest = &mut self.guests[id - self.shards];
                     if !guest.sits {
                         guest.turn();
                     }
                 }
-                Some(Event::Script(_)) => {
+                Some(WorldEvent::Script(_)) => {
                     self.target.shared.engine.run_clerk();
                     self.target.call(&self.world);
                 }
@@ -235,7 +235,7 @@ impl Room {
     /// Lets so much time pass.
     fn rest(&mut self, time: Nanos) {
         let end = self.now() + time;
-        self.world.borrow_mut().at(end, Event::Script(0));
+        self.world.borrow_mut().at(end, WorldEvent::Script(0));
         self.until(end, |room| room.now() >= end);
     }
 
@@ -283,7 +283,7 @@ impl Room {
 /// The 99th percentile of so many reads of 4 KiB one after the other, of a host
 /// beside two that do not read and two that do not send what they promised.
 fn p99_of_reads_beside_sitting_hosts(reads: usize) -> Nanos {
-    let mut room = Room::new(1, 5);
+    let mut room = SharesRoom::new(1, 5);
     for guest in 0..5 {
         room.connect(guest);
     }
@@ -323,7 +323,7 @@ fn hosts_that_sit_on_memory_do_not_delay_small_reads_of_another() {
 /// Queue alone, so that the I/O queue of the last host is not where the others' are.
 #[test]
 fn memory_that_lies_idle_on_another_reactor_is_there_at_once() {
-    let mut room = Room::new(2, 6);
+    let mut room = SharesRoom::new(2, 6);
     (0..4).for_each(|guest| room.connect(guest));
     room.connect_admin(5);
     room.connect(4);
@@ -347,7 +347,7 @@ fn memory_that_lies_idle_on_another_reactor_is_there_at_once() {
 /// As in its own loop: memory that was used a moment ago stays for who comes next.
 #[test]
 fn reactor_gives_memory_back_that_no_host_has_used_for_a_while() {
-    let mut room = Room::new(1, 1);
+    let mut room = SharesRoom::new(1, 1);
     room.connect(0);
     room.read_much(0, 100);
     let limit = room.now() + 60 * S;

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 
 use mem::Pool;
 use reactor::{Completion, Driver, Handler, Nanos, Receiver, Trimmer, Wait};
-use server::parts::{Acceptor, Clerk, Mail, Opened, Placer, Shard, assemble};
+use server::parts::{Acceptor, BlockingWorker, OpenedStore, Placer, ServerMail, Shard, assemble};
 use server::{
     Config, IscsiTargetSpec, Limits, ListenerSpec, LunSpec, NamespaceSpec, Placement, SubsystemSpec,
 };
@@ -22,7 +22,7 @@ use crate::content::SECTOR_BYTES;
 use crate::driver::SimDriver;
 use crate::nfs::{self, Nfs};
 use crate::plan::{Lies, Plan, VolumePlan};
-use crate::world::{Event, MS, Shared};
+use crate::world::{MS, SharedWorld, WorldEvent};
 
 /// NQN of a subsystem.
 pub fn subnqn(subsystem: usize) -> String {
@@ -127,7 +127,7 @@ impl store::Medium for StateMedium {
 struct Reactor {
     driver: SimDriver,
     /// `None` when its loop has ended.
-    mail: Option<Receiver<Mail>>,
+    mail: Option<Receiver<ServerMail>>,
     shard: Shard,
     /// A turn is scheduled for when it looks again, whatever happens.
     wakes_at: Nanos,
@@ -138,7 +138,11 @@ struct Reactor {
 
 impl Reactor {
     /// Handles what has come; [`Panicked`] where it was to panic.
-    fn handle(&mut self, completions: Vec<Completion>, letters: Vec<Mail>) -> Result<(), Panicked> {
+    fn handle(
+        &mut self,
+        completions: Vec<Completion>,
+        letters: Vec<ServerMail>,
+    ) -> Result<(), Panicked> {
         let Reactor { driver, shard, .. } = self;
         let mut left = match completions.is_empty() && letters.is_empty() {
             true => None,
@@ -154,14 +158,14 @@ impl Reactor {
                 shard.on_mail(driver, letter);
             }
             let now = driver.now();
-            let deadline = Handler::<SimDriver, Mail>::deadline(shard);
+            let deadline = Handler::<SimDriver, ServerMail>::deadline(shard);
             if deadline.is_some_and(|at| at <= now) {
                 shard.on_deadline(driver, now);
             }
             // Fewer events came than it was to take.
             left.iter_mut().for_each(|left| *left = 0);
             count(&mut left);
-            Handler::<SimDriver, Mail>::on_turn(shard, driver);
+            Handler::<SimDriver, ServerMail>::on_turn(shard, driver);
         }));
         match handled {
             Err(panic) if panic.is::<Panicked>() => Err(Panicked),
@@ -211,7 +215,7 @@ pub fn volume_name(n: usize) -> String {
 
 impl Medium {
     /// A new volume of zeros.
-    pub fn new(world: &Shared, plan: VolumePlan) -> Medium {
+    pub fn new(world: &SharedWorld, plan: VolumePlan) -> Medium {
         let bytes = plan.blocks * u64::from(plan.block_bytes);
         let file = (plan.lies == Lies::File).then(|| {
             let flags = rustix::fs::MemfdFlags::CLOEXEC;
@@ -238,7 +242,7 @@ impl Medium {
     }
 
     /// Its file, if it has one, has so many blocks from now on.
-    pub fn set_file_blocks(&self, world: &Shared, blocks: u64) {
+    pub fn set_file_blocks(&self, world: &SharedWorld, blocks: u64) {
         if let Some(file) = self.file() {
             let bytes = blocks * u64::from(self.plan.block_bytes);
             world.borrow_mut().disk.set_len(file, bytes as usize);
@@ -260,7 +264,7 @@ impl Medium {
         }
     }
 
-    fn open(&self, world: &Shared, n: usize) -> Arc<dyn Volume> {
+    fn open(&self, world: &SharedWorld, n: usize) -> Arc<dyn Volume> {
         let kind = match self.plan.lies {
             Lies::Memory => store::Kind::Ram,
             Lies::File => store::Kind::File {
@@ -354,7 +358,7 @@ fn config(plan: &Plan) -> Config {
 impl SimTarget {
     /// Starts a target over `media`; its reactors have the drivers from 0 on.
     pub fn start(
-        world: &Shared,
+        world: &SharedWorld,
         plan: &Plan,
         (media, nfs): (&[Medium], Option<&mut Nfs>),
         pools: &[Pool],
@@ -376,13 +380,13 @@ impl SimTarget {
             Ok(TcpListener::from(fd))
         });
         let now = world.borrow().now;
-        let mut opened = Opened::from(volumes);
+        let mut opened = OpenedStore::from(volumes);
         if let Some(nfs) = nfs {
             opened.file_systems = vec![nfs.start(now)];
             opened.journal = Some(nfs.journal());
             opened.wall = Nfs::wall();
         }
-        let shared = assemble(&config, opened, &addresses, Clerk::Inline, bind);
+        let shared = assemble(&config, opened, &addresses, BlockingWorker::Inline, bind);
         let shared = shared.expect("the configuration is right");
         let cpus = (0..plan.shards).collect();
         let placer = Placer::new(config.placement, cpus, shared.engine.load.clone());
@@ -422,13 +426,13 @@ impl SimTarget {
     }
 
     /// Makes what the next listener that is added listens with.
-    pub fn prepare_listener(&self, world: &Shared, address: SocketAddr) {
+    pub fn prepare_listener(&self, world: &SharedWorld, address: SocketAddr) {
         let fd = world.borrow_mut().net.listener(address);
         self.spare.lock().expect("one thread").push(fd);
     }
 
     /// One turn of a reactor.
-    pub fn turn(&mut self, n: usize, world: &Shared) {
+    pub fn turn(&mut self, n: usize, world: &SharedWorld) {
         world.borrow_mut().begin_turn(n);
         let reactor = &mut self.reactors[n];
         let Some(mail) = &reactor.mail else { return };
@@ -438,11 +442,11 @@ impl SimTarget {
             .expect("a simulated driver works");
         mail.take(&mut letters);
         let now = reactor.driver.now();
-        let deadline = Handler::<SimDriver, Mail>::deadline(&reactor.shard);
+        let deadline = Handler::<SimDriver, ServerMail>::deadline(&reactor.shard);
         let has_work = !completions.is_empty()
             || !letters.is_empty()
             || deadline.is_some_and(|at| at <= now)
-            || Handler::<SimDriver, Mail>::has_more(&reactor.shard);
+            || Handler::<SimDriver, ServerMail>::has_more(&reactor.shard);
         let handled = reactor.handle(completions, letters);
         if handled.is_err() {
             world.borrow_mut().trace(|| format!("reactor {n} panics"));
@@ -450,7 +454,7 @@ impl SimTarget {
             reactor.shard.failed("it was to");
             world.borrow_mut().driver_dies(n, false);
         }
-        if handled.is_err() || Handler::<SimDriver, Mail>::is_done(&reactor.shard) {
+        if handled.is_err() || Handler::<SimDriver, ServerMail>::is_done(&reactor.shard) {
             reactor.mail = None;
             self.shared.engine.run_clerk();
             return self.call(world);
@@ -471,22 +475,22 @@ impl SimTarget {
         if has_work {
             trimmer.worked();
         }
-        if Handler::<SimDriver, Mail>::has_more(shard) {
+        if Handler::<SimDriver, ServerMail>::has_more(shard) {
             world.borrow_mut().wake(n);
         } else {
-            let deadline = Handler::<SimDriver, Mail>::deadline(shard);
+            let deadline = Handler::<SimDriver, ServerMail>::deadline(shard);
             let next = trimmer
                 .sleeps(now, || driver.give_back())
                 .min(deadline.unwrap_or(Nanos::MAX));
             if std::mem::replace(wakes_at, next) != next && next < Nanos::MAX {
-                world.borrow_mut().at(next, Event::Turn(n));
+                world.borrow_mut().at(next, WorldEvent::Turn(n));
             }
         }
         if world.borrow_mut().random.one_in(4) {
             let delay = world.borrow_mut().random.around(MS / 10);
             world
                 .borrow_mut()
-                .after(delay, Event::Script(crate::run::CLERK));
+                .after(delay, WorldEvent::Script(crate::run::CLERK));
         } else {
             self.shared.engine.run_clerk();
         }
@@ -516,7 +520,7 @@ impl SimTarget {
     }
 
     /// Has reactors take their turn that mail or tickets wait for.
-    pub fn call(&self, world: &Shared) {
+    pub fn call(&self, world: &SharedWorld) {
         for (n, reactor) in self.reactors.iter().enumerate() {
             if reactor.driver.is_called() {
                 world.borrow_mut().wake(n);

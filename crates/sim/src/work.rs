@@ -13,13 +13,15 @@ use random::Random;
 use reactor::{Nanos, Token};
 use wire::nvme::{Sqe, Status, admin, io};
 
-use crate::checker::{Checker, Kind, Op, Promise, Seen, Stamp, Value, Verdict, Violation, ZEROS};
+use crate::checker::{
+    CheckedOp, Checker, OpKind, Promise, SeenBlock, Stamp, Value, Verdict, Violation, ZEROS,
+};
 use crate::content::{self, SECTOR_BYTES, Sector};
 use crate::host::had_no_effect;
 use crate::plan::{Harm, Plan};
-use crate::reserve::{Ask, Book, End, Notice, REPORT_BYTES, Report};
+use crate::reserve::{Ask, Book, CommandEnd, Notice, REPORT_BYTES, ReservationReport};
 use crate::target::{host_identifier, nsid};
-use crate::world::{DriverId, S, Shared, World};
+use crate::world::{DriverId, S, SharedWorld, World};
 
 /// An answer that takes longer is a failure where nothing excuses it.
 const ANSWER_MAX: Nanos = 30 * S;
@@ -36,7 +38,7 @@ const HOT_BLOCKS: u64 = 6;
 
 /// Which command of its operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Part {
+enum CommandPart {
     Whole,
     /// The compare of a fused pair.
     First,
@@ -48,17 +50,17 @@ enum Part {
 
 /// A command in flight, as the checker sees it.
 #[derive(Clone, Debug)]
-pub struct Io {
+pub struct CheckedIo {
     /// One operation; several for the ranges of a deallocation; none for a
     /// reservation command.
     ops: Vec<Value>,
-    part: Part,
+    part: CommandPart,
     /// The volume of a reservation command, and its number there.
     reserve: Option<(usize, u64)>,
 }
 
 /// A command to send.
-pub struct Request {
+pub struct SimRequest {
     /// The command.
     pub sqe: Sqe,
     /// The namespace whose logical unit an initiator sends it to, where that is
@@ -69,7 +71,7 @@ pub struct Request {
     /// The data to send.
     pub bytes: Vec<u8>,
     /// What it is to the checker.
-    pub io: Io,
+    pub io: CheckedIo,
     /// A reservation command of an initiator.
     pub ask: Option<Ask>,
 }
@@ -92,7 +94,7 @@ struct Unsettled {
     reserve: Option<(usize, u64)>,
 }
 
-struct Served {
+struct ServedVolumes {
     block_bytes: u32,
     /// Its size, as far as hosts know.
     blocks: u64,
@@ -111,13 +113,13 @@ struct Served {
 }
 
 /// What hosts ask for, and what is made of the answers.
-pub struct Work {
+pub struct HostWork {
     /// What every block may hold.
     pub checker: Checker,
-    world: Shared,
+    world: SharedWorld,
     random: Random,
     plan: Plan,
-    volumes: Vec<Served>,
+    volumes: Vec<ServedVolumes>,
     /// What reports call each host.
     called: Vec<[u8; 16]>,
     left: u64,
@@ -125,7 +127,7 @@ pub struct Work {
     guess: Vec<Vec<Option<Value>>>,
     fused: HashMap<Value, Fate>,
     unsettled: Vec<Unsettled>,
-    copies: copies::Copies,
+    copies: copies::CopiesUnderWay,
     /// Since when each host hears of what happens.
     hears: Vec<Option<Stamp>>,
     /// When each lost its queues last.
@@ -144,10 +146,10 @@ pub struct Work {
     pub answers: [u64; 2],
 }
 
-impl Work {
+impl HostWork {
     /// The work of a plan.
-    pub fn new(world: &Shared, plan: &Plan) -> Work {
-        Work {
+    pub fn new(world: &SharedWorld, plan: &Plan) -> HostWork {
+        HostWork {
             checker: Checker::new(),
             world: world.clone(),
             random: Random::new(plan.seed ^ 0x776f_726b),
@@ -160,7 +162,7 @@ impl Work {
             guess: Vec::new(),
             fused: HashMap::new(),
             unsettled: Vec::new(),
-            copies: copies::Copies::default(),
+            copies: copies::CopiesUnderWay::default(),
             hears: vec![None; plan.hosts.len()],
             deaf_at: vec![0; plan.hosts.len()],
             owed: Vec::new(),
@@ -176,7 +178,7 @@ impl Work {
     pub fn add_volume(&mut self, block_bytes: u32, can_persist: bool, promise: Promise) {
         self.checker.add_volume(promise);
         self.guess.push(vec![Some(ZEROS); promise.blocks as usize]);
-        self.volumes.push(Served {
+        self.volumes.push(ServedVolumes {
             block_bytes,
             blocks: promise.blocks,
             sizes: vec![(0, promise.blocks, promise.blocks)],
@@ -238,7 +240,7 @@ impl Work {
 
     /// The commands of the next operation of a host that has `room` for so
     /// many; none where that is too few.
-    pub fn next(&mut self, host: usize, room: usize) -> Vec<Request> {
+    pub fn next(&mut self, host: usize, room: usize) -> Vec<SimRequest> {
         if room == 0 {
             return Vec::new();
         }
@@ -324,7 +326,7 @@ impl Work {
         nsid(self.plan.hosts[host].subsystem, volume)
     }
 
-    fn reserve(&mut self, host: usize, volume: usize) -> Request {
+    fn reserve(&mut self, host: usize, volume: usize) -> SimRequest {
         let now = self.checker.stamp();
         let served = &mut self.volumes[volume];
         let speaks_iscsi = self.plan.hosts[host].iscsi.is_some();
@@ -345,14 +347,14 @@ impl Work {
             Ask::Report => REPORT_BYTES,
             _ => bytes.len(),
         };
-        Request {
+        SimRequest {
             sqe,
             asked: None,
             len: len as u32,
             bytes,
-            io: Io {
+            io: CheckedIo {
                 ops: Vec::new(),
-                part: Part::Whole,
+                part: CommandPart::Whole,
                 reserve: Some((volume, number)),
             },
             ask: speaks_iscsi.then_some(ask),
@@ -370,10 +372,10 @@ impl Work {
         let now = self.checker.stamp();
         let was_there = self.was_there(volume);
         let end = match status.code() {
-            Status::SUCCESS => End::Done,
-            Status::RESERVATION_CONFLICT => End::Conflict,
+            Status::SUCCESS => CommandEnd::Done,
+            Status::RESERVATION_CONFLICT => CommandEnd::Conflict,
             // Where there is no namespace every field is wrong.
-            Status::INVALID_FIELD if was_there => End::Invalid,
+            Status::INVALID_FIELD if was_there => CommandEnd::Invalid,
             _ => {
                 let work = Some(Vec::new());
                 self.unsettled.push(Unsettled {
@@ -389,14 +391,14 @@ impl Work {
         assert!(book.awaits(number), "answers do not outlive a target");
         let begun = book.begun();
         let owed = match end {
-            End::Done => book.must_tell(),
+            CommandEnd::Done => book.must_tell(),
             _ => Vec::new(),
         };
         let fits = match (book.asked(), end) {
-            (Some((_, Ask::Report)), End::Done) => {
+            (Some((_, Ask::Report)), CommandEnd::Done) => {
                 let mut bytes = vec![0; cqe.data_len as usize];
                 mem::copy_out(memory.expect("it has").slice(0, cqe.data_len), &mut bytes);
-                Report::decode(&bytes, &self.called)
+                ReservationReport::decode(&bytes, &self.called)
                     .is_some_and(|report| book.reported(&report, now))
             }
             _ => book.answered(end, now),
@@ -452,10 +454,10 @@ impl Work {
         let value = ops[0];
         let op = self.checker.op(value);
         let (reads, writes) = match op.kind {
-            Kind::Read | Kind::Compare | Kind::Verify => (true, false),
-            Kind::CompareAndWrite { .. } | Kind::OrWrite | Kind::Copy { .. } => (true, true),
+            OpKind::Read | OpKind::Compare | OpKind::Verify => (true, false),
+            OpKind::CompareAndWrite { .. } | OpKind::OrWrite | OpKind::Copy { .. } => (true, true),
             // An Admin command of NVMe, for which reservations are nothing.
-            Kind::LbaStatus => (self.plan.hosts[op.host].iscsi.is_some(), false),
+            OpKind::LbaStatus => (self.plan.hosts[op.host].iscsi.is_some(), false),
             _ => (false, true),
         };
         let copy = self.source_of(value);
@@ -483,7 +485,7 @@ impl Work {
             Status::LBA_OUT_OF_RANGE => end <= least,
             _ => false,
         };
-        if is_impossible && !matches!(op.kind, Kind::Flush | Kind::LbaStatus) {
+        if is_impossible && !matches!(op.kind, OpKind::Flush | OpKind::LbaStatus) {
             return Err(Violation(format!(
                 "op {value} up to block {end} ended with {status} on a volume of {least} to \
                  {most} blocks"
@@ -510,7 +512,7 @@ impl Work {
         }
     }
 
-    fn begin(&mut self, op: Op) -> Value {
+    fn begin(&mut self, op: CheckedOp) -> Value {
         let (kind, host, volume) = (op.kind, op.host, op.volume);
         let (first, blocks) = (op.first, op.blocks);
         let value = self.checker.begin(op);
@@ -532,8 +534,8 @@ impl Work {
         }
     }
 
-    fn spoil(&mut self, host: usize, volume: usize, first: u64, blocks: u64) -> Request {
-        let op = self.begin(Op::new(Kind::Spoil, host, volume, first, blocks));
+    fn spoil(&mut self, host: usize, volume: usize, first: u64, blocks: u64) -> SimRequest {
+        let op = self.begin(CheckedOp::new(OpKind::Spoil, host, volume, first, blocks));
         let mut request = self.request(io::WRITE_UNCORRECTABLE, volume, op);
         request.sqe.set_blocks(first, blocks as u32);
         request
@@ -541,14 +543,14 @@ impl Work {
 
     /// A command that found no room on its queue: it is as if it had never
     /// been, but for the other half of a pair.
-    pub fn not_sent(&mut self, io: Io) -> Verdict {
+    pub fn not_sent(&mut self, io: CheckedIo) -> Verdict {
         match io.part {
             _ if self.is_anyones(&io) => self.over(io, None),
-            Part::Whole => io
+            CommandPart::Whole => io
                 .ops
                 .into_iter()
                 .try_for_each(|op| self.checker.refused(op)),
-            Part::Stage => {
+            CommandPart::Stage => {
                 self.free_place(io.ops[0]);
                 self.checker.refused(io.ops[0])
             }
@@ -558,14 +560,14 @@ impl Work {
     }
 
     /// The connection of a command was lost.
-    pub fn lost(&mut self, io: Io, connection: Option<usize>) -> Verdict {
+    pub fn lost(&mut self, io: CheckedIo, connection: Option<usize>) -> Verdict {
         if self.is_anyones(&io) {
             return self.over(io, connection);
         }
-        if io.part == Part::Stage {
+        if io.part == CommandPart::Stage {
             return self.has_not_staged(io.ops[0], connection);
         }
-        if io.part != Part::Whole {
+        if io.part != CommandPart::Whole {
             return self.half(io, Fate::Lost, connection);
         }
         let is_write = |value: &Value| self.checker.op(*value).kind.writes();
@@ -593,7 +595,7 @@ impl Work {
     /// A command was answered.
     pub fn answered(
         &mut self,
-        io: Io,
+        io: CheckedIo,
         cqe: &Cqe,
         memory: Option<BufRange>,
         connection: Option<usize>,
@@ -612,10 +614,10 @@ impl Work {
         if let Some((volume, number)) = io.reserve {
             return self.reserved((volume, number), cqe, memory);
         }
-        if io.part == Part::Stage {
+        if io.part == CommandPart::Stage {
             return self.has_staged(io.ops[0], status);
         }
-        if io.part != Part::Whole {
+        if io.part != CommandPart::Whole {
             return self.half(io, Fate::Answered(status), connection);
         }
         let op = self.checker.op(io.ops[0]).clone();
@@ -627,8 +629,8 @@ impl Work {
             self.verify.push_back((op.volume, op.first, op.blocks));
         }
         match (op.kind, status.code()) {
-            (Kind::Read, Status::SUCCESS) => self.has_read(io.ops[0], cqe, memory),
-            (Kind::LbaStatus, Status::SUCCESS) => self.has_heard(io.ops[0], cqe, memory),
+            (OpKind::Read, Status::SUCCESS) => self.has_read(io.ops[0], cqe, memory),
+            (OpKind::LbaStatus, Status::SUCCESS) => self.has_heard(io.ops[0], cqe, memory),
             (_, Status::SUCCESS) => {
                 for value in io.ops {
                     self.checker.succeeded(value, &[])?;
@@ -637,11 +639,11 @@ impl Work {
                 }
                 Ok(())
             }
-            (Kind::Compare, Status::COMPARE_FAILURE) => self.miscompared(io.ops[0]),
+            (OpKind::Compare, Status::COMPARE_FAILURE) => self.miscompared(io.ops[0]),
             (kind, _) if !kind.writes() => self.checker.ended(io.ops[0]),
             // What goes from place to place may fail on its way.
             (kind, code)
-                if !matches!(kind, Kind::Trim | Kind::Copy { .. }) && had_no_effect(code) =>
+                if !matches!(kind, OpKind::Trim | OpKind::Copy { .. }) && had_no_effect(code) =>
             {
                 self.checker.refused(io.ops[0])
             }
@@ -667,11 +669,11 @@ impl Work {
             Status::COMPARE_FAILURE => {
                 matches!(
                     self.checker.op(op).kind,
-                    Kind::Compare | Kind::CompareAndWrite { .. }
+                    OpKind::Compare | OpKind::CompareAndWrite { .. }
                 )
             }
             Status::FUSED_FAILED | Status::FUSED_MISSING => {
-                matches!(self.checker.op(op).kind, Kind::CompareAndWrite { .. })
+                matches!(self.checker.op(op).kind, OpKind::CompareAndWrite { .. })
             }
             Status::UNRECOVERED_READ if self.checker.may_be_spoiled(op) => true,
             Status::UNRECOVERED_READ | Status::WRITE_FAULT | Status::CAPACITY_EXCEEDED => {
@@ -683,7 +685,7 @@ impl Work {
             Status::COMMAND_INTERRUPTED => !self.is_healed,
             Status::TRANSIENT_TRANSPORT if self.plan.net.flips > 0 => true,
             // What EXTENDED COPY says of any failure on its way.
-            COPY_ABORTED if matches!(self.checker.op(op).kind, Kind::Copy { .. }) => {
+            COPY_ABORTED if matches!(self.checker.op(op).kind, OpKind::Copy { .. }) => {
                 let is_hindered = self.plan.reserve_percent > 0 || self.plan.faults.changes > 0;
                 is_hindered || has_errors || disk.hangs > 0
             }
@@ -720,12 +722,12 @@ impl Work {
             }
         }
         let blocks = bytes.chunks_exact(block_bytes).enumerate();
-        let seen: Vec<Seen> = blocks
+        let seen: Vec<SeenBlock> = blocks
             .map(|(n, bytes)| seen(bytes, op.first + n as u64))
             .collect();
         for (n, seen) in seen.iter().enumerate() {
             self.guess[op.volume][op.first as usize + n] = match seen {
-                Seen::Whole(value) => Some(*value),
+                SeenBlock::Whole(value) => Some(*value),
                 _ => None,
             };
         }
@@ -759,8 +761,8 @@ impl Work {
     fn learn(&mut self, value: Value) {
         let op = self.checker.op(value);
         let holds = match op.kind {
-            Kind::Write { .. } | Kind::CompareAndWrite { .. } | Kind::Copy { .. } => value,
-            Kind::Zero { .. } => ZEROS,
+            OpKind::Write { .. } | OpKind::CompareAndWrite { .. } | OpKind::Copy { .. } => value,
+            OpKind::Zero { .. } => ZEROS,
             _ => return,
         };
         let (first, end) = (op.first as usize, (op.first + op.blocks) as usize);
@@ -768,14 +770,14 @@ impl Work {
     }
 
     /// One command of a fused pair came to its end.
-    fn half(&mut self, io: Io, fate: Fate, connection: Option<usize>) -> Verdict {
+    fn half(&mut self, io: CheckedIo, fate: Fate, connection: Option<usize>) -> Verdict {
         let value = io.ops[0];
         let Some(other) = self.fused.remove(&value) else {
             self.fused.insert(value, fate);
             return Ok(());
         };
         let (first, second) = match io.part {
-            Part::First => (fate, other),
+            CommandPart::First => (fate, other),
             _ => (other, fate),
         };
         for fate in [first, second] {
@@ -896,18 +898,18 @@ fn is_busy(world: &mut World, driver: DriverId, token: Token) -> bool {
 }
 
 /// What a block holds.
-fn seen(bytes: &[u8], block: u64) -> Seen {
+fn seen(bytes: &[u8], block: u64) -> SeenBlock {
     let first = block * (bytes.len() / SECTOR_BYTES) as u64;
     let mut values = Vec::new();
     for (n, sector) in bytes.chunks_exact(SECTOR_BYTES).enumerate() {
         match content::read(first + n as u64, sector) {
             Sector::Zero => values.push(ZEROS),
             Sector::Of(value) => values.push(value),
-            Sector::Garbage => return Seen::Garbage,
+            Sector::Garbage => return SeenBlock::Garbage,
         }
     }
     match values.iter().all(|value| *value == values[0]) {
-        true => Seen::Whole(values[0]),
-        false => Seen::Torn(values),
+        true => SeenBlock::Whole(values[0]),
+        false => SeenBlock::Torn(values),
     }
 }

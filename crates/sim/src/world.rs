@@ -27,7 +27,7 @@ const TRACE_LINES_MAX: usize = 1 << 20;
 
 /// What happens next.
 #[derive(Clone, Copy, Debug)]
-pub enum Event {
+pub enum WorldEvent {
     /// A driver has something for its user.
     Turn(DriverId),
     /// An end of a connection may take more of what is to be sent.
@@ -51,7 +51,7 @@ pub enum Event {
 struct Scheduled {
     at: Nanos,
     sequence: u64,
-    event: Event,
+    event: WorldEvent,
 }
 
 impl PartialEq for Scheduled {
@@ -95,11 +95,11 @@ pub struct World {
 }
 
 /// A world as its actors hold it.
-pub type Shared = Rc<RefCell<World>>;
+pub type SharedWorld = Rc<RefCell<World>>;
 
 impl World {
     /// A world in which nothing has happened.
-    pub fn new(random: Random, net: Net, disk: Disk, traces: bool) -> Shared {
+    pub fn new(random: Random, net: Net, disk: Disk, traces: bool) -> SharedWorld {
         Rc::new(RefCell::new(World {
             now: S,
             random,
@@ -114,12 +114,12 @@ impl World {
     }
 
     /// Lets `event` happen after `delay`.
-    pub fn after(&mut self, delay: Nanos, event: Event) {
+    pub fn after(&mut self, delay: Nanos, event: WorldEvent) {
         self.at(self.now + delay, event);
     }
 
     /// Lets `event` happen at a time that is not past.
-    pub fn at(&mut self, at: Nanos, event: Event) {
+    pub fn at(&mut self, at: Nanos, event: WorldEvent) {
         self.sequence += 1;
         let sequence = self.sequence;
         self.heap.push(Scheduled {
@@ -130,7 +130,7 @@ impl World {
     }
 
     /// The next event, if one comes by `until`; it is that time then.
-    pub fn next(&mut self, until: Nanos) -> Option<Event> {
+    pub fn next(&mut self, until: Nanos) -> Option<WorldEvent> {
         if self.heap.peek().is_none_or(|next| next.at > until) {
             self.now = until;
             return None;
@@ -168,16 +168,16 @@ impl World {
     }
 
     /// Lets one event of the network or the disk happen; others are the run's.
-    pub fn happen(&mut self, event: Event) {
+    pub fn happen(&mut self, event: WorldEvent) {
         match event {
-            Event::Pump(connection, end) => self.pump(connection, end),
-            Event::Arrive(connection, end) => self.arrive(connection, end),
-            Event::Recv(connection, end) => self.receive(connection, end),
-            Event::Connect(attempt) => self.connect_ends(attempt),
-            Event::Closed(connection, end) => self.end_closed(connection, end),
-            Event::File(op) => self.file_step(op),
-            Event::Posix(op) => self.posix_ends(op),
-            Event::Turn(_) | Event::Script(_) => unreachable!("the run's own event"),
+            WorldEvent::Pump(connection, end) => self.pump(connection, end),
+            WorldEvent::Arrive(connection, end) => self.arrive(connection, end),
+            WorldEvent::Recv(connection, end) => self.receive(connection, end),
+            WorldEvent::Connect(attempt) => self.connect_ends(attempt),
+            WorldEvent::Closed(connection, end) => self.end_closed(connection, end),
+            WorldEvent::File(op) => self.file_step(op),
+            WorldEvent::Posix(op) => self.posix_ends(op),
+            WorldEvent::Turn(_) | WorldEvent::Script(_) => unreachable!("the run's own event"),
         }
     }
 }

@@ -7,7 +7,7 @@ const SEEDS: u64 = 2000;
 fn every_seed_keeps_the_promises() {
     // A half on each of two processors; no seed knows of another.
     let half = |from: u64| {
-        let mut total = sim::Outcome::default();
+        let mut total = sim::RunOutcome::default();
         for seed in from..from + SEEDS / 2 {
             match sim::run(seed, 200) {
                 Ok(outcome) => total.add(&outcome),

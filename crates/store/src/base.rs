@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use faults::Fault;
 use mem::BufRange;
 
-use crate::kept::Kept;
+use crate::kept::KeptMarks;
 use crate::stats::Counters;
 use crate::{Errno, Error, Info, Io, Progress, Range, State};
 
@@ -19,7 +19,7 @@ pub struct Base {
     used_bytes: AtomicU64,
     is_looking: AtomicBool,
     pub(crate) counters: Counters,
-    kept: Arc<Kept>,
+    kept: Arc<KeptMarks>,
 }
 
 impl Base {
@@ -31,13 +31,13 @@ impl Base {
             used_bytes: AtomicU64::new(0),
             is_looking: AtomicBool::new(false),
             counters: Counters::new(),
-            kept: Arc::new(Kept::new(State::volatile())),
+            kept: Arc::new(KeptMarks::new(State::volatile())),
         }
     }
 
     /// The same with what it remembers beside its data.
     pub fn with_state(self, state: State) -> Base {
-        let kept = Arc::new(Kept::new(state));
+        let kept = Arc::new(KeptMarks::new(state));
         Base { kept, ..self }
     }
 
@@ -183,7 +183,7 @@ impl Base {
     }
 
     /// What is saved beside the data.
-    pub(crate) fn kept(&self) -> &Arc<Kept> {
+    pub(crate) fn kept(&self) -> &Arc<KeptMarks> {
         &self.kept
     }
 

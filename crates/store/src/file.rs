@@ -41,7 +41,7 @@ use rustix::fs::{SeekFrom, seek};
 use tracing::{error, info};
 
 use crate::base::compare;
-use crate::io::{Step, Task, Wait};
+use crate::io::{FileStep, Task, TaskWait};
 use crate::locks::{Caller, Claim, Locks};
 use crate::null::{ZEROS_BYTES, zeros};
 use crate::problem::{Problem, no_memory};
@@ -166,14 +166,14 @@ impl File {
     fn go_on(
         &self,
         mut task: Task,
-        wait: Wait,
+        wait: TaskWait,
         result: &io::Result<u32>,
         files: &mut dyn FileIo,
         token: Token,
     ) -> Progress {
         let place = match wait {
-            Wait::Range(place) => place,
-            Wait::Save(saving) => return self.finish(&task, saving.result().map_err(unsaved)),
+            TaskWait::Range(place) => place,
+            TaskWait::Save(saving) => return self.finish(&task, saving.result().map_err(unsaved)),
         };
         if task.is_canceled || result.is_err() {
             drop(place);
@@ -189,40 +189,40 @@ impl File {
                 self.begin(task, files, token)
             }
             Err(place) => {
-                task.wait = Some(Wait::Range(place));
+                task.wait = Some(TaskWait::Range(place));
                 Progress::Pending(task)
             }
         }
     }
 
     /// The first file operation of an I/O; none if there is nothing to do.
-    fn first_step(&self, io: &Io) -> Result<Option<Step>, Error> {
+    fn first_step(&self, io: &Io) -> Result<Option<FileStep>, Error> {
         self.base.check(io)?;
         if io.durable() {
             self.check_lost(io)?;
         }
         Ok(match *io {
             Io::Flush if faults::is(Fault::DropFlush) => None,
-            Io::Flush => (!self.base.info.read_only).then_some(Step::Sync),
+            Io::Flush => (!self.base.info.read_only).then_some(FileStep::Sync),
             _ if io.extent().1 == 0 => None,
-            Io::Write { .. } => Some(Step::Transfer),
+            Io::Write { .. } => Some(FileStep::Transfer),
             Io::MarkUnreadable { .. } => None,
             Io::Zero { deallocate, .. } => Some(self.zero_step(deallocate)),
             Io::Read { .. }
             | Io::Compare { .. }
             | Io::CompareAndWrite { .. }
             | Io::OrWrite { .. }
-            | Io::Verify { .. } => Some(Step::Fetch),
+            | Io::Verify { .. } => Some(FileStep::Fetch),
             Io::Deallocate { .. } => {
-                (!self.no_punch.load(Ordering::Relaxed)).then_some(Step::Punch)
+                (!self.no_punch.load(Ordering::Relaxed)).then_some(FileStep::Punch)
             }
         })
     }
 
     /// The best way to zero that the file system has not refused so far.
-    fn zero_step(&self, deallocate: bool) -> Step {
-        let punch = (Step::Punch, &self.no_punch);
-        let range = (Step::ZeroRange, &self.no_zero_range);
+    fn zero_step(&self, deallocate: bool) -> FileStep {
+        let punch = (FileStep::Punch, &self.no_punch);
+        let range = (FileStep::ZeroRange, &self.no_zero_range);
         let ways = match deallocate {
             true => [punch, range],
             false => [range, punch],
@@ -230,7 +230,7 @@ impl File {
         let mut known = ways
             .into_iter()
             .filter(|(_, no)| !no.load(Ordering::Relaxed));
-        known.next().map_or(Step::WriteZeros, |(step, _)| step)
+        known.next().map_or(FileStep::WriteZeros, |(step, _)| step)
     }
 
     /// Issues the file operation that the task's step asks for.
@@ -239,8 +239,8 @@ impl File {
         let (offset, len) = task.io.extent();
         let at = offset + task.done_bytes;
         match task.step {
-            Step::Fetch => files.read_at(file, fetched(&task), at, token),
-            Step::Transfer | Step::TransferThenSync => match task.io {
+            FileStep::Fetch => files.read_at(file, fetched(&task), at, token),
+            FileStep::Transfer | FileStep::TransferThenSync => match task.io {
                 Io::Write { buf, durable, .. }
                 | Io::CompareAndWrite {
                     write: buf,
@@ -252,20 +252,22 @@ impl File {
                     durable,
                     ..
                 } => {
-                    let durable = durable && task.step == Step::Transfer;
+                    let durable = durable && task.step == FileStep::Transfer;
                     let durable = durable && !faults::is(Fault::EarlyAck);
                     files.write_at(file, rest(buf, &task), at, durable, token);
                 }
                 _ => unreachable!("only writes transfer"),
             },
-            Step::Punch => files.fallocate(file, FallocateMode::PunchHole, offset, len, token),
-            Step::ZeroRange => files.fallocate(file, FallocateMode::ZeroRange, offset, len, token),
-            Step::WriteZeros => {
+            FileStep::Punch => files.fallocate(file, FallocateMode::PunchHole, offset, len, token),
+            FileStep::ZeroRange => {
+                files.fallocate(file, FallocateMode::ZeroRange, offset, len, token)
+            }
+            FileStep::WriteZeros => {
                 let part = (len - task.done_bytes).min(u64::from(ZEROS_BYTES));
                 let zeros = self.zeros.range(0, part as u32);
                 files.write_at(file, zeros, at, false, token);
             }
-            Step::Sync | Step::SyncThenUnmark => files.sync_data(file, token),
+            FileStep::Sync | FileStep::SyncThenUnmark => files.sync_data(file, token),
         }
         Progress::Pending(task)
     }
@@ -286,24 +288,24 @@ impl File {
                 };
                 return self.finish(&task, Err(error));
             }
-            let is_whole = task.step == Step::Transfer && faults::is(Fault::ShortIsWhole);
+            let is_whole = task.step == FileStep::Transfer && faults::is(Fault::ShortIsWhole);
             if task.done_bytes < len && !is_whole {
-                if task.is_canceled && task.step == Step::Fetch {
+                if task.is_canceled && task.step == FileStep::Fetch {
                     return self.finish(&task, Err(failure(&task, libc::ECANCELED)));
                 }
                 return self.submit(task, files, token);
             }
         }
-        if task.step == Step::Fetch {
+        if task.step == FileStep::Fetch {
             return self.after_fetch(task, files, token);
         }
         let is_safe = match task.step {
-            Step::Transfer | Step::Sync => true,
-            Step::TransferThenSync => false,
+            FileStep::Transfer | FileStep::Sync => true,
+            FileStep::TransferThenSync => false,
             _ => faults::is(Fault::ZeroNotDurable),
         };
         if task.io.durable() && !is_safe {
-            task.step = Step::Sync;
+            task.step = FileStep::Sync;
             return self.submit(task, files, token);
         }
         self.settle(task, files, token)
@@ -320,14 +322,14 @@ impl File {
             return self.finish(&task, Err(error));
         }
         // Advice that was not taken leaves everything as it is.
-        let has_done = matches!(task.step, Step::Punch | Step::SyncThenUnmark);
+        let has_done = matches!(task.step, FileStep::Punch | FileStep::SyncThenUnmark);
         let is_idle = matches!(task.io, Io::Deallocate { .. }) && !has_done;
         // What makes a block readable must be there before that is remembered:
         // else a power cut would bring back what was there before both.
-        let is_safe = task.io.durable() || task.step == Step::SyncThenUnmark;
+        let is_safe = task.io.durable() || task.step == FileStep::SyncThenUnmark;
         let is_safe = is_safe || faults::is(Fault::UnmarkEarly);
         if !is_idle && !is_safe && self.base.unmarks(&task.io) {
-            task.step = Step::SyncThenUnmark;
+            task.step = FileStep::SyncThenUnmark;
             return self.submit(task, files, token);
         }
         if is_idle || !self.base.mark(&task.io) || !self.base.state().can_persist() {
@@ -339,7 +341,9 @@ impl File {
         if self.below == Below::Unknown {
             return self.finish(&task, kept.save(changed).map_err(unsaved));
         }
-        task.wait = Some(Wait::Save(kept.save_aside(changed, files.ticket(token))));
+        task.wait = Some(TaskWait::Save(
+            kept.save_aside(changed, files.ticket(token)),
+        ));
         Progress::Pending(task)
     }
 
@@ -348,7 +352,7 @@ impl File {
         if task.is_canceled {
             return self.finish(&task, Err(Error::WriteFailed(Errno(libc::ECANCELED))));
         }
-        task.step = Step::Transfer;
+        task.step = FileStep::Transfer;
         task.done_bytes = 0;
         self.submit(task, files, token)
     }
@@ -383,7 +387,7 @@ impl File {
         token: Token,
     ) -> Progress {
         // A write whose half is there is brought to its end.
-        let begun = task.step != Step::Fetch && task.done_bytes > 0;
+        let begun = task.step != FileStep::Fetch && task.done_bytes > 0;
         let interrupted = match errno {
             libc::EINTR | libc::EAGAIN => true,
             libc::ECANCELED => begun,
@@ -392,16 +396,18 @@ impl File {
         let again = interrupted && task.retries < RETRIES_MAX && (begun || !task.is_canceled);
         let unsupported = matches!(errno, libc::EOPNOTSUPP | libc::ENOSYS);
         let full = matches!(errno, libc::ENOSPC | libc::EDQUOT);
-        let syncs = matches!(task.step, Step::Sync | Step::SyncThenUnmark)
-            || task.step == Step::Transfer && task.io.durable();
+        let syncs = matches!(task.step, FileStep::Sync | FileStep::SyncThenUnmark)
+            || task.step == FileStep::Transfer && task.io.durable();
         match task.step {
             _ if again => task.retries += 1,
             // Space may have run out in the write or on the way to the disk:
             // taken apart, only the second is a loss of data.
-            Step::Transfer if syncs && (full || unsupported) => task.step = Step::TransferThenSync,
-            Step::Punch | Step::ZeroRange if unsupported => {
+            FileStep::Transfer if syncs && (full || unsupported) => {
+                task.step = FileStep::TransferThenSync
+            }
+            FileStep::Punch | FileStep::ZeroRange if unsupported => {
                 let refused = match task.step {
-                    Step::Punch => &self.no_punch,
+                    FileStep::Punch => &self.no_punch,
                     _ => &self.no_zero_range,
                 };
                 refused.store(true, Ordering::Relaxed);
@@ -554,12 +560,15 @@ impl File {
     }
 }
 
-impl Step {
+impl FileStep {
     /// Whether its operation moves bytes, possibly fewer than asked for.
     fn transfers(self) -> bool {
         matches!(
             self,
-            Step::Fetch | Step::Transfer | Step::TransferThenSync | Step::WriteZeros
+            FileStep::Fetch
+                | FileStep::Transfer
+                | FileStep::TransferThenSync
+                | FileStep::WriteZeros
         )
     }
 }
@@ -586,7 +595,7 @@ impl Volume for File {
             match self.locks.acquire(claim, caller) {
                 Ok(()) => task.holds = true,
                 Err(place) => {
-                    task.wait = Some(Wait::Range(place));
+                    task.wait = Some(TaskWait::Range(place));
                     return Progress::Pending(task);
                 }
             }
@@ -702,7 +711,7 @@ fn fetched(task: &Task) -> BufRange {
 /// What a task reports whose operation failed with `errno`.
 fn failure(task: &Task, errno: i32) -> Error {
     match (&task.io, errno) {
-        _ if task.step == Step::Fetch => Error::ReadFailed(Errno(errno)),
+        _ if task.step == FileStep::Fetch => Error::ReadFailed(Errno(errno)),
         (Io::Flush, _) => Error::FlushFailed(Errno(errno)),
         (_, libc::ENOSPC | libc::EDQUOT) => Error::OutOfSpace(Errno(errno)),
         (_, libc::EROFS) => Error::ReadOnly,

@@ -11,8 +11,8 @@
 //! | `dir` | a directory of the machine ([`Dir`])       | as long as that        |
 //!
 //! An object that has lost its last name goes, unless somebody has it open:
-//! whoever serves files says [`Op::Open`] for each open of a client and
-//! [`Op::Close`] when that ends, for whatever reason; the last of them takes
+//! whoever serves files says [`FsOp::Open`] for each open of a client and
+//! [`FsOp::Close`] when that ends, for whatever reason; the last of them takes
 //! the object away. Directories cannot be kept so.
 
 pub mod access;
@@ -24,14 +24,16 @@ mod op;
 mod types;
 
 pub use access::Rights;
-pub use dir::{Below, Change, Dir, DirError, DirProblem, DirSpec, Owners};
+pub use dir::{Below, Dir, DirError, DirProblem, DirSpec, NameChange, Owners};
 pub use error::Error;
 pub use memory::{Memory, XATTR_BYTES_MAX, XATTRS_BYTES_MAX};
 pub use name::{NAME_BYTES_MAX, SYMLINK_BYTES_MAX, check_name, check_symlink, check_xattr_name};
-pub use op::{Entry, Listing, New, Op, Output, Progress, Removable, Seek, SetXattr, Task, Written};
+pub use op::{
+    Entry, FsOp, Listing, New, Output, Progress, Removable, Seek, SetXattr, Task, Written,
+};
 pub use types::{
-    Asker, Attr, Caller, ChangeInfo, Device, FileId, HandleKey, Info, Kind, MODE_MASK, SET_GID,
-    SET_UID, STICKY, SetAttr, SetTime, Statfs, Time,
+    Asker, Attr, Caller, ChangeInfo, Device, FileId, HandleKey, Info, MODE_MASK, ObjectKind,
+    SET_GID, SET_UID, STICKY, SetAttr, SetTime, Statfs, Time,
 };
 
 use std::io::Result as IoResult;
@@ -59,7 +61,7 @@ pub trait FileSystem: Send + Sync {
     fn start(
         &self,
         caller: &Caller<'_>,
-        op: Op<'_>,
+        op: FsOp<'_>,
         files: &mut dyn FileIo,
         token: Token,
     ) -> Progress;
@@ -76,7 +78,7 @@ pub trait FileSystem: Send + Sync {
     /// A whole read of up to `len` bytes, done: where the data lies, as far as
     /// the file goes, which stays as it is while the loan lives; and whether
     /// the file ends there. `None` where the data is not memory in one piece
-    /// or will not be lent now: start an [`Op::Read`].
+    /// or will not be lent now: start an [`FsOp::Read`].
     #[inline]
     fn lend(
         &self,
@@ -92,7 +94,7 @@ pub trait FileSystem: Send + Sync {
     /// which nobody sees before it is given to [`FileSystem::commit`]; dropping
     /// it takes the write back. Nothing is checked yet. `None` where that does
     /// not pay or cannot be had now: receive the data into a buffer and start
-    /// an [`Op::Write`].
+    /// an [`FsOp::Write`].
     #[inline]
     fn borrow(&self, _offset: u64, _len: u32) -> Option<Loan> {
         None
@@ -113,7 +115,7 @@ pub trait FileSystem: Send + Sync {
     }
 
     /// A whole write of bytes that are at hand, done when this returns. `None`
-    /// if the file system is not memory: start an [`Op::Write`].
+    /// if the file system is not memory: start an [`FsOp::Write`].
     #[inline]
     fn write_now(
         &self,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use mem::BufRange;
 
 use crate::kept::Saving;
-use crate::locks::Place;
+use crate::locks::StripePlace;
 
 /// What is asked of a volume. Offsets and lengths are bytes, in whole blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -247,14 +247,14 @@ pub struct Task {
     pub(crate) io: Io,
     /// Bytes transferred so far.
     pub(crate) done_bytes: u64,
-    pub(crate) step: Step,
+    pub(crate) step: FileStep,
     /// Times that an operation was interrupted and issued again.
     pub(crate) retries: u8,
     pub(crate) is_canceled: bool,
     /// Whether it has the range that it needs.
     pub(crate) holds: bool,
     /// What it waits for, if not for the file operation of its step.
-    pub(crate) wait: Option<Wait>,
+    pub(crate) wait: Option<TaskWait>,
 }
 
 impl Task {
@@ -262,7 +262,7 @@ impl Task {
         Task {
             io,
             done_bytes: 0,
-            step: Step::Sync,
+            step: FileStep::Sync,
             retries: 0,
             is_canceled: false,
             holds: false,
@@ -284,7 +284,7 @@ impl Task {
     /// Whether it has not begun: another I/O is in its way. Dropping it then
     /// takes it back; its completion may still come, or not.
     pub fn is_waiting(&self) -> bool {
-        matches!(self.wait, Some(Wait::Range(_)))
+        matches!(self.wait, Some(TaskWait::Range(_)))
     }
 
     /// It is not wanted any more: it ends at the next completion, with ECANCELED
@@ -297,16 +297,16 @@ impl Task {
 
 /// What a task waits for besides file operations.
 #[derive(Debug)]
-pub(crate) enum Wait {
+pub(crate) enum TaskWait {
     /// Its range.
-    Range(Box<Place>),
+    Range(Box<StripePlace>),
     /// What is remembered beside the data is being saved.
     Save(Arc<Saving>),
 }
 
 /// The file operation that a task waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Step {
+pub(crate) enum FileStep {
     /// Data that is read, into the task's buffer or its scratch memory.
     Fetch,
     /// Data of a write, durable if the I/O is.

@@ -12,7 +12,7 @@ use crate::unreadable::{RANGES_MAX, Unreadable};
 use crate::{Errno, Range, State, StateError};
 
 /// The marks of a volume and its state, which outlasts it.
-pub(crate) struct Kept {
+pub(crate) struct KeptMarks {
     pub(crate) unreadable: Unreadable,
     pub(crate) state: State,
     /// One save at a time, so that an older one never replaces a newer one.
@@ -37,9 +37,9 @@ impl Saving {
     }
 }
 
-impl Kept {
-    pub(crate) fn new(state: State) -> Kept {
-        Kept {
+impl KeptMarks {
+    pub(crate) fn new(state: State) -> KeptMarks {
+        KeptMarks {
             unreadable: Unreadable::default(),
             state,
             saving: Mutex::default(),
@@ -79,7 +79,7 @@ impl Kept {
 
     /// The same beside the reactors: volumes do not wait for each other. Rings
     /// `ticket` at the end.
-    pub(crate) fn save_aside(self: &Arc<Kept>, changed: Range, ticket: Ticket) -> Arc<Saving> {
+    pub(crate) fn save_aside(self: &Arc<KeptMarks>, changed: Range, ticket: Ticket) -> Arc<Saving> {
         let saving = Arc::new(Saving::default());
         let (kept, result) = (Arc::clone(self), Arc::clone(&saving));
         let job = move || {
@@ -100,15 +100,15 @@ impl Kept {
     }
 }
 
-type Job = Box<dyn FnOnce() + Send>;
+type SaveJob = Box<dyn FnOnce() + Send>;
 
 /// The threads that write state files, by the address of what is saved; nothing if
 /// the system gives none. The first is started where volumes are opened.
-pub(crate) fn savers() -> Option<&'static Arc<Blocking<usize, Job>>> {
-    static SAVERS: OnceLock<Option<Arc<Blocking<usize, Job>>>> = OnceLock::new();
+pub(crate) fn savers() -> Option<&'static Arc<Blocking<usize, SaveJob>>> {
+    static SAVERS: OnceLock<Option<Arc<Blocking<usize, SaveJob>>>> = OnceLock::new();
     let start = || {
-        let savers = Arc::new(Blocking::<usize, Job>::default());
-        let run = |job: Job| {
+        let savers = Arc::new(Blocking::<usize, SaveJob>::default());
+        let run = |job: SaveJob| {
             job();
             true
         };
@@ -160,9 +160,9 @@ mod tests {
         }
     }
 
-    fn kept(disk: &Disk) -> Kept {
+    fn kept(disk: &Disk) -> KeptMarks {
         let state = State::open(Box::new(disk.clone()), Uuid::nil());
-        let kept = Kept::new(state.expect("whole"));
+        let kept = KeptMarks::new(state.expect("whole"));
         kept.load();
         kept
     }
@@ -171,7 +171,7 @@ mod tests {
         Range { offset, len }
     }
 
-    fn marks(kept: &Kept) -> Vec<Range> {
+    fn marks(kept: &KeptMarks) -> Vec<Range> {
         kept.unreadable.list(0, u64::MAX, 99)
     }
 

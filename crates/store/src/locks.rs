@@ -95,7 +95,7 @@ impl Caller {
     }
 }
 
-struct Waiting {
+struct WaitingClaim {
     claim: Claim,
     caller: Caller,
 }
@@ -104,7 +104,7 @@ struct Waiting {
 struct Stripe {
     held: Vec<Claim>,
     /// By number, which is the order that they came in.
-    queue: BTreeMap<u64, Waiting>,
+    queue: BTreeMap<u64, WaitingClaim>,
     last_id: u64,
 }
 
@@ -139,7 +139,7 @@ impl Stripe {
         // Some may wait because there were so many.
         let is_crowded = self.queue.len() >= LOOK_MAX || self.held.len() + 1 >= HELD_MAX;
         let (mut stays, mut granted): (Vec<Claim>, Vec<u64>) = Default::default();
-        for (&id, Waiting { claim, .. }) in &self.queue {
+        for (&id, WaitingClaim { claim, .. }) in &self.queue {
             if self.held.len() >= HELD_MAX || stays.len() >= LOOK_MAX {
                 break;
             }
@@ -171,14 +171,14 @@ impl Stripe {
 /// Apart from each other in cache, as reactors use them at the same time.
 #[repr(align(128))]
 #[derive(Default)]
-struct Line(Mutex<Stripe>);
+struct CacheLine(Mutex<Stripe>);
 
 /// See the module.
-pub(crate) struct Locks(Box<[Line]>);
+pub(crate) struct Locks(Box<[CacheLine]>);
 
 impl Locks {
     pub(crate) fn new() -> Arc<Locks> {
-        let stripes = (0..STRIPES).map(|_| Line::default());
+        let stripes = (0..STRIPES).map(|_| CacheLine::default());
         Arc::new(Locks(stripes.collect()))
     }
 
@@ -195,7 +195,7 @@ impl Locks {
         self: &Arc<Locks>,
         claim: Claim,
         caller: impl FnOnce() -> Caller,
-    ) -> Result<(), Box<Place>> {
+    ) -> Result<(), Box<StripePlace>> {
         self.acquire_rest(claim, claim.stripes(), caller)
     }
 
@@ -206,7 +206,7 @@ impl Locks {
         claim: Claim,
         mut rest: u64,
         caller: impl FnOnce() -> Caller,
-    ) -> Result<(), Box<Place>> {
+    ) -> Result<(), Box<StripePlace>> {
         while rest != 0 {
             let index = rest.trailing_zeros();
             let mut stripe = self.stripe(index);
@@ -214,8 +214,8 @@ impl Locks {
                 stripe.last_id += 1;
                 let id = stripe.last_id;
                 let caller = caller();
-                stripe.queue.insert(id, Waiting { claim, caller });
-                return Err(Box::new(Place {
+                stripe.queue.insert(id, WaitingClaim { claim, caller });
+                return Err(Box::new(StripePlace {
                     locks: Arc::clone(self),
                     claim,
                     index,
@@ -265,7 +265,7 @@ impl Locks {
 
 /// A place in the queue of one stripe. Dropped, everything that the claim has
 /// so far is given back.
-pub(crate) struct Place {
+pub(crate) struct StripePlace {
     locks: Arc<Locks>,
     claim: Claim,
     /// The stripe that it waits in; those before it are held.
@@ -275,7 +275,7 @@ pub(crate) struct Place {
     is_over: bool,
 }
 
-impl Place {
+impl StripePlace {
     /// The stripes before its own.
     fn before(&self) -> u64 {
         self.claim.stripes() & ((1 << self.index) - 1)
@@ -287,7 +287,7 @@ impl Place {
     }
 
     /// Goes on after a call: takes the rest of the range or waits for that.
-    pub(crate) fn go_on(mut self, caller: impl FnOnce() -> Caller) -> Result<(), Box<Place>> {
+    pub(crate) fn go_on(mut self, caller: impl FnOnce() -> Caller) -> Result<(), Box<StripePlace>> {
         assert!(self.is_granted(), "goes on before it was called");
         self.is_over = true;
         let rest = self.claim.stripes() & !self.before() & !(1 << self.index);
@@ -295,13 +295,13 @@ impl Place {
     }
 }
 
-impl fmt::Debug for Place {
+impl fmt::Debug for StripePlace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Place({:?})", self.claim)
     }
 }
 
-impl Drop for Place {
+impl Drop for StripePlace {
     fn drop(&mut self) {
         if self.is_over {
             return;

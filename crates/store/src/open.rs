@@ -25,16 +25,16 @@ pub struct KindRow {
     /// The kind whose data lies at this path, which is empty where it has none.
     pub at: fn(PathBuf) -> Kind,
     /// Opens a volume whose size and block size are possible. Blocks.
-    open: fn(&Spec, &Path) -> Opened,
+    open: fn(&Spec, &Path) -> OpenResult,
     /// Looks at what would be opened. Nothing is made or changed; blocks.
-    examine: fn(&Spec, &Path) -> Result<Found, Problem>,
+    examine: fn(&Spec, &Path) -> Result<VolumeFound, Problem>,
 }
 
-type Opened = Result<Arc<dyn Volume>, Problem>;
+type OpenResult = Result<Arc<dyn Volume>, Problem>;
 
 /// What is found of a volume that can be opened: its UUID, what its state file may say
 /// else, and what may surprise.
-type Found = (Uuid, Option<Former>, Option<String>);
+type VolumeFound = (Uuid, Option<Former>, Option<String>);
 
 /// Every kind of volume.
 pub const KINDS: &[KindRow] = &[
@@ -187,7 +187,7 @@ fn in_memory(spec: &Spec) -> Result<Base, Problem> {
 }
 
 /// Who a volume in memory is, and what else its state file may say.
-fn of_memory(spec: &Spec) -> Found {
+fn of_memory(spec: &Spec) -> VolumeFound {
     let uuid = spec.uuid_or_derived();
     let former = match state::held(spec) {
         Some(held) if held.copy == Some(uuid) => Former::Original(held.volume),

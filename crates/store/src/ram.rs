@@ -19,7 +19,7 @@ use std::io;
 use std::sync::Mutex;
 
 use machine::work;
-use mem::{BUF_BYTES_MAX, BufRange, FRAME_BYTES, Frames, Loan, Refused};
+use mem::{BUF_BYTES_MAX, BufRange, FRAME_BYTES, Frames, FramesRefused, Loan};
 use reactor::{FileIo, Token};
 
 use crate::io::Task;
@@ -42,12 +42,12 @@ pub(crate) struct Ram {
     resizing: Mutex<()>,
 }
 
-impl From<Refused> for Error {
-    fn from(refused: Refused) -> Error {
+impl From<FramesRefused> for Error {
+    fn from(refused: FramesRefused) -> Error {
         match refused {
-            Refused::OutOfRange => Error::OutOfRange,
-            Refused::Busy => Error::Busy,
-            Refused::Miscompare { offset } => Error::Miscompare {
+            FramesRefused::OutOfRange => Error::OutOfRange,
+            FramesRefused::Busy => Error::Busy,
+            FramesRefused::Miscompare { offset } => Error::Miscompare {
                 offset: offset.into(),
             },
         }
@@ -59,7 +59,7 @@ impl From<Refused> for Error {
 fn in_steps(
     offset: u64,
     buf: BufRange,
-    mut each: impl FnMut(u64, BufRange) -> Result<(), Refused>,
+    mut each: impl FnMut(u64, BufRange) -> Result<(), FramesRefused>,
 ) -> Result<(), Error> {
     let mut done = 0;
     while done < buf.len() {
@@ -258,11 +258,11 @@ impl Volume for Ram {
         self.frames
             .resize(size_bytes)
             .map_err(|refused| match refused {
-                Refused::OutOfRange => ResizeError::System {
+                FramesRefused::OutOfRange => ResizeError::System {
                     action: "set aside memory for more than eight times its first size",
                     source: io::ErrorKind::OutOfMemory.into(),
                 },
-                Refused::Busy | Refused::Miscompare { .. } => ResizeError::Busy,
+                FramesRefused::Busy | FramesRefused::Miscompare { .. } => ResizeError::Busy,
             })?;
         self.base.set_size(size_bytes);
         Ok(())

@@ -209,7 +209,7 @@ impl Default for Grant {
 /// NVMe and SCSI register in different words, since what is an error to one is
 /// none to the other; all else is the same to both.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Request {
+pub enum ReservationRequest {
     /// Registers with a key.
     Register {
         /// The key, not 0.
@@ -223,14 +223,14 @@ pub enum Request {
         current: Option<u64>,
         /// The new key, not 0.
         key: u64,
-        /// As in [`Request::Register`].
+        /// As in [`ReservationRequest::Register`].
         persist: Option<bool>,
     },
     /// Ends the registration, and the reservation with its last holder.
     Unregister {
         /// The key; `None`: whatever it is.
         current: Option<u64>,
-        /// As in [`Request::Register`].
+        /// As in [`ReservationRequest::Register`].
         persist: Option<bool>,
     },
     /// Takes the reservation while nobody has it.
@@ -290,7 +290,7 @@ pub enum Request {
         key: u64,
         /// Ends the asker's registration.
         unregister: bool,
-        /// As in [`Request::ScsiRegister`].
+        /// As in [`ReservationRequest::ScsiRegister`].
         persist: bool,
     },
     /// SCSI-2's RESERVE (SPC-2, section 7.21): the unit for the asker alone, as
@@ -316,7 +316,7 @@ pub enum Notice {
 
 /// A change that was made.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Change {
+pub struct ReservationChange {
     /// Who is to be told what, in order of the registrants.
     pub notices: Vec<(Registrant, Notice)>,
     /// Somebody may do less than before: what they began must be over before
@@ -324,7 +324,7 @@ pub struct Change {
     pub access_lost: bool,
 }
 
-impl Change {
+impl ReservationChange {
     /// Those whose registration the change removed against their will by
     /// preemption: a preempt and abort ends their commands.
     pub fn preempted(&self) -> impl Iterator<Item = &Registrant> {
@@ -337,7 +337,7 @@ impl Change {
 
 /// Why a change was refused. Nothing changed then.
 #[derive(Debug, thiserror::Error)]
-pub enum Refused {
+pub enum ReservationRefused {
     /// Not registered, the wrong key, or somebody else holds the reservation.
     #[error("conflicts with the reservation")]
     Conflict,
@@ -357,7 +357,7 @@ pub enum Refused {
 
 /// How things stand.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Report {
+pub struct ReservationReport {
     /// Who has the unit by SCSI-2's RESERVE.
     pub reserved: Option<Registrant>,
     /// Counts registrations, preemptions and clearings; wraps.
@@ -440,12 +440,16 @@ impl Reservations {
     }
 
     /// Makes a change; what must last is on the disk when it returns. Blocks.
-    pub fn change(&self, who: &Registrant, request: &Request) -> Result<Change, Refused> {
+    pub fn change(
+        &self,
+        who: &Registrant,
+        request: &ReservationRequest,
+    ) -> Result<ReservationChange, ReservationRefused> {
         self.apply(|rules| rules.apply(who, request))
     }
 
     /// Sets Persist Through Power Loss. Blocks.
-    pub fn set_persist(&self, persist: bool) -> Result<(), Refused> {
+    pub fn set_persist(&self, persist: bool) -> Result<(), ReservationRefused> {
         self.apply(|rules| {
             rules.persist = persist;
             Ok(Vec::new())
@@ -487,14 +491,14 @@ impl Reservations {
     }
 
     /// How things stand.
-    pub fn report(&self) -> Report {
+    pub fn report(&self) -> ReservationReport {
         self.rules().report()
     }
 
     fn apply(
         &self,
-        change: impl FnOnce(&mut Rules) -> Result<Vec<(Registrant, Notice)>, Refused>,
-    ) -> Result<Change, Refused> {
+        change: impl FnOnce(&mut Rules) -> Result<Vec<(Registrant, Notice)>, ReservationRefused>,
+    ) -> Result<ReservationChange, ReservationRefused> {
         let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
         let before = self.rules();
         let mut after = Rules::clone(&before);
@@ -504,7 +508,7 @@ impl Reservations {
             self.save(&before, &after)?;
             self.replace(after);
         }
-        Ok(Change {
+        Ok(ReservationChange {
             notices,
             access_lost,
         })
@@ -517,15 +521,15 @@ impl Reservations {
         self.generation.store(next_generation(), Ordering::Release);
     }
 
-    fn save(&self, before: &Rules, after: &Rules) -> Result<(), Refused> {
+    fn save(&self, before: &Rules, after: &Rules) -> Result<(), ReservationRefused> {
         if !before.persist && !after.persist || faults::is(Fault::ForgetPersist) {
             return Ok(());
         }
-        let file = self.file.as_ref().ok_or(Refused::Volatile)?;
+        let file = self.file.as_ref().ok_or(ReservationRefused::Volatile)?;
         file.update(|document| {
             document.reservations = after.persist.then(|| after.clone());
         })
-        .map_err(Refused::Unsaved)
+        .map_err(ReservationRefused::Unsaved)
     }
 
     fn rules(&self) -> Arc<Rules> {

@@ -187,10 +187,10 @@ impl Sidecar {
             true => file.write_all(&bound(bytes, &file)?)?,
             false => file.write_all(bytes)?,
         }
-        fault::at(Step::SyncFile)?;
+        fault::at(SaveStep::SyncFile)?;
         file.sync_all()?;
         drop(file);
-        fault::at(Step::Rename)?;
+        fault::at(SaveStep::Rename)?;
         fs::rename(&temporary, &self.path)
     }
 
@@ -222,7 +222,7 @@ impl Medium for Sidecar {
         // One that cannot be opened is found while nothing has changed yet.
         let folder = File::open(folder(&self.path))?;
         self.replace(bytes, true)?;
-        let synced = fault::at(Step::SyncFolder).and_then(|()| folder.sync_all());
+        let synced = fault::at(SaveStep::SyncFolder).and_then(|()| folder.sync_all());
         if synced.is_err() {
             self.put_back(old);
         }
@@ -305,7 +305,7 @@ fn is_unwritable(error: &io::Error) -> bool {
 
 /// What may fail when a state file is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Step {
+enum SaveStep {
     SyncFile,
     Rename,
     SyncFolder,
@@ -315,15 +315,15 @@ enum Step {
 mod fault {
     use std::io;
 
-    use super::Step;
+    use super::SaveStep;
 
     #[cfg(test)]
     thread_local! {
-        pub(super) static NEXT: std::cell::Cell<Option<Step>> = const { std::cell::Cell::new(None) };
+        pub(super) static NEXT: std::cell::Cell<Option<SaveStep>> = const { std::cell::Cell::new(None) };
     }
 
     #[cfg(test)]
-    pub(super) fn at(step: Step) -> io::Result<()> {
+    pub(super) fn at(step: SaveStep) -> io::Result<()> {
         match NEXT.get() == Some(step) {
             true => {
                 NEXT.set(None);
@@ -334,7 +334,7 @@ mod fault {
     }
 
     #[cfg(not(test))]
-    pub(super) fn at(_: Step) -> io::Result<()> {
+    pub(super) fn at(_: SaveStep) -> io::Result<()> {
         Ok(())
     }
 }
@@ -494,7 +494,7 @@ fn look_around(spec: &Spec, path: &Path) -> Result<(), Problem> {
 }
 
 /// Whose a state file is.
-pub(crate) struct Held {
+pub(crate) struct StateOwner {
     /// The volume that it says.
     pub(crate) volume: Uuid,
     /// The volume that it is of, if it is a copy of that one's.
@@ -517,7 +517,7 @@ pub fn uuid_by_state(spec: &Spec) -> Option<Uuid> {
 
 /// Whose the state file of a volume is. What is wrong with the file is told when it
 /// is opened.
-pub(crate) fn held(spec: &Spec) -> Option<Held> {
+pub(crate) fn held(spec: &Spec) -> Option<StateOwner> {
     let (file, bytes) = load(&place(spec)?).ok()??;
     let document = parse(&bytes).ok()?;
     let volume = Uuid::try_parse(&document.volume).ok()?;
@@ -525,7 +525,7 @@ pub(crate) fn held(spec: &Spec) -> Option<Held> {
     let is_bound = document.file.as_ref() == Some(&object);
     // One of an earlier version does not say it.
     let is_copy = document.file.is_some() && !is_bound;
-    Some(Held {
+    Some(StateOwner {
         volume,
         copy: is_copy.then(|| identity::of_copy(volume, &object)),
         is_bound,

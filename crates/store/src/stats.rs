@@ -90,26 +90,26 @@ static CLAIMED: AtomicU64 = AtomicU64::new(0);
 
 thread_local! {
     static STRIPE: Cell<usize> = const { Cell::new(UNCLAIMED) };
-    static CLAIM: Claim = Claim::take();
+    static CLAIM: StripeClaim = StripeClaim::take();
 }
 
 /// A thread's ownership of a stripe; ends with the thread.
-struct Claim(usize);
+struct StripeClaim(usize);
 
-impl Claim {
-    fn take() -> Claim {
+impl StripeClaim {
+    fn take() -> StripeClaim {
         let free = |bits: u64| {
             let stripe = bits.trailing_ones() as usize;
             (stripe < SHARED).then(|| bits | 1 << stripe)
         };
         match CLAIMED.fetch_update(Acquire, Relaxed, free) {
-            Ok(bits) => Claim(bits.trailing_ones() as usize),
-            Err(_) => Claim(SHARED),
+            Ok(bits) => StripeClaim(bits.trailing_ones() as usize),
+            Err(_) => StripeClaim(SHARED),
         }
     }
 }
 
-impl Drop for Claim {
+impl Drop for StripeClaim {
     fn drop(&mut self) {
         STRIPE.set(SHARED);
         if self.0 != SHARED {

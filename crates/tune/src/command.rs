@@ -16,7 +16,7 @@ use crate::setting::{Profile, findings};
 #[derive(Debug, Args)]
 pub struct TuneArgs {
     #[command(subcommand)]
-    command: Option<Command>,
+    command: Option<TuneCommand>,
     /// Where `apply` writes how the machine was, for `undo`
     #[arg(
         long,
@@ -28,7 +28,7 @@ pub struct TuneArgs {
 }
 
 #[derive(Debug, Subcommand)]
-enum Command {
+enum TuneCommand {
     /// Say what each setting would bring, and which are fine (without a command: for throughput)
     Look {
         /// What the machine is to be good at
@@ -59,10 +59,10 @@ pub fn run(arguments: &TuneArgs) -> io::Result<ExitCode> {
     let look = |profile| report::look(&machine, profile, &findings(&machine, profile));
     let (text, code) = match arguments.command {
         None => (look(Profile::Throughput), ExitCode::SUCCESS),
-        Some(Command::Look { profile }) => (look(profile), ExitCode::SUCCESS),
-        Some(Command::Print { profile }) => (report::script(&plan(profile)), ExitCode::SUCCESS),
-        Some(Command::Apply { profile }) => set(root, &plan(profile), &arguments.undo_file),
-        Some(Command::Undo) => take_back(root, &arguments.undo_file),
+        Some(TuneCommand::Look { profile }) => (look(profile), ExitCode::SUCCESS),
+        Some(TuneCommand::Print { profile }) => (report::script(&plan(profile)), ExitCode::SUCCESS),
+        Some(TuneCommand::Apply { profile }) => set(root, &plan(profile), &arguments.undo_file),
+        Some(TuneCommand::Undo) => take_back(root, &arguments.undo_file),
     };
     io::stdout().write_all(text.as_bytes())?;
     Ok(code)

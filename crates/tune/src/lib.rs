@@ -19,5 +19,5 @@ mod testing;
 pub use command::{TuneArgs, run};
 pub use cpus::CpuSet;
 pub use machine::{Machine, Nic};
-pub use plan::{Change, Plan, Undone, apply, undo};
+pub use plan::{Plan, SettingChange, Undone, apply, undo};
 pub use setting::{Finding, Profile, findings};

@@ -222,11 +222,11 @@ fn runs(root: &Path, name: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use crate::testing::Tree;
+    use crate::testing::TestRoot;
 
     #[test]
     fn a_machine_is_what_its_files_say() {
-        let tree = Tree::new();
+        let tree = TestRoot::new();
         tree.put("proc/self/status", "Name:\tweft\nCpus_allowed_list:\t0-3\n");
         tree.put("proc/self/cgroup", "0::/a/b\n");
         tree.put("sys/fs/cgroup/a/b/cpu.max", "max 100000\n");
@@ -278,7 +278,7 @@ mod tests {
 
     #[test]
     fn a_machine_that_shows_nothing_has_nothing() {
-        let machine = Tree::new().machine();
+        let machine = TestRoot::new().machine();
         assert!(machine.cpus.is_empty() && machine.nics.is_empty());
         assert_eq!((machine.cpu_limit, machine.memory_limit), (None, None));
         assert_eq!(machine.steal, 0.0);

@@ -10,7 +10,7 @@ use crate::setting::Finding;
 /// One value that changes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Change {
+pub struct SettingChange {
     /// Its file, below the root.
     pub path: String,
     /// As it was.
@@ -24,14 +24,14 @@ pub struct Change {
 #[serde(deny_unknown_fields)]
 pub struct Plan {
     /// All of them.
-    pub changes: Vec<Change>,
+    pub changes: Vec<SettingChange>,
 }
 
 impl Plan {
     /// What findings ask for, as far as it is set by files.
     pub fn of(findings: &[Finding]) -> Plan {
         let change = |finding: &Finding| {
-            Some(Change {
+            Some(SettingChange {
                 path: finding.path.clone()?,
                 from: finding.now.clone(),
                 to: finding.wanted.clone()?,
@@ -45,14 +45,14 @@ impl Plan {
 
 /// A value that could not be set.
 #[derive(Debug)]
-pub struct Failed {
+pub struct SettingFailed {
     /// Which.
     pub path: PathBuf,
     /// Why.
     pub error: io::Error,
 }
 
-impl fmt::Display for Failed {
+impl fmt::Display for SettingFailed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.path.display(), self.error)?;
         match self.error.kind() {
@@ -62,9 +62,9 @@ impl fmt::Display for Failed {
     }
 }
 
-fn set(root: &Path, path: &str, value: &str) -> Result<(), Failed> {
+fn set(root: &Path, path: &str, value: &str) -> Result<(), SettingFailed> {
     let path = root.join(path);
-    fs::write(&path, value).map_err(|error| Failed { path, error })
+    fs::write(&path, value).map_err(|error| SettingFailed { path, error })
 }
 
 /// Makes all changes, having written the way back to `undo_file`. What was
@@ -73,8 +73,8 @@ fn set(root: &Path, path: &str, value: &str) -> Result<(), Failed> {
 ///
 /// # Errors
 /// What could not be set; what was set until then is as it was before.
-pub fn apply(root: &Path, plan: &Plan, undo_file: &Path) -> Result<(), Failed> {
-    let failed = |error| Failed {
+pub fn apply(root: &Path, plan: &Plan, undo_file: &Path) -> Result<(), SettingFailed> {
+    let failed = |error| SettingFailed {
         path: undo_file.to_owned(),
         error,
     };
@@ -109,14 +109,14 @@ pub enum Undone {
     /// Somebody else has set it since, to this; it stays.
     Changed(String),
     /// It could not be set.
-    Failed(Failed),
+    Failed(SettingFailed),
 }
 
 /// Takes back what was applied, the last first; what failed may be tried again.
 ///
 /// # Errors
 /// The file cannot be read or written, or is none of ours.
-pub fn undo(root: &Path, undo_file: &Path) -> io::Result<Vec<(Change, Undone)>> {
+pub fn undo(root: &Path, undo_file: &Path) -> io::Result<Vec<(SettingChange, Undone)>> {
     let plan = load(undo_file)?;
     let mut outcome = Vec::new();
     for change in plan.changes.into_iter().rev() {
@@ -180,16 +180,16 @@ fn store(path: &Path, plan: &Plan) -> io::Result<()> {
 mod tests {
     use super::*;
     use crate::setting::{Profile, findings};
-    use crate::testing::Tree;
+    use crate::testing::TestRoot;
 
-    fn tree() -> Tree {
-        let tree = Tree::new();
+    fn tree() -> TestRoot {
+        let tree = TestRoot::new();
         tree.put("proc/sys/net/ipv4/tcp_slow_start_after_idle", "1\n");
         tree.put("proc/sys/net/core/somaxconn", "128\n");
         tree
     }
 
-    fn plan(tree: &Tree) -> Plan {
+    fn plan(tree: &TestRoot) -> Plan {
         Plan::of(&findings(&tree.machine(), Profile::Throughput))
     }
 
@@ -226,7 +226,7 @@ mod tests {
         apply(machine.root(), &plan(&tree), &undo_file).expect("applied");
         tree.put("proc/sys/net/core/somaxconn", "9999\n");
         let outcome = undo(machine.root(), &undo_file).expect("undone");
-        let stays = |(change, undone): &(Change, Undone)| {
+        let stays = |(change, undone): &(SettingChange, Undone)| {
             change.path.ends_with("somaxconn")
                 && matches!(undone, Undone::Changed(v) if v == "9999")
         };
@@ -240,7 +240,7 @@ mod tests {
         let machine = tree.machine();
         let undo_file = machine.root().join("tune.json");
         let mut plan = plan(&tree);
-        plan.changes.push(Change {
+        plan.changes.push(SettingChange {
             path: "proc/sys/no/such/setting".into(),
             from: "0".into(),
             to: "1".into(),

@@ -109,11 +109,11 @@ fn line(text: &mut String, line: &str) {
 mod tests {
     use super::*;
     use crate::setting::findings;
-    use crate::testing::Tree;
+    use crate::testing::TestRoot;
 
     #[test]
     fn a_report_says_what_changes_and_what_it_brings() {
-        let tree = Tree::new();
+        let tree = TestRoot::new();
         tree.put("proc/sys/net/core/somaxconn", "128\n");
         tree.put("proc/sys/net/ipv4/tcp_slow_start_after_idle", "0\n");
         let machine = tree.machine();

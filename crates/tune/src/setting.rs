@@ -55,7 +55,7 @@ struct Spot {
 }
 
 /// A setting.
-struct Row {
+struct SettingRow {
     /// The profile that wants it; `None`: both do.
     profile: Option<Profile>,
     brings: &'static str,
@@ -69,8 +69,8 @@ const BACKLOG: u64 = 4096;
 /// An idle state that takes longer to leave than this is felt, microseconds.
 const WAKEUP_US_MAX: u64 = 10;
 
-const TABLE: &[Row] = &[
-    Row {
+const TABLE: &[SettingRow] = &[
+    SettingRow {
         profile: None,
         brings: "the CPUs do not slow down between I/Os: a slow clock shows in every latency",
         look: |machine| {
@@ -79,12 +79,12 @@ const TABLE: &[Row] = &[
             })
         },
     },
-    Row {
+    SettingRow {
         profile: Some(Profile::Latency),
         brings: "a CPU that sleeps wakes up within 10 us; costs power while idle",
         look: idle_states,
     },
-    Row {
+    SettingRow {
         profile: None,
         brings: "memory of RAM volumes and buffers in huge pages: up to 1.7 times the random reads",
         look: |machine| {
@@ -97,7 +97,7 @@ const TABLE: &[Row] = &[
             spot(path, chosen.map(str::to_owned), wanted)
         },
     },
-    Row {
+    SettingRow {
         profile: None,
         brings: "pages of volumes are not unmapped now and then to see which node uses them",
         look: |machine| {
@@ -106,7 +106,7 @@ const TABLE: &[Row] = &[
             sysctl(machine, "kernel.numa_balancing", wanted)
         },
     },
-    Row {
+    SettingRow {
         profile: None,
         brings: "a connection that paused goes on at full speed instead of ten packets a round trip",
         look: |machine| {
@@ -114,7 +114,7 @@ const TABLE: &[Row] = &[
             sysctl(machine, "net.ipv4.tcp_slow_start_after_idle", wanted)
         },
     },
-    Row {
+    SettingRow {
         profile: None,
         brings: "payload goes when it is ready, not when a timer of BBR's pacing lets it: up to \
                  four times the large reads of a connection; BBR is for links that lose packets",
@@ -123,22 +123,22 @@ const TABLE: &[Row] = &[
             sysctl(machine, "net.ipv4.tcp_congestion_control", wanted)
         },
     },
-    Row {
+    SettingRow {
         profile: Some(Profile::Throughput),
         brings: "writes of one connection fill 100 Gbit/s over a millisecond: its window may grow",
         look: |machine| sysctl(machine, "net.ipv4.tcp_rmem", raise_last),
     },
-    Row {
+    SettingRow {
         profile: Some(Profile::Throughput),
         brings: "reads of one connection fill 100 Gbit/s over a millisecond: its buffer may grow",
         look: |machine| sysctl(machine, "net.ipv4.tcp_wmem", raise_last),
     },
-    Row {
+    SettingRow {
         profile: None,
         brings: "thousands of hosts that come back at once are not turned away",
         look: |machine| sysctl(machine, "net.core.somaxconn", |now| at_least(now, BACKLOG)),
     },
-    Row {
+    SettingRow {
         profile: Some(Profile::Throughput),
         brings: "packets of veth pairs, bridges and RPS are not dropped in a burst: they wait here",
         look: |machine| {
@@ -146,7 +146,7 @@ const TABLE: &[Row] = &[
             sysctl(machine, "net.core.netdev_max_backlog", wanted)
         },
     },
-    Row {
+    SettingRow {
         profile: Some(Profile::Latency),
         brings: "with `io = \"epoll\"` a reactor looks at the NIC's queue for 50 us before it \
                  sleeps: some us off each I/O, for CPU time",
@@ -156,28 +156,28 @@ const TABLE: &[Row] = &[
             sysctl(machine, "net.core.busy_poll", wanted)
         },
     },
-    Row {
+    SettingRow {
         profile: None,
         brings: "each queue of the NIC interrupts a CPU of its own; with `placement = \
                  \"incoming-cpu\"` its connections are served there",
         look: |machine| each_nic(machine, interrupts),
     },
-    Row {
+    SettingRow {
         profile: Some(Profile::Throughput),
         brings: "a NIC with fewer queues than CPUs has TCP done on all of them (RPS)",
         look: |machine| each_nic(machine, receive_steering),
     },
-    Row {
+    SettingRow {
         profile: None,
         brings: "a CPU sends by a queue of its own: no lock between them (XPS)",
         look: |machine| each_nic(machine, transmit_steering),
     },
-    Row {
+    SettingRow {
         profile: Some(Profile::Throughput),
         brings: "a sixth of the packets; only if the switch and the other end have it too",
         look: |machine| each_nic(machine, mtu),
     },
-    Row {
+    SettingRow {
         profile: None,
         brings: "interrupts stay where they were put",
         look: |machine| {
@@ -187,7 +187,7 @@ const TABLE: &[Row] = &[
             elsewhere("irqbalance", runs.into(), wanted.then(|| "stopped".into()))
         },
     },
-    Row {
+    SettingRow {
         profile: None,
         brings: "io_uring: one system call for many I/Os; weft uses epoll without it",
         look: |machine| {
@@ -198,7 +198,7 @@ const TABLE: &[Row] = &[
             elsewhere("kernel.io_uring_disabled", now, wanted)
         },
     },
-    Row {
+    SettingRow {
         profile: None,
         brings: "a reactor has a core to itself: name one CPU of each core in `cpus`",
         look: |machine| {
@@ -207,7 +207,7 @@ const TABLE: &[Row] = &[
             elsewhere("CPUs of weft", cpus, wanted)
         },
     },
-    Row {
+    SettingRow {
         profile: None,
         brings: "reactors are not stopped in the middle of a period: tails of tens of ms go",
         look: |machine| {
@@ -223,7 +223,7 @@ const TABLE: &[Row] = &[
             )
         },
     },
-    Row {
+    SettingRow {
         profile: None,
         brings: "so many connections at once",
         look: |machine| {
@@ -234,7 +234,7 @@ const TABLE: &[Row] = &[
             elsewhere("open files", now.to_string(), wanted)
         },
     },
-    Row {
+    SettingRow {
         profile: None,
         brings: "time that the hypervisor gives to others shows as tails; nothing in the guest \
                  changes it",
@@ -400,9 +400,9 @@ fn mtu(_: &Machine, nic: &Nic) -> Vec<Spot> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::Tree;
+    use crate::testing::TestRoot;
 
-    fn wanted(tree: &Tree, profile: Profile, name: &str) -> Option<Option<String>> {
+    fn wanted(tree: &TestRoot, profile: Profile, name: &str) -> Option<Option<String>> {
         let found = findings(&tree.machine(), profile).into_iter();
         found
             .filter(|finding| finding.name == name)
@@ -412,7 +412,7 @@ mod tests {
 
     #[test]
     fn windows_grow_but_never_shrink() {
-        let tree = Tree::new();
+        let tree = TestRoot::new();
         tree.put("proc/sys/net/ipv4/tcp_rmem", "4096\t131072\t6291456\n");
         tree.put("proc/sys/net/ipv4/tcp_wmem", "4096 16384 67108864\n");
         let raised = Some("4096 131072 16777216".to_owned());
@@ -429,7 +429,7 @@ mod tests {
 
     #[test]
     fn what_paces_sends_is_replaced_by_what_there_is() {
-        let tree = Tree::new();
+        let tree = TestRoot::new();
         let name = "net.ipv4.tcp_congestion_control";
         let dir = "proc/sys/net/ipv4";
         tree.put(&format!("{dir}/tcp_congestion_control"), "bbr\n");
@@ -444,7 +444,7 @@ mod tests {
 
     #[test]
     fn queues_are_spread_over_the_cpus_of_weft() {
-        let tree = Tree::new();
+        let tree = TestRoot::new();
         tree.put("proc/self/status", "Cpus_allowed_list:\t0-3\n");
         tree.nic("eth0", "up", 1500, (2, 2), &[40, 41]);
         tree.put("sys/class/net/eth0/queues/rx-1/rps_cpus", "1\n");
@@ -475,7 +475,7 @@ mod tests {
 
     #[test]
     fn only_deep_idle_states_are_for_latency_to_end() {
-        let tree = Tree::new();
+        let tree = TestRoot::new();
         tree.put("proc/self/status", "Cpus_allowed_list:\t1\n");
         for (state, latency) in [(0, "0"), (1, "10"), (2, "80")] {
             let dir = format!("sys/devices/system/cpu/cpu1/cpuidle/state{state}");
@@ -497,7 +497,7 @@ mod tests {
 
     #[test]
     fn the_word_in_brackets_is_the_one_that_holds() {
-        let tree = Tree::new();
+        let tree = TestRoot::new();
         let path = "sys/kernel/mm/transparent_hugepage/enabled";
         let name = format!("/{path}");
         tree.put(path, "always madvise [never]\n");

@@ -5,12 +5,12 @@ use std::fs;
 use crate::machine::Machine;
 
 /// A directory that stands for `/`.
-pub(crate) struct Tree(tempfile::TempDir);
+pub(crate) struct TestRoot(tempfile::TempDir);
 
-impl Tree {
+impl TestRoot {
     /// With nothing in it.
-    pub(crate) fn new() -> Tree {
-        Tree(tempfile::tempdir().expect("a directory"))
+    pub(crate) fn new() -> TestRoot {
+        TestRoot(tempfile::tempdir().expect("a directory"))
     }
 
     /// Writes a file.

@@ -45,11 +45,11 @@ const INTERNAL: u8 = 3;
 )]
 struct Cli {
     #[command(subcommand)]
-    command: Option<Command>,
+    command: Option<WeftCommand>,
 }
 
 #[derive(Subcommand)]
-enum Command {
+enum WeftCommand {
     /// Serve volumes until Ctrl-C or SIGTERM; a second one ends at once, and
     /// SIGUSR1 has counters printed as a line of JSON. SIGHUP, SIGQUIT and SIGUSR2
     /// are ignored: the configuration is read at the start alone
@@ -104,23 +104,27 @@ fn main() -> ExitCode {
 }
 
 /// Does what is asked; fails where it cannot print what it has to say.
-fn run(command: Option<Command>) -> io::Result<ExitCode> {
+fn run(command: Option<WeftCommand>) -> io::Result<ExitCode> {
     if !goes_on_unread(command.as_ref()) {
         reactor::end_at_closed_pipe();
     }
     let serve = |config| Ok(serve::run(config));
     match command {
-        None | Some(Command::Serve { config: None }) => serve(serve::default_config()),
-        Some(Command::Serve { config: Some(file) }) => with_config(&file, serve),
-        Some(Command::Check { config }) => with_config(&config, |checked| check(&config, &checked)),
-        Some(Command::Discover(arguments)) => client::discover::run(&arguments),
-        Some(Command::Perf(arguments)) => until_told(|stop| client::perf::run(&arguments, stop)),
-        Some(Command::Bench(arguments)) => {
+        None | Some(WeftCommand::Serve { config: None }) => serve(serve::default_config()),
+        Some(WeftCommand::Serve { config: Some(file) }) => with_config(&file, serve),
+        Some(WeftCommand::Check { config }) => {
+            with_config(&config, |checked| check(&config, &checked))
+        }
+        Some(WeftCommand::Discover(arguments)) => client::discover::run(&arguments),
+        Some(WeftCommand::Perf(arguments)) => {
+            until_told(|stop| client::perf::run(&arguments, stop))
+        }
+        Some(WeftCommand::Bench(arguments)) => {
             until_told(|stop| bench::command::run(&arguments, settings_of_machine(), stop))
         }
-        Some(Command::Ceiling(arguments)) => bench::ceiling::run(&arguments),
-        Some(Command::Leash(arguments)) => Ok(bench::sides::leash(&arguments)),
-        Some(Command::Tune(arguments)) => tune::run(&arguments),
+        Some(WeftCommand::Ceiling(arguments)) => bench::ceiling::run(&arguments),
+        Some(WeftCommand::Leash(arguments)) => Ok(bench::sides::leash(&arguments)),
+        Some(WeftCommand::Tune(arguments)) => tune::run(&arguments),
     }
 }
 
@@ -150,10 +154,10 @@ fn check(file: &Path, config: &Config) -> io::Result<ExitCode> {
 
 /// Whether it does its work to the end when nobody reads what it prints: hosts use a
 /// target, and what is measured for long is in files.
-fn goes_on_unread(command: Option<&Command>) -> bool {
+fn goes_on_unread(command: Option<&WeftCommand>) -> bool {
     match command {
-        None | Some(Command::Serve { .. }) => true,
-        Some(Command::Bench(arguments)) => arguments.measures(),
+        None | Some(WeftCommand::Serve { .. }) => true,
+        Some(WeftCommand::Bench(arguments)) => arguments.measures(),
         Some(_) => false,
     }
 }
@@ -243,7 +247,7 @@ mod tests {
         let config = control::default_config();
         assert_eq!(config.subsystems[0].nqn, client::perf::default_nqn());
         let words = Cli::try_parse_from(["weft", "perf"]).expect("a command line");
-        let Some(Command::Perf(arguments)) = words.command else {
+        let Some(WeftCommand::Perf(arguments)) = words.command else {
             panic!("not perf");
         };
         let address = std::net::SocketAddr::new(arguments.traddr, arguments.trsvcid);

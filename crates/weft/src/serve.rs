@@ -14,7 +14,7 @@ use server::{Config, Protocol, Report, Running};
 use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
 
-use crate::signals::{self, Asked};
+use crate::signals::{self, SignalAsked};
 use crate::{FAILURE, INTERNAL, banner};
 
 /// Connections are closed and volumes synced within this, or the process ends
@@ -64,14 +64,14 @@ pub fn run(config: Config) -> ExitCode {
 }
 
 /// Serves until it is asked to end, or a part of it fails.
-fn until_the_end(running: &mut Running, asked: &Receiver<Asked>) -> ExitCode {
+fn until_the_end(running: &mut Running, asked: &Receiver<SignalAsked>) -> ExitCode {
     loop {
         match asked.recv_timeout(LOOK_EVERY) {
-            Ok(Asked::Counters) => {
+            Ok(SignalAsked::Counters) => {
                 say(&counters(&running.report()));
                 continue;
             }
-            Ok(Asked::Nothing(signal)) => {
+            Ok(SignalAsked::Nothing(signal)) => {
                 tracing::warn!(
                     signal,
                     "signal ignored: the configuration is read at the start alone; SIGTERM ends \
@@ -80,7 +80,7 @@ fn until_the_end(running: &mut Running, asked: &Receiver<Asked>) -> ExitCode {
                 continue;
             }
             Err(RecvTimeoutError::Timeout) => {}
-            Ok(Asked::End) => break,
+            Ok(SignalAsked::End) => break,
             // It ends by a panic alone before it has said so.
             Err(RecvTimeoutError::Disconnected) => {
                 running.stop();
@@ -261,7 +261,7 @@ mod tests {
             let mut running = trapped();
             let (tell, asked) = mpsc::channel();
             match is_asked {
-                true => tell.send(Asked::End).expect("it listens"),
+                true => tell.send(SignalAsked::End).expect("it listens"),
                 false => running.stop(),
             }
             let code = until_the_end(&mut running, &asked);

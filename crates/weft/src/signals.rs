@@ -28,7 +28,7 @@ pub fn came() -> io::Result<Arc<AtomicBool>> {
 
 /// What a target is asked by a signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Asked {
+pub enum SignalAsked {
     /// To end in order.
     End,
     /// What it has done so far.
@@ -38,7 +38,7 @@ pub enum Asked {
 }
 
 /// Yields what is asked, until the end is; a second such signal ends the process.
-pub fn asked() -> io::Result<Receiver<Asked>> {
+pub fn asked() -> io::Result<Receiver<SignalAsked>> {
     came()?;
     // Writes beyond the limit of files (`ulimit -f`) fail by their error alone.
     flag::register(SIGXFSZ, Arc::default())?;
@@ -49,14 +49,14 @@ pub fn asked() -> io::Result<Receiver<Asked>> {
         .spawn(move || {
             for signal in signals.forever() {
                 let asked = match signal {
-                    SIGUSR1 => Asked::Counters,
-                    SIGHUP => Asked::Nothing("SIGHUP"),
-                    SIGQUIT => Asked::Nothing("SIGQUIT"),
-                    SIGUSR2 => Asked::Nothing("SIGUSR2"),
-                    _ => Asked::End,
+                    SIGUSR1 => SignalAsked::Counters,
+                    SIGHUP => SignalAsked::Nothing("SIGHUP"),
+                    SIGQUIT => SignalAsked::Nothing("SIGQUIT"),
+                    SIGUSR2 => SignalAsked::Nothing("SIGUSR2"),
+                    _ => SignalAsked::End,
                 };
                 // Nobody listens if the process is ending anyway.
-                if tell.send(asked).is_err() || asked == Asked::End {
+                if tell.send(asked).is_err() || asked == SignalAsked::End {
                     break;
                 }
             }

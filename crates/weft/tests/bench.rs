@@ -8,7 +8,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use bench::catalogue::{CATALOGUE, ChartKind};
-use bench::measured::{Effort, Measured, Quantity, Role};
+use bench::measured::{Effort, Measured, Quantity, SeriesRole};
 use bench::report;
 use needs::needs;
 
@@ -256,7 +256,11 @@ fn check_complete(measured: &Measured) {
                         sample.values.values().all(|value| value.is_finite()),
                         "{at}"
                     );
-                    for chart in spec.charts.iter().filter(|_| series.role() == Role::Weft) {
+                    for chart in spec
+                        .charts
+                        .iter()
+                        .filter(|_| series.role() == SeriesRole::Weft)
+                    {
                         let is_there = match chart.kind {
                             ChartKind::Distribution => !sample.distribution.is_empty(),
                             // So few have no one in a thousand.

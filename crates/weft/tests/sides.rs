@@ -8,9 +8,9 @@ use std::sync::atomic::AtomicBool;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use bench::load::{Driver, Durations, Load, Mode, Payload, Placement, Protocol, Spin, Subject};
+use bench::load::{Driver, Durations, Load, LoadProtocol, Mode, Payload, Placement, Spin, Subject};
 use bench::measured::Quantity;
-use bench::sides::{Error, Options, Run, available, measure};
+use bench::sides::{FigureError, Options, SideRun, available, measure};
 use client::perf::Rw;
 
 const MODE: Mode = Mode {
@@ -52,19 +52,19 @@ fn options() -> Options {
     }
 }
 
-fn run(subject: Subject, load: &Load) -> Run {
+fn run(subject: Subject, load: &Load) -> SideRun {
     let stop = AtomicBool::new(false);
     let run = measure(&subject, load, &MOMENT, &options(), &stop);
     run.unwrap_or_else(|error| panic!("{subject:?} {load:?}: {error}"))
 }
 
-fn value(run: &Run, quantity: Quantity) -> f64 {
+fn value(run: &SideRun, quantity: Quantity) -> f64 {
     let value = run.sample.values.get(&quantity);
     *value.unwrap_or_else(|| panic!("no {quantity:?} in {run:?}"))
 }
 
 /// What every side tells.
-fn check(run: &Run) {
+fn check(run: &SideRun) {
     assert!(value(run, Quantity::Iops) > 0.0);
     assert!(value(run, Quantity::P50Us) > 0.0);
     assert!((0.0..=1.0).contains(&value(run, Quantity::ClientBusy)));
@@ -74,7 +74,11 @@ fn check(run: &Run) {
 
 #[test]
 fn weft_is_measured_by_every_protocol() {
-    for protocol in [Protocol::NvmeTcp, Protocol::Iscsi, Protocol::Nfs] {
+    for protocol in [
+        LoadProtocol::NvmeTcp,
+        LoadProtocol::Iscsi,
+        LoadProtocol::Nfs,
+    ] {
         let run = run(Subject::Weft(protocol, MODE), &LOAD);
         check(&run);
         for quantity in [
@@ -99,7 +103,7 @@ fn weft_is_measured_by_every_protocol() {
 fn a_copy_in_user_space_is_seen_without_the_fast_path() {
     let copied = |fast_path| {
         let run = run(
-            Subject::Weft(Protocol::NvmeTcp, Mode { fast_path, ..MODE }),
+            Subject::Weft(LoadProtocol::NvmeTcp, Mode { fast_path, ..MODE }),
             &LOAD,
         );
         value(&run, Quantity::CopiedBytesPerIo)
@@ -121,7 +125,7 @@ fn hosts_begin_together_on_devices_of_their_own() {
         data_digest: true,
         ..LOAD
     };
-    let run = run(Subject::Weft(Protocol::Iscsi, MODE), &load);
+    let run = run(Subject::Weft(LoadProtocol::Iscsi, MODE), &load);
     check(&run);
     let perf: Vec<&String> = run.commands.iter().filter(|c| c.contains("perf")).collect();
     assert_eq!(perf.len(), 2);
@@ -145,19 +149,19 @@ fn hosts_begin_together_on_devices_of_their_own() {
 #[test]
 fn bare_sockets_and_the_bare_volume_are_measured_too() {
     for payload in [Payload::Hot, Payload::Cold] {
-        let run = run(Subject::Ceiling(Protocol::NvmeTcp, payload), &LOAD);
+        let run = run(Subject::Ceiling(LoadProtocol::NvmeTcp, payload), &LOAD);
         check(&run);
         assert!(value(&run, Quantity::TargetCpuSPerGbit) > 0.0);
     }
-    check(&run(Subject::Local(Protocol::NvmeTcp), &LOAD));
+    check(&run(Subject::Local(LoadProtocol::NvmeTcp), &LOAD));
     let names = Load {
         rw: Rw::Getattr,
         ..LOAD
     };
     for subject in [
-        Subject::Ceiling(Protocol::Nfs, Payload::Hot),
-        Subject::Local(Protocol::NvmeTcp),
-        Subject::Weft(Protocol::Iscsi, MODE),
+        Subject::Ceiling(LoadProtocol::Nfs, Payload::Hot),
+        Subject::Local(LoadProtocol::NvmeTcp),
+        Subject::Weft(LoadProtocol::Iscsi, MODE),
     ] {
         assert!(
             available(&subject, &names, &options()).is_err(),
@@ -173,15 +177,15 @@ fn a_volume_of_nothing_is_measured_behind_a_target_and_without() {
         is_null: true,
         ..LOAD
     };
-    for protocol in [Protocol::NvmeTcp, Protocol::Iscsi] {
+    for protocol in [LoadProtocol::NvmeTcp, LoadProtocol::Iscsi] {
         let run = run(Subject::Weft(protocol, MODE), &null);
         check(&run);
         assert!(run.commands[0].contains("kind = \"null\""), "{run:?}");
     }
-    let run = run(Subject::Local(Protocol::NvmeTcp), &null);
+    let run = run(Subject::Local(LoadProtocol::NvmeTcp), &null);
     check(&run);
     assert!(run.commands[0].contains("local:null"), "{run:?}");
-    let files = Subject::Weft(Protocol::Nfs, MODE);
+    let files = Subject::Weft(LoadProtocol::Nfs, MODE);
     assert!(available(&files, &null, &options()).is_err());
 }
 
@@ -192,7 +196,7 @@ fn only_what_is_sent_so_is_measured_as_zero_copy() {
         zero_copy: true,
         ..MODE
     };
-    let subject = Subject::Weft(Protocol::NvmeTcp, mode);
+    let subject = Subject::Weft(LoadProtocol::NvmeTcp, mode);
     for (rw, bs, is_there) in [
         (Rw::RandRead, 32 << 10, false),
         (Rw::RandRead, 64 << 10, true),
@@ -210,9 +214,9 @@ fn only_what_is_sent_so_is_measured_as_zero_copy() {
 #[test]
 fn who_stops_gets_no_figure_and_leaves_nobody() {
     let stop = AtomicBool::new(true);
-    let subject = Subject::Weft(Protocol::NvmeTcp, MODE);
+    let subject = Subject::Weft(LoadProtocol::NvmeTcp, MODE);
     let run = measure(&subject, &LOAD, &MOMENT, &options(), &stop);
-    assert_eq!(run.expect_err("it was stopped"), Error::Stopped);
+    assert_eq!(run.expect_err("it was stopped"), FigureError::Stopped);
 }
 
 /// What hangs on a process ends when that is killed, which runs no destructor.
@@ -256,9 +260,13 @@ fn every_mode_is_a_configuration() {
         Placement::RoundRobin,
         Placement::IncomingCpu,
     ];
-    for (at, protocol) in [Protocol::NvmeTcp, Protocol::Iscsi, Protocol::Nfs]
-        .into_iter()
-        .enumerate()
+    for (at, protocol) in [
+        LoadProtocol::NvmeTcp,
+        LoadProtocol::Iscsi,
+        LoadProtocol::Nfs,
+    ]
+    .into_iter()
+    .enumerate()
     {
         let mode = Mode {
             driver: drivers[at % 2],

@@ -147,7 +147,7 @@ impl<'g> Group<'g> {
             out,
             "{DERIVE}pub struct {name}{life} {{\n{body}}}\n\
              impl<'a> Decode<'a> for {name}{life} {{\n    {inline}\
-             fn decode(from: &mut Reader<'a>) -> Result<Self, Error> {{\n        \
+             fn decode(from: &mut Reader<'a>) -> Result<Self, XdrError> {{\n        \
              Ok({name} {{\n{decode}        }})\n    }}\n}}\n\
              impl Encode for {name}{} {{\n    {inline}\
              fn encode(&self, to: &mut Vec<u8>) {{\n{encode}    }}\n}}\n",
@@ -193,7 +193,7 @@ impl<'g> Group<'g> {
             None => {
                 let _ = writeln!(
                     decode,
-                    "            _ => return Err(Error::Value {{ what: \"{name}\" }}),"
+                    "            _ => return Err(XdrError::Value {{ what: \"{name}\" }}),"
                 );
             }
             Some(None) => {
@@ -222,7 +222,7 @@ impl<'g> Group<'g> {
             out,
             "{DERIVE}pub enum {name}{life} {{\n{body}}}\n\
              impl<'a> Decode<'a> for {name}{life} {{\n    \
-             fn decode(from: &mut Reader<'a>) -> Result<Self, Error> {{\n        \
+             fn decode(from: &mut Reader<'a>) -> Result<Self, XdrError> {{\n        \
              Ok(match {by}::decode(from)? {{\n{decode}        }})\n    }}\n}}\n\
              impl Encode for {name}{} {{\n    \
              fn encode(&self, to: &mut Vec<u8>) {{\n        match self {{\n{encode}        }}\n    }}\n}}\n",
@@ -280,9 +280,9 @@ fn write_enum(out: &mut String, name: &str, values: &[(String, u32)]) {
         out,
         "{DERIVE}#[repr(u32)]\npub enum {name} {{\n{body}}}\n\
          impl Decode<'_> for {name} {{\n    \
-         fn decode(from: &mut Reader<'_>) -> Result<Self, Error> {{\n        \
+         fn decode(from: &mut Reader<'_>) -> Result<Self, XdrError> {{\n        \
          Ok(match u32::decode(from)? {{\n{decode}            \
-         _ => return Err(Error::Value {{ what: \"{name}\" }}),\n        }})\n    }}\n}}\n\
+         _ => return Err(XdrError::Value {{ what: \"{name}\" }}),\n        }})\n    }}\n}}\n\
          impl Encode for {name} {{\n    \
          fn encode(&self, to: &mut Vec<u8>) {{\n        (*self as u32).encode(to);\n    }}\n}}\n"
     );

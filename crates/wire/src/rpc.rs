@@ -39,7 +39,7 @@ impl RecordMark {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::xdr::{Decode, Encode, Error, Opaque, Reader};
+    use crate::xdr::{Decode, Encode, Opaque, Reader, XdrError};
 
     #[test]
     fn a_mark_comes_back() {
@@ -77,7 +77,7 @@ mod tests {
         assert_eq!(words, [2, 100_003, 4, 1, 1, 3, 0x0102_0300, 0, 0]);
         assert_eq!(call_body::decode(&mut Reader::new(&bytes)), Ok(call));
         let cut = call_body::decode(&mut Reader::new(&bytes[..34]));
-        assert_eq!(cut, Err(Error::Short));
+        assert_eq!(cut, Err(XdrError::Short));
     }
 
     #[test]

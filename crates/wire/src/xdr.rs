@@ -10,7 +10,7 @@ use std::marker::PhantomData;
 
 /// What cannot be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Error {
+pub enum XdrError {
     /// The bytes end before the value does.
     #[error("the bytes end before the value does")]
     Short,
@@ -61,10 +61,10 @@ impl<'a> Reader<'a> {
     /// The next `len` bytes, without padding.
     ///
     /// # Errors
-    /// [`Error::Short`].
+    /// [`XdrError::Short`].
     #[inline]
-    pub fn take(&mut self, len: usize) -> Result<&'a [u8], Error> {
-        let taken = self.rest().get(..len).ok_or(Error::Short)?;
+    pub fn take(&mut self, len: usize) -> Result<&'a [u8], XdrError> {
+        let taken = self.rest().get(..len).ok_or(XdrError::Short)?;
         self.at += len;
         Ok(taken)
     }
@@ -73,9 +73,9 @@ impl<'a> Reader<'a> {
     /// not matter.
     ///
     /// # Errors
-    /// [`Error::Short`].
+    /// [`XdrError::Short`].
     #[inline]
-    pub fn opaque(&mut self, len: usize) -> Result<&'a [u8], Error> {
+    pub fn opaque(&mut self, len: usize) -> Result<&'a [u8], XdrError> {
         let taken = self.take(len)?;
         self.take(pad(len))?;
         Ok(taken)
@@ -84,13 +84,13 @@ impl<'a> Reader<'a> {
     /// A length that may be at most `max`.
     ///
     /// # Errors
-    /// [`Error::Long`], [`Error::Short`].
+    /// [`XdrError::Long`], [`XdrError::Short`].
     #[inline]
-    pub fn len(&mut self, max: usize) -> Result<usize, Error> {
+    pub fn len(&mut self, max: usize) -> Result<usize, XdrError> {
         let len = u32::decode(self)?;
         match len as usize <= max {
             true => Ok(len as usize),
-            false => Err(Error::Long {
+            false => Err(XdrError::Long {
                 len,
                 max: max as u32,
             }),
@@ -111,7 +111,7 @@ pub trait Decode<'a>: Sized {
     ///
     /// # Errors
     /// The bytes are none; how much of them was read then is not said.
-    fn decode(from: &mut Reader<'a>) -> Result<Self, Error>;
+    fn decode(from: &mut Reader<'a>) -> Result<Self, XdrError>;
 }
 
 /// What can be written.
@@ -124,9 +124,9 @@ macro_rules! numbers {
     ($($kind:ty),*) => {$(
         impl Decode<'_> for $kind {
             #[inline]
-            fn decode(from: &mut Reader<'_>) -> Result<Self, Error> {
+            fn decode(from: &mut Reader<'_>) -> Result<Self, XdrError> {
                 let bytes = from.take(size_of::<$kind>())?;
-                Ok(<$kind>::from_be_bytes(bytes.try_into().map_err(|_| Error::Short)?))
+                Ok(<$kind>::from_be_bytes(bytes.try_into().map_err(|_| XdrError::Short)?))
             }
         }
         impl Encode for $kind {
@@ -142,11 +142,11 @@ numbers!(u32, i32, u64, i64);
 
 impl Decode<'_> for bool {
     #[inline]
-    fn decode(from: &mut Reader<'_>) -> Result<Self, Error> {
+    fn decode(from: &mut Reader<'_>) -> Result<Self, XdrError> {
         match u32::decode(from)? {
             0 => Ok(false),
             1 => Ok(true),
-            _ => Err(Error::Value { what: "bool" }),
+            _ => Err(XdrError::Value { what: "bool" }),
         }
     }
 }
@@ -160,8 +160,8 @@ impl Encode for bool {
 
 impl<const LEN: usize> Decode<'_> for [u8; LEN] {
     #[inline]
-    fn decode(from: &mut Reader<'_>) -> Result<Self, Error> {
-        from.opaque(LEN)?.try_into().map_err(|_| Error::Short)
+    fn decode(from: &mut Reader<'_>) -> Result<Self, XdrError> {
+        from.opaque(LEN)?.try_into().map_err(|_| XdrError::Short)
     }
 }
 
@@ -174,7 +174,7 @@ impl<const LEN: usize> Encode for [u8; LEN] {
 }
 
 impl<'a, T: Decode<'a>> Decode<'a> for Option<T> {
-    fn decode(from: &mut Reader<'a>) -> Result<Self, Error> {
+    fn decode(from: &mut Reader<'a>) -> Result<Self, XdrError> {
         match bool::decode(from)? {
             true => T::decode(from).map(Some),
             false => Ok(None),
@@ -203,7 +203,7 @@ impl<const MAX: usize> fmt::Debug for Opaque<'_, MAX> {
 
 impl<'a, const MAX: usize> Decode<'a> for Opaque<'a, MAX> {
     #[inline]
-    fn decode(from: &mut Reader<'a>) -> Result<Self, Error> {
+    fn decode(from: &mut Reader<'a>) -> Result<Self, XdrError> {
         let len = from.len(MAX)?;
         from.opaque(len).map(Opaque)
     }
@@ -265,7 +265,7 @@ impl<'a, T: Decode<'a> + Copy, const MAX: usize> List<'a, T, MAX> {
 }
 
 impl<'a, T: Decode<'a>, const MAX: usize> Decode<'a> for List<'a, T, MAX> {
-    fn decode(from: &mut Reader<'a>) -> Result<Self, Error> {
+    fn decode(from: &mut Reader<'a>) -> Result<Self, XdrError> {
         let count = from.len(MAX)?;
         let rest = from.rest();
         let begin = from.position();
@@ -330,7 +330,7 @@ impl<'a, T: Decode<'a>> Chain<'a, T> {
 }
 
 impl<'a, T: Decode<'a>> Decode<'a> for Chain<'a, T> {
-    fn decode(from: &mut Reader<'a>) -> Result<Self, Error> {
+    fn decode(from: &mut Reader<'a>) -> Result<Self, XdrError> {
         let (rest, begin) = (from.rest(), from.position());
         loop {
             let len = from.position() - begin;
@@ -376,7 +376,7 @@ pub struct Payload {
 
 impl Decode<'_> for Payload {
     #[inline]
-    fn decode(from: &mut Reader<'_>) -> Result<Self, Error> {
+    fn decode(from: &mut Reader<'_>) -> Result<Self, XdrError> {
         u32::decode(from).map(|len| Payload { len })
     }
 }
@@ -406,24 +406,24 @@ mod tests {
         let mut from = Reader::new(&bytes);
         assert_eq!(Opaque::<5>::decode(&mut from), Ok(Opaque(&b"abcde"[..])));
         assert!(from.rest().is_empty());
-        let long = Error::Long { len: 5, max: 4 };
+        let long = XdrError::Long { len: 5, max: 4 };
         assert_eq!(Opaque::<4>::decode(&mut Reader::new(&bytes)), Err(long));
         let cut = &bytes[..bytes.len() - 1];
         assert_eq!(
             Opaque::<5>::decode(&mut Reader::new(cut)),
-            Err(Error::Short)
+            Err(XdrError::Short)
         );
         // A list of a billion ends with the bytes, not with the memory.
         let many = [0x40, 0, 0, 0];
         let list = List::<u32, { u32::MAX as usize }>::decode(&mut Reader::new(&many));
-        assert_eq!(list, Err(Error::Short));
+        assert_eq!(list, Err(XdrError::Short));
     }
 
     #[test]
     fn a_bool_is_zero_or_one() {
         assert_eq!(bool::decode(&mut Reader::new(&[0, 0, 0, 1])), Ok(true));
         let two = bool::decode(&mut Reader::new(&[0, 0, 0, 2]));
-        assert_eq!(two, Err(Error::Value { what: "bool" }));
+        assert_eq!(two, Err(XdrError::Value { what: "bool" }));
     }
 
     proptest! {
@@ -450,7 +450,7 @@ mod tests {
             }
             let cut = bytes.len();
             false.encode(&mut bytes);
-            prop_assert_eq!(Chain::<u64>::decode(&mut Reader::new(&bytes[..cut])), Err(Error::Short));
+            prop_assert_eq!(Chain::<u64>::decode(&mut Reader::new(&bytes[..cut])), Err(XdrError::Short));
             bytes.push(7);
             let mut from = Reader::new(&bytes);
             let chain = Chain::<u64>::decode(&mut from).unwrap();

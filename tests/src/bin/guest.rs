@@ -5,7 +5,7 @@
 
 #![forbid(unsafe_code)]
 
-use interop::guest::{Config, End, Guest, Outcome};
+use interop::guest::{Config, Guest, GuestEnd, GuestOutcome};
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -65,13 +65,13 @@ fn main() -> ExitCode {
         outcome.logs.display()
     );
     match outcome.end {
-        End::Exit(code) => ExitCode::from(u8::try_from(code).unwrap_or(1)),
-        End::Panic | End::TimedOut | End::Lost => ExitCode::from(4),
+        GuestEnd::Exit(code) => ExitCode::from(u8::try_from(code).unwrap_or(1)),
+        GuestEnd::Panic | GuestEnd::TimedOut | GuestEnd::Lost => ExitCode::from(4),
     }
 }
 
 /// Waits for a guest's end and prints meanwhile what it says.
-fn shown(guest: Guest) -> Outcome {
+fn shown(guest: Guest) -> GuestOutcome {
     let (output, has_ended) = (guest.output_file(), AtomicBool::new(false));
     thread::scope(|scope| {
         let (output, has_ended) = (&output, &has_ended);

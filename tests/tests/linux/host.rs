@@ -1,8 +1,8 @@
 //! An unmodified Linux kernel as the host.
 
-use interop::guest::{Config, End, Guest, Outcome};
+use interop::guest::{Config, Guest, GuestEnd, GuestOutcome};
 use interop::scripts::{ADMINISTRATOR, CLIENT, CRASH, KERNEL_TARGET, MACHINE, NVME_CRASH, script};
-use interop::weft::{NQN, NQN_OTHER, Setup, Target};
+use interop::weft::{NQN, NQN_OTHER, Setup, WeftProcess};
 use needs::needs;
 use std::time::Duration;
 
@@ -15,13 +15,13 @@ pub const KILLS: [&str; 2] = ["MARK under load", "MARK after sync"];
 /// Long enough for the first attempt to come back to be refused.
 pub const REFUSED: Duration = Duration::from_millis(1500);
 
-fn run(config: &Config) -> Outcome {
+fn run(config: &Config) -> GuestOutcome {
     Guest::start(config).expect("a guest").finish()
 }
 
 /// The client's whole session with a target on `setup`.
 fn session(name: &str, setup: Setup, digests: &str) {
-    let target = Target::start(name, setup);
+    let target = WeftProcess::start(name, setup);
     let port = target.address().port().to_string();
     // Where the machine is busy, an emulated guest may not run for seconds.
     let options = format!("{QUEUES} --keep-alive-tmo=30 {digests}");
@@ -101,7 +101,7 @@ fn administrator() {
         block_bytes: 512,
         ..Setup::default()
     };
-    let target = Target::start(name, setup);
+    let target = WeftProcess::start(name, setup);
     let port = target.address().port().to_string();
     let options = "--nr-io-queues=1 --keep-alive-tmo=30";
     let settings = [
@@ -127,7 +127,7 @@ fn target_killed_under_load() {
         volume: "file",
         ..Setup::default()
     };
-    let mut target = Target::start(name, setup);
+    let mut target = WeftProcess::start(name, setup);
     let port = target.address().port().to_string();
     let settings = [
         ("ADDR", MACHINE),
@@ -172,10 +172,10 @@ fn session_with_the_kernels_own_target() {
 fn ends_of_a_guest() {
     let panics = "echo 1 >/proc/sys/kernel/sysrq\necho c >/proc/sysrq-trigger\n";
     let ends = [
-        ("exit 3\n", 60, End::Exit(3)),
-        (panics, 60, End::Panic),
-        ("sleep 60\n", 6, End::TimedOut),
-        ("poweroff -f\n", 60, End::Lost),
+        ("exit 3\n", 60, GuestEnd::Exit(3)),
+        (panics, 60, GuestEnd::Panic),
+        ("sleep 60\n", 6, GuestEnd::TimedOut),
+        ("poweroff -f\n", 60, GuestEnd::Lost),
     ];
     for (script, limit_s, end) in ends {
         let mut config = Config::new("ends", script);

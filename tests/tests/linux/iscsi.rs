@@ -4,7 +4,7 @@ use interop::guest::{Config, Guest};
 use interop::scripts::{
     CRASH, ISCSI, ISCSI_CRASH, ISCSI_MULTIPATH, ISCSI_SESSION, ISCSI_TOOLS, MACHINE, script,
 };
-use interop::weft::{NQN, Target, free_address};
+use interop::weft::{NQN, WeftProcess, free_address};
 use iscsi::PortalGroup;
 use needs::needs;
 use nvmf::command::AnaState;
@@ -51,7 +51,7 @@ fn session(name: &str, io: &str, kind: &str, block_bytes: u32) {
         volume("v", kind, 384, block_bytes),
         portal(address)
     );
-    let target = Target::serve(name, &config, address);
+    let target = WeftProcess::serve(name, &config, address);
     let port = address.port().to_string();
     let chap = format!("{IQN}-chap");
     let settings = [
@@ -96,7 +96,7 @@ fn iscsi_target_killed_under_load() {
         volume("v", "file", 256, 512),
         portal(address)
     );
-    let mut target = Target::serve(name, &config, address);
+    let mut target = WeftProcess::serve(name, &config, address);
     let port = address.port().to_string();
     let settings = [("ADDR", MACHINE), ("PORT", &port), ("IQN", IQN)];
     let mut config = Config::new(name, &script(&settings, &[ISCSI, ISCSI_CRASH, CRASH]));
@@ -121,7 +121,7 @@ fn iscsi_administrator() {
         volume("b", "file", 64, 512),
         portal(address)
     );
-    let target = Target::serve(name, &config, address);
+    let target = WeftProcess::serve(name, &config, address);
     let (port, nvme_port) = (address.port().to_string(), nvme.port().to_string());
     let settings = [
         ("ADDR", MACHINE),

@@ -4,7 +4,7 @@ use interop::child::output;
 use interop::guest::{Config, Guest};
 use interop::is_ci;
 use interop::scripts::{MACHINE, NFS, NFS_CRASH, NFS_FULL, NFS_PAIR, NFS_SESSION, script};
-use interop::weft::{Target, free_address};
+use interop::weft::{WeftProcess, free_address};
 use needs::needs;
 use std::net::SocketAddr;
 use std::os::unix::net::UnixListener;
@@ -70,7 +70,7 @@ fn nfs_session() {
     let name = "nfs";
     let (address, dir, seed) = (free_address(), open_folder(), seed());
     let _socket = UnixListener::bind(dir.path().join("socket")).expect("a socket");
-    let target = Target::serve(name, &config(address, dir.path(), "auto"), address);
+    let target = WeftProcess::serve(name, &config(address, dir.path(), "auto"), address);
     let port = address.port().to_string();
     let settings = [
         ("ADDR", MACHINE),
@@ -94,7 +94,7 @@ fn nfs_session() {
 fn nfs_server_killed_under_load() {
     let name = "nfs-killed";
     let (address, dir, seed) = (free_address(), open_folder(), seed());
-    let mut target = Target::serve(name, &config(address, dir.path(), "auto"), address);
+    let mut target = WeftProcess::serve(name, &config(address, dir.path(), "auto"), address);
     let port = address.port().to_string();
     let settings = [
         ("ADDR", MACHINE),
@@ -175,7 +175,7 @@ fn nfs_full_file_system_is_told_to_who_writes() {
         of("tmpfs", &tmpfs),
         of("ext4", &ext4)
     );
-    let target = Target::serve(name, &config, address);
+    let target = WeftProcess::serve(name, &config, address);
     let port = address.port().to_string();
     let settings = [
         ("ADDR", MACHINE),
@@ -226,7 +226,7 @@ fn counted(output: &str) -> (u64, u64) {
 fn nfs_two_kernels() {
     let name = "nfs-two";
     let (address, dir, seed) = (free_address(), open_folder(), seed());
-    let target = Target::serve(name, &config(address, dir.path(), "auto"), address);
+    let target = WeftProcess::serve(name, &config(address, dir.path(), "auto"), address);
     let port = address.port().to_string();
     let first = one_of_two(&port, &seed, "first", "second", "4.2", "holds");
     let other_seed = format!("{seed}1");

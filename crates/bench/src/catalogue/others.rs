@@ -6,8 +6,8 @@ use super::series::{
     THROUGHPUT, WAKEUPS, bars, by_size, cold, decades, hot, local, same, weft, with,
 };
 use super::{Axis, Care, Chart, Reference, Scale, SeriesSpec, SweepSpec, Unit};
-use crate::load::Protocol::{Iscsi, Nfs, NvmeTcp};
-use crate::load::{Load, Mode, Payload, Placement, Protocol, Subject};
+use crate::load::LoadProtocol::{Iscsi, Nfs, NvmeTcp};
+use crate::load::{Load, LoadProtocol, Mode, Payload, Placement, Subject};
 use crate::measured::Quantity;
 use client::perf::Rw;
 
@@ -636,7 +636,7 @@ const fn client(name: &'static str) -> SeriesSpec {
     with(name, Subject::Client(name), same)
 }
 
-const fn bare(protocol: Protocol) -> SeriesSpec {
+const fn bare(protocol: LoadProtocol) -> SeriesSpec {
     with(
         "ceiling, cold",
         Subject::Ceiling(protocol, Payload::Cold),

@@ -1,7 +1,7 @@
 //! Series, modes and charts that several sweeps have.
 
 use super::{Chart, ChartKind, Scale, SeriesSpec};
-use crate::load::{Driver, Load, Mode, Payload, Placement, Protocol, Spin, Subject};
+use crate::load::{Driver, Load, LoadProtocol, Mode, Payload, Placement, Spin, Subject};
 use crate::measured::Quantity;
 use client::perf::Rw;
 
@@ -100,12 +100,12 @@ pub fn with_both(load: &mut Load) {
 pub const fn same(_: &mut Load) {}
 
 /// weft in a mode.
-pub const fn weft(name: &'static str, protocol: Protocol, mode: Mode) -> SeriesSpec {
+pub const fn weft(name: &'static str, protocol: LoadProtocol, mode: Mode) -> SeriesSpec {
     with(name, Subject::Weft(protocol, mode), same)
 }
 
 /// Bare sockets, payload in the cache.
-pub const fn hot(protocol: Protocol) -> SeriesSpec {
+pub const fn hot(protocol: LoadProtocol) -> SeriesSpec {
     with(
         "ceiling, hot",
         Subject::Ceiling(protocol, Payload::Hot),
@@ -114,7 +114,7 @@ pub const fn hot(protocol: Protocol) -> SeriesSpec {
 }
 
 /// Bare sockets, payload from all over memory, as weft's.
-pub const fn cold(protocol: Protocol) -> SeriesSpec {
+pub const fn cold(protocol: LoadProtocol) -> SeriesSpec {
     with(
         "ceiling, cold",
         Subject::Ceiling(protocol, Payload::Cold),
@@ -123,7 +123,7 @@ pub const fn cold(protocol: Protocol) -> SeriesSpec {
 }
 
 /// Without a network.
-pub const fn local(name: &'static str, protocol: Protocol) -> SeriesSpec {
+pub const fn local(name: &'static str, protocol: LoadProtocol) -> SeriesSpec {
     with(name, Subject::Local(protocol), same)
 }
 

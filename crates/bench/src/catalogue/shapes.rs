@@ -6,7 +6,7 @@ use super::series::{
     weft, with, with_both,
 };
 use super::{Axis, Care, Chart, Scale, SweepSpec, Unit};
-use crate::load::Protocol::{Iscsi, Nfs, NvmeTcp};
+use crate::load::LoadProtocol::{Iscsi, Nfs, NvmeTcp};
 use crate::load::{Load, Subject};
 
 /// (bytes, outstanding on a connection, connections).

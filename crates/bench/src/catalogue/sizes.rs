@@ -6,8 +6,8 @@ use super::series::{
     WAKEUPS, ZERO_COPY, by_size, by_size_deep, cold, hot, local, weft, with, with_both,
 };
 use super::{Axis, Care, Chart, Reference, Scale, SeriesSpec, SweepSpec, Unit};
-use crate::load::Protocol::{Iscsi, Nfs, NvmeTcp};
-use crate::load::{Load, Protocol, Subject};
+use crate::load::LoadProtocol::{Iscsi, Nfs, NvmeTcp};
+use crate::load::{Load, LoadProtocol, Subject};
 use crate::measured::Quantity;
 use client::perf::Rw;
 
@@ -404,7 +404,7 @@ fn with_data(load: &mut Load) {
     load.data_digest = true;
 }
 
-const fn digest(name: &'static str, protocol: Protocol, adjust: fn(&mut Load)) -> SeriesSpec {
+const fn digest(name: &'static str, protocol: LoadProtocol, adjust: fn(&mut Load)) -> SeriesSpec {
     with(name, Subject::Weft(protocol, FAST), adjust)
 }
 

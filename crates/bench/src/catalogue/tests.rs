@@ -67,7 +67,7 @@ fn axes_ascend_and_the_shorter_are_parts_of_the_longer() {
 }
 
 /// What kinds of series tell; the others' own do not concern the charts.
-fn tells(role: Role, quantity: Quantity) -> bool {
+fn tells(role: SeriesRole, quantity: Quantity) -> bool {
     use Quantity as Q;
     let of_time = matches!(
         quantity,
@@ -89,10 +89,10 @@ fn tells(role: Role, quantity: Quantity) -> bool {
             | Q::ClientBusy
     );
     match role {
-        Role::Weft => true,
-        Role::Ceiling => of_time || of_target,
-        Role::Local => of_time,
-        Role::Peer => false,
+        SeriesRole::Weft => true,
+        SeriesRole::Ceiling => of_time || of_target,
+        SeriesRole::Local => of_time,
+        SeriesRole::Peer => false,
     }
 }
 
@@ -145,7 +145,7 @@ fn loads_can_be_had() {
                         load.target_cores,
                     ];
                     assert!(least.iter().all(|count| *count >= 1), "{what}");
-                    assert!(!load.rw.is_metadata() || series.protocol() == Protocol::Nfs);
+                    assert!(!load.rw.is_metadata() || series.protocol() == LoadProtocol::Nfs);
                     // Series of one point are asked for the same amount of work.
                     let first = sweep.load_at(&sweep.series[0], *x);
                     assert_eq!((load.rw, load.bs), (first.rw, first.bs), "{what}");
@@ -162,7 +162,7 @@ fn sweeps_of_throughput_have_their_ceiling() {
         let has_ceiling = sweep
             .series
             .iter()
-            .any(|series| series.role() == Role::Ceiling);
+            .any(|series| series.role() == SeriesRole::Ceiling);
         // Bare sockets know no names.
         assert!(has_ceiling || sweep.name == "nfs-names", "{}", sweep.name);
     }
@@ -252,7 +252,7 @@ fn every_figure_of_the_papers_is_there() {
     }
     for name in ["latency-4k", "latency-read", "latency-write"] {
         let series = sweep(name).series;
-        assert_eq!(series[0].role(), Role::Local, "{name}");
+        assert_eq!(series[0].role(), SeriesRole::Local, "{name}");
         let charts = sweep(name).charts;
         let has_delta = charts
             .iter()
@@ -342,11 +342,11 @@ fn every_comparison_is_there() {
     }
     for (_, protocol) in crate::load::PEERS {
         let name = match protocol {
-            Protocol::NvmeTcp => "peers-nvme",
-            Protocol::Iscsi => "peers-iscsi",
-            Protocol::Nfs => "peers-nfs",
+            LoadProtocol::NvmeTcp => "peers-nvme",
+            LoadProtocol::Iscsi => "peers-iscsi",
+            LoadProtocol::Nfs => "peers-nfs",
         };
-        let is_there = |series: &SeriesSpec| series.role() == Role::Peer;
+        let is_there = |series: &SeriesSpec| series.role() == SeriesRole::Peer;
         assert!(sweep(name).series.iter().any(is_there), "{name}");
     }
 }
@@ -359,7 +359,7 @@ fn every_shape_is_measured_beside_both_ceilings() {
     for (name, protocol, wanted) in [
         (
             "nvme-shapes",
-            Protocol::NvmeTcp,
+            LoadProtocol::NvmeTcp,
             SMALL
                 .map(|(depth, count)| (4096, depth, count))
                 .into_iter()
@@ -368,12 +368,12 @@ fn every_shape_is_measured_beside_both_ceilings() {
         ),
         (
             "iscsi-shapes",
-            Protocol::Iscsi,
+            LoadProtocol::Iscsi,
             vec![(4096, 1, 1), (4096, 128, 1), LARGE[0]],
         ),
         (
             "nfs-shapes",
-            Protocol::Nfs,
+            LoadProtocol::Nfs,
             vec![
                 (4096, 1, 1),
                 (4096, 128, 1),

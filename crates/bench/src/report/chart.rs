@@ -26,14 +26,14 @@ pub(super) struct Plot<'a> {
     pub(super) y_before: &'a str,
     pub(super) y_scale: Scale,
     pub(super) is_bars: bool,
-    pub(super) lines: Vec<Line<'a>>,
+    pub(super) lines: Vec<Curve<'a>>,
     /// Printed by papers: place, number as measured ones are.
     pub(super) references: Vec<(f64, f64)>,
 }
 
 /// One series.
 #[derive(Debug)]
-pub(super) struct Line<'a> {
+pub(super) struct Curve<'a> {
     pub(super) name: &'a str,
     pub(super) style: Style,
     /// For each of the plot's places.
@@ -42,7 +42,7 @@ pub(super) struct Line<'a> {
 
 /// A part of a chart and what it tells where somebody points at it.
 #[derive(Debug, Serialize)]
-pub(super) struct Told {
+pub(super) struct PointedAt {
     text: String,
     /// As SVG has them: "x,y x,y".
     points: String,
@@ -51,7 +51,7 @@ pub(super) struct Told {
 }
 
 /// On the plane of the picture, in pixels.
-type Place = (i32, i32);
+type ChartPoint = (i32, i32);
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 type Drawn<T> = DrawResult<T, SVGBackend<'static>>;
 
@@ -165,7 +165,7 @@ impl Plot<'_> {
     }
 
     /// Draws everything over axes, of which `y` is one.
-    fn over<Y>(&self, root: &Area<'_>, y: Y) -> Drawn<Vec<Told>>
+    fn over<Y>(&self, root: &Area<'_>, y: Y) -> Drawn<Vec<PointedAt>>
     where
         Y: AsRangedCoord<Value = f64>,
         Y::CoordDescType: ValueFormatter<f64>,
@@ -224,11 +224,11 @@ impl Plot<'_> {
         Ok(told)
     }
 
-    fn lines(&self, pen: &Pen<'_, '_>) -> Drawn<Vec<Told>> {
+    fn lines(&self, pen: &Pen<'_, '_>) -> Drawn<Vec<PointedAt>> {
         let mut told = Vec::new();
         for line in &self.lines {
             let values = line.values.iter().enumerate();
-            let places: Vec<Option<Place>> = values
+            let places: Vec<Option<ChartPoint>> = values
                 .map(|(at, value)| {
                     let median = value.as_ref()?.summary.median;
                     Some((pen.place)(self.x_of(at), median))
@@ -236,7 +236,7 @@ impl Plot<'_> {
                 .collect();
             // A place without a value is a gap, never a straight way over it.
             for run in places.split(Option::is_none) {
-                let run: Vec<Place> = run.iter().flatten().copied().collect();
+                let run: Vec<ChartPoint> = run.iter().flatten().copied().collect();
                 match (&*run, line.style.marker) {
                     // A bound at one place alone.
                     ([(x, y)], Marker::None) => {
@@ -254,14 +254,14 @@ impl Plot<'_> {
                 self.whisker(pen, (self.x_of(at), value), line.style.colour)?;
                 pen.marker(line.style, place, !value.unsteady.is_empty())?;
             }
-            let there: Vec<Place> = places.iter().flatten().copied().collect();
+            let there: Vec<ChartPoint> = places.iter().flatten().copied().collect();
             let numbers = self.places.iter().zip(&line.values);
             let numbers = numbers.filter_map(|((_, place), value)| {
                 let number = self.y.number(value.as_ref()?.summary.median);
                 Some(format!("{place}: {number}"))
             });
             let numbers: Vec<_> = numbers.collect();
-            told.push(Told::new(
+            told.push(PointedAt::new(
                 format!("{}\n{}", line.name, numbers.join("\n")),
                 &there,
                 false,
@@ -293,7 +293,7 @@ impl Plot<'_> {
         Ok(())
     }
 
-    fn bars(&self, pen: &Pen<'_, '_>) -> Drawn<Vec<Told>> {
+    fn bars(&self, pen: &Pen<'_, '_>) -> Drawn<Vec<PointedAt>> {
         let (bounds, bars): (Vec<_>, Vec<_>) = self
             .lines
             .iter()
@@ -313,7 +313,7 @@ impl Plot<'_> {
                 let corners = self.bar(pen, line.style, value, ends)?;
                 let number = self.y.number(value.summary.median);
                 let text = format!("{}\n{place}: {number}", line.name);
-                told.push(Told::new(text, &corners, true));
+                told.push(PointedAt::new(text, &corners, true));
             }
             for line in &bounds {
                 if let Some(value) = &line.values[at] {
@@ -321,7 +321,7 @@ impl Plot<'_> {
                     pen.line(vec![end(-0.46), end(0.46)], line.style.colour)?;
                     let number = self.y.number(value.summary.median);
                     let text = format!("{}\n{place}: {number}", line.name);
-                    told.push(Told::new(text, &[end(-0.46), end(0.46)], false));
+                    told.push(PointedAt::new(text, &[end(-0.46), end(0.46)], false));
                 }
             }
         }
@@ -335,7 +335,7 @@ impl Plot<'_> {
         style: Style,
         value: &Value,
         (from, to): (f64, f64),
-    ) -> Drawn<Vec<Place>> {
+    ) -> Drawn<Vec<ChartPoint>> {
         let median = value.summary.median;
         // An axis of decades has no 0: it ends there.
         let ((left, ground), (right, top)) =
@@ -380,9 +380,9 @@ impl Plot<'_> {
     }
 
     /// Where each series is named, below the plot.
-    fn legend_places(&self) -> Vec<Place> {
+    fn legend_places(&self) -> Vec<ChartPoint> {
         let (mut x, mut y) = (20, 0);
-        let place = |line: &Line<'_>| {
+        let place = |line: &Curve<'_>| {
             let wide = SWATCH + width(line.name) + 18;
             if x + wide > WIDTH as i32 && x > 20 {
                 (x, y) = (20, y + LEGEND_LINE);
@@ -393,7 +393,7 @@ impl Plot<'_> {
         self.lines.iter().map(place).collect()
     }
 
-    fn legend(&self, root: &Area<'_>, places: &[Place]) -> Drawn<()> {
+    fn legend(&self, root: &Area<'_>, places: &[ChartPoint]) -> Drawn<()> {
         let pen = Pen {
             root,
             place: &|_, _| (0, 0),
@@ -414,22 +414,22 @@ impl Plot<'_> {
 struct Pen<'p, 's> {
     root: &'p Area<'s>,
     /// From a place of the x axis and a measured number to the picture.
-    place: &'p dyn Fn(f64, f64) -> Place,
+    place: &'p dyn Fn(f64, f64) -> ChartPoint,
 }
 
 impl Pen<'_, '_> {
-    fn line(&self, points: Vec<Place>, colour: RGBColor) -> Drawn<()> {
+    fn line(&self, points: Vec<ChartPoint>, colour: RGBColor) -> Drawn<()> {
         let line = PathElement::new(points, colour.stroke_width(WIDE));
         self.root.draw(&line)
     }
 
-    fn words(&self, words: &str, at: Place, colour: RGBColor, size: i32) -> Drawn<()> {
+    fn words(&self, words: &str, at: ChartPoint, colour: RGBColor, size: i32) -> Drawn<()> {
         let middle = text(size, colour).pos(Pos::new(HPos::Center, VPos::Center));
         self.root.draw(&Text::new(words, at, middle))
     }
 
     /// Where a bar would be, had it been measured.
-    fn gap(&self, (x, y): Place) -> Drawn<()> {
+    fn gap(&self, (x, y): ChartPoint) -> Drawn<()> {
         let turned = text(13, GREY).transform(FontTransform::Rotate270);
         let upwards = turned.pos(Pos::new(HPos::Left, VPos::Center));
         self.root
@@ -437,9 +437,9 @@ impl Pen<'_, '_> {
     }
 
     /// Hollow where a run had not settled.
-    fn marker(&self, style: Style, (x, y): Place, is_hollow: bool) -> Drawn<()> {
+    fn marker(&self, style: Style, (x, y): ChartPoint, is_hollow: bool) -> Drawn<()> {
         let colour = style.colour;
-        let points: &[Place] = match style.marker {
+        let points: &[ChartPoint] = match style.marker {
             Marker::None => return Ok(()),
             Marker::Disc => {
                 self.root.draw(&Circle::new((x, y), 4, colour.filled()))?;
@@ -462,13 +462,13 @@ impl Pen<'_, '_> {
     }
 }
 
-impl Told {
-    fn new(text: String, points: &[Place], is_area: bool) -> Told {
+impl PointedAt {
+    fn new(text: String, points: &[ChartPoint], is_area: bool) -> PointedAt {
         // A line of one point has no length: it is there twice.
         let twice = points.first().filter(|_| points.len() == 1);
         let points = points.iter().chain(twice);
         let points: Vec<_> = points.map(|(x, y)| format!("{x},{y}")).collect();
-        Told {
+        PointedAt {
             text,
             points: points.join(" "),
             is_area,

@@ -13,7 +13,7 @@ use crate::statistics::Summary;
 
 /// One claim.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Claim {
+pub(super) struct ReportClaim {
     /// What is claimed, of which hardware.
     pub(super) what: &'static str,
     pub(super) reach: Reach,
@@ -100,8 +100,8 @@ const PLAIN: &str = "plain";
 const LOCAL: &str = "local";
 
 /// All of them, in the papers' order.
-pub(super) const CLAIMS: &[Claim] = &[
-    Claim {
+pub(super) const CLAIMS: &[ReportClaim] = &[
+    ReportClaim {
         what: "NVMe/TCP: 99 Gbit/s, and 2.9 million I/Os a second of 4 KiB (user-space target, \
             100 GbE offload adapter, 12 cores, four hosts)",
         reach: Reach::Hardware,
@@ -114,7 +114,7 @@ pub(super) const CLAIMS: &[Claim] = &[
         verdict: "Line rate wants an adapter and cores. What software has in its hand is the share \
             of bare sockets that it reaches on a core, and that is what is measured here.",
     },
-    Claim {
+    ReportClaim {
         what: "NVMe/TCP adds 4.98 µs to a read of 4 KiB and 4.96 µs to a write (user-space \
             target); 17.12 and 16.13 µs (kernel target); 100 GbE offload",
         reach: Reach::Partly,
@@ -134,7 +134,7 @@ pub(super) const CLAIMS: &[Claim] = &[
             of what is added; what bare sockets add is the bound. There is no wire here, so the \
             papers' microseconds are of something else.",
     },
-    Claim {
+    ReportClaim {
         what: "Up to half of the CPU for each Gbit/s saved by offload, two cores a socket at 4 KiB \
             (kernel target and host, 100 GbE)",
         reach: Reach::Partly,
@@ -161,14 +161,14 @@ pub(super) const CLAIMS: &[Claim] = &[
         verdict: "Batching, direct placement and one call for many PDUs are software and save CPU \
             against the plain way. TCP itself, and the kernel's copy, stay with the CPU.",
     },
-    Claim {
+    ReportClaim {
         what: "Offload keeps drops and reordering away from the host",
         reach: Reach::Remains,
         evidence: &[],
         verdict: "Retransmission is the kernel's TCP. Runs with packet loss need a kernel with \
             netem, or a guest; none is in the catalogue yet.",
     },
-    Claim {
+    ReportClaim {
         what: "Remote storage performs as local storage does",
         reach: Reach::Partly,
         evidence: &[
@@ -185,14 +185,14 @@ pub(super) const CLAIMS: &[Claim] = &[
         verdict: "True beside an SSD of 100 µs, and for large I/Os. Local here is memory, the \
             hardest thing to be compared with.",
     },
-    Claim {
+    ReportClaim {
         what: "No special switches or settings; unmodified clients",
         reach: Reach::Software,
         evidence: &[],
         verdict: "One program and one file, without root; kernel clients connect as they are. \
             There is no number to it; tests with other clients and targets stand for it.",
     },
-    Claim {
+    ReportClaim {
         what: "One network for all storage protocols",
         reach: Reach::Software,
         evidence: &[
@@ -203,7 +203,7 @@ pub(super) const CLAIMS: &[Claim] = &[
         verdict: "One process serves all of them on the same core. What each keeps of its rate \
             while the others run beside it is the figure; a third would be an even share.",
     },
-    Claim {
+    ReportClaim {
         what: "NVMe over iWARP: 1.2 million reads a second, line rate of 40 GbE from 4 KiB on, \
             writes limited by the number of SSDs",
         reach: Reach::Remains,
@@ -211,13 +211,13 @@ pub(super) const CLAIMS: &[Claim] = &[
         verdict: "weft has no RDMA yet. The paper's axis is measured over NVMe/TCP, which says \
             nothing about iWARP.",
     },
-    Claim {
+    ReportClaim {
         what: "NVMe over iWARP adds less than 13 µs (40 GbE)",
         reach: Reach::Remains,
         evidence: &[],
         verdict: "RDMA in software remains; what NVMe/TCP adds is no number of it.",
     },
-    Claim {
+    ReportClaim {
         what: "Data moves between adapter and SSD without copies and without the CPU",
         reach: Reach::Partly,
         evidence: &[
@@ -229,7 +229,7 @@ pub(super) const CLAIMS: &[Claim] = &[
             way over loopback; sends without that copy pay on real adapters. Past the CPU there is \
             no way in software.",
     },
-    Claim {
+    ReportClaim {
         what: "Scales to hundreds or thousands of SSDs",
         reach: Reach::Remains,
         evidence: &[of(
@@ -241,7 +241,7 @@ pub(super) const CLAIMS: &[Claim] = &[
         )],
         verdict: "32 LUNs and 8 subsystems are measured; thousands of volumes are no figure yet.",
     },
-    Claim {
+    ReportClaim {
         what: "Five cores saturate 100 GbE at 4 KiB; placement by the adapter gives up to 33 % more \
             I/Os and 26 % less at the 99.99th percentile",
         reach: Reach::Partly,
@@ -267,7 +267,7 @@ pub(super) const CLAIMS: &[Claim] = &[
         verdict: "Placement by the kernel's hints is a setting. Queue sets of an adapter, which \
             keep a connection's interrupts on its core, have no form over loopback.",
     },
-    Claim {
+    ReportClaim {
         what: "16 connections: 15 system calls fewer in each round, by sending through io_uring",
         reach: Reach::Software,
         evidence: &[
@@ -291,7 +291,7 @@ pub(super) const CLAIMS: &[Claim] = &[
         verdict: "One call enters for all connections of a core. Counted, so it hardly depends on \
             the machine.",
     },
-    Claim {
+    ReportClaim {
         what: "NFS offload saves CPU: writes 60 to 40 % and reads 20 % at MTU 1500, 35 to 12 % and \
             30 to 20 % at MTU 9000 (100 GbE)",
         reach: Reach::Partly,
@@ -332,14 +332,14 @@ pub(super) const CLAIMS: &[Claim] = &[
         verdict: "The part that batching and direct placement give. What an adapter saves of TCP \
             and of small frames it alone can save.",
     },
-    Claim {
+    ReportClaim {
         what: "Direct data placement leaves the caches clean",
         reach: Reach::Hardware,
         evidence: &[of("nfs-write", FAST, 64.0 * K, CopiedBytesPerIo, Alone)],
         verdict: "Cache misses cannot be counted where the machine has no counters for its guests. \
             Bytes copied are the nearest that software counts.",
     },
-    Claim {
+    ReportClaim {
         what: "Latency varies less with offload",
         reach: Reach::Partly,
         evidence: &[
@@ -349,7 +349,7 @@ pub(super) const CLAIMS: &[Claim] = &[
         verdict: "Compared between modes at equal rates in an open loop. The tail of a shared \
             machine is mostly its neighbours'.",
     },
-    Claim {
+    ReportClaim {
         what: "About 30 % of a filer's price saved in CPU",
         reach: Reach::Remains,
         evidence: &[
@@ -360,7 +360,7 @@ pub(super) const CLAIMS: &[Claim] = &[
         verdict: "A model of prices, not a measurement. Seconds of CPU for each gigabit are \
             measured; prices are the reader's.",
     },
-    Claim {
+    ReportClaim {
         what: "Small NFS I/Os are limited by locks in the server's file system",
         reach: Reach::Software,
         evidence: &[
@@ -370,7 +370,7 @@ pub(super) const CLAIMS: &[Claim] = &[
         verdict: "The file system in memory is served by the core of the connection. Over several \
             cores this is not in the catalogue yet.",
     },
-    Claim {
+    ReportClaim {
         what: "iSCSI: 2.8 million I/Os a second of 4 KiB and line rate of 100 GbE (PDU offload, \
             four initiators)",
         reach: Reach::Hardware,
@@ -381,7 +381,7 @@ pub(super) const CLAIMS: &[Claim] = &[
         ],
         verdict: "As for NVMe/TCP: the share of bare sockets on a core is what software decides.",
     },
-    Claim {
+    ReportClaim {
         what: "iSCSI: CPU of the target below 50 %, falling with the I/O size",
         reach: Reach::Software,
         evidence: &[
@@ -399,7 +399,7 @@ pub(super) const CLAIMS: &[Claim] = &[
         verdict: "CPU for each Gbit/s falls with the size as in the paper. Percent of a whole \
             machine say nothing across machines and are left out.",
     },
-    Claim {
+    ReportClaim {
         what: "iSCSI adds 15 µs to a read and 17 µs to a write of 4 KiB (PDU offload, 100 GbE)",
         reach: Reach::Partly,
         evidence: &[
@@ -408,7 +408,7 @@ pub(super) const CLAIMS: &[Claim] = &[
         ],
         verdict: "Over loopback, without a wire: software's share only.",
     },
-    Claim {
+    ReportClaim {
         what: "Digests cost nothing (computed by the adapter)",
         reach: Reach::Partly,
         evidence: &[
@@ -444,7 +444,7 @@ pub(super) const CLAIMS: &[Claim] = &[
 
 /// A claim as the page shows it.
 #[derive(Debug, Serialize)]
-pub(super) struct Row {
+pub(super) struct ClaimRow {
     what: &'static str,
     numbers: Vec<Number>,
     verdict: String,
@@ -457,11 +457,11 @@ pub(super) struct Row {
 struct Number {
     sweep: &'static str,
     words: String,
-    found: Option<Found>,
+    found: Option<ClaimFinding>,
 }
 
 #[derive(Debug, Serialize)]
-struct Found {
+struct ClaimFinding {
     median: String,
     range: String,
     /// What is claimed for it, and how it stands to that.
@@ -469,20 +469,23 @@ struct Found {
 }
 
 /// Every claim, and how many stand how.
-pub(super) fn rows(measured: &Measured) -> (Vec<Row>, String) {
+pub(super) fn rows(measured: &Measured) -> (Vec<ClaimRow>, String) {
     let standings = CLAIMS.iter().map(|claim| claim.standings(measured));
     let standings: Vec<_> = standings.collect();
-    let rows = CLAIMS.iter().zip(&standings).map(|(claim, standings)| Row {
-        what: claim.what,
-        numbers: claim
-            .evidence
-            .iter()
-            .map(|evidence| evidence.number_of(measured))
-            .collect(),
-        verdict: verdict(claim, standings),
-        reach: word(claim.reach),
-        meaning: claim.verdict,
-    });
+    let rows = CLAIMS
+        .iter()
+        .zip(&standings)
+        .map(|(claim, standings)| ClaimRow {
+            what: claim.what,
+            numbers: claim
+                .evidence
+                .iter()
+                .map(|evidence| evidence.number_of(measured))
+                .collect(),
+            verdict: verdict(claim, standings),
+            reach: word(claim.reach),
+            meaning: claim.verdict,
+        });
     (rows.collect(), totals(&standings))
 }
 
@@ -508,7 +511,7 @@ fn totals(standings: &[Vec<Option<Standing>>]) -> String {
 }
 
 /// In words, from the numbers.
-fn verdict(claim: &Claim, standings: &[Option<Standing>]) -> String {
+fn verdict(claim: &ReportClaim, standings: &[Option<Standing>]) -> String {
     let known: Vec<_> = standings.iter().flatten().collect();
     let count = |wanted: Standing| known.iter().filter(|one| ***one == wanted).count();
     let (reached, noise) = (count(Standing::Reached), count(Standing::InNoise));
@@ -536,7 +539,7 @@ fn word(reach: Reach) -> &'static str {
     }
 }
 
-impl Claim {
+impl ReportClaim {
     /// Of each number for which something is claimed; `None` where it was not
     /// measured.
     fn standings(&self, measured: &Measured) -> Vec<Option<Standing>> {
@@ -586,7 +589,7 @@ impl Evidence {
     }
 
     fn number_of(&self, measured: &Measured) -> Number {
-        let found = self.find(measured).map(|summary| Found {
+        let found = self.find(measured).map(|summary| ClaimFinding {
             median: self.number(summary.median),
             range: range(&summary, |value| self.digits(value)),
             claimed: self.claimed.map(|claimed| self.compare(&summary, claimed)),
@@ -659,7 +662,7 @@ mod tests {
     use super::*;
     use crate::measured::Effort;
 
-    fn claim(what: &str) -> &'static Claim {
+    fn claim(what: &str) -> &'static ReportClaim {
         let found = CLAIMS.iter().find(|claim| claim.what.starts_with(what));
         found.expect("it is claimed")
     }

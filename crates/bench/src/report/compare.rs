@@ -10,28 +10,28 @@ use crate::measured::{Measured, Quantity, Series, Sweep};
 
 /// What became of a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Change {
+enum NumberChange {
     Better,
     Worse,
     /// The intervals around the medians overlap.
     InNoise,
 }
 
-impl Change {
-    fn of(quantity: Quantity, before: &Value, after: &Value) -> Change {
+impl NumberChange {
+    fn of(quantity: Quantity, before: &Value, after: &Value) -> NumberChange {
         let (was, is) = (before.summary.interval, after.summary.interval);
         match (is.0 > was.1, is.1 < was.0) {
-            (false, false) => Change::InNoise,
-            (is_more, _) if is_more == is_gain(quantity) => Change::Better,
-            _ => Change::Worse,
+            (false, false) => NumberChange::InNoise,
+            (is_more, _) if is_more == is_gain(quantity) => NumberChange::Better,
+            _ => NumberChange::Worse,
         }
     }
 
     fn word(self) -> &'static str {
         match self {
-            Change::Better => "better",
-            Change::Worse => "worse",
-            Change::InNoise => "within the noise",
+            NumberChange::Better => "better",
+            NumberChange::Worse => "worse",
+            NumberChange::InNoise => "within the noise",
         }
     }
 }
@@ -75,7 +75,7 @@ fn sweep(
         for point in &now.points {
             let both = value(was, point.x).zip(value(now, point.x));
             let Some((was, is)) = both else { continue };
-            let change = Change::of(quantity, &was, &is);
+            let change = NumberChange::of(quantity, &was, &is);
             counts[change as usize] += 1;
             let number = |value: &Value| {
                 let median = shown(quantity).number(value.summary.median);

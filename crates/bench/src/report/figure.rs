@@ -1,7 +1,7 @@
 //! What is drawn of a sweep: the catalogue's charts, filled with what was
 //! measured.
 
-use super::chart::{Line, Plot};
+use super::chart::{Curve, Plot};
 use super::numbers::shown;
 use super::style::Styles;
 use super::values::{self, Value};
@@ -101,7 +101,7 @@ impl<'a> Source<'a> {
         let has_base = base.is_some();
         if chart.kind == ChartKind::Difference {
             let base = base.map(|base| base.values.clone());
-            let subtract = |line: &mut Line<'_>| {
+            let subtract = |line: &mut Curve<'_>| {
                 for (at, value) in line.values.iter_mut().enumerate() {
                     let base = base.as_ref().and_then(|base| base[at].as_ref());
                     *value = value.take().and_then(|value| value.difference(base?));
@@ -191,7 +191,7 @@ impl<'a> Source<'a> {
         &self,
         places: &[(f64, String)],
         value: impl Fn(&Point) -> Option<Value>,
-    ) -> (Vec<Line<'a>>, Vec<&'a str>) {
+    ) -> (Vec<Curve<'a>>, Vec<&'a str>) {
         self.all_lines(|series| {
             let at = |(x, _): &(f64, String)| value(values::point(series, *x)?);
             places.iter().map(at).collect()
@@ -202,13 +202,13 @@ impl<'a> Source<'a> {
     fn all_lines(
         &self,
         values: impl Fn(&'a crate::measured::Series) -> Vec<Option<Value>>,
-    ) -> (Vec<Line<'a>>, Vec<&'a str>) {
+    ) -> (Vec<Curve<'a>>, Vec<&'a str>) {
         let (mut lines, mut without) = (Vec::new(), Vec::new());
         for name in self.names() {
             let series = values::series(self.sweep, name);
             let values = series.map(&values).unwrap_or_default();
             match values.iter().any(Option::is_some) {
-                true => lines.push(Line {
+                true => lines.push(Curve {
                     name,
                     style: self.styles.get(name),
                     values,
@@ -232,7 +232,7 @@ impl<'a> Source<'a> {
 }
 
 /// Decades where the greatest number would leave the least ones on the ground.
-fn scale_of(planned: Scale, lines: &[Line<'_>]) -> Scale {
+fn scale_of(planned: Scale, lines: &[Curve<'_>]) -> Scale {
     let values = lines.iter().flat_map(|line| line.values.iter().flatten());
     let medians = values.map(|value| value.summary.median);
     let (least, most) = medians.fold((f64::INFINITY, 0.0), |(least, most): (f64, f64), value| {

@@ -4,10 +4,10 @@ use serde::Serialize;
 
 use super::figure::Source;
 use super::numbers::{self, percent};
-use super::table::{Cell, Table};
+use super::table::{Cell, HtmlTable};
 use super::values::{self, Value};
 use crate::catalogue::{Care, Scale};
-use crate::measured::{Point, Quantity, Role, Series};
+use crate::measured::{Point, Quantity, Series, SeriesRole};
 
 /// A row of the table of rates.
 #[derive(Debug, Serialize)]
@@ -46,7 +46,7 @@ pub(super) fn rates<'a>(sources: &[Source<'a>]) -> Vec<Rate<'a>> {
 }
 
 fn best_of_weft<'a>(source: &Source<'a>, x: f64) -> Option<Best<'a>> {
-    let (series, point) = best(source, x, Role::Weft)?;
+    let (series, point) = best(source, x, SeriesRole::Weft)?;
     let shown = [
         Quantity::Iops,
         Quantity::BytesPerSecond,
@@ -56,7 +56,7 @@ fn best_of_weft<'a>(source: &Source<'a>, x: f64) -> Option<Best<'a>> {
         .into_iter()
         .map(|quantity| Some(Cell::of(&Value::of(point, quantity)?, quantity)))
         .collect();
-    let of_ceiling = best(source, x, Role::Ceiling).and_then(|(_, ceiling)| {
+    let of_ceiling = best(source, x, SeriesRole::Ceiling).and_then(|(_, ceiling)| {
         let ceiling = Value::of(ceiling, Quantity::Iops)?;
         Value::of(point, Quantity::Iops)?.ratio(&ceiling)
     });
@@ -69,7 +69,7 @@ fn best_of_weft<'a>(source: &Source<'a>, x: f64) -> Option<Best<'a>> {
 }
 
 /// The series of a role that does most I/Os a second at `x`.
-fn best<'a>(source: &Source<'a>, x: f64, role: Role) -> Option<(&'a Series, &'a Point)> {
+fn best<'a>(source: &Source<'a>, x: f64, role: SeriesRole) -> Option<(&'a Series, &'a Point)> {
     let series = source.sweep.series.iter();
     let rated = series
         .filter(|series| series.role == role)
@@ -83,17 +83,17 @@ fn best<'a>(source: &Source<'a>, x: f64, role: Role) -> Option<(&'a Series, &'a 
 }
 
 /// Local, remote, and what is added, of each main figure that begins with a local series.
-pub(super) fn latencies(sources: &[Source<'_>]) -> Vec<Table<Cell>> {
+pub(super) fn latencies(sources: &[Source<'_>]) -> Vec<HtmlTable<Cell>> {
     let local = sources.iter().filter(|source| {
         let spec = source.spec;
         spec.care == Care::Main
             && spec.axis.scale == Scale::Category
-            && spec.series[0].role() == Role::Local
+            && spec.series[0].role() == SeriesRole::Local
     });
     local.map(latency).collect()
 }
 
-fn latency(source: &Source<'_>) -> Table<Cell> {
+fn latency(source: &Source<'_>) -> HtmlTable<Cell> {
     let places = source.places();
     let headings = places
         .iter()
@@ -103,7 +103,7 @@ fn latency(source: &Source<'_>) -> Table<Cell> {
         "{}: median latency, µs, and what is added to the first row's, round by round",
         source.spec.title
     );
-    let mut table = Table::new(caption, headings);
+    let mut table = HtmlTable::new(caption, headings);
     let base = values::series(source.sweep, source.base());
     for series in &source.sweep.series {
         let value = |series: &Series, x| Value::of(values::point(series, x)?, Quantity::P50Us);

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use serde::Serialize;
 
 use super::figure::{Figure, Source};
-use super::table::{self, Cell, Table};
+use super::table::{self, Cell, HtmlTable};
 use super::template::render;
 use super::{claims, glance, numbers, topology};
 use crate::catalogue::{Care, SweepSpec};
@@ -22,8 +22,8 @@ struct Page<'a> {
     /// Names and pictures of the main figures.
     headline: Vec<&'a Chart<'a>>,
     rates: Vec<glance::Rate<'a>>,
-    latencies: Vec<Table<Cell>>,
-    claims: Vec<claims::Row>,
+    latencies: Vec<HtmlTable<Cell>>,
+    claims: Vec<claims::ClaimRow>,
     totals: String,
     sections: &'a [Section<'a>],
     skipped: &'a [Skipped],
@@ -46,7 +46,7 @@ pub(super) struct Section<'a> {
     /// Series that could not be measured, and why.
     skipped: Vec<(&'a str, &'a str)>,
     pub(super) charts: Vec<Chart<'a>>,
-    limits: Option<Table<&'static str>>,
+    limits: Option<HtmlTable<&'static str>>,
     /// What papers printed.
     printed: Vec<(&'static str, String)>,
     commands: Vec<Commands<'a>>,
@@ -68,7 +68,7 @@ pub(super) struct Chart<'a> {
     /// Whether a paper's number is on the scale, and whether one is beyond it.
     has_star: bool,
     is_beyond: bool,
-    numbers: Table<Cell>,
+    numbers: HtmlTable<Cell>,
     /// Series that have no number of this.
     without: String,
     #[serde(skip)]

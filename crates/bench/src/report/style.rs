@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use plotters::style::RGBColor;
 
-use crate::measured::{Measured, Role};
+use crate::measured::{Measured, SeriesRole};
 
 /// Colours that those who see few colours tell apart (Okabe and Ito, 2008),
 /// without the yellow, which paper swallows.
@@ -61,7 +61,7 @@ impl Styles {
     /// Of all series there are: those that are seen together get different
     /// colours as long as there are any.
     pub(super) fn of(measured: &Measured) -> Styles {
-        let mut names: Vec<(&str, Role)> = Vec::new();
+        let mut names: Vec<(&str, SeriesRole)> = Vec::new();
         for series in measured.sweeps.iter().flat_map(|sweep| &sweep.series) {
             if !names.iter().any(|(name, _)| *name == series.name) {
                 names.push((&series.name, series.role));
@@ -72,7 +72,7 @@ impl Styles {
         let mut bounds = GREYS.iter().cycle();
         for (name, role) in names {
             let style = match role {
-                Role::Ceiling => Style {
+                SeriesRole::Ceiling => Style {
                     colour: *bounds.next().expect("greys repeat"),
                     marker: Marker::None,
                 },

@@ -10,7 +10,7 @@ use crate::measured::{Measured, Quantity, Skipped, Sweep};
 use crate::statistics::Summary;
 
 /// One table: a row for each place of each sweep.
-struct Table {
+struct SummaryTable {
     heading: &'static str,
     sweeps: &'static [&'static str],
     columns: &'static [Column],
@@ -65,8 +65,8 @@ const fn cpu(heading: &'static str, series: &'static str) -> Column {
     column(heading, series, Quantity::TargetCpuSPerGbit, (8.0, 3))
 }
 
-const TABLES: &[Table] = &[
-    Table {
+const TABLES: &[SummaryTable] = &[
+    SummaryTable {
         heading: "NVMe/TCP beside bare sockets",
         sweeps: &["nvme-shapes-read", "nvme-shapes-write"],
         columns: &[
@@ -82,7 +82,7 @@ const TABLES: &[Table] = &[
             cpu("weft", "NVMe/TCP"),
         ],
     },
-    Table {
+    SummaryTable {
         heading: "iSCSI beside bare sockets and NVMe/TCP",
         sweeps: &["iscsi-shapes-read", "iscsi-shapes-write"],
         columns: &[
@@ -98,7 +98,7 @@ const TABLES: &[Table] = &[
             cpu("weft", "iSCSI"),
         ],
     },
-    Table {
+    SummaryTable {
         heading: "NFS beside bare sockets",
         sweeps: &["nfs-shapes-read", "nfs-shapes-write"],
         columns: &[
@@ -113,7 +113,7 @@ const TABLES: &[Table] = &[
             cpu("weft", "NFS"),
         ],
     },
-    Table {
+    SummaryTable {
         heading: "NFS: names and attributes",
         sweeps: &["nfs-names"],
         columns: &[
@@ -123,7 +123,7 @@ const TABLES: &[Table] = &[
             p50("four", "NFS, 4 connections"),
         ],
     },
-    Table {
+    SummaryTable {
         heading: "NVMe/TCP digests",
         sweeps: &["digests-nvme-read", "digests-nvme-write"],
         columns: &[
@@ -134,7 +134,7 @@ const TABLES: &[Table] = &[
             share("both, of without", "both digests", "no digests"),
         ],
     },
-    Table {
+    SummaryTable {
         heading: "iSCSI beside others",
         sweeps: &["peers-iscsi"],
         columns: &[
@@ -146,7 +146,7 @@ const TABLES: &[Table] = &[
             rate("iscsi-perf against weft", "iscsi-perf"),
         ],
     },
-    Table {
+    SummaryTable {
         heading: "NFS beside others",
         sweeps: &["peers-nfs"],
         columns: &[
@@ -212,7 +212,7 @@ fn cell(words: &str) -> String {
     text
 }
 
-fn rows(table: &Table, sweep: &Sweep) -> Vec<String> {
+fn rows(table: &SummaryTable, sweep: &Sweep) -> Vec<String> {
     let Some(spec) = SweepSpec::named(&sweep.name) else {
         return Vec::new();
     };

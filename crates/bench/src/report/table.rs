@@ -6,20 +6,20 @@ use super::figure::{Figure, Source};
 use super::numbers::{self, percent, short};
 use super::values::{self, Value};
 use crate::catalogue::{ChartKind, Reference};
-use crate::measured::{Quantity, Role};
+use crate::measured::{Quantity, SeriesRole};
 use crate::statistics::Summary;
 
 /// Rows of cells under headings, the first of which is above the names of the rows.
 #[derive(Debug, Serialize)]
-pub(super) struct Table<Cell> {
+pub(super) struct HtmlTable<Cell> {
     caption: String,
     headings: Vec<String>,
     rows: Vec<(String, Vec<Option<Cell>>)>,
 }
 
-impl<Cell> Table<Cell> {
-    pub(super) fn new(caption: String, headings: Vec<String>) -> Table<Cell> {
-        Table {
+impl<Cell> HtmlTable<Cell> {
+    pub(super) fn new(caption: String, headings: Vec<String>) -> HtmlTable<Cell> {
+        HtmlTable {
             caption,
             headings,
             rows: Vec::new(),
@@ -87,11 +87,11 @@ impl Cell {
 }
 
 /// The numbers of a chart: places down, series across.
-pub(super) fn numbers(figure: &Figure<'_>) -> Table<Cell> {
+pub(super) fn numbers(figure: &Figure<'_>) -> HtmlTable<Cell> {
     let plot = &figure.plot;
     let mut headings = vec![plot.x_label.to_owned()];
     headings.extend(plot.lines.iter().map(|line| line.name.to_owned()));
-    let mut table = Table::new(format!("{}{}", plot.y_before, plot.y.label()), headings);
+    let mut table = HtmlTable::new(format!("{}{}", plot.y_before, plot.y.label()), headings);
     for (at, (_, label)) in plot.places.iter().enumerate() {
         let base = plot.lines.first().and_then(|line| line.values[at].as_ref());
         let cells = plot.lines.iter().enumerate().map(|(turn, line)| {
@@ -123,10 +123,10 @@ fn times(ratio: &Summary) -> String {
 }
 
 /// What was the bottleneck at each point, where any series has one.
-pub(super) fn limits(source: &Source<'_>) -> Option<Table<&'static str>> {
+pub(super) fn limits(source: &Source<'_>) -> Option<HtmlTable<&'static str>> {
     let series = source.names().into_iter().filter_map(|name| {
         let series = values::series(source.sweep, name)?;
-        let is_judged = series.role != Role::Ceiling && !series.points.is_empty();
+        let is_judged = series.role != SeriesRole::Ceiling && !series.points.is_empty();
         is_judged.then_some(series)
     });
     let series: Vec<_> = series.collect();
@@ -135,7 +135,7 @@ pub(super) fn limits(source: &Source<'_>) -> Option<Table<&'static str>> {
     }
     let mut headings = vec![source.spec.axis.label.to_owned()];
     headings.extend(series.iter().map(|series| series.name.clone()));
-    let mut table = Table::new(String::new(), headings);
+    let mut table = HtmlTable::new(String::new(), headings);
     for (x, label) in source.places() {
         let limit = series.iter().map(|series| {
             let point = values::point(series, x)?;

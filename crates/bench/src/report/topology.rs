@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::figure::Source;
-use crate::load::{Load, Protocol, Subject};
+use crate::load::{Load, LoadProtocol, Subject};
 
 /// One kind of set-up.
 #[derive(Debug, Serialize)]
@@ -83,9 +83,9 @@ fn of_many(sources: &[Source<'_>]) -> Option<Setup> {
     let many: Vec<_> = loads.filter(|(_, load)| load.hosts > 1).collect();
     let each = many.iter().filter_map(|(series, load)| {
         let (what, protocol) = match series.subject {
-            Subject::Weft(Protocol::NvmeTcp, _) => ("subsystems", "NVMe/TCP"),
-            Subject::Weft(Protocol::Iscsi, _) => ("LUNs", "iSCSI"),
-            Subject::Weft(Protocol::Nfs, _) => ("shares", "NFS"),
+            Subject::Weft(LoadProtocol::NvmeTcp, _) => ("subsystems", "NVMe/TCP"),
+            Subject::Weft(LoadProtocol::Iscsi, _) => ("LUNs", "iSCSI"),
+            Subject::Weft(LoadProtocol::Nfs, _) => ("shares", "NFS"),
             _ => return None,
         };
         let (share, connections) = (load.devices / load.hosts, load.connections);

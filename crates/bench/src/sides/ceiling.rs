@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use super::super::load::{Load, Payload, Protocol};
+use super::super::load::{Load, LoadProtocol, Payload};
 use super::child::{Child, Words};
 use super::client::millis;
 use super::config::word;
-use super::sampled::{Told, json, list, number, pairs, percentiles, sample};
-use super::{Around, Error, Run};
+use super::sampled::{ClientSample, json, list, number, pairs, percentiles, sample};
+use super::{Around, FigureError, SideRun};
 use client::perf::Rw;
 
 /// How long it may take beside what it is asked for.
@@ -46,7 +46,11 @@ pub fn available(load: &Load) -> Result<(), String> {
 
 /// One run: as many of them as there are cores on the smaller side, each with its
 /// share of the connections.
-pub fn measure(around: &Around, protocol: Protocol, payload: Payload) -> Result<Run, Error> {
+pub fn measure(
+    around: &Around,
+    protocol: LoadProtocol,
+    payload: Payload,
+) -> Result<SideRun, FigureError> {
     let (load, how_long, cpus) = (around.load, around.how_long, &around.cpus);
     let all = connections(load);
     let pairs_of_cpus = cpus.target.iter().zip(cpus.client.iter().cycle());
@@ -82,7 +86,7 @@ pub fn measure(around: &Around, protocol: Protocol, payload: Payload) -> Result<
         server_busy_s += number(&report, "/server_busy_s_per_gb")? * one.bytes / 1e9;
         told.push(one);
     }
-    let told = Told::together(&told);
+    let told = ClientSample::together(&told);
     let cores = (count as usize, count as usize);
     let mut sample = sample(&told, None, cores, load);
     let busy = server_busy_s / (told.seconds * f64::from(count));
@@ -99,7 +103,7 @@ pub fn measure(around: &Around, protocol: Protocol, payload: Payload) -> Result<
     ] {
         sample.values.insert(quantity, value);
     }
-    Ok(Run {
+    Ok(SideRun {
         sample,
         commands,
         versions: Vec::new(),
@@ -117,7 +121,7 @@ struct One {
     rate: Option<f64>,
 }
 
-fn words(around: &Around, protocol: Protocol, one: &One) -> Result<Words, Error> {
+fn words(around: &Around, protocol: LoadProtocol, one: &One) -> Result<Words, FigureError> {
     let (load, how_long) = (around.load, around.how_long);
     let mut words: Vec<String> = vec!["ceiling".into(), "--json".into()];
     let mut add = |name: &str, value: String| words.extend([format!("--{name}"), value]);
@@ -144,10 +148,10 @@ fn words(around: &Around, protocol: Protocol, one: &One) -> Result<Words, Error>
     })
 }
 
-fn parse(report: &serde_json::Value, load: &Load) -> Result<Told, Error> {
+fn parse(report: &serde_json::Value, load: &Load) -> Result<ClientSample, FigureError> {
     let ios = number(report, "/latency/count")?;
     let latency = report.pointer("/latency").expect("it has a count");
-    Ok(Told {
+    Ok(ClientSample {
         iops: number(report, "/iops")?,
         ios,
         bytes: ios * f64::from(load.bs),

@@ -9,7 +9,7 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::{Error, go_on};
+use super::{FigureError, go_on};
 
 /// How often a child that is waited for is looked at.
 const LOOK: Duration = Duration::from_millis(2);
@@ -79,7 +79,7 @@ pub struct Child {
 
 impl Child {
     /// Starts it. What it prints can be had line by line.
-    pub fn start(words: &Words) -> Result<Child, Error> {
+    pub fn start(words: &Words) -> Result<Child, FigureError> {
         let shown = words.shown();
         let mut all = words.before.clone();
         all.extend([&words.leash, "leash", "--parent"].map(str::to_owned));
@@ -125,7 +125,7 @@ impl Child {
         limit: Duration,
         stop: &AtomicBool,
         wanted: impl FnMut(&str) -> Option<T>,
-    ) -> Result<T, Error> {
+    ) -> Result<T, FigureError> {
         self.wait_for(&self.lines, limit, stop, wanted)
     }
 
@@ -135,7 +135,7 @@ impl Child {
         limit: Duration,
         stop: &AtomicBool,
         wanted: impl FnMut(&str) -> Option<T>,
-    ) -> Result<T, Error> {
+    ) -> Result<T, FigureError> {
         self.wait_for(&self.errors, limit, stop, wanted)
     }
 
@@ -145,7 +145,7 @@ impl Child {
         limit: Duration,
         stop: &AtomicBool,
         mut wanted: impl FnMut(&str) -> Option<T>,
-    ) -> Result<T, Error> {
+    ) -> Result<T, FigureError> {
         let mut seen = Vec::new();
         let found = await_line(lines, limit, stop, |line| {
             seen.push(line.to_owned());
@@ -158,15 +158,15 @@ impl Child {
     }
 
     /// Writes a line to its standard input.
-    pub fn tell(&mut self, line: &str) -> Result<(), Error> {
+    pub fn tell(&mut self, line: &str) -> Result<(), FigureError> {
         let input = self.child.stdin.as_mut().expect("piped");
         let told = writeln!(input, "{line}").and_then(|()| input.flush());
-        told.map_err(|error| Error::Failed(format!("{}: {error}", self.shown)))
+        told.map_err(|error| FigureError::Failed(format!("{}: {error}", self.shown)))
     }
 
     /// Waits for its end, at most `limit`: all that it printed since on standard
     /// output.
-    pub fn output(mut self, limit: Duration, stop: &AtomicBool) -> Result<String, Error> {
+    pub fn output(mut self, limit: Duration, stop: &AtomicBool) -> Result<String, FigureError> {
         let give_up = Instant::now() + limit;
         let mut text = String::new();
         loop {
@@ -205,11 +205,11 @@ impl Child {
     }
 
     /// What is wrong, with what it said about it.
-    pub fn complain(&self, what: &str) -> Error {
+    pub fn complain(&self, what: &str) -> FigureError {
         let mut said: Vec<String> = self.errors.try_iter().collect();
         // What was said last is closest to the mistake.
         said.drain(..said.len().saturating_sub(SAID_MAX));
-        Error::Failed(format!("{}: {what}; {}", self.shown, said.join("; ")))
+        FigureError::Failed(format!("{}: {what}; {}", self.shown, said.join("; ")))
     }
 }
 
@@ -249,7 +249,7 @@ fn await_line<T>(
     limit: Duration,
     stop: &AtomicBool,
     mut wanted: impl FnMut(&str) -> Option<T>,
-) -> Result<Option<T>, Error> {
+) -> Result<Option<T>, FigureError> {
     let give_up = Instant::now() + limit;
     while Instant::now() < give_up {
         go_on(stop)?;
@@ -298,7 +298,7 @@ pub struct TempFile(pub PathBuf);
 
 impl TempFile {
     /// With `content`, named by `name`, this process and a number.
-    pub fn new(name: &str, content: &str) -> Result<TempFile, Error> {
+    pub fn new(name: &str, content: &str) -> Result<TempFile, FigureError> {
         use std::sync::atomic::{AtomicU32, Ordering};
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -306,7 +306,7 @@ impl TempFile {
         let path = std::env::temp_dir().join(name);
         match fs::write(&path, content) {
             Ok(()) => Ok(TempFile(path)),
-            Err(error) => Err(Error::Failed(format!("{}: {error}", path.display()))),
+            Err(error) => Err(FigureError::Failed(format!("{}: {error}", path.display()))),
         }
     }
 }

@@ -3,10 +3,10 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::super::load::{Protocol, Spin};
+use super::super::load::{LoadProtocol, Spin};
 use super::child::{Child, Words, list};
-use super::sampled::{Look, Looks, Told, json, number};
-use super::{Around, Error, go_on};
+use super::sampled::{ClientSample, Look, Looks, json, number};
+use super::{Around, FigureError, go_on};
 use client::perf::Rw;
 
 /// How long connections may take.
@@ -23,11 +23,11 @@ const FILL_BYTES_PER_MS: u64 = 3_000_000;
 
 /// Where the I/Os of one host go.
 #[derive(Clone, Debug)]
-pub struct Host {
+pub struct LoadHost {
     /// Which of them, from 0.
     pub number: u16,
     /// What is spoken.
-    pub protocol: Protocol,
+    pub protocol: LoadProtocol,
     /// URLs of its devices.
     pub urls: Vec<String>,
     /// Bytes of each device.
@@ -46,7 +46,12 @@ pub fn millis(duration: Duration) -> String {
 }
 
 /// The words of `weft perf` for a host, which has `share` of all connections.
-pub fn words(around: &Around, spin: Spin, host: &Host, share: f64) -> Result<Words, Error> {
+pub fn words(
+    around: &Around,
+    spin: Spin,
+    host: &LoadHost,
+    share: f64,
+) -> Result<Words, FigureError> {
     let (load, how_long) = (around.load, around.how_long);
     let mut words: Vec<String> = ["perf", "--json", "--wait"].map(str::to_owned).into();
     let mut add = |name: &str, value: String| words.extend([format!("--{name}"), value]);
@@ -59,10 +64,10 @@ pub fn words(around: &Around, spin: Spin, host: &Host, share: f64) -> Result<Wor
     add("cpus", list(&around.cpus.client));
     let name = format!("2026-01.io.weft:host{}", host.number);
     match host.protocol {
-        Protocol::NvmeTcp => add("hostnqn", format!("nqn.{name}")),
-        Protocol::Iscsi => add("initiator", format!("iqn.{name}")),
-        Protocol::Nfs if load.rw.is_metadata() => {}
-        Protocol::Nfs => add("size", host.device_bytes.to_string()),
+        LoadProtocol::NvmeTcp => add("hostnqn", format!("nqn.{name}")),
+        LoadProtocol::Iscsi => add("initiator", format!("iqn.{name}")),
+        LoadProtocol::Nfs if load.rw.is_metadata() => {}
+        LoadProtocol::Nfs => add("size", host.device_bytes.to_string()),
     }
     if matches!(load.rw, Rw::Getattr | Rw::Readdir) {
         add("nrfiles", FILES.into());
@@ -79,7 +84,7 @@ pub fn words(around: &Around, spin: Spin, host: &Host, share: f64) -> Result<Wor
         (load.header_digest, "--hdr-digest"),
         (load.data_digest, "--data-digest"),
     ] {
-        if is_wanted && host.protocol != Protocol::Nfs {
+        if is_wanted && host.protocol != LoadProtocol::Nfs {
             words.push(flag.into());
         }
     }
@@ -105,7 +110,7 @@ const FILL_MAX: Duration = Duration::from_secs(60);
 
 /// Writes every byte of the devices of a host, so that none is read before it is
 /// there.
-pub fn fill(around: &Around, host: &Host) -> Result<(), Error> {
+pub fn fill(around: &Around, host: &LoadHost) -> Result<(), FigureError> {
     let bs = FILL_BYTES.min(host.device_bytes);
     let wanted = host.device_bytes * host.urls.len() as u64;
     let mut runtime = Duration::from_millis(40 + wanted / FILL_BYTES_PER_MS);
@@ -119,7 +124,7 @@ pub fn fill(around: &Around, host: &Host) -> Result<(), Error> {
         add("ramp-time", "0ms".into());
         add("runtime", millis(runtime));
         add("cpus", list(&around.cpus.client));
-        if host.protocol == Protocol::Nfs {
+        if host.protocol == LoadProtocol::Nfs {
             // A file that is not there is written before anything is measured.
             add("size", host.device_bytes.to_string());
         }
@@ -130,14 +135,14 @@ pub fn fill(around: &Around, host: &Host) -> Result<(), Error> {
         };
         let text = Child::start(&words)?.output(CONNECT_MAX + runtime, around.stop)?;
         written = number(&json(&text)?, "/total/ios")? * bs as f64;
-        if host.protocol == Protocol::Nfs || written >= wanted as f64 {
+        if host.protocol == LoadProtocol::Nfs || written >= wanted as f64 {
             return Ok(());
         }
         // As long as it takes at this speed, and some.
         let times = (wanted as f64 / written.max(1.0) * 1.2).clamp(1.5, 100.0);
         runtime = runtime.mul_f64(times).min(FILL_MAX);
     }
-    Err(Error::Failed(format!(
+    Err(FigureError::Failed(format!(
         "{written} of {wanted} bytes of the devices were written in the last of {FILL_TRIES} \
          tries: the machine is too slow or too busy to fill them"
     )))
@@ -150,7 +155,7 @@ pub struct Clients {
 
 impl Clients {
     /// Starts them and waits until all of them are connected.
-    pub fn connect(around: &Around, all: &[Words]) -> Result<Clients, Error> {
+    pub fn connect(around: &Around, all: &[Words]) -> Result<Clients, FigureError> {
         let children = all.iter().map(Child::start).collect::<Result<Vec<_>, _>>();
         let mut children = children?;
         for child in &mut children {
@@ -165,8 +170,8 @@ impl Clients {
     pub fn run(
         mut self,
         around: &Around,
-        mut look: impl FnMut() -> Result<Look, Error>,
-    ) -> Result<(Vec<Told>, Looks), Error> {
+        mut look: impl FnMut() -> Result<Look, FigureError>,
+    ) -> Result<(Vec<ClientSample>, Looks), FigureError> {
         let before = look()?;
         for child in &mut self.children {
             child.tell("begin")?;
@@ -181,7 +186,7 @@ impl Clients {
         let within = [first, look()?];
         let told = self.children.into_iter().map(|child| {
             let text = child.output(END_MAX, around.stop)?;
-            Told::parse(&text)
+            ClientSample::parse(&text)
         });
         let told = told.collect::<Result<_, _>>()?;
         let looks = Looks {
@@ -193,7 +198,7 @@ impl Clients {
 }
 
 /// Sleeps, with an eye on who wants to stop.
-pub fn wait_until(when: Instant, around: &Around) -> Result<(), Error> {
+pub fn wait_until(when: Instant, around: &Around) -> Result<(), FigureError> {
     loop {
         go_on(around.stop)?;
         let left = when.saturating_duration_since(Instant::now());

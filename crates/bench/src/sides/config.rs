@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::net::{IpAddr, SocketAddr, TcpListener};
 
-use super::super::load::{Driver, Load, Mode, Placement, Protocol, Spin};
+use super::super::load::{Driver, Load, LoadProtocol, Mode, Placement, Spin};
 use super::child::list;
 
 /// The NQN of the first subsystem, the name of the first iSCSI target.
@@ -22,7 +22,7 @@ pub const ZERO_COPY_BYTES_MIN: u32 = 64 << 10;
 #[derive(Clone, Debug)]
 pub struct Config {
     /// What is spoken; all of them where several are to be loaded at once.
-    pub protocols: Vec<Protocol>,
+    pub protocols: Vec<LoadProtocol>,
     /// Subsystems, targets or exports of each.
     pub devices: u16,
     /// Bytes of one.
@@ -45,11 +45,11 @@ pub struct Config {
 
 /// A port for each protocol: its own where nobody else is, one that is free now
 /// on the loopback interface.
-pub fn ports(protocols: &[Protocol], ip: IpAddr) -> std::io::Result<Vec<u16>> {
-    let own = |protocol: &Protocol| match protocol {
-        Protocol::NvmeTcp => 4420,
-        Protocol::Iscsi => 3260,
-        Protocol::Nfs => 2049,
+pub fn ports(protocols: &[LoadProtocol], ip: IpAddr) -> std::io::Result<Vec<u16>> {
+    let own = |protocol: &LoadProtocol| match protocol {
+        LoadProtocol::NvmeTcp => 4420,
+        LoadProtocol::Iscsi => 3260,
+        LoadProtocol::Nfs => 2049,
     };
     if !ip.is_loopback() {
         return Ok(protocols.iter().map(own).collect());
@@ -62,19 +62,23 @@ pub fn ports(protocols: &[Protocol], ip: IpAddr) -> std::io::Result<Vec<u16>> {
 }
 
 /// All protocols, that of the measurement first.
-pub fn protocols(protocol: Protocol, load: &Load) -> Vec<Protocol> {
-    let all = [Protocol::NvmeTcp, Protocol::Iscsi, Protocol::Nfs];
+pub fn protocols(protocol: LoadProtocol, load: &Load) -> Vec<LoadProtocol> {
+    let all = [
+        LoadProtocol::NvmeTcp,
+        LoadProtocol::Iscsi,
+        LoadProtocol::Nfs,
+    ];
     let others = all.into_iter().filter(|other| *other != protocol);
     let others = others.filter(|_| load.beside);
     std::iter::once(protocol).chain(others).collect()
 }
 
 /// How each protocol calls itself in a configuration and in an URL.
-pub fn word(protocol: Protocol) -> &'static str {
+pub fn word(protocol: LoadProtocol) -> &'static str {
     match protocol {
-        Protocol::NvmeTcp => "nvme-tcp",
-        Protocol::Iscsi => "iscsi",
-        Protocol::Nfs => "nfs",
+        LoadProtocol::NvmeTcp => "nvme-tcp",
+        LoadProtocol::Iscsi => "iscsi",
+        LoadProtocol::Nfs => "nfs",
     }
 }
 
@@ -120,11 +124,11 @@ impl Config {
         text
     }
 
-    fn devices(&self, protocol: Protocol, text: &mut String) {
+    fn devices(&self, protocol: LoadProtocol, text: &mut String) {
         let (at, size, block) = (self.pattern(), self.device_bytes, self.block_bytes);
         let word = word(protocol);
         let kind = kind(self.is_null);
-        if protocol != Protocol::Nfs {
+        if protocol != LoadProtocol::Nfs {
             let _ = write!(
                 text,
                 "[[volume]]\nname = \"{word}{at}\"\nkind = \"{kind}\"\nsize = {size}\n\
@@ -132,17 +136,17 @@ impl Config {
             );
         }
         let _ = match protocol {
-            Protocol::NvmeTcp => write!(
+            LoadProtocol::NvmeTcp => write!(
                 text,
                 "[[nvme.subsystem]]\nnqn = \"{NQN}{at}\"\nallow_any_host = true\n\
                  volumes = [\"{word}{at}\"]\n"
             ),
-            Protocol::Iscsi => write!(
+            LoadProtocol::Iscsi => write!(
                 text,
                 "[[iscsi.target]]\nname = \"{IQN}{at}\"\nallow_any_initiator = true\n\
                  volumes = [\"{word}{at}\"]\n"
             ),
-            Protocol::Nfs => write!(
+            LoadProtocol::Nfs => write!(
                 text,
                 "[[file_system]]\nname = \"files{at}\"\nkind = \"mem\"\nsize = {}\n\
                  [[export]]\npath = \"/files{at}\"\nfile_system = \"files{at}\"\n\
@@ -188,7 +192,7 @@ impl Config {
     }
 
     /// Where a protocol is spoken.
-    pub fn address(&self, protocol: Protocol) -> SocketAddr {
+    pub fn address(&self, protocol: LoadProtocol) -> SocketAddr {
         let mut ports = self.protocols.iter().zip(&self.ports);
         let found = ports.find(|(one, _)| **one == protocol);
         let (_, port) = found.expect("it serves what it was configured for");
@@ -196,23 +200,23 @@ impl Config {
     }
 
     /// What a standard calls a device: NQN, target name, path of the export.
-    pub fn name(&self, protocol: Protocol, device: u16) -> String {
+    pub fn name(&self, protocol: LoadProtocol, device: u16) -> String {
         let at = self.suffix(device);
         match protocol {
-            Protocol::NvmeTcp => format!("{NQN}{at}"),
-            Protocol::Iscsi => format!("{IQN}{at}"),
-            Protocol::Nfs => format!("/files{at}"),
+            LoadProtocol::NvmeTcp => format!("{NQN}{at}"),
+            LoadProtocol::Iscsi => format!("{IQN}{at}"),
+            LoadProtocol::Nfs => format!("/files{at}"),
         }
     }
 
     /// What `weft perf` calls a device.
-    pub fn url(&self, protocol: Protocol, device: u16) -> String {
+    pub fn url(&self, protocol: LoadProtocol, device: u16) -> String {
         let name = self.name(protocol, device);
         let authority = self.address(protocol);
         match protocol {
-            Protocol::NvmeTcp => format!("nvme-tcp://{authority}/{name}"),
-            Protocol::Iscsi => format!("iscsi://{authority}/{name}/0"),
-            Protocol::Nfs => format!("nfs://{authority}{name}/{FILE}"),
+            LoadProtocol::NvmeTcp => format!("nvme-tcp://{authority}/{name}"),
+            LoadProtocol::Iscsi => format!("iscsi://{authority}/{name}/0"),
+            LoadProtocol::Nfs => format!("nfs://{authority}{name}/{FILE}"),
         }
     }
 }

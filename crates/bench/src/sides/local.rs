@@ -1,19 +1,19 @@
 //! The volume without a network between: `weft perf local:...`.
 
-use super::super::load::{Load, Protocol};
+use super::super::load::{Load, LoadProtocol};
 use super::child::{Child, list};
 use super::client::{millis, rw_word};
 use super::config::kind;
-use super::sampled::{Told, sample};
-use super::{Around, Error, Run};
+use super::sampled::{ClientSample, sample};
+use super::{Around, FigureError, SideRun};
 use std::time::Duration;
 
 /// How long it may take beside what it is asked for.
 const END_MAX: Duration = Duration::from_secs(60);
 
 /// Whether there is anything like this load without a network.
-pub fn available(protocol: Protocol, load: &Load) -> Result<(), String> {
-    if protocol == Protocol::Nfs {
+pub fn available(protocol: LoadProtocol, load: &Load) -> Result<(), String> {
+    if protocol == LoadProtocol::Nfs {
         return Err(
             "a file system of weft's is reached through NFS alone: a local one is the kernel's"
                 .into(),
@@ -26,7 +26,7 @@ pub fn available(protocol: Protocol, load: &Load) -> Result<(), String> {
 }
 
 /// One run.
-pub fn measure(around: &Around) -> Result<Run, Error> {
+pub fn measure(around: &Around) -> Result<SideRun, FigureError> {
     let (load, how_long) = (around.load, around.how_long);
     let mut words: Vec<String> = vec!["perf".into(), "--json".into()];
     let mut add = |name: &str, value: String| words.extend([format!("--{name}"), value]);
@@ -48,9 +48,9 @@ pub fn measure(around: &Around) -> Result<Run, Error> {
     words.extend((0..load.devices).map(|_| url.clone()));
     let words = around.weft(words)?;
     let limit = how_long.ramp + how_long.runtime + END_MAX;
-    let told = Told::parse(&Child::start(&words)?.output(limit, around.stop)?)?;
+    let told = ClientSample::parse(&Child::start(&words)?.output(limit, around.stop)?)?;
     let cores = around.cpus.client.len();
-    Ok(Run {
+    Ok(SideRun {
         sample: sample(&told, None, (cores, cores), load),
         commands: vec![words.shown()],
         versions: Vec::new(),

@@ -8,7 +8,7 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use super::child::{Child, TempFile, Words};
-use super::{Around, Error, Net};
+use super::{Around, FigureError, Net};
 
 /// How long one of them may take to begin, and a command in it to end.
 const START_MAX: Duration = Duration::from_secs(5);
@@ -91,7 +91,7 @@ pub struct Namespaces {
 
 impl Namespaces {
     /// Makes them, with packets of at most `mtu` bytes each.
-    pub fn new(around: &Around, mtu: u32) -> Result<Namespaces, Error> {
+    pub fn new(around: &Around, mtu: u32) -> Result<Namespaces, FigureError> {
         let way = way()?;
         let unshare = match way {
             Way::Root => vec!["unshare", "-n"],
@@ -127,7 +127,7 @@ impl Namespaces {
     }
 
     /// Runs lines of ip(8) in one of them.
-    fn ip(&mut self, around: &Around, in_target: bool, lines: &str) -> Result<(), Error> {
+    fn ip(&mut self, around: &Around, in_target: bool, lines: &str) -> Result<(), FigureError> {
         let file = TempFile::new("ip", lines)?;
         let child = if in_target {
             &self.target
@@ -168,7 +168,7 @@ fn up(address: Ipv4Addr, segments: &str) -> String {
 }
 
 /// A process that does nothing but hold a namespace.
-fn hold(around: &Around, before: Vec<String>) -> Result<Child, Error> {
+fn hold(around: &Around, before: Vec<String>) -> Result<Child, FigureError> {
     let words = Words {
         before,
         words: vec!["cat".into()],

@@ -9,13 +9,13 @@ mod tgtd;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use super::super::load::{CLIENTS, Driver, Load, Mode, PEERS, Placement, Protocol, Spin};
+use super::super::load::{CLIENTS, Driver, Load, LoadProtocol, Mode, PEERS, Placement, Spin};
 use super::child::{Child, Words};
-use super::client::{self, Clients, Host, wait_until};
+use super::client::{self, Clients, LoadHost, wait_until};
 use super::namespaces::find;
-use super::sampled::{Look, Looks, Told, sample};
-use super::target::{self, Target};
-use super::{Around, Error, Options, Run};
+use super::sampled::{ClientSample, Look, Looks, sample};
+use super::target::{self, ServingTarget};
+use super::{Around, FigureError, Options, SideRun};
 
 /// How long a client of others may take beside what it is asked for.
 const END_MAX: Duration = Duration::from_secs(120);
@@ -31,7 +31,7 @@ const MODE: Mode = Mode {
 
 /// Somebody else's target that serves.
 #[derive(Default)]
-struct Served {
+struct ServingPeer {
     /// Its process, where it runs here.
     child: Option<Child>,
     /// Whether the CPU time of that process is the target's.
@@ -50,14 +50,14 @@ struct Served {
 struct Peer {
     available: fn(&Options) -> Result<(), String>,
     /// Starts it with one device of this many bytes.
-    start: fn(&Around, u64) -> Result<Served, Error>,
+    start: fn(&Around, u64) -> Result<ServingPeer, FigureError>,
 }
 
 /// What is known of a client of others.
-struct Client {
+struct PeerClient {
     available: fn(&Load, &Options) -> Result<(), String>,
     /// How it is run against a device of weft.
-    plan: fn(&Around, &Target, Protocol) -> Result<Planned, Error>,
+    plan: fn(&Around, &ServingTarget, LoadProtocol) -> Result<Planned, FigureError>,
 }
 
 /// How a client of others is run.
@@ -66,7 +66,7 @@ struct Planned {
     /// The line with which it says that it begins; without one it begins at once.
     begins: Option<&'static str>,
     /// From what it printed.
-    read: fn(&str, &Around) -> Result<Told, Error>,
+    read: fn(&str, &Around) -> Result<ClientSample, FigureError>,
     versions: Vec<(String, String)>,
     /// What is undone when it has ended.
     _undo: Option<Box<dyn std::any::Any>>,
@@ -87,7 +87,7 @@ fn peer(name: &str) -> Option<Peer> {
     })
 }
 
-fn client(name: &str) -> Option<Client> {
+fn client(name: &str) -> Option<PeerClient> {
     Some(match name {
         "fio, kernel device" => fio::KERNEL_DEVICE,
         "fio, libiscsi" => fio::LIBISCSI,
@@ -100,7 +100,7 @@ fn client(name: &str) -> Option<Client> {
     })
 }
 
-fn protocol_of(table: &[(&str, Protocol)], name: &str) -> Result<Protocol, String> {
+fn protocol_of(table: &[(&str, LoadProtocol)], name: &str) -> Result<LoadProtocol, String> {
     let found = table.iter().find(|(one, _)| *one == name);
     let found = found.map(|(_, protocol)| *protocol);
     found.ok_or_else(|| format!("nobody knows {name}"))
@@ -136,18 +136,18 @@ pub fn available_client(name: &str, load: &Load, options: &Options) -> Result<()
 }
 
 /// Somebody else's target with weft's client.
-pub fn measure_peer(around: &Around, name: &str) -> Result<Run, Error> {
+pub fn measure_peer(around: &Around, name: &str) -> Result<SideRun, FigureError> {
     let peer = peer(name).ok_or_else(|| format!("nobody knows {name}"))?;
     let protocol = protocol_of(PEERS, name)?;
     let device_bytes = around.how_long.volume_bytes;
     let served = (peer.start)(around, device_bytes);
     // Nothing of weft had a part in it.
     let mut served = served.map_err(|error| match error {
-        Error::Failed(why) => Error::NotHere(why),
+        FigureError::Failed(why) => FigureError::NotHere(why),
         other => other,
     })?;
     let device_bytes = served.device_bytes.unwrap_or(device_bytes);
-    let host = Host {
+    let host = LoadHost {
         number: 0,
         protocol,
         urls: vec![served.url.clone()],
@@ -167,15 +167,20 @@ pub fn measure_peer(around: &Around, name: &str) -> Result<Run, Error> {
     };
     let (told, looks) = clients.run(around, look)?;
     let cores = (around.cpus.target.len(), around.cpus.client.len());
-    Ok(Run {
-        sample: sample(&Told::together(&told), Some(&looks), cores, around.load),
+    Ok(SideRun {
+        sample: sample(
+            &ClientSample::together(&told),
+            Some(&looks),
+            cores,
+            around.load,
+        ),
         commands: std::mem::take(&mut served.commands),
         versions: std::mem::take(&mut served.versions),
     })
 }
 
 /// Somebody else's client with weft's target.
-pub fn measure_client(around: &Around, name: &str) -> Result<Run, Error> {
+pub fn measure_client(around: &Around, name: &str) -> Result<SideRun, FigureError> {
     let client = client(name).ok_or_else(|| format!("nobody knows {name}"))?;
     let protocol = protocol_of(CLIENTS, name)?;
     let mode = match reactor::probe() {
@@ -187,8 +192,8 @@ pub fn measure_client(around: &Around, name: &str) -> Result<Run, Error> {
     };
     let config = target::config(around, protocol, &mode)?;
     let device_bytes = config.device_bytes;
-    let mut target = Target::start(around, config)?;
-    let host = Host {
+    let mut target = ServingTarget::start(around, config)?;
+    let host = LoadHost {
         number: 0,
         protocol,
         urls: vec![target.url(protocol, 0)],
@@ -225,7 +230,7 @@ pub fn measure_client(around: &Around, name: &str) -> Result<Run, Error> {
         within: [first.0, last.0],
         around: None,
     };
-    Ok(Run {
+    Ok(SideRun {
         sample: sample(&told, Some(&looks), cores, around.load),
         commands,
         versions: planned.versions,
@@ -242,10 +247,10 @@ fn by_address(options: &Options) -> Result<(), String> {
     }
 }
 
-fn at_address(around: &Around, _bytes: u64) -> Result<Served, Error> {
-    Ok(Served {
+fn at_address(around: &Around, _bytes: u64) -> Result<ServingPeer, FigureError> {
+    Ok(ServingPeer {
         url: around.options.peer.clone().expect("it was looked at"),
-        ..Served::default()
+        ..ServingPeer::default()
     })
 }
 

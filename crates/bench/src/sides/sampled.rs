@@ -6,11 +6,11 @@ use serde_json::Value;
 
 use super::super::load::Load;
 use super::super::measured::{Quantity, Sample};
-use super::Error;
+use super::FigureError;
 
 /// What one client told of its run.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Told {
+pub struct ClientSample {
     /// I/Os, or operations, a second.
     pub iops: f64,
     /// I/Os while measuring.
@@ -21,7 +21,7 @@ pub struct Told {
     pub seconds: f64,
     /// Microseconds: mean, and the percentiles in the order of [`PERCENTILES`].
     pub mean_us: Option<f64>,
-    /// See [`Told::mean_us`].
+    /// See [`ClientSample::mean_us`].
     pub percentiles_us: Vec<(f64, f64)>,
     /// I/Os of each tenth.
     pub tenths: Vec<f64>,
@@ -42,17 +42,17 @@ pub const PERCENTILES: [(f64, &str, Quantity); 5] = [
     (0.99999, "p99_999_us", Quantity::P99999Us),
 ];
 
-impl Told {
+impl ClientSample {
     /// Of a report of `weft perf --json`.
-    pub fn parse(text: &str) -> Result<Told, Error> {
+    pub fn parse(text: &str) -> Result<ClientSample, FigureError> {
         let report = json(text)?;
         let total = at(&report, "/total")?;
         let latency = at(total, "/latency")?;
         let seconds = number(&report, "/seconds")?;
         if number(total, "/ios")? == 0.0 {
-            return Err(Error::Failed("no I/O ended while measuring".into()));
+            return Err(FigureError::Failed("no I/O ended while measuring".into()));
         }
-        Ok(Told {
+        Ok(ClientSample {
             iops: number(total, "/iops")?,
             ios: number(total, "/ios")?,
             bytes: number(total, "/mb_per_s")? * 1e6 * seconds,
@@ -68,15 +68,16 @@ impl Told {
 
     /// What clients that ran at the same time did together. Percentiles of
     /// several are read from their distributions.
-    pub fn together(all: &[Told]) -> Told {
+    pub fn together(all: &[ClientSample]) -> ClientSample {
         let [first, others @ ..] = all else {
-            return Told::default();
+            return ClientSample::default();
         };
         if others.is_empty() {
             return first.clone();
         }
-        let sum = |value: fn(&Told) -> f64| all.iter().map(value).sum::<f64>();
-        let sum_of = |value: fn(&Told) -> Option<f64>| all.iter().map(value).sum::<Option<f64>>();
+        let sum = |value: fn(&ClientSample) -> f64| all.iter().map(value).sum::<f64>();
+        let sum_of =
+            |value: fn(&ClientSample) -> Option<f64>| all.iter().map(value).sum::<Option<f64>>();
         let ios = sum(|told| told.ios);
         let distribution = merged(all);
         let tenths = first.tenths.iter().enumerate().map(|(tenth, _)| {
@@ -84,7 +85,7 @@ impl Told {
             of_all.sum()
         });
         let percentile = |share: f64| Some((share, value_at(&distribution, share)?));
-        Told {
+        ClientSample {
             iops: sum(|told| told.iops),
             ios,
             bytes: sum(|told| told.bytes),
@@ -100,38 +101,38 @@ impl Told {
 }
 
 /// A JSON text.
-pub fn json(text: &str) -> Result<Value, Error> {
-    serde_json::from_str(text).map_err(|error| Error::Failed(format!("{error} in {text}")))
+pub fn json(text: &str) -> Result<Value, FigureError> {
+    serde_json::from_str(text).map_err(|error| FigureError::Failed(format!("{error} in {text}")))
 }
 
-fn at<'a>(report: &'a Value, path: &str) -> Result<&'a Value, Error> {
+fn at<'a>(report: &'a Value, path: &str) -> Result<&'a Value, FigureError> {
     let found = report.pointer(path);
-    found.ok_or_else(|| Error::Failed(format!("no {path} in {report}")))
+    found.ok_or_else(|| FigureError::Failed(format!("no {path} in {report}")))
 }
 
 /// The number at a path of a report.
-pub fn number(report: &Value, path: &str) -> Result<f64, Error> {
+pub fn number(report: &Value, path: &str) -> Result<f64, FigureError> {
     let found = at(report, path)?.as_f64();
-    found.ok_or_else(|| Error::Failed(format!("{path} is no number in {report}")))
+    found.ok_or_else(|| FigureError::Failed(format!("{path} is no number in {report}")))
 }
 
 /// The numbers at a path of a report.
-pub fn list(report: &Value, path: &str) -> Result<Vec<f64>, Error> {
+pub fn list(report: &Value, path: &str) -> Result<Vec<f64>, FigureError> {
     let all = at(report, path)?.as_array().into_iter().flatten();
     let all: Option<Vec<f64>> = all.map(Value::as_f64).collect();
-    all.ok_or_else(|| Error::Failed(format!("{path} holds more than numbers")))
+    all.ok_or_else(|| FigureError::Failed(format!("{path} holds more than numbers")))
 }
 
 /// The pairs of numbers at a path of a report.
-pub fn pairs(report: &Value, path: &str) -> Result<Vec<(f64, f64)>, Error> {
+pub fn pairs(report: &Value, path: &str) -> Result<Vec<(f64, f64)>, FigureError> {
     let all = at(report, path)?.as_array().into_iter().flatten();
     let pair = |pair: &Value| Some((pair.get(0)?.as_f64()?, pair.get(1)?.as_f64()?));
     let all: Option<Vec<_>> = all.map(pair).collect();
-    all.ok_or_else(|| Error::Failed(format!("{path} holds more than pairs of numbers")))
+    all.ok_or_else(|| FigureError::Failed(format!("{path} holds more than pairs of numbers")))
 }
 
 /// The percentiles in a summary of latencies.
-pub fn percentiles(latency: &Value) -> Result<Vec<(f64, f64)>, Error> {
+pub fn percentiles(latency: &Value) -> Result<Vec<(f64, f64)>, FigureError> {
     let all = PERCENTILES.iter().map(|(share, name, _)| {
         let us = number(latency, &format!("/{name}"))?;
         Ok((*share, us))
@@ -165,7 +166,7 @@ fn value_at(distribution: &[(f64, f64)], share: f64) -> Option<f64> {
 }
 
 /// The distribution of all I/Os of several clients, each with its weight.
-fn merged(all: &[Told]) -> Vec<(f64, f64)> {
+fn merged(all: &[ClientSample]) -> Vec<(f64, f64)> {
     let ios: f64 = all.iter().map(|told| told.ios).sum();
     let mut values: Vec<f64> = all
         .iter()
@@ -244,7 +245,7 @@ impl Counters {
 /// that has `cores`, while `client_cores` were the clients'. `alone` where no
 /// other load was on the target.
 pub fn sample(
-    told: &Told,
+    told: &ClientSample,
     looks: Option<&Looks>,
     (cores, client_cores): (usize, usize),
     load: &Load,
@@ -293,7 +294,7 @@ fn per_gbit(cpu_s: f64, bytes: f64) -> Option<f64> {
 /// What the load cost its target.
 fn put_cost(
     put: &mut impl FnMut(Quantity, Option<f64>),
-    told: &Told,
+    told: &ClientSample,
     looks: &Looks,
     cores: usize,
     load: &Load,
@@ -402,7 +403,7 @@ mod tests {
     /// last look within.
     #[test]
     fn counts_of_an_io_are_of_ios_that_have_ended() {
-        let told = Told::parse(REPORT).expect("a report");
+        let told = ClientSample::parse(REPORT).expect("a report");
         let now = Instant::now();
         let at = |seconds, times| look(now + Duration::from_secs(seconds), times);
         let mut late = at(2, 2.0);
@@ -419,7 +420,7 @@ mod tests {
 
     #[test]
     fn load_that_ended_before_anybody_looked_has_its_costs_all_the_same() {
-        let told = Told::parse(REPORT).expect("a report");
+        let told = ClientSample::parse(REPORT).expect("a report");
         let now = Instant::now();
         let at = |seconds, times| look(now + Duration::from_secs(seconds), times);
         let looks = Looks {
@@ -434,7 +435,7 @@ mod tests {
 
     #[test]
     fn a_sample_has_what_client_and_target_told() {
-        let told = Told::parse(REPORT).expect("a report");
+        let told = ClientSample::parse(REPORT).expect("a report");
         let now = Instant::now();
         let looks = looks([look(now, 1.0), look(now + Duration::from_secs(1), 2.0)]);
         let sample = sample(&told, Some(&looks), (1, 2), &load());
@@ -468,7 +469,7 @@ mod tests {
 
     #[test]
     fn others_on_the_target_leave_its_counts_out() {
-        let told = Told::parse(REPORT).expect("a report");
+        let told = ClientSample::parse(REPORT).expect("a report");
         let now = Instant::now();
         let looks = looks([look(now, 1.0), look(now + Duration::from_secs(1), 2.0)]);
         let beside = Load {
@@ -484,14 +485,14 @@ mod tests {
 
     #[test]
     fn hosts_are_added_up_and_their_distributions_weighed() {
-        let one = Told::parse(REPORT).expect("a report");
+        let one = ClientSample::parse(REPORT).expect("a report");
         let slow = |point: &(f64, f64)| (point.0, point.1 + 100.0);
-        let other = Told {
+        let other = ClientSample {
             ios: 6000.0,
             distribution: one.distribution.iter().map(slow).collect(),
             ..one.clone()
         };
-        let both = Told::together(&[one, other]);
+        let both = ClientSample::together(&[one, other]);
         assert_eq!((both.iops, both.ios, both.seconds), (2000.0, 8000.0, 2.0));
         assert_eq!((both.tenths[9], both.cpu_s), (400.0, Some(3.0)));
         // A quarter took at most 60 us; the half of all is a third of the others.

@@ -6,12 +6,12 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
-use super::super::load::{Driver, Load, Mode, Protocol};
+use super::super::load::{Driver, Load, LoadProtocol, Mode};
 use super::child::{Child, TempFile, Words};
-use super::client::{self, Clients, Host};
+use super::client::{self, Clients, LoadHost};
 use super::config::{Config, ZERO_COPY_BYTES_MIN, ports, protocols};
-use super::sampled::{Counters, Look, Told, sample};
-use super::{Around, Error, Run};
+use super::sampled::{ClientSample, Counters, Look, sample};
+use super::{Around, FigureError, SideRun};
 
 /// How long a target may take to start, and to tell what it counts.
 const START_MAX: Duration = Duration::from_secs(20);
@@ -25,11 +25,11 @@ fn is_reading(load: &Load) -> bool {
 }
 
 /// Whether a mode can be had here under this load.
-pub fn available(protocol: Protocol, mode: &Mode, load: &Load) -> Result<(), String> {
-    if load.rw.is_metadata() && protocol != Protocol::Nfs {
+pub fn available(protocol: LoadProtocol, mode: &Mode, load: &Load) -> Result<(), String> {
+    if load.rw.is_metadata() && protocol != LoadProtocol::Nfs {
         return Err("only NFS has names and attributes".into());
     }
-    if load.is_null && protocol == Protocol::Nfs {
+    if load.is_null && protocol == LoadProtocol::Nfs {
         return Err("no file system keeps nothing: a file is there, or it is not".into());
     }
     if mode.zero_copy && !(is_reading(load) && load.bs >= ZERO_COPY_BYTES_MIN) {
@@ -47,16 +47,16 @@ pub fn available(protocol: Protocol, mode: &Mode, load: &Load) -> Result<(), Str
 }
 
 /// A target that serves.
-pub struct Target {
+pub struct ServingTarget {
     child: Child,
     config: Config,
     file: TempFile,
     text: String,
 }
 
-impl Target {
+impl ServingTarget {
     /// Starts it; when this returns, hosts can connect.
-    pub fn start(around: &Around, config: Config) -> Result<Target, Error> {
+    pub fn start(around: &Around, config: Config) -> Result<ServingTarget, FigureError> {
         let text = config.text();
         let file = TempFile::new("target.toml", &text)?;
         let path = file.0.to_string_lossy().into_owned();
@@ -68,7 +68,7 @@ impl Target {
         child.line(START_MAX, around.stop, |line| {
             line.contains("ends it in order").then_some(())
         })?;
-        Ok(Target {
+        Ok(ServingTarget {
             child,
             config,
             file,
@@ -77,22 +77,22 @@ impl Target {
     }
 
     /// The URL of a device.
-    pub fn url(&self, protocol: Protocol, device: u16) -> String {
+    pub fn url(&self, protocol: LoadProtocol, device: u16) -> String {
         self.config.url(protocol, device)
     }
 
     /// Where a protocol is spoken.
-    pub fn address(&self, protocol: Protocol) -> SocketAddr {
+    pub fn address(&self, protocol: LoadProtocol) -> SocketAddr {
         self.config.address(protocol)
     }
 
     /// What a standard calls the first device.
-    pub fn name(&self, protocol: Protocol) -> String {
+    pub fn name(&self, protocol: LoadProtocol) -> String {
         self.config.name(protocol, 0)
     }
 
     /// What it has done so far.
-    pub fn look(&mut self, stop: &AtomicBool) -> Result<Look, Error> {
+    pub fn look(&mut self, stop: &AtomicBool) -> Result<Look, FigureError> {
         self.child.signal(Signal::USR1);
         let counters = self.child.line(TELL_MAX, stop, Counters::parse)?;
         Ok(Look {
@@ -115,16 +115,16 @@ impl Target {
 pub fn hosts(
     load: &Load,
     config: &Config,
-    protocol: Protocol,
+    protocol: LoadProtocol,
     url: impl Fn(u16) -> String,
-) -> Vec<Host> {
+) -> Vec<LoadHost> {
     let devices = |host: u16| -> Vec<u16> {
         match load.devices >= load.hosts {
             true => (host..load.devices).step_by(load.hosts.into()).collect(),
             false => vec![host % load.devices],
         }
     };
-    let host = |number: u16| Host {
+    let host = |number: u16| LoadHost {
         number,
         protocol,
         urls: devices(number).into_iter().map(&url).collect(),
@@ -134,7 +134,7 @@ pub fn hosts(
 }
 
 /// The configuration for a run.
-pub fn config(around: &Around, protocol: Protocol, mode: &Mode) -> Result<Config, Error> {
+pub fn config(around: &Around, protocol: LoadProtocol, mode: &Mode) -> Result<Config, FigureError> {
     let load = around.load;
     let share = around.how_long.volume_bytes / u64::from(load.devices);
     let (protocols, ip) = (protocols(protocol, load), around.net.ip);
@@ -154,10 +154,14 @@ pub fn config(around: &Around, protocol: Protocol, mode: &Mode) -> Result<Config
 }
 
 /// One run of weft against weft.
-pub fn measure(around: &Around, protocol: Protocol, mode: &Mode) -> Result<Run, Error> {
+pub fn measure(
+    around: &Around,
+    protocol: LoadProtocol,
+    mode: &Mode,
+) -> Result<SideRun, FigureError> {
     let load = around.load;
     let config = config(around, protocol, mode)?;
-    let mut target = Target::start(around, config)?;
+    let mut target = ServingTarget::start(around, config)?;
     let mut commands = target.commands();
     let mut words = Vec::new();
     for protocol in target.config.protocols.clone() {
@@ -165,7 +169,7 @@ pub fn measure(around: &Around, protocol: Protocol, mode: &Mode) -> Result<Run, 
         let all = hosts(load, &target.config, protocol, url);
         let is_filled = !load.rw.is_metadata() && !load.is_null;
         if is_filled {
-            let everything = Host {
+            let everything = LoadHost {
                 urls: (0..load.devices).map(url).collect(),
                 ..all[0].clone()
             };
@@ -180,9 +184,9 @@ pub fn measure(around: &Around, protocol: Protocol, mode: &Mode) -> Result<Run, 
     let clients = Clients::connect(around, &words)?;
     let (told, looks) = clients.run(around, || target.look(around.stop))?;
     // The others' figures are none of this one's.
-    let told = Told::together(&told[..load.hosts.into()]);
+    let told = ClientSample::together(&told[..load.hosts.into()]);
     let cores = (around.cpus.target.len(), around.cpus.client.len());
-    Ok(Run {
+    Ok(SideRun {
         sample: sample(&told, Some(&looks), cores, load),
         commands,
         versions: Vec::new(),

@@ -76,15 +76,15 @@ impl From<PathPolicy> for Policy {
 
 /// Where a load goes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum LoadAddress {
     /// To a namespace.
     Nvme(Address),
     /// To a logical unit.
-    Iscsi(iscsi::Address),
+    Iscsi(iscsi::IscsiAddress),
     /// To a file or directory.
-    Nfs(nfs::Address),
+    Nfs(nfs::NfsAddress),
     /// To a volume of this process.
-    Local(local::Address),
+    Local(local::LocalAddress),
 }
 
 /// Arguments of `weft perf`: fio's words where fio has one.
@@ -248,7 +248,7 @@ impl PerfArgs {
     ///
     /// # Errors
     /// A sentence for the user.
-    pub fn places(&self) -> Result<Vec<Place>, String> {
+    pub fn places(&self) -> Result<Vec<LoadAddress>, String> {
         let are_files = self.targets.iter().all(|url| url.starts_with("nfs://"));
         let wants_files = self.rw.is_metadata() || self.nrfiles.is_some();
         if wants_files && (self.targets.is_empty() || !are_files) {
@@ -257,13 +257,13 @@ impl PerfArgs {
         if self.targets.is_empty() {
             let socket = SocketAddr::new(self.traddr, self.trsvcid);
             let address = Address::new(socket, &self.nqn, self.nsid)?;
-            return Ok(vec![Place::Nvme(address)]);
+            return Ok(vec![LoadAddress::Nvme(address)]);
         }
         let all = self.targets.iter().map(|url| match url.split_once(':') {
-            Some(("local", volume)) => local::Address::parse(volume).map(Place::Local),
-            Some(("iscsi", _)) => iscsi::Address::parse(url).map(Place::Iscsi),
-            Some(("nfs", _)) => nfs::Address::parse(url).map(Place::Nfs),
-            _ => Address::parse(url).map(Place::Nvme),
+            Some(("local", volume)) => local::LocalAddress::parse(volume).map(LoadAddress::Local),
+            Some(("iscsi", _)) => iscsi::IscsiAddress::parse(url).map(LoadAddress::Iscsi),
+            Some(("nfs", _)) => nfs::NfsAddress::parse(url).map(LoadAddress::Nfs),
+            _ => Address::parse(url).map(LoadAddress::Nvme),
         });
         all.collect()
     }
@@ -274,8 +274,8 @@ impl PerfArgs {
     /// A sentence for the user.
     pub fn path_addresses(&self) -> Result<Vec<Address>, String> {
         let all = self.places()?.into_iter().map(|place| match place {
-            Place::Nvme(address) => Ok(address),
-            Place::Iscsi(_) | Place::Nfs(_) | Place::Local(_) => {
+            LoadAddress::Nvme(address) => Ok(address),
+            LoadAddress::Iscsi(_) | LoadAddress::Nfs(_) | LoadAddress::Local(_) => {
                 Err("--multipath is NVMe's: use it with nvme-tcp:// URLs")
             }
         });
@@ -291,17 +291,21 @@ impl PerfArgs {
     ///
     /// # Errors
     /// A sentence for the user.
-    pub fn iscsi_settings(&self, initiator: &str, target: &str) -> Result<iscsi::Settings, String> {
+    pub fn iscsi_settings(
+        &self,
+        initiator: &str,
+        target: &str,
+    ) -> Result<iscsi::InitiatorSettings, String> {
         let digest = |is_wanted| match is_wanted {
             true => Digest::Required,
             false => Digest::Never,
         };
-        Ok(iscsi::Settings {
+        Ok(iscsi::InitiatorSettings {
             chap: self.chap.chap()?,
             header_digest: digest(self.hdr_digest),
             data_digest: digest(self.data_digest),
             queue_depth: self.iodepth.min(ISCSI_QUEUE_DEPTH_MAX),
-            ..iscsi::Settings::new(initiator, target)
+            ..iscsi::InitiatorSettings::new(initiator, target)
         })
     }
 
@@ -446,14 +450,14 @@ mod tests {
         let addresses = args.path_addresses().expect_err("two namespaces");
         assert!(addresses.contains("one namespace"));
         let places = args.places().expect("places");
-        assert!(matches!(&places[1], Place::Nvme(address) if address.nsid == Some(2)));
-        assert!(matches!(&places[0], Place::Nvme(address) if address.socket.port() == 4420));
+        assert!(matches!(&places[1], LoadAddress::Nvme(address) if address.nsid == Some(2)));
+        assert!(matches!(&places[0], LoadAddress::Nvme(address) if address.socket.port() == 4420));
     }
 
     #[test]
     fn without_arguments_it_is_the_built_in_target() {
         let args = parse("").expect("parses");
-        let [Place::Nvme(address)] = &args.places().expect("a place")[..] else {
+        let [LoadAddress::Nvme(address)] = &args.places().expect("a place")[..] else {
             panic!("NVMe");
         };
         assert_eq!(address.socket, "127.0.0.1:4420".parse().expect("address"));

@@ -10,9 +10,9 @@ use reactor::{Driver, Token};
 
 use super::args::PerfArgs;
 use super::device::Device;
-use super::line::{Failed, Io, Line, LineEvent, LinePlan};
-use super::pattern::{Ledger, Pattern};
-use super::workload::{KINDS, Kind, Schedule, Workload};
+use super::line::{IoFailed, Line, LineEvent, LinePlan, LoadIo};
+use super::pattern::{BlockPattern, Ledger};
+use super::workload::{IoDirection, KINDS, Schedule, Workload};
 use crate::latency::Latencies;
 
 /// Batches of a local volume before anybody looks at the driver.
@@ -108,14 +108,14 @@ impl Tally {
     }
 }
 
-/// By [`Kind`].
+/// By [`IoDirection`].
 pub type Tallies = [Tally; KINDS];
 
 /// What came of a job.
 #[derive(Debug, Default)]
-pub struct Outcome {
+pub struct JobOutcome {
     /// Commands that failed, by status, most of a run.
-    pub failed: Vec<(Failed, u64)>,
+    pub failed: Vec<(IoFailed, u64)>,
     /// Why the connection went down, if it did.
     pub down: Option<String>,
     /// I/Os lost with the connection.
@@ -139,7 +139,7 @@ struct Flight {
     /// When it was sent, or was due.
     begun: Nanos,
     block: u64,
-    kind: Kind,
+    kind: IoDirection,
     generation: u32,
 }
 
@@ -152,7 +152,7 @@ enum Feed {
 }
 
 struct Verify {
-    pattern: Pattern,
+    pattern: BlockPattern,
     ledger: Ledger,
     generation: u32,
     /// Nothing is written in this run: what is read was written by another.
@@ -180,7 +180,7 @@ pub struct Job {
     lbas: u32,
     /// Bytes of a logical block, as a power of two.
     block_shift: u32,
-    outcome: Outcome,
+    outcome: JobOutcome,
 }
 
 impl Job {
@@ -201,7 +201,7 @@ impl Job {
                 Flight {
                     begun: 0,
                     block: 0,
-                    kind: Kind::Read,
+                    kind: IoDirection::Read,
                     generation: 0
                 };
                 tags
@@ -214,14 +214,14 @@ impl Job {
             workload: Workload::new(plan.is_random, plan.read_percent, plan.blocks, seed),
             schedule: None,
             verify: plan.verify.then(|| Verify {
-                pattern: Pattern::new(plan.bs),
+                pattern: BlockPattern::new(plan.bs),
                 ledger: Ledger::new(plan.blocks as usize),
                 generation: plan.generation,
                 reads_only: plan.read_percent == Some(100),
             }),
             lbas: plan.bs / plan.device.block_bytes,
             block_shift: plan.device.block_bytes.ilog2(),
-            outcome: Outcome::default(),
+            outcome: JobOutcome::default(),
             plan,
         }
     }
@@ -324,7 +324,7 @@ impl Job {
     }
 
     /// What came of it.
-    pub fn into_outcome(self) -> Outcome {
+    pub fn into_outcome(self) -> JobOutcome {
         self.outcome
     }
 
@@ -459,7 +459,7 @@ impl Job {
                         self.feed = Feed::Nothing;
                         break;
                     };
-                    (now, Kind::Read, block)
+                    (now, IoDirection::Read, block)
                 }
             };
             self.submit(begun, kind, block);
@@ -468,15 +468,15 @@ impl Job {
     }
 
     #[inline]
-    fn submit(&mut self, begun: Nanos, kind: Kind, mut block: u64) {
+    fn submit(&mut self, begun: Nanos, kind: IoDirection, mut block: u64) {
         let mut generation = 0;
         if let Some(verify) = &mut self.verify {
             if self.feed == Feed::Load {
                 block = verify.ledger.take(block);
             }
             generation = match kind {
-                Kind::Read | Kind::Metadata => verify.ledger.generation(block),
-                Kind::Write => {
+                IoDirection::Read | IoDirection::Metadata => verify.ledger.generation(block),
+                IoDirection::Write => {
                     verify.generation = verify.generation % (u32::MAX >> 1) + 1;
                     verify.generation
                 }
@@ -519,7 +519,7 @@ impl Job {
     fn send(&mut self, line: &mut Line, flight: Flight) -> bool {
         let bs = self.plan.bs;
         let offset = self.plan.offset + flight.block * u64::from(bs);
-        let io = Io {
+        let io = LoadIo {
             kind: flight.kind,
             lba: offset >> self.block_shift,
             blocks: self.lbas,
@@ -528,7 +528,7 @@ impl Job {
         let (memory, verify) = (self.memory, &mut self.verify);
         let tag = line.submit(&io, |tag| {
             let buffer = buffer(memory, tag, bs);
-            if let (Kind::Write, Some(verify)) = (flight.kind, verify) {
+            if let (IoDirection::Write, Some(verify)) = (flight.kind, verify) {
                 verify.pattern.fill(buffer, offset, flight.generation);
             }
             buffer
@@ -552,7 +552,7 @@ impl Job {
     }
 
     #[inline]
-    fn on_io(&mut self, tag: Tag, result: Result<(), Failed>, now: Nanos, tallies: &mut Tallies) {
+    fn on_io(&mut self, tag: Tag, result: Result<(), IoFailed>, now: Nanos, tallies: &mut Tallies) {
         let flight = self.flights[usize::from(tag)];
         self.in_flight -= 1;
         match result {
@@ -571,7 +571,7 @@ impl Job {
     }
 
     #[cold]
-    fn on_failed(&mut self, why: Failed) {
+    fn on_failed(&mut self, why: IoFailed) {
         let failed = &mut self.outcome.failed;
         match failed.iter_mut().find(|(seen, _)| *seen == why) {
             Some((_, count)) => *count += 1,
@@ -589,7 +589,7 @@ impl Job {
             generation,
             ..
         } = flight;
-        if kind == Kind::Write {
+        if kind == IoDirection::Write {
             // What a failed write left behind is anybody's guess.
             verify.ledger.put(block, if is_ok { generation } else { 0 });
             return;
@@ -602,7 +602,7 @@ impl Job {
         let wanted = (!verify.reads_only).then_some(generation);
         self.outcome.checked += 1;
         if let Err(mismatch) =
-            Pattern::check(buffer(self.memory, tag, self.plan.bs), offset, wanted)
+            BlockPattern::check(buffer(self.memory, tag, self.plan.bs), offset, wanted)
         {
             self.outcome.mismatches += 1;
             if self.outcome.examples.len() < EXAMPLES_MAX {

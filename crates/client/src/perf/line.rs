@@ -5,8 +5,8 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use host::iscsi::{self, Connection, Failure};
-use host::nfs::{Refused, Wrong};
+use host::iscsi::{self, Failure, SessionConnection};
+use host::nfs::{RpcRefused, Wrong};
 use host::{
     Completion, Data, Event, Memory, Multipath, PathChange, PathParams, PathReport, Policy, Queue,
     QueueParams, TOKENS_PER_QUEUE,
@@ -20,13 +20,13 @@ use wire::scsi::{cdb, opcode};
 
 use super::local::LocalLine;
 use super::nfs::{NfsLine, NfsPlan};
-use super::workload::Kind;
+use super::workload::IoDirection;
 
 /// An I/O.
 #[derive(Clone, Copy, Debug)]
-pub struct Io {
+pub struct LoadIo {
     /// Which way.
-    pub kind: Kind,
+    pub kind: IoDirection,
     /// The first logical block.
     pub lba: u64,
     /// How many.
@@ -37,7 +37,7 @@ pub struct Io {
 
 /// Why an I/O failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Failed {
+pub enum IoFailed {
     /// What an NVMe controller answered.
     Nvme(Status),
     /// What a SCSI target answered.
@@ -45,22 +45,22 @@ pub enum Failed {
     /// How an NFS operation ended.
     Nfs(Wrong),
     /// What RPC answered.
-    Rpc(Refused),
+    Rpc(RpcRefused),
     /// How an I/O of a local volume ended.
     Local(store::Error),
     /// Fewer bytes than asked for.
     Short,
 }
 
-impl fmt::Display for Failed {
+impl fmt::Display for IoFailed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Failed::Nvme(status) => status.fmt(f),
-            Failed::Scsi(failure) => failure.fmt(f),
-            Failed::Nfs(wrong) => wrong.fmt(f),
-            Failed::Rpc(refused) => refused.fmt(f),
-            Failed::Local(error) => error.fmt(f),
-            Failed::Short => f.write_str("fewer bytes than asked for"),
+            IoFailed::Nvme(status) => status.fmt(f),
+            IoFailed::Scsi(failure) => failure.fmt(f),
+            IoFailed::Nfs(wrong) => wrong.fmt(f),
+            IoFailed::Rpc(refused) => refused.fmt(f),
+            IoFailed::Local(error) => error.fmt(f),
+            IoFailed::Short => f.write_str("fewer bytes than asked for"),
         }
     }
 }
@@ -109,7 +109,7 @@ impl LinePlan {
 /// What happened on a line.
 pub enum LineEvent {
     /// An I/O came to its end.
-    Completed(Tag, Result<(), Failed>),
+    Completed(Tag, Result<(), IoFailed>),
     /// An I/O was not executed, but only because something is to be known
     /// first; now it is.
     Again(Tag),
@@ -153,12 +153,12 @@ impl Sqes {
 
     /// The command of an I/O, and its data.
     #[inline]
-    fn of(&mut self, io: &Io) -> (&Sqe, Data) {
+    fn of(&mut self, io: &LoadIo) -> (&Sqe, Data) {
         let sqe = &mut self.0[io.kind as usize];
         sqe.set_blocks(io.lba, io.blocks);
         let data = match io.kind {
-            Kind::Write => Data::Out(io.len),
-            Kind::Read | Kind::Metadata => Data::In(io.len),
+            IoDirection::Write => Data::Out(io.len),
+            IoDirection::Read | IoDirection::Metadata => Data::In(io.len),
         };
         (sqe, data)
     }
@@ -166,7 +166,7 @@ impl Sqes {
 
 /// A session to a logical unit.
 pub struct ScsiLine {
-    connection: Connection,
+    connection: SessionConnection,
     lun: u16,
     /// The unit answers, with nothing left to tell before.
     is_ready: bool,
@@ -174,12 +174,16 @@ pub struct ScsiLine {
 
 impl ScsiLine {
     #[inline]
-    fn submit(&mut self, io: &Io, memory: impl FnOnce(Tag) -> BufRange) -> Option<Tag> {
+    fn submit(&mut self, io: &LoadIo, memory: impl FnOnce(Tag) -> BufRange) -> Option<Tag> {
         let (cdb, data) = match io.kind {
-            Kind::Write => (cdb::write16(io.lba, io.blocks), iscsi::Data::Out(io.len)),
-            Kind::Read | Kind::Metadata => {
-                (cdb::read16(io.lba, io.blocks), iscsi::Data::In(io.len))
-            }
+            IoDirection::Write => (
+                cdb::write16(io.lba, io.blocks),
+                iscsi::ExpectedData::Out(io.len),
+            ),
+            IoDirection::Read | IoDirection::Metadata => (
+                cdb::read16(io.lba, io.blocks),
+                iscsi::ExpectedData::In(io.len),
+            ),
         };
         let command = iscsi::Command::new(self.lun, cdb);
         self.connection
@@ -190,7 +194,7 @@ impl ScsiLine {
     fn next_event<D: Driver>(&mut self, driver: &mut D) -> Option<LineEvent> {
         loop {
             match self.connection.next_event(driver)? {
-                iscsi::Event::Completed(tag, completion) if self.is_ready => {
+                iscsi::SessionEvent::Completed(tag, completion) if self.is_ready => {
                     let sense = self.connection.sense();
                     return Some(match Failure::of(completion.outcome, sense) {
                         None => LineEvent::Completed(tag, Ok(())),
@@ -201,11 +205,11 @@ impl ScsiLine {
                             if let Some(sense) = &mut failure.sense {
                                 sense.information = None;
                             }
-                            LineEvent::Completed(tag, Err(Failed::Scsi(failure)))
+                            LineEvent::Completed(tag, Err(IoFailed::Scsi(failure)))
                         }
                     });
                 }
-                iscsi::Event::Completed(_, completion) => {
+                iscsi::SessionEvent::Completed(_, completion) => {
                     let sense = self.connection.sense();
                     match Failure::of(completion.outcome, sense) {
                         None => self.is_ready = true,
@@ -213,8 +217,10 @@ impl ScsiLine {
                         Some(failure) => return Some(LineEvent::Down(failure.to_string())),
                     }
                 }
-                iscsi::Event::Live => self.test(driver),
-                iscsi::Event::Down(error) => return Some(LineEvent::Down(error.to_string())),
+                iscsi::SessionEvent::Live => self.test(driver),
+                iscsi::SessionEvent::Down(error) => {
+                    return Some(LineEvent::Down(error.to_string()));
+                }
                 _ => {}
             }
         }
@@ -225,7 +231,7 @@ impl ScsiLine {
         let command = iscsi::Command::new(self.lun, cdb::plain(opcode::TEST_UNIT_READY));
         let tag = self
             .connection
-            .submit(&command, iscsi::Data::None, |_| Memory::default());
+            .submit(&command, iscsi::ExpectedData::None, |_| Memory::default());
         tag.expect("nothing else is under way");
         self.connection.flush(driver);
     }
@@ -248,7 +254,7 @@ impl Line {
                 Line::Queue(Box::new(queue), Sqes::new(unit))
             }
             LinePlan::Iscsi(to, params) => Line::Iscsi(Box::new(ScsiLine {
-                connection: Connection::open(driver, *to, (**params).clone(), base)?,
+                connection: SessionConnection::open(driver, *to, (**params).clone(), base)?,
                 lun: unit as u16,
                 is_ready: false,
             })),
@@ -317,7 +323,7 @@ impl Line {
 
     /// Submits an I/O with the memory of its tag. `None`: there is no room.
     #[inline]
-    pub fn submit(&mut self, io: &Io, memory: impl FnOnce(Tag) -> BufRange) -> Option<Tag> {
+    pub fn submit(&mut self, io: &LoadIo, memory: impl FnOnce(Tag) -> BufRange) -> Option<Tag> {
         match self {
             Line::None | Line::Severed(_) => None,
             Line::Queue(queue, sqes) => {
@@ -441,9 +447,9 @@ impl Line {
 }
 
 #[inline]
-fn result(completion: &Completion) -> Result<(), Failed> {
+fn result(completion: &Completion) -> Result<(), IoFailed> {
     match completion.status.is_success() {
         true => Ok(()),
-        false => Err(Failed::Nvme(completion.status)),
+        false => Err(IoFailed::Nvme(completion.status)),
     }
 }

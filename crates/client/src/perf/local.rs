@@ -11,8 +11,8 @@ use mem::BufRange;
 use reactor::{Driver, Token};
 use store::{Kind as StoreKind, Progress, Spec, Task, Volume};
 
-use super::line::{Failed, Io, LineEvent};
-use super::workload::Kind;
+use super::line::{IoFailed, LineEvent, LoadIo};
+use super::workload::IoDirection;
 use crate::units::parse_bytes;
 
 /// Bytes of a volume that nobody has said the size of.
@@ -23,18 +23,18 @@ const FILL_BYTES: u64 = 1 << 20;
 /// A volume as an URL names it: `local:ram?size=1g&block=512`,
 /// `local:null?size=1t`, `local:file?path=disk.img&size=1g`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Address {
+pub struct LocalAddress {
     kind: StoreKind,
     size_bytes: u64,
     block_bytes: u32,
 }
 
-impl Address {
+impl LocalAddress {
     /// Of what stands behind `local:`.
     ///
     /// # Errors
     /// A sentence for the user.
-    pub fn parse(text: &str) -> Result<Address, String> {
+    pub fn parse(text: &str) -> Result<LocalAddress, String> {
         let (kind, query) = text.split_once('?').unwrap_or((text, ""));
         let (mut size_bytes, mut block_bytes, mut path) = (SIZE_DEFAULT, 4096, None);
         for word in query.split('&').filter(|word| !word.is_empty()) {
@@ -61,7 +61,7 @@ impl Address {
                 ));
             }
         };
-        Ok(Address {
+        Ok(LocalAddress {
             kind,
             size_bytes,
             block_bytes,
@@ -95,7 +95,7 @@ impl Address {
     }
 }
 
-impl fmt::Display for Address {
+impl fmt::Display for LocalAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.kind {
             StoreKind::Null => f.write_str("null"),
@@ -143,17 +143,17 @@ impl LocalLine {
     }
 
     #[inline]
-    pub fn submit(&mut self, io: &Io, memory: impl FnOnce(Tag) -> BufRange) -> Option<Tag> {
+    pub fn submit(&mut self, io: &LoadIo, memory: impl FnOnce(Tag) -> BufRange) -> Option<Tag> {
         let tag = self.free.pop()?;
         let offset = io.lba * u64::from(self.volume.info().block_bytes);
         let buf = memory(tag).slice(0, io.len);
         let io = match io.kind {
-            Kind::Write => store::Io::Write {
+            IoDirection::Write => store::Io::Write {
                 offset,
                 buf,
                 durable: false,
             },
-            Kind::Read | Kind::Metadata => store::Io::Read { offset, buf },
+            IoDirection::Read | IoDirection::Metadata => store::Io::Read { offset, buf },
         };
         self.queued.push((tag, io));
         Some(tag)
@@ -204,7 +204,7 @@ impl LocalLine {
     pub fn next_event(&mut self) -> Option<LineEvent> {
         let (tag, result) = self.done.pop_front()?;
         self.free.push(tag);
-        Some(LineEvent::Completed(tag, result.map_err(Failed::Local)))
+        Some(LineEvent::Completed(tag, result.map_err(IoFailed::Local)))
     }
 }
 
@@ -214,21 +214,23 @@ mod tests {
 
     #[test]
     fn urls_name_volumes() {
-        let ram = Address::parse("ram?size=8m&block=512").expect("an address");
+        let ram = LocalAddress::parse("ram?size=8m&block=512").expect("an address");
         assert_eq!((ram.size_bytes, ram.block_bytes), (8 << 20, 512));
         assert_eq!(ram.kind, StoreKind::Ram);
-        let null = Address::parse("null").expect("an address");
+        let null = LocalAddress::parse("null").expect("an address");
         assert_eq!((null.size_bytes, null.block_bytes), (1 << 30, 4096));
-        let file = Address::parse("file?path=a/b").expect("an address");
+        let file = LocalAddress::parse("file?path=a/b").expect("an address");
         assert_eq!(file.to_string(), "a/b");
         for wrong in ["", "disk", "file", "ram?path=x", "ram?size", "ram?size=q"] {
-            assert!(Address::parse(wrong).is_err(), "{wrong}");
+            assert!(LocalAddress::parse(wrong).is_err(), "{wrong}");
         }
     }
 
     #[test]
     fn memory_is_there_before_it_is_read() {
-        let volume = Address::parse("ram?size=3m").expect("an address").open();
+        let volume = LocalAddress::parse("ram?size=3m")
+            .expect("an address")
+            .open();
         let volume = volume.expect("a volume");
         assert_eq!(volume.stats().write_bytes, 3 << 20);
     }

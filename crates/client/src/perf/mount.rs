@@ -1,6 +1,6 @@
 //! What a load on files of an NFS server needs: it is made before, and taken away after.
 
-use host::nfs::{Access, Address, Client, Create, Error, Handle, Open, Params, Slots};
+use host::nfs::{Access, Client, ClientError, Create, Handle, NfsAddress, Open, Params, Slots};
 use random::Random;
 use reactor::EpollDriver;
 use wire::nfs4::{nfs_ftype4, nfsstat4, sessionid4, stable_how4};
@@ -9,8 +9,8 @@ use super::args::PerfArgs;
 use super::device::Device;
 use super::job::JobPlan;
 use super::line::LinePlan;
-use super::nfs::{NfsPlan, Work};
-use super::report::Target;
+use super::nfs::{NfsPlan, NfsWork};
+use super::report::TargetInfo;
 use super::workload::Rw;
 use super::{admin_driver, unique};
 
@@ -35,7 +35,7 @@ pub(super) struct Mount {
 }
 
 /// What a path leads to.
-enum Found {
+enum PathFound {
     Directory(Handle),
     /// A file of so many bytes.
     File(Handle, String, u64),
@@ -47,9 +47,9 @@ enum Found {
 /// jobs: `first` is the number of the first.
 pub(super) fn mount(
     args: &PerfArgs,
-    address: &Address,
+    address: &NfsAddress,
     first: u32,
-) -> Result<(Mount, Target, Vec<JobPlan>), String> {
+) -> Result<(Mount, TargetInfo, Vec<JobPlan>), String> {
     let mut mount = Mount::connect(address).map_err(|error| error.to_string())?;
     match mount.plan(args, address, first) {
         Ok((target, jobs)) => Ok((mount, target, jobs)),
@@ -61,12 +61,12 @@ pub(super) fn mount(
     }
 }
 
-fn told(error: Error) -> String {
+fn told(error: ClientError) -> String {
     error.to_string()
 }
 
 impl Mount {
-    fn connect(address: &Address) -> Result<Mount, Error> {
+    fn connect(address: &NfsAddress) -> Result<Mount, ClientError> {
         let mut params = Params::new()?;
         let client = Client::connect(admin_driver()?, address.socket, params.clone())?;
         params.minor = client.minor();
@@ -83,9 +83,9 @@ impl Mount {
     fn plan(
         &mut self,
         args: &PerfArgs,
-        address: &Address,
+        address: &NfsAddress,
         first: u32,
-    ) -> Result<(Target, Vec<JobPlan>), String> {
+    ) -> Result<(TargetInfo, Vec<JobPlan>), String> {
         let found = self.find(&address.path).map_err(told)?;
         let (device, work) = match args.rw.is_metadata() {
             false => self.file(args, found)?,
@@ -101,8 +101,8 @@ impl Mount {
         let plans = areas.into_iter().zip(slots).zip(first..);
         let plans = plans.map(|((area, slots), number)| {
             let work = match &work {
-                Work::Create(directory, clientid, _) => {
-                    Work::Create(directory.clone(), *clientid, number)
+                NfsWork::Create(directory, clientid, _) => {
+                    NfsWork::Create(directory.clone(), *clientid, number)
                 }
                 work => work.clone(),
             };
@@ -118,29 +118,32 @@ impl Mount {
         let path = format!("/{}", address.path.join("/"));
         let model = format!("NFSv4.{}", self.params.minor);
         let plans = plans.collect();
-        Ok((Target::file(address.socket, path, &device, &model), plans))
+        Ok((
+            TargetInfo::file(address.socket, path, &device, &model),
+            plans,
+        ))
     }
 
     /// What a path leads to.
-    fn find(&mut self, path: &[String]) -> Result<Found, Error> {
+    fn find(&mut self, path: &[String]) -> Result<PathFound, ClientError> {
         let names = |path: &[String]| path.to_vec();
         let all = names(path);
         let found = self.client.lookup(all.iter().map(String::as_str));
         let Some((name, parents)) = path.split_last() else {
-            return found.map(Found::Directory);
+            return found.map(PathFound::Directory);
         };
         let mut parent = || self.client.lookup(parents.iter().map(String::as_str));
         match found {
             Err(error) if error.status() == Some(nfsstat4::NFS4ERR_NOENT) => {
-                Ok(Found::Nothing(parent()?, name.clone()))
+                Ok(PathFound::Nothing(parent()?, name.clone()))
             }
             Err(error) => Err(error),
             Ok(handle) => {
                 let parent = parent()?;
                 let attributes = self.client.attributes(&handle)?;
                 match attributes.kind {
-                    Some(nfs_ftype4::NF4DIR) => Ok(Found::Directory(handle)),
-                    _ => Ok(Found::File(
+                    Some(nfs_ftype4::NF4DIR) => Ok(PathFound::Directory(handle)),
+                    _ => Ok(PathFound::File(
                         parent,
                         name.clone(),
                         attributes.size.unwrap_or(0),
@@ -156,7 +159,7 @@ impl Mount {
     }
 
     /// The file of a load of reads and writes, as long as it must be.
-    fn file(&mut self, args: &PerfArgs, found: Found) -> Result<(Device, Work), String> {
+    fn file(&mut self, args: &PerfArgs, found: PathFound) -> Result<(Device, NfsWork), String> {
         if args.verify.is_some() && args.bs < VERIFY_BYTES_MIN {
             return Err(format!(
                 "--verify needs a --bs of {VERIFY_BYTES_MIN} bytes at least"
@@ -167,19 +170,19 @@ impl Mount {
         }
         self.has_written = args.rw.writes(args.rwmixread);
         let (parent, name, size, create) = match found {
-            Found::Directory(_) if args.verify.is_some() && !self.has_written => {
+            PathFound::Directory(_) if args.verify.is_some() && !self.has_written => {
                 return Err("--verify of reads needs a file that such a load has written".into());
             }
-            Found::Directory(parent) => {
+            PathFound::Directory(parent) => {
                 let name = self.name();
                 self.made.push((parent.clone(), name.clone()));
                 (parent, name, 0, Create::Guarded)
             }
-            Found::File(parent, name, size) => (parent, name, size, Create::No),
-            Found::Nothing(..) if args.size.is_none() => {
+            PathFound::File(parent, name, size) => (parent, name, size, Create::No),
+            PathFound::Nothing(..) if args.size.is_none() => {
                 return Err("there is no such file: to have it made, say its --size".into());
             }
-            Found::Nothing(parent, name) => (parent, name, 0, Create::Guarded),
+            PathFound::Nothing(parent, name) => (parent, name, 0, Create::Guarded),
         };
         let access = match self.has_written || create != Create::No {
             true => Access::Both,
@@ -206,7 +209,7 @@ impl Mount {
             size
         };
         let most = self.most([attributes.read_max, attributes.write_max]);
-        Ok((Device::file(is_there, most), Work::File(handle, stateid)))
+        Ok((Device::file(is_there, most), NfsWork::File(handle, stateid)))
     }
 
     /// Bytes of one READ or WRITE, where a file has these limits.
@@ -217,7 +220,12 @@ impl Mount {
 
     /// Writes all of a file from `size` to `wanted`, so that no load meets a hole;
     /// at most `most` bytes at a time.
-    fn lay_out(&mut self, open: &Open, (size, wanted): (u64, u64), most: u64) -> Result<(), Error> {
+    fn lay_out(
+        &mut self,
+        open: &Open,
+        (size, wanted): (u64, u64),
+        most: u64,
+    ) -> Result<(), ClientError> {
         let most = most.min(u64::from(LAYOUT_BYTES));
         let mut random = Random::new(1);
         let words = (0..LAYOUT_BYTES / 8).flat_map(|_| random.next_u64().to_le_bytes());
@@ -228,7 +236,7 @@ impl Mount {
             let data = (&bytes[..len], stable_how4::UNSTABLE4);
             let done = self.client.write(open, at, data)?;
             if done.count == 0 {
-                return Err(Error::Unusable("the server writes nothing".into()));
+                return Err(ClientError::Unusable("the server writes nothing".into()));
             }
             at += u64::from(done.count);
         }
@@ -237,7 +245,7 @@ impl Mount {
     }
 
     /// What a load of names and attributes is on.
-    fn names(&mut self, args: &PerfArgs, found: Found) -> Result<(Device, Work), String> {
+    fn names(&mut self, args: &PerfArgs, found: PathFound) -> Result<(Device, NfsWork), String> {
         if args.verify.is_some() || args.size.is_some() {
             return Err("--verify and --size are for what is in files".into());
         }
@@ -246,8 +254,10 @@ impl Mount {
         }
         let device = Device::file(0, 0);
         let (directory, is_file) = match found {
-            Found::Directory(directory) => (directory, false),
-            Found::File(parent, name, _) if args.rw == Rw::Getattr && args.nrfiles.is_none() => {
+            PathFound::Directory(directory) => (directory, false),
+            PathFound::File(parent, name, _)
+                if args.rw == Rw::Getattr && args.nrfiles.is_none() =>
+            {
                 let open = self
                     .client
                     .open((&parent, &name), (Access::Read, Create::No), false);
@@ -256,8 +266,8 @@ impl Mount {
                 self.open = Some(open);
                 (handle, true)
             }
-            Found::File(..) => return Err("that is no directory".into()),
-            Found::Nothing(..) => return Err("there is no such directory".into()),
+            PathFound::File(..) => return Err("that is no directory".into()),
+            PathFound::Nothing(..) => return Err("there is no such directory".into()),
         };
         let is_own = !is_file && (args.rw == Rw::Create || args.nrfiles.is_some());
         let mut handles = Vec::new();
@@ -284,16 +294,16 @@ impl Mount {
                 if args.bs == 0 || args.bs > most {
                     return Err(format!("--bs is from 1 to {most} bytes, one WRITE"));
                 }
-                Work::Create(directory, self.client.clientid(), 0)
+                NfsWork::Create(directory, self.client.clientid(), 0)
             }
-            Rw::Getattr => Work::Getattr(handles.into()),
-            _ => Work::Readdir(directory),
+            Rw::Getattr => NfsWork::Getattr(handles.into()),
+            _ => NfsWork::Readdir(directory),
         };
         Ok((device, work))
     }
 
     /// An empty file of a load, removed at its end.
-    fn make_file(&mut self, directory: &Handle, number: u32) -> Result<Handle, Error> {
+    fn make_file(&mut self, directory: &Handle, number: u32) -> Result<Handle, ClientError> {
         let name = format!("file-{number}");
         let how = (Access::Write, Create::Guarded);
         let open = self.client.open((directory, &name), how, false)?;
@@ -322,7 +332,7 @@ impl Mount {
     }
 
     /// Keeps the lease.
-    pub(super) fn keep_alive(&mut self) -> Result<(), Error> {
+    pub(super) fn keep_alive(&mut self) -> Result<(), ClientError> {
         self.client.renew()
     }
 
@@ -330,9 +340,9 @@ impl Mount {
     ///
     /// # Errors
     /// Where the server refuses; what could be is taken away.
-    pub(super) fn end(mut self) -> Result<(), Error> {
+    pub(super) fn end(mut self) -> Result<(), ClientError> {
         let mut ended = Ok(());
-        let mut note = |result: Result<(), Error>| {
+        let mut note = |result: Result<(), ClientError>| {
             if ended.is_ok() {
                 ended = result;
             }

@@ -7,7 +7,8 @@ use std::sync::Arc;
 
 use host::Memory;
 use host::nfs::{
-    Compound, Connection, Data, Event, Handle, Params, Results, Sequenced, Slot, Slots,
+    CallData, CallEvent, Compound, Handle, Params, Results, Sequenced, ServerConnection, Slot,
+    Slots,
 };
 use host::nfs::{Template, Wrong};
 use machine::Tag;
@@ -22,13 +23,13 @@ use wire::nfs4::{
 };
 use wire::xdr::{List, Opaque, Payload};
 
-use super::line::{Failed, Io, LineEvent};
-use super::workload::Kind;
-use create::{Creating, Step};
+use super::line::{IoFailed, LineEvent, LoadIo};
+use super::workload::IoDirection;
+use create::{CreateStep, Creating};
 
 /// What a line is to do.
 #[derive(Clone, Debug)]
-pub enum Work {
+pub enum NfsWork {
     /// READ and WRITE.
     File(Handle, stateid4),
     /// Files in a directory: the client's id, and what tells the names of this
@@ -47,7 +48,7 @@ pub struct NfsPlan {
     pub params: Params,
     /// As many as I/Os in flight, or all that one session has.
     pub slots: Slots,
-    pub work: Work,
+    pub work: NfsWork,
     /// Bytes of one READ or WRITE.
     pub bs: u32,
 }
@@ -83,7 +84,7 @@ const fn bit(number: u32) -> u32 {
 #[derive(Clone, Copy)]
 struct Flight {
     slot: Slot,
-    kind: Kind,
+    kind: IoDirection,
     /// Which of the files that are being made, or walks through a directory.
     which: Tag,
 }
@@ -108,7 +109,7 @@ enum Calls {
 
 /// One connection of a session, with slots of its own.
 pub struct NfsLine {
-    connection: Connection,
+    connection: ServerConnection,
     minor: u32,
     slots: Slots,
     /// By tag.
@@ -122,26 +123,26 @@ impl NfsLine {
     pub fn open<D: Driver>(driver: &mut D, plan: &NfsPlan, base: Token) -> io::Result<NfsLine> {
         let depth = plan.slots.count();
         let settings = plan.params.settings(depth as u16);
-        let connection = Connection::open(driver, plan.to, settings, base)?;
+        let connection = ServerConnection::open(driver, plan.to, settings, base)?;
         let minor = plan.params.minor;
         let idle: Vec<Tag> = (0..depth as Tag).rev().collect();
         let calls = match &plan.work {
-            Work::File(handle, stateid) => {
+            NfsWork::File(handle, stateid) => {
                 let both = templates(&connection, plan, handle, *stateid);
                 Calls::File(Box::new(both), plan.bs)
             }
-            Work::Create(directory, clientid, job) => {
+            NfsWork::Create(directory, clientid, job) => {
                 let creating = Creating::new(directory.clone(), (*clientid, *job), plan.bs, idle);
                 Calls::Create(Box::new(creating))
             }
-            Work::Getattr(handles) => Calls::Getattr(Arc::clone(handles), 0),
-            Work::Readdir(handle) => {
+            NfsWork::Getattr(handles) => Calls::Getattr(Arc::clone(handles), 0),
+            NfsWork::Readdir(handle) => {
                 Calls::Readdir(handle.clone(), vec![Walk::default(); depth], idle)
             }
         };
         let nothing = Flight {
             slot: Slot::default(),
-            kind: Kind::Read,
+            kind: IoDirection::Read,
             which: 0,
         };
         Ok(NfsLine {
@@ -184,7 +185,7 @@ impl NfsLine {
     /// Submits an I/O, or begins a file, or goes on with one that was wanted
     /// later; `None`: there is no slot.
     #[inline]
-    pub fn submit(&mut self, io: &Io, memory: impl FnOnce(Tag) -> BufRange) -> Option<Tag> {
+    pub fn submit(&mut self, io: &LoadIo, memory: impl FnOnce(Tag) -> BufRange) -> Option<Tag> {
         if let Calls::Create(creating) = &mut self.calls {
             let which = creating.begin(memory)?;
             return self.step(which).then_some(which);
@@ -203,7 +204,7 @@ impl NfsLine {
                 *next = (*next + 1) % handles.len();
                 let sequence = nfs_argop4::OP_SEQUENCE(self.slots.sequence(slot, false));
                 let nothing = |_| Memory::default();
-                (self.connection).compound(self.minor, Data::None, nothing, |compound| {
+                (self.connection).compound(self.minor, CallData::None, nothing, |compound| {
                     compound.op(&sequence).op(&put(handle));
                     compound.op(&nfs_argop4::OP_GETATTR(GETATTR4args {
                         attr_request: List::Of(ATTRIBUTES),
@@ -215,7 +216,7 @@ impl NfsLine {
                 let walk = walks[usize::from(which)];
                 let sequence = nfs_argop4::OP_SEQUENCE(self.slots.sequence(slot, false));
                 let nothing = |_| Memory::default();
-                (self.connection).compound(self.minor, Data::None, nothing, |compound| {
+                (self.connection).compound(self.minor, CallData::None, nothing, |compound| {
                     compound.op(&sequence).op(&put(handle));
                     compound.op(&nfs_argop4::OP_READDIR(READDIR4args {
                         cookie: walk.cookie,
@@ -245,7 +246,7 @@ impl NfsLine {
         };
         let sequence = self.slots.sequence(slot, creating.is_once(which));
         let tag = creating.send(&mut self.connection, self.minor, &sequence, which);
-        let kind = Kind::Metadata;
+        let kind = IoDirection::Metadata;
         self.flights[usize::from(tag)] = Flight { slot, kind, which };
         true
     }
@@ -254,14 +255,14 @@ impl NfsLine {
     pub fn next_event<D: Driver>(&mut self, driver: &mut D) -> Option<LineEvent> {
         loop {
             match self.connection.next_event(driver)? {
-                Event::Answered(tag) => {
+                CallEvent::Answered(tag) => {
                     if let Some(event) = self.on_answered(tag) {
                         return Some(event);
                     }
                 }
                 // Callbacks come over the connection of the client that opened.
-                Event::CallBack(_) => {}
-                Event::Down(error) => return Some(LineEvent::Down(error.to_string())),
+                CallEvent::CallBack(_) => {}
+                CallEvent::Down(error) => return Some(LineEvent::Down(error.to_string())),
             }
         }
     }
@@ -274,25 +275,25 @@ impl NfsLine {
         let mut results = match answer.results() {
             Ok(results) => results,
             // Whether its slot went on is not known: it is not used again.
-            Err(refused) => return ended(Err(Failed::Rpc(refused))),
+            Err(refused) => return ended(Err(IoFailed::Rpc(refused))),
         };
         let sequence = results.take::<SEQUENCE4resok>(nfs_opnum4::OP_SEQUENCE);
         let sequenced = self.slots.ended(slot, sequence.as_ref());
         if let Calls::Create(creating) = &mut self.calls {
             let step = match sequence {
                 Ok(_) => creating.on_answer(which, &mut results),
-                Err(_) if sequenced == Sequenced::Again => Step::Later,
+                Err(_) if sequenced == Sequenced::Again => CreateStep::Later,
                 Err(wrong) => creating.failed(which, wrong),
             };
             let event = |result| Some(LineEvent::Completed(which, result));
             return match step {
-                Step::Done(result) => event(result),
-                Step::Later => {
+                CreateStep::Done(result) => event(result),
+                CreateStep::Later => {
                     creating.pause(which);
                     Some(LineEvent::Later(which))
                 }
-                Step::Next if self.step(which) => None,
-                Step::Next => event(Err(Failed::Nfs(Wrong::Answer))),
+                CreateStep::Next if self.step(which) => None,
+                CreateStep::Next => event(Err(IoFailed::Nfs(Wrong::Answer))),
             };
         }
         let read = match sequence {
@@ -309,12 +310,12 @@ impl NfsLine {
                 self.entries += entries;
                 ended(Ok(()))
             }
-            Ok(None) => ended(Err(Failed::Short)),
+            Ok(None) => ended(Err(IoFailed::Short)),
             Err(_) if sequenced == Sequenced::Again => Some(LineEvent::Later(tag)),
             Err(wrong) if wrong.status() == Some(nfsstat4::NFS4ERR_DELAY) => {
                 Some(LineEvent::Later(tag))
             }
-            Err(wrong) => ended(Err(Failed::Nfs(wrong))),
+            Err(wrong) => ended(Err(IoFailed::Nfs(wrong))),
         }
     }
 }
@@ -325,18 +326,18 @@ impl Calls {
     #[inline]
     fn read(
         &mut self,
-        kind: Kind,
+        kind: IoDirection,
         which: Tag,
         results: &mut Results<'_>,
     ) -> Result<Option<u64>, Wrong> {
         match self {
             Calls::File(_, bs) => {
                 let count = match kind {
-                    Kind::Write => {
+                    IoDirection::Write => {
                         let written: WRITE4resok = results.take(nfs_opnum4::OP_WRITE)?;
                         written.count
                     }
-                    Kind::Read | Kind::Metadata => {
+                    IoDirection::Read | IoDirection::Metadata => {
                         let read: READ4resok = results.take(nfs_opnum4::OP_READ)?;
                         read.data.len
                     }
@@ -375,9 +376,9 @@ fn put(handle: &Handle) -> nfs_argop4<'_> {
     })
 }
 
-/// READ and WRITE of a file, by [`Kind`].
+/// READ and WRITE of a file, by [`IoDirection`].
 fn templates(
-    connection: &Connection,
+    connection: &ServerConnection,
     plan: &NfsPlan,
     handle: &Handle,
     stateid: stateid4,
@@ -396,7 +397,7 @@ fn templates(
         stable: stable_how4::UNSTABLE4,
         data: Payload { len },
     });
-    [(read, Data::In(len)), (write, Data::Out(len))].map(|(op, data)| {
+    [(read, CallData::In(len)), (write, CallData::Out(len))].map(|(op, data)| {
         connection.template(minor, data, |compound: &mut Compound<'_>| {
             compound.op(&sequence).op(&put(handle)).op(&op);
         })

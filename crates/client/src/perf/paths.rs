@@ -18,28 +18,28 @@ use super::args::{PathPolicy, PerfArgs};
 use super::device::Device;
 use super::job::JobPlan;
 use super::line::LinePlan;
-use super::report::Target;
+use super::report::TargetInfo;
 use super::worker::Letter;
 use super::{KATO_MS, admin_driver, unique};
 
 /// What a keeper found where it connected.
-struct Found {
+struct KeeperFound {
     controller: ControllerInfo,
     namespace: NamespaceInfo,
     identifiers: Vec<u8>,
 }
 
 /// One path.
-struct Kept {
+struct KeptPath {
     params: PathParams,
-    found: Found,
+    found: KeeperFound,
     mailboxes: mpsc::Sender<Vec<Mailbox<Letter>>>,
     thread: JoinHandle<()>,
 }
 
 /// The paths of a load.
 pub(super) struct Paths {
-    all: Vec<Kept>,
+    all: Vec<KeptPath>,
     has_ended: Arc<AtomicBool>,
 }
 
@@ -83,7 +83,7 @@ impl Paths {
         &self,
         args: &PerfArgs,
         policy: PathPolicy,
-    ) -> Result<(Vec<Target>, Vec<JobPlan>), String> {
+    ) -> Result<(Vec<TargetInfo>, Vec<JobPlan>), String> {
         let jobs = u64::from(args.numjobs);
         let mut areas = Vec::new();
         // What fits every controller.
@@ -118,7 +118,7 @@ impl Paths {
             let (to, subnqn) = (kept.params.to, &kept.params.queue.connect_data.subnqn);
             let subnqn = wire::nvme::fabrics::nqn_text(subnqn).unwrap_or_default();
             let device = Device::namespace(&kept.found.controller, &kept.found.namespace);
-            Target::namespace(to, subnqn, &device, &kept.found.controller.model)
+            TargetInfo::namespace(to, subnqn, &device, &kept.found.controller.model)
         });
         Ok((targets.collect(), jobs.collect()))
     }
@@ -153,7 +153,7 @@ fn keep(
     host: &HostIdentity,
     number: u16,
     has_ended: Arc<AtomicBool>,
-) -> Result<Kept, String> {
+) -> Result<KeptPath, String> {
     let signal = Arc::new(PathSignal::default());
     let params = KeeperParams {
         to: address.socket,
@@ -184,7 +184,7 @@ fn keep(
     let thread = thread::Builder::new()
         .name("weft-path".into())
         .spawn(move || run(params, its_signal, number, &found, &mail, &has_ended));
-    let kept = Kept {
+    let kept = KeptPath {
         params: PathParams {
             to: address.socket,
             queue,
@@ -204,7 +204,7 @@ fn run(
     params: KeeperParams,
     signal: Arc<PathSignal>,
     number: u16,
-    found: &mpsc::Sender<Result<Found, String>>,
+    found: &mpsc::Sender<Result<KeeperFound, String>>,
     mail: &mpsc::Receiver<Vec<Mailbox<Letter>>>,
     has_ended: &AtomicBool,
 ) {
@@ -219,7 +219,7 @@ fn run(
     };
     let controller = keeper.controller().expect("connected just now").clone();
     let identifiers = keeper.identifiers().to_vec();
-    drop(found.send(Ok(Found {
+    drop(found.send(Ok(KeeperFound {
         controller,
         namespace,
         identifiers,

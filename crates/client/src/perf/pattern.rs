@@ -38,15 +38,15 @@ impl std::fmt::Display for Mismatch {
 
 /// Fills and checks blocks; holds one block's worth of scratch.
 #[derive(Debug)]
-pub struct Pattern {
+pub struct BlockPattern {
     scratch: Vec<u8>,
 }
 
-impl Pattern {
+impl BlockPattern {
     /// For blocks of `block_bytes`, at least 512.
     #[must_use]
     pub fn new(block_bytes: u32) -> Self {
-        Pattern {
+        BlockPattern {
             scratch: vec![0; (block_bytes - CRC_BYTES) as usize],
         }
     }
@@ -66,7 +66,7 @@ impl Pattern {
         mem::copy_in(block.slice(end, CRC_BYTES), &crc.to_le_bytes());
     }
 
-    /// Whether `block` is what [`Pattern::fill`] made for `offset`, and for
+    /// Whether `block` is what [`BlockPattern::fill`] made for `offset`, and for
     /// `generation` where one is given.
     ///
     /// # Errors
@@ -162,17 +162,17 @@ mod tests {
     fn every_kind_of_damage_is_told_apart() {
         let region = Region::anonymous(8192).expect("memory");
         let (a, b) = (region.range(0, 4096), region.range(4096, 4096));
-        let mut pattern = Pattern::new(4096);
-        assert_eq!(Pattern::check(a, 0, None), Err(Mismatch::NotOurs));
+        let mut pattern = BlockPattern::new(4096);
+        assert_eq!(BlockPattern::check(a, 0, None), Err(Mismatch::NotOurs));
         pattern.fill(a, 8192, 7);
-        assert_eq!(Pattern::check(a, 8192, Some(7)), Ok(()));
-        assert_eq!(Pattern::check(a, 8192, None), Ok(()));
+        assert_eq!(BlockPattern::check(a, 8192, Some(7)), Ok(()));
+        assert_eq!(BlockPattern::check(a, 8192, None), Ok(()));
         assert_eq!(
-            Pattern::check(a, 8192, Some(8)),
+            BlockPattern::check(a, 8192, Some(8)),
             Err(Mismatch::Generation(7))
         );
         assert_eq!(
-            Pattern::check(a, 4096, Some(7)),
+            BlockPattern::check(a, 4096, Some(7)),
             Err(Mismatch::Offset(8192))
         );
         pattern.fill(b, 8192, 8);
@@ -182,10 +182,16 @@ mod tests {
         );
         // Half of each: a torn write.
         mem::copy(a.slice(2048, 2048), b.slice(2048, 2048));
-        assert_eq!(Pattern::check(a, 8192, Some(7)), Err(Mismatch::Checksum));
+        assert_eq!(
+            BlockPattern::check(a, 8192, Some(7)),
+            Err(Mismatch::Checksum)
+        );
         mem::copy_in(b.slice(4000, 1), &[0x55]);
         mem::copy_in(b.slice(4001, 1), &[0xaa]);
-        assert_eq!(Pattern::check(b, 8192, Some(8)), Err(Mismatch::Checksum));
+        assert_eq!(
+            BlockPattern::check(b, 8192, Some(8)),
+            Err(Mismatch::Checksum)
+        );
     }
 
     #[test]

@@ -9,9 +9,9 @@ use serde::Serialize;
 
 use super::args::PerfArgs;
 use super::device::Device;
-use super::job::Outcome;
+use super::job::JobOutcome;
 use super::worker::{TENTHS, WorkerOutcome};
-use super::workload::{Kind, Rw};
+use super::workload::{IoDirection, Rw};
 use crate::latency::{Latencies, Summary};
 use crate::units::{show_bytes, show_count};
 
@@ -24,7 +24,7 @@ pub struct Report {
     /// What was asked for.
     pub load: Load,
     /// Where it went.
-    pub targets: Vec<Target>,
+    pub targets: Vec<TargetInfo>,
     /// The driver: `io_uring` or `epoll`.
     pub backend: String,
     /// Seconds measured.
@@ -83,7 +83,7 @@ impl Load {
 
 /// A target as it describes itself.
 #[derive(Clone, Debug, Serialize)]
-pub struct Target {
+pub struct TargetInfo {
     /// Address and port.
     pub address: String,
     /// Name and number of what is written and read.
@@ -138,7 +138,7 @@ impl std::fmt::Display for TargetName {
     }
 }
 
-impl Target {
+impl TargetInfo {
     /// What is told of a namespace at `to`.
     #[must_use]
     pub fn namespace(to: SocketAddr, subnqn: &str, device: &Device, model: &str) -> Self {
@@ -146,7 +146,7 @@ impl Target {
             subnqn: subnqn.to_owned(),
             nsid: device.number,
         };
-        Target::new(to, name, device, model)
+        TargetInfo::new(to, name, device, model)
     }
 
     /// What is told of a logical unit behind the portal `to`.
@@ -156,23 +156,23 @@ impl Target {
             target: target.to_owned(),
             lun: device.number,
         };
-        Target::new(to, name, device, model)
+        TargetInfo::new(to, name, device, model)
     }
 
     /// What is told of a file or directory of the server at `to`.
     #[must_use]
     pub fn file(to: SocketAddr, path: String, device: &Device, model: &str) -> Self {
-        Target::new(to, TargetName::Nfs { path }, device, model)
+        TargetInfo::new(to, TargetName::Nfs { path }, device, model)
     }
 
     /// What is told of a volume of this process.
     #[must_use]
     pub fn local(volume: String, device: &Device) -> Self {
-        Target::new("local", TargetName::Local { volume }, device, "no network")
+        TargetInfo::new("local", TargetName::Local { volume }, device, "no network")
     }
 
     fn new(to: impl ToString, name: TargetName, device: &Device, model: &str) -> Self {
-        Target {
+        TargetInfo {
             address: to.to_string(),
             name,
             size_bytes: device.size_bytes(),
@@ -284,11 +284,11 @@ pub struct Spent {
 impl Report {
     /// Adds up what the workers did.
     #[must_use]
-    pub fn new(args: &PerfArgs, targets: Vec<Target>, workers: &[WorkerOutcome]) -> Self {
+    pub fn new(args: &PerfArgs, targets: Vec<TargetInfo>, workers: &[WorkerOutcome]) -> Self {
         let elapsed_ns = workers.iter().map(|w| w.elapsed_ns).max();
         let seconds = elapsed_ns.unwrap_or(0) as f64 / 1e9;
-        let jobs: Vec<&Outcome> = workers.iter().flat_map(|w| &w.jobs).collect();
-        let direction = |kinds: &[Kind]| {
+        let jobs: Vec<&JobOutcome> = workers.iter().flat_map(|w| &w.jobs).collect();
+        let direction = |kinds: &[IoDirection]| {
             let mut latencies = Latencies::default();
             let mut ios = 0;
             for tally in workers
@@ -302,15 +302,15 @@ impl Report {
                 ios,
                 iops: ratio(ios as f64, seconds),
                 mb_per_s: match kinds {
-                    [Kind::Metadata] => 0.0,
+                    [IoDirection::Metadata] => 0.0,
                     _ if args.rw.is_metadata() => 0.0,
                     _ => ratio((ios * args.bs) as f64 / 1e6, seconds),
                 },
                 latency: latencies.summary(),
             }
         };
-        let total = direction(&[Kind::Read, Kind::Write, Kind::Metadata]);
-        let metadata = direction(&[Kind::Metadata]);
+        let total = direction(&[IoDirection::Read, IoDirection::Write, IoDirection::Metadata]);
+        let metadata = direction(&[IoDirection::Metadata]);
         let payload_gb = ((total.ios - metadata.ios) * args.bs) as f64 / 1e9;
         let sum = |value: fn(&WorkerOutcome) -> u64| workers.iter().map(value).sum::<u64>() as f64;
         let per_io = |value: fn(&WorkerOutcome) -> u64| ratio(sum(value), total.ios as f64);
@@ -330,8 +330,8 @@ impl Report {
             targets,
             backend: workers.first().map_or("", |w| w.backend).to_owned(),
             seconds,
-            read: direction(&[Kind::Read]),
-            write: direction(&[Kind::Write]),
+            read: direction(&[IoDirection::Read]),
+            write: direction(&[IoDirection::Write]),
             metadata: Metadata {
                 ops: metadata.ios,
                 ops_per_s: metadata.iops,
@@ -489,7 +489,7 @@ fn ratio(value: f64, by: f64) -> f64 {
 }
 
 /// Names that were listed.
-fn entries(jobs: &[&Outcome]) -> f64 {
+fn entries(jobs: &[&JobOutcome]) -> f64 {
     jobs.iter().map(|job| job.entries).sum::<u64>() as f64
 }
 
@@ -508,8 +508,8 @@ fn distribution(workers: &[WorkerOutcome]) -> Vec<(f64, f64)> {
 }
 
 /// Adds up what the jobs saw of each path.
-fn paths(targets: &[Target], jobs: &[&Outcome]) -> Vec<PathUse> {
-    let one = |(at, target): (usize, &Target)| {
+fn paths(targets: &[TargetInfo], jobs: &[&JobOutcome]) -> Vec<PathUse> {
+    let one = |(at, target): (usize, &TargetInfo)| {
         let seen = || jobs.iter().filter_map(|job| job.paths.get(at));
         let first = seen().next()?;
         let sum = |value: fn(&PathReport) -> u64| seen().map(value).sum();
@@ -543,7 +543,7 @@ fn ana_word(ana: AnaState) -> &'static str {
     }
 }
 
-fn errors(jobs: &[&Outcome]) -> Errors {
+fn errors(jobs: &[&JobOutcome]) -> Errors {
     let mut errors = Errors::default();
     for job in jobs {
         errors.lost += job.lost;
@@ -572,7 +572,7 @@ fn errors(jobs: &[&Outcome]) -> Errors {
     errors
 }
 
-fn verified(jobs: &[&Outcome]) -> Verified {
+fn verified(jobs: &[&JobOutcome]) -> Verified {
     let mut verified = Verified::default();
     for job in jobs {
         verified.checked += job.checked;

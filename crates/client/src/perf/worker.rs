@@ -11,7 +11,7 @@ use reactor::{
     RunConfig,
 };
 
-use super::job::{Job, JobPlan, Outcome, Tallies, Tally};
+use super::job::{Job, JobOutcome, JobPlan, Tallies, Tally};
 use super::line::LinePlan;
 use crate::clock::{Clock, thread_cpu_ns};
 use host::PathChange;
@@ -71,7 +71,7 @@ pub struct WorkerOutcome {
     /// What was measured.
     pub tallies: Tallies,
     /// What came of each job.
-    pub jobs: Vec<Outcome>,
+    pub jobs: Vec<JobOutcome>,
     /// The driver's name.
     pub backend: &'static str,
     /// Length of the measurement.
@@ -139,7 +139,7 @@ impl Tenths {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Phase {
+enum LoadPhase {
     Connecting,
     Waiting,
     Ramp,
@@ -178,7 +178,7 @@ struct Worker {
     /// Jobs that want to be pumped at the end of the turn.
     dirty: Vec<u32>,
     is_dirty: Vec<bool>,
-    phase: Phase,
+    phase: LoadPhase,
     /// When the phase ends at the latest.
     phase_end: Nanos,
     /// When the next I/O of an open loop is due.
@@ -255,7 +255,7 @@ fn drive<D: Driver>(
         is_dirty: vec![false; jobs.len()],
         dirty: Vec::with_capacity(jobs.len()),
         jobs,
-        phase: Phase::Connecting,
+        phase: LoadPhase::Connecting,
         phase_end: driver.now() + CONNECT_NS,
         next_due: Nanos::MAX,
         has_stopped: false,
@@ -324,19 +324,21 @@ impl Worker {
             let is_late = now >= self.phase_end;
             let in_flight = self.jobs.iter().any(|job| job.in_flight() > 0);
             let next = match self.phase {
-                Phase::Connecting if self.jobs.iter().all(Job::is_settled) || is_late => {
+                LoadPhase::Connecting if self.jobs.iter().all(Job::is_settled) || is_late => {
                     self.jobs.iter_mut().for_each(|job| job.give_up(driver));
                     let failures = self.jobs.iter().filter(|job| job.is_down()).count();
                     self.live.failures.store(failures as u64, Ordering::Relaxed);
                     self.live.is_settled.store(true, Ordering::Release);
-                    Phase::Waiting
+                    LoadPhase::Waiting
                 }
-                Phase::Waiting if self.has_stopped => Phase::Closing,
-                Phase::Ramp if is_late || self.is_over() => Phase::Measuring,
-                Phase::Measuring if is_late || self.is_over() => Phase::Draining,
-                Phase::Draining if !in_flight || is_late => Phase::ReadBack,
-                Phase::ReadBack if !in_flight || is_late => Phase::Closing,
-                Phase::Closing if is_late || self.jobs.iter().all(Job::is_closed) => Phase::Done,
+                LoadPhase::Waiting if self.has_stopped => LoadPhase::Closing,
+                LoadPhase::Ramp if is_late || self.is_over() => LoadPhase::Measuring,
+                LoadPhase::Measuring if is_late || self.is_over() => LoadPhase::Draining,
+                LoadPhase::Draining if !in_flight || is_late => LoadPhase::ReadBack,
+                LoadPhase::ReadBack if !in_flight || is_late => LoadPhase::Closing,
+                LoadPhase::Closing if is_late || self.jobs.iter().all(Job::is_closed) => {
+                    LoadPhase::Done
+                }
                 _ => return,
             };
             self.enter(driver, next, now);
@@ -365,13 +367,13 @@ impl Worker {
         self.has_stopped || self.jobs.iter().all(Job::is_down)
     }
 
-    fn enter<D: Driver>(&mut self, driver: &mut D, phase: Phase, now: Nanos) {
+    fn enter<D: Driver>(&mut self, driver: &mut D, phase: LoadPhase, now: Nanos) {
         self.phase = phase;
         self.is_restless = self.has_local;
         match phase {
-            Phase::Connecting => unreachable!("a worker connects once"),
-            Phase::Waiting | Phase::Done => self.phase_end = Nanos::MAX,
-            Phase::Ramp => {
+            LoadPhase::Connecting => unreachable!("a worker connects once"),
+            LoadPhase::Waiting | LoadPhase::Done => self.phase_end = Nanos::MAX,
+            LoadPhase::Ramp => {
                 self.phase_end = now + self.plan.ramp_ns;
                 self.jobs
                     .iter_mut()
@@ -379,7 +381,7 @@ impl Worker {
                     .for_each(|job| job.begin(now));
                 self.mark_all();
             }
-            Phase::Measuring => {
+            LoadPhase::Measuring => {
                 self.phase_end = now + self.plan.runtime_ns;
                 self.tallies.iter_mut().for_each(Tally::reset);
                 self.jobs.iter_mut().for_each(Job::begin_counting);
@@ -387,7 +389,7 @@ impl Worker {
                 self.start = Moment::now(driver);
                 self.tenths = Tenths::new(self.start.at, self.plan.runtime_ns);
             }
-            Phase::Draining => {
+            LoadPhase::Draining => {
                 self.end = Moment::now(driver);
                 self.tenths.finish(self.ios());
                 self.live.is_measuring.store(false, Ordering::Release);
@@ -397,7 +399,7 @@ impl Worker {
                     .iter_mut()
                     .for_each(|job| job.end_counting(now, tallies));
             }
-            Phase::ReadBack => {
+            LoadPhase::ReadBack => {
                 // As long as the load took, and a minute: it may be all of the volume.
                 self.phase_end = now + self.plan.runtime_ns + 60 * SECOND;
                 if !self.has_stopped {
@@ -405,7 +407,7 @@ impl Worker {
                     self.jobs.iter_mut().for_each(|job| job.pump(driver, now));
                 }
             }
-            Phase::Closing => {
+            LoadPhase::Closing => {
                 self.phase_end = now + CLOSE_NS;
                 self.jobs.iter_mut().for_each(|job| job.close(driver));
             }
@@ -425,9 +427,9 @@ impl<D: Driver> Handler<D, Letter> for Worker {
 
     fn on_mail(&mut self, driver: &mut D, letter: Letter) {
         match letter {
-            Letter::Begin if self.phase == Phase::Waiting => {
+            Letter::Begin if self.phase == LoadPhase::Waiting => {
                 let now = driver.now();
-                self.enter(driver, Phase::Ramp, now);
+                self.enter(driver, LoadPhase::Ramp, now);
             }
             Letter::Begin => {}
             Letter::Stop => {
@@ -460,7 +462,7 @@ impl<D: Driver> Handler<D, Letter> for Worker {
             self.run_local(driver);
         }
         match self.phase {
-            Phase::Measuring => {
+            LoadPhase::Measuring => {
                 if now >= self.tenths.end {
                     // What this turn brought belongs to the tenth that begins.
                     let before = self.live.ios.load(Ordering::Relaxed);
@@ -471,7 +473,7 @@ impl<D: Driver> Handler<D, Letter> for Worker {
                     self.advance(driver);
                 }
             }
-            Phase::Ramp if !self.has_stopped && !self.jobs[0].is_down() => {}
+            LoadPhase::Ramp if !self.has_stopped && !self.jobs[0].is_down() => {}
             _ => self.advance(driver),
         }
         if self.has_due {
@@ -504,6 +506,6 @@ impl<D: Driver> Handler<D, Letter> for Worker {
 
     #[inline]
     fn is_done(&self) -> bool {
-        self.phase == Phase::Done
+        self.phase == LoadPhase::Done
     }
 }

@@ -63,7 +63,7 @@ impl Rw {
 
 /// Which way one I/O goes; also an index into [`KINDS`] of something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum IoDirection {
     /// From the controller.
     Read = 0,
     /// To the controller.
@@ -82,7 +82,7 @@ pub struct Workload {
     /// `None`: neither reads nor writes.
     read_percent: Option<u8>,
     blocks: u64,
-    /// Next block of a sequential load, by [`Kind`].
+    /// Next block of a sequential load, by [`IoDirection`].
     next: [u64; KINDS],
     random: Random,
 }
@@ -104,19 +104,19 @@ impl Workload {
 
     /// Which way the next I/O goes.
     #[inline]
-    pub fn next_kind(&mut self) -> Kind {
+    pub fn next_kind(&mut self) -> IoDirection {
         match self.read_percent {
-            None => Kind::Metadata,
-            Some(100) => Kind::Read,
-            Some(0) => Kind::Write,
-            Some(percent) if self.random.below(100) < u64::from(percent) => Kind::Read,
-            _ => Kind::Write,
+            None => IoDirection::Metadata,
+            Some(100) => IoDirection::Read,
+            Some(0) => IoDirection::Write,
+            Some(percent) if self.random.below(100) < u64::from(percent) => IoDirection::Read,
+            _ => IoDirection::Write,
         }
     }
 
     /// Where an I/O of this kind goes: a number of a block.
     #[inline]
-    pub fn next_block(&mut self, kind: Kind) -> u64 {
+    pub fn next_block(&mut self, kind: IoDirection) -> u64 {
         if self.is_random {
             return self.random.below(self.blocks);
         }
@@ -175,9 +175,9 @@ mod tests {
     #[test]
     fn sequential_goes_round_each_way_by_itself() {
         let mut load = Workload::new(false, Some(50), 3, 1);
-        let blocks: Vec<u64> = (0..5).map(|_| load.next_block(Kind::Read)).collect();
+        let blocks: Vec<u64> = (0..5).map(|_| load.next_block(IoDirection::Read)).collect();
         assert_eq!(blocks, [0, 1, 2, 0, 1]);
-        assert_eq!(load.next_block(Kind::Write), 0);
+        assert_eq!(load.next_block(IoDirection::Write), 0);
     }
 
     #[test]
@@ -185,7 +185,7 @@ mod tests {
         let mut load = Workload::new(true, Some(100), 10, 1);
         let mut seen = [false; 10];
         for _ in 0..1000 {
-            seen[load.next_block(Kind::Read) as usize] = true;
+            seen[load.next_block(IoDirection::Read) as usize] = true;
         }
         assert_eq!(seen, [true; 10]);
     }
@@ -194,7 +194,7 @@ mod tests {
     fn the_mix_is_kept() {
         let mut load = Workload::new(true, Some(70), 10, 1);
         let reads = (0..10_000)
-            .filter(|_| load.next_kind() == Kind::Read)
+            .filter(|_| load.next_kind() == IoDirection::Read)
             .count();
         assert!((6_800..7_200).contains(&reads), "{reads}");
         assert_eq!(Rw::RandRw.read_percent(70), 70);

@@ -181,7 +181,7 @@ fn memory_with_a_state_file_has_the_uuid_in_it_wherever_the_configuration_lies()
     assert_ne!(spec_in("a.toml").uuid, spec_in("b.toml").uuid, "no state");
     let first = store::open(&spec_in("a.toml")).expect("memory");
     let host = store::reservation::Registrant::NvmeHost([1; 16]);
-    let register = store::reservation::Request::Register {
+    let register = store::reservation::ReservationRequest::Register {
         key: 7,
         persist: Some(true),
     };
@@ -227,7 +227,7 @@ fn memory_of_one_path_in_two_folders_has_two_identities() {
 fn registered(spec: &Spec) -> (Uuid, usize) {
     let volume = store::open(spec).expect("memory");
     let host = store::reservation::Registrant::NvmeHost([1; 16]);
-    let register = store::reservation::Request::Register {
+    let register = store::reservation::ReservationRequest::Register {
         key: 7,
         persist: Some(true),
     };

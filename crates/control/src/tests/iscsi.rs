@@ -1,7 +1,8 @@
 //! iSCSI targets: every key arrives, every mistake is told.
 
 use ::iscsi::{
-    Auth, Credentials, DigestPolicy, InitiatorAcl, Limits as Terms, PortalGroup, Redirect, Target,
+    Auth, Credentials, DigestPolicy, InitiatorAcl, PortalGroup, Redirect, SessionLimits as Terms,
+    Target,
 };
 use auth::{Algorithm, Secret};
 use server::{Ana, IscsiTargetSpec, LunSpec, Protocol};

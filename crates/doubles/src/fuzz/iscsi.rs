@@ -5,9 +5,9 @@ use std::sync::Arc;
 use auth::{Algorithm, Secret, binary};
 use iscsi::text;
 use iscsi::{
-    Auth, Credentials, DigestPolicy, LENGTH_MAX, LENGTH_MIN, LOGIN_ANSWER_MAX, LOGIN_TEXT_MAX,
-    Limits, LoginOutcome, LoginState, LoginStep, Negotiated, PortalGroup, Registry, RegistryConfig,
-    SessionId, Target, Then, Via,
+    AfterLogin, Auth, Credentials, DigestPolicy, LENGTH_MAX, LENGTH_MIN, LOGIN_ANSWER_MAX,
+    LOGIN_TEXT_MAX, LoginOutcome, LoginState, LoginStep, Negotiated, PortalGroup, Registry,
+    RegistryConfig, SessionId, SessionLimits, Target, Via,
 };
 use random::Random;
 use wire::iscsi::{
@@ -42,7 +42,7 @@ mod mode {
 }
 
 /// A connection and what it knows.
-struct Line {
+struct FuzzConnection {
     connection: u64,
     state: LoginState,
     session: Option<SessionId>,
@@ -54,7 +54,7 @@ struct Line {
 /// A registry and two connections to it.
 struct World {
     registry: Registry,
-    lines: [Line; 2],
+    lines: [FuzzConnection; 2],
     /// The name of the connection that came last.
     connection: u64,
     /// The session that came last.
@@ -117,16 +117,16 @@ impl World {
     /// What came of a login step must be one of the things that can.
     fn take(&mut self, at: usize, outcome: LoginOutcome) {
         let status = outcome.answer.status();
-        let is_refused = matches!(outcome.then, Then::Close(_));
+        let is_refused = matches!(outcome.then, AfterLogin::Close(_));
         assert_eq!(status == LoginStatus::Success, !is_refused);
         assert!(outcome.answer.text.len() <= LOGIN_ANSWER_MAX);
         assert!(text::parse(&outcome.answer.text).is_some());
         let line = &mut self.lines[at];
         line.heard = outcome.answer.text;
         match outcome.then {
-            Then::Continue => {}
-            Then::Close(_) => self.renew(at),
-            Then::FullFeature(joined) => {
+            AfterLogin::Continue => {}
+            AfterLogin::Close(_) => self.renew(at),
+            AfterLogin::FullFeature(joined) => {
                 check(&joined.negotiated);
                 self.tsih = joined.tsih;
                 line.session = Some(joined.session);
@@ -154,8 +154,8 @@ impl World {
     }
 }
 
-fn line(connection: u64) -> Line {
-    Line {
+fn line(connection: u64) -> FuzzConnection {
+    FuzzConnection {
         connection,
         state: LoginState::new(),
         session: None,
@@ -200,9 +200,9 @@ fn registry() -> Registry {
             algorithms: Algorithm::ALL.to_vec(),
         },
         header_digest: DigestPolicy::Required,
-        limits: Limits {
+        limits: SessionLimits {
             connections_max: 2,
-            ..Limits::default()
+            ..SessionLimits::default()
         },
         ..target("guarded")
     };

@@ -10,14 +10,14 @@ use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::rc::Rc;
 
-use iscsi::target::{Connection, FatalError, Role, Settings};
+use iscsi::target::{Connection, ConnectionRole, FatalError, TargetSettings};
 use iscsi::{Negotiated, Session};
 use machine::Machine;
 use random::Random;
 use testkit::iscsi::{Pdu, Pdus};
 use wire::iscsi::{BHS_LEN, TAG_NONE, opcode, padded};
 
-use crate::iscsi::{BLOCK, Target};
+use crate::iscsi::{BLOCK, TargetDouble};
 
 const BLOCKS: usize = 64;
 const CMD_SN: u32 = 0xffff_fff8;
@@ -80,17 +80,17 @@ fn stream(mut records: &[u8], pdus: Pdus) -> VecDeque<u8> {
 }
 
 /// A target as a configuration has it, its media all alike.
-fn target(config: u8) -> (Target, Pdus) {
+fn target(config: u8) -> (TargetDouble, Pdus) {
     let negotiated = negotiated(config);
-    let role = Role {
+    let role = ConnectionRole {
         session: Rc::new(RefCell::new(Session::new(CMD_SN, 8, config & 0x80 != 0))),
         negotiated,
         cid: 0,
         nop_interval: 0,
         nop_timeout: 0,
     };
-    let machine = Connection::new(Settings::default(), 0);
-    let mut target = Target::new(machine, role, vec![0xa5; BLOCKS * BLOCK]);
+    let machine = Connection::new(TargetSettings::default(), 0);
+    let mut target = TargetDouble::new(machine, role, vec![0xa5; BLOCKS * BLOCK]);
     target.text_answer = (0..3000).map(|byte| byte as u8).collect();
     let pdus = Pdus {
         header_digest: negotiated.header_digest,
@@ -134,7 +134,7 @@ pub fn iscsi_target(input: &[u8]) {
 }
 
 /// Does some of what there is to do.
-fn turn(target: &mut Target, random: &mut Random, disturbs: bool) {
+fn turn(target: &mut TargetDouble, random: &mut Random, disturbs: bool) {
     if !target.starved.is_empty() && random.one_in(2) {
         let index = random.below(target.starved.len() as u64) as usize;
         match disturbs && random.one_in(8) {
@@ -162,7 +162,7 @@ fn turn(target: &mut Target, random: &mut Random, disturbs: bool) {
 }
 
 /// What must be true of a target's machine that has taken all bytes.
-fn check(target: &Target, stream: &VecDeque<u8>, sent: &[Pdu], config: u8) {
+fn check(target: &TargetDouble, stream: &VecDeque<u8>, sent: &[Pdu], config: u8) {
     let machine = &target.end.machine;
     assert!(stream.is_empty(), "all bytes are taken");
     if let Some(error) = target.fatal {

@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use machine::Nanos;
 use nfsd::exports::{Export, Exports, Rule, Squash};
-use nfsd::{Nfsd, Settings};
+use nfsd::{Nfsd, NfsdSettings};
 use store::fs::{FileSystem, Memory, Time};
 use wire::nfs4::*;
 use wire::rpc::{RecordMark, accept_stat, reply_stat};
 use wire::xdr::{Decode, Encode, List, Opaque, Payload, Reader, pad};
 
-use crate::nfsd::Server;
+use crate::nfsd::NfsdDouble;
 
 /// Calls of an input at most.
 const CALLS_MAX: u32 = 300;
@@ -89,7 +89,7 @@ impl<'a> Choices<'a> {
 
 /// A client as it goes along.
 #[derive(Default)]
-struct Known {
+struct KnownClient {
     client: u64,
     next: u32,
     session: [u8; 16],
@@ -104,7 +104,7 @@ struct Known {
     is_lost: bool,
 }
 
-impl Known {
+impl KnownClient {
     fn keep_handle(&mut self, handle: &[u8]) {
         if self.handles.len() == KEPT_MAX {
             self.handles.remove(1);
@@ -155,7 +155,7 @@ pub fn nfs_operations_done(input: &[u8]) -> u128 {
     let mut server = served();
     let address = "127.0.0.1:700".parse().expect("an address");
     let mut conns: Vec<usize> = (0..CONNECTIONS).map(|_| server.connect(address)).collect();
-    let mut known: [Known; 2] = Default::default();
+    let mut known: [KnownClient; 2] = Default::default();
     let mut xid = 0;
     greet(&mut server, conns[0], &mut known[0], 1);
     greet(&mut server, conns[2], &mut known[1], 0);
@@ -205,7 +205,7 @@ pub fn nfs_operations_done(input: &[u8]) -> u128 {
     known[0].done | known[1].done
 }
 
-fn served() -> Server {
+fn served() -> NfsdDouble {
     let begin = Time {
         seconds: 1_000_000,
         nanos: 0,
@@ -217,11 +217,14 @@ fn served() -> Server {
     };
     let export = Export::new("/", fs, vec![rule]).expect("an export");
     let exports = Exports::new(vec![export], begin).expect("exports");
-    Server::new(Nfsd::new(Settings::default(), 1, [], exports, 0), 16 << 20)
+    NfsdDouble::new(
+        Nfsd::new(NfsdSettings::default(), 1, [], exports, 0),
+        16 << 20,
+    )
 }
 
 /// A client begins as one should.
-fn greet(server: &mut Server, conn: usize, known: &mut Known, minor: u32) {
+fn greet(server: &mut NfsdDouble, conn: usize, known: &mut KnownClient, minor: u32) {
     // A number for each step, as `begin` takes them.
     let steps: &[&[u8]] = match minor {
         0 => &[&[1, 0], &[1, 3]],
@@ -240,7 +243,13 @@ fn greet(server: &mut Server, conn: usize, known: &mut Known, minor: u32) {
 }
 
 /// One call, and what came of it. It is answered once, or its connection ends.
-fn call(server: &mut Server, conn: usize, xid: u32, known: &mut Known, from: &mut Choices<'_>) {
+fn call(
+    server: &mut NfsdDouble,
+    conn: usize,
+    xid: u32,
+    known: &mut KnownClient,
+    from: &mut Choices<'_>,
+) {
     let minor = [1, 2, 2, 0, 0, 3][from.below(6)];
     let mut ops = Vec::new();
     let mut count = 0;
@@ -290,9 +299,9 @@ fn message(xid: u32, minor: u32, count: u32, ops: &[u8]) -> Vec<u8> {
 }
 
 fn compound(
-    server: &mut Server,
+    server: &mut NfsdDouble,
     conn: usize,
-    known: &mut Known,
+    known: &mut KnownClient,
     minor: u32,
     count: u32,
     ops: &[u8],
@@ -300,7 +309,7 @@ fn compound(
     exchange(server, conn, known, &message(1, minor, count, ops));
 }
 
-fn send(server: &mut Server, conn: usize, message: &[u8]) {
+fn send(server: &mut NfsdDouble, conn: usize, message: &[u8]) {
     let mark = RecordMark {
         is_last: true,
         len: message.len() as u32,
@@ -309,7 +318,7 @@ fn send(server: &mut Server, conn: usize, message: &[u8]) {
     server.receive(conn, message);
 }
 
-fn exchange(server: &mut Server, conn: usize, known: &mut Known, message: &[u8]) {
+fn exchange(server: &mut NfsdDouble, conn: usize, known: &mut KnownClient, message: &[u8]) {
     send(server, conn, message);
     let mut sent = server.sent(conn).into();
     for record in testkit::nfs::call::cut(&mut sent) {
@@ -318,7 +327,7 @@ fn exchange(server: &mut Server, conn: usize, known: &mut Known, message: &[u8])
 }
 
 /// A file that is open, made if it is not there.
-fn opened(known: &Known, from: &mut Choices<'_>, to: &mut Vec<u8>) {
+fn opened(known: &KnownClient, from: &mut Choices<'_>, to: &mut Vec<u8>) {
     const NONE: fattr4<'_> = fattr4 {
         attrmask: List::Of(&[]),
         attr_vals: Opaque(&[]),
@@ -340,7 +349,7 @@ fn opened(known: &Known, from: &mut Choices<'_>, to: &mut Vec<u8>) {
 }
 
 /// A file handle to go on from.
-fn put(known: &Known, from: &mut Choices<'_>, to: &mut Vec<u8>) {
+fn put(known: &KnownClient, from: &mut Choices<'_>, to: &mut Vec<u8>) {
     match from.pick(&known.handles) {
         Some(handle) if !from.one_in(3) => nfs_argop4::OP_PUTFH(PUTFH4args {
             object: Opaque(&handle),
@@ -350,7 +359,7 @@ fn put(known: &Known, from: &mut Choices<'_>, to: &mut Vec<u8>) {
     }
 }
 
-fn sequence(known: &mut Known, from: &mut Choices<'_>) -> nfs_argop4<'static> {
+fn sequence(known: &mut KnownClient, from: &mut Choices<'_>) -> nfs_argop4<'static> {
     let slot = from.below(known.slots.len());
     if !from.one_in(6) {
         known.slots[slot] += 1;
@@ -358,7 +367,7 @@ fn sequence(known: &mut Known, from: &mut Choices<'_>) -> nfs_argop4<'static> {
     sequence_of(known, slot, from.one_in(2))
 }
 
-fn sequence_of(known: &Known, slot: usize, sa_cachethis: bool) -> nfs_argop4<'static> {
+fn sequence_of(known: &KnownClient, slot: usize, sa_cachethis: bool) -> nfs_argop4<'static> {
     nfs_argop4::OP_SEQUENCE(SEQUENCE4args {
         sa_sessionid: known.session,
         sa_sequenceid: known.slots[slot],
@@ -369,7 +378,7 @@ fn sequence_of(known: &Known, slot: usize, sa_cachethis: bool) -> nfs_argop4<'st
 }
 
 /// Takes from an answer what later calls can use. Everything in it can be read.
-fn learn(record: &[u8], known: &mut Known) {
+fn learn(record: &[u8], known: &mut KnownClient) {
     let mut from = Reader::new(&record[4..]);
     let kind = u32::decode(&mut from).expect("a kind");
     if kind != 1 || reply_stat::decode(&mut from) != Ok(reply_stat::MSG_ACCEPTED) {
@@ -394,7 +403,7 @@ fn learn(record: &[u8], known: &mut Known) {
     assert!(from.rest().is_empty(), "nothing is behind the results");
 }
 
-fn keep(result: nfs_resop4<'_>, known: &mut Known, from: &mut Reader<'_>) {
+fn keep(result: nfs_resop4<'_>, known: &mut KnownClient, from: &mut Reader<'_>) {
     use nfs_resop4 as res;
     match result {
         res::OP_READ(READ4res::NFS4_OK(read)) => {
@@ -438,7 +447,7 @@ fn keep(result: nfs_resop4<'_>, known: &mut Known, from: &mut Reader<'_>) {
 }
 
 /// Appends an operation that is whole.
-fn operation(known: &Known, minor: u32, from: &mut Choices<'_>, to: &mut Vec<u8>) {
+fn operation(known: &KnownClient, minor: u32, from: &mut Choices<'_>, to: &mut Vec<u8>) {
     let op = match from.below(5) {
         0 => begin(known, minor, from),
         1 => Some(names(from)),
@@ -451,7 +460,7 @@ fn operation(known: &Known, minor: u32, from: &mut Choices<'_>, to: &mut Vec<u8>
     }
 }
 
-fn begin(known: &Known, minor: u32, from: &mut Choices<'_>) -> Option<nfs_argop4<'static>> {
+fn begin(known: &KnownClient, minor: u32, from: &mut Choices<'_>) -> Option<nfs_argop4<'static>> {
     use nfs_argop4::*;
     const FORE: channel_attrs4<'_> = channel_attrs4 {
         ca_headerpadsize: 0,
@@ -555,7 +564,11 @@ fn names(from: &mut Choices<'_>) -> nfs_argop4<'static> {
 }
 
 /// Operations with bytes of their own are appended here.
-fn data(known: &Known, from: &mut Choices<'_>, to: &mut Vec<u8>) -> Option<nfs_argop4<'static>> {
+fn data(
+    known: &KnownClient,
+    from: &mut Choices<'_>,
+    to: &mut Vec<u8>,
+) -> Option<nfs_argop4<'static>> {
     use nfs_argop4::*;
     let stateid = known.stateid(from);
     let (offset, count) = (from.number(), from.number());
@@ -618,7 +631,7 @@ fn data(known: &Known, from: &mut Choices<'_>, to: &mut Vec<u8>) -> Option<nfs_a
     })
 }
 
-fn state(known: &Known, from: &mut Choices<'_>) -> nfs_argop4<'static> {
+fn state(known: &KnownClient, from: &mut Choices<'_>) -> nfs_argop4<'static> {
     use nfs_argop4::*;
     const OWNERS: [&[u8]; 3] = [b"one", b"two", b"three"];
     let owner = state_owner4 {
@@ -711,7 +724,7 @@ fn open(owner: state_owner4<'static>, seqid: u32, from: &mut Choices<'_>) -> nfs
 
 /// Operations that borrow what is made here are appended here.
 fn attributes(
-    known: &Known,
+    known: &KnownClient,
     from: &mut Choices<'_>,
     to: &mut Vec<u8>,
 ) -> Option<nfs_argop4<'static>> {

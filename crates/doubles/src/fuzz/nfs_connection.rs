@@ -3,11 +3,11 @@
 use std::collections::VecDeque;
 
 use machine::Machine;
-use nfs::connection::{Connection, Settings};
+use nfs::connection::{Connection, RpcServerSettings};
 use random::Random;
 use testkit::nfs::call::{OTHERS, call_header, call_header_of, cut, record};
 
-use crate::nfs::Server;
+use crate::nfs::RpcDouble;
 
 /// The stream that `records` stand for.
 fn stream_of(mut records: &[u8]) -> VecDeque<u8> {
@@ -49,7 +49,7 @@ pub fn nfs_connection(input: &[u8]) {
     };
     let mut random = Random::new(u64::from(u32::from_le_bytes(*seed)));
     let mut stream = stream_of(records);
-    let settings = Settings {
+    let settings = RpcServerSettings {
         calls_max: 4,
         args_bytes_max: 2048,
         args_bytes_all_max: 4096,
@@ -59,7 +59,7 @@ pub fn nfs_connection(input: &[u8]) {
         fragments_max: 64,
         handshake_timeout: 1,
     };
-    let mut server = Server::new(Connection::new(settings, 0));
+    let mut server = RpcDouble::new(Connection::new(settings, 0));
     server.starves = seed[0] & 1 != 0;
     let mut out = VecDeque::new();
     let mut idle = 0;

@@ -19,7 +19,7 @@ use testkit::nvme::{Pdus, cut};
 use wire::nvme::{ConnectCommand, Sgl, Sqe, io};
 use wire::nvme_tcp::pdu_type;
 
-use crate::nvme::Target;
+use crate::nvme::ControllerDouble;
 
 const BLOCKS: u64 = 64;
 /// Rounds without progress after which nothing more will come.
@@ -182,7 +182,7 @@ pub fn controller(input: &[u8]) {
 }
 
 /// What must be true of a controller's machine that has taken all bytes.
-fn check_controller(target: &Target, sent: &[(u8, Vec<u8>)]) {
+fn check_controller(target: &ControllerDouble, sent: &[(u8, Vec<u8>)]) {
     let terms = sent
         .iter()
         .filter(|(kind, _)| *kind == pdu_type::C2H_TERM_REQ)
@@ -216,7 +216,7 @@ fn check_controller(target: &Target, sent: &[(u8, Vec<u8>)]) {
 }
 
 /// What other connections do to this one: an Abort, a live change.
-fn disturb(target: &mut Target, random: &mut Random) {
+fn disturb(target: &mut ControllerDouble, random: &mut Random) {
     if random.one_in(2) {
         let outcome = target.end.machine.abort(random.below(16) as u16);
         if let AbortOutcome::Executing(tag) = outcome {
@@ -252,7 +252,7 @@ fn geometry(nsid: u32) -> Geometry {
     }
 }
 
-fn target(config: u8) -> Target {
+fn target(config: u8) -> ControllerDouble {
     let settings = controller::Settings {
         io_bytes_max: 16_384,
         maxh2cdata: 4096,
@@ -266,10 +266,10 @@ fn target(config: u8) -> Target {
         namespaces: Arc::new([geometry(1), geometry(2)]),
     };
     let media = vec![0xa5; BLOCKS as usize * 512];
-    Target::new(controller::Qpair::new(settings, 0), role, media)
+    ControllerDouble::new(controller::Qpair::new(settings, 0), role, media)
 }
 
-fn connect(target: &mut Target, pdus: Pdus, maxr2t: u32, out: &mut VecDeque<u8>) {
+fn connect(target: &mut ControllerDouble, pdus: Pdus, maxr2t: u32, out: &mut VecDeque<u8>) {
     let connect = ConnectCommand {
         recfmt: 0,
         qid: 1,

@@ -1,9 +1,10 @@
 //! A CDB, from its decoding to its answer.
 
 use scsi::{
-    AccessState, Addressed, Attention, Command, Identity, Io, IoKind, Modes, Nexus, PRODUCT, Port,
-    PortGroup, SENSE_MAX, Sense, SenseBytes, Specific, TargetView, Unit, VENDOR, asc, copy, decode,
-    decode_elsewhere, groups, key, mode, name, provisioning, reservation, respond, unmap,
+    AccessState, Addressed, Attention, Command, IoKind, Modes, Nexus, PRODUCT, Port, PortGroup,
+    SENSE_MAX, ScsiIo, Sense, SenseBytes, Specific, TargetView, Unit, UnitIdentity, VENDOR, asc,
+    copy, decode, decode_elsewhere, groups, key, mode, name, provisioning, reservation, respond,
+    unmap,
 };
 
 /// A thin unit of 2048 blocks of 512 bytes that can do everything, LUN 0, behind
@@ -14,7 +15,7 @@ fn unit() -> Unit {
         block_bytes: 512,
         block_count: 2048,
         physical_exponent: 3,
-        identity: Identity {
+        identity: UnitIdentity {
             uuid: *b"\x8a\x2f\x1a\xb9\xfb\x97\x5a\x34\x8d\xf3\x18\xc0\x0a\xbc\x40\x10",
             nguid: *b"\x30\x65\x39\x2e\xcc\x3a\x5c\xfe\x8a\xd6\x61\xfe\x2e\xee\xc6\x1e",
             eui64: None,
@@ -82,7 +83,7 @@ fn unit_of(config: u8) -> Unit {
 
 /// One command, from its CDB to its answer: a byte that chooses the unit, 16
 /// bytes of CDB, then what the initiator sends. Whatever they are nothing panics,
-/// no promise of [`Io`] is broken, and no bit counts that REPORT SUPPORTED
+/// no promise of [`ScsiIo`] is broken, and no bit counts that REPORT SUPPORTED
 /// OPERATION CODES does not name.
 ///
 /// # Panics
@@ -190,8 +191,8 @@ fn check_answer(command: &Command, to: Addressed<'_>, unit: &Unit) {
     assert_eq!(command.data_out_len(unit.block_bytes), 0, "{command:?}");
 }
 
-/// The promises of [`Io`].
-fn check_io(io: Io, unit: &Unit) {
+/// The promises of [`ScsiIo`].
+fn check_io(io: ScsiIo, unit: &Unit) {
     let block = u64::from(unit.block_bytes);
     let size = unit.block_count * block;
     assert!(io.offset.is_multiple_of(block) && io.len.is_multiple_of(block));

@@ -12,7 +12,7 @@ use crate::resolve;
 
 /// A logical unit of a target behind a portal.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Address {
+pub struct IscsiAddress {
     /// Where to connect.
     pub portal: SocketAddr,
     /// TargetName, normalized.
@@ -21,7 +21,7 @@ pub struct Address {
     pub lun: u16,
 }
 
-impl Address {
+impl IscsiAddress {
     /// Reads `iscsi://host[:port]/target[/lun]`.
     ///
     /// # Errors
@@ -48,7 +48,7 @@ impl Address {
                 (target, number)
             }
         };
-        Ok(Address {
+        Ok(IscsiAddress {
             portal: resolve(authority, PORT)?,
             target: check_target_name(target).map_err(|error| format!("`{target}`: {error}"))?,
             lun,
@@ -109,14 +109,14 @@ mod tests {
 
     #[test]
     fn urls_name_portal_target_and_unit() {
-        let full = Address::parse("iscsi://127.0.0.1:3261/iqn.2026-01.io.weft:Disks/300");
+        let full = IscsiAddress::parse("iscsi://127.0.0.1:3261/iqn.2026-01.io.weft:Disks/300");
         let full = full.expect("a URL");
         assert_eq!(full.portal, "127.0.0.1:3261".parse().expect("address"));
         assert_eq!(
             (full.target.as_str(), full.lun),
             ("iqn.2026-01.io.weft:disks", 300)
         );
-        let short = Address::parse("iscsi://[::1]/iqn.2026-01.io.weft:a").expect("a URL");
+        let short = IscsiAddress::parse("iscsi://[::1]/iqn.2026-01.io.weft:a").expect("a URL");
         assert_eq!(short.portal, "[::1]:3260".parse().expect("address"));
         assert_eq!(short.lun, 0);
     }
@@ -139,7 +139,7 @@ mod tests {
             ),
             ("iscsi://127.0.0.1:99999/iqn.2026-01.io.weft:a", ""),
         ] {
-            let error = Address::parse(url).expect_err(url);
+            let error = IscsiAddress::parse(url).expect_err(url);
             assert!(error.contains(why), "{url}: {error}");
         }
     }

@@ -4,23 +4,23 @@ use std::io;
 use std::net::SocketAddr;
 
 use ::iscsi::initiator::{
-    Async, Command, Completion, Connection as InitiatorConnection, Data, Op, RANDOM_LEN, Session,
-    Settings,
+    Async, Command, Completion, ExpectedData, InitiatorConnection, InitiatorOp, InitiatorSession,
+    InitiatorSettings, RANDOM_LEN,
 };
-use link::Data as Memory;
+use link::CommandMemory as Memory;
 use machine::Tag;
 use reactor::{Driver, Token};
 use wire::iscsi::{LogoutReason, TaskFunction};
 
 use super::address::login_random;
-use super::{Error, Initiator};
-use crate::transport::{Protocol, Transport};
+use super::{Initiator, SessionError};
+use crate::transport::{HostProtocol, Transport};
 
 /// What a connection is to be.
 #[derive(Clone, Debug)]
 pub struct Params {
     /// What to agree on in the login.
-    pub settings: Settings,
+    pub settings: InitiatorSettings,
     /// ISID of the session.
     pub isid: [u8; 6],
     /// Connection ID.
@@ -36,7 +36,11 @@ impl Params {
     ///
     /// # Errors
     /// Where the system has no random bytes.
-    pub fn new(settings: Settings, initiator: &Initiator, number: u16) -> io::Result<Params> {
+    pub fn new(
+        settings: InitiatorSettings,
+        initiator: &Initiator,
+        number: u16,
+    ) -> io::Result<Params> {
         Ok(Params {
             settings,
             isid: initiator.isid(number),
@@ -49,15 +53,15 @@ impl Params {
 
 /// What became of a connection or of one of its commands.
 #[derive(Debug)]
-pub enum Event {
+pub enum SessionEvent {
     /// Logged in: commands may be submitted.
     Live,
     /// A command came back; its memory is the caller's again. Its sense data is
-    /// [`Connection::sense`] until the next event.
+    /// [`SessionConnection::sense`] until the next event.
     Completed(Tag, Completion),
     /// A task management function was answered (RFC 7143, section 11.6.1).
     TaskManaged(Tag, u8),
-    /// A text request was answered: see [`Connection::text_answer`].
+    /// A text request was answered: see [`SessionConnection::text_answer`].
     Text(Tag),
     /// A NOP-Out was answered.
     Pong(Tag),
@@ -68,12 +72,12 @@ pub enum Event {
     /// The target rejected a request that is no command.
     Rejected(Tag, u8),
     /// The connection is lost, and with it every command in flight. Their
-    /// memory must stay until [`Connection::is_closed`].
-    Down(Error),
+    /// memory must stay until [`SessionConnection::is_closed`].
+    Down(SessionError),
 }
 
 #[derive(Clone, Copy, PartialEq)]
-enum Phase {
+enum LoginPhase {
     /// Login Requests go back and forth.
     Login,
     Live,
@@ -82,24 +86,24 @@ enum Phase {
 /// What the transport is told of iSCSI.
 struct Iscsi;
 
-impl Protocol for Iscsi {
+impl HostProtocol for Iscsi {
     type Machine = InitiatorConnection;
-    type Phase = Phase;
-    type Error = Error;
+    type TransportPhase = LoginPhase;
+    type Error = SessionError;
 
-    const FIRST: Phase = Phase::Login;
-    const CLOSED: Error = Error::Closed;
+    const FIRST: LoginPhase = LoginPhase::Login;
+    const CLOSED: SessionError = SessionError::Closed;
 }
 
 /// One connection of an iSCSI session.
-pub struct Connection {
+pub struct SessionConnection {
     transport: Transport<Iscsi>,
 }
 
-impl Connection {
+impl SessionConnection {
     /// Starts to connect the leading connection of a session of its own.
     /// Completions carry tokens `base` to `base + TOKENS_PER_CONNECTION - 1`:
-    /// hand them to [`Connection::on_completion`].
+    /// hand them to [`SessionConnection::on_completion`].
     ///
     /// # Errors
     /// Where the driver can make no socket.
@@ -108,9 +112,9 @@ impl Connection {
         to: SocketAddr,
         params: Params,
         base: Token,
-    ) -> io::Result<Connection> {
-        let session = Session::new(params.isid, params.cmd_sn);
-        Connection::open_in(driver, to, params, session, base)
+    ) -> io::Result<SessionConnection> {
+        let session = InitiatorSession::new(params.isid, params.cmd_sn);
+        SessionConnection::open_in(driver, to, params, session, base)
     }
 
     /// Starts to connect one more connection of a session that is there (or
@@ -122,19 +126,19 @@ impl Connection {
         driver: &mut D,
         to: SocketAddr,
         params: Params,
-        session: Session,
+        session: InitiatorSession,
         base: Token,
-    ) -> io::Result<Connection> {
+    ) -> io::Result<SessionConnection> {
         let machine = InitiatorConnection::new(params.settings, session, params.cid, params.random);
         let transport = Transport::open(driver, to, machine, base)?;
-        Ok(Connection { transport })
+        Ok(SessionConnection { transport })
     }
 
     /// Whether commands may be submitted.
     #[inline]
     #[must_use]
     pub fn is_live(&self) -> bool {
-        self.transport.is_in(Phase::Live)
+        self.transport.is_in(LoginPhase::Live)
     }
 
     /// Whether the driver is done with the connection and all its memory.
@@ -145,7 +149,7 @@ impl Connection {
 
     /// The session that it belongs to.
     #[must_use]
-    pub fn session(&self) -> &Session {
+    pub fn session(&self) -> &InitiatorSession {
         self.transport.link.machine.session()
     }
 
@@ -155,7 +159,7 @@ impl Connection {
         self.transport.link.machine.agreed()
     }
 
-    /// How many commands [`Connection::submit`] would take now.
+    /// How many commands [`SessionConnection::submit`] would take now.
     #[must_use]
     pub fn room(&self) -> u16 {
         match self.is_live() {
@@ -176,7 +180,7 @@ impl Connection {
         self.transport.link.machine.text_answer()
     }
 
-    /// Takes a command; it leaves with a [`Connection::flush`], as soon as the
+    /// Takes a command; it leaves with a [`SessionConnection::flush`], as soon as the
     /// target's command window has room for it. `memory` is what `data`
     /// describes. `None`: the queue depth is reached, or the connection is not
     /// live.
@@ -184,7 +188,7 @@ impl Connection {
     pub fn submit(
         &mut self,
         command: &Command,
-        data: Data,
+        data: ExpectedData,
         memory: impl FnOnce(Tag) -> Memory,
     ) -> Option<Tag> {
         if !self.is_live() {
@@ -247,15 +251,15 @@ impl Connection {
         }
     }
 
-    /// Ends the connection; [`Connection::is_closed`] tells when nothing of it
+    /// Ends the connection; [`SessionConnection::is_closed`] tells when nothing of it
     /// is left.
     pub fn close<D: Driver>(&mut self, driver: &mut D) {
         self.transport.close(driver);
     }
 
     /// Takes a completion with one of this connection's tokens. Call
-    /// [`Connection::next_event`] until it yields nothing, then
-    /// [`Connection::flush`].
+    /// [`SessionConnection::next_event`] until it yields nothing, then
+    /// [`SessionConnection::flush`].
     #[inline]
     pub fn on_completion<D: Driver>(&mut self, driver: &mut D, completion: reactor::Completion) {
         self.transport.on_completion(driver, completion);
@@ -263,31 +267,31 @@ impl Connection {
 
     /// What happened, until `None`; then the next receive is under way.
     #[inline]
-    pub fn next_event<D: Driver>(&mut self, driver: &mut D) -> Option<Event> {
+    pub fn next_event<D: Driver>(&mut self, driver: &mut D) -> Option<SessionEvent> {
         if let Some(error) = self.transport.take_down() {
-            return Some(Event::Down(error));
+            return Some(SessionEvent::Down(error));
         }
         let op = self.transport.next_op(driver)?;
         Some(match op {
-            Op::Completed { tag, completion } => Event::Completed(tag, completion),
-            Op::Ready => {
-                self.transport.enter(Phase::Live);
-                Event::Live
+            InitiatorOp::Completed { tag, completion } => SessionEvent::Completed(tag, completion),
+            InitiatorOp::Ready => {
+                self.transport.enter(LoginPhase::Live);
+                SessionEvent::Live
             }
-            Op::TaskManaged { tag, response } => Event::TaskManaged(tag, response),
-            Op::Text { tag } => Event::Text(tag),
-            Op::Pong { tag } => Event::Pong(tag),
-            Op::LoggedOut { tag, response } => Event::LoggedOut(tag, response),
-            Op::Async(event) => Event::Async(event),
-            Op::Rejected { tag, reason } => Event::Rejected(tag, reason),
-            Op::Fatal(error) => {
+            InitiatorOp::TaskManaged { tag, response } => SessionEvent::TaskManaged(tag, response),
+            InitiatorOp::Text { tag } => SessionEvent::Text(tag),
+            InitiatorOp::Pong { tag } => SessionEvent::Pong(tag),
+            InitiatorOp::LoggedOut { tag, response } => SessionEvent::LoggedOut(tag, response),
+            InitiatorOp::Async(event) => SessionEvent::Async(event),
+            InitiatorOp::Rejected { tag, reason } => SessionEvent::Rejected(tag, reason),
+            InitiatorOp::Fatal(error) => {
                 let address = self.transport.link.machine.target_address();
                 let error = match address {
-                    Some(address) => Error::Redirected(address.to_owned()),
-                    None => Error::Protocol(error),
+                    Some(address) => SessionError::Redirected(address.to_owned()),
+                    None => SessionError::Protocol(error),
                 };
                 self.transport.close(driver);
-                Event::Down(error)
+                SessionEvent::Down(error)
             }
         })
     }

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use reactor::Driver;
 
-use super::{Chap, Error, Initiator, Params, Session, Settings};
+use super::{Chap, Initiator, InitiatorSettings, Params, Session, SessionError};
 
 /// A target and where it is reached.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,10 +24,10 @@ pub fn discover<D: Driver>(
     to: SocketAddr,
     initiator: &Initiator,
     chap: Option<Chap>,
-) -> Result<Vec<DiscoveredTarget>, Error> {
-    let settings = Settings {
+) -> Result<Vec<DiscoveredTarget>, SessionError> {
+    let settings = InitiatorSettings {
         chap,
-        ..Settings::discovery(&initiator.name)
+        ..InitiatorSettings::discovery(&initiator.name)
     };
     let mut session = Session::open(driver, to, Params::new(settings, initiator, 0)?)?;
     let text = session.text(b"SendTargets=All\0")?;
@@ -37,8 +37,8 @@ pub fn discover<D: Driver>(
 }
 
 /// Reads the answer to SendTargets (RFC 7143, appendix C).
-fn targets(text: &[u8], portal: SocketAddr) -> Result<Vec<DiscoveredTarget>, Error> {
-    let unusable = || Error::Unusable("the answer to SendTargets makes no sense".into());
+fn targets(text: &[u8], portal: SocketAddr) -> Result<Vec<DiscoveredTarget>, SessionError> {
+    let unusable = || SessionError::Unusable("the answer to SendTargets makes no sense".into());
     let mut targets: Vec<DiscoveredTarget> = Vec::new();
     for pair in ::iscsi::text::pairs(text) {
         let (key, value) = pair.ok_or_else(unusable)?;

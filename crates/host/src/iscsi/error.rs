@@ -3,7 +3,7 @@
 use std::fmt;
 use std::io;
 
-use ::iscsi::initiator::{FatalError, Outcome};
+use ::iscsi::initiator::{CommandOutcome, InitiatorFatalError};
 use wire::iscsi::{LoginStatus, RejectReason};
 use wire::scsi::{key, status};
 
@@ -90,7 +90,7 @@ impl fmt::Display for SenseData {
 
 /// Why a connection or a command did not work.
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
+pub enum SessionError {
     /// The socket failed.
     #[error("socket: {0}")]
     Socket(#[from] io::Error),
@@ -99,7 +99,7 @@ pub enum Error {
     Closed,
     /// The target refused, or one side broke the protocol; the connection is over.
     #[error("{}{}", .0, remedy(.0))]
-    Protocol(FatalError),
+    Protocol(InitiatorFatalError),
     /// The target sends the initiator elsewhere.
     #[error("the target is at {0} now")]
     Redirected(String),
@@ -133,12 +133,12 @@ pub enum Error {
     NoMemory,
 }
 
-impl Error {
+impl SessionError {
     /// The sense data of a command that failed.
     #[must_use]
     pub fn sense(&self) -> Option<SenseData> {
         match self {
-            Error::Refused { failure, .. } => failure.sense,
+            SessionError::Refused { failure, .. } => failure.sense,
             _ => None,
         }
     }
@@ -148,7 +148,7 @@ impl Error {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Failure {
     /// How it ended.
-    pub outcome: Outcome,
+    pub outcome: CommandOutcome,
     /// What the sense data says.
     pub sense: Option<SenseData>,
 }
@@ -157,8 +157,8 @@ impl Failure {
     /// `outcome` with sense data as it came; `None` for GOOD.
     #[inline]
     #[must_use]
-    pub fn of(outcome: Outcome, sense: &[u8]) -> Option<Failure> {
-        (outcome != Outcome::GOOD).then(|| Failure {
+    pub fn of(outcome: CommandOutcome, sense: &[u8]) -> Option<Failure> {
+        (outcome != CommandOutcome::GOOD).then(|| Failure {
             outcome,
             sense: SenseData::read(sense),
         })
@@ -167,7 +167,7 @@ impl Failure {
     /// Whether it is a unit attention: see [`SenseData::is_unit_attention`].
     #[must_use]
     pub fn is_unit_attention(&self) -> bool {
-        self.outcome == Outcome::Status(status::CHECK_CONDITION)
+        self.outcome == CommandOutcome::Status(status::CHECK_CONDITION)
             && self.sense.is_some_and(|sense| sense.is_unit_attention())
     }
 
@@ -177,7 +177,7 @@ impl Failure {
     pub fn is_shortage(&self) -> bool {
         matches!(
             self.outcome,
-            Outcome::Status(status::BUSY | status::TASK_SET_FULL)
+            CommandOutcome::Status(status::BUSY | status::TASK_SET_FULL)
         )
     }
 }
@@ -185,8 +185,8 @@ impl Failure {
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (self.outcome, self.sense) {
-            (Outcome::Status(status::CHECK_CONDITION), Some(sense)) => write!(f, "{sense}"),
-            (Outcome::Status(code), _) => match code {
+            (CommandOutcome::Status(status::CHECK_CONDITION), Some(sense)) => write!(f, "{sense}"),
+            (CommandOutcome::Status(code), _) => match code {
                 status::CHECK_CONDITION => f.write_str("CHECK CONDITION without sense data"),
                 status::RESERVATION_CONFLICT => f.write_str(
                     "RESERVATION CONFLICT: another initiator holds a reservation on the unit",
@@ -196,10 +196,12 @@ impl fmt::Display for Failure {
                 status::TASK_ABORTED => f.write_str("TASK ABORTED"),
                 code => write!(f, "SCSI status {code:02x}h"),
             },
-            (Outcome::TargetFailure(code), _) => write!(f, "target failure (response {code:02x}h)"),
-            (Outcome::Damaged, _) => f.write_str("data was damaged or lost on the way"),
-            (Outcome::Aborted, _) => f.write_str("aborted by task management"),
-            (Outcome::Rejected(code), _) => match RejectReason::from_value(code) {
+            (CommandOutcome::TargetFailure(code), _) => {
+                write!(f, "target failure (response {code:02x}h)")
+            }
+            (CommandOutcome::Damaged, _) => f.write_str("data was damaged or lost on the way"),
+            (CommandOutcome::Aborted, _) => f.write_str("aborted by task management"),
+            (CommandOutcome::Rejected(code), _) => match RejectReason::from_value(code) {
                 Some(reason) => write!(f, "rejected: {reason}"),
                 None => write!(f, "rejected for reason {code:02x}h"),
             },
@@ -208,10 +210,12 @@ impl fmt::Display for Failure {
 }
 
 /// What helps against a refused login.
-fn remedy(error: &FatalError) -> &'static str {
+fn remedy(error: &InitiatorFatalError) -> &'static str {
     let status = match error {
-        FatalError::LoginRefused { class, detail } => LoginStatus::from_bytes(*class, *detail),
-        FatalError::Authentication(_) => {
+        InitiatorFatalError::LoginRefused { class, detail } => {
+            LoginStatus::from_bytes(*class, *detail)
+        }
+        InitiatorFatalError::Authentication(_) => {
             return "; look at --mutual-secret-file, and at the target's own secret";
         }
         _ => None,
@@ -271,7 +275,9 @@ mod tests {
 
     #[test]
     fn a_refused_login_says_what_helps() {
-        let refused = |class, detail| Error::Protocol(FatalError::LoginRefused { class, detail });
+        let refused = |class, detail| {
+            SessionError::Protocol(InitiatorFatalError::LoginRefused { class, detail })
+        };
         let text = refused(2, 1).to_string();
         assert!(
             text.contains("Authentication failure") && text.contains("--chap-user"),

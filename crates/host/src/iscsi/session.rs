@@ -12,7 +12,10 @@ use wire::scsi::{
 };
 use zerocopy::{FromBytes, IntoBytes};
 
-use super::{Command, Completion, Connection, Data, Error, Event, Failure, Params, lun_field};
+use super::{
+    Command, Completion, ExpectedData, Failure, Params, SessionConnection, SessionError,
+    SessionEvent, lun_field,
+};
 use crate::{Payload, resolve};
 
 /// How long a command may take.
@@ -59,7 +62,7 @@ pub struct UnitInfo {
 /// A session whose commands are waited for, one at a time.
 pub struct Session<D> {
     driver: D,
-    connection: Connection,
+    connection: SessionConnection,
     out: Vec<reactor::Completion>,
 }
 
@@ -68,28 +71,28 @@ impl<D: Driver> Session<D> {
     ///
     /// # Errors
     /// Where the connection fails or the target refuses.
-    pub fn open(mut driver: D, to: SocketAddr, params: Params) -> Result<Self, Error> {
+    pub fn open(mut driver: D, to: SocketAddr, params: Params) -> Result<Self, SessionError> {
         let mut to = to;
         for _ in 0..=REDIRECTS_MAX {
-            let connection = Connection::open(&mut driver, to, params.clone(), 0)?;
+            let connection = SessionConnection::open(&mut driver, to, params.clone(), 0)?;
             let mut session = Session {
                 driver,
                 connection,
                 out: Vec::new(),
             };
-            let live = |event: Event| matches!(event, Event::Live).then_some(());
+            let live = |event: SessionEvent| matches!(event, SessionEvent::Live).then_some(());
             match session.wait("answer to the login", live) {
                 Ok(()) => return Ok(session),
-                Err(Error::Redirected(address)) => {
+                Err(SessionError::Redirected(address)) => {
                     let portal = address.split(',').next().unwrap_or_default();
-                    to = resolve(portal, PORT).map_err(Error::Unusable)?;
+                    to = resolve(portal, PORT).map_err(SessionError::Unusable)?;
                     session.close()?;
                     driver = session.driver;
                 }
                 Err(error) => return Err(error),
             }
         }
-        Err(Error::Unusable(
+        Err(SessionError::Unusable(
             "the target sends its initiators in circles".into(),
         ))
     }
@@ -111,7 +114,7 @@ impl<D: Driver> Session<D> {
         lun: u16,
         cdb: [u8; CDB_BYTES],
         mut payload: Payload<'_>,
-    ) -> Result<u32, Error> {
+    ) -> Result<u32, SessionError> {
         for _ in 0..UNIT_ATTENTIONS_MAX {
             let again = match &mut payload {
                 Payload::None => Payload::None,
@@ -124,7 +127,7 @@ impl<D: Driver> Session<D> {
                 Err(error) => return Err(error),
             }
         }
-        Err(Error::Unusable(format!(
+        Err(SessionError::Unusable(format!(
             "{name}: unit attentions come to no end"
         )))
     }
@@ -140,13 +143,15 @@ impl<D: Driver> Session<D> {
         lun: [u8; 8],
         cdb: [u8; CDB_BYTES],
         mut payload: Payload<'_>,
-    ) -> Result<Completion, Error> {
+    ) -> Result<Completion, SessionError> {
         let data = match &payload {
-            Payload::None => Data::None,
-            Payload::In(into) => Data::In(into.len() as u32),
-            Payload::Out(bytes) => Data::Out(bytes.len() as u32),
+            Payload::None => ExpectedData::None,
+            Payload::In(into) => ExpectedData::In(into.len() as u32),
+            Payload::Out(bytes) => ExpectedData::Out(bytes.len() as u32),
         };
-        let memory = payload.memory(self.driver.pool()).ok_or(Error::NoMemory)?;
+        let memory = payload
+            .memory(self.driver.pool())
+            .ok_or(SessionError::NoMemory)?;
         let command = Command {
             lun,
             ..Command::new(0, cdb)
@@ -154,14 +159,14 @@ impl<D: Driver> Session<D> {
         let tag = self
             .connection
             .submit(&command, data, |_| memory)
-            .ok_or(Error::Closed)?;
+            .ok_or(SessionError::Closed)?;
         let completion = self.wait(name, |event| match event {
-            Event::Completed(done, completion) if done == tag => Some(completion),
+            SessionEvent::Completed(done, completion) if done == tag => Some(completion),
             _ => None,
         })?;
         let memory = self.connection.take_memory(tag);
         if let Some(failure) = Failure::of(completion.outcome, self.connection.sense()) {
-            return Err(Error::Refused {
+            return Err(SessionError::Refused {
                 command: name,
                 failure,
             });
@@ -174,7 +179,7 @@ impl<D: Driver> Session<D> {
     ///
     /// # Errors
     /// Where the unit is not ready.
-    pub fn test_unit_ready(&mut self, lun: u16) -> Result<(), Error> {
+    pub fn test_unit_ready(&mut self, lun: u16) -> Result<(), SessionError> {
         let cdb = cdb::plain(opcode::TEST_UNIT_READY);
         self.command("TEST UNIT READY", lun, cdb, Payload::None)?;
         Ok(())
@@ -184,7 +189,7 @@ impl<D: Driver> Session<D> {
     ///
     /// # Errors
     /// Where the command fails.
-    pub fn report_luns(&mut self) -> Result<Vec<u16>, Error> {
+    pub fn report_luns(&mut self) -> Result<Vec<u16>, SessionError> {
         let mut bytes = vec![0; LUNS_LEN_MAX as usize];
         let cdb = cdb::report_luns(LUNS_LEN_MAX);
         let came = self.command("REPORT LUNS", 0, cdb, Payload::In(&mut bytes))? as usize;
@@ -200,7 +205,7 @@ impl<D: Driver> Session<D> {
     ///
     /// # Errors
     /// Where the command fails.
-    pub fn inquiry(&mut self, lun: u16) -> Result<InquiryInfo, Error> {
+    pub fn inquiry(&mut self, lun: u16) -> Result<InquiryInfo, SessionError> {
         let mut bytes = [0; size_of::<StandardInquiry>()];
         let cdb = cdb::inquiry(None, bytes.len() as u16);
         self.command("INQUIRY", lun, cdb, Payload::In(&mut bytes))?;
@@ -218,7 +223,7 @@ impl<D: Driver> Session<D> {
     ///
     /// # Errors
     /// Where the command fails, or there is no such page.
-    pub fn vpd(&mut self, lun: u16, page: u8) -> Result<Vec<u8>, Error> {
+    pub fn vpd(&mut self, lun: u16, page: u8) -> Result<Vec<u8>, SessionError> {
         let mut bytes = vec![0; 4096];
         let cdb = cdb::inquiry(Some(page), bytes.len() as u16);
         let came = self.command("INQUIRY", lun, cdb, Payload::In(&mut bytes))?;
@@ -232,10 +237,10 @@ impl<D: Driver> Session<D> {
     /// # Errors
     /// Where a command fails, or the unit is no disk with blocks of 512 to
     /// 65,536 bytes.
-    pub fn unit(&mut self, lun: u16) -> Result<UnitInfo, Error> {
+    pub fn unit(&mut self, lun: u16) -> Result<UnitInfo, SessionError> {
         let inquiry = self.inquiry(lun)?;
         if inquiry.peripheral != 0 {
-            return Err(Error::Unusable(format!(
+            return Err(SessionError::Unusable(format!(
                 "LUN {lun} is no disk (peripheral {:02x}h): see the target's LUNs",
                 inquiry.peripheral
             )));
@@ -247,7 +252,7 @@ impl<D: Driver> Session<D> {
         let capacity = ReadCapacity16::read_from_bytes(&bytes).expect("its size");
         let block_bytes = capacity.block_bytes.get();
         if !(512..=65_536).contains(&block_bytes) || !block_bytes.is_power_of_two() {
-            return Err(Error::Unusable(format!(
+            return Err(SessionError::Unusable(format!(
                 "LUN {lun} has blocks of {block_bytes} bytes"
             )));
         }
@@ -269,7 +274,7 @@ impl<D: Driver> Session<D> {
     ///
     /// # Errors
     /// Where the command fails.
-    pub fn read(&mut self, unit: &UnitInfo, lba: u64, into: &mut [u8]) -> Result<(), Error> {
+    pub fn read(&mut self, unit: &UnitInfo, lba: u64, into: &mut [u8]) -> Result<(), SessionError> {
         let cdb = cdb::read16(lba, unit.blocks_of(into.len()));
         self.command("READ(16)", unit.lun, cdb, Payload::In(into))?;
         Ok(())
@@ -279,7 +284,7 @@ impl<D: Driver> Session<D> {
     ///
     /// # Errors
     /// Where the command fails.
-    pub fn write(&mut self, unit: &UnitInfo, lba: u64, bytes: &[u8]) -> Result<(), Error> {
+    pub fn write(&mut self, unit: &UnitInfo, lba: u64, bytes: &[u8]) -> Result<(), SessionError> {
         let cdb = cdb::write16(lba, unit.blocks_of(bytes.len()));
         self.command("WRITE(16)", unit.lun, cdb, Payload::Out(bytes))?;
         Ok(())
@@ -289,7 +294,7 @@ impl<D: Driver> Session<D> {
     ///
     /// # Errors
     /// Where the command fails.
-    pub fn flush(&mut self, unit: &UnitInfo) -> Result<(), Error> {
+    pub fn flush(&mut self, unit: &UnitInfo) -> Result<(), SessionError> {
         let cdb = cdb::synchronize_cache16();
         self.command("SYNCHRONIZE CACHE(16)", unit.lun, cdb, Payload::None)?;
         Ok(())
@@ -299,7 +304,7 @@ impl<D: Driver> Session<D> {
     ///
     /// # Errors
     /// Where the command fails.
-    pub fn unmap(&mut self, unit: &UnitInfo, ranges: &[(u64, u32)]) -> Result<(), Error> {
+    pub fn unmap(&mut self, unit: &UnitInfo, ranges: &[(u64, u32)]) -> Result<(), SessionError> {
         let list = unmap_list(ranges);
         let cdb = cdb::unmap(0, list.len() as u16);
         self.command("UNMAP", unit.lun, cdb, Payload::Out(&list))?;
@@ -307,7 +312,7 @@ impl<D: Driver> Session<D> {
     }
 
     /// COMPARE AND WRITE: the blocks that should be there, then those that
-    /// take their place. A miscompare is [`Error::Refused`] with its sense.
+    /// take their place. A miscompare is [`SessionError::Refused`] with its sense.
     ///
     /// # Errors
     /// Where the command fails or the blocks are not as expected.
@@ -316,7 +321,7 @@ impl<D: Driver> Session<D> {
         unit: &UnitInfo,
         lba: u64,
         old_and_new: &[u8],
-    ) -> Result<(), Error> {
+    ) -> Result<(), SessionError> {
         let blocks = unit.blocks_of(old_and_new.len() / 2);
         let cdb = cdb::compare_and_write(0, lba, blocks as u8);
         self.command(
@@ -332,19 +337,23 @@ impl<D: Driver> Session<D> {
     ///
     /// # Errors
     /// Where the connection fails or the function is refused.
-    pub fn task_management(&mut self, function: TaskFunction, lun: u16) -> Result<(), Error> {
+    pub fn task_management(
+        &mut self,
+        function: TaskFunction,
+        lun: u16,
+    ) -> Result<(), SessionError> {
         let tag = self
             .connection
             .task_management(function, lun_field(lun), None);
-        let tag = tag.ok_or(Error::Closed)?;
+        let tag = tag.ok_or(SessionError::Closed)?;
         let name = function.name();
         let response = self.wait(name, |event| match event {
-            Event::TaskManaged(done, response) if done == tag => Some(response),
+            SessionEvent::TaskManaged(done, response) if done == tag => Some(response),
             _ => None,
         })?;
         match TaskResponse::from_value(response) {
             Some(TaskResponse::Complete | TaskResponse::Succeeded) => Ok(()),
-            _ => Err(Error::Function { name, response }),
+            _ => Err(SessionError::Function { name, response }),
         }
     }
 
@@ -352,10 +361,10 @@ impl<D: Driver> Session<D> {
     ///
     /// # Errors
     /// Where it does not answer.
-    pub fn ping(&mut self) -> Result<(), Error> {
-        let tag = self.connection.ping().ok_or(Error::Closed)?;
+    pub fn ping(&mut self) -> Result<(), SessionError> {
+        let tag = self.connection.ping().ok_or(SessionError::Closed)?;
         self.wait("answer to a NOP-Out", |event| match event {
-            Event::Pong(done) if done == tag => Some(()),
+            SessionEvent::Pong(done) if done == tag => Some(()),
             _ => None,
         })
     }
@@ -364,16 +373,16 @@ impl<D: Driver> Session<D> {
     ///
     /// # Errors
     /// Where the connection fails or the target refuses.
-    pub fn text(&mut self, text: &[u8]) -> Result<Vec<u8>, Error> {
-        let tag = self.connection.text(text).ok_or(Error::Closed)?;
+    pub fn text(&mut self, text: &[u8]) -> Result<Vec<u8>, SessionError> {
+        let tag = self.connection.text(text).ok_or(SessionError::Closed)?;
         let has_answer = self.wait("answer to a text request", |event| match event {
-            Event::Text(done) if done == tag => Some(true),
-            Event::Rejected(done, _) if done == tag => Some(false),
+            SessionEvent::Text(done) if done == tag => Some(true),
+            SessionEvent::Rejected(done, _) if done == tag => Some(false),
             _ => None,
         })?;
         match has_answer {
             true => Ok(self.connection.text_answer().to_vec()),
-            false => Err(Error::Unusable(
+            false => Err(SessionError::Unusable(
                 "the target rejects the text request".into(),
             )),
         }
@@ -383,9 +392,9 @@ impl<D: Driver> Session<D> {
     ///
     /// # Errors
     /// Where the connection fails.
-    pub fn next_async(&mut self, timeout: Duration) -> Result<super::Async, Error> {
+    pub fn next_async(&mut self, timeout: Duration) -> Result<super::Async, SessionError> {
         self.wait_until("asynchronous message", timeout, |event| match event {
-            Event::Async(event) => Some(event),
+            SessionEvent::Async(event) => Some(event),
             _ => None,
         })
     }
@@ -395,11 +404,11 @@ impl<D: Driver> Session<D> {
     /// # Errors
     /// Where the target refuses or does not answer; the connection is closed
     /// all the same.
-    pub fn logout(mut self) -> Result<(), Error> {
+    pub fn logout(mut self) -> Result<(), SessionError> {
         let answer = match self.connection.logout() {
-            None => Err(Error::Closed),
+            None => Err(SessionError::Closed),
             Some(tag) => self.wait("answer to the logout", |event| match event {
-                Event::LoggedOut(done, response) if done == tag => Some(response),
+                SessionEvent::LoggedOut(done, response) if done == tag => Some(response),
                 _ => None,
             }),
         };
@@ -407,7 +416,7 @@ impl<D: Driver> Session<D> {
         let response = answer?;
         match LogoutResponseCode::from_value(response) {
             Some(LogoutResponseCode::Success) => Ok(()),
-            _ => Err(Error::Function {
+            _ => Err(SessionError::Function {
                 name: "Logout",
                 response,
             }),
@@ -417,8 +426,8 @@ impl<D: Driver> Session<D> {
     fn wait<T>(
         &mut self,
         what: &'static str,
-        pick: impl FnMut(Event) -> Option<T>,
-    ) -> Result<T, Error> {
+        pick: impl FnMut(SessionEvent) -> Option<T>,
+    ) -> Result<T, SessionError> {
         self.wait_until(what, COMMAND_TIMEOUT, pick)
     }
 
@@ -427,12 +436,12 @@ impl<D: Driver> Session<D> {
         &mut self,
         what: &'static str,
         timeout: Duration,
-        mut pick: impl FnMut(Event) -> Option<T>,
-    ) -> Result<T, Error> {
+        mut pick: impl FnMut(SessionEvent) -> Option<T>,
+    ) -> Result<T, SessionError> {
         let deadline = self.driver.now() + timeout.as_nanos() as Nanos;
         loop {
             while let Some(event) = self.connection.next_event(&mut self.driver) {
-                if let Event::Down(error) = event {
+                if let SessionEvent::Down(error) = event {
                     return Err(error);
                 }
                 if let Some(found) = pick(event) {
@@ -440,13 +449,13 @@ impl<D: Driver> Session<D> {
                 }
             }
             if self.driver.now() >= deadline {
-                return Err(Error::TimedOut { waiting_for: what });
+                return Err(SessionError::TimedOut { waiting_for: what });
             }
             self.turn(deadline)?;
         }
     }
 
-    fn turn(&mut self, deadline: Nanos) -> Result<(), Error> {
+    fn turn(&mut self, deadline: Nanos) -> Result<(), SessionError> {
         self.connection.flush(&mut self.driver);
         self.driver.poll(Wait::Until(deadline), &mut self.out)?;
         for completion in self.out.drain(..) {
@@ -456,7 +465,7 @@ impl<D: Driver> Session<D> {
     }
 
     /// Closes the connection and waits for its end.
-    fn close(&mut self) -> Result<(), Error> {
+    fn close(&mut self) -> Result<(), SessionError> {
         self.connection.close(&mut self.driver);
         let deadline = self.driver.now() + COMMAND_TIMEOUT.as_nanos() as Nanos;
         while !self.connection.is_closed() && self.driver.now() < deadline {

@@ -7,8 +7,8 @@ use machine::Tag;
 use nvmf::command::AnaState;
 use reactor::{Driver, Token};
 
-use super::Request;
-use super::select::Access;
+use super::PathRequest;
+use super::select::PathAccess;
 use crate::{Error, Memory, PathChange, PathSignal, Queue, QueueParams};
 
 /// No path, or no request.
@@ -118,13 +118,13 @@ impl Path {
 
     /// How good it is for commands; `None` where it takes none.
     #[inline]
-    pub(super) fn access(&self) -> Option<Access> {
+    pub(super) fn access(&self) -> Option<PathAccess> {
         if self.is_distrusted || !self.is_live() {
             return None;
         }
         match self.ana {
-            AnaState::Optimized => Some(Access::Optimized),
-            AnaState::NonOptimized => Some(Access::NonOptimized),
+            AnaState::Optimized => Some(PathAccess::Optimized),
+            AnaState::NonOptimized => Some(PathAccess::NonOptimized),
             AnaState::Inaccessible | AnaState::PersistentLoss | AnaState::Change => None,
         }
     }
@@ -150,7 +150,7 @@ impl Path {
 
     /// Whether the queue took the request.
     #[inline]
-    pub(super) fn submit(&mut self, tag: Tag, request: &Request) -> bool {
+    pub(super) fn submit(&mut self, tag: Tag, request: &PathRequest) -> bool {
         let queue = self.queue.as_mut().expect("a path that was picked is live");
         let memory = |_| request.memory.map_or_else(Memory::default, Memory::lent);
         let Some(qtag) = queue.submit(&request.sqe, request.data, memory) else {

@@ -13,7 +13,7 @@ pub enum Policy {
 
 /// How good a path is for commands; the smaller the better.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Access {
+pub enum PathAccess {
     /// ANA Optimized.
     Optimized,
     /// ANA Non-Optimized.
@@ -23,14 +23,14 @@ pub enum Access {
 /// What is looked at of a path.
 pub(super) trait Candidate {
     /// How it takes commands; `None`: not at all.
-    fn access(&self) -> Option<Access>;
+    fn access(&self) -> Option<PathAccess>;
     /// Commands on it.
     fn outstanding(&self) -> u32;
 }
 
 impl Candidate for Path {
     #[inline]
-    fn access(&self) -> Option<Access> {
+    fn access(&self) -> Option<PathAccess> {
         Path::access(self)
     }
 
@@ -77,10 +77,10 @@ pub(super) fn pick<P: Candidate>(
 mod tests {
     use super::*;
 
-    struct Fake(Option<Access>, u32);
+    struct Fake(Option<PathAccess>, u32);
 
     impl Candidate for Fake {
-        fn access(&self) -> Option<Access> {
+        fn access(&self) -> Option<PathAccess> {
             self.0
         }
 
@@ -89,8 +89,8 @@ mod tests {
         }
     }
 
-    const GOOD: Option<Access> = Some(Access::Optimized);
-    const POOR: Option<Access> = Some(Access::NonOptimized);
+    const GOOD: Option<PathAccess> = Some(PathAccess::Optimized);
+    const POOR: Option<PathAccess> = Some(PathAccess::NonOptimized);
     const NOBODY: u16 = u16::MAX;
 
     /// How many of `count` commands each path gets; none comes back.

@@ -14,14 +14,14 @@ const PORT: u16 = 2049;
 
 /// A place in the files of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Address {
+pub struct NfsAddress {
     /// Where to connect.
     pub socket: SocketAddr,
     /// Names from the root of all exports on.
     pub path: Vec<String>,
 }
 
-impl Address {
+impl NfsAddress {
     /// Reads `nfs://host[:port]/path`.
     ///
     /// # Errors
@@ -36,7 +36,7 @@ impl Address {
         if let Some(dots) = path.iter().find(|name| matches!(name.as_str(), "." | "..")) {
             return Err(format!("`{url}`: `{dots}` is no name on a server"));
         }
-        Ok(Address {
+        Ok(NfsAddress {
             socket: resolve(authority, PORT)?,
             path,
         })
@@ -45,24 +45,24 @@ impl Address {
 
 /// What this process is called as a client (`client_owner4`).
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Identity {
+pub struct ClientIdentity {
     /// `co_ownerid`.
     pub owner: Vec<u8>,
     /// `co_verifier`: of this start of the client.
     pub verifier: verifier4,
 }
 
-impl Identity {
+impl ClientIdentity {
     /// A client that nobody has seen before.
     ///
     /// # Errors
     /// Where the system has no random bytes.
-    pub fn new() -> io::Result<Identity> {
+    pub fn new() -> io::Result<ClientIdentity> {
         let mut random = [0; 16];
         fill_random(&mut random)?;
         let (name, verifier) = random.split_at(8);
         let name: String = name.iter().map(|byte| format!("{byte:02x}")).collect();
-        Ok(Identity {
+        Ok(ClientIdentity {
             owner: format!("weft {name}").into_bytes(),
             verifier: verifier.try_into().expect("8 bytes"),
         })
@@ -84,7 +84,7 @@ mod tests {
 
     #[test]
     fn urls_name_a_server_and_a_path() {
-        let full = Address::parse("nfs://127.0.0.1:20490/a//b c/").expect("a URL");
+        let full = NfsAddress::parse("nfs://127.0.0.1:20490/a//b c/").expect("a URL");
         assert_eq!(full.socket, "127.0.0.1:20490".parse().expect("address"));
         assert_eq!(full.path, ["a", "b c"]);
         for (url, socket) in [
@@ -92,7 +92,7 @@ mod tests {
             ("nfs://[::1]:9/", "[::1]:9"),
             ("nfs://127.0.0.1/", "127.0.0.1:2049"),
         ] {
-            let root = Address::parse(url).expect("a URL");
+            let root = NfsAddress::parse(url).expect("a URL");
             assert_eq!(root.socket, socket.parse().expect("address"));
             assert!(root.path.is_empty());
         }
@@ -101,13 +101,13 @@ mod tests {
             "nfs://127.0.0.1/a/../b",
             "nfs://127.0.0.1:99999/",
         ] {
-            assert!(Address::parse(url).is_err(), "{url}");
+            assert!(NfsAddress::parse(url).is_err(), "{url}");
         }
     }
 
     #[test]
     fn clients_are_told_apart() {
-        let (a, b) = (Identity::new(), Identity::new());
+        let (a, b) = (ClientIdentity::new(), ClientIdentity::new());
         let (a, b) = (a.expect("random"), b.expect("random"));
         assert_ne!(a.owner, b.owner);
         assert_ne!(a.verifier, b.verifier);

@@ -4,7 +4,7 @@ use wire::nfs4::{
     FATTR4_CHANGE, FATTR4_FILEID, FATTR4_MAXREAD, FATTR4_MAXWRITE, FATTR4_MODE, FATTR4_NUMLINKS,
     FATTR4_SIZE, FATTR4_SPACE_AVAIL, FATTR4_TYPE, fattr4, nfs_ftype4,
 };
-use wire::xdr::{Decode, Error, Reader};
+use wire::xdr::{Decode, Reader, XdrError};
 
 /// What is asked for, as a bitmap.
 pub(super) const ASKED: &[u32] = &[
@@ -48,7 +48,7 @@ pub struct Attributes {
 
 impl Attributes {
     /// Reads what was asked for.
-    pub(super) fn read(all: &fattr4<'_>) -> Result<Attributes, Error> {
+    pub(super) fn read(all: &fattr4<'_>) -> Result<Attributes, XdrError> {
         let mut found = Attributes::default();
         let mut from = Reader::new(all.attr_vals.0);
         let from = &mut from;
@@ -64,7 +64,7 @@ impl Attributes {
                     FATTR4_MODE => found.mode = Some(u32::decode(from)?),
                     FATTR4_NUMLINKS => found.links = Some(u32::decode(from)?),
                     FATTR4_SPACE_AVAIL => found.space_avail = Some(u64::decode(from)?),
-                    _ => return Err(Error::Value { what: "attribute" }),
+                    _ => return Err(XdrError::Value { what: "attribute" }),
                 }
             }
         }

@@ -5,10 +5,10 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use ::nfs::client::{
-    Auth, Backchannel, Channels, Compound, Data, Results, Sequenced, Settings, Slots, Wrong,
-    create_session,
+    Auth, Backchannel, CallData, Channels, Compound, Results, RpcClientSettings, Sequenced, Slots,
+    Wrong, create_session,
 };
-use link::Data as Memory;
+use link::CommandMemory as Memory;
 use machine::{Nanos, Tag};
 use reactor::{Driver, Token, Wait};
 use wire::nfs4::{
@@ -18,7 +18,9 @@ use wire::nfs4::{
 };
 
 use super::files::Opens;
-use super::{Connection, Error, Event, Handle, Identity, TOKENS_PER_CONNECTION};
+use super::{
+    CallEvent, ClientError, ClientIdentity, Handle, ServerConnection, TOKENS_PER_CONNECTION,
+};
 use crate::Payload;
 
 /// How long a call may take on a connection that stands.
@@ -44,7 +46,7 @@ pub struct Params {
     /// Who calls.
     pub auth: Auth,
     /// What the client is called.
-    pub identity: Identity,
+    pub identity: ClientIdentity,
     /// Connections of its session, at least 1.
     pub connections: usize,
     /// Slots of its session.
@@ -66,7 +68,7 @@ impl Params {
         Ok(Params {
             minor: 2,
             auth: Auth::sys(uid, gid, &[]),
-            identity: Identity::new()?,
+            identity: ClientIdentity::new()?,
             connections: 1,
             slots: 8,
             io_bytes_max: 1 << 20,
@@ -76,8 +78,8 @@ impl Params {
 
     /// What a connection of this client's may do.
     #[must_use]
-    pub fn settings(&self, calls_max: u16) -> Settings {
-        Settings {
+    pub fn settings(&self, calls_max: u16) -> RpcClientSettings {
+        RpcClientSettings {
             calls_max,
             // A whole READ comes so where its data has no memory.
             answer_bytes_max: self.io_bytes_max + HEADERS_MAX,
@@ -99,9 +101,9 @@ impl Params {
 }
 
 /// One of a client's connections.
-struct Lane {
+struct ClientLane {
     /// There but for the moment in which another takes its place.
-    connection: Option<Connection>,
+    connection: Option<ServerConnection>,
     /// Callbacks do not come over it yet.
     needs_bind: bool,
     /// It is lost: when it is made again.
@@ -110,8 +112,8 @@ struct Lane {
     is_over: bool,
 }
 
-impl Lane {
-    fn connection(&mut self) -> &mut Connection {
+impl ClientLane {
+    fn connection(&mut self) -> &mut ServerConnection {
         self.connection.as_mut().expect("it is put back at once")
     }
 }
@@ -127,7 +129,7 @@ pub(super) struct Recall {
 pub(super) enum Attempt<T> {
     Done(T),
     /// It was not executed, and may be later.
-    Again(Error),
+    Again(ClientError),
     /// The session is gone.
     Gone,
 }
@@ -155,7 +157,7 @@ pub struct Client<D> {
     pub(super) driver: D,
     to: SocketAddr,
     pub(super) params: Params,
-    lanes: Vec<Lane>,
+    lanes: Vec<ClientLane>,
     /// The lane that takes the next call.
     turn: usize,
     pub(super) clientid: u64,
@@ -173,14 +175,18 @@ impl<D: Driver> Client<D> {
     ///
     /// # Errors
     /// Where the connection fails or the server refuses.
-    pub fn connect(mut driver: D, to: SocketAddr, params: Params) -> Result<Client<D>, Error> {
+    pub fn connect(
+        mut driver: D,
+        to: SocketAddr,
+        params: Params,
+    ) -> Result<Client<D>, ClientError> {
         let count = params.connections.max(1);
         let mut lanes = Vec::with_capacity(count);
         for number in 0..count {
             let base = number as Token * TOKENS_PER_CONNECTION;
             let settings = params.settings(params.slots.min(1 << 15) as u16);
-            lanes.push(Lane {
-                connection: Some(Connection::open(&mut driver, to, settings, base)?),
+            lanes.push(ClientLane {
+                connection: Some(ServerConnection::open(&mut driver, to, settings, base)?),
                 // CREATE_SESSION binds the first.
                 needs_bind: number > 0,
                 retry_at: None,
@@ -210,8 +216,11 @@ impl<D: Driver> Client<D> {
     ///
     /// # Errors
     /// Where it does not answer.
-    pub fn null(&mut self) -> Result<(), Error> {
-        let tag = self.lanes[0].connection().null().ok_or(Error::Closed)?;
+    pub fn null(&mut self) -> Result<(), ClientError> {
+        let tag = self.lanes[0]
+            .connection()
+            .null()
+            .ok_or(ClientError::Closed)?;
         self.wait(0, tag, "answer to NULL")?;
         self.lanes[0].connection().answer().body()?;
         Ok(())
@@ -222,13 +231,13 @@ impl<D: Driver> Client<D> {
     ///
     /// # Errors
     /// Where the server refuses.
-    pub fn more_slots(&mut self, slots: u32) -> Result<Slots, Error> {
+    pub fn more_slots(&mut self, slots: u32) -> Result<Slots, ClientError> {
         let channels = self.params.channels(slots, 0);
         Ok(self.make_session(&channels)?.0)
     }
 
     /// The session of this client; with it callbacks come.
-    pub(super) fn make_own_session(&mut self) -> Result<(), Error> {
+    pub(super) fn make_own_session(&mut self) -> Result<(), ClientError> {
         let channels = self.params.channels(self.params.slots, CALLBACK_SLOTS);
         let (slots, flags) = self.make_session(&channels)?;
         let has_callbacks = flags & CREATE_SESSION4_FLAG_CONN_BACK_CHAN != 0;
@@ -242,7 +251,7 @@ impl<D: Driver> Client<D> {
     }
 
     /// CREATE_SESSION: slots, and flags as agreed.
-    fn make_session(&mut self, channels: &Channels) -> Result<(Slots, u32), Error> {
+    fn make_session(&mut self, channels: &Channels) -> Result<(Slots, u32), ClientError> {
         let args = create_session(self.clientid, self.sequence, channels);
         let made = self.alone(&nfs_argop4::OP_CREATE_SESSION(args), |results| {
             let made: CREATE_SESSION4resok<'_> = results.take(nfs_opnum4::OP_CREATE_SESSION)?;
@@ -257,20 +266,20 @@ impl<D: Driver> Client<D> {
         &mut self,
         op: &nfs_argop4<'_>,
         mut read: impl FnMut(&mut Results<'_>) -> Result<T, Wrong>,
-    ) -> Result<T, Error> {
+    ) -> Result<T, ClientError> {
         let end = self.patience_end();
         loop {
             let minor = self.params.minor;
             let connection = self.lanes[0].connection();
             let tag = connection.compound(
                 minor,
-                Data::None,
+                CallData::None,
                 |_| Memory::default(),
                 |compound| {
                     compound.op(op);
                 },
             );
-            self.wait(0, tag.ok_or(Error::Closed)?, "answer to a call")?;
+            self.wait(0, tag.ok_or(ClientError::Closed)?, "answer to a call")?;
             let mut results = self.lanes[0].connection().answer().results()?;
             match read(&mut results) {
                 Ok(done) => return Ok(done),
@@ -292,7 +301,7 @@ impl<D: Driver> Client<D> {
         mut manner: Manner<'_>,
         write: impl Fn(&Opens, &mut Compound<'_>),
         mut read: impl FnMut(&mut Results<'_>) -> Result<T, Wrong>,
-    ) -> Result<T, Error> {
+    ) -> Result<T, ClientError> {
         let end = self.patience_end();
         let done = loop {
             match self.attempt(&mut manner, &write, &mut read)? {
@@ -300,7 +309,7 @@ impl<D: Driver> Client<D> {
                 Attempt::Again(error) if self.driver.now() >= end => return Err(error),
                 Attempt::Again(_) => self.idle(PAUSE)?,
                 Attempt::Gone if self.driver.now() >= end => {
-                    return Err(Error::Unusable("the session is gone".into()));
+                    return Err(ClientError::Unusable("the session is gone".into()));
                 }
                 Attempt::Gone => self.recover()?,
             }
@@ -316,13 +325,13 @@ impl<D: Driver> Client<D> {
         manner: &mut Manner<'_>,
         write: &impl Fn(&Opens, &mut Compound<'_>),
         read: &mut impl FnMut(&mut Results<'_>) -> Result<T, Wrong>,
-    ) -> Result<Attempt<T>, Error> {
+    ) -> Result<Attempt<T>, ClientError> {
         self.bind()?;
         let lane = self.turn;
         self.turn = (lane + 1) % self.lanes.len();
         let (data, memory) = self.memory(&manner.data)?;
-        let slots = self.slots.as_mut().ok_or(Error::Closed)?;
-        let slot = slots.take().ok_or(Error::Closed)?;
+        let slots = self.slots.as_mut().ok_or(ClientError::Closed)?;
+        let slot = slots.take().ok_or(ClientError::Closed)?;
         let sequence = nfs_argop4::OP_SEQUENCE(slots.sequence(slot, manner.is_once));
         let (opens, minor) = (&self.opens, self.params.minor);
         let connection = self.lanes[lane].connection();
@@ -335,14 +344,14 @@ impl<D: Driver> Client<D> {
                 write(opens, compound);
             },
         );
-        let tag = tag.ok_or(Error::Closed)?;
+        let tag = tag.ok_or(ClientError::Closed)?;
         self.wait(lane, tag, "answer to a call")?;
         let connection = self.lanes[lane].connection();
         let memory = connection.take_memory(tag);
         let answer = connection.answer();
         let mut results = answer.results()?;
         let sequence = results.take::<SEQUENCE4resok>(nfs_opnum4::OP_SEQUENCE);
-        let slots = self.slots.as_mut().ok_or(Error::Closed)?;
+        let slots = self.slots.as_mut().ok_or(ClientError::Closed)?;
         match (slots.ended(slot, sequence.as_ref()), sequence) {
             (Sequenced::Executed, _) => {}
             (Sequenced::Gone, _) => return Ok(Attempt::Gone),
@@ -365,21 +374,23 @@ impl<D: Driver> Client<D> {
     }
 
     /// Memory for the data of a call.
-    fn memory(&self, data: &Payload<'_>) -> Result<(Data, Memory), Error> {
+    fn memory(&self, data: &Payload<'_>) -> Result<(CallData, Memory), ClientError> {
         let len = match data {
             Payload::None | Payload::In([]) | Payload::Out([]) => {
-                return Ok((Data::None, Memory::default()));
+                return Ok((CallData::None, Memory::default()));
             }
-            Payload::In(into) => Data::In(into.len() as u32),
-            Payload::Out(bytes) => Data::Out(bytes.len() as u32),
+            Payload::In(into) => CallData::In(into.len() as u32),
+            Payload::Out(bytes) => CallData::Out(bytes.len() as u32),
         };
-        let memory = data.memory(self.driver.pool()).ok_or(Error::NoMemory)?;
+        let memory = data
+            .memory(self.driver.pool())
+            .ok_or(ClientError::NoMemory)?;
         Ok((len, memory))
     }
 
     /// BIND_CONN_TO_SESSION (RFC 8881, section 18.34) where a connection is new:
     /// then callbacks come over it too.
-    fn bind(&mut self) -> Result<(), Error> {
+    fn bind(&mut self) -> Result<(), ClientError> {
         for lane in 0..self.lanes.len() {
             if !self.lanes[lane].needs_bind {
                 continue;
@@ -394,7 +405,7 @@ impl<D: Driver> Client<D> {
             let connection = self.lanes[lane].connection();
             let tag = connection.compound(
                 minor,
-                Data::None,
+                CallData::None,
                 |_| Memory::default(),
                 |compound| {
                     compound.op(&op);
@@ -402,7 +413,7 @@ impl<D: Driver> Client<D> {
             );
             self.wait(
                 lane,
-                tag.ok_or(Error::Closed)?,
+                tag.ok_or(ClientError::Closed)?,
                 "answer to BIND_CONN_TO_SESSION",
             )?;
             let mut results = self.lanes[lane].connection().answer().results()?;
@@ -422,7 +433,7 @@ impl<D: Driver> Client<D> {
     ///
     /// # Errors
     /// Where a connection is lost, and nobody waits for another.
-    pub fn idle(&mut self, pause: Duration) -> Result<(), Error> {
+    pub fn idle(&mut self, pause: Duration) -> Result<(), ClientError> {
         let end = self.driver.now() + pause.as_nanos() as Nanos;
         let mut has_lost = false;
         while self.driver.now() < end {
@@ -436,7 +447,7 @@ impl<D: Driver> Client<D> {
     ///
     /// # Errors
     /// As [`Client::idle`], or the server refuses.
-    pub fn serve(&mut self, pause: Duration) -> Result<usize, Error> {
+    pub fn serve(&mut self, pause: Duration) -> Result<usize, ClientError> {
         self.bind()?;
         self.idle(pause)?;
         let count = self.recalls.len();
@@ -450,9 +461,9 @@ impl<D: Driver> Client<D> {
 
     /// Waits for the answer to `tag` on `lane`; it can be read until the next
     /// event.
-    fn wait(&mut self, lane: usize, tag: Tag, what: &'static str) -> Result<(), Error> {
+    fn wait(&mut self, lane: usize, tag: Tag, what: &'static str) -> Result<(), ClientError> {
         if self.lanes[lane].is_over {
-            return Err(Error::Closed);
+            return Err(ClientError::Closed);
         }
         let timeout = CALL_TIMEOUT.as_nanos() as Nanos;
         let mut deadline = self.driver.now() + timeout;
@@ -467,7 +478,7 @@ impl<D: Driver> Client<D> {
                 deadline = now + self.params.patience.as_nanos() as Nanos + timeout;
             }
             if now >= deadline {
-                return Err(Error::TimedOut { waiting_for: what });
+                return Err(ClientError::TimedOut { waiting_for: what });
             }
             self.turn_driver(deadline)?;
         }
@@ -479,18 +490,18 @@ impl<D: Driver> Client<D> {
         &mut self,
         awaited: Option<(usize, Tag)>,
         has_lost: &mut bool,
-    ) -> Result<bool, Error> {
+    ) -> Result<bool, ClientError> {
         for lane in 0..self.lanes.len() {
             while let Some(event) = self.lanes[lane].connection().next_event(&mut self.driver) {
                 match event {
-                    Event::Answered(tag) if awaited == Some((lane, tag)) => return Ok(true),
-                    Event::Answered(_) => {}
-                    Event::CallBack(xid) => self.on_callback(lane, xid),
-                    Event::Down(error) if self.params.patience.is_zero() => {
+                    CallEvent::Answered(tag) if awaited == Some((lane, tag)) => return Ok(true),
+                    CallEvent::Answered(_) => {}
+                    CallEvent::CallBack(xid) => self.on_callback(lane, xid),
+                    CallEvent::Down(error) if self.params.patience.is_zero() => {
                         self.lanes[lane].is_over = true;
                         return Err(error);
                     }
-                    Event::Down(_) => {
+                    CallEvent::Down(_) => {
                         *has_lost = true;
                         let pause = PAUSE.as_nanos() as Nanos;
                         self.lanes[lane].retry_at = Some(self.driver.now() + pause);
@@ -503,7 +514,7 @@ impl<D: Driver> Client<D> {
     }
 
     /// Connects a lost lane again, when it is time.
-    fn reopen(&mut self, lane: usize) -> Result<(), Error> {
+    fn reopen(&mut self, lane: usize) -> Result<(), ClientError> {
         let now = self.driver.now();
         let lane = &mut self.lanes[lane];
         let is_due = lane.retry_at.is_some_and(|at| now >= at);
@@ -543,7 +554,7 @@ impl<D: Driver> Client<D> {
         connection.answer_callback(xid, |to| to.extend_from_slice(&results));
     }
 
-    fn turn_driver(&mut self, deadline: Nanos) -> Result<(), Error> {
+    fn turn_driver(&mut self, deadline: Nanos) -> Result<(), ClientError> {
         let retry = self.lanes.iter().filter_map(|lane| lane.retry_at).min();
         let until = retry.map_or(deadline, |retry| retry.min(deadline));
         for lane in &mut self.lanes {
@@ -559,12 +570,12 @@ impl<D: Driver> Client<D> {
     }
 
     /// Closes every connection and waits for their end.
-    pub(super) fn close(&mut self) -> Result<(), Error> {
+    pub(super) fn close(&mut self) -> Result<(), ClientError> {
         let deadline = self.driver.now() + CALL_TIMEOUT.as_nanos() as Nanos;
         for lane in &mut self.lanes {
             lane.connection().close(&mut self.driver);
         }
-        let is_closed = |lane: &mut Lane| lane.connection().is_closed();
+        let is_closed = |lane: &mut ClientLane| lane.connection().is_closed();
         while !self.lanes.iter_mut().all(is_closed) && self.driver.now() < deadline {
             self.turn_driver(deadline)?;
         }
@@ -576,7 +587,7 @@ impl<D: Driver> Client<D> {
     ///
     /// # Errors
     /// Where the driver fails.
-    pub fn cut(&mut self) -> Result<(), Error> {
+    pub fn cut(&mut self) -> Result<(), ClientError> {
         self.close()?;
         let now = self.driver.now();
         self.lanes

@@ -3,60 +3,63 @@
 use std::io;
 use std::net::SocketAddr;
 
-use ::nfs::client::{Answer, Compound, Connection as Calls, Data, Op, Settings, Slot, Template};
-use link::Data as Memory;
+use ::nfs::client::{
+    CallData, ClientConnection as Calls, ClientOp, Compound, RpcAnswer, RpcClientSettings, Slot,
+    Template,
+};
+use link::CommandMemory as Memory;
 use machine::{Machine, Tag};
 use reactor::{Driver, Token};
 
-use super::Error;
-use crate::transport::{Protocol, Transport};
+use super::ClientError;
+use crate::transport::{HostProtocol, Transport};
 
 /// What became of a connection or of one of its calls.
 #[derive(Debug)]
-pub enum Event {
+pub enum CallEvent {
     /// A call was answered; its memory is the caller's again. The answer is
-    /// [`Connection::answer`] until the next event.
+    /// [`ServerConnection::answer`] until the next event.
     Answered(Tag),
-    /// The server calls: see [`Connection::callback`] before the next event, then
-    /// say [`Connection::answer_callback`] with this xid.
+    /// The server calls: see [`ServerConnection::callback`] before the next event, then
+    /// say [`ServerConnection::answer_callback`] with this xid.
     CallBack(u32),
     /// The connection is lost. Calls without an answer are sent again by
-    /// [`Connection::reopen`]; their memory must stay until then, or until
-    /// [`Connection::is_closed`].
-    Down(Error),
+    /// [`ServerConnection::reopen`]; their memory must stay until then, or until
+    /// [`ServerConnection::is_closed`].
+    Down(ClientError),
 }
 
 /// What the transport is told of NFS: there is nothing to agree on before calls.
 struct Nfs;
 
-impl Protocol for Nfs {
+impl HostProtocol for Nfs {
     type Machine = Calls;
-    type Phase = ();
-    type Error = Error;
+    type TransportPhase = ();
+    type Error = ClientError;
 
     const FIRST: () = ();
-    const CLOSED: Error = Error::Closed;
+    const CLOSED: ClientError = ClientError::Closed;
 }
 
 /// One connection to a server.
-pub struct Connection {
+pub struct ServerConnection {
     transport: Transport<Nfs>,
 }
 
-impl Connection {
+impl ServerConnection {
     /// Starts to connect. Completions carry tokens `base` to
     /// `base + TOKENS_PER_CONNECTION - 1`: hand them to
-    /// [`Connection::on_completion`].
+    /// [`ServerConnection::on_completion`].
     ///
     /// # Errors
     /// Where the driver can make no socket.
     pub fn open<D: Driver>(
         driver: &mut D,
         to: SocketAddr,
-        settings: Settings,
+        settings: RpcClientSettings,
         base: Token,
-    ) -> io::Result<Connection> {
-        Connection::over(driver, to, Calls::new(settings), base)
+    ) -> io::Result<ServerConnection> {
+        ServerConnection::over(driver, to, Calls::new(settings), base)
     }
 
     fn over<D: Driver>(
@@ -64,17 +67,21 @@ impl Connection {
         to: SocketAddr,
         machine: Calls,
         base: Token,
-    ) -> io::Result<Connection> {
+    ) -> io::Result<ServerConnection> {
         let transport = Transport::open(driver, to, machine, base)?;
-        Ok(Connection { transport })
+        Ok(ServerConnection { transport })
     }
 
-    /// Connects again after [`Connection::is_closed`]: calls without an answer
+    /// Connects again after [`ServerConnection::is_closed`]: calls without an answer
     /// are sent again as they were.
     ///
     /// # Errors
     /// Where the driver can make no socket; the calls are lost then.
-    pub fn reopen<D: Driver>(mut self, driver: &mut D, to: SocketAddr) -> io::Result<Connection> {
+    pub fn reopen<D: Driver>(
+        mut self,
+        driver: &mut D,
+        to: SocketAddr,
+    ) -> io::Result<ServerConnection> {
         assert!(self.is_closed(), "the driver still has its memory");
         let tags = self.transport.link.machine.tags_max() as Tag;
         let memory: Vec<Memory> = (0..tags)
@@ -83,7 +90,7 @@ impl Connection {
         let base = self.transport.base();
         let mut machine = self.transport.link.machine;
         machine.restart();
-        let mut again = Connection::over(driver, to, machine, base)?;
+        let mut again = ServerConnection::over(driver, to, machine, base)?;
         for (tag, memory) in (0..tags).zip(memory) {
             again.transport.link.set_data(tag, memory);
         }
@@ -113,7 +120,7 @@ impl Connection {
     /// The answer to the call that the last event told of.
     #[inline]
     #[must_use]
-    pub fn answer(&self) -> Answer<'_> {
+    pub fn answer(&self) -> RpcAnswer<'_> {
         self.transport.link.machine.answer()
     }
 
@@ -128,12 +135,12 @@ impl Connection {
         self.transport.link.machine.answer_callback(xid, results);
     }
 
-    /// Takes a COMPOUND; it leaves with a [`Connection::flush`]. `memory` is what
+    /// Takes a COMPOUND; it leaves with a [`ServerConnection::flush`]. `memory` is what
     /// `data` describes. `None`: as many as may be are under way.
     pub fn compound(
         &mut self,
         minor: u32,
-        data: Data,
+        data: CallData,
         memory: impl FnOnce(Tag) -> Memory,
         write: impl FnOnce(&mut Compound<'_>),
     ) -> Option<Tag> {
@@ -142,7 +149,7 @@ impl Connection {
         Some(tag)
     }
 
-    /// Takes a NULL, as [`Connection::compound`].
+    /// Takes a NULL, as [`ServerConnection::compound`].
     pub fn null(&mut self) -> Option<Tag> {
         self.transport.link.machine.null()
     }
@@ -152,14 +159,14 @@ impl Connection {
     pub fn template(
         &self,
         minor: u32,
-        data: Data,
+        data: CallData,
         write: impl FnOnce(&mut Compound<'_>),
     ) -> Template {
         self.transport.link.machine.template(minor, data, write)
     }
 
     /// Takes a COMPOUND made of a template of this connection, as
-    /// [`Connection::compound`].
+    /// [`ServerConnection::compound`].
     #[inline]
     pub fn from_template(
         &mut self,
@@ -188,15 +195,15 @@ impl Connection {
         self.transport.flush(driver);
     }
 
-    /// Ends the connection; [`Connection::is_closed`] tells when nothing of it
+    /// Ends the connection; [`ServerConnection::is_closed`] tells when nothing of it
     /// is left.
     pub fn close<D: Driver>(&mut self, driver: &mut D) {
         self.transport.close(driver);
     }
 
     /// Takes a completion with one of this connection's tokens. Call
-    /// [`Connection::next_event`] until it yields nothing, then
-    /// [`Connection::flush`].
+    /// [`ServerConnection::next_event`] until it yields nothing, then
+    /// [`ServerConnection::flush`].
     #[inline]
     pub fn on_completion<D: Driver>(&mut self, driver: &mut D, completion: reactor::Completion) {
         self.transport.on_completion(driver, completion);
@@ -204,17 +211,17 @@ impl Connection {
 
     /// What happened, until `None`; then the next receive is under way.
     #[inline]
-    pub fn next_event<D: Driver>(&mut self, driver: &mut D) -> Option<Event> {
+    pub fn next_event<D: Driver>(&mut self, driver: &mut D) -> Option<CallEvent> {
         if let Some(error) = self.transport.take_down() {
-            return Some(Event::Down(error));
+            return Some(CallEvent::Down(error));
         }
         let op = self.transport.next_op(driver)?;
         Some(match op {
-            Op::Answered { tag } => Event::Answered(tag),
-            Op::CallBack { xid } => Event::CallBack(xid),
-            Op::Fatal(error) => {
+            ClientOp::Answered { tag } => CallEvent::Answered(tag),
+            ClientOp::CallBack { xid } => CallEvent::CallBack(xid),
+            ClientOp::Fatal(error) => {
                 self.transport.close(driver);
-                Event::Down(Error::Protocol(error))
+                CallEvent::Down(ClientError::Protocol(error))
             }
         })
     }

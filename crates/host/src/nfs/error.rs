@@ -2,12 +2,12 @@
 
 use std::io;
 
-use ::nfs::client::{FatalError, Refused, Wrong};
+use ::nfs::client::{RpcClientFatalError, RpcRefused, Wrong};
 use wire::nfs4::nfsstat4;
 
 /// Why a connection or an operation did not work.
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
+pub enum ClientError {
     /// The socket failed.
     #[error("socket: {0}")]
     Socket(#[from] io::Error),
@@ -16,10 +16,10 @@ pub enum Error {
     Closed,
     /// The server broke the protocol.
     #[error("protocol error: {0}")]
-    Protocol(FatalError),
+    Protocol(RpcClientFatalError),
     /// RPC refused the call.
     #[error("the call was refused: {0}")]
-    Refused(#[from] Refused),
+    Refused(#[from] RpcRefused),
     /// An operation ended otherwise than with NFS4_OK.
     #[error("{0}")]
     Operation(#[from] Wrong),
@@ -37,12 +37,12 @@ pub enum Error {
     NoMemory,
 }
 
-impl Error {
+impl ClientError {
     /// The status that an operation ended with, if that is what went wrong.
     #[must_use]
     pub fn status(&self) -> Option<nfsstat4> {
         match self {
-            Error::Operation(wrong) => wrong.status(),
+            ClientError::Operation(wrong) => wrong.status(),
             _ => None,
         }
     }

@@ -15,7 +15,7 @@ use wire::xdr::{Encode, List, Opaque, Payload as Length};
 
 use super::attributes::{ASKED, ASKED_OF_ENTRIES};
 use super::client::Manner;
-use super::{Attributes, Client, Compound, Error, Results, Wrong};
+use super::{Attributes, Client, ClientError, Compound, Results, Wrong};
 use crate::Payload;
 
 /// Bytes of one answer to READDIR.
@@ -85,7 +85,7 @@ pub struct Open {
 
 /// What a client knows of an open file.
 #[derive(Clone, Debug)]
-pub(super) struct Opened {
+pub(super) struct ClientOpen {
     pub handle: Handle,
     pub access: Access,
     pub stateid: stateid4,
@@ -94,10 +94,10 @@ pub(super) struct Opened {
 
 /// The files that a client has open.
 #[derive(Debug, Default)]
-pub(super) struct Opens(Vec<Option<Opened>>);
+pub(super) struct Opens(Vec<Option<ClientOpen>>);
 
 impl Opens {
-    pub(super) fn at(&self, number: usize) -> &Opened {
+    pub(super) fn at(&self, number: usize) -> &ClientOpen {
         self.0[number].as_ref().expect("an open file")
     }
 
@@ -123,7 +123,7 @@ impl Opens {
         free.unwrap_or(self.0.len())
     }
 
-    fn add(&mut self, open: Opened) -> Open {
+    fn add(&mut self, open: ClientOpen) -> Open {
         let number = self.next();
         if number == self.0.len() {
             self.0.push(None);
@@ -177,7 +177,7 @@ impl<D: Driver> Client<D> {
     pub fn lookup<'p>(
         &mut self,
         path: impl IntoIterator<Item = &'p str> + Clone,
-    ) -> Result<Handle, Error> {
+    ) -> Result<Handle, ClientError> {
         self.call(
             Manner::PLAIN,
             |_, compound| {
@@ -203,7 +203,7 @@ impl<D: Driver> Client<D> {
     ///
     /// # Errors
     /// Where the server refuses.
-    pub fn attributes(&mut self, of: &Handle) -> Result<Attributes, Error> {
+    pub fn attributes(&mut self, of: &Handle) -> Result<Attributes, ClientError> {
         self.call(
             Manner::PLAIN,
             |_, compound| {
@@ -230,7 +230,7 @@ impl<D: Driver> Client<D> {
         (directory, name): (&Handle, &str),
         (access, create): (Access, Create),
         takes_delegation: bool,
-    ) -> Result<Open, Error> {
+    ) -> Result<Open, ClientError> {
         let mut values = Vec::new();
         let attrs = with_mode(MODE, &mut values);
         let openhow = match create {
@@ -270,7 +270,7 @@ impl<D: Driver> Client<D> {
             |results| {
                 results.done(nfs_opnum4::OP_PUTFH)?;
                 let opened: OPEN4resok<'_> = results.take(nfs_opnum4::OP_OPEN)?;
-                Ok(Opened {
+                Ok(ClientOpen {
                     handle: handle(results)?,
                     access,
                     stateid: opened.stateid,
@@ -328,7 +328,7 @@ impl<D: Driver> Client<D> {
     ///
     /// # Errors
     /// Where the server refuses.
-    pub fn close_file(&mut self, open: Open) -> Result<(), Error> {
+    pub fn close_file(&mut self, open: Open) -> Result<(), ClientError> {
         self.close_number(open.number)
     }
 
@@ -341,7 +341,7 @@ impl<D: Driver> Client<D> {
         open: &Open,
         offset: u64,
         into: &mut [u8],
-    ) -> Result<(usize, bool), Error> {
+    ) -> Result<(usize, bool), ClientError> {
         let count = into.len() as u32;
         let manner = Manner {
             data: Payload::In(into),
@@ -376,7 +376,7 @@ impl<D: Driver> Client<D> {
         open: &Open,
         offset: u64,
         (bytes, stable): (&[u8], stable_how4),
-    ) -> Result<WRITE4resok, Error> {
+    ) -> Result<WRITE4resok, ClientError> {
         let data = Length {
             len: bytes.len() as u32,
         };
@@ -407,7 +407,7 @@ impl<D: Driver> Client<D> {
     ///
     /// # Errors
     /// Where the server refuses.
-    pub fn commit(&mut self, file: &Handle) -> Result<verifier4, Error> {
+    pub fn commit(&mut self, file: &Handle) -> Result<verifier4, ClientError> {
         self.call(
             Manner::PLAIN,
             |_, compound| {
@@ -429,7 +429,7 @@ impl<D: Driver> Client<D> {
     ///
     /// # Errors
     /// Where the server refuses.
-    pub fn create_directory(&mut self, parent: &Handle, name: &str) -> Result<Handle, Error> {
+    pub fn create_directory(&mut self, parent: &Handle, name: &str) -> Result<Handle, ClientError> {
         let mut values = Vec::new();
         let createattrs = with_mode(DIRECTORY_MODE, &mut values);
         self.call(
@@ -455,7 +455,7 @@ impl<D: Driver> Client<D> {
     ///
     /// # Errors
     /// Where the server refuses.
-    pub fn remove(&mut self, parent: &Handle, name: &str) -> Result<change_info4, Error> {
+    pub fn remove(&mut self, parent: &Handle, name: &str) -> Result<change_info4, ClientError> {
         self.call(
             Manner::ONCE,
             |_, compound| {
@@ -475,7 +475,7 @@ impl<D: Driver> Client<D> {
     ///
     /// # Errors
     /// Where the server refuses.
-    pub fn entries(&mut self, directory: &Handle) -> Result<Vec<Entry>, Error> {
+    pub fn entries(&mut self, directory: &Handle) -> Result<Vec<Entry>, ClientError> {
         let mut all = Vec::new();
         let (mut cookie, mut cookieverf) = (0, [0; 8]);
         let maxcount = READDIR_BYTES.min(self.params.io_bytes_max);
@@ -510,7 +510,7 @@ impl<D: Driver> Client<D> {
             match last {
                 _ if is_end => return Ok(all),
                 Some(last) => (cookie, cookieverf) = (last, verifier),
-                None => return Err(Error::Unusable("a directory without an end".into())),
+                None => return Err(ClientError::Unusable("a directory without an end".into())),
             }
         }
     }
@@ -519,7 +519,7 @@ impl<D: Driver> Client<D> {
     ///
     /// # Errors
     /// Where the server does not answer.
-    pub fn renew(&mut self) -> Result<(), Error> {
+    pub fn renew(&mut self) -> Result<(), ClientError> {
         self.call(Manner::PLAIN, |_, _| {}, |_| Ok(()))
     }
 }

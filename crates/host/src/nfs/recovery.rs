@@ -12,16 +12,16 @@ use wire::xdr::Opaque;
 
 use super::client::{Attempt, Manner};
 use super::files::owner;
-use super::{Client, Error};
+use super::{Client, ClientError};
 
 /// Whether the server lacks the minor version that it was called by.
-fn is_other_version(error: &Error) -> bool {
+fn is_other_version(error: &ClientError) -> bool {
     error.status() == Some(nfsstat4::NFS4ERR_MINOR_VERS_MISMATCH)
 }
 
 impl<D: Driver> Client<D> {
     /// EXCHANGE_ID and CREATE_SESSION.
-    pub(super) fn introduce(&mut self) -> Result<(), Error> {
+    pub(super) fn introduce(&mut self) -> Result<(), ClientError> {
         let identity = self.params.identity.clone();
         let op = nfs_argop4::OP_EXCHANGE_ID(exchange_id(identity.verifier, &identity.owner));
         let (clientid, sequence) = loop {
@@ -44,7 +44,7 @@ impl<D: Driver> Client<D> {
     }
 
     /// RECLAIM_COMPLETE.
-    pub(super) fn reclaim_complete(&mut self) -> Result<(), Error> {
+    pub(super) fn reclaim_complete(&mut self) -> Result<(), ClientError> {
         let op = nfs_argop4::OP_RECLAIM_COMPLETE(RECLAIM_COMPLETE4args { rca_one_fs: false });
         let number = nfs_opnum4::OP_RECLAIM_COMPLETE;
         let done = self.insist(
@@ -64,7 +64,7 @@ impl<D: Driver> Client<D> {
         &mut self,
         write: impl Fn(&mut super::Compound<'_>),
         mut read: impl FnMut(&mut super::Results<'_>) -> Result<T, super::Wrong>,
-    ) -> Result<T, Error> {
+    ) -> Result<T, ClientError> {
         let mut manner = Manner::ONCE;
         let end = self.driver.now() + self.params.patience.as_nanos() as u64;
         loop {
@@ -74,14 +74,16 @@ impl<D: Driver> Client<D> {
                     self.idle(std::time::Duration::from_millis(50))?;
                 }
                 Attempt::Again(error) => return Err(error),
-                Attempt::Gone => return Err(Error::Unusable("the session is gone again".into())),
+                Attempt::Gone => {
+                    return Err(ClientError::Unusable("the session is gone again".into()));
+                }
             }
         }
     }
 
     /// The session is gone: another, and where the server has forgotten the
     /// client, its opens again (CLAIM_PREVIOUS, section 18.16.3).
-    pub(super) fn recover(&mut self) -> Result<(), Error> {
+    pub(super) fn recover(&mut self) -> Result<(), ClientError> {
         let before = self.clientid;
         self.introduce()?;
         if self.clientid == before {
@@ -99,7 +101,7 @@ impl<D: Driver> Client<D> {
         self.reclaim_complete()
     }
 
-    fn reclaim(&mut self, number: usize) -> Result<stateid4, Error> {
+    fn reclaim(&mut self, number: usize) -> Result<stateid4, ClientError> {
         let open = self.opens.at(number);
         let (handle, access) = (open.handle.clone(), open.access);
         let owner = owner(number);
@@ -131,7 +133,7 @@ impl<D: Driver> Client<D> {
     }
 
     /// DELEGRETURN of all that the server wants back.
-    pub(super) fn return_delegations(&mut self) -> Result<(), Error> {
+    pub(super) fn return_delegations(&mut self) -> Result<(), ClientError> {
         while let Some(recall) = self.take_recall() {
             let put = PUTFH4args {
                 object: Opaque(recall.handle.as_bytes()),
@@ -162,7 +164,7 @@ impl<D: Driver> Client<D> {
     ///
     /// # Errors
     /// Where the server refuses.
-    pub fn destroy_session(&mut self, session: sessionid4) -> Result<(), Error> {
+    pub fn destroy_session(&mut self, session: sessionid4) -> Result<(), ClientError> {
         let op = nfs_argop4::OP_DESTROY_SESSION(DESTROY_SESSION4args {
             dsa_sessionid: session,
         });
@@ -175,13 +177,13 @@ impl<D: Driver> Client<D> {
     /// # Errors
     /// Where the server refuses or does not answer; the connections are closed
     /// all the same.
-    pub fn disconnect(mut self) -> Result<(), Error> {
+    pub fn disconnect(mut self) -> Result<(), ClientError> {
         let ended = self.take_leave();
         self.close()?;
         ended
     }
 
-    fn take_leave(&mut self) -> Result<(), Error> {
+    fn take_leave(&mut self) -> Result<(), ClientError> {
         for number in self.opens.numbers() {
             self.close_number(number)?;
         }
@@ -195,7 +197,7 @@ impl<D: Driver> Client<D> {
     }
 
     /// CLOSE.
-    pub(super) fn close_number(&mut self, number: usize) -> Result<(), Error> {
+    pub(super) fn close_number(&mut self, number: usize) -> Result<(), ClientError> {
         let closed = self.call(
             Manner::ONCE,
             |opens, compound| {

@@ -1,7 +1,7 @@
 //! What commands do and what they are answered.
 
 use host::Payload;
-use store::reservation::{Registrant, Request};
+use store::reservation::{Registrant, ReservationRequest};
 use wire::nvme::feature::fid;
 use wire::nvme::reservation::{IEKEY, action};
 use wire::nvme::{NSID_ALL, Sqe, Status, admin, identify::cns, io};
@@ -363,7 +363,7 @@ fn five_thousand_registrants() {
         } else {
             let who = Registrant::NvmeHost(number.to_be_bytes());
             let key = number as u64;
-            let register = Request::Register { key, persist: None };
+            let register = ReservationRequest::Register { key, persist: None };
             let change = volume.reservations().change(&who, &register);
             change.expect("there is room");
         }

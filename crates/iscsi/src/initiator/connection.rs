@@ -10,7 +10,10 @@ use wire::iscsi::{
 use zerocopy::{FromZeros, IntoBytes};
 
 use super::login::{Login, RANDOM_LEN};
-use super::{Command, Completion, Data, FatalError, Op, Outcome, Residual, Session, Settings};
+use super::{
+    Command, CommandOutcome, Completion, ExpectedData, InitiatorFatalError, InitiatorOp,
+    InitiatorSession, InitiatorSettings, Residual,
+};
 use crate::Negotiated;
 use machine::inbound::{Inbound, Walk};
 
@@ -26,14 +29,14 @@ pub(super) const TEXT_LEN_MAX: usize = 16 << 20;
 const GAP_TAG: Tag = u16::MAX - 1;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Phase {
+pub(super) enum ConnectionPhase {
     Login,
     FullFeature,
     Ended,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum State {
+pub(super) enum CommandState {
     Free,
     /// The command window is closed: it has no CmdSN yet.
     Waiting,
@@ -45,7 +48,7 @@ pub(super) enum State {
 
 /// What a slot is used for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum SlotUse {
     Command,
     Ping,
     Task,
@@ -55,7 +58,7 @@ pub(super) enum Kind {
 
 /// What is to be sent, in the order in which it became ready.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Ready {
+pub(super) enum ToSend {
     Request(Tag),
     /// A sequence of Data-Out PDUs.
     Data {
@@ -68,23 +71,23 @@ pub(super) enum Ready {
     },
 }
 
-impl Ready {
+impl ToSend {
     pub(super) fn tag(&self) -> Tag {
         match self {
-            Ready::Request(tag) | Ready::Data { tag, .. } => *tag,
+            ToSend::Request(tag) | ToSend::Data { tag, .. } => *tag,
         }
     }
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Slot {
-    pub(super) state: State,
-    pub(super) kind: Kind,
+pub(super) struct CommandSlot {
+    pub(super) state: CommandState,
+    pub(super) kind: SlotUse,
     /// Data did not match its digest.
     pub(super) is_damaged: bool,
     /// It was rejected and sent once more.
     pub(super) is_retried: bool,
-    pub(super) data: Data,
+    pub(super) data: ExpectedData,
     /// Bytes whose PDU has begun (in), or that command, unsolicited data and
     /// R2Ts covered (out).
     pub(super) moved: u32,
@@ -102,13 +105,13 @@ pub(super) struct Slot {
     pub(super) order: u64,
 }
 
-impl Slot {
-    const FREE: Slot = Slot {
-        state: State::Free,
-        kind: Kind::Command,
+impl CommandSlot {
+    const FREE: CommandSlot = CommandSlot {
+        state: CommandState::Free,
+        kind: SlotUse::Command,
         is_damaged: false,
         is_retried: false,
-        data: Data::None,
+        data: ExpectedData::None,
         moved: 0,
         immediate: 0,
         r2ts: 0,
@@ -122,7 +125,7 @@ impl Slot {
     #[inline]
     pub(super) fn expects(&self) -> u32 {
         match self.data {
-            Data::In(len) => len - self.moved,
+            ExpectedData::In(len) => len - self.moved,
             _ => 0,
         }
     }
@@ -135,14 +138,14 @@ impl Slot {
 
 /// The initiator's end of one connection.
 ///
-/// A tag lives from [`Connection::submit`] (and the like) to the [`Op`] that
+/// A tag lives from [`InitiatorConnection::submit`] (and the like) to the [`InitiatorOp`] that
 /// tells its end; its memory must be known to the driver before the next
 /// [`Machine::poll_transmit`]. [`Transmit::release`] is never called.
 #[derive(Debug)]
-pub struct Connection {
-    pub(super) session: Session,
+pub struct InitiatorConnection {
+    pub(super) session: InitiatorSession,
     pub(super) cid: u16,
-    pub(super) phase: Phase,
+    pub(super) phase: ConnectionPhase,
     pub(super) login: Option<Box<Login>>,
     pub(super) agreed: Negotiated,
     /// Header digests on what comes and goes.
@@ -150,31 +153,31 @@ pub struct Connection {
     pub(super) data_digest: bool,
     /// Bytes of a data segment that the target may send.
     pub(super) max_recv: u32,
-    /// What [`Connection::max_recv`] becomes with the login.
+    /// What [`InitiatorConnection::max_recv`] becomes with the login.
     pub(super) max_recv_declared: u32,
     queue_depth: u16,
     pub(super) exp_stat_sn: u32,
     pub(super) inbound: Inbound,
     /// Status, flags and residual that came with the data now arriving.
-    pub(super) pending: Option<(Outcome, Residual)>,
+    pub(super) pending: Option<(CommandOutcome, Residual)>,
     /// The PDU whose data segment is being gathered, and as much as is there.
     pub(super) segment_of: Bhs,
     pub(super) segment: Vec<u8>,
     /// Where sense data lies in the segment.
     pub(super) sense: (usize, usize),
-    pub(super) slots: Vec<Slot>,
+    pub(super) slots: Vec<CommandSlot>,
     free: Vec<Tag>,
     /// SCSI commands among the slots in use.
     commands: u16,
     /// Requests so far that were to be sent.
     requests: u64,
-    pub(super) ready: VecDeque<Ready>,
+    pub(super) ready: VecDeque<ToSend>,
     /// Commands that the window has no room for.
     pub(super) waiting: VecDeque<Tag>,
     /// Commands that were aborted, to be told.
     pub(super) ended: VecDeque<Tag>,
     /// The answer to the task management function that aborted them.
-    pub(super) managed: Option<Op>,
+    pub(super) managed: Option<InitiatorOp>,
     /// Reads whose data is still to come, and how much.
     pub(super) reads: u64,
     pub(super) read_bytes: u64,
@@ -188,17 +191,17 @@ pub struct Connection {
     pub(super) target_address: Option<String>,
 }
 
-impl Connection {
+impl InitiatorConnection {
     /// The machine of a fresh TCP connection; a Login Request is ready to be
     /// sent. Of a session that has a TSIH it becomes one more connection: `cid`
     /// tells them apart. `random` are bytes that nobody can foresee, for a
     /// challenge.
     pub fn new(
-        settings: Settings,
-        session: Session,
+        settings: InitiatorSettings,
+        session: InitiatorSession,
         cid: u16,
         random: [u8; RANDOM_LEN],
-    ) -> Connection {
+    ) -> InitiatorConnection {
         assert!(
             (512..=DATA_SEGMENT_LEN_MAX).contains(&settings.max_recv_data_segment),
             "MaxRecvDataSegmentLength is 512 to 2^24 - 1"
@@ -210,10 +213,10 @@ impl Connection {
             is_joining.then(|| session.agreed()),
             random,
         );
-        let mut connection = Connection {
+        let mut connection = InitiatorConnection {
             session,
             cid,
-            phase: Phase::Login,
+            phase: ConnectionPhase::Login,
             login: Some(Box::new(login)),
             agreed: Negotiated::default(),
             header_digest: false,
@@ -247,13 +250,13 @@ impl Connection {
         connection
     }
 
-    /// What the login agreed on, known from [`Op::Ready`] on.
+    /// What the login agreed on, known from [`InitiatorOp::Ready`] on.
     pub fn agreed(&self) -> &Negotiated {
         &self.agreed
     }
 
     /// The session that it belongs to.
-    pub fn session(&self) -> &Session {
+    pub fn session(&self) -> &InitiatorSession {
         &self.session
     }
 
@@ -269,11 +272,11 @@ impl Connection {
         self.slots.len() - self.free.len()
     }
 
-    /// How many SCSI commands [`Connection::submit`] would take now.
+    /// How many SCSI commands [`InitiatorConnection::submit`] would take now.
     #[inline]
     pub fn room(&self) -> u16 {
         match self.phase {
-            Phase::FullFeature => self.queue_depth - self.commands,
+            ConnectionPhase::FullFeature => self.queue_depth - self.commands,
             _ => 0,
         }
     }
@@ -292,13 +295,13 @@ impl Connection {
     /// it. `None`: as many as the queue depth are in flight, or the connection
     /// is not in Full Feature Phase.
     #[inline]
-    pub fn submit(&mut self, command: &Command, data: Data) -> Option<Tag> {
+    pub fn submit(&mut self, command: &Command, data: ExpectedData) -> Option<Tag> {
         if self.room() == 0 {
             return None;
         }
         let tag = self.take_slot();
         let data = match data {
-            Data::In(0) | Data::Out(0) => Data::None,
+            ExpectedData::In(0) | ExpectedData::Out(0) => ExpectedData::None,
             data => data,
         };
         let mut pdu = ScsiCommand::new();
@@ -311,14 +314,14 @@ impl Connection {
         }
         let (mut immediate, mut moved) = (0, 0);
         match data {
-            Data::None => {}
-            Data::In(len) => {
+            ExpectedData::None => {}
+            ExpectedData::In(len) => {
                 self.reads += 1;
                 self.read_bytes += u64::from(len);
                 pdu.flags |= flags::READ;
                 pdu.expected_data_transfer_length = len.into();
             }
-            Data::Out(len) => {
+            ExpectedData::Out(len) => {
                 pdu.flags |= flags::WRITE;
                 pdu.expected_data_transfer_length = len.into();
                 let first_burst = len.min(self.agreed.first_burst_length);
@@ -336,12 +339,12 @@ impl Connection {
             }
         }
         self.commands += 1;
-        self.slots[usize::from(tag)] = Slot {
+        self.slots[usize::from(tag)] = CommandSlot {
             data,
             moved,
             immediate,
             header: zerocopy::transmute!(pdu),
-            ..Slot::FREE
+            ..CommandSlot::FREE
         };
         self.enqueue(tag, command.is_immediate);
         Some(tag)
@@ -381,13 +384,14 @@ impl Connection {
             };
             pdu.ref_cmd_sn = ref_cmd_sn.into();
         }
-        self.request(Kind::Task, zerocopy::transmute!(pdu))
+        self.request(SlotUse::Task, zerocopy::transmute!(pdu))
     }
 
     /// Sends a text request (section 11.10), such as `SendTargets=All\0`; one at
     /// a time. `None`: no room.
     pub fn text(&mut self, text: &[u8]) -> Option<Tag> {
-        let is_free = |slot: &Slot| slot.state == State::Free || slot.kind != Kind::Text;
+        let is_free =
+            |slot: &CommandSlot| slot.state == CommandState::Free || slot.kind != SlotUse::Text;
         if !self.slots.iter().all(is_free) {
             return None;
         }
@@ -396,11 +400,11 @@ impl Connection {
         pdu.flags = flags::FINAL;
         pdu.ttt = TAG_NONE.into();
         pdu.data_segment_length = wire::iscsi::U24::new(text.len() as u32);
-        let tag = self.take_other(Kind::Text)?;
+        let tag = self.take_other(SlotUse::Text)?;
         pdu.itt = self.itt(tag).into();
         pdu.cmd_sn = self.session.cmd_sn().into();
         pdu.exp_stat_sn = self.exp_stat_sn.into();
-        self.slots[usize::from(tag)].state = State::Sent;
+        self.slots[usize::from(tag)].state = CommandState::Sent;
         self.push_control(pdu.as_bytes(), text);
         self.text_in.clear();
         Some(tag)
@@ -412,7 +416,7 @@ impl Connection {
         pdu.first |= first::IMMEDIATE;
         pdu.flags = flags::FINAL;
         pdu.ttt = TAG_NONE.into();
-        self.request(Kind::Ping, zerocopy::transmute!(pdu))
+        self.request(SlotUse::Ping, zerocopy::transmute!(pdu))
     }
 
     /// Sends a logout (section 11.14). `cid` is the connection that is to be
@@ -422,10 +426,10 @@ impl Connection {
         pdu.first |= first::IMMEDIATE;
         pdu.flags = flags::FINAL | reason as u8;
         pdu.cid = cid.into();
-        self.request(Kind::Logout, zerocopy::transmute!(pdu))
+        self.request(SlotUse::Logout, zerocopy::transmute!(pdu))
     }
 
-    fn request(&mut self, kind: Kind, header: [u8; BHS_LEN]) -> Option<Tag> {
+    fn request(&mut self, kind: SlotUse, header: [u8; BHS_LEN]) -> Option<Tag> {
         let tag = self.take_other(kind)?;
         let itt = self.itt(tag);
         let slot = &mut self.slots[usize::from(tag)];
@@ -437,13 +441,16 @@ impl Connection {
     }
 
     /// A slot for something else than a SCSI command.
-    fn take_other(&mut self, kind: Kind) -> Option<Tag> {
+    fn take_other(&mut self, kind: SlotUse) -> Option<Tag> {
         let others = self.in_flight() - usize::from(self.commands);
-        if self.phase != Phase::FullFeature || others >= usize::from(OTHERS_MAX) {
+        if self.phase != ConnectionPhase::FullFeature || others >= usize::from(OTHERS_MAX) {
             return None;
         }
         let tag = self.take_slot();
-        self.slots[usize::from(tag)] = Slot { kind, ..Slot::FREE };
+        self.slots[usize::from(tag)] = CommandSlot {
+            kind,
+            ..CommandSlot::FREE
+        };
         Some(tag)
     }
 
@@ -457,7 +464,7 @@ impl Connection {
         match cmd_sn {
             Some(cmd_sn) => self.release(tag, cmd_sn),
             None => {
-                self.slots[usize::from(tag)].state = State::Waiting;
+                self.slots[usize::from(tag)].state = CommandState::Waiting;
                 self.waiting.push_back(tag);
             }
         }
@@ -468,10 +475,10 @@ impl Connection {
     pub(super) fn release(&mut self, tag: Tag, cmd_sn: u32) {
         self.requests += 1;
         let slot = &mut self.slots[usize::from(tag)];
-        slot.state = State::Ready;
+        slot.state = CommandState::Ready;
         slot.cmd_sn = cmd_sn;
         slot.order = self.requests;
-        self.ready.push_back(Ready::Request(tag));
+        self.ready.push_back(ToSend::Request(tag));
     }
 
     /// Commands that the window has room for now are to be sent. What opens it
@@ -503,13 +510,13 @@ impl Connection {
     pub(super) fn slot_of(&self, itt: u32) -> Option<Tag> {
         let tag = itt as u16;
         let slot = self.slots.get(usize::from(tag))?;
-        (slot.state == State::Sent && itt >> 16 == u32::from(self.cid)).then_some(tag)
+        (slot.state == CommandState::Sent && itt >> 16 == u32::from(self.cid)).then_some(tag)
     }
 
     #[inline]
     fn take_slot(&mut self) -> Tag {
         self.free.pop().unwrap_or_else(|| {
-            self.slots.push(Slot::FREE);
+            self.slots.push(CommandSlot::FREE);
             (self.slots.len() - 1) as Tag
         })
     }
@@ -517,32 +524,37 @@ impl Connection {
     #[inline]
     pub(super) fn free_slot(&mut self, tag: Tag) {
         let slot = &mut self.slots[usize::from(tag)];
-        debug_assert!(slot.state != State::Free, "a tag ends once");
+        debug_assert!(slot.state != CommandState::Free, "a tag ends once");
         let missing = slot.expects();
         if missing > 0 {
             self.reads -= 1;
             self.read_bytes -= u64::from(missing);
         }
-        slot.state = State::Free;
-        self.commands -= u16::from(slot.kind == Kind::Command);
+        slot.state = CommandState::Free;
+        self.commands -= u16::from(slot.kind == SlotUse::Command);
         self.free.push(tag);
     }
 
     /// Ends a SCSI command.
     #[inline]
-    pub(super) fn finish(&mut self, tag: Tag, outcome: Outcome, residual: Residual) -> Op {
+    pub(super) fn finish(
+        &mut self,
+        tag: Tag,
+        outcome: CommandOutcome,
+        residual: Residual,
+    ) -> InitiatorOp {
         let slot = &self.slots[usize::from(tag)];
-        let is_damaged = slot.is_damaged && outcome == Outcome::GOOD;
+        let is_damaged = slot.is_damaged && outcome == CommandOutcome::GOOD;
         let data_len = match slot.data {
-            Data::In(_) => slot.moved,
+            ExpectedData::In(_) => slot.moved,
             _ => 0,
         };
         self.free_slot(tag);
-        Op::Completed {
+        InitiatorOp::Completed {
             tag,
             completion: Completion {
                 outcome: if is_damaged {
-                    Outcome::Damaged
+                    CommandOutcome::Damaged
                 } else {
                     outcome
                 },
@@ -553,30 +565,30 @@ impl Connection {
     }
 
     #[cold]
-    pub(super) fn fail(&mut self, error: FatalError) -> Op {
-        self.phase = Phase::Ended;
+    pub(super) fn fail(&mut self, error: InitiatorFatalError) -> InitiatorOp {
+        self.phase = ConnectionPhase::Ended;
         self.inbound = Inbound::default();
         self.ready.clear();
         self.waiting.clear();
         self.ended.clear();
         self.control.clear();
         self.control_sent = 0;
-        Op::Fatal(error)
+        InitiatorOp::Fatal(error)
     }
 
     /// What a task management function leaves to tell: the commands that it
     /// ended, then its answer.
     #[cold]
-    fn next_ended(&mut self) -> Option<Op> {
+    fn next_ended(&mut self) -> Option<InitiatorOp> {
         match self.ended.pop_front() {
-            Some(tag) => Some(self.finish(tag, Outcome::Aborted, Residual::None)),
+            Some(tag) => Some(self.finish(tag, CommandOutcome::Aborted, Residual::None)),
             None => self.managed.take(),
         }
     }
 }
 
-impl Machine for Connection {
-    type Op = Op;
+impl Machine for InitiatorConnection {
+    type Op = InitiatorOp;
 
     fn tags_max(&self) -> usize {
         self.slots.len()
@@ -616,8 +628,8 @@ impl Machine for Connection {
     }
 
     #[inline]
-    fn poll_step(&mut self, staged: &[u8], at: &mut usize) -> Option<Step<Op>> {
-        while self.phase != Phase::Ended {
+    fn poll_step(&mut self, staged: &[u8], at: &mut usize) -> Option<Step<InitiatorOp>> {
+        while self.phase != ConnectionPhase::Ended {
             if self.managed.is_some()
                 && let Some(op) = self.next_ended()
             {
@@ -665,7 +677,7 @@ impl Machine for Connection {
     }
 
     fn is_finished(&self) -> bool {
-        self.phase == Phase::Ended
+        self.phase == ConnectionPhase::Ended
     }
 
     fn deadline(&self) -> Option<Nanos> {

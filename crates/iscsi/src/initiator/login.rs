@@ -4,7 +4,7 @@
 use auth::{Algorithm, Challenge, Secret, binary, chap};
 use wire::iscsi::Stage;
 
-use super::{Digest, FatalError, SessionType, Settings};
+use super::{Digest, InitiatorFatalError, InitiatorSettings, SessionType};
 use crate::{LENGTH_MAX, LENGTH_MIN, Negotiated, text};
 
 /// Random bytes that a login takes: an identifier and a challenge.
@@ -39,7 +39,7 @@ impl Chap {
 
 /// One Login Request.
 #[derive(Debug)]
-pub(super) struct Request {
+pub(super) struct LoginText {
     pub(super) stage: Stage,
     /// The stage to go to, if this one is done.
     pub(super) next: Option<Stage>,
@@ -47,8 +47,8 @@ pub(super) struct Request {
 }
 
 /// What follows on a Login Response.
-pub(super) enum Next {
-    Send(Request),
+pub(super) enum LoginNext {
+    Send(LoginText),
     Done(Negotiated),
 }
 
@@ -67,7 +67,7 @@ enum Proof {
 
 #[derive(Debug)]
 pub(super) struct Login {
-    settings: Settings,
+    settings: InitiatorSettings,
     /// Joins a session that is there.
     is_joining: bool,
     stage: Stage,
@@ -85,7 +85,7 @@ pub(super) struct Login {
 impl Login {
     /// Of a session of its own, or of one that is there and has `agreed`.
     pub(super) fn new(
-        settings: Settings,
+        settings: InitiatorSettings,
         agreed: Option<Negotiated>,
         random: [u8; RANDOM_LEN],
     ) -> Login {
@@ -116,7 +116,7 @@ impl Login {
     }
 
     /// The first request.
-    pub(super) fn first(&mut self) -> Request {
+    pub(super) fn first(&mut self) -> LoginText {
         let mut text = Vec::new();
         text::push(&mut text, "InitiatorName", &self.settings.initiator);
         match &self.settings.session_type {
@@ -139,9 +139,9 @@ impl Login {
         self.request(None, text)
     }
 
-    fn request(&mut self, next: Option<Stage>, text: Vec<u8>) -> Request {
+    fn request(&mut self, next: Option<Stage>, text: Vec<u8>) -> LoginText {
         self.asked = next;
-        Request {
+        LoginText {
             stage: self.stage,
             next,
             text,
@@ -188,12 +188,12 @@ impl Login {
     }
 
     /// The target's text goes on: the request that asks for the rest.
-    pub(super) fn go_on(&mut self) -> Result<Request, FatalError> {
+    pub(super) fn go_on(&mut self) -> Result<LoginText, InitiatorFatalError> {
         self.count()?;
         Ok(self.request(None, Vec::new()))
     }
 
-    fn count(&mut self) -> Result<(), FatalError> {
+    fn count(&mut self) -> Result<(), InitiatorFatalError> {
         self.rounds += 1;
         match self.rounds > ROUNDS_MAX {
             true => Err(protocol("the login comes to no end")),
@@ -208,7 +208,7 @@ impl Login {
         stage: u8,
         transit: Option<u8>,
         answer: &[u8],
-    ) -> Result<Next, FatalError> {
+    ) -> Result<LoginNext, InitiatorFatalError> {
         self.count()?;
         if stage != self.stage as u8 {
             return Err(protocol("it is of another stage"));
@@ -228,14 +228,14 @@ impl Login {
         &mut self,
         transit: Option<Stage>,
         keys: &[(&str, &str)],
-    ) -> Result<Next, FatalError> {
+    ) -> Result<LoginNext, InitiatorFatalError> {
         let value = |key| keys.iter().find(|(k, _)| *k == key).map(|(_, v)| *v);
         let mut text = Vec::new();
         match std::mem::replace(&mut self.proof, Proof::Done) {
             Proof::Offered => match value("AuthMethod") {
                 Some("CHAP") => self.offer_algorithms(&mut text)?,
                 Some("None") if self.chap().mutual.is_none() => {}
-                _ => return Err(FatalError::Negotiation { key: "AuthMethod" }),
+                _ => return Err(InitiatorFatalError::Negotiation { key: "AuthMethod" }),
             },
             Proof::Algorithm => self.prove(keys, &mut text)?,
             Proof::Sent(challenge) => self.check(challenge, value("CHAP_N"), value("CHAP_R"))?,
@@ -245,17 +245,19 @@ impl Login {
             Some(next) if matches!(self.proof, Proof::Done) => {
                 self.stage = next;
                 if next == Stage::FullFeature {
-                    return Ok(Next::Done(self.agreed));
+                    return Ok(LoginNext::Done(self.agreed));
                 }
                 self.operational(&mut text);
-                Ok(Next::Send(self.request(Some(Stage::FullFeature), text)))
+                Ok(LoginNext::Send(
+                    self.request(Some(Stage::FullFeature), text),
+                ))
             }
             Some(_) => Err(protocol("it leaves the stage before all is proven")),
             None => {
                 // The last thing to send says that the stage can end.
                 let can_end = !matches!(self.proof, Proof::Algorithm);
                 let next = can_end.then_some(Stage::Operational);
-                Ok(Next::Send(self.request(next, text)))
+                Ok(LoginNext::Send(self.request(next, text)))
             }
         }
     }
@@ -265,7 +267,7 @@ impl Login {
         chap.expect("the security stage is entered with CHAP alone")
     }
 
-    fn offer_algorithms(&mut self, text: &mut Vec<u8>) -> Result<(), FatalError> {
+    fn offer_algorithms(&mut self, text: &mut Vec<u8>) -> Result<(), InitiatorFatalError> {
         let numbers = self.chap().algorithms.iter();
         let numbers: Vec<String> = numbers.map(|a| (*a as u8).to_string()).collect();
         text::push(text, "CHAP_A", &numbers.join(","));
@@ -274,16 +276,20 @@ impl Login {
     }
 
     /// Answers the target's challenge, and challenges the target.
-    fn prove(&mut self, keys: &[(&str, &str)], text: &mut Vec<u8>) -> Result<(), FatalError> {
+    fn prove(
+        &mut self,
+        keys: &[(&str, &str)],
+        text: &mut Vec<u8>,
+    ) -> Result<(), InitiatorFatalError> {
         let value = |key| keys.iter().find(|(k, _)| *k == key).map(|(_, v)| *v);
         let number = value("CHAP_A").and_then(|number| number.parse().ok());
         let algorithm = number.and_then(Algorithm::from_number);
         let algorithm = algorithm.filter(|algorithm| self.chap().algorithms.contains(algorithm));
-        let algorithm = algorithm.ok_or(FatalError::Negotiation { key: "CHAP_A" })?;
+        let algorithm = algorithm.ok_or(InitiatorFatalError::Negotiation { key: "CHAP_A" })?;
         let id: Option<u8> = value("CHAP_I").and_then(|id| id.parse().ok());
-        let id = id.ok_or(FatalError::Negotiation { key: "CHAP_I" })?;
+        let id = id.ok_or(InitiatorFatalError::Negotiation { key: "CHAP_I" })?;
         let bytes = value("CHAP_C").and_then(|c| binary::parse(c, chap::CHALLENGE_LEN_MAX));
-        let bytes = bytes.ok_or(FatalError::Negotiation { key: "CHAP_C" })?;
+        let bytes = bytes.ok_or(InitiatorFatalError::Negotiation { key: "CHAP_C" })?;
         let chap = self.chap();
         let response = algorithm.respond(id, &chap.secret, &bytes);
         text::push(text, "CHAP_N", &chap.name);
@@ -309,17 +315,19 @@ impl Login {
         challenge: Option<Challenge>,
         name: Option<&str>,
         response: Option<&str>,
-    ) -> Result<(), FatalError> {
+    ) -> Result<(), InitiatorFatalError> {
         let (Some(challenge), Some(secret)) = (challenge, &self.chap().mutual) else {
             return Ok(());
         };
         let response = response.and_then(|r| binary::parse(r, chap::CHALLENGE_LEN_MAX));
         let Some(response) = response.filter(|_| name.is_some()) else {
-            return Err(FatalError::Authentication("the target proves nothing"));
+            return Err(InitiatorFatalError::Authentication(
+                "the target proves nothing",
+            ));
         };
         match challenge.is_answered_by(&response, secret) {
             true => Ok(()),
-            false => Err(FatalError::Authentication(
+            false => Err(InitiatorFatalError::Authentication(
                 "the target does not know the secret",
             )),
         }
@@ -329,7 +337,7 @@ impl Login {
         &mut self,
         transit: Option<Stage>,
         keys: &[(&str, &str)],
-    ) -> Result<Next, FatalError> {
+    ) -> Result<LoginNext, InitiatorFatalError> {
         for (key, value) in keys {
             self.take(key, value)?;
         }
@@ -341,19 +349,21 @@ impl Login {
                 for key in self.unknown.drain(..) {
                     text::push(&mut text, &key, text::NOT_UNDERSTOOD);
                 }
-                Ok(Next::Send(self.request(Some(Stage::FullFeature), text)))
+                Ok(LoginNext::Send(
+                    self.request(Some(Stage::FullFeature), text),
+                ))
             }
         }
     }
 
-    fn finish(&mut self) -> Result<Next, FatalError> {
+    fn finish(&mut self) -> Result<LoginNext, InitiatorFatalError> {
         let s = &self.settings;
         for (key, wanted, has) in [
             ("HeaderDigest", s.header_digest, self.agreed.header_digest),
             ("DataDigest", s.data_digest, self.agreed.data_digest),
         ] {
             if wanted == Digest::Required && !has || wanted == Digest::Never && has {
-                return Err(FatalError::Negotiation { key });
+                return Err(InitiatorFatalError::Negotiation { key });
             }
         }
         self.agreed.first_burst_length = self
@@ -361,22 +371,22 @@ impl Login {
             .first_burst_length
             .min(self.agreed.max_burst_length);
         self.agreed.max_recv_data_segment_length = s.max_recv_data_segment;
-        Ok(Next::Done(self.agreed))
+        Ok(LoginNext::Done(self.agreed))
     }
 
     /// Takes what the target says to one key. What it may not say is an error:
     /// the answer to an offer is within the offer.
-    fn take(&mut self, key: &str, value: &str) -> Result<(), FatalError> {
+    fn take(&mut self, key: &str, value: &str) -> Result<(), InitiatorFatalError> {
         let (s, agreed) = (&self.settings, &mut self.agreed);
         let digest = |name| match value {
             "CRC32C" => Ok(true),
             "None" => Ok(false),
-            _ => Err(FatalError::Negotiation { key: name }),
+            _ => Err(InitiatorFatalError::Negotiation { key: name }),
         };
         let number = |name, min: u32, max: u32| {
             let number = text::number(value).and_then(|n| u32::try_from(n).ok());
             let number = number.filter(|n| (min..=max).contains(n));
-            number.ok_or(FatalError::Negotiation { key: name })
+            number.ok_or(InitiatorFatalError::Negotiation { key: name })
         };
         if [text::NOT_UNDERSTOOD, text::IRRELEVANT, text::REJECT].contains(&value) {
             return Ok(());
@@ -409,12 +419,12 @@ impl Login {
             "InitialR2T" if value == "Yes" || !s.initial_r2t && value == "No" => {
                 agreed.initial_r2t = value == "Yes";
             }
-            "InitialR2T" => return Err(FatalError::Negotiation { key: "InitialR2T" }),
+            "InitialR2T" => return Err(InitiatorFatalError::Negotiation { key: "InitialR2T" }),
             "ImmediateData" if value == "No" || s.immediate_data && value == "Yes" => {
                 agreed.immediate_data = value == "Yes";
             }
             "ImmediateData" => {
-                return Err(FatalError::Negotiation {
+                return Err(InitiatorFatalError::Negotiation {
                     key: "ImmediateData",
                 });
             }
@@ -431,8 +441,8 @@ impl Login {
     }
 }
 
-fn protocol(what: &'static str) -> FatalError {
-    FatalError::Protocol {
+fn protocol(what: &'static str) -> InitiatorFatalError {
+    InitiatorFatalError::Protocol {
         opcode: wire::iscsi::opcode::LOGIN_RESPONSE,
         what,
     }

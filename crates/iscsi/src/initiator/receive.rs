@@ -9,23 +9,25 @@ use wire::iscsi::{
 };
 use zerocopy::{FromBytes, IntoBytes};
 
-use super::connection::{Connection, Kind, Phase, Ready, Slot, State, TEXT_LEN_MAX};
-use super::login::Next;
-use super::{Async, Data, FatalError, Op, Outcome, Residual};
+use super::connection::{
+    CommandSlot, CommandState, ConnectionPhase, InitiatorConnection, SlotUse, TEXT_LEN_MAX, ToSend,
+};
+use super::login::LoginNext;
+use super::{Async, CommandOutcome, ExpectedData, InitiatorFatalError, InitiatorOp, Residual};
 use crate::Negotiated;
 
-type Result<T> = std::result::Result<T, FatalError>;
+type Result<T> = std::result::Result<T, InitiatorFatalError>;
 
 #[cold]
 fn protocol<T>(opcode: u8, what: &'static str) -> Result<T> {
-    Err(FatalError::Protocol { opcode, what })
+    Err(InitiatorFatalError::Protocol { opcode, what })
 }
 
-impl Connection {
+impl InitiatorConnection {
     /// The PDU whose header stands at the start of `bytes`: how many bytes up to
     /// its data segment it has (0: more are needed), and what it amounts to.
     #[inline]
-    pub(super) fn pdu(&mut self, bytes: &[u8]) -> Result<(usize, Option<Op>)> {
+    pub(super) fn pdu(&mut self, bytes: &[u8]) -> Result<(usize, Option<InitiatorOp>)> {
         let Ok((bhs, _)) = Bhs::ref_from_prefix(bytes) else {
             return Ok((0, None));
         };
@@ -35,7 +37,7 @@ impl Connection {
                 return Ok((0, None));
             };
             if crc32c(&bytes[..used], 0).to_le_bytes() != *found {
-                return Err(FatalError::HeaderDigest);
+                return Err(InitiatorFatalError::HeaderDigest);
             }
             used += DIGEST_LEN;
         }
@@ -47,7 +49,7 @@ impl Connection {
             return protocol(opcode, "its data segment is longer than was declared");
         }
         let is_login = opcode == opcode::LOGIN_RESPONSE;
-        if is_login != (self.phase == Phase::Login) {
+        if is_login != (self.phase == ConnectionPhase::Login) {
             return protocol(opcode, "it has no place in this phase");
         }
         if opcode == opcode::DATA_IN {
@@ -73,20 +75,20 @@ impl Connection {
 
     /// The data segment of a PDU that is not Data-In is here.
     #[cold]
-    pub(super) fn segment_received(&mut self, is_intact: bool) -> Result<Option<Op>> {
+    pub(super) fn segment_received(&mut self, is_intact: bool) -> Result<Option<InitiatorOp>> {
         let bhs = self.segment_of;
         self.segment.extend_from_slice(self.inbound.text());
         if !is_intact {
-            return Err(FatalError::DataDigest {
+            return Err(InitiatorFatalError::DataDigest {
                 opcode: bhs.opcode(),
             });
         }
         self.whole_pdu(&bhs)
     }
 
-    /// A PDU that is not Data-In, with its data in [`Connection::segment`].
+    /// A PDU that is not Data-In, with its data in [`InitiatorConnection::segment`].
     #[cold]
-    fn whole_pdu(&mut self, bhs: &Bhs) -> Result<Option<Op>> {
+    fn whole_pdu(&mut self, bhs: &Bhs) -> Result<Option<InitiatorOp>> {
         match bhs.opcode() {
             opcode::LOGIN_RESPONSE => self.login_response(bhs.cast()),
             opcode::SCSI_RESPONSE => self.scsi_response(bhs.cast()).map(Some),
@@ -121,7 +123,7 @@ impl Connection {
 
     /// The slot of `itt`, if it is of this kind.
     #[inline]
-    fn slot_for(&self, opcode: u8, itt: u32, kind: Kind) -> Result<Tag> {
+    fn slot_for(&self, opcode: u8, itt: u32, kind: SlotUse) -> Result<Tag> {
         match self.slot_of(itt) {
             Some(tag) if self.slots[usize::from(tag)].kind == kind => Ok(tag),
             _ => protocol(opcode, "it answers nothing that was asked"),
@@ -130,12 +132,12 @@ impl Connection {
 
     /// Data-In (section 11.7).
     #[inline]
-    fn data_in(&mut self, pdu: &DataIn, len: u32) -> Result<Option<Op>> {
+    fn data_in(&mut self, pdu: &DataIn, len: u32) -> Result<Option<InitiatorOp>> {
         const OPCODE: u8 = opcode::DATA_IN;
-        let tag = self.slot_for(OPCODE, pdu.itt.get(), Kind::Command)?;
+        let tag = self.slot_for(OPCODE, pdu.itt.get(), SlotUse::Command)?;
         self.window(pdu.exp_cmd_sn.get(), pdu.max_cmd_sn.get());
         let slot = &mut self.slots[usize::from(tag)];
-        let Data::In(total) = slot.data else {
+        let ExpectedData::In(total) = slot.data else {
             return protocol(OPCODE, "its command reads nothing");
         };
         if pdu.data_sn.get() != slot.data_sn {
@@ -158,7 +160,7 @@ impl Connection {
             }
             self.take_stat_sn(OPCODE, pdu.stat_sn.get())?;
             let residual = residual(pdu.flags, pdu.residual_count.get());
-            self.pending = Some((Outcome::Status(pdu.status), residual));
+            self.pending = Some((CommandOutcome::Status(pdu.status), residual));
         }
         if len == 0 {
             return Ok(self.received(tag, true));
@@ -176,7 +178,7 @@ impl Connection {
 
     /// The data of one Data-In PDU is complete.
     #[inline]
-    pub(super) fn received(&mut self, tag: Tag, is_intact: bool) -> Option<Op> {
+    pub(super) fn received(&mut self, tag: Tag, is_intact: bool) -> Option<InitiatorOp> {
         self.slots[usize::from(tag)].is_damaged |= !is_intact;
         let (outcome, residual) = self.pending.take()?;
         self.sense = (0, 0);
@@ -185,7 +187,7 @@ impl Connection {
 
     /// A SCSI command has its status. GOOD with less data than it says is none.
     #[inline]
-    fn complete(&mut self, tag: Tag, outcome: Outcome, residual: Residual) -> Op {
+    fn complete(&mut self, tag: Tag, outcome: CommandOutcome, residual: Residual) -> InitiatorOp {
         let slot = &mut self.slots[usize::from(tag)];
         let missing = match residual {
             Residual::Underflow(missing) => missing,
@@ -193,19 +195,19 @@ impl Connection {
         };
         let told = u64::from(slot.moved) + u64::from(missing);
         slot.is_damaged |= match slot.data {
-            Data::In(total) => told != u64::from(total),
+            ExpectedData::In(total) => told != u64::from(total),
             // More may have gone unasked than the target had a use for.
-            Data::Out(total) => told < u64::from(total),
-            Data::None => false,
+            ExpectedData::Out(total) => told < u64::from(total),
+            ExpectedData::None => false,
         };
         self.finish(tag, outcome, residual)
     }
 
     /// SCSI Response (section 11.4).
     #[inline]
-    fn scsi_response(&mut self, pdu: &ScsiResponse) -> Result<Op> {
+    fn scsi_response(&mut self, pdu: &ScsiResponse) -> Result<InitiatorOp> {
         const OPCODE: u8 = opcode::SCSI_RESPONSE;
-        let tag = self.slot_for(OPCODE, pdu.itt.get(), Kind::Command)?;
+        let tag = self.slot_for(OPCODE, pdu.itt.get(), SlotUse::Command)?;
         self.take_stat_sn(OPCODE, pdu.stat_sn.get())?;
         self.window(pdu.exp_cmd_sn.get(), pdu.max_cmd_sn.get());
         self.sense = match self.segment.get(..2) {
@@ -217,13 +219,13 @@ impl Connection {
         };
         let slot = &mut self.slots[usize::from(tag)];
         let outcome = match pdu.response {
-            RESPONSE_COMPLETED => Outcome::Status(pdu.status),
-            response => Outcome::TargetFailure(response),
+            RESPONSE_COMPLETED => CommandOutcome::Status(pdu.status),
+            response => CommandOutcome::TargetFailure(response),
         };
         // Data-In and R2T PDUs that did not come (section 11.4.8); tgt leaves it 0.
         let exp_data_sn = pdu.exp_data_sn.get();
         slot.is_damaged |= exp_data_sn != 0 && exp_data_sn != slot.data_sn;
-        if matches!(slot.data, Data::Out(_)) {
+        if matches!(slot.data, ExpectedData::Out(_)) {
             // The target may give up before all data went out.
             self.drop_data(tag);
         }
@@ -243,14 +245,14 @@ impl Connection {
     /// many outstanding as was agreed.
     fn r2t(&mut self, pdu: &R2t) -> Result<()> {
         const OPCODE: u8 = opcode::R2T;
-        let tag = self.slot_for(OPCODE, pdu.itt.get(), Kind::Command)?;
+        let tag = self.slot_for(OPCODE, pdu.itt.get(), SlotUse::Command)?;
         self.window(pdu.exp_cmd_sn.get(), pdu.max_cmd_sn.get());
         let (max_burst, r2ts_max) = (
             self.agreed.max_burst_length,
             self.agreed.max_outstanding_r2t,
         );
         let slot = &mut self.slots[usize::from(tag)];
-        let Data::Out(total) = slot.data else {
+        let ExpectedData::Out(total) = slot.data else {
             return protocol(OPCODE, "its command writes nothing");
         };
         let (offset, len) = (
@@ -275,7 +277,7 @@ impl Connection {
         slot.data_sn += 1;
         slot.moved += len;
         slot.r2ts += 1;
-        self.ready.push_back(Ready::Data {
+        self.ready.push_back(ToSend::Data {
             tag,
             ttt: pdu.ttt.get(),
             offset,
@@ -286,7 +288,7 @@ impl Connection {
     }
 
     /// NOP-In (section 11.19): an answer, or a question.
-    fn nop_in(&mut self, pdu: &NopIn) -> Result<Option<Op>> {
+    fn nop_in(&mut self, pdu: &NopIn) -> Result<Option<InitiatorOp>> {
         const OPCODE: u8 = opcode::NOP_IN;
         let (itt, ttt) = (pdu.itt.get(), pdu.ttt.get());
         self.window(pdu.exp_cmd_sn.get(), pdu.max_cmd_sn.get());
@@ -295,10 +297,10 @@ impl Connection {
             return self.take_stat_sn(OPCODE, pdu.stat_sn.get()).map(|()| None);
         }
         if itt != TAG_NONE {
-            let tag = self.slot_for(OPCODE, itt, Kind::Ping)?;
+            let tag = self.slot_for(OPCODE, itt, SlotUse::Ping)?;
             self.take_stat_sn(OPCODE, pdu.stat_sn.get())?;
             self.free_slot(tag);
-            return Ok(Some(Op::Pong { tag }));
+            return Ok(Some(InitiatorOp::Pong { tag }));
         }
         if ttt == TAG_NONE {
             // It only tells the window.
@@ -318,9 +320,9 @@ impl Connection {
 
     /// Task Management Function Response (section 11.6): the commands that the
     /// function ended are told before it.
-    fn task_response(&mut self, pdu: &TaskManagementResponse) -> Result<Option<Op>> {
+    fn task_response(&mut self, pdu: &TaskManagementResponse) -> Result<Option<InitiatorOp>> {
         const OPCODE: u8 = opcode::TASK_MANAGEMENT_RESPONSE;
-        let tag = self.slot_for(OPCODE, pdu.itt.get(), Kind::Task)?;
+        let tag = self.slot_for(OPCODE, pdu.itt.get(), SlotUse::Task)?;
         self.take_stat_sn(OPCODE, pdu.stat_sn.get())?;
         self.window(pdu.exp_cmd_sn.get(), pdu.max_cmd_sn.get());
         let slot = self.slots[usize::from(tag)];
@@ -341,7 +343,7 @@ impl Connection {
             self.end_commands(function, &request, slot.order);
         }
         self.free_slot(tag);
-        let op = Op::TaskManaged {
+        let op = InitiatorOp::TaskManaged {
             tag,
             response: pdu.response,
         };
@@ -363,8 +365,8 @@ impl Connection {
     ) {
         for (slot, tag) in self.slots.iter().zip(0..) {
             // A later one may have the tag of one that it was about.
-            let is_before = slot.state == State::Sent && slot.order < order;
-            if slot.kind != Kind::Command || !is_before {
+            let is_before = slot.state == CommandState::Sent && slot.order < order;
+            if slot.kind != SlotUse::Command || !is_before {
                 continue;
             }
             let bhs = slot.bhs();
@@ -385,9 +387,9 @@ impl Connection {
     }
 
     /// Text Response (section 11.11).
-    fn text_response(&mut self, pdu: &TextResponse) -> Result<Option<Op>> {
+    fn text_response(&mut self, pdu: &TextResponse) -> Result<Option<InitiatorOp>> {
         const OPCODE: u8 = opcode::TEXT_RESPONSE;
-        let tag = self.slot_for(OPCODE, pdu.itt.get(), Kind::Text)?;
+        let tag = self.slot_for(OPCODE, pdu.itt.get(), SlotUse::Text)?;
         self.take_stat_sn(OPCODE, pdu.stat_sn.get())?;
         self.window(pdu.exp_cmd_sn.get(), pdu.max_cmd_sn.get());
         if self.text_in.len() + self.segment.len() > TEXT_LEN_MAX {
@@ -396,7 +398,7 @@ impl Connection {
         self.text_in.extend_from_slice(&self.segment);
         if pdu.flags & flags::FINAL != 0 {
             self.free_slot(tag);
-            return Ok(Some(Op::Text { tag }));
+            return Ok(Some(InitiatorOp::Text { tag }));
         }
         if pdu.ttt.get() == TAG_NONE {
             return protocol(OPCODE, "it goes on without a Target Transfer Tag");
@@ -414,26 +416,26 @@ impl Connection {
     }
 
     /// Logout Response (section 11.15).
-    fn logout_response(&mut self, pdu: &LogoutResponse) -> Result<Op> {
+    fn logout_response(&mut self, pdu: &LogoutResponse) -> Result<InitiatorOp> {
         const OPCODE: u8 = opcode::LOGOUT_RESPONSE;
-        let tag = self.slot_for(OPCODE, pdu.itt.get(), Kind::Logout)?;
+        let tag = self.slot_for(OPCODE, pdu.itt.get(), SlotUse::Logout)?;
         self.take_stat_sn(OPCODE, pdu.stat_sn.get())?;
         self.window(pdu.exp_cmd_sn.get(), pdu.max_cmd_sn.get());
         self.free_slot(tag);
-        Ok(Op::LoggedOut {
+        Ok(InitiatorOp::LoggedOut {
             tag,
             response: pdu.response,
         })
     }
 
     /// Asynchronous Message (section 11.9).
-    fn async_message(&mut self, pdu: &AsyncMessage) -> Result<Op> {
+    fn async_message(&mut self, pdu: &AsyncMessage) -> Result<InitiatorOp> {
         self.take_stat_sn(opcode::ASYNC_MESSAGE, pdu.stat_sn.get())?;
         self.window(pdu.exp_cmd_sn.get(), pdu.max_cmd_sn.get());
         // Sense data of a SCSI event stands as in a SCSI Response.
         let len = self.segment.len();
         self.sense = (len.min(2), len);
-        Ok(Op::Async(Async {
+        Ok(InitiatorOp::Async(Async {
             event: pdu.async_event,
             lun: pdu.lun,
             parameters: [pdu.parameter1, pdu.parameter2, pdu.parameter3].map(|p| p.get()),
@@ -441,7 +443,7 @@ impl Connection {
     }
 
     /// Reject (section 11.17): its data is the header of what was rejected.
-    fn reject(&mut self, pdu: &Reject) -> Result<Option<Op>> {
+    fn reject(&mut self, pdu: &Reject) -> Result<Option<InitiatorOp>> {
         const OPCODE: u8 = opcode::REJECT;
         self.take_stat_sn(OPCODE, pdu.stat_sn.get())?;
         self.window(pdu.exp_cmd_sn.get(), pdu.max_cmd_sn.get());
@@ -458,9 +460,9 @@ impl Connection {
         };
         let reason = pdu.reason;
         let slot = &mut self.slots[usize::from(tag)];
-        if slot.kind != Kind::Command {
+        if slot.kind != SlotUse::Command {
             self.free_slot(tag);
-            return Ok(Some(Op::Rejected { tag, reason }));
+            return Ok(Some(InitiatorOp::Rejected { tag, reason }));
         }
         let is_damaged = RejectReason::from_value(reason) == Some(RejectReason::DataDigestError);
         let (bhs, cmd_sn) = (*slot.bhs(), slot.cmd_sn);
@@ -469,7 +471,7 @@ impl Connection {
         if is_damaged && is_gap {
             if std::mem::replace(&mut slot.is_retried, true) {
                 let opcode = bhs.opcode();
-                return Err(FatalError::DataDigest { opcode });
+                return Err(InitiatorFatalError::DataDigest { opcode });
             }
             self.send_again_from(cmd_sn, bhs.opcode())?;
             return Ok(None);
@@ -481,7 +483,7 @@ impl Connection {
             return Ok(None);
         }
         self.drop_data(tag);
-        let op = self.finish(tag, Outcome::Rejected(reason), Residual::None);
+        let op = self.finish(tag, CommandOutcome::Rejected(reason), Residual::None);
         if is_gap {
             self.send_again_from(cmd_sn, bhs.opcode())?;
             self.fill(cmd_sn);
@@ -510,26 +512,27 @@ impl Connection {
         let distance = |tag: &Tag| serial_distance(first, self.slots[usize::from(*tag)].cmd_sn);
         let is_behind = |tag: &Tag| {
             let slot = &self.slots[usize::from(*tag)];
-            let is_sent = slot.state == State::Sent && slot.kind == Kind::Command;
+            let is_sent = slot.state == CommandState::Sent && slot.kind == SlotUse::Command;
             is_sent && !slot.bhs().is_immediate() && distance(tag) >= 0
         };
         let mut again: Vec<Tag> = (0..self.slots.len() as Tag).filter(is_behind).collect();
         again.sort_unstable_by_key(distance);
-        let is_managing = |slot: &Slot| slot.kind == Kind::Task && slot.state != State::Free;
+        let is_managing =
+            |slot: &CommandSlot| slot.kind == SlotUse::Task && slot.state != CommandState::Free;
         if !again.is_empty() && self.slots.iter().any(is_managing) {
             // A function may take the place of some. Which, nobody could tell.
-            return Err(FatalError::Gap { opcode });
+            return Err(InitiatorFatalError::Gap { opcode });
         }
         self.ready.retain(|ready| !again.contains(&ready.tag()));
         for tag in again.into_iter().rev() {
-            self.slots[usize::from(tag)].state = State::Ready;
-            self.ready.push_front(Ready::Request(tag));
+            self.slots[usize::from(tag)].state = CommandState::Ready;
+            self.ready.push_front(ToSend::Request(tag));
         }
         Ok(())
     }
 
     /// Login Response (section 11.13).
-    fn login_response(&mut self, pdu: &LoginResponse) -> Result<Option<Op>> {
+    fn login_response(&mut self, pdu: &LoginResponse) -> Result<Option<InitiatorOp>> {
         const OPCODE: u8 = opcode::LOGIN_RESPONSE;
         let mut login = self.login.take().expect("the phase says so");
         if pdu.status_class != 0 {
@@ -537,7 +540,7 @@ impl Connection {
             let keys = crate::text::parse(&self.text_in).unwrap_or_default();
             let address = keys.iter().find(|(key, _)| *key == "TargetAddress");
             self.target_address = address.map(|(_, value)| (*value).to_owned());
-            return Err(FatalError::LoginRefused {
+            return Err(InitiatorFatalError::LoginRefused {
                 class: pdu.status_class,
                 detail: pdu.status_detail,
             });
@@ -564,17 +567,17 @@ impl Connection {
         let next = login.answer(stage, transit, &self.text_in)?;
         self.text_in.clear();
         match next {
-            Next::Send(request) => {
+            LoginNext::Send(request) => {
                 self.login = Some(login);
                 self.send_login(&request);
                 Ok(None)
             }
-            Next::Done(agreed) => self.log_in(pdu, agreed).map(Some),
+            LoginNext::Done(agreed) => self.log_in(pdu, agreed).map(Some),
         }
     }
 
     /// Full Feature Phase.
-    fn log_in(&mut self, pdu: &LoginResponse, agreed: Negotiated) -> Result<Op> {
+    fn log_in(&mut self, pdu: &LoginResponse, agreed: Negotiated) -> Result<InitiatorOp> {
         let tsih = pdu.tsih.get();
         if tsih == 0 || self.session.tsih() != 0 && self.session.tsih() != tsih {
             return protocol(
@@ -586,12 +589,12 @@ impl Connection {
             self.session.set_tsih(tsih);
             self.session.set_agreed(agreed);
         }
-        self.phase = Phase::FullFeature;
+        self.phase = ConnectionPhase::FullFeature;
         self.header_digest = agreed.header_digest;
         self.data_digest = agreed.data_digest;
         self.max_recv = self.max_recv_declared;
         self.agreed = agreed;
-        Ok(Op::Ready)
+        Ok(InitiatorOp::Ready)
     }
 }
 

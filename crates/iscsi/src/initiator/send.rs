@@ -6,9 +6,9 @@ use wire::iscsi::{
 };
 use zerocopy::IntoBytes;
 
-use super::Data;
-use super::connection::{Connection, Ready, State};
-use super::login::Request;
+use super::ExpectedData;
+use super::connection::{CommandState, InitiatorConnection, ToSend};
+use super::login::LoginText;
 
 /// Bytes of PDUs without a slot that go out in one piece.
 const CONTROL_PIECE: usize = 512;
@@ -16,7 +16,7 @@ const CONTROL_PIECE: usize = 512;
 const CMD_SN: std::ops::Range<usize> = 24..28;
 const EXP_STAT_SN: std::ops::Range<usize> = 28..32;
 
-impl Connection {
+impl InitiatorConnection {
     #[inline]
     pub(super) fn send(&mut self, out: &mut impl Transmit) {
         if !self.control.is_empty() && !self.send_control(out) {
@@ -27,11 +27,11 @@ impl Connection {
                 return;
             }
             match *ready {
-                Ready::Request(tag) => {
+                ToSend::Request(tag) => {
                     self.ready.pop_front();
                     self.send_request(tag, out);
                 }
-                Ready::Data { .. } => self.send_data(out),
+                ToSend::Data { .. } => self.send_data(out),
             }
         }
     }
@@ -55,7 +55,7 @@ impl Connection {
     #[inline]
     fn send_request(&mut self, tag: Tag, out: &mut impl Transmit) {
         let slot = &mut self.slots[usize::from(tag)];
-        slot.state = State::Sent;
+        slot.state = CommandState::Sent;
         slot.header[CMD_SN].copy_from_slice(&slot.cmd_sn.to_be_bytes());
         slot.header[EXP_STAT_SN].copy_from_slice(&self.exp_stat_sn.to_be_bytes());
         put_header(out, &slot.header, self.header_digest);
@@ -63,10 +63,10 @@ impl Connection {
         if immediate > 0 {
             out.payload(tag, 0, immediate, Tail::padded(immediate, self.data_digest));
         }
-        if slot.moved > immediate && matches!(slot.data, Data::Out(_)) {
+        if slot.moved > immediate && matches!(slot.data, ExpectedData::Out(_)) {
             // Unsolicited data follows its command in the order of the commands
             // (section 4.2.5.2).
-            self.ready.push_front(Ready::Data {
+            self.ready.push_front(ToSend::Data {
                 tag,
                 ttt: TAG_NONE,
                 offset: immediate,
@@ -78,7 +78,7 @@ impl Connection {
 
     /// One Data-Out PDU of the sequence in front.
     fn send_data(&mut self, out: &mut impl Transmit) {
-        let Some(Ready::Data {
+        let Some(ToSend::Data {
             tag,
             ttt,
             offset,
@@ -141,7 +141,7 @@ impl Connection {
         self.send_login(&request);
     }
 
-    pub(super) fn send_login(&mut self, request: &Request) {
+    pub(super) fn send_login(&mut self, request: &LoginText) {
         let mut pdu = LoginRequest::new();
         pdu.first |= first::IMMEDIATE;
         pdu.flags = (request.stage as u8) << flags::CSG_SHIFT;

@@ -9,10 +9,10 @@ use crate::Negotiated;
 
 /// One session: its name and its command numbering. Clones are the same one.
 #[derive(Clone, Debug)]
-pub struct Session(Rc<State>);
+pub struct InitiatorSession(Rc<Numbering>);
 
 #[derive(Debug)]
-struct State {
+struct Numbering {
     isid: [u8; 6],
     tsih: Cell<u16>,
     /// Of the next command.
@@ -22,11 +22,11 @@ struct State {
     agreed: Cell<Negotiated>,
 }
 
-impl Session {
+impl InitiatorSession {
     /// A session that is to be made: `isid` tells it from others of this
     /// initiator (section 11.12.5), `cmd_sn` is the first CmdSN.
-    pub fn new(isid: [u8; 6], cmd_sn: u32) -> Session {
-        Session(Rc::new(State {
+    pub fn new(isid: [u8; 6], cmd_sn: u32) -> InitiatorSession {
+        InitiatorSession(Rc::new(Numbering {
             isid,
             tsih: Cell::new(0),
             cmd_sn: Cell::new(cmd_sn),
@@ -110,7 +110,7 @@ mod tests {
 
     #[test]
     fn the_window_moves_on_and_never_back() {
-        let session = Session::new([0; 6], 0xffff_fffe);
+        let session = InitiatorSession::new([0; 6], 0xffff_fffe);
         assert_eq!(session.window(), 1, "the login's own");
         session.update(0xffff_fffe, 1);
         assert_eq!(session.window(), 4);

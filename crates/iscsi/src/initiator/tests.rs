@@ -44,7 +44,7 @@ impl Pdu {
 
 /// The initiator and both directions of its connection.
 struct Peer {
-    end: End<Connection>,
+    end: End<InitiatorConnection>,
     out: VecDeque<u8>,
     digests: (bool, bool),
     stat_sn: u32,
@@ -53,12 +53,12 @@ struct Peer {
 }
 
 impl Peer {
-    fn new(settings: Settings) -> Peer {
-        Peer::of(settings, Session::new(ISID, CMD_SN), 0)
+    fn new(settings: InitiatorSettings) -> Peer {
+        Peer::of(settings, InitiatorSession::new(ISID, CMD_SN), 0)
     }
 
-    fn of(settings: Settings, session: Session, cid: u16) -> Peer {
-        let connection = Connection::new(settings, session, cid, [0x5a; RANDOM_LEN]);
+    fn of(settings: InitiatorSettings, session: InitiatorSession, cid: u16) -> Peer {
+        let connection = InitiatorConnection::new(settings, session, cid, [0x5a; RANDOM_LEN]);
         Peer {
             end: End::new(connection),
             out: VecDeque::new(),
@@ -70,17 +70,20 @@ impl Peer {
 
     /// In full feature phase, the target having answered `answer` to the keys
     /// and opened a window of `window` commands.
-    fn logged_in(settings: Settings, answer: &str, window: u32) -> Peer {
+    fn logged_in(settings: InitiatorSettings, answer: &str, window: u32) -> Peer {
         let mut peer = Peer::new(settings);
         let request = peer.sent().pop().expect("a login request");
-        assert_eq!(peer.answer_login(&request, answer, window), [Op::Ready]);
+        assert_eq!(
+            peer.answer_login(&request, answer, window),
+            [InitiatorOp::Ready]
+        );
         let agreed = *peer.end.machine.agreed();
         peer.digests = (agreed.header_digest, agreed.data_digest);
         peer
     }
 
     /// Answers a login request as it asks to go on.
-    fn answer_login(&mut self, request: &Pdu, answer: &str, window: u32) -> Vec<Op> {
+    fn answer_login(&mut self, request: &Pdu, answer: &str, window: u32) -> Vec<InitiatorOp> {
         let login: &LoginRequest = request.bhs.cast();
         let mut response = LoginResponse::new();
         response.flags = login.flags;
@@ -148,7 +151,7 @@ impl Peer {
     }
 
     /// Sends a PDU with the next StatSN, and tells what came of it.
-    fn answer(&mut self, header: &[u8], data: &[u8]) -> Vec<Op> {
+    fn answer(&mut self, header: &[u8], data: &[u8]) -> Vec<InitiatorOp> {
         let mut header = header.to_vec();
         header[24..28].copy_from_slice(&self.stat_sn.to_be_bytes());
         self.stat_sn = self.stat_sn.wrapping_add(1);
@@ -157,7 +160,7 @@ impl Peer {
     }
 
     /// Lets the initiator receive all that was queued.
-    fn ops(&mut self) -> Vec<Op> {
+    fn ops(&mut self) -> Vec<InitiatorOp> {
         let mut ops = Vec::new();
         while !self.out.is_empty() {
             self.end.receive(&mut self.out, self.receive_max);
@@ -169,7 +172,7 @@ impl Peer {
     }
 
     /// Submits a command with memory.
-    fn submit(&mut self, command: &Command, data: Data, memory: Vec<u8>) -> Tag {
+    fn submit(&mut self, command: &Command, data: ExpectedData, memory: Vec<u8>) -> Tag {
         let tag = self.end.machine.submit(command, data).expect("room");
         self.end.set_memory(tag, memory);
         tag
@@ -177,17 +180,17 @@ impl Peer {
 
     fn read(&mut self, len: u32) -> Tag {
         let command = Command::new(3, cdb::read16(0, 1));
-        self.submit(&command, Data::In(len), vec![0xee; len as usize])
+        self.submit(&command, ExpectedData::In(len), vec![0xee; len as usize])
     }
 
     fn write(&mut self, len: u32) -> Tag {
         let command = Command::new(3, cdb::write16(0, 1));
-        self.submit(&command, Data::Out(len), pattern(len))
+        self.submit(&command, ExpectedData::Out(len), pattern(len))
     }
 
     fn plain(&mut self) -> Tag {
         let command = Command::new(3, cdb::plain(opcode::TEST_UNIT_READY));
-        self.submit(&command, Data::None, Vec::new())
+        self.submit(&command, ExpectedData::None, Vec::new())
     }
 }
 
@@ -195,8 +198,8 @@ fn pattern(len: u32) -> Vec<u8> {
     (0..len).map(|i| (i * 7 + i / 256) as u8).collect()
 }
 
-fn settings() -> Settings {
-    Settings::new(INITIATOR, TARGET)
+fn settings() -> InitiatorSettings {
+    InitiatorSettings::new(INITIATOR, TARGET)
 }
 
 /// What a target may answer to [`settings`].
@@ -256,19 +259,19 @@ fn r2t(itt: u32, r2t_sn: u32, offset: u32, len: u32) -> R2t {
     pdu
 }
 
-fn good(tag: Tag, data_len: u32) -> Op {
-    Op::Completed {
+fn good(tag: Tag, data_len: u32) -> InitiatorOp {
+    InitiatorOp::Completed {
         tag,
         completion: Completion {
-            outcome: Outcome::GOOD,
+            outcome: CommandOutcome::GOOD,
             data_len,
             residual: Residual::None,
         },
     }
 }
 
-fn ended(tag: Tag, outcome: Outcome) -> Op {
-    Op::Completed {
+fn ended(tag: Tag, outcome: CommandOutcome) -> InitiatorOp {
+    InitiatorOp::Completed {
         tag,
         completion: Completion {
             outcome,

@@ -3,7 +3,10 @@ use proptest::prelude::*;
 use super::*;
 
 /// What `pairs` are answered with, as text with `\0` written as a bar.
-fn answers(negotiation: &mut Negotiation, pairs: &[(&str, &str)]) -> Result<String, Failed> {
+fn answers(
+    negotiation: &mut Negotiation,
+    pairs: &[(&str, &str)],
+) -> Result<String, NegotiationFailed> {
     let mut out = Vec::new();
     negotiation.receive(pairs, &mut out)?;
     let text = String::from_utf8(out).expect("UTF-8");
@@ -12,13 +15,13 @@ fn answers(negotiation: &mut Negotiation, pairs: &[(&str, &str)]) -> Result<Stri
 
 fn target() -> Target {
     Target {
-        limits: Limits {
+        limits: SessionLimits {
             max_recv_data_segment_bytes: 100_000,
             first_burst_bytes: 50_000,
             max_burst_bytes: 80_000,
             r2ts_max: 4,
             connections_max: 3,
-            ..Limits::default()
+            ..SessionLimits::default()
         },
         ..Target::new("iqn.2026-01.org.example:t")
     }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Change, REMOVED_MAX, Registry, SessionId, SessionInfo};
+use super::{REMOVED_MAX, Registry, SessionChange, SessionId, SessionInfo};
 use crate::config::{Auth, Portal, Target};
 
 impl Registry {
@@ -11,14 +11,14 @@ impl Registry {
     /// the target any more, must prove now what it has not proved, or came
     /// through a portal that is not in the session's portal group any more, and
     /// all of them if logins are redirected from now on.
-    pub fn replace_target(&mut self, target: Arc<Target>) -> Change {
+    pub fn replace_target(&mut self, target: Arc<Target>) -> SessionChange {
         self.removed.retain(|name| *name != target.name);
         let previous = self.targets.insert(target.name.clone(), target.clone());
         let Some(previous) = previous else {
-            return Change::default();
+            return SessionChange::default();
         };
         let of_target = self.sessions_of(&target.name);
-        let mut change = Change::default();
+        let mut change = SessionChange::default();
         for id in of_target {
             let session = self.sessions.get_mut(&id).expect("listed before");
             if may_stay(session, &previous, &target) {
@@ -33,8 +33,8 @@ impl Registry {
 
     /// Takes a target away: its sessions end. Nothing happens if there is none
     /// of that name.
-    pub fn remove_target(&mut self, name: &str) -> Change {
-        let mut change = Change::default();
+    pub fn remove_target(&mut self, name: &str) -> SessionChange {
+        let mut change = SessionChange::default();
         if self.targets.remove(name).is_none() {
             return change;
         }

@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 
 use wire::iscsi::LoginStatus;
 
-use super::{Change, Joined, Registry, SessionId, SessionInfo, Via};
-use crate::config::{Limits, Target};
-use crate::login::{Begun, Refused};
+use super::{Joined, Registry, SessionChange, SessionId, SessionInfo, Via};
+use crate::config::{SessionLimits, Target};
+use crate::login::{LoginBegun, LoginRefused};
 
 impl Registry {
     /// The session that a connection with a TSIH is to join (section 6.3.1).
-    pub(super) fn find_session(&self, begun: &Begun) -> Result<SessionId, Refused> {
-        let refused = |status, reason| Err(Refused::because(status, reason));
+    pub(super) fn find_session(&self, begun: &LoginBegun) -> Result<SessionId, LoginRefused> {
+        let refused = |status, reason| Err(LoginRefused::because(status, reason));
         let id = self.tsihs.get(&begun.request.tsih.get()).copied();
         let target = begun.target.as_ref().map(|target| &target.name);
         let found = id.map(|id| (id, &self.sessions[&id]));
@@ -68,9 +68,13 @@ impl Registry {
     }
 
     /// The login has come to its end.
-    pub(super) fn join(&mut self, begun: &Begun, via: &Via) -> Result<(Joined, Change), Refused> {
+    pub(super) fn join(
+        &mut self,
+        begun: &LoginBegun,
+        via: &Via,
+    ) -> Result<(Joined, SessionChange), LoginRefused> {
         if !begun.negotiation.is_acceptable() {
-            return Err(Refused::error(
+            return Err(LoginRefused::error(
                 "HeaderDigest and DataDigest are not negotiated: the target requires CRC32C by \
                  `header_digest` or `data_digest`, so the initiator has to go through the \
                  operational stage",
@@ -84,7 +88,11 @@ impl Registry {
 
     /// A further connection of a session, or one in the place of one that the
     /// initiator has lost (connection reinstatement, section 6.3.4).
-    fn join_known(&mut self, begun: &Begun, via: &Via) -> Result<(Joined, Change), Refused> {
+    fn join_known(
+        &mut self,
+        begun: &LoginBegun,
+        via: &Via,
+    ) -> Result<(Joined, SessionChange), LoginRefused> {
         // The session may have ended or grown since the first request.
         let id = self.find_session(begun)?;
         let session = self.sessions.get_mut(&id).expect("found before");
@@ -96,7 +104,7 @@ impl Registry {
         if let Some(replaced) = &replaced {
             self.connections.remove(&replaced.connection);
         }
-        let change = Change {
+        let change = SessionChange {
             closing: replaced.iter().map(|via| via.connection).collect(),
         };
         let joined = Joined {
@@ -109,7 +117,11 @@ impl Registry {
 
     /// A new session, in the place of one that the same initiator port has
     /// (session reinstatement, section 6.3.5).
-    fn join_new(&mut self, begun: &Begun, via: &Via) -> Result<(Joined, Change), LoginStatus> {
+    fn join_new(
+        &mut self,
+        begun: &LoginBegun,
+        via: &Via,
+    ) -> Result<(Joined, SessionChange), LoginStatus> {
         let nexus = self.nexus(begun);
         let previous = nexus
             .as_ref()
@@ -149,7 +161,7 @@ impl Registry {
             has_ended: false,
         };
         self.sessions.insert(id, session);
-        Ok((joined(id, begun, tsih), Change { closing }))
+        Ok((joined(id, begun, tsih), SessionChange { closing }))
     }
 
     /// The limit that is in the way of one more session of an initiator with a
@@ -165,7 +177,7 @@ impl Registry {
         initiator: &str,
         previous: Option<SessionId>,
     ) -> Option<(&'static str, u16)> {
-        let Limits {
+        let SessionLimits {
             sessions_max,
             sessions_of_initiator_max,
             ..
@@ -184,7 +196,7 @@ impl Registry {
 
     /// The connections of sessions with the same ends that are over and not gone:
     /// what they have under way must end first.
-    fn ended_before(&self, begun: &Begun) -> Vec<u64> {
+    fn ended_before(&self, begun: &LoginBegun) -> Vec<u64> {
         let Some(target) = &begun.target else {
             return Vec::new();
         };
@@ -211,7 +223,7 @@ impl Registry {
 }
 
 /// A connection that leads its session.
-fn joined(session: SessionId, begun: &Begun, tsih: u16) -> Joined {
+fn joined(session: SessionId, begun: &LoginBegun, tsih: u16) -> Joined {
     Joined {
         session,
         tsih,

@@ -4,10 +4,14 @@ use std::sync::Arc;
 
 use wire::iscsi::{LoginRequest, LoginStatus, Stage, VERSION};
 
-use super::{Change, InitiatorPort, LoginOutcome, Nexus, Registry, SessionKind, Then, Via};
+use super::{
+    AfterLogin, InitiatorPort, LoginOutcome, Nexus, Registry, SessionChange, SessionKind, Via,
+};
 use crate::config::{Auth, InitiatorAcl, Target};
 use crate::keys::Negotiation;
-use crate::login::{Begun, Identity, LoginAnswer, LoginState, LoginStep, Refused, Stages, proceed};
+use crate::login::{
+    LoginAnswer, LoginBegun, LoginIdentity, LoginRefused, LoginState, LoginStep, Stages, proceed,
+};
 use crate::security::Security;
 use crate::text;
 use crate::{check_initiator_name, normalize};
@@ -30,8 +34,8 @@ impl Registry {
                 answer.text = refused.text;
                 LoginOutcome {
                     answer,
-                    then: Then::Close(refused.reason),
-                    change: Change::default(),
+                    then: AfterLogin::Close(refused.reason),
+                    change: SessionChange::default(),
                 }
             }
         }
@@ -43,7 +47,7 @@ impl Registry {
         step: &LoginStep,
         via: &Via,
         random: &mut dyn FnMut(&mut [u8]),
-    ) -> Result<LoginOutcome, Refused> {
+    ) -> Result<LoginOutcome, LoginRefused> {
         state.count()?;
         let request = &step.request;
         // There is one version (section 11.12.4).
@@ -52,8 +56,8 @@ impl Registry {
         }
         let stages = Stages::of(request)?;
         let pairs = text::parse(&step.text);
-        let pairs = pairs.ok_or_else(|| Refused::error(text::fault(&step.text)))?;
-        let identity = Identity::of(&pairs);
+        let pairs = pairs.ok_or_else(|| LoginRefused::error(text::fault(&step.text)))?;
+        let identity = LoginIdentity::of(&pairs);
         state.note(&identity);
         let begun = match &mut state.begun {
             Some(begun) => {
@@ -69,14 +73,14 @@ impl Registry {
         if next != Some(Stage::FullFeature) {
             return Ok(LoginOutcome {
                 answer: proceed(request, next, None, out),
-                then: Then::Continue,
-                change: Change::default(),
+                then: AfterLogin::Continue,
+                change: SessionChange::default(),
             });
         }
         let (joined, change) = self.join(begun, via)?;
         Ok(LoginOutcome {
             answer: proceed(request, next, Some(joined.tsih), out),
-            then: Then::FullFeature(Box::new(joined)),
+            then: AfterLogin::FullFeature(Box::new(joined)),
             change,
         })
     }
@@ -86,22 +90,24 @@ impl Registry {
         &self,
         request: &LoginRequest,
         stage: Stage,
-        identity: &Identity<'_>,
+        identity: &LoginIdentity<'_>,
         via: &Via,
-    ) -> Result<Begun, Refused> {
+    ) -> Result<LoginBegun, LoginRefused> {
         let name = identity.initiator.ok_or_else(|| {
-            Refused::missing("its first request has no InitiatorName: give the initiator a name")
+            LoginRefused::missing(
+                "its first request has no InitiatorName: give the initiator a name",
+            )
         })?;
         let name = check_initiator_name(name).map_err(|error| {
             let name = text::quoted(name.as_bytes());
-            Refused::error(format!("InitiatorName is {name}: {error}"))
+            LoginRefused::error(format!("InitiatorName is {name}: {error}"))
         })?;
         let initiator = InitiatorPort {
             name,
             isid: request.isid,
         };
         let kind = identity.kind()?;
-        let mut begun = Begun {
+        let mut begun = LoginBegun {
             request: *request,
             stage,
             initiator,
@@ -118,7 +124,7 @@ impl Registry {
         match kind {
             SessionKind::Normal => self.find_target(&mut begun, identity, via)?,
             SessionKind::Discovery if request.tsih.get() != 0 => {
-                return Err(Refused::because(
+                return Err(LoginRefused::because(
                     LoginStatus::NoSession,
                     "a discovery session has one connection, and this is to join one (TSIH): \
                      let it begin a session of its own",
@@ -128,7 +134,7 @@ impl Registry {
         }
         // Who leaves the stage out proves nothing (section 6.3.2).
         if stage != Stage::Security && !begun.security.is_proved() {
-            return Err(Refused::without_chap());
+            return Err(LoginRefused::without_chap());
         }
         Ok(begun)
     }
@@ -136,12 +142,12 @@ impl Registry {
     /// The target of a normal session and, with a TSIH, the session itself.
     fn find_target(
         &self,
-        begun: &mut Begun,
-        identity: &Identity<'_>,
+        begun: &mut LoginBegun,
+        identity: &LoginIdentity<'_>,
         via: &Via,
-    ) -> Result<(), Refused> {
+    ) -> Result<(), LoginRefused> {
         let name = normalize(identity.target.ok_or_else(|| {
-            Refused::missing(
+            LoginRefused::missing(
                 "its first request has no TargetName: name the target, or ask with \
                  SessionType=Discovery which there are",
             )
@@ -152,7 +158,7 @@ impl Registry {
                 true => (LoginStatus::TargetRemoved, "was removed"),
                 false => (LoginStatus::NotFound, "there is not"),
             };
-            return Err(Refused {
+            return Err(LoginRefused {
                 reason: format!(
                     "TargetName is {name_shown}, a target that {what}: correct the name in the \
                      initiator, or add the target to the configuration"
@@ -162,13 +168,13 @@ impl Registry {
             });
         };
         let group = target.portal_group_of(via.listener);
-        let group = group.ok_or_else(|| Refused {
+        let group = group.ok_or_else(|| LoginRefused {
             reason: "the target is not reached by this portal: its `portal_groups` say where"
                 .into(),
             ..LoginStatus::NotFound.into()
         })?;
         let entry = target.entry_of(&begun.initiator.name, via.peer.ip(), group.tag);
-        let entry = entry.ok_or_else(|| Refused {
+        let entry = entry.ok_or_else(|| LoginRefused {
             reason: "neither its name nor its address is among the target's `initiators` and \
                      `networks`"
                 .into(),
@@ -193,7 +199,7 @@ impl Registry {
 
     /// What was checked in the first request holds as long as the target is the
     /// same: who comes again finds what it is now.
-    fn check_target(&self, begun: &Begun) -> Result<(), LoginStatus> {
+    fn check_target(&self, begun: &LoginBegun) -> Result<(), LoginStatus> {
         let Some(target) = &begun.target else {
             return Ok(());
         };
@@ -204,7 +210,7 @@ impl Registry {
         }
     }
 
-    pub(super) fn nexus(&self, begun: &Begun) -> Option<Nexus> {
+    pub(super) fn nexus(&self, begun: &LoginBegun) -> Option<Nexus> {
         let target = begun.target.as_ref()?;
         Some(Nexus {
             target: target.name.clone(),
@@ -219,7 +225,7 @@ fn auth_of(target: &Target, entry: &InitiatorAcl) -> Auth {
 }
 
 /// The redirection of a target that is elsewhere (section 11.13.5).
-fn redirect(target: &Target) -> Option<Refused> {
+fn redirect(target: &Target) -> Option<LoginRefused> {
     let redirect = target.redirect.as_ref()?;
     let status = match redirect.permanent {
         true => LoginStatus::MovedPermanently,
@@ -227,7 +233,7 @@ fn redirect(target: &Target) -> Option<Refused> {
     };
     let mut text = Vec::new();
     text::push(&mut text, "TargetAddress", &redirect.to_string());
-    Some(Refused {
+    Some(LoginRefused {
         text,
         ..status.into()
     })

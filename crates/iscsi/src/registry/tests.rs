@@ -138,7 +138,7 @@ impl Initiator {
 
     /// A login of one step that should succeed, with these keys besides the
     /// names.
-    fn log_in(&mut self, registry: &mut Registry, pairs: &str) -> (Joined, Change) {
+    fn log_in(&mut self, registry: &mut Registry, pairs: &str) -> (Joined, SessionChange) {
         let pairs = format!("InitiatorName={INITIATOR}|TargetName={TARGET}|{pairs}");
         let outcome = self.send(registry, TO_FULL_FEATURE, &pairs);
         finished(outcome)
@@ -150,9 +150,9 @@ const TO_OPERATIONAL: (Stage, Option<Stage>) = (Stage::Security, Some(Stage::Ope
 const OPERATIONAL: (Stage, Option<Stage>) = (Stage::Operational, None);
 const TO_FULL_FEATURE: (Stage, Option<Stage>) = (Stage::Operational, Some(Stage::FullFeature));
 
-fn finished(outcome: LoginOutcome) -> (Joined, Change) {
+fn finished(outcome: LoginOutcome) -> (Joined, SessionChange) {
     match outcome.then {
-        Then::FullFeature(joined) => (*joined, outcome.change),
+        AfterLogin::FullFeature(joined) => (*joined, outcome.change),
         then => panic!(
             "{then:?} {:?} {}",
             outcome.answer.status(),
@@ -164,25 +164,25 @@ fn finished(outcome: LoginOutcome) -> (Joined, Change) {
 /// A login that succeeded and takes nobody's place.
 fn alone(outcome: LoginOutcome) -> Joined {
     let (joined, change) = finished(outcome);
-    assert_eq!(change, Change::default());
+    assert_eq!(change, SessionChange::default());
     joined
 }
 
 /// Why a login was refused, for the log.
 fn reason(outcome: &LoginOutcome) -> &str {
     match &outcome.then {
-        Then::Close(reason) => reason,
+        AfterLogin::Close(reason) => reason,
         then => panic!("{then:?}"),
     }
 }
 
 /// The status of a login that was refused.
 fn refused(outcome: &LoginOutcome) -> LoginStatus {
-    assert!(matches!(outcome.then, Then::Close(_)), "{outcome:?}");
+    assert!(matches!(outcome.then, AfterLogin::Close(_)), "{outcome:?}");
     assert!(outcome.change.closing.is_empty());
     let status = outcome.answer.status();
     assert_ne!(status, LoginStatus::Success);
-    if let Then::Close(reason) = &outcome.then {
+    if let AfterLogin::Close(reason) = &outcome.then {
         use LoginStatus::{CannotIncludeInSession, NoSession, TooManyConnections};
         // The status names neither which session it is about nor what helps.
         let is_of_session = [CannotIncludeInSession, NoSession, TooManyConnections];

@@ -7,13 +7,13 @@ use wire::iscsi::{
 };
 use zerocopy::IntoBytes;
 
-use super::{Connection, Hold, KeepAlive, ORDER_TIMEOUT, Phase};
+use super::{Connection, ConnectionPhase, Hold, KeepAlive, ORDER_TIMEOUT};
 use crate::target::FatalError;
 use machine::Nanos;
 
 /// Something to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Item {
+pub(super) enum ControlPdu {
     /// R2Ts, data or the answer of a task.
     Task(Tag),
     /// The next of the controls.
@@ -75,11 +75,11 @@ impl Control {
 impl Connection {
     pub(super) fn push(&mut self, control: Control) {
         self.controls.push_back(control);
-        self.push_item(Item::Control);
+        self.push_item(ControlPdu::Control);
     }
 
     /// Puts something that is no task's into the ready queue.
-    pub(super) fn push_item(&mut self, item: Item) {
+    pub(super) fn push_item(&mut self, item: ControlPdu) {
         self.ready.push_back(item);
         self.extras += 1;
     }
@@ -132,7 +132,7 @@ impl Connection {
     }
 
     /// Asks the initiator whether it is there. Unless it answers within the
-    /// [`Role::nop_timeout`](super::Role), the connection ends.
+    /// [`Role::nop_timeout`](super::ConnectionRole), the connection ends.
     pub fn ping(&mut self) {
         if !self.is_open() || self.keep_alive.asked.is_some() {
             return;
@@ -174,7 +174,7 @@ impl Connection {
         self.push(Control::new(message.as_bytes(), data));
     }
 
-    /// The answer to [`Op::Logout`](super::Op::Logout): `last` if it was this
+    /// The answer to [`Op::Logout`](super::TargetOp::Logout): `last` if it was this
     /// connection, or its session, that was closed; the connection then ends.
     /// The times are Time2Wait and Time2Retain in seconds.
     pub fn logout_answer(&mut self, response: LogoutResponseCode, last: bool, times_s: (u16, u16)) {
@@ -187,7 +187,7 @@ impl Connection {
         let (request, holds_window) = self.logout;
         self.push_logout(&request, response, times_s, holds_window, last);
         if last {
-            self.phase = Phase::Closing;
+            self.phase = ConnectionPhase::Closing;
         }
     }
 
@@ -223,7 +223,7 @@ impl Connection {
     /// A deadline has passed.
     #[cold]
     pub(super) fn look_at_the_time(&mut self, now: Nanos) {
-        if self.phase != Phase::FullFeature {
+        if self.phase != ConnectionPhase::FullFeature {
             return self.fail(FatalError::LoginTimeout);
         }
         let waits_since = match self.hold {

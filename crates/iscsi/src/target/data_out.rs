@@ -9,12 +9,12 @@ use super::receive::Frame;
 use super::recovery::Hole;
 use super::tasks::{Kind, State};
 use super::transfers::{Found, NO_TRANSFER};
-use super::{Connection, Op, R2TS_MAX};
+use super::{Connection, R2TS_MAX, TargetOp};
 
 impl Connection {
     /// SCSI Data-Out (section 11.7).
     #[inline]
-    pub(super) fn data_out(&mut self, bhs: &Bhs, frame: &Frame, step: &mut Option<Step<Op>>) {
+    pub(super) fn data_out(&mut self, bhs: &Bhs, frame: &Frame, step: &mut Option<Step<TargetOp>>) {
         let header: &DataOut = bhs.cast();
         if self.keeps {
             self.acknowledge(header.exp_stat_sn.get());
@@ -164,7 +164,12 @@ impl Connection {
     /// The data of one PDU is complete; what follows for its task goes to
     /// `step`.
     #[inline]
-    pub(super) fn received(&mut self, tag: Tag, is_intact: bool, step: &mut Option<Step<Op>>) {
+    pub(super) fn received(
+        &mut self,
+        tag: Tag,
+        is_intact: bool,
+        step: &mut Option<Step<TargetOp>>,
+    ) {
         if !is_intact {
             let bhs = Bhs::read_from_bytes(&self.arriving.header).expect("48 bytes");
             if bhs.opcode() != opcode::DATA_OUT {
@@ -182,7 +187,7 @@ impl Connection {
 
     /// What follows for a task that has got some data, or a sequence's end.
     #[inline]
-    fn go_on(&mut self, tag: Tag, step: &mut Option<Step<Op>>) {
+    fn go_on(&mut self, tag: Tag, step: &mut Option<Step<TargetOp>>) {
         let slot = &mut self.tasks[tag];
         if slot.is_given_up {
             self.settle(tag);
@@ -191,7 +196,7 @@ impl Connection {
         } else if slot.has_all() {
             slot.state = State::Executing;
             let task = *self.tasks.task(tag);
-            *step = Some(Step::Op(Op::Execute { tag, task }));
+            *step = Some(Step::Op(TargetOp::Execute { tag, task }));
         } else if self.wants_r2t(tag) {
             self.queue(tag);
         }

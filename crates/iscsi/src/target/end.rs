@@ -4,10 +4,10 @@ use machine::Tag;
 use wire::iscsi::RejectReason;
 use wire::scsi::{SenseBytes, asc, key};
 
-use super::control::Item;
+use super::control::ControlPdu;
 use super::tasks::{Kind, State};
 use super::transfers::NO_TRANSFER;
-use super::{ABORTED_MAX, Connection, Done, Op, Refused};
+use super::{ABORTED_MAX, Connection, Done, RejectedPdu, TargetOp};
 
 /// What became of a task that [`Connection::abort`] was asked to end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -128,7 +128,7 @@ impl Connection {
             self.holes.retain(|hole| hole.tag != tag);
         }
         if std::mem::take(&mut slot.is_queued) {
-            self.ready.retain(|item| *item != Item::Task(tag));
+            self.ready.retain(|item| *item != ControlPdu::Task(tag));
         }
     }
 
@@ -163,7 +163,7 @@ impl Connection {
             return;
         }
         if self.tasks[tag].is_named {
-            self.ops.push_back(Op::GivenUp { tag });
+            self.ops.push_back(TargetOp::GivenUp { tag });
         }
         self.end_early(tag, &Done::check_condition(condition.sense()));
         self.settle(tag);
@@ -194,7 +194,7 @@ impl Connection {
 
     /// A PDU was refused: for the log.
     pub(super) fn tell(&mut self, opcode: u8, itt: u32, reason: RejectReason) {
-        self.ops.push_back(Op::Refused(Refused {
+        self.ops.push_back(TargetOp::Refused(RejectedPdu {
             opcode,
             itt,
             reason,

@@ -6,7 +6,9 @@ use zerocopy::IntoBytes;
 
 use super::control::Control;
 use super::receive::Frame;
-use super::{Connection, FatalError, Hold, Op, Phase, Role, Settings};
+use super::{
+    Connection, ConnectionPhase, ConnectionRole, FatalError, Hold, TargetOp, TargetSettings,
+};
 use crate::login::{LOGIN_TEXT_MAX, LoginAnswer, LoginStep, OTHER_LOGIN};
 
 /// What is known of a login.
@@ -24,21 +26,23 @@ pub(super) struct Login {
 /// came to: see [`Connection::detach`].
 #[derive(Debug)]
 pub struct Detached {
-    settings: Settings,
+    settings: TargetSettings,
     login: Login,
     stat_sn: u32,
     deadline: Option<Nanos>,
 }
 
 impl Connection {
-    /// Takes a connection that owes the answer to [`Op::Login`] away from this
+    /// Takes a connection that owes the answer to [`TargetOp::Login`] away from this
     /// core. What is left here has ended.
     ///
     /// # Panics
     /// If it owes none, or an earlier answer has not left.
     pub fn detach(&mut self) -> Detached {
         assert!(
-            self.phase == Phase::Login && self.hold == Hold::Answer && self.ready.is_empty(),
+            self.phase == ConnectionPhase::Login
+                && self.hold == Hold::Answer
+                && self.ready.is_empty(),
             "no login is to be answered"
         );
         let detached = Detached {
@@ -109,10 +113,10 @@ impl Connection {
             return self.push_login(&answer.response, Vec::new());
         }
         self.hold = Hold::Answer;
-        self.ops.push_back(Op::Login);
+        self.ops.push_back(TargetOp::Login);
     }
 
-    /// The step of [`Op::Login`].
+    /// The step of [`TargetOp::Login`].
     pub fn take_login(&mut self) -> LoginStep {
         LoginStep {
             request: self.login.request,
@@ -122,11 +126,11 @@ impl Connection {
 
     /// The last answer of the login will be that it succeeded: call it before
     /// [`Connection::login_answer`].
-    pub fn attach(&mut self, role: Role) {
-        if self.phase != Phase::Login {
+    pub fn attach(&mut self, role: ConnectionRole) {
+        if self.phase != ConnectionPhase::Login {
             return;
         }
-        let Role {
+        let ConnectionRole {
             session,
             negotiated,
             cid,
@@ -143,9 +147,9 @@ impl Connection {
         self.keep_alive.timeout = nop_timeout;
     }
 
-    /// The answer to [`Op::Login`].
+    /// The answer to [`TargetOp::Login`].
     pub fn login_answer(&mut self, answer: LoginAnswer) {
-        if self.phase != Phase::Login {
+        if self.phase != ConnectionPhase::Login {
             return;
         }
         assert_eq!(self.hold, Hold::Answer, "no login is to be answered");
@@ -166,7 +170,7 @@ impl Connection {
 
     /// The full feature phase begins.
     fn begin(&mut self) {
-        self.phase = Phase::FullFeature;
+        self.phase = ConnectionPhase::FullFeature;
         self.keys = self.keys_to_be;
         self.header_digest = self.keys.header_digest;
         self.data_digest = self.keys.data_digest;
@@ -178,7 +182,7 @@ impl Connection {
 
     /// Ends a login that broke the rules.
     fn refuse_login(&mut self, status: LoginStatus, error: FatalError) {
-        self.ops.push_back(Op::Fatal(error));
+        self.ops.push_back(TargetOp::Fatal(error));
         let answer = LoginAnswer::new(&self.login.request, status);
         self.push_login(&answer.response, Vec::new());
         self.close_after_login();
@@ -189,7 +193,7 @@ impl Connection {
             last.is_last = true;
         }
         self.leave();
-        self.phase = Phase::Closing;
+        self.phase = ConnectionPhase::Closing;
     }
 
     fn push_login(&mut self, response: &LoginResponse, text: Vec<u8>) {

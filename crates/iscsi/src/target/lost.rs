@@ -6,10 +6,10 @@ use machine::{Nanos, Tag};
 use wire::iscsi::{Bhs, NopOut, RejectReason, flags, opcode, serial_distance};
 use zerocopy::FromBytes;
 
-use super::control::Item;
+use super::control::ControlPdu;
 use super::tasks::{Kind, State};
 use super::transfers::NO_TRANSFER;
-use super::{Connection, FatalError, Op};
+use super::{Connection, FatalError, TargetOp};
 
 /// Lost requests come again within this, or the connection ends: most initiators at
 /// ErrorRecoveryLevel 0 know no other way to recover than a new session.
@@ -62,7 +62,7 @@ impl Connection {
         let slot = &mut self.tasks[tag];
         slot.holds_window = false;
         if slot.kind == Kind::Scsi && !slot.is_given_up {
-            self.ops.push_back(Op::GivenUp { tag });
+            self.ops.push_back(TargetOp::GivenUp { tag });
         }
         self.end_sequences(tag);
         self.withdraw(tag);
@@ -72,7 +72,7 @@ impl Connection {
         self.reject_damaged(&bhs);
         self.tasks.give_up_itt(tag);
         // Its place is free when its memory is: nobody else takes it before.
-        self.push_item(Item::Release(tag));
+        self.push_item(ControlPdu::Release(tag));
     }
 
     /// A request that is not next comes behind a lost one and is passed over, because

@@ -12,8 +12,10 @@ use zerocopy::{FromBytes, IntoBytes};
 use super::end::{Condition, fixed_sense};
 use super::tasks::{Kind, State};
 use super::transfers::NO_TRANSFER;
-use super::{BULK_COMMANDS, BULK_MIN, Connection, Done, FatalError, Hold, Op, Phase, Task};
-use crate::session::Turn;
+use super::{
+    BULK_COMMANDS, BULK_MIN, Connection, ConnectionPhase, Done, FatalError, Hold, TargetOp, Task,
+};
+use crate::session::CmdSnOrder;
 
 /// A PDU's header, and how much it takes up.
 #[derive(Clone, Copy, Debug)]
@@ -44,7 +46,7 @@ impl Connection {
     pub(super) fn pdu(
         &mut self,
         bytes: &[u8],
-        step: &mut Option<Step<Op>>,
+        step: &mut Option<Step<TargetOp>>,
     ) -> Result<usize, FatalError> {
         let Some(head) = bytes.first_chunk::<BHS_LEN>() else {
             return Ok(0);
@@ -70,11 +72,14 @@ impl Connection {
             });
         }
         let kind = bhs.opcode();
-        if kind == opcode::SCSI_COMMAND && self.phase == Phase::FullFeature {
+        if kind == opcode::SCSI_COMMAND && self.phase == ConnectionPhase::FullFeature {
             self.keep_alive.heard = true;
             return self.scsi_command(bhs, &frame, step);
         }
-        if kind == opcode::DATA_OUT && self.phase == Phase::FullFeature && header_len == BHS_LEN {
+        if kind == opcode::DATA_OUT
+            && self.phase == ConnectionPhase::FullFeature
+            && header_len == BHS_LEN
+        {
             self.keep_alive.heard = true;
             self.data_out(bhs, &frame, step);
             return Ok(used);
@@ -91,7 +96,7 @@ impl Connection {
                 what: "Additional Header Segments",
             });
         }
-        if self.phase == Phase::Login {
+        if self.phase == ConnectionPhase::Login {
             return self.login_request(bhs, frame);
         }
         self.keep_alive.heard = true;
@@ -144,13 +149,15 @@ impl Connection {
         let waits = may_fail && bhs.data_segment_length.get() > 0;
         let turn = self.session.borrow_mut().take(cmd_sn, waits);
         match turn {
-            Turn::Now => {
+            CmdSnOrder::Now => {
                 self.arriving.holds_cmd_sn = waits;
                 Ok(Order::Now(true))
             }
-            Turn::Ignored => Ok(Order::Ignored),
-            Turn::Early | Turn::Gap if self.is_behind_lost(bhs, cmd_sn)? => Ok(Order::Ignored),
-            Turn::Early => {
+            CmdSnOrder::Ignored => Ok(Order::Ignored),
+            CmdSnOrder::Early | CmdSnOrder::Gap if self.is_behind_lost(bhs, cmd_sn)? => {
+                Ok(Order::Ignored)
+            }
+            CmdSnOrder::Early => {
                 self.session.borrow_mut().wait(cmd_sn, self.cid);
                 self.hold = Hold::Turn(cmd_sn);
                 // What time it is only the next look tells.
@@ -158,7 +165,7 @@ impl Connection {
                 self.deadline = Some(0);
                 Ok(Order::Early)
             }
-            Turn::Gap => Err(FatalError::CmdSnGap {
+            CmdSnOrder::Gap => Err(FatalError::CmdSnGap {
                 cmd_sn,
                 expected: self.session.borrow().exp_cmd_sn(),
             }),
@@ -194,7 +201,7 @@ impl Connection {
         &mut self,
         bhs: &Bhs,
         frame: &Frame,
-        step: &mut Option<Step<Op>>,
+        step: &mut Option<Step<TargetOp>>,
     ) -> Result<usize, FatalError> {
         let command: &ScsiCommand = bhs.cast();
         if self.keeps {
@@ -245,7 +252,7 @@ impl Connection {
         if !is_write && frame.data_len == 0 && bhs.total_ahs_length == 0 {
             self.tasks[tag].is_named = true;
             let task = task();
-            *step = Some(Step::Op(Op::Execute { tag, task }));
+            *step = Some(Step::Op(TargetOp::Execute { tag, task }));
         } else {
             self.start_write(tag, task, bhs, frame, step);
         }
@@ -320,7 +327,7 @@ impl Connection {
         task: impl Fn() -> Task,
         bhs: &Bhs,
         frame: &Frame,
-        step: &mut Option<Step<Op>>,
+        step: &mut Option<Step<TargetOp>>,
     ) {
         let command: &ScsiCommand = bhs.cast();
         let (len, edtl) = (frame.data_len, command.expected_data_transfer_length.get());
@@ -339,7 +346,7 @@ impl Connection {
         slot.is_named = true;
         if edtl == 0 {
             let task = task();
-            *step = Some(Step::Op(Op::Execute { tag, task }));
+            *step = Some(Step::Op(TargetOp::Execute { tag, task }));
             return;
         }
         slot.state = State::Preparing;
@@ -355,7 +362,7 @@ impl Connection {
         }
         let trailer = if self.data_digest { DIGEST_LEN } else { 0 };
         let whole = frame.used + padded(len) as usize + trailer;
-        *step = Some(Step::Op(Op::Prepare {
+        *step = Some(Step::Op(TargetOp::Prepare {
             tag,
             task: task(),
             staged: len == edtl && is_final && frame.staged >= whole,
@@ -440,7 +447,7 @@ impl Connection {
             frame.data_len,
             Tail::padded(frame.data_len, self.data_digest),
         );
-        self.ops.push_back(Op::Ping { tag, len });
+        self.ops.push_back(TargetOp::Ping { tag, len });
     }
 
     /// The data of a NOP-Out is here.
@@ -465,7 +472,7 @@ impl Connection {
             Some(reason) => {
                 self.logout = (request, holds_window);
                 self.hold = Hold::Answer;
-                self.ops.push_back(Op::Logout {
+                self.ops.push_back(TargetOp::Logout {
                     reason,
                     cid: request.cid.get(),
                 });

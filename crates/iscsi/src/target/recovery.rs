@@ -8,7 +8,7 @@ use wire::iscsi::{
 };
 use zerocopy::IntoBytes;
 
-use super::control::{Control, Item, nop_in};
+use super::control::{Control, ControlPdu, nop_in};
 use super::send::Piece;
 use super::tasks::{Kind, State};
 use super::transfers::Found;
@@ -36,7 +36,7 @@ pub(super) struct Hole {
 
 /// An answer that was sent and may be asked for once more.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Kept {
+pub(super) enum KeptAnswer {
     Task(Tag),
     Control(Box<Control>),
 }
@@ -60,18 +60,20 @@ impl Connection {
     fn let_go_first(&mut self) {
         self.shed_len = self.shed_len.saturating_sub(1);
         match self.kept.pop_front() {
-            Some((_, Kept::Task(tag))) => {
+            Some((_, KeptAnswer::Task(tag))) => {
                 // Its memory goes with the next PDU, its place then.
                 self.kept_bytes -= self.tasks[tag].kept_bytes();
                 self.acknowledged.push(tag);
             }
-            Some((_, Kept::Control(control))) => self.kept_control_bytes -= control.data.len(),
+            Some((_, KeptAnswer::Control(control))) => {
+                self.kept_control_bytes -= control.data.len()
+            }
             None => {}
         }
     }
 
     /// Keeps an answer; of those that an initiator never acknowledges the newest.
-    fn keep(&mut self, stat_sn: u32, kept: Kept) {
+    fn keep(&mut self, stat_sn: u32, kept: KeptAnswer) {
         self.kept.push_back((stat_sn, kept));
         while self.kept.len() > KEPT_MAX || self.kept_control_bytes > KEPT_CONTROL_BYTES_MAX {
             self.let_go_first();
@@ -81,7 +83,7 @@ impl Connection {
     /// A PDU that is no task's was sent with this StatSN.
     pub(super) fn keep_control(&mut self, stat_sn: u32, control: Control) {
         self.kept_control_bytes += control.data.len();
-        self.keep(stat_sn, Kept::Control(Box::new(control)));
+        self.keep(stat_sn, KeptAnswer::Control(Box::new(control)));
     }
 
     /// The task was answered with the StatSN before the next.
@@ -90,7 +92,7 @@ impl Connection {
         slot.state = State::Kept;
         let stat_sn = slot.stat_sn;
         self.kept_bytes += slot.kept_bytes();
-        self.keep(stat_sn, Kept::Task(tag));
+        self.keep(stat_sn, KeptAnswer::Task(tag));
         if self.kept_bytes > KEPT_BYTES_MAX {
             self.shed(KEPT_BYTES_MAX);
         }
@@ -109,14 +111,14 @@ impl Connection {
         while self.kept_bytes > max && self.shed_len < self.kept.len() {
             let at = self.shed_len;
             self.shed_len += 1;
-            let Kept::Task(tag) = self.kept[at].1 else {
+            let KeptAnswer::Task(tag) = self.kept[at].1 else {
                 continue;
             };
             let bytes = self.tasks[tag].kept_bytes();
             if bytes > 0 {
                 let response = self.response_of(tag);
                 self.kept_control_bytes += response.data.len();
-                self.kept[at].1 = Kept::Control(Box::new(response));
+                self.kept[at].1 = KeptAnswer::Control(Box::new(response));
                 self.kept_bytes -= bytes;
                 self.acknowledged.push(tag);
             }
@@ -158,11 +160,11 @@ impl Connection {
     /// not kept any more, and the initiator has to begin anew (section 11.17.1).
     fn without_data(&self, itt: u32) -> RejectReason {
         let was_kept = self.kept.iter().any(|(_, kept)| match kept {
-            Kept::Control(control) => {
+            KeptAnswer::Control(control) => {
                 control.header[0] == opcode::SCSI_RESPONSE
                     && control.header[16..20] == itt.to_be_bytes()
             }
-            Kept::Task(_) => false,
+            KeptAnswer::Task(_) => false,
         });
         match was_kept {
             true => RejectReason::SnackReject,
@@ -192,7 +194,9 @@ impl Connection {
     #[cold]
     pub(super) fn release_acknowledged(&mut self, out: &mut impl Transmit) {
         // An answer that is to be sent once more stays until it was.
-        let is_wanted = |item: &Item| matches!(item, Item::Data { .. } | Item::Answers { .. });
+        let is_wanted = |item: &ControlPdu| {
+            matches!(item, ControlPdu::Data { .. } | ControlPdu::Answers { .. })
+        };
         if self.ready.iter().any(is_wanted) {
             return;
         }
@@ -257,7 +261,7 @@ impl Connection {
         let next = first.wrapping_add(from);
         let end = next.wrapping_add(len);
         if next != end {
-            self.push_item(Item::Answers { next, end });
+            self.push_item(ControlPdu::Answers { next, end });
         }
         Ok(())
     }
@@ -297,7 +301,7 @@ impl Connection {
                 let is_untouched = transfer.next == transfer.start && slot.unsolicited != at;
                 if is_untouched && (next..end).contains(&transfer.r2t_sn) {
                     let ttt = self.transfers.ttt(at);
-                    self.push_item(Item::R2t(ttt));
+                    self.push_item(ControlPdu::R2t(ttt));
                 }
             }
             return Ok(());
@@ -306,7 +310,7 @@ impl Connection {
             // They cannot be cut as they were: R-Data SNACK it must be.
             return Err(RejectReason::SnackReject);
         }
-        self.push_item(Item::Data { tag, next, end });
+        self.push_item(ControlPdu::Data { tag, next, end });
         Ok(())
     }
 
@@ -344,9 +348,9 @@ impl Connection {
         }
         self.tasks[tag].data_sn = end;
         if next < end {
-            self.push_item(Item::Data { tag, next, end });
+            self.push_item(ControlPdu::Data { tag, next, end });
         }
-        self.push_item(Item::Answers {
+        self.push_item(ControlPdu::Answers {
             next: stat_sn,
             end: stat_sn.wrapping_add(1),
         });
@@ -387,7 +391,7 @@ impl Connection {
             if !out.has_room() {
                 if let Some(item) = self.ready.front_mut() {
                     let next = data_sn;
-                    *item = Item::Data { tag, next, end };
+                    *item = ControlPdu::Data { tag, next, end };
                 }
                 return false;
             }
@@ -429,13 +433,13 @@ impl Connection {
             if !out.has_room() || !self.is_written() {
                 if let Some(item) = self.ready.front_mut() {
                     let next = stat_sn;
-                    *item = Item::Answers { next, end };
+                    *item = ControlPdu::Answers { next, end };
                 }
                 return false;
             }
             match kept {
-                Some(Kept::Task(tag)) => self.resend_task(tag, stat_sn, out),
-                Some(Kept::Control(control)) => self.put_control(&control, stat_sn, out),
+                Some(KeptAnswer::Task(tag)) => self.resend_task(tag, stat_sn, out),
+                Some(KeptAnswer::Control(control)) => self.put_control(&control, stat_sn, out),
                 None => self.put_announcement(out),
             }
             stat_sn = stat_sn.wrapping_add(1);
@@ -444,7 +448,7 @@ impl Connection {
     }
 
     /// The answer that was sent with this StatSN.
-    fn kept_at(&self, stat_sn: u32) -> Option<&Kept> {
+    fn kept_at(&self, stat_sn: u32) -> Option<&KeptAnswer> {
         let (first, _) = *self.kept.front()?;
         let distance = |sn: u32| sn.wrapping_sub(first);
         let found = self

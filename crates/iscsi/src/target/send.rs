@@ -9,7 +9,7 @@ use wire::scsi::{SENSE_MAX, status};
 use zerocopy::IntoBytes;
 
 use super::Connection;
-use super::control::Item;
+use super::control::ControlPdu;
 use super::tasks::{Kind, State};
 use crate::login::LOGIN_ANSWER_MAX;
 
@@ -48,7 +48,7 @@ impl Connection {
             let Some(&item) = self.ready.front() else {
                 break;
             };
-            if let Item::Release(tag) = item {
+            if let ControlPdu::Release(tag) = item {
                 self.ready.pop_front();
                 self.extras -= 1;
                 self.tasks.free(tag);
@@ -62,7 +62,7 @@ impl Connection {
                 self.release_acknowledged(out);
             }
             let is_sent = match item {
-                Item::Task(tag) => self.send_task(tag, out),
+                ControlPdu::Task(tag) => self.send_task(tag, out),
                 item => self.send_extra(item, out),
             };
             if !is_sent {
@@ -77,13 +77,13 @@ impl Connection {
 
     /// What belongs to no task, or is sent once more.
     #[cold]
-    fn send_extra(&mut self, item: Item, out: &mut impl Transmit) -> bool {
+    fn send_extra(&mut self, item: ControlPdu, out: &mut impl Transmit) -> bool {
         let is_sent = match item {
-            Item::Control => self.send_control(out),
-            Item::Data { tag, next, end } => self.resend_data(tag, next, end, out),
-            Item::R2t(ttt) => self.resend_r2t(ttt, out),
-            Item::Answers { next, end } => self.resend_answers(next, end, out),
-            Item::Task(_) | Item::Release(_) => unreachable!("sent elsewhere"),
+            ControlPdu::Control => self.send_control(out),
+            ControlPdu::Data { tag, next, end } => self.resend_data(tag, next, end, out),
+            ControlPdu::R2t(ttt) => self.resend_r2t(ttt, out),
+            ControlPdu::Answers { next, end } => self.resend_answers(next, end, out),
+            ControlPdu::Task(_) | ControlPdu::Release(_) => unreachable!("sent elsewhere"),
         };
         // The end of the connection takes all of them.
         self.extras = self.extras.saturating_sub(usize::from(is_sent));

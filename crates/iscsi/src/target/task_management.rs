@@ -6,7 +6,7 @@ use wire::iscsi::{
 };
 
 use super::tasks::{Kind, State};
-use super::{Connection, Op, Task};
+use super::{Connection, TargetOp, Task};
 
 impl Connection {
     /// Task Management Function Request. A function for many tasks waits for the
@@ -72,7 +72,7 @@ impl Connection {
     /// The next function for the driver; those that concern a task which is not
     /// there, or that nobody has, are answered on the way.
     #[cold]
-    pub(super) fn next_function(&mut self) -> Option<Op> {
+    pub(super) fn next_function(&mut self) -> Option<TargetOp> {
         while let Some(at) = self.due_function() {
             let tag = self.functions.remove(at)?;
             let slot = self.tasks[tag];
@@ -102,7 +102,7 @@ impl Connection {
             let slot = &mut self.tasks[tag];
             slot.state = State::Executing;
             slot.is_named = true;
-            return Some(Op::TaskManagement {
+            return Some(TargetOp::TaskManagement {
                 tag,
                 function,
                 lun: self.tasks.task(tag).lun,
@@ -132,7 +132,7 @@ impl Connection {
         }
     }
 
-    /// The answer to [`Op::TaskManagement`]: its effects are complete.
+    /// The answer to [`TargetOp::TaskManagement`]: its effects are complete.
     pub fn task_management_done(&mut self, tag: Tag, response: TaskResponse) {
         if !self.is_open() {
             return;

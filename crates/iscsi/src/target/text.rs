@@ -6,7 +6,7 @@ use zerocopy::{FromZeros, IntoBytes};
 
 use super::control::Control;
 use super::receive::Frame;
-use super::{Connection, Hold, Op};
+use super::{Connection, Hold, TargetOp};
 use crate::login::LOGIN_TEXT_MAX;
 
 /// A text that came in one or several requests.
@@ -78,7 +78,7 @@ impl Connection {
     #[cold]
     pub(super) fn text_received(&mut self, is_intact: bool) {
         let text = self.inbound.text().to_vec();
-        if self.phase == super::Phase::Login {
+        if self.phase == super::ConnectionPhase::Login {
             return self.login_piece(&text);
         }
         let header = self.arriving.header;
@@ -118,10 +118,10 @@ impl Connection {
             return self.send_answer_piece();
         }
         self.hold = Hold::Answer;
-        self.ops.push_back(Op::Text);
+        self.ops.push_back(TargetOp::Text);
     }
 
-    /// The text of [`Op::Text`].
+    /// The text of [`TargetOp::Text`].
     pub fn take_text(&mut self) -> TextRequest {
         TextRequest {
             text: std::mem::take(&mut self.exchange.text),
@@ -129,7 +129,7 @@ impl Connection {
         }
     }
 
-    /// The answer to [`Op::Text`]. `max_send_data_segment_length` is what the
+    /// The answer to [`TargetOp::Text`]. `max_send_data_segment_length` is what the
     /// initiator takes from now on in one PDU, if the text said so.
     pub fn text_answer(&mut self, text: Vec<u8>, max_send_data_segment_length: Option<u32>) {
         if !self.is_open() {

@@ -155,11 +155,11 @@ fn a_login_takes_no_longer_than_it_may() {
 #[test]
 fn a_connection_moves_to_another_core_before_its_last_answer() {
     let session = Rc::new(RefCell::new(Session::new(CMD_SN, 8, false)));
-    let mut machine = Connection::new(Settings::default(), 0);
+    let mut machine = Connection::new(TargetSettings::default(), 0);
     let bytes = login(TO_FULL_FEATURE, b"k=v\0");
     let mut at = 0;
     let step = machine.poll_step(&bytes, &mut at);
-    assert_eq!((step, at), (Some(Step::Op(Op::Login)), 52));
+    assert_eq!((step, at), (Some(Step::Op(TargetOp::Login)), 52));
     let step = machine.take_login();
     assert_eq!(step.text, b"k=v\0");
     let detached = machine.detach();
@@ -171,7 +171,7 @@ fn a_connection_moves_to_another_core_before_its_last_answer() {
     }
     let mut machine = Connection::resume(is_send(detached));
     assert_eq!(machine.recv_plan().stage_max, 0);
-    machine.attach(Role {
+    machine.attach(ConnectionRole {
         session: session.clone(),
         negotiated: keys(),
         cid: 4,
@@ -189,12 +189,12 @@ fn a_connection_moves_to_another_core_before_its_last_answer() {
 
 #[test]
 fn a_refused_login_ends_the_connection_behind_its_answer() {
-    let mut machine = Connection::new(Settings::default(), 0);
+    let mut machine = Connection::new(TargetSettings::default(), 0);
     let bytes = login(SECURITY, b"");
     let mut at = 0;
     assert_eq!(
         machine.poll_step(&bytes, &mut at),
-        Some(Step::Op(Op::Login))
+        Some(Step::Op(TargetOp::Login))
     );
     let step = machine.take_login();
     machine.login_answer(iscsi::LoginAnswer::new(

@@ -17,8 +17,8 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::LazyLock;
 
-use doubles::iscsi::{BLOCK, Target, UNSOLICITED};
-use iscsi::target::{Connection, Done, FatalError, Op, Role, Settings};
+use doubles::iscsi::{BLOCK, TargetDouble, UNSOLICITED};
+use iscsi::target::{Connection, ConnectionRole, Done, FatalError, TargetOp, TargetSettings};
 use iscsi::{Negotiated, Session};
 use machine::{Machine, Nanos, Step};
 use random::Random;
@@ -68,7 +68,7 @@ fn keys() -> Negotiated {
 
 /// An initiator that writes its own bytes, against a target.
 struct Peer {
-    target: Target,
+    target: TargetDouble,
     out: VecDeque<u8>,
     pdus: Pdus,
     /// CmdSN of the next command.
@@ -85,7 +85,7 @@ impl Peer {
     }
 
     fn of(keys: Negotiated, session: Rc<RefCell<Session>>, cid: u16) -> Peer {
-        let role = Role {
+        let role = ConnectionRole {
             session,
             negotiated: keys,
             cid,
@@ -95,15 +95,15 @@ impl Peer {
         Peer::with(role)
     }
 
-    fn with(role: Role) -> Peer {
+    fn with(role: ConnectionRole) -> Peer {
         let keys = role.negotiated;
-        let settings = Settings {
+        let settings = TargetSettings {
             handshake_timeout: 1000,
         };
         static MEDIA: LazyLock<Vec<u8>> = LazyLock::new(|| pattern(1, BLOCKS * BLOCK));
         let media = MEDIA.clone();
         Peer {
-            target: Target::new(Connection::new(settings, 5), role, media),
+            target: TargetDouble::new(Connection::new(settings, 5), role, media),
             out: VecDeque::new(),
             pdus: Pdus {
                 header_digest: keys.header_digest,

@@ -50,7 +50,7 @@ fn pings_are_sent_back_as_far_as_the_initiator_takes_them() {
 }
 
 fn with_keep_alive() -> Peer {
-    let mut peer = Peer::with(Role {
+    let mut peer = Peer::with(ConnectionRole {
         session: Rc::new(RefCell::new(Session::new(CMD_SN, 8, false))),
         negotiated: keys(),
         cid: 0,

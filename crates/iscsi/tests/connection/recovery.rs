@@ -201,7 +201,10 @@ fn r_data_is_cut_anew_and_its_answer_says_so() {
     );
     let mut at = 0;
     let machine = &mut peer.target.end.machine;
-    assert_eq!(machine.poll_step(&bytes, &mut at), Some(Step::Op(Op::Text)));
+    assert_eq!(
+        machine.poll_step(&bytes, &mut at),
+        Some(Step::Op(TargetOp::Text))
+    );
     machine.take_text();
     machine.text_answer(Vec::new(), Some(1024));
     peer.send(&[]);

@@ -6,8 +6,8 @@ use faults::Fault;
 
 use super::word::{LOCKED, PRESENT, Patience, frame_of, pins_of};
 use super::{
-    FRAME_BYTES, FRAME_SHIFT, Frames, IN_PLACE_FRAMES_MAX, IO_FRAMES_MAX, Inner, Refused, part_in,
-    span,
+    FRAME_BYTES, FRAME_SHIFT, Frames, FramesRefused, IN_PLACE_FRAMES_MAX, IO_FRAMES_MAX, LentInner,
+    part_in, span,
 };
 use crate::loan::Loan;
 use crate::pool::BUF_BYTES_MAX;
@@ -60,7 +60,7 @@ struct Write<'a> {
 
 /// What a write does with a part.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Plan {
+enum WritePlan {
     Stay,
     InPlace,
     Hole,
@@ -73,7 +73,7 @@ enum Plan {
 /// Frames that are no longer used, as runs: given back when their write is
 /// visible.
 struct Freed<'a> {
-    inner: &'a Inner,
+    inner: &'a LentInner,
     first: u32,
     count: u32,
     /// Give their memory back to the system.
@@ -81,7 +81,7 @@ struct Freed<'a> {
 }
 
 impl<'a> Freed<'a> {
-    fn new(inner: &'a Inner, discard: bool) -> Self {
+    fn new(inner: &'a LentInner, discard: bool) -> Self {
         Freed {
             inner,
             first: 0,
@@ -159,7 +159,7 @@ impl Frames {
     /// Puts the frames of a loan of [`Frames::borrow`] for `offset` in the
     /// place of those that are there, all in one step. The loan is empty then;
     /// on an error it is as before. Panics over any other loan.
-    pub fn commit(&self, loan: &mut Loan, offset: u64) -> Result<(), Refused> {
+    pub fn commit(&self, loan: &mut Loan, offset: u64) -> Result<(), FramesRefused> {
         assert!(
             loan.is_borrowed(self.inner, offset),
             "a loan is committed where it was borrowed"
@@ -170,7 +170,7 @@ impl Frames {
     /// The same at any place that lies in a frame where the loan's does: for
     /// content that finds its place only when it is there. Panics over a loan
     /// that does not fit.
-    pub fn commit_at(&self, loan: &mut Loan, offset: u64) -> Result<(), Refused> {
+    pub fn commit_at(&self, loan: &mut Loan, offset: u64) -> Result<(), FramesRefused> {
         let inner = self.inner;
         assert!(
             loan.is_borrowed_in(self.inner, offset, FRAME_BYTES),
@@ -183,7 +183,7 @@ impl Frames {
         }
         if offset + u64::from(len) > inner.size_bytes.load(Ordering::Relaxed) {
             inner.unlock_all(first, last);
-            return Err(Refused::OutOfRange);
+            return Err(FramesRefused::OutOfRange);
         }
         let mut freed = Freed::new(inner, false);
         inner.each_frame(loan, offset, |index, what| {
@@ -204,11 +204,11 @@ impl Frames {
 
     /// Writes `bytes` at `offset`.
     #[inline]
-    pub fn write(&self, offset: u64, bytes: &[u8]) -> Result<(), Refused> {
+    pub fn write(&self, offset: u64, bytes: &[u8]) -> Result<(), FramesRefused> {
         let inner = self.inner;
-        let len = u32::try_from(bytes.len()).map_err(|_| Refused::OutOfRange)?;
+        let len = u32::try_from(bytes.len()).map_err(|_| FramesRefused::OutOfRange)?;
         let end = offset.checked_add(u64::from(len));
-        let end = end.ok_or(Refused::OutOfRange)?;
+        let end = end.ok_or(FramesRefused::OutOfRange)?;
         if len == 0 || end > inner.size_bytes.load(Ordering::Relaxed) {
             return self.write_whole(offset, len, Source::Bytes(bytes));
         }
@@ -234,7 +234,7 @@ impl Frames {
                     return if holds {
                         Ok(())
                     } else {
-                        Err(Refused::OutOfRange)
+                        Err(FramesRefused::OutOfRange)
                     };
                 }
             }
@@ -243,16 +243,16 @@ impl Frames {
     }
 
     /// Writes `src` at `offset`.
-    pub fn write_from(&self, offset: u64, src: BufRange) -> Result<(), Refused> {
+    pub fn write_from(&self, offset: u64, src: BufRange) -> Result<(), FramesRefused> {
         self.write_whole(offset, src.len(), Source::Range(src))
     }
 
     /// Writes `len` zeros at `offset`.
-    pub fn zero(&self, offset: u64, len: u32) -> Result<(), Refused> {
+    pub fn zero(&self, offset: u64, len: u32) -> Result<(), FramesRefused> {
         self.write_whole(offset, len, Source::Zeros)
     }
 
-    fn write_whole(&self, offset: u64, len: u32, source: Source<'_>) -> Result<(), Refused> {
+    fn write_whole(&self, offset: u64, len: u32, source: Source<'_>) -> Result<(), FramesRefused> {
         if self.is_nothing(offset, len)? {
             return Ok(());
         }
@@ -284,7 +284,7 @@ impl Frames {
         offset: u64,
         expect: BufRange,
         data: BufRange,
-    ) -> Result<(), Refused> {
+    ) -> Result<(), FramesRefused> {
         assert!(
             expect.len() == data.len(),
             "compare and write of one length"
@@ -302,7 +302,7 @@ impl Frames {
     }
 
     /// Sets at `offset` those bits that are set in `data`: one step.
-    pub fn or_from(&self, offset: u64, data: BufRange) -> Result<(), Refused> {
+    pub fn or_from(&self, offset: u64, data: BufRange) -> Result<(), FramesRefused> {
         if self.is_nothing(offset, data.len())? {
             return Ok(());
         }
@@ -316,25 +316,25 @@ impl Frames {
     }
 
     /// Whether a write is of no bytes; an error if it is none.
-    fn is_nothing(&self, offset: u64, len: u32) -> Result<bool, Refused> {
+    fn is_nothing(&self, offset: u64, len: u32) -> Result<bool, FramesRefused> {
         let end = offset.checked_add(u64::from(len));
         match end.is_some_and(|end| end <= self.size_bytes()) && len <= BUF_BYTES_MAX {
             true => Ok(len == 0),
-            false => Err(Refused::OutOfRange),
+            false => Err(FramesRefused::OutOfRange),
         }
     }
 
     /// Makes holes of a range, which reads as zeros then; whole frames are
     /// given back. In steps of [`BUF_BYTES_MAX`].
-    pub fn discard(&self, offset: u64, len: u64) -> Result<(), Refused> {
+    pub fn discard(&self, offset: u64, len: u64) -> Result<(), FramesRefused> {
         let end = offset.checked_add(len);
         if end.is_none_or(|end| end > self.size_bytes()) {
-            return Err(Refused::OutOfRange);
+            return Err(FramesRefused::OutOfRange);
         }
         self.make_holes(offset, len, false)
     }
 
-    fn make_holes(&self, offset: u64, len: u64, behind: bool) -> Result<(), Refused> {
+    fn make_holes(&self, offset: u64, len: u64, behind: bool) -> Result<(), FramesRefused> {
         let (mut at, end) = (offset, offset + len);
         while at < end {
             let step_end = (at + 1).next_multiple_of(DISCARD_BYTES_MAX).min(end);
@@ -351,16 +351,16 @@ impl Frames {
     }
 
     /// Changes the size, up to what was set aside: larger ones are refused
-    /// with [`Refused::OutOfRange`]. What lies behind a smaller one is gone;
+    /// with [`FramesRefused::OutOfRange`]. What lies behind a smaller one is gone;
     /// loans of it stay as they are. May take long, and is called by one
     /// thread at a time. Not for thin volumes.
-    pub fn resize(&self, size_bytes: u64) -> Result<(), Refused> {
+    pub fn resize(&self, size_bytes: u64) -> Result<(), FramesRefused> {
         let inner = self.inner;
         assert!(!inner.is_thin, "a thin volume is not resized");
         let mut withdrawn = inner.withdrawn();
         let old_bytes = self.size_bytes();
         if size_bytes.div_ceil(u64::from(FRAME_BYTES)) > inner.parts_max() {
-            return Err(Refused::OutOfRange);
+            return Err(FramesRefused::OutOfRange);
         }
         let (low, high) = (old_bytes.min(size_bytes), old_bytes.max(size_bytes));
         // Writers look at the size again under their locks, which we take
@@ -392,7 +392,7 @@ impl Frames {
     }
 }
 
-impl Inner {
+impl LentInner {
     /// Free frames for parts from `index` on, up to `last`: their own, so that
     /// what lies together stays together, or any.
     #[inline]
@@ -491,7 +491,7 @@ impl Inner {
     }
 
     /// One write under locks; waits for spare frames, but not for ever.
-    fn write(&self, write: Write<'_>) -> Result<(), Refused> {
+    fn write(&self, write: Write<'_>) -> Result<(), FramesRefused> {
         let (first, last) = span(write.offset, write.len);
         let mut patience = Patience::default();
         loop {
@@ -500,7 +500,7 @@ impl Inner {
             let result = self.write_locked(&write, first, last, &mut freed);
             self.unlock_all(first, last);
             drop(freed);
-            if result != Err(Refused::Busy) || !patience.spin() {
+            if result != Err(FramesRefused::Busy) || !patience.spin() {
                 return result;
             }
         }
@@ -512,15 +512,15 @@ impl Inner {
         first: usize,
         last: usize,
         freed: &mut Freed<'_>,
-    ) -> Result<(), Refused> {
+    ) -> Result<(), FramesRefused> {
         let end = write.offset + u64::from(write.len);
         if !write.behind && end > self.size_bytes.load(Ordering::Relaxed) {
-            return Err(Refused::OutOfRange);
+            return Err(FramesRefused::OutOfRange);
         }
         if let Some(expect) = write.expect {
             self.expect(write, expect, first, last)?;
         }
-        let mut plans = [Plan::Stay; IO_FRAMES_MAX];
+        let mut plans = [WritePlan::Stay; IO_FRAMES_MAX];
         let plans = &mut plans[..=last - first];
         for (i, plan) in plans.iter_mut().enumerate() {
             let (_, part) = part_in(first + i, write.offset, write.len);
@@ -528,7 +528,7 @@ impl Inner {
                 Some(found) => *plan = found,
                 None => {
                     self.drop_plans(plans);
-                    return Err(Refused::Busy);
+                    return Err(FramesRefused::Busy);
                 }
             }
         }
@@ -545,7 +545,7 @@ impl Inner {
         expect: BufRange,
         first: usize,
         last: usize,
-    ) -> Result<(), Refused> {
+    ) -> Result<(), FramesRefused> {
         let mut at = 0;
         for index in first..=last {
             let (from, part) = part_in(index, write.offset, write.len);
@@ -553,7 +553,7 @@ impl Inner {
             let there = self.piece(what, from, part);
             if let Some(differs) = crate::moves::first_difference(expect.slice(at, part), there) {
                 let offset = at + differs;
-                return Err(Refused::Miscompare { offset });
+                return Err(FramesRefused::Miscompare { offset });
             }
             at += part;
         }
@@ -561,22 +561,22 @@ impl Inner {
     }
 
     /// What to do with a locked part; `None` if there is no frame for it.
-    fn plan(&self, index: usize, part: u32, source: Source<'_>) -> Option<Plan> {
+    fn plan(&self, index: usize, part: u32, source: Source<'_>) -> Option<WritePlan> {
         let seen = self.word(index).load(Ordering::Acquire);
         let is_hole = seen & PRESENT == 0;
         match source {
-            Source::Hole if is_hole => return Some(Plan::Stay),
+            Source::Hole if is_hole => return Some(WritePlan::Stay),
             Source::Hole if part == FRAME_BYTES || faults::is(Fault::WideHole) => {
-                return Some(Plan::Hole);
+                return Some(WritePlan::Hole);
             }
             _ => {}
         }
         if is_hole {
             let (frame, _) = self.take_run(index, index)?;
-            return Some(Plan::Fill(frame));
+            return Some(WritePlan::Fill(frame));
         }
         if pins_of(seen) == 0 || faults::is(Fault::NoPins) {
-            return Some(Plan::InPlace);
+            return Some(WritePlan::InPlace);
         }
         if !self.spare.take(1, 0) {
             return None;
@@ -585,41 +585,41 @@ impl Inner {
             self.spare.give(1);
             return None;
         };
-        Some(Plan::Spare(frame))
+        Some(WritePlan::Spare(frame))
     }
 
     #[cold]
-    fn drop_plans(&self, plans: &[Plan]) {
+    fn drop_plans(&self, plans: &[WritePlan]) {
         for plan in plans {
             match *plan {
-                Plan::Fill(frame) => self.free.give(frame, 1),
-                Plan::Spare(frame) => {
+                WritePlan::Fill(frame) => self.free.give(frame, 1),
+                WritePlan::Spare(frame) => {
                     self.spare.give(1);
                     self.free.give(frame, 1);
                 }
-                Plan::Stay | Plan::InPlace | Plan::Hole => {}
+                WritePlan::Stay | WritePlan::InPlace | WritePlan::Hole => {}
             }
         }
     }
 
-    fn carry_out(&self, index: usize, plan: Plan, write: &Write<'_>, freed: &mut Freed<'_>) {
+    fn carry_out(&self, index: usize, plan: WritePlan, write: &Write<'_>, freed: &mut Freed<'_>) {
         let (from, part) = part_in(index, write.offset, write.len);
         let start = (index as u64) << FRAME_SHIFT;
         let at = (start + u64::from(from) - write.offset) as u32;
         let what = self.word(index).load(Ordering::Acquire) as u32;
         let (frame, counted) = match plan {
-            Plan::Stay => return,
-            Plan::Hole => {
+            WritePlan::Stay => return,
+            WritePlan::Hole => {
                 // Never written is a name of its own, 0.
                 let name = self.holes.fetch_add(1, Ordering::Relaxed) % (HOLES - 1) + 1;
                 return self.put(index, name, 0, freed);
             }
-            Plan::InPlace => {
+            WritePlan::InPlace => {
                 let frame = frame_of(what).expect("only frames are written in place");
                 return write.source.fill(self.at(frame, from, part), at);
             }
-            Plan::Fill(frame) => (frame, 0),
-            Plan::Spare(frame) => (frame, 1),
+            WritePlan::Fill(frame) => (frame, 0),
+            WritePlan::Spare(frame) => (frame, 1),
         };
         self.fill_around(what, frame, from, part);
         if matches!(write.source, Source::Or(_)) {

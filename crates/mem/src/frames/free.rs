@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::sync::atomic::Ordering;
 
 use super::FRAME_BYTES;
-use super::table::Table;
+use super::table::AtomicTable;
 use crate::sync::{AtomicU32, AtomicU64, AtomicUsize};
 
 /// Frames that one word of bits stands for: the longest run that is taken.
@@ -36,9 +36,9 @@ pub(super) struct Free {
 /// compare-and-swap.
 struct Bits {
     /// Bit i of word w: frame `64 w + i` is in it.
-    words: Table<AtomicU64>,
+    words: AtomicTable<AtomicU64>,
     /// Bit i of word w: word `64 w + i` of `words` may have a bit set.
-    summary: Table<AtomicU64>,
+    summary: AtomicTable<AtomicU64>,
 }
 
 /// Where a group of threads looks first: where it freed last, which is still
@@ -88,8 +88,8 @@ impl Bits {
     fn new(frames: u64) -> io::Result<Bits> {
         let words = frames.div_ceil(64);
         Ok(Bits {
-            words: Table::new(words, false)?,
-            summary: Table::new(words.div_ceil(64), false)?,
+            words: AtomicTable::new(words, false)?,
+            summary: AtomicTable::new(words.div_ceil(64), false)?,
         })
     }
 

@@ -9,8 +9,8 @@ use std::sync::{Mutex, MutexGuard, OnceLock};
 use super::free::{Free, WORD_FRAMES};
 use super::quota::Quota;
 use super::reserve::Reserve;
-use super::table::Table;
-use super::{FRAME_BYTES, FRAME_SHIFT, Frames, Inner, Spare};
+use super::table::AtomicTable;
+use super::{FRAME_BYTES, FRAME_SHIFT, Frames, LentInner, Spare};
 use crate::pool::BUF_BYTES_MAX;
 use crate::region::{COLD_BYTES_MIN, Region};
 use crate::sync::{AtomicI64, AtomicU32, AtomicU64};
@@ -36,18 +36,18 @@ static PARKED: Mutex<Parked> = Mutex::new(Parked {
 });
 
 /// The first that was made; each has the next one.
-static FIRST: OnceLock<&'static Inner> = OnceLock::new();
+static FIRST: OnceLock<&'static LentInner> = OnceLock::new();
 
 /// Taken by who opens and who drops a volume, and never by the thread of low
 /// priority that touches memory: it might be given a core late.
 pub(super) struct Parked {
     /// How many are used.
     volumes: usize,
-    newest: Option<&'static Inner>,
+    newest: Option<&'static LentInner>,
     /// Dropped, but something of it is still lent.
-    dying: Vec<&'static Inner>,
+    dying: Vec<&'static LentInner>,
     /// Not used by anybody: zero, and without memory.
-    idle: Vec<&'static Inner>,
+    idle: Vec<&'static LentInner>,
 }
 
 pub(super) fn parked() -> MutexGuard<'static, Parked> {
@@ -87,7 +87,7 @@ fn parts_max_of(bytes: u64) -> u64 {
 }
 
 /// All that were ever made, used or not, without a lock.
-pub(super) fn all() -> impl Iterator<Item = &'static Inner> {
+pub(super) fn all() -> impl Iterator<Item = &'static LentInner> {
     iter::successors(FIRST.get(), |inner| inner.next.get()).copied()
 }
 
@@ -99,9 +99,9 @@ impl Parked {
             .extend(quiet.filter(|inner| inner.clear().is_ok()));
     }
 
-    fn take(&mut self, parts_max: u64, spare: u32, is_cold: bool) -> Option<&'static Inner> {
+    fn take(&mut self, parts_max: u64, spare: u32, is_cold: bool) -> Option<&'static LentInner> {
         self.sweep();
-        let fits = |inner: &&Inner| {
+        let fits = |inner: &&LentInner| {
             // Far larger tables would be no bargain.
             let has = inner.parts_max();
             !inner.is_thin
@@ -115,14 +115,14 @@ impl Parked {
     }
 }
 
-impl Inner {
+impl LentInner {
     /// Idle memory that fits, or new. Where the system grants no addresses for
     /// `max_bytes`, for `size_bytes` alone.
     pub(super) fn take(
         size_bytes: u64,
         max_bytes: u64,
         spare: Option<u32>,
-    ) -> io::Result<&'static Inner> {
+    ) -> io::Result<&'static LentInner> {
         let spare = spare.unwrap_or_else(|| spare_of(size_bytes));
         let is_cold = size_bytes >= COLD_BYTES_MIN;
         let is_huge = size_bytes >= HUGE_TABLE_BYTES_MIN;
@@ -131,9 +131,9 @@ impl Inner {
         let inner = match found {
             Some(inner) => inner,
             None => {
-                let map = |parts| Inner::map(parts, spare, is_cold, is_huge);
+                let map = |parts| LentInner::map(parts, spare, is_cold, is_huge);
                 let made = map(most).or_else(|_| map(parts_max_of(size_bytes)));
-                Inner::keep(made?)
+                LentInner::keep(made?)
             }
         };
         inner.begin(size_bytes);
@@ -142,11 +142,14 @@ impl Inner {
 
     /// The same for a thin volume: parts for `address_bytes`, frames for
     /// `content_bytes`.
-    pub(super) fn take_thin(address_bytes: u64, content_bytes: u64) -> io::Result<&'static Inner> {
+    pub(super) fn take_thin(
+        address_bytes: u64,
+        content_bytes: u64,
+    ) -> io::Result<&'static LentInner> {
         let parts = parts_max_of(address_bytes);
         let spare = spare_of(content_bytes);
         let frames = parts_max_of(content_bytes);
-        let same = |inner: &&Inner| {
+        let same = |inner: &&LentInner| {
             inner.is_thin
                 && inner.parts() == parts
                 && inner.parts_max() == frames
@@ -163,9 +166,9 @@ impl Inner {
             None => {
                 let is_cold = content_bytes >= COLD_BYTES_MIN;
                 let is_huge = content_bytes >= HUGE_TABLE_BYTES_MIN;
-                let words = Table::new(parts, is_huge)?;
-                let made = Inner::map_with(words, true, frames, spare, is_cold)?;
-                Inner::keep(made)
+                let words = AtomicTable::new(parts, is_huge)?;
+                let made = LentInner::map_with(words, true, frames, spare, is_cold)?;
+                LentInner::keep(made)
             }
         };
         inner.begin(frames << FRAME_SHIFT);
@@ -174,8 +177,8 @@ impl Inner {
     }
 
     /// For ever, as one of all.
-    fn keep(made: Inner) -> &'static Inner {
-        let made: &'static Inner = Box::leak(Box::new(made));
+    fn keep(made: LentInner) -> &'static LentInner {
+        let made: &'static LentInner = Box::leak(Box::new(made));
         let mut parked = parked();
         let newest = parked.newest.replace(made);
         let place = newest.map_or(&FIRST, |newest| &newest.next);
@@ -183,28 +186,28 @@ impl Inner {
         made
     }
 
-    fn map(parts_max: u64, spare: u32, is_cold: bool, is_huge: bool) -> io::Result<Inner> {
-        let words = Table::new(parts_max, is_huge)?;
-        Inner::map_with(words, false, parts_max, spare, is_cold)
+    fn map(parts_max: u64, spare: u32, is_cold: bool, is_huge: bool) -> io::Result<LentInner> {
+        let words = AtomicTable::new(parts_max, is_huge)?;
+        LentInner::map_with(words, false, parts_max, spare, is_cold)
     }
 
     fn map_with(
-        table: Table<AtomicU64>,
+        table: AtomicTable<AtomicU64>,
         is_thin: bool,
         parts_max: u64,
         spare: u32,
         is_cold: bool,
-    ) -> io::Result<Inner> {
+    ) -> io::Result<LentInner> {
         let frames = parts_max + u64::from(spare);
         if frames > FRAMES_MAX {
             return Err(io::ErrorKind::InvalidInput.into());
         }
-        Ok(Inner {
+        Ok(LentInner {
             data: Region::map(frames << FRAME_SHIFT, is_cold, true)?,
             zeros: zeros()?,
             words: table,
             is_thin,
-            retired: Table::new(frames, false)?,
+            retired: AtomicTable::new(frames, false)?,
             free: Free::new(frames)?,
             reserve: Reserve::new(),
             size_bytes: AtomicU64::new(0),

@@ -14,27 +14,27 @@ static CLAIMED: AtomicU64 = AtomicU64::new(0);
 
 thread_local! {
     static MINE: Cell<usize> = const { Cell::new(UNCLAIMED) };
-    static CLAIM: Claim = Claim::take();
+    static CLAIM: QuotaClaim = QuotaClaim::take();
 }
 
 /// A thread's ownership of its shares; ends with the thread.
-struct Claim(usize);
+struct QuotaClaim(usize);
 
-impl Claim {
-    fn take() -> Claim {
+impl QuotaClaim {
+    fn take() -> QuotaClaim {
         let free = |bits: u64| {
             let share = bits.trailing_ones() as usize;
             (share < SHARES).then(|| bits | 1 << share)
         };
         // Acquire and Release: what the last owner has left is ours.
         match CLAIMED.fetch_update(Ordering::Acquire, Ordering::Relaxed, free) {
-            Ok(bits) => Claim(bits.trailing_ones() as usize),
-            Err(_) => Claim(NONE),
+            Ok(bits) => QuotaClaim(bits.trailing_ones() as usize),
+            Err(_) => QuotaClaim(NONE),
         }
     }
 }
 
-impl Drop for Claim {
+impl Drop for QuotaClaim {
     fn drop(&mut self) {
         MINE.set(NONE);
         if self.0 != NONE {
@@ -61,20 +61,20 @@ fn mine() -> usize {
 /// Pins that may still be made. Each thread keeps a few for itself, which it
 /// takes and gives with plain loads and stores.
 pub(super) struct Quota {
-    left: Line,
-    shares: Box<[Line; SHARES]>,
+    left: CacheLine,
+    shares: Box<[CacheLine; SHARES]>,
     /// Taken from `left` at a time.
     chunk: i64,
 }
 
 #[repr(align(128))]
-struct Line(AtomicI64);
+struct CacheLine(AtomicI64);
 
 impl Quota {
     pub(super) fn new(max: i64) -> Quota {
         Quota {
-            left: Line(AtomicI64::new(max)),
-            shares: Box::new([const { Line(AtomicI64::new(0)) }; SHARES]),
+            left: CacheLine(AtomicI64::new(max)),
+            shares: Box::new([const { CacheLine(AtomicI64::new(0)) }; SHARES]),
             chunk: max / 256,
         }
     }
@@ -101,7 +101,7 @@ impl Quota {
     }
 
     #[cold]
-    fn take_more(&self, share: Option<&Line>, missing: i64) -> bool {
+    fn take_more(&self, share: Option<&CacheLine>, missing: i64) -> bool {
         let keep = if share.is_some() { self.chunk } else { 0 };
         for keep in [keep, 0] {
             let wanted = missing + keep;

@@ -18,7 +18,7 @@ use std::thread::{self, Thread};
 use super::free::HUGE_FRAMES;
 use super::owner;
 use super::word::Patience;
-use super::{FRAME_BYTES, FRAME_SHIFT, Inner};
+use super::{FRAME_BYTES, FRAME_SHIFT, LentInner};
 use crate::counters;
 
 const BLOCK: i64 = HUGE_FRAMES as i64;
@@ -141,7 +141,7 @@ fn helper() -> Option<&'static Thread> {
 /// last of its threads was given a core to end on.
 fn help() {
     loop {
-        if owner::all().any(Inner::wants_ready) {
+        if owner::all().any(LentInner::wants_ready) {
             let builder = thread::Builder::new().name("weft-touch".into());
             let touch_modestly = || {
                 be_modest();
@@ -179,7 +179,7 @@ fn be_modest() {
     }
 }
 
-impl Inner {
+impl LentInner {
     /// Frames to be kept ready.
     fn reserve_max(&self) -> i64 {
         let size_bytes = self.size_bytes.load(Ordering::Relaxed);

@@ -7,7 +7,7 @@ use crate::region::Region;
 use crate::sync::{AtomicI32, AtomicU64};
 
 /// A table of atomics in a region of its own, all zero at first.
-pub(super) struct Table<T> {
+pub(super) struct AtomicTable<T> {
     region: Region,
     of: PhantomData<T>,
 }
@@ -23,12 +23,12 @@ unsafe impl Atomic for AtomicU64 {}
 // SAFETY: an atomic integer.
 unsafe impl Atomic for AtomicI32 {}
 
-impl<T: Atomic> Table<T> {
+impl<T: Atomic> AtomicTable<T> {
     /// In huge pages only on demand: a small volume takes little.
-    pub(super) fn new(entries: u64, is_huge: bool) -> io::Result<Table<T>> {
+    pub(super) fn new(entries: u64, is_huge: bool) -> io::Result<AtomicTable<T>> {
         let bytes = entries.checked_mul(size_of::<T>() as u64);
         let bytes = bytes.ok_or(io::ErrorKind::InvalidInput)?;
-        Ok(Table {
+        Ok(AtomicTable {
             region: Region::map(bytes, false, is_huge)?,
             of: PhantomData,
         })

@@ -23,7 +23,7 @@ impl Frames {
     }
 
     fn metered(size_bytes: u64, max_bytes: u64, spare: u32) -> Frames {
-        let inner = Inner::take(size_bytes, max_bytes, Some(spare)).unwrap();
+        let inner = LentInner::take(size_bytes, max_bytes, Some(spare)).unwrap();
         Frames { inner }
     }
 
@@ -223,10 +223,13 @@ fn without_spare_frames_writes_do_without_or_are_refused() {
     frames.write(F, &[3; 512]).unwrap();
     frames.write(2 * F, &[3; 512]).unwrap();
     frames.write(3 * F, &[3; 512]).unwrap();
-    assert_eq!(frames.write(4 * F, &[3; 512]), Err(Refused::Busy));
+    assert_eq!(frames.write(4 * F, &[3; 512]), Err(FramesRefused::Busy));
     assert_eq!(frames.write(F, &[4; 512]), Ok(()), "that one is not pinned");
     // A write of two frames of which one would have to wait is not half done.
-    assert_eq!(frames.write(4 * F - 512, &[5; 1024]), Err(Refused::Busy));
+    assert_eq!(
+        frames.write(4 * F - 512, &[5; 1024]),
+        Err(FramesRefused::Busy)
+    );
     assert_eq!(frames.bytes(4 * F - 512, 512), [2; 512]);
     // Holes have frames of their own, and are made without any.
     frames.discard(4 * F, F).unwrap();
@@ -371,7 +374,7 @@ fn compare_and_write_is_all_or_nothing() {
     copy_in(expect, &vec![5; len as usize]);
     copy_in(expect.slice(F as u32 + 77, 1), &[6]);
     let offset = F as u32 + 77;
-    let differs = Err(Refused::Miscompare { offset });
+    let differs = Err(FramesRefused::Miscompare { offset });
     assert_eq!(frames.compare(F - 512, expect), differs);
     assert_eq!(frames.compare_and_write(F - 512, expect, expect), differs);
     assert_eq!(frames.bytes(F - 512, len), vec![5; len as usize]);
@@ -404,11 +407,17 @@ fn reads_and_compares_of_a_whole_step_are_whole_and_longer_ones_are_refused() {
         frames.read(0, range(max + 512)),
         frames.compare(0, range(max + 512)),
     ] {
-        assert_eq!(refused, Err(Refused::Busy), "in one step");
+        assert_eq!(refused, Err(FramesRefused::Busy), "in one step");
     }
     for offset in [size_bytes - 511, size_bytes, u64::MAX] {
-        assert_eq!(frames.read(offset, range(512)), Err(Refused::OutOfRange));
-        assert_eq!(frames.compare(offset, range(512)), Err(Refused::OutOfRange));
+        assert_eq!(
+            frames.read(offset, range(512)),
+            Err(FramesRefused::OutOfRange)
+        );
+        assert_eq!(
+            frames.compare(offset, range(512)),
+            Err(FramesRefused::OutOfRange)
+        );
     }
     frames.check_quiet();
 }
@@ -432,7 +441,10 @@ fn bits_are_set_in_place_in_holes_and_beside_readers() {
     assert_eq!(frames.bytes(F + 512, 512), [1; 512], "beside it");
     assert_eq!(bytes_of(&reader)[..1024], [[6; 512], [7; 512]].concat());
     assert_eq!(frames.or_from(0, region.range(0, 0)), Ok(()));
-    assert_eq!(frames.or_from(16 * F - 512, data), Err(Refused::OutOfRange));
+    assert_eq!(
+        frames.or_from(16 * F - 512, data),
+        Err(FramesRefused::OutOfRange)
+    );
     drop(reader);
     frames.check_quiet();
 }
@@ -480,9 +492,12 @@ fn a_size_is_seen_at_once_and_disturbs_no_reader() {
     assert!(frames.pin(5 * F, 1024).is_none());
     assert_eq!(
         frames.write(5 * F + 512, &[2; 512]),
-        Err(Refused::OutOfRange)
+        Err(FramesRefused::OutOfRange)
     );
-    assert_eq!(frames.commit(&mut late, 4 * F), Err(Refused::OutOfRange));
+    assert_eq!(
+        frames.commit(&mut late, 4 * F),
+        Err(FramesRefused::OutOfRange)
+    );
     frames.resize(32 * F).unwrap();
     let bytes = frames.bytes(0, 32 * F as u32);
     let end = 5 * F as usize + 512;
@@ -492,7 +507,7 @@ fn a_size_is_seen_at_once_and_disturbs_no_reader() {
         "what was cut off is gone"
     );
     frames.write(0, &vec![3; 32 * F as usize]).unwrap();
-    assert_eq!(frames.resize(64 * F + 1), Err(Refused::OutOfRange));
+    assert_eq!(frames.resize(64 * F + 1), Err(FramesRefused::OutOfRange));
     frames.resize(F).unwrap();
     frames.resize(2 * F).unwrap();
     assert!(bytes_of(&read).iter().all(|&b| b == 1));
@@ -512,10 +527,10 @@ fn a_size_whose_new_part_cannot_be_cleared_is_refused() {
     for part in 0..8 {
         frames.write(part * F, &[2; 512]).unwrap();
     }
-    assert_eq!(frames.write(8 * F, &[2; 512]), Err(Refused::Busy));
+    assert_eq!(frames.write(8 * F, &[2; 512]), Err(FramesRefused::Busy));
     frames.resize(small).unwrap();
     frames.resize(small).expect("that is its size");
-    assert_eq!(frames.resize(16 * F), Err(Refused::Busy));
+    assert_eq!(frames.resize(16 * F), Err(FramesRefused::Busy));
     assert_eq!(frames.size_bytes(), small);
     drop(read);
     frames.resize(16 * F).unwrap();
@@ -558,9 +573,12 @@ fn nothing_goes_past_the_end() {
         let bytes = vec![1; len as usize];
         assert!(frames.pin(offset, len).is_none());
         assert!(frames.borrow(offset & !(F - 1), 2 * FRAME_BYTES).is_none());
-        assert_eq!(frames.write(offset, &bytes), Err(Refused::OutOfRange));
-        assert_eq!(frames.zero(offset, len), Err(Refused::OutOfRange));
-        assert_eq!(frames.discard(offset, len.into()), Err(Refused::OutOfRange));
+        assert_eq!(frames.write(offset, &bytes), Err(FramesRefused::OutOfRange));
+        assert_eq!(frames.zero(offset, len), Err(FramesRefused::OutOfRange));
+        assert_eq!(
+            frames.discard(offset, len.into()),
+            Err(FramesRefused::OutOfRange)
+        );
     }
     assert!(frames.pin(F, 0).unwrap().is_empty());
     assert_eq!(frames.write(0, &[]), Ok(()));
@@ -612,7 +630,7 @@ fn thin_content_lies_close_together() {
         frames.inner.free.count() << FRAME_SHIFT,
         (4 << 20) + (128 << 20)
     );
-    let used = frames.inner as *const Inner;
+    let used = frames.inner as *const LentInner;
     drop(frames);
     let again = Frames::thin(1 << 34, 4 << 20).unwrap();
     assert!(std::ptr::eq(again.inner, used), "used again");

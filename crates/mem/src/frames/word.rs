@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::{Inner, Refused};
+use super::{FramesRefused, LentInner};
 use crate::sync::AtomicU64;
 
 /// The low half names a frame, not a hole.
@@ -63,7 +63,7 @@ impl Patience {
 }
 
 #[cold]
-fn wait_unlocked(word: &AtomicU64) -> Result<u64, Refused> {
+fn wait_unlocked(word: &AtomicU64) -> Result<u64, FramesRefused> {
     let mut patience = Patience::default();
     while patience.wait() {
         let seen = word.load(Ordering::Acquire);
@@ -71,10 +71,10 @@ fn wait_unlocked(word: &AtomicU64) -> Result<u64, Refused> {
             return Ok(seen);
         }
     }
-    Err(Refused::Busy)
+    Err(FramesRefused::Busy)
 }
 
-impl Inner {
+impl LentInner {
     #[inline]
     pub(super) fn word(&self, index: usize) -> &AtomicU64 {
         &self.words.all()[index]
@@ -83,7 +83,7 @@ impl Inner {
     /// Pins what is there, so that nobody writes it, and says what it is. A
     /// hole needs no pin. Acquire: what its last writer wrote is to be seen.
     #[inline]
-    pub(super) fn pin(&self, index: usize) -> Result<u32, Refused> {
+    pub(super) fn pin(&self, index: usize) -> Result<u32, FramesRefused> {
         let word = self.word(index);
         let mut seen = word.load(Ordering::Acquire);
         loop {
@@ -95,7 +95,7 @@ impl Inner {
                 return Ok(seen as u32);
             }
             if seen & PINS == PINS {
-                return Err(Refused::Busy);
+                return Err(FramesRefused::Busy);
             }
             let pinned = seen + PIN;
             match word.compare_exchange_weak(seen, pinned, Ordering::Acquire, Ordering::Acquire) {
@@ -106,11 +106,11 @@ impl Inner {
     }
 
     /// Pins what is there while the caller has it locked.
-    pub(super) fn pin_locked(&self, index: usize) -> Result<u32, Refused> {
+    pub(super) fn pin_locked(&self, index: usize) -> Result<u32, FramesRefused> {
         let word = self.word(index);
         let seen = word.load(Ordering::Acquire);
         if seen & PINS == PINS {
-            return Err(Refused::Busy);
+            return Err(FramesRefused::Busy);
         }
         if seen & PRESENT != 0 {
             word.fetch_add(PIN, Ordering::Relaxed);
@@ -153,7 +153,7 @@ impl Inner {
 
     /// Locks a word; what it was. Acquire: reads that were pinned are over.
     #[inline]
-    pub(super) fn lock(&self, index: usize) -> Result<u64, Refused> {
+    pub(super) fn lock(&self, index: usize) -> Result<u64, FramesRefused> {
         let word = self.word(index);
         let mut seen = word.load(Ordering::Relaxed);
         loop {
@@ -171,7 +171,7 @@ impl Inner {
 
     /// Locks in ascending order, as everybody does, so that nobody waits in a
     /// circle. All or nothing.
-    pub(super) fn lock_all(&self, first: usize, last: usize) -> Result<(), Refused> {
+    pub(super) fn lock_all(&self, first: usize, last: usize) -> Result<(), FramesRefused> {
         for index in first..=last {
             if let Err(busy) = self.lock(index) {
                 if index > first {

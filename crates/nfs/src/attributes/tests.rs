@@ -37,7 +37,7 @@ fn values() -> Values<'static> {
             clone_block_bytes: 4096,
             has_xattrs: true,
         },
-        room: Room::default(),
+        room: FreeSpace::default(),
     }
 }
 
@@ -89,7 +89,7 @@ fn values_come_in_the_order_of_their_numbers() {
         nfs4::FATTR4_ACL,
         nfs4::FATTR4_TIME_MODIFY,
     ]);
-    let asked = Asked::new(&List::Of(&words), 0).unwrap();
+    let asked = AskedAttributes::new(&List::Of(&words), 0).unwrap();
     assert!(!asked.needs_room() && !asked.has_rdattr_error());
     let mut bytes = Vec::new();
     asked.write(&values(), &mut bytes);
@@ -114,10 +114,10 @@ fn everything_that_there_is_can_be_read() {
     for minor in 0..=2 {
         let set_only = TABLE.iter().filter(|row| matches!(row.2, SetOnly));
         let mut words = SUPPORTED[minor as usize];
-        for Row(number, ..) in set_only {
+        for AttributeRow(number, ..) in set_only {
             words[*number as usize / 32] &= !(1 << (number % 32));
         }
-        let asked = Asked::new(&List::Of(&words), minor).unwrap();
+        let asked = AskedAttributes::new(&List::Of(&words), minor).unwrap();
         assert!(asked.needs_room() && asked.has_rdattr_error());
         let mut bytes = Vec::new();
         asked.write(&values(), &mut bytes);
@@ -130,7 +130,7 @@ fn everything_that_there_is_can_be_read() {
         assert!(supported.iter().eq(expected));
         // It is what VERIFY takes it for, but for the one that is no attribute.
         words[0] &= !(1 << nfs4::FATTR4_RDATTR_ERROR);
-        let asked = Asked::new(&List::Of(&words), minor).unwrap();
+        let asked = AskedAttributes::new(&List::Of(&words), minor).unwrap();
         bytes.clear();
         asked.write(&values(), &mut bytes);
         let read = fattr4::decode(&mut Reader::new(&bytes)).unwrap();
@@ -141,7 +141,7 @@ fn everything_that_there_is_can_be_read() {
     }
     for number in [nfs4::FATTR4_TIME_ACCESS_SET, nfs4::FATTR4_MODE_UMASK] {
         let words = mask(&[number]);
-        let asked = Asked::new(&List::Of(&words), 2);
+        let asked = AskedAttributes::new(&List::Of(&words), 2);
         assert_eq!(asked, Err(nfsstat4::NFS4ERR_INVAL));
     }
 }

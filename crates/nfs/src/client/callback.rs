@@ -11,7 +11,7 @@ use wire::xdr::{Decode, Encode, Opaque, Reader};
 const MINORS: std::ops::RangeInclusive<u32> = 1..=2;
 
 #[derive(Clone, Debug, Default)]
-struct Slot {
+struct CallbackSlot {
     sequenceid: u32,
     /// The answer to the last request.
     kept: Vec<u8>,
@@ -21,7 +21,7 @@ struct Slot {
 #[derive(Clone, Debug)]
 pub struct Backchannel {
     session: sessionid4,
-    slots: Vec<Slot>,
+    slots: Vec<CallbackSlot>,
 }
 
 /// One result.
@@ -36,7 +36,7 @@ impl Backchannel {
     pub fn new(session: sessionid4, slots: u32) -> Backchannel {
         Backchannel {
             session,
-            slots: vec![Slot::default(); slots.clamp(1, 64) as usize],
+            slots: vec![CallbackSlot::default(); slots.clamp(1, 64) as usize],
         }
     }
 

@@ -2,7 +2,7 @@
 
 use wire::nfs4::{WRITE4args, compound_head, compound_res_head, nfs_argop4, nfs_opnum4};
 use wire::nfs4::{nfs_resop4, nfsstat4};
-use wire::xdr::{Decode, Encode, Error, Opaque, Payload, Reader, pad};
+use wire::xdr::{Decode, Encode, Opaque, Payload, Reader, XdrError, pad};
 
 /// Bytes of READ's arguments behind and with its offset.
 const READ_OFFSET: usize = 8 + 4;
@@ -112,8 +112,8 @@ impl Wrong {
     }
 }
 
-impl From<Error> for Wrong {
-    fn from(_: Error) -> Wrong {
+impl From<XdrError> for Wrong {
+    fn from(_: XdrError) -> Wrong {
         Wrong::Answer
     }
 }
@@ -139,7 +139,7 @@ impl<'a> Results<'a> {
     /// # Errors
     /// That it is no answer to a COMPOUND.
     #[inline]
-    pub fn read(bytes: &'a [u8], is_placed: bool) -> Result<Results<'a>, Error> {
+    pub fn read(bytes: &'a [u8], is_placed: bool) -> Result<Results<'a>, XdrError> {
         let mut from = Reader::new(bytes);
         if bytes.starts_with(&COMMON) {
             from.take(COMMON.len())?;

@@ -11,7 +11,7 @@ use wire::rpc::{
     AUTH_NONE, AUTH_SYS, RPC_VERSION, RecordMark, accept_stat, accepted_body, accepted_reply,
     authsys_parms, call_body, mismatch_info, msg_type, opaque_auth, rejected_reply, reply_body,
 };
-use wire::xdr::{Decode, Encode, Error, List, Opaque, Reader, pad};
+use wire::xdr::{Decode, Encode, List, Opaque, Reader, XdrError, pad};
 
 use super::Slot;
 use super::compound::{Compound, Places, Results};
@@ -71,7 +71,7 @@ impl Auth {
 
 /// What a connection may do.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Settings {
+pub struct RpcClientSettings {
     /// Calls that wait for their answers at a time.
     pub calls_max: u16,
     /// Bytes of one answer, without data that has memory of its own.
@@ -84,7 +84,7 @@ pub struct Settings {
 
 /// The data of a call that has memory of its own, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Data {
+pub enum CallData {
     /// None: all of the call and of its answer lies in buffers of the connection.
     #[default]
     None,
@@ -97,28 +97,28 @@ pub enum Data {
 
 /// What happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Op {
+pub enum ClientOp {
     /// A call was answered; its tag and memory are free. See
-    /// [`Connection::answer`] before the next step.
+    /// [`ClientConnection::answer`] before the next step.
     Answered {
         /// Which.
         tag: Tag,
     },
-    /// The server calls CB_COMPOUND: see [`Connection::callback`] before the next
-    /// step, then say [`Connection::answer_callback`].
+    /// The server calls CB_COMPOUND: see [`ClientConnection::callback`] before the next
+    /// step, then say [`ClientConnection::answer_callback`].
     CallBack {
         /// Transaction identifier.
         xid: u32,
     },
     /// The connection is of no use any more: close it, and
-    /// [`Connection::restart`] on another.
-    Fatal(FatalError),
+    /// [`ClientConnection::restart`] on another.
+    Fatal(RpcClientFatalError),
 }
 
 /// Why a connection ended: the server does not speak RPC, or keeps to no
 /// bounds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum FatalError {
+pub enum RpcClientFatalError {
     /// A record that is neither call nor answer.
     #[error("a record that is no RPC message")]
     NoMessage,
@@ -138,63 +138,63 @@ pub enum FatalError {
 
 /// Why a call was not executed, where RPC says so (RFC 5531, section 9).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Refused {
+pub enum RpcRefused {
     /// It was let in, but is not served.
     Accepted(accepted_body),
     /// It was not let in.
     Denied(rejected_reply),
     /// The answer cannot be read.
-    Unreadable(Error),
+    Unreadable(XdrError),
 }
 
-impl fmt::Display for Refused {
+impl fmt::Display for RpcRefused {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Refused::Accepted(accepted_body::PROG_MISMATCH(found)) => {
+            RpcRefused::Accepted(accepted_body::PROG_MISMATCH(found)) => {
                 write!(f, "PROG_MISMATCH, {} to {}", found.low, found.high)
             }
-            Refused::Accepted(accepted_body::default(status)) => write!(f, "{status:?}"),
-            Refused::Denied(rejected_reply::AUTH_ERROR(why)) => write!(f, "{why:?}"),
-            Refused::Denied(rejected_reply::RPC_MISMATCH(_)) => f.write_str("RPC_MISMATCH"),
-            Refused::Unreadable(error) => write!(f, "an answer that cannot be read: {error}"),
+            RpcRefused::Accepted(accepted_body::default(status)) => write!(f, "{status:?}"),
+            RpcRefused::Denied(rejected_reply::AUTH_ERROR(why)) => write!(f, "{why:?}"),
+            RpcRefused::Denied(rejected_reply::RPC_MISMATCH(_)) => f.write_str("RPC_MISMATCH"),
+            RpcRefused::Unreadable(error) => write!(f, "an answer that cannot be read: {error}"),
         }
     }
 }
 
-impl std::error::Error for Refused {}
+impl std::error::Error for RpcRefused {}
 
 /// The answer to a call.
 #[derive(Clone, Copy, Debug)]
-pub struct Answer<'a> {
+pub struct RpcAnswer<'a> {
     /// What follows the header of RPC.
-    bytes: Result<&'a [u8], Refused>,
+    bytes: Result<&'a [u8], RpcRefused>,
     /// Data of READs lies in the call's memory, not in `bytes`.
     is_placed: bool,
     /// Bytes of data that lie in the call's memory.
     pub data_len: u32,
 }
 
-impl<'a> Answer<'a> {
+impl<'a> RpcAnswer<'a> {
     /// The results of a COMPOUND.
     ///
     /// # Errors
     /// Where RPC refuses, or the answer makes no sense.
     #[inline]
-    pub fn results(&self) -> Result<Results<'a>, Refused> {
-        Results::read(self.bytes?, self.is_placed).map_err(Refused::Unreadable)
+    pub fn results(&self) -> Result<Results<'a>, RpcRefused> {
+        Results::read(self.bytes?, self.is_placed).map_err(RpcRefused::Unreadable)
     }
 
     /// What follows the header of RPC, without data that was placed: nothing after a NULL.
     ///
     /// # Errors
     /// Where RPC refuses.
-    pub fn body(&self) -> Result<&'a [u8], Refused> {
+    pub fn body(&self) -> Result<&'a [u8], RpcRefused> {
         self.bytes
     }
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum State {
+enum CallState {
     #[default]
     Free,
     /// In the ready queue.
@@ -205,10 +205,10 @@ enum State {
 
 /// A call: its record as it goes out, which stays until it is answered.
 #[derive(Debug, Default)]
-struct Call {
-    state: State,
+struct OutgoingCall {
+    state: CallState,
     xid: u32,
-    data: Data,
+    data: CallData,
     /// The record with its mark, without data that has memory of its own.
     bytes: Vec<u8>,
     /// Where that data stands.
@@ -217,24 +217,24 @@ struct Call {
 
 /// What is to be sent.
 #[derive(Debug)]
-enum Ready {
+enum ToSend {
     Call(Tag),
     Reply(Vec<u8>),
 }
 
 /// The client's end of one connection.
 ///
-/// A tag lives from [`Connection::compound`] to [`Op::Answered`]; its memory must
+/// A tag lives from [`ClientConnection::compound`] to [`ClientOp::Answered`]; its memory must
 /// be known to the driver before the next [`Machine::poll_transmit`].
 /// [`Transmit::release`] is never called. A call that was not answered when the
-/// stream was lost is sent again, as it was, after [`Connection::restart`].
+/// stream was lost is sent again, as it was, after [`ClientConnection::restart`].
 #[derive(Debug)]
-pub struct Connection {
-    settings: Settings,
+pub struct ClientConnection {
+    settings: RpcClientSettings,
     pub(super) inbound: Inbound,
-    calls: Vec<Call>,
+    calls: Vec<OutgoingCall>,
     free: Vec<Tag>,
-    ready: VecDeque<Ready>,
+    ready: VecDeque<ToSend>,
     replies: usize,
     /// Bytes of the first in `ready` that were sent, and whether its data was.
     sent: usize,
@@ -253,9 +253,9 @@ pub(super) const XID_AT: usize = RecordMark::LEN;
 /// Where the procedure lies.
 const PROCEDURE_AT: usize = XID_AT + 20;
 
-impl Connection {
+impl ClientConnection {
     /// The machine of a fresh connection.
-    pub fn new(settings: Settings) -> Connection {
+    pub fn new(settings: RpcClientSettings) -> ClientConnection {
         assert!(settings.calls_max > 0);
         let mut head = vec![0; RecordMark::LEN];
         0u32.encode(&mut head);
@@ -275,7 +275,7 @@ impl Connection {
             },
         };
         call.encode(&mut head);
-        Connection {
+        ClientConnection {
             settings,
             inbound: Inbound::default(),
             calls: Vec::new(),
@@ -303,9 +303,9 @@ impl Connection {
         self.is_payload_sent = false;
         self.is_ended = false;
         for (call, tag) in self.calls.iter_mut().zip(0..) {
-            if call.state != State::Free {
-                call.state = State::Ready;
-                self.ready.push_back(Ready::Call(tag));
+            if call.state != CallState::Free {
+                call.state = CallState::Ready;
+                self.ready.push_back(ToSend::Call(tag));
             }
         }
     }
@@ -327,14 +327,14 @@ impl Connection {
     pub fn compound(
         &mut self,
         minor: u32,
-        data: Data,
+        data: CallData,
         write: impl FnOnce(&mut Compound<'_>),
     ) -> Option<Tag> {
         let tag = self.take()?;
         let call = &mut self.calls[usize::from(tag)];
         call.bytes.extend_from_slice(&self.head);
         let places = write_compound(&mut call.bytes, minor, write);
-        assert!(places.payload.is_some() == matches!(data, Data::Out(1..)));
+        assert!(places.payload.is_some() == matches!(data, CallData::Out(1..)));
         call.payload_at = places.payload.unwrap_or(0);
         self.submit(tag, data);
         Some(tag)
@@ -346,21 +346,21 @@ impl Connection {
         let bytes = &mut self.calls[usize::from(tag)].bytes;
         bytes.extend_from_slice(&self.head);
         bytes[PROCEDURE_AT..PROCEDURE_AT + 4].copy_from_slice(&NFSPROC4_NULL.to_be_bytes());
-        self.submit(tag, Data::None);
+        self.submit(tag, CallData::None);
         Some(tag)
     }
 
     /// A COMPOUND of one READ or WRITE that is to be sent over and over; `write`
-    /// as in [`Connection::compound`].
+    /// as in [`ClientConnection::compound`].
     pub fn template(
         &self,
         minor: u32,
-        data: Data,
+        data: CallData,
         write: impl FnOnce(&mut Compound<'_>),
     ) -> Template {
         let mut bytes = self.head.clone();
         let places = write_compound(&mut bytes, minor, write);
-        assert!(places.payload.is_some() == matches!(data, Data::Out(1..)));
+        assert!(places.payload.is_some() == matches!(data, CallData::Out(1..)));
         seal(&mut bytes, data);
         Template::new(bytes, places, data)
     }
@@ -381,7 +381,7 @@ impl Connection {
         let tag = match self.free.pop() {
             Some(tag) => tag,
             None if self.calls.len() < usize::from(self.settings.calls_max) => {
-                self.calls.push(Call::default());
+                self.calls.push(OutgoingCall::default());
                 (self.calls.len() - 1) as Tag
             }
             None => return None,
@@ -394,17 +394,17 @@ impl Connection {
         Some(tag)
     }
 
-    fn submit(&mut self, tag: Tag, data: Data) {
+    fn submit(&mut self, tag: Tag, data: CallData) {
         seal(&mut self.calls[usize::from(tag)].bytes, data);
         self.queue(tag, data);
     }
 
     #[inline]
-    fn queue(&mut self, tag: Tag, data: Data) {
+    fn queue(&mut self, tag: Tag, data: CallData) {
         // A tag in the low half finds the call, the rest tells answers to
         // earlier ones apart.
         let data = match data {
-            Data::In(0) | Data::Out(0) => Data::None,
+            CallData::In(0) | CallData::Out(0) => CallData::None,
             data => data,
         };
         let xid = u32::from(self.xid_next) << 16 | u32::from(tag);
@@ -413,12 +413,12 @@ impl Connection {
         call.bytes[XID_AT..XID_AT + 4].copy_from_slice(&xid.to_be_bytes());
         call.xid = xid;
         call.data = data;
-        call.state = State::Ready;
-        if let Data::In(len) = data {
+        call.state = CallState::Ready;
+        if let CallData::In(len) = data {
             self.reads += 1;
             self.read_bytes += u64::from(len);
         }
-        self.ready.push_back(Ready::Call(tag));
+        self.ready.push_back(ToSend::Call(tag));
     }
 
     /// The call that an answer names: its tag, and the data it may bring.
@@ -426,25 +426,25 @@ impl Connection {
     pub(super) fn answered(&self, xid: u32) -> Option<(Tag, Option<u32>)> {
         let tag = xid as Tag;
         let call = self.calls.get(usize::from(tag))?;
-        let is_it = call.state == State::Sent && call.xid == xid;
+        let is_it = call.state == CallState::Sent && call.xid == xid;
         let data = match call.data {
-            Data::In(len) => Some(len),
-            Data::None | Data::Out(_) => None,
+            CallData::In(len) => Some(len),
+            CallData::None | CallData::Out(_) => None,
         };
         is_it.then_some((tag, data))
     }
 
     /// All of an answer is here.
     #[inline]
-    pub(super) fn finish(&mut self, tag: Tag) -> Op {
+    pub(super) fn finish(&mut self, tag: Tag) -> ClientOp {
         let call = &mut self.calls[usize::from(tag)];
-        if let Data::In(len) = call.data {
+        if let CallData::In(len) = call.data {
             self.reads -= 1;
             self.read_bytes -= u64::from(len);
         }
-        call.state = State::Free;
+        call.state = CallState::Free;
         self.free.push(tag);
-        Op::Answered { tag }
+        ClientOp::Answered { tag }
     }
 
     /// Bytes that an answer may have.
@@ -455,18 +455,18 @@ impl Connection {
         self.settings.answer_bytes_max.saturating_add(data_max)
     }
 
-    /// The answer that [`Op::Answered`] told of.
+    /// The answer that [`ClientOp::Answered`] told of.
     #[inline]
-    pub fn answer(&self) -> Answer<'_> {
+    pub fn answer(&self) -> RpcAnswer<'_> {
         let bytes = self.inbound.message();
-        Answer {
+        RpcAnswer {
             bytes: results(bytes),
             is_placed: self.inbound.is_placed(),
             data_len: self.inbound.data_len(),
         }
     }
 
-    /// The arguments of the CB_COMPOUND that [`Op::CallBack`] told of.
+    /// The arguments of the CB_COMPOUND that [`ClientOp::CallBack`] told of.
     pub fn callback(&self) -> &[u8] {
         self.inbound.callback()
     }
@@ -486,28 +486,28 @@ impl Connection {
         };
         reply_body::MSG_ACCEPTED(accepted_reply { verf, body }).encode(&mut bytes);
         results(&mut bytes);
-        seal(&mut bytes, Data::None);
+        seal(&mut bytes, CallData::None);
         self.replies += 1;
-        self.ready.push_back(Ready::Reply(bytes));
+        self.ready.push_back(ToSend::Reply(bytes));
     }
 
     /// A call of the server's is here: answers it, or says where the arguments
     /// of its CB_COMPOUND begin.
-    pub(super) fn called(&mut self) -> Result<Option<Op>, FatalError> {
+    pub(super) fn called(&mut self) -> Result<Option<ClientOp>, RpcClientFatalError> {
         let bytes = self.inbound.message();
         let mut from = Reader::new(bytes);
-        let xid = u32::decode(&mut from).map_err(|_| FatalError::NoMessage)?;
-        msg_type::decode(&mut from).map_err(|_| FatalError::NoMessage)?;
-        let call = call_body::decode(&mut from).map_err(|_| FatalError::NoMessage)?;
+        let xid = u32::decode(&mut from).map_err(|_| RpcClientFatalError::NoMessage)?;
+        msg_type::decode(&mut from).map_err(|_| RpcClientFatalError::NoMessage)?;
+        let call = call_body::decode(&mut from).map_err(|_| RpcClientFatalError::NoMessage)?;
         if self.replies >= REPLIES_MAX {
-            return Err(FatalError::Callbacks);
+            return Err(RpcClientFatalError::Callbacks);
         }
         let is_ours = call.prog == self.settings.callback_program;
         let body = match (is_ours, call.vers, call.proc) {
             (true, NFS_CB, CB_COMPOUND) => {
                 let at = from.position();
                 self.inbound.set_callback(at);
-                return Ok(Some(Op::CallBack { xid }));
+                return Ok(Some(ClientOp::CallBack { xid }));
             }
             (true, NFS_CB, CB_NULL) => accepted_body::default(accept_stat::SUCCESS),
             (true, NFS_CB, _) => accepted_body::default(accept_stat::PROC_UNAVAIL),
@@ -522,9 +522,9 @@ impl Connection {
     }
 
     #[cold]
-    pub(super) fn fail(&mut self, error: FatalError) -> Op {
+    pub(super) fn fail(&mut self, error: RpcClientFatalError) -> ClientOp {
         self.is_ended = true;
-        Op::Fatal(error)
+        ClientOp::Fatal(error)
     }
 }
 
@@ -539,10 +539,10 @@ fn write_compound(
 }
 
 /// Writes the record mark.
-fn seal(bytes: &mut [u8], data: Data) {
+fn seal(bytes: &mut [u8], data: CallData) {
     let payload = match data {
-        Data::Out(len) => len + pad(len as usize) as u32,
-        Data::None | Data::In(_) => 0,
+        CallData::Out(len) => len + pad(len as usize) as u32,
+        CallData::None | CallData::In(_) => 0,
     };
     let mark = RecordMark {
         is_last: true,
@@ -557,24 +557,24 @@ const SUCCESS: [u8; 16] = [0; 16];
 
 /// What an answer's header says, and what follows it.
 #[inline]
-fn results(message: &[u8]) -> Result<&[u8], Refused> {
+fn results(message: &[u8]) -> Result<&[u8], RpcRefused> {
     let body = &message[8..];
     if body.starts_with(&SUCCESS) {
         return Ok(&body[SUCCESS.len()..]);
     }
     let mut from = Reader::new(body);
-    match reply_body::decode(&mut from).map_err(Refused::Unreadable)? {
+    match reply_body::decode(&mut from).map_err(RpcRefused::Unreadable)? {
         reply_body::MSG_ACCEPTED(accepted_reply {
             body: accepted_body::default(accept_stat::SUCCESS),
             ..
         }) => Ok(&body[from.position()..]),
-        reply_body::MSG_ACCEPTED(accepted) => Err(Refused::Accepted(accepted.body)),
-        reply_body::MSG_DENIED(why) => Err(Refused::Denied(why)),
+        reply_body::MSG_ACCEPTED(accepted) => Err(RpcRefused::Accepted(accepted.body)),
+        reply_body::MSG_DENIED(why) => Err(RpcRefused::Denied(why)),
     }
 }
 
-impl Machine for Connection {
-    type Op = Op;
+impl Machine for ClientConnection {
+    type Op = ClientOp;
 
     fn tags_max(&self) -> usize {
         self.calls.len()
@@ -595,7 +595,7 @@ impl Machine for Connection {
     }
 
     #[inline]
-    fn poll_step(&mut self, staged: &[u8], at: &mut usize) -> Option<Step<Op>> {
+    fn poll_step(&mut self, staged: &[u8], at: &mut usize) -> Option<Step<ClientOp>> {
         match self.is_ended {
             false => self.receive(staged, at),
             true => {
@@ -621,11 +621,11 @@ impl Machine for Connection {
         }
         while let Some(ready) = self.ready.front() {
             let (bytes, payload) = match ready {
-                Ready::Reply(bytes) => (bytes, None),
-                Ready::Call(tag) => {
+                ToSend::Reply(bytes) => (bytes, None),
+                ToSend::Call(tag) => {
                     let call = &self.calls[usize::from(*tag)];
                     let payload = match call.data {
-                        Data::Out(len) if !self.is_payload_sent => {
+                        CallData::Out(len) if !self.is_payload_sent => {
                             Some((*tag, call.payload_at as usize, len))
                         }
                         _ => None,
@@ -655,7 +655,7 @@ impl Machine for Connection {
             self.sent = 0;
             self.is_payload_sent = false;
             match self.ready.pop_front() {
-                Some(Ready::Call(tag)) => self.calls[usize::from(tag)].state = State::Sent,
+                Some(ToSend::Call(tag)) => self.calls[usize::from(tag)].state = CallState::Sent,
                 _ => self.replies -= 1,
             }
         }

@@ -5,9 +5,9 @@ use machine::inbound::{Inbound as Payload, Walk};
 use machine::{Direct, Step, Tag, Tail};
 use wire::nfs4::{READ4resok, compound_res_head, nfs_opnum4, nfs_resop4, nfsstat4};
 use wire::rpc::{RecordMark, accept_stat, accepted_body, accepted_reply, msg_type, reply_body};
-use wire::xdr::{Decode, Error, Reader};
+use wire::xdr::{Decode, Reader, XdrError};
 
-use super::connection::{Connection, FatalError, Op};
+use super::connection::{ClientConnection, ClientOp, RpcClientFatalError};
 
 /// Fragments of one record.
 const FRAGMENTS_MAX: u32 = 1024;
@@ -18,7 +18,7 @@ const KEEP_BYTES: usize = 1 << 20;
 
 /// What comes next of a record.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Part {
+enum RecordPart {
     /// Its transaction identifier and type.
     #[default]
     Head,
@@ -50,7 +50,7 @@ pub(super) struct Inbound {
     bytes: Vec<u8>,
     /// Up to where it has been understood.
     parsed: usize,
-    part: Part,
+    part: RecordPart,
     message: Message,
     /// The record is over; what it was is kept until the next step.
     is_over: bool,
@@ -135,7 +135,7 @@ impl Inbound {
 
     /// Takes data and its padding from what is staged of the fragment.
     #[inline]
-    fn walk_payload(&mut self, staged: &[u8], at: &mut usize) -> Walk<Op> {
+    fn walk_payload(&mut self, staged: &[u8], at: &mut usize) -> Walk<ClientOp> {
         let begin = *at;
         let end = staged.len().min(begin + self.left as usize);
         let walk = self.payload.walk(&staged[..end], at);
@@ -144,14 +144,14 @@ impl Inbound {
     }
 
     #[inline]
-    fn begin_fragment(&mut self, mark: RecordMark) -> Result<(), FatalError> {
+    fn begin_fragment(&mut self, mark: RecordMark) -> Result<(), RpcClientFatalError> {
         self.fragments += 1;
         self.record_bytes = self.record_bytes.saturating_add(mark.len);
         self.is_inside = true;
         self.left = mark.len;
         self.is_last = mark.is_last;
         match self.fragments > FRAGMENTS_MAX {
-            true => Err(FatalError::Fragments),
+            true => Err(RpcClientFatalError::Fragments),
             false => Ok(()),
         }
     }
@@ -164,7 +164,7 @@ impl Inbound {
             self.bytes = Vec::new();
         }
         self.parsed = 0;
-        self.part = Part::Head;
+        self.part = RecordPart::Head;
         self.message = Message::Unknown;
         self.is_over = false;
         self.fragments = 0;
@@ -212,7 +212,7 @@ fn common_read(bytes: &[u8]) -> Option<(usize, u32, u32)> {
 }
 
 /// What a piece of a record turned out to be.
-enum Item {
+enum RecordPiece {
     Head(u32, msg_type),
     /// A COMPOUND's answer with so many results.
     Answer(u32),
@@ -223,9 +223,9 @@ enum Item {
     Data(u32),
 }
 
-impl Connection {
+impl ClientConnection {
     #[inline]
-    pub(super) fn receive(&mut self, staged: &[u8], at: &mut usize) -> Option<Step<Op>> {
+    pub(super) fn receive(&mut self, staged: &[u8], at: &mut usize) -> Option<Step<ClientOp>> {
         loop {
             let inbound = &mut self.inbound;
             if !inbound.payload.is_at_header()
@@ -244,7 +244,7 @@ impl Connection {
                 let is_long = self.inbound.record_bytes > self.record_bytes_max();
                 let error = match begun {
                     Err(error) => Some(error),
-                    Ok(()) => is_long.then_some(FatalError::LongRecord),
+                    Ok(()) => is_long.then_some(RpcClientFatalError::LongRecord),
                 };
                 if let Some(error) = error {
                     return Some(Step::Op(self.fail(error)));
@@ -280,8 +280,8 @@ impl Connection {
 
     /// Takes bytes of the message from `chunk`; how many.
     #[inline]
-    fn gather(&mut self, chunk: &[u8]) -> Result<usize, FatalError> {
-        if self.inbound.part == Part::Head
+    fn gather(&mut self, chunk: &[u8]) -> Result<usize, RpcClientFatalError> {
+        if self.inbound.part == RecordPart::Head
             && self.inbound.bytes.is_empty()
             && let Some(used) = self.gather_answer(chunk)
         {
@@ -294,9 +294,9 @@ impl Connection {
             ..
         } = &mut self.inbound;
         match part {
-            Part::Rest => bytes.extend_from_slice(chunk),
-            Part::Nothing => {}
-            Part::Head | Part::Answer | Part::Results(_) => {
+            RecordPart::Rest => bytes.extend_from_slice(chunk),
+            RecordPart::Nothing => {}
+            RecordPart::Head | RecordPart::Answer | RecordPart::Results(_) => {
                 let tail = bytes.len() - *parsed;
                 let Some((len, item)) = next_item(*part, bytes, tail, chunk) else {
                     return Ok(chunk.len());
@@ -323,10 +323,10 @@ impl Connection {
         }
         let (tag, data_max) = self.answered(xid)?;
         let (used, part, len) = match data_max {
-            None => (chunk.len(), Part::Rest, 0),
+            None => (chunk.len(), RecordPart::Rest, 0),
             Some(data_max) => {
                 let (used, left, len) = common_read(chunk).filter(|(.., len)| *len <= data_max)?;
-                (used, Part::Results(left), len)
+                (used, RecordPart::Results(left), len)
             }
         };
         let inbound = &mut self.inbound;
@@ -335,7 +335,7 @@ impl Connection {
         inbound.bytes.extend_from_slice(&chunk[..used]);
         inbound.parsed = used;
         inbound.part = part;
-        if let Part::Results(_) = part {
+        if let RecordPart::Results(_) = part {
             inbound.next_result();
         }
         if len > 0 {
@@ -345,37 +345,37 @@ impl Connection {
     }
 
     #[inline]
-    fn on_item(&mut self, item: Item) -> Result<(), FatalError> {
+    fn on_item(&mut self, item: RecordPiece) -> Result<(), RpcClientFatalError> {
         match item {
-            Item::Head(xid, msg_type::REPLY) => {
+            RecordPiece::Head(xid, msg_type::REPLY) => {
                 let found = self.answered(xid);
                 let inbound = &mut self.inbound;
                 inbound.part = match found {
                     // Nobody waits for it any more.
-                    None => Part::Nothing,
+                    None => RecordPart::Nothing,
                     Some((tag, data_max)) => {
                         inbound.message = Message::Answer(tag);
                         inbound.data_max = data_max;
                         match data_max {
-                            Some(_) => Part::Answer,
-                            None => Part::Rest,
+                            Some(_) => RecordPart::Answer,
+                            None => RecordPart::Rest,
                         }
                     }
                 };
             }
-            Item::Head(_, msg_type::CALL) => {
+            RecordPiece::Head(_, msg_type::CALL) => {
                 self.inbound.message = Message::Call;
-                self.inbound.part = Part::Rest;
+                self.inbound.part = RecordPart::Rest;
             }
-            Item::Answer(results) => self.inbound.part = Part::Results(results),
-            Item::Refused => self.inbound.part = Part::Rest,
-            Item::Result => self.inbound.next_result(),
-            Item::Data(len) => {
+            RecordPiece::Answer(results) => self.inbound.part = RecordPart::Results(results),
+            RecordPiece::Refused => self.inbound.part = RecordPart::Rest,
+            RecordPiece::Result => self.inbound.next_result(),
+            RecordPiece::Data(len) => {
                 let inbound = &mut self.inbound;
                 inbound.next_result();
                 let data_max = inbound.data_max.unwrap_or(0);
                 if len > data_max - inbound.data_len {
-                    return Err(FatalError::Overrun);
+                    return Err(RpcClientFatalError::Overrun);
                 }
                 inbound.begin_payload(len);
             }
@@ -385,11 +385,11 @@ impl Connection {
 
     /// The last fragment is over.
     #[inline]
-    fn end_record(&mut self) -> Option<Op> {
+    fn end_record(&mut self) -> Option<ClientOp> {
         let inbound = &mut self.inbound;
         inbound.is_over = true;
         if !inbound.payload.is_at_header() {
-            return Some(self.fail(FatalError::NoMessage));
+            return Some(self.fail(RpcClientFatalError::NoMessage));
         }
         match inbound.message {
             Message::Answer(tag) => Some(self.finish(tag)),
@@ -397,8 +397,8 @@ impl Connection {
                 Ok(op) => op,
                 Err(error) => Some(self.fail(error)),
             },
-            Message::Unknown if inbound.part == Part::Nothing => None,
-            Message::Unknown => Some(self.fail(FatalError::NoMessage)),
+            Message::Unknown if inbound.part == RecordPart::Nothing => None,
+            Message::Unknown => Some(self.fail(RpcClientFatalError::NoMessage)),
         }
     }
 }
@@ -407,8 +407,8 @@ impl Inbound {
     #[inline]
     fn next_result(&mut self) {
         self.part = match self.part {
-            Part::Results(left) if left > 1 => Part::Results(left - 1),
-            _ => Part::Rest,
+            RecordPart::Results(left) if left > 1 => RecordPart::Results(left - 1),
+            _ => RecordPart::Rest,
         };
     }
 }
@@ -417,7 +417,12 @@ impl Inbound {
 /// of `bytes`, the rest in `chunk`; where that is not all, all of `chunk` goes to
 /// `bytes`.
 #[inline]
-fn next_item(part: Part, bytes: &mut Vec<u8>, tail: usize, chunk: &[u8]) -> Option<(usize, Item)> {
+fn next_item(
+    part: RecordPart,
+    bytes: &mut Vec<u8>,
+    tail: usize,
+    chunk: &[u8],
+) -> Option<(usize, RecordPiece)> {
     if tail == 0 {
         let item = read(part, chunk);
         if item.is_none() {
@@ -442,36 +447,36 @@ fn next_item(part: Part, bytes: &mut Vec<u8>, tail: usize, chunk: &[u8]) -> Opti
 
 /// Reads a piece; `None`: it is not all there.
 #[inline]
-fn read(part: Part, bytes: &[u8]) -> Option<(usize, Item)> {
+fn read(part: RecordPart, bytes: &[u8]) -> Option<(usize, RecordPiece)> {
     let mut from = Reader::new(bytes);
     let item = match part {
-        Part::Head => u32::decode(&mut from)
-            .and_then(|xid| msg_type::decode(&mut from).map(|kind| Item::Head(xid, kind))),
-        Part::Answer => answer(&mut from),
+        RecordPart::Head => u32::decode(&mut from)
+            .and_then(|xid| msg_type::decode(&mut from).map(|kind| RecordPiece::Head(xid, kind))),
+        RecordPart::Answer => answer(&mut from),
         _ => result(&mut from),
     };
     match item {
         Ok(item) => Some((from.position(), item)),
-        Err(Error::Short) => None,
+        Err(XdrError::Short) => None,
         // Who reads the answer will find out.
-        Err(_) => Some((0, Item::Refused)),
+        Err(_) => Some((0, RecordPiece::Refused)),
     }
 }
 
 /// Reads what stands before the results of a COMPOUND.
 #[inline]
-fn answer(from: &mut Reader<'_>) -> Result<Item, Error> {
+fn answer(from: &mut Reader<'_>) -> Result<RecordPiece, XdrError> {
     let reply_body::MSG_ACCEPTED(accepted_reply {
         body: accepted_body::default(accept_stat::SUCCESS),
         ..
     }) = reply_body::decode(from)?
     else {
-        return Ok(Item::Refused);
+        return Ok(RecordPiece::Refused);
     };
     let head = compound_res_head::decode(from)?;
     Ok(match head.results {
-        0 => Item::Refused,
-        results => Item::Answer(results),
+        0 => RecordPiece::Refused,
+        results => RecordPiece::Answer(results),
     })
 }
 
@@ -490,22 +495,22 @@ fn fixed_bytes(number: u32) -> Option<usize> {
 
 /// Reads one result, of READ up to its data.
 #[inline]
-fn result(from: &mut Reader<'_>) -> Result<Item, Error> {
+fn result(from: &mut Reader<'_>) -> Result<RecordPiece, XdrError> {
     let mut result = *from;
     let number = nfs_opnum4::decode(&mut result)?;
     let status = u32::decode(&mut result)?;
     if status != nfsstat4::NFS4_OK as u32 {
         // It is the last, and has no data.
-        return Ok(Item::Refused);
+        return Ok(RecordPiece::Refused);
     }
     if number == nfs_opnum4::OP_READ {
         let read = READ4resok::decode(&mut result)?;
         *from = result;
-        return Ok(Item::Data(read.data.len));
+        return Ok(RecordPiece::Data(read.data.len));
     }
     Ok(match nfs_resop4::decode(from)? {
         // What its contents are is told by themselves.
-        nfs_resop4::OP_READ_PLUS(_) => Item::Refused,
-        _ => Item::Result,
+        nfs_resop4::OP_READ_PLUS(_) => RecordPiece::Refused,
+        _ => RecordPiece::Result,
     })
 }

@@ -2,18 +2,18 @@
 
 use super::Slot;
 use super::compound::Places;
-use super::connection::Data;
+use super::connection::CallData;
 
 /// A record of which only the slot and the place in a file change.
 #[derive(Clone, Debug)]
 pub struct Template {
     bytes: Vec<u8>,
     places: Places,
-    pub(super) data: Data,
+    pub(super) data: CallData,
 }
 
 impl Template {
-    pub(super) fn new(bytes: Vec<u8>, places: Places, data: Data) -> Template {
+    pub(super) fn new(bytes: Vec<u8>, places: Places, data: CallData) -> Template {
         Template {
             bytes,
             places,

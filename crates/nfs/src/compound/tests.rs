@@ -2,13 +2,13 @@ use std::collections::VecDeque;
 
 use machine::Machine;
 use testkit::End;
-use testkit::nfs::call::{Part, call_header, compound, cut, record};
+use testkit::nfs::call::{CompoundPart, call_header, compound, cut, record};
 use wire::nfs4::nfs_opnum4 as op;
 use wire::nfs4::{compound_res_head, nfs_opnum4};
 use wire::xdr::Opaque;
 
 use super::*;
-use crate::connection::{Connection, Op, Settings};
+use crate::connection::{Connection, RpcServerSettings, ServerOp};
 
 /// Operations of a COMPOUND by their words, with how many are said to be.
 fn call(minor: u32, count: u32, words: &[u32], data: &[u8]) -> Vec<u8> {
@@ -25,17 +25,17 @@ fn call(minor: u32, count: u32, words: &[u32], data: &[u8]) -> Vec<u8> {
 }
 
 /// A connection on which `call` has come, and its tag.
-fn received(settings: Settings, call: &[u8]) -> (End<Connection>, Tag) {
+fn received(settings: RpcServerSettings, call: &[u8]) -> (End<Connection>, Tag) {
     let mut end = End::new(Connection::new(settings, 0));
     let mut stream: VecDeque<u8> = record(call, || usize::MAX).into();
     loop {
         end.receive(&mut stream, usize::MAX);
         match end.next_op() {
-            Some(Op::Prepare { tag, len, .. }) => {
+            Some(ServerOp::Prepare { tag, len, .. }) => {
                 end.set_memory(tag, vec![0; len as usize]);
                 end.machine.prepared(tag);
             }
-            Some(Op::Call { tag }) => return (end, tag),
+            Some(ServerOp::Call { tag }) => return (end, tag),
             other => panic!("{other:?}"),
         }
     }
@@ -48,9 +48,9 @@ type Executed = (Vec<(nfs_opnum4, bool)>, nfsstat4, Vec<(u32, u32)>);
 /// Executes a call, with success wherever it may be executed: what was
 /// executed, and the status and results as they were sent.
 fn execute(call: &[u8]) -> Executed {
-    let settings = Settings {
+    let settings = RpcServerSettings {
         ops_max: 4,
-        ..Settings::default()
+        ..RpcServerSettings::default()
     };
     let (mut end, tag) = received(settings, call);
     let machine = &mut end.machine;
@@ -159,9 +159,9 @@ fn operations_stand_where_they_may() {
 #[test]
 fn each_write_has_its_data() {
     let (wire, _) = compound(&[
-        Part::Write(0, vec![1; 5]),
-        Part::Write(0, vec![]),
-        Part::Write(8, vec![2; 9]),
+        CompoundPart::Write(0, vec![1; 5]),
+        CompoundPart::Write(0, vec![]),
+        CompoundPart::Write(8, vec![2; 9]),
     ]);
     // Only the operations: the tag, minor version and count are our own.
     let ops = &wire[4 + 4 + 4 + 4..];
@@ -173,7 +173,7 @@ fn each_write_has_its_data() {
 
 #[test]
 fn a_result_that_is_too_long_is_taken_back() {
-    let (mut end, tag) = received(Settings::default(), &call(0, 2, &[24, 24], &[]));
+    let (mut end, tag) = received(RpcServerSettings::default(), &call(0, 2, &[24, 24], &[]));
     let (call, reply) = end.machine.call_and_reply(tag);
     let mut compound = Compound::begin(&call, reply);
     compound.next(call.args, &call);

@@ -5,13 +5,13 @@ use machine::inbound::{Inbound as Payload, Walk};
 use machine::{Direct, Step, Tag, Tail};
 use wire::nfs3::nfs_proc3;
 use wire::rpc::{RecordMark, accept_stat};
-use wire::xdr::{Decode, Error, Reader};
+use wire::xdr::{Decode, Reader, XdrError};
 
 use super::credential::Credential;
 use super::reply::Refusal;
 use super::scan::{self, Header, Operation};
-use super::slots::{State, trim};
-use super::{Connection, FatalError, Op, Procedure, Stop};
+use super::slots::{CallState, trim};
+use super::{Connection, Procedure, RpcServerFatalError, ServerOp, Stop};
 
 /// Staging when small calls are expected.
 const STAGE_LARGE: u32 = 256 << 10;
@@ -33,7 +33,7 @@ const XID_BYTES: usize = 4;
 
 /// What comes next of a record.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Part {
+enum RecordPart {
     #[default]
     Header,
     Compound,
@@ -55,7 +55,7 @@ enum Part {
 pub(super) struct Inbound {
     /// The record that is arriving.
     tag: Option<Tag>,
-    part: Part,
+    part: RecordPart,
     /// Of the fragment that is arriving.
     left: u32,
     /// Whether that is the last of its record.
@@ -133,7 +133,7 @@ impl Inbound {
 
     /// Takes the data of a WRITE and its padding from what is staged of the fragment.
     #[inline]
-    fn walk_payload(&mut self, staged: &[u8], at: &mut usize) -> Walk<Op> {
+    fn walk_payload(&mut self, staged: &[u8], at: &mut usize) -> Walk<ServerOp> {
         let begin = *at;
         let end = staged.len().min(begin + self.left as usize);
         let walk = self.payload.walk(&staged[..end], at);
@@ -170,7 +170,7 @@ impl Known {
 }
 
 /// What a piece of a record turned out to be.
-enum Item {
+enum RecordPiece {
     Header(Header),
     Compound(u32),
     Operation(Operation),
@@ -186,7 +186,7 @@ struct Write3 {
 
 impl Connection {
     #[inline]
-    pub(super) fn receive(&mut self, staged: &[u8], at: &mut usize) -> Option<Step<Op>> {
+    pub(super) fn receive(&mut self, staged: &[u8], at: &mut usize) -> Option<Step<ServerOp>> {
         loop {
             let inbound = &mut self.inbound;
             if !inbound.payload.is_at_header() {
@@ -241,9 +241,9 @@ impl Connection {
     }
 
     #[inline]
-    fn begin_fragment(&mut self, mark: RecordMark) -> Result<(), FatalError> {
+    fn begin_fragment(&mut self, mark: RecordMark) -> Result<(), RpcServerFatalError> {
         if self.inbound.tag.is_none() {
-            let tag = self.slots.take(State::Gathering).expect("not full");
+            let tag = self.slots.take(CallState::Gathering).expect("not full");
             let args = &mut self.slots[tag].args;
             if args.capacity() == 0 {
                 *args = std::mem::take(&mut self.spare_args);
@@ -262,10 +262,10 @@ impl Connection {
         inbound.left = mark.len;
         inbound.is_last = mark.is_last;
         if inbound.record_bytes > self.settings.record_bytes_max() {
-            return Err(FatalError::LongRecord);
+            return Err(RpcServerFatalError::LongRecord);
         }
         match inbound.fragments > self.settings.fragments_max {
-            true => Err(FatalError::Fragments),
+            true => Err(RpcServerFatalError::Fragments),
             false => Ok(()),
         }
     }
@@ -277,20 +277,23 @@ impl Connection {
         &mut self,
         chunk: &[u8],
         available: usize,
-    ) -> Result<(usize, Option<Step<Op>>), FatalError> {
+    ) -> Result<(usize, Option<Step<ServerOp>>), RpcServerFatalError> {
         let tag = self.inbound.tag.expect("inside a record");
         let part = self.inbound.part;
         let parsed = self.inbound.parsed;
         let args = &mut self.slots[tag].args;
-        if part == Part::Header
+        if part == RecordPart::Header
             && args.is_empty()
             && let Some(begin) = self.known.arguments(chunk)
             && let Ok((len, ops)) = scan::compound(&chunk[begin..])
         {
             return self.gather_known(tag, chunk, available, (begin, begin + len, ops));
         }
-        if matches!(part, Part::Args | Part::Rest | Part::Nothing) {
-            if part != Part::Nothing {
+        if matches!(
+            part,
+            RecordPart::Args | RecordPart::Rest | RecordPart::Nothing
+        ) {
+            if part != RecordPart::Nothing {
                 args.extend_from_slice(chunk);
             }
             let used = self.took(tag, chunk.len())?;
@@ -312,9 +315,9 @@ impl Connection {
             };
             match result {
                 Ok(item) => break Some(item),
-                Err(Error::Short) if tail > 0 && more < chunk.len() => {}
-                Err(Error::Short) => break None,
-                Err(_) if part == Part::Header => return Err(FatalError::NoMessage),
+                Err(XdrError::Short) if tail > 0 && more < chunk.len() => {}
+                Err(XdrError::Short) => break None,
+                Err(_) if part == RecordPart::Header => return Err(RpcServerFatalError::NoMessage),
                 Err(_) => return Ok((self.garbage(tag, chunk.len())?, None)),
             }
         };
@@ -332,16 +335,16 @@ impl Connection {
         let used = self.took(tag, used)?;
         self.inbound.parsed = parsed + len;
         let step = match item {
-            Item::Header(header) => self.on_header(tag, header),
-            Item::Compound(ops) => {
+            RecordPiece::Header(header) => self.on_header(tag, header),
+            RecordPiece::Compound(ops) => {
                 self.inbound.ops_left = ops;
                 self.next_operation(tag);
                 None
             }
-            Item::Operation(operation) => {
+            RecordPiece::Operation(operation) => {
                 self.on_operation(tag, parsed, operation, available - used)
             }
-            Item::Write3(write) => self.on_write3(tag, parsed, &write, available - used),
+            RecordPiece::Write3(write) => self.on_write3(tag, parsed, &write, available - used),
         };
         Ok((used, step))
     }
@@ -355,7 +358,7 @@ impl Connection {
         chunk: &[u8],
         available: usize,
         (args_at, mut at, ops): (usize, usize, u32),
-    ) -> Result<(usize, Option<Step<Op>>), FatalError> {
+    ) -> Result<(usize, Option<Step<ServerOp>>), RpcServerFatalError> {
         let slot = &mut self.slots[tag];
         slot.xid = scan::word(chunk, 0).expect("it stands before the header");
         slot.procedure = Procedure::Compound;
@@ -389,24 +392,24 @@ impl Connection {
 
     /// Bytes of the fragment have gone into the buffer of `tag`, or nowhere.
     #[inline]
-    fn took(&mut self, tag: Tag, len: usize) -> Result<usize, FatalError> {
+    fn took(&mut self, tag: Tag, len: usize) -> Result<usize, RpcServerFatalError> {
         self.inbound.left -= len as u32;
         match self.slots[tag].args.len() > self.settings.args_bytes_max as usize {
-            true => Err(FatalError::LongArguments),
+            true => Err(RpcServerFatalError::LongArguments),
             false => Ok(len),
         }
     }
 
     /// Arguments are none: nothing of the record is of use.
     #[cold]
-    fn garbage(&mut self, tag: Tag, len: usize) -> Result<usize, FatalError> {
+    fn garbage(&mut self, tag: Tag, len: usize) -> Result<usize, RpcServerFatalError> {
         self.inbound.refusal = Some(Refusal::stat(accept_stat::GARBAGE_ARGS));
-        self.inbound.part = Part::Nothing;
+        self.inbound.part = RecordPart::Nothing;
         self.took(tag, len)
     }
 
     #[inline]
-    fn on_header(&mut self, tag: Tag, header: Header) -> Option<Step<Op>> {
+    fn on_header(&mut self, tag: Tag, header: Header) -> Option<Step<ServerOp>> {
         let slot = &mut self.slots[tag];
         slot.args_at = self.inbound.parsed as u32;
         match header {
@@ -419,20 +422,20 @@ impl Connection {
                 slot.procedure = procedure;
                 slot.credential = credential;
                 self.inbound.part = match procedure {
-                    Procedure::Null => Part::Nothing,
+                    Procedure::Null => RecordPart::Nothing,
                     Procedure::Compound => {
                         self.known.note(&slot.args, &credential);
-                        Part::Compound
+                        RecordPart::Compound
                     }
-                    Procedure::Nfs3(nfs_proc3::NFSPROC3_WRITE) => Part::Write3,
-                    Procedure::Nfs3(_) | Procedure::Mount3(_) => Part::Args,
+                    Procedure::Nfs3(nfs_proc3::NFSPROC3_WRITE) => RecordPart::Write3,
+                    Procedure::Nfs3(_) | Procedure::Mount3(_) => RecordPart::Args,
                 };
                 self.deadline = None;
             }
             Header::Refused { xid, why } => {
                 slot.xid = xid;
                 self.inbound.refusal = Some(why);
-                self.inbound.part = Part::Nothing;
+                self.inbound.part = RecordPart::Nothing;
             }
             Header::Answer { xid } => {
                 slot.xid = xid;
@@ -440,9 +443,9 @@ impl Connection {
                 let is_awaited = self.calls_out.contains(&xid);
                 self.forget_call(xid);
                 self.inbound.part = match is_awaited {
-                    true => Part::Rest,
+                    true => RecordPart::Rest,
                     // Somebody has stopped waiting for it.
-                    false => Part::Nothing,
+                    false => RecordPart::Nothing,
                 };
             }
         }
@@ -452,12 +455,12 @@ impl Connection {
     #[inline]
     fn next_operation(&mut self, tag: Tag) {
         let inbound = &mut self.inbound;
-        inbound.part = Part::Operation;
+        inbound.part = RecordPart::Operation;
         if inbound.ops_left == 0 {
             // What follows the last operation means nothing.
-            inbound.part = Part::Nothing;
+            inbound.part = RecordPart::Nothing;
         } else if self.slots[tag].ops == self.settings.ops_max {
-            inbound.part = Part::Last;
+            inbound.part = RecordPart::Last;
         }
     }
 
@@ -468,7 +471,7 @@ impl Connection {
         begin: usize,
         operation: Operation,
         available: usize,
-    ) -> Option<Step<Op>> {
+    ) -> Option<Step<ServerOp>> {
         let slot = &mut self.slots[tag];
         match operation {
             Operation::Whole(handle) => {
@@ -491,7 +494,7 @@ impl Connection {
         begin: usize,
         write: &Write3,
         available: usize,
-    ) -> Option<Step<Op>> {
+    ) -> Option<Step<ServerOp>> {
         // The length of the handle stands before it.
         let at = begin + size_of::<u32>();
         self.slots[tag].handle = Some((at as u32, write.handle_bytes));
@@ -509,7 +512,7 @@ impl Connection {
     #[cold]
     fn stop(&mut self, tag: Tag, why: Stop) {
         self.slots[tag].stop = why;
-        self.inbound.part = Part::Nothing;
+        self.inbound.part = RecordPart::Nothing;
     }
 
     /// The data of a WRITE begins.
@@ -520,7 +523,7 @@ impl Connection {
         offset: u64,
         len: u32,
         available: usize,
-    ) -> Option<Step<Op>> {
+    ) -> Option<Step<ServerOp>> {
         let inbound = &self.inbound;
         let is_beyond_record = inbound.is_last && len > inbound.left;
         if is_beyond_record {
@@ -550,7 +553,7 @@ impl Connection {
         }
         let tag = tag?;
         let staged = inbound.is_last && inbound.left as usize <= available;
-        Some(Step::Op(Op::Prepare {
+        Some(Step::Op(ServerOp::Prepare {
             call,
             tag,
             offset,
@@ -561,7 +564,7 @@ impl Connection {
 
     /// The last fragment is over: all of the record is here, or will never be.
     #[inline]
-    fn end_record(&mut self) -> Option<Step<Op>> {
+    fn end_record(&mut self) -> Option<Step<ServerOp>> {
         let tag = self.inbound.tag.take().expect("inside a record");
         let inbound = &mut self.inbound;
         if inbound.io_bytes < BULK_BYTES_MIN {
@@ -574,17 +577,17 @@ impl Connection {
             return None;
         }
         match inbound.part {
-            Part::Header => return Some(self.fail(FatalError::NoMessage)),
-            Part::Compound | Part::Write3 => {
+            RecordPart::Header => return Some(self.fail(RpcServerFatalError::NoMessage)),
+            RecordPart::Compound | RecordPart::Write3 => {
                 self.queue_refusal(tag, Refusal::stat(accept_stat::GARBAGE_ARGS));
                 return None;
             }
-            Part::Rest => {
+            RecordPart::Rest => {
                 let xid = self.slots[tag].xid;
-                return Some(Step::Op(Op::Answer { tag, xid }));
+                return Some(Step::Op(ServerOp::Answer { tag, xid }));
             }
-            Part::Operation | Part::Last => self.slots[tag].stop = Stop::BadXdr,
-            Part::Args | Part::Nothing => {}
+            RecordPart::Operation | RecordPart::Last => self.slots[tag].stop = Stop::BadXdr,
+            RecordPart::Args | RecordPart::Nothing => {}
         }
         let slot = &mut self.slots[tag];
         if slot.is_answer {
@@ -593,34 +596,38 @@ impl Connection {
         }
         slot.reply.begin(slot.xid);
         if slot.procedure == Procedure::Null {
-            slot.state = State::Sending;
+            slot.state = CallState::Sending;
             self.queue(tag);
             return None;
         }
-        slot.state = State::Executing;
+        slot.state = CallState::Executing;
         self.executing += 1;
         self.args_bytes += slot.args.len() as u32;
-        Some(Step::Op(Op::Call { tag }))
+        Some(Step::Op(ServerOp::Call { tag }))
     }
 }
 
 #[inline]
-fn read(part: Part, bytes: &[u8]) -> Result<(usize, Item), Error> {
+fn read(part: RecordPart, bytes: &[u8]) -> Result<(usize, RecordPiece), XdrError> {
     match part {
-        Part::Header => scan::header(bytes).map(|(len, header)| (len, Item::Header(header))),
-        Part::Compound => scan::compound(bytes).map(|(len, ops)| (len, Item::Compound(ops))),
-        Part::Write3 => scan::write3(bytes).map(|(len, args)| {
+        RecordPart::Header => {
+            scan::header(bytes).map(|(len, header)| (len, RecordPiece::Header(header)))
+        }
+        RecordPart::Compound => {
+            scan::compound(bytes).map(|(len, ops)| (len, RecordPiece::Compound(ops)))
+        }
+        RecordPart::Write3 => scan::write3(bytes).map(|(len, args)| {
             let write = Write3 {
                 handle_bytes: args.file.0.len() as u32,
                 offset: args.offset,
                 len: args.data.len,
             };
-            (len, Item::Write3(write))
+            (len, RecordPiece::Write3(write))
         }),
-        Part::Last => {
-            let one_more = Item::Operation(Operation::Stop(Stop::TooMany));
+        RecordPart::Last => {
+            let one_more = RecordPiece::Operation(Operation::Stop(Stop::TooMany));
             u32::decode(&mut Reader::new(bytes)).map(|_| (size_of::<u32>(), one_more))
         }
-        _ => scan::operation(bytes).map(|(len, op)| (len, Item::Operation(op))),
+        _ => scan::operation(bytes).map(|(len, op)| (len, RecordPiece::Operation(op))),
     }
 }

@@ -12,7 +12,7 @@ const CHUNK_BYTES: usize = 480;
 
 /// Data of a tag that goes out behind the bytes before `at`.
 #[derive(Clone, Copy, Debug)]
-struct Part {
+struct ReplyPart {
     at: u32,
     tag: Tag,
     offset: u32,
@@ -23,7 +23,7 @@ struct Part {
 #[derive(Debug, Default)]
 pub struct Reply {
     bytes: Vec<u8>,
-    parts: Vec<Part>,
+    parts: Vec<ReplyPart>,
     /// Payload with its padding.
     payload_bytes: u32,
     sent: usize,
@@ -61,7 +61,7 @@ impl Reply {
             return;
         }
         let at = self.bytes.len() as u32;
-        self.parts.push(Part {
+        self.parts.push(ReplyPart {
             at,
             tag,
             offset,

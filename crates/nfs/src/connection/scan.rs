@@ -11,7 +11,7 @@ use wire::nfs4::{NFS_V4, NFS4_PROGRAM, NFSPROC4_COMPOUND, NFSPROC4_NULL, compoun
 use wire::rpc::{
     RPC_VERSION, accept_stat, auth_stat, call_body, mismatch_info, msg_type, rejected_reply,
 };
-use wire::xdr::{Decode, Error, Reader};
+use wire::xdr::{Decode, Reader, XdrError};
 
 use super::credential::Credential;
 use super::reply::Refusal;
@@ -32,7 +32,7 @@ pub(super) enum Header {
 }
 
 /// Reads the header of a record and says how long it is.
-pub(super) fn header(bytes: &[u8]) -> Result<(usize, Header), Error> {
+pub(super) fn header(bytes: &[u8]) -> Result<(usize, Header), XdrError> {
     let mut from = Reader::new(bytes);
     let xid = u32::decode(&mut from)?;
     if msg_type::decode(&mut from)? == msg_type::REPLY {
@@ -49,7 +49,7 @@ pub(super) fn header(bytes: &[u8]) -> Result<(usize, Header), Error> {
         return Ok((version.position(), Header::Refused { xid, why }));
     }
     let call = match call_body::decode(&mut from) {
-        Err(Error::Short) => return Err(Error::Short),
+        Err(XdrError::Short) => return Err(XdrError::Short),
         Err(_) => {
             let why = Refusal::auth(auth_stat::AUTH_BADCRED);
             return Ok((from.position(), Header::Refused { xid, why }));
@@ -102,7 +102,7 @@ fn number_of<T: for<'a> Decode<'a>>(number: u32) -> Option<T> {
 /// Reads what stands before the operations of a COMPOUND: how long it is, and
 /// how many operations follow.
 #[inline]
-pub(super) fn compound(bytes: &[u8]) -> Result<(usize, u32), Error> {
+pub(super) fn compound(bytes: &[u8]) -> Result<(usize, u32), XdrError> {
     // Without a tag, as nearly all are.
     if let (Some(0), Some(ops)) = (word(bytes, 0), word(bytes, 8)) {
         return Ok((12, ops));
@@ -115,18 +115,18 @@ pub(super) fn compound(bytes: &[u8]) -> Result<(usize, u32), Error> {
 /// Reads the arguments of an NFSv3 WRITE up to its data: how long they are, and
 /// what they are. The file handle lies behind its length.
 #[inline]
-pub(super) fn write3(bytes: &[u8]) -> Result<(usize, WRITE3args<'_>), Error> {
+pub(super) fn write3(bytes: &[u8]) -> Result<(usize, WRITE3args<'_>), XdrError> {
     let mut from = Reader::new(bytes);
     let args = WRITE3args::decode(&mut from)?;
     match args.count == args.data.len {
         true => Ok((from.position(), args)),
-        false => Err(Error::Value { what: "count" }),
+        false => Err(XdrError::Value { what: "count" }),
     }
 }
 
 /// What an operation does to the current file handle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Handle {
+pub(super) enum HandleUse {
     Keeps,
     /// It becomes these bytes of the operation.
     Put {
@@ -140,7 +140,7 @@ pub(super) enum Handle {
 /// An operation as far as its bytes are concerned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Operation {
-    Whole(Handle),
+    Whole(HandleUse),
     /// So many bytes for this place of a file follow.
     Write {
         offset: u64,
@@ -155,7 +155,7 @@ const NUMBER_BYTES: usize = 4;
 
 /// Reads an operation, and says how long it is.
 #[inline]
-pub(super) fn operation(bytes: &[u8]) -> Result<(usize, Operation), Error> {
+pub(super) fn operation(bytes: &[u8]) -> Result<(usize, Operation), XdrError> {
     match common(bytes) {
         Some(operation) => Ok(operation),
         None => any_operation(bytes),
@@ -174,13 +174,13 @@ pub(super) fn word(bytes: &[u8], at: usize) -> Option<u32> {
 /// and for what is not all there, or not right.
 #[inline]
 pub(super) fn common(bytes: &[u8]) -> Option<(usize, Operation)> {
-    const KEEPS: Operation = Operation::Whole(Handle::Keeps);
-    const CHANGES: Operation = Operation::Whole(Handle::Changes);
+    const KEEPS: Operation = Operation::Whole(HandleUse::Keeps);
+    const CHANGES: Operation = Operation::Whole(HandleUse::Changes);
     let (len, operation) = match word(bytes, 0)? {
         SEQUENCE if word(bytes, 32)? <= 1 => (36, KEEPS),
         PUTFH => {
             let len = word(bytes, 4).filter(|len| *len <= NFS4_FHSIZE)?;
-            let put = Handle::Put { at: 8, len };
+            let put = HandleUse::Put { at: 8, len };
             (8 + len.next_multiple_of(4) as usize, Operation::Whole(put))
         }
         READ | READ_PLUS => (32, KEEPS),
@@ -223,10 +223,10 @@ const PUTROOTFH: u32 = nfs_opnum4::OP_PUTROOTFH as u32;
 const RESTOREFH: u32 = nfs_opnum4::OP_RESTOREFH as u32;
 
 /// Reads an operation of any kind.
-fn any_operation(bytes: &[u8]) -> Result<(usize, Operation), Error> {
+fn any_operation(bytes: &[u8]) -> Result<(usize, Operation), XdrError> {
     let mut from = Reader::new(bytes);
     let op = match nfs_argop4::decode(&mut from) {
-        Err(Error::Short) => return Err(Error::Short),
+        Err(XdrError::Short) => return Err(XdrError::Short),
         Err(_) => return Ok((NUMBER_BYTES, Operation::Stop(Stop::BadXdr))),
         Ok(op) => op,
     };
@@ -235,7 +235,7 @@ fn any_operation(bytes: &[u8]) -> Result<(usize, Operation), Error> {
         nfs_argop4::OP_PUTFH(args) => {
             let len = args.object.0.len() as u32;
             // The number of the operation and the length stand before it.
-            Operation::Whole(Handle::Put { at: 8, len })
+            Operation::Whole(HandleUse::Put { at: 8, len })
         }
         nfs_argop4::OP_WRITE(args) => Operation::Write {
             offset: args.offset,
@@ -251,8 +251,8 @@ fn any_operation(bytes: &[u8]) -> Result<(usize, Operation), Error> {
         | nfs_argop4::OP_PUTROOTFH
         | nfs_argop4::OP_RESTOREFH
         | nfs_argop4::OP_SECINFO(_)
-        | nfs_argop4::OP_SECINFO_NO_NAME(_) => Operation::Whole(Handle::Changes),
-        _ => Operation::Whole(Handle::Keeps),
+        | nfs_argop4::OP_SECINFO_NO_NAME(_) => Operation::Whole(HandleUse::Changes),
+        _ => Operation::Whole(HandleUse::Keeps),
     };
     Ok((position, operation))
 }

@@ -6,14 +6,14 @@ use machine::Tag;
 
 use super::credential::Credential;
 use super::reply::Reply;
-use super::scan::Handle;
+use super::scan::HandleUse;
 use super::{Procedure, Stop};
 
 /// Capacity that a buffer keeps when its call is over.
 const KEEP_BYTES: usize = 4096;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum State {
+pub(super) enum CallState {
     #[default]
     Free,
     /// Its record is arriving.
@@ -29,8 +29,8 @@ pub(super) enum State {
 /// One record: a call with the answer to it, or a call of ours, or the answer
 /// to that.
 #[derive(Debug, Default)]
-pub(super) struct Slot {
-    pub state: State,
+pub(super) struct RecordSlot {
+    pub state: CallState,
     pub xid: u32,
     /// It answers a call of ours.
     pub is_answer: bool,
@@ -58,14 +58,14 @@ pub(super) struct Slot {
     pub reply: Reply,
 }
 
-impl Slot {
+impl RecordSlot {
     /// One more operation is all here; it begins at `at`.
     #[inline]
-    pub(super) fn took(&mut self, at: usize, handle: Handle) {
+    pub(super) fn took(&mut self, at: usize, handle: HandleUse) {
         match handle {
-            Handle::Keeps => {}
-            Handle::Put { at: within, len } => self.handle = Some((at as u32 + within, len)),
-            Handle::Changes => self.handle = None,
+            HandleUse::Keeps => {}
+            HandleUse::Put { at: within, len } => self.handle = Some((at as u32 + within, len)),
+            HandleUse::Changes => self.handle = None,
         }
         self.ops += 1;
     }
@@ -96,18 +96,18 @@ pub(super) fn trim(bytes: &mut Vec<u8>) {
 
 /// Slots by tag; those that are free are used again, the last one first.
 #[derive(Debug, Default)]
-pub(super) struct Slots {
-    slots: Vec<Slot>,
+pub(super) struct RecordSlots {
+    slots: Vec<RecordSlot>,
     free: Vec<Tag>,
     slots_max: usize,
 }
 
-impl Slots {
-    pub(super) fn new(slots_max: usize) -> Slots {
+impl RecordSlots {
+    pub(super) fn new(slots_max: usize) -> RecordSlots {
         assert!(slots_max <= usize::from(Tag::MAX));
-        Slots {
+        RecordSlots {
             slots_max,
-            ..Slots::default()
+            ..RecordSlots::default()
         }
     }
 
@@ -128,11 +128,11 @@ impl Slots {
     }
 
     #[inline]
-    pub(super) fn take(&mut self, state: State) -> Option<Tag> {
+    pub(super) fn take(&mut self, state: CallState) -> Option<Tag> {
         let tag = match self.free.pop() {
             Some(tag) => tag,
             None if self.slots.len() < self.slots_max => {
-                self.slots.push(Slot::default());
+                self.slots.push(RecordSlot::default());
                 (self.slots.len() - 1) as Tag
             }
             None => return None,
@@ -144,24 +144,24 @@ impl Slots {
 
     #[inline]
     pub(super) fn free(&mut self, tag: Tag) {
-        debug_assert!(self[tag].state != State::Free);
-        self[tag].state = State::Free;
+        debug_assert!(self[tag].state != CallState::Free);
+        self[tag].state = CallState::Free;
         self.free.push(tag);
     }
 }
 
-impl Index<Tag> for Slots {
-    type Output = Slot;
+impl Index<Tag> for RecordSlots {
+    type Output = RecordSlot;
 
     #[inline]
-    fn index(&self, tag: Tag) -> &Slot {
+    fn index(&self, tag: Tag) -> &RecordSlot {
         &self.slots[usize::from(tag)]
     }
 }
 
-impl IndexMut<Tag> for Slots {
+impl IndexMut<Tag> for RecordSlots {
     #[inline]
-    fn index_mut(&mut self, tag: Tag) -> &mut Slot {
+    fn index_mut(&mut self, tag: Tag) -> &mut RecordSlot {
         &mut self.slots[usize::from(tag)]
     }
 }

@@ -18,7 +18,7 @@ use std::ops::Bound;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use machine::{Nanos, work};
+use machine::{Nanos, locked, work};
 use wire::nfs4::{clientid4, nfsstat4, stateid4};
 
 use super::locks::{Lock, LockOwner, Locks, Range};
@@ -26,12 +26,14 @@ use super::secret::{For, Secret};
 pub use delegation::Recall;
 use delegation::{Delegation, RECALLS};
 use held::{LockStates, Opens};
-use locking::Waiting;
+use locking::LockWaiter;
 pub use locking::{LockArgs, Waiter};
-pub use owner::{Begun, Kept, Owner, OwnerKind, uses_seqid};
+pub use owner::{LastAnswer, Owner, OwnerKind, RequestBegun, uses_seqid};
 pub use removal::{Removal, Removed};
 use state::{CLOSING, GONE, REVOKED, UNCONFIRMED, UNLOCKED};
-pub use state::{INVALID, Kind, READ, Share, Special, State, WRITE, stateid, words};
+pub use state::{
+    INVALID, READ, ShareReservation, Special, State, StateKind, WRITE, stateid, words,
+};
 
 /// A file: the file system, and the file in it.
 pub type FileKey = (u64, u64);
@@ -53,7 +55,7 @@ const HELD_MIN: usize = 64;
 
 /// Why a state cannot be had now.
 #[derive(Clone, Debug)]
-pub enum Refused {
+pub enum StateRefused {
     /// For good: this status.
     Status(nfsstat4),
     /// A client has what is in the way. If its lease has run out
@@ -69,17 +71,17 @@ pub enum Refused {
 
 /// All that is known of one file.
 #[derive(Debug, Default)]
-struct File {
+struct FileStates {
     opens: Opens,
     /// The states that hold `locks`.
     lock_states: LockStates,
     locks: Locks,
     /// By client and owner.
-    waiting: BTreeMap<(clientid4, Box<[u8]>), Waiting>,
+    waiting: BTreeMap<(clientid4, Box<[u8]>), LockWaiter>,
     delegations: Vec<Delegation>,
 }
 
-impl File {
+impl FileStates {
     fn is_empty(&self) -> bool {
         self.opens.is_empty() && self.lock_states.is_empty() && self.delegations.is_empty()
     }
@@ -208,7 +210,7 @@ pub struct OpenArgs<'a> {
     /// What.
     pub file: FileKey,
     /// How.
-    pub share: Share,
+    pub share: ShareReservation,
     /// A read delegation is welcome, and can be recalled: the file handle by
     /// which the client has the file.
     pub delegate: Option<&'a [u8]>,
@@ -220,7 +222,7 @@ pub struct OpenArgs<'a> {
 
 /// What OPEN came to.
 #[derive(Clone, Debug)]
-pub struct Opened {
+pub struct OpenOutcome {
     /// The open.
     pub state: Arc<State>,
     /// Its state id by this very OPEN.
@@ -236,7 +238,7 @@ pub struct Opened {
 pub struct Files {
     boot: u32,
     secret: Secret,
-    shards: Box<[Mutex<HashMap<FileKey, File>>]>,
+    shards: Box<[Mutex<HashMap<FileKey, FileStates>>]>,
     /// Also those that are gone, until all that they had is taken away.
     clients: Mutex<BTreeMap<clientid4, Arc<Mutex<Holdings>>>>,
     /// The client, and the owner of it, behind which owners are to be looked at next.
@@ -278,24 +280,24 @@ impl Files {
         }
     }
 
-    fn shard(&self, (system, file): FileKey) -> MutexGuard<'_, HashMap<FileKey, File>> {
+    fn shard(&self, (system, file): FileKey) -> MutexGuard<'_, HashMap<FileKey, FileStates>> {
         let hash = (system ^ file).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
         let shard = &self.shards[hash as usize % SHARDS];
-        shard.lock().expect("nobody panics with it")
+        locked(shard)
     }
 
     /// A client may have state from now on, until [`Files::forget_client`]. Of
     /// version 4.0, its owners number what they ask (`is_sequenced`).
     pub fn admit(&self, client: clientid4, is_sequenced: bool) {
-        let mut clients = self.clients.lock().expect("nobody panics with it");
+        let mut clients = locked(&self.clients);
         let new = || Arc::new(Mutex::new(Holdings::new(&self.held)));
         let holdings = clients.entry(client).or_insert_with(new);
-        holdings.lock().expect("nobody panics with it").is_sequenced = is_sequenced;
+        locked(holdings).is_sequenced = is_sequenced;
     }
 
     /// What a client has; `None` of one that has left nothing.
     fn holdings(&self, client: clientid4) -> Option<Arc<Mutex<Holdings>>> {
-        let clients = self.clients.lock().expect("nobody panics with it");
+        let clients = locked(&self.clients);
         clients.get(&client).cloned()
     }
 
@@ -304,7 +306,7 @@ impl Files {
         let Some(holdings) = self.holdings(client) else {
             return T::default();
         };
-        let mut holdings = holdings.lock().expect("nobody panics with it");
+        let mut holdings = locked(&holdings);
         match holdings.is_gone {
             true => T::default(),
             false => look(&mut holdings),
@@ -341,7 +343,7 @@ impl Files {
         now: Nanos,
     ) -> Result<Arc<Owner>, nfsstat4> {
         let holdings = self.holdings(client).ok_or(nfsstat4::NFS4ERR_EXPIRED)?;
-        let mut holdings = holdings.lock().expect("nobody panics with it");
+        let mut holdings = locked(&holdings);
         if holdings.is_gone {
             return Err(nfsstat4::NFS4ERR_EXPIRED);
         }
@@ -376,21 +378,21 @@ impl Files {
     fn add(
         &self,
         (client, uid): (clientid4, u32),
-        (kind, open): (Kind, Option<Arc<State>>),
+        (kind, open): (StateKind, Option<Arc<State>>),
         file: FileKey,
         name: &[u8],
-        share: Share,
+        share: ShareReservation,
     ) -> Option<Arc<State>> {
         let holdings = self.holdings(client)?;
-        let mut holdings = holdings.lock().expect("nobody panics with it");
+        let mut holdings = locked(&holdings);
         let is_full = holdings.states.len() >= STATES_MAX || !holdings.has_room(self.held_max);
         if holdings.is_gone || is_full {
             return None;
         }
         let owner_kind = match kind {
-            Kind::Open => OwnerKind::Open,
-            Kind::Lock { .. } => OwnerKind::Lock,
-            Kind::Delegation | Kind::Copy => OwnerKind::Client,
+            StateKind::Open => OwnerKind::Open,
+            StateKind::Lock { .. } => OwnerKind::Lock,
+            StateKind::Delegation | StateKind::Copy => OwnerKind::Client,
         };
         let owner = self.owner_in(&mut holdings, owner_kind, name)?;
         owner.states.fetch_add(1, Ordering::Relaxed);
@@ -409,7 +411,7 @@ impl Files {
                 return;
             }
             let is_last = state.owner.states.fetch_sub(1, Ordering::Relaxed) == 1;
-            if holdings.is_sequenced && state.kind == Kind::Open {
+            if holdings.is_sequenced && state.kind == StateKind::Open {
                 let before = state.owner.replace_closed(state.number);
                 if let Some(number) = before {
                     holdings.remove(number);
@@ -435,10 +437,10 @@ impl Files {
     /// Owners of version 4.0 go that have had no state and asked nothing for
     /// `patience`. What the turn has no share for is looked at the next time.
     pub fn retire_owners(&self, patience: Nanos, now: Nanos) {
-        let mut retired = self.retired.lock().expect("nobody panics with it");
+        let mut retired = locked(&self.retired);
         let (client, owner) = &mut *retired;
         loop {
-            let clients = self.clients.lock().expect("nobody panics with it");
+            let clients = locked(&self.clients);
             let next = clients.range(*client..).next();
             let Some((id, holdings)) = next.map(|(id, holdings)| (*id, holdings.clone())) else {
                 *client = 0;
@@ -449,7 +451,7 @@ impl Files {
                 *owner = None;
             }
             work::spend(1);
-            let mut holdings = holdings.lock().expect("nobody panics with it");
+            let mut holdings = locked(&holdings);
             if holdings.is_sequenced {
                 holdings.retire(owner, patience, now);
             }
@@ -509,10 +511,10 @@ impl Files {
             let mut counts = [0; 4];
             for state in holdings.states.values().filter(|state| !state.is_over()) {
                 counts[match state.kind {
-                    Kind::Open => 0,
-                    Kind::Lock { .. } => 1,
-                    Kind::Delegation => 2,
-                    Kind::Copy => 3,
+                    StateKind::Open => 0,
+                    StateKind::Lock { .. } => 1,
+                    StateKind::Delegation => 2,
+                    StateKind::Copy => 3,
                 }] += 1;
             }
             counts
@@ -522,9 +524,9 @@ impl Files {
     /// OPEN: a new open, or more of one that its owner has already.
     ///
     /// # Errors
-    /// [`nfsstat4::NFS4ERR_SHARE_DENIED`] behind [`Refused::InTheWay`];
+    /// [`nfsstat4::NFS4ERR_SHARE_DENIED`] behind [`StateRefused::InTheWay`];
     /// delegations to recall; [`nfsstat4::NFS4ERR_RESOURCE`].
-    pub fn open(&self, args: &OpenArgs<'_>) -> Result<Opened, Refused> {
+    pub fn open(&self, args: &OpenArgs<'_>) -> Result<OpenOutcome, StateRefused> {
         let mut shard = self.shard(args.file);
         let file = shard.entry(args.file).or_default();
         let opened = self.open_in(file, args);
@@ -534,13 +536,20 @@ impl Files {
         opened
     }
 
-    fn open_in(&self, file: &mut File, args: &OpenArgs<'_>) -> Result<Opened, Refused> {
+    fn open_in(
+        &self,
+        file: &mut FileStates,
+        args: &OpenArgs<'_>,
+    ) -> Result<OpenOutcome, StateRefused> {
         let owner = self.owner_id(args.client, OwnerKind::Open, args.owner);
         // Also what the owner itself has (RFC 8881, section 9.7).
-        let conflicts = |share: Share| share.conflicts(args.share);
+        let conflicts = |share: ShareReservation| share.conflicts(args.share);
         if let Some(open) = file.opens.find_share(conflicts) {
             let client = open.state.client;
-            return Err(Refused::InTheWay(client, nfsstat4::NFS4ERR_SHARE_DENIED));
+            return Err(StateRefused::InTheWay(
+                client,
+                nfsstat4::NFS4ERR_SHARE_DENIED,
+            ));
         }
         if args.share.access & WRITE != 0 || args.share.deny & READ != 0 {
             file.check_delegations(self, args.client, args.now)?;
@@ -549,7 +558,7 @@ impl Files {
         let is_new = known.is_none();
         let state = match known {
             Some(state) if state.is_closing() => {
-                return Err(Refused::Status(nfsstat4::NFS4ERR_DELAY));
+                return Err(StateRefused::Status(nfsstat4::NFS4ERR_DELAY));
             }
             Some(state) => {
                 file.opens.ask(&state, args.share);
@@ -558,9 +567,9 @@ impl Files {
             }
             None => {
                 let holder = (args.client, args.uid);
-                let kind = Kind::Open;
+                let kind = StateKind::Open;
                 let state = self.add(holder, (kind, None), args.file, args.owner, args.share);
-                let state = state.ok_or(Refused::Status(nfsstat4::NFS4ERR_RESOURCE))?;
+                let state = state.ok_or(StateRefused::Status(nfsstat4::NFS4ERR_RESOURCE))?;
                 if args.must_confirm {
                     state.mark(UNCONFIRMED);
                 }
@@ -568,7 +577,7 @@ impl Files {
                 state
             }
         };
-        Ok(Opened {
+        Ok(OpenOutcome {
             stateid: stateid(self.boot, &state),
             state,
             is_new,
@@ -609,7 +618,7 @@ impl Files {
     ///
     /// # Errors
     /// [`nfsstat4::NFS4ERR_INVAL`], [`nfsstat4::NFS4ERR_BAD_STATEID`].
-    pub fn downgrade(&self, state: &State, share: Share) -> Result<stateid4, nfsstat4> {
+    pub fn downgrade(&self, state: &State, share: ShareReservation) -> Result<stateid4, nfsstat4> {
         let bad = nfsstat4::NFS4ERR_BAD_STATEID;
         let mut shard = self.shard(state.file);
         let file = shard.get_mut(&state.file).ok_or(bad)?;
@@ -672,7 +681,13 @@ impl Files {
         holder: (clientid4, u32),
         file: FileKey,
     ) -> Option<(Arc<State>, stateid4)> {
-        let state = self.add(holder, (Kind::Copy, None), file, b"", Share::default())?;
+        let state = self.add(
+            holder,
+            (StateKind::Copy, None),
+            file,
+            b"",
+            ShareReservation::default(),
+        )?;
         let stateid = stateid(self.boot, &state);
         Some((state, stateid))
     }
@@ -700,7 +715,7 @@ impl Files {
         let file = shard
             .get_mut(&state.file)
             .ok_or(nfsstat4::NFS4ERR_BAD_STATEID)?;
-        if !matches!(state.kind, Kind::Lock { .. }) || file.locks.holds(state.owner.id) {
+        if !matches!(state.kind, StateKind::Lock { .. }) || file.locks.holds(state.owner.id) {
             return Err(nfsstat4::NFS4ERR_LOCKS_HELD);
         }
         if file.lock_states.has(state) {
@@ -720,13 +735,13 @@ impl Files {
     /// others (RFC 8881, section 9.1.2).
     ///
     /// # Errors
-    /// [`nfsstat4::NFS4ERR_LOCKED`] behind [`Refused::InTheWay`].
-    pub fn check_anonymous(&self, file: FileKey, access: u32) -> Result<(), Refused> {
+    /// [`nfsstat4::NFS4ERR_LOCKED`] behind [`StateRefused::InTheWay`].
+    pub fn check_anonymous(&self, file: FileKey, access: u32) -> Result<(), StateRefused> {
         let shard = self.shard(file);
         let file = shard.get(&file);
-        let denies = |share: Share| share.deny & access != 0;
+        let denies = |share: ShareReservation| share.deny & access != 0;
         match file.and_then(|file| file.opens.find_share(denies)) {
-            Some(open) => Err(Refused::InTheWay(
+            Some(open) => Err(StateRefused::InTheWay(
                 open.state.client,
                 nfsstat4::NFS4ERR_LOCKED,
             )),

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use machine::Nanos;
+use machine::{Nanos, locked};
 
 #[derive(Debug)]
 pub(super) struct Grace {
@@ -39,13 +39,13 @@ impl Grace {
 
     /// Whether a client had state before, and may have it back.
     pub(super) fn awaits(&self, owner: &[u8]) -> bool {
-        let awaited = self.awaited.lock().expect("nobody panics");
+        let awaited = locked(&self.awaited);
         awaited.contains_key(owner)
     }
 
     /// A client is on record again.
     pub(super) fn recorded(&self, owner: &[u8]) {
-        let mut awaited = self.awaited.lock().expect("nobody panics");
+        let mut awaited = locked(&self.awaited);
         if let Some(is_recorded) = awaited.get_mut(owner) {
             *is_recorded = true;
         }
@@ -53,7 +53,7 @@ impl Grace {
 
     /// A client is done, or will never be; with the last one grace ends.
     pub(super) fn done(&self, owner: &[u8]) {
-        let mut awaited = self.awaited.lock().expect("nobody panics");
+        let mut awaited = locked(&self.awaited);
         awaited.remove(owner);
         if awaited.is_empty() {
             self.is_over.store(true, Ordering::Release);
@@ -63,7 +63,7 @@ impl Grace {
     /// It ends. Those that did not take back what they had: somebody else may
     /// have it from now on.
     pub(super) fn end(&self) -> Vec<Box<[u8]>> {
-        let mut awaited = self.awaited.lock().expect("nobody panics");
+        let mut awaited = locked(&self.awaited);
         self.is_over.store(true, Ordering::Release);
         let absent = awaited.drain().filter(|(_, is_recorded)| !is_recorded);
         absent.map(|(owner, _)| owner).collect()

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use machine::work;
 
-use tree::Tree;
+use tree::LockTree;
 
 /// Who holds locks of a file: unique in the server.
 pub type LockOwner = u64;
@@ -105,7 +105,7 @@ pub struct Full;
 #[derive(Clone, Debug, Default)]
 pub struct Locks {
     /// Of all owners.
-    tree: Tree,
+    tree: LockTree,
     /// Of each owner that has any, by their first byte: they do not overlap.
     owned: HashMap<LockOwner, BTreeMap<u64, Lock>>,
 }

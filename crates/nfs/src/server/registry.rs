@@ -16,7 +16,9 @@ use wire::nfs4::{
 use super::client::{Client, Principal};
 use super::secret::For;
 use super::session::{Channel, Session};
-use super::{ClientEvent, ClientOwner, Departure, Entry, Exchanged, Record, Registry, Server};
+use super::{
+    ClientEntry, ClientEvent, ClientOwner, Departure, Exchanged, Record, Registry, Server,
+};
 
 /// What a client may set in EXCHANGE_ID.
 const EXCHANGE_FLAGS: u32 = EXCHGID4_FLAG_SUPP_MOVED_REFER
@@ -182,7 +184,7 @@ impl Server {
         owner: ClientOwner<'_>,
         principal: Principal,
         now: Nanos,
-    ) -> Result<&'r mut Entry, nfsstat4> {
+    ) -> Result<&'r mut ClientEntry, nfsstat4> {
         let of_host = registry.hosts.get(&owner.host).copied().unwrap_or(0);
         // Who has started again takes the place of what it was.
         let names = &registry.owners[usize::from(minor > 0)];
@@ -206,7 +208,7 @@ impl Server {
         }
         let owners = &mut registry.owners[client.owners()];
         owners.entry(owner.id.into()).or_default().unconfirmed = Some(id);
-        Ok(registry.clients.entry(id).or_insert(Entry {
+        Ok(registry.clients.entry(id).or_insert(ClientEntry {
             client: Arc::new(client),
             host: owner.host,
             is_confirmed: false,
@@ -231,7 +233,7 @@ impl Server {
     /// named: of those that never came back for a session, which costs them
     /// nothing but to ask again, else of those whose lease has run out.
     fn make_room(&self, registry: &mut Registry, host: Option<u64>, now: Nanos) -> bool {
-        let may_go = |entry: &&Entry| {
+        let may_go = |entry: &&ClientEntry| {
             host.is_none_or(|host| entry.host == host)
                 && (!entry.is_confirmed || self.is_expired(&entry.client, now))
         };
@@ -445,7 +447,7 @@ impl Registry {
     }
 }
 
-impl Entry {
+impl ClientEntry {
     fn exchanged(&self) -> Exchanged {
         Exchanged {
             clientid: self.client.id,

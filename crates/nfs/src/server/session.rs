@@ -4,7 +4,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
-use machine::Nanos;
+use machine::{Nanos, locked};
 use wire::nfs4::{
     CREATE_SESSION4_FLAG_CONN_BACK_CHAN, SEQ4_STATUS_CB_PATH_DOWN_SESSION, SEQUENCE4args,
     SEQUENCE4resok, channel_dir_from_client4, channel_dir_from_server4, nfsstat4, sessionid4,
@@ -29,7 +29,7 @@ pub struct Channel {
 
 /// What is kept of the last request in a slot.
 #[derive(Debug, Default)]
-enum Kept {
+enum LastRequest {
     /// There was none.
     #[default]
     Nothing,
@@ -43,7 +43,7 @@ enum Kept {
 
 /// A request as far as it can be told from another one that bears its numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Request {
+pub struct RequestId {
     /// Bytes of its record.
     pub record_bytes: u32,
     /// Operations in it.
@@ -53,11 +53,11 @@ pub struct Request {
 }
 
 #[derive(Debug, Default)]
-struct Slot {
+struct ReplySlot {
     sequenceid: u32,
-    kept: Kept,
+    kept: LastRequest,
     /// What was asked last, and whether its answer was to be kept.
-    request: Option<(Request, bool)>,
+    request: Option<(RequestId, bool)>,
     results: Vec<u8>,
 }
 
@@ -65,7 +65,7 @@ struct Slot {
 /// ask for many and use few.
 const SLOTS_TOGETHER: usize = 8;
 
-type Slots = [Mutex<Slot>; SLOTS_TOGETHER];
+type ReplySlots = [Mutex<ReplySlot>; SLOTS_TOGETHER];
 
 /// Memory for results that a slot keeps from one request to the next.
 const RESULTS_BYTES_KEPT: usize = 512;
@@ -154,7 +154,7 @@ pub struct Session {
     /// CREATE_SESSION4_FLAG_*, as agreed.
     pub flags: u32,
     callbacks: Mutex<Callbacks>,
-    slots: Box<[OnceLock<Box<Slots>>]>,
+    slots: Box<[OnceLock<Box<ReplySlots>>]>,
     is_gone: AtomicBool,
     /// It had connections that carry callbacks, and has none any more.
     is_callback_path_down: AtomicBool,
@@ -202,7 +202,7 @@ impl Session {
     }
 
     fn callbacks(&self) -> MutexGuard<'_, Callbacks> {
-        self.callbacks.lock().expect("nobody panics with it")
+        locked(&self.callbacks)
     }
 
     /// BIND_CONN_TO_SESSION (section 18.34), or the backchannel that
@@ -317,14 +317,14 @@ impl Session {
     }
 
     #[inline]
-    fn slot(&self, slotid: u32) -> Option<MutexGuard<'_, Slot>> {
+    fn slot(&self, slotid: u32) -> Option<MutexGuard<'_, ReplySlot>> {
         if slotid >= self.fore.slots {
             return None;
         }
         let at = slotid as usize;
         let slots = self.slots[at / SLOTS_TOGETHER].get_or_init(Box::default);
         let slot = &slots[at % SLOTS_TOGETHER];
-        Some(slot.lock().expect("nobody panics with a slot"))
+        Some(locked(slot))
     }
 
     /// SEQUENCE, the first operation of a request (section 18.46). It renews
@@ -338,7 +338,7 @@ impl Session {
     pub fn sequence(
         &self,
         args: &SEQUENCE4args,
-        request: &Request,
+        request: &RequestId,
         now: Nanos,
     ) -> Result<Sequenced, nfsstat4> {
         if self.is_gone() {
@@ -352,16 +352,16 @@ impl Session {
         let is_last = args.sa_sequenceid == slot.sequenceid;
         let asked = Some((*request, args.sa_cachethis));
         match (&slot.kept, is_next, is_last) {
-            (Kept::Executing, _, true) => return Err(nfsstat4::NFS4ERR_DELAY),
-            (Kept::Uncached | Kept::Results, _, true) if slot.request != asked => {
+            (LastRequest::Executing, _, true) => return Err(nfsstat4::NFS4ERR_DELAY),
+            (LastRequest::Uncached | LastRequest::Results, _, true) if slot.request != asked => {
                 return Err(nfsstat4::NFS4ERR_SEQ_FALSE_RETRY);
             }
-            (Kept::Uncached, _, true) => return Err(nfsstat4::NFS4ERR_RETRY_UNCACHED_REP),
-            (Kept::Results, _, true) => return Ok(Sequenced::Again(slot.results.clone())),
-            (Kept::Executing, ..) | (_, false, _) => {
+            (LastRequest::Uncached, _, true) => return Err(nfsstat4::NFS4ERR_RETRY_UNCACHED_REP),
+            (LastRequest::Results, _, true) => return Ok(Sequenced::Again(slot.results.clone())),
+            (LastRequest::Executing, ..) | (_, false, _) => {
                 return Err(nfsstat4::NFS4ERR_SEQ_MISORDERED);
             }
-            (Kept::Nothing | Kept::Uncached | Kept::Results, true, _) => {}
+            (LastRequest::Nothing | LastRequest::Uncached | LastRequest::Results, true, _) => {}
         }
         // A request that ends here does not use its sequence id up.
         if request.record_bytes > self.fore.request_bytes_max {
@@ -371,7 +371,7 @@ impl Session {
             return Err(nfsstat4::NFS4ERR_TOO_MANY_OPS);
         }
         slot.sequenceid = args.sa_sequenceid;
-        slot.kept = Kept::Executing;
+        slot.kept = LastRequest::Executing;
         slot.request = asked;
         slot.results.clear();
         drop(slot);
@@ -406,13 +406,13 @@ impl Session {
         slot.kept = match results.filter(|results| results.len() <= max) {
             Some(results) => {
                 slot.results.extend_from_slice(results);
-                Kept::Results
+                LastRequest::Results
             }
             None => {
                 if slot.results.capacity() > RESULTS_BYTES_KEPT {
                     slot.results = Vec::new();
                 }
-                Kept::Uncached
+                LastRequest::Uncached
             }
         };
     }

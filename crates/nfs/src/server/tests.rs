@@ -17,7 +17,7 @@ const SECOND: Nanos = 1_000_000_000;
 const UPDATE: u32 = EXCHGID4_FLAG_UPD_CONFIRMED_REC_A;
 
 fn server() -> Server {
-    Server::new(Settings::default(), 7, [], 0)
+    Server::new(ServerSettings::default(), 7, [], 0)
 }
 
 fn user(uid: u32) -> Principal {
@@ -82,8 +82,8 @@ fn old_client(server: &Server, id: &[u8], now: Nanos) -> Arc<Client> {
     server.renew(id, now).unwrap()
 }
 
-fn request(record_bytes: u32, ops: u32) -> Request {
-    Request {
+fn request(record_bytes: u32, ops: u32) -> RequestId {
+    RequestId {
         record_bytes,
         ops,
         principal: user(0),
@@ -285,7 +285,7 @@ fn sequence_says_what_is_wrong() {
     let again = session.sequence(&args, &request(100, 2), 0);
     assert_eq!(again, Err(nfsstat4::NFS4ERR_RETRY_UNCACHED_REP));
     // Another request that bears its numbers.
-    let other_user = Request {
+    let other_user = RequestId {
         principal: user(1),
         ..request(100, 2)
     };
@@ -340,9 +340,9 @@ fn silent_clients_are_treated_with_courtesy() {
 
 #[test]
 fn there_is_an_end_to_clients() {
-    let settings = Settings {
+    let settings = ServerSettings {
         clients_max: 3,
-        ..Settings::default()
+        ..ServerSettings::default()
     };
     let server = Server::new(settings, 1, [], 0);
     let first = confirmed(&server, b"a", 1, 0);
@@ -357,9 +357,9 @@ fn there_is_an_end_to_clients() {
 /// Who asks for names of clients and never uses them is in nobody's way.
 #[test]
 fn clients_that_never_come_back_make_room() {
-    let settings = Settings {
+    let settings = ServerSettings {
         clients_max: 3,
-        ..Settings::default()
+        ..ServerSettings::default()
     };
     let server = Server::new(settings, 1, [], 0);
     let kept = confirmed(&server, b"a", 1, 0);
@@ -390,7 +390,7 @@ fn a_client_that_starts_again_stays_on_record() {
 #[test]
 fn grace_ends_with_the_last_who_is_waited_for() {
     let names = [b"a"[..].into(), b"b"[..].into()];
-    let server = Server::new(Settings::default(), 8, names.clone(), 0);
+    let server = Server::new(ServerSettings::default(), 8, names.clone(), 0);
     assert!(server.is_in_grace(SECOND));
     let a = confirmed(&server, b"a", 1, 0);
     let stranger = confirmed(&server, b"x", 1, 0);
@@ -422,7 +422,7 @@ fn grace_ends_with_the_last_who_is_waited_for() {
         "RECLAIM_COMPLETE first"
     );
     // Nobody is known.
-    assert!(!Server::new(Settings::default(), 1, [], 0).is_in_grace(0));
+    assert!(!Server::new(ServerSettings::default(), 1, [], 0).is_in_grace(0));
 }
 
 /// RFC 8881, section 8.4.3: what others may have had meanwhile is not taken
@@ -431,7 +431,7 @@ fn grace_ends_with_the_last_who_is_waited_for() {
 fn who_has_not_taken_back_what_it_had_is_off_the_record() {
     let name = |name: &[u8]| Box::<[u8]>::from(name);
     let names = [&b"a"[..], b"b", b"c", b"d"].map(name);
-    let server = Server::new(Settings::default(), 9, names, 0);
+    let server = Server::new(ServerSettings::default(), 9, names, 0);
     let a = confirmed(&server, b"a", 1, 0);
     server.reclaim_complete(&a.client).unwrap();
     // It came, and is silent since; of version 4.0, it has taken something back.
@@ -482,9 +482,9 @@ fn the_administrator_evicts_a_client() {
 
 #[test]
 fn many_sessions_have_fewer_slots() {
-    let settings = Settings {
+    let settings = ServerSettings {
         cached_bytes_max: 64 * 100 * 4,
-        ..Settings::default()
+        ..ServerSettings::default()
     };
     let server = Server::new(settings, 7, [], 0);
     let mut args = session_args(0, 1);
@@ -761,7 +761,7 @@ fn clients_of_version_4_0_confirm_what_they_say() {
     assert_eq!(confirm(id, verifier2, 0), stale);
     // Somebody else; itself, started again; one with sessions of that name.
     assert_eq!(renew(id, SECOND), Ok(()));
-    let lease_end = SECOND + Settings::default().lease;
+    let lease_end = SECOND + ServerSettings::default().lease;
     assert_eq!(set(1, 4, 9, lease_end), Err(nfsstat4::NFS4ERR_CLID_INUSE));
     let session = confirmed(&server, b"a", 1, 0);
     let (again, verifier4) = set(2, 5, 0, 0).unwrap();
@@ -790,9 +790,9 @@ fn clients_of_version_4_0_confirm_what_they_say() {
 #[test]
 fn identifiers_are_not_to_be_foreseen() {
     let with = |secret| {
-        let settings = Settings {
+        let settings = ServerSettings {
             secret: Secret([secret; 16]),
-            ..Settings::default()
+            ..ServerSettings::default()
         };
         Server::new(settings, 7, [], 0)
     };
@@ -835,10 +835,10 @@ fn identifiers_are_not_to_be_foreseen() {
 /// clients may start again.
 #[test]
 fn a_host_has_so_many_clients() {
-    let settings = Settings {
+    let settings = ServerSettings {
         clients_max: 12,
         clients_of_host_max: 4,
-        ..Settings::default()
+        ..ServerSettings::default()
     };
     let server = Server::new(settings, 7, [], 0);
     let from = |host, id: &'static [u8], boot| ClientOwner {

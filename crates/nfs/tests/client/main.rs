@@ -4,10 +4,10 @@
 
 use std::collections::VecDeque;
 
-use doubles::nfs::Server;
+use doubles::nfs::RpcDouble;
 use machine::{Machine, Tag};
 use nfs::client::*;
-use nfs::connection::{Connection as Served, Settings as ServedSettings};
+use nfs::connection::{Connection as Served, RpcServerSettings as ServedSettings};
 use proptest::prelude::*;
 use random::Random;
 use testkit::End;
@@ -29,8 +29,8 @@ const STATE: stateid4 = stateid4 {
     other: [7; 12],
 };
 
-fn settings() -> Settings {
-    Settings {
+fn settings() -> RpcClientSettings {
+    RpcClientSettings {
         calls_max: 16,
         answer_bytes_max: 1 << 20,
         callback_program: PROGRAM,
@@ -38,26 +38,26 @@ fn settings() -> Settings {
     }
 }
 
-fn server() -> Server {
-    Server::new(Served::new(ServedSettings::default(), 0))
+fn server() -> RpcDouble {
+    RpcDouble::new(Served::new(ServedSettings::default(), 0))
 }
 
 /// A call, what came of it, and the data that it left in memory.
-type Answered = (Tag, Result<Vec<u8>, Refused>, Vec<u8>);
+type Answered = (Tag, Result<Vec<u8>, RpcRefused>, Vec<u8>);
 
 /// What a client saw, in order.
 struct Client {
-    end: End<Connection>,
+    end: End<ClientConnection>,
     /// Answered calls: what follows RPC's header, and the data in memory.
     answers: Vec<Answered>,
     callbacks: Vec<(u32, Vec<u8>)>,
-    fatal: Option<FatalError>,
+    fatal: Option<RpcClientFatalError>,
 }
 
 impl Client {
-    fn new(settings: Settings) -> Client {
+    fn new(settings: RpcClientSettings) -> Client {
         Client {
-            end: End::new(Connection::new(settings)),
+            end: End::new(ClientConnection::new(settings)),
             answers: Vec::new(),
             callbacks: Vec::new(),
             fatal: None,
@@ -70,7 +70,7 @@ impl Client {
         while let Some(op) = self.end.next_op() {
             let machine = &self.end.machine;
             match op {
-                Op::Answered { tag } => {
+                ClientOp::Answered { tag } => {
                     let answer = machine.answer();
                     let bytes = answer.body().map(<[u8]>::to_vec);
                     let len = answer.data_len as usize;
@@ -78,10 +78,10 @@ impl Client {
                     let data = memory.map_or(Vec::new(), |memory| memory[..len].to_vec());
                     self.answers.push((tag, bytes, data));
                 }
-                Op::CallBack { xid } => {
+                ClientOp::CallBack { xid } => {
                     self.callbacks.push((xid, machine.callback().to_vec()));
                 }
-                Op::Fatal(error) => self.fatal = Some(error),
+                ClientOp::Fatal(error) => self.fatal = Some(error),
             }
         }
         taken
@@ -102,11 +102,11 @@ impl Client {
 
     /// The stream is lost, and another begins.
     fn restart(&mut self) {
-        let settings = Settings {
+        let settings = RpcClientSettings {
             calls_max: 1,
             ..settings()
         };
-        let old = std::mem::replace(&mut self.end, End::new(Connection::new(settings)));
+        let old = std::mem::replace(&mut self.end, End::new(ClientConnection::new(settings)));
         self.end = End::new(old.machine);
         self.end.memory = old.memory;
         self.end.machine.restart();
@@ -116,7 +116,7 @@ impl Client {
         let write = |compound: &mut Compound<'_>| {
             put_and(compound, &read_op(offset, len));
         };
-        let tag = self.end.machine.compound(1, Data::In(len), write);
+        let tag = self.end.machine.compound(1, CallData::In(len), write);
         let tag = tag.expect("room");
         self.end.set_memory(tag, vec![0; len as usize]);
         tag
@@ -128,14 +128,14 @@ impl Client {
             put_and(compound, &nfs_argop4::OP_WRITE(write_args(offset, len)));
             compound.op(&getattr());
         };
-        let tag = self.end.machine.compound(1, Data::Out(len), write);
+        let tag = self.end.machine.compound(1, CallData::Out(len), write);
         let tag = tag.expect("room");
         self.end.set_memory(tag, data.to_vec());
         tag
     }
 
     fn getattr(&mut self) -> Tag {
-        let tag = self.end.machine.compound(1, Data::None, |compound| {
+        let tag = self.end.machine.compound(1, CallData::None, |compound| {
             put_and(compound, &getattr());
         });
         let tag = tag.expect("room");
@@ -202,7 +202,7 @@ const SESSION: [u8; 16] = [5; 16];
 
 impl Model {
     /// Executes the call at `index` of a server and answers it.
-    fn execute(&mut self, server: &mut Server, index: usize) {
+    fn execute(&mut self, server: &mut RpcDouble, index: usize) {
         let (tag, seen) = server.calls.remove(index);
         let mut from = Reader::new(&seen.args);
         let head = compound_head::decode(&mut from).unwrap();
@@ -336,7 +336,7 @@ fn number(op: &nfs_argop4<'_>) -> nfs_opnum4 {
 }
 
 /// All that a server has to send.
-fn sent(server: &mut Server) -> VecDeque<u8> {
+fn sent(server: &mut RpcDouble) -> VecDeque<u8> {
     let mut out = VecDeque::new();
     while server.end.machine.has_transmit() {
         server.end.transmit(&mut out, 2);
@@ -344,7 +344,7 @@ fn sent(server: &mut Server) -> VecDeque<u8> {
     out
 }
 
-fn serve_all(server: &mut Server, stream: &mut VecDeque<u8>) {
+fn serve_all(server: &mut RpcDouble, stream: &mut VecDeque<u8>) {
     while server.receive(stream, usize::MAX) {}
     assert!(stream.is_empty() && server.fatal.is_none());
 }
@@ -359,7 +359,7 @@ fn answers(client: &mut Client, model: &mut Model) -> VecDeque<u8> {
     sent(&mut server)
 }
 
-fn results(answer: &Result<Vec<u8>, Refused>, is_placed: bool) -> Results<'_> {
+fn results(answer: &Result<Vec<u8>, RpcRefused>, is_placed: bool) -> Results<'_> {
     Results::read(answer.as_ref().unwrap(), is_placed).unwrap()
 }
 
@@ -491,7 +491,11 @@ fn several_reads_of_one_compound_lie_behind_each_other() {
         compound.op(&getattr()).op(&read_op(100, 7));
     };
     // The model has one payload; these bytes are those of two.
-    let tag = client.end.machine.compound(1, Data::In(12), write).unwrap();
+    let tag = client
+        .end
+        .machine
+        .compound(1, CallData::In(12), write)
+        .unwrap();
     client.end.set_memory(tag, vec![0; 12]);
     let mut bytes = Vec::new();
     [xid(&mut client), 1, 0, 0, 0, 0]
@@ -516,7 +520,7 @@ fn several_reads_of_one_compound_lie_behind_each_other() {
         let tag = client_again
             .end
             .machine
-            .compound(1, Data::In(12), write)
+            .compound(1, CallData::In(12), write)
             .unwrap();
         client_again.end.set_memory(tag, vec![0; 12]);
         client_again.send();
@@ -539,7 +543,7 @@ fn resop(result: &nfs_resop4<'_>) -> u32 {
 #[test]
 fn data_without_memory_comes_with_the_answer() {
     let mut client = Client::new(settings());
-    let tag = client.end.machine.compound(1, Data::None, |compound| {
+    let tag = client.end.machine.compound(1, CallData::None, |compound| {
         put_and(compound, &read_op(1, 5));
         compound.write(write_args(9, 0), b"abc").op(&getattr());
     });
@@ -587,13 +591,16 @@ fn errors_are_told_with_their_operation() {
 fn refusals_by_rpc_are_told() {
     let denied = rejected_reply::AUTH_ERROR(auth_stat::AUTH_TOOWEAK);
     let garbage = accepted_body::default(accept_stat::GARBAGE_ARGS);
-    let cases: [(&[u32], Refused); 4] = [
-        (&[1, 1, 5], Refused::Denied(denied)),
-        (&[0, 0, 0, 4], Refused::Accepted(garbage)),
-        (&[0, 0, 0], Refused::Unreadable(wire::xdr::Error::Short)),
+    let cases: [(&[u32], RpcRefused); 4] = [
+        (&[1, 1, 5], RpcRefused::Denied(denied)),
+        (&[0, 0, 0, 4], RpcRefused::Accepted(garbage)),
+        (
+            &[0, 0, 0],
+            RpcRefused::Unreadable(wire::xdr::XdrError::Short),
+        ),
         (
             &[7, 0, 0],
-            Refused::Unreadable(wire::xdr::Error::Value { what: "reply_stat" }),
+            RpcRefused::Unreadable(wire::xdr::XdrError::Value { what: "reply_stat" }),
         ),
     ];
     for (words, expected) in cases {
@@ -618,20 +625,23 @@ fn who_keeps_to_no_bounds_is_left() {
         words.extend(vec![0; 8]);
         answer_of(xid, &words)
     };
-    let small = Settings {
+    let small = RpcClientSettings {
         answer_bytes_max: 96,
         ..settings()
     };
-    let cases: [(Vec<u8>, FatalError); 6] = [
-        (answer(0, 9), FatalError::Overrun),
+    let cases: [(Vec<u8>, RpcClientFatalError); 6] = [
+        (answer(0, 9), RpcClientFatalError::Overrun),
         // The record ends within the data.
-        (answer(0, 8)[..60].to_vec(), FatalError::NoMessage),
-        (vec![0x80, 0, 1, 0], FatalError::LongRecord),
-        (vec![0; 1025 * 4], FatalError::Fragments),
-        (vec![0x80, 0, 0, 4, 0, 0, 0, 0], FatalError::NoMessage),
+        (answer(0, 8)[..60].to_vec(), RpcClientFatalError::NoMessage),
+        (vec![0x80, 0, 1, 0], RpcClientFatalError::LongRecord),
+        (vec![0; 1025 * 4], RpcClientFatalError::Fragments),
+        (
+            vec![0x80, 0, 0, 4, 0, 0, 0, 0],
+            RpcClientFatalError::NoMessage,
+        ),
         (
             vec![0x80, 0, 0, 8, 0, 0, 0, 0, 0, 0, 0, 3],
-            FatalError::NoMessage,
+            RpcClientFatalError::NoMessage,
         ),
     ];
     for (index, (mut bytes, error)) in cases.into_iter().enumerate() {
@@ -669,7 +679,7 @@ fn answers_that_nobody_waits_for_are_skipped() {
 
 #[test]
 fn no_more_calls_are_taken_than_may_be() {
-    let mut client = Client::new(Settings {
+    let mut client = Client::new(RpcClientSettings {
         calls_max: 2,
         ..settings()
     });
@@ -690,7 +700,7 @@ fn a_lost_stream_costs_no_call_and_executes_none_twice() {
         let mut slots = slots(4);
         let mut model = Model::default();
         let first = slots.take().unwrap();
-        let remove = client.end.machine.compound(2, Data::None, |compound| {
+        let remove = client.end.machine.compound(2, CallData::None, |compound| {
             compound.op(&nfs_argop4::OP_SEQUENCE(slots.sequence(first, true)));
             let target = REMOVE4args {
                 target: Opaque(b"file"),
@@ -755,10 +765,13 @@ fn templates_write_what_compounds_do() {
     let client = Client::new(settings());
     let template = {
         let sequence = slots.sequence(Slot::default(), false);
-        client.end.machine.template(2, Data::Out(5), |compound| {
-            compound.op(&nfs_argop4::OP_SEQUENCE(sequence));
-            put_and(compound, &nfs_argop4::OP_WRITE(write_args(0, 5)));
-        })
+        client
+            .end
+            .machine
+            .template(2, CallData::Out(5), |compound| {
+                compound.op(&nfs_argop4::OP_SEQUENCE(sequence));
+                put_and(compound, &nfs_argop4::OP_WRITE(write_args(0, 5)));
+            })
     };
     let mut both = Vec::new();
     for by_template in [true, false] {
@@ -770,7 +783,7 @@ fn templates_write_what_compounds_do() {
         let machine = &mut client.end.machine;
         let tag = match by_template {
             true => machine.from_template(&template, slot, 0x1234_5678_9abc_def0),
-            false => machine.compound(2, Data::Out(5), |compound| {
+            false => machine.compound(2, CallData::Out(5), |compound| {
                 compound.op(&nfs_argop4::OP_SEQUENCE(slots.sequence(slot, false)));
                 let args = write_args(0x1234_5678_9abc_def0, 5);
                 put_and(compound, &nfs_argop4::OP_WRITE(args));

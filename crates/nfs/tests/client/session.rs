@@ -230,7 +230,7 @@ fn who_calls_and_takes_no_answers_is_left() {
     let call = record(&bytes, || usize::MAX);
     let mut stream: VecDeque<u8> = call.repeat(65).into();
     client.receive_all(&mut stream, usize::MAX);
-    assert_eq!(client.fatal, Some(FatalError::Callbacks));
+    assert_eq!(client.fatal, Some(RpcClientFatalError::Callbacks));
 }
 
 /// A COMPOUND of a minor version that the server has not is refused before its

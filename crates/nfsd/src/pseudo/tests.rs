@@ -54,7 +54,7 @@ fn walk(view: &View) -> Vec<String> {
     let mut found = Vec::new();
     let mut left = vec![(view.root(), String::new())];
     while let Some((place, path)) = left.pop() {
-        let Place::Pseudo(dir) = place else {
+        let PseudoPlace::Pseudo(dir) = place else {
             found.push(path);
             continue;
         };
@@ -86,7 +86,7 @@ fn everybody_sees_the_ways_to_what_they_may_use() {
         "/", "/a/", "/a/one/", "/a/one/x", "/a/one/y", "/a/two/", "/a/two/z", "/pub",
     ];
     assert_eq!(walk(&friend), all);
-    let Place::Pseudo(root) = stranger.root() else {
+    let PseudoPlace::Pseudo(root) = stranger.root() else {
         panic!("a pseudo root");
     };
     assert_eq!(stranger.attr(root).unwrap().links, 4);
@@ -94,10 +94,10 @@ fn everybody_sees_the_ways_to_what_they_may_use() {
     assert_eq!(stranger.parent(stranger.root()), None);
     assert_eq!(stranger.lookup(root, b"b"), None);
     // Nobody is told whether there is what they may not see.
-    let Some(Place::Pseudo(a)) = friend.lookup(root, b"a") else {
+    let Some(PseudoPlace::Pseudo(a)) = friend.lookup(root, b"a") else {
         panic!("a directory");
     };
-    let Some(Place::Pseudo(two)) = friend.lookup(a, b"two") else {
+    let Some(PseudoPlace::Pseudo(two)) = friend.lookup(a, b"two") else {
         panic!("a directory");
     };
     assert_eq!(stranger.lookup(a, b"two"), None);
@@ -109,7 +109,7 @@ fn everybody_sees_the_ways_to_what_they_may_use() {
 fn one_export_may_be_the_root() {
     let live = live(vec![export("/", 9, only("10.0.0.0/8"))]);
     let friend = View::new(&live, address("10.0.0.1"));
-    let Place::File { export, file } = friend.root() else {
+    let PseudoPlace::File { export, file } = friend.root() else {
         panic!("the export");
     };
     let granted = friend.granted(export).unwrap();
@@ -134,7 +134,7 @@ fn handles_lead_back_for_whom_they_are() {
         exports.iter().find(|e| e.path() == path).unwrap().id()
     };
     let file = FileId(12);
-    let place = |path: &str| Place::File {
+    let place = |path: &str| PseudoPlace::File {
         export: id(path),
         file,
     };
@@ -152,7 +152,7 @@ fn handles_lead_back_for_whom_they_are() {
     assert_eq!(friend.find(&[]), Err(Lost::BadHandle));
     assert_eq!(friend.find(&[1; 32]), Err(Lost::BadHandle));
     // Directories above exports.
-    let Place::Pseudo(root) = friend.root() else {
+    let PseudoPlace::Pseudo(root) = friend.root() else {
         panic!("a pseudo root");
     };
     let a = friend.lookup(root, b"a").unwrap();

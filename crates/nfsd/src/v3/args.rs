@@ -6,7 +6,7 @@ use wire::nfs3::{
     MKNOD3args, READ3args, READDIR3args, READDIRPLUS3args, REMOVE3args, RENAME3args, SETATTR3args,
     SYMLINK3args, WRITE3args, diropargs3, nfs_proc3, nfsstat3, stable_how,
 };
-use wire::xdr::{Decode, Error, Reader};
+use wire::xdr::{Decode, Reader, XdrError};
 
 use super::convert;
 
@@ -41,7 +41,7 @@ pub(super) struct Readdir {
 
 /// A call by what it asks for.
 #[derive(Clone, Copy)]
-pub(super) enum Asked<'a> {
+pub(super) enum V3Asked<'a> {
     /// GETATTR, FSSTAT, FSINFO, PATHCONF, READLINK.
     Of(&'a [u8]),
     Setattr(&'a [u8], SetAttr, Option<Time>),
@@ -68,31 +68,31 @@ pub(super) enum Asked<'a> {
     Commit(&'a [u8]),
 }
 
-fn read<'a, T: Decode<'a>>(bytes: &'a [u8]) -> Result<T, Error> {
+fn read<'a, T: Decode<'a>>(bytes: &'a [u8]) -> Result<T, XdrError> {
     T::decode(&mut Reader::new(bytes))
 }
 
-impl<'a> Asked<'a> {
+impl<'a> V3Asked<'a> {
     /// The arguments of a procedure. What follows them means nothing.
-    pub(super) fn read(procedure: nfs_proc3, bytes: &'a [u8]) -> Result<Asked<'a>, Error> {
+    pub(super) fn read(procedure: nfs_proc3, bytes: &'a [u8]) -> Result<V3Asked<'a>, XdrError> {
         use nfs_proc3::*;
         Ok(match procedure {
             NFSPROC3_NULL => unreachable!("the connection answers it"),
             NFSPROC3_GETATTR | NFSPROC3_READLINK | NFSPROC3_FSSTAT | NFSPROC3_FSINFO
-            | NFSPROC3_PATHCONF => Asked::Of(read::<GETATTR3args<'_>>(bytes)?.object.0),
+            | NFSPROC3_PATHCONF => V3Asked::Of(read::<GETATTR3args<'_>>(bytes)?.object.0),
             NFSPROC3_SETATTR => {
                 let args: SETATTR3args<'_> = read(bytes)?;
                 let set = convert::set_attr(&args.new_attributes);
-                Asked::Setattr(args.object.0, set, convert::guard(args.guard))
+                V3Asked::Setattr(args.object.0, set, convert::guard(args.guard))
             }
-            NFSPROC3_LOOKUP => Asked::Lookup(read::<LOOKUP3args<'_>>(bytes)?.what.into()),
+            NFSPROC3_LOOKUP => V3Asked::Lookup(read::<LOOKUP3args<'_>>(bytes)?.what.into()),
             NFSPROC3_ACCESS => {
                 let args: ACCESS3args<'_> = read(bytes)?;
-                Asked::Access(args.object.0, args.access)
+                V3Asked::Access(args.object.0, args.access)
             }
             NFSPROC3_READ => {
                 let args: READ3args<'_> = read(bytes)?;
-                Asked::Read {
+                V3Asked::Read {
                     file: args.file.0,
                     offset: args.offset,
                     count: args.count,
@@ -100,7 +100,7 @@ impl<'a> Asked<'a> {
             }
             NFSPROC3_WRITE => {
                 let args: WRITE3args<'_> = read(bytes)?;
-                Asked::Write {
+                V3Asked::Write {
                     file: args.file.0,
                     offset: args.offset,
                     count: args.count,
@@ -108,54 +108,54 @@ impl<'a> Asked<'a> {
                 }
             }
             NFSPROC3_CREATE | NFSPROC3_MKDIR | NFSPROC3_SYMLINK | NFSPROC3_MKNOD => {
-                Asked::read_new(procedure, bytes)?
+                V3Asked::read_new(procedure, bytes)?
             }
-            NFSPROC3_REMOVE => Asked::Remove(
+            NFSPROC3_REMOVE => V3Asked::Remove(
                 read::<REMOVE3args<'_>>(bytes)?.object.into(),
                 Removable::NotDirectory,
             ),
-            NFSPROC3_RMDIR => Asked::Remove(
+            NFSPROC3_RMDIR => V3Asked::Remove(
                 read::<REMOVE3args<'_>>(bytes)?.object.into(),
                 Removable::Directory,
             ),
             NFSPROC3_RENAME => {
                 let args: RENAME3args<'_> = read(bytes)?;
-                Asked::Rename(args.from.into(), args.to.into())
+                V3Asked::Rename(args.from.into(), args.to.into())
             }
             NFSPROC3_LINK => {
                 let args: LINK3args<'_> = read(bytes)?;
-                Asked::Link(args.file.0, args.link.into())
+                V3Asked::Link(args.file.0, args.link.into())
             }
-            NFSPROC3_READDIR | NFSPROC3_READDIRPLUS => Asked::read_dir(procedure, bytes)?,
-            NFSPROC3_COMMIT => Asked::Commit(read::<COMMIT3args<'_>>(bytes)?.file.0),
+            NFSPROC3_READDIR | NFSPROC3_READDIRPLUS => V3Asked::read_dir(procedure, bytes)?,
+            NFSPROC3_COMMIT => V3Asked::Commit(read::<COMMIT3args<'_>>(bytes)?.file.0),
         })
     }
 
-    fn read_new(procedure: nfs_proc3, bytes: &'a [u8]) -> Result<Asked<'a>, Error> {
+    fn read_new(procedure: nfs_proc3, bytes: &'a [u8]) -> Result<V3Asked<'a>, XdrError> {
         Ok(match procedure {
             nfs_proc3::NFSPROC3_CREATE => {
                 let args: CREATE3args<'_> = read(bytes)?;
-                Asked::Create(args.where_.into(), Some(convert::created(&args.how)))
+                V3Asked::Create(args.where_.into(), Some(convert::created(&args.how)))
             }
             nfs_proc3::NFSPROC3_MKDIR => {
                 let args: MKDIR3args<'_> = read(bytes)?;
                 let set = convert::set_attr(&args.attributes);
-                Asked::Create(args.where_.into(), Some((New::Directory, set)))
+                V3Asked::Create(args.where_.into(), Some((New::Directory, set)))
             }
             nfs_proc3::NFSPROC3_SYMLINK => {
                 let args: SYMLINK3args<'_> = read(bytes)?;
                 let set = convert::set_attr(&args.symlink_attributes);
                 let new = New::Symlink(args.symlink_data.0);
-                Asked::Create(args.where_.into(), Some((new, set)))
+                V3Asked::Create(args.where_.into(), Some((new, set)))
             }
             _ => {
                 let args: MKNOD3args<'_> = read(bytes)?;
-                Asked::Create(args.where_.into(), convert::node(&args.what))
+                V3Asked::Create(args.where_.into(), convert::node(&args.what))
             }
         })
     }
 
-    fn read_dir(procedure: nfs_proc3, bytes: &'a [u8]) -> Result<Asked<'a>, Error> {
+    fn read_dir(procedure: nfs_proc3, bytes: &'a [u8]) -> Result<V3Asked<'a>, XdrError> {
         Ok(match procedure {
             nfs_proc3::NFSPROC3_READDIR => {
                 let args: READDIR3args<'_> = read(bytes)?;
@@ -166,7 +166,7 @@ impl<'a> Asked<'a> {
                     bytes_max: args.count,
                     is_plus: false,
                 };
-                Asked::Readdir(args.dir.0, readdir)
+                V3Asked::Readdir(args.dir.0, readdir)
             }
             _ => {
                 let args: READDIRPLUS3args<'_> = read(bytes)?;
@@ -177,7 +177,7 @@ impl<'a> Asked<'a> {
                     bytes_max: args.maxcount,
                     is_plus: true,
                 };
-                Asked::Readdir(args.dir.0, readdir)
+                V3Asked::Readdir(args.dir.0, readdir)
             }
         })
     }
@@ -185,30 +185,30 @@ impl<'a> Asked<'a> {
     /// The handles of what it is about: the object, or the directory, first.
     pub(super) fn handles(&self) -> (&'a [u8], Option<&'a [u8]>) {
         match *self {
-            Asked::Of(file)
-            | Asked::Setattr(file, ..)
-            | Asked::Access(file, _)
-            | Asked::Read { file, .. }
-            | Asked::Write { file, .. }
-            | Asked::Readdir(file, _)
-            | Asked::Commit(file) => (file, None),
-            Asked::Lookup(named) | Asked::Create(named, _) | Asked::Remove(named, _) => {
+            V3Asked::Of(file)
+            | V3Asked::Setattr(file, ..)
+            | V3Asked::Access(file, _)
+            | V3Asked::Read { file, .. }
+            | V3Asked::Write { file, .. }
+            | V3Asked::Readdir(file, _)
+            | V3Asked::Commit(file) => (file, None),
+            V3Asked::Lookup(named) | V3Asked::Create(named, _) | V3Asked::Remove(named, _) => {
                 (named.dir, None)
             }
-            Asked::Rename(from, to) => (from.dir, Some(to.dir)),
-            Asked::Link(file, named) => (file, Some(named.dir)),
+            V3Asked::Rename(from, to) => (from.dir, Some(to.dir)),
+            V3Asked::Link(file, named) => (file, Some(named.dir)),
         }
     }
 
     /// The name that it says for the directory that is its object `at`.
     pub(super) fn name(&self, at: usize) -> &'a [u8] {
         match (*self, at) {
-            (Asked::Lookup(named) | Asked::Create(named, _) | Asked::Remove(named, _), _) => {
+            (V3Asked::Lookup(named) | V3Asked::Create(named, _) | V3Asked::Remove(named, _), _) => {
                 named.name
             }
-            (Asked::Rename(from, _), 0) => from.name,
-            (Asked::Rename(_, to), _) => to.name,
-            (Asked::Link(_, named), _) => named.name,
+            (V3Asked::Rename(from, _), 0) => from.name,
+            (V3Asked::Rename(_, to), _) => to.name,
+            (V3Asked::Link(_, named), _) => named.name,
             _ => b"",
         }
     }
@@ -217,8 +217,8 @@ impl<'a> Asked<'a> {
     /// 3.3.8 to 3.3.15).
     pub(super) fn dots(&self) -> nfsstat3 {
         match self {
-            Asked::Create(..) | Asked::Link(..) => nfsstat3::NFS3ERR_EXIST,
-            Asked::Remove(named, Removable::Directory) if named.name == b".." => {
+            V3Asked::Create(..) | V3Asked::Link(..) => nfsstat3::NFS3ERR_EXIST,
+            V3Asked::Remove(named, Removable::Directory) if named.name == b".." => {
                 nfsstat3::NFS3ERR_EXIST
             }
             _ => nfsstat3::NFS3ERR_INVAL,

@@ -2,20 +2,20 @@
 
 use std::sync::Arc;
 
-use link::{Data, Link};
+use link::{CommandMemory, Link};
 use machine::{Nanos, Tag};
 use mem::Pool;
 use nfs::connection::{Connection, Credential};
 use nfs::server::files::{FileKey, READ, WRITE};
-use store::fs::{self, Asker, Attr, Caller, FileId, FileSystem, New, Op, Output, Progress, Time};
+use store::fs::{self, Asker, Attr, Caller, FileId, FileSystem, FsOp, New, Output, Progress, Time};
 use wire::nfs3::{nfs_proc3, nfsstat3, stable_how};
 use wire::nfs4::nfsstat4;
 
-use super::args::{Asked, Named};
-use super::{Found, convert, results};
-use crate::answers::{Answers, Wait};
+use super::args::{Named, V3Asked};
+use super::{ExportFound, convert, results};
+use crate::answers::{AnswerWait, Answers};
 use crate::open;
-use crate::past::{Begun, Known, Past};
+use crate::past::{AddressReplies, CallBegun, CallKey};
 use crate::payload::{self, Reading, Writing, begin_read, begin_write};
 use crate::run::{Around, Step};
 use crate::{Granted, Nfsd, View};
@@ -87,7 +87,7 @@ fn is_once(procedure: nfs_proc3) -> bool {
 const PATIENCE: Nanos = 300_000_000;
 
 /// What a call has been told so far.
-pub(super) struct Call {
+pub(super) struct V3CallState {
     pub(super) procedure: nfs_proc3,
     /// On whose behalf it acts.
     identity: Credential,
@@ -114,7 +114,7 @@ pub(super) struct Call {
     /// Of writes, before a WRITE began: what is lost meanwhile may be its data.
     pub(super) verifier: u64,
     /// What it is known by, if it must not be done twice, and where.
-    known: Option<(Arc<Past>, Known)>,
+    known: Option<(Arc<AddressReplies>, CallKey)>,
     /// It has not been asked yet whether it was done before.
     may_be_again: bool,
     /// When it came.
@@ -126,11 +126,11 @@ pub(super) struct Call {
 }
 
 /// What a step comes to.
-enum Next<'a> {
+enum V3Next<'a> {
     /// This.
     Done(Result<Output, fs::Error>),
     /// What the file system answers.
-    Ask(Op<'a>),
+    Ask(FsOp<'a>),
     /// The procedure ends so.
     Refused(nfsstat3),
     /// To be begun again when there is memory.
@@ -169,10 +169,10 @@ fn check(nfsd: &Nfsd, now: Nanos, file: FileKey, access: u32) -> Result<(), nfss
     })
 }
 
-impl Call {
+impl V3CallState {
     /// A call that ends at once.
-    pub(super) fn refused(procedure: nfs_proc3, by: Credential, status: nfsstat3) -> Call {
-        Call {
+    pub(super) fn refused(procedure: nfs_proc3, by: Credential, status: nfsstat3) -> V3CallState {
+        V3CallState {
             procedure,
             identity: by,
             from: Asker::default(),
@@ -200,10 +200,10 @@ impl Call {
     /// A call about what was found.
     pub(super) fn new(
         (procedure, by, tag): (nfs_proc3, Credential, Tag),
-        found: Found,
+        found: ExportFound,
         around: &mut Around<'_>,
-    ) -> Call {
-        let mut call = Call::refused(procedure, by, nfsstat3::NFS3_OK);
+    ) -> V3CallState {
+        let mut call = V3CallState::refused(procedure, by, nfsstat3::NFS3_OK);
         match found {
             Ok((export, files)) => (call.export, call.files) = (export, files),
             Err(status) => call.status = status,
@@ -218,7 +218,7 @@ impl Call {
             call.status = nfsstat3::NFS3ERR_ROFS;
         } else if is_once(procedure) {
             let came = around.link.machine.call(tag);
-            let known = Known::new(came.xid, procedure as u32, &by, came.args);
+            let known = CallKey::new(came.xid, procedure as u32, &by, came.args);
             call.known = Some((around.peer.past(around.nfsd).clone(), known));
             (call.may_be_again, call.since) = (true, around.now);
         }
@@ -267,7 +267,7 @@ impl Call {
             self.known = None;
             return Step::Sent;
         }
-        let asked = Asked::read(self.procedure, args);
+        let asked = V3Asked::read(self.procedure, args);
         let asked = asked.expect("it was read when it came");
         while let Some(&step) = steps(self.procedure).0.get(self.at) {
             let Some(granted) = self.granted(&around.peer.view) else {
@@ -281,11 +281,11 @@ impl Call {
             let answers = (&mut around.peer.answers, around.pool, unsent);
             match self.reserve(step, &asked, answers) {
                 Ok(()) => {}
-                Err(Wait::Later) => {
+                Err(AnswerWait::Later) => {
                     self.status = nfsstat3::NFS3ERR_JUKEBOX;
                     continue;
                 }
-                Err(Wait::NoMemory) => return Step::NoMemory,
+                Err(AnswerWait::NoMemory) => return Step::NoMemory,
             }
             let mut with = With {
                 nfsd: around.nfsd,
@@ -297,16 +297,16 @@ impl Call {
                 tag,
             };
             let result = match self.begin(step, &asked, &mut with) {
-                Next::Done(result) => result,
-                Next::Refused(status) => {
+                V3Next::Done(result) => result,
+                V3Next::Refused(status) => {
                     self.status = status;
                     continue;
                 }
-                Next::NoMemory => {
+                V3Next::NoMemory => {
                     payload::keep(around.link, around.pool, tag);
                     return Step::NoMemory;
                 }
-                Next::Ask(op) => {
+                V3Next::Ask(op) => {
                     let caller = self.caller(around.time);
                     let fs = granted.export.fs();
                     match fs.start(&caller, op, around.files, around.token) {
@@ -335,10 +335,10 @@ impl Call {
     fn reserve(
         &mut self,
         step: Do,
-        asked: &Asked<'_>,
+        asked: &V3Asked<'_>,
         (answers, pool, unsent): (&mut Answers, &Pool, usize),
-    ) -> Result<(), Wait> {
-        if let (Do::Main, Asked::Readdir(_, args)) = (step, asked) {
+    ) -> Result<(), AnswerWait> {
+        if let (Do::Main, V3Asked::Readdir(_, args)) = (step, asked) {
             let bytes = results::listing_bytes(args);
             answers.reserve(pool, unsent, bytes)?;
             self.reserved = bytes;
@@ -354,7 +354,7 @@ impl Call {
         fs: &dyn FileSystem,
         around: &Around<'_>,
     ) {
-        let asked = Asked::read(self.procedure, args);
+        let asked = V3Asked::read(self.procedure, args);
         let asked = asked.expect("it was read when it came");
         let step = steps(self.procedure).0[self.at];
         self.took(step, &asked, result, (fs, around.nfsd, around.now));
@@ -366,96 +366,100 @@ impl Call {
         let is_open = self.may_be_again && !self.is_dropped;
         let (past, known) = self.known.as_ref().filter(|_| is_open)?;
         match past.begin(*known, around.now) {
-            Begun::New => {
+            CallBegun::New => {
                 self.may_be_again = false;
                 None
             }
-            Begun::Again(results) => {
+            CallBegun::Again(results) => {
                 let reply = around.link.machine.reply(tag);
                 reply.bytes().extend_from_slice(&results);
                 self.known = None;
                 Some(Step::Sent)
             }
-            Begun::UnderWay if around.now.saturating_sub(self.since) >= PATIENCE => {
+            CallBegun::UnderWay if around.now.saturating_sub(self.since) >= PATIENCE => {
                 self.is_dropped = true;
                 None
             }
-            Begun::UnderWay => Some(Step::NoMemory),
+            CallBegun::UnderWay => Some(Step::NoMemory),
         }
     }
 
-    fn is_needed(&self, step: Do, asked: &Asked<'_>) -> bool {
+    fn is_needed(&self, step: Do, asked: &V3Asked<'_>) -> bool {
         let goes_on = self.status == nfsstat3::NFS3_OK;
         match (step, asked) {
             (Do::After(at), _) => self.after[at].is_none(),
             // An existing file is taken as it is, but for its size.
-            (Do::Release(_), Asked::Create(_, new)) => {
+            (Do::Release(_), V3Asked::Create(_, new)) => {
                 let cuts = |(new, set): &(New<'_>, fs::SetAttr)| {
                     matches!(new, New::Unchecked) && set.size.is_some()
                 };
                 goes_on && new.as_ref().is_some_and(cuts)
             }
             // The second entry of a directory names it.
-            (Do::Up, Asked::Readdir(_, args)) => goes_on && args.cookie < 2,
+            (Do::Up, V3Asked::Readdir(_, args)) => goes_on && args.cookie < 2,
             (Do::Found, _) => goes_on && self.found_attr.is_none(),
             _ => goes_on,
         }
     }
 
-    fn begin<'a>(&mut self, step: Do, asked: &Asked<'a>, with: &mut With<'_>) -> Next<'a> {
+    fn begin<'a>(&mut self, step: Do, asked: &V3Asked<'a>, with: &mut With<'_>) -> V3Next<'a> {
         match step {
-            Do::Before(at) | Do::After(at) => Next::Ask(Op::Getattr {
+            Do::Before(at) | Do::After(at) => V3Next::Ask(FsOp::Getattr {
                 file: self.files[at],
             }),
-            Do::Found => Next::Ask(Op::Getattr {
+            Do::Found => V3Next::Ask(FsOp::Getattr {
                 file: self.found.unwrap_or(self.files[0]),
             }),
             Do::Release(at) => {
                 let (dir, name) = (self.files[at], asked.name(at));
-                Next::Ask(Op::Lookup { dir, name })
+                V3Next::Ask(FsOp::Lookup { dir, name })
             }
             Do::Up if self.files[0] == with.fs().root() => {
-                Next::Done(Ok(Output::File(self.files[0])))
+                V3Next::Done(Ok(Output::File(self.files[0])))
             }
-            Do::Up => Next::Ask(Op::Parent { dir: self.files[0] }),
+            Do::Up => V3Next::Ask(FsOp::Parent { dir: self.files[0] }),
             Do::Main => match self.main(asked, with) {
                 Ok(next) => next,
-                Err(status) => Next::Refused(status),
+                Err(status) => V3Next::Refused(status),
             },
         }
     }
 
     /// The procedure itself, or why it is refused before any file system is
     /// asked.
-    fn main<'a>(&mut self, asked: &Asked<'a>, with: &mut With<'_>) -> Result<Next<'a>, nfsstat3> {
+    fn main<'a>(
+        &mut self,
+        asked: &V3Asked<'a>,
+        with: &mut With<'_>,
+    ) -> Result<V3Next<'a>, nfsstat3> {
         let [file, dir] = self.files;
         let key = (with.fs().info().instance, file.0);
         let (nfsd, now) = (with.nfsd, with.now);
         let may = |access: u32| check(nfsd, now, key, access);
         let op = match *asked {
-            Asked::Of(_) => match self.procedure {
-                nfs_proc3::NFSPROC3_READLINK => Op::Readlink { file },
-                nfs_proc3::NFSPROC3_FSSTAT => Op::Statfs,
-                _ => Op::Getattr { file },
+            V3Asked::Of(_) => match self.procedure {
+                nfs_proc3::NFSPROC3_READLINK => FsOp::Readlink { file },
+                nfs_proc3::NFSPROC3_FSSTAT => FsOp::Statfs,
+                _ => FsOp::Getattr { file },
             },
-            Asked::Access(..) => Op::Getattr { file },
-            Asked::Setattr(_, set, guard) => {
+            V3Asked::Access(..) => FsOp::Getattr { file },
+            V3Asked::Setattr(_, set, guard) => {
                 may(if set.size.is_some() { WRITE } else { 0 })?;
-                Op::Setattr { file, set, guard }
+                FsOp::Setattr { file, set, guard }
             }
-            Asked::Lookup(named) => match named.name {
-                b"." => return Ok(Next::Done(Ok(Output::File(file)))),
+            V3Asked::Lookup(named) => match named.name {
+                b"." => return Ok(V3Next::Done(Ok(Output::File(file)))),
                 b".." if file == with.fs().root() => {
-                    return Ok(Next::Done(Ok(Output::File(file))));
+                    return Ok(V3Next::Done(Ok(Output::File(file))));
                 }
-                b".." => Op::Parent { dir: file },
-                name => Op::Lookup { dir: file, name },
+                b".." => FsOp::Parent { dir: file },
+                name => FsOp::Lookup { dir: file, name },
             },
-            Asked::Read { offset, count, .. } => {
+            V3Asked::Read { offset, count, .. } => {
                 may(READ)?;
                 return Ok(self.read((file, offset, count), with));
             }
-            Asked::Write {
+            V3Asked::Write {
                 offset,
                 count,
                 stable,
@@ -465,56 +469,56 @@ impl Call {
                 let is_stable = stable != stable_how::UNSTABLE;
                 return Ok(self.write((file, offset, is_stable), count, with));
             }
-            Asked::Create(_, None) => return Err(nfsstat3::NFS3ERR_BADTYPE),
-            Asked::Create(named, Some((new, set))) => Op::Create {
+            V3Asked::Create(_, None) => return Err(nfsstat3::NFS3ERR_BADTYPE),
+            V3Asked::Create(named, Some((new, set))) => FsOp::Create {
                 dir: file,
                 name: named.name,
                 new,
                 set,
             },
-            Asked::Remove(named, what) => Op::Remove {
+            V3Asked::Remove(named, what) => FsOp::Remove {
                 dir: file,
                 name: named.name,
                 what,
             },
-            Asked::Rename(from, to) => Op::Rename {
+            V3Asked::Rename(from, to) => FsOp::Rename {
                 from_dir: file,
                 from: from.name,
                 to_dir: dir,
                 to: to.name,
             },
-            Asked::Link(_, Named { name, .. }) => {
+            V3Asked::Link(_, Named { name, .. }) => {
                 may(0)?;
-                Op::Link { file, dir, name }
+                FsOp::Link { file, dir, name }
             }
-            Asked::Readdir(_, ref args) => results::readdir(file, args),
-            Asked::Commit(_) => Op::Commit { file },
+            V3Asked::Readdir(_, ref args) => results::readdir(file, args),
+            V3Asked::Commit(_) => FsOp::Commit { file },
         };
-        Ok(Next::Ask(op))
+        Ok(V3Next::Ask(op))
     }
 
     fn read<'a>(
         &mut self,
         (file, offset, count): (FileId, u64, u32),
         with: &mut With<'_>,
-    ) -> Next<'a> {
+    ) -> V3Next<'a> {
         let count = count.min(with.nfsd.settings.io_bytes_max);
         let caller = self.caller(with.time);
         let fs = with.granted.export.fs().as_ref();
         let begun = begin_read(with.pool, fs, &caller, (file, offset, count));
         let (data, next) = match begun {
-            Err(error) => return Next::Done(Err(error)),
-            Ok(Reading::NoMemory) => return Next::NoMemory,
+            Err(error) => return V3Next::Done(Err(error)),
+            Ok(Reading::NoMemory) => return V3Next::NoMemory,
             Ok(Reading::Lent(loan, is_end)) => {
                 let len = loan.len();
-                let data = (len > 0).then(|| Data::loan(loan));
-                (data, Next::Done(Ok(Output::Read { len, is_end })))
+                let data = (len > 0).then(|| CommandMemory::loan(loan));
+                (data, V3Next::Done(Ok(Output::Read { len, is_end })))
             }
-            Ok(Reading::Ask(op, buf)) => (Some(Data::owned(buf)), Next::Ask(op)),
+            Ok(Reading::Ask(op, buf)) => (Some(CommandMemory::owned(buf)), V3Next::Ask(op)),
         };
         if let Some(data) = data {
             let Some(tag) = with.link.machine.data_tag(with.tag) else {
-                return Next::Done(Err(fs::Error::Delay));
+                return V3Next::Done(Err(fs::Error::Delay));
             };
             with.link.set_data(tag, data);
             self.data = Some(tag);
@@ -522,17 +526,22 @@ impl Call {
         next
     }
 
-    fn write<'a>(&mut self, what: (FileId, u64, bool), len: u32, with: &mut With<'_>) -> Next<'a> {
+    fn write<'a>(
+        &mut self,
+        what: (FileId, u64, bool),
+        len: u32,
+        with: &mut With<'_>,
+    ) -> V3Next<'a> {
         let payloads = with.link.machine.call(with.tag).payloads;
         let data = (payloads.first().copied().flatten(), len);
         let fs = with.granted.export.fs().as_ref();
         self.verifier = fs.verifier();
         let caller = self.caller(with.time);
         match begin_write(with.link, with.pool, data, fs, &caller, what) {
-            Err(error) => Next::Done(Err(error)),
-            Ok(Writing::Done(written)) => Next::Done(Ok(Output::Written(written))),
-            Ok(Writing::Ask(op)) => Next::Ask(op),
-            Ok(Writing::NoMemory) => Next::NoMemory,
+            Err(error) => V3Next::Done(Err(error)),
+            Ok(Writing::Done(written)) => V3Next::Done(Ok(Output::Written(written))),
+            Ok(Writing::Ask(op)) => V3Next::Ask(op),
+            Ok(Writing::NoMemory) => V3Next::NoMemory,
         }
     }
 
@@ -540,7 +549,7 @@ impl Call {
     fn took(
         &mut self,
         step: Do,
-        asked: &Asked<'_>,
+        asked: &V3Asked<'_>,
         result: Result<Output, fs::Error>,
         (fs, nfsd, now): (&dyn FileSystem, &Nfsd, Nanos),
     ) {
@@ -552,7 +561,7 @@ impl Call {
             (Do::Up, Ok(Output::File(file))) => self.up = Some(file),
             (Do::Release(_), Ok(Output::File(file))) => {
                 let access = match asked {
-                    Asked::Create(..) => WRITE,
+                    V3Asked::Create(..) => WRITE,
                     _ => 0,
                 };
                 let key = (fs.info().instance, file.0);
@@ -571,14 +580,15 @@ impl Call {
     }
 
     /// What a file system refused, in the words of the procedure.
-    fn refusal(&self, error: fs::Error, asked: &Asked<'_>) -> nfsstat3 {
+    fn refusal(&self, error: fs::Error, asked: &V3Asked<'_>) -> nfsstat3 {
         let is_content = matches!(
             asked,
-            Asked::Read { .. } | Asked::Write { .. } | Asked::Commit(_)
+            V3Asked::Read { .. } | V3Asked::Write { .. } | V3Asked::Commit(_)
         );
         let is_readlink = self.procedure == nfs_proc3::NFSPROC3_READLINK;
-        let in_directory = (self.before[0]).is_some_and(|dir| dir.kind == fs::Kind::Directory);
-        let is_taken = matches!(asked, Asked::Create(..)) && in_directory;
+        let in_directory =
+            (self.before[0]).is_some_and(|dir| dir.kind == fs::ObjectKind::Directory);
+        let is_taken = matches!(asked, V3Asked::Create(..)) && in_directory;
         match error {
             fs::Error::Symlink if is_content => nfsstat3::NFS3ERR_INVAL,
             // What is there and is no file: newer kernels of Linux (7.3) create before they
@@ -604,7 +614,7 @@ impl Call {
     }
 
     /// All is known: the answer.
-    fn finish(&mut self, tag: Tag, asked: &Asked<'_>, around: &mut Around<'_>) {
+    fn finish(&mut self, tag: Tag, asked: &V3Asked<'_>, around: &mut Around<'_>) {
         let granted = around.peer.view.granted(self.export);
         let machine = &mut around.link.machine;
         let reply = machine.reply(tag);

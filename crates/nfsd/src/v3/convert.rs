@@ -1,7 +1,7 @@
 //! Between what file systems say and what NFSv3 says (RFC 1813, sections 2.4 to
 //! 2.6).
 
-use store::fs::{Attr, Device, Error, Kind, MODE_MASK, New, SetAttr, SetTime, Time};
+use store::fs::{Attr, Device, Error, MODE_MASK, New, ObjectKind, SetAttr, SetTime, Time};
 use wire::nfs3::{
     createhow3, fattr3, ftype3, mknoddata3, nfsstat3, nfstime3, sattr3, set_atime, set_mtime,
     specdata3, wcc_attr, wcc_data,
@@ -63,13 +63,13 @@ fn time_of(time: nfstime3) -> Time {
 pub(super) fn fattr(attr: &Attr, fsid: u64) -> fattr3 {
     fattr3 {
         type_: match attr.kind {
-            Kind::Regular => ftype3::NF3REG,
-            Kind::Directory => ftype3::NF3DIR,
-            Kind::Symlink => ftype3::NF3LNK,
-            Kind::Fifo => ftype3::NF3FIFO,
-            Kind::Socket => ftype3::NF3SOCK,
-            Kind::Block => ftype3::NF3BLK,
-            Kind::Character => ftype3::NF3CHR,
+            ObjectKind::Regular => ftype3::NF3REG,
+            ObjectKind::Directory => ftype3::NF3DIR,
+            ObjectKind::Symlink => ftype3::NF3LNK,
+            ObjectKind::Fifo => ftype3::NF3FIFO,
+            ObjectKind::Socket => ftype3::NF3SOCK,
+            ObjectKind::Block => ftype3::NF3BLK,
+            ObjectKind::Character => ftype3::NF3CHR,
         },
         mode: attr.mode,
         nlink: attr.links,

@@ -2,7 +2,7 @@
 
 use nfs::connection::Reply;
 use store::fs::access::rights;
-use store::fs::{Attr, ChangeInfo, FileId, Listing, Op, Output};
+use store::fs::{Attr, ChangeInfo, FileId, FsOp, Listing, Output};
 use wire::nfs3::{
     self, ACCESS3res, ACCESS3resok, COMMIT3res, COMMIT3resok, CREATE3res, CREATE3resok, FSINFO3res,
     FSINFO3resok, FSSTAT3res, FSSTAT3resok, GETATTR3res, LINK3res, LOOKUP3res, LOOKUP3resok,
@@ -12,13 +12,13 @@ use wire::nfs3::{
 };
 use wire::xdr::{Encode, Opaque, Payload, pad};
 
-use super::args::{Asked, Readdir};
-use super::call::Call;
+use super::args::{Readdir, V3Asked};
+use super::call::V3CallState;
 use super::convert;
 use crate::answers::{self, ENTRIES_MAX};
 use crate::attributes::rights_of;
 use crate::handle::Handle;
-use crate::{Granted, Settings};
+use crate::{Granted, NfsdSettings};
 use store::counters;
 
 /// Bytes of a directory in one answer at most.
@@ -36,13 +36,13 @@ const DOT_DOT: u64 = 2;
 
 /// Appends the results of a call that has gone through its steps.
 pub(super) fn write(
-    call: &Call,
-    asked: &Asked<'_>,
+    call: &V3CallState,
+    asked: &V3Asked<'_>,
     granted: Option<Granted<'_>>,
-    settings: &Settings,
+    settings: &NfsdSettings,
     reply: &mut Reply,
 ) {
-    let answer = Answer {
+    let answer = V3Answer {
         call,
         granted,
         fsid: granted.map_or(0, |granted| {
@@ -52,31 +52,31 @@ pub(super) fn write(
     };
     let to = reply.bytes();
     match *asked {
-        Asked::Of(_) => answer.about_object(settings, to),
-        Asked::Setattr(..) | Asked::Remove(..) => WCC3res {
+        V3Asked::Of(_) => answer.about_object(settings, to),
+        V3Asked::Setattr(..) | V3Asked::Remove(..) => WCC3res {
             status: call.status,
             wcc: answer.wcc(0),
         }
         .encode(to),
-        Asked::Lookup(_) => answer.lookup(to),
-        Asked::Access(_, asked) => answer.access(asked, to),
-        Asked::Read { offset, .. } => answer.read(offset, reply),
-        Asked::Write { .. } => answer.write(to),
-        Asked::Create(..) => answer.create(to),
-        Asked::Rename(..) => RENAME3res {
+        V3Asked::Lookup(_) => answer.lookup(to),
+        V3Asked::Access(_, asked) => answer.access(asked, to),
+        V3Asked::Read { offset, .. } => answer.read(offset, reply),
+        V3Asked::Write { .. } => answer.write(to),
+        V3Asked::Create(..) => answer.create(to),
+        V3Asked::Rename(..) => RENAME3res {
             status: call.status,
             fromdir_wcc: answer.wcc(0),
             todir_wcc: answer.wcc(1),
         }
         .encode(to),
-        Asked::Link(..) => LINK3res {
+        V3Asked::Link(..) => LINK3res {
             status: call.status,
             file_attributes: answer.after(0),
             linkdir_wcc: answer.wcc(1),
         }
         .encode(to),
-        Asked::Readdir(_, ref args) => answer.readdir(args, to),
-        Asked::Commit(_) => answer.commit(to),
+        V3Asked::Readdir(_, ref args) => answer.readdir(args, to),
+        V3Asked::Commit(_) => answer.commit(to),
     }
 }
 
@@ -94,9 +94,9 @@ pub(super) fn listing_bytes(args: &Readdir) -> u32 {
 }
 
 /// What is asked for READDIR and READDIRPLUS.
-pub(super) fn readdir(dir: FileId, args: &Readdir) -> Op<'static> {
+pub(super) fn readdir(dir: FileId, args: &Readdir) -> FsOp<'static> {
     let (entries_max, name_bytes_max) = listing_max(args);
-    Op::Readdir {
+    FsOp::Readdir {
         dir,
         cookie: if args.cookie <= DOT_DOT {
             0
@@ -115,8 +115,8 @@ fn entry_bytes(name_len: usize, is_plus: bool) -> u32 {
     ENTRY_BYTES + name + if is_plus { PLUS_BYTES } else { 0 }
 }
 
-struct Answer<'a> {
-    call: &'a Call,
+struct V3Answer<'a> {
+    call: &'a V3CallState,
     granted: Option<Granted<'a>>,
     fsid: u64,
 }
@@ -124,7 +124,7 @@ struct Answer<'a> {
 /// A procedure that succeeded has what it was about.
 const KNOWN: &str = "known where the call succeeded";
 
-impl Answer<'_> {
+impl V3Answer<'_> {
     fn attr(&self, attr: &Attr) -> fattr3 {
         convert::fattr(attr, self.fsid)
     }
@@ -169,7 +169,7 @@ impl Answer<'_> {
     }
 
     /// GETATTR, READLINK, FSSTAT, FSINFO, PATHCONF.
-    fn about_object(&self, settings: &Settings, to: &mut Vec<u8>) {
+    fn about_object(&self, settings: &NfsdSettings, to: &mut Vec<u8>) {
         let call = self.call;
         match (call.procedure, &call.output) {
             (nfs_proc3::NFSPROC3_GETATTR, _) => match self.after(0) {
@@ -207,7 +207,7 @@ impl Answer<'_> {
         }
     }
 
-    fn fsinfo(&self, settings: &Settings) -> FSINFO3resok {
+    fn fsinfo(&self, settings: &NfsdSettings) -> FSINFO3resok {
         let info = self.granted.expect(KNOWN).export.fs().info();
         let io_bytes_max = settings.io_bytes_max;
         FSINFO3resok {
@@ -372,7 +372,7 @@ impl Answer<'_> {
     /// `None` if there are some and none has.
     fn entries(&self, args: &Readdir, listing: &Listing, to: &mut Vec<u8>) -> Option<bool> {
         let call = self.call;
-        let mut room = Room {
+        let mut room = EntryRoom {
             bytes: args
                 .bytes_max
                 .min(READDIR_BYTES_MAX)
@@ -412,7 +412,7 @@ impl Answer<'_> {
 }
 
 /// Room for entries of a directory.
-struct Room {
+struct EntryRoom {
     bytes: u32,
     /// For what of them READDIR tells too.
     entry_bytes: u32,
@@ -420,7 +420,7 @@ struct Room {
     count: u32,
 }
 
-impl Room {
+impl EntryRoom {
     fn take(&mut self, name_len: usize) -> bool {
         let bytes = entry_bytes(name_len, self.is_plus);
         let entry = entry_bytes(name_len, false);

@@ -307,7 +307,7 @@ fn copy(from: stateid4, to: stateid4, src: u64, dst: u64, count: u64, is_sync: b
 }
 
 /// Where the file system has no CLONE, it says so.
-fn clones(case: &mut Case, from: &Opened, to: &Opened, content: &[u8]) {
+fn clones(case: &mut Case, from: &OpenFile, to: &OpenFile, content: &[u8]) {
     let both = ops().fh(&from.handle).save().fh(&to.handle);
     let ask = |case: &mut Case, source: stateid4, src, count| {
         let asked = both.clone().then(clone(source, to.stateid, src, 0, count));
@@ -391,7 +391,7 @@ fn offloads(case: &mut Case) {
 /// RFC 7862, section 15.2.3, has NFS4ERR_INVAL where the range ends behind the end of the
 /// source. Linux asks for as much as there can be and takes what it is told was copied, as
 /// its own server does: so only a beginning behind the end is an error.
-fn copies_beyond_the_end(case: &mut Case, from: &Opened, to: &Opened) {
+fn copies_beyond_the_end(case: &mut Case, from: &OpenFile, to: &OpenFile) {
     const SIZE: u64 = 300_000;
     let both = ops().fh(&from.handle).save().fh(&to.handle);
     let mut ask = |offset, count, is_sync| {

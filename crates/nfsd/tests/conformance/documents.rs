@@ -337,7 +337,7 @@ const NEVER: &[(u32, nfs_opnum4, &str)] = &[(
 
 /// Every operation that there is has come to a good end in some case, and every
 /// status that the standards have was met, but for those that are told why not.
-pub fn all_was_tried(server: &Server) {
+pub fn all_was_tried(server: &ServerUnderTest) {
     let mut cases: Vec<Case> = MINORS.map(|minor| Case::new(server, minor)).into();
     let listed = operations(&mut cases);
     let seen = server.seen.borrow();
@@ -376,7 +376,7 @@ pub fn all_was_tried(server: &Server) {
 #[test]
 fn the_page_lists_what_the_server_does() {
     let exports = vec![("/", machine::memory("page"), machine::rule())];
-    let server = machine::server(nfsd::Settings::default(), exports, Vec::new());
+    let server = machine::server(nfsd::NfsdSettings::default(), exports, Vec::new());
     let server = machine::tried(&server, &[]);
     let mut cases: Vec<Case> = MINORS.map(|minor| Case::new(&server, minor)).into();
     let page = std::fs::read_to_string(PAGE).expect("docs/nfs.md");

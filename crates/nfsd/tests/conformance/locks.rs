@@ -15,14 +15,14 @@ const ALL: u64 = u64::MAX;
 
 /// An owner of locks of one open file.
 struct Locker {
-    opened: Opened,
-    owner: Owner,
+    opened: OpenFile,
+    owner: TestOwner,
     /// After the first lock.
     stateid: Option<stateid4>,
 }
 
 impl Locker {
-    fn new(client: &mut Client, dir: &[u8], access: u32) -> Locker {
+    fn new(client: &mut TestClient, dir: &[u8], access: u32) -> Locker {
         Locker {
             opened: client.open(dir, "file", access, 0),
             owner: client.owner(),
@@ -56,11 +56,11 @@ impl Locker {
 
     fn lock(
         &mut self,
-        client: &mut Client,
+        client: &mut TestClient,
         kind: nfs_lock_type4,
         offset: u64,
         length: u64,
-    ) -> Answer {
+    ) -> CompoundAnswer {
         let asked = self.ask(kind, offset, length, false);
         let answer = client.call(asked);
         if answer.status == NFS4_OK {
@@ -76,7 +76,7 @@ impl Locker {
         answer
     }
 
-    fn unlock(&mut self, client: &mut Client, offset: u64, length: u64) -> Answer {
+    fn unlock(&mut self, client: &mut TestClient, offset: u64, length: u64) -> CompoundAnswer {
         let asked = ops()
             .fh(&self.opened.handle)
             .op(nfs_argop4::OP_LOCKU(LOCKU4args {
@@ -95,13 +95,13 @@ impl Locker {
 }
 
 fn lockt(
-    client: &mut Client,
+    client: &mut TestClient,
     handle: &[u8],
-    owner: &Owner,
+    owner: &TestOwner,
     kind: nfs_lock_type4,
     offset: u64,
     length: u64,
-) -> Answer {
+) -> CompoundAnswer {
     client.call(ops().fh(handle).op(nfs_argop4::OP_LOCKT(LOCKT4args {
         locktype: kind,
         offset,
@@ -111,7 +111,7 @@ fn lockt(
 }
 
 /// Whose lock is in the way.
-fn denied(answer: &Answer, op: nfs_opnum4) -> (u64, u64, nfs_lock_type4, Vec<u8>) {
+fn denied(answer: &CompoundAnswer, op: nfs_opnum4) -> (u64, u64, nfs_lock_type4, Vec<u8>) {
     let mut from = Reader::new(answer.body(op));
     let denied = LOCK4denied::decode(&mut from).expect("LOCK4denied");
     let owner = denied.owner.owner.0.to_vec();
@@ -121,7 +121,7 @@ fn denied(answer: &Answer, op: nfs_opnum4) -> (u64, u64, nfs_lock_type4, Vec<u8>
 pub fn ranges(case: &mut Case) {
     let server = case.server.clone();
     let dir = case.dir.clone();
-    let mut other = Client::new(&server, case.minor);
+    let mut other = TestClient::new(&server, case.minor);
     let mut a = Locker::new(&mut case.client, &dir, RW);
     let mut b = Locker::new(&mut other, &dir, RW);
     a.lock(&mut case.client, WRITE_LT, 10, 10).ok();
@@ -262,7 +262,7 @@ pub fn owners(case: &mut Case) {
     a.owner.next += 4;
     let asked = a.ask(WRITE_LT, 10, 5, false);
     case.call(asked).is(NFS4ERR_BAD_SEQID);
-    let release = |owner: &Owner| {
+    let release = |owner: &TestOwner| {
         ops().op(nfs_argop4::OP_RELEASE_LOCKOWNER(RELEASE_LOCKOWNER4args {
             lock_owner: owner.wire(),
         }))
@@ -273,7 +273,7 @@ pub fn owners(case: &mut Case) {
     a.owner.next = 1;
     a.unlock(&mut case.client, 0, ALL).ok();
     case.call(release(&a.owner)).ok();
-    let stranger = Owner {
+    let stranger = TestOwner {
         client: !a.owner.client,
         ..a.owner.clone()
     };

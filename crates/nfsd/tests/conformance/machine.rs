@@ -7,10 +7,10 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use nfsd::exports::{Export, Exports, Rule, Squash};
-use nfsd::{Nfsd, Settings};
+use nfsd::{Nfsd, NfsdSettings};
 use store::fs::{FileSystem, Memory, Time};
 use testkit::nfs::client::unique;
-use testkit::nfs::compound::{Server, Transport};
+use testkit::nfs::compound::{ServerUnderTest, Transport};
 use wire::rpc::RecordMark;
 
 /// The time of day at the beginning.
@@ -20,7 +20,7 @@ const TIME: Time = Time {
 };
 
 struct Connection {
-    server: Rc<RefCell<doubles::nfsd::Server>>,
+    server: Rc<RefCell<doubles::nfsd::NfsdDouble>>,
     number: usize,
     sent: VecDeque<u8>,
 }
@@ -75,20 +75,20 @@ pub fn exports(listed: Listed<'_>) -> Exports {
 
 /// A server of these exports, which knows `known` clients from before.
 pub fn server(
-    settings: Settings,
+    settings: NfsdSettings,
     listed: Listed<'_>,
     known: Vec<Box<[u8]>>,
-) -> Rc<RefCell<doubles::nfsd::Server>> {
+) -> Rc<RefCell<doubles::nfsd::NfsdDouble>> {
     let nfsd = Nfsd::new(settings, 1, known, exports(listed), 0);
-    let mut server = doubles::nfsd::Server::new(nfsd, 64 << 20);
+    let mut server = doubles::nfsd::NfsdDouble::new(nfsd, 64 << 20);
     server.time = TIME;
     Rc::new(RefCell::new(server))
 }
 
 /// What the cases want of a server.
-pub fn tried(server: &Rc<RefCell<doubles::nfsd::Server>>, base: &[&str]) -> Server {
+pub fn tried(server: &Rc<RefCell<doubles::nfsd::NfsdDouble>>, base: &[&str]) -> ServerUnderTest {
     let (connects, advances) = (server.clone(), server.clone());
-    Server {
+    ServerUnderTest {
         connect: Rc::new(move || {
             let address: SocketAddr = "127.0.0.1:700".parse().expect("an address");
             let number = connects.borrow_mut().connect(address);

@@ -21,7 +21,7 @@ use std::collections::BTreeSet;
 use std::rc::Rc;
 
 use testkit::nfs::client::{Case, MINORS};
-use testkit::nfs::compound::{Seen, Server};
+use testkit::nfs::compound::{SeenResults, ServerUnderTest};
 use testkit::nfs::socket;
 
 type Try = fn(&mut Case);
@@ -63,7 +63,7 @@ const CASES: &[(&str, &[u32], Try)] = &[
 ];
 
 /// How it is called, and what tries it.
-type Once = (&'static str, fn(&Server));
+type Once = (&'static str, fn(&ServerUnderTest));
 
 /// What is tried once.
 const ONCE: &[Once] = &[
@@ -75,7 +75,7 @@ const ONCE: &[Once] = &[
 ];
 
 /// Everything, with each of the versions.
-fn all(server: &Server) {
+fn all(server: &ServerUnderTest) {
     let mut wrong = Vec::new();
     let only = std::env::var("WEFT_NFS_CASE").ok();
     for (name, minors, case) in CASES {
@@ -106,7 +106,7 @@ fn all(server: &Server) {
 #[test]
 fn without_sockets() {
     let exports = vec![("/", machine::memory("all"), machine::rule())];
-    let server = machine::server(nfsd::Settings::default(), exports, Vec::new());
+    let server = machine::server(nfsd::NfsdSettings::default(), exports, Vec::new());
     let server = machine::tried(&server, &[]);
     all(&server);
     if std::env::var_os("WEFT_NFS_CASE").is_none() {
@@ -142,10 +142,10 @@ fn over_tcp() {
         ..server::Config::default()
     };
     let running = server::start(config).expect("a target");
-    all(&Server {
+    all(&ServerUnderTest {
         connect: Rc::new(move || socket::connect(address)),
         advance: None,
-        seen: Seen::default(),
+        seen: SeenResults::default(),
         base: vec!["some".into(), "where".into()],
     });
     running.stop();
@@ -159,8 +159,8 @@ fn elsewhere() {
     };
     let (address, path) = named.split_once('/').unwrap_or((&named, ""));
     let address = address.parse().expect("ADDRESS:PORT");
-    let seen: Seen = Rc::new(RefCell::new(BTreeSet::new()));
-    all(&Server {
+    let seen: SeenResults = Rc::new(RefCell::new(BTreeSet::new()));
+    all(&ServerUnderTest {
         connect: Rc::new(move || socket::connect(address)),
         advance: None,
         seen,

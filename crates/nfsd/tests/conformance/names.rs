@@ -220,7 +220,7 @@ pub fn bad_names(case: &mut Case) {
         ("a\0b", &[NFS4ERR_BADCHAR]),
         (&long, &[NFS4ERR_NAMETOOLONG]),
     ];
-    type Take = fn(Ops, &str, &Owner) -> Ops;
+    type Take = fn(Ops, &str, &TestOwner) -> Ops;
     let takers: &[(&str, Take)] = &[
         ("LOOKUP", |o, n, _| o.lookup(n)),
         ("CREATE", |o, n, _| o.mkdir(n)),

@@ -21,7 +21,7 @@ fn open(
     name: &str,
     share: (u32, u32),
     how: openflag4<'_>,
-) -> Result<Opened, nfsstat4> {
+) -> Result<OpenFile, nfsstat4> {
     let (owner, dir) = (case.client.owner(), case.dir.clone());
     let opened = case.client.open_as(owner, &dir, name, share, how);
     opened.map_err(|(status, _)| status)
@@ -137,7 +137,7 @@ pub fn creates(case: &mut Case) {
     let owner = case.client.owner();
     let asked = open_args(&owner, "x", R, 0, plain);
     case.call(at_file(case).open(asked)).is(NFS4ERR_NOTDIR);
-    let stranger = Owner {
+    let stranger = TestOwner {
         client: !owner.client,
         ..owner
     };
@@ -153,7 +153,7 @@ pub fn creates(case: &mut Case) {
 /// Who may open beside whom: all pairs.
 pub fn shares(case: &mut Case) {
     let server = case.server.clone();
-    let mut other = Client::new(&server, case.minor);
+    let mut other = TestClient::new(&server, case.minor);
     let (dir, plain) = (case.dir.clone(), openflag4::OPEN4_NOCREATE);
     for access in [R, W, RW] {
         for deny in 0..4 {
@@ -236,7 +236,7 @@ pub fn upgrades(case: &mut Case) {
         case.call(write(any)).ok();
     }
     let mut held = second;
-    let downgrade = |held: &mut Opened, access, deny| {
+    let downgrade = |held: &mut OpenFile, access, deny| {
         let stateid = held.stateid;
         let seqid = held.owner.next_seqid();
         ops()
@@ -368,7 +368,7 @@ pub fn stateids(case: &mut Case) {
     }
     // Good, but of another client.
     let server = case.server.clone();
-    let mut other = Client::new(&server, case.minor);
+    let mut other = TestClient::new(&server, case.minor);
     let read = ops().fh(&case.file).read(opened.stateid, 0, 1);
     let status = other.call(read).status;
     match case.minor {
@@ -580,7 +580,7 @@ pub fn unlinked(case: &mut Case) {
 }
 
 /// Opens with `want` for a read delegation; tries until one is given.
-fn delegated(case: &mut Case, client: &mut Client) -> Option<Opened> {
+fn delegated(case: &mut Case, client: &mut TestClient) -> Option<OpenFile> {
     let (owner, dir) = (client.owner(), case.dir.clone());
     let access = R | OPEN4_SHARE_ACCESS_WANT_READ_DELEG;
     let how = openflag4::OPEN4_NOCREATE;
@@ -591,7 +591,7 @@ fn delegated(case: &mut Case, client: &mut Client) -> Option<Opened> {
 /// A read delegation is recalled from who has it, and gone when it is returned.
 pub fn delegations(case: &mut Case) {
     let server = case.server.clone();
-    let mut holder = Client::new(&server, case.minor);
+    let mut holder = TestClient::new(&server, case.minor);
     let not_wanted = R | OPEN4_SHARE_ACCESS_WANT_NO_DELEG;
     let opened = case.open("file", not_wanted, 0);
     assert!(opened.delegation.is_none());

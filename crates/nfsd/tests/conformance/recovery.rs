@@ -3,7 +3,7 @@
 
 use std::rc::Rc;
 
-use nfsd::Settings;
+use nfsd::NfsdSettings;
 use store::fs::FileSystem;
 use testkit::nfs::client::*;
 use testkit::nfs::compound::*;
@@ -19,20 +19,23 @@ const R: u32 = OPEN4_SHARE_ACCESS_READ;
 const RW: u32 = OPEN4_SHARE_ACCESS_BOTH;
 
 fn lease() -> u64 {
-    Settings::default().server.lease
+    NfsdSettings::default().server.lease
 }
 
 fn grace() -> u64 {
-    Settings::default().server.grace
+    NfsdSettings::default().server.grace
 }
 
-fn serve(fs: &std::sync::Arc<dyn FileSystem>, known: &[&[u8]]) -> Server {
+fn serve(fs: &std::sync::Arc<dyn FileSystem>, known: &[&[u8]]) -> ServerUnderTest {
     let exports = vec![("/", fs.clone(), machine::rule())];
     let known = known.iter().map(|owner| Box::from(*owner)).collect();
-    machine::tried(&machine::server(Settings::default(), exports, known), &[])
+    machine::tried(
+        &machine::server(NfsdSettings::default(), exports, known),
+        &[],
+    )
 }
 
-fn wait(server: &Server, nanos: u64) {
+fn wait(server: &ServerUnderTest, nanos: u64) {
     let advance = Rc::clone(server.advance.as_ref().expect("time is an argument"));
     // A tick at a time, as a target does it.
     for _ in 0..nanos.div_ceil(SECOND) {
@@ -46,7 +49,7 @@ fn a_courtesy_ends_when_somebody_needs_it() {
     for minor in MINORS {
         let server = serve(&machine::memory("courtesy"), &[]);
         let mut case = Case::new(&server, minor);
-        let mut silent = Client::new(&server, minor);
+        let mut silent = TestClient::new(&server, minor);
         let dir = case.dir.clone();
         let mut kept = silent.open(&dir, "file", RW, OPEN4_SHARE_DENY_WRITE);
         wait(&server, lease() * 3);
@@ -99,7 +102,7 @@ fn a_restart_lets_clients_reclaim() {
         let owner = case.client.owner.clone();
         // It starts again with the same files.
         let server = serve(&fs, &[&owner, b"another that was there"]);
-        let mut back = Client::unborn(&server, minor);
+        let mut back = TestClient::unborn(&server, minor);
         back.owner = owner;
         let asked = exchange_id(&back.owner, back.verifier, PLAIN);
         let answer = back.wire.compound(minor, &asked).ok();
@@ -114,7 +117,7 @@ fn a_restart_lets_clients_reclaim() {
             claim: open_claim4::CLAIM_PREVIOUS(open_delegation_type4::OPEN_DELEGATE_NONE),
             ..open_args(&opens, "", RW, 0, openflag4::OPEN4_NOCREATE)
         };
-        let mut stranger = Client::new(&server, minor);
+        let mut stranger = TestClient::new(&server, minor);
         let refused = stranger.owner();
         let reclaims = OPEN4args {
             owner: refused.wire(),
@@ -157,10 +160,10 @@ fn a_restart_lets_clients_reclaim() {
             wait(&server, SECOND);
             back.call(ops().root()).ok();
         }
-        let mut stranger = Client::new(&server, minor);
+        let mut stranger = TestClient::new(&server, minor);
         stranger.call(gone).ok();
         // What was reclaimed holds.
-        let mut late = Client::new(&server, minor);
+        let mut late = TestClient::new(&server, minor);
         let owner = late.owner();
         let test = nfs_argop4::OP_LOCKT(LOCKT4args {
             locktype: nfs_lock_type4::READ_LT,
@@ -178,12 +181,12 @@ fn a_restart_lets_clients_reclaim() {
 fn a_grace_period_ends_early() {
     let fs = machine::memory("early");
     let server = serve(&fs, &[b"the only one"]);
-    let mut stranger = Client::new(&server, 1);
+    let mut stranger = TestClient::new(&server, 1);
     let made = ops().root().mkdir("folder");
     stranger.call(made).ok();
     let gone = ops().root().remove("folder");
     stranger.call(gone.clone()).is(NFS4ERR_GRACE);
-    let mut back = Client::unborn(&server, 1);
+    let mut back = TestClient::unborn(&server, 1);
     back.owner = b"the only one".to_vec();
     let asked = exchange_id(&back.owner, back.verifier, PLAIN);
     let answer = back.wire.compound(1, &asked).ok();
@@ -199,7 +202,7 @@ fn a_grace_period_ends_early() {
 fn a_delegation_that_is_not_returned_is_revoked() {
     let server = serve(&machine::memory("revoked"), &[]);
     let mut case = Case::new(&server, 1);
-    let mut holder = Client::new(&server, 1);
+    let mut holder = TestClient::new(&server, 1);
     let (owner, dir) = (holder.owner(), case.dir.clone());
     let wants = R | OPEN4_SHARE_ACCESS_WANT_READ_DELEG;
     let how = openflag4::OPEN4_NOCREATE;
@@ -240,7 +243,7 @@ fn state_goes_with_its_export() {
         ("/taken", machine::memory("taken"), machine::rule()),
     ];
     let kept = vec![("/kept", exports[0].1.clone(), machine::rule())];
-    let raw = machine::server(Settings::default(), exports, Vec::new());
+    let raw = machine::server(NfsdSettings::default(), exports, Vec::new());
     let mut server = machine::tried(&raw, &["taken"]);
     server.base = vec!["taken".into()];
     let mut case = Case::new(&server, 1);
@@ -274,10 +277,10 @@ fn exports_are_what_a_client_may_see() {
         ("/none", machine::memory("none"), anybody),
         ("/squashed", machine::memory("squashed"), squashed),
     ];
-    let server = machine::server(Settings::default(), exports, Vec::new());
+    let server = machine::server(NfsdSettings::default(), exports, Vec::new());
     let server = machine::tried(&server, &[]);
     for minor in MINORS {
-        let mut client = Client::new(&server, minor);
+        let mut client = TestClient::new(&server, minor);
         let walk = |path: &str| {
             path.split('/')
                 .fold(ops().root(), |ops, name| ops.lookup(name))
@@ -309,7 +312,7 @@ fn exports_are_what_a_client_may_see() {
         );
         let root = client.call(ops().root().getfh()).ok().handle();
         assert_eq!(up.ok().handle(), root);
-        let fsid = |client: &mut Client, path: &str| -> fsid4 {
+        let fsid = |client: &mut TestClient, path: &str| -> fsid4 {
             client
                 .call(walk(path).getattr(&[FATTR4_FSID]))
                 .ok()
@@ -321,7 +324,7 @@ fn exports_are_what_a_client_may_see() {
             fsid(&mut client, "a/fixed"),
         ];
         assert!(ids[0] != ids[1] && ids[1] != ids[2] && ids[0] != ids[2]);
-        let mounted = |client: &mut Client, which| -> u64 {
+        let mounted = |client: &mut TestClient, which| -> u64 {
             client
                 .call(walk("a/open").getattr(&[which]))
                 .ok()

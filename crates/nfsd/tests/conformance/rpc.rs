@@ -64,7 +64,7 @@ const CALLS: &[(&str, Change, &[u32])] = &[
     ),
 ];
 
-pub fn refusals(server: &Server) {
+pub fn refusals(server: &ServerUnderTest) {
     let mut wire = Wire::new(server);
     for (what, change, expected) in CALLS {
         let answer = wire.exchange(change, &[]);
@@ -90,7 +90,7 @@ pub fn refusals(server: &Server) {
 }
 
 /// What cannot be a record ends its connection, and no other.
-pub fn broken(server: &Server) {
+pub fn broken(server: &ServerUnderTest) {
     let mut good = Wire::new(server);
     for record in [&[][..], b"abc", &[0xff; 40], &[0; 7]] {
         let mut wire = Wire::new(server);

@@ -46,7 +46,7 @@ struct Exchanged {
     flags: u32,
 }
 
-fn exchanged(answer: &Answer) -> Exchanged {
+fn exchanged(answer: &CompoundAnswer) -> Exchanged {
     let mut from = Reader::new(answer.body(op::OP_EXCHANGE_ID));
     let told = EXCHANGE_ID4resok::decode(&mut from).expect("EXCHANGE_ID4resok");
     assert!(!told.eir_server_owner.so_major_id.0.is_empty());
@@ -64,7 +64,7 @@ const UPDATES: u32 = PLAIN | EXCHGID4_FLAG_UPD_CONFIRMED_REC_A;
 /// The rows of RFC 8881, section 18.35.4.
 pub fn exchange_ids(case: &mut Case) {
     let (server, minor) = (case.server.clone(), case.minor);
-    let mut client = Client::unborn(&server, minor);
+    let mut client = TestClient::unborn(&server, minor);
     let owner = client.owner.clone();
     let mut call = |asked: Ops| client.wire.compound(minor, &asked);
     let first = exchanged(&call(exchange_id(&owner, [1; 8], PLAIN)).ok());
@@ -131,8 +131,8 @@ pub fn exchange_ids(case: &mut Case) {
 /// What a session may be, and what is made of it.
 pub fn channels(case: &mut Case) {
     let (server, minor) = (case.server.clone(), case.minor);
-    let identified = |server: &Server| {
-        let mut client = Client::unborn(server, minor);
+    let identified = |server: &ServerUnderTest| {
+        let mut client = TestClient::unborn(server, minor);
         let asked = exchange_id(&client.owner, client.verifier, PLAIN);
         let answer = client.wire.compound(minor, &asked).ok();
         let next = client.known_as(&answer);
@@ -175,7 +175,7 @@ pub fn channels(case: &mut Case) {
     );
     assert!(fore.ca_maxrequestsize < 1 << 28 && fore.ca_maxresponsesize < 1 << 28);
     client.session = told.csr_sessionid;
-    let call = |client: &mut Client, asked: &Ops| client.wire.compound(minor, asked).status;
+    let call = |client: &mut TestClient, asked: &Ops| client.wire.compound(minor, asked).status;
     let slot = fore.ca_maxrequests;
     let beyond = sequence(client.session, slot, 1, false);
     assert_eq!(call(&mut client, &beyond), NFS4ERR_BADSLOT);
@@ -355,7 +355,7 @@ pub fn slots(case: &mut Case) {
     let asked = seq(1, 1, true).fh(&dir).mkdir("once").getfh();
     let first = wire.compound(minor, &asked).ok();
     let again = wire.compound(minor, &asked).ok();
-    let bodies = |answer: &Answer| -> Vec<Vec<u8>> {
+    let bodies = |answer: &CompoundAnswer| -> Vec<Vec<u8>> {
         answer.results.iter().map(|r| r.body.clone()).collect()
     };
     assert_eq!(bodies(&first), bodies(&again));
@@ -479,7 +479,7 @@ pub fn trunks(case: &mut Case) {
 /// Before RECLAIM_COMPLETE a client may reclaim, and nothing else.
 pub fn completes(case: &mut Case) {
     let (server, minor) = (case.server.clone(), case.minor);
-    let mut client = Client::unborn(&server, minor);
+    let mut client = TestClient::unborn(&server, minor);
     let asked = exchange_id(&client.owner, client.verifier, PLAIN);
     let answer = client.wire.compound(minor, &asked).ok();
     let next = client.known_as(&answer);
@@ -515,10 +515,10 @@ pub fn completes(case: &mut Case) {
 /// Clients of version 4.0.
 pub fn without_sessions(case: &mut Case) {
     let server = case.server.clone();
-    let mut client = Client::unborn(&server, 0);
+    let mut client = TestClient::unborn(&server, 0);
     let owner = client.owner.clone();
     let mut call = |asked: Ops| client.wire.compound(0, &asked);
-    let told = |answer: Answer| answer.ok().get::<SETCLIENTID4resok>(op::OP_SETCLIENTID);
+    let told = |answer: CompoundAnswer| answer.ok().get::<SETCLIENTID4resok>(op::OP_SETCLIENTID);
     let first = told(call(setclientid(&owner, [1; 8])));
     call(setclientid_confirm(first.clientid, [9; 8])).is(NFS4ERR_STALE_CLIENTID);
     call(setclientid_confirm(

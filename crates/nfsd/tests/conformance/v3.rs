@@ -2,11 +2,11 @@
 //! refused.
 
 use testkit::nfs::client::unique;
-use testkit::nfs::compound::{Server, Who, Wire};
+use testkit::nfs::compound::{ServerUnderTest, Who, Wire};
 use wire::mount3::*;
 use wire::nfs3::*;
 use wire::nfs4::NFS4_PROGRAM;
-use wire::xdr::{Decode, Encode, Error, Opaque, Payload, Reader, pad};
+use wire::xdr::{Decode, Encode, Opaque, Payload, Reader, XdrError, pad};
 
 use mount_proc3::*;
 use nfs_proc3::*;
@@ -36,7 +36,7 @@ impl Answer {
     }
 
     #[track_caller]
-    fn read<T>(&self, decode: impl FnOnce(&mut Reader<'_>) -> Result<T, Error>) -> T {
+    fn read<T>(&self, decode: impl FnOnce(&mut Reader<'_>) -> Result<T, XdrError>) -> T {
         let mut from = Reader::new(&self.body);
         nfsstat3::decode(&mut from).expect("a status");
         decode(&mut from).expect("a body")
@@ -136,7 +136,7 @@ fn data(answer: &Answer) -> (Vec<u8>, bool) {
     })
 }
 
-fn begin(server: &Server) -> (Client, Vec<u8>) {
+fn begin(server: &ServerUnderTest) -> (Client, Vec<u8>) {
     let wire = Wire::new(server);
     let mut client = Client { wire };
     let path = format!("/{}", server.base.join("/"));
@@ -159,7 +159,7 @@ fn dirpath_of(path: &str) -> Opaque<'_, { MNTPATHLEN as usize }> {
     Opaque(path.as_bytes())
 }
 
-pub fn mounts(server: &Server) {
+pub fn mounts(server: &ServerUnderTest) {
     let (mut client, _) = begin(server);
     client.mount(MOUNTPROC3_NULL, &[]);
     let told = client.mount(MOUNTPROC3_MNT, &args(&[&dirpath_of("/no such thing")]));
@@ -181,7 +181,7 @@ pub fn mounts(server: &Server) {
     assert!(client.mount(MOUNTPROC3_UMNTALL, &[]).is_empty());
 }
 
-pub fn names(server: &Server) {
+pub fn names(server: &ServerUnderTest) {
     let (mut client, dir) = begin(server);
     let sub = Client::made(client.mkdir(&dir, "sub"));
     client.mkdir(&dir, "sub").is(NFS3ERR_EXIST);
@@ -356,7 +356,7 @@ impl Encode for Raw<'_> {
     }
 }
 
-pub fn content(server: &Server) {
+pub fn content(server: &ServerUnderTest) {
     let (mut client, dir) = begin(server);
     let file = Client::made(client.create(&dir, "file", createhow3::UNCHECKED(UNSET)));
     let mut verifiers = Vec::new();

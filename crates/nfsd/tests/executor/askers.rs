@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 
 use reactor::{FileIo, Token};
-use store::fs::{Asker, Caller, FileId, Info, Op, Progress, Task};
+use store::fs::{Asker, Caller, FileId, FsOp, Info, Progress, Task};
 use testkit::nfs::call::call_header_of;
 use wire::mount3::{MOUNT_PROGRAM, dirpath, mount_proc3};
 use wire::nfs3::{GETATTR3args, nfs_proc3};
@@ -30,7 +30,7 @@ impl FileSystem for Remembers {
     fn start(
         &self,
         caller: &Caller<'_>,
-        op: Op<'_>,
+        op: FsOp<'_>,
         files: &mut dyn FileIo,
         token: Token,
     ) -> Progress {

@@ -4,7 +4,7 @@ use std::io;
 use std::sync::{Arc, Mutex, Weak};
 
 use reactor::{FileIo, Ticket, Token};
-use store::fs::{Caller, Entry, FileId, Info, Op, Progress, Task};
+use store::fs::{Caller, Entry, FileId, FsOp, Info, Progress, Task};
 use testkit::nfs::call::{call_header_of, cut};
 use wire::nfs3::{READDIR3args, READDIRPLUS3args, nfs_proc3};
 
@@ -28,11 +28,11 @@ impl FileSystem for Slow {
     fn start(
         &self,
         caller: &Caller<'_>,
-        op: Op<'_>,
+        op: FsOp<'_>,
         files: &mut dyn FileIo,
         token: Token,
     ) -> Progress {
-        if !matches!(op, Op::Readdir { .. } | Op::Remove { .. }) {
+        if !matches!(op, FsOp::Readdir { .. } | FsOp::Remove { .. }) {
             return self.below.start(caller, op, files, token);
         }
         self.waiting.lock().unwrap().push(files.ticket(token));

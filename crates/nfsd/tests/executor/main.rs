@@ -10,11 +10,11 @@ mod verifiers;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use doubles::nfsd::Server;
+use doubles::nfsd::NfsdDouble;
 use mem::counters;
 use nfs::connection::{Credential, Flavor};
 use nfsd::exports::{Export, Exports, Rule, Squash};
-use nfsd::{Nfsd, Settings};
+use nfsd::{Nfsd, NfsdSettings};
 use store::fs::{FileSystem, Memory, Time};
 use testkit::nfs::call::call_header;
 use wire::nfs4::*;
@@ -205,7 +205,7 @@ impl Answer {
 }
 
 struct World {
-    server: Server,
+    server: NfsdDouble,
     conn: usize,
 }
 
@@ -229,8 +229,8 @@ fn export(path: &str, instance: u64, rule: Rule) -> Export {
 impl World {
     fn with(exports: Vec<Export>, memory_max: u64) -> World {
         let exports = Exports::new(exports, Time::default()).unwrap();
-        let nfsd = Nfsd::new(Settings::default(), 1, [], exports, 0);
-        let mut server = Server::new(nfsd, memory_max);
+        let nfsd = Nfsd::new(NfsdSettings::default(), 1, [], exports, 0);
+        let mut server = NfsdDouble::new(nfsd, memory_max);
         let conn = server.connect(([127, 0, 0, 1], 800).into());
         World { server, conn }
     }
@@ -263,7 +263,7 @@ impl World {
 
 /// Makes a file with this content in the root.
 fn make(fs: &dyn FileSystem, name: &str, content: &[u8]) {
-    use store::fs::{Caller, New, Op, Output, Progress, SetAttr};
+    use store::fs::{Caller, FsOp, New, Output, Progress, SetAttr};
     struct NoFiles;
     impl reactor::FileIo for NoFiles {
         fn read_at(&mut self, _: &Arc<std::os::fd::OwnedFd>, _: mem::BufRange, _: u64, _: u64) {}
@@ -299,7 +299,7 @@ fn make(fs: &dyn FileSystem, name: &str, content: &[u8]) {
         is_open: false,
         from: store::fs::Asker::default(),
     };
-    let create = Op::Create {
+    let create = FsOp::Create {
         dir: fs.root(),
         name: name.as_bytes(),
         new: New::Guarded,

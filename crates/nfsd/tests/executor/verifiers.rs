@@ -4,7 +4,7 @@ use std::io;
 use std::sync::atomic::AtomicU64;
 
 use reactor::{FileIo, Token};
-use store::fs::{Caller, FileId, Info, Op, Progress, Task};
+use store::fs::{Caller, FileId, FsOp, Info, Progress, Task};
 use testkit::nfs::call::call_header_of;
 use wire::nfs3::{WRITE3args, WRITE3res, nfs_proc3, stable_how};
 
@@ -29,11 +29,11 @@ impl FileSystem for Losing {
     fn start(
         &self,
         caller: &Caller<'_>,
-        op: Op<'_>,
+        op: FsOp<'_>,
         files: &mut dyn FileIo,
         token: Token,
     ) -> Progress {
-        if matches!(op, Op::Write { .. } | Op::Copy { .. }) {
+        if matches!(op, FsOp::Write { .. } | FsOp::Copy { .. }) {
             self.verifier.fetch_add(1, Ordering::Relaxed);
         }
         self.below.start(caller, op, files, token)

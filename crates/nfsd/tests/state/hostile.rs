@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
-use nfs::server::files::{OpenArgs, Share};
+use nfs::server::files::{OpenArgs, ShareReservation};
 use wire::nfs4::*;
 
 use crate::world::*;
@@ -138,7 +138,7 @@ fn nothing_stays_in_the_way_for_whom_nobody_lives() {
         uid: 0,
         owner: b"late",
         file: (7, file),
-        share: Share { access: 1, deny: 3 },
+        share: ShareReservation { access: 1, deny: 3 },
         delegate: None,
         must_confirm: false,
         now: 0,

@@ -4,7 +4,9 @@
 use std::sync::Arc;
 
 use machine::work::{self, OPERATION_UNITS_MAX, TURN_UNITS_MAX};
-use nfs::server::files::{LockArgs, OpenArgs, OwnerKind, Refused, Share, State, Waiter};
+use nfs::server::files::{
+    LockArgs, OpenArgs, OwnerKind, ShareReservation, State, StateRefused, Waiter,
+};
 use nfs::server::locks::Range;
 use nfsd::Nfsd;
 use nfsd::exports::{Export, Exports};
@@ -29,7 +31,7 @@ fn open_elsewhere(nfsd: &Nfsd, client: u64, owner: &[u8], file: (u64, u64)) -> A
         uid: 0,
         owner,
         file,
-        share: Share { access: 3, deny: 0 },
+        share: ShareReservation { access: 3, deny: 0 },
         delegate: None,
         must_confirm: false,
         now: 0,
@@ -275,15 +277,15 @@ fn close_in_steps_meets_whatever_happens_to_its_client() {
             uid: 0,
             owner: &open.owner.name,
             file: open.file,
-            share: Share { access: 1, deny: 0 },
+            share: ShareReservation { access: 1, deny: 0 },
             delegate: None,
             must_confirm: false,
             now: 0,
         });
-        assert!(matches!(again, Err(Refused::Status(NFS4ERR_DELAY))));
+        assert!(matches!(again, Err(StateRefused::Status(NFS4ERR_DELAY))));
         let locked = nfsd.files.lock_first(open, b"new", first_range());
-        assert!(matches!(locked, Err(Refused::Status(NFS4ERR_DELAY))));
-        let share = Share { access: 1, deny: 0 };
+        assert!(matches!(locked, Err(StateRefused::Status(NFS4ERR_DELAY))));
+        let share = ShareReservation { access: 1, deny: 0 };
         let downgraded = nfsd.files.downgrade(open, share);
         assert_eq!(downgraded, Err(NFS4ERR_DELAY));
     };

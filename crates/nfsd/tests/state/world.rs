@@ -3,11 +3,11 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use doubles::nfsd::Server;
+use doubles::nfsd::NfsdDouble;
 use nfs::connection::Flavor;
 use nfs::server::Record;
 use nfsd::exports::{Clients, Export, Exports, Rule, Squash};
-use nfsd::{Nfsd, Settings};
+use nfsd::{Nfsd, NfsdSettings};
 use store::fs::{FileSystem, Memory, Time};
 use testkit::nfs::call::{call_header_as, cut};
 use wire::nfs4::*;
@@ -228,7 +228,7 @@ pub struct Client {
 
 /// A server with one file system, and what was kept of its clients.
 pub struct World {
-    pub server: Server,
+    pub server: NfsdDouble,
     pub fs: Arc<Memory>,
     /// Calls of the server's may come with the next answer: they are kept for
     /// [`World::called_meanwhile`].
@@ -270,9 +270,9 @@ pub fn exports(fs: &Arc<Memory>, path: &str) -> Exports {
     Exports::new(vec![export], Time::default()).expect("exports")
 }
 
-fn start(fs: &Arc<Memory>, boot: u32, known: BTreeSet<Box<[u8]>>) -> Server {
-    let nfsd = Nfsd::new(Settings::default(), boot, known, exports(fs, "/"), 0);
-    Server::new(nfsd, 64 << 20)
+fn start(fs: &Arc<Memory>, boot: u32, known: BTreeSet<Box<[u8]>>) -> NfsdDouble {
+    let nfsd = Nfsd::new(NfsdSettings::default(), boot, known, exports(fs, "/"), 0);
+    NfsdDouble::new(nfsd, 64 << 20)
 }
 
 impl World {

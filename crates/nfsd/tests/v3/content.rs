@@ -129,7 +129,10 @@ fn a_commit_tells_by_which_verifier() {
     // Another file system, as after a restart, has another one.
     let exports = vec![Export::new("/pub", memory(MIB, 10), rule(|_| {})).unwrap()];
     let exports = Exports::new(exports, Time::default()).unwrap();
-    let mut other = Server::new(Nfsd::new(Settings::default(), 4, [], exports, 0), 16 << 20);
+    let mut other = NfsdDouble::new(
+        Nfsd::new(NfsdSettings::default(), 4, [], exports, 0),
+        16 << 20,
+    );
     let conn = other.connect(address("192.0.2.1:1"));
     let before = std::mem::replace(&mut world.server, other);
     world.conn = conn;
@@ -151,9 +154,9 @@ fn a_commit_tells_by_which_verifier() {
 fn without_memory_it_is_to_be_tried_again() {
     let exports = vec![Export::new("/pub", memory(64 * MIB, 11), rule(|_| {})).unwrap()];
     let exports = Exports::new(exports, Time::default()).unwrap();
-    let nfsd = Nfsd::new(Settings::default(), 3, [], exports, 0);
+    let nfsd = Nfsd::new(NfsdSettings::default(), 3, [], exports, 0);
     let mut world = world();
-    world.server = Server::new(nfsd, 4 << 20);
+    world.server = NfsdDouble::new(nfsd, 4 << 20);
     world.conn = world.server.connect(address("192.0.2.1:700"));
     let root = world.root();
     let file = world.file(&root, "f");

@@ -11,11 +11,11 @@ mod twice;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use doubles::nfsd::Server;
+use doubles::nfsd::NfsdDouble;
 use nfs::connection::Flavor;
 use nfsd::exports::{Clients, Export, Exports, Rule, Squash};
 use nfsd::handle::Handle;
-use nfsd::{Nfsd, Settings};
+use nfsd::{Nfsd, NfsdSettings};
 use proptest::prelude::*;
 use store::fs::{FileSystem, Memory, Time};
 use testkit::nfs::call::{call_header, write3};
@@ -31,7 +31,7 @@ const MIB: u64 = 1 << 20;
 
 /// A server of one file system with several exports, and a client of it.
 struct World {
-    server: Server,
+    server: NfsdDouble,
     conn: usize,
     xid: u32,
     /// Who calls; nobody by AUTH_NONE.
@@ -86,8 +86,8 @@ fn world() -> World {
     ];
     let exports = exports.into_iter().map(Result::unwrap).collect();
     let exports = Exports::new(exports, Time::default()).unwrap();
-    let nfsd = Nfsd::new(Settings::default(), 3, [], exports, 0);
-    let mut server = Server::new(nfsd, 64 << 20);
+    let nfsd = Nfsd::new(NfsdSettings::default(), 3, [], exports, 0);
+    let mut server = NfsdDouble::new(nfsd, 64 << 20);
     let conn = server.connect(address("192.0.2.1:700"));
     World {
         server,

@@ -4,7 +4,7 @@ use std::io;
 use std::sync::Mutex;
 
 use reactor::{FileIo, Ticket, Token};
-use store::fs::{Caller, Error, FileId, Info, Op, Progress, Task};
+use store::fs::{Caller, Error, FileId, FsOp, Info, Progress, Task};
 
 use super::*;
 
@@ -164,11 +164,11 @@ impl FileSystem for Waits {
     fn start(
         &self,
         caller: &Caller<'_>,
-        op: Op<'_>,
+        op: FsOp<'_>,
         files: &mut dyn FileIo,
         token: Token,
     ) -> Progress {
-        if !matches!(op, Op::Remove { .. }) {
+        if !matches!(op, FsOp::Remove { .. }) {
             return self.inner.start(caller, op, files, token);
         }
         self.tickets.lock().unwrap().push(files.ticket(token));

@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::{Change, ControllerId, Registry};
+use super::{ControllerChange, ControllerId, Registry};
 use crate::command::AnaState;
 use crate::controller::{
     ANA_EVENT, Controller, DISCOVERY_EVENT, NAMESPACE_EVENT, RESERVATION_EVENT,
@@ -28,14 +28,14 @@ impl Registry {
     /// # Panics
     /// If it is the discovery subsystem, or an identifier in it is out of range
     /// or there twice.
-    pub fn replace_subsystem(&mut self, subsystem: Arc<Subsystem>) -> Change {
+    pub fn replace_subsystem(&mut self, subsystem: Arc<Subsystem>) -> ControllerChange {
         let known = self.entries.get(&subsystem.nqn);
         assert!(
             known.is_none_or(|entry| !entry.is_discovery),
             "the discovery subsystem is its own"
         );
         let previous = known.map(|entry| entry.subsystem.clone());
-        let mut change = Change::default();
+        let mut change = ControllerChange::default();
         if let Some(previous) = &previous {
             check_namespaces(&subsystem);
             let differences = differences(previous, &subsystem);
@@ -58,8 +58,8 @@ impl Registry {
 
     /// Takes a subsystem away: its controllers end. Nothing happens if there is
     /// none of that NQN.
-    pub fn remove_subsystem(&mut self, nqn: &str) -> Change {
-        let mut change = Change::default();
+    pub fn remove_subsystem(&mut self, nqn: &str) -> ControllerChange {
+        let mut change = ControllerChange::default();
         let is_known = self
             .entries
             .get(nqn)
@@ -88,7 +88,7 @@ impl Registry {
         listener: Option<u16>,
         group: u32,
         state: AnaState,
-    ) -> Option<Change> {
+    ) -> Option<ControllerChange> {
         let mut subsystem = self.subsystem(nqn)?;
         if !(1..=ANA_GROUPS_MAX).contains(&group) {
             return None;
@@ -98,12 +98,17 @@ impl Registry {
     }
 
     /// Sets the write protection of a namespace: what is left to do for a Set
-    /// Features, see [`Outcome::WriteProtect`](crate::Outcome::WriteProtect).
+    /// Features, see [`Outcome::WriteProtect`](crate::AdminOutcome::WriteProtect).
     /// Nothing happens if there is no such namespace (any more).
-    pub fn set_write_protect(&mut self, nqn: &str, nsid: u32, state: WriteProtect) -> Change {
+    pub fn set_write_protect(
+        &mut self,
+        nqn: &str,
+        nsid: u32,
+        state: WriteProtect,
+    ) -> ControllerChange {
         match self.with_write_protect(nqn, nsid, state) {
             Some(subsystem) => self.replace_subsystem(subsystem),
-            None => Change::default(),
+            None => ControllerChange::default(),
         }
     }
 
@@ -127,14 +132,14 @@ impl Registry {
 
     /// Sets where hosts reach the target. Controllers whose listener is gone
     /// stay: closing their connections is the driver's choice.
-    pub fn set_listeners(&mut self, listeners: Vec<ListenerSpec>) -> Change {
+    pub fn set_listeners(&mut self, listeners: Vec<ListenerSpec>) -> ControllerChange {
         self.rearrange(|registry| registry.listeners = listeners)
     }
 
     /// Sets the other discovery services that hosts are sent to.
-    pub fn set_referrals(&mut self, referrals: Vec<Referral>) -> Change {
+    pub fn set_referrals(&mut self, referrals: Vec<Referral>) -> ControllerChange {
         self.generation += u64::from(self.referrals != referrals);
-        let mut change = Change::default();
+        let mut change = ControllerChange::default();
         if std::mem::replace(&mut self.referrals, referrals) != self.referrals {
             for controller in self.controllers.values_mut() {
                 if controller.is_discovery {
@@ -154,7 +159,7 @@ impl Registry {
     }
 
     /// Changes the listeners and tells the hosts that reach others now.
-    fn rearrange(&mut self, with: impl FnOnce(&mut Registry)) -> Change {
+    fn rearrange(&mut self, with: impl FnOnce(&mut Registry)) -> ControllerChange {
         let before: Vec<(ControllerId, Vec<Port>)> = self
             .controllers()
             .filter(|(_, controller)| controller.is_discovery)
@@ -163,7 +168,7 @@ impl Registry {
         let listeners = self.listeners.clone();
         with(self);
         self.generation += u64::from(self.listeners != listeners);
-        let mut change = Change::default();
+        let mut change = ControllerChange::default();
         for (id, ports) in before {
             if self.ports(&self.controllers[&id]) != ports {
                 let controller = self.controllers.get_mut(&id).expect("found before");
@@ -178,7 +183,7 @@ impl Registry {
         &mut self,
         previous: Option<&Subsystem>,
         next: Option<&Subsystem>,
-        change: &mut Change,
+        change: &mut ControllerChange,
     ) {
         let shown = |subsystem: Option<&Subsystem>| {
             subsystem.map(|subsystem| (subsystem.hosts.clone(), subsystem.listeners.clone()))
@@ -216,8 +221,8 @@ impl Registry {
         &mut self,
         uuid: [u8; 16],
         notices: &BTreeMap<[u8; 16], Notice>,
-    ) -> Change {
-        let mut change = Change::default();
+    ) -> ControllerChange {
+        let mut change = ControllerChange::default();
         for controller in self.controllers_mut() {
             let Some(notice) = notices.get(&controller.hostid) else {
                 continue;
@@ -238,7 +243,7 @@ impl Registry {
     }
 }
 
-impl Change {
+impl ControllerChange {
     /// Brings a controller from `previous` to the subsystem that it has now: it
     /// ends, or hears of the namespaces that came, went or changed, and of the
     /// ANA groups whose state or membership did (of namespaces that it sees

@@ -21,11 +21,11 @@ fn every_action_is_read() {
     let data = keys(1, 2);
     let (current, key, victim) = (1, 2, 2);
     for (opcode, cdw10, expected) in [
-        (0x0d, 0, Request::Register { key, persist: None }),
+        (0x0d, 0, ReservationCommand::Register { key, persist: None }),
         (
             0x0d,
             3 << 30,
-            Request::Register {
+            ReservationCommand::Register {
                 key,
                 persist: Some(true),
             },
@@ -33,7 +33,7 @@ fn every_action_is_read() {
         (
             0x0d,
             1 | 2 << 30,
-            Request::Unregister {
+            ReservationCommand::Unregister {
                 current: Some(current),
                 persist: Some(false),
             },
@@ -41,7 +41,7 @@ fn every_action_is_read() {
         (
             0x0d,
             1 | 1 << 3,
-            Request::Unregister {
+            ReservationCommand::Unregister {
                 current: None,
                 persist: None,
             },
@@ -49,7 +49,7 @@ fn every_action_is_read() {
         (
             0x0d,
             2,
-            Request::Replace {
+            ReservationCommand::Replace {
                 current: Some(current),
                 key,
                 persist: None,
@@ -58,17 +58,21 @@ fn every_action_is_read() {
         (
             0x0d,
             2 | 1 << 3,
-            Request::Replace {
+            ReservationCommand::Replace {
                 current: None,
                 key,
                 persist: None,
             },
         ),
-        (0x11, 1 << 8, Request::Acquire { current, rtype: 1 }),
+        (
+            0x11,
+            1 << 8,
+            ReservationCommand::Acquire { current, rtype: 1 },
+        ),
         (
             0x11,
             1 | 6 << 8,
-            Request::Preempt {
+            ReservationCommand::Preempt {
                 current,
                 victim,
                 rtype: 6,
@@ -78,15 +82,19 @@ fn every_action_is_read() {
         (
             0x11,
             2 | 4 << 8,
-            Request::Preempt {
+            ReservationCommand::Preempt {
                 current,
                 victim,
                 rtype: 4,
                 aborts: true,
             },
         ),
-        (0x15, 5 << 8, Request::Release { current, rtype: 5 }),
-        (0x15, 1, Request::Clear { current }),
+        (
+            0x15,
+            5 << 8,
+            ReservationCommand::Release { current, rtype: 5 },
+        ),
+        (0x15, 1, ReservationCommand::Clear { current }),
     ] {
         let command = sqe(opcode, cdw10);
         assert_eq!(
@@ -97,7 +105,7 @@ fn every_action_is_read() {
     }
     let mut report = sqe(0x0e, 15);
     report.cdw11 = 1.into();
-    assert_eq!(decode(&report, &[]), Ok(Request::Report));
+    assert_eq!(decode(&report, &[]), Ok(ReservationCommand::Report));
     assert_eq!(report_len(&report), 64);
     assert_eq!(report_len(&sqe(0x0e, u32::MAX)), 1 << 34);
     assert!(

@@ -15,7 +15,7 @@ use machine::{Machine, Nanos, RecvPlan, Step, Tag, Transmit};
 use wire::nvme::Status;
 use wire::nvme_tcp::{Data, MAXH2CDATA_MIN, PDA_MAX, pdu_type};
 
-use self::slots::{Slots, State};
+use self::slots::{CommandSlots, SlotState};
 use self::transfers::Transfers;
 use super::{FatalError, Framing, Malformed, terminate};
 use crate::command::{Command, Geometry, Io};
@@ -136,14 +136,14 @@ pub enum Op {
         event: Option<u32>,
     },
     /// A command was refused, and is answered already: for the error log.
-    Refused(Refused),
+    Refused(RefusedCommand),
     /// The connection ends once everything was sent.
     Fatal(FatalError),
 }
 
 /// A command that never became an [`Op::Execute`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Refused {
+pub struct RefusedCommand {
     /// Command Identifier.
     pub cid: u16,
     /// What it was answered with.
@@ -193,7 +193,7 @@ impl From<Status> for Done {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Phase {
+enum QpairPhase {
     /// ICReq must come.
     IcReq,
     /// Connect must come.
@@ -239,7 +239,7 @@ enum Fuse {
 pub struct Qpair {
     settings: Settings,
     role: Role,
-    phase: Phase,
+    phase: QpairPhase,
     /// Of the PDUs that come.
     framing: Framing,
     /// Where the data of a C2HData PDU begins, which HPDA decides.
@@ -250,7 +250,7 @@ pub struct Qpair {
     inbound: Inbound,
     /// The PDU that is arriving is the last for its R2T.
     ends_r2t: bool,
-    slots: Slots,
+    slots: CommandSlots,
     transfers: Transfers,
     fuse: Fuse,
     /// Tags with something to send, in order.
@@ -261,7 +261,7 @@ pub struct Qpair {
     /// An ICResp or C2HTermReq, before everything else.
     control: Vec<u8>,
     /// Commands that were given up and not told yet.
-    given_up: Vec<Refused>,
+    given_up: Vec<RefusedCommand>,
     /// Event requests that the host waits for no more, and the events that they were
     /// completed with, not told yet.
     forgotten: Vec<(Tag, Option<u32>)>,
@@ -284,14 +284,14 @@ impl Qpair {
                 flow_control_disabled: false,
                 namespaces: Arc::new([]),
             },
-            phase: Phase::IcReq,
+            phase: QpairPhase::IcReq,
             framing: Framing::default(),
             c2h_pdo: Data::HLEN,
             r2ts_max: 1,
             r2t_len_max: u32::MAX,
             inbound: Inbound::default(),
             ends_r2t: false,
-            slots: Slots::new(),
+            slots: CommandSlots::new(),
             transfers: Transfers::new(),
             fuse: Fuse::Idle,
             ready: VecDeque::new(),
@@ -308,7 +308,7 @@ impl Qpair {
     /// Connect will succeed: call it before completing Connect.
     pub fn attach(&mut self, role: Role) {
         assert!(role.entries >= 2, "a queue has at least 2 entries");
-        if self.phase == Phase::Connecting {
+        if self.phase == QpairPhase::Connecting {
             self.role = role;
         }
     }
@@ -338,12 +338,12 @@ impl Qpair {
     /// Memory for `tag` is there.
     #[inline]
     pub fn prepared(&mut self, tag: Tag) {
-        if self.phase == Phase::Ended {
+        if self.phase == QpairPhase::Ended {
             return;
         }
         let slot = &mut self.slots[tag];
-        assert_eq!(slot.state, State::Preparing, "prepared once");
-        slot.state = State::Receiving;
+        assert_eq!(slot.state, SlotState::Preparing, "prepared once");
+        slot.state = SlotState::Receiving;
         if !slot.status.is_success() {
             return self.settle(tag);
         }
@@ -359,13 +359,13 @@ impl Qpair {
     /// [`Op::ExecuteFused`], or instead of [`Qpair::prepared`].
     #[inline]
     pub fn complete(&mut self, tag: Tag, done: Done) {
-        if self.phase == Phase::Ended {
+        if self.phase == QpairPhase::Ended {
             return;
         }
         let slot = &mut self.slots[tag];
         match slot.state {
-            State::Executing => {}
-            State::Preparing => return self.refuse_prepare(tag, done.status),
+            SlotState::Executing => {}
+            SlotState::Preparing => return self.refuse_prepare(tag, done.status),
             state => panic!("completed a command that is {state:?}"),
         }
         let data_len = if done.status.is_success() {
@@ -377,7 +377,7 @@ impl Qpair {
             data_len == 0 || slot.is_read && data_len <= slot.len,
             "more than the SGL holds"
         );
-        slot.state = State::SendResponse;
+        slot.state = SlotState::SendResponse;
         slot.status = done.status;
         slot.result = done.result;
         slot.data_len = data_len;
@@ -385,7 +385,7 @@ impl Qpair {
             return self.end_forgotten(tag);
         }
         self.queue(tag);
-        if self.phase == Phase::Connecting {
+        if self.phase == QpairPhase::Connecting {
             // Nothing but Connect executes before there is a queue.
             self.connected(done.status);
         }
@@ -395,7 +395,7 @@ impl Qpair {
     #[cold]
     fn refuse_prepare(&mut self, tag: Tag, status: Status) {
         self.withdraw(tag, status);
-        self.slots[tag].state = State::Receiving;
+        self.slots[tag].state = SlotState::Receiving;
         self.settle(tag);
     }
 
@@ -406,7 +406,7 @@ impl Qpair {
         };
         self.slots[request].is_forgotten = true;
         match self.slots[request].state {
-            State::SendResponse => self.end_forgotten(request),
+            SlotState::SendResponse => self.end_forgotten(request),
             _ => self.forgotten.push((request, None)),
         }
     }
@@ -427,10 +427,10 @@ impl Qpair {
     #[cold]
     fn connected(&mut self, status: Status) {
         if status.is_success() {
-            self.phase = Phase::Live;
+            self.phase = QpairPhase::Live;
             self.deadline = None;
         } else {
-            self.phase = Phase::Connect;
+            self.phase = QpairPhase::Connect;
         }
     }
 
@@ -457,7 +457,7 @@ impl Qpair {
     }
 
     fn end(&mut self) {
-        self.phase = Phase::Ended;
+        self.phase = QpairPhase::Ended;
         self.inbound = Inbound::default();
         self.ready.clear();
         self.control.clear();
@@ -482,7 +482,7 @@ impl Machine for Qpair {
                 stage_max: 0,
             };
         }
-        let stage_max = if self.phase != Phase::Live {
+        let stage_max = if self.phase != QpairPhase::Live {
             STAGE_HANDSHAKE
         } else if self.r2t_bytes >= BULK_MIN {
             STAGE_HEADERS
@@ -506,7 +506,7 @@ impl Machine for Qpair {
         if let Some((tag, event)) = self.forgotten.pop() {
             return Some(Step::Op(Op::Forgotten { tag, event }));
         }
-        while self.phase != Phase::Ended {
+        while self.phase != QpairPhase::Ended {
             match self.inbound.walk(staged, at) {
                 Walk::Header => {
                     let bytes = &staged[*at..];
@@ -556,7 +556,7 @@ impl Machine for Qpair {
             if !out.has_room() {
                 return;
             }
-            if self.slots[tag].state == State::Receiving {
+            if self.slots[tag].state == SlotState::Receiving {
                 if !self.send_r2ts(tag, out) {
                     return;
                 }
@@ -580,7 +580,7 @@ impl Machine for Qpair {
     }
 
     fn is_finished(&self) -> bool {
-        self.phase == Phase::Ended
+        self.phase == QpairPhase::Ended
     }
 
     fn deadline(&self) -> Option<Nanos> {

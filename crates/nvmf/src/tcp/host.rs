@@ -111,14 +111,14 @@ pub struct Completion {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Phase {
+enum QpairPhase {
     IcResp,
     Live,
     Ended,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum SlotState {
     Free,
     /// In the ready queue: the capsule is to be sent.
     SendCapsule,
@@ -128,7 +128,7 @@ enum State {
 
 /// What is to be sent, in the order in which it became ready.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Ready {
+enum ToSend {
     Capsule(Tag),
     /// Data that an R2T asked for.
     Data {
@@ -139,17 +139,17 @@ enum Ready {
     },
 }
 
-impl Ready {
+impl ToSend {
     fn tag(&self) -> Tag {
         match self {
-            Ready::Capsule(tag) | Ready::Data { tag, .. } => *tag,
+            ToSend::Capsule(tag) | ToSend::Data { tag, .. } => *tag,
         }
     }
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Slot {
-    state: State,
+struct CommandSlot {
+    state: SlotState,
     /// A data digest did not match.
     is_damaged: bool,
     /// The data now arriving ends the command.
@@ -164,7 +164,7 @@ struct Slot {
     sqe: Sqe,
 }
 
-impl Slot {
+impl CommandSlot {
     fn expects(&self) -> u32 {
         match self.data {
             Data::In(len) => len - self.moved,
@@ -181,7 +181,7 @@ impl Slot {
 #[derive(Debug)]
 pub struct Qpair {
     role: Role,
-    phase: Phase,
+    phase: QpairPhase,
     /// Of the PDUs that come.
     framing: Framing,
     settings: Settings,
@@ -190,9 +190,9 @@ pub struct Qpair {
     capsule_pdo: u8,
     data_pdo: u8,
     inbound: Inbound,
-    slots: Vec<Slot>,
+    slots: Vec<CommandSlot>,
     free: Vec<Tag>,
-    ready: VecDeque<Ready>,
+    ready: VecDeque<ToSend>,
     /// Reads whose data is still to come, and how much.
     reads: u64,
     read_bytes: u64,
@@ -219,7 +219,7 @@ impl Qpair {
                 in_capsule_max: ADMIN_IN_CAPSULE_MAX,
                 flow_control_disabled: true,
             },
-            phase: Phase::IcResp,
+            phase: QpairPhase::IcResp,
             framing: Framing::default(),
             settings,
             maxh2cdata: MAXH2CDATA_MIN,
@@ -260,7 +260,7 @@ impl Qpair {
     /// How many commands [`Qpair::submit`] would take now. The two of a fused
     /// pair must be submitted one behind the other: see that there are two.
     pub fn room(&self) -> u16 {
-        if self.phase != Phase::Live {
+        if self.phase != QpairPhase::Live {
             return 0;
         }
         let entries = self.role.entries;
@@ -276,7 +276,8 @@ impl Qpair {
     /// is full, or the connection is not ready.
     #[inline]
     pub fn submit(&mut self, sqe: &Sqe, data: Data) -> Option<Tag> {
-        if self.phase != Phase::Live || self.in_flight() >= usize::from(self.role.entries) - 1 {
+        if self.phase != QpairPhase::Live || self.in_flight() >= usize::from(self.role.entries) - 1
+        {
             return None;
         }
         if !self.role.flow_control_disabled {
@@ -293,8 +294,8 @@ impl Qpair {
             _ => self.role.in_capsule_max,
         };
         let tag = self.free.pop().unwrap_or_else(|| {
-            self.slots.push(Slot {
-                state: State::Free,
+            self.slots.push(CommandSlot {
+                state: SlotState::Free,
                 is_damaged: false,
                 is_success: false,
                 data: Data::None,
@@ -310,8 +311,8 @@ impl Qpair {
             data => data,
         };
         let slot = &mut self.slots[usize::from(tag)];
-        *slot = Slot {
-            state: State::SendCapsule,
+        *slot = CommandSlot {
+            state: SlotState::SendCapsule,
             is_damaged: false,
             is_success: false,
             data,
@@ -341,7 +342,7 @@ impl Qpair {
             }
         };
         slot.moved = slot.capsule;
-        self.ready.push_back(Ready::Capsule(tag));
+        self.ready.push_back(ToSend::Capsule(tag));
         Some(tag)
     }
 
@@ -357,7 +358,7 @@ impl Qpair {
     }
 
     fn end(&mut self) {
-        self.phase = Phase::Ended;
+        self.phase = QpairPhase::Ended;
         self.inbound = Inbound::default();
         self.ready.clear();
         self.control.clear();
@@ -369,10 +370,10 @@ impl Qpair {
             return Ok((0, None));
         };
         match (kind, self.phase) {
-            (pdu_type::C2H_DATA, Phase::Live) => self.c2h_data(bytes),
-            (pdu_type::CAPSULE_RESP, Phase::Live) => self.capsule_resp(bytes),
-            (pdu_type::R2T, Phase::Live) => self.r2t(bytes),
-            (pdu_type::IC_RESP, Phase::IcResp) => self.ic_resp(bytes),
+            (pdu_type::C2H_DATA, QpairPhase::Live) => self.c2h_data(bytes),
+            (pdu_type::CAPSULE_RESP, QpairPhase::Live) => self.capsule_resp(bytes),
+            (pdu_type::R2T, QpairPhase::Live) => self.r2t(bytes),
+            (pdu_type::IC_RESP, QpairPhase::IcResp) => self.ic_resp(bytes),
             (pdu_type::C2H_TERM_REQ, _) => Ok(self.c2h_term_req(bytes)),
             (
                 pdu_type::C2H_DATA | pdu_type::CAPSULE_RESP | pdu_type::R2T | pdu_type::IC_RESP,
@@ -410,7 +411,7 @@ impl Qpair {
         self.maxh2cdata = response.maxh2cdata.get() & !3;
         self.capsule_pdo = self.framing.pdo(CapsuleCmd::HLEN, response.cpda);
         self.data_pdo = self.framing.pdo(DataHeader::HLEN, response.cpda);
-        self.phase = Phase::Live;
+        self.phase = QpairPhase::Live;
         Ok((found.used, Some(Op::Ready)))
     }
 
@@ -434,7 +435,7 @@ impl Qpair {
         let (tag, len) = (header.cccid.get(), header.datal.get());
         let slot = self.slots.get_mut(usize::from(tag));
         let Some(slot) =
-            slot.filter(|slot| slot.state == State::Sent && matches!(slot.data, Data::In(_)))
+            slot.filter(|slot| slot.state == SlotState::Sent && matches!(slot.data, Data::In(_)))
         else {
             return Err(invalid(field::CCCID));
         };
@@ -470,7 +471,7 @@ impl Qpair {
         let header: &R2t = view(bytes);
         let (tag, len) = (header.cccid.get(), header.r2tl.get());
         let slot = self.slots.get_mut(usize::from(tag));
-        let Some(slot) = slot.filter(|slot| slot.state == State::Sent) else {
+        let Some(slot) = slot.filter(|slot| slot.state == SlotState::Sent) else {
             return Err(invalid(field::CCCID));
         };
         let Data::Out(total) = slot.data else {
@@ -491,7 +492,7 @@ impl Qpair {
         }
         slot.moved += len;
         slot.r2ts += 1;
-        self.ready.push_back(Ready::Data {
+        self.ready.push_back(ToSend::Data {
             tag,
             ttag: header.ttag.get(),
             offset,
@@ -509,7 +510,7 @@ impl Qpair {
         let cqe = &view::<CapsuleResp>(bytes).cqe;
         let tag = cqe.cid.get();
         let slot = self.slots.get(usize::from(tag));
-        let Some(slot) = slot.filter(|slot| slot.state == State::Sent) else {
+        let Some(slot) = slot.filter(|slot| slot.state == SlotState::Sent) else {
             return Err(invalid(CQE_CID));
         };
         if slot.r2ts > 0 {
@@ -532,7 +533,7 @@ impl Qpair {
             self.reads -= 1;
             self.read_bytes -= u64::from(missing);
         }
-        slot.state = State::Free;
+        slot.state = SlotState::Free;
         let damaged = slot.is_damaged && status.is_success();
         let status = if damaged {
             Status::TRANSIENT_TRANSPORT
@@ -569,7 +570,7 @@ impl Qpair {
     #[inline]
     fn put_capsule(&mut self, tag: Tag, out: &mut impl Transmit) {
         let slot = &mut self.slots[usize::from(tag)];
-        slot.state = State::Sent;
+        slot.state = SlotState::Sent;
         let mut ch = CommonHeader::new(pdu_type::CAPSULE_CMD, CapsuleCmd::HLEN);
         let in_capsule = slot.capsule;
         let pdo = set_lengths(&mut ch, self.framing, self.capsule_pdo, in_capsule);
@@ -586,7 +587,7 @@ impl Qpair {
 
     /// One H2CData PDU (section 3.6.2.8) of what the R2T in front asked for.
     fn put_h2c_data(&mut self, out: &mut impl Transmit) {
-        let Some(Ready::Data {
+        let Some(ToSend::Data {
             tag,
             ttag,
             offset,
@@ -677,7 +678,7 @@ impl Machine for Qpair {
 
     #[inline]
     fn poll_step(&mut self, staged: &[u8], at: &mut usize) -> Option<Step<Op>> {
-        while self.phase != Phase::Ended {
+        while self.phase != QpairPhase::Ended {
             match self.inbound.walk(staged, at) {
                 Walk::Header => {
                     let bytes = &staged[*at..];
@@ -729,17 +730,17 @@ impl Machine for Qpair {
                 return;
             }
             match *ready {
-                Ready::Capsule(tag) => {
+                ToSend::Capsule(tag) => {
                     self.ready.pop_front();
                     self.put_capsule(tag, out);
                 }
-                Ready::Data { .. } => self.put_h2c_data(out),
+                ToSend::Data { .. } => self.put_h2c_data(out),
             }
         }
     }
 
     fn is_finished(&self) -> bool {
-        self.phase == Phase::Ended
+        self.phase == QpairPhase::Ended
     }
 
     fn deadline(&self) -> Option<Nanos> {

@@ -1,7 +1,7 @@
 //! Admin commands: events, Abort, Get LBA Status, and whatever else a host sends.
 
 use nvmf::command::AnaState;
-use nvmf::{Change, ErrorNote, LbaStatus, LbaStatusKind, Outcome, WriteProtect};
+use nvmf::{AdminOutcome, ControllerChange, ErrorNote, LbaStatus, LbaStatusKind, WriteProtect};
 use proptest::prelude::*;
 use wire::nvme::discovery::DISCOVERY_NQN;
 use wire::nvme::feature::fid;
@@ -17,9 +17,9 @@ fn event_requests_are_bounded_and_answered_once_a_read() {
     let mut bench = Bench::new();
     let id = bench.controller();
     for tag in 10..14 {
-        assert_eq!(bench.hold_event_request(id, tag), Outcome::Held);
+        assert_eq!(bench.hold_event_request(id, tag), AdminOutcome::Held);
     }
-    let Outcome::Done(reply) = bench.hold_event_request(id, 14) else {
+    let AdminOutcome::Done(reply) = bench.hold_event_request(id, 14) else {
         panic!("held")
     };
     assert_eq!(reply.status.code(), Status::AER_LIMIT);
@@ -92,7 +92,7 @@ fn events_of_every_kind() {
         bench.hold_event_request(id, tag);
     }
     let mut told = Vec::new();
-    let mut tell = |bench: &mut Bench, change: Change| {
+    let mut tell = |bench: &mut Bench, change: ControllerChange| {
         assert_eq!(change.events, [100]);
         told.push(bench.take_event(id).unwrap().1.result);
     };
@@ -113,9 +113,9 @@ fn events_of_every_kind() {
     let quiet = bench
         .registry
         .note_error(id, note(Status::UNRECOVERED_READ));
-    assert_eq!(quiet, Change::default());
+    assert_eq!(quiet, ControllerChange::default());
     let quiet = bench.registry.set_ana(NQN, None, 1, AnaState::Optimized);
-    assert_eq!(quiet, Some(Change::default()));
+    assert_eq!(quiet, Some(ControllerChange::default()));
     for (lid, result) in [(lid::SMART, 0x02_0001), (lid::ANA, 0x0c_0302)] {
         assert!(bench.take_event(id).is_none());
         let mut retaining = log_sqe(lid, 0, 0, 512);
@@ -138,7 +138,11 @@ fn events_of_every_kind() {
     let spoiled = note(Status::UNRECOVERED_READ.dnr());
     bench.log(id, lid::SMART, 0, 0, 512).unwrap();
     let quiet = bench.registry.note_error(id, spoiled);
-    assert_eq!(quiet, Change::default(), "a block that a host spoiled");
+    assert_eq!(
+        quiet,
+        ControllerChange::default(),
+        "a block that a host spoiled"
+    );
 }
 
 #[test]
@@ -155,17 +159,21 @@ fn aborts_are_handed_on_and_counted() {
     for (sqid, connection) in cases {
         let outcome = bench.run(id, 0, &abort(sqid, 0x1234), &[], &mut []);
         let cid = 0x1234;
-        assert_eq!(outcome, Outcome::Abort { connection, cid }, "SQ {sqid}");
+        assert_eq!(
+            outcome,
+            AdminOutcome::Abort { connection, cid },
+            "SQ {sqid}"
+        );
     }
     for _ in 0..4 {
         let outcome = bench.run(id, 0, &abort(0, 1), &[], &mut []);
-        assert!(matches!(outcome, Outcome::Abort { .. }));
+        assert!(matches!(outcome, AdminOutcome::Abort { .. }));
     }
     let refused = bench.admin(id, &abort(0, 1), &mut []);
     assert_eq!(refused.status, Status::ABORT_LIMIT.dnr(), "8 at once (ACL)");
     bench.registry.controller(id).unwrap().abort_done();
     let outcome = bench.run(id, 0, &abort(0, 1), &[], &mut []);
-    assert!(matches!(outcome, Outcome::Abort { .. }));
+    assert!(matches!(outcome, AdminOutcome::Abort { .. }));
 }
 
 #[test]
@@ -198,7 +206,7 @@ fn get_lba_status_asks_in_bytes() {
     let mut bench = Bench::new();
     let id = bench.controller();
     let ask = |offset, len, kind, ranges_max| {
-        Outcome::LbaStatus(LbaStatus {
+        AdminOutcome::LbaStatus(LbaStatus {
             nsid: 5,
             offset,
             len,
@@ -322,7 +330,7 @@ fn nothing_is_executed_after_the_end() {
     for opcode in 0..=255 {
         let outcome = bench.run(id, 0, &Sqe::new(opcode), &[], &mut [0; 4096]);
         let ended = nvmf::Reply::failed(Status::ABORTED_SQ_DELETION);
-        assert_eq!(outcome, Outcome::Done(ended));
+        assert_eq!(outcome, AdminOutcome::Done(ended));
     }
 }
 
@@ -372,7 +380,7 @@ proptest! {
         let mut bench = Bench::new();
         let id = bench.enabled(if is_discovery { DISCOVERY_NQN } else { NQN }, 0);
         let mut out = vec![0xa5; out_len];
-        if let Outcome::Done(reply) = bench.run(id, 1, &sqe, &data, &mut out) {
+        if let AdminOutcome::Done(reply) = bench.run(id, 1, &sqe, &data, &mut out) {
             let len = reply.data_len as usize;
             prop_assert!(len <= out_len);
             prop_assert!(out[len..].iter().all(|byte| *byte == 0xa5));

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use machine::{Nanos, Tag};
 use nvmf::{
-    Connected, ControllerId, Env, IoCounters, Limits, ListenerSpec, Namespace, Outcome, Refusal,
-    Registry, RegistryConfig, Reply, Subsystem, Via,
+    AdminOutcome, Connected, ControllerId, Env, IoCounters, Limits, ListenerSpec, Namespace,
+    Refusal, Registry, RegistryConfig, Reply, Subsystem, Via,
 };
 use wire::nvme::fabrics::ConnectData;
 use wire::nvme::property::offset;
@@ -193,7 +193,7 @@ impl Bench {
         sqe: &Sqe,
         data: &[u8],
         out: &mut [u8],
-    ) -> Outcome {
+    ) -> AdminOutcome {
         let (counters, used_bytes) = (self.counters, self.used_bytes);
         let env = Env {
             now: self.now,
@@ -207,7 +207,7 @@ impl Bench {
     /// Runs a command that completes at once.
     pub fn admin(&mut self, id: ControllerId, sqe: &Sqe, out: &mut [u8]) -> Reply {
         match self.run(id, 0, sqe, &[], out) {
-            Outcome::Done(reply) => reply,
+            AdminOutcome::Done(reply) => reply,
             other => panic!("{other:?}"),
         }
     }
@@ -260,7 +260,7 @@ impl Bench {
         self.admin(id, &sqe, &mut [])
     }
 
-    pub fn hold_event_request(&mut self, id: ControllerId, tag: Tag) -> Outcome {
+    pub fn hold_event_request(&mut self, id: ControllerId, tag: Tag) -> AdminOutcome {
         self.run(id, tag, &Sqe::new(admin::ASYNC_EVENT_REQUEST), &[], &mut [])
     }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use nvmf::command::AnaState;
-use nvmf::{Change, ControllerId, Namespace, Subsystem};
+use nvmf::{ControllerChange, ControllerId, Namespace, Subsystem};
 use wire::nvme::Status;
 use wire::nvme::discovery::DISCOVERY_NQN;
 use wire::nvme::feature::fid;
@@ -68,7 +68,10 @@ fn namespaces_come_go_and_change() {
     assert_eq!(u64_at(&data, 0), 4096);
     // The same again is no change.
     let same = bench.registry.subsystem(NQN).unwrap();
-    assert_eq!(bench.registry.replace_subsystem(same), Change::default());
+    assert_eq!(
+        bench.registry.replace_subsystem(same),
+        ControllerChange::default()
+    );
     assert_eq!(changed(&mut bench, id), []);
 }
 
@@ -140,10 +143,10 @@ fn ana_changes_are_told_where_they_are() {
         (2, 2)
     );
     let again = bench.registry.set_ana(NQN, None, 1, AnaState::NonOptimized);
-    assert_eq!(again, Some(Change::default()), "the same again");
+    assert_eq!(again, Some(ControllerChange::default()), "the same again");
     // A group without namespaces is nobody's business.
     let empty = bench.registry.set_ana(NQN, None, 9, AnaState::Change);
-    assert_eq!(empty, Some(Change::default()));
+    assert_eq!(empty, Some(ControllerChange::default()));
 }
 
 /// A namespace that moves to another group is an ANA change, not an attribute's.
@@ -205,10 +208,13 @@ fn a_removed_subsystem_ends_its_controllers() {
     let (id, connection) = listening(&mut bench, NQN, HOST);
     let change = bench.registry.remove_subsystem(NQN);
     assert_eq!(change.closing, [connection]);
-    assert_eq!(bench.registry.remove_subsystem(NQN), Change::default());
+    assert_eq!(
+        bench.registry.remove_subsystem(NQN),
+        ControllerChange::default()
+    );
     assert_eq!(
         bench.registry.remove_subsystem(DISCOVERY_NQN),
-        Change::default(),
+        ControllerChange::default(),
         "not for taking away"
     );
     assert!(bench.registry.subsystem(NQN).is_none());
@@ -290,7 +296,7 @@ fn discovery_controllers_hear_of_what_they_see() {
     let generation =
         |bench: &mut Bench| u64_at(&bench.log(here, lid::DISCOVERY, 0, 0, 1024).unwrap(), 0);
     let mut last = generation(&mut bench);
-    let mut told = |bench: &mut Bench, change: Change| {
+    let mut told = |bench: &mut Bench, change: ControllerChange| {
         for id in [here, other] {
             if let Some((tag, reply)) = bench.take_event(id) {
                 assert_eq!((tag, reply.result), (1, 0x70_f002));
@@ -386,7 +392,11 @@ fn controllers_by_the_thousand() {
 
     // One change reaches all of them, and an ID comes free with its controller.
     let change = bench.registry.set_ana(NQN, None, 1, AnaState::Change);
-    assert_eq!(change, Some(Change::default()), "nobody asked for events");
+    assert_eq!(
+        change,
+        Some(ControllerChange::default()),
+        "nobody asked for events"
+    );
     bench.hold_event_request(ids[7], 1);
     assert!(bench.take_event(ids[7]).is_some());
     let enabled = bench.get_feature(ids[7], fid::ASYNC_EVENT_CONFIG, 0, 0);

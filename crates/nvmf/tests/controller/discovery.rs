@@ -1,6 +1,6 @@
 //! The discovery log: who sees what, at which address.
 
-use nvmf::{Advertise, Change, ListenerSpec, Referral, Subsystem};
+use nvmf::{Advertise, ControllerChange, ListenerSpec, Referral, Subsystem};
 use wire::nvme::discovery::DISCOVERY_NQN;
 use wire::nvme::fabrics::ConnectData;
 use wire::nvme::log::lid;
@@ -159,7 +159,7 @@ fn the_log_in_its_order() {
     let mut bench = Bench::with(vec![disk()], &["0.0.0.0:4420", "0.0.0.0:4421"]);
     let mut referral = Referral::new("2001:db8::7", 8009);
     let change = bench.registry.set_referrals(vec![referral.clone()]);
-    assert_eq!(change, Change::default());
+    assert_eq!(change, ControllerChange::default());
     bench.listener = 1;
     let entry = |subtype, portid, eflags, subnqn: &str, address: &str| Entry {
         subtype,

@@ -1,7 +1,7 @@
 //! Get and Set Features: every feature, and what is refused.
 
 use nvmf::command::AnaState;
-use nvmf::{Outcome, WriteProtect};
+use nvmf::{AdminOutcome, WriteProtect};
 use wire::nvme::discovery::DISCOVERY_NQN;
 use wire::nvme::feature::{fid, select};
 use wire::nvme::{NSID_ALL, Sqe, Status, admin};
@@ -160,21 +160,21 @@ fn features_with_data() {
     let mut set = Sqe::new(admin::SET_FEATURES);
     set.cdw10 = u32::from(fid::HOST_BEHAVIOR).into();
     let done = bench.run(id, 0, &set, &data, &mut []);
-    assert_eq!(done, Outcome::Done(nvmf::Reply::done(0)));
+    assert_eq!(done, AdminOutcome::Done(nvmf::Reply::done(0)));
     sqe.cdw10 = set.cdw10;
     assert_eq!(bench.admin(id, &sqe, &mut out).data_len, 512);
     assert_eq!(out, data);
     for at in [0, 1, 2, 3, 4, 5, 6, 511] {
         let mut bad = [0; 512];
         bad[at] = if at == 4 { 1 << 4 } else { 2 };
-        let Outcome::Done(reply) = bench.run(id, 0, &set, &bad, &mut []) else {
+        let AdminOutcome::Done(reply) = bench.run(id, 0, &set, &bad, &mut []) else {
             panic!("held")
         };
         assert_eq!(reply.status.code(), Status::INVALID_FIELD, "byte {at}");
     }
     let short = bench.run(id, 0, &set, &data[..511], &mut []);
     let expected = Status::DATA_SGL_LENGTH_INVALID.dnr();
-    assert_eq!(short, Outcome::Done(nvmf::Reply::failed(expected)));
+    assert_eq!(short, AdminOutcome::Done(nvmf::Reply::failed(expected)));
 }
 
 /// Host Behavior Support reaches the queues, and a reset takes it back.
@@ -224,7 +224,7 @@ fn the_timestamp_goes_on_from_what_it_was_set_to() {
     set.cdw10 = u32::from(fid::TIMESTAMP).into();
     let ms: u64 = 0x0000_fedc_ba98_7654;
     let done = bench.run(id, 0, &set, &ms.to_le_bytes(), &mut []);
-    assert_eq!(done, Outcome::Done(nvmf::Reply::done(0)));
+    assert_eq!(done, AdminOutcome::Done(nvmf::Reply::done(0)));
     assert_eq!(read(&mut bench, 0), (ms, 2), "its origin is the host");
     bench.now += SECOND / 2;
     assert_eq!(read(&mut bench, 0), (ms + 500, 2));
@@ -235,7 +235,7 @@ fn the_timestamp_goes_on_from_what_it_was_set_to() {
 }
 
 /// What Set Features of a namespace's write protection comes to.
-fn protect(bench: &mut Bench, nsid: u32, state: u32) -> Outcome {
+fn protect(bench: &mut Bench, nsid: u32, state: u32) -> AdminOutcome {
     let id = bench.registry.controllers().next().unwrap().0;
     let mut sqe = Sqe::new(admin::SET_FEATURES);
     sqe.nsid = nsid.into();
@@ -253,7 +253,7 @@ fn write_protection_is_a_state_of_the_namespace() {
     let mut bench = Bench::with(vec![kept], &["0.0.0.0:4420"]);
     let id = bench.controller();
     let other = bench.controller();
-    let refused = |status: Status| Outcome::Done(nvmf::Reply::failed(status.dnr()));
+    let refused = |status: Status| AdminOutcome::Done(nvmf::Reply::failed(status.dnr()));
     let states = [
         WriteProtect::Off,
         WriteProtect::On,
@@ -261,7 +261,7 @@ fn write_protection_is_a_state_of_the_namespace() {
         WriteProtect::Permanent,
     ];
     for (value, state) in (0..).zip(states) {
-        let expected = Outcome::WriteProtect { nsid: 5, state };
+        let expected = AdminOutcome::WriteProtect { nsid: 5, state };
         assert_eq!(protect(&mut bench, 5, value), expected);
     }
     for value in 4..8 {
@@ -292,7 +292,7 @@ fn write_protection_is_a_state_of_the_namespace() {
     let data = bench.identify(id, wire::nvme::identify::cns::NAMESPACE, 5);
     assert_eq!(data.unwrap()[99], 1, "NSATTR");
     // On and off again, but not from the states that are to last.
-    let off = Outcome::WriteProtect {
+    let off = AdminOutcome::WriteProtect {
         nsid: 5,
         state: WriteProtect::Off,
     };
@@ -305,7 +305,7 @@ fn write_protection_is_a_state_of_the_namespace() {
         }
     }
     let nothing = bench.registry.set_write_protect(NQN, 77, WriteProtect::On);
-    assert_eq!(nothing, nvmf::Change::default());
+    assert_eq!(nothing, nvmf::ControllerChange::default());
 }
 
 /// The features of a namespace that cannot be reached here are elsewhere.

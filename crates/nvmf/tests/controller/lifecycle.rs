@@ -51,7 +51,7 @@ fn a_linux_host_connects_and_leaves() {
         bench.set_feature(id, fid::ASYNC_EVENT_CONFIG, oaes).status,
         Status::SUCCESS
     );
-    assert_eq!(bench.hold_event_request(id, 3), nvmf::Outcome::Held);
+    assert_eq!(bench.hold_event_request(id, 3), nvmf::AdminOutcome::Held);
     let list = bench.identify(id, cns::ACTIVE_NAMESPACES, 0).unwrap();
     for nsid in [u32_at(&list, 0), u32_at(&list, 4)] {
         assert!(bench.identify(id, cns::DESCRIPTORS, nsid).is_ok());

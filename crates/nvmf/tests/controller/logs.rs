@@ -1,7 +1,7 @@
 //! Get Log Page: every page, and what is refused.
 
 use nvmf::command::AnaState;
-use nvmf::{ErrorNote, IoCounters, Outcome, support};
+use nvmf::{AdminOutcome, ErrorNote, IoCounters, support};
 use wire::nvme::discovery::DISCOVERY_NQN;
 use wire::nvme::feature::fid;
 use wire::nvme::log::lid;
@@ -123,7 +123,7 @@ fn what_is_supported_is_what_the_tables_say() {
     let discovery = bench.enabled(DISCOVERY_NQN, 0);
     let io = bench.controller();
     for (id, is_discovery) in [(io, false), (discovery, true)] {
-        let listed = |item: Option<&support::Item>| {
+        let listed = |item: Option<&support::NamedItem>| {
             item.is_some_and(|item| {
                 if is_discovery {
                     item.discovery
@@ -146,13 +146,13 @@ fn what_is_supported_is_what_the_tables_say() {
             sqe.nsid = 5.into();
             sqe.cdw10 = u32::from(number).into();
             sqe.cdw11 = u32::from(number == fid::HOST_IDENTIFIER).into();
-            let unknown = Outcome::Done(nvmf::Reply::failed(Status::INVALID_FIELD.dnr()));
+            let unknown = AdminOutcome::Done(nvmf::Reply::failed(Status::INVALID_FIELD.dnr()));
             let got = bench.run(id, 0, &sqe, &[], &mut [0; 4096]) != unknown;
             assert_eq!(got, there, "feature {number:#x}");
 
             let there = listed(support::admin_commands().find(|command| command.id == number));
             let outcome = bench.run(id, 0, &Sqe::new(number), &[], &mut [0; 4096]);
-            let invalid = Outcome::Done(nvmf::Reply::failed(Status::INVALID_OPCODE.dnr()));
+            let invalid = AdminOutcome::Done(nvmf::Reply::failed(Status::INVALID_OPCODE.dnr()));
             assert_eq!(outcome != invalid, there, "opcode {number:#x}");
         }
     }
@@ -180,7 +180,7 @@ fn what_is_supported_is_what_the_tables_say() {
 /// Numbers, names and sections for whoever reads the tables.
 #[test]
 fn the_tables_have_no_number_twice() {
-    let tables: [Vec<&support::Item>; 5] = [
+    let tables: [Vec<&support::NamedItem>; 5] = [
         support::admin_commands().collect(),
         support::io_commands().collect(),
         support::features().collect(),

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use nvmf::reservation::Notice;
-use nvmf::{Change, ControllerId, Outcome, Reply};
+use nvmf::{AdminOutcome, ControllerChange, ControllerId, Reply};
 use wire::nvme::feature::{fid, select};
 use wire::nvme::log::lid;
 use wire::nvme::{NSID_ALL, Sqe, Status, admin};
@@ -15,7 +15,7 @@ const OTHER: &str = "nqn.2024-01.org.example:other";
 /// Dword 0 of the event: I/O Command Specific Status, Reservation Log Page Available.
 const EVENT: u64 = 0x80_0006;
 
-fn set(bench: &mut Bench, fid: u8, nsid: u32, cdw11: u32) -> Outcome {
+fn set(bench: &mut Bench, fid: u8, nsid: u32, cdw11: u32) -> AdminOutcome {
     let id = bench.registry.controllers().next().unwrap().0;
     let mut sqe = Sqe::new(admin::SET_FEATURES);
     sqe.nsid = nsid.into();
@@ -24,11 +24,11 @@ fn set(bench: &mut Bench, fid: u8, nsid: u32, cdw11: u32) -> Outcome {
     bench.run(id, 0, &sqe, &[], &mut [])
 }
 
-fn refused(status: Status) -> Outcome {
-    Outcome::Done(Reply::failed(status.dnr()))
+fn refused(status: Status) -> AdminOutcome {
+    AdminOutcome::Done(Reply::failed(status.dnr()))
 }
 
-fn notify(bench: &mut Bench, uuid: u8, hostid: [u8; 16], notice: Notice) -> Change {
+fn notify(bench: &mut Bench, uuid: u8, hostid: [u8; 16], notice: Notice) -> ControllerChange {
     let notices = BTreeMap::from([(hostid, notice)]);
     bench.registry.notify_reservation([uuid; 16], &notices)
 }
@@ -45,7 +45,7 @@ fn mask_is_a_namespaces_or_of_all() {
     let mut bench = Bench::new();
     let id = bench.controller();
     let feature = fid::RESERVATION_NOTIFICATION_MASK;
-    let done = Outcome::Done(Reply::done(0));
+    let done = AdminOutcome::Done(Reply::done(0));
     let mut masked = |nsid, bits| {
         let outcome = set(&mut bench, feature, nsid, bits);
         let mask = bench.get_feature(id, feature, select::CURRENT, 0).result;
@@ -71,7 +71,7 @@ fn persistence_is_for_namespaces_that_keep_their_state() {
     kept.namespaces = namespaces.into();
     let mut bench = Bench::with(vec![kept.clone()], &["0.0.0.0:4420"]);
     bench.controller();
-    let persistence = |nsid, set| Outcome::ReservationPersistence { nsid, set };
+    let persistence = |nsid, set| AdminOutcome::ReservationPersistence { nsid, set };
     let mut change = |nsid, value| set(&mut bench, fid::RESERVATION_PERSISTENCE, nsid, value);
     for (nsid, value, is_set) in [(5, 1, true), (5, 0, false), (2, 0, false)] {
         let expected = persistence(nsid, Some(is_set));
@@ -133,11 +133,14 @@ fn notifications_are_for_a_host_that_sees_the_volume() {
         (7, HOSTID, "of a namespace that the host does not see"),
     ] {
         let change = notify(&mut bench, uuid, hostid, released);
-        assert_eq!(change, Change::default(), "{what}");
+        assert_eq!(change, ControllerChange::default(), "{what}");
         assert_eq!(read(&mut bench, id), (0, 0, 0, 0), "{what}");
     }
     let _ = set(&mut bench, fid::RESERVATION_NOTIFICATION_MASK, 5, 0b100);
-    assert_eq!(notify(&mut bench, 5, HOSTID, released), Change::default());
+    assert_eq!(
+        notify(&mut bench, 5, HOSTID, released),
+        ControllerChange::default()
+    );
     let preempted = Notice::ReservationPreempted;
     assert_eq!(
         notify(&mut bench, 5, HOSTID, preempted).events,

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use nvmf::command::AnaState;
-use nvmf::{Change, ControllerId, Namespace, Referral, WriteProtect};
+use nvmf::{ControllerChange, ControllerId, Namespace, Referral, WriteProtect};
 use proptest::prelude::*;
 use wire::nvme::discovery::DISCOVERY_NQN;
 use wire::nvme::identify::cns;
@@ -71,7 +71,7 @@ fn with(namespaces: &mut [Namespace], nsid: u8, edit: impl FnOnce(&mut Namespace
     }
 }
 
-fn apply(bench: &mut Bench, step: Step) -> Change {
+fn apply(bench: &mut Bench, step: Step) -> ControllerChange {
     let mut subsystem = bench.registry.subsystem(NQN).unwrap();
     let mut namespaces = subsystem.namespaces.to_vec();
     let edited = Arc::make_mut(&mut subsystem);

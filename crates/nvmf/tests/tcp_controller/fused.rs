@@ -299,7 +299,7 @@ fn a_refusal_is_told_for_the_error_log() {
             .capsule_cmd(&rw(io::READ, 2, 0, 1, Sgl::TRANSPORT), &[]),
     );
     peer.send(&bytes);
-    let refused = Refused {
+    let refused = RefusedCommand {
         cid: 1,
         status: Status::FUSED_MISSING,
         nsid: 1,

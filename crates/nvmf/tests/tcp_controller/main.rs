@@ -11,11 +11,11 @@ mod r2t;
 use std::collections::VecDeque;
 use std::sync::{Arc, LazyLock};
 
-use doubles::nvme::Target;
+use doubles::nvme::ControllerDouble;
 use machine::{Machine, RecvPlan, Tag};
 use nvmf::command::{AnaState, Command, Geometry, Io, IoKind};
 use nvmf::tcp::FatalError;
-use nvmf::tcp::controller::{AbortOutcome, Done, Op, Qpair, Refused, Role, Settings};
+use nvmf::tcp::controller::{AbortOutcome, Done, Op, Qpair, RefusedCommand, Role, Settings};
 use proptest::prelude::*;
 use random::Random;
 use testkit::nvme::{Pdus, cut};
@@ -100,7 +100,7 @@ fn rw(opcode: u8, cid: u16, slba: u64, blocks: u32, sgl_id: u8) -> Sqe {
 
 /// A host that writes its own bytes, against a target.
 struct Peer {
-    target: Target,
+    target: ControllerDouble,
     out: VecDeque<u8>,
     pdus: Pdus,
 }
@@ -110,7 +110,7 @@ impl Peer {
         let machine = Qpair::new(settings(), 5);
         static MEDIA: LazyLock<Vec<u8>> = LazyLock::new(|| pattern(1, BLOCKS * BLOCK));
         let media = MEDIA.clone();
-        let target = Target::new(machine, role(qid, flow_control_disabled), media);
+        let target = ControllerDouble::new(machine, role(qid, flow_control_disabled), media);
         Peer {
             target,
             out: VecDeque::new(),
@@ -200,7 +200,7 @@ fn ic_resp_is_as_the_standard_has_it() {
         header_digest: false,
         ..settings()
     };
-    let target = Target::new(Qpair::new(only_data, 0), role(1, true), Vec::new());
+    let target = ControllerDouble::new(Qpair::new(only_data, 0), role(1, true), Vec::new());
     let mut peer = Peer {
         target,
         ..Peer::fresh(1, true)

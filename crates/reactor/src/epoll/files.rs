@@ -48,7 +48,7 @@ impl From<BufRange> for Memory {
 }
 
 /// What to do with a file.
-pub(super) enum Work {
+pub(super) enum FileCall {
     Read(Memory, u64),
     Write(Memory, u64, bool),
     SyncData,
@@ -58,7 +58,7 @@ pub(super) enum Work {
 /// Work on one file; keeps it open.
 pub(super) struct FileWork {
     pub(super) file: Arc<OwnedFd>,
-    pub(super) work: Work,
+    pub(super) work: FileCall,
 }
 
 impl Perform for FileWork {
@@ -84,8 +84,10 @@ impl FileWork {
         // as they are until the completion.
         unsafe {
             match &self.work {
-                Work::Read(to, offset) => libc::pread64(fd, to.at.cast(), to.len, *offset as i64),
-                Work::Write(from, offset, durable) => {
+                FileCall::Read(to, offset) => {
+                    libc::pread64(fd, to.at.cast(), to.len, *offset as i64)
+                }
+                FileCall::Write(from, offset, durable) => {
                     let piece = libc::iovec {
                         iov_base: from.at.cast(),
                         iov_len: from.len,
@@ -93,8 +95,8 @@ impl FileWork {
                     let flags = if *durable { libc::RWF_DSYNC } else { 0 };
                     libc::pwritev2(fd, &piece, 1, *offset as i64, flags)
                 }
-                Work::SyncData => libc::fdatasync(fd) as isize,
-                Work::Fallocate(mode, offset, len) => {
+                FileCall::SyncData => libc::fdatasync(fd) as isize,
+                FileCall::Fallocate(mode, offset, len) => {
                     libc::fallocate64(fd, mode.flags(), *offset as i64, *len as i64) as isize
                 }
             }
@@ -103,46 +105,46 @@ impl FileWork {
 }
 
 /// The end of an operation.
-pub(super) type Done = (Token, io::Result<u32>);
+pub(super) type FinishedWork = (Token, io::Result<u32>);
 /// The same, or a panic.
-type Outcome = thread::Result<io::Result<u32>>;
+type WorkResult = thread::Result<io::Result<u32>>;
 
-struct Job<W> {
+struct FileJob<W> {
     token: Token,
     disk: Disk,
     work: W,
 }
 
-struct Queue<W> {
-    shares: DiskShares<Job<W>>,
+struct WorkQueue<W> {
+    shares: DiskShares<FileJob<W>>,
     /// What a thread takes next: fewer than there are shares of disks.
-    jobs: VecDeque<Job<W>>,
+    jobs: VecDeque<FileJob<W>>,
     threads: usize,
     stop: bool,
 }
 
-struct Shared<W> {
-    queue: Mutex<Queue<W>>,
+struct PoolShared<W> {
+    queue: Mutex<WorkQueue<W>>,
     work: Condvar,
     ended: Condvar,
-    done: Mutex<Vec<(Token, Outcome)>>,
+    done: Mutex<Vec<(Token, WorkResult)>>,
     has_done: AtomicBool,
     waker: Waker,
 }
 
-impl<W: Perform> Shared<W> {
-    fn queue(&self) -> MutexGuard<'_, Queue<W>> {
+impl<W: Perform> PoolShared<W> {
+    fn queue(&self) -> MutexGuard<'_, WorkQueue<W>> {
         self.queue.lock().expect("nothing panics under this lock")
     }
 
-    fn done(&self) -> MutexGuard<'_, Vec<(Token, Outcome)>> {
+    fn done(&self) -> MutexGuard<'_, Vec<(Token, WorkResult)>> {
         self.done.lock().expect("nothing panics under this lock")
     }
 
     fn serve(&self) {
         // The reactor that started us is pinned; its processor is not for us.
         cpu::unpin();
-        while let Some(Job { token, disk, work }) = self.next() {
+        while let Some(FileJob { token, disk, work }) = self.next() {
             let result = catch_unwind(AssertUnwindSafe(|| work.perform()));
             drop(work);
             let mut queue = self.queue();
@@ -159,9 +161,9 @@ impl<W: Perform> Shared<W> {
 
     /// Waits for work; nothing at the end, and when there has been none for long:
     /// the thread does not count any more then.
-    fn next(&self) -> Option<Job<W>> {
+    fn next(&self) -> Option<FileJob<W>> {
         let mut queue = self.queue();
-        let is_idle = |queue: &mut Queue<W>| !queue.stop && queue.jobs.is_empty();
+        let is_idle = |queue: &mut WorkQueue<W>| !queue.stop && queue.jobs.is_empty();
         let waited = self.work.wait_timeout_while(queue, IDLE, is_idle);
         queue = waited.expect("nothing panics under it").0;
         let job = match queue.stop {
@@ -177,14 +179,14 @@ impl<W: Perform> Shared<W> {
 
 /// The threads; started as work comes.
 pub(super) struct Workers<W: Perform> {
-    shared: Arc<Shared<W>>,
+    shared: Arc<PoolShared<W>>,
 }
 
 impl<W: Perform> Workers<W> {
     pub(super) fn new(waker: Waker) -> Workers<W> {
         Workers {
-            shared: Arc::new(Shared {
-                queue: Mutex::new(Queue {
+            shared: Arc::new(PoolShared {
+                queue: Mutex::new(WorkQueue {
                     shares: DiskShares::new(SHARE_MAX),
                     jobs: VecDeque::new(),
                     threads: 0,
@@ -201,7 +203,7 @@ impl<W: Perform> Workers<W> {
 
     pub(super) fn start(&self, work: W, disk: Disk, host: u64, token: Token) {
         let mut queue = self.shared.queue();
-        let job = Job { token, disk, work };
+        let job = FileJob { token, disk, work };
         let Some(job) = queue.shares.offer(disk, host, token, job) else {
             return;
         };
@@ -238,7 +240,7 @@ impl<W: Perform> Workers<W> {
         }
     }
 
-    fn spawn(&self, queue: &mut Queue<W>) {
+    fn spawn(&self, queue: &mut WorkQueue<W>) {
         let shared = Arc::clone(&self.shared);
         let builder = thread::Builder::new().name("weft-file".into());
         match builder.spawn(move || shared.serve()) {
@@ -252,7 +254,7 @@ impl<W: Perform> Workers<W> {
     /// Moves what has ended to the end of `into`. A panic of a thread goes on here:
     /// its reactor fails with it.
     #[inline]
-    pub(super) fn take(&self, into: &mut Vec<Done>) {
+    pub(super) fn take(&self, into: &mut Vec<FinishedWork>) {
         if self.shared.has_done.load(Ordering::Acquire) {
             let mut done = self.shared.done();
             self.shared.has_done.store(false, Ordering::Relaxed);
@@ -326,7 +328,7 @@ mod tests {
         }
     }
 
-    fn wait_for<W: Perform>(workers: &Workers<W>, count: usize) -> Vec<Done> {
+    fn wait_for<W: Perform>(workers: &Workers<W>, count: usize) -> Vec<FinishedWork> {
         let mut done = Vec::new();
         let give_up = Instant::now() + Duration::from_secs(10);
         while done.len() < count {

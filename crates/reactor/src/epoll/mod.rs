@@ -15,7 +15,7 @@ use crate::types::{
     Token, Wait,
 };
 use crate::waker::{Sleeper, Waker};
-use files::{Done, FileWork, Work, Workers};
+use files::{FileCall, FileWork, FinishedWork, Workers};
 use mem::{BufRange, Pool, Stage};
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -83,7 +83,7 @@ pub struct EpollDriver {
     has_pwait2: bool,
     workers: Workers<FileWork>,
     disks: DisksOfFiles,
-    done: Vec<Done>,
+    done: Vec<FinishedWork>,
     sleeper: Sleeper,
     bell: Arc<Bell>,
     now: Nanos,
@@ -507,7 +507,7 @@ impl EpollDriver {
         self.bell.take(out);
     }
 
-    fn start(&mut self, file: &Arc<OwnedFd>, work: Work, token: Token) {
+    fn start(&mut self, file: &Arc<OwnedFd>, work: FileCall, token: Token) {
         let disk = self.disks.of(file);
         let file = Arc::clone(file);
         let work = FileWork { file, work };
@@ -535,7 +535,7 @@ fn receive(fd: RawFd, first: (*mut u8, usize), second: (*mut u8, usize)) -> isiz
 
 impl FileIo for EpollDriver {
     fn read_at(&mut self, file: &Arc<OwnedFd>, buf: BufRange, offset: u64, token: Token) {
-        self.start(file, Work::Read(buf.into(), offset), token);
+        self.start(file, FileCall::Read(buf.into(), offset), token);
     }
 
     fn write_at(
@@ -546,11 +546,11 @@ impl FileIo for EpollDriver {
         durable: bool,
         token: Token,
     ) {
-        self.start(file, Work::Write(buf.into(), offset, durable), token);
+        self.start(file, FileCall::Write(buf.into(), offset, durable), token);
     }
 
     fn sync_data(&mut self, file: &Arc<OwnedFd>, token: Token) {
-        self.start(file, Work::SyncData, token);
+        self.start(file, FileCall::SyncData, token);
     }
 
     fn fallocate(
@@ -561,7 +561,7 @@ impl FileIo for EpollDriver {
         len: u64,
         token: Token,
     ) {
-        self.start(file, Work::Fallocate(mode, offset, len), token);
+        self.start(file, FileCall::Fallocate(mode, offset, len), token);
     }
 
     fn ticket(&mut self, token: Token) -> Ticket {

@@ -1,7 +1,7 @@
 //! The end of the io_uring driver.
 
 use super::socket::Slab;
-use super::{Kind, UringDriver, user_data};
+use super::{CompletionKind, UringDriver, user_data};
 use crate::sys;
 use io_uring::types::CancelBuilder;
 use io_uring::{cqueue, opcode};
@@ -13,7 +13,7 @@ impl UringDriver {
             socket.closing.get_or_insert(0);
         }
         let cancel = opcode::AsyncCancel2::new(CancelBuilder::any()).build();
-        let cancel = cancel.user_data(user_data(Kind::File, 0, u32::MAX));
+        let cancel = cancel.user_data(user_data(CompletionKind::File, 0, u32::MAX));
         // SAFETY: the entry points to nothing.
         if unsafe { self.ring.try_push(&cancel) }.is_err() {
             return;

@@ -1,6 +1,6 @@
 //! File operations of the io_uring driver.
 
-use super::{Kind, UringDriver, errno, user_data};
+use super::{CompletionKind, UringDriver, errno, user_data};
 use crate::bell::Ticket;
 use crate::shares::Disk;
 use crate::types::{Completion, FallocateMode, FileIo, Token};
@@ -42,7 +42,7 @@ impl UringDriver {
         let index = self.files.insert(op);
         // SAFETY: regions stay mapped, and callers keep the range's memory as
         // it is until the completion.
-        unsafe { self.push(entry, user_data(Kind::File, 0, index)) };
+        unsafe { self.push(entry, user_data(CompletionKind::File, 0, index)) };
     }
 
     /// Has the kernel's threads for this reactor suffice for the shares of so many
@@ -134,9 +134,9 @@ impl FileIo for UringDriver {
         let ops = self.files.iter().filter(|(_, op)| op.token == token);
         let indices: Vec<u32> = ops.map(|(index, _)| index).collect();
         for index in indices {
-            let entry = opcode::AsyncCancel::new(user_data(Kind::File, 0, index)).build();
+            let entry = opcode::AsyncCancel::new(user_data(CompletionKind::File, 0, index)).build();
             // SAFETY: the entry points to nothing.
-            unsafe { self.push(entry, user_data(Kind::CancelFile, 0, 0)) };
+            unsafe { self.push(entry, user_data(CompletionKind::CancelFile, 0, 0)) };
         }
     }
 }

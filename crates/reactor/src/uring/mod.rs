@@ -49,7 +49,7 @@ const POLL_FIRST: u16 = 1;
 /// What a completion answers; the top byte of its user data.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
-enum Kind {
+enum CompletionKind {
     Wake,
     Accept,
     Connect,
@@ -61,22 +61,22 @@ enum Kind {
     CancelFile,
 }
 
-const KINDS: [Kind; 9] = [
-    Kind::Wake,
-    Kind::Accept,
-    Kind::Connect,
-    Kind::Recv,
-    Kind::Send,
-    Kind::SendZeroCopy,
-    Kind::Cancel,
-    Kind::File,
-    Kind::CancelFile,
+const KINDS: [CompletionKind; 9] = [
+    CompletionKind::Wake,
+    CompletionKind::Accept,
+    CompletionKind::Connect,
+    CompletionKind::Recv,
+    CompletionKind::Send,
+    CompletionKind::SendZeroCopy,
+    CompletionKind::Cancel,
+    CompletionKind::File,
+    CompletionKind::CancelFile,
 ];
 const GENERATION_MASK: u32 = 0xff_ffff;
 
 /// `kind << 56 | generation << 32 | index`.
 #[inline]
-fn user_data(kind: Kind, generation: u32, index: u32) -> u64 {
+fn user_data(kind: CompletionKind, generation: u32, index: u32) -> u64 {
     (kind as u64) << 56 | u64::from(generation & GENERATION_MASK) << 32 | u64::from(index)
 }
 
@@ -177,7 +177,7 @@ impl UringDriver {
         let fd = Fd(self.sleeper.fd());
         let entry = opcode::Read::new(fd, (&raw mut *self.wake_count).cast(), 8).build();
         // SAFETY: the count is boxed, and `drop` outwaits the read.
-        unsafe { self.push(entry, user_data(Kind::Wake, 0, 0)) };
+        unsafe { self.push(entry, user_data(CompletionKind::Wake, 0, 0)) };
     }
 
     /// The place of a socket in use. Anything else is our own mistake.
@@ -195,7 +195,7 @@ impl UringDriver {
     /// # Safety
     /// As [`UringDriver::push`].
     #[inline]
-    unsafe fn push_for(&mut self, index: u32, kind: Kind, entry: squeue::Entry) {
+    unsafe fn push_for(&mut self, index: u32, kind: CompletionKind, entry: squeue::Entry) {
         let socket = &mut self.sockets[index as usize];
         socket.owed += 1;
         let data = user_data(kind, socket.generation, index);
@@ -261,7 +261,7 @@ impl UringDriver {
         let flags = libc::SOCK_CLOEXEC;
         let entry = opcode::AcceptMulti::new(Fixed(index)).flags(flags).build();
         // SAFETY: the entry points to nothing.
-        unsafe { self.push_for(index, Kind::Accept, entry) };
+        unsafe { self.push_for(index, CompletionKind::Accept, entry) };
     }
 
     fn submit_recv(&mut self, index: u32) {
@@ -286,7 +286,7 @@ impl UringDriver {
         };
         // SAFETY: message and pieces are boxed with the socket, the stage is
         // held there, regions stay mapped, and the caller keeps its buffer.
-        unsafe { self.push_for(index, Kind::Recv, entry) };
+        unsafe { self.push_for(index, CompletionKind::Recv, entry) };
     }
 
     #[inline]
@@ -304,7 +304,7 @@ impl UringDriver {
                 .build(),
         };
         // SAFETY: the batch is boxed and held by the socket.
-        unsafe { self.push_for(index, Kind::Send, entry) };
+        unsafe { self.push_for(index, CompletionKind::Send, entry) };
     }
 
     /// Tries again what could not be done for want of memory or descriptors.
@@ -362,12 +362,16 @@ impl UringDriver {
             self.owed -= 1;
         }
         match kind {
-            Kind::Wake => self.arm_wake(),
-            Kind::File => self.on_file(index, entry.result(), out),
+            CompletionKind::Wake => self.arm_wake(),
+            CompletionKind::File => self.on_file(index, entry.result(), out),
             // The operation itself tells how it ended.
-            Kind::CancelFile => {}
-            Kind::SendZeroCopy => self.on_flight(index, entry, out),
-            Kind::Accept | Kind::Connect | Kind::Recv | Kind::Send | Kind::Cancel => {
+            CompletionKind::CancelFile => {}
+            CompletionKind::SendZeroCopy => self.on_flight(index, entry, out),
+            CompletionKind::Accept
+            | CompletionKind::Connect
+            | CompletionKind::Recv
+            | CompletionKind::Send
+            | CompletionKind::Cancel => {
                 let socket = &mut self.sockets[index as usize];
                 let generation = (data >> 32) as u32 & GENERATION_MASK;
                 assert!(
@@ -378,10 +382,10 @@ impl UringDriver {
                     socket.owed -= 1;
                 }
                 match kind {
-                    Kind::Recv => self.on_recv(index, entry, out),
-                    Kind::Send => self.on_send(index, entry.result(), out),
-                    Kind::Accept => self.on_accept(index, entry, out),
-                    Kind::Connect => self.on_connect(index, entry.result(), out),
+                    CompletionKind::Recv => self.on_recv(index, entry, out),
+                    CompletionKind::Send => self.on_send(index, entry.result(), out),
+                    CompletionKind::Accept => self.on_accept(index, entry, out),
+                    CompletionKind::Connect => self.on_connect(index, entry.result(), out),
                     _ => {}
                 }
                 self.finish_if_quiet(index);
@@ -615,7 +619,7 @@ impl Driver for UringDriver {
         self.socket(id).connect = Some(connect);
         let entry = opcode::Connect::new(Fixed(id.index), at, len).build();
         // SAFETY: the address is boxed and held by the socket.
-        unsafe { self.push_for(id.index, Kind::Connect, entry) };
+        unsafe { self.push_for(id.index, CompletionKind::Connect, entry) };
         Ok(id)
     }
 
@@ -698,7 +702,7 @@ impl Driver for UringDriver {
         let builder = CancelBuilder::fd(Fixed(id.index)).all();
         let entry = opcode::AsyncCancel2::new(builder).build();
         // SAFETY: the entry points to nothing.
-        unsafe { self.push_for(id.index, Kind::Cancel, entry) };
+        unsafe { self.push_for(id.index, CompletionKind::Cancel, entry) };
         sys::shutdown(fd);
     }
 

@@ -7,7 +7,7 @@
 use super::ring::Ring;
 use crate::types::Nanos;
 use mem::BufRange;
-use mem::blocks::{self, BLOCK_BYTES, Block};
+use mem::blocks::{self, BLOCK_BYTES, MemoryBlock};
 use std::io;
 
 /// Registered blocks at most: as many as a ring takes, which is 32 GiB.
@@ -19,7 +19,7 @@ const SWEEP_NS: Nanos = 100_000_000;
 /// ring's own table.
 pub(super) struct Registered {
     /// Empty where nothing is to be registered.
-    places: Vec<Option<Place>>,
+    places: Vec<Option<BufferPlace>>,
     /// Places in use.
     used: Vec<u16>,
     /// The kernel refused; there will be no more.
@@ -32,12 +32,12 @@ pub(super) struct Registered {
 }
 
 #[derive(Clone, Copy)]
-struct Place {
-    block: Block,
+struct BufferPlace {
+    block: MemoryBlock,
     given_back: u32,
 }
 
-impl Place {
+impl BufferPlace {
     #[inline]
     fn is_stale(&self) -> bool {
         self.block.given_back() != self.given_back
@@ -68,7 +68,7 @@ impl Registered {
     /// have one.
     #[inline]
     pub(super) fn find(&mut self, ring: &Ring, range: BufRange) -> Option<u16> {
-        let block = Block::of(range)?;
+        let block = MemoryBlock::of(range)?;
         let at = block.number() as usize % BLOCKS_MAX as usize;
         match self.places.get(at)? {
             Some(place) if place.block == block && !place.is_stale() => Some(at as u16),
@@ -80,7 +80,7 @@ impl Registered {
     /// Registers a block in a place that is free, or that of memory which is
     /// not there any more.
     #[cold]
-    fn register(&mut self, ring: &Ring, at: u16, block: Block) -> Option<u16> {
+    fn register(&mut self, ring: &Ring, at: u16, block: MemoryBlock) -> Option<u16> {
         if self.is_full {
             return None;
         }
@@ -100,7 +100,7 @@ impl Registered {
             return None;
         }
         let place = &mut self.places[usize::from(at)];
-        if place.replace(Place { block, given_back }).is_none() {
+        if place.replace(BufferPlace { block, given_back }).is_none() {
             self.used.push(at);
         }
         self.made += 1;

@@ -11,7 +11,7 @@
 //! the kernel let go of the buffer when it had taken the send.)
 
 use super::socket::Flight;
-use super::{Kind, UringDriver, errno, is_transient, user_data};
+use super::{CompletionKind, UringDriver, errno, is_transient, user_data};
 use crate::batch::Batch;
 use crate::types::{Completion, DriverConfig, Token};
 use io_uring::types::Fixed;
@@ -132,7 +132,12 @@ impl UringDriver {
         flight.unanswered += 1;
         self.sockets[flight.socket as usize].owed += 1;
         // SAFETY: as promised to us.
-        unsafe { self.push(entry, user_data(Kind::SendZeroCopy, 0, flight_index)) };
+        unsafe {
+            self.push(
+                entry,
+                user_data(CompletionKind::SendZeroCopy, 0, flight_index),
+            )
+        };
     }
 
     pub(super) fn on_flight(

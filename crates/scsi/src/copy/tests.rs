@@ -2,10 +2,10 @@ use proptest::prelude::*;
 
 use super::*;
 
-fn identity() -> Identity {
+fn identity() -> UnitIdentity {
     let uuid = core::array::from_fn(|n| n as u8);
     let nguid = core::array::from_fn(|n| 0xf0 | n as u8);
-    Identity {
+    UnitIdentity {
         uuid,
         nguid,
         eui64: Some([9; 8]),
@@ -70,8 +70,8 @@ fn a_list_is_read() {
     assert_eq!(read.cscds.len(), 1);
     assert_eq!(read.cscds[0].block_bytes, 512);
     let expected = Segment {
-        source: Place::Cscd(0),
-        destination: Place::Here,
+        source: CopyEnd::Cscd(0),
+        destination: CopyEnd::Here,
         blocks: 5,
         counts_destination: false,
         source_lba: 7,
@@ -81,7 +81,7 @@ fn a_list_is_read() {
     let second = read.segments[1];
     assert_eq!(
         (second.source, second.destination),
-        (Place::Unknown, Place::Cscd(0))
+        (CopyEnd::Unknown, CopyEnd::Cscd(0))
     );
     assert!(second.counts_destination);
     for (usage, id, expected) in [(2, 7, (Some(7), false)), (3, 0, (None, false))] {
@@ -230,7 +230,7 @@ fn a_segment_counts_in_blocks_of_either_side() {
 
 #[test]
 fn a_copy_is_told_of_while_it_runs_and_afterwards() {
-    let mut copies = Copies::default();
+    let mut copies = NexusCopies::default();
     let list = |id, usage| List::parse(&list(id, usage, &[], &[])).unwrap();
     let unknown = Err(Sense::in_cdb(2, None));
     assert_eq!(copies.results(results::COPY_STATUS, 3, 100), unknown);
@@ -238,7 +238,7 @@ fn a_copy_is_told_of_while_it_runs_and_afterwards() {
     let busy = copies.begin(&list(3, 2)).unwrap_err();
     assert_eq!(busy.code, asc::OPERATION_IN_PROGRESS);
     copies.advance(Some(3), 2, 5 << 30);
-    let status = |copies: &mut Copies| copies.results(results::COPY_STATUS, 3, 100).unwrap();
+    let status = |copies: &mut NexusCopies| copies.results(results::COPY_STATUS, 3, 100).unwrap();
     assert_eq!(status(&mut copies), [0, 0, 0, 8, 0, 0, 2, 1, 0, 0x50, 0, 0]);
     copies.advance(Some(3), 3, 4096);
     copies.end(Some(3), None);
@@ -271,7 +271,7 @@ fn a_copy_is_told_of_while_it_runs_and_afterwards() {
 
 #[test]
 fn no_more_is_remembered_than_there_is_room_for() {
-    let mut copies = Copies::default();
+    let mut copies = NexusCopies::default();
     let list = |id: usize| List::parse(&list(id as u8, 0, &[], &[])).unwrap();
     for id in 0..HELD_MAX {
         copies.begin(&list(id)).unwrap();
@@ -287,15 +287,15 @@ fn no_more_is_remembered_than_there_is_room_for() {
 
 #[test]
 fn operating_parameters_say_what_is_refused() {
-    let told = Copies::default().results(results::OPERATING_PARAMETERS, 0, 1000);
+    let told = NexusCopies::default().results(results::OPERATING_PARAMETERS, 0, 1000);
     let told = told.unwrap();
     assert_eq!(told.len(), 46);
     assert_eq!(told[..12], [0, 0, 0, 42, 1, 0, 0, 0, 0, 16, 0, 64]);
     assert_eq!(told[12..16], (16_u32 * 32 + 64 * 28).to_be_bytes());
     assert_eq!(told[43..], [2, 0x02, 0xe4]);
-    let cut = Copies::default().results(results::OPERATING_PARAMETERS, 0, 9);
+    let cut = NexusCopies::default().results(results::OPERATING_PARAMETERS, 0, 9);
     assert_eq!(cut.unwrap(), told[..9]);
-    let unknown = Copies::default().results(results::RECEIVE_DATA, 0, 9);
+    let unknown = NexusCopies::default().results(results::RECEIVE_DATA, 0, 9);
     assert_eq!(unknown, Err(Sense::in_cdb(1, Some(4))));
 }
 

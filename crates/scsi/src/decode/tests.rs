@@ -1,7 +1,7 @@
 use wire::scsi::key;
 
 use super::*;
-use crate::command::{Access, Check, Io, IoKind, ModeSelect, ModeSense};
+use crate::command::{Check, IoKind, ModeSelect, ModeSense, ReservationAccess, ScsiIo};
 use crate::sense::Specific;
 use crate::table::{Needs, ROWS, name};
 use crate::testing::unit;
@@ -19,7 +19,7 @@ fn decoded(bytes: &[u8]) -> Result<Command, Sense> {
 }
 
 fn io(kind: IoKind, lba: u64, blocks: u64, fua: bool) -> Result<Command, Sense> {
-    Ok(Command::Io(Io {
+    Ok(Command::Io(ScsiIo {
         kind,
         offset: lba * 512,
         len: blocks * 512,
@@ -491,9 +491,12 @@ fn without_a_unit_only_a_few_commands_are_answered() {
 fn what_reservations_keep_from_whom() {
     let access = |bytes: &[u8]| decoded(bytes).unwrap().access();
     for (expected, cdbs) in [
-        (Access::Free, &[&[0x12][..], &[0xa0], &[0x03]][..]),
         (
-            Access::Inspect,
+            ReservationAccess::Free,
+            &[&[0x12][..], &[0xa0], &[0x03]][..],
+        ),
+        (
+            ReservationAccess::Inspect,
             &[
                 &[0x00],
                 &[0x25],
@@ -505,7 +508,7 @@ fn what_reservations_keep_from_whom() {
             ],
         ),
         (
-            Access::Read,
+            ReservationAccess::Read,
             &[
                 &[0x28],
                 &[0x2f],
@@ -518,7 +521,7 @@ fn what_reservations_keep_from_whom() {
             ],
         ),
         (
-            Access::Write,
+            ReservationAccess::Write,
             &[
                 &[0x2a],
                 &[0x35],
@@ -532,8 +535,8 @@ fn what_reservations_keep_from_whom() {
                 &[0x1d],
             ],
         ),
-        (Access::Registration, &[&[0x5e], &[0x5f, 6]]),
-        (Access::Legacy, &[&[0x16], &[0x57]]),
+        (ReservationAccess::Registration, &[&[0x5e], &[0x5f, 6]]),
+        (ReservationAccess::Legacy, &[&[0x16], &[0x57]]),
     ] {
         for bytes in cdbs {
             assert_eq!(access(bytes), expected, "{bytes:02x?}");

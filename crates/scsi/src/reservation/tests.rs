@@ -34,7 +34,7 @@ fn with_ids(ids: &[Vec<u8>]) -> Vec<u8> {
     rest
 }
 
-fn ask(action: u8, list: &[u8]) -> Result<Request, Sense> {
+fn ask(action: u8, list: &[u8]) -> Result<ReserveOut, Sense> {
     out(action, list.len()).request(list)
 }
 
@@ -42,14 +42,14 @@ fn ask(action: u8, list: &[u8]) -> Result<Request, Sense> {
 fn every_service_action_is_read() {
     let list = basic(0, &[]);
     let kind = Type::WriteExclusiveRegistrantsOnly;
-    let register = |current, persist, all_ports| Request::Register {
+    let register = |current, persist, all_ports| ReserveOut::Register {
         current,
         key: 2,
         persist,
         all_ports,
         initiators: Vec::new(),
     };
-    let preempt = |aborts| Request::Preempt {
+    let preempt = |aborts| ReserveOut::Preempt {
         current: 1,
         victim: 2,
         kind,
@@ -57,9 +57,15 @@ fn every_service_action_is_read() {
     };
     for (action, expected) in [
         (reserve_out::REGISTER, register(Some(1), false, false)),
-        (reserve_out::RESERVE, Request::Reserve { current: 1, kind }),
-        (reserve_out::RELEASE, Request::Release { current: 1, kind }),
-        (reserve_out::CLEAR, Request::Clear { current: 1 }),
+        (
+            reserve_out::RESERVE,
+            ReserveOut::Reserve { current: 1, kind },
+        ),
+        (
+            reserve_out::RELEASE,
+            ReserveOut::Release { current: 1, kind },
+        ),
+        (reserve_out::CLEAR, ReserveOut::Clear { current: 1 }),
         (reserve_out::PREEMPT, preempt(false)),
         (reserve_out::PREEMPT_AND_ABORT, preempt(true)),
         (
@@ -105,7 +111,7 @@ fn register_can_name_other_initiators() {
         id(0, "eui.0011223344556677"),
     ]);
     let list = basic(0x08, &ids);
-    let Ok(Request::Register { initiators, .. }) = ask(reserve_out::REGISTER, &list) else {
+    let Ok(ReserveOut::Register { initiators, .. }) = ask(reserve_out::REGISTER, &list) else {
         panic!("not read");
     };
     let expected = [
@@ -169,7 +175,7 @@ fn register_and_move_names_one_port() {
         list.extend(id);
         list
     };
-    let moved = |unregister, persist| Request::Move {
+    let moved = |unregister, persist| ReserveOut::Move {
         current: 1,
         key: 2,
         unregister,

@@ -5,7 +5,7 @@ use serve_nfs::OwnMail;
 use store::fs::FileSystem;
 
 use super::*;
-use crate::state::State;
+use crate::state::ServedState;
 use engine::About;
 
 impl Shared {
@@ -29,7 +29,7 @@ impl Shared {
         }
         state.file_systems.retain(|other| !Arc::ptr_eq(other, &fs));
         drop(state);
-        let close = move |shared: &Arc<Shared>, done: Done| {
+        let close = move |shared: &Arc<Shared>, done: ChangeDone| {
             // What a large one has takes a while to give back.
             shared.clerk(About::state(&fs), move |shared| {
                 drop(fs);
@@ -71,7 +71,7 @@ impl Shared {
     /// before is left on `fs`, where less is allowed than before.
     fn export(
         &self,
-        mut state: std::sync::MutexGuard<'_, State>,
+        mut state: std::sync::MutexGuard<'_, ServedState>,
         list: Vec<ExportSpec>,
         fs: Option<Arc<dyn FileSystem>>,
     ) -> Result<Left, ChangeError> {
@@ -106,12 +106,12 @@ fn exists(name: &str) -> ChangeError {
     ChangeError::Exists("file system", format!("\"{name}\""))
 }
 
-fn known(state: &State, name: &str) -> Result<Arc<dyn FileSystem>, ChangeError> {
+fn known(state: &ServedState, name: &str) -> Result<Arc<dyn FileSystem>, ChangeError> {
     let fs = state.file_system(name).cloned();
     fs.ok_or_else(|| ChangeError::Unknown("file system", format!("\"{name}\"")))
 }
 
-fn place(state: &State, path: &str) -> Result<usize, ChangeError> {
+fn place(state: &ServedState, path: &str) -> Result<usize, ChangeError> {
     check_path(path).map_err(|why| ChangeError::Invalid(why.to_string()))?;
     let mut exports = state.exports.iter();
     let at = exports.position(|export| export.path == path);

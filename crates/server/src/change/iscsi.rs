@@ -10,7 +10,7 @@ use scsi::{AccessState, Modes};
 use super::namespaces::{busy, subsystem, unknown_volume};
 use super::*;
 use crate::config::Protocol;
-use crate::state::State;
+use crate::state::ServedState;
 use serve_iscsi::{StatesSet, Targets, ana_state};
 
 impl Shared {
@@ -23,7 +23,7 @@ impl Shared {
     pub(crate) fn insert_target(
         &self,
         spec: &IscsiTargetSpec,
-    ) -> Result<::iscsi::Change, ChangeError> {
+    ) -> Result<::iscsi::SessionChange, ChangeError> {
         let nvme = self.nvme.registry();
         let mut registry = self.iscsi.registry();
         let mut target = checked(&spec.target)?;
@@ -79,11 +79,11 @@ impl Shared {
     /// initiators are told.
     fn widen_targets(&self, names: Vec<String>) -> Left {
         names.iter().for_each(|name| self.iscsi.prepare(name));
-        let tell = move |shared: &Arc<Shared>, done: Done| shared.tell_targets(&names, done);
+        let tell = move |shared: &Arc<Shared>, done: ChangeDone| shared.tell_targets(&names, done);
         Left::Fence(Scope::Mail, Box::new(tell))
     }
 
-    fn tell_targets(self: &Arc<Self>, names: &[String], done: Done) {
+    fn tell_targets(self: &Arc<Self>, names: &[String], done: ChangeDone) {
         names.iter().for_each(|name| self.iscsi.publish(name, None));
         self.fence(Scope::Mail, move |shared| done(shared, Ok(())));
     }
@@ -99,7 +99,7 @@ impl Shared {
         drop(places);
         self.iscsi.publish(&name, None);
         let scope = Scope::Volumes(vec![volume.clone()]);
-        let free = move |shared: &Arc<Shared>, done: Done| {
+        let free = move |shared: &Arc<Shared>, done: ChangeDone| {
             shared.iscsi.places().free(&volume);
             drop(volume);
             shared.iscsi.publish(&name, None);
@@ -163,7 +163,7 @@ impl Shared {
         &self,
         name: &str,
         edit: impl FnOnce(&mut Target),
-    ) -> Result<::iscsi::Change, ChangeError> {
+    ) -> Result<::iscsi::SessionChange, ChangeError> {
         let mut registry = self.iscsi.registry();
         let mut target = (*known(&registry, name)?).clone();
         edit(&mut target);
@@ -179,7 +179,7 @@ impl Shared {
     /// `volumes`.
     pub(super) fn dismiss_and_wait(
         &self,
-        change: ::iscsi::Change,
+        change: ::iscsi::SessionChange,
         volumes: Vec<Arc<dyn Volume>>,
     ) -> Left {
         let closing = change.closing.iter();
@@ -290,7 +290,7 @@ impl Shared {
         names.iter().for_each(|name| self.iscsi.prepare(name));
         let left = left();
         Left::More(Box::new(move |shared, done| {
-            let others = move |shared: &Arc<Shared>, outcome: Outcome| match outcome {
+            let others = move |shared: &Arc<Shared>, outcome: ChangeOutcome| match outcome {
                 Ok(()) => shared.tell_targets(&names, done),
                 Err(error) => done(shared, Err(error)),
             };
@@ -309,13 +309,13 @@ impl Shared {
     /// published.
     pub(super) fn settle_portals(
         registry: &mut ::iscsi::Registry,
-        state: &State,
+        state: &ServedState,
         number: u16,
         back_in: &[(String, u16)],
-    ) -> (::iscsi::Change, Vec<String>) {
+    ) -> (::iscsi::SessionChange, Vec<String>) {
         registry.set_portals(state.portals());
         let is_there = |number: &u16| state.listeners.contains_key(number);
-        let mut change = ::iscsi::Change::default();
+        let mut change = ::iscsi::SessionChange::default();
         let mut names = Vec::new();
         let targets: Vec<_> = registry.targets().cloned().collect();
         for target in targets {
@@ -347,7 +347,7 @@ impl Shared {
     }
 
     /// The end of [`Shared::settle_portals`], without a lock.
-    pub(super) fn publish_edited(&self, change: ::iscsi::Change, targets: Vec<String>) {
+    pub(super) fn publish_edited(&self, change: ::iscsi::SessionChange, targets: Vec<String>) {
         change
             .closing
             .iter()
@@ -375,7 +375,7 @@ fn checked(target: &Target) -> Result<Target, ChangeError> {
     Ok(target)
 }
 
-fn check_portal_groups(groups: &[PortalGroup], state: &State) -> Outcome {
+fn check_portal_groups(groups: &[PortalGroup], state: &ServedState) -> ChangeOutcome {
     let invalid = |text: String| Err(ChangeError::Invalid(text));
     for (at, group) in groups.iter().enumerate() {
         let tag = group.tag;
@@ -416,7 +416,12 @@ fn modes_of(spec: &IscsiTargetSpec) -> Modes {
 }
 
 /// Checks a new logical unit of a target and puts its volume there.
-fn place_lun(state: &State, places: &mut Targets, name: &str, lun: &LunSpec) -> Outcome {
+fn place_lun(
+    state: &ServedState,
+    places: &mut Targets,
+    name: &str,
+    lun: &LunSpec,
+) -> ChangeOutcome {
     check::lun(lun.lun.into()).map_err(ChangeError::Invalid)?;
     check::ana_group(lun.ana_group.into()).map_err(ChangeError::Invalid)?;
     if places.has_place(name, lun.lun) {
@@ -461,7 +466,7 @@ impl Shared {
         let Some(change) = changes.pop() else {
             return then(Ok(()));
         };
-        let next = move |shared: &Arc<Shared>, outcome: Outcome| match outcome {
+        let next = move |shared: &Arc<Shared>, outcome: ChangeOutcome| match outcome {
             Err(error) => then(Err(error.to_string())),
             // The next may block.
             Ok(()) => shared.clerk(About::Target, move |shared| shared.make(changes, then)),

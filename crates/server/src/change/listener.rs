@@ -2,9 +2,9 @@
 
 use super::*;
 use crate::config::Protocol;
-use crate::state::{Gone, Listener, State};
+use crate::state::{Gone, Listener, ServedState};
 
-impl State {
+impl ServedState {
     /// A number that no listener had before.
     fn new_listener(&mut self) -> Result<Gone, ChangeError> {
         let number = self.listener_next;
@@ -50,7 +50,7 @@ impl Shared {
         self.publish_edited(dismissed, edited);
         Ok(Left::More(Box::new(move |shared, done| {
             let then = shared.clone();
-            let heard: engine::post::Then<io::Result<()>> = Box::new(move |result| {
+            let heard: engine::post::AfterMail<io::Result<()>> = Box::new(move |result| {
                 let shared = &then;
                 if result.is_err() {
                     shared.drop_listener(number);
@@ -62,7 +62,7 @@ impl Shared {
         })))
     }
 
-    fn check_listener(&self, spec: &ListenerSpec) -> Outcome {
+    fn check_listener(&self, spec: &ListenerSpec) -> ChangeOutcome {
         if spec.discovery_only && spec.protocol == Protocol::Iscsi {
             let text = "a portal that only answers discovery is for NVMe/TCP alone";
             return Err(ChangeError::Invalid(text.to_owned()));

@@ -20,7 +20,7 @@ impl Shared {
         &self,
         registry: &mut Registry,
         spec: &SubsystemSpec,
-    ) -> Result<nvmf::Change, ChangeError> {
+    ) -> Result<nvmf::ControllerChange, ChangeError> {
         nvmf::check_subsystem_nqn(&spec.nqn).map_err(|e| ChangeError::Invalid(e.to_string()))?;
         check_hosts(spec.hosts.as_deref())?;
         check::fixed_text("serial", &spec.serial, check::SERIAL_BYTES)
@@ -141,7 +141,7 @@ impl Shared {
             }),
         });
         let scope = Scope::Volumes(vec![volume.clone()]);
-        let free = move |shared: &Arc<Shared>, done: Done| {
+        let free = move |shared: &Arc<Shared>, done: ChangeDone| {
             shared.nvme.places().free(&volume);
             drop(volume);
             shared.nvme.republish(&shared.registry(), &nqn);
@@ -224,7 +224,7 @@ impl Shared {
 
     /// Does what a change asks for; it is true when the connections that it
     /// closes are gone.
-    fn settle_and_wait(&self, change: nvmf::Change) -> Left {
+    fn settle_and_wait(&self, change: nvmf::ControllerChange) -> Left {
         let closing = change
             .closing
             .iter()
@@ -239,7 +239,7 @@ impl Shared {
 }
 
 /// A list of hosts, each of them once; `None`: any.
-fn check_hosts(hosts: Option<&[String]>) -> Outcome {
+fn check_hosts(hosts: Option<&[String]>) -> ChangeOutcome {
     let hosts = hosts.unwrap_or_default();
     for (at, host) in hosts.iter().enumerate() {
         nvmf::check_host_nqn(host).map_err(|e| ChangeError::Invalid(e.to_string()))?;

@@ -31,14 +31,14 @@ impl Shared {
     }
 
     /// Keeps the name and the files of a volume from others.
-    pub(crate) fn take_files(&self, spec: &store::Spec) -> Outcome {
+    pub(crate) fn take_files(&self, spec: &store::Spec) -> ChangeOutcome {
         // Looked up before the lock, which reactors take too.
         let files = check::files(spec).into_iter().map(|(_, path)| path);
         let files = files.collect();
         self.state().take_files(&spec.name, files)
     }
 
-    fn expect_no_volume(&self, name: &str) -> Outcome {
+    fn expect_no_volume(&self, name: &str) -> ChangeOutcome {
         match self.state().volume(name) {
             Some(_) => Err(ChangeError::Exists("volume", format!("\"{name}\""))),
             None => Ok(()),
@@ -109,7 +109,7 @@ impl Shared {
         let sizes = self.sizes(&volume, size_bytes);
         sizes.into_iter().for_each(|edit| self.narrow(edit));
         let scope = Scope::Volumes(vec![volume.clone()]);
-        let cut = move |shared: &Arc<Shared>, done: Done| {
+        let cut = move |shared: &Arc<Shared>, done: ChangeDone| {
             shared.clerk(About::state(&volume), move |shared| {
                 let result = volume.resize(size_bytes, true);
                 shared.state().resizing.retain(|v| !Arc::ptr_eq(v, &volume));

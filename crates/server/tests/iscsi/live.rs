@@ -4,7 +4,7 @@ use needs::each_driver;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use host::iscsi::{Error, Initiator, Params, Session, Settings, discover};
+use host::iscsi::{Initiator, InitiatorSettings, Params, Session, SessionError, discover};
 use iscsi::{Auth, Credentials, InitiatorAcl, PortalGroup, Redirect};
 use mem::{Budget, Pool};
 use nvmf::command::AnaState;
@@ -32,8 +32,8 @@ fn initiator(name: &str) -> Initiator {
     Initiator::new(Some(name)).expect("random bytes")
 }
 
-fn try_login(to: SocketAddr, name: &str, target: &str) -> Result<Host, Error> {
-    let settings = Settings::new(name, target);
+fn try_login(to: SocketAddr, name: &str, target: &str) -> Result<Host, SessionError> {
+    let settings = InitiatorSettings::new(name, target);
     let params = Params::new(settings, &initiator(name), 1).expect("random bytes");
     Ok(Host(Session::open(driver(), to, params)?))
 }
@@ -125,13 +125,16 @@ impl Host {
             .expect("an asynchronous message");
         assert_eq!(said.kind(), Some(AsyncEvent::DropAllConnections));
         let after = self.0.next_async(PATIENCE);
-        assert!(matches!(after, Err(Error::Closed)), "{after:?}");
+        assert!(matches!(after, Err(SessionError::Closed)), "{after:?}");
     }
 
     /// Nothing was said, and it works.
     fn lives_on(&mut self) {
         let said = self.0.next_async(Duration::ZERO);
-        assert!(matches!(said, Err(Error::TimedOut { .. })), "{said:?}");
+        assert!(
+            matches!(said, Err(SessionError::TimedOut { .. })),
+            "{said:?}"
+        );
         self.uses(0, 9);
     }
 }
@@ -152,7 +155,7 @@ fn refuse(running: &Running, change: Change, part: &str) {
 }
 
 #[track_caller]
-fn refused(login: Result<Host, Error>, status: LoginStatus) {
+fn refused(login: Result<Host, SessionError>, status: LoginStatus) {
     let error = login.err().expect("a refusal").to_string();
     let (class, detail) = (status.class(), status.detail());
     let shown = format!("{status}");

@@ -2,7 +2,7 @@
 
 use needs::each_driver;
 use reactor::Choice;
-use store::reservation::{Registrant, Request};
+use store::reservation::{Registrant, ReservationRequest};
 use wire::scsi::{opcode as op, status};
 
 use crate::client::{Client, Who, read_16, write_16};
@@ -119,7 +119,7 @@ fn a_connection_that_is_lost_gives_its_reservation_up(backend: Choice) {
         let host = Registrant::NvmeHost([7; 16]);
         let taken = volume.reservations().change(
             &host,
-            &Request::Register {
+            &ReservationRequest::Register {
                 key: 1,
                 persist: None,
             },

@@ -11,7 +11,7 @@ use wire::nfs4::{nfsstat4, stable_how4};
 
 use crate::common::{at, connect, export, fill, make, memory, params, pattern, until, with_server};
 
-fn status<T: std::fmt::Debug>(result: Result<T, host::nfs::Error>) -> Option<nfsstat4> {
+fn status<T: std::fmt::Debug>(result: Result<T, host::nfs::ClientError>) -> Option<nfsstat4> {
     result.expect_err("refused").status()
 }
 

@@ -213,7 +213,7 @@ fn volumes_are_flushed_once_and_after_the_last_connection() {
         &config,
         volumes,
         &[address],
-        parts::Clerk::Inline,
+        parts::BlockingWorker::Inline,
         Box::new(listen),
     )
     .expect("a configuration that can be");

@@ -9,7 +9,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use host::Payload;
-use host::iscsi::{Error, Initiator, Outcome, Params, Session, Settings};
+use host::iscsi::{CommandOutcome, Initiator, InitiatorSettings, Params, Session, SessionError};
 use iscsi::PortalGroup;
 use iscsi::initiator::Chap;
 use mem::{Budget, Pool};
@@ -109,9 +109,9 @@ impl Nexus {
         let pool = Pool::new(Budget::new(16 << 20)).expect("memory");
         let driver = EpollDriver::new(&DriverConfig::default(), pool).expect("a driver");
         let initiator = Initiator::new(Some(name)).expect("random bytes");
-        let settings = Settings {
+        let settings = InitiatorSettings {
             chap,
-            ..Settings::new(name, target)
+            ..InitiatorSettings::new(name, target)
         };
         let params = Params::new(settings, &initiator, 1).expect("random bytes");
         let port = scsi::reservation::initiator_port(name, params.isid);
@@ -153,11 +153,13 @@ impl Nexus {
         let lun = [0, self.lun as u8, 0, 0, 0, 0, 0, 0];
         match self.session.command_once("a command", lun, cdb, payload) {
             Ok(completion) => Ok(completion.data_len),
-            Err(Error::Refused { failure, .. }) => Err(match (failure.outcome, failure.sense) {
-                (Outcome::Status(status::RESERVATION_CONFLICT), _) => Fail::Conflict,
-                (_, Some(sense)) => Fail::Check(sense.key, sense.code, sense.information),
-                (outcome, None) => panic!("{outcome:?} of {cdb:02x?}"),
-            }),
+            Err(SessionError::Refused { failure, .. }) => {
+                Err(match (failure.outcome, failure.sense) {
+                    (CommandOutcome::Status(status::RESERVATION_CONFLICT), _) => Fail::Conflict,
+                    (_, Some(sense)) => Fail::Check(sense.key, sense.code, sense.information),
+                    (outcome, None) => panic!("{outcome:?} of {cdb:02x?}"),
+                })
+            }
             Err(error) => panic!("{error:?} of {cdb:02x?}"),
         }
     }

@@ -12,8 +12,10 @@ use needs::each_driver;
 use reactor::Choice;
 use server::nfs::{ExportSpec, FileSystemKind, FileSystemSpec, Rule, Squash};
 use server::{Config, Limits, ListenerSpec, Running};
-use testkit::nfs::client::{Client, FORE, Opened, PLAIN, exchange_id, sequence};
-use testkit::nfs::compound::{Answer, Attributes, Ops, Server, Who, compound_args, header, ops};
+use testkit::nfs::client::{FORE, OpenFile, PLAIN, TestClient, exchange_id, sequence};
+use testkit::nfs::compound::{
+    Attributes, CompoundAnswer, Ops, ServerUnderTest, Who, compound_args, header, ops,
+};
 use testkit::nfs::socket;
 use wire::nfs4::*;
 use wire::rpc::RecordMark;
@@ -74,7 +76,7 @@ fn lock(kind: nfs_lock_type4, at: u64, locker: locker4<'_>) -> Ops {
 }
 
 /// The first lock of a new owner of locks.
-fn lock_first(client: &Client, opened: &Opened, kind: nfs_lock_type4, at: u64) -> Ops {
+fn lock_first(client: &TestClient, opened: &OpenFile, kind: nfs_lock_type4, at: u64) -> Ops {
     let owner = client.owner();
     let locker = locker4::TRUE(open_to_lock_owner4 {
         open_seqid: 0,
@@ -86,7 +88,7 @@ fn lock_first(client: &Client, opened: &Opened, kind: nfs_lock_type4, at: u64) -
 }
 
 /// Locks of an owner that has some, as many as one call takes.
-fn locks(opened: &Opened, lock_stateid: stateid4, from: u64) -> Ops {
+fn locks(opened: &OpenFile, lock_stateid: stateid4, from: u64) -> Ops {
     let locks = (from..from + LOCKS_A_CALL).map(|at| {
         lock(
             WRITE_LT,
@@ -101,8 +103,8 @@ fn locks(opened: &Opened, lock_stateid: stateid4, from: u64) -> Ops {
 }
 
 /// A client whose session has as many slots as it takes.
-fn holder(server: &Server) -> Client {
-    let mut client = Client::unborn(server, 1);
+fn holder(server: &ServerUnderTest) -> TestClient {
+    let mut client = TestClient::unborn(server, 1);
     let asked = exchange_id(&client.owner, client.verifier, PLAIN);
     let answer = client.wire.compound(1, &asked).ok();
     let next = client.known_as(&answer);
@@ -117,7 +119,7 @@ fn holder(server: &Server) -> Client {
     client
 }
 
-fn open(client: &mut Client) -> Opened {
+fn open(client: &mut TestClient) -> OpenFile {
     let root = client.call(ops().root().getfh()).ok().handle();
     let none = Attributes::none();
     let how = openflag4::OPEN4_CREATE(createhow4::UNCHECKED4(none.fattr()));
@@ -128,7 +130,7 @@ fn open(client: &mut Client) -> Opened {
 }
 
 /// Fills the file with locks and with those who wait for one; the state of the locks.
-fn crowd(client: &mut Client, server: &Server) -> (Opened, stateid4) {
+fn crowd(client: &mut TestClient, server: &ServerUnderTest) -> (OpenFile, stateid4) {
     let opened = open(client);
     let asked = lock_first(client, &opened, WRITE_LT, 0);
     let mut stateid: stateid4 = client.call(asked).ok().get(op::OP_LOCK);
@@ -137,7 +139,7 @@ fn crowd(client: &mut Client, server: &Server) -> (Opened, stateid4) {
     for from in (0..LOCKS).step_by(LOCKS_A_CALL as usize) {
         client.call(locks(&opened, stateid, from)).ok();
     }
-    let mut waiter = Client::new(server, 1);
+    let mut waiter = TestClient::new(server, 1);
     let its = open(&mut waiter);
     for _ in 0..WAITERS {
         let asked = lock_first(&waiter, &its, WRITEW_LT, LOCKS - 1);
@@ -147,7 +149,7 @@ fn crowd(client: &mut Client, server: &Server) -> (Opened, stateid4) {
 }
 
 /// All calls in one piece: each locks again what is locked.
-fn storm(client: &Client, opened: &Opened, stateid: stateid4) -> Vec<u8> {
+fn storm(client: &TestClient, opened: &OpenFile, stateid: stateid4) -> Vec<u8> {
     let mut bytes = Vec::new();
     for slot in 0..CALLS {
         let turn = if slot == 0 { client.sequence + 1 } else { 1 };
@@ -170,7 +172,7 @@ fn lock_storm_costs_nvme_hosts_no_more_than_its_turns(backend: Choice) {
     let running = start(backend);
     let addresses = running.addresses();
     let (nvme, nfs) = (addresses[0], addresses[1]);
-    let server = Server {
+    let server = ServerUnderTest {
         connect: Rc::new(move || socket::connect(nfs)),
         advance: None,
         seen: Rc::default(),
@@ -197,7 +199,7 @@ fn lock_storm_costs_nvme_hosts_no_more_than_its_turns(backend: Choice) {
             let record = answers.receive().expect("an answer");
             let mut from = Reader::new(&record);
             assert!(u32::decode(&mut from).expect("an xid") < CALLS);
-            Answer::read(&record[24..]).ok();
+            CompoundAnswer::read(&record[24..]).ok();
         }
         is_over.store(true, Ordering::Relaxed);
         let reads = host.join().expect("it ended well");

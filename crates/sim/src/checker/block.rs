@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::{Checker, Kind, NEVER, Seen, Stamp, Value, Verdict, Violation, ZEROS};
+use super::{Checker, NEVER, OpKind, SeenBlock, Stamp, Value, Verdict, Violation, ZEROS};
 
 /// The cluster of what the block held when its epoch began.
 pub(super) const BEFORE: Value = Value::MAX;
@@ -33,12 +33,12 @@ pub(super) struct Initial {
     /// Any mixture of those, sector by sector.
     pub(super) may_be_torn: bool,
     /// What a read has found it to be.
-    pub(super) found: Option<Seen>,
+    pub(super) found: Option<SeenBlock>,
 }
 
 /// One block of a volume. An epoch ends where content may go back to older
 /// content: with a power cut.
-pub(super) struct Block {
+pub(super) struct CheckedBlock {
     pub(super) initial: Initial,
     /// The first is that of [`BEFORE`].
     pub(super) clusters: Vec<Cluster>,
@@ -50,18 +50,18 @@ pub(super) struct Block {
     adjacent: Vec<(Value, Value)>,
 }
 
-impl Block {
-    pub(super) fn zero() -> Block {
-        Block::new(0, vec![ZEROS], false)
+impl CheckedBlock {
+    pub(super) fn zero() -> CheckedBlock {
+        CheckedBlock::new(0, vec![ZEROS], false)
     }
 
     /// A block whose epoch begins now.
-    pub(super) fn new(epoch: Stamp, values: Vec<Value>, may_be_torn: bool) -> Block {
+    pub(super) fn new(epoch: Stamp, values: Vec<Value>, may_be_torn: bool) -> CheckedBlock {
         let found = match values[..] {
-            [value] => Some(Seen::Whole(value)),
+            [value] => Some(SeenBlock::Whole(value)),
             _ => None,
         };
-        Block {
+        CheckedBlock {
             initial: Initial {
                 values,
                 may_be_torn,
@@ -104,7 +104,7 @@ impl Block {
         if value == ZEROS {
             return false;
         }
-        let is_initial = self.initial.found == Some(Seen::Whole(value));
+        let is_initial = self.initial.found == Some(SeenBlock::Whole(value));
         let cluster = self.cluster(if is_initial { BEFORE } else { value });
         cluster.is_some_and(|c| c.first_end < begin && end < c.last_begin)
     }
@@ -117,17 +117,17 @@ impl Block {
             .iter()
             .find(|other| other.value != value && this.is_before(other) && other.is_before(this));
         if let Some(other) = clash {
-            let other = Name(other.value);
+            let other = ValueName(other.value);
             return Some(format!(
                 "{} and {other} each lie before the other",
-                Name(value)
+                ValueName(value)
             ));
         }
         for &(first, then) in &self.order {
             if let (Some(a), Some(b)) = (self.cluster(first), self.cluster(then))
                 && b.is_before(a)
             {
-                let (first, then) = (Name(first), Name(then));
+                let (first, then) = (ValueName(first), ValueName(then));
                 return Some(format!("{first} comes before {then} and after it"));
             }
         }
@@ -140,8 +140,8 @@ impl Block {
                 .iter()
                 .find(|c| c.value != first && c.value != then && a.is_before(c) && c.is_before(b));
             if let Some(between) = between {
-                let (first, then) = (Name(first), Name(then));
-                let between = Name(between.value);
+                let (first, then) = (ValueName(first), ValueName(then));
+                let between = ValueName(between.value);
                 return Some(format!(
                     "{between} lies between {first} and {then}, one step"
                 ));
@@ -214,21 +214,21 @@ impl Checker {
         &mut self,
         volume: usize,
         at: u64,
-        seen: &Seen,
+        seen: &SeenBlock,
         end: Stamp,
         begin: Stamp,
     ) -> Result<Option<Value>, Violation> {
         let block = &self.volumes[volume].blocks[at as usize];
-        if begin < block.epoch() && *seen != Seen::Garbage {
+        if begin < block.epoch() && *seen != SeenBlock::Garbage {
             // An answer that was long under way: it may tell of the last epoch.
             return Ok(None);
         }
         let value = match *seen {
-            Seen::Garbage => {
+            SeenBlock::Garbage => {
                 self.fault(volume, at, "bytes that nobody wrote there")?;
                 return Ok(None);
             }
-            Seen::Whole(ZEROS) => {
+            SeenBlock::Whole(ZEROS) => {
                 let writers = self.zero_writers(volume, at, begin);
                 match writers[..] {
                     [] => {
@@ -239,7 +239,7 @@ impl Checker {
                     _ => return Ok(None),
                 }
             }
-            Seen::Whole(value) => {
+            SeenBlock::Whole(value) => {
                 let op = self.ops.get(value as usize);
                 match op.filter(|op| op.covers(volume, at) && op.kind.writes()) {
                     None => {
@@ -256,7 +256,7 @@ impl Checker {
                     Some(_) => value,
                 }
             }
-            Seen::Torn(_) => BEFORE,
+            SeenBlock::Torn(_) => BEFORE,
         };
         if value == BEFORE {
             let block = &mut self.volumes[volume].blocks[at as usize];
@@ -282,7 +282,7 @@ impl Checker {
             })
         };
         let mut found = Vec::new();
-        if block.initial.admits(&Seen::Whole(ZEROS)) && !gone_before(block.epoch()) {
+        if block.initial.admits(&SeenBlock::Whole(ZEROS)) && !gone_before(block.epoch()) {
             found.push(BEFORE);
         }
         for &value in &block.writers {
@@ -306,8 +306,8 @@ impl Checker {
         blocks.any(|block| self.is_spoiled(block, op.invoked))
     }
 
-    fn is_spoiled(&self, block: &Block, begin: Stamp) -> bool {
-        let spoils = |value: Value| self.op(value).kind == Kind::Spoil;
+    fn is_spoiled(&self, block: &CheckedBlock, begin: Stamp) -> bool {
+        let spoils = |value: Value| self.op(value).kind == OpKind::Spoil;
         let replaced = |first_end: Stamp| {
             let mut others = block.clusters.iter();
             others.any(|c| {
@@ -333,30 +333,30 @@ impl Checker {
         }
         let op = &self.ops[value as usize];
         let flushed = op.acked < self.volumes[volume].flushed_before;
-        op.kind != Kind::Trim && op.acked != NEVER && (op.kind.is_durable() || flushed)
+        op.kind != OpKind::Trim && op.acked != NEVER && (op.kind.is_durable() || flushed)
     }
 }
 
 impl Initial {
     /// Whether this may be what was there when the epoch began.
-    fn admits(&self, seen: &Seen) -> bool {
+    fn admits(&self, seen: &SeenBlock) -> bool {
         if let Some(found) = &self.found {
             return found == seen;
         }
         match seen {
-            Seen::Whole(value) => self.values.contains(value),
-            Seen::Torn(values) => {
+            SeenBlock::Whole(value) => self.values.contains(value),
+            SeenBlock::Torn(values) => {
                 self.may_be_torn && values.iter().all(|value| self.values.contains(value))
             }
-            Seen::Garbage => false,
+            SeenBlock::Garbage => false,
         }
     }
 }
 
 /// A value in words.
-struct Name(Value);
+struct ValueName(Value);
 
-impl fmt::Display for Name {
+impl fmt::Display for ValueName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
             BEFORE => f.write_str("what was there before"),
@@ -365,7 +365,7 @@ impl fmt::Display for Name {
     }
 }
 
-impl fmt::Display for Block {
+impl fmt::Display for CheckedBlock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (epoch, initial) = (self.epoch(), &self.initial);
         writeln!(f, "  epoch since {epoch}, began with {initial:?}")?;
@@ -374,7 +374,7 @@ impl fmt::Display for Block {
             writeln!(
                 f,
                 "  {}: first end {first_end}, last beginning {last_begin}",
-                Name(c.value)
+                ValueName(c.value)
             )?;
         }
         Ok(())

@@ -1,7 +1,7 @@
 //! What a volume may hold after the power failed or its process ended.
 
-use super::block::{BEFORE, Block};
-use super::{Checker, Seen, Value, Verdict, ZEROS};
+use super::block::{BEFORE, CheckedBlock};
+use super::{Checker, SeenBlock, Value, Verdict, ZEROS};
 
 impl Checker {
     /// A reactor has panicked: what has come short of what is under way may never be
@@ -32,7 +32,7 @@ impl Checker {
         for at in 0..self.volumes[volume].blocks.len() {
             let values = self.survivors(volume, at as u64);
             let block = &mut self.volumes[volume].blocks[at];
-            *block = Block::new(now, values, tears);
+            *block = CheckedBlock::new(now, values, tears);
         }
         Ok(())
     }
@@ -42,7 +42,7 @@ impl Checker {
         self.check_miscompares(volume)?;
         let now = self.tick();
         for block in &mut self.volumes[volume].blocks {
-            *block = Block::new(now, vec![ZEROS], false);
+            *block = CheckedBlock::new(now, vec![ZEROS], false);
         }
         Ok(())
     }
@@ -52,7 +52,7 @@ impl Checker {
     pub fn resized(&mut self, volume: usize, from: u64, to: u64) {
         let now = self.tick();
         let all = &mut self.volumes[volume].blocks;
-        let zero = || Block::new(now, vec![ZEROS], false);
+        let zero = || CheckedBlock::new(now, vec![ZEROS], false);
         if to > all.len() as u64 {
             all.resize_with(to as usize, zero);
         }
@@ -84,8 +84,8 @@ impl Checker {
         let mut values = Vec::new();
         if !replaced(block.epoch()) {
             match &block.initial.found {
-                Some(Seen::Whole(value)) => values.push(*value),
-                Some(Seen::Torn(mixed)) => values.extend(mixed),
+                Some(SeenBlock::Whole(value)) => values.push(*value),
+                Some(SeenBlock::Torn(mixed)) => values.extend(mixed),
                 _ => values.extend(&block.initial.values),
             }
         }

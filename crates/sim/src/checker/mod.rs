@@ -16,7 +16,7 @@ mod durable;
 #[cfg(test)]
 mod tests;
 
-use block::Block;
+use block::CheckedBlock;
 
 /// When something began or ended: a count.
 pub type Stamp = u64;
@@ -30,7 +30,7 @@ pub const ZEROS: Value = 0;
 
 /// What a read found in one block.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Seen {
+pub enum SeenBlock {
     /// All of one write, or zeros.
     Whole(Value),
     /// Whole sectors of several writes.
@@ -41,7 +41,7 @@ pub enum Seen {
 
 /// What is asked of a volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum OpKind {
     /// Read.
     Read,
     /// Write; `durable` with FUA.
@@ -80,40 +80,40 @@ pub enum Kind {
     LbaStatus,
 }
 
-impl Kind {
+impl OpKind {
     /// Whether it may change a block.
     pub fn writes(self) -> bool {
         matches!(
             self,
-            Kind::Write { .. }
-                | Kind::Zero { .. }
-                | Kind::Trim
-                | Kind::Spoil
-                | Kind::CompareAndWrite { .. }
-                | Kind::Copy { .. }
+            OpKind::Write { .. }
+                | OpKind::Zero { .. }
+                | OpKind::Trim
+                | OpKind::Spoil
+                | OpKind::CompareAndWrite { .. }
+                | OpKind::Copy { .. }
         )
     }
 
     fn leaves_zeros(self) -> bool {
-        matches!(self, Kind::Zero { .. } | Kind::Trim)
+        matches!(self, OpKind::Zero { .. } | OpKind::Trim)
     }
 
     fn is_durable(self) -> bool {
         matches!(
             self,
-            Kind::Write { durable: true }
-                | Kind::Zero { durable: true }
-                | Kind::CompareAndWrite { durable: true }
-                | Kind::Copy { durable: true }
+            OpKind::Write { durable: true }
+                | OpKind::Zero { durable: true }
+                | OpKind::CompareAndWrite { durable: true }
+                | OpKind::Copy { durable: true }
         )
     }
 }
 
 /// One operation of a host.
 #[derive(Clone, Debug)]
-pub struct Op {
+pub struct CheckedOp {
     /// What it is.
-    pub kind: Kind,
+    pub kind: OpKind,
     /// Who asks.
     pub host: usize,
     /// Of which volume.
@@ -135,10 +135,10 @@ pub struct Op {
     is_atomic: bool,
 }
 
-impl Op {
+impl CheckedOp {
     /// An operation on `blocks` blocks from `first`.
-    pub fn new(kind: Kind, host: usize, volume: usize, first: u64, blocks: u64) -> Op {
-        Op {
+    pub fn new(kind: OpKind, host: usize, volume: usize, first: u64, blocks: u64) -> CheckedOp {
+        CheckedOp {
             kind,
             host,
             volume,
@@ -181,7 +181,7 @@ pub struct Promise {
 
 struct Volume {
     promise: Promise,
-    blocks: Vec<Block>,
+    blocks: Vec<CheckedBlock>,
     /// What was acknowledged before this is durable.
     flushed_before: Stamp,
     /// Compares that failed, and when, to be looked at when more is known.
@@ -197,7 +197,7 @@ pub type Verdict = Result<(), Violation>;
 
 /// Knows what every block of every volume may hold.
 pub struct Checker {
-    ops: Vec<Op>,
+    ops: Vec<CheckedOp>,
     /// Operations that may still take effect.
     open: Vec<Value>,
     volumes: Vec<Volume>,
@@ -210,7 +210,7 @@ impl Checker {
     /// Knows of nothing yet.
     pub fn new() -> Checker {
         // Number 0 is nobody's: it stands for zeros.
-        let nobody = Op::new(Kind::Flush, 0, usize::MAX, 0, 0);
+        let nobody = CheckedOp::new(OpKind::Flush, 0, usize::MAX, 0, 0);
         Checker {
             ops: vec![nobody],
             open: Vec::new(),
@@ -224,7 +224,7 @@ impl Checker {
     pub fn add_volume(&mut self, promise: Promise) -> usize {
         self.volumes.push(Volume {
             promise,
-            blocks: (0..promise.blocks).map(|_| Block::zero()).collect(),
+            blocks: (0..promise.blocks).map(|_| CheckedBlock::zero()).collect(),
             flushed_before: 0,
             miscompares: Vec::new(),
         });
@@ -247,7 +247,7 @@ impl Checker {
     }
 
     /// What `value` is.
-    pub fn op(&self, value: Value) -> &Op {
+    pub fn op(&self, value: Value) -> &CheckedOp {
         &self.ops[value as usize]
     }
 
@@ -263,10 +263,10 @@ impl Checker {
 
     /// A host begins an operation: its number, which is also the value that it
     /// writes.
-    pub fn begin(&mut self, mut op: Op) -> Value {
+    pub fn begin(&mut self, mut op: CheckedOp) -> Value {
         op.invoked = self.tick();
         let volume = &mut self.volumes[op.volume];
-        let is_one = !matches!(op.kind, Kind::Trim | Kind::Spoil | Kind::Copy { .. });
+        let is_one = !matches!(op.kind, OpKind::Trim | OpKind::Spoil | OpKind::Copy { .. });
         op.is_atomic = is_one && op.blocks <= volume.promise.atomic_blocks;
         let value = self.ops.len() as Value;
         if op.kind.writes() {
@@ -289,48 +289,48 @@ impl Checker {
     }
 
     /// The operation succeeded; `seen` is what a read found, block by block.
-    pub fn succeeded(&mut self, value: Value, seen: &[Seen]) -> Verdict {
+    pub fn succeeded(&mut self, value: Value, seen: &[SeenBlock]) -> Verdict {
         let now = self.tick();
         self.checked += 1;
         self.close(value, now);
         self.ops[value as usize].acked = now;
         let op = self.ops[value as usize].clone();
         match op.kind {
-            Kind::Read => {
+            OpKind::Read => {
                 assert_eq!(seen.len() as u64, op.blocks, "one answer a block");
                 self.saw(value, seen)?;
             }
-            Kind::Compare => {
+            OpKind::Compare => {
                 self.saw(value, &whole(&op.expected))?;
             }
-            Kind::CompareAndWrite { .. } => {
+            OpKind::CompareAndWrite { .. } => {
                 let was = self.saw(value, &whole(&op.expected))?;
                 self.replaced(value, &was)?;
             }
-            Kind::Write { .. } | Kind::Zero { .. } | Kind::Spoil | Kind::Copy { .. } => {
+            OpKind::Write { .. } | OpKind::Zero { .. } | OpKind::Spoil | OpKind::Copy { .. } => {
                 for block in op.first..op.first + op.blocks {
                     self.touch(op.volume, block, value, op.end, op.invoked)?;
                 }
             }
-            Kind::Flush => {
+            OpKind::Flush => {
                 let volume = &mut self.volumes[op.volume];
                 volume.flushed_before = volume.flushed_before.max(op.invoked);
             }
-            Kind::Trim | Kind::Verify | Kind::OrWrite | Kind::LbaStatus => {}
+            OpKind::Trim | OpKind::Verify | OpKind::OrWrite | OpKind::LbaStatus => {}
         }
         Ok(())
     }
 
     /// An operation was told that these blocks hold no data: they were zeros then.
     pub fn was_told_of_holes(&mut self, value: Value, holes: &[u64]) -> Verdict {
-        let Op {
+        let CheckedOp {
             volume,
             acked,
             invoked,
             ..
         } = self.ops[value as usize];
         for &block in holes {
-            self.resolve(volume, block, &Seen::Whole(ZEROS), acked, invoked)?;
+            self.resolve(volume, block, &SeenBlock::Whole(ZEROS), acked, invoked)?;
         }
         Ok(())
     }
@@ -419,7 +419,7 @@ impl Checker {
 
     /// What an operation saw in its blocks; for each the value that it belongs
     /// to, `None` where that cannot be told from zeros.
-    fn saw(&mut self, value: Value, seen: &[Seen]) -> Result<Vec<Option<Value>>, Violation> {
+    fn saw(&mut self, value: Value, seen: &[SeenBlock]) -> Result<Vec<Option<Value>>, Violation> {
         let op = self.ops[value as usize].clone();
         let mut found = Vec::with_capacity(seen.len());
         for (n, seen) in seen.iter().enumerate() {
@@ -432,7 +432,7 @@ impl Checker {
     }
 
     /// One step read these blocks: no atomic write may be there in part.
-    fn check_whole(&mut self, read: &Op, found: &[Option<Value>]) -> Verdict {
+    fn check_whole(&mut self, read: &CheckedOp, found: &[Option<Value>]) -> Verdict {
         let mut values: Vec<Value> = found.iter().flatten().copied().collect();
         values.sort_unstable();
         values.dedup();
@@ -513,7 +513,8 @@ impl Checker {
         for (value, end) in std::mem::take(&mut self.volumes[volume].miscompares) {
             let op = &self.ops[value as usize];
             let blocks = &self.volumes[volume].blocks[op.first as usize..];
-            let held = |(block, &expected): (&Block, &Value)| block.held(expected, op.invoked, end);
+            let held =
+                |(block, &expected): (&CheckedBlock, &Value)| block.held(expected, op.invoked, end);
             if blocks.iter().zip(&op.expected).all(held) {
                 let what = format!("compare {value} failed over what it expected");
                 return self.fault(volume, op.first, &what);
@@ -553,6 +554,9 @@ impl Default for Checker {
     }
 }
 
-fn whole(values: &[Value]) -> Vec<Seen> {
-    values.iter().map(|&value| Seen::Whole(value)).collect()
+fn whole(values: &[Value]) -> Vec<SeenBlock> {
+    values
+        .iter()
+        .map(|&value| SeenBlock::Whole(value))
+        .collect()
 }

@@ -2,9 +2,9 @@
 
 use super::*;
 
-const WRITE: Kind = Kind::Write { durable: false };
-const FUA: Kind = Kind::Write { durable: true };
-const CAW: Kind = Kind::CompareAndWrite { durable: false };
+const WRITE: OpKind = OpKind::Write { durable: false };
+const FUA: OpKind = OpKind::Write { durable: true };
+const CAW: OpKind = OpKind::CompareAndWrite { durable: false };
 
 struct Story(Checker);
 
@@ -19,27 +19,27 @@ impl Story {
         Story(checker)
     }
 
-    fn begin(&mut self, kind: Kind, first: u64, blocks: u64) -> Value {
-        self.0.begin(Op::new(kind, 0, 0, first, blocks))
+    fn begin(&mut self, kind: OpKind, first: u64, blocks: u64) -> Value {
+        self.0.begin(CheckedOp::new(kind, 0, 0, first, blocks))
     }
 
     fn done(&mut self, value: Value) -> Verdict {
         self.0.succeeded(value, &[])
     }
 
-    fn write(&mut self, kind: Kind, first: u64, blocks: u64) -> Value {
+    fn write(&mut self, kind: OpKind, first: u64, blocks: u64) -> Value {
         let value = self.begin(kind, first, blocks);
         self.done(value).unwrap();
         value
     }
 
     fn read(&mut self, first: u64, values: &[Value]) -> Verdict {
-        let read = self.begin(Kind::Read, first, values.len() as u64);
+        let read = self.begin(OpKind::Read, first, values.len() as u64);
         self.0.succeeded(read, &whole(values))
     }
 
     fn swap(&mut self, first: u64, expected: &[Value]) -> Value {
-        let mut op = Op::new(CAW, 0, 0, first, expected.len() as u64);
+        let mut op = CheckedOp::new(CAW, 0, 0, first, expected.len() as u64);
         op.expected = expected.to_vec();
         self.0.begin(op)
     }
@@ -68,11 +68,11 @@ fn zeros_do_not_come_back() {
     assert!(s.read(0, &[ZEROS]).is_err());
     let mut s = Story::new();
     s.write(WRITE, 0, 1);
-    s.write(Kind::Zero { durable: false }, 0, 1);
+    s.write(OpKind::Zero { durable: false }, 0, 1);
     assert!(s.read(0, &[ZEROS]).is_ok());
     let mut s = Story::new();
     let a = s.write(WRITE, 0, 1);
-    s.write(Kind::Trim, 0, 1);
+    s.write(OpKind::Trim, 0, 1);
     assert!(s.read(0, &[a]).is_ok(), "a trim may do nothing");
     assert!(s.read(0, &[ZEROS]).is_err(), "but not later");
 }
@@ -127,8 +127,8 @@ fn strange_bytes_are_found() {
     let mut s = Story::new();
     let a = s.write(WRITE, 0, 1);
     assert!(s.read(1, &[a]).is_err(), "of another place");
-    for seen in [Seen::Garbage, Seen::Torn(vec![ZEROS, a])] {
-        let read = s.begin(Kind::Read, 0, 1);
+    for seen in [SeenBlock::Garbage, SeenBlock::Torn(vec![ZEROS, a])] {
+        let read = s.begin(OpKind::Read, 0, 1);
         assert!(s.0.succeeded(read, &[seen]).is_err());
     }
 }
@@ -170,7 +170,7 @@ fn flushed_and_durable_writes_survive_the_power() {
 
     let mut s = Story::new();
     s.write(WRITE, 0, 1);
-    s.write(Kind::Flush, 0, 0);
+    s.write(OpKind::Flush, 0, 0);
     s.cut();
     assert!(s.read(0, &[ZEROS]).is_err());
 
@@ -184,7 +184,7 @@ fn flushed_and_durable_writes_survive_the_power() {
 
     // A flush that began before the write was done promises nothing of it.
     let mut s = Story::new();
-    let (a, flush) = (s.begin(WRITE, 0, 1), s.begin(Kind::Flush, 0, 0));
+    let (a, flush) = (s.begin(WRITE, 0, 1), s.begin(OpKind::Flush, 0, 0));
     s.done(a).unwrap();
     s.done(flush).unwrap();
     s.cut();
@@ -197,8 +197,8 @@ fn a_block_may_tear_with_the_power_only_where_it_was_not_durable() {
     let a = s.write(FUA, 0, 1);
     let b = s.begin(WRITE, 0, 1);
     s.cut();
-    let torn = [Seen::Torn(vec![a, b])];
-    let read = s.begin(Kind::Read, 0, 1);
+    let torn = [SeenBlock::Torn(vec![a, b])];
+    let read = s.begin(OpKind::Read, 0, 1);
     assert!(s.0.succeeded(read, &torn).is_ok());
     assert!(s.read(0, &[a]).is_err(), "it stays as it was found");
 
@@ -206,8 +206,8 @@ fn a_block_may_tear_with_the_power_only_where_it_was_not_durable() {
     let a = s.write(WRITE, 0, 1);
     let b = s.write(FUA, 0, 1);
     s.cut();
-    let torn = [Seen::Torn(vec![a, b])];
-    let read = s.begin(Kind::Read, 0, 1);
+    let torn = [SeenBlock::Torn(vec![a, b])];
+    let read = s.begin(OpKind::Read, 0, 1);
     assert!(s.0.succeeded(read, &torn).is_err());
 }
 

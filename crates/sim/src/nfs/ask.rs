@@ -16,7 +16,7 @@ use wire::nfs4::{
 use wire::xdr::{Encode, List, Opaque, Payload};
 
 use super::client::CHANNELS;
-use super::had::Identity;
+use super::had::SimIdentity;
 
 /// The state id that an operation before has left (RFC 8881, section 16.2.3.1.2).
 const CURRENT: stateid4 = stateid4 {
@@ -25,7 +25,7 @@ const CURRENT: stateid4 = stateid4 {
 };
 
 /// A file handle.
-pub type Handle = Vec<u8>;
+pub type SimHandle = Vec<u8>;
 
 /// What is made in a client's own directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,7 +37,7 @@ pub enum New {
 
 /// What is opened, and how.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Share {
+pub struct OpenShare {
     pub file: usize,
     pub access: u32,
     pub deny: u32,
@@ -79,7 +79,7 @@ pub enum Ask {
     Root,
     MakeHome,
     FindHome,
-    Open(Share),
+    Open(OpenShare),
     /// Of an open file, by its place among those of the client.
     Reclaim(usize),
     /// Of a lock, likewise.
@@ -149,7 +149,7 @@ fn kind_of(is_exclusive: bool) -> nfs_lock_type4 {
     }
 }
 
-fn put(to: &mut Compound<'_>, handle: &Handle) {
+fn put(to: &mut Compound<'_>, handle: &SimHandle) {
     to.op(&nfs_argop4::OP_PUTFH(PUTFH4args {
         object: Opaque(handle),
     }));
@@ -182,7 +182,7 @@ fn own_name(name: usize) -> [u8; 2] {
 }
 
 /// Writes what comes behind SEQUENCE.
-pub fn write(ask: &Ask, of: &Identity, to: &mut Compound<'_>) {
+pub fn write(ask: &Ask, of: &SimIdentity, to: &mut Compound<'_>) {
     match ask {
         Ask::Exchange => {
             let name = of.name();
@@ -267,8 +267,8 @@ fn make_directory(to: &mut Compound<'_>, name: &[u8]) {
 
 fn open(
     to: &mut Compound<'_>,
-    of: &Identity,
-    share: &Share,
+    of: &SimIdentity,
+    share: &OpenShare,
     how: (openflag4<'_>, open_claim4<'_>),
 ) {
     let want = match share.wants {
@@ -285,7 +285,7 @@ fn open(
     }));
 }
 
-fn write_open(ask: &Ask, of: &Identity, to: &mut Compound<'_>) {
+fn write_open(ask: &Ask, of: &SimIdentity, to: &mut Compound<'_>) {
     match ask {
         Ask::Open(share) => {
             put(to, &of.root);
@@ -303,7 +303,7 @@ fn write_open(ask: &Ask, of: &Identity, to: &mut Compound<'_>) {
         Ask::Reclaim(at) => {
             let opened = of.opens[*at].as_ref().expect("it is open");
             put(to, &opened.handle);
-            let share = Share {
+            let share = OpenShare {
                 wants: false,
                 ..opened.share
             };
@@ -329,7 +329,7 @@ fn write_open(ask: &Ask, of: &Identity, to: &mut Compound<'_>) {
     }
 }
 
-fn write_lock(ask: &Ask, of: &Identity, to: &mut Compound<'_>) {
+fn write_lock(ask: &Ask, of: &SimIdentity, to: &mut Compound<'_>) {
     if let Ask::Unlock { at, keeps } = ask {
         let held = of.locks[*at].as_ref().expect("it is held");
         put(to, of.handle(held.range.file));
@@ -372,7 +372,7 @@ fn write_lock(ask: &Ask, of: &Identity, to: &mut Compound<'_>) {
     }));
 }
 
-fn write_io(ask: &Ask, of: &Identity, to: &mut Compound<'_>) {
+fn write_io(ask: &Ask, of: &SimIdentity, to: &mut Compound<'_>) {
     let len = of.block_bytes as u64;
     match ask {
         Ask::Read(file, blocks) => {
@@ -413,7 +413,7 @@ fn write_io(ask: &Ask, of: &Identity, to: &mut Compound<'_>) {
     }
 }
 
-fn write_name(ask: &Ask, of: &Identity, to: &mut Compound<'_>) {
+fn write_name(ask: &Ask, of: &SimIdentity, to: &mut Compound<'_>) {
     put(to, &of.home);
     match ask {
         Ask::Make(name, New::Directory) => {
@@ -431,7 +431,7 @@ fn write_name(ask: &Ask, of: &Identity, to: &mut Compound<'_>) {
                 _ => createhow4::GUARDED4(attrs),
             };
             let name = own_name(*name);
-            let share = Share {
+            let share = OpenShare {
                 file: 0,
                 access: 3,
                 deny: 0,

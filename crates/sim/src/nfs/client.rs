@@ -7,7 +7,8 @@ use std::collections::{BTreeSet, VecDeque};
 
 use host::Memory;
 use host::nfs::{
-    Auth, Connection, Data, Event as ConnectionEvent, Sequenced, Settings, Slot, Slots,
+    Auth, CallData, CallEvent as ConnectionEvent, RpcClientSettings, Sequenced, ServerConnection,
+    Slot, Slots,
 };
 use host::nfs::{TOKENS_PER_CONNECTION, Wrong};
 use mem::Pool;
@@ -15,15 +16,15 @@ use nfs::client::{Backchannel, Channels};
 use reactor::{Completion, Driver, Nanos, Token};
 use wire::nfs4::{SEQUENCE4resok, nfs_cb_argop4, nfs_opnum4, nfsstat4, stateid4};
 
-use super::ask::{Ask, Share};
-use super::had::Identity;
+use super::ask::{Ask, OpenShare};
+use super::had::SimIdentity;
 use super::names::Names;
 use super::{Common, DATA_FILES};
 use crate::checker::{Verdict, Violation};
 use crate::driver::SimDriver;
 use crate::plan::NfsClientPlan;
 use crate::target::nfs_portal;
-use crate::world::{DriverId, Event, MS, S, Shared, US};
+use crate::world::{DriverId, MS, S, SharedWorld, US, WorldEvent};
 
 /// The program of callbacks.
 const CALLBACK_PROGRAM: u32 = 0x4000_0000;
@@ -47,23 +48,23 @@ pub const CHANNELS: Channels = Channels {
 };
 
 /// A request that was sent.
-struct Job {
+struct SentRequest {
     ask: Ask,
     slot: Option<Slot>,
     begun_at: Nanos,
     begin: u64,
 }
 
-struct Lane {
+struct ClientLane {
     base: Token,
-    connection: Option<Connection>,
-    jobs: Vec<Option<Job>>,
+    connection: Option<ServerConnection>,
+    jobs: Vec<Option<SentRequest>>,
     retry_at: Option<Nanos>,
     since: Nanos,
     needs_bind: bool,
 }
 
-impl Lane {
+impl ClientLane {
     fn oldest(&self) -> Option<Nanos> {
         let begun = self
             .jobs
@@ -73,13 +74,13 @@ impl Lane {
         begun.min()
     }
 
-    fn connection(&mut self) -> &mut Connection {
+    fn connection(&mut self) -> &mut ServerConnection {
         self.connection.as_mut().expect("it is put back at once")
     }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stage {
+enum ClientStage {
     Down(Nanos),
     /// One request after the other.
     Setup,
@@ -95,12 +96,12 @@ enum Stage {
 pub struct NfsClient {
     plan: NfsClientPlan,
     driver: SimDriver,
-    stage: Stage,
-    pub(super) id: Identity,
+    stage: ClientStage,
+    pub(super) id: SimIdentity,
     pub(super) names: Names,
     slots: Option<Slots>,
     backchannel: Option<Backchannel>,
-    lanes: Vec<Lane>,
+    lanes: Vec<ClientLane>,
     next_base: Token,
     completions: Vec<Completion>,
     /// What comes first, one after the other.
@@ -134,24 +135,24 @@ pub struct NfsClient {
 impl NfsClient {
     /// A client that connects soon.
     pub fn new(
-        world: &Shared,
+        world: &SharedWorld,
         number: usize,
         (id, pool): (DriverId, Pool),
         plan: NfsClientPlan,
         block_bytes: usize,
     ) -> NfsClient {
-        world.borrow_mut().after(US, Event::Turn(id));
-        let mut identity = Identity {
+        world.borrow_mut().after(US, WorldEvent::Turn(id));
+        let mut identity = SimIdentity {
             number,
             incarnation: 1,
             slots: plan.slots,
             block_bytes,
-            ..Identity::default()
+            ..SimIdentity::default()
         };
         identity.forget();
         NfsClient {
             driver: SimDriver::new(world, id, pool),
-            stage: Stage::Down(0),
+            stage: ClientStage::Down(0),
             id: identity,
             names: Names::default(),
             slots: None,
@@ -181,12 +182,12 @@ impl NfsClient {
 
     /// Whether it has a session and nothing to take back.
     pub fn is_live(&self) -> bool {
-        self.stage == Stage::Live
+        self.stage == ClientStage::Live
     }
 
     /// Whether it has ended for good.
     pub fn is_gone(&self) -> bool {
-        self.stage == Stage::Gone
+        self.stage == ClientStage::Gone
     }
 
     /// Whether it has nothing to do.
@@ -206,23 +207,23 @@ impl NfsClient {
     }
 
     /// Takes up what there is to do.
-    pub fn wake(&self, world: &Shared) {
-        world.borrow_mut().at(0, Event::Turn(self.driver.id()));
+    pub fn wake(&self, world: &SharedWorld) {
+        world.borrow_mut().at(0, WorldEvent::Turn(self.driver.id()));
     }
 
     /// Asks for a turn at a time, once: each turn looks at all deadlines, and would
     /// multiply the turns to come otherwise.
-    fn wake_at(&self, world: &Shared, at: Nanos) {
+    fn wake_at(&self, world: &SharedWorld, at: Nanos) {
         let mut world = world.borrow_mut();
         let mut wakes = self.wakes.borrow_mut();
         wakes.retain(|wake| *wake > world.now);
         if wakes.insert(at) {
-            world.at(at, Event::Turn(self.driver.id()));
+            world.at(at, WorldEvent::Turn(self.driver.id()));
         }
     }
 
     /// Its machine is gone from one moment to the next, and returns at `at`.
-    pub fn vanish(&mut self, world: &Shared, at: Nanos, common: &mut Common) {
+    pub fn vanish(&mut self, world: &SharedWorld, at: Nanos, common: &mut Common) {
         for lane in std::mem::take(&mut self.lanes) {
             for job in lane.jobs.into_iter().flatten() {
                 self.names.lost(&job.ask);
@@ -240,7 +241,7 @@ impl NfsClient {
         self.id.incarnation += 1;
         self.reclaims = false;
         self.driver.vanish();
-        self.stage = Stage::Down(at);
+        self.stage = ClientStage::Down(at);
         self.wake_at(world, at);
     }
 
@@ -269,13 +270,16 @@ impl NfsClient {
         }
         self.later.clear();
         self.todo.clear();
-        if matches!(self.stage, Stage::Setup | Stage::Live | Stage::Leaving) {
-            self.stage = Stage::Draining;
+        if matches!(
+            self.stage,
+            ClientStage::Setup | ClientStage::Live | ClientStage::Leaving
+        ) {
+            self.stage = ClientStage::Draining;
         }
     }
 
     /// One turn.
-    pub fn turn(&mut self, world: &Shared, common: &mut Common) -> Verdict {
+    pub fn turn(&mut self, world: &SharedWorld, common: &mut Common) -> Verdict {
         let mut completions = std::mem::take(&mut self.completions);
         self.driver.begin_turn(&mut completions);
         for completion in completions.drain(..) {
@@ -292,7 +296,7 @@ impl NfsClient {
 
     fn completion(
         &mut self,
-        world: &Shared,
+        world: &SharedWorld,
         completion: Completion,
         common: &mut Common,
     ) -> Verdict {
@@ -322,7 +326,7 @@ impl NfsClient {
                     let results = self.called(connection.callback());
                     connection.answer_callback(xid, |to| to.extend_from_slice(&results));
                 }
-                ConnectionEvent::Down(host::nfs::Error::Protocol(error)) => {
+                ConnectionEvent::Down(host::nfs::ClientError::Protocol(error)) => {
                     return Err(Violation(format!("client {}: {error}", self.id.number)));
                 }
                 ConnectionEvent::Down(_) => {}
@@ -353,9 +357,9 @@ impl NfsClient {
 
     fn answered(
         &mut self,
-        world: &Shared,
+        world: &SharedWorld,
         lane: usize,
-        job: Job,
+        job: SentRequest,
         (mut results, placed): (host::nfs::Results<'_>, Option<mem::BufRange>),
         common: &mut Common,
     ) -> Verdict {
@@ -380,12 +384,15 @@ impl NfsClient {
                 return self.forgotten(world, job, common);
             }
             (Sequenced::Gone, _) => {
-                if matches!(self.stage, Stage::Setup | Stage::Live | Stage::Leaving) {
+                if matches!(
+                    self.stage,
+                    ClientStage::Setup | ClientStage::Live | ClientStage::Leaving
+                ) {
                     if self.boot == common.boot && !common.model.is_doubtful(number, now) {
                         let text = format!("client {number}: its session is gone, for nothing");
                         return Err(Violation(text));
                     }
-                    self.stage = Stage::Draining;
+                    self.stage = ClientStage::Draining;
                 }
                 return self.lose(job, common);
             }
@@ -410,7 +417,7 @@ impl NfsClient {
     }
 
     /// It was executed, and its answer is not kept: once more.
-    fn forgotten(&mut self, world: &Shared, job: Job, common: &mut Common) -> Verdict {
+    fn forgotten(&mut self, world: &SharedWorld, job: SentRequest, common: &mut Common) -> Verdict {
         let ask = match job.ask {
             Ask::Write {
                 file,
@@ -435,7 +442,7 @@ impl NfsClient {
     }
 
     /// Nobody knows whether it was executed.
-    fn lose(&mut self, job: Job, common: &mut Common) -> Verdict {
+    fn lose(&mut self, job: SentRequest, common: &mut Common) -> Verdict {
         self.names.lost(&job.ask);
         common.lost += 1;
         match job.ask {
@@ -463,7 +470,7 @@ impl NfsClient {
     /// Sends one request that is not under way.
     fn send(
         &mut self,
-        world: &Shared,
+        world: &SharedWorld,
         lane: usize,
         (ask, slot): (Ask, Option<Slot>),
         common: &mut Common,
@@ -477,7 +484,7 @@ impl NfsClient {
     /// Sends one request; one in a slot of the session has that.
     fn submit(
         &mut self,
-        world: &Shared,
+        world: &SharedWorld,
         lane: usize,
         ask: Ask,
         slot: Option<Slot>,
@@ -508,7 +515,7 @@ impl NfsClient {
         if tag >= lane.jobs.len() {
             lane.jobs.resize_with(tag + 1, || None);
         }
-        lane.jobs[tag] = Some(Job {
+        lane.jobs[tag] = Some(SentRequest {
             ask,
             slot,
             begun_at,
@@ -519,13 +526,13 @@ impl NfsClient {
         Ok(())
     }
 
-    fn memory(&self, ask: &Ask) -> (Data, Memory) {
+    fn memory(&self, ask: &Ask) -> (CallData, Memory) {
         let len = |blocks: usize| (blocks * self.id.block_bytes) as u32;
         let buf = |len| self.driver.pool().get(len).expect("clients have memory");
         match ask {
             Ask::Read(_, blocks) => {
                 let len = len(blocks.len());
-                (Data::In(len), Memory::owned(buf(len)))
+                (CallData::In(len), Memory::owned(buf(len)))
             }
             Ask::Write {
                 file,
@@ -540,9 +547,9 @@ impl NfsClient {
                 }
                 let buf = buf(len);
                 mem::copy_in(buf.range(), &bytes);
-                (Data::Out(len), Memory::owned(buf))
+                (CallData::Out(len), Memory::owned(buf))
             }
-            _ => (Data::None, Memory::default()),
+            _ => (CallData::None, Memory::default()),
         }
     }
 
@@ -567,7 +574,7 @@ impl NfsClient {
             common.model.released(hold);
         }
         if let Ask::Open(share) = ask {
-            let what = super::model::What::Share {
+            let what = super::model::InTheWay::Share {
                 access: share.access,
                 deny: share.deny,
             };
@@ -577,45 +584,45 @@ impl NfsClient {
     }
 
     /// What time and circumstances ask for.
-    fn step(&mut self, world: &Shared, common: &mut Common) -> Verdict {
+    fn step(&mut self, world: &SharedWorld, common: &mut Common) -> Verdict {
         let now = self.driver.now();
         for (lane, ask, slot) in std::mem::take(&mut self.resend) {
             self.submit(world, lane, ask, Some(slot), common)?;
         }
         self.keep_lanes(world, now);
         match self.stage {
-            Stage::Gone => {}
-            Stage::Down(_) if self.wants_end => self.stage = Stage::Gone,
-            Stage::Down(until) if now < until => self.wake_at(world, until),
-            Stage::Down(_) => {
+            ClientStage::Gone => {}
+            ClientStage::Down(_) if self.wants_end => self.stage = ClientStage::Gone,
+            ClientStage::Down(until) if now < until => self.wake_at(world, until),
+            ClientStage::Down(_) => {
                 for _ in 0..self.plan.lanes {
                     self.open_lane(now);
                 }
                 self.begin_setup(common);
             }
-            Stage::Draining if self.in_flight() == 0 => {
+            ClientStage::Draining if self.in_flight() == 0 => {
                 self.begin_setup(common);
                 return self.step(world, common);
             }
-            Stage::Setup | Stage::Leaving => self.one_by_one(world, common)?,
-            Stage::Live => self.live(world, common, now)?,
-            Stage::Closing => {
+            ClientStage::Setup | ClientStage::Leaving => self.one_by_one(world, common)?,
+            ClientStage::Live => self.live(world, common, now)?,
+            ClientStage::Closing => {
                 if self
                     .lanes
                     .iter_mut()
                     .all(|lane| lane.connection().is_closed())
                 {
                     self.lanes.clear();
-                    self.stage = Stage::Gone;
+                    self.stage = ClientStage::Gone;
                 }
             }
-            Stage::Draining => {}
+            ClientStage::Draining => {}
         }
         Ok(())
     }
 
     fn open_lane(&mut self, now: Nanos) {
-        let settings = Settings {
+        let settings = RpcClientSettings {
             calls_max: 64,
             answer_bytes_max: MESSAGE_BYTES_MAX,
             callback_program: CALLBACK_PROGRAM,
@@ -623,8 +630,8 @@ impl NfsClient {
         };
         let base = self.next_base;
         self.next_base += TOKENS_PER_CONNECTION;
-        let connection = Connection::open(&mut self.driver, nfs_portal(), settings, base);
-        self.lanes.push(Lane {
+        let connection = ServerConnection::open(&mut self.driver, nfs_portal(), settings, base);
+        self.lanes.push(ClientLane {
             base,
             connection: Some(connection.expect("a simulated socket can be made")),
             jobs: Vec::new(),
@@ -635,8 +642,11 @@ impl NfsClient {
     }
 
     /// Makes lost connections again, and gives those up that say nothing.
-    fn keep_lanes(&mut self, world: &Shared, now: Nanos) {
-        if matches!(self.stage, Stage::Closing | Stage::Gone | Stage::Down(_)) {
+    fn keep_lanes(&mut self, world: &SharedWorld, now: Nanos) {
+        if matches!(
+            self.stage,
+            ClientStage::Closing | ClientStage::Gone | ClientStage::Down(_)
+        ) {
             return;
         }
         for at in 0..self.lanes.len() {
@@ -684,7 +694,7 @@ impl NfsClient {
         if std::mem::take(&mut self.has_session) {
             self.setup.push_front(Ask::DestroySession);
         }
-        self.stage = Stage::Setup;
+        self.stage = ClientStage::Setup;
         let number = self.id.number;
         common.model.introduced(number, self.driver.now());
         if !self.reclaims {
@@ -730,7 +740,7 @@ impl NfsClient {
         self.setup
             .extend([Ask::Complete, Ask::Root, Ask::MakeHome, Ask::FindHome]);
         self.setup.extend((0..DATA_FILES).map(|file| {
-            Ask::Open(Share {
+            Ask::Open(OpenShare {
                 file,
                 access: 3,
                 deny: 0,
@@ -747,14 +757,14 @@ impl NfsClient {
 
     /// From EXCHANGE_ID on.
     pub(super) fn start_again(&mut self) {
-        self.stage = Stage::Draining;
+        self.stage = ClientStage::Draining;
     }
 
     /// All that it had is gone.
     pub(super) fn mount_anew(&mut self) {
         self.reclaims = false;
         self.has_session = true;
-        self.stage = Stage::Draining;
+        self.stage = ClientStage::Draining;
     }
 
     /// To be asked as soon as may be.
@@ -763,7 +773,7 @@ impl NfsClient {
     }
 
     /// One request, if none is under way.
-    fn one_by_one(&mut self, world: &Shared, common: &mut Common) -> Verdict {
+    fn one_by_one(&mut self, world: &SharedWorld, common: &mut Common) -> Verdict {
         if self.in_flight() > 0 {
             return Ok(());
         }
@@ -773,16 +783,16 @@ impl NfsClient {
             (Some(at), _) if self.later[at].0 > now => return Ok(()),
             (Some(at), _) => self.later[at].1.clone(),
             (None, Some(ask)) => ask.clone(),
-            (None, None) if self.stage == Stage::Leaving => {
+            (None, None) if self.stage == ClientStage::Leaving => {
                 for lane in &mut self.lanes {
                     let connection = lane.connection.as_mut().expect("put back at once");
                     connection.close(&mut self.driver);
                 }
-                self.stage = Stage::Closing;
+                self.stage = ClientStage::Closing;
                 return Ok(());
             }
             (None, None) => {
-                self.stage = Stage::Live;
+                self.stage = ClientStage::Live;
                 self.lives += 1;
                 self.reclaims = false;
                 return self.live(world, common, now);
@@ -814,7 +824,7 @@ impl NfsClient {
         }
     }
 
-    fn live(&mut self, world: &Shared, common: &mut Common, now: Nanos) -> Verdict {
+    fn live(&mut self, world: &SharedWorld, common: &mut Common, now: Nanos) -> Verdict {
         if self.wants_end && self.is_idle() {
             self.leave();
             return self.one_by_one(world, common);
@@ -842,12 +852,12 @@ impl NfsClient {
         Ok(())
     }
 
-    fn lane_with_room(&mut self, world: &Shared) -> Option<usize> {
+    fn lane_with_room(&mut self, world: &SharedWorld) -> Option<usize> {
         let slots = self.slots.as_ref()?;
         if slots.in_use() >= slots.count() {
             return None;
         }
-        let live = |lane: &mut Lane| lane.connection().is_live();
+        let live = |lane: &mut ClientLane| lane.connection().is_live();
         let lanes: Vec<usize> = (self.lanes.iter_mut().enumerate())
             .filter_map(|(at, lane)| live(lane).then_some(at))
             .collect();
@@ -869,7 +879,7 @@ impl NfsClient {
     }
 
     /// What to ask now.
-    fn next(&mut self, world: &Shared, common: &mut Common, now: Nanos) -> Option<Ask> {
+    fn next(&mut self, world: &SharedWorld, common: &mut Common, now: Nanos) -> Option<Ask> {
         if let Some(at) = self.later.iter().position(|(at, _)| *at <= now) {
             return Some(self.later.remove(at).1);
         }
@@ -909,7 +919,7 @@ impl NfsClient {
         let delegations = delegations.filter(|&at| self.id.delegations[at].is_some());
         self.setup.extend(delegations.map(Ask::Return));
         self.setup.extend([Ask::DestroySession, Ask::DestroyClient]);
-        self.stage = Stage::Leaving;
+        self.stage = ClientStage::Leaving;
     }
 }
 

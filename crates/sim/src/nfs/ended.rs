@@ -8,15 +8,15 @@ use wire::nfs4::{
 };
 use wire::xdr::{Decode, Reader};
 
-use super::ask::{Ask, Handle, New, Range4, Share};
+use super::ask::{Ask, New, OpenShare, Range4, SimHandle};
 use super::client::NfsClient;
-use super::had::{Delegated, Locked, Opened};
-use super::model::What;
+use super::had::{Delegated, Locked, OpenFile};
+use super::model::InTheWay;
 use super::{Common, DATA_FILES};
 use crate::checker::{Verdict, Violation};
 
 /// The results behind SEQUENCE, and the data of a READ.
-type Found<'r> = (Results<'r>, Option<BufRange>);
+type CompoundResult<'r> = (Results<'r>, Option<BufRange>);
 
 fn take<'r, T: Decode<'r>>(results: &mut Results<'r>, number: nfs_opnum4) -> Result<T, Violation> {
     let found = results.take(number);
@@ -28,7 +28,7 @@ fn done(results: &mut Results<'_>, number: nfs_opnum4) -> Verdict {
     found.map_err(|wrong| Violation(format!("{number:?} of NFS: {wrong}")))
 }
 
-fn handle(results: &mut Results<'_>) -> Result<Handle, Violation> {
+fn handle(results: &mut Results<'_>) -> Result<SimHandle, Violation> {
     let found: nfs_fh4<'_> = take(results, nfs_opnum4::OP_GETFH)?;
     Ok(found.0.to_vec())
 }
@@ -48,8 +48,8 @@ fn unexpected(ask: &Ask, status: nfsstat4) -> Verdict {
     Err(Violation(format!("{ask:?} of NFS ended with {status:?}")))
 }
 
-fn lock_of(range: &Range4) -> What {
-    What::Lock {
+fn lock_of(range: &Range4) -> InTheWay {
+    InTheWay::Lock {
         first: range.first,
         last: range.last,
         is_exclusive: range.is_exclusive,
@@ -144,7 +144,7 @@ impl NfsClient {
         &mut self,
         ask: Ask,
         begin: u64,
-        found: Found<'_>,
+        found: CompoundResult<'_>,
         common: &mut Common,
     ) -> Verdict {
         match ask {
@@ -211,7 +211,7 @@ impl NfsClient {
         &mut self,
         ask: Ask,
         begin: u64,
-        (mut results, placed): Found<'_>,
+        (mut results, placed): CompoundResult<'_>,
         common: &mut Common,
     ) -> Verdict {
         let status = results.status;
@@ -320,14 +320,19 @@ impl NfsClient {
         self.names.ended(ask, status, found)
     }
 
-    fn opened(&mut self, share: Share, mut results: Results<'_>, common: &mut Common) -> Verdict {
+    fn opened(
+        &mut self,
+        share: OpenShare,
+        mut results: Results<'_>,
+        common: &mut Common,
+    ) -> Verdict {
         let status = results.status;
         let results = &mut results;
         match status {
             nfsstat4::NFS4_OK => {}
             nfsstat4::NFS4ERR_SHARE_DENIED if share.file >= DATA_FILES => return Ok(()),
             nfsstat4::NFS4ERR_NOENT if share.wants => {
-                self.put_later(Ask::Open(Share {
+                self.put_later(Ask::Open(OpenShare {
                     wants: false,
                     ..share
                 }));
@@ -343,7 +348,7 @@ impl NfsClient {
         let opened: OPEN4resok<'_> = take(results, nfs_opnum4::OP_OPEN)?;
         let handle = handle(results)?;
         let (number, now) = (self.id.number, self.now());
-        let what = What::Share {
+        let what = InTheWay::Share {
             access: share.access,
             deny: share.deny,
         };
@@ -351,7 +356,7 @@ impl NfsClient {
         let hold = model.granted(number, share.file, what, now)?;
         if let open_delegation4::OPEN_DELEGATE_READ(delegation) = opened.delegation {
             common.delegations += 1;
-            let hold = model.granted(number, share.file, What::Delegation, now)?;
+            let hold = model.granted(number, share.file, InTheWay::Delegation, now)?;
             self.id.delegations.push(Some(Delegated {
                 hold,
                 handle: handle.clone(),
@@ -359,7 +364,7 @@ impl NfsClient {
                 is_busy: false,
             }));
         }
-        let it = Some(Opened {
+        let it = Some(OpenFile {
             hold,
             share,
             handle,

@@ -3,14 +3,14 @@
 use wire::nfs4::{sessionid4, stateid4};
 
 use super::DATA_FILES;
-use super::ask::{Handle, Range4, Share};
+use super::ask::{OpenShare, Range4, SimHandle};
 
 /// An open file.
 #[derive(Clone, Debug)]
-pub struct Opened {
+pub struct OpenFile {
     pub hold: usize,
-    pub share: Share,
-    pub handle: Handle,
+    pub share: OpenShare,
+    pub handle: SimHandle,
     pub stateid: stateid4,
     pub is_busy: bool,
 }
@@ -28,14 +28,14 @@ pub struct Locked {
 #[derive(Clone, Debug)]
 pub struct Delegated {
     pub hold: usize,
-    pub handle: Handle,
+    pub handle: SimHandle,
     pub stateid: stateid4,
     pub is_busy: bool,
 }
 
 /// Who a client is, and what it has.
 #[derive(Clone, Debug, Default)]
-pub struct Identity {
+pub struct SimIdentity {
     pub number: usize,
     /// Lives of its machine.
     pub incarnation: u64,
@@ -43,16 +43,16 @@ pub struct Identity {
     pub clientid: u64,
     pub sequence: u32,
     pub session: sessionid4,
-    pub root: Handle,
-    pub home: Handle,
+    pub root: SimHandle,
+    pub home: SimHandle,
     pub block_bytes: usize,
     /// The first are the data files.
-    pub opens: Vec<Option<Opened>>,
+    pub opens: Vec<Option<OpenFile>>,
     pub locks: Vec<Option<Locked>>,
     pub delegations: Vec<Option<Delegated>>,
 }
 
-impl Identity {
+impl SimIdentity {
     /// `co_ownerid`, and the name of its directory.
     pub fn name(&self) -> [u8; 2] {
         [b'c', b'0' + self.number as u8]
@@ -63,12 +63,12 @@ impl Identity {
         self.incarnation.to_be_bytes()
     }
 
-    fn data(&self, file: usize) -> &Opened {
+    fn data(&self, file: usize) -> &OpenFile {
         self.opens[file].as_ref().expect("data files are open")
     }
 
     /// Handle of a data file.
-    pub fn handle(&self, file: usize) -> &Handle {
+    pub fn handle(&self, file: usize) -> &SimHandle {
         &self.data(file).handle
     }
 

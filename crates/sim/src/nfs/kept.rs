@@ -10,7 +10,7 @@ use mem::BufRange;
 use random::Random;
 use reactor::{Bell, FallocateMode, FileIo, Ticket, Token};
 use store::fs::{
-    Caller, Error, FileId, FileSystem, Info, Memory, New, Op, Output, Progress, SetAttr, Task,
+    Caller, Error, FileId, FileSystem, FsOp, Info, Memory, New, Output, Progress, SetAttr, Task,
     Time, Written,
 };
 
@@ -32,7 +32,7 @@ struct Undo {
     bytes: Vec<u8>,
 }
 
-struct State {
+struct KeptState {
     random: Random,
     /// How often, of a hundred, an answer is late.
     late_percent: u64,
@@ -48,12 +48,12 @@ struct State {
 #[derive(Clone)]
 pub struct Medium {
     memory: Arc<Memory>,
-    state: Arc<Mutex<State>>,
+    state: Arc<Mutex<KeptState>>,
     late: Late,
 }
 
 /// The file system as one start of the target has it.
-pub struct Kept {
+pub struct KeptFiles {
     medium: Medium,
     info: Info,
 }
@@ -68,13 +68,13 @@ pub fn memory(instance: u64, others: u32) -> Memory {
         let name = format!("other{number}");
         let (dir, name) = (memory.root(), name.as_bytes());
         let op = match first {
-            None => Op::Create {
+            None => FsOp::Create {
                 dir,
                 name,
                 new: New::Guarded,
                 set: SetAttr::default(),
             },
-            Some(file) => Op::Link { file, dir, name },
+            Some(file) => FsOp::Link { file, dir, name },
         };
         if let Output::Created { attr, .. } = ask(&memory, &superuser(), op).expect("room") {
             first = Some(attr.file);
@@ -84,7 +84,7 @@ pub fn memory(instance: u64, others: u32) -> Memory {
 }
 
 /// What the memory says at once, as it does of all that is small.
-fn ask(memory: &Memory, caller: &Caller<'_>, op: Op<'_>) -> Result<Output, Error> {
+fn ask(memory: &Memory, caller: &Caller<'_>, op: FsOp<'_>) -> Result<Output, Error> {
     let mut none = NoFiles(Bell::new(None));
     match memory.start(caller, op, &mut none, 0) {
         Progress::Done(result) => result,
@@ -95,7 +95,7 @@ fn ask(memory: &Memory, caller: &Caller<'_>, op: Op<'_>) -> Result<Output, Error
 impl Medium {
     /// One that nobody has written yet.
     pub fn new(memory: Memory, random: Random, late_percent: u64, late: Late) -> Medium {
-        let state = State {
+        let state = KeptState {
             random,
             late_percent,
             content: HashMap::new(),
@@ -110,19 +110,19 @@ impl Medium {
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, KeptState> {
         self.state.lock().expect("one thread")
     }
 
     /// The target starts.
-    pub fn open(&self) -> Kept {
+    pub fn open(&self) -> KeptFiles {
         let mut state = self.state();
         state.starts += 1;
         let info = Info {
             verifier: state.starts,
             ..self.memory.info().clone()
         };
-        Kept {
+        KeptFiles {
             medium: self.clone(),
             info,
         }
@@ -150,12 +150,12 @@ impl Medium {
         opens.sort();
         for (file, count) in opens {
             for _ in 0..count {
-                let _ = self.ask(&superuser(), Op::Close { file });
+                let _ = self.ask(&superuser(), FsOp::Close { file });
             }
         }
     }
 
-    fn ask(&self, caller: &Caller<'_>, op: Op<'_>) -> Result<Output, Error> {
+    fn ask(&self, caller: &Caller<'_>, op: FsOp<'_>) -> Result<Output, Error> {
         ask(&self.memory, caller, op)
     }
 }
@@ -171,7 +171,7 @@ fn superuser() -> Caller<'static> {
     }
 }
 
-impl State {
+impl KeptState {
     fn put(&mut self, file: FileId, offset: u64, bytes: &[u8]) -> Vec<u8> {
         let content = self.content.entry(file).or_default();
         let range = offset as usize..offset as usize + bytes.len();
@@ -189,7 +189,7 @@ impl State {
     }
 }
 
-impl Kept {
+impl KeptFiles {
     fn write(
         &self,
         caller: &Caller<'_>,
@@ -218,15 +218,15 @@ impl Kept {
         }))
     }
 
-    fn execute(&self, caller: &Caller<'_>, op: Op<'_>) -> Result<Output, Error> {
+    fn execute(&self, caller: &Caller<'_>, op: FsOp<'_>) -> Result<Output, Error> {
         match op {
-            Op::Write {
+            FsOp::Write {
                 file,
                 offset,
                 buf,
                 is_stable,
             } => return self.write(caller, (file, offset), buf, is_stable),
-            Op::Commit { file } => {
+            FsOp::Commit { file } => {
                 let done = self.medium.ask(caller, op)?;
                 let mut state = self.medium.state();
                 state.undo.retain(|undo| undo.file != file);
@@ -237,8 +237,8 @@ impl Kept {
         let done = self.medium.ask(caller, op)?;
         let mut state = self.medium.state();
         match op {
-            Op::Open { file, .. } => *state.opens.entry(file).or_default() += 1,
-            Op::Close { file } => {
+            FsOp::Open { file, .. } => *state.opens.entry(file).or_default() += 1,
+            FsOp::Close { file } => {
                 let count = state.opens.get_mut(&file).expect("it is open");
                 *count -= 1;
             }
@@ -248,7 +248,7 @@ impl Kept {
     }
 }
 
-impl FileSystem for Kept {
+impl FileSystem for KeptFiles {
     fn info(&self) -> &Info {
         &self.info
     }
@@ -260,7 +260,7 @@ impl FileSystem for Kept {
     fn start(
         &self,
         caller: &Caller<'_>,
-        op: Op<'_>,
+        op: FsOp<'_>,
         files: &mut dyn FileIo,
         token: Token,
     ) -> Progress {

@@ -2,7 +2,7 @@
 //! as takes many turns to take away.
 
 use nfs::connection::Credential;
-use nfs::server::files::{LockArgs, OpenArgs, Share};
+use nfs::server::files::{LockArgs, OpenArgs, ShareReservation};
 use nfs::server::locks::Range;
 use nfs::server::{CallbackAddress, ClientOwner};
 use nfsd::Nfsd;
@@ -23,7 +23,7 @@ pub fn leave_states(nfsd: &Nfsd, now: Nanos) {
             owner: &owner,
             // Of no file system: nobody has to be told that it is closed.
             file: (u64::MAX, 1),
-            share: Share { access: 3, deny: 0 },
+            share: ShareReservation { access: 3, deny: 0 },
             delegate: None,
             must_confirm: false,
             now,

@@ -10,21 +10,21 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use random::Random;
 use rustix::fs::{AtFlags, renameat, statat, unlinkat};
 use rustix::io::Errno;
-use store::fs::Change;
+use store::fs::NameChange;
 
 /// The same object for the same numbers.
 type Object = (u64, u64);
 
 /// A name in a directory.
-struct Place {
+struct NameInDirectory {
     dir: OwnedFd,
     name: Vec<u8>,
 }
 
 /// A change that is not on the disk.
 enum Unsynced {
-    Made(Place, AtFlags),
-    Moved(Place, Place),
+    Made(NameInDirectory, AtFlags),
+    Moved(NameInDirectory, NameInDirectory),
 }
 
 /// Changes of names.
@@ -42,11 +42,11 @@ fn object(fd: BorrowedFd<'_>) -> Object {
     (stat.st_dev, stat.st_ino)
 }
 
-impl Place {
-    fn new((dir, name): (BorrowedFd<'_>, &[u8])) -> Place {
+impl NameInDirectory {
+    fn new((dir, name): (BorrowedFd<'_>, &[u8])) -> NameInDirectory {
         let dir = dir.try_clone_to_owned().expect("descriptors are left");
         let name = name.to_vec();
-        Place { dir, name }
+        NameInDirectory { dir, name }
     }
 }
 
@@ -90,25 +90,27 @@ impl Log {
     /// A call that changes names, or does not.
     pub fn change(
         &mut self,
-        what: Change<'_>,
+        what: NameChange<'_>,
         call: &mut dyn FnMut() -> Result<(), Errno>,
     ) -> Result<(), Errno> {
-        let is_unfinished = matches!(what, Change::RemoveUnfinished(_));
+        let is_unfinished = matches!(what, NameChange::RemoveUnfinished(_));
         if !is_unfinished && self.random.one_in(self.errors) {
             let errnos = [Errno::IO, Errno::ROFS, Errno::NOSPC, Errno::DQUOT];
             return Err(self.random.pick(&errnos));
         }
         let replaces = match what {
-            Change::Move(_, (dir, name)) => statat(dir, name, AtFlags::SYMLINK_NOFOLLOW).is_ok(),
+            NameChange::Move(_, (dir, name)) => {
+                statat(dir, name, AtFlags::SYMLINK_NOFOLLOW).is_ok()
+            }
             _ => false,
         };
         call()?;
         match what {
-            Change::SetAttributes => {}
-            Change::RemoveUnfinished(_) | Change::Remove(_) => self.unsynced.clear(),
-            Change::Move(..) if replaces => self.unsynced.clear(),
-            Change::Make((dir, _)) if object(dir) == self.root => {}
-            Change::Make(place) => {
+            NameChange::SetAttributes => {}
+            NameChange::RemoveUnfinished(_) | NameChange::Remove(_) => self.unsynced.clear(),
+            NameChange::Move(..) if replaces => self.unsynced.clear(),
+            NameChange::Make((dir, _)) if object(dir) == self.root => {}
+            NameChange::Make(place) => {
                 let (dir, name) = place;
                 let stat = statat(dir, name, AtFlags::SYMLINK_NOFOLLOW).expect("it was made");
                 let is_dir = rustix::fs::FileType::from_raw_mode(stat.st_mode).is_dir();
@@ -116,13 +118,14 @@ impl Log {
                     true => AtFlags::REMOVEDIR,
                     false => AtFlags::empty(),
                 };
-                self.unsynced.push(Unsynced::Made(Place::new(place), flags));
+                self.unsynced
+                    .push(Unsynced::Made(NameInDirectory::new(place), flags));
             }
-            Change::Move(from, to) => {
-                let moved = Unsynced::Moved(Place::new(from), Place::new(to));
+            NameChange::Move(from, to) => {
+                let moved = Unsynced::Moved(NameInDirectory::new(from), NameInDirectory::new(to));
                 self.unsynced.push(moved);
             }
-            Change::Sync(fd) => {
+            NameChange::Sync(fd) => {
                 let dir = object(fd);
                 let last = self.unsynced.iter().rposition(|change| change.is_in(dir));
                 self.unsynced.drain(..last.map_or(0, |last| last + 1));

@@ -15,14 +15,14 @@ pub type Stamp = u64;
 const NEVER: Stamp = u64::MAX;
 
 /// Bytes of a block of content.
-pub type Block = usize;
+pub type ContentBlock = usize;
 
 /// One WRITE.
 #[derive(Clone, Debug)]
 struct Write {
     client: usize,
     file: usize,
-    blocks: std::ops::Range<Block>,
+    blocks: std::ops::Range<ContentBlock>,
     begin: Stamp,
     /// It has taken effect by then, or never does.
     latest: Stamp,
@@ -39,7 +39,7 @@ struct Write {
 
 /// What a client has of a file, in the way of others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum What {
+pub enum InTheWay {
     /// A byte-range lock.
     Lock {
         /// First byte and last byte.
@@ -66,7 +66,7 @@ enum Standing {
 struct Hold {
     client: usize,
     file: usize,
-    what: What,
+    what: InTheWay,
     standing: Standing,
     /// When somebody first asked for what a delegation is in the way of.
     wanted: Option<Nanos>,
@@ -92,29 +92,29 @@ pub struct Model {
     pub checked: u64,
 }
 
-fn conflicts(a: &What, b: &What) -> bool {
+fn conflicts(a: &InTheWay, b: &InTheWay) -> bool {
     match (*a, *b) {
         (
-            What::Lock {
+            InTheWay::Lock {
                 first,
                 last,
                 is_exclusive,
             },
-            What::Lock {
+            InTheWay::Lock {
                 first: first2,
                 last: last2,
                 is_exclusive: is_exclusive2,
             },
         ) => first <= last2 && first2 <= last && (is_exclusive || is_exclusive2),
         (
-            What::Share { access, deny },
-            What::Share {
+            InTheWay::Share { access, deny },
+            InTheWay::Share {
                 access: access2,
                 deny: deny2,
             },
         ) => access & deny2 != 0 || access2 & deny != 0,
-        (What::Share { access, .. }, What::Delegation)
-        | (What::Delegation, What::Share { access, .. }) => access & 2 != 0,
+        (InTheWay::Share { access, .. }, InTheWay::Delegation)
+        | (InTheWay::Delegation, InTheWay::Share { access, .. }) => access & 2 != 0,
         _ => false,
     }
 }
@@ -193,7 +193,12 @@ impl Model {
     }
 
     /// A write that will be sent: its value.
-    pub fn write(&mut self, client: usize, file: usize, blocks: std::ops::Range<Block>) -> u32 {
+    pub fn write(
+        &mut self,
+        client: usize,
+        file: usize,
+        blocks: std::ops::Range<ContentBlock>,
+    ) -> u32 {
         let begin = self.stamp();
         let number = self.writes.len();
         for block in blocks.clone() {
@@ -265,7 +270,7 @@ impl Model {
         file: usize,
         begin: Stamp,
         verifier: u64,
-    ) -> Vec<std::ops::Range<Block>> {
+    ) -> Vec<std::ops::Range<ContentBlock>> {
         self.checked += 1;
         let mut again = Vec::new();
         for write in &mut self.writes {
@@ -290,7 +295,7 @@ impl Model {
     /// A block was read between these two moments.
     pub fn read(
         &mut self,
-        (file, block): (usize, Block),
+        (file, block): (usize, ContentBlock),
         bytes: &[u8],
         (begin, end): (Stamp, Stamp),
     ) -> Verdict {
@@ -357,7 +362,7 @@ impl Model {
                 Standing::Over => false,
             };
             let hold = &mut self.holds[at];
-            let lasts = self.survives && hold.what != What::Delegation;
+            let lasts = self.survives && hold.what != InTheWay::Delegation;
             hold.standing = match may_reclaim && lasts {
                 true => Standing::Awaits,
                 false => Standing::Over,
@@ -371,11 +376,11 @@ impl Model {
     }
 
     /// Somebody is about to ask for this.
-    pub fn wants(&mut self, client: usize, file: usize, what: &What, now: Nanos) {
+    pub fn wants(&mut self, client: usize, file: usize, what: &InTheWay, now: Nanos) {
         for hold in &mut self.holds {
             let is_in_way = hold.client != client
                 && hold.file == file
-                && hold.what == What::Delegation
+                && hold.what == InTheWay::Delegation
                 && conflicts(&hold.what, what);
             if is_in_way {
                 hold.wanted.get_or_insert(now);
@@ -391,7 +396,7 @@ impl Model {
             }
             // A client is not in its own delegation's way.
             let is_own = hold.client == this.client;
-            if is_own && (hold.what == What::Delegation || this.what == What::Delegation) {
+            if is_own && (hold.what == InTheWay::Delegation || this.what == InTheWay::Delegation) {
                 continue;
             }
             let revoked = |by: Nanos| now >= by + self.lease / 2;
@@ -415,7 +420,7 @@ impl Model {
         &mut self,
         client: usize,
         file: usize,
-        what: What,
+        what: InTheWay,
         now: Nanos,
     ) -> Result<usize, Violation> {
         self.checked += 1;
@@ -433,7 +438,7 @@ impl Model {
 
     /// A client begins to give back a lock behind this byte.
     pub fn keeps(&mut self, hold: usize, to: u64) {
-        if let What::Lock { last, .. } = &mut self.holds[hold].what {
+        if let InTheWay::Lock { last, .. } = &mut self.holds[hold].what {
             *last = to;
         }
     }
@@ -458,7 +463,7 @@ impl Model {
             Standing::Awaits => now < self.grace_until,
             Standing::Over => false,
         };
-        if is_had && it.what != What::Delegation {
+        if is_had && it.what != InTheWay::Delegation {
             return Err(Violation(format!("{it:?} is lost: {why}")));
         }
         self.holds[hold].standing = Standing::Over;
@@ -473,7 +478,7 @@ impl Model {
 }
 
 /// What a write leaves in a block.
-pub fn fill(value: u32, file: usize, block: Block, to: &mut [u8]) {
+pub fn fill(value: u32, file: usize, block: ContentBlock, to: &mut [u8]) {
     let seed = u64::from(value) << 32 | (file as u64) << 16 | block as u64;
     for (at, word) in to.chunks_mut(8).enumerate() {
         let bits = match at {
@@ -485,7 +490,7 @@ pub fn fill(value: u32, file: usize, block: Block, to: &mut [u8]) {
 }
 
 /// The write that a block is of, 0 for zeros; `None` if it is of none.
-fn value_of(file: usize, block: Block, bytes: &[u8]) -> Option<u32> {
+fn value_of(file: usize, block: ContentBlock, bytes: &[u8]) -> Option<u32> {
     if bytes.iter().all(|&byte| byte == 0) {
         return Some(0);
     }

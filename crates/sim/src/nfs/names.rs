@@ -11,7 +11,7 @@ pub const NAMES: usize = 5;
 
 /// What a name may stand for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Entry {
+pub enum NameEntry {
     Absent,
     /// With this fileid, if it is known.
     There {
@@ -22,23 +22,23 @@ pub enum Entry {
 
 /// One name.
 #[derive(Clone, Debug)]
-struct Name {
+struct OneName {
     /// More than one after an operation that failed, or whose answer was lost with the
     /// server.
-    may_be: Vec<Entry>,
+    may_be: Vec<NameEntry>,
     /// What a power cut may make of it besides.
-    falls_back: Vec<Entry>,
+    falls_back: Vec<NameEntry>,
     is_busy: bool,
 }
 
 /// All names of a directory.
 #[derive(Clone, Debug)]
-pub struct Names(Vec<Name>);
+pub struct Names(Vec<OneName>);
 
 impl Default for Names {
     fn default() -> Names {
-        let name = Name {
-            may_be: vec![Entry::Absent],
+        let name = OneName {
+            may_be: vec![NameEntry::Absent],
             falls_back: Vec::new(),
             is_busy: false,
         };
@@ -79,11 +79,11 @@ impl Names {
             .for_each(|&name| self.0[name].is_busy = false);
     }
 
-    fn at(&self, name: usize) -> Entry {
+    fn at(&self, name: usize) -> NameEntry {
         self.0[name].may_be[0]
     }
 
-    fn set(&mut self, name: usize, entry: Entry) {
+    fn set(&mut self, name: usize, entry: NameEntry) {
         self.0[name].may_be = vec![entry];
     }
 
@@ -93,7 +93,7 @@ impl Names {
         const EXIST: &[nfsstat4] = &[nfsstat4::NFS4ERR_EXIST];
         const EXIST_DIR: &[nfsstat4] = &[nfsstat4::NFS4ERR_EXIST, nfsstat4::NFS4ERR_ISDIR];
         const NOENT: &[nfsstat4] = &[nfsstat4::NFS4ERR_NOENT];
-        let is_there = |name| self.at(name) != Entry::Absent;
+        let is_there = |name| self.at(name) != NameEntry::Absent;
         match *ask {
             Ask::Make(name, _) if !is_there(name) => OK,
             Ask::Make(_, New::Directory) => EXIST,
@@ -101,8 +101,8 @@ impl Names {
             Ask::Remove(name) if is_there(name) => OK,
             Ask::Remove(_) => NOENT,
             Ask::Rename(from, to) => match (self.at(from), self.at(to)) {
-                (Entry::Absent, _) => NOENT,
-                (Entry::There { is_dir, .. }, Entry::There { is_dir: over, .. })
+                (NameEntry::Absent, _) => NOENT,
+                (NameEntry::There { is_dir, .. }, NameEntry::There { is_dir: over, .. })
                     if is_dir != over =>
                 {
                     EXIST
@@ -113,14 +113,14 @@ impl Names {
         }
     }
 
-    fn effect(&self, ask: &Ask, fileid: Option<u64>) -> Vec<(usize, Entry)> {
+    fn effect(&self, ask: &Ask, fileid: Option<u64>) -> Vec<(usize, NameEntry)> {
         match *ask {
             Ask::Make(name, new) => {
                 let is_dir = new == New::Directory;
-                vec![(name, Entry::There { fileid, is_dir })]
+                vec![(name, NameEntry::There { fileid, is_dir })]
             }
-            Ask::Remove(name) => vec![(name, Entry::Absent)],
-            Ask::Rename(from, to) => vec![(to, self.at(from)), (from, Entry::Absent)],
+            Ask::Remove(name) => vec![(name, NameEntry::Absent)],
+            Ask::Rename(from, to) => vec![(to, self.at(from)), (from, NameEntry::Absent)],
             _ => Vec::new(),
         }
     }
@@ -139,8 +139,8 @@ impl Names {
         };
         if let Ask::Look(name) = *ask {
             let found = match (status, object) {
-                (nfsstat4::NFS4ERR_NOENT, _) => Entry::Absent,
-                (nfsstat4::NFS4_OK, Some((fileid, kind))) => Entry::There {
+                (nfsstat4::NFS4ERR_NOENT, _) => NameEntry::Absent,
+                (nfsstat4::NFS4_OK, Some((fileid, kind))) => NameEntry::There {
                     fileid: Some(fileid),
                     is_dir: kind == nfs_ftype4::NF4DIR,
                 },
@@ -173,7 +173,7 @@ impl Names {
         self.free(ask);
         if self.expected(ask) == [nfsstat4::NFS4_OK] {
             for (name, entry) in self.effect(ask, None) {
-                let Name {
+                let OneName {
                     may_be, falls_back, ..
                 } = &mut self.0[name];
                 add(may_be, &[entry]);
@@ -195,7 +195,7 @@ impl Names {
     }
 }
 
-fn add(to: &mut Vec<Entry>, entries: &[Entry]) {
+fn add(to: &mut Vec<NameEntry>, entries: &[NameEntry]) {
     for entry in entries {
         if !to.contains(entry) {
             to.push(*entry);
@@ -203,14 +203,14 @@ fn add(to: &mut Vec<Entry>, entries: &[Entry]) {
     }
 }
 
-fn fits(known: &Entry, found: &Entry) -> bool {
+fn fits(known: &NameEntry, found: &NameEntry) -> bool {
     match (known, found) {
         (
-            Entry::There {
+            NameEntry::There {
                 fileid: None,
                 is_dir,
             },
-            Entry::There { is_dir: other, .. },
+            NameEntry::There { is_dir: other, .. },
         ) => is_dir == other,
         _ => known == found,
     }

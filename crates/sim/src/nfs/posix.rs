@@ -18,7 +18,7 @@ use random::Random;
 use reactor::{Nanos, Token};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
-use store::fs::{Below, Change, Dir, DirSpec};
+use store::fs::{Below, Dir, DirSpec, NameChange};
 
 use super::log::Log;
 use crate::world::{DriverId, MS, US};
@@ -36,7 +36,7 @@ const DESCRIPTORS_MAX: usize = 4;
 
 /// A block of a file, in the page cache and below it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Block {
+enum FileBlock {
     /// Both are the same.
     Clean,
     /// The cache is newer, and will be written.
@@ -51,12 +51,12 @@ struct Holder {
     told: u64,
 }
 
-struct File {
+struct PosixFile {
     /// The simulator's own.
     fd: OwnedFd,
     /// What a power cut leaves.
     medium: Vec<u8>,
-    blocks: Vec<Block>,
+    blocks: Vec<FileBlock>,
     /// Failures to write it.
     errors: u64,
     errno: Errno,
@@ -67,18 +67,18 @@ struct File {
 
 /// What is done to a file.
 #[derive(Clone, Copy, Debug)]
-pub enum What {
+pub enum PosixCall {
     Read(BufRange),
     Write(BufRange),
     Sync,
 }
 
-struct Op {
+struct PosixOp {
     driver: DriverId,
     token: Token,
     fd: Arc<OwnedFd>,
     file: usize,
-    what: What,
+    what: PosixCall,
     offset: u64,
     /// Bytes that it moves, or why it does not.
     fate: Result<u32, Errno>,
@@ -87,7 +87,7 @@ struct Op {
 }
 
 /// How often, once in so many; 0 for never.
-struct Settings {
+struct PosixFaults {
     block_bytes: usize,
     latency: Nanos,
     shorts: u64,
@@ -99,12 +99,12 @@ struct Settings {
     full: u64,
 }
 
-struct State {
+struct PosixState {
     random: Random,
-    settings: Settings,
-    files: Vec<File>,
+    settings: PosixFaults,
+    files: Vec<PosixFile>,
     by_object: HashMap<(u64, u64), usize>,
-    ops: BTreeMap<u64, Op>,
+    ops: BTreeMap<u64, PosixOp>,
     next_op: u64,
     names: Log,
     /// A write has found no room since this was last asked.
@@ -114,7 +114,7 @@ struct State {
 /// The file system, as it outlives the target's process.
 #[derive(Clone)]
 pub struct Posix {
-    state: Arc<Mutex<State>>,
+    state: Arc<Mutex<PosixState>>,
     folder: Arc<tempfile::TempDir>,
 }
 
@@ -123,7 +123,7 @@ impl Posix {
     /// now and then.
     pub fn new(mut random: Random, block_bytes: usize, is_full: bool) -> Posix {
         let r = &mut random;
-        let mut settings = Settings {
+        let mut settings = PosixFaults {
             block_bytes,
             latency: r.pick(&[5, 50, 500]) * US,
             shorts: r.pick(&[0, 3, 10]),
@@ -146,7 +146,7 @@ impl Posix {
         // Chance of its own, so that content fares as it would without.
         let chance = Random::new(random.clone().next_u64());
         let names = Log::new(chance, root.expect("it is ours").as_fd());
-        let state = State {
+        let state = PosixState {
             random,
             settings,
             files: Vec::new(),
@@ -162,7 +162,7 @@ impl Posix {
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, PosixState> {
         self.state.lock().expect("one thread")
     }
 
@@ -189,16 +189,16 @@ impl Posix {
         &self,
         (driver, token): (DriverId, Token),
         fd: &Arc<OwnedFd>,
-        what: What,
+        what: PosixCall,
         offset: u64,
     ) -> (u64, Nanos) {
         let mut state = self.state();
         let file = state.file(fd);
         let dirty = match what {
-            What::Sync => state.files[file].dirty(),
+            PosixCall::Sync => state.files[file].dirty(),
             _ => Vec::new(),
         };
-        let op = Op {
+        let op = PosixOp {
             driver,
             token,
             fd: Arc::clone(fd),
@@ -250,13 +250,13 @@ impl Posix {
         let mut state = self.state();
         for op in std::mem::take(&mut state.ops).into_values() {
             let block = state.settings.block_bytes as u64;
-            let (What::Write(_), Ok(len)) = (op.what, op.fate) else {
+            let (PosixCall::Write(_), Ok(len)) = (op.what, op.fate) else {
                 continue;
             };
             let blocks = u64::from(len) / block;
             let len = state.random.below(blocks + 1) * block;
             let fate = Ok(len as u32);
-            let _ = state.perform(&Op { fate, ..op });
+            let _ = state.perform(&PosixOp { fate, ..op });
         }
         state.files.iter_mut().for_each(|file| file.holders.clear());
     }
@@ -278,7 +278,7 @@ impl Posix {
             rustix::fs::ftruncate(&file.fd, len as u64).expect("memory is left");
             let written = rustix::io::pwrite(&file.fd, &file.medium, 0);
             assert_eq!(written, Ok(len));
-            file.blocks = vec![Block::Clean; len.div_ceil(block_bytes)];
+            file.blocks = vec![FileBlock::Clean; len.div_ceil(block_bytes)];
             file.is_told = true;
         }
     }
@@ -289,7 +289,7 @@ impl Below for Posix {
     fn sync_data(&self, fd: &Arc<OwnedFd>) -> Result<(), Errno> {
         let mut state = self.state();
         let file = state.file(fd);
-        let fate = state.fate(What::Sync);
+        let fate = state.fate(PosixCall::Sync);
         let dirty = state.files[file].dirty();
         let (fate, errno) = (fate.map(|_| ()), fate.err());
         if errno == Some(Errno::INTR) {
@@ -301,17 +301,17 @@ impl Below for Posix {
 
     fn change(
         &self,
-        what: Change<'_>,
+        what: NameChange<'_>,
         call: &mut dyn FnMut() -> Result<(), Errno>,
     ) -> Result<(), Errno> {
         self.state().names.change(what, call)
     }
 }
 
-impl File {
+impl PosixFile {
     fn dirty(&self) -> Vec<usize> {
         let blocks = self.blocks.iter().enumerate();
-        let dirty = blocks.filter(|(_, block)| **block == Block::Dirty);
+        let dirty = blocks.filter(|(_, block)| **block == FileBlock::Dirty);
         dirty.map(|(at, _)| at).collect()
     }
 
@@ -340,7 +340,7 @@ impl File {
     }
 }
 
-impl State {
+impl PosixState {
     /// The file that a descriptor is of.
     fn file(&mut self, fd: &Arc<OwnedFd>) -> usize {
         let stat = rustix::fs::fstat(fd).expect("an open file");
@@ -350,7 +350,7 @@ impl State {
             None => {
                 let way = format!("/proc/self/fd/{}", fd.as_raw_fd());
                 let own = rustix::fs::open(way, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty());
-                self.files.push(File {
+                self.files.push(PosixFile {
                     fd: own.expect("what dir can write"),
                     medium: Vec::new(),
                     blocks: Vec::new(),
@@ -368,20 +368,20 @@ impl State {
     }
 
     /// What will become of an operation.
-    fn fate(&mut self, what: What) -> Result<u32, Errno> {
+    fn fate(&mut self, what: PosixCall) -> Result<u32, Errno> {
         let (r, settings) = (&mut self.random, &self.settings);
         if r.one_in(settings.interrupts) {
             return Err(Errno::INTR);
         }
         let (buf, errors) = match what {
-            What::Read(buf) => (Some(buf), 0),
-            What::Write(buf) => (Some(buf), settings.write_errors),
-            What::Sync => (None, settings.sync_errors),
+            PosixCall::Read(buf) => (Some(buf), 0),
+            PosixCall::Write(buf) => (Some(buf), settings.write_errors),
+            PosixCall::Sync => (None, settings.sync_errors),
         };
         if r.one_in(errors) {
             return Err(r.pick(&ERRNOS));
         }
-        if matches!(what, What::Write(_)) && r.one_in(settings.full) {
+        if matches!(what, PosixCall::Write(_)) && r.one_in(settings.full) {
             return Err(Errno::NOSPC);
         }
         let block = settings.block_bytes as u32;
@@ -395,10 +395,10 @@ impl State {
         })
     }
 
-    fn perform(&mut self, op: &Op) -> Result<u32, Errno> {
+    fn perform(&mut self, op: &PosixOp) -> Result<u32, Errno> {
         match (op.what, op.fate) {
             (_, Err(Errno::INTR)) => Err(Errno::INTR),
-            (What::Sync, fate) => {
+            (PosixCall::Sync, fate) => {
                 self.write_back(op.file, &op.dirty, fate.map(|_| ()));
                 self.files[op.file].tell(&op.fd).map(|()| 0)
             }
@@ -406,13 +406,13 @@ impl State {
                 self.was_full |= errno == Errno::NOSPC;
                 Err(errno)
             }
-            (What::Read(buf), Ok(len)) => {
+            (PosixCall::Read(buf), Ok(len)) => {
                 let mut bytes = vec![0; len as usize];
                 let read = rustix::io::pread(&self.files[op.file].fd, &mut bytes[..], op.offset)?;
                 mem::copy_in(buf.slice(0, read as u32), &bytes[..read]);
                 Ok(read as u32)
             }
-            (What::Write(buf), Ok(len)) => {
+            (PosixCall::Write(buf), Ok(len)) => {
                 let mut bytes = vec![0; len as usize];
                 mem::copy_out(buf.slice(0, len), &mut bytes);
                 let block = self.settings.block_bytes;
@@ -421,9 +421,9 @@ impl State {
                 let (first, end) = (op.offset as usize, op.offset as usize + written);
                 let blocks = first / block..end.div_ceil(block);
                 if file.blocks.len() < blocks.end {
-                    file.blocks.resize(blocks.end, Block::Dirty);
+                    file.blocks.resize(blocks.end, FileBlock::Dirty);
                 }
-                file.blocks[blocks].fill(Block::Dirty);
+                file.blocks[blocks].fill(FileBlock::Dirty);
                 Ok(written as u32)
             }
         }
@@ -441,15 +441,15 @@ impl State {
             file.medium.resize(at + read, 0);
         }
         file.medium[at..at + read].copy_from_slice(&bytes[..read]);
-        file.blocks[block] = Block::Clean;
+        file.blocks[block] = FileBlock::Clean;
     }
 
     /// Some blocks are written, or cannot be, and are taken for clean then.
     fn write_back(&mut self, file: usize, blocks: &[usize], fate: Result<(), Errno>) {
         for &block in blocks {
             match (self.files[file].blocks[block], fate) {
-                (Block::Dirty, Ok(())) => self.clean(file, block),
-                (Block::Dirty, Err(_)) => self.files[file].blocks[block] = Block::Lost,
+                (FileBlock::Dirty, Ok(())) => self.clean(file, block),
+                (FileBlock::Dirty, Err(_)) => self.files[file].blocks[block] = FileBlock::Lost,
                 _ => {}
             }
         }

@@ -1,11 +1,11 @@
 //! What changes while hosts work: sizes, what is there, and what hosts must hear
 //! of.
 
-use super::Work;
+use super::HostWork;
 use crate::checker::{Stamp, Verdict, Violation, ZEROS};
 use crate::reserve::Notice;
 
-impl Work {
+impl HostWork {
     /// These hosts must hear of what a command that began then did.
     pub(super) fn owe(&mut self, volume: usize, begun: Stamp, told: Vec<(usize, Notice)>) {
         for (host, kind) in told {

@@ -5,8 +5,8 @@
 use wire::nvme::{CopySource, Status, cdw12, io};
 use zerocopy::IntoBytes;
 
-use super::{Part, Request, Unsettled, Work, had_no_effect};
-use crate::checker::{Kind, Op, Stamp, Value, Verdict};
+use super::{CommandPart, HostWork, SimRequest, Unsettled, had_no_effect};
+use crate::checker::{CheckedOp, OpKind, Stamp, Value, Verdict};
 use crate::plan::Plan;
 
 /// Blocks that one copy moves at most.
@@ -16,7 +16,7 @@ const SLOTS: usize = 2;
 
 /// Where a copy comes from.
 #[derive(Clone, Copy)]
-pub(super) struct Taken {
+pub(super) struct TakenSource {
     op: Value,
     /// The volume, and the place on it that nobody else uses.
     pub(super) source: usize,
@@ -29,10 +29,10 @@ pub(super) struct Taken {
 
 /// Copies under way.
 #[derive(Default)]
-pub(super) struct Copies {
+pub(super) struct CopiesUnderWay {
     /// Places that are taken, until what was to come there or from there has come or
     /// never will.
-    taken: Vec<Taken>,
+    taken: Vec<TakenSource>,
     /// Those whose content is in its place.
     pub(super) ready: Vec<Value>,
 }
@@ -47,15 +47,21 @@ impl Plan {
     }
 }
 
-impl Work {
+impl HostWork {
     /// Where a copy comes from.
-    pub(super) fn source_of(&self, op: Value) -> Option<Taken> {
+    pub(super) fn source_of(&self, op: Value) -> Option<TakenSource> {
         let mut taken = self.copies.taken.iter();
         taken.find(|taken| taken.op == op).copied()
     }
 
     /// The first command of a copy; a write, where no place is free.
-    pub(super) fn stage(&mut self, host: usize, volume: usize, first: u64, blocks: u64) -> Request {
+    pub(super) fn stage(
+        &mut self,
+        host: usize,
+        volume: usize,
+        first: u64,
+        blocks: u64,
+    ) -> SimRequest {
         // Content names its place by sectors: blocks must be alike.
         let block_bytes = self.volumes[volume].block_bytes;
         let shared = 0..self.plan.shared_volumes();
@@ -69,14 +75,20 @@ impl Work {
         };
         // EXTENDED COPY has no FUA.
         let durable = self.durable() && self.plan.hosts[host].iscsi.is_none();
-        let kind = Kind::Copy { durable };
-        let op = self.begin(Op::new(kind, host, volume, first, blocks.min(BLOCKS_MAX)));
+        let kind = OpKind::Copy { durable };
+        let op = self.begin(CheckedOp::new(
+            kind,
+            host,
+            volume,
+            first,
+            blocks.min(BLOCKS_MAX),
+        ));
         // The copy manager of EXTENDED COPY is in any logical unit.
         let asked = match self.plan.hosts[host].iscsi {
             Some(_) => self.random.pick(&[volume, from]),
             None => volume,
         };
-        self.copies.taken.push(Taken {
+        self.copies.taken.push(TakenSource {
             op,
             source: from,
             slot,
@@ -87,7 +99,7 @@ impl Work {
         request.sqe.nsid = self.nsid(host, from).into();
         let blocks = self.checker.op(op).blocks as u32;
         request.sqe.set_blocks(slot as u64 * BLOCKS_MAX, blocks);
-        request.io.part = Part::Stage;
+        request.io.part = CommandPart::Stage;
         request
     }
 
@@ -120,11 +132,11 @@ impl Work {
     }
 
     /// The second command of a copy of a host, if one is ready.
-    pub(super) fn staged(&mut self, host: usize) -> Option<Request> {
+    pub(super) fn staged(&mut self, host: usize) -> Option<SimRequest> {
         let mut ready = self.copies.ready.iter();
         let at = ready.position(|&op| self.checker.op(op).host == host)?;
         let op = self.copies.ready.remove(at);
-        let Op {
+        let CheckedOp {
             volume,
             first,
             blocks,
@@ -135,7 +147,7 @@ impl Work {
         let mut taken = self.copies.taken.iter_mut();
         let place = taken.find(|taken| taken.op == op).expect("it has one");
         place.begun = begun;
-        let Taken {
+        let TakenSource {
             source,
             slot,
             asked,
@@ -161,7 +173,7 @@ impl Work {
         let mut request = self.request(io::COPY, volume, op);
         request.sqe.set_blocks(first, 1);
         let mut dword12 = (bytes.len() / size_of::<CopySource>()) as u32 - 1;
-        if kind == (Kind::Copy { durable: true }) {
+        if kind == (OpKind::Copy { durable: true }) {
             dword12 |= cdw12::FUA;
         }
         if !is_here {
@@ -182,7 +194,7 @@ impl Work {
 
     /// The target has ended: nothing is under way, and nothing in its place.
     pub(super) fn forget_copies(&mut self) -> Verdict {
-        let Copies { ready, .. } = std::mem::take(&mut self.copies);
+        let CopiesUnderWay { ready, .. } = std::mem::take(&mut self.copies);
         ready
             .into_iter()
             .try_for_each(|op| self.checker.refused(op))

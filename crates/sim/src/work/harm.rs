@@ -1,21 +1,21 @@
 //! What bits do that are flipped where no digest guards them.
 
-use super::{Io, Unsettled, Work};
-use crate::checker::{Op, Value, Verdict, ZEROS};
+use super::{CheckedIo, HostWork, Unsettled};
+use crate::checker::{CheckedOp, Value, Verdict, ZEROS};
 use crate::content::{self, SECTOR_BYTES, Sector};
 use crate::plan::Harm;
 use crate::run::SHARDS_MAX;
 
-impl Work {
+impl HostWork {
     /// Whether it is of a host whose commands may have become any others. Nothing is
     /// asked of what it hears, nor of its own volume.
-    pub(super) fn is_anyones(&self, io: &Io) -> bool {
+    pub(super) fn is_anyones(&self, io: &CheckedIo) -> bool {
         let mut ops = io.ops.iter();
         ops.any(|op| self.plan.harm(self.checker.op(*op).host) == Harm::Anything)
     }
 
     /// A command of such a host is over: what the disks do for it may go on.
-    pub(super) fn over(&mut self, io: Io, connection: Option<usize>) -> Verdict {
+    pub(super) fn over(&mut self, io: CheckedIo, connection: Option<usize>) -> Verdict {
         self.unsettled.push(Unsettled {
             ops: io.ops,
             connection,
@@ -35,7 +35,7 @@ impl Work {
 
     /// Turns the bits of a sector back that may have been flipped: as many at most as
     /// were, on the way from the host that wrote it and to the one that reads it.
-    pub(super) fn mend(&self, read: &Op, number: u64, sector: &mut [u8]) {
+    pub(super) fn mend(&self, read: &CheckedOp, number: u64, sector: &mut [u8]) {
         if self.plan.net.flips == 0 || content::read(number, sector) != Sector::Garbage {
             return;
         }

@@ -4,40 +4,52 @@ use wire::nvme::lba_status::atype;
 use wire::nvme::{DSM_AD, DsmRange, Sqe, admin, cdw12, io};
 use zerocopy::IntoBytes;
 
-use super::{Io, LBA_STATUS_BYTES, OR_WRITE, Part, Request, Work};
-use crate::checker::{Kind, Op, Value, ZEROS};
+use super::{CheckedIo, CommandPart, HostWork, LBA_STATUS_BYTES, OR_WRITE, SimRequest};
+use crate::checker::{CheckedOp, OpKind, Value, ZEROS};
 use crate::content::{self, SECTOR_BYTES};
 
-impl Work {
-    pub(super) fn request(&self, opcode: u8, volume: usize, op: Value) -> Request {
+impl HostWork {
+    pub(super) fn request(&self, opcode: u8, volume: usize, op: Value) -> SimRequest {
         let mut sqe = Sqe::new(opcode);
         sqe.nsid = self.nsid(self.checker.op(op).host, volume).into();
-        Request {
+        SimRequest {
             sqe,
             asked: None,
             len: 0,
             bytes: Vec::new(),
-            io: Io {
+            io: CheckedIo {
                 ops: vec![op],
-                part: Part::Whole,
+                part: CommandPart::Whole,
                 reserve: None,
             },
             ask: None,
         }
     }
 
-    pub(super) fn read(&mut self, host: usize, volume: usize, first: u64, blocks: u64) -> Request {
-        let op = self.begin(Op::new(Kind::Read, host, volume, first, blocks));
+    pub(super) fn read(
+        &mut self,
+        host: usize,
+        volume: usize,
+        first: u64,
+        blocks: u64,
+    ) -> SimRequest {
+        let op = self.begin(CheckedOp::new(OpKind::Read, host, volume, first, blocks));
         let mut request = self.request(io::READ, volume, op);
         request.sqe.set_blocks(first, blocks as u32);
         request.len = blocks as u32 * self.volumes[volume].block_bytes;
         request
     }
 
-    pub(super) fn write(&mut self, host: usize, volume: usize, first: u64, blocks: u64) -> Request {
+    pub(super) fn write(
+        &mut self,
+        host: usize,
+        volume: usize,
+        first: u64,
+        blocks: u64,
+    ) -> SimRequest {
         let durable = self.durable();
-        let op = self.begin(Op::new(
-            Kind::Write { durable },
+        let op = self.begin(CheckedOp::new(
+            OpKind::Write { durable },
             host,
             volume,
             first,
@@ -47,8 +59,8 @@ impl Work {
     }
 
     /// The Write command of an operation, with the content that names it.
-    pub(super) fn write_of(&self, op: Value, durable: bool) -> Request {
-        let Op {
+    pub(super) fn write_of(&self, op: Value, durable: bool) -> SimRequest {
+        let CheckedOp {
             volume,
             first,
             blocks,
@@ -67,15 +79,27 @@ impl Work {
         request
     }
 
-    pub(super) fn flush(&mut self, host: usize, volume: usize) -> Request {
-        let op = self.begin(Op::new(Kind::Flush, host, volume, 0, 0));
+    pub(super) fn flush(&mut self, host: usize, volume: usize) -> SimRequest {
+        let op = self.begin(CheckedOp::new(OpKind::Flush, host, volume, 0, 0));
         self.request(io::FLUSH, volume, op)
     }
 
-    pub(super) fn zero(&mut self, host: usize, volume: usize, first: u64, blocks: u64) -> Request {
+    pub(super) fn zero(
+        &mut self,
+        host: usize,
+        volume: usize,
+        first: u64,
+        blocks: u64,
+    ) -> SimRequest {
         // WRITE SAME has no FUA.
         let durable = self.durable() && self.plan.hosts[host].iscsi.is_none();
-        let op = self.begin(Op::new(Kind::Zero { durable }, host, volume, first, blocks));
+        let op = self.begin(CheckedOp::new(
+            OpKind::Zero { durable },
+            host,
+            volume,
+            first,
+            blocks,
+        ));
         let mut request = self.request(io::WRITE_ZEROES, volume, op);
         request.sqe.set_blocks(first, blocks as u32);
         let mut dword12 = request.sqe.cdw12.get();
@@ -89,13 +113,13 @@ impl Work {
         request
     }
 
-    pub(super) fn trim(&mut self, host: usize, volume: usize) -> Request {
+    pub(super) fn trim(&mut self, host: usize, volume: usize) -> SimRequest {
         let ranges = self.random.between(1, 3);
         let mut ops = Vec::new();
         let mut bytes = Vec::new();
         for _ in 0..ranges {
             let (first, blocks) = self.extent(volume);
-            ops.push(self.begin(Op::new(Kind::Trim, host, volume, first, blocks)));
+            ops.push(self.begin(CheckedOp::new(OpKind::Trim, host, volume, first, blocks)));
             let range = DsmRange {
                 cattr: 0.into(),
                 length_blocks: (blocks as u32).into(),
@@ -118,8 +142,8 @@ impl Work {
         volume: usize,
         first: u64,
         blocks: u64,
-    ) -> Request {
-        let op = self.begin(Op::new(Kind::Verify, host, volume, first, blocks));
+    ) -> SimRequest {
+        let op = self.begin(CheckedOp::new(OpKind::Verify, host, volume, first, blocks));
         let mut request = self.request(io::VERIFY, volume, op);
         request.sqe.set_blocks(first, blocks as u32);
         request
@@ -133,8 +157,8 @@ impl Work {
         volume: usize,
         first: u64,
         blocks: u64,
-    ) -> Request {
-        let op = self.begin(Op::new(Kind::OrWrite, host, volume, first, blocks));
+    ) -> SimRequest {
+        let op = self.begin(CheckedOp::new(OpKind::OrWrite, host, volume, first, blocks));
         let mut request = self.request(OR_WRITE, volume, op);
         request.sqe.set_blocks(first, blocks as u32);
         if self.durable() {
@@ -152,8 +176,14 @@ impl Work {
         volume: usize,
         first: u64,
         blocks: u64,
-    ) -> Request {
-        let op = self.begin(Op::new(Kind::LbaStatus, host, volume, first, blocks));
+    ) -> SimRequest {
+        let op = self.begin(CheckedOp::new(
+            OpKind::LbaStatus,
+            host,
+            volume,
+            first,
+            blocks,
+        ));
         let mut request = self.request(admin::GET_LBA_STATUS, volume, op);
         request.sqe.cdw10 = (first as u32).into();
         request.sqe.cdw12 = (LBA_STATUS_BYTES / 4 - 1).into();
@@ -170,7 +200,7 @@ impl Work {
         first: u64,
         blocks: u64,
         is_fused: bool,
-    ) -> Vec<Request> {
+    ) -> Vec<SimRequest> {
         let mut blocks = blocks.min(self.volumes[volume].atomic_blocks);
         if is_fused && self.plan.hosts[host].iscsi.is_some() {
             // Both halves are the data of one command.
@@ -184,10 +214,10 @@ impl Work {
         };
         let durable = self.durable();
         let kind = match is_fused {
-            true => Kind::CompareAndWrite { durable },
-            false => Kind::Compare,
+            true => OpKind::CompareAndWrite { durable },
+            false => OpKind::Compare,
         };
-        let mut op = Op::new(kind, host, volume, first, blocks);
+        let mut op = CheckedOp::new(kind, host, volume, first, blocks);
         op.expected = expected.clone();
         let op = self.begin(op);
         let mut compare = self.compare_of(op, &expected);
@@ -196,14 +226,14 @@ impl Work {
         }
         let mut write = self.write_of(op, durable);
         compare.sqe.flags |= Sqe::FUSE_FIRST;
-        compare.io.part = Part::First;
+        compare.io.part = CommandPart::First;
         write.sqe.flags |= Sqe::FUSE_SECOND;
-        write.io.part = Part::Second;
+        write.io.part = CommandPart::Second;
         vec![compare, write]
     }
 
-    pub(super) fn compare_of(&self, op: Value, expected: &[Value]) -> Request {
-        let Op { volume, first, .. } = *self.checker.op(op);
+    pub(super) fn compare_of(&self, op: Value, expected: &[Value]) -> SimRequest {
+        let CheckedOp { volume, first, .. } = *self.checker.op(op);
         let mut request = self.request(io::COMPARE, volume, op);
         request.sqe.set_blocks(first, expected.len() as u32);
         let block_bytes = self.volumes[volume].block_bytes as usize;

@@ -2,7 +2,7 @@
 //! file system. Everything here is a function of attributes and caller.
 
 use super::types::{MODE_MASK, SET_GID, SET_UID, STICKY};
-use super::{Attr, Caller, Error, Kind, SetAttr, SetTime, Time};
+use super::{Attr, Caller, Error, ObjectKind, SetAttr, SetTime, Time};
 
 /// What permission bits grant.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -78,7 +78,7 @@ pub fn rights(attr: &Attr, caller: &Caller<'_>) -> Rights {
         return Rights {
             read: true,
             write: true,
-            execute: attr.kind == Kind::Directory || attr.mode & 0o111 != 0,
+            execute: attr.kind == ObjectKind::Directory || attr.mode & 0o111 != 0,
         };
     }
     let bits = match () {
@@ -214,8 +214,8 @@ pub fn set(attr: &Attr, caller: &Caller<'_>, set: &SetAttr) -> Result<Attr, Erro
 
 fn check_size(attr: &Attr, caller: &Caller<'_>) -> Result<(), Error> {
     match attr.kind {
-        Kind::Regular => check_write(attr, caller),
-        Kind::Directory => Err(Error::IsDir),
+        ObjectKind::Regular => check_write(attr, caller),
+        ObjectKind::Directory => Err(Error::IsDir),
         _ => Err(Error::Inval),
     }
 }
@@ -234,7 +234,7 @@ fn set_owner(new: &mut Attr, caller: &Caller<'_>, set: &SetAttr) -> Result<(), E
         }
     }
     (new.uid, new.gid) = (uid, gid);
-    if new.kind != Kind::Directory && set.mode.is_none() {
+    if new.kind != ObjectKind::Directory && set.mode.is_none() {
         new.mode &= !lost(new.mode);
     }
     Ok(())
@@ -243,7 +243,7 @@ fn set_owner(new: &mut Attr, caller: &Caller<'_>, set: &SetAttr) -> Result<(), E
 /// Owner, group and mode of what a caller makes in a directory, whose entries
 /// it may change: `attr` with these set, all else as it is.
 pub fn made(dir: &Attr, attr: &Attr, caller: &Caller<'_>, wanted: &SetAttr) -> Result<Attr, Error> {
-    if matches!(attr.kind, Kind::Block | Kind::Character) && !caller.is_root() {
+    if matches!(attr.kind, ObjectKind::Block | ObjectKind::Character) && !caller.is_root() {
         return Err(Error::Perm);
     }
     let mut new = *attr;
@@ -255,7 +255,7 @@ pub fn made(dir: &Attr, attr: &Attr, caller: &Caller<'_>, wanted: &SetAttr) -> R
     new.mode = 0;
     // Its maker owns it, and so may set everything, whatever the bits then say.
     let mut new = set(&new, caller, wanted)?;
-    if new.kind == Kind::Directory {
+    if new.kind == ObjectKind::Directory {
         new.mode |= dir.mode & SET_GID;
     }
     Ok(new)

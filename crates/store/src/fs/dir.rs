@@ -70,9 +70,9 @@ mod turns;
 mod workers;
 mod xattrs;
 
-pub use below::{Below, Change};
+pub use below::{Below, NameChange};
 pub use error::{DirError, DirProblem};
-pub(crate) use task::Steps;
+pub(crate) use task::DirSteps;
 
 use std::fmt;
 use std::fs::{self, File};
@@ -94,7 +94,7 @@ use rustix::process::{Resource, geteuid, getrlimit};
 
 use super::op::Move;
 use super::{
-    Asker, Caller, Error, FileId, FileSystem, HandleKey, Info, Op, Output, Progress, Task,
+    Asker, Caller, Error, FileId, FileSystem, FsOp, HandleKey, Info, Output, Progress, Task,
 };
 use crate::regular::expect_own_file;
 use below::Kernel;
@@ -102,8 +102,8 @@ use beneath::{Beneath, way_to};
 use listing::Stream;
 use opens::Entries;
 use resolve::Budget;
-use table::{Header, ROOT, Refused, Table};
-use task::Turn;
+use table::{HandleTable, Header, ROOT, TableRefused};
+use task::TaskTurn;
 use workers::{Synced, Syncs, Workers};
 
 /// Locks for the entries of directories, by their numbers, and as many for the
@@ -149,11 +149,11 @@ pub struct DirSpec {
 
 /// A directory of the machine.
 pub struct Dir {
-    inner: Arc<Inner>,
+    inner: Arc<DirInner>,
 }
 
 /// What tasks point to.
-struct Inner {
+struct DirInner {
     info: Info,
     verifier: AtomicU64,
     owners: Owners,
@@ -161,7 +161,7 @@ struct Inner {
     uid: u32,
     is_read_only: bool,
     beneath: Beneath,
-    table: Mutex<Table>,
+    table: Mutex<HandleTable>,
     /// Before the table, in ascending order.
     locks: Box<[RwLock<()>]>,
     /// Held while a name moves, alone by who looks for one that has moved.
@@ -233,14 +233,14 @@ impl Dir {
         below: Box<dyn Below>,
         descriptors_max: Option<usize>,
     ) -> Result<Dir, DirProblem> {
-        let Found {
+        let DirectoryFound {
             beneath,
             kind,
             who,
             owners,
             uid,
             has_xattrs,
-        } = Found::at(spec)?;
+        } = DirectoryFound::at(spec)?;
         let lock = open_state(spec, beneath.root())?;
         let first = || Header::new(fresh(), who, owners == Owners::Recorded, uid);
         let table = open_table(spec, kind != OVERLAY, first)?;
@@ -252,7 +252,7 @@ impl Dir {
             Dir::descriptors_max(limit) as usize
         };
         let verifier = fresh();
-        let inner = Inner {
+        let inner = DirInner {
             info: Info {
                 name: spec.name.clone(),
                 kind: "dir",
@@ -291,7 +291,7 @@ impl Dir {
     /// # Errors
     /// Those of [`Dir::open`].
     pub fn examine(spec: &DirSpec) -> Result<(), DirError> {
-        let examined = Found::at(spec).and_then(|found| {
+        let examined = DirectoryFound::at(spec).and_then(|found| {
             let state = std::path::absolute(&spec.state);
             let state = state.map_err(in_state(spec, "find the state directory"))?;
             // What is not there yet would be made in this one.
@@ -299,7 +299,7 @@ impl Dir {
                 outside(spec, there, found.beneath.root())?;
             }
             expect_files(spec)?;
-            match Table::look(&spec.state).map_err(|why| refused(spec, why))? {
+            match HandleTable::look(&spec.state).map_err(|why| refused(spec, why))? {
                 Some(header) => check_state(spec, &header, &found.who, (found.owners, found.uid)),
                 None => Ok(()),
             }
@@ -317,18 +317,18 @@ impl Dir {
 }
 
 /// A directory that can be served, as far as its state allows it.
-struct Found {
+struct DirectoryFound {
     beneath: Beneath,
     /// Of its file system.
     kind: i64,
-    who: table::Identity,
+    who: table::ObjectIdentity,
     owners: Owners,
     uid: u32,
     has_xattrs: bool,
 }
 
-impl Found {
-    fn at(spec: &DirSpec) -> Result<Found, DirProblem> {
+impl DirectoryFound {
+    fn at(spec: &DirSpec) -> Result<DirectoryFound, DirProblem> {
         let root = open_root(spec)?;
         let kind = fstatfs(&root).map_err(|errno| system("examine", &spec.path, errno))?;
         let kind = kind.f_type as i64;
@@ -351,7 +351,7 @@ impl Found {
         if needs_xattrs && !has_xattrs {
             return Err(DirProblem::NoXattrs);
         }
-        Ok(Found {
+        Ok(DirectoryFound {
             beneath,
             kind,
             who: top.who,
@@ -446,16 +446,16 @@ fn open_table(
     spec: &DirSpec,
     inos_are_unique: bool,
     first: impl FnOnce() -> Header,
-) -> Result<Table, DirProblem> {
+) -> Result<HandleTable, DirProblem> {
     let key = HandleKey::random().map_err(in_state(spec, "make a key for the state in"))?;
-    let table = Table::open(&spec.state, inos_are_unique, key, first);
+    let table = HandleTable::open(&spec.state, inos_are_unique, key, first);
     table.map_err(|why| refused(spec, why))
 }
 
-fn refused(spec: &DirSpec, why: Refused) -> DirProblem {
+fn refused(spec: &DirSpec, why: TableRefused) -> DirProblem {
     match why {
-        Refused::System(source) => in_state(spec, "read the state in")(source),
-        Refused::Damaged => DirProblem::StateDamaged(spec.state.clone()),
+        TableRefused::System(source) => in_state(spec, "read the state in")(source),
+        TableRefused::Damaged => DirProblem::StateDamaged(spec.state.clone()),
     }
 }
 
@@ -463,7 +463,7 @@ fn refused(spec: &DirSpec, why: Refused) -> DirProblem {
 fn check_state(
     spec: &DirSpec,
     header: &Header,
-    root: &table::Identity,
+    root: &table::ObjectIdentity,
     (owners, uid): (Owners, u32),
 ) -> Result<(), DirProblem> {
     if !header.root.is(root) {
@@ -486,7 +486,7 @@ impl Drop for Dir {
     }
 }
 
-impl Drop for Inner {
+impl Drop for DirInner {
     fn drop(&mut self) {
         if let Err(error) = self.table().close() {
             self.table_lost(&error);
@@ -497,7 +497,7 @@ impl Drop for Inner {
     }
 }
 
-impl Inner {
+impl DirInner {
     fn check_writable(&self) -> Result<(), Error> {
         match self.is_read_only {
             true => Err(Error::RoFs),
@@ -532,49 +532,54 @@ impl Inner {
     }
 
     /// An operation, as far as it does not move data.
-    fn run(&self, caller: &Caller<'_>, op: &Op<'_>, synced: &mut Synced) -> Result<Output, Error> {
+    fn run(
+        &self,
+        caller: &Caller<'_>,
+        op: &FsOp<'_>,
+        synced: &mut Synced,
+    ) -> Result<Output, Error> {
         Ok(match *op {
-            Op::Lookup { dir, name } => Output::File(self.lookup(caller, dir, name)?),
-            Op::Parent { dir } => Output::File(self.parent(caller, dir)?),
-            Op::Getattr { file } => Output::Attr(self.getattr(file)?),
-            Op::Setattr { file, set, guard } => {
+            FsOp::Lookup { dir, name } => Output::File(self.lookup(caller, dir, name)?),
+            FsOp::Parent { dir } => Output::File(self.parent(caller, dir)?),
+            FsOp::Getattr { file } => Output::Attr(self.getattr(file)?),
+            FsOp::Setattr { file, set, guard } => {
                 Output::Attr(self.setattr(caller, file, &set, guard, synced)?)
             }
-            Op::Create {
+            FsOp::Create {
                 dir,
                 name,
                 new,
                 set,
             } => self.create(caller, (dir, name), (new, &set), synced)?,
-            Op::Link { file, dir, name } => {
+            FsOp::Link { file, dir, name } => {
                 Output::Change(self.link(caller, file, (dir, name), synced)?)
             }
-            Op::Remove { dir, name, what } => self.remove(caller, (dir, name), what, synced)?,
-            Op::Rename {
+            FsOp::Remove { dir, name, what } => self.remove(caller, (dir, name), what, synced)?,
+            FsOp::Rename {
                 from_dir,
                 from,
                 to_dir,
                 to,
             } => self.rename(caller, (from_dir, from), (to_dir, to), synced)?,
-            Op::Readlink { file } => Output::Bytes(self.readlink(file)?),
-            Op::Readdir { .. } => Output::Listing(self.readdir(caller, op)?),
-            Op::GetXattr { file, name } => Output::Bytes(self.get_xattr(caller, file, name)?),
-            Op::SetXattr {
+            FsOp::Readlink { file } => Output::Bytes(self.readlink(file)?),
+            FsOp::Readdir { .. } => Output::Listing(self.readdir(caller, op)?),
+            FsOp::GetXattr { file, name } => Output::Bytes(self.get_xattr(caller, file, name)?),
+            FsOp::SetXattr {
                 file,
                 name,
                 value,
                 how,
             } => Output::Change(self.set_xattr(caller, (file, name), (value, how), synced)?),
-            Op::ListXattrs {
+            FsOp::ListXattrs {
                 file,
                 cookie,
                 name_bytes_max,
             } => Output::Listing(self.list_xattrs(caller, file, cookie, name_bytes_max)?),
-            Op::RemoveXattr { file, name } => {
+            FsOp::RemoveXattr { file, name } => {
                 Output::Change(self.remove_xattr(caller, (file, name), synced)?)
             }
-            Op::Seek { file, offset, what } => self.seek(caller, file, offset, what)?,
-            Op::Statfs => Output::Statfs(self.statfs()?),
+            FsOp::Seek { file, offset, what } => self.seek(caller, file, offset, what)?,
+            FsOp::Statfs => Output::Statfs(self.statfs()?),
             _ => {
                 self.run_quietly(caller, op)?;
                 Output::Done
@@ -583,12 +588,14 @@ impl Inner {
     }
 
     /// Operations that have nothing to say but that they are done.
-    fn run_quietly(&self, caller: &Caller<'_>, op: &Op<'_>) -> Result<(), Error> {
+    fn run_quietly(&self, caller: &Caller<'_>, op: &FsOp<'_>) -> Result<(), Error> {
         match *op {
-            Op::Open { file, read, write } => self.open(caller, file, read, write),
-            Op::Close { file } => self.close(file),
-            Op::Allocate { file, offset, len } => self.allocate(caller, file, (offset, len), false),
-            Op::Deallocate { file, offset, len } => {
+            FsOp::Open { file, read, write } => self.open(caller, file, read, write),
+            FsOp::Close { file } => self.close(file),
+            FsOp::Allocate { file, offset, len } => {
+                self.allocate(caller, file, (offset, len), false)
+            }
+            FsOp::Deallocate { file, offset, len } => {
                 self.allocate(caller, file, (offset, len), true)
             }
             _ => match Move::of(op) {
@@ -616,11 +623,11 @@ impl FileSystem for Dir {
     fn start(
         &self,
         caller: &Caller<'_>,
-        op: Op<'_>,
+        op: FsOp<'_>,
         files: &mut dyn FileIo,
         token: Token,
     ) -> Progress {
-        let turn = Turn {
+        let turn = TaskTurn {
             inner: &self.inner,
             files,
             token,
@@ -636,7 +643,7 @@ impl FileSystem for Dir {
         files: &mut dyn FileIo,
         token: Token,
     ) -> Progress {
-        let turn = Turn {
+        let turn = TaskTurn {
             inner: &self.inner,
             files,
             token,

@@ -26,7 +26,7 @@ mod steps;
 mod table;
 
 pub use node::{XATTR_BYTES_MAX, XATTRS_BYTES_MAX};
-pub(crate) use steps::Steps;
+pub(crate) use steps::MemorySteps;
 
 use std::hash::{BuildHasher, RandomState};
 use std::io;
@@ -37,15 +37,15 @@ use reactor::{FileIo, Token};
 
 use super::op::Move;
 use super::{
-    Attr, Caller, Device, Error, FileId, FileSystem, HandleKey, Info, Kind, Op, Output, Progress,
-    Statfs, Task, Time, Written,
+    Attr, Caller, Device, Error, FileId, FileSystem, FsOp, HandleKey, Info, ObjectKind, Output,
+    Progress, Statfs, Task, Time, Written,
 };
 use addresses::CHUNK_BYTES_MAX;
 use content::{Chunk, FILE_BYTES_MAX, Store};
 use directory::Directory;
 use node::{Body, NODE_BYTES, Node};
 use steps::Doomed;
-use table::Table;
+use table::ObjectTable;
 
 /// Names of a file at most.
 const LINKS_MAX: u32 = 65_000;
@@ -61,14 +61,14 @@ const SIZE_BYTES_MIN: u64 = 1 << 20;
 
 /// A file system in memory.
 pub struct Memory {
-    inner: Arc<Inner>,
+    inner: Arc<MemoryInner>,
 }
 
 /// What tasks point to.
-struct Inner {
+struct MemoryInner {
     info: Info,
     store: Arc<Store>,
-    table: Table,
+    table: ObjectTable,
     root: FileId,
     hasher: RandomState,
     /// Held while a directory goes to another parent: no other does, so that
@@ -77,7 +77,7 @@ struct Inner {
 }
 
 /// An operation's output, and content that it has left over.
-type Outcome = Result<(Output, Vec<Chunk>), Error>;
+type OperationOutput = Result<(Output, Vec<Chunk>), Error>;
 
 impl Memory {
     /// An empty one of `size_bytes` at most, for content and all that describes
@@ -89,8 +89,8 @@ impl Memory {
         }
         let frames = frames_for(size_bytes)?;
         let store = Store::new(frames, size_bytes);
-        let table = Table::new(size_bytes / NODE_BYTES);
-        let mut attr = blank(Kind::Directory, now);
+        let table = ObjectTable::new(size_bytes / NODE_BYTES);
+        let mut attr = blank(ObjectKind::Directory, now);
         (attr.mode, attr.links) = (0o1777, 2);
         let no_room = |error: Error| io::Error::other(error);
         store.space.take(NODE_BYTES).map_err(no_room)?;
@@ -101,7 +101,7 @@ impl Memory {
         node.directory_mut().map_err(no_room)?.parent = root;
         drop(node);
         Ok(Memory {
-            inner: Arc::new(Inner {
+            inner: Arc::new(MemoryInner {
                 info: Info {
                     name: name.to_owned(),
                     kind: "mem",
@@ -139,7 +139,7 @@ fn frames_for(size_bytes: u64) -> io::Result<Frames> {
 }
 
 /// Attributes of what is only just there, and nobody's yet.
-fn blank(kind: Kind, now: Time) -> Attr {
+fn blank(kind: ObjectKind, now: Time) -> Attr {
     Attr {
         file: FileId(0),
         kind,
@@ -158,7 +158,7 @@ fn blank(kind: Kind, now: Time) -> Attr {
     }
 }
 
-impl Drop for Inner {
+impl Drop for MemoryInner {
     /// The frames go back as they came: all holes.
     fn drop(&mut self) {
         for mut node in self.table.drain() {
@@ -167,7 +167,7 @@ impl Drop for Inner {
     }
 }
 
-impl Inner {
+impl MemoryInner {
     fn hash(&self, name: &[u8]) -> u64 {
         self.hasher.hash_one(name)
     }
@@ -191,59 +191,62 @@ impl Inner {
 
     /// Everything that is done in one step.
     #[inline]
-    fn run(&self, caller: &Caller<'_>, op: Op<'_>) -> Outcome {
+    fn run(&self, caller: &Caller<'_>, op: FsOp<'_>) -> OperationOutput {
         let output = match op {
-            Op::Lookup { dir, name } => Output::File(self.lookup(caller, dir, name)?),
-            Op::Parent { dir } => Output::File(self.parent(caller, dir)?),
-            Op::Getattr { file } => Output::Attr(self.table.read(file)?.attr),
-            Op::Setattr { file, set, guard } => return self.setattr(caller, file, &set, guard),
-            Op::Create {
+            FsOp::Lookup { dir, name } => Output::File(self.lookup(caller, dir, name)?),
+            FsOp::Parent { dir } => Output::File(self.parent(caller, dir)?),
+            FsOp::Getattr { file } => Output::Attr(self.table.read(file)?.attr),
+            FsOp::Setattr { file, set, guard } => return self.setattr(caller, file, &set, guard),
+            FsOp::Create {
                 dir,
                 name,
                 new,
                 set,
             } => return self.create(caller, (dir, name), new, &set),
-            Op::Link { file, dir, name } => Output::Change(self.link(caller, file, dir, name)?),
-            Op::Remove { dir, name, what } => return self.remove(caller, dir, name, what),
-            Op::Rename {
+            FsOp::Link { file, dir, name } => Output::Change(self.link(caller, file, dir, name)?),
+            FsOp::Remove { dir, name, what } => return self.remove(caller, dir, name, what),
+            FsOp::Rename {
                 from_dir,
                 from,
                 to_dir,
                 to,
             } => return self.rename(caller, (from_dir, from), (to_dir, to)),
-            Op::Readlink { file } => Output::Bytes(self.readlink(caller, file)?),
-            Op::Readdir { .. } => Output::Listing(self.readdir(caller, op)?),
-            Op::Read { file, offset, buf } => self.read(caller, file, offset, buf)?,
-            Op::Write {
+            FsOp::Readlink { file } => Output::Bytes(self.readlink(caller, file)?),
+            FsOp::Readdir { .. } => Output::Listing(self.readdir(caller, op)?),
+            FsOp::Read { file, offset, buf } => self.read(caller, file, offset, buf)?,
+            FsOp::Write {
                 file, offset, buf, ..
             } => Output::Written(self.write_from(caller, file, offset, buf)?),
-            Op::Commit { file } => {
+            FsOp::Commit { file } => {
                 self.table.read(file)?.check_write(caller)?;
                 Output::Done
             }
-            Op::Seek { file, offset, what } => self.seek(caller, file, offset, what)?,
-            Op::GetXattr { file, name } => Output::Bytes(self.get_xattr(caller, file, name)?),
-            Op::SetXattr {
+            FsOp::Seek { file, offset, what } => self.seek(caller, file, offset, what)?,
+            FsOp::GetXattr { file, name } => Output::Bytes(self.get_xattr(caller, file, name)?),
+            FsOp::SetXattr {
                 file,
                 name,
                 value,
                 how,
             } => Output::Change(self.set_xattr(caller, file, (name, value), how)?),
-            Op::ListXattrs {
+            FsOp::ListXattrs {
                 file,
                 cookie,
                 name_bytes_max,
             } => Output::Listing(self.list_xattrs(caller, file, cookie, name_bytes_max)?),
-            Op::RemoveXattr { file, name } => {
+            FsOp::RemoveXattr { file, name } => {
                 Output::Change(self.remove_xattr(caller, file, name)?)
             }
-            Op::Statfs => Output::Statfs(self.statfs()),
-            Op::Open { file, read, write } => {
+            FsOp::Statfs => Output::Statfs(self.statfs()),
+            FsOp::Open { file, read, write } => {
                 self.open(caller, file, read, write)?;
                 Output::Done
             }
-            Op::Close { file } => return Ok((Output::Done, self.close(file)?)),
-            Op::Allocate { .. } | Op::Deallocate { .. } | Op::Clone { .. } | Op::Copy { .. } => {
+            FsOp::Close { file } => return Ok((Output::Done, self.close(file)?)),
+            FsOp::Allocate { .. }
+            | FsOp::Deallocate { .. }
+            | FsOp::Clone { .. }
+            | FsOp::Copy { .. } => {
                 unreachable!("ranges of any length are changed in steps")
             }
         };
@@ -252,7 +255,7 @@ impl Inner {
 }
 
 /// Goes on as far as one turn goes.
-fn go_on(mut steps: Box<Steps>, files: &mut dyn FileIo, token: Token) -> Progress {
+fn go_on(mut steps: Box<MemorySteps>, files: &mut dyn FileIo, token: Token) -> Progress {
     match steps.step() {
         Some(result) => Progress::Done(result),
         None => {
@@ -263,15 +266,19 @@ fn go_on(mut steps: Box<Steps>, files: &mut dyn FileIo, token: Token) -> Progres
 }
 
 impl Memory {
-    fn steps(&self, caller: &Caller<'_>, op: &Op<'_>) -> Result<Steps, Error> {
+    fn steps(&self, caller: &Caller<'_>, op: &FsOp<'_>) -> Result<MemorySteps, Error> {
         let inner = &self.inner;
         match *op {
-            Op::Allocate { file, offset, len } => Steps::fill(inner, caller, (file, offset, len)),
-            Op::Deallocate { file, offset, len } => {
-                Steps::clear(inner, caller, (file, offset, len))
+            FsOp::Allocate { file, offset, len } => {
+                MemorySteps::fill(inner, caller, (file, offset, len))
+            }
+            FsOp::Deallocate { file, offset, len } => {
+                MemorySteps::clear(inner, caller, (file, offset, len))
             }
             _ => match Move::of(op) {
-                Some(what) => Steps::copy(inner, caller, what, matches!(op, Op::Clone { .. })),
+                Some(what) => {
+                    MemorySteps::copy(inner, caller, what, matches!(op, FsOp::Clone { .. }))
+                }
                 None => unreachable!("all others are done in one step"),
             },
         }
@@ -291,11 +298,14 @@ impl FileSystem for Memory {
     fn start(
         &self,
         caller: &Caller<'_>,
-        op: Op<'_>,
+        op: FsOp<'_>,
         files: &mut dyn FileIo,
         token: Token,
     ) -> Progress {
-        if let Op::Allocate { .. } | Op::Deallocate { .. } | Op::Clone { .. } | Op::Copy { .. } = op
+        if let FsOp::Allocate { .. }
+        | FsOp::Deallocate { .. }
+        | FsOp::Clone { .. }
+        | FsOp::Copy { .. } = op
         {
             return match self.steps(caller, &op) {
                 Ok(steps) => go_on(Box::new(steps), files, token),
@@ -309,7 +319,7 @@ impl FileSystem for Memory {
         if chunks.is_empty() {
             return Progress::Done(Ok(output));
         }
-        let steps = Steps::free(&self.inner, caller, chunks, output);
+        let steps = MemorySteps::free(&self.inner, caller, chunks, output);
         go_on(Box::new(steps), files, token)
     }
 

@@ -4,7 +4,7 @@ use std::any::Any;
 
 use ::mem::BufRange;
 
-use super::{Attr, ChangeInfo, Device, Error, FileId, Kind, SetAttr, Statfs, Time};
+use super::{Attr, ChangeInfo, Device, Error, FileId, ObjectKind, SetAttr, Statfs, Time};
 use super::{dir, memory};
 
 /// What CREATE and OPEN make.
@@ -34,15 +34,15 @@ pub enum New<'a> {
 
 impl New<'_> {
     /// What kind of object is made.
-    pub(super) fn kind(self) -> Kind {
+    pub(super) fn kind(self) -> ObjectKind {
         match self {
-            New::Unchecked | New::Guarded | New::Exclusive(_) => Kind::Regular,
-            New::Directory => Kind::Directory,
-            New::Symlink(_) => Kind::Symlink,
-            New::Fifo => Kind::Fifo,
-            New::Socket => Kind::Socket,
-            New::Block(_) => Kind::Block,
-            New::Character(_) => Kind::Character,
+            New::Unchecked | New::Guarded | New::Exclusive(_) => ObjectKind::Regular,
+            New::Directory => ObjectKind::Directory,
+            New::Symlink(_) => ObjectKind::Symlink,
+            New::Fifo => ObjectKind::Fifo,
+            New::Socket => ObjectKind::Socket,
+            New::Block(_) => ObjectKind::Block,
+            New::Character(_) => ObjectKind::Character,
         }
     }
 }
@@ -82,7 +82,7 @@ pub enum SetXattr {
 /// [`super::FileSystem::start`] runs; memory of a [`BufRange`] until the
 /// operation is done.
 #[derive(Clone, Copy, Debug)]
-pub enum Op<'a> {
+pub enum FsOp<'a> {
     /// Finds an entry: [`Output::File`].
     Lookup {
         /// Where.
@@ -296,7 +296,7 @@ pub enum Op<'a> {
     /// Room: [`Output::Statfs`].
     Statfs,
     /// Checks whether the caller may read or write a file, and keeps the file
-    /// also without a name until [`Op::Close`], one for each: [`Output::Done`].
+    /// also without a name until [`FsOp::Close`], one for each: [`Output::Done`].
     Open {
         /// Which file.
         file: FileId,
@@ -305,7 +305,7 @@ pub enum Op<'a> {
         /// To write it.
         write: bool,
     },
-    /// Ends one [`Op::Open`]: [`Output::Done`]. A file without a name goes with
+    /// Ends one [`FsOp::Open`]: [`Output::Done`]. A file without a name goes with
     /// the last of them. Nothing is checked.
     Close {
         /// Which file.
@@ -325,16 +325,16 @@ pub(super) struct Move {
 
 impl Move {
     /// Of a CLONE or COPY.
-    pub(super) fn of(op: &Op<'_>) -> Option<Move> {
+    pub(super) fn of(op: &FsOp<'_>) -> Option<Move> {
         match *op {
-            Op::Clone {
+            FsOp::Clone {
                 from,
                 from_offset,
                 to,
                 to_offset,
                 len,
             }
-            | Op::Copy {
+            | FsOp::Copy {
                 from,
                 from_offset,
                 to,
@@ -384,7 +384,7 @@ pub struct Entry {
 /// Entries of a directory, in the order of their cookies.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Listing {
-    /// See [`Op::Readdir`].
+    /// See [`FsOp::Readdir`].
     pub verifier: u64,
     /// No more behind these.
     pub is_end: bool,
@@ -457,7 +457,7 @@ impl Listing {
     }
 }
 
-/// What came of an operation that succeeded; see [`Op`] for which.
+/// What came of an operation that succeeded; see [`FsOp`] for which.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Output {
     /// It is done.
@@ -533,31 +533,31 @@ pub enum Progress {
 /// What an unfinished operation needs to go on; kept by its driver until its
 /// completion has come.
 #[derive(Debug)]
-pub struct Task(Steps);
+pub struct Task(FsSteps);
 
 const COMES_BACK: &str = "a task goes back to where it came from";
 
 /// One kind for each kind of file system.
 #[derive(Debug)]
-enum Steps {
-    Memory(Box<memory::Steps>),
-    Dir(dir::Steps),
+enum FsSteps {
+    Memory(Box<memory::MemorySteps>),
+    Dir(dir::DirSteps),
     /// Of a file system of somebody else's.
     Other(Box<dyn Any + Send>),
 }
 
 impl Task {
-    pub(crate) fn of_memory(steps: Box<memory::Steps>) -> Task {
-        Task(Steps::Memory(steps))
+    pub(crate) fn of_memory(steps: Box<memory::MemorySteps>) -> Task {
+        Task(FsSteps::Memory(steps))
     }
 
-    pub(crate) fn of_dir(steps: dir::Steps) -> Task {
-        Task(Steps::Dir(steps))
+    pub(crate) fn of_dir(steps: dir::DirSteps) -> Task {
+        Task(FsSteps::Dir(steps))
     }
 
     /// Of a file system that is none of this room's.
     pub fn of_other(steps: impl Any + Send) -> Task {
-        Task(Steps::Other(Box::new(steps)))
+        Task(FsSteps::Other(Box::new(steps)))
     }
 
     /// What [`Task::of_other`] was given.
@@ -566,31 +566,31 @@ impl Task {
     /// If that was something else.
     pub fn into_other<T: Any>(self) -> T {
         match self.0 {
-            Steps::Other(steps) => *steps.downcast().expect(COMES_BACK),
-            Steps::Memory(_) | Steps::Dir(_) => unreachable!("{COMES_BACK}"),
+            FsSteps::Other(steps) => *steps.downcast().expect(COMES_BACK),
+            FsSteps::Memory(_) | FsSteps::Dir(_) => unreachable!("{COMES_BACK}"),
         }
     }
 
-    pub(crate) fn into_memory(self) -> Box<memory::Steps> {
+    pub(crate) fn into_memory(self) -> Box<memory::MemorySteps> {
         match self.0 {
-            Steps::Memory(steps) => steps,
-            Steps::Dir(_) | Steps::Other(_) => unreachable!("{COMES_BACK}"),
+            FsSteps::Memory(steps) => steps,
+            FsSteps::Dir(_) | FsSteps::Other(_) => unreachable!("{COMES_BACK}"),
         }
     }
 
-    pub(crate) fn into_dir(self) -> dir::Steps {
+    pub(crate) fn into_dir(self) -> dir::DirSteps {
         match self.0 {
-            Steps::Dir(steps) => steps,
-            Steps::Memory(_) | Steps::Other(_) => unreachable!("{COMES_BACK}"),
+            FsSteps::Dir(steps) => steps,
+            FsSteps::Memory(_) | FsSteps::Other(_) => unreachable!("{COMES_BACK}"),
         }
     }
 
-    /// Bytes of an [`Op::Copy`] that were copied so far.
+    /// Bytes of an [`FsOp::Copy`] that were copied so far.
     pub fn copied_bytes(&self) -> u64 {
         match &self.0 {
-            Steps::Memory(steps) => steps.copied_bytes(),
-            Steps::Dir(steps) => steps.copied_bytes(),
-            Steps::Other(_) => 0,
+            FsSteps::Memory(steps) => steps.copied_bytes(),
+            FsSteps::Dir(steps) => steps.copied_bytes(),
+            FsSteps::Other(_) => 0,
         }
     }
 
@@ -598,9 +598,9 @@ impl Task {
     /// was copied until then; others go on to their end.
     pub fn cancel(&mut self) {
         match &mut self.0 {
-            Steps::Memory(steps) => steps.cancel(),
-            Steps::Dir(steps) => steps.cancel(),
-            Steps::Other(_) => {}
+            FsSteps::Memory(steps) => steps.cancel(),
+            FsSteps::Dir(steps) => steps.cancel(),
+            FsSteps::Other(_) => {}
         }
     }
 }

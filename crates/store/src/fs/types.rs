@@ -10,7 +10,7 @@ pub struct FileId(pub u64);
 
 /// What kind of object (RFC 5661, section 3.2.1, `nfs_ftype4`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Kind {
+pub enum ObjectKind {
     /// A regular file.
     Regular,
     /// A directory.
@@ -61,7 +61,7 @@ pub struct Attr {
     /// Which object.
     pub file: FileId,
     /// What kind of object.
-    pub kind: Kind,
+    pub kind: ObjectKind,
     /// Of [`MODE_MASK`].
     pub mode: u32,
     /// Names that it has; of a directory 2 and one for each directory in it.

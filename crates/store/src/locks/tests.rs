@@ -13,7 +13,7 @@ struct Desk {
     locks: Arc<Locks>,
     bell: Arc<Bell>,
     /// By token; `None` in it: held.
-    claims: Vec<(Token, Claim, Option<Box<Place>>)>,
+    claims: Vec<(Token, Claim, Option<Box<StripePlace>>)>,
     last: Token,
 }
 
@@ -74,9 +74,9 @@ impl Desk {
 }
 
 fn place_of(
-    claims: &mut [(Token, Claim, Option<Box<Place>>)],
+    claims: &mut [(Token, Claim, Option<Box<StripePlace>>)],
     token: Token,
-) -> &mut Option<Box<Place>> {
+) -> &mut Option<Box<StripePlace>> {
     let entry = claims.iter_mut().find(|(t, ..)| *t == token);
     &mut entry.expect("it is there").2
 }

@@ -6,11 +6,14 @@ use serde::{Deserialize, Serialize};
 
 mod scsi;
 
-use super::{Access, Notice, REGISTRANTS_MAX, Refused, Registrant, Report, Request, Type};
+use super::{
+    Access, Notice, REGISTRANTS_MAX, Registrant, ReservationRefused, ReservationReport,
+    ReservationRequest, Type,
+};
 
 /// A reservation that is held.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct Held {
+struct HeldReservation {
     kind: Type,
     /// `None`: every registrant.
     holder: Option<Registrant>,
@@ -27,7 +30,7 @@ pub(crate) struct Rules {
     generation: u32,
     /// Whether all this outlasts a loss of power.
     pub(super) persist: bool,
-    held: Option<Held>,
+    held: Option<HeldReservation>,
     registrants: BTreeMap<Registrant, u64>,
 }
 
@@ -92,11 +95,11 @@ impl Rules {
 
     fn is_holder(&self, who: &Registrant) -> bool {
         match &self.held {
-            Some(Held {
+            Some(HeldReservation {
                 holder: Some(holder),
                 ..
             }) => holder == who,
-            Some(Held { holder: None, .. }) => self.registrants.contains_key(who),
+            Some(HeldReservation { holder: None, .. }) => self.registrants.contains_key(who),
             None => false,
         }
     }
@@ -120,8 +123,8 @@ impl Rules {
         }
     }
 
-    pub fn report(&self) -> Report {
-        Report {
+    pub fn report(&self) -> ReservationReport {
+        ReservationReport {
             reserved: self.reserved.clone(),
             generation: self.generation,
             kind: self.held.as_ref().map(|held| held.kind),
@@ -137,21 +140,24 @@ impl Rules {
     pub fn apply(
         &mut self,
         who: &Registrant,
-        request: &Request,
-    ) -> Result<Vec<(Registrant, Notice)>, Refused> {
+        request: &ReservationRequest,
+    ) -> Result<Vec<(Registrant, Notice)>, ReservationRefused> {
         // Who reserved the unit as SCSI-2 does has registrations fail, one's own
         // too (SPC-2, section 5.5.1).
-        let is_of_scsi_2 = matches!(request, Request::ReserveUnit | Request::ReleaseUnit);
+        let is_of_scsi_2 = matches!(
+            request,
+            ReservationRequest::ReserveUnit | ReservationRequest::ReleaseUnit
+        );
         if self.reserved.is_some() && !is_of_scsi_2 {
-            return Err(Refused::Conflict);
+            return Err(ReservationRefused::Conflict);
         }
         match *request {
-            Request::Register { key, persist } => {
+            ReservationRequest::Register { key, persist } => {
                 self.register(who, key)?;
                 self.registered(persist);
                 Ok(Vec::new())
             }
-            Request::Replace {
+            ReservationRequest::Replace {
                 current,
                 key,
                 persist,
@@ -160,22 +166,24 @@ impl Rules {
                 self.registered(persist);
                 Ok(Vec::new())
             }
-            Request::Unregister { current, persist } => {
+            ReservationRequest::Unregister { current, persist } => {
                 let notices = self.unregister(who, current)?;
                 self.registered(persist);
                 Ok(notices)
             }
-            Request::Acquire { current, kind } => self.acquire(who, current, kind),
-            Request::Preempt {
+            ReservationRequest::Acquire { current, kind } => self.acquire(who, current, kind),
+            ReservationRequest::Preempt {
                 current,
                 victim,
                 kind,
             } => self.preempt(who, current, victim, kind),
-            Request::Release { current, kind } => self.release(who, current, kind),
-            Request::Clear { current } => self.clear(who, current),
-            Request::ScsiRegister { .. } | Request::Move { .. } => self.apply_scsi(who, request),
-            Request::ReserveUnit => self.reserve_unit(who),
-            Request::ReleaseUnit => self.release_unit(who),
+            ReservationRequest::Release { current, kind } => self.release(who, current, kind),
+            ReservationRequest::Clear { current } => self.clear(who, current),
+            ReservationRequest::ScsiRegister { .. } | ReservationRequest::Move { .. } => {
+                self.apply_scsi(who, request)
+            }
+            ReservationRequest::ReserveUnit => self.reserve_unit(who),
+            ReservationRequest::ReleaseUnit => self.release_unit(who),
         }
     }
 
@@ -185,27 +193,32 @@ impl Rules {
     }
 
     /// Registering again with the same key is no error (section 8.19.2).
-    fn register(&mut self, who: &Registrant, key: u64) -> Result<(), Refused> {
+    fn register(&mut self, who: &Registrant, key: u64) -> Result<(), ReservationRefused> {
         match self.registrants.get(who) {
-            _ if key == 0 => Err(Refused::Invalid),
+            _ if key == 0 => Err(ReservationRefused::Invalid),
             Some(current) if *current == key => Ok(()),
-            Some(_) => Err(Refused::Conflict),
+            Some(_) => Err(ReservationRefused::Conflict),
             None => self.add(who, key),
         }
     }
 
-    fn add(&mut self, who: &Registrant, key: u64) -> Result<(), Refused> {
+    fn add(&mut self, who: &Registrant, key: u64) -> Result<(), ReservationRefused> {
         if self.registrants.len() >= REGISTRANTS_MAX {
-            return Err(Refused::Full);
+            return Err(ReservationRefused::Full);
         }
         self.registrants.insert(who.clone(), key);
         Ok(())
     }
 
     /// A host that ignores its current key need not have one (section 8.19.2).
-    fn replace(&mut self, who: &Registrant, current: Option<u64>, key: u64) -> Result<(), Refused> {
+    fn replace(
+        &mut self,
+        who: &Registrant,
+        current: Option<u64>,
+        key: u64,
+    ) -> Result<(), ReservationRefused> {
         if key == 0 {
-            return Err(Refused::Invalid);
+            return Err(ReservationRefused::Invalid);
         }
         if current.is_none() && !self.registrants.contains_key(who) {
             return self.add(who, key);
@@ -215,11 +228,11 @@ impl Rules {
         Ok(())
     }
 
-    fn expect_key(&self, who: &Registrant, current: Option<u64>) -> Result<(), Refused> {
+    fn expect_key(&self, who: &Registrant, current: Option<u64>) -> Result<(), ReservationRefused> {
         match (self.registrants.get(who), current) {
             (Some(key), Some(current)) if *key == current => Ok(()),
             (Some(_), None) => Ok(()),
-            _ => Err(Refused::Conflict),
+            _ => Err(ReservationRefused::Conflict),
         }
     }
 
@@ -230,7 +243,7 @@ impl Rules {
         &mut self,
         who: &Registrant,
         current: Option<u64>,
-    ) -> Result<Vec<(Registrant, Notice)>, Refused> {
+    ) -> Result<Vec<(Registrant, Notice)>, ReservationRefused> {
         if current.is_some() {
             self.expect_key(who, current)?;
         }
@@ -268,19 +281,19 @@ impl Rules {
         who: &Registrant,
         current: u64,
         kind: Type,
-    ) -> Result<Vec<(Registrant, Notice)>, Refused> {
+    ) -> Result<Vec<(Registrant, Notice)>, ReservationRefused> {
         self.expect_key(who, Some(current))?;
         match &self.held {
             None => self.hold(who, kind),
             Some(held) if held.kind == kind && self.is_holder(who) => {}
-            Some(_) => return Err(Refused::Conflict),
+            Some(_) => return Err(ReservationRefused::Conflict),
         }
         Ok(Vec::new())
     }
 
     fn hold(&mut self, who: &Registrant, kind: Type) {
         let holder = (!kind.is_of_all()).then(|| who.clone());
-        self.held = Some(Held { kind, holder });
+        self.held = Some(HeldReservation { kind, holder });
     }
 
     /// Release by one who does not hold it is no error (section 8.19.5).
@@ -289,12 +302,12 @@ impl Rules {
         who: &Registrant,
         current: u64,
         kind: Type,
-    ) -> Result<Vec<(Registrant, Notice)>, Refused> {
+    ) -> Result<Vec<(Registrant, Notice)>, ReservationRefused> {
         self.expect_key(who, Some(current))?;
         match &self.held {
             Some(held) if self.is_holder(who) => {
                 if held.kind != kind {
-                    return Err(Refused::Invalid);
+                    return Err(ReservationRefused::Invalid);
                 }
                 Ok(self.end_reservation(who))
             }
@@ -306,7 +319,7 @@ impl Rules {
         &mut self,
         who: &Registrant,
         current: u64,
-    ) -> Result<Vec<(Registrant, Notice)>, Refused> {
+    ) -> Result<Vec<(Registrant, Notice)>, ReservationRefused> {
         self.expect_key(who, Some(current))?;
         let notices = self.tell_others(who, Notice::ReservationPreempted);
         self.held = None;
@@ -323,17 +336,17 @@ impl Rules {
         current: u64,
         victim: u64,
         kind: Type,
-    ) -> Result<Vec<(Registrant, Notice)>, Refused> {
+    ) -> Result<Vec<(Registrant, Notice)>, ReservationRefused> {
         self.expect_key(who, Some(current))?;
         let is_of_all = (self.held.as_ref()).is_some_and(|held| held.holder.is_none());
         if victim == 0 && !is_of_all {
-            return Err(Refused::Invalid);
+            return Err(ReservationRefused::Invalid);
         }
         let has_key = |registrant: &Registrant| self.registrants.get(registrant) == Some(&victim);
         let takes_over = match &self.held {
             None => false,
-            Some(Held { holder: None, .. }) => victim == 0,
-            Some(Held {
+            Some(HeldReservation { holder: None, .. }) => victim == 0,
+            Some(HeldReservation {
                 holder: Some(holder),
                 ..
             }) => has_key(holder),
@@ -346,7 +359,7 @@ impl Rules {
             .cloned()
             .collect();
         if gone.is_empty() && !takes_over {
-            return Err(Refused::Conflict);
+            return Err(ReservationRefused::Conflict);
         }
         let mut notices = Vec::new();
         if takes_over {

@@ -173,10 +173,10 @@ impl Model {
         }
     }
 
-    fn scsi(&mut self, sender: usize, request: &Request) -> Verdict {
+    fn scsi(&mut self, sender: usize, request: &ReservationRequest) -> Verdict {
         let index = |who: &Registrant| (0..HOSTS).find(|n| host(*n) == *who).unwrap();
         match request {
-            Request::ScsiRegister {
+            ReservationRequest::ScsiRegister {
                 current,
                 key,
                 ports,
@@ -209,7 +209,7 @@ impl Model {
                 self.generation += 1;
                 Ok(told)
             }
-            Request::Move {
+            ReservationRequest::Move {
                 current,
                 to,
                 key,
@@ -232,7 +232,7 @@ impl Model {
                 self.generation += 1;
                 Ok(Vec::new())
             }
-            Request::ReserveUnit => match (self.is_exempt(sender), self.reserved) {
+            ReservationRequest::ReserveUnit => match (self.is_exempt(sender), self.reserved) {
                 (None, _) => Err(true),
                 (Some(false), Some(holder)) if holder != sender => Err(true),
                 (Some(exempt), _) => {
@@ -242,7 +242,7 @@ impl Model {
                     Ok(Vec::new())
                 }
             },
-            Request::ReleaseUnit => {
+            ReservationRequest::ReleaseUnit => {
                 if !self.is_exempt(sender).ok_or(true)? && self.reserved == Some(sender) {
                     self.reserved = None;
                 }
@@ -269,8 +269,11 @@ impl Model {
         }
     }
 
-    fn step(&mut self, sender: usize, request: &Request) -> Verdict {
-        let is_of_scsi_2 = matches!(request, Request::ReserveUnit | Request::ReleaseUnit);
+    fn step(&mut self, sender: usize, request: &ReservationRequest) -> Verdict {
+        let is_of_scsi_2 = matches!(
+            request,
+            ReservationRequest::ReserveUnit | ReservationRequest::ReleaseUnit
+        );
         if self.reserved.is_some() && !is_of_scsi_2 {
             return Err(true);
         }
@@ -278,36 +281,37 @@ impl Model {
         let kind_of = |kind: Type| TYPES.iter().position(|known| *known == kind).unwrap();
         let counted = matches!(
             request,
-            Request::Register { .. }
-                | Request::Replace { .. }
-                | Request::Unregister { .. }
-                | Request::Preempt { .. }
-                | Request::Clear { .. }
+            ReservationRequest::Register { .. }
+                | ReservationRequest::Replace { .. }
+                | ReservationRequest::Unregister { .. }
+                | ReservationRequest::Preempt { .. }
+                | ReservationRequest::Clear { .. }
         );
         let told = match *request {
-            Request::Register { key: 0, .. } | Request::Replace { key: 0, .. } => {
+            ReservationRequest::Register { key: 0, .. }
+            | ReservationRequest::Replace { key: 0, .. } => {
                 return Err(false);
             }
-            Request::Register { key, .. } if own.is_none() || own == Some(key) => {
+            ReservationRequest::Register { key, .. } if own.is_none() || own == Some(key) => {
                 self.keys[sender] = Some(key);
                 Vec::new()
             }
-            Request::Replace {
+            ReservationRequest::Replace {
                 current: None, key, ..
             } => {
                 self.keys[sender] = Some(key);
                 Vec::new()
             }
-            Request::Replace { current, key, .. } if own.is_some() && own == current => {
+            ReservationRequest::Replace { current, key, .. } if own.is_some() && own == current => {
                 self.keys[sender] = Some(key);
                 Vec::new()
             }
-            Request::Unregister { current, .. }
+            ReservationRequest::Unregister { current, .. }
                 if current.is_none() || own.is_some() && own == current =>
             {
                 self.leave(sender)
             }
-            Request::Acquire { current, kind } if own == Some(current) => {
+            ReservationRequest::Acquire { current, kind } if own == Some(current) => {
                 let kind = kind_of(kind);
                 match self.held {
                     None => self.held = Some((kind, (kind < 4).then_some(sender))),
@@ -316,28 +320,28 @@ impl Model {
                 }
                 Vec::new()
             }
-            Request::Release { current, kind } if own == Some(current) => {
+            ReservationRequest::Release { current, kind } if own == Some(current) => {
                 match self.holds(sender) {
                     true if self.held.unwrap().0 != kind_of(kind) => return Err(false),
                     true => self.lapse(sender),
                     false => Vec::new(),
                 }
             }
-            Request::Clear { current } if own == Some(current) => {
+            ReservationRequest::Clear { current } if own == Some(current) => {
                 let told = self.tell(sender, Notice::ReservationPreempted);
                 self.keys = [None; HOSTS];
                 self.held = None;
                 told
             }
-            Request::Preempt {
+            ReservationRequest::Preempt {
                 current,
                 victim,
                 kind,
             } if own == Some(current) => self.preempt(sender, victim, kind_of(kind))?,
-            Request::ScsiRegister { .. }
-            | Request::Move { .. }
-            | Request::ReserveUnit
-            | Request::ReleaseUnit => return self.scsi(sender, request),
+            ReservationRequest::ScsiRegister { .. }
+            | ReservationRequest::Move { .. }
+            | ReservationRequest::ReserveUnit
+            | ReservationRequest::ReleaseUnit => return self.scsi(sender, request),
             _ => return Err(true),
         };
         self.generation += u32::from(counted);
@@ -397,31 +401,31 @@ fn key() -> impl Strategy<Value = u64> {
     prop_oneof![1 => Just(0), 8 => 1..4u64]
 }
 
-fn request() -> impl Strategy<Value = Request> {
+fn request() -> impl Strategy<Value = ReservationRequest> {
     let kind = || prop::sample::select(&TYPES[..]);
     let current = || prop::option::weighted(0.8, key());
     prop_oneof![
-        6 => key().prop_map(|key| Request::Register { key, persist: None }),
-        2 => (current(), key()).prop_map(|(current, key)| Request::Replace {
+        6 => key().prop_map(|key| ReservationRequest::Register { key, persist: None }),
+        2 => (current(), key()).prop_map(|(current, key)| ReservationRequest::Replace {
             current,
             key,
             persist: None
         }),
-        2 => current().prop_map(|current| Request::Unregister { current, persist: None }),
-        5 => (key(), kind()).prop_map(|(current, kind)| Request::Acquire { current, kind }),
-        5 => (key(), key(), kind()).prop_map(|(current, victim, kind)| Request::Preempt {
+        2 => current().prop_map(|current| ReservationRequest::Unregister { current, persist: None }),
+        5 => (key(), kind()).prop_map(|(current, kind)| ReservationRequest::Acquire { current, kind }),
+        5 => (key(), key(), kind()).prop_map(|(current, victim, kind)| ReservationRequest::Preempt {
             current,
             victim,
             kind
         }),
-        2 => (key(), kind()).prop_map(|(current, kind)| Request::Release { current, kind }),
-        1 => key().prop_map(|current| Request::Clear { current }),
+        2 => (key(), kind()).prop_map(|(current, kind)| ReservationRequest::Release { current, kind }),
+        1 => key().prop_map(|current| ReservationRequest::Clear { current }),
         6 => scsi_register(),
         2 => (key(), who(), key(), any::<bool>()).prop_map(|(current, to, key, unregister)| {
-            Request::Move { current, to, key, unregister, persist: true }
+            ReservationRequest::Move { current, to, key, unregister, persist: true }
         }),
-        1 => Just(Request::ReserveUnit),
-        3 => Just(Request::ReleaseUnit),
+        1 => Just(ReservationRequest::ReserveUnit),
+        3 => Just(ReservationRequest::ReleaseUnit),
     ]
 }
 
@@ -429,11 +433,11 @@ fn who() -> impl Strategy<Value = Registrant> {
     (0..HOSTS).prop_map(host)
 }
 
-fn scsi_register() -> impl Strategy<Value = Request> {
+fn scsi_register() -> impl Strategy<Value = ReservationRequest> {
     let some = || prop::collection::vec(who(), 0..2);
     let current = prop::option::weighted(0.7, key());
     (current, key(), some(), some()).prop_map(|(current, key, ports, named)| {
-        Request::ScsiRegister {
+        ReservationRequest::ScsiRegister {
             current,
             key,
             persist: true,
@@ -444,23 +448,27 @@ fn scsi_register() -> impl Strategy<Value = Request> {
 }
 
 /// Half of the requests that name a current key name the right one.
-fn with_own_key(model: &Model, sender: usize, mut request: Request) -> Request {
+fn with_own_key(
+    model: &Model,
+    sender: usize,
+    mut request: ReservationRequest,
+) -> ReservationRequest {
     if let Some(own) = model.keys[sender] {
         match &mut request {
-            Request::Acquire { current, .. }
-            | Request::Preempt { current, .. }
-            | Request::Move { current, .. }
-            | Request::ScsiRegister {
+            ReservationRequest::Acquire { current, .. }
+            | ReservationRequest::Preempt { current, .. }
+            | ReservationRequest::Move { current, .. }
+            | ReservationRequest::ScsiRegister {
                 current: Some(current),
                 ..
             }
-            | Request::Release { current, .. }
-            | Request::Clear { current } => *current = own,
-            Request::Replace {
+            | ReservationRequest::Release { current, .. }
+            | ReservationRequest::Clear { current } => *current = own,
+            ReservationRequest::Replace {
                 current: Some(current),
                 ..
             }
-            | Request::Unregister {
+            | ReservationRequest::Unregister {
                 current: Some(current),
                 ..
             } => *current = own,
@@ -485,7 +493,7 @@ fn check(reservations: &Reservations, model: &Model, grants: &mut [Grant]) {
     }
 }
 
-fn run(reservations: &Reservations, steps: Vec<(usize, bool, Request)>) -> Model {
+fn run(reservations: &Reservations, steps: Vec<(usize, bool, ReservationRequest)>) -> Model {
     let mut model = Model::default();
     let mut grants = [Grant::default(); HOSTS];
     for (sender, knows_key, request) in steps {
@@ -520,7 +528,8 @@ fn run(reservations: &Reservations, steps: Vec<(usize, bool, Request)>) -> Model
                 let expected = hosts || less(stranger(&before), stranger(&model));
                 assert_eq!(change.access_lost, expected, "{what}");
             }
-            (Err(Refused::Conflict), Err(true)) | (Err(Refused::Invalid), Err(false)) => {}
+            (Err(ReservationRefused::Conflict), Err(true))
+            | (Err(ReservationRefused::Invalid), Err(false)) => {}
             (got, expected) => panic!("{got:?} instead of {expected:?}: {what}"),
         }
         check(reservations, &model, &mut grants);
@@ -528,7 +537,7 @@ fn run(reservations: &Reservations, steps: Vec<(usize, bool, Request)>) -> Model
     model
 }
 
-fn steps(max: usize) -> impl Strategy<Value = Vec<(usize, bool, Request)>> {
+fn steps(max: usize) -> impl Strategy<Value = Vec<(usize, bool, ReservationRequest)>> {
     prop::collection::vec((0..HOSTS, prop::bool::weighted(0.8), request()), 1..max)
 }
 
@@ -587,15 +596,15 @@ impl Medium for Disk {
     }
 }
 
-fn register(key: u64) -> Request {
-    Request::Register { key, persist: None }
+fn register(key: u64) -> ReservationRequest {
+    ReservationRequest::Register { key, persist: None }
 }
 
 #[test]
 fn what_cannot_be_saved_does_not_happen() {
     let disk = Disk::default();
     let state = disk.state();
-    let persistent = Request::Register {
+    let persistent = ReservationRequest::Register {
         key: 7,
         persist: Some(true),
     };
@@ -605,11 +614,14 @@ fn what_cannot_be_saved_does_not_happen() {
     let before = reservations.report();
     disk.fail(true);
     let refused = reservations.change(&host(1), &register(8));
-    assert!(matches!(refused, Err(Refused::Unsaved(_))), "{refused:?}");
+    assert!(
+        matches!(refused, Err(ReservationRefused::Unsaved(_))),
+        "{refused:?}"
+    );
     assert_eq!(reservations.report(), before);
     assert!(matches!(
         reservations.set_persist(false),
-        Err(Refused::Unsaved(_))
+        Err(ReservationRefused::Unsaved(_))
     ));
     assert!(reservations.persists());
     assert_eq!(disk.state().reservations().report(), before);
@@ -627,7 +639,7 @@ fn what_does_not_persist_is_gone_after_a_restart() {
     assert!(disk.state().reservations().report().registrants.is_empty());
     state.reservations().set_persist(true).unwrap();
     assert_eq!(disk.state().reservations().report().registrants.len(), 1);
-    let cleared = Request::Register {
+    let cleared = ReservationRequest::Register {
         key: 7,
         persist: Some(false),
     };
@@ -642,15 +654,18 @@ fn persistence_without_a_file_is_refused_and_changes_nothing() {
     let state = State::volatile();
     let reservations = state.reservations();
     assert!(!reservations.can_persist());
-    let persistent = Request::Register {
+    let persistent = ReservationRequest::Register {
         key: 7,
         persist: Some(true),
     };
     let refused = reservations.change(&host(0), &persistent);
-    assert!(matches!(refused, Err(Refused::Volatile)), "{refused:?}");
+    assert!(
+        matches!(refused, Err(ReservationRefused::Volatile)),
+        "{refused:?}"
+    );
     assert!(matches!(
         reservations.set_persist(true),
-        Err(Refused::Volatile)
+        Err(ReservationRefused::Volatile)
     ));
     reservations.set_persist(false).unwrap();
     assert!(reservations.report().registrants.is_empty());
@@ -664,7 +679,7 @@ fn there_is_room_for_as_many_as_a_report_can_count() {
         rules.apply(&host, &register(1)).unwrap();
     }
     let one_more = rules.apply(&Registrant::NvmeHost([0xff; 16]), &register(1));
-    assert!(matches!(one_more, Err(Refused::Full)));
+    assert!(matches!(one_more, Err(ReservationRefused::Full)));
     assert_eq!(rules.report().registrants.len(), REGISTRANTS_MAX);
 }
 
@@ -732,7 +747,7 @@ fn a_reset_frees_what_reserve_took() {
     let mut grant = Grant::default();
     for (who, frees) in [(Some(host(2)), false), (Some(host(3)), true), (None, true)] {
         let change = reservations
-            .change(&host(3), &Request::ReserveUnit)
+            .change(&host(3), &ReservationRequest::ReserveUnit)
             .unwrap();
         assert_eq!(change.access_lost, reservations.report().reserved.is_some());
         assert_eq!(reservations.access(&host(2), &mut grant), Access::NONE);
@@ -770,7 +785,7 @@ fn a_grant_of_one_volume_is_worth_nothing_on_another() {
     let mut grant = Grant::default();
     assert!(open.access(&host(1), &mut grant).write);
     shut.change(&host(0), &register(7)).unwrap();
-    let exclusive = Request::Acquire {
+    let exclusive = ReservationRequest::Acquire {
         current: 7,
         kind: Type::ExclusiveAccess,
     };
@@ -789,12 +804,12 @@ fn preempted_are_those_alone_whose_registration_is_gone() {
     for (index, key) in [(0, 7), (1, 8), (2, 9)] {
         reservations.change(&host(index), &register(key)).unwrap();
     }
-    let held = Request::Acquire {
+    let held = ReservationRequest::Acquire {
         current: 8,
         kind: Type::WriteExclusiveRegistrantsOnly,
     };
     reservations.change(&host(1), &held).unwrap();
-    let preempt = Request::Preempt {
+    let preempt = ReservationRequest::Preempt {
         current: 7,
         victim: 8,
         kind: Type::WriteExclusive,
@@ -814,7 +829,7 @@ fn try_reset_beside_a_change_frees_nothing() {
     let reservations = Reservations::open(None);
     assert!(reservations.try_reset(), "nothing is to be done");
     reservations
-        .change(&host(3), &Request::ReserveUnit)
+        .change(&host(3), &ReservationRequest::ReserveUnit)
         .unwrap();
     let turn = reservations.turn.lock().unwrap();
     assert!(!reservations.try_reset());
@@ -831,7 +846,7 @@ fn scsi_requests_add_nobody_where_all_places_are_taken() {
         let host = Registrant::NvmeHost(n.to_be_bytes());
         rules.apply(&host, &register(1)).unwrap();
     }
-    let scsi_register = |current, key| Request::ScsiRegister {
+    let scsi_register = |current, key| ReservationRequest::ScsiRegister {
         current,
         key,
         persist: false,
@@ -840,15 +855,18 @@ fn scsi_requests_add_nobody_where_all_places_are_taken() {
     };
     rules.apply(&host(2), &scsi_register(Some(0), 7)).unwrap();
     let one_more = rules.clone().apply(&host(3), &scsi_register(Some(0), 8));
-    assert!(matches!(one_more, Err(Refused::Full)), "{one_more:?}");
+    assert!(
+        matches!(one_more, Err(ReservationRefused::Full)),
+        "{one_more:?}"
+    );
     // Who has a place may change its key, and give the reservation to another.
     rules.apply(&host(2), &scsi_register(Some(7), 9)).unwrap();
-    let acquire = Request::Acquire {
+    let acquire = ReservationRequest::Acquire {
         current: 9,
         kind: Type::WriteExclusive,
     };
     rules.apply(&host(2), &acquire).unwrap();
-    let give = |to| Request::Move {
+    let give = |to| ReservationRequest::Move {
         current: 9,
         to,
         key: 5,
@@ -856,7 +874,10 @@ fn scsi_requests_add_nobody_where_all_places_are_taken() {
         persist: false,
     };
     let one_more = rules.clone().apply(&host(2), &give(host(3)));
-    assert!(matches!(one_more, Err(Refused::Full)), "{one_more:?}");
+    assert!(
+        matches!(one_more, Err(ReservationRefused::Full)),
+        "{one_more:?}"
+    );
     let registered = Registrant::NvmeHost(1u128.to_be_bytes());
     rules.apply(&host(2), &give(registered.clone())).unwrap();
     let holders = rules.report().registrants;

@@ -1,6 +1,6 @@
 use super::*;
 use crate::Kind;
-use crate::reservation::{Registrant, Request};
+use crate::reservation::{Registrant, ReservationRequest};
 use crate::spec::beside;
 
 const VOLUME: Uuid = Uuid::from_u128(7);
@@ -21,7 +21,7 @@ fn filled(folder: &Path) -> (PathBuf, Vec<u8>) {
     let path = beside(&folder.join("disk"));
     let state = open(&path).expect("nothing there is no damage");
     assert!(!path.exists(), "nothing is written before it must be");
-    let register = Request::Register {
+    let register = ReservationRequest::Register {
         key: u64::MAX,
         persist: Some(true),
     };
@@ -151,7 +151,7 @@ fn state_file_of_an_earlier_version_is_used_where_it_cannot_be_written() {
     let (path, bytes) = filled(folder.path());
     fs::write(&path, render(&content(&bytes))).unwrap();
     let spec = spec(Some(&path));
-    for step in [Step::SyncFile, Step::Rename, Step::SyncFolder] {
+    for step in [SaveStep::SyncFile, SaveStep::Rename, SaveStep::SyncFolder] {
         fault::NEXT.set(Some(step));
         let state = State::in_file(&spec, VOLUME, None, None).expect("with a warning");
         assert_eq!(fault::NEXT.take(), None, "it was met");
@@ -172,13 +172,13 @@ fn copy_that_is_put_back_is_a_copy_still() {
     fs::copy(&path, &copy).unwrap();
     let spec = spec(Some(&copy));
     for _ in 0..2 {
-        let Some(Held {
+        let Some(StateOwner {
             copy: Some(uuid), ..
         }) = held(&spec)
         else {
             panic!("taken for the original");
         };
-        fault::NEXT.set(Some(Step::SyncFolder));
+        fault::NEXT.set(Some(SaveStep::SyncFolder));
         let former = Some(Former::Original(VOLUME));
         drop(State::in_file(&spec, uuid, former, None));
         assert_eq!(fault::NEXT.take(), None, "it was met");
@@ -455,7 +455,7 @@ fn a_folder_that_cannot_be_written_keeps_the_old_state() {
 /// The record of the volume's file never names a state file that is not there.
 #[test]
 fn first_state_that_is_not_written_leaves_the_volume_to_be_opened() {
-    for step in [Step::SyncFile, Step::Rename, Step::SyncFolder] {
+    for step in [SaveStep::SyncFile, SaveStep::Rename, SaveStep::SyncFolder] {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("disk");
         let kind = Kind::File { path: path.clone() };
@@ -478,7 +478,7 @@ fn first_state_that_is_not_written_leaves_the_volume_to_be_opened() {
 #[test]
 fn a_step_of_writing_that_fails_leaves_the_old_state_now_and_after_a_restart() {
     for is_first in [true, false] {
-        for step in [Step::SyncFile, Step::Rename, Step::SyncFolder] {
+        for step in [SaveStep::SyncFile, SaveStep::Rename, SaveStep::SyncFolder] {
             let folder = tempfile::tempdir().unwrap();
             let path = match is_first {
                 true => beside(&folder.path().join("disk")),

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use store::fs::{FileId, Kind, Op, Output};
+use store::fs::{FileId, FsOp, ObjectKind, Output};
 
 use crate::user::User;
 
@@ -20,8 +20,8 @@ pub fn check_tree(user: &mut User<'_>) -> HashMap<FileId, u32> {
             assert_eq!(user.lookup(dir, name), Ok(attr.file));
             assert_eq!(user.attr(attr.file).unwrap().kind, attr.kind);
             *names.entry(attr.file).or_default() += 1;
-            if attr.kind == Kind::Directory {
-                let parent = user.run(Op::Parent { dir: attr.file });
+            if attr.kind == ObjectKind::Directory {
+                let parent = user.run(FsOp::Parent { dir: attr.file });
                 assert_eq!(parent, Ok(Output::File(dir)));
                 subdirs += 1;
                 todo.push(attr.file);
@@ -32,7 +32,7 @@ pub fn check_tree(user: &mut User<'_>) -> HashMap<FileId, u32> {
     for (file, count) in names {
         let attr = user.attr(file).unwrap();
         match attr.kind {
-            Kind::Directory => assert_eq!(count, 1, "a directory has one name"),
+            ObjectKind::Directory => assert_eq!(count, 1, "a directory has one name"),
             _ => assert_eq!(attr.links, count),
         }
     }
@@ -43,7 +43,7 @@ pub fn check_tree(user: &mut User<'_>) -> HashMap<FileId, u32> {
 pub fn remove_all(user: &mut User<'_>, dir: FileId) {
     for name in user.names(dir) {
         let file = user.lookup(dir, &name).unwrap();
-        if user.attr(file).unwrap().kind == Kind::Directory {
+        if user.attr(file).unwrap().kind == ObjectKind::Directory {
             remove_all(user, file);
         }
         user.remove(dir, &name).unwrap();

@@ -21,7 +21,7 @@ fn what_was_renamed_is_found() {
         // Nothing is taken for granted any more.
         user.seconds += 10;
         assert_eq!(read(user, file), Ok(b"content".to_vec()));
-        assert_eq!(user.attr(deep).unwrap().kind, Kind::Directory);
+        assert_eq!(user.attr(deep).unwrap().kind, ObjectKind::Directory);
     };
     find(&mut user);
     // In its directory.
@@ -37,7 +37,7 @@ fn what_was_renamed_is_found() {
     // To a directory above.
     fs::rename(place.path("elsewhere/d"), place.path("up")).unwrap();
     find(&mut user);
-    assert_eq!(user.run(Op::Parent { dir: deep }), Ok(Output::File(top)));
+    assert_eq!(user.run(FsOp::Parent { dir: deep }), Ok(Output::File(top)));
     // Somewhere else: stale, until it is met.
     fs::rename(place.path("up"), place.path("b/there")).unwrap();
     user.seconds += 10;
@@ -51,7 +51,7 @@ fn what_was_renamed_is_found() {
     assert_eq!(user.attr(deep), Err(Error::Stale));
     let listing = user.list(a, 0, 10).unwrap();
     assert_eq!(listing.iter().next().unwrap().0.file, deep);
-    assert_eq!(user.attr(deep).unwrap().kind, Kind::Directory);
+    assert_eq!(user.attr(deep).unwrap().kind, ObjectKind::Directory);
 }
 
 /// Never another file: not one of the same name, nor of the same inode number.
@@ -137,7 +137,7 @@ fn what_is_open_stays_what_it_is() {
     assert_eq!(user.attr(file).unwrap().links, 0);
     user.write(file, 0, b"CONTENT").unwrap();
     assert_eq!(read(&mut user, file), Ok(b"CONTENT".to_vec()));
-    user.run(Op::Close { file }).unwrap();
+    user.run(FsOp::Close { file }).unwrap();
     user.seconds += 10;
     assert_eq!(user.attr(file), Err(Error::Stale));
     assert_eq!(fs::read(place.path("f")).unwrap(), b"another");
@@ -146,15 +146,15 @@ fn what_is_open_stays_what_it_is() {
     user.open(file).unwrap();
     user.open(file).unwrap();
     user.remove(top, b"f").unwrap();
-    user.run(Op::Close { file }).unwrap();
+    user.run(FsOp::Close { file }).unwrap();
     assert_eq!(read(&mut user, file), Ok(b"another".to_vec()));
-    let link = Op::Link {
+    let link = FsOp::Link {
         file,
         dir: top,
         name: b"g",
     };
     assert_eq!(user.run(link), Err(Error::NoEnt));
-    user.run(Op::Close { file }).unwrap();
+    user.run(FsOp::Close { file }).unwrap();
     assert_eq!(user.attr(file), Err(Error::Stale));
 }
 
@@ -168,7 +168,7 @@ fn a_file_is_found_by_each_of_its_names() {
     let file = user.file(top, b"first");
     for i in 0..5 {
         let name = format!("name{i}").into_bytes();
-        let link = Op::Link {
+        let link = FsOp::Link {
             file,
             dir: [top, dir][i % 2],
             name: &name,

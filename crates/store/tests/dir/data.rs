@@ -55,7 +55,7 @@ impl Told {
         self.done.push_back((token, result));
     }
 
-    pub(super) fn run(&mut self, fs: &Dir, is_open: bool, op: Op<'_>) -> Result<Output, Error> {
+    pub(super) fn run(&mut self, fs: &Dir, is_open: bool, op: FsOp<'_>) -> Result<Output, Error> {
         let caller = store::fs::Caller {
             uid: 0,
             gid: 0,
@@ -140,7 +140,7 @@ fn durable_means_synced_before_the_answer() {
     let file = opened(&fs, b"content");
     let region = Region::anonymous(4096).unwrap();
     let mut told = Told::new();
-    let write = |is_stable| Op::Write {
+    let write = |is_stable| FsOp::Write {
         file,
         offset: 0,
         buf: region.range(0, 100),
@@ -157,7 +157,7 @@ fn durable_means_synced_before_the_answer() {
         );
     }
     assert_eq!((told.writes, told.syncs), (2, 1));
-    let commit = Op::Commit { file };
+    let commit = FsOp::Commit { file };
     assert_eq!(told.run(&fs, true, commit), Ok(Output::Done));
     assert_eq!(told.syncs, 2);
     // No thread was asked: the descriptor is at hand.
@@ -186,7 +186,7 @@ fn reads_say_where_the_file_ends() {
             (u64::MAX, 5, 0, true),
         ] {
             let buf = region.range(0, len);
-            let done = told.run(&fs, true, Op::Read { file, offset, buf });
+            let done = told.run(&fs, true, FsOp::Read { file, offset, buf });
             assert_eq!(
                 done,
                 Ok(Output::Read { len: read, is_end }),
@@ -196,7 +196,7 @@ fn reads_say_where_the_file_ends() {
     }
     // Somebody else makes it longer, and shorter.
     let buf = region.range(0, 1000);
-    let whole = Op::Read {
+    let whole = FsOp::Read {
         file,
         offset: 0,
         buf,
@@ -219,7 +219,7 @@ fn reads_say_where_the_file_ends() {
             is_end: true
         })
     );
-    let past = Op::Write {
+    let past = FsOp::Write {
         file,
         offset: u64::MAX - 5,
         buf,
@@ -227,7 +227,7 @@ fn reads_say_where_the_file_ends() {
     };
     assert_eq!(told.run(&fs, true, past), Err(Error::FBig));
     told.bytes_max = 300;
-    let long = Op::Write {
+    let long = FsOp::Write {
         file,
         offset: 0,
         buf,
@@ -261,7 +261,7 @@ fn every_change_is_told() {
             assert_eq!(user.attr(file).unwrap().change, change, "nothing since");
             last = change;
         };
-        let xattr = Op::SetXattr {
+        let xattr = FsOp::SetXattr {
             file,
             name: b"x",
             value: b"y",
@@ -277,10 +277,10 @@ fn every_change_is_told() {
             user.run(xattr).unwrap();
             grown(&mut user, "an attribute");
             let (offset, len) = (0, 100);
-            user.run(Op::Allocate { file, offset, len }).unwrap();
+            user.run(FsOp::Allocate { file, offset, len }).unwrap();
             grown(&mut user, "room");
             let (name, dir) = (&b"g"[..], top);
-            user.run(Op::Link { file, dir, name }).unwrap();
+            user.run(FsOp::Link { file, dir, name }).unwrap();
             grown(&mut user, "a link");
             user.remove(top, b"g").unwrap();
             grown(&mut user, "a link less");
@@ -315,7 +315,7 @@ fn copies_take_turns_and_end_when_told() {
     let (from, to) = (user.file(top, b"from"), user.file(top, b"to"));
     let bytes = bytes(&mut Random::new(5), 20 << 20);
     user.write_buf(from, 0, &bytes).unwrap();
-    let copy = |len| Op::Copy {
+    let copy = |len| FsOp::Copy {
         from,
         from_offset: 100,
         to,
@@ -349,7 +349,7 @@ fn share(place: &Place) {
     let (from, to) = (user.file(top, b"from"), user.file(top, b"to"));
     let bytes = bytes(&mut Random::new(5), 1 << 20);
     user.write_buf(from, 0, &bytes).unwrap();
-    let clone = |from_offset, len| Op::Clone {
+    let clone = |from_offset, len| FsOp::Clone {
         from,
         from_offset,
         to,
@@ -376,20 +376,20 @@ fn holes_are_found() {
     let file = user.file(top, b"f");
     let far = 64 << 20;
     user.write(file, far, b"data").unwrap();
-    let mut seek = |offset, what| user.run(Op::Seek { file, offset, what });
+    let mut seek = |offset, what| user.run(FsOp::Seek { file, offset, what });
     let found = |offset, is_end| Ok(Output::Found { offset, is_end });
     assert_eq!(seek(5, Seek::Hole), found(5, false));
     assert_eq!(seek(5, Seek::Data), found(far, false));
     assert_eq!(seek(far, Seek::Hole), found(far + 4, true));
     assert_eq!(seek(far + 4, Seek::Data), Err(Error::Nxio));
-    let hole = Op::Deallocate {
+    let hole = FsOp::Deallocate {
         file,
         offset: 0,
         len: far + (1 << 20),
     };
     user.run(hole).unwrap();
     let what = Seek::Data;
-    let end = user.run(Op::Seek {
+    let end = user.run(FsOp::Seek {
         file,
         offset: 0,
         what,
@@ -399,7 +399,7 @@ fn holes_are_found() {
     assert!(attr.size == far + 4 && attr.used_bytes < 1 << 20);
     // As far as the file goes, however much is asked for.
     user.write(file, 0, b"data").unwrap();
-    let all = Op::Deallocate {
+    let all = FsOp::Deallocate {
         file,
         offset: 0,
         len: u64::MAX,
@@ -430,14 +430,14 @@ fn owners_read_and_write_what_they_made() {
         assert_eq!(other.read(file, 0, 9), Err(Error::Access));
         // Whoever has it open, by its state.
         let mut told = Told::new();
-        let open = Op::Open {
+        let open = FsOp::Open {
             file,
             read: true,
             write: true,
         };
         assert_eq!(told.run(&fs, true, open), Ok(Output::Done));
         assert_eq!(other.read(file, 0, 9), Err(Error::Access));
-        assert_eq!(told.run(&fs, true, Op::Close { file }), Ok(Output::Done));
+        assert_eq!(told.run(&fs, true, FsOp::Close { file }), Ok(Output::Done));
     }
 }
 
@@ -449,11 +449,11 @@ fn more_room_than_there_is_is_not_taken() {
     let mut user = User::root(&fs);
     let top = user.top();
     let file = user.file(top, b"f");
-    let Ok(Output::Statfs(room)) = user.run(Op::Statfs) else {
+    let Ok(Output::Statfs(room)) = user.run(FsOp::Statfs) else {
         panic!("room");
     };
     let (offset, len) = (0, room.bytes_free + (1 << 30));
-    let asked = user.run(Op::Allocate { file, offset, len });
+    let asked = user.run(FsOp::Allocate { file, offset, len });
     assert_eq!(asked, Err(Error::NoSpc));
     let attr = user.attr(file).unwrap();
     assert!(attr.size == 0 && attr.used_bytes < 1 << 20);

@@ -28,7 +28,7 @@ fn links_are_told_not_followed() {
     symlink("/proc/self/root", place.path("magic")).unwrap();
     for name in ["dir", "file", "magic"] {
         let link = user.lookup(top, name.as_bytes()).unwrap();
-        assert_eq!(user.attr(link).unwrap().kind, Kind::Symlink);
+        assert_eq!(user.attr(link).unwrap().kind, ObjectKind::Symlink);
         assert_eq!(user.lookup(link, b"f"), Err(Error::Symlink));
         assert_eq!(user.read(link, 0, 9), Err(Error::Symlink));
         assert_eq!(user.write(link, 0, b"x"), Err(Error::Symlink));
@@ -48,7 +48,7 @@ fn links_are_told_not_followed() {
             "{name}"
         );
     }
-    assert_eq!(user.run(Op::Parent { dir: top }), Err(Error::NoEnt));
+    assert_eq!(user.run(FsOp::Parent { dir: top }), Err(Error::NoEnt));
     assert_eq!(fs::read(outside.path().join("f")).unwrap(), SECRET);
 }
 
@@ -85,13 +85,13 @@ fn what_is_moved_out_is_gone() {
     assert_eq!(user.attr(dir), Err(Error::Stale));
     assert_eq!(user.attr(file), Err(Error::Stale));
     assert_eq!(user.read(file, 0, 9), Err(Error::Stale));
-    assert_eq!(user.run(Op::Parent { dir }), Err(Error::Stale));
+    assert_eq!(user.run(FsOp::Parent { dir }), Err(Error::Stale));
     assert_eq!(user.remove(dir, b"f"), Err(Error::Stale));
     assert!(outside.path().join("d/f").exists());
     // Back again it is what it was.
     fs::rename(outside.path().join("d"), place.path("back")).unwrap();
     assert_eq!(user.lookup(top, b"back"), Ok(dir));
-    assert_eq!(user.attr(file).unwrap().kind, Kind::Regular);
+    assert_eq!(user.attr(file).unwrap().kind, ObjectKind::Regular);
 }
 
 /// A directory and a link to the outside change places all the time.
@@ -214,5 +214,5 @@ fn mounts_are_not_entered() {
     assert_eq!(made.map(|_| ()), Err(Error::Access));
     drop(mount);
     assert_eq!(user.lookup(top, b"mount"), Ok(dir));
-    assert_eq!(user.attr(file).unwrap().kind, Kind::Regular);
+    assert_eq!(user.attr(file).unwrap().kind, ObjectKind::Regular);
 }

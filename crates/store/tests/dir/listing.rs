@@ -74,7 +74,7 @@ fn cookies_hold_while_entries_come_and_go() {
         for cookie in [1, 2] {
             assert_eq!(user.list(dir, cookie, 10), Err(Error::BadCookie));
         }
-        let readdir = |cookie, verifier, name_bytes_max| Op::Readdir {
+        let readdir = |cookie, verifier, name_bytes_max| FsOp::Readdir {
             dir,
             cookie,
             verifier,

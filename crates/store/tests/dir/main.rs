@@ -32,8 +32,8 @@ use random::Random;
 use reactor::{Choice, FileIo, Token};
 use real::Real;
 use store::fs::{
-    Attr, Dir, DirError, DirProblem, DirSpec, Error, FileId, FileSystem, Kind, New, Op, Output,
-    Owners, SetAttr,
+    Attr, Dir, DirError, DirProblem, DirSpec, Error, FileId, FileSystem, FsOp, New, ObjectKind,
+    Output, Owners, SetAttr,
 };
 use tempfile::TempDir;
 use user::*;

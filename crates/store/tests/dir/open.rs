@@ -106,54 +106,54 @@ fn read_only_nothing_changes() {
     let (name, value) = (&b"x"[..], &b"y"[..]);
     let (from, from_offset, to, to_offset, len) = (file, 0, file, 10, 1);
     for op in [
-        Op::Setattr {
+        FsOp::Setattr {
             file,
             set: mode(0),
             guard: None,
         },
-        Op::Create {
+        FsOp::Create {
             dir,
             name,
             new: New::Guarded,
             set: mode(0),
         },
-        Op::Link { file, dir, name },
-        Op::Remove {
+        FsOp::Link { file, dir, name },
+        FsOp::Remove {
             dir: top,
             name: b"d",
             what: Removable::Any,
         },
-        Op::Rename {
+        FsOp::Rename {
             from_dir: top,
             from: b"f",
             to_dir: dir,
             to: b"f",
         },
-        Op::SetXattr {
+        FsOp::SetXattr {
             file,
             name,
             value,
             how: SetXattr::Either,
         },
-        Op::RemoveXattr { file, name },
-        Op::Allocate {
+        FsOp::RemoveXattr { file, name },
+        FsOp::Allocate {
             file,
             offset: 0,
             len,
         },
-        Op::Deallocate {
+        FsOp::Deallocate {
             file,
             offset: 0,
             len,
         },
-        Op::Copy {
+        FsOp::Copy {
             from,
             from_offset,
             to,
             to_offset,
             len,
         },
-        Op::Open {
+        FsOp::Open {
             file,
             read: true,
             write: true,
@@ -162,13 +162,13 @@ fn read_only_nothing_changes() {
         assert_eq!(user.run(op), Err(Error::RoFs), "{op:?}");
     }
     assert_eq!(user.write(file, 0, b"x"), Err(Error::RoFs));
-    let open = Op::Open {
+    let open = FsOp::Open {
         file,
         read: true,
         write: false,
     };
     assert_eq!(user.run(open), Ok(Output::Done));
-    assert_eq!(user.run(Op::Close { file }), Ok(Output::Done));
+    assert_eq!(user.run(FsOp::Close { file }), Ok(Output::Done));
     assert_eq!(fs::read(place.path("f")).unwrap(), b"content");
 }
 

@@ -28,14 +28,14 @@ fn set_all(place: &Place) {
         minor: 17,
     };
     let all = [
-        ("file", New::Guarded, Kind::Regular),
-        ("unseen", New::Exclusive([1; 8]), Kind::Regular),
-        ("dir", New::Directory, Kind::Directory),
-        ("fifo", New::Fifo, Kind::Fifo),
-        ("socket", New::Socket, Kind::Socket),
-        ("block", New::Block(device), Kind::Block),
-        ("character", New::Character(device), Kind::Character),
-        ("link", New::Symlink(b"x"), Kind::Symlink),
+        ("file", New::Guarded, ObjectKind::Regular),
+        ("unseen", New::Exclusive([1; 8]), ObjectKind::Regular),
+        ("dir", New::Directory, ObjectKind::Directory),
+        ("fifo", New::Fifo, ObjectKind::Fifo),
+        ("socket", New::Socket, ObjectKind::Socket),
+        ("block", New::Block(device), ObjectKind::Block),
+        ("character", New::Character(device), ObjectKind::Character),
+        ("link", New::Symlink(b"x"), ObjectKind::Symlink),
     ];
     let mut made = Vec::new();
     {
@@ -46,12 +46,12 @@ fn set_all(place: &Place) {
             let set = owned(1000, 100, 0o4666);
             let (attr, ..) = user.create(top, name.as_bytes(), new, set).unwrap();
             assert_eq!((attr.kind, attr.uid, attr.gid), (kind, 1000, 100));
-            let is_device = matches!(kind, Kind::Block | Kind::Character);
+            let is_device = matches!(kind, ObjectKind::Block | ObjectKind::Character);
             assert_eq!(
                 attr.device,
                 if is_device { device } else { Device::default() }
             );
-            if kind != Kind::Symlink {
+            if kind != ObjectKind::Symlink {
                 assert_eq!(attr.mode, 0o4666, "{name}");
             }
             made.push((name, attr));
@@ -82,7 +82,7 @@ fn set_all(place: &Place) {
         );
         assert_eq!(again.device, attr.device);
         match attr.kind {
-            Kind::Regular | Kind::Directory | Kind::Symlink => {}
+            ObjectKind::Regular | ObjectKind::Directory | ObjectKind::Symlink => {}
             _ => {
                 assert_eq!(again.size, 0);
                 assert_eq!(user.read(attr.file, 0, 1), Err(Error::WrongType));
@@ -166,19 +166,19 @@ fn what_others_may_write_says_nothing_of_itself() {
     let file = user.file(top, b"own");
     let name = b"weft.owner";
     for op in [
-        Op::SetXattr {
+        FsOp::SetXattr {
             file,
             name,
             value: b"0:0:104755",
             how: store::fs::SetXattr::Either,
         },
-        Op::RemoveXattr { file, name },
+        FsOp::RemoveXattr { file, name },
     ] {
         assert_eq!(user.run(op), Err(Error::Perm));
     }
-    assert_eq!(user.run(Op::GetXattr { file, name }), Err(Error::NoXattr));
+    assert_eq!(user.run(FsOp::GetXattr { file, name }), Err(Error::NoXattr));
     user.set(file, owned(5, 6, 0o666)).unwrap();
-    let list = Op::ListXattrs {
+    let list = FsOp::ListXattrs {
         file,
         cookie: 0,
         name_bytes_max: 1000,

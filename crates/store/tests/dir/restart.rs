@@ -46,10 +46,10 @@ fn handles_hold_over_a_restart() {
     // Without a lookup before.
     check(&mut user, file, 1);
     let top = user.top();
-    assert_eq!(user.run(Op::Parent { dir: inner }), Ok(Output::File(dir)));
+    assert_eq!(user.run(FsOp::Parent { dir: inner }), Ok(Output::File(dir)));
     assert_eq!(user.lookup(dir, &[b'n'; 255]), Ok(inner));
     assert_eq!(user.lookup(top, b"d"), Ok(dir));
-    let text = user.run(Op::Readlink { file: link });
+    let text = user.run(FsOp::Readlink { file: link });
     assert_eq!(text, Ok(Output::Bytes((*b"../target").into())));
     let (_, is_new, _) = user.create(dir, b"x", made, mode(0o600)).unwrap();
     assert!(!is_new, "the verifier was forgotten");
@@ -189,7 +189,7 @@ fn child() {
         match i % 4 {
             0 => drop(user.rename((dirs[0], &name), (dirs[1], &name)).unwrap()),
             1 => {
-                let link = Op::Link {
+                let link = FsOp::Link {
                     file,
                     dir: top,
                     name: &name,

@@ -88,15 +88,15 @@ impl<'a> Pair<'a> {
             }
         };
         // Btrfs does not count the directories in a directory.
-        let counts = mem.kind != Kind::Directory || dir.links > 1;
+        let counts = mem.kind != ObjectKind::Directory || dir.links > 1;
         let shown = |attr: &Attr| {
-            let size = if attr.kind == Kind::Directory {
+            let size = if attr.kind == ObjectKind::Directory {
                 0
             } else {
                 attr.size
             };
             // The mode of a symbolic link is nobody's business.
-            let mode = if attr.kind == Kind::Symlink {
+            let mode = if attr.kind == ObjectKind::Symlink {
                 0
             } else {
                 attr.mode
@@ -162,19 +162,19 @@ impl<'a> Pair<'a> {
                     Removable::Directory,
                     Removable::NotDirectory,
                 ]);
-                let op = |dir| Op::Remove { dir, name, what };
+                let op = |dir| FsOp::Remove { dir, name, what };
                 let gone = run(&mut self.mem[who], op(at.0));
                 assert_eq!(gone, run(&mut self.dir[who], op(at.1)), "{what:?}");
             }
             2 => {
-                let op = |file, dir| Op::Link { file, dir, name };
+                let op = |file, dir| FsOp::Link { file, dir, name };
                 let linked = run(&mut self.mem[who], op(to.0, at.0));
                 assert_eq!(linked, run(&mut self.dir[who], op(to.1, at.1)));
             }
             3 => {
                 let parents = (
-                    self.mem[who].run(Op::Parent { dir: at.0 }),
-                    self.dir[who].run(Op::Parent { dir: at.1 }),
+                    self.mem[who].run(FsOp::Parent { dir: at.0 }),
+                    self.dir[who].run(FsOp::Parent { dir: at.1 }),
                 );
                 match parents {
                     (Ok(Output::File(mem)), Ok(Output::File(dir))) => self.learn(mem, dir),
@@ -216,12 +216,12 @@ impl<'a> Pair<'a> {
             }
             4 => {
                 let op = |file| match len % 2 {
-                    0 => Op::Allocate {
+                    0 => FsOp::Allocate {
                         file,
                         offset,
                         len: 1 + u64::from(len),
                     },
-                    _ => Op::Deallocate {
+                    _ => FsOp::Deallocate {
                         file,
                         offset,
                         len: len.into(),
@@ -231,7 +231,7 @@ impl<'a> Pair<'a> {
                 assert_eq!(mem, self.dir[who].run(op(at.1)));
             }
             _ => {
-                let op = |from, to| Op::Copy {
+                let op = |from, to| FsOp::Copy {
                     from,
                     from_offset: offset / 2,
                     to,
@@ -279,7 +279,7 @@ impl<'a> Pair<'a> {
                     self.random
                         .pick(&[SetXattr::Either, SetXattr::Create, SetXattr::Replace]);
                 let value = &value[..];
-                let op = |file| Op::SetXattr {
+                let op = |file| FsOp::SetXattr {
                     file,
                     name,
                     value,
@@ -289,10 +289,10 @@ impl<'a> Pair<'a> {
                 assert_eq!(mem, self.dir[who].run(op(at.1)).map(|_| ()));
             }
             _ => {
-                let op = |file| Op::GetXattr { file, name };
+                let op = |file| FsOp::GetXattr { file, name };
                 let mem = self.mem[who].run(op(at.0));
                 assert_eq!(mem, self.dir[who].run(op(at.1)));
-                let op = |file| Op::RemoveXattr { file, name };
+                let op = |file| FsOp::RemoveXattr { file, name };
                 let mem = self.mem[who].run(op(at.0)).map(|_| ());
                 assert_eq!(mem, self.dir[who].run(op(at.1)).map(|_| ()));
             }
@@ -303,7 +303,7 @@ impl<'a> Pair<'a> {
         if !self.opens.is_empty() && self.random.below(2) == 0 {
             let at = self.random.below(self.opens.len() as u64) as usize;
             let (mem, dir) = self.opens.swap_remove(at);
-            let close = |user: &mut User<'_>, file| user.run(Op::Close { file });
+            let close = |user: &mut User<'_>, file| user.run(FsOp::Close { file });
             assert_eq!(close(&mut self.mem[0], mem), close(&mut self.dir[0], dir));
             return;
         }
@@ -340,8 +340,8 @@ impl<'a> Pair<'a> {
             (mem, dir) => assert_eq!(mem.map(|_| ()), dir.map(|_| ())),
         }
         let texts = (
-            self.mem[who].run(Op::Readlink { file: at.0 }),
-            self.dir[who].run(Op::Readlink { file: at.1 }),
+            self.mem[who].run(FsOp::Readlink { file: at.0 }),
+            self.dir[who].run(FsOp::Readlink { file: at.1 }),
         );
         assert_eq!(texts.0, texts.1);
     }
@@ -381,8 +381,8 @@ fn run(place: &Place, seed: u64, steps: u32) {
         pair.step();
     }
     for (mem, dir) in std::mem::take(&mut pair.opens) {
-        pair.mem[0].run(Op::Close { file: mem }).unwrap();
-        pair.dir[0].run(Op::Close { file: dir }).unwrap();
+        pair.mem[0].run(FsOp::Close { file: mem }).unwrap();
+        pair.dir[0].run(FsOp::Close { file: dir }).unwrap();
     }
     let known = pair.known.clone();
     for both in known {

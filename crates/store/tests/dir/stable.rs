@@ -24,8 +24,8 @@ fn written(len: u32, is_stable: bool) -> Result<Output, Error> {
     Ok(Output::Written(Written { len, is_stable }))
 }
 
-fn write(region: &Region, file: FileId, is_stable: bool) -> Op<'static> {
-    Op::Write {
+fn write(region: &Region, file: FileId, is_stable: bool) -> FsOp<'static> {
+    FsOp::Write {
         file,
         offset: 0,
         buf: region.range(0, 1000),
@@ -33,7 +33,7 @@ fn write(region: &Region, file: FileId, is_stable: bool) -> Op<'static> {
     }
 }
 
-fn begin(fs: &Dir, told: &mut Told, op: Op<'_>) -> Task {
+fn begin(fs: &Dir, told: &mut Told, op: FsOp<'_>) -> Task {
     match fs.start(&holder(), op, told, 9) {
         Progress::Pending(task) => task,
         Progress::Done(result) => panic!("{result:?}"),
@@ -98,7 +98,7 @@ fn failed_sync_of_any_errno_changes_the_verifier() {
     for errno in ERRNOS.into_iter().chain([libc::EROFS, libc::EINVAL]) {
         let mut told = Told::new();
         told.fails_with = Some(errno);
-        assert!(told.run(&fs, true, Op::Commit { file }).is_err());
+        assert!(told.run(&fs, true, FsOp::Commit { file }).is_err());
         assert!(!seen.contains(&fs.verifier()), "COMMIT: errno {errno}");
         seen.push(fs.verifier());
         // All of it is written, and cannot be synced.
@@ -118,8 +118,8 @@ fn commits_on_two_reactors_both_learn_of_a_failed_sync() {
     let (mut one, mut other) = (Told::new(), Told::new());
     let before = fs.verifier();
     one.fails_with = Some(libc::EIO);
-    let first = begin(&fs, &mut one, Op::Commit { file });
-    let second = begin(&fs, &mut other, Op::Commit { file });
+    let first = begin(&fs, &mut one, FsOp::Commit { file });
+    let second = begin(&fs, &mut other, FsOp::Commit { file });
     // The second hears from the disk before the first does, if it has asked.
     let second = match other.done.pop_front() {
         Some((_, result)) => fs.resume(second, result, &mut other, 9),
@@ -155,7 +155,7 @@ fn stable_write_beside_a_failed_sync_of_its_file_is_refused() {
     let region = Region::anonymous(4096).unwrap();
     let (mut one, mut other) = (Told::new(), Told::new());
     one.fails_with = Some(libc::ENOSPC);
-    let commit = begin(&fs, &mut one, Op::Commit { file });
+    let commit = begin(&fs, &mut one, FsOp::Commit { file });
     let mut task = begin(&fs, &mut other, write(&region, file, true));
     let (_, result) = one.done.pop_front().unwrap();
     let commit = fs.resume(commit, result, &mut one, 9);
@@ -182,7 +182,7 @@ fn commits_that_come_during_a_sync_share_the_next() {
     let file = opened(&fs, b"content");
     let mut told = Told::new();
     let mut tasks: Vec<Task> = (0..5)
-        .map(|_| begin(&fs, &mut told, Op::Commit { file }))
+        .map(|_| begin(&fs, &mut told, FsOp::Commit { file }))
         .collect();
     assert_eq!(told.syncs, 1, "one sync of a file at a time");
     let first = fs.resume(tasks.remove(0), Ok(0), &mut told, 9);

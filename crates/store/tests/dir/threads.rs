@@ -36,7 +36,7 @@ fn names_move_about_under_everybodys_hands() {
                         3 => drop(user.remove(dir, name)),
                         4 => {
                             let file = random.pick(&known);
-                            let _ = user.run(Op::Link { file, dir, name });
+                            let _ = user.run(FsOp::Link { file, dir, name });
                         }
                         5 => {
                             if let Ok(listing) = user.list(dir, 0, 10) {
@@ -88,13 +88,13 @@ fn many(place: &Place, files: u64, outstanding: u64) {
                 let name = format!("file-{begun}").into_bytes();
                 let (new, set) = (New::Guarded, mode(0o600));
                 let op = match is_new {
-                    true => Op::Create {
+                    true => FsOp::Create {
                         dir,
                         name: &name,
                         new,
                         set,
                     },
-                    false => Op::Remove {
+                    false => FsOp::Remove {
                         dir,
                         name: &name,
                         what: store::fs::Removable::Any,

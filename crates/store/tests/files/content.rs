@@ -6,22 +6,22 @@ use store::fs::{Seek, SetXattr};
 const MIB: u64 = 1 << 20;
 
 fn found(user: &mut User<'_>, file: FileId, offset: u64, what: Seek) -> Result<(u64, bool), Error> {
-    match user.run(Op::Seek { file, offset, what })? {
+    match user.run(FsOp::Seek { file, offset, what })? {
         Output::Found { offset, is_end } => Ok((offset, is_end)),
         other => panic!("{other:?}"),
     }
 }
 
-fn allocate(file: FileId, offset: u64, len: u64) -> Op<'static> {
-    Op::Allocate { file, offset, len }
+fn allocate(file: FileId, offset: u64, len: u64) -> FsOp<'static> {
+    FsOp::Allocate { file, offset, len }
 }
 
-fn deallocate(file: FileId, offset: u64, len: u64) -> Op<'static> {
-    Op::Deallocate { file, offset, len }
+fn deallocate(file: FileId, offset: u64, len: u64) -> FsOp<'static> {
+    FsOp::Deallocate { file, offset, len }
 }
 
-fn clone(from: FileId, from_offset: u64, to: FileId, to_offset: u64, len: u64) -> Op<'static> {
-    Op::Clone {
+fn clone(from: FileId, from_offset: u64, to: FileId, to_offset: u64, len: u64) -> FsOp<'static> {
+    FsOp::Clone {
         from,
         from_offset,
         to,
@@ -30,8 +30,8 @@ fn clone(from: FileId, from_offset: u64, to: FileId, to_offset: u64, len: u64) -
     }
 }
 
-fn copy(from: FileId, from_offset: u64, to: FileId, to_offset: u64, len: u64) -> Op<'static> {
-    Op::Copy {
+fn copy(from: FileId, from_offset: u64, to: FileId, to_offset: u64, len: u64) -> FsOp<'static> {
+    FsOp::Copy {
         from,
         from_offset,
         to,
@@ -184,7 +184,7 @@ fn what_takes_long_is_done_in_turns() {
     let file = user.file(top, b"f");
     user.run(allocate(file, 0, 60 * MIB)).unwrap();
     let what = Removable::Any;
-    let Progress::Pending(task) = user.start(Op::Remove {
+    let Progress::Pending(task) = user.start(FsOp::Remove {
         dir: top,
         name: b"f",
         what,
@@ -298,13 +298,13 @@ fn extended_attributes() {
     let free = user.free();
     let file = user.file(top, b"f");
     let before_all = user.free();
-    let set = |name, value, how| Op::SetXattr {
+    let set = |name, value, how| FsOp::SetXattr {
         file,
         name,
         value,
         how,
     };
-    let get = |name| Op::GetXattr { file, name };
+    let get = |name| FsOp::GetXattr { file, name };
     assert_eq!(user.run(get(b"a")), Err(Error::NoXattr));
     assert_eq!(
         user.run(set(b"a", b"1", SetXattr::Replace)),
@@ -334,7 +334,7 @@ fn extended_attributes() {
         user.run(set(b"f", &large[1..], SetXattr::Either)),
         Err(Error::Xattr2Big)
     );
-    let list = |cookie, name_bytes_max| Op::ListXattrs {
+    let list = |cookie, name_bytes_max| FsOp::ListXattrs {
         file,
         cookie,
         name_bytes_max,
@@ -350,7 +350,7 @@ fn extended_attributes() {
         (vec![b"a".to_vec(), b"b".to_vec()], false)
     );
     let cookie = first.iter().last().unwrap().0.cookie;
-    let remove = |name| Op::RemoveXattr { file, name };
+    let remove = |name| FsOp::RemoveXattr { file, name };
     assert!(user.run(remove(b"b")).is_ok());
     assert_eq!(user.run(remove(b"b")), Err(Error::NoXattr));
     let Ok(Output::Listing(rest)) = user.run(list(cookie, 100)) else {
@@ -371,7 +371,7 @@ fn extended_attributes() {
     let (link, ..) = user
         .create(top, b"l", New::Symlink(b"x"), mode(0o777))
         .unwrap();
-    let op = Op::SetXattr {
+    let op = FsOp::SetXattr {
         file: link.file,
         name: b"a",
         value: b"1",

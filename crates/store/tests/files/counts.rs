@@ -69,7 +69,7 @@ fn looking_allocates_nothing() {
         user.attr(file).unwrap();
         user.set(file, mode(0o600)).unwrap();
         user.open(file).unwrap();
-        assert_eq!(user.run(Op::Close { file }), Ok(Output::Done));
+        assert_eq!(user.run(FsOp::Close { file }), Ok(Output::Done));
         user.rename((dir, b"f"), (dir, b"f")).unwrap();
     };
     assert_eq!(cost(&mut look), (0, 0));

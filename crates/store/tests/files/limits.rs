@@ -50,7 +50,7 @@ fn everything_counts_and_all_comes_back() {
         }
         let mut link = |name: &[u8]| {
             let dir = top;
-            user.run(Op::Link { file, dir, name }).map(|_| ())
+            user.run(FsOp::Link { file, dir, name }).map(|_| ())
         };
         let full = (0..100).find_map(|i| link(&[b'A' + i]).err());
         assert_eq!(full, Some(Error::NoSpc));
@@ -81,7 +81,7 @@ fn a_full_file_system_keeps_what_it_has() {
             Err(error) => assert_eq!(error, Error::NoSpc),
         }
     }
-    let op = Op::Allocate {
+    let op = FsOp::Allocate {
         file,
         offset: 0,
         len: 5 << 20,
@@ -114,7 +114,7 @@ fn sparse_files_cannot_use_up_addresses() {
     for round in 1..20_000_u64 {
         let offset = round * (32 << 20);
         user.write(file, offset, b"x").unwrap();
-        let op = Op::Deallocate {
+        let op = FsOp::Deallocate {
             file,
             offset,
             len: 16384,
@@ -149,12 +149,12 @@ fn sizes_and_links_have_ends() {
     user.write(file, max - 1, b"x").unwrap();
     assert_eq!(user.read(file, max - 1, 5).unwrap(), (b"x".to_vec(), true));
     for op in [
-        Op::Allocate {
+        FsOp::Allocate {
             file,
             offset: max,
             len: 1,
         },
-        Op::Allocate {
+        FsOp::Allocate {
             file,
             offset: 1,
             len: u64::MAX,
@@ -162,7 +162,7 @@ fn sizes_and_links_have_ends() {
     ] {
         assert_eq!(user.run(op), Err(Error::FBig));
     }
-    let op = Op::Deallocate {
+    let op = FsOp::Deallocate {
         file,
         offset: 0,
         len: max,
@@ -172,7 +172,7 @@ fn sizes_and_links_have_ends() {
     for count in 1..max {
         let name = format!("l{count}");
         let name = name.as_bytes();
-        user.run(Op::Link {
+        user.run(FsOp::Link {
             file,
             dir: top,
             name,
@@ -180,7 +180,7 @@ fn sizes_and_links_have_ends() {
         .unwrap();
     }
     let name = b"more";
-    let link = user.run(Op::Link {
+    let link = user.run(FsOp::Link {
         file,
         dir: top,
         name,
@@ -232,7 +232,7 @@ fn stable_write_beyond_the_limit_is_refused_whole() {
     let region = mem::Region::anonymous(1 << 20).unwrap();
     let mut offset = 0;
     let refused = loop {
-        let written = user.run(Op::Write {
+        let written = user.run(FsOp::Write {
             file,
             offset,
             buf: region.range(0, 1 << 20),

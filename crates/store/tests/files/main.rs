@@ -23,7 +23,7 @@ use mem::BufRange;
 use random::Random;
 use reactor::{Bell, Completion, FallocateMode, FileIo, Ticket, Token};
 use store::fs::{
-    Attr, Error, FileId, FileSystem, Listing, Memory, New, Op, Output, Progress, Removable,
+    Attr, Error, FileId, FileSystem, FsOp, Listing, Memory, New, Output, Progress, Removable,
     SetAttr, Time,
 };
 use user::*;

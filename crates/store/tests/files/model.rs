@@ -2,7 +2,7 @@
 
 use super::*;
 use std::collections::HashMap;
-use store::fs::{Kind, Seek};
+use store::fs::{ObjectKind, Seek};
 
 /// An object as simple as can be.
 struct Object {
@@ -30,8 +30,8 @@ impl Model {
     fn dir(&mut self, dir: FileId) -> Result<&mut Object, Error> {
         let object = self.object(dir)?;
         match object.attr.kind {
-            Kind::Directory => Ok(object),
-            Kind::Symlink => Err(Error::Symlink),
+            ObjectKind::Directory => Ok(object),
+            ObjectKind::Symlink => Err(Error::Symlink),
             _ => Err(Error::NotDir),
         }
     }
@@ -39,9 +39,9 @@ impl Model {
     fn file(&mut self, file: FileId) -> Result<&mut Object, Error> {
         let object = self.object(file)?;
         match object.attr.kind {
-            Kind::Regular => Ok(object),
-            Kind::Directory => Err(Error::IsDir),
-            Kind::Symlink => Err(Error::Symlink),
+            ObjectKind::Regular => Ok(object),
+            ObjectKind::Directory => Err(Error::IsDir),
+            ObjectKind::Symlink => Err(Error::Symlink),
             _ => Err(Error::WrongType),
         }
     }
@@ -113,7 +113,7 @@ impl Model {
             "a number is used again"
         );
         self.add_entry(dir, name, attr.file);
-        if attr.kind == Kind::Directory {
+        if attr.kind == ObjectKind::Directory {
             self.object(dir)?.attr.links += 1;
         }
         self.touch_content(dir);
@@ -123,7 +123,7 @@ impl Model {
     fn drop_if_unused(&mut self, file: FileId) {
         let object = &self.objects[&file];
         let is_used = object.attr.links > 0 || object.opens > 0;
-        if !is_used || object.attr.kind == Kind::Directory {
+        if !is_used || object.attr.kind == ObjectKind::Directory {
             self.objects.remove(&file);
         }
     }
@@ -137,7 +137,7 @@ impl Model {
         }
         let object = self.object(file)?;
         match object.attr.kind {
-            Kind::Directory => return Err(Error::IsDir),
+            ObjectKind::Directory => return Err(Error::IsDir),
             _ if object.attr.links == 0 => return Err(Error::NoEnt),
             _ => object.attr.links += 1,
         }
@@ -154,7 +154,7 @@ impl Model {
             return Err(Error::NotEmpty);
         }
         object.attr.links -= 1;
-        if object.attr.kind == Kind::Directory {
+        if object.attr.kind == ObjectKind::Directory {
             self.object(dir)?.attr.links -= 1;
         }
         self.touch(file);
@@ -181,7 +181,7 @@ impl Model {
             Err(Error::NoEnt) => None,
             Err(error) => return Err(error),
         };
-        let is_dir = self.object(file)?.attr.kind == Kind::Directory;
+        let is_dir = self.object(file)?.attr.kind == ObjectKind::Directory;
         if is_dir && from.0 != to.0 && self.lies_in(to.0, file) {
             return Err(Error::Inval);
         }
@@ -190,7 +190,7 @@ impl Model {
         }
         if let Some(target) = target {
             let target = self.object(target)?;
-            match (is_dir, target.attr.kind == Kind::Directory) {
+            match (is_dir, target.attr.kind == ObjectKind::Directory) {
                 (true, false) => return Err(Error::NotDir),
                 (false, true) => return Err(Error::IsDir),
                 _ if !target.entries.is_empty() => return Err(Error::NotEmpty),
@@ -249,8 +249,8 @@ impl Model {
     fn resize(&mut self, file: FileId, size: u64) -> Done {
         let object = self.object(file)?;
         match object.attr.kind {
-            Kind::Regular => {}
-            Kind::Directory => return Err(Error::IsDir),
+            ObjectKind::Regular => {}
+            ObjectKind::Directory => return Err(Error::IsDir),
             _ => return Err(Error::Inval),
         }
         object.data.resize(size as usize, 0);
@@ -350,7 +350,7 @@ impl Pair<'_> {
                 let file = self.some();
                 let expected = self.model.link(file, place.0, place.1);
                 let (dir, name) = place;
-                let linked = self.user.run(Op::Link { file, dir, name });
+                let linked = self.user.run(FsOp::Link { file, dir, name });
                 // Which of two is stale first is nobody's business.
                 assert_eq!(linked.map(|_| ()), expected);
             }
@@ -386,7 +386,7 @@ impl Pair<'_> {
             }
             6 => {
                 let expected = self.model.clear(file, offset, len);
-                let cleared = self.user.run(Op::Deallocate { file, offset, len });
+                let cleared = self.user.run(FsOp::Deallocate { file, offset, len });
                 assert_eq!(cleared.map(|_| ()), expected);
                 self.take_change(file);
             }
@@ -394,7 +394,7 @@ impl Pair<'_> {
             _ => {
                 let (to, to_offset) = (self.some(), self.offset());
                 let expected = self.model.copy((file, offset), (to, to_offset), len);
-                let copied = self.user.run(Op::Copy {
+                let copied = self.user.run(FsOp::Copy {
                     from: file,
                     from_offset: offset,
                     to,
@@ -425,13 +425,13 @@ impl Pair<'_> {
             if expected.is_ok() {
                 self.model.touch_content(file);
             }
-            let allocated = self.user.run(Op::Allocate { file, offset, len });
+            let allocated = self.user.run(FsOp::Allocate { file, offset, len });
             assert_eq!(allocated.map(|_| ()), expected);
             self.take_change(file);
             return;
         }
         let what = self.random.pick(&[Seek::Data, Seek::Hole]);
-        let found = self.user.run(Op::Seek { file, offset, what });
+        let found = self.user.run(FsOp::Seek { file, offset, what });
         let Ok(object) = self.model.file(file) else {
             assert!(found.is_err());
             return;
@@ -455,7 +455,7 @@ impl Pair<'_> {
         let file = self.some();
         let opens = self.model.object(file).map_or(0, |object| object.opens);
         if opens > 0 && self.random.below(2) == 0 {
-            assert_eq!(self.user.run(Op::Close { file }), Ok(Output::Done));
+            assert_eq!(self.user.run(FsOp::Close { file }), Ok(Output::Done));
             self.model.object(file).unwrap().opens -= 1;
             self.model.drop_if_unused(file);
         } else {
@@ -500,7 +500,7 @@ impl Pair<'_> {
                 return;
             }
         };
-        let is_dir = expected.kind == Kind::Directory;
+        let is_dir = expected.kind == ObjectKind::Directory;
         let ignored = Attr {
             used_bytes: found.used_bytes,
             size: if is_dir { found.size } else { expected.size },
@@ -556,7 +556,7 @@ fn run(seed: u64, steps: u32) {
     for file in files {
         pair.compare(file);
         for _ in 0..pair.model.objects[&file].opens {
-            pair.user.run(Op::Close { file }).unwrap();
+            pair.user.run(FsOp::Close { file }).unwrap();
         }
     }
     tree::remove_all(&mut pair.user, top);

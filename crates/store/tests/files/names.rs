@@ -1,7 +1,7 @@
 //! Directories: names, handles, cookies, permissions.
 
 use super::*;
-use store::fs::{Device, Kind};
+use store::fs::{Device, ObjectKind};
 
 #[test]
 fn every_kind_of_object_can_be_made() {
@@ -10,13 +10,13 @@ fn every_kind_of_object_can_be_made() {
     let top = user.top();
     let device = Device { major: 8, minor: 1 };
     for (name, new, kind, links, size) in [
-        (&b"f"[..], New::Guarded, Kind::Regular, 1, 0),
-        (b"d", New::Directory, Kind::Directory, 2, 0),
-        (b"l", New::Symlink(b"../x"), Kind::Symlink, 1, 4),
-        (b"p", New::Fifo, Kind::Fifo, 1, 0),
-        (b"s", New::Socket, Kind::Socket, 1, 0),
-        (b"b", New::Block(device), Kind::Block, 1, 0),
-        (b"c", New::Character(device), Kind::Character, 1, 0),
+        (&b"f"[..], New::Guarded, ObjectKind::Regular, 1, 0),
+        (b"d", New::Directory, ObjectKind::Directory, 2, 0),
+        (b"l", New::Symlink(b"../x"), ObjectKind::Symlink, 1, 4),
+        (b"p", New::Fifo, ObjectKind::Fifo, 1, 0),
+        (b"s", New::Socket, ObjectKind::Socket, 1, 0),
+        (b"b", New::Block(device), ObjectKind::Block, 1, 0),
+        (b"c", New::Character(device), ObjectKind::Character, 1, 0),
     ] {
         let (attr, is_new, change) = user.create(top, name, new, mode(0o640)).unwrap();
         assert_eq!(
@@ -28,23 +28,23 @@ fn every_kind_of_object_can_be_made() {
         assert_eq!(user.lookup(top, name), Ok(attr.file));
         let again = user.create(top, name, new, mode(0o640));
         assert_eq!(again.map(|_| ()), Err(Error::Exist));
-        if matches!(kind, Kind::Block | Kind::Character) {
+        if matches!(kind, ObjectKind::Block | ObjectKind::Character) {
             assert_eq!(attr.device, device);
         }
-        let parent = user.run(Op::Parent { dir: attr.file });
+        let parent = user.run(FsOp::Parent { dir: attr.file });
         match kind {
-            Kind::Directory => assert_eq!(parent, Ok(Output::File(top))),
-            Kind::Symlink => assert_eq!(parent, Err(Error::Symlink)),
+            ObjectKind::Directory => assert_eq!(parent, Ok(Output::File(top))),
+            ObjectKind::Symlink => assert_eq!(parent, Err(Error::Symlink)),
             _ => assert_eq!(parent, Err(Error::NotDir)),
         }
-        let text = user.run(Op::Readlink { file: attr.file });
+        let text = user.run(FsOp::Readlink { file: attr.file });
         match kind {
-            Kind::Symlink => assert_eq!(text, Ok(Output::Bytes((*b"../x").into()))),
-            Kind::Directory => assert_eq!(text, Err(Error::IsDir)),
+            ObjectKind::Symlink => assert_eq!(text, Ok(Output::Bytes((*b"../x").into()))),
+            ObjectKind::Directory => assert_eq!(text, Err(Error::IsDir)),
             _ => assert_eq!(text, Err(Error::Inval)),
         }
     }
-    assert_eq!(user.run(Op::Parent { dir: top }), Err(Error::NoEnt));
+    assert_eq!(user.run(FsOp::Parent { dir: top }), Err(Error::NoEnt));
     assert_eq!(user.attr(top).unwrap().links, 3);
     assert_eq!(user.names(top).concat(), b"fdlpsbc");
 }
@@ -115,16 +115,16 @@ fn what_is_open_stays_without_a_name() {
     user.open(file).unwrap();
     user.remove(top, b"x").unwrap();
     assert_eq!(user.attr(file).unwrap().links, 0);
-    let link = Op::Link {
+    let link = FsOp::Link {
         file,
         dir: top,
         name: b"y",
     };
     assert_eq!(user.run(link), Err(Error::NoEnt));
     user.write(file, 100_000, &[8; 10]).unwrap();
-    user.run(Op::Close { file }).unwrap();
+    user.run(FsOp::Close { file }).unwrap();
     assert_eq!(user.read(file, 99_999, 3).unwrap(), (vec![7, 8, 8], false));
-    user.run(Op::Close { file }).unwrap();
+    user.run(FsOp::Close { file }).unwrap();
     assert_eq!(user.attr(file), Err(Error::Stale));
     assert_eq!(user.free(), free);
     let dir = user.dir(top, b"d");
@@ -164,7 +164,7 @@ fn all_that_rename_may_meet() {
     assert_eq!(user.lookup(b, b"other"), Ok(file));
     assert_eq!(user.lookup(a, b"file"), Err(Error::NoEnt));
     // Two names of one object.
-    let link = Op::Link {
+    let link = FsOp::Link {
         file,
         dir: a,
         name: b"again",
@@ -177,7 +177,7 @@ fn all_that_rename_may_meet() {
     // A directory over an empty one, with its parent and links.
     let empty = user.dir(b, b"empty");
     assert_eq!(user.rename((a, b"inner"), (b, b"empty")), Ok(Some(empty)));
-    assert_eq!(user.run(Op::Parent { dir: inner }), Ok(Output::File(b)));
+    assert_eq!(user.run(FsOp::Parent { dir: inner }), Ok(Output::File(b)));
     assert_eq!(user.attr(a).unwrap().links, 2);
     assert_eq!(user.attr(b).unwrap().links, 3);
     // Within one directory, and to itself.
@@ -185,7 +185,7 @@ fn all_that_rename_may_meet() {
     assert_eq!(user.rename((b, b"full"), (b, b"full")), Ok(None));
     assert_eq!(user.names(b), [&b"other"[..], b"full"]);
     let (from, to) = (user.attr(b).unwrap().change, user.attr(top).unwrap().change);
-    let op = Op::Rename {
+    let op = FsOp::Rename {
         from_dir: b,
         from: b"full",
         to_dir: top,
@@ -208,7 +208,7 @@ fn remove_says_what_it_takes() {
     let dir = user.dir(top, b"d");
     user.file(dir, b"f");
     let mut remove = |dir, name, what| {
-        let removed = user.run(Op::Remove { dir, name, what });
+        let removed = user.run(FsOp::Remove { dir, name, what });
         removed.map(|_| ())
     };
     assert_eq!(remove(top, b"d", Removable::Any), Err(Error::NotEmpty));
@@ -272,7 +272,7 @@ fn cookies_hold_while_entries_come_and_go() {
     assert!(listing.iter().all(|(entry, _)| entry.cookie > cookie));
     assert_eq!(user.list(dir, 1 << 40, 10), Err(Error::BadCookie));
     assert_eq!(user.list(dir, 1, 10), Err(Error::BadCookie));
-    let stale = Op::Readdir {
+    let stale = FsOp::Readdir {
         dir,
         cookie,
         verifier: 78,
@@ -281,7 +281,7 @@ fn cookies_hold_while_entries_come_and_go() {
         with_attrs: false,
     };
     assert_eq!(user.run(stale), Err(Error::NotSame));
-    let small = Op::Readdir {
+    let small = FsOp::Readdir {
         dir,
         cookie: 0,
         verifier: 0,
@@ -394,7 +394,7 @@ fn times_and_guards() {
     let attr = user.attr(file).unwrap();
     assert_eq!(user.set(file, SetAttr::default()), Ok(attr));
     user.seconds = 50;
-    let guarded = |guard| Op::Setattr {
+    let guarded = |guard| FsOp::Setattr {
         file,
         set: size(9),
         guard: Some(at(guard)),

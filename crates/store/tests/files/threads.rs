@@ -50,7 +50,7 @@ fn names_move_about_under_everybodys_hands() {
                         }
                         4 => {
                             let file = random.pick(&known);
-                            let _ = user.run(Op::Link { file, dir, name });
+                            let _ = user.run(FsOp::Link { file, dir, name });
                         }
                         5 => {
                             if let Ok(listing) = user.list(dir, 0, 10) {
@@ -295,9 +295,9 @@ fn contents_change_under_everybodys_hands() {
                             assert!(pairs.into_iter().all(|(&b, e)| b == 0 || b == e));
                         }),
                         5 => user.set(file, size(offset)).map(|_| ()),
-                        6 => user.run(Op::Deallocate { file, offset, len }).map(|_| ()),
+                        6 => user.run(FsOp::Deallocate { file, offset, len }).map(|_| ()),
                         7 => {
-                            let op = Op::Clone {
+                            let op = FsOp::Clone {
                                 from: file,
                                 from_offset: 0,
                                 to: other,
@@ -310,7 +310,7 @@ fn contents_change_under_everybodys_hands() {
                         _ => user.open(file).map(|()| {
                             let _ = user.remove(top, name);
                             let _ = user.write(file, offset, &stamp(offset, len));
-                            assert_eq!(user.run(Op::Close { file }), Ok(Output::Done));
+                            assert_eq!(user.run(FsOp::Close { file }), Ok(Output::Done));
                         }),
                     };
                     let expected = [Error::Delay, Error::Stale, Error::Inval, Error::NoEnt];

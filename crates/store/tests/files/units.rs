@@ -2,7 +2,7 @@
 
 use machine::work::{OPERATION_UNITS_MAX, take_turn};
 use mem::FRAME_BYTES;
-use store::fs::{Memory, Op, Output, Progress, Time};
+use store::fs::{FsOp, Memory, Output, Progress, Time};
 
 use crate::user::User;
 
@@ -30,7 +30,7 @@ fn listing_goes_on_without_a_look_at_what_was_listed() {
     for number in 1..NAMES {
         let name = number.to_string();
         let name = name.as_bytes();
-        user.run(Op::Link { file, dir, name }).expect("room");
+        user.run(FsOp::Link { file, dir, name }).expect("room");
     }
     let (mut cookie, mut count) = (0, 0);
     loop {
@@ -51,7 +51,7 @@ fn listing_goes_on_without_a_look_at_what_was_listed() {
 }
 
 /// Runs an operation to its end; what its dearest step cost, and all of them.
-fn run(user: &mut User<'_>, op: Op<'_>) -> (u64, u64) {
+fn run(user: &mut User<'_>, op: FsOp<'_>) -> (u64, u64) {
     let (mut progress, mut dearest) = units_of(|| user.start(op));
     let mut all = dearest;
     loop {
@@ -80,7 +80,7 @@ fn copy_of_many_extents_looks_at_each_once() {
     let (whole, holed) = (user.file(dir, b"whole"), user.file(dir, b"holed"));
     let to = user.file(dir, b"to");
     let (file, offset, len) = (whole, 0, BYTES);
-    run(&mut user, Op::Allocate { file, offset, len });
+    run(&mut user, FsOp::Allocate { file, offset, len });
     for at in (0..BYTES).step_by(2 * frame as usize) {
         user.write(holed, at, b"data").expect("room");
     }
@@ -88,14 +88,14 @@ fn copy_of_many_extents_looks_at_each_once() {
         for is_clone in [false, true] {
             let (from_offset, to_offset, len) = (0, 0, BYTES - 2 * frame);
             let op = match is_clone {
-                true => Op::Clone {
+                true => FsOp::Clone {
                     from,
                     from_offset,
                     to,
                     to_offset,
                     len,
                 },
-                false => Op::Copy {
+                false => FsOp::Copy {
                     from,
                     from_offset,
                     to,
@@ -124,7 +124,7 @@ fn deallocation_of_a_large_file_looks_at_each_extent_once() {
         user.write(file, at, b"data").expect("room");
     }
     let (offset, len) = (0, BYTES);
-    let (dearest, all) = run(&mut user, Op::Deallocate { file, offset, len });
+    let (dearest, all) = run(&mut user, FsOp::Deallocate { file, offset, len });
     assert!(dearest < OPERATION_UNITS_MAX, "{dearest} units for a step");
     let max = 16 * BYTES / frame;
     assert!(all < max, "{all} units, {max} at most");

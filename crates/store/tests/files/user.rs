@@ -4,7 +4,7 @@ use mem::{Loan, Region};
 use random::Random;
 use reactor::Token;
 use store::fs::{
-    Attr, Caller, ChangeInfo, Error, FileId, FileSystem, Listing, New, Op, Output, Progress,
+    Attr, Caller, ChangeInfo, Error, FileId, FileSystem, FsOp, Listing, New, Output, Progress,
     Removable, SetAttr, Statfs, Task, Time, Written,
 };
 
@@ -68,7 +68,7 @@ impl<'a> User<'a> {
         }
     }
 
-    pub fn start(&mut self, op: Op<'_>) -> Progress {
+    pub fn start(&mut self, op: FsOp<'_>) -> Progress {
         let caller = Caller {
             uid: self.uid,
             gid: self.gids[0],
@@ -87,7 +87,7 @@ impl<'a> User<'a> {
         self.fs.resume(task, result, self.files.io(), TOKEN)
     }
 
-    pub fn run(&mut self, op: Op<'_>) -> Result<Output, Error> {
+    pub fn run(&mut self, op: FsOp<'_>) -> Result<Output, Error> {
         let mut progress = self.start(op);
         loop {
             match progress {
@@ -108,7 +108,7 @@ impl<'a> User<'a> {
         new: New<'_>,
         set: SetAttr,
     ) -> Result<(Attr, bool, ChangeInfo), Error> {
-        let op = Op::Create {
+        let op = FsOp::Create {
             dir,
             name,
             new,
@@ -135,14 +135,14 @@ impl<'a> User<'a> {
     }
 
     pub fn lookup(&mut self, dir: FileId, name: &[u8]) -> Result<FileId, Error> {
-        match self.run(Op::Lookup { dir, name })? {
+        match self.run(FsOp::Lookup { dir, name })? {
             Output::File(file) => Ok(file),
             other => panic!("{other:?}"),
         }
     }
 
     pub fn attr(&mut self, file: FileId) -> Result<Attr, Error> {
-        match self.run(Op::Getattr { file })? {
+        match self.run(FsOp::Getattr { file })? {
             Output::Attr(attr) => Ok(attr),
             other => panic!("{other:?}"),
         }
@@ -150,7 +150,7 @@ impl<'a> User<'a> {
 
     pub fn set(&mut self, file: FileId, set: SetAttr) -> Result<Attr, Error> {
         let guard = None;
-        match self.run(Op::Setattr { file, set, guard })? {
+        match self.run(FsOp::Setattr { file, set, guard })? {
             Output::Attr(attr) => Ok(attr),
             other => panic!("{other:?}"),
         }
@@ -158,7 +158,7 @@ impl<'a> User<'a> {
 
     pub fn remove(&mut self, dir: FileId, name: &[u8]) -> Result<FileId, Error> {
         let what = Removable::Any;
-        match self.run(Op::Remove { dir, name, what })? {
+        match self.run(FsOp::Remove { dir, name, what })? {
             Output::Removed { file, .. } => Ok(file),
             other => panic!("{other:?}"),
         }
@@ -169,7 +169,7 @@ impl<'a> User<'a> {
         (from_dir, from): (FileId, &[u8]),
         (to_dir, to): (FileId, &[u8]),
     ) -> Result<Option<FileId>, Error> {
-        let op = Op::Rename {
+        let op = FsOp::Rename {
             from_dir,
             from,
             to_dir,
@@ -203,7 +203,7 @@ impl<'a> User<'a> {
         let region = Region::anonymous(bytes.len() as u64).unwrap();
         let buf = region.range(0, bytes.len() as u32);
         mem::copy_in(buf, bytes);
-        let op = Op::Write {
+        let op = FsOp::Write {
             file,
             offset,
             buf,
@@ -223,7 +223,7 @@ impl<'a> User<'a> {
     ) -> Result<(Vec<u8>, bool), Error> {
         let region = Region::anonymous(len.into()).unwrap();
         let buf = region.range(0, len);
-        match self.run(Op::Read { file, offset, buf })? {
+        match self.run(FsOp::Read { file, offset, buf })? {
             Output::Read { len, is_end } => {
                 let mut bytes = vec![0; len as usize];
                 mem::copy_out(buf.slice(0, len), &mut bytes);
@@ -243,7 +243,7 @@ impl<'a> User<'a> {
     }
 
     pub fn list(&mut self, dir: FileId, cookie: u64, entries_max: u32) -> Result<Listing, Error> {
-        let op = Op::Readdir {
+        let op = FsOp::Readdir {
             dir,
             cookie,
             verifier: self.fs.info().instance,
@@ -264,7 +264,7 @@ impl<'a> User<'a> {
     }
 
     pub fn open(&mut self, file: FileId) -> Result<(), Error> {
-        let op = Op::Open {
+        let op = FsOp::Open {
             file,
             read: true,
             write: true,
@@ -274,7 +274,7 @@ impl<'a> User<'a> {
     }
 
     pub fn statfs(&mut self) -> Statfs {
-        match self.run(Op::Statfs) {
+        match self.run(FsOp::Statfs) {
             Ok(Output::Statfs(statfs)) => statfs,
             other => panic!("{other:?}"),
         }

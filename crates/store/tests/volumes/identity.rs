@@ -9,7 +9,7 @@ use crate::fake::*;
 use crate::opening::{assert_says, problem};
 use needs::needs;
 use rustix::fs::{XattrFlags, fgetxattr, fsetxattr};
-use store::reservation::{Registrant, Request};
+use store::reservation::{Registrant, ReservationRequest};
 use store::{Info, Io, Problem, Spec, Volume, open};
 use uuid::Uuid;
 
@@ -120,7 +120,7 @@ fn copied_state_keeps_what_is_about_the_data_and_no_reservation() {
     let volume = open(&file_spec(&at("first"), SIZE)).unwrap();
     let (offset, len) = (4096, 512);
     run(&*volume, &mut files, Io::MarkUnreadable { offset, len }).unwrap();
-    let register = Request::Register {
+    let register = ReservationRequest::Register {
         key: 7,
         persist: Some(true),
     };
@@ -154,7 +154,7 @@ const HOST: Registrant = Registrant::NvmeHost([1; 16]);
 fn reserved_and_copied(folder: &Path) -> Info {
     let (first, second) = (folder.join("first"), folder.join("second"));
     let volume = open(&file_spec(&first, SIZE)).unwrap();
-    let register = Request::Register {
+    let register = ReservationRequest::Register {
         key: 7,
         persist: Some(true),
     };
@@ -200,7 +200,7 @@ fn copy_that_was_served_as_itself_can_still_become_the_original_and_loses_nothin
     let volume = open(&spec).unwrap();
     let own = volume.info().uuid;
     assert_eq!(volume.reservations().report().registrants, []);
-    let register = Request::Register {
+    let register = ReservationRequest::Register {
         key: 9,
         persist: Some(true),
     };
@@ -227,7 +227,7 @@ fn copy_that_was_served_as_itself_can_still_become_the_original_and_loses_nothin
 /// A volume with a reservation of `HOST` that persists, closed again; its UUID.
 fn reserved(spec: &Spec) -> Uuid {
     let volume = open(spec).unwrap();
-    let register = Request::Register {
+    let register = ReservationRequest::Register {
         key: 7,
         persist: Some(true),
     };

@@ -57,7 +57,7 @@ pub fn call_header_as<'a>(
 
 /// What a COMPOUND consists of, for [`compound`].
 #[derive(Clone, Debug)]
-pub enum Part {
+pub enum CompoundPart {
     /// PUTFH of this handle.
     Put(Vec<u8>),
     /// GETATTR of so many words.
@@ -71,7 +71,7 @@ pub enum Part {
 }
 
 /// The arguments of a COMPOUND: as on the wire, and without the data of WRITEs.
-pub fn compound(parts: &[Part]) -> (Vec<u8>, Vec<u8>) {
+pub fn compound(parts: &[CompoundPart]) -> (Vec<u8>, Vec<u8>) {
     let mut wire = Vec::new();
     compound_head {
         tag: Opaque(b"tag"),
@@ -84,19 +84,19 @@ pub fn compound(parts: &[Part]) -> (Vec<u8>, Vec<u8>) {
         let mut op = Vec::new();
         let mut data: &[u8] = &[];
         match part {
-            Part::Put(handle) => nfs_argop4::OP_PUTFH(PUTFH4args {
+            CompoundPart::Put(handle) => nfs_argop4::OP_PUTFH(PUTFH4args {
                 object: Opaque(handle),
             })
             .encode(&mut op),
-            Part::Getattr(words) => nfs_argop4::OP_GETATTR(GETATTR4args {
+            CompoundPart::Getattr(words) => nfs_argop4::OP_GETATTR(GETATTR4args {
                 attr_request: List::Of(words),
             })
             .encode(&mut op),
-            Part::Lookup(name) => nfs_argop4::OP_LOOKUP(wire::nfs4::LOOKUP4args {
+            CompoundPart::Lookup(name) => nfs_argop4::OP_LOOKUP(wire::nfs4::LOOKUP4args {
                 objname: Opaque(name),
             })
             .encode(&mut op),
-            Part::Write(offset, bytes) => {
+            CompoundPart::Write(offset, bytes) => {
                 data = bytes;
                 nfs_argop4::OP_WRITE(WRITE4args {
                     stateid: stateid4 {
@@ -111,7 +111,7 @@ pub fn compound(parts: &[Part]) -> (Vec<u8>, Vec<u8>) {
                 })
                 .encode(&mut op);
             }
-            Part::Raw(bytes) => op.extend(bytes),
+            CompoundPart::Raw(bytes) => op.extend(bytes),
         }
         args.extend(&op);
         wire.extend(&op);

@@ -39,7 +39,7 @@ pub const FORE: channel_attrs4<'static> = channel_attrs4 {
 pub const CALLBACK: u32 = 0x4000_0001;
 
 /// A client with a lease, and with a session where there are such.
-pub struct Client {
+pub struct TestClient {
     pub wire: Wire,
     pub minor: u32,
     pub id: u64,
@@ -123,14 +123,14 @@ pub fn setclientid_confirm(id: u64, confirm: [u8; 8]) -> Ops {
 /// The flags of a client that wants nothing special.
 pub const PLAIN: u32 = EXCHGID4_FLAG_USE_NON_PNFS;
 
-impl Client {
+impl TestClient {
     /// A client that may open and lock.
-    pub fn new(server: &Server, minor: u32) -> Client {
-        Client::of(server, minor, |_| {})
+    pub fn new(server: &ServerUnderTest, minor: u32) -> TestClient {
+        TestClient::of(server, minor, |_| {})
     }
 
-    pub fn of(server: &Server, minor: u32, change: impl FnOnce(&mut Wire)) -> Client {
-        let mut client = Client::unborn(server, minor);
+    pub fn of(server: &ServerUnderTest, minor: u32, change: impl FnOnce(&mut Wire)) -> TestClient {
+        let mut client = TestClient::unborn(server, minor);
         change(&mut client.wire);
         match minor {
             0 => client.begin_0(),
@@ -140,9 +140,9 @@ impl Client {
     }
 
     /// Nothing has been asked of the server yet.
-    pub fn unborn(server: &Server, minor: u32) -> Client {
+    pub fn unborn(server: &ServerUnderTest, minor: u32) -> TestClient {
         let number = unique();
-        Client {
+        TestClient {
             wire: Wire::new(server),
             minor,
             id: 0,
@@ -175,7 +175,7 @@ impl Client {
 
     /// What EXCHANGE_ID told: the client's number, which is kept, and that of
     /// its next CREATE_SESSION.
-    pub fn known_as(&mut self, answer: &Answer) -> u32 {
+    pub fn known_as(&mut self, answer: &CompoundAnswer) -> u32 {
         let mut from = Reader::new(answer.body(op::OP_EXCHANGE_ID));
         self.id = u64::decode(&mut from).expect("a client");
         u32::decode(&mut from).expect("a sequence")
@@ -191,8 +191,8 @@ impl Client {
     }
 
     /// Another connection of the same client, which uses the next slot.
-    pub fn sibling(&self, server: &Server) -> Client {
-        Client {
+    pub fn sibling(&self, server: &ServerUnderTest) -> TestClient {
+        TestClient {
             wire: Wire::new(server),
             minor: self.minor,
             id: self.id,
@@ -206,7 +206,7 @@ impl Client {
 
     /// A COMPOUND; with SEQUENCE before it, and without its result, where there
     /// are sessions.
-    pub fn call(&mut self, asked: Ops) -> Answer {
+    pub fn call(&mut self, asked: Ops) -> CompoundAnswer {
         let mut tries = 0;
         loop {
             let answer = self.call_once(asked.clone());
@@ -217,7 +217,7 @@ impl Client {
         }
     }
 
-    fn call_once(&mut self, asked: Ops) -> Answer {
+    fn call_once(&mut self, asked: Ops) -> CompoundAnswer {
         if self.minor == 0 {
             return self.wire.compound(0, &asked);
         }
@@ -240,8 +240,8 @@ impl Client {
     }
 
     /// An owner that nobody had before.
-    pub fn owner(&self) -> Owner {
-        Owner {
+    pub fn owner(&self) -> TestOwner {
+        TestOwner {
             client: self.id,
             name: unique().to_be_bytes().to_vec(),
             next: 0,
@@ -249,7 +249,7 @@ impl Client {
     }
 
     /// Opens what is there, in `dir`, or makes it.
-    pub fn open(&mut self, dir: &[u8], file: &str, access: u32, deny: u32) -> Opened {
+    pub fn open(&mut self, dir: &[u8], file: &str, access: u32, deny: u32) -> OpenFile {
         let owner = self.owner();
         let how = openflag4::OPEN4_NOCREATE;
         self.open_as(owner, dir, file, (access, deny), how)
@@ -258,12 +258,12 @@ impl Client {
 
     pub fn open_as(
         &mut self,
-        mut owner: Owner,
+        mut owner: TestOwner,
         dir: &[u8],
         file: &str,
         (access, deny): (u32, u32),
         how: openflag4<'_>,
-    ) -> Result<Opened, (nfsstat4, Owner)> {
+    ) -> Result<OpenFile, (nfsstat4, TestOwner)> {
         // A delegation comes only to who asks for one.
         let wants = access & OPEN4_SHARE_ACCESS_WANT_DELEG_MASK != 0 || self.minor == 0;
         let access = access
@@ -294,7 +294,7 @@ impl Client {
         Ok(opened)
     }
 
-    pub fn close(&mut self, opened: &mut Opened) -> Answer {
+    pub fn close(&mut self, opened: &mut OpenFile) -> CompoundAnswer {
         let seqid = opened.owner.next_seqid();
         self.call(ops().fh(&opened.handle).close(seqid, opened.stateid))
     }
@@ -302,13 +302,13 @@ impl Client {
 
 /// One that opens or locks; in version 4.0 with a number for each request.
 #[derive(Clone, Debug)]
-pub struct Owner {
+pub struct TestOwner {
     pub client: u64,
     pub name: Vec<u8>,
     pub next: u32,
 }
 
-impl Owner {
+impl TestOwner {
     pub fn wire(&self) -> state_owner4<'_> {
         state_owner4 {
             clientid: self.client,
@@ -324,10 +324,10 @@ impl Owner {
 
 /// An open file.
 #[derive(Clone, Debug)]
-pub struct Opened {
+pub struct OpenFile {
     pub stateid: stateid4,
     pub handle: Vec<u8>,
-    pub owner: Owner,
+    pub owner: TestOwner,
     pub flags: u32,
     pub cinfo: change_info4,
     /// The state id of a read delegation.
@@ -336,7 +336,7 @@ pub struct Opened {
 }
 
 pub fn open_args<'a>(
-    owner: &'a Owner,
+    owner: &'a TestOwner,
     file: &'a str,
     share_access: u32,
     share_deny: u32,
@@ -360,10 +360,10 @@ pub fn guarded<'a>(attributes: &'a Attributes) -> openflag4<'a> {
     openflag4::OPEN4_CREATE(createhow4::GUARDED4(attributes.fattr()))
 }
 
-pub fn opened(answer: &Answer, owner: Owner, handle: Vec<u8>) -> Opened {
+pub fn opened(answer: &CompoundAnswer, owner: TestOwner, handle: Vec<u8>) -> OpenFile {
     let body = answer.body(op::OP_OPEN);
     let found = OPEN4resok::decode(&mut Reader::new(body)).expect("OPEN4resok");
-    Opened {
+    OpenFile {
         stateid: found.stateid,
         handle,
         owner,
@@ -379,9 +379,9 @@ pub fn opened(answer: &Answer, owner: Owner, handle: Vec<u8>) -> Opened {
 
 /// One case: a folder of its own, and in it one object of each kind.
 pub struct Case {
-    pub server: Server,
+    pub server: ServerUnderTest,
     /// Of a client of the version that is tried.
-    pub client: Client,
+    pub client: TestClient,
     pub minor: u32,
     /// The folder, and objects in it by their names.
     pub dir: Vec<u8>,
@@ -392,8 +392,8 @@ pub struct Case {
 pub const CONTENT: &[u8] = b"0123456789";
 
 impl Case {
-    pub fn new(server: &Server, minor: u32) -> Case {
-        let mut client = Client::new(server, minor);
+    pub fn new(server: &ServerUnderTest, minor: u32) -> Case {
+        let mut client = TestClient::new(server, minor);
         let dir_name = format!("case-{}-{}", std::process::id(), unique());
         let base = server
             .base
@@ -452,7 +452,7 @@ impl Case {
         opened.handle
     }
 
-    pub fn call(&mut self, asked: Ops) -> Answer {
+    pub fn call(&mut self, asked: Ops) -> CompoundAnswer {
         self.client.call(asked)
     }
 
@@ -462,7 +462,7 @@ impl Case {
         self.client.call(asked).ok().handle()
     }
 
-    pub fn open(&mut self, name: &str, access: u32, deny: u32) -> Opened {
+    pub fn open(&mut self, name: &str, access: u32, deny: u32) -> OpenFile {
         let dir = self.dir.clone();
         self.client.open(&dir, name, access, deny)
     }

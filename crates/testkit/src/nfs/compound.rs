@@ -26,15 +26,15 @@ pub trait Transport {
 
 /// What operations came to in all cases together: minor version, operation,
 /// status.
-pub type Seen = Rc<RefCell<BTreeSet<(u32, u32, u32)>>>;
+pub type SeenResults = Rc<RefCell<BTreeSet<(u32, u32, u32)>>>;
 
 /// Where connections are made, and what is known of all.
 #[derive(Clone)]
-pub struct Server {
+pub struct ServerUnderTest {
     pub connect: Rc<dyn Fn() -> Box<dyn Transport>>,
     /// Lets time pass; `None` where it passes by itself.
     pub advance: Option<Rc<dyn Fn(u64)>>,
-    pub seen: Seen,
+    pub seen: SeenResults,
     /// The names on the way to a folder that may be written.
     pub base: Vec<String>,
 }
@@ -336,20 +336,20 @@ pub struct Result4 {
 
 /// What a COMPOUND came to.
 #[derive(Clone, Debug)]
-pub struct Answer {
+pub struct CompoundAnswer {
     pub status: nfsstat4,
     pub tag: Vec<u8>,
     pub results: Vec<Result4>,
 }
 
-impl Answer {
+impl CompoundAnswer {
     /// From what follows the RPC header.
-    pub fn read(bytes: &[u8]) -> Answer {
+    pub fn read(bytes: &[u8]) -> CompoundAnswer {
         let mut from = Reader::new(bytes);
         let head = compound_res_head::decode(&mut from).expect("a COMPOUND's head");
         let results = (0..head.results).map(|_| result(&mut from)).collect();
         assert!(from.rest().is_empty(), "{} bytes behind", from.rest().len());
-        let answer = Answer {
+        let answer = CompoundAnswer {
             status: head.status,
             tag: head.tag.0.to_vec(),
             results,
@@ -363,13 +363,13 @@ impl Answer {
 
     /// All went well.
     #[track_caller]
-    pub fn ok(self) -> Answer {
+    pub fn ok(self) -> CompoundAnswer {
         self.is(NFS4_OK)
     }
 
     /// It ended with `status`.
     #[track_caller]
-    pub fn is(self, status: nfsstat4) -> Answer {
+    pub fn is(self, status: nfsstat4) -> CompoundAnswer {
         assert_eq!(self.status, status, "{self:?}");
         self
     }
@@ -533,13 +533,13 @@ pub struct Wire {
     transport: Box<dyn Transport>,
     pub who: Who,
     xid: u32,
-    seen: Seen,
+    seen: SeenResults,
     /// Calls of the server that came in between.
     pub callbacks: Vec<Vec<u8>>,
 }
 
 impl Wire {
-    pub fn new(server: &Server) -> Wire {
+    pub fn new(server: &ServerUnderTest) -> Wire {
         Wire {
             transport: (server.connect)(),
             who: Who::user(0),
@@ -602,9 +602,9 @@ impl Wire {
         self.callbacks.len()
     }
 
-    pub fn compound(&mut self, minor: u32, ops: &Ops) -> Answer {
+    pub fn compound(&mut self, minor: u32, ops: &Ops) -> CompoundAnswer {
         let args = compound_args(minor, ops);
-        let answer = Answer::read(&self.call(|_| {}, &args));
+        let answer = CompoundAnswer::read(&self.call(|_| {}, &args));
         assert_eq!(answer.tag, b"tag");
         let seen = answer.results.iter();
         (self.seen.borrow_mut()).extend(seen.map(|r| (minor, r.op as u32, r.status as u32)));

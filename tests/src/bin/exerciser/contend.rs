@@ -2,8 +2,8 @@
 //! each counts up under locks of byte ranges, so that what is counted less in
 //! the end was done by two who both believed that they had the lock.
 
-use crate::locks::{Held, range_of};
-use crate::{Run, Wrong, expect, must};
+use crate::locks::{HeldLock, range_of};
+use crate::{ExerciserRun, Wrong, expect, must};
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, fcntl};
 use std::fs::{File, OpenOptions};
@@ -24,7 +24,7 @@ const PAUSE: Duration = Duration::from_millis(3);
 /// Counts up in `DIR/counters`, which is shared with others; the line `added
 /// COUNT refused COUNT` says by how much in all, and how often a lock was not
 /// free.
-pub fn run(run: &mut Run, steps: u32) -> Result<(), Wrong> {
+pub fn run(run: &mut ExerciserRun, steps: u32) -> Result<(), Wrong> {
     let path = run.dir.join("counters");
     let mut options = OpenOptions::new();
     options.read(true).write(true).create(true).truncate(false);
@@ -33,13 +33,13 @@ pub fn run(run: &mut Run, steps: u32) -> Result<(), Wrong> {
     for _ in 0..steps {
         let from = run.number(COUNTERS);
         let to = from + 1 + run.number(COUNTERS - from);
-        let kind = [Held::Read, Held::Write, Held::Write][run.number(3)];
+        let kind = [HeldLock::Read, HeldLock::Write, HeldLock::Write][run.number(3)];
         let waits = run.number(4) == 0;
         run.tell("contend", (kind, from, to, waits));
         refused += lock(&file, kind, (from, to), waits)?;
         let found = read(&file, from, to)?;
         match kind {
-            Held::Write => {
+            HeldLock::Write => {
                 let more: Vec<u8> = found.iter().flat_map(|n| (n + 1).to_le_bytes()).collect();
                 let at = (from * COUNTER_BYTES) as u64;
                 must("write", file.write_all_at(&more, at))?;
@@ -52,7 +52,7 @@ pub fn run(run: &mut Run, steps: u32) -> Result<(), Wrong> {
                 expect("read under a lock", read(&file, from, to)?, found)?;
             }
         }
-        let none = range_of(Held::Nothing, from * COUNTER_BYTES, to * COUNTER_BYTES);
+        let none = range_of(HeldLock::Nothing, from * COUNTER_BYTES, to * COUNTER_BYTES);
         must("unlock", fcntl(&file, FcntlArg::F_OFD_SETLK(&none)))?;
     }
     println!("added {added} refused {refused}");
@@ -61,7 +61,7 @@ pub fn run(run: &mut Run, steps: u32) -> Result<(), Wrong> {
 
 /// Takes a lock, in the kernel's queue or by asking again; how often it was
 /// refused.
-fn lock(file: &File, kind: Held, at: (usize, usize), waits: bool) -> Result<u32, Wrong> {
+fn lock(file: &File, kind: HeldLock, at: (usize, usize), waits: bool) -> Result<u32, Wrong> {
     let asked = range_of(kind, at.0 * COUNTER_BYTES, at.1 * COUNTER_BYTES);
     let end = Instant::now() + GIVEN_MAX;
     let mut refused = 0;

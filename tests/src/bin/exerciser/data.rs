@@ -1,6 +1,6 @@
 //! Content: every way to read, write and shape a few files.
 
-use crate::{Run, Wrong, errno, expect, must};
+use crate::{ExerciserRun, Wrong, errno, expect, must};
 use rustix::fs::{Advice, FallocateFlags, SeekFrom};
 use rustix::io::Errno;
 use std::fs::{File, OpenOptions};
@@ -27,10 +27,10 @@ struct Model {
     is_behind: bool,
 }
 
-type Step = fn(&mut Run, &mut [Model], usize) -> Result<(), Wrong>;
+type DataStep = fn(&mut ExerciserRun, &mut [Model], usize) -> Result<(), Wrong>;
 
 /// What is done, and how often.
-const STEPS: &[(u32, Step)] = &[
+const STEPS: &[(u32, DataStep)] = &[
     (12, read),
     (14, write),
     (5, append),
@@ -51,7 +51,7 @@ const STEPS: &[(u32, Step)] = &[
     (3, look_elsewhere),
 ];
 
-pub fn run(run: &mut Run, steps: u32) -> Result<(), Wrong> {
+pub fn run(run: &mut ExerciserRun, steps: u32) -> Result<(), Wrong> {
     let mut files = Vec::new();
     for n in 0..FILES {
         let model = open(run, &format!("data{n}"), Vec::new())?;
@@ -72,7 +72,7 @@ pub fn run(run: &mut Run, steps: u32) -> Result<(), Wrong> {
     Ok(())
 }
 
-fn open(run: &Run, name: &str, bytes: Vec<u8>) -> Result<Model, Wrong> {
+fn open(run: &ExerciserRun, name: &str, bytes: Vec<u8>) -> Result<Model, Wrong> {
     let path = run.dir.join(name);
     let mut options = OpenOptions::new();
     options.read(true).write(true).create(true).truncate(false);
@@ -95,7 +95,7 @@ fn open(run: &Run, name: &str, bytes: Vec<u8>) -> Result<Model, Wrong> {
 }
 
 /// A place in a file, which may be behind its end.
-fn place(run: &mut Run, bytes: &[u8]) -> (usize, usize) {
+fn place(run: &mut ExerciserRun, bytes: &[u8]) -> (usize, usize) {
     let near_end = run.random.one_in(4);
     let off = match near_end {
         true => bytes.len().saturating_sub(run.number(5000)) + run.number(5000),
@@ -116,7 +116,7 @@ fn place(run: &mut Run, bytes: &[u8]) -> (usize, usize) {
 }
 
 /// A place with something in it; `None` in a file that is empty.
-fn place_inside(run: &mut Run, bytes: &[u8]) -> Option<(usize, usize)> {
+fn place_inside(run: &mut ExerciserRun, bytes: &[u8]) -> Option<(usize, usize)> {
     let (off, len) = place(run, bytes);
     let off = off % bytes.len().max(1);
     (!bytes.is_empty()).then(|| (off, len.min(bytes.len() - off)))
@@ -154,7 +154,7 @@ fn compare(file: &File, off: usize, expected: &[u8]) -> Result<(), Wrong> {
     }
 }
 
-fn read(run: &mut Run, files: &mut [Model], which: usize) -> Result<(), Wrong> {
+fn read(run: &mut ExerciserRun, files: &mut [Model], which: usize) -> Result<(), Wrong> {
     let model = &files[which];
     let (off, len) = place(run, &model.bytes);
     run.tell("read", (&model.name, off, len));
@@ -165,7 +165,7 @@ fn read(run: &mut Run, files: &mut [Model], which: usize) -> Result<(), Wrong> {
     expect("read at the end", must("read", behind)?, 0)
 }
 
-fn write(run: &mut Run, files: &mut [Model], which: usize) -> Result<(), Wrong> {
+fn write(run: &mut ExerciserRun, files: &mut [Model], which: usize) -> Result<(), Wrong> {
     let model = &mut files[which];
     let (off, len) = place(run, &model.bytes);
     run.tell("write", (&model.name, off, len));
@@ -175,7 +175,7 @@ fn write(run: &mut Run, files: &mut [Model], which: usize) -> Result<(), Wrong> 
     Ok(())
 }
 
-fn append(run: &mut Run, files: &mut [Model], which: usize) -> Result<(), Wrong> {
+fn append(run: &mut ExerciserRun, files: &mut [Model], which: usize) -> Result<(), Wrong> {
     let model = &mut files[which];
     let len = 1 + run.number(9000);
     let off = model.bytes.len();
@@ -202,7 +202,7 @@ fn catch_up(model: &mut Model) -> Result<(), Wrong> {
     }
 }
 
-fn direct_read(run: &mut Run, files: &mut [Model], which: usize) -> Result<(), Wrong> {
+fn direct_read(run: &mut ExerciserRun, files: &mut [Model], which: usize) -> Result<(), Wrong> {
     let model = &mut files[which];
     catch_up(model)?;
     let (Some(direct), Some((off, len))) = (&model.direct, place_inside(run, &model.bytes)) else {
@@ -212,7 +212,7 @@ fn direct_read(run: &mut Run, files: &mut [Model], which: usize) -> Result<(), W
     compare(direct, off, &model.bytes[off..off + len])
 }
 
-fn direct_write(run: &mut Run, files: &mut [Model], which: usize) -> Result<(), Wrong> {
+fn direct_write(run: &mut ExerciserRun, files: &mut [Model], which: usize) -> Result<(), Wrong> {
     let model = &mut files[which];
     catch_up(model)?;
     let Some(direct) = &model.direct else {
@@ -226,7 +226,7 @@ fn direct_write(run: &mut Run, files: &mut [Model], which: usize) -> Result<(), 
     Ok(())
 }
 
-fn truncate(run: &mut Run, files: &mut [Model], which: usize) -> Result<(), Wrong> {
+fn truncate(run: &mut ExerciserRun, files: &mut [Model], which: usize) -> Result<(), Wrong> {
     let model = &mut files[which];
     let len = match run.number(5) {
         0 => 0,
@@ -249,7 +249,7 @@ fn truncate(run: &mut Run, files: &mut [Model], which: usize) -> Result<(), Wron
     Ok(())
 }
 
-fn map_read(run: &mut Run, files: &mut [Model], which: usize) -> Result<(), Wrong> {
+fn map_read(run: &mut ExerciserRun, files: &mut [Model], which: usize) -> Result<(), Wrong> {
     let model = &files[which];
     let Some((off, len)) = place_inside(run, &model.bytes) else {
         return Ok(());
@@ -260,7 +260,7 @@ fn map_read(run: &mut Run, files: &mut [Model], which: usize) -> Result<(), Wron
     expect("map", map[off..] == model.bytes[off..off + len], true)
 }
 
-fn map_write(run: &mut Run, files: &mut [Model], which: usize) -> Result<(), Wrong> {
+fn map_write(run: &mut ExerciserRun, files: &mut [Model], which: usize) -> Result<(), Wrong> {
     let model = &mut files[which];
     let Some((off, len)) = place_inside(run, &model.bytes) else {
         return Ok(());
@@ -287,7 +287,11 @@ fn map_write(run: &mut Run, files: &mut [Model], which: usize) -> Result<(), Wro
 }
 
 /// What the file system has not is not done; what it has must not fail.
-fn optional(run: &mut Run, what: &'static str, done: Result<(), Errno>) -> Result<bool, Wrong> {
+fn optional(
+    run: &mut ExerciserRun,
+    what: &'static str,
+    done: Result<(), Errno>,
+) -> Result<bool, Wrong> {
     match done {
         Err(Errno::OPNOTSUPP) => {
             run.lacks(what);
@@ -297,7 +301,7 @@ fn optional(run: &mut Run, what: &'static str, done: Result<(), Errno>) -> Resul
     }
 }
 
-fn allocate(run: &mut Run, files: &mut [Model], which: usize) -> Result<(), Wrong> {
+fn allocate(run: &mut ExerciserRun, files: &mut [Model], which: usize) -> Result<(), Wrong> {
     let model = &mut files[which];
     let (off, len) = place(run, &model.bytes);
     run.tell("allocate", (&model.name, off, len));
@@ -309,7 +313,7 @@ fn allocate(run: &mut Run, files: &mut [Model], which: usize) -> Result<(), Wron
     Ok(())
 }
 
-fn punch(run: &mut Run, files: &mut [Model], which: usize) -> Result<(), Wrong> {
+fn punch(run: &mut ExerciserRun, files: &mut [Model], which: usize) -> Result<(), Wrong> {
     let model = &mut files[which];
     let (off, len) = place(run, &model.bytes);
     run.tell("punch", (&model.name, off, len));
@@ -325,7 +329,7 @@ fn punch(run: &mut Run, files: &mut [Model], which: usize) -> Result<(), Wrong> 
 }
 
 /// Within a file, or from one to another.
-fn copy(run: &mut Run, files: &mut [Model], which: usize) -> Result<(), Wrong> {
+fn copy(run: &mut ExerciserRun, files: &mut [Model], which: usize) -> Result<(), Wrong> {
     let to = run.number(FILES);
     let Some((off, len)) = place_inside(run, &files[which].bytes) else {
         return Ok(());
@@ -356,7 +360,7 @@ fn copy(run: &mut Run, files: &mut [Model], which: usize) -> Result<(), Wrong> {
     Ok(())
 }
 
-fn clone(run: &mut Run, files: &mut [Model], which: usize) -> Result<(), Wrong> {
+fn clone(run: &mut ExerciserRun, files: &mut [Model], which: usize) -> Result<(), Wrong> {
     let to = (which + 1) % FILES;
     run.tell("clone", (&files[which].name, &files[to].name));
     // The end of the source need not be one of a block in the middle of a file.
@@ -369,7 +373,7 @@ fn clone(run: &mut Run, files: &mut [Model], which: usize) -> Result<(), Wrong> 
     Ok(())
 }
 
-fn seek(run: &mut Run, files: &mut [Model], which: usize) -> Result<(), Wrong> {
+fn seek(run: &mut ExerciserRun, files: &mut [Model], which: usize) -> Result<(), Wrong> {
     let model = &files[which];
     let Some((off, _)) = place_inside(run, &model.bytes) else {
         return Ok(());
@@ -395,7 +399,7 @@ fn seek(run: &mut Run, files: &mut [Model], which: usize) -> Result<(), Wrong> {
     }
 }
 
-fn sync(run: &mut Run, files: &mut [Model], which: usize) -> Result<(), Wrong> {
+fn sync(run: &mut ExerciserRun, files: &mut [Model], which: usize) -> Result<(), Wrong> {
     run.tell("sync", &files[which].name);
     match run.random.one_in(2) {
         true => must("fsync", files[which].file.sync_all()),
@@ -403,7 +407,7 @@ fn sync(run: &mut Run, files: &mut [Model], which: usize) -> Result<(), Wrong> {
     }
 }
 
-fn reopen(run: &mut Run, files: &mut [Model], which: usize) -> Result<(), Wrong> {
+fn reopen(run: &mut ExerciserRun, files: &mut [Model], which: usize) -> Result<(), Wrong> {
     run.tell("reopen", &files[which].name);
     let bytes = std::mem::take(&mut files[which].bytes);
     let name = files[which].name.clone();
@@ -412,7 +416,7 @@ fn reopen(run: &mut Run, files: &mut [Model], which: usize) -> Result<(), Wrong>
 }
 
 /// Takes the file out of this client's memory.
-fn forget(run: &mut Run, files: &mut [Model], which: usize) -> Result<(), Wrong> {
+fn forget(run: &mut ExerciserRun, files: &mut [Model], which: usize) -> Result<(), Wrong> {
     let model = &files[which];
     run.tell("forget", &model.name);
     must("fsync", model.file.sync_all())?;
@@ -422,7 +426,7 @@ fn forget(run: &mut Run, files: &mut [Model], which: usize) -> Result<(), Wrong>
     )
 }
 
-fn size(run: &mut Run, files: &mut [Model], which: usize) -> Result<(), Wrong> {
+fn size(run: &mut ExerciserRun, files: &mut [Model], which: usize) -> Result<(), Wrong> {
     let model = &files[which];
     run.tell("size", &model.name);
     let by_file = must("fstat", model.file.metadata())?.len();
@@ -435,7 +439,7 @@ fn size(run: &mut Run, files: &mut [Model], which: usize) -> Result<(), Wrong> {
 }
 
 /// Through the other mount, after what is here went to the server.
-fn look_elsewhere(run: &mut Run, files: &mut [Model], which: usize) -> Result<(), Wrong> {
+fn look_elsewhere(run: &mut ExerciserRun, files: &mut [Model], which: usize) -> Result<(), Wrong> {
     let model = &files[which];
     let Some(other) = &run.other else {
         return Ok(());

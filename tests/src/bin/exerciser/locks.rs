@@ -2,7 +2,7 @@
 //! may be had and what may not follows from a model. `fcntl` locks by open file
 //! description, and `flock` on a file of its own.
 
-use crate::{Run, Wrong, expect, must};
+use crate::{ExerciserRun, Wrong, expect, must};
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, fcntl};
 use nix::libc;
@@ -23,34 +23,34 @@ const BYTES: usize = 48;
 const GIVEN_MAX: Duration = Duration::from_secs(60);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Held {
+pub enum HeldLock {
     Nothing,
     Read,
     Write,
 }
 
-impl Held {
-    fn conflicts(self, other: Held) -> bool {
-        use Held::{Nothing, Write};
+impl HeldLock {
+    fn conflicts(self, other: HeldLock) -> bool {
+        use HeldLock::{Nothing, Write};
         self != Nothing && other != Nothing && (self == Write || other == Write)
     }
 
     fn number(self) -> i16 {
         match self {
-            Held::Nothing => libc::F_UNLCK as i16,
-            Held::Read => libc::F_RDLCK as i16,
-            Held::Write => libc::F_WRLCK as i16,
+            HeldLock::Nothing => libc::F_UNLCK as i16,
+            HeldLock::Read => libc::F_RDLCK as i16,
+            HeldLock::Write => libc::F_WRLCK as i16,
         }
     }
 }
 
 /// One owner: an open file for ranges, one for the whole.
-struct Owner {
+struct RangeOwner {
     dir: PathBuf,
     ranges: File,
-    held: [Held; BYTES],
+    held: [HeldLock; BYTES],
     whole: File,
-    held_whole: Held,
+    held_whole: HeldLock,
 }
 
 fn open(path: &Path) -> Result<File, Wrong> {
@@ -59,20 +59,20 @@ fn open(path: &Path) -> Result<File, Wrong> {
     must(path, options.open(path))
 }
 
-impl Owner {
-    fn new(dir: &Path) -> Result<Owner, Wrong> {
-        Ok(Owner {
+impl RangeOwner {
+    fn new(dir: &Path) -> Result<RangeOwner, Wrong> {
+        Ok(RangeOwner {
             dir: dir.to_path_buf(),
             ranges: open(&dir.join("ranges"))?,
-            held: [Held::Nothing; BYTES],
+            held: [HeldLock::Nothing; BYTES],
             whole: open(&dir.join("whole"))?,
-            held_whole: Held::Nothing,
+            held_whole: HeldLock::Nothing,
         })
     }
 }
 
 /// A lock of the bytes `from..to`.
-pub fn range_of(kind: Held, from: usize, to: usize) -> libc::flock {
+pub fn range_of(kind: HeldLock, from: usize, to: usize) -> libc::flock {
     libc::flock {
         l_type: kind.number(),
         l_whence: libc::SEEK_SET as i16,
@@ -82,7 +82,7 @@ pub fn range_of(kind: Held, from: usize, to: usize) -> libc::flock {
     }
 }
 
-fn range(kind: Held, from: usize, to: usize) -> libc::flock {
+fn range(kind: HeldLock, from: usize, to: usize) -> libc::flock {
     let mut range = range_of(kind, from, to);
     if to == BYTES {
         // To the end of all offsets where the last byte is in it.
@@ -91,12 +91,12 @@ fn range(kind: Held, from: usize, to: usize) -> libc::flock {
     range
 }
 
-pub fn run(run: &mut Run, steps: u32) -> Result<(), Wrong> {
+pub fn run(run: &mut ExerciserRun, steps: u32) -> Result<(), Wrong> {
     let dirs = [Some(run.dir.clone()), run.other.clone()];
     let mut owners = Vec::new();
     for dir in dirs.iter().flatten() {
         for _ in 0..OWNERS {
-            owners.push(Owner::new(dir)?);
+            owners.push(RangeOwner::new(dir)?);
         }
     }
     for _ in 0..steps {
@@ -111,20 +111,20 @@ pub fn run(run: &mut Run, steps: u32) -> Result<(), Wrong> {
     wait(run, &mut owners)
 }
 
-fn place(run: &mut Run) -> (usize, usize) {
+fn place(run: &mut ExerciserRun) -> (usize, usize) {
     let from = run.number(BYTES);
     (from, from + 1 + run.number(BYTES - from))
 }
 
-fn is_free(owners: &[Owner], which: usize, kind: Held, from: usize, to: usize) -> bool {
+fn is_free(owners: &[RangeOwner], which: usize, kind: HeldLock, from: usize, to: usize) -> bool {
     let others = owners.iter().enumerate().filter(|(n, _)| *n != which);
     let mut held = others.flat_map(|(_, owner)| &owner.held[from..to]);
     !held.any(|held| held.conflicts(kind))
 }
 
-fn set(run: &mut Run, owners: &mut [Owner], which: usize) -> Result<(), Wrong> {
+fn set(run: &mut ExerciserRun, owners: &mut [RangeOwner], which: usize) -> Result<(), Wrong> {
     let (from, to) = place(run);
-    let kind = [Held::Nothing, Held::Read, Held::Write][run.number(3)];
+    let kind = [HeldLock::Nothing, HeldLock::Read, HeldLock::Write][run.number(3)];
     run.tell("lock", (which, kind, from, to));
     let may = is_free(owners, which, kind, from, to);
     let asked = range(kind, from, to);
@@ -140,11 +140,11 @@ fn set(run: &mut Run, owners: &mut [Owner], which: usize) -> Result<(), Wrong> {
     Ok(())
 }
 
-fn ask(run: &mut Run, owners: &[Owner], which: usize) -> Result<(), Wrong> {
+fn ask(run: &mut ExerciserRun, owners: &[RangeOwner], which: usize) -> Result<(), Wrong> {
     let (from, to) = place(run);
     run.tell("ask", (which, from, to));
-    let may = is_free(owners, which, Held::Write, from, to);
-    let mut asked = range(Held::Write, from, to);
+    let may = is_free(owners, which, HeldLock::Write, from, to);
+    let mut asked = range(HeldLock::Write, from, to);
     must(
         "F_OFD_GETLK",
         fcntl(&owners[which].ranges, FcntlArg::F_OFD_GETLK(&mut asked)),
@@ -152,13 +152,13 @@ fn ask(run: &mut Run, owners: &[Owner], which: usize) -> Result<(), Wrong> {
     expect("F_OFD_GETLK", asked.l_type == libc::F_UNLCK as i16, may)
 }
 
-fn whole(run: &mut Run, owners: &mut [Owner], which: usize) -> Result<(), Wrong> {
-    let kind = [Held::Nothing, Held::Read, Held::Write][run.number(3)];
+fn whole(run: &mut ExerciserRun, owners: &mut [RangeOwner], which: usize) -> Result<(), Wrong> {
+    let kind = [HeldLock::Nothing, HeldLock::Read, HeldLock::Write][run.number(3)];
     run.tell("flock", (which, kind));
     let how = match kind {
-        Held::Nothing => FlockOperation::NonBlockingUnlock,
-        Held::Read => FlockOperation::NonBlockingLockShared,
-        Held::Write => FlockOperation::NonBlockingLockExclusive,
+        HeldLock::Nothing => FlockOperation::NonBlockingUnlock,
+        HeldLock::Read => FlockOperation::NonBlockingLockShared,
+        HeldLock::Write => FlockOperation::NonBlockingLockExclusive,
     };
     let mut others = owners.iter().enumerate().filter(|(n, _)| *n != which);
     let may = !others.any(|(_, owner)| owner.held_whole.conflicts(kind));
@@ -169,7 +169,7 @@ fn whole(run: &mut Run, owners: &mut [Owner], which: usize) -> Result<(), Wrong>
             // is not taken back (flock(2)) by every kernel: make it certain.
             let freed = rustix::fs::flock(&owners[which].whole, FlockOperation::Unlock);
             must("flock", freed)?;
-            owners[which].held_whole = Held::Nothing;
+            owners[which].held_whole = HeldLock::Nothing;
         }
         found => return Err(format!("flock {which} {kind:?}: {found:?}, free: {may}")),
     }
@@ -177,21 +177,21 @@ fn whole(run: &mut Run, owners: &mut [Owner], which: usize) -> Result<(), Wrong>
 }
 
 /// What an owner held is free when its file is closed.
-fn close(run: &mut Run, owners: &mut [Owner], which: usize) -> Result<(), Wrong> {
+fn close(run: &mut ExerciserRun, owners: &mut [RangeOwner], which: usize) -> Result<(), Wrong> {
     run.tell("close", which);
-    owners[which] = Owner::new(&owners[which].dir.clone())?;
+    owners[which] = RangeOwner::new(&owners[which].dir.clone())?;
     Ok(())
 }
 
 /// Who waits for a lock gets it when it becomes free, and not before.
-fn wait(run: &mut Run, owners: &mut [Owner]) -> Result<(), Wrong> {
+fn wait(run: &mut ExerciserRun, owners: &mut [RangeOwner]) -> Result<(), Wrong> {
     let dirs: Vec<PathBuf> = owners.iter().map(|owner| owner.dir.clone()).collect();
     for (owner, dir) in owners.iter_mut().zip(&dirs) {
-        *owner = Owner::new(dir)?;
+        *owner = RangeOwner::new(dir)?;
     }
     for (first, second) in [(0, owners.len() - 1), (owners.len() - 1, 0)] {
         run.tell("wait", (first, second));
-        let all = range(Held::Write, 0, BYTES);
+        let all = range(HeldLock::Write, 0, BYTES);
         must(
             "lock",
             fcntl(&owners[first].ranges, FcntlArg::F_OFD_SETLK(&all)),
@@ -199,13 +199,13 @@ fn wait(run: &mut Run, owners: &mut [Owner]) -> Result<(), Wrong> {
         let waits = must("dup", owners[second].ranges.try_clone())?;
         let (given, gets) = mpsc::channel();
         thread::spawn(move || {
-            let some = range(Held::Write, 3, 9);
+            let some = range(HeldLock::Write, 3, 9);
             let _ = given.send(fcntl(&waits, FcntlArg::F_OFD_SETLKW(&some)));
         });
         if let Ok(early) = gets.recv_timeout(Duration::from_millis(300)) {
             return Err(format!("given while another has it: {early:?}"));
         }
-        let none = range(Held::Nothing, 0, BYTES);
+        let none = range(HeldLock::Nothing, 0, BYTES);
         must(
             "unlock",
             fcntl(&owners[first].ranges, FcntlArg::F_OFD_SETLK(&none)),

@@ -28,7 +28,7 @@ type Wrong = String;
 const TOLD: usize = 30;
 
 /// One run.
-struct Run {
+struct ExerciserRun {
     random: Random,
     dir: PathBuf,
     /// The same folder, seen through another mount.
@@ -41,7 +41,7 @@ struct Run {
     missing: Vec<&'static str>,
 }
 
-impl Run {
+impl ExerciserRun {
     /// Says what is about to be done.
     fn tell(&mut self, what: &'static str, details: impl Debug) {
         if self.told.len() == TOLD {
@@ -148,7 +148,7 @@ fn main() -> ExitCode {
     };
     // Modes are held against the model as they were asked for.
     rustix::process::umask(rustix::fs::Mode::empty());
-    let mut run = Run {
+    let mut run = ExerciserRun {
         random: Random::new(seed),
         dir: Path::new(&dirs[0]).to_path_buf(),
         other: dirs.get(1).map(PathBuf::from),

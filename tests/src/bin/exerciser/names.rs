@@ -1,6 +1,6 @@
 //! Names: files, folders, links and extended attributes against a model.
 
-use crate::{Run, Wrong, errno, expect, must};
+use crate::{ExerciserRun, Wrong, errno, expect, must};
 use rustix::fs::XattrFlags;
 use rustix::io::Errno;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -14,7 +14,7 @@ const NAMES: usize = 12;
 const DEPTH_MAX: usize = 3;
 
 #[derive(Clone, Debug, PartialEq)]
-enum Kind {
+enum NameKind {
     File(Vec<u8>),
     Folder,
     Link(PathBuf),
@@ -22,14 +22,14 @@ enum Kind {
 
 #[derive(Clone, Debug)]
 struct Object {
-    kind: Kind,
+    kind: NameKind,
     links: u64,
     mode: u32,
     attributes: BTreeMap<String, Vec<u8>>,
 }
 
 /// What there must be; the root has number 0 and the path "".
-struct Tree {
+struct NameTree {
     /// Objects by number.
     objects: HashMap<u32, Object>,
     /// Numbers by path.
@@ -40,9 +40,9 @@ struct Tree {
     has_attributes: bool,
 }
 
-type Step = fn(&mut Run, &mut Tree) -> Result<(), Wrong>;
+type NameStep = fn(&mut ExerciserRun, &mut NameTree) -> Result<(), Wrong>;
 
-const STEPS: &[(u32, Step)] = &[
+const STEPS: &[(u32, NameStep)] = &[
     (10, create),
     (6, make_folder),
     (5, remove_folder),
@@ -59,14 +59,14 @@ const STEPS: &[(u32, Step)] = &[
     (1, look_elsewhere),
 ];
 
-pub fn run(run: &mut Run, steps: u32) -> Result<(), Wrong> {
+pub fn run(run: &mut ExerciserRun, steps: u32) -> Result<(), Wrong> {
     let root = Object {
-        kind: Kind::Folder,
+        kind: NameKind::Folder,
         links: 2,
         mode: 0o777,
         attributes: BTreeMap::new(),
     };
-    let mut tree = Tree {
+    let mut tree = NameTree {
         objects: HashMap::from([(0, root)]),
         names: BTreeMap::from([(PathBuf::new(), 0)]),
         next: 1,
@@ -82,13 +82,13 @@ pub fn run(run: &mut Run, steps: u32) -> Result<(), Wrong> {
     look_elsewhere(run, &mut tree)
 }
 
-impl Tree {
+impl NameTree {
     fn get(&self, path: &Path) -> Option<&Object> {
         self.names.get(path).map(|number| &self.objects[number])
     }
 
     fn is_folder(&self, path: &Path) -> bool {
-        self.get(path).is_some_and(|o| o.kind == Kind::Folder)
+        self.get(path).is_some_and(|o| o.kind == NameKind::Folder)
     }
 
     fn is_empty(&self, folder: &Path) -> bool {
@@ -102,7 +102,7 @@ impl Tree {
             .collect()
     }
 
-    fn add(&mut self, path: PathBuf, kind: Kind, mode: u32) {
+    fn add(&mut self, path: PathBuf, kind: NameKind, mode: u32) {
         let number = self.next;
         self.next += 1;
         let object = Object {
@@ -119,13 +119,13 @@ impl Tree {
         let number = self.names.remove(path).expect("a name");
         let object = self.objects.get_mut(&number).expect("an object");
         object.links -= 1;
-        if object.links == 0 || object.kind == Kind::Folder {
+        if object.links == 0 || object.kind == NameKind::Folder {
             self.objects.remove(&number);
         }
     }
 
     /// A folder with room for one more level below.
-    fn folder(&self, run: &mut Run) -> PathBuf {
+    fn folder(&self, run: &mut ExerciserRun) -> PathBuf {
         let folders: Vec<&PathBuf> = (self.names.keys())
             .filter(|p| self.is_folder(p) && p.components().count() < DEPTH_MAX)
             .collect();
@@ -133,7 +133,7 @@ impl Tree {
     }
 
     /// A name that may be there.
-    fn any(&self, run: &mut Run) -> PathBuf {
+    fn any(&self, run: &mut ExerciserRun) -> PathBuf {
         let folder = self.folder(run);
         let number = run.number(NAMES);
         // Some are long: a name of 200 bytes is one.
@@ -145,7 +145,7 @@ impl Tree {
     }
 
     /// Mostly one that is there.
-    fn some(&self, run: &mut Run) -> PathBuf {
+    fn some(&self, run: &mut ExerciserRun) -> PathBuf {
         let names: Vec<&PathBuf> = self.names.keys().filter(|p| **p != Path::new("")).collect();
         match names.is_empty() || run.random.one_in(6) {
             true => self.any(run),
@@ -154,7 +154,7 @@ impl Tree {
     }
 }
 
-fn create(run: &mut Run, tree: &mut Tree) -> Result<(), Wrong> {
+fn create(run: &mut ExerciserRun, tree: &mut NameTree) -> Result<(), Wrong> {
     let path = tree.any(run);
     run.tell("create", &path);
     let len = run.number(3000);
@@ -166,11 +166,11 @@ fn create(run: &mut Run, tree: &mut Tree) -> Result<(), Wrong> {
         return expect("create", errno(&opened), Errno::EXIST.raw_os_error());
     }
     must("write", must("create", opened)?.write_all_at(&bytes, 0))?;
-    tree.add(path, Kind::File(bytes), mode);
+    tree.add(path, NameKind::File(bytes), mode);
     Ok(())
 }
 
-fn make_folder(run: &mut Run, tree: &mut Tree) -> Result<(), Wrong> {
+fn make_folder(run: &mut ExerciserRun, tree: &mut NameTree) -> Result<(), Wrong> {
     let path = tree.any(run);
     run.tell("mkdir", &path);
     let made = fs::create_dir(run.dir.join(&path));
@@ -178,17 +178,17 @@ fn make_folder(run: &mut Run, tree: &mut Tree) -> Result<(), Wrong> {
         return expect("mkdir", errno(&made), Errno::EXIST.raw_os_error());
     }
     must("mkdir", made)?;
-    tree.add(path, Kind::Folder, 0o777);
+    tree.add(path, NameKind::Folder, 0o777);
     Ok(())
 }
 
-fn remove_folder(run: &mut Run, tree: &mut Tree) -> Result<(), Wrong> {
+fn remove_folder(run: &mut ExerciserRun, tree: &mut NameTree) -> Result<(), Wrong> {
     let path = tree.some(run);
     run.tell("rmdir", &path);
     let removed = fs::remove_dir(run.dir.join(&path));
     let expected = match tree.get(&path) {
         None => Errno::NOENT.raw_os_error(),
-        Some(object) if object.kind != Kind::Folder => Errno::NOTDIR.raw_os_error(),
+        Some(object) if object.kind != NameKind::Folder => Errno::NOTDIR.raw_os_error(),
         Some(_) if !tree.is_empty(&path) => Errno::NOTEMPTY.raw_os_error(),
         Some(_) => 0,
     };
@@ -199,13 +199,13 @@ fn remove_folder(run: &mut Run, tree: &mut Tree) -> Result<(), Wrong> {
     Ok(())
 }
 
-fn remove(run: &mut Run, tree: &mut Tree) -> Result<(), Wrong> {
+fn remove(run: &mut ExerciserRun, tree: &mut NameTree) -> Result<(), Wrong> {
     let path = tree.some(run);
     run.tell("unlink", &path);
     let removed = fs::remove_file(run.dir.join(&path));
     let expected = match tree.get(&path) {
         None => Errno::NOENT.raw_os_error(),
-        Some(object) if object.kind == Kind::Folder => Errno::ISDIR.raw_os_error(),
+        Some(object) if object.kind == NameKind::Folder => Errno::ISDIR.raw_os_error(),
         Some(_) => 0,
     };
     expect("unlink", errno(&removed), expected)?;
@@ -215,14 +215,14 @@ fn remove(run: &mut Run, tree: &mut Tree) -> Result<(), Wrong> {
     Ok(())
 }
 
-fn link(run: &mut Run, tree: &mut Tree) -> Result<(), Wrong> {
+fn link(run: &mut ExerciserRun, tree: &mut NameTree) -> Result<(), Wrong> {
     let (from, to) = (tree.some(run), tree.any(run));
     run.tell("link", (&from, &to));
     let linked = fs::hard_link(run.dir.join(&from), run.dir.join(&to));
     let expected = match (tree.get(&from), tree.get(&to)) {
         (None, _) => Errno::NOENT.raw_os_error(),
         (_, Some(_)) => Errno::EXIST.raw_os_error(),
-        (Some(object), _) if object.kind == Kind::Folder => Errno::PERM.raw_os_error(),
+        (Some(object), _) if object.kind == NameKind::Folder => Errno::PERM.raw_os_error(),
         (Some(_), None) => 0,
     };
     expect("link", errno(&linked), expected)?;
@@ -234,7 +234,7 @@ fn link(run: &mut Run, tree: &mut Tree) -> Result<(), Wrong> {
     Ok(())
 }
 
-fn make_link(run: &mut Run, tree: &mut Tree) -> Result<(), Wrong> {
+fn make_link(run: &mut ExerciserRun, tree: &mut NameTree) -> Result<(), Wrong> {
     let path = tree.any(run);
     let to = PathBuf::from(format!("to/{}", "x".repeat(run.number(900))));
     run.tell("symlink", &path);
@@ -243,15 +243,15 @@ fn make_link(run: &mut Run, tree: &mut Tree) -> Result<(), Wrong> {
         return expect("symlink", errno(&made), Errno::EXIST.raw_os_error());
     }
     must("symlink", made)?;
-    tree.add(path, Kind::Link(to), 0o777);
+    tree.add(path, NameKind::Link(to), 0o777);
     Ok(())
 }
 
-fn rename_comes_to(tree: &Tree, from: &Path, to: &Path) -> i32 {
+fn rename_comes_to(tree: &NameTree, from: &Path, to: &Path) -> i32 {
     let Some(object) = tree.get(from) else {
         return Errno::NOENT.raw_os_error();
     };
-    let is_folder = object.kind == Kind::Folder;
+    let is_folder = object.kind == NameKind::Folder;
     if is_folder && to != from && to.starts_with(from) {
         return Errno::INVAL.raw_os_error();
     }
@@ -259,7 +259,7 @@ fn rename_comes_to(tree: &Tree, from: &Path, to: &Path) -> i32 {
         // A folder that holds what is moved is not empty.
         return Errno::NOTEMPTY.raw_os_error();
     }
-    match tree.get(to).map(|o| o.kind == Kind::Folder) {
+    match tree.get(to).map(|o| o.kind == NameKind::Folder) {
         Some(false) if is_folder => Errno::NOTDIR.raw_os_error(),
         Some(true) if !is_folder => Errno::ISDIR.raw_os_error(),
         Some(true) if from != to && !tree.is_empty(to) => Errno::NOTEMPTY.raw_os_error(),
@@ -267,7 +267,7 @@ fn rename_comes_to(tree: &Tree, from: &Path, to: &Path) -> i32 {
     }
 }
 
-fn rename(run: &mut Run, tree: &mut Tree) -> Result<(), Wrong> {
+fn rename(run: &mut ExerciserRun, tree: &mut NameTree) -> Result<(), Wrong> {
     let (from, to) = (tree.some(run), tree.any(run));
     // What is below goes along and must not become too deep.
     if tree.is_folder(&from) && !tree.is_empty(&from) && to.components().count() > 1 {
@@ -306,20 +306,20 @@ fn rename(run: &mut Run, tree: &mut Tree) -> Result<(), Wrong> {
 }
 
 /// One object is what it must be.
-fn check(tree: &Tree, path: &Path, at: &Path, has_attributes: bool) -> Result<(), Wrong> {
+fn check(tree: &NameTree, path: &Path, at: &Path, has_attributes: bool) -> Result<(), Wrong> {
     let object = tree.get(path).expect("an object");
     let found = must(path, fs::symlink_metadata(at))?;
     expect((path, "mode"), found.mode() & 0o7777, object.mode)?;
     match &object.kind {
-        Kind::Folder => expect(path, found.is_dir(), true),
-        Kind::Link(to) => expect(path, must(path, fs::read_link(at))?, to.clone()),
-        Kind::File(bytes) => {
+        NameKind::Folder => expect(path, found.is_dir(), true),
+        NameKind::Link(to) => expect(path, must(path, fs::read_link(at))?, to.clone()),
+        NameKind::File(bytes) => {
             expect((path, "links"), found.nlink(), object.links)?;
             expect((path, "size"), found.len(), bytes.len() as u64)?;
             expect(path, must(path, fs::read(at))? == *bytes, true)
         }
     }?;
-    if !has_attributes || matches!(object.kind, Kind::Link(_)) {
+    if !has_attributes || matches!(object.kind, NameKind::Link(_)) {
         return Ok(());
     }
     let mut names = vec![0; 4096];
@@ -344,7 +344,7 @@ fn check(tree: &Tree, path: &Path, at: &Path, has_attributes: bool) -> Result<()
     Ok(())
 }
 
-fn look(run: &mut Run, tree: &mut Tree) -> Result<(), Wrong> {
+fn look(run: &mut ExerciserRun, tree: &mut NameTree) -> Result<(), Wrong> {
     let path = tree.some(run);
     run.tell("look", &path);
     let at = run.dir.join(&path);
@@ -369,21 +369,21 @@ fn listed(at: &Path) -> Result<Vec<String>, Wrong> {
     Ok(names)
 }
 
-fn list(run: &mut Run, tree: &mut Tree) -> Result<(), Wrong> {
+fn list(run: &mut ExerciserRun, tree: &mut NameTree) -> Result<(), Wrong> {
     let folder = tree.folder(run);
     run.tell("list", &folder);
     let expected: Vec<String> = tree.children(&folder).into_iter().collect();
     expect("list", listed(&run.dir.join(&folder))?, expected)
 }
 
-fn set_mode(run: &mut Run, tree: &mut Tree) -> Result<(), Wrong> {
+fn set_mode(run: &mut ExerciserRun, tree: &mut NameTree) -> Result<(), Wrong> {
     let path = tree.some(run);
     let mode = 0o700 | run.random.below(0o100) as u32;
     let number = tree.names.get(&path).copied();
     let Some(object) = number.and_then(|number| tree.objects.get_mut(&number)) else {
         return Ok(());
     };
-    if matches!(object.kind, Kind::Link(_)) {
+    if matches!(object.kind, NameKind::Link(_)) {
         return Ok(());
     }
     run.tell("chmod", (&path, mode));
@@ -394,13 +394,13 @@ fn set_mode(run: &mut Run, tree: &mut Tree) -> Result<(), Wrong> {
 }
 
 /// Sets, replaces or removes an extended attribute.
-fn attribute(run: &mut Run, tree: &mut Tree) -> Result<(), Wrong> {
+fn attribute(run: &mut ExerciserRun, tree: &mut NameTree) -> Result<(), Wrong> {
     let path = tree.some(run);
     let number = tree.names.get(&path).copied();
     let Some(object) = number.and_then(|number| tree.objects.get_mut(&number)) else {
         return Ok(());
     };
-    if matches!(object.kind, Kind::Link(_)) || !tree.has_attributes {
+    if matches!(object.kind, NameKind::Link(_)) || !tree.has_attributes {
         return Ok(());
     }
     let name = format!("user.a{}", run.number(6));
@@ -444,7 +444,7 @@ fn attribute(run: &mut Run, tree: &mut Tree) -> Result<(), Wrong> {
 }
 
 /// A file that loses its name while it is open, by unlink or under a rename.
-fn hold(run: &mut Run, tree: &mut Tree) -> Result<(), Wrong> {
+fn hold(run: &mut ExerciserRun, tree: &mut NameTree) -> Result<(), Wrong> {
     if tree.held.len() == 8 {
         return Ok(());
     }
@@ -467,7 +467,7 @@ fn hold(run: &mut Run, tree: &mut Tree) -> Result<(), Wrong> {
     Ok(())
 }
 
-fn look_at_held(run: &mut Run, tree: &mut Tree) -> Result<(), Wrong> {
+fn look_at_held(run: &mut ExerciserRun, tree: &mut NameTree) -> Result<(), Wrong> {
     run.tell("look at held", tree.held.len());
     for (file, bytes) in &mut tree.held {
         let mut found = vec![0; bytes.len()];
@@ -484,7 +484,7 @@ fn look_at_held(run: &mut Run, tree: &mut Tree) -> Result<(), Wrong> {
     Ok(())
 }
 
-fn compare(tree: &Tree, root: &Path, has_attributes: bool) -> Result<(), Wrong> {
+fn compare(tree: &NameTree, root: &Path, has_attributes: bool) -> Result<(), Wrong> {
     for path in tree.names.keys() {
         let at = root.join(path);
         if tree.is_folder(path) {
@@ -498,7 +498,7 @@ fn compare(tree: &Tree, root: &Path, has_attributes: bool) -> Result<(), Wrong> 
     Ok(())
 }
 
-fn look_elsewhere(run: &mut Run, tree: &mut Tree) -> Result<(), Wrong> {
+fn look_elsewhere(run: &mut ExerciserRun, tree: &mut NameTree) -> Result<(), Wrong> {
     let Some(other) = run.other.clone() else {
         return Ok(());
     };
@@ -509,7 +509,7 @@ fn look_elsewhere(run: &mut Run, tree: &mut Tree) -> Result<(), Wrong> {
 
 /// A folder of `files` files is listed while others come and go: what stays is
 /// seen exactly once, what never was is not.
-pub fn listing(run: &mut Run, files: u32) -> Result<(), Wrong> {
+pub fn listing(run: &mut ExerciserRun, files: u32) -> Result<(), Wrong> {
     let dir = run.dir.join("listing");
     must("mkdir", fs::create_dir(&dir))?;
     let name = |n: u32| format!("file-with-a-name-of-some-length-{n:06}");

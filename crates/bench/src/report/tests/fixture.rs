@@ -7,8 +7,8 @@ use random::Random;
 
 use crate::catalogue::{CATALOGUE, ChartKind, SeriesSpec, SweepSpec};
 use crate::measured::{
-    Effort, FORMAT, Limit, Measured, Point, Provenance, Quantity, Role, Sample, Series, Skipped,
-    Sweep,
+    Effort, FORMAT, Limit, Measured, Point, Provenance, Quantity, Sample, Series, SeriesRole,
+    Skipped, Sweep,
 };
 
 /// A series that is nowhere measured and has its reason.
@@ -94,8 +94,8 @@ fn point(
     let load = spec.load_at(series, x);
     let outstanding = f64::from(load.iodepth) * f64::from(load.connections);
     let ability = match series.role() {
-        Role::Ceiling => 1.5,
-        Role::Local => 20.0,
+        SeriesRole::Ceiling => 1.5,
+        SeriesRole::Local => 20.0,
         _ => 1.0 / (1.0 + 0.15 * turn as f64),
     };
     let us = (0.9 + f64::from(load.bs) / 5000.0 + 7.0 / outstanding) / ability;
@@ -130,7 +130,13 @@ fn point(
     }
 }
 
-fn sample(round: u32, iops: f64, mean: f64, bs: f64, (role, has_rare): (Role, bool)) -> Sample {
+fn sample(
+    round: u32,
+    iops: f64,
+    mean: f64,
+    bs: f64,
+    (role, has_rare): (SeriesRole, bool),
+) -> Sample {
     let gbit = iops * bs * 8e-9;
     let mut values = BTreeMap::from([
         (Quantity::Iops, iops),
@@ -141,7 +147,7 @@ fn sample(round: u32, iops: f64, mean: f64, bs: f64, (role, has_rare): (Role, bo
         (Quantity::P999Us, mean * 5.0),
         (Quantity::P9999Us, mean * 9.0),
     ]);
-    if role != Role::Ceiling {
+    if role != SeriesRole::Ceiling {
         values.extend([
             (Quantity::TargetCpuSPerGbit, 0.98 / gbit),
             (Quantity::ClientCpuSPerGbit, 0.9 / gbit),

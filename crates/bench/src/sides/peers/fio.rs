@@ -8,26 +8,26 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use super::super::super::load::{Load, Protocol};
+use super::super::super::load::{Load, LoadProtocol};
 use super::super::child::Words;
 use super::super::client::rw_word;
-use super::super::sampled::{PERCENTILES, Told, json, number};
-use super::super::target::Target;
-use super::super::{Around, Error, Options, go_on};
-use super::{Client, Planned, program, said, version};
+use super::super::sampled::{ClientSample, PERCENTILES, json, number};
+use super::super::target::ServingTarget;
+use super::super::{Around, FigureError, Options, go_on};
+use super::{PeerClient, Planned, program, said, version};
 
 /// How long a device may take to appear.
 const DEVICE_MAX: Duration = Duration::from_secs(10);
 
-pub const KERNEL_DEVICE: Client = Client {
+pub const KERNEL_DEVICE: PeerClient = PeerClient {
     available: kernel_available,
     plan: plan_kernel,
 };
-pub const LIBISCSI: Client = Client {
+pub const LIBISCSI: PeerClient = PeerClient {
     available: |load, _| engine(load, "libiscsi", "libiscsi-dev"),
     plan: plan_libiscsi,
 };
-pub const NFS: Client = Client {
+pub const NFS: PeerClient = PeerClient {
     available: |load, _| engine(load, "nfs", "libnfs-dev"),
     plan: plan_nfs,
 };
@@ -101,7 +101,7 @@ pub fn words(around: &Around, engine: &str, least: Duration) -> Vec<String> {
     words
 }
 
-fn planned(around: &Around, words: Vec<String>) -> Result<Planned, Error> {
+fn planned(around: &Around, words: Vec<String>) -> Result<Planned, FigureError> {
     let fio = program("fio", "fio")?;
     let versions = vec![version("fio", &fio, &["--version"])];
     let words = Words {
@@ -117,7 +117,11 @@ fn planned(around: &Around, words: Vec<String>) -> Result<Planned, Error> {
     })
 }
 
-fn plan_libiscsi(around: &Around, target: &Target, protocol: Protocol) -> Result<Planned, Error> {
+fn plan_libiscsi(
+    around: &Around,
+    target: &ServingTarget,
+    protocol: LoadProtocol,
+) -> Result<Planned, FigureError> {
     let mut words = words(around, "libiscsi", Duration::ZERO);
     // A colon ends a file name of fio's.
     let url = target.url(protocol, 0).replace(':', "\\:");
@@ -125,7 +129,11 @@ fn plan_libiscsi(around: &Around, target: &Target, protocol: Protocol) -> Result
     planned(around, words)
 }
 
-fn plan_nfs(around: &Around, target: &Target, protocol: Protocol) -> Result<Planned, Error> {
+fn plan_nfs(
+    around: &Around,
+    target: &ServingTarget,
+    protocol: LoadProtocol,
+) -> Result<Planned, FigureError> {
     let mut words = words(around, "nfs", Duration::ZERO);
     let address = target.address(protocol);
     let (ip, port) = (address.ip(), address.port());
@@ -149,7 +157,11 @@ impl Drop for Connected {
     }
 }
 
-fn plan_kernel(around: &Around, target: &Target, protocol: Protocol) -> Result<Planned, Error> {
+fn plan_kernel(
+    around: &Around,
+    target: &ServingTarget,
+    protocol: LoadProtocol,
+) -> Result<Planned, FigureError> {
     let nvme = program("nvme", "nvme-cli")?;
     let (address, nqn) = (target.address(protocol), target.name(protocol));
     let (ip, port) = (address.ip().to_string(), address.port().to_string());
@@ -169,7 +181,7 @@ fn plan_kernel(around: &Around, target: &Target, protocol: Protocol) -> Result<P
             break device;
         }
         if Instant::now() > give_up {
-            return Err(Error::Failed(format!(
+            return Err(FigureError::Failed(format!(
                 "the kernel shows no device of {nqn}"
             )));
         }
@@ -203,7 +215,7 @@ fn device_of(nqn: &str) -> Option<String> {
 }
 
 /// Of `fio --output-format=json`.
-pub fn read(text: &str, _: &Around) -> Result<Told, Error> {
+pub fn read(text: &str, _: &Around) -> Result<ClientSample, FigureError> {
     // It warns in front of its report.
     let begin = text.find("\n{").map_or(0, |at| at + 1);
     let end = text.rfind('}').map_or(text.len(), |at| at + 1);
@@ -219,7 +231,7 @@ pub fn read(text: &str, _: &Around) -> Result<Told, Error> {
     let busiest = ways.iter().max_by(|a, b| ios(a).total_cmp(&ios(b)));
     let way = *busiest.expect("two");
     if ios(&way) == 0.0 {
-        return Err(Error::Failed("no I/O ended while measuring".into()));
+        return Err(FigureError::Failed("no I/O ended while measuring".into()));
     }
     let seconds = number(way, "/runtime")? / 1e3;
     let percentile = |share: f64| {
@@ -234,7 +246,7 @@ pub fn read(text: &str, _: &Around) -> Result<Told, Error> {
     let percent = |name: &str| job.get(name).and_then(Value::as_f64);
     let cpu = percent("usr_cpu").zip(percent("sys_cpu"));
     let cpu_s = cpu.map(|(user, system)| (user + system) / 100.0 * seconds);
-    Ok(Told {
+    Ok(ClientSample {
         iops: number(way, "/iops")?,
         ios: ios(&way),
         bytes: number(way, "/io_bytes")?,
@@ -243,6 +255,6 @@ pub fn read(text: &str, _: &Around) -> Result<Told, Error> {
         percentiles_us: PERCENTILES.iter().filter_map(|p| percentile(p.0)).collect(),
         cpu_s,
         busy_s: cpu_s,
-        ..Told::default()
+        ..ClientSample::default()
     })
 }

@@ -6,8 +6,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::super::child::{Child, TempFile, Words};
-use super::super::{Around, Error, Options, go_on};
-use super::{Peer, Served, program, version};
+use super::super::{Around, FigureError, Options, go_on};
+use super::{Peer, ServingPeer, program, version};
 
 /// How long it may take to listen.
 const START_MAX: Duration = Duration::from_secs(20);
@@ -44,7 +44,7 @@ impl Drop for Folder {
     }
 }
 
-fn start(around: &Around, _bytes: u64) -> Result<Served, Error> {
+fn start(around: &Around, _bytes: u64) -> Result<ServingPeer, FigureError> {
     let ganesha = program(NAME, PACKAGES)?;
     let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|l| l.local_addr());
     let port = free.map_err(|error| error.to_string())?.port();
@@ -82,7 +82,7 @@ fn start(around: &Around, _bytes: u64) -> Result<Served, Error> {
         }
         thread::sleep(Duration::from_millis(20));
     }
-    Ok(Served {
+    Ok(ServingPeer {
         is_counted: true,
         url: format!("nfs://127.0.0.1:{port}/files/disk"),
         device_bytes: None,

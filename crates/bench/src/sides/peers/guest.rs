@@ -5,11 +5,11 @@ use std::net::{Ipv4Addr, TcpListener};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::super::super::load::{Load, Protocol};
+use super::super::super::load::{Load, LoadProtocol};
 use super::super::child::{Child, TempFile, Words};
-use super::super::target::Target;
-use super::super::{Around, Error, Options};
-use super::{Client, END_MAX, Peer, Planned, Served, fio};
+use super::super::target::ServingTarget;
+use super::super::{Around, FigureError, Options};
+use super::{END_MAX, Peer, PeerClient, Planned, ServingPeer, fio};
 
 /// What a script says when its target serves, or its load begins.
 const MARK: &str = "MARK";
@@ -45,15 +45,15 @@ pub const KNFSD: Peer = Peer {
         })
     },
 };
-pub const NVME_HOST: Client = Client {
+pub const NVME_HOST: PeerClient = PeerClient {
     available: client_available,
     plan: |around, target, protocol| plan(around, target, protocol, NVME_HOST_SCRIPT),
 };
-pub const INITIATOR: Client = Client {
+pub const INITIATOR: PeerClient = PeerClient {
     available: client_available,
     plan: |around, target, protocol| plan(around, target, protocol, INITIATOR_SCRIPT),
 };
-pub const NFS_CLIENT: Client = Client {
+pub const NFS_CLIENT: PeerClient = PeerClient {
     available: client_available,
     plan: |around, target, protocol| plan(around, target, protocol, NFS_CLIENT_SCRIPT),
 };
@@ -172,7 +172,7 @@ fn guest(
     around: &Around,
     script: &str,
     forward: Option<(u16, u16)>,
-) -> Result<(Words, TempFile), Error> {
+) -> Result<(Words, TempFile), FigureError> {
     let file = TempFile::new("script.sh", script)?;
     let program: &PathBuf = around.options.guest.as_ref().expect("it was looked at");
     let mut words = Vec::new();
@@ -199,7 +199,7 @@ fn serve(
     (there, script): (u16, &str),
     bytes: u64,
     url: impl Fn(u16) -> String,
-) -> Result<Served, Error> {
+) -> Result<ServingPeer, FigureError> {
     let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|l| l.local_addr());
     let here = free.map_err(|error| error.to_string())?.port();
     let name = if there == 3260 { IQN } else { NQN };
@@ -212,7 +212,7 @@ fn serve(
     child.line(END_MAX, around.stop, |line| {
         line.starts_with(MARK).then_some(())
     })?;
-    Ok(Served {
+    Ok(ServingPeer {
         child: Some(child),
         is_counted: false,
         url: url(here),
@@ -226,15 +226,15 @@ fn serve(
 /// A client in a guest: fio on what its kernel makes of our target.
 fn plan(
     around: &Around,
-    target: &Target,
-    protocol: Protocol,
+    target: &ServingTarget,
+    protocol: LoadProtocol,
     script: &str,
-) -> Result<Planned, Error> {
+) -> Result<Planned, FigureError> {
     let port = target.address(protocol).port();
     let name = target.name(protocol);
     let connections = around.load.connections;
     let mut fio = fio::words(around, "libaio", RUNTIME_MIN);
-    if protocol == Protocol::Nfs {
+    if protocol == LoadProtocol::Nfs {
         fio.push(format!("--size={}", around.how_long.volume_bytes));
     }
     let fio = fio.join(" ");

@@ -1,16 +1,16 @@
 //! iscsi-perf, the load generator of libiscsi: reads, and a rate as all it tells.
 
-use super::super::super::load::{Load, Protocol};
+use super::super::super::load::{Load, LoadProtocol};
 use super::super::child::Words;
-use super::super::sampled::Told;
-use super::super::target::Target;
-use super::super::{Around, Error, Options};
-use super::{Client, Planned, program};
+use super::super::sampled::ClientSample;
+use super::super::target::ServingTarget;
+use super::super::{Around, FigureError, Options};
+use super::{PeerClient, Planned, program};
 use client::perf::Rw;
 
 const PACKAGE: &str = "libiscsi-bin";
 
-pub const CLIENT: Client = Client { available, plan };
+pub const CLIENT: PeerClient = PeerClient { available, plan };
 
 fn available(load: &Load, _: &Options) -> Result<(), String> {
     program("iscsi-perf", PACKAGE)?;
@@ -23,7 +23,11 @@ fn available(load: &Load, _: &Options) -> Result<(), String> {
     }
 }
 
-fn plan(around: &Around, target: &Target, protocol: Protocol) -> Result<Planned, Error> {
+fn plan(
+    around: &Around,
+    target: &ServingTarget,
+    protocol: LoadProtocol,
+) -> Result<Planned, FigureError> {
     let load = around.load;
     let seconds = (around.how_long.ramp + around.how_long.runtime).as_secs_f64();
     // It knows whole seconds only.
@@ -51,7 +55,7 @@ fn plan(around: &Around, target: &Target, protocol: Protocol) -> Result<Planned,
 }
 
 /// From its last `iops average N (M MB/s)`.
-fn read(text: &str, around: &Around) -> Result<Told, Error> {
+fn read(text: &str, around: &Around) -> Result<ClientSample, FigureError> {
     let rate = text
         .rsplit("average ")
         .next()
@@ -60,11 +64,11 @@ fn read(text: &str, around: &Around) -> Result<Told, Error> {
     let iops = rate.ok_or_else(|| format!("iscsi-perf tells no rate: {text}"))?;
     let seconds = (around.how_long.ramp + around.how_long.runtime).as_secs_f64();
     let seconds = seconds.ceil().max(1.0);
-    Ok(Told {
+    Ok(ClientSample {
         iops,
         ios: iops * seconds,
         bytes: iops * seconds * f64::from(around.load.bs),
         seconds,
-        ..Told::default()
+        ..ClientSample::default()
     })
 }

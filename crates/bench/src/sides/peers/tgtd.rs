@@ -7,8 +7,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::super::child::{Child, TempFile, Words};
-use super::super::{Around, Error, Options, go_on};
-use super::{Peer, Served, program, said, version};
+use super::super::{Around, FigureError, Options, go_on};
+use super::{Peer, ServingPeer, program, said, version};
 
 /// How long it may take to answer its administrator.
 const START_MAX: Duration = Duration::from_secs(10);
@@ -26,7 +26,7 @@ fn available(_: &Options) -> Result<(), String> {
     }
 }
 
-fn start(around: &Around, bytes: u64) -> Result<Served, Error> {
+fn start(around: &Around, bytes: u64) -> Result<ServingPeer, FigureError> {
     let (tgtd, tgtadm) = (program("tgtd", PACKAGE)?, program("tgtadm", PACKAGE)?);
     let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|l| l.local_addr());
     let port = free.map_err(|error| error.to_string())?.port();
@@ -64,7 +64,7 @@ fn start(around: &Around, bytes: u64) -> Result<Served, Error> {
         }
         commands.push(format!("tgtadm {line}"));
     }
-    Ok(Served {
+    Ok(ServingPeer {
         child: Some(child),
         is_counted: true,
         url: format!("iscsi://127.0.0.1:{port}/{IQN}/1"),

@@ -2,7 +2,7 @@
 //! kernel's client would make.
 
 use host::Memory;
-use host::nfs::{Connection, Data, Handle, Results, Wrong};
+use host::nfs::{CallData, Handle, Results, ServerConnection, Wrong};
 use machine::Tag;
 use mem::BufRange;
 use wire::nfs4::{
@@ -14,7 +14,7 @@ use wire::nfs4::{
 };
 use wire::xdr::{List, Opaque, Payload};
 
-use crate::perf::line::Failed;
+use crate::perf::line::IoFailed;
 
 /// Permission bits of a file, as they go on the wire.
 const MODE: [u8; 4] = 0o644u32.to_be_bytes();
@@ -23,7 +23,7 @@ const NAME_BYTES: usize = 16;
 
 /// What comes next for a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stage {
+enum CreateStage {
     Open,
     Write,
     Close,
@@ -31,19 +31,19 @@ enum Stage {
 }
 
 /// What an answer makes of a file.
-pub(super) enum Step {
+pub(super) enum CreateStep {
     /// Another call.
     Next,
     /// The same call, when the server has been left alone for a while.
     Later,
     /// It has gone all its way, or failed.
-    Done(Result<(), Failed>),
+    Done(Result<(), IoFailed>),
 }
 
 /// A file on its way.
 #[derive(Clone)]
 struct Making {
-    stage: Stage,
+    stage: CreateStage,
     name: [u8; NAME_BYTES],
     handle: [u8; NFS4_FHSIZE as usize],
     handle_len: usize,
@@ -75,7 +75,7 @@ impl Creating {
         idle: Vec<Tag>,
     ) -> Creating {
         let nothing = Making {
-            stage: Stage::Open,
+            stage: CreateStage::Open,
             name: [0; NAME_BYTES],
             handle: [0; NFS4_FHSIZE as usize],
             handle_len: 0,
@@ -104,7 +104,7 @@ impl Creating {
         }
         let which = self.idle.pop()?;
         let file = &mut self.files[usize::from(which)];
-        file.stage = Stage::Open;
+        file.stage = CreateStage::Open;
         file.name = name(self.job, self.count);
         file.memory = Some(memory(which));
         self.count = self.count.wrapping_add(1);
@@ -118,25 +118,25 @@ impl Creating {
 
     /// Whether the next call for a file must not be executed twice.
     pub(super) fn is_once(&self, which: Tag) -> bool {
-        self.files[usize::from(which)].stage != Stage::Write
+        self.files[usize::from(which)].stage != CreateStage::Write
     }
 
     /// Sends the next call for a file.
     pub(super) fn send(
         &mut self,
-        connection: &mut Connection,
+        connection: &mut ServerConnection,
         minor: u32,
         sequence: &SEQUENCE4args,
         which: Tag,
     ) -> Tag {
         let file = &self.files[usize::from(which)];
         let (data, memory) = match (file.stage, file.memory) {
-            (Stage::Write, Some(memory)) => (Data::Out(self.len), Memory::lent(memory)),
-            _ => (Data::None, Memory::default()),
+            (CreateStage::Write, Some(memory)) => (CallData::Out(self.len), Memory::lent(memory)),
+            _ => (CallData::None, Memory::default()),
         };
         let handle = match file.stage {
-            Stage::Open | Stage::Remove => self.directory.as_bytes(),
-            Stage::Write | Stage::Close => &file.handle[..file.handle_len],
+            CreateStage::Open | CreateStage::Remove => self.directory.as_bytes(),
+            CreateStage::Write | CreateStage::Close => &file.handle[..file.handle_len],
         };
         let put = nfs_argop4::OP_PUTFH(PUTFH4args {
             object: Opaque(handle),
@@ -151,7 +151,7 @@ impl Creating {
                     .op(&nfs_argop4::OP_SEQUENCE(*sequence))
                     .op(&put)
                     .op(&op);
-                if file.stage == Stage::Open {
+                if file.stage == CreateStage::Open {
                     compound.op(&nfs_argop4::OP_GETFH);
                 }
             },
@@ -162,7 +162,7 @@ impl Creating {
     fn op<'a>(&'a self, file: &'a Making) -> nfs_argop4<'a> {
         let stateid = file.stateid;
         match file.stage {
-            Stage::Open => nfs_argop4::OP_OPEN(OPEN4args {
+            CreateStage::Open => nfs_argop4::OP_OPEN(OPEN4args {
                 seqid: 0,
                 share_access: OPEN4_SHARE_ACCESS_BOTH | OPEN4_SHARE_ACCESS_WANT_NO_DELEG,
                 share_deny: OPEN4_SHARE_DENY_NONE,
@@ -176,51 +176,51 @@ impl Creating {
                 })),
                 claim: open_claim4::CLAIM_NULL(Opaque(&file.name)),
             }),
-            Stage::Write => nfs_argop4::OP_WRITE(WRITE4args {
+            CreateStage::Write => nfs_argop4::OP_WRITE(WRITE4args {
                 stateid,
                 offset: 0,
                 // What is written before a CLOSE is to last.
                 stable: stable_how4::FILE_SYNC4,
                 data: Payload { len: self.len },
             }),
-            Stage::Close => nfs_argop4::OP_CLOSE(CLOSE4args {
+            CreateStage::Close => nfs_argop4::OP_CLOSE(CLOSE4args {
                 seqid: 0,
                 open_stateid: stateid,
             }),
-            Stage::Remove => nfs_argop4::OP_REMOVE(REMOVE4args {
+            CreateStage::Remove => nfs_argop4::OP_REMOVE(REMOVE4args {
                 target: Opaque(&file.name),
             }),
         }
     }
 
     /// Takes the answer to the last call for a file, from behind SEQUENCE on.
-    pub(super) fn on_answer(&mut self, which: Tag, results: &mut Results<'_>) -> Step {
+    pub(super) fn on_answer(&mut self, which: Tag, results: &mut Results<'_>) -> CreateStep {
         let len = self.len;
         let file = &mut self.files[usize::from(which)];
         match file.take(len, results) {
             Ok(Some(next)) => {
                 file.stage = next;
-                Step::Next
+                CreateStep::Next
             }
             Ok(None) => {
                 self.idle.push(which);
-                Step::Done(Ok(()))
+                CreateStep::Done(Ok(()))
             }
-            Err(Failed::Nfs(wrong)) => self.failed(which, wrong),
+            Err(IoFailed::Nfs(wrong)) => self.failed(which, wrong),
             Err(failed) => {
                 self.idle.push(which);
-                Step::Done(Err(failed))
+                CreateStep::Done(Err(failed))
             }
         }
     }
 
     /// A call for a file has failed.
-    pub(super) fn failed(&mut self, which: Tag, wrong: Wrong) -> Step {
+    pub(super) fn failed(&mut self, which: Tag, wrong: Wrong) -> CreateStep {
         if wrong.status() == Some(nfsstat4::NFS4ERR_DELAY) {
-            return Step::Later;
+            return CreateStep::Later;
         }
         self.idle.push(which);
-        Step::Done(Err(Failed::Nfs(wrong)))
+        CreateStep::Done(Err(IoFailed::Nfs(wrong)))
     }
 
     /// A file goes on with the next [`Creating::begin`].
@@ -231,37 +231,41 @@ impl Creating {
 
 impl Making {
     /// Reads an answer; what comes next, if anything.
-    fn take(&mut self, len: u32, results: &mut Results<'_>) -> Result<Option<Stage>, Failed> {
-        results.done(nfs_opnum4::OP_PUTFH).map_err(Failed::Nfs)?;
+    fn take(
+        &mut self,
+        len: u32,
+        results: &mut Results<'_>,
+    ) -> Result<Option<CreateStage>, IoFailed> {
+        results.done(nfs_opnum4::OP_PUTFH).map_err(IoFailed::Nfs)?;
         let next = match self.stage {
-            Stage::Open => self.opened(results).map_err(Failed::Nfs)?,
-            Stage::Write => {
+            CreateStage::Open => self.opened(results).map_err(IoFailed::Nfs)?,
+            CreateStage::Write => {
                 let written = results.take::<WRITE4resok>(nfs_opnum4::OP_WRITE);
-                if written.map_err(Failed::Nfs)?.count != len {
-                    return Err(Failed::Short);
+                if written.map_err(IoFailed::Nfs)?.count != len {
+                    return Err(IoFailed::Short);
                 }
-                Stage::Close
+                CreateStage::Close
             }
-            Stage::Close => {
+            CreateStage::Close => {
                 let closed = results.take::<stateid4>(nfs_opnum4::OP_CLOSE);
-                closed.map_err(Failed::Nfs)?;
-                Stage::Remove
+                closed.map_err(IoFailed::Nfs)?;
+                CreateStage::Remove
             }
-            Stage::Remove => {
+            CreateStage::Remove => {
                 let removed = results.take::<change_info4>(nfs_opnum4::OP_REMOVE);
-                return removed.map(|_| None).map_err(Failed::Nfs);
+                return removed.map(|_| None).map_err(IoFailed::Nfs);
             }
         };
         Ok(Some(next))
     }
 
-    fn opened(&mut self, results: &mut Results<'_>) -> Result<Stage, Wrong> {
+    fn opened(&mut self, results: &mut Results<'_>) -> Result<CreateStage, Wrong> {
         let opened: OPEN4resok<'_> = results.take(nfs_opnum4::OP_OPEN)?;
         let handle: nfs_fh4<'_> = results.take(nfs_opnum4::OP_GETFH)?;
         self.stateid = opened.stateid;
         self.handle_len = handle.0.len();
         self.handle[..self.handle_len].copy_from_slice(handle.0);
-        Ok(Stage::Write)
+        Ok(CreateStage::Write)
     }
 }
 

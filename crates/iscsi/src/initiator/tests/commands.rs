@@ -23,7 +23,7 @@ fn with_digests((header, data): (bool, bool)) -> Peer {
         }
     };
     let answer = |is_on| if is_on { "CRC32C" } else { "None" };
-    let settings = Settings {
+    let settings = InitiatorSettings {
         header_digest: digest(header),
         data_digest: digest(data),
         ..settings()
@@ -40,9 +40,9 @@ fn a_command_goes_out_as_the_standard_has_it() {
     let mut peer = in_full_feature();
     let mut command = Command::new(300, cdb::read16(5, 2));
     command.attribute = TaskAttribute::Ordered;
-    peer.submit(&command, Data::In(1024), vec![0; 1024]);
+    peer.submit(&command, ExpectedData::In(1024), vec![0; 1024]);
     command.is_immediate = true;
-    peer.submit(&command, Data::None, vec![]);
+    peer.submit(&command, ExpectedData::None, vec![]);
     let sent = peer.sent();
     let pdu = sent[0].command();
     assert_eq!(pdu.first, opcode::SCSI_COMMAND);
@@ -132,11 +132,11 @@ fn residuals_and_sense_data_are_told() {
         last.residual_count = 4060.into();
         let ops = peer.answer(last.as_bytes(), &pattern(36));
         let completion = Completion {
-            outcome: Outcome::GOOD,
+            outcome: CommandOutcome::GOOD,
             data_len: 36,
             residual: Residual::Underflow(4060),
         };
-        assert_eq!(ops, [Op::Completed { tag, completion }]);
+        assert_eq!(ops, [InitiatorOp::Completed { tag, completion }]);
         let tag = peer.read(512);
         let itt = peer.sent()[0].bhs.itt.get();
         let mut failed = response(itt);
@@ -148,11 +148,11 @@ fn residuals_and_sense_data_are_told() {
         segment.extend(&sense);
         let ops = peer.answer(failed.as_bytes(), &segment);
         let completion = Completion {
-            outcome: Outcome::Status(status::CHECK_CONDITION),
+            outcome: CommandOutcome::Status(status::CHECK_CONDITION),
             data_len: 0,
             residual: Residual::Overflow(7),
         };
-        assert_eq!(ops, [Op::Completed { tag, completion }]);
+        assert_eq!(ops, [InitiatorOp::Completed { tag, completion }]);
         assert_eq!(
             peer.end.machine.sense(),
             &sense[..18],
@@ -180,7 +180,7 @@ fn good_without_all_data_is_not_good() {
         end.residual_count = residual.into();
         let ops = peer.answer(end.as_bytes(), b"");
         let [
-            Op::Completed {
+            InitiatorOp::Completed {
                 tag: ended,
                 completion,
             },
@@ -188,7 +188,7 @@ fn good_without_all_data_is_not_good() {
         else {
             panic!("{ops:?}");
         };
-        assert_eq!((ended, completion.outcome), (tag, Outcome::Damaged));
+        assert_eq!((ended, completion.outcome), (tag, CommandOutcome::Damaged));
     }
 }
 
@@ -351,7 +351,7 @@ fn good_before_all_data_was_asked_for_is_not_good() {
         end.exp_data_sn = exp_data_sn.into();
         assert_eq!(
             peer.answer(end.as_bytes(), b""),
-            [ended(tag, Outcome::Damaged)]
+            [ended(tag, CommandOutcome::Damaged)]
         );
     }
 }
@@ -370,7 +370,10 @@ fn data_of_a_command_that_has_ended_stays_here() {
     refused.status = status::CHECK_CONDITION;
     refused.exp_data_sn = 1.into();
     let ops = peer.answer(refused.as_bytes(), b"");
-    assert_eq!(ops, [ended(a, Outcome::Status(status::CHECK_CONDITION))]);
+    assert_eq!(
+        ops,
+        [ended(a, CommandOutcome::Status(status::CHECK_CONDITION))]
+    );
     let sent = peer.sent();
     assert!(!sent.is_empty() && sent.iter().all(|pdu| pdu.bhs.itt.get() == itts[1]));
     assert_eq!(usize::from(b), itts[1] as usize & 0xffff);
@@ -398,7 +401,7 @@ fn commands_wait_for_the_window() {
 
 #[test]
 fn the_queue_depth_is_the_bound() {
-    let shallow = Settings {
+    let shallow = InitiatorSettings {
         queue_depth: 2,
         ..settings()
     };
@@ -406,7 +409,7 @@ fn the_queue_depth_is_the_bound() {
     let tag = peer.plain();
     peer.plain();
     let command = Command::new(3, cdb::plain(0));
-    assert_eq!(peer.end.machine.submit(&command, Data::None), None);
+    assert_eq!(peer.end.machine.submit(&command, ExpectedData::None), None);
     assert!(
         peer.end.machine.ping().is_some(),
         "other requests have room of their own"
@@ -429,10 +432,10 @@ fn a_data_digest_error_costs_only_its_command() {
     peer.push(last.as_bytes(), &pattern(999));
     peer.out[60] ^= 1;
     let ops = peer.ops();
-    let [Op::Completed { tag, completion }] = ops[..] else {
+    let [InitiatorOp::Completed { tag, completion }] = ops[..] else {
         panic!("{ops:?}");
     };
-    assert_eq!((tag, completion.outcome), (a, Outcome::Damaged));
+    assert_eq!((tag, completion.outcome), (a, CommandOutcome::Damaged));
     let mut last = data_in(sent[1].bhs.itt.get(), 0, 0);
     last.flags = flags::FINAL | flags::STATUS;
     assert_eq!(peer.answer(last.as_bytes(), &pattern(512)), [good(b, 512)]);
@@ -446,7 +449,7 @@ fn a_failure_of_the_target_is_no_status() {
     let mut failed = response(itt);
     failed.response = 1;
     let ops = peer.answer(failed.as_bytes(), b"");
-    assert_eq!(ops, [ended(tag, Outcome::TargetFailure(1))]);
+    assert_eq!(ops, [ended(tag, CommandOutcome::TargetFailure(1))]);
 }
 
 #[test]
@@ -454,7 +457,7 @@ fn what_one_connection_receives_opens_the_window_of_another() {
     let mut first = Peer::logged_in(settings(), ANSWER, 1);
     let mut second = Peer::of(settings(), first.end.machine.session().clone(), 1);
     let request = second.sent().pop().expect("a request");
-    assert_eq!(second.answer_login(&request, "", 1), [Op::Ready]);
+    assert_eq!(second.answer_login(&request, "", 1), [InitiatorOp::Ready]);
     let tag = first.plain();
     let itt = first.sent()[0].bhs.itt.get();
     second.plain();

@@ -8,8 +8,8 @@ use wire::iscsi::LoginStatus;
 
 use super::*;
 use crate::{
-    Auth, Credentials, LoginState, LoginStep, Portal, PortalGroup, Registry, RegistryConfig,
-    Target, Then, Via,
+    AfterLogin, Auth, Credentials, LoginState, LoginStep, Portal, PortalGroup, Registry,
+    RegistryConfig, Target, Via,
 };
 
 #[test]
@@ -41,7 +41,10 @@ fn a_login_without_chap_takes_one_request() {
         "nothing before the login is over"
     );
     let request = request.clone();
-    assert_eq!(peer.answer_login(&request, ANSWER, 32), [Op::Ready]);
+    assert_eq!(
+        peer.answer_login(&request, ANSWER, 32),
+        [InitiatorOp::Ready]
+    );
     let agreed = peer.end.machine.agreed();
     assert_eq!(agreed.max_send_data_segment_length, 8192);
     assert_eq!(
@@ -57,7 +60,7 @@ fn a_login_without_chap_takes_one_request() {
 
 #[test]
 fn what_a_target_says_nothing_about_is_the_standards_but_not_more_than_offered() {
-    let modest = Settings {
+    let modest = InitiatorSettings {
         max_burst: 4096,
         first_burst: 2048,
         immediate_data: false,
@@ -75,7 +78,7 @@ fn what_a_target_says_nothing_about_is_the_standards_but_not_more_than_offered()
 
 #[test]
 fn answers_outside_of_the_offer_end_the_login() {
-    let closed = Settings {
+    let closed = InitiatorSettings {
         initial_r2t: true,
         immediate_data: false,
         data_digest: Digest::Required,
@@ -110,7 +113,7 @@ fn answers_outside_of_the_offer_end_the_login() {
         let ops = peer.answer_login(&request, &answer_with(&changes), 1);
         assert_eq!(
             ops,
-            [Op::Fatal(FatalError::Negotiation { key })],
+            [InitiatorOp::Fatal(InitiatorFatalError::Negotiation { key })],
             "{key}={value}"
         );
         assert!(peer.end.machine.is_finished());
@@ -130,14 +133,17 @@ fn keys_that_nobody_knows_are_told_so() {
     assert_eq!(peer.answer(response.as_bytes(), b"X-io.weft.test=1\0"), []);
     let again = peer.sent().pop().expect("another request");
     assert_eq!(again.text(), [("X-io.weft.test", "NotUnderstood")]);
-    assert_eq!(peer.answer_login(&again, ANSWER, 1), [Op::Ready]);
+    assert_eq!(peer.answer_login(&again, ANSWER, 1), [InitiatorOp::Ready]);
 
     // A login does not end before they are.
     let mut peer = Peer::new(settings());
     let request = peer.sent().pop().expect("a request");
     let open = format!("{ANSWER} X-io.weft.test=1");
     let ops = peer.answer_login(&request, &open, 1);
-    let is_fatal = matches!(ops[..], [Op::Fatal(FatalError::Protocol { .. })]);
+    let is_fatal = matches!(
+        ops[..],
+        [InitiatorOp::Fatal(InitiatorFatalError::Protocol { .. })]
+    );
     assert!(is_fatal, "{ops:?}");
 }
 
@@ -160,7 +166,7 @@ fn text_in_several_responses_is_one_text() {
     response.flags &= !flags::CONTINUE;
     assert_eq!(peer.answer(response.as_bytes(), b"0000\0"), []);
     let last = peer.sent().pop().expect("the end of the stage");
-    assert_eq!(peer.answer_login(&last, "", 1), [Op::Ready]);
+    assert_eq!(peer.answer_login(&last, "", 1), [InitiatorOp::Ready]);
     assert_eq!(peer.end.machine.agreed().max_burst_length, 10_000);
 }
 
@@ -174,7 +180,7 @@ fn a_login_that_comes_to_no_end_is_given_up() {
     for _ in 0..100 {
         if let [op] = &peer.answer(response.as_bytes(), b"")[..] {
             assert!(
-                matches!(op, Op::Fatal(FatalError::Protocol { .. })),
+                matches!(op, InitiatorOp::Fatal(InitiatorFatalError::Protocol { .. })),
                 "{op:?}"
             );
             return;
@@ -198,11 +204,11 @@ fn a_refused_or_redirected_login_says_why_and_where() {
         response.isid = ISID;
         (response.status_class, response.status_detail) = (status.class(), status.detail());
         let ops = peer.answer(response.as_bytes(), text.as_bytes());
-        let refused = FatalError::LoginRefused {
+        let refused = InitiatorFatalError::LoginRefused {
             class: status.class(),
             detail: status.detail(),
         };
-        assert_eq!(ops, [Op::Fatal(refused)]);
+        assert_eq!(ops, [InitiatorOp::Fatal(refused)]);
         let address = (!text.is_empty()).then_some("10.0.0.1:3261,2");
         assert_eq!(peer.end.machine.target_address(), address);
     }
@@ -222,7 +228,10 @@ fn a_second_connection_joins_the_session() {
         "leading connections alone"
     );
     let answer = "HeaderDigest=None DataDigest=None MaxRecvDataSegmentLength=512 ";
-    assert_eq!(second.answer_login(&request, answer, 32), [Op::Ready]);
+    assert_eq!(
+        second.answer_login(&request, answer, 32),
+        [InitiatorOp::Ready]
+    );
     let agreed = second.end.machine.agreed();
     assert_eq!(agreed.max_send_data_segment_length, 512, "its own");
     assert_eq!(agreed.max_outstanding_r2t, 2, "the session's");
@@ -237,7 +246,7 @@ fn a_second_connection_joins_the_session() {
 }
 
 /// The target's side of a login, as the registry has it.
-fn log_in(peer: &mut Peer, auth: Auth) -> Vec<Op> {
+fn log_in(peer: &mut Peer, auth: Auth) -> Vec<InitiatorOp> {
     let local: SocketAddr = "127.0.0.1:3260".parse().expect("an address");
     let target = Target {
         auth,
@@ -276,7 +285,7 @@ fn log_in(peer: &mut Peer, auth: Auth) -> Vec<Op> {
         response.exp_cmd_sn = CMD_SN.into();
         response.max_cmd_sn = CMD_SN.into();
         let ops = peer.answer(response.as_bytes(), &outcome.answer.text);
-        if !matches!(outcome.then, Then::Continue) || !ops.is_empty() {
+        if !matches!(outcome.then, AfterLogin::Continue) || !ops.is_empty() {
             return ops;
         }
     }
@@ -294,8 +303,8 @@ fn chap(secret: &str) -> Chap {
     Chap::new("alice", Secret::new(secret.as_bytes()))
 }
 
-fn with_chap(chap: Chap) -> Settings {
-    Settings {
+fn with_chap(chap: Chap) -> InitiatorSettings {
+    InitiatorSettings {
         chap: Some(chap),
         ..settings()
     }
@@ -314,21 +323,25 @@ fn chap_proves_the_initiator_with_every_algorithm() {
             ..chap(secret)
         };
         let mut peer = Peer::new(with_chap(of("correct horse battery")));
-        assert_eq!(log_in(&mut peer, auth()), [Op::Ready], "{algorithm}");
+        assert_eq!(
+            log_in(&mut peer, auth()),
+            [InitiatorOp::Ready],
+            "{algorithm}"
+        );
         let mut peer = Peer::new(with_chap(of("wrong horse battery")));
-        let refused = FatalError::LoginRefused {
+        let refused = InitiatorFatalError::LoginRefused {
             class: 2,
             detail: 1,
         };
         assert_eq!(
             log_in(&mut peer, auth()),
-            [Op::Fatal(refused)],
+            [InitiatorOp::Fatal(refused)],
             "{algorithm}"
         );
         let mut peer = Peer::new(settings());
         assert_eq!(
             log_in(&mut peer, auth()),
-            [Op::Fatal(refused)],
+            [InitiatorOp::Fatal(refused)],
             "no CHAP at all"
         );
     }
@@ -347,17 +360,20 @@ fn mutual_chap_proves_the_target_as_well() {
     };
     let target = || credentials("target", "staple of the target");
     let mut peer = Peer::new(with_chap(mutual("staple of the target")));
-    assert_eq!(log_in(&mut peer, auth(target())), [Op::Ready]);
+    assert_eq!(log_in(&mut peer, auth(target())), [InitiatorOp::Ready]);
     let mut peer = Peer::new(with_chap(mutual("staple of another one")));
     let ops = log_in(&mut peer, auth(target()));
     assert!(
-        matches!(ops[..], [Op::Fatal(FatalError::Authentication(_))]),
+        matches!(
+            ops[..],
+            [InitiatorOp::Fatal(InitiatorFatalError::Authentication(_))]
+        ),
         "{ops:?}"
     );
     let mut peer = Peer::new(with_chap(mutual("staple of the target")));
     let ops = log_in(&mut peer, auth(None));
     assert!(
-        matches!(ops[..], [Op::Fatal(_)]),
+        matches!(ops[..], [InitiatorOp::Fatal(_)]),
         "a target that proves nothing: {ops:?}"
     );
 }
@@ -365,14 +381,14 @@ fn mutual_chap_proves_the_target_as_well() {
 #[test]
 fn chap_is_offered_and_not_insisted_on_one_way() {
     let mut peer = Peer::new(with_chap(chap("correct horse battery")));
-    assert_eq!(log_in(&mut peer, Auth::default()), [Op::Ready]);
+    assert_eq!(log_in(&mut peer, Auth::default()), [InitiatorOp::Ready]);
     let mutual = Chap {
         mutual: Some(Secret::new(*b"staple of the target")),
         ..chap("correct horse battery")
     };
     let mut peer = Peer::new(with_chap(mutual));
     let ops = log_in(&mut peer, Auth::default());
-    assert!(matches!(ops[..], [Op::Fatal(_)]), "{ops:?}");
+    assert!(matches!(ops[..], [InitiatorOp::Fatal(_)]), "{ops:?}");
 }
 
 #[test]

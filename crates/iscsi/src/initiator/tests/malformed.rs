@@ -111,7 +111,7 @@ fn what_breaks_the_protocol_ends_the_connection() {
         peer.push(&header, &vec![0; len]);
         let ops = peer.ops();
         assert!(
-            matches!(ops[..], [Op::Fatal(FatalError::Protocol { opcode, .. })]
+            matches!(ops[..], [InitiatorOp::Fatal(InitiatorFatalError::Protocol { opcode, .. })]
                 if opcode == header[0] & 0x3f),
             "{name}: {ops:?}"
         );
@@ -132,7 +132,7 @@ fn one_r2t_too_many_ends_the_connection() {
         assert_eq!(peer.ops(), []);
     }
     peer.push(r2t(write, 2, 16_384 + 1024, 512).as_bytes(), b"");
-    assert!(matches!(peer.ops()[..], [Op::Fatal(_)]));
+    assert!(matches!(peer.ops()[..], [InitiatorOp::Fatal(_)]));
     // Where the data of the first has gone out there is room for the third.
     let (mut peer, _, write) = busy();
     for sn in 0..3 {
@@ -144,25 +144,25 @@ fn one_r2t_too_many_ends_the_connection() {
 
 #[test]
 fn digests_that_do_not_match_end_the_connection() {
-    let settings = Settings {
+    let settings = InitiatorSettings {
         header_digest: Digest::Required,
         data_digest: Digest::Required,
         ..settings()
     };
     let keys = [("HeaderDigest", "CRC32C"), ("DataDigest", "CRC32C")];
     for (at, error) in [
-        (3, FatalError::HeaderDigest),
-        (49, FatalError::HeaderDigest),
+        (3, InitiatorFatalError::HeaderDigest),
+        (49, InitiatorFatalError::HeaderDigest),
         (
             53,
-            FatalError::DataDigest {
+            InitiatorFatalError::DataDigest {
                 opcode: opcode::SCSI_RESPONSE,
             },
         ),
         // A bit of the padding counts as well.
         (
             57,
-            FatalError::DataDigest {
+            InitiatorFatalError::DataDigest {
                 opcode: opcode::SCSI_RESPONSE,
             },
         ),
@@ -175,7 +175,7 @@ fn digests_that_do_not_match_end_the_connection() {
         failed.stat_sn = peer.stat_sn.into();
         peer.push(failed.as_bytes(), &[0, 3, 1, 2, 3]);
         peer.out[at] ^= 0x10;
-        assert_eq!(peer.ops(), [Op::Fatal(error)], "byte {at}");
+        assert_eq!(peer.ops(), [InitiatorOp::Fatal(error)], "byte {at}");
     }
 }
 
@@ -185,7 +185,7 @@ fn the_phase_of_login_has_its_own_pdus() {
     peer.push(response(0).as_bytes(), b"");
     assert!(matches!(
         peer.ops()[..],
-        [Op::Fatal(FatalError::Protocol { .. })]
+        [InitiatorOp::Fatal(InitiatorFatalError::Protocol { .. })]
     ));
     let mut peer = Peer::new(settings());
     let request = peer.sent().pop().expect("a request");
@@ -195,16 +195,25 @@ fn the_phase_of_login_has_its_own_pdus() {
     answer.isid = [1; 6];
     answer.tsih = TSIH.into();
     let ops = peer.answer(answer.as_bytes(), b"");
-    assert!(matches!(ops[..], [Op::Fatal(_)]), "another ISID: {ops:?}");
+    assert!(
+        matches!(ops[..], [InitiatorOp::Fatal(_)]),
+        "another ISID: {ops:?}"
+    );
     let mut peer = Peer::new(settings());
     answer.isid = ISID;
     answer.tsih = 0.into();
     let ops = peer.answer(answer.as_bytes(), b"");
-    assert!(matches!(ops[..], [Op::Fatal(_)]), "no TSIH: {ops:?}");
+    assert!(
+        matches!(ops[..], [InitiatorOp::Fatal(_)]),
+        "no TSIH: {ops:?}"
+    );
     let mut peer = Peer::new(settings());
     answer.flags = flags::TRANSIT | 3;
     let ops = peer.answer(answer.as_bytes(), b"");
-    assert!(matches!(ops[..], [Op::Fatal(_)]), "another stage: {ops:?}");
+    assert!(
+        matches!(ops[..], [InitiatorOp::Fatal(_)]),
+        "another stage: {ops:?}"
+    );
 }
 
 proptest! {
@@ -229,7 +238,7 @@ proptest! {
             header[at] = value;
             peer.push(&header, &pattern(len as u32));
             let ops = peer.ops();
-            let fatal = ops.iter().position(|op| matches!(op, Op::Fatal(_)));
+            let fatal = ops.iter().position(|op| matches!(op, InitiatorOp::Fatal(_)));
             prop_assert_eq!(fatal.is_some(), peer.end.machine.is_finished() && !ops.is_empty());
             if let Some(at) = fatal {
                 prop_assert_eq!(at, ops.len() - 1);

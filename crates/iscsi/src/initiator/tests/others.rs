@@ -43,11 +43,11 @@ fn an_aborted_command_ends_before_its_function() {
     assert_eq!(pdu.ref_cmd_sn.get(), CMD_SN.wrapping_add(1));
     assert_eq!(pdu.cmd_sn.get(), CMD_SN.wrapping_add(2));
     let ops = peer.answer(task_response(request.bhs.itt.get(), 0).as_bytes(), b"");
-    let managed = Op::TaskManaged {
+    let managed = InitiatorOp::TaskManaged {
         tag: tmf,
         response: 0,
     };
-    assert_eq!(ops, [ended(gone, Outcome::Aborted), managed]);
+    assert_eq!(ops, [ended(gone, CommandOutcome::Aborted), managed]);
     assert_eq!(peer.end.machine.in_flight(), 1);
     let again = peer.plain();
     assert_ne!(again, kept, "the other command lives");
@@ -69,7 +69,7 @@ fn an_abort_that_comes_too_late_ends_no_other_command() {
     let again = peer.sent();
     assert_eq!(again[0].bhs.itt.get(), itt);
     let ops = peer.answer(task_response(sent[1].bhs.itt.get(), 1).as_bytes(), b"");
-    let managed = Op::TaskManaged {
+    let managed = InitiatorOp::TaskManaged {
         tag: abort,
         response: 1,
     };
@@ -92,7 +92,7 @@ fn a_function_that_failed_ends_nothing() {
     let ops = peer.answer(task_response(sent[1].bhs.itt.get(), 5).as_bytes(), b"");
     assert_eq!(
         ops,
-        [Op::TaskManaged {
+        [InitiatorOp::TaskManaged {
             tag: tmf,
             response: 5
         }]
@@ -107,7 +107,7 @@ fn a_reset_ends_what_was_sent_before_it_on_its_unit() {
         let mut peer = in_full_feature();
         let on_3 = peer.plain();
         let other = Command::new(4, cdb::plain(0));
-        let on_4 = peer.submit(&other, Data::None, vec![]);
+        let on_4 = peer.submit(&other, ExpectedData::None, vec![]);
         let tmf = peer
             .end
             .machine
@@ -120,13 +120,13 @@ fn a_reset_ends_what_was_sent_before_it_on_its_unit() {
         let mut ops = peer.answer(task_response(itt, 0).as_bytes(), b"");
         assert_eq!(
             ops.pop(),
-            Some(Op::TaskManaged {
+            Some(InitiatorOp::TaskManaged {
                 tag: tmf,
                 response: 0
             })
         );
         let tags = ops.iter().map(|op| match op {
-            Op::Completed { tag, .. } => *tag,
+            InitiatorOp::Completed { tag, .. } => *tag,
             op => panic!("{op:?}"),
         });
         (tags.collect::<Vec<_>>(), on_3, on_4, after)
@@ -159,7 +159,10 @@ fn nops_go_both_ways() {
     pong.ttt = TAG_NONE.into();
     pong.exp_cmd_sn = CMD_SN.into();
     pong.max_cmd_sn = CMD_SN.wrapping_add(31).into();
-    assert_eq!(peer.answer(pong.as_bytes(), b"data"), [Op::Pong { tag }]);
+    assert_eq!(
+        peer.answer(pong.as_bytes(), b"data"),
+        [InitiatorOp::Pong { tag }]
+    );
     // The target asks: it uses no StatSN.
     let mut question = pong;
     question.itt = TAG_NONE.into();
@@ -215,7 +218,7 @@ fn text_is_asked_for_until_it_ends() {
     part.ttt = TAG_NONE.into();
     assert_eq!(
         peer.answer(part.as_bytes(), b"etAlias=a\0"),
-        [Op::Text { tag }]
+        [InitiatorOp::Text { tag }]
     );
     assert_eq!(
         peer.end.machine.text_answer(),
@@ -244,7 +247,7 @@ fn a_logout_is_answered() {
     pdu.max_cmd_sn = CMD_SN.into();
     assert_eq!(
         peer.answer(pdu.as_bytes(), b""),
-        [Op::LoggedOut { tag, response: 2 }]
+        [InitiatorOp::LoggedOut { tag, response: 2 }]
     );
 }
 
@@ -265,10 +268,16 @@ fn asynchronous_messages_are_told() {
         parameters: [0, 0, 10],
     };
     assert_eq!(event.kind(), Some(AsyncEvent::LogoutRequest));
-    assert_eq!(peer.answer(pdu.as_bytes(), b""), [Op::Async(event)]);
+    assert_eq!(
+        peer.answer(pdu.as_bytes(), b""),
+        [InitiatorOp::Async(event)]
+    );
     pdu.async_event = 0;
     let ops = peer.answer(pdu.as_bytes(), &[0, 4, 1, 2, 3, 4]);
-    assert!(matches!(ops[..], [Op::Async(Async { event: 0, .. })]));
+    assert!(matches!(
+        ops[..],
+        [InitiatorOp::Async(Async { event: 0, .. })]
+    ));
     assert_eq!(peer.end.machine.sense(), [1, 2, 3, 4]);
 }
 
@@ -289,11 +298,11 @@ fn a_rejected_request_is_over() {
     let sent = peer.sent();
     let why = reject(RejectReason::CommandNotSupported);
     let ops = peer.answer(why.as_bytes(), sent[0].bhs.as_bytes());
-    assert_eq!(ops, [ended(tag, Outcome::Rejected(5))]);
+    assert_eq!(ops, [ended(tag, CommandOutcome::Rejected(5))]);
     let ops = peer.answer(why.as_bytes(), sent[1].bhs.as_bytes());
     assert_eq!(
         ops,
-        [Op::Rejected {
+        [InitiatorOp::Rejected {
             tag: ping,
             reason: 5
         }]
@@ -324,7 +333,7 @@ fn a_command_damaged_on_its_way_is_sent_once_more() {
     done.exp_cmd_sn = CMD_SN.wrapping_add(1).into();
     assert_eq!(
         peer.answer(done.as_bytes(), b""),
-        [ended(tag, Outcome::GOOD)]
+        [ended(tag, CommandOutcome::GOOD)]
     );
     // A command that was taken has a status coming if its data was damaged later.
     let tag = peer.write(60_000);
@@ -335,7 +344,7 @@ fn a_command_damaged_on_its_way_is_sent_once_more() {
     let mut failed = response(itt);
     failed.status = 2;
     let ops = peer.answer(failed.as_bytes(), b"");
-    assert_eq!(ops, [ended(tag, Outcome::Status(2))]);
+    assert_eq!(ops, [ended(tag, CommandOutcome::Status(2))]);
 }
 
 #[test]
@@ -348,7 +357,12 @@ fn a_command_damaged_twice_ends_the_connection_as_its_place_stays_empty() {
     let again = peer.sent();
     let ops = peer.answer(why.as_bytes(), again[0].bhs.as_bytes());
     let opcode = opcode::SCSI_COMMAND;
-    assert_eq!(ops, [Op::Fatal(FatalError::DataDigest { opcode })]);
+    assert_eq!(
+        ops,
+        [InitiatorOp::Fatal(InitiatorFatalError::DataDigest {
+            opcode
+        })]
+    );
 }
 
 #[test]
@@ -383,7 +397,7 @@ fn gap_of_a_rejected_command_is_filled_and_what_is_behind_it_is_sent_again() {
     let sent = peer.sent();
     let why = reject(RejectReason::CommandNotSupported);
     let ops = peer.answer(why.as_bytes(), sent[0].bhs.as_bytes());
-    assert_eq!(ops, [ended(rejected, Outcome::Rejected(5))]);
+    assert_eq!(ops, [ended(rejected, CommandOutcome::Rejected(5))]);
     let again = peer.sent();
     let opcodes: Vec<u8> = again.iter().map(|pdu| pdu.bhs.opcode()).collect();
     assert_eq!(opcodes, [opcode::NOP_OUT, opcode::SCSI_COMMAND]);
@@ -406,7 +420,7 @@ fn gap_of_a_rejected_command_is_filled_and_what_is_behind_it_is_sent_again() {
     let mut done = response(again[1].bhs.itt.get());
     done.exp_cmd_sn = pong.exp_cmd_sn;
     let ops = peer.answer(done.as_bytes(), b"");
-    assert_eq!(ops, [ended(behind, Outcome::GOOD)]);
+    assert_eq!(ops, [ended(behind, CommandOutcome::GOOD)]);
     assert_eq!(peer.end.machine.in_flight(), 0);
     // Nothing is filled where the target has taken the command, or it had no CmdSN.
     let rejected = peer.plain();
@@ -414,7 +428,7 @@ fn gap_of_a_rejected_command_is_filled_and_what_is_behind_it_is_sent_again() {
     let mut why = reject(RejectReason::CommandNotSupported);
     why.exp_cmd_sn = CMD_SN.wrapping_add(3).into();
     let ops = peer.answer(why.as_bytes(), sent[0].bhs.as_bytes());
-    assert_eq!(ops, [ended(rejected, Outcome::Rejected(5))]);
+    assert_eq!(ops, [ended(rejected, CommandOutcome::Rejected(5))]);
     assert!(peer.sent().is_empty());
 }
 
@@ -430,5 +444,8 @@ fn gap_amid_a_task_management_function_ends_the_connection() {
     let why = reject(RejectReason::CommandNotSupported);
     let ops = peer.answer(why.as_bytes(), sent[0].bhs.as_bytes());
     let opcode = opcode::SCSI_COMMAND;
-    assert_eq!(ops, [Op::Fatal(FatalError::Gap { opcode })]);
+    assert_eq!(
+        ops,
+        [InitiatorOp::Fatal(InitiatorFatalError::Gap { opcode })]
+    );
 }

@@ -117,7 +117,7 @@ fn who_may_not_use_the_target_any_more_goes() {
             }
         }
         // Closing what is closing already is not asked for twice.
-        assert_eq!(registry.replace_target(target), Change::default());
+        assert_eq!(registry.replace_target(target), SessionChange::default());
     }
 }
 
@@ -127,7 +127,7 @@ fn what_was_proved_need_not_be_proved_again() {
     let mut registry = registry(vec![target()]);
     assert_eq!(
         registry.replace_target(with(super::chap::auth())),
-        Change::default()
+        SessionChange::default()
     );
     let mut initiator = Initiator::new(1);
     let names = format!("InitiatorName={INITIATOR}|TargetName={TARGET}|AuthMethod=CHAP");
@@ -140,7 +140,10 @@ fn what_was_proved_need_not_be_proved_again() {
         mutual: None,
         ..super::chap::auth()
     };
-    assert_eq!(registry.replace_target(with(one_way)), Change::default());
+    assert_eq!(
+        registry.replace_target(with(one_way)),
+        SessionChange::default()
+    );
     let mut renamed = super::chap::auth();
     renamed.chap.as_mut().expect("CHAP").user = "somebody".to_owned();
     assert_eq!(registry.replace_target(with(renamed)).closing, [1]);
@@ -153,7 +156,7 @@ fn the_logical_units_that_are_seen_follow() {
     acl[0].luns = Some(vec![0, 3]);
     acl.push(InitiatorAcl::default());
     let change = registry.replace_target(Arc::new(Target { acl, ..target() }));
-    assert_eq!(change, Change::default());
+    assert_eq!(change, SessionChange::default());
     let luns = |id| registry.session(id).expect("a session").luns.clone();
     assert_eq!((luns(host), luns(other)), (Some(vec![0, 3]), None));
 }
@@ -164,7 +167,7 @@ fn a_target_that_goes_takes_its_sessions_along_and_may_come_back() {
     let discovery = format!("InitiatorName={INITIATOR}|SessionType=Discovery");
     alone(Initiator::new(3).send(&mut registry, TO_FULL_FEATURE, &discovery));
     assert_eq!(registry.remove_target(TARGET).closing, [1, 2]);
-    assert_eq!(registry.remove_target(TARGET), Change::default());
+    assert_eq!(registry.remove_target(TARGET), SessionChange::default());
     assert!(registry.session(host).expect("until it ends").has_ended);
     let pairs = format!("InitiatorName={INITIATOR}|TargetName={TARGET}");
     let log_in =
@@ -172,7 +175,7 @@ fn a_target_that_goes_takes_its_sessions_along_and_may_come_back() {
     assert_eq!(refused(&log_in(&mut registry)), Status::TargetRemoved);
     assert_eq!(
         registry.replace_target(Arc::new(target())),
-        Change::default()
+        SessionChange::default()
     );
     let (_, change) = finished(log_in(&mut registry));
     // What the old session has under way may be on the same volumes.
@@ -193,7 +196,7 @@ fn few_removed_targets_are_remembered() {
             }))
             .closing
             .clear();
-        assert_eq!(registry.remove_target(&name), Change::default());
+        assert_eq!(registry.remove_target(&name), SessionChange::default());
     }
     let mut status = |number: u32| {
         let pairs = format!("InitiatorName={INITIATOR}|TargetName=iqn.2026-01.io.weft:{number}");

@@ -216,7 +216,7 @@ fn steps_cannot_be_left_out_or_taken_twice() {
         let mut names = NAMES.to_owned() + "|";
         for step in first {
             let outcome = initiator.send(&mut registry, SECURITY, &(names + step));
-            assert!(matches!(outcome.then, Then::Continue));
+            assert!(matches!(outcome.then, AfterLogin::Continue));
             names = String::new();
         }
         let outcome = initiator.send(&mut registry, TO_OPERATIONAL, &(names + last));
@@ -226,7 +226,7 @@ fn steps_cannot_be_left_out_or_taken_twice() {
     let mut registry = registry_with(auth());
     let mut initiator = challenged(&mut registry, 7);
     let outcome = initiator.send(&mut registry, TO_OPERATIONAL, "");
-    assert!(matches!(outcome.then, Then::Continue));
+    assert!(matches!(outcome.then, AfterLogin::Continue));
     assert_eq!(outcome.answer.response.flags, 0);
     let outcome = initiator.send(&mut registry, TO_FULL_FEATURE, "");
     assert_eq!(refused(&outcome), Status::InitiatorError);
@@ -435,7 +435,11 @@ fn security_keys_are_as_long_as_they_may_be() {
     let taken = send(&format!(
         "CHAP_N=host|CHAP_R={good}|CHAP_I=1|CHAP_C=0x{challenge}"
     ));
-    assert!(matches!(taken.then, Then::Continue), "{:?}", taken.then);
+    assert!(
+        matches!(taken.then, AfterLogin::Continue),
+        "{:?}",
+        taken.then
+    );
     for (pairs, status) in [
         (
             format!("CHAP_N=host|CHAP_R=0x{challenge}"),

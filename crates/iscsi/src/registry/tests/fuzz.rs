@@ -126,15 +126,15 @@ proptest! {
                         registry.login(&mut initiator.state, &step, &initiator.via, &mut counting());
                     prop_assert!(outcome.answer.text.len() <= crate::LOGIN_ANSWER_MAX);
                     let ok = outcome.answer.status() == LoginStatus::Success;
-                    prop_assert_eq!(ok, !matches!(outcome.then, Then::Close(_)));
+                    prop_assert_eq!(ok, !matches!(outcome.then, AfterLogin::Close(_)));
                     for closing in outcome.change.closing {
                         registry.closed(closing);
                         initiators.retain(|_, initiator| initiator.via.connection != closing);
                     }
-                    if !matches!(outcome.then, Then::Continue) && !matches!(outcome.then, Then::FullFeature(_)) {
+                    if !matches!(outcome.then, AfterLogin::Continue) && !matches!(outcome.then, AfterLogin::FullFeature(_)) {
                         let gone = initiators.remove(&connection).expect("just used");
                         registry.closed(gone.via.connection);
-                    } else if let Then::FullFeature(joined) = outcome.then {
+                    } else if let AfterLogin::FullFeature(joined) = outcome.then {
                         // Nobody logs in on a connection that is logged in.
                         let entered = initiators.remove(&connection).expect("just used");
                         let session = registry.session(joined.session).expect("joined");

@@ -2,7 +2,7 @@ use wire::iscsi::LoginStatus as Status;
 use zerocopy::IntoBytes;
 
 use super::*;
-use crate::config::{DigestPolicy, Limits, Redirect};
+use crate::config::{DigestPolicy, Redirect, SessionLimits};
 use crate::login::LOGIN_ANSWER_MAX;
 
 #[test]
@@ -30,7 +30,7 @@ fn the_header_of_a_response_is_what_the_standard_has() {
     );
     assert_eq!(joined.initiator.name, INITIATOR);
     assert_eq!(joined.initiator.isid, ISID);
-    assert_eq!(change, Change::default());
+    assert_eq!(change, SessionChange::default());
 }
 
 /// What Linux's initiator sends, and what it takes as an answer: nothing in the
@@ -47,7 +47,7 @@ fn linux_logs_in() {
         "InitiatorName={INITIATOR}|InitiatorAlias=host|TargetName={TARGET}|SessionType=Normal|AuthMethod=None"
     );
     let outcome = initiator.send(&mut registry, TO_OPERATIONAL, &pairs);
-    assert!(matches!(outcome.then, Then::Continue), "{outcome:?}");
+    assert!(matches!(outcome.then, AfterLogin::Continue), "{outcome:?}");
     assert_eq!(outcome.answer.response.flags, 0x81);
     assert_eq!(outcome.answer.response.tsih.get(), 0);
     assert_eq!(
@@ -122,7 +122,7 @@ fn keys_that_nobody_knows_and_keys_out_of_place_are_answered() {
          SendTargets=Reject|TargetAlias=Reject|MaxRecvDataSegmentLength=262144"
     );
     assert_eq!(outcome.answer.response.flags, 0x04, "it stays");
-    assert!(matches!(outcome.then, Then::Continue));
+    assert!(matches!(outcome.then, AfterLogin::Continue));
     // An empty step goes on; nothing is told twice.
     let outcome = initiator.send(&mut registry, TO_FULL_FEATURE, "");
     assert_eq!(bars(&outcome.answer.text), "");
@@ -139,7 +139,7 @@ fn a_digest_that_is_required_holds_the_login_up() {
     let names = format!("InitiatorName={INITIATOR}|TargetName={TARGET}");
     let mut initiator = Initiator::new(5);
     let outcome = initiator.send(&mut registry, TO_FULL_FEATURE, &names);
-    assert!(matches!(outcome.then, Then::Continue));
+    assert!(matches!(outcome.then, AfterLogin::Continue));
     assert_eq!(outcome.answer.response.flags, 0x04, "T is not answered");
     assert!(bars(&outcome.answer.text).ends_with("HeaderDigest=CRC32C"));
     let outcome = initiator.send(&mut registry, TO_FULL_FEATURE, "HeaderDigest=CRC32C");
@@ -228,7 +228,7 @@ fn each_status_is_given_for_its_reason() {
     ]);
     assert_eq!(
         registry.remove_target("iqn.2026-01.io.weft:removed"),
-        Change::default()
+        SessionChange::default()
     );
     let me = format!("InitiatorName={INITIATOR}");
     let table = [
@@ -454,7 +454,7 @@ fn a_login_comes_to_an_end_and_its_answers_are_bounded() {
     let mut initiator = Initiator::new(5);
     let mut steps = 0;
     let mut outcome = initiator.send(&mut registry, OPERATIONAL, &pairs);
-    while matches!(outcome.then, Then::Continue) {
+    while matches!(outcome.then, AfterLogin::Continue) {
         steps += 1;
         assert!(steps < 100);
         outcome = initiator.send(&mut registry, OPERATIONAL, "");
@@ -470,14 +470,14 @@ fn a_login_comes_to_an_end_and_its_answers_are_bounded() {
         &format!("{pairs}|{}", many.join("|")),
     );
     assert!(outcome.answer.text.len() > 6000 && outcome.answer.text.len() <= LOGIN_ANSWER_MAX);
-    assert!(matches!(outcome.then, Then::Continue));
+    assert!(matches!(outcome.then, AfterLogin::Continue));
 }
 
 #[test]
 fn initiator_with_all_its_sessions_is_refused_and_others_are_not() {
-    let limits = Limits {
+    let limits = SessionLimits {
         sessions_of_initiator_max: 2,
-        ..Limits::default()
+        ..SessionLimits::default()
     };
     let mut registry = registry(vec![Target { limits, ..target() }]);
     let mut log_in = |connection, name: &str, last| {
@@ -502,9 +502,9 @@ fn initiator_with_all_its_sessions_is_refused_and_others_are_not() {
 
 #[test]
 fn a_target_has_as_many_sessions_as_it_may() {
-    let limits = Limits {
+    let limits = SessionLimits {
         sessions_max: 2,
-        ..Limits::default()
+        ..SessionLimits::default()
     };
     let mut registry = registry(vec![Target { limits, ..target() }]);
     let isid = |last| [0x80, 0, 0, 0, 0, last];

@@ -1,7 +1,7 @@
 use wire::iscsi::LoginStatus as Status;
 
 use super::*;
-use crate::config::Limits;
+use crate::config::SessionLimits;
 
 fn names() -> String {
     format!("InitiatorName={INITIATOR}|TargetName={TARGET}")
@@ -57,7 +57,7 @@ fn other_ports_names_targets_and_portal_groups_are_other_sessions() {
         let mut initiator = Initiator::new(connection).on(listener);
         initiator.request.isid = isid;
         let (joined, change) = finished(initiator.send(&mut registry, TO_FULL_FEATURE, pairs));
-        assert_eq!(change, Change::default());
+        assert_eq!(change, SessionChange::default());
         assert!(!sessions.contains(&joined.session));
         sessions.push(joined.session);
         joined.portal_group_tag
@@ -83,9 +83,9 @@ fn other_ports_names_targets_and_portal_groups_are_other_sessions() {
 
 #[test]
 fn further_connections_join_within_the_limit() {
-    let limits = Limits {
+    let limits = SessionLimits {
         connections_max: 2,
-        ..Limits::default()
+        ..SessionLimits::default()
     };
     let mut registry = registry(vec![Target { limits, ..target() }]);
     let (first, _) =
@@ -94,7 +94,7 @@ fn further_connections_join_within_the_limit() {
         .with(first.tsih, 1)
         .on(2)
         .log_in(&mut registry, "HeaderDigest=CRC32C");
-    assert_eq!(change, Change::default());
+    assert_eq!(change, SessionChange::default());
     assert_eq!((second.leading, second.lead_connection), (false, Some(5)));
     assert_eq!(
         (second.session, second.tsih, second.cid),
@@ -139,7 +139,7 @@ fn a_connection_takes_the_place_of_one_that_was_lost() {
     let (_, change) = Initiator::new(7)
         .with(first.tsih, 1)
         .log_in(&mut registry, "");
-    assert_eq!(change, Change::default());
+    assert_eq!(change, SessionChange::default());
     let (again, change) = Initiator::new(8)
         .with(first.tsih, 0)
         .log_in(&mut registry, "");
@@ -211,7 +211,7 @@ fn logging_out_closes_what_it_says() {
         let (_, change) = Initiator::new(6)
             .with(first.tsih, 1)
             .log_in(&mut registry, "");
-        assert_eq!(change, Change::default());
+        assert_eq!(change, SessionChange::default());
         (registry, first.session)
     };
     let outcome = |response, closing: &[u64], closes_own| LogoutOutcome {
@@ -291,9 +291,9 @@ fn a_session_is_joined_by_those_alone_who_could_have_begun_it() {
         ..at("192.0.2.0/24")
     };
     let acl = vec![trusted, few, proving];
-    let limits = Limits {
+    let limits = SessionLimits {
         connections_max: 4,
-        ..Limits::default()
+        ..SessionLimits::default()
     };
     let mut registry = registry(vec![Target {
         acl,

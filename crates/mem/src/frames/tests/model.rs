@@ -67,14 +67,14 @@ impl Model {
         (0..len).map(|i| (i / 512) as u8 ^ self.serial).collect()
     }
 
-    fn put(&mut self, at: u64, bytes: &[u8], result: Result<(), Refused>) {
+    fn put(&mut self, at: u64, bytes: &[u8], result: Result<(), FramesRefused>) {
         let range = at as usize..at as usize + bytes.len();
         if range.end > self.bytes.len() {
-            return assert_eq!(result, Err(Refused::OutOfRange));
+            return assert_eq!(result, Err(FramesRefused::OutOfRange));
         }
         match result {
             Ok(()) => self.bytes[range].copy_from_slice(bytes),
-            Err(refused) => assert_eq!(refused, Refused::Busy),
+            Err(refused) => assert_eq!(refused, FramesRefused::Busy),
         }
     }
 
@@ -141,7 +141,7 @@ impl Model {
         let range = at as usize..at as usize + len as usize;
         let Some(there) = self.bytes.get(range) else {
             let done = self.frames.compare_and_write(at, expect, write);
-            return assert_eq!(done, Err(Refused::OutOfRange));
+            return assert_eq!(done, Err(FramesRefused::OutOfRange));
         };
         copy_in(expect, there);
         if same {
@@ -151,7 +151,7 @@ impl Model {
         let wrong = len / 2;
         copy_in(expect.slice(wrong, 1), &[!there[wrong as usize]]);
         let done = self.frames.compare_and_write(at, expect, write);
-        assert_eq!(done, Err(Refused::Miscompare { offset: wrong }));
+        assert_eq!(done, Err(FramesRefused::Miscompare { offset: wrong }));
     }
 
     fn check(&self) {

@@ -70,11 +70,11 @@ fn work(frames: &Frames, units: &[Unit], seen: &[Seen], me: u64, rounds: u64) {
                 Some(mut loan) => {
                     fill(&loan, &data(id, len));
                     match random.below(4) {
-                        0 => Err(Refused::Busy),
+                        0 => Err(FramesRefused::Busy),
                         _ => frames.commit(&mut loan, offset),
                     }
                 }
-                None => Err(Refused::Busy),
+                None => Err(FramesRefused::Busy),
             },
             5 => frames.discard(offset, len.into()),
             6 => frames.zero(offset, len),
@@ -102,7 +102,7 @@ fn work(frames: &Frames, units: &[Unit], seen: &[Seen], me: u64, rounds: u64) {
                 Ok(())
             }
         };
-        assert!(!matches!(written, Err(Refused::OutOfRange)));
+        assert!(!matches!(written, Err(FramesRefused::OutOfRange)));
         if held.len() > 8 {
             let (loan, id, _) = held.swap_remove(random.below(9) as usize);
             assert_eq!(

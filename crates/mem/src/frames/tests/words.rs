@@ -14,7 +14,7 @@ fn write_that_meets_a_lock_lets_go_of_those_that_it_has() {
     for held in [0, 2] {
         frames.inner.lock(held).unwrap();
         let refused = frames.zero(0, 4 * FRAME_BYTES);
-        assert_eq!(refused, Err(Refused::Busy));
+        assert_eq!(refused, Err(FramesRefused::Busy));
         for index in 0..4 {
             let is_locked = word(&frames, index) & LOCKED != 0;
             assert_eq!(is_locked, index == held, "word {index}");
@@ -31,7 +31,7 @@ fn what_is_pinned_under_a_lock_stays_as_it_is() {
     let inner = frames.inner;
     frames.write(0, &[1; 512]).unwrap();
     inner.lock_all(0, 1).unwrap();
-    let loan = frames.pin_each(0, 2 * FRAME_BYTES, &mut [0; 2], Inner::pin_locked);
+    let loan = frames.pin_each(0, 2 * FRAME_BYTES, &mut [0; 2], LentInner::pin_locked);
     inner.unlock_all(0, 1);
     let loan = loan.expect("there is room for pins");
     assert_eq!(word(&frames, 1) & PINS, 0, "a hole has no pins");
@@ -52,7 +52,7 @@ fn word_that_is_full_of_pins_takes_no_more() {
     inner.word(0).fetch_or(PINS, Ordering::Relaxed);
     let full = word(&frames, 0);
     assert!(frames.pin(0, 512).is_none());
-    assert_eq!(inner.pin_locked(0), Err(Refused::Busy));
+    assert_eq!(inner.pin_locked(0), Err(FramesRefused::Busy));
     assert_eq!(word(&frames, 0), full);
     inner.word(0).fetch_and(!PINS, Ordering::Relaxed);
     assert_eq!(frames.bytes(0, 512), [1; 512]);

@@ -4,11 +4,13 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use machine::{Nanos, work};
+use machine::{Nanos, locked, work};
 use wire::nfs4::{clientid4, nfsstat4, stateid4};
 
 use super::state::{GONE, READ, RECALLED, REVOKED, WRITE, stateid};
-use super::{File, FileKey, Files, Kind, OpenArgs, Refused, Share, State};
+use super::{
+    FileKey, FileStates, Files, OpenArgs, ShareReservation, State, StateKind, StateRefused,
+};
 
 /// A file whose delegation was recalled, or that was written without an open, gets none
 /// for so long: somebody writes it now and then.
@@ -38,14 +40,14 @@ pub(super) struct Delegation {
     handle: Arc<[u8]>,
 }
 
-impl File {
+impl FileStates {
     /// Refuses while others have delegations.
     pub(super) fn check_delegations(
         &self,
         files: &Files,
         client: clientid4,
         now: Nanos,
-    ) -> Result<(), Refused> {
+    ) -> Result<(), StateRefused> {
         work::spend(self.delegations.len() as u64);
         let others = || self.delegations.iter().filter(|d| d.state.client != client);
         if others().next().is_none() {
@@ -62,7 +64,7 @@ impl File {
             });
         }
         files.remember_recalls(&recalls, now);
-        Err(Refused::Recall(recalls, clients))
+        Err(StateRefused::Recall(recalls, clients))
     }
 }
 
@@ -76,7 +78,7 @@ impl Files {
         if recalls.is_empty() {
             return;
         }
-        let mut recalled = self.recalled.lock().expect("nobody panics with it");
+        let mut recalled = locked(&self.recalled);
         for recall in recalls {
             recalled.push_back((now, recall.state.clone()));
             self.rest(recall.state.file, now);
@@ -92,9 +94,13 @@ impl Files {
     }
 
     /// A read delegation for a file that nobody writes, if its client has none.
-    pub(super) fn delegate(&self, file: &mut File, args: &OpenArgs<'_>) -> Option<Arc<State>> {
+    pub(super) fn delegate(
+        &self,
+        file: &mut FileStates,
+        args: &OpenArgs<'_>,
+    ) -> Option<Arc<State>> {
         let handle = args.delegate?;
-        let writes = |share: Share| share.access & WRITE != 0;
+        let writes = |share: ShareReservation| share.access & WRITE != 0;
         work::spend(file.delegations.len() as u64);
         let in_the_way = |state: &State| state.client == args.client || state.is_recalled();
         let is_free = args.share.access & WRITE == 0
@@ -106,13 +112,13 @@ impl Files {
         if !is_free || !has_room || args.now < rests_until {
             return None;
         }
-        let share = Share {
+        let share = ShareReservation {
             access: READ,
             deny: 0,
         };
         let state = self.add(
             (args.client, args.uid),
-            (Kind::Delegation, None),
+            (StateKind::Delegation, None),
             args.file,
             b"",
             share,
@@ -135,14 +141,14 @@ impl Files {
     /// the file: delegations of others are to be recalled first.
     ///
     /// # Errors
-    /// [`Refused::Recall`].
+    /// [`StateRefused::Recall`].
     #[inline]
     pub fn break_delegations(
         &self,
         client: clientid4,
         file: FileKey,
         now: Nanos,
-    ) -> Result<(), Refused> {
+    ) -> Result<(), StateRefused> {
         if !self.has_delegations() {
             return Ok(());
         }
@@ -199,7 +205,7 @@ impl Files {
 
     /// The delegation that was recalled first, if it is over or must be by now.
     fn next_overdue(&self, patience: Nanos, now: Nanos) -> Option<Arc<State>> {
-        let mut recalled = self.recalled.lock().expect("nobody panics with it");
+        let mut recalled = locked(&self.recalled);
         let (since, state) = recalled.front()?;
         match now.saturating_sub(*since) > patience || state.is_over() {
             true => recalled.pop_front().map(|(_, state)| state),

@@ -7,7 +7,7 @@ use machine::work;
 use wire::nfs4::clientid4;
 
 use super::super::locks::LockOwner;
-use super::{Kind, Share, State};
+use super::{ShareReservation, State, StateKind};
 
 /// Combinations of a share reservation's bits.
 const SHARES: u64 = 16;
@@ -45,9 +45,9 @@ impl Opens {
     }
 
     /// An open whose share is one of those that `which` names.
-    pub(super) fn find_share(&self, which: impl Fn(Share) -> bool) -> Option<&Open> {
+    pub(super) fn find_share(&self, which: impl Fn(ShareReservation) -> bool) -> Option<&Open> {
         work::spend(SHARES);
-        let mut bits = (0..SHARES).filter(|&bits| which(Share::of_bits(bits)));
+        let mut bits = (0..SHARES).filter(|&bits| which(ShareReservation::of_bits(bits)));
         let (_, owner) = bits.find_map(|bits| {
             let mut alike = self.shares.range((bits, 0)..=(bits, LockOwner::MAX));
             alike.next()
@@ -74,7 +74,7 @@ impl Opens {
     }
 
     /// One more share is asked for.
-    pub(super) fn ask(&mut self, state: &State, share: Share) {
+    pub(super) fn ask(&mut self, state: &State, share: ShareReservation) {
         if let Some(open) = self.by_owner.get_mut(&state.owner.id) {
             open.asked |= 1 << share.bits();
         }
@@ -88,7 +88,7 @@ impl Opens {
     }
 
     /// The share of an open is now this.
-    pub(super) fn change(&mut self, state: &State, share: Share) {
+    pub(super) fn change(&mut self, state: &State, share: ShareReservation) {
         let owner = state.owner.id;
         self.shares.remove(&(state.share().bits(), owner));
         self.shares.insert((share.bits(), owner));
@@ -106,7 +106,7 @@ pub(super) struct LockStates {
 
 /// How [`LockStates::by_open`] has it.
 fn key(state: &State) -> (clientid4, u32, LockOwner) {
-    let Kind::Lock { open } = state.kind else {
+    let StateKind::Lock { open } = state.kind else {
         unreachable!("only locks are kept here");
     };
     (state.client, open, state.owner.id)

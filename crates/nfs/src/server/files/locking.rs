@@ -4,12 +4,14 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use machine::work;
+use machine::{locked, work};
 use wire::nfs4::{clientid4, nfsstat4, stateid4};
 
 use super::super::locks::{Lock, LockOwner, Range};
 use super::state::{GONE, READ, WRITE, stateid};
-use super::{File, FileKey, Files, Kind, OwnerKind, Refused, Share, State};
+use super::{
+    FileKey, FileStates, Files, OwnerKind, ShareReservation, State, StateKind, StateRefused,
+};
 
 /// Who waits for locks of one file, at most.
 pub(super) const WAITERS_MAX: usize = 256;
@@ -46,7 +48,7 @@ pub struct Waiter {
 
 /// A waiter, and for what.
 #[derive(Debug)]
-pub(super) struct Waiting {
+pub(super) struct LockWaiter {
     waiter: Waiter,
     args: LockArgs,
 }
@@ -62,14 +64,14 @@ impl Files {
         open: &State,
         owner: &[u8],
         args: LockArgs,
-    ) -> Result<(Arc<State>, stateid4), Refused> {
-        let bad = Refused::Status(nfsstat4::NFS4ERR_BAD_STATEID);
-        let full = Refused::Status(nfsstat4::NFS4ERR_RESOURCE);
+    ) -> Result<(Arc<State>, stateid4), StateRefused> {
+        let bad = StateRefused::Status(nfsstat4::NFS4ERR_BAD_STATEID);
+        let full = StateRefused::Status(nfsstat4::NFS4ERR_RESOURCE);
         let mut shard = self.shard(open.file);
         let file = shard.get_mut(&open.file).ok_or(bad.clone())?;
         let by = file.opens.find(open).ok_or(bad)?.state.clone();
         if by.is_closing() {
-            return Err(Refused::Status(nfsstat4::NFS4ERR_DELAY));
+            return Err(StateRefused::Status(nfsstat4::NFS4ERR_DELAY));
         }
         let share = by.share();
         let id = self.owner_id(open.client, OwnerKind::Lock, owner);
@@ -78,7 +80,7 @@ impl Files {
             return Ok((state, stateid));
         }
         check_lock(file, id, share, args)?;
-        let kind = Kind::Lock { open: open.number };
+        let kind = StateKind::Lock { open: open.number };
         let holder = (open.client, open.uid);
         let state = self.add(holder, (kind, Some(by)), open.file, owner, share);
         let state = state.ok_or(full.clone())?;
@@ -97,11 +99,11 @@ impl Files {
     /// LOCK by a state of locks: its state id then.
     ///
     /// # Errors
-    /// [`Refused::Denied`]; [`nfsstat4::NFS4ERR_OPENMODE`],
+    /// [`StateRefused::Denied`]; [`nfsstat4::NFS4ERR_OPENMODE`],
     /// [`nfsstat4::NFS4ERR_BAD_STATEID`], [`nfsstat4::NFS4ERR_RESOURCE`].
-    pub fn lock(&self, state: &State, args: LockArgs) -> Result<stateid4, Refused> {
+    pub fn lock(&self, state: &State, args: LockArgs) -> Result<stateid4, StateRefused> {
         let mut shard = self.shard(state.file);
-        let bad = Refused::Status(nfsstat4::NFS4ERR_BAD_STATEID);
+        let bad = StateRefused::Status(nfsstat4::NFS4ERR_BAD_STATEID);
         let file = shard.get_mut(&state.file).ok_or(bad.clone())?;
         match file.lock_states.has(state) {
             true => self.lock_in(file, state, args),
@@ -109,9 +111,14 @@ impl Files {
         }
     }
 
-    fn lock_in(&self, file: &mut File, state: &State, args: LockArgs) -> Result<stateid4, Refused> {
+    fn lock_in(
+        &self,
+        file: &mut FileStates,
+        state: &State,
+        args: LockArgs,
+    ) -> Result<stateid4, StateRefused> {
         check_lock(file, state.owner.id, state.share(), args)?;
-        let full = Refused::Status(nfsstat4::NFS4ERR_RESOURCE);
+        let full = StateRefused::Status(nfsstat4::NFS4ERR_RESOURCE);
         let wanted = args.by(state.owner.id);
         let locked = file.change_locks(&state.owner, |locks| locks.lock(wanted));
         let is_less = locked.map_err(|_| full)?;
@@ -125,14 +132,14 @@ impl Files {
     /// LOCKT: whether an owner could have this lock.
     ///
     /// # Errors
-    /// [`Refused::Denied`].
+    /// [`StateRefused::Denied`].
     pub fn test_lock(
         &self,
         client: clientid4,
         owner: &[u8],
         file: FileKey,
         args: LockArgs,
-    ) -> Result<(), Refused> {
+    ) -> Result<(), StateRefused> {
         let shard = self.shard(file);
         let owner = self.owner_id(client, OwnerKind::Lock, owner);
         match shard.get(&file) {
@@ -190,7 +197,7 @@ impl Files {
 
     /// The state of an owner's locks goes, and its locks; whether it had any: then
     /// waiters are to be woken.
-    pub(super) fn drop_lock_state(&self, file: &mut File, state: &State) -> bool {
+    pub(super) fn drop_lock_state(&self, file: &mut FileStates, state: &State) -> bool {
         file.lock_states.remove(state);
         state.mark(GONE);
         self.drop_state(state);
@@ -212,14 +219,14 @@ impl Files {
         }
         let key = (waiter.client, waiter.owner.clone());
         if file.waiting.len() < WAITERS_MAX || file.waiting.contains_key(&key) {
-            file.waiting.insert(key, Waiting { waiter, args });
+            file.waiting.insert(key, LockWaiter { waiter, args });
         }
     }
 
     /// Locks have gone, or less is locked than before, in a range: who waited for a part
     /// of it is told.
-    pub(super) fn wake(&self, file: &mut File, range: Range) {
-        let File { waiting, locks, .. } = file;
+    pub(super) fn wake(&self, file: &mut FileStates, range: Range) {
+        let FileStates { waiting, locks, .. } = file;
         work::spend(waiting.len() as u64);
         let mut free = Vec::new();
         waiting.retain(|_, one| {
@@ -238,7 +245,7 @@ impl Files {
 
     fn woken(&self, waiters: Vec<Waiter>) {
         if !waiters.is_empty() {
-            let mut woken = self.woken.lock().expect("nobody panics with it");
+            let mut woken = locked(&self.woken);
             woken.extend(waiters);
             self.has_woken.store(true, Ordering::Release);
         }
@@ -250,30 +257,35 @@ impl Files {
         if !self.has_woken.load(Ordering::Acquire) {
             return Vec::new();
         }
-        let mut woken = self.woken.lock().expect("nobody panics with it");
+        let mut woken = locked(&self.woken);
         self.has_woken.store(false, Ordering::Release);
         std::mem::take(&mut woken)
     }
 }
 
 /// Whether the open lets one lock so, and nobody else has.
-fn check_lock(file: &File, owner: LockOwner, share: Share, args: LockArgs) -> Result<(), Refused> {
+fn check_lock(
+    file: &FileStates,
+    owner: LockOwner,
+    share: ShareReservation,
+    args: LockArgs,
+) -> Result<(), StateRefused> {
     let needs = match args.is_exclusive {
         true => WRITE,
         false => READ,
     };
     if share.access & needs == 0 {
-        return Err(Refused::Status(nfsstat4::NFS4ERR_OPENMODE));
+        return Err(StateRefused::Status(nfsstat4::NFS4ERR_OPENMODE));
     }
     check_free(file, owner, args)
 }
 
-fn check_free(file: &File, owner: LockOwner, args: LockArgs) -> Result<(), Refused> {
+fn check_free(file: &FileStates, owner: LockOwner, args: LockArgs) -> Result<(), StateRefused> {
     let Some(held) = file.locks.conflict(&args.by(owner)) else {
         return Ok(());
     };
     let state = file.lock_states.of_owner(held.owner);
     let state = state.expect("who holds a lock has a state");
     let name = state.owner.name.clone();
-    Err(Refused::Denied(*held, state.client, name))
+    Err(StateRefused::Denied(*held, state.client, name))
 }

@@ -4,7 +4,7 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard};
 
-use machine::Nanos;
+use machine::{Nanos, locked};
 use wire::nfs4::{nfs_opnum4, nfsstat4};
 
 use super::super::locks::LockOwner;
@@ -33,19 +33,19 @@ pub struct Owner {
     pub(super) states: AtomicU32,
     /// Files in which it has locks.
     pub(super) locked: AtomicU32,
-    turn: Mutex<Turn>,
+    turn: Mutex<OwnerTurn>,
 }
 
 /// Where an owner stands.
 #[derive(Debug, Default)]
-struct Turn {
+struct OwnerTurn {
     /// The last request, if there was one.
     seqid: Option<u32>,
     /// OPEN_CONFIRM came.
     is_confirmed: bool,
     /// A request is being executed.
     is_busy: bool,
-    kept: Option<Kept>,
+    kept: Option<LastAnswer>,
     used: Nanos,
     /// The state that was closed last, for one who closes it again.
     closed: Option<u32>,
@@ -53,7 +53,7 @@ struct Turn {
 
 /// The last answer to an owner.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Kept {
+pub struct LastAnswer {
     /// What was asked: another request by the same number is no repetition.
     pub op: nfs_opnum4,
     /// Its status.
@@ -66,14 +66,14 @@ pub struct Kept {
 
 /// How a request of an owner is to be taken.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Begun {
+pub enum RequestBegun {
     /// It is to be executed; say [`Owner::finish`] then.
     New,
     /// Likewise, and what the owner opened and never confirmed is to be closed
     /// before.
     Anew,
     /// It was executed: this was the answer.
-    Again(Kept),
+    Again(LastAnswer),
 }
 
 impl Owner {
@@ -88,8 +88,8 @@ impl Owner {
         }
     }
 
-    fn turn(&self) -> MutexGuard<'_, Turn> {
-        self.turn.lock().expect("nobody panics with it")
+    fn turn(&self) -> MutexGuard<'_, OwnerTurn> {
+        locked(&self.turn)
     }
 
     /// A request numbered `seqid` came.
@@ -97,25 +97,25 @@ impl Owner {
     /// # Errors
     /// [`nfsstat4::NFS4ERR_BAD_SEQID`]; [`nfsstat4::NFS4ERR_RESOURCE`], which
     /// uses no number up, while another one is being executed.
-    pub fn begin(&self, seqid: u32) -> Result<Begun, nfsstat4> {
+    pub fn begin(&self, seqid: u32) -> Result<RequestBegun, nfsstat4> {
         let mut turn = self.turn();
         let is_open = self.kind == OwnerKind::Open;
         let begun = match (turn.seqid, &turn.kept) {
             _ if turn.is_busy => return Err(nfsstat4::NFS4ERR_RESOURCE),
-            (None, _) => Begun::New,
+            (None, _) => RequestBegun::New,
             // A lock owner without locks has nothing that could be done twice.
             _ if self.kind == OwnerKind::Lock && self.states.load(Ordering::Relaxed) == 0 => {
-                Begun::New
+                RequestBegun::New
             }
             // Who never got anything may have forgotten that he asked.
             (Some(last), Some(kept))
                 if seqid == last
                     && (!is_open || turn.is_confirmed || kept.status == nfsstat4::NFS4_OK) =>
             {
-                return Ok(Begun::Again(kept.clone()));
+                return Ok(RequestBegun::Again(kept.clone()));
             }
-            (Some(last), _) if seqid == last.wrapping_add(1) => Begun::New,
-            _ if is_open && !turn.is_confirmed => Begun::Anew,
+            (Some(last), _) if seqid == last.wrapping_add(1) => RequestBegun::New,
+            _ if is_open && !turn.is_confirmed => RequestBegun::Anew,
             _ => return Err(nfsstat4::NFS4ERR_BAD_SEQID),
         };
         turn.is_busy = true;
@@ -123,7 +123,7 @@ impl Owner {
     }
 
     /// A request that was begun is answered so.
-    pub fn finish(&self, seqid: u32, kept: Kept, now: Nanos) {
+    pub fn finish(&self, seqid: u32, kept: LastAnswer, now: Nanos) {
         let mut turn = self.turn();
         turn.is_busy = false;
         turn.used = now;

@@ -6,12 +6,12 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::vec;
 
-use machine::work;
+use machine::{locked, work};
 use wire::nfs4::clientid4;
 
 use super::super::locks::{LockOwner, Range};
 use super::state::{BY_ADMIN, GONE, REVOKED};
-use super::{FileKey, Files, Kind, Owner, OwnerKind, State};
+use super::{FileKey, Files, Owner, OwnerKind, State, StateKind};
 
 /// States that are being taken away: [`Files::take_away`].
 pub struct Removal {
@@ -52,7 +52,7 @@ impl Files {
     /// `None` where there is nothing to take, or somebody else is at it.
     pub fn forget_client(&self, client: clientid4) -> Option<Removal> {
         let holdings = self.holdings(client)?;
-        let mut holdings = holdings.lock().expect("nobody panics with it");
+        let mut holdings = locked(&holdings);
         if std::mem::replace(&mut holdings.is_gone, true) {
             return None;
         }
@@ -71,12 +71,12 @@ impl Files {
     /// Whether a client is gone and what it had is not all taken away yet.
     pub fn is_leaving(&self, client: clientid4) -> bool {
         self.holdings(client)
-            .is_some_and(|holdings| holdings.lock().expect("nobody panics with it").is_gone)
+            .is_some_and(|holdings| locked(&holdings).is_gone)
     }
 
     /// All that clients have in a file system is taken away by the administrator.
     pub fn revoke_system(&self, system: u64) -> Removal {
-        let clients = self.clients.lock().expect("nobody panics with it");
+        let clients = locked(&self.clients);
         let clients: Vec<_> = clients.keys().copied().collect();
         Removal {
             states: Box::new(std::iter::empty()),
@@ -155,15 +155,15 @@ impl Files {
             return true;
         }
         if let Whose::Gone { client, .. } = removal.whose {
-            let mut clients = self.clients.lock().expect("nobody panics with it");
+            let mut clients = locked(&self.clients);
             clients.remove(&client);
         }
         false
     }
 
     /// A state goes from its file, where it has not gone before.
-    fn take_from_file(&self, state: &Arc<State>) -> Taken {
-        let mut taken = Taken::default();
+    fn take_from_file(&self, state: &Arc<State>) -> TakenState {
+        let mut taken = TakenState::default();
         let mut shard = self.shard(state.file);
         if state.is_over() {
             return taken;
@@ -174,18 +174,18 @@ impl Files {
             return taken;
         };
         match state.kind {
-            Kind::Open => taken.was_open = file.opens.remove(state),
-            Kind::Lock { .. } => {
+            StateKind::Open => taken.was_open = file.opens.remove(state),
+            StateKind::Lock { .. } => {
                 file.lock_states.remove(state);
                 taken.was_locked =
                     file.change_locks(&state.owner, |locks| locks.unlock_all(state.owner.id));
             }
-            Kind::Delegation => {
+            StateKind::Delegation => {
                 self.delegations.fetch_sub(1, Ordering::Relaxed);
                 work::spend(file.delegations.len() as u64);
                 file.delegations.retain(|d| !Arc::ptr_eq(&d.state, state));
             }
-            Kind::Copy => {}
+            StateKind::Copy => {}
         }
         if file.is_empty() {
             shard.remove(&state.file);
@@ -196,7 +196,7 @@ impl Files {
 
 /// What a state was that has been taken away.
 #[derive(Default)]
-struct Taken {
+struct TakenState {
     /// It was not over before.
     was_there: bool,
     /// A file was open by it.

@@ -15,7 +15,7 @@ pub const WRITE: u32 = 2;
 
 /// What a state id stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum StateKind {
     /// A file that an open owner has open.
     Open,
     /// Locks that a lock owner has in a file, by that open.
@@ -33,7 +33,7 @@ pub enum Kind {
 #[derive(Debug)]
 pub struct State {
     /// What it is.
-    pub kind: Kind,
+    pub kind: StateKind,
     /// Whose.
     pub client: clientid4,
     /// On behalf of which user: others are not let in by it.
@@ -68,10 +68,10 @@ pub(super) const UNLOCKED: u64 = 1 << 14;
 impl State {
     pub(super) fn new(
         (client, uid, number): (clientid4, u32, u32),
-        (kind, open): (Kind, Option<Arc<State>>),
+        (kind, open): (StateKind, Option<Arc<State>>),
         file: FileKey,
         owner: Arc<Owner>,
-        share: Share,
+        share: ShareReservation,
     ) -> State {
         State {
             kind,
@@ -98,14 +98,14 @@ impl State {
 
     /// What it lets its client do, and others not.
     #[inline]
-    pub fn share(&self) -> Share {
+    pub fn share(&self) -> ShareReservation {
         let state = self.open.as_deref().unwrap_or(self);
-        Share::of_bits(state.word())
+        ShareReservation::of_bits(state.word())
     }
 
     /// A change of a state that is there: the next `seqid`, which is never 0
     /// (RFC 8881, section 8.2.2). Under the lock of its file.
-    pub(super) fn change(&self, share: Share) {
+    pub(super) fn change(&self, share: ShareReservation) {
         let seqid = match self.seqid().wrapping_add(1) {
             0 => 1,
             seqid => seqid,
@@ -158,7 +158,7 @@ impl State {
             return Err(match (word & REVOKED, word & BY_ADMIN, self.kind) {
                 (0, ..) => nfsstat4::NFS4ERR_BAD_STATEID,
                 (_, BY_ADMIN, _) => nfsstat4::NFS4ERR_ADMIN_REVOKED,
-                (_, _, Kind::Delegation) => nfsstat4::NFS4ERR_DELEG_REVOKED,
+                (_, _, StateKind::Delegation) => nfsstat4::NFS4ERR_DELEG_REVOKED,
                 _ => nfsstat4::NFS4ERR_EXPIRED,
             });
         }
@@ -187,31 +187,31 @@ impl State {
 
 /// A share reservation: what one will do, and others may not.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Share {
+pub struct ShareReservation {
     /// [`READ`], [`WRITE`].
     pub access: u32,
     /// Likewise.
     pub deny: u32,
 }
 
-impl Share {
+impl ShareReservation {
     pub(super) fn bits(self) -> u64 {
         u64::from(self.access & 3 | (self.deny & 3) << 2)
     }
 
-    pub(super) fn of_bits(bits: u64) -> Share {
-        Share {
+    pub(super) fn of_bits(bits: u64) -> ShareReservation {
+        ShareReservation {
             access: bits as u32 & 3,
             deny: (bits >> 2) as u32 & 3,
         }
     }
 
-    pub(super) fn conflicts(self, other: Share) -> bool {
+    pub(super) fn conflicts(self, other: ShareReservation) -> bool {
         self.access & other.deny != 0 || self.deny & other.access != 0
     }
 
-    pub(super) fn union(self, other: Share) -> Share {
-        Share {
+    pub(super) fn union(self, other: ShareReservation) -> ShareReservation {
+        ShareReservation {
             access: self.access | other.access,
             deny: self.deny | other.deny,
         }

@@ -21,7 +21,7 @@ fn args(client: clientid4, owner: &[u8], access: u32, deny: u32) -> OpenArgs<'_>
         uid: 0,
         owner,
         file: FILE,
-        share: Share { access, deny },
+        share: ShareReservation { access, deny },
         delegate: None,
         must_confirm: false,
         now: 0,
@@ -134,33 +134,36 @@ fn locks_belong_to_opens_and_go_with_them() {
     let locks = first(&a, b"p", lock(0, 10, true)).unwrap();
     assert_eq!(
         (locks.seqid(), locks.kind),
-        (1, Kind::Lock { open: a.number })
+        (1, StateKind::Lock { open: a.number })
     );
     let denied = files
         .lock_first(&b, b"p", lock(9, u64::MAX, false))
         .unwrap_err();
-    let Refused::Denied(held, client, name) = denied else {
+    let StateRefused::Denied(held, client, name) = denied else {
         panic!("{denied:?}");
     };
     assert_eq!((held.range.length(), client, &name[..]), (10, A, &b"p"[..]));
     let mode = files.lock_first(&b, b"p", lock(20, 1, true)).unwrap_err();
-    assert!(matches!(mode, Refused::Status(nfsstat4::NFS4ERR_OPENMODE)));
+    assert!(matches!(
+        mode,
+        StateRefused::Status(nfsstat4::NFS4ERR_OPENMODE)
+    ));
     // What was refused has left nothing: b can still have its first.
     let mine = first(&b, b"p", lock(10, 1, false)).unwrap();
     assert!(matches!(
         files.lock(&locks, lock(10, 1, true)),
-        Err(Refused::Denied(..))
+        Err(StateRefused::Denied(..))
     ));
     assert_eq!(files.lock(&locks, lock(0, 5, false)).unwrap().seqid, 2);
     let test = |client, owner: &[u8], args| files.test_lock(client, owner, FILE, args);
     assert!(test(B, b"p", lock(0, 5, false)).is_ok());
     assert!(matches!(
         test(B, b"p", lock(0, 5, true)),
-        Err(Refused::Denied(..))
+        Err(StateRefused::Denied(..))
     ));
     assert!(matches!(
         test(A, b"q", lock(5, 1, false)),
-        Err(Refused::Denied(..))
+        Err(StateRefused::Denied(..))
     ));
     assert!(test(A, b"p", lock(0, 10, true)).is_ok());
     let unlocked = files.unlock(&locks, Range::new(0, 9).unwrap()).unwrap();
@@ -170,7 +173,7 @@ fn locks_belong_to_opens_and_go_with_them() {
     assert_eq!(files.free(&locks), Ok(false));
     assert!(matches!(
         files.lock(&locks, lock(0, 1, true)),
-        Err(Refused::Status(nfsstat4::NFS4ERR_BAD_STATEID))
+        Err(StateRefused::Status(nfsstat4::NFS4ERR_BAD_STATEID))
     ));
     assert_eq!(files.free(&a), Err(nfsstat4::NFS4ERR_LOCKS_HELD));
     // An open that is downgraded lets its locks do less.
@@ -179,7 +182,7 @@ fn locks_belong_to_opens_and_go_with_them() {
     files
         .downgrade(
             &a,
-            Share {
+            ShareReservation {
                 access: READ,
                 deny: 0,
             },
@@ -196,10 +199,10 @@ fn locks_belong_to_opens_and_go_with_them() {
 }
 
 /// Which states are recalled, or none are in the way.
-fn recalled<T>(result: Result<T, Refused>) -> Option<Vec<Arc<State>>> {
+fn recalled<T>(result: Result<T, StateRefused>) -> Option<Vec<Arc<State>>> {
     match result {
         Ok(_) => None,
-        Err(Refused::Recall(recalls, clients)) => {
+        Err(StateRefused::Recall(recalls, clients)) => {
             assert!(!clients.is_empty(), "somebody is in the way");
             Some(recalls.into_iter().map(|recall| recall.state).collect())
         }
@@ -227,7 +230,7 @@ fn delegations_are_given_recalled_and_taken_away() {
         1
     );
     // Somebody else wants to write: they are recalled once.
-    let Err(Refused::Recall(recalls, clients)) = wants(A, WRITE, 1) else {
+    let Err(StateRefused::Recall(recalls, clients)) = wants(A, WRITE, 1) else {
         panic!("B reads");
     };
     assert!(Arc::ptr_eq(&recalls[0].state, &second) && recalls.len() == 1);
@@ -274,7 +277,7 @@ fn delegations_are_given_recalled_and_taken_away() {
 fn owners_of_version_4_0_are_answered_once() {
     let files = Files::new(7, Secret::default(), 2);
     files.admit(A, true);
-    let kept = |status, body: &[u8]| Kept {
+    let kept = |status, body: &[u8]| LastAnswer {
         op: nfs_opnum4::OP_OPEN,
         status,
         body: body.into(),
@@ -282,25 +285,33 @@ fn owners_of_version_4_0_are_answered_once() {
     };
     let ok = nfsstat4::NFS4_OK;
     let owner = files.admit_owner(A, OwnerKind::Open, b"o", 0).unwrap();
-    assert_eq!(owner.begin(60), Ok(Begun::New), "any number to begin with");
+    assert_eq!(
+        owner.begin(60),
+        Ok(RequestBegun::New),
+        "any number to begin with"
+    );
     owner.finish(60, kept(nfsstat4::NFS4ERR_NOENT, b""), 0);
-    assert_eq!(owner.begin(60), Ok(Begun::Anew), "it has nothing yet");
+    assert_eq!(
+        owner.begin(60),
+        Ok(RequestBegun::Anew),
+        "it has nothing yet"
+    );
     owner.abandon();
-    assert_eq!(owner.begin(50), Ok(Begun::Anew));
+    assert_eq!(owner.begin(50), Ok(RequestBegun::Anew));
     let busy = owner.begin(50);
     assert_eq!(busy, Err(nfsstat4::NFS4ERR_RESOURCE));
     let mut args = args(A, b"o", READ, 0);
     args.must_confirm = true;
     let opened = files.open(&args).unwrap();
     owner.finish(50, kept(ok, b"1"), 0);
-    assert_eq!(owner.begin(50), Ok(Begun::Again(kept(ok, b"1"))));
+    assert_eq!(owner.begin(50), Ok(RequestBegun::Again(kept(ok, b"1"))));
     // Nothing was confirmed: the owner may begin with another number.
-    assert_eq!(owner.begin(9), Ok(Begun::Anew));
+    assert_eq!(owner.begin(9), Ok(RequestBegun::Anew));
     owner.abandon();
     assert!(!owner.is_confirmed());
     let unconfirmed = files.unconfirmed(A, &owner).unwrap();
     assert!(Arc::ptr_eq(&unconfirmed, &opened.state));
-    assert_eq!(owner.begin(51), Ok(Begun::New));
+    assert_eq!(owner.begin(51), Ok(RequestBegun::New));
     assert_eq!(files.confirm(&opened.state).unwrap().seqid, 2);
     owner.finish(51, kept(ok, b"2"), 0);
     let twice = files.confirm(&opened.state);
@@ -310,16 +321,19 @@ fn owners_of_version_4_0_are_answered_once() {
         assert_eq!(owner.begin(wrong), Err(nfsstat4::NFS4ERR_BAD_SEQID));
     }
     // Some answers use no number up.
-    assert_eq!(owner.begin(52), Ok(Begun::New));
+    assert_eq!(owner.begin(52), Ok(RequestBegun::New));
     owner.finish(52, kept(nfsstat4::NFS4ERR_BAD_STATEID, b""), 0);
-    assert_eq!(owner.begin(52), Ok(Begun::New));
+    assert_eq!(owner.begin(52), Ok(RequestBegun::New));
     files.close(&opened.state).unwrap();
     owner.finish(52, kept(ok, b"3"), 10);
     // What was closed is known to who closes it again.
     let id = stateid(7, &opened.state);
     let closed = files.find(A, &id).unwrap();
     assert_eq!(closed.check(2, false), Err(nfsstat4::NFS4ERR_BAD_STATEID));
-    assert_eq!(closed.owner.begin(52), Ok(Begun::Again(kept(ok, b"3"))));
+    assert_eq!(
+        closed.owner.begin(52),
+        Ok(RequestBegun::Again(kept(ok, b"3")))
+    );
     assert_eq!(files.counts(A), [0; 4]);
     files.retire_owners(90, 100);
     assert!(files.find_owner(A, OwnerKind::Open, b"o").is_some());
@@ -335,12 +349,12 @@ fn sequence_numbers_of_owners_wrap() {
     let owner = files.admit_owner(A, OwnerKind::Open, b"o", 0).unwrap();
     owner.confirm();
     for seqid in [u32::MAX, 0, 1] {
-        assert_eq!(owner.begin(seqid), Ok(Begun::New));
+        assert_eq!(owner.begin(seqid), Ok(RequestBegun::New));
         let (status, body, file) = (nfsstat4::NFS4ERR_DENIED, [][..].into(), None);
         let op = nfs_opnum4::OP_OPEN;
         owner.finish(
             seqid,
-            Kept {
+            LastAnswer {
                 op,
                 status,
                 body,
@@ -366,7 +380,7 @@ fn lock_owners_are_released() {
         let op = nfs_opnum4::OP_OPEN;
         owner.finish(
             seqid,
-            Kept {
+            LastAnswer {
                 op,
                 status,
                 body,
@@ -376,9 +390,9 @@ fn lock_owners_are_released() {
         );
         begun
     };
-    assert_eq!(turn(1), Ok(Begun::New));
+    assert_eq!(turn(1), Ok(RequestBegun::New));
     let again = owner.begin(1);
-    assert!(matches!(again, Ok(Begun::Again(_))), "{again:?}");
+    assert!(matches!(again, Ok(RequestBegun::Again(_))), "{again:?}");
     assert_eq!(owner.begin(9), Err(nfsstat4::NFS4ERR_BAD_SEQID));
     let held = files.release_lock_owner(A, b"l");
     assert_eq!(held, Err(nfsstat4::NFS4ERR_LOCKS_HELD));
@@ -389,7 +403,7 @@ fn lock_owners_are_released() {
     }
     assert!(files.find_owner(A, OwnerKind::Lock, b"l").is_none());
     assert_eq!(locks.check(2, false), Err(nfsstat4::NFS4ERR_BAD_STATEID));
-    assert_eq!(turn(9), Ok(Begun::New), "it has no locks");
+    assert_eq!(turn(9), Ok(RequestBegun::New), "it has no locks");
 }
 
 #[test]
@@ -537,7 +551,7 @@ fn every_step_that_revokes_names_who_loses() {
 fn copies_are_states() {
     let files = files();
     let (copy, id) = files.begin_copy((A, 0), FILE).unwrap();
-    assert_eq!(files.find(A, &id).unwrap().kind, Kind::Copy);
+    assert_eq!(files.find(A, &id).unwrap().kind, StateKind::Copy);
     assert_eq!(files.counts(A), [0, 0, 0, 1]);
     assert_eq!(files.close(&copy), Err(nfsstat4::NFS4ERR_BAD_STATEID));
     files.end_copy(&copy);
@@ -553,7 +567,7 @@ fn a_client_goes_with_all_that_it_has() {
     let mut denying = args(B, b"o", READ, WRITE);
     assert!(matches!(
         files.open(&denying),
-        Err(Refused::InTheWay(A, nfsstat4::NFS4ERR_SHARE_DENIED))
+        Err(StateRefused::InTheWay(A, nfsstat4::NFS4ERR_SHARE_DENIED))
     ));
     assert!(files.has_state(A) && !files.has_state(B));
     assert_eq!(forget(&files, A), [FILE, FILE]);
@@ -563,13 +577,13 @@ fn a_client_goes_with_all_that_it_has() {
     assert!(files.check_anonymous(FILE, READ).is_ok());
     assert!(matches!(
         files.check_anonymous(FILE, WRITE),
-        Err(Refused::InTheWay(B, nfsstat4::NFS4ERR_LOCKED))
+        Err(StateRefused::InTheWay(B, nfsstat4::NFS4ERR_LOCKED))
     ));
     // Who is gone gets nothing more.
     let late = files.open(&args(A, b"o", READ, 0));
     assert!(matches!(
         late,
-        Err(Refused::Status(nfsstat4::NFS4ERR_RESOURCE))
+        Err(StateRefused::Status(nfsstat4::NFS4ERR_RESOURCE))
     ));
     forget(&files, B);
     assert!(no_trace(&files));
@@ -583,11 +597,11 @@ proptest! {
     ) {
         let files = files();
         let owners: [(clientid4, &[u8]); 3] = [(A, b"o"), (A, b"p"), (B, b"o")];
-        let mut model: [Vec<Share>; 3] = Default::default();
+        let mut model: [Vec<ShareReservation>; 3] = Default::default();
         let mut states: [Option<Arc<State>>; 3] = Default::default();
-        let sum = |shares: &[Share]| shares.iter().fold(Share::default(), |a, &b| a.union(b));
+        let sum = |shares: &[ShareReservation]| shares.iter().fold(ShareReservation::default(), |a, &b| a.union(b));
         for (who, what, access, deny) in steps {
-            let share = Share { access, deny };
+            let share = ShareReservation { access, deny };
             match (what, states[who].clone()) {
                 (0 | 1, state) => {
                     let (client, name) = owners[who];
@@ -605,7 +619,7 @@ proptest! {
                 (2, Some(state)) => {
                     let seqid = state.seqid();
                     let result = files.downgrade(&state, share);
-                    let within = |part: &Share| {
+                    let within = |part: &ShareReservation| {
                         part.access & !access == 0 && part.deny & !deny == 0
                     };
                     let left: Vec<_> = model[who].iter().copied().filter(within).collect();
@@ -624,7 +638,7 @@ proptest! {
                 _ => {}
             }
             for (state, shares) in states.iter().zip(&model) {
-                let share = state.as_ref().map_or(Share::default(), |state| state.share());
+                let share = state.as_ref().map_or(ShareReservation::default(), |state| state.share());
                 prop_assert_eq!(share, sum(shares));
             }
         }
@@ -705,7 +719,7 @@ fn changes_of_a_state_leave_its_marks() {
     let files = files();
     let state = open(&files, A, b"o", READ);
     state.mark(UNCONFIRMED | state::RECALLED);
-    state.change(Share {
+    state.change(ShareReservation {
         access: WRITE,
         deny: READ,
     });

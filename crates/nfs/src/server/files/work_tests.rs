@@ -17,7 +17,7 @@ fn open(files: &Files, client: clientid4, owner: &[u8]) -> Arc<State> {
         uid: 0,
         owner,
         file: FILE,
-        share: Share {
+        share: ShareReservation {
             access: READ | WRITE,
             deny: 0,
         },
@@ -155,7 +155,7 @@ fn refused_lock_costs_the_same_however_many_there_are() {
         is_exclusive: false,
     };
     let (refused, units) = units_of(|| files.lock_first(&opened, b"x", all));
-    assert!(matches!(refused, Err(Refused::Denied(lock, ..)) if lock.range.start == 0));
+    assert!(matches!(refused, Err(StateRefused::Denied(lock, ..)) if lock.range.start == 0));
     assert!(units < OPERATION_MAX, "{units} units for a refused LOCK");
 }
 
@@ -211,7 +211,7 @@ fn opens_and_lock_states_of_a_file_are_found_without_a_search() {
         })
         .collect();
     let last = OPENS as usize - 1;
-    let share = Share {
+    let share = ShareReservation {
         access: READ,
         deny: 0,
     };
@@ -277,7 +277,7 @@ fn client_that_is_gone_is_taken_away_in_steps() {
         files.admit(A, false);
         assert!(matches!(
             files.lock(&locks, write_lock(u64::MAX / 2, 1)),
-            Err(Refused::Status(nfsstat4::NFS4ERR_BAD_STATEID)) | Ok(_)
+            Err(StateRefused::Status(nfsstat4::NFS4ERR_BAD_STATEID)) | Ok(_)
         ));
     }
     assert!(steps > 2, "{steps} steps");

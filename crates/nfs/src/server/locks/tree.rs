@@ -194,12 +194,12 @@ fn build(locks: &[Lock]) -> Link {
 
 /// Locks of any owners, of which none is in another's way.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Tree {
+pub(super) struct LockTree {
     root: Link,
     len: usize,
 }
 
-impl Tree {
+impl LockTree {
     pub(super) fn len(&self) -> usize {
         self.len
     }

@@ -55,9 +55,9 @@ fn client_that_goes_leaves_no_name() {
 /// Of version 4.0 as well: who has started again takes its own place.
 #[test]
 fn client_of_version_4_0_that_is_back_needs_no_room() {
-    let settings = Settings {
+    let settings = ServerSettings {
         clients_of_host_max: 1,
-        ..Settings::default()
+        ..ServerSettings::default()
     };
     let server = Server::new(settings, 7, [], 0);
     old_client(&server, b"a", 0);

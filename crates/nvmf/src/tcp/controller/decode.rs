@@ -5,7 +5,7 @@ use wire::nvme::{
     fctype,
 };
 
-use super::{Phase, Qpair};
+use super::{Qpair, QpairPhase};
 use crate::command::{Command, Need, decode_io, decode_reservation, is_io};
 
 /// Bytes of Connect data (Base 2.0, section 6.3).
@@ -45,7 +45,7 @@ impl Qpair {
         if sqe.opcode == FABRICS {
             return self.decode_fabrics(sqe);
         }
-        if self.phase != Phase::Live {
+        if self.phase != QpairPhase::Live {
             return Err(Status::COMMAND_SEQUENCE.dnr());
         }
         if !is_plain(sqe) {
@@ -65,7 +65,7 @@ impl Qpair {
     #[cold]
     fn decode_fabrics(&self, sqe: &Sqe) -> Result<(Command, Need), Status> {
         let kind = sqe.fctype();
-        if (kind == fctype::CONNECT) != (self.phase == Phase::Connect) {
+        if (kind == fctype::CONNECT) != (self.phase == QpairPhase::Connect) {
             return Err(Status::COMMAND_SEQUENCE.dnr());
         }
         let admin = self.role.qid == 0;

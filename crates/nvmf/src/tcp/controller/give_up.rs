@@ -7,8 +7,8 @@ use machine::{Step, Tag};
 use wire::nvme::{FABRICS, Sqe, Status, io};
 
 use super::decode::{error_location, transfer};
-use super::slots::{Fused, State};
-use super::{AbortOutcome, Fuse, Op, Phase, Qpair, Refused};
+use super::slots::{Fused, SlotState};
+use super::{AbortOutcome, Fuse, Op, Qpair, QpairPhase, RefusedCommand};
 use crate::command::{Command, Geometry, Io, IoKind, decode_io, recheck};
 use crate::tcp::Frame;
 
@@ -18,13 +18,16 @@ impl Qpair {
     /// is still arriving are checked again.
     pub fn set_namespaces(&mut self, namespaces: Arc<[Geometry]>) {
         let before = std::mem::replace(&mut self.role.namespaces, namespaces);
-        if self.phase != Phase::Live {
+        if self.phase != QpairPhase::Live {
             return;
         }
         let tags: Vec<Tag> = self.slots.tags().collect();
         for tag in tags {
             let state = self.slots[tag].state;
-            if !matches!(state, State::Preparing | State::Receiving | State::Paired) {
+            if !matches!(
+                state,
+                SlotState::Preparing | SlotState::Receiving | SlotState::Paired
+            ) {
                 continue;
             }
             let command = self.slots.command(tag);
@@ -37,12 +40,16 @@ impl Qpair {
     /// Ends the command `cid`, if it is not answered already (Base 2.0, section
     /// 5.1).
     pub fn abort(&mut self, cid: u16) -> AbortOutcome {
-        let Some(tag) = self.slots.find(cid).filter(|_| self.phase == Phase::Live) else {
+        let Some(tag) = self
+            .slots
+            .find(cid)
+            .filter(|_| self.phase == QpairPhase::Live)
+        else {
             return AbortOutcome::NotFound;
         };
         let slot = &self.slots[tag];
         match slot.state {
-            State::Preparing | State::Executing => AbortOutcome::Executing(tag),
+            SlotState::Preparing | SlotState::Executing => AbortOutcome::Executing(tag),
             _ if slot.is_open() => {
                 self.give_up(tag, Status::ABORT_REQUESTED);
                 AbortOutcome::Aborted(tag)
@@ -160,17 +167,17 @@ impl Qpair {
     #[cold]
     pub(super) fn pair_up(&mut self, tag: Tag) -> Option<Op> {
         let slot = &mut self.slots[tag];
-        slot.state = State::Paired;
+        slot.state = SlotState::Paired;
         let partner = slot.partner()?;
         let (compare, write) = match slot.fused {
             Fused::Second => (partner, tag),
             _ => (tag, partner),
         };
-        if self.slots[partner].state != State::Paired {
+        if self.slots[partner].state != SlotState::Paired {
             return None;
         }
-        self.slots[tag].state = State::Executing;
-        self.slots[partner].state = State::Executing;
+        self.slots[tag].state = SlotState::Executing;
+        self.slots[partner].state = SlotState::Executing;
         let Command::Io(io) = *self.slots.command(write) else {
             unreachable!("the second of a pair is a Write");
         };
@@ -215,7 +222,7 @@ impl Qpair {
     pub(super) fn settle(&mut self, tag: Tag) {
         let slot = &self.slots[tag];
         let status = slot.status;
-        if slot.state == State::Preparing || slot.r2ts > 0 {
+        if slot.state == SlotState::Preparing || slot.r2ts > 0 {
             return;
         }
         if self.inbound.is_blocked_on(tag) {
@@ -224,7 +231,7 @@ impl Qpair {
         if self.inbound.is_on(tag) {
             return;
         }
-        if self.phase == Phase::Connecting {
+        if self.phase == QpairPhase::Connecting {
             // Connect is the only command that can have come this far.
             self.connected(status);
         }
@@ -240,7 +247,7 @@ impl Qpair {
             Command::Reservation { sqe, .. } | Command::Admin(sqe) => (sqe.nsid.get(), 0),
             _ => (0, 0),
         };
-        self.given_up.push(Refused {
+        self.given_up.push(RefusedCommand {
             cid: self.slots[tag].cid,
             status,
             nsid,

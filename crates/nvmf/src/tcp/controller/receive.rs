@@ -9,8 +9,8 @@ use wire::nvme_tcp::{
 use zerocopy::{FromZeros, IntoBytes};
 
 use super::decode::{Transfer, error_location, is_plain, transfer};
-use super::slots::{Fused, State};
-use super::{ENTRIES_BEFORE_CONNECT, Fuse, Op, Phase, Qpair, R2TS_MAX, Refused};
+use super::slots::{Fused, SlotState};
+use super::{ENTRIES_BEFORE_CONNECT, Fuse, Op, Qpair, QpairPhase, R2TS_MAX, RefusedCommand};
 use crate::command::{Command, decode_io, is_io};
 use crate::tcp::{Frame, Framing, Malformed, alignment, field, frame, invalid, term_req, view};
 
@@ -27,17 +27,18 @@ impl Qpair {
         let Some(&kind) = bytes.first() else {
             return Ok(0);
         };
-        if kind == pdu_type::CAPSULE_CMD && matches!(self.phase, Phase::Live) {
+        if kind == pdu_type::CAPSULE_CMD && matches!(self.phase, QpairPhase::Live) {
             return self.capsule_cmd(bytes, step);
         }
         match (kind, self.phase) {
-            (pdu_type::H2C_DATA, Phase::Live | Phase::Connect | Phase::Connecting) => {
-                self.h2c_data(bytes)
-            }
-            (pdu_type::CAPSULE_CMD, Phase::Connect | Phase::Connecting) => {
+            (
+                pdu_type::H2C_DATA,
+                QpairPhase::Live | QpairPhase::Connect | QpairPhase::Connecting,
+            ) => self.h2c_data(bytes),
+            (pdu_type::CAPSULE_CMD, QpairPhase::Connect | QpairPhase::Connecting) => {
                 self.capsule_cmd(bytes, step)
             }
-            (pdu_type::IC_REQ, Phase::IcReq) => self.ic_req(bytes),
+            (pdu_type::IC_REQ, QpairPhase::IcReq) => self.ic_req(bytes),
             (pdu_type::H2C_TERM_REQ, _) => Ok(self.h2c_term_req(bytes, step)),
             (pdu_type::IC_REQ | pdu_type::CAPSULE_CMD | pdu_type::H2C_DATA, _) => {
                 Err((Fes::PduSequenceError, 0))
@@ -77,7 +78,7 @@ impl Qpair {
             ..IcResp::new_zeroed()
         };
         self.control.extend_from_slice(response.as_bytes());
-        self.phase = Phase::Connect;
+        self.phase = QpairPhase::Connect;
         Ok(found.used)
     }
 
@@ -102,7 +103,7 @@ impl Qpair {
         let Some(found) = frame(bytes, CapsuleCmd::HLEN, true, self.framing)? else {
             return Ok(0);
         };
-        let is_live = self.phase == Phase::Live;
+        let is_live = self.phase == QpairPhase::Live;
         let takes_io = is_live && self.role.qid != 0;
         let capsule_max = if takes_io {
             self.settings.in_capsule_max
@@ -151,7 +152,7 @@ impl Qpair {
         }
         self.answer(tag, status);
         if !status.is_success() {
-            *step = Some(Step::Op(Op::Refused(Refused {
+            *step = Some(Step::Op(Op::Refused(RefusedCommand {
                 cid: sqe.cid.get(),
                 status,
                 nsid: sqe.nsid.get(),
@@ -172,7 +173,7 @@ impl Qpair {
         found: &Frame,
         step: &mut Option<Step<Op>>,
     ) -> Result<(), Status> {
-        let is_io_queue = self.phase == Phase::Live && self.role.qid != 0;
+        let is_io_queue = self.phase == QpairPhase::Live && self.role.qid != 0;
         let is_fused = sqe.flags & Sqe::FUSE_MASK != 0 || self.fuse != Fuse::Idle;
         if is_io_queue && is_fused {
             return self.start_fused(tag, unique, sqe, found, step);
@@ -195,7 +196,7 @@ impl Qpair {
         let (command, need) = self.decode(sqe)?;
         let transfer = transfer(&sqe.sgl, need, found.data_len)?;
         if let Command::Connect(_) = command {
-            self.phase = Phase::Connecting;
+            self.phase = QpairPhase::Connecting;
         }
         self.slots[tag].is_disconnect = matches!(command, Command::Disconnect);
         self.slots[tag].is_event_request = matches!(
@@ -259,18 +260,18 @@ impl Qpair {
         slot.is_named = true;
         let (len, capsule) = match transfer {
             Transfer::None => {
-                slot.state = State::Executing;
+                slot.state = SlotState::Executing;
                 return None;
             }
             Transfer::In(len) => {
-                slot.state = State::Executing;
+                slot.state = SlotState::Executing;
                 slot.is_read = true;
                 slot.len = len;
                 return None;
             }
             Transfer::Out { len, capsule } => (len, capsule),
         };
-        slot.state = State::Preparing;
+        slot.state = SlotState::Preparing;
         slot.len = len;
         slot.asked = capsule;
         slot.received = capsule;
@@ -284,7 +285,7 @@ impl Qpair {
     /// Ends a command that the driver does not, or no longer, execute.
     pub(super) fn answer(&mut self, tag: Tag, status: Status) {
         let slot = &mut self.slots[tag];
-        slot.state = State::SendResponse;
+        slot.state = SlotState::SendResponse;
         slot.status = status;
         self.queue(tag);
     }
@@ -344,7 +345,7 @@ impl Qpair {
                 tag,
                 command: Command::Io(*io),
             }));
-            self.slots[tag].state = State::Executing;
+            self.slots[tag].state = SlotState::Executing;
         } else {
             self.received_other(tag, intact, step);
         }
@@ -364,7 +365,7 @@ impl Qpair {
             *step = self.pair_up(tag).map(Step::Op);
         } else if slot.received == slot.len {
             let command = *self.slots.command(tag);
-            self.slots[tag].state = State::Executing;
+            self.slots[tag].state = SlotState::Executing;
             *step = Some(Step::Op(Op::Execute { tag, command }));
         } else if self.wants_r2t(tag) {
             self.queue(tag);

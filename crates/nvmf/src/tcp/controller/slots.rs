@@ -9,7 +9,7 @@ use crate::command::Command;
 
 /// Where a command stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum State {
+pub(super) enum SlotState {
     Free,
     /// Its slot is taken, nothing is decided.
     Taken,
@@ -39,8 +39,8 @@ pub(super) enum Fused {
 
 /// A command in flight.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Slot {
-    pub state: State,
+pub(super) struct CommandSlot {
+    pub state: SlotState,
     /// The driver knows the tag.
     pub is_named: bool,
     /// Data goes to the host.
@@ -72,7 +72,7 @@ pub(super) struct Slot {
     pub result: u64,
 }
 
-impl Slot {
+impl CommandSlot {
     /// The other of the fused pair that it is part of.
     pub(super) fn partner(&self) -> Option<Tag> {
         matches!(self.fused, Fused::First | Fused::Second).then_some(self.partner)
@@ -81,12 +81,14 @@ impl Slot {
     /// Whether it is taken, not given up and not executed.
     pub(super) fn is_open(&self) -> bool {
         let state = self.state;
-        matches!(state, State::Preparing | State::Receiving | State::Paired)
-            && self.status.is_success()
+        matches!(
+            state,
+            SlotState::Preparing | SlotState::Receiving | SlotState::Paired
+        ) && self.status.is_success()
     }
 
-    const fn new(state: State, cid: u16) -> Slot {
-        Slot {
+    const fn new(state: SlotState, cid: u16) -> CommandSlot {
+        CommandSlot {
             state,
             is_named: false,
             is_read: false,
@@ -110,8 +112,8 @@ impl Slot {
 
 /// Slots that grow with the commands in flight, up to the queue's entries.
 #[derive(Debug)]
-pub(super) struct Slots {
-    slots: Vec<Slot>,
+pub(super) struct CommandSlots {
+    slots: Vec<CommandSlot>,
     /// What a slot's command is, kept apart because only commands with host
     /// data are looked at twice.
     commands: Vec<Command>,
@@ -122,9 +124,9 @@ pub(super) struct Slots {
     cids: Vec<u16>,
 }
 
-impl Slots {
-    pub(super) fn new() -> Slots {
-        Slots {
+impl CommandSlots {
+    pub(super) fn new() -> CommandSlots {
+        CommandSlots {
             slots: Vec::new(),
             commands: Vec::new(),
             free: Vec::new(),
@@ -141,13 +143,13 @@ impl Slots {
     }
 
     /// A slot for the command `cid`, and whether no other has that CID, but for
-    /// event requests, of which [`Slots::event_request`] tells. `None`: `entries` are
+    /// event requests, of which [`CommandSlots::event_request`] tells. `None`: `entries` are
     /// in flight already.
     #[inline]
     pub(super) fn take(&mut self, cid: u16, entries: usize) -> Option<(Tag, bool)> {
         let tag = match self.free.pop() {
             Some(tag) => {
-                self.slots[usize::from(tag)] = Slot::new(State::Taken, cid);
+                self.slots[usize::from(tag)] = CommandSlot::new(SlotState::Taken, cid);
                 tag
             }
             None => self.grow(cid, entries)?,
@@ -166,11 +168,15 @@ impl Slots {
         if self.slots.len() == self.cids.len() {
             self.cids = vec![0; (self.cids.len() * 2).max(16)];
             let mask = self.cids.len() - 1;
-            for slot in self.slots.iter().filter(|slot| slot.state != State::Free) {
+            for slot in self
+                .slots
+                .iter()
+                .filter(|slot| slot.state != SlotState::Free)
+            {
                 self.cids[usize::from(slot.cid) & mask] += 1;
             }
         }
-        self.slots.push(Slot::new(State::Taken, cid));
+        self.slots.push(CommandSlot::new(SlotState::Taken, cid));
         self.commands.push(Command::Disconnect);
         Some(tag)
     }
@@ -198,14 +204,15 @@ impl Slots {
     /// The command with this CID that is not answered yet, and will be.
     #[cold]
     pub(super) fn find(&self, cid: u16) -> Option<Tag> {
-        let is_over = |slot: &Slot| matches!(slot.state, State::Free | State::SendResponse);
-        let is_it = |slot: &Slot| !is_over(slot) && slot.cid == cid && !slot.is_forgotten;
+        let is_over =
+            |slot: &CommandSlot| matches!(slot.state, SlotState::Free | SlotState::SendResponse);
+        let is_it = |slot: &CommandSlot| !is_over(slot) && slot.cid == cid && !slot.is_forgotten;
         self.slots.iter().position(is_it).map(|at| at as Tag)
     }
 
     /// Commands in flight.
     pub(super) fn tags(&self) -> impl Iterator<Item = Tag> {
-        let is_taken = |at: &usize| self.slots[*at].state != State::Free;
+        let is_taken = |at: &usize| self.slots[*at].state != SlotState::Free;
         (0..self.slots.len()).filter(is_taken).map(|at| at as Tag)
     }
 
@@ -214,7 +221,7 @@ impl Slots {
     pub(super) fn free(&mut self, tag: Tag) -> bool {
         let mask = self.cids.len() - 1;
         let slot = &mut self.slots[usize::from(tag)];
-        slot.state = State::Free;
+        slot.state = SlotState::Free;
         self.cids[usize::from(slot.cid) & mask] -= 1;
         self.free.push(tag);
         slot.is_named
@@ -232,18 +239,18 @@ impl Slots {
     }
 }
 
-impl Index<Tag> for Slots {
-    type Output = Slot;
+impl Index<Tag> for CommandSlots {
+    type Output = CommandSlot;
 
     #[inline]
-    fn index(&self, tag: Tag) -> &Slot {
+    fn index(&self, tag: Tag) -> &CommandSlot {
         &self.slots[usize::from(tag)]
     }
 }
 
-impl IndexMut<Tag> for Slots {
+impl IndexMut<Tag> for CommandSlots {
     #[inline]
-    fn index_mut(&mut self, tag: Tag) -> &mut Slot {
+    fn index_mut(&mut self, tag: Tag) -> &mut CommandSlot {
         &mut self.slots[usize::from(tag)]
     }
 }
@@ -254,7 +261,7 @@ mod tests {
 
     #[test]
     fn buckets_count_what_is_in_flight() {
-        let mut slots = Slots::new();
+        let mut slots = CommandSlots::new();
         let mut tags = Vec::new();
         for cid in 0..100 {
             // Ever the same low bits: all on one bucket.

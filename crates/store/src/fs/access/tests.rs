@@ -15,7 +15,7 @@ fn caller(uid: u32, gids: &[u32]) -> Caller<'_> {
     }
 }
 
-fn attr(kind: Kind, mode: u32, uid: u32, gid: u32) -> Attr {
+fn attr(kind: ObjectKind, mode: u32, uid: u32, gid: u32) -> Attr {
     Attr {
         file: FileId(5),
         kind,
@@ -41,7 +41,7 @@ fn bits(rights: Rights) -> u32 {
 #[test]
 fn the_first_class_that_applies_decides() {
     for mode in 0..0o1000 {
-        let file = attr(Kind::Regular, mode, 10, 20);
+        let file = attr(ObjectKind::Regular, mode, 10, 20);
         for (who, expected) in [
             (caller(10, &[99]), mode >> 6 & 7),
             (caller(10, &[20]), mode >> 6 & 7),
@@ -53,7 +53,7 @@ fn the_first_class_that_applies_decides() {
             assert_eq!(bits(rights(&file, &who)), expected, "{mode:o} {who:?}");
         }
         let dir = Attr {
-            kind: Kind::Directory,
+            kind: ObjectKind::Directory,
             ..file
         };
         assert_eq!(bits(rights(&dir, &caller(0, &[0]))), 7);
@@ -62,7 +62,7 @@ fn the_first_class_that_applies_decides() {
 
 #[test]
 fn owners_read_and_write_whatever_the_bits_say_now() {
-    let file = attr(Kind::Regular, 0o001, 10, 20);
+    let file = attr(ObjectKind::Regular, 0o001, 10, 20);
     let other = caller(11, &[1]);
     assert_eq!(check_read(&file, &caller(10, &[1])), Ok(()));
     assert_eq!(check_write(&file, &caller(10, &[1])), Ok(()));
@@ -86,12 +86,12 @@ fn owners_read_and_write_whatever_the_bits_say_now() {
 
 #[test]
 fn sticky_directories_protect_entries() {
-    let dir = attr(Kind::Directory, 0o1777, 1, 1);
-    let file = attr(Kind::Regular, 0o666, 2, 2);
+    let dir = attr(ObjectKind::Directory, 0o1777, 1, 1);
+    let file = attr(ObjectKind::Regular, 0o666, 2, 2);
     for (uid, expected) in [(0, Ok(())), (1, Ok(())), (2, Ok(())), (3, Err(Error::Perm))] {
         assert_eq!(check_sticky(&dir, &file, &caller(uid, &[2])), expected);
     }
-    let dir = attr(Kind::Directory, 0o777, 1, 1);
+    let dir = attr(ObjectKind::Directory, 0o777, 1, 1);
     assert_eq!(check_sticky(&dir, &file, &caller(3, &[2])), Ok(()));
 }
 
@@ -112,7 +112,7 @@ fn owner(uid: Option<u32>, gid: Option<u32>) -> SetAttr {
 
 #[test]
 fn modes_and_owners_are_set_by_owners() {
-    let file = attr(Kind::Regular, 0o6755, 10, 20);
+    let file = attr(ObjectKind::Regular, 0o6755, 10, 20);
     let result = |who: &Caller<'_>, wanted: &SetAttr| {
         set(&file, who, wanted).map(|new| (new.mode, new.uid, new.gid))
     };
@@ -134,17 +134,17 @@ fn modes_and_owners_are_set_by_owners() {
     assert_eq!(result(&own, &owner(None, Some(31))), Err(Error::Perm));
     assert_eq!(result(&other, &owner(Some(10), None)), Err(Error::Perm));
     assert_eq!(result(&root, &owner(Some(7), Some(8))), Ok((0o755, 7, 8)));
-    let dir = attr(Kind::Directory, 0o2755, 10, 20);
+    let dir = attr(ObjectKind::Directory, 0o2755, 10, 20);
     let given = set(&dir, &root, &owner(Some(1), None)).unwrap();
     assert_eq!(given.mode, 0o2755);
-    let locked = attr(Kind::Regular, 0o2745, 10, 20);
+    let locked = attr(ObjectKind::Regular, 0o2745, 10, 20);
     let given = set(&locked, &root, &owner(Some(1), None)).unwrap();
     assert_eq!(given.mode, 0o2745);
 }
 
 #[test]
 fn times_are_the_owners_but_now_is_the_writers() {
-    let file = attr(Kind::Regular, 0o602, 10, 20);
+    let file = attr(ObjectKind::Regular, 0o602, 10, 20);
     let time = Time {
         seconds: -5,
         nanos: 1,
@@ -177,41 +177,47 @@ fn sizes_are_those_of_files() {
         ..SetAttr::default()
     };
     let of = |kind, uid| set(&attr(kind, 0o400, 10, 20), &caller(uid, &[1]), &size).map(|_| ());
-    assert_eq!(of(Kind::Regular, 10), Ok(()));
-    assert_eq!(of(Kind::Regular, 11), Err(Error::Access));
-    assert_eq!(of(Kind::Directory, 10), Err(Error::IsDir));
-    assert_eq!(of(Kind::Fifo, 10), Err(Error::Inval));
+    assert_eq!(of(ObjectKind::Regular, 10), Ok(()));
+    assert_eq!(of(ObjectKind::Regular, 11), Err(Error::Access));
+    assert_eq!(of(ObjectKind::Directory, 10), Err(Error::IsDir));
+    assert_eq!(of(ObjectKind::Fifo, 10), Err(Error::Inval));
 }
 
 #[test]
 fn new_objects_take_the_group_of_their_directory() {
     let who = caller(10, &[20]);
-    let plain = attr(Kind::Directory, 0o777, 1, 2);
-    let shared = attr(Kind::Directory, 0o2777, 1, 2);
+    let plain = attr(ObjectKind::Directory, 0o777, 1, 2);
+    let shared = attr(ObjectKind::Directory, 0o2777, 1, 2);
     let new = |dir, kind, wanted| {
         made(dir, &attr(kind, 0, 0, 0), &who, &wanted).map(|new| (new.mode, new.uid, new.gid))
     };
-    assert_eq!(new(&plain, Kind::Regular, mode(0o644)), Ok((0o644, 10, 20)));
+    assert_eq!(
+        new(&plain, ObjectKind::Regular, mode(0o644)),
+        Ok((0o644, 10, 20))
+    );
     // Not of that group, so the file cannot run as it.
     assert_eq!(
-        new(&shared, Kind::Regular, mode(0o2755)),
+        new(&shared, ObjectKind::Regular, mode(0o2755)),
         Ok((0o755, 10, 2))
     );
     assert_eq!(
-        new(&shared, Kind::Directory, mode(0o755)),
+        new(&shared, ObjectKind::Directory, mode(0o755)),
         Ok((0o2755, 10, 2))
     );
     let below = made(
         &shared,
-        &attr(Kind::Directory, 0, 0, 0),
+        &attr(ObjectKind::Directory, 0, 0, 0),
         &caller(10, &[2]),
         &mode(0o2755),
     );
     assert_eq!(below.map(|new| new.mode), Ok(0o2755), "it asks for both");
-    assert_eq!(new(&plain, Kind::Fifo, SetAttr::default()), Ok((0, 10, 20)));
-    assert_eq!(new(&plain, Kind::Block, mode(0)), Err(Error::Perm));
     assert_eq!(
-        new(&plain, Kind::Regular, owner(Some(1), None)),
+        new(&plain, ObjectKind::Fifo, SetAttr::default()),
+        Ok((0, 10, 20))
+    );
+    assert_eq!(new(&plain, ObjectKind::Block, mode(0)), Err(Error::Perm));
+    assert_eq!(
+        new(&plain, ObjectKind::Regular, owner(Some(1), None)),
         Err(Error::Perm)
     );
 }
@@ -226,7 +232,7 @@ fn who_writes_takes_the_powers_of_a_file() {
 #[test]
 fn strangers_read_and_write_only_what_the_bits_grant() {
     for mode in 0..8 {
-        let file = attr(Kind::Regular, mode, 10, 20);
+        let file = attr(ObjectKind::Regular, mode, 10, 20);
         let other = caller(11, &[1]);
         let may = |is_granted: bool| is_granted.then_some(()).ok_or(Error::Access);
         assert_eq!(check_read(&file, &other), may(mode & 5 != 0), "{mode:o}");

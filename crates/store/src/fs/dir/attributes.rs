@@ -11,12 +11,12 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
-use super::beneath::{Seen, ctime, way_to};
-use super::table::{Record, Table};
-use super::{Inner, Owners, Synced};
+use super::beneath::{SeenObject, ctime, way_to};
+use super::table::{HandleTable, Record};
+use super::{DirInner, Owners, Synced};
 use crate::fs::{
-    Attr, Caller, ChangeInfo, Device, Error, FileId, Kind, MODE_MASK, SET_GID, SET_UID, SetAttr,
-    Time, access,
+    Attr, Caller, ChangeInfo, Device, Error, FileId, MODE_MASK, ObjectKind, SET_GID, SET_UID,
+    SetAttr, Time, access,
 };
 
 /// The attribute that owner, group and mode are recorded in.
@@ -29,8 +29,8 @@ const WRITABLE_BY_OTHERS: u32 = 0o022;
 
 /// Whose an object is, and what it is taken for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Owner {
-    pub(super) kind: Kind,
+pub(super) struct ObjectOwner {
+    pub(super) kind: ObjectKind,
     pub(super) mode: u32,
     pub(super) uid: u32,
     pub(super) gid: u32,
@@ -38,32 +38,32 @@ pub(super) struct Owner {
 }
 
 /// Kinds with the bits of `st_mode` that mean them.
-const KINDS: [(Kind, u32); 7] = [
-    (Kind::Regular, 0o100_000),
-    (Kind::Directory, 0o040_000),
-    (Kind::Symlink, 0o120_000),
-    (Kind::Fifo, 0o010_000),
-    (Kind::Socket, 0o140_000),
-    (Kind::Block, 0o060_000),
-    (Kind::Character, 0o020_000),
+const KINDS: [(ObjectKind, u32); 7] = [
+    (ObjectKind::Regular, 0o100_000),
+    (ObjectKind::Directory, 0o040_000),
+    (ObjectKind::Symlink, 0o120_000),
+    (ObjectKind::Fifo, 0o010_000),
+    (ObjectKind::Socket, 0o140_000),
+    (ObjectKind::Block, 0o060_000),
+    (ObjectKind::Character, 0o020_000),
 ];
 
-fn kind_of(mode: u32) -> Option<Kind> {
+fn kind_of(mode: u32) -> Option<ObjectKind> {
     let row = KINDS.iter().find(|(_, bits)| mode & 0o170_000 == *bits);
     row.map(|&(kind, _)| kind)
 }
 
-fn bits_of(kind: Kind) -> u32 {
+fn bits_of(kind: ObjectKind) -> u32 {
     let row = KINDS.iter().find(|(of, _)| *of == kind);
     row.expect("every kind is in the table").1
 }
 
-impl Owner {
+impl ObjectOwner {
     /// What the system below says.
-    fn on_disk(stat: &Statx) -> Owner {
+    fn on_disk(stat: &Statx) -> ObjectOwner {
         let mode = u32::from(stat.stx_mode);
-        Owner {
-            kind: kind_of(mode).unwrap_or(Kind::Character),
+        ObjectOwner {
+            kind: kind_of(mode).unwrap_or(ObjectKind::Character),
             mode: mode & MODE_MASK,
             uid: stat.stx_uid,
             gid: stat.stx_gid,
@@ -74,8 +74,8 @@ impl Owner {
         }
     }
 
-    pub(super) fn of(attr: &Attr) -> Owner {
-        Owner {
+    pub(super) fn of(attr: &Attr) -> ObjectOwner {
+        ObjectOwner {
             kind: attr.kind,
             mode: attr.mode,
             uid: attr.uid,
@@ -89,14 +89,14 @@ impl Owner {
     fn text(&self) -> String {
         let mode = bits_of(self.kind) | self.mode;
         let mut text = format!("{}:{}:{mode:o}", self.uid, self.gid);
-        if matches!(self.kind, Kind::Block | Kind::Character) {
+        if matches!(self.kind, ObjectKind::Block | ObjectKind::Character) {
             let Device { major, minor } = self.device;
             write!(text, ":{major}:{minor}").expect("a string takes everything");
         }
         text
     }
 
-    fn parse(text: &[u8]) -> Option<Owner> {
+    fn parse(text: &[u8]) -> Option<ObjectOwner> {
         let text = std::str::from_utf8(text).ok()?;
         let mut parts = text.split(':');
         let uid = parts.next()?.parse().ok()?;
@@ -107,7 +107,7 @@ impl Owner {
             major: number()?,
             minor: number()?,
         };
-        Some(Owner {
+        Some(ObjectOwner {
             kind: kind_of(mode)?,
             mode: mode & MODE_MASK,
             uid,
@@ -119,8 +119,8 @@ impl Owner {
     /// The mode of what holds it below.
     fn disk_mode(&self) -> u32 {
         match self.kind {
-            Kind::Regular => self.mode & DISK_MODE | 0o600,
-            Kind::Directory => self.mode & DISK_MODE | 0o700,
+            ObjectKind::Regular => self.mode & DISK_MODE | 0o600,
+            ObjectKind::Directory => self.mode & DISK_MODE | 0o700,
             _ => 0o600,
         }
     }
@@ -134,23 +134,23 @@ fn time(of: rustix::fs::StatxTimestamp) -> Time {
 }
 
 /// Why an object that is no regular file is not read or written.
-pub(super) fn no_file(kind: Kind) -> Error {
+pub(super) fn no_file(kind: ObjectKind) -> Error {
     match kind {
-        Kind::Directory => Error::IsDir,
-        Kind::Symlink => Error::Symlink,
+        ObjectKind::Directory => Error::IsDir,
+        ObjectKind::Symlink => Error::Symlink,
         _ => Error::WrongType,
     }
 }
 
 /// Why an object that is no directory has no entries.
-pub(super) fn no_directory(kind: Kind) -> Error {
+pub(super) fn no_directory(kind: ObjectKind) -> Error {
     match kind {
-        Kind::Symlink => Error::Symlink,
+        ObjectKind::Symlink => Error::Symlink,
         _ => Error::NotDir,
     }
 }
 
-impl Inner {
+impl DirInner {
     /// Whether what is recorded with an object can only have been recorded by
     /// weft.
     fn is_recorder(&self, stat: &Statx) -> bool {
@@ -164,36 +164,43 @@ impl Inner {
         stat: &Statx,
         kept: Option<(u32, u32)>,
         way: impl FnOnce() -> Vec<u8>,
-    ) -> Result<Owner, Error> {
-        let disk = Owner::on_disk(stat);
+    ) -> Result<ObjectOwner, Error> {
+        let disk = ObjectOwner::on_disk(stat);
         if self.owners == Owners::Real {
             return Ok(disk);
         }
         if let Some((uid, gid)) = kept {
-            return Ok(Owner { uid, gid, ..disk });
+            return Ok(ObjectOwner { uid, gid, ..disk });
         }
         if !self.is_recorder(stat) {
             return Ok(disk);
         }
         let mut text = [0; 64];
         let found = match getxattr(way(), OWNER, &mut text) {
-            Ok(len) => Owner::parse(&text[..len]),
+            Ok(len) => ObjectOwner::parse(&text[..len]),
             Err(Errno::NODATA | Errno::OPNOTSUPP | Errno::RANGE) => None,
             Err(error) => return Err(error.into()),
         };
         Ok(match found {
             // A directory is one, whatever is said of it.
-            Some(owner) if disk.kind == Kind::Directory => Owner {
-                kind: Kind::Directory,
+            Some(owner) if disk.kind == ObjectKind::Directory => ObjectOwner {
+                kind: ObjectKind::Directory,
                 ..owner
             },
-            Some(owner) if !matches!(owner.kind, Kind::Directory | Kind::Symlink) => owner,
+            Some(owner) if !matches!(owner.kind, ObjectKind::Directory | ObjectKind::Symlink) => {
+                owner
+            }
             _ => disk,
         })
     }
 
     /// The attributes of an object; `has_changed`: we have changed it since.
-    pub(super) fn attr(&self, file: FileId, seen: &Seen, has_changed: bool) -> Result<Attr, Error> {
+    pub(super) fn attr(
+        &self,
+        file: FileId,
+        seen: &SeenObject,
+        has_changed: bool,
+    ) -> Result<Attr, Error> {
         let mut table = self.table();
         let mut record = table.get(file.0)?.ok_or(Error::Stale)?;
         self.note_change(&mut table, (file, &mut record), &seen.stat, has_changed)?;
@@ -206,7 +213,7 @@ impl Inner {
     /// the same lock: who comes after a change never sees what was before it.
     pub(super) fn note_change(
         &self,
-        table: &mut Table,
+        table: &mut HandleTable,
         (file, record): (FileId, &mut Record),
         stat: &Statx,
         has_changed: bool,
@@ -233,7 +240,10 @@ impl Inner {
         way: impl FnOnce() -> Vec<u8>,
     ) -> Result<Attr, Error> {
         let owner = self.owner(stat, record.owner, way)?;
-        let is_special = !matches!(owner.kind, Kind::Regular | Kind::Directory | Kind::Symlink);
+        let is_special = !matches!(
+            owner.kind,
+            ObjectKind::Regular | ObjectKind::Directory | ObjectKind::Symlink
+        );
         Ok(Attr {
             file,
             kind: owner.kind,
@@ -253,7 +263,7 @@ impl Inner {
     }
 
     /// The attributes of what we have just changed.
-    pub(super) fn attr_changed(&self, file: FileId, seen: &mut Seen) -> Result<Attr, Error> {
+    pub(super) fn attr_changed(&self, file: FileId, seen: &mut SeenObject) -> Result<Attr, Error> {
         self.beneath.again(seen)?;
         let attr = self.attr(file, seen, true)?;
         self.entries.set_attr(&attr);
@@ -265,7 +275,7 @@ impl Inner {
     pub(super) fn change(
         &self,
         file: FileId,
-        seen: &mut Seen,
+        seen: &mut SeenObject,
         before: u64,
     ) -> Result<ChangeInfo, Error> {
         Ok(ChangeInfo {
@@ -279,14 +289,14 @@ impl Inner {
     pub(super) fn set_owner(
         &self,
         file: Option<FileId>,
-        seen: &mut Seen,
-        owner: &Owner,
+        seen: &mut SeenObject,
+        owner: &ObjectOwner,
     ) -> Result<(), Error> {
         let object = Arc::clone(&seen.fd);
         let fd = object.as_fd();
         let has_mode = seen.file_type() != FileType::Symlink;
         if self.owners == Owners::Real {
-            let disk = Owner::on_disk(&seen.stat);
+            let disk = ObjectOwner::on_disk(&seen.stat);
             if (disk.uid, disk.gid) != (owner.uid, owner.gid) {
                 let (uid, gid) = (Uid::from_raw(owner.uid), Gid::from_raw(owner.gid));
                 chownat(fd, "", Some(uid), Some(gid), AtFlags::EMPTY_PATH)?;
@@ -309,7 +319,7 @@ impl Inner {
             chmod(way_to(fd), Mode::from_raw_mode(mode))?;
             self.beneath.again(seen)?;
         }
-        match Owner::on_disk(&seen.stat) == *owner {
+        match ObjectOwner::on_disk(&seen.stat) == *owner {
             true => match removexattr(way_to(fd), OWNER) {
                 Ok(()) | Err(Errno::NODATA | Errno::OPNOTSUPP) => Ok(()),
                 Err(error) => Err(error.into()),
@@ -322,7 +332,7 @@ impl Inner {
         }
     }
 
-    fn is_recordable(&self, seen: &Seen) -> bool {
+    fn is_recordable(&self, seen: &SeenObject) -> bool {
         matches!(
             seen.file_type(),
             FileType::RegularFile | FileType::Directory
@@ -330,7 +340,7 @@ impl Inner {
     }
 
     /// Of what has no extended attributes the table keeps the owner.
-    fn keep_owner(&self, file: Option<FileId>, owner: &Owner) -> Result<(), Error> {
+    fn keep_owner(&self, file: Option<FileId>, owner: &ObjectOwner) -> Result<(), Error> {
         let Some(file) = file else {
             return Ok(());
         };
@@ -369,7 +379,7 @@ impl Inner {
     pub(super) fn set(
         &self,
         caller: &Caller<'_>,
-        seen: &mut Seen,
+        seen: &mut SeenObject,
         attr: &Attr,
         set: &SetAttr,
         synced: &mut Synced,
@@ -383,7 +393,7 @@ impl Inner {
             }
             self.truncate(seen.fd.as_fd(), size)?;
         }
-        let (owner, old) = (Owner::of(&new), Owner::of(attr));
+        let (owner, old) = (ObjectOwner::of(&new), ObjectOwner::of(attr));
         if owner != old {
             self.set_owner(Some(attr.file), seen, &owner)?;
         }
@@ -430,22 +440,22 @@ mod tests {
 
     #[test]
     fn owners_are_written_and_read() {
-        let owner = Owner {
-            kind: Kind::Block,
+        let owner = ObjectOwner {
+            kind: ObjectKind::Block,
             mode: 0o4750,
             uid: 1000,
             gid: u32::MAX,
             device: Device { major: 8, minor: 1 },
         };
         assert_eq!(owner.text(), "1000:4294967295:64750:8:1");
-        assert_eq!(Owner::parse(owner.text().as_bytes()), Some(owner));
-        let file = Owner {
-            kind: Kind::Regular,
+        assert_eq!(ObjectOwner::parse(owner.text().as_bytes()), Some(owner));
+        let file = ObjectOwner {
+            kind: ObjectKind::Regular,
             device: Device::default(),
             ..owner
         };
         assert_eq!(file.text(), "1000:4294967295:104750");
-        assert_eq!(Owner::parse(file.text().as_bytes()), Some(file));
+        assert_eq!(ObjectOwner::parse(file.text().as_bytes()), Some(file));
         for wrong in [
             &b""[..],
             b"1",
@@ -455,7 +465,7 @@ mod tests {
             b"-1:2:100644",
             b"\xff",
         ] {
-            assert_eq!(Owner::parse(wrong), None, "{wrong:?}");
+            assert_eq!(ObjectOwner::parse(wrong), None, "{wrong:?}");
         }
         assert_eq!(file.disk_mode(), 0o750);
         assert_eq!(owner.disk_mode(), 0o600);

@@ -10,21 +10,21 @@ use rustix::io::Errno;
 use super::{Dir, DirError, DirSpec};
 
 /// A directory and a name in it.
-pub type Place<'a> = (BorrowedFd<'a>, &'a [u8]);
+pub type DirectoryEntry<'a> = (BorrowedFd<'a>, &'a [u8]);
 
 /// A call that changes names, or what goes with one.
 #[derive(Clone, Copy, Debug)]
-pub enum Change<'a> {
+pub enum NameChange<'a> {
     /// An object gets a name.
-    Make(Place<'a>),
+    Make(DirectoryEntry<'a>),
     /// A new object gets its attributes.
     SetAttributes,
     /// A name goes that was just made, since its object could not be made ready.
-    RemoveUnfinished(Place<'a>),
+    RemoveUnfinished(DirectoryEntry<'a>),
     /// A name goes.
-    Remove(Place<'a>),
+    Remove(DirectoryEntry<'a>),
     /// A name moves from one place to another.
-    Move(Place<'a>, Place<'a>),
+    Move(DirectoryEntry<'a>, DirectoryEntry<'a>),
     /// What was changed of an object is brought to the disk.
     Sync(BorrowedFd<'a>),
 }
@@ -43,7 +43,7 @@ pub trait Below: Send + Sync {
     /// Those of the call.
     fn change(
         &self,
-        what: Change<'_>,
+        what: NameChange<'_>,
         call: &mut dyn FnMut() -> Result<(), Errno>,
     ) -> Result<(), Errno>;
 }
@@ -58,7 +58,7 @@ impl Below for Kernel {
 
     fn change(
         &self,
-        _: Change<'_>,
+        _: NameChange<'_>,
         call: &mut dyn FnMut() -> Result<(), Errno>,
     ) -> Result<(), Errno> {
         call()

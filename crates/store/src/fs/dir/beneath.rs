@@ -19,7 +19,7 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
-use super::table::Identity;
+use super::table::ObjectIdentity;
 
 /// Bytes of a path that one system call takes.
 const PATH_BYTES_MAX: usize = 4000;
@@ -29,14 +29,14 @@ const LOOK: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC)
 
 /// An object as it was found.
 #[derive(Clone)]
-pub(super) struct Seen {
+pub(super) struct SeenObject {
     /// `O_PATH`, or an open file.
     pub(super) fd: Arc<OwnedFd>,
     pub(super) stat: Statx,
-    pub(super) who: Identity,
+    pub(super) who: ObjectIdentity,
 }
 
-impl Seen {
+impl SeenObject {
     pub(super) fn file_type(&self) -> FileType {
         FileType::from_raw_mode(self.stat.stx_mode.into())
     }
@@ -89,12 +89,12 @@ pub(super) fn ctime(stat: &Statx) -> u64 {
     nanos(stat.stx_ctime.tv_sec, stat.stx_ctime.tv_nsec) as u64
 }
 
-fn identity(stat: &Statx, name: u64) -> Identity {
+fn identity(stat: &Statx, name: u64) -> ObjectIdentity {
     let born = match has(stat, StatxFlags::BTIME) {
         true => nanos(stat.stx_btime.tv_sec, stat.stx_btime.tv_nsec),
         false => 0,
     };
-    Identity {
+    ObjectIdentity {
         ino: stat.stx_ino,
         born,
         name,
@@ -102,7 +102,7 @@ fn identity(stat: &Statx, name: u64) -> Identity {
 }
 
 /// Of an open file, whatever its file system.
-pub(super) fn identity_of(file: BorrowedFd<'_>) -> Result<Identity, Errno> {
+pub(super) fn identity_of(file: BorrowedFd<'_>) -> Result<ObjectIdentity, Errno> {
     Ok(identity(&stat_of(file)?, name_of(file, c"")))
 }
 
@@ -191,7 +191,7 @@ impl Beneath {
     }
 
     /// What a descriptor is of. Another mount or subvolume is none of ours.
-    pub(super) fn look(&self, fd: impl Into<Arc<OwnedFd>>) -> Result<Seen, Errno> {
+    pub(super) fn look(&self, fd: impl Into<Arc<OwnedFd>>) -> Result<SeenObject, Errno> {
         let fd = fd.into();
         let stat = stat_of(fd.as_fd())?;
         self.check(&stat)?;
@@ -200,7 +200,7 @@ impl Beneath {
             false => 0,
         };
         let who = identity(&stat, name);
-        Ok(Seen { fd, stat, who })
+        Ok(SeenObject { fd, stat, who })
     }
 
     fn check(&self, stat: &Statx) -> Result<(), Errno> {
@@ -214,20 +214,24 @@ impl Beneath {
     }
 
     /// The attributes now.
-    pub(super) fn again(&self, seen: &mut Seen) -> Result<(), Errno> {
+    pub(super) fn again(&self, seen: &mut SeenObject) -> Result<(), Errno> {
         seen.stat = stat_of(seen.fd.as_fd())?;
         Ok(())
     }
 
     /// What a name in a directory means.
-    pub(super) fn seen(&self, dir: &Seen, name: &[u8]) -> Result<Seen, Errno> {
+    pub(super) fn seen(&self, dir: &SeenObject, name: &[u8]) -> Result<SeenObject, Errno> {
         self.look(self.child(dir.fd.as_fd(), name)?)
     }
 
     /// What a name in a directory means, without opening it: of two looks, each
     /// may have met another object, so that only an identity that is known
     /// already is one.
-    pub(super) fn peek(&self, dir: &Seen, name: &CStr) -> Result<(Statx, Identity), Errno> {
+    pub(super) fn peek(
+        &self,
+        dir: &SeenObject,
+        name: &CStr,
+    ) -> Result<(Statx, ObjectIdentity), Errno> {
         let fd = dir.fd.as_fd();
         let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
         let stat = statx(fd, name, flags, mask())?;
@@ -240,7 +244,7 @@ impl Beneath {
     }
 
     /// What a path means.
-    pub(super) fn at(&self, path: &[u8]) -> Result<Seen, Errno> {
+    pub(super) fn at(&self, path: &[u8]) -> Result<SeenObject, Errno> {
         self.look(self.open(path)?)
     }
 

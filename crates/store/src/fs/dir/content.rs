@@ -10,12 +10,14 @@ use rustix::fs::{FallocateFlags, OFlags, SeekFrom, copy_file_range, fallocate, f
 use rustix::io::{Errno, pread, pwrite};
 
 use super::attributes::no_file;
-use super::beneath::Seen;
-use super::opens::Entry;
+use super::beneath::SeenObject;
+use super::opens::OpenFile;
 use super::workers::Reply;
-use super::{Inner, Synced};
+use super::{DirInner, Synced};
 use crate::fs::op::Move;
-use crate::fs::{Attr, Caller, Error, FileId, Kind, Output, Seek, SetAttr, Statfs, Time, access};
+use crate::fs::{
+    Attr, Caller, Error, FileId, ObjectKind, Output, Seek, SetAttr, Statfs, Time, access,
+};
 
 /// Bytes that are copied before others have their turn.
 const COPY_STEP_BYTES: u64 = 8 << 20;
@@ -23,14 +25,14 @@ const COPY_STEP_BYTES: u64 = 8 << 20;
 const COPY_BYTES: usize = 256 << 10;
 
 /// A file that is ready to be read or written.
-pub(super) struct Ready {
-    pub(super) entry: Arc<Entry>,
+pub(super) struct ReadyFile {
+    pub(super) entry: Arc<OpenFile>,
     pub(super) fd: Arc<OwnedFd>,
 }
 
-impl Inner {
+impl DirInner {
     /// The descriptor of a regular file, which lies where it did.
-    fn descriptor(&self, file: FileId, write: bool, now: Time) -> Result<(Ready, Attr), Error> {
+    fn descriptor(&self, file: FileId, write: bool, now: Time) -> Result<(ReadyFile, Attr), Error> {
         if let Some((entry, is_pinned)) = self.entries.at_hand(file, write) {
             let seen = match is_pinned {
                 true => self.object(file),
@@ -44,18 +46,18 @@ impl Inner {
             let attr = self.attr(file, &seen?, false)?;
             self.entries.confirm(&entry, &attr, now);
             if let Some(fd) = entry.descriptor() {
-                return Ok((Ready { entry, fd }, attr));
+                return Ok((ReadyFile { entry, fd }, attr));
             }
         }
         let seen = self.object(file)?;
         let attr = self.attr(file, &seen, false)?;
-        if attr.kind != Kind::Regular {
+        if attr.kind != ObjectKind::Regular {
             return Err(no_file(attr.kind));
         }
         let (fd, can_write) = self.open_file(&seen, write)?;
         self.close_superfluous();
         let (entry, fd) = self.entries.put(&attr, Arc::new(fd), can_write, now);
-        Ok((Ready { entry, fd }, attr))
+        Ok((ReadyFile { entry, fd }, attr))
     }
 
     /// Makes room for one more descriptor.
@@ -67,7 +69,7 @@ impl Inner {
 
     /// Before a descriptor is closed: what cannot be written of what went through
     /// it, the kernel would tell nobody then. Blocks.
-    pub(super) fn sync_writes(&self, entry: &Entry) {
+    pub(super) fn sync_writes(&self, entry: &OpenFile) {
         let Some(fd) = entry.descriptor() else {
             return;
         };
@@ -87,7 +89,7 @@ impl Inner {
     }
 
     /// A sync of a file has ended. Who hears of that sees the new verifier.
-    pub(super) fn file_synced(&self, entry: &Entry, result: Result<(), Errno>) {
+    pub(super) fn file_synced(&self, entry: &OpenFile, result: Result<(), Errno>) {
         if let Err(errno) = result {
             match entry.descriptor() {
                 Some(fd) => self.lost("data", &*fd, errno),
@@ -98,7 +100,7 @@ impl Inner {
     }
 
     /// To write if that can be had, since the next one may want to.
-    fn open_file(&self, seen: &Seen, write: bool) -> Result<(OwnedFd, bool), Error> {
+    fn open_file(&self, seen: &SeenObject, write: bool) -> Result<(OwnedFd, bool), Error> {
         let fd = seen.fd.as_fd();
         if self.is_read_only {
             let fd = self.beneath.reopen(fd, OFlags::RDONLY)?;
@@ -117,14 +119,18 @@ impl Inner {
     }
 
     /// A file that the caller may read.
-    pub(super) fn ready_to_read(&self, caller: &Caller<'_>, file: FileId) -> Result<Ready, Error> {
+    pub(super) fn ready_to_read(
+        &self,
+        caller: &Caller<'_>,
+        file: FileId,
+    ) -> Result<ReadyFile, Error> {
         let (ready, attr) = self.descriptor(file, false, caller.now)?;
         access::check_read(&attr, caller)?;
         Ok(ready)
     }
 
     /// A file that the caller may write, with what it becomes thereby.
-    fn writable(&self, caller: &Caller<'_>, file: FileId) -> Result<(Ready, Attr), Error> {
+    fn writable(&self, caller: &Caller<'_>, file: FileId) -> Result<(ReadyFile, Attr), Error> {
         let (ready, attr) = self.descriptor(file, true, caller.now)?;
         access::check_write(&attr, caller)?;
         Ok((ready, attr))
@@ -153,7 +159,11 @@ impl Inner {
     }
 
     /// A file that the caller writes to next.
-    pub(super) fn ready_to_write(&self, caller: &Caller<'_>, file: FileId) -> Result<Ready, Error> {
+    pub(super) fn ready_to_write(
+        &self,
+        caller: &Caller<'_>,
+        file: FileId,
+    ) -> Result<ReadyFile, Error> {
         let (ready, attr) = self.writable(caller, file)?;
         self.take_powers(caller, &attr)?;
         Ok(ready)
@@ -197,14 +207,14 @@ impl Inner {
     }
 
     /// What a file is after its content was changed.
-    fn content_changed(&self, file: FileId, ready: &Ready) -> Result<Attr, Error> {
+    fn content_changed(&self, file: FileId, ready: &ReadyFile) -> Result<Attr, Error> {
         ready.entry.syncs.wrote();
         let mut seen = self.beneath.look(Arc::clone(&ready.fd))?;
         self.attr_changed(file, &mut seen)
     }
 
     /// Bytes of a file now.
-    pub(super) fn size_now(&self, ready: &Ready) -> Result<u64, Error> {
+    pub(super) fn size_now(&self, ready: &ReadyFile) -> Result<u64, Error> {
         let size = self.beneath.look(Arc::clone(&ready.fd))?.stat.stx_size;
         ready.entry.set_size(size);
         Ok(size)
@@ -281,7 +291,7 @@ impl Inner {
         caller: &Caller<'_>,
         what: &Move,
         is_clone: bool,
-    ) -> Result<(Ready, Ready, u64), Error> {
+    ) -> Result<(ReadyFile, ReadyFile, u64), Error> {
         let from_end = what.from_offset.checked_add(what.len);
         let to_end = what.to_offset.checked_add(what.len);
         let (Some(from_end), Some(to_end)) = (from_end, to_end) else {

@@ -14,7 +14,7 @@ use reactor::Ticket;
 use rustix::io::Errno;
 
 #[derive(Default)]
-struct State {
+struct SyncState {
     /// The number of the last sync that has begun.
     begun: u64,
     /// The number of the last one that has ended.
@@ -30,7 +30,7 @@ struct State {
 }
 
 #[derive(Default)]
-pub(super) struct FileSyncs(Mutex<State>);
+pub(super) struct FileSyncs(Mutex<SyncState>);
 
 /// How a sync that is wanted stands.
 #[derive(Debug, PartialEq, Eq)]
@@ -44,7 +44,7 @@ pub(super) enum Sync {
 }
 
 impl FileSyncs {
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, SyncState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -116,7 +116,7 @@ impl FileSyncs {
     }
 }
 
-impl State {
+impl SyncState {
     fn begin(&mut self) {
         self.begun += 1;
         self.is_under_way = true;

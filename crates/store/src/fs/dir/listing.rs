@@ -14,10 +14,10 @@ use std::sync::{MutexGuard, PoisonError};
 use rustix::fs::{OFlags, RawDir, SeekFrom, Statx, seek};
 use rustix::io::Errno;
 
-use super::Inner;
-use super::beneath::{Seen, way_to};
+use super::DirInner;
+use super::beneath::{SeenObject, way_to};
 use super::table::Record;
-use crate::fs::{Attr, Caller, Error, FileId, Listing, Op, Rights, access};
+use crate::fs::{Attr, Caller, Error, FileId, FsOp, Listing, Rights, access};
 
 /// What a place below is more as a cookie.
 const COOKIES_FROM: u64 = 3;
@@ -42,7 +42,7 @@ struct Wanted {
     with_attrs: bool,
 }
 
-impl Inner {
+impl DirInner {
     fn streams(&self) -> MutexGuard<'_, Vec<Stream>> {
         self.streams.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -53,7 +53,7 @@ impl Inner {
     }
 
     /// A descriptor that reads on behind a cookie.
-    fn stream(&self, dir: FileId, seen: &Seen, cookie: u64) -> Result<OwnedFd, Error> {
+    fn stream(&self, dir: FileId, seen: &SeenObject, cookie: u64) -> Result<OwnedFd, Error> {
         let mut streams = self.streams();
         let is_it = |stream: &Stream| stream.dir == dir && stream.cookie == cookie;
         let found = streams.iter().position(is_it);
@@ -86,8 +86,8 @@ impl Inner {
     }
 
     /// Entries of one directory, as `op` asks for them.
-    pub(super) fn readdir(&self, caller: &Caller<'_>, op: &Op<'_>) -> Result<Listing, Error> {
-        let Op::Readdir {
+    pub(super) fn readdir(&self, caller: &Caller<'_>, op: &FsOp<'_>) -> Result<Listing, Error> {
+        let FsOp::Readdir {
             dir,
             cookie,
             verifier,
@@ -126,7 +126,7 @@ impl Inner {
     fn list(
         &self,
         dir: FileId,
-        seen: &Seen,
+        seen: &SeenObject,
         fd: &OwnedFd,
         wanted: &Wanted,
     ) -> Result<Listing, Error> {
@@ -175,7 +175,7 @@ impl Inner {
     /// new to the table the next one often is, too.
     fn entry(
         &self,
-        (dir, seen): (FileId, &Seen),
+        (dir, seen): (FileId, &SeenObject),
         name: &CStr,
         with_attrs: bool,
         are_known: &mut bool,
@@ -208,7 +208,7 @@ impl Inner {
     /// An entry that is where the table says, met without opening it.
     fn known_entry(
         &self,
-        (dir, seen): (FileId, &Seen),
+        (dir, seen): (FileId, &SeenObject),
         name: &CStr,
     ) -> Result<Option<(FileId, Record, Statx)>, Error> {
         let (stat, who) = self.beneath.peek(seen, name)?;

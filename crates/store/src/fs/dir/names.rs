@@ -15,18 +15,18 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
-use super::attributes::Owner;
-use super::below::Change;
-use super::beneath::{Seen, ctime, way_to};
+use super::attributes::ObjectOwner;
+use super::below::NameChange;
+use super::beneath::{SeenObject, ctime, way_to};
 use super::table::{ROOT, Record};
-use super::{Inner, Owners, Synced};
+use super::{DirInner, Owners, Synced};
 use crate::fs::{
-    Attr, Caller, ChangeInfo, Device, Error, FileId, Kind, New, Output, Removable, Rights, SetAttr,
-    access, check_name, check_symlink,
+    Attr, Caller, ChangeInfo, Device, Error, FileId, New, ObjectKind, Output, Removable, Rights,
+    SetAttr, access, check_name, check_symlink,
 };
 
 /// A directory and a name in it.
-type Place<'a> = (FileId, &'a [u8]);
+type NameInDirectory<'a> = (FileId, &'a [u8]);
 
 /// Nanoseconds between the making of an object and its last change, if it has
 /// only been made.
@@ -35,12 +35,12 @@ const MAKING: i64 = 50_000_000;
 /// A directory that a name is changed in.
 struct Dir {
     file: FileId,
-    seen: Seen,
+    seen: SeenObject,
     attr: Attr,
 }
 
 /// What is not there yet.
-fn blank(kind: Kind, new: New<'_>, now: crate::fs::Time) -> Attr {
+fn blank(kind: ObjectKind, new: New<'_>, now: crate::fs::Time) -> Attr {
     let device = match new {
         New::Block(device) | New::Character(device) => device,
         _ => Device::default(),
@@ -63,14 +63,14 @@ fn blank(kind: Kind, new: New<'_>, now: crate::fs::Time) -> Attr {
     }
 }
 
-impl Inner {
+impl DirInner {
     fn dir(&self, file: FileId) -> Result<Dir, Error> {
         let (seen, attr) = self.directory(file)?;
         Ok(Dir { file, seen, attr })
     }
 
     /// What a name in a directory that is locked means.
-    fn find(&self, dir: &Dir, name: &[u8]) -> Result<Option<(FileId, Seen)>, Error> {
+    fn find(&self, dir: &Dir, name: &[u8]) -> Result<Option<(FileId, SeenObject)>, Error> {
         match self.beneath.seen(&dir.seen, name) {
             Ok(seen) => Ok(Some((self.number(&seen, dir.file, name)?, seen))),
             Err(Errno::NOENT) => Ok(None),
@@ -123,7 +123,7 @@ impl Inner {
     pub(super) fn create(
         &self,
         caller: &Caller<'_>,
-        (dir, name): Place<'_>,
+        (dir, name): NameInDirectory<'_>,
         (new, set): (New<'_>, &SetAttr),
         synced: &mut Synced,
     ) -> Result<Output, Error> {
@@ -165,7 +165,7 @@ impl Inner {
     fn take_existing(
         &self,
         caller: &Caller<'_>,
-        (file, mut seen): (FileId, Seen),
+        (file, mut seen): (FileId, SeenObject),
         (new, set): (New<'_>, &SetAttr),
         synced: &mut Synced,
     ) -> Result<Attr, Error> {
@@ -182,7 +182,7 @@ impl Inner {
             }
             _ => return Err(Error::Exist),
         }
-        if attr.kind != Kind::Regular {
+        if attr.kind != ObjectKind::Regular {
             return Err(super::attributes::no_file(attr.kind));
         }
         if set.size != Some(0) {
@@ -201,7 +201,7 @@ impl Inner {
         name: &[u8],
         (new, set): (New<'_>, &SetAttr),
         attr: &Attr,
-    ) -> Result<(FileId, Seen), Error> {
+    ) -> Result<(FileId, SeenObject), Error> {
         if let New::Exclusive(verifier) = new
             && let Some(made) = self.make_unseen(dir, name, (verifier, set), attr)?
         {
@@ -212,7 +212,7 @@ impl Inner {
         let finished = self.finish(dir, name, &mut seen, (new, set), attr);
         if finished.is_err() {
             // Nothing has become of it: its name goes again.
-            let remove = Change::RemoveUnfinished((at, name));
+            let remove = NameChange::RemoveUnfinished((at, name));
             let _ = self.below.change(remove, &mut || unlinkat(at, name, flags));
         }
         finished.map(|file| (file, seen))
@@ -225,13 +225,13 @@ impl Inner {
         name: &[u8],
         new: New<'_>,
         attr: &Attr,
-    ) -> Result<Seen, Error> {
+    ) -> Result<SeenObject, Error> {
         let private = Mode::RUSR | Mode::WUSR;
         let flags =
             OFlags::CREATE | OFlags::EXCL | OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let is_real = self.owners == Owners::Real;
         let make = |call: &mut dyn FnMut() -> Result<(), Errno>| {
-            self.below.change(Change::Make((dir, name)), call)
+            self.below.change(NameChange::Make((dir, name)), call)
         };
         match new {
             New::Directory => make(&mut || mkdirat(dir, name, Mode::RWXU))?,
@@ -269,7 +269,7 @@ impl Inner {
     /// Whether an object is what was just made, for all that can be told: who
     /// may change the directory may have put another one there, so as to be given
     /// it. A rename is a change, and so tells what was not made just now.
-    fn is_own_work(&self, seen: &Seen, new: New<'_>) -> bool {
+    fn is_own_work(&self, seen: &SeenObject, new: New<'_>) -> bool {
         let is_kind = matches!(
             (new, seen.file_type()),
             (New::Directory, FileType::Directory)
@@ -289,7 +289,7 @@ impl Inner {
         &self,
         dir: &Dir,
         name: &[u8],
-        seen: &mut Seen,
+        seen: &mut SeenObject,
         (new, set): (New<'_>, &SetAttr),
         attr: &Attr,
     ) -> Result<FileId, Error> {
@@ -316,12 +316,13 @@ impl Inner {
     fn dress(
         &self,
         file: Option<FileId>,
-        seen: &mut Seen,
+        seen: &mut SeenObject,
         set: &SetAttr,
         attr: &Attr,
     ) -> Result<(), Error> {
-        self.below.change(Change::SetAttributes, &mut || Ok(()))?;
-        self.set_owner(file, seen, &Owner::of(attr))?;
+        self.below
+            .change(NameChange::SetAttributes, &mut || Ok(()))?;
+        self.set_owner(file, seen, &ObjectOwner::of(attr))?;
         if let Some(size) = set.size {
             if size > self.info.file_bytes_max {
                 return Err(Error::FBig);
@@ -340,7 +341,7 @@ impl Inner {
         name: &[u8],
         (verifier, set): ([u8; 8], &SetAttr),
         attr: &Attr,
-    ) -> Result<Option<(FileId, Seen)>, Error> {
+    ) -> Result<Option<(FileId, SeenObject)>, Error> {
         let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
         let private = Mode::RUSR | Mode::WUSR;
         let fd = match openat(dir.seen.fd.as_fd(), ".", flags, private) {
@@ -364,9 +365,9 @@ impl Inner {
     }
 
     /// Gives an object one more name.
-    fn link_to(&self, seen: &Seen, (dir, name): (&Dir, &[u8])) -> Result<(), Errno> {
+    fn link_to(&self, seen: &SeenObject, (dir, name): (&Dir, &[u8])) -> Result<(), Errno> {
         let (way, at) = (way_to(seen.fd.as_fd()), dir.seen.fd.as_fd());
-        (self.below).change(Change::Make((at, name)), &mut || {
+        (self.below).change(NameChange::Make((at, name)), &mut || {
             linkat(CWD, &way, at, name, AtFlags::SYMLINK_FOLLOW)
         })
     }
@@ -375,7 +376,7 @@ impl Inner {
         &self,
         caller: &Caller<'_>,
         file: FileId,
-        (dir, name): Place<'_>,
+        (dir, name): NameInDirectory<'_>,
         synced: &mut Synced,
     ) -> Result<ChangeInfo, Error> {
         check_name(name)?;
@@ -407,7 +408,7 @@ impl Inner {
     pub(super) fn remove(
         &self,
         caller: &Caller<'_>,
-        (dir, name): Place<'_>,
+        (dir, name): NameInDirectory<'_>,
         what: Removable,
         synced: &mut Synced,
     ) -> Result<Output, Error> {
@@ -418,7 +419,7 @@ impl Inner {
         let (file, mut seen) = self.find(&dir, name)?.ok_or(Error::NoEnt)?;
         access::check(&dir.attr, caller, Rights::ENTRIES)?;
         let attr = self.attr(file, &seen, false)?;
-        match (what, attr.kind == Kind::Directory) {
+        match (what, attr.kind == ObjectKind::Directory) {
             (Removable::NotDirectory, true) => return Err(Error::IsDir),
             (Removable::Directory, false) => return Err(Error::NotDir),
             _ => {}
@@ -428,7 +429,7 @@ impl Inner {
         synced.object(self, &dir.seen)?;
         self.keep_open(file, &seen)?;
         let (at, flags) = (dir.seen.fd.as_fd(), removal(attr.kind));
-        let remove = Change::Remove((at, name));
+        let remove = NameChange::Remove((at, name));
         let removed = (self.below).change(remove, &mut || unlinkat(at, name, flags));
         match removed {
             Err(_) if faults::is(Fault::FailedIsRemoved) => {}
@@ -441,7 +442,7 @@ impl Inner {
 
     /// Before an object may lose its last name: who has it open keeps it by a
     /// descriptor.
-    fn keep_open(&self, file: FileId, seen: &Seen) -> Result<(), Error> {
+    fn keep_open(&self, file: FileId, seen: &SeenObject) -> Result<(), Error> {
         if seen.stat.stx_nlink <= 1 && !self.entries.may_be_unlinked(file) {
             return Err(Error::Delay);
         }
@@ -454,7 +455,12 @@ impl Inner {
     }
 
     /// An object has lost a name; is it gone?
-    fn unlinked(&self, file: FileId, seen: &mut Seen, place: Place<'_>) -> Result<(), Error> {
+    fn unlinked(
+        &self,
+        file: FileId,
+        seen: &mut SeenObject,
+        place: NameInDirectory<'_>,
+    ) -> Result<(), Error> {
         let is_directory = seen.is_directory();
         self.beneath.again(seen)?;
         let mut table = self.table();
@@ -473,8 +479,8 @@ impl Inner {
     pub(super) fn rename(
         &self,
         caller: &Caller<'_>,
-        (from_dir, from): Place<'_>,
-        (to_dir, to): Place<'_>,
+        (from_dir, from): NameInDirectory<'_>,
+        (to_dir, to): NameInDirectory<'_>,
         synced: &mut Synced,
     ) -> Result<Output, Error> {
         check_name(from)?;
@@ -530,21 +536,21 @@ impl Inner {
         &self,
         caller: &Caller<'_>,
         (source, goal): (&Dir, &Dir),
-        (file, seen): (FileId, &Seen),
-        target: Option<&(FileId, Seen)>,
+        (file, seen): (FileId, &SeenObject),
+        target: Option<&(FileId, SeenObject)>,
     ) -> Result<(), Error> {
         access::check(&source.attr, caller, Rights::ENTRIES)?;
         access::check(&goal.attr, caller, Rights::ENTRIES)?;
         let attr = self.attr(file, seen, false)?;
         access::check_sticky(&source.attr, &attr, caller)?;
-        if attr.kind == Kind::Directory && source.file != goal.file {
+        if attr.kind == ObjectKind::Directory && source.file != goal.file {
             // Its entry `..` changes.
             access::check(&attr, caller, Rights::WRITE)?;
         }
         if let Some((target, seen)) = target {
             let target = self.attr(*target, seen, false)?;
             access::check_sticky(&goal.attr, &target, caller)?;
-            if target.kind == Kind::Directory && attr.kind != Kind::Directory {
+            if target.kind == ObjectKind::Directory && attr.kind != ObjectKind::Directory {
                 // Full or not.
                 return Err(Error::IsDir);
             }
@@ -559,12 +565,12 @@ impl Inner {
         (source, from): (&Dir, &[u8]),
         (goal, to): (&Dir, &[u8]),
         file: FileId,
-        seen: &Seen,
+        seen: &SeenObject,
     ) -> Result<(), Error> {
         let _moving = self.moving();
         self.table().add_place(file.0, goal.file.0, to)?;
         let (old, new) = (source.seen.fd.as_fd(), goal.seen.fd.as_fd());
-        let what = Change::Move((old, from), (new, to));
+        let what = NameChange::Move((old, from), (new, to));
         let moved = (self.below).change(what, &mut || renameat(old, from, new, to));
         let mut table = self.table();
         match moved {
@@ -582,8 +588,8 @@ impl Inner {
         let seen = self.object(file)?;
         let attr = self.attr(file, &seen, false)?;
         match attr.kind {
-            Kind::Symlink => {}
-            Kind::Directory => return Err(Error::IsDir),
+            ObjectKind::Symlink => {}
+            ObjectKind::Directory => return Err(Error::IsDir),
             _ => return Err(Error::Inval),
         }
         let fd: &OwnedFd = &seen.fd;
@@ -592,9 +598,9 @@ impl Inner {
     }
 }
 
-fn removal(kind: Kind) -> AtFlags {
+fn removal(kind: ObjectKind) -> AtFlags {
     match kind {
-        Kind::Directory => AtFlags::REMOVEDIR,
+        ObjectKind::Directory => AtFlags::REMOVEDIR,
         _ => AtFlags::empty(),
     }
 }

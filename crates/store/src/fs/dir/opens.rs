@@ -9,10 +9,11 @@
 //! they went through. So one is closed only when nobody uses it and nothing was
 //! written to it since it was last synced; until then its place is not free.
 
+use machine::locked;
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use super::file_syncs::FileSyncs;
 use crate::fs::{Attr, Caller, Error, FileId, Time, access};
@@ -21,9 +22,9 @@ use crate::fs::{Attr, Caller, Error, FileId, Time, access};
 const TRUST_NANOS: i64 = 1_000_000_000;
 
 /// One file.
-pub(super) struct Entry {
+pub(super) struct OpenFile {
     pub(super) file: FileId,
-    state: Mutex<State>,
+    state: Mutex<OpenState>,
     /// Writes that the change attribute does not tell of yet.
     changes: AtomicU64,
     /// Bytes that it has at least, unless somebody else has cut it off.
@@ -33,7 +34,7 @@ pub(super) struct Entry {
     pub(super) syncs: FileSyncs,
 }
 
-struct State {
+struct OpenState {
     fd: Option<Arc<OwnedFd>>,
     can_write: bool,
     opens: u32,
@@ -45,7 +46,7 @@ struct State {
 
 #[derive(Default)]
 struct Map {
-    by_file: HashMap<FileId, Arc<Entry>>,
+    by_file: HashMap<FileId, Arc<OpenFile>>,
     clock: u64,
 }
 
@@ -60,11 +61,7 @@ fn nanos(time: Time) -> i64 {
         .wrapping_add(time.nanos.into())
 }
 
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-impl State {
+impl OpenState {
     /// Takes the descriptor, unless somebody uses it.
     fn take_unused(&mut self) -> Option<Arc<OwnedFd>> {
         // Who uses it got it under the lock that the caller holds.
@@ -76,7 +73,7 @@ impl State {
 /// A descriptor, if the caller may use it so.
 pub(super) type Granted = Result<Arc<OwnedFd>, Error>;
 
-impl Entry {
+impl OpenFile {
     /// The descriptor for a read or a write, without a system call. `None`:
     /// that takes a thread that may wait.
     pub(super) fn quick(&self, caller: &Caller<'_>, write: bool) -> Option<Granted> {
@@ -133,7 +130,7 @@ impl Entries {
         }
     }
 
-    pub(super) fn get(&self, file: FileId) -> Option<Arc<Entry>> {
+    pub(super) fn get(&self, file: FileId) -> Option<Arc<OpenFile>> {
         let mut map = locked(&self.map);
         map.clock += 1;
         let entry = map.by_file.get(&file)?;
@@ -150,7 +147,7 @@ impl Entries {
 
     /// A descriptor that is at hand and of the kind that is needed, and whether
     /// the file is open so that nobody need look where it lies.
-    pub(super) fn at_hand(&self, file: FileId, write: bool) -> Option<(Arc<Entry>, bool)> {
+    pub(super) fn at_hand(&self, file: FileId, write: bool) -> Option<(Arc<OpenFile>, bool)> {
         let entry = self.get(file)?;
         let state = locked(&entry.state);
         let is_fit = state.fd.is_some() && (state.can_write || !write);
@@ -167,14 +164,14 @@ impl Entries {
         fd: Arc<OwnedFd>,
         can_write: bool,
         now: Time,
-    ) -> (Arc<Entry>, Arc<OwnedFd>) {
+    ) -> (Arc<OpenFile>, Arc<OwnedFd>) {
         let mut map = locked(&self.map);
         map.clock += 1;
         let clock = map.clock;
         let entry = map.by_file.entry(attr.file).or_insert_with(|| {
-            Arc::new(Entry {
+            Arc::new(OpenFile {
                 file: attr.file,
-                state: Mutex::new(State {
+                state: Mutex::new(OpenState {
                     fd: None,
                     can_write,
                     opens: 0,
@@ -209,7 +206,7 @@ impl Entries {
     }
 
     /// A file was looked at again and lies where it did.
-    pub(super) fn confirm(&self, entry: &Entry, attr: &Attr, now: Time) {
+    pub(super) fn confirm(&self, entry: &OpenFile, attr: &Attr, now: Time) {
         let mut state = locked(&entry.state);
         (state.seen_at, state.attr) = (nanos(now), *attr);
         entry.size.fetch_max(attr.size, Ordering::AcqRel);
@@ -232,7 +229,7 @@ impl Entries {
     }
 
     /// Content was written up to `end`.
-    pub(super) fn written(&self, entry: &Arc<Entry>, end: u64) {
+    pub(super) fn written(&self, entry: &Arc<OpenFile>, end: u64) {
         let mut map = locked(&self.map);
         // It may have been given up while the write was under way.
         let there = map.by_file.entry(entry.file);
@@ -243,7 +240,7 @@ impl Entries {
     }
 
     /// One more has the file open.
-    pub(super) fn pin(&self, entry: &Arc<Entry>) -> Result<(), Error> {
+    pub(super) fn pin(&self, entry: &Arc<OpenFile>) -> Result<(), Error> {
         let mut map = locked(&self.map);
         let entry = map
             .by_file
@@ -294,11 +291,11 @@ impl Entries {
     pub(super) fn may_be_unlinked(&self, file: FileId) -> bool {
         let map = locked(&self.map);
         let most = self.descriptors_max / 2;
-        let is_open = |entry: &Arc<Entry>| locked(&entry.state).opens > 0;
+        let is_open = |entry: &Arc<OpenFile>| locked(&entry.state).opens > 0;
         if map.by_file.len() < most || !map.by_file.get(&file).is_some_and(is_open) {
             return true;
         }
-        let is_unlinked = |entry: &&Arc<Entry>| locked(&entry.state).is_unlinked;
+        let is_unlinked = |entry: &&Arc<OpenFile>| locked(&entry.state).is_unlinked;
         map.by_file.values().filter(is_unlinked).count() < most
     }
 
@@ -321,7 +318,7 @@ impl Entries {
     /// A file that nobody has open does not lie where it did.
     pub(super) fn forget(&self, file: FileId) {
         let mut map = locked(&self.map);
-        let is_open = |entry: &Arc<Entry>| locked(&entry.state).opens > 0;
+        let is_open = |entry: &Arc<OpenFile>| locked(&entry.state).opens > 0;
         let entry = match map.by_file.get(&file).is_some_and(|entry| !is_open(entry)) {
             true => map.by_file.remove(&file),
             false => None,
@@ -331,9 +328,9 @@ impl Entries {
     }
 
     /// Those that nobody has open.
-    pub(super) fn idle(&self) -> Vec<Arc<Entry>> {
+    pub(super) fn idle(&self) -> Vec<Arc<OpenFile>> {
         let map = locked(&self.map);
-        let is_idle = |entry: &&Arc<Entry>| locked(&entry.state).opens == 0;
+        let is_idle = |entry: &&Arc<OpenFile>| locked(&entry.state).opens == 0;
         let mut idle: Vec<_> = map.by_file.values().filter(is_idle).cloned().collect();
         // Of a simulated one each run goes the same way.
         idle.sort_unstable_by_key(|entry| entry.file);
@@ -342,7 +339,7 @@ impl Entries {
 
     /// Closes those of `entries` that nobody uses and that are synced; the files
     /// stay open to their clients.
-    pub(super) fn close(&self, entries: &[Arc<Entry>]) {
+    pub(super) fn close(&self, entries: &[Arc<OpenFile>]) {
         let mut map = locked(&self.map);
         let mut closed = Vec::new();
         for entry in entries {
@@ -350,7 +347,7 @@ impl Entries {
             let state = locked(&entry.state);
             let is_useless = state.fd.is_none() && state.opens == 0 && !entry.has_news();
             drop(state);
-            let is_its = |there: &Arc<Entry>| Arc::ptr_eq(there, entry);
+            let is_its = |there: &Arc<OpenFile>| Arc::ptr_eq(there, entry);
             if is_useless && map.by_file.get(&entry.file).is_some_and(is_its) {
                 map.by_file.remove(&entry.file);
             }
@@ -363,20 +360,20 @@ impl Entries {
     /// Those to be synced and closed before there is one more: below the limit
     /// none; else an eighth of the descriptors, those that were wanted longest ago,
     /// first of files that nobody has open.
-    pub(super) fn superfluous(&self) -> Vec<Arc<Entry>> {
+    pub(super) fn superfluous(&self) -> Vec<Arc<OpenFile>> {
         locked(&self.map).superfluous(self.descriptors_max)
     }
 
     #[cfg(test)]
     pub(super) fn descriptors(&self) -> usize {
         let map = locked(&self.map);
-        let has = |entry: &&Arc<Entry>| locked(&entry.state).fd.is_some();
+        let has = |entry: &&Arc<OpenFile>| locked(&entry.state).fd.is_some();
         map.by_file.values().filter(has).count()
     }
 }
 
 impl Map {
-    fn superfluous(&self, max: usize) -> Vec<Arc<Entry>> {
+    fn superfluous(&self, max: usize) -> Vec<Arc<OpenFile>> {
         if self.by_file.len() < max {
             return Vec::new();
         }

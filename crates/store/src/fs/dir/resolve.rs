@@ -14,10 +14,10 @@ use std::time::Instant;
 use rustix::fs::{OFlags, RawDir};
 use rustix::io::Errno;
 
-use super::beneath::{Seen, ctime};
-use super::table::{Identity, ROOT, Record, Table};
-use super::{Inner, LOCKS};
-use crate::fs::{Attr, Error, FileId, Kind};
+use super::beneath::{SeenObject, ctime};
+use super::table::{HandleTable, ObjectIdentity, ROOT, Record};
+use super::{DirInner, LOCKS};
+use crate::fs::{Attr, Error, FileId, ObjectKind};
 
 /// Directories above each other that a handle is found below.
 const DEPTH_MAX: usize = 4096;
@@ -60,7 +60,7 @@ fn is_no_way(errno: Errno) -> bool {
 }
 
 /// The way to a name in a directory, as far as it is known.
-fn path_to(table: &Table, mut dir: u64, name: &[u8]) -> Result<Option<Vec<u8>>, Error> {
+fn path_to(table: &HandleTable, mut dir: u64, name: &[u8]) -> Result<Option<Vec<u8>>, Error> {
     let mut names = vec![name.to_vec()];
     while dir != ROOT {
         let Some(record) = table.get(dir)? else {
@@ -82,8 +82,8 @@ fn whole<T>(locked: Result<T, PoisonError<T>>) -> T {
     locked.unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Inner {
-    pub(super) fn table(&self) -> MutexGuard<'_, Table> {
+impl DirInner {
+    pub(super) fn table(&self) -> MutexGuard<'_, HandleTable> {
         whole(self.table.lock())
     }
 
@@ -94,12 +94,12 @@ impl Inner {
     /// Nobody of ours changes the attributes of an object while this is held;
     /// one at a time, and after locks of directories.
     pub(super) fn lock_attributes(&self, file: FileId) -> RwLockWriteGuard<'_, ()> {
-        whole(self.locks[LOCKS + Inner::lock_of(file)].write())
+        whole(self.locks[LOCKS + DirInner::lock_of(file)].write())
     }
 
     /// Nobody of ours changes the entries of a directory while this is held.
     pub(super) fn lock_one(&self, file: FileId) -> RwLockWriteGuard<'_, ()> {
-        whole(self.locks[Inner::lock_of(file)].write())
+        whole(self.locks[DirInner::lock_of(file)].write())
     }
 
     /// The same of two, which may be one.
@@ -108,7 +108,7 @@ impl Inner {
         one: FileId,
         other: FileId,
     ) -> (RwLockWriteGuard<'_, ()>, Option<RwLockWriteGuard<'_, ()>>) {
-        let (a, b) = (Inner::lock_of(one), Inner::lock_of(other));
+        let (a, b) = (DirInner::lock_of(one), DirInner::lock_of(other));
         let first = whole(self.locks[a.min(b)].write());
         let second = (a != b).then(|| whole(self.locks[a.max(b)].write()));
         (first, second)
@@ -117,7 +117,7 @@ impl Inner {
     /// Entries of a directory stay what they are while this is held, as far as
     /// we are concerned.
     pub(super) fn share(&self, dir: FileId) -> RwLockReadGuard<'_, ()> {
-        whole(self.locks[Inner::lock_of(dir)].read())
+        whole(self.locks[DirInner::lock_of(dir)].read())
     }
 
     /// Nothing is looked for while a name moves.
@@ -126,7 +126,7 @@ impl Inner {
     }
 
     /// An object, by its open file if somebody has it open.
-    pub(super) fn object(&self, file: FileId) -> Result<Seen, Error> {
+    pub(super) fn object(&self, file: FileId) -> Result<SeenObject, Error> {
         match self.entries.pinned(file) {
             Some(fd) => Ok(self.beneath.look(fd)?),
             None => self.resolve(file),
@@ -134,17 +134,17 @@ impl Inner {
     }
 
     /// A directory with its attributes.
-    pub(super) fn directory(&self, dir: FileId) -> Result<(Seen, Attr), Error> {
+    pub(super) fn directory(&self, dir: FileId) -> Result<(SeenObject, Attr), Error> {
         let seen = self.object(dir)?;
         let attr = self.attr(dir, &seen, false)?;
         match attr.kind {
-            Kind::Directory => Ok((seen, attr)),
+            ObjectKind::Directory => Ok((seen, attr)),
             kind => Err(super::attributes::no_directory(kind)),
         }
     }
 
     /// An object by where it lies.
-    pub(super) fn resolve(&self, file: FileId) -> Result<Seen, Error> {
+    pub(super) fn resolve(&self, file: FileId) -> Result<SeenObject, Error> {
         if file.0 == ROOT {
             return Ok(self.beneath.at(b"")?);
         }
@@ -159,7 +159,7 @@ impl Inner {
     }
 
     /// The object at a path, if that is it.
-    fn at(&self, path: &[u8], who: &Identity) -> Result<Option<Seen>, Error> {
+    fn at(&self, path: &[u8], who: &ObjectIdentity) -> Result<Option<SeenObject>, Error> {
         match self.beneath.at(path) {
             Ok(seen) if seen.who.is(who) => Ok(Some(seen)),
             Ok(_) => Ok(None),
@@ -169,7 +169,7 @@ impl Inner {
     }
 
     /// An object where it was last seen, by any of its names.
-    fn where_it_was(&self, number: u64) -> Result<Option<Seen>, Error> {
+    fn where_it_was(&self, number: u64) -> Result<Option<SeenObject>, Error> {
         let table = self.table();
         let record = table.get(number)?.ok_or(Error::Stale)?;
         let path = match record.name.is_empty() {
@@ -198,7 +198,7 @@ impl Inner {
 
     /// An object that is not where it was. While this runs no name of ours
     /// moves, so that what is missing was moved by somebody else.
-    fn recover(&self, number: u64) -> Result<Seen, Error> {
+    fn recover(&self, number: u64) -> Result<SeenObject, Error> {
         if self.record(number)?.is_lost {
             return Err(Error::Stale);
         }
@@ -227,7 +227,7 @@ impl Inner {
     }
 
     /// Looks for an object that should lie in the last of these directories.
-    fn find_from(&self, above: &[(u64, Seen)], number: u64) -> Result<Seen, Error> {
+    fn find_from(&self, above: &[(u64, SeenObject)], number: u64) -> Result<SeenObject, Error> {
         let record = self.record(number)?;
         let (parent, dir) = above.last().expect("the root at least");
         if record.dir == *parent && !record.name.is_empty() {
@@ -265,7 +265,7 @@ impl Inner {
     }
 
     /// An object was found in another place than it was known to have.
-    fn moved(&self, number: u64, seen: &Seen, dir: u64, name: &[u8]) -> Result<(), Error> {
+    fn moved(&self, number: u64, seen: &SeenObject, dir: u64, name: &[u8]) -> Result<(), Error> {
         let mut table = self.table();
         let is_only_name = seen.is_directory() || seen.stat.stx_nlink == 1;
         match is_only_name {
@@ -276,7 +276,11 @@ impl Inner {
     }
 
     /// An entry of a directory that is this object.
-    fn search(&self, dir: &Seen, who: &Identity) -> Result<Option<(Vec<u8>, Seen)>, Error> {
+    fn search(
+        &self,
+        dir: &SeenObject,
+        who: &ObjectIdentity,
+    ) -> Result<Option<(Vec<u8>, SeenObject)>, Error> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY;
         let fd = self.beneath.reopen(dir.fd.as_fd(), flags)?;
         let mut bytes = [const { MaybeUninit::uninit() }; ENTRIES_BYTES];
@@ -302,14 +306,19 @@ impl Inner {
 
     /// The number of an object that was seen under a name, whose directory the
     /// caller has locked.
-    pub(super) fn number(&self, seen: &Seen, dir: FileId, name: &[u8]) -> Result<FileId, Error> {
+    pub(super) fn number(
+        &self,
+        seen: &SeenObject,
+        dir: FileId,
+        name: &[u8],
+    ) -> Result<FileId, Error> {
         Ok(self.meet(seen, dir, name)?.0)
     }
 
     /// The same with its record, and whether that is new.
     pub(super) fn meet(
         &self,
-        seen: &Seen,
+        seen: &SeenObject,
         dir: FileId,
         name: &[u8],
     ) -> Result<(FileId, Record, bool), Error> {

@@ -4,7 +4,7 @@
 //! A file of slots ([`slot`]): a [`crate::fs::FileId`] is the number of the
 //! slot with the object's record, and no slot is ever used for another one, so
 //! no number is. A record says what the file system below calls the object
-//! ([`Identity`]) and where it was last seen; a file with several names has a
+//! ([`ObjectIdentity`]) and where it was last seen; a file with several names has a
 //! chain of further slots for those. Slots of objects that are gone give their
 //! room back a page at a time.
 //!
@@ -12,7 +12,7 @@
 //! written in place, so that memory is the kernel's to give; each change is one
 //! write within a page, which a killed process has made or has not. What a
 //! crash of the machine may lose is what was written since the last
-//! [`Table::take_dirty`]: numbers were set aside before ([`NUMBERS`]), so that none
+//! [`HandleTable::take_dirty`]: numbers were set aside before ([`NUMBERS`]), so that none
 //! comes twice then either.
 //!
 //! A copy of the file, as from a backup, lacks the numbers that were given out since,
@@ -38,7 +38,7 @@ use crate::fs::HandleKey;
 
 use super::beneath::identity_of;
 use index::Index;
-use slot::{NO_KEY, SLOT_BYTES, Slot, TAIL_BYTES};
+use slot::{NO_KEY, SLOT_BYTES, SlotBytes, TAIL_BYTES};
 
 /// Numbers that are set aside at a time.
 const NUMBERS: u64 = 4096;
@@ -57,7 +57,7 @@ pub(super) const INDEX: &str = "index";
 
 /// What the file system below calls an object.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Identity {
+pub(super) struct ObjectIdentity {
     pub(super) ino: u64,
     /// When it was made, in nanoseconds; 0 where that is not recorded.
     pub(super) born: i64,
@@ -65,9 +65,9 @@ pub(super) struct Identity {
     pub(super) name: u64,
 }
 
-impl Identity {
+impl ObjectIdentity {
     /// Whether both are of one object.
-    pub(super) fn is(&self, other: &Identity) -> bool {
+    pub(super) fn is(&self, other: &ObjectIdentity) -> bool {
         let is_name_known = self.name != 0 && other.name != 0;
         self.ino == other.ino
             && self.born == other.born
@@ -75,7 +75,7 @@ impl Identity {
     }
 }
 
-pub(super) struct Table {
+pub(super) struct HandleTable {
     folder: PathBuf,
     objects: Arc<File>,
     index: Index,
@@ -107,8 +107,8 @@ fn read_bytes(file: &File, at: u64) -> io::Result<[u8; SLOT_BYTES]> {
     Ok(bytes)
 }
 
-fn header_of(objects: &File) -> Result<Header, Refused> {
-    Header::decode(&read_bytes(objects, 0)?).ok_or(Refused::Damaged)
+fn header_of(objects: &File) -> Result<Header, TableRefused> {
+    Header::decode(&read_bytes(objects, 0)?).ok_or(TableRefused::Damaged)
 }
 
 /// The header of a copy, which shall not mean anything to handles of the original.
@@ -129,21 +129,21 @@ fn renewed(folder: &Path, header: Header, instance: u64) -> Header {
 }
 
 /// What is in the way of opening a table.
-pub(super) enum Refused {
+pub(super) enum TableRefused {
     System(io::Error),
     /// It is none, or damaged.
     Damaged,
 }
 
-impl From<io::Error> for Refused {
-    fn from(error: io::Error) -> Refused {
-        Refused::System(error)
+impl From<io::Error> for TableRefused {
+    fn from(error: io::Error) -> TableRefused {
+        TableRefused::System(error)
     }
 }
 
-impl Table {
+impl HandleTable {
     /// The header of the one in `folder`, if there is one, which is only looked at.
-    pub(super) fn look(folder: &Path) -> Result<Option<Header>, Refused> {
+    pub(super) fn look(folder: &Path) -> Result<Option<Header>, TableRefused> {
         let objects = match File::open(folder.join(OBJECTS)) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             opened => opened?,
@@ -162,7 +162,7 @@ impl Table {
         inos_are_unique: bool,
         key: HandleKey,
         first: impl FnOnce() -> Header,
-    ) -> Result<Table, Refused> {
+    ) -> Result<HandleTable, TableRefused> {
         let objects = Arc::new(open_rw(&folder.join(OBJECTS))?);
         let is_new = objects.metadata()?.len() == 0;
         let file = identity_of(objects.as_fd()).map_err(io::Error::from)?;
@@ -170,7 +170,7 @@ impl Table {
             true => first(),
             false => {
                 let header = header_of(&objects)?;
-                match header.file == Identity::default() || header.file.is(&file) {
+                match header.file == ObjectIdentity::default() || header.file.is(&file) {
                     true => header,
                     false => renewed(folder, header, first().instance),
                 }
@@ -186,7 +186,7 @@ impl Table {
             header.entries.max(1),
             header.used,
         );
-        let mut table = Table {
+        let mut table = HandleTable {
             folder: folder.to_owned(),
             objects,
             index,
@@ -266,7 +266,7 @@ impl Table {
             let first = at / SLOT_BYTES as u64;
             for (i, bytes) in block[..count].chunks_exact(SLOT_BYTES).enumerate() {
                 let bytes = bytes.try_into().expect("a slot");
-                if let Slot::Record(record, _) = slot::decode(bytes)
+                if let SlotBytes::Record(record, _) = slot::decode(bytes)
                     && !record.is_alias
                 {
                     all.push((record.who.ino, first + i as u64));
@@ -296,13 +296,15 @@ impl Table {
         if number == 0 || number >= self.next {
             return Ok(None);
         }
-        let Slot::Record(mut record, name_len) = slot::decode(&read_bytes(&self.objects, number)?)
+        let SlotBytes::Record(mut record, name_len) =
+            slot::decode(&read_bytes(&self.objects, number)?)
         else {
             return Ok(None);
         };
         let mut tail = record.tail;
         while record.name.len() < name_len {
-            let Slot::Tail { next, bytes } = slot::decode(&read_bytes(&self.objects, tail)?) else {
+            let SlotBytes::Tail { next, bytes } = slot::decode(&read_bytes(&self.objects, tail)?)
+            else {
                 // The crash of a machine: the object is known, its name is not.
                 record.name.clear();
                 break;
@@ -339,7 +341,8 @@ impl Table {
 
     fn free_tails(&mut self, mut tail: u64) -> io::Result<()> {
         while tail != 0 {
-            let Slot::Tail { next, .. } = slot::decode(&read_bytes(&self.objects, tail)?) else {
+            let SlotBytes::Tail { next, .. } = slot::decode(&read_bytes(&self.objects, tail)?)
+            else {
                 break;
             };
             self.free(tail)?;
@@ -376,7 +379,7 @@ impl Table {
     }
 
     /// The record of an object that was seen.
-    pub(super) fn find(&mut self, who: &Identity) -> io::Result<Option<(u64, Record)>> {
+    pub(super) fn find(&mut self, who: &ObjectIdentity) -> io::Result<Option<(u64, Record)>> {
         let (mut found, mut gone) = (None, Vec::new());
         let this = &*self;
         self.index.find(who.ino, &mut |number| {

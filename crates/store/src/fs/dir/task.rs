@@ -12,29 +12,29 @@ use faults::Fault;
 use reactor::{FileIo, Token};
 use rustix::io::Errno;
 
-use super::content::Ready;
+use super::content::ReadyFile;
 use super::file_syncs::Sync;
-use super::opens::Entry;
-use super::workers::{Credentials, Done, Job, Reply, Work, names_of, with_names};
-use super::{FILE_BYTES_MAX, Inner};
-use crate::fs::{Asker, Caller, Error, FileId, Op, Output, Progress, Task, Written};
+use super::opens::OpenFile;
+use super::workers::{Credentials, DirJob, JobDone, Reply, ThreadWork, names_of, with_names};
+use super::{DirInner, FILE_BYTES_MAX};
+use crate::fs::{Asker, Caller, Error, FileId, FsOp, Output, Progress, Task, Written};
 
 /// What an unfinished operation needs to go on.
-pub(crate) enum Steps {
+pub(crate) enum DirSteps {
     /// A thread does it.
     Job(Arc<Reply>),
-    Data(Data),
+    Data(DataOp),
 }
 
 /// A read, a write or a COMMIT.
-pub(crate) struct Data {
+pub(crate) struct DataOp {
     from: Asker,
-    what: What,
-    stage: Stage,
+    what: DataKind,
+    stage: TaskStage,
 }
 
 #[derive(Clone, Copy, Debug)]
-enum What {
+enum DataKind {
     Read {
         offset: u64,
         buf: BufRange,
@@ -53,58 +53,58 @@ enum What {
     },
 }
 
-enum Stage {
+enum TaskStage {
     /// A thread looks for the file.
     Opening(Arc<Reply>),
     /// The reactor moves data.
-    Moving(Arc<Entry>, Arc<OwnedFd>),
+    Moving(Arc<OpenFile>, Arc<OwnedFd>),
     /// A thread looks whether the file ends here.
     Sizing(Arc<Reply>),
     /// The reactor syncs the file.
-    Syncing(Arc<Entry>, Arc<OwnedFd>),
+    Syncing(Arc<OpenFile>, Arc<OwnedFd>),
     /// Another sync of the file is under way; then that of this number is wanted.
-    Waiting(Arc<Entry>, Arc<OwnedFd>, u64),
+    Waiting(Arc<OpenFile>, Arc<OwnedFd>, u64),
 }
 
-impl fmt::Debug for Steps {
+impl fmt::Debug for DirSteps {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Steps::Job(_) => f.write_str("Steps(job)"),
-            Steps::Data(data) => write!(f, "Steps({:?})", data.what),
+            DirSteps::Job(_) => f.write_str("Steps(job)"),
+            DirSteps::Data(data) => write!(f, "Steps({:?})", data.what),
         }
     }
 }
 
-impl Steps {
+impl DirSteps {
     pub(crate) fn copied_bytes(&self) -> u64 {
         match self {
-            Steps::Job(reply) => reply.copied.load(Ordering::Acquire),
-            Steps::Data(_) => 0,
+            DirSteps::Job(reply) => reply.copied.load(Ordering::Acquire),
+            DirSteps::Data(_) => 0,
         }
     }
 
     pub(crate) fn cancel(&mut self) {
-        if let Steps::Job(reply) = self {
+        if let DirSteps::Job(reply) = self {
             reply.is_canceled.store(true, Ordering::Release);
         }
     }
 }
 
 /// The file of a data operation, and what is to be done with it.
-fn data_of(op: &Op<'_>) -> Option<(FileId, What)> {
+fn data_of(op: &FsOp<'_>) -> Option<(FileId, DataKind)> {
     match *op {
-        Op::Read { file, offset, buf } => {
+        FsOp::Read { file, offset, buf } => {
             let done = 0;
-            Some((file, What::Read { offset, buf, done }))
+            Some((file, DataKind::Read { offset, buf, done }))
         }
-        Op::Write {
+        FsOp::Write {
             file,
             offset,
             buf,
             is_stable,
         } => Some((
             file,
-            What::Write {
+            DataKind::Write {
                 offset,
                 buf,
                 is_stable,
@@ -112,61 +112,61 @@ fn data_of(op: &Op<'_>) -> Option<(FileId, What)> {
                 failures: 0,
             },
         )),
-        Op::Commit { file } => Some((file, What::Commit { failures: 0 })),
+        FsOp::Commit { file } => Some((file, DataKind::Commit { failures: 0 })),
         _ => None,
     }
 }
 
-impl What {
+impl DataKind {
     /// What came of it, if all is well.
     fn output(&self) -> Output {
         match *self {
-            What::Read { .. } => unreachable!("a read says where the file ends"),
-            What::Write {
+            DataKind::Read { .. } => unreachable!("a read says where the file ends"),
+            DataKind::Write {
                 done, is_stable, ..
             } => Output::Written(Written {
                 len: done,
                 is_stable,
             }),
-            What::Commit { .. } => Output::Done,
+            DataKind::Commit { .. } => Output::Done,
         }
     }
 
     /// Whether no sync of the file has failed since it began.
-    fn check(&self, entry: &Entry) -> Result<(), Error> {
+    fn check(&self, entry: &OpenFile) -> Result<(), Error> {
         match *self {
-            What::Read { .. } => Ok(()),
-            What::Write { failures, .. } | What::Commit { failures } => {
+            DataKind::Read { .. } => Ok(()),
+            DataKind::Write { failures, .. } | DataKind::Commit { failures } => {
                 Ok(entry.syncs.check(failures)?)
             }
         }
     }
 }
 
-fn pending(steps: Steps) -> Progress {
+fn pending(steps: DirSteps) -> Progress {
     Progress::Pending(Task::of_dir(steps))
 }
 
 /// Where an operation's completions come from and go to.
-pub(super) struct Turn<'a> {
-    pub(super) inner: &'a Arc<Inner>,
+pub(super) struct TaskTurn<'a> {
+    pub(super) inner: &'a Arc<DirInner>,
     pub(super) files: &'a mut dyn FileIo,
     pub(super) token: Token,
     /// Whose it is.
     pub(super) from: Asker,
 }
 
-impl Turn<'_> {
-    pub(super) fn start(mut self, caller: &Caller<'_>, op: Op<'_>) -> Progress {
+impl TaskTurn<'_> {
+    pub(super) fn start(mut self, caller: &Caller<'_>, op: FsOp<'_>) -> Progress {
         let Some((file, what)) = data_of(&op) else {
-            let work = Work::Op(with_names(op, b"", b""), names_of(&op));
+            let work = ThreadWork::Op(with_names(op, b"", b""), names_of(&op));
             return match self.job(caller, work) {
-                Ok(reply) => pending(Steps::Job(reply)),
+                Ok(reply) => pending(DirSteps::Job(reply)),
                 Err(error) => Progress::Done(Err(error)),
             };
         };
-        let write = !matches!(what, What::Read { .. });
-        if let What::Write { offset, buf, .. } = what
+        let write = !matches!(what, DataKind::Read { .. });
+        if let DataKind::Write { offset, buf, .. } = what
             && offset.saturating_add(buf.len().into()) > self.inner.info.file_bytes_max
         {
             return Progress::Done(Err(Error::FBig));
@@ -176,22 +176,22 @@ impl Turn<'_> {
             entry.and_then(|entry| entry.quick(caller, write).map(|granted| (entry, granted)))
         {
             return match granted {
-                Ok(fd) => self.begin(what, Ready { entry, fd }),
+                Ok(fd) => self.begin(what, ReadyFile { entry, fd }),
                 Err(error) => Progress::Done(Err(error)),
             };
         }
-        match self.job(caller, Work::Ready { file, write }) {
+        match self.job(caller, ThreadWork::Ready { file, write }) {
             Ok(reply) => {
-                let (from, stage) = (caller.from, Stage::Opening(reply));
-                pending(Steps::Data(Data { from, what, stage }))
+                let (from, stage) = (caller.from, TaskStage::Opening(reply));
+                pending(DirSteps::Data(DataOp { from, what, stage }))
             }
             Err(error) => Progress::Done(Err(error)),
         }
     }
 
-    fn job(&mut self, caller: &Caller<'_>, work: Work) -> Result<Arc<Reply>, Error> {
+    fn job(&mut self, caller: &Caller<'_>, work: ThreadWork) -> Result<Arc<Reply>, Error> {
         let reply = Arc::new(Reply::default());
-        let job = Job {
+        let job = DirJob {
             inner: Arc::clone(self.inner),
             caller: Credentials::of(caller),
             work,
@@ -201,43 +201,47 @@ impl Turn<'_> {
         self.inner.workers.start(job).map(|()| reply)
     }
 
-    pub(super) fn resume(mut self, steps: Steps, result: io::Result<u32>) -> Progress {
-        let Data { from, what, stage } = match steps {
-            Steps::Job(reply) => {
+    pub(super) fn resume(mut self, steps: DirSteps, result: io::Result<u32>) -> Progress {
+        let DataOp { from, what, stage } = match steps {
+            DirSteps::Job(reply) => {
                 return Progress::Done(reply.take().map(|done| match done {
-                    Done::Output(output) => output,
-                    Done::Ready(_) | Done::Size(_) => unreachable!("asked for an operation"),
+                    JobDone::Output(output) => output,
+                    JobDone::Ready(_) | JobDone::Size(_) => unreachable!("asked for an operation"),
                 }));
             }
-            Steps::Data(data) => data,
+            DirSteps::Data(data) => data,
         };
         self.from = from;
         match stage {
-            Stage::Opening(reply) => match reply.take() {
-                Ok(Done::Ready(ready)) => self.begin(what, ready),
+            TaskStage::Opening(reply) => match reply.take() {
+                Ok(JobDone::Ready(ready)) => self.begin(what, ready),
                 Ok(_) => unreachable!("asked for a descriptor"),
                 Err(error) => Progress::Done(Err(error)),
             },
-            Stage::Sizing(reply) => Progress::Done(match (reply.take(), what) {
-                (Ok(Done::Size(size)), What::Read { offset, done, .. }) => Ok(Output::Read {
-                    len: done,
-                    is_end: offset + u64::from(done) >= size,
-                }),
+            TaskStage::Sizing(reply) => Progress::Done(match (reply.take(), what) {
+                (Ok(JobDone::Size(size)), DataKind::Read { offset, done, .. }) => {
+                    Ok(Output::Read {
+                        len: done,
+                        is_end: offset + u64::from(done) >= size,
+                    })
+                }
                 (Ok(_), _) => unreachable!("asked for the size of what is read"),
                 (Err(error), _) => Err(error),
             }),
-            Stage::Moving(entry, fd) => self.moved(what, Ready { entry, fd }, result),
-            Stage::Syncing(entry, fd) => self.synced(what, Ready { entry, fd }, result),
-            Stage::Waiting(entry, fd, number) => self.sync(what, Ready { entry, fd }, number),
+            TaskStage::Moving(entry, fd) => self.moved(what, ReadyFile { entry, fd }, result),
+            TaskStage::Syncing(entry, fd) => self.synced(what, ReadyFile { entry, fd }, result),
+            TaskStage::Waiting(entry, fd, number) => {
+                self.sync(what, ReadyFile { entry, fd }, number)
+            }
         }
     }
 
     /// The file is ready.
-    fn begin(self, mut what: What, ready: Ready) -> Progress {
+    fn begin(self, mut what: DataKind, ready: ReadyFile) -> Progress {
         match &mut what {
-            What::Read { .. } => {}
-            What::Write { failures, .. } => *failures = ready.entry.syncs.failures(),
-            What::Commit { failures } => {
+            DataKind::Read { .. } => {}
+            DataKind::Write { failures, .. } => *failures = ready.entry.syncs.failures(),
+            DataKind::Commit { failures } => {
                 *failures = ready.entry.syncs.failures();
                 let number = ready.entry.syncs.next();
                 return self.sync(what, ready, number);
@@ -247,13 +251,13 @@ impl Turn<'_> {
     }
 
     /// Hands the rest to the reactor.
-    fn go_on(self, what: What, ready: Ready) -> Progress {
-        let Turn {
+    fn go_on(self, what: DataKind, ready: ReadyFile) -> Progress {
+        let TaskTurn {
             files, token, from, ..
         } = self;
-        let Ready { entry, fd } = ready;
+        let ReadyFile { entry, fd } = ready;
         match what {
-            What::Read { offset, buf, done } => {
+            DataKind::Read { offset, buf, done } => {
                 let at = offset.saturating_add(done.into());
                 if at > FILE_BYTES_MAX {
                     // No file goes that far.
@@ -262,7 +266,7 @@ impl Turn<'_> {
                 }
                 files.read_at(&fd, buf.slice(done, buf.len() - done), at, token);
             }
-            What::Write {
+            DataKind::Write {
                 offset, buf, done, ..
             } => {
                 if buf.is_empty() {
@@ -275,29 +279,31 @@ impl Turn<'_> {
                 let rest = buf.slice(done, buf.len() - done);
                 files.write_at(&fd, rest, offset + u64::from(done), false, token);
             }
-            What::Commit { .. } => unreachable!("a COMMIT moves nothing"),
+            DataKind::Commit { .. } => unreachable!("a COMMIT moves nothing"),
         }
-        let stage = Stage::Moving(entry, fd);
-        pending(Steps::Data(Data { from, what, stage }))
+        let stage = TaskStage::Moving(entry, fd);
+        pending(DirSteps::Data(DataOp { from, what, stage }))
     }
 
     /// The reactor is done with a part.
-    fn moved(self, what: What, ready: Ready, result: io::Result<u32>) -> Progress {
+    fn moved(self, what: DataKind, ready: ReadyFile, result: io::Result<u32>) -> Progress {
         let moved = match result {
             Ok(moved) => moved,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {
                 return self.go_on(what, ready);
             }
             // What was written counts; the rest will be tried again, and refused.
-            Err(_) if matches!(what, What::Write { done: 1.., .. }) => {
+            Err(_) if matches!(what, DataKind::Write { done: 1.., .. }) => {
                 return self.written(what, ready);
             }
             Err(error) => return Progress::Done(Err(error.into())),
         };
         match what {
-            What::Read { offset, buf, done } => self.was_read((offset, buf, done), moved, ready),
-            What::Commit { .. } => unreachable!("a COMMIT moves nothing"),
-            What::Write {
+            DataKind::Read { offset, buf, done } => {
+                self.was_read((offset, buf, done), moved, ready)
+            }
+            DataKind::Commit { .. } => unreachable!("a COMMIT moves nothing"),
+            DataKind::Write {
                 offset,
                 buf,
                 is_stable,
@@ -307,7 +313,7 @@ impl Turn<'_> {
                 let done = done + moved;
                 let end = offset + u64::from(done);
                 self.inner.entries.written(&ready.entry, end);
-                let what = What::Write {
+                let what = DataKind::Write {
                     offset,
                     buf,
                     is_stable,
@@ -324,15 +330,15 @@ impl Turn<'_> {
 
     /// As much is written as will be. What was asked to be stable is never answered
     /// with less (RFC 8881, section 18.32.3), however short it is.
-    fn written(self, what: What, ready: Ready) -> Progress {
+    fn written(self, what: DataKind, ready: ReadyFile) -> Progress {
         let number = ready.entry.syncs.next();
         match what {
-            What::Write { buf, done, .. }
+            DataKind::Write { buf, done, .. }
                 if done < buf.len() && faults::is(Fault::ShortUnsynced) =>
             {
                 Progress::Done(Ok(what.output()))
             }
-            What::Write {
+            DataKind::Write {
                 is_stable: true, ..
             } => self.sync(what, ready, number),
             _ => Progress::Done(Ok(what.output())),
@@ -340,36 +346,36 @@ impl Turn<'_> {
     }
 
     /// Brings the file to the disk, by the sync of this number or a later one.
-    fn sync(self, what: What, ready: Ready, number: u64) -> Progress {
-        let Turn {
+    fn sync(self, what: DataKind, ready: ReadyFile, number: u64) -> Progress {
+        let TaskTurn {
             files, token, from, ..
         } = self;
-        let Ready { entry, fd } = ready;
+        let ReadyFile { entry, fd } = ready;
         if let Err(error) = what.check(&entry) {
             return Progress::Done(Err(error));
         }
         let stage = match entry.syncs.join(number, || files.ticket(token)) {
             // It may have ended, and failed, since the look above.
             Sync::Ended => return Progress::Done(what.check(&entry).map(|()| what.output())),
-            Sync::Wait => Stage::Waiting(entry, fd, number),
+            Sync::Wait => TaskStage::Waiting(entry, fd, number),
             Sync::Begin => {
                 files.sync_data(&fd, token);
-                Stage::Syncing(entry, fd)
+                TaskStage::Syncing(entry, fd)
             }
         };
-        pending(Steps::Data(Data { from, what, stage }))
+        pending(DirSteps::Data(DataOp { from, what, stage }))
     }
 
     /// The reactor has synced the file, for all who wait for that.
-    fn synced(self, what: What, ready: Ready, result: io::Result<u32>) -> Progress {
+    fn synced(self, what: DataKind, ready: ReadyFile, result: io::Result<u32>) -> Progress {
         let result = result.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO));
         if result == Err(Errno::INTR) {
-            let Turn {
+            let TaskTurn {
                 files, token, from, ..
             } = self;
             files.sync_data(&ready.fd, token);
-            let stage = Stage::Syncing(ready.entry, ready.fd);
-            return pending(Steps::Data(Data { from, what, stage }));
+            let stage = TaskStage::Syncing(ready.entry, ready.fd);
+            return pending(DirSteps::Data(DataOp { from, what, stage }));
         }
         self.inner.file_synced(&ready.entry, result.map(|_| ()));
         Progress::Done(what.check(&ready.entry).map(|()| what.output()))
@@ -379,12 +385,12 @@ impl Turn<'_> {
         mut self,
         (offset, buf, done): (u64, BufRange, u32),
         moved: u32,
-        ready: Ready,
+        ready: ReadyFile,
     ) -> Progress {
         let done = done + moved;
         let at = offset.saturating_add(done.into());
         let known = ready.entry.size();
-        let what = What::Read { offset, buf, done };
+        let what = DataKind::Read { offset, buf, done };
         if done < buf.len() && moved > 0 && at < known {
             // Cut short in the middle of the file.
             return self.go_on(what, ready);
@@ -403,10 +409,10 @@ impl Turn<'_> {
             from: self.from,
         };
         let from = self.from;
-        match self.job(&nobody, Work::Size(ready)) {
+        match self.job(&nobody, ThreadWork::Size(ready)) {
             Ok(reply) => {
-                let stage = Stage::Sizing(reply);
-                pending(Steps::Data(Data { from, what, stage }))
+                let stage = TaskStage::Sizing(reply);
+                pending(DirSteps::Data(DataOp { from, what, stage }))
             }
             Err(error) => Progress::Done(Err(error)),
         }

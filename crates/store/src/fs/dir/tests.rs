@@ -2,8 +2,8 @@
 //! descriptors that run out, names of operations.
 
 use super::*;
-use crate::fs::{Asker, Attr, Device, Kind, New, Removable, SetAttr, SetXattr, Time};
-use opens::Entry;
+use crate::fs::{Asker, Attr, Device, New, ObjectKind, Removable, SetAttr, SetXattr, Time};
+use opens::OpenFile;
 use std::os::unix::fs::symlink;
 use workers::{names_of, with_names};
 
@@ -158,7 +158,7 @@ fn long_ways_are_gone_in_pieces() {
 fn attr(file: u64) -> Attr {
     Attr {
         file: FileId(file),
-        kind: Kind::Regular,
+        kind: ObjectKind::Regular,
         mode: 0o600,
         links: 1,
         uid: 0,
@@ -175,7 +175,7 @@ fn attr(file: u64) -> Attr {
 }
 
 /// As who needs one more descriptor does, where nothing waits to be synced.
-fn put(entries: &Entries, file: u64) -> Arc<Entry> {
+fn put(entries: &Entries, file: u64) -> Arc<OpenFile> {
     entries.close(&entries.superfluous());
     let (entry, _) = entries.put(&attr(file), descriptor(), true, Time::default());
     entry
@@ -269,36 +269,36 @@ fn operations_keep_their_names() {
     let (dir, file) = (FileId(1), FileId(2));
     let (name, other) = (&b"name"[..], &b"other"[..]);
     let set = SetAttr::default();
-    let create = |new| Op::Create {
+    let create = |new| FsOp::Create {
         dir,
         name,
         new,
         set,
     };
     let mut ops = vec![
-        Op::Lookup { dir, name },
-        Op::Link { file, dir, name },
-        Op::Remove {
+        FsOp::Lookup { dir, name },
+        FsOp::Link { file, dir, name },
+        FsOp::Remove {
             dir,
             name,
             what: Removable::Directory,
         },
-        Op::Rename {
+        FsOp::Rename {
             from_dir: dir,
             from: name,
             to_dir: file,
             to: other,
         },
-        Op::GetXattr { file, name },
-        Op::SetXattr {
+        FsOp::GetXattr { file, name },
+        FsOp::SetXattr {
             file,
             name,
             value: other,
             how: SetXattr::Create,
         },
-        Op::RemoveXattr { file, name },
-        Op::Statfs,
-        Op::Close { file },
+        FsOp::RemoveXattr { file, name },
+        FsOp::Statfs,
+        FsOp::Close { file },
     ];
     let device = Device { major: 1, minor: 2 };
     for new in [
@@ -316,7 +316,7 @@ fn operations_keep_their_names() {
     }
     for op in ops {
         let [first, second] = names_of(&op);
-        let kept: Op<'static> = with_names(op, b"", b"");
+        let kept: FsOp<'static> = with_names(op, b"", b"");
         let again = with_names(kept, &first, &second);
         assert_eq!(format!("{again:?}"), format!("{op:?}"));
     }

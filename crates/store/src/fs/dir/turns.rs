@@ -29,7 +29,7 @@ impl<V> Default for Ring<V> {
 }
 
 #[derive(Debug)]
-struct Host<T> {
+struct HostTurns<T> {
     lanes: Ring<Lane<T>>,
     waiting: usize,
     /// What was taken and is not over.
@@ -39,7 +39,7 @@ struct Host<T> {
 /// What waits, and how much of each host is under way.
 #[derive(Debug)]
 pub(super) struct Turns<T> {
-    hosts: Ring<Host<T>>,
+    hosts: Ring<HostTurns<T>>,
     waiting: usize,
     taken: usize,
 }
@@ -70,7 +70,7 @@ impl<T> Turns<T> {
 
     pub(super) fn push(&mut self, from: Asker, thing: T) {
         let Ring { by_key, order } = &mut self.hosts;
-        let host = by_key.entry(from.host).or_insert_with(|| Host {
+        let host = by_key.entry(from.host).or_insert_with(|| HostTurns {
             lanes: Ring::default(),
             waiting: 0,
             taken: 0,

@@ -17,14 +17,14 @@ use reactor::Ticket;
 use rustix::fs::{FileType, OFlags, fsync};
 use rustix::io::Errno;
 
-use super::Inner;
-use super::below::Change;
-use super::beneath::Seen;
-use super::content::Ready;
-use super::opens::Entry;
+use super::DirInner;
+use super::below::NameChange;
+use super::beneath::SeenObject;
+use super::content::ReadyFile;
+use super::opens::OpenFile;
 use super::turns::Turns;
 use crate::fs::op::Move;
-use crate::fs::{Asker, Caller, Error, FileId, Op, Output, Time};
+use crate::fs::{Asker, Caller, Error, FileId, FsOp, Output, Time};
 
 /// Threads of a file system at most. One host alone has half of them.
 const THREADS_MAX: usize = 16;
@@ -41,7 +41,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// What becomes of a job.
 #[derive(Default)]
 pub(crate) struct Reply {
-    result: Mutex<Option<Result<Done, Error>>>,
+    result: Mutex<Option<Result<JobDone, Error>>>,
     /// Bytes of a COPY.
     pub(super) copied: AtomicU64,
     pub(super) is_canceled: AtomicBool,
@@ -51,7 +51,7 @@ pub(crate) struct Reply {
 impl Reply {
     /// Once the ticket has rung. Panics where a thread did that was at the job:
     /// whoever waits for it fails with it.
-    pub(super) fn take(&self) -> Result<Done, Error> {
+    pub(super) fn take(&self) -> Result<JobDone, Error> {
         let mut result = self.result.lock().unwrap_or_else(PoisonError::into_inner);
         assert!(
             !self.has_panicked.load(Ordering::Acquire),
@@ -63,22 +63,22 @@ impl Reply {
 }
 
 /// What a job has come to.
-pub(super) enum Done {
+pub(super) enum JobDone {
     Output(Output),
-    Ready(Ready),
+    Ready(ReadyFile),
     Size(u64),
 }
 
 /// What a thread does.
-pub(super) enum Work {
+pub(super) enum ThreadWork {
     /// An operation, its names apart.
-    Op(Op<'static>, [Box<[u8]>; 2]),
+    Op(FsOp<'static>, [Box<[u8]>; 2]),
     /// Makes a file ready for a read, or a write.
     Ready {
         file: FileId,
         write: bool,
     },
-    Size(Ready),
+    Size(ReadyFile),
 }
 
 /// A caller without its borrowed groups.
@@ -116,11 +116,11 @@ impl Credentials {
 }
 
 /// The names and texts of an operation replaced by others.
-pub(super) fn with_names<'a>(op: Op<'_>, first: &'a [u8], second: &'a [u8]) -> Op<'a> {
+pub(super) fn with_names<'a>(op: FsOp<'_>, first: &'a [u8], second: &'a [u8]) -> FsOp<'a> {
     use crate::fs::New;
     match op {
-        Op::Lookup { dir, .. } => Op::Lookup { dir, name: first },
-        Op::Create { dir, new, set, .. } => Op::Create {
+        FsOp::Lookup { dir, .. } => FsOp::Lookup { dir, name: first },
+        FsOp::Create { dir, new, set, .. } => FsOp::Create {
             dir,
             name: first,
             new: match new {
@@ -136,51 +136,51 @@ pub(super) fn with_names<'a>(op: Op<'_>, first: &'a [u8], second: &'a [u8]) -> O
             },
             set,
         },
-        Op::Link { file, dir, .. } => Op::Link {
+        FsOp::Link { file, dir, .. } => FsOp::Link {
             file,
             dir,
             name: first,
         },
-        Op::Remove { dir, what, .. } => Op::Remove {
+        FsOp::Remove { dir, what, .. } => FsOp::Remove {
             dir,
             name: first,
             what,
         },
-        Op::Rename {
+        FsOp::Rename {
             from_dir, to_dir, ..
-        } => Op::Rename {
+        } => FsOp::Rename {
             from_dir,
             from: first,
             to_dir,
             to: second,
         },
-        Op::GetXattr { file, .. } => Op::GetXattr { file, name: first },
-        Op::SetXattr { file, how, .. } => Op::SetXattr {
+        FsOp::GetXattr { file, .. } => FsOp::GetXattr { file, name: first },
+        FsOp::SetXattr { file, how, .. } => FsOp::SetXattr {
             file,
             name: first,
             value: second,
             how,
         },
-        Op::RemoveXattr { file, .. } => Op::RemoveXattr { file, name: first },
+        FsOp::RemoveXattr { file, .. } => FsOp::RemoveXattr { file, name: first },
         other => nameless(other),
     }
 }
 
 /// Those that have no names.
-fn nameless(op: Op<'_>) -> Op<'static> {
+fn nameless(op: FsOp<'_>) -> FsOp<'static> {
     match op {
-        Op::Parent { dir } => Op::Parent { dir },
-        Op::Getattr { file } => Op::Getattr { file },
-        Op::Setattr { file, set, guard } => Op::Setattr { file, set, guard },
-        Op::Readlink { file } => Op::Readlink { file },
-        Op::Readdir {
+        FsOp::Parent { dir } => FsOp::Parent { dir },
+        FsOp::Getattr { file } => FsOp::Getattr { file },
+        FsOp::Setattr { file, set, guard } => FsOp::Setattr { file, set, guard },
+        FsOp::Readlink { file } => FsOp::Readlink { file },
+        FsOp::Readdir {
             dir,
             cookie,
             verifier,
             entries_max,
             name_bytes_max,
             with_attrs,
-        } => Op::Readdir {
+        } => FsOp::Readdir {
             dir,
             cookie,
             verifier,
@@ -188,83 +188,83 @@ fn nameless(op: Op<'_>) -> Op<'static> {
             name_bytes_max,
             with_attrs,
         },
-        Op::Allocate { file, offset, len } => Op::Allocate { file, offset, len },
-        Op::Deallocate { file, offset, len } => Op::Deallocate { file, offset, len },
-        Op::Seek { file, offset, what } => Op::Seek { file, offset, what },
-        Op::Clone {
+        FsOp::Allocate { file, offset, len } => FsOp::Allocate { file, offset, len },
+        FsOp::Deallocate { file, offset, len } => FsOp::Deallocate { file, offset, len },
+        FsOp::Seek { file, offset, what } => FsOp::Seek { file, offset, what },
+        FsOp::Clone {
             from,
             from_offset,
             to,
             to_offset,
             len,
-        } => Op::Clone {
-            from,
-            from_offset,
-            to,
-            to_offset,
-            len,
-        },
-        Op::Copy {
-            from,
-            from_offset,
-            to,
-            to_offset,
-            len,
-        } => Op::Copy {
+        } => FsOp::Clone {
             from,
             from_offset,
             to,
             to_offset,
             len,
         },
-        Op::ListXattrs {
+        FsOp::Copy {
+            from,
+            from_offset,
+            to,
+            to_offset,
+            len,
+        } => FsOp::Copy {
+            from,
+            from_offset,
+            to,
+            to_offset,
+            len,
+        },
+        FsOp::ListXattrs {
             file,
             cookie,
             name_bytes_max,
-        } => Op::ListXattrs {
+        } => FsOp::ListXattrs {
             file,
             cookie,
             name_bytes_max,
         },
-        Op::Statfs => Op::Statfs,
-        Op::Open { file, read, write } => Op::Open { file, read, write },
-        Op::Close { file } => Op::Close { file },
+        FsOp::Statfs => FsOp::Statfs,
+        FsOp::Open { file, read, write } => FsOp::Open { file, read, write },
+        FsOp::Close { file } => FsOp::Close { file },
         _ => unreachable!("data has no way through here, and the others have names"),
     }
 }
 
 /// The names and texts of an operation.
-pub(super) fn names_of(op: &Op<'_>) -> [Box<[u8]>; 2] {
+pub(super) fn names_of(op: &FsOp<'_>) -> [Box<[u8]>; 2] {
     use crate::fs::New;
     let (first, second): (&[u8], &[u8]) = match *op {
-        Op::Create {
+        FsOp::Create {
             name,
             new: New::Symlink(text),
             ..
         } => (name, text),
-        Op::Lookup { name, .. }
-        | Op::Create { name, .. }
-        | Op::Link { name, .. }
-        | Op::Remove { name, .. }
-        | Op::GetXattr { name, .. }
-        | Op::RemoveXattr { name, .. } => (name, b""),
-        Op::Rename { from, to, .. } => (from, to),
-        Op::SetXattr { name, value, .. } => (name, value),
+        FsOp::Lookup { name, .. }
+        | FsOp::Create { name, .. }
+        | FsOp::Link { name, .. }
+        | FsOp::Remove { name, .. }
+        | FsOp::GetXattr { name, .. }
+        | FsOp::RemoveXattr { name, .. } => (name, b""),
+        FsOp::Rename { from, to, .. } => (from, to),
+        FsOp::SetXattr { name, value, .. } => (name, value),
         _ => (b"", b""),
     };
     [first.into(), second.into()]
 }
 
-pub(super) struct Job {
-    pub(super) inner: Arc<Inner>,
+pub(super) struct DirJob {
+    pub(super) inner: Arc<DirInner>,
     pub(super) caller: Credentials,
-    pub(super) work: Work,
+    pub(super) work: ThreadWork,
     pub(super) reply: Arc<Reply>,
     /// Until it has rung.
     pub(super) ticket: Option<Ticket>,
 }
 
-impl Drop for Job {
+impl Drop for DirJob {
     /// Whatever became of it, somebody waits for its end.
     fn drop(&mut self) {
         let has_panicked = thread::panicking();
@@ -277,35 +277,38 @@ impl Drop for Job {
     }
 }
 
-impl Job {
-    fn end(self, result: Result<Done, Error>) {
+impl DirJob {
+    fn end(self, result: Result<JobDone, Error>) {
         let mut place = (self.reply.result.lock()).unwrap_or_else(PoisonError::into_inner);
         *place = Some(result);
     }
 
     /// A part of a long one, all of others; what is not over comes back.
-    fn run(self) -> Option<Job> {
+    fn run(self) -> Option<DirJob> {
         let mut synced = Synced::default();
         let caller = self.caller.caller();
         let result = match &self.work {
-            Work::Op(op, [first, second]) => {
+            ThreadWork::Op(op, [first, second]) => {
                 let op = with_names(*op, first, second);
                 match (&op, Move::of(&op)) {
-                    (Op::Copy { .. }, Some(what)) => {
+                    (FsOp::Copy { .. }, Some(what)) => {
                         match self.inner.copy_some(&caller, &what, &self.reply) {
                             None => return Some(self),
-                            Some(result) => result.map(Done::Output),
+                            Some(result) => result.map(JobDone::Output),
                         }
                     }
-                    _ => self.inner.run(&caller, &op, &mut synced).map(Done::Output),
+                    _ => self
+                        .inner
+                        .run(&caller, &op, &mut synced)
+                        .map(JobDone::Output),
                 }
             }
-            Work::Ready { file, write } => match write {
+            ThreadWork::Ready { file, write } => match write {
                 true => self.inner.ready_to_write(&caller, *file),
                 false => self.inner.ready_to_read(&caller, *file),
             }
-            .map(Done::Ready),
-            Work::Size(ready) => self.inner.size_now(ready).map(Done::Size),
+            .map(JobDone::Ready),
+            ThreadWork::Size(ready) => self.inner.size_now(ready).map(JobDone::Size),
         };
         let inner = Arc::clone(&self.inner);
         let is_changed = result.is_ok() && !synced.objects.is_empty();
@@ -325,7 +328,7 @@ pub(super) struct Synced {
 
 impl Synced {
     /// Before the object is changed: what cannot be synced is not to be changed.
-    pub(super) fn object(&mut self, inner: &Inner, seen: &Seen) -> Result<(), Error> {
+    pub(super) fn object(&mut self, inner: &DirInner, seen: &SeenObject) -> Result<(), Error> {
         let flags = match seen.file_type() {
             FileType::Directory => OFlags::RDONLY | OFlags::DIRECTORY,
             FileType::RegularFile => OFlags::RDONLY,
@@ -354,7 +357,7 @@ pub(super) struct Syncs {
 }
 
 /// An operation, its outcome if what it has changed can be synced, and that.
-type ToSync = (Synced, Job, Result<Done, Error>);
+type ToSync = (Synced, DirJob, Result<JobDone, Error>);
 
 impl Syncs {
     /// Some of them, of each host in turn.
@@ -368,13 +371,13 @@ impl Syncs {
     }
 }
 
-impl Inner {
+impl DirInner {
     fn syncs(&self) -> MutexGuard<'_, Syncs> {
         self.syncs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Ends a job when what it has changed would survive a crash.
-    fn sync_then_end(&self, synced: Synced, job: Job, result: Result<Done, Error>) {
+    fn sync_then_end(&self, synced: Synced, job: DirJob, result: Result<JobDone, Error>) {
         let mut syncs = self.syncs();
         syncs.waiting.push(job.caller.from, (synced, job, result));
         if mem::replace(&mut syncs.is_at_it, true) {
@@ -403,7 +406,7 @@ impl Inner {
                 let one = match found {
                     Some(&(_, one)) => one,
                     None => {
-                        let sync = Change::Sync(fd.as_fd());
+                        let sync = NameChange::Sync(fd.as_fd());
                         let one = self.below.change(sync, &mut || fsync(fd));
                         done.push((*ino, one));
                         one
@@ -429,7 +432,7 @@ impl Inner {
     }
 
     /// The change attribute takes in what was written to a file, if it is there.
-    fn keep_change(&self, entry: &Entry) {
+    fn keep_change(&self, entry: &OpenFile) {
         if !entry.has_news() {
             return;
         }
@@ -457,27 +460,27 @@ impl Inner {
 }
 
 #[derive(Default)]
-struct Queue {
-    jobs: Turns<Job>,
+struct JobQueue {
+    jobs: Turns<DirJob>,
     threads: usize,
     idle: usize,
     is_ending: bool,
 }
 
 #[derive(Default)]
-struct Shared {
-    queue: Mutex<Queue>,
+struct WorkersShared {
+    queue: Mutex<JobQueue>,
     work: Condvar,
     ended: Condvar,
 }
 
-impl Shared {
-    fn queue(&self) -> MutexGuard<'_, Queue> {
+impl WorkersShared {
+    fn queue(&self) -> MutexGuard<'_, JobQueue> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Waits a while for a job.
-    fn next(&self) -> Option<(Busy<'_>, Job)> {
+    fn next(&self) -> Option<(Busy<'_>, DirJob)> {
         let mut queue = self.queue();
         loop {
             if let Some((host, job)) = queue.jobs.take(THREADS_MAX) {
@@ -501,9 +504,9 @@ impl Shared {
         }
     }
 
-    fn serve(&self, inner: &Weak<Inner>) {
+    fn serve(&self, inner: &Weak<DirInner>) {
         reactor::unpin();
-        let place = Place(self);
+        let place = ThreadPlace(self);
         loop {
             while let Some((busy, job)) = self.next() {
                 if let Some(job) = job.run() {
@@ -531,7 +534,7 @@ impl Shared {
 
 /// A thread at work for a host; dropped, it is done, or a panic has ended it.
 struct Busy<'a> {
-    shared: &'a Shared,
+    shared: &'a WorkersShared,
     host: u64,
 }
 
@@ -542,9 +545,9 @@ impl Drop for Busy<'_> {
 }
 
 /// The place of a thread; dropped, a panic has ended it.
-struct Place<'a>(&'a Shared);
+struct ThreadPlace<'a>(&'a WorkersShared);
 
-impl Drop for Place<'_> {
+impl Drop for ThreadPlace<'_> {
     fn drop(&mut self) {
         self.0.queue().threads -= 1;
         self.0.ended.notify_all();
@@ -552,7 +555,7 @@ impl Drop for Place<'_> {
 }
 
 pub(super) struct Workers {
-    shared: Arc<Shared>,
+    shared: Arc<WorkersShared>,
     /// Else somebody says when something is done ([`Workers::step`]).
     has_threads: bool,
 }
@@ -584,9 +587,9 @@ impl Workers {
     /// Hands a job to a thread, unless there are too many already. A file is let
     /// go in any case: nobody would ask for that again, and there are no more of
     /// these than files were opened.
-    pub(super) fn start(&self, mut job: Job) -> Result<(), Error> {
+    pub(super) fn start(&self, mut job: DirJob) -> Result<(), Error> {
         let mut queue = self.shared.queue();
-        let is_close = matches!(job.work, Work::Op(Op::Close { .. }, _));
+        let is_close = matches!(job.work, ThreadWork::Op(FsOp::Close { .. }, _));
         let from = job.caller.from;
         if !queue.jobs.has_room(from, JOBS_MAX) && !is_close {
             job.ticket = None;
@@ -658,16 +661,16 @@ mod tests {
         (dir.unwrap(), [folder, state])
     }
 
-    fn job(dir: &Dir, host: u64, op: Op<'static>, name: &[u8]) -> Job {
+    fn job(dir: &Dir, host: u64, op: FsOp<'static>, name: &[u8]) -> DirJob {
         let connection = 1;
         job_from(dir, Asker { host, connection }, op, name)
     }
 
-    fn job_from(dir: &Dir, from: Asker, op: Op<'static>, name: &[u8]) -> Job {
-        Job {
+    fn job_from(dir: &Dir, from: Asker, op: FsOp<'static>, name: &[u8]) -> DirJob {
+        DirJob {
             inner: Arc::clone(&dir.inner),
             caller: Credentials::of(&root(from)),
-            work: Work::Op(op, [name.into(), Box::default()]),
+            work: ThreadWork::Op(op, [name.into(), Box::default()]),
             reply: Arc::default(),
             ticket: None,
         }
@@ -688,7 +691,7 @@ mod tests {
     #[should_panic(expected = "a thread of a file system has panicked")]
     fn job_whose_thread_panics_has_its_asker_panic() {
         let (dir, _folders) = place();
-        let job = job(&dir, 1, Op::Statfs, b"");
+        let job = job(&dir, 1, FsOp::Statfs, b"");
         let reply = job.reply.clone();
         let thread = thread::spawn(move || {
             let _job = job;
@@ -706,10 +709,10 @@ mod tests {
         let workers = &dir.inner.workers;
         // As if all threads were at work.
         workers.shared.queue().threads = THREADS_MAX;
-        while workers.start(job(Op::Statfs)).is_ok() {}
-        assert_eq!(workers.start(job(Op::Statfs)), Err(Error::Delay));
+        while workers.start(job(FsOp::Statfs)).is_ok() {}
+        assert_eq!(workers.start(job(FsOp::Statfs)), Err(Error::Delay));
         let file = FileId(1);
-        assert_eq!(workers.start(job(Op::Close { file })), Ok(()));
+        assert_eq!(workers.start(job(FsOp::Close { file })), Ok(()));
         let mut queue = workers.shared.queue();
         queue.threads = 0;
         let jobs = mem::take(&mut queue.jobs);
@@ -736,7 +739,7 @@ mod tests {
         let held = dir.inner.share(root);
         let mut hung = Vec::new();
         for at in 0..5 * THREADS_MAX {
-            let op = Op::Remove {
+            let op = FsOp::Remove {
                 dir: root,
                 name: b"",
                 what: crate::fs::Removable::Any,
@@ -746,7 +749,7 @@ mod tests {
             workers.start(job).unwrap();
         }
         for host in 2..2 + 2 * THREADS_MAX as u64 {
-            let job = job(&dir, host, Op::Statfs, b"");
+            let job = job(&dir, host, FsOp::Statfs, b"");
             let reply = job.reply.clone();
             workers.start(job).unwrap();
             assert!(wait(&reply), "host {host} waits for another");
@@ -764,10 +767,10 @@ mod tests {
         let (dir, _folders) = place();
         let workers = &dir.inner.workers;
         workers.shared.queue().threads = THREADS_MAX;
-        while workers.start(job(&dir, 1, Op::Statfs, b"")).is_ok() {}
-        let refused = workers.start(job(&dir, 1, Op::Statfs, b""));
+        while workers.start(job(&dir, 1, FsOp::Statfs, b"")).is_ok() {}
+        let refused = workers.start(job(&dir, 1, FsOp::Statfs, b""));
         assert_eq!(refused, Err(Error::Delay));
-        assert_eq!(workers.start(job(&dir, 2, Op::Statfs, b"")), Ok(()));
+        assert_eq!(workers.start(job(&dir, 2, FsOp::Statfs, b"")), Ok(()));
         let mut queue = workers.shared.queue();
         assert!(queue.jobs.len() < JOBS_MAX / 2);
         queue.threads = 0;
@@ -785,7 +788,7 @@ mod tests {
         workers.shared.queue().threads = THREADS_MAX;
         let all = [(1, 1), (1, 1), (1, 1), (1, 1), (1, 2), (1, 2), (2, 1)];
         for (host, connection) in all {
-            let job = job_from(&dir, Asker { host, connection }, Op::Statfs, b"");
+            let job = job_from(&dir, Asker { host, connection }, FsOp::Statfs, b"");
             assert_eq!(workers.start(job), Ok(()));
         }
         let mut queue = workers.shared.queue();
@@ -831,10 +834,10 @@ mod tests {
         let (dir, [folder, _state]) = place();
         std::fs::write(folder.path().join("f"), b"content").unwrap();
         let (top, name) = (FileId(super::super::ROOT), b"");
-        let look = job(&dir, 1, Op::Lookup { dir: top, name }, b"f");
+        let look = job(&dir, 1, FsOp::Lookup { dir: top, name }, b"f");
         let found = look.reply.clone();
         assert!(look.run().is_none());
-        let Ok(Done::Output(Output::File(file))) = found.take() else {
+        let Ok(JobDone::Output(Output::File(file))) = found.take() else {
             panic!("it is there");
         };
         let workers = &dir.inner.workers;
@@ -855,7 +858,7 @@ mod tests {
         let bytes = pool.get(4096).unwrap();
         let (offset, buf) = (0, bytes.range().slice(0, 7));
         let mut files = Reads::default();
-        let op = Op::Read { file, offset, buf };
+        let op = FsOp::Read { file, offset, buf };
         let Progress::Pending(task) = dir.start(&root(from), op, &mut files, 1) else {
             panic!("a thread looks for the file");
         };
@@ -886,11 +889,11 @@ mod tests {
         let (dir, _folders) = place();
         let mut syncs = Syncs::default();
         for _ in 0..3 * SYNCS_MAX {
-            let job = job(&dir, 1, Op::Statfs, b"");
+            let job = job(&dir, 1, FsOp::Statfs, b"");
             let (from, result) = (job.caller.from, Err(Error::Io));
             syncs.waiting.push(from, (Synced::default(), job, result));
         }
-        let job = job(&dir, 2, Op::Statfs, b"");
+        let job = job(&dir, 2, FsOp::Statfs, b"");
         let (from, result) = (job.caller.from, Err(Error::Io));
         syncs.waiting.push(from, (Synced::default(), job, result));
         let batch = syncs.take();

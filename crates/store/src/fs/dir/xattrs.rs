@@ -8,10 +8,10 @@ use std::os::fd::AsFd;
 use rustix::fs::{XattrFlags, getxattr, listxattr, removexattr, setxattr};
 use rustix::io::Errno;
 
-use super::beneath::{Seen, digest, way_to};
-use super::{Inner, Synced};
+use super::beneath::{SeenObject, digest, way_to};
+use super::{DirInner, Synced};
 use crate::fs::{
-    Attr, Caller, ChangeInfo, Error, FileId, Kind, Listing, Rights, STICKY, SetXattr, access,
+    Attr, Caller, ChangeInfo, Error, FileId, Listing, ObjectKind, Rights, STICKY, SetXattr, access,
     check_xattr_name,
 };
 
@@ -44,10 +44,10 @@ fn fetch(mut get: impl FnMut(&mut [u8]) -> Result<usize, Errno>) -> Result<Vec<u
     }
 }
 
-impl Inner {
+impl DirInner {
     /// Files and directories have extended attributes.
     fn may_have_xattrs(attr: &Attr) -> bool {
-        matches!(attr.kind, Kind::Regular | Kind::Directory)
+        matches!(attr.kind, ObjectKind::Regular | ObjectKind::Directory)
     }
 
     pub(super) fn get_xattr(
@@ -59,7 +59,7 @@ impl Inner {
         check_xattr_name(name)?;
         let seen = self.object(file)?;
         let attr = self.attr(file, &seen, false)?;
-        if !Inner::may_have_xattrs(&attr) || name.starts_with(OWN) {
+        if !DirInner::may_have_xattrs(&attr) || name.starts_with(OWN) {
             return Err(Error::NoXattr);
         }
         access::check(&attr, caller, Rights::READ)?;
@@ -74,8 +74,8 @@ impl Inner {
         attr: &Attr,
         name: &[u8],
     ) -> Result<(), Error> {
-        let is_shared = attr.kind == Kind::Directory && attr.mode & STICKY != 0;
-        let is_refused = !Inner::may_have_xattrs(attr) || name.starts_with(OWN);
+        let is_shared = attr.kind == ObjectKind::Directory && attr.mode & STICKY != 0;
+        let is_refused = !DirInner::may_have_xattrs(attr) || name.starts_with(OWN);
         if is_refused || (is_shared && !caller.owns(attr)) {
             return Err(Error::Perm);
         }
@@ -92,7 +92,7 @@ impl Inner {
     ) -> Result<ChangeInfo, Error> {
         check_xattr_name(name)?;
         let _alone = self.lock_attributes(file);
-        let mut seen: Seen = self.object(file)?;
+        let mut seen: SeenObject = self.object(file)?;
         let attr = self.attr(file, &seen, false)?;
         self.check_xattr_change(caller, &attr, name)?;
         synced.object(self, &seen)?;
@@ -142,7 +142,7 @@ impl Inner {
         let attr = self.attr(file, &seen, false)?;
         let mut listing = Listing::new(self.info.instance);
         listing.is_end = true;
-        if !Inner::may_have_xattrs(&attr) {
+        if !DirInner::may_have_xattrs(&attr) {
             return Ok(listing);
         }
         access::check(&attr, caller, Rights::READ)?;

@@ -3,20 +3,20 @@
 
 use super::content::Chunk;
 use super::node::{Body, Node, XATTR_BYTES_MAX, XATTRS_BYTES_MAX, Xattr, xattr_bytes};
-use super::{Inner, Outcome};
+use super::{MemoryInner, OperationOutput};
 use crate::fs::{
-    Caller, ChangeInfo, Error, FileId, Kind, Listing, Output, Rights, STICKY, SetAttr, SetXattr,
-    Time, access, check_xattr_name,
+    Caller, ChangeInfo, Error, FileId, Listing, ObjectKind, Output, Rights, STICKY, SetAttr,
+    SetXattr, Time, access, check_xattr_name,
 };
 
-impl Inner {
+impl MemoryInner {
     pub(super) fn setattr(
         &self,
         caller: &Caller<'_>,
         file: FileId,
         set: &SetAttr,
         guard: Option<Time>,
-    ) -> Outcome {
+    ) -> OperationOutput {
         let mut node = self.table.write(file)?;
         if guard.is_some_and(|guard| guard != node.attr.changed) {
             return Err(Error::NotSync);
@@ -61,7 +61,7 @@ impl Inner {
         let node = self.table.read(file)?;
         let Body::Symlink(text) = &node.body else {
             return Err(match node.attr.kind {
-                Kind::Directory => Error::IsDir,
+                ObjectKind::Directory => Error::IsDir,
                 _ => Error::Inval,
             });
         };
@@ -109,7 +109,7 @@ impl Inner {
     /// Files and directories have extended attributes; those of others nobody
     /// could read by their bits.
     fn may_have_xattrs(node: &Node) -> bool {
-        matches!(node.attr.kind, Kind::Regular | Kind::Directory)
+        matches!(node.attr.kind, ObjectKind::Regular | ObjectKind::Directory)
     }
 
     pub(super) fn get_xattr(
@@ -120,7 +120,7 @@ impl Inner {
     ) -> Result<Box<[u8]>, Error> {
         check_xattr_name(name)?;
         let node = self.table.read(file)?;
-        if !Inner::may_have_xattrs(&node) {
+        if !MemoryInner::may_have_xattrs(&node) {
             return Err(Error::NoXattr);
         }
         access::check(&node.attr, caller, Rights::READ)?;
@@ -129,8 +129,8 @@ impl Inner {
     }
 
     fn check_xattr_change(node: &Node, caller: &Caller<'_>) -> Result<(), Error> {
-        let is_shared = node.attr.kind == Kind::Directory && node.attr.mode & STICKY != 0;
-        if !Inner::may_have_xattrs(node) || (is_shared && !caller.owns(&node.attr)) {
+        let is_shared = node.attr.kind == ObjectKind::Directory && node.attr.mode & STICKY != 0;
+        if !MemoryInner::may_have_xattrs(node) || (is_shared && !caller.owns(&node.attr)) {
             return Err(Error::Perm);
         }
         access::check(&node.attr, caller, Rights::WRITE)
@@ -148,7 +148,7 @@ impl Inner {
             return Err(Error::Xattr2Big);
         }
         let mut node = self.table.write(file)?;
-        Inner::check_xattr_change(&node, caller)?;
+        MemoryInner::check_xattr_change(&node, caller)?;
         let found = node.xattrs.iter().position(|xattr| *xattr.name == *name);
         match (found, how) {
             (Some(_), SetXattr::Create) => return Err(Error::Exist),
@@ -191,7 +191,7 @@ impl Inner {
     ) -> Result<ChangeInfo, Error> {
         check_xattr_name(name)?;
         let mut node = self.table.write(file)?;
-        Inner::check_xattr_change(&node, caller)?;
+        MemoryInner::check_xattr_change(&node, caller)?;
         let found = node.xattrs.iter().position(|xattr| *xattr.name == *name);
         let xattr = node.xattrs.remove(found.ok_or(Error::NoXattr)?);
         self.store.space.give(xattr.bytes());
@@ -207,7 +207,7 @@ impl Inner {
         name_bytes_max: u32,
     ) -> Result<Listing, Error> {
         let node = self.table.read(file)?;
-        if Inner::may_have_xattrs(&node) {
+        if MemoryInner::may_have_xattrs(&node) {
             access::check(&node.attr, caller, Rights::READ)?;
         }
         if cookie >= node.next_cookie {

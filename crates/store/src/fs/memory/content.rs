@@ -7,7 +7,7 @@
 
 use std::sync::{Mutex, MutexGuard};
 
-use ::mem::{BUF_BYTES_MAX, BufRange, FRAME_BYTES, Frames, Loan, Refused};
+use ::mem::{BUF_BYTES_MAX, BufRange, FRAME_BYTES, Frames, FramesRefused, Loan};
 use machine::work;
 
 use super::addresses::{Addresses, ORDER_MAX, UNIT_SHIFT, Unit};
@@ -26,11 +26,11 @@ pub(super) const FILE_BYTES_MAX: u64 = 1 << 50;
 /// Addresses count for their table's words: 8 bytes for a frame.
 const ADDRESS_SHIFT: u32 = FRAME.trailing_zeros() - 3;
 
-impl From<Refused> for Error {
-    fn from(refused: Refused) -> Error {
+impl From<FramesRefused> for Error {
+    fn from(refused: FramesRefused) -> Error {
         match refused {
-            Refused::Busy => Error::Delay,
-            Refused::OutOfRange | Refused::Miscompare { .. } => {
+            FramesRefused::Busy => Error::Delay,
+            FramesRefused::OutOfRange | FramesRefused::Miscompare { .. } => {
                 unreachable!("files lie inside the volume and compare nothing")
             }
         }
@@ -160,7 +160,7 @@ fn inline_room(len: u64) -> usize {
 }
 
 /// What is written to a file.
-pub(super) enum Data<'a> {
+pub(super) enum WriteData<'a> {
     Bytes(&'a [u8]),
     Range(BufRange),
     /// Frames that were borrowed for the offset in question.
@@ -169,13 +169,13 @@ pub(super) enum Data<'a> {
     Pinned(&'a Loan),
 }
 
-impl Data<'_> {
+impl WriteData<'_> {
     pub(super) fn len(&self) -> u64 {
         match self {
-            Data::Bytes(bytes) => bytes.len() as u64,
-            Data::Range(range) => range.len().into(),
-            Data::Borrowed(loan) => loan.len().into(),
-            Data::Pinned(loan) => loan.len().into(),
+            WriteData::Bytes(bytes) => bytes.len() as u64,
+            WriteData::Range(range) => range.len().into(),
+            WriteData::Borrowed(loan) => loan.len().into(),
+            WriteData::Pinned(loan) => loan.len().into(),
         }
     }
 
@@ -183,12 +183,12 @@ impl Data<'_> {
     fn copy_to(&self, at: u64, dst: &mut [u8]) {
         let at = at as u32;
         match self {
-            Data::Bytes(bytes) => {
+            WriteData::Bytes(bytes) => {
                 dst.copy_from_slice(&bytes[at as usize..at as usize + dst.len()]);
             }
-            Data::Range(range) => ::mem::copy_out(range.slice(at, dst.len() as u32), dst),
-            Data::Borrowed(loan) => copy_parts(loan, at, dst),
-            Data::Pinned(loan) => copy_parts(loan, at, dst),
+            WriteData::Range(range) => ::mem::copy_out(range.slice(at, dst.len() as u32), dst),
+            WriteData::Borrowed(loan) => copy_parts(loan, at, dst),
+            WriteData::Pinned(loan) => copy_parts(loan, at, dst),
         }
     }
 }
@@ -389,7 +389,12 @@ impl Store {
     /// Writes to a file, which grows to hold it. All, or nothing but for
     /// [`Error::Delay`] where it lies in several chunks.
     #[inline]
-    pub(super) fn write(&self, node: &mut Node, offset: u64, data: Data<'_>) -> Result<(), Error> {
+    pub(super) fn write(
+        &self,
+        node: &mut Node,
+        offset: u64,
+        data: WriteData<'_>,
+    ) -> Result<(), Error> {
         let len = data.len();
         work::spend_bytes(len);
         let end = offset.checked_add(len).ok_or(Error::FBig)?;
@@ -416,16 +421,21 @@ impl Store {
     }
 
     #[inline]
-    fn write_frames(&self, chunks: &[Chunk], offset: u64, data: Data<'_>) -> Result<(), Error> {
+    fn write_frames(
+        &self,
+        chunks: &[Chunk],
+        offset: u64,
+        data: WriteData<'_>,
+    ) -> Result<(), Error> {
         let len = data.len();
         let mut spans = spans(offset, len);
         let (index, within, first) = spans.next().unwrap_or((0, 0, 0));
         let address = self.address(chunks, index, within);
         if first == len && len <= BUF_BYTES_MAX.into() {
             match data {
-                Data::Bytes(bytes) => return Ok(self.frames.write(address, bytes)?),
-                Data::Borrowed(loan) => return Ok(self.frames.commit_at(loan, address)?),
-                Data::Range(_) | Data::Pinned(_) => {}
+                WriteData::Bytes(bytes) => return Ok(self.frames.write(address, bytes)?),
+                WriteData::Borrowed(loan) => return Ok(self.frames.commit_at(loan, address)?),
+                WriteData::Range(_) | WriteData::Pinned(_) => {}
             }
         }
         let mut done = 0;
@@ -437,7 +447,13 @@ impl Store {
     }
 
     /// Copies `len` bytes of `data` from `from` on to an address.
-    fn copy_in(&self, address: u64, data: &Data<'_>, from: u64, len: u64) -> Result<(), Error> {
+    fn copy_in(
+        &self,
+        address: u64,
+        data: &WriteData<'_>,
+        from: u64,
+        len: u64,
+    ) -> Result<(), Error> {
         let mut at = address;
         let mut put = |range: BufRange| -> Result<(), Error> {
             let mut done = 0;
@@ -450,7 +466,7 @@ impl Store {
         };
         let (from, len) = (from as u32, len as u32);
         match data {
-            Data::Bytes(bytes) => {
+            WriteData::Bytes(bytes) => {
                 let part = &bytes[from as usize..(from + len) as usize];
                 for bytes in part.chunks(BUF_BYTES_MAX as usize) {
                     self.frames.write(at, bytes)?;
@@ -458,9 +474,9 @@ impl Store {
                 }
                 Ok(())
             }
-            Data::Range(range) => put(range.slice(from, len)),
-            Data::Borrowed(loan) => loan.parts(from, len).try_for_each(put),
-            Data::Pinned(loan) => loan.parts(from, len).try_for_each(put),
+            WriteData::Range(range) => put(range.slice(from, len)),
+            WriteData::Borrowed(loan) => loan.parts(from, len).try_for_each(put),
+            WriteData::Pinned(loan) => loan.parts(from, len).try_for_each(put),
         }
     }
 

@@ -2,15 +2,15 @@
 
 use ::mem::{BufRange, Loan};
 
-use super::Inner;
-use super::content::Data;
+use super::MemoryInner;
+use super::content::WriteData;
 use super::node::Node;
 use crate::fs::{Caller, Error, FileId, Output, Seek, Time, Written, access};
 
 /// Writes of more bytes are copied before their file is locked.
 const COPY_LOCKED_BYTES_MAX: u32 = 64 << 10;
 
-impl Inner {
+impl MemoryInner {
     /// How much of `len` bytes from `offset` the file has, and whether it ends
     /// there.
     #[inline]
@@ -43,7 +43,7 @@ impl Inner {
             Ok(content) => content,
             Err(error) => return Some(Err(error)),
         };
-        let (len, is_end) = Inner::within(&node, offset, len);
+        let (len, is_end) = MemoryInner::within(&node, offset, len);
         let offset = if len == 0 { 0 } else { offset };
         let loan = self.store.lend(content, offset, len)?;
         let notes = node.notes_read(caller.now);
@@ -63,7 +63,7 @@ impl Inner {
     ) -> Result<Output, Error> {
         let node = self.table.read(file)?;
         let content = node.check_read(caller)?;
-        let (len, is_end) = Inner::within(&node, offset, buf.len());
+        let (len, is_end) = MemoryInner::within(&node, offset, buf.len());
         if len > 0 {
             self.store.read(content, offset, buf.slice(0, len))?;
         }
@@ -83,7 +83,7 @@ impl Inner {
         offset: u64,
         bytes: &[u8],
     ) -> Result<Written, Error> {
-        self.write(caller, file, offset, Data::Bytes(bytes))
+        self.write(caller, file, offset, WriteData::Bytes(bytes))
     }
 
     pub(super) fn commit(
@@ -93,7 +93,7 @@ impl Inner {
         file: FileId,
         offset: u64,
     ) -> Result<Written, Error> {
-        self.write(caller, file, offset, Data::Borrowed(loan))
+        self.write(caller, file, offset, WriteData::Borrowed(loan))
     }
 
     pub(super) fn write_from(
@@ -114,7 +114,7 @@ impl Inner {
             }
             return self.commit(caller, &mut loan, file, offset);
         }
-        self.write(caller, file, offset, Data::Range(buf))
+        self.write(caller, file, offset, WriteData::Range(buf))
     }
 
     #[inline]
@@ -123,7 +123,7 @@ impl Inner {
         caller: &Caller<'_>,
         file: FileId,
         offset: u64,
-        data: Data<'_>,
+        data: WriteData<'_>,
     ) -> Result<Written, Error> {
         let len = data.len() as u32;
         let mut node = self.table.write(file)?;

@@ -16,7 +16,7 @@ pub(super) const COOKIE_MIN: u64 = 3;
 /// What an entry counts for beside its name.
 const ENTRY_BYTES: u64 = 112;
 
-pub(super) struct Entry {
+pub(super) struct NameEntry {
     pub(super) file: FileId,
     pub(super) name: Box<[u8]>,
 }
@@ -24,7 +24,7 @@ pub(super) struct Entry {
 pub(super) struct Directory {
     /// Where it lies; of the root itself.
     pub(super) parent: FileId,
-    entries: BTreeMap<u64, Entry>,
+    entries: BTreeMap<u64, NameEntry>,
     /// Hash of the name, and cookie.
     names: BTreeSet<(u64, u64)>,
     next_cookie: u64,
@@ -49,7 +49,7 @@ impl Directory {
         self.entries.is_empty()
     }
 
-    fn find(&self, hash: u64, name: &[u8]) -> Option<(u64, &Entry)> {
+    fn find(&self, hash: u64, name: &[u8]) -> Option<(u64, &NameEntry)> {
         if faults::is(Fault::SearchNames) {
             let mut all = self.entries.iter().inspect(|_| work::spend(1));
             let found = all.find(|(_, entry)| *entry.name == *name);
@@ -69,7 +69,7 @@ impl Directory {
         let cookie = self.next_cookie;
         self.next_cookie += 1;
         let name = name.into();
-        self.entries.insert(cookie, Entry { file, name });
+        self.entries.insert(cookie, NameEntry { file, name });
         self.names.insert((hash, cookie));
     }
 
@@ -88,7 +88,7 @@ impl Directory {
     }
 
     /// Entries behind a cookie.
-    pub(super) fn after(&self, cookie: u64) -> impl Iterator<Item = (u64, &Entry)> {
+    pub(super) fn after(&self, cookie: u64) -> impl Iterator<Item = (u64, &NameEntry)> {
         let behind = self.entries.range(cookie.saturating_add(1)..);
         behind.map(|(&cookie, entry)| (cookie, entry))
     }

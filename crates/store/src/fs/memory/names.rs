@@ -10,10 +10,10 @@ use super::content::{Chunk, Content};
 use super::directory::{Directory, entry_bytes};
 use super::node::{Body, Node};
 use super::table::Locked;
-use super::{Inner, LINKS_MAX, Outcome, blank};
+use super::{LINKS_MAX, MemoryInner, OperationOutput, blank};
 use crate::fs::{
-    Attr, Caller, ChangeInfo, Error, FileId, Kind, Listing, New, Op, Output, Removable, Rights,
-    SetAttr, access, check_name, check_symlink,
+    Attr, Caller, ChangeInfo, Error, FileId, FsOp, Listing, New, ObjectKind, Output, Removable,
+    Rights, SetAttr, access, check_name, check_symlink,
 };
 
 /// How often an operation begins anew.
@@ -22,7 +22,7 @@ const TRIES_MAX: u32 = 1000;
 const DEPTH_MAX: u32 = 1 << 16;
 
 /// A directory and a name in it.
-pub(super) type Place<'a> = (FileId, &'a [u8]);
+pub(super) type NameInDirectory<'a> = (FileId, &'a [u8]);
 
 impl ChangeInfo {
     fn none(attr: &Attr) -> ChangeInfo {
@@ -44,7 +44,7 @@ impl Node {
     }
 }
 
-impl Inner {
+impl MemoryInner {
     pub(super) fn lookup(
         &self,
         caller: &Caller<'_>,
@@ -55,7 +55,11 @@ impl Inner {
         self.find(caller, (dir, name))?.ok_or(Error::NoEnt)
     }
 
-    fn find(&self, caller: &Caller<'_>, (dir, name): Place<'_>) -> Result<Option<FileId>, Error> {
+    fn find(
+        &self,
+        caller: &Caller<'_>,
+        (dir, name): NameInDirectory<'_>,
+    ) -> Result<Option<FileId>, Error> {
         let node = self.table.read(dir)?;
         let directory = node.directory()?;
         access::check(&node.attr, caller, Rights::EXECUTE)?;
@@ -75,10 +79,10 @@ impl Inner {
     pub(super) fn create(
         &self,
         caller: &Caller<'_>,
-        place: Place<'_>,
+        place: NameInDirectory<'_>,
         new: New<'_>,
         set: &SetAttr,
-    ) -> Outcome {
+    ) -> OperationOutput {
         check_name(place.1)?;
         if let New::Symlink(text) = new {
             check_symlink(text)?;
@@ -126,7 +130,7 @@ impl Inner {
             }
             _ => return Err(Error::Exist),
         }
-        if node.attr.kind != Kind::Regular {
+        if node.attr.kind != ObjectKind::Regular {
             return Err(node.no_file());
         }
         let mut left = Vec::new();
@@ -170,7 +174,7 @@ impl Inner {
         let attr = self.insert(node, name, set.size)?;
         dir.directory_mut()?.insert(hash, name, attr.file);
         let before = dir.attr.change;
-        dir.attr.links += u32::from(kind == Kind::Directory);
+        dir.attr.links += u32::from(kind == ObjectKind::Directory);
         dir.entries_changed(caller, &[name], &[]);
         Ok(Output::Created {
             attr,
@@ -196,7 +200,7 @@ impl Inner {
         let inserted = sized.and_then(|()| {
             let room = attr.used_bytes;
             let file = self.table.insert(node);
-            if file.is_err() && attr.kind == Kind::Regular {
+            if file.is_err() && attr.kind == ObjectKind::Regular {
                 // All that a file without content can have is room beside it.
                 self.store.space.give(room);
             }
@@ -255,7 +259,7 @@ impl Inner {
         dir: FileId,
         name: &[u8],
         what: Removable,
-    ) -> Outcome {
+    ) -> OperationOutput {
         check_name(name)?;
         let hash = self.hash(name);
         for _ in 0..TRIES_MAX {
@@ -320,7 +324,12 @@ impl Inner {
         Err(Error::NameTooLong)
     }
 
-    pub(super) fn rename(&self, caller: &Caller<'_>, from: Place<'_>, to: Place<'_>) -> Outcome {
+    pub(super) fn rename(
+        &self,
+        caller: &Caller<'_>,
+        from: NameInDirectory<'_>,
+        to: NameInDirectory<'_>,
+    ) -> OperationOutput {
         check_name(from.1)?;
         check_name(to.1)?;
         for _ in 0..TRIES_MAX {
@@ -337,8 +346,8 @@ impl Inner {
     fn try_rename(
         &self,
         caller: &Caller<'_>,
-        from: Place<'_>,
-        to: Place<'_>,
+        from: NameInDirectory<'_>,
+        to: NameInDirectory<'_>,
     ) -> Result<Option<(Output, Vec<Chunk>)>, Error> {
         let file = self.find(caller, from)?.ok_or(Error::NoEnt)?;
         let target = self.find(caller, to)?;
@@ -364,7 +373,7 @@ impl Inner {
         let Ok(mut locked) = self.table.lock(&objects) else {
             return Ok(None);
         };
-        let is_same = |locked: &mut Locked<'_>, place: Place<'_>, file| {
+        let is_same = |locked: &mut Locked<'_>, place: NameInDirectory<'_>, file| {
             let directory = locked.get(place.0).directory();
             directory.map(|directory| directory.get(self.hash(place.1), place.1) == file)
         };
@@ -391,9 +400,9 @@ impl Inner {
         &self,
         caller: &Caller<'_>,
         locked: &mut Locked<'_>,
-        (from, to): (Place<'_>, Place<'_>),
+        (from, to): (NameInDirectory<'_>, NameInDirectory<'_>),
         (file, target): (FileId, Option<FileId>),
-    ) -> Outcome {
+    ) -> OperationOutput {
         let space = &self.store.space;
         if target.is_none() {
             space.take(entry_bytes(to.1))?;
@@ -441,8 +450,8 @@ impl Inner {
     }
 
     /// Entries of one directory, as `op` asks for them.
-    pub(super) fn readdir(&self, caller: &Caller<'_>, op: Op<'_>) -> Result<Listing, Error> {
-        let Op::Readdir {
+    pub(super) fn readdir(&self, caller: &Caller<'_>, op: FsOp<'_>) -> Result<Listing, Error> {
+        let FsOp::Readdir {
             dir,
             mut cookie,
             verifier,

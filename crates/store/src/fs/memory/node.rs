@@ -2,7 +2,7 @@
 
 use super::content::Content;
 use super::directory::Directory;
-use crate::fs::{Attr, Caller, Error, Kind, Time, access};
+use crate::fs::{Attr, Caller, Error, ObjectKind, Time, access};
 
 /// What an object counts for beside its content.
 pub(super) const NODE_BYTES: u64 = 512;
@@ -129,7 +129,7 @@ impl Node {
     }
 
     pub(super) fn is_directory(&self) -> bool {
-        self.attr.kind == Kind::Directory
+        self.attr.kind == ObjectKind::Directory
     }
 
     /// A regular file's content, to be read.
@@ -175,8 +175,8 @@ impl Node {
     /// Why it has no content.
     pub(super) fn no_file(&self) -> Error {
         match self.attr.kind {
-            Kind::Directory => Error::IsDir,
-            Kind::Symlink => Error::Symlink,
+            ObjectKind::Directory => Error::IsDir,
+            ObjectKind::Symlink => Error::Symlink,
             _ => Error::WrongType,
         }
     }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use ::mem::Loan;
 
-use super::content::{Chunk, Data, Store};
-use super::{Inner, node::Node};
+use super::content::{Chunk, Store, WriteData};
+use super::{MemoryInner, node::Node};
 use crate::fs::op::Move;
 use crate::fs::{Asker, Caller, Error, FileId, Output, Time, access};
 
@@ -46,16 +46,16 @@ impl Drop for Doomed {
 }
 
 /// An operation in several steps.
-pub(crate) struct Steps {
-    inner: Arc<Inner>,
-    work: Work,
+pub(crate) struct MemorySteps {
+    inner: Arc<MemoryInner>,
+    work: StepWork,
     is_canceled: bool,
     /// For files that are written.
     now: Time,
     is_root: bool,
 }
 
-enum Work {
+enum StepWork {
     /// The operation is done but for what it leaves behind.
     Free(Doomed, Option<Output>),
     Clear {
@@ -78,7 +78,7 @@ enum Work {
 
 /// Two files that a clone keeps others from, until this is dropped.
 struct Frozen {
-    inner: Arc<Inner>,
+    inner: Arc<MemoryInner>,
     from: FileId,
     to: FileId,
 }
@@ -98,13 +98,13 @@ impl Drop for Frozen {
     }
 }
 
-impl fmt::Debug for Steps {
+impl fmt::Debug for MemorySteps {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (what, at) = match &self.work {
-            Work::Free(doomed, _) => ("free", doomed.at),
-            Work::Clear { at, .. } => ("clear", *at),
-            Work::Fill { at, .. } => ("fill", *at),
-            Work::Copy { done, .. } => ("copy", *done),
+            StepWork::Free(doomed, _) => ("free", doomed.at),
+            StepWork::Clear { at, .. } => ("clear", *at),
+            StepWork::Fill { at, .. } => ("fill", *at),
+            StepWork::Copy { done, .. } => ("copy", *done),
         };
         write!(f, "Steps({what} at {at})")
     }
@@ -113,9 +113,9 @@ impl fmt::Debug for Steps {
 /// What a step has come to.
 pub(super) type Stepped = Option<Result<Output, Error>>;
 
-impl Steps {
-    fn new(inner: &Arc<Inner>, caller: &Caller<'_>, work: Work) -> Steps {
-        Steps {
+impl MemorySteps {
+    fn new(inner: &Arc<MemoryInner>, caller: &Caller<'_>, work: StepWork) -> MemorySteps {
+        MemorySteps {
             inner: Arc::clone(inner),
             work,
             is_canceled: false,
@@ -126,31 +126,31 @@ impl Steps {
 
     /// Ends with `output` when chunks that are left over are given back.
     pub(super) fn free(
-        inner: &Arc<Inner>,
+        inner: &Arc<MemoryInner>,
         caller: &Caller<'_>,
         chunks: Vec<Chunk>,
         output: Output,
-    ) -> Steps {
+    ) -> MemorySteps {
         let doomed = Doomed::new(&inner.store, chunks);
-        Steps::new(inner, caller, Work::Free(doomed, Some(output)))
+        MemorySteps::new(inner, caller, StepWork::Free(doomed, Some(output)))
     }
 
     pub(super) fn clear(
-        inner: &Arc<Inner>,
+        inner: &Arc<MemoryInner>,
         caller: &Caller<'_>,
         (file, at, len): (FileId, u64, u64),
-    ) -> Result<Steps, Error> {
+    ) -> Result<MemorySteps, Error> {
         let end = at.checked_add(len).ok_or(Error::Inval)?;
         inner.table.read(file)?.check_write(caller)?;
-        let work = Work::Clear { file, at, end };
-        Ok(Steps::new(inner, caller, work))
+        let work = StepWork::Clear { file, at, end };
+        Ok(MemorySteps::new(inner, caller, work))
     }
 
     pub(super) fn fill(
-        inner: &Arc<Inner>,
+        inner: &Arc<MemoryInner>,
         caller: &Caller<'_>,
         (file, at, len): (FileId, u64, u64),
-    ) -> Result<Steps, Error> {
+    ) -> Result<MemorySteps, Error> {
         let end = at.checked_add(len).ok_or(Error::FBig)?;
         if end > inner.info.file_bytes_max {
             return Err(Error::FBig);
@@ -163,17 +163,17 @@ impl Steps {
             return Err(Error::NoSpc);
         }
         drop(node);
-        let work = Work::Fill { file, at, end };
-        Ok(Steps::new(inner, caller, work))
+        let work = StepWork::Fill { file, at, end };
+        Ok(MemorySteps::new(inner, caller, work))
     }
 
     /// A copy, in one step to others if it is a CLONE.
     pub(super) fn copy(
-        inner: &Arc<Inner>,
+        inner: &Arc<MemoryInner>,
         caller: &Caller<'_>,
         mut what: Move,
         is_clone: bool,
-    ) -> Result<Steps, Error> {
+    ) -> Result<MemorySteps, Error> {
         let ends = (
             what.from_offset.checked_add(what.len),
             what.to_offset.checked_add(what.len),
@@ -216,13 +216,13 @@ impl Steps {
         };
         drop(both);
         let done = 0;
-        let work = Work::Copy { what, done, frozen };
-        Ok(Steps::new(inner, caller, work))
+        let work = StepWork::Copy { what, done, frozen };
+        Ok(MemorySteps::new(inner, caller, work))
     }
 
     pub(crate) fn copied_bytes(&self) -> u64 {
         match &self.work {
-            Work::Copy { done, .. } => *done,
+            StepWork::Copy { done, .. } => *done,
             _ => 0,
         }
     }
@@ -255,18 +255,18 @@ impl Steps {
             node.touch_content(self.now);
         };
         match &mut self.work {
-            Work::Free(doomed, output) => match doomed.step() {
+            StepWork::Free(doomed, output) => match doomed.step() {
                 true => Ok(output.take()),
                 false => Ok(None),
             },
-            Work::Clear { file, at, end } => {
+            StepWork::Clear { file, at, end } => {
                 let mut node = inner.table.write(*file)?;
                 node.check_changes()?;
                 *at = inner.store.clear(&mut node, *at, *end, FREE_STEP_BYTES)?;
                 written(&mut node);
                 Ok((*at >= *end).then_some(Output::Done))
             }
-            Work::Fill { file, at, end } => {
+            StepWork::Fill { file, at, end } => {
                 let mut node = inner.table.write(*file)?;
                 node.check_changes()?;
                 let to = (*at + 1).next_multiple_of(MOVE_STEP_BYTES).min(*end);
@@ -278,7 +278,7 @@ impl Steps {
                 *at = to;
                 Ok((to == *end).then_some(Output::Done))
             }
-            Work::Copy { what, done, frozen } => {
+            StepWork::Copy { what, done, frozen } => {
                 let step_end = (*done + MOVE_STEP_BYTES).min(what.len);
                 while *done < step_end {
                     let len = (step_end - *done).min(COPY_BYTES);
@@ -318,7 +318,7 @@ enum Piece {
     Hole,
 }
 
-impl Inner {
+impl MemoryInner {
     /// Copies `len` bytes, or fewer where the source ends or changes its kind;
     /// how many.
     fn copy_some(
@@ -346,8 +346,8 @@ impl Inner {
         }
         let to = what.to_offset + done;
         match piece {
-            Piece::Lent(loan) => self.store.write(target, to, Data::Pinned(&loan))?,
-            Piece::Bytes(bytes) => self.store.write(target, to, Data::Bytes(&bytes))?,
+            Piece::Lent(loan) => self.store.write(target, to, WriteData::Pinned(&loan))?,
+            Piece::Bytes(bytes) => self.store.write(target, to, WriteData::Bytes(&bytes))?,
             Piece::Hole => {
                 let mut at = to;
                 while at < to + len {

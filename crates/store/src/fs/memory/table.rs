@@ -18,18 +18,18 @@ const FIRST: u32 = 1;
 /// lock neighbours at the same time.
 #[repr(align(64))]
 #[derive(Default)]
-struct Slot(RwLock<Place>);
+struct ObjectSlot(RwLock<ObjectPlace>);
 
 #[derive(Default)]
-struct Place {
+struct ObjectPlace {
     uses: u32,
     node: Option<Box<Node>>,
 }
 
 /// All objects of a file system. Slots never move, and grow in number with the
 /// objects.
-pub(super) struct Table {
-    segments: Box<[OnceLock<Box<[Slot]>>]>,
+pub(super) struct ObjectTable {
+    segments: Box<[OnceLock<Box<[ObjectSlot]>>]>,
     free: Mutex<Free>,
 }
 
@@ -39,15 +39,15 @@ struct Free {
     used: Vec<u32>,
 }
 
-/// Locks two objects cannot take in a wrong order, see [`Table::lock`].
+/// Locks two objects cannot take in a wrong order, see [`ObjectTable::lock`].
 pub(super) const LOCKS_MAX: usize = 4;
 
 /// An object that does not change meanwhile.
-pub(super) struct Reading<'a>(RwLockReadGuard<'a, Place>);
+pub(super) struct Reading<'a>(RwLockReadGuard<'a, ObjectPlace>);
 
 /// An object that nobody else looks at meanwhile.
 pub(super) struct Writing<'a> {
-    place: RwLockWriteGuard<'a, Place>,
+    place: RwLockWriteGuard<'a, ObjectPlace>,
     file: FileId,
 }
 
@@ -78,7 +78,7 @@ impl DerefMut for Writing<'_> {
     }
 }
 
-impl Place {
+impl ObjectPlace {
     #[inline]
     fn check(&self, file: FileId) -> Result<(), Error> {
         match self.node.is_some() && self.uses == uses_of(file) {
@@ -98,12 +98,12 @@ fn uses_of(file: FileId) -> u32 {
     (file.0 >> 32) as u32
 }
 
-impl Table {
+impl ObjectTable {
     /// For so many objects at most.
-    pub(super) fn new(objects_max: u64) -> Table {
+    pub(super) fn new(objects_max: u64) -> ObjectTable {
         let slots = objects_max.min(SLOTS_MAX) as usize + FIRST as usize;
         let segments = slots.div_ceil(SEGMENT);
-        Table {
+        ObjectTable {
             segments: (0..segments).map(|_| OnceLock::new()).collect(),
             free: Mutex::new(Free {
                 next: FIRST,
@@ -117,7 +117,7 @@ impl Table {
     }
 
     #[inline]
-    fn slot(&self, file: FileId) -> Result<&Slot, Error> {
+    fn slot(&self, file: FileId) -> Result<&ObjectSlot, Error> {
         let slot = slot_of(file) as usize;
         let segment = self.segments.get(slot / SEGMENT).and_then(OnceLock::get);
         segment.map_or(Err(Error::Stale), |slots| Ok(&slots[slot % SEGMENT]))
@@ -178,7 +178,7 @@ impl Table {
                 None => return Err(Error::NoSpc),
             }
         };
-        let make = || (0..SEGMENT).map(|_| Slot::default()).collect();
+        let make = || (0..SEGMENT).map(|_| ObjectSlot::default()).collect();
         let slots = self.segments[slot as usize / SEGMENT].get_or_init(make);
         let place = slots[slot as usize % SEGMENT].0.write();
         let mut place = place.expect("nothing panics under this lock");

@@ -1,6 +1,6 @@
 //! What SCSI asks of reservations and NVMe does not.
 
-use super::{Held, Notice, Refused, Registrant, Request, Rules};
+use super::{HeldReservation, Notice, Registrant, ReservationRefused, ReservationRequest, Rules};
 
 /// Who is told what of a change.
 type Notices = Vec<(Registrant, Notice)>;
@@ -22,10 +22,10 @@ impl Rules {
     pub(super) fn apply_scsi(
         &mut self,
         who: &Registrant,
-        request: &Request,
-    ) -> Result<Notices, Refused> {
+        request: &ReservationRequest,
+    ) -> Result<Notices, ReservationRefused> {
         match request {
-            Request::ScsiRegister {
+            ReservationRequest::ScsiRegister {
                 current,
                 key,
                 persist,
@@ -38,7 +38,7 @@ impl Rules {
                 }
                 let is_new = !self.registrants.contains_key(who);
                 if !is_new && !named.is_empty() {
-                    return Err(Refused::Invalid);
+                    return Err(ReservationRefused::Invalid);
                 }
                 let mut notices = self.carry_out(who, act, *key)?;
                 for port in ports {
@@ -57,7 +57,7 @@ impl Rules {
                 self.registered(Some(*persist));
                 Ok(self.once_each(notices))
             }
-            Request::Move {
+            ReservationRequest::Move {
                 current,
                 to,
                 key,
@@ -75,10 +75,15 @@ impl Rules {
         }
     }
 
-    fn act(&self, who: &Registrant, current: Option<u64>, key: u64) -> Result<Act, Refused> {
+    fn act(
+        &self,
+        who: &Registrant,
+        current: Option<u64>,
+        key: u64,
+    ) -> Result<Act, ReservationRefused> {
         let own = self.registrants.get(who);
         if current.is_some_and(|current| current != own.copied().unwrap_or(0)) {
-            return Err(Refused::Conflict);
+            return Err(ReservationRefused::Conflict);
         }
         Ok(match (own, key) {
             (None, 0) => Act::Nothing,
@@ -87,7 +92,12 @@ impl Rules {
         })
     }
 
-    fn carry_out(&mut self, who: &Registrant, act: Act, key: u64) -> Result<Notices, Refused> {
+    fn carry_out(
+        &mut self,
+        who: &Registrant,
+        act: Act,
+        key: u64,
+    ) -> Result<Notices, ReservationRefused> {
         match act {
             Act::Nothing => {}
             Act::Remove => return Ok(self.remove(who)),
@@ -116,17 +126,17 @@ impl Rules {
         current: u64,
         to: &Registrant,
         key: u64,
-    ) -> Result<(), Refused> {
+    ) -> Result<(), ReservationRefused> {
         self.expect_key(who, Some(current))?;
         let kind = match &self.held {
-            Some(Held {
+            Some(HeldReservation {
                 kind,
                 holder: Some(holder),
             }) if holder == who => *kind,
-            _ => return Err(Refused::Conflict),
+            _ => return Err(ReservationRefused::Conflict),
         };
         if key == 0 || to == who {
-            return Err(Refused::Invalid);
+            return Err(ReservationRefused::Invalid);
         }
         if !self.registrants.contains_key(to) {
             self.add(to, key)?;
@@ -138,27 +148,27 @@ impl Rules {
 
     /// Whether a registration makes RESERVE and RELEASE of `who` succeed without
     /// effect (SPC-4, section 5.13.3); a conflict if there are others'.
-    fn is_let_in(&self, who: &Registrant) -> Result<bool, Refused> {
+    fn is_let_in(&self, who: &Registrant) -> Result<bool, ReservationRefused> {
         let is_registered = self.registrants.contains_key(who);
-        let lets_in = |held: &Held| held.kind.is_of_registrants() && is_registered;
+        let lets_in = |held: &HeldReservation| held.kind.is_of_registrants() && is_registered;
         match &self.held {
             Some(held) if lets_in(held) || self.is_holder(who) => Ok(true),
             _ if self.registrants.is_empty() => Ok(false),
-            _ => Err(Refused::Conflict),
+            _ => Err(ReservationRefused::Conflict),
         }
     }
 
-    pub(super) fn reserve_unit(&mut self, who: &Registrant) -> Result<Notices, Refused> {
+    pub(super) fn reserve_unit(&mut self, who: &Registrant) -> Result<Notices, ReservationRefused> {
         if !self.is_let_in(who)? {
             if self.reserved.as_ref().is_some_and(|holder| holder != who) {
-                return Err(Refused::Conflict);
+                return Err(ReservationRefused::Conflict);
             }
             self.reserved = Some(who.clone());
         }
         Ok(Vec::new())
     }
 
-    pub(super) fn release_unit(&mut self, who: &Registrant) -> Result<Notices, Refused> {
+    pub(super) fn release_unit(&mut self, who: &Registrant) -> Result<Notices, ReservationRefused> {
         if !self.is_let_in(who)? {
             self.reset(Some(who));
         }

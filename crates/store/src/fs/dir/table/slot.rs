@@ -3,7 +3,7 @@
 
 use crc_fast::{CrcAlgorithm, checksum};
 
-use super::Identity;
+use super::ObjectIdentity;
 use crate::fs::HandleKey;
 
 /// Bytes of a slot.
@@ -28,7 +28,7 @@ const IS_LOST: u8 = 4;
 pub(in crate::fs::dir) struct Record {
     /// A further name of an object, not the object.
     pub(super) is_alias: bool,
-    pub(in crate::fs::dir) who: Identity,
+    pub(in crate::fs::dir) who: ObjectIdentity,
     /// The directory that it lies in.
     pub(in crate::fs::dir) dir: u64,
     /// How it is called there; empty if it has no name that is known.
@@ -50,7 +50,7 @@ pub(in crate::fs::dir) struct Record {
 }
 
 /// What bytes of a slot turn out to be.
-pub(super) enum Slot {
+pub(super) enum SlotBytes {
     Free,
     /// The name is complete but for what its tail holds.
     Record(Box<Record>, usize),
@@ -80,7 +80,7 @@ fn seal(mut bytes: [u8; SLOT_BYTES]) -> [u8; SLOT_BYTES] {
 
 impl Record {
     /// Of an object that was seen to lie there.
-    pub(in crate::fs::dir) fn new(who: Identity, dir: u64, name: &[u8]) -> Record {
+    pub(in crate::fs::dir) fn new(who: ObjectIdentity, dir: u64, name: &[u8]) -> Record {
         Record {
             who,
             dir,
@@ -135,27 +135,27 @@ pub(super) fn tail(rest: &[u8], next: u64) -> [u8; SLOT_BYTES] {
 }
 
 /// What is damaged is as good as free.
-pub(super) fn decode(bytes: &[u8; SLOT_BYTES]) -> Slot {
+pub(super) fn decode(bytes: &[u8; SLOT_BYTES]) -> SlotBytes {
     if half(bytes, 0) != sum(bytes) {
-        return Slot::Free;
+        return SlotBytes::Free;
     }
     let (state, name_len, flags) = (bytes[4], usize::from(bytes[5]), bytes[6]);
     if state == TAIL {
         let mut rest = [0; TAIL_BYTES];
         rest.copy_from_slice(&bytes[TAIL_AT..]);
-        return Slot::Tail {
+        return SlotBytes::Tail {
             next: word(bytes, 8),
             bytes: rest,
         };
     }
     if state != OBJECT && state != ALIAS {
-        return Slot::Free;
+        return SlotBytes::Free;
     }
     let inline = name_len.min(INLINE_BYTES);
     let has = |flag| flags & flag != 0;
     let record = Record {
         is_alias: state == ALIAS,
-        who: Identity {
+        who: ObjectIdentity {
             ino: word(bytes, 8),
             born: word(bytes, 16) as i64,
             name: word(bytes, 24),
@@ -170,7 +170,7 @@ pub(super) fn decode(bytes: &[u8; SLOT_BYTES]) -> Slot {
         owner: has(HAS_OWNER).then(|| (half(bytes, 80), half(bytes, 84))),
         is_lost: has(IS_LOST),
     };
-    Slot::Record(Box::new(record), name_len)
+    SlotBytes::Record(Box::new(record), name_len)
 }
 
 /// The first slot: what the table belongs to.
@@ -182,9 +182,9 @@ pub(in crate::fs::dir) struct Header {
     pub(in crate::fs::dir) handle_key: HandleKey,
     /// The file that the table was written to: in a copy of that, this says so.
     /// All 0 in a table of an earlier version.
-    pub(super) file: Identity,
+    pub(super) file: ObjectIdentity,
     /// Its uppermost directory.
-    pub(in crate::fs::dir) root: Identity,
+    pub(in crate::fs::dir) root: ObjectIdentity,
     /// Owners are recorded, not real ([`super::super::Owners`]).
     pub(in crate::fs::dir) is_recorded: bool,
     /// The user that weft ran as when the table was made.
@@ -211,14 +211,14 @@ impl Header {
     /// Of a table that is to be made.
     pub(in crate::fs::dir) fn new(
         instance: u64,
-        root: Identity,
+        root: ObjectIdentity,
         is_recorded: bool,
         uid: u32,
     ) -> Header {
         Header {
             instance,
             handle_key: NO_KEY,
-            file: Identity::default(),
+            file: ObjectIdentity::default(),
             root,
             is_recorded,
             uid,
@@ -262,12 +262,12 @@ impl Header {
         Some(Header {
             instance: word(bytes, 16),
             handle_key: HandleKey(*bytes[KEY_AT..].first_chunk().expect("in bounds")),
-            file: Identity {
+            file: ObjectIdentity {
                 ino: word(bytes, FILE_AT),
                 born: word(bytes, FILE_AT + 8) as i64,
                 name: word(bytes, FILE_AT + 16),
             },
-            root: Identity {
+            root: ObjectIdentity {
                 ino: word(bytes, 24),
                 born: word(bytes, 32) as i64,
                 name: word(bytes, 40),
@@ -289,7 +289,7 @@ mod tests {
     fn record() -> Record {
         Record {
             is_alias: false,
-            who: Identity {
+            who: ObjectIdentity {
                 ino: 1,
                 born: -2,
                 name: 3,
@@ -310,16 +310,16 @@ mod tests {
     fn records_come_back_and_damage_is_seen() {
         let record = record();
         let bytes = record.encode();
-        let Slot::Record(again, 4) = decode(&bytes) else {
+        let SlotBytes::Record(again, 4) = decode(&bytes) else {
             panic!("a record with a name of four bytes");
         };
         assert_eq!(*again, record);
         for bit in 0..SLOT_BYTES * 8 {
             let mut bytes = bytes;
             bytes[bit / 8] ^= 1 << (bit % 8);
-            assert!(matches!(decode(&bytes), Slot::Free), "bit {bit}");
+            assert!(matches!(decode(&bytes), SlotBytes::Free), "bit {bit}");
         }
-        assert!(matches!(decode(&[0; SLOT_BYTES]), Slot::Free));
+        assert!(matches!(decode(&[0; SLOT_BYTES]), SlotBytes::Free));
     }
 
     #[test]
@@ -327,7 +327,7 @@ mod tests {
         let header = Header {
             instance: 1,
             handle_key: HandleKey([9; 16]),
-            file: Identity {
+            file: ObjectIdentity {
                 ino: 6,
                 born: -7,
                 name: 8,

@@ -1,14 +1,14 @@
 use super::*;
 
-fn who(ino: u64, born: i64) -> Identity {
-    Identity { ino, born, name: 0 }
+fn who(ino: u64, born: i64) -> ObjectIdentity {
+    ObjectIdentity { ino, born, name: 0 }
 }
 
 const KEY: HandleKey = HandleKey([5; 16]);
 
-fn open(folder: &Path) -> Table {
+fn open(folder: &Path) -> HandleTable {
     let first = || Header::new(7, who(2, 1), false, 0);
-    Table::open(folder, true, KEY, first).unwrap_or_else(|_| panic!("it opens"))
+    HandleTable::open(folder, true, KEY, first).unwrap_or_else(|_| panic!("it opens"))
 }
 
 fn object(ino: u64, dir: u64, name: &[u8]) -> Record {
@@ -88,7 +88,7 @@ fn a_used_inode_number_means_the_new_object() {
     assert_eq!(table.find(&named).unwrap(), None);
 }
 
-fn places(table: &Table, number: u64) -> Vec<(u64, Vec<u8>)> {
+fn places(table: &HandleTable, number: u64) -> Vec<(u64, Vec<u8>)> {
     let record = table.get(number).unwrap().unwrap();
     let aliases = table.aliases(&record).unwrap();
     let mut places = vec![(record.dir, record.name)];
@@ -177,8 +177,8 @@ fn a_damaged_table_is_refused() {
     let mut bytes = fs::read(&path).unwrap();
     bytes[20] ^= 1;
     fs::write(&path, bytes).unwrap();
-    let opened = Table::open(folder.path(), true, KEY, || panic!("it is not new"));
-    assert!(matches!(opened, Err(Refused::Damaged)));
+    let opened = HandleTable::open(folder.path(), true, KEY, || panic!("it is not new"));
+    assert!(matches!(opened, Err(TableRefused::Damaged)));
 }
 
 #[test]
@@ -199,7 +199,7 @@ fn a_table_without_a_handle_key_gets_one_and_keeps_it() {
     let mode = fs::metadata(&objects).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o600, "others could read the key");
     let other = HandleKey([6; 16]);
-    let again = Table::open(folder.path(), true, other, || panic!("it is not new"));
+    let again = HandleTable::open(folder.path(), true, other, || panic!("it is not new"));
     let again = again.unwrap_or_else(|_| panic!("it opens"));
     assert_eq!(again.header().handle_key, KEY);
 }
@@ -208,12 +208,12 @@ fn a_table_without_a_handle_key_gets_one_and_keeps_it() {
 fn table_of_a_version_that_did_not_know_its_own_file_keeps_its_handles() {
     let folder = tempfile::tempdir().unwrap();
     let mut table = open(folder.path());
-    table.header.file = Identity::default();
+    table.header.file = ObjectIdentity::default();
     table.close().unwrap();
     drop(table);
     let again = |instance| {
         let first = || Header::new(instance, who(2, 1), false, 0);
-        let table = Table::open(folder.path(), true, HandleKey([6; 16]), first);
+        let table = HandleTable::open(folder.path(), true, HandleKey([6; 16]), first);
         let table = table.unwrap_or_else(|_| panic!("it opens"));
         (table.header().instance, table.header().handle_key)
     };
