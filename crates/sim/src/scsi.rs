@@ -233,7 +233,7 @@ pub fn statuses(failure: &Failure) -> Option<[Status; 2]> {
                 // Data that did not match its digest: the command was not executed.
                 (_, asc::PROTOCOL_SERVICE_CRC_ERROR) => alone(Status::TRANSIENT_TRANSPORT),
                 (_, asc::SPACE_ALLOCATION_FAILED_WRITE_PROTECT) => both(Status::CAPACITY_EXCEEDED),
-                (key::DATA_PROTECT, _) => alone(Status::WRITE_PROTECTED),
+                (key::DATA_PROTECT, _) => both(Status::WRITE_PROTECTED),
                 (key::ILLEGAL_REQUEST, _) => alone(Status::INVALID_FIELD),
                 _ => None,
             }
