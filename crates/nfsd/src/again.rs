@@ -2,59 +2,16 @@
 //! done once (RFC 7530, section 3.1.1; OPEN, LOCK and their like have numbers of
 //! their own for that).
 
-use std::sync::Arc;
-
 use machine::Nanos;
-use nfs::connection::Reply;
 use wire::nfs4::nfsstat4;
 
-use crate::past::{AddressReplies, CallBegun, CallKey};
-use crate::run::{NextStep, OperationOutcome, RunningCall};
+use crate::call::{NextStep, OperationOutcome, RunningCall};
+use crate::past::{CallBegun, CallKey};
 
 /// A call that came again waits so long for the first to end, as if for memory.
 const PATIENCE: Nanos = 300_000_000;
 /// The procedure and the version, among others that calls are known by.
 const COMPOUND: u32 = 4 << 16 | 1;
-
-/// Bytes of an answer before its results: xid, type, status, verifier, status.
-const HEADER_BYTES: usize = 24;
-
-/// What a call is known by, once it does something that must not be done twice.
-#[derive(Debug, Default)]
-pub(crate) struct Once {
-    known: Option<(Arc<AddressReplies>, CallKey)>,
-    /// Since when it waits for the first of it to end.
-    waits_since: Option<Nanos>,
-}
-
-impl Once {
-    /// The call is over: this is its answer.
-    #[inline]
-    pub(crate) fn end(&mut self, reply: &Reply) {
-        if self.known.is_some() {
-            self.keep(reply);
-        }
-    }
-
-    #[cold]
-    fn keep(&mut self, reply: &Reply) {
-        let results = reply.results();
-        // What READ has sent is not there any more.
-        let is_all = reply.record_bytes() as usize == HEADER_BYTES + results.len();
-        match self.known.take() {
-            Some((past, known)) if !is_all => past.forget(known),
-            Some((past, known)) => past.finish(known, results),
-            None => {}
-        }
-    }
-
-    /// The call is given up.
-    pub(crate) fn forget(&self) {
-        if let Some((past, known)) = &self.known {
-            past.forget(*known);
-        }
-    }
-}
 
 /// Before the first operation that must not be done twice: if the call was
 /// executed before, its answer.

@@ -11,28 +11,14 @@ use wire::nfs4::{
 };
 use wire::xdr::{Encode, Opaque, pad};
 
+use crate::call::{Ask, NextStep, OperationOutcome, QuestionBegun, RunningCall};
 use crate::names::{ANSWERED, change_info, file, set_attr};
 use crate::pseudo::{PseudoPlace, View};
-use crate::run::{self, Ask, NextStep, OperationOutcome, QuestionBegun, RunningCall};
-use crate::{Nfsd, open};
-
-/// How an operation goes on.
-pub(crate) enum ThenAttributes {
-    /// ACCESS, of these rights.
-    Access(u32),
-    /// GETATTR, when the room in the file system is known.
-    GetattrRoom(AskedAttributes),
-    Getattr(AskedAttributes, FreeSpace),
-    VerifyRoom,
-    Verify(FreeSpace),
-    Setattr,
-    GetXattr,
-    ChangeXattr,
-    ListXattrs,
-}
+use crate::then::{Continuation, ThenAttributes};
+use crate::{Nfsd, state};
 
 fn ask<'a>(run: &mut RunningCall<'a>, op: FsOp<'_>, then: ThenAttributes) -> OperationOutcome<'a> {
-    let then = run::Continuation::Attributes(then);
+    let then = Continuation::Attributes(then);
     run.ask(Ask {
         op,
         is_open: false,
@@ -252,7 +238,7 @@ pub(crate) fn getattr<'a>(
         QuestionBegun::Done(Ok(Output::Attr(attr))) => got_attr(run, asked, &attr, &room),
         begun => run.goes_on(
             begun,
-            run::Continuation::Attributes(ThenAttributes::Getattr(asked, room)),
+            Continuation::Attributes(ThenAttributes::Getattr(asked, room)),
         ),
     }
 }
@@ -320,10 +306,10 @@ pub(crate) fn setattr<'a>(
     run.check_writable(place)?;
     run.reserve(SETATTR_BYTES)?;
     let is_open = match set.size {
-        Some(_) => open::check_io(run, &args.stateid, WRITE)?,
+        Some(_) => state::check_io(run, &args.stateid, WRITE)?,
         None => {
             let key = run.key(place)?;
-            open::break_delegations(run, key)?;
+            state::break_delegations(run, key)?;
             false
         }
     };
@@ -335,7 +321,7 @@ pub(crate) fn setattr<'a>(
     run.ask(Ask {
         op,
         is_open,
-        then: run::Continuation::Attributes(ThenAttributes::Setattr),
+        then: Continuation::Attributes(ThenAttributes::Setattr),
     })
 }
 
@@ -362,7 +348,7 @@ pub(crate) fn access<'a>(run: &mut RunningCall<'a>, args: &ACCESS4args) -> Opera
         QuestionBegun::Done(Ok(Output::Attr(attr))) => tell_access(run, args.access, &attr),
         begun => run.goes_on(
             begun,
-            run::Continuation::Attributes(ThenAttributes::Access(args.access)),
+            Continuation::Attributes(ThenAttributes::Access(args.access)),
         ),
     }
 }
@@ -413,7 +399,7 @@ fn check_change(run: &mut RunningCall<'_>) -> Result<FileId, nfsstat4> {
     run.check_writable(place)?;
     run.reserve(CHANGE_BYTES)?;
     let key = run.key(place)?;
-    open::break_delegations(run, key)?;
+    state::break_delegations(run, key)?;
     Ok(file(place))
 }
 

@@ -14,24 +14,14 @@ use wire::nfs4::{
 };
 use wire::xdr::{Encode, List, Payload, pad};
 
+use crate::call::{self, Around, Ask, NextStep, OperationOutcome, RunningCall};
 use crate::names::{ANSWERED, file};
-use crate::open;
 use crate::payload::{Reading, Writing, begin_read, begin_write};
 use crate::pseudo::PseudoPlace;
-use crate::run::{self, Around, Ask, NextStep, OperationOutcome, RunningCall};
+use crate::state;
 use crate::status::status;
+use crate::then::{Continuation, ThenData};
 use store::counters;
-
-/// How an operation goes on.
-pub(crate) enum ThenData {
-    /// With what was read into this.
-    Read(Buf),
-    /// With the verifier of before.
-    Write(verifier4),
-    Commit,
-    Seek,
-    Change,
-}
 
 fn ask<'a>(
     run: &mut RunningCall<'a>,
@@ -39,7 +29,7 @@ fn ask<'a>(
     is_open: bool,
     then: ThenData,
 ) -> OperationOutcome<'a> {
-    let then = run::Continuation::Data(then);
+    let then = Continuation::Data(then);
     run.ask(Ask { op, is_open, then })
 }
 
@@ -193,7 +183,7 @@ impl From<Source> for CommandMemory {
 /// READ and READ_PLUS.
 pub(crate) fn read<'a>(run: &mut RunningCall<'a>, args: &READ4args) -> OperationOutcome<'a> {
     let place = run.current()?;
-    let is_open = open::check_io(run, &args.stateid, READ)?;
+    let is_open = state::check_io(run, &args.stateid, READ)?;
     let (offset, len) = (args.offset, args.count.min(run.nfsd.settings.io_bytes_max));
     let PseudoPlace::File { export, file } = place else {
         return Err(nfsstat4::NFS4ERR_ISDIR);
@@ -302,7 +292,7 @@ const WRITE_BYTES: u32 = 8 + 16;
 
 pub(crate) fn write<'a>(run: &mut RunningCall<'a>, args: &WRITE4args) -> OperationOutcome<'a> {
     let place = run.current()?;
-    let is_open = open::check_io(run, &args.stateid, WRITE)?;
+    let is_open = state::check_io(run, &args.stateid, WRITE)?;
     run.check_writable(place)?;
     run.reserve(WRITE_BYTES)?;
     // What is lost while this is under way may be its data: its client sees that the
@@ -314,7 +304,7 @@ pub(crate) fn write<'a>(run: &mut RunningCall<'a>, args: &WRITE4args) -> Operati
     let granted = run.peer.view.granted(export);
     let fs = granted.ok_or(nfsstat4::NFS4ERR_STALE)?.export.fs();
     let identity = *run.identity();
-    let caller = run::caller(&identity, run.time, is_open, run.peer.asker());
+    let caller = call::caller(&identity, run.time, is_open, run.peer.asker());
     let data = (run.flow.payload, args.data.len);
     let is_stable = args.stable != stable_how4::UNSTABLE4;
     let what = (file, args.offset, is_stable);
@@ -355,7 +345,7 @@ pub(crate) fn commit<'a>(run: &mut RunningCall<'a>, _args: &COMMIT4args) -> Oper
 
 pub(crate) fn seek<'a>(run: &mut RunningCall<'a>, args: &SEEK4args) -> OperationOutcome<'a> {
     let place = run.current()?;
-    let is_open = open::check_io(run, &args.sa_stateid, READ)?;
+    let is_open = state::check_io(run, &args.sa_stateid, READ)?;
     let op = FsOp::Seek {
         file: file(place),
         offset: args.sa_offset,
@@ -373,7 +363,7 @@ fn check_change(
     args: &ALLOCATE4args,
 ) -> Result<(fs::FileId, bool), nfsstat4> {
     let place = run.current()?;
-    let is_open = open::check_io(run, &args.aa_stateid, WRITE)?;
+    let is_open = state::check_io(run, &args.aa_stateid, WRITE)?;
     run.check_writable(place)?;
     run.reserve(8)?;
     match args.aa_length {
@@ -413,8 +403,8 @@ pub(crate) fn deallocate<'a>(
 pub(crate) fn clone<'a>(run: &mut RunningCall<'a>, args: &CLONE4args) -> OperationOutcome<'a> {
     let place = run.current()?;
     let saved = run.saved_beside(place)?;
-    let of_source = run.at_saved(|run| open::check_io(run, &args.cl_src_stateid, READ))?;
-    let of_target = open::check_io(run, &args.cl_dst_stateid, WRITE)?;
+    let of_source = run.at_saved(|run| state::check_io(run, &args.cl_src_stateid, READ))?;
+    let of_target = state::check_io(run, &args.cl_dst_stateid, WRITE)?;
     run.check_writable(place)?;
     run.reserve(8)?;
     let op = FsOp::Clone {
@@ -434,7 +424,7 @@ pub(crate) fn io_advise<'a>(
     args: &IO_ADVISE4args<'a>,
 ) -> OperationOutcome<'a> {
     run.current()?;
-    open::check_io(run, &args.iaa_stateid, READ)?;
+    state::check_io(run, &args.iaa_stateid, READ)?;
     let none: bitmap4<'_> = List::Of(&[]);
     run.ok(|to| none.encode(to))
 }

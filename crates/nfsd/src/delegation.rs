@@ -9,7 +9,7 @@ use wire::nfs4::{
 };
 use wire::xdr::{Encode, List};
 
-use crate::run::{OperationOutcome, RunningCall};
+use crate::call::{OperationOutcome, RunningCall};
 
 /// What a client that has freed all that was revoked need not be told any more.
 const REVOKED: u32 = SEQ4_STATUS_RECALLABLE_STATE_REVOKED | SEQ4_STATUS_ADMIN_STATE_REVOKED;

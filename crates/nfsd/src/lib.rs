@@ -11,6 +11,7 @@
 mod again;
 mod answers;
 mod attributes;
+mod call;
 pub mod callback;
 mod data;
 mod delegation;
@@ -30,10 +31,12 @@ mod readdir;
 pub mod recovery;
 mod run;
 mod security;
+mod seen;
 mod sequence;
 mod session;
 mod state;
 mod status;
+mod then;
 mod turn;
 mod v3;
 
@@ -43,12 +46,13 @@ use machine::Nanos;
 use nfs::server::Server;
 use nfs::server::files::Files;
 
+pub use call::{Around, Elsewhere, Step};
 pub use data::prepare;
 pub use events::{ExportRefused, NfsEvent};
 pub use exports::Exports;
 pub use peer::{Peer, host_address, host_name};
 pub use pseudo::{Granted, Lost, PseudoPlace, View};
-pub use run::{Around, Elsewhere, Execution, Step};
+pub use run::Execution;
 
 /// Read delegations of all clients together at most.
 const DELEGATIONS_MAX: u32 = 64 * 1024;

@@ -14,22 +14,15 @@ use wire::nfs4::{
 };
 use wire::xdr::{Encode, Opaque};
 
+use crate::call::{Ask, Elsewhere, NextStep, OperationOutcome, RunningCall, Step};
 use crate::open::turn_of;
 use crate::recovery::Standing;
-use crate::run::{self, Ask, Elsewhere, NextStep, OperationOutcome, RunningCall, Step};
+use crate::then::{Continuation, ThenLock};
 use crate::turn::{self, OwnerRequest, TurnTaken};
 
 /// Bytes of the result of a LOCK or LOCKU that changes something: a state id.
 /// Where it changes nothing, a result that is too long is taken back.
 const LOCK_BYTES: u32 = 24;
-
-/// How an operation goes on.
-pub(crate) enum ThenLock {
-    /// LOCK has the lock, of which this is the state id, and records are safe.
-    Recorded(OwnerRequest, OwnerRequest, stateid4),
-    /// LOCKT knows what the current file handle is.
-    Kind,
-}
 
 pub(crate) fn after<'a>(
     run: &mut RunningCall<'a>,
@@ -132,7 +125,7 @@ fn locked<'a>(
     if let Ok(Ok(stateid)) = tried
         && run.nfsd.server.has_unsaved()
     {
-        let then = run::Continuation::Lock(ThenLock::Recorded(open_turn, lock_turn, stateid));
+        let then = Continuation::Lock(ThenLock::Recorded(open_turn, lock_turn, stateid));
         return run.wait(Step::Elsewhere(Elsewhere::Records), then);
     }
     end(run, (open_turn, lock_turn), |run| match tried? {
@@ -287,7 +280,7 @@ pub(crate) fn lockt<'a>(run: &mut RunningCall<'a>, args: &LOCKT4args<'a>) -> Ope
             file: crate::names::file(place),
         },
         is_open: true,
-        then: run::Continuation::Lock(ThenLock::Kind),
+        then: Continuation::Lock(ThenLock::Kind),
     })
 }
 

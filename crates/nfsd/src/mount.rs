@@ -15,10 +15,10 @@ use wire::mount3::{
 use wire::rpc::{AUTH_NONE, AUTH_SYS};
 use wire::xdr::{Decode, Encode, List, Opaque, Reader, XdrError};
 
+use crate::call::{Around, Step};
 use crate::events::Reason;
 use crate::exports::Clients;
 use crate::pseudo::View;
-use crate::run::{Around, Step};
 
 /// Entries of the list of mounts: it only informs (section 5.2.2).
 const MOUNTS_MAX: usize = 1024;

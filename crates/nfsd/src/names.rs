@@ -3,7 +3,7 @@
 use nfs::attributes::SetAttributes;
 use nfs::server::files::FileKey;
 use store::fs::{
-    self, ChangeInfo, Device, Error, FsOp, New, Output, Removable, SetAttr, SetTime, Statfs, Time,
+    self, ChangeInfo, Device, Error, FsOp, New, Output, Removable, SetAttr, SetTime, Time,
     check_name,
 };
 use wire::nfs4::{
@@ -13,36 +13,15 @@ use wire::nfs4::{
 };
 use wire::xdr::{Encode, Opaque};
 
+use crate::call::{Ask, OperationOutcome, QuestionBegun, RunningCall};
 use crate::events::Reason;
-use crate::pseudo::{Lost, PseudoPlace, View};
-use crate::run::{Ask, OperationOutcome, QuestionBegun, RunningCall};
+use crate::pseudo::{Lost, PseudoPlace};
+use crate::state;
 use crate::status::status;
-use crate::{open, run};
-
-/// How an operation goes on.
-pub(crate) enum ThenNames {
-    Lookup,
-    Parent,
-    Create,
-    Link,
-    Readlink,
-    /// The object is known that is to lose its name.
-    RemoveFound,
-    Remove,
-    /// The object is known that is to get another name.
-    RenameSource,
-    /// The object is known, if there is one, whose name it gets.
-    RenameTarget,
-    Rename,
-    /// RENAME was refused: are both directories?
-    RenameKind {
-        /// The one under the current file handle was looked at.
-        is_goal: bool,
-    },
-}
+use crate::then::{Continuation, ThenNames};
 
 fn ask<'a>(run: &mut RunningCall<'a>, op: FsOp<'_>, then: ThenNames) -> OperationOutcome<'a> {
-    let then = run::Continuation::Names(then);
+    let then = Continuation::Names(then);
     run.ask(Ask {
         op,
         is_open: false,
@@ -172,28 +151,6 @@ pub(crate) fn file(place: PseudoPlace) -> fs::FileId {
     }
 }
 
-/// What the pseudo file system answers, where moving about in it is not meant:
-/// its directories have attributes, and nothing of them can be changed.
-pub(crate) fn pseudo(view: &View, op: &FsOp<'_>) -> Result<Output, Error> {
-    match *op {
-        FsOp::Getattr { file } => view.attr(file).map(Output::Attr).ok_or(Error::Stale),
-        FsOp::Statfs => Ok(Output::Statfs(Statfs {
-            bytes: 0,
-            bytes_free: 0,
-            files: 0,
-            files_free: 0,
-        })),
-        FsOp::Readlink { .. } => Err(Error::Inval),
-        FsOp::Read { .. }
-        | FsOp::Write { .. }
-        | FsOp::Commit { .. }
-        | FsOp::Seek { .. }
-        | FsOp::Open { .. } => Err(Error::IsDir),
-        FsOp::GetXattr { .. } | FsOp::ListXattrs { .. } => Err(Error::NotSupp),
-        _ => Err(Error::RoFs),
-    }
-}
-
 pub(crate) fn putrootfh<'a>(run: &mut RunningCall<'a>) -> OperationOutcome<'a> {
     let (nfsd, peer) = (run.nfsd, &run.peer);
     if peer.view.hides_root() {
@@ -265,7 +222,7 @@ pub(crate) fn lookup<'a>(
             run.check_security(current.place)?;
             match run.begin(FsOp::Lookup { dir, name }, false) {
                 QuestionBegun::Done(found) => looked_up(run, found),
-                begun => run.goes_on(begun, run::Continuation::Names(ThenNames::Lookup)),
+                begun => run.goes_on(begun, Continuation::Names(ThenNames::Lookup)),
             }
         }
     }
@@ -413,7 +370,7 @@ pub(crate) fn link<'a>(run: &mut RunningCall<'a>, args: &LINK4args<'a>) -> Opera
     run.check_grace()?;
     run.reserve(CHANGE_BYTES)?;
     let key = run.key(saved)?;
-    open::break_delegations(run, key)?;
+    state::break_delegations(run, key)?;
     let op = FsOp::Link {
         file: file(saved),
         dir: file(place),
@@ -483,7 +440,7 @@ fn break_found(
         unreachable!("{ANSWERED}");
     };
     let (instance, _) = run.key(place)?;
-    open::break_delegations(run, (instance, found.0))
+    state::break_delegations(run, (instance, found.0))
 }
 
 pub(crate) fn rename<'a>(

@@ -17,10 +17,11 @@ use wire::nfs4::{
 };
 use wire::xdr::{Encode, List};
 
+use crate::call::{Ask, OperationOutcome, RunningCall};
 use crate::callback::{Ended, Errand};
 use crate::pseudo::PseudoPlace;
-use crate::run::{self, Ask, OperationOutcome, RunningCall};
-use crate::{Exports, Nfsd, open, status::status};
+use crate::then::{Continuation, ThenCopy};
+use crate::{Exports, Nfsd, state, status::status};
 
 /// A copy of more than this goes on after its COPY was answered, where the
 /// client would have it so.
@@ -29,15 +30,6 @@ const SYNCHRONOUS_BYTES_MAX: u64 = 16 << 20;
 const COPIES_MAX: usize = 1024;
 /// Bytes of the result of COPY.
 const RESULT_BYTES: u32 = 64;
-
-/// How an operation goes on.
-pub(crate) enum ThenCopy {
-    /// COPY knows how long its source is.
-    Size,
-    /// COPY is done. With the verifier of before: what is lost meanwhile may be
-    /// what it wrote.
-    Copied(u64),
-}
 
 pub(crate) fn after<'a>(
     run: &mut RunningCall<'a>,
@@ -113,7 +105,7 @@ pub(crate) fn copy<'a>(run: &mut RunningCall<'a>, args: &COPY4args<'a>) -> Opera
         true => run.ask(Ask {
             op: FsOp::Getattr { file },
             is_open: true,
-            then: run::Continuation::Offload(ThenCopy::Size),
+            then: Continuation::Offload(ThenCopy::Size),
         }),
         false => copy_now(run, args, is_open),
     }
@@ -126,8 +118,8 @@ fn check_copy(run: &mut RunningCall<'_>, args: &COPY4args<'_>) -> Result<bool, n
     let saved = run.saved_beside(place)?;
     let source = run.saved_stateid(&args.ca_src_stateid)?;
     let destination = run.stateid(&args.ca_dst_stateid)?;
-    let may_read = open::check_io_at(run, saved, &source, READ)?;
-    let may_write = open::check_io_at(run, place, &destination, WRITE)?;
+    let may_read = state::check_io_at(run, saved, &source, READ)?;
+    let may_write = state::check_io_at(run, place, &destination, WRITE)?;
     Ok(may_read && may_write)
 }
 
@@ -148,7 +140,7 @@ fn copy_now<'a>(
     run.ask(Ask {
         op,
         is_open,
-        then: run::Continuation::Offload(ThenCopy::Copied(verifier)),
+        then: Continuation::Offload(ThenCopy::Copied(verifier)),
     })
 }
 

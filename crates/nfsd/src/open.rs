@@ -24,12 +24,10 @@ use wire::nfs4::{
 };
 use wire::xdr::{Encode, List, Opaque};
 
+use crate::call::{Ask, Elsewhere, NextStep, OperationOutcome, RunningCall, Step};
 use crate::names::{change_info, file, set_attr, set_mask};
 use crate::pseudo::PseudoPlace;
-use crate::run::{self, Ask, Elsewhere, NextStep, OperationOutcome, RunningCall};
-pub(crate) use crate::state::{
-    SeenStates, break_delegations, break_old, check_io, check_io_at, check_old,
-};
+use crate::then::{Continuation, Opening, ThenOpen};
 use crate::turn::{self, OwnerRequest, TurnTaken};
 
 /// Bytes of the result of OPEN at most.
@@ -37,44 +35,6 @@ const OPEN_BYTES: u32 = 256;
 /// When a delegation is wanted: as soon as there is one, or the client is asked.
 const WANT_WHEN: u32 = 0x30000;
 const ANSWERED: &str = "each question has its answer";
-
-/// How an operation goes on.
-pub(crate) enum ThenOpen {
-    /// OPEN knows the directory as it is.
-    Directory(Box<Opening>),
-    /// OPEN has found a name.
-    Found(Box<Opening>),
-    /// OPEN has found a name or made it.
-    Created(Box<Opening>),
-    /// OPEN knows whose the file is that was open before the server started.
-    Owned(Box<Opening>),
-    /// The file may be opened, and is held.
-    Held(Box<Opening>),
-    /// It is open, and records are safe: of its client, and of those who had to
-    /// go.
-    Granted(Box<Opening>),
-    /// The owner had it open already: it is held once.
-    Once(Box<Opening>),
-    /// The file is empty now.
-    Truncated(Box<Opening>),
-    /// CLOSE, whose state is gone, has let the file go.
-    Closed(OwnerRequest),
-}
-
-/// An OPEN under way.
-pub(crate) struct Opening {
-    turn: OwnerRequest,
-    client: Arc<Client>,
-    share: ShareReservation,
-    /// The file, once it is known.
-    file: FileId,
-    change: change_info4,
-    /// It was made by this OPEN, or by the same one before.
-    is_made: bool,
-    /// It is to be emptied once it is open.
-    truncates: bool,
-    opened: Option<OpenOutcome>,
-}
 
 pub(crate) fn after<'a>(
     run: &mut RunningCall<'a>,
@@ -106,11 +66,11 @@ fn go_on<'a>(
         Ok(Go::On(op, is_open, then)) => run.ask(Ask {
             op,
             is_open,
-            then: run::Continuation::Open(then(opening)),
+            then: Continuation::Open(then(opening)),
         }),
         Ok(Go::Records(then)) => run.wait(
-            run::Step::Elsewhere(Elsewhere::Records),
-            run::Continuation::Open(then(opening)),
+            Step::Elsewhere(Elsewhere::Records),
+            Continuation::Open(then(opening)),
         ),
         Ok(Go::Done) => answer(run, opening),
         Err(status) => opening.turn.end(run, |_| Err(status)),
@@ -802,7 +762,7 @@ pub(crate) fn close<'a>(run: &mut RunningCall<'a>, args: &CLOSE4args) -> Operati
                 file: FileId(key.1),
             },
             is_open: true,
-            then: run::Continuation::Open(ThenOpen::Closed(turn)),
+            then: Continuation::Open(ThenOpen::Closed(turn)),
         }),
         Err(status) => turn.end(run, |_| Err(status)),
     }

@@ -15,6 +15,7 @@ use std::sync::{Arc, Mutex};
 
 use machine::{Nanos, locked};
 use nfs::connection::Credential;
+use nfs::connection::Reply;
 
 /// Calls of one address at most: behind it there may be many clients.
 const CALLS_MAX: usize = 8 * 1024;
@@ -211,6 +212,46 @@ impl DuplicateRequestCache {
         });
         all.push_back((address, past.clone()));
         past
+    }
+}
+
+/// Bytes of an answer before its results: xid, type, status, verifier, status.
+const HEADER_BYTES: usize = 24;
+
+/// What a call is known by, once it does something that must not be done twice.
+#[derive(Debug, Default)]
+pub(crate) struct Once {
+    pub(crate) known: Option<(Arc<AddressReplies>, CallKey)>,
+    /// Since when it waits for the first of it to end.
+    pub(crate) waits_since: Option<Nanos>,
+}
+
+impl Once {
+    /// The call is over: this is its answer.
+    #[inline]
+    pub(crate) fn end(&mut self, reply: &Reply) {
+        if self.known.is_some() {
+            self.keep(reply);
+        }
+    }
+
+    #[cold]
+    fn keep(&mut self, reply: &Reply) {
+        let results = reply.results();
+        // What READ has sent is not there any more.
+        let is_all = reply.record_bytes() as usize == HEADER_BYTES + results.len();
+        match self.known.take() {
+            Some((past, known)) if !is_all => past.forget(known),
+            Some((past, known)) => past.finish(known, results),
+            None => {}
+        }
+    }
+
+    /// The call is given up.
+    pub(crate) fn forget(&self) {
+        if let Some((past, known)) = &self.known {
+            past.forget(*known);
+        }
     }
 }
 

@@ -9,10 +9,11 @@ use nfs::server::Session;
 use store::fs::Asker;
 use wire::nfs4::sessionid4;
 
+use crate::Nfsd;
 use crate::answers::Answers;
 use crate::past::AddressReplies;
 use crate::pseudo::View;
-use crate::{Nfsd, open};
+use crate::seen::SeenStates;
 
 /// Sessions that a connection remembers: a client has one for each server that
 /// it takes this one for.
@@ -26,7 +27,7 @@ pub struct Peer {
     /// Of the other side.
     pub address: SocketAddr,
     /// States that it has seen.
-    pub(crate) states: open::SeenStates,
+    pub(crate) states: SeenStates,
     /// What it sees of the exports.
     pub(crate) view: View,
     /// What its address has called, once it calls something that must not be done twice.
@@ -78,7 +79,7 @@ impl Peer {
         Peer {
             id,
             address,
-            states: open::SeenStates::default(),
+            states: SeenStates::default(),
             view: View::new(&nfsd.exports, address.ip()),
             past: None,
             answers: Answers::default(),

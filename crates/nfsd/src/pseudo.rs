@@ -7,7 +7,7 @@ use std::net::IpAddr;
 use std::ops::Range;
 use std::sync::Arc;
 
-use store::fs::{Attr, Device, FileId, ObjectKind, Time};
+use store::fs::{Attr, Device, Error, FileId, FsOp, ObjectKind, Output, Statfs, Time};
 
 use crate::exports::{Export, Exports, ExportsError, Live, Rule, id_of_path, names};
 use crate::handle::Handle;
@@ -403,6 +403,28 @@ fn rest_of<'a>(export: &Export, path: &'a str) -> Option<&'a str> {
 fn change_of(since: Time) -> u64 {
     let seconds = u64::try_from(since.seconds).unwrap_or(0);
     seconds.wrapping_mul(1_000_000_000) + u64::from(since.nanos)
+}
+
+/// What the pseudo file system answers, where moving about in it is not meant:
+/// its directories have attributes, and nothing of them can be changed.
+pub(crate) fn answer(view: &View, op: &FsOp<'_>) -> Result<Output, Error> {
+    match *op {
+        FsOp::Getattr { file } => view.attr(file).map(Output::Attr).ok_or(Error::Stale),
+        FsOp::Statfs => Ok(Output::Statfs(Statfs {
+            bytes: 0,
+            bytes_free: 0,
+            files: 0,
+            files_free: 0,
+        })),
+        FsOp::Readlink { .. } => Err(Error::Inval),
+        FsOp::Read { .. }
+        | FsOp::Write { .. }
+        | FsOp::Commit { .. }
+        | FsOp::Seek { .. }
+        | FsOp::Open { .. } => Err(Error::IsDir),
+        FsOp::GetXattr { .. } | FsOp::ListXattrs { .. } => Err(Error::NotSupp),
+        _ => Err(Error::RoFs),
+    }
 }
 
 #[cfg(test)]

@@ -8,9 +8,10 @@ use wire::xdr::{Encode, Opaque};
 
 use crate::answers::{AnswerWait, ENTRIES_MAX, listing_bytes};
 use crate::attributes::{blank, room, write};
+use crate::call::{Ask, NextStep, OperationOutcome, QuestionBegun, RunningCall};
 use crate::names::{ANSWERED, file};
 use crate::pseudo::PseudoPlace;
-use crate::run::{self, Ask, NextStep, OperationOutcome, QuestionBegun, RunningCall};
+use crate::then::{Continuation, ThenReaddir};
 
 /// Bytes of the result beside its entries: the verifier, and that no entry
 /// follows, and whether that was all.
@@ -26,17 +27,6 @@ const RESULT_BYTES: u32 = 8;
 /// Bytes of the result at most: it is made in memory of the process, as long as
 /// nobody takes it.
 const READDIR_BYTES_MAX: u32 = 256 << 10;
-
-/// How an operation goes on.
-pub(crate) enum ThenReaddir {
-    /// With the room that there is in the file system.
-    Room,
-    /// With entries, for which so many bytes are reserved.
-    Listing(FreeSpace, u32),
-    /// With the attributes of the root of an export, whose entry has this
-    /// cookie.
-    Root(u64),
-}
 
 pub(crate) fn after<'a>(
     run: &mut RunningCall<'a>,
@@ -72,7 +62,7 @@ fn ask<'a>(op: FsOp<'a>, then: ThenReaddir) -> Ask<'a> {
     Ask {
         op,
         is_open: false,
-        then: run::Continuation::Readdir(then),
+        then: Continuation::Readdir(then),
     }
 }
 
@@ -274,7 +264,7 @@ fn list_pseudo<'a>(
                     QuestionBegun::Done(Ok(Output::Attr(attr))) => Some(attr),
                     begun => {
                         return run
-                            .goes_on(begun, run::Continuation::Readdir(ThenReaddir::Root(cookie)));
+                            .goes_on(begun, Continuation::Readdir(ThenReaddir::Root(cookie)));
                     }
                 }
             }

@@ -2,162 +2,24 @@
 //! systems, waits where it must, and puts the answer together.
 
 use std::io;
-use std::rc::Rc;
 use std::sync::Arc;
 
-use link::Link;
-use machine::{Nanos, Tag, work};
-use mem::Pool;
-use nfs::compound::{self, Compound};
-use nfs::connection::{Args, Connection, Credential, Mark, Procedure, Reply};
-use nfs::server::Client;
-use reactor::{FileIo, Token};
-use store::fs::{self, Asker, Caller, FileSystem, Output, Progress, Task, Time};
-use wire::nfs4::{bitmap4, nfs_argop4, nfs_opnum4, nfsstat4, stateid4};
-use wire::xdr::{Decode, Encode, List};
+use machine::{Tag, work};
+use nfs::compound;
+use nfs::compound::Compound;
+use nfs::connection::{Args, Procedure};
+use store::fs::{self, FileSystem, Output, Progress, Task};
+use wire::nfs4::{nfs_opnum4, nfsstat4};
+use wire::xdr::Decode;
 
-use crate::events::Reason;
-use crate::peer::{Peer, SessionUse};
-use crate::pseudo::{Granted, PseudoPlace};
-use crate::{
-    Nfsd, again, attributes, data, delegation, lock, names, offload, open, payload, readdir,
-    security, sequence, session, v3,
+use crate::call::{
+    Around, Flow, NextStep, OperationOutcome, RunningCall, Step, Waits, without_body,
 };
-
-/// What a call finds around it while it runs.
-pub struct Around<'a> {
-    /// The server.
-    pub nfsd: &'a Nfsd,
-    /// What belongs to its connection.
-    pub peer: &'a mut Peer,
-    /// Its connection.
-    pub link: &'a mut Link<Connection>,
-    /// File work of its reactor.
-    pub files: &'a mut dyn FileIo,
-    /// Buffers of its reactor.
-    pub pool: &'a Pool,
-    /// What completions for it are to carry, one at a time.
-    pub token: Token,
-    /// The monotonic clock.
-    pub now: Nanos,
-    /// The time of day.
-    pub time: Time,
-}
-
-/// How far a call has come.
-#[must_use]
-pub enum Step {
-    /// Its answer is in the machine: [`Link::flush`]. The execution may be used
-    /// for another call.
-    Sent,
-    /// A completion with the token is to come: then [`Execution::resume`], even
-    /// if nobody waits for the answer any more.
-    Pending(Arc<dyn FileSystem>, Task),
-    /// Something is to be done that may block: then [`Execution::go_on`].
-    Elsewhere(Elsewhere),
-    /// There is no buffer: [`Execution::go_on`] when there may be one again.
-    NoMemory,
-    /// Its connection has used its share of the turn up ([`machine::work`]):
-    /// [`Execution::go_on`] in the next one.
-    Turn,
-}
-
-/// What a call waits for that is no file system's.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Elsewhere {
-    /// What [`nfs::server::Server::take_records`] tells is to be kept where a
-    /// crash cannot reach it.
-    Records,
-}
-
-/// What an operation came to: an error is its result, without a body.
-pub(crate) type OperationOutcome<'a> = Result<NextStep, nfsstat4>;
-
-/// What happens next.
-pub(crate) enum NextStep {
-    /// The result was appended.
-    Done,
-    /// It goes on when that is there which [`RunningCall::wait`] was told.
-    Waits,
-    /// The operation begins again when there is memory; nothing was appended.
-    NoMemory,
-    /// The operation begins again in the next turn; nothing was appended.
-    Turn,
-    /// There is no further operation, or all results are there.
-    End,
-}
-
-/// A question to a file system.
-pub(crate) struct Ask<'a> {
-    pub(crate) op: fs::FsOp<'a>,
-    /// See [`Caller::is_open`].
-    pub(crate) is_open: bool,
-    /// What becomes of the answer.
-    pub(crate) then: Continuation,
-}
-
-/// How a question stands.
-pub(crate) enum QuestionBegun {
-    Done(Result<Output, fs::Error>),
-    Pending(Arc<dyn FileSystem>, Task),
-}
-
-/// How an operation goes on when what it asked for is there: in the family that
-/// it belongs to.
-pub(crate) enum Continuation {
-    Names(names::ThenNames),
-    Readdir(readdir::ThenReaddir),
-    Security(security::ThenSecinfo),
-    Attributes(attributes::ThenAttributes),
-    Data(data::ThenData),
-    Session(session::ThenSession),
-    Open(open::ThenOpen),
-    Lock(lock::ThenLock),
-    Offload(offload::ThenCopy),
-}
-
-/// The current or the saved file handle.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Current {
-    pub(crate) place: PseudoPlace,
-    /// The state id that goes with it (RFC 8881, section 16.2.3.1.2).
-    pub(crate) stateid: Option<stateid4>,
-}
-
-/// The slot of a session that a call is in.
-pub(crate) struct InSlot {
-    pub(crate) held: Rc<SessionUse>,
-    pub(crate) slotid: u32,
-    /// The results are to be kept.
-    pub(crate) keeps: bool,
-}
-
-/// What a call has been told so far.
-pub(crate) struct Flow {
-    pub(crate) tag: Tag,
-    pub(crate) compound: Compound,
-    /// On whose behalf it acts in the export that `identity_in` names, where
-    /// that is not who calls.
-    identity: Option<Credential>,
-    identity_in: Option<u32>,
-    /// The exports that it began with, and the file system of `identity_in`.
-    generation: u64,
-    instance: u64,
-    pub(crate) current: Option<Current>,
-    pub(crate) saved: Option<Current>,
-    pub(crate) slot: Option<InSlot>,
-    /// Of NFSv4.0: the client that an operation has named.
-    pub(crate) client: Option<Arc<Client>>,
-    /// Before the results of the COMPOUND, and of the operation under way.
-    pub(crate) begin: Mark,
-    mark: Mark,
-    /// What names the data of the WRITE under way.
-    pub(crate) payload: Option<Tag>,
-    /// All results are there: those of the first time.
-    pub(crate) is_replayed: bool,
-    /// Of NFSv4.0: what it is known by, should it come again.
-    pub(crate) once: again::Once,
-}
+use crate::then::Continuation;
+use crate::{
+    again, attributes, data, delegation, lock, names, offload, open, payload, readdir, security,
+    sequence, session, v3,
+};
 
 /// One call under way, and when it is over, the next one: kept by its driver in
 /// a table by the call's tag.
@@ -168,19 +30,6 @@ pub struct Execution {
     waits: Waits,
     /// A call of NFSv3 or MOUNT instead.
     old: v3::V3Call,
-}
-
-/// What an execution goes on with.
-#[derive(Default)]
-enum Waits {
-    #[default]
-    Nothing,
-    /// With this, when what it waits for is there.
-    For(Continuation),
-    /// With the operation under way, from its start.
-    Again,
-    /// With the next operation.
-    Next,
 }
 
 const UNDER_WAY: &str = "a call is under way";
@@ -195,23 +44,9 @@ impl Execution {
             return self.old.begin(tag, around);
         }
         let begin = reply.mark();
-        self.flow = Some(Flow {
-            tag,
-            compound: Compound::begin(&call, reply),
-            identity: None,
-            identity_in: None,
-            generation: around.peer.view.generation(),
-            instance: 0,
-            current: None,
-            saved: None,
-            slot: None,
-            client: None,
-            begin,
-            mark: begin,
-            payload: None,
-            is_replayed: false,
-            once: again::Once::default(),
-        });
+        let compound = Compound::begin(&call, reply);
+        let generation = around.peer.view.generation();
+        self.flow = Some(Flow::begin(tag, compound, generation, begin));
         self.args = machine.take_args(tag);
         self.go(around, |run| run.take())
     }
@@ -291,6 +126,7 @@ impl Execution {
         let mut run = RunningCall {
             waits: &mut self.waits,
             step: None,
+            answered: None,
             nfsd: around.nfsd,
             peer: around.peer,
             link: around.link,
@@ -337,23 +173,6 @@ impl Execution {
     }
 }
 
-/// A call while it runs.
-pub(crate) struct RunningCall<'a> {
-    waits: &'a mut Waits,
-    /// How far the call has come, where it waits.
-    step: Option<Step>,
-    pub(crate) nfsd: &'a Nfsd,
-    pub(crate) peer: &'a mut Peer,
-    pub(crate) link: &'a mut Link<Connection>,
-    pub(crate) pool: &'a Pool,
-    pub(crate) files: &'a mut dyn FileIo,
-    pub(crate) token: Token,
-    pub(crate) now: Nanos,
-    pub(crate) time: Time,
-    pub(crate) args: &'a [u8],
-    pub(crate) flow: &'a mut Flow,
-}
-
 impl<'a> RunningCall<'a> {
     /// Goes on as far as it can.
     fn go(&mut self, mut next: OperationOutcome<'a>) -> Step {
@@ -369,6 +188,10 @@ impl<'a> RunningCall<'a> {
                 Err(status) => {
                     self.refuse(status);
                     self.take()
+                }
+                Ok(NextStep::Answered) => {
+                    let (then, result) = self.answered.take().expect("an answer is there");
+                    after(self, then, result)
                 }
                 Ok(NextStep::End) => return Step::Sent,
                 Ok(NextStep::Waits) => return self.step.take().expect("who waits says for what"),
@@ -411,387 +234,6 @@ impl<'a> RunningCall<'a> {
                 Ok(NextStep::End)
             }
             compound::Next::End => Ok(NextStep::End),
-        }
-    }
-
-    /// The operation under way, once more.
-    #[inline]
-    pub(crate) fn op(&self) -> nfs_argop4<'a> {
-        self.flow.compound.again(self.args)
-    }
-
-    /// The operation ends with this status and no body.
-    #[cold]
-    fn refuse(&mut self, status: nfsstat4) {
-        let status = match status {
-            // There is no such status any more (RFC 8881, section 15.1).
-            nfsstat4::NFS4ERR_RESOURCE if self.minor() > 0 => nfsstat4::NFS4ERR_DELAY,
-            status => status,
-        };
-        if self.reply().mark().position() > self.flow.mark.position() {
-            // It had begun to succeed.
-            let _ = self.instead(status);
-            return;
-        }
-        let number = self.flow.compound.number();
-        let reply = self.link.machine.reply(self.flow.tag);
-        self.flow.compound.result(number, status, reply);
-        without_body(number, reply);
-    }
-
-    /// A result was appended: is it within what was agreed?
-    #[inline]
-    fn settle(&mut self) {
-        let reply = self.link.machine.reply(self.flow.tag);
-        let bytes = reply.record_bytes();
-        if let Err(status) = self.flow.check_room(bytes, self.nfsd) {
-            let _ = self.instead(status);
-        }
-    }
-
-    /// Refuses an operation that changes something and whose result would not
-    /// fit: before it does.
-    ///
-    /// # Errors
-    /// As RFC 8881, section 2.10.6.4 says.
-    #[inline]
-    pub(crate) fn reserve(&mut self, result_bytes: u32) -> Result<(), nfsstat4> {
-        let reply = self.link.machine.reply(self.flow.tag);
-        let bytes = reply.record_bytes().saturating_add(result_bytes);
-        self.flow.check_room(bytes, self.nfsd)
-    }
-
-    /// Bytes that the answer may still grow by.
-    #[inline]
-    pub(crate) fn room(&mut self) -> u32 {
-        let max = self.flow.answer_bytes_max(self.nfsd);
-        let reply = self.link.machine.reply(self.flow.tag);
-        max.saturating_sub(reply.record_bytes())
-    }
-
-    /// The answer, to be appended to.
-    #[inline]
-    pub(crate) fn reply(&mut self) -> &mut Reply {
-        self.link.machine.reply(self.flow.tag)
-    }
-
-    /// The operation succeeded: `body` appends what its result has beyond that.
-    #[inline]
-    pub(crate) fn ok(&mut self, body: impl FnOnce(&mut Vec<u8>)) -> OperationOutcome<'a> {
-        self.answer(nfsstat4::NFS4_OK, body)
-    }
-
-    /// The operation ended with a status whose result has a body.
-    #[inline]
-    pub(crate) fn answer(
-        &mut self,
-        status: nfsstat4,
-        body: impl FnOnce(&mut Vec<u8>),
-    ) -> OperationOutcome<'a> {
-        let number = self.flow.compound.number();
-        let reply = self.link.machine.reply(self.flow.tag);
-        self.flow.compound.result(number, status, reply);
-        body(reply.bytes());
-        Ok(NextStep::Done)
-    }
-
-    /// The operation ends with this status instead of the result that was
-    /// appended.
-    #[cold]
-    pub(crate) fn instead(&mut self, status: nfsstat4) -> OperationOutcome<'a> {
-        let number = self.flow.compound.number();
-        let reply = self.link.machine.reply(self.flow.tag);
-        let (mark, compound) = (self.flow.mark, &mut self.flow.compound);
-        compound.instead(mark, number, status, reply);
-        without_body(number, reply);
-        Ok(NextStep::Done)
-    }
-
-    /// Asks the file system of the current file handle, and goes on when it
-    /// has answered.
-    pub(crate) fn ask(&mut self, ask: Ask<'_>) -> OperationOutcome<'a> {
-        let begun = self.begin(ask.op, ask.is_open);
-        self.goes_on(begun, ask.then)
-    }
-
-    /// A file system was asked: with the answer, now or later.
-    pub(crate) fn goes_on(
-        &mut self,
-        begun: QuestionBegun,
-        then: Continuation,
-    ) -> OperationOutcome<'a> {
-        match begun {
-            QuestionBegun::Done(result) => after(self, then, result),
-            QuestionBegun::Pending(fs, task) => self.wait(Step::Pending(fs, task), then),
-        }
-    }
-
-    /// The operation goes on with `then` when what `step` waits for is there.
-    pub(crate) fn wait(&mut self, step: Step, then: Continuation) -> OperationOutcome<'a> {
-        *self.waits = Waits::For(then);
-        self.step = Some(step);
-        Ok(NextStep::Waits)
-    }
-
-    /// Asks the file system of the current file handle.
-    #[inline]
-    pub(crate) fn begin(&mut self, op: fs::FsOp<'_>, is_open: bool) -> QuestionBegun {
-        let place = self.flow.current.map(|current| current.place);
-        let export = match place {
-            Some(PseudoPlace::File { export, .. }) => export,
-            Some(PseudoPlace::Pseudo(_)) => {
-                return QuestionBegun::Done(names::pseudo(&self.peer.view, &op));
-            }
-            None => unreachable!("who asks has looked for the current file handle"),
-        };
-        let granted = self.peer.view.granted(export);
-        let Some(granted) = granted.filter(|granted| self.is_same(granted)) else {
-            // The export went while the call waited.
-            return QuestionBegun::Done(Err(fs::Error::Stale));
-        };
-        let identity = identity(self.flow, self.link);
-        let caller = caller(identity, self.time, is_open, self.peer.asker());
-        let fs = granted.export.fs();
-        match fs.start(&caller, op, self.files, self.token) {
-            Progress::Done(result) => QuestionBegun::Done(result),
-            Progress::Pending(task) => QuestionBegun::Pending(fs.clone(), task),
-        }
-    }
-
-    /// Asks another file system.
-    pub(crate) fn begin_at(&mut self, fs: &Arc<dyn FileSystem>, op: fs::FsOp<'_>) -> QuestionBegun {
-        let identity = identity(self.flow, self.link);
-        let caller = caller(identity, self.time, false, self.peer.asker());
-        match fs.start(&caller, op, self.files, self.token) {
-            Progress::Done(result) => QuestionBegun::Done(result),
-            Progress::Pending(task) => QuestionBegun::Pending(fs.clone(), task),
-        }
-    }
-
-    /// On whose behalf it acts at the current file handle.
-    #[inline]
-    pub(crate) fn caller(&self, is_open: bool) -> Caller<'_> {
-        caller(self.identity(), self.time, is_open, self.peer.asker())
-    }
-
-    /// The same, as a credential.
-    #[inline]
-    pub(crate) fn identity(&self) -> &Credential {
-        identity(self.flow, self.link)
-    }
-
-    /// Who calls, as the call says.
-    #[inline]
-    pub(crate) fn credential(&self) -> &Credential {
-        self.link.machine.call(self.flow.tag).credential
-    }
-
-    /// Its minor version.
-    #[inline]
-    pub(crate) fn minor(&self) -> u32 {
-        self.flow.compound.minor()
-    }
-
-    /// The current file handle, for who may use what it leads to.
-    ///
-    /// # Errors
-    /// NFS4ERR_NOFILEHANDLE, NFS4ERR_WRONGSEC, NFS4ERR_STALE.
-    #[inline]
-    pub(crate) fn current(&self) -> Result<PseudoPlace, nfsstat4> {
-        let current = self.flow.current.ok_or(nfsstat4::NFS4ERR_NOFILEHANDLE)?;
-        self.check_security(current.place)?;
-        Ok(current.place)
-    }
-
-    /// Whether the caller may be at a place, by how it says who it is (RFC 8881,
-    /// section 2.6.3).
-    #[inline]
-    pub(crate) fn check_security(&self, place: PseudoPlace) -> Result<(), nfsstat4> {
-        let PseudoPlace::File { export, .. } = place else {
-            return Ok(());
-        };
-        let granted = self.peer.view.granted(export);
-        let granted = granted.filter(|granted| self.is_same(granted));
-        let granted = granted.ok_or(nfsstat4::NFS4ERR_STALE)?;
-        match granted.rule.takes(self.credential().flavor) {
-            true => Ok(()),
-            false => {
-                let path = granted.export.path();
-                let events = &self.nfsd.events;
-                events.refused(self.peer.address, path, Reason::Flavor);
-                Err(nfsstat4::NFS4ERR_WRONGSEC)
-            }
-        }
-    }
-
-    /// Whether an export is that of the file system that the call has come to
-    /// it for: exports may change while it waits.
-    #[inline]
-    fn is_same(&self, granted: &Granted<'_>) -> bool {
-        self.flow.generation == self.peer.view.generation()
-            || self.flow.identity_in != Some(granted.export.id())
-            || self.flow.instance == granted.export.fs().info().instance
-    }
-
-    /// The file system of the current file handle.
-    ///
-    /// # Errors
-    /// As [`RunningCall::current`]; NFS4ERR_STALE in the pseudo file system too.
-    #[inline]
-    pub(crate) fn file_system(&self) -> Result<&Arc<dyn FileSystem>, nfsstat4> {
-        let granted = match self.current()? {
-            PseudoPlace::File { export, .. } => self.peer.view.granted(export),
-            PseudoPlace::Pseudo(_) => None,
-        };
-        Ok(granted.ok_or(nfsstat4::NFS4ERR_STALE)?.export.fs())
-    }
-
-    /// This becomes the current file handle; it has no state id.
-    #[inline]
-    pub(crate) fn set_current(&mut self, place: PseudoPlace) {
-        let stateid = None;
-        self.put_current(Current { place, stateid });
-    }
-
-    #[inline]
-    pub(crate) fn put_current(&mut self, current: Current) {
-        self.flow.current = Some(current);
-        if let PseudoPlace::File { export, .. } = current.place
-            && self.flow.identity_in != Some(export)
-            && let Some(granted) = self.peer.view.granted(export)
-        {
-            self.flow.identity = granted.rule.instead(self.credential());
-            self.flow.identity_in = Some(export);
-            self.flow.instance = granted.export.fs().info().instance;
-        }
-    }
-
-    /// The state id that an operation names: the current one, if it says so.
-    ///
-    /// # Errors
-    /// NFS4ERR_BAD_STATEID where there is no current one.
-    #[inline]
-    pub(crate) fn stateid(&self, named: &stateid4) -> Result<stateid4, nfsstat4> {
-        self.stateid_of(named, self.flow.current)
-    }
-
-    #[inline]
-    fn stateid_of(&self, named: &stateid4, of: Option<Current>) -> Result<stateid4, nfsstat4> {
-        let is_current = named.seqid == 1 && named.other == [0; 12] && self.minor() > 0;
-        match (is_current, of) {
-            (false, _) => Ok(*named),
-            (true, Some(current)) => current.stateid.ok_or(nfsstat4::NFS4ERR_BAD_STATEID),
-            (true, None) => Err(nfsstat4::NFS4ERR_NOFILEHANDLE),
-        }
-    }
-
-    /// Calls `with` as if the saved file handle were the current one: for state
-    /// ids of the source of a copy.
-    pub(crate) fn at_saved<T>(&mut self, with: impl FnOnce(&mut RunningCall<'a>) -> T) -> T {
-        std::mem::swap(&mut self.flow.current, &mut self.flow.saved);
-        let value = with(self);
-        std::mem::swap(&mut self.flow.current, &mut self.flow.saved);
-        value
-    }
-
-    /// The state id that an operation names for the saved file handle: the one
-    /// that was saved with it, if it says so.
-    ///
-    /// # Errors
-    /// NFS4ERR_BAD_STATEID where there is none.
-    pub(crate) fn saved_stateid(&self, named: &stateid4) -> Result<stateid4, nfsstat4> {
-        self.stateid_of(named, self.flow.saved)
-    }
-
-    /// The current file handle has this state id now.
-    pub(crate) fn set_stateid(&mut self, stateid: stateid4) {
-        if let Some(current) = &mut self.flow.current {
-            current.stateid = Some(stateid);
-        }
-    }
-
-    /// The session of the call, and its client.
-    #[inline]
-    pub(crate) fn session(&self) -> Option<&Arc<nfs::server::Session>> {
-        self.flow.slot.as_ref().map(|slot| &slot.held.session)
-    }
-
-    /// Who calls: the client of its session, or with NFSv4.0 the one that an
-    /// operation has named.
-    #[inline]
-    pub(crate) fn client(&self) -> Option<&Arc<Client>> {
-        match &self.flow.slot {
-            Some(slot) => Some(&slot.held.session.client),
-            None => self.flow.client.as_ref(),
-        }
-    }
-}
-
-/// On whose behalf a call acts at its current file handle.
-#[inline]
-pub(crate) fn identity<'a>(flow: &'a Flow, link: &'a Link<Connection>) -> &'a Credential {
-    let said = || link.machine.call(flow.tag).credential;
-    flow.identity.as_ref().unwrap_or_else(said)
-}
-
-#[inline]
-pub(crate) fn caller(identity: &Credential, now: Time, is_open: bool, from: Asker) -> Caller<'_> {
-    Caller {
-        uid: identity.uid,
-        gid: identity.gid,
-        gids: identity.gids(),
-        now,
-        is_open,
-        from,
-    }
-}
-
-/// What the result of an operation has even where it failed: SETATTR's
-/// attributes that were set.
-#[inline]
-fn without_body(number: nfs_opnum4, reply: &mut Reply) {
-    if number == nfs_opnum4::OP_SETATTR {
-        let none: bitmap4<'_> = List::Of(&[]);
-        none.encode(reply.bytes());
-    }
-}
-
-impl Flow {
-    /// Where the body of the result under way begins in the answer.
-    pub(crate) fn body_at(&self) -> usize {
-        self.mark.position() + 8
-    }
-
-    #[inline]
-    fn answer_bytes_max(&self, nfsd: &Nfsd) -> u32 {
-        match &self.slot {
-            Some(slot) => {
-                let fore = &slot.held.session.fore;
-                match slot.keeps {
-                    true => fore.response_bytes_max.min(fore.cached_bytes_max),
-                    false => fore.response_bytes_max,
-                }
-            }
-            None => nfsd.settings.server.fore.response_bytes_max,
-        }
-    }
-
-    #[inline]
-    fn check_room(&self, bytes: u32, nfsd: &Nfsd) -> Result<(), nfsstat4> {
-        match bytes <= self.answer_bytes_max(nfsd) {
-            true => Ok(()),
-            false => Err(self.too_big(bytes)),
-        }
-    }
-
-    #[cold]
-    fn too_big(&self, bytes: u32) -> nfsstat4 {
-        match &self.slot {
-            None => nfsstat4::NFS4ERR_RESOURCE,
-            Some(slot) if bytes > slot.held.session.fore.response_bytes_max => {
-                nfsstat4::NFS4ERR_REP_TOO_BIG
-            }
-            Some(_) => nfsstat4::NFS4ERR_REP_TOO_BIG_TO_CACHE,
         }
     }
 }

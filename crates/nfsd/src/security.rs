@@ -9,16 +9,11 @@ use wire::nfs4::{
 use wire::rpc::{AUTH_NONE, AUTH_SYS};
 use wire::xdr::{Encode, List};
 
+use crate::call::{Ask, OperationOutcome, RunningCall};
 use crate::names::{file, parent_above};
 use crate::pseudo::PseudoPlace;
-use crate::run::{self, Ask, OperationOutcome, RunningCall};
 use crate::status::status;
-
-/// How an operation goes on.
-pub(crate) enum ThenSecinfo {
-    /// What was asked about is there, in the export of the current file handle.
-    Found,
-}
+use crate::then::{Continuation, ThenSecinfo};
 
 pub(crate) fn after<'a>(
     run: &mut RunningCall<'a>,
@@ -35,7 +30,7 @@ fn ask<'a>(run: &mut RunningCall<'a>, op: FsOp<'_>) -> OperationOutcome<'a> {
     run.ask(Ask {
         op,
         is_open: false,
-        then: run::Continuation::Security(ThenSecinfo::Found),
+        then: Continuation::Security(ThenSecinfo::Found),
     })
 }
 

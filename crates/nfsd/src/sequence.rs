@@ -5,7 +5,7 @@ use nfs::server::{Principal, RequestId, Sequenced};
 use wire::nfs4::{SEQUENCE4args, SEQUENCE4resok, nfsstat4};
 use wire::xdr::Encode;
 
-use crate::run::{InSlot, NextStep, OperationOutcome, RunningCall};
+use crate::call::{InSlot, NextStep, OperationOutcome, RunningCall};
 
 pub(crate) fn sequence<'a>(
     run: &mut RunningCall<'a>,

@@ -15,13 +15,8 @@ use wire::nfs4::{
 };
 use wire::xdr::{Encode, List, Opaque};
 
-use crate::run::{self, Elsewhere, OperationOutcome, RunningCall, Step};
-
-/// How an operation goes on.
-pub(crate) enum ThenSession {
-    /// RECLAIM_COMPLETE: its client is on record.
-    Recorded,
-}
+use crate::call::{Elsewhere, OperationOutcome, RunningCall, Step};
+use crate::then::{Continuation, ThenSession};
 
 pub(crate) fn after<'a>(
     run: &mut RunningCall<'a>,
@@ -248,7 +243,7 @@ pub(crate) fn reclaim_complete<'a>(
     match run.nfsd.server.has_unsaved() && !faults::is(Fault::AnswerBeforeRecord) {
         true => run.wait(
             Step::Elsewhere(Elsewhere::Records),
-            run::Continuation::Session(ThenSession::Recorded),
+            Continuation::Session(ThenSession::Recorded),
         ),
         false => run.ok(|_| {}),
     }

@@ -7,8 +7,8 @@ use nfs::server::files::{LastAnswer, Owner, RequestBegun};
 use store::fs::FileId;
 use wire::nfs4::nfsstat4;
 
+use crate::call::{NextStep, OperationOutcome, RunningCall};
 use crate::pseudo::PseudoPlace;
-use crate::run::{NextStep, OperationOutcome, RunningCall};
 
 /// Bytes of an operation's number and status, which its body follows.
 const HEAD_BYTES: usize = 8;

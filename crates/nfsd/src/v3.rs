@@ -21,10 +21,10 @@ use wire::rpc::{accept_stat, auth_stat};
 
 use self::args::V3Asked;
 use self::call::V3CallState;
+use crate::call::{Around, Step};
 use crate::events::Reason;
 use crate::mount;
 use crate::pseudo::{Lost, PseudoPlace, View};
-use crate::run::{Around, Step};
 
 /// A call of NFSv3 or MOUNT under way, and when it is over, the next.
 #[derive(Default)]

@@ -14,10 +14,10 @@ use wire::nfs4::nfsstat4;
 use super::args::{Named, V3Asked};
 use super::{ExportFound, convert, results};
 use crate::answers::{AnswerWait, Answers};
-use crate::open;
+use crate::call::{Around, Step};
 use crate::past::{AddressReplies, CallBegun, CallKey};
 use crate::payload::{self, Reading, Writing, begin_read, begin_write};
-use crate::run::{Around, Step};
+use crate::state;
 use crate::{Granted, Nfsd, View};
 
 /// A step of a procedure; its objects are numbered as their handles are in the
@@ -158,8 +158,8 @@ impl With<'_> {
 /// changing it, or from having `access` to its content.
 fn check(nfsd: &Nfsd, now: Nanos, file: FileKey, access: u32) -> Result<(), nfsstat3> {
     let checked = match access {
-        0 => open::break_old(nfsd, now, file),
-        _ => open::check_old(nfsd, now, file, access),
+        0 => state::break_old(nfsd, now, file),
+        _ => state::check_old(nfsd, now, file, access),
     };
     checked.map_err(|status| match status {
         // Who denies others a file may have it open for days.
