@@ -391,7 +391,7 @@ impl World {
 
     /// An operation on a file of a simulated `dir` begins.
     fn posix_op(&mut self, of: (DriverId, Token), fd: &Arc<OwnedFd>, what: DiskOp, offset: u64) {
-        use crate::nfs::posix::PosixCall as Posix;
+        use crate::posix::PosixCall as Posix;
         let what = match what {
             DiskOp::Read(buf) => Posix::Read(buf),
             DiskOp::Write(buf, false) => Posix::Write(buf),

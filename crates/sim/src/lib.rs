@@ -16,6 +16,7 @@ mod nfs;
 mod outcome;
 mod plan;
 mod pools;
+mod posix;
 mod reserve;
 mod run;
 mod scsi;

@@ -6,10 +6,8 @@ mod ended;
 mod had;
 mod kept;
 mod left;
-mod log;
 mod model;
 mod names;
-pub mod posix;
 
 use std::io;
 use std::ops::Range;
@@ -24,6 +22,7 @@ use server::parts::{Journal, Wall};
 use store::fs::{Dir, FileSystem, Time};
 
 use crate::plan::NfsPlan;
+use crate::posix::Posix;
 use crate::world::MS;
 
 use ask::{Ask, New, OpenShare, Range4};
@@ -31,7 +30,6 @@ pub use client::NfsClient;
 use kept::{INSTANCE, Late, Medium};
 pub use left::leave_states;
 use model::Model;
-use posix::Posix;
 
 /// Files that all clients have open, and read and write.
 const DATA_FILES: usize = 3;

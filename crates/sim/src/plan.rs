@@ -8,6 +8,13 @@ use crate::disk::DiskSettings;
 use crate::net::NetSettings;
 use crate::world::{MS, S, US};
 
+/// Reactors and hosts of a run at most.
+pub const SHARDS_MAX: usize = 3;
+const HOSTS_MAX: usize = 4;
+const CLIENTS_MAX: usize = 3;
+/// The drivers of hosts end here, and those of clients.
+pub const HOSTS_END: usize = SHARDS_MAX + HOSTS_MAX;
+pub const CLIENTS_END: usize = HOSTS_END + CLIENTS_MAX;
 /// Where a volume's data lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lies {

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 
 use mem::{Budget, Pool};
 
-use crate::run::{CLIENTS_END, SHARDS_MAX};
+use crate::plan::{CLIENTS_END, SHARDS_MAX};
 
 /// What all buffers of one driver may take.
 const POOL_BYTES: u64 = 256 << 20;

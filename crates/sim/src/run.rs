@@ -12,17 +12,16 @@ use crate::changes::{ChangeStep, Changes, WhatChanges};
 use crate::checker::{Verdict, Violation};
 use crate::disk::Disk;
 use crate::net::Net;
-use crate::nfs::posix::Posix;
 use crate::nfs::{self, Nfs, NfsClient};
 use crate::outcome::{Failure, NfsOutcome, RunOutcome};
-use crate::plan::{HostPlan, Plan};
+use crate::plan::{CLIENTS_END, HOSTS_END, HostPlan, Plan, SHARDS_MAX};
 use crate::pools;
+use crate::posix::Posix;
 use crate::target::{Medium, SimTarget, address};
 use crate::work::HostWork;
-use crate::world::{MS, S, SharedWorld, US, World, WorldEvent};
+use crate::world::{CLERK, MS, S, SharedWorld, US, World, WorldEvent};
 
-/// The run's own events.
-pub(crate) const CLERK: u32 = 0;
+/// The run's own events, beside [`CLERK`].
 const FAULT: u32 = 1;
 const RESTART: u32 = 2;
 const BURY: u32 = 3;
@@ -41,13 +40,6 @@ const STOPPED: u32 = 9;
 /// The power fails.
 const CUT: u32 = 10;
 
-/// Reactors and hosts of a run at most.
-pub(crate) const SHARDS_MAX: usize = 3;
-const HOSTS_MAX: usize = 4;
-const CLIENTS_MAX: usize = 3;
-/// The drivers of hosts end here, and those of clients.
-const HOSTS_END: usize = SHARDS_MAX + HOSTS_MAX;
-pub(crate) const CLIENTS_END: usize = HOSTS_END + CLIENTS_MAX;
 /// How long a target that stops may take, as `weft serve` waits for it.
 const STOP_MAX: Nanos = 10 * S;
 /// Simulated time that one part of a run may take.

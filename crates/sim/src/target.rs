@@ -22,7 +22,7 @@ use crate::content::SECTOR_BYTES;
 use crate::driver::SimDriver;
 use crate::nfs::{self, Nfs};
 use crate::plan::{Lies, Plan, VolumePlan};
-use crate::world::{MS, SharedWorld, WorldEvent};
+use crate::world::{CLERK, MS, SharedWorld, WorldEvent};
 
 /// NQN of a subsystem.
 pub fn subnqn(subsystem: usize) -> String {
@@ -488,9 +488,7 @@ impl SimTarget {
         }
         if world.borrow_mut().random.one_in(4) {
             let delay = world.borrow_mut().random.around(MS / 10);
-            world
-                .borrow_mut()
-                .after(delay, WorldEvent::Script(crate::run::CLERK));
+            world.borrow_mut().after(delay, WorldEvent::Script(CLERK));
         } else {
             self.shared.engine.run_clerk();
         }

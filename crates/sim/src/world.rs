@@ -10,7 +10,7 @@ use reactor::Nanos;
 
 use crate::disk::Disk;
 use crate::net::Net;
-use crate::nfs::posix::Posix;
+use crate::posix::Posix;
 
 /// A driver of this world, by its number.
 pub type DriverId = usize;
@@ -24,6 +24,9 @@ pub const S: Nanos = 1_000_000_000;
 
 /// Lines of a trace that are kept.
 const TRACE_LINES_MAX: usize = 1 << 20;
+
+/// The script of what may block.
+pub const CLERK: u32 = 0;
 
 /// What happens next.
 #[derive(Clone, Copy, Debug)]

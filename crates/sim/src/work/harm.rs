@@ -3,8 +3,7 @@
 use super::{CheckedIo, HostWork, Unsettled};
 use crate::checker::{CheckedOp, Value, Verdict, ZEROS};
 use crate::content::{self, SECTOR_BYTES, Sector};
-use crate::plan::Harm;
-use crate::run::SHARDS_MAX;
+use crate::plan::{Harm, SHARDS_MAX};
 
 impl HostWork {
     /// Whether it is of a host whose commands may have become any others. Nothing is

@@ -1,10 +1,12 @@
 //! A POSIX file system below a `dir`. Names and attributes are those of a real folder;
-//! what becomes of names is in [`super::log`]. Content is simulated: the folder's files are
+//! what becomes of names is in [`log`]. Content is simulated: the folder's files are
 //! the page cache, and of each there is what a power cut leaves. Reads, writes and
 //! syncs take their time, come short, are interrupted and fail with every errno; dirty
 //! blocks are written behind everybody's back, and where that fails, the error is told
 //! as Linux does it: once to each open descriptor, and to nobody when the last one is
 //! closed and the inode forgotten.
+
+mod log;
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::Permissions;
@@ -20,8 +22,8 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use store::fs::{Below, Dir, DirSpec, NameChange};
 
-use super::log::Log;
 use crate::world::{DriverId, MS, US};
+use log::Log;
 
 /// What a write or a sync fails with.
 const ERRNOS: [Errno; 5] = [
