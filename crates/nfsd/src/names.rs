@@ -406,15 +406,7 @@ pub(crate) fn remove<'a>(
     run.check_grace()?;
     run.reserve(CHANGE_BYTES)?;
     let (dir, name) = (file(place), args.target.0);
-    if run.nfsd.files.has_delegations() {
-        return ask(run, FsOp::Lookup { dir, name }, ThenNames::RemoveFound);
-    }
-    ask_remove(run, dir, name)
-}
-
-fn ask_remove<'a>(run: &mut RunningCall<'a>, dir: fs::FileId, name: &[u8]) -> OperationOutcome<'a> {
-    let what = Removable::Any;
-    ask(run, FsOp::Remove { dir, name, what }, ThenNames::Remove)
+    ask(run, FsOp::Lookup { dir, name }, ThenNames::RemoveFound)
 }
 
 fn remove_found<'a>(
@@ -427,7 +419,12 @@ fn remove_found<'a>(
     let nfs_argop4::OP_REMOVE(args) = run.op() else {
         unreachable!("REMOVE asked");
     };
-    ask_remove(run, file(dir), args.target.0)
+    let op = FsOp::Remove {
+        dir: file(dir),
+        name: args.target.0,
+        what: Removable::Any,
+    };
+    ask(run, op, ThenNames::Remove)
 }
 
 /// Delegations of an object that was found beside `place` are recalled.
@@ -455,11 +452,8 @@ pub(crate) fn rename<'a>(
     run.check_writable(place)?;
     run.check_grace()?;
     run.reserve(RENAME_BYTES)?;
-    if run.nfsd.files.has_delegations() {
-        let (dir, name) = (file(saved), args.oldname.0);
-        return ask(run, FsOp::Lookup { dir, name }, ThenNames::RenameSource);
-    }
-    ask_rename(run)
+    let (dir, name) = (file(saved), args.oldname.0);
+    ask(run, FsOp::Lookup { dir, name }, ThenNames::RenameSource)
 }
 
 fn rename_args<'a>(run: &RunningCall<'a>) -> RENAME4args<'a> {

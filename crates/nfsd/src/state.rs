@@ -1,7 +1,7 @@
 //! What a state id lets its holder do (RFC 8881, sections 8.2 and 9.1.2; RFC
 //! 7530, section 9.1).
 
-use nfs::server::files::{FileKey, Files, READ, Special, State, StateKind, WRITE, words};
+use nfs::server::files::{FileKey, READ, Special, State, StateKind, WRITE, words};
 use wire::nfs4::{nfsstat4, stateid4};
 
 use crate::call::RunningCall;
@@ -157,7 +157,6 @@ fn anonymous(run: &mut RunningCall<'_>, key: FileKey, access: u32) -> Result<boo
         run.nfsd.clear(refused, run.now)?;
     }
     if access & WRITE != 0 {
-        run.nfsd.files.rest(key, run.now);
         break_delegations(run, key)?;
     }
     Ok(false)
@@ -170,10 +169,6 @@ fn anonymous(run: &mut RunningCall<'_>, key: FileKey, access: u32) -> Result<boo
 /// NFS4ERR_DELAY.
 #[inline]
 pub(crate) fn break_delegations(run: &mut RunningCall<'_>, file: FileKey) -> Result<(), nfsstat4> {
-    let files: &Files = &run.nfsd.files;
-    if !files.has_delegations() {
-        return Ok(());
-    }
     let client = run.client().map_or(NOBODY, |client| client.id);
     run.nfsd.break_delegations(client, file, run.now)
 }
@@ -215,15 +210,12 @@ pub(crate) fn break_old(
     now: machine::Nanos,
     file: FileKey,
 ) -> Result<(), nfsstat4> {
-    nfsd.files.rest(file, now);
-    match nfsd.files.has_delegations() {
-        false => Ok(()),
-        true => nfsd.break_delegations(NOBODY, file, now),
-    }
+    nfsd.break_delegations(NOBODY, file, now)
 }
 
 impl crate::Nfsd {
-    /// The same for who is no client of NFSv4 ([`NOBODY`]), or one of them.
+    /// The same for who is no client of NFSv4 ([`NOBODY`]), or one of them. Nobody is
+    /// given a delegation either while the change is under way.
     ///
     /// # Errors
     /// NFS4ERR_DELAY.
@@ -233,6 +225,7 @@ impl crate::Nfsd {
         file: FileKey,
         now: machine::Nanos,
     ) -> Result<(), nfsstat4> {
+        self.files.rest(file, now);
         while let Err(refused) = self.files.break_delegations(client, file, now) {
             self.clear(refused, now)?;
         }

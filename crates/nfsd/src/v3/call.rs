@@ -169,6 +169,15 @@ fn check(nfsd: &Nfsd, now: Nanos, file: FileKey, access: u32) -> Result<(), nfss
     })
 }
 
+/// Whether a name of a file may come or go: as with [`check`], and not while somebody may
+/// still claim what it had open under one (RFC 8881, section 8.4.2.1).
+fn check_names(nfsd: &Nfsd, now: Nanos, file: FileKey) -> Result<(), nfsstat3> {
+    match nfsd.server.is_in_grace(now) {
+        true => Err(nfsstat3::NFS3ERR_JUKEBOX),
+        false => check(nfsd, now, file, 0),
+    }
+}
+
 impl V3CallState {
     /// A call that ends at once.
     pub(super) fn refused(procedure: nfs_proc3, by: Credential, status: nfsstat3) -> V3CallState {
@@ -488,7 +497,7 @@ impl V3CallState {
                 to: to.name,
             },
             V3Asked::Link(_, Named { name, .. }) => {
-                may(0)?;
+                check_names(nfsd, now, key)?;
                 FsOp::Link { file, dir, name }
             }
             V3Asked::Readdir(_, ref args) => results::readdir(file, args),
@@ -560,12 +569,12 @@ impl V3CallState {
             (Do::Found, Ok(Output::Attr(attr))) => self.found_attr = Some(attr),
             (Do::Up, Ok(Output::File(file))) => self.up = Some(file),
             (Do::Release(_), Ok(Output::File(file))) => {
-                let access = match asked {
-                    V3Asked::Create(..) => WRITE,
-                    _ => 0,
-                };
                 let key = (fs.info().instance, file.0);
-                if let Err(status) = check(nfsd, now, key, access) {
+                let checked = match asked {
+                    V3Asked::Create(..) => check(nfsd, now, key, WRITE),
+                    _ => check_names(nfsd, now, key),
+                };
+                if let Err(status) = checked {
                     self.status = status;
                 }
             }

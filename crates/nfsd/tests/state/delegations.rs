@@ -86,32 +86,106 @@ fn a_delegation_is_recalled_when_somebody_writes() {
     assert_eq!(opened.delegation, None, "somebody writes");
 }
 
+/// What another client does to the file `f` of this handle, and from which minor version on.
+type Change = (u32, fn(&[u8]) -> Ops);
+
+/// The attributes of a file that is cut.
+fn size() -> fattr4<'static> {
+    fattr4 {
+        attrmask: List::Of(&[1 << FATTR4_SIZE]),
+        attr_vals: Opaque(&[0; 8]),
+    }
+}
+
+fn set(handle: &[u8], obj_attributes: fattr4<'_>) -> Ops {
+    at(handle).op(arg::OP_SETATTR(SETATTR4args {
+        stateid: ANONYMOUS,
+        obj_attributes,
+    }))
+}
+
+fn rename(oldname: &str, newname: &str) -> Ops {
+    let (oldname, newname) = (Opaque(oldname.as_bytes()), Opaque(newname.as_bytes()));
+    let (save, rename) = (
+        arg::OP_SAVEFH,
+        arg::OP_RENAME(RENAME4args { oldname, newname }),
+    );
+    root().op(save).op(rename)
+}
+
+const CHANGES: [Change; 9] = [
+    (0, |_| root().remove("f")),
+    (0, |_| rename("f", "g")),
+    (0, |_| rename("other", "f")),
+    (0, |handle| {
+        let newname = Opaque(&b"g"[..]);
+        at(handle)
+            .op(arg::OP_SAVEFH)
+            .op(arg::OP_PUTROOTFH)
+            .op(arg::OP_LINK(LINK4args { newname }))
+    }),
+    (0, |handle| set(handle, mode())),
+    (0, |handle| set(handle, size())),
+    (0, |handle| at(handle).write(ANONYMOUS, 0, b"x")),
+    (2, |handle| {
+        at(handle).op(arg::OP_ALLOCATE(ALLOCATE4args {
+            aa_stateid: ANONYMOUS,
+            aa_offset: 0,
+            aa_length: 1,
+        }))
+    }),
+    (2, |handle| {
+        at(handle).op(arg::OP_SETXATTR(SETXATTR4args {
+            sxa_option: setxattr_option4::SETXATTR4_EITHER,
+            sxa_key: Opaque(b"key"),
+            sxa_value: Opaque(b"value"),
+        }))
+    }),
+];
+
 #[test]
 fn whatever_changes_a_file_recalls_its_delegations() {
-    let ops: [fn(&[u8]) -> Ops; 4] = [
-        |_| root().remove("f"),
-        |handle| at(handle).write(ANONYMOUS, 0, b"x"),
-        |handle| {
-            at(handle).op(arg::OP_SETATTR(SETATTR4args {
-                stateid: ANONYMOUS,
-                obj_attributes: mode(),
-            }))
-        },
-        |handle| {
-            let newname = Opaque(&b"g"[..]);
-            at(handle)
-                .op(arg::OP_SAVEFH)
-                .op(arg::OP_PUTROOTFH)
-                .op(arg::OP_LINK(LINK4args { newname }))
-        },
-    ];
-    for op in ops {
-        let (mut world, mut a, mut b, delegation, handle) = delegated(1);
-        let delayed = world.last(&mut b, op(&handle));
-        assert_eq!(delayed, nfsstat4::NFS4ERR_DELAY);
-        assert_eq!(world.called(a.conn).len(), 1);
-        give_back(&mut world, &mut a, delegation, &handle);
-        assert_eq!(world.last(&mut b, op(&handle)), NFS4_OK);
+    for (at, (since, op)) in CHANGES.into_iter().enumerate() {
+        for minor in since..3 {
+            let (mut world, mut a, mut b, delegation, handle) = delegated(1);
+            world.file(&mut b, "other");
+            let mut other = world.client("c", minor);
+            let ops = op(&handle);
+            let delayed = world.last(&mut other, ops.clone());
+            assert_eq!(delayed, nfsstat4::NFS4ERR_DELAY, "{at} of 4.{minor}");
+            assert_eq!(world.called(a.conn).len(), 1, "{at} of 4.{minor}");
+            give_back(&mut world, &mut a, delegation, &handle);
+            assert_eq!(world.last(&mut other, ops), NFS4_OK, "{at} of 4.{minor}");
+        }
+    }
+}
+
+/// The change may still be under way: who is given a delegation then would keep what it
+/// replaces.
+#[test]
+fn file_that_somebody_changes_is_not_delegated_for_a_while() {
+    for (index, (_, op)) in CHANGES.into_iter().enumerate() {
+        let mut world = World::new();
+        let (mut a, mut b) = (world.client("a", 2), world.client("b", 2));
+        let handle = world.file(&mut b, "f");
+        world.file(&mut b, "other");
+        let ops = op(&handle);
+        // Another name of it, by which it is found when the first is gone.
+        let newname = Opaque(&b"link"[..]);
+        let link = at(&handle)
+            .op(arg::OP_SAVEFH)
+            .op(arg::OP_PUTROOTFH)
+            .op(arg::OP_LINK(LINK4args { newname }));
+        assert_eq!(world.last(&mut b, link), NFS4_OK);
+        world.server.advance(31 * SECOND);
+        assert_eq!(world.last(&mut b, ops), NFS4_OK, "{index}");
+        let args = opening(&a, "o", "link");
+        let opened = world.open(&mut a, args).unwrap();
+        assert_eq!(opened.delegation, None, "{index}");
+        world.server.advance(31 * SECOND);
+        let args = opening(&a, "p", "link");
+        let opened = world.open(&mut a, args).unwrap();
+        assert!(opened.delegation.is_some(), "{index}");
     }
 }
 

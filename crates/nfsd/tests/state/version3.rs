@@ -2,14 +2,14 @@
 
 use testkit::nfs::call::{call_header_of, write3};
 use wire::nfs3::{
-    GETATTR3args, LINK3args, READ3args, REMOVE3args, RENAME3args, SETATTR3args, diropargs3,
-    nfs_proc3, nfsstat3, sattr3, set_atime, set_mtime,
+    CREATE3args, GETATTR3args, LINK3args, READ3args, REMOVE3args, RENAME3args, SETATTR3args,
+    createhow3, diropargs3, nfs_proc3, nfsstat3, sattr3, set_atime, set_mtime,
 };
 use wire::nfs4::*;
 use wire::xdr::{Decode, Encode, Opaque, Reader};
 
 use crate::world::*;
-use nfsstat3::{NFS3_OK, NFS3ERR_ACCES, NFS3ERR_JUKEBOX};
+use nfsstat3::{NFS3_OK, NFS3ERR_ACCES, NFS3ERR_EXIST, NFS3ERR_JUKEBOX};
 use nfsstat4::NFS4_OK;
 
 /// A client of NFSv3: its connection, and the number of its next call.
@@ -60,17 +60,18 @@ impl Old {
     fn setattr(&mut self, world: &mut World, file: &[u8], size: Option<u64>) -> nfsstat3 {
         let args = SETATTR3args {
             object: Opaque(file),
-            new_attributes: sattr3 {
-                mode: Some(0o600),
-                uid: None,
-                gid: None,
-                size,
-                atime: set_atime::DONT_CHANGE,
-                mtime: set_mtime::DONT_CHANGE,
-            },
+            new_attributes: attributes(size),
             guard: None,
         };
         self.call(world, nfs_proc3::NFSPROC3_SETATTR, &args)
+    }
+
+    /// CREATE of the file `f`.
+    fn create(&mut self, world: &mut World, how: createhow3) -> nfsstat3 {
+        let root = self.root.clone();
+        let where_ = Old::named(&root, "f");
+        let args = CREATE3args { where_, how };
+        self.call(world, nfs_proc3::NFSPROC3_CREATE, &args)
     }
 
     fn named<'a>(dir: &'a [u8], name: &'a str) -> diropargs3<'a> {
@@ -78,6 +79,17 @@ impl Old {
             dir: Opaque(dir),
             name: Opaque(name.as_bytes()),
         }
+    }
+}
+
+fn attributes(size: Option<u64>) -> sattr3 {
+    sattr3 {
+        mode: Some(0o600),
+        uid: None,
+        gid: None,
+        size,
+        atime: set_atime::DONT_CHANGE,
+        mtime: set_mtime::DONT_CHANGE,
     }
 }
 
@@ -123,6 +135,7 @@ fn changes() -> Vec<Change> {
         |old, world, file| old.write(world, file),
         |old, world, file| old.setattr(world, file, None),
         |old, world, file| old.setattr(world, file, Some(1)),
+        |old, world, _| old.create(world, createhow3::UNCHECKED(attributes(Some(0)))),
         |old, world, _| {
             let root = old.root.clone();
             let object = Old::named(&root, "f");
@@ -215,6 +228,44 @@ fn file_that_is_written_without_an_open_is_not_delegated_for_a_while() {
     let write = at(&handle).write(ANONYMOUS, 0, b"x");
     assert_eq!(world.last(&mut b, write), NFS4_OK);
     assert_eq!(delegation(&mut world), None);
+}
+
+/// Who asks for a file that must not be there, or takes it as it is, changes nothing.
+#[test]
+fn create_that_changes_no_file_recalls_no_delegation() {
+    let mut world = World::new();
+    let (mut a, mut b) = (world.client("a", 1), world.client("b", 1));
+    let mut old = Old::new(&mut world, &mut b);
+    world.file(&mut b, "f");
+    let args = opening(&a, "o", "f");
+    world.open(&mut a, args).unwrap().delegation.expect("one");
+    for (how, status) in [
+        (createhow3::GUARDED(attributes(Some(0))), NFS3ERR_EXIST),
+        (createhow3::EXCLUSIVE(*b"verifier"), NFS3ERR_EXIST),
+        (createhow3::UNCHECKED(attributes(None)), NFS3_OK),
+    ] {
+        assert_eq!(old.create(&mut world, how), status);
+        assert!(world.called(a.conn).is_empty());
+    }
+}
+
+/// Clients are about to say what they had open, by its name too.
+#[test]
+fn in_grace_names_stay() {
+    let mut world = World::new();
+    let mut client = world.client("a", 1);
+    let mut old = Old::new(&mut world, &mut client);
+    let handle = world.file(&mut client, "f");
+    world.file(&mut client, "other");
+    world.restart();
+    old.conn = world.connect();
+    for (index, change) in changes().into_iter().enumerate().skip(4) {
+        let status = change(&mut old, &mut world, &handle);
+        assert_eq!(status, NFS3ERR_JUKEBOX, "{index}");
+    }
+    world.client("a", 1);
+    let remove = changes()[4];
+    assert_eq!(remove(&mut old, &mut world, &handle), NFS3_OK);
 }
 
 /// Until it is known who has what open, nobody else reads or writes.
