@@ -99,6 +99,8 @@ struct SeedRun {
     jobs: usize,
     /// Power cuts that follow where the disk below a `dir` was full.
     full_cuts: u32,
+    /// How long the target has stood still since a panic began to stop it.
+    stood_still: Nanos,
 }
 
 impl SeedRun {
@@ -151,6 +153,7 @@ impl SeedRun {
             lives_in_chaos: 0,
             relives: 0,
             jobs: 0,
+            stood_still: 0,
             full_cuts,
         }
     }
@@ -389,6 +392,7 @@ impl SeedRun {
         let (has_failed, has_ended) = (target.has_failed(), target.has_ended());
         if has_failed && !had_failed {
             self.work.checker.panicked();
+            self.stood_still = 0;
             self.script_after(STOP_MAX, STOPPED);
         }
         self.note_late();
@@ -419,6 +423,11 @@ impl SeedRun {
             return Ok(());
         };
         if !target.has_failed() {
+            return Ok(());
+        }
+        let stood_still = std::mem::take(&mut self.stood_still);
+        if stood_still > 0 {
+            self.script_after(stood_still, STOPPED);
             return Ok(());
         }
         if !self.world.borrow().disk.hangs() {
@@ -643,6 +652,7 @@ impl SeedRun {
         for shard in 0..self.plan.shards {
             world.net.driver(shard).busy_until = until;
         }
+        self.stood_still += time;
     }
 
     /// A host is gone from one moment to the next; it returns.

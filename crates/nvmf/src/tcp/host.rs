@@ -546,6 +546,10 @@ impl Qpair {
             0
         };
         self.free.push(tag);
+        if self.in_flight() == 0 {
+            // Every entry was taken, whatever SQHD says: nothing would put a wrong one right.
+            self.head = self.tail;
+        }
         Op::Completed {
             tag,
             cqe: Completion {

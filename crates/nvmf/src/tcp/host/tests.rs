@@ -449,6 +449,22 @@ fn the_queue_holds_one_less_than_its_entries() {
 }
 
 #[test]
+fn a_wrong_head_does_not_stop_a_queue_of_which_nothing_is_in_flight() {
+    let mut peer = Peer::live(Pdus::default(), 0);
+    peer.end.machine.attach(Role {
+        entries: 2,
+        in_capsule_max: 512,
+        flow_control_disabled: false,
+    });
+    let tag = peer.read(512);
+    // Head and tail are both 0 now; a damaged head says that the entry is still there.
+    let answer = Cqe::new(tag, Status::SUCCESS, 0, 1);
+    peer.receive(&peer.pdus.capsule_resp(answer));
+    assert_eq!(peer.end.machine.room(), 1);
+    assert_eq!(peer.read(512), tag);
+}
+
+#[test]
 fn large_reads_bypass_staging() {
     let mut peer = Peer::live(Pdus::default(), 0);
     let success = flags::LAST_PDU | flags::SUCCESS;
