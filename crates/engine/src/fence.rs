@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, Weak};
 use store::Volume;
 use store::fs::FileSystem;
 
-use crate::clerk::{About, Desk};
+use crate::blocking_worker::{About, Desk};
 use crate::token::ConnectionRef;
 use machine::locked;
 
@@ -48,7 +48,7 @@ impl Fence {
 
 /// One reactor's part of a fence, on its way by mail: mail sent before it is
 /// handled before it. A reactor that ends, or has ended, has nothing left: there
-/// this is dropped, and the clerk goes on.
+/// this is dropped, and the blocking worker goes on.
 pub struct Passage {
     /// `None` when it is passed.
     fence: Option<Arc<Fence>>,

@@ -1,4 +1,4 @@
-//! Commands that end elsewhere: at the clerk, on another reactor, behind a
+//! Commands that end elsewhere: at the blocking worker, on another reactor, behind a
 //! fence.
 
 use std::sync::Arc;

@@ -7,8 +7,8 @@
 //! it, [`Shared`] what all reactors have in common. This room names no protocol.
 #![forbid(unsafe_code)]
 
+pub mod blocking_worker;
 pub mod blocks;
-pub mod clerk;
 mod commands;
 pub mod connection;
 pub mod fence;
@@ -29,8 +29,8 @@ pub mod steps;
 pub mod token;
 pub mod waiting;
 
+pub use blocking_worker::About;
 pub use blocks::{Blocks, OnVolumes};
-pub use clerk::About;
 pub use connection::{Connection, Core, Via};
 pub use fence::Scope;
 pub use later::{Elsewhere, Later};

@@ -9,7 +9,7 @@ use std::time::Duration;
 use faults::Fault;
 use machine::{Nanos, locked};
 
-use crate::clerk::{self, About, Desk};
+use crate::blocking_worker::{self, About, Desk};
 use crate::fence::{Passage, Scope};
 use crate::hosts::{Hosts, SHORTAGE};
 use crate::placement::Load;
@@ -128,12 +128,12 @@ impl Shared {
 
     /// Has work done that may block, after all that was given before of what it is
     /// about.
-    pub fn clerk(&self, about: About, work: impl FnOnce() + Send + 'static) {
+    pub fn blocking(&self, about: About, work: impl FnOnce() + Send + 'static) {
         self.desk.add(about, Box::new(work));
     }
 
-    /// Does the clerk's work where there is no thread for it; how many pieces.
-    pub fn run_clerk(&self) -> usize {
+    /// Does the blocking worker's work where there is no thread for it; how many pieces.
+    pub fn run_blocking_work(&self) -> usize {
         let mut done = 0;
         while self.desk.run_next(|work| work()) {
             done += 1;
@@ -141,26 +141,26 @@ impl Shared {
         done
     }
 
-    /// Has the clerk's work done by threads.
-    pub fn start_clerk(self: &Arc<Self>) -> io::Result<()> {
+    /// Has the blocking worker's work done by threads.
+    pub fn start_blocking_worker(self: &Arc<Self>) -> io::Result<()> {
         let (needs, tells) = (Arc::downgrade(self), Arc::downgrade(self));
         let failed = move |thread: &str, why: &str| {
             if let Some(shared) = tells.upgrade() {
                 shared.work_failed(thread, why);
             }
         };
-        clerk::start(&self.desk, move || needs.strong_count() > 0, failed)
+        blocking_worker::start(&self.desk, move || needs.strong_count() > 0, failed)
     }
 
-    /// Waits for the clerk's work that is under way, at most `timeout`: it may own what is
+    /// Waits for the blocking worker's work that is under way, at most `timeout`: it may own what is
     /// served.
-    pub fn wait_for_clerk(&self, timeout: Duration) {
+    pub fn wait_for_blocking_work(&self, timeout: Duration) {
         self.desk.wait_until_done(timeout);
     }
 
     /// No work is done beside the reactors any more. Without a thread of the
-    /// clerk's, whoever ran the reactors says so: work may own what it lies in.
-    pub fn end_clerk(&self) {
+    /// blocking worker's, whoever ran the reactors says so: work may own what it lies in.
+    pub fn end_blocking_work(&self) {
         self.desk.close();
     }
 
@@ -237,6 +237,6 @@ impl Shared {
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        self.end_clerk();
+        self.end_blocking_work();
     }
 }

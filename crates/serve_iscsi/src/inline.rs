@@ -138,7 +138,7 @@ impl IscsiConnection {
         let (target, lun) = (self.bound().served.view.name.clone(), unit.lun);
         let later = self.later(tag);
         let service = self.service.clone();
-        self.core.shared.clerk(About::Target, move || {
+        self.core.shared.blocking(About::Target, move || {
             let shared = service.shared.clone();
             let done = Box::new(move |outcome: Result<(), String>| match outcome {
                 Ok(()) => later.answer(CommandAnswer::StatesSet),

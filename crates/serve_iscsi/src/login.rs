@@ -414,12 +414,12 @@ pub(super) fn join<S: Has<IscsiConnection>, D: Driver>(
     });
 }
 
-/// The nexus is lost: what RESERVE took for it is free again. On the clerk,
+/// The nexus is lost: what RESERVE took for it is free again. On the blocking worker,
 /// since a change may be under way.
 fn release_units(shared: &Shared, served: &ServedTarget, who: &Registrant) {
     for lun in served.places.iter().flatten() {
         let (volume, who) = (lun.volume.clone(), who.clone());
-        shared.clerk(About::state(&volume), move || {
+        shared.blocking(About::state(&volume), move || {
             volume.reservations().reset(Some(&who));
         });
     }

@@ -1,6 +1,6 @@
 //! Reservations as SCSI asks for them, and what they let a nexus do.
 //!
-//! As NVMe's, changes are made by the clerk, since what must outlast a power
+//! As NVMe's, changes are made by the blocking worker, since what must outlast a power
 //! loss is written before it is answered.
 
 use std::sync::Arc;
@@ -90,7 +90,7 @@ impl IscsiConnection {
             return false;
         };
         // Behind the changes that were asked for before.
-        self.core.shared.clerk(About::state(&volume), move || {
+        self.core.shared.blocking(About::state(&volume), move || {
             later.answer(report(&*volume, command));
         });
         true
@@ -127,7 +127,7 @@ impl IscsiConnection {
         };
         let (who, later) = (self.registrant(), self.later(tag));
         let service = self.service.clone();
-        self.core.shared.clerk(About::state(&volume), move || {
+        self.core.shared.blocking(About::state(&volume), move || {
             change(&service, &volume, &who, &target, asked, later);
         });
         true
@@ -147,7 +147,7 @@ impl IscsiConnection {
         let volume = self.place(place).volume.clone();
         let (who, later) = (self.registrant(), self.later(tag));
         let shared = self.core.shared.clone();
-        self.core.shared.clerk(About::state(&volume), move || {
+        self.core.shared.blocking(About::state(&volume), move || {
             apply(&shared, &volume, &who, &request, false, later);
         });
     }
@@ -206,7 +206,7 @@ fn name(who: &Registrant) -> (String, u16) {
     }
 }
 
-/// On the clerk: makes the change that was asked for.
+/// On the blocking worker: makes the change that was asked for.
 fn change(
     service: &Service,
     volume: &Arc<dyn Volume>,

@@ -33,11 +33,13 @@ impl IscsiConnection {
         let Some(later) = self.later_with(tag, allocation_len.into()) else {
             return false;
         };
-        self.core.shared.clerk(About::question(&volume), move || {
-            let mut out = Vec::new();
-            log_page(space_of(&*volume), allocation_len, &mut out);
-            later.answer(CommandAnswer::Good(out));
-        });
+        self.core
+            .shared
+            .blocking(About::question(&volume), move || {
+                let mut out = Vec::new();
+                log_page(space_of(&*volume), allocation_len, &mut out);
+                later.answer(CommandAnswer::Good(out));
+            });
         true
     }
 
@@ -70,7 +72,7 @@ impl Service {
             let unit = (target, lun);
             if locked(&self.looking).insert(unit.clone()) {
                 let service = self.clone();
-                self.shared.clerk(About::question(&volume), move || {
+                self.shared.blocking(About::question(&volume), move || {
                     service.look_at(&unit.0, lun, &*volume);
                     locked(&service.looking).remove(&unit);
                 });

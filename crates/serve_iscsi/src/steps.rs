@@ -316,9 +316,11 @@ impl IscsiConnection {
         let Some(later) = self.later_with(tag, allocation_len) else {
             return false;
         };
-        self.core.shared.clerk(About::question(&volume), move || {
-            later.answer(lba_status(&*volume, &unit, offset, allocation_len));
-        });
+        self.core
+            .shared
+            .blocking(About::question(&volume), move || {
+                later.answer(lba_status(&*volume, &unit, offset, allocation_len));
+            });
         true
     }
 

@@ -125,7 +125,7 @@ impl IscsiConnection {
             }
             let waiting = service.reset_units(&ending);
             for volume in waiting {
-                service.shared.clerk(About::state(&volume), move || {
+                service.shared.blocking(About::state(&volume), move || {
                     volume.reservations().reset(None);
                 });
             }

@@ -80,7 +80,7 @@ pub struct Service {
     pub(crate) handshake_timeout: Nanos,
     nfsd: OnceLock<Nfsd>,
     start: Mutex<Option<Start>>,
-    /// The clerk's; `None`: nothing is kept over a restart.
+    /// The blocking worker's; `None`: nothing is kept over a restart.
     records: Mutex<Option<Records>>,
     /// Where the time of day comes from.
     pub wall: Wall,
@@ -159,13 +159,13 @@ impl Service {
     /// Brings to the disk what is to be remembered of clients, then does `then`.
     pub fn keep_records(self: &Arc<Self>, then: impl FnOnce() + Send + 'static) {
         let service = self.clone();
-        self.shared.clerk(About::Records, move || {
+        self.shared.blocking(About::Records, move || {
             service.write_records();
             then();
         });
     }
 
-    /// Keeps what has changed of clients. Blocks: for the clerk, who does one
+    /// Keeps what has changed of clients. Blocks: for the blocking worker, which does one
     /// thing after the other, as the server wants it.
     fn write_records(&self) {
         let server = &self.nfsd().server;

@@ -245,7 +245,7 @@ impl NvmeConnection {
         if volume.base().begin_look() {
             self.core
                 .shared
-                .clerk(About::question(&volume), move || volume.look_at_space());
+                .blocking(About::question(&volume), move || volume.look_at_space());
         }
         used_bytes
     }
@@ -278,9 +278,11 @@ impl NvmeConnection {
             return later.answer(Status::INVALID_FIELD.dnr());
         };
         let shared = self.core.shared.clone();
-        self.core.shared.clerk(About::question(&volume), move || {
-            later.answer(lba_status(&shared, &ask, &*volume));
-        });
+        self.core
+            .shared
+            .blocking(About::question(&volume), move || {
+                later.answer(lba_status(&shared, &ask, &*volume));
+            });
     }
 
     /// Set Features, Namespace Write Protection Config (Base 2.0, section
@@ -300,7 +302,7 @@ impl NvmeConnection {
             return protect.make_known(&self.service, registry, volume, later);
         }
         let service = self.service.clone();
-        self.core.shared.clerk(About::state(&volume), move || {
+        self.core.shared.blocking(About::state(&volume), move || {
             if let Err(error) = volume.state().protect_permanently() {
                 let reason = format_args!("write protection could not be kept: {error}");
                 service.shared.refusals.note(Refusal {

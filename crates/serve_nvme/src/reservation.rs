@@ -1,6 +1,6 @@
 //! Reservation commands of a queue, and what reservations let its host do.
 //!
-//! The commands are executed by the clerk, since what must outlast a power
+//! The commands are executed by the blocking worker, since what must outlast a power
 //! loss is written before it is answered. An answer that takes something from
 //! somebody waits behind a fence: what the others began is over then, and what
 //! they send is refused.
@@ -171,7 +171,7 @@ impl NvmeConnection {
         let host = bound.rights.host.clone();
         let later = self.later(tag);
         let shared = self.core.shared.clone();
-        self.core.shared.clerk(About::state(&volume), move || {
+        self.core.shared.blocking(About::state(&volume), move || {
             execute(&shared, &volume, &host, request, later);
         });
         true
@@ -217,7 +217,7 @@ fn persist(
         });
     };
     let then = shared.clone();
-    shared.clerk(About::state(&volume), move || {
+    shared.blocking(About::state(&volume), move || {
         let shared = &then;
         let reservations = volume.reservations();
         let changed = match set {
@@ -231,7 +231,7 @@ fn persist(
     });
 }
 
-/// On the clerk: executes the command of `host`.
+/// On the blocking worker: executes the command of `host`.
 fn execute(
     shared: &Arc<Shared>,
     volume: &Arc<dyn Volume>,

@@ -253,7 +253,7 @@ type ChangeDone = AfterChange<ChangeOutcome>;
 
 impl Shared {
     /// Makes a change. May block, so not for a reactor; `done` is told the
-    /// outcome here, by a reactor or by the clerk. One change is made at a
+    /// outcome here, by a reactor or by the blocking worker. One change is made at a
     /// time, but the next may begin while the end of one is awaited, or while one
     /// opens a volume.
     pub fn change(self: &Arc<Self>, change: Change, done: ChangeDone) {

@@ -60,7 +60,7 @@ pub mod parts {
     pub use crate::serving::Shard;
     pub use crate::shared::{AfterChange, Bind, ServerMail, Shared};
     pub use crate::start::{OpenedStore, assemble, start_with};
-    pub use engine::clerk::BlockingWorker;
+    pub use engine::blocking_worker::BlockingWorker;
     pub use engine::fence::{Passage, Scope};
     pub use engine::placement::{Load, Placer};
     pub use engine::post::{Newcomer, ShardMail};

@@ -133,12 +133,12 @@ impl Shared {
 
     /// Has work done that may block, after all that was given before of what it is
     /// about.
-    pub(crate) fn clerk(
+    pub(crate) fn blocking(
         self: &Arc<Self>,
         about: About,
         work: impl FnOnce(&Arc<Shared>) + Send + 'static,
     ) {
         let shared = self.clone();
-        self.engine.clerk(about, move || work(&shared));
+        self.engine.blocking(about, move || work(&shared));
     }
 }

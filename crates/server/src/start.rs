@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 use std::{io, thread};
 
-use engine::clerk::{BlockingWorker, caught};
+use engine::blocking_worker::{BlockingWorker, caught};
 use engine::placement::Placer;
 use engine::reservation::Hears;
 use engine::shard::{Acceptor, DISPLACING_MAX};
@@ -255,9 +255,9 @@ fn listen_all(specs: &[ListenerSpec]) -> Result<Listening, StartError> {
 /// Listeners by number, and the addresses that they are bound to.
 type Listening = (Vec<(u16, TcpListener)>, Vec<SocketAddr>);
 
-/// How long the end waits for the clerk, who may hang with a disk. What is served is not
+/// How long the end waits for the blocking worker, which may hang with a disk. What is served is not
 /// free for another target before.
-const CLERK_PATIENCE: Duration = Duration::from_secs(1);
+const BLOCKING_WORK_PATIENCE: Duration = Duration::from_secs(1);
 
 /// What has descriptors beside connections.
 struct Descriptors {
@@ -461,7 +461,7 @@ fn nfs_of(
 }
 
 /// Puts together what the reactors share, without any thread but perhaps the
-/// clerk's. What is `opened` need not be opened, `addresses` are where the listeners of the
+/// blocking worker's. What is `opened` need not be opened, `addresses` are where the listeners of the
 /// configuration are bound; `bind` makes the listeners that are added later.
 /// Before the first reactor runs, `Shared::mailboxes` must be set.
 ///
@@ -471,7 +471,7 @@ pub fn assemble(
     config: &Config,
     opened: impl Into<OpenedStore>,
     addresses: &[SocketAddr],
-    clerk: BlockingWorker,
+    worker: BlockingWorker,
     bind: Bind,
 ) -> Result<Arc<Shared>, StartError> {
     let listeners = config.listeners.iter().cloned().zip(addresses);
@@ -530,8 +530,8 @@ pub fn assemble(
         // Likewise.
         let _ = shared.insert_target(spec).map_err(StartError::Config)?;
     }
-    if clerk == BlockingWorker::Thread {
-        let started = shared.engine.start_clerk();
+    if worker == BlockingWorker::Thread {
+        let started = shared.engine.start_blocking_worker();
         started.map_err(|error| StartError::Reactor(config.cpus[0], error))?;
     }
     Ok(shared)
@@ -670,7 +670,7 @@ impl Running {
 
     /// Waits until every reactor has ended, and a little for what threads beside them are
     /// still at, at most `timeout`: what they did,
-    /// `None` if some still run. An error is why one of them, or the clerk, has
+    /// `None` if some still run. An error is why one of them, or the blocking worker, has
     /// failed, each told once; the others stop, and may be waited for again.
     pub fn wait(&mut self, timeout: Duration) -> io::Result<Option<Report>> {
         let deadline = Instant::now() + timeout;
@@ -692,7 +692,9 @@ impl Running {
             }
         }
         let left = deadline.saturating_duration_since(Instant::now());
-        self.shared.engine.wait_for_clerk(left.min(CLERK_PATIENCE));
+        self.shared
+            .engine
+            .wait_for_blocking_work(left.min(BLOCKING_WORK_PATIENCE));
         let failure = locked(&self.shared.engine.failures).pop();
         if let Some(failure) = failure {
             return Err(io::Error::other(failure));

@@ -19,9 +19,9 @@ use crate::pools;
 use crate::posix::Posix;
 use crate::target::{Medium, SimTarget, address};
 use crate::work::HostWork;
-use crate::world::{CLERK, MS, S, SharedWorld, US, World, WorldEvent};
+use crate::world::{BLOCKING_WORK, MS, S, SharedWorld, US, World, WorldEvent};
 
-/// The run's own events, beside [`CLERK`].
+/// The run's own events, beside [`BLOCKING_WORK`].
 const FAULT: u32 = 1;
 const RESTART: u32 = 2;
 const BURY: u32 = 3;
@@ -526,9 +526,9 @@ impl SeedRun {
 
     fn script(&mut self, script: u32) -> Verdict {
         match script {
-            CLERK => {
+            BLOCKING_WORK => {
                 if let Some(target) = &self.target {
-                    target.shared.engine.run_clerk();
+                    target.shared.engine.run_blocking_work();
                     target.call(&self.world);
                     self.note_cut()?;
                     self.note_change()?;

@@ -224,7 +224,7 @@ impl SharesRoom {
                     }
                 }
                 Some(WorldEvent::Script(_)) => {
-                    self.target.shared.engine.run_clerk();
+                    self.target.shared.engine.run_blocking_work();
                     self.target.call(&self.world);
                 }
                 Some(event) => self.world.borrow_mut().happen(event),

@@ -22,7 +22,7 @@ use crate::content::SECTOR_BYTES;
 use crate::driver::SimDriver;
 use crate::nfs::{self, Nfs};
 use crate::plan::{Lies, Plan, VolumePlan};
-use crate::world::{CLERK, MS, SharedWorld, WorldEvent};
+use crate::world::{BLOCKING_WORK, MS, SharedWorld, WorldEvent};
 
 /// NQN of a subsystem.
 pub fn subnqn(subsystem: usize) -> String {
@@ -456,7 +456,7 @@ impl SimTarget {
         }
         if handled.is_err() || Handler::<SimDriver, ServerMail>::is_done(&reactor.shard) {
             reactor.mail = None;
-            self.shared.engine.run_clerk();
+            self.shared.engine.run_blocking_work();
             return self.call(world);
         }
         let Reactor {
@@ -488,9 +488,11 @@ impl SimTarget {
         }
         if world.borrow_mut().random.one_in(4) {
             let delay = world.borrow_mut().random.around(MS / 10);
-            world.borrow_mut().after(delay, WorldEvent::Script(CLERK));
+            world
+                .borrow_mut()
+                .after(delay, WorldEvent::Script(BLOCKING_WORK));
         } else {
-            self.shared.engine.run_clerk();
+            self.shared.engine.run_blocking_work();
         }
         self.call(world);
     }
@@ -545,7 +547,7 @@ impl SimTarget {
 
 impl Drop for SimTarget {
     fn drop(&mut self) {
-        self.shared.engine.end_clerk();
+        self.shared.engine.end_blocking_work();
     }
 }
 

@@ -822,7 +822,7 @@ impl HostWork {
     }
 
     /// After a turn of the target: what of unknown outcome can happen no more.
-    pub fn settle(&mut self, clerk_is_done: bool) -> Verdict {
+    pub fn settle(&mut self, worker_is_done: bool) -> Verdict {
         if self.unsettled.is_empty() {
             return Ok(());
         }
@@ -840,8 +840,8 @@ impl HostWork {
             }
             let work = waiting.work.as_mut().expect("set above");
             work.retain(|&(driver, token)| is_busy(&mut world, driver, token));
-            // The clerk may still have a reservation command before it.
-            let waits = !work.is_empty() || waiting.reserve.is_some() && !clerk_is_done;
+            // The blocking worker may still have a reservation command before it.
+            let waits = !work.is_empty() || waiting.reserve.is_some() && !worker_is_done;
             if !waits {
                 over.append(&mut waiting.ops);
                 books.extend(waiting.reserve);

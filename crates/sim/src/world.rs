@@ -26,7 +26,7 @@ pub const S: Nanos = 1_000_000_000;
 const TRACE_LINES_MAX: usize = 1 << 20;
 
 /// The script of what may block.
-pub const CLERK: u32 = 0;
+pub const BLOCKING_WORK: u32 = 0;
 
 /// What happens next.
 #[derive(Clone, Copy, Debug)]

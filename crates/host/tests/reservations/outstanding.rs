@@ -109,7 +109,7 @@ fn an_answer_that_takes_access_away_waits_for_what_had_begun() {
     let write = b.submit_write(0);
     slow.wait_for(1);
     let acquire = a.submit_acquire(action::ACQUIRE, 1, 0, 1);
-    // Answered after the acquire was made: one clerk does one after the other.
+    // Answered after the acquire was made: one blocking worker does one after the other.
     assert_eq!(a.report(64).rtype(), 1);
     let late = b.write(0);
     assert_eq!(late, Status::RESERVATION_CONFLICT.dnr(), "too late");

@@ -31,7 +31,7 @@ impl Shared {
         drop(state);
         let close = move |shared: &Arc<Shared>, done: ChangeDone| {
             // What a large one has takes a while to give back.
-            shared.clerk(About::state(&fs), move |shared| {
+            shared.blocking(About::state(&fs), move |shared| {
                 drop(fs);
                 done(shared, Ok(()));
             });

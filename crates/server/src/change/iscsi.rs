@@ -469,7 +469,7 @@ impl Shared {
         let next = move |shared: &Arc<Shared>, outcome: ChangeOutcome| match outcome {
             Err(error) => then(Err(error.to_string())),
             // The next may block.
-            Ok(()) => shared.clerk(About::Target, move |shared| shared.make(changes, then)),
+            Ok(()) => shared.blocking(About::Target, move |shared| shared.make(changes, then)),
         };
         self.change(change, Box::new(next));
     }

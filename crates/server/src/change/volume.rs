@@ -66,7 +66,7 @@ impl Shared {
             let flushed = Box::new(move |result: Result<(), store::Error>| {
                 let shared = &then;
                 // Closing a large volume takes a while.
-                shared.clerk(About::state(&last), move |shared| {
+                shared.blocking(About::state(&last), move |shared| {
                     drop(last);
                     done(shared, result.map_err(|e| ChangeError::Unsynced(name, e)));
                 });
@@ -110,7 +110,7 @@ impl Shared {
         sizes.into_iter().for_each(|edit| self.narrow(edit));
         let scope = Scope::Volumes(vec![volume.clone()]);
         let cut = move |shared: &Arc<Shared>, done: ChangeDone| {
-            shared.clerk(About::state(&volume), move |shared| {
+            shared.blocking(About::state(&volume), move |shared| {
                 let result = volume.resize(size_bytes, true);
                 shared.state().resizing.retain(|v| !Arc::ptr_eq(v, &volume));
                 let outcome = result.map_err(ChangeError::Resize);

@@ -287,9 +287,9 @@ fn a_command_that_waits_for_memory_sees_its_namespace_go(backend: Choice) {
     stop(running);
 }
 
-/// What the clerk is at is aborted at once, however long the clerk takes.
+/// What the blocking worker is at is aborted at once, however long the blocking worker takes.
 #[each_driver]
-fn a_command_that_the_clerk_is_at_is_aborted(backend: Choice) {
+fn a_command_that_the_blocking_worker_is_at_is_aborted(backend: Choice) {
     connected(backend, |running, gate, initiator, _| {
         gate.shut();
         let (mut queue, _) = Host::at(initiator.seat.address()).admin();
@@ -372,7 +372,7 @@ fn a_target_stops_though_a_volume_hangs(backend: Choice) {
     assert_eq!(report.expect("it ends").orphans, 1);
 }
 
-/// Get LBA Status is the clerk's; an Abort does not wait for the clerk.
+/// Get LBA Status is the blocking worker's; an Abort does not wait for the blocking worker.
 #[each_driver]
 fn lba_status_of_what_was_written(backend: Choice) {
     connected(backend, |_, _, initiator, io| {

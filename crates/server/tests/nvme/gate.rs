@@ -120,8 +120,8 @@ impl Volume for Gate {
 
     fn reservations(&self) -> &Reservations {
         let thread = std::thread::current();
-        let is_clerk = thread.name() == Some("weft-clerk");
-        if is_clerk && self.holds_reservations.load(Ordering::Relaxed) {
+        let is_blocking_worker = thread.name() == Some("weft-blocking");
+        if is_blocking_worker && self.holds_reservations.load(Ordering::Relaxed) {
             self.wait();
         }
         self.inner.reservations()

@@ -224,6 +224,6 @@ fn a_lookup_that_panics_ends_the_target_in_order_and_is_told() {
     // HARDWARE ERROR, INTERNAL TARGET FAILURE.
     assert_eq!(failed, Err(crate::scsi::Fail::Check(4, 0x4400, None)));
     let (failures, _) = end_of(&mut running);
-    assert_failed_once(&failures, "weft-clerk: panic: the trap was looked up");
+    assert_failed_once(&failures, "weft-blocking: panic: the trap was looked up");
     assert_eq!(trap.flushes.load(Ordering::Relaxed), 1);
 }

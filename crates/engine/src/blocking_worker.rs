@@ -58,7 +58,7 @@ pub fn start(
     is_needed: impl Fn() -> bool + Send + Sync + 'static,
     failed: impl Fn(&str, &str) + Send + Sync + 'static,
 ) -> io::Result<()> {
-    desk.start("weft-clerk", move |work: BlockingWork| {
+    desk.start("weft-blocking", move |work: BlockingWork| {
         if !is_needed() {
             return false;
         }
