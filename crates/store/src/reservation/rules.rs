@@ -376,8 +376,7 @@ impl Rules {
                 notices.extend(self.remove(other));
             }
         }
-        let others = gone.into_iter().filter(|other| other != who);
-        notices.extend(others.map(|other| (other, Notice::RegistrationPreempted)));
+        notices.extend((gone.into_iter()).map(|other| (other, Notice::RegistrationPreempted)));
         notices.retain(|(told, _)| told != who);
         notices.sort();
         self.generation = self.generation.wrapping_add(1);
