@@ -294,8 +294,6 @@ fn in_words_of_the_store(
             let Registrant::ScsiNexus(own) = who else {
                 unreachable!("SCSI commands come from a nexus");
             };
-            let mut named = target.named(service, &initiators, &others)?;
-            named.retain(|named| named != who);
             ReservationRequest::ScsiRegister {
                 current,
                 key,
@@ -303,7 +301,7 @@ fn in_words_of_the_store(
                 ports: (others.iter())
                     .map(|port| target.nexus(&own.initiator, *port))
                     .collect(),
-                named,
+                named: target.named(service, &initiators, &others)?,
             }
         }
         Asked::Move {

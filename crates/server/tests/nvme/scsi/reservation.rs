@@ -9,7 +9,7 @@ use wire::nvme::reservation::{AcquireData, IEKEY, RegisterData, action, notice};
 use wire::nvme::{Sqe, Status, io};
 use wire::scsi::opcode::persistent_reserve_in as reserve_in;
 use wire::scsi::opcode::persistent_reserve_out as reserve_out;
-use wire::scsi::{asc, cdb, opcode};
+use wire::scsi::{asc, cdb, key, opcode};
 use zerocopy::IntoBytes;
 
 use super::{ALICE, BOB, DISKS, Fail, Nexus, illegal, serve, small};
@@ -445,6 +445,57 @@ fn one_registration_can_be_for_all_ports() {
     stop(running);
 }
 
+/// As SPC-4, section 5.13.7, has it: who is registered names nobody, whoever it is; and
+/// with ALL_TG_PT the others are registered at all ports too.
+#[test]
+fn others_are_named_by_who_is_new_and_at_the_same_ports() {
+    let running = serve(vec![]);
+    let mut alice = Nexus::of(&running, ALICE);
+    let bob = Nexus::of(&running, BOB);
+    let named = |current: u64, flags: u8, port: &str| {
+        let mut named = list(current, 1, SPEC_I_PT | flags);
+        let ids = id(port);
+        named.extend((ids.len() as u32).to_be_bytes());
+        named.extend(&ids);
+        named
+    };
+    let register = reserve_out::REGISTER;
+    alice
+        .reserve_out(register, 0, &named(0, ALL_TG_PT, &bob.port))
+        .unwrap();
+    assert_eq!(alice.keys(), (vec![1; 4], 1));
+    let told = alice.reserve_in(reserve_in::READ_FULL_STATUS).unwrap();
+    let each = 24 + id(&bob.port).len();
+    let ports: Vec<u8> = told[8..].chunks(each).map(|one| one[19]).collect();
+    assert_eq!(ports, [1, 2, 1, 2]);
+    let own = alice.port.clone();
+    let again = alice.reserve_out(register, 0, &named(1, 0, &own));
+    assert!(matches!(again, Err(Fail::Check(5, 0x2600, _))), "{again:?}");
+    assert_eq!(alice.keys(), (vec![1; 4], 1));
+    stop(running);
+}
+
+/// What could not be kept did not happen, and the log of the target says why.
+#[test]
+fn registration_that_cannot_be_kept_is_refused_and_noted() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("disk");
+    let kind = store::Kind::File { path };
+    let running = serve(vec![store::Spec {
+        kind,
+        ..small("file")
+    }]);
+    let mut alice = Nexus::of(&running, ALICE).at(1);
+    folder.close().expect("the folder goes");
+    let unkept = alice.reserve_out(reserve_out::REGISTER, 0, &list(0, 1, APTPL));
+    let failed = Fail::Check(key::HARDWARE_ERROR, asc::INTERNAL_TARGET_FAILURE, None);
+    assert_eq!(unkept, Err(failed));
+    assert!(alice.keys().0.is_empty());
+    assert_eq!(crate::report::report(&running).refusals, 1);
+    alice.register(0, 1).expect("what need not last");
+    stop(running);
+}
+
 #[test]
 fn registrations_outlast_a_restart_where_they_can() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -529,14 +580,17 @@ fn reserve_is_for_one_nexus_alone() {
 
 #[test]
 fn what_reserve_took_is_free_when_its_nexus_is_lost() {
-    let running = serve(vec![]);
+    let running = serve(vec![small("other")]);
     let mut bob = Nexus::of(&running, BOB);
     for logs_out in [true, false] {
         let mut alice = Nexus::of(&running, ALICE);
         reserve_unit(&mut alice).unwrap();
         assert_eq!(reserve_unit(&mut bob), Err(Fail::Conflict));
         match logs_out {
-            true => alice.session.logout().expect("logged out"),
+            true => {
+                alice.session.logout().expect("logged out");
+                reserve_unit(&mut bob).expect("before the logout is answered");
+            }
             false => drop(alice),
         }
         // A connection that is simply gone is seen in a moment.
@@ -559,6 +613,14 @@ fn what_reserve_took_is_free_when_its_nexus_is_lost() {
         reserve_unit(&mut bob).unwrap();
         release_unit(&mut bob).unwrap();
     }
+    // A reset of another unit is none of this one's.
+    let mut alice = Nexus::of(&running, ALICE);
+    reserve_unit(&mut alice).unwrap();
+    bob.session
+        .task_management(TaskFunction::LogicalUnitReset, 1)
+        .expect("reset");
+    assert_eq!(reserve_unit(&mut bob), Err(Fail::Conflict));
+    release_unit(&mut alice).unwrap();
     // Registrations and reservations stay.
     bob.register(0, 1).unwrap();
     bob.reserve(1, WRITE_EXCLUSIVE).unwrap();
