@@ -1,8 +1,10 @@
 //! What commands do and what they are answered.
 
 use host::Payload;
+use server::Change;
 use store::reservation::{Registrant, ReservationRequest};
 use wire::nvme::feature::fid;
+use wire::nvme::log::lid;
 use wire::nvme::reservation::{IEKEY, action};
 use wire::nvme::{NSID_ALL, Sqe, Status, admin, identify::cns, io};
 
@@ -280,6 +282,105 @@ fn persistence_is_a_feature_and_outlasts_the_target() {
         (host.read(0), host.report(64).count()),
         (Status::SUCCESS, 0)
     );
+    stop(running);
+}
+
+/// A command for all namespaces is for each of them.
+#[test]
+fn flush_of_all_namespaces_needs_the_right_to_each() {
+    let running = serve(
+        ["one", "two"]
+            .map(|name| store::open(&ram(name)).expect("memory"))
+            .into(),
+    );
+    let to = running.addresses()[0];
+    let (mut a, mut b) = (Host::connect(to, 1), Host::connect(to, 2));
+    let mut flush = |nsid: u32| {
+        let mut sqe = Sqe::new(io::FLUSH);
+        sqe.nsid = nsid.into();
+        b.run(&sqe, &[])
+    };
+    assert_eq!(flush(NSID_ALL), Status::SUCCESS);
+    a.join(1);
+    assert_eq!(a.acquire(action::ACQUIRE, 1, 0, 1), Status::SUCCESS);
+    assert_eq!(
+        [1, 2, NSID_ALL].map(&mut flush),
+        [CONFLICT, Status::SUCCESS, CONFLICT]
+    );
+    drop((a, b));
+    stop(running);
+}
+
+#[test]
+fn persistence_of_all_namespaces_is_of_each() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let open = |name: &str| {
+        let path = folder.path().join(name);
+        let kind = store::Kind::File { path };
+        store::open(&store::Spec { kind, ..ram(name) }).expect("the volume opens")
+    };
+    let volumes = ["one", "two", "three"].map(open);
+    let running = serve(volumes.to_vec());
+    let mut host = Host::connect(running.addresses()[0], 1);
+    for value in [1, 0] {
+        let persistence = fid::RESERVATION_PERSISTENCE;
+        assert_eq!(host.set_feature(NSID_ALL, persistence, value), Ok(0));
+        for volume in &volumes {
+            assert_eq!(u32::from(volume.reservations().persists()), value);
+        }
+    }
+    // One that was removed is none of them.
+    let nqn = NQN.to_owned();
+    let removed = running.change(Change::RemoveNamespace { nqn, nsid: 2 });
+    removed.expect("it is removed");
+    assert_eq!(
+        host.set_feature(NSID_ALL, fid::RESERVATION_PERSISTENCE, 1),
+        Ok(0)
+    );
+    let persist = volumes.map(|volume| volume.reservations().persists());
+    assert_eq!(persist, [true, false, true]);
+    drop(host);
+    stop(running);
+}
+
+/// The log names the first block of a command that a reservation forbids.
+#[test]
+fn error_log_tells_where_a_conflict_was() {
+    let running = serve_ram();
+    let to = running.addresses()[0];
+    let (mut a, mut b) = (Host::connect(to, 1), Host::connect(to, 2));
+    a.join(1);
+    assert_eq!(a.acquire(action::ACQUIRE, 1, 0, 1), Status::SUCCESS);
+    assert_eq!(b.write(5), CONFLICT);
+    let mut entry = [0; 64];
+    let mut sqe = Sqe::new(admin::GET_LOG_PAGE);
+    sqe.cdw10 = (u32::from(lid::ERROR) | 15 << 16).into();
+    b.admin(&sqe, Payload::In(&mut entry)).expect("a page");
+    assert_eq!(entry[16..28], [5, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0]);
+    drop((a, b));
+    stop(running);
+}
+
+/// What could not be kept did not happen, and the log of the target says why.
+#[test]
+fn registration_that_cannot_be_kept_is_refused_and_noted() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("disk");
+    let kind = store::Kind::File { path };
+    let volume = store::open(&store::Spec {
+        kind,
+        ..ram("disk")
+    })
+    .expect("the volume opens");
+    let running = serve(vec![volume]);
+    let mut host = Host::connect(running.addresses()[0], 1);
+    folder.close().expect("the folder goes");
+    let unkept = host.register(action::REGISTER, 0, 1, 3 << 30);
+    assert_eq!(unkept, Status::INTERNAL_ERROR);
+    assert_eq!(host.report(64).count(), 0);
+    assert_eq!(running.report().refusals, 1);
+    host.join(1);
+    drop(host);
     stop(running);
 }
 

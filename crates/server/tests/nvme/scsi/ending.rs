@@ -21,6 +21,9 @@ use crate::gate::Gate;
 const COPY_PIECE: u64 = (512 << 10) / SMALL as u64;
 const PATTERN_PIECE: u64 = (256 << 10) / SMALL as u64;
 
+/// BYTCHK of VERIFY: all are compared with the one block that comes.
+const BYTCHK_ONE_BLOCK: u8 = 3 << 1;
+
 /// LUN 1 is behind a gate.
 fn gated() -> (Running, Arc<Gate>) {
     let gate = Gate::open_over(&small("gate"));
@@ -69,13 +72,21 @@ fn a_reservation_ends_what_it_keeps_out() {
     let mut bob = Nexus::of(&running, BOB).at(1);
     fill(&mut bob, 4096);
     bob.register(0, 2).unwrap();
-    for copies in [true, false] {
+    for command in [
+        opcode::EXTENDED_COPY,
+        opcode::WRITE_SAME_16,
+        opcode::VERIFY_16,
+    ] {
         gate.shut();
-        let alice = meanwhile(&running, ALICE, move |mut alice| match copies {
-            true => long_copy(&mut alice),
-            false => {
-                let same = cdb::blocks16(opcode::WRITE_SAME_16, 0, 4096, 2048);
+        let alice = meanwhile(&running, ALICE, move |mut alice| match command {
+            opcode::EXTENDED_COPY => long_copy(&mut alice),
+            opcode::WRITE_SAME_16 => {
+                let same = cdb::blocks16(command, 0, 4096, 2048);
                 alice.give(same, &[6; SMALL])
+            }
+            _ => {
+                let same = cdb::blocks16(command, BYTCHK_ONE_BLOCK, 0, 4096);
+                alice.give(same, &[5; SMALL])
             }
         });
         until("the first piece is under way", || gate.hanging() == 1);
@@ -94,13 +105,13 @@ fn a_reservation_ends_what_it_keeps_out() {
         assert!(!reserves.is_finished(), "before the piece is over");
         gate.open();
         let (ended, there) = (alice.join().unwrap(), reserves.join().unwrap());
-        match copies {
-            true => {
+        match command {
+            opcode::EXTENDED_COPY => {
                 assert_eq!(ended, aborted(asc::THIRD_PARTY_DEVICE_FAILURE));
                 assert_eq!(there, [5, 0, 5, 5], "one piece");
             }
-            false => {
-                assert_eq!(ended, Err(Fail::Conflict));
+            _ => {
+                assert_eq!(ended, Err(Fail::Conflict), "{command:#x}");
                 assert_eq!(there, [5, 0, 6, 5], "one piece");
             }
         }
@@ -152,6 +163,34 @@ fn a_preempted_copy_writes_nothing_more() {
     }
     stop(running);
     alice.join().unwrap();
+}
+
+#[test]
+fn preempt_alone_lets_what_has_begun_end() {
+    let (running, gate) = gated();
+    let mut bob = Nexus::of(&running, BOB).at(1);
+    bob.register(0, 2).unwrap();
+    let (tell, is_registered) = std::sync::mpsc::channel();
+    let (go, may_go) = std::sync::mpsc::channel();
+    let alice = meanwhile(&running, ALICE, move |mut alice| {
+        alice.register(0, 1).unwrap();
+        tell.send(()).unwrap();
+        may_go.recv().unwrap();
+        alice.write(SMALL, 9, &[8; SMALL])
+    });
+    is_registered.recv().unwrap();
+    gate.shut();
+    go.send(()).unwrap();
+    until("the write is under way", || gate.hanging() == 1);
+    // Nothing is reserved: nobody may do less, and nothing is waited for.
+    let preempt = list(2, 1, 0);
+    bob.reserve_out(reserve_out::PREEMPT, EXCLUSIVE_ACCESS, &preempt)
+        .unwrap();
+    gate.open();
+    until("the write has ended", || alice.is_finished());
+    assert_eq!(alice.join().unwrap(), Ok(()));
+    assert_eq!(byte(&mut bob, 9), 8);
+    stop(running);
 }
 
 #[test]
