@@ -47,7 +47,7 @@ pub(crate) fn listeners(sink: &mut Sink, file: &Section) -> (Vec<ListenerSpec>, 
             sink.add(&section.span_of("discovery_only"), text);
         }
         if advertise.is_some() && protocol == Protocol::Nfs {
-            let text = "`advertise` is for NVMe/TCP and iSCSI: NFS names its address to nobody";
+            let text = "`advertise` is for NVMe/TCP and iSCSI: NFS tells no client an address";
             sink.add(&section.span_of("advertise"), text);
         }
         let Some(address) = address(sink, section, &listeners) else {

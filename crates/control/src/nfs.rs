@@ -256,7 +256,7 @@ fn rules(sink: &mut Sink, section: &Section) -> Vec<ExportRule> {
     let named = nets(sink, section);
     let clients = match (any, named) {
         (Some(true), Some(_)) => {
-            let text = "`allow_any_client` lets everybody in: leave `clients` out, or that";
+            let text = "`allow_any_client` lets every client in: leave `clients` out, or that";
             sink.add(&section.span_of("clients"), text);
             None
         }
@@ -350,7 +350,7 @@ fn nets(sink: &mut Sink, section: &Section) -> Option<Vec<Net>> {
             .texts(sink, "clients")
             .is_some_and(|list| list.is_empty())
     {
-        let text = "`clients` names nobody: leave it out, or name a host or a network";
+        let text = "`clients` names no client: leave it out, or name a host or a network";
         sink.add(&section.span_of("clients"), text);
     }
     Some(nets)

@@ -93,7 +93,7 @@ fn hosts(sink: &mut Sink, section: &Section) -> Option<Vec<String>> {
             sink.add(&section.span_of("hosts"), text);
         }
         (false, false) => {
-            let text = "nobody could connect: give `hosts = [\"nqn...\"]` (`cat /etc/nvme/hostnqn` \
+            let text = "no host could connect: give `hosts = [\"nqn...\"]` (`cat /etc/nvme/hostnqn` \
                         on the host) or `allow_any_host = true`";
             sink.add(&section.span, text);
         }

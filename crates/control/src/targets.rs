@@ -248,7 +248,7 @@ fn portal_groups(sink: &mut Sink, iscsi: &Section, listeners: &[ListenerSpec]) -
         };
         let is_iscsi = |number: &u16| listeners[usize::from(*number)].protocol == Protocol::Iscsi;
         if !portals.is_empty() && !portals.iter().any(is_iscsi) {
-            let text = "nobody could log in: name an iSCSI listener too";
+            let text = "no initiator could log in: name an iSCSI listener too";
             sink.add(&section.span_of("listeners"), text);
         }
         if groups.iter().any(|group| group.tag == tag) {
@@ -364,7 +364,7 @@ fn reached(sink: &mut Sink, section: &Section, known: &[PortalGroup]) -> Vec<Por
         return known.to_vec();
     };
     if tags.is_empty() {
-        let text = "`portal_groups` is empty: nobody could reach the target";
+        let text = "`portal_groups` is empty: no initiator could reach the target";
         sink.add(&section.span_of("portal_groups"), text);
     }
     let mut groups: Vec<PortalGroup> = Vec::new();
@@ -487,7 +487,7 @@ fn acl(
         let text = "`allow_any_initiator = true` and `initiators` contradict each other";
         sink.add(&section.span_of("initiators"), text);
     } else if !any && !section.has("initiators") && !section.has("initiator") {
-        let text = "nobody could connect: give `initiators = [\"iqn...\"]` (`cat \
+        let text = "no host could connect: give `initiators = [\"iqn...\"]` (`cat \
                     /etc/iscsi/initiatorname.iscsi` on the initiator) or `allow_any_initiator = true`";
         sink.add(&section.span, text);
     }
@@ -568,7 +568,7 @@ fn holds_at(sink: &mut Sink, section: &Section, reached: &[PortalGroup]) -> Vec<
         return Vec::new();
     };
     if tags.is_empty() {
-        let text = "`portal_groups` is empty: nobody could come in";
+        let text = "`portal_groups` is empty: no initiator could log in";
         sink.add(&section.span_of("portal_groups"), text);
     }
     let mut found = Vec::new();

@@ -436,7 +436,7 @@ fn subsystems_are_checked_against_the_rest() {
     expect(
         &subsystem(""),
         "7:1",
-        &["nobody could connect", "allow_any_host"],
+        &["no host could connect", "allow_any_host"],
     );
     expect(
         &subsystem("allow_any_host = true\nhosts = []"),

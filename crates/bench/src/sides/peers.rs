@@ -103,7 +103,7 @@ fn client(name: &str) -> Option<PeerClient> {
 fn protocol_of(table: &[(&str, LoadProtocol)], name: &str) -> Result<LoadProtocol, String> {
     let found = table.iter().find(|(one, _)| *one == name);
     let found = found.map(|(_, protocol)| *protocol);
-    found.ok_or_else(|| format!("nobody knows {name}"))
+    found.ok_or_else(|| format!("{name} is not in the catalogue"))
 }
 
 /// What others do under a load of the simplest kind only.
@@ -124,20 +124,20 @@ fn is_simple(load: &Load) -> Result<(), String> {
 /// Whether a target of others can be measured here.
 pub fn available_peer(name: &str, load: &Load, options: &Options) -> Result<(), String> {
     is_simple(load)?;
-    let peer = peer(name).ok_or_else(|| format!("nobody knows {name}"))?;
+    let peer = peer(name).ok_or_else(|| format!("{name} is not in the catalogue"))?;
     (peer.available)(options)
 }
 
 /// Whether a client of others can be measured here.
 pub fn available_client(name: &str, load: &Load, options: &Options) -> Result<(), String> {
     is_simple(load)?;
-    let client = client(name).ok_or_else(|| format!("nobody knows {name}"))?;
+    let client = client(name).ok_or_else(|| format!("{name} is not in the catalogue"))?;
     (client.available)(load, options)
 }
 
 /// Somebody else's target with weft's client.
 pub fn measure_peer(around: &Around, name: &str) -> Result<SideRun, FigureError> {
-    let peer = peer(name).ok_or_else(|| format!("nobody knows {name}"))?;
+    let peer = peer(name).ok_or_else(|| format!("{name} is not in the catalogue"))?;
     let protocol = protocol_of(PEERS, name)?;
     let device_bytes = around.how_long.volume_bytes;
     let served = (peer.start)(around, device_bytes);
@@ -181,7 +181,7 @@ pub fn measure_peer(around: &Around, name: &str) -> Result<SideRun, FigureError>
 
 /// Somebody else's client with weft's target.
 pub fn measure_client(around: &Around, name: &str) -> Result<SideRun, FigureError> {
-    let client = client(name).ok_or_else(|| format!("nobody knows {name}"))?;
+    let client = client(name).ok_or_else(|| format!("{name} is not in the catalogue"))?;
     let protocol = protocol_of(CLIENTS, name)?;
     let mode = match reactor::probe() {
         Ok(_) => MODE,

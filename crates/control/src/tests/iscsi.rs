@@ -192,7 +192,7 @@ fn who_may_use_a_target_is_checked() {
     expect(
         &target(""),
         "14:1",
-        &["nobody could connect", "initiatorname.iscsi"],
+        &["no host could connect", "initiatorname.iscsi"],
     );
     expect(
         &target(&format!("{ANY}\ninitiators = []")),
@@ -398,7 +398,7 @@ fn policies_of_portal_groups_arrive_and_are_checked() {
         "not reached by a portal group 2",
     );
     wrong("portal_groups = [1, 1]", "19:21", "in the list already");
-    wrong("portal_groups = []", "19:17", "nobody could come in");
+    wrong("portal_groups = []", "19:17", "no initiator could log in");
     wrong("luns = [1]", "18:1", "needs `name`, or `networks` or");
     let twice = table(&format!("{desk}portal_groups = [9]")) + &table(desk);
     expect(&text("", &twice), "22:8", &["there already in this target"]);
@@ -442,7 +442,7 @@ fn portal_groups_arrive_and_are_checked() {
     expect(
         &file(&both, "portal_groups = []"),
         "18:17",
-        &["nobody could reach"],
+        &["no initiator could reach"],
     );
     expect(
         &file(&both, "portal_groups = [1, 1]"),
@@ -462,7 +462,7 @@ fn portal_groups_arrive_and_are_checked() {
     expect(
         &file(&group(1, "127.0.0.1:4420"), ""),
         "21:13",
-        &["nobody could log in", "name an iSCSI listener"],
+        &["no initiator could log in", "name an iSCSI listener"],
     );
     let mixed = found(&file(&group(1, "127.0.0.1:3260\", \"127.0.0.1:4420"), ""));
     assert_eq!(mixed[0].portals, [0, 2]);

@@ -211,7 +211,7 @@ fn who_may_use_an_export_is_checked() {
         ("clients = [\"*\"]", "10:12", &["allow_any_client = true"]),
         ("clients = [\"*.example.org\"]", "10:12", &["no patterns"]),
         ("clients = [\"@staff\"]", "10:12", &["no netgroups"]),
-        ("clients = []", "10:11", &["names nobody"]),
+        ("clients = []", "10:11", &["names no client"]),
         (
             "clients = [\"no-such-host.invalid\"]",
             "10:12",
