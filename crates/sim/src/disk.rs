@@ -523,8 +523,9 @@ impl World {
     fn is_loss_unheard(&mut self, file: usize) -> bool {
         let net = &mut self.net;
         self.disk.losses.retain(|&(_, driver, token)| {
-            let mut ready = net.driver(driver).ready.iter();
-            ready.any(|(_, done)| matches!(done, Completion::File { token: t, .. } if *t == token))
+            let driver = net.driver(driver);
+            let is_it = |done: &Completion| matches!(done, Completion::File { token: t, .. } if *t == token);
+            !driver.has_failed && driver.ready.iter().any(|(_, done)| is_it(done))
         });
         self.disk.losses.iter().any(|loss| loss.0 == file)
     }

@@ -158,6 +158,8 @@ pub struct DriverState {
     pub busy_until: Nanos,
     /// Bits that were flipped on the connections it has made.
     pub flips: u64,
+    /// Its user has panicked, and hears of nothing more.
+    pub has_failed: bool,
 }
 
 /// The network.
@@ -212,6 +214,7 @@ impl Net {
             batches: Vec::new(),
             busy_until: 0,
             flips: 0,
+            has_failed: false,
         });
         self.drivers.len() - 1
     }
@@ -843,6 +846,7 @@ impl World {
     pub fn driver_dies(&mut self, driver: DriverId, silently: bool) {
         let state = self.net.driver(driver);
         state.ready.clear();
+        state.has_failed = false;
         state.free.clear();
         for index in 0..state.slots.len() {
             let state = self.net.driver(driver);

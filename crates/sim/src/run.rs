@@ -392,6 +392,7 @@ impl SeedRun {
         let (has_failed, has_ended) = (target.has_failed(), target.has_ended());
         if has_failed && !had_failed {
             self.work.checker.panicked();
+            self.world.borrow_mut().net.driver(driver).has_failed = true;
             self.stood_still = 0;
             self.script_after(STOP_MAX, STOPPED);
         }
