@@ -292,7 +292,7 @@ fn exports_want_a_listener_of_their_own_protocol() {
     assert!(list[0].text.contains("`protocol = \"nfs\"`"), "{list:#?}");
     for (key, part) in [
         ("discovery_only = true", "for NVMe/TCP"),
-        ("advertise = \"nas\"", "names its address to nobody"),
+        ("advertise = \"nas\"", "tells no client an address"),
     ] {
         let text = file("", MEM, ANY) + key + "\n";
         let list = read(&text).unwrap_err();
