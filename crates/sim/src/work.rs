@@ -104,6 +104,9 @@ struct ServedVolumes {
     /// Its reservations can outlast a restart.
     can_persist: bool,
     book: Book,
+    /// Hosts that may not write, and of whom nothing is left that they began when they
+    /// might.
+    is_over: Vec<bool>,
     /// Subsystems where its namespace may be gone.
     may_be_gone: Vec<bool>,
     /// Since when it is certainly there, by subsystem, where it is.
@@ -185,6 +188,7 @@ impl HostWork {
             atomic_blocks: promise.atomic_blocks,
             can_persist,
             book: Book::new(self.plan.hosts.len()),
+            is_over: vec![false; self.plan.hosts.len()],
             // The iSCSI target is one more, from which nothing goes.
             may_be_gone: vec![false; self.plan.subsystems + 1],
             there_since: vec![0; self.plan.subsystems + 1],
@@ -390,6 +394,11 @@ impl HostWork {
         let book = &mut self.volumes[volume].book;
         assert!(book.awaits(number), "answers do not outlive a target");
         let begun = book.begun();
+        // Only the answer to a host that takes the reservation says that what others
+        // began is over. That it is held may be known from elsewhere before.
+        let asked = book.asked().map(|(_, ask)| ask);
+        let takes = matches!(asked, Some(Ask::Acquire { .. } | Ask::Preempt { .. }))
+            && end == CommandEnd::Done;
         let owed = match end {
             CommandEnd::Done => book.must_tell(),
             _ => Vec::new(),
@@ -404,13 +413,15 @@ impl HostWork {
             _ => book.answered(end, now),
         };
         self.owe(volume, begun, owed);
-        let book = &mut self.volumes[volume].book;
         if !fits {
             let text = format!("a reservation command on volume {volume} ended with {status}");
             return Err(Violation(text));
         }
-        for host in 0..self.plan.hosts.len() {
-            if book.is_barred(host) {
+        let served = &mut self.volumes[volume];
+        for (host, is_over) in served.is_over.iter_mut().enumerate() {
+            let is_barred = served.book.is_barred(host);
+            *is_over = is_barred && (takes || *is_over);
+            if *is_over {
                 self.checker.bar(host, volume);
             }
         }
@@ -436,6 +447,7 @@ impl HostWork {
         }
         let now = self.checker.stamp();
         self.volumes[volume].book.unknown(now);
+        self.volumes[volume].is_over.fill(false);
         self.unbar(volume);
     }
 

@@ -319,8 +319,8 @@ pub enum Notice {
 pub struct ReservationChange {
     /// Who is to be told what, in order of the registrants.
     pub notices: Vec<(Registrant, Notice)>,
-    /// Somebody may do less than before: what they began must be over before
-    /// the change is answered.
+    /// Some host may do less than before, or than without the reservation that was asked
+    /// for once more: what it began must be over before the change is answered.
     pub access_lost: bool,
 }
 
@@ -445,12 +445,14 @@ impl Reservations {
         who: &Registrant,
         request: &ReservationRequest,
     ) -> Result<ReservationChange, ReservationRefused> {
-        self.apply(|rules| rules.apply(who, request))
+        use ReservationRequest::{Acquire, Preempt, ReserveUnit};
+        let takes = matches!(request, Acquire { .. } | Preempt { .. } | ReserveUnit);
+        self.apply(takes, |rules| rules.apply(who, request))
     }
 
     /// Sets Persist Through Power Loss. Blocks.
     pub fn set_persist(&self, persist: bool) -> Result<(), ReservationRefused> {
-        self.apply(|rules| {
+        self.apply(false, |rules| {
             rules.persist = persist;
             Ok(Vec::new())
         })?;
@@ -495,15 +497,19 @@ impl Reservations {
         self.rules().report()
     }
 
+    /// Whoever `takes` the reservation may have it from a request that was given up before
+    /// what others had begun was over.
     fn apply(
         &self,
+        takes: bool,
         change: impl FnOnce(&mut Rules) -> Result<Vec<(Registrant, Notice)>, ReservationRefused>,
     ) -> Result<ReservationChange, ReservationRefused> {
         let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
         let before = self.rules();
         let mut after = Rules::clone(&before);
         let notices = change(&mut after)?;
-        let access_lost = after.takes_from(&before);
+        let is_held = takes && after.takes_from(&Rules::default());
+        let access_lost = is_held || after.takes_from(&before);
         if after != *before {
             self.save(&before, &after)?;
             self.replace(after);

@@ -129,6 +129,31 @@ fn an_answer_that_takes_access_away_waits_for_what_had_begun() {
     stop(running);
 }
 
+/// The host may have given the first one up: the second is all that it hears.
+#[test]
+fn an_acquire_that_is_repeated_waits_for_what_had_begun_too() {
+    let slow = Slow::new();
+    let running = serve(vec![slow.clone()]);
+    let to = running.addresses()[0];
+    let (mut a, mut b) = (Host::connect(to, 1), Host::connect(to, 2));
+    a.join(1);
+    let write = b.submit_write(0);
+    slow.wait_for(1);
+    let acquires = [(); 2].map(|()| a.submit_acquire(action::ACQUIRE, 1, 0, 1));
+    // Answered after both were made: one blocking worker does one after the other.
+    assert_eq!(a.report(64).rtype(), 1);
+    for acquire in acquires {
+        assert!(!a.is_done(acquire), "the write is still under way");
+    }
+    slow.let_go();
+    assert_eq!(b.wait(write).0, Status::SUCCESS);
+    for acquire in acquires {
+        assert_eq!(a.wait(acquire).0, Status::SUCCESS);
+    }
+    drop((a, b));
+    stop(running);
+}
+
 #[test]
 fn preempt_and_abort_ends_the_commands_of_the_preempted_and_of_nobody_else() {
     let slow = Slow::new();

@@ -525,7 +525,14 @@ fn run(reservations: &Reservations, steps: Vec<(usize, bool, ReservationRequest)
                     model.access(0)
                 };
                 let hosts = (0..HOSTS).any(|host| less(before.access(host), model.access(host)));
-                let expected = hosts || less(stranger(&before), stranger(&model));
+                let takes = matches!(
+                    request,
+                    ReservationRequest::Acquire { .. }
+                        | ReservationRequest::Preempt { .. }
+                        | ReservationRequest::ReserveUnit
+                );
+                let is_held = takes && stranger(&model) != Access::ALL;
+                let expected = is_held || hosts || less(stranger(&before), stranger(&model));
                 assert_eq!(change.access_lost, expected, "{what}");
             }
             (Err(ReservationRefused::Conflict), Err(true))
