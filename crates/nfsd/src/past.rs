@@ -14,8 +14,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use machine::{Nanos, locked};
-use nfs::connection::Credential;
-use nfs::connection::Reply;
+use nfs::connection::{Credential, Reply};
 
 /// Calls of one address at most: behind it there may be many clients.
 const CALLS_MAX: usize = 8 * 1024;

@@ -5,8 +5,7 @@ use std::io;
 use std::sync::Arc;
 
 use machine::{Tag, work};
-use nfs::compound;
-use nfs::compound::Compound;
+use nfs::compound::{self, Compound};
 use nfs::connection::{Args, Procedure};
 use store::fs::{self, FileSystem, Output, Progress, Task};
 use wire::nfs4::{nfs_opnum4, nfsstat4};
@@ -29,7 +28,7 @@ pub struct Execution {
     args: Args,
     waits: Waits,
     /// A call of NFSv3 or MOUNT instead.
-    old: v3::V3Call,
+    v3: v3::V3Call,
 }
 
 const UNDER_WAY: &str = "a call is under way";
@@ -41,7 +40,7 @@ impl Execution {
         let machine = &mut around.link.machine;
         let (call, reply) = machine.call_and_reply(tag);
         if call.procedure != Procedure::Compound {
-            return self.old.begin(tag, around);
+            return self.v3.begin(tag, around);
         }
         let begin = reply.mark();
         let compound = Compound::begin(&call, reply);
@@ -60,8 +59,8 @@ impl Execution {
         around: &mut Around<'_>,
     ) -> Step {
         around.peer.view.refresh(&around.nfsd.exports);
-        if self.old.is_busy() {
-            return self.old.resume(fs, task, result, around);
+        if self.v3.is_busy() {
+            return self.v3.resume(fs, task, result, around);
         }
         match fs.resume(task, result, around.files, around.token) {
             Progress::Pending(task) => Step::Pending(fs.clone(), task),
@@ -78,8 +77,8 @@ impl Execution {
     /// memory again.
     pub fn go_on(&mut self, around: &mut Around<'_>) -> Step {
         around.peer.view.refresh(&around.nfsd.exports);
-        if self.old.is_busy() {
-            return self.old.go_on(around);
+        if self.v3.is_busy() {
+            return self.v3.go_on(around);
         }
         match std::mem::take(&mut self.waits) {
             Waits::For(then) => self.go(around, |run| after(run, then, Ok(Output::Done))),
@@ -96,8 +95,8 @@ impl Execution {
     /// under way is to be tried again later, and the call goes on to its end.
     pub fn refuse(&mut self, around: &mut Around<'_>) -> Step {
         around.peer.view.refresh(&around.nfsd.exports);
-        if self.old.is_busy() {
-            return self.old.refuse(around);
+        if self.v3.is_busy() {
+            return self.v3.refuse(around);
         }
         self.waits = Waits::Nothing;
         self.go(around, |_| Err(nfsstat4::NFS4ERR_DELAY))
@@ -112,7 +111,7 @@ impl Execution {
                 slot.held.session.finish(slot.slotid, None);
             }
         }
-        self.old.abandon();
+        self.v3.abandon();
         *self = Execution::default();
     }
 

@@ -2,7 +2,7 @@
 //! each counts up under locks of byte ranges, so that what is counted less in
 //! the end was done by two who both believed that they had the lock.
 
-use crate::locks::{HeldLock, range_of};
+use crate::locks::{LockKind, range_of};
 use crate::{ExerciserRun, Wrong, expect, must};
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, fcntl};
@@ -33,13 +33,13 @@ pub fn run(run: &mut ExerciserRun, steps: u32) -> Result<(), Wrong> {
     for _ in 0..steps {
         let from = run.number(COUNTERS);
         let to = from + 1 + run.number(COUNTERS - from);
-        let kind = [HeldLock::Read, HeldLock::Write, HeldLock::Write][run.number(3)];
+        let kind = [LockKind::Read, LockKind::Write, LockKind::Write][run.number(3)];
         let waits = run.number(4) == 0;
         run.tell("contend", (kind, from, to, waits));
         refused += lock(&file, kind, (from, to), waits)?;
         let found = read(&file, from, to)?;
         match kind {
-            HeldLock::Write => {
+            LockKind::Write => {
                 let more: Vec<u8> = found.iter().flat_map(|n| (n + 1).to_le_bytes()).collect();
                 let at = (from * COUNTER_BYTES) as u64;
                 must("write", file.write_all_at(&more, at))?;
@@ -52,7 +52,7 @@ pub fn run(run: &mut ExerciserRun, steps: u32) -> Result<(), Wrong> {
                 expect("read under a lock", read(&file, from, to)?, found)?;
             }
         }
-        let none = range_of(HeldLock::Nothing, from * COUNTER_BYTES, to * COUNTER_BYTES);
+        let none = range_of(LockKind::Nothing, from * COUNTER_BYTES, to * COUNTER_BYTES);
         must("unlock", fcntl(&file, FcntlArg::F_OFD_SETLK(&none)))?;
     }
     println!("added {added} refused {refused}");
@@ -61,7 +61,7 @@ pub fn run(run: &mut ExerciserRun, steps: u32) -> Result<(), Wrong> {
 
 /// Takes a lock, in the kernel's queue or by asking again; how often it was
 /// refused.
-fn lock(file: &File, kind: HeldLock, at: (usize, usize), waits: bool) -> Result<u32, Wrong> {
+fn lock(file: &File, kind: LockKind, at: (usize, usize), waits: bool) -> Result<u32, Wrong> {
     let asked = range_of(kind, at.0 * COUNTER_BYTES, at.1 * COUNTER_BYTES);
     let end = Instant::now() + GIVEN_MAX;
     let mut refused = 0;

@@ -23,23 +23,23 @@ const BYTES: usize = 48;
 const GIVEN_MAX: Duration = Duration::from_secs(60);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum HeldLock {
+pub enum LockKind {
     Nothing,
     Read,
     Write,
 }
 
-impl HeldLock {
-    fn conflicts(self, other: HeldLock) -> bool {
-        use HeldLock::{Nothing, Write};
+impl LockKind {
+    fn conflicts(self, other: LockKind) -> bool {
+        use LockKind::{Nothing, Write};
         self != Nothing && other != Nothing && (self == Write || other == Write)
     }
 
     fn number(self) -> i16 {
         match self {
-            HeldLock::Nothing => libc::F_UNLCK as i16,
-            HeldLock::Read => libc::F_RDLCK as i16,
-            HeldLock::Write => libc::F_WRLCK as i16,
+            LockKind::Nothing => libc::F_UNLCK as i16,
+            LockKind::Read => libc::F_RDLCK as i16,
+            LockKind::Write => libc::F_WRLCK as i16,
         }
     }
 }
@@ -48,9 +48,9 @@ impl HeldLock {
 struct RangeOwner {
     dir: PathBuf,
     ranges: File,
-    held: [HeldLock; BYTES],
+    held: [LockKind; BYTES],
     whole: File,
-    held_whole: HeldLock,
+    held_whole: LockKind,
 }
 
 fn open(path: &Path) -> Result<File, Wrong> {
@@ -64,15 +64,15 @@ impl RangeOwner {
         Ok(RangeOwner {
             dir: dir.to_path_buf(),
             ranges: open(&dir.join("ranges"))?,
-            held: [HeldLock::Nothing; BYTES],
+            held: [LockKind::Nothing; BYTES],
             whole: open(&dir.join("whole"))?,
-            held_whole: HeldLock::Nothing,
+            held_whole: LockKind::Nothing,
         })
     }
 }
 
 /// A lock of the bytes `from..to`.
-pub fn range_of(kind: HeldLock, from: usize, to: usize) -> libc::flock {
+pub fn range_of(kind: LockKind, from: usize, to: usize) -> libc::flock {
     libc::flock {
         l_type: kind.number(),
         l_whence: libc::SEEK_SET as i16,
@@ -82,7 +82,7 @@ pub fn range_of(kind: HeldLock, from: usize, to: usize) -> libc::flock {
     }
 }
 
-fn range(kind: HeldLock, from: usize, to: usize) -> libc::flock {
+fn range(kind: LockKind, from: usize, to: usize) -> libc::flock {
     let mut range = range_of(kind, from, to);
     if to == BYTES {
         // To the end of all offsets where the last byte is in it.
@@ -116,7 +116,7 @@ fn place(run: &mut ExerciserRun) -> (usize, usize) {
     (from, from + 1 + run.number(BYTES - from))
 }
 
-fn is_free(owners: &[RangeOwner], which: usize, kind: HeldLock, from: usize, to: usize) -> bool {
+fn is_free(owners: &[RangeOwner], which: usize, kind: LockKind, from: usize, to: usize) -> bool {
     let others = owners.iter().enumerate().filter(|(n, _)| *n != which);
     let mut held = others.flat_map(|(_, owner)| &owner.held[from..to]);
     !held.any(|held| held.conflicts(kind))
@@ -124,7 +124,7 @@ fn is_free(owners: &[RangeOwner], which: usize, kind: HeldLock, from: usize, to:
 
 fn set(run: &mut ExerciserRun, owners: &mut [RangeOwner], which: usize) -> Result<(), Wrong> {
     let (from, to) = place(run);
-    let kind = [HeldLock::Nothing, HeldLock::Read, HeldLock::Write][run.number(3)];
+    let kind = [LockKind::Nothing, LockKind::Read, LockKind::Write][run.number(3)];
     run.tell("lock", (which, kind, from, to));
     let may = is_free(owners, which, kind, from, to);
     let asked = range(kind, from, to);
@@ -143,8 +143,8 @@ fn set(run: &mut ExerciserRun, owners: &mut [RangeOwner], which: usize) -> Resul
 fn ask(run: &mut ExerciserRun, owners: &[RangeOwner], which: usize) -> Result<(), Wrong> {
     let (from, to) = place(run);
     run.tell("ask", (which, from, to));
-    let may = is_free(owners, which, HeldLock::Write, from, to);
-    let mut asked = range(HeldLock::Write, from, to);
+    let may = is_free(owners, which, LockKind::Write, from, to);
+    let mut asked = range(LockKind::Write, from, to);
     must(
         "F_OFD_GETLK",
         fcntl(&owners[which].ranges, FcntlArg::F_OFD_GETLK(&mut asked)),
@@ -153,12 +153,12 @@ fn ask(run: &mut ExerciserRun, owners: &[RangeOwner], which: usize) -> Result<()
 }
 
 fn whole(run: &mut ExerciserRun, owners: &mut [RangeOwner], which: usize) -> Result<(), Wrong> {
-    let kind = [HeldLock::Nothing, HeldLock::Read, HeldLock::Write][run.number(3)];
+    let kind = [LockKind::Nothing, LockKind::Read, LockKind::Write][run.number(3)];
     run.tell("flock", (which, kind));
     let how = match kind {
-        HeldLock::Nothing => FlockOperation::NonBlockingUnlock,
-        HeldLock::Read => FlockOperation::NonBlockingLockShared,
-        HeldLock::Write => FlockOperation::NonBlockingLockExclusive,
+        LockKind::Nothing => FlockOperation::NonBlockingUnlock,
+        LockKind::Read => FlockOperation::NonBlockingLockShared,
+        LockKind::Write => FlockOperation::NonBlockingLockExclusive,
     };
     let mut others = owners.iter().enumerate().filter(|(n, _)| *n != which);
     let may = !others.any(|(_, owner)| owner.held_whole.conflicts(kind));
@@ -169,7 +169,7 @@ fn whole(run: &mut ExerciserRun, owners: &mut [RangeOwner], which: usize) -> Res
             // is not taken back (flock(2)) by every kernel: make it certain.
             let freed = rustix::fs::flock(&owners[which].whole, FlockOperation::Unlock);
             must("flock", freed)?;
-            owners[which].held_whole = HeldLock::Nothing;
+            owners[which].held_whole = LockKind::Nothing;
         }
         found => return Err(format!("flock {which} {kind:?}: {found:?}, free: {may}")),
     }
@@ -191,7 +191,7 @@ fn wait(run: &mut ExerciserRun, owners: &mut [RangeOwner]) -> Result<(), Wrong> 
     }
     for (first, second) in [(0, owners.len() - 1), (owners.len() - 1, 0)] {
         run.tell("wait", (first, second));
-        let all = range(HeldLock::Write, 0, BYTES);
+        let all = range(LockKind::Write, 0, BYTES);
         must(
             "lock",
             fcntl(&owners[first].ranges, FcntlArg::F_OFD_SETLK(&all)),
@@ -199,13 +199,13 @@ fn wait(run: &mut ExerciserRun, owners: &mut [RangeOwner]) -> Result<(), Wrong> 
         let waits = must("dup", owners[second].ranges.try_clone())?;
         let (given, gets) = mpsc::channel();
         thread::spawn(move || {
-            let some = range(HeldLock::Write, 3, 9);
+            let some = range(LockKind::Write, 3, 9);
             let _ = given.send(fcntl(&waits, FcntlArg::F_OFD_SETLKW(&some)));
         });
         if let Ok(early) = gets.recv_timeout(Duration::from_millis(300)) {
             return Err(format!("given while another has it: {early:?}"));
         }
-        let none = range(HeldLock::Nothing, 0, BYTES);
+        let none = range(LockKind::Nothing, 0, BYTES);
         must(
             "unlock",
             fcntl(&owners[first].ranges, FcntlArg::F_OFD_SETLK(&none)),
