@@ -28,6 +28,8 @@ const CLASS_BYTES: [u32; 9] = [
     2 << 20,
     STAGE_BYTES,
 ];
+/// Bytes of a stage that has memory of its own.
+const OWN_STAGE_BYTES: u32 = CLASS_BYTES[0];
 /// Of large stages.
 const STAGE_CLASS: u8 = (CLASS_BYTES.len() - 1) as u8;
 /// Address space of a pool where the budget is larger than any machine.
@@ -243,24 +245,31 @@ impl Pool {
         })
     }
 
-    /// An empty stage of [`STAGE_BYTES`], or `None` as in [`Pool::get`].
+    /// An empty stage of [`STAGE_BYTES`], or `None` as in [`Pool::get`], but that
+    /// payload leaves some memory for stages.
     #[inline]
     pub fn stage(&self) -> Option<Stage> {
-        self.stage_of(STAGE_BYTES)
+        self.lend_stage(STAGE_CLASS)
     }
 
-    /// An empty stage of at least `len` bytes, or `None` as in [`Pool::get`],
-    /// but that payload leaves some memory for stages: else payload that a hung
-    /// volume holds could keep us from hearing what to do about it.
+    /// An empty stage of at least `len` bytes. Where there is no memory for it, it has
+    /// 4 KiB of its own, beside `memory_max`: connections that wait keep stages for as
+    /// long as a volume hangs, and what the others are told is heard all the same.
     #[inline]
-    pub fn stage_of(&self, len: u32) -> Option<Stage> {
-        let class = match class_of(len) {
-            class if CLASS_BYTES[usize::from(class)] == STAGE_BYTES => STAGE_CLASS,
-            class => class,
-        };
+    pub fn stage_of(&self, len: u32) -> Stage {
+        self.lend_stage(stage_class_of(len))
+            .unwrap_or_else(Stage::own)
+    }
+
+    #[inline]
+    fn lend_stage(&self, class: u8) -> Option<Stage> {
         let buf = self.take(class, CLASS_BYTES[usize::from(class)], MemoryUse::Stage)?;
         let at = buf.range().as_ptr();
-        Some(Stage { buf, at, len: 0 })
+        Some(Stage {
+            memory: StageMemory::Lent(buf),
+            at,
+            len: 0,
+        })
     }
 
     /// How often a buffer, or memory that was reserved, has come back: who goes
@@ -324,6 +333,15 @@ fn class_of(len: u32) -> u8 {
     let classes = &CLASS_BYTES[..usize::from(STAGE_CLASS)];
     let class = classes.iter().position(|&bytes| len <= bytes);
     class.expect("buffer larger than BUF_BYTES_MAX") as u8
+}
+
+/// The same of a stage: large ones have a class of their own.
+#[inline]
+fn stage_class_of(len: u32) -> u8 {
+    match class_of(len) {
+        class if CLASS_BYTES[usize::from(class)] == STAGE_BYTES => STAGE_CLASS,
+        class => class,
+    }
 }
 
 impl PoolInner {
@@ -501,12 +519,37 @@ impl fmt::Debug for Buf {
 
 /// Bytes received and not yet parsed. One owner: no handle names them.
 pub struct Stage {
-    buf: Buf,
+    memory: StageMemory,
     at: *mut u8,
     len: u32,
 }
 
+enum StageMemory {
+    Lent(Buf),
+    /// [`OWN_STAGE_BYTES`] of the heap.
+    Own(Vec<u8>),
+}
+
 impl Stage {
+    #[cold]
+    fn own() -> Stage {
+        let mut bytes = vec![0; OWN_STAGE_BYTES as usize];
+        let at = bytes.as_mut_ptr();
+        Stage {
+            memory: StageMemory::Own(bytes),
+            at,
+            len: 0,
+        }
+    }
+
+    #[inline]
+    fn class(&self) -> u8 {
+        match &self.memory {
+            StageMemory::Lent(buf) => buf.class,
+            StageMemory::Own(_) => stage_class_of(OWN_STAGE_BYTES),
+        }
+    }
+
     /// What was received.
     #[inline]
     pub fn bytes(&self) -> &[u8] {
@@ -530,13 +573,16 @@ impl Stage {
     /// Bytes it can hold.
     #[inline]
     pub fn capacity(&self) -> usize {
-        self.buf.len as usize
+        match &self.memory {
+            StageMemory::Lent(buf) => buf.len as usize,
+            StageMemory::Own(bytes) => bytes.len(),
+        }
     }
 
     /// Bytes it can hold more.
     #[inline]
     pub fn room(&self) -> usize {
-        (self.buf.len - self.len) as usize
+        self.capacity() - self.len()
     }
 
     /// Drops what lies before `at` and moves the rest to the front. Panics
@@ -560,13 +606,16 @@ impl Stage {
     }
 
     /// Makes room for `more` bytes, or as much as a stage can have, and for no
-    /// more than that: moves to a stage of another size where `pool` has one.
+    /// more than that: moves to a stage of another size where there is one.
     #[inline]
     pub fn fit(&mut self, pool: &Pool, more: u32) {
         let wanted = (self.len + more.min(STAGE_BYTES)).min(STAGE_BYTES);
-        if class_of(wanted) != self.buf.class
-            && let Some(mut other) = pool.stage_of(wanted)
-        {
+        let class = stage_class_of(wanted);
+        if class == self.class() {
+            return;
+        }
+        let own = || (wanted <= OWN_STAGE_BYTES).then(Stage::own);
+        if let Some(mut other) = pool.lend_stage(class).or_else(own) {
             other.append(self.bytes());
             *self = other;
         }
@@ -764,7 +813,7 @@ mod tests {
     #[test]
     fn a_small_stage_grows_with_its_content() {
         let pool = pool(8 << 20);
-        let mut stage = pool.stage_of(100).unwrap();
+        let mut stage = pool.stage_of(100);
         stage.append(b"head");
         stage.fit(&pool, 4092);
         assert_eq!(stage.capacity(), 4096);
@@ -776,9 +825,27 @@ mod tests {
     }
 
     #[test]
+    fn a_stage_without_memory_of_the_pool_is_small_and_grows_when_there_is_some() {
+        let pool = pool(2 << 20);
+        let all = pool.get(BUF_BYTES_MAX).unwrap();
+        let mut stage = pool.stage_of(STAGE_BYTES);
+        assert_eq!(stage.capacity(), OWN_STAGE_BYTES as usize);
+        stage.append(b"head");
+        stage.fit(&pool, STAGE_BYTES);
+        assert_eq!(stage.room(), OWN_STAGE_BYTES as usize - 4);
+        drop(all);
+        stage.fit(&pool, STAGE_BYTES);
+        assert_eq!(stage.capacity(), STAGE_BYTES as usize);
+        // Its chunk is all that there is: what is left of it needs no other.
+        stage.fit(&pool, 0);
+        assert_eq!(stage.capacity(), OWN_STAGE_BYTES as usize);
+        assert_eq!((stage.bytes(), pool.lent()), (&b"head"[..], 0));
+    }
+
+    #[test]
     #[should_panic(expected = "stage overflow")]
     fn a_stage_does_not_overflow() {
-        let mut stage = pool(8 << 20).stage_of(4096).unwrap();
+        let mut stage = pool(8 << 20).stage_of(4096);
         stage.advance(4096);
         stage.append(b"x");
     }

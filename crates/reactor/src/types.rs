@@ -239,7 +239,7 @@ pub struct Counters {
     pub zero_copy_given_up: u64,
     /// Buffers that were registered, each of [`mem::blocks::BLOCK_BYTES`].
     pub buffers_registered: u64,
-    /// Receives that waited for memory.
+    /// Receives that found no stage of the size that they wanted.
     pub starved_recvs: u64,
     /// File operations that ended.
     pub file_ops: u64,

@@ -526,15 +526,7 @@ impl World {
         let token = recv.token;
         let result = match this.error {
             Some(errno) if available == 0 => Err(io::Error::from_raw_os_error(errno)),
-            _ => match fill(&mut recv, &mut this.inbox, part, &pool) {
-                Some(received) => Ok(received),
-                None => {
-                    // No memory now: it is looked for again.
-                    recv.is_scheduled = true;
-                    this.recv = Some(recv);
-                    return self.after(MS, WorldEvent::Recv(connection, end));
-                }
-            },
+            _ => Ok(fill(recv, &mut this.inbox, part, &pool)),
         };
         let is_open = result.is_ok();
         self.complete(driver, Some(socket), Completion::Received { token, result });
@@ -936,31 +928,22 @@ fn first(inbox: &mut VecDeque<u8>, len: usize) -> Vec<u8> {
     std::mem::replace(inbox, rest).into()
 }
 
-/// Moves at most `most` bytes to where the receive wants them; `None` where
-/// there is no memory for any.
-fn fill(
-    recv: &mut PendingRecv,
-    inbox: &mut VecDeque<u8>,
-    most: usize,
-    pool: &Pool,
-) -> Option<Received> {
+/// Moves at most `most` bytes to where the receive wants them.
+fn fill(recv: PendingRecv, inbox: &mut VecDeque<u8>, most: usize, pool: &Pool) -> Received {
     let direct_len = recv.direct.map_or(0, BufRange::len) as usize;
-    let mut stage = recv.stage.take();
+    let mut stage = recv.stage;
     let given = stage.is_some();
     if recv.stage_max > 0 {
         match &mut stage {
             Some(stage) => stage.fit(pool, recv.stage_max),
-            None => stage = pool.stage_of(recv.stage_max.min(mem::STAGE_BYTES)),
+            None => stage = Some(pool.stage_of(recv.stage_max.min(mem::STAGE_BYTES))),
         }
     }
     let room = stage
         .as_ref()
         .map_or(0, Stage::room)
         .min(recv.stage_max as usize);
-    if direct_len + room == 0 {
-        recv.stage = stage;
-        return None;
-    }
+    assert!(direct_len + room > 0, "a receive of nothing");
     let bytes = most.min(direct_len + room);
     let eof = inbox.is_empty();
     let bytes = first(inbox, bytes);
@@ -972,10 +955,10 @@ fn fill(
     if let Some(stage) = &mut stage {
         stage.append(&bytes[direct..]);
     }
-    Some(Received {
+    Received {
         direct: direct as u32,
         stage: stage.filter(|_| given || staged > 0),
         eof,
         more: !inbox.is_empty(),
-    })
+    }
 }

@@ -29,8 +29,6 @@ const BUSY_TURNS_MAX: u32 = 16;
 const ACCEPTS_MAX: usize = 64;
 /// A listener that failed (no descriptors left, say) rests this long.
 const ACCEPT_REST_NS: Nanos = 100_000_000;
-/// Memory is looked for again after this long.
-const STARVED_REST_NS: Nanos = 1_000_000;
 const WAKE: u64 = u64::MAX;
 
 struct Recv {
@@ -75,7 +73,6 @@ pub struct EpollDriver {
     work: Vec<u32>,
     working: Vec<u32>,
     resting: Vec<(Nanos, SocketId)>,
-    is_starved: bool,
     batches: SpareBatches,
     ready: Vec<Completion>,
     events: Vec<libc::epoll_event>,
@@ -88,16 +85,6 @@ pub struct EpollDriver {
     bell: Arc<Bell>,
     now: Nanos,
     counters: Counters,
-}
-
-/// What came of trying an operation.
-enum Tried {
-    /// It ended.
-    Done,
-    /// It waits for an edge.
-    Blocked,
-    /// It can be tried again at once.
-    Again,
 }
 
 impl EpollDriver {
@@ -121,7 +108,6 @@ impl EpollDriver {
             work: Vec::new(),
             working: Vec::new(),
             resting: Vec::new(),
-            is_starved: false,
             batches: SpareBatches::default(),
             ready: Vec::new(),
             events: Vec::with_capacity(EVENTS),
@@ -211,22 +197,20 @@ impl EpollDriver {
             if socket.fd.is_none() {
                 continue;
             }
-            let mut again = false;
             if socket.accept.is_some() && socket.readable {
-                again |= self.try_accept(index, out);
+                if self.try_accept(index, out) {
+                    self.enqueue(index);
+                }
             } else if socket.connect.is_some() && socket.writable {
                 self.finish_connect(index, out);
             } else {
                 if socket.send.is_some() && socket.writable {
-                    again |= matches!(self.try_send(index, out), Tried::Again);
+                    self.try_send(index, out);
                 }
                 let socket = &self.sockets[index as usize];
                 if socket.recv.is_some() && socket.readable {
-                    again |= matches!(self.try_recv(index, out), Tried::Again);
+                    self.try_recv(index, out);
                 }
-            }
-            if again {
-                self.enqueue(index);
             }
         }
         self.working.clear();
@@ -294,7 +278,7 @@ impl EpollDriver {
         }
     }
 
-    fn try_send(&mut self, index: u32, out: &mut Vec<Completion>) -> Tried {
+    fn try_send(&mut self, index: u32, out: &mut Vec<Completion>) {
         let socket = &mut self.sockets[index as usize];
         let fd = socket
             .fd
@@ -320,7 +304,7 @@ impl EpollDriver {
                 io::ErrorKind::Interrupted => continue,
                 io::ErrorKind::WouldBlock => {
                     socket.writable = false;
-                    return Tried::Blocked;
+                    return;
                 }
                 _ => break Err(error),
             }
@@ -330,10 +314,9 @@ impl EpollDriver {
         self.counters.sends += 1;
         self.recycle(send.batch);
         out.push(Completion::Sent { token, result });
-        Tried::Done
     }
 
-    fn try_recv(&mut self, index: u32, out: &mut Vec<Completion>) -> Tried {
+    fn try_recv(&mut self, index: u32, out: &mut Vec<Completion>) {
         let socket = &mut self.sockets[index as usize];
         let recv = socket.recv.as_mut().expect("checked by the caller");
         let direct_len = recv.direct.map_or(0, BufRange::len) as usize;
@@ -341,7 +324,11 @@ impl EpollDriver {
         if recv.stage_max > 0 {
             match &mut recv.stage {
                 Some(stage) => stage.fit(&self.pool, recv.stage_max),
-                None => taken = self.pool.stage_of(recv.stage_max.min(mem::STAGE_BYTES)),
+                None => {
+                    let wanted = recv.stage_max.min(mem::STAGE_BYTES);
+                    let stage = taken.insert(self.pool.stage_of(wanted));
+                    self.counters.starved_recvs += u64::from(stage.capacity() < wanted as usize);
+                }
             }
         }
         let stage = recv.stage.as_mut().or(taken.as_mut());
@@ -349,11 +336,7 @@ impl EpollDriver {
             Some(stage) => (stage.spare_ptr(), stage.room().min(recv.stage_max as usize)),
             None => (std::ptr::null_mut(), 0),
         };
-        if direct_len + room == 0 {
-            self.counters.starved_recvs += 1;
-            self.is_starved = true;
-            return Tried::Again;
-        }
+        assert!(direct_len + room > 0, "a receive of nothing");
         let fd = socket
             .fd
             .as_ref()
@@ -371,7 +354,7 @@ impl EpollDriver {
                 io::ErrorKind::Interrupted => continue,
                 io::ErrorKind::WouldBlock => {
                     socket.readable = false;
-                    return Tried::Blocked;
+                    return;
                 }
                 _ => break Err(error),
             }
@@ -402,7 +385,6 @@ impl EpollDriver {
         self.counters.recvs += 1;
         let token = recv.token;
         out.push(Completion::Received { token, result });
-        Tried::Done
     }
 
     /// Fetches edges, sleeping at most `sleep_ns` for them.
@@ -470,10 +452,9 @@ impl EpollDriver {
         self.enqueue(index);
     }
 
-    /// Listeners that have rested and receives that wait for memory.
+    /// Listeners that have rested.
     #[cold]
     fn retry(&mut self) {
-        self.is_starved = false;
         let now = self.now;
         while let Some(at) = self.resting.iter().position(|(until, _)| *until <= now) {
             let (_, id) = self.resting.swap_remove(at);
@@ -486,12 +467,11 @@ impl EpollDriver {
         let Wait::Until(until) = wait else {
             return 0;
         };
-        if !is_idle || (!self.work.is_empty() && !self.is_starved) {
+        if !is_idle || !self.work.is_empty() {
             return 0;
         }
         let resting = self.resting.iter().map(|(until, _)| *until);
-        let starved = self.is_starved.then_some(self.now + STARVED_REST_NS);
-        let until = resting.chain(starved).fold(until, Nanos::min);
+        let until = resting.fold(until, Nanos::min);
         if until == Nanos::MAX {
             return Nanos::MAX;
         }
@@ -707,7 +687,7 @@ impl Driver for EpollDriver {
 
     #[inline]
     fn poll(&mut self, wait: Wait, out: &mut Vec<Completion>) -> io::Result<()> {
-        if self.is_starved || !self.resting.is_empty() {
+        if !self.resting.is_empty() {
             self.retry();
         }
         let before = out.len();
@@ -730,7 +710,7 @@ impl Driver for EpollDriver {
         self.now = sys::now();
         self.take_files(out);
         fetched?;
-        if is_idle && !self.work.is_empty() && !self.is_starved {
+        if is_idle && !self.work.is_empty() {
             self.work(out);
         }
         Ok(())

@@ -101,8 +101,6 @@ pub struct UringDriver {
     registered_min_bytes: u64,
     registered: Registered,
     batches: SpareBatches,
-    /// Receives that found no stage.
-    starved: Vec<SocketId>,
     /// Listeners that rest, and until when.
     resting: Vec<(Nanos, SocketId)>,
     /// Completions that did not come from the kernel.
@@ -147,7 +145,6 @@ impl UringDriver {
             registered_min_bytes: registered.map_or(u64::MAX, u64::from),
             registered: Registered::new(&ring, registered.is_some()),
             batches: SpareBatches::default(),
-            starved: Vec::new(),
             resting: Vec::new(),
             ready: Vec::new(),
             reaped: Vec::with_capacity(ENTRIES[0] as usize * 4),
@@ -307,25 +304,14 @@ impl UringDriver {
         unsafe { self.push_for(index, CompletionKind::Send, entry) };
     }
 
-    /// Tries again what could not be done for want of memory or descriptors.
+    /// Tries again what could not be done for want of descriptors.
     #[cold]
     fn retry(&mut self) {
-        if !self.starved.is_empty() && self.stages.refill(&self.pool) {
-            let mut starved = std::mem::take(&mut self.starved);
-            for id in starved.drain(..) {
-                self.submit_recv(id.index);
-            }
-            self.starved = starved;
-        }
         let now = self.now;
         while let Some(at) = self.resting.iter().position(|(until, _)| *until <= now) {
             let (_, id) = self.resting.swap_remove(at);
             self.submit_accept(id.index);
         }
-    }
-
-    fn wants_retry(&self) -> bool {
-        !self.starved.is_empty() || !self.resting.is_empty()
     }
 
     /// How long to sleep, nothing where there is something to do.
@@ -334,8 +320,7 @@ impl UringDriver {
             return None;
         }
         let resting = self.resting.iter().map(|(until, _)| *until);
-        let starved = self.starved.first().map(|_| self.now + 1_000_000);
-        let until = resting.chain(starved).fold(until, Nanos::min);
+        let until = resting.fold(until, Nanos::min);
         if until == Nanos::MAX {
             return Some(Nanos::MAX);
         }
@@ -495,10 +480,19 @@ impl UringDriver {
         }
         self.counters.starved_recvs += 1;
         self.stages.grow();
-        self.starved.push(SocketId {
-            index,
-            generation: self.sockets[index as usize].generation,
-        });
+        if !self.stages.refill(&self.pool) {
+            // The ring has none to pick from: this receive gets one of its own.
+            let recv = self.sockets[index as usize].recv.as_mut();
+            let recv = recv.expect("a receive is under way");
+            let wanted = std::mem::take(&mut recv.ring_max);
+            let stage = recv.stage.insert(self.pool.stage_of(wanted));
+            let room = stage.room().min(wanted as usize);
+            let own = piece(stage.spare_ptr(), room);
+            let socket = &mut self.sockets[index as usize];
+            socket.pieces[0] = own;
+            socket.message.msg_iovlen = 1;
+        }
+        self.submit_recv(index);
     }
 
     #[inline]
@@ -637,7 +631,9 @@ impl Driver for UringDriver {
         let mut ring_max = 0;
         match (&mut stage, direct) {
             (Some(stage), _) => stage.fit(&self.pool, stage_max),
-            (None, Some(_)) if stage_max > 0 => stage = self.pool.stage_of(stage_max),
+            (None, Some(_)) if stage_max > 0 => {
+                stage = Some(self.pool.stage_of(stage_max));
+            }
             (None, Some(_)) => {}
             (None, None) => {
                 ring_max = stage_max.min(mem::STAGE_BYTES);
@@ -692,7 +688,6 @@ impl Driver for UringDriver {
         let socket = self.socket(id);
         socket.closing = Some(token);
         let fd = socket.fd.as_ref().expect("checked").as_raw_fd();
-        self.starved.retain(|other| *other != id);
         self.resting.retain(|(_, other)| *other != id);
         let socket = &self.sockets[id.index as usize];
         if socket.is_quiet() {
@@ -708,7 +703,7 @@ impl Driver for UringDriver {
 
     #[inline]
     fn poll(&mut self, wait: Wait, out: &mut Vec<Completion>) -> io::Result<()> {
-        if self.wants_retry() {
+        if !self.resting.is_empty() {
             self.retry();
         }
         if self.registered.wants_sweep(self.now) {

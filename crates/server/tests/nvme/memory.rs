@@ -255,16 +255,25 @@ fn another_host_goes_on_beside_commands_without_room(backend: Choice, memory_max
 /// Keep Alive is heard.
 #[each_driver]
 fn a_keep_alive_is_heard_though_there_is_no_room_for_commands(backend: Choice) {
-    const QUEUES: u16 = 60;
+    keep_alive_is_heard_beside_commands_without_room(backend, 60, 64 << 20);
+}
+
+/// So little memory that what the host's connections keep of what they received would be
+/// all of it that is kept for headers.
+#[each_driver]
+fn a_keep_alive_is_heard_though_stages_of_connections_that_wait_are_full(backend: Choice) {
+    keep_alive_is_heard_beside_commands_without_room(backend, 20, 16 << 20);
+}
+
+fn keep_alive_is_heard_beside_commands_without_room(backend: Choice, queues: u16, memory_max: u64) {
     const COMMANDS: u16 = 1000;
-    let memory_max = 64 << 20;
     let (running, gate, _) = serve_gates_in(memory_max, backend);
     let host = Host {
         sqsize: 1023,
         ..Host::at(running.addresses()[0])
     };
     let (mut admin, cntlid) = host.admin();
-    let mut queues = Vec::from_iter((1..=QUEUES).map(|qid| {
+    let mut queues = Vec::from_iter((1..=queues).map(|qid| {
         let (queue, _) = host.queue(qid, cntlid).expect("admitted");
         queue
     }));
