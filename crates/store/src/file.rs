@@ -315,7 +315,8 @@ impl File {
     /// follows it.
     fn settle(&self, mut task: Task, files: &mut dyn FileIo, token: Token) -> Progress {
         // A sync beside this one may have been told of a loss that is ours.
-        if task.io.durable()
+        let is_synced = task.io.durable() || task.step == FileStep::SyncThenUnmark;
+        if is_synced
             && !faults::is(Fault::SyncAlone)
             && let Err(error) = self.check_lost(&task.io)
         {
@@ -326,8 +327,7 @@ impl File {
         let is_idle = matches!(task.io, Io::Deallocate { .. }) && !has_done;
         // What makes a block readable must be there before that is remembered:
         // else a power cut would bring back what was there before both.
-        let is_safe = task.io.durable() || task.step == FileStep::SyncThenUnmark;
-        let is_safe = is_safe || faults::is(Fault::UnmarkEarly);
+        let is_safe = is_synced || faults::is(Fault::UnmarkEarly);
         if !is_idle && !is_safe && self.base.unmarks(&task.io) {
             task.step = FileStep::SyncThenUnmark;
             return self.submit(task, files, token);

@@ -230,6 +230,47 @@ fn a_flush_beside_a_failing_one_does_not_succeed_after_it() {
     }
 }
 
+/// The sync that a mark waits for may succeed beside one that was told that the write is
+/// lost: the disk has what was there before the mark.
+#[test]
+fn a_mark_stays_where_a_sync_beside_the_write_has_lost_it() {
+    let (_folder, _, volume) = file_volume(SIZE);
+    let mut files = Fake::default();
+    let (offset, len) = (512, 512);
+    run(&*volume, &mut files, Io::MarkUnreadable { offset, len }).unwrap();
+    let [ok, fails] = [Fault::None, Fault::Errno(libc::EIO)];
+    // The write, the flush, the sync after the write.
+    files.faults.extend([ok, fails, ok]);
+    let mut begin = |io, token| match volume.start(io, &mut files, token) {
+        Progress::Pending(task) => task,
+        Progress::Done(result) => panic!("{result:?} without a file operation"),
+    };
+    let (buf, durable) = (buffer(512), false);
+    let write = Io::Write {
+        offset,
+        buf,
+        durable,
+    };
+    let write = begin(write, 1);
+    let flush = begin(Io::Flush, 2);
+    let (token, result) = files.complete(0);
+    let Progress::Pending(write) = volume.resume(write, result, &mut files, token) else {
+        panic!("the mark goes after a sync");
+    };
+    let (_, lost) = files.complete(0);
+    let flushed = volume.resume(flush, lost, &mut files, 2);
+    let failed = Error::FlushFailed(Errno(libc::EIO));
+    assert!(matches!(flushed, Progress::Done(Err(error)) if error == failed));
+    let (_, synced) = files.complete(0);
+    let written = volume.resume(write, synced, &mut files, 1);
+    let failed = Error::WriteFailed(Errno(libc::EIO));
+    assert!(matches!(written, Progress::Done(Err(error)) if error == failed));
+    assert_eq!(
+        volume.unreadable(0, SIZE, 9),
+        [store::Range { offset, len }]
+    );
+}
+
 /// A full disk is no loss of data: once there is room, everything works again.
 #[test]
 fn a_full_disk_does_not_spoil_later_flushes() {
