@@ -352,7 +352,7 @@ impl Server {
     /// Whether the lease of a client has run out: it may keep its state until
     /// somebody wants it.
     pub fn is_expired(&self, client: &Client, now: Nanos) -> bool {
-        now.saturating_sub(client.renewed()) > self.settings.lease
+        client.silent(now) > self.settings.lease
     }
 
     /// Clients that have been silent for longer than courtesy lasts lose their
@@ -361,7 +361,7 @@ impl Server {
         let silent_max = self.settings.lease.saturating_add(self.settings.courtesy);
         let mut registry = self.registry();
         let is_over = |record: &ClientEntry| {
-            let silent = now.saturating_sub(record.client.renewed());
+            let silent = record.client.silent(now);
             silent > silent_max || !record.is_confirmed && silent > self.settings.lease
         };
         work::spend(registry.clients.len() as u64);

@@ -135,7 +135,7 @@ fn clients(nfsd: &Nfsd, now: Nanos) -> Vec<ClientInfo> {
                 id: client.id,
                 owner: client.owner.to_vec(),
                 minor: client.minor,
-                silent_ms: now.saturating_sub(client.renewed()) / 1_000_000,
+                silent_ms: client.silent(now) / 1_000_000,
                 is_expired: nfsd.server.is_expired(&client, now),
                 opens,
                 locks,

@@ -95,9 +95,10 @@ impl Client {
         self.is_gone.store(true, Ordering::Release);
     }
 
-    /// When its lease was renewed last, to a tenth of a second.
-    pub fn renewed(&self) -> Nanos {
-        self.renewed.load(Ordering::Relaxed)
+    /// How long it has been silent at least: what it has sent just after its lease was
+    /// renewed was not noted.
+    pub fn silent(&self, now: Nanos) -> Nanos {
+        now.saturating_sub(self.renewed.load(Ordering::Relaxed) + RENEW_NANOS)
     }
 
     /// SEQ4_STATUS_*.

@@ -1,6 +1,7 @@
 //! Clients and sessions come and go (RFC 8881, sections 18.34 to 18.37, 18.50,
 //! 18.51).
 
+use std::cmp::Reverse;
 use std::sync::Arc;
 
 use machine::{Nanos, work};
@@ -239,7 +240,8 @@ impl Server {
         };
         work::spend(registry.clients.len() as u64);
         let may_go = registry.clients.values().filter(may_go);
-        let longest = may_go.min_by_key(|entry| (entry.is_confirmed, entry.client.renewed()));
+        let longest =
+            may_go.min_by_key(|entry| (entry.is_confirmed, Reverse(entry.client.silent(now))));
         let Some(id) = longest.map(|entry| entry.client.id) else {
             return false;
         };

@@ -64,8 +64,7 @@ impl Server {
             let entry = registry.clients.get_mut(&id).expect("it is confirmed");
             if entry.client.principal != principal {
                 // Somebody else has the name, and something to lose, or not.
-                let is_expired = now.saturating_sub(entry.client.renewed()) > self.settings.lease;
-                if has_state(id) && !is_expired {
+                if has_state(id) && !self.is_expired(&entry.client, now) {
                     return Err(nfsstat4::NFS4ERR_CLID_INUSE);
                 }
                 registry.remove(id, Departure::Replaced);

@@ -275,7 +275,10 @@ fn sequence_says_what_is_wrong() {
         .sequence(&args, &request(100, 2), 5 * SECOND)
         .unwrap();
     assert!(matches!(new, Sequenced::New(ok) if ok.sr_target_highest_slotid == 3));
-    assert_eq!(session.client.renewed(), 5 * SECOND);
+    assert_eq!(
+        session.client.silent(15 * SECOND),
+        10 * SECOND - SECOND / 10
+    );
     assert_eq!(sequence(&session, 0, 1), Err(nfsstat4::NFS4ERR_DELAY));
     assert_eq!(
         sequence(&session, 0, 2),
@@ -305,6 +308,19 @@ fn sequence_says_what_is_wrong() {
         sequence(&session, 0, 2),
         Err(nfsstat4::NFS4ERR_RETRY_UNCACHED_REP)
     );
+}
+
+/// RFC 8881, section 8.3: each SEQUENCE renews the lease, also one that comes just after
+/// another.
+#[test]
+fn a_lease_lasts_from_the_last_request() {
+    let server = server();
+    let session = confirmed(&server, b"a", 1, 0);
+    session.client.renew(SECOND);
+    let last = SECOND + SECOND / 10;
+    session.client.renew(last);
+    assert!(!server.is_expired(&session.client, last + 90 * SECOND));
+    assert!(server.is_expired(&session.client, last + 91 * SECOND));
 }
 
 #[test]
