@@ -23,14 +23,14 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("store", &["faults", "machine", "mem", "reactor"]),
     ("link", &["machine", "mem", "reactor"]),
     (
-        "nfsd",
-        &[
-            "faults", "link", "machine", "mem", "nfs", "reactor", "store", "wire",
-        ],
-    ),
-    (
         "engine",
         &["faults", "link", "machine", "mem", "reactor", "store"],
+    ),
+    (
+        "nfsd",
+        &[
+            "engine", "faults", "link", "machine", "mem", "nfs", "reactor", "store", "wire",
+        ],
     ),
     (
         "serve_nvme",

@@ -4,13 +4,15 @@
 use std::io;
 use std::sync::Arc;
 
+use link::CommandMemory;
 use machine::{Tag, work};
-use mem::Buf;
+use mem::{BUF_BYTES_MAX, Buf, BufRange};
 use reactor::{Driver, FileIo, Token};
 use store::{Error, Progress, Task, Volume};
 
 use crate::connection::Core;
 use crate::job::{AnswerSource, Job};
+use crate::payload::{self, Writing};
 use crate::protocol::Protocol;
 use crate::refusals::{Refusal, RefusalKind};
 use crate::steps::{IoStep, Steps};
@@ -124,6 +126,9 @@ pub trait Blocks: Protocol<Job = VolumeWork<<Self as Protocol>::Answer>> {
     /// The volume at an index of what is served here.
     fn volume(&self, unit: u32) -> Option<&Arc<dyn Volume>>;
 
+    /// What it has as every connection, and the volume of a command that begins.
+    fn core_and_volume(&mut self, unit: u32) -> (&mut Core<Self>, &Arc<dyn Volume>);
+
     /// An I/O has succeeded, and with it the command, which has so much data
     /// for the peer.
     fn succeeded(&mut self, tag: Tag, data_len: u32, then: AfterIo<Self::Answer>);
@@ -136,6 +141,16 @@ pub trait Blocks: Protocol<Job = VolumeWork<<Self as Protocol>::Answer>> {
         error: store::Error,
         then: AfterIo<Self::Answer>,
     );
+}
+
+/// What became of a write.
+pub enum WriteStart {
+    /// It has begun, or is over.
+    Begun,
+    /// Its volume has no memory for it now: it can be tried again.
+    Busy,
+    /// There is no buffer for what lies where it was staged.
+    NoBuffer,
 }
 
 /// A job that goes on: its place, and when it began.
@@ -194,6 +209,85 @@ pub trait OnVolumes: Blocks {
         let id = self.core().jobs.borrow_mut().vacant();
         let progress = volume_of(self, unit).start(io, driver, Subject::File(id).token());
         started(self, tag, (unit, io), then, progress, driver);
+    }
+
+    /// Starts the read of a command, of `len` bytes: without a copy where the volume
+    /// lends them. What is read `durable` is on the medium before. False while memory
+    /// is short.
+    #[inline]
+    fn read_volume<D: Driver>(
+        &mut self,
+        tag: Tag,
+        (unit, offset): (u32, u64),
+        len: u32,
+        durable: bool,
+        driver: &mut D,
+    ) -> bool {
+        let volume = volume_of(self, unit);
+        let durable = durable && volume.info().volatile_cache;
+        let then = AfterIo::Complete { data_len: len };
+        if !durable && let Some(loan) = volume.lend(offset, len) {
+            let data = CommandMemory::loan(loan);
+            self.core_mut().link.set_data(tag, data);
+            self.finish(tag, (unit, offset), Ok(()), then);
+            return true;
+        }
+        let Some(data) = payload::memory(&self.core().pool, len) else {
+            return false;
+        };
+        let link = &mut self.core_mut().link;
+        link.set_data(tag, data);
+        if durable || len > BUF_BYTES_MAX {
+            let pieces = pieces(offset, link.ranges(tag));
+            let reads = pieces.map(|(offset, buf)| store::Io::Read { offset, buf });
+            let flush = durable.then_some(store::Io::Flush);
+            let reads = flush.into_iter().chain(reads);
+            let steps = Steps::on(unit, volume_of(self, unit), reads, None);
+            self.go_on(tag, None, steps.with_data(len), driver);
+            return true;
+        }
+        let buf = link.range(tag).expect("one buffer");
+        self.start(tag, unit, store::Io::Read { offset, buf }, then, driver);
+        true
+    }
+
+    /// Starts the write of a command all of whose data is there.
+    #[inline]
+    fn write_volume<D: Driver>(
+        &mut self,
+        tag: Tag,
+        (unit, offset): (u32, u64),
+        durable: bool,
+        driver: &mut D,
+    ) -> WriteStart {
+        let (core, volume) = self.core_and_volume(unit);
+        let to = (&**volume, offset);
+        let then = AfterIo::Complete { data_len: 0 };
+        let get = |len| core.pool.get_to_finish(len);
+        match payload::write(&mut core.link, tag, to, get) {
+            Err(Error::Busy) => return WriteStart::Busy,
+            Ok(Writing::NoMemory) => return WriteStart::NoBuffer,
+            Ok(Writing::Ask) => {}
+            done => {
+                self.finish(tag, (unit, offset), done.map(drop), then);
+                return WriteStart::Begun;
+            }
+        }
+        let write = move |(offset, buf)| store::Io::Write {
+            offset,
+            buf,
+            durable,
+        };
+        let Some(buf) = core.link.range(tag) else {
+            let writes = pieces(offset, core.link.ranges(tag)).map(write);
+            let steps = Steps::on(unit, volume, writes, None);
+            self.go_on(tag, None, steps, driver);
+            return WriteStart::Begun;
+        };
+        match self.start_unless_busy(tag, unit, write((offset, buf)), then, driver) {
+            true => WriteStart::Begun,
+            false => WriteStart::Busy,
+        }
     }
 
     /// Starts an I/O that nobody waits for.
@@ -276,7 +370,7 @@ pub trait OnVolumes: Blocks {
                 return self.core_mut().keep(tag, kept, VolumeWork::Turn(steps));
             }
         }
-        self.succeeded(tag, 0, AfterIo::Steps(steps));
+        self.succeeded(tag, steps.data_len(), AfterIo::Steps(steps));
         self.core_mut().let_go(kept);
     }
 
@@ -351,6 +445,11 @@ pub trait OnVolumes: Blocks {
 }
 
 impl<P: Blocks> OnVolumes for P {}
+
+/// Where the parts of a command's data go on a volume, the first to `offset`.
+fn pieces(offset: u64, parts: Vec<BufRange>) -> impl Iterator<Item = (u64, BufRange)> {
+    (offset..).step_by(BUF_BYTES_MAX as usize).zip(parts)
+}
 
 #[inline]
 fn volume_of<P: Blocks>(c: &P, unit: u32) -> &Arc<dyn Volume> {

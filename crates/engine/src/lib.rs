@@ -17,6 +17,7 @@ pub mod hosts;
 pub mod job;
 pub mod later;
 mod orphan;
+pub mod payload;
 pub mod placement;
 pub mod post;
 pub mod protocol;

@@ -37,17 +37,6 @@ pub trait StepPlan<A> {
     }
 }
 
-/// Steps that are known from the start, the next one last.
-impl<A> StepPlan<A> for Vec<IoStep> {
-    fn next(&mut self) -> Option<IoStep> {
-        self.pop()
-    }
-
-    fn touches(&self, volume: &Arc<dyn Volume>) -> bool {
-        self.iter().any(|step| Arc::ptr_eq(&step.volume, volume))
-    }
-}
-
 /// I/Os of one volume, made as they are taken.
 struct OnOne<I> {
     unit: u32,
@@ -94,17 +83,13 @@ pub struct Steps<A> {
     begun: u32,
     /// What they read into and write from.
     buf: Option<Buf>,
+    /// Data to the peer, if all succeed.
+    data_len: u32,
 }
 
 impl<A: 'static> Steps<A> {
-    /// The steps in order, and the memory that they name.
-    pub fn new(mut steps: Vec<IoStep>, buf: Option<Buf>) -> Box<Self> {
-        steps.reverse();
-        Steps::planned(Box::new(steps), buf)
-    }
-
-    /// The same of I/Os of one volume, which are made as they are taken: hosts may have
-    /// very many commands that wait.
+    /// I/Os of one volume in order, and the memory that they name. They are made as they
+    /// are taken: hosts may have very many commands that wait.
     pub fn on(
         unit: u32,
         volume: &Arc<dyn Volume>,
@@ -131,7 +116,19 @@ impl<A: 'static> Steps<A> {
             left,
             begun: 0,
             buf,
+            data_len: 0,
         })
+    }
+
+    /// With so much data to the peer, if all succeed.
+    pub fn with_data(mut self: Box<Self>, len: u32) -> Box<Self> {
+        self.data_len = len;
+        self
+    }
+
+    /// Data to the peer, if all succeed.
+    pub fn data_len(&self) -> u32 {
+        self.data_len
     }
 
     /// Begins the next one.

@@ -21,6 +21,7 @@ use crate::pseudo::PseudoPlace;
 use crate::state;
 use crate::status::status;
 use crate::then::{Continuation, ThenData};
+use engine::payload::{self, File};
 use store::counters;
 
 fn ask<'a>(
@@ -94,11 +95,7 @@ pub fn prepare(
         }
         _ => None,
     };
-    let data = match loan {
-        Some(loan) => Some(CommandMemory::loan(loan)),
-        None => pool.get(len).map(CommandMemory::owned),
-    };
-    let Some(data) = data else {
+    let Some(data) = payload::destination(loan, pool, len) else {
         return false;
     };
     link.set_data(tag, data);
@@ -191,7 +188,12 @@ pub(crate) fn read<'a>(run: &mut RunningCall<'a>, args: &READ4args) -> Operation
     let granted = run.peer.view.granted(export);
     let fs = granted.ok_or(nfsstat4::NFS4ERR_STALE)?.export.fs();
     let caller = run.caller(is_open);
-    let begun = begin_read(run.pool, fs.as_ref(), &caller, (file, offset, len));
+    let from = File {
+        fs: fs.as_ref(),
+        caller: &caller,
+        id: file,
+    };
+    let begun = begin_read(run.pool, from, (offset, len));
     match begun.map_err(|error| status(error, run.minor()))? {
         Reading::Lent(loan, is_end) => give(run, Source::Loan(loan), is_end),
         Reading::Ask(op, buf) => ask(run, op, is_open, ThenData::Read(buf)),
@@ -307,8 +309,12 @@ pub(crate) fn write<'a>(run: &mut RunningCall<'a>, args: &WRITE4args) -> Operati
     let caller = call::caller(&identity, run.time, is_open, run.peer.asker());
     let data = (run.flow.payload, args.data.len);
     let is_stable = args.stable != stable_how4::UNSTABLE4;
-    let what = (file, args.offset, is_stable);
-    let begun = begin_write(run.link, run.pool, data, fs.as_ref(), &caller, what);
+    let to = File {
+        fs: fs.as_ref(),
+        caller: &caller,
+        id: file,
+    };
+    let begun = begin_write(run.link, run.pool, data, to, (args.offset, is_stable));
     match begun.map_err(|error| status(error, run.minor()))? {
         Writing::Done(written) => wrote(run, &written, verifier),
         Writing::Ask(op) => ask(run, op, is_open, ThenData::Write(verifier)),

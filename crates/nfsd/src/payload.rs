@@ -1,11 +1,11 @@
-//! Data of READs and WRITEs between a connection, buffers and file systems, in
-//! every version.
+//! Data of READs and WRITEs between a connection and file systems, in every version.
 
-use link::{CommandMemory, Link};
+use engine::payload::{self, File, Resident as _, keep_staged};
+use link::Link;
 use machine::Tag;
 use mem::{Buf, Loan, Pool};
 use nfs::connection::Connection;
-use store::fs::{Caller, Error, FileId, FileSystem, FsOp, Written};
+use store::fs::{Error, FsOp, Written};
 
 /// How a READ stands.
 pub(crate) enum Reading {
@@ -24,18 +24,17 @@ pub(crate) enum Reading {
 #[inline]
 pub(crate) fn begin_read(
     pool: &Pool,
-    fs: &dyn FileSystem,
-    caller: &Caller<'_>,
-    (file, offset, len): (FileId, u64, u32),
+    from: File<'_>,
+    (offset, len): (u64, u32),
 ) -> Result<Reading, Error> {
-    if let Some(lent) = fs.lend(caller, file, offset, len) {
+    if let Some(lent) = from.lend(offset, len) {
         return lent.map(|(loan, is_end)| Reading::Lent(loan, is_end));
     }
     let Some(buf) = pool.get(len.max(1)) else {
         return Ok(Reading::NoMemory);
     };
     let op = FsOp::Read {
-        file,
+        file: from.id,
         offset,
         buf: buf.range().slice(0, len),
     };
@@ -61,66 +60,35 @@ pub(crate) fn begin_write(
     link: &mut Link<Connection>,
     pool: &Pool,
     (payload, len): (Option<Tag>, u32),
-    fs: &dyn FileSystem,
-    caller: &Caller<'_>,
-    (file, offset, is_stable): (FileId, u64, bool),
+    to: File<'_>,
+    (offset, is_stable): (u64, bool),
 ) -> Result<Writing, Error> {
-    let Some(payload) = payload.filter(|_| len > 0) else {
-        if len > 0 {
-            // There was no memory when it came.
-            return Err(Error::Delay);
-        }
-        if let Some(written) = fs.write_now(caller, file, offset, &[]) {
-            return written.map(Writing::Done);
-        }
-        // No byte of it is looked at; the file is.
-        let Some(buf) = pool.get(1) else {
-            return Ok(Writing::NoMemory);
-        };
-        return Ok(Writing::Ask(FsOp::Write {
-            file,
-            offset,
-            buf: buf.range().slice(0, 0),
-            is_stable,
-        }));
-    };
-    if let Some(bytes) = link.staged(payload) {
-        if let Some(written) = fs.write_now(caller, file, offset, bytes) {
-            return written.map(Writing::Done);
-        }
-        if !secure(link, payload, |len| pool.get(len)) {
-            return Ok(Writing::NoMemory);
-        }
-    }
-    if link.loan_mut(payload).is_some() {
-        // What it held goes at once.
-        let mut data = link.take_data(payload);
-        let loan = data.loan_mut().expect("it was just there");
-        return fs.commit(caller, loan, file, offset).map(Writing::Done);
-    }
-    // It was staged, waited for memory, and more was received there.
-    let buf = link.range(payload).ok_or(Error::Delay)?;
-    Ok(Writing::Ask(FsOp::Write {
-        file,
+    let ask = |buf| FsOp::Write {
+        file: to.id,
         offset,
         buf,
         is_stable,
-    }))
-}
-
-/// Data that lies where it was staged moves to memory of its own, if `get` has
-/// some: others will receive there. Whether it is safe.
-#[inline]
-fn secure(link: &mut Link<Connection>, payload: Tag, get: impl FnOnce(u32) -> Option<Buf>) -> bool {
-    let Some(bytes) = link.staged(payload) else {
-        return true;
     };
-    let Some(buf) = get(bytes.len() as u32) else {
-        return false;
-    };
-    mem::copy_in(buf.range(), bytes);
-    link.set_data(payload, CommandMemory::owned(buf));
-    true
+    if len == 0 {
+        if let Some(written) = to.write_now(offset, &[]) {
+            return written.map(Writing::Done);
+        }
+        // No byte of it is looked at; the file is.
+        return Ok(match pool.get(1) {
+            Some(buf) => Writing::Ask(ask(buf.range().slice(0, 0))),
+            None => Writing::NoMemory,
+        });
+    }
+    // There was no memory when it came, or it was staged, waited for memory, and more
+    // was received there.
+    let tag = payload.filter(|tag| link.has_data(*tag));
+    let tag = tag.ok_or(Error::Delay)?;
+    let begun = payload::write(link, tag, (&to, offset), |len| pool.get(len))?;
+    Ok(match begun {
+        payload::Writing::Done(written) => Writing::Done(written),
+        payload::Writing::Ask => Writing::Ask(ask(link.range(tag).ok_or(Error::Delay)?)),
+        payload::Writing::NoMemory => Writing::NoMemory,
+    })
 }
 
 /// The data of all WRITEs of a call that is about to wait outlives the next
@@ -131,6 +99,6 @@ pub(crate) fn keep(link: &mut Link<Connection>, pool: &Pool, call: Tag) {
     let payloads = link.machine.call(call).payloads;
     let tags: Vec<Tag> = payloads.iter().flatten().copied().collect();
     for tag in tags {
-        secure(link, tag, |len| pool.get_to_finish(len));
+        keep_staged(link, tag, |len| pool.get_to_finish(len));
     }
 }

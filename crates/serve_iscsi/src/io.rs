@@ -1,12 +1,9 @@
 //! Reads and writes, and what their failures are to an initiator.
 
 use engine::OnVolumes as _;
-use engine::blocks::AfterIo;
-use engine::steps::{IoStep, Steps};
+use engine::blocks::WriteStart;
 use iscsi::target::Task;
-use link::CommandMemory;
 use machine::Tag;
-use mem::{BUF_BYTES_MAX, BufRange};
 use reactor::Driver;
 use scsi::{IoKind, ScsiIo, Sense, Unit, asc, key};
 use store::Error;
@@ -29,63 +26,14 @@ impl IscsiConnection {
         let slot = self.slot(tag);
         slot.transfer_len = io.len;
         slot.data_in_len = expected.min(io.len as u32);
-        let lun = self.place(place);
-        let block_bytes = lun.unit.block_bytes;
+        let block_bytes = self.place(place).unit.block_bytes;
         let len = (expected.min(io.len as u32)).next_multiple_of(block_bytes);
         if len == 0 {
             self.succeed(tag);
             return true;
         }
-        let must_flush = io.fua && lun.unit.volatile_cache;
-        if !must_flush && let Some(loan) = lun.volume.lend(io.offset, len) {
-            self.core.link.set_data(tag, CommandMemory::loan(loan));
-            self.succeed(tag);
-            return true;
-        }
-        let Some(data) = self.memory(len) else {
-            return false;
-        };
-        self.core.link.set_data(tag, data);
-        let offset = io.offset;
-        if must_flush || len > BUF_BYTES_MAX {
-            // What is read must be durable (SBC-3, section 5.13).
-            let flush = must_flush.then_some(store::Io::Flush);
-            let read = |offset, buf| store::Io::Read { offset, buf };
-            self.run_in_pieces(tag, (place, offset), flush, read, driver);
-            return true;
-        }
-        let buf = self.core.link.range(tag).expect("one buffer");
-        let read = store::Io::Read { offset, buf };
-        self.start(
-            tag,
-            place,
-            read,
-            AfterIo::Complete { data_len: len },
-            driver,
-        );
-        true
-    }
-
-    /// One I/O for each buffer of a command's data, after the `first` one.
-    fn run_in_pieces<D: Driver>(
-        &mut self,
-        tag: Tag,
-        (place, offset): (u32, u64),
-        first: Option<store::Io>,
-        io: impl Fn(u64, BufRange) -> store::Io,
-        driver: &mut D,
-    ) {
-        let pieces = (offset..).step_by(BUF_BYTES_MAX as usize);
-        let pieces = pieces.zip(self.core.link.ranges(tag));
-        let all = first.into_iter().chain(pieces.map(|(at, buf)| io(at, buf)));
-        let volume = &self.place(place).volume;
-        let steps = all.map(|io| IoStep {
-            unit: place,
-            volume: volume.clone(),
-            io,
-        });
-        let steps = Steps::new(steps.collect(), None);
-        self.go_on(tag, None, steps, driver);
+        // What is read with FUA must be durable (SBC-3, section 5.13).
+        self.read_volume(tag, (place, io.offset), len, io.fua, driver)
     }
 
     /// WRITE, of as much as the initiator announces. False while memory is short.
@@ -122,50 +70,15 @@ impl IscsiConnection {
             self.succeed(tag);
             return true;
         }
-        let at = (place, io.offset);
-        if want > BUF_BYTES_MAX {
-            let write = |offset, buf| store::Io::Write {
-                offset,
-                buf,
-                durable: io.fua,
-            };
-            self.run_in_pieces(tag, at, None, write, driver);
-            return true;
-        }
-        let then = AfterIo::Complete { data_len: 0 };
-        if let Some(bytes) = self.core.link.staged(tag) {
-            if let Some(result) = lun.volume.write_now(io.offset, bytes) {
-                if let Err(Error::Busy) = result {
-                    return false;
-                }
-                self.finish(tag, at, result, then);
-                return true;
-            }
-            let Some(buf) = self.core.pool.get_to_finish(bytes.len() as u32) else {
+        match self.write_volume(tag, (place, io.offset), io.fua, driver) {
+            WriteStart::Begun => true,
+            WriteStart::Busy => false,
+            WriteStart::NoBuffer => {
                 // Nothing is received while it lies there: see `prepare`.
                 self.no_room(tag);
-                return true;
-            };
-            mem::copy_in(buf.range(), bytes);
-            self.core.link.set_data(tag, CommandMemory::owned(buf));
-        }
-        let mut data = self.core.link.take_data(tag);
-        if let Some(loan) = data.loan_mut() {
-            let result = self.place(place).volume.commit(loan, io.offset);
-            if let Err(Error::Busy) = result {
-                self.core.link.set_data(tag, data);
-                return false;
+                true
             }
-            self.finish(tag, at, result, then);
-            return true;
         }
-        let write = store::Io::Write {
-            offset: io.offset,
-            buf: data.range().expect("a write has its data"),
-            durable: io.fua,
-        };
-        self.core.link.set_data(tag, data);
-        self.start_unless_busy(tag, place, write, then, driver)
     }
 
     /// An I/O has failed at a byte of the volume at a place, and with it the

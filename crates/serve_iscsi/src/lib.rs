@@ -337,6 +337,13 @@ impl Blocks for IscsiConnection {
     }
 
     #[inline]
+    fn core_and_volume(&mut self, unit: u32) -> (&mut Core<Self>, &Arc<dyn Volume>) {
+        let bound = self.bound.as_ref().expect("commands come after login");
+        let lun = bound.served.at(unit).expect("a command has its unit");
+        (&mut self.core, &lun.volume)
+    }
+
+    #[inline]
     fn succeeded(&mut self, tag: Tag, _: u32, then: AfterIo<CommandAnswer>) {
         if let AfterIo::Steps(mut steps) = then
             && let Some(answer) = steps.verdict()

@@ -3,12 +3,13 @@
 
 use std::sync::Arc;
 
+use engine::payload;
 use engine::{Connection as _, Orphans as _, Protocol as _, Waits as _};
 use faults::Fault;
 use iscsi::target::{AbortOutcome, Done, TargetOp, Task};
 use link::CommandMemory;
 use machine::{Tag, work};
-use mem::{BUF_BYTES_MAX, BufRange};
+use mem::BufRange;
 use reactor::Driver;
 use scsi::lun::Lun as Address;
 use scsi::{Command, IoKind, ReservationAccess, Sense, decode};
@@ -239,12 +240,13 @@ impl IscsiConnection {
                 Some(_) if staged && slot.may_begin && want == task.edtl => {
                     Some(CommandMemory::staged())
                 }
-                Some(offset) if !staged => (self.place(slot.place).volume)
-                    .borrow(offset, want)
-                    .map(CommandMemory::loan),
-                _ => None,
+                medium => {
+                    let medium = medium.filter(|_| !staged);
+                    let volume = medium.map(|at| (&self.place(slot.place).volume, at));
+                    let loan = volume.and_then(|(volume, at)| volume.borrow(at, want));
+                    payload::destination(loan, &self.core.pool, want)
+                }
             };
-            let data = data.or_else(|| self.memory(want));
             let Some(data) = data.or_else(|| self.spare_for(tag, want)) else {
                 return self.refuse_in_the_way(tag);
             };
@@ -253,16 +255,6 @@ impl IscsiConnection {
         self.slot(tag).want = want;
         self.core.link.machine.prepared(tag, want);
         true
-    }
-
-    /// Memory for data of a command, in several buffers where one does not hold it;
-    /// `None` while there is none.
-    #[inline]
-    pub(super) fn memory(&self, len: u32) -> Option<CommandMemory> {
-        match len <= BUF_BYTES_MAX {
-            true => self.core.pool.get(len).map(CommandMemory::owned),
-            false => self.core.pool.get_several(len).map(CommandMemory::several),
-        }
     }
 
     /// There is no memory for a command. Whether it was refused: its data stands

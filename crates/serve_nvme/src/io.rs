@@ -1,9 +1,12 @@
 //! I/O commands of a connection, executed on its volumes.
 
 use engine::OnVolumes as _;
-use engine::blocks::AfterIo;
+use engine::blocks::{AfterIo, WriteStart};
+use engine::payload;
+use engine::steps::Steps;
 use link::CommandMemory;
 use machine::Tag;
+use mem::Buf;
 use nvmf::command::{Io, IoKind};
 use nvmf::tcp::controller::Done;
 use reactor::Driver;
@@ -21,16 +24,13 @@ impl NvmeConnection {
     /// `None` while there is none.
     #[inline]
     pub(crate) fn destination(&self, io: &Io, len: u32, staged: bool) -> Option<CommandMemory> {
-        if io.kind == IoKind::Write {
-            if staged {
-                return Some(CommandMemory::staged());
-            }
-            let volume = &self.volumes()[io.namespace as usize];
-            if let Some(loan) = volume.borrow(io.offset, len) {
-                return Some(CommandMemory::loan(loan));
-            }
-        }
-        self.core.pool.get(len).map(CommandMemory::owned)
+        let volume = &self.volumes()[io.namespace as usize];
+        let loan = match io.kind {
+            IoKind::Write if staged => return Some(CommandMemory::staged()),
+            IoKind::Write => volume.borrow(io.offset, len),
+            _ => None,
+        };
+        payload::destination(loan, &self.core.pool, len)
     }
 
     /// Executes a command all of which is here; false while memory is short.
@@ -40,9 +40,13 @@ impl NvmeConnection {
             self.conflict(tag, &io);
             return true;
         }
+        let at = (io.namespace, io.offset);
         match io.kind {
-            IoKind::Read => self.read(tag, io, driver),
-            IoKind::Write => self.write(tag, io, driver),
+            IoKind::Read => self.read_volume(tag, at, io.len as u32, io.fua, driver),
+            IoKind::Write => {
+                let begun = self.write_volume(tag, at, io.fua, driver);
+                matches!(begun, WriteStart::Begun)
+            }
             _ => self.execute_other(tag, io, driver),
         }
     }
@@ -79,65 +83,6 @@ impl NvmeConnection {
         true
     }
 
-    #[inline]
-    fn read<D: Driver>(&mut self, tag: Tag, io: Io, driver: &mut D) -> bool {
-        let len = io.len as u32;
-        let then = AfterIo::Complete { data_len: len };
-        let volume = &self.volumes()[io.namespace as usize];
-        if let Some(loan) = volume.lend(io.offset, len) {
-            self.core.link.set_data(tag, CommandMemory::loan(loan));
-            self.finish(tag, (io.namespace, io.offset), Ok(()), then);
-            return true;
-        }
-        let Some(buf) = self.core.pool.get(len) else {
-            return false;
-        };
-        let read = store::Io::Read {
-            offset: io.offset,
-            buf: buf.range(),
-        };
-        self.core.link.set_data(tag, CommandMemory::owned(buf));
-        self.start(tag, io.namespace, read, then, driver);
-        true
-    }
-
-    #[inline]
-    fn write<D: Driver>(&mut self, tag: Tag, io: Io, driver: &mut D) -> bool {
-        let then = AfterIo::Complete { data_len: 0 };
-        let volume = &self.volumes()[io.namespace as usize];
-        if let Some(bytes) = self.core.link.staged(tag) {
-            if let Some(result) = volume.write_now(io.offset, bytes) {
-                if let Err(Error::Busy) = result {
-                    return false;
-                }
-                self.finish(tag, (io.namespace, io.offset), result, then);
-                return true;
-            }
-            let Some(buf) = self.core.pool.get_to_finish(bytes.len() as u32) else {
-                return false;
-            };
-            mem::copy_in(buf.range(), bytes);
-            self.core.link.set_data(tag, CommandMemory::owned(buf));
-        }
-        let mut data = self.core.link.take_data(tag);
-        if let Some(loan) = data.loan_mut() {
-            let result = self.volumes()[io.namespace as usize].commit(loan, io.offset);
-            if let Err(Error::Busy) = result {
-                self.core.link.set_data(tag, data);
-                return false;
-            }
-            self.finish(tag, (io.namespace, io.offset), result, then);
-            return true;
-        }
-        let write = store::Io::Write {
-            offset: io.offset,
-            buf: data.range().expect("a write has its data"),
-            durable: io.fua,
-        };
-        self.core.link.set_data(tag, data);
-        self.start_unless_busy(tag, io.namespace, write, then, driver)
-    }
-
     fn compare<D: Driver>(&mut self, tag: Tag, io: Io, driver: &mut D) -> bool {
         let buf = self.core.link.range(tag).expect("a compare has its data");
         let Some(scratch) = self.core.pool.get_to_finish(buf.len()) else {
@@ -148,13 +93,7 @@ impl NvmeConnection {
             buf,
             scratch: scratch.range(),
         };
-        self.start(
-            tag,
-            io.namespace,
-            compare,
-            AfterIo::Scratch { _buf: scratch },
-            driver,
-        );
+        self.look_at_medium(tag, io, compare, scratch, driver);
         true
     }
 
@@ -168,14 +107,28 @@ impl NvmeConnection {
             len: io.len,
             scratch: scratch.range(),
         };
-        self.start(
-            tag,
-            io.namespace,
-            verify,
-            AfterIo::Scratch { _buf: scratch },
-            driver,
-        );
+        self.look_at_medium(tag, io, verify, scratch, driver);
         true
+    }
+
+    /// Starts what reads without data to the host. With FUA that is on the medium before
+    /// (NVM Command Set 1.0, sections 3.2.1 and 3.2.5).
+    fn look_at_medium<D: Driver>(
+        &mut self,
+        tag: Tag,
+        io: Io,
+        look: store::Io,
+        scratch: Buf,
+        driver: &mut D,
+    ) {
+        let volume = &self.volumes()[io.namespace as usize];
+        if io.fua && volume.info().volatile_cache {
+            let both = [store::Io::Flush, look].into_iter();
+            let steps = Steps::on(io.namespace, volume, both, Some(scratch));
+            return self.go_on(tag, None, steps, driver);
+        }
+        let then = AfterIo::Scratch { _buf: scratch };
+        self.start(tag, io.namespace, look, then, driver);
     }
 
     /// A fused Compare and Write, all data of both here (Base 2.0, section

@@ -333,6 +333,12 @@ impl Blocks for NvmeConnection {
     }
 
     #[inline]
+    fn core_and_volume(&mut self, unit: u32) -> (&mut Core<Self>, &Arc<dyn Volume>) {
+        let bound = self.bound.as_ref().expect("commands come after Connect");
+        (&mut self.core, &bound.served.volumes[unit as usize])
+    }
+
+    #[inline]
     fn succeeded(&mut self, tag: Tag, data_len: u32, then: AfterIo<CommandAnswer>) {
         self.io_succeeded(tag, data_len, &then);
     }

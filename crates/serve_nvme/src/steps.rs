@@ -2,6 +2,7 @@
 //! Copy, and Flush of everything.
 
 use engine::OnVolumes as _;
+use engine::blocks::AfterIo;
 use engine::steps::{IoStep, Steps};
 use faults::Fault;
 use machine::Tag;
@@ -32,7 +33,8 @@ impl NvmeConnection {
     pub(crate) fn deallocate<D: Driver>(&mut self, tag: Tag, io: Io, driver: &mut D) {
         if !io.deallocate {
             // Hints, which need no look at the ranges.
-            return self.go_on(tag, None, Steps::new(Vec::new(), None), driver);
+            let then = AfterIo::Complete { data_len: 0 };
+            return self.finish(tag, (io.namespace, 0), Ok(()), then);
         }
         let mut bytes = [0; DSM_RANGES_MAX as usize * size_of::<DsmRange>()];
         let bytes = self.descriptors(tag, io.len, &mut bytes);
@@ -55,8 +57,7 @@ impl NvmeConnection {
         self.go_on(tag, None, steps, driver);
     }
 
-    /// Flush of every namespace (NVM Command Set 1.0, section 3.2.4, with NSID
-    /// FFFFFFFFh).
+    /// Flush of every namespace (Base 2.0, section 7.1, with NSID FFFFFFFFh).
     pub(crate) fn flush_all<D: Driver>(&mut self, tag: Tag, driver: &mut D) {
         let ServedSubsystem {
             geometry, volumes, ..

@@ -19,6 +19,7 @@ use crate::past::{AddressReplies, CallBegun, CallKey};
 use crate::payload::{self, Reading, Writing, begin_read, begin_write};
 use crate::state;
 use crate::{Granted, Nfsd, View};
+use engine::payload::File;
 
 /// A step of a procedure; its objects are numbered as their handles are in the
 /// arguments.
@@ -513,8 +514,12 @@ impl V3CallState {
     ) -> V3Next<'a> {
         let count = count.min(with.nfsd.settings.io_bytes_max);
         let caller = self.caller(with.time);
-        let fs = with.granted.export.fs().as_ref();
-        let begun = begin_read(with.pool, fs, &caller, (file, offset, count));
+        let from = File {
+            fs: with.granted.export.fs().as_ref(),
+            caller: &caller,
+            id: file,
+        };
+        let begun = begin_read(with.pool, from, (offset, count));
         let (data, next) = match begun {
             Err(error) => return V3Next::Done(Err(error)),
             Ok(Reading::NoMemory) => return V3Next::NoMemory,
@@ -537,7 +542,7 @@ impl V3CallState {
 
     fn write<'a>(
         &mut self,
-        what: (FileId, u64, bool),
+        (id, offset, is_stable): (FileId, u64, bool),
         len: u32,
         with: &mut With<'_>,
     ) -> V3Next<'a> {
@@ -546,7 +551,9 @@ impl V3CallState {
         let fs = with.granted.export.fs().as_ref();
         self.verifier = fs.verifier();
         let caller = self.caller(with.time);
-        match begin_write(with.link, with.pool, data, fs, &caller, what) {
+        let caller = &caller;
+        let to = File { fs, caller, id };
+        match begin_write(with.link, with.pool, data, to, (offset, is_stable)) {
             Err(error) => V3Next::Done(Err(error)),
             Ok(Writing::Done(written)) => V3Next::Done(Ok(Output::Written(written))),
             Ok(Writing::Ask(op)) => V3Next::Ask(op),

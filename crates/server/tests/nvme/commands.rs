@@ -213,6 +213,39 @@ fn flush_of_one_namespace_and_of_all(backend: Choice) {
     });
 }
 
+/// NVM Command Set 1.0, sections 3.2.1, 3.2.4 and 3.2.5: it is committed, then read.
+#[each_driver]
+fn what_is_read_with_fua_is_on_the_medium_before(backend: Choice) {
+    connected(backend, |running, _, io| {
+        let flushes = || running.volumes()[1].stats().flushes;
+        let data = pattern(8, 2 * BLOCK);
+        for nsid in [RAM, FILE] {
+            assert_eq!(io.write(nsid, 40, &data, BLOCK), Status::SUCCESS);
+        }
+        let with_fua = |opcode, nsid| {
+            let mut sqe = blocks(opcode, nsid, 40, 2);
+            sqe.cdw12 = (sqe.cdw12.get() | cdw12::FUA).into();
+            sqe
+        };
+        // Memory has no other medium.
+        for (nsid, before) in [(RAM, 0), (FILE, 0)] {
+            let more = u64::from(nsid == FILE);
+            let read = io.run(&with_fua(opcode::READ, nsid), Carry::In(data.len()));
+            assert_eq!((read.status, read.data), (Status::SUCCESS, data.clone()));
+            assert_eq!(flushes(), before + more);
+            let compare = with_fua(opcode::COMPARE, nsid);
+            assert_eq!(status(io, &compare, Carry::Out(&data)), Status::SUCCESS);
+            assert_eq!(flushes(), before + 2 * more);
+            let other = vec![0; data.len()];
+            let failure = Status::COMPARE_FAILURE.dnr();
+            assert_eq!(status(io, &compare, Carry::Out(&other)), failure);
+            let verify = with_fua(opcode::VERIFY, nsid);
+            assert_eq!(status(io, &verify, Carry::Nothing), Status::SUCCESS);
+            assert_eq!(flushes(), before + 4 * more);
+        }
+    });
+}
+
 #[each_driver]
 fn what_cannot_be_is_refused_as_the_standard_says(backend: Choice) {
     connected(backend, |_, _, io| {
