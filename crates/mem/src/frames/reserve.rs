@@ -101,11 +101,15 @@ static HELPER: OnceLock<Option<Thread>> = OnceLock::new();
 /// they touch theirs, and where a volume's content lies depends on nothing but
 /// what is done to it.
 pub fn touch_ahead() {
-    HELPER.get_or_init(|| {
+    let helper = HELPER.get_or_init(|| {
         let builder = thread::Builder::new().name("weft-memory".into());
         let started = builder.spawn(|| PANIC.note(help));
         started.ok().map(|started| started.thread().clone())
     });
+    // Who asked before it had a name could not wake it.
+    if let Some(helper) = helper {
+        helper.unpark();
+    }
 }
 
 /// Whether that thread has panicked, and nobody knows yet.
@@ -217,15 +221,16 @@ impl LentInner {
         self.reserve.frames.fetch_add(n, Ordering::Relaxed);
     }
 
+    /// Before what was asked for is found, too: that may be less. Release: the helper
+    /// that takes this sees what is wanted, and what was used.
     #[cold]
     fn ask(&self) {
         let reserve = &self.reserve;
-        if !reserve.is_asked.load(Ordering::Relaxed) {
-            reserve.wanted.store(self.reserve_max(), Ordering::Relaxed);
-            reserve.is_asked.store(true, Ordering::Release);
-            if let Some(helper) = helper() {
-                helper.unpark();
-            }
+        reserve.wanted.store(self.reserve_max(), Ordering::Relaxed);
+        if !reserve.is_asked.swap(true, Ordering::Release)
+            && let Some(helper) = helper()
+        {
+            helper.unpark();
         }
     }
 
@@ -235,27 +240,38 @@ impl LentInner {
         !is_over && reserve.is_asked.load(Ordering::Acquire)
     }
 
+    /// What the helper is asked for and does not have: a huge page that is to be made
+    /// ready, or none. No other use begins meanwhile: it would have asked, and not be
+    /// heard.
+    fn take_ask(&self) -> Option<u32> {
+        let reserve = &self.reserve;
+        let _moving = reserve.begin_move()?;
+        // Before the frames are counted: who uses some after that asks anew.
+        if !reserve.is_asked.swap(false, Ordering::Acquire) {
+            return None;
+        }
+        let left = reserve.frames.load(Ordering::Relaxed);
+        if left >= reserve.wanted.load(Ordering::Relaxed) {
+            return None;
+        }
+        let block = self.free.cold_block(None);
+        match block {
+            Some(_) => reserve.is_asked.store(true, Ordering::Relaxed),
+            None => reserve.low.store(i64::MIN, Ordering::Relaxed),
+        }
+        block
+    }
+
     /// The helper's: one huge page more, if it is wanted and there is one.
     fn top_up(&self) -> bool {
-        let reserve = &self.reserve;
-        if !self.wants_ready() {
-            return false;
-        }
-        let is_missing =
-            reserve.frames.load(Ordering::Relaxed) < reserve.wanted.load(Ordering::Relaxed);
-        let block = is_missing.then(|| self.free.cold_block(None)).flatten();
-        let Some(block) = block else {
-            if is_missing {
-                reserve.low.store(i64::MIN, Ordering::Relaxed);
-            }
-            reserve.is_asked.store(false, Ordering::Release);
+        let Some(block) = self.take_ask() else {
             return false;
         };
         let start = u64::from(block * HUGE_FRAMES) << FRAME_SHIFT;
         self.data.touch(start, RESERVE_BYTES_MIN);
         // Whoever looks whether a dropped volume is quiet sees no move half done,
         // and none is made after that.
-        if let Some(_moving) = reserve.begin_move() {
+        if let Some(_moving) = self.reserve.begin_move() {
             self.add_ready(self.free.make_ready(block).into());
         }
         true

@@ -78,11 +78,10 @@ fn who_writes_does_not_wait_for_memory() {
     const WRITTEN: u64 = 4096;
     crate::touch_ahead();
     let frames = Frames::new(PARTS * F, PARTS * F).unwrap();
-    // As it is when nobody has asked yet.
-    frames.wait_ready(HUGE_FRAMES.into());
-    let before = first_touches();
+    // It asks: beside another test's many volumes nothing is ready before.
     frames.write(0, &[1; 4096]).unwrap();
     frames.wait_ready(2048);
+    let before = first_touches();
     let faults_before = faults();
     for part in scattered(WRITTEN).skip(1).take(1000) {
         frames.write(part * F, &[2; 4096]).unwrap();
@@ -184,6 +183,18 @@ fn the_helper_needs_nothing_that_others_lock() {
     frames.wait_ready(2 * i64::from(HUGE_FRAMES) - 1);
     drop(parked);
     frames.check_quiet();
+}
+
+/// The helper is asked for one huge page at the start, and for more while it is at that.
+#[test]
+fn what_is_asked_for_while_the_helper_works_is_not_lost() {
+    crate::touch_ahead();
+    for _ in 0..8 {
+        let frames = Frames::with_spare(64 * HUGE, 64 * HUGE, 128);
+        frames.write(0, &[1; 512]).unwrap();
+        // A sixteenth.
+        frames.wait_ready(4 * i64::from(HUGE_FRAMES));
+    }
 }
 
 /// Nobody waits for it either.
