@@ -133,6 +133,13 @@ const TESTS_MAY_USE: &[(&str, &[&str])] = &[
 /// The rooms where `unsafe` may stand.
 const UNSAFE: &[&str] = &["mem", "reactor"];
 
+/// The rooms that know file descriptors. To all others, connections, listeners and
+/// files are what a driver takes and gives.
+const DESCRIPTORS: &[&str] = &["bench", "reactor", "sim", "store"];
+
+/// What file descriptors are called.
+const DESCRIPTOR_WORDS: &[&str] = &["OwnedFd", "BorrowedFd", "RawFd", "AsFd", "AsRawFd"];
+
 /// The rooms that hold protocols: no syscall, no clock, no thread.
 const SANS_IO: &[&str] = &["auth", "iscsi", "machine", "nfs", "nvmf", "scsi", "wire"];
 
@@ -285,6 +292,28 @@ fn protocol_code_makes_no_syscall_and_reads_no_clock() {
             for word in IO {
                 assert!(!has_word(code, word), "{}: {word}", file.path);
             }
+        }
+    }
+}
+
+#[test]
+fn file_descriptors_stand_only_where_they_may() {
+    for file in files(&[".rs"]) {
+        let Some((room, rest)) = file
+            .path
+            .strip_prefix("crates/")
+            .and_then(|p| p.split_once('/'))
+        else {
+            continue;
+        };
+        // What drivers are to others.
+        let is_interface = (room, rest) == ("reactor", "src/types.rs");
+        if !rest.starts_with("src/") || DESCRIPTORS.contains(&room) && !is_interface {
+            continue;
+        }
+        let code = code(&file.text);
+        for word in DESCRIPTOR_WORDS {
+            assert!(!has_word(&code, word), "{}: {word}", file.path);
         }
     }
 }

@@ -4,8 +4,7 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::net::{SocketAddr, TcpListener};
-use std::os::fd::OwnedFd;
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use link::Link;
@@ -15,8 +14,8 @@ use nfs::connection::{Connection, RpcServerFatalError, ServerOp};
 use nfsd::offload::{CopyWork, WorkAround};
 use nfsd::{Around, Execution, Nfsd, Peer, Step, prepare};
 use reactor::{
-    Batch, Bell, Completion, Counters, Driver, FallocateMode, FileIo, Received, SocketId, Ticket,
-    Token, Wait, Waker,
+    Batch, Bell, BoundListener, Completion, ConnectedSocket, Counters, DiskFile, Driver,
+    FallocateMode, FileIo, Received, SocketId, Ticket, Token, Wait, Waker,
 };
 use store::fs::{FileSystem, Task, Time};
 use wire::rpc::RecordMark;
@@ -43,16 +42,16 @@ const NO_FILES: &str = "a file system in memory asks for no file";
 const NO_SOCKETS: &str = "connections are made by hand";
 
 impl FileIo for Queues {
-    fn read_at(&mut self, _: &Arc<OwnedFd>, _: BufRange, _: u64, _: Token) {
+    fn read_at(&mut self, _: &Arc<DiskFile>, _: BufRange, _: u64, _: Token) {
         panic!("{NO_FILES}")
     }
-    fn write_at(&mut self, _: &Arc<OwnedFd>, _: BufRange, _: u64, _: bool, _: Token) {
+    fn write_at(&mut self, _: &Arc<DiskFile>, _: BufRange, _: u64, _: bool, _: Token) {
         panic!("{NO_FILES}")
     }
-    fn sync_data(&mut self, _: &Arc<OwnedFd>, _: Token) {
+    fn sync_data(&mut self, _: &Arc<DiskFile>, _: Token) {
         panic!("{NO_FILES}")
     }
-    fn fallocate(&mut self, _: &Arc<OwnedFd>, _: FallocateMode, _: u64, _: u64, _: Token) {
+    fn fallocate(&mut self, _: &Arc<DiskFile>, _: FallocateMode, _: u64, _: u64, _: Token) {
         panic!("{NO_FILES}")
     }
     fn ticket(&mut self, token: Token) -> Ticket {
@@ -71,13 +70,13 @@ impl Driver for Queues {
     fn batch(&mut self) -> Box<Batch> {
         self.spare.take().unwrap_or_else(Batch::new)
     }
-    fn add_listener(&mut self, _: TcpListener, _: Token) -> io::Result<SocketId> {
+    fn add_listener(&mut self, _: BoundListener, _: Token) -> io::Result<SocketId> {
         panic!("{NO_SOCKETS}")
     }
-    fn add_socket(&mut self, _: OwnedFd) -> io::Result<SocketId> {
+    fn add_socket(&mut self, _: ConnectedSocket) -> io::Result<SocketId> {
         panic!("{NO_SOCKETS}")
     }
-    fn remove_socket(&mut self, _: SocketId) -> Option<OwnedFd> {
+    fn remove_socket(&mut self, _: SocketId) -> Option<ConnectedSocket> {
         panic!("{NO_SOCKETS}")
     }
     fn connect(&mut self, _: SocketAddr, _: Token) -> io::Result<SocketId> {

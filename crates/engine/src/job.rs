@@ -421,10 +421,9 @@ impl<W: AnswerSource> Jobs<W> {
 
 #[cfg(test)]
 mod tests {
-    use std::os::fd::OwnedFd;
 
     use mem::BufRange;
-    use reactor::{FallocateMode, Ticket};
+    use reactor::{DiskFile, FallocateMode, Ticket};
 
     use super::*;
 
@@ -449,10 +448,10 @@ mod tests {
     struct NoFiles;
 
     impl FileIo for NoFiles {
-        fn read_at(&mut self, _: &Arc<OwnedFd>, _: BufRange, _: u64, _: Token) {}
-        fn write_at(&mut self, _: &Arc<OwnedFd>, _: BufRange, _: u64, _: bool, _: Token) {}
-        fn sync_data(&mut self, _: &Arc<OwnedFd>, _: Token) {}
-        fn fallocate(&mut self, _: &Arc<OwnedFd>, _: FallocateMode, _: u64, _: u64, _: Token) {}
+        fn read_at(&mut self, _: &Arc<DiskFile>, _: BufRange, _: u64, _: Token) {}
+        fn write_at(&mut self, _: &Arc<DiskFile>, _: BufRange, _: u64, _: bool, _: Token) {}
+        fn sync_data(&mut self, _: &Arc<DiskFile>, _: Token) {}
+        fn fallocate(&mut self, _: &Arc<DiskFile>, _: FallocateMode, _: u64, _: u64, _: Token) {}
         fn ticket(&mut self, _: Token) -> Ticket {
             unreachable!("nothing waits")
         }

@@ -1,10 +1,10 @@
 //! What reactors tell each other, and the way it takes.
 
 use std::io;
-use std::net::{SocketAddr, TcpListener};
-use std::os::fd::OwnedFd;
+use std::net::SocketAddr;
 use std::sync::Arc;
 
+use reactor::{BoundListener, ConnectedSocket};
 use store::Volume;
 
 use crate::fence::Passage;
@@ -31,8 +31,8 @@ pub type AfterMail<T> = Box<dyn FnOnce(T) + Send>;
 
 /// A connection that was just accepted.
 pub struct Newcomer {
-    /// The socket.
-    pub fd: OwnedFd,
+    /// Its socket.
+    pub connected: ConnectedSocket,
     /// The host's address.
     pub peer: SocketAddr,
     /// Its place among the connections of its address.
@@ -54,9 +54,9 @@ pub enum ShardMail {
     Dismiss(ConnectionRef),
     /// Pass this when you have nothing of it left.
     Fence(Passage),
-    /// Accept on this socket, of the listener of this number; then say whether
+    /// Accept on this, as the listener of this number; then say whether
     /// that is so. For the first reactor.
-    Listen(u16, TcpListener, AfterMail<io::Result<()>>),
+    Listen(u16, BoundListener, AfterMail<io::Result<()>>),
     /// Close the listener of this number and what came in by it.
     Unlisten(u16),
     /// Flush this volume, and say how that went. For the first reactor.

@@ -2,8 +2,7 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::net::{SocketAddr, TcpListener};
-use std::os::fd::OwnedFd;
+use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -12,7 +11,7 @@ use std::sync::mpsc::Sender;
 use faults::Fault;
 use machine::{Nanos, work};
 use mem::Pool;
-use reactor::{Completion, Driver, Handler, Received, SocketId};
+use reactor::{BoundListener, Completion, ConnectedSocket, Driver, Handler, Received, SocketId};
 use store::Volume;
 
 use crate::connection::Via;
@@ -45,7 +44,7 @@ pub const DISPLACING_MAX: u32 = 64;
 /// Where new connections come from; the first reactor owns them.
 pub struct Acceptor {
     /// Their numbers, and themselves.
-    pub listeners: Vec<(u16, TcpListener)>,
+    pub listeners: Vec<(u16, BoundListener)>,
     /// Chooses the reactor of a new connection.
     pub placer: Placer,
 }
@@ -334,7 +333,7 @@ impl<S: Protocols> Shard<S> {
         &mut self,
         driver: &mut D,
         number: u16,
-        listener: TcpListener,
+        listener: BoundListener,
     ) -> io::Result<()> {
         let token = Subject::Listener(number.into()).token();
         let socket = driver.add_listener(listener, token)?;
@@ -379,7 +378,7 @@ impl<S: Protocols> Shard<S> {
     fn accepted<D: Driver>(
         &mut self,
         driver: &mut D,
-        fd: OwnedFd,
+        connected: ConnectedSocket,
         peer: SocketAddr,
         listener: u16,
     ) {
@@ -399,11 +398,11 @@ impl<S: Protocols> Shard<S> {
             return self.note_refusal(peer, "connections_of_address_max", max);
         };
         let placer = self.placer.as_mut().expect("only the acceptor accepts");
-        let shard = placer.place(reactor::incoming_cpu(&fd));
+        let shard = placer.place(connected.incoming_cpu());
         // Counted here, so that a burst of connections is spread as well.
         self.shared.load[shard].fetch_add(1, Ordering::Relaxed);
         let newcomer = Newcomer {
-            fd,
+            connected,
             peer,
             place,
             listener,
@@ -448,7 +447,7 @@ impl<S: Protocols> Shard<S> {
 
     fn adopt<D: Driver>(&mut self, driver: &mut D, newcomer: Newcomer) {
         let Newcomer {
-            fd,
+            connected,
             peer,
             place,
             listener,
@@ -462,8 +461,8 @@ impl<S: Protocols> Shard<S> {
         // It may have been accepted just before the listener was closed.
         let is_late = self.is_late(listener);
         let opened = |server: &S, id, via_of: &dyn Fn(SocketAddr) -> Via, driver: &mut D| {
-            let via = via_of(driver.local_addr(&fd)?);
-            let socket = driver.add_socket(fd)?;
+            let via = via_of(connected.local_address()?);
+            let socket = driver.add_socket(connected)?;
             let now = driver.now();
             Ok(server.open(id, socket, (via, place), driver.pool(), now))
         };
@@ -895,8 +894,8 @@ impl<S: Protocols, D: Driver> Handler<D, S::Mail> for Shard<S> {
                 other => unreachable!("file work of {other:?}"),
             },
             Completion::Accepted { token, result } => match (Subject::of(token), result) {
-                (Subject::Listener(n), Ok((fd, peer))) => {
-                    self.accepted(driver, fd, peer, n as u16);
+                (Subject::Listener(n), Ok((connected, peer))) => {
+                    self.accepted(driver, connected, peer, n as u16);
                 }
                 (_, Ok(_)) => unreachable!("only listeners accept"),
                 (_, Err(error)) => {

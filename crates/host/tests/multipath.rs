@@ -1,8 +1,7 @@
 //! Several paths used as one, step by step: nothing here happens by itself.
 #![allow(missing_docs)]
 
-use std::net::{SocketAddr, TcpListener};
-use std::os::fd::OwnedFd;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,8 +11,8 @@ use host::{
 };
 use mem::{Budget, BufRange, Pool, Region, Stage};
 use reactor::{
-    Batch, Completion, Counters, Driver, DriverConfig, EpollDriver, FallocateMode, FileIo,
-    SocketId, Ticket, Token, Wait, Waker,
+    Batch, BoundListener, Completion, ConnectedSocket, Counters, DiskFile, Driver, DriverConfig,
+    EpollDriver, FallocateMode, FileIo, SocketId, Ticket, Token, Wait, Waker,
 };
 use server::{Change, Config, NamespaceSpec, Running, SubsystemSpec};
 use wire::nvme::fabrics::ConnectData;
@@ -29,12 +28,12 @@ struct Held {
 }
 
 impl FileIo for Held {
-    fn read_at(&mut self, file: &Arc<OwnedFd>, buf: BufRange, offset: u64, token: Token) {
+    fn read_at(&mut self, file: &Arc<DiskFile>, buf: BufRange, offset: u64, token: Token) {
         self.inner.read_at(file, buf, offset, token);
     }
     fn write_at(
         &mut self,
-        file: &Arc<OwnedFd>,
+        file: &Arc<DiskFile>,
         buf: BufRange,
         offset: u64,
         durable: bool,
@@ -42,12 +41,12 @@ impl FileIo for Held {
     ) {
         self.inner.write_at(file, buf, offset, durable, token);
     }
-    fn sync_data(&mut self, file: &Arc<OwnedFd>, token: Token) {
+    fn sync_data(&mut self, file: &Arc<DiskFile>, token: Token) {
         self.inner.sync_data(file, token);
     }
     fn fallocate(
         &mut self,
-        file: &Arc<OwnedFd>,
+        file: &Arc<DiskFile>,
         mode: FallocateMode,
         offset: u64,
         len: u64,
@@ -73,11 +72,11 @@ impl Driver for Held {
     fn batch(&mut self) -> Box<Batch> {
         self.inner.batch()
     }
-    fn add_listener(&mut self, listener: TcpListener, token: Token) -> std::io::Result<SocketId> {
+    fn add_listener(&mut self, listener: BoundListener, token: Token) -> std::io::Result<SocketId> {
         self.inner.add_listener(listener, token)
     }
-    fn add_socket(&mut self, fd: OwnedFd) -> std::io::Result<SocketId> {
-        self.inner.add_socket(fd)
+    fn add_socket(&mut self, connected: ConnectedSocket) -> std::io::Result<SocketId> {
+        self.inner.add_socket(connected)
     }
     fn connect(&mut self, addr: SocketAddr, token: Token) -> std::io::Result<SocketId> {
         self.inner.connect(addr, token)
@@ -95,7 +94,7 @@ impl Driver for Held {
     fn send(&mut self, socket: SocketId, batch: Box<Batch>, token: Token) {
         self.inner.send(socket, batch, token);
     }
-    fn remove_socket(&mut self, socket: SocketId) -> Option<OwnedFd> {
+    fn remove_socket(&mut self, socket: SocketId) -> Option<ConnectedSocket> {
         self.inner.remove_socket(socket)
     }
     fn close(&mut self, socket: SocketId, token: Token) {

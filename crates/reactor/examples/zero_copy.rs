@@ -119,7 +119,7 @@ impl Way {
         Way {
             fd: fd.as_raw_fd(),
             port,
-            socket: driver.add_socket(fd).expect("a place"),
+            socket: driver.add_socket(fd.into()).expect("a place"),
             driver,
             memory,
             acked: 0,

@@ -2,6 +2,7 @@
 
 use crate::batch::Batch;
 use crate::bell::Ticket;
+use crate::descriptors::{BoundListener, ConnectedSocket, DiskFile};
 use crate::epoll::EpollDriver;
 use crate::types::{
     Completion, Counters, Driver, DriverConfig, FallocateMode, FileIo, Nanos, SocketId, Token, Wait,
@@ -10,8 +11,7 @@ use crate::uring::{UringDriver, probe};
 use crate::waker::Waker;
 use mem::{BufRange, Pool, Stage};
 use std::io;
-use std::net::{SocketAddr, TcpListener};
-use std::os::fd::OwnedFd;
+use std::net::SocketAddr;
 use std::sync::{Arc, Once};
 
 /// Which driver to use.
@@ -78,14 +78,14 @@ macro_rules! each {
 
 impl FileIo for AnyDriver {
     #[inline]
-    fn read_at(&mut self, file: &Arc<OwnedFd>, buf: BufRange, offset: u64, token: Token) {
+    fn read_at(&mut self, file: &Arc<DiskFile>, buf: BufRange, offset: u64, token: Token) {
         each!(self, driver => driver.read_at(file, buf, offset, token))
     }
 
     #[inline]
     fn write_at(
         &mut self,
-        file: &Arc<OwnedFd>,
+        file: &Arc<DiskFile>,
         buf: BufRange,
         offset: u64,
         durable: bool,
@@ -95,14 +95,14 @@ impl FileIo for AnyDriver {
     }
 
     #[inline]
-    fn sync_data(&mut self, file: &Arc<OwnedFd>, token: Token) {
+    fn sync_data(&mut self, file: &Arc<DiskFile>, token: Token) {
         each!(self, driver => driver.sync_data(file, token))
     }
 
     #[inline]
     fn fallocate(
         &mut self,
-        file: &Arc<OwnedFd>,
+        file: &Arc<DiskFile>,
         mode: FallocateMode,
         offset: u64,
         len: u64,
@@ -150,15 +150,15 @@ impl Driver for AnyDriver {
         each!(self, driver => driver.give_back())
     }
 
-    fn add_listener(&mut self, listener: TcpListener, token: Token) -> io::Result<SocketId> {
+    fn add_listener(&mut self, listener: BoundListener, token: Token) -> io::Result<SocketId> {
         each!(self, driver => driver.add_listener(listener, token))
     }
 
-    fn add_socket(&mut self, fd: OwnedFd) -> io::Result<SocketId> {
-        each!(self, driver => driver.add_socket(fd))
+    fn add_socket(&mut self, connected: ConnectedSocket) -> io::Result<SocketId> {
+        each!(self, driver => driver.add_socket(connected))
     }
 
-    fn remove_socket(&mut self, socket: SocketId) -> Option<OwnedFd> {
+    fn remove_socket(&mut self, socket: SocketId) -> Option<ConnectedSocket> {
         each!(self, driver => driver.remove_socket(socket))
     }
 

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::RawFd;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
@@ -161,13 +161,13 @@ fn quota_v1(group: &Path) -> Option<f64> {
 
 /// The processor on which the kernel last processed packets of a connection,
 /// where it says so (SO_INCOMING_CPU).
-pub fn incoming_cpu(socket: &OwnedFd) -> Option<usize> {
+pub(crate) fn incoming_cpu(socket: RawFd) -> Option<usize> {
     let mut cpu: libc::c_int = -1;
     let mut len = size_of::<libc::c_int>() as libc::socklen_t;
     // SAFETY: the kernel writes at most `len` bytes, which `cpu` has.
     let rc = unsafe {
         libc::getsockopt(
-            socket.as_raw_fd(),
+            socket,
             libc::SOL_SOCKET,
             libc::SO_INCOMING_CPU,
             (&raw mut cpu).cast(),

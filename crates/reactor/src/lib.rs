@@ -10,6 +10,7 @@ mod batch;
 mod bell;
 mod blocking;
 mod cpu;
+mod descriptors;
 mod epoll;
 mod mailbox;
 #[cfg(all(test, shuttle))]
@@ -30,7 +31,8 @@ pub use any::{AnyDriver, Choice, open};
 pub use batch::{BATCH_BYTES_MAX, BATCH_IOVECS_MAX, Batch, HeldMemory};
 pub use bell::{Bell, Ticket};
 pub use blocking::Blocking;
-pub use cpu::{affinity, available_cpus, incoming_cpu, parse_cpus, pin_to_cpu, unpin};
+pub use cpu::{affinity, available_cpus, parse_cpus, pin_to_cpu, unpin};
+pub use descriptors::{BoundListener, ConnectedSocket, DiskFile};
 pub use epoll::EpollDriver;
 pub use mailbox::{Mailbox, Receiver, mailbox};
 pub use object::{clone_range, object_name};

@@ -6,11 +6,11 @@
 //! beyond its disk's share waits here and holds up no other. Of what waits for one
 //! disk, hosts take turns.
 
+use crate::descriptors::DiskFile;
 use crate::sys;
 use crate::types::Token;
 use faults::Fault;
 use std::collections::{HashMap, VecDeque};
-use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::{Arc, Weak};
 
 /// A device, or the one below a file, as the kernel numbers them.
@@ -224,14 +224,14 @@ const KNOWN_MIN: usize = 64;
 pub(crate) struct DisksOfFiles {
     /// By where the descriptor lies in memory: nothing else does while it is known
     /// here.
-    known: HashMap<usize, (Weak<OwnedFd>, Disk)>,
+    known: HashMap<usize, (Weak<DiskFile>, Disk)>,
     forget_at: usize,
 }
 
 impl DisksOfFiles {
     /// The disk of a file.
     #[inline]
-    pub(crate) fn of(&mut self, file: &Arc<OwnedFd>) -> Disk {
+    pub(crate) fn of(&mut self, file: &Arc<DiskFile>) -> Disk {
         match self.known.get(&(Arc::as_ptr(file) as usize)) {
             Some((_, disk)) => *disk,
             None => self.look_up(file),
@@ -239,12 +239,12 @@ impl DisksOfFiles {
     }
 
     #[cold]
-    fn look_up(&mut self, file: &Arc<OwnedFd>) -> Disk {
+    fn look_up(&mut self, file: &Arc<DiskFile>) -> Disk {
         if self.known.len() >= self.forget_at {
             self.known.retain(|_, (file, _)| file.strong_count() > 0);
             self.forget_at = KNOWN_MIN.max(2 * self.known.len());
         }
-        let disk = sys::disk_of(file.as_raw_fd());
+        let disk = sys::disk_of(file.raw());
         let known = (Arc::downgrade(file), disk);
         self.known.insert(Arc::as_ptr(file) as usize, known);
         disk
@@ -385,10 +385,10 @@ mod tests {
     #[test]
     fn files_of_one_file_system_lie_on_one_disk() {
         let mut disks = DisksOfFiles::default();
-        let here = || Arc::new(OwnedFd::from(tempfile::tempfile().unwrap()));
+        let here = || Arc::new(DiskFile::from(tempfile::tempfile().unwrap()));
         let (one, other) = (here(), here());
         assert_eq!(disks.of(&one), disks.of(&other));
-        let null = Arc::new(OwnedFd::from(std::fs::File::open("/dev/null").unwrap()));
+        let null = Arc::new(DiskFile::from(std::fs::File::open("/dev/null").unwrap()));
         assert_ne!(disks.of(&one), disks.of(&null));
         for _ in 0..10 * KNOWN_MIN {
             disks.of(&here());

@@ -2,11 +2,11 @@
 
 use crate::batch::Batch;
 use crate::bell::Ticket;
+use crate::descriptors::{BoundListener, ConnectedSocket, DiskFile};
 use crate::waker::Waker;
 use mem::{BufRange, Pool, Stage};
 use std::io;
-use std::net::{SocketAddr, TcpListener};
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 /// Chosen by the caller of an operation; comes back in its completion.
@@ -61,7 +61,7 @@ pub enum Completion {
         /// Of [`Driver::add_listener`].
         token: Token,
         /// The connection and its peer, or why there was none.
-        result: io::Result<(OwnedFd, SocketAddr)>,
+        result: io::Result<(ConnectedSocket, SocketAddr)>,
     },
     /// A connection was made or refused. Refused, the socket still wants
     /// [`Driver::close`].
@@ -141,23 +141,23 @@ impl FallocateMode {
 /// is until then.
 pub trait FileIo {
     /// Reads into `buf` from `offset` of the file.
-    fn read_at(&mut self, file: &Arc<OwnedFd>, buf: BufRange, offset: u64, token: Token);
+    fn read_at(&mut self, file: &Arc<DiskFile>, buf: BufRange, offset: u64, token: Token);
     /// Writes `buf` at `offset` of the file; on stable storage at the
     /// completion if `durable`.
     fn write_at(
         &mut self,
-        file: &Arc<OwnedFd>,
+        file: &Arc<DiskFile>,
         buf: BufRange,
         offset: u64,
         durable: bool,
         token: Token,
     );
     /// Brings the file's data, and what is needed to find it, to stable storage.
-    fn sync_data(&mut self, file: &Arc<OwnedFd>, token: Token);
+    fn sync_data(&mut self, file: &Arc<DiskFile>, token: Token);
     /// Changes what lies under `len` bytes from `offset`.
     fn fallocate(
         &mut self,
-        file: &Arc<OwnedFd>,
+        file: &Arc<DiskFile>,
         mode: FallocateMode,
         offset: u64,
         len: u64,
@@ -268,17 +268,12 @@ pub trait Driver: FileIo {
         self.pool().trim_unused() > 0
     }
     /// Accepts on `listener` until closed, one [`Completion::Accepted`] each.
-    fn add_listener(&mut self, listener: TcpListener, token: Token) -> io::Result<SocketId>;
-    /// Our address of a connected socket, before it is taken. A driver whose
-    /// sockets are not the kernel's answers for them itself.
-    fn local_addr(&self, fd: &OwnedFd) -> io::Result<SocketAddr> {
-        crate::sys::local_addr(fd.as_raw_fd())
-    }
-    /// Takes a connected socket; sets it nonblocking, and TCP_NODELAY.
-    fn add_socket(&mut self, fd: OwnedFd) -> io::Result<SocketId>;
+    fn add_listener(&mut self, listener: BoundListener, token: Token) -> io::Result<SocketId>;
+    /// Takes a connected socket; nothing of what is sent waits for more.
+    fn add_socket(&mut self, connected: ConnectedSocket) -> io::Result<SocketId>;
     /// Gives a connected socket back, for another driver to take: it stays as it
     /// is, and nothing of it is left here. `None`: something of it is under way.
-    fn remove_socket(&mut self, socket: SocketId) -> Option<OwnedFd>;
+    fn remove_socket(&mut self, socket: SocketId) -> Option<ConnectedSocket>;
     /// Connects; answered by [`Completion::Connected`].
     fn connect(&mut self, addr: SocketAddr, token: Token) -> io::Result<SocketId>;
     /// One receive: `direct` first, then at most `stage_max` bytes appended to

@@ -4,10 +4,9 @@
 
 use mem::{Budget, Pool};
 use needs::each_driver;
-use reactor::{AnyDriver, Choice, Completion, Driver, DriverConfig, Wait, open};
+use reactor::{AnyDriver, Choice, Completion, ConnectedSocket, Driver, DriverConfig, Wait, open};
 use std::fs;
 use std::net::{TcpListener, TcpStream};
-use std::os::fd::OwnedFd;
 use std::sync::Mutex;
 
 /// As many as the usual limit on descriptors leaves.
@@ -25,11 +24,11 @@ fn resident_kib() -> u64 {
     kib.and_then(|kib| kib.parse().ok()).expect("a number")
 }
 
-fn socket(listener: &TcpListener) -> OwnedFd {
+fn socket(listener: &TcpListener) -> ConnectedSocket {
     let address = listener.local_addr().expect("bound");
     let _peer = TcpStream::connect(address).expect("a connection");
     let (ours, _) = listener.accept().expect("its other end");
-    OwnedFd::from(ours)
+    ours.into()
 }
 
 fn open_and_close_sockets(driver: &mut AnyDriver) {

@@ -3,11 +3,10 @@
 use mem::{Budget, Pool};
 use needs::each_driver;
 use reactor::{
-    AnyDriver, Choice, Completion, Driver, DriverConfig, FileIo, Handler, Mailbox, Nanos,
+    AnyDriver, Choice, Completion, DiskFile, Driver, DriverConfig, FileIo, Handler, Mailbox, Nanos,
     RunConfig, RunStats, mailbox, open, run,
 };
 use std::fs::File;
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
 use std::thread::JoinHandle;
@@ -45,7 +44,7 @@ impl Handler<AnyDriver, Letter> for Notes {
             Letter::Number(number) => self.numbers.push(number),
             Letter::Stop => self.is_told_to_stop = true,
             Letter::ReadFile => {
-                let file = Arc::new(OwnedFd::from(File::open("/dev/null").unwrap()));
+                let file = Arc::new(DiskFile::from(File::open("/dev/null").unwrap()));
                 let buf = driver.pool().get(512).unwrap();
                 // The process ends with the test; the buffer need not.
                 let range = buf.range();

@@ -3,7 +3,6 @@
 
 use std::cell::RefCell;
 use std::net::SocketAddr;
-use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -16,7 +15,7 @@ use iscsi::target::{Connection as Transport, ConnectionRole, Detached, Done};
 use iscsi::{AfterLogin, Joined, LoginAnswer, LoginOutcome, LogoutOutcome, SessionKind};
 use link::CommandMemory;
 use machine::{Machine, Nanos, Tag};
-use reactor::{Driver, fill_random};
+use reactor::{ConnectedSocket, Driver, fill_random};
 use store::reservation::Registrant;
 use wire::iscsi::{AsyncEvent, LoginStatus, LogoutReason};
 
@@ -43,7 +42,7 @@ pub(super) enum WaitingLogin {
 
 /// A connection on its way to the reactor of its session.
 pub struct Handover {
-    fd: OwnedFd,
+    connected: ConnectedSocket,
     /// What it was on the reactor that it leaves.
     pub(crate) via: Via,
     place: HostPlace,
@@ -224,7 +223,7 @@ impl IscsiConnection {
             self.is_lost |= !self.core.link.is_drained();
             return;
         }
-        let Some(fd) = driver.remove_socket(self.core.link.socket()) else {
+        let Some(connected) = driver.remove_socket(self.core.link.socket()) else {
             return;
         };
         let waiting = self.waiting.take().map(|waiting| *waiting);
@@ -234,7 +233,7 @@ impl IscsiConnection {
         let lead = joined.lead_connection.expect("it goes to another one");
         let shard = ConnectionRef::unpack(lead).shard as usize;
         let handover = Handover {
-            fd,
+            connected,
             via: self.core.via,
             place: self.core.place.take().expect("it moves once"),
             machine: self.core.link.machine.detach(),
@@ -362,7 +361,7 @@ impl Handover {
         local: &Rc<Local>,
         driver: &mut D,
     ) -> std::io::Result<IscsiConnection> {
-        let socket = driver.add_socket(self.fd)?;
+        let socket = driver.add_socket(self.connected)?;
         let machine = Transport::resume(self.machine);
         let came = (via, self.place);
         let mut connection =

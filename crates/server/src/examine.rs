@@ -2,9 +2,9 @@
 //! looked at, and nothing made, changed or kept.
 
 use std::io;
-use std::net::TcpListener;
 use std::path::Path;
 
+use reactor::BoundListener;
 use store::{Info, Problem};
 
 use crate::config::{Config, Start};
@@ -73,7 +73,7 @@ pub fn examine(config: &Config) -> (Vec<Finding>, Config) {
         findings.extend(text.map(|text| Finding { text, stops: true }));
     }
     for spec in &config.listeners {
-        if let Err(error) = TcpListener::bind(spec.address) {
+        if let Err(error) = BoundListener::bind(spec.address) {
             let is_taken = error.kind() == io::ErrorKind::AddrInUse;
             findings.push(Finding {
                 text: StartError::Listen(spec.address, error).to_string(),

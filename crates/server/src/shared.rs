@@ -1,7 +1,7 @@
 //! What the reactors of one target have in common, off the way of an I/O.
 
 use std::io;
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
@@ -9,7 +9,7 @@ use engine::post::ShardMail;
 use engine::{About, Post, Scope};
 use machine::locked;
 use nvmf::Registry;
-use reactor::Mailbox;
+use reactor::{BoundListener, Mailbox};
 use store::Volume;
 
 use crate::config::Limits;
@@ -78,7 +78,7 @@ impl<M: Into<ServerMail>> Post<M> for Mailboxes {
 pub type AfterChange<T> = Box<dyn FnOnce(&Arc<Shared>, T) + Send>;
 
 /// Listens on an address: the kernel's way, or a simulator's.
-pub type Bind = Box<dyn Fn(SocketAddr) -> io::Result<TcpListener> + Send + Sync>;
+pub type Bind = Box<dyn Fn(SocketAddr) -> io::Result<BoundListener> + Send + Sync>;
 
 /// What the reactors of one target have in common.
 pub struct Shared {

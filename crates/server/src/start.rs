@@ -1,7 +1,7 @@
 //! From a configuration to running reactors, and back.
 
 use std::mem::ManuallyDrop;
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -15,7 +15,7 @@ use engine::reservation::Hears;
 use engine::shard::{Acceptor, DISPLACING_MAX};
 use machine::{Nanos, locked};
 use nvmf::{Registry, RegistryConfig, Subsystem};
-use reactor::{Driver, DriverConfig, Mailbox, RunConfig};
+use reactor::{BoundListener, Driver, DriverConfig, Mailbox, RunConfig};
 use serve_nfs::records::{Folder, Journal, Records};
 use serve_nfs::{ClientInfo, FileSystemKind, FileSystemSpec, OwnMail, Service, Wall, files};
 use store::Volume;
@@ -243,17 +243,16 @@ pub fn start_with(
 fn listen_all(specs: &[ListenerSpec]) -> Result<Listening, StartError> {
     let mut all = Listening::default();
     for (number, spec) in (0..).zip(specs) {
-        let listening = listen(spec.address).and_then(|l| Ok((l.local_addr()?, l)));
-        let (bound, listener) =
-            listening.map_err(|error| StartError::Listen(spec.address, error))?;
+        let listener = listen(spec.address);
+        let listener = listener.map_err(|error| StartError::Listen(spec.address, error))?;
+        all.1.push(listener.address());
         all.0.push((number, listener));
-        all.1.push(bound);
     }
     Ok(all)
 }
 
 /// Listeners by number, and the addresses that they are bound to.
-type Listening = (Vec<(u16, TcpListener)>, Vec<SocketAddr>);
+type Listening = (Vec<(u16, BoundListener)>, Vec<SocketAddr>);
 
 /// How long the end waits for the blocking worker, which may hang with a disk. What is served is not
 /// free for another target before.
@@ -317,10 +316,10 @@ impl Descriptors {
 
 /// Listens on `address`. A target that was killed leaves its port taken for a
 /// moment, while the kernel takes its rings apart; the next one waits for it.
-fn listen(address: SocketAddr) -> io::Result<TcpListener> {
+fn listen(address: SocketAddr) -> io::Result<BoundListener> {
     let give_up = Instant::now() + PORT_PATIENCE;
     loop {
-        match TcpListener::bind(address) {
+        match BoundListener::bind(address) {
             Err(error) if error.kind() == io::ErrorKind::AddrInUse && Instant::now() < give_up => {
                 thread::sleep(Duration::from_millis(20));
             }

@@ -12,7 +12,6 @@ use store::ResizeError;
 use crate::checker::Violation;
 use crate::plan::Plan;
 use crate::target::{SimTarget, address, namespace, nsid, subnqn, volume_name};
-use crate::world::SharedWorld;
 
 /// What is changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -127,16 +126,7 @@ impl Changes {
     }
 
     /// Has the target make a change, or take it back.
-    pub fn make(
-        &mut self,
-        world: &SharedWorld,
-        target: &SimTarget,
-        plan: &Plan,
-        (what, is_back): (WhatChanges, bool),
-    ) {
-        if let (WhatChanges::Unlistened { listener }, true) = (what, is_back) {
-            target.prepare_listener(world, address(listener));
-        }
+    pub fn make(&mut self, target: &SimTarget, plan: &Plan, (what, is_back): (WhatChanges, bool)) {
         let stage = if is_back {
             ChangeStage::TakingBack
         } else {

@@ -3,13 +3,12 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
-use std::os::fd::{AsRawFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::sync::Arc;
 
 use faults::Fault;
 use mem::BufRange;
-use reactor::{Completion, DiskShares, FallocateMode, Nanos, Token};
-use std::os::fd::OwnedFd;
+use reactor::{Completion, DiskFile, DiskShares, FallocateMode, Nanos, Token};
 
 use crate::content::SECTOR_BYTES;
 use crate::world::{DriverId, MS, S, US, World, WorldEvent};
@@ -320,12 +319,12 @@ impl World {
     fn file_op(
         &mut self,
         driver: DriverId,
-        fd: &Arc<OwnedFd>,
+        fd: &Arc<DiskFile>,
         what: DiskOp,
         (offset, len): (u64, usize),
         token: Token,
     ) {
-        let Some(&file) = self.disk.by_fd.get(&fd.as_raw_fd()) else {
+        let Some(&file) = self.disk.by_fd.get(&fd.as_fd().as_raw_fd()) else {
             return self.posix_op((driver, token), fd, what, offset);
         };
         let settings = self.disk.settings;
@@ -390,7 +389,7 @@ impl World {
     }
 
     /// An operation on a file of a simulated `dir` begins.
-    fn posix_op(&mut self, of: (DriverId, Token), fd: &Arc<OwnedFd>, what: DiskOp, offset: u64) {
+    fn posix_op(&mut self, of: (DriverId, Token), fd: &Arc<DiskFile>, what: DiskOp, offset: u64) {
         use crate::posix::PosixCall as Posix;
         let what = match what {
             DiskOp::Read(buf) => Posix::Read(buf),
@@ -577,7 +576,7 @@ impl World {
     pub fn file_read(
         &mut self,
         driver: DriverId,
-        fd: &Arc<OwnedFd>,
+        fd: &Arc<DiskFile>,
         buf: BufRange,
         offset: u64,
         token: Token,
@@ -590,7 +589,7 @@ impl World {
     pub fn file_write(
         &mut self,
         driver: DriverId,
-        fd: &Arc<OwnedFd>,
+        fd: &Arc<DiskFile>,
         buf: BufRange,
         offset: u64,
         durable: bool,
@@ -601,7 +600,7 @@ impl World {
     }
 
     /// Syncs.
-    pub fn file_sync(&mut self, driver: DriverId, fd: &Arc<OwnedFd>, token: Token) {
+    pub fn file_sync(&mut self, driver: DriverId, fd: &Arc<DiskFile>, token: Token) {
         self.file_op(driver, fd, DiskOp::Sync, (0, 0), token);
     }
 
@@ -609,7 +608,7 @@ impl World {
     pub fn file_allocate(
         &mut self,
         driver: DriverId,
-        fd: &Arc<OwnedFd>,
+        fd: &Arc<DiskFile>,
         mode: FallocateMode,
         (offset, len): (u64, u64),
         token: Token,

@@ -1,14 +1,13 @@
 //! A driver whose sockets, files and time are the world's.
 
 use std::io;
-use std::net::{SocketAddr, TcpListener};
-use std::os::fd::OwnedFd;
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use mem::{BufRange, Pool, Stage};
 use reactor::{
-    Batch, Bell, Completion, Counters, Driver, FallocateMode, FileIo, Nanos, Sleeper, SocketId,
-    Ticket, Token, Wait, Waker,
+    Batch, Bell, BoundListener, Completion, ConnectedSocket, Counters, DiskFile, Driver,
+    FallocateMode, FileIo, Nanos, Sleeper, SocketId, Ticket, Token, Wait, Waker,
 };
 
 use crate::world::{DriverId, SharedWorld};
@@ -22,8 +21,6 @@ pub struct SimDriver {
     bell: Arc<Bell>,
     /// Of the current turn.
     now: Nanos,
-    /// Listeners stand open as long as their descriptors.
-    listeners: Vec<OwnedFd>,
     last_connect: Option<SocketId>,
 }
 
@@ -38,7 +35,6 @@ impl SimDriver {
             sleeper: Sleeper::new(true).expect("descriptors are left"),
             bell: Bell::new(None),
             now,
-            listeners: Vec::new(),
             last_connect: None,
         }
     }
@@ -91,14 +87,14 @@ impl SimDriver {
 }
 
 impl FileIo for SimDriver {
-    fn read_at(&mut self, file: &Arc<OwnedFd>, buf: BufRange, offset: u64, token: Token) {
+    fn read_at(&mut self, file: &Arc<DiskFile>, buf: BufRange, offset: u64, token: Token) {
         let mut world = self.world.borrow_mut();
         world.file_read(self.id, file, buf, offset, token);
     }
 
     fn write_at(
         &mut self,
-        file: &Arc<OwnedFd>,
+        file: &Arc<DiskFile>,
         buf: BufRange,
         offset: u64,
         durable: bool,
@@ -108,13 +104,13 @@ impl FileIo for SimDriver {
         world.file_write(self.id, file, buf, offset, durable, token);
     }
 
-    fn sync_data(&mut self, file: &Arc<OwnedFd>, token: Token) {
+    fn sync_data(&mut self, file: &Arc<DiskFile>, token: Token) {
         self.world.borrow_mut().file_sync(self.id, file, token);
     }
 
     fn fallocate(
         &mut self,
-        file: &Arc<OwnedFd>,
+        file: &Arc<DiskFile>,
         mode: FallocateMode,
         offset: u64,
         len: u64,
@@ -150,22 +146,16 @@ impl Driver for SimDriver {
         self.world.borrow_mut().net.batch(self.id)
     }
 
-    fn add_listener(&mut self, listener: TcpListener, token: Token) -> io::Result<SocketId> {
-        let fd = OwnedFd::from(listener);
-        let socket = self.world.borrow_mut().listen(self.id, &fd, token);
-        self.listeners.push(fd);
-        Ok(socket)
+    fn add_listener(&mut self, listener: BoundListener, token: Token) -> io::Result<SocketId> {
+        let mut world = self.world.borrow_mut();
+        Ok(world.listen(self.id, listener.address(), token))
     }
 
-    fn local_addr(&self, fd: &OwnedFd) -> io::Result<SocketAddr> {
-        self.world.borrow().net.local_addr(fd)
+    fn add_socket(&mut self, connected: ConnectedSocket) -> io::Result<SocketId> {
+        Ok(self.world.borrow_mut().take_socket(self.id, &connected))
     }
 
-    fn add_socket(&mut self, fd: OwnedFd) -> io::Result<SocketId> {
-        Ok(self.world.borrow_mut().take_socket(self.id, &fd))
-    }
-
-    fn remove_socket(&mut self, socket: SocketId) -> Option<OwnedFd> {
+    fn remove_socket(&mut self, socket: SocketId) -> Option<ConnectedSocket> {
         self.world.borrow_mut().give_socket(self.id, socket)
     }
 

@@ -1,13 +1,11 @@
 //! The network: streams of bytes that come in pieces, late, or not at all.
 
-use std::collections::{HashMap, VecDeque};
-use std::fs::File;
+use std::collections::VecDeque;
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
 use mem::{BufRange, Pool, Stage};
-use reactor::{Batch, Completion, Nanos, Received, SocketId, Token};
+use reactor::{Batch, Completion, ConnectedSocket, Nanos, Received, SocketId, Token};
 
 use crate::world::{DriverId, MS, US, World, WorldEvent};
 
@@ -168,11 +166,6 @@ pub struct Net {
     drivers: Vec<DriverState>,
     connections: Vec<SimConnection>,
     attempts: Vec<Attempt>,
-    /// Ends by the descriptor that stands for them until a driver takes it.
-    by_fd: HashMap<RawFd, (usize, usize)>,
-    /// Listening addresses by the descriptor that stands for the listener.
-    listeners_by_fd: HashMap<RawFd, SocketAddr>,
-    null: File,
     next_port: u16,
 }
 
@@ -184,23 +177,8 @@ impl Net {
             drivers: Vec::new(),
             connections: Vec::new(),
             attempts: Vec::new(),
-            by_fd: HashMap::new(),
-            listeners_by_fd: HashMap::new(),
-            null: File::open("/dev/null").expect("there is a /dev/null"),
             next_port: 1024,
         }
-    }
-
-    /// A descriptor that stands for something simulated.
-    pub fn descriptor(&self) -> OwnedFd {
-        self.null.try_clone().expect("descriptors are left").into()
-    }
-
-    /// A descriptor that stands for a listener on `address`.
-    pub fn listener(&mut self, address: SocketAddr) -> OwnedFd {
-        let fd = self.descriptor();
-        self.listeners_by_fd.insert(fd.as_raw_fd(), address);
-        fd
     }
 
     /// A new driver.
@@ -319,10 +297,10 @@ impl Net {
         self.drivers[driver].batches.push(batch);
     }
 
-    /// The address of an accepted descriptor.
-    pub fn local_addr(&self, fd: &OwnedFd) -> io::Result<SocketAddr> {
-        let (connection, end) = self.by_fd[&fd.as_raw_fd()];
-        Ok(self.connections[connection].ends[end].address)
+    /// An end of a connection that no driver has.
+    fn connected(&self, connection: usize, end: usize) -> ConnectedSocket {
+        let number = (2 * connection + end) as u64;
+        ConnectedSocket::numbered(number, self.connections[connection].ends[end].address)
     }
 
     fn socket_of(&self, connection: usize, end: usize) -> Option<(DriverId, SocketId)> {
@@ -362,27 +340,23 @@ impl World {
         self.complete(driver, None, Completion::File { token, result });
     }
 
-    /// Listens on what a descriptor of [`Net::listener`] stands for.
-    pub fn listen(&mut self, driver: DriverId, fd: &OwnedFd, token: Token) -> SocketId {
-        let address = self.net.listeners_by_fd[&fd.as_raw_fd()];
+    /// Listens on `address`.
+    pub fn listen(&mut self, driver: DriverId, address: SocketAddr, token: Token) -> SocketId {
         self.net
             .take_slot(driver, SlotUse::Listener(token, address))
     }
 
     /// Takes an accepted connection.
-    pub fn take_socket(&mut self, driver: DriverId, fd: &OwnedFd) -> SocketId {
-        let (connection, end) = self
-            .net
-            .by_fd
-            .remove(&fd.as_raw_fd())
-            .expect("accepted before");
+    pub fn take_socket(&mut self, driver: DriverId, connected: &ConnectedSocket) -> SocketId {
+        let number = connected.number().expect("of this network") as usize;
+        let (connection, end) = (number / 2, number % 2);
         let socket = self.net.take_slot(driver, SlotUse::End(connection, end));
         self.net.connections[connection].ends[end].holder = Holder::Socket(driver, socket);
         socket
     }
 
     /// Gives a connected socket that is at rest back, for another driver.
-    pub fn give_socket(&mut self, driver: DriverId, socket: SocketId) -> Option<OwnedFd> {
+    pub fn give_socket(&mut self, driver: DriverId, socket: SocketId) -> Option<ConnectedSocket> {
         let (connection, end) = self.net.end_of(driver, socket);
         let is_ready = |(of, _): &(Option<SocketId>, Completion)| *of == Some(socket);
         let is_heard = self.net.driver(driver).ready.iter().any(is_ready);
@@ -392,10 +366,8 @@ impl World {
         }
         this.holder = Holder::Accepted(driver);
         self.net.free_slot(driver, socket);
-        let fd = self.net.descriptor();
-        self.net.by_fd.insert(fd.as_raw_fd(), (connection, end));
         self.trace(|| format!("connection {connection}: end {end} leaves driver {driver}"));
-        Some(fd)
+        Some(self.net.connected(connection, end))
     }
 
     /// Connects to `to`.
@@ -448,8 +420,6 @@ impl World {
             is_damaged: false,
         });
         self.net.slot(driver, socket).what = SlotUse::End(connection, 0);
-        let fd = self.net.descriptor();
-        self.net.by_fd.insert(fd.as_raw_fd(), (connection, 1));
         self.trace(|| format!("connection {connection}: driver {driver} to {to}"));
         let result = Ok(());
         self.complete(
@@ -459,7 +429,7 @@ impl World {
         );
         let accepted = Completion::Accepted {
             token: accept_token,
-            result: Ok((fd, local)),
+            result: Ok((self.net.connected(connection, 1), local)),
         };
         self.complete(acceptor, None, accepted);
     }

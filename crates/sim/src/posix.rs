@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 use mem::BufRange;
 use random::Random;
-use reactor::{Nanos, Token};
+use reactor::{DiskFile, Nanos, Token};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use store::fs::{Below, Dir, DirSpec, NameChange};
@@ -49,7 +49,7 @@ enum FileBlock {
 
 /// An open file description, and the errors that it was told of.
 struct Holder {
-    fd: Weak<OwnedFd>,
+    fd: Weak<DiskFile>,
     told: u64,
 }
 
@@ -78,7 +78,7 @@ pub enum PosixCall {
 struct PosixOp {
     driver: DriverId,
     token: Token,
-    fd: Arc<OwnedFd>,
+    fd: Arc<DiskFile>,
     file: usize,
     what: PosixCall,
     offset: u64,
@@ -190,7 +190,7 @@ impl Posix {
     pub fn begin(
         &self,
         (driver, token): (DriverId, Token),
-        fd: &Arc<OwnedFd>,
+        fd: &Arc<DiskFile>,
         what: PosixCall,
         offset: u64,
     ) -> (u64, Nanos) {
@@ -288,7 +288,7 @@ impl Posix {
 
 impl Below for Posix {
     /// By a thread that waits for it.
-    fn sync_data(&self, fd: &Arc<OwnedFd>) -> Result<(), Errno> {
+    fn sync_data(&self, fd: &Arc<DiskFile>) -> Result<(), Errno> {
         let mut state = self.state();
         let file = state.file(fd);
         let fate = state.fate(PosixCall::Sync);
@@ -318,7 +318,7 @@ impl PosixFile {
     }
 
     /// A description, as it is known from its first use on.
-    fn holder(&mut self, fd: &Arc<OwnedFd>) -> &mut Holder {
+    fn holder(&mut self, fd: &Arc<DiskFile>) -> &mut Holder {
         let is_it = |holder: &Holder| std::ptr::eq(holder.fd.as_ptr(), Arc::as_ptr(fd));
         let at = self.holders.iter().position(is_it).unwrap_or_else(|| {
             // An error that nobody was told of is told to the next one.
@@ -331,7 +331,7 @@ impl PosixFile {
     }
 
     /// What a sync of this description says.
-    fn tell(&mut self, fd: &Arc<OwnedFd>) -> Result<(), Errno> {
+    fn tell(&mut self, fd: &Arc<DiskFile>) -> Result<(), Errno> {
         let (errors, errno) = (self.errors, self.errno);
         let holder = self.holder(fd);
         if std::mem::replace(&mut holder.told, errors) == errors {
@@ -344,13 +344,13 @@ impl PosixFile {
 
 impl PosixState {
     /// The file that a descriptor is of.
-    fn file(&mut self, fd: &Arc<OwnedFd>) -> usize {
+    fn file(&mut self, fd: &Arc<DiskFile>) -> usize {
         let stat = rustix::fs::fstat(fd).expect("an open file");
         let object = (stat.st_dev, stat.st_ino);
         let at = match self.by_object.get(&object) {
             Some(&at) => at,
             None => {
-                let way = format!("/proc/self/fd/{}", fd.as_raw_fd());
+                let way = format!("/proc/self/fd/{}", fd.as_fd().as_raw_fd());
                 let own = rustix::fs::open(way, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty());
                 self.files.push(PosixFile {
                     fd: own.expect("what dir can write"),

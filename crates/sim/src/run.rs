@@ -718,8 +718,7 @@ impl SeedRun {
             }
             _ => {}
         }
-        self.changes
-            .make(&self.world, target, &self.plan, (what, is_back));
+        self.changes.make(target, &self.plan, (what, is_back));
         target.call(&self.world);
     }
 

@@ -1,14 +1,16 @@
 //! The target under test: the real shards on simulated drivers.
 
 use std::io;
-use std::net::{SocketAddr, TcpListener};
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::net::SocketAddr;
+use std::os::fd::AsRawFd;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use mem::Pool;
-use reactor::{Completion, Driver, Handler, Nanos, Receiver, Trimmer, Wait};
+use reactor::{
+    BoundListener, Completion, DiskFile, Driver, Handler, Nanos, Receiver, Trimmer, Wait,
+};
 use server::parts::{Acceptor, BlockingWorker, OpenedStore, Placer, ServerMail, Shard, assemble};
 use server::{
     Config, IscsiTargetSpec, Limits, ListenerSpec, LunSpec, NamespaceSpec, Placement, SubsystemSpec,
@@ -100,7 +102,7 @@ pub struct Medium {
     /// It is to be cut off, and nobody knows when that will be.
     pub is_odd: bool,
     /// The descriptor of its file, and that file's number.
-    file: Option<(Arc<OwnedFd>, usize)>,
+    file: Option<(Arc<DiskFile>, usize)>,
     /// What the volume remembers beside its data; every change is durable.
     state: Arc<Mutex<Option<Vec<u8>>>>,
 }
@@ -193,8 +195,6 @@ pub struct SimTarget {
     /// What its reactors share.
     pub shared: Arc<server::parts::Shared>,
     reactors: Vec<Reactor>,
-    /// Listeners that are made and not asked for yet.
-    spare: Arc<Mutex<Vec<OwnedFd>>>,
 }
 
 /// Where hosts find it.
@@ -223,7 +223,7 @@ impl Medium {
             rustix::fs::ftruncate(&fd, bytes).expect("a memfd grows");
             let disk = &mut world.borrow_mut().disk;
             let number = disk.add_file(fd.as_raw_fd(), bytes as usize, plan.block_bytes as usize);
-            (Arc::new(fd), number)
+            (Arc::new(DiskFile::from(fd)), number)
         });
         Medium {
             plan,
@@ -369,16 +369,9 @@ impl SimTarget {
         let addresses = (0..plan.listeners).map(address).chain([portal()]);
         let addresses = addresses.chain(plan.nfs.iter().map(|_| nfs_portal()));
         let addresses: Vec<SocketAddr> = addresses.collect();
-        let listener = |&address| TcpListener::from(world.borrow_mut().net.listener(address));
-        let listeners: Vec<_> = (0..).zip(addresses.iter().map(listener)).collect();
-        // Those added later are asked for here, and made before.
-        let spare: Arc<Mutex<Vec<OwnedFd>>> = Arc::default();
-        let prepared = spare.clone();
-        let bind = Box::new(move |_| {
-            let fd = prepared.lock().expect("one thread").pop();
-            let fd = fd.ok_or_else(|| io::Error::other("no listener was prepared"))?;
-            Ok(TcpListener::from(fd))
-        });
+        let listeners = addresses.iter().copied().map(BoundListener::unbound);
+        let listeners: Vec<_> = (0..).zip(listeners).collect();
+        let bind = Box::new(|address| Ok(BoundListener::unbound(address)));
         let now = world.borrow().now;
         let mut opened = OpenedStore::from(volumes);
         if let Some(nfs) = nfs {
@@ -418,17 +411,7 @@ impl SimTarget {
         if plan.nfs.as_ref().is_some_and(|nfs| nfs.others > 0) {
             nfs::leave_states(shared.nfs.nfsd(), now);
         }
-        SimTarget {
-            reactors,
-            shared,
-            spare,
-        }
-    }
-
-    /// Makes what the next listener that is added listens with.
-    pub fn prepare_listener(&self, world: &SharedWorld, address: SocketAddr) {
-        let fd = world.borrow_mut().net.listener(address);
-        self.spare.lock().expect("one thread").push(fd);
+        SimTarget { reactors, shared }
     }
 
     /// One turn of a reactor.

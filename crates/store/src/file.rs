@@ -28,7 +28,7 @@
 
 use std::fs;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::sync::{Arc, Mutex};
@@ -36,7 +36,7 @@ use std::time::Duration;
 
 use faults::Fault;
 use mem::{BufRange, Region};
-use reactor::{FallocateMode, FileIo, Token};
+use reactor::{DiskFile, FallocateMode, FileIo, Token};
 use rustix::fs::{SeekFrom, seek};
 use tracing::{error, info};
 
@@ -73,7 +73,7 @@ pub(crate) struct File {
     path: PathBuf,
     below: Below,
     /// Holds the lock as long as it is open, operations in flight included.
-    file: Arc<OwnedFd>,
+    file: Arc<DiskFile>,
     locks: Arc<Locks>,
     zeros: &'static Region,
     /// The error of the first sync that failed, or 0.
@@ -113,13 +113,13 @@ impl File {
     }
 
     /// On an open descriptor, of which nothing is asked but through [`FileIo`].
-    pub(crate) fn over(spec: &Spec, file: Arc<OwnedFd>, state: State) -> Result<File, Problem> {
+    pub(crate) fn over(spec: &Spec, file: Arc<DiskFile>, state: State) -> Result<File, Problem> {
         let base = Base::new(spec.info(spec.uuid_or_derived(), true), spec.size_bytes);
         let path = Path::new(&spec.name);
         File::new(base.with_state(state), path, Below::Unknown, file)
     }
 
-    fn new(base: Base, path: &Path, below: Below, file: Arc<OwnedFd>) -> Result<File, Problem> {
+    fn new(base: Base, path: &Path, below: Below, file: Arc<DiskFile>) -> Result<File, Problem> {
         let zeros = zeros().map_err(no_memory)?;
         if below != Below::Unknown && base.state().can_persist() {
             kept::savers();
@@ -473,7 +473,7 @@ impl File {
             return Ok(());
         }
         let system = |action| move |source| ResizeError::System { action, source };
-        let file = self.file.try_clone().map(fs::File::from);
+        let file = self.file.as_fd().try_clone_to_owned().map(fs::File::from);
         let file = file.map_err(system("use the file"))?;
         file.set_len(to).map_err(system("resize the file"))?;
         let synced = match self.below {

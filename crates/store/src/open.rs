@@ -1,9 +1,9 @@
 //! From a description to an open volume.
 
-use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use reactor::DiskFile;
 use uuid::Uuid;
 
 use crate::file::File;
@@ -112,7 +112,7 @@ pub fn open(spec: &Spec) -> Result<Arc<dyn Volume>, OpenError> {
 /// remembers is saved at once, on the calling thread.
 pub fn over_file(
     spec: &Spec,
-    file: Arc<OwnedFd>,
+    file: Arc<DiskFile>,
     state: State,
 ) -> Result<Arc<dyn Volume>, OpenError> {
     let opened = check(spec).and_then(|()| File::over(spec, file, state));

@@ -263,23 +263,16 @@ impl World {
 
 /// Makes a file with this content in the root.
 fn make(fs: &dyn FileSystem, name: &str, content: &[u8]) {
+    use reactor::DiskFile;
     use store::fs::{Caller, FsOp, New, Output, Progress, SetAttr};
     struct NoFiles;
     impl reactor::FileIo for NoFiles {
-        fn read_at(&mut self, _: &Arc<std::os::fd::OwnedFd>, _: mem::BufRange, _: u64, _: u64) {}
-        fn write_at(
-            &mut self,
-            _: &Arc<std::os::fd::OwnedFd>,
-            _: mem::BufRange,
-            _: u64,
-            _: bool,
-            _: u64,
-        ) {
-        }
-        fn sync_data(&mut self, _: &Arc<std::os::fd::OwnedFd>, _: u64) {}
+        fn read_at(&mut self, _: &Arc<DiskFile>, _: mem::BufRange, _: u64, _: u64) {}
+        fn write_at(&mut self, _: &Arc<DiskFile>, _: mem::BufRange, _: u64, _: bool, _: u64) {}
+        fn sync_data(&mut self, _: &Arc<DiskFile>, _: u64) {}
         fn fallocate(
             &mut self,
-            _: &Arc<std::os::fd::OwnedFd>,
+            _: &Arc<DiskFile>,
             _: reactor::FallocateMode,
             _: u64,
             _: u64,

@@ -3,6 +3,7 @@
 //! and end when there has been none for a while.
 
 use crate::cpu;
+use crate::descriptors::DiskFile;
 use crate::shares::{Disk, DiskShares};
 use crate::sys;
 use crate::types::{FallocateMode, Token};
@@ -10,7 +11,6 @@ use crate::waker::Waker;
 use mem::BufRange;
 use std::collections::VecDeque;
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
@@ -57,7 +57,7 @@ pub(super) enum FileCall {
 
 /// Work on one file; keeps it open.
 pub(super) struct FileWork {
-    pub(super) file: Arc<OwnedFd>,
+    pub(super) file: Arc<DiskFile>,
     pub(super) work: FileCall,
 }
 
@@ -78,7 +78,7 @@ impl Perform for FileWork {
 
 impl FileWork {
     fn call(&self) -> isize {
-        let fd = self.file.as_raw_fd();
+        let fd = self.file.raw();
         // SAFETY: the descriptor is kept open by the work; the memory stays
         // mapped whatever becomes of its region, and callers keep its bytes
         // as they are until the completion.

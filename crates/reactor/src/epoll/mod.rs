@@ -8,6 +8,7 @@ mod files;
 
 use crate::batch::{Batch, SpareBatches};
 use crate::bell::{Bell, Ticket};
+use crate::descriptors::{BoundListener, ConnectedSocket, DiskFile, NOT_THE_KERNELS};
 use crate::shares::DisksOfFiles;
 use crate::sys::{self, check};
 use crate::types::{
@@ -18,8 +19,8 @@ use crate::waker::{Sleeper, Waker};
 use files::{FileCall, FileWork, FinishedWork, Workers};
 use mem::{BufRange, Pool, Stage};
 use std::io;
-use std::net::{SocketAddr, TcpListener};
-use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
+use std::net::SocketAddr;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
 
 const EVENTS: usize = 256;
@@ -248,7 +249,7 @@ impl EpollDriver {
             let failed = result.is_err();
             let result = match result {
                 Ok(fd) => match sys::peer_addr(fd.as_raw_fd()) {
-                    Ok(peer) => Ok((fd, peer)),
+                    Ok(peer) => Ok((fd.into(), peer)),
                     // Gone before we looked.
                     Err(_) => continue,
                 },
@@ -487,7 +488,7 @@ impl EpollDriver {
         self.bell.take(out);
     }
 
-    fn start(&mut self, file: &Arc<OwnedFd>, work: FileCall, token: Token) {
+    fn start(&mut self, file: &Arc<DiskFile>, work: FileCall, token: Token) {
         let disk = self.disks.of(file);
         let file = Arc::clone(file);
         let work = FileWork { file, work };
@@ -514,13 +515,13 @@ fn receive(fd: RawFd, first: (*mut u8, usize), second: (*mut u8, usize)) -> isiz
 }
 
 impl FileIo for EpollDriver {
-    fn read_at(&mut self, file: &Arc<OwnedFd>, buf: BufRange, offset: u64, token: Token) {
+    fn read_at(&mut self, file: &Arc<DiskFile>, buf: BufRange, offset: u64, token: Token) {
         self.start(file, FileCall::Read(buf.into(), offset), token);
     }
 
     fn write_at(
         &mut self,
-        file: &Arc<OwnedFd>,
+        file: &Arc<DiskFile>,
         buf: BufRange,
         offset: u64,
         durable: bool,
@@ -529,13 +530,13 @@ impl FileIo for EpollDriver {
         self.start(file, FileCall::Write(buf.into(), offset, durable), token);
     }
 
-    fn sync_data(&mut self, file: &Arc<OwnedFd>, token: Token) {
+    fn sync_data(&mut self, file: &Arc<DiskFile>, token: Token) {
         self.start(file, FileCall::SyncData, token);
     }
 
     fn fallocate(
         &mut self,
-        file: &Arc<OwnedFd>,
+        file: &Arc<DiskFile>,
         mode: FallocateMode,
         offset: u64,
         len: u64,
@@ -583,15 +584,14 @@ impl Driver for EpollDriver {
         self.pool.trim_unused() > 0 || has_batches
     }
 
-    fn add_listener(&mut self, listener: TcpListener, token: Token) -> io::Result<SocketId> {
-        // SAFETY: the descriptor is the listener's own, which gives it up.
-        let fd = unsafe { OwnedFd::from_raw_fd(listener.into_raw_fd()) };
-        let id = self.insert(fd)?;
+    fn add_listener(&mut self, listener: BoundListener, token: Token) -> io::Result<SocketId> {
+        let id = self.insert(listener.into_descriptor())?;
         self.socket(id).accept = Some(token);
         Ok(id)
     }
 
-    fn add_socket(&mut self, fd: OwnedFd) -> io::Result<SocketId> {
+    fn add_socket(&mut self, connected: ConnectedSocket) -> io::Result<SocketId> {
+        let fd = connected.into_descriptor().expect(NOT_THE_KERNELS);
         sys::set_nodelay(fd.as_raw_fd())?;
         let id = self.insert(fd)?;
         let socket = self.socket(id);
@@ -599,7 +599,7 @@ impl Driver for EpollDriver {
         Ok(id)
     }
 
-    fn remove_socket(&mut self, id: SocketId) -> Option<OwnedFd> {
+    fn remove_socket(&mut self, id: SocketId) -> Option<ConnectedSocket> {
         let socket = self.socket(id);
         if socket.recv.is_some() || socket.send.is_some() {
             return None;
@@ -611,7 +611,7 @@ impl Driver for EpollDriver {
         let fd = old.fd.expect("checked");
         self.forget(fd.as_raw_fd());
         self.free.push(id.index);
-        Some(fd)
+        Some(fd.into())
     }
 
     fn connect(&mut self, addr: SocketAddr, token: Token) -> io::Result<SocketId> {

@@ -64,7 +64,6 @@ mod tests {
     use mem::{Budget, Pool};
     use needs::needs;
     use std::net::{TcpListener, TcpStream};
-    use std::os::fd::OwnedFd;
     use std::sync::Arc;
 
     /// Drops a driver that is owed a receive and, as if a disk held it back,
@@ -75,7 +74,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let _peer = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (ours, _) = listener.accept().unwrap();
-        let socket = driver.add_socket(OwnedFd::from(ours)).unwrap();
+        let socket = driver.add_socket(ours.into()).unwrap();
         receive(&mut driver, socket);
         driver.poll(Wait::Now, &mut Vec::new()).unwrap();
         driver.owed += 1;

@@ -2,13 +2,13 @@
 
 use super::{CompletionKind, UringDriver, errno, user_data};
 use crate::bell::Ticket;
+use crate::descriptors::DiskFile;
 use crate::shares::Disk;
 use crate::types::{Completion, FallocateMode, FileIo, Token};
 use io_uring::types::{Fd, FsyncFlags};
 use io_uring::{opcode, squeue};
 use mem::BufRange;
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 
 /// Operations under way on one disk at most. The kernel has a thread for each that
@@ -19,11 +19,11 @@ pub(super) const SHARE_MAX: usize = 64;
 pub(super) struct FileOp {
     token: Token,
     disk: Disk,
-    _file: Arc<OwnedFd>,
+    _file: Arc<DiskFile>,
 }
 
 impl UringDriver {
-    fn push_file(&mut self, entry: squeue::Entry, file: &Arc<OwnedFd>, token: Token) {
+    fn push_file(&mut self, entry: squeue::Entry, file: &Arc<DiskFile>, token: Token) {
         let disk = self.disks.of(file);
         let op = FileOp {
             token,
@@ -77,8 +77,8 @@ impl UringDriver {
 }
 
 impl FileIo for UringDriver {
-    fn read_at(&mut self, file: &Arc<OwnedFd>, buf: BufRange, offset: u64, token: Token) {
-        let entry = opcode::Read::new(Fd(file.as_raw_fd()), buf.as_ptr(), buf.len())
+    fn read_at(&mut self, file: &Arc<DiskFile>, buf: BufRange, offset: u64, token: Token) {
+        let entry = opcode::Read::new(Fd(file.raw()), buf.as_ptr(), buf.len())
             .offset(offset)
             .build();
         self.push_file(entry, file, token);
@@ -86,22 +86,22 @@ impl FileIo for UringDriver {
 
     fn write_at(
         &mut self,
-        file: &Arc<OwnedFd>,
+        file: &Arc<DiskFile>,
         buf: BufRange,
         offset: u64,
         durable: bool,
         token: Token,
     ) {
         let flags = if durable { libc::RWF_DSYNC } else { 0 };
-        let entry = opcode::Write::new(Fd(file.as_raw_fd()), buf.as_ptr(), buf.len())
+        let entry = opcode::Write::new(Fd(file.raw()), buf.as_ptr(), buf.len())
             .offset(offset)
             .rw_flags(flags)
             .build();
         self.push_file(entry, file, token);
     }
 
-    fn sync_data(&mut self, file: &Arc<OwnedFd>, token: Token) {
-        let entry = opcode::Fsync::new(Fd(file.as_raw_fd()))
+    fn sync_data(&mut self, file: &Arc<DiskFile>, token: Token) {
+        let entry = opcode::Fsync::new(Fd(file.raw()))
             .flags(FsyncFlags::DATASYNC)
             .build();
         self.push_file(entry, file, token);
@@ -109,13 +109,13 @@ impl FileIo for UringDriver {
 
     fn fallocate(
         &mut self,
-        file: &Arc<OwnedFd>,
+        file: &Arc<DiskFile>,
         mode: FallocateMode,
         offset: u64,
         len: u64,
         token: Token,
     ) {
-        let entry = opcode::Fallocate::new(Fd(file.as_raw_fd()), len)
+        let entry = opcode::Fallocate::new(Fd(file.raw()), len)
             .offset(offset)
             .mode(mode.flags())
             .build();

@@ -20,6 +20,7 @@ pub use probe::{ProbeError, probe};
 
 use crate::batch::{Batch, SpareBatches};
 use crate::bell::Bell;
+use crate::descriptors::{BoundListener, ConnectedSocket, NOT_THE_KERNELS};
 use crate::shares::{DiskShares, DisksOfFiles};
 use crate::sys;
 use crate::types::{
@@ -36,8 +37,8 @@ use ring::Ring;
 use socket::{Connect, Flight, Recv, Send, Slab, Socket, Sockets};
 use stages::{GROUP, Stages};
 use std::io;
-use std::net::{SocketAddr, TcpListener};
-use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
+use std::net::SocketAddr;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
 
 /// Submission entries: fewer where the limit on locked memory is in the way.
@@ -398,7 +399,7 @@ impl UringDriver {
         }
         let result = match result {
             Ok(fd) => match sys::peer_addr(fd.as_raw_fd()) {
-                Ok(peer) => Ok((fd, peer)),
+                Ok(peer) => Ok((fd.into(), peer)),
                 // Gone before we looked.
                 Err(_) => return,
             },
@@ -578,35 +579,35 @@ impl Driver for UringDriver {
         self.pool.trim_unused() > 0 || has_batches
     }
 
-    fn add_listener(&mut self, listener: TcpListener, token: Token) -> io::Result<SocketId> {
-        sys::set_nonblocking(listener.as_raw_fd(), false)?;
-        // SAFETY: the descriptor is the listener's own, which gives it up.
-        let fd = unsafe { OwnedFd::from_raw_fd(listener.into_raw_fd()) };
+    fn add_listener(&mut self, listener: BoundListener, token: Token) -> io::Result<SocketId> {
+        let fd = listener.into_descriptor();
+        sys::set_nonblocking(fd.as_raw_fd(), false)?;
         let id = self.insert(fd)?;
         self.socket(id).accept = Some(token);
         self.submit_accept(id.index);
         Ok(id)
     }
 
-    fn add_socket(&mut self, fd: OwnedFd) -> io::Result<SocketId> {
+    fn add_socket(&mut self, connected: ConnectedSocket) -> io::Result<SocketId> {
+        let fd = connected.into_descriptor().expect(NOT_THE_KERNELS);
         // The kernel waits for us; it must not answer "would block" instead.
         sys::set_nonblocking(fd.as_raw_fd(), false)?;
         sys::set_nodelay(fd.as_raw_fd())?;
         self.insert(fd)
     }
 
-    fn remove_socket(&mut self, id: SocketId) -> Option<OwnedFd> {
+    fn remove_socket(&mut self, id: SocketId) -> Option<ConnectedSocket> {
         let socket = self.socket(id);
         if !socket.is_quiet() || socket.recv.is_some() || socket.send.is_some() {
             return None;
         }
         self.lone.forget(id.index);
-        self.clear(id.index).fd
+        self.clear(id.index).fd.map(ConnectedSocket::from)
     }
 
     fn connect(&mut self, addr: SocketAddr, token: Token) -> io::Result<SocketId> {
         let fd = sys::tcp_socket(&addr)?;
-        let id = self.add_socket(fd)?;
+        let id = self.add_socket(fd.into())?;
         let addr = sys::RawAddr::new(&addr);
         let connect = Box::new(Connect { token, addr });
         let (at, len) = (connect.addr.as_ptr(), connect.addr.len());

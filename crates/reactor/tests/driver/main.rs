@@ -8,11 +8,11 @@ mod zero_copy;
 use mem::{Budget, Buf, BufRange, Pool, Region, Stage, copy_in, copy_out};
 use needs::{each_driver, needs};
 use reactor::{
-    AnyDriver, Choice, Completion, Driver, DriverConfig, FallocateMode, FileIo, Received, SocketId,
-    Wait, open,
+    AnyDriver, BoundListener, Choice, Completion, DiskFile, Driver, DriverConfig, FallocateMode,
+    FileIo, Received, SocketId, Wait, open,
 };
 use std::io::{ErrorKind, Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpListener, TcpStream};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,6 +20,7 @@ use std::time::Duration;
 #[global_allocator]
 static ALLOCATOR: mem::counters::CountingAllocator = mem::counters::CountingAllocator;
 
+const ANY_PORT: SocketAddr = SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0));
 const PATIENCE_NS: u64 = 10_000_000_000;
 
 /// A driver and the completions that were not asked for yet.
@@ -70,7 +71,7 @@ impl World {
         let (ours, _) = listener.accept().unwrap();
         let fd = OwnedFd::from(ours);
         shrink_send_buffer(&fd);
-        (self.driver.add_socket(fd).unwrap(), peer)
+        (self.driver.add_socket(fd.into()).unwrap(), peer)
     }
 
     /// Polls without sleeping until there is a completion.
@@ -177,8 +178,8 @@ fn connects_accepts_and_talks_over_ipv6(choice: Choice) {
 
 fn connects_accepts_and_talks_at(bind: &str, choice: Choice) {
     let mut world = World::new(choice);
-    let listener = TcpListener::bind(bind).unwrap();
-    let addr = listener.local_addr().unwrap();
+    let listener = BoundListener::bind(bind.parse().unwrap()).unwrap();
+    let addr = listener.address();
     world.driver.add_listener(listener, 1).unwrap();
     let mut servers = Vec::new();
     let mut clients = Vec::new();
@@ -188,9 +189,9 @@ fn connects_accepts_and_talks_at(bind: &str, choice: Choice) {
         while !connected || servers.len() < clients.len() {
             match world.next() {
                 Completion::Accepted { token: 1, result } => {
-                    let (fd, peer) = result.unwrap();
+                    let (connected, peer) = result.unwrap();
                     assert_eq!(peer.ip(), addr.ip());
-                    servers.push(world.driver.add_socket(fd).unwrap());
+                    servers.push(world.driver.add_socket(connected).unwrap());
                 }
                 Completion::Connected { token: at, result } => {
                     result.unwrap();
@@ -243,8 +244,8 @@ fn refused_connect_is_told(choice: Choice) {
 #[each_driver]
 fn listener_closes(choice: Choice) {
     let mut world = World::new(choice);
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let addr = listener.local_addr().unwrap();
+    let listener = BoundListener::bind(ANY_PORT).unwrap();
+    let addr = listener.address();
     let id = world.driver.add_listener(listener, 1).unwrap();
     world.poll_now();
     world.close(id);
@@ -296,8 +297,8 @@ fn listener_outlives_want_of_descriptors(choice: Choice) {
         return;
     }
     let mut world = World::new(choice);
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let addr = listener.local_addr().unwrap();
+    let listener = BoundListener::bind(ANY_PORT).unwrap();
+    let addr = listener.address();
     let mut clients: Vec<_> = (0..5).map(|_| TcpStream::connect(addr).unwrap()).collect();
     limit_descriptors(2);
     world.driver.add_listener(listener, 1).unwrap();
@@ -309,14 +310,16 @@ fn listener_outlives_want_of_descriptors(choice: Choice) {
     let mut refusals = 0;
     while servers.len() < clients.len() {
         match next() {
-            Ok((fd, _)) => servers.push(Some(fd)),
+            Ok((connected, _)) => servers.push(Some(connected)),
             Err(error) => {
                 assert_eq!(error.raw_os_error(), Some(libc::EMFILE));
                 refusals += 1;
                 // Still none the second time; then one comes free.
                 if refusals % 2 == 0 {
                     let last = servers.last_mut().unwrap().take().unwrap();
-                    TcpStream::from(last).write_all(b"served").unwrap();
+                    TcpStream::from(last.into_descriptor().unwrap())
+                        .write_all(b"served")
+                        .unwrap();
                 }
             }
         }
@@ -615,7 +618,7 @@ fn use_after_close_panics(choice: Choice) {
 #[each_driver]
 fn files_read_write_and_make_holes(choice: Choice) {
     let mut world = World::new(choice);
-    let file = Arc::new(OwnedFd::from(tempfile::tempfile().unwrap()));
+    let file = Arc::new(DiskFile::from(tempfile::tempfile().unwrap()));
     let (from, to) = (world.buf(100_000), world.buf(100_000));
     let bytes = pattern(100_000);
     copy_in(from.range(), &bytes);
@@ -672,13 +675,13 @@ fn file_errors_come_back(choice: Choice) {
     let mut world = World::new(choice);
     let buf = world.buf(4096);
     let full = std::fs::OpenOptions::new().write(true).open("/dev/full");
-    let full = Arc::new(OwnedFd::from(full.unwrap()));
+    let full = Arc::new(DiskFile::from(full.unwrap()));
     world.driver.write_at(&full, buf.range(), 0, false, 1);
     let error = world.file(1).unwrap_err();
     assert_eq!(error.raw_os_error(), Some(libc::ENOSPC));
     let kept = tempfile::NamedTempFile::new().unwrap();
     let read_only = std::fs::File::open(kept.path()).unwrap();
-    let read_only = Arc::new(OwnedFd::from(read_only));
+    let read_only = Arc::new(DiskFile::from(read_only));
     world.driver.write_at(&read_only, buf.range(), 0, false, 2);
     assert_eq!(world.file(2).unwrap_err().raw_os_error(), Some(libc::EBADF));
 }
@@ -689,7 +692,7 @@ fn more_file_work_than_a_ring_holds(choice: Choice) {
     let mut world = World::new(choice);
     let mut file = tempfile::NamedTempFile::new().unwrap();
     file.write_all(b"x").unwrap();
-    let file = Arc::new(OwnedFd::from(file.reopen().unwrap()));
+    let file = Arc::new(DiskFile::from(file.reopen().unwrap()));
     let buf = world.buf(4096);
     // A ring has room for 4096 completions, and nothing is reaped meanwhile.
     for token in 0..READS {
@@ -720,9 +723,9 @@ fn a_read_behind_thousands_of_another_host_begins_in_its_turn() {
     assert_eq!(unsafe { libc::mkfifo(name.as_ptr(), 0o600) }, 0);
     let mut options = std::fs::OpenOptions::new();
     let mut fifo = options.read(true).write(true).open(&path).unwrap();
-    let hangs = Arc::new(OwnedFd::from(fifo.try_clone().unwrap()));
+    let hangs = Arc::new(DiskFile::from(fifo.try_clone().unwrap()));
     let file = tempfile::tempfile_in(folder.path()).unwrap();
-    let file = Arc::new(OwnedFd::from(file));
+    let file = Arc::new(DiskFile::from(file));
     let buf = world.buf(4096);
     let byte = buf.range().slice(0, 1);
     world.driver.set_host(1);
@@ -749,7 +752,7 @@ fn a_read_behind_thousands_of_another_host_begins_in_its_turn() {
 #[each_driver]
 fn memory_that_is_gone_panics_at_once(choice: Choice) {
     let mut world = World::new(choice);
-    let file = Arc::new(OwnedFd::from(tempfile::tempfile().unwrap()));
+    let file = Arc::new(DiskFile::from(tempfile::tempfile().unwrap()));
     let range = Region::anonymous(4096).unwrap().range(0, 4096);
     for is_write in [false, true] {
         let used = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| match is_write {
@@ -854,7 +857,7 @@ fn warm_path_neither_allocates_nor_wastes_calls(choice: Choice) {
     let mut world = World::new(choice);
     let (socket, mut peer) = world.pair();
     let region = Region::anonymous(8192).unwrap();
-    let file = Arc::new(OwnedFd::from(tempfile::tempfile().unwrap()));
+    let file = Arc::new(DiskFile::from(tempfile::tempfile().unwrap()));
     let mut reply = [0; 24 + 4096];
     let mut round = |world: &mut World, peer: &mut TcpStream| {
         peer.write_all(&[1; 72 + 4096]).unwrap();
@@ -915,7 +918,7 @@ fn drop_ends_what_is_outstanding(choice: Choice) {
     };
     let (socket, mut peer) = world.pair();
     let (other, _other_peer) = world.pair();
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let listener = BoundListener::bind(ANY_PORT).unwrap();
     world.driver.add_listener(listener, 1).unwrap();
     let payload = world.buf(1 << 20);
     let mut batch = world.driver.batch();
@@ -948,14 +951,14 @@ fn a_socket_moves_to_another_driver(choice: Choice) {
     assert_eq!(from.received().stage.unwrap().bytes(), b"one");
     from.send_bytes(socket, b"two");
     from.sent();
-    let fd = from.driver.remove_socket(socket).expect("it is at rest");
+    let connected = from.driver.remove_socket(socket).expect("it is at rest");
     peer.write_all(b"three").unwrap();
     let (next, _other) = from.pair();
     assert_eq!(next.index(), socket.index(), "its place is free");
     assert_ne!(next, socket);
     from.poll_now();
     assert!(from.out.is_empty(), "{:?} of what has left", from.out);
-    let socket = to.driver.add_socket(fd).unwrap();
+    let socket = to.driver.add_socket(connected).unwrap();
     to.driver.recv(socket, None, None, 100, 1);
     assert_eq!(to.received().stage.unwrap().bytes(), b"three");
     to.send_bytes(socket, b"four");

@@ -40,7 +40,7 @@ fn a_ticket_rung_here_is_found_before_the_sleep(choice: Choice) {
 #[each_driver]
 fn canceled_file_work_completes_once(choice: Choice) {
     let mut world = World::new(choice);
-    let file = Arc::new(OwnedFd::from(tempfile::tempfile().unwrap()));
+    let file = Arc::new(DiskFile::from(tempfile::tempfile().unwrap()));
     let buf = world.buf(4096);
     world.driver.cancel_file(1);
     for round in 0..50 {
@@ -80,7 +80,7 @@ fn canceled_file_work_completes_once(choice: Choice) {
 fn a_read_that_hangs_is_taken_back() {
     let mut world = World::new(Choice::Uring);
     let (reader, _writer) = std::io::pipe().unwrap();
-    let pipe = Arc::new(OwnedFd::from(reader));
+    let pipe = Arc::new(DiskFile::from(OwnedFd::from(reader)));
     let bufs = [world.buf(4096), world.buf(4096)];
     for (token, buf) in (1..).zip(&bufs) {
         world.driver.read_at(&pipe, buf.range(), 0, token);

@@ -46,7 +46,7 @@ fn pair(world: &mut World, peer_takes: Option<i32>) -> (SocketId, TcpStream) {
         .unwrap();
     let fd = OwnedFd::from(ours);
     set(&fd, libc::SO_SNDBUF, 8 << 20);
-    (world.driver.add_socket(fd).unwrap(), peer)
+    (world.driver.add_socket(fd.into()).unwrap(), peer)
 }
 
 /// Sends a header, `range` and a trailer, holding `held`.

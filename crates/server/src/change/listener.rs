@@ -22,10 +22,10 @@ impl Shared {
     pub(super) fn add_listener(self: &Arc<Self>, spec: ListenerSpec) -> Result<Left, ChangeError> {
         self.check_listener(&spec)?;
         let cannot = |error| ChangeError::Listen(spec.address, error);
-        let socket = (self.bind)(spec.address).map_err(cannot)?;
+        let bound = (self.bind)(spec.address).map_err(cannot)?;
         // The kernel chose a port only where none was asked for.
         let address = match spec.address.port() {
-            0 => socket.local_addr().map_err(cannot)?,
+            0 => bound.address(),
             _ => spec.address,
         };
         let mut registry = self.nvme.registry();
@@ -58,7 +58,7 @@ impl Shared {
                 let error = |error| ChangeError::Listen(address, error);
                 done(shared, result.map_err(error));
             });
-            shared.send(0, ShardMail::Listen(number, socket, heard));
+            shared.send(0, ShardMail::Listen(number, bound, heard));
         })))
     }
 

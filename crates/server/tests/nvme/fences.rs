@@ -2,13 +2,12 @@
 
 use needs::each_driver;
 use std::io::Result as IoResult;
-use std::net::{SocketAddr, TcpListener};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use nvmf::command::AnaState;
-use reactor::{Choice, Driver, DriverConfig, EpollDriver, FileIo, RunConfig, Token};
+use reactor::{BoundListener, Choice, Driver, DriverConfig, EpollDriver, FileIo, RunConfig, Token};
 use server::{Change, ChangeError, Limits, Running, parts};
 use store::{Base, Errno, Error, Extent, Io, Progress, ResizeError, Task, Volume};
 use wire::nvme::{Sqe, Status, io as opcode};
@@ -205,16 +204,15 @@ fn volumes_are_flushed_once_and_after_the_last_connection() {
     let mut config = config(Choice::Epoll, Limits::default(), 64 << 20);
     config.cpus.truncate(1);
     config.listeners.truncate(1);
-    let listen: fn(_) -> _ = |address: SocketAddr| TcpListener::bind(address);
-    let listener = listen(config.listeners[0].address).expect("binds");
-    let address = listener.local_addr().expect("bound");
+    let listener = BoundListener::bind(config.listeners[0].address).expect("binds");
+    let address = listener.address();
     let volumes: Vec<Arc<dyn Volume>> = vec![witness.clone()];
     let shared = parts::assemble(
         &config,
         volumes,
         &[address],
         parts::BlockingWorker::Inline,
-        Box::new(listen),
+        Box::new(BoundListener::bind),
     )
     .expect("a configuration that can be");
     assert!(witness.shared.set(shared.clone()).is_ok());

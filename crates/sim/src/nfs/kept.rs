@@ -3,12 +3,11 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use mem::BufRange;
 use random::Random;
-use reactor::{Bell, FallocateMode, FileIo, Ticket, Token};
+use reactor::{Bell, DiskFile, FallocateMode, FileIo, Ticket, Token};
 use store::fs::{
     Caller, Error, FileId, FileSystem, FsOp, Info, Memory, New, Output, Progress, SetAttr, Task,
     Time, Written,
@@ -288,19 +287,19 @@ impl FileSystem for KeptFiles {
 struct NoFiles(Arc<Bell>);
 
 impl FileIo for NoFiles {
-    fn read_at(&mut self, _: &Arc<OwnedFd>, _: BufRange, _: u64, _: Token) {
+    fn read_at(&mut self, _: &Arc<DiskFile>, _: BufRange, _: u64, _: Token) {
         unreachable!("memory has no files");
     }
 
-    fn write_at(&mut self, _: &Arc<OwnedFd>, _: BufRange, _: u64, _: bool, _: Token) {
+    fn write_at(&mut self, _: &Arc<DiskFile>, _: BufRange, _: u64, _: bool, _: Token) {
         unreachable!("memory has no files");
     }
 
-    fn sync_data(&mut self, _: &Arc<OwnedFd>, _: Token) {
+    fn sync_data(&mut self, _: &Arc<DiskFile>, _: Token) {
         unreachable!("memory has no files");
     }
 
-    fn fallocate(&mut self, _: &Arc<OwnedFd>, _: FallocateMode, _: u64, _: u64, _: Token) {
+    fn fallocate(&mut self, _: &Arc<DiskFile>, _: FallocateMode, _: u64, _: u64, _: Token) {
         unreachable!("memory has no files");
     }
 

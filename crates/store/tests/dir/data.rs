@@ -2,9 +2,9 @@
 
 use super::*;
 use mem::{BufRange, Region};
-use reactor::{Bell, FallocateMode, Ticket};
+use reactor::{Bell, DiskFile, FallocateMode, Ticket};
 use std::collections::VecDeque;
-use std::os::fd::OwnedFd;
+use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use store::fs::{Progress, Seek, SetXattr, Written};
@@ -81,12 +81,12 @@ impl Told {
     }
 }
 
-fn file_of(fd: &Arc<OwnedFd>) -> fs::File {
-    fd.try_clone().unwrap().into()
+fn file_of(fd: &Arc<DiskFile>) -> fs::File {
+    fd.as_fd().try_clone_to_owned().unwrap().into()
 }
 
 impl FileIo for Told {
-    fn read_at(&mut self, file: &Arc<OwnedFd>, buf: BufRange, offset: u64, token: Token) {
+    fn read_at(&mut self, file: &Arc<DiskFile>, buf: BufRange, offset: u64, token: Token) {
         let mut bytes = vec![0; buf.len().min(self.bytes_max) as usize];
         let read = file_of(file).read_at(&mut bytes, offset);
         if let Ok(len) = read {
@@ -96,7 +96,7 @@ impl FileIo for Told {
     }
     fn write_at(
         &mut self,
-        file: &Arc<OwnedFd>,
+        file: &Arc<DiskFile>,
         buf: BufRange,
         offset: u64,
         durable: bool,
@@ -109,11 +109,11 @@ impl FileIo for Told {
         let written = file_of(file).write_at(&bytes, offset);
         self.end(token, written);
     }
-    fn sync_data(&mut self, _: &Arc<OwnedFd>, token: Token) {
+    fn sync_data(&mut self, _: &Arc<DiskFile>, token: Token) {
         self.syncs += 1;
         self.end(token, Ok(0));
     }
-    fn fallocate(&mut self, _: &Arc<OwnedFd>, _: FallocateMode, _: u64, _: u64, _: Token) {
+    fn fallocate(&mut self, _: &Arc<DiskFile>, _: FallocateMode, _: u64, _: u64, _: Token) {
         panic!("ranges are changed by threads")
     }
     fn ticket(&mut self, token: Token) -> Ticket {

@@ -15,13 +15,12 @@ mod units;
 mod user;
 
 use std::io;
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use files::Files;
 use mem::BufRange;
 use random::Random;
-use reactor::{Bell, Completion, FallocateMode, FileIo, Ticket, Token};
+use reactor::{Bell, Completion, DiskFile, FallocateMode, FileIo, Ticket, Token};
 use store::fs::{
     Attr, Error, FileId, FileSystem, FsOp, Listing, Memory, New, Output, Progress, Removable,
     SetAttr, Time,
@@ -54,16 +53,16 @@ impl Files for Tickets {
 }
 
 impl FileIo for Tickets {
-    fn read_at(&mut self, _: &Arc<OwnedFd>, _: BufRange, _: u64, _: Token) {
+    fn read_at(&mut self, _: &Arc<DiskFile>, _: BufRange, _: u64, _: Token) {
         panic!("memory reads no file")
     }
-    fn write_at(&mut self, _: &Arc<OwnedFd>, _: BufRange, _: u64, _: bool, _: Token) {
+    fn write_at(&mut self, _: &Arc<DiskFile>, _: BufRange, _: u64, _: bool, _: Token) {
         panic!("memory writes no file")
     }
-    fn sync_data(&mut self, _: &Arc<OwnedFd>, _: Token) {
+    fn sync_data(&mut self, _: &Arc<DiskFile>, _: Token) {
         panic!("memory syncs no file")
     }
-    fn fallocate(&mut self, _: &Arc<OwnedFd>, _: FallocateMode, _: u64, _: u64, _: Token) {
+    fn fallocate(&mut self, _: &Arc<DiskFile>, _: FallocateMode, _: u64, _: u64, _: Token) {
         panic!("memory changes no file")
     }
     fn ticket(&mut self, token: Token) -> Ticket {

@@ -3,12 +3,12 @@
 use std::collections::VecDeque;
 use std::fs::File;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
 use mem::BufRange;
-use reactor::{Bell, Completion, FallocateMode, FileIo, Ticket, Token};
+use reactor::{Bell, Completion, DiskFile, FallocateMode, FileIo, Ticket, Token};
 use rustix::fs::{FallocateFlags, fallocate};
 
 use crate::common::Files;
@@ -48,7 +48,7 @@ pub enum Fault {
 
 struct Pending {
     op: Op,
-    file: Arc<OwnedFd>,
+    file: Arc<DiskFile>,
     buf: Option<BufRange>,
     token: Token,
     fault: Fault,
@@ -100,7 +100,7 @@ impl Fake {
         (pending.token, perform(&pending))
     }
 
-    fn push(&mut self, op: Op, file: &Arc<OwnedFd>, buf: Option<BufRange>, token: Token) {
+    fn push(&mut self, op: Op, file: &Arc<DiskFile>, buf: Option<BufRange>, token: Token) {
         self.log.push(op);
         self.pending.push_back(Pending {
             op,
@@ -133,14 +133,14 @@ impl Files for Fake {
 }
 
 impl FileIo for Fake {
-    fn read_at(&mut self, file: &Arc<OwnedFd>, buf: BufRange, offset: u64, token: Token) {
+    fn read_at(&mut self, file: &Arc<DiskFile>, buf: BufRange, offset: u64, token: Token) {
         let len = buf.len();
         self.push(Op::Read { offset, len }, file, Some(buf), token);
     }
 
     fn write_at(
         &mut self,
-        file: &Arc<OwnedFd>,
+        file: &Arc<DiskFile>,
         buf: BufRange,
         offset: u64,
         durable: bool,
@@ -154,13 +154,13 @@ impl FileIo for Fake {
         self.push(op, file, Some(buf), token);
     }
 
-    fn sync_data(&mut self, file: &Arc<OwnedFd>, token: Token) {
+    fn sync_data(&mut self, file: &Arc<DiskFile>, token: Token) {
         self.push(Op::Sync, file, None, token);
     }
 
     fn fallocate(
         &mut self,
-        file: &Arc<OwnedFd>,
+        file: &Arc<DiskFile>,
         mode: FallocateMode,
         offset: u64,
         len: u64,
@@ -194,7 +194,7 @@ fn perform(pending: &Pending) -> io::Result<u32> {
         Fault::Short(max) => max,
         Fault::None => u32::MAX,
     };
-    let file = File::from(pending.file.try_clone()?);
+    let file = File::from(pending.file.as_fd().try_clone_to_owned()?);
     let flags = |mode| mode | FallocateFlags::KEEP_SIZE;
     match pending.op {
         Op::Read { offset, len } => {

@@ -12,7 +12,7 @@ use random::Random;
 use crate::file_volume;
 use mem::{BufRange, counters};
 use needs::each_driver;
-use reactor::{Choice, FallocateMode, FileIo, Ticket, Token};
+use reactor::{Choice, DiskFile, FallocateMode, FileIo, Ticket, Token};
 use store::{Errno, Error, Io, Progress, Task, Volume};
 
 const SIZE: u64 = 4 << 20;
@@ -350,29 +350,14 @@ fn ios_that_meet_happen_in_the_order_of_their_start() {
 struct Instant(u32);
 
 impl FileIo for Instant {
-    fn read_at(&mut self, _: &Arc<std::os::fd::OwnedFd>, buf: BufRange, _: u64, _: Token) {
+    fn read_at(&mut self, _: &Arc<DiskFile>, buf: BufRange, _: u64, _: Token) {
         self.0 = buf.len();
     }
-    fn write_at(
-        &mut self,
-        _: &Arc<std::os::fd::OwnedFd>,
-        buf: BufRange,
-        _: u64,
-        _: bool,
-        _: Token,
-    ) {
+    fn write_at(&mut self, _: &Arc<DiskFile>, buf: BufRange, _: u64, _: bool, _: Token) {
         self.0 = buf.len();
     }
-    fn sync_data(&mut self, _: &Arc<std::os::fd::OwnedFd>, _: Token) {}
-    fn fallocate(
-        &mut self,
-        _: &Arc<std::os::fd::OwnedFd>,
-        _: FallocateMode,
-        _: u64,
-        _: u64,
-        _: Token,
-    ) {
-    }
+    fn sync_data(&mut self, _: &Arc<DiskFile>, _: Token) {}
+    fn fallocate(&mut self, _: &Arc<DiskFile>, _: FallocateMode, _: u64, _: u64, _: Token) {}
     fn ticket(&mut self, _: Token) -> Ticket {
         panic!("nothing is in the way")
     }

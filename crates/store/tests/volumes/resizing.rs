@@ -2,7 +2,6 @@
 //! sparse one has data.
 
 use std::fs;
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
@@ -11,6 +10,7 @@ use crate::common::*;
 use crate::fake::*;
 use crate::file_volume;
 use needs::needs;
+use reactor::DiskFile;
 use store::{Error, Extent, Io, Kind, Progress, Range, ResizeError, State, Volume, open};
 
 const SIZE: u64 = 64 << 10;
@@ -157,7 +157,7 @@ fn a_volume_over_a_descriptor_does_not_wait() {
     let file = tempfile::tempfile().unwrap();
     file.set_len(SIZE).unwrap();
     let seen = file.try_clone().unwrap();
-    let file = Arc::new(OwnedFd::from(file));
+    let file = Arc::new(DiskFile::from(file));
     let spec = file_spec("nowhere".as_ref(), SIZE);
     let volume = store::over_file(&spec, file, State::volatile()).unwrap();
     let mut files = Fake::default();

@@ -1,9 +1,10 @@
 //! What a simulator takes the place of: the threads of a `dir`, and the calls of
 //! theirs that change names or bring something to the disk.
 
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
+use reactor::DiskFile;
 use rustix::fs::fdatasync;
 use rustix::io::Errno;
 
@@ -35,7 +36,7 @@ pub trait Below: Send + Sync {
     ///
     /// # Errors
     /// As `fdatasync`, which tells each descriptor of what could not be written.
-    fn sync_data(&self, fd: &Arc<OwnedFd>) -> Result<(), Errno>;
+    fn sync_data(&self, fd: &Arc<DiskFile>) -> Result<(), Errno>;
 
     /// Makes a change by the call that does it.
     ///
@@ -52,7 +53,7 @@ pub trait Below: Send + Sync {
 pub(super) struct Kernel;
 
 impl Below for Kernel {
-    fn sync_data(&self, fd: &Arc<OwnedFd>) -> Result<(), Errno> {
+    fn sync_data(&self, fd: &Arc<DiskFile>) -> Result<(), Errno> {
         fdatasync(fd)
     }
 

@@ -27,11 +27,14 @@ const PATH_BYTES_MAX: usize = 4000;
 /// Opens a name for nothing but to know what it is.
 const LOOK: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
+/// What keeps an object open: an open file, or a descriptor that is good for nothing else.
+type KeptOpen = Arc<dyn AsFd + Send + Sync>;
+
 /// An object as it was found.
 #[derive(Clone)]
 pub(super) struct SeenObject {
     /// `O_PATH`, or an open file.
-    pub(super) fd: Arc<OwnedFd>,
+    pub(super) fd: KeptOpen,
     pub(super) stat: Statx,
     pub(super) who: ObjectIdentity,
 }
@@ -191,8 +194,7 @@ impl Beneath {
     }
 
     /// What a descriptor is of. Another mount or subvolume is none of ours.
-    pub(super) fn look(&self, fd: impl Into<Arc<OwnedFd>>) -> Result<SeenObject, Errno> {
-        let fd = fd.into();
+    pub(super) fn look(&self, fd: KeptOpen) -> Result<SeenObject, Errno> {
         let stat = stat_of(fd.as_fd())?;
         self.check(&stat)?;
         let name = match self.has_names {
@@ -221,7 +223,7 @@ impl Beneath {
 
     /// What a name in a directory means.
     pub(super) fn seen(&self, dir: &SeenObject, name: &[u8]) -> Result<SeenObject, Errno> {
-        self.look(self.child(dir.fd.as_fd(), name)?)
+        self.look(Arc::new(self.child(dir.fd.as_fd(), name)?))
     }
 
     /// What a name in a directory means, without opening it: of two looks, each
@@ -245,7 +247,7 @@ impl Beneath {
 
     /// What a path means.
     pub(super) fn at(&self, path: &[u8]) -> Result<SeenObject, Errno> {
-        self.look(self.open(path)?)
+        self.look(Arc::new(self.open(path)?))
     }
 
     /// Opens the very object of a descriptor once more. Symbolic links and what

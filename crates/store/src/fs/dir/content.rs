@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use faults::Fault;
+use reactor::DiskFile;
 use rustix::fs::{FallocateFlags, OFlags, SeekFrom, copy_file_range, fallocate, fstatvfs, seek};
 use rustix::io::{Errno, pread, pwrite};
 
@@ -27,7 +28,7 @@ const COPY_BYTES: usize = 256 << 10;
 /// A file that is ready to be read or written.
 pub(super) struct ReadyFile {
     pub(super) entry: Arc<OpenFile>,
-    pub(super) fd: Arc<OwnedFd>,
+    pub(super) fd: Arc<DiskFile>,
 }
 
 impl DirInner {
@@ -56,7 +57,7 @@ impl DirInner {
         }
         let (fd, can_write) = self.open_file(&seen, write)?;
         self.close_superfluous();
-        let (entry, fd) = self.entries.put(&attr, Arc::new(fd), can_write, now);
+        let (entry, fd) = self.entries.put(&attr, Arc::new(fd.into()), can_write, now);
         Ok((ReadyFile { entry, fd }, attr))
     }
 
@@ -209,13 +210,13 @@ impl DirInner {
     /// What a file is after its content was changed.
     fn content_changed(&self, file: FileId, ready: &ReadyFile) -> Result<Attr, Error> {
         ready.entry.syncs.wrote();
-        let mut seen = self.beneath.look(Arc::clone(&ready.fd))?;
+        let mut seen = self.beneath.look(ready.fd.clone())?;
         self.attr_changed(file, &mut seen)
     }
 
     /// Bytes of a file now.
     pub(super) fn size_now(&self, ready: &ReadyFile) -> Result<u64, Error> {
-        let size = self.beneath.look(Arc::clone(&ready.fd))?.stat.stx_size;
+        let size = self.beneath.look(ready.fd.clone())?.stat.stx_size;
         ready.entry.set_size(size);
         Ok(size)
     }
@@ -394,8 +395,8 @@ impl DirInner {
 
 /// Some bytes, by the kernel if it can.
 fn copy_range(
-    (from, from_offset): (&OwnedFd, u64),
-    (to, to_offset): (&OwnedFd, u64),
+    (from, from_offset): (&DiskFile, u64),
+    (to, to_offset): (&DiskFile, u64),
     len: u64,
 ) -> Result<u64, Errno> {
     let (mut at, mut goal) = (from_offset, to_offset);

@@ -9,7 +9,7 @@
 use std::ffi::CStr;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::{MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard, PoisonError};
 
 use rustix::fs::{OFlags, RawDir, SeekFrom, Statx, seek};
 use rustix::io::Errno;
@@ -61,7 +61,13 @@ impl DirInner {
         drop(streams);
         let fd = match stream {
             // It may have been replaced by another directory meanwhile.
-            Some(stream) if self.beneath.look(stream.fd.try_clone()?)?.who.is(&seen.who) => {
+            Some(stream)
+                if self
+                    .beneath
+                    .look(Arc::new(stream.fd.try_clone()?))?
+                    .who
+                    .is(&seen.who) =>
+            {
                 stream.fd
             }
             _ => {

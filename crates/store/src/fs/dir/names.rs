@@ -5,7 +5,7 @@
 //! and where it lies meanwhile, is written down before the kernel is asked, so
 //! that a process that is killed at any point finds it again.
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
 use faults::Fault;
@@ -107,7 +107,7 @@ impl DirInner {
             OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC,
             Mode::empty(),
         )?;
-        let up = self.beneath.look(up)?;
+        let up = self.beneath.look(Arc::new(up))?;
         let mut table = self.table();
         if up.who.is(&table.header().root) {
             return Ok(FileId(ROOT));
@@ -254,11 +254,11 @@ impl DirInner {
                     made = Some(openat(dir, name, flags, private)?);
                     Ok(())
                 })?;
-                return Ok(self.beneath.look(made.expect("it was made"))?);
+                return Ok(self.beneath.look(Arc::new(made.expect("it was made")))?);
             }
         }
         let fd = self.beneath.child(dir, name)?;
-        let seen = self.beneath.look(fd)?;
+        let seen = self.beneath.look(Arc::new(fd))?;
         match self.is_own_work(&seen, new) {
             true => Ok(seen),
             // Somebody on this machine was quicker: it is not ours to dress.
@@ -349,7 +349,7 @@ impl DirInner {
             Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::NOENT | Errno::INVAL) => return Ok(None),
             Err(errno) => return Err(errno.into()),
         };
-        let mut seen = self.beneath.look(fd)?;
+        let mut seen = self.beneath.look(Arc::new(fd))?;
         let new = (New::Exclusive(verifier), set);
         let file = self.finish(dir, name, &mut seen, new, attr)?;
         match self.link_to(&seen, (dir, name)) {
@@ -450,7 +450,7 @@ impl DirInner {
             return Ok(());
         }
         let fd = self.beneath.reopen(seen.fd.as_fd(), OFlags::RDWR)?;
-        self.entries.put_descriptor(file, Arc::new(fd), true);
+        self.entries.put_descriptor(file, Arc::new(fd.into()), true);
         Ok(())
     }
 
@@ -592,8 +592,7 @@ impl DirInner {
             ObjectKind::Directory => return Err(Error::IsDir),
             _ => return Err(Error::Inval),
         }
-        let fd: &OwnedFd = &seen.fd;
-        let text = readlinkat(fd, "", Vec::new())?;
+        let text = readlinkat(seen.fd.as_fd(), "", Vec::new())?;
         Ok(text.into_bytes().into_boxed_slice())
     }
 }

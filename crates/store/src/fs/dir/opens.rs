@@ -10,8 +10,8 @@
 //! written to it since it was last synced; until then its place is not free.
 
 use machine::locked;
+use reactor::DiskFile;
 use std::collections::HashMap;
-use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -35,7 +35,7 @@ pub(super) struct OpenFile {
 }
 
 struct OpenState {
-    fd: Option<Arc<OwnedFd>>,
+    fd: Option<Arc<DiskFile>>,
     can_write: bool,
     opens: u32,
     /// It has no name: its descriptor is all that there is of it.
@@ -63,15 +63,15 @@ fn nanos(time: Time) -> i64 {
 
 impl OpenState {
     /// Takes the descriptor, unless somebody uses it.
-    fn take_unused(&mut self) -> Option<Arc<OwnedFd>> {
+    fn take_unused(&mut self) -> Option<Arc<DiskFile>> {
         // Who uses it got it under the lock that the caller holds.
-        let is_unused = |fd: &mut Arc<OwnedFd>| Arc::strong_count(fd) == 1;
+        let is_unused = |fd: &mut Arc<DiskFile>| Arc::strong_count(fd) == 1;
         self.fd.take_if(is_unused)
     }
 }
 
 /// A descriptor, if the caller may use it so.
-pub(super) type Granted = Result<Arc<OwnedFd>, Error>;
+pub(super) type Granted = Result<Arc<DiskFile>, Error>;
 
 impl OpenFile {
     /// The descriptor for a read or a write, without a system call. `None`:
@@ -95,7 +95,7 @@ impl OpenFile {
         (state.can_write && keeps_mode).then(|| Ok(Arc::clone(fd)))
     }
 
-    pub(super) fn descriptor(&self) -> Option<Arc<OwnedFd>> {
+    pub(super) fn descriptor(&self) -> Option<Arc<DiskFile>> {
         locked(&self.state).fd.clone()
     }
 
@@ -113,7 +113,7 @@ impl OpenFile {
     }
 
     /// Takes the descriptor to close it, if nobody loses anything by that.
-    fn take_idle(&self) -> Option<Arc<OwnedFd>> {
+    fn take_idle(&self) -> Option<Arc<DiskFile>> {
         let mut state = locked(&self.state);
         match self.syncs.has_writes() {
             true => None,
@@ -139,7 +139,7 @@ impl Entries {
     }
 
     /// The descriptor of a file that somebody has open.
-    pub(super) fn pinned(&self, file: FileId) -> Option<Arc<OwnedFd>> {
+    pub(super) fn pinned(&self, file: FileId) -> Option<Arc<DiskFile>> {
         let entry = self.get(file)?;
         let state = locked(&entry.state);
         state.fd.clone().filter(|_| state.opens > 0)
@@ -161,10 +161,10 @@ impl Entries {
     pub(super) fn put(
         &self,
         attr: &Attr,
-        fd: Arc<OwnedFd>,
+        fd: Arc<DiskFile>,
         can_write: bool,
         now: Time,
-    ) -> (Arc<OpenFile>, Arc<OwnedFd>) {
+    ) -> (Arc<OpenFile>, Arc<DiskFile>) {
         let mut map = locked(&self.map);
         map.clock += 1;
         let clock = map.clock;
@@ -278,7 +278,7 @@ impl Entries {
         })
     }
 
-    pub(super) fn put_descriptor(&self, file: FileId, fd: Arc<OwnedFd>, can_write: bool) {
+    pub(super) fn put_descriptor(&self, file: FileId, fd: Arc<DiskFile>, can_write: bool) {
         let map = locked(&self.map);
         if let Some(entry) = map.by_file.get(&file) {
             let mut state = locked(&entry.state);

@@ -3,13 +3,12 @@
 
 use std::fmt;
 use std::io;
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use ::mem::BufRange;
 use faults::Fault;
-use reactor::{FileIo, Token};
+use reactor::{DiskFile, FileIo, Token};
 use rustix::io::Errno;
 
 use super::content::ReadyFile;
@@ -57,13 +56,13 @@ enum TaskStage {
     /// A thread looks for the file.
     Opening(Arc<Reply>),
     /// The reactor moves data.
-    Moving(Arc<OpenFile>, Arc<OwnedFd>),
+    Moving(Arc<OpenFile>, Arc<DiskFile>),
     /// A thread looks whether the file ends here.
     Sizing(Arc<Reply>),
     /// The reactor syncs the file.
-    Syncing(Arc<OpenFile>, Arc<OwnedFd>),
+    Syncing(Arc<OpenFile>, Arc<DiskFile>),
     /// Another sync of the file is under way; then that of this number is wanted.
-    Waiting(Arc<OpenFile>, Arc<OwnedFd>, u64),
+    Waiting(Arc<OpenFile>, Arc<DiskFile>, u64),
 }
 
 impl fmt::Debug for DirSteps {

@@ -4,6 +4,7 @@
 use super::*;
 use crate::fs::{Asker, Attr, Device, New, ObjectKind, Removable, SetAttr, SetXattr, Time};
 use opens::OpenFile;
+use reactor::DiskFile;
 use std::os::unix::fs::symlink;
 use workers::{names_of, with_names};
 
@@ -181,7 +182,7 @@ fn put(entries: &Entries, file: u64) -> Arc<OpenFile> {
     entry
 }
 
-fn descriptor() -> Arc<OwnedFd> {
+fn descriptor() -> Arc<DiskFile> {
     Arc::new(File::open("/dev/null").unwrap().into())
 }
 

@@ -642,7 +642,7 @@ impl Workers {
 #[cfg(test)]
 mod tests {
     use ::mem::{Budget, BufRange, Pool};
-    use reactor::{Bell, FallocateMode, FileIo, Token};
+    use reactor::{Bell, DiskFile, FallocateMode, FileIo, Token};
 
     use super::*;
     use crate::fs::dir::{Dir, DirSpec};
@@ -809,16 +809,16 @@ mod tests {
     struct Reads(usize);
 
     impl FileIo for Reads {
-        fn read_at(&mut self, _: &Arc<OwnedFd>, _: BufRange, _: u64, _: Token) {
+        fn read_at(&mut self, _: &Arc<DiskFile>, _: BufRange, _: u64, _: Token) {
             self.0 += 1;
         }
-        fn write_at(&mut self, _: &Arc<OwnedFd>, _: BufRange, _: u64, _: bool, _: Token) {
+        fn write_at(&mut self, _: &Arc<DiskFile>, _: BufRange, _: u64, _: bool, _: Token) {
             unreachable!("nobody writes")
         }
-        fn sync_data(&mut self, _: &Arc<OwnedFd>, _: Token) {
+        fn sync_data(&mut self, _: &Arc<DiskFile>, _: Token) {
             unreachable!("nobody writes")
         }
-        fn fallocate(&mut self, _: &Arc<OwnedFd>, _: FallocateMode, _: u64, _: u64, _: Token) {
+        fn fallocate(&mut self, _: &Arc<DiskFile>, _: FallocateMode, _: u64, _: u64, _: Token) {
             unreachable!("nobody writes")
         }
         fn ticket(&mut self, token: Token) -> Ticket {
