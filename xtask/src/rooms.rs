@@ -48,7 +48,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     (
         "serve_nfs",
         &[
-            "engine", "machine", "mem", "nfs", "nfsd", "reactor", "store",
+            "engine", "link", "machine", "mem", "nfs", "nfsd", "reactor", "store",
         ],
     ),
     (
@@ -58,6 +58,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "engine",
             "faults",
             "iscsi",
+            "link",
             "machine",
             "mem",
             "nfsd",

@@ -7,7 +7,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use link::Link;
+use link::{Link, Stream, StreamTokens};
 use machine::{Nanos, Tag, work};
 use mem::{BufRange, Pool, Stage};
 use nfs::connection::{Connection, RpcServerFatalError, ServerOp};
@@ -233,7 +233,7 @@ impl NfsdDouble {
         self.driver.recvs.push(None);
         self.driver.sends.push(None);
         self.conns.push(Conn {
-            link: Link::new(machine, socket, 0, 0),
+            link: Link::new(machine, Stream::new(socket, StreamTokens::default())),
             peer: Peer::new(&self.nfsd, at as u64 + 1, address),
             executions: Vec::new(),
             waits: Vec::new(),

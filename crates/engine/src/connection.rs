@@ -1,5 +1,5 @@
 //! One connection, as far as it is the same for every protocol: its machine on
-//! its socket, operations that wait for memory, work that its volumes are at.
+//! its stream, operations that wait for memory, work that its volumes are at.
 
 use std::cell::RefCell;
 use std::fmt::Display;
@@ -8,10 +8,10 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use link::Link;
+use link::{Link, Stream};
 use machine::{Machine, Nanos, Tag, work};
 use mem::Pool;
-use reactor::{Driver, Received, SocketId};
+use reactor::{Driver, Received};
 
 use crate::commands::CommandRoom;
 use crate::hosts::{ConnectedHost, HostName, HostPlace};
@@ -19,7 +19,7 @@ use crate::job::Jobs;
 use crate::protocol::{ConnectionEvent, ConnectionStage, Protocol, ProtocolOp};
 use crate::refusals::{Refusal, RefusalKind};
 use crate::shared::Shared;
-use crate::token::{ConnectionId, ConnectionRef, Subject};
+use crate::token::{ConnectionId, ConnectionRef};
 use crate::waiting::{Waiting, Waits};
 
 /// A connection that has ended has so many ticks to say why.
@@ -52,7 +52,7 @@ pub struct Via {
 pub struct Core<P: Protocol> {
     /// Whether its shard will look at it at the end of this turn.
     pub dirty: bool,
-    /// Its machine on its socket.
+    /// Its machine on its stream.
     pub link: Link<P::Machine>,
     /// How it came.
     pub via: Via,
@@ -81,22 +81,20 @@ pub struct Core<P: Protocol> {
 }
 
 impl<P: Protocol> Core<P> {
-    /// Of a connection that came by `socket`.
+    /// Of a connection that came by `stream`.
     pub fn new(
         machine: P::Machine,
         id: ConnectionId,
-        socket: SocketId,
+        stream: Stream,
         (via, place): (Via, HostPlace),
         shared: Arc<Shared>,
         (jobs, pool): (Rc<RefCell<Jobs<P::Job>>>, &Pool),
     ) -> Self {
         let name = HostName::of_peer(via.peer);
         let host = shared.hosts.host(name, pool.budget());
-        let recv = Subject::Recv(id).token();
-        let send = Subject::Send(id).token();
         Core {
             dirty: false,
-            link: Link::new(machine, socket, recv, send),
+            link: Link::new(machine, stream),
             via,
             shared,
             pool: pool.of(host.share.clone()),
@@ -295,7 +293,7 @@ pub trait Connection: Protocol {
             let core = self.core_mut();
             core.waiting.clear();
             core.room = CommandRoom::default();
-            driver.close(core.link.socket(), Subject::Close(core.id).token());
+            core.link.stream.close(driver);
         }
     }
 
@@ -363,7 +361,7 @@ pub trait Connection: Protocol {
         } else {
             // What is still to come is planned for when the batch has gone that
             // asks for it.
-            let comes_first = core.link.has_more() && core.link.staged_bytes() == 0;
+            let comes_first = core.link.stream.has_more() && core.link.staged_bytes() == 0;
             if comes_first && core.may_receive() {
                 core.link.receive(driver);
             }
@@ -381,7 +379,7 @@ pub trait Connection: Protocol {
             }
         }
         if is_ending(self) {
-            if !self.core().link.is_sending() && self.stage() != ConnectionStage::Draining {
+            if !self.core().link.stream.is_sending() && self.stage() != ConnectionStage::Draining {
                 self.close(driver);
             }
         } else if self.core().may_receive() {

@@ -9,6 +9,7 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::Sender;
 
 use faults::Fault;
+use link::Stream;
 use machine::{Nanos, work};
 use mem::Pool;
 use reactor::{BoundListener, Completion, ConnectedSocket, Driver, Handler, Received, SocketId};
@@ -128,7 +129,7 @@ pub trait Protocols: Sized + 'static {
     fn open(
         &self,
         id: ConnectionId,
-        socket: SocketId,
+        stream: Stream,
         came: (Via, HostPlace),
         pool: &Pool,
         now: Nanos,
@@ -460,12 +461,13 @@ impl<S: Protocols> Shard<S> {
         }
         // It may have been accepted just before the listener was closed.
         let is_late = self.is_late(listener);
-        let opened = |server: &S, id, via_of: &dyn Fn(SocketAddr) -> Via, driver: &mut D| {
-            let via = via_of(connected.local_address()?);
-            let socket = driver.add_socket(connected)?;
-            let now = driver.now();
-            Ok(server.open(id, socket, (via, place), driver.pool(), now))
-        };
+        let opened =
+            |server: &S, id: ConnectionId, via_of: &dyn Fn(SocketAddr) -> Via, driver: &mut D| {
+                let via = via_of(connected.local_address()?);
+                let stream = Stream::new(driver.add_socket(connected)?, id.tokens());
+                let now = driver.now();
+                Ok(server.open(id, stream, (via, place), driver.pool(), now))
+            };
         let id = self.put(driver, (peer, listener), opened);
         if let Some(id) = id {
             self.strangers.push_back(id);

@@ -1,5 +1,6 @@
 //! What a completion belongs to, packed into the reactor's token.
 
+use link::StreamTokens;
 use reactor::Token;
 
 /// A connection of this reactor: its place in the table, and which of its
@@ -38,6 +39,17 @@ impl ConnectionRef {
                 generation: (packed >> 32) as u16,
                 index: packed as u32,
             },
+        }
+    }
+}
+
+impl ConnectionId {
+    /// What completions of its stream carry.
+    pub fn tokens(self) -> StreamTokens {
+        StreamTokens {
+            receive: Subject::Recv(self).token(),
+            send: Subject::Send(self).token(),
+            close: Subject::Close(self).token(),
         }
     }
 }

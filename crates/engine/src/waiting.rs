@@ -218,7 +218,7 @@ fn sits_on_memory<P: Protocol>(c: &P) -> bool {
         return false;
     }
     // What a volume has just ended leaves with this turn.
-    if core.link.has_unsent() && !core.link.is_sending() {
+    if core.link.has_unsent() && !core.link.stream.is_sending() {
         return false;
     }
     // Whatever a volume is at, or waits itself, is not the peer's doing.

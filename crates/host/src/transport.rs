@@ -1,10 +1,10 @@
-//! What the connections of all protocols have in common: a machine on a socket,
+//! What the connections of all protocols have in common: a machine on a stream,
 //! from the start of the connect until the driver is done with both.
 
 use std::io;
 use std::net::SocketAddr;
 
-use link::Link;
+use link::{Link, Stream, StreamTokens};
 use machine::Machine;
 use reactor::{Completion, Driver, Token};
 
@@ -69,8 +69,13 @@ impl<P: HostProtocol> Transport<P> {
         base: Token,
     ) -> io::Result<Self> {
         let socket = driver.connect(to, base + token::CONNECT)?;
+        let tokens = StreamTokens {
+            receive: base + token::RECV,
+            send: base + token::SEND,
+            close: base + token::CLOSE,
+        };
         Ok(Transport {
-            link: Link::new(machine, socket, base + token::RECV, base + token::SEND),
+            link: Link::new(machine, Stream::new(socket, tokens)),
             state: TransportState::Opening,
             base,
             down: None,
@@ -119,7 +124,7 @@ impl<P: HostProtocol> Transport<P> {
     pub(crate) fn close<D: Driver>(&mut self, driver: &mut D) {
         if !matches!(self.state, TransportState::Closing | TransportState::Closed) {
             self.state = TransportState::Closing;
-            driver.close(self.link.socket(), self.base + token::CLOSE);
+            self.link.stream.close(driver);
         }
     }
 
@@ -135,7 +140,7 @@ impl<P: HostProtocol> Transport<P> {
     #[cold]
     fn send_last<D: Driver>(&mut self, driver: &mut D) {
         self.link.flush_now(driver);
-        if !self.link.is_sending() {
+        if !self.link.stream.is_sending() {
             self.close(driver);
         }
     }

@@ -1,4 +1,4 @@
-//! One connection: a [`Machine`] on a socket.
+//! One connection: a [`Machine`] on a [`Stream`].
 //!
 //! What every protocol and both roles have in common between the reactor and
 //! the machine: receives made from the machine's plan, staged payload copied
@@ -7,12 +7,15 @@
 //! executes them tells with [`Link::set_data`] where a command's data lies.
 #![forbid(unsafe_code)]
 
+mod stream;
 #[cfg(test)]
 mod tests;
 
+pub use stream::{Stream, StreamTokens};
+
 use machine::{Direct, Machine, Step, Tag, Tail, Transmit, work};
 use mem::{BUF_BYTES_MAX, Buf, BufRange, Loan, Pool, Stage};
-use reactor::{Batch, Driver, Received, SocketId, Token};
+use reactor::{Batch, Driver, Received};
 
 /// Where the data of one command lies.
 #[derive(Default)]
@@ -163,19 +166,17 @@ const UNANSWERED_BYTES_MAX: u32 = 256 << 10;
 const PAD_MAX: usize = 3;
 const NO_MEMORY: &str = "payload moves only for a command whose memory is known";
 
-/// A machine bound to a socket, with the data of its commands.
+/// A machine bound to a stream, with the data of its commands.
 pub struct Link<M> {
     /// The protocol's side of the connection.
     pub machine: M,
-    socket: SocketId,
-    recv_token: Token,
-    send_token: Token,
+    /// What it receives from and sends to.
+    pub stream: Stream,
     data: Vec<CommandMemory>,
     stage: Option<Stage>,
     at: usize,
     /// Receives so far: says which of them staged data came with.
     receives: u64,
-    receiving: bool,
     /// The command whose memory a receive under way writes.
     receiving_into: Option<Tag>,
     /// Memory that was taken from a command while a receive writes it.
@@ -185,9 +186,6 @@ pub struct Link<M> {
     bounce: Option<(Buf, u32)>,
     /// What is ready so far of the next send.
     gathered: Option<Box<Batch>>,
-    sending: bool,
-    /// More lies in the socket: the next receive ends at once.
-    more: bool,
     /// Bytes received since the last send began.
     unanswered_bytes: u32,
     /// Ticks so far.
@@ -199,42 +197,24 @@ pub struct Link<M> {
 }
 
 impl<M: Machine> Link<M> {
-    /// Binds `machine` to `socket`; completions of its receives and sends
-    /// carry the two tokens. Call [`Link::receive`] to start.
-    pub fn new(machine: M, socket: SocketId, recv_token: Token, send_token: Token) -> Self {
+    /// Binds `machine` to `stream`. Call [`Link::receive`] to start.
+    pub fn new(machine: M, stream: Stream) -> Self {
         Link {
             machine,
-            socket,
-            recv_token,
-            send_token,
+            stream,
             data: Vec::new(),
             stage: None,
             at: 0,
             receives: 0,
-            receiving: false,
             receiving_into: None,
             parked: CommandMemory::default(),
             bounce: None,
             gathered: None,
-            sending: false,
-            more: false,
             unanswered_bytes: 0,
             ticks: 0,
             sent_at: 0,
             moved_at: 0,
         }
-    }
-
-    /// The socket it is bound to.
-    #[inline]
-    pub fn socket(&self) -> SocketId {
-        self.socket
-    }
-
-    /// Whether a batch is on its way to the kernel.
-    #[inline]
-    pub fn is_sending(&self) -> bool {
-        self.sending
     }
 
     /// Says where the data of `tag` lies: arriving payload is placed there,
@@ -335,10 +315,9 @@ impl<M: Machine> Link<M> {
     /// then [`Link::receive`].
     #[inline]
     pub fn on_received(&mut self, received: Received) {
-        self.receiving = false;
+        self.stream.on_received(&received);
         self.receives += 1;
         self.moved_at = self.ticks;
-        self.more = received.more;
         let staged = received
             .stage
             .as_ref()
@@ -448,7 +427,7 @@ impl<M: Machine> Link<M> {
     /// being received.
     pub fn is_drained(&self) -> bool {
         let staged = self.stage.as_ref().map_or(0, |stage| stage.bytes().len());
-        !self.receiving && self.at >= staged
+        !self.stream.is_receiving() && self.at >= staged
     }
 
     /// Bytes that were received and that the machine has not taken, where no
@@ -476,7 +455,7 @@ impl<M: Machine> Link<M> {
     /// Asks for the next bytes. An unfinished header is kept and comes first.
     #[inline]
     pub fn receive<D: Driver>(&mut self, driver: &mut D) {
-        if self.receiving || self.machine.is_finished() {
+        if self.stream.is_receiving() || self.machine.is_finished() {
             return;
         }
         let plan = self.machine.recv_plan();
@@ -510,14 +489,7 @@ impl<M: Machine> Link<M> {
             }
             self.bounce.insert((buf, offset)).0.range()
         });
-        self.receiving = true;
-        driver.recv(self.socket, direct, stage, stage_max, self.recv_token);
-    }
-
-    /// Whether the next receive ends at once, with what lies in the socket.
-    #[inline]
-    pub fn has_more(&self) -> bool {
-        self.more
+        self.stream.receive(driver, direct, stage, stage_max);
     }
 
     /// Sends what is ready, unless a batch is still on its way, or payload that
@@ -526,7 +498,7 @@ impl<M: Machine> Link<M> {
     /// each at once would fall into step and move one payload a turn.
     #[inline]
     pub fn flush<D: Driver>(&mut self, driver: &mut D) {
-        let waits = self.more
+        let waits = self.stream.has_more()
             && self.receiving_into.is_some()
             && self.unanswered_bytes < UNANSWERED_BYTES_MAX
             && driver.fast_path();
@@ -565,21 +537,20 @@ impl<M: Machine> Link<M> {
     /// Sends what is ready, unless a batch is still on its way.
     #[inline]
     pub fn flush_now<D: Driver>(&mut self, driver: &mut D) {
-        if self.sending || !self.has_unsent() {
+        if self.stream.is_sending() || !self.has_unsent() {
             return;
         }
         self.unanswered_bytes = 0;
         let mut batch = self.gathered.take().unwrap_or_else(|| driver.batch());
         self.fill(&mut batch, driver);
-        self.sending = true;
         self.sent_at = self.ticks;
-        driver.send(self.socket, batch, self.send_token);
+        self.stream.send(driver, batch);
     }
 
     /// The batch was accepted by the kernel; call [`Link::flush`] again.
     #[inline]
     pub fn on_sent(&mut self) {
-        self.sending = false;
+        self.stream.on_sent();
         self.moved_at = self.ticks;
     }
 
@@ -595,7 +566,7 @@ impl<M: Machine> Link<M> {
 
     /// Ticks that the batch under way has been under way; 0 where none is.
     pub fn sending_ticks(&self) -> u32 {
-        match self.sending {
+        match self.stream.is_sending() {
             true => self.ticks - self.sent_at,
             false => 0,
         }

@@ -86,7 +86,11 @@ struct Bench {
     region: Region,
 }
 
-const SEND: Token = 2;
+const TOKENS: StreamTokens = StreamTokens {
+    receive: 1,
+    send: 2,
+    close: 3,
+};
 
 fn bench() -> Bench {
     bench_of(&DriverConfig::default())
@@ -100,7 +104,7 @@ fn bench_of(config: &DriverConfig) -> Bench {
     let (ours, _) = listener.accept().unwrap();
     let socket = driver.add_socket(ours.into()).unwrap();
     Bench {
-        link: Link::new(Script::default(), socket, 1, SEND),
+        link: Link::new(Script::default(), Stream::new(socket, TOKENS)),
         driver,
         peer,
         region: Region::anonymous(1 << 20).unwrap(),
@@ -378,10 +382,10 @@ fn what_is_gathered_leaves_in_order_with_what_follows() {
     ready(&mut bench, 0);
     bench.link.gather(&mut bench.driver);
     assert!(!bench.link.machine.has_transmit() && bench.link.has_unsent());
-    assert!(!bench.link.is_sending() && bench.link.held().count() == 0);
+    assert!(!bench.link.stream.is_sending() && bench.link.held().count() == 0);
     ready(&mut bench, 1);
     bench.link.flush(&mut bench.driver);
-    assert!(bench.link.is_sending() && !bench.link.has_unsent());
+    assert!(bench.link.stream.is_sending() && !bench.link.has_unsent());
     // Meanwhile one more is.
     ready(&mut bench, 2);
     bench.link.gather(&mut bench.driver);
@@ -395,7 +399,7 @@ fn what_is_gathered_leaves_in_order_with_what_follows() {
         bench.link.on_sent();
         bench.link.flush(&mut bench.driver);
     }
-    assert!(!bench.link.is_sending() && !bench.link.has_unsent());
+    assert!(!bench.link.stream.is_sending() && !bench.link.has_unsent());
     for tag in 0..3 {
         let mut found = vec![0; 4 + 4096 + 4];
         bench.peer.read_exact(&mut found).unwrap();
@@ -516,7 +520,7 @@ impl Bench {
         self.link.set_data(tag, CommandMemory::lent(memory));
         self.link.machine.sends.push((tag, 0, 4));
         self.link.flush(&mut self.driver);
-        self.driver.counters().sends + u64::from(self.link.is_sending())
+        self.driver.counters().sends + u64::from(self.link.stream.is_sending())
     }
 }
 

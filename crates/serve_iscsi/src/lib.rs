@@ -30,9 +30,10 @@ use engine::{
 };
 use iscsi::target::{Connection as Transport, Done, TargetOp};
 use iscsi::{LoginState, SessionId, SessionKind};
+use link::Stream;
 use machine::{Machine as _, Nanos, Tag};
 use mem::Pool;
-use reactor::{Driver, SocketId};
+use reactor::Driver;
 use scsi::{Attention, Sense};
 use store::Volume;
 use store::reservation::Registrant;
@@ -87,25 +88,25 @@ pub struct IscsiConnection {
 /// A connection that just came.
 pub fn open(
     local: &Rc<Local>,
-    socket: (ConnectionId, SocketId),
+    stream: (ConnectionId, Stream),
     came: (Via, HostPlace),
     (pool, now): (&Pool, Nanos),
 ) -> IscsiConnection {
     let machine = Transport::new(local.service.settings, now);
-    IscsiConnection::new(local, machine, socket, came, pool)
+    IscsiConnection::new(local, machine, stream, came, pool)
 }
 
 impl IscsiConnection {
     fn new(
         local: &Rc<Local>,
         machine: Transport,
-        (id, socket): (ConnectionId, SocketId),
+        (id, stream): (ConnectionId, Stream),
         came: (Via, HostPlace),
         pool: &Pool,
     ) -> IscsiConnection {
         let (service, here) = (local.service.clone(), (local.jobs.clone(), pool));
         IscsiConnection {
-            core: Core::new(machine, id, socket, came, service.shared.clone(), here),
+            core: Core::new(machine, id, stream, came, service.shared.clone(), here),
             service,
             local: local.clone(),
             login: LoginState::default(),

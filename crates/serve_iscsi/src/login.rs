@@ -13,7 +13,7 @@ use engine::{
 };
 use iscsi::target::{Connection as Transport, ConnectionRole, Detached, Done};
 use iscsi::{AfterLogin, Joined, LoginAnswer, LoginOutcome, LogoutOutcome, SessionKind};
-use link::CommandMemory;
+use link::{CommandMemory, Stream};
 use machine::{Machine, Nanos, Tag};
 use reactor::{ConnectedSocket, Driver, fill_random};
 use store::reservation::Registrant;
@@ -217,13 +217,13 @@ impl IscsiConnection {
         if !matches!(self.waiting.as_deref(), Some(WaitingLogin::Move(..))) {
             return;
         }
-        let is_idle = !self.core.link.is_sending() && !self.core.link.machine.has_transmit();
+        let is_idle = !self.core.link.stream.is_sending() && !self.core.link.machine.has_transmit();
         if !is_idle || !self.core.link.is_drained() {
             // Bytes behind its last login request break the rules.
             self.is_lost |= !self.core.link.is_drained();
             return;
         }
-        let Some(connected) = driver.remove_socket(self.core.link.socket()) else {
+        let Some(connected) = self.core.link.stream.leave(driver) else {
             return;
         };
         let waiting = self.waiting.take().map(|waiting| *waiting);
@@ -361,11 +361,11 @@ impl Handover {
         local: &Rc<Local>,
         driver: &mut D,
     ) -> std::io::Result<IscsiConnection> {
-        let socket = driver.add_socket(self.connected)?;
+        let stream = Stream::new(driver.add_socket(self.connected)?, id.tokens());
         let machine = Transport::resume(self.machine);
         let came = (via, self.place);
         let mut connection =
-            IscsiConnection::new(local, machine, (id, socket), came, driver.pool());
+            IscsiConnection::new(local, machine, (id, stream), came, driver.pool());
         connection.waiting = Some(Box::new(WaitingLogin::Arrived(self.answer, self.joined)));
         Ok(connection)
     }

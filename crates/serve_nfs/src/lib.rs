@@ -27,11 +27,12 @@ use engine::{
     ConnectionEvent, ConnectionId, ConnectionStage, Core, Elsewhere as _, Has, JobId, Post,
     Protocol, Refusal, RefusalKind, Shard, Subject, Via, Waits as _, job,
 };
+use link::Stream;
 use machine::{Machine, Nanos, Tag};
 use mem::Pool;
 use nfsd::callback::Callback;
 use nfsd::{Around, Elsewhere, Execution, Peer, Step};
-use reactor::{Driver, FileIo, SocketId, Token};
+use reactor::{Driver, FileIo, Token};
 use store::fs::{self, FileSystem, Time};
 
 pub use ::nfs::connection::Flavor;
@@ -171,7 +172,7 @@ pub struct NfsConnection {
 /// A connection that just came.
 pub fn open(
     local: &Rc<Local>,
-    (id, socket): (ConnectionId, SocketId),
+    (id, stream): (ConnectionId, Stream),
     (via, place): (Via, HostPlace),
     (pool, now): (&Pool, Nanos),
 ) -> NfsConnection {
@@ -187,7 +188,7 @@ pub fn open(
     let (shared, here) = (service.shared.clone(), (local.jobs.clone(), pool));
     let machine = Transport::new(settings, now);
     NfsConnection {
-        core: Core::new(machine, id, socket, (via, place), shared, here),
+        core: Core::new(machine, id, stream, (via, place), shared, here),
         local: local.clone(),
         peer,
         first: Execution::default(),

@@ -20,13 +20,13 @@ use engine::{
     Blocks, Connection as _, ConnectionEvent, ConnectionId, ConnectionStage, Core, Elsewhere as _,
     Has, JobId, OnVolumes as _, Orphans as _, Post, Protocol, RefusalKind, Shard, Via,
 };
-use link::CommandMemory;
+use link::{CommandMemory, Stream};
 use machine::{Nanos, Tag};
 use mem::Pool;
 use nvmf::command::{Command, Geometry};
 use nvmf::tcp::controller::{Done, Op, Qpair, RefusedCommand};
 use nvmf::{Activity, ControllerId};
-use reactor::{Driver, SocketId};
+use reactor::Driver;
 use store::Volume;
 use wire::nvme::Status;
 
@@ -82,14 +82,14 @@ impl Local {
 /// A connection that just came.
 pub fn open(
     local: &Local,
-    (id, socket): (ConnectionId, SocketId),
+    (id, stream): (ConnectionId, Stream),
     came: (Via, HostPlace),
     (pool, now): (&Pool, Nanos),
 ) -> NvmeConnection {
     let machine = Qpair::new(local.service.settings, now);
     let (service, here) = (&local.service, (local.jobs.clone(), pool));
     NvmeConnection {
-        core: Core::new(machine, id, socket, came, service.shared.clone(), here),
+        core: Core::new(machine, id, stream, came, service.shared.clone(), here),
         service: service.clone(),
         bound: None,
         aborts: Vec::new(),

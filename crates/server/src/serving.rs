@@ -13,9 +13,10 @@ use engine::shard::AnyConnection;
 use engine::{
     Connection as _, ConnectionEvent, ConnectionId, Has, JobId, Protocol as _, Protocols, Via,
 };
+use link::Stream;
 use machine::Nanos;
 use mem::Pool;
-use reactor::{Driver, Received, SocketId};
+use reactor::{Driver, Received};
 use store::Volume;
 
 use crate::config::Protocol;
@@ -136,17 +137,17 @@ impl Protocols for Serving {
     fn open(
         &self,
         id: ConnectionId,
-        socket: SocketId,
+        stream: Stream,
         came: (Via, HostPlace),
         pool: &Pool,
         now: Nanos,
     ) -> ServedConnection {
         let protocol = self.shared.state().protocol_of(came.0.listener);
-        let (socket, here) = ((id, socket), (pool, now));
+        let (stream, here) = ((id, stream), (pool, now));
         match protocol.unwrap_or_default() {
-            Protocol::NvmeTcp => Serving::any(serve_nvme::open(&self.nvme, socket, came, here)),
-            Protocol::Iscsi => Serving::any(serve_iscsi::open(&self.iscsi, socket, came, here)),
-            Protocol::Nfs => Serving::any(serve_nfs::open(&self.nfs, socket, came, here)),
+            Protocol::NvmeTcp => Serving::any(serve_nvme::open(&self.nvme, stream, came, here)),
+            Protocol::Iscsi => Serving::any(serve_iscsi::open(&self.iscsi, stream, came, here)),
+            Protocol::Nfs => Serving::any(serve_nfs::open(&self.nfs, stream, came, here)),
         }
     }
 
