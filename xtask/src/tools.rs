@@ -266,6 +266,7 @@ const GUARDED: &[Guarded] = &[
             "crates/store/src/reservation.rs",
             "crates/store/src/reservation/**",
             "crates/store/src/locks.rs",
+            "crates/store/src/locks/*.rs",
             "crates/store/src/unreadable.rs",
             "crates/store/src/fs/access.rs",
         ],

@@ -3,25 +3,29 @@
 //! The volume is cut into granules, and each granule belongs to one of a fixed
 //! number of stripes. A claim is noted in every stripe that its range touches;
 //! two claims that overlap meet in the stripe of a granule that they share. In
-//! a stripe no claim overtakes one that it conflicts with, also one that waits:
-//! readers cannot starve a writer. Claims take their stripes in ascending
+//! a stripe a claim waits only while it conflicts with one that is held or that waits
+//! before it. Those that have waited longest are not overtaken by any that they conflict
+//! with: readers cannot starve a writer. Claims take their stripes in ascending
 //! order, one after the other, so that claims never wait for each other in a circle.
 //!
-//! A claim is compared with a bounded number of others, however many commands hosts
-//! send: [`HELD_MAX`] that are held in a stripe and [`LOOK_MAX`] that wait there. What
-//! comes when there are as many waits behind them.
+//! However many claims hosts have, one is compared with a number of others that grows
+//! with their logarithm (`locks/stripe.rs`, `locks/held.rs`).
 //!
-//! Nothing is allocated for a claim that finds its range free.
+//! Nothing is allocated for a claim that finds its range free, but for as many claims as
+//! were never held at a time.
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
 use faults::Fault;
-use machine::work;
 use reactor::Ticket;
+
+use stripe::Stripe;
+
+mod held;
+mod stripe;
 
 /// Bytes of a granule are 1 << this: larger than nearly every I/O, which then
 /// touches one stripe or two.
@@ -30,14 +34,9 @@ const GRANULE_SHIFT: u32 = 20;
 /// Stripes; their set is one word.
 const STRIPES: u32 = u64::BITS;
 
-/// Claims held in a stripe at most: more than a disk has under way at a time.
-const HELD_MAX: usize = 256;
-
-/// Claims that wait in a stripe and are looked at: those that have waited longest.
-const LOOK_MAX: usize = 64;
-
-/// What is asked for: a range, alone or together with other readers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// What is asked for: a range, alone or together with other readers. In order of where
+/// it begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Claim {
     from: u64,
     to: u64,
@@ -61,6 +60,15 @@ impl Claim {
         (self.is_exclusive || other.is_exclusive) && self.from < other.to && other.from < self.to
     }
 
+    /// Where it ends if it is exclusive, else 0.
+    #[inline]
+    fn exclusive_to(&self) -> u64 {
+        match self.is_exclusive {
+            true => self.to,
+            false => 0,
+        }
+    }
+
     /// The stripes that it touches, one bit each.
     #[inline]
     fn stripes(&self) -> u64 {
@@ -78,7 +86,7 @@ impl Claim {
     }
 }
 
-/// Who is told that a claim that waited is granted.
+/// What is told that a claim that waits shall go on.
 pub(crate) enum Caller {
     /// An I/O of a reactor.
     Ticket(Ticket),
@@ -92,79 +100,6 @@ impl Caller {
             Caller::Ticket(ticket) => ticket.ring(),
             Caller::Thread(thread) => thread.unpark(),
         }
-    }
-}
-
-struct WaitingClaim {
-    claim: Claim,
-    caller: Caller,
-}
-
-#[derive(Default)]
-struct Stripe {
-    held: Vec<Claim>,
-    /// By number, which is the order that they came in.
-    queue: BTreeMap<u64, WaitingClaim>,
-    last_id: u64,
-}
-
-impl Stripe {
-    #[inline]
-    fn is_free(&self, claim: &Claim) -> bool {
-        if self.held.len() >= HELD_MAX || self.queue.len() >= LOOK_MAX {
-            return false;
-        }
-        work::spend((self.held.len() + self.queue.len()) as u64);
-        let held = self.held.iter().all(|other| !other.conflicts(claim));
-        held && self.queue.values().all(|w| !w.claim.conflicts(claim))
-    }
-
-    /// Whether a claim with this number is among those that are looked at.
-    fn looks_at(&self, id: u64) -> bool {
-        self.queue.range(..id).nth(LOOK_MAX - 1).is_none()
-    }
-
-    /// `gone` no longer stands in the way of those that came after it, whose numbers
-    /// begin with `from`: grants what waited for it.
-    #[inline]
-    fn grant(&mut self, gone: &Claim, from: u64) -> Vec<Caller> {
-        match self.queue.range(from..).next() {
-            None => Vec::new(),
-            Some(_) => self.grant_queued(gone, from),
-        }
-    }
-
-    #[cold]
-    fn grant_queued(&mut self, gone: &Claim, from: u64) -> Vec<Caller> {
-        // Some may wait because there were so many.
-        let is_crowded = self.queue.len() >= LOOK_MAX || self.held.len() + 1 >= HELD_MAX;
-        let (mut stays, mut granted): (Vec<Claim>, Vec<u64>) = Default::default();
-        for (&id, WaitingClaim { claim, .. }) in &self.queue {
-            if self.held.len() >= HELD_MAX || stays.len() >= LOOK_MAX {
-                break;
-            }
-            work::spend(1);
-            let mut before = self.held.iter().chain(&stays).inspect(|_| work::spend(1));
-            let may_go = id >= from && (is_crowded || claim.conflicts(gone));
-            match may_go && !before.any(|other| other.conflicts(claim)) {
-                false => stays.push(*claim),
-                true => {
-                    self.held.push(*claim);
-                    granted.push(id);
-                }
-            }
-        }
-        let queue = &mut self.queue;
-        let waiting = granted.into_iter().filter_map(|id| queue.remove(&id));
-        waiting.map(|waiting| waiting.caller).collect()
-    }
-
-    /// Claims that are the same stand for each other.
-    #[inline]
-    fn release(&mut self, claim: &Claim) -> Vec<Caller> {
-        let at = self.held.iter().position(|other| other == claim);
-        self.held.swap_remove(at.expect("a claim is held once"));
-        self.grant(claim, 0)
     }
 }
 
@@ -194,7 +129,7 @@ impl Locks {
     pub(crate) fn acquire(
         self: &Arc<Locks>,
         claim: Claim,
-        caller: impl FnOnce() -> Caller,
+        caller: impl FnMut() -> Caller,
     ) -> Result<(), Box<StripePlace>> {
         self.acquire_rest(claim, claim.stripes(), caller)
     }
@@ -205,16 +140,12 @@ impl Locks {
         self: &Arc<Locks>,
         claim: Claim,
         mut rest: u64,
-        caller: impl FnOnce() -> Caller,
+        mut caller: impl FnMut() -> Caller,
     ) -> Result<(), Box<StripePlace>> {
         while rest != 0 {
             let index = rest.trailing_zeros();
-            let mut stripe = self.stripe(index);
-            if !stripe.is_free(&claim) {
-                stripe.last_id += 1;
-                let id = stripe.last_id;
-                let caller = caller();
-                stripe.queue.insert(id, WaitingClaim { claim, caller });
+            let taken = self.stripe(index).acquire(claim, &mut caller);
+            if let Err(id) = taken {
                 return Err(Box::new(StripePlace {
                     locks: Arc::clone(self),
                     claim,
@@ -223,7 +154,6 @@ impl Locks {
                     is_over: false,
                 }));
             }
-            stripe.held.push(claim);
             rest &= rest - 1;
         }
         Ok(())
@@ -250,13 +180,11 @@ impl Locks {
         let me = || Caller::Thread(thread::current());
         let mut taken = self.acquire(claim, me);
         while let Err(place) = taken {
-            while !place.is_granted() {
-                let left = give_up.saturating_duration_since(Instant::now());
-                if left.is_zero() {
-                    return false;
-                }
-                thread::park_timeout(left);
+            let left = give_up.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return false;
             }
+            thread::park_timeout(left);
             taken = place.go_on(me);
         }
         true
@@ -281,14 +209,16 @@ impl StripePlace {
         self.claim.stripes() & ((1 << self.index) - 1)
     }
 
-    fn is_granted(&self) -> bool {
-        let stripe = self.locks.stripe(self.index);
-        !stripe.queue.contains_key(&self.id)
-    }
-
-    /// Goes on after a call: takes the rest of the range or waits for that.
-    pub(crate) fn go_on(mut self, caller: impl FnOnce() -> Caller) -> Result<(), Box<StripePlace>> {
-        assert!(self.is_granted(), "goes on before it was called");
+    /// Goes on after a call: takes the rest of the range, or waits for it.
+    pub(crate) fn go_on(
+        mut self: Box<Self>,
+        mut caller: impl FnMut() -> Caller,
+    ) -> Result<(), Box<StripePlace>> {
+        let going_on = self.locks.stripe(self.index).go_on(self.id, &mut caller);
+        if let Err(callers) = going_on {
+            callers.into_iter().for_each(Caller::call);
+            return Err(self);
+        }
         self.is_over = true;
         let rest = self.claim.stripes() & !self.before() & !(1 << self.index);
         self.locks.acquire_rest(self.claim, rest, caller)
@@ -306,13 +236,7 @@ impl Drop for StripePlace {
         if self.is_over {
             return;
         }
-        let mut stripe = self.locks.stripe(self.index);
-        let callers = match stripe.queue.remove(&self.id) {
-            Some(_) if stripe.looks_at(self.id) => stripe.grant(&self.claim, self.id),
-            Some(_) => Vec::new(),
-            None => stripe.release(&self.claim),
-        };
-        drop(stripe);
+        let callers = self.locks.stripe(self.index).give_up(self.id, &self.claim);
         callers.into_iter().for_each(Caller::call);
         self.locks.release_some(&self.claim, self.before());
     }

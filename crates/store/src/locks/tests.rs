@@ -1,9 +1,13 @@
 //! What holds for every order of claims.
 
+use super::held::HeldClaims;
+use super::stripe::GUARDED_MAX;
 use super::*;
+use machine::work;
 use proptest::prelude::*;
 use random::Random;
 use reactor::{Bell, Completion, Token};
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicI32, Ordering};
 
 const GRANULE: u64 = 1 << GRANULE_SHIFT;
@@ -13,7 +17,7 @@ struct Desk {
     locks: Arc<Locks>,
     bell: Arc<Bell>,
     /// By token; `None` in it: held.
-    claims: Vec<(Token, Claim, Option<Box<StripePlace>>)>,
+    claims: VecDeque<(Token, Claim, Option<Box<StripePlace>>)>,
     last: Token,
 }
 
@@ -22,7 +26,7 @@ impl Desk {
         Desk {
             locks: Arc::clone(locks),
             bell: Bell::new(None),
-            claims: Vec::new(),
+            claims: VecDeque::new(),
             last: 0,
         }
     }
@@ -31,8 +35,13 @@ impl Desk {
         self.last += 1;
         let caller = || Caller::Ticket(self.bell.ticket(self.last));
         let place = self.locks.acquire(claim, caller).err();
-        self.claims.push((self.last, claim, place));
+        self.claims.push_back((self.last, claim, place));
         self.last
+    }
+
+    /// Lets all go on that are called, and those that are called then.
+    fn settle(&mut self) {
+        while self.turn() > 0 {}
     }
 
     /// Lets those go on that were called; how many.
@@ -43,17 +52,17 @@ impl Desk {
             let Completion::File { token, .. } = *completion else {
                 panic!("{completion:?}");
             };
-            let entry = self.claims.iter_mut().find(|(t, ..)| *t == token);
-            let (_, _, place) = entry.expect("called for a claim that is gone");
-            let place = place.take().expect("called though it holds all");
+            let at = self.claims.binary_search_by_key(&token, |(t, ..)| *t);
+            let (_, _, place) = &mut self.claims[at.expect("called for a claim that is gone")];
             let caller = || Caller::Ticket(self.bell.ticket(token));
-            *place_of(&mut self.claims, token) = place.go_on(caller).err();
+            let called = place.take().expect("called though it holds all");
+            *place = called.go_on(caller).err();
         }
         rung.len()
     }
 
     fn end(&mut self, index: usize) {
-        let (_, claim, place) = self.claims.remove(index);
+        let (_, claim, place) = self.claims.remove(index).expect("it is there");
         match place {
             None => self.locks.release(&claim),
             Some(place) => drop(place),
@@ -67,18 +76,9 @@ impl Desk {
 
     fn assert_empty(&self) {
         for line in &self.locks.0 {
-            let stripe = line.0.lock().unwrap();
-            assert!(stripe.held.is_empty() && stripe.queue.is_empty());
+            assert!(line.0.lock().unwrap().is_empty());
         }
     }
-}
-
-fn place_of(
-    claims: &mut [(Token, Claim, Option<Box<StripePlace>>)],
-    token: Token,
-) -> &mut Option<Box<StripePlace>> {
-    let entry = claims.iter_mut().find(|(t, ..)| *t == token);
-    &mut entry.expect("it is there").2
 }
 
 #[derive(Clone, Debug)]
@@ -88,20 +88,25 @@ enum Act {
     End(usize),
 }
 
-fn acts(ranges: impl Strategy<Value = (u64, u64)> + 'static) -> impl Strategy<Value = Vec<Act>> {
+fn acts(
+    ranges: impl Strategy<Value = (u64, u64)> + 'static,
+    acts_max: usize,
+) -> impl Strategy<Value = Vec<Act>> {
     let claim = (ranges, any::<bool>())
         .prop_map(|((from, len), alone)| Act::Claim(Claim::new(from, len, alone)));
     let end = any::<usize>().prop_map(Act::End);
-    // So few that all that wait are looked at.
-    prop::collection::vec(prop_oneof![claim, end], 1..=LOOK_MAX)
+    prop::collection::vec(prop_oneof![2 => claim, 1 => end], 1..=acts_max)
 }
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
-    /// In one stripe: a claim holds exactly if no earlier one is in its way.
+    /// In one stripe, where all that wait are guarded: a claim holds exactly if no
+    /// earlier one is in its way.
     #[test]
-    fn nobody_overtakes_and_nobody_is_forgotten(acts in acts((0..40u64, 1..12u64))) {
+    fn guarded_claim_waits_exactly_while_an_earlier_one_conflicts(
+        acts in acts((0..40u64, 1..12u64), GUARDED_MAX),
+    ) {
         let mut desk = Desk::new(&Locks::new());
         for act in acts {
             match act {
@@ -113,7 +118,7 @@ proptest! {
             }
             desk.turn();
             for (at, (_, claim, place)) in desk.claims.iter().enumerate() {
-                let blocked = desk.claims[..at].iter().any(|(_, c, _)| c.conflicts(claim));
+                let blocked = desk.claims.range(..at).any(|(_, c, _)| c.conflicts(claim));
                 prop_assert_eq!(place.is_some(), blocked, "claim {} of {:?}", at, claim);
             }
         }
@@ -123,12 +128,12 @@ proptest! {
         desk.assert_empty();
     }
 
-    /// Over many stripes, which wrap around: claims that hold all they want do
-    /// not overlap, one waits only while another is in its way, and all get
-    /// their turn.
+    /// In one stripe, with more claims than are guarded: none that are held conflict, a
+    /// claim waits exactly while it conflicts with one that is held or that has waited
+    /// longer, and all are granted in the end.
     #[test]
-    fn wide_claims_exclude_each_other_and_end(
-        acts in acts((0..200u64, 1..90u64).prop_map(|(a, b)| (a * GRANULE / 2, b * GRANULE / 3))),
+    fn claim_waits_only_while_it_conflicts(
+        acts in acts((0..60u64, prop_oneof![9 => 1..3u64, 1 => 1..40u64]), 400),
     ) {
         let mut desk = Desk::new(&Locks::new());
         for act in acts {
@@ -139,7 +144,87 @@ proptest! {
                 Act::End(n) if !desk.claims.is_empty() => desk.end(n % desk.claims.len()),
                 Act::End(_) => {}
             }
-            while desk.turn() > 0 {}
+            desk.settle();
+            for (at, (_, claim, place)) in desk.claims.iter().enumerate() {
+                let before = desk.claims.range(..at).any(|(_, c, _)| c.conflicts(claim));
+                let mut held = desk.claims.iter().filter(|(.., place)| place.is_none());
+                let beside = held.any(|(_, c, _)| !std::ptr::eq(c, claim) && c.conflicts(claim));
+                match place {
+                    None => prop_assert!(!beside, "two are held: {:?}", claim),
+                    Some(_) => prop_assert!(before || beside, "nothing is in the way: {:?}", claim),
+                }
+            }
+        }
+        while !desk.claims.is_empty() {
+            let held = desk.claims.iter().position(|(.., place)| place.is_none());
+            prop_assert!(held.is_some(), "nothing is held and some wait");
+            desk.end(held.unwrap());
+            desk.settle();
+        }
+        desk.assert_empty();
+    }
+
+    /// What is held is found as by comparing with all of it, on a way that grows with
+    /// its logarithm.
+    #[test]
+    fn held_claims_find_what_a_list_finds(
+        acts in acts((0..3000u64, prop_oneof![9 => 1..4u64, 1 => 1..900u64]), 900),
+    ) {
+        let mut held = HeldClaims::default();
+        let mut list: Vec<(Claim, u64)> = Vec::new();
+        for (id, act) in (1..).zip(acts) {
+            match act {
+                Act::Claim(claim) => {
+                    let mut found = None;
+                    let units = units_of(|| found = held.conflict(&claim));
+                    let depth_max = 2 * (list.len() + 2).ilog2() + 8;
+                    prop_assert!(units <= u64::from(depth_max), "{} of {}", units, list.len());
+                    let conflicting = |id| list.iter().any(|(c, i)| *i == id && c.conflicts(&claim));
+                    match found {
+                        Some(id) => prop_assert!(conflicting(id)),
+                        None => prop_assert!(list.iter().all(|(c, _)| !c.conflicts(&claim))),
+                    }
+                    // Also what conflicts, and some twice.
+                    for id in [id, 1_000_000 + id].into_iter().take(1 + usize::from(id % 5 == 0)) {
+                        held.insert(claim, id);
+                        list.push((claim, id));
+                    }
+                }
+                Act::End(_) if list.is_empty() => {}
+                Act::End(n) => {
+                    let claim = list[n % list.len()].0;
+                    let id = held.remove(&claim);
+                    let at = list.iter().position(|entry| *entry == (claim, id));
+                    list.swap_remove(at.expect("it was held"));
+                }
+            }
+        }
+        for (claim, _) in &list {
+            held.remove(claim);
+        }
+        prop_assert!(held.is_empty());
+    }
+
+    /// Over many stripes, which wrap around: claims that hold all they want do
+    /// not overlap, one waits only while another is in its way, and all get
+    /// their turn.
+    #[test]
+    fn wide_claims_exclude_each_other_and_end(
+        acts in acts(
+            (0..200u64, 1..90u64).prop_map(|(a, b)| (a * GRANULE / 2, b * GRANULE / 3)),
+            64,
+        ),
+    ) {
+        let mut desk = Desk::new(&Locks::new());
+        for act in acts {
+            match act {
+                Act::Claim(claim) => {
+                    desk.claim(claim);
+                }
+                Act::End(n) if !desk.claims.is_empty() => desk.end(n % desk.claims.len()),
+                Act::End(_) => {}
+            }
+            desk.settle();
             let held = desk.claims.iter().filter(|(.., place)| place.is_none());
             let held: Vec<Claim> = held.map(|(_, claim, _)| *claim).collect();
             for (at, claim) in held.iter().enumerate() {
@@ -155,7 +240,7 @@ proptest! {
             let held = desk.claims.iter().position(|(.., place)| place.is_none());
             prop_assert!(held.is_some(), "they wait for each other");
             desk.end(held.unwrap());
-            while desk.turn() > 0 {}
+            desk.settle();
         }
         desk.assert_empty();
     }
@@ -196,20 +281,6 @@ fn a_place_that_is_given_up_lets_the_next_one_on() {
     desk.assert_empty();
 }
 
-#[test]
-fn a_claim_costs_what_it_is_compared_with() {
-    let mut desk = Desk::new(&Locks::new());
-    for at in 0..3 {
-        desk.claim(Claim::new(at, 1, true));
-    }
-    for _ in 0..2 {
-        desk.claim(Claim::new(0, 1, true));
-    }
-    let mut units = 0;
-    work::take_turn(&mut units, u64::MAX, || desk.claim(Claim::new(3, 1, true)));
-    assert_eq!(units, 5, "three are held, two wait");
-}
-
 /// What an act costs.
 fn units_of(act: impl FnOnce()) -> u64 {
     let mut units = 0;
@@ -217,63 +288,155 @@ fn units_of(act: impl FnOnce()) -> u64 {
     units
 }
 
+/// A claim on one block of 4 KiB of the first stripe, the granules of which follow each
+/// other here.
+fn block(n: u64, is_exclusive: bool) -> Claim {
+    let in_granule = GRANULE / 4096;
+    let granule = n / in_granule * u64::from(STRIPES);
+    Claim::new(
+        (granule * in_granule + n % in_granule) * 4096,
+        4096,
+        is_exclusive,
+    )
+}
+
 #[test]
-fn however_many_claims_wait_none_costs_more_than_an_operation_may() {
-    const CLAIMS: usize = 10_000;
+fn three_hundred_claims_on_one_block_hold_up_no_other_block() {
     let mut desk = Desk::new(&Locks::new());
-    let readers = |n: usize| n.is_multiple_of(3);
-    for n in 0..CLAIMS {
+    for _ in 0..300 {
+        desk.claim(block(0, true));
+    }
+    let other = desk.claim(block(1, true));
+    assert!(desk.holds(other));
+}
+
+#[test]
+fn three_hundred_held_blocks_hold_up_no_other_block() {
+    let mut desk = Desk::new(&Locks::new());
+    for n in 0..=300 {
+        let token = desk.claim(block(n, true));
+        assert!(desk.holds(token), "block {n}");
+    }
+}
+
+#[test]
+fn claim_at_position_100_is_granted_when_its_own_conflict_is_released() {
+    let mut desk = Desk::new(&Locks::new());
+    desk.claim(block(1, true));
+    for _ in 0..100 {
+        desk.claim(block(0, true));
+    }
+    let other = desk.claim(block(1, true));
+    assert!(!desk.holds(other));
+    desk.end(0);
+    desk.turn();
+    assert!(desk.holds(other));
+}
+
+#[test]
+fn claim_behind_many_that_wait_for_the_same_is_granted_without_another_release() {
+    let mut desk = Desk::new(&Locks::new());
+    let in_the_way = desk.claim(block(0, true));
+    desk.claim(block(0, true));
+    // All of them wait for one that waits, and is given up.
+    let wide = desk.claim(Claim::new(0, GRANULE, true));
+    for _ in 0..1000 {
+        desk.claim(block(0, true));
+    }
+    let other = desk.claim(block(1, true));
+    assert!(!desk.holds(other));
+    desk.end(2);
+    assert!(!desk.holds(wide));
+    desk.settle();
+    assert!(desk.holds(in_the_way) && desk.holds(other));
+    // One that was called, and is given up before it goes on, calls the next.
+    let wide = desk.claim(Claim::new(0, GRANULE, true));
+    let other = desk.claim(block(2, true));
+    while !desk.holds(wide) {
+        desk.end(0);
+        desk.settle();
+    }
+    assert!(!desk.holds(other));
+}
+
+#[test]
+fn wide_writer_is_granted_under_readers_that_never_end() {
+    let mut desk = Desk::new(&Locks::new());
+    for n in 0..100 {
+        desk.claim(block(n, false));
+    }
+    // More than are guarded wait before it.
+    for _ in 0..3 * GUARDED_MAX {
+        desk.claim(block(0, true));
+    }
+    let writer = desk.claim(Claim::new(0, GRANULE, true));
+    let mut readers = 0;
+    while !desk.holds(writer) {
+        assert!(readers < 1000, "the writer waits for ever");
+        let oldest = desk.claims.iter().position(|(.., place)| place.is_none());
+        desk.end(oldest.expect("something is held"));
+        desk.claim(block(readers % 100, false));
+        readers += 1;
+        desk.settle();
+    }
+}
+
+#[test]
+fn claim_costs_no_more_behind_16384_others_on_its_block() {
+    const CLAIMS: usize = 16_384;
+    let mut desk = Desk::new(&Locks::new());
+    for _ in 0..CLAIMS {
         let units = units_of(|| {
-            desk.claim(Claim::new(0, 10, !readers(n)));
+            desk.claim(block(0, true));
         });
-        assert!(units <= (HELD_MAX + LOOK_MAX) as u64, "{units}");
+        assert!(units <= GUARDED_MAX as u64, "{units}");
     }
-    // Those in the middle are given up, the others end in their order.
-    for _ in 0..CLAIMS / 2 {
-        let units = units_of(|| desk.end(CLAIMS / 4));
-        assert_eq!(units, 0, "it was not looked at");
-    }
+    let mut calls = 0;
     while !desk.claims.is_empty() {
-        let units = units_of(|| desk.end(0));
-        assert!(units <= work::OPERATION_UNITS_MAX, "{units}");
-        desk.turn();
-        assert!(
-            desk.claims
-                .first()
-                .is_none_or(|(.., place)| place.is_none())
-        );
+        // What is held, and as often one that waits.
+        let at = match desk.claims.len() {
+            left if left.is_multiple_of(2) => (3 * GUARDED_MAX).min(left - 1),
+            _ => 0,
+        };
+        let units = units_of(|| desk.end(at));
+        assert!(units <= 4 * GUARDED_MAX as u64, "{units}");
+        let mut called = 0;
+        let units = units_of(|| called = desk.turn());
+        assert!(units <= (called * GUARDED_MAX) as u64, "{units}");
+        calls += called;
     }
+    assert!(calls <= CLAIMS, "{calls} calls");
     desk.assert_empty();
 }
 
 #[test]
-fn a_writer_that_ends_lets_as_many_readers_on_as_a_stripe_holds() {
+fn widest_claim_costs_no_more_than_an_operation_may() {
     let mut desk = Desk::new(&Locks::new());
-    desk.claim(Claim::new(0, 1000, true));
-    let readers = 2 * HELD_MAX + LOOK_MAX;
-    for _ in 0..readers {
-        desk.claim(Claim::new(7, 3, false));
+    let all = Claim::new(0, u64::MAX, true);
+    desk.claim(all);
+    // In each stripe: as many as are guarded, in each other's way as seldom as may be,
+    // and many more.
+    for n in 0..100 {
+        for stripe in 0..u64::from(STRIPES) {
+            desk.claim(Claim::new(stripe * GRANULE + n * 4096, 4096, true));
+        }
     }
     let units = units_of(|| desk.end(0));
     assert!(units <= work::OPERATION_UNITS_MAX, "{units}");
-    desk.turn();
-    let held = |desk: &Desk| {
-        let places = desk.claims.iter().map(|(.., place)| place.is_none());
-        places.collect::<Vec<_>>()
-    };
-    let expected: Vec<bool> = (0..readers).map(|n| n < HELD_MAX).collect();
-    assert_eq!(held(&desk), expected);
-    // A reader in nobody's way waits behind those that wait already.
-    let late = desk.claim(Claim::new(100, 1, false));
-    desk.end(5);
-    desk.turn();
-    assert!(held(&desk)[HELD_MAX - 1] && !held(&desk)[HELD_MAX]);
-    while desk.claims.len() > 1 {
+    desk.settle();
+    assert!(desk.claims.iter().all(|(.., place)| place.is_none()));
+    let units = units_of(|| {
+        desk.claim(Claim::new(
+            u64::from(STRIPES) * GRANULE,
+            u64::from(STRIPES) * GRANULE,
+            true,
+        ));
+    });
+    assert!(units <= work::OPERATION_UNITS_MAX, "{units}");
+    while !desk.claims.is_empty() {
         desk.end(0);
-        desk.turn();
+        desk.settle();
     }
-    assert!(desk.holds(late));
-    desk.end(0);
     desk.assert_empty();
 }
 

@@ -140,6 +140,22 @@ fn who_meets_a_write_waits_for_it_and_nobody_else_does() {
 }
 
 #[test]
+fn writes_300_deep_on_one_block_hold_up_no_write_of_another() {
+    let (_folder, _, volume) = file_volume(SIZE);
+    let mut desk = Desk::new(&*volume);
+    let wide = desk.start(write_io(0, 1, 8192));
+    let deep: Vec<usize> = (0..300).map(|_| desk.start(write_io(0, 2, 512))).collect();
+    let behind = desk.start(write_io(4096, 3, 4096));
+    let aside = desk.start(write_io(8192, 4, 4096));
+    assert!(desk.waits(behind) && !desk.waits(aside));
+    desk.step();
+    assert!(desk.results[wide].is_some());
+    assert!(!desk.waits(deep[0]) && desk.waits(deep[1]) && !desk.waits(behind));
+    desk.finish();
+    assert!(desk.results.iter().all(|r| *r == Some(Ok(()))));
+}
+
+#[test]
 fn reads_go_together_and_a_write_behind_them_is_not_overtaken() {
     let (_folder, _, volume) = file_volume(SIZE);
     let mut desk = Desk::new(&*volume);
