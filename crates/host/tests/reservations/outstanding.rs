@@ -1,6 +1,7 @@
 //! Commands that are under way while who may do what changes, on a volume
 //! whose writes end when the test says so.
 
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 
 use reactor::{FileIo, Ticket, Token};
@@ -15,7 +16,12 @@ struct Slow {
     base: Base,
     tickets: Mutex<Vec<Ticket>>,
     began: Condvar,
+    /// At [`STALL`] the reactor of the next write stands still, [`STALLED`], until it is 0.
+    stall: AtomicU8,
 }
+
+const STALL: u8 = 1;
+const STALLED: u8 = 2;
 
 impl Slow {
     fn new() -> Arc<Slow> {
@@ -40,6 +46,7 @@ impl Slow {
             base: Base::new(info, 1 << 20),
             tickets: Mutex::default(),
             began: Condvar::new(),
+            stall: AtomicU8::new(0),
         })
     }
 
@@ -70,6 +77,12 @@ impl Volume for Slow {
         }
         self.tickets.lock().unwrap().push(files.ticket(token));
         self.began.notify_all();
+        let order = Ordering::Relaxed;
+        if (self.stall.compare_exchange(STALL, STALLED, order, order)).is_ok() {
+            while self.stall.load(order) != 0 {
+                std::thread::yield_now();
+            }
+        }
         Progress::Pending(Task::parked(io))
     }
 
@@ -184,6 +197,40 @@ fn preempt_and_abort_ends_the_commands_of_the_preempted_and_of_nobody_else() {
     assert_eq!(b.write(0), Status::RESERVATION_CONFLICT.dnr());
     assert_eq!(b.read(0), Status::RESERVATION_CONFLICT.dnr());
     drop((hosts, path));
+    stop(running);
+}
+
+/// Nothing is reserved, so that nobody may do less: it is answered when the commands of the
+/// preempted have ended all the same.
+#[test]
+fn preempt_and_abort_that_takes_no_access_waits_for_what_it_aborts() {
+    let slow = Slow::new();
+    let running = serve(vec![slow.clone()]);
+    let to = running.addresses()[0];
+    // In turn on two reactors: the I/O queues are not on the same.
+    let mut b = Host::connect(to, 2);
+    let between = std::net::TcpStream::connect(to).unwrap();
+    let mut a = Host::connect(to, 1);
+    a.join(1);
+    b.join(2);
+    let hangs = b.submit_write(0);
+    slow.wait_for(1);
+    slow.stall.store(STALL, Ordering::Relaxed);
+    let stalls = b.submit_write(1);
+    while slow.stall.load(Ordering::Relaxed) != STALLED {
+        std::thread::yield_now();
+    }
+    let preempt = a.submit_acquire(action::PREEMPT_AND_ABORT, 1, 2, 1);
+    // Answered after the change was made: one blocking worker does one after the other.
+    assert_eq!(a.report(128).registrants(), [(a.hostid, 1, false)]);
+    assert!(!a.is_done(preempt), "a reactor does not know of it");
+    slow.stall.store(0, Ordering::Relaxed);
+    for pending in [hangs, stalls] {
+        assert_eq!(b.wait(pending).0, Status::PREEMPTED.dnr());
+    }
+    assert_eq!(a.wait(preempt).0, Status::SUCCESS);
+    slow.let_go();
+    drop((a, b, between));
     stop(running);
 }
 

@@ -377,8 +377,8 @@ impl Client {
         answer.data
     }
 
-    /// Logs out: reason, and the response.
-    pub fn logout(&mut self, reason: u8, cid: u16) -> u8 {
+    /// Asks to be logged out, for a reason.
+    pub fn start_logout(&mut self, reason: u8, cid: u16) {
         let mut bhs = [0; BHS_LEN];
         bhs[0] = opcode::LOGOUT_REQUEST | 0x40;
         bhs[1] = flags::FINAL | reason;
@@ -388,6 +388,11 @@ impl Client {
         bhs[24..28].copy_from_slice(&self.cmd_sn.to_be_bytes());
         bhs[28..32].copy_from_slice(&self.exp_stat_sn.to_be_bytes());
         self.send(bhs, &[]);
+    }
+
+    /// Logs out: reason, and the response.
+    pub fn logout(&mut self, reason: u8, cid: u16) -> u8 {
+        self.start_logout(reason, cid);
         let answer = self.receive().expect("an answer");
         assert_eq!(answer.opcode(), opcode::LOGOUT_RESPONSE);
         answer.bhs[2]

@@ -91,6 +91,31 @@ fn a_session_that_comes_again_takes_the_place_of_the_old_one(backend: Choice) {
     });
 }
 
+/// Who hears that a session is closed may reserve what it had reserved: that is free though
+/// its connection has not ended.
+#[each_driver]
+fn a_logout_gives_the_reservation_up_before_its_connection_ends(backend: Choice) {
+    with_target(backend, |running| {
+        let mut first = Client::login(portal(running), &Who::new(1))
+            .expect("in")
+            .calm(&[0, 1]);
+        let reserved = first.command(0, &[op::RESERVE_6, 0, 0, 0, 0, 0], 0);
+        assert!(reserved.is_good());
+        // So much is on the way to the initiator, who takes nothing, that the answer to
+        // the logout stays here, and the connection with it.
+        for _ in 0..100 {
+            first.start_read(1, &read_16(0, 64), 64 * BLOCK as u32);
+        }
+        first.start_logout(0, 0);
+        let volume = &running.volumes()[0];
+        until("the reservation is gone", || {
+            volume.reservations().report().reserved.is_none()
+        });
+        assert_eq!(crate::report::report(running).connections, 1, "not ended");
+        first.expect_end();
+    });
+}
+
 /// What SCSI reserves keeps an NVMe host out of the same volume, and the other
 /// way round; see `tests/target/scsi` for the rules.
 #[each_driver]

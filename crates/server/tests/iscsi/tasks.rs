@@ -2,15 +2,24 @@
 
 use needs::each_driver;
 use reactor::Choice;
-use std::sync::atomic::Ordering;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use server::Config;
+use server::{Config, Limits};
+use store::Volume;
 use wire::iscsi::{TaskFunction, TaskResponse, opcode};
-use wire::scsi::asc;
+use wire::scsi::opcode::RESERVE_6;
+use wire::scsi::opcode::persistent_reserve_in as reserve_in;
+use wire::scsi::opcode::persistent_reserve_out as reserve_out;
+use wire::scsi::{asc, cdb};
 
 use crate::client::{Client, Who, read_16, write_16};
-use crate::common::{BLOCK, pattern, portal, until, with_gate, with_gate_and, with_target};
+use crate::common::{
+    BLOCK, config, pattern, portal, stop, until, with_gate, with_gate_and, with_target,
+};
+use crate::gate::Gate;
 
 /// Bounded, as far as a test can say: the volume stays shut meanwhile.
 const AT_ONCE: Duration = Duration::from_secs(10);
@@ -161,6 +170,98 @@ fn a_volume_that_hangs_delays_no_reservation_and_no_question_of_another(backend:
 }
 
 /// One initiator is not to end the sessions of all others unless somebody said so.
+/// A state file that is not written before somebody lets it.
+#[derive(Default)]
+struct SlowDisk {
+    is_asked: AtomicBool,
+    gate: Mutex<()>,
+}
+
+struct SlowMedium(Arc<SlowDisk>);
+
+impl store::Medium for SlowMedium {
+    fn load(&self) -> std::io::Result<Option<Vec<u8>>> {
+        Ok(None)
+    }
+
+    fn save(&self, _: &[u8]) -> std::io::Result<()> {
+        self.0.is_asked.store(true, Ordering::Relaxed);
+        drop(self.0.gate.lock());
+        Ok(())
+    }
+
+    fn path(&self) -> &Path {
+        Path::new("slow")
+    }
+}
+
+/// A reset does not wait for a change of reservations that is being kept: what RESERVE
+/// took is free behind it.
+#[each_driver]
+fn a_reset_beside_a_change_that_is_being_kept_frees_the_unit_behind_it(backend: Choice) {
+    let config = config(backend, Limits::default(), 256 << 20);
+    let disk = Arc::new(SlowDisk::default());
+    let medium = Box::new(SlowMedium(disk.clone()));
+    let kept = store::State::open(medium, uuid::Uuid::nil()).expect("empty");
+    let gate = Gate::open_with(&config.volumes[0], Some(kept));
+    let other = store::open(&config.volumes[1]).expect("memory");
+    let running = server::parts::start_with(config, vec![gate.clone(), other]).expect("starts");
+    let login = |n| Client::login(portal(&running), &Who::new(n)).expect("in");
+    let (mut client, mut by) = (login(1).calm(&[0]), login(2).calm(&[0]));
+    let reserve = [RESERVE_6, 0, 0, 0, 0, 0];
+    assert!(client.command(0, &reserve, 0).is_good());
+    let keeps = disk.gate.lock().expect("nobody has it");
+    let change = {
+        let gate = gate.clone();
+        std::thread::spawn(move || gate.reservations().set_persist(true))
+    };
+    until("it is being kept", || disk.is_asked.load(Ordering::Relaxed));
+    let response = by.function(TaskFunction::LogicalUnitReset, 0, u32::MAX);
+    assert_eq!(response, TaskResponse::Complete);
+    assert!(gate.reservations().report().reserved.is_some(), "not yet");
+    drop(keeps);
+    change.join().expect("it ends").expect("it is kept");
+    until("the unit is free", || {
+        gate.reservations().report().reserved.is_none()
+    });
+    stop(running);
+}
+
+/// A change of reservations is answered when those who are told of it have it before their
+/// next command, on whichever reactor they are.
+#[each_driver]
+fn a_change_is_answered_when_those_who_are_told_of_it_have_it(backend: Choice) {
+    with_gate(backend, |running, gate| {
+        let login = |n| Client::login(portal(running), &Who::new(n)).expect("in");
+        let (mut told, mut by) = (login(1).calm(&[0]), login(2).calm(&[0]));
+        let list = |current: u64, key: u64| {
+            let keys = [current, key].map(u64::to_be_bytes).concat();
+            [keys, vec![0; 8]].concat()
+        };
+        let register = cdb::persistent_reserve_out(reserve_out::REGISTER, 0, 24);
+        for (nexus, key) in [(&mut told, 1), (&mut by, 2)] {
+            assert!(nexus.command_out(0, &register, &list(0, key)).is_good());
+        }
+        // The reactor of the one who is to be told stands still.
+        gate.stall.store(1, Ordering::Relaxed);
+        let read = told.start_read(0, &read_16(0, 1), BLOCK as u32);
+        until("it stands still", || {
+            gate.stall.load(Ordering::Relaxed) == 2
+        });
+        let clear = cdb::persistent_reserve_out(reserve_out::CLEAR, 0, 24);
+        let cleared = by.start_write(0, &clear, &list(2, 0), 24);
+        // One blocking worker does one after the other: an answer to the first would come
+        // first.
+        let keys = cdb::persistent_reserve_in(reserve_in::READ_KEYS, 8);
+        assert_eq!(by.command(0, &keys, 8).data, [0, 0, 0, 3, 0, 0, 0, 0]);
+        gate.stall.store(0, Ordering::Relaxed);
+        assert!(by.end_of(cleared, &[]).is_good());
+        assert!(told.end_of(read, &[]).is_good());
+        let attention = told.test_unit_ready(0);
+        assert!(attention.is_attention(asc::RESERVATIONS_PREEMPTED));
+    });
+}
+
 #[each_driver]
 fn a_cold_reset_that_no_setting_allows_is_not_supported_and_ends_nothing(backend: Choice) {
     with_target(backend, |running| {

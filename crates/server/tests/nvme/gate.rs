@@ -7,7 +7,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
 use reactor::{FileIo, Ticket, Token};
 use store::reservation::Reservations;
-use store::{Base, Error, Extent, Io, Progress, ResizeError, Space, Task, Volume};
+use store::{Base, Error, Extent, Io, Progress, ResizeError, Space, State as Kept, Task, Volume};
 
 pub struct Gate {
     /// RAM.
@@ -24,6 +24,8 @@ pub struct Gate {
     pub stall: AtomicU8,
     /// Whoever asks for reservations hangs, but reactors, while it is shut.
     pub holds_reservations: AtomicBool,
+    /// Where reservations are kept, if not with the volume below.
+    kept: Option<Kept>,
 }
 
 #[derive(Default)]
@@ -35,6 +37,11 @@ struct State {
 
 impl Gate {
     pub fn open_over(spec: &store::Spec) -> Arc<Gate> {
+        Gate::open_with(spec, None)
+    }
+
+    /// The same with reservations that are kept there, not with the volume below.
+    pub fn open_with(spec: &store::Spec, kept: Option<Kept>) -> Arc<Gate> {
         Arc::new(Gate {
             inner: store::open(spec).expect("memory"),
             state: Mutex::default(),
@@ -43,6 +50,7 @@ impl Gate {
             asked: AtomicUsize::new(0),
             stall: AtomicU8::new(0),
             holds_reservations: AtomicBool::new(false),
+            kept,
         })
     }
 
@@ -124,7 +132,8 @@ impl Volume for Gate {
         if is_blocking_worker && self.holds_reservations.load(Ordering::Relaxed) {
             self.wait();
         }
-        self.inner.reservations()
+        let kept = self.kept.as_ref().map(Kept::reservations);
+        kept.unwrap_or_else(|| self.inner.reservations())
     }
 
     fn resize(&self, size_bytes: u64, allow_shrink: bool) -> Result<(), ResizeError> {
