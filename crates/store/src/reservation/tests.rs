@@ -830,6 +830,45 @@ fn preempted_are_those_alone_whose_registration_is_gone() {
     assert!(change.preempted().eq([&host(1)]), "{:?}", change.notices);
 }
 
+/// One's own key is a key like others, but who takes the reservation over keeps it.
+#[test]
+fn preempting_ones_own_key_unregisters_whoever_does_not_take_over() {
+    let reservations = Reservations::open(None);
+    let preempt = |kind| ReservationRequest::Preempt {
+        current: 7,
+        victim: 7,
+        kind,
+    };
+    let registrants = || reservations.report().registrants;
+    let join = |key| {
+        for index in [0, 1] {
+            reservations.change(&host(index), &register(key)).unwrap();
+        }
+    };
+    let told = [(host(1), Notice::RegistrationPreempted)];
+    // Nothing is reserved: both go, and who asked for it is not told.
+    join(7);
+    let change = reservations.change(&host(0), &preempt(Type::WriteExclusive));
+    assert_eq!(change.unwrap().notices, told);
+    assert_eq!(registrants(), []);
+    // The holder has the key: the other goes, and who asked for it holds the reservation.
+    for holder in [0, 1] {
+        join(7);
+        let acquire = ReservationRequest::Acquire {
+            current: 7,
+            kind: Type::WriteExclusive,
+        };
+        reservations.change(&host(holder), &acquire).unwrap();
+        let change = reservations.change(&host(0), &preempt(Type::ExclusiveAccess));
+        assert_eq!(change.unwrap().notices, told, "held by {holder}");
+        assert_eq!(registrants(), [(host(0), 7, true)], "held by {holder}");
+        assert_eq!(reservations.report().kind, Some(Type::ExclusiveAccess));
+        reservations
+            .change(&host(0), &ReservationRequest::Clear { current: 7 })
+            .unwrap();
+    }
+}
+
 /// A reset that may not wait does nothing while a change is made.
 #[test]
 fn try_reset_beside_a_change_frees_nothing() {
