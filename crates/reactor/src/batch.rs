@@ -3,15 +3,15 @@
 use mem::{Buf, BufRange, Loan};
 
 /// Pieces in one batch: the kernel's limit on one send.
-pub const BATCH_IOVECS_MAX: usize = 1024;
+const BATCH_PIECES_MAX: usize = 1024;
 /// A batch takes no more PDUs once it holds this many bytes.
-pub const BATCH_BYTES_MAX: u64 = 1 << 20;
+const BATCH_BYTES_MAX: u64 = 1 << 20;
 const ARENA_BYTES: usize = 32 << 10;
 /// Batches that a driver keeps.
 const SPARE_BATCHES_MAX: usize = 64;
 /// Pieces that one PDU may take: header, payload (a loan may have many
 /// pieces), trailer.
-const PDU_IOVECS: usize = 2 + mem::LOAN_PIECES_MAX;
+const PDU_PIECES: usize = 2 + mem::LOAN_PIECES_MAX;
 /// Header bytes of a lone PDU: a command of 64 bytes in a capsule, digests.
 const ONE_PDU_HEADER_BYTES: usize = 96;
 /// Header bytes that one PDU may take.
@@ -40,22 +40,50 @@ impl From<Loan> for HeldMemory {
     }
 }
 
+/// A part of what a batch sends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum BatchPiece<'a> {
+    /// Bytes of the batch's own.
+    Header(&'a [u8]),
+    /// Memory that stays where it is.
+    Payload(BufRange),
+}
+
+impl BatchPiece<'_> {
+    /// Where it lies.
+    #[inline]
+    pub(crate) fn address(self) -> (*const u8, usize) {
+        match self {
+            BatchPiece::Header(bytes) => (bytes.as_ptr(), bytes.len()),
+            BatchPiece::Payload(range) => (range.as_ptr().cast_const(), range.len() as usize),
+        }
+    }
+}
+
+/// Payload, and its place among the headers.
+struct BatchPayload {
+    /// Where the headers before it end.
+    header_end: usize,
+    range: BufRange,
+}
+
 /// Headers (copied into it) and payload (named by handles) that leave with one
 /// system call, and the memory that is held until the kernel is done.
 pub struct Batch {
     arena: Box<[u8; ARENA_BYTES]>,
     arena_len: usize,
-    iovecs: Vec<libc::iovec>,
-    /// The first piece that is not wholly sent.
-    next: usize,
-    /// The last piece ends where the arena's next byte goes.
-    header_is_open: bool,
+    payloads: Vec<BatchPayload>,
+    /// Headers between payloads are one piece.
+    pieces: usize,
     held: Vec<HeldMemory>,
+    /// Bytes of headers that were sent.
+    headers_sent: usize,
+    /// The first payload that is not wholly sent.
+    next: usize,
     left_bytes: u64,
-    /// Pieces of payload, and the last of them.
-    payloads: u32,
-    payload: Option<BufRange>,
-    pub(crate) message: libc::msghdr,
+    /// What is left as the kernel takes it, made when it is about to.
+    iovecs: Vec<libc::iovec>,
+    message: libc::msghdr,
 }
 
 impl Batch {
@@ -64,13 +92,14 @@ impl Batch {
         Box::new(Batch {
             arena: Box::new([0; ARENA_BYTES]),
             arena_len: 0,
-            iovecs: Vec::with_capacity(BATCH_IOVECS_MAX),
-            next: 0,
-            header_is_open: false,
+            payloads: Vec::with_capacity(BATCH_PIECES_MAX),
+            pieces: 0,
             held: Vec::with_capacity(64),
+            headers_sent: 0,
+            next: 0,
             left_bytes: 0,
-            payloads: 0,
-            payload: None,
+            // So that what the kernel is told never moves, and takes no memory then.
+            iovecs: Vec::with_capacity(BATCH_PIECES_MAX),
             // SAFETY: a message header of zeros is a valid, empty one.
             message: unsafe { std::mem::zeroed() },
         })
@@ -80,7 +109,7 @@ impl Batch {
     /// [`mem::LOAN_PIECES_MAX`] pieces, and a trailer.
     #[inline]
     pub fn has_room(&self) -> bool {
-        self.iovecs.len() + PDU_IOVECS <= BATCH_IOVECS_MAX
+        self.pieces + PDU_PIECES <= BATCH_PIECES_MAX
             && self.arena_len + PDU_HEADER_BYTES <= ARENA_BYTES
             && self.left_bytes < BATCH_BYTES_MAX
     }
@@ -95,17 +124,12 @@ impl Batch {
     #[inline]
     pub fn header(&mut self, bytes: &[u8]) {
         let at = self.arena_len;
+        if !bytes.is_empty() && at == self.header_end() {
+            self.add_piece();
+        }
         self.arena[at..at + bytes.len()].copy_from_slice(bytes);
         self.arena_len += bytes.len();
         self.left_bytes += bytes.len() as u64;
-        if self.header_is_open {
-            let last = self.iovecs.len() - 1;
-            self.iovecs[last].iov_len += bytes.len();
-            return;
-        }
-        let base = self.arena[at..].as_mut_ptr();
-        self.push(base, bytes.len());
-        self.header_is_open = true;
     }
 
     /// Appends the bytes that `range` names; they are read when they are sent.
@@ -116,21 +140,24 @@ impl Batch {
             return;
         }
         range.prefetch_rest();
-        self.push(range.as_ptr(), range.len() as usize);
+        self.add_piece();
         self.left_bytes += u64::from(range.len());
-        self.header_is_open = false;
-        self.payloads += 1;
-        self.payload = Some(range);
+        self.payloads.push(BatchPayload {
+            header_end: self.arena_len,
+            range,
+        });
     }
 
     #[inline]
-    fn push(&mut self, base: *mut u8, len: usize) {
-        // Never grows past its capacity: the pieces stay where they are.
-        assert!(self.iovecs.len() < BATCH_IOVECS_MAX, "batch overflow");
-        self.iovecs.push(libc::iovec {
-            iov_base: base.cast(),
-            iov_len: len,
-        });
+    fn add_piece(&mut self) {
+        assert!(self.pieces < BATCH_PIECES_MAX, "batch overflow");
+        self.pieces += 1;
+    }
+
+    /// Where the headers before the last payload end.
+    #[inline]
+    fn header_end(&self) -> usize {
+        self.payloads.last().map_or(0, |last| last.header_end)
     }
 
     /// Keeps memory until the kernel is done with the batch.
@@ -151,19 +178,44 @@ impl Batch {
         self.left_bytes
     }
 
+    /// Calls `each` with all that is left, in order.
+    #[inline]
+    pub(crate) fn each_piece<'a>(&'a self, mut each: impl FnMut(BatchPiece<'a>)) {
+        let mut at = self.headers_sent;
+        for payload in &self.payloads[self.next..] {
+            if at < payload.header_end {
+                each(BatchPiece::Header(&self.arena[at..payload.header_end]));
+                at = payload.header_end;
+            }
+            each(BatchPiece::Payload(payload.range));
+        }
+        if at < self.arena_len {
+            each(BatchPiece::Header(&self.arena[at..self.arena_len]));
+        }
+    }
+
     /// The message of all that is left, valid while the batch stays unchanged.
     #[inline]
     pub(crate) fn message(&mut self) -> *const libc::msghdr {
-        let left = &mut self.iovecs[self.next..];
-        self.message.msg_iov = left.as_mut_ptr();
-        self.message.msg_iovlen = left.len() as _;
+        let mut iovecs = std::mem::take(&mut self.iovecs);
+        iovecs.clear();
+        self.each_piece(|piece| {
+            let (base, len) = piece.address();
+            iovecs.push(libc::iovec {
+                iov_base: base.cast_mut().cast(),
+                iov_len: len,
+            });
+        });
+        self.iovecs = iovecs;
+        self.message.msg_iov = self.iovecs.as_mut_ptr();
+        self.message.msg_iovlen = self.iovecs.len() as _;
         &raw const self.message
     }
 
-    /// All that is left, where that is one piece.
+    /// What the message names that was asked for last, where that is one piece.
     #[inline]
     pub(crate) fn only_piece(&self) -> Option<(*const u8, u32)> {
-        match &self.iovecs[self.next..] {
+        match &self.iovecs[..] {
             [piece] => Some((piece.iov_base.cast(), piece.iov_len as u32)),
             _ => None,
         }
@@ -174,25 +226,29 @@ impl Batch {
     #[inline]
     pub(crate) fn has_pieces_of(&self, min: u64) -> bool {
         let bytes = self.left_bytes - self.arena_len as u64;
-        self.payloads > 0 && bytes >= min.saturating_mul(u64::from(self.payloads))
+        let payloads = self.payloads.len() as u64;
+        payloads > 0 && bytes >= min.saturating_mul(payloads)
     }
 
     /// Its payload, where that is one piece. To be asked before anything of it
     /// is sent.
     #[inline]
     pub(crate) fn only_payload(&self) -> Option<BufRange> {
-        self.payload.filter(|_| self.payloads == 1)
+        match &self.payloads[..] {
+            [only] => Some(only.range),
+            _ => None,
+        }
     }
 
-    /// All that is left, piece by piece.
-    pub(crate) fn pieces(&self) -> &[libc::iovec] {
-        &self.iovecs[self.next..]
+    /// Pieces that it had before anything of it was sent.
+    pub(crate) fn pieces(&self) -> usize {
+        self.pieces
     }
 
     /// Whether it holds a single PDU, or a few that are as small.
     #[inline]
     pub(crate) fn is_one_pdu(&self) -> bool {
-        self.iovecs.len() <= 3 && self.arena_len <= ONE_PDU_HEADER_BYTES
+        self.pieces <= 3 && self.arena_len <= ONE_PDU_HEADER_BYTES
     }
 
     /// The kernel took `bytes`; whether that was all.
@@ -205,12 +261,17 @@ impl Batch {
         }
         let mut bytes = bytes as usize;
         while bytes > 0 {
-            let piece = &mut self.iovecs[self.next];
-            let taken = bytes.min(piece.iov_len);
-            piece.iov_base = piece.iov_base.wrapping_byte_add(taken);
-            piece.iov_len -= taken;
+            let next = self.payloads.get_mut(self.next);
+            let end = next.as_ref().map_or(self.arena_len, |next| next.header_end);
+            let taken = bytes.min(end - self.headers_sent);
+            self.headers_sent += taken;
             bytes -= taken;
-            self.next += usize::from(piece.iov_len == 0);
+            if let Some(BatchPayload { range, .. }) = next {
+                let taken = range.len().min(bytes as u32);
+                *range = range.slice(taken, range.len() - taken);
+                bytes -= taken as usize;
+                self.next += usize::from(range.is_empty());
+            }
         }
         false
     }
@@ -219,34 +280,31 @@ impl Batch {
     /// driver without a kernel; whether that was all. They are read now, as a
     /// kernel reads them when it takes them.
     pub fn take_out(&mut self, max: usize, into: &mut Vec<u8>) -> bool {
-        let mut left = max;
-        for piece in &self.iovecs[self.next..] {
-            let len = piece.iov_len.min(left);
-            let at = into.len();
-            into.resize(at + len, 0);
-            // SAFETY: pieces lie in the arena or in a live region, whose bytes
-            // others may write meanwhile; `into` has room for `len` more.
-            unsafe {
-                std::ptr::copy_nonoverlapping(piece.iov_base.cast(), into[at..].as_mut_ptr(), len);
+        let before = into.len();
+        self.each_piece(|piece| {
+            let left = max - (into.len() - before);
+            match piece {
+                BatchPiece::Header(bytes) => into.extend(&bytes[..bytes.len().min(left)]),
+                BatchPiece::Payload(range) => {
+                    let at = into.len();
+                    let len = range.len().min(left as u32);
+                    into.resize(at + len as usize, 0);
+                    mem::copy_out(range.slice(0, len), &mut into[at..]);
+                }
             }
-            left -= len;
-            if left == 0 {
-                break;
-            }
-        }
-        self.advance((max - left) as u64)
+        });
+        self.advance((into.len() - before) as u64)
     }
 
     /// Empties it and lets go of what it held.
     #[inline]
     pub fn clear(&mut self) {
         self.arena_len = 0;
-        self.iovecs.clear();
+        self.payloads.clear();
+        self.pieces = 0;
+        self.headers_sent = 0;
         self.next = 0;
-        self.header_is_open = false;
         self.left_bytes = 0;
-        self.payloads = 0;
-        self.payload = None;
         self.held.clear();
     }
 }
@@ -289,7 +347,7 @@ impl SpareBatches {
 
 impl std::fmt::Debug for Batch {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let (bytes, pieces) = (self.left_bytes, self.iovecs.len() - self.next);
+        let (bytes, pieces) = (self.left_bytes, self.pieces);
         write!(f, "Batch({bytes} bytes in {pieces} pieces)")
     }
 }
@@ -306,7 +364,7 @@ mod tests {
             return bytes;
         }
         batch.message();
-        for piece in &batch.iovecs[batch.next..] {
+        for piece in &batch.iovecs {
             // SAFETY: pieces lie in the arena or in a live region.
             bytes.extend_from_slice(unsafe {
                 std::slice::from_raw_parts(piece.iov_base.cast::<u8>(), piece.iov_len)
@@ -325,7 +383,7 @@ mod tests {
         batch.payload(region.range(0, 4));
         batch.header(b"ef");
         batch.header(b"gh");
-        assert_eq!(batch.iovecs.len(), 3);
+        assert_eq!(batch.pieces(), 3);
         assert_eq!(bytes_of(&mut batch), b"abcddataefgh");
         assert_eq!(batch.len_bytes(), 12);
     }
@@ -348,6 +406,24 @@ mod tests {
                 assert!(batch.advance((14 - first - second) as u64));
             }
         }
+    }
+
+    #[test]
+    fn payload_stays_a_handle_and_what_was_sent_of_it_is_left_out() {
+        let region = Region::anonymous(4096).unwrap();
+        let mut batch = Batch::new();
+        batch.header(b"head");
+        batch.payload(region.range(0, 5));
+        batch.payload(region.range(9, 1));
+        batch.header(b"tail");
+        assert!(!batch.advance(6));
+        let mut left = Vec::new();
+        batch.each_piece(|piece| left.push(piece));
+        let payload = |at, len| BatchPiece::Payload(region.range(at, len));
+        assert_eq!(
+            left,
+            [payload(2, 3), payload(9, 1), BatchPiece::Header(b"tail")]
+        );
     }
 
     #[test]
@@ -385,7 +461,7 @@ mod tests {
             batch.payload(region.range(0, 1));
             pdus += 1;
         }
-        assert_eq!(pdus, (BATCH_IOVECS_MAX - PDU_IOVECS) / 2 + 1);
+        assert_eq!(pdus, (BATCH_PIECES_MAX - PDU_PIECES) / 2 + 1);
         batch.clear();
         while batch.has_room() {
             batch.payload(region.range(0, 4096));
@@ -445,6 +521,6 @@ mod tests {
             }
             batch.header(&[0; 4]);
         }
-        assert!(batch.iovecs.len() > BATCH_IOVECS_MAX - PDU_IOVECS);
+        assert!(batch.pieces() > BATCH_PIECES_MAX - PDU_PIECES);
     }
 }

@@ -12,11 +12,10 @@
 
 use super::socket::Flight;
 use super::{CompletionKind, UringDriver, errno, is_transient, user_data};
-use crate::batch::Batch;
+use crate::batch::{Batch, BatchPiece};
 use crate::types::{Completion, DriverConfig, Token};
 use io_uring::types::Fixed;
 use io_uring::{Probe, cqueue, opcode, squeue};
-use mem::BufRange;
 use std::io;
 use std::sync::Once;
 
@@ -64,8 +63,8 @@ impl UringDriver {
             is_plain: false,
             is_answered: false,
         });
-        match payload.and_then(|at| Some((self.registered.find(&self.ring, at)?, at))) {
-            Some((buffer, payload)) => self.submit_chain(flight, buffer, payload),
+        match payload.and_then(|at| self.registered.find(&self.ring, at)) {
+            Some(buffer) => self.submit_chain(flight, buffer),
             None => self.submit_flight(flight),
         }
     }
@@ -90,7 +89,7 @@ impl UringDriver {
     }
 
     /// A flight of one payload, which lies in a registered buffer.
-    fn submit_chain(&mut self, flight_index: u32, buffer: u16, payload: BufRange) {
+    fn submit_chain(&mut self, flight_index: u32, buffer: u16) {
         // Else a part of the chain might be submitted, and end, alone.
         if let Err(error) = self.ring.make_room(CHAIN_MAX) {
             panic!("the ring takes no more: {error}");
@@ -99,18 +98,20 @@ impl UringDriver {
         let flight = self.flights.get(flight_index);
         let (index, pieces) = (Fixed(flight.socket), flight.batch.pieces());
         let mut chain: [Option<squeue::Entry>; CHAIN_MAX] = [const { None }; CHAIN_MAX];
-        for (at, piece) in pieces.iter().enumerate() {
-            let (base, len) = (piece.iov_base.cast_const().cast(), piece.iov_len as u32);
-            let is_last = at + 1 == pieces.len();
+        let mut at = 0;
+        flight.batch.each_piece(|piece| {
+            let (base, len) = piece.address();
+            let is_last = at + 1 == pieces;
             let flags = SEND_FLAGS | if is_last { 0 } else { libc::MSG_MORE };
-            let entry = if base == payload.as_ptr().cast_const() {
-                opcode::SendZc::new(index, base, len)
+            let entry = match piece {
+                BatchPiece::Payload(_) => opcode::SendZc::new(index, base, len as u32)
                     .buf_index(Some(buffer))
                     .flags(flags)
                     .zc_flags(REPORT_USAGE)
-                    .build()
-            } else {
-                opcode::Send::new(index, base, len).flags(flags).build()
+                    .build(),
+                BatchPiece::Header(_) => opcode::Send::new(index, base, len as u32)
+                    .flags(flags)
+                    .build(),
             };
             let linked = if is_last {
                 entry
@@ -118,7 +119,8 @@ impl UringDriver {
                 entry.flags(squeue::Flags::IO_LINK)
             };
             chain[at] = Some(linked);
-        }
+            at += 1;
+        });
         for entry in chain.into_iter().flatten() {
             // SAFETY: the flight holds the batch until the last notification.
             unsafe { self.push_of_flight(flight_index, entry) };
