@@ -46,19 +46,33 @@ impl Desk {
 
     /// Lets those go on that were called; how many.
     fn turn(&mut self) -> usize {
+        let called = self.called();
+        for token in &called {
+            self.go_on(*token);
+        }
+        called.len()
+    }
+
+    /// Those that were called.
+    fn called(&self) -> Vec<Token> {
         let mut rung = Vec::new();
         self.bell.take(&mut rung);
-        for completion in &rung {
-            let Completion::File { token, .. } = *completion else {
-                panic!("{completion:?}");
-            };
-            let at = self.claims.binary_search_by_key(&token, |(t, ..)| *t);
-            let (_, _, place) = &mut self.claims[at.expect("called for a claim that is gone")];
-            let caller = || Caller::Ticket(self.bell.ticket(token));
-            let called = place.take().expect("called though it holds all");
-            *place = called.go_on(caller).err();
-        }
-        rung.len()
+        let token = |completion| match completion {
+            Completion::File { token, .. } => token,
+            other => panic!("{other:?}"),
+        };
+        rung.into_iter().map(token).collect()
+    }
+
+    /// Lets one go on that was called, if it has not been given up.
+    fn go_on(&mut self, token: Token) {
+        let Ok(at) = self.claims.binary_search_by_key(&token, |(t, ..)| *t) else {
+            return;
+        };
+        let (_, _, place) = &mut self.claims[at];
+        let caller = || Caller::Ticket(self.bell.ticket(token));
+        let called = place.take().expect("called though it holds all");
+        *place = called.go_on(caller).err();
     }
 
     fn end(&mut self, index: usize) {
@@ -241,6 +255,78 @@ proptest! {
             prop_assert!(held.is_some(), "they wait for each other");
             desk.end(held.unwrap());
             desk.settle();
+        }
+        desk.assert_empty();
+    }
+}
+
+/// A reactor that is slow: what was called has not gone on yet.
+#[derive(Clone, Debug)]
+enum LateAct {
+    Claim(Claim),
+    /// As in [`Act`].
+    End(usize),
+    /// One of those that were called, modulo their number.
+    GoOn(usize),
+}
+
+fn late_acts(
+    ranges: impl Strategy<Value = (u64, u64)> + 'static,
+) -> impl Strategy<Value = Vec<LateAct>> {
+    let claim = (ranges, prop::bool::weighted(0.7))
+        .prop_map(|((from, len), alone)| LateAct::Claim(Claim::new(from, len, alone)));
+    let end = any::<usize>().prop_map(LateAct::End);
+    let go_on = any::<usize>().prop_map(LateAct::GoOn);
+    prop::collection::vec(prop_oneof![4 => claim, 2 => end, 2 => go_on], 1..=500)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    /// Many more claims than are guarded, in one stripe and over several: one that was
+    /// called goes on after any time, or is given up instead, and no other waits for ever.
+    #[test]
+    fn no_call_is_lost_where_claims_go_on_late_or_are_given_up(
+        acts in late_acts(prop_oneof![
+            8 => (0..6u64).prop_map(|block| (block * 4096, 4096)),
+            2 => (0..5u64, 2..4u64).prop_map(|(block, blocks)| (block * 4096, blocks * 4096)),
+            2 => (0..4u64, 1..4u64).prop_map(|(from, len)| (from * GRANULE / 2, len * GRANULE)),
+        ]),
+    ) {
+        let mut desk = Desk::new(&Locks::new());
+        let mut called = Vec::new();
+        for act in acts {
+            match act {
+                LateAct::Claim(claim) => {
+                    desk.claim(claim);
+                }
+                LateAct::End(n) if !desk.claims.is_empty() => desk.end(n % desk.claims.len()),
+                LateAct::GoOn(n) if !called.is_empty() => {
+                    desk.go_on(called.swap_remove(n % called.len()));
+                }
+                _ => {}
+            }
+            called.extend(desk.called());
+            let held = desk.claims.iter().filter(|(.., place)| place.is_none());
+            let held: Vec<Claim> = held.map(|(_, claim, _)| *claim).collect();
+            for (at, claim) in held.iter().enumerate() {
+                prop_assert!(held[..at].iter().all(|other| !other.conflicts(claim)));
+            }
+        }
+        while !desk.claims.is_empty() {
+            while let Some(token) = called.pop() {
+                desk.go_on(token);
+                called.extend(desk.called());
+            }
+            for (token, claim, place) in &desk.claims {
+                let others = desk.claims.iter().filter(|(other, ..)| other != token);
+                let mut in_the_way = others.filter(|(_, c, _)| c.conflicts(claim));
+                prop_assert!(place.is_none() || in_the_way.next().is_some(), "{:?}", claim);
+            }
+            let held = desk.claims.iter().position(|(.., place)| place.is_none());
+            prop_assert!(held.is_some(), "nothing is held and some wait");
+            desk.end(held.unwrap());
+            called.extend(desk.called());
         }
         desk.assert_empty();
     }
@@ -512,6 +598,93 @@ fn claims_of_many_threads_never_meet() {
         for thread in 1..=4 {
             scope.spawn(move || work(thread));
         }
+    });
+    Desk::new(&locks).assert_empty();
+}
+
+/// Reactors with many claims each, more than are guarded, beside threads that wait for as
+/// long as they like: what is called in one thread is given up or released in another.
+#[test]
+fn tickets_and_threads_wait_for_the_same_ranges() {
+    const BLOCKS: u64 = 5;
+    const CLAIMS: u64 = 6_000;
+    let locks = Locks::new();
+    let cells: Vec<AtomicI32> = (0..BLOCKS).map(|_| AtomicI32::new(0)).collect();
+    let random_claim = |random: &mut Random| {
+        let first = random.below(BLOCKS);
+        let count = 1 + random.below(BLOCKS - first).min(random.below(3));
+        // Blocks of two thirds of a granule: one stripe, or some.
+        let (from, len) = (first * GRANULE * 2 / 3, count * GRANULE * 2 / 3);
+        Claim::new(from, len, random.below(3) > 0)
+    };
+    let cells_of = |claim: &Claim| {
+        let block = |at: u64| (at * 3).div_ceil(GRANULE * 2) as usize;
+        &cells[block(claim.from)..block(claim.to).min(BLOCKS as usize)]
+    };
+    let enter = |claim: &Claim| {
+        for cell in cells_of(claim) {
+            let before = match claim.is_exclusive {
+                true => cell.swap(-1, Ordering::AcqRel),
+                false => cell.fetch_add(1, Ordering::AcqRel).min(0),
+            };
+            assert_eq!(before, 0, "two where one should be");
+        }
+    };
+    let leave = |claim: &Claim| {
+        for cell in cells_of(claim) {
+            match claim.is_exclusive {
+                true => cell.store(0, Ordering::Release),
+                false => drop(cell.fetch_sub(1, Ordering::AcqRel)),
+            }
+        }
+    };
+    let reactor = |seed: u64| {
+        let mut random = Random::new(seed);
+        let mut desk = Desk::new(&locks);
+        let mut entered: Vec<Token> = Vec::new();
+        let mut left = CLAIMS;
+        while left > 0 || !desk.claims.is_empty() {
+            if left > 0 && desk.claims.len() < 60 {
+                left -= 1;
+                desk.claim(random_claim(&mut random));
+            } else {
+                let n = random.below(desk.claims.len() as u64) as usize;
+                let (token, claim, _) = &desk.claims[n];
+                match entered.iter().position(|other| other == token) {
+                    Some(at) => {
+                        leave(claim);
+                        entered.swap_remove(at);
+                        desk.end(n);
+                    }
+                    // Some are given up.
+                    None if random.below(50) == 0 => desk.end(n),
+                    None => {}
+                }
+            }
+            desk.turn();
+            for (token, claim, place) in &desk.claims {
+                if place.is_none() && !entered.contains(token) {
+                    enter(claim);
+                    entered.push(*token);
+                }
+            }
+        }
+    };
+    let thread = |seed: u64| {
+        let mut random = Random::new(seed);
+        for _ in 0..CLAIMS / 6 {
+            let claim = random_claim(&mut random);
+            let micros = random.below(2) * random.below(300);
+            if locks.acquire_within(claim, Duration::from_micros(micros)) {
+                enter(&claim);
+                leave(&claim);
+                locks.release(&claim);
+            }
+        }
+    };
+    thread::scope(|scope| {
+        (1..=2).for_each(|seed| drop(scope.spawn(move || reactor(seed))));
+        (3..=4).for_each(|seed| drop(scope.spawn(move || thread(seed))));
     });
     Desk::new(&locks).assert_empty();
 }
