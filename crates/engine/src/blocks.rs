@@ -212,7 +212,8 @@ pub trait OnVolumes: Blocks {
     }
 
     /// Starts the read of a command, of `len` bytes: without a copy where the volume
-    /// lends them. What is read `durable` is on the medium before. False while memory
+    /// lends them. What is read `durable` is on the medium when the command ends: it is
+    /// flushed last, as what another writes after a flush may be read. False while memory
     /// is short.
     #[inline]
     fn read_volume<D: Driver>(
@@ -241,8 +242,7 @@ pub trait OnVolumes: Blocks {
             let pieces = pieces(offset, link.ranges(tag));
             let reads = pieces.map(|(offset, buf)| store::Io::Read { offset, buf });
             let flush = durable.then_some(store::Io::Flush);
-            let reads = flush.into_iter().chain(reads);
-            let steps = Steps::on(unit, volume_of(self, unit), reads, None);
+            let steps = Steps::on(unit, volume_of(self, unit), reads.chain(flush), None);
             self.go_on(tag, None, steps.with_data(len), driver);
             return true;
         }
@@ -345,7 +345,10 @@ pub trait OnVolumes: Blocks {
         while let Some(IoStep { unit, volume, io }) = steps.begin_next() {
             let id = kept.map_or_else(|| self.core().jobs.borrow_mut().vacant(), |(id, _)| id);
             work::spend(work::OPERATION_UNITS);
-            let offset = io.extent().0;
+            let offset = match io {
+                store::Io::Flush => steps.from(),
+                _ => io.extent().0,
+            };
             match volume.start(io, driver, Subject::File(id).token()) {
                 Progress::Pending(task) => {
                     let then = AfterIo::Steps(steps);

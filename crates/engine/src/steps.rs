@@ -81,6 +81,8 @@ pub struct Steps<A> {
     left: Box<dyn StepPlan<A>>,
     /// Steps begun.
     begun: u32,
+    /// First byte of the first of them.
+    from: u64,
     /// What they read into and write from.
     buf: Option<Buf>,
     /// Data to the peer, if all succeed.
@@ -115,6 +117,7 @@ impl<A: 'static> Steps<A> {
         Box::new(Steps {
             left,
             begun: 0,
+            from: 0,
             buf,
             data_len: 0,
         })
@@ -134,8 +137,16 @@ impl<A: 'static> Steps<A> {
     /// Begins the next one.
     pub fn begin_next(&mut self) -> Option<IoStep> {
         let step = self.left.next()?;
+        if self.begun == 0 {
+            self.from = step.io.extent().0;
+        }
         self.begun += 1;
         Some(step)
+    }
+
+    /// First byte of the first that has begun: where a flush of all of them fails.
+    pub fn from(&self) -> u64 {
+        self.from
     }
 
     /// How many have begun.

@@ -111,8 +111,9 @@ impl NvmeConnection {
         true
     }
 
-    /// Starts what reads without data to the host. With FUA that is on the medium before
-    /// (NVM Command Set 1.0, sections 3.2.1 and 3.2.5).
+    /// Starts what reads without data to the host. With FUA that is on the medium when the
+    /// command ends (NVM Command Set 1.0, sections 3.2.1 and 3.2.5), as in
+    /// [`engine::OnVolumes::read_volume`].
     fn look_at_medium<D: Driver>(
         &mut self,
         tag: Tag,
@@ -123,7 +124,7 @@ impl NvmeConnection {
     ) {
         let volume = &self.volumes()[io.namespace as usize];
         if io.fua && volume.info().volatile_cache {
-            let both = [store::Io::Flush, look].into_iter();
+            let both = [look, store::Io::Flush].into_iter();
             let steps = Steps::on(io.namespace, volume, both, Some(scratch));
             return self.go_on(tag, None, steps, driver);
         }

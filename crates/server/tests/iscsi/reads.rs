@@ -1,13 +1,17 @@
 //! Reads, writes and what both protocols see of them.
 
 use needs::each_driver;
+use std::sync::Arc;
+
 use reactor::Choice;
 use server::Limits;
-use wire::iscsi::flags;
+use store::{Errno, Error, Volume};
+use wire::iscsi::{TaskFunction, TaskResponse, flags};
 use wire::scsi::{asc, key, status};
 
 use crate::client::{Client, Ended, Who, read_16, write_16};
-use crate::common::{BLOCK, config, pattern, portal, stop, with_target};
+use crate::common::{BLOCK, config, pattern, portal, stop, until, with_target};
+use crate::gate::Gate;
 
 #[each_driver]
 fn what_is_written_is_read_in_every_size(backend: Choice) {
@@ -294,4 +298,64 @@ fn one_command_of_8_mib_writes_and_reads(backend: Choice) {
         }
         stop(running);
     }
+}
+
+/// READ(16) with FUA of as many buffers as it may have: one flush, of all that was read.
+#[each_driver]
+fn a_read_with_fua_of_8_mib_is_flushed_once_it_has_been_read(backend: Choice) {
+    const BLOCKS: u32 = 2048;
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("disk");
+    let mut config = config(backend, Limits::default(), 256 << 20);
+    config.volumes[0].kind = store::Kind::File { path };
+    let gate = Gate::open_over(&config.volumes[0]);
+    let other = store::open(&config.volumes[1]).expect("memory");
+    let volumes: Vec<Arc<dyn Volume>> = vec![gate.clone(), other];
+    let running = server::parts::start_with(config, volumes).expect("starts");
+    let login = || {
+        let client = Client::login(portal(&running), &Who::new(1));
+        client.expect("in").calm(&[0])
+    };
+    let mut client = login();
+    let data: Vec<u8> = (0..BLOCKS as usize)
+        .flat_map(|at| pattern(at as u8, BLOCK))
+        .collect();
+    assert!(client.command_out(0, &write_16(7, BLOCKS), &data).is_good());
+    let flushes = || gate.stats().flushes;
+    let orphans = || crate::report::report(&running).orphans;
+    let edtl = data.len() as u32;
+    let mut with_fua = read_16(7, BLOCKS);
+    with_fua[1] = 8;
+    gate.shut();
+    let itt = client.start_read(0, &with_fua, edtl);
+    until("it hangs", || gate.hanging() == 1);
+    assert_eq!(flushes(), 0);
+    gate.open();
+    let read = client.end_of(itt, &[]);
+    assert!(read.is_good() && read.data == data);
+    assert_eq!(flushes(), 1);
+    gate.fail_flushes(Some(Error::FlushFailed(Errno(5))));
+    let failed = client.command(0, &with_fua, edtl);
+    assert_eq!(failed.sense, Some((key::MEDIUM_ERROR, asc::WRITE_ERROR)));
+    assert_eq!((failed.information, failed.data.len()), (7, 0));
+    gate.fail_flushes(None);
+    // Nothing of it begins when it was aborted, or its connection is gone.
+    gate.shut();
+    let itt = client.start_read(0, &with_fua, edtl);
+    until("it hangs", || gate.hanging() == 1);
+    let response = client.function(TaskFunction::AbortTask, 0, itt);
+    assert_eq!(response, TaskResponse::Complete);
+    gate.open();
+    until("the orphan ends", || orphans() == 0);
+    gate.shut();
+    client.start_read(0, &with_fua, edtl);
+    until("it hangs", || gate.hanging() == 1);
+    drop(client);
+    until("an orphan is left", || orphans() == 1);
+    gate.open();
+    until("the orphan ends", || orphans() == 0);
+    assert_eq!(flushes(), 1);
+    let read = login().command(0, &with_fua, edtl);
+    assert!(read.is_good() && read.data == data);
+    stop(running);
 }

@@ -10,7 +10,7 @@ use store::reservation::Reservations;
 use store::{Base, Error, Extent, Io, Progress, ResizeError, Space, State as Kept, Task, Volume};
 
 pub struct Gate {
-    /// RAM.
+    /// What it is a gate to.
     inner: Arc<dyn Volume>,
     state: Mutex<State>,
     /// The gate was opened.
@@ -32,7 +32,10 @@ pub struct Gate {
 struct State {
     is_shut: bool,
     fails: Option<Error>,
+    flushes_fail: Option<Error>,
     tickets: Vec<Ticket>,
+    /// Of what hangs, or is to go on.
+    parked: Vec<Token>,
 }
 
 impl Gate {
@@ -78,6 +81,11 @@ impl Gate {
         self.state().fails = error;
     }
 
+    /// Flushes from now on fail.
+    pub fn fail_flushes(&self, error: Option<Error>) {
+        self.state().flushes_fail = error;
+    }
+
     /// Until it is open.
     fn wait(&self) {
         let is_shut = |state: &mut State| state.is_shut;
@@ -105,11 +113,13 @@ impl Volume for Gate {
             }
         }
         let mut state = self.state();
-        if let Some(error) = state.fails {
+        let flush_fails = state.flushes_fail.filter(|_| io == Io::Flush);
+        if let Some(error) = state.fails.or(flush_fails) {
             return Progress::Done(Err(error));
         }
         if state.is_shut && io != Io::Flush {
             state.tickets.push(files.ticket(token));
+            state.parked.push(token);
             return Progress::Pending(Task::parked(io));
         }
         self.inner.start(io, files, token)
@@ -122,7 +132,14 @@ impl Volume for Gate {
         files: &mut dyn FileIo,
         token: Token,
     ) -> Progress {
+        let mut state = self.state();
+        let Some(at) = state.parked.iter().position(|parked| *parked == token) else {
+            drop(state);
+            return self.inner.resume(task, result, files, token);
+        };
         assert!(result.is_ok(), "a ticket was rung");
+        state.parked.swap_remove(at);
+        drop(state);
         self.inner.start(*task.io(), files, token)
     }
 
