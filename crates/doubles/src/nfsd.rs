@@ -12,7 +12,7 @@ use machine::{Nanos, Tag, work};
 use mem::{BufRange, Pool, Stage};
 use nfs::connection::{Connection, RpcServerFatalError, ServerOp};
 use nfsd::offload::{CopyWork, WorkAround};
-use nfsd::{Around, Execution, Nfsd, Peer, Step, prepare};
+use nfsd::{Around, Execution, Exports, Nfsd, Peer, Step, prepare};
 use reactor::{
     Batch, Bell, BoundListener, Completion, ConnectedSocket, Counters, DiskFile, Driver,
     FallocateMode, FileIo, Received, SocketId, Ticket, Token, Wait, Waker,
@@ -328,10 +328,18 @@ impl NfsdDouble {
         self.time.nanos = (nanos % 1_000_000_000) as u32;
         self.in_turn(|server| server.nfsd.on_tick(server.driver.now));
         for c in &mut self.conns {
-            c.peer.on_tick(&self.nfsd, &c.link.machine);
+            c.peer.on_tick(&c.link.machine);
         }
         self.save();
         self.settle();
+    }
+
+    /// Other exports from now on, of which every connection hears.
+    pub fn set_exports(&mut self, exports: Exports) {
+        self.in_turn(|server| server.nfsd.set_exports(exports));
+        for c in &mut self.conns {
+            c.peer.on_exports(&self.nfsd);
+        }
     }
 
     /// The administrator takes a client away. Whether there was one.

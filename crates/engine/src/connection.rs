@@ -389,6 +389,24 @@ pub trait Connection: Protocol {
         wants_more
     }
 
+    /// When it is to be told the time next, if nothing happens on it before: with the
+    /// next tick (0) while anything is under way, waits or takes memory.
+    fn next_tick(&self) -> Option<Nanos> {
+        let core = self.core();
+        if !core.is_open() {
+            return None;
+        }
+        let is_busy = core.is_waiting()
+            || core.has_jobs()
+            || core.link.stream.is_sending()
+            || core.link.held().next().is_some()
+            || is_ending(self);
+        match is_busy {
+            true => Some(0),
+            false => self.deadline(),
+        }
+    }
+
     /// Looks at the time.
     fn on_tick<D: Driver>(&mut self, now: Nanos, driver: &mut D) {
         if is_ending(self) {

@@ -27,6 +27,7 @@ pub mod shard;
 pub mod shared;
 mod shortage;
 pub mod steps;
+mod ticks;
 pub mod token;
 pub mod waiting;
 
@@ -37,9 +38,11 @@ pub use fence::Scope;
 pub use later::{Elsewhere, Later};
 pub use orphan::Orphans;
 pub use post::{Mail, Post};
-pub use protocol::{ConnectionEvent, ConnectionStage, Protocol, ProtocolOp};
+pub use protocol::{
+    AnyConnection, ConnectionEvent, ConnectionStage, Has, Protocol, ProtocolOp, Protocols,
+};
 pub use refusals::{Refusal, RefusalKind};
-pub use shard::{Has, Protocols, Shard};
+pub use shard::Shard;
 pub use shared::{ConnectionLimits, Shared};
 pub use token::{ConnectionId, ConnectionRef, JobId, Subject};
 pub use waiting::Waits;

@@ -1,17 +1,24 @@
-//! A connection as its protocol sees it.
+//! A connection as its protocol sees it, and protocols as their reactor sees them.
 
 use std::cell::RefCell;
 use std::io;
+use std::rc::Rc;
 use std::sync::Arc;
 
+use link::Stream;
 use machine::{Machine, Nanos, Tag};
-use reactor::Driver;
+use mem::Pool;
+use reactor::{Driver, Received};
+use store::Volume;
 
-use crate::connection::Core;
-use crate::job::{AnswerSource, Job, Jobs};
+use crate::connection::{Core, Via};
+use crate::fence::Scope;
+use crate::hosts::HostPlace;
+use crate::job::{AnswerSource, Job, Jobs, Older};
 use crate::post::{Mail, Post};
-use crate::shard::{Has, Shard};
-use crate::token::JobId;
+use crate::shard::Shard;
+use crate::shared::Shared;
+use crate::token::{ConnectionId, JobId};
 
 /// The operations of a protocol.
 pub type ProtocolOp<P> = <<P as Protocol>::Machine as Machine>::Op;
@@ -130,6 +137,12 @@ pub trait Protocol: Sized + 'static {
     /// How far it has come.
     fn stage(&self) -> ConnectionStage;
 
+    /// When it is to be told the time next, where nothing happens before; 0: with every
+    /// tick. A connection that something happens on is told anyway.
+    fn deadline(&self) -> Option<Nanos> {
+        self.core().link.machine.deadline()
+    }
+
     /// The host and the target that its peer has named, for the log.
     fn names(&self) -> (Option<&str>, Option<&str>) {
         (None, None)
@@ -159,4 +172,131 @@ pub trait Protocol: Sized + 'static {
     fn is_worked_on(&self, tag: Tag) -> bool {
         self.core().has_job(tag)
     }
+}
+
+/// A connection of any of a server's protocols; as [`Connection`](crate::Connection) has them.
+pub trait AnyConnection {
+    /// How it came.
+    fn via(&self) -> &Via;
+    /// Tells its host from others that have connections; never 0.
+    fn host(&self) -> u64;
+    /// Whether its shard will look at it at the end of this turn.
+    fn dirty(&mut self) -> &mut bool;
+    /// Whether nothing of it is left to wait for.
+    fn is_gone(&self) -> bool;
+    /// Whether its socket is still there.
+    fn has_socket(&self) -> bool;
+    /// Whether an operation waits for memory.
+    fn is_waiting(&self) -> bool;
+    /// Whether it has work for its next turn.
+    fn has_more(&self) -> bool;
+    /// Whether it is open and has not said who it is.
+    fn is_stranger(&self) -> bool;
+    /// A receive completed.
+    fn on_received<D: Driver>(&mut self, result: io::Result<Received>, driver: &mut D);
+    /// A batch was taken by the kernel, or never will be.
+    fn on_sent<D: Driver>(&mut self, result: io::Result<()>, driver: &mut D);
+    /// The end of a turn that touched it.
+    fn on_turn<D: Driver>(&mut self, driver: &mut D) -> bool;
+    /// Looks at the time.
+    fn on_tick<D: Driver>(&mut self, now: Nanos, driver: &mut D);
+    /// When it is to do so next, if nothing happens on it before; 0: with the next tick.
+    fn next_tick(&self) -> Option<Nanos>;
+    /// Goes on, because of something that happened elsewhere.
+    fn resume<D: Driver>(&mut self, driver: &mut D);
+    /// Tells the peer that it ends, and closes.
+    fn dismiss<D: Driver>(&mut self, driver: &mut D);
+    /// Starts the end.
+    fn close<D: Driver>(&mut self, driver: &mut D);
+    /// The socket is gone.
+    fn on_closed(&mut self);
+    /// Nothing of it is left.
+    fn removed<D: Driver>(&mut self, driver: &mut D);
+}
+
+/// What composes protocols, on one reactor: which there are, and which of them a
+/// connection is of.
+pub trait Protocols: Sized + 'static {
+    /// A connection of any of them.
+    type Connection: AnyConnection;
+    /// What reactors tell each other.
+    type Mail: Send;
+    /// What a reactor has done.
+    type Report;
+
+    /// What all reactors have in common.
+    fn shared(&self) -> &Arc<Shared>;
+
+    /// The first reactor is there, whose clock says `now`.
+    fn begin(&self, now: Nanos);
+
+    /// Every volume that is open.
+    fn volumes(&self) -> Vec<Arc<dyn Volume>>;
+
+    /// Whether the listener of a number is still there.
+    fn is_listening(&self, listener: u16) -> bool;
+
+    /// A connection that just came, of what is spoken at its listener; of any protocol
+    /// where that is gone.
+    fn open(
+        &self,
+        id: ConnectionId,
+        stream: Stream,
+        came: (Via, HostPlace),
+        pool: &Pool,
+        now: Nanos,
+    ) -> Self::Connection;
+
+    /// The time, counted in jobs: see [`Jobs::mark`](crate::job::Jobs::mark).
+    fn mark(&self) -> u64;
+
+    /// Jobs that nobody waits for.
+    fn orphans(&self) -> usize;
+
+    /// Lets some of those go that have not begun: see
+    /// [`Jobs::discard`](crate::job::Jobs::discard).
+    fn discard(&self) -> bool;
+
+    /// Whether work of what is in `scope` that is older than a fence is awaited: see
+    /// [`Jobs::holds`](crate::job::Jobs::holds).
+    fn holds(&self, scope: &Scope, older: &mut Older, left: &mut usize) -> bool;
+
+    /// Whose job it is; nobody's of an orphan and of one that is over.
+    fn owner(&self, job: JobId) -> Option<ConnectionId>;
+
+    /// The next of the connections that can go on because of something that happened on
+    /// others.
+    fn take_due(&self) -> Option<ConnectionId>;
+
+    /// Whether there is one.
+    fn has_due(&self) -> bool;
+
+    /// File work of a job has completed: [`Shard::end_file_work`] of its protocol.
+    fn on_file<D: Driver>(
+        shard: &mut Shard<Self>,
+        job: JobId,
+        result: io::Result<u32>,
+        driver: &mut D,
+    );
+
+    /// Mail.
+    fn on_mail<D: Driver>(shard: &mut Shard<Self>, mail: Self::Mail, driver: &mut D);
+
+    /// Time has passed.
+    fn on_tick<D: Driver>(shard: &mut Shard<Self>, now: Nanos, driver: &mut D);
+
+    /// What the reactor has done.
+    fn report<D: Driver>(shard: &Shard<Self>, driver: &D) -> Self::Report;
+}
+
+/// A server that has a protocol.
+pub trait Has<P: Protocol>: Protocols {
+    /// What its connections on this reactor share.
+    fn local(&self) -> &Rc<P::Local>;
+
+    /// The connection, if it is of this protocol.
+    fn of(connection: &mut Self::Connection) -> Option<&mut P>;
+
+    /// As the server knows it.
+    fn any(connection: P) -> Self::Connection;
 }

@@ -3,7 +3,6 @@
 use std::collections::VecDeque;
 use std::io;
 use std::net::SocketAddr;
-use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::Sender;
@@ -11,26 +10,24 @@ use std::sync::mpsc::Sender;
 use faults::Fault;
 use link::Stream;
 use machine::{Nanos, work};
-use mem::Pool;
-use reactor::{BoundListener, Completion, ConnectedSocket, Driver, Handler, Received, SocketId};
-use store::Volume;
+use reactor::{BoundListener, Completion, ConnectedSocket, Driver, Handler, SocketId};
 
 use crate::connection::Via;
 use crate::fence::{Passage, Scope};
 use crate::flushes::Flushes;
-use crate::hosts::HostPlace;
 use crate::job::Older;
 use crate::placement::Placer;
 use crate::post::{Mail, Newcomer, ShardMail};
-use crate::protocol::Protocol;
+use crate::protocol::{AnyConnection, Has, Protocol, Protocols};
 use crate::refusals::{Refusal, RefusalKind};
 use crate::shared::Shared;
 use crate::shortage::Shortage;
+use crate::ticks::{TickState, Ticks};
 use crate::token::{ConnectionId, ConnectionRef, JobId, Subject};
 
-/// How often deadlines of connections are looked at. Keep-alive and handshake
-/// time-outs are counted in seconds, so this is fine enough, and an idle
-/// target still sleeps.
+/// How often a connection is told the time on which something has happened, or is under
+/// way, and how finely deadlines of all others are kept: keep-alive and handshake time-outs
+/// are counted in seconds. An idle connection costs nothing before its deadline.
 const TICK: Nanos = 500_000_000;
 
 /// How long, after a stop, file work may go on whose connection is gone.
@@ -64,131 +61,6 @@ struct Pending {
     older: Older,
 }
 
-/// A connection of any of a server's protocols; as [`Connection`](crate::Connection) has them.
-pub trait AnyConnection {
-    /// How it came.
-    fn via(&self) -> &Via;
-    /// Tells its host from others that have connections; never 0.
-    fn host(&self) -> u64;
-    /// Whether its shard will look at it at the end of this turn.
-    fn dirty(&mut self) -> &mut bool;
-    /// Whether nothing of it is left to wait for.
-    fn is_gone(&self) -> bool;
-    /// Whether its socket is still there.
-    fn has_socket(&self) -> bool;
-    /// Whether an operation waits for memory.
-    fn is_waiting(&self) -> bool;
-    /// Whether it has work for its next turn.
-    fn has_more(&self) -> bool;
-    /// Whether it is open and has not said who it is.
-    fn is_stranger(&self) -> bool;
-    /// A receive completed.
-    fn on_received<D: Driver>(&mut self, result: io::Result<Received>, driver: &mut D);
-    /// A batch was taken by the kernel, or never will be.
-    fn on_sent<D: Driver>(&mut self, result: io::Result<()>, driver: &mut D);
-    /// The end of a turn that touched it.
-    fn on_turn<D: Driver>(&mut self, driver: &mut D) -> bool;
-    /// Looks at the time.
-    fn on_tick<D: Driver>(&mut self, now: Nanos, driver: &mut D);
-    /// Goes on, because of something that happened elsewhere.
-    fn resume<D: Driver>(&mut self, driver: &mut D);
-    /// Tells the peer that it ends, and closes.
-    fn dismiss<D: Driver>(&mut self, driver: &mut D);
-    /// Starts the end.
-    fn close<D: Driver>(&mut self, driver: &mut D);
-    /// The socket is gone.
-    fn on_closed(&mut self);
-    /// Nothing of it is left.
-    fn removed<D: Driver>(&mut self, driver: &mut D);
-}
-
-/// What composes protocols, on one reactor: which there are, and which of them a
-/// connection is of.
-pub trait Protocols: Sized + 'static {
-    /// A connection of any of them.
-    type Connection: AnyConnection;
-    /// What reactors tell each other.
-    type Mail: Send;
-    /// What a reactor has done.
-    type Report;
-
-    /// What all reactors have in common.
-    fn shared(&self) -> &Arc<Shared>;
-
-    /// The first reactor is there, whose clock says `now`.
-    fn begin(&self, now: Nanos);
-
-    /// Every volume that is open.
-    fn volumes(&self) -> Vec<Arc<dyn Volume>>;
-
-    /// Whether the listener of a number is still there.
-    fn is_listening(&self, listener: u16) -> bool;
-
-    /// A connection that just came, of what is spoken at its listener; of any protocol
-    /// where that is gone.
-    fn open(
-        &self,
-        id: ConnectionId,
-        stream: Stream,
-        came: (Via, HostPlace),
-        pool: &Pool,
-        now: Nanos,
-    ) -> Self::Connection;
-
-    /// The time, counted in jobs: see [`Jobs::mark`](crate::job::Jobs::mark).
-    fn mark(&self) -> u64;
-
-    /// Jobs that nobody waits for.
-    fn orphans(&self) -> usize;
-
-    /// Lets some of those go that have not begun: see
-    /// [`Jobs::discard`](crate::job::Jobs::discard).
-    fn discard(&self) -> bool;
-
-    /// Whether work of what is in `scope` that is older than a fence is awaited: see
-    /// [`Jobs::holds`](crate::job::Jobs::holds).
-    fn holds(&self, scope: &Scope, older: &mut Older, left: &mut usize) -> bool;
-
-    /// Whose job it is; nobody's of an orphan and of one that is over.
-    fn owner(&self, job: JobId) -> Option<ConnectionId>;
-
-    /// The next of the connections that can go on because of something that happened on
-    /// others.
-    fn take_due(&self) -> Option<ConnectionId>;
-
-    /// Whether there is one.
-    fn has_due(&self) -> bool;
-
-    /// File work of a job has completed: [`Shard::end_file_work`] of its protocol.
-    fn on_file<D: Driver>(
-        shard: &mut Shard<Self>,
-        job: JobId,
-        result: io::Result<u32>,
-        driver: &mut D,
-    );
-
-    /// Mail.
-    fn on_mail<D: Driver>(shard: &mut Shard<Self>, mail: Self::Mail, driver: &mut D);
-
-    /// Time has passed.
-    fn on_tick<D: Driver>(shard: &mut Shard<Self>, now: Nanos, driver: &mut D);
-
-    /// What the reactor has done.
-    fn report<D: Driver>(shard: &Shard<Self>, driver: &D) -> Self::Report;
-}
-
-/// A server that has a protocol.
-pub trait Has<P: Protocol>: Protocols {
-    /// What its connections on this reactor share.
-    fn local(&self) -> &Rc<P::Local>;
-
-    /// The connection, if it is of this protocol.
-    fn of(connection: &mut Self::Connection) -> Option<&mut P>;
-
-    /// As the server knows it.
-    fn any(connection: P) -> Self::Connection;
-}
-
 /// What somebody has spent of a turn (see [`machine::work`]).
 #[derive(Clone, Copy, Default)]
 struct TurnShare {
@@ -212,6 +84,7 @@ struct ConnectionEntry<C> {
     generation: u16,
     connection: Option<C>,
     share: TurnShare,
+    tick: TickState,
 }
 
 /// One reactor's share of a server.
@@ -246,6 +119,7 @@ pub struct Shard<S: Protocols> {
     asked: Vec<Sender<S::Report>>,
     flushes: Flushes,
     tick_at: Option<Nanos>,
+    ticks: Ticks,
     /// The last tick came too late to judge anybody by.
     was_late: bool,
     stopping: Option<Stopping>,
@@ -295,6 +169,7 @@ impl<S: Protocols> Shard<S> {
             asked: Vec::new(),
             flushes: Flushes::default(),
             tick_at: None,
+            ticks: Ticks::default(),
             was_late: false,
             stopping: None,
             gave_up_on_orphans: false,
@@ -328,6 +203,11 @@ impl<S: Protocols> Shard<S> {
     /// units of [`machine::work`].
     pub fn turn_units_max(&self) -> u64 {
         self.turn_units_max
+    }
+
+    /// How often a connection was told the time: an idle one is not.
+    pub fn ticks(&self) -> u64 {
+        self.ticks.told
     }
 
     fn listen<D: Driver>(
@@ -496,6 +376,7 @@ impl<S: Protocols> Shard<S> {
                 generation: 0,
                 connection: None,
                 share: TurnShare::default(),
+                tick: TickState::default(),
             });
             (self.table.len() - 1) as u32
         });
@@ -586,13 +467,26 @@ impl<S: Protocols> Shard<S> {
         id: ConnectionId,
         f: impl FnOnce(&mut S::Connection, &mut D),
     ) {
-        let max = self.units_max();
         let Some(entry) = self.table.get_mut(id.index as usize) else {
             return;
         };
-        if entry.generation != id.generation {
+        if entry.generation != id.generation || entry.connection.is_none() {
             return;
         }
+        self.ticks.touch(id.index, &mut entry.tick);
+        self.run(driver, id.index, f);
+    }
+
+    /// Runs `f` on the connection at a place of the table.
+    #[inline]
+    fn run<D: Driver>(
+        &mut self,
+        driver: &mut D,
+        index: u32,
+        f: impl FnOnce(&mut S::Connection, &mut D),
+    ) {
+        let max = self.units_max();
+        let entry = &mut self.table[index as usize];
         let Some(connection) = entry.connection.as_mut() else {
             return;
         };
@@ -602,7 +496,27 @@ impl<S: Protocols> Shard<S> {
         driver.set_host(0);
         self.turn_units_max = self.turn_units_max.max(*units);
         if !std::mem::replace(connection.dirty(), true) {
-            self.dirty.push(id.index);
+            self.dirty.push(index);
+        }
+    }
+
+    /// Tells connections the time: those on which something has happened since the last
+    /// tick or is under way, those whose deadline has come, and all where memory is short.
+    fn tick_connections<D: Driver>(&mut self, now: Nanos, driver: &mut D) {
+        while let Some(index) = self.ticks.take_timer(now) {
+            let entry = &mut self.table[index as usize];
+            self.ticks.touch(index, &mut entry.tick);
+        }
+        if self.shared.is_short(now) {
+            for (index, entry) in (0..).zip(&mut self.table) {
+                self.ticks.touch(index, &mut entry.tick);
+            }
+        }
+        for index in self.ticks.take() {
+            self.run(driver, index, |c, d| c.on_tick(now, d));
+            let entry = &mut self.table[index as usize];
+            let next = entry.connection.as_ref().and_then(|c| c.next_tick());
+            self.ticks.told(index, &mut entry.tick, next);
         }
     }
 
@@ -721,6 +635,7 @@ impl<S: Protocols> Shard<S> {
             connection.removed(driver);
         }
         entry.generation = entry.generation.wrapping_add(1);
+        self.ticks.forget(index, &mut entry.tick);
         self.free.push(index);
         self.open -= 1;
         self.shared.load[self.number].fetch_sub(1, Ordering::Relaxed);
@@ -976,7 +891,7 @@ impl<S: Protocols, D: Driver> Handler<D, S::Mail> for Shard<S> {
         self.was_late = is_late && !self.was_late && !faults::is(Fault::HastyTick);
         self.in_background(|shard| S::on_tick(shard, now, driver));
         if !self.was_late {
-            self.for_each(driver, |c, d| c.on_tick(now, d));
+            self.tick_connections(now, driver);
         }
         let is_needed =
             self.open > 0 || self.stopping.is_some() || self.shared.refusals.has_untold();

@@ -91,11 +91,14 @@ impl Peer {
         }
     }
 
-    /// Time has passed: it sees the exports that there are now, so that what is
-    /// gone is not held by who says nothing, and gives back what its client has
-    /// taken.
-    pub fn on_tick(&mut self, nfsd: &Nfsd, machine: &Connection) {
+    /// The exports have changed: a connection that says nothing does not hold what is
+    /// gone.
+    pub fn on_exports(&mut self, nfsd: &Nfsd) {
         self.view.refresh(&nfsd.exports);
+    }
+
+    /// Time has passed: it gives back what its client has taken.
+    pub fn on_tick(&mut self, machine: &Connection) {
         self.answers.trim(machine.unsent_bytes());
     }
 

@@ -273,6 +273,11 @@ impl Protocol for IscsiConnection {
         }
     }
 
+    fn deadline(&self) -> Option<Nanos> {
+        let both = [self.core.link.machine.deadline(), self.leaves_at];
+        both.into_iter().flatten().min()
+    }
+
     /// In a discovery session anybody may be, and as often as he likes.
     #[inline]
     fn stage(&self) -> ConnectionStage {

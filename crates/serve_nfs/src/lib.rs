@@ -374,6 +374,15 @@ impl Protocol for NfsConnection {
         }
     }
 
+    /// What a client has not taken is trimmed with every tick.
+    fn deadline(&self) -> Option<Nanos> {
+        let machine = &self.core.link.machine;
+        let answers = (machine.unsent_bytes() > 0).then_some(0);
+        let called = self.called.iter().map(|(_, _, made)| made + CALL_MAX);
+        let all = [answers, machine.deadline(), called.min()];
+        all.into_iter().flatten().min()
+    }
+
     #[inline]
     fn stage(&self) -> ConnectionStage {
         let is_busy = || self.core.has_jobs() || self.core.is_waiting();
@@ -432,7 +441,7 @@ impl NfsConnection {
             tracing::debug!(peer = %self.core.via.peer, "no call in time: connection ends");
             machine.on_deadline(now);
         }
-        self.peer.on_tick(self.local.service.nfsd(), machine);
+        self.peer.on_tick(machine);
         self.called.retain(|(xid, _, made)| {
             let is_awaited = now.saturating_sub(*made) < CALL_MAX;
             if !is_awaited {

@@ -25,6 +25,8 @@ pub enum OwnMail {
     CallBack(ConnectionRef, Callback),
     /// From now on this is exported. For the first reactor.
     Exports(Exports, AfterMail<()>),
+    /// The exports have changed.
+    ExportsChanged,
     /// Say which clients there are. For the first reactor.
     List(Sender<Vec<ClientInfo>>),
     /// Take away all that this client has, and say whether it was there. For the
@@ -52,8 +54,14 @@ pub(crate) fn on_mail<S: Has<NfsConnection>, D: Driver>(
         }
         OwnMail::Exports(exports, then) => {
             shard.in_background(|_| nfsd.set_exports(exports));
+            for reactor in 0..local.service.reactors() {
+                local.service.send(reactor, OwnMail::ExportsChanged);
+            }
             then(());
         }
+        OwnMail::ExportsChanged => shard.for_each_of(driver, |c: &mut NfsConnection, _| {
+            c.peer.on_exports(nfsd);
+        }),
         OwnMail::List(to) => {
             // Who asked may have given up waiting.
             let _ = to.send(clients(nfsd, driver.now()));

@@ -151,6 +151,11 @@ impl Service {
         self.nfsd.get().expect("a reactor runs")
     }
 
+    /// How many reactors there are.
+    pub(crate) fn reactors(&self) -> usize {
+        self.shared.load.len()
+    }
+
     /// Mail to one reactor.
     pub fn send(&self, shard: usize, mail: OwnMail) {
         self.post.send(shard, NfsMail::Own(mail));

@@ -91,6 +91,7 @@ impl NvmeConnection {
             self.core.shared.close(connection);
         }
         if bound.qid == 0 {
+            self.keep_alive_at = controller.deadline();
             while let Some((tag, reply)) = controller.take_event() {
                 self.core.link.machine.complete(
                     tag,
@@ -359,32 +360,27 @@ impl NvmeConnection {
 
     /// Looks at the time.
     pub(crate) fn tick(&mut self, now: Nanos) {
-        if self
-            .core
-            .link
-            .machine
-            .deadline()
-            .is_some_and(|at| at <= now)
-        {
+        let machine = &self.core.link.machine;
+        if machine.deadline().is_some_and(|at| at <= now) {
             tracing::debug!(peer = %self.core.via.peer, "no Connect in time: connection ends");
             self.core.link.machine.on_deadline(now);
         }
-        if self.bound.as_ref().is_some_and(|bound| bound.qid == 0) {
+        if self.keep_alive_at.is_some_and(|at| at <= now) {
             self.keep_alive(now);
         }
     }
 
-    /// The keep alive timer of the controller whose Admin Queue this is.
-    pub(crate) fn keep_alive(&mut self, now: Nanos) {
+    /// The keep alive timer of the controller whose Admin Queue this is may have run out.
+    fn keep_alive(&mut self, now: Nanos) {
         let service = self.service.clone();
         let mut registry = service.registry();
         let Some(controller) = registry.controller(self.controller()) else {
             return;
         };
-        if controller.deadline().is_some_and(|at| at <= now) && controller.on_deadline(now) {
+        if controller.on_deadline(now) {
             self.note_refusal(CONTROLLER_ENDED, &"keep alive timer expired");
-            self.settle(&mut registry);
         }
+        self.settle(&mut registry);
     }
 
     /// Ends the controller, and with it the connections of its queues.

@@ -21,7 +21,7 @@ use engine::{
     Has, JobId, OnVolumes as _, Orphans as _, Post, Protocol, RefusalKind, Shard, Via,
 };
 use link::{CommandMemory, Stream};
-use machine::{Nanos, Tag};
+use machine::{Machine as _, Nanos, Tag};
 use mem::Pool;
 use nvmf::command::{Command, Geometry};
 use nvmf::tcp::controller::{Done, Op, Qpair, RefusedCommand};
@@ -63,6 +63,9 @@ pub struct NvmeConnection {
     bound: Option<Bound>,
     /// Abort commands whose answer is not there yet.
     aborts: Vec<Tag>,
+    /// When the keep alive timer of the controller whose Admin Queue this is runs out, if
+    /// its host says nothing.
+    keep_alive_at: Option<Nanos>,
 }
 
 /// What the connections of one reactor share.
@@ -93,6 +96,7 @@ pub fn open(
         service: service.clone(),
         bound: None,
         aborts: Vec::new(),
+        keep_alive_at: None,
     }
 }
 
@@ -315,6 +319,12 @@ impl Protocol for NvmeConnection {
             ConnectionEvent::Removed => self.leave(),
             ConnectionEvent::Ran | ConnectionEvent::Resumed | ConnectionEvent::TurnEnds => {}
         }
+    }
+
+    fn deadline(&self) -> Option<Nanos> {
+        let machine = self.core.link.machine.deadline();
+        let both = [machine, self.keep_alive_at];
+        both.into_iter().flatten().min()
     }
 
     #[inline]

@@ -22,6 +22,8 @@ pub struct Report {
     pub nfs_calls: u64,
     /// Connections that are open now, or about to end.
     pub connections: u64,
+    /// How often a connection was told the time: one on which nothing happens is not.
+    pub ticks: u64,
     /// Reactors that have not said in time what they did: nothing of theirs is in
     /// it.
     pub silent: u64,
@@ -116,6 +118,7 @@ impl AddAssign for Report {
             (&mut self.ios, other.ios),
             (&mut self.io_bytes, other.io_bytes),
             (&mut self.nfs_calls, other.nfs_calls),
+            (&mut self.ticks, other.ticks),
             (&mut self.connections, other.connections),
             (&mut self.silent, other.silent),
             (&mut self.unsynced, other.unsynced),

@@ -6,10 +6,10 @@ use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use engine::AnyConnection;
 use engine::fence::Scope;
 use engine::hosts::HostPlace;
 use engine::job::{Jobs, Older};
-use engine::shard::AnyConnection;
 use engine::{
     Connection as _, ConnectionEvent, ConnectionId, Has, JobId, Protocol as _, Protocols, Via,
 };
@@ -231,6 +231,7 @@ impl Protocols for Serving {
             nfs_calls: shard.server.nfs.calls(),
             turn_units_max: shard.turn_units_max(),
             connections: shard.open_connections() as u64,
+            ticks: shard.ticks(),
             ..Report::here(driver)
         }
     }
@@ -301,6 +302,10 @@ impl AnyConnection for ServedConnection {
 
     fn on_tick<D: Driver>(&mut self, now: Nanos, driver: &mut D) {
         each!(self, c => c.on_tick(now, driver));
+    }
+
+    fn next_tick(&self) -> Option<Nanos> {
+        each!(self, c => c.next_tick())
     }
 
     fn resume<D: Driver>(&mut self, driver: &mut D) {

@@ -2,8 +2,6 @@
 //! file open, a lock in it and an answer that is kept. What connections hold that
 //! say nothing.
 
-use std::sync::Arc;
-
 use wire::nfs4::*;
 
 use crate::world::*;
@@ -37,17 +35,4 @@ fn clients_cost_little() {
     assert!(each > 1000, "it is counted");
     assert!(each <= EACH_BYTES_MAX, "{each} bytes a client");
     println!("{each} bytes a client");
-}
-
-#[test]
-fn a_silent_connection_holds_no_file_system_that_is_not_exported_any_more() {
-    let mut world = World::new();
-    world.connect();
-    let time = store::fs::Time::default();
-    let other = store::fs::Memory::new("other", 1 << 30, 8, time).expect("memory");
-    let other = exports(&Arc::new(other), "/");
-    world.server.nfsd.exports.swap(other);
-    assert!(Arc::strong_count(&world.fs) > 1, "the connection sees it");
-    world.server.advance(SECOND);
-    assert_eq!(Arc::strong_count(&world.fs), 1);
 }

@@ -4,7 +4,7 @@
 use needs::each_driver;
 use std::io::Write;
 use std::net::TcpStream;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use reactor::Choice;
 use server::Limits;
@@ -32,6 +32,33 @@ fn a_controller_ends_with_its_admin_queue_and_alone(backend: Choice) {
         assert!(other_io.is_alive());
         let refused = Queue::connect(address, 2, cntlid, 0).err();
         assert_eq!(refused, Some(Status::CONNECT_INVALID_PARAMETERS.dnr()));
+    });
+}
+
+#[each_driver]
+fn connections_on_which_nothing_happens_cost_nothing(backend: Choice) {
+    with_target(backend, Limits::default(), 64 << 20, |running| {
+        let address = running.addresses()[0];
+        let mut queues = Vec::new();
+        for _ in 0..100 {
+            let (admin, cntlid) = Queue::admin(address, 120_000);
+            let (mut io, _) = Queue::connect(address, 1, cntlid, 0).expect("admitted");
+            assert!(io.is_alive());
+            queues.push((admin, io));
+        }
+        let ticks = || running.report().ticks;
+        let until = Instant::now() + PATIENCE;
+        loop {
+            let before = ticks();
+            // A few times as long as from one tick to the next.
+            std::thread::sleep(Duration::from_secs(2));
+            if ticks() == before {
+                break;
+            }
+            assert!(Instant::now() < until, "they are told the time for ever");
+        }
+        assert!(queues.iter_mut().all(|(_, io)| io.is_alive()));
+        assert!(ticks() > 0);
     });
 }
 
