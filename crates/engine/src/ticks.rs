@@ -48,6 +48,7 @@ impl Ticks {
     /// A connection was told the time, and is to be told next at that one.
     pub(crate) fn told(&mut self, index: u32, state: &mut TickState, next: Option<Nanos>) {
         self.told += 1;
+        state.is_ticking = false;
         self.forget(index, state);
         match next {
             Some(0) => self.touch(index, state),
@@ -59,11 +60,42 @@ impl Ticks {
         }
     }
 
-    /// A connection is gone.
+    /// A connection is gone. Where it was to be told with the next tick, the one that
+    /// has its place by then is: once, as any other.
     pub(crate) fn forget(&mut self, index: u32, state: &mut TickState) {
-        state.is_ticking = false;
         if let Some(at) = state.timer.take() {
             self.timers.remove(&(at, index));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A connection that is told more often is taken for one that has been silent for
+    /// longer.
+    #[test]
+    fn a_place_that_is_used_again_before_a_tick_is_told_once() {
+        let (mut ticks, mut state) = (Ticks::default(), TickState::default());
+        ticks.touch(5, &mut state);
+        ticks.forget(5, &mut state);
+        ticks.touch(5, &mut state);
+        assert_eq!(ticks.take(), [5]);
+        ticks.told(5, &mut state, None);
+        ticks.touch(5, &mut state);
+        assert_eq!(ticks.take(), [5]);
+    }
+
+    #[test]
+    fn a_timer_ends_with_its_connection() {
+        let (mut ticks, mut state) = (Ticks::default(), TickState::default());
+        ticks.told(5, &mut state, Some(7));
+        assert_eq!(ticks.take_timer(6), None);
+        ticks.forget(5, &mut state);
+        assert_eq!(ticks.take_timer(7), None);
+        ticks.told(5, &mut state, Some(9));
+        ticks.told(5, &mut state, Some(8));
+        assert_eq!((ticks.take_timer(8), ticks.take_timer(9)), (Some(5), None));
     }
 }

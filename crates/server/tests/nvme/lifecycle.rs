@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use reactor::Choice;
 use server::Limits;
 use testkit::nvme::Pdus;
+use wire::nvme::feature::fid;
 use wire::nvme::property::{csts, offset};
 use wire::nvme::{PropertyGet, PropertySet, Sqe, Status, admin as opcodes, io as opcode};
 use wire::nvme_tcp::pdu_type;
@@ -73,6 +74,38 @@ fn a_silent_host_loses_its_controller(backend: Choice) {
         admin.expect_end();
         io.expect_end();
         assert!(patient_io.is_alive());
+    });
+}
+
+/// Base 2.0, section 3.9: Set Features starts the timer, stops it and gives it another
+/// time, also of a host on whose connection nothing has happened for longer.
+#[each_driver]
+fn a_keep_alive_timer_that_is_set_counts_from_then(backend: Choice) {
+    with_target(backend, Limits::default(), 64 << 20, |running| {
+        let address = running.addresses()[0];
+        let [none, short, long] = [0, 1000, 120_000];
+        let changes = [(none, short), (long, short), (short, long), (short, none)];
+        let mut hosts = changes.map(|(before, _)| Queue::admin(address, before).0);
+        let mut change = |at: usize, kato_ms: u32| {
+            let mut sqe = Sqe::new(opcodes::SET_FEATURES);
+            sqe.cdw10 = u32::from(fid::KEEP_ALIVE_TIMER).into();
+            sqe.cdw11 = kato_ms.into();
+            assert_eq!(hosts[at].command(sqe, &[]).0, Status::SUCCESS);
+        };
+        for at in [2, 3] {
+            change(at, changes[at].1);
+        }
+        // The others are idle by then.
+        std::thread::sleep(Duration::from_millis(1100));
+        for at in [0, 1] {
+            change(at, changes[at].1);
+        }
+        let [started, shorter, mut longer, mut stopped] = hosts;
+        started.expect_end();
+        shorter.expect_end();
+        for queue in [&mut longer, &mut stopped] {
+            assert!(queue.identify(1, 0).len() == 4096);
+        }
     });
 }
 
