@@ -279,7 +279,9 @@ pub trait OnVolumes: Blocks {
             durable,
         };
         let Some(buf) = core.link.range(tag) else {
-            let writes = pieces(offset, core.link.ranges(tag)).map(write);
+            let parts = core.link.ranges(tag);
+            assert!(!parts.is_empty(), "a write has its data");
+            let writes = pieces(offset, parts).map(write);
             let steps = Steps::on(unit, volume, writes, None);
             self.go_on(tag, None, steps, driver);
             return WriteStart::Begun;

@@ -239,17 +239,6 @@ impl<M: Machine> Link<M> {
             .and_then(CommandMemory::range)
     }
 
-    /// Whether `tag` has memory, which where it was staged is still there.
-    #[inline]
-    pub fn has_data(&self, tag: Tag) -> bool {
-        let data = self.data.get(usize::from(tag));
-        data.is_some_and(|data| match data.memory {
-            Memory::None => false,
-            Memory::Staged(staged) => self.stage_bytes(staged).is_some(),
-            _ => true,
-        })
-    }
-
     /// The memory of `tag`, in order: more than one range only where its data is
     /// [`CommandMemory::several`].
     pub fn ranges(&self, tag: Tag) -> Vec<BufRange> {

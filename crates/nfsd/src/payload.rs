@@ -79,13 +79,12 @@ pub(crate) fn begin_write(
             None => Writing::NoMemory,
         });
     }
-    // There was no memory when it came, or it was staged, waited for memory, and more
-    // was received there.
-    let tag = payload.filter(|tag| link.has_data(*tag));
-    let tag = tag.ok_or(Error::Delay)?;
+    let tag = payload.ok_or(Error::Delay)?;
     let begun = payload::write(link, tag, (&to, offset), |len| pool.get(len))?;
     Ok(match begun {
         payload::Writing::Done(written) => Writing::Done(written),
+        // There was no memory when it came, or it was staged, waited for memory, and more
+        // was received there.
         payload::Writing::Ask => Writing::Ask(ask(link.range(tag).ok_or(Error::Delay)?)),
         payload::Writing::NoMemory => Writing::NoMemory,
     })

@@ -218,7 +218,8 @@ fn flush_of_one_namespace_and_of_all(backend: Choice) {
 #[each_driver]
 fn what_is_read_with_fua_is_on_the_medium(backend: Choice) {
     connected(backend, |running, _, io| {
-        let flushes = || running.volumes()[1].stats().flushes;
+        let flushes_of = |volume: usize| running.volumes()[volume].stats().flushes;
+        let flushes = || flushes_of(1);
         let data = pattern(8, 2 * BLOCK);
         for nsid in [RAM, FILE] {
             assert_eq!(io.write(nsid, 40, &data, BLOCK), Status::SUCCESS);
@@ -244,6 +245,7 @@ fn what_is_read_with_fua_is_on_the_medium(backend: Choice) {
             assert_eq!(status(io, &verify, Carry::Nothing), Status::SUCCESS);
             assert_eq!(flushes(), before + 3 * more);
         }
+        assert_eq!(flushes_of(0), 0);
     });
 }
 

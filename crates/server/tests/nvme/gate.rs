@@ -5,6 +5,7 @@ use std::io::Result as IoResult;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
+use mem::Loan;
 use reactor::{FileIo, Ticket, Token};
 use store::reservation::Reservations;
 use store::{Base, Error, Extent, Io, Progress, ResizeError, Space, State as Kept, Task, Volume};
@@ -22,6 +23,8 @@ pub struct Gate {
     /// 1: the reactor of what comes next stands still, which makes it 2, until it is
     /// 0 again.
     pub stall: AtomicU8,
+    /// It lends memory to receive writes into, as what is below it does.
+    pub lends: AtomicBool,
     /// Whoever asks for reservations hangs, but reactors, while it is shut.
     pub holds_reservations: AtomicBool,
     /// Where reservations are kept, if not with the volume below.
@@ -52,6 +55,7 @@ impl Gate {
             space: Mutex::default(),
             asked: AtomicUsize::new(0),
             stall: AtomicU8::new(0),
+            lends: AtomicBool::new(false),
             holds_reservations: AtomicBool::new(false),
             kept,
         })
@@ -101,6 +105,16 @@ impl Gate {
 impl Volume for Gate {
     fn base(&self) -> &Base {
         self.inner.base()
+    }
+
+    fn borrow(&self, offset: u64, len: u32) -> Option<Loan> {
+        let lends = self.lends.load(Ordering::Relaxed);
+        lends.then(|| self.inner.borrow(offset, len)).flatten()
+    }
+
+    fn commit(&self, loan: &mut Loan, offset: u64) -> Result<(), Error> {
+        let fails = self.state().fails;
+        fails.map_or_else(|| self.inner.commit(loan, offset), Err)
     }
 
     fn start(&self, io: Io, files: &mut dyn FileIo, token: Token) -> Progress {

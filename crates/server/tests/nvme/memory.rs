@@ -4,6 +4,7 @@
 use needs::each_driver;
 use std::io::{ErrorKind, Read, Write};
 use std::net::SocketAddr;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use reactor::Choice;
@@ -318,6 +319,25 @@ fn a_busy_volume_is_waited_for(backend: Choice) {
         assert_eq!(io.wait(tag).status, Status::SUCCESS);
     }
     assert_eq!(io.read(1, 0, BLOCK, BLOCK), data);
+    stop(running);
+}
+
+/// The same of one that was received into memory of the volume's: that stays the command's.
+#[each_driver]
+fn a_write_into_lent_memory_waits_for_a_busy_volume_and_loses_nothing(backend: Choice) {
+    let (running, gate, _) = serve_gates(backend);
+    gate.lends.store(true, Ordering::Relaxed);
+    let initiator = Initiator::connect(running.addresses()[0], backend);
+    let mut io = initiator.queue(1);
+    gate.fail(Some(Error::Busy));
+    let data = pattern(1, MIB);
+    let waits = io.submit(&blocks(opcode::WRITE, 1, 0, BLOCKS), Carry::Out(&data));
+    // It has arrived when one behind it has.
+    assert_eq!(io.write(2, 0, &data, BLOCK), Status::SUCCESS);
+    assert!(!io.has_ended(waits));
+    gate.fail(None);
+    assert_eq!(io.wait(waits).status, Status::SUCCESS);
+    assert!(io.read(1, 0, MIB, BLOCK) == data);
     stop(running);
 }
 
