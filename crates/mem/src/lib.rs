@@ -25,7 +25,8 @@ pub use frames::{FRAME_BYTES, Frames, FramesRefused, touch_ahead};
 pub use heap::give_back_heap;
 pub use loan::{LOAN_PIECES_MAX, Loan, Parts};
 pub use moves::{
-    copy, copy_in, copy_in_crc, copy_out, crc32c, equal, first_difference, is_zero, or, zero,
+    copy, copy_in, copy_in_crc, copy_out, copy_out_as_kernel, crc32c, equal, first_difference,
+    is_zero, or, zero,
 };
 pub use pool::{BUF_BYTES_MAX, Buf, Pool, STAGE_BYTES, Stage};
 pub use region::{BufRange, Region, RegionId};

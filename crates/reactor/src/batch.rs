@@ -289,7 +289,7 @@ impl Batch {
                     let at = into.len();
                     let len = range.len().min(left as u32);
                     into.resize(at + len as usize, 0);
-                    mem::copy_out(range.slice(0, len), &mut into[at..]);
+                    mem::copy_out_as_kernel(range.slice(0, len), &mut into[at..]);
                 }
             }
         });
