@@ -501,16 +501,12 @@ impl<S: Protocols> Shard<S> {
     }
 
     /// Tells connections the time: those on which something has happened since the last
-    /// tick or is under way, those whose deadline has come, and all where memory is short.
+    /// tick or is under way, and those whose deadline has come. Others have no memory that
+    /// they could give back.
     fn tick_connections<D: Driver>(&mut self, now: Nanos, driver: &mut D) {
         while let Some(index) = self.ticks.take_timer(now) {
             let entry = &mut self.table[index as usize];
             self.ticks.touch(index, &mut entry.tick);
-        }
-        if self.shared.is_short(now) {
-            for (index, entry) in (0..).zip(&mut self.table) {
-                self.ticks.touch(index, &mut entry.tick);
-            }
         }
         for index in self.ticks.take() {
             self.run(driver, index, |c, d| c.on_tick(now, d));
