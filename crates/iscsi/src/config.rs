@@ -1,4 +1,4 @@
-//! iSCSI targets and who may use them: what is served, as plain data.
+//! iSCSI targets and the initiators that may use them, as plain data.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -17,7 +17,7 @@ pub struct Target {
     pub alias: Option<String>,
     /// Where it is reached; tags are unique.
     pub portal_groups: Vec<PortalGroup>,
-    /// Who may use it: see [`Target::entry_of`].
+    /// Initiators that may use it: see [`Target::entry_of`].
     pub acl: Vec<InitiatorAcl>,
     /// What initiators prove, unless their entry says otherwise.
     pub auth: Auth,
@@ -83,7 +83,7 @@ pub struct PortalGroup {
     pub tag: u16,
     /// Numbers of the listeners.
     pub portals: Vec<u16>,
-    /// Header digests of who comes in here, if not what the target says.
+    /// Header digests of logins at this group, if not what the target says.
     pub header_digest: Option<DigestPolicy>,
     /// Data digests, likewise.
     pub data_digest: Option<DigestPolicy>,
@@ -237,7 +237,7 @@ pub enum DigestPolicy {
     /// As the initiator prefers.
     #[default]
     Allowed,
-    /// Always: who cannot is refused.
+    /// Always: an initiator without them is refused.
     Required,
 }
 

@@ -210,7 +210,7 @@ impl Rule {
     }
 }
 
-/// What an answer to a key is that nobody knows, `None` if nothing is to be
+/// The answer to an unknown key, `None` if nothing is to be
 /// said: it was an answer itself.
 pub(crate) fn unknown(value: &str) -> Option<&'static str> {
     let is_answer = [NOT_UNDERSTOOD, IRRELEVANT, REJECT].contains(&value);
@@ -460,7 +460,7 @@ impl Negotiation {
             Field::InitialR2t => limits.initial_r2t.into(),
             Field::ImmediateData => limits.immediate_data.into(),
             Field::MaxBurstLength => limits.max_burst_bytes.into(),
-            // Not more than what MaxBurstLength came to, or is if nobody sends it.
+            // At most MaxBurstLength, as negotiated or by default.
             Field::FirstBurstLength => limits
                 .first_burst_bytes
                 .min(self.agreed.max_burst_length)

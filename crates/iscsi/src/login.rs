@@ -106,7 +106,7 @@ impl LoginRefused {
         LoginRefused::because(LoginStatus::MissingParameter, reason)
     }
 
-    /// An initiator that has not proved who it is.
+    /// An initiator that has not authenticated itself.
     pub fn authentication(reason: impl Into<Cow<'static, str>>) -> Self {
         LoginRefused {
             reason: reason.into(),
@@ -147,7 +147,7 @@ impl LoginState {
         LoginState::default()
     }
 
-    /// Who says to log in, for the log: nothing of it is proved or checked.
+    /// The InitiatorName as sent, for the log: it is neither proved nor checked.
     pub fn initiator(&self) -> Option<&str> {
         self.initiator.as_deref()
     }
@@ -237,8 +237,8 @@ impl Stages {
     }
 }
 
-/// The keys that say who is there and what for; they may come again if they
-/// say the same.
+/// The keys that name both ends and the type of the session; they may come again
+/// with the same values.
 pub(crate) struct LoginIdentity<'a> {
     pub initiator: Option<&'a str>,
     pub alias: Option<&'a str>,
@@ -387,7 +387,7 @@ impl LoginBegun {
             return Ok(None);
         };
         if in_security && !self.security.is_proved() {
-            // Who wants to leave without having begun will never begin.
+            // An initiator that leaves the stage before CHAP began never begins it.
             return match self.security.is_open() {
                 true => Ok(None),
                 false => Err(LoginRefused::without_chap()),

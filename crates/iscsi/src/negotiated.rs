@@ -4,7 +4,7 @@ use wire::iscsi::DATA_SEGMENT_LEN_MAX;
 
 /// The values of every key that a session and one of its connections go by,
 /// by the names of RFC 7143, section 13. The default is the standard's: what
-/// holds for keys that nobody sends.
+/// holds for keys that are not sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Negotiated {
     /// HeaderDigest is CRC32C. Of the connection.

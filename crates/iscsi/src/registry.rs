@@ -1,4 +1,4 @@
-//! Which targets there are, where they are reached, and who is logged in.
+//! Which targets there are, where they are reached, and which sessions they have.
 
 mod change;
 mod join;
@@ -21,7 +21,7 @@ use crate::nexus::{InitiatorPort, SessionId, SessionKind};
 use crate::text;
 use crate::{discovery, keys};
 
-/// Names of removed targets that are remembered, to say so to who comes back.
+/// Names of removed targets that are remembered, to say so to initiators.
 const REMOVED_MAX: usize = 64;
 
 /// What a registry starts with.
@@ -75,7 +75,7 @@ pub struct Joined {
     pub target: Option<Arc<Target>>,
     /// Target Portal Group Tag: the SCSI target port; 0 in discovery sessions.
     pub portal_group_tag: u16,
-    /// Who is at the other end.
+    /// The SCSI initiator port.
     pub initiator: InitiatorPort,
     /// What the session is for.
     pub kind: SessionKind,
@@ -120,9 +120,9 @@ pub struct SessionInfo {
     pub target: Option<Arc<Target>>,
     /// Target Portal Group Tag; 0 of discovery sessions.
     pub portal_group_tag: u16,
-    /// Who is at the other end.
+    /// The SCSI initiator port.
     pub initiator: InitiatorPort,
-    /// What that one proved.
+    /// What the initiator proved.
     pub proved: Option<Credentials>,
     /// InitiatorAlias.
     pub alias: Option<String>,
@@ -183,7 +183,7 @@ pub struct LogoutOutcome {
     pub closes_own: bool,
 }
 
-/// Which targets there are, where they are reached, and who is logged in.
+/// Which targets there are, where they are reached, and which sessions they have.
 /// Bounded by what there is room for: 65,535 sessions, each of as many
 /// connections as its target allows.
 pub struct Registry {
@@ -205,7 +205,7 @@ pub struct Registry {
 }
 
 impl Registry {
-    /// A registry of `config` where nobody is logged in.
+    /// A registry of `config` without sessions.
     ///
     /// # Panics
     /// On two targets of one name: configuration is checked before.

@@ -223,7 +223,7 @@ impl Security {
             ));
         };
         let shared = self.auth.chap.as_ref().map(|chap| &chap.secret);
-        // Whoever knows one direction's secret must not get the other's proof.
+        // One direction's secret must not be enough for the other's proof.
         if ours.is_reflected_by(&theirs) || shared == Some(&mutual.secret) {
             return Err(LoginRefused::authentication(
                 "it would learn a secret: it sends the target's own challenge back, or both \

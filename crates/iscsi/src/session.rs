@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn connections_wait_for_each_other() {
+    fn a_connection_with_an_early_cmd_sn_waits_for_the_others() {
         let mut session = session(5);
         assert_eq!(session.take(6, false), CmdSnOrder::Gap);
         session.join(1);

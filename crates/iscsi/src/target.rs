@@ -42,8 +42,8 @@ pub use self::text::TextRequest;
 
 /// Staging when small PDUs are expected.
 const STAGE_LARGE: u32 = 256 * 1024;
-/// Staging until the full feature phase: a stranger who sends half a header and
-/// waits holds no more than this.
+/// Staging until the full feature phase: a peer that is not logged in and sends half
+/// a header holds no more than this.
 const STAGE_LOGIN: u32 = 2048;
 /// Staging when Data-Out is expected: a command or the header of a Data-Out
 /// PDU, with their digests, and one more. What follows then lands directly.
@@ -876,7 +876,7 @@ impl Machine for Connection {
         let stage_max = if self.phase != ConnectionPhase::FullFeature {
             STAGE_LOGIN
         } else if self.data_out_bytes >= BULK_MIN || self.bulk > 0 {
-            // What nobody wants goes through the staging buffer, as much of it at
+            // Data that is dropped goes through the staging buffer, as much of it at
             // once as there is.
             (STAGE_HEADERS + self.inbound.unwanted()).min(STAGE_LARGE)
         } else {

@@ -398,7 +398,7 @@ fn data_is_damaged(
         _ => None,
     };
     match (kind, failed) {
-        // It comes again without anybody knowing.
+        // It is sent again and succeeds.
         (opcode::SCSI_COMMAND, []) => {}
         (opcode::DATA_OUT, [(Asked::WriteLong, op)]) => {
             let failed = CommandOutcome::Status(status::CHECK_CONDITION);

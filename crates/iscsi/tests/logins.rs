@@ -239,7 +239,7 @@ proptest! {
     }
 
     #[test]
-    fn who_gets_in_knows_the_secrets(
+    fn a_login_succeeds_only_with_the_right_secrets(
         offered in proptest::sample::subsequence(Algorithm::ALL.to_vec(), 1..=4).prop_shuffle(),
         taken in proptest::sample::subsequence(Algorithm::ALL.to_vec(), 1..=4),
         secrets in ("[a-c]{12}", "[a-c]{12}"),

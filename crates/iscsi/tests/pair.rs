@@ -426,7 +426,7 @@ impl World {
         }
     }
 
-    /// One random move of anybody.
+    /// One random step of either side.
     fn step(&mut self, commands: usize) {
         let size = match self.random.below(4) {
             0 => 1 + self.random.below(30) as usize,

@@ -194,7 +194,7 @@ pub struct InitiatorConnection {
 impl InitiatorConnection {
     /// The machine of a fresh TCP connection; a Login Request is ready to be
     /// sent. Of a session that has a TSIH it becomes one more connection: `cid`
-    /// tells them apart. `random` are bytes that nobody can foresee, for a
+    /// tells them apart. `random` are unpredictable bytes, for a
     /// challenge.
     pub fn new(
         settings: InitiatorSettings,

@@ -12,7 +12,7 @@ pub const RANDOM_LEN: usize = 1 + chap::CHALLENGE_LEN;
 /// Requests until a login must have come to its end.
 const ROUNDS_MAX: u8 = 16;
 
-/// Who the initiator proves to be, and what the target has to prove.
+/// What the initiator proves with CHAP, and what the target has to prove.
 #[derive(Clone, Debug)]
 pub struct Chap {
     /// CHAP_N of the initiator.
@@ -214,7 +214,7 @@ impl Login {
             return Err(protocol("it is of another stage"));
         }
         if transit.is_some() && transit != self.asked.map(|next| next as u8) {
-            return Err(protocol("it goes to a stage that nobody asked for"));
+            return Err(protocol("it goes to a stage that was not asked for"));
         }
         let transit = transit.and(self.asked);
         let keys = text::parse(answer).ok_or(protocol("text that is no key=value"))?;

@@ -520,7 +520,7 @@ impl InitiatorConnection {
         let is_managing =
             |slot: &CommandSlot| slot.kind == SlotUse::Task && slot.state != CommandState::Free;
         if !again.is_empty() && self.slots.iter().any(is_managing) {
-            // A function may take the place of some. Which, nobody could tell.
+            // A function may take the place of some; which ones is not known here.
             return Err(InitiatorFatalError::Gap { opcode });
         }
         self.ready.retain(|ready| !again.contains(&ready.tag()));

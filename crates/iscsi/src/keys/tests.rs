@@ -100,7 +100,7 @@ fn the_first_burst_is_no_longer_than_the_burst_whatever_comes_first() {
         assert!(text.starts_with(pairs[0].0), "{text}");
         assert_eq!(negotiation.agreed().first_burst_length, 1024);
     }
-    // The default of a key that nobody sends is bounded as well.
+    // The default of a key that is not sent is bounded as well.
     let mut negotiation = leading(&target());
     answers(&mut negotiation, &[("MaxBurstLength", "512")]).expect("answers");
     assert_eq!(negotiation.agreed().first_burst_length, 512);
@@ -259,7 +259,7 @@ fn digests_that_are_required_are_asked_for() {
 }
 
 #[test]
-fn what_nobody_knows_is_not_understood_and_answers_are_not_answered() {
+fn unknown_keys_are_not_understood_and_answers_are_not_answered() {
     assert_eq!(unknown("1"), Some(NOT_UNDERSTOOD));
     for answer in [NOT_UNDERSTOOD, IRRELEVANT, REJECT] {
         assert_eq!(unknown(answer), None);

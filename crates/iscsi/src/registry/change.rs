@@ -1,4 +1,4 @@
-//! What is served and to whom changes while initiators are logged in.
+//! Targets and access to them change while initiators are logged in.
 
 use std::sync::Arc;
 

@@ -27,8 +27,8 @@ impl Registry {
                  restart of weft: if it does not begin a new one by itself, log it out and in",
             );
         };
-        // A name alone opens nobody's session: what the leading connection had to
-        // prove, and what it sees for that, holds for all.
+        // A name alone does not admit to a session: each connection proves what the
+        // leading one had to prove, and sees what that one sees.
         let is_equal =
             session.luns == begun.luns && session.proved.as_ref() == begun.security.credentials();
         if !is_equal {
@@ -56,8 +56,8 @@ impl Registry {
             );
         }
         if is_known && session.connections.len() == 1 {
-            // The session ends with it (section 7.1.5 is for level 2): whoever hears
-            // this begins anew, and takes its place as the initiator port.
+            // The session ends with it (section 7.1.5 is for level 2): a refused
+            // initiator begins a new one, which replaces it as the initiator port.
             return refused(
                 LoginStatus::NoSession,
                 "it replaces the only connection of its session (TSIH), which ends with that: if \

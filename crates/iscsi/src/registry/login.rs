@@ -18,7 +18,7 @@ use crate::{check_initiator_name, normalize};
 
 impl Registry {
     /// A Login Request. `state` is the connection's, new with its first request;
-    /// `random` fills bytes that nobody can foresee. The outcome says what to
+    /// `random` fills in unpredictable bytes. The outcome says what to
     /// answer and what to close before.
     pub fn login(
         &mut self,
@@ -85,7 +85,7 @@ impl Registry {
         })
     }
 
-    /// The first request of a login: who wants what, and whether he may.
+    /// The first request of a login: what the initiator wants, and whether it may.
     fn begin(
         &self,
         request: &LoginRequest,
@@ -132,7 +132,7 @@ impl Registry {
             }
             SessionKind::Discovery => {}
         }
-        // Who leaves the stage out proves nothing (section 6.3.2).
+        // Without the security stage nothing is proved (section 6.3.2).
         if stage != Stage::Security && !begun.security.is_proved() {
             return Err(LoginRefused::without_chap());
         }
@@ -198,7 +198,7 @@ impl Registry {
     }
 
     /// What was checked in the first request holds as long as the target is the
-    /// same: who comes again finds what it is now.
+    /// same. After a change the initiator logs in anew.
     fn check_target(&self, begun: &LoginBegun) -> Result<(), LoginStatus> {
         let Some(target) = &begun.target else {
             return Ok(());

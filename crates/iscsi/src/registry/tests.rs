@@ -59,7 +59,7 @@ fn via(connection: u64, listener: u16) -> Via {
     }
 }
 
-/// Bytes that everybody can foresee: 11h, 12h, ...
+/// Predictable bytes: 11h, 12h, ...
 fn counting() -> impl FnMut(&mut [u8]) {
     let mut next = 0x11u8;
     move |bytes: &mut [u8]| {
@@ -161,7 +161,7 @@ fn finished(outcome: LoginOutcome) -> (Joined, SessionChange) {
     }
 }
 
-/// A login that succeeded and takes nobody's place.
+/// A login that succeeded and replaces no session.
 fn alone(outcome: LoginOutcome) -> Joined {
     let (joined, change) = finished(outcome);
     assert_eq!(change, SessionChange::default());

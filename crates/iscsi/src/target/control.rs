@@ -22,7 +22,7 @@ pub(super) enum ControlPdu {
     Release(Tag),
     /// Data-In PDUs once more, from one DataSN to before another.
     Data {
-        /// Whose.
+        /// The task.
         tag: Tag,
         /// The next one.
         next: u32,

@@ -73,7 +73,7 @@ impl Connection {
         }
     }
 
-    /// The task of `tag` is over, and nobody hears of it.
+    /// The task of `tag` is over without a response.
     #[cold]
     pub(super) fn forget(&mut self, tag: Tag) {
         let slot = self.tasks[tag];
@@ -177,7 +177,7 @@ impl Connection {
             return;
         }
         if self.inbound.is_blocked_on(tag) {
-            // Nobody wants the data that stands before its memory any more.
+            // The data that waits for memory is dropped.
             self.was_held = true;
             self.inbound.discard();
             self.confirm_cmd_sn();

@@ -55,7 +55,7 @@ impl Connection {
         self.deadline = Some(0);
     }
 
-    /// The same of a request that has a task: nobody executes it or answers it.
+    /// The same of a request that has a task, which is neither executed nor answered.
     #[cold]
     pub(super) fn discard_request(&mut self, tag: Tag) {
         let bhs = Bhs::read_from_bytes(&self.arriving.header).expect("48 bytes");
@@ -71,7 +71,7 @@ impl Connection {
         (slot.sequences, slot.unsolicited) = (0, NO_TRANSFER);
         self.reject_damaged(&bhs);
         self.tasks.give_up_itt(tag);
-        // Its place is free when its memory is: nobody else takes it before.
+        // Its place is free when its memory is, and not taken before.
         self.push_item(ControlPdu::Release(tag));
     }
 

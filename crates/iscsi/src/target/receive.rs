@@ -290,8 +290,8 @@ impl Connection {
         Some(tag)
     }
 
-    /// Whether a task has this Initiator Task Tag. Who uses the tag of an answer
-    /// that is kept has had that answer.
+    /// Whether a task has this Initiator Task Tag. An initiator that uses the tag of
+    /// a kept answer has received that answer.
     pub(super) fn is_in_progress(&self, itt: u32) -> bool {
         let tag = self.tasks.find(itt);
         tag.is_some_and(|tag| self.tasks[tag].state != State::Kept)

@@ -408,8 +408,8 @@ impl Connection {
         true
     }
 
-    /// In place of what need not be sent once more: whoever fills a batch was
-    /// promised something.
+    /// A NOP-In in place of what need not be sent once more: the caller that fills a
+    /// batch was told that something is ready.
     fn put_announcement(&mut self, out: &mut impl Transmit) {
         let control = nop_in(TAG_NONE);
         self.put_control(&control, self.stat_sn, out);

@@ -70,7 +70,7 @@ impl Connection {
     }
 
     /// The next function for the driver; those that concern a task which is not
-    /// there, or that nobody has, are answered on the way.
+    /// there, or that are not supported, are answered here.
     #[cold]
     pub(super) fn next_function(&mut self) -> Option<TargetOp> {
         while let Some(at) = self.due_function() {

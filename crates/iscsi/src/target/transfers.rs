@@ -37,8 +37,8 @@ pub(super) enum Found {
     Unknown,
 }
 
-/// Sequences by Target Transfer Tag: the place in the table below, which of its
-/// tenants above, so that late data finds nobody. The table grows with the
+/// Sequences by Target Transfer Tag: the low bits are the place in the table, the high
+/// bits count its uses, so that late data finds no sequence. The table grows with the
 /// sequences outstanding.
 #[derive(Debug)]
 pub(super) struct Transfers {

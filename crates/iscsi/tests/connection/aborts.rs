@@ -22,7 +22,7 @@ impl Peer {
 }
 
 #[test]
-fn an_executing_task_ends_without_a_word() {
+fn an_aborted_task_that_executes_has_no_response() {
     let mut peer = Peer::live(keys());
     let bytes = peer.command(READ, cdb::read(0, 1), 512, &[]);
     peer.push(&bytes);
@@ -41,10 +41,10 @@ fn an_executing_task_ends_without_a_word() {
 }
 
 #[test]
-fn aborts_of_what_is_not_there() {
+fn aborts_of_tasks_that_are_not_there() {
     let mut peer = Peer::live(keys());
     peer.do_command(NONE, cdb::TEST_UNIT_READY, 0, &[]);
-    // Answered, or never heard of: its CmdSN is none of the window's.
+    // Answered, or never received: its CmdSN is outside the window.
     for referenced in [(peer.itt, CMD_SN), (5, 77)] {
         let answers = peer.function(ABORT_TASK, referenced);
         assert_eq!(answer(&answers[0]), TaskResponse::NoTask as u8);
@@ -173,7 +173,7 @@ fn a_task_all_of_whose_data_came_is_not_executed_behind_its_abort() {
     let bytes = peer.sequence(ids, &data, (0, 2048), 1024);
     assert!(peer.send(&bytes).is_empty());
     assert_eq!(peer.media(0, 4), &pattern(1, 2048)[..]);
-    // Once its last PDU has come, its tag is nobody's.
+    // Once its last PDU has come, its tag names no task.
     let answers = peer.send(&bytes);
     assert_eq!(reject_reasons(&answers).len(), 2);
 }
@@ -258,5 +258,5 @@ fn query_task_is_not_supported_whether_or_not_there_is_the_task() {
         let answers = peer.send(&bytes);
         assert_eq!(answer(&answers[0]), TaskResponse::NotSupported as u8);
     }
-    assert!(peer.target.functions.is_empty(), "nobody is asked");
+    assert!(peer.target.functions.is_empty(), "the driver is not asked");
 }

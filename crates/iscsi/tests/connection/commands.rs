@@ -355,7 +355,7 @@ fn answers_go_one_pdu_at_a_time_where_there_is_no_room_for_more() {
 /// Of a refused write as much is received at once as of one that is taken: it costs
 /// no more than that.
 #[test]
-fn data_that_nobody_wants_comes_in_large_pieces() {
+fn data_of_a_refused_write_is_received_in_large_pieces() {
     for data_digest in [false, true] {
         let mut peer = Peer::live(Negotiated {
             data_digest,

@@ -189,7 +189,7 @@ fn a_damaged_immediate_command_is_forgotten_and_holds_up_nothing() {
 }
 
 #[test]
-fn unsolicited_data_of_a_lost_command_is_dropped_and_asked_for_by_nobody() {
+fn unsolicited_data_of_a_lost_command_is_dropped_without_an_r2t() {
     for level in [0, 1] {
         let mut peer = Peer::live(digests(level));
         let data = pattern(7, 8192);

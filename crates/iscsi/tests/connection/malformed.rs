@@ -56,7 +56,7 @@ fn ends(peer: &mut Peer, bytes: &[u8], error: FatalError) {
 }
 
 #[test]
-fn opcodes_that_nobody_knows() {
+fn unknown_opcodes_are_rejected() {
     for opcode in [0x07, 0x0f, 0x1c, 0x1e, 0x20, 0x21, 0x3f] {
         let mut peer = Peer::live(keys());
         let mut header = [0; 48];
@@ -138,7 +138,7 @@ fn cmd_sns_outside_the_window_are_not_noticed() {
 }
 
 #[test]
-fn a_gap_that_nobody_can_fill() {
+fn a_gap_of_cmd_sns_on_the_only_connection_ends_it() {
     let mut peer = Peer::live(keys());
     let cmd_sn = CMD_SN.wrapping_add(1);
     let bytes = peer
@@ -236,7 +236,7 @@ fn more_immediate_commands_than_there_are_places() {
 }
 
 #[test]
-fn data_in_both_directions_and_long_commands_are_no_disks() {
+fn commands_with_data_in_both_directions_and_long_cdbs_are_refused() {
     let ahs = [0, 5, 2, 0, 0, 0, 2, 0, 0, 3, 1, 0, 0xaa, 0xbb, 0, 0];
     let data = [5; 1000];
     for (flags, ahs) in [
@@ -263,7 +263,7 @@ fn data_in_both_directions_and_long_commands_are_no_disks() {
             answers = peer.send(&rest);
         }
         assert_eq!(response(&answers[0]), (2, 5, 0x2000));
-        assert!(peer.target.named.is_empty(), "nobody hears of it");
+        assert!(peer.target.named.is_empty(), "the driver is told nothing");
         goes_on(&mut peer);
     }
 }
@@ -363,7 +363,7 @@ fn data_out_that_is_out_of_order() {
 }
 
 #[test]
-fn data_out_for_nobody() {
+fn data_out_without_a_task_that_expects_it_is_rejected() {
     let mut peer = Peer::live(keys());
     // No such task, no such tag, and a read.
     let pdus = peer.pdus;

@@ -94,7 +94,7 @@ fn an_initiator_that_is_silent_is_asked_and_one_that_stays_silent_is_left() {
 }
 
 #[test]
-fn nobody_is_taken_for_dead_whose_words_wait_unread() {
+fn keep_alive_does_not_end_a_connection_that_waits_for_memory() {
     let mut peer = with_keep_alive();
     let bytes = peer.command(WRITE, cdb::write(0, 1), 512, &[1; 512]);
     let mut stream = bytes.into();
@@ -127,7 +127,7 @@ fn a_question_is_asked_once() {
 }
 
 #[test]
-fn answers_that_nobody_takes_hold_up_the_questions() {
+fn nops_are_not_received_while_too_many_answers_wait() {
     let mut peer = Peer::live(keys());
     let bytes = peer.pdus.nop_out(5, TAG_NONE, CMD_SN, &[]);
     let mut stream: VecDeque<u8> = bytes.repeat(3 * CONTROLS_MAX).into();
@@ -298,7 +298,7 @@ fn an_answer_larger_than_a_batch_goes_on_in_the_next_one() {
 }
 
 #[test]
-fn a_logout_is_the_last_word() {
+fn a_logout_response_is_the_last_pdu_of_its_connection() {
     for reason in [0, 1] {
         let mut peer = Peer::live(keys());
         let bytes = peer.command(NONE, cdb::TEST_UNIT_READY, 0, &[]);
@@ -321,7 +321,7 @@ fn a_logout_is_the_last_word() {
 }
 
 #[test]
-fn the_logout_of_another_connection_is_answered_and_life_goes_on() {
+fn the_logout_of_another_connection_is_answered_and_this_one_goes_on() {
     let mut peer = Peer::live(keys());
     let bytes = peer.pdus.logout((9, peer.cmd_sn), 1, 3);
     let answers = peer.send(&bytes);
@@ -329,7 +329,7 @@ fn the_logout_of_another_connection_is_answered_and_life_goes_on() {
     assert_eq!(peer.target.logouts, [(LogoutReason::CloseConnection, 3)]);
     let answers = peer.do_command(NONE, cdb::TEST_UNIT_READY, 0, &[]);
     assert_eq!(response(&answers[0]), GOOD);
-    // Recovery is what nobody asked for at this ErrorRecoveryLevel.
+    // At this ErrorRecoveryLevel no connection is recovered.
     let bytes = peer.pdus.logout((9, peer.cmd_sn), 2, 3);
     let answers = peer.send(&bytes);
     assert_eq!(answers[0].bhs.cast::<LogoutResponse>().response, 2);

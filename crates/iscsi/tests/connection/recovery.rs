@@ -324,7 +324,7 @@ fn answers_that_are_never_acknowledged_make_room_in_the_end() {
 #[test]
 fn a_task_tag_is_free_again_when_its_answer_has_come() {
     let mut peer = Peer::live(level_1());
-    // Who knows the answer uses the tag again, with or without a word of it.
+    // An initiator that has the answer uses the tag again, acknowledged or not.
     for acknowledges in [true, false] {
         let read = peer.do_command(READ, cdb::read(3, 1), BLOCK as u32, &[]);
         peer.itt -= 1;
@@ -364,8 +364,8 @@ fn without_recovery_nothing_is_kept_or_sent_again() {
     }
 }
 
-/// Who acknowledges nothing keeps no more than so much memory, and hears that what
-/// is not kept cannot be had again.
+/// Without acknowledgements no more than so much memory is kept; a SNACK for what is
+/// not kept is rejected.
 #[test]
 fn what_is_kept_has_a_bound() {
     let mut peer = Peer::live(level_1());

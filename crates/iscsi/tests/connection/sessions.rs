@@ -49,7 +49,7 @@ fn commands_are_delivered_in_their_order_across_connections() {
     assert!(first.target.end.machine.has_step());
     first.target.take_ops();
     assert_eq!(first.target.work.len(), 2);
-    // The window is everybody's.
+    // The connections share the window.
     let answers = second.send(&[]);
     let header: &ScsiResponse = answers[0].bhs.cast();
     assert_eq!(header.exp_cmd_sn.get(), 1);
@@ -117,7 +117,7 @@ fn what_a_lost_connection_had_taken_leaves_room_for_the_others() {
 }
 
 #[test]
-fn nobody_waits_for_ever() {
+fn a_gap_of_cmd_sns_ends_the_connection_after_its_timeout() {
     let (mut first, mut second) = pair();
     second.cmd_sn = second.cmd_sn.wrapping_add(1);
     let bytes = second.command(NONE, cdb::TEST_UNIT_READY, 0, &[]);

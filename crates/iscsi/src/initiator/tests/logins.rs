@@ -121,7 +121,7 @@ fn answers_outside_of_the_offer_end_the_login() {
 }
 
 #[test]
-fn keys_that_nobody_knows_are_told_so() {
+fn unknown_keys_are_answered_with_not_understood() {
     let mut peer = Peer::new(settings());
     let request = peer.sent().pop().expect("a request");
     let login: &LoginRequest = request.bhs.cast();

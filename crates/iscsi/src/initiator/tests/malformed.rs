@@ -19,7 +19,7 @@ fn busy() -> (Peer, u32, u32) {
 fn what_breaks_the_protocol_ends_the_connection() {
     type Make = fn(u32, u32) -> (Vec<u8>, usize);
     let cases: &[(&str, Make)] = &[
-        ("data nobody asked for", |_, _| {
+        ("data without a command", |_, _| {
             (data_in(77, 0, 0).as_bytes().to_vec(), 4)
         }),
         ("another connection's tag", |r, _| {

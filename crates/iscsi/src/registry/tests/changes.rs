@@ -25,7 +25,7 @@ fn busy() -> (Registry, SessionId, SessionId) {
 }
 
 #[test]
-fn who_may_not_use_the_target_any_more_goes() {
+fn sessions_end_of_initiators_that_may_no_longer_use_the_target() {
     let group = |portals: &[u16], tag| {
         vec![PortalGroup {
             tag,
@@ -162,7 +162,7 @@ fn the_logical_units_that_are_seen_follow() {
 }
 
 #[test]
-fn a_target_that_goes_takes_its_sessions_along_and_may_come_back() {
+fn a_removed_target_ends_its_sessions_and_may_be_added_again() {
     let (mut registry, host, _) = busy();
     let discovery = format!("InitiatorName={INITIATOR}|SessionType=Discovery");
     alone(Initiator::new(3).send(&mut registry, TO_FULL_FEATURE, &discovery));

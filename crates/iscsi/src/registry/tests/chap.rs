@@ -63,7 +63,7 @@ fn challenged(registry: &mut Registry, number: u8) -> Initiator {
 }
 
 #[test]
-fn who_knows_the_secret_gets_in_with_every_algorithm() {
+fn the_right_secret_logs_in_with_every_algorithm() {
     for (number, response) in RESPONSES {
         let mut registry = registry_with(auth());
         let mut initiator = challenged(&mut registry, number);
@@ -81,7 +81,7 @@ fn who_knows_the_secret_gets_in_with_every_algorithm() {
 }
 
 #[test]
-fn the_target_proves_itself_to_who_asks() {
+fn the_target_proves_itself_when_it_is_challenged() {
     // What others compute of identifier 200, the target's secret and the
     // challenge a0h, a1h, ... of 24 bytes.
     let proofs = [
@@ -113,7 +113,7 @@ fn the_target_proves_itself_to_who_asks() {
 }
 
 #[test]
-fn who_does_not_know_the_secret_stays_out() {
+fn a_wrong_secret_is_refused() {
     let good = RESPONSES[2].1;
     let wrong = good.replace("0x28", "0x29");
     let mutual = "CHAP_I=1|CHAP_C=0xa0a1";
@@ -299,7 +299,7 @@ fn an_initiator_can_have_secrets_of_its_own_and_a_target_none() {
     challenged(&mut registry, 8);
     let others = NAMES.replace("example:host", "example:other");
     alone(Initiator::new(6).send(&mut registry, TO_FULL_FEATURE, &others));
-    // Who insists on CHAP gets none from a target that asks for none.
+    // An initiator that insists on CHAP is refused by a target that asks for none.
     let outcome = Initiator::new(6).send(
         &mut registry,
         TO_OPERATIONAL,

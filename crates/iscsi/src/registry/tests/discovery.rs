@@ -74,8 +74,8 @@ fn an_initiator_is_told_of_the_targets_that_it_may_use() {
     assert_eq!(ask(&mut registry, INITIATOR, ""), "SendTargets=Reject");
 }
 
-/// Entries that hold at some portal groups alone: who may come in where, with what
-/// proof, and to see what.
+/// Entries that hold at some portal groups alone: which initiators log in where, with
+/// what proof, and what they see.
 #[test]
 fn entries_hold_at_their_portal_groups() {
     let entry = |name: Option<&str>, tag: u16, lun: u16| InitiatorAcl {
@@ -179,7 +179,7 @@ fn portals_are_told_as_the_initiator_reaches_them() {
             "{name}|TargetAddress=127.0.0.1:3260,1|TargetAddress=127.0.0.1:3261,1|{advertised}"
         )
     );
-    // An IPv4 wildcard is no way for who came over IPv6.
+    // An IPv4 wildcard is not told to an initiator on IPv6.
     assert_eq!(
         ask_at(&mut registry, INITIATOR, "All", at("[2001:db8::1]:3260")),
         format!("{name}|{advertised}")
@@ -241,7 +241,6 @@ fn targets_are_told_once_a_request() {
     assert_eq!(told, format!("{DISKS}|SendTargets=Reject"));
 }
 
-/// Nobody joins a discovery session.
 #[test]
 fn discovery_session_has_one_connection() {
     let mut registry = registry(vec![target()]);

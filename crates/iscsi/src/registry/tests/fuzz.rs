@@ -135,7 +135,7 @@ proptest! {
                         let gone = initiators.remove(&connection).expect("just used");
                         registry.closed(gone.via.connection);
                     } else if let AfterLogin::FullFeature(joined) = outcome.then {
-                        // Nobody logs in on a connection that is logged in.
+                        // A connection that is logged in makes no further login.
                         let entered = initiators.remove(&connection).expect("just used");
                         let session = registry.session(joined.session).expect("joined");
                         prop_assert_eq!(session.connections[&joined.cid].connection, entered.via.connection);

@@ -108,7 +108,7 @@ fn libiscsi_logs_in() {
 }
 
 #[test]
-fn keys_that_nobody_knows_and_keys_out_of_place_are_answered() {
+fn unknown_keys_and_keys_out_of_place_are_answered() {
     let mut registry = registry(vec![target()]);
     let mut initiator = Initiator::new(5);
     let pairs = format!(
@@ -145,7 +145,7 @@ fn a_digest_that_is_required_holds_the_login_up() {
     let outcome = initiator.send(&mut registry, TO_FULL_FEATURE, "HeaderDigest=CRC32C");
     let (joined, _) = finished(outcome);
     assert!(joined.negotiated.header_digest);
-    // Who has none, or leaves the stage out, is refused.
+    // An initiator without digests, or without the stage, is refused.
     let mut initiator = Initiator::new(6);
     let pairs = format!("{names}|HeaderDigest=None");
     let outcome = initiator.send(&mut registry, TO_FULL_FEATURE, &pairs);
@@ -438,7 +438,7 @@ fn a_login_is_one_from_its_first_request_to_its_last() {
         let outcome = initiator.send(&mut registry, TO_FULL_FEATURE, other);
         assert_eq!(refused(&outcome), Status::InitiatorError, "{other}");
     }
-    // The target changes meanwhile: who comes again finds it.
+    // The target changes meanwhile: the login is refused.
     let mut initiator = Initiator::new(5);
     initiator.send(&mut registry, OPERATIONAL, &pairs);
     let change = registry.replace_target(Arc::new(target()));

@@ -273,7 +273,7 @@ fn logging_out_closes_what_it_says() {
 }
 
 #[test]
-fn a_session_is_joined_by_those_alone_who_could_have_begun_it() {
+fn a_connection_with_other_luns_or_other_proof_does_not_join_a_session() {
     let at = |network: &str| InitiatorAcl {
         networks: vec![network.parse().expect("a network")],
         ..InitiatorAcl::default()
