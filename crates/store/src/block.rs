@@ -1,4 +1,4 @@
-//! Block devices: opening, how large they are, and who they are.
+//! Block devices: opening, their size and their identity.
 //!
 //! Through the page cache, as files are, so that any memory and any block will
 //! do. What the kernel tells of a device comes from sysfs.
@@ -15,8 +15,8 @@ use uuid::Uuid;
 use crate::problem::Problem;
 use crate::{Info, ResizeError, SIZE_MAX_BYTES, Spec, identity, in_use, regular};
 
-/// The device at `path`, which nobody else may mount or open so meanwhile; who
-/// it is, and the size of the volume on it.
+/// The device at `path`, opened so that no other process may mount or open it
+/// exclusively; its identity, and the size of the volume on it.
 pub(crate) fn open(spec: &Spec, path: &Path) -> Result<(fs::File, Uuid, u64), Problem> {
     let system = |action| {
         move |source| Problem::System {
@@ -60,7 +60,7 @@ pub(crate) fn open(spec: &Spec, path: &Path) -> Result<(fs::File, Uuid, u64), Pr
         });
     }
     if !spec.read_only {
-        // The kernel does so itself where nobody else has the device open.
+        // The kernel does so itself where no other process has the device open.
         regular::forget_cache(&file, path).map_err(system("sync"))?;
     }
     let uuid = match spec.uuid {
@@ -133,7 +133,7 @@ impl Sysfs {
         self.read("ro").as_deref() == Some("1")
     }
 
-    /// Bytes that it moves at least; 512 where nobody tells.
+    /// Bytes that it moves at least; 512 where sysfs does not say.
     fn block_bytes(&self) -> u32 {
         let text = self.disk().0.read("queue/logical_block_size");
         let bytes = text.and_then(|text| text.parse().ok());

@@ -22,8 +22,8 @@ pub fn here() -> Counts {
     IOS.get()
 }
 
-/// One has succeeded, with so many bytes read or written: called by those who do
-/// them, for files by those who answer the client.
+/// Counts one that succeeded, with the bytes that it read or wrote. Called where
+/// the I/O is done, for files where the client is answered.
 #[inline]
 pub fn add(bytes: u32) {
     let Counts { ios, io_bytes } = IOS.get();

@@ -8,16 +8,16 @@
 //! The kernel reports a failed writeback to one sync and then takes the lost
 //! pages for clean: a second sync would succeed over the hole. So the first
 //! failure is kept, and every later flush and durable write fails with it until
-//! the volume is opened again, which empties the cache first: whoever has it
-//! opened, or starts weft after it was killed, finds what is on the disk, and
-//! what is flushed from then on is there too. Reads and other writes go on. What
+//! the volume is opened again, which empties the cache first: after that, or
+//! after a start of a killed weft, reads return what is on the disk, and what is
+//! flushed from then on is there too. Reads and other writes go on. What
 //! remains: of two syncs that overlap, one may succeed in the instant before the
 //! other has reported.
 //!
 //! The page cache moves bytes page by page, so that a read beside a write would
 //! see some old and some new pages. Every I/O therefore locks its range from
 //! its start to the last completion of its file operations, reads together,
-//! the others alone; also when nobody waits for its answer any more, so that no
+//! the others alone; also when no host waits for its answer any more, so that no
 //! late write replaces a newer one. A flush and a verify move nothing that
 //! others see and lock nothing.
 //!

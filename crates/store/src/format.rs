@@ -1,4 +1,4 @@
-//! Formats of disk images: files that hold a disk and are none themselves.
+//! Formats of disk images: files that hold a disk inside a format of their own.
 //!
 //! A volume over such a file would show hosts its headers as blocks, and let them
 //! write over the headers.

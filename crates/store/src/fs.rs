@@ -2,18 +2,19 @@
 //!
 //! A [`FileSystem`] is a tree of objects. It is driven from any number of
 //! reactors at once and holds no state of an operation: what a started one
-//! still needs is a [`Task`] that its driver keeps. Who may do what is decided
-//! here ([`access`]), by POSIX permission bits and the caller's credentials.
+//! still needs is a [`Task`] that its driver keeps. What a caller may do is
+//! decided here ([`access`]), by POSIX permission bits and the caller's
+//! credentials.
 //!
 //! | kind  | holds                                      | lasts                  |
 //! |-------|--------------------------------------------|------------------------|
 //! | `mem` | its own memory, up to a limit ([`Memory`]) | as long as the process |
 //! | `dir` | a directory of the machine ([`Dir`])       | as long as that        |
 //!
-//! An object that has lost its last name goes, unless somebody has it open:
-//! whoever serves files says [`FsOp::Open`] for each open of a client and
-//! [`FsOp::Close`] when that ends, for whatever reason; the last of them takes
-//! the object away. Directories cannot be kept so.
+//! An object that has lost its last name goes, unless a client has it open: the
+//! server of files says [`FsOp::Open`] for each open of a client and
+//! [`FsOp::Close`] when that ends, for whatever reason; the last of them takes the
+//! object away. Directories cannot be kept so.
 
 pub mod access;
 mod dir;
@@ -91,10 +92,10 @@ pub trait FileSystem: Send + Sync {
     }
 
     /// Memory to receive a write of `len` bytes to `offset` of some file into,
-    /// which nobody sees before it is given to [`FileSystem::commit`]; dropping
-    /// it takes the write back. Nothing is checked yet. `None` where that does
-    /// not pay or cannot be had now: receive the data into a buffer and start
-    /// an [`FsOp::Write`].
+    /// which no reader sees before it is given to [`FileSystem::commit`]; dropping
+    /// it takes the write back. Nothing is checked yet. `None` where that does not
+    /// pay or cannot be had now: receive the data into a buffer and start an
+    /// [`FsOp::Write`].
     #[inline]
     fn borrow(&self, _offset: u64, _len: u32) -> Option<Loan> {
         None

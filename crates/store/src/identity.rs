@@ -264,8 +264,8 @@ impl FileIdentity {
         })
     }
 
-    /// Who a file would be that were made in `folder`: a random one if it could keep
-    /// that.
+    /// The identity of a file if it were made in `folder`: a random one if it could
+    /// keep that.
     pub(crate) fn to_be_made(spec: &Spec, folder: &Path) -> io::Result<Uuid> {
         let kept = File::open(folder).and_then(|folder| stored(&folder));
         match (spec.uuid, kept) {
@@ -430,7 +430,7 @@ impl FileIdentity {
         }
     }
 
-    /// Tells whoever relied on the copy to be what it was copied from.
+    /// Warns an operator who relied on the copy to be what it was copied from.
     pub(crate) fn tell_copy(&self, path: &Path) {
         if let Some(copied_from) = self.copied_from {
             warn!(

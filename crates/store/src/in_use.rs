@@ -1,8 +1,8 @@
 //! What else of the machine uses a file or a block device: file systems that are
 //! mounted, swap, and devices that are made of others.
 //!
-//! The kernel refuses to open a device that is in use; here it is told by whom.
-//! A file that is in use it lets everybody write.
+//! The kernel refuses to open a device that is in use; this finds what uses it.
+//! The kernel lets every process write a file that is in use.
 
 use std::fs::{self, Metadata};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{major, minor};
 
-/// Who uses a block device, or a part of it, as far as that can be seen: "is
+/// What uses a block device, or a part of it, as far as that can be seen: "is
 /// mounted on /data".
 pub(crate) fn user_of_device(path: &Path) -> Option<String> {
     let found = fs::metadata(path).ok()?;
@@ -18,7 +18,7 @@ pub(crate) fn user_of_device(path: &Path) -> Option<String> {
     Machine::here().user_of_device(&device)
 }
 
-/// Who uses a regular file as a disk.
+/// What uses a regular file as a disk.
 pub(crate) fn user_of_file(path: &Path) -> Option<String> {
     Machine::here().user_of_file(&fs::metadata(path).ok()?)
 }

@@ -239,9 +239,9 @@ pub enum Progress {
 }
 
 /// What an unfinished I/O needs to go on; kept by its driver until its
-/// completion has come, whatever becomes of who asked for the I/O: the kernel
-/// may be at its memory, and the range that it covers is closed to others
-/// meanwhile. Only one that [waits](Task::is_waiting) may be dropped.
+/// completion has come, whatever becomes of the connection that asked for the
+/// I/O: the kernel may be at its memory, and the range that it covers is closed
+/// to others meanwhile. Only one that [waits](Task::is_waiting) may be dropped.
 #[derive(Debug)]
 pub struct Task {
     pub(crate) io: Io,

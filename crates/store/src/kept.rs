@@ -27,7 +27,8 @@ pub(crate) struct Saving(AtomicI32);
 const PANICKED: i32 = -1;
 
 impl Saving {
-    /// Panics where the thread that saved did: whoever waits for it fails with it.
+    /// Panics where the thread that saved did: the operation that waits for it
+    /// fails with it.
     pub(crate) fn result(&self) -> Result<(), Errno> {
         match self.0.load(Ordering::Acquire) {
             0 => Ok(()),
@@ -54,8 +55,8 @@ impl KeptMarks {
     }
 
     /// Brings the marks into the state file after those in `changed` have
-    /// changed, which nobody changes meanwhile. Where that fails they are again
-    /// what the file says: a change that is answered as failed is not there,
+    /// changed, which no operation changes meanwhile. Where that fails they are
+    /// again what the file says: a change that is answered as failed is not there,
     /// neither now nor after a restart. Blocks.
     pub(crate) fn save(&self, changed: Range) -> Result<(), Errno> {
         let _one = self.saving.lock().unwrap_or_else(PoisonError::into_inner);
@@ -136,7 +137,7 @@ mod tests {
         bytes: Arc<Mutex<Option<Vec<u8>>>>,
         is_full: Arc<AtomicBool>,
         has_bug: Arc<AtomicBool>,
-        /// A save waits while somebody has this.
+        /// A save waits while a test holds this.
         hangs: Arc<Mutex<()>>,
     }
 
@@ -207,7 +208,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "the thread that saves the state of a volume has panicked")]
-    fn save_that_panics_has_its_asker_panic() {
+    fn operation_whose_save_of_the_state_panics_panics() {
         let (disk, bell) = (Disk::default(), Bell::new(None));
         disk.has_bug.store(true, Ordering::Relaxed);
         let saving = mark_and_save(&disk, &bell);

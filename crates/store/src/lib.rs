@@ -87,9 +87,8 @@ pub struct Info {
     /// memory: no flush could make a write there more durable than it is.
     pub volatile_cache: bool,
     /// Reads, writes and compare-and-writes of up to this many bytes are one
-    /// step to every other I/O, whoever sends it (NVM Command Set
-    /// Specification, section 2.1.4: AWUN, NAWUN, NACWU). Of larger ones every
-    /// block is.
+    /// step to every other I/O, whichever host sends it (NVM Command Set Specification,
+    /// section 2.1.4: AWUN, NAWUN, NACWU). Of larger ones every block is.
     pub atomic_bytes: u32,
     /// Writes of up to this many bytes are whole or not at all when the machine
     /// fails in the middle (AWUPF, NAWUPF).
@@ -192,7 +191,7 @@ pub trait Volume: Send + Sync {
         self.base().state()
     }
 
-    /// Who may do what, whichever protocol they come by.
+    /// What each host may do, whichever protocol it comes by.
     #[inline]
     fn reservations(&self) -> &Reservations {
         self.state().reservations()
@@ -207,7 +206,7 @@ pub trait Volume: Send + Sync {
         None
     }
 
-    /// Memory to receive a write into, which nobody sees before it is given to
+    /// Memory to receive a write into, which no reader sees before it is given to
     /// [`Volume::commit`]; dropping it takes the write back. `None` as in
     /// [`Volume::lend`]: receive it into a buffer and start an [`Io::Write`].
     #[inline]

@@ -123,8 +123,8 @@ impl Locks {
         line.0.lock().expect("nothing panics under this lock")
     }
 
-    /// Takes a range, or a place in the queue for it. Who took it gives it back
-    /// with [`Locks::release`].
+    /// Takes a range, or a place in the queue for it. The caller gives it back with
+    /// [`Locks::release`].
     #[inline]
     pub(crate) fn acquire(
         self: &Arc<Locks>,

@@ -186,7 +186,7 @@ fn in_memory(spec: &Spec) -> Result<Base, Problem> {
     Ok(Base::new(info, spec.size_bytes).with_state(state))
 }
 
-/// Who a volume in memory is, and what else its state file may say.
+/// The identity of a volume in memory, and what else its state file may say.
 fn of_memory(spec: &Spec) -> VolumeFound {
     let uuid = spec.uuid_or_derived();
     let former = match state::held(spec) {
@@ -196,7 +196,7 @@ fn of_memory(spec: &Spec) -> VolumeFound {
     (uuid, Some(former), None)
 }
 
-/// Tells whoever relied on a copied state file, or on one from a backup.
+/// Warns an operator who relied on a copied state file, or on one from a backup.
 fn tell_copied_state(spec: &Spec, original: Uuid, uuid: Uuid) {
     tracing::warn!(
         volume = spec.name,

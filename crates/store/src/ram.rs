@@ -2,9 +2,8 @@
 //! with the process.
 //!
 //! Every I/O, of any size that an I/O may have, is one step to all others:
-//! reads are sent from frames that nobody writes meanwhile, large writes are
-//! received into frames that nobody sees, and then change places with those
-//! that were there.
+//! reads are sent from frames that no I/O writes meanwhile, large writes are received into
+//! frames that no reader sees, and then change places with those that were there.
 //!
 //! The memory is private, not a memfd: kernels give huge pages to private
 //! memory for the asking, to shared memory by default not at all, and over 1
@@ -152,7 +151,7 @@ impl Ram {
         Ok(step_end == end)
     }
 
-    /// Changes a range step by step, with everybody's turn in between.
+    /// Changes a range step by step, with turns of others in between.
     fn go_on(&self, mut task: Task, files: &mut dyn FileIo, token: Token) -> Progress {
         match self.step(&mut task) {
             Ok(false) => {

@@ -23,7 +23,7 @@ pub(crate) fn open(spec: &Spec, path: &Path) -> Result<(fs::File, Uuid, State), 
         Ok((uuid, state)) => Ok((file, uuid, state)),
         Err(problem) => {
             if created {
-                // A half-made file would be taken for somebody else's.
+                // A half-made file would be taken for one that weft did not make.
                 let _ = fs::remove_file(path);
             }
             Err(problem)
@@ -165,8 +165,8 @@ fn check_content(
     Ok(())
 }
 
-/// What of an open would fail now, with nothing made or changed; else who the volume
-/// is, and what else its state file may say.
+/// What of an open would fail now, with nothing made or changed; else the volume's
+/// identity, and what else its state file may say.
 pub(crate) fn examine(spec: &Spec, path: &Path) -> Result<(Uuid, Option<Former>), Problem> {
     let system = |action| {
         move |source| Problem::System {
@@ -201,7 +201,7 @@ pub(crate) fn examine(spec: &Spec, path: &Path) -> Result<(Uuid, Option<Former>)
 /// Whether there may be a file of that size in the folder of `path`: one without a
 /// name is given it, and is gone at once.
 fn try_size(path: &Path, size_bytes: u64) -> io::Result<()> {
-    // Asked for first: the kernel ends who goes beyond it.
+    // Asked for first: the kernel ends a process that goes beyond it.
     let most = getrlimit(Resource::Fsize).current;
     if most.is_some_and(|most| size_bytes > most) {
         return Err(io::Error::from_raw_os_error(libc::EFBIG));

@@ -1,4 +1,4 @@
-//! Reservations: who may read and write a volume that several hosts share.
+//! Reservations: which hosts may read and write a volume that several share.
 //!
 //! They belong to the volume, not to a protocol: whichever way hosts come, they
 //! meet here. The rules are those of NVM Express Base Specification 2.0, section
@@ -31,7 +31,7 @@ pub(crate) use rules::Rules;
 /// Report can say.
 pub const REGISTRANTS_MAX: usize = u16::MAX as usize;
 
-/// Who may be registered.
+/// What may be registered.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum Registrant {
@@ -146,11 +146,11 @@ impl Registrant {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Type {
-    /// Write Exclusive: the holder writes, everybody reads.
+    /// Write Exclusive: the holder writes, all hosts read.
     WriteExclusive,
     /// Exclusive Access: the holder alone.
     ExclusiveAccess,
-    /// Write Exclusive - Registrants Only: registrants write, everybody reads.
+    /// Write Exclusive - Registrants Only: registrants write, all hosts read.
     WriteExclusiveRegistrantsOnly,
     /// Exclusive Access - Registrants Only.
     ExclusiveAccessRegistrantsOnly,
@@ -179,7 +179,7 @@ impl Access {
         write: true,
         other: true,
     };
-    /// Nothing but asking who is there.
+    /// Nothing but asking what is registered and reserved.
     pub const NONE: Access = Access {
         read: false,
         write: false,
@@ -233,7 +233,7 @@ pub enum ReservationRequest {
         /// As in [`ReservationRequest::Register`].
         persist: Option<bool>,
     },
-    /// Takes the reservation while nobody has it.
+    /// Takes the reservation while it is free.
     Acquire {
         /// The asker's key.
         current: u64,
@@ -265,7 +265,7 @@ pub enum ReservationRequest {
     /// SCSI's REGISTER (SPC-4, section 5.13.7): registers, changes the key or,
     /// with a key of 0, ends the registration.
     ScsiRegister {
-        /// The key so far, 0 for who is not registered; `None`, REGISTER AND
+        /// The key so far, 0 for an asker that is not registered; `None`, REGISTER AND
         /// IGNORE EXISTING KEY: whatever it is.
         current: Option<u64>,
         /// The new key; 0: none.
@@ -273,10 +273,10 @@ pub enum ReservationRequest {
         /// Persist through power loss, APTPL; always said.
         persist: bool,
         /// The same initiator port at the target's other ports, ALL_TG_PT: what
-        /// is done for the asker is done for those to whom it can be done.
+        /// is done for the asker is done for those of them for which it is possible.
         ports: Vec<Registrant>,
-        /// Others to register with the asker, who must not be registered so
-        /// far, SPEC_I_PT. Those that are registered stay as they are.
+        /// Others to register with the asker, which must not be registered so far,
+        /// SPEC_I_PT. Those that are registered stay as they are.
         named: Vec<Registrant>,
     },
     /// SCSI's REGISTER AND MOVE (SPC-4, section 5.13.8): registers another and
@@ -284,7 +284,7 @@ pub enum ReservationRequest {
     Move {
         /// The asker's key.
         current: u64,
-        /// Who shall have it.
+        /// The new holder.
         to: Registrant,
         /// The key of `to` from then on, not 0.
         key: u64,
@@ -295,10 +295,10 @@ pub enum ReservationRequest {
     },
     /// SCSI-2's RESERVE (SPC-2, section 7.21): the unit for the asker alone, as
     /// long as its nexus lasts. Such a reservation and registrations exclude
-    /// each other; to whom a registration gives access anyway it does nothing
+    /// each other; where a registration gives the asker access anyway, it does nothing
     /// (SPC-4, section 5.13.3).
     ReserveUnit,
-    /// SCSI-2's RELEASE (SPC-2, section 7.18); nothing by one who has not
+    /// SCSI-2's RELEASE (SPC-2, section 7.18); it does nothing for a nexus that has not
     /// reserved.
     ReleaseUnit,
 }
@@ -317,7 +317,7 @@ pub enum Notice {
 /// A change that was made.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ReservationChange {
-    /// Who is to be told what, in order of the registrants.
+    /// The notices to send, and to which registrants, in order of those.
     pub notices: Vec<(Registrant, Notice)>,
     /// Some host may do less than before, or than without the reservation that was asked
     /// for once more: what it began must be over before the change is answered.
@@ -338,7 +338,7 @@ impl ReservationChange {
 /// Why a change was refused. Nothing changed then.
 #[derive(Debug, thiserror::Error)]
 pub enum ReservationRefused {
-    /// Not registered, the wrong key, or somebody else holds the reservation.
+    /// Not registered, the wrong key, or another registrant holds the reservation.
     #[error("conflicts with the reservation")]
     Conflict,
     /// A key of 0, another type than the one held, nothing to preempt.
@@ -358,7 +358,7 @@ pub enum ReservationRefused {
 /// How things stand.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReservationReport {
-    /// Who has the unit by SCSI-2's RESERVE.
+    /// The holder of the unit by SCSI-2's RESERVE.
     pub reserved: Option<Registrant>,
     /// Counts registrations, preemptions and clearings; wraps.
     pub generation: u32,
@@ -379,7 +379,7 @@ fn next_generation() -> u64 {
 
 /// The reservations of one volume.
 pub struct Reservations {
-    /// Another one with every change of who may do what.
+    /// Another one with every change of the rules.
     generation: AtomicU64,
     /// Swapped whole: held for a moment only, whatever is registered.
     rules: Mutex<Arc<Rules>>,
@@ -389,7 +389,7 @@ pub struct Reservations {
 }
 
 impl Reservations {
-    /// As saved in the volume's state file; nobody without one.
+    /// As saved in the volume's state file; empty without one.
     pub(crate) fn open(file: Option<Arc<StateFile>>) -> Self {
         let saved = file
             .as_ref()
@@ -459,9 +459,9 @@ impl Reservations {
         Ok(())
     }
 
-    /// What SCSI-2's RESERVE took for `who` is free again, whoever it is if
-    /// nobody is named: the nexus is lost, the unit was reset. Whether anything
-    /// was. Waits for a change that is being made.
+    /// Frees the unit that SCSI-2's RESERVE took for `who`, for any holder if `who` is
+    /// `None`: the nexus is lost, the unit was reset. Whether it was reserved so. Waits
+    /// for a change that is being made.
     pub fn reset(&self, who: Option<&Registrant>) -> bool {
         // Looked at first: nearly always there is nothing to wait for.
         if !self.rules().is_reserved_by(who) {
@@ -471,8 +471,8 @@ impl Reservations {
         self.reset_in_turn(&turn, who)
     }
 
-    /// The same for whoever it is, where nothing is to be waited for; false: a
-    /// change is being made, nothing was done.
+    /// The same for any holder, without waiting; false: a change is being made, nothing
+    /// was done.
     pub fn try_reset(&self) -> bool {
         if self.rules().is_reserved_by(None) {
             let Ok(turn) = self.turn.try_lock() else {
@@ -497,8 +497,9 @@ impl Reservations {
         self.rules().report()
     }
 
-    /// Whoever `takes` the reservation may have it from a request that was given up before
-    /// what others had begun was over.
+    /// A host that `takes` the reservation may have it already by a request that was given
+    /// up before the commands of others had ended: the change counts as a loss of access
+    /// all the same.
     fn apply(
         &self,
         takes: bool,
@@ -523,7 +524,7 @@ impl Reservations {
     fn replace(&self, after: Rules) {
         let mut rules = self.locked();
         *rules = Arc::new(after);
-        // Under the lock: who sees the new generation finds the new rules.
+        // Under the lock: a reader of the new generation finds the new rules.
         self.generation.store(next_generation(), Ordering::Release);
     }
 

@@ -21,7 +21,7 @@ pub enum ResizeError {
         /// Of the volume.
         block_bytes: u32,
     },
-    /// Smaller, and nobody said that data may be lost.
+    /// Smaller, and the caller did not allow that data is lost.
     #[error(
         "from {from_bytes} to {to_bytes} bytes would destroy the data behind: shrink what hosts \
          keep there first, then allow it"

@@ -65,8 +65,8 @@ impl Document {
         self.others.iter().any(|(other, _)| other == volume)
     }
 
-    /// Makes it that of the UUID `volume`. Reservations are about who may write
-    /// to a volume of one UUID: they are set aside with it.
+    /// Makes it that of the UUID `volume`. Reservations belong to one UUID: those of the
+    /// former one are set aside with it.
     fn become_that_of(&mut self, volume: String) {
         let at = self.others.iter().position(|(other, _)| *other == volume);
         let own = at.and_then(|at| self.others.swap_remove(at).1);
@@ -194,8 +194,8 @@ impl Sidecar {
         fs::rename(&temporary, &self.path)
     }
 
-    /// Who is told that the new state was not kept must not find it after a
-    /// restart. A copy stays one.
+    /// Puts back the old state: a change that was answered as not kept must not be there
+    /// after a restart. A copy stays one.
     fn put_back(&self, old: Option<(File, Vec<u8>)>) {
         let done = match old {
             Some((file, bytes)) => self.replace(&bytes, is_of(&bytes, &file)),
@@ -630,7 +630,7 @@ impl State {
         Some(self.file.as_ref()?.medium.path())
     }
 
-    /// Who may do what.
+    /// The reservations.
     pub fn reservations(&self) -> &Reservations {
         &self.reservations
     }

@@ -47,7 +47,7 @@ impl Unreadable {
     }
 
     /// Makes the marks in `within` those that `marks` has there, in one step to
-    /// everybody; whether that changes anything.
+    /// all others; whether that changes anything.
     pub(crate) fn restore(&self, within: Range, marks: &[Range]) -> bool {
         let to = within.offset.saturating_add(within.len);
         let mut ranges = self.ranges();
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn no_bytes_and_the_end_of_the_world() {
+    fn empty_range_marks_nothing_and_the_largest_does_not_overflow() {
         let marks = Unreadable::default();
         assert!(!marks.add(5, 0));
         assert!(marks.add(5, 5));

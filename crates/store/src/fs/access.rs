@@ -1,4 +1,4 @@
-//! Who may do what: POSIX permission bits, in one place for every kind of
+//! What a caller may do: POSIX permission bits, in one place for every kind of
 //! file system. Everything here is a function of attributes and caller.
 
 use super::types::{MODE_MASK, SET_GID, SET_UID, STICKY};
@@ -71,7 +71,7 @@ impl Caller<'_> {
 
 /// What the bits of an object grant to a caller. The first class that applies
 /// (owner, group, others) decides alone. The superuser may read and write
-/// everything, and execute what anybody may.
+/// everything, and execute what any class may.
 #[inline]
 pub fn rights(attr: &Attr, caller: &Caller<'_>) -> Rights {
     if caller.is_root() {
@@ -103,8 +103,8 @@ pub fn check(attr: &Attr, caller: &Caller<'_>, wanted: Rights) -> Result<(), Err
 }
 
 /// Whether the content of a file may be read: also by its owner, who may have
-/// opened it before the bits changed, and by who may execute it (a client
-/// reads what it executes; RFC 7530, section 16.22.5).
+/// opened it before the bits changed, and by a caller who may execute it (a
+/// client reads what it executes; RFC 7530, section 16.22.5).
 #[inline]
 pub fn check_read(attr: &Attr, caller: &Caller<'_>) -> Result<(), Error> {
     if caller.is_open || caller.uid == attr.uid {
@@ -138,8 +138,8 @@ pub fn check_sticky(dir: &Attr, object: &Attr, caller: &Caller<'_>) -> Result<()
     }
 }
 
-/// The mode once somebody has written to a file: it does not run as its owner
-/// any more, unless the superuser wrote.
+/// The mode of a file after a write: it does not run as its owner any more,
+/// unless the superuser wrote it.
 #[inline]
 pub fn mode_written(mode: u32, caller: &Caller<'_>) -> u32 {
     match caller.is_root() {
@@ -175,7 +175,7 @@ fn time_of(set: SetTime, caller: &Caller<'_>) -> Time {
 }
 
 /// What an object's attributes become; all that is asked for, or an error. The
-/// size stays: whoever changes it has been let through by this.
+/// size stays: the caller of this sets it after this has allowed it.
 pub fn set(attr: &Attr, caller: &Caller<'_>, set: &SetAttr) -> Result<Attr, Error> {
     if !valid(set) {
         return Err(Error::Inval);

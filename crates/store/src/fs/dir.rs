@@ -29,11 +29,11 @@
 //! made belongs to weft's user on the disk; owner, group and mode as clients set
 //! them are kept in the extended attribute `user.weft.owner`, wherever they are
 //! not what the disk says anyway, and pipes, sockets and devices are files with
-//! such an attribute. On the disk nobody but weft's user may write such files,
-//! and what a file that others own or may write says of itself counts for
-//! nothing. Owners of symbolic links are kept in the table. Either way it is
-//! weft that decides who may do what, by the attributes that clients see
-//! ([`super::access`]). Files of local users have the owners they have.
+//! such an attribute. On the disk only weft's user may write such files, and what a
+//! file that others own or may write says of itself counts for nothing. Owners of
+//! symbolic links are kept in the table. Either way it is weft that decides what a
+//! caller may do, by the attributes that clients see ([`super::access`]). Files of
+//! local users have the owners they have.
 //!
 //! **Stability.** WRITE goes to the page cache; COMMIT, and the end of a DATA_SYNC or
 //! FILE_SYNC WRITE however short it came, is fdatasync, one of a file at a time for
@@ -48,11 +48,11 @@
 //! Changes by local programs within one tick of a look may be missed. Since they
 //! come between as they like, [`super::ChangeInfo`] is never atomic.
 //!
-//! **Who waits.** Everything that may wait for a disk is done by threads
-//! ([`workers`]), which there are none of when there is nothing to do; data goes
-//! through the reactor, by descriptors that are kept open ([`opens`]). A file
-//! that is removed while clients have it open lives on by its descriptor; it is
-//! gone after a restart, as with other servers.
+//! **Waiting.** Everything that may wait for a disk is done by threads ([`workers`]),
+//! which there are none of when there is nothing to do; data goes through the
+//! reactor, by descriptors that are kept open ([`opens`]). A file that is removed
+//! while clients have it open lives on by its descriptor; it is gone after a restart,
+//! as with other servers.
 
 mod attributes;
 mod below;
@@ -164,7 +164,8 @@ struct DirInner {
     table: Mutex<HandleTable>,
     /// Before the table, in ascending order.
     locks: Box<[RwLock<()>]>,
-    /// Held while a name moves, alone by who looks for one that has moved.
+    /// Held for reading while a name moves, for writing by the search for one that
+    /// has moved.
     topology: RwLock<()>,
     entries: Entries,
     streams: Mutex<Vec<Stream>>,
@@ -187,7 +188,7 @@ fn fresh() -> u64 {
         .max(1)
 }
 
-/// Whether this process may give files to anybody and use them all the same.
+/// Whether this process may give files to any owner and use them all the same.
 fn is_privileged() -> bool {
     const NEEDED: u64 = 1 << 0 | 1 << 1 | 1 << 3 | 1 << 4;
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
@@ -285,8 +286,8 @@ impl Dir {
         })
     }
 
-    /// What would be in the way of opening it, but for who has it now. Nothing is
-    /// made, changed or locked. Blocks.
+    /// What would keep it from being opened, apart from its being open already.
+    /// Nothing is made, changed or locked. Blocks.
     ///
     /// # Errors
     /// Those of [`Dir::open`].
@@ -417,7 +418,7 @@ fn outside(spec: &DirSpec, state: &Path, root: BorrowedFd<'_>) -> Result<PathBuf
 
 /// Makes sure of the state directory, and locks it.
 fn open_state(spec: &DirSpec, root: BorrowedFd<'_>) -> Result<File, DirProblem> {
-    // Names of files are in it, which are not everybody's business.
+    // Names of files are in it, which other users may not see.
     let made = fs::DirBuilder::new()
         .recursive(true)
         .mode(0o700)

@@ -3,13 +3,13 @@
 //! Attributes and entries lie in a table of objects, each under a lock of its
 //! own that is held for one step of one operation; content of any size in
 //! frames ([`::mem::Frames`]), as that of RAM volumes: reads are sent from
-//! frames that nobody writes meanwhile, large writes are received into frames
-//! that nobody sees. With the object's lock around it every read and write, of
-//! any size that an I/O may have, is one step to all others.
+//! frames that no operation writes meanwhile, large writes are received into
+//! frames that no reader sees. With the object's lock around it every read and
+//! write, of any size that an I/O may have, is one step to all others.
 //!
-//! Who needs several objects at once locks them in one order. What would take
-//! long (giving back what a large file had, copies) is done in steps, with
-//! everybody's turn in between.
+//! An operation that needs several objects at once locks them in one order.
+//! What would take long (giving back what a large file had, copies) is done in
+//! steps, with turns of others in between.
 //!
 //! Nothing is more durable than it is, so every write is stable at once; the
 //! verifier changes with the process, and the content goes with it.
@@ -82,7 +82,7 @@ type OperationOutput = Result<(Output, Vec<Chunk>), Error>;
 impl Memory {
     /// An empty one of `size_bytes` at most, for content and all that describes
     /// it. `instance` must be another one each time. Its root belongs to the
-    /// superuser, and everybody may make files in it (mode 1777).
+    /// superuser, and every user may make files in it (mode 1777).
     pub fn new(name: &str, size_bytes: u64, instance: u64, now: Time) -> io::Result<Memory> {
         if size_bytes < SIZE_BYTES_MIN {
             return Err(io::ErrorKind::InvalidInput.into());
@@ -138,7 +138,7 @@ fn frames_for(size_bytes: u64) -> io::Result<Frames> {
     }
 }
 
-/// Attributes of what is only just there, and nobody's yet.
+/// Attributes of a new object that has no owner yet.
 fn blank(kind: ObjectKind, now: Time) -> Attr {
     Attr {
         file: FileId(0),

@@ -229,7 +229,7 @@ pub enum FsOp<'a> {
         /// What.
         what: Seek,
     },
-    /// Makes a range of one file that of another, in one step to everybody:
+    /// Makes a range of one file that of another, in one step to all others:
     /// [`Output::Done`]. An error other than [`Error::NoSpc`] leaves it as it
     /// was.
     Clone {
@@ -542,7 +542,7 @@ const COMES_BACK: &str = "a task goes back to where it came from";
 enum FsSteps {
     Memory(Box<memory::MemorySteps>),
     Dir(dir::DirSteps),
-    /// Of a file system of somebody else's.
+    /// Of a file system of another crate.
     Other(Box<dyn Any + Send>),
 }
 

@@ -114,7 +114,7 @@ pub struct SetAttr {
     pub modified: Option<SetTime>,
 }
 
-/// Who an operation comes from. Where operations wait for something that there
+/// What an operation comes from. Where operations wait for something that there
 /// is little of, hosts take turns, and so do the connections of each.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Asker {
@@ -150,7 +150,7 @@ pub struct ChangeInfo {
     pub before: u64,
     /// Right after.
     pub after: u64,
-    /// Nobody else changed the directory in between.
+    /// Nothing else changed the directory in between.
     pub is_atomic: bool,
 }
 
@@ -206,7 +206,7 @@ pub struct Info {
 pub struct Statfs {
     /// Bytes in all.
     pub bytes: u64,
-    /// Bytes that nobody has used.
+    /// Bytes that are not used.
     pub bytes_free: u64,
     /// Objects in all.
     pub files: u64,

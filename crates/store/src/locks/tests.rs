@@ -556,8 +556,8 @@ fn a_thread_waits_no_longer_than_it_likes() {
     Desk::new(&locks).assert_empty();
 }
 
-/// Threads that claim, wait and release at once: the memory below tells who
-/// was there together.
+/// Threads that claim, wait and release at once: the memory below tells which claims were
+/// held together.
 #[test]
 fn claims_of_many_threads_never_meet() {
     const BLOCKS: u64 = 24;

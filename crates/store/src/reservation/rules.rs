@@ -1,4 +1,4 @@
-//! The rules themselves, as plain data.
+//! The rules of reservations, as plain data.
 
 use std::collections::BTreeMap;
 
@@ -22,8 +22,8 @@ struct HeldReservation {
 /// Registrants and reservation of a volume.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Rules {
-    /// Who has the unit by SCSI-2's RESERVE: ends with its nexus, so that it is
-    /// not in the file.
+    /// The holder of the unit by SCSI-2's RESERVE: ends with its nexus, so that
+    /// it is not in the file.
     #[serde(skip)]
     reserved: Option<Registrant>,
     /// Counts registrations, preemptions and clearings.
@@ -43,14 +43,15 @@ impl Type {
         )
     }
 
-    /// Whether its end is told to the other registrants (section 8.19.1): to
-    /// those who write by it, that is.
+    /// Whether its end is told to the other registrants (section 8.19.1), as it
+    /// gives registrants access.
     fn is_of_registrants(self) -> bool {
         !matches!(self, Type::WriteExclusive | Type::ExclusiveAccess)
     }
 
-    /// What a stranger may do and what a registrant who does not hold it may
-    /// do (section 8.19, the table of command behavior). A holder may do all.
+    /// What a host that is not registered may do, and what a registrant that
+    /// does not hold it may do (section 8.19, the table of command behavior). A
+    /// holder may do all.
     fn access(self) -> (Access, Access) {
         const ALL: Access = Access::ALL;
         const READ: Access = Access {
@@ -104,7 +105,7 @@ impl Rules {
         }
     }
 
-    /// Whether anybody may do less than before.
+    /// Whether some host may do less than before.
     pub fn takes_from(&self, before: &Rules) -> bool {
         let less = |was: Access, is: Access| {
             was.read && !is.read || was.write && !is.write || was.other && !is.other
@@ -114,7 +115,7 @@ impl Rules {
                 .any(|registrant| less(before.access(registrant), self.access(registrant)))
     }
 
-    /// What somebody may do who has done nothing for it.
+    /// What a host that is not registered may do.
     fn strangers_access(&self) -> Access {
         match (&self.reserved, &self.held) {
             (Some(_), _) => Access::NONE,
@@ -135,15 +136,15 @@ impl Rules {
         }
     }
 
-    /// Makes a change; who is to be told of it. After a refusal these rules are
-    /// worth nothing: it is done to a copy.
+    /// Makes a change; returns the notices to send. After a refusal these rules
+    /// are worth nothing: it is done to a copy.
     pub fn apply(
         &mut self,
         who: &Registrant,
         request: &ReservationRequest,
     ) -> Result<Vec<(Registrant, Notice)>, ReservationRefused> {
-        // Who reserved the unit as SCSI-2 does has registrations fail, one's own
-        // too (SPC-2, section 5.5.1).
+        // While the unit is reserved as SCSI-2 does, registrations fail, the
+        // holder's own too (SPC-2, section 5.5.1).
         let is_of_scsi_2 = matches!(
             request,
             ReservationRequest::ReserveUnit | ReservationRequest::ReleaseUnit
@@ -237,8 +238,8 @@ impl Rules {
     }
 
     /// A reservation ends with its holder, and one of all registrants with the
-    /// last of them (section 8.19.3). Who ignores the key may have none, which
-    /// is then no error (section 7.3, IEKEY).
+    /// last of them (section 8.19.3). A host that ignores the key may have none,
+    /// which is then no error (section 7.3, IEKEY).
     fn unregister(
         &mut self,
         who: &Registrant,
@@ -296,7 +297,7 @@ impl Rules {
         self.held = Some(HeldReservation { kind, holder });
     }
 
-    /// Release by one who does not hold it is no error (section 8.19.5).
+    /// A release by a host that does not hold it is no error (section 8.19.5).
     fn release(
         &mut self,
         who: &Registrant,
@@ -351,8 +352,8 @@ impl Rules {
                 ..
             }) => has_key(holder),
         };
-        // Who takes the reservation over keeps the registration: one cannot
-        // hold it without. Otherwise one's own key is a key like others.
+        // A host that takes the reservation over keeps its registration: it
+        // cannot hold it without. Otherwise its own key is a key like others.
         let gone: Vec<Registrant> = (self.registrants.keys())
             .filter(|other| victim == 0 || has_key(other))
             .filter(|other| !(takes_over && *other == who))

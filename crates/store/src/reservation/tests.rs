@@ -86,15 +86,15 @@ const PREEMPT: [(Holders, Victim, Effect); 11] = [
 /// The reference: hosts by number, types by their place in [`TYPES`].
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Model {
-    /// Who has the unit by SCSI-2's RESERVE.
+    /// The holder of the unit by SCSI-2's RESERVE.
     reserved: Option<usize>,
     generation: u32,
     keys: [Option<u64>; HOSTS],
-    /// Type, and its holder unless that is everybody.
+    /// Type, and its holder unless all registrants hold it.
     held: Option<(usize, Option<usize>)>,
 }
 
-/// `Ok`: who is told what; `Err`: whether it is a conflict (or invalid).
+/// `Ok`: the notices, each with its host; `Err`: whether it is a conflict (or invalid).
 type Verdict = Result<Vec<(usize, Notice)>, bool>;
 
 impl Model {
@@ -133,7 +133,7 @@ impl Model {
         Access {
             read: at(column),
             write: at(column + 1),
-            // No persistent reservation keeps anybody from looking.
+            // Every persistent reservation lets all hosts look.
             other: true,
         }
     }
@@ -804,9 +804,9 @@ fn a_grant_of_one_volume_is_worth_nothing_on_another() {
     }
 }
 
-/// Who is told that a reservation is gone has commands that go on.
+/// The commands of a host that is only told of a reservation's end go on.
 #[test]
-fn preempted_are_those_alone_whose_registration_is_gone() {
+fn preempted_lists_only_hosts_whose_registration_was_removed() {
     let reservations = Reservations::open(None);
     for (index, key) in [(0, 7), (1, 8), (2, 9)] {
         reservations.change(&host(index), &register(key)).unwrap();
@@ -830,9 +830,10 @@ fn preempted_are_those_alone_whose_registration_is_gone() {
     assert!(change.preempted().eq([&host(1)]), "{:?}", change.notices);
 }
 
-/// One's own key is a key like others, but who takes the reservation over keeps it.
+/// A host's own key is a key like others, but a host that takes the reservation over
+/// keeps it.
 #[test]
-fn preempting_ones_own_key_unregisters_whoever_does_not_take_over() {
+fn preempt_of_the_own_key_unregisters_hosts_that_do_not_take_the_reservation() {
     let reservations = Reservations::open(None);
     let preempt = |kind| ReservationRequest::Preempt {
         current: 7,
@@ -846,12 +847,13 @@ fn preempting_ones_own_key_unregisters_whoever_does_not_take_over() {
         }
     };
     let told = [(host(1), Notice::RegistrationPreempted)];
-    // Nothing is reserved: both go, and who asked for it is not told.
+    // Nothing is reserved: both go, and the host that asked is not told.
     join(7);
     let change = reservations.change(&host(0), &preempt(Type::WriteExclusive));
     assert_eq!(change.unwrap().notices, told);
     assert_eq!(registrants(), []);
-    // The holder has the key: the other goes, and who asked for it holds the reservation.
+    // The holder has the key: the other goes, and the host that asked holds the
+    // reservation.
     for holder in [0, 1] {
         join(7);
         let acquire = ReservationRequest::Acquire {
@@ -886,7 +888,7 @@ fn try_reset_beside_a_change_frees_nothing() {
 }
 
 #[test]
-fn scsi_requests_add_nobody_where_all_places_are_taken() {
+fn scsi_register_and_move_add_no_registrant_to_a_full_table() {
     let mut rules = Rules::default();
     for n in 1..REGISTRANTS_MAX as u128 {
         let host = Registrant::NvmeHost(n.to_be_bytes());
@@ -905,7 +907,7 @@ fn scsi_requests_add_nobody_where_all_places_are_taken() {
         matches!(one_more, Err(ReservationRefused::Full)),
         "{one_more:?}"
     );
-    // Who has a place may change its key, and give the reservation to another.
+    // A registered host may change its key, but not move the reservation to one more.
     rules.apply(&host(2), &scsi_register(Some(7), 9)).unwrap();
     let acquire = ReservationRequest::Acquire {
         current: 9,

@@ -370,7 +370,7 @@ fn examining_makes_no_lock_and_opening_does() {
     drop(state);
 }
 
-/// In `/sys` nobody makes a file.
+/// In `/sys` no process can make a file.
 #[test]
 fn folder_that_takes_no_lock_takes_no_state_either() {
     let state = open(Path::new("/sys/weft-state")).expect("nothing is there");
@@ -399,7 +399,7 @@ fn state_file_of_an_open_volume_is_refused_to_another_by_any_path() {
         assert_eq!(opened.is_ok(), examined);
         opened
     };
-    let first = open_as(&path, false).expect("nobody has it");
+    let first = open_as(&path, false).expect("no volume has it");
     for read_only in [false, true] {
         let second = open_as(&other_path, read_only).err().expect("refused");
         let holder = Some(std::process::id());
@@ -473,8 +473,8 @@ fn first_state_that_is_not_written_leaves_the_volume_to_be_opened() {
     }
 }
 
-/// Whatever fails: who is told that a change was not kept finds the old state,
-/// in this process and in the next.
+/// Whatever fails: after the answer that a change was not kept, the old state is
+/// there, in this process and in the next.
 #[test]
 fn a_step_of_writing_that_fails_leaves_the_old_state_now_and_after_a_restart() {
     for is_first in [true, false] {

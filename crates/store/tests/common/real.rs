@@ -31,7 +31,7 @@ impl Files for Real {
         loop {
             match self.done.pop() {
                 Some(Completion::File { token, result }) => return (token, result),
-                Some(_) => panic!("a completion that nobody asked for"),
+                Some(_) => panic!("a completion of no operation"),
                 None => {
                     let for_ever = Wait::Until(u64::MAX);
                     self.driver.poll(for_ever, &mut self.done).unwrap();

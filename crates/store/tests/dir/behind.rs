@@ -141,7 +141,7 @@ fn what_is_open_stays_what_it_is() {
     user.seconds += 10;
     assert_eq!(user.attr(file), Err(Error::Stale));
     assert_eq!(fs::read(place.path("f")).unwrap(), b"another");
-    // Through weft, and by two who have it open.
+    // Through weft, and while it is open twice.
     let file = user.lookup(top, b"f").unwrap();
     user.open(file).unwrap();
     user.open(file).unwrap();
@@ -198,7 +198,7 @@ fn a_file_is_found_by_each_of_its_names() {
 }
 
 #[test]
-fn others_changes_are_seen() {
+fn changes_by_local_processes_are_seen() {
     let place = Place::new();
     let fs = place.open();
     let mut user = User::root(&fs);

@@ -194,7 +194,7 @@ fn reads_say_where_the_file_ends() {
             );
         }
     }
-    // Somebody else makes it longer, and shorter.
+    // A local process makes it longer, and shorter.
     let buf = region.range(0, 1000);
     let whole = FsOp::Read {
         file,
@@ -428,7 +428,7 @@ fn owners_read_and_write_what_they_made() {
         assert_eq!(user.read(file, 0, 9).unwrap().0, b"content");
         let mut other = User::new(&fs, 1001, &[100]);
         assert_eq!(other.read(file, 0, 9), Err(Error::Access));
-        // Whoever has it open, by its state.
+        // That the file is open gives another user no access.
         let mut told = Told::new();
         let open = FsOp::Open {
             file,
@@ -441,7 +441,7 @@ fn owners_read_and_write_what_they_made() {
     }
 }
 
-/// Who asks for more room than there is takes none.
+/// An ALLOCATE of more room than there is takes none.
 #[test]
 fn more_room_than_there_is_is_not_taken() {
     let place = Place::new();

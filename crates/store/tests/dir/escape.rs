@@ -1,4 +1,4 @@
-//! Whoever can change the directory tries to lead clients out of it.
+//! Local users who can change the directory try to lead clients out of it.
 
 use super::*;
 use std::os::unix::fs::symlink;
@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 const SECRET: &[u8] = b"secret";
 
-/// A place with something outside that nobody shall see.
+/// A place with files outside that clients must not see.
 fn place_and_outside() -> (Place, TempDir) {
     let place = Place::new();
     let outside = tempfile::tempdir_in(place.served.path().parent().unwrap()).unwrap();
@@ -53,7 +53,7 @@ fn links_are_told_not_followed() {
 }
 
 #[test]
-fn a_directory_that_becomes_a_link_leads_nowhere() {
+fn directory_replaced_by_a_link_to_the_outside_is_stale() {
     let (place, outside) = place_and_outside();
     let fs = place.open();
     let mut user = User::root(&fs);
@@ -73,7 +73,7 @@ fn a_directory_that_becomes_a_link_leads_nowhere() {
 }
 
 #[test]
-fn what_is_moved_out_is_gone() {
+fn directory_moved_out_of_the_tree_is_stale() {
     let (place, outside) = place_and_outside();
     let fs = place.open();
     let mut user = User::root(&fs);
@@ -96,7 +96,7 @@ fn what_is_moved_out_is_gone() {
 
 /// A directory and a link to the outside change places all the time.
 #[test]
-fn races_lead_nowhere() {
+fn directory_and_link_that_change_places_give_no_access_to_the_outside() {
     const ROUNDS: usize = 3000;
     let (place, outside) = place_and_outside();
     let fs = place.open();

@@ -1,4 +1,4 @@
-//! What is left when nobody asks for anything: nothing.
+//! Without requests a file system keeps no thread, timer or spare descriptor.
 
 use super::*;
 use std::process::Command;
@@ -67,7 +67,7 @@ fn child() {
 }
 
 #[test]
-fn nothing_is_left_when_nobody_asks() {
+fn idle_file_system_ends_its_threads_and_closes_its_descriptors() {
     let output = Command::new(std::env::current_exe().unwrap())
         .args(["--ignored", "--exact", "idle::child", "--nocapture"])
         .env(CHILD, "1")

@@ -28,7 +28,8 @@ fn walk(
     }
 }
 
-/// Whoever lists sees what stays exactly once, whatever comes and goes.
+/// A listing has each entry that stays exactly once, whatever is made and
+/// removed meanwhile.
 #[test]
 fn cookies_hold_while_entries_come_and_go() {
     for place in [Place::new(), Place::on_disk()] {

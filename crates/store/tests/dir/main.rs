@@ -1,5 +1,5 @@
-//! `dir` through its trait: beside `mem`, over restarts and kills, behind its
-//! back, and against whoever would lead it out of its directory.
+//! `dir` through its trait: beside `mem`, over restarts and kills, while local
+//! processes change its directory, and against attempts to lead it out of that.
 
 mod behind;
 mod data;

@@ -60,7 +60,7 @@ fn what_cannot_be_served_is_refused_in_words() {
 
 #[needs(root)]
 #[test]
-fn it_is_served_as_it_was_at_first() {
+fn directory_is_refused_with_other_owners_than_at_first() {
     for (first, then) in [
         (Owners::Real, Owners::Recorded),
         (Owners::Recorded, Owners::Real),

@@ -60,7 +60,7 @@ fn set_all(place: &Place) {
         let changed = user.set(file, owned(1001, 101, 0o2070)).unwrap();
         assert_eq!(owner(&changed), (1001, 101, 0o2070));
         made[0].1 = changed;
-        // Nobody may do more than the mode says, whoever owns it on the disk.
+        // The mode limits every user, whichever user owns the file on the disk.
         let mut other = User::new(&fs, 1000, &[100]);
         assert_eq!(other.open(file), Err(Error::Access));
         assert_eq!(other.set(file, mode(0o777)), Err(Error::Perm));
@@ -115,7 +115,7 @@ fn without_privileges_owners_are_recorded() {
     check_recorded(&place);
 }
 
-/// All belongs to weft's user, and nobody else may write it.
+/// All belongs to weft's user, and no other may write it.
 fn check_recorded(place: &Place) {
     let own = fs::metadata(place.state.path()).unwrap().uid();
     for entry in fs::read_dir(place.served.path()).unwrap() {
@@ -135,7 +135,7 @@ fn what_others_may_write_says_nothing_of_itself() {
     let fs = place.open();
     let mut user = User::root(&fs);
     let top = user.top();
-    // As somebody on this machine would, to be superuser on a client.
+    // As a local user would, to be superuser on a client.
     let forged = |name: &str, mode| {
         let path = place.path(name);
         fs::write(&path, b"").unwrap();
@@ -234,7 +234,7 @@ fn child() {
 
 #[needs(root, program("setpriv"))]
 #[test]
-fn it_runs_as_any_user() {
+fn file_system_works_for_a_user_without_privileges() {
     let parent = Place::new();
     let path = parent.served.path();
     std::os::unix::fs::chown(path, Some(65_534), Some(65_534)).unwrap();

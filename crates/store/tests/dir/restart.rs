@@ -282,11 +282,11 @@ fn look(place: &Place, said: &[String]) {
         }
     }
     assert!(checked > 100, "{checked} of {said:?}");
-    // Whoever asks again whether the last one was made finds his own.
+    // The last CREATE, sent again, finds its own file or makes one.
     let (top, next) = (user.top(), last.unwrap() + 1);
     let dir = user.lookup(top, b"a").unwrap();
     let again = New::Exclusive(u64::to_be_bytes(next));
     let name = format!("f{next}").into_bytes();
     let made = user.create(dir, &name, again, mode(0o600));
-    made.expect("there is none, or his own");
+    made.expect("there is none, or its own");
 }

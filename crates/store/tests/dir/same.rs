@@ -95,7 +95,7 @@ impl<'a> Pair<'a> {
             } else {
                 attr.size
             };
-            // The mode of a symbolic link is nobody's business.
+            // The mode of a symbolic link is not compared.
             let mode = if attr.kind == ObjectKind::Symlink {
                 0
             } else {
@@ -188,7 +188,7 @@ impl<'a> Pair<'a> {
                 match mem {
                     // A replaced object that was never looked at has no number yet.
                     Ok(Some(None)) => assert!(dir.unwrap().is_some()),
-                    // Which of several reasons comes first is nobody's business.
+                    // Which of several reasons comes first is not compared.
                     Err(_) if who > 0 => assert!(dir.is_err()),
                     mem => assert_eq!(mem.map(Option::flatten), dir, "{at:?} {to:?}"),
                 }
@@ -368,7 +368,7 @@ impl<'a> Pair<'a> {
 fn run(place: &Place, seed: u64, steps: u32) {
     let mem = Memory::new("mem", 256 << 20, 77, at(0)).unwrap();
     let dir = place.open();
-    // The memory's root is everybody's.
+    // In the memory every user may write to the root.
     let mut root = User::root(&dir);
     let all = SetAttr {
         uid: Some(0),

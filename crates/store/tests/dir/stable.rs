@@ -1,5 +1,5 @@
 //! What is promised to be on the disk: writes that come short, syncs that fail, and
-//! who hears of it.
+//! which operations learn of that.
 
 use super::data::{Told, opened};
 use super::*;
@@ -161,14 +161,14 @@ fn stable_write_beside_a_failed_sync_of_its_file_is_refused() {
     let commit = fs.resume(commit, result, &mut one, 9);
     assert!(matches!(commit, Progress::Done(Err(Error::NoSpc))));
     let done = loop {
-        let (_, result) = other.done.pop_front().expect("nobody else is waited for");
+        let (_, result) = other.done.pop_front().expect("the operation is under way");
         match fs.resume(task, result, &mut other, 9) {
             Progress::Done(result) => break result,
             Progress::Pending(next) => task = next,
         }
     };
     assert_eq!(done, Err(Error::NoSpc));
-    // Who comes after it is no longer concerned.
+    // A write that begins after it is not concerned.
     let done = other.run(&fs, true, write(&region, file, true));
     assert_eq!(done, written(1000, true));
 }

@@ -8,7 +8,7 @@ use store::fs::{Caller, Progress, Task};
 use tree::{check_tree, remove_all};
 
 #[test]
-fn names_move_about_under_everybodys_hands() {
+fn threads_that_change_the_same_names_leave_a_sound_tree() {
     let place = Place::new();
     let fs = place.open();
     thread::scope(|scope| {

@@ -195,7 +195,7 @@ fn what_takes_long_is_done_in_turns() {
     assert_eq!(user.free(), free);
 }
 
-/// To everybody else a clone is one step.
+/// To all other operations a clone is one step.
 #[test]
 fn a_clone_keeps_others_away_until_it_is_done() {
     let fs = memory(128 << 20);

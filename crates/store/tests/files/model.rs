@@ -351,7 +351,7 @@ impl Pair<'_> {
                 let expected = self.model.link(file, place.0, place.1);
                 let (dir, name) = place;
                 let linked = self.user.run(FsOp::Link { file, dir, name });
-                // Which of two is stale first is nobody's business.
+                // Which of two is stale first is not compared.
                 assert_eq!(linked.map(|_| ()), expected);
             }
             _ => {

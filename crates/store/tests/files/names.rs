@@ -57,7 +57,7 @@ fn the_three_ways_to_create_a_file() {
     let verifier = New::Exclusive(*b"12345678");
     let (made, is_new, _) = user.create(top, b"x", verifier, mode(0o600)).unwrap();
     assert!(is_new);
-    // The same call again, and one of somebody else.
+    // The same call again, and one with another verifier.
     let (again, is_new, change) = user.create(top, b"x", verifier, mode(0o600)).unwrap();
     assert_eq!((again, is_new), (made, false));
     assert_eq!(change.before, change.after);
@@ -224,7 +224,8 @@ fn remove_says_what_it_takes() {
     assert_eq!(user.attr(top).unwrap().links, 2);
 }
 
-/// Whoever lists sees what stays exactly once, whatever comes and goes.
+/// A listing has each entry that stays exactly once, whatever is made and
+/// removed meanwhile.
 #[test]
 fn cookies_hold_while_entries_come_and_go() {
     let fs = memory(16 << 20);
@@ -333,7 +334,7 @@ fn permissions_are_those_of_the_caller() {
     // By its group.
     user.set(home, mode(0o770)).unwrap();
     assert_eq!(other.remove(home, b"f").map(|_| ()), Ok(()));
-    // A directory changes its parent only for who may write it.
+    // A directory changes its parent only for a user who may write to it.
     let theirs = user.dir(home, b"theirs");
     let to = other.dir(top, b"to");
     assert_eq!(
@@ -354,7 +355,7 @@ fn permissions_are_those_of_the_caller() {
 }
 
 #[test]
-fn who_writes_to_a_file_takes_its_powers() {
+fn write_by_a_user_clears_set_uid_and_set_gid_of_a_file() {
     let fs = memory(4 << 20);
     let (mut root, mut user) = (User::root(&fs), User::new(&fs, 1000, &[100]));
     let top = root.top();

@@ -15,7 +15,7 @@ fn check_tree(user: &mut User<'_>) -> usize {
 }
 
 #[test]
-fn names_move_about_under_everybodys_hands() {
+fn threads_that_change_names_leave_a_sound_tree_and_all_room() {
     const THREADS: u64 = 4;
     let fs = memory(64 << 20);
     let mut user = User::root(&fs);
@@ -77,9 +77,9 @@ fn names_move_about_under_everybodys_hands() {
     assert_eq!(user.free(), free);
 }
 
-/// The same where everybody always means the same few names.
+/// The same where all threads use the same few names.
 #[test]
-fn names_that_everybody_wants_are_taken_once() {
+fn threads_that_change_two_names_leave_a_sound_tree() {
     let fs = memory(16 << 20);
     let mut user = User::root(&fs);
     let (top, free) = (user.top(), user.free());
@@ -107,9 +107,9 @@ fn names_that_everybody_wants_are_taken_once() {
     assert_eq!(user.free(), free);
 }
 
-/// Two who move the same file about: each time one of them does.
+/// Two threads move the same file about: each time one of them does.
 #[test]
-fn a_name_is_moved_by_one() {
+fn concurrent_renames_of_one_file_move_it_once() {
     const ROUNDS: usize = 100_000;
     let fs = memory(16 << 20);
     let mut user = User::root(&fs);
@@ -139,7 +139,7 @@ fn a_name_is_moved_by_one() {
 
 /// Two directories that go into each other at the same time: one is first.
 #[test]
-fn directories_never_come_to_lie_in_themselves() {
+fn concurrent_renames_never_put_a_directory_into_itself() {
     const ROUNDS: usize = 150_000;
     let fs = memory(16 << 20);
     let mut user = User::root(&fs);
@@ -259,7 +259,7 @@ fn loans_outlive_the_file() {
 /// Each byte that is ever written says where it stands, so that content of
 /// another place, or of another file's past, would be seen.
 #[test]
-fn contents_change_under_everybodys_hands() {
+fn content_that_threads_change_is_never_read_at_another_place() {
     const THREADS: u64 = 4;
     let fs = memory(64 << 20);
     let mut user = User::root(&fs);

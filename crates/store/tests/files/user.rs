@@ -1,4 +1,4 @@
-//! Somebody who uses a file system, whichever it is.
+//! A user of a file system of any kind.
 
 use mem::{Loan, Region};
 use random::Random;
@@ -12,7 +12,7 @@ use super::files::Files;
 
 const TOKEN: Token = 7;
 
-/// Somebody who uses a file system.
+/// A user of a file system.
 pub struct User<'a> {
     pub fs: &'a dyn FileSystem,
     pub files: Box<dyn Files>,

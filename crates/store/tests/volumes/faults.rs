@@ -149,7 +149,7 @@ fn a_fault_costs_only_its_own_io() {
 }
 
 #[test]
-fn a_file_cut_off_behind_our_back_fails_reads() {
+fn read_of_a_file_that_a_local_process_truncated_fails() {
     let (_folder, path, volume) = file_volume(SIZE);
     let file = std::fs::File::options().write(true).open(&path).unwrap();
     file.set_len(SIZE - 4096).unwrap();

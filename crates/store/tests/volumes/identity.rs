@@ -1,4 +1,4 @@
-//! Who a file volume is: what is kept with the file names that very file.
+//! The identity of a file volume: what is kept with the file names that very file.
 
 use std::fs::{self, File};
 use std::path::Path;
@@ -110,7 +110,7 @@ fn attribute_that_cannot_be_understood_is_refused() {
     assert_eq!(info(&path, false).uuid, uuid);
 }
 
-/// What is wrong with the data came with the data; who may write did not.
+/// Marks of unreadable data come with a copy; reservations do not.
 #[needs(user_attributes)]
 #[test]
 fn copied_state_keeps_what_is_about_the_data_and_no_reservation() {
@@ -139,7 +139,7 @@ fn copied_state_keeps_what_is_about_the_data_and_no_reservation() {
     drop(volume);
     let volume = open(&file_spec(&at("first"), SIZE)).unwrap();
     assert_eq!(volume.reservations().report().registrants.len(), 1);
-    // The state of a third volume is nobody else's.
+    // The state of a third volume is refused for another volume.
     drop(volume);
     open(&file_spec(&at("third"), SIZE)).unwrap();
     fs::copy(at("second.weft"), at("third.weft")).unwrap();

@@ -107,7 +107,7 @@ fn read_io(offset: u64, len: usize) -> (Io, BufRange) {
 }
 
 #[test]
-fn who_meets_a_write_waits_for_it_and_nobody_else_does() {
+fn only_ios_that_overlap_a_write_wait_for_it() {
     let (_folder, _, volume) = file_volume(SIZE);
     let mut desk = Desk::new(&*volume);
     let write = desk.start(write_io(0, 1, 8192));
@@ -174,7 +174,7 @@ fn reads_go_together_and_a_write_behind_them_is_not_overtaken() {
 }
 
 /// The pattern of hosts that lock a disk by writing their name into a free
-/// block: one of them wins, the others see who.
+/// block: one of them wins, the others see its name.
 #[test]
 fn of_many_compare_and_writes_one_wins() {
     let (_folder, _, volume) = file_volume(SIZE);
@@ -381,7 +381,7 @@ impl FileIo for Instant {
 }
 
 #[test]
-fn an_io_that_meets_nobody_allocates_nothing() {
+fn io_that_overlaps_no_other_allocates_nothing() {
     let (_folder, _, volume) = file_volume(SIZE);
     let mut files = Instant(0);
     let (read, _) = read_io(4096, 4096);
@@ -467,7 +467,7 @@ fn no_read_sees_a_half_of_a_write(choice: Choice) {
     });
 }
 
-/// A number in a block that everybody counts up: none of them is lost.
+/// A number in a block that all reactors count up: none of them is lost.
 #[each_driver]
 fn compare_and_write_from_several_reactors_counts(choice: Choice) {
     const EACH: u64 = 40;

@@ -151,7 +151,7 @@ fn a_verify_behind_the_new_end_is_out_of_range() {
     assert!(matches!(progress, Progress::Done(Err(Error::OutOfRange))));
 }
 
-/// In a simulated world nothing moves while somebody waits.
+/// In the simulator nothing moves while a thread waits.
 #[test]
 fn a_volume_over_a_descriptor_does_not_wait() {
     let file = tempfile::tempfile().unwrap();

@@ -73,7 +73,7 @@ fn owners_read_and_write_whatever_the_bits_say_now() {
     assert_eq!(
         check_read(&file, &other),
         Ok(()),
-        "who may execute may read"
+        "a caller who may execute may read"
     );
     assert_eq!(check_write(&file, &other), Err(Error::Access));
     let open = Caller {
@@ -118,7 +118,7 @@ fn modes_and_owners_are_set_by_owners() {
     };
     let (own, other, root) = (caller(10, &[20, 30]), caller(11, &[20]), caller(0, &[0]));
     assert_eq!(result(&own, &mode(0o2711)), Ok((0o2711, 10, 20)));
-    // Whoever is not of the group cannot lend it.
+    // A caller outside the group cannot set the bit of its group.
     assert_eq!(
         result(&caller(10, &[1]), &mode(0o2711)),
         Ok((0o711, 10, 20))
@@ -223,14 +223,14 @@ fn new_objects_take_the_group_of_their_directory() {
 }
 
 #[test]
-fn who_writes_takes_the_powers_of_a_file() {
+fn write_by_a_user_clears_set_uid_and_set_gid_of_the_mode() {
     assert_eq!(mode_written(0o6755, &caller(1, &[1])), 0o755);
     assert_eq!(mode_written(0o6745, &caller(1, &[1])), 0o2745);
     assert_eq!(mode_written(0o6755, &caller(0, &[0])), 0o6755);
 }
 
 #[test]
-fn strangers_read_and_write_only_what_the_bits_grant() {
+fn other_users_read_and_write_only_what_the_bits_grant() {
     for mode in 0..8 {
         let file = attr(ObjectKind::Regular, mode, 10, 20);
         let other = caller(11, &[1]);

@@ -21,10 +21,10 @@ use crate::fs::{
 
 /// The attribute that owner, group and mode are recorded in.
 const OWNER: &str = "user.weft.owner";
-/// Bits of the mode below that a recorded file may have: nobody but weft's user
-/// may write, since who may write could forge what is recorded.
+/// Bits of the mode below that a recorded file may have: only weft's user may
+/// write, since a user who may write could forge what is recorded.
 const DISK_MODE: u32 = 0o755;
-/// Whoever else may write an object could have forged what it records.
+/// Another user who may write an object could have forged what it records.
 const WRITABLE_BY_OTHERS: u32 = 0o022;
 
 /// Whose an object is, and what it is taken for.
@@ -210,7 +210,8 @@ impl DirInner {
     }
 
     /// Brings the change attribute in a record up to date, which was read under
-    /// the same lock: who comes after a change never sees what was before it.
+    /// the same lock: a caller that reads after a change never sees the value
+    /// before it.
     pub(super) fn note_change(
         &self,
         table: &mut HandleTable,
@@ -270,8 +271,8 @@ impl DirInner {
         Ok(attr)
     }
 
-    /// The change attribute of what we have just changed, around that. Somebody
-    /// on this machine may have changed it as well, which nobody can tell.
+    /// The change attribute of what we have just changed, around that. A local
+    /// process may have changed it as well, which cannot be told.
     pub(super) fn change(
         &self,
         file: FileId,

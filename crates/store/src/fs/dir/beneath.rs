@@ -154,7 +154,7 @@ impl Beneath {
             | ResolveFlags::NO_XDEV;
         loop {
             match openat2(from, path, LOOK, Mode::empty(), resolve) {
-                // Somebody renamed something on the way.
+                // Something on the way was renamed meanwhile.
                 Err(Errno::AGAIN | Errno::INTR) => {}
                 done => return done,
             }

@@ -68,8 +68,8 @@ impl DirInner {
         self.entries.close(&superfluous);
     }
 
-    /// Before a descriptor is closed: what cannot be written of what went through
-    /// it, the kernel would tell nobody then. Blocks.
+    /// Before a descriptor is closed: if the kernel fails later to write what went
+    /// through it, it reports that to no descriptor. Blocks.
     pub(super) fn sync_writes(&self, entry: &OpenFile) {
         let Some(fd) = entry.descriptor() else {
             return;
@@ -89,7 +89,8 @@ impl DirInner {
         self.file_synced(entry, synced);
     }
 
-    /// A sync of a file has ended. Who hears of that sees the new verifier.
+    /// A sync of a file has ended. A caller that learns of that sees the new
+    /// verifier.
     pub(super) fn file_synced(&self, entry: &OpenFile, result: Result<(), Errno>) {
         if let Err(errno) = result {
             match entry.descriptor() {
@@ -137,7 +138,7 @@ impl DirInner {
         Ok((ready, attr))
     }
 
-    /// Takes the bits of the mode that a file loses when somebody writes to it.
+    /// Takes the bits of the mode that a file loses when it is written to.
     fn take_powers(&self, caller: &Caller<'_>, attr: &Attr) -> Result<(), Error> {
         let mode = access::mode_written(attr.mode, caller);
         if mode == attr.mode {
@@ -187,7 +188,8 @@ impl DirInner {
         }
         if !caller.is_open {
             let rights = access::rights(&attr, caller);
-            // Who may execute a file may have it read (RFC 7530, section 16.16.5).
+            // A user who may execute a file may have it read (RFC 7530, section
+            // 16.16.5).
             if (read && !rights.read && !rights.execute) || (write && !rights.write) {
                 return Err(Error::Access);
             }

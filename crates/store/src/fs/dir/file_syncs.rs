@@ -3,9 +3,9 @@
 //! The kernel reports a failed writeback to one sync of a descriptor and then takes
 //! the lost pages for clean. Of two syncs that overlap, the other one would succeed
 //! over the hole, and might even be answered first. So a sync begins only when the
-//! one before it has ended; who comes meanwhile shares the next one. And a failure
-//! counts for everybody whose write or COMMIT had begun by then: nobody can tell
-//! whose pages were lost.
+//! one before it has ended; requests that come meanwhile share the next one. And a
+//! failure counts for every write and COMMIT that had begun by then: the kernel
+//! does not say whose pages were lost.
 
 use std::mem;
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -47,7 +47,7 @@ impl DirInner {
         self.streams.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Nobody goes on with a listing for a while.
+    /// No client has gone on with a listing for a while.
     pub(super) fn close_streams(&self) {
         drop(std::mem::take(&mut *self.streams()));
     }

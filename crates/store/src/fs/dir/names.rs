@@ -261,14 +261,15 @@ impl DirInner {
         let seen = self.beneath.look(Arc::new(fd))?;
         match self.is_own_work(&seen, new) {
             true => Ok(seen),
-            // Somebody on this machine was quicker: it is not ours to dress.
+            // A local process was quicker: the attributes of its object stay.
             false => Err(Error::Io),
         }
     }
 
-    /// Whether an object is what was just made, for all that can be told: who
-    /// may change the directory may have put another one there, so as to be given
-    /// it. A rename is a change, and so tells what was not made just now.
+    /// Whether an object is what was just made, for all that can be told: a local
+    /// user who may change the directory may have put another one there, so that weft
+    /// sets its owner and mode. A rename is a change, and so tells what was
+    /// not made just now.
     fn is_own_work(&self, seen: &SeenObject, new: New<'_>) -> bool {
         let is_kind = matches!(
             (new, seen.file_type()),
@@ -333,8 +334,9 @@ impl DirInner {
     }
 
     /// Makes a file that has all its attributes, and is in the table with its
-    /// verifier, before it has a name: whoever asks again after a crash finds
-    /// his own. `None` where files without names cannot be had.
+    /// verifier, before it has a name: a client that sends its request again
+    /// after a crash finds its own file. `None` where files without names cannot
+    /// be had.
     fn make_unseen(
         &self,
         dir: &Dir,
@@ -440,8 +442,8 @@ impl DirInner {
         Ok(Output::Removed { file, change })
     }
 
-    /// Before an object may lose its last name: who has it open keeps it by a
-    /// descriptor.
+    /// Before an object may lose its last name: clients that have it open keep it
+    /// by a descriptor.
     fn keep_open(&self, file: FileId, seen: &SeenObject) -> Result<(), Error> {
         if seen.stat.stx_nlink <= 1 && !self.entries.may_be_unlinked(file) {
             return Err(Error::Delay);
@@ -619,7 +621,7 @@ mod tests {
 
     /// What was there before, or is something else, is not what was made.
     #[test]
-    fn nobody_is_given_what_others_made() {
+    fn object_that_is_older_or_of_another_kind_is_not_taken_for_a_new_one() {
         let (folder, state) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let served = Served::open(&DirSpec {
             name: "test".into(),

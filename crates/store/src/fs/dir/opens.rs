@@ -2,11 +2,11 @@
 //!
 //! A file that clients have open keeps its descriptor as long as there are
 //! enough of them, and for good once it has no name any more. Others keep theirs
-//! for as long as somebody uses them, but look again where they lie once a
-//! second, so that what was removed or moved out is not served on.
+//! for as long as operations use them, but look again where they lie once a second,
+//! so that what was removed or moved out is not served on.
 //!
-//! Writes that fail behind the back of who made them are told to the descriptor that
-//! they went through. So one is closed only when nobody uses it and nothing was
+//! The kernel reports a write that fails after its answer to the descriptor that it
+//! went through. So one is closed only when no operation uses it and nothing was
 //! written to it since it was last synced; until then its place is not free.
 
 use machine::locked;
@@ -18,7 +18,7 @@ use std::sync::{Arc, Mutex};
 use super::file_syncs::FileSyncs;
 use crate::fs::{Attr, Caller, Error, FileId, Time, access};
 
-/// For how long a file that nobody has open is taken to lie where it did.
+/// For how long a file that no client has open is taken to lie where it did.
 const TRUST_NANOS: i64 = 1_000_000_000;
 
 /// One file.
@@ -27,7 +27,7 @@ pub(super) struct OpenFile {
     state: Mutex<OpenState>,
     /// Writes that the change attribute does not tell of yet.
     changes: AtomicU64,
-    /// Bytes that it has at least, unless somebody else has cut it off.
+    /// Bytes that it has at least, unless a local process has cut it off.
     size: AtomicU64,
     /// When it was last wanted, on [`Map::clock`].
     wanted: AtomicU64,
@@ -62,9 +62,9 @@ fn nanos(time: Time) -> i64 {
 }
 
 impl OpenState {
-    /// Takes the descriptor, unless somebody uses it.
+    /// Takes the descriptor, unless an operation uses it.
     fn take_unused(&mut self) -> Option<Arc<DiskFile>> {
-        // Who uses it got it under the lock that the caller holds.
+        // Each user of it got it under the lock that the caller holds.
         let is_unused = |fd: &mut Arc<DiskFile>| Arc::strong_count(fd) == 1;
         self.fd.take_if(is_unused)
     }
@@ -79,7 +79,7 @@ impl OpenFile {
     pub(super) fn quick(&self, caller: &Caller<'_>, write: bool) -> Option<Granted> {
         let state = locked(&self.state);
         let age = nanos(caller.now).wrapping_sub(state.seen_at);
-        // What was looked at when it was opened holds for who opened it.
+        // What was looked at when it was opened holds for clients that have it open.
         let is_open = state.opens > 0 && caller.is_open;
         let is_fresh = is_open || (0..TRUST_NANOS).contains(&age);
         let fd = state.fd.as_ref().filter(|_| is_fresh)?;
@@ -112,7 +112,8 @@ impl OpenFile {
         self.changes.load(Ordering::Acquire) > 0
     }
 
-    /// Takes the descriptor to close it, if nobody loses anything by that.
+    /// Takes the descriptor to close it, unless it is in use or has writes to be
+    /// synced.
     fn take_idle(&self) -> Option<Arc<DiskFile>> {
         let mut state = locked(&self.state);
         match self.syncs.has_writes() {
@@ -138,7 +139,7 @@ impl Entries {
         Some(Arc::clone(entry))
     }
 
-    /// The descriptor of a file that somebody has open.
+    /// The descriptor of a file that a client has open.
     pub(super) fn pinned(&self, file: FileId) -> Option<Arc<DiskFile>> {
         let entry = self.get(file)?;
         let state = locked(&entry.state);
@@ -146,7 +147,7 @@ impl Entries {
     }
 
     /// A descriptor that is at hand and of the kind that is needed, and whether
-    /// the file is open so that nobody need look where it lies.
+    /// the file is open, so that there is no need to look where it lies.
     pub(super) fn at_hand(&self, file: FileId, write: bool) -> Option<(Arc<OpenFile>, bool)> {
         let entry = self.get(file)?;
         let state = locked(&entry.state);
@@ -200,7 +201,7 @@ impl Entries {
         };
         drop(state);
         drop(map);
-        // Closing may wait for a disk, and nobody else shall.
+        // Closing may wait for a disk: not under the locks.
         drop(spare);
         (entry, used)
     }
@@ -286,8 +287,8 @@ impl Entries {
         }
     }
 
-    /// Whether a file may lose its last name while somebody has it open: files
-    /// that have none keep their descriptors, of which others need some.
+    /// Whether a file may lose its last name while a client has it open: files that
+    /// have none keep their descriptors, of which others need some.
     pub(super) fn may_be_unlinked(&self, file: FileId) -> bool {
         let map = locked(&self.map);
         let most = self.descriptors_max / 2;
@@ -299,7 +300,7 @@ impl Entries {
         map.by_file.values().filter(is_unlinked).count() < most
     }
 
-    /// A file has lost its last name: whether somebody has it open still.
+    /// A file has lost its last name: whether a client has it open still.
     pub(super) fn unlinked(&self, file: FileId) -> bool {
         let mut map = locked(&self.map);
         let Some(entry) = map.by_file.get(&file) else {
@@ -315,7 +316,7 @@ impl Entries {
         is_open
     }
 
-    /// A file that nobody has open does not lie where it did.
+    /// A file that no client has open does not lie where it did.
     pub(super) fn forget(&self, file: FileId) {
         let mut map = locked(&self.map);
         let is_open = |entry: &Arc<OpenFile>| locked(&entry.state).opens > 0;
@@ -327,7 +328,7 @@ impl Entries {
         drop(entry);
     }
 
-    /// Those that nobody has open.
+    /// Those that no client has open.
     pub(super) fn idle(&self) -> Vec<Arc<OpenFile>> {
         let map = locked(&self.map);
         let is_idle = |entry: &&Arc<OpenFile>| locked(&entry.state).opens == 0;
@@ -337,8 +338,8 @@ impl Entries {
         idle
     }
 
-    /// Closes those of `entries` that nobody uses and that are synced; the files
-    /// stay open to their clients.
+    /// Closes those of `entries` that no operation uses and that are synced; the
+    /// files stay open to their clients.
     pub(super) fn close(&self, entries: &[Arc<OpenFile>]) {
         let mut map = locked(&self.map);
         let mut closed = Vec::new();
@@ -353,13 +354,13 @@ impl Entries {
             }
         }
         drop(map);
-        // Closing may wait for a disk, and nobody else shall.
+        // Closing may wait for a disk: not under the lock.
         drop(closed);
     }
 
     /// Those to be synced and closed before there is one more: below the limit
     /// none; else an eighth of the descriptors, those that were wanted longest ago,
-    /// first of files that nobody has open.
+    /// first of files that no client has open.
     pub(super) fn superfluous(&self) -> Vec<Arc<OpenFile>> {
         locked(&self.map).superfluous(self.descriptors_max)
     }

@@ -1,10 +1,10 @@
 //! From a number to the object that it means, or to nothing.
 //!
 //! The table says where the object was last seen. What is there is it only if
-//! the file system below calls it the same. If it is not, somebody has moved it,
-//! or a directory above it, behind weft's back: then each step of the way is
-//! looked for, where it was and in the directories above that. What is not found
-//! so is stale until a lookup comes across it.
+//! the file system below calls it the same. If it is not, a local process has
+//! moved it, or a directory above it: then each step of the way is looked for,
+//! where it was and in the directories above that. What is not found so is stale
+//! until a lookup comes across it.
 
 use std::mem::MaybeUninit;
 use std::os::fd::AsFd;
@@ -91,13 +91,14 @@ impl DirInner {
         (file.0.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as usize % LOCKS
     }
 
-    /// Nobody of ours changes the attributes of an object while this is held;
-    /// one at a time, and after locks of directories.
+    /// No operation of ours changes the attributes of an object while this is
+    /// held; one at a time, and after locks of directories.
     pub(super) fn lock_attributes(&self, file: FileId) -> RwLockWriteGuard<'_, ()> {
         whole(self.locks[LOCKS + DirInner::lock_of(file)].write())
     }
 
-    /// Nobody of ours changes the entries of a directory while this is held.
+    /// No operation of ours changes the entries of a directory while this is
+    /// held.
     pub(super) fn lock_one(&self, file: FileId) -> RwLockWriteGuard<'_, ()> {
         whole(self.locks[DirInner::lock_of(file)].write())
     }
@@ -125,7 +126,7 @@ impl DirInner {
         whole(self.topology.read())
     }
 
-    /// An object, by its open file if somebody has it open.
+    /// An object, by its open file if a client has it open.
     pub(super) fn object(&self, file: FileId) -> Result<SeenObject, Error> {
         match self.entries.pinned(file) {
             Some(fd) => Ok(self.beneath.look(fd)?),
@@ -196,8 +197,8 @@ impl DirInner {
         Ok(None)
     }
 
-    /// An object that is not where it was. While this runs no name of ours
-    /// moves, so that what is missing was moved by somebody else.
+    /// An object that is not where it was. While this runs weft moves no name,
+    /// so that what is missing was moved by a local process.
     fn recover(&self, number: u64) -> Result<SeenObject, Error> {
         if self.record(number)?.is_lost {
             return Err(Error::Stale);

@@ -49,7 +49,7 @@ const ALIASES_MAX: usize = 16;
 /// The slot of the uppermost directory.
 pub(super) const ROOT: u64 = 1;
 
-/// Nobody else reads the key.
+/// Other users do not read the key.
 const MODE: u32 = 0o600;
 
 pub(super) const OBJECTS: &str = "objects";
@@ -286,7 +286,7 @@ impl HandleTable {
     }
 
     /// What a crash of the machine must not lose from here on: to be synced
-    /// while nobody waits for the table.
+    /// without the table's lock.
     pub(super) fn take_dirty(&mut self) -> Option<Arc<File>> {
         std::mem::take(&mut self.is_dirty).then(|| Arc::clone(&self.objects))
     }

@@ -365,7 +365,7 @@ impl TaskTurn<'_> {
         pending(DirSteps::Data(DataOp { from, what, stage }))
     }
 
-    /// The reactor has synced the file, for all who wait for that.
+    /// The reactor has synced the file, for all that wait for that.
     fn synced(self, what: DataKind, ready: ReadyFile, result: io::Result<u32>) -> Progress {
         let result = result.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO));
         if result == Err(Errno::INTR) {

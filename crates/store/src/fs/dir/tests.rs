@@ -80,7 +80,7 @@ fn writes_are_told_once_also_of_files_given_up_meanwhile() {
     assert!(entries.take_changes(FileId(1)));
 }
 
-/// The kernel tells of what it could not write to a descriptor, and to nobody once
+/// The kernel reports what it could not write to the descriptor, and to none once
 /// that is closed.
 #[test]
 fn descriptor_with_writes_since_its_last_sync_is_not_closed() {
@@ -89,7 +89,7 @@ fn descriptor_with_writes_since_its_last_sync_is_not_closed() {
     entries.written(&entry, 5);
     assert!(entries.take_changes(FileId(1)));
     entries.close(&entries.idle());
-    assert_eq!(entries.descriptors(), 1, "nobody has asked for a while");
+    assert_eq!(entries.descriptors(), 1, "the file is idle");
     for file in 2..100 {
         put(&entries, file);
     }
@@ -101,7 +101,7 @@ fn descriptor_with_writes_since_its_last_sync_is_not_closed() {
 }
 
 /// What is written through it meanwhile would be written through a descriptor that
-/// nobody asks any more.
+/// no sync asks any more.
 #[test]
 fn descriptor_in_use_is_not_closed() {
     let entries = Entries::new(16);
@@ -130,7 +130,7 @@ fn descriptor_that_will_do_is_not_replaced() {
 
 /// Longer than a system call takes.
 #[test]
-fn long_ways_are_gone_in_pieces() {
+fn path_longer_than_a_system_call_takes_is_opened_in_pieces() {
     let folder = tempfile::tempdir().unwrap();
     let name = "n".repeat(250);
     let deep = beneath(folder.path());
@@ -175,7 +175,7 @@ fn attr(file: u64) -> Attr {
     }
 }
 
-/// As who needs one more descriptor does, where nothing waits to be synced.
+/// Puts one more descriptor, where nothing waits to be synced.
 fn put(entries: &Entries, file: u64) -> Arc<OpenFile> {
     entries.close(&entries.superfluous());
     let (entry, _) = entries.put(&attr(file), descriptor(), true, Time::default());
@@ -187,10 +187,10 @@ fn descriptor() -> Arc<DiskFile> {
 }
 
 #[test]
-fn descriptors_are_taken_from_who_needs_them_least() {
+fn descriptors_are_taken_from_files_that_no_client_has_open() {
     let entries = Entries::new(16);
     let put = |file| put(&entries, file);
-    // One open, one open and without a name; the rest nobody's.
+    // One open, one open and without a name; the rest open to no client.
     entries.pin(&put(1)).unwrap();
     entries.pin(&put(2)).unwrap();
     assert!(entries.unlinked(FileId(2)));
@@ -217,7 +217,7 @@ fn descriptors_are_taken_from_who_needs_them_least() {
     assert!(entries.get(FileId(1)).is_none() && entries.get(FileId(299)).is_some());
 }
 
-/// Who removes what he has open takes no descriptors from others.
+/// A client that removes what it has open takes no descriptors from others.
 #[test]
 fn files_without_names_leave_descriptors_for_others() {
     let entries = Entries::new(16);
@@ -231,15 +231,15 @@ fn files_without_names_leave_descriptors_for_others() {
         }
     }
     assert_eq!(removed, 8);
-    assert!(entries.may_be_unlinked(FileId(200)), "nobody has it open");
+    assert!(entries.may_be_unlinked(FileId(200)), "it is not open");
     entries.unpin(FileId(1));
     assert!(entries.may_be_unlinked(FileId(99)));
 }
 
-/// What somebody has open is looked at again for who has not opened it: he may
-/// be kept out since.
+/// A file that one client has open is looked at again for a caller that has not
+/// opened it: its permission may be gone since.
 #[test]
-fn an_open_file_is_trusted_for_who_opened_it() {
+fn open_file_is_looked_at_again_for_a_caller_that_has_not_opened_it() {
     let entries = Entries::new(16);
     let entry = put(&entries, 1);
     entries.pin(&entry).unwrap();
@@ -258,7 +258,7 @@ fn an_open_file_is_trusted_for_who_opened_it() {
 
 #[test]
 #[should_panic(expected = "closed as often")]
-fn more_closes_than_opens_are_our_mistake() {
+fn more_closes_than_opens_of_a_file_panic() {
     let entries = Entries::new(16);
     put(&entries, 1);
     entries.unpin(FileId(1));

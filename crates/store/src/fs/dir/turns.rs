@@ -1,9 +1,9 @@
-//! Who comes next: hosts in turn, the connections of each in turn, and what came
-//! by one connection in its order.
+//! What is next: hosts in turn, the connections of each in turn, and the
+//! requests of one connection in its order.
 //!
 //! No host has more than a part of what is there: neither of the places to wait
 //! in nor of the threads. So one that asks for much, or for what takes long,
-//! leaves some of both to who comes after it.
+//! leaves some of both to those after it.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -187,7 +187,7 @@ mod tests {
         assert_eq!(taken(&mut turns, 4), 1);
         assert_eq!(taken(&mut turns, 5), 1);
         assert_eq!(taken(&mut turns, 6), 0);
-        // Who comes last is not forgotten when there is a thread again.
+        // The last host gets its turn when there is a thread again.
         turns.ended(1);
         assert_eq!(turns.take(16).map(|(host, ())| host), Some(6));
         assert!(!turns.has_next(16));

@@ -2,8 +2,8 @@
 //! is work for, up to a limit, and none when there has been none for a while.
 //! Hosts take turns, and each leaves some of the threads to others ([`turns`]).
 //!
-//! What must survive a crash of the machine is synced together: whoever comes
-//! first syncs for all that have come meanwhile.
+//! What must survive a crash of the machine is synced together: the first thread
+//! syncs for all operations that have come meanwhile.
 
 use std::mem;
 use std::os::fd::{AsFd, OwnedFd};
@@ -30,8 +30,8 @@ use crate::fs::{Asker, Caller, Error, FileId, FsOp, Output, Time};
 const THREADS_MAX: usize = 16;
 /// Operations that wait for a thread at most.
 const JOBS_MAX: usize = 1 << 14;
-/// Operations that are synced together at most: who comes meanwhile waits for so
-/// many.
+/// Operations that are synced together at most: those that come meanwhile wait for
+/// so many.
 const SYNCS_MAX: usize = 64;
 /// A thread that has had nothing to do for so long ends.
 const IDLE: Duration = Duration::from_secs(1);
@@ -50,7 +50,7 @@ pub(crate) struct Reply {
 
 impl Reply {
     /// Once the ticket has rung. Panics where a thread did that was at the job:
-    /// whoever waits for it fails with it.
+    /// the operation that waits for it fails with it.
     pub(super) fn take(&self) -> Result<JobDone, Error> {
         let mut result = self.result.lock().unwrap_or_else(PoisonError::into_inner);
         assert!(
@@ -265,7 +265,7 @@ pub(super) struct DirJob {
 }
 
 impl Drop for DirJob {
-    /// Whatever became of it, somebody waits for its end.
+    /// Whatever became of it, an operation waits for its end.
     fn drop(&mut self) {
         let has_panicked = thread::panicking();
         self.reply
@@ -444,7 +444,7 @@ impl DirInner {
         }
     }
 
-    /// Nobody has asked for anything for a while.
+    /// Cleans up after no request has come for a while.
     pub(super) fn tidy(&self) {
         let idle = self.entries.idle();
         for entry in &idle {
@@ -556,7 +556,7 @@ impl Drop for ThreadPlace<'_> {
 
 pub(super) struct Workers {
     shared: Arc<WorkersShared>,
-    /// Else somebody says when something is done ([`Workers::step`]).
+    /// Else the simulator does the work, a job at a time ([`Workers::step`]).
     has_threads: bool,
 }
 
@@ -585,7 +585,7 @@ impl Workers {
     }
 
     /// Hands a job to a thread, unless there are too many already. A file is let
-    /// go in any case: nobody would ask for that again, and there are no more of
+    /// go in any case: no client would ask for that again, and there are no more of
     /// these than files were opened.
     pub(super) fn start(&self, mut job: DirJob) -> Result<(), Error> {
         let mut queue = self.shared.queue();
@@ -627,7 +627,7 @@ impl Workers {
         let mut queue = self.shared.queue();
         queue.is_ending = true;
         if !self.has_threads {
-            // Nobody will do it; each knows what it is a part of.
+            // No thread will do the jobs; to drop one ends its operation.
             let jobs = mem::take(&mut queue.jobs);
             drop(queue);
             return drop(jobs);
@@ -689,7 +689,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "a thread of a file system has panicked")]
-    fn job_whose_thread_panics_has_its_asker_panic() {
+    fn operation_whose_job_panics_in_a_thread_panics() {
         let (dir, _folders) = place();
         let job = job(&dir, 1, FsOp::Statfs, b"");
         let reply = job.reply.clone();
@@ -732,7 +732,7 @@ mod tests {
     /// What one host asks for hangs: others are answered all the same, also when
     /// there are more of those than threads.
     #[test]
-    fn a_host_whose_work_hangs_holds_nobody_else_up() {
+    fn host_whose_work_hangs_delays_no_other_host() {
         let (dir, _folders) = place();
         let root = FileId(super::super::ROOT);
         let workers = &dir.inner.workers;
@@ -760,7 +760,7 @@ mod tests {
         assert!(hung.iter().all(|reply| wait(reply)));
     }
 
-    /// Who asks for more than the share of one host is told to come again; others
+    /// A host that asks for more than its share is answered with a delay; others
     /// still find a place.
     #[test]
     fn a_host_does_not_take_all_places() {
@@ -779,8 +779,8 @@ mod tests {
         drop(jobs);
     }
 
-    /// Who asks for much by one connection does not stand before another host, nor
-    /// before what comes by another connection of its own.
+    /// A host that asks for much by one connection does not stand before another
+    /// host, nor before what comes by another connection of its own.
     #[test]
     fn hosts_take_turns_at_threads_and_so_do_their_connections() {
         let (dir, _folders) = place();
@@ -804,7 +804,7 @@ mod tests {
         assert_eq!(order.collect::<Vec<_>>(), expected);
     }
 
-    /// Reads that somebody makes by hand.
+    /// Counts reads, which the test completes itself.
     #[derive(Default)]
     struct Reads(usize);
 
@@ -813,13 +813,13 @@ mod tests {
             self.0 += 1;
         }
         fn write_at(&mut self, _: &Arc<DiskFile>, _: BufRange, _: u64, _: bool, _: Token) {
-            unreachable!("nobody writes")
+            unreachable!("this test only reads")
         }
         fn sync_data(&mut self, _: &Arc<DiskFile>, _: Token) {
-            unreachable!("nobody writes")
+            unreachable!("this test only reads")
         }
         fn fallocate(&mut self, _: &Arc<DiskFile>, _: FallocateMode, _: u64, _: u64, _: Token) {
-            unreachable!("nobody writes")
+            unreachable!("this test only reads")
         }
         fn ticket(&mut self, token: Token) -> Ticket {
             Bell::new(None).ticket(token)
@@ -827,10 +827,10 @@ mod tests {
         fn cancel_file(&mut self, _: Token) {}
     }
 
-    /// A read may wait for a thread more than once, and each time it is the turn of
-    /// who reads.
+    /// A read may wait for a thread more than once, and each time it takes the turn
+    /// of the host and connection that read.
     #[test]
-    fn each_step_of_a_read_takes_the_turn_of_who_reads() {
+    fn each_step_of_a_read_takes_the_turn_of_its_host_and_connection() {
         let (dir, [folder, _state]) = place();
         std::fs::write(folder.path().join("f"), b"content").unwrap();
         let (top, name) = (FileId(super::super::ROOT), b"");
@@ -885,7 +885,7 @@ mod tests {
 
     /// What is synced together takes turns too.
     #[test]
-    fn who_has_much_to_be_synced_does_not_stand_before_others() {
+    fn host_with_many_operations_to_sync_does_not_delay_those_of_others() {
         let (dir, _folders) = place();
         let mut syncs = Syncs::default();
         for _ in 0..3 * SYNCS_MAX {

@@ -87,7 +87,8 @@ impl MemoryInner {
         };
         if !caller.is_open {
             let rights = access::rights(&node.attr, caller);
-            // Who may execute a file may have it read (RFC 7530, section 16.16.5).
+            // A user who may execute a file may have it read (RFC 7530, section
+            // 16.16.5).
             if (read && !rights.read && !rights.execute) || (write && !rights.write) {
                 return Err(Error::Access);
             }
@@ -106,8 +107,8 @@ impl MemoryInner {
         Ok(self.bury(self.table.remove(node)))
     }
 
-    /// Files and directories have extended attributes; those of others nobody
-    /// could read by their bits.
+    /// Files and directories have extended attributes; those of other kinds could
+    /// not be read by their bits.
     fn may_have_xattrs(node: &Node) -> bool {
         matches!(node.attr.kind, ObjectKind::Regular | ObjectKind::Directory)
     }

@@ -786,7 +786,7 @@ impl Store {
                 return true;
             };
             let to = chunk.len().min(*at + left);
-            // They are on nobody's account any more.
+            // They are counted for no file any more.
             let mut used_bytes = u64::MAX;
             if self.make_hole(chunk, *at, to, &mut used_bytes).is_err() {
                 // A writer that was late holds a frame for a moment.

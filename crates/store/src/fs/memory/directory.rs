@@ -2,7 +2,7 @@
 //!
 //! Ordered by cookie, which says where a listing goes on, and by the hash of
 //! the name, to find one. Both are trees: a hash table would have to be built
-//! anew when it has grown, while everybody waits.
+//! anew when it has grown, while all operations wait.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,8 +1,8 @@
 //! Names: finding, making, moving and taking them away.
 //!
-//! Who needs to know which objects are concerned before it can lock them looks
-//! first and looks again under the locks, and begins anew if somebody was
-//! quicker.
+//! An operation that needs to know which objects are concerned before it can
+//! lock them looks first and looks again under the locks, and begins anew if
+//! another was quicker.
 
 use machine::work;
 
@@ -342,7 +342,7 @@ impl MemoryInner {
         Err(Error::Delay)
     }
 
-    /// Nothing if somebody was quicker.
+    /// Nothing if another operation was quicker.
     fn try_rename(
         &self,
         caller: &Caller<'_>,

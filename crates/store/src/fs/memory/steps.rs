@@ -302,7 +302,7 @@ impl MemorySteps {
                     None => Output::Copied(*done),
                 };
                 if is_over {
-                    // Before anybody hears of the end.
+                    // Before the end is answered.
                     *frozen = None;
                 }
                 Ok(is_over.then_some(output))

@@ -45,7 +45,7 @@ pub(super) const LOCKS_MAX: usize = 4;
 /// An object that does not change meanwhile.
 pub(super) struct Reading<'a>(RwLockReadGuard<'a, ObjectPlace>);
 
-/// An object that nobody else looks at meanwhile.
+/// An object that no other operation looks at meanwhile.
 pub(super) struct Writing<'a> {
     place: RwLockWriteGuard<'a, ObjectPlace>,
     file: FileId,
@@ -142,8 +142,8 @@ impl ObjectTable {
     }
 
     /// Several objects to change, at most [`LOCKS_MAX`], the same one as often
-    /// as you like. Everybody who holds one lock and wants another goes this
-    /// way, in the order of slots, so that nobody waits in a circle.
+    /// as you like. Every operation that holds one lock and wants another takes
+    /// them here, in the order of slots, so that none wait in a circle.
     pub(super) fn lock(&self, files: &[FileId]) -> Result<Locked<'_>, Error> {
         let mut sorted = [FileId(u64::MAX); LOCKS_MAX];
         sorted[..files.len()].copy_from_slice(files);

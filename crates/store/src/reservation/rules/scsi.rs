@@ -2,7 +2,7 @@
 
 use super::{HeldReservation, Notice, Registrant, ReservationRefused, ReservationRequest, Rules};
 
-/// Who is told what of a change.
+/// The notices of a change, each with the registrant that it is for.
 type Notices = Vec<(Registrant, Notice)>;
 
 /// What a REGISTER does to one nexus (SPC-4, section 5.13.7, the tables of
@@ -71,7 +71,7 @@ impl Rules {
                 self.registered(Some(*persist));
                 Ok(Vec::new())
             }
-            _ => unreachable!("the others are everybody's"),
+            _ => unreachable!("the other requests are not SCSI's alone"),
         }
     }
 
@@ -109,8 +109,8 @@ impl Rules {
         Ok(Vec::new())
     }
 
-    /// Of several ports that let go together: those are told who are registered
-    /// still, and each once.
+    /// Notices when several ports are unregistered together: to those that are
+    /// still registered, and each once.
     fn once_each(&self, mut notices: Notices) -> Notices {
         notices.retain(|(told, _)| self.registrants.contains_key(told));
         notices.sort();
@@ -147,7 +147,7 @@ impl Rules {
     }
 
     /// Whether a registration makes RESERVE and RELEASE of `who` succeed without
-    /// effect (SPC-4, section 5.13.3); a conflict if there are others'.
+    /// effect (SPC-4, section 5.13.3); a conflict if only others are registered.
     fn is_let_in(&self, who: &Registrant) -> Result<bool, ReservationRefused> {
         let is_registered = self.registrants.contains_key(who);
         let lets_in = |held: &HeldReservation| held.kind.is_of_registrants() && is_registered;
@@ -175,7 +175,8 @@ impl Rules {
         Ok(Vec::new())
     }
 
-    /// Whether `who`, or anybody, has reserved the unit as SCSI-2 does.
+    /// Whether `who`, or any registrant if `None`, has reserved the unit as
+    /// SCSI-2 does.
     pub(in crate::reservation) fn is_reserved_by(&self, who: Option<&Registrant>) -> bool {
         match (&self.reserved, who) {
             (None, _) => false,

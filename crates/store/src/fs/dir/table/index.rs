@@ -115,7 +115,7 @@ impl Index {
         self.used * 10 >= self.entries * 7
     }
 
-    /// There is room: somebody has asked [`Index::is_full`].
+    /// There is room: the caller has asked [`Index::is_full`].
     pub(super) fn insert(&mut self, ino: u64, slot: u64) -> io::Result<()> {
         let mut free = None;
         self.walk(ino, &mut |at, entry| {
