@@ -214,7 +214,7 @@ fn registrant(session: &SessionInfo) -> Option<Registrant> {
     }))
 }
 
-/// Whom a descriptor names, and why that one cannot be used.
+/// The unit that a descriptor names, or why it cannot be used.
 fn party(cscd: &Cscd, parties: &[Party]) -> Result<Party, u16> {
     if let Some(code) = cscd.fault() {
         return Err(code);
@@ -223,7 +223,7 @@ fn party(cscd: &Cscd, parties: &[Party]) -> Result<Party, u16> {
         .iter()
         .find(|party| cscd.names(&party.unit.identity));
     let party = found.ok_or(asc::COPY_TARGET_DEVICE_NOT_REACHABLE)?;
-    // Who counts in other blocks means something else.
+    // A descriptor with another block length describes another device.
     match cscd.block_bytes {
         0 => Ok(party.clone()),
         bytes if bytes == party.unit.block_bytes => Ok(party.clone()),

@@ -104,7 +104,7 @@ pub(super) fn sense_of(error: Error, unit: Option<&Unit>, at: u64) -> Sense {
         Error::Miscompare { offset } => Sense::miscompare(offset),
         Error::Unreadable | Error::ReadFailed(_) => Sense::unreadable(lba),
         Error::WriteFailed(_) | Error::FlushFailed(_) => Sense::write_error(lba),
-        // Who meets it here cannot wait any more.
+        // A command that meets it here cannot wait any more.
         Error::Busy => internal_failure(),
     }
 }

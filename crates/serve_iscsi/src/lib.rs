@@ -278,7 +278,7 @@ impl Protocol for IscsiConnection {
         both.into_iter().flatten().min()
     }
 
-    /// In a discovery session anybody may be, and as often as he likes.
+    /// Connections of discovery sessions never become [`ConnectionStage::Known`].
     #[inline]
     fn stage(&self) -> ConnectionStage {
         match &self.bound {
@@ -425,7 +425,7 @@ impl IscsiConnection {
         self.bound().session.borrow_mut()
     }
 
-    /// Who it is to reservations.
+    /// What reservations know it by.
     pub(crate) fn registrant(&self) -> Registrant {
         self.session().registrant().clone()
     }
@@ -497,7 +497,7 @@ impl IscsiConnection {
             CommandAnswer::Check(sense) => self.check(tag, &sense),
             CommandAnswer::Status(status) => self.status(tag, status),
             CommandAnswer::StatesSet => {
-                // Who asked for it is not told of it.
+                // The session that set the states gets no unit attention for it.
                 self.session_mut().clear(Attention::ACCESS_STATE_CHANGED);
                 self.good(tag);
             }

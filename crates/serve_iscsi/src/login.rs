@@ -280,8 +280,8 @@ impl IscsiConnection {
         self.close_first(closing, driver);
     }
 
-    /// The connection is about to be logged out: what it has under way is nobody's
-    /// any more, and what waits for memory or for its turn will not begin.
+    /// The connection is about to be logged out: what it has under way is orphaned,
+    /// and what waits for memory or for its turn will not begin.
     fn end_own_tasks<D: Driver>(&mut self, driver: &mut D) {
         self.core.waiting.clear();
         self.orphan_all(driver);
@@ -424,7 +424,7 @@ fn release_units(shared: &Shared, served: &ServedTarget, who: &Registrant) {
     }
 }
 
-/// Bytes that nobody can foresee.
+/// Unpredictable bytes.
 fn random(bytes: &mut [u8]) {
     fill_random(bytes).expect("the kernel has random bytes");
 }

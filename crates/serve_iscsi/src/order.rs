@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn the_head_of_the_queue_waits_for_nobody() {
+    fn a_head_of_queue_task_begins_at_once() {
         use TaskAttribute::{HeadOfQueue, Ordered, Simple};
         let mut order = Order::default();
         assert!(order.enter(id(1), Ordered));
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn a_task_that_never_begins_holds_up_nobody() {
+    fn a_task_that_ends_before_it_begins_holds_up_no_other() {
         use TaskAttribute::{Ordered, Simple};
         let mut order = Order::default();
         assert!(order.enter(id(1), Simple));

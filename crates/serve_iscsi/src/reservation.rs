@@ -53,7 +53,7 @@ fn kind_of(kind: Type) -> Kind {
     row.expect("every type is in the table").0
 }
 
-/// What NVMe hosts are called where SCSI asks who is registered.
+/// Begins the iSCSI name by which SCSI is told of a registered NVMe host.
 const NVME_HOST: &str = "iqn.2026-01.io.weft:nvme-host:";
 
 /// Conflicts with a reservation.
@@ -259,7 +259,7 @@ fn refusal_of(request: &ReservationRequest, refused: &ReservationRefused) -> Com
         (ReservationRefused::Invalid, ReservationRequest::Release { .. }) => {
             Sense::illegal(asc::INVALID_RELEASE_OF_PERSISTENT_RESERVATION)
         }
-        // Others can be named by who is new alone.
+        // SPEC_I_PT is for a nexus that is not registered yet.
         (ReservationRefused::Invalid, ReservationRequest::ScsiRegister { .. }) => {
             Sense::in_list(flags, Some(3))
         }
@@ -272,8 +272,8 @@ fn refusal_of(request: &ReservationRequest, refused: &ReservationRefused) -> Com
     })
 }
 
-/// The change that a command asks for, and whether it ends commands of those
-/// whom it preempts.
+/// The change that a command asks for, and whether it ends commands of the
+/// preempted registrants.
 fn in_words_of_the_store(
     service: &Service,
     target: &TargetPort,

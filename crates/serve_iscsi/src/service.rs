@@ -96,7 +96,7 @@ impl Service {
         }
     }
 
-    /// Who sets states of target port groups; set once.
+    /// Installs what sets states of target port groups; once.
     pub fn on_set_states(&self, set_states: SetStates) {
         assert!(self.set_states.set(set_states).is_ok(), "set once");
     }

@@ -49,7 +49,7 @@ pub(crate) struct IscsiSession {
     pub(crate) connections: Vec<(u16, ConnectionId)>,
     /// The order of its commands.
     pub(crate) window: Rc<RefCell<iscsi::Session>>,
-    /// Who it is to reservations.
+    /// What reservations know it by.
     registrant: Registrant,
     served: ServedTarget,
     /// What its initiator was told of last.
@@ -94,7 +94,7 @@ impl IscsiSession {
         }
     }
 
-    /// Who it is to reservations.
+    /// What reservations know it by.
     pub(crate) fn registrant(&self) -> &Registrant {
         &self.registrant
     }
@@ -254,7 +254,7 @@ fn tell(nexus: &mut Nexus, old: &Lun, new: &Lun, own: bool) {
     if old.read_only != new.read_only || old.identity != new.identity {
         nexus.post(Attention::INQUIRY_CHANGED);
     }
-    // Who sent the command knows.
+    // The nexus that sent the command gets no unit attention for it.
     if old.groups != new.groups && !own {
         nexus.post(Attention::ACCESS_STATE_CHANGED);
     }

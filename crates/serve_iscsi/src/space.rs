@@ -54,9 +54,9 @@ impl IscsiConnection {
 }
 
 impl Service {
-    /// Looks at the space below units whose initiators have thresholds, now and
-    /// then, and tells those who are to be told. One look at a unit at a time: a file
-    /// system that does not answer is not asked again.
+    /// Looks now and then at the space below units whose initiators have thresholds,
+    /// and warns these initiators. One look at a unit at a time: a file system that
+    /// does not answer is not asked again.
     pub fn watch_space(self: &Arc<Self>, now: Nanos) {
         let due = self.space_due.load(Ordering::Relaxed);
         let next = now.saturating_add(LOOK_INTERVAL);

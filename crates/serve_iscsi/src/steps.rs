@@ -22,8 +22,8 @@ const VERIFY_PIECE_BYTES: u32 = 128 << 10;
 /// A block is written, or compared, over and over in pieces of this.
 const PATTERN_PIECE_BYTES: u32 = 256 << 10;
 
-/// No more than so many flushes that nobody waits for are under way at once on
-/// a reactor: those beyond are waited for.
+/// With so many orphans on a reactor, a flush with IMMED is answered only when it is
+/// done.
 const UNAWAITED_MAX: usize = 64;
 
 impl IscsiConnection {
@@ -379,8 +379,8 @@ fn fill(buf: BufRange, block: BufRange) {
 struct RepeatedBlock {
     place: u32,
     volume: Arc<dyn Volume>,
-    /// Who asked, and what that one may do: a reservation that keeps it out ends
-    /// it between two pieces.
+    /// The registrant that asked, and what it may do: a reservation that excludes it
+    /// ends the command between two pieces.
     who: Registrant,
     grant: Grant,
     is_refused: bool,

@@ -258,8 +258,8 @@ impl IscsiConnection {
     }
 
     /// There is no memory for a command. Whether it was refused: its data stands
-    /// before data that others were promised memory for, which nobody would ever
-    /// give back then. Initiators send it again when others of theirs have ended.
+    /// before data of commands that have memory, which would never end and give it
+    /// back. Initiators send it again when others of theirs have ended.
     #[cold]
     pub(super) fn refuse_in_the_way(&mut self, tag: Tag) -> bool {
         let is_in_the_way = self.core.link.machine.is_blocked_on(tag);
@@ -620,8 +620,8 @@ impl IscsiConnection {
             .collect()
     }
 
-    /// Ends the tasks that are on a volume, or wait for it: who sent them has
-    /// lost the right to.
+    /// Ends the tasks that are on a volume, or wait for it: their nexus has lost its
+    /// right to them.
     pub(super) fn end_tasks_on<D: Driver>(&mut self, volume: &Arc<dyn Volume>, driver: &mut D) {
         let bound = self.bound();
         let on_volume = |task: &Task| match Address::parse(task.lun) {

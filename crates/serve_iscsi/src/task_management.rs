@@ -22,7 +22,7 @@ pub struct Ending {
     target: String,
     /// The units; `None` for all.
     luns: Option<Vec<u16>>,
-    /// Who says so, and the CmdSN that its tasks are before.
+    /// The session of the function, and the CmdSN that its tasks are before.
     by: (SessionId, u32),
     /// Of that nexus alone.
     only_own: bool,
