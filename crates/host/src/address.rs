@@ -1,4 +1,4 @@
-//! Where a subsystem is, and who asks for it.
+//! Addresses of subsystems, and the identity of this host.
 
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -85,7 +85,7 @@ pub fn resolve(authority: &str, port: u16) -> Result<SocketAddr, String> {
         .ok_or_else(|| format!("`{authority}` has no address"))
 }
 
-/// Who this host is.
+/// The identity of this host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostIdentity {
     /// Host NQN.
@@ -95,7 +95,7 @@ pub struct HostIdentity {
 }
 
 impl HostIdentity {
-    /// A host that nobody has seen before, or one with a given NQN.
+    /// A host with a random identifier, and a given NQN or a random one.
     ///
     /// # Errors
     /// Where the system has no random bytes.

@@ -61,7 +61,7 @@ pub struct Caller<D> {
     pub(crate) driver: D,
     queue: Queue,
     out: Vec<reactor::Completion>,
-    /// A command that nobody waits for, until its answer came.
+    /// A command that no call waits for, until its answer came.
     posted: Option<Tag>,
     /// The answer to it.
     arrived: Option<Completion>,
@@ -153,7 +153,7 @@ impl<D: Driver> Caller<D> {
         Ok(completion)
     }
 
-    /// Submits a command without data that nobody waits for, one at a time:
+    /// Submits a command without data and returns at once, one at a time:
     /// [`Caller::idle`] has its answer.
     pub(crate) fn post(&mut self, sqe: &Sqe) -> Result<(), Error> {
         assert!(self.posted.is_none(), "one at a time");

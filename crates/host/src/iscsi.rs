@@ -1,6 +1,6 @@
 //! The user-space iSCSI initiator on a reactor.
 //!
-//! [`SessionConnection`] is one connection: it belongs to whoever runs its driver and
+//! [`SessionConnection`] is one connection: it belongs to the owner of its driver and
 //! takes SCSI commands without allocating. [`Session`] is one connection with a
 //! driver of its own, whose calls wait for their answers; [`discover`] asks a
 //! portal for its targets.

@@ -21,7 +21,7 @@ const TURN: Duration = Duration::from_millis(20);
 /// Keep Alives sent within a Keep Alive Timeout.
 const KEEP_ALIVES: u32 = 3;
 
-/// What became of a path's controller, for everybody who has a queue of it.
+/// What became of a path's controller, for the owners of its queues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PathChange {
     /// There is a controller: queues may be connected.
@@ -75,7 +75,7 @@ pub struct KeeperParams {
     pub to: SocketAddr,
     /// NVM subsystem NQN.
     pub subnqn: String,
-    /// Who asks.
+    /// The identity of this host.
     pub host: HostIdentity,
     /// What to agree on in ICReq.
     pub settings: Settings,
@@ -107,8 +107,8 @@ struct Up<D> {
     changing_since: Option<Instant>,
 }
 
-/// Keeps the controller of one path. Whoever has it calls [`Keeper::turn`] over
-/// and over, on a thread where waiting disturbs nobody.
+/// Keeps the controller of one path. Its owner calls [`Keeper::turn`] over and
+/// over, on a thread that may wait.
 pub struct Keeper<D> {
     params: KeeperParams,
     make: Box<dyn FnMut() -> io::Result<D>>,

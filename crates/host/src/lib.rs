@@ -2,7 +2,7 @@
 //! files in [`nfs`]. All three are a machine on a socket of the caller's reactor
 //! (`transport`).
 //!
-//! [`Queue`] is one connection: it belongs to whoever runs its driver and
+//! [`Queue`] is one connection: it belongs to the owner of its driver and
 //! takes commands without allocating. [`Admin`] is a controller's Admin Queue
 //! with a driver of its own, for everything that happens seldom; its calls
 //! wait for their answers; [`Caller`] is the same for an I/O queue.

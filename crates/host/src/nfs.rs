@@ -1,6 +1,6 @@
 //! The user-space client of NFSv4.1 and 4.2 on a reactor.
 //!
-//! [`ServerConnection`] is one TCP connection: it belongs to whoever runs its driver
+//! [`ServerConnection`] is one TCP connection: it belongs to the owner of its driver
 //! and takes COMPOUNDs without allocating. [`Client`] is a client of a server
 //! with a session and a driver of its own, whose calls wait for their answers
 //! and outlive lost connections and servers that start again.

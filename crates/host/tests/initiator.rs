@@ -108,7 +108,7 @@ fn a_controller_tells_what_it_is() {
 }
 
 #[test]
-fn a_stranger_is_refused_with_the_standards_status() {
+fn an_unknown_host_is_refused_with_connect_invalid_host() {
     let running = serve();
     let stranger = HostIdentity::new(None).expect("random bytes");
     match connect(running.addresses()[0], &stranger) {
@@ -119,7 +119,7 @@ fn a_stranger_is_refused_with_the_standards_status() {
             assert_eq!(status.code(), Status::CONNECT_INVALID_HOST);
         }
         Err(other) => panic!("{other}"),
-        Ok(_) => panic!("a stranger came in"),
+        Ok(_) => panic!("an unknown host is admitted"),
     }
     stop(running);
 }

@@ -344,7 +344,7 @@ fn policies_spread_what_is_submitted() {
 }
 
 #[test]
-fn what_a_lost_path_had_goes_elsewhere_only_when_it_is_really_gone() {
+fn commands_of_a_lost_path_fail_over_only_once_it_is_closed() {
     let mut world = World::new(Policy::RoundRobin, None);
     world.driver.is_holding = true;
     // On the queues, not sent yet.

@@ -258,12 +258,12 @@ fn without_patience_a_lost_connection_is_the_end() {
     let params = Params::new().expect("random bytes");
     let mut client = Client::connect(driver(), served.address, params).expect("a session");
     stop(served.running.take().expect("it runs"));
-    let error = client.renew().expect_err("nobody is there");
+    let error = client.renew().expect_err("the server is gone");
     assert!(
         matches!(error, ClientError::Closed | ClientError::Socket(_)),
         "{error}"
     );
-    let error = client.disconnect().expect_err("nobody is there");
+    let error = client.disconnect().expect_err("the server is gone");
     assert!(matches!(error, ClientError::Closed), "at once: {error}");
     let params = Params::new().expect("random bytes");
     let nobody = Client::connect(driver(), served.address, params);
@@ -303,7 +303,7 @@ fn opens_outlive_the_server() {
 }
 
 #[test]
-fn delegations_are_given_back_when_somebody_else_comes() {
+fn a_delegation_is_given_back_when_another_client_opens_to_write() {
     let served = Served::start();
     for connections in [1, 4] {
         let (mut reader, root) = served.client(connections, "mem");
@@ -315,7 +315,7 @@ fn delegations_are_given_back_when_somebody_else_comes() {
         writer.close_file(open).expect("closed");
         let how = (Access::Read, Create::No);
         let held = reader.open((&root, &name), how, true).expect("there");
-        assert!(reader.has_delegation(&held), "nobody else has it");
+        assert!(reader.has_delegation(&held), "no other client has it open");
         // The callback comes over what is left of the connections.
         if connections > 1 {
             reader.cut().expect("the driver goes on");
@@ -376,7 +376,7 @@ impl Cutter {
         let address = listener.local_addr().expect("its address");
         let cuts = Arc::new(AtomicUsize::new(0));
         let counted = Arc::clone(&cuts);
-        // It ends with the process: nobody connects any more.
+        // It ends with the process: no client connects any more.
         std::thread::spawn(move || {
             for (number, client) in listener.incoming().enumerate() {
                 let (Ok(client), Ok(server)) = (client, TcpStream::connect(to)) else {

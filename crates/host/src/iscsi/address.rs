@@ -1,4 +1,4 @@
-//! Where a logical unit is, and who asks for it.
+//! Addresses of logical units, and the identity of this initiator.
 
 use std::io;
 use std::net::SocketAddr;
@@ -56,7 +56,7 @@ impl IscsiAddress {
     }
 }
 
-/// Who this initiator is.
+/// The identity of this initiator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Initiator {
     /// InitiatorName.
@@ -66,7 +66,7 @@ pub struct Initiator {
 }
 
 impl Initiator {
-    /// An initiator that nobody has seen before, or one with a given name.
+    /// An initiator with a given name or a random one.
     ///
     /// # Errors
     /// Where the system has no random bytes.

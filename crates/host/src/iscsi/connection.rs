@@ -27,7 +27,7 @@ pub struct Params {
     pub cid: u16,
     /// CmdSN of the session's first command.
     pub cmd_sn: u32,
-    /// Bytes that nobody can foresee.
+    /// Unpredictable bytes.
     pub random: [u8; RANDOM_LEN],
 }
 

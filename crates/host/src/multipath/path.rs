@@ -33,7 +33,7 @@ pub enum PathState {
     /// Connected, with the ANA state of the namespace; `None` while the log is
     /// read again.
     Live(Option<AnaState>),
-    /// Nobody tries to connect it any more.
+    /// It is not connected again.
     GivenUp,
 }
 

@@ -1,4 +1,4 @@
-//! Where a file is, and who asks for it.
+//! Addresses of files, and the identity of this client.
 
 use std::io;
 use std::net::SocketAddr;
@@ -53,7 +53,7 @@ pub struct ClientIdentity {
 }
 
 impl ClientIdentity {
-    /// A client that nobody has seen before.
+    /// A client with a random identity.
     ///
     /// # Errors
     /// Where the system has no random bytes.

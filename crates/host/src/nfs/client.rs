@@ -43,7 +43,7 @@ const CACHED_BYTES_MAX: u32 = 1024;
 pub struct Params {
     /// Minor version: 1 or 2.
     pub minor: u32,
-    /// Who calls.
+    /// The user that calls.
     pub auth: Auth,
     /// What the client is called.
     pub identity: ClientIdentity,
@@ -108,7 +108,7 @@ struct ClientLane {
     needs_bind: bool,
     /// It is lost: when it is made again.
     retry_at: Option<Nanos>,
-    /// It is lost, and nobody waits for another.
+    /// It is lost, and no other is made.
     is_over: bool,
 }
 
@@ -432,7 +432,7 @@ impl<D: Driver> Client<D> {
     /// Takes what the server asks, for so long.
     ///
     /// # Errors
-    /// Where a connection is lost, and nobody waits for another.
+    /// Where a connection is lost, and no other is made.
     pub fn idle(&mut self, pause: Duration) -> Result<(), ClientError> {
         let end = self.driver.now() + pause.as_nanos() as Nanos;
         let mut has_lost = false;

@@ -93,7 +93,7 @@ impl<D: Driver> Client<D> {
             let reclaimed = self.reclaim(number);
             match reclaimed {
                 Ok(stateid) => self.opens.set(number, stateid),
-                // What it was cannot be had any more: who uses it is told so.
+                // It cannot be reclaimed: operations with its old state id fail.
                 Err(error) if error.status().is_some() => {}
                 Err(error) => return Err(error),
             }

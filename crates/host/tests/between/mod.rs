@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use wire::nfs4::{NFS4_PROGRAM, compound_head, nfsstat4};
 use wire::xdr::{Decode, Reader};
 
-/// Of a call: what is answered to it by who is between; `None`: it is passed on.
+/// The answer to a call that does not reach the server; `None`: it is passed on.
 pub type Refuse = dyn Fn(&[u8]) -> Option<Vec<u8>> + Send + Sync;
 /// Changes an answer on its way.
 pub type Edit = dyn Fn(&mut Vec<u8>) + Send + Sync;

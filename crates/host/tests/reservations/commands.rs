@@ -404,7 +404,7 @@ fn a_reservation_is_the_volumes_whatever_subsystem_it_is_in() {
         assert_eq!(host.wait(pending).0, Status::SUCCESS);
         assert_eq!(host.run(&write, &[]), expected);
     }
-    // Whoever is told of it is told of the namespace that it sees.
+    // A notification names the namespace that its host sees.
     let mut join = command(io::RESERVATION_REGISTER, 0);
     join.nsid = 11.into();
     assert_eq!(twins[1].run(&join, &keys(0, 2)), Status::SUCCESS);

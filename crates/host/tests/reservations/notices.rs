@@ -17,7 +17,7 @@ fn event(host: &mut Host) -> u32 {
 }
 
 #[test]
-fn each_is_told_what_happened_to_it() {
+fn each_registrant_is_notified_of_what_happened_to_it() {
     let running = serve_ram();
     let to = running.addresses()[0];
     let mut hosts = [1, 2, 3, 4].map(|number| Host::connect(to, number));
@@ -26,7 +26,7 @@ fn each_is_told_what_happened_to_it() {
         host.join(key);
         assert_eq!(host.notification(false), (0, notice::EMPTY, 0, 0));
     }
-    // Released: those are told who wrote by it.
+    // Released: the other registrants are notified.
     assert_eq!(a.acquire(action::ACQUIRE, 1, 0, 3), Status::SUCCESS);
     assert_eq!(a.release(action::RELEASE, 1, 3), Status::SUCCESS);
     for host in [&mut *b, &mut *c] {
@@ -36,7 +36,7 @@ fn each_is_told_what_happened_to_it() {
         assert_eq!(host.notification(false), released);
         assert_eq!(host.notification(false).1, notice::EMPTY);
     }
-    // One of the holder alone ends without a word.
+    // The release of a reservation of the holder alone is not notified.
     assert_eq!(a.acquire(action::ACQUIRE, 1, 0, 1), Status::SUCCESS);
     assert_eq!(a.release(action::RELEASE, 1, 1), Status::SUCCESS);
     assert_eq!(b.notification(false).1, notice::EMPTY);
@@ -65,7 +65,7 @@ fn each_is_told_what_happened_to_it() {
 }
 
 #[test]
-fn several_wait_in_turn_and_each_is_an_event() {
+fn several_notifications_wait_in_turn_and_each_is_an_event() {
     let running = serve_ram();
     let to = running.addresses()[0];
     let (mut a, mut b) = (Host::connect(to, 1), Host::connect(to, 2));
@@ -89,7 +89,7 @@ fn several_wait_in_turn_and_each_is_an_event() {
 }
 
 #[test]
-fn a_request_that_waits_is_answered_when_it_happens() {
+fn an_async_event_request_that_waits_is_answered_by_a_notification() {
     let running = serve_ram();
     let to = running.addresses()[0];
     let (mut a, mut b) = (Host::connect(to, 1), Host::connect(to, 2));
@@ -116,7 +116,7 @@ fn a_request_that_waits_is_answered_when_it_happens() {
 }
 
 #[test]
-fn what_is_masked_is_not_told() {
+fn masked_notifications_are_not_sent() {
     let running = serve_ram();
     let to = running.addresses()[0];
     let (mut a, mut b) = (Host::connect(to, 1), Host::connect(to, 2));

@@ -1,5 +1,5 @@
-//! Commands that are under way while who may do what changes, on a volume
-//! whose writes end when the test says so.
+//! Commands that are under way while reservations change, on a volume whose
+//! writes end when the test says so.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
@@ -98,7 +98,7 @@ impl Volume for Slow {
     }
 
     fn resize(&self, _size_bytes: u64, _allow_shrink: bool) -> Result<(), ResizeError> {
-        unreachable!("nobody resizes it")
+        unreachable!("no test resizes it")
     }
 
     fn extents(
@@ -108,7 +108,7 @@ impl Volume for Slow {
         _max: usize,
         _out: &mut Vec<Extent>,
     ) -> Result<(), Error> {
-        unreachable!("nobody asks")
+        unreachable!("no test asks")
     }
 }
 
@@ -131,7 +131,7 @@ fn an_answer_that_takes_access_away_waits_for_what_had_begun() {
     slow.let_go();
     assert_eq!(a.wait(acquire).0, Status::SUCCESS);
     assert_eq!(b.wait(write).0, Status::SUCCESS);
-    // What takes nothing away waits for nobody.
+    // A release that takes no access away waits for no command.
     let write = a.submit_write(0);
     slow.wait_for(1);
     assert_eq!(a.release(action::RELEASE, 1, 1), Status::SUCCESS);
@@ -168,7 +168,7 @@ fn an_acquire_that_is_repeated_waits_for_what_had_begun_too() {
 }
 
 #[test]
-fn preempt_and_abort_ends_the_commands_of_the_preempted_and_of_nobody_else() {
+fn preempt_and_abort_ends_only_commands_of_the_preempted_host() {
     let slow = Slow::new();
     let running = serve(vec![slow.clone()]);
     let to = running.addresses()[0];
@@ -200,8 +200,8 @@ fn preempt_and_abort_ends_the_commands_of_the_preempted_and_of_nobody_else() {
     stop(running);
 }
 
-/// Nothing is reserved, so that nobody may do less: it is answered when the commands of the
-/// preempted have ended all the same.
+/// Nothing is reserved, so that no host loses access: it is answered when the commands of
+/// the preempted host have ended all the same.
 #[test]
 fn preempt_and_abort_that_takes_no_access_waits_for_what_it_aborts() {
     let slow = Slow::new();
