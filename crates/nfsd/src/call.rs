@@ -49,7 +49,7 @@ pub enum Step {
     /// for another call.
     Sent,
     /// A completion with the token is to come: then [`Execution::resume`], even
-    /// if nobody waits for the answer any more.
+    /// if its connection is gone.
     Pending(Arc<dyn FileSystem>, Task),
     /// Something is to be done that may block: then [`Execution::go_on`].
     Elsewhere(Elsewhere),
@@ -123,7 +123,7 @@ pub(crate) struct Flow {
     pub(crate) tag: Tag,
     pub(crate) compound: Compound,
     /// On whose behalf it acts in the export that `identity_in` names, where
-    /// that is not who calls.
+    /// that is not the caller.
     identity: Option<Credential>,
     identity_in: Option<u32>,
     /// The exports that it began with, and the file system of `identity_in`.
@@ -309,7 +309,7 @@ impl<'a> RunningCall<'a> {
             Some(PseudoPlace::Pseudo(_)) => {
                 return QuestionBegun::Done(pseudo::answer(&self.peer.view, &op));
             }
-            None => unreachable!("who asks has looked for the current file handle"),
+            None => unreachable!("the operation has checked the current file handle"),
         };
         let granted = self.peer.view.granted(export);
         let Some(granted) = granted.filter(|granted| self.is_same(granted)) else {
@@ -347,7 +347,7 @@ impl<'a> RunningCall<'a> {
         identity(self.flow, self.link)
     }
 
-    /// Who calls, as the call says.
+    /// The credential that the call carries.
     #[inline]
     pub(crate) fn credential(&self) -> &Credential {
         self.link.machine.call(self.flow.tag).credential
@@ -359,7 +359,7 @@ impl<'a> RunningCall<'a> {
         self.flow.compound.minor()
     }
 
-    /// The current file handle, for who may use what it leads to.
+    /// The current file handle, if the caller may use what it leads to.
     ///
     /// # Errors
     /// NFS4ERR_NOFILEHANDLE, NFS4ERR_WRONGSEC, NFS4ERR_STALE.
@@ -370,7 +370,7 @@ impl<'a> RunningCall<'a> {
         Ok(current.place)
     }
 
-    /// Whether the caller may be at a place, by how it says who it is (RFC 8881,
+    /// Whether the export of a place takes the call's authentication flavor (RFC 8881,
     /// section 2.6.3).
     #[inline]
     pub(crate) fn check_security(&self, place: PseudoPlace) -> Result<(), nfsstat4> {
@@ -483,7 +483,7 @@ impl<'a> RunningCall<'a> {
         self.flow.slot.as_ref().map(|slot| &slot.held.session)
     }
 
-    /// Who calls: the client of its session, or with NFSv4.0 the one that an
+    /// The calling client: that of its session, or with NFSv4.0 the one that an
     /// operation has named.
     #[inline]
     pub(crate) fn client(&self) -> Option<&Arc<Client>> {

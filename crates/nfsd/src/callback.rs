@@ -39,13 +39,13 @@ pub struct Callback {
     pub connection: ConnectionId,
     /// What [`Nfsd::answered`] is to be told.
     pub id: u64,
-    /// What is called, and as whom.
+    /// The procedure and its credential.
     called: CallBack,
     args: Vec<u8>,
 }
 
 impl Callback {
-    /// What is called, and as whom ([`nfs::Connection::call_back`]).
+    /// The procedure and its credential ([`nfs::Connection::call_back`]).
     pub fn procedure(&self) -> CallBack {
         self.called
     }
@@ -303,7 +303,7 @@ impl Nfsd {
         }
     }
 
-    /// Something is said to a client, or to nobody if nobody wants to hear it.
+    /// Sends something to a client, unless it is of no use any more.
     ///
     /// # Errors
     /// What could not be said: there is no way now.
@@ -314,7 +314,7 @@ impl Nfsd {
         }
         let sessions = self.server.sessions_of(errand.client());
         let has_path = sessions.iter().any(|session| session.has_callback_path());
-        // Who is gone hears nothing, and who waits for a lock asks now and then.
+        // A client without a session is gone. One that waits for a lock also asks by itself.
         if sessions.is_empty() || matches!(errand, Errand::NotifyLock(_)) && !has_path {
             return Ok(());
         }
@@ -424,8 +424,8 @@ impl Nfsd {
         }
     }
 
-    /// Time has passed: who has not answered is asked elsewhere, and what had to
-    /// wait is said. What the turn has no share for comes the next time.
+    /// Time has passed: a callback without an answer is sent by another connection, and
+    /// what had to wait is sent. What the turn has no share for waits for the next time.
     pub(crate) fn hurry_callbacks(&self, now: Nanos) {
         while let Some(id) = self.first_late(now)
             && !work::is_used_up()

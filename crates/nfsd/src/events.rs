@@ -1,5 +1,5 @@
-//! What an operator wants to hear of: mounts, refusals, clients that come and go.
-//! It is told by whoever has a log.
+//! What an operator wants to hear of: mounts, refusals, clients that arrive and leave.
+//! The caller of [`Nfsd::take_events`] and [`Nfsd::take_refused`] logs them.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -25,10 +25,10 @@ pub enum NfsEvent {
     },
 }
 
-/// Somebody may not use an export, or asked for one that is not there.
+/// A client may not use an export, or asked for one that is not there.
 #[derive(Debug)]
 pub struct ExportRefused {
-    /// Who.
+    /// The client.
     pub peer: SocketAddr,
     /// What was asked for.
     pub path: String,
@@ -41,7 +41,7 @@ pub struct ExportRefused {
 pub enum Reason {
     /// No rule names its address.
     Address,
-    /// Its calls say who its users are by a flavor that its rule does not take.
+    /// Its rule does not take the authentication flavor of its calls.
     Flavor,
     /// There is no such export.
     NoExport,
@@ -51,7 +51,7 @@ impl std::fmt::Display for Reason {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
             Reason::Address => "its address is not among the export's `clients`",
-            Reason::Flavor => "how it says who its users are is not in the export's `security`",
+            Reason::Flavor => "its authentication flavor is not in the export's `security`",
             Reason::NoExport => "there is no such export",
         })
     }
@@ -82,7 +82,7 @@ impl Events {
         });
     }
 
-    /// Who has one address may not use an export.
+    /// The client at an address may not use an export.
     #[cold]
     pub(crate) fn refused(&self, peer: SocketAddr, path: &str, reason: Reason) {
         self.refused_queue().push(ExportRefused {
@@ -105,7 +105,7 @@ impl Nfsd {
         events
     }
 
-    /// Who was refused an export since it was asked last, likewise.
+    /// The refusals since it was asked last, likewise.
     pub fn take_refused(&self) -> Untold<ExportRefused> {
         std::mem::take(&mut *self.events.refused_queue())
     }

@@ -1,7 +1,7 @@
-//! What is exported, and to whom.
+//! What is exported, and to which clients.
 //!
-//! [`Exports`] never changes; whoever changes exports makes new ones and swaps
-//! them whole. What one client sees of them is its [`crate::pseudo::View`].
+//! [`Exports`] never changes; a change of exports makes new ones and swaps them
+//! whole. What one client sees of them is its [`crate::pseudo::View`].
 
 use std::fmt;
 use std::net::IpAddr;
@@ -107,18 +107,18 @@ impl fmt::Display for Net {
     }
 }
 
-/// Whom a rule is for.
+/// The clients that a rule is for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Clients {
-    /// Everybody.
+    /// Every client.
     Any,
-    /// Who has one of these addresses; of a host by name all that it had when
+    /// Clients with one of these addresses; of a host by name all that it had when
     /// the configuration was read.
     Nets(Vec<Net>),
 }
 
 impl Clients {
-    /// Whether somebody with this address is one of them.
+    /// Whether a client with this address is one of them.
     pub fn contains(&self, address: IpAddr) -> bool {
         match self {
             Clients::Any => true,
@@ -127,15 +127,15 @@ impl Clients {
     }
 }
 
-/// Whose word about users is not taken.
+/// Which users become anonymous.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Squash {
-    /// The superuser's: user 0 and group 0 become the anonymous ones.
+    /// The superuser: user 0 and group 0 become the anonymous ones.
     #[default]
     Root,
-    /// Everybody's.
+    /// Every user.
     All,
-    /// Nobody's.
+    /// No user.
     None,
 }
 
@@ -146,18 +146,18 @@ pub struct Rule {
     pub clients: Clients,
     /// Nothing may be changed.
     pub is_read_only: bool,
-    /// Who becomes anonymous; who comes with [`Flavor::None`] always is.
+    /// Which users become anonymous; a call with [`Flavor::None`] always is.
     pub squash: Squash,
     /// The anonymous user.
     pub anon_uid: u32,
     /// The anonymous group.
     pub anon_gid: u32,
-    /// How one may say who one is, the preferred first.
+    /// The authentication flavors that it takes, the preferred first.
     pub flavors: Vec<Flavor>,
 }
 
 impl Default for Rule {
-    /// Everybody reads and writes with AUTH_SYS, and the superuser is nobody.
+    /// Every client reads and writes with AUTH_SYS, and the superuser becomes anonymous.
     fn default() -> Rule {
         Rule {
             clients: Clients::Any,
@@ -171,14 +171,14 @@ impl Default for Rule {
 }
 
 impl Rule {
-    /// Whether a caller may say so who it is (else NFS4ERR_WRONGSEC, or
+    /// Whether a call may have this authentication flavor (else NFS4ERR_WRONGSEC, or
     /// AUTH_TOOWEAK in NFSv3).
     #[inline]
     pub fn takes(&self, flavor: Flavor) -> bool {
         self.flavors.contains(&flavor)
     }
 
-    /// On whose behalf a caller acts, where that is somebody else.
+    /// The credential that a call acts with, where that is another one.
     #[inline]
     pub fn instead(&self, said: &Credential) -> Option<Credential> {
         let is_root = || said.uid == 0 || said.gid == 0 || said.gids().contains(&0);
@@ -199,7 +199,7 @@ impl Rule {
     }
 }
 
-/// A file system with a path that clients know it by, and who may use it.
+/// A file system, the path that clients know it by, and the rules for clients.
 #[derive(Clone)]
 pub struct Export {
     path: String,
@@ -218,7 +218,7 @@ impl fmt::Debug for Export {
 
 impl Export {
     /// `fs` as `path`, `/` or `/a/b`; the first rule whose clients match
-    /// decides about a client, and who is in none may not see it.
+    /// decides about a client, and a client that is in none may not see it.
     ///
     /// # Errors
     /// A path that is none, or too many rules.
@@ -369,7 +369,7 @@ pub struct Exports {
     /// Ids of exports with their indices, ascending.
     by_id: Vec<(u32, u32)>,
     /// Directories of the pseudo file system, the root first; also where an
-    /// export takes its place, for who may not see that.
+    /// export takes its place, for clients that may not see the export.
     pub(crate) directories: Vec<crate::pseudo::Directory>,
     /// When they became so.
     pub(crate) since: Time,

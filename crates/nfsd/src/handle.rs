@@ -1,11 +1,11 @@
 //! File handles: what they are made of. Whether one leads anywhere, and for
-//! whom, [`crate::pseudo::View::find`] says.
+//! which client, [`crate::pseudo::View::find`] says.
 //!
 //! A handle is good for as long as its object: it names the export by its path
 //! and the object by numbers that are never given out again, so it survives
 //! restarts of the server wherever the file system does.
 //!
-//! The number of an object is a count, which anybody guesses. So a handle of an
+//! The number of an object is a count, which is easy to guess. So a handle of an
 //! object ends with a MAC under the key of its file system: a client has only the
 //! handles that the server gave out, each after the checks on the way to it.
 

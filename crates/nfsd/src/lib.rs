@@ -99,15 +99,15 @@ pub struct Nfsd {
     left_exports: Mutex<Vec<Weak<Exports>>>,
     /// Calls of NFSv3 and 4.0 that must not be executed twice.
     pub(crate) pasts: past::DuplicateRequestCache,
-    /// Who has mounted what with NFSv3.
+    /// What clients of NFSv3 have mounted.
     pub(crate) mounts: mount::Mounts,
-    /// What nobody was told yet.
+    /// Events that [`Nfsd::take_events`] has not taken yet.
     pub(crate) events: events::Events,
 }
 
 impl Nfsd {
     /// A server that begins at `now`. `boot` must be different with every start;
-    /// `known` are the clients on record, who may reclaim what they had.
+    /// `known` are the clients on record, which may reclaim what they had.
     pub fn new(
         settings: NfsdSettings,
         boot: u32,

@@ -148,10 +148,10 @@ fn has_lock<'a>(run: &mut RunningCall<'a>, stateid: stateid4) -> OperationOutcom
     run.ok(|to| stateid.encode(to))
 }
 
-/// What LOCK came to: a state id, or who has it.
+/// What LOCK came to: a state id, or the lock in the way, its client and its owner.
 type Tried = Result<stateid4, (Lock, u64, Box<[u8]>)>;
 
-/// The lock, or who has it.
+/// Takes the lock, or finds the one in the way.
 fn try_lock(run: &mut RunningCall<'_>) -> Result<Tried, nfsstat4> {
     let args = args(run);
     let key = run.key(run.current()?)?;
@@ -171,7 +171,7 @@ fn try_lock(run: &mut RunningCall<'_>) -> Result<Tried, nfsstat4> {
     if !is_right {
         return Err(nfsstat4::NFS4ERR_BAD_STATEID);
     }
-    // With sessions who calls is known anyway.
+    // With sessions the session names the client.
     if let locker4::TRUE(new) = &args.locker
         && run.minor() == 0
         && new.lock_owner.clientid != client.id
@@ -212,7 +212,8 @@ fn try_lock(run: &mut RunningCall<'_>) -> Result<Tried, nfsstat4> {
     }
 }
 
-/// Who would rather have waited is told when the lock can be had.
+/// A LOCK that may wait is registered: its client gets CB_NOTIFY_LOCK when the lock can
+/// be had.
 fn wait(
     run: &RunningCall<'_>,
     args: &LOCK4args<'_>,
@@ -243,7 +244,7 @@ fn wait(
     Ok(())
 }
 
-/// A lock of somebody else is in the way.
+/// A lock of another owner is in the way.
 fn denied<'a>(
     run: &mut RunningCall<'a>,
     held: &Lock,

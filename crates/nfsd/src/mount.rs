@@ -23,7 +23,7 @@ use crate::pseudo::View;
 /// Entries of the list of mounts: it only informs (section 5.2.2).
 const MOUNTS_MAX: usize = 1024;
 
-/// Who has mounted what, as far as clients have said so.
+/// What clients have mounted, as far as they have said so.
 #[derive(Debug, Default)]
 pub(crate) struct Mounts {
     /// The last ones.
@@ -139,7 +139,7 @@ impl MountCall {
     fn walk(&mut self, path: Option<&str>, around: &mut Around<'_>) -> Option<Step> {
         let found = path.and_then(|path| around.peer.view.export_at(path));
         let Some((granted, names)) = found else {
-            // Whether there is such a path is not for who may not mount it.
+            // A client that may not mount a path does not learn whether it exists.
             self.status = mountstat3::MNT3ERR_ACCES;
             let asked = path.unwrap_or("?");
             let reason = match around.peer.view.hides_path(asked) {
@@ -154,7 +154,7 @@ impl MountCall {
         if self.export != granted.export.id() {
             (self.export, self.file, self.at) = (granted.export.id(), fs.root(), 0);
         }
-        // As the server's own: what it is mounted as decides who may go on.
+        // As user 0: the path is the export's, and what is in it checks later callers.
         let caller = Caller {
             uid: 0,
             gid: 0,
@@ -241,7 +241,7 @@ fn dump(list: &VecDeque<(IpAddr, String)>, to: &mut Vec<u8>) {
     false.encode(to);
 }
 
-/// The exports that the client may use, each with whom its rules name.
+/// The exports that the client may use, each with the addresses that its rules name.
 fn export(view: &View, to: &mut Vec<u8>) {
     for granted in view.all_granted() {
         true.encode(to);

@@ -98,7 +98,7 @@ impl RunningCall<'_> {
         }
     }
 
-    /// Whether names may go: not while somebody may still claim what it had
+    /// Whether names may be removed: not while a client may still reclaim what it had
     /// open under one (RFC 8881, section 8.4.2.1).
     ///
     /// # Errors

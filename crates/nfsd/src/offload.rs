@@ -449,7 +449,7 @@ fn next_turn(around: &mut WorkAround<'_>) -> Task {
     Task::of_other(())
 }
 
-/// Work that nobody has taken yet.
+/// Work that was not taken yet.
 #[derive(Default)]
 pub struct CopyQueue {
     all: Mutex<VecDeque<CopyWork>>,
@@ -465,7 +465,7 @@ impl CopyQueue {
 }
 
 impl Nfsd {
-    /// Work for whoever asks: [`CopyWork::begin`].
+    /// Work for the caller to begin: [`CopyWork::begin`].
     #[inline]
     pub fn take_work(&self) -> Option<CopyWork> {
         if !self.work.has_some.load(Ordering::Acquire) {

@@ -92,7 +92,7 @@ impl Opening {
 enum Go<'a> {
     /// This is asked.
     On(FsOp<'a>, bool, fn(Box<Opening>) -> ThenOpen),
-    /// Records are to be safe before anybody hears of it.
+    /// Records are to be safe before the answer is sent.
     Records(fn(Box<Opening>) -> ThenOpen),
     /// It is open.
     Done,
@@ -310,7 +310,7 @@ fn create<'a>(
         createhow4::EXCLUSIVE4_1(both) => (New::Exclusive(both.cva_verf), read(&both.cva_attrs)?),
     };
     let mut set: SetAttr = set_attr(&set);
-    // A file that is there is emptied once nobody is in the way of that.
+    // A file that is there is emptied once no other state is in the way of that.
     if new == New::Unchecked && set.size == Some(0) {
         set.size = None;
         opening.truncates = true;
@@ -381,7 +381,7 @@ fn created<'a>(
         openflag4::OPEN4_CREATE(createhow4::EXCLUSIVE4(_) | createhow4::EXCLUSIVE4_1(_))
     );
     opening.change = change_info(&change);
-    // Who asks for it once more is who made it.
+    // The owner of an exclusive file that asks for it once more has made it.
     opening.is_made = is_new || is_exclusive && attr.uid == run.identity().uid;
     opening.truncates &= !is_new;
     hold(run, opening, attr.file)
@@ -452,7 +452,7 @@ fn place(run: &RunningCall<'_>, opening: &Opening) -> Result<PseudoPlace, nfssta
     }
 }
 
-/// The file is held: now whether nobody is in the way.
+/// The file is held: now whether no other state is in the way.
 fn grant<'a>(run: &mut RunningCall<'a>, opening: &mut Opening) -> Result<Go<'a>, nfsstat4> {
     let key = key(run, opening)?;
     match try_grant(run, opening, key) {
@@ -660,7 +660,7 @@ fn delegation<'a>(
         return open_delegation4::OPEN_DELEGATE_READ(open_read_delegation4 {
             stateid: files::stateid(run.nfsd.server.boot(), state),
             recall: false,
-            // Who else may read, the client is to ask.
+            // An empty entry: the client asks by ACCESS which other users may read.
             permissions: nfsace4 {
                 type_: wire::nfs4::ACE4_ACCESS_ALLOWED_ACE_TYPE,
                 flag: 0,

@@ -25,7 +25,7 @@ const CALLS_MIN: usize = 16;
 const ANSWER_BYTES_MAX: usize = 1024;
 /// Addresses that are remembered when none of theirs is connected.
 const ADDRESSES_MAX: usize = 1024;
-/// Who sends a call again so late means another one.
+/// A call with the same key that arrives this late is another one.
 const KEPT: Nanos = 120_000_000_000;
 
 /// What a call is known by.
@@ -377,7 +377,7 @@ mod tests {
         (0..2 * ADDRESSES_MAX as u32).for_each(|at| drop(pasts.of(address(at))));
         assert_eq!(locked(&pasts.by_address).len(), ADDRESSES_MAX);
         assert_eq!(count(&pasts), 0, "with an address go its calls");
-        // Who is connected keeps its past.
+        // An address that is connected keeps its calls.
         let kept = pasts.of(address(0));
         assert_eq!(kept.begin(known(1, b""), 0), CallBegun::New);
         (1..2 * ADDRESSES_MAX as u32).for_each(|at| drop(pasts.of(address(at))));
@@ -406,7 +406,7 @@ mod tests {
         assert_eq!(again, CallBegun::Again(b"done"[..].into()));
     }
 
-    /// Who asks for little keeps it, though others have taken all there is.
+    /// An address with few calls keeps them, though others have taken all there is.
     #[test]
     fn busy_addresses_leave_others_theirs() {
         let pasts = DuplicateRequestCache::default();

@@ -251,8 +251,8 @@ impl View {
             } => {
                 let granted = self.granted(export).ok_or(Lost::Stale)?;
                 let info = granted.export.fs().info();
-                // Another instance has another key: whether the handle was its,
-                // nobody knows any more.
+                // Another instance has another key: whether the handle was its
+                // cannot be checked any more.
                 if info.instance != instance {
                     return Err(Lost::Stale);
                 }

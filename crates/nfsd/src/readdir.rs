@@ -24,8 +24,8 @@ const ENTRY_BYTES: u32 = 16;
 const NAME_BYTES: u32 = 256;
 /// The number of the operation, and its status.
 const RESULT_BYTES: u32 = 8;
-/// Bytes of the result at most: it is made in memory of the process, as long as
-/// nobody takes it.
+/// Bytes of the result at most: it is made in memory of the process, and stays there
+/// until it is sent.
 const READDIR_BYTES_MAX: u32 = 256 << 10;
 
 pub(crate) fn after<'a>(

@@ -20,7 +20,7 @@ impl Nfsd {
     /// and work.
     pub fn on_tick(&self, now: Nanos) {
         self.server.on_tick(now);
-        // Grace ends also where nobody asks.
+        // The grace period ends also if no client calls.
         self.server.is_in_grace(now);
         self.bury();
         let lease = self.settings.server.lease;
@@ -121,9 +121,9 @@ impl Nfsd {
         }
     }
 
-    /// Whether a client may say that it comes, as one that has started again or not: what
-    /// it had before its last start is gone. Else who starts again and again would have
-    /// more than others may.
+    /// Whether a client may ask for a client id, after a restart or not: what it had before
+    /// its last start is gone. Else a client that restarts again and again would have more
+    /// than others may.
     ///
     /// # Errors
     /// NFS4ERR_DELAY.
@@ -135,14 +135,14 @@ impl Nfsd {
         }
     }
 
-    /// An open that nobody has any more.
+    /// Closes a file that no open holds any more, as work for later.
     pub(crate) fn close_later(&self, (system, file): FileKey) {
         if let Some(fs) = self.exports.load().file_system(system) {
             self.work.add(CopyWork::Close(fs.clone(), FileId(file)));
         }
     }
 
-    /// Who waited for a lock that can be had is told.
+    /// Notifies the clients that waited for locks that can be had now.
     #[inline]
     pub(crate) fn wake(&self, now: Nanos) {
         for waiter in self.files.take_woken() {
@@ -150,9 +150,9 @@ impl Nfsd {
         }
     }
 
-    /// Something is in the way of somebody: whether it is worth asking again at
-    /// once, since it was of a client whose lease has run out. Delegations of
-    /// others are recalled.
+    /// State of another client is in the way of a call: whether the call is worth trying
+    /// again at once, since the other client's lease had run out. Delegations in the way
+    /// are recalled.
     ///
     /// # Errors
     /// What is to be answered if it stays in the way.

@@ -102,8 +102,8 @@ impl Execution {
         self.go(around, |_| Err(nfsstat4::NFS4ERR_DELAY))
     }
 
-    /// The call is given up: nobody will hear its answer, and what it has done
-    /// so far stays done.
+    /// The call is given up: its answer is not sent, and what it has done so far
+    /// stays done.
     pub fn abandon(&mut self) {
         if let Some(flow) = self.flow.take() {
             flow.once.forget();
@@ -193,7 +193,7 @@ impl<'a> RunningCall<'a> {
                     after(self, then, result)
                 }
                 Ok(NextStep::End) => return Step::Sent,
-                Ok(NextStep::Waits) => return self.step.take().expect("who waits says for what"),
+                Ok(NextStep::Waits) => return self.step.take().expect("a waiting call has a step"),
                 Ok(NextStep::NoMemory) => {
                     *self.waits = Waits::Again;
                     return Step::NoMemory;

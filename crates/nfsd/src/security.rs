@@ -1,5 +1,5 @@
-//! SECINFO and SECINFO_NO_NAME: how one may say who one is (RFC 8881, sections
-//! 2.6, 18.29 and 18.45).
+//! SECINFO and SECINFO_NO_NAME: which authentication flavors a call may have (RFC 8881,
+//! sections 2.6, 18.29 and 18.45).
 
 use nfs::connection::Flavor;
 use store::fs::{self, FsOp, Output, check_name};

@@ -10,8 +10,8 @@ use nfs::server::{Client, ConnectionId, Session};
 const SEEN_MIN: usize = 8;
 const SEEN_MAX: usize = 1024;
 
-/// What a connection has seen: its states, so that reading and writing need ask
-/// nobody else for them, and the sessions whose callbacks it carries.
+/// What a connection has seen: its states, so that reading and writing find them
+/// without tables that reactors share, and the sessions whose callbacks it carries.
 #[derive(Default)]
 pub(crate) struct SeenStates {
     states: Vec<Option<KnownState>>,

@@ -63,7 +63,7 @@ pub(crate) fn setclientid<'a>(
             run.ok(|to| resok.encode(to))
         }
         Err(nfsstat4::NFS4ERR_CLID_INUSE) => {
-            // Whose it is, is nobody else's business.
+            // The address of the client that has the name is not for others.
             let nobody = clientaddr4 {
                 r_netid: Opaque(b"tcp"),
                 r_addr: Opaque(b"0.0.0.0.0.0"),

@@ -117,8 +117,8 @@ fn check_state(
     match state.check_access(access) {
         // Another user by the same state is let in by the file, or not.
         Ok(()) => Ok(state.uid == user),
-        // Who may write may have to read what is around it (RFC 8881, section
-        // 9.1.2): if the file lets him.
+        // A client that writes may have to read what is around the bytes (RFC 8881,
+        // section 9.1.2): the file's permissions decide.
         Err(_) if access == READ && state.share().access == WRITE => Ok(false),
         Err(status) => Err(status),
     }
@@ -149,7 +149,7 @@ fn check_unseen(
 
 /// Reading or writing without a state.
 fn anonymous(run: &mut RunningCall<'_>, key: FileKey, access: u32) -> Result<bool, nfsstat4> {
-    // Somebody may have denied it and has not said so again yet.
+    // A client that denied it before the restart may not have reclaimed that yet.
     if run.nfsd.server.is_in_grace(run.now) {
         return Err(nfsstat4::NFS4ERR_GRACE);
     }
@@ -162,8 +162,8 @@ fn anonymous(run: &mut RunningCall<'_>, key: FileKey, access: u32) -> Result<boo
     Ok(false)
 }
 
-/// Whether nobody else has a delegation of a file that is about to be changed;
-/// theirs are recalled.
+/// Whether no other client has a delegation of a file that is about to be changed;
+/// such delegations are recalled.
 ///
 /// # Errors
 /// NFS4ERR_DELAY.
@@ -173,7 +173,7 @@ pub(crate) fn break_delegations(run: &mut RunningCall<'_>, file: FileKey) -> Res
     run.nfsd.break_delegations(client, file, run.now)
 }
 
-/// Is no client.
+/// The id of no client.
 const NOBODY: u64 = 0;
 
 /// Whether NFSv3, which knows no state, may read or write a file: as with the
@@ -200,7 +200,7 @@ pub(crate) fn check_old(
     }
 }
 
-/// Whether nobody has a delegation of a file that NFSv3 is about to change.
+/// Whether no client has a delegation of a file that NFSv3 is about to change.
 ///
 /// # Errors
 /// NFS4ERR_DELAY.
@@ -214,7 +214,7 @@ pub(crate) fn break_old(
 }
 
 impl crate::Nfsd {
-    /// The same for who is no client of NFSv4 ([`NOBODY`]), or one of them. Nobody is
+    /// The same for a client of NFSv4 by its id, or for NFSv3 ([`NOBODY`]). No client is
     /// given a delegation either while the change is under way.
     ///
     /// # Errors

@@ -108,8 +108,8 @@ pub(crate) enum ThenOpen {
     Owned(Box<Opening>),
     /// The file may be opened, and is held.
     Held(Box<Opening>),
-    /// It is open, and records are safe: of its client, and of those who had to
-    /// go.
+    /// It is open, and records are safe: of its client, and of clients that were
+    /// expired for it.
     Granted(Box<Opening>),
     /// The owner had it open already: it is held once.
     Once(Box<Opening>),

@@ -186,7 +186,7 @@ impl V3Call {
 enum Unfit {
     /// Its arguments are none.
     Garbage,
-    /// The caller has not said who it is in a way that this export takes.
+    /// The export does not take the call's authentication flavor.
     Flavor(u32),
 }
 

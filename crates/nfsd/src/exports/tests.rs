@@ -93,7 +93,7 @@ fn the_first_rule_that_matches_decides() {
 }
 
 #[test]
-fn squashing_makes_nobody_of_whom_it_should() {
+fn squashed_users_and_groups_become_the_anonymous_ones() {
     let rule = |squash| Rule {
         squash,
         anon_uid: 77,
@@ -119,9 +119,9 @@ fn squashing_makes_nobody_of_whom_it_should() {
         let acts = rule(squash).instead(&said).unwrap_or(said);
         assert_eq!(acts, expected, "{squash:?}");
     }
-    // Who is not the superuser in any way acts as what it says.
+    // A user without user 0 or group 0 keeps its credential.
     assert_eq!(rule(Squash::Root).instead(&of(1000, 100, 5)), None);
-    // Who says nothing is nobody, not user 0.
+    // A call with AUTH_NONE is anonymous, not user 0.
     for squash in [Squash::None, Squash::Root, Squash::All] {
         assert_eq!(rule(squash).instead(&Credential::default()), Some(nobody));
     }

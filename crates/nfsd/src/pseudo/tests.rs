@@ -38,7 +38,7 @@ fn live(exports: Vec<Export>) -> Live {
     Live::new(Exports::new(exports, since).unwrap())
 }
 
-/// A tree with something for everybody, for one net, and for nobody else.
+/// A tree with exports for all clients, for one net, and for one address.
 fn tree() -> Live {
     live(vec![
         export("/pub", 1, Clients::Any),
@@ -77,7 +77,7 @@ fn walk(view: &View) -> Vec<String> {
 }
 
 #[test]
-fn everybody_sees_the_ways_to_what_they_may_use() {
+fn a_client_sees_only_directories_that_lead_to_its_exports() {
     let live = tree();
     let stranger = View::new(&live, address("203.0.113.9"));
     assert_eq!(walk(&stranger), ["/", "/a/", "/a/one/", "/a/one/y", "/pub"]);
@@ -93,7 +93,7 @@ fn everybody_sees_the_ways_to_what_they_may_use() {
     assert_eq!(stranger.attr(root).unwrap().change, 5_000_000_006);
     assert_eq!(stranger.parent(stranger.root()), None);
     assert_eq!(stranger.lookup(root, b"b"), None);
-    // Nobody is told whether there is what they may not see.
+    // A client does not learn whether there is an export that it may not see.
     let Some(PseudoPlace::Pseudo(a)) = friend.lookup(root, b"a") else {
         panic!("a directory");
     };
@@ -115,7 +115,7 @@ fn one_export_may_be_the_root() {
     let granted = friend.granted(export).unwrap();
     assert_eq!(file, granted.export.fs().root());
     assert_eq!(friend.parent(friend.root()), None);
-    // Who may not use it has a root, and nothing in it.
+    // A client that may not use it has a root, and nothing in it.
     let stranger = View::new(&live, address("11.0.0.1"));
     assert_eq!(walk(&stranger), ["/"]);
     assert!(stranger.granted(export).is_none());
@@ -124,7 +124,7 @@ fn one_export_may_be_the_root() {
 }
 
 #[test]
-fn handles_lead_back_for_whom_they_are() {
+fn handles_are_found_only_by_clients_of_their_export() {
     let live = tree();
     let friend = View::new(&live, address("10.1.1.1"));
     let stranger = View::new(&live, address("203.0.113.9"));
@@ -202,9 +202,9 @@ fn paths_lead_to_exports_and_into_them() {
 }
 
 proptest::proptest! {
-    /// Whatever is exported to whom, each client finds just what is its own.
+    /// Whatever is exported to which client, each finds exactly its own exports.
     #[test]
-    fn every_export_is_found_by_who_may_use_it(
+    fn a_client_finds_exactly_the_exports_that_name_it(
         paths in proptest::collection::btree_map("(/[ab]{1,2}){1,3}", 0u8..4, 0..8),
     ) {
         let clients = |mask: u8| {

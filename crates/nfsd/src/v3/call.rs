@@ -27,8 +27,8 @@ use engine::payload::File;
 enum Do {
     /// Attributes of an object, to compare with.
     Before(usize),
-    /// What a name in this directory leads to, which nobody may have a
-    /// delegation of.
+    /// What a name in this directory leads to, of which no client may have a
+    /// delegation.
     Release(usize),
     /// The directory that the directory lies in.
     Up,
@@ -163,15 +163,15 @@ fn check(nfsd: &Nfsd, now: Nanos, file: FileKey, access: u32) -> Result<(), nfss
         _ => state::check_old(nfsd, now, file, access),
     };
     checked.map_err(|status| match status {
-        // Who denies others a file may have it open for days.
+        // A client that denies others a file may have it open for days.
         nfsstat4::NFS4ERR_LOCKED => nfsstat3::NFS3ERR_ACCES,
         // Delegations come back, and grace ends.
         _ => nfsstat3::NFS3ERR_JUKEBOX,
     })
 }
 
-/// Whether a name of a file may come or go: as with [`check`], and not while somebody may
-/// still claim what it had open under one (RFC 8881, section 8.4.2.1).
+/// Whether a name of a file may be made or removed: as with [`check`], and not while a
+/// client may still reclaim what it had open under one (RFC 8881, section 8.4.2.1).
 fn check_names(nfsd: &Nfsd, now: Nanos, file: FileKey) -> Result<(), nfsstat3> {
     match nfsd.server.is_in_grace(now) {
         true => Err(nfsstat3::NFS3ERR_JUKEBOX),
@@ -238,11 +238,11 @@ impl V3CallState {
     /// Nothing more is done.
     pub(super) fn refuse(&mut self) {
         self.status = nfsstat3::NFS3ERR_JUKEBOX;
-        // What came of it, only who executes it may say.
+        // If it may have been executed before, only that execution may answer it.
         self.is_dropped = self.may_be_again;
     }
 
-    /// Nobody will hear the answer.
+    /// The call is given up: its answer is not sent.
     pub(super) fn abandon(&self) {
         if let (Some((past, known)), false) = (&self.known, self.may_be_again) {
             past.forget(*known);

@@ -8,7 +8,7 @@ use wire::nfs3::{
 };
 
 /// The status that says what a file system said. What `.` and `..` are refused
-/// with depends on who asks: `dots`.
+/// with depends on the procedure: `dots`.
 pub(super) fn status(error: Error, dots: nfsstat3) -> nfsstat3 {
     match error {
         Error::Perm => nfsstat3::NFS3ERR_PERM,
@@ -90,7 +90,7 @@ pub(super) fn fattr(attr: &Attr, fsid: u64) -> fattr3 {
 }
 
 /// What became of an object. What it was before is told only with `is_one_step`:
-/// if it is sure that nobody else has changed it in between, for that is what
+/// if it is sure that no other call has changed it in between, for that is what
 /// clients conclude from it.
 pub(super) fn wcc(before: Option<&Attr>, after: Option<fattr3>, is_one_step: bool) -> wcc_data {
     let told = |attr: &Attr| wcc_attr {

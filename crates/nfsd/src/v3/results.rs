@@ -147,7 +147,7 @@ impl V3Answer<'_> {
         convert::wcc(before.as_ref(), self.after(at), is_one_step)
     }
 
-    /// Whether nobody else has changed an object meanwhile.
+    /// Whether no other call has changed an object meanwhile.
     fn is_one_step(&self, at: usize, before: &Attr, after: &Attr) -> bool {
         let is = |change: &ChangeInfo| {
             change.is_atomic && (change.before, change.after) == (before.change, after.change)

@@ -269,7 +269,7 @@ pub fn extended(case: &mut Case) {
     let told: SETXATTR4resok = told.get(op::OP_REMOVEXATTR);
     assert_eq!(told.sxr_info.before, before);
     assert!(told.sxr_info.after > before);
-    // Rights of their own in ACCESS, and who has none.
+    // Rights of their own in ACCESS, and a user without them.
     let rights = ACCESS4_XAREAD | ACCESS4_XAWRITE | ACCESS4_XALIST;
     let told = case.call(at_file(case).access(rights)).ok();
     assert_eq!(told.get::<ACCESS4resok>(op::OP_ACCESS).access, rights);

@@ -275,7 +275,7 @@ pub fn holes(case: &mut Case) {
         .ok();
     assert_eq!(size(case), APART + 3, "the size stays");
     assert!(read(case, 0, 100_000).iter().all(|byte| *byte == 0));
-    // Who may only read makes no holes.
+    // An open to read makes no holes.
     let reads = case.open("file", OPEN4_SHARE_ACCESS_READ, 0);
     case.call(ops().fh(&fh).then(deallocate(reads.stateid, 0, 1)))
         .is(NFS4ERR_OPENMODE);

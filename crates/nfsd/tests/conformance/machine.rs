@@ -50,12 +50,12 @@ impl Transport for Connection {
     }
 }
 
-/// A file system in memory, and rules under which everybody may do what their
-/// identity lets them.
+/// A file system in memory.
 pub fn memory(name: &str) -> Arc<dyn FileSystem> {
     Arc::new(Memory::new(name, 256 << 20, unique(), TIME).expect("memory"))
 }
 
+/// A rule under which users may do what their identity lets them.
 pub fn rule() -> Rule {
     Rule {
         squash: Squash::None,
@@ -63,7 +63,7 @@ pub fn rule() -> Rule {
     }
 }
 
-/// Paths, file systems, and who may use them.
+/// Paths, file systems, and rules.
 pub type Listed<'a> = Vec<(&'a str, Arc<dyn FileSystem>, Rule)>;
 
 pub fn exports(listed: Listed<'_>) -> Exports {

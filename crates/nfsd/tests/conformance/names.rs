@@ -309,7 +309,7 @@ pub fn readdir(case: &mut Case) {
     let expected: Vec<String> = (0..60).map(|n| format!("entry-{n:03}")).collect();
     assert_eq!(names, expected.iter().collect::<Vec<_>>());
     assert_eq!(listed(case, &dir, 512), all, "in small pieces");
-    // 0, 1 and 2 are nobody's cookies (RFC 8881, section 18.23.3).
+    // 0, 1 and 2 are cookies of no entry (RFC 8881, section 18.23.3).
     assert!(all.iter().all(|(cookie, _)| *cookie > 2));
     // A cookie stays good while others come and go.
     let middle = all[30].0;
@@ -341,7 +341,7 @@ pub fn readdir(case: &mut Case) {
     }
 }
 
-/// Who may do what: a user who is not the owner.
+/// What a user may do who is not the owner.
 pub fn permissions(case: &mut Case) {
     case.call(at(case).setattr(ANONYMOUS, &Attributes::mode(0o755)))
         .ok();
@@ -411,7 +411,7 @@ pub fn permissions(case: &mut Case) {
             NFS4ERR_ACCESS,
         ),
         (
-            "REMOVE where everybody may write",
+            "REMOVE where all users may write",
             &sticky,
             |o| o.remove("roots"),
             NFS4ERR_ACCESS,
@@ -442,7 +442,7 @@ pub fn permissions(case: &mut Case) {
     assert!(opens(case, OPEN4_SHARE_ACCESS_READ).is_ok());
     let refused = opens(case, OPEN4_SHARE_ACCESS_BOTH).expect_err("no right");
     assert_eq!(refused.0, NFS4ERR_ACCESS);
-    // One who is in the folder's group.
+    // A user in the folder's group.
     case.client.wire.who = Who::user(0);
     case.call(at(case).setattr(
         ANONYMOUS,

@@ -15,7 +15,7 @@ const R: u32 = OPEN4_SHARE_ACCESS_READ;
 const W: u32 = OPEN4_SHARE_ACCESS_WRITE;
 const RW: u32 = OPEN4_SHARE_ACCESS_BOTH;
 
-/// OPEN in the folder, by an owner that nobody had.
+/// OPEN in the folder, by a new owner.
 fn open(
     case: &mut Case,
     name: &str,
@@ -145,12 +145,12 @@ pub fn creates(case: &mut Case) {
     let status = case.call(at(case).open(asked)).status;
     match case.minor {
         0 => assert_eq!(status, NFS4ERR_STALE_CLIENTID),
-        // The session says who it is (RFC 8881, section 18.16.3).
+        // The session names the client (RFC 8881, section 18.16.3).
         _ => assert_eq!(status, NFS4_OK),
     }
 }
 
-/// Who may open beside whom: all pairs.
+/// Which share reservations may stand beside each other: all pairs.
 pub fn shares(case: &mut Case) {
     let server = case.server.clone();
     let mut other = TestClient::new(&server, case.minor);
@@ -179,7 +179,7 @@ pub fn shares(case: &mut Case) {
             case.client.close(&mut first).ok();
         }
     }
-    // What denies also denies who opened nothing.
+    // A share reservation also denies a client without an open.
     let mut denying = case.open("file", RW, OPEN4_SHARE_DENY_BOTH);
     let file = case.file.clone();
     other
@@ -588,14 +588,14 @@ fn delegated(case: &mut Case, client: &mut TestClient) -> Option<OpenFile> {
     opened.ok().filter(|opened| opened.delegation.is_some())
 }
 
-/// A read delegation is recalled from who has it, and gone when it is returned.
+/// A read delegation is recalled from its client, and gone when it is returned.
 pub fn delegations(case: &mut Case) {
     let server = case.server.clone();
     let mut holder = TestClient::new(&server, case.minor);
     let not_wanted = R | OPEN4_SHARE_ACCESS_WANT_NO_DELEG;
     let opened = case.open("file", not_wanted, 0);
     assert!(opened.delegation.is_none());
-    let held = delegated(case, &mut holder).expect("a delegation: nobody writes");
+    let held = delegated(case, &mut holder).expect("a delegation: no client writes");
     let delegation = held.delegation.expect("a delegation");
     let read = ops().fh(&held.handle).read(delegation, 0, 4);
     assert_eq!(holder.call(read).ok().data().0, b"0123");
@@ -603,7 +603,7 @@ pub fn delegations(case: &mut Case) {
         .fh(&held.handle)
         .write(delegation, 0, stable_how4::UNSTABLE4, b"x");
     holder.call(write).is(NFS4ERR_OPENMODE);
-    // Somebody reads: nothing happens. Somebody writes: it is recalled.
+    // An open to read recalls nothing. An open to write recalls it.
     let mut reader = case.open("file", R | OPEN4_SHARE_ACCESS_WANT_NO_DELEG, 0);
     case.client.close(&mut reader).ok();
     assert_eq!(holder.wire.poll_callbacks(), 0);
@@ -629,7 +629,7 @@ pub fn delegations(case: &mut Case) {
     case.client
         .open_as(owner, &dir, "file", (W, 0), how)
         .expect("an open");
-    // While somebody has it open to write there is none to be had.
+    // While a client has it open to write there is none to be had.
     assert!(delegated(case, &mut holder).is_none());
 }
 

@@ -43,9 +43,9 @@ fn wait(server: &ServerUnderTest, nanos: u64) {
     }
 }
 
-/// A client that is silent keeps what it has until somebody needs it.
+/// A client that is silent keeps what it has until another client needs it.
 #[test]
-fn a_courtesy_ends_when_somebody_needs_it() {
+fn a_courtesy_ends_when_another_client_needs_the_file() {
     for minor in MINORS {
         let server = serve(&machine::memory("courtesy"), &[]);
         let mut case = Case::new(&server, minor);
@@ -58,7 +58,7 @@ fn a_courtesy_ends_when_somebody_needs_it() {
             let renew = nfs_argop4::OP_RENEW(RENEW4args { clientid: id });
             case.call(ops().op(renew)).ok();
         }
-        // Nobody wanted anything: it comes back and goes on.
+        // No client wanted the file: its state is still good.
         let read = ops().fh(&kept.handle).read(kept.stateid, 0, 4);
         silent.call(read.clone()).ok();
         silent.close(&mut kept).ok();
@@ -71,7 +71,7 @@ fn a_courtesy_ends_when_somebody_needs_it() {
         };
         assert_eq!(refuse(&mut case).unwrap_err(), NFS4ERR_SHARE_DENIED);
         wait(&server, lease() * 3);
-        refuse(&mut case).expect("who was silent is gone");
+        refuse(&mut case).expect("the silent client is gone");
         let late = ops().fh(&kept.handle).read(kept.stateid, 0, 4);
         let status = match minor {
             0 => silent.call(late).status,
@@ -90,8 +90,8 @@ fn a_courtesy_ends_when_somebody_needs_it() {
     }
 }
 
-/// After a restart those who were there reclaim, others wait, and the waiting
-/// ends when all have reclaimed.
+/// After a restart clients on record reclaim, others wait, and the waiting ends
+/// when all have reclaimed.
 #[test]
 fn a_restart_lets_clients_reclaim() {
     for minor in [1, 2] {
@@ -176,7 +176,7 @@ fn a_restart_lets_clients_reclaim() {
     }
 }
 
-/// All who were there have reclaimed: nobody waits any more.
+/// All clients on record have reclaimed: no client waits any more.
 #[test]
 fn a_grace_period_ends_early() {
     let fs = machine::memory("early");
@@ -197,7 +197,7 @@ fn a_grace_period_ends_early() {
     stranger.call(gone).ok();
 }
 
-/// A delegation that nobody gives back is taken.
+/// A delegation that its client does not return is taken.
 #[test]
 fn a_delegation_that_is_not_returned_is_revoked() {
     let server = serve(&machine::memory("revoked"), &[]);
@@ -235,7 +235,7 @@ fn a_delegation_that_is_not_returned_is_revoked() {
     assert_eq!(holder.flags() & revoked, 0);
 }
 
-/// What is no longer exported is taken from who has it open.
+/// What is no longer exported is taken from clients that have it open.
 #[test]
 fn state_goes_with_its_export() {
     let exports = vec![
@@ -259,7 +259,7 @@ fn state_goes_with_its_export() {
     assert_eq!(case.client.flags() & SEQ4_STATUS_ADMIN_STATE_REVOKED, 0);
 }
 
-/// Exports as clients see them: the way to each, and who may use it.
+/// Exports as clients see them: the way to each, and which clients may use it.
 #[test]
 fn exports_are_what_a_client_may_see() {
     let mut none = machine::rule();
@@ -352,7 +352,7 @@ fn exports_are_what_a_client_may_see() {
             .lookup("squashed")
             .rename(&name, "to");
         client.call(move_it).is(NFS4ERR_XDEV);
-        // Everybody is one there.
+        // Every user is the anonymous one there.
         let made = client
             .call(walk("squashed").mkdir(&name).getattr(&[FATTR4_OWNER]))
             .ok();

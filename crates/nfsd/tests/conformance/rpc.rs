@@ -80,7 +80,7 @@ pub fn refusals(server: &ServerUnderTest) {
         );
         assert!(answer.is_empty(), "NULL");
     }
-    // NULL wants nobody to say who he is.
+    // NULL needs no credential.
     wire.who = Who::Nobody;
     let nobody = |call: &mut call_body<'_>| {
         assert_eq!(call.cred.flavor, AUTH_NONE);

@@ -120,7 +120,7 @@ pub fn exchange_ids(case: &mut Case) {
     });
     let refused = call(ops().op(asked));
     assert_ne!(refused.status, NFS4_OK, "SSV is not there");
-    // Somebody else who goes by the same name.
+    // Another user with the same client name.
     client.wire.who = Who::user(4711);
     let other = client
         .wire
@@ -421,7 +421,7 @@ pub fn trunks(case: &mut Case) {
     let (server, minor) = (case.server.clone(), case.minor);
     let session = case.client.session;
     let mut second = case.client.sibling(&server);
-    // A request on a connection that nobody has bound binds it.
+    // A request on a connection that is not bound binds it.
     let asked = sequence(session, 1, 1, false).root();
     second.wire.compound(minor, &asked).ok();
     // What was answered to one connection is answered on another.
@@ -571,7 +571,7 @@ pub fn without_sessions(case: &mut Case) {
     });
     let status = call(ops().op(purge)).status;
     assert!([NFS4_OK, NFS4ERR_NOTSUPP].contains(&status), "{status:?}");
-    // Somebody else by the same name, while this one has state.
+    // Another user with the same client name, while this one has state.
     let dir = case.dir.clone();
     let mut owner_of_opens = client.owner();
     owner_of_opens.client = third.clientid;

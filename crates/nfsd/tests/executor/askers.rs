@@ -1,5 +1,5 @@
-//! From whom file systems hear that they are asked: hosts take turns there, and
-//! so do the connections of each.
+//! Which asker a file system sees: hosts take turns there, and so do the
+//! connections of each.
 
 use std::io;
 use std::net::SocketAddr;
@@ -13,7 +13,7 @@ use wire::nfs3::{GETATTR3args, nfs_proc3};
 
 use super::*;
 
-/// A file system that remembers who has asked.
+/// A file system that remembers its askers.
 struct Remembers {
     info: Info,
     below: Arc<dyn FileSystem>,
@@ -69,7 +69,7 @@ fn calls(root: &[u8], file: &[u8]) -> Vec<Vec<u8>> {
     ]
 }
 
-/// Who a connection from there is to the file system, whatever it calls.
+/// The asker that the file system sees of a connection from there, whatever it calls.
 fn asker(world: &mut World, fs: &Remembers, address: &str, calls: &[Vec<u8>]) -> Asker {
     let address: SocketAddr = address.parse().unwrap();
     let conn = world.server.connect(address);

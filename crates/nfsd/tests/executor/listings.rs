@@ -161,7 +161,7 @@ fn listings_of_version_3_have_the_memory_that_there_is() {
     });
 }
 
-/// A file system that is exported no longer is nobody's, whoever is connected.
+/// A file system that is exported no longer is dropped while clients stay connected.
 #[test]
 fn an_idle_connection_holds_no_file_system() {
     let (slow, mut world) = slow();
@@ -219,7 +219,7 @@ fn a_removal_that_comes_again_while_it_is_under_way_is_done_once() {
 
 /// An answer whose data is gone cannot be given again: the call is a new one.
 #[test]
-fn what_was_read_is_not_kept_for_who_asks_again() {
+fn an_answer_with_read_data_is_not_kept_for_a_retry() {
     let mut world = World::new();
     let handle = world.file("f", &pattern(20_000));
     world.file("g", b"");

@@ -783,7 +783,7 @@ fn exports_are_apart() {
     let mut answer = world.do_ops(&Ops::root().op(secinfo));
     answer.ok(ROOT).ok(nfs_opnum4::OP_SECINFO);
     assert_eq!(answer.words(), [0], "AUTH_NONE");
-    // Somebody else is nobody there.
+    // A caller without a credential is anonymous there.
     let identity = world.server.nfsd.exports.load();
     let identity = identity.iter().next().unwrap().rules()[0].instead(&Credential::default());
     assert_eq!(identity.unwrap().uid, nfsd::exports::NOBODY);
@@ -882,7 +882,7 @@ fn calls_wait_for_memory_and_lose_nothing() {
     answer.ok(nfs_opnum4::OP_PUTFH);
     answer.result(nfs_opnum4::OP_READ, nfsstat4::NFS4ERR_DELAY);
     assert!(answer.is_over());
-    // So is a write whose data nobody could take.
+    // So is a write whose data found no memory.
     let large = Ops::root().lookup("f").write(0, &pattern(300_000));
     send(&mut world, &large);
     world.server.refuse_memory();

@@ -16,7 +16,7 @@ fn delegated(minor: u32) -> (World, Client, Client, stateid4, Vec<u8>) {
     let handle = world.file(&mut b, "f");
     let args = opening(&a, "o", "f");
     let opened = world.open(&mut a, args).unwrap();
-    let delegation = opened.delegation.expect("nobody writes");
+    let delegation = opened.delegation.expect("no client writes");
     (world, a, b, delegation, handle)
 }
 
@@ -47,7 +47,7 @@ fn give_back(world: &mut World, client: &mut Client, stateid: stateid4, handle: 
 }
 
 #[test]
-fn a_delegation_is_recalled_when_somebody_writes() {
+fn a_delegation_is_recalled_when_another_client_opens_to_write() {
     let (mut world, mut a, mut b, delegation, handle) = delegated(2);
     // Its client reads by it, and opens under it.
     let read = at(&handle).op(arg::OP_READ(READ4args {
@@ -73,7 +73,7 @@ fn a_delegation_is_recalled_when_somebody_writes() {
     assert_eq!(called[0].sequence, (0, 1));
     assert_eq!(called[0].op, recall(delegation, &handle));
     world.answer(&a, &called[0], RECALL, NFS4_OK);
-    // It is asked once, and whoever opens meanwhile gets none.
+    // It is recalled once, and an open meanwhile gets none.
     let delayed = world.open(&mut b, args).unwrap_err();
     assert_eq!(delayed, nfsstat4::NFS4ERR_DELAY);
     assert!(world.called(a.conn).is_empty());
@@ -83,7 +83,7 @@ fn a_delegation_is_recalled_when_somebody_writes() {
     world.open(&mut b, args).unwrap();
     let args = opening(&a, "o", "f");
     let opened = world.open(&mut a, args).unwrap();
-    assert_eq!(opened.delegation, None, "somebody writes");
+    assert_eq!(opened.delegation, None, "another client writes");
 }
 
 /// What another client does to the file `f` of this handle, and from which minor version on.
@@ -160,10 +160,10 @@ fn whatever_changes_a_file_recalls_its_delegations() {
     }
 }
 
-/// The change may still be under way: who is given a delegation then would keep what it
+/// The change may still be under way: a client with a delegation then would keep what it
 /// replaces.
 #[test]
-fn file_that_somebody_changes_is_not_delegated_for_a_while() {
+fn a_file_that_was_changed_is_not_delegated_for_a_while() {
     for (index, (_, op)) in CHANGES.into_iter().enumerate() {
         let mut world = World::new();
         let (mut a, mut b) = (world.client("a", 2), world.client("b", 2));
@@ -190,7 +190,7 @@ fn file_that_somebody_changes_is_not_delegated_for_a_while() {
 }
 
 #[test]
-fn who_does_not_return_a_delegation_loses_it() {
+fn a_recalled_delegation_that_is_not_returned_is_revoked() {
     let (mut world, mut a, mut b, delegation, handle) = delegated(1);
     let args = writes(&b);
     world.open(&mut b, args).unwrap_err();
@@ -246,7 +246,7 @@ fn a_silent_client_loses_its_delegation_at_once() {
 }
 
 #[test]
-fn a_call_that_nobody_answers_is_made_again_elsewhere() {
+fn a_callback_without_an_answer_is_sent_on_another_connection() {
     let (mut world, mut a, mut b, delegation, handle) = delegated(1);
     let args = writes(&b);
     world.open(&mut b, args).unwrap_err();
@@ -267,7 +267,7 @@ fn a_call_that_nobody_answers_is_made_again_elsewhere() {
     records.retain(|record| record[4..8] == [0; 4]);
     assert_eq!(records.len(), 1);
     assert!(records[0].ends_with(&recall(delegation, &handle)));
-    // Nobody says anything for a while, on a connection that is there.
+    // No answer arrives for a while, on a connection that is there.
     world.server.advance(11 * SECOND);
     assert_eq!(world.last(&mut a, root()), NFS4_OK);
     assert_eq!(a.flags, SEQ4_STATUS_CB_PATH_DOWN_SESSION);
@@ -343,7 +343,7 @@ fn wants_are_heard() {
     let opened = world.open(&mut a, args).unwrap();
     let resource = why_no_delegation4::WND4_RESOURCE;
     assert_eq!(opened.why_none, Some(resource), "it has one");
-    // Who cannot be called gets none, and neither does a client of version 4.0.
+    // A client that cannot be called gets none, and neither does one of version 4.0.
     let mut b = world.client("b", 1);
     world.server.disconnect(b.conn);
     b.conn = world.connect();

@@ -21,10 +21,9 @@ fn private() -> fattr4<'static> {
     }
 }
 
-/// Who says the right verifier is asked by the file like everybody else, unless
-/// he has made it.
+/// The right verifier lets only the user who made the file pass its permissions.
 #[test]
-fn a_verifier_opens_nobody_else_s_file() {
+fn an_exclusive_open_with_the_verifier_of_another_user_is_refused() {
     for minor in [0, 1] {
         let mut world = World::new();
         let how = |attrs| match minor {
@@ -52,16 +51,16 @@ fn a_verifier_opens_nobody_else_s_file() {
     }
 }
 
-/// Reclaiming is for what one had: the file says who may have had it.
+/// Reclaiming is for what a client had: the file's permissions say what it may have had.
 #[test]
-fn nobody_reclaims_what_he_could_not_have_opened() {
+fn a_reclaim_by_a_user_who_could_not_have_opened_is_refused() {
     let mut world = World::new();
     let mut client = world.client("a", 1);
     world.uid = ALICE;
     let args = OPEN4args {
         share_access: BOTH,
         openhow: openflag4::OPEN4_CREATE(createhow4::GUARDED4(fattr4 {
-            // Who has made it may write, whatever these bits say.
+            // The user who made it may write, whatever these bits say.
             attr_vals: wire::xdr::Opaque(&[0, 0, 1, 0]),
             ..private()
         })),
@@ -91,7 +90,7 @@ fn nobody_reclaims_what_he_could_not_have_opened() {
 /// An OPEN waits for the disk once, however many other clients come and go
 /// meanwhile.
 #[test]
-fn nobody_waits_for_the_records_of_others_for_ever() {
+fn an_open_waits_for_records_once_while_other_clients_go() {
     let mut world = World::new();
     let mut client = world.client("a", 1);
     world.file(&mut client, "f");
@@ -121,10 +120,10 @@ fn nobody_waits_for_the_records_of_others_for_ever() {
     assert_eq!(waits.get(), 2);
 }
 
-/// What a call of a client has come to after that was taken away goes when
-/// somebody needs it.
+/// State that a call of a client makes after its eviction is taken away when another
+/// client needs the file.
 #[test]
-fn nothing_stays_in_the_way_for_whom_nobody_lives() {
+fn state_made_after_an_eviction_does_not_deny_opens_of_others() {
     let mut world = World::new();
     let (mut a, mut b) = (world.client("a", 1), world.client("b", 1));
     let handle = world.file(&mut a, "f");
@@ -146,7 +145,7 @@ fn nothing_stays_in_the_way_for_whom_nobody_lives() {
     late.expect("it has state again");
     let args = opening(&b.clone(), "holder", "f");
     let opened = world.open(&mut b, args);
-    opened.expect("whoever denies it is gone");
+    opened.expect("the client that denies it is gone");
 }
 
 /// A call that waits while its export becomes that of other files touches none

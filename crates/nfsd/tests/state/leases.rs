@@ -1,4 +1,4 @@
-//! Leases that run out, courtesy, eviction, and what nobody holds any more.
+//! Leases that run out, courtesy, eviction, and files that no client holds any more.
 
 use wire::nfs4::*;
 use wire::xdr::List;
@@ -23,7 +23,7 @@ fn denied(world: &mut World, minor: u32) -> (Client, Opened, Vec<u8>) {
 }
 
 #[test]
-fn a_silent_client_keeps_its_state_until_somebody_wants_it() {
+fn a_silent_client_keeps_its_state_until_another_open_conflicts() {
     let mut world = World::new();
     let (mut a, opened, handle) = denied(&mut world, 1);
     let mut b = world.client("b", 2);
@@ -34,7 +34,7 @@ fn a_silent_client_keeps_its_state_until_somebody_wants_it() {
     let args = writes(&b);
     let refused = world.open(&mut b, args).unwrap_err();
     assert_eq!(refused, nfsstat4::NFS4ERR_SHARE_DENIED);
-    // Its lease runs out, and nobody is in its way: it is as if it had not.
+    // Its lease runs out, and no open conflicts: its state stays good.
     world.server.advance(100 * SECOND);
     let args = opening(&b, "p", "f");
     world.open(&mut b, args).unwrap();
@@ -44,7 +44,7 @@ fn a_silent_client_keeps_its_state_until_somebody_wants_it() {
         count: 1,
     });
     assert_eq!(world.last(&mut a, at(&handle).op(read)), NFS4_OK);
-    // Again, and somebody is.
+    // Again, and an open conflicts.
     world.server.advance(100 * SECOND);
     let args = writes(&b);
     world.open(&mut b, args).unwrap();
@@ -82,7 +82,7 @@ fn locks_of_a_silent_client_yield() {
 }
 
 #[test]
-fn who_does_not_come_back_is_forgotten_after_courtesy() {
+fn a_client_that_stays_silent_is_forgotten_after_courtesy() {
     let mut world = World::new();
     let mut a = world.client("a", 1);
     let (stateid, handle) = world.create(&mut a, "o", "f");
@@ -100,7 +100,7 @@ fn who_does_not_come_back_is_forgotten_after_courtesy() {
             attr_request: List::Of(&[2]),
         })),
     );
-    assert_eq!(stale, nfsstat4::NFS4ERR_STALE, "nobody has it open");
+    assert_eq!(stale, nfsstat4::NFS4ERR_STALE, "no client has it open");
 }
 
 #[test]

@@ -8,7 +8,7 @@ use nfs_argop4 as arg;
 use nfsstat4::NFS4_OK;
 
 #[test]
-fn who_would_wait_for_a_lock_is_told_when_it_can_be_had() {
+fn a_blocking_lock_is_notified_when_it_can_be_had() {
     let mut world = World::new();
     let (mut a, mut b) = (world.client("a", 1), world.client("b", 1));
     let (held, handle) = world.create(&mut a, "o", "f");
@@ -63,7 +63,7 @@ fn who_would_wait_for_a_lock_is_told_when_it_can_be_had() {
 }
 
 #[test]
-fn who_would_not_wait_is_not_told() {
+fn a_lock_that_does_not_block_is_not_notified() {
     let mut world = World::new();
     let (mut a, mut b) = (world.client("a", 1), world.client("b", 1));
     let (held, handle) = world.create(&mut a, "o", "f");
@@ -166,8 +166,8 @@ fn a_file_full_of_locks_can_be_unlocked() {
     assert_eq!(last(unlock(0, u64::MAX, any)), NFS4_OK);
 }
 
-/// An answer to LOCK that is kept may be short: only who is refused may hear of
-/// an owner with a long name.
+/// An answer to LOCK that is kept may be short: only a refusal may have the long name
+/// of an owner.
 #[test]
 fn short_answers_to_lock_are_kept_in_small_slots() {
     let mut world = World::new();
@@ -197,7 +197,7 @@ fn short_answers_to_lock_are_kept_in_small_slots() {
     assert_eq!(lock, again.get(), "it was kept");
     let some = at(&handle).op(unlock(0, 10, lock));
     assert_eq!(world.last(&mut a, some), NFS4_OK);
-    // Somebody whose name is long has it.
+    // An owner with a long name has it.
     let long = "n".repeat(1000);
     let other = at(&handle).op(arg::OP_LOCK(locking(&b, &long, open)));
     assert_eq!(world.last(&mut b, other), NFS4_OK);

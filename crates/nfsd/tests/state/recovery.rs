@@ -1,4 +1,4 @@
-//! Servers that start again, and who may have back what (RFC 8881, section
+//! Servers that start again, and what clients may reclaim (RFC 8881, section
 //! 8.4).
 
 use wire::nfs4::*;
@@ -54,7 +54,7 @@ fn what_was_had_is_taken_back_after_a_restart() {
     assert_eq!(world.last(&mut a, ops), nfsstat4::NFS4ERR_GRACE);
     let ops = lock(true, &a);
     assert_eq!(world.last(&mut a, ops), NFS4_OK);
-    // Who is done may have no more, nor anything else yet.
+    // After RECLAIM_COMPLETE it may reclaim no more, and open nothing new yet.
     world.complete(&mut a);
     let late = world.open_at(&mut a, at(&handle), args).unwrap_err();
     assert_eq!(late, nfsstat4::NFS4ERR_NO_GRACE);

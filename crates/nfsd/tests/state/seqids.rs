@@ -221,7 +221,7 @@ fn an_open_owner_is_served_by_the_next_number_alone() {
                 1 => status_of(asked, is_confirmed),
                 // It is told again what it was told, whatever it names now.
                 0 if asked.op() == was_asked.op() => NFS4_OK,
-                // Who never confirmed anything begins anew.
+                // An owner that never confirmed anything begins anew.
                 _ if !is_confirmed && matches!(asked, Open | OpenAbsent) => status_of(asked, false),
                 _ => NFS4ERR_BAD_SEQID,
             };

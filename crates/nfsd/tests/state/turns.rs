@@ -36,7 +36,7 @@ fn open_elsewhere(nfsd: &Nfsd, client: u64, owner: &[u8], file: (u64, u64)) -> A
         must_confirm: false,
         now: 0,
     });
-    opened.expect("nobody denies anything").state
+    opened.expect("no open denies it").state
 }
 
 /// A file that a client has open, and its handle.
@@ -77,7 +77,7 @@ fn lock(nfsd: &Nfsd, open: &State, owner: &[u8], start: u64) -> Arc<State> {
         is_exclusive: true,
     };
     let locked = nfsd.files.lock_first(open, owner, args);
-    locked.expect("nobody has a lock there").0
+    locked.expect("no owner has a lock there").0
 }
 
 /// A client has locks in some files, by very many owners. The state of the lock of the
@@ -162,7 +162,7 @@ fn client_that_is_evicted_loses_65000_states_in_steps() {
     check_turns(&world);
 }
 
-/// Else who comes again and again has more and more.
+/// Else a client that restarts again and again has more and more.
 #[test]
 fn client_starts_again_when_what_it_had_two_starts_ago_is_gone() {
     for minor in [0, 1] {
@@ -264,8 +264,8 @@ fn files_are_let_go_of_a_client_that_is_evicted_while_its_export_goes() {
     }
 }
 
-/// What happens to a client between two steps of its CLOSE ends that, and costs nobody
-/// else anything.
+/// What happens to a client between two steps of its CLOSE ends that, and costs no other
+/// client anything.
 #[test]
 fn close_in_steps_meets_whatever_happens_to_its_client() {
     type Happens = fn(&Nfsd, &State);
@@ -355,8 +355,8 @@ fn lock_in_the_way_of_which_the_lease_has_run_out_is_delayed_and_then_had() {
     check_turns(&world);
 }
 
-/// Of what a client had before it came again, nothing lets anybody in, also where it is
-/// not taken away yet.
+/// A state that a client had before its restart is good for no call, also where it is not
+/// taken away yet.
 #[test]
 fn states_of_before_are_good_for_nothing_at_once() {
     let mut world = World::new();
@@ -379,7 +379,7 @@ fn states_of_before_are_good_for_nothing_at_once() {
     }
     // What denies is in the way of others until it is gone.
     let denied = world.last(&mut b, at(&handle).write(ANONYMOUS, 0, b"y"));
-    assert_eq!(denied, NFS4_OK, "nobody denies it");
+    assert_eq!(denied, NFS4_OK, "no open denies it");
     world.server.rests = false;
     world.server.advance(1);
     assert!(state.is_over());
@@ -524,7 +524,7 @@ fn write_of_a_file_that_2000_clients_read_recalls_a_bounded_number() {
         dearest <= TURN_UNITS_MAX + all,
         "{dearest} units in one turn"
     );
-    world.open(&mut b, args).expect("nobody has it");
+    world.open(&mut b, args).expect("no client has it");
 }
 
 /// How many recalls a client hears that answers each of them.
@@ -567,7 +567,7 @@ fn client_with_3000_delegations_is_asked_for_all_as_fast_as_it_answers() {
     check_turns(&world);
 }
 
-/// What cannot be said to one keeps nobody else from hearing what is for it.
+/// Callbacks that wait for one client do not keep those to others from going out.
 #[test]
 fn client_that_answers_nothing_takes_no_room_from_calls_to_others() {
     let mut world = World::new();
@@ -590,7 +590,7 @@ fn client_that_answers_nothing_takes_no_room_from_calls_to_others() {
         }
         let unlocked = files.unlock(&held, first_range().range);
         unlocked.expect("it is held");
-        // The tick tells who waited.
+        // The tick notifies the waiters.
         world.server.advance(1);
     }
     let mut handles = Vec::new();

@@ -1,4 +1,4 @@
-//! Owners of version 4.0, who number what they ask.
+//! Owners of version 4.0, which number what they ask.
 
 use wire::nfs4::*;
 use wire::xdr::{List, Opaque};
@@ -120,7 +120,7 @@ fn locks_and_closes_that_come_again_are_answered_as_before() {
         assert_eq!(answer.status, nfsstat4::NFS4ERR_DENIED);
         answers.push(format!("{answer:?}"));
     }
-    assert_eq!(answers[0], answers[1], "also who has it");
+    assert_eq!(answers[0], answers[1], "also the holder");
     let mut lock = stateid;
     for _ in 0..2 {
         let mut answer = world.run(&mut a, locked.clone());
@@ -253,7 +253,7 @@ fn what_changes_names_is_done_once() {
         let other = world.plain(a.conn, 0, &ops).status;
         assert_eq!(other as u32, then);
     }
-    // So it is by somebody else's.
+    // So it is by another user's.
     let ops = makes(b"another");
     assert_eq!(world.plain(a.conn, 0, &ops).status, NFS4_OK);
     (world.xid, world.uid) = (world.xid - 1, 7);

@@ -120,7 +120,7 @@ fn what_is_denied_is_denied_to_all() {
     let args = share(&client, OPEN4_SHARE_DENY_READ);
     world.open(&mut client, args).unwrap();
     assert_eq!(old.read(&mut world, &handle), NFS3ERR_ACCES);
-    // A client that does not come back is in nobody's way for long.
+    // A client that does not come back is not in the way for long.
     world.server.advance(200 * SECOND);
     assert_eq!(old.read(&mut world, &handle), NFS3_OK);
     assert_eq!(old.write(&mut world, &handle), NFS3_OK);
@@ -172,7 +172,7 @@ fn delegations_are_recalled_for_clients_of_version_3() {
         world.file(&mut b, "other");
         let args = opening(&a, "o", "f");
         let delegation = world.open(&mut a, args).unwrap().delegation;
-        let deleg_stateid = delegation.expect("nobody writes");
+        let deleg_stateid = delegation.expect("no client writes");
         // To read it, and to look at it, is no matter.
         assert_eq!(old.read(&mut world, &handle), NFS3_OK);
         let object = Opaque(&handle[..]);
@@ -199,8 +199,8 @@ fn delegations_are_recalled_for_clients_of_version_3() {
     }
 }
 
-/// A write without an open may still be under way when it is answered to nobody yet: who
-/// is given a delegation then would keep what it replaces.
+/// A write without an open may still be under way, with no answer yet: a client with a
+/// delegation then would keep what it replaces.
 #[test]
 fn file_that_is_written_without_an_open_is_not_delegated_for_a_while() {
     let mut world = World::new();
@@ -230,7 +230,7 @@ fn file_that_is_written_without_an_open_is_not_delegated_for_a_while() {
     assert_eq!(delegation(&mut world), None);
 }
 
-/// Who asks for a file that must not be there, or takes it as it is, changes nothing.
+/// A CREATE of a file that must not be there, or is taken as it is, changes nothing.
 #[test]
 fn create_that_changes_no_file_recalls_no_delegation() {
     let mut world = World::new();
@@ -268,7 +268,7 @@ fn in_grace_names_stay() {
     assert_eq!(remove(&mut old, &mut world, &handle), NFS3_OK);
 }
 
-/// Until it is known who has what open, nobody else reads or writes.
+/// Until it is known which client has what open, no other one reads or writes.
 #[test]
 fn in_grace_content_waits() {
     let mut world = World::new();
@@ -283,7 +283,7 @@ fn in_grace_content_waits() {
     let getattr = GETATTR3args { object };
     let status = old.call(&mut world, nfs_proc3::NFSPROC3_GETATTR, &getattr);
     assert_eq!(status, NFS3_OK);
-    // All who had anything are back.
+    // All clients that had anything are back.
     world.client("a", 1);
     assert_eq!(old.write(&mut world, &handle), NFS3_OK);
     assert_eq!(old.read(&mut world, &handle), NFS3_OK);

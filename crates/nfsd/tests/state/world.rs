@@ -234,7 +234,7 @@ pub struct World {
     /// [`World::called_meanwhile`].
     pub send_quietly: bool,
     meanwhile: Vec<(usize, Vec<u8>)>,
-    /// On behalf of whom clients call.
+    /// The user on whose behalf clients call.
     pub uid: u32,
     /// Whether they want answers to be kept (`sa_cachethis`), and how long those
     /// may be in sessions from now on.
@@ -295,7 +295,7 @@ impl World {
         }
     }
 
-    /// Who is on record.
+    /// The clients on record.
     pub fn on_record(&self) -> BTreeSet<Box<[u8]>> {
         let mut kept = BTreeSet::new();
         for record in &self.server.records {
@@ -427,7 +427,7 @@ impl World {
         }
     }
 
-    /// How a client says who it is.
+    /// The operation by which a client names itself.
     pub fn introduction(&self, name: &str, minor: u32) -> Ops {
         let (verifier, id) = (self.verifier, Opaque(name.as_bytes()));
         Ops::default().op(match minor {

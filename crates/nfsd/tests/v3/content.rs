@@ -125,7 +125,7 @@ fn a_commit_tells_by_which_verifier() {
     let committed = commit(&mut world);
     assert_eq!(committed.verf, written.verf);
     assert_eq!(committed.file_wcc.after, world.getattr(&file).ok());
-    assert!(committed.file_wcc.before.is_some(), "nobody changed it");
+    assert!(committed.file_wcc.before.is_some(), "it is unchanged");
     // Another file system, as after a restart, has another one.
     let exports = vec![Export::new("/pub", memory(MIB, 10), rule(|_| {})).unwrap()];
     let exports = Exports::new(exports, Time::default()).unwrap();

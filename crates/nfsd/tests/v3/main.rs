@@ -34,7 +34,7 @@ struct World {
     server: NfsdDouble,
     conn: usize,
     xid: u32,
-    /// Who calls; nobody by AUTH_NONE.
+    /// The user and group that call; `None` calls with AUTH_NONE.
     caller: Option<(u32, u32)>,
 }
 
@@ -251,7 +251,7 @@ impl World {
         self.make(nfs_proc3::NFSPROC3_CREATE, dir, &args)
     }
 
-    /// A new file that everybody may read and write.
+    /// A new file that all users may read and write.
     fn file(&mut self, dir: &Fh, name: &str) -> Fh {
         let how = createhow3::GUARDED(with_mode(0o666));
         self.create(dir, name, how).expect("a new file")
@@ -449,7 +449,7 @@ fn handles_that_lead_nowhere_are_told_apart() {
 }
 
 #[test]
-fn who_calls_decides_and_how_he_says_so() {
+fn access_follows_the_user_the_squash_and_the_flavor() {
     let mut world = world();
     let root = world.root();
     let file = world.file(&root, "f");
@@ -460,7 +460,7 @@ fn who_calls_decides_and_how_he_says_so() {
     let private = world.mkdir(&root, "private", 0o700).unwrap();
     let open = world.mkdir(&root, "open", 0o777).unwrap();
     drop(private);
-    // As user 0, where he is believed, and where he is not.
+    // As user 0, where the rule does not squash, and where it does.
     for (dir, expected) in [
         (&root, true),
         (&by_root, false),
@@ -478,7 +478,7 @@ fn who_calls_decides_and_how_he_says_so() {
         let file = world.lookup(dir, "f").unwrap();
         assert_eq!(world.read(&file, 0, 1).is_ok(), expected);
     }
-    // What is made belongs to who is taken for it.
+    // What is made belongs to the user after squashing.
     let owner = |world: &mut World, by: &Fh, name: &str| {
         let dir = world.lookup(by, "open").unwrap();
         let file = world.file(&dir, name);
@@ -498,7 +498,7 @@ fn who_calls_decides_and_how_he_says_so() {
     world.caller = Some((9, 9));
     assert_eq!(world.write(&own, 0, b"x"), Err(nfsstat3::NFS3ERR_ACCES));
     assert_eq!(world.read(&own, 0, 9), Err(nfsstat3::NFS3ERR_ACCES));
-    // Nobody in particular, where that is taken.
+    // AUTH_NONE, where the export takes it.
     world.caller = None;
     assert_eq!(owner(&mut world, &by_all, "e"), (65_534, 65_534));
     let object = Opaque(&root[..]);

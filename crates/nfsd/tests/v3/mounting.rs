@@ -14,7 +14,7 @@ fn paths_of_exports_and_into_them_are_mounted() {
     world.file(&root, "f");
     assert_eq!(world.mount("/pub/d/e").unwrap(), below);
     assert_eq!(world.mount("/pub//d/").unwrap(), dir);
-    // Whoever is taken for nobody may mount what others may enter only.
+    // A user who may not enter a directory may mount what is in it.
     world.caller = Some((5, 5));
     assert_eq!(world.mount("/pub/d/e").unwrap(), below);
     let cases = [
@@ -68,7 +68,7 @@ fn listed(world: &mut World) -> Vec<(String, Vec<String>)> {
 }
 
 #[test]
-fn exports_are_listed_for_who_may_use_them() {
+fn exports_are_listed_only_for_clients_that_may_use_them() {
     let mut world = world();
     let names = |list: &[(String, Vec<String>)]| {
         let names = list.iter().map(|(name, _)| name.clone());
@@ -78,7 +78,7 @@ fn exports_are_listed_for_who_may_use_them() {
     assert_eq!(names(&list), "/in/all /in/ro /in/root /pub");
     assert!(
         list.iter().all(|(_, groups)| groups.is_empty()),
-        "for everybody"
+        "for all clients"
     );
     world.conn = world.server.connect(address("[::ffff:10.0.0.9]:700"));
     let list = listed(&mut world);
