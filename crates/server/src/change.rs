@@ -116,12 +116,13 @@ pub enum Change {
         /// Which.
         lun: u16,
     },
-    /// Says anew who may use a target and what they see; the sessions of others
-    /// end.
+    /// Replaces the initiators that may use a target and the LUNs that they see; the
+    /// sessions of others end.
     SetInitiators {
         /// Name of the target.
         name: String,
-        /// Who may: see [`Target::entry_of`](::iscsi::Target::entry_of).
+        /// The initiators that may: see
+        /// [`Target::entry_of`](::iscsi::Target::entry_of).
         acl: Vec<InitiatorAcl>,
     },
     /// Says anew what initiators prove to a target, where their own entry does
@@ -170,8 +171,8 @@ pub enum Change {
         /// Its path.
         path: String,
     },
-    /// Says anew who may use an export, and how. It holds for the next call of
-    /// each client; nobody has to mount anew.
+    /// Replaces the rules of an export. They hold for the next call of each client,
+    /// without a new mount.
     SetExport {
         /// Its path.
         path: String,
@@ -365,8 +366,8 @@ struct Edit {
 
 impl Shared {
     /// Changes subsystems so that hosts may do more than before. Every I/O
-    /// queue allows it before the first host hears of it: nobody who acts on
-    /// the notice is refused.
+    /// queue allows it before the first host gets the notice, so that a host that
+    /// acts on the notice is not refused.
     fn widen(&self, edits: Vec<Edit>) -> Left {
         for edit in &edits {
             let registry = self.nvme.registry();

@@ -22,7 +22,7 @@ pub struct Config {
     pub iscsi_discovery: Auth,
     /// The file systems to open, by name.
     pub file_systems: Vec<FileSystemSpec>,
-    /// What of them is served over NFS, and to whom.
+    /// What of them is served over NFS, and to which clients.
     pub exports: Vec<ExportSpec>,
     /// How NFS is served.
     pub nfs: NfsSettings,

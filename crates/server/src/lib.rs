@@ -53,8 +53,8 @@ pub use report::Report;
 pub use serve_nfs as nfs;
 pub use start::{Running, StartError, start};
 
-/// What a target is made of, for who runs it on reactors of his own: a
-/// simulator, a test with its own volumes.
+/// What a target is made of, for code that runs it on its own reactors: the simulator,
+/// tests with their own volumes.
 pub mod parts {
     pub use crate::change::ChangeOutcome;
     pub use crate::serving::Shard;

@@ -32,8 +32,8 @@ pub struct Report {
     /// The most that a connection, or what goes on without one, has spent in one turn, in
     /// units of [`machine::work`].
     pub turn_units_max: u64,
-    /// I/Os that nobody waits for any more (aborted, or their connection is
-    /// gone) and that their volume still works on.
+    /// I/Os that no host waits for any more (aborted, or their connection is gone) and
+    /// that their volume still works on.
     pub orphans: u64,
     /// Connections, logins, commands and clients that were refused, and
     /// connections that ended because of a mistake of their peers.
@@ -156,7 +156,7 @@ impl fmt::Display for Report {
         if self.refusals > 0 {
             writeln!(
                 f,
-                "refusals              {:>14}  the log says of whom and why",
+                "refusals              {:>14}  the log has the peer and the reason",
                 self.refusals
             )?;
         }

@@ -1,5 +1,5 @@
-//! The protocols that there are, and what a reactor has of each. Whoever adds one adds it
-//! here, and to what is shared.
+//! The protocols that there are, and what a reactor has of each. A new one is added here,
+//! and to what is shared.
 
 use std::cell::Cell;
 use std::io;

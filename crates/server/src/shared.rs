@@ -66,7 +66,7 @@ impl Mailboxes {
 }
 
 impl<M: Into<ServerMail>> Post<M> for Mailboxes {
-    /// Before the first reactor runs nobody is there to be told.
+    /// Does nothing before the first reactor runs: there is no connection yet.
     fn send(&self, shard: usize, mail: M) {
         if let Some(mailboxes) = self.0.get() {
             mailboxes[shard].send(mail.into());

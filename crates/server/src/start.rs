@@ -522,7 +522,7 @@ pub fn assemble(
     }
     for spec in &config.subsystems {
         let change = shared.insert_subsystem(&mut shared.registry(), spec);
-        // Nobody is connected yet.
+        // No host is connected yet.
         let _ = change.map_err(StartError::Config)?;
     }
     for spec in &config.iscsi_targets {
@@ -649,7 +649,7 @@ impl Running {
     pub fn change(&self, change: Change) -> Result<(), ChangeError> {
         let (tell, told) = channel();
         let done = move |_: &Arc<Shared>, outcome| {
-            // Who asked may have given up waiting.
+            // The caller may have given up waiting.
             let _ = tell.send(outcome);
         };
         self.shared.change(change, Box::new(done));

@@ -21,7 +21,8 @@ pub(crate) struct Listener {
     pub spec: ListenerSpec,
 }
 
-/// What a listener was that may come back: who named it names it again.
+/// What a listener that was removed had, for one that comes back: targets that
+/// named it name it again.
 #[derive(Default)]
 pub(crate) struct Gone {
     pub number: u16,
@@ -33,7 +34,7 @@ pub(crate) struct Gone {
 pub(crate) struct ServedState {
     /// Every volume, oldest first.
     pub volumes: Vec<Arc<dyn Volume>>,
-    /// What they need for themselves, by name.
+    /// The files that each volume needs, by its name.
     pub files: HashMap<String, Vec<PathBuf>>,
     /// Every file system, oldest first.
     pub file_systems: Vec<Arc<dyn FileSystem>>,

@@ -1,5 +1,5 @@
-//! Changes of iSCSI targets: themselves, their logical units, who may use them
-//! and how good their paths are.
+//! Changes of iSCSI targets: themselves, their logical units, the initiators that may use
+//! them and the states of their paths.
 
 use ::iscsi::{PortalGroup, Target};
 use engine::About;
@@ -54,7 +54,7 @@ impl Shared {
                 return Err(error);
             }
         }
-        // Nobody is logged in who would have to hear of it.
+        // No session is there yet that would have to learn of it.
         places.publish(&target, &groups);
         Ok(registry.replace_target(Arc::new(target)))
     }
@@ -115,7 +115,7 @@ impl Shared {
         acl: &[InitiatorAcl],
     ) -> Result<Left, ChangeError> {
         let acl = check::acl(acl).map_err(ChangeError::Invalid)?;
-        // Who sees less than before has nothing under way there at the end.
+        // An initiator that loses a unit has no command under way there at the end.
         let name = known(&self.iscsi.registry(), name)?.name.clone();
         let luns = self.iscsi.places().luns(&name);
         let volumes = luns.into_iter().map(|(_, volume, _)| volume);

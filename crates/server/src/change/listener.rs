@@ -92,7 +92,7 @@ impl Shared {
         Ok(Left::fence(Scope::Listener(number)))
     }
 
-    /// Discovery names it no more, and nobody can connect by it.
+    /// Discovery does not name it any more, and no host can connect by it.
     fn drop_listener(&self, number: u16) {
         let mut registry = self.nvme.registry();
         let mut targets = self.iscsi.registry();

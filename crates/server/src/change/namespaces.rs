@@ -1,4 +1,4 @@
-//! Changes of subsystems: themselves, their namespaces, hosts and ANA groups.
+//! Changes of subsystems, and of their namespaces, hosts and ANA groups.
 
 use nvmf::{Namespace, WriteProtect};
 

@@ -7,8 +7,9 @@ use super::*;
 use engine::About;
 
 impl Shared {
-    /// Opens a volume that is to be added, whose name and files are nobody else's from
-    /// here on. What is below it may not answer: not under the lock of changes.
+    /// Opens a volume that is to be added, and takes its name and its files, so that
+    /// no other change can. What is below it may not answer: not under the lock of
+    /// changes.
     pub(super) fn open_volume(&self, spec: &store::Spec) -> Result<Arc<dyn Volume>, ChangeError> {
         check::volume_name(&spec.name).map_err(ChangeError::Invalid)?;
         check::names(&spec.names).map_err(ChangeError::Invalid)?;

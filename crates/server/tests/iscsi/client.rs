@@ -53,7 +53,7 @@ impl Ended {
     }
 }
 
-/// Who logs in, and how.
+/// The initiator port that logs in, and how.
 #[derive(Clone)]
 pub struct Who {
     pub name: String,

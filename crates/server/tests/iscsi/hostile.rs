@@ -218,7 +218,7 @@ fn attack(field: &Field, random: &mut Random, who: &Who) {
 }
 
 #[each_driver]
-fn bad_input_disturbs_nobody(backend: Choice) {
+fn bad_input_does_not_disturb_another_initiator(backend: Choice) {
     let wanted = std::env::var("WEFT_HOSTILE").map_or(USUAL, |n| n.parse().expect("a number"));
     let running = serve(backend);
     let field = Field {
@@ -265,7 +265,7 @@ fn bad_input_disturbs_nobody(backend: Choice) {
         "{}: {sent} bad PDUs; the other did {served} I/Os",
         running.backend()
     );
-    // The attacked target serves whoever comes in order.
+    // The attacked target serves an initiator that keeps to the protocol.
     let mut who = Who::new(1);
     who.target = Some(EVIL.into());
     let mut client = Client::login(portal(&running), &who)

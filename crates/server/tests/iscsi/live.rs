@@ -340,7 +340,7 @@ fn targets_come_and_go(backend: Choice) {
         assert_eq!(
             names(BOB),
             [TARGET],
-            "who may not use it hears nothing of it"
+            "discovery does not name it to other initiators"
         );
         refused(try_login(at, BOB, MORE), LoginStatus::AuthorizationFailure);
         let mut again = login(at, ALICE, MORE);
@@ -360,7 +360,7 @@ fn targets_come_and_go(backend: Choice) {
 }
 
 #[each_driver]
-fn who_may_use_a_target_changes(backend: Choice) {
+fn change_of_the_initiators_of_a_target_ends_sessions_of_others(backend: Choice) {
     with_target(backend, |running| {
         let at = portal(running);
         let (mut alice, mut bob) = (login(at, ALICE, TARGET), login(at, BOB, TARGET));
@@ -384,7 +384,7 @@ fn who_may_use_a_target_changes(backend: Choice) {
         alice.uses(0, 6);
         login(at, BOB, TARGET).uses(0, 7);
 
-        // What is to be proved from now on, she has not.
+        // The session of Alice ends: it did not log in with CHAP.
         let mut auth = Auth::default();
         let set = |auth: &Auth| Change::SetAuth {
             name: TARGET.into(),
@@ -448,7 +448,8 @@ fn initiators_are_sent_elsewhere(backend: Choice) {
         let set = |host| set_redirect(host, at.port());
         refuse(running, set(Some("a b")), "no host name");
         std::thread::scope(|scope| {
-            // True when she is gone, for which she is asked.
+            // The change is done when the initiator has logged out, as it is
+            // asked to.
             let change = scope.spawn(|| make(running, set(Some("127.0.0.1"))));
             alice.is_asked_to_leave();
             alice.uses(0, 1);
@@ -464,7 +465,7 @@ fn initiators_are_sent_elsewhere(backend: Choice) {
 }
 
 #[test]
-fn who_does_not_leave_is_dismissed() {
+fn initiator_that_does_not_log_out_when_asked_is_dropped() {
     let config = config(Choice::Epoll, Limits::default(), 64 << 20);
     let running = server::start(config).expect("starts");
     let at = portal(&running);
@@ -510,7 +511,7 @@ fn portals_come_and_go(backend: Choice) {
             "{:?}",
             addresses()
         );
-        assert!(std::net::TcpStream::connect(new).is_err(), "nobody listens");
+        assert!(std::net::TcpStream::connect(new).is_err(), "it is closed");
         alice.lives_on();
         // Another one for NVMe is none of iSCSI's.
         make(running, Change::AddListener(any_port.into()));
@@ -610,7 +611,7 @@ fn states_of_paths_are_the_same_by_either_name(backend: Choice) {
 
 /// What was asked for before ends with the permission, however late its data is.
 #[each_driver]
-fn late_data_does_not_land_where_its_sender_sees_nothing_any_more(backend: Choice) {
+fn late_data_is_not_written_to_a_unit_that_its_initiator_lost(backend: Choice) {
     with_target(backend, |running| {
         let at = portal(running);
         let who = Who::new(1);
@@ -662,7 +663,7 @@ fn late_data_does_not_land_where_its_sender_sees_nothing_any_more(backend: Choic
 
 /// A reset is for what its sender sees.
 #[each_driver]
-fn who_sees_a_part_rules_a_part(backend: Choice) {
+fn initiator_with_some_luns_neither_resets_nor_sets_states_of_the_others(backend: Choice) {
     let allow = |config: &mut Config| {
         config.iscsi_targets[0].target.limits.target_cold_reset = true;
     };

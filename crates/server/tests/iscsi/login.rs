@@ -63,7 +63,7 @@ fn a_session_begins_with_unit_attentions_and_ends_with_a_logout(backend: Choice)
 }
 
 #[each_driver]
-fn who_wants_what_there_is_not_is_refused_and_counted(backend: Choice) {
+fn logins_to_unknown_targets_and_sessions_are_refused_and_counted(backend: Choice) {
     with_target(backend, |running| {
         let who = Who {
             target: Some("iqn.2026-01.io.weft:nowhere".into()),
@@ -87,9 +87,9 @@ fn who_wants_what_there_is_not_is_refused_and_counted(backend: Choice) {
     });
 }
 
-/// Strangers who say nothing, or little at a time, are closed.
+/// Connections that send nothing, or little at a time, are closed.
 #[each_driver]
-fn who_does_not_log_in_in_time_is_closed(backend: Choice) {
+fn connection_without_a_login_in_time_is_closed(backend: Choice) {
     let limits = Limits {
         handshake_timeout_ms: 500,
         ..Limits::default()
@@ -119,9 +119,10 @@ fn a_target_that_stops_says_so(backend: Choice) {
     client.expect_end();
 }
 
-/// Who is idle is asked whether it lives; who does not answer is gone.
+/// An idle initiator gets a NOP-In; the session of one that does not answer
+/// ends.
 #[each_driver]
-fn an_idle_initiator_is_asked_whether_it_lives(backend: Choice) {
+fn idle_initiator_gets_a_nop_in_and_loses_its_session_without_an_answer(backend: Choice) {
     let mut config = config(backend, Limits::default(), 64 << 20);
     config.iscsi_targets[0].target.limits.nop_in_interval_ms = 200;
     let running = server::start(config).expect("starts");
@@ -137,13 +138,14 @@ fn an_idle_initiator_is_asked_whether_it_lives(backend: Choice) {
     silent.expect_end();
     let itt = lives.start_read(0, &[0; 6], 0);
     let ended = std::iter::from_fn(|| lives.receive()).find(|pdu| pdu.itt() == itt);
-    assert!(ended.is_some(), "who answers lives on");
+    assert!(ended.is_some(), "its session goes on");
     stop(running);
 }
 
-/// Discovery sessions, which anybody may begin, keep nobody out.
+/// Discovery sessions, which any initiator may begin, keep no normal session
+/// out.
 #[each_driver]
-fn those_who_only_look_around_make_room(backend: Choice) {
+fn idle_discovery_sessions_make_room_for_normal_sessions(backend: Choice) {
     let limits = Limits {
         connections_max: 8,
         ..Limits::default()

@@ -32,7 +32,7 @@ fn on_files(backend: Choice, folder: &std::path::Path, memory_max: u64) -> Confi
 /// Two initiators together ask for four times as much as there is: all of it is
 /// done, in turns.
 #[each_driver]
-fn everybody_has_a_turn_where_memory_is_short(backend: Choice) {
+fn all_initiators_have_turns_where_memory_is_short(backend: Choice) {
     let folder = tempfile::tempdir().expect("a folder");
     let running = server::start(on_files(backend, folder.path(), 24 << 20)).expect("starts");
     std::thread::scope(|scope| {
@@ -124,7 +124,7 @@ fn what_is_under_way_when_a_connection_vanishes_is_given_back(backend: Choice) {
 /// A command that waits for memory, and whose data comes then, stands before the
 /// data of those that have some: it is refused, though others wait before it.
 #[each_driver]
-fn who_stands_before_others_data_is_refused_before_who_waits_longer(backend: Choice) {
+fn waiting_command_whose_data_blocks_others_is_refused_before_older_ones(backend: Choice) {
     let folder = tempfile::tempdir().expect("a folder");
     let running = server::start(on_files(backend, folder.path(), 24 << 20)).expect("starts");
     let who = Who::new(1).with("InitialR2T", "No");
@@ -176,10 +176,10 @@ fn who_stands_before_others_data_is_refused_before_who_waits_longer(backend: Cho
     stop(running);
 }
 
-/// Who waits for tasks before it does not sit on memory, as who does not send what
-/// he was asked for does: of the two that one loses his connection.
+/// A write that waits for older tasks does not count as idle with its memory, as one
+/// whose data does not come does: of the two, that one loses its connection.
 #[test]
-fn what_waits_for_its_turn_is_not_taken_for_idle() {
+fn write_that_waits_for_older_tasks_is_not_taken_for_idle() {
     let config = config(Choice::Epoll, Limits::default(), 24 << 20);
     let gate = Gate::open_over(&config.volumes[0]);
     let other = store::open(&config.volumes[1]).expect("memory");
@@ -263,7 +263,7 @@ fn small_reads_pass_large_ones_that_wait_for_memory(backend: Choice) {
 /// A WRITE SAME has its data and waits for memory to repeat it in when its initiator logs
 /// out: it never begins, though memory comes before the connection has ended.
 #[each_driver]
-fn what_waits_for_memory_never_begins_behind_a_logout(backend: Choice) {
+fn command_that_waits_for_memory_never_begins_after_a_logout(backend: Choice) {
     let mut config = config(backend, Limits::default(), 24 << 20);
     config.cpus.truncate(1);
     let gate = Gate::open_over(&config.volumes[0]);
@@ -277,8 +277,8 @@ fn what_waits_for_memory_never_begins_behind_a_logout(backend: Choice) {
     let mut client = login(1);
     let zeros = vec![0; BLOCK];
     assert!(client.command_out(0, &write_16(7, 1), &zeros).is_good());
-    // So much is on the way to the initiator, who takes nothing, that the answer to the
-    // logout stays here.
+    // So much is on the way to the initiator, which reads nothing, that the answer to the
+    // logout stays in the target.
     for _ in 0..100 {
         client.start_read(1, &read_16(0, 64), 64 * BLOCK as u32);
     }

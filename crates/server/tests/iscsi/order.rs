@@ -122,17 +122,17 @@ fn an_aborted_ordered_task_lets_the_others_go(backend: Choice) {
     });
 }
 
-/// What waits for its turn when its initiator logs out never begins: whoever hears
-/// that the session is closed may count on it.
+/// A task that waits for its turn when its initiator logs out never begins: an
+/// initiator with the answer to its logout may count on that.
 #[each_driver]
-fn nothing_begins_behind_a_logout(backend: Choice) {
+fn task_that_waits_for_its_turn_never_begins_after_a_logout(backend: Choice) {
     with_gate(backend, |running, gate| {
         let login = || Client::login(portal(running), &Who::new(1)).expect("in");
         let mut client = login().calm(&[0, 1]);
         let zeros = vec![0; BLOCK];
         assert!(client.command_out(0, &write_16(7, 1), &zeros).is_good());
-        // So much is on the way to the initiator, who takes nothing, that the
-        // answer to the logout stays here.
+        // So much is on the way to the initiator, which reads nothing, that the
+        // answer to the logout stays in the target.
         for _ in 0..100 {
             client.start_read(1, &read_16(0, 64), 64 * BLOCK as u32);
         }

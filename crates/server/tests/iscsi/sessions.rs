@@ -91,8 +91,8 @@ fn a_session_that_comes_again_takes_the_place_of_the_old_one(backend: Choice) {
     });
 }
 
-/// Who hears that a session is closed may reserve what it had reserved: that is free though
-/// its connection has not ended.
+/// An initiator with the answer to a logout may reserve what the session had reserved: that
+/// is free though the connection has not ended.
 #[each_driver]
 fn a_logout_gives_the_reservation_up_before_its_connection_ends(backend: Choice) {
     with_target(backend, |running| {
@@ -101,8 +101,8 @@ fn a_logout_gives_the_reservation_up_before_its_connection_ends(backend: Choice)
             .calm(&[0, 1]);
         let reserved = first.command(0, &[op::RESERVE_6, 0, 0, 0, 0, 0], 0);
         assert!(reserved.is_good());
-        // So much is on the way to the initiator, who takes nothing, that the answer to
-        // the logout stays here, and the connection with it.
+        // So much is on the way to the initiator, which reads nothing, that the answer to
+        // the logout stays in the target, and the connection with it.
         for _ in 0..100 {
             first.start_read(1, &read_16(0, 64), 64 * BLOCK as u32);
         }
@@ -149,6 +149,6 @@ fn a_connection_that_is_lost_gives_its_reservation_up(backend: Choice) {
                 persist: None,
             },
         );
-        taken.expect("nobody else is there");
+        taken.expect("no other is registered");
     });
 }

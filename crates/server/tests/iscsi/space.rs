@@ -97,7 +97,7 @@ fn every_initiator_is_told_once_that_space_is_short(backend: Choice) {
         assert!(set(&mut alice, 0, 20, 0).is_good());
         assert_eq!(is_told(&mut alice, 0), 16);
         assert_eq!(reached(&mut alice, 1), None, "of that unit alone");
-        // Who comes later hears of it too.
+        // An initiator that logs in later is told of it too.
         let mut carol = Client::login(portal(running), &Who::new(3)).expect("logged in");
         assert!(!carol.test_unit_ready(0).is_good(), "POWER ON");
         assert_eq!(reached(&mut carol, 0), Some(16));

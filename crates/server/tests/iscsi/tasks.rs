@@ -169,8 +169,7 @@ fn a_volume_that_hangs_delays_no_reservation_and_no_question_of_another(backend:
     });
 }
 
-/// One initiator is not to end the sessions of all others unless somebody said so.
-/// A state file that is not written before somebody lets it.
+/// A state file whose save waits while a test holds the lock.
 #[derive(Default)]
 struct SlowDisk {
     is_asked: AtomicBool,
@@ -210,7 +209,7 @@ fn a_reset_beside_a_change_that_is_being_kept_frees_the_unit_behind_it(backend: 
     let (mut client, mut by) = (login(1).calm(&[0]), login(2).calm(&[0]));
     let reserve = [RESERVE_6, 0, 0, 0, 0, 0];
     assert!(client.command(0, &reserve, 0).is_good());
-    let keeps = disk.gate.lock().expect("nobody has it");
+    let keeps = disk.gate.lock().expect("it is free");
     let change = {
         let gate = gate.clone();
         std::thread::spawn(move || gate.reservations().set_persist(true))
@@ -227,10 +226,10 @@ fn a_reset_beside_a_change_that_is_being_kept_frees_the_unit_behind_it(backend: 
     stop(running);
 }
 
-/// A change of reservations is answered when those who are told of it have it before their
-/// next command, on whichever reactor they are.
+/// A change of reservations is answered when its notices are on the reactors of all
+/// nexuses concerned, so that their next command has them.
 #[each_driver]
-fn a_change_is_answered_when_those_who_are_told_of_it_have_it(backend: Choice) {
+fn change_of_reservations_is_answered_when_its_notices_are_on_all_reactors(backend: Choice) {
     with_gate(backend, |running, gate| {
         let login = |n| Client::login(portal(running), &Who::new(n)).expect("in");
         let (mut told, mut by) = (login(1).calm(&[0]), login(2).calm(&[0]));
@@ -242,7 +241,7 @@ fn a_change_is_answered_when_those_who_are_told_of_it_have_it(backend: Choice) {
         for (nexus, key) in [(&mut told, 1), (&mut by, 2)] {
             assert!(nexus.command_out(0, &register, &list(0, key)).is_good());
         }
-        // The reactor of the one who is to be told stands still.
+        // The reactor of the nexus with the notice stands still.
         gate.stall.store(1, Ordering::Relaxed);
         let read = told.start_read(0, &read_16(0, 1), BLOCK as u32);
         until("it stands still", || {

@@ -18,7 +18,7 @@ pub type Caller = Client<EpollDriver>;
 
 pub const MEMORY_MAX: u64 = 128 << 20;
 
-/// What is exported by the name of its file system, to everybody who says so.
+/// What is exported by the name of its file system, to every client.
 pub fn export(name: &str) -> ExportSpec {
     ExportSpec {
         path: format!("/{name}"),
@@ -93,7 +93,7 @@ pub fn driver() -> EpollDriver {
     EpollDriver::new(&DriverConfig::default(), pool).expect("a driver")
 }
 
-/// A client that nobody has seen before.
+/// A client that no server has seen before.
 pub fn params() -> Params {
     let params = Params::new().expect("random bytes");
     Params {

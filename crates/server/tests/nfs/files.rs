@@ -33,7 +33,7 @@ fn what_is_written_is_read(backend: Choice) {
 
 /// A second client finds what the first has left, by names.
 #[each_driver]
-fn names_are_there_for_everybody(backend: Choice) {
+fn second_client_finds_files_of_the_first_by_name(backend: Choice) {
     with_server(backend, |running, export| {
         let (mut one, root) = at(running, export);
         let below = one.create_directory(&root, "below").expect("room");

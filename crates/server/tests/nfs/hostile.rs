@@ -170,7 +170,7 @@ fn attack(field: &Field, random: &mut Random) {
 }
 
 #[each_driver]
-fn bad_input_disturbs_nobody(backend: Choice) {
+fn bad_input_does_not_disturb_another_client(backend: Choice) {
     let wanted = std::env::var("WEFT_HOSTILE").map_or(USUAL, |n| n.parse().expect("a number"));
     let folder = tempfile::tempdir().expect("a folder");
     let mut config = config(backend, folder.path());
@@ -220,7 +220,7 @@ fn bad_input_disturbs_nobody(backend: Choice) {
         "{}: {sent} bad calls; the other had {served} answered",
         running.backend()
     );
-    // The attacked serves whoever comes in order.
+    // The attacked server serves a client that keeps to the protocol.
     victim
         .write(&open, 0, (b"fine", stable_how4::UNSTABLE4))
         .expect("served");
@@ -230,10 +230,10 @@ fn bad_input_disturbs_nobody(backend: Choice) {
     stop(running);
 }
 
-/// Strangers keep no client out: with `connections_max` of them, who says who it
-/// is comes in all the same.
+/// Connections without a call keep no client out: with `connections_max` of
+/// them, a client that makes calls is served all the same.
 #[each_driver]
-fn strangers_keep_nobody_out(backend: Choice) {
+fn silent_connections_do_not_keep_a_client_out(backend: Choice) {
     let folder = tempfile::tempdir().expect("a folder");
     let mut config = config(backend, folder.path());
     config.limits.connections_max = 8;
@@ -248,7 +248,7 @@ fn strangers_keep_nobody_out(backend: Choice) {
 
 /// Half a record is worth `handshake_timeout_ms`, before the first call.
 #[each_driver]
-fn who_never_calls_is_shown_out(backend: Choice) {
+fn connection_without_a_call_is_closed(backend: Choice) {
     let folder = tempfile::tempdir().expect("a folder");
     let mut config = config(backend, folder.path());
     config.limits.handshake_timeout_ms = 100;

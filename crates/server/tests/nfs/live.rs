@@ -22,7 +22,7 @@ fn rule(rule: Rule) -> Vec<Rule> {
     }]
 }
 
-/// What one may do changes with the next call: nobody mounts anew.
+/// What a client may do changes with its next call, without a new mount.
 #[each_driver]
 fn rules_change_under_an_open_file(backend: Choice) {
     with_server(backend, |running, name| {
@@ -105,7 +105,7 @@ fn file_systems_and_exports_come_and_go(backend: Choice) {
     });
 }
 
-/// An export goes while files in it are written: those who write are refused, all
+/// An export goes while files in it are written: clients that write to it are refused, all
 /// others go on.
 #[each_driver]
 fn an_export_is_removed_under_load(backend: Choice) {
@@ -181,7 +181,7 @@ fn a_listener_comes_and_goes(backend: Choice) {
             .change(Change::RemoveListener { address })
             .expect("made");
         new.idle(std::time::Duration::from_millis(1)).ok();
-        old.lookup([name]).expect("nobody else has noticed");
+        old.lookup([name]).expect("others have not noticed");
         drop(connect(running, params()));
     });
 }

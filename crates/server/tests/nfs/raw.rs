@@ -90,7 +90,7 @@ pub fn status(results: &[u8]) -> u32 {
     u32::from_be_bytes(results[..4].try_into().expect("a status"))
 }
 
-/// NULL, and its answer: whoever is answered is served.
+/// Sends NULL and expects its answer: the connection is served.
 pub fn ping(stream: &mut TcpStream) {
     stream.write_all(&call(7, (NFS, 4, 0), &[])).expect("taken");
     assert_eq!(answer(stream).expect("alive"), (7, Vec::new()));

@@ -8,7 +8,7 @@ use wire::nfs4::{nfsstat4, stable_how4};
 use crate::common::{at, config, drain, fill, make, params, pattern, stop};
 
 /// The same port, the same directory: a client with an open file goes on as if
-/// nothing had been, and nobody else is let in before.
+/// nothing had been, and no other client may open files before.
 #[each_driver]
 fn a_client_on_record_reclaims_its_open_file(backend: Choice) {
     let folder = tempfile::tempdir().expect("a folder");

@@ -55,8 +55,8 @@ fn a_lost_connection_is_replaced(backend: Choice) {
     });
 }
 
-/// Who has a read delegation is called back before another writes, on whichever
-/// reactor it is.
+/// A client with a read delegation is called back before another writes, on
+/// whichever reactor it is.
 #[each_driver]
 fn a_delegation_is_called_back(backend: Choice) {
     with_server(backend, |running, export| {
@@ -66,7 +66,7 @@ fn a_delegation_is_called_back(backend: Choice) {
         reader.close_file(open).expect("closed");
         let how = (Access::Read, Create::No);
         let held = reader.open((&root, "given"), how, true).expect("there");
-        assert!(reader.has_delegation(&held), "nobody writes it");
+        assert!(reader.has_delegation(&held), "none writes it");
 
         let done = std::sync::atomic::AtomicBool::new(false);
         std::thread::scope(|scope| {
@@ -104,7 +104,7 @@ fn an_evicted_client_loses_what_it_had(backend: Choice) {
         fill(&mut evicted, &open, b"x", 1);
         let id = evicted.clientid();
         let (mut other, root) = at(running, export);
-        other.remove(&root, "mine").expect("a name of nobody's");
+        other.remove(&root, "mine").expect("a file without an open");
         running.change(Change::EvictClient { id }).expect("there");
         assert!(running.nfs_clients().iter().all(|client| client.id != id));
         let refused = evicted.read(&open, 0, &mut [0; 8]).expect_err("evicted");
@@ -112,7 +112,7 @@ fn an_evicted_client_loses_what_it_had(backend: Choice) {
         let again = running.change(Change::EvictClient { id });
         let text = again.expect_err("it is gone").to_string();
         assert!(text.contains("NFS client"), "{text}");
-        // Nobody else has noticed.
+        // Other clients have not noticed.
         let open = make(&mut other, &root, "other");
         other.close_file(open).expect("closed");
     });

@@ -10,8 +10,8 @@ use wire::nfs4::stable_how4;
 
 use crate::common::{config, connect, make, params, pattern, stop, until};
 
-/// Every write that was answered is there; whoever was not answered hears that
-/// the connection ends, and nothing else.
+/// Every write that was answered is there; for one that was not, the connection
+/// ends without an error.
 #[each_driver]
 fn what_was_answered_before_the_end_is_there(backend: Choice) {
     let folder = tempfile::tempdir().expect("a folder");
@@ -63,7 +63,7 @@ fn what_was_answered_before_the_end_is_there(backend: Choice) {
     }
 }
 
-/// Who connects and says nothing holds up nothing.
+/// Connections that send nothing do not delay the end.
 #[each_driver]
 fn silent_connections_do_not_delay_the_end(backend: Choice) {
     let folder = tempfile::tempdir().expect("a folder");

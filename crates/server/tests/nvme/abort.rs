@@ -1,5 +1,5 @@
 //! Commands that end before their time: Abort, disconnect, reset and stop stay
-//! bounded in time though a volume hangs, and what wakes up late hurts nobody.
+//! bounded in time though a volume hangs, and an I/O that ends late harms no other.
 
 use needs::each_driver;
 use reactor::Choice;
@@ -50,7 +50,7 @@ fn an_abort_ends_what_a_volume_does_not(backend: Choice) {
             let ended = io.wait(tag);
             assert_eq!(ended.status, Status::ABORT_REQUESTED, "{:x}", sqe.opcode);
             assert_eq!(crate::report::report(running).orphans, orphans as u64);
-            // The tag is free: who has it next is not disturbed.
+            // The tag is free: the next command with it is not disturbed.
             let next = blocks(opcode::READ, WORKS, 0, 4);
             let next_tag = io.submit(&next, Carry::In(4 * BLOCK));
             assert_eq!(next_tag, tag);
@@ -97,7 +97,7 @@ fn a_silent_host_is_let_go_though_its_write_hangs(backend: Choice) {
 
 /// What wakes up late writes into memory that is still its own.
 #[each_driver]
-fn the_memory_of_an_orphan_is_nobody_elses(backend: Choice) {
+fn memory_of_an_orphan_is_used_by_no_other_command(backend: Choice) {
     const COUNT: usize = 8;
     let (running, gate, beside) = serve_gates(backend);
     let mut initiator = Initiator::connect(running.addresses()[0], backend);
@@ -266,7 +266,7 @@ fn a_command_that_waits_for_memory_sees_its_namespace_go(backend: Choice) {
             let initiator = Initiator::connect(address, backend);
             let mut io = initiator.queue(1);
             let (tags, begun) = fill_memory(&gate, &mut io);
-            tell.send(()).expect("somebody waits");
+            tell.send(()).expect("the test waits");
             for tag in &tags[begun..] {
                 let ended = io.wait(*tag);
                 assert_eq!(ended.status, Status::INVALID_FIELD.dnr());

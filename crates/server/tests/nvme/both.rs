@@ -147,7 +147,7 @@ fn a_state_set_by_either_protocol_holds_for_the_whole_portal_group_alone(backend
         matches!(refused, Fail::Check(key::NOT_READY, ..)),
         "{refused:?}"
     );
-    assert_eq!(outside.settle(), [0; 0], "who set it knows");
+    assert_eq!(outside.settle(), [0; 0], "it has set it itself");
     assert_eq!(group_states(&mut outside), [2, 0]);
 
     // Back, by the NVMe listener: both hear of it.

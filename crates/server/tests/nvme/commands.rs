@@ -460,7 +460,7 @@ fn what_a_shrunken_volume_has_lost_is_out_of_range(backend: Choice) {
     stop(running);
 }
 
-/// Waits for something in the target that tells nobody.
+/// Waits for something in the target that it does not report.
 pub fn wait_for(mut is_true: impl FnMut() -> bool) {
     let give_up = std::time::Instant::now() + crate::common::PATIENCE;
     while !is_true() {

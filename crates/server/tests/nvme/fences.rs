@@ -281,7 +281,7 @@ fn a_volume_that_fails_can_be_removed(backend: Choice) {
     let running = start(gate.clone(), backend);
     let nqn = NQN.to_owned();
     let namespace = Change::RemoveNamespace { nqn, nsid: 1 };
-    running.change(namespace).expect("nobody is on it");
+    running.change(namespace).expect("no host uses it");
     let lost = Error::FlushFailed(Errno(5));
     gate.fail(Some(lost));
     let volume = || Change::RemoveVolume { name: "ram".into() };

@@ -151,7 +151,7 @@ fn of_those_that_race_for_a_block_one_wins(backend: Choice) {
             }
         }
     }
-    assert!(lost.load(Ordering::Relaxed) > 0, "nobody ever raced");
+    assert!(lost.load(Ordering::Relaxed) > 0, "no pair ever raced");
     stop(running);
 }
 

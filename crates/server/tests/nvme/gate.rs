@@ -25,7 +25,8 @@ pub struct Gate {
     pub stall: AtomicU8,
     /// It lends memory to receive writes into, as what is below it does.
     pub lends: AtomicBool,
-    /// Whoever asks for reservations hangs, but reactors, while it is shut.
+    /// Threads other than reactors hang when they ask for reservations while it is
+    /// shut.
     pub holds_reservations: AtomicBool,
     /// Where reservations are kept, if not with the volume below.
     kept: Option<Kept>,

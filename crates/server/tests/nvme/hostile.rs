@@ -357,7 +357,7 @@ fn watch(field: &Field, running: &Running) {
 }
 
 #[each_driver]
-fn bad_input_disturbs_nobody(backend: Choice) {
+fn bad_input_does_not_disturb_another_host(backend: Choice) {
     let wanted = std::env::var("WEFT_HOSTILE").map_or(USUAL, |n| n.parse().expect("a number"));
     let running = serve(backend);
     let field = Field {
@@ -405,7 +405,7 @@ fn bad_input_disturbs_nobody(backend: Choice) {
         field.pool_most.load(Ordering::Relaxed),
     );
     assert!(handled >= wanted);
-    // The attacked subsystem serves whoever comes in order.
+    // The attacked subsystem serves a host that keeps to the protocol.
     let host = Host {
         subnqn: EVIL,
         ..Host::at(field.address)

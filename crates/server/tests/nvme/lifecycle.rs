@@ -110,7 +110,7 @@ fn a_keep_alive_timer_that_is_set_counts_from_then(backend: Choice) {
 }
 
 #[each_driver]
-fn who_never_connects_is_closed(backend: Choice) {
+fn connection_without_a_connect_in_time_is_closed(backend: Choice) {
     let limits = Limits {
         handshake_timeout_ms: 500,
         ..Limits::default()
@@ -256,9 +256,10 @@ fn short_memory_delays_and_loses_nothing(backend: Choice) {
     });
 }
 
-/// Strangers who send a byte and wait hold little: hosts are served beside them.
+/// Connections that send a byte and wait hold little memory: hosts are served beside
+/// them.
 #[each_driver]
-fn half_a_header_costs_nobody_else_anything(backend: Choice) {
+fn connections_with_half_a_header_do_not_disturb_a_host(backend: Choice) {
     with_target(backend, Limits::default(), 32 << 20, |running| {
         let address = running.addresses()[0];
         let strangers: Vec<Queue> = (0..400)

@@ -1,5 +1,5 @@
-//! How many hosts, controllers and queues there may be, and what strangers who
-//! never become hosts cost.
+//! How many hosts, controllers and queues there may be, and what connections without
+//! a Connect cost.
 
 use needs::each_driver;
 use std::io::Write;
@@ -78,10 +78,10 @@ fn controllers_are_numbered_from_the_subsystems_own_range() {
     stop(running);
 }
 
-/// Strangers who connect, send ICReq byte by byte and never get to Connect are
-/// closed, though each byte comes in time.
+/// Connections that send ICReq byte by byte and never get to Connect are closed,
+/// though each byte comes in time.
 #[each_driver]
-fn who_trickles_is_closed(backend: Choice) {
+fn connection_that_sends_its_ic_req_too_slowly_is_closed(backend: Choice) {
     let limits = Limits {
         handshake_timeout_ms: 500,
         ..Limits::default()

@@ -587,7 +587,7 @@ fn a_namespace_may_be_for_some_hosts_only(backend: Choice) {
 /// A host that acts on the notice at once, on whichever of its queues, finds
 /// what the notice told of.
 #[each_driver]
-fn who_acts_on_a_notice_is_not_refused(backend: Choice) {
+fn host_that_acts_on_a_notice_at_once_is_not_refused(backend: Choice) {
     const TURNS: u64 = 40;
     with_target(backend, Limits::default(), 64 << 20, |running| {
         let host = Host::at(running.addresses()[0]);
@@ -613,10 +613,10 @@ fn who_acts_on_a_notice_is_not_refused(backend: Choice) {
     });
 }
 
-/// A file comes free with its volume, flushed; while it is open it is nobody
-/// else's.
+/// The file of a volume is flushed and free when the volume is removed; before that
+/// no other volume can have it.
 #[each_driver]
-fn a_file_volume_is_let_go_whole(backend: Choice) {
+fn file_volume_is_flushed_and_unlocked_when_it_is_removed(backend: Choice) {
     with_target(backend, Limits::default(), 64 << 20, |running| {
         let folder = tempfile::tempdir().expect("a folder");
         let file = |name: &str, state: Option<&str>| store::Spec {
@@ -658,7 +658,7 @@ fn a_file_volume_is_let_go_whole(backend: Choice) {
 
 /// A host that does I/O all the while sees no error in a storm of changes.
 #[each_driver]
-fn a_storm_of_changes_disturbs_nobody_else(backend: Choice) {
+fn many_changes_do_not_disturb_io_of_another_host(backend: Choice) {
     with_target(backend, Limits::default(), 64 << 20, |running| {
         let address = running.addresses()[1];
         let done = Arc::new(AtomicBool::new(false));
@@ -735,10 +735,10 @@ fn nothing_changes_once_it_stops(backend: Choice) {
     });
 }
 
-/// Who hears that a namespace may be written again may write by any queue: nobody is
-/// told while a reactor does not know.
+/// A host with the notice that a namespace may be written again may write by any
+/// queue: no notice goes out while a reactor does not know of the change.
 #[each_driver]
-fn that_protection_is_lifted_is_told_when_every_queue_knows(backend: Choice) {
+fn notice_that_write_protection_ended_comes_when_every_queue_allows_writes(backend: Choice) {
     const PROTECTION: u32 = 0x84;
     let (running, gate, _) = serve_gates(backend);
     // In turn on two reactors: Admin Queues on one, I/O queues on the other.

@@ -1,5 +1,5 @@
-//! `memory_max` is reached: commands wait and are done, and who sits on memory
-//! loses it to those who would use it.
+//! `memory_max` is reached: commands wait and are done, and a host that holds memory idle
+//! loses it to those that would use it.
 
 use needs::each_driver;
 use std::io::{ErrorKind, Read, Write};
@@ -148,7 +148,7 @@ fn hosts_that_do_not_send_what_they_promised_lose_their_memory() {
     }
     // They wait for what they hold themselves.
     crate::commands::wait_for(|| sitting.iter_mut().any(|(_, io)| has_ended(io)));
-    // Who does nothing and holds nothing stays.
+    // A host that does nothing and holds nothing stays.
     assert!(quiet.1.is_alive());
     drop(sitting);
     stop(running);
@@ -341,7 +341,7 @@ fn a_write_into_lent_memory_waits_for_a_busy_volume_and_loses_nothing(backend: C
     stop(running);
 }
 
-/// Nobody who waits for a command of the host's holds up the Admin Queue.
+/// A host's commands that wait for memory do not hold up the Admin Queue.
 #[each_driver]
 fn administration_goes_on_while_memory_is_short(backend: Choice) {
     with_target(backend, Limits::default(), 24 << 20, |running| {

@@ -16,7 +16,7 @@ use wire::nvme::{Sqe, io as opcode};
 use crate::common::{BLOCK, Host, NQN, PATIENCE, Queue, config, ram};
 use crate::scsi::{ALICE, DISKS, Nexus};
 
-/// The block that panics who reads it.
+/// The block at which a read panics.
 const TRAP: u64 = 77;
 /// So long that nothing that is on its way still comes.
 const A_WHILE: Duration = Duration::from_millis(200);
@@ -25,7 +25,7 @@ const A_WHILE: Duration = Duration::from_millis(200);
 struct Trap {
     inner: Arc<dyn Volume>,
     flushes: AtomicUsize,
-    /// Who asks for its counters next panics.
+    /// The next question for its counters panics.
     is_set_for_counters: AtomicBool,
 }
 

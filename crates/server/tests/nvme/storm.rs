@@ -29,7 +29,7 @@ use nfs_opnum4 as op;
 
 /// Locks of a file, as many as there may be but for a few.
 const LOCKS: u64 = 16_300;
-/// Who waits for locks of a file, at most.
+/// Owners that wait for locks of a file, at most.
 const WAITERS: u64 = 256;
 /// Operations of a COMPOUND at most; some of them name the file.
 const OPS_MAX: u32 = 64;
@@ -129,7 +129,8 @@ fn open(client: &mut TestClient) -> OpenFile {
     opened.expect("an open")
 }
 
-/// Fills the file with locks and with those who wait for one; the state of the locks.
+/// Fills the file with locks and with owners that wait for one; the state of the
+/// locks.
 fn crowd(client: &mut TestClient, server: &ServerUnderTest) -> (OpenFile, stateid4) {
     let opened = open(client);
     let asked = lock_first(client, &opened, WRITE_LT, 0);

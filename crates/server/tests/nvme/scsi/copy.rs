@@ -199,7 +199,7 @@ fn what_cannot_be_copied_is_told_with_what_was() {
         "{refused:?}"
     );
     assert_eq!(little.read(SMALL, 8, 1).unwrap(), [0; SMALL]);
-    // What was never copied, nobody remembers.
+    // A copy that never was has no status.
     let unknown = received(&mut large, results::COPY_STATUS, 99);
     assert!(
         matches!(unknown, Err(Fail::Check(5, 0x2400, _))),
@@ -255,7 +255,7 @@ fn reservations_and_write_protection_hold_on_both_sides() {
     stop(running);
 }
 
-/// Other targets' units can be reached by who is logged in there.
+/// An initiator reaches units of other targets at which it is logged in.
 #[test]
 fn an_initiator_copies_where_it_is_logged_in() {
     let apart = store::Spec {
@@ -283,7 +283,7 @@ fn an_initiator_copies_where_it_is_logged_in() {
 
 /// A name alone does not reach what its owner has proved a secret for.
 #[test]
-fn a_borrowed_name_copies_nothing() {
+fn copy_by_an_initiator_name_without_the_chap_secret_is_refused() {
     let apart = store::Spec {
         size_bytes: 1 << 20,
         ..ram("apart", 1)
@@ -308,7 +308,7 @@ fn a_borrowed_name_copies_nothing() {
     let chap = Chap::new("alice", secret());
     owner = Nexus::proving(running.addresses()[2], ALICE, DISKS, Some(chap));
     owner.write(BLOCK, 5, &[9; BLOCK]).unwrap();
-    // Another who says to be her, at the target where nothing is to be proved.
+    // Another initiator by the name of the owner, at the target without CHAP.
     let mut other = Nexus::login(&running, 2, ALICE, MORE).at(7);
     let cscds = [cscd(&naa(&mut owner), BLOCK), cscd(&naa(&mut other), BLOCK)];
     for segment in [segment((0, 5), (1, 6), 1), segment((1, 6), (0, 5), 1)] {
@@ -317,7 +317,7 @@ fn a_borrowed_name_copies_nothing() {
     }
     assert_eq!(other.read(BLOCK, 6, 1).unwrap(), [0; BLOCK]);
     assert_eq!(owner.read(BLOCK, 5, 1).unwrap(), [9; BLOCK]);
-    // Who has proved more reaches less, too.
+    // An initiator that has proved a secret reaches targets without one, too.
     copy(&mut owner, 0, &cscds, &[segment((0, 5), (1, 6), 1)]).unwrap();
     assert_eq!(other.read(BLOCK, 6, 1).unwrap(), [9; BLOCK]);
     stop(running);

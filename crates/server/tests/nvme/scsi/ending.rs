@@ -67,7 +67,7 @@ fn fill(nexus: &mut Nexus, blocks: u32) {
 }
 
 #[test]
-fn a_reservation_ends_what_it_keeps_out() {
+fn reserve_waits_for_the_piece_under_way_and_ends_the_command() {
     let (running, gate) = gated();
     let mut bob = Nexus::of(&running, BOB).at(1);
     fill(&mut bob, 4096);
@@ -90,7 +90,7 @@ fn a_reservation_ends_what_it_keeps_out() {
             }
         });
         until("the first piece is under way", || gate.hanging() == 1);
-        // Who asks for the reservation has it when what others began is over.
+        // The reservation is answered when what others began is over.
         let reserves = meanwhile(&running, "iqn.2004-01.org.example:carol", |mut carol| {
             carol.register(0, 3).unwrap();
             carol.reserve(3, EXCLUSIVE_ACCESS).unwrap();
@@ -182,7 +182,7 @@ fn preempt_alone_lets_what_has_begun_end() {
     gate.shut();
     go.send(()).unwrap();
     until("the write is under way", || gate.hanging() == 1);
-    // Nothing is reserved: nobody may do less, and nothing is waited for.
+    // Nothing is reserved: no initiator may do less, and nothing is waited for.
     let preempt = list(2, 1, 0);
     bob.reserve_out(reserve_out::PREEMPT, EXCLUSIVE_ACCESS, &preempt)
         .unwrap();

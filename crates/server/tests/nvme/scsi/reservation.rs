@@ -213,7 +213,7 @@ fn an_nvme_host_and_a_nexus_refuse_each_other() {
 }
 
 #[test]
-fn every_type_lets_in_whom_it_says() {
+fn each_reservation_type_allows_what_the_standard_says() {
     let running = serve(vec![]);
     let mut alice = Nexus::of(&running, ALICE);
     let mut bob = Nexus::of(&running, BOB);
@@ -232,7 +232,7 @@ fn every_type_lets_in_whom_it_says() {
         let other = if kind == 5 { 6 } else { 5 };
         assert_eq!(alice.reserve(1, other), Err(Fail::Conflict));
         assert_eq!((alice.may(), bob.may()), (ALL, stranger), "{kind}");
-        // Whether the unit is there everybody may know.
+        // Every initiator may ask whether the unit is there.
         bob.plain(cdb::plain(opcode::TEST_UNIT_READY)).unwrap();
         bob.take(cdb::read_capacity16(32), 32).unwrap();
         bob.register(0, 2).unwrap();
@@ -255,7 +255,7 @@ fn every_type_lets_in_whom_it_says() {
             Err(illegal(asc::INVALID_RELEASE_OF_PERSISTENT_RESERVATION))
         );
         alice.release(1, kind).unwrap();
-        // Those who wrote by it are told that it is over.
+        // Registrants that had access by it are told that it is over.
         let told = if kind >= 5 {
             vec![asc::RESERVATIONS_RELEASED]
         } else {
@@ -270,7 +270,7 @@ fn every_type_lets_in_whom_it_says() {
 }
 
 #[test]
-fn others_are_told_what_was_taken_from_them() {
+fn preempt_and_clear_notify_the_other_registrants() {
     let running = serve(vec![]);
     let mut alice = Nexus::of(&running, ALICE);
     let mut bob = Nexus::of(&running, BOB);
@@ -304,7 +304,7 @@ fn others_are_told_what_was_taken_from_them() {
         assert!(matches!(zero, Err(Fail::Check(5, 0x2600, _))), "{zero:?}");
         bob.register(2, 0).unwrap();
     }
-    // A reservation of registrants ends with the one who took it.
+    // A reservation of registrants ends with its holder.
     register(&mut alice, &mut bob);
     alice.reserve(1, WRITE_EXCLUSIVE_REGISTRANTS).unwrap();
     alice.register(1, 0).unwrap();
@@ -445,10 +445,10 @@ fn one_registration_can_be_for_all_ports() {
     stop(running);
 }
 
-/// As SPC-4, section 5.13.7, has it: who is registered names nobody, whoever it is; and
-/// with ALL_TG_PT the others are registered at all ports too.
+/// As SPC-4, section 5.13.7, has it: a registrant may not name other ports to register,
+/// and with ALL_TG_PT the named are registered at all ports too.
 #[test]
-fn others_are_named_by_who_is_new_and_at_the_same_ports() {
+fn only_a_new_registrant_names_others_and_all_tg_pt_registers_them_too() {
     let running = serve(vec![]);
     let mut alice = Nexus::of(&running, ALICE);
     let bob = Nexus::of(&running, BOB);
@@ -558,7 +558,7 @@ fn reserve_is_for_one_nexus_alone() {
     );
     let ready = bob.plain(cdb::plain(opcode::TEST_UNIT_READY));
     assert_eq!(ready, Err(Fail::Conflict));
-    bob.take(cdb::inquiry(None, 96), 96).expect("who it is");
+    bob.take(cdb::inquiry(None, 96), 96).expect("INQUIRY");
     // Both kinds exclude each other.
     assert_eq!(alice.register(0, 1), Err(Fail::Conflict));
     assert_eq!(alice.reserve_in(reserve_in::READ_KEYS), Err(Fail::Conflict));
@@ -569,7 +569,7 @@ fn reserve_is_for_one_nexus_alone() {
     assert_eq!((bob.may(), host.may()), (ALL, ALL));
     assert!(host.register(1).is_success());
     assert_eq!(reserve_unit(&mut alice), Err(Fail::Conflict));
-    // To whom a registration gives access it does nothing.
+    // RESERVE does nothing for a nexus that has access by its registration.
     assert!(host.acquire(1, 3).is_success());
     bob.register(0, 2).unwrap();
     reserve_unit(&mut bob).expect("compatible reservation handling");
