@@ -77,8 +77,8 @@ pub enum Command {
         /// ALLOCATION LENGTH.
         allocation_len: u16,
     },
-    /// START STOP UNIT. There is nothing to stop, and nobody may stop the unit
-    /// for others: it stays ready.
+    /// START STOP UNIT. There is nothing to stop, and no initiator may stop the
+    /// unit for others: it stays ready.
     StartStop {
         /// Everything written must be durable before it ends: START and NO_FLUSH
         /// are clear.

@@ -40,7 +40,7 @@ pub struct List {
     pub id: Option<u8>,
     /// Whether the results are kept for RECEIVE COPY RESULTS.
     pub keeps: bool,
-    /// Who takes part.
+    /// Copy sources and copy destinations.
     pub cscds: Vec<Cscd>,
     /// What is copied, in order.
     pub segments: Vec<Segment>,

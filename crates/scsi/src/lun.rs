@@ -65,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_there_is_unknown() {
+    fn luns_that_cannot_exist_are_unknown() {
         // Another bus, a second level, a logical unit address, other well known
         // logical units, no address.
         for field in [

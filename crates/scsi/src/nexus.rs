@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn each_condition_is_told_once_and_in_order() {
+    fn each_unit_attention_is_reported_once_and_in_order() {
         let mut nexus = Nexus::new();
         nexus.post(Attention::CAPACITY_CHANGED);
         nexus.post(Attention::LUNS_CHANGED);
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn some_commands_leave_it_alone() {
+    fn some_commands_report_no_unit_attention() {
         let mut nexus = Nexus::new();
         nexus.post(Attention::POWER_ON);
         for code in [
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reset_goes_first_and_is_told_once() {
+    fn a_reset_is_reported_first_and_once() {
         let mut nexus = Nexus::new();
         nexus.post(Attention::MODE_PARAMETERS_CHANGED);
         nexus.post(Attention::plain(0x2907));
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn a_condition_can_be_over_before_it_is_told() {
+    fn a_cleared_unit_attention_is_not_reported() {
         let mut nexus = Nexus::new();
         let all = [
             Attention::CAPACITY_CHANGED,
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn an_overflow_is_told_with_the_next() {
+    fn an_overflow_of_unit_attentions_is_reported() {
         let mut nexus = Nexus::new();
         let all = [
             Attention::MODE_PARAMETERS_CHANGED,

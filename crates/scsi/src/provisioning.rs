@@ -120,7 +120,7 @@ pub fn log_page(space: Option<Space>, allocation_len: u16, out: &mut Vec<u8>) {
     let start = out.len();
     out.extend_from_slice(&[LOG_PAGE, 0, 0, 0]);
     if let Some(space) = space {
-        // SCOPE: what is available is everybody's, what is used the unit's own.
+        // SCOPE: what is available is not dedicated to the unit, what is used is.
         parameter(AVAILABLE, space.available_bytes, 0b10, out);
         parameter(USED, space.used_bytes, 0b01, out);
     }
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_enabled_is_not_told() {
+    fn a_disabled_threshold_is_not_reported() {
         let mut thresholds = Thresholds {
             available: Threshold {
                 enabled: false,

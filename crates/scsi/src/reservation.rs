@@ -190,7 +190,7 @@ pub enum ReserveOut {
         persist: bool,
         /// ALL_TG_PT.
         all_ports: bool,
-        /// Whom SPEC_I_PT adds.
+        /// Initiators that SPEC_I_PT adds.
         initiators: Vec<Initiator>,
     },
     /// RESERVE.
@@ -364,7 +364,7 @@ pub struct Registered<'a> {
     pub is_holder: bool,
     /// Name of the initiator port, or of the initiator device alone.
     pub initiator: &'a str,
-    /// Relative target port identifier; 0 of who comes through no SCSI port.
+    /// Relative target port identifier; 0 of a registrant without a SCSI port.
     pub port: u16,
 }
 

@@ -27,7 +27,7 @@ pub struct Unit {
     pub block_count: u64,
     /// A physical block has two to this power logical ones.
     pub physical_exponent: u8,
-    /// Who it is.
+    /// What identifies it.
     pub identity: UnitIdentity,
     /// Every change of the medium is refused with WRITE PROTECTED.
     pub read_only: bool,
@@ -110,7 +110,7 @@ impl Unit {
     }
 }
 
-/// Who a logical unit is. All of it is the same through every port.
+/// What identifies a logical unit. All of it is the same through every port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnitIdentity {
     /// The root of its identity.

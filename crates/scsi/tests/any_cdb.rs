@@ -33,7 +33,7 @@ proptest! {
 
     /// The same with operation codes that there are and few bits set.
     #[test]
-    fn likely_bytes_too(
+    fn any_cdb_of_a_known_command_is_decoded_as_it_is_reported(
         config in any::<u8>(),
         command in 0..COMMANDS.len(),
         flips in proptest::collection::vec((1..16usize, 0..8u8), 0..6),

@@ -96,7 +96,7 @@ fn a_list_is_read() {
 
 /// The order of these is what conformance tests look at.
 #[test]
-fn what_is_too_much_is_refused() {
+fn a_copy_beyond_the_limits_is_refused() {
     let many = |cscds, segments| {
         list(
             0,

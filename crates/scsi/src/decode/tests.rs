@@ -72,7 +72,7 @@ fn reads_and_writes_of_every_length() {
 }
 
 #[test]
-fn what_is_verified_and_how() {
+fn verify_checks_the_medium_or_the_data() {
     let verify = |code, flags, at: usize| {
         let mut bytes = [0; 14];
         bytes[0] = code;
@@ -101,7 +101,7 @@ fn what_is_verified_and_how() {
 }
 
 #[test]
-fn the_same_everywhere_or_nothing() {
+fn write_same_has_its_unmap_and_zeros_flags() {
     let same = |unmap, zeros| IoKind::WriteSame { unmap, zeros };
     assert_eq!(
         decoded(&[0x41, 0, 0, 0, 0, 1, 0, 0, 9]),
@@ -141,7 +141,7 @@ fn the_same_everywhere_or_nothing() {
 }
 
 #[test]
-fn caches() {
+fn synchronize_cache_and_pre_fetch() {
     let flush = |immediate| IoKind::Flush { immediate };
     assert_eq!(decoded(&[0x35]), io(flush(false), 0, 2048, true));
     assert_eq!(
@@ -164,7 +164,7 @@ fn caches() {
 }
 
 #[test]
-fn the_medium_ends_where_it_ends() {
+fn blocks_behind_the_end_of_the_medium_are_refused() {
     let read = |lba: u64, blocks: u32| {
         let mut bytes = [0x88; 14];
         bytes[1] = 0;
@@ -333,7 +333,7 @@ fn fields_that_must_be_zero_are_named() {
         refused(&[0x89, 0, 0, 0, 0, 0, 0, 0, 0, 0, 3, 1]),
         Sense::in_cdb(10, Some(1))
     );
-    // What follows the CDB is nobody's.
+    // What follows the CDB is ignored.
     assert_eq!(
         decoded(&[0, 0, 0, 0, 0, 0, 0xff]),
         Ok(Command::TestUnitReady)
@@ -488,7 +488,7 @@ fn without_a_unit_only_a_few_commands_are_answered() {
 
 /// SPC-4, table 68; SBC-3, table 10.
 #[test]
-fn what_reservations_keep_from_whom() {
+fn commands_need_the_access_that_the_standard_says() {
     let access = |bytes: &[u8]| decoded(bytes).unwrap().access();
     for (expected, cdbs) in [
         (

@@ -39,7 +39,7 @@ fn standard_data() {
 }
 
 #[test]
-fn where_there_is_no_unit() {
+fn inquiry_where_there_is_no_unit() {
     let nothing = asked(None, Addressed::Nothing).unwrap();
     assert_eq!((nothing[0], nothing[5], nothing.len()), (0x7f, 0, 96));
     let well_known = asked(None, Addressed::ReportLuns).unwrap();

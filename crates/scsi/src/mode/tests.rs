@@ -37,7 +37,7 @@ fn selected(page: &[u8], unit: &Unit) -> Result<Modes, Sense> {
 }
 
 #[test]
-fn pages_as_they_stand() {
+fn mode_pages_have_the_layout_of_the_standard() {
     let unit = unit();
     let mut caching = vec![0x08, 18, 4];
     caching.resize(20, 0);
@@ -82,7 +82,7 @@ fn current_changeable_default_and_saved() {
 }
 
 #[test]
-fn which_pages_are_asked_for() {
+fn mode_sense_returns_the_pages_asked_for() {
     let unit = unit();
     let codes = |page, subpage| {
         let list = sensed(&ask(page, subpage, 0), &unit).unwrap();
@@ -192,7 +192,7 @@ fn settings_change_what_they_say() {
 }
 
 #[test]
-fn a_mistake_anywhere_changes_nothing() {
+fn a_mode_select_with_a_mistake_is_refused() {
     let unit = unit();
     let control = page(0x0a, 0, 0, &unit);
     let changed = |at: usize, flip: u8| {
@@ -222,7 +222,7 @@ fn a_mistake_anywhere_changes_nothing() {
 }
 
 #[test]
-fn the_capacity_stays_as_it_is() {
+fn mode_select_does_not_change_the_capacity() {
     let unit = unit();
     let with = |descriptor: &[u8]| {
         let mut list = vec![0, 0, 0, descriptor.len() as u8];

@@ -20,7 +20,7 @@ fn asked(
 }
 
 #[test]
-fn all_commands() {
+fn report_of_all_commands() {
     let unit = unit();
     let all = asked(0, 0, 0, false, &unit).unwrap();
     assert_eq!(all.len(), 4 + 8 * ROWS.len());
@@ -51,7 +51,7 @@ fn what_a_unit_does_not_offer_is_not_listed() {
 }
 
 #[test]
-fn one_command() {
+fn report_of_one_command() {
     let unit = unit();
     let write = [
         0, 3, 0, 10, 0x2a, 0x18, 0xff, 0xff, 0xff, 0xff, 0x1f, 0xff, 0xff, 0,
@@ -106,7 +106,7 @@ fn every_command_is_reported_by_the_option_that_fits_it() {
 }
 
 #[test]
-fn functions() {
+fn report_of_task_management_functions() {
     let mut out = Vec::new();
     task_management_functions(false, &mut out);
     assert_eq!(out, [0xda, 0, 0, 0]);

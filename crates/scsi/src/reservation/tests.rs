@@ -134,7 +134,7 @@ fn register_can_name_other_initiators() {
 }
 
 #[test]
-fn a_transport_id_that_names_nobody_is_refused() {
+fn a_malformed_transport_id_is_refused() {
     let mut unending = id(0, "iqn.2004-01.org.example:0123456");
     let end = unending.len();
     unending[4..end].fill(b'a');
@@ -264,7 +264,7 @@ fn capabilities_are_what_is_there() {
 }
 
 #[test]
-fn full_status_names_everybody() {
+fn full_status_names_every_registrant() {
     let status = status();
     let told = answer(&status, Question::FullStatus, u16::MAX);
     let (first, second) = (id(0, status.registered[0].initiator), {

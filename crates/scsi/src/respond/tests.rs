@@ -17,7 +17,7 @@ fn answer(bytes: &[u8]) -> Result<Vec<u8>, Sense> {
 }
 
 #[test]
-fn capacity() {
+fn read_capacity_tells_blocks_and_their_size() {
     assert_eq!(answer(&[0x25]), Ok(vec![0, 0, 7, 0xff, 0, 0, 2, 0]));
     let ask = [0x9e, 0x10, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 32];
     let mut expected = vec![0, 0, 0, 0, 0, 0, 7, 0xff, 0, 0, 2, 0, 0, 3, 0xc0, 0];
@@ -38,7 +38,7 @@ fn capacity() {
 }
 
 #[test]
-fn luns() {
+fn report_luns_lists_the_units() {
     let ask = |select| answer(&[0xa0, 0, select, 0, 0, 0, 0, 0, 1, 0]);
     let list = |luns: &[u64]| {
         let mut list = vec![0, 0, 0, 8 * luns.len() as u8, 0, 0, 0, 0];
@@ -58,7 +58,7 @@ fn luns() {
 }
 
 #[test]
-fn asking_for_luns_is_hearing_of_them() {
+fn report_luns_clears_the_unit_attention_of_changed_luns() {
     let mut nexus = Nexus::new();
     nexus.post(Attention::LUNS_CHANGED);
     nexus.post(Attention::CAPACITY_CHANGED);
@@ -95,7 +95,7 @@ fn sense_on_request() {
 }
 
 #[test]
-fn nothing_to_tell() {
+fn commands_without_data_have_empty_answers() {
     for bytes in [&[0x00][..], &[0x1b, 0, 0, 0, 1], &[0x1d, 4], &[0x1e]] {
         assert_eq!(answer(bytes), Ok(Vec::new()));
     }
@@ -121,7 +121,7 @@ fn nothing_to_tell() {
 }
 
 #[test]
-fn no_defects() {
+fn read_defect_data_lists_no_defects() {
     assert_eq!(
         answer(&[0x37, 0, 0x1d, 0, 0, 0, 0, 0, 32]),
         Ok(vec![0, 0x1d, 0, 0])
@@ -131,7 +131,7 @@ fn no_defects() {
 }
 
 #[test]
-fn logs() {
+fn log_sense_pages() {
     let ask = |page, subpage| answer(&[0x4d, 0, page, subpage, 0, 0, 0, 1, 0]);
     assert_eq!(ask(0x40, 0), Ok(vec![0, 0, 0, 3, 0, 0x0c, 0x2f]));
     assert_eq!(
