@@ -66,8 +66,8 @@ pub struct SweepSpec {
     pub name: &'static str,
     /// Above its charts.
     pub title: &'static str,
-    /// Which figure or table of which paper it answers; for some nobody has
-    /// printed one.
+    /// Which figure or table of which paper it answers; for some there is none
+    /// in print.
     pub paper: &'static str,
     /// How the load is made, in a sentence or two.
     pub about: &'static str,

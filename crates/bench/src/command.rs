@@ -242,7 +242,7 @@ fn measure(
     let machine = [provenance::machine(Path::new("/")), settings].concat();
     let mut side = |subject: &Subject, load: &Load, how_long: &Durations| {
         let run = sides::measure(subject, load, how_long, &options, stop);
-        // Whoever stops a run may have cut it short: it does not count.
+        // A stopped run may have been cut short: it does not count.
         match stop.load(Ordering::Relaxed) {
             true => Err(sides::FigureError::Stopped),
             false => run,
@@ -262,7 +262,7 @@ fn measure(
     let summary = run::summary(&plan, &outcome, began.elapsed());
     let page = args.out.join("index.html");
     match writeln!(io::stdout(), "{summary}report: {}", page.display()) {
-        // What was measured is there, whoever reads where.
+        // The report is written: a reader that closed the pipe is no failure.
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(format!(
             "cannot print: {error}; the report is {}",
             page.display()

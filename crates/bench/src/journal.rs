@@ -1,5 +1,5 @@
 //! What was measured so far, by which runs, and why something was not: a line of JSON
-//! each, so that nothing is lost when somebody ends a run: the same command then goes on
+//! each, so that nothing is lost when a run is interrupted: the same command then goes on
 //! where it was, and others add to it.
 
 use std::fs::{File, OpenOptions};
@@ -31,7 +31,7 @@ pub struct JournalSettings {
     pub effort: Effort,
     /// A digest of the program.
     pub program: String,
-    /// The target that somebody runs, where one was named.
+    /// The target that the user runs, where one was named.
     pub peer: Option<String>,
     /// The program that runs guests, where one was named.
     pub guest: Option<PathBuf>,

@@ -1,4 +1,4 @@
-//! Who was the bottleneck at a point: rules over medians.
+//! What was the bottleneck at a point: rules over medians.
 //!
 //! 1. Memory, where cold payload alone slows bare sockets down (the cold ceiling
 //!    reaches less than 0.85 of the hot one) and what is judged is about as fast as
@@ -39,7 +39,7 @@ pub fn median(point: &Point, quantity: Quantity) -> Option<f64> {
     Summary::of(&values).map(|summary| summary.median)
 }
 
-/// Who was the bottleneck at `point`.
+/// What was the bottleneck at `point`.
 #[must_use]
 pub fn limit(point: &Point, ceilings: Ceilings<'_>) -> Limit {
     let rate = |point: Option<&Point>| point.and_then(|point| median(point, Quantity::Iops));

@@ -15,9 +15,9 @@ pub enum Subject {
     Ceiling(LoadProtocol, Payload),
     /// The same volume, or the same kind of file for NFS, without a network.
     Local(LoadProtocol),
-    /// Somebody else's target, with weft's client; by its name in [`PEERS`].
+    /// Another program's target, with weft's client; by its name in [`PEERS`].
     Peer(&'static str),
-    /// Somebody else's client, with weft's target; by its name in [`CLIENTS`].
+    /// Another program's client, with weft's target; by its name in [`CLIENTS`].
     Client(&'static str),
 }
 

@@ -29,7 +29,7 @@ pub const FORMAT: u32 = 1;
 pub enum Effort {
     /// Whether everything works: few points, short runs.
     Quick,
-    /// For somebody who waits.
+    /// For a user who waits.
     Normal,
     /// For a report that is kept.
     Full,
@@ -65,7 +65,7 @@ pub enum SeriesRole {
     Ceiling,
     /// The volume without a network between.
     Local,
-    /// Somebody else's client or target.
+    /// Another program's client or target.
     Peer,
 }
 
@@ -78,7 +78,7 @@ pub struct Point {
     pub label: String,
     /// One each round, in the order in which they were made; series take turns.
     pub samples: Vec<Sample>,
-    /// Who had no more to give.
+    /// What was the bottleneck.
     pub limit: Limit,
     /// What was run, word by word; the configuration of the target first.
     pub commands: Vec<String>,

@@ -259,7 +259,7 @@ mod tests {
 
     fn all(effort: Effort) -> Plan {
         let sweeps = chosen(&["all".into()]).expect("all");
-        // What somebody without guests, privileges and others' programs has.
+        // What a user without guests, privileges and others' programs has.
         let available = |subject: &Subject, _: &Load| match subject {
             Subject::Peer(name) | Subject::Client(name) => Err(format!("no {name}")),
             _ => Ok(()),
@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_told_as_widely_as_it_is() {
+    fn what_is_skipped_is_told_once_for_a_whole_series_or_sweep() {
         let sweeps = chosen(&["cores-read".into(), "mtu-read".into(), "mixed".into()]);
         let available = |subject: &Subject, load: &Load| match (subject, load) {
             (_, load) if load.mtu.is_some() => Err("no namespaces".to_owned()),
@@ -343,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn it_takes_as_long_as_is_promised() {
+    fn estimates_are_within_the_promised_minutes() {
         let minutes = |effort| {
             let plan = all(effort);
             plan.estimate(&plan.items).as_secs_f64() / 60.0

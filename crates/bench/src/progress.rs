@@ -1,4 +1,4 @@
-//! What somebody sees who waits: a bar with the time left on a terminal, and a
+//! What a user who waits sees: a bar with the time left on a terminal, and a
 //! line for each point that is done.
 
 use std::fmt;
@@ -71,7 +71,7 @@ impl RunProgress {
     }
 }
 
-/// A line on standard error. What is measured goes on when nobody reads it.
+/// A line on standard error. A reader that is gone does not end the measurement.
 pub fn tell(line: fmt::Arguments<'_>) {
     let _ = writeln!(io::stderr(), "{line}");
 }

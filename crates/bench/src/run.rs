@@ -23,7 +23,7 @@ pub type Measure<'a> =
 /// How a run of a plan came to its end.
 #[derive(Debug, Default)]
 pub struct PlanOutcome {
-    /// Somebody ended it: there is more to do.
+    /// It was interrupted: there is more to do.
     pub is_interrupted: bool,
     /// What failed, by what and why.
     pub failed: Vec<Skipped>,
@@ -295,7 +295,7 @@ fn swept(sweep: &'static SweepSpec, effort: Effort, journal: &Journal) -> Sweep 
     }
 }
 
-/// What somebody reads at the end.
+/// The text at the end of a run.
 #[must_use]
 pub fn summary(plan: &Plan, outcome: &PlanOutcome, took: Duration) -> String {
     let mut text = match outcome.is_interrupted {

@@ -28,7 +28,7 @@ use super::measured::{Quantity, Sample};
 /// What of the user's is to be used.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// An NVMe/TCP target that somebody runs, as an URL of `weft perf`. Its data
+    /// An NVMe/TCP target that the user runs, as an URL of `weft perf`. Its data
     /// is overwritten.
     pub peer: Option<String>,
     /// The program that runs a script in a Linux guest.
@@ -168,7 +168,7 @@ struct Around<'a> {
     net: Net,
 }
 
-/// Who runs where.
+/// The CPUs of the target and of the client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Cpus {
     target: Vec<usize>,

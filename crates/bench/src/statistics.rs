@@ -1,7 +1,7 @@
 //! What a few measurements say, and how sure that is.
 //!
 //! Machines that measure are noisy, and their noise is not normal: there are
-//! two speeds, and now and then a run that somebody else has disturbed. So
+//! two speeds, and now and then a run that other programs have disturbed. So
 //! everything here goes by ranks: medians, and intervals for them that hold
 //! for any distribution. Nothing is ever left out.
 
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn few_measurements_are_not_sold_as_sure() {
+    fn few_measurements_have_little_confidence() {
         // All of five on one side of the median: 2 / 32.
         let five = Summary::of(&[3.0, 1.0, 5.0, 2.0, 4.0]).expect("numbers");
         assert_eq!(

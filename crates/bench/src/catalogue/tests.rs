@@ -97,7 +97,7 @@ fn tells(role: SeriesRole, quantity: Quantity) -> bool {
 }
 
 #[test]
-fn what_is_drawn_is_measured() {
+fn every_quantity_of_a_chart_is_measured() {
     for sweep in CATALOGUE {
         for chart in sweep.charts {
             let mut roles = sweep.series.iter().map(SeriesSpec::role);
@@ -125,7 +125,7 @@ fn what_is_drawn_is_measured() {
 }
 
 #[test]
-fn loads_can_be_had() {
+fn every_load_has_sizes_that_can_be_run() {
     for sweep in CATALOGUE {
         for effort in EFFORTS {
             for x in sweep.axis.points(effort) {
@@ -408,7 +408,7 @@ fn every_shape_is_measured_beside_both_ceilings() {
 
 /// Peers and clients each stand in exactly one sweep.
 #[test]
-fn all_that_others_wrote_is_there() {
+fn every_peer_and_client_is_measured_once() {
     use crate::load::{CLIENTS, PEERS};
     let all = PEERS.iter().map(|(name, _)| Subject::Peer(name));
     let all = all.chain(CLIENTS.iter().map(|(name, _)| Subject::Client(name)));

@@ -40,7 +40,7 @@ pub(super) struct Curve<'a> {
     pub(super) values: Vec<Option<Value>>,
 }
 
-/// A part of a chart and what it tells where somebody points at it.
+/// A part of a chart and what it tells under the pointer.
 #[derive(Debug, Serialize)]
 pub(super) struct PointedAt {
     text: String,

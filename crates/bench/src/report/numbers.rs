@@ -128,7 +128,7 @@ pub(super) fn percent(share: f64) -> String {
     }
 }
 
-/// Who had no more to give, in few words.
+/// What was the bottleneck, in few words.
 pub(super) fn limit(limit: Limit) -> &'static str {
     match limit {
         Limit::TargetCores => "target's cores",

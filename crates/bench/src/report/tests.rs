@@ -261,7 +261,7 @@ fn tables_of_data_hold_every_run_and_what_they_say() {
 }
 
 #[test]
-fn what_is_missing_is_said_to_be() {
+fn missing_values_are_named_in_the_report() {
     let mut measured = fixture::measured(Effort::Quick, 2);
     let spec = SweepSpec::named("nvme-read").expect("in the catalogue");
     let reads = measured
@@ -364,7 +364,7 @@ fn tables_among_the_documents_are_those_of_their_results() {
 }
 
 #[test]
-fn what_came_from_outside_is_no_markup() {
+fn text_from_outside_is_escaped_in_the_page() {
     let measured = fixture::measured(Effort::Quick, 1);
     let page = html(&measured);
     let page = parse(&page);
@@ -429,7 +429,7 @@ fn files(of: &Path) -> BTreeMap<String, Vec<u8>> {
 }
 
 #[test]
-fn files_are_what_they_are_called_and_the_same_each_time() {
+fn files_of_a_report_have_the_format_of_their_names_and_are_reproducible() {
     let measured = few();
     let folders = [tempfile::tempdir(), tempfile::tempdir()].map(|folder| folder.expect("made"));
     for folder in &folders {
@@ -506,7 +506,7 @@ fn a_distribution_is_the_median_of_its_rounds() {
         .expect("a cell");
     let median = Summary::of(&of).expect("numbers").median;
     assert_eq!(child(cell, "b").map(text), Some(short(median)));
-    // One in 100,000 of fewer than that is nobody's.
+    // Of fewer than 100,000 I/Os no latency of one in 100,000 is known.
     let mut few = find(tail, &series.name, x).expect("a point").clone();
     for sample in &mut few.samples {
         sample

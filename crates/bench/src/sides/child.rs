@@ -234,7 +234,7 @@ fn told(status: process::ExitStatus, text: &str) -> String {
     }
 }
 
-/// Lines as they come; whoever writes them never waits for us.
+/// Lines as they come; the process that writes them never waits for us.
 fn read(from: impl std::io::Read + Send + 'static) -> Receiver<String> {
     let (tell, told) = mpsc::channel();
     thread::spawn(move || {

@@ -197,7 +197,7 @@ impl Clients {
     }
 }
 
-/// Sleeps, with an eye on who wants to stop.
+/// Sleeps until then, unless the run is to stop.
 pub fn wait_until(when: Instant, around: &Around) -> Result<(), FigureError> {
     loop {
         go_on(around.stop)?;

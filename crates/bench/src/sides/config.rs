@@ -43,8 +43,8 @@ pub struct Config {
     pub ports: Vec<u16>,
 }
 
-/// A port for each protocol: its own where nobody else is, one that is free now
-/// on the loopback interface.
+/// A port for each protocol: its own, or one that is free now on the loopback
+/// interface, where others may be in use.
 pub fn ports(protocols: &[LoadProtocol], ip: IpAddr) -> std::io::Result<Vec<u16>> {
     let own = |protocol: &LoadProtocol| match protocol {
         LoadProtocol::NvmeTcp => 4420,

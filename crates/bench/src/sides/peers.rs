@@ -29,7 +29,7 @@ const MODE: Mode = Mode {
     placement: Placement::LeastLoaded,
 };
 
-/// Somebody else's target that serves.
+/// Another program's target that serves.
 #[derive(Default)]
 struct ServingPeer {
     /// Its process, where it runs here.
@@ -135,7 +135,7 @@ pub fn available_client(name: &str, load: &Load, options: &Options) -> Result<()
     (client.available)(load, options)
 }
 
-/// Somebody else's target with weft's client.
+/// Another program's target with weft's client.
 pub fn measure_peer(around: &Around, name: &str) -> Result<SideRun, FigureError> {
     let peer = peer(name).ok_or_else(|| format!("{name} is not in the catalogue"))?;
     let protocol = protocol_of(PEERS, name)?;
@@ -179,7 +179,7 @@ pub fn measure_peer(around: &Around, name: &str) -> Result<SideRun, FigureError>
     })
 }
 
-/// Somebody else's client with weft's target.
+/// Another program's client with weft's target.
 pub fn measure_client(around: &Around, name: &str) -> Result<SideRun, FigureError> {
     let client = client(name).ok_or_else(|| format!("{name} is not in the catalogue"))?;
     let protocol = protocol_of(CLIENTS, name)?;

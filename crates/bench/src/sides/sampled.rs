@@ -201,7 +201,7 @@ pub struct Looks {
     /// second of the load costs. Each is in the middle of some I/Os.
     pub within: [Look; 2],
     /// Before the clients began, and after they had ended: every I/O between them
-    /// is counted with all that it costs. Nothing of somebody else's client.
+    /// is counted with all that it costs. `None` with another program's client.
     pub around: Option<[Look; 2]>,
 }
 
@@ -419,7 +419,7 @@ mod tests {
     }
 
     #[test]
-    fn load_that_ended_before_anybody_looked_has_its_costs_all_the_same() {
+    fn costs_are_known_of_a_load_that_ended_before_the_first_look_within_it() {
         let told = ClientSample::parse(REPORT).expect("a report");
         let now = Instant::now();
         let at = |seconds, times| look(now + Duration::from_secs(seconds), times);

@@ -1,5 +1,5 @@
-//! A run of the whole catalogue that nobody has made: numbers of plausible
-//! sizes, with everything that can be missing or odd.
+//! An invented run of the whole catalogue: numbers of plausible sizes, with
+//! everything that can be missing or odd.
 
 use std::collections::BTreeMap;
 
