@@ -84,7 +84,7 @@ pub struct System {
 pub struct FreeSpace {
     /// Bytes in all.
     pub bytes: u64,
-    /// Bytes that nobody has used.
+    /// Bytes that are not used.
     pub bytes_free: u64,
     /// Objects in all.
     pub files: u64,

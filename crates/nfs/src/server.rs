@@ -40,7 +40,7 @@ const OVER_MAX: usize = 512;
 pub struct ServerSettings {
     /// How long a client that says nothing keeps its state for sure.
     pub lease: Nanos,
-    /// How long it keeps it beyond that as long as nobody is in its way.
+    /// How long it keeps it beyond that as long as no other client needs it gone.
     pub courtesy: Nanos,
     /// How long clients may reclaim after a start.
     pub grace: Nanos,
@@ -89,7 +89,7 @@ pub enum Record {
     Gone(Box<[u8]>),
 }
 
-/// What is to be told, as much as may be held until somebody takes it.
+/// What is to be reported, as much as may be held until it is taken.
 #[derive(Debug)]
 pub struct Untold<T> {
     /// In order.
@@ -175,7 +175,7 @@ impl Changes {
     }
 }
 
-/// What a client is called by, and who answers to it.
+/// The clients of one name.
 #[derive(Debug, Default)]
 struct OwnerEntry {
     confirmed: Option<clientid4>,
@@ -193,7 +193,7 @@ struct ClientEntry {
     /// What it was before it started again.
     before: Option<clientid4>,
     sequenceid: sequenceid4,
-    /// The last session that was made, for one who asks again.
+    /// The last session that was made, for a CREATE_SESSION that is sent again.
     last: Option<Arc<Session>>,
     sessions: Vec<sessionid4>,
     /// Of version 4.0.
@@ -235,7 +235,7 @@ pub struct Server {
 
 impl Server {
     /// A server that begins at `now`. `boot` must be different with every start;
-    /// `known` are the clients that may have had state when it ended, who may
+    /// `known` are the clients that may have had state when it ended, which may
     /// reclaim it.
     pub fn new(
         settings: ServerSettings,
@@ -270,8 +270,8 @@ impl Server {
     }
 
     /// Records that are to be kept where a crash cannot reach them, in order,
-    /// and what [`Server::saved`] is to be told then. Whoever takes them saves
-    /// them before the next does.
+    /// and what [`Server::saved`] is to be told then. A caller saves what it took
+    /// before the next caller takes more.
     pub fn take_records(&self) -> (Vec<Record>, u64) {
         let changes = &mut self.registry().changes;
         let recorded = changes.recorded.load(Ordering::Acquire);
@@ -283,7 +283,7 @@ impl Server {
         self.saved.fetch_max(recorded, Ordering::AcqRel);
     }
 
-    /// Whether there are records that are not safe yet: nobody may have state
+    /// Whether there are records that are not safe yet: no client may have state
     /// before they are (section 8.4.3).
     #[inline]
     pub fn has_unsaved(&self) -> bool {
@@ -350,7 +350,7 @@ impl Server {
     }
 
     /// Whether the lease of a client has run out: it may keep its state until
-    /// somebody wants it.
+    /// another client needs that gone.
     pub fn is_expired(&self, client: &Client, now: Nanos) -> bool {
         client.silent(now) > self.settings.lease
     }
@@ -372,8 +372,8 @@ impl Server {
             .for_each(|id| registry.remove(id, Departure::Expired));
     }
 
-    /// The lease of a client has run out, and somebody wants what it has: its
-    /// state is taken away. Whether it was so.
+    /// The state of a client is in the way of another: it is taken away if its lease has
+    /// run out. Whether the client is gone.
     pub fn expire(&self, id: clientid4, now: Nanos) -> bool {
         work::spend(1);
         let mut registry = self.registry();
@@ -411,7 +411,7 @@ pub struct Exchanged {
     pub is_confirmed: bool,
 }
 
-/// Who a client says that it is (`client_owner4`).
+/// What a client names itself by (`client_owner4`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClientOwner<'a> {
     /// `co_verifier`.

@@ -34,7 +34,7 @@ const LARGE_READ: u64 = 32 << 10;
 /// Bytes of an AUTH_SYS credential, at most (RFC 5531, section 8.2).
 const AUTH_BYTES_MAX: usize = 400;
 
-/// Who calls: a credential as it goes on the wire.
+/// A credential as it goes on the wire.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Auth {
     flavor: u32,
@@ -42,7 +42,7 @@ pub struct Auth {
 }
 
 impl Auth {
-    /// Nobody: AUTH_NONE.
+    /// AUTH_NONE: no user.
     pub fn none() -> Auth {
         Auth {
             flavor: AUTH_NONE,
@@ -78,7 +78,7 @@ pub struct RpcClientSettings {
     pub answer_bytes_max: u32,
     /// The program that the server may call on this connection.
     pub callback_program: u32,
-    /// Who calls.
+    /// The credential of its calls.
     pub auth: Auth,
 }
 

@@ -28,7 +28,7 @@ enum RecordPart {
     Results(u32),
     /// Bytes of the message.
     Rest,
-    /// Nobody wants them.
+    /// They are skipped.
     Nothing,
 }
 
@@ -351,7 +351,7 @@ impl ClientConnection {
                 let found = self.answered(xid);
                 let inbound = &mut self.inbound;
                 inbound.part = match found {
-                    // Nobody waits for it any more.
+                    // No call waits for it any more.
                     None => RecordPart::Nothing,
                     Some((tag, data_max)) => {
                         inbound.message = Message::Answer(tag);
@@ -458,7 +458,7 @@ fn read(part: RecordPart, bytes: &[u8]) -> Option<(usize, RecordPiece)> {
     match item {
         Ok(item) => Some((from.position(), item)),
         Err(XdrError::Short) => None,
-        // Who reads the answer will find out.
+        // The reader of the answer finds the error.
         Err(_) => Some((0, RecordPiece::Refused)),
     }
 }

@@ -24,7 +24,7 @@ pub struct Slot {
 pub enum Sequenced {
     /// It was executed, now or when it came first.
     Executed,
-    /// It was executed, and how that ended nobody knows any more.
+    /// It was executed, and how that ended is not known any more.
     Forgotten,
     /// It was not executed, and can be sent again in any slot.
     Again,

@@ -7,8 +7,8 @@ use wire::nfs4::{clientid4, verifier4};
 
 use crate::connection::{Credential, Flavor};
 
-/// Who made a client's record: only they may change it (RFC 8881, section
-/// 2.4.3).
+/// The principal that made a client's record: only it may change that (RFC 8881,
+/// section 2.4.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Principal {
     flavor: Flavor,
@@ -36,7 +36,7 @@ pub struct Client {
     pub owner: Box<[u8]>,
     /// `co_verifier`: of this boot of the client.
     pub verifier: verifier4,
-    /// Who made the record.
+    /// The principal that made the record.
     pub principal: Principal,
     /// When the lease was renewed last.
     renewed: AtomicU64,
@@ -140,7 +140,7 @@ impl Client {
         !self.is_recorded.swap(true, Ordering::AcqRel)
     }
 
-    /// It is on record by another of the same name, who is gone.
+    /// It is on record by another of the same name, which is gone.
     pub(super) fn take_record(&self) {
         self.is_recorded.store(true, Ordering::Release);
     }

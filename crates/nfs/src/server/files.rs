@@ -65,7 +65,7 @@ pub enum StateRefused {
     /// Delegations of these clients are in the way, of which those have not
     /// been recalled yet; the client asks again later (NFS4ERR_DELAY).
     Recall(Vec<Recall>, Vec<clientid4>),
-    /// A lock of somebody else is in the way: NFS4ERR_DENIED and what it is.
+    /// A lock of another owner is in the way: NFS4ERR_DENIED and what it is.
     Denied(Lock, clientid4, Box<[u8]>),
 }
 
@@ -86,7 +86,7 @@ impl FileStates {
         self.opens.is_empty() && self.lock_states.is_empty() && self.delegations.is_empty()
     }
 
-    /// Changes the locks of an owner, who knows in how many files it has some.
+    /// Changes the locks of an owner, which counts the files where it has some.
     fn change_locks<T>(&mut self, owner: &Owner, change: impl FnOnce(&mut Locks) -> T) -> T {
         let before = self.locks.holds(owner.id);
         let changed = change(&mut self.locks);
@@ -201,7 +201,7 @@ impl Holdings {
 /// An OPEN of a file that was found or made, and may be opened.
 #[derive(Clone, Copy, Debug)]
 pub struct OpenArgs<'a> {
-    /// Who.
+    /// The client.
     pub client: clientid4,
     /// On behalf of which user.
     pub uid: u32,
@@ -254,7 +254,7 @@ pub struct Files {
     recalled: Mutex<VecDeque<(Nanos, Arc<State>)>>,
     /// Until when files are given none, by a hash of the file.
     recalls: Box<[AtomicU64]>,
-    /// Who waited for a lock and could have it.
+    /// Waiters for locks that could have them now.
     woken: Mutex<Vec<Waiter>>,
     has_woken: AtomicBool,
 }
@@ -750,7 +750,7 @@ impl Files {
     }
 }
 
-/// Of whom nothing is known.
+/// The id of an owner that is not known.
 const NOBODY: LockOwner = 0;
 
 #[cfg(test)]

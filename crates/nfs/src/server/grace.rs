@@ -10,7 +10,7 @@ use machine::{Nanos, locked};
 #[derive(Debug)]
 pub(super) struct Grace {
     until: Nanos,
-    /// Nobody is waited for any more.
+    /// No client is waited for any more.
     is_over: AtomicBool,
     /// Clients that have not said that they are done, and whether they are on
     /// record again since the start.
@@ -60,7 +60,7 @@ impl Grace {
         }
     }
 
-    /// It ends. Those that did not take back what they had: somebody else may
+    /// It ends. Returns the clients that did not reclaim what they had: others may
     /// have it from now on.
     pub(super) fn end(&self) -> Vec<Box<[u8]>> {
         let mut awaited = locked(&self.awaited);

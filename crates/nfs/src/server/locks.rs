@@ -10,7 +10,7 @@ use machine::work;
 
 use tree::LockTree;
 
-/// Who holds locks of a file: unique in the server.
+/// The id of an owner that holds locks: unique in the server.
 pub type LockOwner = u64;
 
 /// Locks of one file at most.
@@ -67,7 +67,7 @@ impl Range {
 pub struct Lock {
     /// What it covers.
     pub range: Range,
-    /// Who holds it.
+    /// The owner that holds it.
     pub owner: LockOwner,
     /// A write lock.
     pub is_exclusive: bool,
@@ -111,7 +111,7 @@ pub struct Locks {
 }
 
 impl Locks {
-    /// A lock of somebody else that keeps this one from being had.
+    /// A lock of another owner that keeps this one from being had.
     pub fn conflict(&self, wanted: &Lock) -> Option<&Lock> {
         self.tree.conflict(wanted)
     }
@@ -234,7 +234,7 @@ mod tests {
         }
     }
 
-    /// Who holds what of each byte.
+    /// The owners that hold each byte, and whether exclusively.
     #[derive(Clone, Default)]
     struct Model(std::collections::BTreeMap<(u64, LockOwner), bool>);
 

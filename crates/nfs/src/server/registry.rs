@@ -95,8 +95,8 @@ impl Registry {
         if is_recorded {
             heirs.iter().for_each(|heir| heir.client.take_record());
         }
-        // Who never was on record need not be taken off, which others would have
-        // to wait for.
+        // A client that never was on record need not be taken off, which others would
+        // have to wait for.
         let was_on_record = is_recorded || entry.client.may_reclaim();
         if entry.is_confirmed && was_on_record && is_last {
             self.changes.record(Record::Gone(name.clone()));
@@ -152,7 +152,7 @@ impl Server {
                 };
             }
             (Some(entry), false) if entry.client.principal != principal => {
-                // 3: somebody else has the name, and something to lose, or not.
+                // 3: another principal has the name, and something to lose, or not.
                 let id = entry.client.id;
                 let is_in_use = !entry.sessions.is_empty() || has_state(id);
                 if is_in_use && !self.is_expired(&entry.client, now) {
@@ -187,7 +187,7 @@ impl Server {
         now: Nanos,
     ) -> Result<&'r mut ClientEntry, nfsstat4> {
         let of_host = registry.hosts.get(&owner.host).copied().unwrap_or(0);
-        // Who has started again takes the place of what it was.
+        // A client that has started again takes the place of what it was.
         let names = &registry.owners[usize::from(minor > 0)];
         let is_back = names.get(owner.id).is_some_and(|o| o.confirmed.is_some());
         let has_many = of_host >= self.settings.clients_of_host_max && !is_back;
@@ -314,8 +314,8 @@ impl Server {
     /// DESTROY_SESSION (section 18.37).
     ///
     /// # Errors
-    /// [`nfsstat4::NFS4ERR_BADSESSION`]; [`nfsstat4::NFS4ERR_WRONG_CRED`] from
-    /// who may not.
+    /// [`nfsstat4::NFS4ERR_BADSESSION`]; [`nfsstat4::NFS4ERR_WRONG_CRED`] for a
+    /// principal that may not.
     pub fn destroy_session(&self, id: &sessionid4, principal: Principal) -> Result<(), nfsstat4> {
         let mut registry = self.registry();
         let registry = &mut *registry;
@@ -398,8 +398,8 @@ impl Server {
         }
     }
 
-    /// Whether clients reclaim, and others must wait (section 8.4.2.1). Once
-    /// they do no longer, who never came is off the record.
+    /// Whether clients reclaim, and others must wait (section 8.4.2.1). Once they
+    /// do no longer, clients that have not come back are off the record.
     #[inline]
     pub fn is_in_grace(&self, now: Nanos) -> bool {
         if self.grace.is_over() {
@@ -412,8 +412,8 @@ impl Server {
         is_on
     }
 
-    /// Grace is over, by its time or because the administrator says so: who has
-    /// not taken back what it had may not do so after the next start either
+    /// Grace is over, by its time or because the administrator says so: a client
+    /// that has not reclaimed what it had may not do so after the next start either
     /// (section 8.4.3).
     #[cold]
     pub fn end_grace(&self) {
@@ -459,8 +459,8 @@ impl ClientEntry {
     }
 }
 
-/// As whom a client wants to be called, of the ways that it names: as root if
-/// it names none (RFC 8881, section 18.36.3).
+/// The user and the group of callbacks: of the first way that the client names, root
+/// if it names none (RFC 8881, section 18.36.3).
 pub fn callback_user<'a>(
     mut ways: impl Iterator<Item = callback_sec_parms4<'a>>,
 ) -> Option<(u32, u32)> {

@@ -1,5 +1,5 @@
-//! What makes identifiers unforeseeable: who has not been told one cannot name a
-//! client, a session or a state of somebody else's.
+//! What makes identifiers unforeseeable: a client cannot name a client, a session or a
+//! state of which it was not given the identifier.
 
 use std::fmt;
 use std::hash::Hasher;
@@ -31,7 +31,7 @@ pub(super) enum For {
 }
 
 impl Secret {
-    /// Bits that nobody without the secret can tell from random ones.
+    /// Bits that cannot be told from random ones without the secret.
     pub(super) fn bits(self, what: For, number: u64) -> u64 {
         let mut hasher = SipHasher24::new_with_key(&self.0);
         let (kind, of) = match what {
@@ -93,7 +93,7 @@ mod tests {
         }
     }
 
-    /// Alike, they would let who knows some numbers tell others.
+    /// Alike, they would let some known numbers give others away.
     #[test]
     fn rounds_of_a_scatter_differ() {
         let secret = Secret([1; 16]);

@@ -48,7 +48,7 @@ pub struct RequestId {
     pub record_bytes: u32,
     /// Operations in it.
     pub ops: u32,
-    /// Who makes it.
+    /// The principal that makes it.
     pub principal: Principal,
 }
 
@@ -102,8 +102,8 @@ pub struct Callback {
     pub sequenceid: u32,
     /// `csa_highest_slotid`.
     pub highest_slotid: u32,
-    /// The client may have heard another one with this number, of which nobody
-    /// knows: if it says so, this one is to be called anew.
+    /// The client may have received another one with this number, which was never
+    /// answered: if it says so, this one is to be called anew.
     pub is_unsure: bool,
 }
 
@@ -114,7 +114,7 @@ struct BackSlot {
     sequenceid: u32,
     /// One is in it.
     is_used: bool,
-    /// The last one was never answered: nobody knows whether it was heard.
+    /// The last one was never answered: it may have been received or not.
     is_unsure: bool,
 }
 
@@ -255,7 +255,7 @@ impl Session {
         !self.callbacks().connections.is_empty()
     }
 
-    /// BACKCHANNEL_CTL (section 18.33): the program, and as whom it is called.
+    /// BACKCHANNEL_CTL (section 18.33): the program, and the user that calls it.
     pub fn set_callback_program(&self, program: u32, by: Option<(u32, u32)>) {
         let mut callbacks = self.callbacks();
         callbacks.program = program;
@@ -308,8 +308,8 @@ impl Session {
         })
     }
 
-    /// A callback was answered. If it never was, nobody knows whether its slot
-    /// went on: the next one in it bears the same number.
+    /// A callback was answered. If it never was, its slot may have gone on or not:
+    /// the next one in it bears the same number.
     pub fn end_callback(&self, slotid: u32, is_answered: bool) {
         let slot = &mut self.callbacks().slots[slotid as usize];
         slot.is_used = false;

@@ -63,7 +63,7 @@ impl Server {
         if let Some(id) = confirmed {
             let entry = registry.clients.get_mut(&id).expect("it is confirmed");
             if entry.client.principal != principal {
-                // Somebody else has the name, and something to lose, or not.
+                // Another principal has the name, and something to lose, or not.
                 if has_state(id) && !self.is_expired(&entry.client, now) {
                     return Err(nfsstat4::NFS4ERR_CLID_INUSE);
                 }

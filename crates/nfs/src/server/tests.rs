@@ -24,7 +24,7 @@ fn user(uid: u32) -> Principal {
     Principal::from(&Credential::sys(uid, 0, []))
 }
 
-/// It is now, and everybody has state.
+/// The time, with every client having state.
 fn at(now: Nanos) -> (Nanos, &'static dyn Fn(clientid4) -> bool) {
     (now, &|_| true)
 }
@@ -144,7 +144,7 @@ fn exchange_id_has_nine_cases() {
     assert_eq!(other, Err(nfsstat4::NFS4ERR_NOT_SAME));
     let other = server.exchange_id(1, owner(b"a", 1), UPDATE, user(1), at(0));
     assert_eq!(other, Err(nfsstat4::NFS4ERR_PERM));
-    // 3: somebody else has the name.
+    // 3: another principal has the name.
     let other = server.exchange_id(1, owner(b"a", 2), 0, user(1), at(89 * SECOND));
     assert_eq!(other, Err(nfsstat4::NFS4ERR_CLID_INUSE));
     // 5: it has started again: what it had goes when it has a session.
@@ -329,16 +329,16 @@ fn silent_clients_are_treated_with_courtesy() {
     let session = confirmed(&server, b"a", 1, 0);
     let id = session.client.id;
     server.on_tick(91 * SECOND);
-    assert!(server.client(id).is_some(), "nobody is in its way");
+    assert!(server.client(id).is_some(), "no client needs that");
     assert!(!server.expire(id, 90 * SECOND), "its lease has not run out");
     assert!(server.is_expired(&session.client, 91 * SECOND));
     // It is back.
     session.client.renew(92 * SECOND);
     assert!(!server.expire(id, 93 * SECOND));
-    // Somebody wants what it has.
+    // A client needs its state gone.
     assert!(server.expire(id, 200 * SECOND) && session.is_gone());
     assert_eq!(server.take_gone().len(), 1);
-    // Nobody does, for a day.
+    // No client does, for a day.
     let session = confirmed(&server, b"b", 1, 0);
     server
         .exchange_id(1, owner(b"c", 1), 0, user(0), at(0))
@@ -347,7 +347,7 @@ fn silent_clients_are_treated_with_courtesy() {
     assert_eq!(
         server.counts().0,
         1,
-        "who never had a session has no courtesy"
+        "a client without a session has no courtesy"
     );
     server.on_tick((86_400 + 91) * SECOND);
     assert!(session.is_gone());
@@ -370,7 +370,7 @@ fn there_is_an_end_to_clients() {
     assert_eq!(server.counts().0, 3);
 }
 
-/// Who asks for names of clients and never uses them is in nobody's way.
+/// Client ids that were asked for and never used make room for others.
 #[test]
 fn clients_that_never_come_back_make_room() {
     let settings = ServerSettings {
@@ -389,7 +389,7 @@ fn clients_that_never_come_back_make_room() {
     assert_eq!(server.counts().0, 3);
 }
 
-/// A record is of a name: whoever goes by it last takes it along.
+/// A record is of a name: the last client of that name takes it along.
 #[test]
 fn a_client_that_starts_again_stays_on_record() {
     let server = server();
@@ -404,7 +404,7 @@ fn a_client_that_starts_again_stays_on_record() {
 }
 
 #[test]
-fn grace_ends_with_the_last_who_is_waited_for() {
+fn grace_ends_with_the_last_client_to_complete_its_reclaims() {
     let names = [b"a"[..].into(), b"b"[..].into()];
     let server = Server::new(ServerSettings::default(), 8, names.clone(), 0);
     assert!(server.is_in_grace(SECOND));
@@ -437,14 +437,14 @@ fn grace_ends_with_the_last_who_is_waited_for() {
         Err(grace),
         "RECLAIM_COMPLETE first"
     );
-    // Nobody is known.
+    // No client is known.
     assert!(!Server::new(ServerSettings::default(), 1, [], 0).is_in_grace(0));
 }
 
 /// RFC 8881, section 8.4.3: what others may have had meanwhile is not taken
 /// back after the next start.
 #[test]
-fn who_has_not_taken_back_what_it_had_is_off_the_record() {
+fn client_that_has_not_reclaimed_in_grace_is_off_the_record() {
     let name = |name: &[u8]| Box::<[u8]>::from(name);
     let names = [&b"a"[..], b"b", b"c", b"d"].map(name);
     let server = Server::new(ServerSettings::default(), 9, names, 0);
@@ -473,7 +473,7 @@ fn who_has_not_taken_back_what_it_had_is_off_the_record() {
     );
     server.saved(number);
     assert!(!server.is_in_grace(91 * SECOND) && !server.has_unsaved());
-    // A client whose lease has run out, and whose state somebody wants.
+    // A client whose lease has run out, and whose state is in the way of another.
     let (id, now) = (a.client.id, 200 * SECOND);
     assert!(server.expire(id, now) && server.has_unsaved());
     assert_eq!(server.take_records().0, [Record::Gone(name(b"a"))]);
@@ -775,7 +775,7 @@ fn clients_of_version_4_0_confirm_what_they_say() {
     assert_eq!(confirm(id, verifier3, 0), Ok(()));
     assert_eq!(server.callback_address(id), Some(address(3)));
     assert_eq!(confirm(id, verifier2, 0), stale);
-    // Somebody else; itself, started again; one with sessions of that name.
+    // Another principal; itself, started again; one with sessions of that name.
     assert_eq!(renew(id, SECOND), Ok(()));
     let lease_end = SECOND + ServerSettings::default().lease;
     assert_eq!(set(1, 4, 9, lease_end), Err(nfsstat4::NFS4ERR_CLID_INUSE));
@@ -802,7 +802,7 @@ fn clients_of_version_4_0_confirm_what_they_say() {
     assert_eq!(created.unwrap_err(), nfsstat4::NFS4ERR_STALE_CLIENTID);
 }
 
-/// Who was not told an identifier cannot make it up from another.
+/// A client cannot work an identifier out from another.
 #[test]
 fn identifiers_are_not_to_be_foreseen() {
     let with = |secret| {
@@ -820,7 +820,7 @@ fn identifiers_are_not_to_be_foreseen() {
     };
     let (first, second) = (ids(&one), ids(&other));
     for (a, b) in first.iter().zip(&second) {
-        // Of this start, as everybody may know, and nothing more alike.
+        // Of this start, which is no secret, and nothing more alike.
         assert_eq!(a.0 >> 32, 7);
         assert_ne!((a.0, &a.1[8..]), (b.0, &b.1[8..]));
         assert!(a.0 != b.0 && a.1[8..] != b.1[8..]);
@@ -883,7 +883,7 @@ fn a_host_has_so_many_clients() {
     assert_eq!(come(2, b"e", 1, 0), Ok(()), "from another host");
     assert_eq!(come(1, b"a", 2, SECOND), Ok(()), "it has started again");
     assert_eq!(server.counts().0, 5);
-    // Who is silent yields to others of its host, and to no other host.
+    // A silent client yields to others of its host, and to no other host.
     let later = settings.lease + 3 * SECOND;
     assert_eq!(come(1, b"g", 1, later), Ok(()));
     assert_eq!(server.counts().0, 5);
@@ -902,7 +902,7 @@ fn a_host_has_so_many_clients() {
         assert_eq!(
             come(1, name, 1, later),
             Ok(()),
-            "who is gone is not counted"
+            "a client that is gone is not counted"
         );
     }
 }

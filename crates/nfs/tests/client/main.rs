@@ -619,7 +619,7 @@ fn refusals_by_rpc_are_told() {
 }
 
 #[test]
-fn who_keeps_to_no_bounds_is_left() {
+fn connection_ends_when_the_server_keeps_to_no_bounds() {
     let answer = |xid: u32, len: u32| {
         let mut words = vec![0, 0, 0, 0, 0, 0, 1, 25, 0, 0, len];
         words.extend(vec![0; 8]);
@@ -661,7 +661,7 @@ fn who_keeps_to_no_bounds_is_left() {
 }
 
 #[test]
-fn answers_that_nobody_waits_for_are_skipped() {
+fn answers_to_calls_that_were_not_made_are_skipped() {
     let mut client = Client::new(settings());
     let tag = client.getattr();
     let xid = xid(&mut client);

@@ -52,7 +52,7 @@ fn sequence_ids_go_on_with_what_was_executed() {
             sequenceid: 2
         }
     );
-    // The two sides do not agree: nobody uses it again.
+    // The two sides do not agree: it is not used again.
     let misordered = wrong(nfsstat4::NFS4ERR_SEQ_MISORDERED);
     assert_eq!(slots.ended(two, Err(&misordered)), Sequenced::Again);
     assert_eq!(slots.take(), None);
@@ -223,7 +223,7 @@ fn the_server_calls_and_is_answered() {
 }
 
 #[test]
-fn who_calls_and_takes_no_answers_is_left() {
+fn connection_ends_when_the_server_calls_and_takes_no_answers() {
     let mut client = Client::new(settings());
     let header = [1, 0, 2, PROGRAM, NFS_CB, 0, 0, 0, 0, 0];
     let bytes: Vec<u8> = header.iter().flat_map(|word| word.to_be_bytes()).collect();

@@ -1,4 +1,4 @@
-//! Read delegations: given, recalled, returned, and taken away from who does
+//! Read delegations: given, recalled, returned, and taken away from clients that do
 //! not return them (RFC 8881, sections 10.2 and 10.4).
 
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use super::{
 };
 
 /// A file whose delegation was recalled, or that was written without an open, gets none
-/// for so long: somebody writes it now and then.
+/// for so long: it is written now and then.
 const REST: Nanos = 30_000_000_000;
 
 /// Delegations of one file at most: all of them are recalled at once.
@@ -85,15 +85,15 @@ impl Files {
         }
     }
 
-    /// Somebody changes the file without having it open: until that is surely over it is
-    /// not delegated. Who were given it meanwhile would keep what is being replaced.
+    /// The file is changed without an open: until that is surely over it is not delegated.
+    /// A client with a delegation would keep what is being replaced.
     #[inline]
     pub fn rest(&self, file: FileKey, now: Nanos) {
         let until = now.saturating_add(REST);
         self.recall_place(file).store(until, Ordering::Relaxed);
     }
 
-    /// A read delegation for a file that nobody writes, if its client has none.
+    /// A read delegation for a file that no client writes, if its client has none.
     pub(super) fn delegate(
         &self,
         file: &mut FileStates,
@@ -131,13 +131,13 @@ impl Files {
         Some(state)
     }
 
-    /// Whether anybody has a delegation of anything.
+    /// Whether any client has a delegation of anything.
     #[inline]
     pub fn has_delegations(&self) -> bool {
         self.delegations.load(Ordering::Relaxed) > 0
     }
 
-    /// Somebody is about to write, set attributes of, link, rename or remove
+    /// A client is about to write, set attributes of, link, rename or remove
     /// the file: delegations of others are to be recalled first.
     ///
     /// # Errors

@@ -1,4 +1,4 @@
-//! LOCK, LOCKT, LOCKU and who waits for locks (RFC 8881, sections 9.4 and 20.11;
+//! LOCK, LOCKT, LOCKU and waiters for locks (RFC 8881, sections 9.4 and 20.11;
 //! RFC 7530, section 9).
 
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use super::{
     FileKey, FileStates, Files, OwnerKind, ShareReservation, State, StateKind, StateRefused,
 };
 
-/// Who waits for locks of one file, at most.
+/// Waiters for locks of one file at most.
 pub(super) const WAITERS_MAX: usize = 256;
 
 /// A LOCK, LOCKT or LOCKU by a state.
@@ -35,10 +35,10 @@ impl LockArgs {
     }
 }
 
-/// Somebody who was refused a lock and would rather have waited.
+/// An owner that was refused a lock and would rather have waited.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Waiter {
-    /// Whose owner.
+    /// Its client.
     pub client: clientid4,
     /// Which.
     pub owner: Box<[u8]>,
@@ -54,7 +54,7 @@ pub(super) struct LockWaiter {
 }
 
 impl Files {
-    /// LOCK by an owner who has no locks in the file yet, or has: the state of
+    /// LOCK by an owner that has no locks in the file yet, or has: the state of
     /// its locks, under this open, and its state id.
     ///
     /// # Errors
@@ -184,7 +184,7 @@ impl Files {
         let mut from = Some(0);
         while let Some(state) = from.and_then(|from| self.state_of_owner(client, &owner, from)) {
             work::spend(work::OPERATION_UNITS);
-            // Who takes a lock meanwhile keeps it.
+            // An owner that takes a lock meanwhile keeps it.
             self.free(&state)?;
             if work::is_used_up() {
                 return Ok(false);
@@ -204,9 +204,9 @@ impl Files {
         file.change_locks(&state.owner, |locks| locks.unlock_all(state.owner.id))
     }
 
-    /// Somebody was refused a lock, and would have waited for it: it comes with
-    /// [`Files::take_woken`] once it could have it. Who was not remembered asks
-    /// again anyway.
+    /// Remembers an owner that was refused a lock and would have waited:
+    /// [`Files::take_woken`] returns it once it could have the lock. A client whose
+    /// waiter is not remembered asks again anyway.
     pub fn wait_for_lock(&self, file: FileKey, waiter: Waiter, args: LockArgs) {
         let mut shard = self.shard(file);
         let Some(file) = shard.get_mut(&file) else {
@@ -223,8 +223,8 @@ impl Files {
         }
     }
 
-    /// Locks have gone, or less is locked than before, in a range: who waited for a part
-    /// of it is told.
+    /// Locks have gone, or less is locked than before, in a range: waiters for a part of
+    /// it are woken.
     pub(super) fn wake(&self, file: &mut FileStates, range: Range) {
         let FileStates { waiting, locks, .. } = file;
         work::spend(waiting.len() as u64);
@@ -251,7 +251,7 @@ impl Files {
         }
     }
 
-    /// Who could have the lock now that it was refused.
+    /// The waiters whose lock can be had now.
     #[inline]
     pub fn take_woken(&self) -> Vec<Waiter> {
         if !self.has_woken.load(Ordering::Acquire) {
@@ -263,7 +263,7 @@ impl Files {
     }
 }
 
-/// Whether the open lets one lock so, and nobody else has.
+/// Whether the open permits such a lock, and no other owner's lock conflicts.
 fn check_lock(
     file: &FileStates,
     owner: LockOwner,
@@ -285,7 +285,7 @@ fn check_free(file: &FileStates, owner: LockOwner, args: LockArgs) -> Result<(),
         return Ok(());
     };
     let state = file.lock_states.of_owner(held.owner);
-    let state = state.expect("who holds a lock has a state");
+    let state = state.expect("a holder of a lock has a state");
     let name = state.owner.name.clone();
     Err(StateRefused::Denied(*held, state.client, name))
 }

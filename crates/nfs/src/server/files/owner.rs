@@ -47,7 +47,7 @@ struct OwnerTurn {
     is_busy: bool,
     kept: Option<LastAnswer>,
     used: Nanos,
-    /// The state that was closed last, for one who closes it again.
+    /// The state that was closed last, for a CLOSE that is sent again.
     closed: Option<u32>,
 }
 
@@ -107,7 +107,7 @@ impl Owner {
             _ if self.kind == OwnerKind::Lock && self.states.load(Ordering::Relaxed) == 0 => {
                 RequestBegun::New
             }
-            // Who never got anything may have forgotten that he asked.
+            // An owner that was never confirmed may have forgotten what was refused.
             (Some(last), Some(kept))
                 if seqid == last
                     && (!is_open || turn.is_confirmed || kept.status == nfsstat4::NFS4_OK) =>

@@ -17,7 +17,7 @@ use super::{FileKey, Files, Owner, OwnerKind, State, StateKind};
 pub struct Removal {
     states: Box<dyn Iterator<Item = Arc<State>> + Send>,
     whose: Whose,
-    /// Files where there were locks: who waits for those is told at the end.
+    /// Files where there were locks: waiters for those are woken at the end.
     unlocked: BTreeSet<FileKey>,
 }
 
@@ -49,7 +49,7 @@ pub struct Removed {
 impl Files {
     /// A client is gone: from now on it has nothing that is good for anything, and gets
     /// nothing more. What it had stays in the way of others until it is taken away.
-    /// `None` where there is nothing to take, or somebody else is at it.
+    /// `None` where there is nothing to take, or another removal is at it.
     pub fn forget_client(&self, client: clientid4) -> Option<Removal> {
         let holdings = self.holdings(client)?;
         let mut holdings = locked(&holdings);

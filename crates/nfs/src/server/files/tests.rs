@@ -203,7 +203,7 @@ fn recalled<T>(result: Result<T, StateRefused>) -> Option<Vec<Arc<State>>> {
     match result {
         Ok(_) => None,
         Err(StateRefused::Recall(recalls, clients)) => {
-            assert!(!clients.is_empty(), "somebody is in the way");
+            assert!(!clients.is_empty(), "a client is in the way");
             Some(recalls.into_iter().map(|recall| recall.state).collect())
         }
         Err(refused) => panic!("{refused:?}"),
@@ -221,7 +221,7 @@ fn delegations_are_given_recalled_and_taken_away() {
         files.open(&args)
     };
     let first = wants(A, READ, 0).unwrap().delegation;
-    let first = first.expect("nobody writes");
+    let first = first.expect("no client writes");
     assert!(wants(A, READ, 0).unwrap().delegation.is_none(), "one each");
     let second = wants(B, READ, 0).unwrap().delegation;
     let second = second.expect("it only reads");
@@ -229,7 +229,7 @@ fn delegations_are_given_recalled_and_taken_away() {
         files.open(&args(A, b"x", READ, 0)).unwrap().state.seqid(),
         1
     );
-    // Somebody else wants to write: they are recalled once.
+    // A client wants to write: delegations of others are recalled once.
     let Err(StateRefused::Recall(recalls, clients)) = wants(A, WRITE, 1) else {
         panic!("B reads");
     };
@@ -249,7 +249,7 @@ fn delegations_are_given_recalled_and_taken_away() {
     assert_eq!(breaks(B).unwrap().len(), 1);
     assert!(
         wants(B, READ, REST + 3).unwrap().delegation.is_none(),
-        "somebody writes"
+        "a client writes"
     );
     // A does not hear: it is taken away, and A must say that it knows.
     assert!(files.revoke_overdue(10, 12).is_empty(), "there is time yet");
@@ -264,7 +264,7 @@ fn delegations_are_given_recalled_and_taken_away() {
         files.find(A, &id).unwrap_err(),
         nfsstat4::NFS4ERR_BAD_STATEID
     );
-    // Who writes is gone; the file rests, then there are delegations again.
+    // The writer is gone; the file rests, then there are delegations again.
     forget(&files, A);
     assert!(wants(B, READ, 3).unwrap().delegation.is_none());
     let given = wants(B, READ, REST + 3).unwrap().delegation;
@@ -326,7 +326,7 @@ fn owners_of_version_4_0_are_answered_once() {
     assert_eq!(owner.begin(52), Ok(RequestBegun::New));
     files.close(&opened.state).unwrap();
     owner.finish(52, kept(ok, b"3"), 10);
-    // What was closed is known to who closes it again.
+    // What was closed is known to a CLOSE that is sent again.
     let id = stateid(7, &opened.state);
     let closed = files.find(A, &id).unwrap();
     assert_eq!(closed.check(2, false), Err(nfsstat4::NFS4ERR_BAD_STATEID));
@@ -407,7 +407,7 @@ fn lock_owners_are_released() {
 }
 
 #[test]
-fn who_waits_for_a_lock_is_told() {
+fn waiters_are_woken_when_their_lock_can_be_had() {
     let files = files();
     let a = open(&files, A, b"o", READ | WRITE);
     let b = open(&files, B, b"o", READ | WRITE);
@@ -530,9 +530,9 @@ fn state_that_its_client_gives_up_meanwhile_is_not_revoked() {
     assert!(no_trace(&files));
 }
 
-/// Who has freed all that is gone so far hears of what goes later.
+/// A client that has freed all that is gone so far learns of what is revoked later.
 #[test]
-fn every_step_that_revokes_names_who_loses() {
+fn every_step_that_revokes_names_the_client_that_loses() {
     let files = files();
     let states = open_in_system_2(&files, 3);
     let mut removal = files.revoke_system(2);
@@ -579,7 +579,7 @@ fn a_client_goes_with_all_that_it_has() {
         files.check_anonymous(FILE, WRITE),
         Err(StateRefused::InTheWay(B, nfsstat4::NFS4ERR_LOCKED))
     ));
-    // Who is gone gets nothing more.
+    // A client that is gone gets nothing more.
     let late = files.open(&args(A, b"o", READ, 0));
     assert!(matches!(
         late,
@@ -680,8 +680,8 @@ fn clients_leave_room_for_others() {
     assert!(no_trace(&files));
 }
 
-/// Nobody who was not given a state id can say what it would be, not from those
-/// that he has either.
+/// A client that was not given a state id cannot work it out, not from those that
+/// it has either.
 #[test]
 fn state_ids_are_not_to_be_foreseen() {
     let ids = |secret| -> Vec<[u8; 12]> {
@@ -801,7 +801,7 @@ fn client_has_room_for_some_or_a_part_of_the_rest() {
 }
 
 #[test]
-fn file_that_somebody_writes_is_not_delegated() {
+fn file_that_is_open_to_write_is_not_delegated() {
     let files = files();
     let delegate = |client, access, file| {
         let args = OpenArgs {

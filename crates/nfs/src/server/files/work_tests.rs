@@ -25,7 +25,7 @@ fn open(files: &Files, client: clientid4, owner: &[u8]) -> Arc<State> {
         must_confirm: false,
         now: 0,
     });
-    opened.expect("nobody denies anything").state
+    opened.expect("no open denies it").state
 }
 
 fn write_lock(start: u64, length: u64) -> LockArgs {
@@ -109,7 +109,7 @@ fn close_wakes_waiters_once_however_many_owners_had_locks() {
 }
 
 #[test]
-fn downgrade_wakes_who_waits_to_read() {
+fn downgrade_of_a_lock_wakes_a_waiter_to_read() {
     let (files, locks) = crowded();
     let waiter = Waiter {
         client: B,
@@ -135,7 +135,7 @@ fn downgrade_wakes_who_waits_to_read() {
 }
 
 #[test]
-fn who_waits_for_what_is_free_by_now_is_told_at_once() {
+fn waiter_for_a_lock_that_is_free_by_now_is_woken_at_once() {
     let (files, _) = crowded();
     let waiter = Waiter {
         client: B,
@@ -159,7 +159,7 @@ fn refused_lock_costs_the_same_however_many_there_are() {
     assert!(units < OPERATION_MAX, "{units} units for a refused LOCK");
 }
 
-/// What an operation costs whose work somebody has paid for before, lock by lock.
+/// What an operation costs whose work was paid for before, lock by lock.
 const WHOLE_TABLE_MAX: u64 = 4 * LOCKS_MAX as u64;
 
 #[test]
@@ -262,7 +262,7 @@ fn client_that_is_gone_is_taken_away_in_steps() {
         open(&files, A, &owner.to_be_bytes());
     }
     let mut removal = files.forget_client(A).expect("it is there");
-    assert!(files.forget_client(A).is_none(), "somebody is at it");
+    assert!(files.forget_client(A).is_none(), "another removal is at it");
     let (mut closed, mut steps) = (0, 0);
     loop {
         let mut units = 0;

@@ -228,7 +228,7 @@ impl LockTree {
         (self.root, self.len) = (build(&left), left.len());
     }
 
-    /// The first lock of somebody else that keeps this one from being had.
+    /// The first lock of another owner that keeps this one from being had.
     pub(super) fn conflict(&self, wanted: &Lock) -> Option<&Lock> {
         let mut at = self.root.as_deref();
         while let Some(node) = at {

@@ -1,13 +1,13 @@
-//! Who is taken for whom, and what a session is made of.
+//! Which client a name stands for, and what a session is made of.
 
 use wire::nfs4::{EXCHGID4_FLAG_SUPP_FENCE_OPS, callback_sec_parms4, cb_sys_cred};
 use wire::xdr::Opaque;
 
 use super::*;
 
-/// Case 3 of EXCHANGE_ID: nobody else has a name of who has a session or state.
+/// Case 3 of EXCHANGE_ID: no other principal gets the name then.
 #[test]
-fn name_is_in_use_by_who_has_a_session_or_state() {
+fn name_is_in_use_while_its_client_has_a_session_or_state() {
     for (has_session, has_state) in [(true, false), (false, true), (false, false)] {
         let server = server();
         let session = confirmed(&server, b"a", 1, 0);
@@ -52,7 +52,7 @@ fn client_that_goes_leaves_no_name() {
     assert!(is_nobody());
 }
 
-/// Of version 4.0 as well: who has started again takes its own place.
+/// Of version 4.0 as well: a client that has started again takes its own place.
 #[test]
 fn client_of_version_4_0_that_is_back_needs_no_room() {
     let settings = ServerSettings {
@@ -77,7 +77,7 @@ fn client_of_version_4_0_that_is_back_needs_no_room() {
 
 /// It has no RECLAIM_COMPLETE to say.
 #[test]
-fn client_of_version_4_0_takes_state_at_once_when_nobody_is_waited_for() {
+fn client_of_version_4_0_takes_state_at_once_when_no_client_reclaims() {
     let server = server();
     let client = old_client(&server, b"a", 0);
     assert_eq!(server.check_grace(&client, false, 0), Ok(()));
@@ -108,7 +108,7 @@ fn channels_have_a_least_size() {
 }
 
 #[test]
-fn callbacks_come_as_whom_the_client_names_first() {
+fn callbacks_carry_the_user_that_the_client_names_first() {
     let sys = callback_sec_parms4::case_1(cb_sys_cred {
         stamp: 0,
         machinename: Opaque(b""),
