@@ -122,12 +122,12 @@ const TESTS_MAY_USE: &[(&str, &[&str])] = &[
     ("reactor", &["needs", "random"]),
     ("store", &["needs", "random"]),
     ("nfsd", &["doubles", "random", "server", "testkit"]),
-    ("host", &["server", "store"]),
+    ("host", &["server", "store", "testkit"]),
     (
         "server",
         &["doubles", "host", "needs", "random", "testkit", "wire"],
     ),
-    ("client", &["needs", "nvmf", "server"]),
+    ("client", &["needs", "nvmf", "server", "testkit"]),
     ("weft", &["host", "needs", "wire"]),
 ];
 

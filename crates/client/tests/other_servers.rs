@@ -2,8 +2,6 @@
 //! busy, or with small limits.
 #![allow(missing_docs)]
 
-#[path = "../../host/tests/between/mod.rs"]
-mod between;
 #[path = "shared/files.rs"]
 mod files;
 #[path = "shared/line.rs"]
@@ -16,6 +14,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use client::perf::Report;
 use files::{Files, load};
 use server::nfs::NfsSettings;
+use testkit::nfs::proxy;
 use wire::nfs4::{nfs_opnum4, nfsstat4};
 
 fn start(io_bytes_max: u32) -> Files {
@@ -33,10 +32,10 @@ fn perf(address: SocketAddr, words: &str) -> Result<Report, String> {
 fn a_server_without_4_2_is_loaded_by_4_1() {
     let files = start(1 << 20);
     let refuse = |call: &[u8]| {
-        let is_newer = between::minor(call)? > 1;
-        is_newer.then(|| between::refused(call, nfsstat4::NFS4ERR_MINOR_VERS_MISMATCH))
+        let is_newer = proxy::minor(call)? > 1;
+        is_newer.then(|| proxy::refused(call, nfsstat4::NFS4ERR_MINOR_VERS_MISMATCH))
     };
-    let address = between::start(files.address(), Arc::new(refuse), Arc::new(|_| ()));
+    let address = proxy::start(files.address(), Arc::new(refuse), Arc::new(|_| ()));
     for words in ["--rw randrw --size 1m", "--rw create", "--rw readdir"] {
         let report = perf(address, words).expect("it is loaded");
         assert!(report.is_clean(), "{words}: {}", report.text());
@@ -95,7 +94,7 @@ fn a_busy_server_is_left_alone_for_a_while() {
                 count.fetch_add(1, Ordering::Relaxed);
             }
         };
-        let address = between::start(files.address(), Arc::new(|_| None), Arc::new(edit));
+        let address = proxy::start(files.address(), Arc::new(|_| None), Arc::new(edit));
         let report = perf(address, &format!("{words} --iodepth 4")).expect("it is loaded");
         assert_eq!(given.load(Ordering::Relaxed), DELAYS, "all of them came");
         assert!(report.is_clean(), "{words}: {}", report.text());

@@ -2,8 +2,6 @@
 //! what becomes of that where connections and servers go.
 #![allow(missing_docs)]
 
-mod between;
-
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
@@ -16,6 +14,7 @@ use mem::{Budget, Pool};
 use reactor::{DriverConfig, EpollDriver};
 use server::nfs::{ExportSpec, FileSystemKind, FileSystemSpec, NfsSettings, Rule, Squash};
 use server::{Config, ListenerSpec, Running};
+use testkit::nfs::proxy;
 use wire::nfs4::{nfs_ftype4, nfsstat4, stable_how4};
 
 const STABLE: stable_how4 = stable_how4::FILE_SYNC4;
@@ -471,12 +470,12 @@ fn of_minor_versions(to: SocketAddr, most: u32) -> (SocketAddr, Arc<Mutex<Vec<u3
     let seen = Arc::new(Mutex::new(Vec::new()));
     let notes = Arc::clone(&seen);
     let refuse = move |call: &[u8]| {
-        let minor = between::minor(call)?;
+        let minor = proxy::minor(call)?;
         notes.lock().expect("whole").push(minor);
         let status = nfsstat4::NFS4ERR_MINOR_VERS_MISMATCH;
-        (minor > most).then(|| between::refused(call, status))
+        (minor > most).then(|| proxy::refused(call, status))
     };
-    (between::start(to, Arc::new(refuse), Arc::new(|_| ())), seen)
+    (proxy::start(to, Arc::new(refuse), Arc::new(|_| ())), seen)
 }
 
 /// RFC 8881, section 2.7: the version before is tried, and stays the one.

@@ -5,4 +5,5 @@
 pub mod call;
 pub mod client;
 pub mod compound;
+pub mod proxy;
 pub mod socket;

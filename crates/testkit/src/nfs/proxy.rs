@@ -1,5 +1,5 @@
-//! A server of NFS that is like another but for some of its answers: whole
-//! messages of RPC are passed on between a client and that other.
+//! A proxy between an NFS client and a server: it passes whole RPC messages on, answers
+//! some calls itself and edits some answers.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -8,9 +8,9 @@ use std::sync::{Arc, Mutex};
 use wire::nfs4::{NFS4_PROGRAM, compound_head, nfsstat4};
 use wire::xdr::{Decode, Reader};
 
-/// The answer to a call that does not reach the server; `None`: it is passed on.
+/// Given a call, the answer that the proxy gives itself; `None`: the call is passed on.
 pub type Refuse = dyn Fn(&[u8]) -> Option<Vec<u8>> + Send + Sync;
-/// Changes an answer on its way.
+/// Changes an answer of the server before the client gets it.
 pub type Edit = dyn Fn(&mut Vec<u8>) + Send + Sync;
 
 /// The last, and here only, fragment of a message (RFC 5531, section 11).
@@ -18,7 +18,8 @@ const LAST: u32 = 1 << 31;
 /// Bytes of a message at most.
 const MESSAGE_MAX: u32 = 4 << 20;
 
-/// Where such a server is; it ends with the process.
+/// Starts a proxy in front of the server at `to`; it ends with the process. Returns its
+/// address.
 pub fn start(to: SocketAddr, refuse: Arc<Refuse>, edit: Arc<Edit>) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("its address");
