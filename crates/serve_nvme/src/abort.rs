@@ -127,8 +127,8 @@ impl NvmeConnection {
         }
     }
 
-    /// Ends the commands that are on a volume with `status`: who sent them has
-    /// lost the right to (Base 2.0, section 8.19.6, preempt and abort).
+    /// Ends the commands that are on a volume with `status`: their host has lost its
+    /// right to them (Base 2.0, section 8.19.6, preempt and abort).
     pub(crate) fn abort_volume<D: Driver>(
         &mut self,
         volume: &Arc<dyn Volume>,

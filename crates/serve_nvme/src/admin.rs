@@ -237,7 +237,7 @@ impl NvmeConnection {
     }
 
     /// What a namespace takes as was last looked at; it is looked at again, for the
-    /// next time: nobody waits for a file system here.
+    /// next time: no command waits for a file system here.
     fn used_bytes(&self, nsid: u32) -> u64 {
         let Some(volume) = self.bound().served.volume(nsid).cloned() else {
             return 0;
@@ -462,8 +462,8 @@ impl Protect {
         });
     }
 
-    /// Every queue takes writes before the first host hears of it: who acts on
-    /// the notice is not refused.
+    /// Every queue takes writes before the first host hears of it: a host that acts
+    /// on the notice is not refused.
     fn lift(self, service: &Arc<Service>, registry: &Registry, later: Later) {
         let lifted = registry.with_write_protect(&self.nqn, self.nsid, self.state);
         if let Some(subsystem) = lifted {

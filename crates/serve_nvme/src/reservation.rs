@@ -1,9 +1,9 @@
 //! Reservation commands of a queue, and what reservations let its host do.
 //!
 //! The commands are executed by the blocking worker, since what must outlast a power
-//! loss is written before it is answered. An answer that takes something from
-//! somebody waits behind a fence: what the others began is over then, and what
-//! they send is refused.
+//! loss is written before it is answered. An answer that takes access from other
+//! hosts waits behind a fence: what they began is over then, and what they send is
+//! refused.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -259,8 +259,8 @@ fn execute(
     }
 }
 
-/// The change that a command asks for, and whether it ends commands of those
-/// whom it preempts; `None` for a report.
+/// The change that a command asks for, and whether it ends commands of the
+/// preempted hosts; `None` for a report.
 fn in_words_of_the_store(request: nvme::ReservationCommand) -> Option<(ReservationRequest, bool)> {
     let request = match request {
         nvme::ReservationCommand::Report => return None,
@@ -368,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn types_survive_their_value() {
+    fn every_type_is_read_back_from_its_value() {
         for rtype in 1..=6 {
             assert_eq!(rtype_of(type_of(rtype)), rtype);
         }

@@ -77,7 +77,7 @@ impl Service {
         }
     }
 
-    /// Who shows the states of subsystems too; set once.
+    /// Installs what else shows the states of subsystems; once.
     pub fn set_sharing(&self, sharing: Sharing) {
         assert!(self.sharing.set(sharing).is_ok(), "set once");
     }
@@ -136,7 +136,7 @@ impl Service {
 
     /// The I/O path takes a subsystem as it is described here; neither hosts nor
     /// those that share its states are told yet. The registry is
-    /// locked meanwhile, so that nobody connects to what was before.
+    /// locked meanwhile, so that no host connects to what was before.
     pub fn publish(&self, subsystem: &Subsystem) {
         self.show(subsystem, false);
     }
