@@ -118,7 +118,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn hex_comes_back(bytes in proptest::collection::vec(any::<u8>(), 1..64)) {
+        fn hex_that_is_written_is_read(bytes in proptest::collection::vec(any::<u8>(), 1..64)) {
             prop_assert_eq!(parse(&hex(&bytes), 64), Some(bytes));
         }
 

@@ -132,7 +132,7 @@ pub struct Challenge {
 }
 
 impl Challenge {
-    /// A new challenge; `random` fills bytes that nobody can foresee.
+    /// A new challenge; `random` fills in unpredictable bytes.
     pub fn new(algorithm: Algorithm, random: &mut dyn FnMut(&mut [u8])) -> Self {
         let (mut id, mut bytes) = ([0], [0; CHALLENGE_LEN]);
         random(&mut id);

@@ -1,4 +1,4 @@
-//! Proving who a peer is, as pure computation: secrets that are never shown,
+//! Authentication of peers, as pure computation: secrets that are never shown,
 //! and the Challenge Handshake Authentication Protocol (RFC 1994) as iSCSI uses
 //! it (RFC 7143, section 12.1.3).
 #![forbid(unsafe_code)]

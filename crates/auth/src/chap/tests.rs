@@ -41,7 +41,7 @@ fn responses_are_what_others_compute() {
 }
 
 #[test]
-fn a_challenge_is_answered_by_who_knows_the_secret() {
+fn a_challenge_is_answered_only_with_its_secret() {
     let secret = Secret::new(*b"a secret of enough bytes");
     for algorithm in Algorithm::ALL {
         let challenge = Challenge::new(algorithm, &mut counting());
