@@ -105,7 +105,7 @@ fn take_back(root: &Path, undo_file: &Path) -> (String, ExitCode) {
         text += &match undone {
             Undone::Back => format!("/{}: {} -> {}\n", change.path, change.to, change.from),
             Undone::Changed(now) => {
-                format!("/{}: stays {now}: somebody has set it since\n", change.path)
+                format!("/{}: stays {now}: it was changed since\n", change.path)
             }
             Undone::Failed(failed) => {
                 tell(format_args!("{failed}"));

@@ -106,7 +106,7 @@ pub fn apply(root: &Path, plan: &Plan, undo_file: &Path) -> Result<(), SettingFa
 pub enum Undone {
     /// It is as it was.
     Back,
-    /// Somebody else has set it since, to this; it stays.
+    /// It was changed since, to this, and stays.
     Changed(String),
     /// It could not be set.
     Failed(SettingFailed),
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn what_somebody_else_has_set_since_stays() {
+    fn a_setting_that_was_changed_since_is_not_undone() {
         let tree = tree();
         let machine = tree.machine();
         let undo_file = machine.root().join("tune.json");
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn where_one_cannot_be_set_none_is() {
+    fn where_one_setting_fails_none_is_left_changed() {
         let tree = tree();
         let machine = tree.machine();
         let undo_file = machine.root().join("tune.json");
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn a_way_back_that_is_none_of_ours_is_refused() {
+    fn an_undo_file_of_another_format_is_refused() {
         let tree = tree();
         let machine = tree.machine();
         tree.put("tune.json", "{\"changes\": [{\"path\": 1}]}");

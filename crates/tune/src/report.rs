@@ -7,7 +7,7 @@ use crate::obsolete::OBSOLETE;
 use crate::plan::Plan;
 use crate::setting::{Finding, Profile};
 
-/// Everything, for somebody who reads it.
+/// Everything, for a reader.
 pub(crate) fn look(machine: &Machine, profile: Profile, findings: &[Finding]) -> String {
     let mut text = overview(machine);
     let is_open = |finding: &&Finding| finding.wanted.is_some();

@@ -18,7 +18,7 @@ pub struct Finding {
     /// What is set.
     pub name: String,
     /// Its file, below the root; `None` where it is set elsewhere: by the
-    /// firmware, at boot, by whoever started this process.
+    /// firmware, at boot, by the program that started this process.
     pub path: Option<String>,
     /// How it is.
     pub now: String,
@@ -371,7 +371,7 @@ fn transmit_steering(machine: &Machine, nic: &Nic) -> Vec<Spot> {
     steer(machine, &nic.tx_queues, path, own)
 }
 
-/// Masks of queues; those that were set by somebody stay.
+/// Masks of queues; those that are set already stay.
 fn steer(
     machine: &Machine,
     queues: &[usize],
@@ -457,7 +457,7 @@ mod tests {
         assert_eq!(
             wanted(&tree, profile, &at("rx-1/rps_cpus")),
             Some(None),
-            "set by somebody"
+            "set already"
         );
         assert_eq!(
             wanted(&tree, profile, &at("tx-0/xps_cpus")),
