@@ -285,7 +285,7 @@ impl Bhs {
 pdu! {
     /// SCSI Command (section 11.3).
     ScsiCommand = opcode::SCSI_COMMAND, {
-        /// Command priority in bits 3:0, of who speaks iSCSIProtocolLevel 2
+        /// Command priority in bits 3:0, of initiators with iSCSIProtocolLevel 2
         /// (RFC 7144).
         priority: u8 = 2,
         /// Reserved.

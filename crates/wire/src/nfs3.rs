@@ -54,7 +54,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_set_is_told_one_by_one() {
+    fn attributes_to_set_are_each_marked() {
         let set = sattr3 {
             mode: Some(7),
             uid: None,

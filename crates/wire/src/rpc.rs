@@ -42,7 +42,7 @@ mod tests {
     use crate::xdr::{Decode, Encode, Opaque, Reader, XdrError};
 
     #[test]
-    fn a_mark_comes_back() {
+    fn a_record_mark_that_is_encoded_is_decoded() {
         let mark = RecordMark {
             is_last: true,
             len: 0x0102,
@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_tell_why_not() {
+    fn refused_calls_have_their_reason_in_the_answer() {
         let answers = [
             (
                 reply_body::MSG_DENIED(rejected_reply::AUTH_ERROR(auth_stat::AUTH_TOOWEAK)),

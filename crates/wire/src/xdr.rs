@@ -428,7 +428,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn lists_come_back(values in proptest::collection::vec(any::<u64>(), 0..20), some in any::<Option<u32>>()) {
+        fn lists_that_are_encoded_are_decoded(values in proptest::collection::vec(any::<u64>(), 0..20), some in any::<Option<u32>>()) {
             let list = List::<u64, 20>::Of(&values);
             let mut bytes = written(&list);
             some.encode(&mut bytes);
