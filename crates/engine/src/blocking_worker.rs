@@ -9,12 +9,12 @@ use std::thread;
 
 use reactor::Blocking;
 
-/// Who does the work that may block.
+/// Where the work that may block is done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BlockingWorker {
     /// Threads of its own.
     Thread,
-    /// Nobody: whoever runs the reactors does it in between.
+    /// No thread: the caller that runs the reactors does it in between.
     Inline,
 }
 
@@ -51,8 +51,8 @@ impl About {
 /// needs no bound of its own.
 pub type Desk = Blocking<About, BlockingWork>;
 
-/// Starts the first thread of a desk; they end when nobody needs them, and say so where
-/// work has failed: which thread, and why.
+/// Starts the first thread of a desk. A thread ends when `is_needed` is false. Where
+/// work has failed, `failed` gets the name of its thread and the reason.
 pub fn start(
     desk: &Arc<Desk>,
     is_needed: impl Fn() -> bool + Send + Sync + 'static,

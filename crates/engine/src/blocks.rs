@@ -54,7 +54,7 @@ pub enum VolumeWork<A> {
     Volume(OnVolume<A>),
     /// It goes on when others have had their turn.
     Turn(Box<Steps<A>>),
-    /// Somebody else's answer comes by mail, see [`crate::later::Later`].
+    /// Another thread answers by mail, see [`crate::later::Later`].
     Elsewhere,
 }
 
@@ -292,7 +292,7 @@ pub trait OnVolumes: Blocks {
         }
     }
 
-    /// Starts an I/O that nobody waits for.
+    /// Starts an I/O that no command waits for.
     fn start_unawaited<D: Driver>(
         &mut self,
         volume: &Arc<dyn Volume>,

@@ -14,11 +14,11 @@ use machine::locked;
 pub enum Scope {
     /// The mail that was sent before.
     Mail,
-    /// Every I/O on these volumes that had begun: it is over, or nobody waits
-    /// for it any more and it holds its range against whatever comes later.
+    /// Every I/O on these volumes that had begun: it is over, or an orphan that
+    /// holds its range against whatever comes later.
     Volumes(Vec<Arc<dyn Volume>>),
     /// Every call that had begun something in this file system: it is over, or
-    /// nobody waits for it any more.
+    /// an orphan.
     Files(Arc<dyn FileSystem>),
     /// These connections.
     Connections(Vec<ConnectionRef>),
@@ -89,7 +89,8 @@ impl Passage {
 }
 
 impl Drop for Passage {
-    /// Not here: who drops this may hold locks, or be about to panic.
+    /// The desk passes the fence: the thread that drops this may hold locks, or
+    /// be about to panic.
     fn drop(&mut self) {
         if let (Some(fence), Some(desk)) = (self.fence.take(), self.desk.upgrade()) {
             desk.add(About::Target, Box::new(move || fence.passed()));

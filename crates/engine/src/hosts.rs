@@ -20,14 +20,14 @@ const OWN_PART: u64 = 16;
 /// What a host is told from others by.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum HostName {
-    /// It has not said who it is, or never does.
+    /// A peer that has not identified itself, or never does.
     Address(IpAddr),
     /// What it calls itself, and where such names are given.
     Said(&'static str, String),
 }
 
 impl HostName {
-    /// Of one that has not said who it is.
+    /// The name of a peer that has not identified itself.
     pub fn of_peer(peer: SocketAddr) -> HostName {
         HostName::Address(network(peer.ip()))
     }

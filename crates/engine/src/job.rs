@@ -4,8 +4,8 @@
 //! ends, the host is answered at once and the job stays as an *orphan*. It
 //! keeps the memory that the kernel may still use, and in its task the range
 //! of the volume against whatever comes later, until the kernel lets go. So a
-//! backend that hangs holds up nobody, and a write that it wakes up with never
-//! lands on a newer one.
+//! backend that hangs holds up no host, and a write that it ends late never lands on a
+//! newer one.
 
 use std::cell::Cell;
 use std::io;
@@ -23,17 +23,16 @@ use crate::token::{ConnectionId, JOB_TABLES_MAX, JOBS_MAX, JobId, Subject};
 
 /// Where the answer to a command will come from.
 pub trait AnswerSource: Sized {
-    /// Another reactor, or who does what may block.
+    /// Another reactor, or the blocking worker.
     fn elsewhere() -> Self;
 
-    /// Whether something was begun that goes on where nobody waits for it.
+    /// Whether something was begun that goes on as an orphan.
     fn has_begun(&self) -> bool;
 
-    /// Nobody waits for it any more: what can be is cut short.
+    /// Cuts short what can be, of work that has become an orphan.
     fn cancel(&mut self, files: &mut dyn FileIo, token: Token);
 
-    /// The kernel has done something for work that nobody waits for: what is
-    /// left of it, if anything.
+    /// The kernel has done something for an orphan: what is left of it, if anything.
     fn resume(self, result: io::Result<u32>, files: &mut dyn FileIo, token: Token) -> Option<Self>;
 
     /// The command that ends with this one.
@@ -54,7 +53,7 @@ pub trait AnswerSource: Sized {
 
 /// A command whose answer is not there yet.
 pub struct Job<W> {
-    /// Who waits for it; nobody for an orphan.
+    /// The connection that waits for it; none for an orphan.
     pub owner: Option<ConnectionId>,
     /// The command.
     pub tag: Tag,
@@ -69,7 +68,7 @@ pub struct Job<W> {
 }
 
 impl<W> Job<W> {
-    /// Of a command of `owner`, or of nobody's.
+    /// Of a command of `owner`, or an orphan.
     pub fn new(owner: impl Into<Option<ConnectionId>>, tag: Tag, mark: u64, work: W) -> Self {
         Job {
             owner: owner.into(),
@@ -168,8 +167,8 @@ impl<W: AnswerSource> Jobs<W> {
         }
     }
 
-    /// Whether an older job that somebody waits for is one of those that are `meant`.
-    /// Orphans do not count: they hold what they are at against whatever comes later.
+    /// Whether an older job of a connection is one of those that are `meant`. Orphans do
+    /// not count: they hold what they are at against whatever comes later.
     ///
     /// A place that does not hold the fence once never will: its next job is younger.
     /// So the look goes on where it stopped.
@@ -191,7 +190,7 @@ impl<W: AnswerSource> Jobs<W> {
         false
     }
 
-    /// Jobs that nobody waits for.
+    /// Jobs whose connection does not wait for them any more.
     pub fn orphans(&self) -> usize {
         self.orphans
     }
@@ -275,7 +274,7 @@ impl<W: AnswerSource> Jobs<W> {
         self.entries[id.place()].job = Some(job);
     }
 
-    /// The same of work that nobody waits for from the start.
+    /// The same of work that no connection waits for from the start.
     pub fn insert_orphan(&mut self, id: JobId, work: W) {
         self.insert_job(id, None, 0, work);
         self.orphans += 1;
@@ -317,7 +316,7 @@ impl<W: AnswerSource> Jobs<W> {
         (self.entries, self.free, self.discarded) = Default::default();
     }
 
-    /// Whose job it is; nobody's of an orphan and of one that is over.
+    /// The connection of a job; none of an orphan and of one that is over.
     #[inline]
     pub fn owner(&self, id: JobId) -> Option<ConnectionId> {
         let entry = self.entries.get(id.place())?;
@@ -354,9 +353,9 @@ impl<W: AnswerSource> Jobs<W> {
         job.expect("a job that waits")
     }
 
-    /// Nobody waits for the job any more. One that has not begun never will, and goes
-    /// with [`Jobs::discard`]; any other keeps `held` to its end, which the kernel is
-    /// asked to bring about.
+    /// Makes the job an orphan. One that has not begun never will, and goes with
+    /// [`Jobs::discard`]; any other keeps `held` to its end, which the kernel is asked to
+    /// bring about.
     pub fn orphan(&mut self, id: JobId, held: Vec<CommandMemory>, files: &mut dyn FileIo) {
         let entry = &mut self.entries[id.place()];
         let job = entry.job.as_mut().expect("a job that waits");

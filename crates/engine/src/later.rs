@@ -10,8 +10,8 @@ use crate::post::{Mail, Post};
 use crate::protocol::Protocol;
 use crate::token::JobId;
 
-/// Answers one command from anywhere, once. Where nobody waits for the command
-/// any more the answer goes nowhere.
+/// Answers one command from anywhere, once. Where the command's job is an orphan the
+/// answer is dropped.
 pub struct Later<A, M> {
     post: Arc<dyn Post<Mail<A, M>>>,
     shard: usize,
@@ -43,8 +43,8 @@ pub trait Elsewhere: Protocol {
         self.later_unless_lost(tag, Self::lost())
     }
 
-    /// The same, of a command which is answered otherwise when nobody has: our own
-    /// failure.
+    /// The same, of a command that `lost` answers when this is dropped without an
+    /// answer: our own failure.
     fn later_unless_lost(
         &mut self,
         tag: Tag,

@@ -12,7 +12,7 @@ use crate::job::AnswerSource;
 use crate::protocol::{ConnectionEvent, Protocol};
 use crate::token::JobId;
 
-/// What a connection does with work that nobody waits for any more.
+/// What a connection does with jobs that become orphans.
 pub trait Orphans: Protocol {
     /// Leaves a job to itself; the commands it was for, which are answered next.
     fn orphan<D: Driver>(&mut self, id: JobId, driver: &mut D) -> Vec<Tag> {
@@ -30,7 +30,7 @@ pub trait Orphans: Protocol {
         tags
     }
 
-    /// Leaves every job to itself: nobody is left to answer.
+    /// Leaves every job to itself: no command is left to answer.
     fn orphan_all<D: Driver>(&mut self, driver: &mut D) {
         if !self.core().has_jobs() {
             return;

@@ -39,7 +39,7 @@ pub struct Newcomer {
     pub place: HostPlace,
     /// Number of the listener that it came in by.
     pub listener: u16,
-    /// There are `connections_max` already: one that has not said who it is has
+    /// There are `connections_max` already: one that has not identified itself has
     /// to go for it.
     pub displaces: bool,
 }
@@ -64,7 +64,7 @@ pub enum ShardMail {
     /// This reactor's connections wait for memory: give back what you do not use,
     /// and say when you have.
     MemoryWanted(usize),
-    /// Somebody has given memory back.
+    /// A reactor has given memory back.
     MemoryFreed,
     /// End: close everything, then leave the loop.
     Stop,

@@ -1,5 +1,5 @@
-//! What follows a change of reservations, whoever asked for it: everybody
-//! concerned hears of it in the words of their protocol.
+//! What follows a change of reservations, whichever protocol it came by: all hosts
+//! concerned are told in the words of theirs.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -24,9 +24,9 @@ pub trait Hears: Send + Sync {
     fn preempt(&self, volume: &Arc<dyn Volume>, preempted: &Arc<BTreeSet<Registrant>>);
 }
 
-/// Tells everybody of a change, and with `then` its sender when it holds: when
-/// what those began who may do less now is over, and those who are told of it
-/// have it before their next command.
+/// Tells all hosts concerned of a change, and calls `then` when it holds: when what was
+/// begun by hosts that may do less now is over, and hosts that get a notice have it
+/// before their next command.
 pub fn tell(
     shared: &Shared,
     volume: &Arc<dyn Volume>,
@@ -56,8 +56,8 @@ pub fn tell(
     }
 }
 
-/// A change of reservations could not be made, which is no mistake of who asked
-/// for it.
+/// A change of reservations could not be made, which is no mistake of the host that
+/// asked.
 pub fn note_unchanged(shared: &Shared, volume: &dyn Volume, refused: &ReservationRefused) {
     shared.refusals.note(Refusal {
         volume: Some(&volume.info().name),

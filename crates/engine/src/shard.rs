@@ -61,7 +61,7 @@ struct Pending {
     older: Older,
 }
 
-/// What somebody has spent of a turn (see [`machine::work`]).
+/// What a connection, or work without one, has spent of a turn (see [`machine::work`]).
 #[derive(Clone, Copy, Default)]
 struct TurnShare {
     turn: u64,
@@ -102,7 +102,7 @@ pub struct Shard<S: Protocols> {
     turn: u64,
     /// What was spent by work without a connection.
     background: TurnShare,
-    /// File work that has completed and waits until who owns it has a share again, in
+    /// File work that has completed and waits until its owner has a share again, in
     /// the order that it came.
     deferred: VecDeque<(JobId, io::Result<u32>)>,
     /// A connection has more work than its share of this turn was enough for.
@@ -112,15 +112,15 @@ pub struct Shard<S: Protocols> {
     /// The most units that a connection, or what goes on without one, has spent in a turn.
     turn_units_max: u64,
     open: usize,
-    /// Oldest first; some have said since who they are, or are gone.
+    /// Oldest first; some have identified themselves since, or are gone.
     strangers: VecDeque<ConnectionId>,
     fences: Vec<Pending>,
-    /// Who wants to know what this reactor has done.
+    /// Where to send the report of what this reactor has done.
     asked: Vec<Sender<S::Report>>,
     flushes: Flushes,
     tick_at: Option<Nanos>,
     ticks: Ticks,
-    /// The last tick came too late to judge anybody by.
+    /// The last tick came too late to hold it against any peer.
     was_late: bool,
     stopping: Option<Stopping>,
     gave_up_on_orphans: bool,
@@ -307,15 +307,15 @@ impl<S: Protocols> Shard<S> {
         });
     }
 
-    /// Whether it is open and has not said who it is.
+    /// Whether it is open and has not identified itself.
     fn is_stranger(&self, id: ConnectionId) -> bool {
         let entry = &self.table[id.index as usize];
         let connection = entry.connection.as_ref();
         entry.generation == id.generation && connection.is_some_and(|c| c.is_stranger())
     }
 
-    /// Closes the connection that has not said who it is for longest, if there
-    /// is one: strangers keep no host out.
+    /// Closes the oldest connection that has not identified itself, if there is one: such
+    /// connections keep no host out.
     fn displace<D: Driver>(&mut self, driver: &mut D) -> bool {
         while let Some(id) = self.strangers.pop_front() {
             if self.is_stranger(id) {
@@ -694,9 +694,9 @@ impl<S: Protocols> Shard<S> {
         self.has_more |= left == 0;
     }
 
-    /// The loop of its reactor has failed. Whoever has it keeps it for as long as
-    /// the process lives: the kernel may still be at its memory, and what it has
-    /// under way holds its ranges.
+    /// The loop of its reactor has failed. The caller keeps this for as long as the process
+    /// lives: the kernel may still be at its memory, and what it has under way holds its
+    /// ranges.
     pub fn failed(&mut self, why: &str) {
         let volumes = self.server.volumes().len();
         self.shared.reactor_failed(self.number, why, volumes);
@@ -821,7 +821,7 @@ impl<S: Protocols, D: Driver> Handler<D, S::Mail> for Shard<S> {
                 Subject::Listener(n) => self.listening.retain(|l| u32::from(l.number) != n),
                 other => unreachable!("{other:?} has no socket"),
             },
-            Completion::Connected { .. } => unreachable!("a server connects to nobody"),
+            Completion::Connected { .. } => unreachable!("a server never connects"),
         }
     }
 
@@ -859,7 +859,7 @@ impl<S: Protocols, D: Driver> Handler<D, S::Mail> for Shard<S> {
         }
         // Only now: what an I/O costs is done where it was counted.
         while let Some(to) = self.asked.pop() {
-            // Who asked may have given up waiting.
+            // The thread that asked may have given up waiting.
             let _ = to.send(self.report(driver));
         }
         if self.stopping == Some(Stopping::Closing) && !self.has_sockets() {
@@ -881,8 +881,8 @@ impl<S: Protocols, D: Driver> Handler<D, S::Mail> for Shard<S> {
         let mut strangers = std::mem::take(&mut self.strangers);
         strangers.retain(|id| self.is_stranger(*id));
         self.strangers = strangers;
-        // Where it was us who stood still, a machine that was paused, what hosts
-        // have sent meanwhile is heard before their time is up.
+        // Where the reactor itself stood still, as in a machine that was paused, what hosts
+        // have sent meanwhile is read before their time is up.
         let is_late = self.tick_at.is_some_and(|at| now > at + TICK);
         self.was_late = is_late && !self.was_late && !faults::is(Fault::HastyTick);
         self.in_background(|shard| S::on_tick(shard, now, driver));

@@ -79,7 +79,8 @@ impl Shared {
         }
     }
 
-    /// Who is told of reservations; set once, before the first reactor runs.
+    /// Sets the protocols that are told of reservations; once, before the first reactor
+    /// runs.
     pub fn set_hearing(&self, hearing: Vec<Weak<dyn Hears>>) {
         assert!(self.hearing.set(hearing).is_ok(), "set once");
     }
@@ -158,8 +159,8 @@ impl Shared {
         self.desk.wait_until_done(timeout);
     }
 
-    /// No work is done beside the reactors any more. Without a thread of the
-    /// blocking worker's, whoever ran the reactors says so: work may own what it lies in.
+    /// No work is done beside the reactors any more. Where the blocking worker has no
+    /// thread, the caller that ran the reactors calls this: work may own what it lies in.
     pub fn end_blocking_work(&self) {
         self.desk.close();
     }
@@ -177,8 +178,8 @@ impl Shared {
     }
 
     /// A reactor has failed: the others end in order, so that hosts go on by
-    /// other paths at once. Where they have ended already, nobody is left to sync
-    /// the volumes, of which there are so many.
+    /// other paths at once. Where they have ended already, none is left to sync the
+    /// `volumes`, of which there are so many.
     pub fn reactor_failed(&self, shard: usize, why: &str, volumes: usize) {
         tracing::error!(
             reactor = shard,

@@ -6,7 +6,7 @@ use crate::post::ShardMail;
 use crate::shared::Shared;
 
 /// What reactors tell each other where memory is short. What one gives back lies
-/// free in its pool, or in the share of a host, and nobody elsewhere would look
+/// free in its pool, or in the share of a host, and no other reactor would look
 /// before the next tick.
 #[derive(Default)]
 pub(crate) struct Shortage {

@@ -23,7 +23,7 @@ pub struct ConnectionRef {
 }
 
 impl ConnectionRef {
-    /// As one number, for those who keep it without knowing what it is.
+    /// As one number, for code that keeps it without knowing what it is.
     pub fn pack(self) -> u64 {
         debug_assert!(self.shard < 1 << 16);
         (u64::from(self.shard) << 48)
