@@ -1,4 +1,4 @@
-//! Who an iSCSI initiator is, and how it proves that: arguments of several
+//! The name of an iSCSI initiator, and how it proves that: arguments of several
 //! commands.
 
 use std::fs::File;
@@ -44,7 +44,7 @@ fn parse_algorithm(text: &str) -> Result<Algorithm, String> {
 }
 
 impl ChapArgs {
-    /// Who this initiator is.
+    /// The name of this initiator, and the number of this process in its ISIDs.
     ///
     /// # Errors
     /// A sentence for the user.
@@ -70,7 +70,8 @@ impl ChapArgs {
     }
 }
 
-/// The secret in a file that nobody else may read, without the end of its line.
+/// The secret in a file that other users may not read, without the end of its
+/// line.
 fn secret(path: &Path) -> Result<Secret, String> {
     let shown = path.display();
     let cannot = |error| format!("{shown} cannot be read: {error}");

@@ -152,7 +152,7 @@ pub fn discover(args: &DiscoverArgs) -> (Listing, Vec<String>) {
     (listing, errors)
 }
 
-/// Who is asked: a discovery controller, a portal, or both.
+/// Where discovery asks: a discovery controller, a portal, or both.
 fn whom(args: &DiscoverArgs) -> Result<(Option<SocketAddr>, Option<SocketAddr>), String> {
     match &args.address {
         Some(text) => match text.strip_prefix("iscsi://") {
@@ -381,11 +381,11 @@ mod tests {
         assert_eq!(json["targets"][0]["tpgt"], 2);
         listing.targets = None;
         let json = serde_json::to_value(&listing).expect("JSON");
-        assert!(json.get("targets").is_none(), "nobody was asked");
+        assert!(json.get("targets").is_none(), "no portal was asked");
     }
 
     #[test]
-    fn addresses_say_who_is_asked() {
+    fn address_decides_whether_a_controller_or_a_portal_is_asked() {
         use clap::Parser;
         #[derive(Parser)]
         struct Line {

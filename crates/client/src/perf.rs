@@ -335,7 +335,7 @@ impl WorkersRun {
             let worker = thread::Builder::new()
                 .name("weft-perf".into())
                 .spawn(move || {
-                    // Nobody listens any more where another worker failed to start.
+                    // The receiver is gone where another worker failed to start.
                     worker::run(plan, &live, |mailbox| drop(hello.send(mailbox)))
                 });
             run.workers.push(worker.map_err(|e| e.to_string())?);
@@ -422,7 +422,8 @@ impl WorkersRun {
     }
 }
 
-/// What holds a load back until somebody says that it may begin.
+/// What holds a load back until a line on the standard input says that it may
+/// begin.
 #[derive(Default)]
 struct Gate(Option<mpsc::Receiver<bool>>);
 

@@ -455,7 +455,7 @@ mod tests {
     }
 
     #[test]
-    fn without_arguments_it_is_the_built_in_target() {
+    fn perf_without_arguments_loads_the_built_in_target() {
         let args = parse("").expect("parses");
         let [LoadAddress::Nvme(address)] = &args.places().expect("a place")[..] else {
             panic!("NVMe");

@@ -15,7 +15,7 @@ use super::pattern::{BlockPattern, Ledger};
 use super::workload::{IoDirection, KINDS, Schedule, Workload};
 use crate::latency::Latencies;
 
-/// Batches of a local volume before anybody looks at the driver.
+/// Batches of a local volume between two looks at the driver.
 const LOCAL_BATCHES: u32 = 64;
 /// How long a server that asks for patience is left alone: as Linux begins with.
 const PATIENCE: Nanos = 100_000_000;
@@ -590,7 +590,7 @@ impl Job {
             ..
         } = flight;
         if kind == IoDirection::Write {
-            // What a failed write left behind is anybody's guess.
+            // What a failed write left behind is not known.
             verify.ledger.put(block, if is_ok { generation } else { 0 });
             return;
         }

@@ -15,7 +15,7 @@ use super::line::{IoFailed, LineEvent, LoadIo};
 use super::workload::IoDirection;
 use crate::units::parse_bytes;
 
-/// Bytes of a volume that nobody has said the size of.
+/// Bytes of a volume where the user has not given a size.
 const SIZE_DEFAULT: u64 = 1 << 30;
 /// Bytes of one write that fills memory before a load.
 const FILL_BYTES: u64 = 1 << 20;
@@ -136,7 +136,7 @@ impl LocalLine {
         self.pending == 0
     }
 
-    /// Whether I/Os have ended that nobody has heard of.
+    /// Whether I/Os have ended that were not taken yet.
     #[inline]
     pub fn has_done(&self) -> bool {
         !self.done.is_empty()

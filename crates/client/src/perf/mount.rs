@@ -14,8 +14,8 @@ use super::report::TargetInfo;
 use super::workload::Rw;
 use super::{admin_driver, unique};
 
-/// Bytes of a file that nobody has said the size of, if there is room for
-/// twice as much.
+/// Bytes of a file where the user has not given a size, if there is room for twice as
+/// much.
 const SIZE_DEFAULT: u64 = 256 << 20;
 /// Bytes that are written at a time before the load.
 const LAYOUT_BYTES: u32 = 1 << 20;
@@ -153,7 +153,7 @@ impl Mount {
         }
     }
 
-    /// Name of what is made where nobody has said any.
+    /// Name of what is made where the user has not given one.
     fn name(&self) -> String {
         format!("weft-perf-{:08x}", unique(&self.params.identity.verifier))
     }

@@ -228,7 +228,8 @@ fn run(
     while !has_ended.load(Ordering::Relaxed) {
         let mut change = None;
         match mailboxes.is_empty() {
-            // Nobody to tell yet: what changes meanwhile is seen later.
+            // There is no worker to tell yet: what changes meanwhile is seen
+            // later.
             true => {
                 if let Ok(given) = mail.recv_timeout(Duration::from_millis(20)) {
                     mailboxes = given;

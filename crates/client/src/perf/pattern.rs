@@ -95,7 +95,8 @@ impl BlockPattern {
     }
 }
 
-/// What is known of the blocks of one job: who uses each, and what it holds.
+/// What is known of the blocks of one job: whether an I/O uses each, and what it
+/// holds.
 #[derive(Debug)]
 pub struct Ledger {
     /// Generation last written, 0 if never; the top bit while an I/O is under way.

@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn due_times_do_not_drift_and_wait_for_nobody() {
+    fn due_times_do_not_drift_and_do_not_wait_for_ios() {
         let mut schedule = Schedule::new(1_000, 3.0);
         assert_eq!(schedule.take(999), None);
         assert_eq!(schedule.take(1_000), Some(1_000));

@@ -1,4 +1,4 @@
-//! `weft perf` as somebody types it.
+//! `weft perf` as a user types it.
 
 use std::sync::atomic::AtomicBool;
 
@@ -11,7 +11,7 @@ struct PerfLine {
     args: PerfArgs,
 }
 
-/// What `words` behind `weft perf` mean, by somebody who sleeps at once.
+/// What `words` behind `weft perf` mean, with a client that does not spin.
 pub fn args(words: &str) -> Result<PerfArgs, String> {
     let line = format!("perf --spin-us=0 {words}");
     let line = PerfLine::try_parse_from(line.split_whitespace());
