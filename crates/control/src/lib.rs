@@ -95,8 +95,8 @@ pub fn default_config() -> Config {
         exports: vec![ExportSpec {
             path: "/".to_owned(),
             file_system: "default".to_owned(),
-            // Who tries it mounts it as root, from this machine alone, and would
-            // be nobody there otherwise, who may not even give a file away.
+            // A user who tries it mounts it as root, from this machine alone.
+            // Squashed to `nobody`, root could not even give a file away.
             rules: vec![Rule {
                 squash: Squash::None,
                 ..Rule::default()
@@ -154,7 +154,7 @@ pub fn load(path: &Path) -> Result<Config, Problems> {
     Ok(config)
 }
 
-/// The text of a file, and who may read it.
+/// The text of a file, and its mode.
 fn read(path: &Path) -> io::Result<(String, u32)> {
     let mut file = File::open(path)?;
     let mode = file.metadata()?.mode();
@@ -168,11 +168,11 @@ fn read(path: &Path) -> io::Result<(String, u32)> {
 pub struct Origin<'o> {
     /// Paths in it are relative to this.
     pub folder: &'o Path,
-    /// The mode of its file: secrets in it want that nobody else reads it.
+    /// The mode of its file: a file with secrets must not be readable to others.
     pub mode: Option<u32>,
 }
 
-/// What a configuration may say, but whoever wrote it may want to know of.
+/// What is allowed in a configuration, but its author may want to know.
 #[must_use]
 pub fn notes(config: &Config) -> Vec<String> {
     /// As many bytes as the initiator of Windows takes.

@@ -74,7 +74,7 @@ pub(crate) fn listeners(sink: &mut Sink, file: &Section) -> (Vec<ListenerSpec>, 
     (specs.collect(), is_whole)
 }
 
-/// Reports a file that serves nothing, or what nobody could reach.
+/// Reports a file that serves nothing, or what no host could reach.
 pub(crate) fn reachable(
     sink: &mut Sink,
     (nvme, iscsi, file): (Option<&Section>, Option<&Section>, &Section),

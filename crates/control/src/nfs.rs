@@ -1,4 +1,4 @@
-//! The file systems of a file, what of them is exported, and to whom.
+//! The file systems of a file, what of them is exported, and to which clients.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, ToSocketAddrs};
@@ -33,7 +33,7 @@ const IO_BYTES_MAX: Number = size(
 const LEASE_MS: Number = count("lease_ms", 1_000, 3_600_000);
 const GRACE_MS: Number = count("grace_ms", 0, 3_600_000);
 const MEM_SIZE: Number = size("size", MIB, 1 << 44, Rule::Any);
-/// 4294967295 is nobody's number: it means "leave it" to `chown`.
+/// 4294967295 is the number of no user: it means "leave it" to `chown`.
 const ANON_UID: Number = count("anon_uid", 0, u32::MAX as u64 - 1);
 const ANON_GID: Number = count("anon_gid", 0, u32::MAX as u64 - 1);
 
@@ -242,7 +242,7 @@ fn path_fits(sink: &mut Sink, path: &At<&str>, known: &[(String, usize)]) {
     }
 }
 
-/// Who may do what: first those with terms of their own, then all others.
+/// The rules of an export: first clients with terms of their own, then all others.
 fn rules(sink: &mut Sink, section: &Section) -> Vec<ExportRule> {
     let general = terms(sink, section, &ExportRule::default());
     let mut rules = Vec::new();
@@ -265,7 +265,7 @@ fn rules(sink: &mut Sink, section: &Section) -> Vec<ExportRule> {
         (_, None) => {
             if !section.has("client") && !section.has("clients") {
                 let text = format!(
-                    "nobody may use this export: write `allow_any_client = true`, \
+                    "no client may use this export: write `allow_any_client = true`, \
                      `clients = [\"192.0.2.0/24\"]` or {CLIENT}"
                 );
                 sink.add(&section.span, text);
@@ -308,7 +308,7 @@ fn flavors(sink: &mut Sink, section: &Section) -> Option<Vec<Flavor>> {
     const FLAVORS: &[(&str, Flavor)] = &[("sys", Flavor::Sys), ("none", Flavor::None)];
     let list = section.texts(sink, "security")?;
     if list.is_empty() {
-        let text = "`security` names how clients say who they are: [\"sys\"]";
+        let text = "`security` names how clients identify their users: [\"sys\"]";
         sink.add(&section.span_of("security"), text);
     }
     let mut flavors = Vec::new();
@@ -376,7 +376,7 @@ fn resolve(text: &str) -> Result<Vec<Net>, String> {
         ));
     }
     if text == "*" {
-        return Err("everybody: write `allow_any_client = true`".to_owned());
+        return Err("that is every client: write `allow_any_client = true`".to_owned());
     }
     if text.contains(['*', '?', '@']) {
         return Err(format!(

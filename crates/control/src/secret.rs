@@ -26,7 +26,7 @@ pub(crate) struct Secrets<'o> {
 
 struct KnownFile {
     secret: Secret,
-    /// Weft proves by it who it is.
+    /// Weft proves its own name by it.
     is_mutual: bool,
     span: Range<usize>,
 }
@@ -105,7 +105,8 @@ impl<'o> Secrets<'o> {
         }
     }
 
-    /// Reports secrets that prove who both sides are (RFC 7143, section 9.2.1).
+    /// Reports secrets by which both sides prove themselves (RFC 7143, section
+    /// 9.2.1).
     pub fn compare(&self, sink: &mut Sink) {
         let (own, theirs): (Vec<_>, Vec<_>) = self.list.iter().partition(|known| known.is_mutual);
         for own in own {
@@ -121,7 +122,8 @@ impl<'o> Secrets<'o> {
     }
 }
 
-/// The bytes of a file that nobody else may read, without the end of its line.
+/// The bytes of a file that other users may not read, without the end of its
+/// line.
 fn read(path: &Path) -> Result<Vec<u8>, String> {
     let shown = path.display();
     let cannot = |error| format!("{shown} cannot be read: {error}");

@@ -471,8 +471,8 @@ fn luns(
     luns
 }
 
-/// Who may use a target: initiators with a table of their own before the list,
-/// and that before any other.
+/// The initiators that may use a target: those with a table of their own before
+/// the list, and that before any other.
 fn acl(
     sink: &mut Sink,
     section: &Section,

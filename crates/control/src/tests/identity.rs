@@ -1,4 +1,4 @@
-//! Who volumes are: what is configured, and what follows where nothing is.
+//! The identity of volumes: what is configured, and what follows where nothing is.
 
 use store::memory::MemoryLimit;
 use store::{Info, Names, Spec};
@@ -223,7 +223,7 @@ fn memory_of_one_path_in_two_folders_has_two_identities() {
     assert_ne!(uuid_in(), first);
 }
 
-/// A volume in memory with a state file; who registers with it is kept.
+/// A volume in memory with a state file; its registrations are kept.
 fn registered(spec: &Spec) -> (Uuid, usize) {
     let volume = store::open(spec).expect("memory");
     let host = store::reservation::Registrant::NvmeHost([1; 16]);

@@ -134,7 +134,7 @@ fn every_limit_holds_for_all_targets_or_one() {
 }
 
 #[test]
-fn who_may_use_a_target_arrives() {
+fn initiators_networks_and_redirect_of_a_target_arrive() {
     let text = file(
         "",
         &format!(
@@ -186,7 +186,7 @@ fn who_may_use_a_target_arrives() {
 }
 
 #[test]
-fn who_may_use_a_target_is_checked() {
+fn initiators_and_networks_of_a_target_are_checked() {
     let target = |text: &str| file("", &format!("{VOLUMES}\n{text}"), "");
     let initiator = |text: &str| with("", &format!("[[iscsi.target.initiator]]\n{text}"));
     expect(
@@ -352,8 +352,8 @@ fn impossible_limits_say_what_is_possible() {
     );
 }
 
-/// What holds at some portal groups alone: digests, who may come in, what they
-/// prove and see there.
+/// What holds at some portal groups alone: digests, the initiators that may log
+/// in, what they prove and see there.
 #[test]
 fn policies_of_portal_groups_arrive_and_are_checked() {
     let groups = "[[listener]]\naddress = \"127.0.0.2:3260\"\nprotocol = \"iscsi\"\n\
@@ -719,7 +719,7 @@ fn secrets_are_checked() {
 }
 
 #[test]
-fn a_secret_that_everybody_may_read_is_refused() {
+fn secret_in_a_file_that_other_users_may_read_is_refused() {
     let inline = with(&format!("chap = {{ user = \"alice\", {SECRET} }}"), "");
     let folder = tempfile::tempdir().unwrap();
     for (mode, is_fine) in [

@@ -194,12 +194,12 @@ fn exports_are_checked_against_each_other() {
 }
 
 #[test]
-fn who_may_use_an_export_is_checked() {
+fn rules_of_an_export_are_checked() {
     for (export, at, parts) in [
         (
             "",
             "7:1",
-            &["nobody may use this export", "allow_any_client"][..],
+            &["no client may use this export", "allow_any_client"][..],
         ),
         ("clients = [\"10.0.0.0/33\"]", "10:12", &["from 0 to 32"]),
         ("clients = [\"fd00::/x\"]", "10:12", &["from 0 to 128"]),
