@@ -87,7 +87,7 @@ fn file_system(config: &Config, name: &str) -> String {
     }
 }
 
-/// Who may use an export.
+/// The clients that may use an export.
 fn clients(export: &ExportSpec) -> String {
     let rules = || export.rules.iter();
     let nets = |rule: &Rule| match &rule.clients {
@@ -108,7 +108,7 @@ fn clients(export: &ExportSpec) -> String {
     }
 }
 
-/// Who may use a target, and what they prove.
+/// The initiators that may use a target, and what they prove.
 fn initiators(IscsiTargetSpec { target, .. }: &IscsiTargetSpec) -> String {
     let named = target
         .acl

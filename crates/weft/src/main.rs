@@ -152,8 +152,8 @@ fn check(file: &Path, config: &Config) -> io::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Whether it does its work to the end when nobody reads what it prints: hosts use a
-/// target, and what is measured for long is in files.
+/// Whether it does its work to the end when its output is closed: hosts use a target,
+/// and what is measured for long is in files.
 fn goes_on_unread(command: Option<&WeftCommand>) -> bool {
     match command {
         None | Some(WeftCommand::Serve { .. }) => true,
@@ -200,7 +200,7 @@ fn addresses(config: &Config) -> Vec<SocketAddr> {
     listeners.map(|listener| listener.address).collect()
 }
 
-/// What a user should see is printed; this is for those who look closer.
+/// What a user should see is printed; this is for a user who looks closer.
 fn log_to_stderr() {
     let filter = EnvFilter::builder()
         .with_default_directive(tracing_subscriber::filter::LevelFilter::INFO.into())

@@ -185,7 +185,7 @@ fn announce(running: &Running) -> String {
     text
 }
 
-/// Prints, and does not mind if nobody reads. Hosts are served whether there is room
+/// Prints, also to an output that is closed. Hosts are served whether there is room
 /// for what is printed or not.
 fn say(text: &str) {
     let mut out = io::stdout().lock();
@@ -216,7 +216,7 @@ mod tests {
     use std::sync::mpsc;
     use store::{Base, Error, Extent, Io, Progress, ResizeError, Task, Volume};
 
-    /// Whoever syncs it panics.
+    /// A volume that panics when it is synced.
     struct Trap(Arc<dyn Volume>);
 
     impl Volume for Trap {
@@ -233,11 +233,11 @@ mod tests {
         }
 
         fn resize(&self, _: u64, _: bool) -> Result<(), ResizeError> {
-            unreachable!("nobody asks")
+            unreachable!("no test asks")
         }
 
         fn extents(&self, _: u64, _: u64, _: usize, _: &mut Vec<Extent>) -> Result<(), Error> {
-            unreachable!("nobody asks")
+            unreachable!("no test asks")
         }
     }
 
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_has_its_own_exit_code_whoever_asked_for_the_end() {
+    fn panic_during_the_end_has_its_own_exit_code_with_and_without_a_signal() {
         for is_asked in [true, false] {
             let mut running = trapped();
             let (tell, asked) = mpsc::channel();

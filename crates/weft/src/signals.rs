@@ -55,7 +55,7 @@ pub fn asked() -> io::Result<Receiver<SignalAsked>> {
                     SIGUSR2 => SignalAsked::Nothing("SIGUSR2"),
                     _ => SignalAsked::End,
                 };
-                // Nobody listens if the process is ending anyway.
+                // The receiver is gone if the process is ending anyway.
                 if tell.send(asked).is_err() || asked == SignalAsked::End {
                     break;
                 }

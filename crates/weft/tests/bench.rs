@@ -141,8 +141,8 @@ fn an_interrupted_run_keeps_what_is_done_and_goes_on() {
     assert_eq!(journal(out), all);
 }
 
-/// Nobody listens at the peer's address: that fails, and is told by the report for as
-/// long as it has not been measured, whatever is added to it.
+/// No server listens at the peer's address: that fails, and is told by the report for
+/// as long as it has not been measured, whatever is added to it.
 #[test]
 fn a_report_is_of_all_its_runs() {
     let folder = tempfile::tempdir().expect("a folder");

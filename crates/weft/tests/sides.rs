@@ -212,7 +212,7 @@ fn only_what_is_sent_so_is_measured_as_zero_copy() {
 }
 
 #[test]
-fn who_stops_gets_no_figure_and_leaves_nobody() {
+fn measurement_that_is_stopped_gives_no_figure() {
     let stop = AtomicBool::new(true);
     let subject = Subject::Weft(LoadProtocol::NvmeTcp, MODE);
     let run = measure(&subject, &LOAD, &MOMENT, &options(), &stop);
@@ -221,7 +221,7 @@ fn who_stops_gets_no_figure_and_leaves_nobody() {
 
 /// What hangs on a process ends when that is killed, which runs no destructor.
 #[test]
-fn nothing_outlives_who_started_it() {
+fn leashed_process_ends_with_its_parent() {
     let weft = env!("CARGO_BIN_EXE_weft");
     let script = format!("{weft} leash --parent $$ -- sleep 60 & echo $!; read word");
     let mut shell = Command::new("sh")

@@ -54,7 +54,7 @@ fn iscsi(port: u16, target: &str) -> String {
     )
 }
 
-/// Targets and who may use them, and no secret.
+/// Targets and the initiators that may use them, and no secret.
 #[test]
 fn check_tells_what_targets_there_are_and_no_secret() {
     let chap = "initiators = [\"iqn.2026-01.org.example:h\"]\nredirect = \"nas\"\n\
@@ -407,7 +407,7 @@ fn files_are_served_by_the_commands_that_it_prints() {
     );
 }
 
-/// Whoever connects and speaks nonsense again and again does not fill the log.
+/// A peer that connects and sends nonsense again and again does not fill the log.
 #[test]
 fn flood_of_hostile_connections_writes_few_lines_and_is_counted() {
     const EACH: usize = 300;

@@ -31,7 +31,7 @@ pub fn end_of(command: &mut Command) -> Output {
     child.wait_with_output().expect("our child")
 }
 
-/// An output that nobody reads.
+/// An output without a reader.
 pub fn unread() -> Stdio {
     let (reader, writer) = std::io::pipe().expect("a pipe");
     drop(reader);
@@ -170,7 +170,7 @@ impl Serving {
         (code, rest)
     }
 
-    /// The same, with what its log says that nobody has read.
+    /// The same, with the lines of its log that the test has not read.
     pub fn end_and_log(mut self) -> (Option<i32>, String, String) {
         let deadline = Instant::now() + PATIENCE;
         let status = loop {

@@ -118,7 +118,7 @@ fn default_connections_max_above_the_limit_of_descriptors_is_told() {
 }
 
 #[test]
-fn command_whose_output_nobody_reads_ends_by_sigpipe_without_a_word() {
+fn command_whose_output_is_closed_ends_by_sigpipe_without_a_word() {
     let file = file(&good(4420));
     let path = file.path.to_str().expect("UTF-8");
     let commands = [
@@ -148,9 +148,9 @@ fn command_whose_output_nobody_reads_ends_by_sigpipe_without_a_word() {
     }
 }
 
-/// Whoever ends the reader of a log does not mean the target.
+/// The end of the reader of a log does not end the target.
 #[test]
-fn serve_whose_log_nobody_reads_goes_on() {
+fn serve_whose_log_is_closed_goes_on() {
     let port = free_port();
     let file = file(&good(port));
     let weft = Command::new(env!("CARGO_BIN_EXE_weft"));
