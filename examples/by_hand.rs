@@ -73,7 +73,7 @@ fn read_block(slba: u64) -> Vec<u8> {
     }
 }
 
-/// Sends Connect of I/O queue 1, with 1,024 bytes of data that tell who connects to what.
+/// Sends Connect of I/O queue 1, with 1,024 bytes of data that name the host and the subsystem.
 fn connect(host: &mut End<host::Qpair>) {
     let connect = ConnectCommand {
         recfmt: 0,
