@@ -1,4 +1,4 @@
-//! Who uses the target: NVMe hosts and iSCSI initiators.
+//! Users of the target: NVMe hosts and iSCSI initiators.
 
 use mem::Pool;
 use reactor::Nanos;

@@ -1,4 +1,4 @@
-//! Blocks that say who wrote them.
+//! Blocks that name their write.
 //!
 //! Every sector names the write it belongs to and its place, and the rest of
 //! its bytes follows from both, so that any byte out of place shows.
@@ -82,7 +82,7 @@ pub fn wrong_bits(value: u32, number: u64, bytes: &[u8]) -> u32 {
     wrong.sum()
 }
 
-/// What is wrong with a sector that is garbage, for who reads a failure.
+/// What is wrong with a sector that is garbage, for the text of a failure.
 pub fn describe(number: u64, bytes: &[u8]) -> String {
     let words: Vec<u64> = (bytes.chunks_exact(8))
         .map(|b| u64::from_le_bytes(b.try_into().expect("eight bytes")))

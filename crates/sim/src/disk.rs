@@ -265,7 +265,7 @@ impl Disk {
         tokens.map(|op| (op.driver, op.token)).collect()
     }
 
-    /// Whether anything under way takes longer than anybody waits for.
+    /// Whether anything under way takes longer than any host waits.
     pub fn hangs(&self) -> bool {
         self.ops.values().any(|op| op.hangs)
     }
@@ -662,7 +662,7 @@ impl World {
             if let (DiskOp::Sync, Err(errno)) = (op.what, op.result)
                 && !INTERRUPTIONS.contains(&errno)
             {
-                // Nobody is left who hears of it.
+                // No process is left that learns of it.
                 self.disk.files[op.file].lose(op.dirty.iter().copied());
             }
             let block = self.disk.files[op.file].block_bytes;

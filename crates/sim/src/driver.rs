@@ -185,7 +185,7 @@ impl Driver for SimDriver {
         self.world.borrow_mut().close(self.id, socket, token);
     }
 
-    /// Never sleeps: whoever runs the world calls when there is something.
+    /// Never sleeps: the loop that runs the world calls when there is something.
     fn poll(&mut self, _wait: Wait, out: &mut Vec<Completion>) -> io::Result<()> {
         self.sleeper.awake();
         let mut world = self.world.borrow_mut();

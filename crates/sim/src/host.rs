@@ -330,7 +330,7 @@ impl SimHost {
             }
             Sent::KeepAlive | Sent::Abort => {}
             Sent::Event => {
-                // Of what else there is nobody reads here, and it is not told again.
+                // Other log pages are not read here, so their events do not come again.
                 if cqe.result as u32 == event::RESERVATION_LOG_AVAILABLE {
                     self.read_notice();
                 }

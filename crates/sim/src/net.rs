@@ -53,7 +53,7 @@ enum Piece {
     Reset,
 }
 
-/// Who holds an end of a connection.
+/// What holds an end of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Holder {
     /// Accepted, and not taken by a driver yet.
@@ -170,7 +170,7 @@ pub struct Net {
 }
 
 impl Net {
-    /// A network without anybody on it.
+    /// A network without drivers on it.
     pub fn new(settings: NetSettings) -> Net {
         Net {
             settings,
@@ -804,7 +804,7 @@ impl World {
     }
 
     /// A driver's process has died. Its kernel closes its connections, or the
-    /// machine has gone with it and nobody hears of that.
+    /// machine has gone with it and no other side learns of that.
     pub fn driver_dies(&mut self, driver: DriverId, silently: bool) {
         let state = self.net.driver(driver);
         state.ready.clear();
@@ -869,8 +869,8 @@ impl World {
         }
     }
 
-    /// The machine of a vanished host is back, or somebody else has its
-    /// address: the other side is told that nobody knows its connections.
+    /// The machine of a vanished host is back, or another has its address: it
+    /// resets connections that it does not know.
     pub fn bury(&mut self) {
         for connection in 0..self.net.connections.len() {
             if !std::mem::take(&mut self.net.connections[connection].is_dead) {

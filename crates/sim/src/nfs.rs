@@ -53,9 +53,9 @@ pub struct Common {
     pub lease: Nanos,
     pub think: Nanos,
     pub blocks: usize,
-    /// Names what is made and who owns what.
+    /// Names what is made, and owners.
     pub next: u64,
-    /// Requests whose outcome nobody knows.
+    /// Requests whose outcome is not known.
     pub lost: u64,
     /// Writes that were not safe before a restart, and were made again.
     pub rewritten: u64,
@@ -107,7 +107,7 @@ pub struct Nfs {
 }
 
 impl Nfs {
-    /// With files that nobody has written yet.
+    /// With files that were not written yet.
     pub fn new(plan: &NfsPlan, mut random: Random) -> Nfs {
         let mut own = || Random::new(random.next_u64());
         let posix = plan
@@ -176,7 +176,7 @@ impl Nfs {
         self.posix.as_ref()
     }
 
-    /// The `dir` whose work somebody is to do.
+    /// The `dir` whose work is to be done.
     pub fn dir(&self) -> Option<&Dir> {
         self.dir.as_deref()
     }

@@ -59,7 +59,7 @@ pub struct NfsOutcome {
     pub reclaimed: u64,
     /// Calls sent again on another connection, in their slots.
     pub repeated: u64,
-    /// Calls whose outcome nobody knows: the session was gone.
+    /// Calls whose outcome is not known: the session was gone.
     pub lost: u64,
     /// Writes made again because a restart had changed the verifier.
     pub rewritten: u64,

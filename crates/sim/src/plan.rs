@@ -33,7 +33,7 @@ pub struct VolumePlan {
     pub block_bytes: u32,
     /// Its size.
     pub blocks: u64,
-    /// The first of the blocks that everybody wants.
+    /// The first of the blocks that all hosts want.
     pub hot: u64,
 }
 
@@ -131,7 +131,7 @@ pub struct IscsiPlan {
 /// NFS, where a seed has any.
 #[derive(Clone, Debug)]
 pub struct NfsPlan {
-    /// Who uses it.
+    /// Its clients.
     pub clients: Vec<NfsClientPlan>,
     /// The file system outlives the target's process.
     pub survives: bool,
@@ -417,7 +417,7 @@ impl Plan {
     }
 
     /// In some seeds a file is so large that its ranges lie in two of the stripes
-    /// that locks are kept in, and everybody wants blocks on both sides.
+    /// that locks are kept in, and all hosts want blocks on both sides.
     fn meet_on_two_stripes(&mut self, r: &mut Random) {
         const STRIPE_BLOCKS: u64 = (1 << 20) / 4096;
         let volume = &mut self.volumes[0];

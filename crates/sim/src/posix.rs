@@ -2,9 +2,9 @@
 //! what becomes of names is in [`log`]. Content is simulated: the folder's files are
 //! the page cache, and of each there is what a power cut leaves. Reads, writes and
 //! syncs take their time, come short, are interrupted and fail with every errno; dirty
-//! blocks are written behind everybody's back, and where that fails, the error is told
-//! as Linux does it: once to each open descriptor, and to nobody when the last one is
-//! closed and the inode forgotten.
+//! blocks are written back at any time, and where that fails, the error is reported as
+//! Linux does it: once to each open descriptor, and to none when the last one is closed
+//! and the inode forgotten.
 
 mod log;
 
@@ -62,7 +62,7 @@ struct PosixFile {
     /// Failures to write it.
     errors: u64,
     errno: Errno,
-    /// Somebody was told of the last of them.
+    /// The last of them was reported to a descriptor.
     is_told: bool,
     holders: Vec<Holder>,
 }
@@ -223,7 +223,7 @@ impl Posix {
         (number, delay)
     }
 
-    /// An operation ends, unless its process has: who is told what.
+    /// An operation ends, unless its process has: its driver, its token, its result.
     pub fn end(&self, number: u64) -> Option<(DriverId, Token, io::Result<u32>)> {
         let mut state = self.state();
         let op = state.ops.remove(&number)?;
@@ -321,7 +321,7 @@ impl PosixFile {
     fn holder(&mut self, fd: &Arc<DiskFile>) -> &mut Holder {
         let is_it = |holder: &Holder| std::ptr::eq(holder.fd.as_ptr(), Arc::as_ptr(fd));
         let at = self.holders.iter().position(is_it).unwrap_or_else(|| {
-            // An error that nobody was told of is told to the next one.
+            // An error that was not reported yet is reported to the next one.
             let told = self.errors - u64::from(!self.is_told && self.errors > 0);
             let fd = Arc::downgrade(fd);
             self.holders.push(Holder { fd, told });
@@ -470,7 +470,7 @@ impl PosixState {
             let is_open = !file.holders.is_empty();
             let rate = match is_open {
                 true => self.settings.writebacks * 4,
-                // Nobody keeps it.
+                // No descriptor keeps it.
                 false => self.settings.writebacks,
             };
             let dirty = file.dirty();

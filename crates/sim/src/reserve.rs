@@ -69,7 +69,7 @@ pub struct ReservationReport {
     generation: u32,
     rtype: u8,
     persists: bool,
-    /// Keys, and who holds the reservation.
+    /// Keys, and whether the host holds the reservation.
     registrants: BTreeMap<HostNumber, (u64, bool)>,
 }
 
@@ -119,7 +119,7 @@ pub enum CommandEnd {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct ReservationState {
     keys: BTreeMap<HostNumber, u64>,
-    /// The type, and who holds it; for types 5 and 6 everybody registered.
+    /// The type, and the holder; for types 5 and 6 every registrant holds it.
     held: Option<(u8, HostNumber)>,
     persists: bool,
 }
@@ -148,7 +148,7 @@ impl ReservationState {
         let mine = self.keys.get(&host).copied();
         match ask {
             Ask::Enroll { key, new, persist } => {
-                // Whoever is not registered has key 0 (SPC-4, section 5.12.7).
+                // A host that is not registered has key 0 (SPC-4, section 5.12.7).
                 if key.is_some_and(|key| key != mine.unwrap_or(0)) {
                     return CommandEnd::Conflict;
                 }
@@ -226,8 +226,8 @@ impl ReservationState {
             && report.persists == self.persists
     }
 
-    /// Whom a command that made `after` of this must have told of what (Base
-    /// 2.0, section 8.19).
+    /// The hosts that a command that made `after` of this must have notified, and of
+    /// what (Base 2.0, section 8.19).
     fn must_tell(
         &self,
         host: HostNumber,
@@ -410,7 +410,7 @@ impl Book {
         self.begun
     }
 
-    /// Who asks, and for what, as long as it is under way.
+    /// The host that asks, and for what, as long as it is under way.
     pub fn asked(&self) -> Option<(HostNumber, Ask)> {
         self.pending
     }
@@ -442,7 +442,7 @@ impl Book {
         self.pending.is_some() && self.number == number
     }
 
-    /// Whom the command under way must have told of what, if it is done.
+    /// The hosts that the command under way must have notified, and of what, if it is done.
     pub fn must_tell(&self) -> Vec<(HostNumber, Notice)> {
         let (Some((host, ask)), [before]) = (self.pending, &self.states[..]) else {
             return Vec::new();

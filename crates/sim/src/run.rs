@@ -50,7 +50,7 @@ pub fn run(seed: u64, trace: usize) -> Result<RunOutcome, Box<Failure>> {
     run_plan(Plan::new(seed), trace)
 }
 
-/// Runs what somebody has made of a seed's plan.
+/// Runs a seed's plan as the caller has changed it.
 pub fn run_plan(mut plan: Plan, trace: usize) -> Result<RunOutcome, Box<Failure>> {
     let seed = plan.seed;
     plan.part_volumes();
@@ -868,7 +868,7 @@ impl SeedRun {
                 self.work.checker.forgotten(volume)?;
                 continue;
             };
-            // Who opens it next finds what is on the medium.
+            // The next target that opens it finds what is on the medium.
             if power || self.world.borrow().disk.has_lost(file) {
                 self.work.checker.power_cut(volume)?;
             }

@@ -344,7 +344,7 @@ fn memory_that_lies_idle_on_another_reactor_is_there_at_once() {
     room.until(limit, |room| room.pools[0].reserved_bytes() >= 64 << 20);
 }
 
-/// As in its own loop: memory that was used a moment ago stays for who comes next.
+/// As in its own loop: memory that was used a moment ago stays for the next use.
 #[test]
 fn reactor_gives_memory_back_that_no_host_has_used_for_a_while() {
     let mut room = SharesRoom::new(1, 1);

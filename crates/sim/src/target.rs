@@ -99,7 +99,7 @@ pub struct Medium {
     pub plan: VolumePlan,
     /// Its size now.
     pub blocks: u64,
-    /// It is to be cut off, and nobody knows when that will be.
+    /// It is to be cut off, at a time that is not known.
     pub is_odd: bool,
     /// The descriptor of its file, and that file's number.
     file: Option<(Arc<DiskFile>, usize)>,
@@ -202,7 +202,7 @@ pub fn address(listener: usize) -> SocketAddr {
     SocketAddr::from(([10, 0, 0, 1], 4420 + listener as u16))
 }
 
-/// Who volume `n` is, at both ends: serial numbers come from one of them.
+/// The UUID of volume `n`, which names it at both ends: serial numbers come from one of them.
 pub fn uuid(n: usize) -> Uuid {
     let n = n as u64 + 1;
     Uuid::from_u64_pair(n, n)

@@ -33,7 +33,7 @@ pub const OR_WRITE: u8 = 0xfe;
 const LBA_STATUS_BYTES: u32 = 8 + 16 * 16;
 /// In place of a status: COPY ABORTED of EXTENDED COPY.
 pub const COPY_ABORTED: Status = Status::INTERNAL_ERROR;
-/// Blocks that everybody wants.
+/// Blocks that all hosts want.
 const HOT_BLOCKS: u64 = 6;
 
 /// Which command of its operation.
@@ -104,14 +104,14 @@ struct ServedVolumes {
     /// Its reservations can outlast a restart.
     can_persist: bool,
     book: Book,
-    /// Hosts that may not write, and of whom nothing is left that they began when they
+    /// Hosts that may not write, and of which no command is left that began when they
     /// might.
     is_over: Vec<bool>,
     /// Subsystems where its namespace may be gone.
     may_be_gone: Vec<bool>,
     /// Since when it is certainly there, by subsystem, where it is.
     there_since: Vec<Stamp>,
-    /// When nobody could use it, by subsystem: from one moment to another.
+    /// When no host could use it, by subsystem: from one moment to another.
     absent: Vec<Vec<(Stamp, Stamp)>>,
 }
 

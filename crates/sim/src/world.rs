@@ -149,7 +149,7 @@ impl World {
         self.digest
     }
 
-    /// Notes what happens, for who reads a failure.
+    /// Notes what happens, for the text of a failure.
     pub fn trace(&mut self, line: impl FnOnce() -> String) {
         if let Some(trace) = &mut self.trace {
             let us = (self.now - S) as f64 / US as f64;

@@ -161,16 +161,16 @@ fn a_sync_that_asks_for_no_loss_beside_it_is_found() {
 }
 
 /// What damaged data looks like.
-const DAMAGED: &[&str] = &["bytes that nobody", "one step"];
+const DAMAGED: &[&str] = &["bytes that were never", "one step"];
 
 #[test]
-fn data_digests_of_nvme_that_nobody_looks_at_are_found() {
+fn data_digests_of_nvme_that_are_not_checked_are_found() {
     let aims = |plan: &mut Plan| flips_bits(plan, false);
     is_found_where(aims, Fault::NoDataDigests, DAMAGED);
 }
 
 #[test]
-fn data_digests_of_iscsi_that_nobody_looks_at_are_found() {
+fn data_digests_of_iscsi_that_are_not_checked_are_found() {
     let aims = |plan: &mut Plan| flips_bits(plan, true);
     is_found_where(aims, Fault::NoDataDigests, DAMAGED);
 }
@@ -179,19 +179,19 @@ fn data_digests_of_iscsi_that_nobody_looks_at_are_found() {
 const OTHERS: &[&str] = &["before the other", "not of here", "nothing explains"];
 
 #[test]
-fn header_digests_of_nvme_that_nobody_looks_at_are_found() {
+fn header_digests_of_nvme_that_are_not_checked_are_found() {
     let aims = |plan: &mut Plan| flips_bits(plan, false);
     is_found_where(aims, Fault::NoHeaderDigests, OTHERS);
 }
 
 #[test]
-fn header_digests_of_iscsi_that_nobody_looks_at_are_found() {
+fn header_digests_of_iscsi_that_are_not_checked_are_found() {
     let aims = |plan: &mut Plan| flips_bits(plan, true);
     is_found_where(aims, Fault::NoHeaderDigests, OTHERS);
 }
 
 #[test]
-fn header_digests_without_data_digests_that_nobody_looks_at_are_found() {
+fn header_digests_without_data_digests_that_are_not_checked_are_found() {
     let aims = |plan: &mut Plan| {
         plan.hosts
             .iter_mut()
@@ -203,7 +203,7 @@ fn header_digests_without_data_digests_that_nobody_looks_at_are_found() {
 }
 
 #[test]
-fn digests_of_sense_data_that_nobody_looks_at_are_found() {
+fn digests_of_sense_data_that_are_not_checked_are_found() {
     let aims = |plan: &mut Plan| {
         plan.disk.read_errors = 10;
         flips_bits(plan, true)
@@ -219,7 +219,7 @@ fn digests_of_sense_data_that_nobody_looks_at_are_found() {
 fn files_without_locks_are_found() {
     is_found(
         Fault::NoLocks,
-        &["cannot be what", "in part", "bytes that nobody"],
+        &["cannot be what", "in part", "bytes that were never"],
     );
 }
 
@@ -227,7 +227,7 @@ fn files_without_locks_are_found() {
 fn ranges_that_are_locked_in_part_are_found() {
     is_found(
         Fault::LockOneStripe,
-        &["cannot be what", "in part", "bytes that nobody"],
+        &["cannot be what", "in part", "bytes that were never"],
     );
 }
 
@@ -240,7 +240,7 @@ fn short_writes_that_end_there_are_found() {
 }
 
 #[test]
-fn zeros_that_nobody_writes_are_found() {
+fn zeros_that_are_not_written_are_found() {
     is_found(Fault::SkipZeros, &["before the other"]);
 }
 
@@ -261,7 +261,7 @@ fn holes_that_are_too_wide_are_found() {
 
 #[test]
 fn memory_without_pins_is_found() {
-    is_found(Fault::NoPins, &["in part", "bytes that nobody"]);
+    is_found(Fault::NoPins, &["in part", "bytes that were never"]);
 }
 
 #[test]
@@ -280,7 +280,7 @@ fn a_copy_that_ends_early_is_found() {
 }
 
 #[test]
-fn reservations_that_nobody_looks_at_are_found() {
+fn reservations_that_are_not_checked_are_found() {
     is_found(Fault::NoReservations, &["against the reservations"]);
 }
 
@@ -363,7 +363,7 @@ fn hosts_that_a_late_timer_ends_are_found() {
         sim::run_plan(plan, 0).is_ok_and(|outcome| outcome.lives_in_chaos > hosts)
     });
     set(None);
-    assert!(found.is_some(), "nobody lost a controller");
+    assert!(found.is_some(), "no host lost a controller");
 }
 
 #[test]
@@ -434,7 +434,7 @@ fn locks_that_go_with_a_connection_are_found() {
 }
 
 #[test]
-fn who_comes_before_those_who_reclaim_is_found() {
+fn a_grace_period_that_is_not_kept_is_found() {
     is_found_where(
         has_nfs,
         Fault::NoGrace,
@@ -453,7 +453,7 @@ fn a_turn_without_an_end_is_found() {
 }
 
 #[test]
-fn shares_that_nobody_looks_at_are_found() {
+fn shares_that_are_not_checked_are_found() {
     is_found_where(has_nfs, Fault::NoShares, &["was granted against"]);
 }
 
@@ -487,5 +487,5 @@ fn a_disk_that_takes_all_workers_is_found() {
         sim::run_plan(plan, 0).map_or(true, |outcome| outcome.lives_in_chaos > hosts)
     });
     set(None);
-    assert!(found.is_some(), "nobody waited for a disk of others");
+    assert!(found.is_some(), "no host waited for a disk of others");
 }

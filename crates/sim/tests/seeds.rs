@@ -138,7 +138,7 @@ fn writes_to_a_dir_keep_the_promises_where_the_disk_is_full_and_the_power_fails(
     assert!(cuts > 300, "{cuts} of them");
 }
 
-/// Who uses a disk that answers has all answers, and in time.
+/// A host that uses a disk that answers has all answers, and in time.
 #[test]
 fn hosts_go_on_while_the_disk_of_others_never_answers() {
     for seed in 0..60 {

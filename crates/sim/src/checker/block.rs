@@ -91,7 +91,7 @@ impl CheckedBlock {
         self.clusters.iter().find(|cluster| cluster.value == value)
     }
 
-    /// Notes that `new` took the place of `old` in one step; who else did.
+    /// Notes that `new` took the place of `old` in one step; what else did.
     pub(super) fn replace(&mut self, old: Value, new: Value) -> Option<Value> {
         self.adjacent.push((old, new));
         let mut clusters = self.clusters.iter_mut();
@@ -225,7 +225,7 @@ impl Checker {
         }
         let value = match *seen {
             SeenBlock::Garbage => {
-                self.fault(volume, at, "bytes that nobody wrote there")?;
+                self.fault(volume, at, "bytes that were never written there")?;
                 return Ok(None);
             }
             SeenBlock::Whole(ZEROS) => {

@@ -35,7 +35,7 @@ pub enum SeenBlock {
     Whole(Value),
     /// Whole sectors of several writes.
     Torn(Vec<Value>),
-    /// Bytes that nobody wrote there.
+    /// Bytes that were never written there.
     Garbage,
 }
 
@@ -114,7 +114,7 @@ impl OpKind {
 pub struct CheckedOp {
     /// What it is.
     pub kind: OpKind,
-    /// Who asks.
+    /// The host that asks.
     pub host: usize,
     /// Of which volume.
     pub volume: usize,
@@ -209,7 +209,7 @@ pub struct Checker {
 impl Checker {
     /// Knows of nothing yet.
     pub fn new() -> Checker {
-        // Number 0 is nobody's: it stands for zeros.
+        // Number 0 is of no operation: it stands for zeros.
         let nobody = CheckedOp::new(OpKind::Flush, 0, usize::MAX, 0, 0);
         Checker {
             ops: vec![nobody],

@@ -291,7 +291,7 @@ fn write_open(ask: &Ask, of: &SimIdentity, to: &mut Compound<'_>) {
             put(to, &of.root);
             let mut values = Vec::new();
             let attrs = mode(0o644, &mut values);
-            // Who makes a file is given no delegation.
+            // An OPEN that makes a file is given no delegation.
             let how = match share.wants {
                 true => openflag4::OPEN4_NOCREATE,
                 false => openflag4::OPEN4_CREATE(createhow4::UNCHECKED4(attrs)),

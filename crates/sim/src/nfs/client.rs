@@ -441,7 +441,7 @@ impl NfsClient {
         Ok(())
     }
 
-    /// Nobody knows whether it was executed.
+    /// Whether it was executed is not known.
     fn lose(&mut self, job: SentRequest, common: &mut Common) -> Verdict {
         self.names.lost(&job.ask);
         common.lost += 1;
@@ -457,7 +457,7 @@ impl NfsClient {
                 }
             }
             Ask::Return(at) => self.id.delegations[at] = None,
-            // Whoever writes something writes it again.
+            // What was to be written is written again.
             Ask::Write { file, blocks, .. } => {
                 self.later
                     .push((0, super::again(self, file, blocks, common)));

@@ -1,4 +1,4 @@
-//! Who an NFS client is, and what it has: open files, locks and delegations.
+//! The identity of an NFS client, and what it has: open files, locks and delegations.
 
 use wire::nfs4::{sessionid4, stateid4};
 
@@ -33,7 +33,7 @@ pub struct Delegated {
     pub is_busy: bool,
 }
 
-/// Who a client is, and what it has.
+/// The identity of a client, and what it has.
 #[derive(Clone, Debug, Default)]
 pub struct SimIdentity {
     pub number: usize,

@@ -92,7 +92,7 @@ fn ask(memory: &Memory, caller: &Caller<'_>, op: FsOp<'_>) -> Result<Output, Err
 }
 
 impl Medium {
-    /// One that nobody has written yet.
+    /// One that was not written yet.
     pub fn new(memory: Memory, random: Random, late_percent: u64, late: Late) -> Medium {
         let state = KeptState {
             random,
@@ -127,8 +127,8 @@ impl Medium {
         }
     }
 
-    /// The target is gone: so is some of what was not stable, and nobody has
-    /// anything open.
+    /// The target is gone: so is some of what was not stable, and nothing is open
+    /// any more.
     pub fn crash(&self) {
         let mut state = self.state();
         let loses = state.random.percent(70);
@@ -283,7 +283,7 @@ impl FileSystem for KeptFiles {
     }
 }
 
-/// Who has no files.
+/// I/O of a file system without files.
 struct NoFiles(Arc<Bell>);
 
 impl FileIo for NoFiles {

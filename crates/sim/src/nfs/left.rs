@@ -21,7 +21,7 @@ pub fn leave_states(nfsd: &Nfsd, now: Nanos) {
             client: before,
             uid: 0,
             owner: &owner,
-            // Of no file system: nobody has to be told that it is closed.
+            // Of no file system: there is none to close it in.
             file: (u64::MAX, 1),
             share: ShareReservation { access: 3, deny: 0 },
             delegate: None,
@@ -34,7 +34,7 @@ pub fn leave_states(nfsd: &Nfsd, now: Nanos) {
         };
         let open = opened.expect("there is room").state;
         let locked = nfsd.files.lock_first(&open, &owner, wanted);
-        locked.expect("nobody has a lock there");
+        locked.expect("no owner has a lock there");
     }
     come(nfsd, 2, now);
 }

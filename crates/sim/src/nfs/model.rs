@@ -2,8 +2,8 @@
 //!
 //! Content: each write leaves blocks that name it. Names: each client has a
 //! directory of its own, so it knows how each operation on a name must end.
-//! Locks, shares and delegations: who was given one has it until he begins to give
-//! it back, as long as the server has heard from him within the lease.
+//! Locks, shares and delegations: a client that was given one has it until it begins to
+//! give it back, as long as the server has heard from it within the lease.
 
 use reactor::Nanos;
 
@@ -68,7 +68,7 @@ struct Hold {
     file: usize,
     what: InTheWay,
     standing: Standing,
-    /// When somebody first asked for what a delegation is in the way of.
+    /// When a client first asked for what a delegation is in the way of.
     wanted: Option<Nanos>,
 }
 
@@ -250,7 +250,7 @@ impl Model {
         write.blocks.end = end;
     }
 
-    /// It was executed, and more nobody knows: where writes fail it may have been refused,
+    /// It was executed, and more is not known: where writes fail it may have been refused,
     /// or have come short.
     pub fn forgotten(&mut self, value: u32) {
         let now = self.stamp();
@@ -306,7 +306,7 @@ impl Model {
             Err(Violation(text))
         };
         let Some(value) = value else {
-            return wrong("bytes that nobody wrote there".into());
+            return wrong("bytes that were never written there".into());
         };
         let latest = match value {
             0 => 0,
@@ -375,7 +375,7 @@ impl Model {
         self.grace_until = now + self.grace;
     }
 
-    /// Somebody is about to ask for this.
+    /// A client is about to ask for this.
     pub fn wants(&mut self, client: usize, file: usize, what: &InTheWay, now: Nanos) {
         for hold in &mut self.holds {
             let is_in_way = hold.client != client

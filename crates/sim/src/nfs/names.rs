@@ -1,4 +1,4 @@
-//! What a client knows of the names in its own directory: nobody else changes
+//! What a client knows of the names in its own directory: no other client changes
 //! them, so it knows how each operation must end.
 
 use wire::nfs4::{nfs_ftype4, nfsstat4};

@@ -119,7 +119,7 @@ impl HostWork {
         (least, most)
     }
 
-    /// Nobody can use these volumes of a subsystem, from now on or until now.
+    /// No host can use these volumes of a subsystem, from now on or until now.
     pub fn set_absent(
         &mut self,
         subsystem: usize,

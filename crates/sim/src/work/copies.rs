@@ -1,6 +1,6 @@
 //! Copies. The content of a block names the write and the place that it is for,
 //! so a copy takes two commands: what names it is written to blocks of its own,
-//! which nobody else uses, on the same volume or on another, and copied from there.
+//! which no other operation uses, on the same volume or on another, and copied from there.
 
 use wire::nvme::{CopySource, Status, cdw12, io};
 use zerocopy::IntoBytes;
@@ -18,7 +18,7 @@ const SLOTS: usize = 2;
 #[derive(Clone, Copy)]
 pub(super) struct TakenSource {
     op: Value,
-    /// The volume, and the place on it that nobody else uses.
+    /// The volume, and the place on it that no other operation uses.
     pub(super) source: usize,
     slot: usize,
     /// The volume whose logical unit is asked for the copy: either of the two.
@@ -107,7 +107,7 @@ impl HostWork {
     pub(super) fn has_staged(&mut self, op: Value, status: Status) -> Verdict {
         self.check_status(op, status)?;
         // An answer that was on its way when the target ended finds no place: that was
-        // given to nobody since, and nothing asks for the copy any more.
+        // not given out since, and nothing asks for the copy any more.
         if status.is_success() && self.source_of(op).is_some() {
             self.copies.ready.push(op);
             return Ok(());
@@ -118,7 +118,7 @@ impl HostWork {
         self.has_not_staged(op, None)
     }
 
-    /// What a copy shall find may still be written, and nobody will ask for the copy.
+    /// What a copy shall find may still be written, and the copy will not be asked for.
     pub(super) fn has_not_staged(&mut self, op: Value, connection: Option<usize>) -> Verdict {
         if self.source_of(op).is_some() {
             self.unsettled.push(Unsettled {
