@@ -6,7 +6,7 @@ initiator() {
     ln -sf /run/lock /var/lock
     echo "InitiatorName=$1" >/etc/iscsi/initiatorname.iscsi
     modprobe -a iscsi_tcp sd_mod sg
-    # Who asks it must be a user that there is.
+    # iscsid refuses requests of a user that is not in it.
     echo "root:x:0:0:root:/:/bin/sh" >/etc/passwd
     iscsid
 }

@@ -1,4 +1,4 @@
-//! Child processes that end with the one who started them.
+//! Child processes that end with the process that started them.
 
 use std::io;
 use std::path::Path;

@@ -274,7 +274,7 @@ pub fn free_address() -> SocketAddr {
     listener.local_addr().expect("an address")
 }
 
-/// What is served by a target that nobody described otherwise.
+/// What is served by a target without a configuration of its own.
 fn config(setup: &Setup, address: SocketAddr) -> String {
     format!(
         "[[volume]]\nname = \"v\"\nkind = \"{kind}\"\nsize = \"{size}MiB\"\nblock_bytes = {block}\n{path}\n\

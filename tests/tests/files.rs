@@ -163,7 +163,7 @@ fn ten_thousand_clients(target: &WeftProcess, io: &str) -> u64 {
     });
     let there = began.elapsed();
     assert_eq!(clients.len(), CLIENTS);
-    // Nobody was taken for another.
+    // No client was taken for another.
     let ids: HashSet<_> = clients.iter().map(FilesClient::clientid).collect();
     let sessions: HashSet<_> = clients.iter().map(FilesClient::session).collect();
     assert_eq!((ids.len(), sessions.len()), (CLIENTS, CLIENTS));

@@ -16,7 +16,7 @@ const IQN: &str = "iqn.2026-01.org.example:suite";
 
 /// A target with two portals, one LUN of each kind: 0 a sparse file of 512 byte
 /// blocks, 1 memory, 2 memory that may not be written, 3 memory of 4096 byte
-/// blocks; and one whose initiators prove who they are.
+/// blocks; and one whose initiators authenticate by CHAP.
 fn config(portals: [SocketAddr; 2]) -> String {
     let [first, second] = portals;
     format!(
@@ -94,7 +94,7 @@ const ALWAYS: Skips = &[
     // SBC's commands for media that are taken out; a disk's stays.
     ("PreventAllow.*", "not removable"),
     ("StartStopUnit.Simple", "not removable"),
-    // Optional, and weft has no such thing: who erases a volume removes it.
+    // Optional, and weft has no such thing: to erase a volume is to remove it.
     ("Sanitize.*", "is not implemented"),
     // It is what the read-only LUN is for.
     ("ReadOnly.ReadOnlySBC", "not write-protected"),
@@ -257,7 +257,7 @@ fn a_volume_that_may_not_be_written() {
 
 #[needs(guest)]
 #[test]
-fn an_initiator_that_proves_who_it_is() {
+fn an_initiator_with_chap_reads_and_one_with_a_wrong_secret_does_not() {
     let name = "suite-chap";
     let (sysroot, _) = guest::prepare().expect("what the initiators are made of");
     let (server, [portal, _]) = serve(name);

@@ -82,7 +82,7 @@ fn shown(guest: Guest) -> GuestOutcome {
                 let is_last = has_ended.load(Ordering::Acquire);
                 let said = std::fs::read(output).unwrap_or_default();
                 let mut out = std::io::stdout().lock();
-                // Nobody reads any more where that fails.
+                // Where that fails the reader is gone.
                 let _ = out.write_all(&said[printed.min(said.len())..]);
                 let _ = out.flush();
                 printed = said.len();

@@ -12,8 +12,8 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-/// A file system in memory as `/mem`, a directory as `/dir`, both for
-/// everybody, root included.
+/// A file system in memory as `/mem`, a directory as `/dir`, both for all
+/// users, root included.
 fn config(address: SocketAddr, dir: &Path, io: &str) -> String {
     let dir = dir.display();
     format!(
@@ -27,7 +27,7 @@ fn config(address: SocketAddr, dir: &Path, io: &str) -> String {
     )
 }
 
-/// A folder that anybody may write, as an export's root.
+/// A folder that all users may write, as an export's root.
 fn open_folder() -> tempfile::TempDir {
     use std::os::unix::fs::PermissionsExt;
     let dir = tempfile::tempdir().expect("a folder");
@@ -46,7 +46,7 @@ fn seed() -> String {
     })
 }
 
-/// Longer where nobody waits for it.
+/// Steps of the exerciser: more in CI.
 fn steps() -> &'static str {
     if is_ci() { "500" } else { "60" }
 }
@@ -152,11 +152,11 @@ impl Drop for Small {
     }
 }
 
-/// Whoever writes more than there is room for hears so at once, in every version,
-/// buffered, O_SYNC and O_DIRECT.
+/// A write of more than there is room for fails at once, in every version, buffered,
+/// O_SYNC and O_DIRECT.
 #[needs(guest, mount, loop_device, program("mkfs.ext4"))]
 #[test]
-fn nfs_full_file_system_is_told_to_who_writes() {
+fn nfs_write_to_a_full_file_system_fails_at_once() {
     let name = "nfs-full";
     let images = tempfile::tempdir().expect("a folder");
     let (tmpfs, ext4) = (Small::tmpfs(), Small::ext4(&images.path().join("image")));

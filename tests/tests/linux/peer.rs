@@ -8,7 +8,7 @@ use interop::weft::{NQN, binary, free_address, perf};
 use needs::needs;
 use std::net::TcpStream;
 
-/// Serves until somebody connects to the second port.
+/// Serves until a connection arrives at the second port.
 const SERVE: &str = "echo MARK listening\nnc -l -p 4421 </dev/null >/dev/null\n";
 
 /// Verified loads: small and large, one queue and four, each way of digests,

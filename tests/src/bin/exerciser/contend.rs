@@ -1,6 +1,6 @@
 //! What several clients on kernels of their own do to one file at the same time:
-//! each counts up under locks of byte ranges, so that what is counted less in
-//! the end was done by two who both believed that they had the lock.
+//! each counts up under locks of byte ranges, so that a count that is less in the
+//! end shows that two of them had one lock at the same time.
 
 use crate::locks::{LockKind, range_of};
 use crate::{ExerciserRun, Wrong, expect, must};
@@ -15,10 +15,10 @@ use std::time::{Duration, Instant};
 const COUNTERS: usize = 6;
 const COUNTER_BYTES: usize = 8;
 
-/// How long one may wait until the others let it have a lock.
+/// How long a client may wait until the others let it have a lock.
 const GIVEN_MAX: Duration = Duration::from_secs(60);
 
-/// Between two tries of who does not wait in the kernel.
+/// Between two tries of a lock that is not waited for in the kernel.
 const PAUSE: Duration = Duration::from_millis(3);
 
 /// Counts up in `DIR/counters`, which is shared with others; the line `added

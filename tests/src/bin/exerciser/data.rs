@@ -22,8 +22,8 @@ struct Model {
     file: File,
     appends: File,
     direct: Option<File>,
-    /// Bytes were written by a map that nobody has waited for: who does not use
-    /// the cache need not find them.
+    /// Bytes were written by a map and not waited for: a read without the cache need
+    /// not find them.
     is_behind: bool,
 }
 

@@ -19,7 +19,7 @@ const OWNERS: usize = 2;
 /// Bytes whose locks are told apart; the last stands for all behind it.
 const BYTES: usize = 48;
 
-/// How long a lock that is free may take to be given to who waits for it.
+/// How long a lock that is free may take to be given to its waiter.
 const GIVEN_MAX: Duration = Duration::from_secs(60);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -183,7 +183,7 @@ fn close(run: &mut ExerciserRun, owners: &mut [RangeOwner], which: usize) -> Res
     Ok(())
 }
 
-/// Who waits for a lock gets it when it becomes free, and not before.
+/// An owner that waits for a lock gets it when it becomes free, and not before.
 fn wait(run: &mut ExerciserRun, owners: &mut [RangeOwner]) -> Result<(), Wrong> {
     let dirs: Vec<PathBuf> = owners.iter().map(|owner| owner.dir.clone()).collect();
     for (owner, dir) in owners.iter_mut().zip(&dirs) {
