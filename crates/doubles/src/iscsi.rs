@@ -126,7 +126,7 @@ impl TargetDouble {
                     self.end.machine.logout_answer(response, last, (2, 20));
                 }
                 TargetOp::GivenUp { tag } => {
-                    assert!(self.named[usize::from(tag)], "a task nobody knows");
+                    assert!(self.named[usize::from(tag)], "a task without a name");
                     if let Some(index) = self.starved.iter().position(|(own, _)| *own == tag) {
                         self.starve(index);
                     }
@@ -260,7 +260,7 @@ impl TargetDouble {
             }
         }
         self.unname(tag);
-        // Whoever wrote there now would be found out.
+        // A write there from now on would be found out.
         self.end.set_memory(tag, Vec::new());
     }
 

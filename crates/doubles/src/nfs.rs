@@ -20,7 +20,7 @@ pub struct SeenCall {
     pub data: Vec<Option<Vec<u8>>>,
 }
 
-/// A connection whose calls are kept until somebody answers them.
+/// A connection whose calls are kept until a test answers them.
 #[derive(Debug)]
 pub struct RpcDouble {
     /// The machine with its memory.

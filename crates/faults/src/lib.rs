@@ -23,7 +23,7 @@ pub enum Fault {
     ShortCopy,
     /// A copy from another volume reads the one that it writes.
     OneVolume,
-    /// Who asks where data lies hears that there is none.
+    /// A command that asks where data lies is answered that there is none.
     NoExtents,
     /// A sync that failed is forgotten.
     ForgetLoss,
@@ -62,11 +62,11 @@ pub enum Fault {
     StaleGrant,
     /// Reservations that are to outlast a restart are not written.
     ForgetPersist,
-    /// Who has taken access away is answered while what began before goes on.
+    /// A command that takes access away is answered while what began before goes on.
     NoFence,
-    /// Nobody is told that a reservation or a registration is gone.
+    /// No host is notified that a reservation or a registration is gone.
     NoNotices,
-    /// A report of reservations does not say who holds it.
+    /// A report of reservations does not name the holder.
     WrongReport,
     /// Connections stay when the listener that they came in by goes.
     KeepConnections,
@@ -105,7 +105,7 @@ pub enum Fault {
     EndlessTurn,
     /// The last byte of a lock is not locked.
     ShortLock,
-    /// Who gives up a part of what is locked gives up all.
+    /// An unlock of a part of a lock unlocks all of it.
     UnlockAll,
     /// A client hears that it may have state before that is written down.
     AnswerBeforeRecord,
@@ -117,7 +117,7 @@ pub enum Fault {
     NoSnapshots,
     /// Frames that were received change places without locks.
     CommitUnlocked,
-    /// A frame that is replaced is free at once, whoever has it pinned.
+    /// A frame that is replaced is free at once, also while it is pinned.
     FreePinned,
     /// What says that there is something to take is cleared after it was taken.
     ClearLate,

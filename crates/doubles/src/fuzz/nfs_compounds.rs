@@ -198,7 +198,7 @@ pub fn nfs_operations_done(input: &[u8]) -> u128 {
     for conn in conns {
         server.disconnect(conn);
     }
-    // Everybody is gone for good: so is what they had.
+    // All clients are gone for good: so is what they had.
     for _ in 0..4 {
         server.advance(SECOND * 3600 * 24);
     }

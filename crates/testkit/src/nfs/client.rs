@@ -239,7 +239,7 @@ impl TestClient {
             .sr_status_flags
     }
 
-    /// An owner that nobody had before.
+    /// A new owner.
     pub fn owner(&self) -> TestOwner {
         TestOwner {
             client: self.id,
@@ -264,7 +264,7 @@ impl TestClient {
         (access, deny): (u32, u32),
         how: openflag4<'_>,
     ) -> Result<OpenFile, (nfsstat4, TestOwner)> {
-        // A delegation comes only to who asks for one.
+        // A delegation is given only to a client that asks for one.
         let wants = access & OPEN4_SHARE_ACCESS_WANT_DELEG_MASK != 0 || self.minor == 0;
         let access = access
             | if wants {

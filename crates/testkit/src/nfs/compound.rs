@@ -472,7 +472,7 @@ fn result(from: &mut Reader<'_>) -> Result4 {
     }
 }
 
-/// Who calls.
+/// The credential of calls.
 #[derive(Clone)]
 pub enum Who {
     Sys { uid: u32, gid: u32, gids: Vec<u32> },
@@ -596,7 +596,7 @@ impl Wire {
     /// Calls of the server that have come by now.
     pub fn poll_callbacks(&mut self) -> usize {
         while let Some(record) = self.transport.poll() {
-            assert_eq!(record[4..8], [0; 4], "an answer that nobody asked for");
+            assert_eq!(record[4..8], [0; 4], "an answer without a call");
             self.callbacks.push(record);
         }
         self.callbacks.len()

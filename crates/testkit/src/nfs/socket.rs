@@ -30,7 +30,7 @@ impl Transport for Socket {
             is_last: true,
             len: record.len() as u32,
         };
-        // Who has ended the connection is found out when its answer is missed.
+        // If the server has ended the connection, the answer is missed.
         let _ = self.0.write_all(&[&mark.encode()[..], record].concat());
     }
 
