@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn anything_else_has_none() {
+    fn image_without_a_signature_in_its_place_has_no_format() {
         for len in [0, 1, 63, 511, 512, 4096] {
             assert_eq!(format(&vec![0; len]), None, "{len}");
         }

@@ -144,7 +144,7 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(200))]
 
         #[test]
-        fn every_byte_is_as_last_told(
+        fn marks_of_every_byte_are_those_of_the_last_change(
             acts in prop::collection::vec((any::<bool>(), 0..SPACE, 0..20u64), 1..40),
         ) {
             let marks = Unreadable::default();

@@ -226,7 +226,7 @@ fn a_device_that_grows_or_shrinks_is_followed(choice: Choice) {
 }
 
 #[test]
-fn what_is_no_device_is_refused() {
+fn path_that_is_no_block_device_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("disk");
     fs::write(&path, [0; 4096]).unwrap();

@@ -552,12 +552,12 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(400) })]
 
     #[test]
-    fn the_rules_are_the_standards(steps in steps(40)) {
+    fn reservation_rules_do_what_the_model_of_the_standards_does(steps in steps(40)) {
         run(Disk::default().state().reservations(), steps);
     }
 
     #[test]
-    fn what_persists_is_all_there_again(steps in steps(25)) {
+    fn persistent_reservations_are_all_there_after_opening_again(steps in steps(25)) {
         let disk = Disk::default();
         let state = disk.state();
         state.reservations().set_persist(true).unwrap();
@@ -608,7 +608,7 @@ fn register(key: u64) -> ReservationRequest {
 }
 
 #[test]
-fn what_cannot_be_saved_does_not_happen() {
+fn reservation_change_that_cannot_be_saved_changes_nothing() {
     let disk = Disk::default();
     let state = disk.state();
     let persistent = ReservationRequest::Register {
@@ -638,7 +638,7 @@ fn what_cannot_be_saved_does_not_happen() {
 }
 
 #[test]
-fn what_does_not_persist_is_gone_after_a_restart() {
+fn registrations_without_persistence_are_gone_after_a_restart() {
     let disk = Disk::default();
     let state = disk.state();
     state.reservations().change(&host(0), &register(7)).unwrap();

@@ -59,7 +59,7 @@ fn is_damage(path: &Path) -> bool {
 }
 
 #[test]
-fn everything_is_there_again() {
+fn state_of_every_kind_is_there_after_opening_again() {
     let folder = tempfile::tempdir().unwrap();
     let (path, _) = filled(folder.path());
     assert_eq!(path, folder.path().join("disk.weft"));
@@ -243,7 +243,7 @@ fn pipe_or_folder_as_a_state_file_is_refused_by_name() {
 }
 
 #[test]
-fn what_a_crash_left_half_written_is_not_looked_at() {
+fn half_written_new_state_file_is_ignored_and_replaced() {
     let folder = tempfile::tempdir().unwrap();
     let (path, bytes) = filled(folder.path());
     let half = with_suffix(&path, ".new");
@@ -422,7 +422,7 @@ fn state_file_of_an_open_volume_is_refused_to_another_by_any_path() {
 }
 
 #[test]
-fn without_a_file_nothing_is_promised() {
+fn state_without_a_file_refuses_what_must_last() {
     let state = State::in_file(&spec(None), VOLUME, None, None).unwrap();
     assert!(!state.can_persist() && !state.is_write_protected());
     let refused = state.protect_permanently().unwrap_err();

@@ -8,7 +8,7 @@ fn read(user: &mut User<'_>, file: FileId) -> Result<Vec<u8>, Error> {
 }
 
 #[test]
-fn what_was_renamed_is_found() {
+fn file_that_a_local_process_renamed_is_found() {
     let place = Place::new();
     let fs = place.open();
     let mut user = User::root(&fs);
@@ -56,13 +56,13 @@ fn what_was_renamed_is_found() {
 
 /// Never another file: not one of the same name, nor of the same inode number.
 #[test]
-fn another_file_in_its_place_is_another_file() {
+fn file_replaced_by_one_of_the_same_name_is_stale() {
     replace_again_and_again(&Place::new());
 }
 
 #[needs(inode_reuse)]
 #[test]
-fn another_file_of_the_same_inode_number_is_another_file() {
+fn file_replaced_by_one_of_the_same_inode_number_is_stale() {
     assert!(replace_again_and_again(&Place::on_disk()) > 0);
 }
 
@@ -103,7 +103,7 @@ fn replace_again_and_again(place: &Place) -> u32 {
 
 /// As editors save.
 #[test]
-fn what_is_replaced_is_stale() {
+fn file_replaced_by_rename_is_stale() {
     let place = Place::new();
     let fs = place.open();
     let mut user = User::root(&fs);
@@ -122,7 +122,7 @@ fn what_is_replaced_is_stale() {
 }
 
 #[test]
-fn what_is_open_stays_what_it_is() {
+fn open_file_stays_readable_when_a_local_process_removes_it() {
     let place = Place::new();
     let fs = place.open();
     let mut user = User::root(&fs);

@@ -134,7 +134,7 @@ pub(super) fn opened(fs: &Dir, bytes: &[u8]) -> FileId {
 }
 
 #[test]
-fn durable_means_synced_before_the_answer() {
+fn stable_write_is_synced_before_its_answer() {
     let place = Place::new();
     let fs = place.open();
     let file = opened(&fs, b"content");

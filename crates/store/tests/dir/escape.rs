@@ -18,7 +18,7 @@ fn place_and_outside() -> (Place, TempDir) {
 }
 
 #[test]
-fn links_are_told_not_followed() {
+fn symbolic_links_are_listed_and_not_followed() {
     let (place, outside) = place_and_outside();
     let fs = place.open();
     let mut user = User::root(&fs);

@@ -17,7 +17,7 @@ fn refused(spec: &DirSpec) -> (DirProblem, String) {
 }
 
 #[test]
-fn what_cannot_be_served_is_refused_in_words() {
+fn directory_that_cannot_be_served_is_refused_with_the_remedy() {
     let place = Place::new();
     let spec = place.spec();
     fs::write(place.path("file"), b"").unwrap();
@@ -84,7 +84,7 @@ fn directory_is_refused_with_other_owners_than_at_first() {
 }
 
 #[test]
-fn read_only_nothing_changes() {
+fn read_only_directory_refuses_every_change() {
     let place = Place::new();
     let (file, dir) = {
         let fs = place.open();

@@ -130,7 +130,7 @@ fn check_recorded(place: &Place) {
 }
 
 #[test]
-fn what_others_may_write_says_nothing_of_itself() {
+fn owner_attribute_counts_only_where_weft_alone_may_write() {
     let place = Place::recorded();
     let fs = place.open();
     let mut user = User::root(&fs);

@@ -126,7 +126,7 @@ fn many(place: &Place, files: u64, outstanding: u64) {
 }
 
 #[test]
-fn many_are_under_way_at_once() {
+fn many_operations_are_under_way_at_once() {
     many(&Place::new(), 300, 100);
 }
 

@@ -68,7 +68,7 @@ fn small_files_take_little_and_grow_into_frames() {
 }
 
 #[test]
-fn what_was_cut_off_does_not_come_back() {
+fn bytes_behind_a_truncation_read_as_zeros_after_growth() {
     let fs = memory(64 << 20);
     let mut user = User::root(&fs);
     let top = user.top();
@@ -152,7 +152,7 @@ fn hole_behind_all_data_is_found() {
 }
 
 #[test]
-fn what_takes_long_is_done_in_turns() {
+fn long_operations_are_done_in_turns_of_a_bounded_size() {
     let fs = memory(256 << 20);
     let mut user = User::root(&fs);
     let top = user.top();

@@ -57,7 +57,7 @@ fn payload_is_not_copied_and_nothing_allocated() {
 }
 
 #[test]
-fn looking_allocates_nothing() {
+fn lookup_attributes_open_and_close_allocate_nothing() {
     let fs = memory(64 << 20);
     let mut user = User::root(&fs);
     let top = user.top();

@@ -24,7 +24,7 @@ fn fill_with_files(user: &mut User<'_>, each: usize) -> u64 {
 }
 
 #[test]
-fn everything_counts_and_all_comes_back() {
+fn names_and_content_count_against_the_size_until_removed() {
     for (each, at_most) in [(0, 7000), (1, 6100), (5000, 500), (100_000, 36)] {
         let fs = memory(4 << 20);
         let mut user = User::root(&fs);

@@ -104,7 +104,7 @@ fn a_handle_never_means_another_object() {
 }
 
 #[test]
-fn what_is_open_stays_without_a_name() {
+fn open_file_without_a_name_stays_until_its_last_close() {
     let fs = memory(8 << 20);
     let mut user = User::root(&fs);
     let top = user.top();
@@ -132,7 +132,7 @@ fn what_is_open_stays_without_a_name() {
 }
 
 #[test]
-fn all_that_rename_may_meet() {
+fn rename_over_each_kind_of_object_does_what_posix_says() {
     let fs = memory(8 << 20);
     let mut user = User::root(&fs);
     let top = user.top();
@@ -201,7 +201,7 @@ fn all_that_rename_may_meet() {
 }
 
 #[test]
-fn remove_says_what_it_takes() {
+fn remove_refuses_an_object_of_another_kind() {
     let fs = memory(4 << 20);
     let mut user = User::root(&fs);
     let top = user.top();

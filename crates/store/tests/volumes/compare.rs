@@ -171,7 +171,7 @@ fn a_verify_reads_everything_and_tells_what_cannot_be_read(choice: Choice) {
 }
 
 #[each_driver]
-fn what_is_marked_is_unreadable_until_it_is_written(choice: Choice) {
+fn marked_blocks_are_unreadable_until_they_are_written(choice: Choice) {
     each_writable(choice, |volume, files| {
         write(volume, files, 0, &[7; 8192], false).unwrap();
         let (offset, len) = (1024, 2048);

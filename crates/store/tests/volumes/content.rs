@@ -313,7 +313,7 @@ fn null_reads_zeros_and_lends_no_memory_for_writes() {
 }
 
 #[test]
-fn what_lies_outside_or_may_not_change_is_refused() {
+fn io_beyond_the_end_or_on_a_read_only_volume_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("disk");
     drop(open(&file_spec(&path, SIZE)).unwrap());
@@ -372,7 +372,7 @@ fn what_lies_outside_or_may_not_change_is_refused() {
 }
 
 #[test]
-fn nothing_is_done_for_no_bytes() {
+fn io_of_no_bytes_does_no_file_operation() {
     let (_folder, _, volume) = file_volume(SIZE);
     let mut files = Fake::default();
     let (offset, len) = (SIZE, 0);

@@ -33,7 +33,7 @@ fn reads_and_writes_of_any_size_are_atomic() {
 }
 
 #[test]
-fn what_is_lent_outlives_every_change() {
+fn lent_memory_keeps_its_content_through_every_change() {
     let volume = ram(SIZE);
     let mut files = Fake::default();
     let len = 8 * FRAME_BYTES;
@@ -90,7 +90,7 @@ fn a_write_heals_what_was_unreadable() {
 }
 
 #[test]
-fn a_size_is_seen_at_once() {
+fn shrunken_volume_refuses_io_beyond_its_end_at_once() {
     let volume = ram(SIZE);
     let mut files = Fake::default();
     write(&*volume, &mut files, 0, &vec![1; SIZE as usize], false).unwrap();

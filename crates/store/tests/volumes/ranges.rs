@@ -176,7 +176,7 @@ fn reads_go_together_and_a_write_behind_them_is_not_overtaken() {
 /// The pattern of hosts that lock a disk by writing their name into a free
 /// block: one of them wins, the others see its name.
 #[test]
-fn of_many_compare_and_writes_one_wins() {
+fn one_of_many_compare_and_writes_of_a_block_succeeds() {
     let (_folder, _, volume) = file_volume(SIZE);
     let mut desk = Desk::new(&*volume);
     for name in 1..=5 {
@@ -277,7 +277,7 @@ fn a_canceled_io_that_has_begun_to_write_goes_on_to_its_end() {
 }
 
 #[test]
-fn a_task_of_another_crate_keeps_what_was_asked() {
+fn parked_task_keeps_its_io() {
     let io = Io::Flush;
     let task = Task::parked(io);
     assert_eq!(*task.io(), io);
@@ -427,7 +427,7 @@ fn on_threads(
 /// Large writes of one byte each, and reads of any part beside them: each read
 /// shows one write, whole.
 #[each_driver]
-fn no_read_sees_a_half_of_a_write(choice: Choice) {
+fn read_beside_large_writes_sees_one_write_whole(choice: Choice) {
     const LEN: usize = 256 << 10;
     const WRITES: u64 = 60;
     let work = |volume: &dyn Volume, files: &mut Real, number| {

@@ -64,7 +64,7 @@ fn impossible_sizes_change_nothing() {
 }
 
 #[test]
-fn what_is_cut_off_is_gone() {
+fn growth_after_a_shrink_reads_as_zeros() {
     let (_folder, path, volume) = file_volume(SIZE);
     let mut files = Fake::default();
     write(&*volume, &mut files, 0, &[1; SIZE as usize], false).unwrap();

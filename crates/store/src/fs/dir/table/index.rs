@@ -164,7 +164,7 @@ mod tests {
 
     /// Against a map, through removals, and around the end of the file.
     #[test]
-    fn what_was_put_in_is_found() {
+    fn index_finds_what_a_map_finds_through_removals() {
         let all: Vec<(u64, u64)> = (0..500).map(|i| (i % 100, i + 1)).collect();
         let file = tempfile::tempfile().unwrap();
         let mut index = Index::build(file, ENTRIES_MIN, &all).unwrap();

@@ -20,7 +20,7 @@ fn long(len: usize) -> Vec<u8> {
 }
 
 #[test]
-fn everything_is_there_again() {
+fn records_of_all_name_lengths_are_there_after_opening_again() {
     let folder = tempfile::tempdir().unwrap();
     let mut table = open(folder.path());
     let mut numbers = Vec::new();
@@ -46,7 +46,7 @@ fn everything_is_there_again() {
 }
 
 #[test]
-fn numbers_come_once_whatever_happens() {
+fn file_numbers_are_given_once_also_after_a_crash() {
     let folder = tempfile::tempdir().unwrap();
     let mut last = 0;
     for round in 0..3 {
@@ -103,7 +103,7 @@ fn places(table: &HandleTable, number: u64) -> Vec<(u64, Vec<u8>)> {
 }
 
 #[test]
-fn places_come_and_go() {
+fn places_of_an_object_are_added_and_removed() {
     let folder = tempfile::tempdir().unwrap();
     let mut table = open(folder.path());
     let number = table.add(object(9, ROOT, b"a")).unwrap();
@@ -141,7 +141,7 @@ fn places_come_and_go() {
 }
 
 #[test]
-fn what_is_gone_gives_its_room_back() {
+fn removed_records_give_their_disk_space_back() {
     let folder = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir());
     let folder = folder.unwrap();
     let mut table = open(folder.path());
