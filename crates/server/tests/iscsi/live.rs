@@ -223,7 +223,7 @@ fn logical_units_come_and_go(backend: Choice) {
 /// What hangs on a volume holds up the removal of its logical unit, and nothing
 /// else.
 #[each_driver]
-fn a_removal_is_over_when_nothing_of_it_is_left(backend: Choice) {
+fn removal_of_a_lun_waits_for_its_commands(backend: Choice) {
     with_gate(backend, |running, gate| {
         let at = portal(running);
         let mut bob = login(at, BOB, TARGET);
@@ -410,7 +410,7 @@ fn change_of_the_initiators_of_a_target_ends_sessions_of_others(backend: Choice)
 }
 
 #[each_driver]
-fn discovery_wants_proof_from_now_on(backend: Choice) {
+fn discovery_needs_chap_after_a_change(backend: Choice) {
     with_target(backend, |running| {
         let at = portal(running);
         let chap = Credentials {
@@ -441,7 +441,7 @@ fn set_redirect(host: Option<&str>, port: u16) -> Change {
 }
 
 #[each_driver]
-fn initiators_are_sent_elsewhere(backend: Choice) {
+fn redirected_target_asks_for_logout_and_redirects_logins(backend: Choice) {
     with_target(backend, |running| {
         let at = portal(running);
         let mut alice = login(at, ALICE, TARGET);

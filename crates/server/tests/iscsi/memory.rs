@@ -88,7 +88,7 @@ fn all_initiators_have_turns_where_memory_is_short(backend: Choice) {
 
 /// Connections that vanish with everything under way leave nothing behind.
 #[each_driver]
-fn what_is_under_way_when_a_connection_vanishes_is_given_back(backend: Choice) {
+fn memory_of_a_connection_that_vanishes_is_given_back(backend: Choice) {
     let folder = tempfile::tempdir().expect("a folder");
     let running = server::start(on_files(backend, folder.path(), 24 << 20)).expect("starts");
     for round in 0..12u8 {

@@ -14,7 +14,7 @@ use crate::common::{BLOCK, config, pattern, portal, stop, until, with_target};
 use crate::gate::Gate;
 
 #[each_driver]
-fn what_is_written_is_read_in_every_size(backend: Choice) {
+fn data_written_in_every_size_is_read_back(backend: Choice) {
     with_target(backend, |running| {
         let mut client = Client::login(portal(running), &Who::new(1))
             .expect("in")
@@ -48,7 +48,7 @@ fn what_is_written_is_read_in_every_size(backend: Choice) {
 /// The host decides how much it takes, the command how much there is (RFC 7143,
 /// section 11.4.5).
 #[each_driver]
-fn residuals_tell_what_did_not_fit(backend: Choice) {
+fn residual_counts_tell_overflow_and_underflow(backend: Choice) {
     with_target(backend, |running| {
         use flags::{OVERFLOW, UNDERFLOW};
         let mut client = Client::login(portal(running), &Who::new(1))
@@ -221,7 +221,7 @@ fn a_command_that_needs_all_of_its_data_is_refused_with_less(backend: Choice) {
 }
 
 #[each_driver]
-fn units_that_are_not_there_say_so(backend: Choice) {
+fn commands_to_a_missing_logical_unit_are_refused(backend: Choice) {
     with_target(backend, |running| {
         let mut client = Client::login(portal(running), &Who::new(1))
             .expect("in")

@@ -113,7 +113,7 @@ fn is_seen(gate: &Gate) {
 }
 
 #[each_driver]
-fn what_is_written_is_used(backend: Choice) {
+fn written_data_counts_as_used_space(backend: Choice) {
     with_target(backend, |running| {
         let mut client = login(running, 1);
         let before = log(&mut client, 0);
@@ -167,7 +167,7 @@ fn login_anyhow(running: &Running) -> Client {
 /// The space that there was is gone: what needs some is refused in the words that
 /// stop a virtual machine instead of failing it, and everything else goes on.
 #[each_driver]
-fn a_full_disk_is_told_as_one(backend: Choice) {
+fn write_without_space_fails_as_data_protect(backend: Choice) {
     with_gate(backend, |running, gate| {
         let mut client = login(running, 1);
         let block = pattern(1, BLOCK);

@@ -85,7 +85,7 @@ fn a_task_set_is_aborted_and_other_nexuses_keep_theirs(backend: Choice) {
 }
 
 #[each_driver]
-fn a_reset_ends_the_tasks_of_all_and_they_hear_of_it(backend: Choice) {
+fn reset_ends_the_tasks_of_all_nexuses_with_a_unit_attention(backend: Choice) {
     with_gate(backend, |running, gate| {
         let mut client = Client::login(portal(running), &Who::new(1))
             .expect("in")
@@ -123,7 +123,7 @@ fn a_reset_ends_the_tasks_of_all_and_they_hear_of_it(backend: Choice) {
 /// A file system that does not say where a file has data holds up the question
 /// alone: neither a reset nor reservations.
 #[each_driver]
-fn a_question_that_hangs_keeps_nothing_else_waiting(backend: Choice) {
+fn get_lba_status_that_hangs_delays_no_reset_and_no_reservation(backend: Choice) {
     with_gate(backend, |running, gate| {
         let mut client = Client::login(portal(running), &Who::new(1))
             .expect("in")
@@ -329,7 +329,7 @@ fn a_write_whose_data_does_not_come_is_aborted(backend: Choice) {
 
 /// What a volume says is wrong, as SCSI says it.
 #[each_driver]
-fn a_volume_that_fails_says_what_and_where(backend: Choice) {
+fn each_error_of_a_volume_has_its_sense_data(backend: Choice) {
     use store::{Errno, Error};
     use wire::scsi::key;
     with_gate(backend, |running, gate| {

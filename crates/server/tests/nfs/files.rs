@@ -63,7 +63,7 @@ fn second_client_finds_files_of_the_first_by_name(backend: Choice) {
 
 /// FILE_SYNC says so, and the verifier is one while the server runs.
 #[each_driver]
-fn stable_writes_say_so(backend: Choice) {
+fn stable_write_is_answered_with_file_sync(backend: Choice) {
     with_server(backend, |running, export| {
         let (mut client, root) = at(running, export);
         let open = make(&mut client, &root, "stable");

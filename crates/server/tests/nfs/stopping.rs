@@ -13,7 +13,7 @@ use crate::common::{config, connect, make, params, pattern, stop, until};
 /// Every write that was answered is there; for one that was not, the connection
 /// ends without an error.
 #[each_driver]
-fn what_was_answered_before_the_end_is_there(backend: Choice) {
+fn writes_answered_before_the_end_are_on_the_disk(backend: Choice) {
     let folder = tempfile::tempdir().expect("a folder");
     let running = server::start(config(backend, folder.path())).expect("starts");
     let answered: Vec<AtomicU64> = (0..4).map(|_| AtomicU64::new(0)).collect();

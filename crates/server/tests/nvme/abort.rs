@@ -160,7 +160,7 @@ fn an_abort_of_either_half_of_a_fused_pair_ends_both(backend: Choice) {
 }
 
 #[each_driver]
-fn what_is_not_there_is_not_aborted(backend: Choice) {
+fn abort_of_a_command_that_is_not_there_aborts_nothing(backend: Choice) {
     connected(backend, |_, gate, initiator, io| {
         assert!(
             !initiator.admin.abort(1, 40).expect("Abort"),
@@ -204,7 +204,7 @@ fn a_held_event_request_is_aborted(backend: Choice) {
 
 /// Aborts are counted while they are under way, not for ever.
 #[each_driver]
-fn aborts_do_not_wear_out(backend: Choice) {
+fn aborts_that_are_over_do_not_count_against_the_limit(backend: Choice) {
     connected(backend, |_, _, initiator, _| {
         for _ in 0..50 {
             assert!(!initiator.admin.abort(1, 40).expect("Abort"));

@@ -314,7 +314,7 @@ fn what_is_read_with_fua_is_flushed_when_it_has_been_read(backend: Choice) {
 }
 
 #[each_driver]
-fn what_cannot_be_is_refused_as_the_standard_says(backend: Choice) {
+fn impossible_commands_are_refused_with_the_status_of_the_standard(backend: Choice) {
     connected(backend, |_, _, io| {
         let block = vec![0; BLOCK];
         let outside = Status::LBA_OUT_OF_RANGE.dnr();
@@ -443,7 +443,7 @@ fn every_error_of_a_volume_has_its_status(backend: Choice) {
 
 /// The volume shrinks between the decoding of a command and its execution.
 #[each_driver]
-fn what_a_shrunken_volume_has_lost_is_out_of_range(backend: Choice) {
+fn read_of_blocks_that_a_shrink_has_removed_is_out_of_range(backend: Choice) {
     let (running, gate, _) = serve_gates(backend);
     let initiator = Initiator::connect(running.addresses()[0], backend);
     let mut io = initiator.queue(1);

@@ -80,7 +80,7 @@ fn a_removed_namespace_is_gone_when_its_last_write_is_over(backend: Choice) {
 
 /// The write is not refused as one behind the end: it was there first.
 #[each_driver]
-fn nothing_is_cut_off_under_a_write(backend: Choice) {
+fn shrink_waits_for_a_write_beyond_the_new_end(backend: Choice) {
     let change = Change::ResizeVolume {
         name: "ram".into(),
         size_bytes: 64 * BLOCK as u64,

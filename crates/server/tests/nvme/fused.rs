@@ -70,7 +70,7 @@ fn equal_data_is_replaced_and_other_data_is_not(backend: Choice) {
 }
 
 #[each_driver]
-fn whichever_half_fails_takes_the_other_with_it(backend: Choice) {
+fn failure_of_either_half_of_a_fused_pair_fails_the_other(backend: Choice) {
     let (running, gate, _) = serve_gates(backend);
     let initiator = Initiator::connect(running.addresses()[0], backend);
     let mut io = initiator.queue(1);
@@ -116,7 +116,7 @@ fn a_half_alone_is_refused(backend: Choice) {
 /// Heartbeat blocks shared by two hosts with two queues each, as a cluster
 /// file system keeps them: every successful compare-and-write adds one.
 #[each_driver]
-fn of_those_that_race_for_a_block_one_wins(backend: Choice) {
+fn one_of_concurrent_compare_and_writes_of_a_block_succeeds(backend: Choice) {
     const WINS_EACH: u64 = 150;
     const BLOCKS: u64 = 2;
     let folder = tempfile::tempdir().expect("a folder");

@@ -306,7 +306,7 @@ fn stopping_closes_connections_and_tells_what_was_done() {
 
 /// As after a kill: the port comes free a moment later.
 #[test]
-fn a_port_that_comes_free_is_waited_for() {
+fn start_waits_for_a_port_that_comes_free() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("binds");
     let mut config = config(Choice::Auto, Limits::default(), 64 << 20);
     config.listeners = vec![taken.local_addr().expect("bound").into()];

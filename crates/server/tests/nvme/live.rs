@@ -360,7 +360,7 @@ fn listeners_come_and_go(backend: Choice) {
 }
 
 #[each_driver]
-fn what_is_advertised_is_what_discovery_says(backend: Choice) {
+fn discovery_log_page_has_the_advertised_addresses(backend: Choice) {
     with_target(backend, Limits::default(), 64 << 20, |running| {
         let mut discovering = Host::discovering(running.addresses()[0]).admin().0;
         discovering.arm();
@@ -727,7 +727,7 @@ fn many_changes_do_not_disturb_io_of_another_host(backend: Choice) {
 }
 
 #[each_driver]
-fn nothing_changes_once_it_stops(backend: Choice) {
+fn change_of_a_target_that_stops_is_refused(backend: Choice) {
     with_target(backend, Limits::default(), 64 << 20, |running| {
         running.stop();
         let error = running.change(Change::AddVolume(ram("late", 8)));

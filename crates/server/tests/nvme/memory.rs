@@ -35,7 +35,7 @@ fn serve(backend: Choice) -> Running {
 /// More than the memory at once from an ordinary host, large writes and small
 /// ones and reads in any order.
 #[each_driver]
-fn more_than_there_is_memory_for_is_done_all_the_same(backend: Choice) {
+fn commands_for_more_than_all_memory_are_all_done(backend: Choice) {
     let running = serve(backend);
     let initiator = Initiator::connect(running.addresses()[0], backend);
     let mut io = initiator.queue(1);

@@ -148,7 +148,7 @@ fn ranges_that_overlap_arrive_whole() {
 }
 
 #[test]
-fn what_cannot_be_copied_is_told_with_what_was() {
+fn copy_that_fails_reports_the_segments_copied_before() {
     let running = serve(vec![small("small")]);
     let (mut large, mut little, cscds) = pair(&running);
     large.write(BLOCK, 0, &[1; BLOCK]).unwrap();

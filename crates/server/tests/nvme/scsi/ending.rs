@@ -194,7 +194,7 @@ fn preempt_alone_lets_what_has_begun_end() {
 }
 
 #[test]
-fn what_fails_below_is_told() {
+fn failed_reads_of_a_volume_fail_copy_and_verify() {
     let (running, gate) = gated();
     let mut alice = Nexus::of(&running, ALICE).at(1);
     fill(&mut alice, 16);

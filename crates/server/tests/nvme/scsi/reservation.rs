@@ -579,7 +579,7 @@ fn reserve_is_for_one_nexus_alone() {
 }
 
 #[test]
-fn what_reserve_took_is_free_when_its_nexus_is_lost() {
+fn reserve_ends_when_its_nexus_is_lost() {
     let running = serve(vec![small("other")]);
     let mut bob = Nexus::of(&running, BOB);
     for logs_out in [true, false] {

@@ -185,7 +185,7 @@ fn unmap_checks_every_range_before_it_touches_one() {
 }
 
 #[test]
-fn get_lba_status_tells_what_is_there() {
+fn get_lba_status_tells_mapped_and_deallocated_blocks() {
     on_each_volume(|nexus| {
         // What is given back is given back in frames of 16 KiB, or 4 KiB blocks of
         // a file system: this is whole numbers of both.
