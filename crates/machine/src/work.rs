@@ -2,7 +2,7 @@
 //! its share before all others of its reactor had theirs.
 //!
 //! A unit is about one comparison in a table, one entry of a list, or one KiB copied:
-//! some tens of nanoseconds. Whoever does the work counts it where it is done, with
+//! some tens of nanoseconds. The code that does the work counts it there, with
 //! [`spend`]. The count is the calling thread's: a reactor gives turns to one connection
 //! at a time. A clock instead would make runs differ from each other.
 

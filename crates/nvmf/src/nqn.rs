@@ -99,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_and_what_is_wrong_with_them() {
+    fn names_are_accepted_or_refused_with_their_fault() {
         let long = format!("nqn.2024-01.org.example:{}", "x".repeat(200));
         let table: &[(&str, Result<(), NqnError>)] = &[
             ("nqn.2024-01.org.example:disk", Ok(())),

@@ -1,4 +1,4 @@
-//! Which subsystems there are, where they are reached, and who is connected.
+//! Which subsystems there are, where they are reached, and their controllers.
 
 mod change;
 
@@ -141,7 +141,7 @@ struct SubsystemEntry {
     cntlid_next: u16,
 }
 
-/// Which subsystems there are, where they are reached, and who is connected.
+/// Which subsystems there are, where they are reached, and their controllers.
 pub struct Registry {
     entries: BTreeMap<String, SubsystemEntry>,
     listeners: Vec<ListenerSpec>,

@@ -1,7 +1,7 @@
-//! Reservations as hosts ask for them and hear of them (NVM Express Base
-//! Specification 2.0, sections 7.2 to 7.5 and 8.19). Who holds what is the
-//! store's to know: here are the commands' fields, the report, and what a
-//! controller keeps for its host: notifications and their mask.
+//! Reservations as hosts ask for them and are notified of them (NVM Express Base
+//! Specification 2.0, sections 7.2 to 7.5 and 8.19). The store knows registrants and
+//! holders: here are the commands' fields, the report, and what a controller keeps
+//! for its host: notifications and their mask.
 
 #[cfg(test)]
 mod tests;
@@ -66,7 +66,7 @@ pub enum ReservationCommand {
     Preempt {
         /// The host's key.
         current: u64,
-        /// The key of those who are preempted.
+        /// The key of the registrants to preempt.
         victim: u64,
         /// Reservation type.
         rtype: u8,

@@ -218,7 +218,7 @@ fn with(nsid: u32, edit: impl FnOnce(&mut Geometry)) -> Geometry {
 }
 
 #[test]
-fn opcodes_are_known_by_bit() {
+fn opcodes_are_accepted_if_they_are_decoded() {
     for opcode in 0..=255 {
         let known = decode(&sqe(opcode, 1, 0, 1)) != Err(Status::INVALID_OPCODE.dnr());
         assert_eq!(is_io(opcode), known, "{opcode:#x}");

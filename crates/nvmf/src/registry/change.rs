@@ -306,7 +306,7 @@ struct Difference<'a> {
     nsid: u32,
     old: Option<&'a Namespace>,
     new: Option<&'a Namespace>,
-    /// More than its ANA group and who sees it.
+    /// More than its ANA group and the hosts that see it.
     of_attributes: bool,
 }
 

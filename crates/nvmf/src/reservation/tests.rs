@@ -115,7 +115,7 @@ fn every_action_is_read() {
 }
 
 #[test]
-fn what_means_nothing_is_refused() {
+fn reserved_actions_and_types_are_refused() {
     let data = keys(1, 2);
     let invalid = Status::INVALID_FIELD;
     for (opcode, cdw10, status) in [
@@ -146,7 +146,7 @@ fn what_means_nothing_is_refused() {
 }
 
 #[test]
-fn a_report_lies_as_the_standard_lays_it() {
+fn a_report_has_the_layout_of_the_standard() {
     let registrants = [([0xaa; 16], 0x0102, false), ([0xbb; 16], u64::MAX, true)];
     let bytes = report(0x0a0b_0c0d, 4, true, registrants.into_iter());
     assert_eq!(bytes.len(), 64 * 3);
@@ -195,7 +195,7 @@ fn notifications_wait_in_turn_and_the_lost_are_counted() {
 }
 
 #[test]
-fn what_is_masked_is_neither_kept_nor_counted() {
+fn masked_notifications_are_neither_kept_nor_counted() {
     let mut notifications = Notifications::default();
     notifications.set_mask(NSID_ALL, mask::RESERVATION_RELEASED);
     notifications.set_mask(

@@ -86,7 +86,7 @@ fn every_service_action_is_read() {
 }
 
 #[test]
-fn a_cdb_that_means_nothing_is_refused() {
+fn reserved_actions_types_and_scopes_are_refused() {
     for action in 8..32 {
         let refused = Out::new(action, 0, 1, 24);
         assert_eq!(refused, Err(Sense::in_cdb(1, Some(4))));

@@ -108,7 +108,7 @@ fn sqe_of(pdu: &(u8, Vec<u8>)) -> Sqe {
 }
 
 #[test]
-fn nothing_goes_before_ic_resp() {
+fn no_command_is_sent_before_ic_resp() {
     let mut peer = Peer::fresh(Pdus::default());
     assert_eq!(
         peer.end.machine.submit(&Sqe::new(io::READ), Data::In(512)),
@@ -371,7 +371,7 @@ fn termination_requests_are_understood() {
 }
 
 #[test]
-fn a_controller_may_give_up_before_all_data_went() {
+fn a_controller_may_end_a_write_before_all_its_data_was_sent() {
     let mut peer = Peer::live(Pdus::default(), 0);
     let (tag, _) = peer.submit(io::WRITE, Data::Out(8192), vec![1; 8192]);
     peer.receive(&peer.pdus.r2t(tag, 1, 0, 8192));
