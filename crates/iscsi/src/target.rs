@@ -354,8 +354,7 @@ impl Done {
         }
     }
 
-    /// The task was aborted by a task management function: the initiator hears
-    /// nothing of it.
+    /// The task was aborted by a task management function: it has no response.
     pub fn aborted() -> Done {
         Done {
             is_aborted: true,
@@ -442,7 +441,7 @@ pub struct Connection {
     controls: VecDeque<Control>,
     /// Tasks that became complete outside of a walk.
     due: VecDeque<Tag>,
-    /// What the driver is to hear besides what the stream brings.
+    /// What the driver is told besides what the stream brings.
     ops: VecDeque<TargetOp>,
     /// Task management functions that await earlier commands.
     functions: VecDeque<Tag>,

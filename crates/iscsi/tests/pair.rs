@@ -192,7 +192,7 @@ impl World {
         }
     }
 
-    /// What an initiator expects, and what it will hear, of `len` bytes.
+    /// What an initiator expects of `len` bytes, and the residual that it gets.
     fn expectation(&mut self, len: u32) -> (u32, Residual) {
         let odd = 1 + self.random.below(700) as u32;
         match self.random.below(8) {

@@ -709,8 +709,8 @@ impl Controller {
         !self.event_tags.is_empty() && self.ready_event().is_some()
     }
 
-    /// The host did not hear of an event that a request was completed with, for which
-    /// dword 0 stands: another request is.
+    /// The host did not receive the event that a request was completed with, given by
+    /// its dword 0: another request is completed with it.
     pub fn return_event(&mut self, result: u32) {
         if let Some(event) = EVENTS.iter().find(|event| event.result == result) {
             self.events_masked &= !event.bit;

@@ -38,7 +38,7 @@ impl LbaStatus {
     /// The data of the command, to be cut at what the host takes: a descriptor
     /// of each of `ranges` (first byte and bytes, ascending, not touching each
     /// other), cut to the range asked about. Give one more than
-    /// [`LbaStatus::ranges_max`] where there are more, so that the host hears
+    /// [`LbaStatus::ranges_max`] where there are more, so that the host is told
     /// of it.
     pub fn data(&self, ranges: impl IntoIterator<Item = (u64, u64)>) -> Vec<u8> {
         let mut data = vec![0; size_of::<ListHeader>()];

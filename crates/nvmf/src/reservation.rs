@@ -227,8 +227,7 @@ impl Notice {
 const MASK: u32 =
     mask::REGISTRATION_PREEMPTED | mask::RESERVATION_RELEASED | mask::RESERVATION_PREEMPTED;
 
-/// Notifications that wait for one controller's host, and what it does not want
-/// to hear.
+/// Notifications that wait for one controller's host, and those that it has masked.
 #[derive(Debug, Default)]
 pub(crate) struct Notifications {
     /// Number, what, and of which namespace; the oldest first.

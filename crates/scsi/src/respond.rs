@@ -82,7 +82,7 @@ fn request_sense(to: Addressed<'_>, nexus: &mut Nexus, descriptor: bool, out: &m
 }
 
 /// SELECT REPORT 00h: logical units, 01h: well known ones, 02h: all (SPC-4).
-/// The nexus hears no more of the change that it asks about.
+/// It clears the unit attention of changed logical units.
 fn report_luns(
     select: u8,
     nexus: &mut Nexus,

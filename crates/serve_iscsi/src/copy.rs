@@ -286,7 +286,7 @@ impl ReadySegment {
     }
 }
 
-/// What RECEIVE COPY RESULTS tells of a copy. One that ends without a word was
+/// What RECEIVE COPY RESULTS tells of a copy. One that is dropped before it ends was
 /// aborted.
 struct CopyRecord {
     copies: RunningCopies,

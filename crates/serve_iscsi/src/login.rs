@@ -272,7 +272,7 @@ impl IscsiConnection {
         let outcome = (self.service.registry()).logout(id, self.core.via.connection, reason, cid);
         let closing = outcome.closing.clone();
         if reason == LogoutReason::CloseSession {
-            // Others may reserve as soon as they hear of it.
+            // Others may reserve as soon as the logout is answered.
             self.release_all();
         }
         tracing::debug!(peer = %self.core.via.peer, %reason, cid, response = %outcome.response, "logout");

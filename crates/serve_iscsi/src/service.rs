@@ -140,8 +140,8 @@ impl Service {
         self.refresh(name, by, true);
     }
 
-    /// The same, but initiators are not told yet: of what they may do more than
-    /// before they hear when all sessions let them.
+    /// The same, but initiators are not told yet: they are told of what they may do
+    /// more than before when all sessions let them.
     pub fn prepare(&self, name: &str) {
         self.refresh(name, None, false);
     }

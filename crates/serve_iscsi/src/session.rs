@@ -140,7 +140,7 @@ impl IscsiSession {
     pub(crate) fn leave(&mut self, place: u32, epoch: u32, id: TaskId) -> bool {
         let IscsiSession { units, begun, .. } = self;
         if !begun.is_empty() {
-            // It was let go, and ended before it heard of it.
+            // It was let go, and ended before its connection looked.
             begun.retain(|known| *known != id);
         }
         let unit = &mut units[place as usize];

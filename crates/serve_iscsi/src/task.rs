@@ -546,7 +546,7 @@ impl IscsiConnection {
     }
 
     /// Ends a task before its time, wherever it stands: with a status, or
-    /// without a word.
+    /// without a response.
     pub(super) fn end_task<D: Driver>(&mut self, tag: Tag, done: Done, driver: &mut D) {
         let job = self.core.jobs.borrow().find(self.core.id(), tag);
         match job {
@@ -587,8 +587,7 @@ impl IscsiConnection {
         }
     }
 
-    /// Aborts a task, of which the initiator hears no more; whether there was
-    /// one.
+    /// Aborts a task, which then has no response; whether there was one.
     pub(super) fn abort_task<D: Driver>(&mut self, tag: Tag, driver: &mut D) -> bool {
         match self.core.link.machine.abort(tag) {
             AbortOutcome::Gone => false,

@@ -14,8 +14,8 @@ use wire::nvme::Status;
 use super::{CommandAnswer, Later, NvmeConnection};
 
 impl NvmeConnection {
-    /// Abort of the command `cid` of this queue. The host hears of both at
-    /// once, whatever the command's volume does.
+    /// Abort of the command `cid` of this queue. Both are answered at once,
+    /// whatever the command's volume does.
     pub(crate) fn abort<D: Driver>(&mut self, cid: u16, later: Later, driver: &mut D) {
         let is_aborted = self.abort_cid(cid, driver);
         tracing::debug!(peer = %self.core.via.peer, cid, is_aborted, "Abort");

@@ -424,7 +424,7 @@ impl NvmeConnection {
         self.service.settle(change);
     }
 
-    /// Nothing of the connection is left: its controller hears of it.
+    /// Nothing of the connection is left: its controller is told.
     pub(crate) fn leave(&mut self) {
         let Some(bound) = self.bound.take() else {
             return;
@@ -462,7 +462,7 @@ impl Protect {
         });
     }
 
-    /// Every queue takes writes before the first host hears of it: a host that acts
+    /// Every queue takes writes before the first host is told: a host that acts
     /// on the notice is not refused.
     fn lift(self, service: &Arc<Service>, registry: &Registry, later: Later) {
         let lifted = registry.with_write_protect(&self.nqn, self.nsid, self.state);

@@ -142,7 +142,7 @@ fn an_answer_that_takes_access_away_waits_for_what_had_begun() {
     stop(running);
 }
 
-/// The host may have given the first one up: the second is all that it hears.
+/// The host may have given the first one up and read only the second one's answer.
 #[test]
 fn an_acquire_that_is_repeated_waits_for_what_had_begun_too() {
     let slow = Slow::new();

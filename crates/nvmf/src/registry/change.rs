@@ -245,7 +245,7 @@ impl Registry {
 
 impl ControllerChange {
     /// Brings a controller from `previous` to the subsystem that it has now: it
-    /// ends, or hears of the namespaces that came, went or changed, and of the
+    /// ends, or is told of the namespaces that came, went or changed, and of the
     /// ANA groups whose state or membership did (of namespaces that it sees
     /// before and after: Base 2.0, figure 146).
     fn update(
