@@ -110,7 +110,7 @@ fn keep_alive_does_not_end_a_connection_that_waits_for_memory() {
 }
 
 #[test]
-fn a_question_is_asked_once() {
+fn a_nop_in_is_sent_once_until_it_is_answered() {
     let mut peer = Peer::live(keys());
     peer.target.end.machine.ping();
     peer.target.end.machine.ping();
@@ -157,7 +157,7 @@ impl Peer {
 }
 
 #[test]
-fn long_answers_go_in_pieces() {
+fn long_text_answers_are_sent_in_several_responses() {
     for data_digest in [false, true] {
         let mut peer = Peer::live(Negotiated {
             data_digest,
@@ -231,7 +231,7 @@ fn an_answer_that_fits_what_the_initiator_takes_is_one_pdu() {
 }
 
 #[test]
-fn long_questions_come_in_pieces_and_new_ones_end_old_ones() {
+fn long_texts_come_in_several_requests_and_a_new_text_ends_an_old_one() {
     let mut peer = Peer::live(keys());
     let answers = peer.text(9, TAG_NONE, flags::CONTINUE, b"SendTar");
     let (text_flags, ttt) = text(&answers[0]);

@@ -145,7 +145,7 @@ fn a_gap_of_cmd_sns_ends_the_connection_after_its_timeout() {
 }
 
 #[test]
-fn a_wait_that_ended_is_not_counted_on() {
+fn each_gap_of_cmd_sns_has_its_own_timeout() {
     let (mut first, mut second) = pair();
     for now in [7, 100 * ORDER_TIMEOUT] {
         let a = first.command(NONE, cdb::TEST_UNIT_READY, 0, &[]);

@@ -103,7 +103,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
     #[test]
-    fn whatever_happens_the_registry_holds_together(
+    fn any_logins_and_changes_leave_the_registry_consistent(
         events in proptest::collection::vec(event(), 1..60),
     ) {
         let with = |is_guarded: bool| Target {
