@@ -4,7 +4,7 @@
 //! in a buffer of the call, the data of each WRITE in memory that it was asked
 //! for. It appends results to the call's [`Reply`] and says
 //! [`Connection::send`], in any order of calls. What calls mean, whether one
-//! is a retransmission, and for whom what is allowed, others decide.
+//! is a retransmission, and which caller may do what, others decide.
 
 mod credential;
 mod receive;
@@ -137,10 +137,10 @@ pub struct Call<'a> {
     pub record_bytes: u32,
     /// Which.
     pub procedure: Procedure,
-    /// Who calls.
+    /// The credential that it carries.
     pub credential: &'a Credential,
     /// The arguments of the procedure, without the data of WRITEs: a COMPOUND's
-    /// header, which can be read, and operations. Others nobody has read yet.
+    /// header, which can be read, and operations. Others were not read yet.
     pub args: &'a [u8],
     /// Operations that can be read, and whose data is there; an NFSv3 WRITE that
     /// is so counts as one.
@@ -152,7 +152,7 @@ pub struct Call<'a> {
     pub payloads: &'a [Option<Tag>],
 }
 
-/// The arguments of a call, held by who executes it: see
+/// The arguments of a call, held by its executor: see
 /// [`Connection::take_args`].
 #[derive(Debug, Default)]
 pub struct Args {
@@ -540,7 +540,7 @@ impl Connection {
         Some(xid)
     }
 
-    /// Nobody waits for the answer to this call of ours any more.
+    /// The answer to this call of ours is not waited for any more.
     pub fn forget_call(&mut self, xid: u32) {
         self.calls_out.retain(|&out| out != xid);
     }

@@ -120,7 +120,7 @@ fn a_long_credential_is_none() {
 }
 
 #[test]
-fn who_calls_is_told() {
+fn the_credential_of_a_call_is_read() {
     let mut sys = Vec::new();
     wire::rpc::authsys_parms {
         stamp: 1,
@@ -141,7 +141,7 @@ fn who_calls_is_told() {
 }
 
 /// What a call has in common with the last one is not read again, and what
-/// differs is: whoever calls, however the bytes come.
+/// differs is: whatever the credential, however the bytes come.
 #[test]
 fn calls_that_begin_alike_are_told_apart() {
     let of = |xid: u32, uid: u32, gids: &[u32], parts: &[CompoundPart]| {
@@ -296,7 +296,7 @@ fn an_old_write_that_does_not_add_up_is_answered() {
 }
 
 #[test]
-fn calls_may_be_refused_by_who_executes_them() {
+fn calls_may_be_refused_by_their_executor() {
     let mut server = server(RpcServerSettings::default());
     let parts = [
         CompoundPart::Write(0, vec![1; 10]),
@@ -573,9 +573,9 @@ fn no_more_calls_are_taken_than_may_be() {
     assert!(server.end.machine.tags_max() <= 5);
 }
 
-/// Who asks for large answers and takes none gets no more than a few made.
+/// A client that asks for large answers and takes none gets no more than a few made.
 #[test]
-fn answers_that_nobody_takes_are_no_more_than_may_be() {
+fn answers_that_the_client_does_not_take_are_bounded() {
     let mut server = server(RpcServerSettings::default());
     let mut stream = VecDeque::new();
     for xid in 0..40 {
@@ -605,7 +605,7 @@ fn answers_that_nobody_takes_are_no_more_than_may_be() {
 }
 
 #[test]
-fn who_keeps_to_no_bounds_is_cut_off() {
+fn client_that_keeps_to_no_bounds_is_cut_off() {
     let settings = RpcServerSettings {
         args_bytes_max: 1024,
         io_bytes_max: 1024,
@@ -639,7 +639,7 @@ fn who_keeps_to_no_bounds_is_cut_off() {
 }
 
 #[test]
-fn a_stranger_who_says_nothing_is_cut_off() {
+fn connection_without_a_first_call_is_cut_off() {
     let mut machine = Connection::new(RpcServerSettings::default(), 5);
     let deadline = machine.deadline().unwrap();
     machine.on_deadline(deadline - 1);

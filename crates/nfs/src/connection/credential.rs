@@ -1,4 +1,4 @@
-//! Who calls (RFC 5531, sections 8 and 9, appendix A).
+//! Credentials of calls (RFC 5531, sections 8 and 9, appendix A).
 
 use wire::rpc::{AUTH_NONE, AUTH_SYS, auth_stat, authsys_parms, call_body};
 use wire::xdr::{Decode, Reader};
@@ -9,14 +9,14 @@ const GIDS_MAX: usize = 16;
 /// A flavor of authentication that is taken.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Flavor {
-    /// AUTH_NONE: nobody in particular.
+    /// AUTH_NONE: no user.
     #[default]
     None,
-    /// AUTH_SYS: whom the client says.
+    /// AUTH_SYS: the user that the client names.
     Sys,
 }
 
-/// Who calls, as the call says.
+/// The user of a call, as the call names it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Credential {
     /// How it is said.

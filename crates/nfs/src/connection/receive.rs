@@ -15,8 +15,8 @@ use super::{Connection, Procedure, RpcServerFatalError, ServerOp, Stop};
 
 /// Staging when small calls are expected.
 const STAGE_LARGE: u32 = 256 << 10;
-/// Staging before the first call: who sends half a header and waits holds no
-/// more than this.
+/// Staging before the first call: a client that sends half a header and waits
+/// holds no more than this.
 const STAGE_HANDSHAKE: u32 = 2048;
 /// Staging when large WRITEs are expected: the rest of one call, and of the next
 /// what stands before the data.
@@ -46,7 +46,7 @@ enum RecordPart {
     Args,
     /// Likewise, of an answer.
     Rest,
-    /// Nobody wants it.
+    /// It is skipped.
     Nothing,
 }
 
@@ -444,7 +444,7 @@ impl Connection {
                 self.forget_call(xid);
                 self.inbound.part = match is_awaited {
                     true => RecordPart::Rest,
-                    // Somebody has stopped waiting for it.
+                    // It is not waited for any more.
                     false => RecordPart::Nothing,
                 };
             }

@@ -148,7 +148,7 @@ impl Reply {
         body.encode(&mut self.bytes);
     }
 
-    /// An answer to who was not let in.
+    /// The answer to a call that is denied.
     pub(super) fn denied(&mut self, xid: u32, why: rejected_reply) {
         self.begin_as(xid, reply_stat::MSG_DENIED);
         why.encode(&mut self.bytes);

@@ -40,7 +40,7 @@ pub(super) fn header(bytes: &[u8]) -> Result<(usize, Header), XdrError> {
     }
     let mut version = from;
     if u32::decode(&mut version)? != RPC_VERSION {
-        // What follows in other versions nobody knows.
+        // What follows in other versions is not known.
         let only = mismatch_info {
             low: RPC_VERSION,
             high: RPC_VERSION,
@@ -67,7 +67,7 @@ pub(super) fn header(bytes: &[u8]) -> Result<(usize, Header), XdrError> {
     Ok((from.position(), header))
 }
 
-/// What a call calls, and who calls.
+/// The procedure of a call and its credential.
 fn admit(call: &call_body<'_>) -> Result<(Procedure, Credential), Refusal> {
     let credential = Credential::of(call).map_err(Refusal::auth)?;
     let procedure = match (call.prog, call.vers) {
