@@ -40,7 +40,7 @@ pub struct ExportSpec {
     pub path: String,
     /// Name of the file system.
     pub file_system: String,
-    /// The first whose clients match decides; who is in none may not use it.
+    /// The first whose clients match decides; a client that is in none may not use it.
     pub rules: Vec<Rule>,
 }
 

@@ -1,9 +1,9 @@
 //! NFS: calls of clients on the target's connections.
 //!
 //! A connection that has died stays, without its socket, until what its calls
-//! wait for has come: each goes to its end, so that who sends it again on
-//! another connection of its session is answered from the slot instead of having
-//! it done twice (RFC 8881, section 2.10.6).
+//! wait for has come: each goes to its end, so that a retry on another connection
+//! of its session is answered from the slot instead of being done twice (RFC 8881,
+//! section 2.10.6).
 
 #![forbid(unsafe_code)]
 
@@ -260,8 +260,8 @@ impl Protocol for NfsConnection {
         &self.local.service.post
     }
 
-    /// Whoever was to do it has failed, and the target stops. What clients may
-    /// reclaim is not on the disk then, as when the disk fails.
+    /// What was to answer has failed, and the target stops. What clients
+    /// may reclaim is not on the disk then, as when the disk fails.
     fn lost() -> GoOn {
         GoOn
     }
@@ -540,7 +540,7 @@ impl NfsConnection {
         self.local.service.keep_records(move || later.answer(GoOn));
     }
 
-    /// As [`NfsConnection::settle`], of a call that nobody tries again by itself.
+    /// As [`NfsConnection::settle`], of a call that is not tried again by itself.
     fn settle_late<D: Driver>(&mut self, tag: Tag, kept: KeptJob, step: Step, driver: &mut D) {
         if self.settle(tag, kept, step, driver) {
             return;

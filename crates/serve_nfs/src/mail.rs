@@ -1,4 +1,4 @@
-//! What reactors tell each other about NFS, and what is nobody's in particular:
+//! What reactors tell each other about NFS, and what belongs to no connection:
 //! leases, calls to clients.
 
 use std::io;
@@ -63,7 +63,7 @@ pub(crate) fn on_mail<S: Has<NfsConnection>, D: Driver>(
             c.peer.on_exports(nfsd);
         }),
         OwnMail::List(to) => {
-            // Who asked may have given up waiting.
+            // The receiver may have given up waiting.
             let _ = to.send(clients(nfsd, driver.now()));
         }
         OwnMail::Evict(id, then) => {
@@ -155,8 +155,8 @@ fn clients(nfsd: &Nfsd, now: Nanos) -> Vec<ClientInfo> {
     list
 }
 
-/// Calls to clients go to those who make them; what goes on without a call
-/// begins.
+/// Calls to clients go to the reactors of their connections; what goes on without a
+/// call begins.
 #[inline]
 pub(crate) fn see_to<D: Driver>(local: &Local, driver: &mut D) {
     let nfsd = local.service.nfsd();

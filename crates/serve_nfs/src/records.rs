@@ -1,5 +1,5 @@
-//! Client records that survive the process (RFC 8881, section 8.4.2.1): who may
-//! reclaim after a restart, and the number of the start.
+//! Client records that survive the process (RFC 8881, section 8.4.2.1): which clients
+//! may reclaim after a restart, and the number of the start.
 //!
 //! One text file. Each line ends with a checksum of its own: `server` and what
 //! clients know it by, `boot` and the number of the start, then `kept` or `gone` and
@@ -7,8 +7,8 @@
 //! hears of it; at each start, and when most of the lines are of the past, a new file
 //! takes the place of the old one.
 //! A last line that a crash has cut off was never answered for, and is left out.
-//! Any other damage is an error: who takes it for an empty file lets clients take
-//! what others may still reclaim.
+//! Any other damage is an error: a server that took it for an empty file would let
+//! clients take what others may still reclaim.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions, TryLockError};
@@ -48,8 +48,8 @@ pub trait Journal: Send {
     fn path(&self) -> &Path;
 }
 
-/// What would be in the way of [`Folder::open`] and [`Records::open`], but for who has
-/// the folder now; nothing is made, changed or locked.
+/// What would be in the way of [`Folder::open`] and [`Records::open`], but for another
+/// process that has the folder now; nothing is made, changed or locked.
 ///
 /// # Errors
 /// What is wrong with it.

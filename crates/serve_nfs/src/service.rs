@@ -263,7 +263,7 @@ impl Service {
         }
     }
 
-    /// Whether it is the caller who looks at leases this time.
+    /// Whether the caller is to look at leases this time.
     pub(crate) fn is_due(&self, now: Nanos, every: Nanos) -> bool {
         let last = self.ticked.load(Ordering::Relaxed);
         now.saturating_sub(last) >= every
@@ -311,7 +311,7 @@ mod tests {
     use super::super::records::Journal;
     use super::*;
 
-    /// Nobody gets mail.
+    /// Mail that is sent to it goes nowhere.
     struct Nobody;
 
     impl<M> Post<M> for Nobody {
