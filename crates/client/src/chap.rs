@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn half_of_it_is_refused() {
+    fn chap_arguments_without_their_other_half_are_refused() {
         for line in [
             "--chap-user alice",
             "--chap-secret-file f",

@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn the_slowest_are_kept() {
+    fn latencies_beyond_the_largest_bucket_are_counted() {
         let mut all = Latencies::default();
         all.record(u64::MAX);
         all.record(0);

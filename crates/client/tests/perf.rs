@@ -207,7 +207,7 @@ fn digests_queues_and_targets_combine() {
 }
 
 #[test]
-fn what_is_written_is_read_back() {
+fn verified_writes_are_read_back() {
     let served = Served::start();
     let report = served.perf_until("--rw randwrite --iodepth 4 --verify --size 1m", |r| {
         r.write.ios > 0
@@ -368,7 +368,7 @@ fn a_target_that_goes_away_ends_the_load() {
 }
 
 #[test]
-fn nothing_to_connect_to_is_said_in_words() {
+fn missing_target_subsystem_or_namespace_is_named() {
     let closed = TcpListener::bind("127.0.0.1:0").expect("a port");
     let to = closed.local_addr().expect("address");
     drop(closed);
@@ -630,7 +630,7 @@ fn jobs_share_sessions_as_far_as_their_slots_go() {
 }
 
 #[test]
-fn what_files_cannot_be_asked_is_refused() {
+fn impossible_loads_of_files_are_refused() {
     let files = start_files();
     let (root, file) = (files.url("/files"), files.url("/files/a"));
     load(&format!("{file} --rw write --size 64k")).expect("a file");

@@ -170,7 +170,7 @@ fn a_damaged_state_file_keeps_the_target_from_starting_and_says_what_to_do() {
 }
 
 #[test]
-fn what_was_answered_is_there_after_a_kill_and_what_was_not_is_whole() {
+fn reservations_answered_before_a_kill_are_there_after_it() {
     let folder = tempfile::tempdir().expect("a folder");
     let to = free_address();
     let config = configure(folder.path(), to);

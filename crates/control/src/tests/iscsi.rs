@@ -486,7 +486,7 @@ fn portal_groups_arrive_and_are_checked() {
 }
 
 #[test]
-fn what_listens_is_checked_against_what_is_served() {
+fn listeners_are_checked_against_targets_and_subsystems() {
     let text = with("", "");
     expect(
         &text.replace("protocol = \"iscsi\"", ""),

@@ -23,7 +23,7 @@ fn net(text: &str) -> Net {
 }
 
 #[test]
-fn files_need_no_volume() {
+fn nfs_configuration_needs_no_volume() {
     let config = read(&file("", MEM, ANY)).unwrap();
     assert_eq!((config.volumes.len(), config.subsystems.len()), (0, 0));
     assert_eq!(config.file_systems[0].name, "a");
@@ -302,7 +302,7 @@ fn exports_want_a_listener_of_their_own_protocol() {
 }
 
 #[test]
-fn what_cannot_be_reclaimed_is_told() {
+fn missing_nfs_state_folder_is_noted() {
     let folder = tempfile::tempdir().unwrap();
     let origin = origin(folder.path().to_str().unwrap());
     std::fs::create_dir(folder.path().join("share")).unwrap();

@@ -64,7 +64,7 @@ fn everything_in_the_table_goes_with_the_name() {
 }
 
 #[test]
-fn what_collides_is_told_once() {
+fn collision_within_a_pattern_is_reported_once() {
     let again = "[[volume]]\nname = \"ram05\"\nkind = \"ram\"\nsize = 4096\n";
     let text = format!("{MANY}{again}");
     expect(&text, "12:8", &["\"ram05\" is there already, in line 1"]);
