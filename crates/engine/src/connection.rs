@@ -116,8 +116,8 @@ impl<P: Protocol> Core<P> {
         self.id
     }
 
-    /// Its host has said who it is: what it takes from now on is of that one's
-    /// share.
+    /// Its host has identified itself: what the connection takes from now on counts
+    /// against the share of that host.
     pub fn set_host(&mut self, name: HostName) {
         self.host = self.shared.hosts.host(name, self.pool.budget());
         self.room = CommandRoom::default();
@@ -230,7 +230,7 @@ fn is_ending<P: Protocol>(c: &P) -> bool {
 
 /// What every connection does.
 pub trait Connection: Protocol {
-    /// Whether it is open and has not said who it is.
+    /// Whether it is open and has not identified itself.
     fn is_stranger(&self) -> bool {
         self.core().is_open() && self.stage() == ConnectionStage::Stranger
     }

@@ -26,7 +26,7 @@ pub type ProtocolOp<P> = <<P as Protocol>::Machine as Machine>::Op;
 /// How far a connection has come, as its protocol sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConnectionStage {
-    /// Its peer has not said who it is.
+    /// Its peer has not identified itself.
     Stranger,
     /// It is served.
     Known,
@@ -49,7 +49,7 @@ pub enum ConnectionEvent {
     TurnEnds,
     /// Time has passed.
     Tick(Nanos),
-    /// Nobody waits any more for what the command of this tag waited for.
+    /// The job of the command of this tag has become an orphan.
     Orphaned(Tag),
     /// Its peer sits on memory that others need: what belongs with this connection
     /// ends too, and then itself.
@@ -93,7 +93,7 @@ pub trait Protocol: Sized + 'static {
     /// The way to other reactors.
     fn post(&self) -> &Arc<dyn Post<Mail<Self::Answer, Self::Mail>>>;
 
-    /// The answer to a command that nobody has answered: our own failure.
+    /// The answer to a command whose work ended without one: our own failure.
     fn lost() -> Self::Answer;
 
     /// Does what the machine asks for; false: not enough memory now, try again.
@@ -115,7 +115,7 @@ pub trait Protocol: Sized + 'static {
         driver: &mut D,
     );
 
-    /// The same of a job that nobody waits for.
+    /// The same of an orphan.
     #[inline]
     fn on_unowned_file<S: Has<Self>, D: Driver>(
         shard: &mut Shard<S>,
@@ -190,7 +190,7 @@ pub trait AnyConnection {
     fn is_waiting(&self) -> bool;
     /// Whether it has work for its next turn.
     fn has_more(&self) -> bool;
-    /// Whether it is open and has not said who it is.
+    /// Whether it is open and has not identified itself.
     fn is_stranger(&self) -> bool;
     /// A receive completed.
     fn on_received<D: Driver>(&mut self, result: io::Result<Received>, driver: &mut D);
@@ -250,7 +250,7 @@ pub trait Protocols: Sized + 'static {
     /// The time, counted in jobs: see [`Jobs::mark`](crate::job::Jobs::mark).
     fn mark(&self) -> u64;
 
-    /// Jobs that nobody waits for.
+    /// How many jobs are orphans.
     fn orphans(&self) -> usize;
 
     /// Lets some of those go that have not begun: see
@@ -261,7 +261,7 @@ pub trait Protocols: Sized + 'static {
     /// [`Jobs::holds`](crate::job::Jobs::holds).
     fn holds(&self, scope: &Scope, older: &mut Older, left: &mut usize) -> bool;
 
-    /// Whose job it is; nobody's of an orphan and of one that is over.
+    /// The connection of a job; none of an orphan and of one that is over.
     fn owner(&self, job: JobId) -> Option<ConnectionId>;
 
     /// The next of the connections that can go on because of something that happened on

@@ -60,7 +60,7 @@ pub struct Refusal<'a> {
     pub kind: RefusalKind,
     /// Where it came from.
     pub peer: Option<SocketAddr>,
-    /// Who the peer says to be: a host NQN, the name of an initiator.
+    /// What the peer calls itself: a host NQN, the name of an initiator.
     pub host: Option<&'a str>,
     /// The subsystem or the iSCSI target that was meant.
     pub target: Option<&'a str>,
@@ -71,7 +71,7 @@ pub struct Refusal<'a> {
 }
 
 impl<'a> Refusal<'a> {
-    /// One that names nobody yet: for struct update syntax.
+    /// One that names no peer, host, target or volume yet: for struct update syntax.
     pub fn new(kind: RefusalKind, reason: &'a dyn Display) -> Self {
         Refusal {
             kind,
@@ -159,7 +159,7 @@ struct RefusalTable {
     lines: Vec<Key>,
     /// That happened while there was no room for their keys.
     without_key: u64,
-    /// Who the lines of this interval about peers that come and go are about.
+    /// The addresses of the lines of this interval about peers that come and go.
     arrivals: Vec<Option<IpAddr>>,
     /// Peers that came or went without a line.
     arrivals_untold: u64,
@@ -306,7 +306,7 @@ impl Refusals {
         }
     }
 
-    /// There are so many more that nobody knows more of.
+    /// Counts more refusals of which only the number is known.
     pub fn note_unnamed(&self, times: u64) {
         self.total.fetch_add(times, Ordering::Relaxed);
         self.table().without_key += times;
@@ -318,7 +318,7 @@ impl Refusals {
         self.table().note_arrival(address)
     }
 
-    /// So many more peers came or went that nobody knows more of.
+    /// Counts more peers that came or went, of which only the number is known.
     pub fn note_arrivals(&self, times: u64) {
         self.table().arrivals_untold += times;
     }
@@ -526,7 +526,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_not_happened_for_long_is_logged_again() {
+    fn refusal_is_logged_again_after_quiet_intervals() {
         let mut table = RefusalTable::default();
         for turn in 0..2 {
             assert!(table.note(key(1, "bad PDU"), 1), "turn {turn}");
@@ -550,7 +550,8 @@ mod tests {
         assert_eq!(refusals.total(), 1);
     }
 
-    /// Who comes and goes without end leaves others their lines, of refusals too.
+    /// A peer that comes and goes without end leaves others their lines, of refusals
+    /// too.
     #[test]
     fn peer_that_comes_and_goes_has_few_lines_and_is_counted() {
         let mut table = RefusalTable::default();
@@ -567,7 +568,7 @@ mod tests {
     }
 
     #[test]
-    fn refusals_that_nobody_knows_more_of_are_counted() {
+    fn refusals_of_which_only_the_number_is_known_are_counted() {
         let refusals = Refusals::default();
         refusals.note_unnamed(40);
         assert_eq!(refusals.total(), 40);

@@ -139,7 +139,7 @@ pub trait Waits: Protocol {
             return false;
         }
         let mut went_on = false;
-        // Who is first now claims anew what it needs.
+        // The operation that is first now claims anew what it needs.
         self.core_mut().pool.forget_claim();
         if self.core().waiting.stalled.is_none() {
             // Data of one of them may have come since, and stand before its memory.
@@ -177,7 +177,7 @@ pub trait Waits: Protocol {
         if core.waiting.is_empty() {
             core.pool.forget_claim();
         }
-        // A host that holds much itself is in nobody's way but its own.
+        // The shortage counts for all only where this host holds little itself.
         if (core.waiting.tick() || core.holds_back()) && core.host.note_shortage(now) {
             core.shared.note_shortage(now);
         }
@@ -185,7 +185,8 @@ pub trait Waits: Protocol {
             self.refuse(op, driver);
             self.run(driver);
         }
-        // Who is slow is in nobody's way as long as only his own host waits.
+        // A slow connection ends only where other hosts are short, an idle one also where
+        // its own host is.
         let core = self.core();
         let is_idle = core.link.idle_ticks() >= IDLE_TICKS_MAX;
         let must_not_sit = core.shared.is_short(now) || (is_idle && core.host.is_short(now));
