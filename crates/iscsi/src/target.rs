@@ -804,7 +804,7 @@ impl Connection {
     fn end(&mut self) {
         self.leave();
         self.phase = ConnectionPhase::Ended;
-        self.inbound = Inbound::default();
+        self.inbound.discard();
         self.hold = Hold::None;
         self.ready.clear();
         self.written = self.scratch.len();

@@ -161,7 +161,8 @@ pub trait Machine {
     /// Where the next bytes of the stream go.
     fn recv_plan(&self) -> RecvPlan;
 
-    /// `len` bytes of the plan's direct part arrived in their destination.
+    /// `len` bytes of the plan's direct part arrived in their destination; where the machine
+    /// has ended since the plan, nothing comes of it.
     fn on_direct(&mut self, len: u32);
 
     /// Takes the next step that `staged[*at..]` allows and moves `at` past

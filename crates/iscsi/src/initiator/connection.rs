@@ -567,7 +567,7 @@ impl InitiatorConnection {
     #[cold]
     pub(super) fn fail(&mut self, error: InitiatorFatalError) -> InitiatorOp {
         self.phase = ConnectionPhase::Ended;
-        self.inbound = Inbound::default();
+        self.inbound.discard();
         self.ready.clear();
         self.waiting.clear();
         self.ended.clear();

@@ -93,6 +93,20 @@ fn an_initiator_that_is_silent_is_asked_and_one_that_stays_silent_is_left() {
     assert!(peer.target.end.machine.is_finished());
 }
 
+/// A receive may be under way when the connection ends, and bring data afterwards.
+#[test]
+fn data_of_an_initiator_that_was_left_is_used_up() {
+    let mut peer = with_keep_alive();
+    let bytes = peer.command(WRITE, cdb::write(0, 1), 512, &[1; 512]);
+    peer.send(&bytes[..100]);
+    for now in [1000, 2000, 3000, 4000] {
+        peer.target.end.machine.on_deadline(now);
+    }
+    let machine = &mut peer.target.end.machine;
+    assert!(machine.is_finished());
+    machine.on_direct(10);
+}
+
 #[test]
 fn keep_alive_does_not_end_a_connection_that_waits_for_memory() {
     let mut peer = with_keep_alive();

@@ -458,7 +458,7 @@ impl Qpair {
 
     fn end(&mut self) {
         self.phase = QpairPhase::Ended;
-        self.inbound = Inbound::default();
+        self.inbound.discard();
         self.ready.clear();
         self.control.clear();
         self.forgotten.clear();

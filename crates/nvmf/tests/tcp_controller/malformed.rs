@@ -213,3 +213,40 @@ fn a_termination_request_is_not_answered() {
     );
     assert!(peer.target.end.machine.is_finished());
 }
+
+/// A receive may be under way when the connection ends, and bring data afterwards.
+#[test]
+fn payload_that_arrives_after_the_end_is_used_up() {
+    let mut peer = Peer::fresh(1, true);
+    peer.send(&peer.pdus.ic_req(0));
+    let connect = peer.pdus.capsule_cmd(&connect_sqe(), &[9; 1024]);
+    peer.send(&connect[..72]);
+    let machine = &mut peer.target.end.machine;
+    assert!(machine.recv_plan().direct.is_some());
+    machine.on_deadline(machine.deadline().expect("there is one"));
+    assert!(machine.is_finished());
+    machine.on_direct(10);
+}
+
+/// A host may go on with the data of a Write behind its Disconnect.
+#[test]
+fn payload_that_arrives_after_the_answer_to_a_disconnect_is_used_up() {
+    let mut peer = Peer::io();
+    let write = rw(io::WRITE, 1, 0, 16, Sgl::TRANSPORT);
+    let r2t = peer.command(&write, &[]);
+    let ttag = view::<wire::nvme_tcp::R2t>(&r2t[0].1).ttag.get();
+    let mut bytes = peer
+        .pdus
+        .capsule_cmd(&Disconnect { recfmt: 0 }.encode(), &[]);
+    let last = flags::LAST_PDU;
+    let data = peer
+        .pdus
+        .data(pdu_type::H2C_DATA, last, (1, ttag), 0, &[7; 8192]);
+    bytes.extend(&data[..24]);
+    peer.push(&bytes);
+    peer.target.execute(0);
+    assert!(peer.target.end.machine.recv_plan().direct.is_some());
+    assert_eq!(peer.transmit(9).len(), 1);
+    assert!(peer.target.end.machine.is_finished());
+    peer.target.end.machine.on_direct(4096);
+}
