@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_sent_counts_and_comes_back() {
+    fn memory_of_answers_counts_until_they_are_sent() {
         let budget = Budget::new(1 << 30);
         let pool = Pool::new(budget.clone()).unwrap();
         let before = budget.used();
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn all_connections_have_what_memory_there_is() {
+    fn answers_of_all_connections_share_one_budget() {
         let pool = Pool::new(Budget::new(64 << 20)).unwrap();
         let mut all: Vec<Answers> = (0..64).map(|_| Answers::default()).collect();
         let mut came = 0;

@@ -180,7 +180,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn bytes_are_the_same_handle_again(mut bytes: [u8; 32], kind in 0u8..4, honest: bool) {
+        fn decoded_bytes_encode_to_the_same_bytes(mut bytes: [u8; 32], kind in 0u8..4, honest: bool) {
             if honest {
                 (bytes[0], bytes[1], bytes[2], bytes[3]) = (2, kind, 0, 0);
             }
@@ -190,7 +190,7 @@ mod tests {
         }
 
         #[test]
-        fn handles_come_back(export: u32, instance: u64, file: u64, pseudo: bool) {
+        fn encoded_handles_decode_to_the_same_handle(export: u32, instance: u64, file: u64, pseudo: bool) {
             let file = FileId(file);
             let handle = match pseudo {
                 true => Handle::Pseudo(file),

@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_that_comes_again_is_answered_as_before() {
+    fn a_retransmitted_call_is_answered_as_before() {
         let (pasts, past) = past();
         assert_eq!(past.begin(known(1, b"a"), 0), CallBegun::New);
         assert_eq!(past.begin(known(1, b"a"), 5), CallBegun::UnderWay);
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn what_did_nothing_may_come_again() {
+    fn a_call_that_was_forgotten_or_had_a_long_answer_is_new_again() {
         let (_, past) = past();
         assert_eq!(past.begin(known(1, b"a"), 0), CallBegun::New);
         past.forget(known(1, b"a"));
@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn calls_that_come_to_nothing_take_no_place_of_others() {
+    fn forgotten_calls_take_no_place_in_the_order() {
         let (_, past) = past();
         let begin = |xid| past.begin(known(xid, b"a"), 0);
         let begin_in_vain = |xid| {
@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn the_past_is_bounded() {
+    fn cached_calls_and_addresses_are_bounded() {
         let (pasts, past) = past();
         let most = CALLS_MAX as u32;
         let all = most * 3;
@@ -389,7 +389,7 @@ mod tests {
 
     /// However many others there are, and however long it takes.
     #[test]
-    fn what_is_being_executed_is_not_forgotten() {
+    fn a_call_that_is_being_executed_stays_in_the_cache() {
         let (_, past) = past();
         assert_eq!(past.begin(known(1, b"slow"), 0), CallBegun::New);
         for xid in 2..3 * CALLS_MAX as u32 {
@@ -408,7 +408,7 @@ mod tests {
 
     /// An address with few calls keeps them, though others have taken all there is.
     #[test]
-    fn busy_addresses_leave_others_theirs() {
+    fn busy_addresses_do_not_evict_calls_of_quiet_ones() {
         let pasts = DuplicateRequestCache::default();
         let address = |at: u32| IpAddr::from((0x0a00_0000 + at).to_be_bytes());
         let quiet = pasts.of(address(0));

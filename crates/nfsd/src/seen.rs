@@ -88,7 +88,7 @@ mod tests {
     /// However many states a connection sees, it finds the last ones, and none
     /// that it was not told of or that is over.
     #[test]
-    fn a_connection_remembers_what_it_has_seen() {
+    fn a_connection_finds_the_last_states_that_it_has_seen() {
         let files = Files::new(1, nfs::server::Secret::default(), 0);
         let server = nfs::server::Server::new(nfs::server::ServerSettings::default(), 1, [], 0);
         let owner = nfs::server::ClientOwner {

@@ -129,7 +129,7 @@ fn squashed_users_and_groups_become_the_anonymous_ones() {
 }
 
 #[test]
-fn exports_stand_beside_each_other() {
+fn exports_are_sorted_and_nested_or_malformed_paths_are_refused() {
     let all = exports(&["/a", "/a.b", "/b/c/d", "/b/c/e", "/ab"]).unwrap();
     let paths: Vec<&str> = all.iter().map(Export::path).collect();
     assert_eq!(paths, ["/a", "/a.b", "/ab", "/b/c/d", "/b/c/e"]);
@@ -176,7 +176,7 @@ fn ids_are_the_same_for_all_time() {
 
 /// Whichever of the two is named first.
 #[test]
-fn paths_clash_either_way() {
+fn nested_exports_are_refused_in_either_order() {
     let nested = Some(ExportsError::Nested("/a".into(), "/a/b".into()));
     assert_eq!(clash("/a", "/a/b"), nested);
     assert_eq!(clash("/a/b", "/a"), nested);
@@ -184,7 +184,7 @@ fn paths_clash_either_way() {
 }
 
 #[test]
-fn rules_and_exports_have_a_most() {
+fn more_rules_or_exports_than_the_most_are_refused() {
     let rules = |count| Export::new("/a", fs(), vec![Rule::default(); count]).is_ok();
     assert!(rules(RULES_MAX) && !rules(RULES_MAX + 1));
     assert!(!rules(RULES_MAX + 2));

@@ -163,7 +163,7 @@ fn handles_are_found_only_by_clients_of_their_export() {
 }
 
 #[test]
-fn exports_change_under_a_view_when_it_looks_again() {
+fn a_view_shows_changed_exports_after_a_refresh() {
     let live = tree();
     let mut view = View::new(&live, address("203.0.113.9"));
     view.refresh(&live);
@@ -177,7 +177,7 @@ fn exports_change_under_a_view_when_it_looks_again() {
 }
 
 #[test]
-fn paths_lead_to_exports_and_into_them() {
+fn a_path_finds_its_export_and_the_rest_of_the_path() {
     let live = tree();
     let view = View::new(&live, address("203.0.113.9"));
     let at = |path: &str| {

@@ -165,7 +165,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_are_told_as_far_as_they_go() {
+    fn times_beyond_32_bits_are_clamped() {
         let cases = [
             ((0, 0), (0, 0)),
             ((5, 999_999_999), (5, 999_999_999)),

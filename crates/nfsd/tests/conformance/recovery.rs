@@ -237,7 +237,7 @@ fn a_delegation_that_is_not_returned_is_revoked() {
 
 /// What is no longer exported is taken from clients that have it open.
 #[test]
-fn state_goes_with_its_export() {
+fn state_of_a_removed_export_is_admin_revoked() {
     let exports = vec![
         ("/kept", machine::memory("kept"), machine::rule()),
         ("/taken", machine::memory("taken"), machine::rule()),

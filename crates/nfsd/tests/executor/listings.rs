@@ -198,7 +198,7 @@ fn removal(name: &str) -> Vec<u8> {
 /// A call of version 4.0 that comes again while it is under way, on another
 /// connection, waits for its end, and has the same answer.
 #[test]
-fn a_removal_that_comes_again_while_it_is_under_way_is_done_once() {
+fn a_removal_retransmitted_while_it_is_under_way_is_done_once() {
     let (slow, mut world) = slow();
     world.file("f", b"");
     let conns = [1, 2].map(|port| world.server.connect(([192, 0, 2, 9], port).into()));

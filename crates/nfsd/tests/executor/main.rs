@@ -706,7 +706,7 @@ fn directories_are_listed_in_pieces_of_any_size() {
 }
 
 #[test]
-fn exports_are_apart() {
+fn exports_have_their_own_rules_below_a_read_only_root() {
     let read_only = Rule {
         is_read_only: true,
         ..rule()
@@ -803,7 +803,7 @@ fn secinfo_of_version_0_leaves_the_current_file_handle() {
 }
 
 #[test]
-fn what_takes_turns_goes_on_with_what_was_staged() {
+fn a_compound_goes_on_after_a_deallocate_of_several_turns() {
     let mut world = World::new();
     let content = pattern(40 << 20);
     let handle = world.file("f", &content);

@@ -117,7 +117,7 @@ fn a_large_copy_is_told_of_when_it_has_ended() {
 }
 
 #[test]
-fn a_copy_is_given_up() {
+fn a_copy_is_cancelled_once() {
     let mut world = World::new();
     let (mut a, to, args, places) = large(&mut world, 20);
     world.send_quietly = true;
@@ -135,7 +135,7 @@ fn a_copy_is_given_up() {
 }
 
 #[test]
-fn other_copies_are_answered_when_they_are_done() {
+fn small_or_synchronous_copies_are_answered_when_they_are_done() {
     let mut world = World::new();
     let (mut a, _, args, places) = large(&mut world, 3);
     assert_eq!(copy(&mut world, &mut a, &places, args), (None, 3 * MIB));

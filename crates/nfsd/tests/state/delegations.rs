@@ -144,7 +144,7 @@ const CHANGES: [Change; 9] = [
 ];
 
 #[test]
-fn whatever_changes_a_file_recalls_its_delegations() {
+fn every_change_of_a_file_recalls_its_delegations() {
     for (at, (since, op)) in CHANGES.into_iter().enumerate() {
         for minor in since..3 {
             let (mut world, mut a, mut b, delegation, handle) = delegated(1);
@@ -323,7 +323,7 @@ fn a_recall_that_overtakes_its_delegation_is_repeated() {
 }
 
 #[test]
-fn wants_are_heard() {
+fn an_open_is_delegated_as_its_want_flags_ask() {
     let mut world = World::new();
     let mut a = world.client("a", 1);
     world.file(&mut a, "f");

@@ -151,7 +151,7 @@ fn state_made_after_an_eviction_does_not_deny_opens_of_others() {
 /// A call that waits while its export becomes that of other files touches none
 /// of those.
 #[test]
-fn a_call_stays_with_the_files_that_it_came_for() {
+fn a_waiting_call_touches_no_files_of_a_swapped_export() {
     let mut world = World::new();
     let mut client = world.client("a", 1);
     world.file(&mut client, "f");

@@ -17,7 +17,7 @@ fn reclaim<'a>(client: &Client, seqid: u32) -> OPEN4args<'a> {
 }
 
 #[test]
-fn what_was_had_is_taken_back_after_a_restart() {
+fn opens_and_locks_are_reclaimed_after_a_restart() {
     let mut world = World::new();
     let (mut a, mut b) = (world.client("a", 1), world.client("b", 2));
     let (stateid, handle) = world.create(&mut a, "o", "f");
@@ -83,7 +83,7 @@ fn what_was_had_is_taken_back_after_a_restart() {
 }
 
 #[test]
-fn reclaims_that_conflict_are_told() {
+fn a_conflicting_reclaim_is_refused() {
     let mut world = World::new();
     let (mut a, mut b) = (world.client("a", 1), world.client("b", 1));
     let (_, handle) = world.create(&mut a, "o", "f");
@@ -101,7 +101,7 @@ fn reclaims_that_conflict_are_told() {
 }
 
 #[test]
-fn a_delegation_is_taken_back() {
+fn a_delegation_is_reclaimed() {
     let mut world = World::new();
     let mut a = world.client("a", 1);
     let handle = world.file(&mut a, "f");
@@ -131,7 +131,7 @@ fn a_delegation_is_taken_back() {
 
 /// Clients of version 4.0 say nothing when they are done.
 #[test]
-fn without_sessions_grace_takes_its_time() {
+fn grace_lasts_its_time_for_a_client_of_version_4_0() {
     let mut world = World::new();
     let mut a = world.client("a", 0);
     let args = OPEN4args {
@@ -174,7 +174,7 @@ fn without_sessions_grace_takes_its_time() {
 /// RFC 8881, section 8.4.3: others may have had meanwhile what a client did not
 /// take back.
 #[test]
-fn what_was_not_taken_back_in_time_never_is() {
+fn a_client_that_missed_the_grace_period_cannot_reclaim_later() {
     let mut world = World::new();
     for (name, minor) in [("a", 1), ("b", 1), ("c", 0)] {
         let mut client = world.client(name, minor);

@@ -13,7 +13,7 @@ const CLIENTS: u64 = 1_000;
 const EACH_BYTES_MAX: u64 = (256 << 20) / 10_000;
 
 #[test]
-fn clients_cost_little() {
+fn a_client_with_an_open_and_a_lock_costs_bounded_memory() {
     let mut world = World::new();
     let mut add = |number: u64| {
         let mut client = world.client(&format!("a client with a usual name, {number}"), 2);

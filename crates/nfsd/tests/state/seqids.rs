@@ -371,7 +371,7 @@ fn errors_that_use_no_number_up_are_those_of_the_standard() {
 /// The file that an OPEN came to is one of the export where it was asked: by its
 /// number in another export, another file is not had.
 #[test]
-fn an_open_that_comes_again_in_another_export_leads_nowhere() {
+fn a_retransmitted_open_in_another_export_finds_no_file() {
     let mut world = World::new();
     let export = |path: &str, id| {
         let fs = Memory::new(path, 1 << 30, id, Time::default()).expect("memory");

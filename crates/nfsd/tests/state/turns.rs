@@ -124,7 +124,7 @@ fn first_byte(client: &Client, handle: &[u8], stateid: stateid4) -> Ops {
 }
 
 #[test]
-fn client_that_comes_again_loses_65000_states_in_steps() {
+fn client_that_restarts_loses_65000_states_in_steps() {
     for minor in [0, 1] {
         let mut world = World::new();
         let mut b = world.client("b", 1);
@@ -142,7 +142,7 @@ fn client_that_comes_again_loses_65000_states_in_steps() {
 }
 
 #[test]
-fn client_whose_time_is_over_loses_65000_states_in_steps() {
+fn client_that_has_expired_loses_65000_states_in_steps() {
     let mut world = World::new();
     let mut a = world.client("a", 0);
     fill(&mut world, &mut a);
@@ -164,7 +164,7 @@ fn client_that_is_evicted_loses_65000_states_in_steps() {
 
 /// Else a client that restarts again and again has more and more.
 #[test]
-fn client_starts_again_when_what_it_had_two_starts_ago_is_gone() {
+fn client_restarts_once_its_states_of_two_starts_ago_are_gone() {
     for minor in [0, 1] {
         let mut world = World::new();
         let a = world.client("a", minor);
@@ -232,7 +232,7 @@ fn files_free(world: &mut World, client: &mut Client) -> u64 {
 
 /// Whichever comes first, the file system is told of each open that has gone.
 #[test]
-fn files_are_let_go_of_a_client_that_is_evicted_while_its_export_goes() {
+fn files_of_an_evicted_client_are_closed_while_its_export_is_removed() {
     for is_evicted_first in [false, true] {
         let mut world = World::new();
         let (mut a, mut b) = (world.client("a", 1), world.client("b", 1));
@@ -267,7 +267,7 @@ fn files_are_let_go_of_a_client_that_is_evicted_while_its_export_goes() {
 /// What happens to a client between two steps of its CLOSE ends that, and costs no other
 /// client anything.
 #[test]
-fn close_in_steps_meets_whatever_happens_to_its_client() {
+fn close_in_steps_ends_despite_eviction_unexport_reopen_and_close() {
     type Happens = fn(&Nfsd, &State);
     let evicted: Happens = |nfsd, open| assert!(nfsd.evict(open.client));
     let unexported: Happens = |nfsd, _| nfsd.set_exports(Exports::default());
@@ -332,7 +332,7 @@ fn close_in_steps_meets_whatever_happens_to_its_client() {
 }
 
 #[test]
-fn lock_in_the_way_of_which_the_lease_has_run_out_is_delayed_and_then_had() {
+fn lock_held_by_an_expired_client_is_delayed_and_then_granted() {
     let mut world = World::new();
     let mut b = world.client("b", 1);
     let mut a = world.client("a", 0);
@@ -358,7 +358,7 @@ fn lock_in_the_way_of_which_the_lease_has_run_out_is_delayed_and_then_had() {
 /// A state that a client had before its restart is good for no call, also where it is not
 /// taken away yet.
 #[test]
-fn states_of_before_are_good_for_nothing_at_once() {
+fn states_of_before_a_client_restart_are_expired_at_once() {
     let mut world = World::new();
     let mut b = world.client("b", 1);
     let mut a = world.client("a", 0);

@@ -53,7 +53,7 @@ fn confirmed(world: &mut World) -> (Client, stateid4, Vec<u8>) {
 }
 
 #[test]
-fn an_open_that_comes_again_is_answered_as_before() {
+fn a_retransmitted_open_is_answered_as_before() {
     let mut world = World::new();
     let (mut a, _, handle) = confirmed(&mut world);
     let again = OPEN4args {
@@ -85,7 +85,7 @@ fn an_open_that_comes_again_is_answered_as_before() {
 }
 
 #[test]
-fn locks_and_closes_that_come_again_are_answered_as_before() {
+fn retransmitted_locks_and_closes_are_answered_as_before() {
     let mut world = World::new();
     let (mut a, stateid, handle) = confirmed(&mut world);
     let mut b = world.client("b", 1);
@@ -164,7 +164,7 @@ fn locks_and_closes_that_come_again_are_answered_as_before() {
 }
 
 #[test]
-fn what_is_never_confirmed_makes_room() {
+fn an_unconfirmed_open_is_replaced_by_the_next() {
     let mut world = World::new();
     let mut a = world.client("a", 0);
     let args = OPEN4args {
@@ -182,7 +182,7 @@ fn what_is_never_confirmed_makes_room() {
 }
 
 #[test]
-fn version_4_0_does_not_have_what_came_later() {
+fn version_4_0_refuses_what_4_1_and_4_2_added() {
     let mut world = World::new();
     let mut a = world.client("a", 0);
     let both = creatverfattr {
@@ -213,7 +213,7 @@ fn version_4_0_does_not_have_what_came_later() {
 /// A call that changes names comes again, as its client has lost its connection:
 /// it is done once, and answered as it was.
 #[test]
-fn what_changes_names_is_done_once() {
+fn a_retransmitted_change_of_names_is_done_once() {
     let mut world = World::new();
     let (mut a, _, file) = confirmed(&mut world);
     let makes = |name| {
@@ -262,7 +262,7 @@ fn what_changes_names_is_done_once() {
 
 /// Attributes that are set once, and are something else meanwhile, stay that.
 #[test]
-fn a_setattr_that_comes_again_undoes_nothing() {
+fn a_retransmitted_setattr_undoes_nothing() {
     let mut world = World::new();
     let (mut a, stateid, file) = confirmed(&mut world);
     let cut = at(&file).op(arg::OP_SETATTR(SETATTR4args {
@@ -292,7 +292,7 @@ fn a_setattr_that_comes_again_undoes_nothing() {
 /// A call that waited for memory when its connection went is nowhere under way any
 /// more: it is executed when it comes again.
 #[test]
-fn a_call_that_was_given_up_may_come_again() {
+fn a_call_given_up_with_its_connection_is_executed_when_retransmitted() {
     let mut world = World::new();
     let (mut a, stateid, file) = confirmed(&mut world);
     let write = at(&file).write(stateid, 0, &[7; 3000]);
@@ -334,7 +334,7 @@ fn all_memory(world: &World) -> Vec<mem::Buf> {
 /// It comes again by another connection while it is under way: it waits a while for
 /// that, and is told to come once more.
 #[test]
-fn a_call_that_comes_again_while_it_is_under_way_is_delayed() {
+fn a_retransmission_of_a_call_under_way_is_delayed() {
     let mut world = World::new();
     let (mut a, stateid, file) = confirmed(&mut world);
     let write = at(&file).write(stateid, 0, &[7; 3000]);

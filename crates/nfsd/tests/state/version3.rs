@@ -102,7 +102,7 @@ fn share(client: &Client, deny: u32) -> OPEN4args<'static> {
 }
 
 #[test]
-fn what_is_denied_is_denied_to_all() {
+fn share_reservations_deny_calls_of_version_3() {
     let mut world = World::new();
     let mut client = world.client("a", 1);
     let mut old = Old::new(&mut world, &mut client);
@@ -251,7 +251,7 @@ fn create_that_changes_no_file_recalls_no_delegation() {
 
 /// Clients are about to say what they had open, by its name too.
 #[test]
-fn in_grace_names_stay() {
+fn names_are_not_changed_by_version_3_in_grace() {
     let mut world = World::new();
     let mut client = world.client("a", 1);
     let mut old = Old::new(&mut world, &mut client);
@@ -270,7 +270,7 @@ fn in_grace_names_stay() {
 
 /// Until it is known which client has what open, no other one reads or writes.
 #[test]
-fn in_grace_content_waits() {
+fn content_is_not_read_or_written_by_version_3_in_grace() {
     let mut world = World::new();
     let mut client = world.client("a", 1);
     let mut old = Old::new(&mut world, &mut client);

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn attributes_are_told_and_set() {
+fn attributes_are_read_and_set() {
     let mut world = world();
     world.caller = Some((7, 8));
     let mut root = world.root();
@@ -107,7 +107,7 @@ fn attributes_are_told_and_set() {
 }
 
 #[test]
-fn a_guard_keeps_what_others_have_changed() {
+fn a_setattr_with_an_old_guard_is_refused() {
     let mut world = world();
     let root = world.root();
     let file = world.file(&root, "f");
@@ -129,7 +129,7 @@ fn a_guard_keeps_what_others_have_changed() {
 }
 
 #[test]
-fn rights_are_told_as_they_are() {
+fn access_answers_the_rights_of_the_caller() {
     let mut world = world();
     let root = world.root();
     let file = world.file(&root, "f");
@@ -185,7 +185,7 @@ fn rights_are_told_as_they_are() {
 }
 
 #[test]
-fn the_file_system_is_described() {
+fn fsinfo_fsstat_and_pathconf_describe_the_file_system() {
     let mut world = world();
     let root = world.root();
     let file = world.file(&root, "f");

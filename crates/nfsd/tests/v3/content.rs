@@ -9,7 +9,7 @@ fn data(len: usize, seed: usize) -> Vec<u8> {
 }
 
 #[test]
-fn what_is_written_is_read() {
+fn data_is_read_as_it_was_written() {
     let mut world = world();
     let root = world.root();
     for (index, len) in [1, 3, 4, 100, 4096, 8191, 70_001, 1 << 20]
@@ -39,7 +39,7 @@ fn what_is_written_is_read() {
 }
 
 #[test]
-fn nothing_is_read_and_written_too() {
+fn reads_and_writes_of_no_bytes_are_answered() {
     let mut world = world();
     let root = world.root();
     let file = world.file(&root, "f");
@@ -54,7 +54,7 @@ fn nothing_is_read_and_written_too() {
 }
 
 #[test]
-fn what_has_no_content_is_told() {
+fn reads_and_writes_of_directories_and_symlinks_are_refused() {
     let mut world = world();
     let root = world.root();
     let args = SYMLINK3args {
@@ -81,7 +81,7 @@ fn what_has_no_content_is_told() {
 }
 
 #[test]
-fn more_than_goes_at_a_time_is_read_in_parts() {
+fn a_read_beyond_the_largest_is_answered_in_part() {
     let mut world = world();
     let root = world.root();
     let file = world.file(&root, "f");
@@ -100,7 +100,7 @@ fn more_than_goes_at_a_time_is_read_in_parts() {
 }
 
 #[test]
-fn a_commit_tells_by_which_verifier() {
+fn a_commit_has_the_verifier_of_the_write() {
     let mut world = world();
     let root = world.root();
     let file = world.file(&root, "f");

@@ -362,7 +362,7 @@ fn with_size(size: u64) -> sattr3 {
 }
 
 #[test]
-fn arguments_that_are_none_are_refused() {
+fn malformed_arguments_are_refused() {
     let mut world = world();
     let root = world.root();
     for procedure in (1..=21).filter(|procedure| *procedure != 7) {
@@ -391,7 +391,7 @@ fn arguments_that_are_none_are_refused() {
 }
 
 #[test]
-fn handles_that_lead_nowhere_are_told_apart() {
+fn stale_handles_and_bad_handles_are_told_apart() {
     let mut world = world();
     let root = world.root();
     let Some(Handle::File {
@@ -513,7 +513,7 @@ fn access_follows_the_user_the_squash_and_the_flavor() {
 }
 
 #[test]
-fn nothing_changes_where_nothing_may() {
+fn a_read_only_export_refuses_every_change() {
     let mut world = world();
     let root = world.root();
     world.file(&root, "f");

@@ -5,7 +5,7 @@ use wire::mount3::{exports, mountlist};
 use super::*;
 
 #[test]
-fn paths_of_exports_and_into_them_are_mounted() {
+fn paths_of_exports_and_below_them_are_mounted() {
     let mut world = world();
     let root = world.root();
     assert_eq!(world.getattr(&root).unwrap().type_, ftype3::NF3DIR);
@@ -40,7 +40,7 @@ fn paths_of_exports_and_into_them_are_mounted() {
 }
 
 #[test]
-fn flavors_are_told_with_the_handle() {
+fn a_mount_is_answered_with_the_flavors_of_its_export() {
     let mut world = world();
     let flavors = |world: &mut World, path: &str| {
         let path: dirpath<'_> = Opaque(path.as_bytes());
@@ -97,7 +97,7 @@ fn mounts(world: &mut World) -> Vec<String> {
 }
 
 #[test]
-fn mounts_are_remembered_as_long_as_it_makes_sense() {
+fn the_list_of_mounts_follows_mounts_and_unmounts_and_is_bounded() {
     let mut world = world();
     for path in ["/pub", "/in/ro", "/pub"] {
         world.mount(path).unwrap();

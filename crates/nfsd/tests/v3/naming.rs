@@ -108,7 +108,7 @@ fn unchecked_create_of_what_is_no_file_answers_exist() {
 }
 
 #[test]
-fn other_kinds_are_made() {
+fn devices_sockets_and_fifos_are_made() {
     let mut world = world();
     let root = world.root();
     let device = devicedata3 {
@@ -170,7 +170,7 @@ fn other_kinds_are_made() {
 }
 
 #[test]
-fn names_go() {
+fn names_are_removed() {
     let mut world = world();
     let root = world.root();
     let (remove, rmdir) = (nfs_proc3::NFSPROC3_REMOVE, nfs_proc3::NFSPROC3_RMDIR);
@@ -212,7 +212,7 @@ fn rename(world: &mut World, from: (&Fh, &str), to: (&Fh, &str)) -> nfsstat3 {
 }
 
 #[test]
-fn names_move() {
+fn names_are_renamed() {
     let mut world = world();
     let root = world.root();
     let (a, b) = (
@@ -249,7 +249,7 @@ fn names_move() {
 }
 
 #[test]
-fn files_have_several_names() {
+fn files_are_linked_under_several_names() {
     let mut world = world();
     let root = world.root();
     let dir = world.mkdir(&root, "d", 0o755).unwrap();
@@ -447,7 +447,7 @@ fn a_directory_is_listed_in_parts_of_256_kib_at_most() {
 }
 
 #[test]
-fn a_listing_that_cannot_go_on_says_so() {
+fn a_listing_goes_on_from_its_cookies_or_is_refused() {
     let mut world = world();
     let root = world.root();
     let file = world.file(&root, "file");

@@ -20,7 +20,7 @@ fn status_of(results: &[u8]) -> u32 {
 }
 
 #[test]
-fn what_must_not_be_done_twice_is_not() {
+fn a_retransmitted_change_is_done_once() {
     let mut world = world();
     let root = world.root();
     let file = world.file(&root, "old");
@@ -127,7 +127,7 @@ fn marked(record: &[u8]) -> Vec<u8> {
 
 /// To give back a large file takes the file system several steps.
 #[test]
-fn a_call_that_comes_again_while_it_is_under_way_waits_for_it() {
+fn a_retransmission_of_a_call_under_way_waits_for_its_answer() {
     let mut world = world();
     let root = world.root();
     let file = world.file(&root, "large");
@@ -181,7 +181,7 @@ impl FileSystem for Waits {
 }
 
 #[test]
-fn a_call_that_stays_under_way_is_answered_when_it_comes_once_more() {
+fn a_call_that_stays_under_way_is_answered_at_a_later_retransmission() {
     let waits = Arc::new(Waits {
         inner: memory(MIB, 1),
         tickets: Mutex::default(),
@@ -214,7 +214,7 @@ fn a_call_that_stays_under_way_is_answered_when_it_comes_once_more() {
 
 /// An export that goes while a call waits takes the call with it.
 #[test]
-fn exports_go_under_a_client() {
+fn handles_of_removed_exports_are_stale() {
     let mut world = world();
     let root = world.root();
     world.server.nfsd.exports.swap(Exports::default());
@@ -226,7 +226,7 @@ fn exports_go_under_a_client() {
 
 /// Also one whose last step has just been done.
 #[test]
-fn an_export_goes_while_its_call_waits() {
+fn a_call_ends_when_its_export_is_removed_while_it_waits() {
     let (folder, state) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let dir = store::fs::Dir::open(&store::fs::DirSpec {
         name: "dir".into(),
