@@ -52,7 +52,7 @@ fn words(bytes: &[u8]) -> Vec<u32> {
 }
 
 #[test]
-fn what_is_refused_is_refused_as_the_standard_has_it() {
+fn wrong_call_headers_are_refused_with_the_status_of_the_standard() {
     type Change = fn(&mut call_body<'_>);
     const MOUNT: u32 = 100_005;
     fn to(call: &mut call_body<'_>, prog: u32, vers: u32, proc: u32) {
@@ -111,7 +111,7 @@ fn what_is_refused_is_refused_as_the_standard_has_it() {
 }
 
 #[test]
-fn a_long_credential_is_none() {
+fn a_credential_longer_than_400_bytes_is_refused() {
     let mut bytes = call_header(9, |_| {});
     bytes[28..32].copy_from_slice(&401u32.to_be_bytes());
     let mut server = server(RpcServerSettings::default());
@@ -223,7 +223,7 @@ fn other_procedures_come_with_all_their_arguments() {
 }
 
 #[test]
-fn the_data_of_an_old_write_goes_where_it_belongs() {
+fn data_of_a_write_of_version_3_goes_to_its_memory() {
     let data: Vec<u8> = (0..100_001).map(|byte| byte as u8).collect();
     for (step, fragment) in [(3, 1000), (3000, usize::MAX), (usize::MAX, usize::MAX)] {
         let mut server = server(RpcServerSettings {
@@ -255,7 +255,7 @@ fn the_data_of_an_old_write_goes_where_it_belongs() {
 
 /// As long as what was there of it may be, but not what it says.
 #[test]
-fn an_old_write_that_does_not_add_up_is_answered() {
+fn a_write_of_version_3_with_wrong_lengths_is_answered() {
     let settings = RpcServerSettings {
         io_bytes_max: 64,
         ..RpcServerSettings::default()
@@ -353,7 +353,7 @@ fn calls_may_be_refused_by_their_executor() {
 }
 
 #[test]
-fn a_call_may_go_without_an_answer() {
+fn a_call_may_be_dropped_without_an_answer() {
     let mut server = server(RpcServerSettings::default());
     let mut stream: VecDeque<u8> = whole(&call(1, &[])).into();
     stream.extend(whole(&call(2, &[])));
@@ -370,7 +370,7 @@ fn a_call_may_go_without_an_answer() {
 
 /// Where a COMPOUND ends early, and why.
 #[test]
-fn operations_end_where_they_cannot_be_read() {
+fn operations_end_at_the_first_that_cannot_be_read() {
     let put = CompoundPart::Put(vec![1; 5]);
     let raw =
         |words: &[u32]| CompoundPart::Raw(words.iter().flat_map(|w| w.to_be_bytes()).collect());
@@ -454,7 +454,7 @@ fn large_data_goes_where_it_belongs() {
 }
 
 #[test]
-fn whose_data_it_is_is_told_only_where_it_is_sure() {
+fn the_file_of_a_write_is_named_only_right_after_putfh() {
     let write = CompoundPart::Write(1, vec![0; 3]);
     let parts = [
         CompoundPart::Put(vec![1]),
@@ -547,7 +547,7 @@ fn long_results_go_out_piece_by_piece() {
 }
 
 #[test]
-fn no_more_calls_are_taken_than_may_be() {
+fn calls_under_way_are_bounded() {
     let settings = RpcServerSettings {
         calls_max: 2,
         ..RpcServerSettings::default()
@@ -653,7 +653,7 @@ fn connection_without_a_first_call_is_cut_off() {
 }
 
 #[test]
-fn the_client_is_called_on_its_own_connection() {
+fn callbacks_go_out_on_the_connection_of_the_client() {
     let mut server = server(RpcServerSettings::default());
     let machine = &mut server.end.machine;
     let first = machine
@@ -765,7 +765,7 @@ proptest! {
 
     /// Calls are the same however they are cut.
     #[test]
-    fn calls_come_as_they_were_sent(
+    fn calls_are_read_as_they_were_sent(
         calls in proptest::collection::vec(parts(), 1..5),
         seed in any::<u64>(),
         step in 1usize..400,
@@ -796,7 +796,7 @@ proptest! {
 
     /// Writes of NFSv3 between other calls come as they were sent.
     #[test]
-    fn old_writes_come_as_they_were_sent(
+    fn writes_of_version_3_are_read_as_they_were_sent(
         writes in proptest::collection::vec(
             (any::<u64>(), proptest::collection::vec(any::<u8>(), 0..600), 0usize..65, any::<bool>()),
             1..6,

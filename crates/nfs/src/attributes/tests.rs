@@ -110,7 +110,7 @@ fn values_come_in_the_order_of_their_numbers() {
 }
 
 #[test]
-fn everything_that_there_is_can_be_read() {
+fn every_supported_attribute_can_be_read() {
     for minor in 0..=2 {
         let set_only = TABLE.iter().filter(|row| matches!(row.2, SetOnly));
         let mut words = SUPPORTED[minor as usize];
@@ -147,7 +147,7 @@ fn everything_that_there_is_can_be_read() {
 }
 
 #[test]
-fn what_is_set_is_checked() {
+fn values_of_attributes_to_set_are_checked() {
     let words = mask(&[
         nfs4::FATTR4_SIZE,
         nfs4::FATTR4_OWNER,
@@ -226,7 +226,7 @@ fn what_is_set_is_checked() {
 }
 
 #[test]
-fn a_umask_is_for_what_is_made() {
+fn mode_umask_is_only_for_new_objects() {
     let words = mask(&[nfs4::FATTR4_MODE_UMASK]);
     let vals = encoded(&[&0o777u32, &0o022u32]);
     let set = SetAttributes::read(&fattr(&words, &vals), 2, true).unwrap();

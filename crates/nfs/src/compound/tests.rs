@@ -102,7 +102,7 @@ fn with_sequence(words: &[u32]) -> Vec<u32> {
 }
 
 #[test]
-fn operations_stand_where_they_may() {
+fn operations_out_of_their_minor_version_or_place_are_refused() {
     use nfsstat4::*;
     const ROOT: u32 = op::OP_PUTROOTFH as u32;
     const DESTROY: [u32; 3] = [57, 0, 1];
@@ -172,7 +172,7 @@ fn each_write_has_its_data() {
 }
 
 #[test]
-fn a_result_that_is_too_long_is_taken_back() {
+fn a_result_that_is_too_long_is_replaced_by_an_error() {
     let (mut end, tag) = received(RpcServerSettings::default(), &call(0, 2, &[24, 24], &[]));
     let (call, reply) = end.machine.call_and_reply(tag);
     let mut compound = Compound::begin(&call, reply);

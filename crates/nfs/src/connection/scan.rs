@@ -270,7 +270,7 @@ mod tests {
     proptest! {
         /// What is found by size alone is what reading finds.
         #[test]
-        fn both_ways_find_the_same(
+        fn finding_operations_by_size_agrees_with_reading_them(
             number in prop_oneof![3u32..76, Just(10044)],
             words in proptest::collection::vec(prop_oneof![4 => 0u32..9, 1 => any::<u32>()], 0..24),
             cut in 0usize..4,

@@ -261,7 +261,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn locks_are_those_of_each_byte(
+        fn locks_agree_with_a_model_of_each_byte(
             steps in proptest::collection::vec((range(), 0u64..3, 0u8..4), 1..60),
         ) {
             let mut locks = Locks::default();
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn ranges_are_as_the_standard_has_them() {
+    fn ranges_of_no_bytes_or_beyond_the_end_are_none() {
         assert_eq!(Range::new(5, 0), None);
         let (start, end) = (1, u64::MAX - 1);
         assert_eq!(Range::new(1, u64::MAX - 1), Some(Range { start, end }));
@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn there_is_an_end_to_locks() {
+    fn locks_of_a_file_are_bounded() {
         let mut locks = Locks::default();
         let lock = |start, length, is_exclusive| Lock {
             range: Range::new(start, length).unwrap(),

@@ -84,7 +84,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_was_scattered_is_gathered(secret: [u8; 16], number: u32, client: u64) {
+        fn scattered_numbers_are_gathered_again(secret: [u8; 16], number: u32, client: u64) {
             let secret = Secret(secret);
             for what in [For::Client, For::State(client)] {
                 let scattered = secret.scatter(what, number);

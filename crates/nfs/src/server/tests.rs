@@ -244,7 +244,7 @@ fn sessions_and_clients_are_destroyed() {
 }
 
 #[test]
-fn sequence_says_what_is_wrong() {
+fn sequence_with_a_wrong_slot_or_number_is_refused() {
     let server = server();
     let session = confirmed(&server, b"a", 1, 0);
     assert_eq!(sequence(&session, 4, 1), Err(nfsstat4::NFS4ERR_BADSLOT));
@@ -355,7 +355,7 @@ fn silent_clients_are_treated_with_courtesy() {
 }
 
 #[test]
-fn there_is_an_end_to_clients() {
+fn clients_are_bounded_and_an_expired_one_makes_room() {
     let settings = ServerSettings {
         clients_max: 3,
         ..ServerSettings::default()
@@ -372,7 +372,7 @@ fn there_is_an_end_to_clients() {
 
 /// Client ids that were asked for and never used make room for others.
 #[test]
-fn clients_that_never_come_back_make_room() {
+fn clients_that_were_never_confirmed_make_room() {
     let settings = ServerSettings {
         clients_max: 3,
         ..ServerSettings::default()
@@ -547,7 +547,7 @@ type SlotModel = (u32, Option<bool>, Option<Vec<u8>>);
 proptest! {
     /// A request is executed once: slots against a model of them.
     #[test]
-    fn slots_execute_once(
+    fn slots_execute_a_request_once(
         steps in proptest::collection::vec((0u32..4, prop_oneof![
             any::<bool>().prop_map(Step::Next),
             Just(Step::Again),
@@ -598,7 +598,7 @@ proptest! {
 }
 
 #[test]
-fn sequence_tells_a_client_how_it_stands() {
+fn sequence_answers_the_status_flags_of_its_client() {
     let server = server();
     let session = confirmed(&server, b"a", 1, 0);
     let mut next = 0;
@@ -656,7 +656,7 @@ fn session_has_a_backchannel_only_where_its_client_asks_for_one() {
 }
 
 #[test]
-fn callbacks_go_where_a_connection_is_bound() {
+fn callbacks_go_out_on_connections_bound_to_the_backchannel() {
     let server = server();
     let session = confirmed(&server, b"a", 1, 0);
     assert!(session.begin_callback().is_none(), "no connection yet");
@@ -740,7 +740,7 @@ fn callbacks_go_where_a_connection_is_bound() {
 }
 
 #[test]
-fn clients_of_version_4_0_confirm_what_they_say() {
+fn setclientid_takes_effect_when_it_is_confirmed() {
     let server = server();
     let address = |ident| CallbackAddress {
         program: 1,
@@ -804,7 +804,7 @@ fn clients_of_version_4_0_confirm_what_they_say() {
 
 /// A client cannot work an identifier out from another.
 #[test]
-fn identifiers_are_not_to_be_foreseen() {
+fn identifiers_cannot_be_foreseen_without_the_secret() {
     let with = |secret| {
         let settings = ServerSettings {
             secret: Secret([secret; 16]),
@@ -850,7 +850,7 @@ fn identifiers_are_not_to_be_foreseen() {
 /// One host does not fill the table; it may use what it has all the same, and its
 /// clients may start again.
 #[test]
-fn a_host_has_so_many_clients() {
+fn clients_of_one_host_are_bounded() {
     let settings = ServerSettings {
         clients_max: 12,
         clients_of_host_max: 4,

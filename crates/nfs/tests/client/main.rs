@@ -411,7 +411,7 @@ fn made(count: u32) -> CREATE_SESSION4resok<'static> {
 }
 
 #[test]
-fn a_call_lies_as_the_standard_has_it() {
+fn calls_are_encoded_as_the_standards_have_them() {
     let mut client = Client::new(settings());
     let null = client.end.machine.null().unwrap();
     let read = client.read(0x1_0000_0002, 9);
@@ -470,7 +470,7 @@ fn large_reads_go_straight_to_their_memory() {
 }
 
 #[test]
-fn small_reads_come_many_at_a_time() {
+fn many_small_reads_are_received_at_once() {
     let mut client = Client::new(settings());
     for at in 0..8 {
         client.read(at * 4096, 4096);
@@ -564,7 +564,7 @@ fn data_without_memory_comes_with_the_answer() {
 }
 
 #[test]
-fn errors_are_told_with_their_operation() {
+fn an_error_names_its_operation_and_status() {
     let mut client = Client::new(settings());
     client.read(0, 4096);
     let mut model = Model {
@@ -588,7 +588,7 @@ fn errors_are_told_with_their_operation() {
 }
 
 #[test]
-fn refusals_by_rpc_are_told() {
+fn refusals_by_rpc_are_the_answers_of_their_calls() {
     let denied = rejected_reply::AUTH_ERROR(auth_stat::AUTH_TOOWEAK);
     let garbage = accepted_body::default(accept_stat::GARBAGE_ARGS);
     let cases: [(&[u32], RpcRefused); 4] = [
@@ -678,7 +678,7 @@ fn answers_to_calls_that_were_not_made_are_skipped() {
 }
 
 #[test]
-fn no_more_calls_are_taken_than_may_be() {
+fn calls_under_way_are_bounded() {
     let mut client = Client::new(RpcClientSettings {
         calls_max: 2,
         ..settings()

@@ -16,7 +16,7 @@ fn sequenced(slot: Slot, target: u32) -> SEQUENCE4resok {
 }
 
 #[test]
-fn sequence_ids_go_on_with_what_was_executed() {
+fn a_sequence_id_advances_only_when_its_request_was_executed() {
     let mut slots = slots(2);
     let one = slots.take().unwrap();
     assert_eq!(
@@ -62,7 +62,7 @@ fn sequence_ids_go_on_with_what_was_executed() {
 }
 
 #[test]
-fn slots_rest_where_the_server_wants_fewer() {
+fn slots_above_the_target_of_the_server_are_not_taken() {
     let mut slots = slots(4);
     let one = slots.take().unwrap();
     slots.end(one, &sequenced(one, 1));
@@ -83,7 +83,7 @@ fn slots_rest_where_the_server_wants_fewer() {
 }
 
 #[test]
-fn connections_share_a_session_by_its_slots() {
+fn slots_of_a_session_are_split_among_connections() {
     let mut all = slots(8);
     let mut theirs = all.split(3).unwrap();
     assert_eq!((all.count(), theirs.count()), (5, 3));
@@ -177,7 +177,7 @@ fn callbacks_are_taken_once_in_their_order() {
 }
 
 #[test]
-fn the_server_calls_and_is_answered() {
+fn callbacks_are_answered_or_refused() {
     let mut client = Client::new(settings());
     let mut server = server();
     let mut call = |program, version, procedure, args: &[u8]| {
@@ -256,7 +256,7 @@ fn a_minor_version_that_is_not_there_is_told_without_results() {
 
 /// What one message of a session may be is known to all that share its slots.
 #[test]
-fn the_smaller_way_says_how_large_messages_are() {
+fn messages_are_as_large_as_the_smaller_of_both_directions() {
     for (calls, answers) in [(2048, 4096), (4096, 2048)] {
         let mut made = made(4);
         made.csr_fore_chan_attrs.ca_maxrequestsize = calls;

@@ -65,7 +65,7 @@ fn no_trace(files: &Files) -> bool {
 }
 
 #[test]
-fn state_ids_are_found_and_told_from_others() {
+fn state_ids_are_found_only_by_their_client_and_start() {
     let files = files();
     let state = open(&files, A, b"o", READ);
     let id = stateid(7, &state);
@@ -108,7 +108,7 @@ fn state_ids_are_found_and_told_from_others() {
 }
 
 #[test]
-fn some_state_ids_are_special() {
+fn special_state_ids_are_recognized() {
     let id = |seqid, byte| stateid4 {
         seqid,
         other: [byte; 12],
@@ -126,7 +126,7 @@ fn some_state_ids_are_special() {
 }
 
 #[test]
-fn locks_belong_to_opens_and_go_with_them() {
+fn locks_belong_to_opens_and_end_with_them() {
     let files = files();
     let a = open(&files, A, b"o", READ | WRITE);
     let b = open(&files, B, b"o", READ);
@@ -559,7 +559,7 @@ fn copies_are_states() {
 }
 
 #[test]
-fn a_client_goes_with_all_that_it_has() {
+fn a_client_that_is_forgotten_loses_all_its_state() {
     let files = files();
     let state = open(&files, A, b"o", READ | WRITE);
     open(&files, A, b"p", READ);
@@ -592,7 +592,7 @@ fn a_client_goes_with_all_that_it_has() {
 proptest! {
     /// Share reservations against a list of what was asked for.
     #[test]
-    fn shares_are_those_that_are_in_force(
+    fn share_reservations_agree_with_a_model_of_opens(
         steps in proptest::collection::vec((0usize..3, 0u8..4, 1u32..4, 0u32..4), 1..60),
     ) {
         let files = files();
@@ -651,7 +651,7 @@ proptest! {
 /// However many clients try, there is an end to what all of them have, and
 /// everyone else still has room.
 #[test]
-fn clients_leave_room_for_others() {
+fn greedy_clients_leave_room_for_the_state_of_others() {
     let mut files = Files::new(7, Secret::default(), 0);
     files.held_max = 10_000;
     let greedy: Vec<clientid4> = (10..40).map(|low| 7 << 32 | low).collect();
@@ -683,7 +683,7 @@ fn clients_leave_room_for_others() {
 /// A client that was not given a state id cannot work it out, not from those that
 /// it has either.
 #[test]
-fn state_ids_are_not_to_be_foreseen() {
+fn state_ids_cannot_be_foreseen_without_the_secret() {
     let ids = |secret| -> Vec<[u8; 12]> {
         let files = Files::new(7, Secret([secret; 16]), 2);
         files.admit(A, false);
@@ -715,7 +715,7 @@ fn open_lets_its_client_do_what_it_asked_for() {
 /// What a state is marked with outlasts its changes: an open that is not confirmed is not
 /// by being opened for more.
 #[test]
-fn changes_of_a_state_leave_its_marks() {
+fn changes_of_a_share_keep_the_marks_of_its_state() {
     let files = files();
     let state = open(&files, A, b"o", READ);
     state.mark(UNCONFIRMED | state::RECALLED);
@@ -740,7 +740,7 @@ fn state_id_is_old_by_up_to_half_of_all_numbers() {
 }
 
 #[test]
-fn owner_goes_with_its_last_state() {
+fn owner_is_forgotten_with_its_last_state() {
     let files = files();
     let at = |file| {
         let file = (1, file);
@@ -771,7 +771,7 @@ fn client_that_is_gone_gets_no_state() {
 
 /// A client has so much for sure, and a part of what is left.
 #[test]
-fn client_has_room_for_some_or_a_part_of_the_rest() {
+fn client_has_a_minimum_of_states_and_a_part_of_the_rest() {
     let mut files = files();
     files.admit(A, true);
     let owner = |at: usize| Owner::new(at as u64, OwnerKind::Open, &at.to_be_bytes());
@@ -821,7 +821,7 @@ fn file_that_is_open_to_write_is_not_delegated() {
 }
 
 #[test]
-fn owner_that_asks_does_not_retire() {
+fn owner_that_was_used_is_not_retired() {
     let files = files();
     files.admit(A, true);
     let ask = |now| files.admit_owner(A, OwnerKind::Open, b"o", now).unwrap();

@@ -34,7 +34,7 @@ fn version_4_1_has_no_fencing_of_operations() {
 }
 
 #[test]
-fn client_that_goes_leaves_no_name() {
+fn destroyed_clients_leave_no_name() {
     let server = server();
     let exchange = |boot| {
         let exchanged = server.exchange_id(1, owner(b"a", boot), 0, user(0), at(0));
@@ -84,7 +84,7 @@ fn client_of_version_4_0_takes_state_at_once_when_no_client_reclaims() {
 }
 
 #[test]
-fn channels_have_a_least_size() {
+fn channels_below_the_least_size_are_refused() {
     let create = |edit: fn(&mut CREATE_SESSION4args<'_>)| {
         let server = server();
         let exchanged = server.exchange_id(1, owner(b"a", 1), 0, user(0), at(0));
