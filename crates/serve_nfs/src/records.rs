@@ -440,7 +440,7 @@ mod tests {
     }
 
     #[test]
-    fn damage_before_the_end_is_told() {
+    fn damage_before_the_last_line_is_an_error_with_the_remedy() {
         let disk = Disk::default();
         let mut records = open(&disk);
         records
@@ -459,7 +459,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_failed_append_has_left_damages_nothing() {
+    fn records_are_whole_after_a_failed_append() {
         let disk = Disk::default();
         let mut records = open(&disk);
         *disk.fails_after.lock().unwrap() = Some(9);
@@ -469,7 +469,7 @@ mod tests {
     }
 
     #[test]
-    fn the_past_is_forgotten_after_a_while() {
+    fn records_of_gone_clients_are_compacted() {
         let disk = Disk::default();
         let mut records = open(&disk);
         for _ in 0..5 * PAST_MIN {

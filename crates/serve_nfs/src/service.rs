@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn time_goes_on_over_seconds() {
+    fn adding_nanoseconds_carries_into_seconds() {
         let time = Time {
             seconds: -1,
             nanos: 999_999_999,
