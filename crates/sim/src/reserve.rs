@@ -716,7 +716,7 @@ mod tests {
 
     /// Base 2.0, section 8.19, the table of command behavior.
     #[test]
-    fn the_six_types() {
+    fn each_reservation_type_bars_what_the_standard_says() {
         let (all, read, none) = ((true, true), (true, false), (false, false));
         for (rtype, registrant, stranger) in [
             (1, read, read),
@@ -753,7 +753,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_is_seen() {
+    fn an_impossible_answer_is_found() {
         let (mut book, _) = barred(1);
         book.begin(1, Ask::Acquire { key: 2, rtype: 1 }, 10);
         assert!(!book.answered(CommandEnd::Done, 11));

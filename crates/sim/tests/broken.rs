@@ -312,7 +312,7 @@ fn copies_of_scsi_to_where_their_initiator_may_not_write_are_found() {
 }
 
 #[test]
-fn rights_that_never_end_are_found() {
+fn grants_that_are_not_asked_for_again_are_found() {
     is_found(Fault::StaleGrant, &["against the reservations"]);
 }
 

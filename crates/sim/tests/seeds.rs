@@ -89,7 +89,7 @@ fn target_with_a_dir_ends_in_time_when_a_reactor_panics() {
 
 /// Hosts whose commands become others end no connection but their own.
 #[test]
-fn hosts_of_which_no_bit_is_flipped_live_once() {
+fn flipped_bits_of_a_host_end_no_connection_of_another() {
     let (mut flips, mut lives) = (0, 0);
     for seed in 0..200 {
         let mut plan = sim::Plan::new(seed);

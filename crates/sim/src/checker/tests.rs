@@ -62,7 +62,7 @@ fn the_last_write_is_read_and_no_older_one() {
 }
 
 #[test]
-fn zeros_do_not_come_back() {
+fn zeros_after_a_write_are_found() {
     let mut s = Story::new();
     s.write(WRITE, 0, 1);
     assert!(s.read(0, &[ZEROS]).is_err());
@@ -123,7 +123,7 @@ fn a_refused_write_is_never_seen() {
 }
 
 #[test]
-fn strange_bytes_are_found() {
+fn bytes_of_another_place_or_no_write_are_found() {
     let mut s = Story::new();
     let a = s.write(WRITE, 0, 1);
     assert!(s.read(1, &[a]).is_err(), "of another place");
