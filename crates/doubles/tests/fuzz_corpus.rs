@@ -24,7 +24,7 @@ fn names(folder: &Path) -> BTreeSet<String> {
 }
 
 #[test]
-fn every_target_has_a_program_and_a_corpus_and_the_other_way_round() {
+fn programs_and_corpora_are_those_of_the_fuzz_targets() {
     let targets = TARGETS.iter().map(|(name, _)| (*name).to_owned()).collect();
     for folder in ["corpus", "fuzz_targets"] {
         let found: BTreeSet<String> = names(&fuzz_folder().join(folder));
@@ -83,7 +83,7 @@ fn bytes(random: &mut Random, len: usize) -> Vec<u8> {
 }
 
 #[test]
-fn bodies_take_inputs_of_chance() {
+fn bodies_take_random_inputs() {
     for (name, body) in TARGETS {
         for seed in 0..2000 {
             let mut random = Random::new(seed);
@@ -95,7 +95,7 @@ fn bodies_take_inputs_of_chance() {
 }
 
 #[test]
-fn compounds_of_chance_come_far() {
+fn random_compounds_execute_at_least_35_operations() {
     let mut done = 0;
     for seed in 0..150 {
         done |= fuzz::nfs_operations_done(&bytes(&mut Random::new(seed), 6000));
