@@ -4,73 +4,63 @@
 //! feed the result back in; initial and final inversion happen inside.
 
 use crate::counters::add_digested;
+use crate::raw::{AROUND, COPY, RawSource, RawTarget, Walk};
 
 /// Continues the CRC32C `so_far` (0 to start) over `bytes`.
 #[inline]
 pub fn crc32c_bytes(bytes: &[u8], so_far: u32) -> u32 {
     add_digested(bytes.len());
-    // SAFETY: a slice is valid for its length.
-    unsafe { crc(bytes.as_ptr(), bytes.len(), so_far) }
+    crc(bytes.into(), so_far)
 }
 
-/// # Safety
-/// `src` is valid for reads of `len` bytes.
 #[inline]
-pub(crate) unsafe fn crc(src: *const u8, len: usize, so_far: u32) -> u32 {
-    // SAFETY: passed on; nothing is written without COPY.
-    !unsafe { dispatch::<SKIP>(std::ptr::null_mut(), src, len, !so_far) }
+pub(crate) fn crc(src: RawSource<'_>, so_far: u32) -> u32 {
+    !dispatch(Walk::over(src), !so_far)
 }
 
-/// # Safety
-/// `src` is valid for reads, `dst` for writes of `len` bytes; no overlap.
+/// Copies on the way. Panics if the lengths differ.
 #[inline]
-pub(crate) unsafe fn copy_crc(
-    dst: (*mut u8, bool),
-    src: *const u8,
-    len: usize,
-    so_far: u32,
-) -> u32 {
-    let (at, is_cold) = dst;
-    if is_cold && at.align_offset(64) == 0 {
-        // SAFETY: passed on; whole lines of `dst` are aligned.
-        return !unsafe { dispatch::<AROUND>(at, src, len, !so_far) };
+pub(crate) fn copy_crc(dst: RawTarget<'_>, src: RawSource<'_>, so_far: u32) -> u32 {
+    match dst.is_cold() && has_wide() {
+        true => !dispatch(Walk::<AROUND>::copying(dst, src), !so_far),
+        false => !dispatch(Walk::<COPY>::copying(dst, src), !so_far),
     }
-    // SAFETY: passed on.
-    !unsafe { dispatch::<COPY>(at, src, len, !so_far) }
 }
 
-/// What to do with the bytes besides the CRC: nothing,
-const SKIP: u8 = 0;
-/// copy them,
-const COPY: u8 = 1;
-/// or copy them, whole lines (aligned) around the cache.
-const AROUND: u8 = 2;
-
-/// CRC register over `len` bytes of `src`, copied to `dst` on the way as `HOW` says.
-///
-/// # Safety
-/// `src` has `len` readable bytes and, where they are copied, `dst` as many
-/// writable ones.
+/// Whether the processor has what [`x86::wide`] takes. Detection is cached in a static:
+/// a load and a test.
 #[inline]
-unsafe fn dispatch<const HOW: u8>(dst: *mut u8, src: *const u8, len: usize, register: u32) -> u32 {
+fn has_wide() -> bool {
+    #[cfg(target_arch = "x86_64")]
+    return is_x86_feature_detected!("avx512f")
+        && is_x86_feature_detected!("vpclmulqdq")
+        && has_narrow();
+    #[cfg(not(target_arch = "x86_64"))]
+    false
+}
+
+/// Whether it has what [`x86::narrow`] takes.
+#[cfg(target_arch = "x86_64")]
+#[inline]
+fn has_narrow() -> bool {
+    is_x86_feature_detected!("pclmulqdq") && is_x86_feature_detected!("sse4.2")
+}
+
+/// The CRC register after the bytes of `walk`.
+#[inline]
+fn dispatch<const HOW: u8>(walk: Walk<'_, HOW>, register: u32) -> u32 {
     #[cfg(target_arch = "x86_64")]
     {
-        // Detection is cached in a static: a load and a test.
-        if len >= 256
-            && is_x86_feature_detected!("avx512f")
-            && is_x86_feature_detected!("vpclmulqdq")
-            && is_x86_feature_detected!("sse4.2")
-        {
-            // SAFETY: the features are there; pointers as promised to us.
-            return unsafe { x86::wide::<HOW>(dst, src, len, register) };
+        if walk.left() >= 256 && has_wide() {
+            // SAFETY: the features are there.
+            return unsafe { x86::wide(walk, register) };
         }
-        if is_x86_feature_detected!("pclmulqdq") && is_x86_feature_detected!("sse4.2") {
-            // SAFETY: the features are there; pointers as promised to us.
-            return unsafe { x86::narrow::<HOW>(dst, src, len, register) };
+        if has_narrow() {
+            // SAFETY: the features are there.
+            return unsafe { x86::narrow(walk, register) };
         }
     }
-    // SAFETY: pointers as promised to us.
-    unsafe { portable::<HOW>(dst, src, len, register) }
+    portable(walk, register)
 }
 
 /// The polynomial 0x1EDC6F41 with its bits reversed.
@@ -105,48 +95,23 @@ const fn tables() -> [[u32; 256]; 8] {
 static TABLES: [[u32; 256]; 8] = tables();
 
 /// [`dispatch`] with tables, eight bytes a step.
-///
-/// # Safety
-/// `src` has `len` readable bytes and, where they are copied, `dst` as many
-/// writable ones.
-unsafe fn portable<const HOW: u8>(
-    dst: *mut u8,
-    src: *const u8,
-    len: usize,
-    mut register: u32,
-) -> u32 {
-    let mut at = 0;
-    while len - at >= 8 {
-        // SAFETY: eight bytes from `at` are inside both buffers.
-        let word = unsafe { src.add(at).cast::<[u8; 8]>().read() };
-        if HOW != SKIP {
-            // SAFETY: as above.
-            unsafe { dst.add(at).cast::<[u8; 8]>().write(word) };
-        }
-        let mixed = u64::from_le_bytes(word) ^ u64::from(register);
-        let bytes = mixed.to_le_bytes();
+fn portable<const HOW: u8>(mut walk: Walk<'_, HOW>, mut register: u32) -> u32 {
+    while let Some([word]) = walk.take::<u64, 1>() {
+        let mixed = u64::from_le(word) ^ u64::from(register);
         register = 0;
-        for (i, byte) in bytes.into_iter().enumerate() {
+        for (i, byte) in mixed.to_le_bytes().into_iter().enumerate() {
             register ^= TABLES[7 - i][usize::from(byte)];
         }
-        at += 8;
     }
-    while at < len {
-        // SAFETY: `at` is inside both buffers.
-        let byte = unsafe { src.add(at).read() };
-        if HOW != SKIP {
-            // SAFETY: as above.
-            unsafe { dst.add(at).write(byte) };
-        }
+    while let Some([byte]) = walk.take::<u8, 1>() {
         register = (register >> 8) ^ TABLES[0][usize::from(register as u8 ^ byte)];
-        at += 1;
     }
     register
 }
 
 #[cfg(target_arch = "x86_64")]
 mod x86 {
-    use super::{AROUND, POLYNOMIAL, SKIP};
+    use super::{AROUND, POLYNOMIAL, Walk};
     use std::arch::x86_64::*;
 
     /// x^n mod P in the bit-reversed domain, shifted by one as carry-less
@@ -208,48 +173,26 @@ mod x86 {
         _mm_crc32_u64(_mm_crc32_u64(0, low), high) as u32
     }
 
-    /// # Safety
-    /// As `dispatch`; `len >= 256`.
+    /// Of 256 bytes at least.
     #[target_feature(enable = "avx512f,vpclmulqdq,pclmulqdq,sse4.2")]
-    pub(super) unsafe fn wide<const HOW: u8>(
-        dst: *mut u8,
-        src: *const u8,
-        len: usize,
-        register: u32,
-    ) -> u32 {
-        let take = |at: usize| {
-            // SAFETY: callers of `take` stay inside both buffers.
-            unsafe {
-                let value = _mm512_loadu_si512(src.add(at).cast());
-                match HOW {
-                    SKIP => {}
-                    AROUND => _mm512_stream_si512(dst.add(at).cast(), value),
-                    _ => _mm512_storeu_si512(dst.add(at).cast(), value),
-                }
-                value
-            }
-        };
+    pub(super) fn wide<const HOW: u8>(mut walk: Walk<'_, HOW>, register: u32) -> u32 {
+        let [mut a, mut b, mut c, mut d] = walk.take::<__m512i, 4>().expect("256 bytes");
         let start = _mm512_castsi128_si512(_mm_cvtsi32_si128(register as i32));
         // The cast leaves the upper lanes undefined: clear them.
-        let start = _mm512_maskz_mov_epi64(1, start);
-        let mut a = _mm512_xor_si512(take(0), start);
-        let (mut b, mut c, mut d) = (take(64), take(128), take(192));
-        let mut at = 256;
+        a = _mm512_xor_si512(a, _mm512_maskz_mov_epi64(1, start));
         let keys = keys512(BY_2048);
-        while len - at >= 256 {
-            a = fold512(a, keys, take(at));
-            b = fold512(b, keys, take(at + 64));
-            c = fold512(c, keys, take(at + 128));
-            d = fold512(d, keys, take(at + 192));
-            at += 256;
+        while let Some(next) = walk.take::<__m512i, 4>() {
+            a = fold512(a, keys, next[0]);
+            b = fold512(b, keys, next[1]);
+            c = fold512(c, keys, next[2]);
+            d = fold512(d, keys, next[3]);
         }
         let keys = keys512(BY_512);
         b = fold512(a, keys, b);
         c = fold512(b, keys, c);
         d = fold512(c, keys, d);
-        while len - at >= 64 {
-            d = fold512(d, keys, take(at));
-            at += 64;
+        while let Some([next]) = walk.take::<__m512i, 1>() {
+            d = fold512(d, keys, next);
         }
         let mut acc = _mm512_extracti32x4_epi32::<3>(d);
         acc = fold128(_mm512_extracti32x4_epi32::<2>(d), BY_128, acc);
@@ -259,85 +202,38 @@ mod x86 {
             // Other cores must not see what follows before what was written.
             _mm_sfence();
         }
-        let dst = if HOW != SKIP {
-            dst.wrapping_add(at)
-        } else {
-            dst
-        };
-        // SAFETY: the tail is what is left of both buffers.
-        unsafe { tail::<HOW>(dst, src.add(at), len - at, finish(acc)) }
+        tail(walk, finish(acc))
     }
 
-    /// # Safety
-    /// As `dispatch`.
     #[target_feature(enable = "pclmulqdq,sse4.2")]
-    pub(super) unsafe fn narrow<const HOW: u8>(
-        dst: *mut u8,
-        src: *const u8,
-        len: usize,
-        register: u32,
-    ) -> u32 {
-        if len < 128 {
-            // SAFETY: passed on.
-            return unsafe { tail::<HOW>(dst, src, len, register) };
+    pub(super) fn narrow<const HOW: u8>(mut walk: Walk<'_, HOW>, register: u32) -> u32 {
+        if walk.left() < 128 {
+            return tail(walk, register);
         }
-        let take = |at: usize| {
-            // SAFETY: callers of `take` stay inside both buffers.
-            unsafe {
-                let value = _mm_loadu_si128(src.add(at).cast());
-                if HOW != SKIP {
-                    _mm_storeu_si128(dst.add(at).cast(), value);
-                }
-                value
-            }
-        };
-        let mut a = _mm_xor_si128(take(0), _mm_cvtsi32_si128(register as i32));
-        let (mut b, mut c, mut d) = (take(16), take(32), take(48));
-        let mut at = 64;
-        while len - at >= 64 {
-            a = fold128(a, BY_512, take(at));
-            b = fold128(b, BY_512, take(at + 16));
-            c = fold128(c, BY_512, take(at + 32));
-            d = fold128(d, BY_512, take(at + 48));
-            at += 64;
+        let [mut a, mut b, mut c, mut d] = walk.take::<__m128i, 4>().expect("128 bytes");
+        a = _mm_xor_si128(a, _mm_cvtsi32_si128(register as i32));
+        while let Some(next) = walk.take::<__m128i, 4>() {
+            a = fold128(a, BY_512, next[0]);
+            b = fold128(b, BY_512, next[1]);
+            c = fold128(c, BY_512, next[2]);
+            d = fold128(d, BY_512, next[3]);
         }
         let mut acc = fold128(c, BY_128, d);
         acc = fold128(b, BY_256, acc);
         acc = fold128(a, BY_384, acc);
-        let dst = if HOW != SKIP {
-            dst.wrapping_add(at)
-        } else {
-            dst
-        };
-        // SAFETY: the tail is what is left of both buffers.
-        unsafe { tail::<HOW>(dst, src.add(at), len - at, finish(acc)) }
+        tail(walk, finish(acc))
     }
 
     #[target_feature(enable = "sse4.2")]
     #[inline]
-    unsafe fn tail<const HOW: u8>(dst: *mut u8, src: *const u8, len: usize, register: u32) -> u32 {
+    fn tail<const HOW: u8>(mut walk: Walk<'_, HOW>, register: u32) -> u32 {
         let mut register = u64::from(register);
-        let mut at = 0;
-        while len - at >= 8 {
-            // SAFETY: eight bytes from `at` are inside both buffers.
-            let word = unsafe { src.add(at).cast::<u64>().read_unaligned() };
-            if HOW != SKIP {
-                // SAFETY: as above.
-                unsafe { dst.add(at).cast::<u64>().write_unaligned(word) };
-            }
+        while let Some([word]) = walk.take::<u64, 1>() {
             register = _mm_crc32_u64(register, word);
-            at += 8;
         }
         let mut register = register as u32;
-        while at < len {
-            // SAFETY: `at` is inside both buffers.
-            let byte = unsafe { src.add(at).read() };
-            if HOW != SKIP {
-                // SAFETY: as above.
-                unsafe { dst.add(at).write(byte) };
-            }
+        while let Some([byte]) = walk.take::<u8, 1>() {
             register = _mm_crc32_u8(register, byte);
-            at += 1;
         }
         register
     }
@@ -377,31 +273,20 @@ mod tests {
             let part = &bytes[1..1 + len];
             let want = crc_fast::checksum(crc_fast::CrcAlgorithm::Crc32Iscsi, part) as u32;
             let mut copied = vec![0; len];
-            let (src, dst) = (part.as_ptr(), copied.as_mut_ptr());
-            // SAFETY: both buffers are `len` long.
-            unsafe {
-                assert_eq!(crc(src, len, 0), want, "dispatched, {len}");
-                assert_eq!(
-                    !portable::<COPY>(dst, src, len, !0),
-                    want,
-                    "portable, {len}"
-                );
-                assert_eq!(copied, part);
-                #[cfg(target_arch = "x86_64")]
-                if is_x86_feature_detected!("pclmulqdq") && is_x86_feature_detected!("sse4.2") {
-                    copied.fill(0);
-                    let dst = copied.as_mut_ptr();
-                    assert_eq!(
-                        !x86::narrow::<COPY>(dst, src, len, !0),
-                        want,
-                        "narrow, {len}"
-                    );
-                    assert_eq!(copied, part);
-                }
+            let mut copying = |crc: &dyn Fn(Walk<'_, COPY>) -> u32, form| {
                 copied.fill(0);
-                assert_eq!(copy_crc((copied.as_mut_ptr(), false), src, len, 0), want);
-                assert_eq!(copied, part);
+                let walk = Walk::copying(copied.as_mut_slice().into(), part.into());
+                assert_eq!(!crc(walk), want, "{form}, {len}");
+                assert_eq!(copied, part, "{form}, {len}");
+            };
+            copying(&|walk| dispatch(walk, !0), "dispatched");
+            copying(&|walk| portable(walk, !0), "portable");
+            #[cfg(target_arch = "x86_64")]
+            if has_narrow() {
+                // SAFETY: the features are there.
+                copying(&|walk| unsafe { x86::narrow(walk, !0) }, "narrow");
             }
+            assert_eq!(crc(part.into(), 0), want, "not copied, {len}");
         }
     }
 

@@ -15,6 +15,7 @@ mod heap;
 mod loan;
 mod moves;
 mod pool;
+mod raw;
 mod region;
 mod share;
 mod sync;

@@ -1,75 +1,15 @@
-//! Moving, checking and clearing payload. All of it goes through raw pointers,
-//! since others may write the bytes meanwhile; what is then copied is some mix
-//! of old and new bytes, as with any disk.
+//! Moving, checking and clearing payload.
 
 use crate::counters::{add_copied, add_digested};
 use crate::crc;
-
-/// Shorter copies go through the cache in any case.
-#[cfg(target_arch = "x86_64")]
-const AROUND_BYTES_MIN: usize = 512;
+use crate::raw::{RawSource, RawTarget};
 use crate::region::BufRange;
-
-#[inline]
-fn same_len(a: u32, b: usize) -> usize {
-    assert!(a as usize == b, "copy between different lengths");
-    b
-}
-
-/// Copies around the cache: lines that are wholly written need not be read.
-///
-/// # Safety
-/// `src` is valid for reads, `dst` for writes of `len` bytes; no overlap.
-#[cfg(target_arch = "x86_64")]
-unsafe fn copy_around(dst: *mut u8, src: *const u8, len: usize) {
-    use std::arch::x86_64::{__m128i, _mm_loadu_si128, _mm_sfence, _mm_stream_si128};
-    use std::ptr::copy_nonoverlapping;
-    let head = dst.align_offset(64).min(len);
-    let lines = (len - head) / 64;
-    let tail = head + lines * 64;
-    // SAFETY: head, lines and tail are the parts of both buffers; a line of
-    // `dst` is aligned.
-    unsafe {
-        copy_nonoverlapping(src, dst, head);
-        for line in 0..lines {
-            let at = head + line * 64;
-            let from = src.add(at).cast::<__m128i>();
-            let to = dst.add(at).cast::<__m128i>();
-            // All four loads first, so that a line leaves in one piece.
-            let parts = [0, 1, 2, 3].map(|i| _mm_loadu_si128(from.add(i)));
-            for (i, part) in parts.into_iter().enumerate() {
-                _mm_stream_si128(to.add(i), part);
-            }
-        }
-        copy_nonoverlapping(src.add(tail), dst.add(tail), len - tail);
-        // Other cores must not see what follows before what was written here.
-        _mm_sfence();
-    }
-}
-
-/// # Safety
-/// `src` is valid for reads, `dst` for writes of `len` bytes; no overlap.
-#[inline]
-unsafe fn copy_bytes(dst: (*mut u8, bool), src: *const u8, len: usize) {
-    let (at, is_cold) = dst;
-    #[cfg(target_arch = "x86_64")]
-    if is_cold && len >= AROUND_BYTES_MIN {
-        // SAFETY: as promised to us.
-        return unsafe { copy_around(at, src, len) };
-    }
-    let _ = is_cold;
-    // SAFETY: as promised to us.
-    unsafe { std::ptr::copy_nonoverlapping(src, at, len) };
-}
 
 /// Copies `src` to `dst`. Panics if their lengths differ.
 #[inline]
 pub fn copy_in(dst: BufRange, src: &[u8]) {
-    let len = same_len(dst.len(), src.len());
-    add_copied(len);
-    // SAFETY: `dst` is valid for `len` bytes; a `&[u8]` never lies in a region
-    // except as a stage, whose bytes no handle names.
-    unsafe { copy_bytes(dst.resolve(), src.as_ptr(), len) };
+    add_copied(src.len());
+    RawTarget::from(dst).copy_from(src.into());
 }
 
 /// Copies `src` to `dst`. Panics if their lengths differ.
@@ -82,67 +22,47 @@ pub fn copy_out(src: BufRange, dst: &mut [u8]) {
 /// The same for a driver without a kernel: not counted, as a kernel copies it.
 #[inline]
 pub fn copy_out_as_kernel(src: BufRange, dst: &mut [u8]) {
-    let len = same_len(src.len(), dst.len());
-    // SAFETY: as in `copy_in`, the other way round.
-    unsafe { std::ptr::copy_nonoverlapping(src.as_ptr(), dst.as_mut_ptr(), len) };
+    RawTarget::from(dst).copy_from(src.into());
 }
 
 /// Copies `src` to `dst`, which may overlap. Panics if their lengths differ.
 #[inline]
 pub fn copy(dst: BufRange, src: BufRange) {
-    let len = same_len(dst.len(), src.len() as usize);
-    add_copied(len);
-    let (to, from) = (dst.resolve(), src.as_ptr());
-    if (to.0 as usize).abs_diff(from as usize) >= len {
-        // SAFETY: both are valid for `len` bytes and do not overlap.
-        return unsafe { copy_bytes(to, from, len) };
-    }
-    // SAFETY: both are valid for `len` bytes.
-    unsafe { std::ptr::copy(from, to.0, len) };
+    add_copied(src.len() as usize);
+    RawTarget::from(dst).copy_from(src.into());
 }
 
 /// Copies `src` to `dst` and continues the CRC32C `crc` (0 to start) over the
 /// very bytes that were copied. Panics if the lengths differ.
 #[inline]
 pub fn copy_in_crc(dst: BufRange, src: &[u8], crc: u32) -> u32 {
-    let len = same_len(dst.len(), src.len());
-    add_copied(len);
-    add_digested(len);
-    // SAFETY: as in `copy_in`.
-    unsafe { crc::copy_crc(dst.resolve(), src.as_ptr(), len, crc) }
+    add_copied(src.len());
+    add_digested(src.len());
+    crc::copy_crc(dst.into(), src.into(), crc)
 }
 
 /// Continues the CRC32C `crc` (0 to start) over `src`.
 #[inline]
 pub fn crc32c(src: BufRange, crc: u32) -> u32 {
     add_digested(src.len() as usize);
-    // SAFETY: `src` is valid for its length.
-    unsafe { crc::crc(src.as_ptr(), src.len() as usize, crc) }
+    crc::crc(src.into(), crc)
 }
 
 /// Fills with zeros.
 #[inline]
 pub fn zero(dst: BufRange) {
-    // SAFETY: `dst` is valid for its length.
-    unsafe { std::ptr::write_bytes(dst.as_ptr(), 0, dst.len() as usize) };
+    RawTarget::from(dst).zero();
 }
 
 /// Sets those bits of `dst` that are set in `src`. Panics if their lengths
 /// differ.
 pub fn or(dst: BufRange, src: BufRange) {
-    let len = same_len(dst.len(), src.len() as usize);
-    let (to, from) = (dst.as_ptr(), src.as_ptr());
-    for at in 0..len {
-        // SAFETY: both are valid for `len` bytes.
-        unsafe { *to.add(at) |= *from.add(at) };
-    }
+    RawTarget::from(dst).or(src.into());
 }
 
 /// Whether both hold the same bytes. Panics if their lengths differ.
 pub fn equal(a: BufRange, b: BufRange) -> bool {
-    let len = same_len(a.len(), b.len() as usize);
-    // SAFETY: both are valid for `len` bytes.
-    unsafe { libc::memcmp(a.as_ptr().cast(), b.as_ptr().cast(), len) == 0 }
+    RawSource::from(a).equals(b.into())
 }
 
 /// The first byte in which both differ. Panics if their lengths do.
@@ -169,10 +89,9 @@ pub fn is_zero(range: BufRange) -> bool {
     let Some(rest) = range.len().checked_sub(1) else {
         return true;
     };
-    let at = range.as_ptr();
-    // SAFETY: first byte zero, and every byte equal to the one before it; both
-    // pointers stay inside the range.
-    unsafe { at.read() == 0 && libc::memcmp(at.cast(), at.add(1).cast(), rest as usize) == 0 }
+    // The first byte is zero, and every other is as the one before it.
+    let starts_zero = RawSource::from(range.slice(0, 1)).equals([0].as_slice().into());
+    starts_zero && equal(range.slice(0, rest), range.slice(1, rest))
 }
 
 #[cfg(test)]

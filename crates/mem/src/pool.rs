@@ -558,6 +558,12 @@ impl Stage {
         unsafe { std::slice::from_raw_parts(self.at, self.len as usize) }
     }
 
+    #[inline]
+    fn memory(&mut self) -> &mut [u8] {
+        // SAFETY: as for `bytes`; it is as long as its capacity.
+        unsafe { std::slice::from_raw_parts_mut(self.at, self.capacity()) }
+    }
+
     /// Bytes received.
     #[inline]
     pub fn len(&self) -> usize {
@@ -590,18 +596,17 @@ impl Stage {
     #[inline]
     pub fn keep_from(&mut self, at: usize) {
         assert!(at <= self.len(), "keep_from past the end of a stage");
-        let rest = self.len() - at;
-        // SAFETY: both ranges lie inside the stage's own memory.
-        unsafe { std::ptr::copy(self.at.add(at), self.at, rest) };
-        self.len = rest as u32;
+        let len = self.len();
+        self.memory().copy_within(at..len, 0);
+        self.len = (len - at) as u32;
     }
 
     /// Appends `bytes`. Panics if there is no room for them.
     #[inline]
     pub fn append(&mut self, bytes: &[u8]) {
         assert!(bytes.len() <= self.room(), "stage overflow");
-        // SAFETY: checked above; `bytes` cannot lie in memory that is ours.
-        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.spare_ptr(), bytes.len()) };
+        let at = self.len();
+        self.memory()[at..at + bytes.len()].copy_from_slice(bytes);
         self.len += bytes.len() as u32;
     }
 
@@ -624,8 +629,7 @@ impl Stage {
     /// Where the next received byte goes; [`Stage::room`] bytes may be written.
     #[inline]
     pub fn spare_ptr(&mut self) -> *mut u8 {
-        // SAFETY: `len` is at most the capacity.
-        unsafe { self.at.add(self.len as usize) }
+        self.at.wrapping_add(self.len as usize)
     }
 
     /// `n` bytes were written at [`Stage::spare_ptr`]. Panics past the end.

@@ -3,8 +3,8 @@
 use std::collections::VecDeque;
 use std::hint::black_box;
 use std::io;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard};
 
 use crate::blocks;
 
@@ -169,21 +169,15 @@ impl Region {
 
     fn map_with(len: u64, flags: u64, pages: Option<i32>) -> io::Result<Region> {
         let bytes = round_up(len)?;
-        let base = map_aligned(bytes)?;
+        let slot = take_slot().ok_or_else(|| io::Error::other("too many memory regions"))?;
+        let base = map_aligned(bytes).inspect_err(|_| free_slots().used.push_back(slot))?;
+        let id = fill_slot(slot, base, bytes, flags);
+        let region = Region { id, base, len };
         // Advice only: with other pages everything works the same.
-        // SAFETY: the range is the mapping just made.
-        unsafe {
-            if let Some(advice) = pages {
-                libc::madvise(base as *mut _, bytes as usize, advice);
-            }
-            libc::madvise(base as *mut _, bytes as usize, libc::MADV_DONTFORK);
+        for advice in pages.into_iter().chain([libc::MADV_DONTFORK]) {
+            let _: io::Result<()> = region.advise(0, bytes, advice);
         }
-        let Some(id) = take_slot(base, bytes, flags) else {
-            // SAFETY: the range is the mapping just made, known to nobody.
-            unsafe { libc::munmap(base as *mut _, bytes as usize) };
-            return Err(io::Error::other("too many memory regions"));
-        };
-        Ok(Region { id, base, len })
+        Ok(region)
     }
 
     /// Where it lies: mapped for the life of the process.
@@ -246,28 +240,35 @@ impl Region {
         }
         self.fill_zero(offset, first_page - offset);
         self.fill_zero(last_page, end - last_page);
-        let (at, bytes) = (self.base + first_page, last_page - first_page);
-        // SAFETY: whole pages inside our own private mapping; handles into it
-        // read zeros from now on, which is what was asked for.
-        if unsafe { libc::madvise(at as *mut _, bytes as usize, libc::MADV_DONTNEED) } < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        blocks::give_back(at, bytes);
+        let bytes = last_page - first_page;
+        self.advise(first_page, bytes, libc::MADV_DONTNEED)?;
+        blocks::give_back(self.base + first_page, bytes);
         Ok(())
+    }
+
+    /// Tells the system what becomes of `len` bytes at `offset`, whole pages of it.
+    fn advise(&self, offset: u64, len: u64, advice: i32) -> io::Result<()> {
+        let mapped_bytes = round_up(self.len)?;
+        assert!(offset <= mapped_bytes && len <= mapped_bytes - offset);
+        let at = (self.base + offset) as *mut libc::c_void;
+        // SAFETY: inside of our own private mapping, where only atomics are referred to,
+        // and which stays mapped: what is given back reads as zero.
+        match unsafe { libc::madvise(at, len as usize, advice) } {
+            0 => Ok(()),
+            _ => Err(io::Error::last_os_error()),
+        }
     }
 
     /// Makes the system find memory for `len` bytes at `offset`, a multiple of
     /// the page, as far as the region goes, and leaves their content as it is.
     pub(crate) fn touch(&self, offset: u64, len: u64) {
         let end = (offset + len).min(self.len);
-        let at = (self.base + offset) as *mut libc::c_void;
-        let bytes = end.saturating_sub(offset) as usize;
-        // SAFETY: inside our own mapping. Nothing is changed.
-        if unsafe { libc::madvise(at, bytes, libc::MADV_POPULATE_WRITE) } == 0 {
-            return;
+        let bytes = end.saturating_sub(offset);
+        let touched = self.advise(offset, bytes, libc::MADV_POPULATE_WRITE);
+        if touched.is_err() {
+            // Linux has that from 5.14.
+            self.touch_pages(offset, end);
         }
-        // Linux has that from 5.14.
-        self.touch_pages(offset, end);
     }
 
     /// Writes to each page from `offset` to `end` what it holds.
@@ -338,23 +339,32 @@ fn map_aligned(bytes: u64) -> io::Result<u64> {
     Ok(base)
 }
 
-fn take_slot(base: u64, bytes: u64, flags: u64) -> Option<RegionId> {
-    assert!(base & !ADDRESS_MASK == 0, "address beyond 48 bits");
-    let base = base | flags;
-    let mut free = FREE.lock().expect("nothing panics under this lock");
-    let slot = if free.fresh < SLOTS {
+fn free_slots() -> MutexGuard<'static, FreeSlots> {
+    FREE.lock().expect("nothing panics under this lock")
+}
+
+fn take_slot() -> Option<u16> {
+    let mut free = free_slots();
+    if free.fresh < SLOTS {
         free.fresh += 1;
-        free.fresh - 1
-    } else {
-        usize::from(free.used.pop_front()?)
-    };
-    let generation = TABLE[slot].load(Ordering::Relaxed) >> GENERATION_SHIFT;
-    MAPPED[slot].store(bytes, Ordering::Relaxed);
-    TABLE[slot].store(generation << GENERATION_SHIFT | base, Ordering::Release);
-    Some(RegionId {
-        slot: slot as u16,
+        return Some((free.fresh - 1) as u16);
+    }
+    free.used.pop_front()
+}
+
+fn fill_slot(slot: u16, base: u64, bytes: u64, flags: u64) -> RegionId {
+    assert!(base & !ADDRESS_MASK == 0, "address beyond 48 bits");
+    let place = &TABLE[usize::from(slot)];
+    let generation = place.load(Ordering::Relaxed) >> GENERATION_SHIFT;
+    MAPPED[usize::from(slot)].store(bytes, Ordering::Relaxed);
+    place.store(
+        generation << GENERATION_SHIFT | base | flags,
+        Ordering::Release,
+    );
+    RegionId {
+        slot,
         generation: generation as u16,
-    })
+    }
 }
 
 /// Makes handles of this use of the slot stale. A slot whose generations are
@@ -364,8 +374,7 @@ fn give_slot(id: RegionId) {
     let slot = &TABLE[usize::from(id.slot)];
     slot.store((next & 0xffff) << GENERATION_SHIFT, Ordering::Release);
     if next <= 0xffff {
-        let mut free = FREE.lock().expect("nothing panics under this lock");
-        free.used.push_back(id.slot);
+        free_slots().used.push_back(id.slot);
     }
 }
 
