@@ -390,7 +390,7 @@ pub(crate) fn getxattr<'a>(
     ask(run, FsOp::GetXattr { file, name }, ThenAttributes::GetXattr)
 }
 
-/// SETXATTR and REMOVEXATTR tell how the object changed.
+/// The answer of SETXATTR and REMOVEXATTR: how the object changed.
 const CHANGE_BYTES: u32 = 8 + 20;
 
 /// What must be so before an extended attribute changes.

@@ -1,5 +1,5 @@
-//! A call while it runs: what it has been told, what it asks file systems, what it waits for,
-//! and its answer.
+//! A call while it runs: what it has found out, what it asks file systems, what it waits
+//! for, and its answer.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -63,8 +63,8 @@ pub enum Step {
 /// What a call waits for that is no file system's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Elsewhere {
-    /// What [`nfs::server::Server::take_records`] tells is to be kept where a
-    /// crash cannot reach it.
+    /// The records of [`nfs::server::Server::take_records`] are to be kept where a
+    /// crash cannot reach them.
     Records,
 }
 
@@ -77,7 +77,7 @@ pub(crate) enum NextStep {
     Done,
     /// It goes on with [`RunningCall::answered`].
     Answered,
-    /// It goes on when that is there which [`RunningCall::wait`] was told.
+    /// It goes on when what [`RunningCall::wait`] names is there.
     Waits,
     /// The operation begins again when there is memory; nothing was appended.
     NoMemory,
@@ -118,7 +118,7 @@ pub(crate) struct InSlot {
     pub(crate) keeps: bool,
 }
 
-/// What a call has been told so far.
+/// What a call has found out so far.
 pub(crate) struct Flow {
     pub(crate) tag: Tag,
     pub(crate) compound: Compound,
@@ -524,7 +524,7 @@ pub(crate) fn without_body(number: nfs_opnum4, reply: &mut Reply) {
 }
 
 impl Flow {
-    /// Nothing has been told yet to a call of the exports of `generation`.
+    /// Of a call that has found out nothing yet, with the exports of `generation`.
     pub(crate) fn begin(tag: Tag, compound: Compound, generation: u64, begin: Mark) -> Flow {
         Flow {
             tag,

@@ -22,7 +22,7 @@ use crate::Nfsd;
 
 /// A client that has not answered in this time is asked again elsewhere.
 const PATIENCE: Nanos = 10_000_000_000;
-/// Until something that could not be said, or was not heard rightly, is said
+/// Until a callback that could not be sent, or failed at the client, is sent
 /// again.
 const PAUSE: Nanos = 1_000_000_000;
 /// What waits for a way to its client: of all clients together, of which no client has
@@ -37,7 +37,7 @@ const WAITING_MIN: usize = 64;
 pub struct Callback {
     /// The connection that it goes out on ([`crate::Peer::id`]).
     pub connection: ConnectionId,
-    /// What [`Nfsd::answered`] is to be told.
+    /// The argument of [`Nfsd::answered`].
     pub id: u64,
     /// The procedure and its credential.
     called: CallBack,
@@ -56,7 +56,7 @@ impl Callback {
     }
 }
 
-/// What a client is to be told.
+/// What a client is to be called back for.
 #[derive(Clone, Debug)]
 pub(crate) enum Errand {
     /// It is to return a delegation.
@@ -367,7 +367,7 @@ impl Nfsd {
             }
             // The slot did not go on: the same call again.
             Heard::Unsequenced(nfsstat4::NFS4ERR_DELAY) => self.repeat(out, now),
-            // It went on before: what was said was heard, this or another.
+            // It went on before: the client has executed this callback, or another.
             Heard::Unsequenced(
                 nfsstat4::NFS4ERR_RETRY_UNCACHED_REP | nfsstat4::NFS4ERR_SEQ_FALSE_RETRY,
             ) => {
@@ -383,7 +383,7 @@ impl Nfsd {
         }
     }
 
-    /// A client has executed what it was told.
+    /// A client has executed a callback.
     fn heard(&self, errand: Errand, status: nfsstat4, now: Nanos) {
         let is_offload = matches!(errand, Errand::Offload(_));
         let client = errand.client();
@@ -404,7 +404,7 @@ impl Nfsd {
         self.post_waiting(client, now);
     }
 
-    /// The call was not heard: once more in its slot, on another connection of
+    /// The callback was not executed: once more in its slot, on another connection of
     /// the session, or by another session.
     fn repeat(&self, out: Out, now: Nanos) {
         if out.errand.is_moot() {

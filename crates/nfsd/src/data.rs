@@ -103,11 +103,11 @@ pub fn prepare(
     true
 }
 
-/// READ_PLUS tells of zeros in units of so many bytes, or where there is nothing
-/// else: fewer are sent at less cost than their place is made by the client.
+/// READ_PLUS answers zeros as a hole in units of so many bytes, or where there is
+/// nothing else: fewer are sent at less cost than their place is made by the client.
 const HOLE_BYTES: u32 = 64 << 10;
 
-/// Of fewer bytes only data is told. A hole takes more of an answer than the head of
+/// Fewer bytes are answered as data. A hole takes more of an answer than the head of
 /// data does, and a Linux client keeps the place of the bytes for the difference:
 /// where that is less, its program gets EIO.
 const WITH_HOLES_BYTES_MIN: u32 = 4096;
@@ -241,7 +241,7 @@ fn send(run: &mut RunningCall<'_>, source: Source, offset: u32, len: u32) {
 }
 
 /// The answer to READ_PLUS (RFC 7862, section 15.10): a hole, data, a hole, as
-/// far as there are any. Holes are told by what is read, all at one time.
+/// far as there are any. Holes are found in what is read, all at one time.
 fn give_plus<'a>(run: &mut RunningCall<'a>, source: Source, is_end: bool) -> OperationOutcome<'a> {
     let nfs_argop4::OP_READ_PLUS(args) = run.op() else {
         unreachable!("READ_PLUS reads so");

@@ -11,7 +11,7 @@ use wire::xdr::{Encode, List};
 
 use crate::call::{OperationOutcome, RunningCall};
 
-/// What a client that has freed all that was revoked need not be told any more.
+/// The status flags that are cleared when a client has freed all that was revoked.
 const REVOKED: u32 = SEQ4_STATUS_RECALLABLE_STATE_REVOKED | SEQ4_STATUS_ADMIN_STATE_REVOKED;
 
 /// Delegations do not outlive their client: there is nothing to purge.

@@ -1,4 +1,4 @@
-//! What an operator wants to hear of: mounts, refusals, clients that arrive and leave.
+//! Events for an operator: mounts, refusals, clients that arrive and leave.
 //! The caller of [`Nfsd::take_events`] and [`Nfsd::take_refused`] logs them.
 
 use std::net::{IpAddr, SocketAddr};
@@ -57,7 +57,7 @@ impl std::fmt::Display for Reason {
     }
 }
 
-/// What is not told yet.
+/// What was not taken yet.
 #[derive(Debug, Default)]
 pub(crate) struct Events {
     events: Mutex<Untold<NfsEvent>>,

@@ -20,7 +20,7 @@ pub const EXPORTS_MAX: usize = 1024;
 pub const PATH_BYTES_MAX: usize = 1024;
 /// Rules of an export at most.
 pub const RULES_MAX: usize = 256;
-/// The user and the group that squashing makes of others, unless it is told.
+/// The user and the group that squashing makes of others, unless a rule names them.
 pub const NOBODY: u32 = 65_534;
 
 /// Addresses that begin with the same bits.

@@ -103,8 +103,8 @@ impl Handle {
         bytes
     }
 
-    /// The handle that these bytes are, authentic or not; `None` if none of ours
-    /// ever was (NFS4ERR_BADHANDLE, NFS3ERR_BADHANDLE).
+    /// The handle that these bytes are, authentic or not; `None` if no handle of weft
+    /// looks so (NFS4ERR_BADHANDLE, NFS3ERR_BADHANDLE).
     #[inline]
     pub fn decode(bytes: &[u8]) -> Option<Handle> {
         let bytes: &[u8; Self::BYTES] = bytes.try_into().ok()?;

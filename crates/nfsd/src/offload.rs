@@ -281,7 +281,7 @@ impl Copy {
         locked(&self.ended)
     }
 
-    /// It is over: the client is told, unless it has given it up.
+    /// It is over: CB_OFFLOAD says so to the client, unless the client has cancelled it.
     fn end(&self, nfsd: &Nfsd, result: Result<Output, fs::Error>, now: Nanos) {
         let outcome = match result {
             Ok(Output::Copied(bytes)) => {
@@ -307,7 +307,7 @@ impl Copy {
     }
 }
 
-/// Copies under way, and those whose end their client has not heard of.
+/// Copies under way, and those that ended without an answer to CB_OFFLOAD so far.
 #[derive(Debug, Default)]
 pub struct OffloadedCopies {
     all: Mutex<Vec<Arc<Copy>>>,

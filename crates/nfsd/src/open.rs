@@ -172,7 +172,7 @@ fn check_minor(minor: u32, args: &OPEN4args<'_>) -> Result<(), nfsstat4> {
     }
 }
 
-/// The turn of an open owner of version 4.0, or what it was told before.
+/// The turn of an open owner of version 4.0, or its last answer.
 fn take_turn(
     run: &mut RunningCall<'_>,
     client: &Arc<Client>,
@@ -389,7 +389,7 @@ fn created<'a>(
 
 /// The status of an OPEN that fails. A FIFO, a socket or a device is
 /// NFS4ERR_SYMLINK in every minor version, as RFC 7530, section 16.16.6, has it.
-/// RFC 8881, section 18.16.3, has NFS4ERR_WRONG_TYPE, after which Linux tells the
+/// RFC 8881, section 18.16.3, has NFS4ERR_WRONG_TYPE, after which Linux gives the
 /// program EIO. After NFS4ERR_SYMLINK it looks the name up and opens the object
 /// itself.
 fn open_status(error: Error, minor: u32) -> nfsstat4 {
@@ -679,9 +679,9 @@ fn delegation<'a>(
     }
 }
 
-/// The turn of the owner of an open that an operation names, or what it was
-/// told before. It is taken before the state id's `seqid` is looked at: what is
-/// asked again names the state as it was.
+/// The turn of the owner of an open that an operation names, or its last answer.
+/// It is taken before the state id's `seqid` is looked at: a retransmission names
+/// the state as it was.
 pub(crate) fn turn_of(
     run: &mut RunningCall<'_>,
     stateid: &wire::nfs4::stateid4,

@@ -46,7 +46,7 @@ pub(crate) struct SessionUse {
     pub(crate) session: Arc<Session>,
 }
 
-/// What a machine is told from others by: its address, of IPv6 the network that
+/// The number of a host: of its address, of IPv6 the network that
 /// it may choose addresses in. Never 0, which is the server itself.
 fn host(address: IpAddr) -> u64 {
     match address.to_canonical() {

@@ -86,7 +86,7 @@ mod tests {
     use nfs::server::files::{Files, OpenArgs, ShareReservation};
 
     /// However many states a connection sees, it finds the last ones, and none
-    /// that it was not told of or that is over.
+    /// that it has not seen or that is over.
     #[test]
     fn a_connection_finds_the_last_states_that_it_has_seen() {
         let files = Files::new(1, nfs::server::Secret::default(), 0);

@@ -9,8 +9,8 @@ use crate::pseudo::PseudoPlace;
 use crate::seen::KnownState;
 
 impl RunningCall<'_> {
-    /// The state that a state id names, as it is told to the client that is
-    /// calling, whatever its `seqid` is.
+    /// The state of the calling client that a state id names, whatever its `seqid`
+    /// is.
     ///
     /// # Errors
     /// NFS4ERR_BAD_STATEID, NFS4ERR_STALE_STATEID, NFS4ERR_EXPIRED.

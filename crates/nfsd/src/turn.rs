@@ -1,5 +1,5 @@
-//! Whose turn it is: owners of NFSv4.0 number what they ask, and hear the same
-//! answer again (RFC 7530, section 9.1.7).
+//! Turns of owners: those of NFSv4.0 number what they ask, and a retransmission gets
+//! the same answer again (RFC 7530, section 9.1.7).
 
 use std::sync::Arc;
 

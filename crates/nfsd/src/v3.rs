@@ -2,7 +2,7 @@
 //!
 //! Every procedure is a row of steps ([`call::steps`]): what is looked at before
 //! the procedure proper, that itself, and what is looked at behind it, so that
-//! the client is told how the object, or the directory, has changed. Each step
+//! the answer says how the object, or the directory, has changed. Each step
 //! is one question to the file system at most.
 
 mod args;

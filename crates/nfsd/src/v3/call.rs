@@ -87,7 +87,7 @@ fn is_once(procedure: nfs_proc3) -> bool {
 /// Then it gets no answer: its client will send it once more.
 const PATIENCE: Nanos = 300_000_000;
 
-/// What a call has been told so far.
+/// What a call has found out so far.
 pub(super) struct V3CallState {
     pub(super) procedure: nfs_proc3,
     /// On whose behalf it acts.
@@ -587,7 +587,7 @@ impl V3CallState {
             }
             // Then the procedure itself will say so.
             (Do::Release(_), Err(_)) => {}
-            // It is told as far as it is known.
+            // The answer has it as far as it is known.
             (Do::After(_) | Do::Found, Err(_)) => {}
             (Do::Main, Ok(output)) => self.done(output),
             (_, Err(error)) => self.status = self.refusal(error, asked),

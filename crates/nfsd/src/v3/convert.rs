@@ -89,7 +89,7 @@ pub(super) fn fattr(attr: &Attr, fsid: u64) -> fattr3 {
     }
 }
 
-/// What became of an object. What it was before is told only with `is_one_step`:
+/// What became of an object. What it was before is in it only with `is_one_step`:
 /// if it is sure that no other call has changed it in between, for that is what
 /// clients conclude from it.
 pub(super) fn wcc(before: Option<&Attr>, after: Option<fattr3>, is_one_step: bool) -> wcc_data {

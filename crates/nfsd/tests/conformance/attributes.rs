@@ -1,4 +1,4 @@
-//! Attributes: told, compared, set; ACCESS; extended attributes (RFC 8276).
+//! Attributes: read, compared, set; ACCESS; extended attributes (RFC 8276).
 
 use testkit::nfs::client::*;
 use testkit::nfs::compound::*;

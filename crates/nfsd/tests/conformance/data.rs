@@ -229,7 +229,7 @@ pub fn holes(case: &mut Case) {
     );
     let last = found(case, APART, data_content4::NFS4_CONTENT_HOLE);
     assert_eq!(last.sr_offset, APART + 3, "the end is one");
-    // Together the contents of READ_PLUS are what READ tells.
+    // Together the contents of READ_PLUS are what READ answers.
     let read = |case: &mut Case, offset, count| {
         let asked = ops().fh(&fh).read(stateid, offset, count);
         case.call(asked).ok().data().0
@@ -250,7 +250,7 @@ pub fn holes(case: &mut Case) {
             assert_eq!(*at, offset + whole.len() as u64, "one after the other");
             whole.extend(bytes);
         }
-        // It may tell less than was asked for, but not nothing, and the end truly.
+        // It may answer less than was asked for, but not nothing, and the right end.
         let body = told.body(op::OP_READ_PLUS);
         let eof = bool::decode(&mut Reader::new(body)).expect("eof");
         assert!(
@@ -336,8 +336,8 @@ fn clones(case: &mut Case, from: &OpenFile, to: &OpenFile, content: &[u8]) {
     case.call(asked).is(NFS4ERR_INVAL);
 }
 
-/// A large copy that need not be done at once goes on by itself, and tells its
-/// end.
+/// A large copy that need not be done at once goes on by itself, and CB_OFFLOAD
+/// says its end.
 fn offloads(case: &mut Case) {
     const BYTES: u64 = 40 << 20;
     case.make("large", b"begin");
@@ -389,8 +389,8 @@ fn offloads(case: &mut Case) {
 }
 
 /// RFC 7862, section 15.2.3, has NFS4ERR_INVAL where the range ends behind the end of the
-/// source. Linux asks for as much as there can be and takes what it is told was copied, as
-/// its own server does: so only a beginning behind the end is an error.
+/// source. Linux asks for as much as there can be and takes what the answer says was
+/// copied, as its own server does: so only a beginning behind the end is an error.
 fn copies_beyond_the_end(case: &mut Case, from: &OpenFile, to: &OpenFile) {
     const SIZE: u64 = 300_000;
     let both = ops().fh(&from.handle).save().fh(&to.handle);

@@ -336,7 +336,7 @@ const NEVER: &[(u32, nfs_opnum4, &str)] = &[(
 )];
 
 /// Every operation that there is has come to a good end in some case, and every
-/// status that the standards have was met, but for those that are told why not.
+/// status that the standards have was met, but for those with a reason why not.
 pub fn all_was_tried(server: &ServerUnderTest) {
     let mut cases: Vec<Case> = MINORS.map(|minor| Case::new(server, minor)).into();
     let listed = operations(&mut cases);

@@ -331,7 +331,7 @@ pub fn readdir(case: &mut Case) {
     ask(case, READDIR);
     let wrong = case.call(ops().fh(&dir).readdir(middle, [9; 8], 4096, &[]));
     wrong.is(NFS4ERR_NOT_SAME);
-    // A name, and nothing of the object but that it cannot be told.
+    // Both attributes that were asked for, of each entry.
     let told =
         case.call(at(case).readdir(0, [0; 8], 65_536, &[FATTR4_RDATTR_ERROR, FATTR4_FILEID]));
     let told = told.ok();

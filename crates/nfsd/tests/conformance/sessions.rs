@@ -39,7 +39,7 @@ fn reclaim_complete(is_one: bool) -> Ops {
     }))
 }
 
-/// What EXCHANGE_ID told.
+/// The answer to EXCHANGE_ID.
 struct Exchanged {
     id: u64,
     next: u32,
@@ -98,7 +98,7 @@ pub fn exchange_ids(case: &mut Case) {
     call(create_session(reborn.id, reborn.next, 0, FORE)).ok();
     call(sequence(session, 0, 2, false)).is(NFS4ERR_BADSESSION);
     call(create_session(id, second.next + 1, 0, FORE)).is(NFS4ERR_STALE_CLIENTID);
-    // What is not one of ours.
+    // State protection that weft has not.
     let ssv = ssv_sp_parms4 {
         ssp_ops: state_protect_ops4 {
             spo_must_enforce: List::Of(&[]),

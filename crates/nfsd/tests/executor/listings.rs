@@ -10,8 +10,8 @@ use wire::nfs3::{READDIR3args, READDIRPLUS3args, nfs_proc3};
 
 use super::*;
 
-/// A file system that does not list a directory, or remove a name, before it is
-/// told to.
+/// A file system that does not list a directory, or remove a name, before its
+/// ticket is rung.
 struct Slow {
     info: Info,
     below: Arc<dyn FileSystem>,
@@ -80,7 +80,7 @@ fn marked(record: &[u8]) -> Vec<u8> {
 }
 
 /// Large listings in parallel take memory from the ceiling: one connection has a
-/// part of it, and hears NFS4ERR_DELAY beyond, which is NFS3ERR_JUKEBOX; then other
+/// part of it, and gets NFS4ERR_DELAY beyond, which is NFS3ERR_JUKEBOX; then other
 /// connections wait. `record` is a listing of a directory by its handle.
 fn check_flood(record: impl FnOnce(&[u8]) -> Vec<u8>) {
     let (slow, mut world) = slow();

@@ -540,7 +540,7 @@ fn read_plus_tells_of_holes() {
     let both = (&mut world, &mut session);
     let (bytes, holes, is_end) = read_plus(both, &handle, size - 5000, 8192);
     assert_eq!((bytes.len(), holes, is_end), (5000, 1, true));
-    // Few bytes are told as data.
+    // Few bytes are answered as data.
     let both = (&mut world, &mut session);
     let (bytes, holes, is_end) = read_plus(both, &handle, size - 1000, 8192);
     assert_eq!((bytes.len(), holes, is_end), (1000, 0, true));

@@ -1,4 +1,4 @@
-//! Writes beside syncs that fail: what is told of them.
+//! Writes beside syncs that fail: the verifiers of their answers.
 
 use std::io;
 use std::sync::atomic::AtomicU64;

@@ -99,7 +99,7 @@ fn a_large_copy_is_told_of_when_it_has_ended() {
         .ok(nfs_opnum4::OP_OFFLOAD_STATUS);
     let (bytes, complete): (u64, u32) = (answer.get(), answer.get());
     assert_eq!((bytes, complete, answer.get()), (20 * MIB, 1, NFS4_OK));
-    // It is known until the client has heard of its end.
+    // It is known until the client has answered CB_OFFLOAD.
     world.answer(&a, &called[0], nfs_cb_opnum4::OP_CB_OFFLOAD, NFS4_OK);
     let over = world.last(&mut a, offload(&to, callback, false));
     assert_eq!(over, nfsstat4::NFS4ERR_BAD_STATEID);

@@ -251,7 +251,7 @@ fn a_callback_without_an_answer_is_sent_on_another_connection() {
     let args = writes(&b);
     world.open(&mut b, args).unwrap_err();
     assert_eq!(world.called(a.conn).len(), 1);
-    // Its connection is lost: the client hears of it, and binds another.
+    // Its connection is lost: a status flag says so to the client, which binds another.
     world.server.disconnect(a.conn);
     a.conn = world.connect();
     assert_eq!(world.last(&mut a, root()), NFS4_OK);

@@ -219,7 +219,7 @@ fn an_open_owner_is_served_by_the_next_number_alone() {
             let was_asked = if is_confirmed { Confirm } else { Open };
             let expected = match step {
                 1 => status_of(asked, is_confirmed),
-                // It is told again what it was told, whatever it names now.
+                // It gets its last answer again, whatever it names now.
                 0 if asked.op() == was_asked.op() => NFS4_OK,
                 // An owner that never confirmed anything begins anew.
                 _ if !is_confirmed && matches!(asked, Open | OpenAbsent) => status_of(asked, false),

@@ -230,7 +230,7 @@ fn files_free(world: &mut World, client: &mut Client) -> u64 {
     })
 }
 
-/// Whichever comes first, the file system is told of each open that has gone.
+/// Whichever comes first, the file system gets a close for each open.
 #[test]
 fn files_of_an_evicted_client_are_closed_while_its_export_is_removed() {
     for is_evicted_first in [false, true] {
@@ -527,7 +527,7 @@ fn write_of_a_file_that_2000_clients_read_recalls_a_bounded_number() {
     world.open(&mut b, args).expect("no client has it");
 }
 
-/// How many recalls a client hears that answers each of them.
+/// How many recalls a client gets that answers each of them.
 fn recalls_heard(world: &mut World, client: &Client) -> usize {
     let mut recalled = 0;
     loop {

@@ -210,7 +210,7 @@ fn version_4_0_refuses_what_4_1_and_4_2_added() {
     assert_eq!(refused, nfsstat4::NFS4ERR_INVAL);
 }
 
-/// A call that changes names comes again, as its client has lost its connection:
+/// A call that changes names is retransmitted, as its client has lost its connection:
 /// it is done once, and answered as it was.
 #[test]
 fn a_retransmitted_change_of_names_is_done_once() {
@@ -289,8 +289,8 @@ fn a_retransmitted_setattr_undoes_nothing() {
     assert_eq!(attributes, [1, 1 << FATTR4_SIZE, 8, 0, 7]);
 }
 
-/// A call that waited for memory when its connection went is nowhere under way any
-/// more: it is executed when it comes again.
+/// A call that waited for memory when its connection was lost is nowhere under way any
+/// more: it is executed when it is retransmitted.
 #[test]
 fn a_call_given_up_with_its_connection_is_executed_when_retransmitted() {
     let mut world = World::new();
@@ -331,8 +331,8 @@ fn all_memory(world: &World) -> Vec<mem::Buf> {
         .collect()
 }
 
-/// It comes again by another connection while it is under way: it waits a while for
-/// that, and is told to come once more.
+/// A call is retransmitted on another connection while it is under way: the
+/// retransmission waits a while for its end, and gets NFS4ERR_DELAY.
 #[test]
 fn a_retransmission_of_a_call_under_way_is_delayed() {
     let mut world = World::new();

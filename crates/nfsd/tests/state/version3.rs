@@ -249,7 +249,7 @@ fn create_that_changes_no_file_recalls_no_delegation() {
     }
 }
 
-/// Clients are about to say what they had open, by its name too.
+/// Clients are about to reclaim what they had open, by its name too.
 #[test]
 fn names_are_not_changed_by_version_3_in_grace() {
     let mut world = World::new();

@@ -222,7 +222,7 @@ pub struct Client {
     pub id: u64,
     pub session: [u8; 16],
     pub sequence: u32,
-    /// SEQ4_STATUS_*, as it was told last.
+    /// SEQ4_STATUS_* of the last answer.
     pub flags: u32,
 }
 

@@ -212,7 +212,7 @@ impl World {
         }
     }
 
-    /// CREATE, MKDIR, SYMLINK or MKNOD. What it tells of the directory is
+    /// CREATE, MKDIR, SYMLINK or MKNOD. What it answers of the directory is
     /// checked.
     fn make(&mut self, procedure: nfs_proc3, dir: &Fh, args: &impl Encode) -> Result<Fh, nfsstat3> {
         let before = self.getattr(dir).ok();
@@ -231,7 +231,7 @@ impl World {
         }
     }
 
-    /// What is told of an object, that was so before, must be right; all of it,
+    /// The `wcc_data` of an object, which was so before, must be right; all of it,
     /// where the call succeeded.
     fn check_wcc(&mut self, wcc: &wcc_data, before: Option<fattr3>, file: &Fh, is_ok: bool) {
         let told = before.map(|attr| wcc_attr {
@@ -443,7 +443,7 @@ fn stale_handles_and_bad_handles_are_told_apart() {
         nfsstat3::NFS3_OK
     );
     assert_eq!(world.getattr(&gone), Err(nfsstat3::NFS3ERR_STALE));
-    // A friend is let in.
+    // A client that the rule names may use the export.
     world.conn = world.server.connect(address("10.1.2.3:700"));
     assert!(world.getattr(&other(closed, instance, file.0)).is_ok());
 }

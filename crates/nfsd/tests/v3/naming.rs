@@ -39,7 +39,7 @@ fn files_are_created_as_asked() {
     assert_eq!(world.getattr(&first).unwrap().mode, 0o640);
     let again = world.create(&root, "f", createhow3::GUARDED(with_mode(0o640)));
     assert_eq!(again, Err(nfsstat3::NFS3ERR_EXIST));
-    // UNCHECKED takes what is there, and cuts it if it is told to.
+    // UNCHECKED takes what is there, and truncates it if a size is set.
     world.write(&first, 0, b"content").unwrap();
     let same = world.create(&root, "f", createhow3::UNCHECKED(with_mode(0o777)));
     assert_eq!(same, Ok(first.clone()));
@@ -282,7 +282,7 @@ fn files_are_linked_under_several_names() {
     );
 }
 
-/// An entry as it was told: its name, id, cookie, attributes, handle.
+/// An entry of an answer: its name, id, cookie, attributes, handle.
 type Entry = (String, u64, u64, Option<fattr3>, Option<Fh>);
 
 struct Listed {
