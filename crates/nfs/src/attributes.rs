@@ -485,8 +485,8 @@ impl AskedAttributes {
         rooms.iter().any(|&number| has(&self.bits, number))
     }
 
-    /// Whether a value is about the object beyond what names it: one must look
-    /// at the object to tell.
+    /// Whether a value is about the object beyond what names it, so that the object
+    /// must be looked at.
     pub fn needs_object(&self) -> bool {
         let names = [
             nfs4::FATTR4_FILEID,

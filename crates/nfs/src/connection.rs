@@ -27,7 +27,7 @@ use self::reply::Refusal;
 pub use self::reply::{Mark, Reply};
 use self::slots::{CallState, RecordSlots};
 
-/// Calls of ours that may wait for an answer.
+/// Callbacks that may wait for an answer.
 const CALLS_OUT_MAX: usize = 16;
 
 /// What a connection may do; the same for all of a listener.
@@ -204,12 +204,12 @@ pub enum ServerOp {
         /// Which.
         tag: Tag,
     },
-    /// What we called was answered: see [`Connection::answer`], then say
+    /// A callback was answered: see [`Connection::answer`], then call
     /// [`Connection::forget_answer`].
     Answer {
         /// Where it is.
         tag: Tag,
-        /// Of our call.
+        /// Of the callback.
         xid: u32,
     },
     /// The connection ends once everything was sent.
@@ -540,7 +540,7 @@ impl Connection {
         Some(xid)
     }
 
-    /// The answer to this call of ours is not waited for any more.
+    /// The answer to this callback is not waited for any more.
     pub fn forget_call(&mut self, xid: u32) {
         self.calls_out.retain(|&out| out != xid);
     }

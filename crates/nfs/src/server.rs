@@ -269,9 +269,9 @@ impl Server {
         locked(&self.registry)
     }
 
-    /// Records that are to be kept where a crash cannot reach them, in order,
-    /// and what [`Server::saved`] is to be told then. A caller saves what it took
-    /// before the next caller takes more.
+    /// Records that are to be kept where a crash cannot reach them, in order, and the
+    /// argument of [`Server::saved`] then. A caller saves what it took before the next
+    /// caller takes more.
     pub fn take_records(&self) -> (Vec<Record>, u64) {
         let changes = &mut self.registry().changes;
         let recorded = changes.recorded.load(Ordering::Acquire);

@@ -27,7 +27,7 @@ pub(super) enum Header {
     },
     /// A call that nothing more is done for than to say why.
     Refused { xid: u32, why: Refusal },
-    /// The answer to a call of ours.
+    /// The answer to a callback.
     Answer { xid: u32 },
 }
 

@@ -26,13 +26,13 @@ pub(super) enum CallState {
     Extra,
 }
 
-/// One record: a call with the answer to it, or a call of ours, or the answer
+/// One record: a call with the answer to it, or a callback, or the answer
 /// to that.
 #[derive(Debug, Default)]
 pub(super) struct RecordSlot {
     pub state: CallState,
     pub xid: u32,
-    /// It answers a call of ours.
+    /// It answers a callback.
     pub is_answer: bool,
     /// Without marks.
     pub record_bytes: u32,
@@ -46,7 +46,7 @@ pub(super) struct RecordSlot {
     pub ops: u32,
     /// Why there are no more.
     pub stop: Stop,
-    /// The current file handle where the scan stands, if it can be told: where
+    /// The current file handle where the scan stands, if it is known: where
     /// it lies, and its length.
     pub handle: Option<(u32, u32)>,
     /// The memory of each payload that came; `None` where it was not taken.

@@ -251,7 +251,7 @@ fn delegations_are_given_recalled_and_taken_away() {
         wants(B, READ, REST + 3).unwrap().delegation.is_none(),
         "a client writes"
     );
-    // A does not hear: it is taken away, and A must say that it knows.
+    // A does not answer: the delegation is revoked, and A must free the state id.
     assert!(files.revoke_overdue(10, 12).is_empty(), "there is time yet");
     let revoked = files.revoke_overdue(10, 13);
     assert!(Arc::ptr_eq(&revoked[0], &first) && revoked.len() == 1);
@@ -649,7 +649,7 @@ proptest! {
 }
 
 /// However many clients try, there is an end to what all of them have, and
-/// everyone else still has room.
+/// every other client still has room.
 #[test]
 fn greedy_clients_leave_room_for_the_state_of_others() {
     let mut files = Files::new(7, Secret::default(), 0);
