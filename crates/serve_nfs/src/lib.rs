@@ -47,7 +47,7 @@ const CLIENT_REFUSED: RefusalKind = RefusalKind("NFS client refused");
 /// An export is not for a client.
 const MOUNT_REFUSED: RefusalKind = RefusalKind("NFS mount refused");
 
-/// What reactors tell each other, with answers to calls.
+/// Mail between reactors, with answers to calls.
 pub type NfsMail = engine::Mail<GoOn, OwnMail>;
 
 /// Where the answer to a call comes from that is not there yet.
@@ -580,7 +580,7 @@ impl NfsConnection {
         }
     }
 
-    /// What we called was answered.
+    /// A callback was answered.
     #[cold]
     fn called_back<D: Driver>(&mut self, tag: Tag, xid: u32, driver: &mut D) {
         let called = &mut self.called;

@@ -1,5 +1,5 @@
-//! What reactors tell each other about NFS, and what belongs to no connection:
-//! leases, calls to clients.
+//! Mail between reactors about NFS, and what belongs to no connection: leases,
+//! calls to clients.
 
 use std::io;
 use std::sync::mpsc::Sender;
@@ -19,9 +19,9 @@ use super::{CallWork as JobWork, Local, NfsConnection};
 /// How often leases are looked at.
 const TICK: Nanos = 1_000_000_000;
 
-/// What reactors tell each other about NFS.
+/// Mail between reactors about NFS.
 pub enum OwnMail {
-    /// Make this call on this connection of yours.
+    /// A callback to make on a connection of the receiver.
     CallBack(ConnectionRef, Callback),
     /// From now on this is exported. For the first reactor.
     Exports(Exports, AfterMail<()>),
@@ -121,7 +121,7 @@ pub struct ClientInfo {
     pub owner: Vec<u8>,
     /// Its minor version of NFSv4.
     pub minor: u32,
-    /// Milliseconds since it was heard.
+    /// Milliseconds since its last request.
     pub silent_ms: u64,
     /// It has been silent for longer than its lease: what it has is taken away
     /// when others want it.

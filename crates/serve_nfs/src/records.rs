@@ -4,8 +4,8 @@
 //! One text file. Each line ends with a checksum of its own: `server` and what
 //! clients know it by, `boot` and the number of the start, then `kept` or `gone` and
 //! a client's name in hexadecimal. Lines are appended and synced before the client
-//! hears of it; at each start, and when most of the lines are of the past, a new file
-//! takes the place of the old one.
+//! gets an answer; at each start, and when most of the lines are of the past, a new
+//! file takes the place of the old one.
 //! A last line that a crash has cut off was never answered for, and is left out.
 //! Any other damage is an error: a server that took it for an empty file would let
 //! clients take what others may still reclaim.

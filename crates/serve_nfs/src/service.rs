@@ -183,7 +183,7 @@ impl Service {
                 .swap(noted.is_err(), Ordering::AcqRel);
             match noted {
                 // Refusing all clients would be worse than some that cannot
-                // reclaim: those hear so, and what they had is not kept for them.
+                // reclaim: those get an error, and what they had is not kept for them.
                 Err(error) if !were_behind => {
                     tracing::error!(
                         state = %records.path().display(),
