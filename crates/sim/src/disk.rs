@@ -46,7 +46,7 @@ const WRITE_ERRORS: [i32; 16] = [
     ENOSPC, ENOSPC, EDQUOT, EIO, EIO, EFBIG, EROFS, EPERM, ENXIO, ENOMEM, ENODEV, ENODATA, EILSEQ,
     ETIMEDOUT, ESTALE, EREMOTEIO,
 ];
-/// The same of fdatasync(2), which tells any error that a writeback met.
+/// The same of fdatasync(2), which returns any error that a writeback met.
 const SYNC_ERRORS: [i32; 13] = [
     ENOSPC, ENOSPC, EDQUOT, EDQUOT, EIO, EIO, EROFS, ENXIO, ENODATA, EILSEQ, ETIMEDOUT, ESTALE,
     EREMOTEIO,
@@ -209,7 +209,7 @@ pub struct Disk {
     /// Numbers of operations under way, in order.
     order: Vec<u64>,
     next_op: u64,
-    /// Losses that a reactor is told of: the file, and the completion that tells.
+    /// Losses that a reactor learns of: the file, and the completion with the error.
     losses: Vec<(usize, DriverId, Token)>,
     workers: HashMap<DriverId, Workers>,
     /// The file whose disk does not answer.
@@ -518,7 +518,7 @@ impl World {
         self.after(delay, WorldEvent::File(number));
     }
 
-    /// Whether a reactor has been told of a loss in a file and has not heard it.
+    /// Whether a completion with a loss in a file is there that its reactor has not taken.
     fn is_loss_unheard(&mut self, file: usize) -> bool {
         let net = &mut self.net;
         self.disk.losses.retain(|&(_, driver, token)| {
@@ -531,7 +531,7 @@ impl World {
 
     fn file_ends(&mut self, number: u64) {
         let op = &self.disk.ops[&number];
-        // Which of two reactors hears first of two syncs is not tried.
+        // Which of two reactors takes the completion of its sync first is not tried.
         if matches!((op.what, op.result), (DiskOp::Sync, Ok(()))) && self.is_loss_unheard(op.file) {
             return self.after(US, WorldEvent::File(number));
         }
@@ -539,7 +539,7 @@ impl World {
         let file = &mut self.disk.files[op.file];
         match (op.what, op.result) {
             (DiskOp::Sync, Ok(())) => file.clean(op.dirty.iter().copied()),
-            // The kernel tells once and then takes what is lost for clean.
+            // The kernel reports it once and then takes what is lost for clean.
             (DiskOp::Sync, Err(errno)) if !INTERRUPTIONS.contains(&errno) => {
                 file.lose(op.dirty.iter().copied());
                 self.disk.losses.push((op.file, op.driver, op.token));

@@ -637,7 +637,7 @@ pub fn holes(bytes: &[u8], first: u64, blocks: u64) -> Option<Vec<u64>> {
         holes.extend(at..start);
         at = start + u64::from(blocks);
     }
-    // What did not fit is not told.
+    // Of what did not fit nothing is known.
     if bytes[4] == cmpc::COMPLETE {
         holes.extend(at..first + blocks);
     }

@@ -156,7 +156,7 @@ pub struct DriverState {
     pub busy_until: Nanos,
     /// Bits that were flipped on the connections it has made.
     pub flips: u64,
-    /// Its user has panicked, and hears of nothing more.
+    /// Its user has panicked, and gets no more completions.
     pub has_failed: bool,
 }
 
@@ -686,7 +686,7 @@ impl World {
     /// Closes a socket or a listener; it is over with [`Completion::Closed`].
     pub fn close(&mut self, driver: DriverId, socket: SocketId, token: Token) {
         let what = self.net.slot(driver, socket).what;
-        // What was ready and not taken is never heard of.
+        // What was ready and not taken is dropped.
         let state = self.net.driver(driver);
         state.ready.retain(|(of, _)| *of != Some(socket));
         match what {

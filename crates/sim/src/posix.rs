@@ -47,7 +47,7 @@ enum FileBlock {
     Lost,
 }
 
-/// An open file description, and the errors that it was told of.
+/// An open file description, and the errors that were reported to it.
 struct Holder {
     fd: Weak<DiskFile>,
     told: u64,

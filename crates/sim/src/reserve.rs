@@ -1,4 +1,4 @@
-//! What hosts may do to a volume by its reservations: told a second time, by
+//! What hosts may do to a volume by its reservations: written a second time, from
 //! the standard alone (Base 2.0, section 8.19), to check the target with.
 //!
 //! One reservation command at a time is under way for a volume. Its outcome may
@@ -63,7 +63,7 @@ const REPORTED_MAX: usize = 8;
 /// Bytes of a report, with Extended Data Structure.
 pub const REPORT_BYTES: usize = 64 * (1 + REPORTED_MAX);
 
-/// What a Reservation Report tells.
+/// The content of a Reservation Report.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReservationReport {
     generation: u32,
@@ -215,7 +215,7 @@ impl ReservationState {
         }
     }
 
-    /// Whether a report tells this.
+    /// Whether a report shows this state.
     fn is_told_by(&self, report: &ReservationReport) -> bool {
         let told = self.keys.iter();
         let told: BTreeMap<HostNumber, (u64, bool)> = told
@@ -431,7 +431,7 @@ impl Book {
         is_possible && is_later
     }
 
-    /// Whether a notification that a host heard of now, after `since`, may be.
+    /// Whether a notification that a host got now, after `since`, may be.
     pub fn may_tell(&self, host: HostNumber, kind: Notice, since: Stamp) -> bool {
         let mut all = self.told.iter().filter(|told| told.to >= since);
         all.any(|told| told.kinds.contains(&kind) && told.hosts.contains(&host))

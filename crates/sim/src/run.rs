@@ -465,7 +465,7 @@ impl SeedRun {
     }
 
     /// Where the disk below a `dir` was full the power may fail, as soon as clients have
-    /// heard of it.
+    /// the error.
     fn note_full(&mut self) {
         let posix = self.nfs.as_ref().and_then(Nfs::posix);
         if posix.is_some_and(Posix::was_full) && self.full_cuts > 0 && self.is_chaos {
@@ -820,7 +820,7 @@ impl SeedRun {
 
     /// The target's process ends where it stands, and perhaps its machine.
     fn stop_target(&mut self, power: bool) -> Verdict {
-        // What has come to a host was heard before this.
+        // What has arrived at a host is handled before this.
         for host in &mut self.hosts {
             host.turn(&self.world, &mut self.work)?;
         }

@@ -297,7 +297,7 @@ fn p99_of_reads_beside_sitting_hosts(reads: usize) -> Nanos {
         room.guests[guest].flush();
         room.guests[guest].sits = true;
     }
-    // They are heard.
+    // Their commands arrive.
     room.rest(500 * MS);
     let mut took: Vec<Nanos> = (0..reads as u64)
         .map(|n| {

@@ -126,18 +126,18 @@ pub struct HostWork {
     /// What reports call each host.
     called: Vec<[u8; 16]>,
     left: u64,
-    /// What each block held when it was last heard of.
+    /// What each block held in the last answer about it.
     guess: Vec<Vec<Option<Value>>>,
     fused: HashMap<Value, Fate>,
     unsettled: Vec<Unsettled>,
     copies: copies::CopiesUnderWay,
-    /// Since when each host hears of what happens.
+    /// Since when each host gets notifications.
     hears: Vec<Option<Stamp>>,
     /// When each lost its queues last.
     deaf_at: Vec<Stamp>,
-    /// Hosts that must hear of something about a volume.
+    /// Hosts that must be notified of something about a volume.
     owed: Vec<(usize, usize, Notice)>,
-    /// What hosts have heard of, and when.
+    /// Notifications that hosts got, and when.
     heard: Vec<((usize, usize, Notice), Stamp)>,
     /// Reads of everything, at the end.
     verify: VecDeque<(usize, u64, u64)>,
@@ -746,7 +746,7 @@ impl HostWork {
         self.checker.succeeded(value, &seen)
     }
 
-    /// Where data lies was told: elsewhere are zeros.
+    /// Where data lies was answered: elsewhere are zeros.
     fn has_heard(&mut self, value: Value, cqe: &Cqe, memory: Option<BufRange>) -> Verdict {
         let op = self.checker.op(value).clone();
         self.checker.succeeded(value, &[])?;

@@ -51,8 +51,8 @@ fn a_seed_runs_the_same_each_time() {
     }
 }
 
-/// A machine that was paused hears what hosts sent meanwhile before it judges
-/// them by their keep alive timers.
+/// A target that was paused receives what hosts sent meanwhile before it looks at
+/// their keep alive timers.
 #[test]
 fn hosts_outlive_a_target_that_stood_still() {
     for seed in 0..40 {
@@ -121,7 +121,7 @@ fn writes_that_come_short_when_a_reactor_panics_may_be_there_in_part() {
     }
 }
 
-/// What a full disk has taken of a write is told, and safe where it is said to be.
+/// What a full disk has taken of a write is answered, and safe where the answer says so.
 #[test]
 fn writes_to_a_dir_keep_the_promises_where_the_disk_is_full_and_the_power_fails() {
     let mut cuts = 0;

@@ -1,4 +1,4 @@
-//! What every block may hold, given what hosts asked for and were told.
+//! What every block may hold, given what hosts asked for and what was answered.
 //!
 //! Each write leaves content that names it, so a read says which write it saw.
 //! All operations that saw or made one value form a *cluster*. If a block is
@@ -127,7 +127,7 @@ pub struct CheckedOp {
     invoked: Stamp,
     /// It takes effect before this or not at all.
     end: Stamp,
-    /// When its success was heard of.
+    /// When its success was answered.
     acked: Stamp,
     /// It was answered with a status that says that nothing happened.
     is_refused: bool,
@@ -321,7 +321,7 @@ impl Checker {
         Ok(())
     }
 
-    /// An operation was told that these blocks hold no data: they were zeros then.
+    /// An operation was answered that these blocks hold no data: they were zeros then.
     pub fn was_told_of_holes(&mut self, value: Value, holes: &[u64]) -> Verdict {
         let CheckedOp {
             volume,

@@ -80,7 +80,7 @@ fn io_failed(ask: &Ask, status: nfsstat4, common: &mut Common) -> Verdict {
     }
 }
 
-/// A state that is gone is told so.
+/// Whether a status says that a state is gone.
 fn is_lost(status: nfsstat4) -> bool {
     matches!(
         status,

@@ -1,9 +1,9 @@
-//! What NFS clients may see, given what they asked for and were told.
+//! What NFS clients may see, given what they asked for and what was answered.
 //!
 //! Content: each write leaves blocks that name it. Names: each client has a
 //! directory of its own, so it knows how each operation on a name must end.
 //! Locks, shares and delegations: a client that was given one has it until it begins to
-//! give it back, as long as the server has heard from it within the lease.
+//! give it back, as long as its last request is not older than the lease.
 
 use reactor::Nanos;
 
@@ -79,7 +79,7 @@ pub struct Model {
     /// Writes of each block of each file.
     blocks: Vec<Vec<Vec<usize>>>,
     holds: Vec<Hold>,
-    /// When each client was heard for sure.
+    /// When the server certainly had a request of each client last.
     heard: Vec<Nanos>,
     /// It was silent for longer than its lease.
     is_doubtful: Vec<bool>,
@@ -120,7 +120,7 @@ fn conflicts(a: &InTheWay, b: &InTheWay) -> bool {
 }
 
 impl Model {
-    /// Of clients that have heard nothing yet.
+    /// Of clients without any answer yet.
     pub fn new(clients: usize, files: usize, blocks: usize, survives: bool) -> Model {
         Model {
             stamp: 1,

@@ -1,12 +1,12 @@
-//! What changes while hosts work: sizes, what is there, and what hosts must hear
-//! of.
+//! What changes while hosts work: sizes, what is there, and what hosts must be
+//! notified of.
 
 use super::HostWork;
 use crate::checker::{Stamp, Verdict, Violation, ZEROS};
 use crate::reserve::Notice;
 
 impl HostWork {
-    /// These hosts must hear of what a command that began then did.
+    /// These hosts must be notified of what a command that began then did.
     pub(super) fn owe(&mut self, volume: usize, begun: Stamp, told: Vec<(usize, Notice)>) {
         for (host, kind) in told {
             let hears = self.hears[host].is_some_and(|since| since < begun);
@@ -21,8 +21,8 @@ impl HostWork {
         }
     }
 
-    /// A host has all its queues, or has lost them: from then on it hears of
-    /// what happens, or no more.
+    /// A host has all its queues, or has lost them: from then on it gets
+    /// notifications, or no more.
     pub fn set_hears(&mut self, host: usize, hears: bool) {
         let now = self.checker.stamp();
         self.hears[host] = hears.then_some(now);
@@ -32,7 +32,7 @@ impl HostWork {
         self.owed.retain(|(owed, ..)| *owed != host);
     }
 
-    /// A host was told of something about a namespace.
+    /// A host was notified of something about a namespace.
     pub fn noticed(&mut self, host: usize, called: u32, kind: Notice) -> Verdict {
         self.trace(|| format!("host {host}: notice {kind} of namespace {called}"));
         let mut volumes = 0..self.volumes.len();
@@ -50,7 +50,7 @@ impl HostWork {
         Ok(())
     }
 
-    /// A host that must hear of something, and has not so far.
+    /// A host that must be notified of something, and was not so far.
     pub fn owed(&self) -> Option<(usize, usize, Notice)> {
         self.owed.first().copied()
     }

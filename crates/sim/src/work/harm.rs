@@ -7,7 +7,7 @@ use crate::plan::{Harm, SHARDS_MAX};
 
 impl HostWork {
     /// Whether it is of a host whose commands may have become any others. Nothing is
-    /// asked of what it hears, nor of its own volume.
+    /// asked of the answers it gets, nor of its own volume.
     pub(super) fn is_anyones(&self, io: &CheckedIo) -> bool {
         let mut ops = io.ops.iter();
         ops.any(|op| self.plan.harm(self.checker.op(*op).host) == Harm::Anything)
