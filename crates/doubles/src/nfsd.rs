@@ -334,7 +334,7 @@ impl NfsdDouble {
         self.settle();
     }
 
-    /// Other exports from now on, of which every connection hears.
+    /// Other exports from now on, for every connection.
     pub fn set_exports(&mut self, exports: Exports) {
         self.in_turn(|server| server.nfsd.set_exports(exports));
         for c in &mut self.conns {

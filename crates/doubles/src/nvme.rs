@@ -180,7 +180,7 @@ impl ControllerDouble {
             }
             IoKind::Compare | IoKind::Verify | IoKind::Flush | IoKind::FlushAll => {}
             IoKind::CompareAndWrite => panic!("a fused command comes as a pair"),
-            // Here only a pattern tells.
+            // Here only a pattern marks it.
             IoKind::WriteUncorrectable => self.media[range].fill(0xbd),
             IoKind::WriteZeroes => self.media[range].fill(0),
             IoKind::Deallocate if !io.deallocate => {}

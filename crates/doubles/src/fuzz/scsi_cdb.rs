@@ -260,7 +260,7 @@ fn check_usage(cdb: &[u8; 16], unit: &Unit, decoded: &Result<Command, Sense>) {
     }
 }
 
-/// The CDB usage data that REPORT SUPPORTED OPERATION CODES tells with these reporting
+/// The CDB usage data that REPORT SUPPORTED OPERATION CODES answers with these reporting
 /// options of the command that `cdb` begins as; `None`: there is no such command.
 fn reported(cdb: &[u8; 16], options: u8, unit: &Unit) -> Result<Option<Vec<u8>>, Sense> {
     let command = Command::ReportSupportedOperationCodes {
