@@ -29,9 +29,9 @@ pub enum Fault {
     ForgetLoss,
     /// A sync that failed for want of space is forgotten.
     ForgetFullSync,
-    /// The page cache of a file outlives the process that heard of a loss.
+    /// The page cache of a file outlives the process that got the error of a loss.
     KeepCache,
-    /// A sync does not ask whether another beside it was told of a loss.
+    /// A sync does not ask whether another beside it got the error of a loss.
     SyncAlone,
     /// What comes short has been written whole.
     ShortIsWhole,
@@ -75,7 +75,7 @@ pub enum Fault {
     HastyTick,
     /// What a host marks as unreadable can be read.
     ForgetMarks,
-    /// Only one subsystem hears that a volume has another size.
+    /// Only one subsystem is notified that a volume has another size.
     OneSubsystem,
     /// A call of NFS that comes again is executed again.
     ExecuteAgain,
@@ -107,7 +107,7 @@ pub enum Fault {
     ShortLock,
     /// An unlock of a part of a lock unlocks all of it.
     UnlockAll,
-    /// A client hears that it may have state before that is written down.
+    /// A client is answered that it may have state before its record is on the disk.
     AnswerBeforeRecord,
     /// When a reactor has failed the others go on.
     KeepServing,
