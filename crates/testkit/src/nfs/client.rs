@@ -173,7 +173,7 @@ impl TestClient {
         self.call(ops().op(complete)).ok();
     }
 
-    /// What EXCHANGE_ID told: the client's number, which is kept, and that of
+    /// What EXCHANGE_ID answered: the client's number, which is kept, and that of
     /// its next CREATE_SESSION.
     pub fn known_as(&mut self, answer: &CompoundAnswer) -> u32 {
         let mut from = Reader::new(answer.body(op::OP_EXCHANGE_ID));

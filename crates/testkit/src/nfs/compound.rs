@@ -392,7 +392,7 @@ impl CompoundAnswer {
         found.unwrap_or_else(|| panic!("no {op:?} in {self:?}"))
     }
 
-    /// What GETFH told last.
+    /// What the last GETFH answered.
     #[track_caller]
     pub fn handle(&self) -> Vec<u8> {
         let body = self.body(op::OP_GETFH);
@@ -402,7 +402,7 @@ impl CompoundAnswer {
             .to_vec()
     }
 
-    /// The attributes that GETATTR told last: which, and their values.
+    /// The attributes that the last GETATTR answered: which, and their values.
     #[track_caller]
     pub fn attributes(&self) -> (Vec<u32>, Vec<u8>) {
         let fattr = fattr4::decode(&mut Reader::new(self.body(op::OP_GETATTR))).expect("fattr4");
@@ -419,7 +419,7 @@ impl CompoundAnswer {
         value
     }
 
-    /// The data that READ told last.
+    /// The data that the last READ answered.
     #[track_caller]
     pub fn data(&self) -> (Vec<u8>, bool) {
         let read = self.of(op::OP_READ);
