@@ -267,7 +267,7 @@ impl GuestOutcome {
 
 /// Powers a guest on and waits until its first program runs. An emulated
 /// processor now and then stalls while the kernel starts the others, before
-/// anything of ours is there: then it is powered on again, which is said.
+/// any program of the tests runs: then it is powered on again, which is printed.
 fn boot(command: &mut Command, logs: &Path) -> Result<Owned, Unavailable> {
     let mut tries_left = BOOT_TRIES;
     loop {
@@ -337,7 +337,7 @@ fn to_file(id: &str, path: &Path) -> String {
     format!("file,id={id},path={}", escaped(path))
 }
 
-/// What the guest's kernel is told: quiet, nothing probed that an emulated
+/// The guest's kernel command line: quiet, nothing probed that an emulated
 /// machine need not, an end (not a halt) on a bug or panic. Its own NVMe/TCP
 /// target trips over hardened user copies when a write spans pages.
 fn kernel_line() -> String {

@@ -41,7 +41,7 @@ pub fn run(
     let log = folder.path().join("log");
     let said = std::fs::File::create(&log).map_err(|e| e.to_string())?;
     let mut command = sysroot.command(PROGRAM);
-    // Each reason to skip is told only by the verbose mode.
+    // Only the verbose mode prints each reason to skip.
     let (options, urls): (Vec<&str>, Vec<&str>) =
         arguments.iter().partition(|word| word.starts_with('-'));
     command

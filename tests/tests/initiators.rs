@@ -116,7 +116,7 @@ const OF_MEMORY: Skips = &[
     ("WriteSame16.UnmapUnaligned", "LBPPB < 2"),
 ];
 
-/// The suite asks about block i + 1 and wants to hear of block i + 8, where a
+/// The suite asks about block i + 1 and expects an answer about block i + 8, where a
 /// physical block has 8 logical ones.
 const MISTAKEN_OF_FILES: &[&str] = &["GetLBAStatus.UnmapSingle"];
 
@@ -344,9 +344,9 @@ fn qemu_converts_to_a_lun_and_back() {
     server.expect_orderly_end();
 }
 
-/// A volume promises more than the file system below it has: QEMU, which stops a
-/// machine for it instead of failing its write, is told so, and can go on when there
-/// is space again.
+/// A volume promises more than the file system below it has: QEMU gets an error for which
+/// it stops a machine instead of failing its write, and can go on when there is space
+/// again.
 #[needs(guest, mount_namespace)]
 #[test]
 fn a_full_file_system_is_told_as_one() {

@@ -166,7 +166,7 @@ fn session_with_the_kernels_own_target() {
     run(&config).expect_success();
 }
 
-/// Each way in which a guest can end is told from the others.
+/// Each way in which a guest can end is recognized.
 #[needs(guest, ci)]
 #[test]
 fn ends_of_a_guest() {

@@ -19,7 +19,7 @@ use crate::host::{KILLS, REFUSED};
 
 const IQN: &str = "iqn.2026-01.org.example:interop";
 
-/// A portal, told to initiators as the guest reaches it.
+/// A portal, advertised to initiators by the address that the guest reaches.
 fn portal(address: SocketAddr) -> String {
     format!(
         "[[listener]]\naddress = \"{address}\"\nprotocol = \"iscsi\"\nadvertise = \"{MACHINE}\"\n"

@@ -1,5 +1,5 @@
-//! weft's own initiator against someone else's target: the Linux kernel's, in
-//! a guest. What weft's two sides agree on by a common mistake shows here.
+//! weft's own initiator against another target: the Linux kernel's, in a guest.
+//! What weft's two sides agree on by a common mistake shows here.
 
 use interop::child::{output, tied};
 use interop::guest::{Config, Guest};

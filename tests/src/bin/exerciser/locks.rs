@@ -16,7 +16,7 @@ use std::time::Duration;
 /// Owners on each mount.
 const OWNERS: usize = 2;
 
-/// Bytes whose locks are told apart; the last stands for all behind it.
+/// Bytes with locks of their own; the last stands for all behind it.
 const BYTES: usize = 48;
 
 /// How long a lock that is free may take to be given to its waiter.

@@ -24,7 +24,7 @@ use random::Random;
 /// What was found wrong.
 type Wrong = String;
 
-/// How many of the last steps are told with what is wrong.
+/// How many of the last steps are printed with what is wrong.
 const TOLD: usize = 30;
 
 /// One run.
@@ -66,7 +66,7 @@ impl ExerciserRun {
     fn bytes(&mut self, len: usize) -> Vec<u8> {
         let mut bytes = vec![0; len];
         for chunk in bytes.chunks_mut(4) {
-            // Never zero: a hole is told from data.
+            // Never zero: so that a hole differs from data.
             let word = (self.random.next_u32() | 0x0101_0101).to_le_bytes();
             chunk.copy_from_slice(&word[..chunk.len()]);
         }
