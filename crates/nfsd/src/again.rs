@@ -1,6 +1,6 @@
-//! COMPOUNDs of NFSv4.0 that come again: what changes names, or attributes, is
-//! done once (RFC 7530, section 3.1.1; OPEN, LOCK and their like have numbers of
-//! their own for that).
+//! Retransmitted COMPOUNDs of NFSv4.0: what changes names, or attributes, is done
+//! once (RFC 7530, section 3.1.1; OPEN, LOCK and their like have numbers of their
+//! own for that).
 
 use machine::Nanos;
 use wire::nfs4::nfsstat4;
@@ -8,7 +8,7 @@ use wire::nfs4::nfsstat4;
 use crate::call::{NextStep, OperationOutcome, RunningCall};
 use crate::past::{CallBegun, CallKey};
 
-/// A call that came again waits so long for the first to end, as if for memory.
+/// A retransmission waits so long for the first call to end, as if for memory.
 const PATIENCE: Nanos = 300_000_000;
 /// The procedure and the version, among others that calls are known by.
 const COMPOUND: u32 = 4 << 16 | 1;

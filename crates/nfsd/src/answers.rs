@@ -6,8 +6,8 @@
 use mem::Pool;
 use store::fs::Entry;
 
-/// Bytes of one connection's answers at most; less than one may be, so that a
-/// single one always goes.
+/// Bytes of one connection's answers at most; less than one may be, so a single one
+/// is always let through.
 const BYTES_MAX: u64 = 16 << 20;
 /// Entries that a file system is asked for at a time, however little of each the
 /// client wants.

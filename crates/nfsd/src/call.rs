@@ -141,7 +141,7 @@ pub(crate) struct Flow {
     pub(crate) payload: Option<Tag>,
     /// All results are there: those of the first time.
     pub(crate) is_replayed: bool,
-    /// Of NFSv4.0: what it is known by, should it come again.
+    /// Of NFSv4.0: what a retransmission of it is known by.
     pub(crate) once: Once,
 }
 
@@ -313,7 +313,7 @@ impl<'a> RunningCall<'a> {
         };
         let granted = self.peer.view.granted(export);
         let Some(granted) = granted.filter(|granted| self.is_same(granted)) else {
-            // The export went while the call waited.
+            // The export was removed while the call waited.
             return QuestionBegun::Done(Err(fs::Error::Stale));
         };
         let identity = identity(self.flow, self.link);

@@ -221,7 +221,7 @@ impl Outbox {
         Some(errand)
     }
 
-    /// It could not be said: it comes first again.
+    /// It could not be sent: it is the first in the queue again.
     fn put_back(&self, errand: Errand, due: Nanos) {
         let mut inner = self.inner();
         inner.waiting_len += 1;

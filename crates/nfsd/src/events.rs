@@ -11,7 +11,7 @@ use crate::Nfsd;
 /// What has happened.
 #[derive(Debug)]
 pub enum NfsEvent {
-    /// A client of NFSv4 has come or is gone.
+    /// A client of NFSv4 has arrived or is gone.
     Client(ClientEvent),
     /// A client of NFSv3 says that it mounts a path, or does not any more; without a
     /// path, none of all.

@@ -49,7 +49,7 @@ impl CallKey {
     }
 }
 
-/// What is known of a call that came.
+/// What is known of a call that arrived.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum CallBegun {
     /// It is new: execute it, then [`AddressReplies::finish`] or [`AddressReplies::forget`].
@@ -72,7 +72,7 @@ struct PastCall {
 #[derive(Debug, Default)]
 struct Calls {
     by_call: HashMap<CallKey, PastCall>,
-    /// In the order in which they came, with their numbers; some have gone already.
+    /// In the order in which they arrived, with their numbers; some were removed already.
     order: VecDeque<(CallKey, u64)>,
     number_next: u64,
 }
@@ -86,7 +86,7 @@ pub(crate) struct AddressReplies {
 }
 
 impl AddressReplies {
-    /// A call came.
+    /// A call arrived.
     pub(crate) fn begin(&self, known: CallKey, now: Nanos) -> CallBegun {
         let mut calls = locked(&self.calls);
         if let Some(call) = calls.by_call.get(&known) {
@@ -157,7 +157,7 @@ impl AddressReplies {
         }
     }
 
-    /// A call that was new has done nothing, and may come again.
+    /// A call that was new has done nothing: a retransmission of it is new again.
     pub(crate) fn forget(&self, known: CallKey) {
         let mut calls = locked(&self.calls);
         if calls.by_call.remove(&known).is_some() {
@@ -182,16 +182,16 @@ impl Drop for AddressReplies {
     }
 }
 
-/// The pasts of all addresses.
+/// The calls of all addresses.
 #[derive(Debug, Default)]
 pub(crate) struct DuplicateRequestCache {
-    /// In the order in which they came first.
+    /// In the order of their first connections.
     by_address: Mutex<VecDeque<(IpAddr, Arc<AddressReplies>)>>,
     count: Arc<AtomicUsize>,
 }
 
 impl DuplicateRequestCache {
-    /// The past of an address. Looked for once a connection.
+    /// The calls of an address. Looked for once a connection.
     pub(crate) fn of(&self, address: IpAddr) -> Arc<AddressReplies> {
         let address = address.to_canonical();
         let mut all = locked(&self.by_address);

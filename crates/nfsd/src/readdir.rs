@@ -219,7 +219,7 @@ fn write_entry(
             asked.write_error(nfsstat4::NFS4ERR_IO, to);
             return Ok(());
         }
-        // It went meanwhile.
+        // It was removed meanwhile.
         None => {
             to.truncate(before);
             return Ok(());

@@ -56,7 +56,7 @@ impl Nfsd {
             all.collect()
         };
         let gone = &systems(&before) - &systems(&exports);
-        // Before they go: a client that goes meanwhile may have files open there.
+        // Before the swap: a client that ends meanwhile may have files open there.
         let mut left = self.left_exports();
         left.retain(|exports| exports.strong_count() > 0);
         left.push(Arc::downgrade(&before));
@@ -71,7 +71,7 @@ impl Nfsd {
         locked(&self.left_exports)
     }
 
-    /// Clients are gone: so is what they had.
+    /// Removes what clients had that are gone.
     #[inline]
     pub(crate) fn bury(&self) {
         for client in self.server.take_gone() {
@@ -80,7 +80,7 @@ impl Nfsd {
         }
     }
 
-    /// A client is gone: so is what it had.
+    /// Removes what a client had that is gone.
     pub(crate) fn forget(&self, client: clientid4) {
         let Some(removal) = self.files.forget_client(client) else {
             return;
@@ -90,8 +90,8 @@ impl Nfsd {
         self.remove(removal, exports);
     }
 
-    /// States go, as far as the turn has a share for it: the rest goes on without a call.
-    /// Files that were open are in file systems that these have.
+    /// Removes states, as far as the turn has a share for it: the rest without a call.
+    /// Files that were open are in file systems of `exports`.
     fn remove(&self, mut removal: Removal, exports: Vec<Arc<Exports>>) {
         if work::is_used_up() || !self.remove_some(&mut removal, &exports) {
             self.work.add(CopyWork::Remove(Box::new(removal), exports));

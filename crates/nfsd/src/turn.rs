@@ -95,7 +95,7 @@ fn status_of(result: &[u8]) -> nfsstat4 {
 }
 
 impl Drop for OwnerRequest {
-    /// The request is given up: it may come again.
+    /// The request is given up: a retransmission of it is executed.
     fn drop(&mut self) {
         if let Some((owner, _)) = self.owner.take() {
             owner.abandon();

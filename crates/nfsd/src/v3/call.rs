@@ -83,7 +83,7 @@ fn is_once(procedure: nfs_proc3) -> bool {
     changes && !is_data
 }
 
-/// A call that came again waits so long for the first to end, as if for memory.
+/// A retransmission waits so long for the first call to end, as if for memory.
 /// Then it gets no answer: its client will send it once more.
 const PATIENCE: Nanos = 300_000_000;
 
@@ -92,10 +92,10 @@ pub(super) struct V3CallState {
     pub(super) procedure: nfs_proc3,
     /// On whose behalf it acts.
     identity: Credential,
-    /// Whose turn it takes.
+    /// The asker whose turn it takes.
     from: Asker,
     pub(super) export: u32,
-    /// The file system that was exported so when it came.
+    /// The file system that was exported so when it arrived.
     instance: u64,
     /// Its objects.
     pub(super) files: [FileId; 2],
@@ -118,7 +118,7 @@ pub(super) struct V3CallState {
     known: Option<(Arc<AddressReplies>, CallKey)>,
     /// It has not been asked yet whether it was done before.
     may_be_again: bool,
-    /// When it came.
+    /// When it arrived.
     since: Nanos,
     /// It gets no answer.
     pub(super) is_dropped: bool,
@@ -261,7 +261,7 @@ impl V3CallState {
         }
     }
 
-    /// Its export, if that is still what it was when the call came.
+    /// Its export, if that is still what it was when the call arrived.
     fn granted<'v>(&self, view: &'v View) -> Option<Granted<'v>> {
         let granted = view.granted(self.export)?;
         let is_same = granted.export.fs().info().instance == self.instance;
@@ -334,7 +334,7 @@ impl V3CallState {
         }
         let is_granted = self.granted(&around.peer.view).is_some();
         if self.status == nfsstat3::NFS3_OK && !is_granted {
-            // It went while the call waited, for whatever step.
+            // It was removed while the call waited, for whatever step.
             self.status = nfsstat3::NFS3ERR_STALE;
         }
         self.finish(tag, &asked, around);
@@ -370,7 +370,7 @@ impl V3CallState {
         self.took(step, &asked, result, (fs, around.nfsd, around.now));
     }
 
-    /// If the call came before, its answer is the same; while it is under way
+    /// A retransmission has the answer of the first call; while that is under way
     /// there is none yet.
     fn answer_again(&mut self, tag: Tag, around: &mut Around<'_>) -> Option<Step> {
         let is_open = self.may_be_again && !self.is_dropped;
@@ -641,7 +641,7 @@ impl V3CallState {
             (Some((past, known)), nfsstat3::NFS3ERR_JUKEBOX) => past.forget(*known),
             (Some((past, known)), _) => past.finish(*known, reply.results()),
         }
-        // What may be large, or is counted, goes before the next call comes.
+        // What may be large, or is counted, is dropped before the next call.
         (self.output, self.known) = (None, None);
     }
 }
