@@ -44,7 +44,7 @@ pub struct ServerSettings {
     pub courtesy: Nanos,
     /// How long clients may reclaim after a start.
     pub grace: Nanos,
-    /// Clients at most, those included that never came back.
+    /// Clients at most, those included that were never confirmed.
     pub clients_max: usize,
     /// Of these, those of one host: behind its address there may be many.
     pub clients_of_host_max: usize,
@@ -147,14 +147,14 @@ impl fmt::Display for Departure {
     }
 }
 
-/// A confirmed client has come or is gone.
+/// A confirmed client has arrived or is gone.
 #[derive(Clone, Debug)]
 pub struct ClientEvent {
     /// Which.
     pub client: Arc<Client>,
     /// Where it was made from.
     pub host: u64,
-    /// Why it is gone; `None`: it has come.
+    /// Why it is gone; `None`: it has arrived.
     pub gone: Option<Departure>,
 }
 
@@ -296,7 +296,7 @@ impl Server {
         std::mem::take(&mut self.registry().changes.gone)
     }
 
-    /// Clients that have come or gone since it was asked last.
+    /// Clients that have arrived or are gone since it was asked last.
     pub fn take_events(&self) -> Untold<ClientEvent> {
         std::mem::take(&mut self.registry().changes.events)
     }

@@ -42,7 +42,7 @@ impl Backchannel {
 
     /// Appends to `to` the results of a CB_COMPOUND with these arguments. Each of
     /// its operations that is new goes to `take`, whose status is the answer:
-    /// what is to be done about it comes later.
+    /// what is to be done about it is done later.
     pub fn answer(
         &mut self,
         args: &[u8],

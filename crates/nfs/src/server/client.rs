@@ -29,7 +29,7 @@ impl From<&Credential> for Principal {
 pub struct Client {
     /// Its identifier; no other client of this server ever has the same.
     pub id: clientid4,
-    /// The minor version by which it came; those with sessions may speak others
+    /// The minor version of its first call; those with sessions may speak others
     /// of them too.
     pub minor: u32,
     /// `co_ownerid`.
@@ -75,7 +75,7 @@ impl Client {
         usize::from(self.minor > 0)
     }
 
-    /// The client lives.
+    /// Renews the lease of the client.
     #[inline]
     pub fn renew(&self, now: Nanos) {
         // Most requests come long before it matters; a store each would have
@@ -113,7 +113,7 @@ impl Client {
         self.status_flags.fetch_and(!clear, Ordering::Relaxed);
     }
 
-    /// RECLAIM_COMPLETE came: it has all back that it had.
+    /// RECLAIM_COMPLETE arrived: it has all back that it had.
     pub fn has_reclaimed(&self) -> bool {
         self.has_reclaimed.load(Ordering::Acquire)
     }

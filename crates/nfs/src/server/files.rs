@@ -164,8 +164,8 @@ impl Holdings {
         }
     }
 
-    /// Forgets owners behind one that have had no state and asked nothing for `patience`:
-    /// the one it has come to, if not to the end.
+    /// Forgets owners after `behind` that have had no state and asked nothing for
+    /// `patience`. `behind` becomes the last one that was looked at, `None` at the end.
     fn retire(&mut self, behind: &mut Option<OwnerKey>, patience: Nanos, now: Nanos) {
         let begin = behind.take().map_or(Bound::Unbounded, Bound::Excluded);
         let mut idle = Vec::new();
@@ -425,7 +425,7 @@ impl Files {
         });
     }
 
-    /// An owner goes that has no state any more.
+    /// Forgets an owner that has no state any more.
     fn drop_owner(&self, client: clientid4, owner: &Owner) {
         self.with(client, |holdings| {
             if owner.states.load(Ordering::Relaxed) == 0 {

@@ -59,7 +59,7 @@ impl Registry {
         }
     }
 
-    /// Takes a client away with its sessions; its state goes with
+    /// Removes a client with its sessions; its state is removed with
     /// [`super::Changes::gone`].
     pub(super) fn remove(&mut self, id: clientid4, why: Departure) {
         let Some(entry) = self.clients.remove(&id) else {
@@ -223,16 +223,16 @@ impl Server {
     }
 
     /// Slots for one more session: no session takes more than a part of what is
-    /// left for answers that are kept, and none goes without.
+    /// left for answers that are kept, and each has some.
     fn slots_left(&self, cached_bytes: u64, fore: &Channel) -> u32 {
         let left = self.settings.cached_bytes_max.saturating_sub(cached_bytes);
         let slots = left / 16 / u64::from(fore.cached_bytes_max.max(1));
         (slots.min(u64::from(u32::MAX)) as u32).max(SLOTS_MIN)
     }
 
-    /// Takes the client away that has been silent longest, of a host if one is
-    /// named: of those that never came back for a session, which costs them
-    /// nothing but to ask again, else of those whose lease has run out.
+    /// Removes the client that has been silent longest, of a host if one is named: of
+    /// those that were never confirmed, which costs them nothing but to ask again, else
+    /// of those whose lease has run out.
     fn make_room(&self, registry: &mut Registry, host: Option<u64>, now: Nanos) -> bool {
         let may_go = |entry: &&ClientEntry| {
             host.is_none_or(|host| entry.host == host)

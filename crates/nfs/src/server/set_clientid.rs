@@ -79,7 +79,7 @@ impl Server {
         Ok((entry.client.id, verifier))
     }
 
-    /// SETCLIENTID_CONFIRM. What its client had before it started again goes.
+    /// SETCLIENTID_CONFIRM. What its client had before it started again is removed.
     ///
     /// # Errors
     /// [`nfsstat4::NFS4ERR_STALE_CLIENTID`], [`nfsstat4::NFS4ERR_CLID_INUSE`].

@@ -195,7 +195,7 @@ impl Files {
         Ok(true)
     }
 
-    /// The state of an owner's locks goes, and its locks; whether it had any: then
+    /// Removes the state of an owner's locks, and its locks; whether it had any: then
     /// waiters are to be woken.
     pub(super) fn drop_lock_state(&self, file: &mut FileStates, state: &State) -> bool {
         file.lock_states.remove(state);

@@ -41,7 +41,7 @@ pub struct Owner {
 struct OwnerTurn {
     /// The last request, if there was one.
     seqid: Option<u32>,
-    /// OPEN_CONFIRM came.
+    /// OPEN_CONFIRM arrived.
     is_confirmed: bool,
     /// A request is being executed.
     is_busy: bool,
@@ -92,7 +92,7 @@ impl Owner {
         locked(&self.turn)
     }
 
-    /// A request numbered `seqid` came.
+    /// A request numbered `seqid` arrived.
     ///
     /// # Errors
     /// [`nfsstat4::NFS4ERR_BAD_SEQID`]; [`nfsstat4::NFS4ERR_RESOURCE`], which
@@ -138,12 +138,12 @@ impl Owner {
         self.turn().is_busy = false;
     }
 
-    /// OPEN_CONFIRM has come, or is not needed.
+    /// OPEN_CONFIRM has arrived, or is not needed.
     pub fn confirm(&self) {
         self.turn().is_confirmed = true;
     }
 
-    /// Whether OPEN_CONFIRM has come.
+    /// Whether OPEN_CONFIRM has arrived.
     pub fn is_confirmed(&self) -> bool {
         self.turn().is_confirmed
     }

@@ -103,7 +103,7 @@ impl Files {
         }
     }
 
-    /// A state goes, wherever it is; one that is over is nowhere any more.
+    /// Removes a state, wherever it is; one that is over is nowhere any more.
     fn take_state(&self, removal: &mut Removal, state: &Arc<State>, removed: &mut Removed) {
         work::spend(work::OPERATION_UNITS);
         let taken = self.take_from_file(state);
@@ -161,7 +161,7 @@ impl Files {
         false
     }
 
-    /// A state goes from its file, where it has not gone before.
+    /// Removes a state from its file, unless it was removed before.
     fn take_from_file(&self, state: &Arc<State>) -> TakenState {
         let mut taken = TakenState::default();
         let mut shard = self.shard(state.file);
