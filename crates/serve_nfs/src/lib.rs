@@ -1,7 +1,7 @@
 //! NFS: calls of clients on the target's connections.
 //!
-//! A connection that has died stays, without its socket, until what its calls
-//! wait for has come: each goes to its end, so that a retry on another connection
+//! A connection that is lost stays, without its socket, until what its calls wait
+//! for is there: each goes to its end, so that a retry on another connection
 //! of its session is answered from the slot instead of being done twice (RFC 8881,
 //! section 2.10.6).
 
@@ -169,7 +169,7 @@ pub struct NfsConnection {
     is_leaving: bool,
 }
 
-/// A connection that just came.
+/// A connection that was just accepted.
 pub fn open(
     local: &Rc<Local>,
     (id, stream): (ConnectionId, Stream),
@@ -412,14 +412,14 @@ impl Protocol for NfsConnection {
         matches!(*op, ServerOp::Prepare { tag, .. } if self.core.link.machine.is_blocked_on(tag))
     }
 
-    /// Memory goes with a call: any of its data may be what is worked on.
+    /// Memory belongs to a call: any of its data may be what is worked on.
     fn is_worked_on(&self, _: Tag) -> bool {
         self.core.has_jobs()
     }
 }
 
 impl NfsConnection {
-    /// What waits for memory will not have it; everything else goes to its end.
+    /// What waits for memory will not have it; everything else is done to its end.
     fn closing<D: Driver>(&mut self, driver: &mut D) {
         let nfsd = self.local.service.nfsd();
         nfsd.disconnected(&self.peer);

@@ -34,7 +34,7 @@ pub enum OwnMail {
     Evict(u64, AfterMail<bool>),
 }
 
-/// Mail has come.
+/// Mail has arrived.
 pub(crate) fn on_mail<S: Has<NfsConnection>, D: Driver>(
     shard: &mut Shard<S>,
     mail: OwnMail,
