@@ -6,7 +6,7 @@ pub const CLIENT: &str = include_str!("../guest/client.sh");
 pub const KERNEL_TARGET: &str = include_str!("../guest/kernel-target.sh");
 /// A file system on a disk, and loads; [`script`] puts it before the others.
 const DISK: &str = include_str!("../guest/disk.sh");
-/// A target that dies and comes again: behind [`NVME_CRASH`] or [`ISCSI_CRASH`].
+/// A target that is killed and started again: behind [`NVME_CRASH`] or [`ISCSI_CRASH`].
 pub const CRASH: &str = include_str!("../guest/crash.sh");
 /// The host of that.
 pub const NVME_CRASH: &str = include_str!("../guest/nvme-crash.sh");
@@ -31,7 +31,7 @@ pub const ISCSI_MULTIPATH: &str = include_str!("../guest/iscsi-multipath.sh");
 pub const NFS: &str = include_str!("../guest/nfs.sh");
 /// Mounts of every version, and what programs do to them.
 pub const NFS_SESSION: &str = include_str!("../guest/nfs-session.sh");
-/// A client whose server dies and comes again.
+/// A client whose server is killed and started again.
 pub const NFS_CRASH: &str = include_str!("../guest/nfs-crash.sh");
 /// A client that writes more than there is room for.
 pub const NFS_FULL: &str = include_str!("../guest/nfs-full.sh");

@@ -199,7 +199,7 @@ impl WeftProcess {
         self.wait_until_listening();
     }
 
-    /// Is killed at each mark of the guest's script and comes again after `pause`.
+    /// Kills it at each mark of the guest's script and starts it again after `pause`.
     pub fn dies_at(&mut self, mut guest: Guest, marks: &[&str], pause: Duration) -> Guest {
         for mark in marks {
             guest = guest.until(mark);

@@ -37,11 +37,11 @@ pub struct TargetDouble {
     /// Task management functions that wait, with their CmdSNs and the tasks that
     /// they refer to.
     pub functions: Vec<(Tag, TaskFunction, u32, Option<Tag>)>,
-    /// Login texts and texts of the full feature phase that came.
+    /// Login texts and texts of the full feature phase that arrived.
     pub texts: Vec<Vec<u8>>,
     /// What every text is answered with.
     pub text_answer: Vec<u8>,
-    /// Logouts that came.
+    /// Logouts that arrived.
     pub logouts: Vec<(LogoutReason, u16)>,
     /// PDUs that were refused.
     pub refused: Vec<RejectedPdu>,

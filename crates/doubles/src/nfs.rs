@@ -25,7 +25,7 @@ pub struct SeenCall {
 pub struct RpcDouble {
     /// The machine with its memory.
     pub end: End<Connection>,
-    /// Calls that came and are not answered.
+    /// Calls that arrived and are not answered.
     pub calls: Vec<(Tag, SeenCall)>,
     /// Answers to the server's own calls.
     pub answers: Vec<(u32, Vec<u8>)>,

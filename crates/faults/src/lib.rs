@@ -68,16 +68,16 @@ pub enum Fault {
     NoNotices,
     /// A report of reservations does not name the holder.
     WrongReport,
-    /// Connections stay when the listener that they came in by goes.
+    /// Connections stay when the listener that accepted them is removed.
     KeepConnections,
-    /// Keep alive timers are looked at before what came while the target stood
+    /// Keep alive timers are looked at before what arrived while the target stood
     /// still.
     HastyTick,
     /// What a host marks as unreadable can be read.
     ForgetMarks,
     /// Only one subsystem is notified that a volume has another size.
     OneSubsystem,
-    /// A call of NFS that comes again is executed again.
+    /// A retransmitted call of NFS is executed again.
     ExecuteAgain,
     /// A COMMIT is answered and not done.
     DropCommit,
@@ -93,7 +93,7 @@ pub enum Fault {
     NamesUnsynced,
     /// What a directory could not remove is said to be removed.
     FailedIsRemoved,
-    /// What a client has open and locked goes with its connection.
+    /// What a client has open and locked is removed with its connection.
     ForgetLocks,
     /// Others are let in while clients may still reclaim.
     NoGrace,
