@@ -41,12 +41,12 @@ use rustix::fs::{SeekFrom, seek};
 use tracing::{error, info};
 
 use crate::base::compare;
-use crate::io::{FileStep, Task, TaskWait};
 use crate::locks::{Caller, Claim, Locks};
 use crate::null::{ZEROS_BYTES, zeros};
 use crate::problem::{Problem, no_memory};
+use crate::task::{FileStep, FileTask, TaskWait};
 use crate::{
-    Base, Errno, Error, Extent, Io, Progress, Range, ResizeError, Space, Spec, State, Volume,
+    Base, Errno, Error, Extent, Io, Progress, Range, ResizeError, Space, Spec, State, Task, Volume,
     block, kept, regular, resize,
 };
 
@@ -151,7 +151,7 @@ impl File {
     }
 
     /// The task has the range that it needs.
-    fn begin(&self, mut task: Task, files: &mut dyn FileIo, token: Token) -> Progress {
+    fn begin(&self, mut task: FileTask, files: &mut dyn FileIo, token: Token) -> Progress {
         match self.first_step(&task.io) {
             Ok(Some(step)) => {
                 task.step = step;
@@ -165,7 +165,7 @@ impl File {
     /// A task that waited for its range was called.
     fn go_on(
         &self,
-        mut task: Task,
+        mut task: FileTask,
         wait: TaskWait,
         result: &io::Result<u32>,
         files: &mut dyn FileIo,
@@ -190,7 +190,7 @@ impl File {
             }
             Err(place) => {
                 task.wait = Some(TaskWait::Range(place));
-                Progress::Pending(task)
+                task.into()
             }
         }
     }
@@ -234,7 +234,7 @@ impl File {
     }
 
     /// Issues the file operation that the task's step asks for.
-    fn submit(&self, task: Task, files: &mut dyn FileIo, token: Token) -> Progress {
+    fn submit(&self, task: FileTask, files: &mut dyn FileIo, token: Token) -> Progress {
         let file = &self.file;
         let (offset, len) = task.io.extent();
         let at = offset + task.done_bytes;
@@ -269,11 +269,17 @@ impl File {
             }
             FileStep::Sync | FileStep::SyncThenUnmark => files.sync_data(file, token),
         }
-        Progress::Pending(task)
+        task.into()
     }
 
     /// The task's operation succeeded and moved `n` bytes, if it moves any.
-    fn advance(&self, mut task: Task, n: u32, files: &mut dyn FileIo, token: Token) -> Progress {
+    fn advance(
+        &self,
+        mut task: FileTask,
+        n: u32,
+        files: &mut dyn FileIo,
+        token: Token,
+    ) -> Progress {
         task.retries = 0;
         if task.step.transfers() {
             let len = task.io.extent().1;
@@ -313,7 +319,7 @@ impl File {
 
     /// The task has done all its work; what is remembered beside the data
     /// follows it.
-    fn settle(&self, mut task: Task, files: &mut dyn FileIo, token: Token) -> Progress {
+    fn settle(&self, mut task: FileTask, files: &mut dyn FileIo, token: Token) -> Progress {
         // A sync beside this one may have been told of a loss that is ours.
         let is_synced = task.io.durable() || task.step == FileStep::SyncThenUnmark;
         if is_synced
@@ -344,11 +350,11 @@ impl File {
         task.wait = Some(TaskWait::Save(
             kept.save_aside(changed, files.ticket(token)),
         ));
-        Progress::Pending(task)
+        task.into()
     }
 
     /// What a task has read, it now writes.
-    fn replace(&self, mut task: Task, files: &mut dyn FileIo, token: Token) -> Progress {
+    fn replace(&self, mut task: FileTask, files: &mut dyn FileIo, token: Token) -> Progress {
         if task.is_canceled {
             return self.finish(&task, Err(Error::WriteFailed(Errno(libc::ECANCELED))));
         }
@@ -358,7 +364,7 @@ impl File {
     }
 
     /// All that a task reads is there.
-    fn after_fetch(&self, task: Task, files: &mut dyn FileIo, token: Token) -> Progress {
+    fn after_fetch(&self, task: FileTask, files: &mut dyn FileIo, token: Token) -> Progress {
         let result = match task.io {
             Io::Compare { buf, scratch, .. } => compare(buf, scratch),
             Io::CompareAndWrite {
@@ -381,7 +387,7 @@ impl File {
     /// The task's operation failed: tries it again or another way, or gives up.
     fn fall_back(
         &self,
-        mut task: Task,
+        mut task: FileTask,
         errno: i32,
         files: &mut dyn FileIo,
         token: Token,
@@ -458,7 +464,7 @@ impl File {
 
     /// The task is over: others may have its range.
     #[inline]
-    fn finish(&self, task: &Task, result: Result<(), Error>) -> Progress {
+    fn finish(&self, task: &FileTask, result: Result<(), Error>) -> Progress {
         if task.holds
             && let Some(claim) = self.claim(&task.io)
         {
@@ -581,7 +587,7 @@ impl Volume for File {
 
     #[inline]
     fn start(&self, io: Io, files: &mut dyn FileIo, token: Token) -> Progress {
-        let mut task = Task::new(io);
+        let mut task = FileTask::new(io);
         let (offset, len) = io.extent();
         if !self.base.holds(offset, len) {
             return self.finish(&task, Err(Error::OutOfRange));
@@ -596,7 +602,7 @@ impl Volume for File {
                 Ok(()) => task.holds = true,
                 Err(place) => {
                     task.wait = Some(TaskWait::Range(place));
-                    return Progress::Pending(task);
+                    return task.into();
                 }
             }
         }
@@ -605,11 +611,12 @@ impl Volume for File {
 
     fn resume(
         &self,
-        mut task: Task,
+        task: Task,
         result: io::Result<u32>,
         files: &mut dyn FileIo,
         token: Token,
     ) -> Progress {
+        let mut task = task.into_file();
         if let Some(wait) = task.wait.take() {
             return self.go_on(task, wait, &result, files, token);
         }
@@ -688,13 +695,13 @@ fn unsaved(errno: Errno) -> Error {
 }
 
 /// The part of `buf` that is still to be moved.
-fn rest(buf: BufRange, task: &Task) -> BufRange {
+fn rest(buf: BufRange, task: &FileTask) -> BufRange {
     let done = task.done_bytes as u32;
     buf.slice(done, buf.len() - done)
 }
 
 /// Where the rest of what a task reads goes.
-fn fetched(task: &Task) -> BufRange {
+fn fetched(task: &FileTask) -> BufRange {
     match task.io {
         Io::Read { buf, .. } => rest(buf, task),
         Io::Compare { scratch, .. }
@@ -709,7 +716,7 @@ fn fetched(task: &Task) -> BufRange {
 }
 
 /// What a task reports whose operation failed with `errno`.
-fn failure(task: &Task, errno: i32) -> Error {
+fn failure(task: &FileTask, errno: i32) -> Error {
     match (&task.io, errno) {
         _ if task.step == FileStep::Fetch => Error::ReadFailed(Errno(errno)),
         (Io::Flush, _) => Error::FlushFailed(Errno(errno)),

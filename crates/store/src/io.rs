@@ -1,12 +1,8 @@
-//! One I/O: what is asked, how it stands, how it ended.
+//! One I/O: what is asked, and how it ended.
 
 use std::fmt;
-use std::sync::Arc;
 
 use mem::BufRange;
-
-use crate::kept::Saving;
-use crate::locks::StripePlace;
 
 /// What is asked of a volume. Offsets and lengths are bytes, in whole blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -225,102 +221,4 @@ pub enum Error {
     /// No memory for it now; to be tried again.
     #[error("no memory for it now")]
     Busy,
-}
-
-/// How a started I/O stands.
-#[must_use]
-#[derive(Debug)]
-pub enum Progress {
-    /// It is over.
-    Done(Result<(), Error>),
-    /// A completion is to come; it goes to [`crate::Volume::resume`] together
-    /// with this task.
-    Pending(Task),
-}
-
-/// What an unfinished I/O needs to go on; kept by its driver until its
-/// completion has come, whatever becomes of the connection that asked for the
-/// I/O: the kernel may be at its memory, and the range that it covers is closed
-/// to others meanwhile. Only one that [waits](Task::is_waiting) may be dropped.
-#[derive(Debug)]
-pub struct Task {
-    pub(crate) io: Io,
-    /// Bytes transferred so far.
-    pub(crate) done_bytes: u64,
-    pub(crate) step: FileStep,
-    /// Times that an operation was interrupted and issued again.
-    pub(crate) retries: u8,
-    pub(crate) is_canceled: bool,
-    /// Whether it has the range that it needs.
-    pub(crate) holds: bool,
-    /// What it waits for, if not for the file operation of its step.
-    pub(crate) wait: Option<TaskWait>,
-}
-
-impl Task {
-    pub(crate) fn new(io: Io) -> Task {
-        Task {
-            io,
-            done_bytes: 0,
-            step: FileStep::Sync,
-            retries: 0,
-            is_canceled: false,
-            holds: false,
-            wait: None,
-        }
-    }
-
-    /// A task of a volume outside this crate, which waits for a
-    /// [`reactor::Ticket`].
-    pub fn parked(io: Io) -> Task {
-        Task::new(io)
-    }
-
-    /// What was asked.
-    pub fn io(&self) -> &Io {
-        &self.io
-    }
-
-    /// Whether it has not begun: another I/O is in its way. Dropping it then
-    /// takes it back; its completion may still come, or not.
-    pub fn is_waiting(&self) -> bool {
-        matches!(self.wait, Some(TaskWait::Range(_)))
-    }
-
-    /// It is not wanted any more: it ends at the next completion, with ECANCELED
-    /// if it was not over then anyway. One that has begun to change the volume
-    /// goes on to its end, lest half of it stays.
-    pub fn cancel(&mut self) {
-        self.is_canceled = true;
-    }
-}
-
-/// What a task waits for besides file operations.
-#[derive(Debug)]
-pub(crate) enum TaskWait {
-    /// Its range.
-    Range(Box<StripePlace>),
-    /// What is remembered beside the data is being saved.
-    Save(Arc<Saving>),
-}
-
-/// The file operation that a task waits for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum FileStep {
-    /// Data that is read, into the task's buffer or its scratch memory.
-    Fetch,
-    /// Data of a write, durable if the I/O is.
-    Transfer,
-    /// Data of a durable write, to be synced afterwards.
-    TransferThenSync,
-    /// A hole.
-    Punch,
-    /// Zeros without writing them.
-    ZeroRange,
-    /// Zeros written as data.
-    WriteZeros,
-    /// Everything written so far.
-    Sync,
-    /// The same, so that marks on what was written can be taken away.
-    SyncThenUnmark,
 }

@@ -34,10 +34,11 @@ mod resize;
 mod spec;
 mod state;
 mod stats;
+mod task;
 mod unreadable;
 
 pub use base::Base;
-pub use io::{Errno, Error, Io, Progress, Task};
+pub use io::{Errno, Error, Io};
 pub use open::{Examined, KINDS, KindRow, examine, open, over_file};
 pub use problem::{OpenError, Problem};
 pub use regular::expect_own_file;
@@ -46,6 +47,7 @@ pub use resize::ResizeError;
 pub use spec::{BLOCK_SIZES, Kind, Names, SIZE_MAX_BYTES, Spec};
 pub use state::{Medium, State, StateError, files as state_files, uuid_by_state};
 pub use stats::{ErrorStats, Stats};
+pub use task::{Parked, Progress, Task};
 
 use std::io::Result as IoResult;
 

@@ -7,8 +7,7 @@ use mem::{BufRange, Loan, Region};
 use reactor::{FileIo, Token};
 
 use crate::base::compare;
-use crate::io::Task;
-use crate::{Base, Error, Extent, Io, Progress, ResizeError, Volume, resize};
+use crate::{Base, Error, Extent, Io, Progress, ResizeError, Task, Volume, resize};
 
 /// Bytes of the zeros that all volumes share; they cost no memory.
 pub(crate) const ZEROS_BYTES: u32 = 4 << 20;

@@ -21,8 +21,8 @@ use machine::work;
 use mem::{BUF_BYTES_MAX, BufRange, FRAME_BYTES, Frames, FramesRefused, Loan};
 use reactor::{FileIo, Token};
 
-use crate::io::Task;
-use crate::{Base, Error, Extent, Io, Progress, ResizeError, Space, Volume, memory, resize};
+use crate::task::RamTask;
+use crate::{Base, Error, Extent, Io, Progress, ResizeError, Space, Task, Volume, memory, resize};
 
 /// What is deallocated, or zeroed, before others have their turn: below a
 /// millisecond's work.
@@ -123,7 +123,7 @@ impl Ram {
     }
 
     /// The next step of a range of any length; whether it was the last.
-    fn step(&self, task: &mut Task) -> Result<bool, Error> {
+    fn step(&self, task: &mut RamTask) -> Result<bool, Error> {
         let (offset, len) = task.io.extent();
         let gives_back = match task.io {
             Io::Zero { deallocate, .. } => deallocate,
@@ -152,11 +152,11 @@ impl Ram {
     }
 
     /// Changes a range step by step, with turns of others in between.
-    fn go_on(&self, mut task: Task, files: &mut dyn FileIo, token: Token) -> Progress {
+    fn go_on(&self, mut task: RamTask, files: &mut dyn FileIo, token: Token) -> Progress {
         match self.step(&mut task) {
             Ok(false) => {
                 files.ticket(token).ring();
-                Progress::Pending(task)
+                task.into()
             }
             Ok(true) => self.end(&task.io, Ok(())),
             Err(error) => self.end(&task.io, Err(error)),
@@ -223,7 +223,7 @@ impl Volume for Ram {
         }
         match io {
             Io::Zero { len, .. } | Io::Deallocate { len, .. } if len > 0 => {
-                self.go_on(Task::new(io), files, token)
+                self.go_on(RamTask { io, done_bytes: 0 }, files, token)
             }
             Io::Zero { .. } | Io::Deallocate { .. } => self.end(&io, Ok(())),
             _ => self.end(&io, self.run(&io)),
@@ -238,7 +238,7 @@ impl Volume for Ram {
         files: &mut dyn FileIo,
         token: Token,
     ) -> Progress {
-        self.go_on(task, files, token)
+        self.go_on(task.into_ram(), files, token)
     }
 
     fn resize(&self, size_bytes: u64, allow_shrink: bool) -> Result<(), ResizeError> {

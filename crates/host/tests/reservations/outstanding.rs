@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 
 use reactor::{FileIo, Ticket, Token};
-use store::{Base, Error, Extent, Info, Io, Progress, ResizeError, Task, Volume};
+use store::{Base, Error, Extent, Info, Io, Parked, Progress, ResizeError, Task, Volume};
 use wire::nvme::Status;
 use wire::nvme::reservation::action;
 
@@ -66,6 +66,12 @@ impl Slow {
     }
 }
 
+/// A write that hangs.
+#[derive(Debug)]
+struct Hanging;
+
+impl Parked for Hanging {}
+
 impl Volume for Slow {
     fn base(&self) -> &Base {
         &self.base
@@ -83,7 +89,7 @@ impl Volume for Slow {
                 std::thread::yield_now();
             }
         }
-        Progress::Pending(Task::parked(io))
+        Progress::Pending(Task::parked(Hanging))
     }
 
     fn resume(

@@ -8,7 +8,9 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use mem::Loan;
 use reactor::{FileIo, Ticket, Token};
 use store::reservation::Reservations;
-use store::{Base, Error, Extent, Io, Progress, ResizeError, Space, State as Kept, Task, Volume};
+use store::{
+    Base, Error, Extent, Io, Parked, Progress, ResizeError, Space, State as Kept, Task, Volume,
+};
 
 pub struct Gate {
     /// What it is a gate to.
@@ -38,8 +40,6 @@ struct State {
     fails: Option<Error>,
     flushes_fail: Option<Error>,
     tickets: Vec<Ticket>,
-    /// Of what hangs, or is to go on.
-    parked: Vec<Token>,
 }
 
 impl Gate {
@@ -103,6 +103,12 @@ impl Gate {
     }
 }
 
+/// An I/O that hangs.
+#[derive(Debug)]
+struct Hanging(Io);
+
+impl Parked for Hanging {}
+
 impl Volume for Gate {
     fn base(&self) -> &Base {
         self.inner.base()
@@ -134,8 +140,7 @@ impl Volume for Gate {
         }
         if state.is_shut && io != Io::Flush {
             state.tickets.push(files.ticket(token));
-            state.parked.push(token);
-            return Progress::Pending(Task::parked(io));
+            return Progress::Pending(Task::parked(Hanging(io)));
         }
         self.inner.start(io, files, token)
     }
@@ -147,15 +152,13 @@ impl Volume for Gate {
         files: &mut dyn FileIo,
         token: Token,
     ) -> Progress {
-        let mut state = self.state();
-        let Some(at) = state.parked.iter().position(|parked| *parked == token) else {
-            drop(state);
-            return self.inner.resume(task, result, files, token);
-        };
-        assert!(result.is_ok(), "a ticket was rung");
-        state.parked.swap_remove(at);
-        drop(state);
-        self.inner.start(*task.io(), files, token)
+        match task.unpark() {
+            Ok(Hanging(io)) => {
+                assert!(result.is_ok(), "a ticket was rung");
+                self.inner.start(io, files, token)
+            }
+            Err(task) => self.inner.resume(task, result, files, token),
+        }
     }
 
     fn reservations(&self) -> &Reservations {

@@ -13,6 +13,7 @@ mod opening;
 mod ram;
 mod ranges;
 mod resizing;
+mod stacked;
 
 /// Counts for the test that nothing is allocated.
 #[global_allocator]

@@ -91,7 +91,7 @@ impl Desk<'_> {
     }
 }
 
-fn write_io(offset: u64, byte: u8, len: usize) -> Io {
+pub fn write_io(offset: u64, byte: u8, len: usize) -> Io {
     let buf = buffer(len);
     mem::copy_in(buf, &vec![byte; len]);
     Io::Write {
@@ -101,7 +101,7 @@ fn write_io(offset: u64, byte: u8, len: usize) -> Io {
     }
 }
 
-fn read_io(offset: u64, len: usize) -> (Io, BufRange) {
+pub fn read_io(offset: u64, len: usize) -> (Io, BufRange) {
     let buf = buffer(len);
     (Io::Read { offset, buf }, buf)
 }
@@ -274,14 +274,6 @@ fn a_canceled_io_that_has_begun_to_write_goes_on_to_its_end() {
     let mut bytes = vec![0; 4096];
     mem::copy_out(seen, &mut bytes);
     assert_eq!(bytes, [1; 4096]);
-}
-
-#[test]
-fn parked_task_keeps_its_io() {
-    let io = Io::Flush;
-    let task = Task::parked(io);
-    assert_eq!(*task.io(), io);
-    assert!(!task.is_waiting());
 }
 
 /// Everything at once in one stripe, completed in any order, short and
