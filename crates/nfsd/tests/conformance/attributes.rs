@@ -273,7 +273,7 @@ pub fn extended(case: &mut Case) {
     let rights = ACCESS4_XAREAD | ACCESS4_XAWRITE | ACCESS4_XALIST;
     let told = case.call(at_file(case).access(rights)).ok();
     assert_eq!(told.get::<ACCESS4resok>(op::OP_ACCESS).access, rights);
-    case.client.wire.who = Who::user(1000);
+    case.client.wire.credential = Credential::user(1000);
     let told = case.call(at_file(case).access(rights)).ok();
     assert_eq!(
         told.get::<ACCESS4resok>(op::OP_ACCESS).access,
@@ -283,10 +283,10 @@ pub fn extended(case: &mut Case) {
         .is(NFS4ERR_ACCESS);
     case.call(at_file(case).removexattr("one"))
         .is(NFS4ERR_ACCESS);
-    case.client.wire.who = Who::user(0);
+    case.client.wire.credential = Credential::user(0);
     case.call(at_file(case).then(set(&Attributes::mode(0o200))))
         .ok();
-    case.client.wire.who = Who::user(1000);
+    case.client.wire.credential = Credential::user(1000);
     case.call(at_file(case).getxattr("one")).is(NFS4ERR_ACCESS);
-    case.client.wire.who = Who::user(0);
+    case.client.wire.credential = Credential::user(0);
 }

@@ -362,7 +362,7 @@ pub fn permissions(case: &mut Case) {
         .handle();
     case.call(ops().fh(&sticky).mkdir("roots")).ok();
     let (dir, file) = (case.dir.clone(), case.file.clone());
-    case.client.wire.who = Who::user(1000);
+    case.client.wire.credential = Credential::user(1000);
     type Do = fn(Ops) -> Ops;
     let refused: &[(&str, &[u8], Do, nfsstat4)] = &[
         ("LOOKUP", &closed, |o| o.lookup("x"), NFS4ERR_ACCESS),
@@ -443,17 +443,17 @@ pub fn permissions(case: &mut Case) {
     let refused = opens(case, OPEN4_SHARE_ACCESS_BOTH).expect_err("no right");
     assert_eq!(refused.0, NFS4ERR_ACCESS);
     // A user in the folder's group.
-    case.client.wire.who = Who::user(0);
+    case.client.wire.credential = Credential::user(0);
     case.call(at(case).setattr(
         ANONYMOUS,
         &Attributes::mode(0o770).and(FATTR4_OWNER_GROUP, &Opaque::<8>(b"77")),
     ))
     .ok();
-    case.client.wire.who = Who::Sys {
+    case.client.wire.credential = Credential::Sys {
         uid: 1000,
         gid: 1000,
         gids: vec![5, 77],
     };
     case.call(at(case).mkdir("of the group")).ok();
-    case.client.wire.who = Who::user(0);
+    case.client.wire.credential = Credential::user(0);
 }

@@ -266,15 +266,15 @@ fn exports_are_what_a_client_may_see() {
     none.clients = nfsd::exports::Clients::Nets(vec!["192.0.2.0/24".parse().expect("a net")]);
     let mut fixed = machine::rule();
     fixed.is_read_only = true;
-    let mut anybody = machine::rule();
-    anybody.flavors = vec![nfs::connection::Flavor::None];
+    let mut without_credential = machine::rule();
+    without_credential.flavors = vec![nfs::connection::Flavor::None];
     let mut squashed = machine::rule();
     squashed.squash = nfsd::exports::Squash::All;
     let exports = vec![
         ("/a/open", machine::memory("open"), machine::rule()),
         ("/a/fixed", machine::memory("fixed"), fixed),
         ("/b/c/hidden", machine::memory("hidden"), none),
-        ("/none", machine::memory("none"), anybody),
+        ("/none", machine::memory("none"), without_credential),
         ("/squashed", machine::memory("squashed"), squashed),
     ];
     let server = machine::server(NfsdSettings::default(), exports, Vec::new());

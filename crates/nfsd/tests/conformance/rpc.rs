@@ -81,12 +81,12 @@ pub fn refusals(server: &ServerUnderTest) {
         assert!(answer.is_empty(), "NULL");
     }
     // NULL needs no credential.
-    wire.who = Who::Nobody;
-    let nobody = |call: &mut call_body<'_>| {
+    wire.credential = Credential::None;
+    let null = |call: &mut call_body<'_>| {
         assert_eq!(call.cred.flavor, AUTH_NONE);
         call.proc = NFSPROC4_NULL;
     };
-    assert!(wire.call(nobody, &[]).is_empty());
+    assert!(wire.call(null, &[]).is_empty());
 }
 
 /// What cannot be a record ends its connection, and no other.

@@ -121,7 +121,7 @@ pub fn exchange_ids(case: &mut Case) {
     let refused = call(ops().op(asked));
     assert_ne!(refused.status, NFS4_OK, "SSV is not there");
     // Another user with the same client name.
-    client.wire.who = Who::user(4711);
+    client.wire.credential = Credential::user(4711);
     let other = client
         .wire
         .compound(minor, &exchange_id(&owner, [3; 8], PLAIN));
@@ -580,7 +580,7 @@ pub fn without_sessions(case: &mut Case) {
     client
         .open_as(owner_of_opens, &dir, "file", (1, 0), how)
         .expect("an open");
-    client.wire.who = Who::user(4711);
+    client.wire.credential = Credential::user(4711);
     client
         .wire
         .compound(0, &setclientid(&owner, [2; 8]))

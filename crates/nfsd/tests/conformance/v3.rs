@@ -2,7 +2,7 @@
 //! refused.
 
 use testkit::nfs::client::unique;
-use testkit::nfs::compound::{ServerUnderTest, Who, Wire};
+use testkit::nfs::compound::{Credential, ServerUnderTest, Wire};
 use wire::mount3::*;
 use wire::nfs3::*;
 use wire::nfs4::NFS4_PROGRAM;
@@ -419,7 +419,7 @@ pub fn content(server: &ServerUnderTest) {
     assert_eq!(set(&mut client, mode, Some(before.ctime)), NFS3_OK);
     let after = client.attributes(&file);
     assert_eq!((after.mode & 0o7777, after.size), (0o640, 5));
-    client.wire.who = Who::user(1000);
+    client.wire.credential = Credential::user(1000);
     let status = set(&mut client, mode, None);
     assert!(
         [NFS3ERR_PERM, NFS3ERR_ACCES].contains(&status),
@@ -430,7 +430,7 @@ pub fn content(server: &ServerUnderTest) {
         .call(NFSPROC3_ACCESS, args(&[&fh(&file), &0x3fu32]))
         .is(NFS3_OK);
     assert_eq!(told.get::<ACCESS3resok>().access, 0);
-    client.wire.who = Who::user(0);
+    client.wire.credential = Credential::user(0);
     let told = client.call(NFSPROC3_FSSTAT, args(&[&fh(&dir)])).is(NFS3_OK);
     let told = told.get::<FSSTAT3resok>();
     assert!(told.tbytes >= told.fbytes && told.fbytes >= told.abytes && told.abytes > 0);

@@ -711,7 +711,7 @@ fn exports_have_their_own_rules_below_a_read_only_root() {
         is_read_only: true,
         ..rule()
     };
-    let nobody = Rule {
+    let without_credential = Rule {
         flavors: vec![Flavor::None],
         ..rule()
     };
@@ -719,7 +719,7 @@ fn exports_have_their_own_rules_below_a_read_only_root() {
         export("/a/one", 1, rule()),
         export("/a/two", 2, rule()),
         export("/ro", 3, read_only),
-        export("/none", 4, nobody),
+        export("/none", 4, without_credential),
     ];
     let mut world = World::with(exports, 64 << 20);
     // The directories above them.
@@ -786,7 +786,7 @@ fn exports_have_their_own_rules_below_a_read_only_root() {
     // A caller without a credential is anonymous there.
     let identity = world.server.nfsd.exports.load();
     let identity = identity.iter().next().unwrap().rules()[0].instead(&Credential::default());
-    assert_eq!(identity.unwrap().uid, nfsd::exports::NOBODY);
+    assert_eq!(identity.unwrap().uid, nfsd::exports::ANONYMOUS_ID);
 }
 
 /// Versions 4.1 and 4.2 use it up (RFC 8881, section 2.6.3.1.1.8).

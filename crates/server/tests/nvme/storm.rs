@@ -14,7 +14,7 @@ use server::nfs::{ExportSpec, FileSystemKind, FileSystemSpec, Rule, Squash};
 use server::{Config, Limits, ListenerSpec, Running};
 use testkit::nfs::client::{FORE, OpenFile, PLAIN, TestClient, exchange_id, sequence};
 use testkit::nfs::compound::{
-    Attributes, CompoundAnswer, Ops, ServerUnderTest, Who, compound_args, header, ops,
+    Attributes, CompoundAnswer, Credential, Ops, ServerUnderTest, compound_args, header, ops,
 };
 use testkit::nfs::socket;
 use wire::nfs4::*;
@@ -156,7 +156,7 @@ fn storm(client: &TestClient, opened: &OpenFile, stateid: stateid4) -> Vec<u8> {
         let turn = if slot == 0 { client.sequence + 1 } else { 1 };
         let asked = sequence(client.session, slot, turn, false);
         let asked = asked.then(locks(opened, stateid, u64::from(slot) * LOCKS_A_CALL));
-        let mut record = header(slot, &Who::user(0), |_| {});
+        let mut record = header(slot, &Credential::user(0), |_| {});
         record.extend(compound_args(1, &asked));
         let mark = RecordMark {
             is_last: true,

@@ -474,14 +474,14 @@ fn result(from: &mut Reader<'_>) -> Result4 {
 
 /// The credential of calls.
 #[derive(Clone)]
-pub enum Who {
+pub enum Credential {
     Sys { uid: u32, gid: u32, gids: Vec<u32> },
-    Nobody,
+    None,
 }
 
-impl Who {
-    pub fn user(uid: u32) -> Who {
-        Who::Sys {
+impl Credential {
+    pub fn user(uid: u32) -> Credential {
+        Credential::Sys {
             uid,
             gid: uid,
             gids: Vec::new(),
@@ -490,11 +490,15 @@ impl Who {
 }
 
 /// The header of a call, for `change` to make wrong.
-pub fn header(xid: u32, who: &Who, change: impl FnOnce(&mut call_body<'_>)) -> Vec<u8> {
+pub fn header(
+    xid: u32,
+    credential: &Credential,
+    change: impl FnOnce(&mut call_body<'_>),
+) -> Vec<u8> {
     let mut sys = Vec::new();
-    let flavor = match who {
-        Who::Nobody => AUTH_NONE,
-        Who::Sys { uid, gid, gids } => {
+    let flavor = match credential {
+        Credential::None => AUTH_NONE,
+        Credential::Sys { uid, gid, gids } => {
             authsys_parms {
                 stamp: 7,
                 machinename: Opaque(b"conformance"),
@@ -531,7 +535,7 @@ pub fn header(xid: u32, who: &Who, change: impl FnOnce(&mut call_body<'_>)) -> V
 /// A connection that makes calls one after the other.
 pub struct Wire {
     transport: Box<dyn Transport>,
-    pub who: Who,
+    pub credential: Credential,
     xid: u32,
     seen: SeenResults,
     /// Calls of the server that came in between.
@@ -542,7 +546,7 @@ impl Wire {
     pub fn new(server: &ServerUnderTest) -> Wire {
         Wire {
             transport: (server.connect)(),
-            who: Who::user(0),
+            credential: Credential::user(0),
             xid: 0,
             seen: server.seen.clone(),
             callbacks: Vec::new(),
@@ -569,7 +573,7 @@ impl Wire {
         args: &[u8],
     ) -> Option<Vec<u8>> {
         self.xid += 1;
-        let mut record = header(self.xid, &self.who, change);
+        let mut record = header(self.xid, &self.credential, change);
         record.extend(args);
         self.send(&record);
         self.answer(self.xid)
