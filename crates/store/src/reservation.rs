@@ -407,25 +407,25 @@ impl Reservations {
         self.generation.load(Ordering::Acquire)
     }
 
-    /// What `who` may do now. `grant` spares the question while nothing changes.
+    /// What `registrant` may do now. `grant` spares the question while nothing changes.
     #[inline]
-    pub fn access(&self, who: &Registrant, grant: &mut Grant) -> Access {
+    pub fn access(&self, registrant: &Registrant, grant: &mut Grant) -> Access {
         let is_known = grant.generation > 0 && faults::is(Fault::StaleGrant);
         if grant.generation != self.generation() && !is_known {
-            *grant = self.ask(who);
+            *grant = self.ask(registrant);
         }
         grant.access
     }
 
     #[cold]
-    fn ask(&self, who: &Registrant) -> Grant {
+    fn ask(&self, registrant: &Registrant) -> Grant {
         let (rules, generation) = {
             let rules = self.locked();
             (rules.clone(), self.generation())
         };
         Grant {
             generation,
-            access: rules.access(who),
+            access: rules.access(registrant),
         }
     }
 
@@ -442,12 +442,12 @@ impl Reservations {
     /// Makes a change; what must last is on the disk when it returns. Blocks.
     pub fn change(
         &self,
-        who: &Registrant,
+        registrant: &Registrant,
         request: &ReservationRequest,
     ) -> Result<ReservationChange, ReservationRefused> {
         use ReservationRequest::{Acquire, Preempt, ReserveUnit};
         let takes = matches!(request, Acquire { .. } | Preempt { .. } | ReserveUnit);
-        self.apply(takes, |rules| rules.apply(who, request))
+        self.apply(takes, |rules| rules.apply(registrant, request))
     }
 
     /// Sets Persist Through Power Loss. Blocks.
@@ -459,16 +459,16 @@ impl Reservations {
         Ok(())
     }
 
-    /// Frees the unit that SCSI-2's RESERVE took for `who`, for any holder if `who` is
+    /// Frees the unit that SCSI-2's RESERVE took for `holder`, or for any if that is
     /// `None`: the nexus is lost, the unit was reset. Whether it was reserved so. Waits
     /// for a change that is being made.
-    pub fn reset(&self, who: Option<&Registrant>) -> bool {
+    pub fn reset(&self, holder: Option<&Registrant>) -> bool {
         // Looked at first: nearly always there is nothing to wait for.
-        if !self.rules().is_reserved_by(who) {
+        if !self.rules().is_reserved_by(holder) {
             return false;
         }
         let turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
-        self.reset_in_turn(&turn, who)
+        self.reset_in_turn(&turn, holder)
     }
 
     /// The same for any holder, without waiting; false: a change is being made, nothing
@@ -483,9 +483,9 @@ impl Reservations {
         true
     }
 
-    fn reset_in_turn(&self, _: &MutexGuard<'_, ()>, who: Option<&Registrant>) -> bool {
+    fn reset_in_turn(&self, _: &MutexGuard<'_, ()>, holder: Option<&Registrant>) -> bool {
         let mut after = Rules::clone(&self.rules());
-        let is_free = after.reset(who);
+        let is_free = after.reset(holder);
         if is_free {
             self.replace(after);
         }

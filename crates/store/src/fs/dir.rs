@@ -237,15 +237,15 @@ impl Dir {
         let DirectoryFound {
             beneath,
             kind,
-            who,
+            identity,
             owners,
             uid,
             has_xattrs,
         } = DirectoryFound::at(spec)?;
         let lock = open_state(spec, beneath.root())?;
-        let first = || Header::new(fresh(), who, owners == Owners::Recorded, uid);
+        let first = || Header::new(fresh(), identity, owners == Owners::Recorded, uid);
         let table = open_table(spec, kind != OVERLAY, first)?;
-        check_state(spec, table.header(), &who, (owners, uid))?;
+        check_state(spec, table.header(), &identity, (owners, uid))?;
         let room = fstatvfs(beneath.root());
         let room = room.map_err(|errno| system("examine", &spec.path, errno))?;
         let descriptors = || {
@@ -301,7 +301,9 @@ impl Dir {
             }
             expect_files(spec)?;
             match HandleTable::look(&spec.state).map_err(|why| refused(spec, why))? {
-                Some(header) => check_state(spec, &header, &found.who, (found.owners, found.uid)),
+                Some(header) => {
+                    check_state(spec, &header, &found.identity, (found.owners, found.uid))
+                }
                 None => Ok(()),
             }
         });
@@ -322,7 +324,7 @@ struct DirectoryFound {
     beneath: Beneath,
     /// Of its file system.
     kind: i64,
-    who: table::ObjectIdentity,
+    identity: table::ObjectIdentity,
     owners: Owners,
     uid: u32,
     has_xattrs: bool,
@@ -339,7 +341,7 @@ impl DirectoryFound {
         let top = beneath
             .at(b"")
             .map_err(|errno| system("examine", &spec.path, errno))?;
-        if top.who.name == 0 && top.who.born == 0 {
+        if top.identity.name == 0 && top.identity.born == 0 {
             return Err(DirProblem::NoIdentity);
         }
         let owners = spec.owners.unwrap_or_else(|| match is_privileged() {
@@ -355,7 +357,7 @@ impl DirectoryFound {
         Ok(DirectoryFound {
             beneath,
             kind,
-            who: top.who,
+            identity: top.identity,
             owners,
             uid: geteuid().as_raw(),
             has_xattrs,

@@ -74,9 +74,9 @@ impl Type {
 }
 
 impl Rules {
-    pub fn access(&self, who: &Registrant) -> Access {
+    pub fn access(&self, registrant: &Registrant) -> Access {
         if let Some(holder) = &self.reserved {
-            return match holder == who {
+            return match holder == registrant {
                 true => Access::ALL,
                 false => Access::NONE,
             };
@@ -84,23 +84,23 @@ impl Rules {
         let Some(held) = &self.held else {
             return Access::ALL;
         };
-        let (stranger, registrant) = held.kind.access();
-        if self.is_holder(who) {
+        let (unregistered, registered) = held.kind.access();
+        if self.is_holder(registrant) {
             Access::ALL
-        } else if self.registrants.contains_key(who) {
-            registrant
+        } else if self.registrants.contains_key(registrant) {
+            registered
         } else {
-            stranger
+            unregistered
         }
     }
 
-    fn is_holder(&self, who: &Registrant) -> bool {
+    fn is_holder(&self, registrant: &Registrant) -> bool {
         match &self.held {
             Some(HeldReservation {
                 holder: Some(holder),
                 ..
-            }) => holder == who,
-            Some(HeldReservation { holder: None, .. }) => self.registrants.contains_key(who),
+            }) => holder == registrant,
+            Some(HeldReservation { holder: None, .. }) => self.registrants.contains_key(registrant),
             None => false,
         }
     }
@@ -140,7 +140,7 @@ impl Rules {
     /// are worth nothing: it is done to a copy.
     pub fn apply(
         &mut self,
-        who: &Registrant,
+        registrant: &Registrant,
         request: &ReservationRequest,
     ) -> Result<Vec<(Registrant, Notice)>, ReservationRefused> {
         // While the unit is reserved as SCSI-2 does, registrations fail, the
@@ -154,7 +154,7 @@ impl Rules {
         }
         match *request {
             ReservationRequest::Register { key, persist } => {
-                self.register(who, key)?;
+                self.register(registrant, key)?;
                 self.registered(persist);
                 Ok(Vec::new())
             }
@@ -163,28 +163,32 @@ impl Rules {
                 key,
                 persist,
             } => {
-                self.replace(who, current, key)?;
+                self.replace(registrant, current, key)?;
                 self.registered(persist);
                 Ok(Vec::new())
             }
             ReservationRequest::Unregister { current, persist } => {
-                let notices = self.unregister(who, current)?;
+                let notices = self.unregister(registrant, current)?;
                 self.registered(persist);
                 Ok(notices)
             }
-            ReservationRequest::Acquire { current, kind } => self.acquire(who, current, kind),
+            ReservationRequest::Acquire { current, kind } => {
+                self.acquire(registrant, current, kind)
+            }
             ReservationRequest::Preempt {
                 current,
                 victim,
                 kind,
-            } => self.preempt(who, current, victim, kind),
-            ReservationRequest::Release { current, kind } => self.release(who, current, kind),
-            ReservationRequest::Clear { current } => self.clear(who, current),
-            ReservationRequest::ScsiRegister { .. } | ReservationRequest::Move { .. } => {
-                self.apply_scsi(who, request)
+            } => self.preempt(registrant, current, victim, kind),
+            ReservationRequest::Release { current, kind } => {
+                self.release(registrant, current, kind)
             }
-            ReservationRequest::ReserveUnit => self.reserve_unit(who),
-            ReservationRequest::ReleaseUnit => self.release_unit(who),
+            ReservationRequest::Clear { current } => self.clear(registrant, current),
+            ReservationRequest::ScsiRegister { .. } | ReservationRequest::Move { .. } => {
+                self.apply_scsi(registrant, request)
+            }
+            ReservationRequest::ReserveUnit => self.reserve_unit(registrant),
+            ReservationRequest::ReleaseUnit => self.release_unit(registrant),
         }
     }
 
@@ -194,43 +198,47 @@ impl Rules {
     }
 
     /// Registering again with the same key is no error (section 8.19.2).
-    fn register(&mut self, who: &Registrant, key: u64) -> Result<(), ReservationRefused> {
-        match self.registrants.get(who) {
+    fn register(&mut self, registrant: &Registrant, key: u64) -> Result<(), ReservationRefused> {
+        match self.registrants.get(registrant) {
             _ if key == 0 => Err(ReservationRefused::Invalid),
             Some(current) if *current == key => Ok(()),
             Some(_) => Err(ReservationRefused::Conflict),
-            None => self.add(who, key),
+            None => self.add(registrant, key),
         }
     }
 
-    fn add(&mut self, who: &Registrant, key: u64) -> Result<(), ReservationRefused> {
+    fn add(&mut self, registrant: &Registrant, key: u64) -> Result<(), ReservationRefused> {
         if self.registrants.len() >= REGISTRANTS_MAX {
             return Err(ReservationRefused::Full);
         }
-        self.registrants.insert(who.clone(), key);
+        self.registrants.insert(registrant.clone(), key);
         Ok(())
     }
 
     /// A host that ignores its current key need not have one (section 8.19.2).
     fn replace(
         &mut self,
-        who: &Registrant,
+        registrant: &Registrant,
         current: Option<u64>,
         key: u64,
     ) -> Result<(), ReservationRefused> {
         if key == 0 {
             return Err(ReservationRefused::Invalid);
         }
-        if current.is_none() && !self.registrants.contains_key(who) {
-            return self.add(who, key);
+        if current.is_none() && !self.registrants.contains_key(registrant) {
+            return self.add(registrant, key);
         }
-        self.expect_key(who, current)?;
-        self.registrants.insert(who.clone(), key);
+        self.expect_key(registrant, current)?;
+        self.registrants.insert(registrant.clone(), key);
         Ok(())
     }
 
-    fn expect_key(&self, who: &Registrant, current: Option<u64>) -> Result<(), ReservationRefused> {
-        match (self.registrants.get(who), current) {
+    fn expect_key(
+        &self,
+        registrant: &Registrant,
+        current: Option<u64>,
+    ) -> Result<(), ReservationRefused> {
+        match (self.registrants.get(registrant), current) {
             (Some(key), Some(current)) if *key == current => Ok(()),
             (Some(_), None) => Ok(()),
             _ => Err(ReservationRefused::Conflict),
@@ -242,75 +250,75 @@ impl Rules {
     /// which is then no error (section 7.3, IEKEY).
     fn unregister(
         &mut self,
-        who: &Registrant,
+        registrant: &Registrant,
         current: Option<u64>,
     ) -> Result<Vec<(Registrant, Notice)>, ReservationRefused> {
         if current.is_some() {
-            self.expect_key(who, current)?;
+            self.expect_key(registrant, current)?;
         }
-        Ok(self.remove(who))
+        Ok(self.remove(registrant))
     }
 
-    fn remove(&mut self, who: &Registrant) -> Vec<(Registrant, Notice)> {
-        let was_holder = self.is_holder(who);
-        self.registrants.remove(who);
+    fn remove(&mut self, registrant: &Registrant) -> Vec<(Registrant, Notice)> {
+        let was_holder = self.is_holder(registrant);
+        self.registrants.remove(registrant);
         match &self.held {
             Some(held) if was_holder && (held.holder.is_some() || self.registrants.is_empty()) => {
-                self.end_reservation(who)
+                self.end_reservation(registrant)
             }
             _ => Vec::new(),
         }
     }
 
-    fn end_reservation(&mut self, who: &Registrant) -> Vec<(Registrant, Notice)> {
+    fn end_reservation(&mut self, registrant: &Registrant) -> Vec<(Registrant, Notice)> {
         match self.held.take() {
             Some(held) if held.kind.is_of_registrants() => {
-                self.tell_others(who, Notice::ReservationReleased)
+                self.tell_others(registrant, Notice::ReservationReleased)
             }
             _ => Vec::new(),
         }
     }
 
-    fn tell_others(&self, who: &Registrant, notice: Notice) -> Vec<(Registrant, Notice)> {
-        let others = self.registrants.keys().filter(|other| *other != who);
+    fn tell_others(&self, registrant: &Registrant, notice: Notice) -> Vec<(Registrant, Notice)> {
+        let others = self.registrants.keys().filter(|other| *other != registrant);
         others.map(|other| (other.clone(), notice)).collect()
     }
 
     /// Acquiring again what one holds is no error (section 8.19.4).
     fn acquire(
         &mut self,
-        who: &Registrant,
+        registrant: &Registrant,
         current: u64,
         kind: Type,
     ) -> Result<Vec<(Registrant, Notice)>, ReservationRefused> {
-        self.expect_key(who, Some(current))?;
+        self.expect_key(registrant, Some(current))?;
         match &self.held {
-            None => self.hold(who, kind),
-            Some(held) if held.kind == kind && self.is_holder(who) => {}
+            None => self.hold(registrant, kind),
+            Some(held) if held.kind == kind && self.is_holder(registrant) => {}
             Some(_) => return Err(ReservationRefused::Conflict),
         }
         Ok(Vec::new())
     }
 
-    fn hold(&mut self, who: &Registrant, kind: Type) {
-        let holder = (!kind.is_of_all()).then(|| who.clone());
+    fn hold(&mut self, registrant: &Registrant, kind: Type) {
+        let holder = (!kind.is_of_all()).then(|| registrant.clone());
         self.held = Some(HeldReservation { kind, holder });
     }
 
     /// A release by a host that does not hold it is no error (section 8.19.5).
     fn release(
         &mut self,
-        who: &Registrant,
+        registrant: &Registrant,
         current: u64,
         kind: Type,
     ) -> Result<Vec<(Registrant, Notice)>, ReservationRefused> {
-        self.expect_key(who, Some(current))?;
+        self.expect_key(registrant, Some(current))?;
         match &self.held {
-            Some(held) if self.is_holder(who) => {
+            Some(held) if self.is_holder(registrant) => {
                 if held.kind != kind {
                     return Err(ReservationRefused::Invalid);
                 }
-                Ok(self.end_reservation(who))
+                Ok(self.end_reservation(registrant))
             }
             _ => Ok(Vec::new()),
         }
@@ -318,11 +326,11 @@ impl Rules {
 
     fn clear(
         &mut self,
-        who: &Registrant,
+        registrant: &Registrant,
         current: u64,
     ) -> Result<Vec<(Registrant, Notice)>, ReservationRefused> {
-        self.expect_key(who, Some(current))?;
-        let notices = self.tell_others(who, Notice::ReservationPreempted);
+        self.expect_key(registrant, Some(current))?;
+        let notices = self.tell_others(registrant, Notice::ReservationPreempted);
         self.held = None;
         self.registrants.clear();
         self.generation = self.generation.wrapping_add(1);
@@ -333,12 +341,12 @@ impl Rules {
     /// changes hands, follows from whose key `victim` is.
     fn preempt(
         &mut self,
-        who: &Registrant,
+        registrant: &Registrant,
         current: u64,
         victim: u64,
         kind: Type,
     ) -> Result<Vec<(Registrant, Notice)>, ReservationRefused> {
-        self.expect_key(who, Some(current))?;
+        self.expect_key(registrant, Some(current))?;
         let is_of_all = (self.held.as_ref()).is_some_and(|held| held.holder.is_none());
         if victim == 0 && !is_of_all {
             return Err(ReservationRefused::Invalid);
@@ -356,7 +364,7 @@ impl Rules {
         // cannot hold it without. Otherwise its own key is a key like others.
         let gone: Vec<Registrant> = (self.registrants.keys())
             .filter(|other| victim == 0 || has_key(other))
-            .filter(|other| !(takes_over && *other == who))
+            .filter(|other| !(takes_over && *other == registrant))
             .cloned()
             .collect();
         if gone.is_empty() && !takes_over {
@@ -369,16 +377,16 @@ impl Rules {
                 self.registrants.remove(other);
             }
             if before.is_some_and(|held| held.kind != kind) {
-                notices = self.tell_others(who, Notice::ReservationReleased);
+                notices = self.tell_others(registrant, Notice::ReservationReleased);
             }
-            self.hold(who, kind);
+            self.hold(registrant, kind);
         } else {
             for other in &gone {
                 notices.extend(self.remove(other));
             }
         }
         notices.extend((gone.into_iter()).map(|other| (other, Notice::RegistrationPreempted)));
-        notices.retain(|(told, _)| told != who);
+        notices.retain(|(told, _)| told != registrant);
         notices.sort();
         self.generation = self.generation.wrapping_add(1);
         Ok(notices)

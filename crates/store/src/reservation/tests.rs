@@ -44,13 +44,13 @@ enum Victim {
     Zero,
     Holder,
     Registrant,
-    Nobody,
+    NoRegistrant,
 }
 
 /// How many hold the reservation.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Holders {
-    Nobody,
+    None,
     One,
     All,
 }
@@ -70,17 +70,17 @@ enum Effect {
 }
 
 const PREEMPT: [(Holders, Victim, Effect); 11] = [
-    (Holders::Nobody, Victim::Zero, Effect::Invalid),
-    (Holders::Nobody, Victim::Registrant, Effect::Unregister),
-    (Holders::Nobody, Victim::Nobody, Effect::Conflict),
+    (Holders::None, Victim::Zero, Effect::Invalid),
+    (Holders::None, Victim::Registrant, Effect::Unregister),
+    (Holders::None, Victim::NoRegistrant, Effect::Conflict),
     (Holders::One, Victim::Zero, Effect::Invalid),
     (Holders::One, Victim::Holder, Effect::TakeOver),
     (Holders::One, Victim::Registrant, Effect::Unregister),
-    (Holders::One, Victim::Nobody, Effect::Conflict),
+    (Holders::One, Victim::NoRegistrant, Effect::Conflict),
     (Holders::All, Victim::Zero, Effect::TakeOver),
     (Holders::All, Victim::Holder, Effect::Unregister),
     (Holders::All, Victim::Registrant, Effect::Unregister),
-    (Holders::All, Victim::Nobody, Effect::Conflict),
+    (Holders::All, Victim::NoRegistrant, Effect::Conflict),
 ];
 
 /// The reference: hosts by number, types by their place in [`TYPES`].
@@ -100,7 +100,7 @@ type Verdict = Result<Vec<(usize, Notice)>, bool>;
 impl Model {
     fn holders(&self) -> Holders {
         match self.held {
-            None => Holders::Nobody,
+            None => Holders::None,
             Some((kind, _)) if kind >= 4 => Holders::All,
             Some(_) => Holders::One,
         }
@@ -174,7 +174,7 @@ impl Model {
     }
 
     fn scsi(&mut self, sender: usize, request: &ReservationRequest) -> Verdict {
-        let index = |who: &Registrant| (0..HOSTS).find(|n| host(*n) == *who).unwrap();
+        let index = |registrant: &Registrant| (0..HOSTS).find(|n| host(*n) == *registrant).unwrap();
         match request {
             ReservationRequest::ScsiRegister {
                 current,
@@ -352,14 +352,14 @@ impl Model {
         let matching: Vec<usize> = (self.registered())
             .filter(|host| self.keys[*host] == Some(victim))
             .collect();
-        let whose = match () {
+        let victim_kind = match () {
             () if victim == 0 => Victim::Zero,
             () if matching.iter().any(|host| self.holds(*host)) => Victim::Holder,
             () if !matching.is_empty() => Victim::Registrant,
-            () => Victim::Nobody,
+            () => Victim::NoRegistrant,
         };
         let row = |(holders, victim, _): &&(Holders, Victim, Effect)| {
-            (*holders, *victim) == (self.holders(), whose)
+            (*holders, *victim) == (self.holders(), victim_kind)
         };
         let (_, _, effect) = PREEMPT.iter().find(row).expect("a row for each case");
         match effect {
@@ -421,7 +421,7 @@ fn request() -> impl Strategy<Value = ReservationRequest> {
         2 => (key(), kind()).prop_map(|(current, kind)| ReservationRequest::Release { current, kind }),
         1 => key().prop_map(|current| ReservationRequest::Clear { current }),
         6 => scsi_register(),
-        2 => (key(), who(), key(), any::<bool>()).prop_map(|(current, to, key, unregister)| {
+        2 => (key(), any_registrant(), key(), any::<bool>()).prop_map(|(current, to, key, unregister)| {
             ReservationRequest::Move { current, to, key, unregister, persist: true }
         }),
         1 => Just(ReservationRequest::ReserveUnit),
@@ -429,12 +429,12 @@ fn request() -> impl Strategy<Value = ReservationRequest> {
     ]
 }
 
-fn who() -> impl Strategy<Value = Registrant> {
+fn any_registrant() -> impl Strategy<Value = Registrant> {
     (0..HOSTS).prop_map(host)
 }
 
 fn scsi_register() -> impl Strategy<Value = ReservationRequest> {
-    let some = || prop::collection::vec(who(), 0..2);
+    let some = || prop::collection::vec(any_registrant(), 0..2);
     let current = prop::option::weighted(0.7, key());
     (current, key(), some(), some()).prop_map(|(current, key, ports, named)| {
         ReservationRequest::ScsiRegister {
@@ -752,14 +752,14 @@ fn a_reset_frees_what_reserve_took() {
     let reservations = state.reservations();
     reservations.set_persist(true).unwrap();
     let mut grant = Grant::default();
-    for (who, frees) in [(Some(host(2)), false), (Some(host(3)), true), (None, true)] {
+    for (holder, frees) in [(Some(host(2)), false), (Some(host(3)), true), (None, true)] {
         let change = reservations
             .change(&host(3), &ReservationRequest::ReserveUnit)
             .unwrap();
         assert_eq!(change.access_lost, reservations.report().reserved.is_some());
         assert_eq!(reservations.access(&host(2), &mut grant), Access::NONE);
         assert_eq!(disk.state().reservations().report().reserved, None);
-        assert_eq!(reservations.reset(who.as_ref()), frees);
+        assert_eq!(reservations.reset(holder.as_ref()), frees);
         assert_eq!(reservations.report().reserved.is_none(), frees);
         assert_eq!(reservations.access(&host(2), &mut grant).other, frees);
         reservations.reset(None);

@@ -49,7 +49,7 @@ impl<'a> Pair<'a> {
     }
 
     /// The superuser most of the time.
-    fn who(&mut self) -> usize {
+    fn user(&mut self) -> usize {
         self.random.below(6).saturating_sub(3) as usize
     }
 
@@ -114,7 +114,7 @@ impl<'a> Pair<'a> {
         assert_eq!(shown(&mem), shown(&dir), "{at:?}");
     }
 
-    fn create(&mut self, who: usize) {
+    fn create(&mut self, user: usize) {
         let (dir, name, mut set) = (self.some(), self.name(), self.set());
         let device = store::fs::Device { major: 8, minor: 1 };
         let new = match self.random.below(9) {
@@ -129,8 +129,8 @@ impl<'a> Pair<'a> {
         if new == New::Unchecked && self.random.below(2) == 0 {
             set.size = Some(0);
         }
-        let mem = self.mem[who].create(dir.0, name, new, set);
-        let made = self.dir[who].create(dir.1, name, new, set);
+        let mem = self.mem[user].create(dir.0, name, new, set);
+        let made = self.dir[user].create(dir.1, name, new, set);
         match (mem, made) {
             (Ok((mem, mem_new, _)), Ok((attr, dir_new, change))) => {
                 assert_eq!(mem_new, dir_new);
@@ -142,14 +142,14 @@ impl<'a> Pair<'a> {
         }
     }
 
-    fn names(&mut self, who: usize) {
+    fn names(&mut self, user: usize) {
         let (at, name, to, other) = (self.some(), self.name(), self.some(), self.name());
         let run = |user: &mut User<'_>, op| user.run(op).map(|_| ());
         match self.random.below(6) {
             0 => {
                 let found = (
-                    self.mem[who].lookup(at.0, name),
-                    self.dir[who].lookup(at.1, name),
+                    self.mem[user].lookup(at.0, name),
+                    self.dir[user].lookup(at.1, name),
                 );
                 match found {
                     (Ok(mem), Ok(dir)) => self.learn(mem, dir),
@@ -163,18 +163,18 @@ impl<'a> Pair<'a> {
                     Removable::NotDirectory,
                 ]);
                 let op = |dir| FsOp::Remove { dir, name, what };
-                let gone = run(&mut self.mem[who], op(at.0));
-                assert_eq!(gone, run(&mut self.dir[who], op(at.1)), "{what:?}");
+                let gone = run(&mut self.mem[user], op(at.0));
+                assert_eq!(gone, run(&mut self.dir[user], op(at.1)), "{what:?}");
             }
             2 => {
                 let op = |file, dir| FsOp::Link { file, dir, name };
-                let linked = run(&mut self.mem[who], op(to.0, at.0));
-                assert_eq!(linked, run(&mut self.dir[who], op(to.1, at.1)));
+                let linked = run(&mut self.mem[user], op(to.0, at.0));
+                assert_eq!(linked, run(&mut self.dir[user], op(to.1, at.1)));
             }
             3 => {
                 let parents = (
-                    self.mem[who].run(FsOp::Parent { dir: at.0 }),
-                    self.dir[who].run(FsOp::Parent { dir: at.1 }),
+                    self.mem[user].run(FsOp::Parent { dir: at.0 }),
+                    self.dir[user].run(FsOp::Parent { dir: at.1 }),
                 );
                 match parents {
                     (Ok(Output::File(mem)), Ok(Output::File(dir))) => self.learn(mem, dir),
@@ -182,37 +182,37 @@ impl<'a> Pair<'a> {
                 }
             }
             _ => {
-                let mem = self.mem[who].rename((at.0, name), (to.0, other));
-                let dir = self.dir[who].rename((at.1, name), (to.1, other));
+                let mem = self.mem[user].rename((at.0, name), (to.0, other));
+                let dir = self.dir[user].rename((at.1, name), (to.1, other));
                 let mem = mem.map(|replaced| replaced.map(|file| self.there.get(&file).copied()));
                 match mem {
                     // A replaced object that was never looked at has no number yet.
                     Ok(Some(None)) => assert!(dir.unwrap().is_some()),
                     // Which of several reasons comes first is not compared.
-                    Err(_) if who > 0 => assert!(dir.is_err()),
+                    Err(_) if user > 0 => assert!(dir.is_err()),
                     mem => assert_eq!(mem.map(Option::flatten), dir, "{at:?} {to:?}"),
                 }
             }
         }
     }
 
-    fn data(&mut self, who: usize) {
+    fn data(&mut self, user: usize) {
         let (at, to) = (self.some(), self.some());
         let (offset, len) = (self.random.below(70_000), self.random.below(20_000) as u32);
         match self.random.below(6) {
             0 | 1 => {
                 let bytes = bytes(&mut self.random, len as usize + 1);
-                let mem = self.mem[who]
+                let mem = self.mem[user]
                     .write(at.0, offset, &bytes)
                     .map(|done| done.len);
-                let dir = self.dir[who]
+                let dir = self.dir[user]
                     .receive(at.1, offset, &bytes)
                     .map(|done| done.len);
                 assert_eq!(mem, dir);
             }
             2 | 3 => {
-                let mem = self.mem[who].read_buf(at.0, offset, len);
-                assert!(mem == self.dir[who].read(at.1, offset, len), "{mem:?}");
+                let mem = self.mem[user].read_buf(at.0, offset, len);
+                assert!(mem == self.dir[user].read(at.1, offset, len), "{mem:?}");
             }
             4 => {
                 let op = |file| match len % 2 {
@@ -227,8 +227,8 @@ impl<'a> Pair<'a> {
                         len: len.into(),
                     },
                 };
-                let mem = self.mem[who].run(op(at.0));
-                assert_eq!(mem, self.dir[who].run(op(at.1)));
+                let mem = self.mem[user].run(op(at.0));
+                assert_eq!(mem, self.dir[user].run(op(at.1)));
             }
             _ => {
                 let op = |from, to| FsOp::Copy {
@@ -239,13 +239,13 @@ impl<'a> Pair<'a> {
                     len: len.into(),
                 };
                 // With two files either may be refused first.
-                let mem = self.mem[who].run(op(at.0, to.0)).ok();
-                assert_eq!(mem, self.dir[who].run(op(at.1, to.1)).ok());
+                let mem = self.mem[user].run(op(at.0, to.0)).ok();
+                assert_eq!(mem, self.dir[user].run(op(at.1, to.1)).ok());
             }
         }
     }
 
-    fn attributes(&mut self, who: usize) {
+    fn attributes(&mut self, user: usize) {
         let at = self.some();
         let (name, value) = (self.name(), bytes(&mut self.random, 9));
         match self.random.below(5) {
@@ -261,8 +261,8 @@ impl<'a> Pair<'a> {
                     };
                     set.modified = Some(store::fs::SetTime::Client(time));
                 }
-                let mem = self.mem[who].set(at.0, set);
-                let dir = self.dir[who].set(at.1, set);
+                let mem = self.mem[user].set(at.0, set);
+                let dir = self.dir[user].set(at.1, set);
                 if let (Ok(_), Ok(dir), Some(_)) = (&mem, &dir, set.modified) {
                     assert_eq!(
                         dir.modified,
@@ -285,21 +285,21 @@ impl<'a> Pair<'a> {
                     value,
                     how,
                 };
-                let mem = self.mem[who].run(op(at.0)).map(|_| ());
-                assert_eq!(mem, self.dir[who].run(op(at.1)).map(|_| ()));
+                let mem = self.mem[user].run(op(at.0)).map(|_| ());
+                assert_eq!(mem, self.dir[user].run(op(at.1)).map(|_| ()));
             }
             _ => {
                 let op = |file| FsOp::GetXattr { file, name };
-                let mem = self.mem[who].run(op(at.0));
-                assert_eq!(mem, self.dir[who].run(op(at.1)));
+                let mem = self.mem[user].run(op(at.0));
+                assert_eq!(mem, self.dir[user].run(op(at.1)));
                 let op = |file| FsOp::RemoveXattr { file, name };
-                let mem = self.mem[who].run(op(at.0)).map(|_| ());
-                assert_eq!(mem, self.dir[who].run(op(at.1)).map(|_| ()));
+                let mem = self.mem[user].run(op(at.0)).map(|_| ());
+                assert_eq!(mem, self.dir[user].run(op(at.1)).map(|_| ()));
             }
         }
     }
 
-    fn opens(&mut self, who: usize) {
+    fn opens(&mut self, user: usize) {
         if !self.opens.is_empty() && self.random.below(2) == 0 {
             let at = self.random.below(self.opens.len() as u64) as usize;
             let (mem, dir) = self.opens.swap_remove(at);
@@ -308,14 +308,14 @@ impl<'a> Pair<'a> {
             return;
         }
         let at = self.some();
-        let opened = self.mem[who].open(at.0);
-        assert_eq!(opened, self.dir[who].open(at.1));
+        let opened = self.mem[user].open(at.0);
+        assert_eq!(opened, self.dir[user].open(at.1));
         if opened.is_ok() {
             self.opens.push(at);
         }
     }
 
-    fn listing(&mut self, who: usize) {
+    fn listing(&mut self, user: usize) {
         let at = self.some();
         let names = |user: &mut User<'_>, dir| {
             let listing = user.list(dir, 0, 100)?;
@@ -327,8 +327,8 @@ impl<'a> Pair<'a> {
             Ok::<_, Error>(entries)
         };
         match (
-            names(&mut self.mem[who], at.0),
-            names(&mut self.dir[who], at.1),
+            names(&mut self.mem[user], at.0),
+            names(&mut self.dir[user], at.1),
         ) {
             (Ok(mem), Ok(dir)) => {
                 assert_eq!(mem.len(), dir.len());
@@ -340,21 +340,21 @@ impl<'a> Pair<'a> {
             (mem, dir) => assert_eq!(mem.map(|_| ()), dir.map(|_| ())),
         }
         let texts = (
-            self.mem[who].run(FsOp::Readlink { file: at.0 }),
-            self.dir[who].run(FsOp::Readlink { file: at.1 }),
+            self.mem[user].run(FsOp::Readlink { file: at.0 }),
+            self.dir[user].run(FsOp::Readlink { file: at.1 }),
         );
         assert_eq!(texts.0, texts.1);
     }
 
     fn step(&mut self) {
-        let who = self.who();
+        let user = self.user();
         match self.random.below(12) {
-            0..2 => self.create(who),
-            2..5 => self.names(who),
-            5..8 => self.data(who),
-            8..10 => self.attributes(who),
-            10 => self.opens(who),
-            _ => self.listing(who),
+            0..2 => self.create(user),
+            2..5 => self.names(user),
+            5..8 => self.data(user),
+            8..10 => self.attributes(user),
+            10 => self.opens(user),
+            _ => self.listing(user),
         }
         let some = self.some();
         self.compare(some);

@@ -42,7 +42,7 @@ fn bits(rights: Rights) -> u32 {
 fn the_first_class_that_applies_decides() {
     for mode in 0..0o1000 {
         let file = attr(ObjectKind::Regular, mode, 10, 20);
-        for (who, expected) in [
+        for (caller, expected) in [
             (caller(10, &[99]), mode >> 6 & 7),
             (caller(10, &[20]), mode >> 6 & 7),
             (caller(11, &[20]), mode >> 3 & 7),
@@ -50,7 +50,11 @@ fn the_first_class_that_applies_decides() {
             (caller(11, &[99]), mode & 7),
             (caller(0, &[0]), 6 | u32::from(mode & 0o111 != 0)),
         ] {
-            assert_eq!(bits(rights(&file, &who)), expected, "{mode:o} {who:?}");
+            assert_eq!(
+                bits(rights(&file, &caller)),
+                expected,
+                "{mode:o} {caller:?}"
+            );
         }
         let dir = Attr {
             kind: ObjectKind::Directory,
@@ -113,8 +117,8 @@ fn owner(uid: Option<u32>, gid: Option<u32>) -> SetAttr {
 #[test]
 fn modes_and_owners_are_set_by_owners() {
     let file = attr(ObjectKind::Regular, 0o6755, 10, 20);
-    let result = |who: &Caller<'_>, wanted: &SetAttr| {
-        set(&file, who, wanted).map(|new| (new.mode, new.uid, new.gid))
+    let result = |caller: &Caller<'_>, wanted: &SetAttr| {
+        set(&file, caller, wanted).map(|new| (new.mode, new.uid, new.gid))
     };
     let (own, other, root) = (caller(10, &[20, 30]), caller(11, &[20]), caller(0, &[0]));
     assert_eq!(result(&own, &mode(0o2711)), Ok((0o2711, 10, 20)));
@@ -185,11 +189,11 @@ fn sizes_are_those_of_files() {
 
 #[test]
 fn new_objects_take_the_group_of_their_directory() {
-    let who = caller(10, &[20]);
+    let maker = caller(10, &[20]);
     let plain = attr(ObjectKind::Directory, 0o777, 1, 2);
     let shared = attr(ObjectKind::Directory, 0o2777, 1, 2);
     let new = |dir, kind, wanted| {
-        made(dir, &attr(kind, 0, 0, 0), &who, &wanted).map(|new| (new.mode, new.uid, new.gid))
+        made(dir, &attr(kind, 0, 0, 0), &maker, &wanted).map(|new| (new.mode, new.uid, new.gid))
     };
     assert_eq!(
         new(&plain, ObjectKind::Regular, mode(0o644)),

@@ -36,7 +36,7 @@ pub(super) struct SeenObject {
     /// `O_PATH`, or an open file.
     pub(super) fd: KeptOpen,
     pub(super) stat: Statx,
-    pub(super) who: ObjectIdentity,
+    pub(super) identity: ObjectIdentity,
 }
 
 impl SeenObject {
@@ -201,8 +201,8 @@ impl Beneath {
             true => name_of(fd.as_fd(), c""),
             false => 0,
         };
-        let who = identity(&stat, name);
-        Ok(SeenObject { fd, stat, who })
+        let identity = identity(&stat, name);
+        Ok(SeenObject { fd, stat, identity })
     }
 
     fn check(&self, stat: &Statx) -> Result<(), Errno> {

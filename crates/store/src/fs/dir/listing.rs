@@ -65,8 +65,8 @@ impl DirInner {
                 if self
                     .beneath
                     .look(Arc::new(stream.fd.try_clone()?))?
-                    .who
-                    .is(&seen.who) =>
+                    .identity
+                    .is(&seen.identity) =>
             {
                 stream.fd
             }
@@ -217,9 +217,9 @@ impl DirInner {
         (dir, seen): (FileId, &SeenObject),
         name: &CStr,
     ) -> Result<Option<(FileId, Record, Statx)>, Error> {
-        let (stat, who) = self.beneath.peek(seen, name)?;
+        let (stat, identity) = self.beneath.peek(seen, name)?;
         let mut table = self.table();
-        let known = table.find(&who)?.filter(|(_, record)| {
+        let known = table.find(&identity)?.filter(|(_, record)| {
             (record.dir, &record.name[..], record.is_lost) == (dir.0, name.to_bytes(), false)
         });
         let Some((number, mut record)) = known else {

@@ -109,10 +109,10 @@ impl DirInner {
         )?;
         let up = self.beneath.look(Arc::new(up))?;
         let mut table = self.table();
-        if up.who.is(&table.header().root) {
+        if up.identity.is(&table.header().root) {
             return Ok(FileId(ROOT));
         }
-        let found = table.find(&up.who)?;
+        let found = table.find(&up.identity)?;
         drop(table);
         // It is beneath the root only if there is a way to it.
         let (number, _) = found.ok_or(Error::Stale)?;
@@ -280,8 +280,8 @@ impl DirInner {
                 | (New::Block(_), FileType::BlockDevice)
                 | (New::Character(_), FileType::CharacterDevice)
         );
-        let changed = (ctime(&seen.stat) as i64).saturating_sub(seen.who.born);
-        let is_new = seen.who.born == 0 || changed <= MAKING;
+        let changed = (ctime(&seen.stat) as i64).saturating_sub(seen.identity.born);
+        let is_new = seen.identity.born == 0 || changed <= MAKING;
         is_kind && is_new && seen.stat.stx_uid == self.uid
     }
 
@@ -295,12 +295,12 @@ impl DirInner {
         attr: &Attr,
     ) -> Result<FileId, Error> {
         let mut table = self.table();
-        if let Some((old, _)) = table.find(&seen.who)? {
+        if let Some((old, _)) = table.find(&seen.identity)? {
             // Made and gone within a tick of the clock, where objects have no
             // names: never one number for two.
             table.remove(old)?;
         }
-        let mut record = Record::new(seen.who, dir.file.0, name);
+        let mut record = Record::new(seen.identity, dir.file.0, name);
         if let New::Exclusive(verifier) = new {
             record.verifier = Some(verifier);
         }
@@ -639,7 +639,7 @@ mod tests {
         assert!(!inner.is_own_work(&seen("f"), New::Directory));
         std::thread::sleep(std::time::Duration::from_nanos(2 * MAKING as u64));
         std::fs::rename(folder.path().join("d"), folder.path().join("x")).unwrap();
-        let is_known = seen("x").who.born != 0;
+        let is_known = seen("x").identity.born != 0;
         assert!(!is_known || !inner.is_own_work(&seen("x"), New::Directory));
     }
 }

@@ -160,9 +160,9 @@ impl DirInner {
     }
 
     /// The object at a path, if that is it.
-    fn at(&self, path: &[u8], who: &ObjectIdentity) -> Result<Option<SeenObject>, Error> {
+    fn at(&self, path: &[u8], identity: &ObjectIdentity) -> Result<Option<SeenObject>, Error> {
         match self.beneath.at(path) {
-            Ok(seen) if seen.who.is(who) => Ok(Some(seen)),
+            Ok(seen) if seen.identity.is(identity) => Ok(Some(seen)),
             Ok(_) => Ok(None),
             Err(errno) if is_no_way(errno) => Ok(None),
             Err(errno) => Err(errno.into()),
@@ -179,7 +179,7 @@ impl DirInner {
         };
         drop(table);
         if let Some(path) = path
-            && let Some(seen) = self.at(&path, &record.who)?
+            && let Some(seen) = self.at(&path, &record.identity)?
         {
             return Ok(Some(seen));
         }
@@ -190,7 +190,7 @@ impl DirInner {
         }
         drop(table);
         for path in paths {
-            if let Some(seen) = self.at(&path, &record.who)? {
+            if let Some(seen) = self.at(&path, &record.identity)? {
                 return Ok(Some(seen));
             }
         }
@@ -233,7 +233,7 @@ impl DirInner {
         let (parent, dir) = above.last().expect("the root at least");
         if record.dir == *parent && !record.name.is_empty() {
             match self.beneath.seen(dir, &record.name) {
-                Ok(seen) if seen.who.is(&record.who) => return Ok(seen),
+                Ok(seen) if seen.identity.is(&record.identity) => return Ok(seen),
                 Ok(_) => {}
                 Err(errno) if is_no_way(errno) => {}
                 Err(errno) => return Err(errno.into()),
@@ -245,14 +245,14 @@ impl DirInner {
         for (_, alias) in aliases {
             let path = path_to(&self.table(), alias.dir, &alias.name)?;
             if let Some(path) = path
-                && let Some(seen) = self.at(&path, &record.who)?
+                && let Some(seen) = self.at(&path, &record.identity)?
             {
                 self.moved(number, &seen, alias.dir, &alias.name)?;
                 return Ok(seen);
             }
         }
         for (parent, dir) in above.iter().rev() {
-            if let Some((name, seen)) = self.search(dir, &record.who)? {
+            if let Some((name, seen)) = self.search(dir, &record.identity)? {
                 self.moved(number, &seen, *parent, &name)?;
                 return Ok(seen);
             }
@@ -280,7 +280,7 @@ impl DirInner {
     fn search(
         &self,
         dir: &SeenObject,
-        who: &ObjectIdentity,
+        identity: &ObjectIdentity,
     ) -> Result<Option<(Vec<u8>, SeenObject)>, Error> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY;
         let fd = self.beneath.reopen(dir.fd.as_fd(), flags)?;
@@ -293,11 +293,11 @@ impl DirInner {
                 return Err(Error::Stale);
             }
             let name = entry.file_name().to_bytes();
-            if entry.ino() != who.ino || matches!(name, b"." | b"..") {
+            if entry.ino() != identity.ino || matches!(name, b"." | b"..") {
                 continue;
             }
             if let Ok(seen) = self.beneath.seen(dir, name)
-                && seen.who.is(who)
+                && seen.identity.is(identity)
             {
                 return Ok(Some((name.to_vec(), seen)));
             }
@@ -324,8 +324,8 @@ impl DirInner {
         name: &[u8],
     ) -> Result<(FileId, Record, bool), Error> {
         let mut table = self.table();
-        let Some((number, record)) = table.find(&seen.who)? else {
-            let mut new = Record::new(seen.who, dir.0, name);
+        let Some((number, record)) = table.find(&seen.identity)? else {
+            let mut new = Record::new(seen.identity, dir.0, name);
             new.ctime = ctime(&seen.stat);
             new.change = new.ctime;
             let number = table.add(new.clone())?;

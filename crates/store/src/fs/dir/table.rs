@@ -203,7 +203,7 @@ impl HandleTable {
         if is_new {
             let root = Record::new(table.header.root, ROOT, b"");
             table.write(ROOT, &root)?;
-            table.index.insert(root.who.ino, ROOT)?;
+            table.index.insert(root.identity.ino, ROOT)?;
             table.objects.sync_all()?;
             File::open(folder)?.sync_all()?;
         }
@@ -269,7 +269,7 @@ impl HandleTable {
                 if let SlotBytes::Record(record, _) = slot::decode(bytes)
                     && !record.is_alias
                 {
-                    all.push((record.who.ino, first + i as u64));
+                    all.push((record.identity.ino, first + i as u64));
                 }
             }
             at += (count - count % SLOT_BYTES) as u64;
@@ -379,13 +379,13 @@ impl HandleTable {
     }
 
     /// The record of an object that was seen.
-    pub(super) fn find(&mut self, who: &ObjectIdentity) -> io::Result<Option<(u64, Record)>> {
+    pub(super) fn find(&mut self, identity: &ObjectIdentity) -> io::Result<Option<(u64, Record)>> {
         let (mut found, mut gone) = (None, Vec::new());
         let this = &*self;
-        self.index.find(who.ino, &mut |number| {
+        self.index.find(identity.ino, &mut |number| {
             match this.get(number)? {
-                Some(record) if record.who.is(who) => found = Some((number, record)),
-                Some(record) if record.who.ino == who.ino => gone.push(number),
+                Some(record) if record.identity.is(identity) => found = Some((number, record)),
+                Some(record) if record.identity.ino == identity.ino => gone.push(number),
                 _ => {}
             }
             Ok(found.is_some())
@@ -406,7 +406,7 @@ impl HandleTable {
         }
         let number = self.number()?;
         self.write_named(number, &mut record)?;
-        self.index.insert(record.who.ino, number)?;
+        self.index.insert(record.identity.ino, number)?;
         Ok(number)
     }
 
@@ -415,7 +415,7 @@ impl HandleTable {
         let Some(record) = self.get(number)? else {
             return Ok(());
         };
-        self.index.remove(record.who.ino, number)?;
+        self.index.remove(record.identity.ino, number)?;
         self.free(number)?;
         self.free_tails(record.tail)?;
         self.free_aliases(record.next)

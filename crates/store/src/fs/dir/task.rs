@@ -399,7 +399,7 @@ impl TaskTurn<'_> {
             return Progress::Done(Ok(Output::Read { len: done, is_end }));
         }
         // All is there, and the file ends here unless it has grown.
-        let nobody = Caller {
+        let superuser = Caller {
             uid: 0,
             gid: 0,
             gids: &[],
@@ -408,7 +408,7 @@ impl TaskTurn<'_> {
             from: self.from,
         };
         let from = self.from;
-        match self.job(&nobody, ThreadWork::Size(ready)) {
+        match self.job(&superuser, ThreadWork::Size(ready)) {
             Ok(reply) => {
                 let stage = TaskStage::Sizing(reply);
                 pending(DirSteps::Data(DataOp { from, what, stage }))

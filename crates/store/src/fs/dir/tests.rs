@@ -33,7 +33,7 @@ fn links_and_dots_are_not_followed() {
         beneath(folder.path()).without_openat2(),
     ] {
         let file = beneath.at(b"a/b/c/f").unwrap();
-        assert_eq!(file.who, beneath.at(b"a/b/c/f").unwrap().who);
+        assert_eq!(file.identity, beneath.at(b"a/b/c/f").unwrap().identity);
         assert!(beneath.at(b"").unwrap().is_directory());
         for link in [&b"a/out"[..], b"a/in", b"magic"] {
             let seen = beneath.at(link).unwrap();
@@ -146,7 +146,7 @@ fn path_longer_than_a_system_call_takes_is_opened_in_pieces() {
     assert!(path.len() > 10_000);
     let last = deep.at(&path).unwrap();
     let walked = beneath(folder.path()).without_openat2().at(&path).unwrap();
-    assert_eq!(last.who, walked.who);
+    assert_eq!(last.identity, walked.identity);
     // Too deep for others to remove.
     while let Some(at) = path.iter().rposition(|&byte| byte == b'/') {
         let dir = deep.at(&path[..at]).unwrap();

@@ -335,7 +335,11 @@ impl Synced {
             // Of what has no content the file system below takes care itself.
             _ => return Ok(()),
         };
-        if self.objects.iter().any(|(ino, _)| *ino == seen.who.ino) {
+        if self
+            .objects
+            .iter()
+            .any(|(ino, _)| *ino == seen.identity.ino)
+        {
             return Ok(());
         }
         let fd = match inner.beneath.reopen(seen.fd.as_fd(), flags) {
@@ -344,7 +348,7 @@ impl Synced {
             }
             opened => opened,
         };
-        self.objects.push((seen.who.ino, fd?));
+        self.objects.push((seen.identity.ino, fd?));
         Ok(())
     }
 }

@@ -21,7 +21,7 @@ impl Rules {
     /// The requests that only SCSI has.
     pub(super) fn apply_scsi(
         &mut self,
-        who: &Registrant,
+        registrant: &Registrant,
         request: &ReservationRequest,
     ) -> Result<Notices, ReservationRefused> {
         match request {
@@ -32,15 +32,15 @@ impl Rules {
                 ports,
                 named,
             } => {
-                let act = self.act(who, *current, *key)?;
+                let act = self.act(registrant, *current, *key)?;
                 if act == Act::Nothing {
                     return Ok(Vec::new());
                 }
-                let is_new = !self.registrants.contains_key(who);
+                let is_new = !self.registrants.contains_key(registrant);
                 if !is_new && !named.is_empty() {
                     return Err(ReservationRefused::Invalid);
                 }
-                let mut notices = self.carry_out(who, act, *key)?;
+                let mut notices = self.carry_out(registrant, act, *key)?;
                 for port in ports {
                     // As if it had been asked through that port; what would fail
                     // there is left alone.
@@ -64,9 +64,9 @@ impl Rules {
                 unregister,
                 persist,
             } => {
-                self.give(who, *current, to, *key)?;
+                self.give(registrant, *current, to, *key)?;
                 if *unregister {
-                    self.registrants.remove(who);
+                    self.registrants.remove(registrant);
                 }
                 self.registered(Some(*persist));
                 Ok(Vec::new())
@@ -77,11 +77,11 @@ impl Rules {
 
     fn act(
         &self,
-        who: &Registrant,
+        registrant: &Registrant,
         current: Option<u64>,
         key: u64,
     ) -> Result<Act, ReservationRefused> {
-        let own = self.registrants.get(who);
+        let own = self.registrants.get(registrant);
         if current.is_some_and(|current| current != own.copied().unwrap_or(0)) {
             return Err(ReservationRefused::Conflict);
         }
@@ -94,17 +94,17 @@ impl Rules {
 
     fn carry_out(
         &mut self,
-        who: &Registrant,
+        registrant: &Registrant,
         act: Act,
         key: u64,
     ) -> Result<Notices, ReservationRefused> {
         match act {
             Act::Nothing => {}
-            Act::Remove => return Ok(self.remove(who)),
-            Act::Set if self.registrants.contains_key(who) => {
-                self.registrants.insert(who.clone(), key);
+            Act::Remove => return Ok(self.remove(registrant)),
+            Act::Set if self.registrants.contains_key(registrant) => {
+                self.registrants.insert(registrant.clone(), key);
             }
-            Act::Set => self.add(who, key)?,
+            Act::Set => self.add(registrant, key)?,
         }
         Ok(Vec::new())
     }
@@ -122,20 +122,20 @@ impl Rules {
     /// registrants hold cannot.
     fn give(
         &mut self,
-        who: &Registrant,
+        registrant: &Registrant,
         current: u64,
         to: &Registrant,
         key: u64,
     ) -> Result<(), ReservationRefused> {
-        self.expect_key(who, Some(current))?;
+        self.expect_key(registrant, Some(current))?;
         let kind = match &self.held {
             Some(HeldReservation {
                 kind,
                 holder: Some(holder),
-            }) if holder == who => *kind,
+            }) if holder == registrant => *kind,
             _ => return Err(ReservationRefused::Conflict),
         };
-        if key == 0 || to == who {
+        if key == 0 || to == registrant {
             return Err(ReservationRefused::Invalid);
         }
         if !self.registrants.contains_key(to) {
@@ -146,48 +146,58 @@ impl Rules {
         Ok(())
     }
 
-    /// Whether a registration makes RESERVE and RELEASE of `who` succeed without
+    /// Whether a registration makes RESERVE and RELEASE of `registrant` succeed without
     /// effect (SPC-4, section 5.13.3); a conflict if only others are registered.
-    fn is_let_in(&self, who: &Registrant) -> Result<bool, ReservationRefused> {
-        let is_registered = self.registrants.contains_key(who);
+    fn is_let_in(&self, registrant: &Registrant) -> Result<bool, ReservationRefused> {
+        let is_registered = self.registrants.contains_key(registrant);
         let lets_in = |held: &HeldReservation| held.kind.is_of_registrants() && is_registered;
         match &self.held {
-            Some(held) if lets_in(held) || self.is_holder(who) => Ok(true),
+            Some(held) if lets_in(held) || self.is_holder(registrant) => Ok(true),
             _ if self.registrants.is_empty() => Ok(false),
             _ => Err(ReservationRefused::Conflict),
         }
     }
 
-    pub(super) fn reserve_unit(&mut self, who: &Registrant) -> Result<Notices, ReservationRefused> {
-        if !self.is_let_in(who)? {
-            if self.reserved.as_ref().is_some_and(|holder| holder != who) {
+    pub(super) fn reserve_unit(
+        &mut self,
+        registrant: &Registrant,
+    ) -> Result<Notices, ReservationRefused> {
+        if !self.is_let_in(registrant)? {
+            if self
+                .reserved
+                .as_ref()
+                .is_some_and(|holder| holder != registrant)
+            {
                 return Err(ReservationRefused::Conflict);
             }
-            self.reserved = Some(who.clone());
+            self.reserved = Some(registrant.clone());
         }
         Ok(Vec::new())
     }
 
-    pub(super) fn release_unit(&mut self, who: &Registrant) -> Result<Notices, ReservationRefused> {
-        if !self.is_let_in(who)? {
-            self.reset(Some(who));
+    pub(super) fn release_unit(
+        &mut self,
+        registrant: &Registrant,
+    ) -> Result<Notices, ReservationRefused> {
+        if !self.is_let_in(registrant)? {
+            self.reset(Some(registrant));
         }
         Ok(Vec::new())
     }
 
-    /// Whether `who`, or any registrant if `None`, has reserved the unit as
+    /// Whether `registrant`, or any registrant if `None`, has reserved the unit as
     /// SCSI-2 does.
-    pub(in crate::reservation) fn is_reserved_by(&self, who: Option<&Registrant>) -> bool {
-        match (&self.reserved, who) {
+    pub(in crate::reservation) fn is_reserved_by(&self, registrant: Option<&Registrant>) -> bool {
+        match (&self.reserved, registrant) {
             (None, _) => false,
-            (Some(holder), Some(who)) => holder == who,
+            (Some(holder), Some(registrant)) => holder == registrant,
             (Some(_), None) => true,
         }
     }
 
     /// Ends what RESERVE took; whether there was anything.
-    pub(in crate::reservation) fn reset(&mut self, who: Option<&Registrant>) -> bool {
-        let ends = self.is_reserved_by(who);
+    pub(in crate::reservation) fn reset(&mut self, registrant: Option<&Registrant>) -> bool {
+        let ends = self.is_reserved_by(registrant);
         if ends {
             self.reserved = None;
         }

@@ -28,7 +28,7 @@ const IS_LOST: u8 = 4;
 pub(in crate::fs::dir) struct Record {
     /// A further name of an object, not the object.
     pub(super) is_alias: bool,
-    pub(in crate::fs::dir) who: ObjectIdentity,
+    pub(in crate::fs::dir) identity: ObjectIdentity,
     /// The directory that it lies in.
     pub(in crate::fs::dir) dir: u64,
     /// How it is called there; empty if it has no name that is known.
@@ -80,9 +80,9 @@ fn seal(mut bytes: [u8; SLOT_BYTES]) -> [u8; SLOT_BYTES] {
 
 impl Record {
     /// Of an object that was seen to lie there.
-    pub(in crate::fs::dir) fn new(who: ObjectIdentity, dir: u64, name: &[u8]) -> Record {
+    pub(in crate::fs::dir) fn new(identity: ObjectIdentity, dir: u64, name: &[u8]) -> Record {
         Record {
-            who,
+            identity,
             dir,
             name: name.to_vec(),
             ..Record::default()
@@ -102,9 +102,9 @@ impl Record {
             + u8::from(self.owner.is_some()) * HAS_OWNER
             + u8::from(self.is_lost) * IS_LOST;
         let words = [
-            self.who.ino,
-            self.who.born as u64,
-            self.who.name,
+            self.identity.ino,
+            self.identity.born as u64,
+            self.identity.name,
             self.dir,
             self.next,
             self.tail,
@@ -155,7 +155,7 @@ pub(super) fn decode(bytes: &[u8; SLOT_BYTES]) -> SlotBytes {
     let has = |flag| flags & flag != 0;
     let record = Record {
         is_alias: state == ALIAS,
-        who: ObjectIdentity {
+        identity: ObjectIdentity {
             ino: word(bytes, 8),
             born: word(bytes, 16) as i64,
             name: word(bytes, 24),
@@ -289,7 +289,7 @@ mod tests {
     fn record() -> Record {
         Record {
             is_alias: false,
-            who: ObjectIdentity {
+            identity: ObjectIdentity {
                 ino: 1,
                 born: -2,
                 name: 3,
@@ -332,7 +332,7 @@ mod tests {
                 born: -7,
                 name: 8,
             },
-            root: record().who,
+            root: record().identity,
             is_recorded: true,
             uid: 2,
             next: 3,

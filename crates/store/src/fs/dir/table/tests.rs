@@ -1,18 +1,18 @@
 use super::*;
 
-fn who(ino: u64, born: i64) -> ObjectIdentity {
+fn identity(ino: u64, born: i64) -> ObjectIdentity {
     ObjectIdentity { ino, born, name: 0 }
 }
 
 const KEY: HandleKey = HandleKey([5; 16]);
 
 fn open(folder: &Path) -> HandleTable {
-    let first = || Header::new(7, who(2, 1), false, 0);
+    let first = || Header::new(7, identity(2, 1), false, 0);
     HandleTable::open(folder, true, KEY, first).unwrap_or_else(|_| panic!("it opens"))
 }
 
 fn object(ino: u64, dir: u64, name: &[u8]) -> Record {
-    Record::new(who(ino, 1), dir, name)
+    Record::new(identity(ino, 1), dir, name)
 }
 
 fn long(len: usize) -> Vec<u8> {
@@ -36,10 +36,10 @@ fn records_of_all_name_lengths_are_there_after_opening_again() {
         table = open(folder.path());
         assert_eq!(table.header().instance, 7);
         for &(len, number) in &numbers {
-            let (found, record) = table.find(&who(len as u64, 1)).unwrap().unwrap();
+            let (found, record) = table.find(&identity(len as u64, 1)).unwrap().unwrap();
             assert_eq!((found, record.name), (number, long(len)));
         }
-        let root = table.find(&who(2, 1)).unwrap().unwrap();
+        let root = table.find(&identity(2, 1)).unwrap().unwrap();
         assert_eq!(root.0, ROOT);
         table.close().unwrap();
     }
@@ -73,13 +73,13 @@ fn a_used_inode_number_means_the_new_object() {
     let folder = tempfile::tempdir().unwrap();
     let mut table = open(folder.path());
     let old = table.add(object(9, ROOT, b"x")).unwrap();
-    assert_eq!(table.find(&who(9, 2)).unwrap(), None);
+    assert_eq!(table.find(&identity(9, 2)).unwrap(), None);
     assert_eq!(table.get(old).unwrap(), None);
-    let mut named = who(9, 2);
+    let mut named = identity(9, 2);
     named.name = 5;
     let new = table
         .add(Record {
-            who: named,
+            identity: named,
             ..object(9, ROOT, b"x")
         })
         .unwrap();
@@ -164,7 +164,7 @@ fn the_index_grows_with_the_records() {
         .collect();
     assert!(table.index.entries >= 4096);
     for (i, number) in numbers.iter().enumerate() {
-        let found = table.find(&who(100 + i as u64, 1)).unwrap();
+        let found = table.find(&identity(100 + i as u64, 1)).unwrap();
         assert_eq!(found.map(|(number, _)| number), Some(*number));
     }
 }
@@ -212,7 +212,7 @@ fn table_of_a_version_that_did_not_know_its_own_file_keeps_its_handles() {
     table.close().unwrap();
     drop(table);
     let again = |instance| {
-        let first = || Header::new(instance, who(2, 1), false, 0);
+        let first = || Header::new(instance, identity(2, 1), false, 0);
         let table = HandleTable::open(folder.path(), true, HandleKey([6; 16]), first);
         let table = table.unwrap_or_else(|_| panic!("it opens"));
         (table.header().instance, table.header().handle_key)
@@ -240,6 +240,6 @@ fn copy_of_a_table_beside_an_index_of_another_time_finds_its_records() {
     table.close().unwrap();
     drop(table);
     fs::rename(&copy, &objects).unwrap();
-    let found = open(folder.path()).find(&who(9, 1)).unwrap();
+    let found = open(folder.path()).find(&identity(9, 1)).unwrap();
     assert_eq!(found.map(|(number, _)| number), Some(number));
 }
