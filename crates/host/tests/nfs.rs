@@ -265,8 +265,8 @@ fn without_patience_a_lost_connection_is_the_end() {
     let error = client.disconnect().expect_err("the server is gone");
     assert!(matches!(error, ClientError::Closed), "at once: {error}");
     let params = Params::new().expect("random bytes");
-    let nobody = Client::connect(driver(), served.address, params);
-    assert!(matches!(nobody, Err(ClientError::Socket(_))));
+    let refused = Client::connect(driver(), served.address, params);
+    assert!(matches!(refused, Err(ClientError::Socket(_))));
 }
 
 #[test]

@@ -34,19 +34,19 @@ struct Party {
     volume: Arc<dyn Volume>,
     unit: Arc<scsi::Unit>,
     /// The nexus by which the initiator reaches it.
-    who: Registrant,
+    registrant: Registrant,
 }
 
 impl Party {
     /// The logical units that a nexus sees.
-    fn all(served: &ServedTarget, who: &Registrant) -> Vec<Party> {
+    fn all(served: &ServedTarget, registrant: &Registrant) -> Vec<Party> {
         let luns = served.view.luns.iter();
         let places = luns.filter_map(|lun| served.at(served.place_of(*lun)?));
         places
             .map(|lun| Party {
                 volume: lun.volume.clone(),
                 unit: lun.unit.clone(),
-                who: who.clone(),
+                registrant: registrant.clone(),
             })
             .collect()
     }
@@ -140,7 +140,7 @@ impl IscsiConnection {
         let here = Party {
             volume: lun.volume.clone(),
             unit: lun.unit.clone(),
-            who: self.registrant(),
+            registrant: self.registrant(),
         };
         let mut ready = Vec::with_capacity(list.segments.len());
         for (number, segment) in list.segments.iter().enumerate() {
@@ -180,11 +180,11 @@ impl IscsiConnection {
             its.collect()
         };
         let places = self.service.places();
-        for (who, luns) in others {
-            if let Registrant::ScsiNexus(nexus) = &who {
+        for (registrant, luns) in others {
+            if let Registrant::ScsiNexus(nexus) = &registrant {
                 let mask = luns.map(Arc::from);
                 let served = places.served(&nexus.target, nexus.port, mask);
-                parties.extend(Party::all(&served, &who));
+                parties.extend(Party::all(&served, &registrant));
             }
         }
         parties
@@ -279,7 +279,7 @@ impl ReadySegment {
     fn is_allowed(&self) -> bool {
         let access = |party: &Party| {
             let reservations = party.volume.reservations();
-            reservations.access(&party.who, &mut Grant::default())
+            reservations.access(&party.registrant, &mut Grant::default())
         };
         let may_write = access(&self.destination).write || faults::is(Fault::CopyUnasked);
         access(&self.source).read && may_write

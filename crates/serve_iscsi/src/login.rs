@@ -415,11 +415,11 @@ pub(super) fn join<S: Has<IscsiConnection>, D: Driver>(
 
 /// The nexus is lost: what RESERVE took for it is free again. On the blocking worker,
 /// since a change may be under way.
-fn release_units(shared: &Shared, served: &ServedTarget, who: &Registrant) {
+fn release_units(shared: &Shared, served: &ServedTarget, registrant: &Registrant) {
     for lun in served.places.iter().flatten() {
-        let (volume, who) = (lun.volume.clone(), who.clone());
+        let (volume, registrant) = (lun.volume.clone(), registrant.clone());
         shared.blocking(About::state(&volume), move || {
-            volume.reservations().reset(Some(&who));
+            volume.reservations().reset(Some(&registrant));
         });
     }
 }

@@ -125,10 +125,10 @@ impl IscsiConnection {
                 .collect(),
             here: lun.unit.here.id,
         };
-        let (who, later) = (self.registrant(), self.later(tag));
+        let (registrant, later) = (self.registrant(), self.later(tag));
         let service = self.service.clone();
         self.core.shared.blocking(About::state(&volume), move || {
-            change(&service, &volume, &who, &target, asked, later);
+            change(&service, &volume, &registrant, &target, asked, later);
         });
         true
     }
@@ -145,10 +145,10 @@ impl IscsiConnection {
 
     fn change_unit(&mut self, tag: Tag, place: u32, request: ReservationRequest) {
         let volume = self.place(place).volume.clone();
-        let (who, later) = (self.registrant(), self.later(tag));
+        let (registrant, later) = (self.registrant(), self.later(tag));
         let shared = self.core.shared.clone();
         self.core.shared.blocking(About::state(&volume), move || {
-            apply(&shared, &volume, &who, &request, false, later);
+            apply(&shared, &volume, &registrant, &request, false, later);
         });
     }
 }
@@ -166,7 +166,7 @@ fn report(volume: &dyn Volume, command: In) -> CommandAnswer {
         Question::FullStatus => report
             .registrants
             .iter()
-            .map(|(who, ..)| name(who))
+            .map(|(registrant, ..)| name(registrant))
             .collect(),
         _ => vec![(String::new(), 0); report.registrants.len()],
     };
@@ -196,8 +196,8 @@ fn report(volume: &dyn Volume, command: In) -> CommandAnswer {
 }
 
 /// What a registrant is called in a TransportID, and its relative target port.
-fn name(who: &Registrant) -> (String, u16) {
-    match who {
+fn name(registrant: &Registrant) -> (String, u16) {
+    match registrant {
         Registrant::ScsiNexus(nexus) => (nexus.initiator.clone(), nexus.port),
         Registrant::NvmeHost(hostid) => {
             let digits = u128::from_be_bytes(*hostid);
@@ -210,13 +210,15 @@ fn name(who: &Registrant) -> (String, u16) {
 fn change(
     service: &Service,
     volume: &Arc<dyn Volume>,
-    who: &Registrant,
+    registrant: &Registrant,
     target: &TargetPort,
     asked: Asked,
     later: Later,
 ) {
-    match in_words_of_the_store(service, target, who, asked) {
-        Ok((request, aborts)) => apply(&service.shared, volume, who, &request, aborts, later),
+    match in_words_of_the_store(service, target, registrant, asked) {
+        Ok((request, aborts)) => {
+            apply(&service.shared, volume, registrant, &request, aborts, later)
+        }
         Err(sense) => later.answer(sense),
     }
 }
@@ -224,12 +226,12 @@ fn change(
 fn apply(
     shared: &Shared,
     volume: &Arc<dyn Volume>,
-    who: &Registrant,
+    registrant: &Registrant,
     request: &ReservationRequest,
     aborts: bool,
     later: Later,
 ) {
-    match volume.reservations().change(who, request) {
+    match volume.reservations().change(registrant, request) {
         Ok(change) => tell(shared, volume, change, aborts, move || {
             later.answer(CommandAnswer::Good(Vec::new()));
         }),
@@ -277,7 +279,7 @@ fn refusal_of(request: &ReservationRequest, refused: &ReservationRefused) -> Com
 fn in_words_of_the_store(
     service: &Service,
     target: &TargetPort,
-    who: &Registrant,
+    registrant: &Registrant,
     asked: Asked,
 ) -> Result<(ReservationRequest, bool), Sense> {
     let aborts = matches!(asked, Asked::Preempt { aborts: true, .. });
@@ -291,7 +293,7 @@ fn in_words_of_the_store(
         } => {
             let other_ports = target.ports.iter().filter(|port| **port != target.here);
             let others: Vec<u16> = other_ports.copied().filter(|_| all_ports).collect();
-            let Registrant::ScsiNexus(own) = who else {
+            let Registrant::ScsiNexus(own) = registrant else {
                 unreachable!("SCSI commands come from a nexus");
             };
             ReservationRequest::ScsiRegister {
@@ -402,10 +404,10 @@ mod tests {
     /// The flags lie elsewhere in the list of REGISTER AND MOVE.
     #[test]
     fn refusals_point_at_what_is_wrong() {
-        let who = Registrant::NvmeHost([1; 16]);
+        let registrant = Registrant::NvmeHost([1; 16]);
         let moved = ReservationRequest::Move {
             current: 1,
-            to: who,
+            to: registrant,
             key: 2,
             unregister: false,
             persist: true,

@@ -227,14 +227,14 @@ impl IscsiSession {
 #[inline]
 fn allows(
     reservations: &Reservations,
-    who: &Registrant,
+    registrant: &Registrant,
     grant: &mut Grant,
     needs: ReservationAccess,
 ) -> bool {
     if faults::is(Fault::NoReservations) {
         return true;
     }
-    let access = reservations.access(who, grant);
+    let access = reservations.access(registrant, grant);
     match needs {
         ReservationAccess::Free | ReservationAccess::Registration | ReservationAccess::Legacy => {
             true

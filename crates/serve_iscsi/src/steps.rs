@@ -236,7 +236,7 @@ impl IscsiConnection {
         let pattern = RepeatedBlock {
             place,
             volume: self.place(place).volume.clone(),
-            who: self.registrant(),
+            registrant: self.registrant(),
             grant: Grant::default(),
             is_refused: false,
             io,
@@ -381,7 +381,7 @@ struct RepeatedBlock {
     volume: Arc<dyn Volume>,
     /// The registrant that asked, and what it may do: a reservation that excludes it
     /// ends the command between two pieces.
-    who: Registrant,
+    registrant: Registrant,
     grant: Grant,
     is_refused: bool,
     io: ScsiIo,
@@ -403,7 +403,7 @@ impl StepPlan<CommandAnswer> for RepeatedBlock {
         let access = self
             .volume
             .reservations()
-            .access(&self.who, &mut self.grant);
+            .access(&self.registrant, &mut self.grant);
         self.is_refused = !(access.read && (access.write || !writes));
         if self.is_refused {
             return None;

@@ -246,8 +246,8 @@ fn execute(
         });
     };
     // Hosts without an identifier cannot be told apart.
-    let is_nobody = *host == Registrant::NvmeHost([0; 16]);
-    let changed = match is_nobody {
+    let has_no_identifier = *host == Registrant::NvmeHost([0; 16]);
+    let changed = match has_no_identifier {
         true => Err(ReservationRefused::Invalid),
         false => volume.reservations().change(host, &request),
     };
@@ -313,9 +313,9 @@ fn report(volume: &dyn Volume) -> Vec<u8> {
         report.generation,
         report.kind.map_or(0, rtype_of),
         report.persist,
-        registrants.map(|(who, key, holds)| {
+        registrants.map(|(registrant, key, holds)| {
             let holds = *holds && !faults::is(Fault::WrongReport);
-            (who.host_identifier(), *key, holds)
+            (registrant.host_identifier(), *key, holds)
         }),
     )
 }

@@ -91,14 +91,14 @@ mod tests {
 
     const GOOD: Option<PathAccess> = Some(PathAccess::Optimized);
     const POOR: Option<PathAccess> = Some(PathAccess::NonOptimized);
-    const NOBODY: u16 = u16::MAX;
+    const NO_PATH: u16 = u16::MAX;
 
     /// How many of `count` commands each path gets; none comes back.
     fn spread(policy: Policy, mut paths: Vec<Fake>, count: u32) -> Vec<u32> {
         let before: Vec<u32> = paths.iter().map(|path| path.1).collect();
         let mut last = 0;
         for _ in 0..count {
-            let Some(at) = pick(policy, &paths, last, NOBODY) else {
+            let Some(at) = pick(policy, &paths, last, NO_PATH) else {
                 break;
             };
             paths[at].1 += 1;
@@ -138,6 +138,6 @@ mod tests {
         let alone = [Fake(GOOD, 0), Fake(None, 0)];
         assert_eq!(pick(Policy::RoundRobin, &alone, 0, 0), Some(0));
         let none = [Fake(None, 0)];
-        assert_eq!(pick(Policy::RoundRobin, &none, 0, NOBODY), None);
+        assert_eq!(pick(Policy::RoundRobin, &none, 0, NO_PATH), None);
     }
 }

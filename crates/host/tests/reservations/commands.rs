@@ -199,9 +199,9 @@ fn two_controllers_of_one_host_are_one_registrant() {
 #[test]
 fn a_host_without_an_identifier_cannot_register() {
     let running = serve_ram();
-    let mut nobody = Host::connect(running.addresses()[0], 0);
-    assert_eq!(nobody.register(action::REGISTER, 0, 1, 0), INVALID);
-    assert_eq!(nobody.report(64).count(), 0);
+    let mut unidentified = Host::connect(running.addresses()[0], 0);
+    assert_eq!(unidentified.register(action::REGISTER, 0, 1, 0), INVALID);
+    assert_eq!(unidentified.report(64).count(), 0);
     stop(running);
 }
 
@@ -462,10 +462,10 @@ fn five_thousand_registrants() {
         if number % 20 == 0 {
             Host::connect(to, number).join(number as u64);
         } else {
-            let who = Registrant::NvmeHost(number.to_be_bytes());
+            let registrant = Registrant::NvmeHost(number.to_be_bytes());
             let key = number as u64;
             let register = ReservationRequest::Register { key, persist: None };
-            let change = volume.reservations().change(&who, &register);
+            let change = volume.reservations().change(&registrant, &register);
             change.expect("there is room");
         }
     }
