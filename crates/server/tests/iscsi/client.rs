@@ -55,7 +55,7 @@ impl Ended {
 
 /// The initiator port that logs in, and how.
 #[derive(Clone)]
-pub struct Who {
+pub struct InitiatorPort {
     pub name: String,
     pub isid: [u8; 6],
     pub tsih: u16,
@@ -66,10 +66,10 @@ pub struct Who {
     pub target: Option<String>,
 }
 
-impl Who {
+impl InitiatorPort {
     /// The initiator of this number, in a session of its own.
-    pub fn new(number: u8) -> Who {
-        Who {
+    pub fn new(number: u8) -> InitiatorPort {
+        InitiatorPort {
             name: format!("iqn.2026-01.io.weft:initiator{number}"),
             isid: [0x80, 0, 0, 0, 0, number],
             tsih: 0,
@@ -80,7 +80,7 @@ impl Who {
         }
     }
 
-    pub fn with(mut self, key: &'static str, value: &str) -> Who {
+    pub fn with(mut self, key: &'static str, value: &str) -> InitiatorPort {
         self.keys.push((key, value.to_owned()));
         self
     }
@@ -117,33 +117,33 @@ impl Client {
     }
 
     /// Connects and logs in, in one step.
-    pub fn login(address: SocketAddr, who: &Who) -> Result<Client, Refused> {
+    pub fn login(address: SocketAddr, initiator: &InitiatorPort) -> Result<Client, Refused> {
         let mut client = Client::open(address);
-        client.send_login(who);
+        client.send_login(initiator);
         client.finish_login()?;
         Ok(client)
     }
 
     /// The only request of a login.
-    pub fn send_login(&mut self, who: &Who) {
-        let mut text = format!("InitiatorName={}\0", who.name);
-        match &who.target {
+    pub fn send_login(&mut self, initiator: &InitiatorPort) {
+        let mut text = format!("InitiatorName={}\0", initiator.name);
+        match &initiator.target {
             Some(target) => text += &format!("SessionType=Normal\0TargetName={target}\0"),
             None => text += "SessionType=Discovery\0",
         }
         text += "HeaderDigest=None\0DataDigest=None\0MaxRecvDataSegmentLength=262144\0";
-        for (key, value) in &who.keys {
+        for (key, value) in &initiator.keys {
             text += &format!("{key}={value}\0");
         }
         let mut bhs = [0; BHS_LEN];
         bhs[0] = opcode::LOGIN_REQUEST | 0x40;
         // From LoginOperationalNegotiation to FullFeaturePhase.
         bhs[1] = flags::TRANSIT | 1 << 2 | 3;
-        bhs[8..14].copy_from_slice(&who.isid);
-        bhs[14..16].copy_from_slice(&who.tsih.to_be_bytes());
-        bhs[20..22].copy_from_slice(&who.cid.to_be_bytes());
-        bhs[24..28].copy_from_slice(&who.cmd_sn.to_be_bytes());
-        self.cmd_sn = who.cmd_sn;
+        bhs[8..14].copy_from_slice(&initiator.isid);
+        bhs[14..16].copy_from_slice(&initiator.tsih.to_be_bytes());
+        bhs[20..22].copy_from_slice(&initiator.cid.to_be_bytes());
+        bhs[24..28].copy_from_slice(&initiator.cmd_sn.to_be_bytes());
+        self.cmd_sn = initiator.cmd_sn;
         self.send(bhs, text.as_bytes());
     }
 

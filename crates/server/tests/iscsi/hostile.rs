@@ -16,7 +16,7 @@ use reactor::Choice;
 use server::{IscsiTargetSpec, Limits, LunSpec, Running};
 use wire::iscsi::{BHS_LEN, flags, opcode, padded};
 
-use crate::client::{Client, Who, read_16, write_16};
+use crate::client::{Client, InitiatorPort, read_16, write_16};
 use crate::common::{BLOCK, config, pattern, portal, ram, stop};
 
 const EVIL: &str = "iqn.2026-01.io.weft:attacked";
@@ -50,7 +50,7 @@ fn serve(backend: Choice) -> Running {
 
 /// The other initiator: writes and reads back.
 fn use_it(field: &Field) {
-    let client = Client::login(field.address, &Who::new(1)).expect("in");
+    let client = Client::login(field.address, &InitiatorPort::new(1)).expect("in");
     let mut client = client.calm(&[0]);
     let mut n = 0u64;
     while !field.is_over.load(Ordering::Relaxed) {
@@ -162,14 +162,14 @@ fn bad_login(field: &Field, random: &mut Random) {
         "TargetName=iqn.2026-01.io.weft:attacked",
         "X-weft-\u{1}=\u{7f}",
     ];
-    let mut who = Who::new(random.below(200) as u8);
-    who.target = Some(EVIL.into());
+    let mut initiator = InitiatorPort::new(random.below(200) as u8);
+    initiator.target = Some(EVIL.into());
     let mut client = Client::open(field.address);
     let text: String = (0..random.below(6))
         .map(|_| TEXTS[random.below(TEXTS.len() as u64) as usize].to_owned() + "\0")
         .collect();
-    who.keys = vec![("X-weft", text)];
-    client.send_login(&who);
+    initiator.keys = vec![("X-weft", text)];
+    client.send_login(&initiator);
     field.sent.fetch_add(1, Ordering::Relaxed);
     let _ = client
         .stream
@@ -179,14 +179,14 @@ fn bad_login(field: &Field, random: &mut Random) {
 
 /// A session that sends what no initiator may, until one of its PDUs ends it or
 /// it has had enough.
-fn attack(field: &Field, random: &mut Random, who: &Who) {
-    let Ok(client) = std::panic::catch_unwind(|| Client::login(field.address, who)) else {
+fn attack(field: &Field, random: &mut Random, initiator: &InitiatorPort) {
+    let Ok(client) = std::panic::catch_unwind(|| Client::login(field.address, initiator)) else {
         return;
     };
     let Ok(mut client) = client else { return };
     let timeout = Some(Duration::from_millis(2));
     client.stream.set_read_timeout(timeout).expect("a socket");
-    let (mut cmd_sn, mut itt) = (who.cmd_sn, 1);
+    let (mut cmd_sn, mut itt) = (initiator.cmd_sn, 1);
     let mut answers = vec![0; 256 << 10];
     for _ in 0..24 {
         let mut burst = Vec::new();
@@ -234,12 +234,12 @@ fn bad_input_does_not_disturb_another_initiator(backend: Choice) {
             let field = &field;
             scope.spawn(move || {
                 let mut random = Random::new(seed);
-                let mut who = Who::new(100 + seed as u8);
-                who.target = Some(EVIL.into());
+                let mut initiator = InitiatorPort::new(100 + seed as u8);
+                initiator.target = Some(EVIL.into());
                 while field.sent.load(Ordering::Relaxed) < field.wanted {
                     match random.one_in(10) {
                         true => bad_login(field, &mut random),
-                        false => attack(field, &mut random, &who),
+                        false => attack(field, &mut random, &initiator),
                     }
                 }
             });
@@ -266,9 +266,9 @@ fn bad_input_does_not_disturb_another_initiator(backend: Choice) {
         running.backend()
     );
     // The attacked target serves an initiator that keeps to the protocol.
-    let mut who = Who::new(1);
-    who.target = Some(EVIL.into());
-    let mut client = Client::login(portal(&running), &who)
+    let mut initiator = InitiatorPort::new(1);
+    initiator.target = Some(EVIL.into());
+    let mut client = Client::login(portal(&running), &initiator)
         .expect("in")
         .calm(&[0]);
     assert!(client.command(0, &read_16(0, 1), BLOCK as u32).is_good());

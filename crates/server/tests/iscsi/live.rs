@@ -13,7 +13,7 @@ use server::{Ana, Change, Config, IscsiTargetSpec, Limits, ListenerSpec, LunSpec
 use wire::iscsi::{AsyncEvent, LoginStatus, TaskFunction, TaskResponse};
 use wire::scsi::{asc, cdb, key, opcode};
 
-use crate::client::{Client, Who, write_16};
+use crate::client::{Client, InitiatorPort, write_16};
 use crate::common::{
     BLOCK, NQN, PATIENCE, TARGET, config, pattern, portal, ram, stop, until, with_gate,
     with_gate_and, with_target,
@@ -285,8 +285,8 @@ fn targets_come_and_go(backend: Choice) {
     with_target(backend, |running| {
         let at = portal(running);
         let mut alice = login(at, ALICE, TARGET);
-        let names = |who| {
-            let targets = discovered(at, who).into_iter();
+        let names = |initiator| {
+            let targets = discovered(at, initiator).into_iter();
             targets.map(|(name, _)| name).collect::<Vec<_>>()
         };
         assert_eq!(names(ALICE), [TARGET]);
@@ -604,8 +604,8 @@ fn states_of_paths_are_the_same_by_either_name(backend: Choice) {
         refuse(running, remove, &format!("are those of {MORE}"));
         let nowhere = set(TARGET, Some(running.addresses()[0]), AnaState::Optimized);
         refuse(running, nowhere, "is not reached on");
-        let nobody = set("iqn.2026-01.a:b", None, AnaState::Optimized);
-        refuse(running, nobody, "no target iqn.2026-01.a:b");
+        let unknown = set("iqn.2026-01.a:b", None, AnaState::Optimized);
+        refuse(running, unknown, "no target iqn.2026-01.a:b");
     });
 }
 
@@ -614,8 +614,8 @@ fn states_of_paths_are_the_same_by_either_name(backend: Choice) {
 fn late_data_is_not_written_to_a_unit_that_its_initiator_lost(backend: Choice) {
     with_target(backend, |running| {
         let at = portal(running);
-        let who = Who::new(1);
-        let mut late = Client::login(at, &who).expect("in").calm(&[0, 1]);
+        let initiator = InitiatorPort::new(1);
+        let mut late = Client::login(at, &initiator).expect("in").calm(&[0, 1]);
         let data = pattern(7, BLOCK);
         let asked = [0, 1].map(|lun| late.start_write(lun, &write_16(3, 1), &data, 0));
         let r2ts = [(); 2].map(|()| late.receive().expect("an R2T"));
@@ -669,7 +669,7 @@ fn initiator_with_some_luns_neither_resets_nor_sets_states_of_the_others(backend
     };
     with_gate_and(backend, allow, |running, _| {
         let at = portal(running);
-        let (few, all) = (Who::new(1), Who::new(2));
+        let (few, all) = (InitiatorPort::new(1), InitiatorPort::new(2));
         let acl = vec![
             InitiatorAcl {
                 name: Some(few.name.clone()),

@@ -10,17 +10,17 @@ use server::{Limits, ListenerSpec};
 use wire::iscsi::opcode;
 use wire::scsi::asc;
 
-use crate::client::{Client, Who, read_16};
+use crate::client::{Client, InitiatorPort, read_16};
 use crate::common::{BLOCK, TARGET, config, portal, stop, until, with_target};
 
 #[each_driver]
 fn discovery_names_the_target_and_the_portal_that_was_reached(backend: Choice) {
     with_target(backend, |running| {
-        let who = Who {
+        let initiator = InitiatorPort {
             target: None,
-            ..Who::new(1)
+            ..InitiatorPort::new(1)
         };
-        let mut client = Client::login(portal(running), &who).expect("in");
+        let mut client = Client::login(portal(running), &initiator).expect("in");
         let answer = client.text("SendTargets=All\0");
         let port = portal(running).port();
         assert!(
@@ -43,7 +43,7 @@ fn discovery_names_the_target_and_the_portal_that_was_reached(backend: Choice) {
 #[each_driver]
 fn a_session_begins_with_unit_attentions_and_ends_with_a_logout(backend: Choice) {
     with_target(backend, |running| {
-        let mut client = Client::login(portal(running), &Who::new(1)).expect("in");
+        let mut client = Client::login(portal(running), &InitiatorPort::new(1)).expect("in");
         assert!(
             client.answers.contains("TargetPortalGroupTag=1\0"),
             "{}",
@@ -65,17 +65,17 @@ fn a_session_begins_with_unit_attentions_and_ends_with_a_logout(backend: Choice)
 #[each_driver]
 fn logins_to_unknown_targets_and_sessions_are_refused_and_counted(backend: Choice) {
     with_target(backend, |running| {
-        let who = Who {
+        let initiator = InitiatorPort {
             target: Some("iqn.2026-01.io.weft:nowhere".into()),
-            ..Who::new(1)
+            ..InitiatorPort::new(1)
         };
-        let refused = Client::login(portal(running), &who).err();
+        let refused = Client::login(portal(running), &initiator).err();
         assert_eq!(refused, Some((2, 3)), "target not found");
-        let joins_nobody = Who {
+        let unknown_session = InitiatorPort {
             tsih: 77,
-            ..Who::new(1)
+            ..InitiatorPort::new(1)
         };
-        let refused = Client::login(portal(running), &joins_nobody).err();
+        let refused = Client::login(portal(running), &unknown_session).err();
         assert_eq!(refused, Some((2, 10)), "session does not exist");
         until("refusals are counted", || {
             crate::report::report(running).refusals >= 2
@@ -111,7 +111,7 @@ fn connection_without_a_login_in_time_is_closed(backend: Choice) {
 fn a_target_that_stops_says_so(backend: Choice) {
     let config = config(backend, Limits::default(), 64 << 20);
     let running = server::start(config).expect("starts");
-    let mut client = Client::login(portal(&running), &Who::new(1)).expect("in");
+    let mut client = Client::login(portal(&running), &InitiatorPort::new(1)).expect("in");
     stop(running);
     let said = client.receive().expect("a message");
     assert_eq!(said.opcode(), opcode::ASYNC_MESSAGE);
@@ -126,8 +126,8 @@ fn idle_initiator_gets_a_nop_in_and_loses_its_session_without_an_answer(backend:
     let mut config = config(backend, Limits::default(), 64 << 20);
     config.iscsi_targets[0].target.limits.nop_in_interval_ms = 200;
     let running = server::start(config).expect("starts");
-    let mut lives = Client::login(portal(&running), &Who::new(1)).expect("in");
-    let mut silent = Client::login(portal(&running), &Who::new(2)).expect("in");
+    let mut lives = Client::login(portal(&running), &InitiatorPort::new(1)).expect("in");
+    let mut silent = Client::login(portal(&running), &InitiatorPort::new(2)).expect("in");
     for _ in 0..2 {
         let asked = lives.receive().expect("a question");
         assert_eq!(asked.opcode(), opcode::NOP_IN);
@@ -152,15 +152,19 @@ fn idle_discovery_sessions_make_room_for_normal_sessions(backend: Choice) {
     };
     let running = server::start(config(backend, limits, 64 << 20)).expect("starts");
     let at = portal(&running);
-    let around = Who {
+    let around = InitiatorPort {
         target: None,
-        ..Who::new(1)
+        ..InitiatorPort::new(1)
     };
     let idle: Vec<Client> = (0..8)
         .map(|_| Client::login(at, &around).expect("in"))
         .collect();
     let mut users: Vec<Client> = (2..8)
-        .map(|n| Client::login(at, &Who::new(n)).expect("in").calm(&[0]))
+        .map(|n| {
+            Client::login(at, &InitiatorPort::new(n))
+                .expect("in")
+                .calm(&[0])
+        })
         .collect();
     assert!(
         users
@@ -179,15 +183,17 @@ fn an_initiator_comes_over_ipv6(backend: Choice) {
     config.listeners.push(ListenerSpec::iscsi(local));
     let running = server::start(config).expect("starts");
     let at = running.addresses()[3];
-    let around = Who {
+    let around = InitiatorPort {
         target: None,
-        ..Who::new(1)
+        ..InitiatorPort::new(1)
     };
     let mut client = Client::login(at, &around).expect("in");
     let answer = client.text("SendTargets=All\0");
     let address = format!("TargetAddress=[::1]:{},1\0", at.port());
     assert!(answer.contains(&address), "{answer:?}");
-    let mut client = Client::login(at, &Who::new(1)).expect("in").calm(&[0]);
+    let mut client = Client::login(at, &InitiatorPort::new(1))
+        .expect("in")
+        .calm(&[0]);
     assert!(client.command(0, &read_16(0, 1), BLOCK as u32).is_good());
     drop(client);
     stop(running);

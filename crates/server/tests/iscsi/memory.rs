@@ -10,7 +10,7 @@ use wire::iscsi::{BHS_LEN, TaskAttribute, TaskFunction, TaskResponse, flags, opc
 use wire::scsi::cdb::NDOB;
 use wire::scsi::status;
 
-use crate::client::{Client, Who, read_16, write_16};
+use crate::client::{Client, InitiatorPort, read_16, write_16};
 use crate::common::{BLOCK, config, pattern, portal, stop, until};
 use crate::gate::Gate;
 
@@ -39,7 +39,7 @@ fn all_initiators_have_turns_where_memory_is_short(backend: Choice) {
         for number in 1..=2u8 {
             let address = portal(&running);
             scope.spawn(move || {
-                let client = Client::login(address, &Who::new(number)).expect("in");
+                let client = Client::login(address, &InitiatorPort::new(number)).expect("in");
                 let mut client = client.calm(&[0]);
                 let first = u64::from(number) * 8 * u64::from(BLOCKS) - u64::from(BLOCKS) * 8;
                 let data = pattern(number, BLOCKS as usize * BLOCK);
@@ -92,7 +92,7 @@ fn memory_of_a_connection_that_vanishes_is_given_back(backend: Choice) {
     let folder = tempfile::tempdir().expect("a folder");
     let running = server::start(on_files(backend, folder.path(), 24 << 20)).expect("starts");
     for round in 0..12u8 {
-        let client = Client::login(portal(&running), &Who::new(round)).expect("in");
+        let client = Client::login(portal(&running), &InitiatorPort::new(round)).expect("in");
         let mut client = client.calm(&[0]);
         let data = pattern(round, BLOCKS as usize * BLOCK);
         for n in 0..8 {
@@ -112,7 +112,7 @@ fn memory_of_a_connection_that_vanishes_is_given_back(backend: Choice) {
         let report = crate::report::report(&running);
         (report.connections, report.orphans) == (0, 0)
     });
-    let mut client = Client::login(portal(&running), &Who::new(77))
+    let mut client = Client::login(portal(&running), &InitiatorPort::new(77))
         .expect("in")
         .calm(&[0]);
     let data = pattern(1, BLOCKS as usize * BLOCK);
@@ -127,8 +127,8 @@ fn memory_of_a_connection_that_vanishes_is_given_back(backend: Choice) {
 fn waiting_command_whose_data_blocks_others_is_refused_before_older_ones(backend: Choice) {
     let folder = tempfile::tempdir().expect("a folder");
     let running = server::start(on_files(backend, folder.path(), 24 << 20)).expect("starts");
-    let who = Who::new(1).with("InitialR2T", "No");
-    let mut client = Client::login(portal(&running), &who)
+    let initiator = InitiatorPort::new(1).with("InitialR2T", "No");
+    let mut client = Client::login(portal(&running), &initiator)
         .expect("in")
         .calm(&[0]);
     let data = pattern(1, BLOCKS as usize * BLOCK);
@@ -185,7 +185,7 @@ fn write_that_waits_for_older_tasks_is_not_taken_for_idle() {
     let other = store::open(&config.volumes[1]).expect("memory");
     let volumes: Vec<Arc<dyn Volume>> = vec![gate.clone(), other];
     let running = server::parts::start_with(config, volumes).expect("starts");
-    let login = |number| Client::login(portal(&running), &Who::new(number)).expect("in");
+    let login = |number| Client::login(portal(&running), &InitiatorPort::new(number)).expect("in");
     let (mut alice, mut bob) = (login(1).calm(&[0]), login(2).calm(&[0]));
     gate.shut();
     let block = pattern(1, BLOCK);
@@ -221,7 +221,7 @@ fn small_reads_pass_large_ones_that_wait_for_memory(backend: Choice) {
     let [gate, beside] = &gates;
     let volumes: Vec<Arc<dyn Volume>> = vec![gate.clone(), beside.clone()];
     let running = server::parts::start_with(config, volumes).expect("starts");
-    let mut client = Client::login(portal(&running), &Who::new(1))
+    let mut client = Client::login(portal(&running), &InitiatorPort::new(1))
         .expect("in")
         .calm(&[0, 1]);
     gates.iter().for_each(|gate| gate.shut());
@@ -271,7 +271,7 @@ fn command_that_waits_for_memory_never_begins_after_a_logout(backend: Choice) {
     let volumes: Vec<Arc<dyn Volume>> = vec![gate.clone(), other];
     let running = server::parts::start_with(config, volumes).expect("starts");
     let login = |n| {
-        let client = Client::login(portal(&running), &Who::new(n)).expect("in");
+        let client = Client::login(portal(&running), &InitiatorPort::new(n)).expect("in");
         client.calm(&[0, 1])
     };
     let mut client = login(1);
@@ -338,7 +338,7 @@ fn a_session_without_room_for_commands_is_not_taken_for_gone(backend: Choice) {
     let other = store::open(&config.volumes[1]).expect("memory");
     let volumes: Vec<Arc<dyn Volume>> = vec![gate.clone(), other];
     let running = server::parts::start_with(config, volumes).expect("starts");
-    let mut client = Client::login(portal(&running), &Who::new(1))
+    let mut client = Client::login(portal(&running), &InitiatorPort::new(1))
         .expect("in")
         .calm(&[0]);
     gate.shut();
@@ -385,10 +385,10 @@ fn a_reset_is_heard_though_there_is_no_room_for_commands(backend: Choice) {
     let volumes: Vec<Arc<dyn Volume>> = vec![gate.clone(), other];
     let running = server::parts::start_with(config, volumes).expect("starts");
     let mut sessions = Vec::from_iter((0..SESSIONS).map(|n| {
-        let mut who = Who::new(1);
-        who.isid[5] = n;
-        let who = who.with("InitialR2T", "No");
-        Client::login(portal(&running), &who)
+        let mut initiator = InitiatorPort::new(1);
+        initiator.isid[5] = n;
+        let initiator = initiator.with("InitialR2T", "No");
+        Client::login(portal(&running), &initiator)
             .expect("in")
             .calm(&[0])
     }));

@@ -7,7 +7,7 @@ use std::io::Write as _;
 use machine::work::OPERATION_UNITS;
 use wire::iscsi::{BHS_LEN, TaskAttribute, TaskFunction, TaskResponse, flags, opcode};
 
-use crate::client::{Client, Who, read_16, write_16};
+use crate::client::{Client, InitiatorPort, read_16, write_16};
 use crate::common::{BLOCK, pattern, portal, until, with_gate, with_gate_and};
 use crate::report::report;
 
@@ -33,7 +33,7 @@ fn next(client: &mut Client) -> u32 {
 fn an_ordered_task_waits_and_is_waited_for(backend: Choice) {
     with_gate(backend, |running, gate| {
         use TaskAttribute::{HeadOfQueue, Ordered, Simple};
-        let mut client = Client::login(portal(running), &Who::new(1))
+        let mut client = Client::login(portal(running), &InitiatorPort::new(1))
             .expect("in")
             .calm(&[0, 1]);
         gate.shut();
@@ -45,7 +45,7 @@ fn an_ordered_task_waits_and_is_waited_for(backend: Choice) {
         until("the head of the queue begins", || gate.hanging() == 3);
         // What waits holds up no other unit and no other nexus.
         assert!(client.test_unit_ready(1).is_good());
-        let mut other = Client::login(portal(running), &Who::new(2))
+        let mut other = Client::login(portal(running), &InitiatorPort::new(2))
             .expect("in")
             .calm(&[0]);
         start(&mut other, 9, Simple);
@@ -73,7 +73,7 @@ fn held_tasks_that_begin_spend_no_more_than_the_share_of_a_turn(backend: Choice)
         backend,
         |config| config.limits.turn_units_max = SHARE,
         |running, gate| {
-            let mut client = Client::login(portal(running), &Who::new(1))
+            let mut client = Client::login(portal(running), &InitiatorPort::new(1))
                 .expect("in")
                 .calm(&[0]);
             gate.shut();
@@ -101,7 +101,7 @@ fn held_tasks_that_begin_spend_no_more_than_the_share_of_a_turn(backend: Choice)
 fn an_aborted_ordered_task_lets_the_others_go(backend: Choice) {
     with_gate(backend, |running, gate| {
         use TaskAttribute::{Ordered, Simple};
-        let mut client = Client::login(portal(running), &Who::new(1))
+        let mut client = Client::login(portal(running), &InitiatorPort::new(1))
             .expect("in")
             .calm(&[0]);
         gate.shut();
@@ -127,7 +127,7 @@ fn an_aborted_ordered_task_lets_the_others_go(backend: Choice) {
 #[each_driver]
 fn task_that_waits_for_its_turn_never_begins_after_a_logout(backend: Choice) {
     with_gate(backend, |running, gate| {
-        let login = || Client::login(portal(running), &Who::new(1)).expect("in");
+        let login = || Client::login(portal(running), &InitiatorPort::new(1)).expect("in");
         let mut client = login().calm(&[0, 1]);
         let zeros = vec![0; BLOCK];
         assert!(client.command_out(0, &write_16(7, 1), &zeros).is_good());

@@ -9,14 +9,14 @@ use store::{Errno, Error, Volume};
 use wire::iscsi::{TaskFunction, TaskResponse, flags};
 use wire::scsi::{asc, key, status};
 
-use crate::client::{Client, Ended, Who, read_16, write_16};
+use crate::client::{Client, Ended, InitiatorPort, read_16, write_16};
 use crate::common::{BLOCK, config, pattern, portal, stop, until, with_target};
 use crate::gate::Gate;
 
 #[each_driver]
 fn data_written_in_every_size_is_read_back(backend: Choice) {
     with_target(backend, |running| {
-        let mut client = Client::login(portal(running), &Who::new(1))
+        let mut client = Client::login(portal(running), &InitiatorPort::new(1))
             .expect("in")
             .calm(&[0]);
         // Immediate data, with and without more that is asked for.
@@ -51,7 +51,7 @@ fn data_written_in_every_size_is_read_back(backend: Choice) {
 fn residual_counts_tell_overflow_and_underflow(backend: Choice) {
     with_target(backend, |running| {
         use flags::{OVERFLOW, UNDERFLOW};
-        let mut client = Client::login(portal(running), &Who::new(1))
+        let mut client = Client::login(portal(running), &InitiatorPort::new(1))
             .expect("in")
             .calm(&[0]);
         let block = BLOCK as u32;
@@ -108,7 +108,7 @@ fn is_short(ended: &Ended, residual: (u8, u32)) -> bool {
 #[each_driver]
 fn a_write_of_no_whole_blocks_is_refused_and_writes_nothing(backend: Choice) {
     with_target(backend, |running| {
-        let mut client = Client::login(portal(running), &Who::new(1))
+        let mut client = Client::login(portal(running), &InitiatorPort::new(1))
             .expect("in")
             .calm(&[0]);
         let before = pattern(9, 2 * BLOCK);
@@ -141,7 +141,7 @@ fn a_write_of_no_whole_blocks_is_refused_and_writes_nothing(backend: Choice) {
 #[each_driver]
 fn a_command_whose_data_is_announced_in_the_other_direction_moves_none(backend: Choice) {
     with_target(backend, |running| {
-        let mut client = Client::login(portal(running), &Who::new(1))
+        let mut client = Client::login(portal(running), &InitiatorPort::new(1))
             .expect("in")
             .calm(&[0]);
         let block = BLOCK as u32;
@@ -165,7 +165,7 @@ fn a_command_whose_data_is_announced_in_the_other_direction_moves_none(backend: 
 #[each_driver]
 fn a_command_that_needs_all_of_its_data_is_refused_with_less(backend: Choice) {
     with_target(backend, |running| {
-        let mut client = Client::login(portal(running), &Who::new(1))
+        let mut client = Client::login(portal(running), &InitiatorPort::new(1))
             .expect("in")
             .calm(&[0]);
         let before = pattern(9, 2 * BLOCK);
@@ -223,7 +223,7 @@ fn a_command_that_needs_all_of_its_data_is_refused_with_less(backend: Choice) {
 #[each_driver]
 fn commands_to_a_missing_logical_unit_are_refused(backend: Choice) {
     with_target(backend, |running| {
-        let mut client = Client::login(portal(running), &Who::new(1))
+        let mut client = Client::login(portal(running), &InitiatorPort::new(1))
             .expect("in")
             .calm(&[0]);
         let nowhere = client.command(5, &read_16(0, 1), BLOCK as u32);
@@ -260,7 +260,7 @@ fn one_command_of_8_mib_writes_and_reads(backend: Choice) {
         let mut config = config(backend, Limits::default(), 256 << 20);
         config.volumes[0].kind = kind;
         let running = server::start(config).expect("starts");
-        let mut client = Client::login(portal(&running), &Who::new(1))
+        let mut client = Client::login(portal(&running), &InitiatorPort::new(1))
             .expect("in")
             .calm(&[0]);
         let block_limits = [0x12, 1, 0xb0, 0, 64, 0];
@@ -313,7 +313,7 @@ fn a_read_with_fua_of_8_mib_is_flushed_once_it_has_been_read(backend: Choice) {
     let volumes: Vec<Arc<dyn Volume>> = vec![gate.clone(), other];
     let running = server::parts::start_with(config, volumes).expect("starts");
     let login = || {
-        let client = Client::login(portal(&running), &Who::new(1));
+        let client = Client::login(portal(&running), &InitiatorPort::new(1));
         client.expect("in").calm(&[0])
     };
     let mut client = login();

@@ -5,7 +5,7 @@ use reactor::Choice;
 use store::reservation::{Registrant, ReservationRequest};
 use wire::scsi::{opcode as op, status};
 
-use crate::client::{Client, Who, read_16, write_16};
+use crate::client::{Client, InitiatorPort, read_16, write_16};
 use crate::common::{BLOCK, pattern, portal, until, with_gate, with_target};
 
 /// Connections of one session end up on one reactor, whichever took them, and
@@ -13,8 +13,10 @@ use crate::common::{BLOCK, pattern, portal, until, with_gate, with_target};
 #[each_driver]
 fn connections_of_a_session_share_its_commands(backend: Choice) {
     with_target(backend, |running| {
-        let who = Who::new(1).with("MaxConnections", "4");
-        let mut first = Client::login(portal(running), &who).expect("in").calm(&[0]);
+        let initiator = InitiatorPort::new(1).with("MaxConnections", "4");
+        let mut first = Client::login(portal(running), &initiator)
+            .expect("in")
+            .calm(&[0]);
         assert!(
             first.answers.contains("MaxConnections=4\0"),
             "{}",
@@ -22,13 +24,13 @@ fn connections_of_a_session_share_its_commands(backend: Choice) {
         );
         let mut others: Vec<Client> = (1..4)
             .map(|cid| {
-                let who = Who {
+                let initiator = InitiatorPort {
                     tsih: first.tsih,
                     cid,
                     cmd_sn: first.cmd_sn,
-                    ..who.clone()
+                    ..initiator.clone()
                 };
-                Client::login(portal(running), &who).expect("joined")
+                Client::login(portal(running), &initiator).expect("joined")
             })
             .collect();
         // One after the other through the connections, sent in the wrong order:
@@ -69,19 +71,21 @@ fn connections_of_a_session_share_its_commands(backend: Choice) {
 #[each_driver]
 fn a_session_that_comes_again_takes_the_place_of_the_old_one(backend: Choice) {
     with_gate(backend, |running, gate| {
-        let who = Who::new(1);
-        let mut old = Client::login(portal(running), &who).expect("in").calm(&[0]);
+        let initiator = InitiatorPort::new(1);
+        let mut old = Client::login(portal(running), &initiator)
+            .expect("in")
+            .calm(&[0]);
         assert!(old.command(0, &[op::RESERVE_6, 0, 0, 0, 0, 0], 0).is_good());
         gate.shut();
         old.start_write(0, &write_16(0, 1), &pattern(1, BLOCK), BLOCK);
         until("the write hangs", || gate.hanging() == 1);
-        let mut new = Client::login(portal(running), &who).expect("in again");
+        let mut new = Client::login(portal(running), &initiator).expect("in again");
         assert_ne!(new.tsih, old.tsih);
         old.expect_end();
         gate.open();
         // What the old one had reserved is free, for others too.
         new = new.calm(&[0, 1]);
-        let mut other = Client::login(portal(running), &Who::new(2))
+        let mut other = Client::login(portal(running), &InitiatorPort::new(2))
             .expect("in")
             .calm(&[1]);
         until("the reservation is gone", || {
@@ -96,7 +100,7 @@ fn a_session_that_comes_again_takes_the_place_of_the_old_one(backend: Choice) {
 #[each_driver]
 fn a_logout_gives_the_reservation_up_before_its_connection_ends(backend: Choice) {
     with_target(backend, |running| {
-        let mut first = Client::login(portal(running), &Who::new(1))
+        let mut first = Client::login(portal(running), &InitiatorPort::new(1))
             .expect("in")
             .calm(&[0, 1]);
         let reserved = first.command(0, &[op::RESERVE_6, 0, 0, 0, 0, 0], 0);
@@ -121,10 +125,10 @@ fn a_logout_gives_the_reservation_up_before_its_connection_ends(backend: Choice)
 #[each_driver]
 fn a_connection_that_is_lost_gives_its_reservation_up(backend: Choice) {
     with_target(backend, |running| {
-        let mut first = Client::login(portal(running), &Who::new(1))
+        let mut first = Client::login(portal(running), &InitiatorPort::new(1))
             .expect("in")
             .calm(&[0]);
-        let mut other = Client::login(portal(running), &Who::new(2))
+        let mut other = Client::login(portal(running), &InitiatorPort::new(2))
             .expect("in")
             .calm(&[0]);
         assert!(

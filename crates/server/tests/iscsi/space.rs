@@ -10,7 +10,7 @@ use store::{Errno, Error, Space};
 use wire::iscsi::{TaskFunction, TaskResponse};
 use wire::scsi::{asc, key};
 
-use crate::client::{Client, Ended, Who, read_16, write_16};
+use crate::client::{Client, Ended, InitiatorPort, read_16, write_16};
 use crate::common::{BLOCK, config, pattern, portal, stop, until, with_gate, with_target};
 use crate::gate::Gate;
 
@@ -56,7 +56,7 @@ fn is_told(client: &mut Client, lun: u16) -> u32 {
 }
 
 fn login(running: &Running, number: u8) -> Client {
-    let client = Client::login(portal(running), &Who::new(number)).expect("logged in");
+    let client = Client::login(portal(running), &InitiatorPort::new(number)).expect("logged in");
     client.calm(&[0, 1])
 }
 
@@ -98,7 +98,7 @@ fn every_initiator_is_told_once_that_space_is_short(backend: Choice) {
         assert_eq!(is_told(&mut alice, 0), 16);
         assert_eq!(reached(&mut alice, 1), None, "of that unit alone");
         // An initiator that logs in later is told of it too.
-        let mut carol = Client::login(portal(running), &Who::new(3)).expect("logged in");
+        let mut carol = Client::login(portal(running), &InitiatorPort::new(3)).expect("logged in");
         assert!(!carol.test_unit_ready(0).is_good(), "POWER ON");
         assert_eq!(reached(&mut carol, 0), Some(16));
         assert_eq!(reached(&mut carol, 0), None);
@@ -128,7 +128,7 @@ fn written_data_counts_as_used_space(backend: Choice) {
         }
         assert_eq!(log(&mut client, 0).used, 3);
         // It may have been met by a write above.
-        let mut late = Client::login(portal(running), &Who::new(2)).expect("logged in");
+        let mut late = Client::login(portal(running), &InitiatorPort::new(2)).expect("logged in");
         until("it is told", || reached_by(&mut late) == Some(24));
     });
 }
@@ -159,7 +159,7 @@ fn an_administrator_sets_a_threshold() {
 }
 
 fn login_anyhow(running: &Running) -> Client {
-    let mut client = Client::login(portal(running), &Who::new(1)).expect("logged in");
+    let mut client = Client::login(portal(running), &InitiatorPort::new(1)).expect("logged in");
     assert!(!client.test_unit_ready(1).is_good(), "POWER ON");
     client
 }

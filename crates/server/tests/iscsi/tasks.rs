@@ -15,7 +15,7 @@ use wire::scsi::opcode::persistent_reserve_in as reserve_in;
 use wire::scsi::opcode::persistent_reserve_out as reserve_out;
 use wire::scsi::{asc, cdb};
 
-use crate::client::{Client, Who, read_16, write_16};
+use crate::client::{Client, InitiatorPort, read_16, write_16};
 use crate::common::{
     BLOCK, config, pattern, portal, stop, until, with_gate, with_gate_and, with_target,
 };
@@ -27,7 +27,7 @@ const AT_ONCE: Duration = Duration::from_secs(10);
 #[each_driver]
 fn a_task_on_a_volume_that_hangs_is_aborted_at_once(backend: Choice) {
     with_gate(backend, |running, gate| {
-        let mut client = Client::login(portal(running), &Who::new(1))
+        let mut client = Client::login(portal(running), &InitiatorPort::new(1))
             .expect("in")
             .calm(&[0]);
         gate.shut();
@@ -58,10 +58,10 @@ fn a_task_on_a_volume_that_hangs_is_aborted_at_once(backend: Choice) {
 #[each_driver]
 fn a_task_set_is_aborted_and_other_nexuses_keep_theirs(backend: Choice) {
     with_gate(backend, |running, gate| {
-        let mut client = Client::login(portal(running), &Who::new(1))
+        let mut client = Client::login(portal(running), &InitiatorPort::new(1))
             .expect("in")
             .calm(&[0, 1]);
-        let mut other = Client::login(portal(running), &Who::new(2))
+        let mut other = Client::login(portal(running), &InitiatorPort::new(2))
             .expect("in")
             .calm(&[0]);
         gate.shut();
@@ -87,10 +87,10 @@ fn a_task_set_is_aborted_and_other_nexuses_keep_theirs(backend: Choice) {
 #[each_driver]
 fn reset_ends_the_tasks_of_all_nexuses_with_a_unit_attention(backend: Choice) {
     with_gate(backend, |running, gate| {
-        let mut client = Client::login(portal(running), &Who::new(1))
+        let mut client = Client::login(portal(running), &InitiatorPort::new(1))
             .expect("in")
             .calm(&[0, 1]);
-        let mut other = Client::login(portal(running), &Who::new(2))
+        let mut other = Client::login(portal(running), &InitiatorPort::new(2))
             .expect("in")
             .calm(&[0, 1]);
         for (function, luns) in [
@@ -125,10 +125,10 @@ fn reset_ends_the_tasks_of_all_nexuses_with_a_unit_attention(backend: Choice) {
 #[each_driver]
 fn get_lba_status_that_hangs_delays_no_reset_and_no_reservation(backend: Choice) {
     with_gate(backend, |running, gate| {
-        let mut client = Client::login(portal(running), &Who::new(1))
+        let mut client = Client::login(portal(running), &InitiatorPort::new(1))
             .expect("in")
             .calm(&[0]);
-        let mut other = Client::login(portal(running), &Who::new(2))
+        let mut other = Client::login(portal(running), &InitiatorPort::new(2))
             .expect("in")
             .calm(&[0]);
         gate.shut();
@@ -149,10 +149,10 @@ const READ_KEYS: [u8; 10] = [0x5e, 0, 0, 0, 0, 0, 0, 0, 8, 0];
 #[each_driver]
 fn a_volume_that_hangs_delays_no_reservation_and_no_question_of_another(backend: Choice) {
     with_gate(backend, |running, gate| {
-        let mut other = Client::login(portal(running), &Who::new(2))
+        let mut other = Client::login(portal(running), &InitiatorPort::new(2))
             .expect("in")
             .calm(&[0, 1]);
-        let mut client = Client::login(portal(running), &Who::new(1))
+        let mut client = Client::login(portal(running), &InitiatorPort::new(1))
             .expect("in")
             .calm(&[1]);
         gate.holds_reservations.store(true, Ordering::Relaxed);
@@ -205,7 +205,7 @@ fn a_reset_beside_a_change_that_is_being_kept_frees_the_unit_behind_it(backend: 
     let gate = Gate::open_with(&config.volumes[0], Some(kept));
     let other = store::open(&config.volumes[1]).expect("memory");
     let running = server::parts::start_with(config, vec![gate.clone(), other]).expect("starts");
-    let login = |n| Client::login(portal(&running), &Who::new(n)).expect("in");
+    let login = |n| Client::login(portal(&running), &InitiatorPort::new(n)).expect("in");
     let (mut client, mut by) = (login(1).calm(&[0]), login(2).calm(&[0]));
     let reserve = [RESERVE_6, 0, 0, 0, 0, 0];
     assert!(client.command(0, &reserve, 0).is_good());
@@ -231,7 +231,7 @@ fn a_reset_beside_a_change_that_is_being_kept_frees_the_unit_behind_it(backend: 
 #[each_driver]
 fn change_of_reservations_is_answered_when_its_notices_are_on_all_reactors(backend: Choice) {
     with_gate(backend, |running, gate| {
-        let login = |n| Client::login(portal(running), &Who::new(n)).expect("in");
+        let login = |n| Client::login(portal(running), &InitiatorPort::new(n)).expect("in");
         let (mut told, mut by) = (login(1).calm(&[0]), login(2).calm(&[0]));
         let list = |current: u64, key: u64| {
             let keys = [current, key].map(u64::to_be_bytes).concat();
@@ -264,10 +264,10 @@ fn change_of_reservations_is_answered_when_its_notices_are_on_all_reactors(backe
 #[each_driver]
 fn a_cold_reset_that_no_setting_allows_is_not_supported_and_ends_nothing(backend: Choice) {
     with_target(backend, |running| {
-        let mut client = Client::login(portal(running), &Who::new(1))
+        let mut client = Client::login(portal(running), &InitiatorPort::new(1))
             .expect("in")
             .calm(&[0, 1]);
-        let mut other = Client::login(portal(running), &Who::new(2))
+        let mut other = Client::login(portal(running), &InitiatorPort::new(2))
             .expect("in")
             .calm(&[0, 1]);
         let response = client.function(TaskFunction::TargetColdReset, 0, u32::MAX);
@@ -285,10 +285,10 @@ fn a_cold_reset_that_a_setting_allows_ends_the_sessions_too(backend: Choice) {
         config.iscsi_targets[0].target.limits.target_cold_reset = true;
     };
     with_gate_and(backend, allow, |running, gate| {
-        let mut client = Client::login(portal(running), &Who::new(1))
+        let mut client = Client::login(portal(running), &InitiatorPort::new(1))
             .expect("in")
             .calm(&[0]);
-        let mut other = Client::login(portal(running), &Who::new(2))
+        let mut other = Client::login(portal(running), &InitiatorPort::new(2))
             .expect("in")
             .calm(&[0]);
         gate.shut();
@@ -301,7 +301,7 @@ fn a_cold_reset_that_a_setting_allows_ends_the_sessions_too(backend: Choice) {
         client.expect_end();
         other.expect_end();
         gate.open();
-        let mut again = Client::login(portal(running), &Who::new(1))
+        let mut again = Client::login(portal(running), &InitiatorPort::new(1))
             .expect("in")
             .calm(&[0]);
         assert!(again.command(0, &read_16(0, 1), BLOCK as u32).is_good());
@@ -312,7 +312,7 @@ fn a_cold_reset_that_a_setting_allows_ends_the_sessions_too(backend: Choice) {
 #[each_driver]
 fn a_write_whose_data_does_not_come_is_aborted(backend: Choice) {
     with_gate(backend, |running, _| {
-        let mut client = Client::login(portal(running), &Who::new(1))
+        let mut client = Client::login(portal(running), &InitiatorPort::new(1))
             .expect("in")
             .calm(&[0]);
         let data = pattern(3, 64 * BLOCK);
@@ -333,7 +333,7 @@ fn each_error_of_a_volume_has_its_sense_data(backend: Choice) {
     use store::{Errno, Error};
     use wire::scsi::key;
     with_gate(backend, |running, gate| {
-        let mut client = Client::login(portal(running), &Who::new(1))
+        let mut client = Client::login(portal(running), &InitiatorPort::new(1))
             .expect("in")
             .calm(&[0]);
         let data = pattern(1, BLOCK);

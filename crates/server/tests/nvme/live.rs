@@ -378,14 +378,18 @@ fn discovery_log_page_has_the_advertised_addresses(backend: Choice) {
         let (_, entries) = discovering.rediscover();
         let named = (2, NQN.to_owned(), "nas.example.org:4421".to_owned());
         assert!(entries.contains(&named), "{entries:?}");
-        let nobody = ListenerSpec {
+        let unspecified = ListenerSpec {
             advertise: Some(Advertise {
                 host: "0.0.0.0".into(),
                 port: None,
             }),
             ..any_port().into()
         };
-        refuse(running, Change::AddListener(nobody), "no host can connect");
+        refuse(
+            running,
+            Change::AddListener(unspecified),
+            "no host can connect",
+        );
 
         // Discovery alone is served on the next one: no way to a subsystem.
         make(

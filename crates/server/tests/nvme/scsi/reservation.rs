@@ -298,8 +298,8 @@ fn preempt_and_clear_notify_the_other_registrants() {
         assert!(bob.settle().is_empty());
         assert_eq!(bob.reservation(), Some((2, WRITE_EXCLUSIVE)));
         assert_eq!(alice.may(), READS);
-        let nobody = bob.reserve_out(action, WRITE_EXCLUSIVE, &list(2, 77, 0));
-        assert_eq!(nobody, Err(Fail::Conflict));
+        let unknown = bob.reserve_out(action, WRITE_EXCLUSIVE, &list(2, 77, 0));
+        assert_eq!(unknown, Err(Fail::Conflict));
         let zero = bob.reserve_out(action, WRITE_EXCLUSIVE, &list(2, 0, 0));
         assert!(matches!(zero, Err(Fail::Check(5, 0x2600, _))), "{zero:?}");
         bob.register(2, 0).unwrap();
