@@ -659,11 +659,11 @@ fn callbacks_go_out_on_the_connection_of_the_client() {
     let first = machine
         .call_back((0x4000_0000, 1, 1), |to| 5u32.encode(to))
         .unwrap();
-    let nobody = CallBack {
+    let without_credential = CallBack {
         by: None,
         ..CallBack::from((0x4000_0000, 1, 0))
     };
-    let second = machine.call_back(nobody, |_| {}).unwrap();
+    let second = machine.call_back(without_credential, |_| {}).unwrap();
     let third = machine.call_back((0x4000_0000, 1, 0), |_| {}).unwrap();
     machine.forget_call(third);
     let calls = sent(&mut server);

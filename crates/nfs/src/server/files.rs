@@ -327,7 +327,7 @@ impl Files {
 
     fn owner_id(&self, client: clientid4, kind: OwnerKind, name: &[u8]) -> LockOwner {
         let owner = self.find_owner(client, kind, name);
-        owner.map_or(NOBODY, |owner| owner.id)
+        owner.map_or(NO_OWNER, |owner| owner.id)
     }
 
     /// The owner of a client of version 4.0, also one that is not known yet.
@@ -751,7 +751,7 @@ impl Files {
 }
 
 /// The id of an owner that is not known.
-const NOBODY: LockOwner = 0;
+const NO_OWNER: LockOwner = 0;
 
 #[cfg(test)]
 mod tests;

@@ -16,20 +16,20 @@ use super::{FileKey, Files, Owner, OwnerKind, State, StateKind};
 /// States that are being taken away: [`Files::take_away`].
 pub struct Removal {
     states: Box<dyn Iterator<Item = Arc<State>> + Send>,
-    whose: Whose,
+    scope: RemovalScope,
     /// Files where there were locks: waiters for those are woken at the end.
     unlocked: BTreeSet<FileKey>,
 }
 
-enum Whose {
+enum RemovalScope {
     /// A client that is gone, with its owners.
-    Gone {
+    Client {
         client: clientid4,
         by_owner: btree_set::IntoIter<(LockOwner, u32)>,
         owners: BTreeMap<(OwnerKind, Box<[u8]>), Arc<Owner>>,
     },
     /// Of what these clients have, that in this file system.
-    InSystem {
+    FileSystem {
         system: u64,
         clients: vec::IntoIter<clientid4>,
     },
@@ -59,7 +59,7 @@ impl Files {
         let states = std::mem::take(&mut holdings.states);
         Some(Removal {
             states: Box::new(states.into_values()),
-            whose: Whose::Gone {
+            scope: RemovalScope::Client {
                 client,
                 by_owner: std::mem::take(&mut holdings.by_owner).into_iter(),
                 owners: std::mem::take(&mut holdings.owners),
@@ -80,7 +80,7 @@ impl Files {
         let clients: Vec<_> = clients.keys().copied().collect();
         Removal {
             states: Box::new(std::iter::empty()),
-            whose: Whose::InSystem {
+            scope: RemovalScope::FileSystem {
                 system,
                 clients: clients.into_iter(),
             },
@@ -114,33 +114,33 @@ impl Files {
             work::spend(work::OPERATION_UNITS);
             removed.closed.push(state.file);
         }
-        match &mut removal.whose {
-            Whose::Gone { by_owner, .. } => {
+        match &mut removal.scope {
+            RemovalScope::Client { by_owner, .. } => {
                 by_owner.next();
                 self.held.fetch_sub(1, Ordering::Relaxed);
             }
-            Whose::InSystem { .. } if taken.was_there => {
+            RemovalScope::FileSystem { .. } if taken.was_there => {
                 state.mark(REVOKED | BY_ADMIN);
                 self.count_revoked(state.client);
                 if removed.losers.last() != Some(&state.client) {
                     removed.losers.push(state.client);
                 }
             }
-            Whose::InSystem { .. } => {}
+            RemovalScope::FileSystem { .. } => {}
         }
     }
 
     /// What there is beside states, or states of the next client; whether there is more.
     fn take_rest(&self, removal: &mut Removal) -> bool {
         work::spend(1);
-        match &mut removal.whose {
-            Whose::Gone { owners, .. } => {
+        match &mut removal.scope {
+            RemovalScope::Client { owners, .. } => {
                 if owners.pop_first().is_some() {
                     self.held.fetch_sub(1, Ordering::Relaxed);
                     return true;
                 }
             }
-            Whose::InSystem { system, clients } => {
+            RemovalScope::FileSystem { system, clients } => {
                 if let Some(client) = clients.next() {
                     let states = self.states_of(client, |state| state.file.0 == *system);
                     removal.states = Box::new(states.into_iter());
@@ -154,7 +154,7 @@ impl Files {
             }
             return true;
         }
-        if let Whose::Gone { client, .. } = removal.whose {
+        if let RemovalScope::Client { client, .. } = removal.scope {
             let mut clients = locked(&self.clients);
             clients.remove(&client);
         }

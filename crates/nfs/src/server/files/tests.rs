@@ -600,11 +600,11 @@ proptest! {
         let mut model: [Vec<ShareReservation>; 3] = Default::default();
         let mut states: [Option<Arc<State>>; 3] = Default::default();
         let sum = |shares: &[ShareReservation]| shares.iter().fold(ShareReservation::default(), |a, &b| a.union(b));
-        for (who, what, access, deny) in steps {
+        for (owner, what, access, deny) in steps {
             let share = ShareReservation { access, deny };
-            match (what, states[who].clone()) {
+            match (what, states[owner].clone()) {
                 (0 | 1, state) => {
-                    let (client, name) = owners[who];
+                    let (client, name) = owners[owner];
                     let result = files.open(&args(client, name, access, deny));
                     let in_the_way = (0..3).any(|other| {
                         let other_has = sum(&model[other]);
@@ -613,8 +613,8 @@ proptest! {
                     prop_assert_eq!(result.is_err(), in_the_way);
                     let Ok(opened) = result else { continue };
                     prop_assert_eq!(opened.is_new, state.is_none());
-                    model[who].push(share);
-                    states[who] = Some(opened.state);
+                    model[owner].push(share);
+                    states[owner] = Some(opened.state);
                 }
                 (2, Some(state)) => {
                     let seqid = state.seqid();
@@ -622,18 +622,18 @@ proptest! {
                     let within = |part: &ShareReservation| {
                         part.access & !access == 0 && part.deny & !deny == 0
                     };
-                    let left: Vec<_> = model[who].iter().copied().filter(within).collect();
+                    let left: Vec<_> = model[owner].iter().copied().filter(within).collect();
                     if sum(&left) == share {
                         prop_assert_eq!(result.map(|id| id.seqid), Ok(seqid + 1));
-                        model[who] = left;
+                        model[owner] = left;
                     } else {
                         prop_assert_eq!(result, Err(nfsstat4::NFS4ERR_INVAL));
                     }
                 }
                 (3, Some(state)) => {
                     files.close(&state).unwrap();
-                    model[who].clear();
-                    states[who] = None;
+                    model[owner].clear();
+                    states[owner] = None;
                 }
                 _ => {}
             }

@@ -40,16 +40,16 @@ fn destroyed_clients_leave_no_name() {
         let exchanged = server.exchange_id(1, owner(b"a", boot), 0, user(0), at(0));
         exchanged.unwrap().clientid
     };
-    let is_nobody = || server.registry().owners.iter().all(HashMap::is_empty);
+    let has_no_owner = || server.registry().owners.iter().all(HashMap::is_empty);
     server.destroy_clientid(exchange(1), false).unwrap();
-    assert!(is_nobody(), "it was not confirmed");
+    assert!(has_no_owner(), "it was not confirmed");
     let session = confirmed(&server, b"a", 1, 0);
     let next = exchange(2);
     server.destroy_session(&session.id, user(0)).unwrap();
     server.destroy_clientid(session.client.id, false).unwrap();
-    assert!(!is_nobody(), "it has begun to start again");
+    assert!(!has_no_owner(), "it has begun to start again");
     server.destroy_clientid(next, false).unwrap();
-    assert!(is_nobody());
+    assert!(has_no_owner());
 }
 
 /// Of version 4.0 as well: a client that has started again takes its own place.
