@@ -21,7 +21,7 @@ pub const PATH_BYTES_MAX: usize = 1024;
 /// Rules of an export at most.
 pub const RULES_MAX: usize = 256;
 /// The user and the group that squashing makes of others, unless a rule names them.
-pub const NOBODY: u32 = 65_534;
+pub const ANONYMOUS_ID: u32 = 65_534;
 
 /// Addresses that begin with the same bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -163,8 +163,8 @@ impl Default for Rule {
             clients: Clients::Any,
             is_read_only: false,
             squash: Squash::Root,
-            anon_uid: NOBODY,
-            anon_gid: NOBODY,
+            anon_uid: ANONYMOUS_ID,
+            anon_gid: ANONYMOUS_ID,
             flavors: vec![Flavor::Sys],
         }
     }

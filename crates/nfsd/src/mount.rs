@@ -36,24 +36,26 @@ impl Mounts {
     }
 
     /// Whether it is new.
-    fn add(&self, who: IpAddr, path: &str) -> bool {
+    fn add(&self, client: IpAddr, path: &str) -> bool {
         self.with(|list| {
             let before = list.len();
-            list.retain(|(other, known)| *other != who || known != path);
+            list.retain(|(other, known)| *other != client || known != path);
             let is_new = list.len() == before;
             if list.len() >= MOUNTS_MAX {
                 list.pop_front();
             }
-            list.push_back((who, path.to_owned()));
+            list.push_back((client, path.to_owned()));
             is_new
         })
     }
 
     /// Whether there was any.
-    fn remove(&self, who: IpAddr, path: Option<&str>) -> bool {
+    fn remove(&self, client: IpAddr, path: Option<&str>) -> bool {
         self.with(|list| {
             let before = list.len();
-            list.retain(|(other, known)| *other != who || path.is_some_and(|path| known != path));
+            list.retain(|(other, known)| {
+                *other != client || path.is_some_and(|path| known != path)
+            });
             list.len() < before
         })
     }
@@ -96,7 +98,7 @@ impl MountCall {
 
     /// Goes on as far as it can.
     pub(crate) fn go(&mut self, tag: Tag, args: &[u8], around: &mut Around<'_>) -> Step {
-        let who = around.peer.address.ip().to_canonical();
+        let client = around.peer.address.ip().to_canonical();
         let (mounts, events) = (&around.nfsd.mounts, &around.nfsd.events);
         let path = path_of(args)
             .ok()
@@ -106,9 +108,9 @@ impl MountCall {
                 return step;
             }
             if let (mountstat3::MNT3_OK, Some(path)) = (self.status, path)
-                && mounts.add(who, path)
+                && mounts.add(client, path)
             {
-                events.mount(who, Some(path), true);
+                events.mount(client, Some(path), true);
             }
         }
         let gone = match self.procedure {
@@ -116,9 +118,9 @@ impl MountCall {
             _ => None,
         };
         if let mount_proc3::MOUNTPROC3_UMNT | mount_proc3::MOUNTPROC3_UMNTALL = self.procedure
-            && mounts.remove(who, gone)
+            && mounts.remove(client, gone)
         {
-            events.mount(who, gone, false);
+            events.mount(client, gone, false);
         }
         let view = &around.peer.view;
         let reply = around.link.machine.reply(tag);
@@ -229,11 +231,11 @@ impl MountCall {
 }
 
 fn dump(list: &VecDeque<(IpAddr, String)>, to: &mut Vec<u8>) {
-    for (who, path) in list {
+    for (client, path) in list {
         true.encode(to);
-        let who = who.to_string();
+        let client = client.to_string();
         mountbody {
-            ml_hostname: Opaque(who.as_bytes()),
+            ml_hostname: Opaque(client.as_bytes()),
             ml_directory: Opaque(path.as_bytes()),
         }
         .encode(to);

@@ -64,11 +64,11 @@ pub(crate) fn setclientid<'a>(
         }
         Err(nfsstat4::NFS4ERR_CLID_INUSE) => {
             // The address of the client that has the name is not for others.
-            let nobody = clientaddr4 {
+            let hidden = clientaddr4 {
                 r_netid: Opaque(b"tcp"),
                 r_addr: Opaque(b"0.0.0.0.0.0"),
             };
-            run.answer(nfsstat4::NFS4ERR_CLID_INUSE, |to| nobody.encode(to))
+            run.answer(nfsstat4::NFS4ERR_CLID_INUSE, |to| hidden.encode(to))
         }
         Err(status) => Err(status),
     }

@@ -169,12 +169,12 @@ fn anonymous(run: &mut RunningCall<'_>, key: FileKey, access: u32) -> Result<boo
 /// NFS4ERR_DELAY.
 #[inline]
 pub(crate) fn break_delegations(run: &mut RunningCall<'_>, file: FileKey) -> Result<(), nfsstat4> {
-    let client = run.client().map_or(NOBODY, |client| client.id);
+    let client = run.client().map_or(NO_CLIENT, |client| client.id);
     run.nfsd.break_delegations(client, file, run.now)
 }
 
 /// The id of no client.
-const NOBODY: u64 = 0;
+const NO_CLIENT: u64 = 0;
 
 /// Whether NFSv3, which knows no state, may read or write a file: as with the
 /// anonymous state id.
@@ -210,11 +210,11 @@ pub(crate) fn break_old(
     now: machine::Nanos,
     file: FileKey,
 ) -> Result<(), nfsstat4> {
-    nfsd.break_delegations(NOBODY, file, now)
+    nfsd.break_delegations(NO_CLIENT, file, now)
 }
 
 impl crate::Nfsd {
-    /// The same for a client of NFSv4 by its id, or for NFSv3 ([`NOBODY`]). No client is
+    /// The same for a client of NFSv4 by its id, or for NFSv3 ([`NO_CLIENT`]). No client is
     /// given a delegation either while the change is under way.
     ///
     /// # Errors

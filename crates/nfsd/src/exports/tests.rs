@@ -48,9 +48,9 @@ fn nets_hold_the_addresses_that_begin_alike() {
         ("::ffff:10.0.0.0/8", "::1", true),
         ("::ffff:10.0.0.0/8", "10.9.8.7", false),
     ];
-    for (net, who, expected) in cases {
+    for (net, client, expected) in cases {
         let net: Net = net.parse().unwrap();
-        assert_eq!(net.contains(address(who)), expected, "{who} in {net}");
+        assert_eq!(net.contains(address(client)), expected, "{client} in {net}");
     }
     for text in [
         "",
@@ -84,7 +84,7 @@ fn the_first_rule_that_matches_decides() {
         rule(Clients::Nets(Vec::new()), 3),
     ];
     let export = Export::new("/a", fs(), rules).unwrap();
-    let uid = |who: &str| export.rule(address(who)).map(|rule| rule.anon_uid);
+    let uid = |client: &str| export.rule(address(client)).map(|rule| rule.anon_uid);
     assert_eq!(uid("10.0.0.1"), Some(1));
     assert_eq!(uid("::ffff:10.0.0.2"), Some(2));
     assert_eq!(uid("10.0.1.2"), None);
@@ -102,7 +102,7 @@ fn squashed_users_and_groups_become_the_anonymous_ones() {
     };
     let root = Credential::sys(0, 0, [0, 5]);
     let user = Credential::sys(1000, 100, [0, 5]);
-    let nobody = Credential::sys(77, 78, []);
+    let anonymous = Credential::sys(77, 78, []);
     let of = |uid, gid, also| Credential::sys(uid, gid, [also]);
     let cases = [
         (Squash::None, root, root),
@@ -112,8 +112,8 @@ fn squashed_users_and_groups_become_the_anonymous_ones() {
         (Squash::Root, of(0, 100, 5), of(77, 100, 5)),
         (Squash::Root, of(1000, 0, 5), of(1000, 78, 5)),
         (Squash::Root, of(1000, 100, 0), of(1000, 100, 78)),
-        (Squash::All, root, nobody),
-        (Squash::All, user, nobody),
+        (Squash::All, root, anonymous),
+        (Squash::All, user, anonymous),
     ];
     for (squash, said, expected) in cases {
         let acts = rule(squash).instead(&said).unwrap_or(said);
@@ -123,7 +123,10 @@ fn squashed_users_and_groups_become_the_anonymous_ones() {
     assert_eq!(rule(Squash::Root).instead(&of(1000, 100, 5)), None);
     // A call with AUTH_NONE is anonymous, not user 0.
     for squash in [Squash::None, Squash::Root, Squash::All] {
-        assert_eq!(rule(squash).instead(&Credential::default()), Some(nobody));
+        assert_eq!(
+            rule(squash).instead(&Credential::default()),
+            Some(anonymous)
+        );
     }
     assert!(Rule::default().takes(Flavor::Sys) && !Rule::default().takes(Flavor::None));
 }
