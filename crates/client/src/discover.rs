@@ -140,7 +140,7 @@ pub fn discover(args: &DiscoverArgs) -> (Listing, Vec<String>) {
         };
         return (listing, errors);
     }
-    let (nvme, iscsi) = match whom(args) {
+    let (nvme, iscsi) = match discovery_addresses(args) {
         Ok(both) => both,
         Err(error) => return (Listing::default(), vec![error]),
     };
@@ -153,7 +153,9 @@ pub fn discover(args: &DiscoverArgs) -> (Listing, Vec<String>) {
 }
 
 /// Where discovery asks: a discovery controller, a portal, or both.
-fn whom(args: &DiscoverArgs) -> Result<(Option<SocketAddr>, Option<SocketAddr>), String> {
+fn discovery_addresses(
+    args: &DiscoverArgs,
+) -> Result<(Option<SocketAddr>, Option<SocketAddr>), String> {
     match &args.address {
         Some(text) => match text.strip_prefix("iscsi://") {
             Some(portal) => Ok((
@@ -392,19 +394,19 @@ mod tests {
             #[command(flatten)]
             args: DiscoverArgs,
         }
-        let whom = |line: &str| {
+        let found = |line: &str| {
             let words = std::iter::once("discover").chain(line.split_whitespace());
-            whom(&Line::parse_from(words).args).map(|(nvme, iscsi)| {
+            discovery_addresses(&Line::parse_from(words).args).map(|(nvme, iscsi)| {
                 let text = |to: Option<SocketAddr>| to.map_or("-".into(), |to| to.to_string());
                 (text(nvme), text(iscsi))
             })
         };
         let both = |a: &str, b: &str| Ok((a.to_owned(), b.to_owned()));
-        assert_eq!(whom(""), both("127.0.0.1:4420", "127.0.0.1:3260"));
-        assert_eq!(whom("-s 4421"), both("127.0.0.1:4421", "-"));
-        assert_eq!(whom("127.0.0.2:9"), both("127.0.0.2:9", "-"));
-        assert_eq!(whom("iscsi://127.0.0.2"), both("-", "127.0.0.2:3260"));
-        assert_eq!(whom("iscsi://[::1]:9/"), both("-", "[::1]:9"));
-        assert!(whom("nowhere").is_err());
+        assert_eq!(found(""), both("127.0.0.1:4420", "127.0.0.1:3260"));
+        assert_eq!(found("-s 4421"), both("127.0.0.1:4421", "-"));
+        assert_eq!(found("127.0.0.2:9"), both("127.0.0.2:9", "-"));
+        assert_eq!(found("iscsi://127.0.0.2"), both("-", "127.0.0.2:3260"));
+        assert_eq!(found("iscsi://[::1]:9/"), both("-", "[::1]:9"));
+        assert!(found("nowhere").is_err());
     }
 }

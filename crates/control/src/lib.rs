@@ -195,11 +195,11 @@ pub fn notes(config: &Config) -> Vec<String> {
         notes.push(note.to_owned());
     }
     notes.extend(memory_note(config, store::memory::limit()));
-    for (whose, auth) in discovery.chain(targets) {
+    for (scope, auth) in discovery.chain(targets) {
         for known in auth.chap.iter().chain(&auth.mutual) {
             let (user, len) = (&known.user, known.secret.len());
             let note = format!(
-                "{whose}: the CHAP secret of {user} has {len} bytes; Windows takes \
+                "{scope}: the CHAP secret of {user} has {len} bytes; Windows takes \
                  {COMMON_BYTES_MAX} at most"
             );
             if len > COMMON_BYTES_MAX && !notes.contains(&note) {

@@ -312,9 +312,9 @@ mod tests {
     use super::*;
 
     /// Mail that is sent to it goes nowhere.
-    struct Nobody;
+    struct DiscardedMail;
 
-    impl<M> Post<M> for Nobody {
+    impl<M> Post<M> for DiscardedMail {
         fn send(&self, _: usize, _: M) {}
     }
 
@@ -324,8 +324,8 @@ mod tests {
             connections_of_address_max: 1,
             turn_units_max: 1,
         };
-        let shared = Shared::new(limits, 1, Arc::new(Nobody));
-        (Arc::new(shared), Arc::new(Nobody))
+        let shared = Shared::new(limits, 1, Arc::new(DiscardedMail));
+        (Arc::new(shared), Arc::new(DiscardedMail))
     }
 
     #[test]

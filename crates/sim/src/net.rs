@@ -60,7 +60,7 @@ enum Holder {
     Accepted(DriverId),
     Socket(DriverId, SocketId),
     /// Its driver has closed it, or died.
-    Nobody,
+    Closed,
 }
 
 struct SocketEnd {
@@ -205,7 +205,7 @@ impl Net {
     /// Connections that both sides still know, as numbers.
     pub fn live_connections(&self) -> Vec<usize> {
         let open = |c: &SimConnection| !c.is_dead && c.ends.iter().all(|e| e.error.is_none());
-        let held = |c: &SimConnection| c.ends.iter().all(|e| e.holder != Holder::Nobody);
+        let held = |c: &SimConnection| c.ends.iter().all(|e| e.holder != Holder::Closed);
         let all = self.connections.iter().enumerate();
         all.filter(|(_, c)| open(c) && held(c))
             .map(|(n, _)| n)
@@ -247,7 +247,7 @@ impl Net {
     /// Whether the accepting side has let go of the connection.
     pub fn is_forgotten(&self, connection: usize) -> bool {
         let end = &self.connections[connection].ends[1];
-        end.holder == Holder::Nobody && end.closing.is_none()
+        end.holder == Holder::Closed && end.closing.is_none()
     }
 
     fn take_slot(&mut self, driver: DriverId, what: SlotUse) -> SocketId {
@@ -633,16 +633,16 @@ impl World {
         let mut is_unwanted = false;
         while this.flight.front().is_some_and(|(at, _)| *at <= now) {
             let (_, piece) = this.flight.pop_front().expect("looked at");
-            let nobody = this.holder == Holder::Nobody;
+            let is_closed = this.holder == Holder::Closed;
             match piece {
                 Piece::Bytes(bytes) => {
                     this.flight_bytes -= bytes.len();
-                    is_unwanted |= nobody;
+                    is_unwanted |= is_closed;
                     this.inbox.extend(bytes);
                 }
                 Piece::Late(len) => {
                     this.flight_bytes -= len;
-                    is_unwanted |= nobody;
+                    is_unwanted |= is_closed;
                     let mut batch = that.late.pop_front().expect("one for each piece");
                     let mut bytes = Vec::with_capacity(len);
                     batch.take_out(len, &mut bytes);
@@ -735,7 +735,7 @@ impl World {
         let this = &mut self.net.connections[connection].ends[end];
         // What was let out of hand is read before its memory is given up.
         let late: Vec<_> = this.late.drain(..).collect();
-        this.holder = Holder::Nobody;
+        this.holder = Holder::Closed;
         this.inbox.clear();
         self.settle_late(connection, 1 - end, late);
         let last = if unread || partial {
@@ -834,7 +834,7 @@ impl World {
     pub fn lose_answers(&mut self) {
         for connection in &mut self.net.connections {
             let [host, target] = &mut connection.ends;
-            if target.holder == Holder::Nobody && target.late.is_empty() {
+            if target.holder == Holder::Closed && target.late.is_empty() {
                 let is_end = |piece: &Piece| matches!(piece, Piece::Fin | Piece::Reset);
                 host.flight.retain(|(_, piece)| is_end(piece));
                 (host.flight_bytes, host.inbox) = (0, VecDeque::new());
@@ -844,10 +844,10 @@ impl World {
 
     fn end_dies(&mut self, driver: DriverId, connection: usize, end: usize, silently: bool) {
         let this = &mut self.net.connections[connection].ends[end];
-        if this.holder == Holder::Nobody {
+        if this.holder == Holder::Closed {
             return;
         }
-        this.holder = Holder::Nobody;
+        this.holder = Holder::Closed;
         this.closing = None;
         this.recv = None;
         this.inbox.clear();
@@ -881,7 +881,7 @@ impl World {
                 self.net.connections[connection].ends[end].flight_bytes = 0;
             }
             for end in 0..2 {
-                if self.net.connections[connection].ends[end].holder == Holder::Nobody {
+                if self.net.connections[connection].ends[end].holder == Holder::Closed {
                     let delay = self.random.below(10 * MS);
                     self.net.connections[connection].ends[1 - end].stalled_until = self.now + delay;
                     self.depart(connection, end, Piece::Reset);

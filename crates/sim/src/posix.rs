@@ -142,8 +142,8 @@ impl Posix {
         let folder = folder.expect("a folder can be made");
         let served = folder.path().join("served");
         std::fs::create_dir(&served).expect("a new folder is empty");
-        let everybody = Permissions::from_mode(0o777);
-        std::fs::set_permissions(&served, everybody).expect("it is ours");
+        let all_users = Permissions::from_mode(0o777);
+        std::fs::set_permissions(&served, all_users).expect("it is ours");
         let root = rustix::fs::open(&served, OFlags::PATH, Mode::empty());
         // Chance of its own, so that content fares as it would without.
         let chance = Random::new(random.clone().next_u64());

@@ -96,15 +96,15 @@ fn clients(export: &ExportSpec) -> String {
     };
     let named: usize = rules().map(nets).sum();
     let is_open = rules().any(|rule| rule.clients == Clients::Any);
-    let who = match (is_open, named) {
+    let allowed = match (is_open, named) {
         (true, 0) => "any client".to_owned(),
         (true, _) => "any client, some on terms of their own".to_owned(),
         (false, 1) => "1 host or network".to_owned(),
         (false, _) => format!("{named} hosts or networks"),
     };
     match rules().all(|rule| rule.is_read_only) && !export.rules.is_empty() {
-        true => format!("{who}, read only"),
-        false => who,
+        true => format!("{allowed}, read only"),
+        false => allowed,
     }
 }
 
@@ -123,13 +123,13 @@ fn initiators(IscsiTargetSpec { target, .. }: &IscsiTargetSpec) -> String {
         None => None,
     };
     let named = (named > 0 || any.is_none()).then(|| count(named, "initiator"));
-    let who: Vec<String> = any.into_iter().chain(named).collect();
+    let allowed: Vec<String> = any.into_iter().chain(named).collect();
     let auth = match (&target.auth.chap, &target.auth.mutual) {
         (None, _) => "",
         (Some(_), None) => ", CHAP",
         (Some(_), Some(_)) => ", mutual CHAP",
     };
-    format!("{}{auth}", who.join(" and "))
+    format!("{}{auth}", allowed.join(" and "))
 }
 
 /// `1 host`, `2 hosts`.

@@ -178,16 +178,11 @@ pub fn nfs_operations_done(input: &[u8]) -> u128 {
                 );
             }
             _ => {
-                let who = usize::from(at > 1);
-                if std::mem::take(&mut known[who].is_lost) {
-                    greet(
-                        &mut server,
-                        conns[at],
-                        &mut known[who],
-                        1 + from.below(2) as u32,
-                    );
+                let client = &mut known[usize::from(at > 1)];
+                if std::mem::take(&mut client.is_lost) {
+                    greet(&mut server, conns[at], client, 1 + from.below(2) as u32);
                 }
-                call(&mut server, conns[at], xid, &mut known[who], &mut from);
+                call(&mut server, conns[at], xid, client, &mut from);
                 if server.fatal(conns[at]).is_some() {
                     server.disconnect(conns[at]);
                     conns[at] = server.connect(address);

@@ -39,7 +39,7 @@ fn stat_sn(pdu: &Pdu) -> u32 {
     pdu.bhs.cast::<Reject>().stat_sn.get()
 }
 
-const NOBODY: (u32, u32) = (TAG_NONE, TAG_NONE);
+const NO_TASK: (u32, u32) = (TAG_NONE, TAG_NONE);
 
 #[test]
 fn lost_answers_come_once_more_until_they_are_acknowledged() {
@@ -62,15 +62,15 @@ fn lost_answers_come_once_more_until_they_are_acknowledged() {
     assert_eq!(peer.in_flight(), 0);
     assert!(peer.target.end.released.is_empty(), "all are kept");
 
-    let all = peer.snack(SnackType::Status, NOBODY, 1, (0, 0));
+    let all = peer.snack(SnackType::Status, NO_TASK, 1, (0, 0));
     assert_eq!(without_window(&all), without_window(&sent));
-    let some = peer.snack(SnackType::Status, NOBODY, 1, (2, 3));
+    let some = peer.snack(SnackType::Status, NO_TASK, 1, (2, 3));
     assert_eq!(without_window(&some), without_window(&sent[1..4]));
-    let rest = peer.snack(SnackType::Status, NOBODY, 1, (5, 0));
+    let rest = peer.snack(SnackType::Status, NO_TASK, 1, (5, 0));
     assert_eq!(without_window(&rest), without_window(&sent[4..]));
     // What was never sent, and what is acknowledged.
     for (exp_stat_sn, run) in [(1, (40, 1)), (1, (6, 20)), (4, (3, 1)), (4, (99, 0))] {
-        let answers = peer.snack(SnackType::Status, NOBODY, exp_stat_sn, run);
+        let answers = peer.snack(SnackType::Status, NO_TASK, exp_stat_sn, run);
         assert_eq!(
             reject_reasons(&answers),
             [RejectReason::ProtocolError as u8]
@@ -78,7 +78,7 @@ fn lost_answers_come_once_more_until_they_are_acknowledged() {
     }
     // Runs that come round to the beginning.
     for run in [(1 << 30, 7 << 28), (5, u32::MAX), (0, u32::MAX)] {
-        let answers = peer.snack(SnackType::Status, NOBODY, 4, run);
+        let answers = peer.snack(SnackType::Status, NO_TASK, 4, run);
         assert_eq!(
             reject_reasons(&answers),
             [RejectReason::ProtocolError as u8]
@@ -120,15 +120,15 @@ fn lost_data_in_comes_once_more() {
         let again = peer.snack(SnackType::DataOrR2t, task, 1, run);
         assert_eq!(without_window(&again), without_window(&sent[range]));
     }
-    let last = peer.snack(SnackType::Status, NOBODY, 1, (1, 1));
+    let last = peer.snack(SnackType::Status, NO_TASK, 1, (1, 1));
     assert_eq!(without_window(&last), without_window(&sent[9..]));
     assert!(
         peer.snack(SnackType::DataAck, (TAG_NONE, ttt), 1, (8, 0))
             .is_empty()
     );
 
-    let of_nobody = (0x999, TAG_NONE);
-    for (ids, run) in [(task, (10, 1)), (task, (8, 3)), (of_nobody, (0, 1))] {
+    let unknown_task = (0x999, TAG_NONE);
+    for (ids, run) in [(task, (10, 1)), (task, (8, 3)), (unknown_task, (0, 1))] {
         let answers = peer.snack(SnackType::DataOrR2t, ids, 1, run);
         assert_eq!(
             reject_reasons(&answers),
@@ -175,7 +175,7 @@ fn what_is_to_come_once_more_is_kept_until_it_has() {
     let task = (peer.itt, TAG_NONE);
     let again = peer.pdus.snack(SnackType::DataOrR2t, task, 1, (0, 0));
     // And acknowledges it in the same breath.
-    let ack = peer.pdus.snack(SnackType::Status, NOBODY, 2, (2, 0));
+    let ack = peer.pdus.snack(SnackType::Status, NO_TASK, 2, (2, 0));
     peer.push(&[again, ack].concat());
     let mut found = peer.transmit(1);
     assert!(peer.target.end.released.is_empty());
@@ -389,7 +389,7 @@ fn what_is_kept_has_a_bound() {
         [RejectReason::ProtocolError as u8]
     );
     // The status is there, alone; of what is kept the data is, too.
-    let answers = peer.snack(SnackType::Status, NOBODY, 1, (1, 1));
+    let answers = peer.snack(SnackType::Status, NO_TASK, 1, (1, 1));
     assert_eq!(opcodes(&answers), [opcode::SCSI_RESPONSE]);
     let header: &ScsiResponse = answers[0].bhs.cast();
     assert_eq!(response(&answers[0]), GOOD);
@@ -410,11 +410,11 @@ fn what_is_kept_has_a_bound() {
     let answers = peer.snack(SnackType::DataOrR2t, (peer.itt, TAG_NONE), 1, (0, 0));
     assert_eq!(reject_reasons(&answers), [RejectReason::SnackReject as u8]);
     let next = stat_sn(&answers[0]).wrapping_add(1);
-    let all = peer.snack(SnackType::Status, NOBODY, 1, (1, most as u32));
+    let all = peer.snack(SnackType::Status, NO_TASK, 1, (1, most as u32));
     assert_eq!(opcodes(&all), vec![opcode::SCSI_RESPONSE; most]);
     peer.acknowledge(next);
     for first in 1..=most as u32 {
-        let answers = peer.snack(SnackType::Status, NOBODY, 1, (first, 1));
+        let answers = peer.snack(SnackType::Status, NO_TASK, 1, (first, 1));
         let reason = RejectReason::ProtocolError as u8;
         assert_eq!(reject_reasons(&answers), [reason], "{first} is gone");
     }
@@ -428,20 +428,20 @@ fn answers_that_are_never_acknowledged_are_kept_up_to_a_bound() {
         assert_eq!(opcodes(&peer.send(&nop)), [opcode::NOP_IN]);
     }
     // The oldest cannot be had again, the others can.
-    let answers = peer.snack(SnackType::Status, NOBODY, 1, (1, 1));
+    let answers = peer.snack(SnackType::Status, NO_TASK, 1, (1, 1));
     let reason = RejectReason::ProtocolError as u8;
     assert_eq!(reject_reasons(&answers), [reason]);
     let refusal = stat_sn(&answers[0]);
     let last = refusal - 1;
-    let answers = peer.snack(SnackType::Status, NOBODY, 1, (last - 9, 10));
+    let answers = peer.snack(SnackType::Status, NO_TASK, 1, (last - 9, 10));
     assert_eq!(opcodes(&answers), [opcode::NOP_IN; 10]);
     let numbers = answers.iter().map(stat_sn);
     assert!(numbers.eq(last - 9..=last));
     let oldest = refusal + 1 - KEPT_MAX as u32;
-    let answers = peer.snack(SnackType::Status, NOBODY, 1, (oldest - 1, 1));
+    let answers = peer.snack(SnackType::Status, NO_TASK, 1, (oldest - 1, 1));
     assert_eq!(reject_reasons(&answers), [reason]);
     // The refusal is kept in place of the oldest.
-    let answers = peer.snack(SnackType::Status, NOBODY, 1, (oldest + 1, 1));
+    let answers = peer.snack(SnackType::Status, NO_TASK, 1, (oldest + 1, 1));
     assert_eq!(opcodes(&answers), [opcode::NOP_IN]);
 }
 
@@ -464,11 +464,11 @@ fn texts_that_are_never_acknowledged_are_kept_up_to_so_many_bytes() {
     }
     let kept = KEPT_CONTROL_BYTES_MAX / 200_000;
     let oldest = last + 1 - kept as u32;
-    let answers = peer.snack(SnackType::Status, NOBODY, 1, (oldest - 1, 1));
+    let answers = peer.snack(SnackType::Status, NO_TASK, 1, (oldest - 1, 1));
     assert_eq!(
         reject_reasons(&answers),
         [RejectReason::ProtocolError as u8]
     );
-    let answers = peer.snack(SnackType::Status, NOBODY, 1, (oldest, kept as u32));
+    let answers = peer.snack(SnackType::Status, NO_TASK, 1, (oldest, kept as u32));
     assert_eq!(opcodes(&answers), vec![opcode::TEXT_RESPONSE; kept]);
 }

@@ -310,7 +310,7 @@ fn discovery_controllers_hear_of_what_they_see() {
         (change.events, is_new)
     };
     let both = (vec![first, second], true);
-    let nobody = (vec![], false);
+    let unchanged = (vec![], false);
 
     let mut hidden = subsystem(NEW_NQN, vec![]);
     hidden.hosts = Some(vec![OTHER.to_owned()]);
@@ -330,7 +330,7 @@ fn discovery_controllers_hear_of_what_they_see() {
     );
     let more = subsystem(NEW_NQN, vec![namespace(1, 512, 8)]);
     let change = bench.registry.replace_subsystem(more.into());
-    assert_eq!(told(&mut bench, change), nobody, "no entry changes");
+    assert_eq!(told(&mut bench, change), unchanged, "no entry changes");
     let change = bench.registry.remove_subsystem(NEW_NQN);
     assert_eq!(told(&mut bench, change), both);
     let change = bench.registry.remove_subsystem(PRIVATE_NQN);
@@ -340,7 +340,7 @@ fn discovery_controllers_hear_of_what_they_see() {
     let change = bench.registry.set_listeners(listeners.clone());
     assert_eq!(told(&mut bench, change), both);
     let change = bench.registry.set_listeners(listeners.clone());
-    assert_eq!(told(&mut bench, change), nobody, "the same again");
+    assert_eq!(told(&mut bench, change), unchanged, "the same again");
     let mut loopback = listeners;
     loopback.push(listener(2, "127.0.0.1:4420"));
     let change = bench.registry.set_listeners(loopback);
@@ -354,7 +354,7 @@ fn discovery_controllers_hear_of_what_they_see() {
     let change = bench.registry.set_referrals(referrals.clone());
     assert_eq!(told(&mut bench, change), both);
     let change = bench.registry.set_referrals(referrals);
-    assert_eq!(told(&mut bench, change), nobody, "the same again");
+    assert_eq!(told(&mut bench, change), unchanged, "the same again");
 }
 
 /// A thousand controllers with all of their queues, and then no Controller ID.

@@ -210,9 +210,9 @@ impl Checker {
     /// Knows of nothing yet.
     pub fn new() -> Checker {
         // Number 0 is of no operation: it stands for zeros.
-        let nobody = CheckedOp::new(OpKind::Flush, 0, usize::MAX, 0, 0);
+        let zeros = CheckedOp::new(OpKind::Flush, 0, usize::MAX, 0, 0);
         Checker {
-            ops: vec![nobody],
+            ops: vec![zeros],
             open: Vec::new(),
             volumes: Vec::new(),
             clock: 0,
