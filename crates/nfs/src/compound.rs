@@ -154,13 +154,13 @@ impl Compound {
     }
 
     /// The arguments of the operation that was given last may be read again.
-    pub fn rewind(&mut self) {
+    pub fn rewind_args(&mut self) {
         self.at = self.op_at + NUMBER_BYTES;
     }
 
     /// The operation that [`Compound::next`] gave last, once more.
     #[inline]
-    pub fn again<'a>(&self, args: &'a [u8]) -> nfs_argop4<'a> {
+    pub fn last_op<'a>(&self, args: &'a [u8]) -> nfs_argop4<'a> {
         let mut from = Reader::new(&args[self.op_at as usize..]);
         nfs_argop4::decode(&mut from).expect("it was read before")
     }
@@ -216,7 +216,7 @@ impl Compound {
 
     /// The result that was appended last becomes another one, taken back up to
     /// `mark`, which was made before it: an answer grew too long.
-    pub fn instead(
+    pub fn replace_result(
         &mut self,
         mark: crate::connection::Mark,
         number: nfs_opnum4,

@@ -21,7 +21,7 @@ pub(crate) fn answer<'a>(run: &mut RunningCall<'a>) -> Option<OperationOutcome<'
     }
     let xid = run.link.machine.call(run.flow.tag).xid;
     let known = CallKey::new(xid, COMPOUND, run.credential(), run.args);
-    let past = run.peer.past(run.nfsd).clone();
+    let past = run.peer.address_replies(run.nfsd).clone();
     match past.begin(known, run.now) {
         CallBegun::New => {
             run.flow.once.known = Some((past, known));

@@ -17,9 +17,13 @@ use crate::pseudo::{PseudoPlace, View};
 use crate::then::{Continuation, ThenAttributes};
 use crate::{Nfsd, state};
 
-fn ask<'a>(run: &mut RunningCall<'a>, op: FsOp<'_>, then: ThenAttributes) -> OperationOutcome<'a> {
+fn ask_file_system<'a>(
+    run: &mut RunningCall<'a>,
+    op: FsOp<'_>,
+    then: ThenAttributes,
+) -> OperationOutcome<'a> {
     let then = Continuation::Attributes(then);
-    run.ask(Ask {
+    run.ask_file_system(Ask {
         op,
         is_open: false,
         then,
@@ -27,7 +31,7 @@ fn ask<'a>(run: &mut RunningCall<'a>, op: FsOp<'_>, then: ThenAttributes) -> Ope
 }
 
 #[inline]
-pub(crate) fn after<'a>(
+pub(crate) fn resume<'a>(
     run: &mut RunningCall<'a>,
     then: ThenAttributes,
     result: Result<Output, fs::Error>,
@@ -40,7 +44,7 @@ pub(crate) fn after<'a>(
         (ThenAttributes::Access(asked), Output::Attr(attr)) => tell_access(run, asked, &attr),
         (ThenAttributes::GetattrRoom(asked), Output::Statfs(stat)) => {
             let file = file(run.current()?);
-            ask(
+            ask_file_system(
                 run,
                 FsOp::Getattr { file },
                 ThenAttributes::Getattr(asked, room(&stat)),
@@ -48,7 +52,7 @@ pub(crate) fn after<'a>(
         }
         (ThenAttributes::VerifyRoom, Output::Statfs(stat)) => {
             let file = file(run.current()?);
-            ask(
+            ask_file_system(
                 run,
                 FsOp::Getattr { file },
                 ThenAttributes::Verify(room(&stat)),
@@ -75,7 +79,7 @@ pub(crate) fn after<'a>(
 }
 
 /// Attributes of nothing in particular.
-pub(crate) fn blank() -> Attr {
+pub(crate) fn blank_attributes() -> Attr {
     Attr {
         file: FileId(0),
         kind: ObjectKind::Regular,
@@ -231,12 +235,12 @@ pub(crate) fn getattr<'a>(
     let place = run.current()?;
     let asked = AskedAttributes::new(&args.attr_request, run.minor())?;
     if asked.needs_room() {
-        return ask(run, FsOp::Statfs, ThenAttributes::GetattrRoom(asked));
+        return ask_file_system(run, FsOp::Statfs, ThenAttributes::GetattrRoom(asked));
     }
     let (file, room) = (file(place), FreeSpace::default());
     match run.begin(FsOp::Getattr { file }, false) {
         QuestionBegun::Done(Ok(Output::Attr(attr))) => got_attr(run, asked, &attr, &room),
-        begun => run.goes_on(
+        begun => run.await_answer(
             begun,
             Continuation::Attributes(ThenAttributes::Getattr(asked, room)),
         ),
@@ -255,7 +259,7 @@ fn got_attr<'a>(
     let to = run.link.machine.reply(run.flow.tag).bytes();
     match write(run.nfsd, &run.peer.view, place, attr, room, asked, to) {
         Ok(()) => Ok(NextStep::Done),
-        Err(status) => run.instead(status),
+        Err(status) => run.replace_result(status),
     }
 }
 
@@ -267,10 +271,10 @@ pub(crate) fn verify<'a>(
     let place = run.current()?;
     let asked = AskedAttributes::new(&args.obj_attributes.attrmask, run.minor())?;
     if asked.needs_room() {
-        return ask(run, FsOp::Statfs, ThenAttributes::VerifyRoom);
+        return ask_file_system(run, FsOp::Statfs, ThenAttributes::VerifyRoom);
     }
     let file = file(place);
-    ask(
+    ask_file_system(
         run,
         FsOp::Getattr { file },
         ThenAttributes::Verify(FreeSpace::default()),
@@ -318,7 +322,7 @@ pub(crate) fn setattr<'a>(
         set: set_attr(&set),
         guard: None,
     };
-    run.ask(Ask {
+    run.ask_file_system(Ask {
         op,
         is_open,
         then: Continuation::Attributes(ThenAttributes::Setattr),
@@ -346,7 +350,7 @@ pub(crate) fn access<'a>(run: &mut RunningCall<'a>, args: &ACCESS4args) -> Opera
     let file = file(place);
     match run.begin(FsOp::Getattr { file }, false) {
         QuestionBegun::Done(Ok(Output::Attr(attr))) => tell_access(run, args.access, &attr),
-        begun => run.goes_on(
+        begun => run.await_answer(
             begun,
             Continuation::Attributes(ThenAttributes::Access(args.access)),
         ),
@@ -387,7 +391,7 @@ pub(crate) fn getxattr<'a>(
 ) -> OperationOutcome<'a> {
     let file = file(run.current()?);
     let name = args.name.0;
-    ask(run, FsOp::GetXattr { file, name }, ThenAttributes::GetXattr)
+    ask_file_system(run, FsOp::GetXattr { file, name }, ThenAttributes::GetXattr)
 }
 
 /// The answer of SETXATTR and REMOVEXATTR: how the object changed.
@@ -417,7 +421,7 @@ pub(crate) fn setxattr<'a>(
             setxattr_option4::SETXATTR4_REPLACE => SetXattr::Replace,
         },
     };
-    ask(run, op, ThenAttributes::ChangeXattr)
+    ask_file_system(run, op, ThenAttributes::ChangeXattr)
 }
 
 pub(crate) fn removexattr<'a>(
@@ -426,7 +430,7 @@ pub(crate) fn removexattr<'a>(
 ) -> OperationOutcome<'a> {
     let file = check_change(run)?;
     let name = args.name.0;
-    ask(
+    ask_file_system(
         run,
         FsOp::RemoveXattr { file, name },
         ThenAttributes::ChangeXattr,
@@ -452,7 +456,7 @@ pub(crate) fn listxattrs<'a>(
         cookie: args.lxa_cookie,
         name_bytes_max: list_bytes_max(run, args.lxa_maxcount)?,
     };
-    ask(run, op, ThenAttributes::ListXattrs)
+    ask_file_system(run, op, ThenAttributes::ListXattrs)
 }
 
 fn list_names<'a>(run: &mut RunningCall<'a>, listing: &fs::Listing) -> OperationOutcome<'a> {

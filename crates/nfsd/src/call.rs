@@ -181,7 +181,7 @@ impl<'a> RunningCall<'a> {
     /// The operation under way, once more.
     #[inline]
     pub(crate) fn op(&self) -> nfs_argop4<'a> {
-        self.flow.compound.again(self.args)
+        self.flow.compound.last_op(self.args)
     }
 
     /// The operation ends with this status and no body.
@@ -194,7 +194,7 @@ impl<'a> RunningCall<'a> {
         };
         if self.reply().mark().position() > self.flow.mark.position() {
             // It had begun to succeed.
-            let _ = self.instead(status);
+            let _ = self.replace_result(status);
             return;
         }
         let number = self.flow.compound.number();
@@ -205,11 +205,11 @@ impl<'a> RunningCall<'a> {
 
     /// A result was appended: is it within what was agreed?
     #[inline]
-    pub(crate) fn settle(&mut self) {
+    pub(crate) fn check_result_size(&mut self) {
         let reply = self.link.machine.reply(self.flow.tag);
         let bytes = reply.record_bytes();
         if let Err(status) = self.flow.check_room(bytes, self.nfsd) {
-            let _ = self.instead(status);
+            let _ = self.replace_result(status);
         }
     }
 
@@ -262,24 +262,24 @@ impl<'a> RunningCall<'a> {
     /// The operation ends with this status instead of the result that was
     /// appended.
     #[cold]
-    pub(crate) fn instead(&mut self, status: nfsstat4) -> OperationOutcome<'a> {
+    pub(crate) fn replace_result(&mut self, status: nfsstat4) -> OperationOutcome<'a> {
         let number = self.flow.compound.number();
         let reply = self.link.machine.reply(self.flow.tag);
         let (mark, compound) = (self.flow.mark, &mut self.flow.compound);
-        compound.instead(mark, number, status, reply);
+        compound.replace_result(mark, number, status, reply);
         without_body(number, reply);
         Ok(NextStep::Done)
     }
 
     /// Asks the file system of the current file handle, and goes on when it
     /// has answered.
-    pub(crate) fn ask(&mut self, ask: Ask<'_>) -> OperationOutcome<'a> {
+    pub(crate) fn ask_file_system(&mut self, ask: Ask<'_>) -> OperationOutcome<'a> {
         let begun = self.begin(ask.op, ask.is_open);
-        self.goes_on(begun, ask.then)
+        self.await_answer(begun, ask.then)
     }
 
     /// A file system was asked: with the answer, now or later.
-    pub(crate) fn goes_on(
+    pub(crate) fn await_answer(
         &mut self,
         begun: QuestionBegun,
         then: Continuation,
@@ -427,7 +427,7 @@ impl<'a> RunningCall<'a> {
             && self.flow.identity_in != Some(export)
             && let Some(granted) = self.peer.view.granted(export)
         {
-            self.flow.identity = granted.rule.instead(self.credential());
+            self.flow.identity = granted.rule.acting_credential(self.credential());
             self.flow.identity_in = Some(export);
             self.flow.instance = granted.export.fs().info().instance;
         }

@@ -259,7 +259,7 @@ fn compound(session: &Session, callback: &nfs::server::Callback, errand: &Errand
 
 /// What a client said to a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Heard {
+enum CallbackAnswer {
     /// It was executed, with this status of what followed CB_SEQUENCE.
     Done(nfsstat4),
     /// CB_SEQUENCE failed so.
@@ -268,11 +268,11 @@ enum Heard {
     Nothing,
 }
 
-fn hear(answer: &[u8]) -> Heard {
-    read_answer(answer).unwrap_or(Heard::Nothing)
+fn decode_answer(answer: &[u8]) -> CallbackAnswer {
+    read_answer(answer).unwrap_or(CallbackAnswer::Nothing)
 }
 
-fn read_answer(answer: &[u8]) -> Option<Heard> {
+fn read_answer(answer: &[u8]) -> Option<CallbackAnswer> {
     let from = &mut Reader::new(answer);
     let reply_body::MSG_ACCEPTED(accepted) = reply_body::decode(from).ok()? else {
         return None;
@@ -288,11 +288,13 @@ fn read_answer(answer: &[u8]) -> Option<Heard> {
     let status = nfsstat4::decode(from).ok()?;
     match (number, status) {
         (nfs_cb_opnum4::OP_CB_SEQUENCE, nfsstat4::NFS4_OK) => {}
-        (nfs_cb_opnum4::OP_CB_SEQUENCE, status) => return Some(Heard::Unsequenced(status)),
+        (nfs_cb_opnum4::OP_CB_SEQUENCE, status) => {
+            return Some(CallbackAnswer::Unsequenced(status));
+        }
         _ => return None,
     }
     CB_SEQUENCE4resok::decode(from).ok()?;
-    Some(Heard::Done(head.status))
+    Some(CallbackAnswer::Done(head.status))
 }
 
 impl Nfsd {
@@ -360,15 +362,15 @@ impl Nfsd {
         let Some(out) = self.outbox.inner().out.remove(&id) else {
             return;
         };
-        match answer.map_or(Heard::Nothing, hear) {
-            Heard::Done(status) => {
+        match answer.map_or(CallbackAnswer::Nothing, decode_answer) {
+            CallbackAnswer::Done(status) => {
                 out.session.end_callback(out.slotid, true);
-                self.heard(out.errand, status, now);
+                self.callback_done(out.errand, status, now);
             }
             // The slot did not go on: the same call again.
-            Heard::Unsequenced(nfsstat4::NFS4ERR_DELAY) => self.repeat(out, now),
+            CallbackAnswer::Unsequenced(nfsstat4::NFS4ERR_DELAY) => self.repeat(out, now),
             // It went on before: the client has executed this callback, or another.
-            Heard::Unsequenced(
+            CallbackAnswer::Unsequenced(
                 nfsstat4::NFS4ERR_RETRY_UNCACHED_REP | nfsstat4::NFS4ERR_SEQ_FALSE_RETRY,
             ) => {
                 out.session.end_callback(out.slotid, true);
@@ -376,7 +378,7 @@ impl Nfsd {
                     self.post(out.errand, now);
                 }
             }
-            Heard::Unsequenced(_) | Heard::Nothing => {
+            CallbackAnswer::Unsequenced(_) | CallbackAnswer::Nothing => {
                 out.session.unbind(out.connection);
                 self.repeat(out, now);
             }
@@ -384,7 +386,7 @@ impl Nfsd {
     }
 
     /// A client has executed a callback.
-    fn heard(&self, errand: Errand, status: nfsstat4, now: Nanos) {
+    fn callback_done(&self, errand: Errand, status: nfsstat4, now: Nanos) {
         let is_offload = matches!(errand, Errand::Offload(_));
         let client = errand.client();
         match (status, &errand) {

@@ -24,17 +24,17 @@ use crate::then::{Continuation, ThenData};
 use engine::payload::{self, File};
 use store::counters;
 
-fn ask<'a>(
+fn ask_file_system<'a>(
     run: &mut RunningCall<'a>,
     op: FsOp<'_>,
     is_open: bool,
     then: ThenData,
 ) -> OperationOutcome<'a> {
     let then = Continuation::Data(then);
-    run.ask(Ask { op, is_open, then })
+    run.ask_file_system(Ask { op, is_open, then })
 }
 
-pub(crate) fn after<'a>(
+pub(crate) fn resume<'a>(
     run: &mut RunningCall<'a>,
     then: ThenData,
     result: Result<Output, Error>,
@@ -196,7 +196,7 @@ pub(crate) fn read<'a>(run: &mut RunningCall<'a>, args: &READ4args) -> Operation
     let begun = begin_read(run.pool, from, (offset, len));
     match begun.map_err(|error| status(error, run.minor()))? {
         Reading::Lent(loan, is_end) => give(run, Source::Loan(loan), is_end),
-        Reading::Ask(op, buf) => ask(run, op, is_open, ThenData::Read(buf)),
+        Reading::Ask(op, buf) => ask_file_system(run, op, is_open, ThenData::Read(buf)),
         Reading::NoMemory => Ok(NextStep::NoMemory),
     }
 }
@@ -317,7 +317,7 @@ pub(crate) fn write<'a>(run: &mut RunningCall<'a>, args: &WRITE4args) -> Operati
     let begun = begin_write(run.link, run.pool, data, to, (args.offset, is_stable));
     match begun.map_err(|error| status(error, run.minor()))? {
         Writing::Done(written) => wrote(run, &written, verifier),
-        Writing::Ask(op) => ask(run, op, is_open, ThenData::Write(verifier)),
+        Writing::Ask(op) => ask_file_system(run, op, is_open, ThenData::Write(verifier)),
         Writing::NoMemory => Ok(NextStep::NoMemory),
     }
 }
@@ -344,9 +344,9 @@ fn wrote<'a>(
 pub(crate) fn commit<'a>(run: &mut RunningCall<'a>, _args: &COMMIT4args) -> OperationOutcome<'a> {
     let file = file(run.current()?);
     if faults::is(Fault::DropCommit) {
-        return after(run, ThenData::Commit, Ok(Output::Done));
+        return resume(run, ThenData::Commit, Ok(Output::Done));
     }
-    ask(run, FsOp::Commit { file }, false, ThenData::Commit)
+    ask_file_system(run, FsOp::Commit { file }, false, ThenData::Commit)
 }
 
 pub(crate) fn seek<'a>(run: &mut RunningCall<'a>, args: &SEEK4args) -> OperationOutcome<'a> {
@@ -360,7 +360,7 @@ pub(crate) fn seek<'a>(run: &mut RunningCall<'a>, args: &SEEK4args) -> Operation
             data_content4::NFS4_CONTENT_HOLE => fs::Seek::Hole,
         },
     };
-    ask(run, op, is_open, ThenData::Seek)
+    ask_file_system(run, op, is_open, ThenData::Seek)
 }
 
 /// What must be so before a range of a file changes.
@@ -384,7 +384,7 @@ pub(crate) fn allocate<'a>(
 ) -> OperationOutcome<'a> {
     let (file, is_open) = check_change(run, args)?;
     let (offset, len) = (args.aa_offset, args.aa_length);
-    ask(
+    ask_file_system(
         run,
         FsOp::Allocate { file, offset, len },
         is_open,
@@ -398,7 +398,7 @@ pub(crate) fn deallocate<'a>(
 ) -> OperationOutcome<'a> {
     let (file, is_open) = check_change(run, args)?;
     let (offset, len) = (args.aa_offset, args.aa_length);
-    ask(
+    ask_file_system(
         run,
         FsOp::Deallocate { file, offset, len },
         is_open,
@@ -420,7 +420,7 @@ pub(crate) fn clone<'a>(run: &mut RunningCall<'a>, args: &CLONE4args) -> Operati
         to_offset: args.cl_dst_offset,
         len: args.cl_count,
     };
-    ask(run, op, of_source && of_target, ThenData::Change)
+    ask_file_system(run, op, of_source && of_target, ThenData::Change)
 }
 
 /// Advice is not followed, which the standard lets one say by an empty answer

@@ -180,7 +180,7 @@ impl Rule {
 
     /// The credential that a call acts with, where that is another one.
     #[inline]
-    pub fn instead(&self, said: &Credential) -> Option<Credential> {
+    pub fn acting_credential(&self, said: &Credential) -> Option<Credential> {
         let is_root = || said.uid == 0 || said.gid == 0 || said.gids().contains(&0);
         match (said.flavor, self.squash) {
             (Flavor::None, _) | (_, Squash::All) => {

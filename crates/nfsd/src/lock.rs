@@ -24,7 +24,7 @@ use crate::turn::{self, OwnerRequest, TurnTaken};
 /// Where it changes nothing, a result that is too long is taken back.
 const LOCK_BYTES: u32 = 24;
 
-pub(crate) fn after<'a>(
+pub(crate) fn resume<'a>(
     run: &mut RunningCall<'a>,
     then: ThenLock,
     result: Result<Output, fs::Error>,
@@ -75,7 +75,7 @@ pub(crate) fn lock<'a>(run: &mut RunningCall<'a>, args: &LOCK4args<'a>) -> Opera
             let stateid = run.stateid(&new.open_stateid)?;
             let open_turn = match turn_of(run, &stateid, new.open_seqid)? {
                 Ok(turn) => turn,
-                Err(kept) => return turn::again(run, &kept),
+                Err(kept) => return turn::repeat_answer(run, &kept),
             };
             match first_turn(run, new.lock_owner.owner.0, new.lock_seqid) {
                 Ok(lock_turn) => (open_turn, lock_turn),
@@ -86,7 +86,7 @@ pub(crate) fn lock<'a>(run: &mut RunningCall<'a>, args: &LOCK4args<'a>) -> Opera
             let stateid = run.stateid(&known.lock_stateid)?;
             match turn_of(run, &stateid, known.lock_seqid)? {
                 Ok(turn) => (OwnerRequest::default(), turn),
-                Err(kept) => return turn::again(run, &kept),
+                Err(kept) => return turn::repeat_answer(run, &kept),
             }
         }
     };
@@ -276,7 +276,7 @@ pub(crate) fn lockt<'a>(run: &mut RunningCall<'a>, args: &LOCKT4args<'a>) -> Ope
     if run.nfsd.server.is_in_grace(run.now) {
         return Err(nfsstat4::NFS4ERR_GRACE);
     }
-    run.ask(Ask {
+    run.ask_file_system(Ask {
         op: FsOp::Getattr {
             file: crate::names::file(place),
         },
@@ -310,7 +310,7 @@ pub(crate) fn locku<'a>(run: &mut RunningCall<'a>, args: &LOCKU4args) -> Operati
     let stateid = run.stateid(&args.lock_stateid)?;
     let turn = match turn_of(run, &stateid, args.seqid)? {
         Ok(turn) => turn,
-        Err(kept) => return turn::again(run, &kept),
+        Err(kept) => return turn::repeat_answer(run, &kept),
     };
     turn.end(run, |run| {
         let known = run.state_of(key, &stateid)?;

@@ -97,7 +97,7 @@ impl MountCall {
     }
 
     /// Goes on as far as it can.
-    pub(crate) fn go(&mut self, tag: Tag, args: &[u8], around: &mut Around<'_>) -> Step {
+    pub(crate) fn advance(&mut self, tag: Tag, args: &[u8], around: &mut Around<'_>) -> Step {
         let client = around.peer.address.ip().to_canonical();
         let (mounts, events) = (&around.nfsd.mounts, &around.nfsd.events);
         let path = path_of(args)

@@ -20,16 +20,20 @@ use crate::state;
 use crate::status::status;
 use crate::then::{Continuation, ThenNames};
 
-fn ask<'a>(run: &mut RunningCall<'a>, op: FsOp<'_>, then: ThenNames) -> OperationOutcome<'a> {
+fn ask_file_system<'a>(
+    run: &mut RunningCall<'a>,
+    op: FsOp<'_>,
+    then: ThenNames,
+) -> OperationOutcome<'a> {
     let then = Continuation::Names(then);
-    run.ask(Ask {
+    run.ask_file_system(Ask {
         op,
         is_open: false,
         then,
     })
 }
 
-pub(crate) fn after<'a>(
+pub(crate) fn resume<'a>(
     run: &mut RunningCall<'a>,
     then: ThenNames,
     result: Result<Output, fs::Error>,
@@ -222,7 +226,7 @@ pub(crate) fn lookup<'a>(
             run.check_security(current.place)?;
             match run.begin(FsOp::Lookup { dir, name }, false) {
                 QuestionBegun::Done(found) => looked_up(run, found),
-                begun => run.goes_on(begun, Continuation::Names(ThenNames::Lookup)),
+                begun => run.await_answer(begun, Continuation::Names(ThenNames::Lookup)),
             }
         }
     }
@@ -271,7 +275,7 @@ pub(crate) fn lookupp<'a>(run: &mut RunningCall<'a>) -> OperationOutcome<'a> {
         None => {
             run.check_security(current.place)?;
             let dir = file(current.place);
-            ask(run, FsOp::Parent { dir }, ThenNames::Parent)
+            ask_file_system(run, FsOp::Parent { dir }, ThenNames::Parent)
         }
     }
 }
@@ -339,7 +343,7 @@ pub(crate) fn create<'a>(
         new,
         set: set_attr(&set),
     };
-    ask(run, op, ThenNames::Create)
+    ask_file_system(run, op, ThenNames::Create)
 }
 
 fn created<'a>(run: &mut RunningCall<'a>, result: Result<Output, Error>) -> OperationOutcome<'a> {
@@ -376,12 +380,12 @@ pub(crate) fn link<'a>(run: &mut RunningCall<'a>, args: &LINK4args<'a>) -> Opera
         dir: file(place),
         name: args.newname.0,
     };
-    ask(run, op, ThenNames::Link)
+    ask_file_system(run, op, ThenNames::Link)
 }
 
 pub(crate) fn readlink<'a>(run: &mut RunningCall<'a>) -> OperationOutcome<'a> {
     let file = file(run.current()?);
-    ask(run, FsOp::Readlink { file }, ThenNames::Readlink)
+    ask_file_system(run, FsOp::Readlink { file }, ThenNames::Readlink)
 }
 
 fn read_link<'a>(run: &mut RunningCall<'a>, result: Result<Output, Error>) -> OperationOutcome<'a> {
@@ -406,7 +410,7 @@ pub(crate) fn remove<'a>(
     run.check_grace()?;
     run.reserve(CHANGE_BYTES)?;
     let (dir, name) = (file(place), args.target.0);
-    ask(run, FsOp::Lookup { dir, name }, ThenNames::RemoveFound)
+    ask_file_system(run, FsOp::Lookup { dir, name }, ThenNames::RemoveFound)
 }
 
 fn remove_found<'a>(
@@ -424,7 +428,7 @@ fn remove_found<'a>(
         name: args.target.0,
         what: Removable::Any,
     };
-    ask(run, op, ThenNames::Remove)
+    ask_file_system(run, op, ThenNames::Remove)
 }
 
 /// Delegations of an object that was found beside `place` are recalled.
@@ -453,7 +457,7 @@ pub(crate) fn rename<'a>(
     run.check_grace()?;
     run.reserve(RENAME_BYTES)?;
     let (dir, name) = (file(saved), args.oldname.0);
-    ask(run, FsOp::Lookup { dir, name }, ThenNames::RenameSource)
+    ask_file_system(run, FsOp::Lookup { dir, name }, ThenNames::RenameSource)
 }
 
 fn rename_args<'a>(run: &RunningCall<'a>) -> RENAME4args<'a> {
@@ -471,7 +475,7 @@ fn ask_rename<'a>(run: &mut RunningCall<'a>) -> OperationOutcome<'a> {
         to_dir: file(place),
         to: args.newname.0,
     };
-    ask(run, op, ThenNames::Rename)
+    ask_file_system(run, op, ThenNames::Rename)
 }
 
 fn rename_source<'a>(
@@ -482,7 +486,7 @@ fn rename_source<'a>(
     let found = run.done(result)?;
     break_found(run, place, &found)?;
     let (dir, name) = (file(place), rename_args(run).newname.0);
-    ask(run, FsOp::Lookup { dir, name }, ThenNames::RenameTarget)
+    ask_file_system(run, FsOp::Lookup { dir, name }, ThenNames::RenameTarget)
 }
 
 fn rename_target<'a>(
@@ -509,7 +513,7 @@ fn renamed<'a>(run: &mut RunningCall<'a>, result: Result<Output, Error>) -> Oper
         Err(Error::IsDir | Error::NotEmpty) => return Err(nfsstat4::NFS4ERR_EXIST),
         Err(Error::NotDir) => {
             let dir = file(run.saved_beside(run.current()?)?);
-            return ask(
+            return ask_file_system(
                 run,
                 FsOp::Getattr { file: dir },
                 ThenNames::RenameKind { is_goal: false },
@@ -539,7 +543,7 @@ fn rename_kind<'a>(
         (true, true) => Err(nfsstat4::NFS4ERR_EXIST),
         (true, false) => {
             let file = file(run.current()?);
-            ask(
+            ask_file_system(
                 run,
                 FsOp::Getattr { file },
                 ThenNames::RenameKind { is_goal: true },

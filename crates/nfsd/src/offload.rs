@@ -31,7 +31,7 @@ const COPIES_MAX: usize = 1024;
 /// Bytes of the result of COPY.
 const RESULT_BYTES: u32 = 64;
 
-pub(crate) fn after<'a>(
+pub(crate) fn resume<'a>(
     run: &mut RunningCall<'a>,
     then: ThenCopy,
     result: Result<Output, fs::Error>,
@@ -102,7 +102,7 @@ pub(crate) fn copy<'a>(run: &mut RunningCall<'a>, args: &COPY4args<'a>) -> Opera
     let (file, _) = copy_places(run)?;
     let is_async = !args.ca_synchronous && run.session().is_some_and(|s| s.has_callback_path());
     match is_async {
-        true => run.ask(Ask {
+        true => run.ask_file_system(Ask {
             op: FsOp::Getattr { file },
             is_open: true,
             then: Continuation::Offload(ThenCopy::Size),
@@ -137,7 +137,7 @@ fn copy_now<'a>(
         to_offset: args.ca_dst_offset,
         len: args.ca_count,
     };
-    run.ask(Ask {
+    run.ask_file_system(Ask {
         op,
         is_open,
         then: Continuation::Offload(ThenCopy::Copied(verifier)),

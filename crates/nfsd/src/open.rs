@@ -36,7 +36,7 @@ const OPEN_BYTES: u32 = 256;
 const WANT_WHEN: u32 = 0x30000;
 const ANSWERED: &str = "each question has its answer";
 
-pub(crate) fn after<'a>(
+pub(crate) fn resume<'a>(
     run: &mut RunningCall<'a>,
     then: ThenOpen,
     result: Result<Output, Error>,
@@ -48,7 +48,7 @@ pub(crate) fn after<'a>(
         ThenOpen::Owned(opening) => (owned, opening),
         ThenOpen::Held(opening) => (held, opening),
         ThenOpen::Granted(opening) => (granted, opening),
-        ThenOpen::Once(opening) => (once, opening),
+        ThenOpen::Once(opening) => (opened_before, opening),
         ThenOpen::Truncated(opening) => (truncated, opening),
         ThenOpen::Closed(turn) => return turn.end(run, closed),
     };
@@ -63,7 +63,7 @@ fn go_on<'a>(
     result: Result<Output, Error>,
 ) -> OperationOutcome<'a> {
     match then(run, &mut opening, result) {
-        Ok(Go::On(op, is_open, then)) => run.ask(Ask {
+        Ok(Go::On(op, is_open, then)) => run.ask_file_system(Ask {
             op,
             is_open,
             then: Continuation::Open(then(opening)),
@@ -126,7 +126,7 @@ pub(crate) fn open<'a>(run: &mut RunningCall<'a>, args: &OPEN4args<'a>) -> Opera
             run.flow.client = Some(client.clone());
             match take_turn(run, &client, args)? {
                 Ok(turn) => turn,
-                Err(kept) => return turn::again(run, &kept),
+                Err(kept) => return turn::repeat_answer(run, &kept),
             }
         }
         _ => OwnerRequest::default(),
@@ -476,7 +476,7 @@ fn granted<'a>(
 ) -> Result<Go<'a>, nfsstat4> {
     let file = opening.file;
     match opening.opened.as_ref().is_some_and(|opened| opened.is_new) {
-        true => empty(opening),
+        true => truncate_if_wanted(opening),
         false => Ok(Go::On(FsOp::Close { file }, true, ThenOpen::Once)),
     }
 }
@@ -549,16 +549,16 @@ fn wants_delegation(run: &RunningCall<'_>, args: &OPEN4args<'_>) -> bool {
 }
 
 /// The owner had the file open before: it is held by that.
-fn once<'a>(
+fn opened_before<'a>(
     _run: &mut RunningCall<'a>,
     opening: &mut Opening,
     _: Result<Output, Error>,
 ) -> Result<Go<'a>, nfsstat4> {
-    empty(opening)
+    truncate_if_wanted(opening)
 }
 
 /// The file is open; it is emptied if that was wanted.
-fn empty<'a>(opening: &mut Opening) -> Result<Go<'a>, nfsstat4> {
+fn truncate_if_wanted<'a>(opening: &mut Opening) -> Result<Go<'a>, nfsstat4> {
     if !opening.truncates {
         return Ok(Go::Done);
     }
@@ -707,7 +707,7 @@ pub(crate) fn open_confirm<'a>(
     // Of one that is confirmed, before anything else: RFC 7530, section 16.18.5.
     let turn = match turn_of(run, &args.open_stateid, args.seqid)? {
         Ok(turn) => turn,
-        Err(kept) => return turn::again(run, &kept),
+        Err(kept) => return turn::repeat_answer(run, &kept),
     };
     turn.end(run, |run| {
         let known = run.state_of(key, &args.open_stateid)?;
@@ -724,7 +724,7 @@ pub(crate) fn open_downgrade<'a>(
     let stateid = run.stateid(&args.open_stateid)?;
     let turn = match turn_of(run, &stateid, args.seqid)? {
         Ok(turn) => turn,
-        Err(kept) => return turn::again(run, &kept),
+        Err(kept) => return turn::repeat_answer(run, &kept),
     };
     turn.end(run, |run| {
         let known = run.state_of(key, &stateid)?;
@@ -753,11 +753,11 @@ pub(crate) fn close<'a>(run: &mut RunningCall<'a>, args: &CLOSE4args) -> Operati
     let stateid = run.stateid(&args.open_stateid)?;
     let turn = match turn_of(run, &stateid, args.seqid)? {
         Ok(turn) => turn,
-        Err(kept) => return turn::again(run, &kept),
+        Err(kept) => return turn::repeat_answer(run, &kept),
     };
     match end_open(run, key, &stateid) {
         Ok(false) => Ok(NextStep::Turn),
-        Ok(true) => run.ask(Ask {
+        Ok(true) => run.ask_file_system(Ask {
             op: FsOp::Close {
                 file: FileId(key.1),
             },

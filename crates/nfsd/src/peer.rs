@@ -109,7 +109,7 @@ impl Peer {
     }
 
     /// What its address has called that must not be done twice.
-    pub(crate) fn past(&mut self, nfsd: &Nfsd) -> &Arc<AddressReplies> {
+    pub(crate) fn address_replies(&mut self, nfsd: &Nfsd) -> &Arc<AddressReplies> {
         let address = self.address.ip();
         self.past.get_or_insert_with(|| nfsd.pasts.of(address))
     }

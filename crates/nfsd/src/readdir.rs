@@ -7,7 +7,7 @@ use wire::nfs4::{READDIR4args, component4, nfs_argop4, nfsstat4};
 use wire::xdr::{Encode, Opaque};
 
 use crate::answers::{AnswerWait, ENTRIES_MAX, listing_bytes};
-use crate::attributes::{blank, room, write};
+use crate::attributes::{blank_attributes, room, write};
 use crate::call::{Ask, NextStep, OperationOutcome, QuestionBegun, RunningCall};
 use crate::names::{ANSWERED, file};
 use crate::pseudo::PseudoPlace;
@@ -28,7 +28,7 @@ const RESULT_BYTES: u32 = 8;
 /// until it is sent.
 const READDIR_BYTES_MAX: u32 = 256 << 10;
 
-pub(crate) fn after<'a>(
+pub(crate) fn resume<'a>(
     run: &mut RunningCall<'a>,
     then: ThenReaddir,
     result: Result<Output, fs::Error>,
@@ -58,7 +58,7 @@ fn args<'a>(run: &RunningCall<'a>) -> READDIR4args<'a> {
     }
 }
 
-fn ask<'a>(op: FsOp<'a>, then: ThenReaddir) -> Ask<'a> {
+fn file_system_request<'a>(op: FsOp<'a>, then: ThenReaddir) -> Ask<'a> {
     Ask {
         op,
         is_open: false,
@@ -83,7 +83,7 @@ pub(crate) fn readdir<'a>(
             list_pseudo(run, args, asked, None)
         }
         PseudoPlace::File { .. } if asked.needs_room() => {
-            run.ask(ask(FsOp::Statfs, ThenReaddir::Room))
+            run.ask_file_system(file_system_request(FsOp::Statfs, ThenReaddir::Room))
         }
         PseudoPlace::File { .. } => list(run, args, asked, FreeSpace::default()),
     }
@@ -113,7 +113,7 @@ fn list<'a>(
         run.nfsd,
         &run.peer.view,
         place,
-        &blank(),
+        &blank_attributes(),
         &room,
         asked,
         &mut one,
@@ -143,7 +143,10 @@ fn list<'a>(
         name_bytes_max: names_max,
         with_attrs: asked.needs_object(),
     };
-    run.ask(ask(op, ThenReaddir::Listing(room, reserved)))
+    run.ask_file_system(file_system_request(
+        op,
+        ThenReaddir::Listing(room, reserved),
+    ))
 }
 
 fn write_listing<'a>(
@@ -169,7 +172,7 @@ fn write_listing<'a>(
         if len as u32 + FRAME_BYTES > bytes_max {
             to.truncate(mark);
             if is_first {
-                return run.instead(nfsstat4::NFS4ERR_TOOSMALL);
+                return run.replace_result(nfsstat4::NFS4ERR_TOOSMALL);
             }
             is_end = false;
             break;
@@ -213,7 +216,7 @@ fn write_entry(
         Some(attr) => attr,
         None if !asked.needs_object() => fs::Attr {
             file: entry.file,
-            ..blank()
+            ..blank_attributes()
         },
         None if asked.has_rdattr_error() => {
             asked.write_error(nfsstat4::NFS4ERR_IO, to);
@@ -264,7 +267,7 @@ fn list_pseudo<'a>(
                     QuestionBegun::Done(Ok(Output::Attr(attr))) => Some(attr),
                     begun => {
                         return run
-                            .goes_on(begun, Continuation::Readdir(ThenReaddir::Root(cookie)));
+                            .await_answer(begun, Continuation::Readdir(ThenReaddir::Root(cookie)));
                     }
                 }
             }
@@ -282,7 +285,7 @@ fn list_pseudo<'a>(
             to.truncate(mark);
             return match mark - begin > 8 {
                 true => end(run, false),
-                false => run.instead(nfsstat4::NFS4ERR_TOOSMALL),
+                false => run.replace_result(nfsstat4::NFS4ERR_TOOSMALL),
             };
         }
     }

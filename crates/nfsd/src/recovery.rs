@@ -22,7 +22,7 @@ impl Nfsd {
         self.server.on_tick(now);
         // The grace period ends also if no client calls.
         self.server.is_in_grace(now);
-        self.bury();
+        self.remove_gone_clients();
         let lease = self.settings.server.lease;
         for state in self.files.revoke_overdue(lease, now) {
             if let Some(client) = self.server.client(state.client) {
@@ -43,7 +43,7 @@ impl Nfsd {
     /// there was one.
     pub fn evict(&self, client: clientid4) -> bool {
         let was_there = self.server.evict(client);
-        self.bury();
+        self.remove_gone_clients();
         was_there
     }
 
@@ -73,7 +73,7 @@ impl Nfsd {
 
     /// Removes what clients had that are gone.
     #[inline]
-    pub(crate) fn bury(&self) {
+    pub(crate) fn remove_gone_clients(&self) {
         for client in self.server.take_gone() {
             self.copies.cancel_all(client.id);
             self.forget(client.id);
@@ -115,7 +115,7 @@ impl Nfsd {
 
     /// A client may have state from now on, unless it is gone meanwhile.
     pub(crate) fn admit(&self, client: clientid4, is_sequenced: bool) {
-        self.files.admit(client, is_sequenced);
+        self.files.admit_client(client, is_sequenced);
         if self.server.client(client).is_none() {
             self.forget(client);
         }
@@ -171,7 +171,7 @@ impl Nfsd {
         };
         let mut gone = clients;
         gone.retain(|client| self.server.expire(*client, now));
-        self.bury();
+        self.remove_gone_clients();
         // Whatever a call of theirs that was under way has come to since.
         gone.iter().for_each(|client| self.forget(*client));
         for recall in recalls {

@@ -47,7 +47,7 @@ impl Execution {
         let generation = around.peer.view.generation();
         self.flow = Some(Flow::begin(tag, compound, generation, begin));
         self.args = machine.take_args(tag);
-        self.go(around, |run| run.take())
+        self.run_call(around, |run| run.take())
     }
 
     /// Goes on when the completion that it waited for has come with `result`.
@@ -68,7 +68,7 @@ impl Execution {
                 let Waits::For(then) = std::mem::take(&mut self.waits) else {
                     panic!("it waits for a file system");
                 };
-                self.go(around, |run| after(run, then, result))
+                self.run_call(around, |run| resume_operation(run, then, result))
             }
         }
     }
@@ -81,12 +81,14 @@ impl Execution {
             return self.v3.go_on(around);
         }
         match std::mem::take(&mut self.waits) {
-            Waits::For(then) => self.go(around, |run| after(run, then, Ok(Output::Done))),
-            Waits::Again => self.go(around, |run| {
-                run.flow.compound.rewind();
+            Waits::For(then) => {
+                self.run_call(around, |run| resume_operation(run, then, Ok(Output::Done)))
+            }
+            Waits::Again => self.run_call(around, |run| {
+                run.flow.compound.rewind_args();
                 dispatch(run, run.flow.compound.number())
             }),
-            Waits::Next => self.go(around, |run| run.take()),
+            Waits::Next => self.run_call(around, |run| run.take()),
             Waits::Nothing => panic!("it waits for something"),
         }
     }
@@ -99,7 +101,7 @@ impl Execution {
             return self.v3.refuse(around);
         }
         self.waits = Waits::Nothing;
-        self.go(around, |_| Err(nfsstat4::NFS4ERR_DELAY))
+        self.run_call(around, |_| Err(nfsstat4::NFS4ERR_DELAY))
     }
 
     /// The call is given up: its answer is not sent, and what it has done so far
@@ -116,7 +118,7 @@ impl Execution {
     }
 
     #[inline]
-    fn go(
+    fn run_call(
         &mut self,
         around: &mut Around<'_>,
         first: impl for<'a> FnOnce(&mut RunningCall<'a>) -> OperationOutcome<'a>,
@@ -138,7 +140,7 @@ impl Execution {
             flow,
         };
         let next = first(&mut run);
-        let step = run.go(next);
+        let step = run.run_operations(next);
         match step {
             Step::Sent => {
                 let args = std::mem::take(&mut self.args);
@@ -174,11 +176,11 @@ impl Execution {
 
 impl<'a> RunningCall<'a> {
     /// Goes on as far as it can.
-    fn go(&mut self, mut next: OperationOutcome<'a>) -> Step {
+    fn run_operations(&mut self, mut next: OperationOutcome<'a>) -> Step {
         loop {
             next = match next {
                 Ok(NextStep::Done) => {
-                    self.settle();
+                    self.check_result_size();
                     match self.gives_way() {
                         true => return Step::Turn,
                         false => self.take(),
@@ -190,7 +192,7 @@ impl<'a> RunningCall<'a> {
                 }
                 Ok(NextStep::Answered) => {
                     let (then, result) = self.answered.take().expect("an answer is there");
-                    after(self, then, result)
+                    resume_operation(self, then, result)
                 }
                 Ok(NextStep::End) => return Step::Sent,
                 Ok(NextStep::Waits) => return self.step.take().expect("a waiting call has a step"),
@@ -249,7 +251,7 @@ fn with<'a, T: Decode<'a>>(
 
 /// The same of one that must not be done twice, and without a session has nothing
 /// else to be known by.
-fn once<'a, T: Decode<'a>>(
+fn with_replay_check<'a, T: Decode<'a>>(
     run: &mut RunningCall<'a>,
     op: impl FnOnce(&mut RunningCall<'a>, &T) -> OperationOutcome<'a>,
 ) -> OperationOutcome<'a> {
@@ -269,12 +271,12 @@ fn dispatch<'a>(run: &mut RunningCall<'a>, number: nfs_opnum4) -> OperationOutco
         OP_ACCESS => with(run, attributes::access),
         OP_CLOSE => with(run, open::close),
         OP_COMMIT => with(run, data::commit),
-        OP_CREATE => once(run, names::create),
+        OP_CREATE => with_replay_check(run, names::create),
         OP_DELEGPURGE => with(run, delegation::delegpurge),
         OP_DELEGRETURN => with(run, delegation::delegreturn),
         OP_GETATTR => with(run, attributes::getattr),
         OP_GETFH => names::getfh(run),
-        OP_LINK => once(run, names::link),
+        OP_LINK => with_replay_check(run, names::link),
         OP_LOCK => with(run, lock::lock),
         OP_LOCKT => with(run, lock::lockt),
         OP_LOCKU => with(run, lock::locku),
@@ -289,13 +291,13 @@ fn dispatch<'a>(run: &mut RunningCall<'a>, number: nfs_opnum4) -> OperationOutco
         OP_READ | OP_READ_PLUS => with(run, data::read),
         OP_READDIR => with(run, readdir::readdir),
         OP_READLINK => names::readlink(run),
-        OP_REMOVE => once(run, names::remove),
-        OP_RENAME => once(run, names::rename),
+        OP_REMOVE => with_replay_check(run, names::remove),
+        OP_RENAME => with_replay_check(run, names::rename),
         OP_RENEW => with(run, session::renew),
         OP_RESTOREFH => names::restorefh(run),
         OP_SAVEFH => names::savefh(run),
         OP_SECINFO => with(run, security::secinfo),
-        OP_SETATTR => once(run, attributes::setattr),
+        OP_SETATTR => with_replay_check(run, attributes::setattr),
         OP_SETCLIENTID => with(run, session::setclientid),
         OP_SETCLIENTID_CONFIRM => with(run, session::setclientid_confirm),
         OP_VERIFY => with(run, attributes::verify),
@@ -331,20 +333,20 @@ fn dispatch<'a>(run: &mut RunningCall<'a>, number: nfs_opnum4) -> OperationOutco
 
 /// An operation goes on: what it asked for is there.
 #[inline]
-fn after<'a>(
+fn resume_operation<'a>(
     run: &mut RunningCall<'a>,
     then: Continuation,
     result: Result<Output, fs::Error>,
 ) -> OperationOutcome<'a> {
     match then {
-        Continuation::Attributes(then) => attributes::after(run, then, result),
-        Continuation::Names(then) => names::after(run, then, result),
-        Continuation::Readdir(then) => readdir::after(run, then, result),
-        Continuation::Security(then) => security::after(run, then, result),
-        Continuation::Data(then) => data::after(run, then, result),
-        Continuation::Session(then) => session::after(run, then, result),
-        Continuation::Open(then) => open::after(run, then, result),
-        Continuation::Lock(then) => lock::after(run, then, result),
-        Continuation::Offload(then) => offload::after(run, then, result),
+        Continuation::Attributes(then) => attributes::resume(run, then, result),
+        Continuation::Names(then) => names::resume(run, then, result),
+        Continuation::Readdir(then) => readdir::resume(run, then, result),
+        Continuation::Security(then) => security::resume(run, then, result),
+        Continuation::Data(then) => data::resume(run, then, result),
+        Continuation::Session(then) => session::resume(run, then, result),
+        Continuation::Open(then) => open::resume(run, then, result),
+        Continuation::Lock(then) => lock::resume(run, then, result),
+        Continuation::Offload(then) => offload::resume(run, then, result),
     }
 }

@@ -15,7 +15,7 @@ use crate::pseudo::PseudoPlace;
 use crate::status::status;
 use crate::then::{Continuation, ThenSecinfo};
 
-pub(crate) fn after<'a>(
+pub(crate) fn resume<'a>(
     run: &mut RunningCall<'a>,
     then: ThenSecinfo,
     result: Result<Output, fs::Error>,
@@ -23,11 +23,11 @@ pub(crate) fn after<'a>(
     let ThenSecinfo::Found = then;
     run.done(result)?;
     let current = run.flow.current.ok_or(nfsstat4::NFS4ERR_NOFILEHANDLE)?;
-    tell(run, current.place)
+    answer_secinfo(run, current.place)
 }
 
-fn ask<'a>(run: &mut RunningCall<'a>, op: FsOp<'_>) -> OperationOutcome<'a> {
-    run.ask(Ask {
+fn ask_file_system<'a>(run: &mut RunningCall<'a>, op: FsOp<'_>) -> OperationOutcome<'a> {
+    run.ask_file_system(Ask {
         op,
         is_open: false,
         then: Continuation::Security(ThenSecinfo::Found),
@@ -44,9 +44,9 @@ pub(crate) fn secinfo<'a>(
         PseudoPlace::Pseudo(dir) => {
             check_name(name).map_err(|error| status(error, run.minor()))?;
             let place = run.peer.view.lookup(dir, name);
-            tell(run, place.ok_or(nfsstat4::NFS4ERR_NOENT)?)
+            answer_secinfo(run, place.ok_or(nfsstat4::NFS4ERR_NOENT)?)
         }
-        PseudoPlace::File { file: dir, .. } => ask(run, FsOp::Lookup { dir, name }),
+        PseudoPlace::File { file: dir, .. } => ask_file_system(run, FsOp::Lookup { dir, name }),
     }
 }
 
@@ -56,19 +56,19 @@ pub(crate) fn secinfo_no_name<'a>(
 ) -> OperationOutcome<'a> {
     let current = run.flow.current.ok_or(nfsstat4::NFS4ERR_NOFILEHANDLE)?;
     if args.style == secinfo_style4::SECINFO_STYLE4_CURRENT_FH {
-        return tell(run, current.place);
+        return answer_secinfo(run, current.place);
     }
     match parent_above(run, current.place) {
-        Some(parent) => tell(run, parent?),
+        Some(parent) => answer_secinfo(run, parent?),
         None => {
             let dir = file(current.place);
-            ask(run, FsOp::Parent { dir })
+            ask_file_system(run, FsOp::Parent { dir })
         }
     }
 }
 
 /// Answers for a place. With sessions the current file handle is used up.
-fn tell<'a>(run: &mut RunningCall<'a>, place: PseudoPlace) -> OperationOutcome<'a> {
+fn answer_secinfo<'a>(run: &mut RunningCall<'a>, place: PseudoPlace) -> OperationOutcome<'a> {
     let everything = [Flavor::Sys, Flavor::None];
     let flavors: &[Flavor] = match place {
         PseudoPlace::Pseudo(_) => &everything,

@@ -108,7 +108,7 @@ mod tests {
             .unwrap();
         server.confirm_clientid(id, verifier, principal, 0).unwrap();
         let client = server.renew(id, 0).unwrap();
-        files.admit(id, true);
+        files.admit_client(id, true);
         let open = |file| {
             let opened = files.open(&OpenArgs {
                 client: id,

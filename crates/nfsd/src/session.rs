@@ -18,7 +18,7 @@ use wire::xdr::{Encode, List, Opaque};
 use crate::call::{Elsewhere, OperationOutcome, RunningCall, Step};
 use crate::then::{Continuation, ThenSession};
 
-pub(crate) fn after<'a>(
+pub(crate) fn resume<'a>(
     run: &mut RunningCall<'a>,
     then: ThenSession,
     _result: Result<Output, fs::Error>,
@@ -55,7 +55,7 @@ pub(crate) fn setclientid<'a>(
     let has_state = |id| run.nfsd.files.has_state(id);
     match server.set_clientid(owner, address, principal, (run.now, &has_state)) {
         Ok((clientid, setclientid_confirm)) => {
-            run.nfsd.bury();
+            run.nfsd.remove_gone_clients();
             let resok = SETCLIENTID4resok {
                 clientid,
                 setclientid_confirm,
@@ -83,7 +83,7 @@ pub(crate) fn setclientid_confirm<'a>(
     let server = &run.nfsd.server;
     server.confirm_clientid(id, verifier, principal, run.now)?;
     run.nfsd.admit(id, true);
-    run.nfsd.bury();
+    run.nfsd.remove_gone_clients();
     run.ok(|_| {})
 }
 
@@ -143,7 +143,7 @@ pub(crate) fn exchange_id<'a>(
     let has_state = |id| files.has_state(id);
     let known: (_, &dyn Fn(_) -> _) = (run.now, &has_state);
     let exchanged = server.exchange_id(minor, owner, args.eia_flags, principal, known)?;
-    run.nfsd.bury();
+    run.nfsd.remove_gone_clients();
     let confirmed = match exchanged.is_confirmed {
         true => EXCHGID4_FLAG_CONFIRMED_R,
         false => 0,
@@ -172,7 +172,7 @@ pub(crate) fn create_session<'a>(
     let principal = Principal::from(run.credential());
     let session = run.nfsd.server.create_session(args, principal, run.now)?;
     run.nfsd.admit(session.client.id, false);
-    run.nfsd.bury();
+    run.nfsd.remove_gone_clients();
     if session.flags & CREATE_SESSION4_FLAG_CONN_BACK_CHAN != 0 {
         // All that can be refused is the way back, which is said then.
         let both = channel_dir_from_client4::CDFC4_FORE_OR_BOTH;
@@ -225,7 +225,7 @@ pub(crate) fn destroy_clientid<'a>(
     let id = args.dca_clientid;
     let has_state = run.nfsd.files.has_state(id);
     run.nfsd.server.destroy_clientid(id, has_state)?;
-    run.nfsd.bury();
+    run.nfsd.remove_gone_clients();
     run.ok(|_| {})
 }
 

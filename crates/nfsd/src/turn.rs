@@ -107,7 +107,10 @@ impl Drop for OwnerRequest {
 ///
 /// # Errors
 /// NFS4ERR_BAD_SEQID to another request by the same number.
-pub(crate) fn again<'a>(run: &mut RunningCall<'a>, kept: &LastAnswer) -> OperationOutcome<'a> {
+pub(crate) fn repeat_answer<'a>(
+    run: &mut RunningCall<'a>,
+    kept: &LastAnswer,
+) -> OperationOutcome<'a> {
     if kept.op != run.flow.compound.number() {
         return Err(nfsstat4::NFS4ERR_BAD_SEQID);
     }

@@ -63,7 +63,7 @@ impl V3Call {
             Procedure::Nfs3(procedure) if call.stop == Stop::TooMany => {
                 // Its data was more than may be written at a time.
                 let status = nfsstat3::NFS3ERR_INVAL;
-                self.put(V3CallState::refused(procedure, credential, status));
+                self.set_call(V3CallState::refused(procedure, credential, status));
                 Ok(V3Program::V3)
             }
             Procedure::Nfs3(procedure) => match V3Asked::read(procedure, call.args) {
@@ -71,7 +71,7 @@ impl V3Call {
                     let by = (procedure, credential, tag);
                     let found = find(&around.peer.view, &asked, &credential);
                     found.map(|found| {
-                        self.put(V3CallState::new(by, found, around));
+                        self.set_call(V3CallState::new(by, found, around));
                         V3Program::V3
                     })
                 }
@@ -88,7 +88,7 @@ impl V3Call {
             Ok(work) => {
                 (self.tag, self.work) = (tag, work);
                 self.args = machine.take_args(tag);
-                self.go(around)
+                self.run_call(around)
             }
             Err(Unfit::Garbage) => {
                 machine.send_status(tag, accept_stat::GARBAGE_ARGS);
@@ -106,7 +106,7 @@ impl V3Call {
     }
 
     #[inline]
-    fn put(&mut self, call: V3CallState) {
+    fn set_call(&mut self, call: V3CallState) {
         match &mut self.call {
             Some(place) => **place = call,
             None => self.call = Some(Box::new(call)),
@@ -136,14 +136,14 @@ impl V3Call {
                     (V3Program::Mount(call), _) => call.take(result),
                     _ => panic!("{UNDER_WAY}"),
                 }
-                self.go(around)
+                self.run_call(around)
             }
         }
     }
 
     /// Goes on when there may be memory again.
     pub(crate) fn go_on(&mut self, around: &mut Around<'_>) -> Step {
-        self.go(around)
+        self.run_call(around)
     }
 
     /// Ends a call that waits for memory: it is to be tried again.
@@ -151,7 +151,7 @@ impl V3Call {
         if let V3Program::V3 = self.work {
             self.call().refuse();
         }
-        self.go(around)
+        self.run_call(around)
     }
 
     /// The call is given up.
@@ -162,10 +162,10 @@ impl V3Call {
         *self = V3Call::default();
     }
 
-    fn go(&mut self, around: &mut Around<'_>) -> Step {
+    fn run_call(&mut self, around: &mut Around<'_>) -> Step {
         let step = match (&mut self.work, &mut self.call) {
-            (V3Program::V3, Some(call)) => call.go(self.tag, &self.args, around),
-            (V3Program::Mount(call), _) => call.go(self.tag, &self.args, around),
+            (V3Program::V3, Some(call)) => call.advance(self.tag, &self.args, around),
+            (V3Program::Mount(call), _) => call.advance(self.tag, &self.args, around),
             _ => panic!("{UNDER_WAY}"),
         };
         if matches!(step, Step::Sent) {

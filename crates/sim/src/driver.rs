@@ -41,7 +41,7 @@ impl SimDriver {
 
     /// Its machine is gone from one moment to the next; another takes its place.
     pub fn vanish(&mut self) {
-        self.world.borrow_mut().driver_dies(self.id, true);
+        self.world.borrow_mut().end_driver(self.id, true);
         let world = self.world.clone();
         *self = SimDriver::new(&world, self.id, self.pool.clone());
     }
@@ -68,9 +68,9 @@ impl SimDriver {
     }
 
     /// From now on bits of a connection may be flipped on their way.
-    pub fn expose(&self, connection: Option<usize>) {
+    pub fn allow_bit_flips(&self, connection: Option<usize>) {
         if let Some(connection) = connection {
-            self.world.borrow_mut().net.expose(connection);
+            self.world.borrow_mut().net.allow_bit_flips(connection);
         }
     }
 

@@ -258,7 +258,7 @@ impl SimHost {
         lane.connection = self.driver.connection_of(lane.socket);
         // What the Admin Queue brings is no data of blocks: it must be right.
         if self.harm != Harm::Data || lane.qid != 0 {
-            self.driver.expose(lane.connection);
+            self.driver.allow_bit_flips(lane.connection);
         }
         if lane.qid == 0 {
             self.cntlid = result as u16;
@@ -341,7 +341,7 @@ impl SimHost {
                 mem::copy_out(memory.range().expect("it has memory"), &mut bytes);
                 let page = Notification::read_from_bytes(&bytes).expect("its size");
                 if page.kind != notice::EMPTY && !self.may_anything() {
-                    work.noticed(self.number, page.nsid.get(), page.kind)?;
+                    work.notice_arrived(self.number, page.nsid.get(), page.kind)?;
                 }
                 if page.available > 0 {
                     self.read_notice();
@@ -528,7 +528,7 @@ impl SimHost {
         }
         for at in 1..self.lanes.len() {
             while self.lanes[at].has_room && work.has_more() {
-                let think = work.think();
+                let think = work.draw_pause();
                 if think > 0 {
                     self.wake(world, now + think);
                     break;

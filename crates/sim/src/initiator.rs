@@ -235,7 +235,7 @@ impl SimInitiator {
     fn came_up(&mut self, at: usize) {
         let lane = &mut self.lanes[at];
         lane.number = self.driver.connection_of(lane.socket);
-        self.driver.expose(lane.number);
+        self.driver.allow_bit_flips(lane.number);
         if at == 0 {
             let session = lane.connection.session().clone();
             let wanted = self
@@ -417,7 +417,7 @@ impl SimInitiator {
         }
         for at in 0..self.lanes.len() {
             while self.lanes[at].has_room && work.has_more() {
-                let think = work.think();
+                let think = work.draw_pause();
                 if think > 0 {
                     self.wake(world, now + think);
                     break;

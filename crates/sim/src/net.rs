@@ -230,7 +230,7 @@ impl Net {
     }
 
     /// From now on bits of the connection may be flipped on their way.
-    pub fn expose(&mut self, connection: usize) {
+    pub fn allow_bit_flips(&mut self, connection: usize) {
         self.connections[connection].is_exposed = true;
     }
 
@@ -569,14 +569,14 @@ impl World {
             // Let out of hand: what is left is read as it arrives.
             let send = this.send.take().expect("looked at above");
             this.late.push_back(send.batch);
-            self.depart(connection, end, Piece::Late(part));
+            self.send_piece(connection, end, Piece::Late(part));
             let result = Ok(());
             return self.complete(driver, Some(socket), Completion::Sent { token, result });
         }
         let mut bytes = Vec::with_capacity(part);
         let all = send.batch.take_out(part, &mut bytes);
         let done = all.then(|| this.send.take().expect("looked at above"));
-        self.depart(connection, end, Piece::Bytes(bytes));
+        self.send_piece(connection, end, Piece::Bytes(bytes));
         match done {
             Some(send) => {
                 self.net.recycle(driver, send.batch);
@@ -588,7 +588,7 @@ impl World {
     }
 
     /// Something leaves an end for the other.
-    fn depart(&mut self, connection: usize, from: usize, piece: Piece) {
+    fn send_piece(&mut self, connection: usize, from: usize, piece: Piece) {
         let latency = self.net.settings.latency;
         let flight = self.random.around(latency);
         let now = self.now;
@@ -612,17 +612,17 @@ impl World {
     }
 
     /// Whether a bit of what arrives now is flipped: which one, by chance.
-    fn flip(&mut self, connection: usize) -> Option<u64> {
+    fn draw_flipped_bit(&mut self, connection: usize) -> Option<u64> {
         let is_exposed = self.net.connections[connection].is_exposed;
         let flips = is_exposed && self.random.one_in(self.net.settings.flips);
         flips.then(|| self.random.next_u64())
     }
 
     /// What has come to an end is there.
-    pub(crate) fn arrive(&mut self, connection: usize, end: usize) {
+    pub(crate) fn deliver_due(&mut self, connection: usize, end: usize) {
         let now = self.now;
         let keeps = self.random.percent(50);
-        let flip = self.flip(connection);
+        let flip = self.draw_flipped_bit(connection);
         let was = self.net.connections[connection].ends[end].inbox.len();
         let link = &mut self.net.connections[connection];
         if link.is_dead {
@@ -663,7 +663,7 @@ impl World {
         }
         if is_unwanted {
             this.inbox.clear();
-            self.depart(connection, end, Piece::Reset);
+            self.send_piece(connection, end, Piece::Reset);
             return;
         }
         let new = this.inbox.len().saturating_sub(was) as u64;
@@ -743,7 +743,7 @@ impl World {
         } else {
             Piece::Fin
         };
-        self.depart(connection, end, last);
+        self.send_piece(connection, end, last);
         let slot = &mut self.net.driver(driver).slots[socket.index() as usize];
         slot.what = SlotUse::Free;
         self.net.driver(driver).free.push(socket.index());
@@ -798,14 +798,14 @@ impl World {
     }
 
     /// Nothing arrives at the accepting end of a connection before `until`.
-    pub fn stand_still(&mut self, connection: usize, until: Nanos) {
+    pub fn hold_arrivals(&mut self, connection: usize, until: Nanos) {
         let this = &mut self.net.connections[connection].ends[1];
         this.stalled_until = this.stalled_until.max(until);
     }
 
     /// A driver's process has died. Its kernel closes its connections, or the
     /// machine has gone with it and no other side learns of that.
-    pub fn driver_dies(&mut self, driver: DriverId, silently: bool) {
+    pub fn end_driver(&mut self, driver: DriverId, silently: bool) {
         let state = self.net.driver(driver);
         state.ready.clear();
         state.has_failed = false;
@@ -862,7 +862,7 @@ impl World {
             }
         } else {
             self.settle_late(connection, 1 - end, late);
-            self.depart(connection, end, Piece::Reset);
+            self.send_piece(connection, end, Piece::Reset);
         }
         if let Some(send) = send {
             self.net.recycle(driver, send.batch);
@@ -871,7 +871,7 @@ impl World {
 
     /// The machine of a vanished host is back, or another has its address: it
     /// resets connections that it does not know.
-    pub fn bury(&mut self) {
+    pub fn reset_vanished(&mut self) {
         for connection in 0..self.net.connections.len() {
             if !std::mem::take(&mut self.net.connections[connection].is_dead) {
                 continue;
@@ -884,7 +884,7 @@ impl World {
                 if self.net.connections[connection].ends[end].holder == Holder::Closed {
                     let delay = self.random.below(10 * MS);
                     self.net.connections[connection].ends[1 - end].stalled_until = self.now + delay;
-                    self.depart(connection, end, Piece::Reset);
+                    self.send_piece(connection, end, Piece::Reset);
                 }
             }
         }

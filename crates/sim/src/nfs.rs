@@ -215,7 +215,7 @@ pub fn settings(plan: &NfsPlan) -> NfsSettings {
 }
 
 /// A write that is to be made again.
-fn again(client: &NfsClient, file: usize, blocks: Range<usize>, common: &mut Common) -> Ask {
+fn repeat_write(client: &NfsClient, file: usize, blocks: Range<usize>, common: &mut Common) -> Ask {
     let value = common.model.write(client.id.number, file, blocks.clone());
     Ask::Write {
         file,

@@ -207,7 +207,7 @@ impl Posix {
             file,
             what,
             offset,
-            fate: state.fate(what),
+            fate: state.draw_outcome(what),
             dirty,
         };
         let number = state.next_op;
@@ -248,7 +248,7 @@ impl Posix {
 
     /// The target's process has ended: what it had under way happens whole, in part,
     /// or not at all.
-    pub fn die(&self) {
+    pub fn end_process(&self) {
         let mut state = self.state();
         for op in std::mem::take(&mut state.ops).into_values() {
             let block = state.settings.block_bytes as u64;
@@ -291,7 +291,7 @@ impl Below for Posix {
     fn sync_data(&self, fd: &Arc<DiskFile>) -> Result<(), Errno> {
         let mut state = self.state();
         let file = state.file(fd);
-        let fate = state.fate(PosixCall::Sync);
+        let fate = state.draw_outcome(PosixCall::Sync);
         let dirty = state.files[file].dirty();
         let (fate, errno) = (fate.map(|_| ()), fate.err());
         if errno == Some(Errno::INTR) {
@@ -370,7 +370,7 @@ impl PosixState {
     }
 
     /// What will become of an operation.
-    fn fate(&mut self, what: PosixCall) -> Result<u32, Errno> {
+    fn draw_outcome(&mut self, what: PosixCall) -> Result<u32, Errno> {
         let (r, settings) = (&mut self.random, &self.settings);
         if r.one_in(settings.interrupts) {
             return Err(Errno::INTR);

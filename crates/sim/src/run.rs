@@ -225,7 +225,7 @@ impl SeedRun {
     fn heal(&mut self) -> Verdict {
         self.is_chaos = false;
         if let Some(target) = &mut self.target {
-            target.calm();
+            target.cancel_panics();
         }
         let serves = |target: &SimTarget| !target.has_failed();
         self.until("a target ends after a panic", |run| {
@@ -245,7 +245,7 @@ impl SeedRun {
                 posix.heal();
             }
             world.release_hung();
-            world.bury();
+            world.reset_vanished();
             let mut files = self.media.iter().filter_map(Medium::file);
             files.any(|file| world.disk.has_lost(file))
         };
@@ -264,7 +264,7 @@ impl SeedRun {
             run.hosts.iter().all(Actor::is_live) && run.work.is_settled()
         })?;
         self.until("hosts hear of what reservations became", |run| {
-            run.work.owed().is_none()
+            run.work.missing_notice().is_none()
         })
     }
 
@@ -362,7 +362,7 @@ impl SeedRun {
             None => return Ok(false),
             Some(WorldEvent::Turn(driver)) => self.turn(driver)?,
             Some(WorldEvent::Script(script)) => self.script(script)?,
-            Some(event) => self.world.borrow_mut().happen(event),
+            Some(event) => self.world.borrow_mut().run_event(event),
         }
         Ok(true)
     }
@@ -561,7 +561,7 @@ impl SeedRun {
                 self.faults += 1;
                 self.crash(true)?;
             }
-            BURY => self.world.borrow_mut().bury(),
+            BURY => self.world.borrow_mut().reset_vanished(),
             _ => {}
         }
         Ok(())
@@ -614,7 +614,7 @@ impl SeedRun {
             }
             Fault::StandStill => {
                 drop(world);
-                self.stand_still();
+                self.pause_target();
             }
             Fault::Change => {
                 drop(world);
@@ -640,7 +640,7 @@ impl SeedRun {
     }
 
     /// The target's machine is paused.
-    fn stand_still(&mut self) {
+    fn pause_target(&mut self) {
         let mut world = self.world.borrow_mut();
         let time = world.random.between(MS, 4 * S);
         let until = world.now + time;
@@ -648,7 +648,7 @@ impl SeedRun {
         for connection in world.net.live_connections() {
             // What was sent meanwhile comes right after.
             let late = world.random.below(50 * US);
-            world.stand_still(connection, until + late);
+            world.hold_arrivals(connection, until + late);
         }
         for shard in 0..self.plan.shards {
             world.net.driver(shard).busy_until = until;
@@ -782,11 +782,12 @@ impl SeedRun {
             }
             ChangeStep::Made(WhatChanges::Gone { subsystem, volume }, true) => {
                 self.work.set_absent(subsystem, volume..volume + 1, true);
-                self.work.bar(&self.hosts_of(subsystem), volume..volume + 1);
+                self.work
+                    .forbid_writes(&self.hosts_of(subsystem), volume..volume + 1);
             }
             ChangeStep::Made(WhatChanges::Inaccessible { subsystem }, true) => {
                 self.work.set_absent(subsystem, all.clone(), true);
-                self.work.bar(&self.hosts_of(subsystem), all);
+                self.work.forbid_writes(&self.hosts_of(subsystem), all);
             }
             ChangeStep::Made(WhatChanges::Unlistened { listener }, true) => {
                 let left = self.world.borrow().net.connections_to(address(listener));
@@ -838,11 +839,11 @@ impl SeedRun {
             });
             for shard in 0..self.plan.shards {
                 world.files_die(shard);
-                world.driver_dies(shard, true);
+                world.end_driver(shard, true);
             }
             world.lose_answers();
             if let Some(posix) = &world.posix {
-                posix.die();
+                posix.end_process();
             }
             if power {
                 world.power_cut();
@@ -886,7 +887,7 @@ impl SeedRun {
         self.target = Some(target);
         let mut world = self.world.borrow_mut();
         world.trace(|| "the target is started".into());
-        world.bury();
+        world.reset_vanished();
         let delay = world.random.around(100 * US);
         world.after(delay, WorldEvent::Script(BURY));
     }

@@ -227,7 +227,7 @@ impl SharesRoom {
                     self.target.shared.engine.run_blocking_work();
                     self.target.call(&self.world);
                 }
-                Some(event) => self.world.borrow_mut().happen(event),
+                Some(event) => self.world.borrow_mut().run_event(event),
             }
         }
     }

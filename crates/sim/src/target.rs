@@ -435,7 +435,7 @@ impl SimTarget {
             world.borrow_mut().trace(|| format!("reactor {n} panics"));
             // Its sockets go with its driver; what the disks do for it goes on.
             reactor.shard.failed("it was to");
-            world.borrow_mut().driver_dies(n, false);
+            world.borrow_mut().end_driver(n, false);
         }
         if handled.is_err() || Handler::<SimDriver, ServerMail>::is_done(&reactor.shard) {
             reactor.mail = None;
@@ -486,7 +486,7 @@ impl SimTarget {
     }
 
     /// No reactor panics any more that has not yet.
-    pub fn calm(&mut self) {
+    pub fn cancel_panics(&mut self) {
         for reactor in &mut self.reactors {
             reactor.panics_after = None;
         }

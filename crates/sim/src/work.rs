@@ -234,7 +234,7 @@ impl HostWork {
     }
 
     /// How long to wait before the next operation, mostly not at all.
-    pub fn think(&mut self) -> Nanos {
+    pub fn draw_pause(&mut self) -> Nanos {
         match self.plan.think {
             0 => 0,
             think if self.verify.is_empty() && self.random.percent(30) => self.random.around(think),
@@ -340,7 +340,7 @@ impl HostWork {
             false => served.book.choose(host, served.can_persist, random),
         };
         let number = served.book.begin(host, ask, now);
-        self.unbar(volume);
+        self.allow_writes(volume);
         self.trace(|| format!("host {host}: {ask:?} of volume {volume}"));
         let (mut sqe, bytes) = match speaks_iscsi {
             true => (Sqe::new(io::RESERVATION_REGISTER), Vec::new()),
@@ -412,7 +412,7 @@ impl HostWork {
             }
             _ => book.answered(end, now),
         };
-        self.owe(volume, begun, owed);
+        self.expect_notices(volume, begun, owed);
         if !fits {
             let text = format!("a reservation command on volume {volume} ended with {status}");
             return Err(Violation(text));
@@ -422,10 +422,10 @@ impl HostWork {
             let is_barred = served.book.is_barred(host);
             *is_over = is_barred && (takes || *is_over);
             if *is_over {
-                self.checker.bar(host, volume);
+                self.checker.forbid_writes(host, volume);
             }
         }
-        self.unbar(volume);
+        self.allow_writes(volume);
         Ok(())
     }
 
@@ -448,14 +448,14 @@ impl HostWork {
         let now = self.checker.stamp();
         self.volumes[volume].book.unknown(now);
         self.volumes[volume].is_over.fill(false);
-        self.unbar(volume);
+        self.allow_writes(volume);
     }
 
     /// Hosts that may write, as far as is known, may do so late.
-    fn unbar(&mut self, volume: usize) {
+    fn allow_writes(&mut self, volume: usize) {
         let book = &self.volumes[volume].book;
         for host in (0..self.plan.hosts.len()).filter(|&host| !book.is_barred(host)) {
-            self.checker.unbar(host, volume);
+            self.checker.allow_writes(host, volume);
         }
     }
 
@@ -557,7 +557,7 @@ impl HostWork {
     /// been, but for the other half of a pair.
     pub fn not_sent(&mut self, io: CheckedIo) -> Verdict {
         match io.part {
-            _ if self.is_anyones(&io) => self.over(io, None),
+            _ if self.is_of_altered_host(&io) => self.over(io, None),
             CommandPart::Whole => io
                 .ops
                 .into_iter()
@@ -573,7 +573,7 @@ impl HostWork {
 
     /// The connection of a command was lost.
     pub fn lost(&mut self, io: CheckedIo, connection: Option<usize>) -> Verdict {
-        if self.is_anyones(&io) {
+        if self.is_of_altered_host(&io) {
             return self.over(io, connection);
         }
         if io.part == CommandPart::Stage {
@@ -616,7 +616,7 @@ impl HostWork {
         let status = cqe.status;
         self.trace(|| format!("op {:?} {:?}: {status}", io.ops, io.part));
         self.answers[usize::from(status.is_success())] += 1;
-        if self.is_anyones(&io) {
+        if self.is_of_altered_host(&io) {
             return self.over(io, None);
         }
         if took > ANSWER_MAX {
@@ -728,7 +728,7 @@ impl HostWork {
         );
         for (n, sector) in bytes.chunks_exact_mut(SECTOR_BYTES).enumerate() {
             let number = op.first * (block_bytes / SECTOR_BYTES) as u64 + n as u64;
-            self.mend(&op, number, sector);
+            self.restore_bits(&op, number, sector);
             if content::read(number, sector) == Sector::Garbage {
                 self.trace(|| content::describe(number, sector));
             }

@@ -171,10 +171,10 @@ impl World {
     }
 
     /// Lets one event of the network or the disk happen; others are the run's.
-    pub fn happen(&mut self, event: WorldEvent) {
+    pub fn run_event(&mut self, event: WorldEvent) {
         match event {
             WorldEvent::Pump(connection, end) => self.pump(connection, end),
-            WorldEvent::Arrive(connection, end) => self.arrive(connection, end),
+            WorldEvent::Arrive(connection, end) => self.deliver_due(connection, end),
             WorldEvent::Recv(connection, end) => self.receive(connection, end),
             WorldEvent::Connect(attempt) => self.connect_ends(attempt),
             WorldEvent::Closed(connection, end) => self.end_closed(connection, end),

@@ -122,7 +122,7 @@ fn reserves_by_scsi(plan: &mut Plan) -> bool {
 const LOST: &[&str] = &["left of the last epoch", "zeros that nothing explains"];
 
 #[test]
-fn nothing_is_found_where_nothing_is_broken() {
+fn unbroken_target_violates_nothing_in_150_seeds() {
     for seed in 0..150 {
         if let Err(failure) = sim::run(seed, 0) {
             panic!("{failure}");

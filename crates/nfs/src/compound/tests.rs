@@ -62,7 +62,7 @@ fn execute(call: &[u8]) -> Executed {
             Next::Op(number, payload) => {
                 let mut from = Reader::new(&call.args[compound.op_at as usize..]);
                 assert_eq!(
-                    compound.again(call.args),
+                    compound.last_op(call.args),
                     nfs_argop4::decode(&mut from).unwrap()
                 );
                 compound.at = compound.op_at + from.position() as u32;
@@ -180,7 +180,7 @@ fn a_result_that_is_too_long_is_replaced_by_an_error() {
     let mark = reply.mark();
     compound.result(op::OP_PUTROOTFH, nfsstat4::NFS4_OK, reply);
     reply.bytes().extend([0; 1000]);
-    compound.instead(mark, op::OP_PUTROOTFH, nfsstat4::NFS4ERR_REP_TOO_BIG, reply);
+    compound.replace_result(mark, op::OP_PUTROOTFH, nfsstat4::NFS4ERR_REP_TOO_BIG, reply);
     assert_eq!(compound.next(call.args, &call), Next::End);
     compound.end(reply);
     let mut from = Reader::new(reply.results());

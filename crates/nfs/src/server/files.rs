@@ -166,7 +166,7 @@ impl Holdings {
 
     /// Forgets owners after `behind` that have had no state and asked nothing for
     /// `patience`. `behind` becomes the last one that was looked at, `None` at the end.
-    fn retire(&mut self, behind: &mut Option<OwnerKey>, patience: Nanos, now: Nanos) {
+    fn forget_idle_owners(&mut self, behind: &mut Option<OwnerKey>, patience: Nanos, now: Nanos) {
         let begin = behind.take().map_or(Bound::Unbounded, Bound::Excluded);
         let mut idle = Vec::new();
         for (key, owner) in self.owners.range((begin, Bound::Unbounded)) {
@@ -288,7 +288,7 @@ impl Files {
 
     /// A client may have state from now on, until [`Files::forget_client`]. Of
     /// version 4.0, its owners number what they ask (`is_sequenced`).
-    pub fn admit(&self, client: clientid4, is_sequenced: bool) {
+    pub fn admit_client(&self, client: clientid4, is_sequenced: bool) {
         let mut clients = locked(&self.clients);
         let new = || Arc::new(Mutex::new(Holdings::new(&self.held)));
         let holdings = clients.entry(client).or_insert_with(new);
@@ -453,7 +453,7 @@ impl Files {
             work::spend(1);
             let mut holdings = locked(&holdings);
             if holdings.is_sequenced {
-                holdings.retire(owner, patience, now);
+                holdings.forget_idle_owners(owner, patience, now);
             }
             if owner.is_none() {
                 *client += 1;
@@ -561,7 +561,7 @@ impl Files {
                 return Err(StateRefused::Status(nfsstat4::NFS4ERR_DELAY));
             }
             Some(state) => {
-                file.opens.ask(&state, args.share);
+                file.opens.add_asked_share(&state, args.share);
                 file.opens.change(&state, state.share().union(args.share));
                 state
             }

@@ -56,7 +56,7 @@ impl Range {
     }
 
     /// Whether one begins where the other ends, or they overlap.
-    fn touches(self, other: Range) -> bool {
+    fn overlaps_or_adjoins(self, other: Range) -> bool {
         let after = |a: Range, b: Range| a.end.checked_add(1) == Some(b.start);
         self.overlaps(other) || after(self, other) || after(other, self)
     }
@@ -184,7 +184,7 @@ impl Locks {
             let within = owned.range(range.start..=range.end.saturating_add(1));
             let all = before.into_iter().chain(within).map(|(_, lock)| lock);
             all.inspect(|_| work::spend(1))
-                .filter(move |lock| lock.range.touches(range))
+                .filter(move |lock| lock.range.overlaps_or_adjoins(range))
         })
     }
 
@@ -298,7 +298,7 @@ mod tests {
                 for (at, a) in all.iter().enumerate() {
                     for b in &all[at + 1..] {
                         let alike = a.owner == b.owner && a.is_exclusive == b.is_exclusive;
-                        prop_assert!(!alike || !a.range.touches(b.range));
+                        prop_assert!(!alike || !a.range.overlaps_or_adjoins(b.range));
                     }
                 }
             }

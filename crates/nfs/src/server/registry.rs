@@ -200,7 +200,7 @@ impl Server {
             return Err(nfsstat4::NFS4ERR_DELAY);
         }
         registry.client_next += 1;
-        let low = (self.settings.secret).scatter(For::Client, registry.client_next);
+        let low = (self.settings.secret).permute(For::Client, registry.client_next);
         let id = u64::from(self.boot) << 32 | u64::from(low);
         *registry.hosts.entry(owner.host).or_default() += 1;
         let client = Client::new((id, minor), owner.id, owner.verifier, principal, now);

@@ -51,7 +51,7 @@ impl Secret {
     }
 
     /// Another number for each number.
-    pub(super) fn scatter(self, what: For, number: u32) -> u32 {
+    pub(super) fn permute(self, what: For, number: u32) -> u32 {
         let (mut left, mut right) = (number >> 16, number & 0xffff);
         for round in 0..ROUNDS {
             (left, right) = (right, left ^ self.round(what, round, right));
@@ -66,7 +66,7 @@ impl Secret {
         (self.bits(what, number.into()) as u32) << kept | low
     }
 
-    /// The number that [`Secret::scatter`] has made this of.
+    /// The number that [`Secret::permute`] has made this of.
     pub(super) fn gather(self, what: For, scattered: u32) -> u32 {
         let (mut left, mut right) = (scattered >> 16, scattered & 0xffff);
         for round in (0..ROUNDS).rev() {
@@ -87,7 +87,7 @@ mod tests {
         fn scattered_numbers_are_gathered_again(secret: [u8; 16], number: u32, client: u64) {
             let secret = Secret(secret);
             for what in [For::Client, For::State(client)] {
-                let scattered = secret.scatter(what, number);
+                let scattered = secret.permute(what, number);
                 prop_assert_eq!(secret.gather(what, scattered), number);
             }
         }
@@ -109,7 +109,7 @@ mod tests {
         let (one, other) = (Secret([1; 16]), Secret([2; 16]));
         let all = |secret: Secret, what| -> Vec<u32> {
             (1..100)
-                .map(|number| secret.scatter(what, number))
+                .map(|number| secret.permute(what, number))
                 .collect()
         };
         let first = all(one, For::Client);

@@ -116,15 +116,18 @@ fn squashed_users_and_groups_become_the_anonymous_ones() {
         (Squash::All, user, anonymous),
     ];
     for (squash, said, expected) in cases {
-        let acts = rule(squash).instead(&said).unwrap_or(said);
+        let acts = rule(squash).acting_credential(&said).unwrap_or(said);
         assert_eq!(acts, expected, "{squash:?}");
     }
     // A user without user 0 or group 0 keeps its credential.
-    assert_eq!(rule(Squash::Root).instead(&of(1000, 100, 5)), None);
+    assert_eq!(
+        rule(Squash::Root).acting_credential(&of(1000, 100, 5)),
+        None
+    );
     // A call with AUTH_NONE is anonymous, not user 0.
     for squash in [Squash::None, Squash::Root, Squash::All] {
         assert_eq!(
-            rule(squash).instead(&Credential::default()),
+            rule(squash).acting_credential(&Credential::default()),
             Some(anonymous)
         );
     }

@@ -221,7 +221,7 @@ impl V3CallState {
         let Some(granted) = around.peer.view.granted(call.export) else {
             return call;
         };
-        call.identity = granted.rule.instead(&by).unwrap_or(by);
+        call.identity = granted.rule.acting_credential(&by).unwrap_or(by);
         call.from = around.peer.asker();
         call.instance = granted.export.fs().info().instance;
         if steps(procedure).1 && granted.rule.is_read_only {
@@ -229,7 +229,7 @@ impl V3CallState {
         } else if is_once(procedure) {
             let came = around.link.machine.call(tag);
             let known = CallKey::new(came.xid, procedure as u32, &by, came.args);
-            call.known = Some((around.peer.past(around.nfsd).clone(), known));
+            call.known = Some((around.peer.address_replies(around.nfsd).clone(), known));
             (call.may_be_again, call.since) = (true, around.now);
         }
         call
@@ -269,7 +269,7 @@ impl V3CallState {
     }
 
     /// Goes on as far as it can.
-    pub(super) fn go(&mut self, tag: Tag, args: &[u8], around: &mut Around<'_>) -> Step {
+    pub(super) fn advance(&mut self, tag: Tag, args: &[u8], around: &mut Around<'_>) -> Step {
         if let Some(step) = self.answer_again(tag, around) {
             return step;
         }
@@ -330,7 +330,7 @@ impl V3CallState {
                 }
             };
             let fs = granted.export.fs().as_ref();
-            self.took(step, &asked, result, (fs, around.nfsd, around.now));
+            self.take_result(step, &asked, result, (fs, around.nfsd, around.now));
         }
         let is_granted = self.granted(&around.peer.view).is_some();
         if self.status == nfsstat3::NFS3_OK && !is_granted {
@@ -367,7 +367,7 @@ impl V3CallState {
         let asked = V3Asked::read(self.procedure, args);
         let asked = asked.expect("it was read when it came");
         let step = steps(self.procedure).0[self.at];
-        self.took(step, &asked, result, (fs, around.nfsd, around.now));
+        self.take_result(step, &asked, result, (fs, around.nfsd, around.now));
     }
 
     /// A retransmission has the answer of the first call; while that is under way
@@ -562,7 +562,7 @@ impl V3CallState {
     }
 
     /// A step came to this.
-    fn took(
+    fn take_result(
         &mut self,
         step: Do,
         asked: &V3Asked<'_>,

@@ -785,7 +785,8 @@ fn exports_have_their_own_rules_below_a_read_only_root() {
     assert_eq!(answer.words(), [0], "AUTH_NONE");
     // A caller without a credential is anonymous there.
     let identity = world.server.nfsd.exports.load();
-    let identity = identity.iter().next().unwrap().rules()[0].instead(&Credential::default());
+    let identity =
+        identity.iter().next().unwrap().rules()[0].acting_credential(&Credential::default());
     assert_eq!(identity.unwrap().uid, nfsd::exports::ANONYMOUS_ID);
 }
 

@@ -131,7 +131,7 @@ fn state_made_after_an_eviction_does_not_deny_opens_of_others() {
     let nfsd = &world.server.nfsd;
     assert!(nfsd.evict(a.id));
     // As another reactor does that was about to when the client went.
-    nfsd.files.admit(a.id, false);
+    nfsd.files.admit_client(a.id, false);
     let late = nfsd.files.open(&OpenArgs {
         client: a.id,
         uid: 0,

@@ -298,13 +298,13 @@ impl Checker {
         match op.kind {
             OpKind::Read => {
                 assert_eq!(seen.len() as u64, op.blocks, "one answer a block");
-                self.saw(value, seen)?;
+                self.match_seen(value, seen)?;
             }
             OpKind::Compare => {
-                self.saw(value, &whole(&op.expected))?;
+                self.match_seen(value, &whole(&op.expected))?;
             }
             OpKind::CompareAndWrite { .. } => {
-                let was = self.saw(value, &whole(&op.expected))?;
+                let was = self.match_seen(value, &whole(&op.expected))?;
                 self.replaced(value, &was)?;
             }
             OpKind::Write { .. } | OpKind::Zero { .. } | OpKind::Spoil | OpKind::Copy { .. } => {
@@ -381,7 +381,7 @@ impl Checker {
 
     /// A host may not write to a volume any more: what it has under way there
     /// has had its effect by now or has none.
-    pub fn bar(&mut self, host: usize, volume: usize) {
+    pub fn forbid_writes(&mut self, host: usize, volume: usize) {
         let now = self.tick();
         for &value in &self.open {
             let op = &mut self.ops[value as usize];
@@ -393,7 +393,7 @@ impl Checker {
 
     /// The host may write again: what it had under way and was not seen so far
     /// may have been held up until now.
-    pub fn unbar(&mut self, host: usize, volume: usize) {
+    pub fn allow_writes(&mut self, host: usize, volume: usize) {
         let blocks = &self.volumes[volume].blocks;
         for &value in &self.open {
             let op = &mut self.ops[value as usize];
@@ -419,7 +419,11 @@ impl Checker {
 
     /// What an operation saw in its blocks; for each the value that it belongs
     /// to, `None` where that cannot be told from zeros.
-    fn saw(&mut self, value: Value, seen: &[SeenBlock]) -> Result<Vec<Option<Value>>, Violation> {
+    fn match_seen(
+        &mut self,
+        value: Value,
+        seen: &[SeenBlock],
+    ) -> Result<Vec<Option<Value>>, Violation> {
         let op = self.ops[value as usize].clone();
         let mut found = Vec::with_capacity(seen.len());
         for (n, seen) in seen.iter().enumerate() {

@@ -268,12 +268,12 @@ fn a_compare_fails_only_over_something_else() {
 fn a_barred_host_writes_nothing_late() {
     let mut s = Story::new();
     let a = s.begin(WRITE, 0, 1);
-    s.0.bar(0, 0);
+    s.0.forbid_writes(0, 0);
     assert!(s.read(0, &[ZEROS]).is_ok());
     assert!(s.read(0, &[a]).is_err());
     let mut s = Story::new();
     let a = s.begin(WRITE, 0, 1);
-    s.0.bar(0, 0);
+    s.0.forbid_writes(0, 0);
     assert!(s.read(0, &[ZEROS]).is_ok());
     assert!(s.done(a).is_err());
 }

@@ -149,7 +149,7 @@ fn kind_of(is_exclusive: bool) -> nfs_lock_type4 {
     }
 }
 
-fn put(to: &mut Compound<'_>, handle: &SimHandle) {
+fn putfh(to: &mut Compound<'_>, handle: &SimHandle) {
     to.op(&nfs_argop4::OP_PUTFH(PUTFH4args {
         object: Opaque(handle),
     }));
@@ -218,12 +218,12 @@ pub fn write(ask: &Ask, of: &SimIdentity, to: &mut Compound<'_>) {
             to.op(&nfs_argop4::OP_GETFH);
         }
         Ask::FindHome => {
-            put(to, &of.root);
+            putfh(to, &of.root);
             lookup(to, &of.name());
             to.op(&nfs_argop4::OP_GETFH);
         }
         Ask::MakeHome => {
-            put(to, &of.root);
+            putfh(to, &of.root);
             make_directory(to, &of.name());
         }
         Ask::DestroySession => {
@@ -288,7 +288,7 @@ fn open(
 fn write_open(ask: &Ask, of: &SimIdentity, to: &mut Compound<'_>) {
     match ask {
         Ask::Open(share) => {
-            put(to, &of.root);
+            putfh(to, &of.root);
             let mut values = Vec::new();
             let attrs = mode(0o644, &mut values);
             // An OPEN that makes a file is given no delegation.
@@ -302,7 +302,7 @@ fn write_open(ask: &Ask, of: &SimIdentity, to: &mut Compound<'_>) {
         }
         Ask::Reclaim(at) => {
             let opened = of.opens[*at].as_ref().expect("it is open");
-            put(to, &opened.handle);
+            putfh(to, &opened.handle);
             let share = OpenShare {
                 wants: false,
                 ..opened.share
@@ -312,7 +312,7 @@ fn write_open(ask: &Ask, of: &SimIdentity, to: &mut Compound<'_>) {
         }
         Ask::Close(at) => {
             let opened = of.opens[*at].as_ref().expect("it is open");
-            put(to, &opened.handle);
+            putfh(to, &opened.handle);
             to.op(&nfs_argop4::OP_CLOSE(CLOSE4args {
                 seqid: 0,
                 open_stateid: opened.stateid,
@@ -320,7 +320,7 @@ fn write_open(ask: &Ask, of: &SimIdentity, to: &mut Compound<'_>) {
         }
         Ask::Return(at) => {
             let delegation = of.delegations[*at].as_ref().expect("it is there");
-            put(to, &delegation.handle);
+            putfh(to, &delegation.handle);
             to.op(&nfs_argop4::OP_DELEGRETURN(DELEGRETURN4args {
                 deleg_stateid: delegation.stateid,
             }));
@@ -332,7 +332,7 @@ fn write_open(ask: &Ask, of: &SimIdentity, to: &mut Compound<'_>) {
 fn write_lock(ask: &Ask, of: &SimIdentity, to: &mut Compound<'_>) {
     if let Ask::Unlock { at, keeps } = ask {
         let held = of.locks[*at].as_ref().expect("it is held");
-        put(to, of.handle(held.range.file));
+        putfh(to, of.handle(held.range.file));
         let first = keeps.map_or(held.range.first, |keeps| keeps + 1);
         let (offset, length) = Range4 {
             first,
@@ -357,7 +357,7 @@ fn write_lock(ask: &Ask, of: &SimIdentity, to: &mut Compound<'_>) {
         Ask::LockWrongly(_, extent) => *extent,
         _ => range.extent(),
     };
-    put(to, of.handle(range.file));
+    putfh(to, of.handle(range.file));
     to.op(&nfs_argop4::OP_LOCK(LOCK4args {
         locktype: kind_of(range.is_exclusive),
         reclaim,
@@ -376,7 +376,7 @@ fn write_io(ask: &Ask, of: &SimIdentity, to: &mut Compound<'_>) {
     let len = of.block_bytes as u64;
     match ask {
         Ask::Read(file, blocks) => {
-            put(to, of.handle(*file));
+            putfh(to, of.handle(*file));
             to.op(&nfs_argop4::OP_READ(READ4args {
                 stateid: of.stateid(*file),
                 offset: blocks.start as u64 * len,
@@ -389,7 +389,7 @@ fn write_io(ask: &Ask, of: &SimIdentity, to: &mut Compound<'_>) {
             is_stable,
             ..
         } => {
-            put(to, of.handle(*file));
+            putfh(to, of.handle(*file));
             to.op(&nfs_argop4::OP_WRITE(WRITE4args {
                 stateid: of.stateid(*file),
                 offset: blocks.start as u64 * len,
@@ -403,7 +403,7 @@ fn write_io(ask: &Ask, of: &SimIdentity, to: &mut Compound<'_>) {
             }));
         }
         Ask::Commit(file) => {
-            put(to, of.handle(*file));
+            putfh(to, of.handle(*file));
             to.op(&nfs_argop4::OP_COMMIT(COMMIT4args {
                 offset: 0,
                 count: 0,
@@ -414,7 +414,7 @@ fn write_io(ask: &Ask, of: &SimIdentity, to: &mut Compound<'_>) {
 }
 
 fn write_name(ask: &Ask, of: &SimIdentity, to: &mut Compound<'_>) {
-    put(to, &of.home);
+    putfh(to, &of.home);
     match ask {
         Ask::Make(name, New::Directory) => {
             make_directory(to, &own_name(*name));

@@ -379,7 +379,7 @@ impl NfsClient {
         let slots = self.slots.as_mut().expect("it has a session");
         let now = self.driver.now();
         match (slots.ended(slot, sequence.as_ref()), &sequence) {
-            (Sequenced::Executed, _) => common.model.heard(number, job.begun_at, now),
+            (Sequenced::Executed, _) => common.model.note_executed(number, job.begun_at, now),
             (Sequenced::Forgotten, _) if !job.ask.is_once() => {
                 return self.forgotten(world, job, common);
             }
@@ -460,7 +460,7 @@ impl NfsClient {
             // What was to be written is written again.
             Ask::Write { file, blocks, .. } => {
                 self.later
-                    .push((0, super::again(self, file, blocks, common)));
+                    .push((0, super::repeat_write(self, file, blocks, common)));
             }
             _ => {}
         }
@@ -561,7 +561,7 @@ impl NfsClient {
                 let held = self.id.locks[at].as_ref().map(|it| it.hold);
                 match (held, keeps) {
                     (Some(hold), Some(last)) => {
-                        common.model.keeps(hold, last);
+                        common.model.note_unlock_begun(hold, last);
                         None
                     }
                     (held, _) => held,
@@ -579,7 +579,9 @@ impl NfsClient {
                 deny: share.deny,
             };
             let now = self.driver.now();
-            common.model.wants(self.id.number, share.file, &what, now);
+            common
+                .model
+                .note_request(self.id.number, share.file, &what, now);
         }
     }
 

@@ -258,7 +258,7 @@ impl NfsClient {
                 let number = self.id.number;
                 for blocks in common.model.committed(number, file, begin, verifier) {
                     common.rewritten += 1;
-                    let ask = super::again(self, file, blocks, common);
+                    let ask = super::repeat_write(self, file, blocks, common);
                     self.put_later(ask);
                 }
             }

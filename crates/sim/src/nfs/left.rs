@@ -13,8 +13,8 @@ const STATES: u64 = 2000;
 
 /// A client with many states comes, and comes again.
 pub fn leave_states(nfsd: &Nfsd, now: Nanos) {
-    let before = come(nfsd, 1, now);
-    nfsd.files.admit(before, true);
+    let before = establish_client(nfsd, 1, now);
+    nfsd.files.admit_client(before, true);
     for owner in 0..STATES {
         let owner = owner.to_be_bytes();
         let opened = nfsd.files.open(&OpenArgs {
@@ -36,11 +36,11 @@ pub fn leave_states(nfsd: &Nfsd, now: Nanos) {
         let locked = nfsd.files.lock_first(&open, &owner, wanted);
         locked.expect("no owner has a lock there");
     }
-    come(nfsd, 2, now);
+    establish_client(nfsd, 2, now);
 }
 
 /// It comes, by the name that it had before: its client id.
-fn come(nfsd: &Nfsd, incarnation: u8, now: Nanos) -> u64 {
+fn establish_client(nfsd: &Nfsd, incarnation: u8, now: Nanos) -> u64 {
     let owner = ClientOwner {
         verifier: [incarnation; 8],
         id: b"has had much",

@@ -156,7 +156,7 @@ impl Model {
     }
 
     /// A client's request that was sent at `at` was executed, which it knows now.
-    pub fn heard(&mut self, client: usize, at: Nanos, now: Nanos) {
+    pub fn note_executed(&mut self, client: usize, at: Nanos, now: Nanos) {
         if now >= self.heard[client] + self.lease {
             // It may have been given up in between.
             self.is_doubtful[client] = true;
@@ -376,7 +376,7 @@ impl Model {
     }
 
     /// A client is about to ask for this.
-    pub fn wants(&mut self, client: usize, file: usize, what: &InTheWay, now: Nanos) {
+    pub fn note_request(&mut self, client: usize, file: usize, what: &InTheWay, now: Nanos) {
         for hold in &mut self.holds {
             let is_in_way = hold.client != client
                 && hold.file == file
@@ -437,7 +437,7 @@ impl Model {
     }
 
     /// A client begins to give back a lock behind this byte.
-    pub fn keeps(&mut self, hold: usize, to: u64) {
+    pub fn note_unlock_begun(&mut self, hold: usize, to: u64) {
         if let InTheWay::Lock { last, .. } = &mut self.holds[hold].what {
             *last = to;
         }

@@ -7,7 +7,12 @@ use crate::reserve::Notice;
 
 impl HostWork {
     /// These hosts must be notified of what a command that began then did.
-    pub(super) fn owe(&mut self, volume: usize, begun: Stamp, told: Vec<(usize, Notice)>) {
+    pub(super) fn expect_notices(
+        &mut self,
+        volume: usize,
+        begun: Stamp,
+        told: Vec<(usize, Notice)>,
+    ) {
         for (host, kind) in told {
             let hears = self.hears[host].is_some_and(|since| since < begun);
             let subsystem = self.plan.hosts[host].subsystem;
@@ -33,7 +38,7 @@ impl HostWork {
     }
 
     /// A host was notified of something about a namespace.
-    pub fn noticed(&mut self, host: usize, called: u32, kind: Notice) -> Verdict {
+    pub fn notice_arrived(&mut self, host: usize, called: u32, kind: Notice) -> Verdict {
         self.trace(|| format!("host {host}: notice {kind} of namespace {called}"));
         let mut volumes = 0..self.volumes.len();
         let volume = volumes.find(|&volume| self.nsid(host, volume) == called);
@@ -51,7 +56,7 @@ impl HostWork {
     }
 
     /// A host that must be notified of something, and was not so far.
-    pub fn owed(&self) -> Option<(usize, usize, Notice)> {
+    pub fn missing_notice(&self) -> Option<(usize, usize, Notice)> {
         self.owed.first().copied()
     }
 
@@ -136,17 +141,17 @@ impl HostWork {
             }
         }
         if !is_absent {
-            volumes.for_each(|volume| self.unbar(volume));
+            volumes.for_each(|volume| self.allow_writes(volume));
         }
     }
 
     /// Nothing that these hosts have under way on these volumes can happen any
     /// more, unless the volumes come back.
-    pub fn bar(&mut self, hosts: &[usize], volumes: std::ops::Range<usize>) {
+    pub fn forbid_writes(&mut self, hosts: &[usize], volumes: std::ops::Range<usize>) {
         for volume in volumes {
             hosts
                 .iter()
-                .for_each(|&host| self.checker.bar(host, volume));
+                .for_each(|&host| self.checker.forbid_writes(host, volume));
         }
     }
 }

@@ -8,7 +8,7 @@ use crate::plan::{Harm, SHARDS_MAX};
 impl HostWork {
     /// Whether it is of a host whose commands may have become any others. Nothing is
     /// asked of the answers it gets, nor of its own volume.
-    pub(super) fn is_anyones(&self, io: &CheckedIo) -> bool {
+    pub(super) fn is_of_altered_host(&self, io: &CheckedIo) -> bool {
         let mut ops = io.ops.iter();
         ops.any(|op| self.plan.harm(self.checker.op(*op).host) == Harm::Anything)
     }
@@ -34,7 +34,7 @@ impl HostWork {
 
     /// Turns the bits of a sector back that may have been flipped: as many at most as
     /// were, on the way from the host that wrote it and to the one that reads it.
-    pub(super) fn mend(&self, read: &CheckedOp, number: u64, sector: &mut [u8]) {
+    pub(super) fn restore_bits(&self, read: &CheckedOp, number: u64, sector: &mut [u8]) {
         if self.plan.net.flips == 0 || content::read(number, sector) != Sector::Garbage {
             return;
         }

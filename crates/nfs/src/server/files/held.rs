@@ -74,7 +74,7 @@ impl Opens {
     }
 
     /// One more share is asked for.
-    pub(super) fn ask(&mut self, state: &State, share: ShareReservation) {
+    pub(super) fn add_asked_share(&mut self, state: &State, share: ShareReservation) {
         if let Some(open) = self.by_owner.get_mut(&state.owner.id) {
             open.asked |= 1 << share.bits();
         }

@@ -10,8 +10,8 @@ const FILE: FileKey = (1, 42);
 
 fn files() -> Files {
     let files = Files::new(7, Secret::default(), 2);
-    files.admit(A, false);
-    files.admit(B, false);
+    files.admit_client(A, false);
+    files.admit_client(B, false);
     files
 }
 
@@ -276,7 +276,7 @@ fn delegations_are_given_recalled_and_taken_away() {
 #[test]
 fn owners_of_version_4_0_are_answered_once() {
     let files = Files::new(7, Secret::default(), 2);
-    files.admit(A, true);
+    files.admit_client(A, true);
     let kept = |status, body: &[u8]| LastAnswer {
         op: nfs_opnum4::OP_OPEN,
         status,
@@ -345,7 +345,7 @@ fn owners_of_version_4_0_are_answered_once() {
 #[test]
 fn sequence_numbers_of_owners_wrap() {
     let files = Files::new(7, Secret::default(), 2);
-    files.admit(A, true);
+    files.admit_client(A, true);
     let owner = files.admit_owner(A, OwnerKind::Open, b"o", 0).unwrap();
     owner.confirm();
     for seqid in [u32::MAX, 0, 1] {
@@ -369,7 +369,7 @@ fn sequence_numbers_of_owners_wrap() {
 #[test]
 fn lock_owners_are_released() {
     let files = Files::new(7, Secret::default(), 2);
-    files.admit(A, true);
+    files.admit_client(A, true);
     let open = open(&files, A, b"o", READ | WRITE);
     let (locks, _) = files.lock_first(&open, b"l", lock(0, 9, true)).unwrap();
     let owner = files.find_owner(A, OwnerKind::Lock, b"l").unwrap();
@@ -548,7 +548,7 @@ fn every_step_that_revokes_names_the_client_that_loses() {
 }
 
 #[test]
-fn copies_are_states() {
+fn copy_is_a_state_until_it_ends() {
     let files = files();
     let (copy, id) = files.begin_copy((A, 0), FILE).unwrap();
     assert_eq!(files.find(A, &id).unwrap().kind, StateKind::Copy);
@@ -656,7 +656,7 @@ fn greedy_clients_leave_room_for_the_state_of_others() {
     files.held_max = 10_000;
     let greedy: Vec<clientid4> = (10..40).map(|low| 7 << 32 | low).collect();
     for &client in &greedy {
-        files.admit(client, false);
+        files.admit_client(client, false);
         let opened = (0u64..).take_while(|at| {
             let owner = at.to_be_bytes();
             let file = (1, *at);
@@ -671,7 +671,7 @@ fn greedy_clients_leave_room_for_the_state_of_others() {
     }
     let held = files.held.load(Ordering::Relaxed);
     assert!(held <= 10_000 + greedy.len() * HELD_MIN, "{held}");
-    files.admit(A, false);
+    files.admit_client(A, false);
     let mine = open(&files, A, b"o", READ);
     files.close(&mine).unwrap();
     for client in greedy {
@@ -686,7 +686,7 @@ fn greedy_clients_leave_room_for_the_state_of_others() {
 fn state_ids_cannot_be_foreseen_without_the_secret() {
     let ids = |secret| -> Vec<[u8; 12]> {
         let files = Files::new(7, Secret([secret; 16]), 2);
-        files.admit(A, false);
+        files.admit_client(A, false);
         let open = |owner: &[u8]| files.open(&args(A, owner, READ, 0)).unwrap().stateid;
         [b"a", b"b", b"c"].map(|owner| open(owner).other).into()
     };
@@ -773,7 +773,7 @@ fn client_that_is_gone_gets_no_state() {
 #[test]
 fn client_has_a_minimum_of_states_and_a_part_of_the_rest() {
     let mut files = files();
-    files.admit(A, true);
+    files.admit_client(A, true);
     let owner = |at: usize| Owner::new(at as u64, OwnerKind::Open, &at.to_be_bytes());
     let mut holdings = Holdings::new(&Arc::default());
     for at in 0..HELD_MIN {
@@ -823,7 +823,7 @@ fn file_that_is_open_to_write_is_not_delegated() {
 #[test]
 fn owner_that_was_used_is_not_retired() {
     let files = files();
-    files.admit(A, true);
+    files.admit_client(A, true);
     let ask = |now| files.admit_owner(A, OwnerKind::Open, b"o", now).unwrap();
     let is_known = || files.find_owner(A, OwnerKind::Open, b"o").is_some();
     ask(0);

@@ -45,8 +45,8 @@ fn units_of<T>(operation: impl FnOnce() -> T) -> (T, u64) {
 /// A holds as many locks as there may be, and as many of B as may be wait for them.
 fn crowded() -> (Files, Arc<State>) {
     let files = Files::new(7, Secret::default(), 2);
-    files.admit(A, false);
-    files.admit(B, false);
+    files.admit_client(A, false);
+    files.admit_client(B, false);
     let opened = open(&files, A, b"o");
     open(&files, B, b"o");
     let (locks, _) = files
@@ -200,7 +200,7 @@ fn waiters_beyond_the_most_of_a_file_are_not_remembered() {
 fn opens_and_lock_states_of_a_file_are_found_without_a_search() {
     const OPENS: u32 = 4096;
     let files = Files::new(7, Secret::default(), 2);
-    files.admit(A, true);
+    files.admit_client(A, true);
     let name = |n: u32| n.to_be_bytes();
     let opens: Vec<_> = (0..OPENS).map(|n| open(&files, A, &name(n))).collect();
     let locks: Vec<_> = (0..)
@@ -274,7 +274,7 @@ fn client_that_is_gone_is_taken_away_in_steps() {
             break;
         }
         assert!(files.is_leaving(A) && !files.has_state(A));
-        files.admit(A, false);
+        files.admit_client(A, false);
         assert!(matches!(
             files.lock(&locks, write_lock(u64::MAX / 2, 1)),
             Err(StateRefused::Status(nfsstat4::NFS4ERR_BAD_STATEID)) | Ok(_)
