@@ -115,8 +115,8 @@ const BY_DESIGN: &[(&str, &str)] = &[
         "cargo test -p interop --test files -- --ignored a_million_files_of_a_directory",
     ),
     (
-        "a_million_files",
-        "cargo test -p store --test dir -- --ignored listing::a_million_files",
+        "listing_of_a_million_files_has_every_name_once",
+        "cargo test -p store --test dir -- --ignored listing_of_a_million_files",
     ),
     ("child", "the test that starts it as a process of its own"),
     (
@@ -124,8 +124,8 @@ const BY_DESIGN: &[(&str, &str)] = &[
         "cargo test --release -p nfsd --test state -- --ignored --nocapture how_long_calls_take",
     ),
     (
-        "many_on_a_disk",
-        "cargo test -p store --test dir -- --ignored threads::many_on_a_disk",
+        "many_outstanding_operations_on_a_disk_are_answered",
+        "cargo test -p store --test dir -- --ignored many_outstanding_operations",
     ),
 ];
 

@@ -112,7 +112,7 @@ impl Base {
         if !self.holds(offset, len) {
             return Err(Error::OutOfRange);
         }
-        if !io.only_looks() && self.refuses_writes() {
+        if !io.leaves_volume_unchanged() && self.refuses_writes() {
             return Err(Error::ReadOnly);
         }
         if io.needs_data() {

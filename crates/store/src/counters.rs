@@ -18,7 +18,7 @@ pub struct Counts {
 }
 
 /// The counts of the calling thread.
-pub fn here() -> Counts {
+pub fn of_this_thread() -> Counts {
     IOS.get()
 }
 

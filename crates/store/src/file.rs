@@ -147,7 +147,7 @@ impl File {
         let locks = locks && !faults::is(Fault::NoLocks);
         let locks = locks && !(matches!(io, Io::OrWrite { .. }) && faults::is(Fault::SplitOrWrite));
         let is_split = matches!(io, Io::CompareAndWrite { .. }) && faults::is(Fault::SplitFused);
-        locks.then(|| Claim::new(offset, len, !io.only_looks() && !is_split))
+        locks.then(|| Claim::new(offset, len, !io.leaves_volume_unchanged() && !is_split))
     }
 
     /// The task has the range that it needs.
@@ -173,11 +173,13 @@ impl File {
     ) -> Progress {
         let place = match wait {
             TaskWait::Range(place) => place,
-            TaskWait::Save(saving) => return self.finish(&task, saving.result().map_err(unsaved)),
+            TaskWait::Save(saving) => {
+                return self.finish(&task, saving.result().map_err(save_failed));
+            }
         };
         if task.is_canceled || result.is_err() {
             drop(place);
-            let error = match task.io.only_looks() {
+            let error = match task.io.leaves_volume_unchanged() {
                 true => Error::ReadFailed(Errno(libc::ECANCELED)),
                 false => Error::WriteFailed(Errno(libc::ECANCELED)),
             };
@@ -345,7 +347,7 @@ impl File {
         let (offset, len) = task.io.extent();
         let changed = Range { offset, len };
         if self.below == Below::Unknown {
-            return self.finish(&task, kept.save(changed).map_err(unsaved));
+            return self.finish(&task, kept.save(changed).map_err(save_failed));
         }
         task.wait = Some(TaskWait::Save(
             kept.save_aside(changed, files.ticket(token)),
@@ -690,7 +692,7 @@ impl Volume for File {
 }
 
 /// What an I/O reports whose change could not be saved beside the data.
-fn unsaved(errno: Errno) -> Error {
+fn save_failed(errno: Errno) -> Error {
     Error::WriteFailed(errno)
 }
 

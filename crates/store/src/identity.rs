@@ -249,7 +249,7 @@ impl FileIdentity {
             has_state: false,
         };
         let found = FileIdentity::found(file, spec, in_state)?;
-        let made = match keep(file, &record.text()) {
+        let made = match write_record(file, &record.text()) {
             Ok(()) => FileIdentity {
                 uuid: record.uuid,
                 record: Some(record),
@@ -414,12 +414,12 @@ impl FileIdentity {
 
     /// Lets the file keep what it is to keep, which is durable after its next
     /// sync. Where it cannot, everything stays as it is, and so does the UUID.
-    pub(crate) fn keep(&self, file: &File, path: &Path) {
+    pub(crate) fn keep_in_file(&self, file: &File, path: &Path) {
         let Some(record) = self.record.as_ref().filter(|_| !self.is_kept) else {
             return;
         };
         let (path, uuid) = (path.display(), self.uuid);
-        match keep(file, &record.text()) {
+        match write_record(file, &record.text()) {
             Err(error) => warn!(%path, %uuid, %error, "the file cannot keep its identity"),
             Ok(()) if self.is_known && self.copied_from.is_none() => info!(
                 %path,
@@ -455,7 +455,7 @@ impl StateMark {
     /// Durable when it returns. Where the file system takes no attributes any
     /// more, the state file counts all the same. Blocks.
     pub(crate) fn set(&self) {
-        let kept = keep(&self.file, &self.text).and_then(|()| self.file.sync_all());
+        let kept = write_record(&self.file, &self.text).and_then(|()| self.file.sync_all());
         if let Err(error) = kept {
             warn!(
                 path = %self.path.display(),
@@ -467,7 +467,7 @@ impl StateMark {
     }
 }
 
-fn keep(file: &File, text: &str) -> io::Result<()> {
+fn write_record(file: &File, text: &str) -> io::Result<()> {
     fault::at_attributes(true)?;
     Ok(fsetxattr(
         file,

@@ -14,13 +14,13 @@ use rustix::fs::{major, minor};
 /// mounted on /data".
 pub(crate) fn user_of_device(path: &Path) -> Option<String> {
     let found = fs::metadata(path).ok()?;
-    let device = Machine::here().device(found.rdev());
-    Machine::here().user_of_device(&device)
+    let device = Machine::this_machine().device(found.rdev());
+    Machine::this_machine().user_of_device(&device)
 }
 
 /// What uses a regular file as a disk.
 pub(crate) fn user_of_file(path: &Path) -> Option<String> {
-    Machine::here().user_of_file(&fs::metadata(path).ok()?)
+    Machine::this_machine().user_of_file(&fs::metadata(path).ok()?)
 }
 
 /// What the kernel tells, in files below a folder.
@@ -29,7 +29,7 @@ struct Machine {
 }
 
 impl Machine {
-    fn here() -> Machine {
+    fn this_machine() -> Machine {
         Machine { root: "/".into() }
     }
 

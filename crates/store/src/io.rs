@@ -138,7 +138,7 @@ impl Io {
 
     /// Whether it leaves the volume as it is.
     #[inline]
-    pub(crate) fn only_looks(&self) -> bool {
+    pub(crate) fn leaves_volume_unchanged(&self) -> bool {
         matches!(
             self,
             Io::Read { .. } | Io::Compare { .. } | Io::Verify { .. } | Io::Flush

@@ -72,7 +72,7 @@ fn prepare(
         if has_state {
             identity.add_state();
         }
-        identity.keep(file, path);
+        identity.keep_in_file(file, path);
         forget_cache(file, path).map_err(system("sync"))?;
         sync_folder(path, created).map_err(system("sync the folder of"))?;
     }

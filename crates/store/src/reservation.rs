@@ -412,13 +412,13 @@ impl Reservations {
     pub fn access(&self, registrant: &Registrant, grant: &mut Grant) -> Access {
         let is_known = grant.generation > 0 && faults::is(Fault::StaleGrant);
         if grant.generation != self.generation() && !is_known {
-            *grant = self.ask(registrant);
+            *grant = self.grant_of(registrant);
         }
         grant.access
     }
 
     #[cold]
-    fn ask(&self, registrant: &Registrant) -> Grant {
+    fn grant_of(&self, registrant: &Registrant) -> Grant {
         let (rules, generation) = {
             let rules = self.locked();
             (rules.clone(), self.generation())
@@ -509,8 +509,8 @@ impl Reservations {
         let before = self.rules();
         let mut after = Rules::clone(&before);
         let notices = change(&mut after)?;
-        let is_held = takes && after.takes_from(&Rules::default());
-        let access_lost = is_held || after.takes_from(&before);
+        let is_held = takes && after.takes_access_from(&Rules::default());
+        let access_lost = is_held || after.takes_access_from(&before);
         if after != *before {
             self.save(&before, &after)?;
             self.replace(after);

@@ -108,7 +108,7 @@ impl StateFile {
         mark: Option<StateMark>,
     ) -> Result<(StateFile, bool), Problem> {
         let path = medium.path();
-        let loaded = medium.load().map_err(unread(path))?;
+        let loaded = medium.load().map_err(cannot_read(path))?;
         let (document, is_taken_over) = claim(path, loaded, volume, former)?;
         let document = Mutex::new(document);
         let mark = Mutex::new(mark);
@@ -382,7 +382,7 @@ fn sum_of(body: &str) -> String {
     format!("{sum:08x}")
 }
 
-fn unread(path: &Path) -> impl Fn(io::Error) -> Problem {
+fn cannot_read(path: &Path) -> impl Fn(io::Error) -> Problem {
     |source| Problem::System {
         action: "read the state file",
         path: Some(path.to_owned()),
@@ -390,7 +390,7 @@ fn unread(path: &Path) -> impl Fn(io::Error) -> Problem {
     }
 }
 
-fn unwritten(path: &Path) -> impl Fn(io::Error) -> Problem {
+fn cannot_write(path: &Path) -> impl Fn(io::Error) -> Problem {
     |source| Problem::System {
         action: "write the state file",
         path: Some(path.to_owned()),
@@ -444,13 +444,13 @@ pub(crate) fn examine(spec: &Spec, volume: Uuid, former: Option<Former>) -> Resu
     let Some(path) = place(spec) else {
         return Ok(());
     };
-    look_around(spec, &path)?;
+    check_place(spec, &path)?;
     lock(spec, &path, false)?;
-    let loaded = load(&path).map_err(unread(&path))?;
+    let loaded = load(&path).map_err(cannot_read(&path))?;
     let (_, is_taken_over) = claim(&path, loaded.map(|(_, bytes)| bytes), volume, former)?;
     if is_taken_over && !spec.read_only && !spec.kind.is_memory() {
         let may = access(folder(&path), Access::WRITE_OK | Access::EXEC_OK);
-        may.map_err(|error| unwritten(&path)(error.into()))?;
+        may.map_err(|error| cannot_write(&path)(error.into()))?;
     }
     Ok(())
 }
@@ -477,7 +477,7 @@ pub fn files(spec: &Spec) -> Vec<PathBuf> {
 }
 
 /// Whether a state file can lie at `path`.
-fn look_around(spec: &Spec, path: &Path) -> Result<(), Problem> {
+fn check_place(spec: &Spec, path: &Path) -> Result<(), Problem> {
     if !folder(path).is_dir() {
         return Err(Problem::NoFolder(folder(path).to_owned()));
     }
@@ -600,7 +600,7 @@ impl State {
         let Some(path) = place(spec) else {
             return Ok(State::volatile());
         };
-        look_around(spec, &path)?;
+        check_place(spec, &path)?;
         let is_bound = held(spec).is_none_or(|held| held.is_bound);
         let medium = Sidecar {
             path: path.clone(),
@@ -619,7 +619,7 @@ impl State {
                     "the state file cannot be written: hosts' reservations that are to outlive a \
                      restart are refused; free space in its folder, or let weft write there"
                 ),
-                settled => settled.map_err(unwritten(&path))?,
+                settled => settled.map_err(cannot_write(&path))?,
             }
         }
         Ok(State::on(file))

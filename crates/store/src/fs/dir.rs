@@ -98,7 +98,7 @@ use super::{
 };
 use crate::regular::expect_own_file;
 use below::Kernel;
-use beneath::{Beneath, way_to};
+use beneath::{Beneath, proc_path};
 use listing::Stream;
 use opens::Entries;
 use resolve::Budget;
@@ -349,7 +349,7 @@ impl DirectoryFound {
             false => Owners::Recorded,
         });
         let needs_xattrs = owners == Owners::Recorded && !spec.read_only;
-        let probe = getxattr(way_to(top.fd.as_fd()), "user.weft.owner", &mut [0; 64]);
+        let probe = getxattr(proc_path(top.fd.as_fd()), "user.weft.owner", &mut [0; 64]);
         let has_xattrs = probe != Err(Errno::OPNOTSUPP);
         if needs_xattrs && !has_xattrs {
             return Err(DirProblem::NoXattrs);
@@ -409,7 +409,7 @@ fn in_state(spec: &DirSpec, action: &'static str) -> impl FnOnce(io::Error) -> D
 /// The state directory, or where it is to be made, without links on the way: not in
 /// the served one.
 fn outside(spec: &DirSpec, state: &Path, root: BorrowedFd<'_>) -> Result<PathBuf, DirProblem> {
-    let served = fs::canonicalize(way_to(root)).map_err(DirProblem::NoProc)?;
+    let served = fs::canonicalize(proc_path(root)).map_err(DirProblem::NoProc)?;
     let state = fs::canonicalize(state);
     let state = state.map_err(in_state(spec, "find the state directory"))?;
     match state.starts_with(&served) {
@@ -584,14 +584,14 @@ impl DirInner {
             FsOp::Seek { file, offset, what } => self.seek(caller, file, offset, what)?,
             FsOp::Statfs => Output::Statfs(self.statfs()?),
             _ => {
-                self.run_quietly(caller, op)?;
+                self.run_without_output(caller, op)?;
                 Output::Done
             }
         })
     }
 
     /// Operations that have nothing to say but that they are done.
-    fn run_quietly(&self, caller: &Caller<'_>, op: &FsOp<'_>) -> Result<(), Error> {
+    fn run_without_output(&self, caller: &Caller<'_>, op: &FsOp<'_>) -> Result<(), Error> {
         match *op {
             FsOp::Open { file, read, write } => self.open(caller, file, read, write),
             FsOp::Close { file } => self.close(file),

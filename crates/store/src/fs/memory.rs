@@ -90,7 +90,7 @@ impl Memory {
         let frames = frames_for(size_bytes)?;
         let store = Store::new(frames, size_bytes);
         let table = ObjectTable::new(size_bytes / NODE_BYTES);
-        let mut attr = blank(ObjectKind::Directory, now);
+        let mut attr = new_attributes(ObjectKind::Directory, now);
         (attr.mode, attr.links) = (0o1777, 2);
         let no_room = |error: Error| io::Error::other(error);
         store.space.take(NODE_BYTES).map_err(no_room)?;
@@ -139,7 +139,7 @@ fn frames_for(size_bytes: u64) -> io::Result<Frames> {
 }
 
 /// Attributes of a new object that has no owner yet.
-fn blank(kind: ObjectKind, now: Time) -> Attr {
+fn new_attributes(kind: ObjectKind, now: Time) -> Attr {
     Attr {
         file: FileId(0),
         kind,
@@ -173,7 +173,7 @@ impl MemoryInner {
     }
 
     /// An object has neither names nor opens any more: what is left of it.
-    fn bury(&self, mut node: Box<Node>) -> Vec<Chunk> {
+    fn remove_object(&self, mut node: Box<Node>) -> Vec<Chunk> {
         let chunks = self.store.detach(&mut node);
         self.store.space.give(node.bytes());
         chunks

@@ -132,20 +132,20 @@ impl Stripe {
         let id = self.held.remove(claim);
         match self.guarded.is_empty() && self.unguarded.is_empty() {
             true => Vec::new(),
-            false => self.let_on(id, claim, 0),
+            false => self.grant_freed(id, claim, 0),
         }
     }
 
     /// Gives up what a claim has: its place, or what was granted to it.
     pub(super) fn give_up(&mut self, id: u64, claim: &Claim) -> Vec<Caller> {
         if self.take_unguarded(id).is_some() {
-            return self.let_on(id, claim, self.guarded.len());
+            return self.grant_freed(id, claim, self.guarded.len());
         }
         match self.guarded.iter().position(|waiting| waiting.id == id) {
             None => self.release(claim),
             Some(at) => {
                 self.guarded.remove(at);
-                self.let_on(id, claim, at)
+                self.grant_freed(id, claim, at)
             }
         }
     }
@@ -167,7 +167,7 @@ impl Stripe {
 
     /// A claim is gone that was held or waited, before the guarded claims from `from` on.
     #[cold]
-    fn let_on(&mut self, id: u64, claim: &Claim, from: usize) -> Vec<Caller> {
+    fn grant_freed(&mut self, id: u64, claim: &Claim, from: usize) -> Vec<Caller> {
         if self.first_waiting_for(id).is_some() {
             self.gone.insert(id);
         }

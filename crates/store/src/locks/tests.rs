@@ -527,7 +527,7 @@ fn widest_claim_costs_no_more_than_an_operation_may() {
 }
 
 #[test]
-fn stripes_of_a_range() {
+fn stripes_of_a_claim_cover_its_range() {
     let stripes = |from, len| Claim::new(from, len, true).stripes();
     assert_eq!(stripes(0, 1), 1);
     assert_eq!(stripes(GRANULE - 1, 1), 1);

@@ -106,7 +106,7 @@ impl Rules {
     }
 
     /// Whether some host may do less than before.
-    pub fn takes_from(&self, before: &Rules) -> bool {
+    pub fn takes_access_from(&self, before: &Rules) -> bool {
         let less = |was: Access, is: Access| {
             was.read && !is.read || was.write && !is.write || was.other && !is.other
         };

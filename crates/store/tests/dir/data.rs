@@ -247,7 +247,7 @@ fn reads_say_where_the_file_ends() {
 
 /// Also those within one tick of the clock.
 #[test]
-fn every_change_is_told() {
+fn change_attribute_grows_with_every_change() {
     let place = Place::new();
     let (file, last) = {
         let fs = place.open();

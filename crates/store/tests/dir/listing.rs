@@ -139,13 +139,13 @@ fn large(files: usize) {
 }
 
 #[test]
-fn a_large_directory() {
+fn listing_of_a_large_directory_has_every_name_once() {
     large(20_000);
 }
 
 /// To be run by itself, for its figures.
 #[test]
 #[ignore = "takes a million files"]
-fn a_million_files() {
+fn listing_of_a_million_files_has_every_name_once() {
     large(1_000_000);
 }

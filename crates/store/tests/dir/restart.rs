@@ -226,7 +226,7 @@ impl Drop for Server {
 }
 
 #[test]
-fn handles_hold_over_kills() {
+fn handles_are_valid_after_the_process_is_killed() {
     for round in 0..5_usize {
         let place = Place::new();
         let paths = [place.served.path(), place.state.path()].map(Path::to_str);

@@ -133,7 +133,7 @@ fn many_operations_are_under_way_at_once() {
 /// To be run by itself, for its figures.
 #[test]
 #[ignore = "takes long on a disk"]
-fn many_on_a_disk() {
+fn many_outstanding_operations_on_a_disk_are_answered() {
     for (files, outstanding) in [(500, 1), (5000, 8), (10_000, 64), (20_000, 256)] {
         many(&Place::on_disk(), files, outstanding);
     }

@@ -291,7 +291,7 @@ fn copies_keep_to_the_source() {
 }
 
 #[test]
-fn extended_attributes() {
+fn extended_attributes_are_set_listed_and_removed() {
     let fs = memory(4 << 20);
     let mut user = User::root(&fs);
     let top = user.top();

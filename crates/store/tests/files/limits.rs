@@ -191,7 +191,7 @@ fn sizes_and_links_have_ends() {
 
 /// Listed and looked up like any other, and in order.
 #[test]
-fn a_large_directory() {
+fn large_directory_is_listed_in_order_and_looked_up() {
     const FILES: usize = 100_000;
     let fs = memory(256 << 20);
     let mut user = User::root(&fs);

@@ -370,7 +370,7 @@ fn write_by_a_user_clears_set_uid_and_set_gid_of_a_file() {
 }
 
 #[test]
-fn times_and_guards() {
+fn times_follow_operations_and_guards_refuse_stale_changes() {
     let fs = memory(4 << 20);
     let mut user = User::root(&fs);
     let top = user.top();

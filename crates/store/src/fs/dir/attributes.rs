@@ -11,7 +11,7 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
-use super::beneath::{SeenObject, ctime, way_to};
+use super::beneath::{SeenObject, ctime, proc_path};
 use super::table::{HandleTable, Record};
 use super::{DirInner, Owners, Synced};
 use crate::fs::{
@@ -205,7 +205,7 @@ impl DirInner {
         let mut record = table.get(file.0)?.ok_or(Error::Stale)?;
         self.note_change(&mut table, (file, &mut record), &seen.stat, has_changed)?;
         drop(table);
-        let way = || way_to(seen.fd.as_fd()).into_bytes();
+        let way = || proc_path(seen.fd.as_fd()).into_bytes();
         self.attr_of(file, &record, &seen.stat, way)
     }
 
@@ -226,7 +226,7 @@ impl DirInner {
             // be set back.
             record.change = now.max(record.change + u64::from(record.change > 0));
             record.ctime = now;
-            table.put(file.0, record)?;
+            table.update_record(file.0, record)?;
         }
         Ok(())
     }
@@ -265,7 +265,7 @@ impl DirInner {
 
     /// The attributes of what we have just changed.
     pub(super) fn attr_changed(&self, file: FileId, seen: &mut SeenObject) -> Result<Attr, Error> {
-        self.beneath.again(seen)?;
+        self.beneath.refresh_attributes(seen)?;
         let attr = self.attr(file, seen, true)?;
         self.entries.set_attr(&attr);
         Ok(attr)
@@ -305,9 +305,9 @@ impl DirInner {
             let is_special = (disk.mode | owner.mode) & (SET_UID | SET_GID) != 0;
             if has_mode && (disk.mode != owner.mode || is_special) {
                 // A new owner has cost the bits that give powers.
-                chmod(way_to(fd), Mode::from_raw_mode(owner.mode))?;
+                chmod(proc_path(fd), Mode::from_raw_mode(owner.mode))?;
             }
-            return self.beneath.again(seen).map_err(Error::from);
+            return self.beneath.refresh_attributes(seen).map_err(Error::from);
         }
         if !self.is_recordable(seen) {
             return self.keep_owner(file, owner);
@@ -317,17 +317,17 @@ impl DirInner {
         }
         let mode = owner.disk_mode();
         if u32::from(seen.stat.stx_mode) & MODE_MASK != mode {
-            chmod(way_to(fd), Mode::from_raw_mode(mode))?;
-            self.beneath.again(seen)?;
+            chmod(proc_path(fd), Mode::from_raw_mode(mode))?;
+            self.beneath.refresh_attributes(seen)?;
         }
         match ObjectOwner::on_disk(&seen.stat) == *owner {
-            true => match removexattr(way_to(fd), OWNER) {
+            true => match removexattr(proc_path(fd), OWNER) {
                 Ok(()) | Err(Errno::NODATA | Errno::OPNOTSUPP) => Ok(()),
                 Err(error) => Err(error.into()),
             },
             false => {
                 let text = owner.text();
-                setxattr(way_to(fd), OWNER, text.as_bytes(), XattrFlags::empty())?;
+                setxattr(proc_path(fd), OWNER, text.as_bytes(), XattrFlags::empty())?;
                 Ok(())
             }
         }
@@ -348,7 +348,7 @@ impl DirInner {
         let mut table = self.table();
         let mut record = table.get(file.0)?.ok_or(Error::Stale)?;
         record.owner = Some((owner.uid, owner.gid));
-        Ok(table.put(file.0, &record)?)
+        Ok(table.update_record(file.0, &record)?)
     }
 
     pub(super) fn getattr(&self, file: FileId) -> Result<Attr, Error> {

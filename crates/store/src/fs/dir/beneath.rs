@@ -216,13 +216,13 @@ impl Beneath {
     }
 
     /// The attributes now.
-    pub(super) fn again(&self, seen: &mut SeenObject) -> Result<(), Errno> {
+    pub(super) fn refresh_attributes(&self, seen: &mut SeenObject) -> Result<(), Errno> {
         seen.stat = stat_of(seen.fd.as_fd())?;
         Ok(())
     }
 
     /// What a name in a directory means.
-    pub(super) fn seen(&self, dir: &SeenObject, name: &[u8]) -> Result<SeenObject, Errno> {
+    pub(super) fn look_up(&self, dir: &SeenObject, name: &[u8]) -> Result<SeenObject, Errno> {
         self.look(Arc::new(self.child(dir.fd.as_fd(), name)?))
     }
 
@@ -265,7 +265,7 @@ impl Beneath {
 }
 
 /// The way to the very object of a descriptor, for calls that take a path.
-pub(super) fn way_to(fd: BorrowedFd<'_>) -> String {
+pub(super) fn proc_path(fd: BorrowedFd<'_>) -> String {
     format!("/proc/self/fd/{}", fd.as_raw_fd())
 }
 

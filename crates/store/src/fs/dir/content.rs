@@ -34,7 +34,7 @@ pub(super) struct ReadyFile {
 impl DirInner {
     /// The descriptor of a regular file, which lies where it did.
     fn descriptor(&self, file: FileId, write: bool, now: Time) -> Result<(ReadyFile, Attr), Error> {
-        if let Some((entry, is_pinned)) = self.entries.at_hand(file, write) {
+        if let Some((entry, is_pinned)) = self.entries.kept_descriptor(file, write) {
             let seen = match is_pinned {
                 true => self.object(file),
                 false => self.resolve(file),
@@ -57,13 +57,15 @@ impl DirInner {
         }
         let (fd, can_write) = self.open_file(&seen, write)?;
         self.close_superfluous();
-        let (entry, fd) = self.entries.put(&attr, Arc::new(fd.into()), can_write, now);
+        let (entry, fd) =
+            self.entries
+                .insert_descriptor(&attr, Arc::new(fd.into()), can_write, now);
         Ok((ReadyFile { entry, fd }, attr))
     }
 
     /// Makes room for one more descriptor.
     fn close_superfluous(&self) {
-        let superfluous = self.entries.superfluous();
+        let superfluous = self.entries.descriptors_to_close();
         superfluous.iter().for_each(|entry| self.sync_writes(entry));
         self.entries.close(&superfluous);
     }
@@ -139,7 +141,7 @@ impl DirInner {
     }
 
     /// Takes the bits of the mode that a file loses when it is written to.
-    fn take_powers(&self, caller: &Caller<'_>, attr: &Attr) -> Result<(), Error> {
+    fn clear_set_id_bits(&self, caller: &Caller<'_>, attr: &Attr) -> Result<(), Error> {
         let mode = access::mode_written(attr.mode, caller);
         if mode == attr.mode {
             return Ok(());
@@ -167,7 +169,7 @@ impl DirInner {
         file: FileId,
     ) -> Result<ReadyFile, Error> {
         let (ready, attr) = self.writable(caller, file)?;
-        self.take_powers(caller, &attr)?;
+        self.clear_set_id_bits(caller, &attr)?;
         Ok(ready)
     }
 
@@ -250,7 +252,7 @@ impl DirInner {
                 len
             }
         };
-        self.take_powers(caller, &attr)?;
+        self.clear_set_id_bits(caller, &attr)?;
         if len > 0 {
             let mode = match is_hole {
                 true => FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE,
@@ -318,7 +320,7 @@ impl DirInner {
             return Err(Error::FBig);
         }
         if len > 0 {
-            self.take_powers(caller, &attr)?;
+            self.clear_set_id_bits(caller, &attr)?;
         }
         Ok((from, to, len))
     }

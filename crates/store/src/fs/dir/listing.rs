@@ -15,7 +15,7 @@ use rustix::fs::{OFlags, RawDir, SeekFrom, Statx, seek};
 use rustix::io::Errno;
 
 use super::DirInner;
-use super::beneath::{SeenObject, way_to};
+use super::beneath::{SeenObject, proc_path};
 use super::table::Record;
 use crate::fs::{Attr, Caller, Error, FileId, FsOp, Listing, Rights, access};
 
@@ -187,7 +187,7 @@ impl DirInner {
         are_known: &mut bool,
     ) -> Result<Option<(FileId, Option<Attr>)>, Error> {
         let bytes = name.to_bytes();
-        let way = || [way_to(seen.fd.as_fd()).as_bytes(), b"/", bytes].concat();
+        let way = || [proc_path(seen.fd.as_fd()).as_bytes(), b"/", bytes].concat();
         let found = match *are_known {
             true => self.known_entry((dir, seen), name),
             false => Ok(None),
@@ -195,8 +195,8 @@ impl DirInner {
         let found = found.and_then(|known| match known {
             Some(known) => Ok(known),
             None => {
-                let found = self.beneath.seen(seen, bytes)?;
-                let (file, record, is_new) = self.meet(&found, dir, bytes)?;
+                let found = self.beneath.look_up(seen, bytes)?;
+                let (file, record, is_new) = self.number_and_record(&found, dir, bytes)?;
                 *are_known = !is_new;
                 Ok((file, record, found.stat))
             }

@@ -17,7 +17,7 @@ use rustix::io::Errno;
 
 use super::attributes::ObjectOwner;
 use super::below::NameChange;
-use super::beneath::{SeenObject, ctime, way_to};
+use super::beneath::{SeenObject, ctime, proc_path};
 use super::table::{ROOT, Record};
 use super::{DirInner, Owners, Synced};
 use crate::fs::{
@@ -40,7 +40,7 @@ struct Dir {
 }
 
 /// What is not there yet.
-fn blank(kind: ObjectKind, new: New<'_>, now: crate::fs::Time) -> Attr {
+fn new_attributes(kind: ObjectKind, new: New<'_>, now: crate::fs::Time) -> Attr {
     let device = match new {
         New::Block(device) | New::Character(device) => device,
         _ => Device::default(),
@@ -71,7 +71,7 @@ impl DirInner {
 
     /// What a name in a directory that is locked means.
     fn find(&self, dir: &Dir, name: &[u8]) -> Result<Option<(FileId, SeenObject)>, Error> {
-        match self.beneath.seen(&dir.seen, name) {
+        match self.beneath.look_up(&dir.seen, name) {
             Ok(seen) => Ok(Some((self.number(&seen, dir.file, name)?, seen))),
             Err(Errno::NOENT) => Ok(None),
             // Something is mounted there; a LOOKUP knows no NFS4ERR_XDEV.
@@ -149,7 +149,12 @@ impl DirInner {
         access::check(&dir.attr, caller, Rights::ENTRIES)?;
         self.check_writable()?;
         let kind = new.kind();
-        let attr = access::made(&dir.attr, &blank(kind, new, caller.now), caller, set)?;
+        let attr = access::made(
+            &dir.attr,
+            &new_attributes(kind, new, caller.now),
+            caller,
+            set,
+        )?;
         synced.object(self, &dir.seen)?;
         let (file, mut seen) = self.make(&dir, name, (new, set), &attr)?;
         let attr = self.attr_changed(file, &mut seen)?;
@@ -203,7 +208,7 @@ impl DirInner {
         attr: &Attr,
     ) -> Result<(FileId, SeenObject), Error> {
         if let New::Exclusive(verifier) = new
-            && let Some(made) = self.make_unseen(dir, name, (verifier, set), attr)?
+            && let Some(made) = self.make_nameless(dir, name, (verifier, set), attr)?
         {
             return Ok(made);
         }
@@ -306,7 +311,7 @@ impl DirInner {
         }
         let file = FileId(table.add(record)?);
         drop(table);
-        let done = self.dress(Some(file), seen, set, attr);
+        let done = self.set_new_attributes(Some(file), seen, set, attr);
         if done.is_err() {
             self.table().remove(file.0)?;
         }
@@ -314,7 +319,7 @@ impl DirInner {
     }
 
     /// Owner, size and times.
-    fn dress(
+    fn set_new_attributes(
         &self,
         file: Option<FileId>,
         seen: &mut SeenObject,
@@ -337,7 +342,7 @@ impl DirInner {
     /// verifier, before it has a name: a client that sends its request again
     /// after a crash finds its own file. `None` where files without names cannot
     /// be had.
-    fn make_unseen(
+    fn make_nameless(
         &self,
         dir: &Dir,
         name: &[u8],
@@ -368,7 +373,7 @@ impl DirInner {
 
     /// Gives an object one more name.
     fn link_to(&self, seen: &SeenObject, (dir, name): (&Dir, &[u8])) -> Result<(), Errno> {
-        let (way, at) = (way_to(seen.fd.as_fd()), dir.seen.fd.as_fd());
+        let (way, at) = (proc_path(seen.fd.as_fd()), dir.seen.fd.as_fd());
         (self.below).change(NameChange::Make((at, name)), &mut || {
             linkat(CWD, &way, at, name, AtFlags::SYMLINK_FOLLOW)
         })
@@ -464,7 +469,7 @@ impl DirInner {
         place: NameInDirectory<'_>,
     ) -> Result<(), Error> {
         let is_directory = seen.is_directory();
-        self.beneath.again(seen)?;
+        self.beneath.refresh_attributes(seen)?;
         let mut table = self.table();
         if is_directory || seen.stat.stx_nlink == 0 {
             // Both under the table's lock: an OPEN of this moment sees either.

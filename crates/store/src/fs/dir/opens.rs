@@ -76,7 +76,7 @@ pub(super) type Granted = Result<Arc<DiskFile>, Error>;
 impl OpenFile {
     /// The descriptor for a read or a write, without a system call. `None`:
     /// that takes a thread that may wait.
-    pub(super) fn quick(&self, caller: &Caller<'_>, write: bool) -> Option<Granted> {
+    pub(super) fn checked_descriptor(&self, caller: &Caller<'_>, write: bool) -> Option<Granted> {
         let state = locked(&self.state);
         let age = nanos(caller.now).wrapping_sub(state.seen_at);
         // What was looked at when it was opened holds for clients that have it open.
@@ -148,7 +148,11 @@ impl Entries {
 
     /// A descriptor that is at hand and of the kind that is needed, and whether
     /// the file is open, so that there is no need to look where it lies.
-    pub(super) fn at_hand(&self, file: FileId, write: bool) -> Option<(Arc<OpenFile>, bool)> {
+    pub(super) fn kept_descriptor(
+        &self,
+        file: FileId,
+        write: bool,
+    ) -> Option<(Arc<OpenFile>, bool)> {
         let entry = self.get(file)?;
         let state = locked(&entry.state);
         let is_fit = state.fd.is_some() && (state.can_write || !write);
@@ -159,7 +163,7 @@ impl Entries {
 
     /// A descriptor of a file, unless there is one that will do: that which counts
     /// from now on.
-    pub(super) fn put(
+    pub(super) fn insert_descriptor(
         &self,
         attr: &Attr,
         fd: Arc<DiskFile>,
@@ -361,8 +365,8 @@ impl Entries {
     /// Those to be synced and closed before there is one more: below the limit
     /// none; else an eighth of the descriptors, those that were wanted longest ago,
     /// first of files that no client has open.
-    pub(super) fn superfluous(&self) -> Vec<Arc<OpenFile>> {
-        locked(&self.map).superfluous(self.descriptors_max)
+    pub(super) fn descriptors_to_close(&self) -> Vec<Arc<OpenFile>> {
+        locked(&self.map).descriptors_to_close(self.descriptors_max)
     }
 
     #[cfg(test)]
@@ -374,7 +378,7 @@ impl Entries {
 }
 
 impl Map {
-    fn superfluous(&self, max: usize) -> Vec<Arc<OpenFile>> {
+    fn descriptors_to_close(&self, max: usize) -> Vec<Arc<OpenFile>> {
         if self.by_file.len() < max {
             return Vec::new();
         }

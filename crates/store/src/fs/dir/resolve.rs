@@ -232,7 +232,7 @@ impl DirInner {
         let record = self.record(number)?;
         let (parent, dir) = above.last().expect("the root at least");
         if record.dir == *parent && !record.name.is_empty() {
-            match self.beneath.seen(dir, &record.name) {
+            match self.beneath.look_up(dir, &record.name) {
                 Ok(seen) if seen.identity.is(&record.identity) => return Ok(seen),
                 Ok(_) => {}
                 Err(errno) if is_no_way(errno) => {}
@@ -260,7 +260,7 @@ impl DirInner {
         let mut table = self.table();
         if let Some(mut record) = table.get(number)? {
             record.is_lost = true;
-            table.put(number, &record)?;
+            table.update_record(number, &record)?;
         }
         Err(Error::Stale)
     }
@@ -296,7 +296,7 @@ impl DirInner {
             if entry.ino() != identity.ino || matches!(name, b"." | b"..") {
                 continue;
             }
-            if let Ok(seen) = self.beneath.seen(dir, name)
+            if let Ok(seen) = self.beneath.look_up(dir, name)
                 && seen.identity.is(identity)
             {
                 return Ok(Some((name.to_vec(), seen)));
@@ -313,11 +313,11 @@ impl DirInner {
         dir: FileId,
         name: &[u8],
     ) -> Result<FileId, Error> {
-        Ok(self.meet(seen, dir, name)?.0)
+        Ok(self.number_and_record(seen, dir, name)?.0)
     }
 
     /// The same with its record, and whether that is new.
-    pub(super) fn meet(
+    pub(super) fn number_and_record(
         &self,
         seen: &SeenObject,
         dir: FileId,

@@ -374,7 +374,7 @@ impl HandleTable {
     }
 
     /// Changes what is known of an object but for where it lies.
-    pub(super) fn put(&mut self, number: u64, record: &Record) -> io::Result<()> {
+    pub(super) fn update_record(&mut self, number: u64, record: &Record) -> io::Result<()> {
         self.write(number, record)
     }
 

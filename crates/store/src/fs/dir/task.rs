@@ -171,9 +171,11 @@ impl TaskTurn<'_> {
             return Progress::Done(Err(Error::FBig));
         }
         let entry = self.inner.entries.get(file);
-        if let Some((entry, granted)) =
-            entry.and_then(|entry| entry.quick(caller, write).map(|granted| (entry, granted)))
-        {
+        if let Some((entry, granted)) = entry.and_then(|entry| {
+            entry
+                .checked_descriptor(caller, write)
+                .map(|granted| (entry, granted))
+        }) {
             return match granted {
                 Ok(fd) => self.begin(what, ReadyFile { entry, fd }),
                 Err(error) => Progress::Done(Err(error)),

@@ -119,7 +119,7 @@ fn descriptor_in_use_is_not_closed() {
 fn descriptor_that_will_do_is_not_replaced() {
     let entries = Entries::new(16);
     let put = |can_write| {
-        let (_, fd) = entries.put(&attr(1), descriptor(), can_write, Time::default());
+        let (_, fd) = entries.insert_descriptor(&attr(1), descriptor(), can_write, Time::default());
         fd
     };
     let reading = put(false);
@@ -177,8 +177,8 @@ fn attr(file: u64) -> Attr {
 
 /// Puts one more descriptor, where nothing waits to be synced.
 fn put(entries: &Entries, file: u64) -> Arc<OpenFile> {
-    entries.close(&entries.superfluous());
-    let (entry, _) = entries.put(&attr(file), descriptor(), true, Time::default());
+    entries.close(&entries.descriptors_to_close());
+    let (entry, _) = entries.insert_descriptor(&attr(file), descriptor(), true, Time::default());
     entry
 }
 
@@ -251,9 +251,9 @@ fn open_file_is_looked_at_again_for_a_caller_that_has_not_opened_it() {
         is_open,
         from: Asker::default(),
     };
-    assert!(entry.quick(&caller(false, 0), false).is_some());
-    assert!(entry.quick(&caller(false, 1), false).is_none());
-    assert!(entry.quick(&caller(true, 1), false).is_some());
+    assert!(entry.checked_descriptor(&caller(false, 0), false).is_some());
+    assert!(entry.checked_descriptor(&caller(false, 1), false).is_none());
+    assert!(entry.checked_descriptor(&caller(true, 1), false).is_some());
 }
 
 #[test]

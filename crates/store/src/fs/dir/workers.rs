@@ -162,12 +162,12 @@ pub(super) fn with_names<'a>(op: FsOp<'_>, first: &'a [u8], second: &'a [u8]) ->
             how,
         },
         FsOp::RemoveXattr { file, .. } => FsOp::RemoveXattr { file, name: first },
-        other => nameless(other),
+        other => without_names(other),
     }
 }
 
 /// Those that have no names.
-fn nameless(op: FsOp<'_>) -> FsOp<'static> {
+fn without_names(op: FsOp<'_>) -> FsOp<'static> {
     match op {
         FsOp::Parent { dir } => FsOp::Parent { dir },
         FsOp::Getattr { file } => FsOp::Getattr { file },

@@ -8,7 +8,7 @@ use std::os::fd::AsFd;
 use rustix::fs::{XattrFlags, getxattr, listxattr, removexattr, setxattr};
 use rustix::io::Errno;
 
-use super::beneath::{SeenObject, digest, way_to};
+use super::beneath::{SeenObject, digest, proc_path};
 use super::{DirInner, Synced};
 use crate::fs::{
     Attr, Caller, ChangeInfo, Error, FileId, Listing, ObjectKind, Rights, STICKY, SetXattr, access,
@@ -63,7 +63,7 @@ impl DirInner {
             return Err(Error::NoXattr);
         }
         access::check(&attr, caller, Rights::READ)?;
-        let (way, name) = (way_to(seen.fd.as_fd()), full_name(name));
+        let (way, name) = (proc_path(seen.fd.as_fd()), full_name(name));
         let value = fetch(|bytes| getxattr(&way, &name[..], bytes));
         Ok(value.map_err(unsupported)?.into_boxed_slice())
     }
@@ -96,7 +96,7 @@ impl DirInner {
         let attr = self.attr(file, &seen, false)?;
         self.check_xattr_change(caller, &attr, name)?;
         synced.object(self, &seen)?;
-        change(&way_to(seen.fd.as_fd()), &full_name(name)).map_err(unsupported)?;
+        change(&proc_path(seen.fd.as_fd()), &full_name(name)).map_err(unsupported)?;
         self.change(file, &mut seen, attr.change)
     }
 
@@ -146,7 +146,7 @@ impl DirInner {
             return Ok(listing);
         }
         access::check(&attr, caller, Rights::READ)?;
-        let way = way_to(seen.fd.as_fd());
+        let way = proc_path(seen.fd.as_fd());
         let all = match fetch(|bytes| listxattr(&way, bytes)) {
             Err(Errno::OPNOTSUPP) => Vec::new(),
             all => all?,

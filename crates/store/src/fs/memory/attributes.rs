@@ -104,7 +104,7 @@ impl MemoryInner {
         if node.opens > 0 || node.attr.links > 0 {
             return Ok(Vec::new());
         }
-        Ok(self.bury(self.table.remove(node)))
+        Ok(self.remove_object(self.table.remove(node)))
     }
 
     /// Files and directories have extended attributes; those of other kinds could

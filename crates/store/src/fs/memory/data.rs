@@ -14,7 +14,7 @@ impl MemoryInner {
     /// How much of `len` bytes from `offset` the file has, and whether it ends
     /// there.
     #[inline]
-    fn within(node: &Node, offset: u64, len: u32) -> (u32, bool) {
+    fn readable_len(node: &Node, offset: u64, len: u32) -> (u32, bool) {
         let rest = node.attr.size.saturating_sub(offset);
         let len = rest.min(len.into());
         (len as u32, rest == len)
@@ -43,7 +43,7 @@ impl MemoryInner {
             Ok(content) => content,
             Err(error) => return Some(Err(error)),
         };
-        let (len, is_end) = MemoryInner::within(&node, offset, len);
+        let (len, is_end) = MemoryInner::readable_len(&node, offset, len);
         let offset = if len == 0 { 0 } else { offset };
         let loan = self.store.lend(content, offset, len)?;
         let notes = node.notes_read(caller.now);
@@ -63,7 +63,7 @@ impl MemoryInner {
     ) -> Result<Output, Error> {
         let node = self.table.read(file)?;
         let content = node.check_read(caller)?;
-        let (len, is_end) = MemoryInner::within(&node, offset, buf.len());
+        let (len, is_end) = MemoryInner::readable_len(&node, offset, buf.len());
         if len > 0 {
             self.store.read(content, offset, buf.slice(0, len))?;
         }

@@ -94,7 +94,7 @@ impl Directory {
     }
 
     /// Whether a cookie, or any above it, was ever given out.
-    pub(super) fn knows(&self, cookie: u64) -> bool {
+    pub(super) fn was_given_out(&self, cookie: u64) -> bool {
         cookie == 0 || (COOKIE_MIN..self.next_cookie).contains(&cookie)
     }
 }

@@ -10,7 +10,7 @@ use super::content::{Chunk, Content};
 use super::directory::{Directory, entry_bytes};
 use super::node::{Body, Node};
 use super::table::Locked;
-use super::{LINKS_MAX, MemoryInner, OperationOutput, blank};
+use super::{LINKS_MAX, MemoryInner, OperationOutput, new_attributes};
 use crate::fs::{
     Attr, Caller, ChangeInfo, Error, FileId, FsOp, Listing, New, ObjectKind, Output, Removable,
     Rights, SetAttr, access, check_name, check_symlink,
@@ -154,7 +154,7 @@ impl MemoryInner {
     ) -> Result<Output, Error> {
         access::check(&dir.attr, caller, Rights::ENTRIES)?;
         let kind = new.kind();
-        let attr = access::made(&dir.attr, &blank(kind, caller.now), caller, set)?;
+        let attr = access::made(&dir.attr, &new_attributes(kind, caller.now), caller, set)?;
         let body = match new {
             New::Unchecked | New::Guarded | New::Exclusive(_) => Body::File(Content::empty()),
             New::Directory => Body::Directory(Directory::new(dir.attr.file)),
@@ -307,7 +307,7 @@ impl MemoryInner {
             return Vec::new();
         }
         let node = self.table.remove(locked.take(file));
-        self.bury(node)
+        self.remove_object(node)
     }
 
     /// Refuses to put a directory into itself: `dir` lies in `file`, or is it.
@@ -492,7 +492,7 @@ impl MemoryInner {
         let node = self.table.read(dir)?;
         let directory = node.directory()?;
         access::check(&node.attr, caller, Rights::READ)?;
-        if !directory.knows(cookie) {
+        if !directory.was_given_out(cookie) {
             return Err(Error::BadCookie);
         }
         let mut listing = Listing::new(self.info.instance);
