@@ -384,7 +384,7 @@ impl<W: AnswerSource> Jobs<W> {
             let entry = self.entries.get_mut(id.place());
             if let Some(entry) = entry.filter(|entry| entry.generation == id.generation) {
                 entry.job = None;
-                self.bury(id);
+                self.remove_orphan(id);
             }
         }
         !self.discarded.is_empty()
@@ -400,19 +400,19 @@ impl<W: AnswerSource> Jobs<W> {
         files: &mut dyn FileIo,
     ) {
         if job.is_discarded {
-            return self.bury(id);
+            return self.remove_orphan(id);
         }
         match job.work.resume(result, files, Subject::File(id).token()) {
             Some(work) => {
                 job.work = work;
                 self.put_back(id, job);
             }
-            None => self.bury(id),
+            None => self.remove_orphan(id),
         }
     }
 
     /// The end of an orphan.
-    pub fn bury(&mut self, id: JobId) {
+    pub fn remove_orphan(&mut self, id: JobId) {
         self.orphans -= 1;
         self.release(id);
     }

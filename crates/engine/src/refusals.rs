@@ -109,13 +109,13 @@ impl Key {
     }
 
     /// Of the same sort.
-    fn is_like(&self, other: &Key) -> bool {
-        (self.kind, self.own_words()) == (other.kind, other.own_words())
+    fn is_same_sort(&self, other: &Key) -> bool {
+        (self.kind, self.constant_words()) == (other.kind, other.constant_words())
     }
 
     /// The reason as far as the target chooses its words: numbers and what is quoted
     /// may be the peer's.
-    fn own_words(&self) -> &str {
+    fn constant_words(&self) -> &str {
         let may_be_of_peer = |c: char| c == '`' || c == '"' || c.is_ascii_digit();
         self.reason.split(may_be_of_peer).next().unwrap_or_default()
     }
@@ -126,7 +126,7 @@ impl Key {
             address: None,
             host: None,
             target: None,
-            reason: self.own_words().trim_end().to_owned(),
+            reason: self.constant_words().trim_end().to_owned(),
             ..self.clone()
         }
     }
@@ -190,7 +190,7 @@ impl RefusalTable {
             |is_one: &dyn Fn(&Key) -> bool| self.lines.iter().filter(|one| is_one(one)).count();
         let has_room = self.lines.len() < LINES_MAX
             && count(&|one| one.address == key.address) < LINES_OF_ADDRESS_MAX
-            && count(&|one| one.is_like(key)) < LINES_OF_SORT_MAX;
+            && count(&|one| one.is_same_sort(key)) < LINES_OF_SORT_MAX;
         if has_room {
             self.lines.push(key.clone());
         }
@@ -202,7 +202,11 @@ impl RefusalTable {
         if !is_new {
             return Some(key);
         }
-        let of_sort = self.times.keys().filter(|one| one.is_like(&key)).count();
+        let of_sort = self
+            .times
+            .keys()
+            .filter(|one| one.is_same_sort(&key))
+            .count();
         let key = match of_sort < KEYS_OF_SORT_MAX {
             true => key,
             false => key.of_any_peer(),

@@ -27,7 +27,7 @@ pub trait Hears: Send + Sync {
 /// Tells all hosts concerned of a change, and calls `then` when it holds: when what was
 /// begun by hosts that may do less now is over, and hosts that get a notice have it
 /// before their next command.
-pub fn tell(
+pub fn notify_hosts(
     shared: &Shared,
     volume: &Arc<dyn Volume>,
     change: ReservationChange,

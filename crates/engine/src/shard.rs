@@ -290,7 +290,7 @@ impl<S: Protocols> Shard<S> {
             displaces: open >= max,
         };
         if shard == self.number {
-            self.adopt(driver, newcomer);
+            self.insert_accepted(driver, newcomer);
         } else {
             self.shared.send(shard, ShardMail::Adopt(newcomer));
         }
@@ -316,7 +316,7 @@ impl<S: Protocols> Shard<S> {
 
     /// Closes the oldest connection that has not identified itself, if there is one: such
     /// connections keep no host out.
-    fn displace<D: Driver>(&mut self, driver: &mut D) -> bool {
+    fn close_oldest_unidentified<D: Driver>(&mut self, driver: &mut D) -> bool {
         while let Some(id) = self.strangers.pop_front() {
             if self.is_stranger(id) {
                 self.with(driver, id, |c, d| c.close(d));
@@ -326,7 +326,7 @@ impl<S: Protocols> Shard<S> {
         false
     }
 
-    fn adopt<D: Driver>(&mut self, driver: &mut D, newcomer: Newcomer) {
+    fn insert_accepted<D: Driver>(&mut self, driver: &mut D, newcomer: Newcomer) {
         let Newcomer {
             connected,
             peer,
@@ -334,7 +334,7 @@ impl<S: Protocols> Shard<S> {
             listener,
             displaces,
         } = newcomer;
-        if displaces && !self.displace(driver) {
+        if displaces && !self.close_oldest_unidentified(driver) {
             self.shared.load[self.number].fetch_sub(1, Ordering::Relaxed);
             let max = self.shared.limits.connections_max.into();
             return self.note_refusal(peer, "connections_max", max);
@@ -348,7 +348,7 @@ impl<S: Protocols> Shard<S> {
                 let now = driver.now();
                 Ok(server.open(id, stream, (via, place), driver.pool(), now))
             };
-        let id = self.put(driver, (peer, listener), opened);
+        let id = self.insert_connection(driver, (peer, listener), opened);
         if let Some(id) = id {
             self.strangers.push_back(id);
             self.with(driver, id, |c, d| {
@@ -360,7 +360,7 @@ impl<S: Protocols> Shard<S> {
     }
 
     /// Puts a connection into the table; `None` if it could not be opened.
-    pub fn put<D: Driver>(
+    pub fn insert_connection<D: Driver>(
         &mut self,
         driver: &mut D,
         (peer, listener): (SocketAddr, u16),
@@ -416,7 +416,7 @@ impl<S: Protocols> Shard<S> {
         }
     }
 
-    /// Counts one connection more, which comes from another reactor: [`Shard::put`]
+    /// Counts one connection more, which comes from another reactor: [`Shard::insert_connection`]
     /// follows.
     pub fn expect(&mut self) {
         self.shared.load[self.number].fetch_add(1, Ordering::Relaxed);
@@ -512,7 +512,7 @@ impl<S: Protocols> Shard<S> {
             self.run(driver, index, |c, d| c.on_tick(now, d));
             let entry = &mut self.table[index as usize];
             let next = entry.connection.as_ref().and_then(|c| c.next_tick());
-            self.ticks.told(index, &mut entry.tick, next);
+            self.ticks.set_next_tick(index, &mut entry.tick, next);
         }
     }
 
@@ -615,7 +615,7 @@ impl<S: Protocols> Shard<S> {
             .take(id)
             .expect("a job that ends elsewhere has one answer");
         let Some(owner) = job.owner else {
-            return jobs.bury(id);
+            return jobs.remove_orphan(id);
         };
         jobs.release(id);
         drop(jobs);
@@ -727,7 +727,7 @@ impl<S: Protocols> Shard<S> {
     /// Mail that is not of a protocol.
     pub fn on_shard_mail<D: Driver>(&mut self, driver: &mut D, mail: ShardMail) {
         match mail {
-            ShardMail::Adopt(newcomer) => self.adopt(driver, newcomer),
+            ShardMail::Adopt(newcomer) => self.insert_accepted(driver, newcomer),
             ShardMail::Close(ConnectionRef { id, .. }) => self.with(driver, id, |c, d| c.close(d)),
             ShardMail::Dismiss(ConnectionRef { id, .. }) => {
                 self.with(driver, id, |c, d| c.dismiss(d));
@@ -850,7 +850,7 @@ impl<S: Protocols, D: Driver> Handler<D, S::Mail> for Shard<S> {
             }
         }
         self.in_background(|shard| shard.has_more |= shard.server.discard());
-        if self.shortage.concerns_others() {
+        if self.shortage.has_mail() {
             self.shortage
                 .turn_ends(&self.shared, self.number, driver.pool());
         }

@@ -25,7 +25,7 @@ pub(crate) struct Shortage {
 impl Shortage {
     /// Whether there is something to ask or to tell.
     #[inline]
-    pub(crate) fn concerns_others(&self) -> bool {
+    pub(crate) fn has_mail(&self) -> bool {
         (self.is_here && !self.has_asked) || !self.wanted_by.is_empty()
     }
 

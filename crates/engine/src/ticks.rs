@@ -40,13 +40,13 @@ impl Ticks {
         Some(index)
     }
 
-    /// Those that are told now; [`Ticks::told`] follows for each.
+    /// Those that are told now; [`Ticks::set_next_tick`] follows for each.
     pub(crate) fn take(&mut self) -> Vec<u32> {
         std::mem::take(&mut self.ticking)
     }
 
     /// A connection was told the time, and is to be told next at that one.
-    pub(crate) fn told(&mut self, index: u32, state: &mut TickState, next: Option<Nanos>) {
+    pub(crate) fn set_next_tick(&mut self, index: u32, state: &mut TickState, next: Option<Nanos>) {
         self.told += 1;
         state.is_ticking = false;
         self.forget(index, state);
@@ -82,7 +82,7 @@ mod tests {
         ticks.forget(5, &mut state);
         ticks.touch(5, &mut state);
         assert_eq!(ticks.take(), [5]);
-        ticks.told(5, &mut state, None);
+        ticks.set_next_tick(5, &mut state, None);
         ticks.touch(5, &mut state);
         assert_eq!(ticks.take(), [5]);
     }
@@ -90,12 +90,12 @@ mod tests {
     #[test]
     fn a_timer_ends_with_its_connection() {
         let (mut ticks, mut state) = (Ticks::default(), TickState::default());
-        ticks.told(5, &mut state, Some(7));
+        ticks.set_next_tick(5, &mut state, Some(7));
         assert_eq!(ticks.take_timer(6), None);
         ticks.forget(5, &mut state);
         assert_eq!(ticks.take_timer(7), None);
-        ticks.told(5, &mut state, Some(9));
-        ticks.told(5, &mut state, Some(8));
+        ticks.set_next_tick(5, &mut state, Some(9));
+        ticks.set_next_tick(5, &mut state, Some(8));
         assert_eq!((ticks.take_timer(8), ticks.take_timer(9)), (Some(5), None));
     }
 }

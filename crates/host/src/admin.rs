@@ -209,7 +209,7 @@ impl<D: Driver> Admin<D> {
     ///
     /// # Errors
     /// Where a command fails.
-    pub fn watch(&mut self, notices: u32) -> Result<(), Error> {
+    pub fn enable_notices(&mut self, notices: u32) -> Result<(), Error> {
         let mut sqe = Sqe::new(admin::SET_FEATURES);
         sqe.cdw10 = u32::from(fid::ASYNC_EVENT_CONFIG).into();
         sqe.cdw11 = notices.into();
@@ -218,7 +218,7 @@ impl<D: Driver> Admin<D> {
     }
 
     /// Waits as long as `pause` for an event that was asked for with
-    /// [`Admin::watch`]: dword 0 of its completion. The next is told after what
+    /// [`Admin::enable_notices`]: dword 0 of its completion. The next is told after what
     /// it is about was read.
     ///
     /// # Errors

@@ -169,14 +169,14 @@ impl<D: Driver> Caller<D> {
             let until = self.driver.now() + pause.as_nanos() as Nanos;
             self.turn(until)?;
             while let Some(event) = self.queue.next_event(&mut self.driver) {
-                self.sort(event)?;
+                self.keep_posted_answer(event)?;
             }
         }
         Ok(self.arrived.take())
     }
 
     /// Keeps the answer to what was posted; others are passed on.
-    fn sort(&mut self, event: Event) -> Result<Option<Event>, Error> {
+    fn keep_posted_answer(&mut self, event: Event) -> Result<Option<Event>, Error> {
         match event {
             Event::Down(error) => Err(error),
             Event::Completed(tag, completion) if self.posted == Some(tag) => {
@@ -197,7 +197,7 @@ impl<D: Driver> Caller<D> {
         let deadline = self.driver.now() + COMMAND_TIMEOUT.as_nanos() as Nanos;
         loop {
             while let Some(event) = self.queue.next_event(&mut self.driver) {
-                let event = self.sort(event)?;
+                let event = self.keep_posted_answer(event)?;
                 if let Some(found) = event.and_then(&mut pick) {
                     return Ok(found);
                 }

@@ -270,7 +270,7 @@ impl<D: Driver> Keeper<D> {
         let mut ana = AnaState::Optimized;
         if let Some(info) = controller.ana {
             // What changes after this is told.
-            admin.watch(async_event::ANA_CHANGE)?;
+            admin.enable_notices(async_event::ANA_CHANGE)?;
             ana = admin.ana_state(info, self.nsid)?;
         }
         self.epoch += 1;

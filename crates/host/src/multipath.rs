@@ -271,7 +271,7 @@ impl Multipath {
             return false;
         }
         if is_state {
-            self.paths[at].distrust();
+            self.paths[at].stop_until_log_is_read();
         } else if request.retries == RETRIES_MAX {
             return false;
         } else {

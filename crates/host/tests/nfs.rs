@@ -153,7 +153,7 @@ fn files_are_made_in_every_way() {
 }
 
 #[test]
-fn what_is_written_is_read() {
+fn read_of_a_file_returns_what_was_written() {
     let served = Served::start();
     for export in ["mem", "dir"] {
         let (mut client, root) = served.client(2, export);
@@ -228,14 +228,14 @@ fn a_lost_connection_is_made_again() {
         let how = (Access::Both, Create::Guarded);
         let open = client.open((&root, &name), how, false).expect("room");
         for turn in 0..6u8 {
-            client.cut().expect("the driver goes on");
+            client.cut_connections().expect("the driver goes on");
             // A call of every kind is the first after the loss.
             let data = (&[turn; 99][..], STABLE);
             client
                 .write(&open, u64::from(turn) * 99, data)
                 .expect("it goes on");
             if turn % 2 == 0 {
-                client.cut().expect("the driver goes on");
+                client.cut_connections().expect("the driver goes on");
             }
             let mut into = [0; 99];
             let offset = u64::from(turn) * 99;
@@ -245,7 +245,7 @@ fn a_lost_connection_is_made_again() {
             );
             assert_eq!(into, [turn; 99]);
         }
-        client.cut().expect("the driver goes on");
+        client.cut_connections().expect("the driver goes on");
         client.remove(&root, &name).expect("it goes on");
         client.disconnect().expect("no state is left");
     }
@@ -317,7 +317,7 @@ fn a_delegation_is_given_back_when_another_client_opens_to_write() {
         assert!(reader.has_delegation(&held), "no other client has it open");
         // The callback comes over what is left of the connections.
         if connections > 1 {
-            reader.cut().expect("the driver goes on");
+            reader.cut_connections().expect("the driver goes on");
             reader.renew().expect("made again");
         }
         let address = served.address;

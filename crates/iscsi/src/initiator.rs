@@ -274,7 +274,7 @@ pub enum InitiatorFatalError {
     /// [`InitiatorConnection::target_address`].
     #[error(
         "the target refused the login{} (status {class:02x}{detail:02x}h)",
-        meaning(.class, .detail)
+        status_meaning(.class, .detail)
     )]
     LoginRefused {
         /// Status-Class.
@@ -322,7 +322,7 @@ pub enum InitiatorFatalError {
 }
 
 /// What a login status says, behind a colon.
-fn meaning(class: &u8, detail: &u8) -> String {
+fn status_meaning(class: &u8, detail: &u8) -> String {
     match LoginStatus::from_bytes(*class, *detail) {
         Some(status) => format!(": {status}"),
         None => String::new(),

@@ -362,7 +362,7 @@ impl LoginBegun {
                 stages.current as u8, self.stage as u8
             )));
         }
-        self.introduce(out);
+        self.declare_target(out);
         let in_security = self.stage == Stage::Security;
         if in_security {
             self.security.receive(pairs, random, out)?;
@@ -402,7 +402,7 @@ impl LoginBegun {
 
     /// What the first response of a connection says of the target (RFC 7143,
     /// section 13.9).
-    fn introduce(&mut self, out: &mut Vec<u8>) {
+    fn declare_target(&mut self, out: &mut Vec<u8>) {
         let Some(target) = &self.target else {
             return;
         };

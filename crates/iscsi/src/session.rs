@@ -198,7 +198,7 @@ impl Session {
     /// The request `cmd_sn` counts as received, although it never came: its
     /// task was aborted (section 11.6.1). False if it is outside the window, or
     /// coming.
-    pub(crate) fn plug(&mut self, cmd_sn: u32) -> bool {
+    pub(crate) fn plug_gap(&mut self, cmd_sn: u32) -> bool {
         let is_inside = serial_distance(self.exp_cmd_sn, cmd_sn) >= 0
             && serial_distance(cmd_sn, self.max_cmd_sn) >= 0;
         let is_coming = self.is_arriving && cmd_sn == self.exp_cmd_sn;
@@ -279,7 +279,7 @@ mod tests {
     #[test]
     fn request_that_is_given_back_leaves_its_gap_before_those_that_are_plugged() {
         let mut session = session(5);
-        assert!(session.plug(6) && session.plug(7));
+        assert!(session.plug_gap(6) && session.plug_gap(7));
         for has_digest in [false, true] {
             assert_eq!(session.take(5, has_digest), CmdSnOrder::Now);
             session.give_back(5);
@@ -314,11 +314,11 @@ mod tests {
         session.join(1);
         assert!(session.has_all_before(5) && !session.has_all_before(6));
         assert!(session.has_all_before(10), "beyond the window");
-        assert!(session.plug(6) && !session.plug(40) && !session.plug(4));
+        assert!(session.plug_gap(6) && !session.plug_gap(40) && !session.plug_gap(4));
         assert_eq!(session.take(6, false), CmdSnOrder::Ignored);
         assert_eq!(session.take(5, false), CmdSnOrder::Now);
         assert_eq!((session.exp_cmd_sn(), session.max_cmd_sn()), (7, 9));
-        assert!(session.plug(7));
+        assert!(session.plug_gap(7));
         assert_eq!(session.exp_cmd_sn(), 8);
     }
 }

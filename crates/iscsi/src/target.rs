@@ -758,7 +758,7 @@ impl Connection {
             self.phase,
             ConnectionPhase::FullFeature | ConnectionPhase::Login
         ) {
-            if self.has_news() && self.news(step) {
+            if self.has_news() && self.take_due_op(step) {
                 return;
             }
             match self.inbound.walk(staged, at) {
@@ -790,7 +790,7 @@ impl Connection {
             }
         }
         *at = staged.len();
-        self.news(step);
+        self.take_due_op(step);
     }
 
     /// Ends the connection.
@@ -802,7 +802,7 @@ impl Connection {
 
     #[cold]
     fn end(&mut self) {
-        self.leave();
+        self.leave_session();
         self.phase = ConnectionPhase::Ended;
         self.inbound.discard();
         self.hold = Hold::None;
@@ -818,7 +818,7 @@ impl Connection {
 
     /// The session goes on without this connection, and what it had taken here
     /// has ended: there is room for as much on the others.
-    fn leave(&mut self) {
+    fn leave_session(&mut self) {
         if !std::mem::take(&mut self.is_attached) {
             return;
         }
@@ -834,7 +834,7 @@ impl Connection {
     /// Takes one of the things to do besides what the stream brings; whether
     /// there was one.
     #[cold]
-    fn news(&mut self, step: &mut Option<Step<TargetOp>>) -> bool {
+    fn take_due_op(&mut self, step: &mut Option<Step<TargetOp>>) -> bool {
         let op = if let Some(tag) = self.due.pop_front() {
             self.tasks[tag].state = State::Executing;
             let task = *self.tasks.task(tag);
@@ -849,7 +849,7 @@ impl Connection {
 
 impl Drop for Connection {
     fn drop(&mut self) {
-        self.leave();
+        self.leave_session();
     }
 }
 
@@ -927,7 +927,7 @@ impl Machine for Connection {
 
     fn on_deadline(&mut self, now: Nanos) {
         if self.deadline.is_some_and(|deadline| now >= deadline) {
-            self.look_at_the_time(now);
+            self.check_deadlines(now);
         }
     }
 }

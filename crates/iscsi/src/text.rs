@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_and_booleans() {
+    fn numbers_and_booleans_are_parsed_as_the_standard_writes_them() {
         let table = [
             ("0", Some(0)),
             ("8192", Some(8192)),

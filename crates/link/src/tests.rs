@@ -343,7 +343,7 @@ fn memory_that_a_receive_writes_stays_until_it_ends() {
 }
 
 #[test]
-fn what_was_sent_is_let_go_of_when_it_has_left() {
+fn memory_of_a_send_is_released_when_it_was_sent() {
     let mut bench = bench();
     let frames = Frames::new(1 << 20, 1 << 20).unwrap();
     frames.write(0, &[5; 4096]).unwrap();

@@ -66,7 +66,7 @@ impl IscsiConnection {
         driver: &mut D,
     ) -> bool {
         if list_len == 0 {
-            self.good(tag);
+            self.complete_good(tag);
             return true;
         }
         let list = self.list(tag, list_len, LIST_BYTES_MAX);
@@ -364,7 +364,7 @@ impl Copy {
     }
 
     /// Segments that are copied are left behind; whether the next one may be.
-    fn turn_to_next(&mut self) -> bool {
+    fn take_next_segment(&mut self) -> bool {
         while let Some(segment) = self.left.last() {
             if self.done < segment.bytes.len {
                 break;
@@ -403,7 +403,7 @@ impl StepPlan<CommandAnswer> for Copy {
                 },
             });
         }
-        if !self.turn_to_next() {
+        if !self.take_next_segment() {
             return None;
         }
         let segment = self.left.last().expect("there is a next one");

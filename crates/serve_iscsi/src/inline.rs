@@ -105,7 +105,7 @@ impl IscsiConnection {
             }
         };
         if modes == unit.modes {
-            self.good(tag);
+            self.complete_good(tag);
             return true;
         }
         let lun = unit.lun;

@@ -29,7 +29,7 @@ impl IscsiConnection {
         let block_bytes = self.place(place).unit.block_bytes;
         let len = (expected.min(io.len as u32)).next_multiple_of(block_bytes);
         if len == 0 {
-            self.succeed(tag);
+            self.io_succeeded(tag);
             return true;
         }
         // What is read with FUA must be durable (SBC-3, section 5.13).
@@ -67,7 +67,7 @@ impl IscsiConnection {
             return true;
         }
         if want == 0 {
-            self.succeed(tag);
+            self.io_succeeded(tag);
             return true;
         }
         match self.write_volume(tag, (place, io.offset), io.fua, driver) {

@@ -228,10 +228,10 @@ impl Protocol for IscsiConnection {
                 c.end_tasks(&ending, d);
             }),
             OwnMail::Attend(volume, told) => shard.for_each_of(driver, |c: &mut Self, _| {
-                c.attend(&volume, &told);
+                c.add_unit_attention(&volume, &told);
             }),
             OwnMail::GoOn(to) => shard.with_of(driver, to.id, |c: &mut Self, d| {
-                c.go_on_waiting(d);
+                c.resume_login(d);
                 c.run(d);
             }),
             OwnMail::Warn(name, lun, attention) => shard.for_each_of(driver, |c: &mut Self, _| {
@@ -257,7 +257,7 @@ impl Protocol for IscsiConnection {
     fn on_event<D: Driver>(&mut self, event: ConnectionEvent, driver: &mut D) {
         match event {
             ConnectionEvent::Ran => self.note_due(),
-            ConnectionEvent::TurnEnds => self.move_on(driver),
+            ConnectionEvent::TurnEnds => self.move_to_session_reactor(driver),
             ConnectionEvent::Resumed => self.begin_held(driver),
             ConnectionEvent::Tick(now) => self.tick(now, driver),
             ConnectionEvent::SitsOnMemory => self.end_session(),
@@ -356,7 +356,7 @@ impl Blocks for IscsiConnection {
         {
             return self.answer(tag, answer);
         }
-        self.succeed(tag);
+        self.io_succeeded(tag);
     }
 
     #[cold]
@@ -396,7 +396,7 @@ impl IscsiConnection {
             self.run(driver);
         }
         if self.core.is_short(now) && self.core.is_open() {
-            self.core.link.machine.shed_kept();
+            self.core.link.machine.drop_kept_data();
         }
     }
 
@@ -466,7 +466,7 @@ impl IscsiConnection {
         bound.served = new.clone();
         let mut session = bound.session.borrow_mut();
         let own = by == Some(session.id);
-        let begins = session.adopt(&new, own, tell);
+        let begins = session.replace_served(&new, own, tell);
         drop(session);
         if begins {
             self.note_begun();
@@ -475,7 +475,7 @@ impl IscsiConnection {
     }
 
     /// Something has happened to a volume that these nexuses are told of.
-    pub(crate) fn attend(
+    pub(crate) fn add_unit_attention(
         &mut self,
         volume: &Arc<dyn Volume>,
         told: &BTreeMap<Registrant, Attention>,
@@ -499,7 +499,7 @@ impl IscsiConnection {
             CommandAnswer::StatesSet => {
                 // The session that set the states gets no unit attention for it.
                 self.session_mut().clear(Attention::ACCESS_STATE_CHANGED);
-                self.good(tag);
+                self.complete_good(tag);
             }
             CommandAnswer::TaskManagement(response) => {
                 self.core.link.machine.task_management_done(tag, response);

@@ -65,7 +65,7 @@ impl IscsiConnection {
     /// Goes on when these connections are gone, whatever their volumes do.
     fn close_first<D: Driver>(&mut self, closing: Vec<u64>, driver: &mut D) {
         if closing.is_empty() {
-            return self.go_on_waiting(driver);
+            return self.resume_login(driver);
         }
         let refs = closing.iter().map(|packed| ConnectionRef::unpack(*packed));
         let scope = Scope::Connections(refs.collect());
@@ -80,7 +80,7 @@ impl IscsiConnection {
     }
 
     /// What was waited for is over.
-    pub(crate) fn go_on_waiting<D: Driver>(&mut self, driver: &mut D) {
+    pub(crate) fn resume_login<D: Driver>(&mut self, driver: &mut D) {
         if !self.core.is_open() {
             return;
         }
@@ -213,7 +213,7 @@ impl IscsiConnection {
 
     /// The end of a turn: goes to the reactor of its session, if that is to be
     /// and nothing is under way here.
-    pub(super) fn move_on<D: Driver>(&mut self, driver: &mut D) {
+    pub(super) fn move_to_session_reactor<D: Driver>(&mut self, driver: &mut D) {
         if !matches!(self.waiting.as_deref(), Some(WaitingLogin::Move(..))) {
             return;
         }
@@ -393,7 +393,7 @@ pub(super) fn join<S: Has<IscsiConnection>, D: Driver>(
         let connection = handover.arrive(id, via, server.local(), driver)?;
         Ok(S::any(connection))
     };
-    let id = shard.put(driver, (peer, listener), open);
+    let id = shard.insert_connection(driver, (peer, listener), open);
     let Some(id) = id else {
         local.service.registry().closed(from);
         return;

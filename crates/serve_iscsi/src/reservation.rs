@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use engine::reservation::{note_unchanged, tell};
+use engine::reservation::{note_unchanged, notify_hosts};
 use engine::{About, Elsewhere as _, Shared};
 use machine::Tag;
 use reactor::Driver;
@@ -215,7 +215,7 @@ fn change(
     asked: Asked,
     later: Later,
 ) {
-    match in_words_of_the_store(service, target, registrant, asked) {
+    match store_request(service, target, registrant, asked) {
         Ok((request, aborts)) => {
             apply(&service.shared, volume, registrant, &request, aborts, later)
         }
@@ -232,7 +232,7 @@ fn apply(
     later: Later,
 ) {
     match volume.reservations().change(registrant, request) {
-        Ok(change) => tell(shared, volume, change, aborts, move || {
+        Ok(change) => notify_hosts(shared, volume, change, aborts, move || {
             later.answer(CommandAnswer::Good(Vec::new()));
         }),
         Err(refused) => later.answer(answer_of(shared, &**volume, request, &refused)),
@@ -276,7 +276,7 @@ fn refusal_of(request: &ReservationRequest, refused: &ReservationRefused) -> Com
 
 /// The change that a command asks for, and whether it ends commands of the
 /// preempted registrants.
-fn in_words_of_the_store(
+fn store_request(
     service: &Service,
     target: &TargetPort,
     registrant: &Registrant,

@@ -112,7 +112,7 @@ impl IscsiSession {
 
     /// Whether reservations let the nexus do this at a place now.
     #[inline]
-    pub(crate) fn may(
+    pub(crate) fn may_access(
         &mut self,
         place: u32,
         volume: &Arc<dyn Volume>,
@@ -187,7 +187,7 @@ impl IscsiSession {
     /// What is behind the target has changed, by a command of this session or
     /// not: `own`. What the initiator should know becomes unit attentions, if it
     /// is to be told now. Whether tasks may begin that waited for others.
-    pub(crate) fn adopt(&mut self, new: &ServedTarget, own: bool, is_told: bool) -> bool {
+    pub(crate) fn replace_served(&mut self, new: &ServedTarget, own: bool, is_told: bool) -> bool {
         let places = new.places.len();
         let len = self.units.len();
         self.epoch = self.epoch.wrapping_add(1);
@@ -207,7 +207,7 @@ impl IscsiSession {
             } else if let (Some(old), Some(lun)) = (old, lun)
                 && old.instance == instance
             {
-                tell(&mut unit.nexus, old, lun, own);
+                note_unit_change(&mut unit.nexus, old, lun, own);
             }
             if has_others && lun.is_some() {
                 unit.nexus.post(Attention::LUNS_CHANGED);
@@ -246,7 +246,7 @@ fn allows(
 }
 
 /// What an initiator is told of a unit that has changed.
-fn tell(nexus: &mut Nexus, old: &Lun, new: &Lun, own: bool) {
+fn note_unit_change(nexus: &mut Nexus, old: &Lun, new: &Lun, own: bool) {
     let (old, new) = (&*old.unit, &*new.unit);
     if old.block_count != new.block_count {
         nexus.post(Attention::CAPACITY_CHANGED);

@@ -40,7 +40,7 @@ impl IscsiConnection {
             offset, len, fua, ..
         } = io;
         if len == 0 && !matches!(io.kind, IoKind::Flush { .. }) {
-            self.good(tag);
+            self.complete_good(tag);
             return true;
         }
         match io.kind {
@@ -75,7 +75,7 @@ impl IscsiConnection {
             // Nothing was fetched, which is what GOOD says; CONDITION MET would
             // say that all of it was (SBC-3, section 5.9).
             IoKind::PreFetch => {
-                self.good(tag);
+                self.complete_good(tag);
                 true
             }
         }
@@ -254,7 +254,7 @@ impl IscsiConnection {
         if immediate && self.core.jobs.borrow().orphans() < UNAWAITED_MAX {
             let volume = self.place(place).volume.clone();
             self.start_unawaited(&volume, place, store::Io::Flush, driver);
-            return self.good(tag);
+            return self.complete_good(tag);
         }
         let then = AfterIo::Complete { data_len: 0 };
         self.start(tag, place, store::Io::Flush, then, driver);

@@ -221,9 +221,9 @@ impl IscsiConnection {
 
     /// Whether reservations let the nexus do this at a place now.
     #[inline]
-    pub(super) fn may(&self, place: u32, access: ReservationAccess) -> bool {
+    pub(super) fn may_access(&self, place: u32, access: ReservationAccess) -> bool {
         let volume = &self.place(place).volume;
-        self.session_mut().may(place, volume, access)
+        self.session_mut().may_access(place, volume, access)
     }
 
     /// Provides memory for the data of a command, as far as the command wants
@@ -305,7 +305,7 @@ impl IscsiConnection {
         let Ok(command) = decode(&task.cdb, &lun.unit) else {
             return (0, None);
         };
-        if !self.may(slot.place, needs(&command)) {
+        if !self.may_access(slot.place, needs(&command)) {
             return (0, None);
         }
         let block_bytes = lun.unit.block_bytes;
@@ -366,7 +366,7 @@ impl IscsiConnection {
         let place = slot.place;
         let command = decode(&task.cdb, &lun.unit);
         if let Ok(command) = &command
-            && !self.may(place, needs(command))
+            && !self.may_access(place, needs(command))
         {
             self.status(tag, scsi::status::RESERVATION_CONFLICT);
             return true;
@@ -424,7 +424,7 @@ impl IscsiConnection {
         }
         match *command {
             Command::Io(_) if needed == 0 && len > 0 => {
-                self.good(tag);
+                self.complete_good(tag);
                 true
             }
             Command::Io(io) => self.execute_steps(tag, place, io, driver),
@@ -476,7 +476,7 @@ impl IscsiConnection {
 
     /// Completes a command without data to the initiator.
     #[inline]
-    pub(super) fn good(&mut self, tag: Tag) {
+    pub(super) fn complete_good(&mut self, tag: Tag) {
         self.good_with(tag, 0);
     }
 
@@ -496,7 +496,7 @@ impl IscsiConnection {
 
     /// An I/O has succeeded, and with it the command.
     #[inline]
-    pub(super) fn succeed(&mut self, tag: Tag) {
+    pub(super) fn io_succeeded(&mut self, tag: Tag) {
         let TaskSlot {
             data_in_len,
             transfer_len,

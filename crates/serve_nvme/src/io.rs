@@ -36,7 +36,7 @@ impl NvmeConnection {
     /// Executes a command all of which is here; false while memory is short.
     #[inline]
     pub(crate) fn execute_io<D: Driver>(&mut self, tag: Tag, io: Io, driver: &mut D) -> bool {
-        if !self.may(&io) {
+        if !self.may_execute(&io) {
             self.conflict(tag, &io);
             return true;
         }
@@ -141,7 +141,7 @@ impl NvmeConnection {
         io: Io,
         driver: &mut D,
     ) -> bool {
-        if !self.may(&io) {
+        if !self.may_execute(&io) {
             self.conflict(compare, &io);
             self.fail(write, Status::FUSED_FAILED, io.namespace, io.offset);
             return true;

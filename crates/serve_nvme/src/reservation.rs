@@ -8,7 +8,7 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use engine::reservation::{note_unchanged, tell};
+use engine::reservation::{note_unchanged, notify_hosts};
 use engine::{About, Elsewhere as _, Shared};
 use faults::Fault;
 use link::CommandMemory;
@@ -98,7 +98,7 @@ impl NvmeConnection {
     /// Whether reservations let the host execute `io` now. To be asked when it
     /// is executed: at its arrival is too early.
     #[inline]
-    pub(crate) fn may(&mut self, io: &Io) -> bool {
+    pub(crate) fn may_execute(&mut self, io: &Io) -> bool {
         let is_copy = io.kind == IoKind::Copy;
         if faults::is(Fault::NoReservations) || is_copy && faults::is(Fault::CopyUnasked) {
             return true;
@@ -239,7 +239,7 @@ fn execute(
     request: nvme::ReservationCommand,
     later: Later,
 ) {
-    let Some((request, aborts)) = in_words_of_the_store(request) else {
+    let Some((request, aborts)) = store_request(request) else {
         return later.answer(CommandAnswer {
             data: report(&**volume),
             ..CommandAnswer::default()
@@ -252,7 +252,7 @@ fn execute(
         false => volume.reservations().change(host, &request),
     };
     match changed {
-        Ok(change) => tell(shared, volume, change, aborts, move || {
+        Ok(change) => notify_hosts(shared, volume, change, aborts, move || {
             later.answer(CommandAnswer::default());
         }),
         Err(refused) => later.answer(status_of(shared, &**volume, &refused)),
@@ -261,7 +261,7 @@ fn execute(
 
 /// The change that a command asks for, and whether it ends commands of the
 /// preempted hosts; `None` for a report.
-fn in_words_of_the_store(request: nvme::ReservationCommand) -> Option<(ReservationRequest, bool)> {
+fn store_request(request: nvme::ReservationCommand) -> Option<(ReservationRequest, bool)> {
     let request = match request {
         nvme::ReservationCommand::Report => return None,
         nvme::ReservationCommand::Register { key, persist } => {

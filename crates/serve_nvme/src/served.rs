@@ -116,7 +116,7 @@ impl Subsystems {
     }
 
     /// The volumes of some namespaces.
-    pub fn behind(&self, nqn: &str, nsids: &[u32]) -> Vec<Arc<dyn Volume>> {
+    pub fn volumes_of(&self, nqn: &str, nsids: &[u32]) -> Vec<Arc<dyn Volume>> {
         let places = self.by_nqn.get(nqn).into_iter();
         let places = places.flat_map(|places| &places.list);
         let meant = places.filter(|place| place.nsid != 0 && nsids.contains(&place.nsid));

@@ -368,7 +368,7 @@ impl Shared {
     /// Changes subsystems so that hosts may do more than before. Every I/O
     /// queue allows it before the first host gets the notice, so that a host that
     /// acts on the notice is not refused.
-    fn widen(&self, edits: Vec<Edit>) -> Left {
+    fn allow_more(&self, edits: Vec<Edit>) -> Left {
         for edit in &edits {
             let registry = self.nvme.registry();
             if let Ok(mut subsystem) = namespaces::subsystem(&registry, &edit.nqn) {
@@ -377,7 +377,7 @@ impl Shared {
             }
         }
         let tell = move |shared: &Arc<Shared>, done: ChangeDone| {
-            edits.into_iter().for_each(|edit| shared.narrow(edit));
+            edits.into_iter().for_each(|edit| shared.allow_less(edit));
             // Then all are told.
             shared.fence(Scope::Mail, move |shared| done(shared, Ok(())));
         };
@@ -386,7 +386,7 @@ impl Shared {
 
     /// Changes a subsystem so that hosts may do less than before: they hear of
     /// it, and then are refused. A fence tells when all are.
-    fn narrow(&self, edit: Edit) {
+    fn allow_less(&self, edit: Edit) {
         let mut registry = self.nvme.registry();
         if let Ok(mut subsystem) = namespaces::subsystem(&registry, &edit.nqn) {
             (edit.apply)(&mut subsystem);

@@ -42,8 +42,8 @@ pub struct Report {
 
 impl Report {
     /// What the calling reactor has done.
-    pub(crate) fn here(driver: &impl reactor::Driver) -> Report {
-        let store::counters::Counts { ios, io_bytes } = store::counters::here();
+    pub(crate) fn of_this_reactor(driver: &impl reactor::Driver) -> Report {
+        let store::counters::Counts { ios, io_bytes } = store::counters::of_this_thread();
         Report {
             driver: driver.counters(),
             memory: mem::counters::here(),

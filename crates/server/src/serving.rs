@@ -232,7 +232,7 @@ impl Protocols for Serving {
             turn_units_max: shard.turn_units_max(),
             connections: shard.open_connections() as u64,
             ticks: shard.ticks(),
-            ..Report::here(driver)
+            ..Report::of_this_reactor(driver)
         }
     }
 }

@@ -179,7 +179,7 @@ impl Path {
     }
 
     /// No command goes here until the log was read again.
-    pub(super) fn distrust(&mut self) {
+    pub(super) fn stop_until_log_is_read(&mut self) {
         self.is_distrusted = true;
         self.params.signal.set_stale();
     }

@@ -207,7 +207,7 @@ impl<D: Driver> Client<D> {
             recalls: Vec::new(),
             out: Vec::new(),
         };
-        client.introduce()?;
+        client.establish_session()?;
         client.reclaim_complete()?;
         Ok(client)
     }
@@ -253,7 +253,7 @@ impl<D: Driver> Client<D> {
     /// CREATE_SESSION: slots, and flags as agreed.
     fn make_session(&mut self, channels: &Channels) -> Result<(Slots, u32), ClientError> {
         let args = create_session(self.clientid, self.sequence, channels);
-        let made = self.alone(&nfs_argop4::OP_CREATE_SESSION(args), |results| {
+        let made = self.call_without_session(&nfs_argop4::OP_CREATE_SESSION(args), |results| {
             let made: CREATE_SESSION4resok<'_> = results.take(nfs_opnum4::OP_CREATE_SESSION)?;
             Ok((Slots::new(&made), made.csr_flags))
         })?;
@@ -262,7 +262,7 @@ impl<D: Driver> Client<D> {
     }
 
     /// An operation that stands alone, outside of a session.
-    pub(super) fn alone<T>(
+    pub(super) fn call_without_session<T>(
         &mut self,
         op: &nfs_argop4<'_>,
         mut read: impl FnMut(&mut Results<'_>) -> Result<T, Wrong>,
@@ -587,7 +587,7 @@ impl<D: Driver> Client<D> {
     ///
     /// # Errors
     /// Where the driver fails.
-    pub fn cut(&mut self) -> Result<(), ClientError> {
+    pub fn cut_connections(&mut self) -> Result<(), ClientError> {
         self.close()?;
         let now = self.driver.now();
         self.lanes

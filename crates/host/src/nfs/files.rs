@@ -142,7 +142,7 @@ pub struct Entry {
     pub attributes: Attributes,
 }
 
-fn put(compound: &mut Compound<'_>, handle: &Handle) {
+fn putfh(compound: &mut Compound<'_>, handle: &Handle) {
     compound.op(&nfs_argop4::OP_PUTFH(PUTFH4args {
         object: Opaque(handle.as_bytes()),
     }));
@@ -207,7 +207,7 @@ impl<D: Driver> Client<D> {
         self.call(
             Manner::PLAIN,
             |_, compound| {
-                put(compound, of);
+                putfh(compound, of);
                 compound.op(&nfs_argop4::OP_GETATTR(GETATTR4args {
                     attr_request: List::Of(ASKED),
                 }));
@@ -253,7 +253,7 @@ impl<D: Driver> Client<D> {
         let opened = self.call(
             Manner::ONCE,
             |_, compound| {
-                put(compound, directory);
+                putfh(compound, directory);
                 compound.op(&nfs_argop4::OP_OPEN(OPEN4args {
                     seqid: 0,
                     share_access: access.bits() | want,
@@ -351,7 +351,7 @@ impl<D: Driver> Client<D> {
             manner,
             |opens, compound| {
                 let open = opens.at(open.number);
-                put(compound, &open.handle);
+                putfh(compound, &open.handle);
                 compound.op(&nfs_argop4::OP_READ(READ4args {
                     stateid: open.stateid,
                     offset,
@@ -388,7 +388,7 @@ impl<D: Driver> Client<D> {
             manner,
             |opens, compound| {
                 let open = opens.at(open.number);
-                put(compound, &open.handle);
+                putfh(compound, &open.handle);
                 compound.op(&nfs_argop4::OP_WRITE(WRITE4args {
                     stateid: open.stateid,
                     offset,
@@ -411,7 +411,7 @@ impl<D: Driver> Client<D> {
         self.call(
             Manner::PLAIN,
             |_, compound| {
-                put(compound, file);
+                putfh(compound, file);
                 compound.op(&nfs_argop4::OP_COMMIT(COMMIT4args {
                     offset: 0,
                     count: 0,
@@ -435,7 +435,7 @@ impl<D: Driver> Client<D> {
         self.call(
             Manner::ONCE,
             |_, compound| {
-                put(compound, parent);
+                putfh(compound, parent);
                 compound.op(&nfs_argop4::OP_CREATE(CREATE4args {
                     objtype: createtype4::NF4DIR,
                     objname: Opaque(name.as_bytes()),
@@ -459,7 +459,7 @@ impl<D: Driver> Client<D> {
         self.call(
             Manner::ONCE,
             |_, compound| {
-                put(compound, parent);
+                putfh(compound, parent);
                 compound.op(&nfs_argop4::OP_REMOVE(REMOVE4args {
                     target: Opaque(name.as_bytes()),
                 }));
@@ -490,7 +490,7 @@ impl<D: Driver> Client<D> {
             let (entries, verifier, is_end) = self.call(
                 Manner::PLAIN,
                 |_, compound| {
-                    put(compound, directory);
+                    putfh(compound, directory);
                     compound.op(&nfs_argop4::OP_READDIR(args));
                 },
                 |results| {

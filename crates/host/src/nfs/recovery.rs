@@ -21,11 +21,11 @@ fn is_other_version(error: &ClientError) -> bool {
 
 impl<D: Driver> Client<D> {
     /// EXCHANGE_ID and CREATE_SESSION.
-    pub(super) fn introduce(&mut self) -> Result<(), ClientError> {
+    pub(super) fn establish_session(&mut self) -> Result<(), ClientError> {
         let identity = self.params.identity.clone();
         let op = nfs_argop4::OP_EXCHANGE_ID(exchange_id(identity.verifier, &identity.owner));
         let (clientid, sequence) = loop {
-            let found = self.alone(&op, |results| {
+            let found = self.call_without_session(&op, |results| {
                 let found: EXCHANGE_ID4resok<'_> = results.take(nfs_opnum4::OP_EXCHANGE_ID)?;
                 Ok((found.eir_clientid, found.eir_sequenceid))
             });
@@ -47,7 +47,7 @@ impl<D: Driver> Client<D> {
     pub(super) fn reclaim_complete(&mut self) -> Result<(), ClientError> {
         let op = nfs_argop4::OP_RECLAIM_COMPLETE(RECLAIM_COMPLETE4args { rca_one_fs: false });
         let number = nfs_opnum4::OP_RECLAIM_COMPLETE;
-        let done = self.insist(
+        let done = self.recovery_call(
             |compound| {
                 compound.op(&op);
             },
@@ -60,7 +60,7 @@ impl<D: Driver> Client<D> {
     }
 
     /// One call that recovery needs: where the session goes meanwhile, it fails.
-    fn insist<T>(
+    fn recovery_call<T>(
         &mut self,
         write: impl Fn(&mut super::Compound<'_>),
         mut read: impl FnMut(&mut super::Results<'_>) -> Result<T, super::Wrong>,
@@ -85,7 +85,7 @@ impl<D: Driver> Client<D> {
     /// client, its opens again (CLAIM_PREVIOUS, section 18.16.3).
     pub(super) fn recover(&mut self) -> Result<(), ClientError> {
         let before = self.clientid;
-        self.introduce()?;
+        self.establish_session()?;
         if self.clientid == before {
             return Ok(());
         }
@@ -119,7 +119,7 @@ impl<D: Driver> Client<D> {
         let put = PUTFH4args {
             object: Opaque(handle.as_bytes()),
         };
-        self.insist(
+        self.recovery_call(
             |compound| {
                 compound.op(&nfs_argop4::OP_PUTFH(put));
                 compound.op(&nfs_argop4::OP_OPEN(args));
@@ -141,7 +141,7 @@ impl<D: Driver> Client<D> {
             let args = DELEGRETURN4args {
                 deleg_stateid: recall.stateid,
             };
-            let returned = self.insist(
+            let returned = self.recovery_call(
                 |compound| {
                     compound.op(&nfs_argop4::OP_PUTFH(put));
                     compound.op(&nfs_argop4::OP_DELEGRETURN(args));
@@ -168,7 +168,7 @@ impl<D: Driver> Client<D> {
         let op = nfs_argop4::OP_DESTROY_SESSION(DESTROY_SESSION4args {
             dsa_sessionid: session,
         });
-        self.alone(&op, |results| results.done(nfs_opnum4::OP_DESTROY_SESSION))
+        self.call_without_session(&op, |results| results.done(nfs_opnum4::OP_DESTROY_SESSION))
     }
 
     /// Closes all files, gives session and client back and closes the
@@ -193,7 +193,7 @@ impl<D: Driver> Client<D> {
         let op = nfs_argop4::OP_DESTROY_CLIENTID(DESTROY_CLIENTID4args {
             dca_clientid: self.clientid,
         });
-        self.alone(&op, |results| results.done(nfs_opnum4::OP_DESTROY_CLIENTID))
+        self.call_without_session(&op, |results| results.done(nfs_opnum4::OP_DESTROY_CLIENTID))
     }
 
     /// CLOSE.

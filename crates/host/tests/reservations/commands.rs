@@ -452,7 +452,7 @@ fn a_copy_reads_only_where_a_read_may() {
 
 /// Far more than fit into one answer, and then one of them takes over.
 #[test]
-fn five_thousand_registrants() {
+fn five_thousand_registrants_are_reported_and_preempted_by_one() {
     const HOSTS: u128 = 5000;
     let running = serve_ram();
     let to = running.addresses()[0];

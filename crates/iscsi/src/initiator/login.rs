@@ -188,7 +188,7 @@ impl Login {
     }
 
     /// The target's text goes on: the request that asks for the rest.
-    pub(super) fn go_on(&mut self) -> Result<LoginText, InitiatorFatalError> {
+    pub(super) fn request_rest(&mut self) -> Result<LoginText, InitiatorFatalError> {
         self.count()?;
         Ok(self.request(None, Vec::new()))
     }

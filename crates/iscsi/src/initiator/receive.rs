@@ -556,7 +556,7 @@ impl InitiatorConnection {
             return protocol(OPCODE, "its text comes to no end");
         }
         if pdu.flags & flags::CONTINUE != 0 {
-            let request = login.go_on()?;
+            let request = login.request_rest()?;
             self.login = Some(login);
             self.send_login(&request);
             return Ok(None);

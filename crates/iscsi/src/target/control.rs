@@ -89,14 +89,14 @@ impl Connection {
     #[cold]
     pub(super) fn reject(&mut self, bhs: &Bhs, reason: RejectReason, is_numbered: bool) {
         if is_numbered {
-            self.lose(bhs);
+            self.await_retransmission(bhs);
         }
         self.reject_with(bhs, reason, 0);
     }
 
     /// The same, with the number of the next Data-In or R2T PDU of its task.
     pub(super) fn reject_with(&mut self, bhs: &Bhs, reason: RejectReason, data_sn: u32) {
-        self.tell(bhs.opcode(), bhs.itt.get(), reason);
+        self.log_reject(bhs.opcode(), bhs.itt.get(), reason);
         let reject = Reject {
             flags: flags::FINAL,
             reason: reason as u8,
@@ -222,7 +222,7 @@ impl Connection {
 
     /// A deadline has passed.
     #[cold]
-    pub(super) fn look_at_the_time(&mut self, now: Nanos) {
+    pub(super) fn check_deadlines(&mut self, now: Nanos) {
         if self.phase != ConnectionPhase::FullFeature {
             return self.fail(FatalError::LoginTimeout);
         }

@@ -41,7 +41,7 @@ impl Connection {
             self.skip(len);
             self.arriving.ends = ends;
             self.end_arriving();
-            return self.go_on(tag, step);
+            return self.continue_transfer(tag, step);
         }
         let (is_preparing, wanted) = (slot.state == State::Preparing, slot.wanted);
         self.keep_header(bhs, ends);
@@ -182,12 +182,12 @@ impl Connection {
             return self.ping_received(tag);
         }
         self.end_arriving();
-        self.go_on(tag, step);
+        self.continue_transfer(tag, step);
     }
 
     /// What follows for a task that has got some data, or a sequence's end.
     #[inline]
-    fn go_on(&mut self, tag: Tag, step: &mut Option<Step<TargetOp>>) {
+    fn continue_transfer(&mut self, tag: Tag, step: &mut Option<Step<TargetOp>>) {
         let slot = &mut self.tasks[tag];
         if slot.is_given_up {
             self.settle(tag);

@@ -193,7 +193,7 @@ impl Connection {
     }
 
     /// A PDU was refused: for the log.
-    pub(super) fn tell(&mut self, opcode: u8, itt: u32, reason: RejectReason) {
+    pub(super) fn log_reject(&mut self, opcode: u8, itt: u32, reason: RejectReason) {
         self.ops.push_back(TargetOp::Refused(RejectedPdu {
             opcode,
             itt,

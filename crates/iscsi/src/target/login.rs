@@ -192,7 +192,7 @@ impl Connection {
         if let Some(last) = self.controls.back_mut() {
             last.is_last = true;
         }
-        self.leave();
+        self.leave_session();
         self.phase = ConnectionPhase::Closing;
     }
 

@@ -46,7 +46,7 @@ impl Connection {
     /// The request `bhs`, taken in its turn, was never received after all: its CmdSN
     /// waits for it to come again.
     #[cold]
-    pub(super) fn lose(&mut self, bhs: &Bhs) {
+    pub(super) fn await_retransmission(&mut self, bhs: &Bhs) {
         self.arriving.holds_cmd_sn = false;
         self.session.borrow_mut().give_back(cmd_sn(bhs));
         self.remember_lost(bhs);

@@ -52,12 +52,12 @@ impl Connection {
             if serial_distance(*stat_sn, exp_stat_sn) <= 0 {
                 break;
             }
-            self.let_go_first();
+            self.drop_oldest_answer();
         }
     }
 
     /// The oldest answer need not be kept any longer.
-    fn let_go_first(&mut self) {
+    fn drop_oldest_answer(&mut self) {
         self.shed_len = self.shed_len.saturating_sub(1);
         match self.kept.pop_front() {
             Some((_, KeptAnswer::Task(tag))) => {
@@ -73,17 +73,17 @@ impl Connection {
     }
 
     /// Keeps an answer; of those that an initiator never acknowledges the newest.
-    fn keep(&mut self, stat_sn: u32, kept: KeptAnswer) {
+    fn keep_answer(&mut self, stat_sn: u32, kept: KeptAnswer) {
         self.kept.push_back((stat_sn, kept));
         while self.kept.len() > KEPT_MAX || self.kept_control_bytes > KEPT_CONTROL_BYTES_MAX {
-            self.let_go_first();
+            self.drop_oldest_answer();
         }
     }
 
     /// A PDU that is no task's was sent with this StatSN.
     pub(super) fn keep_control(&mut self, stat_sn: u32, control: Control) {
         self.kept_control_bytes += control.data.len();
-        self.keep(stat_sn, KeptAnswer::Control(Box::new(control)));
+        self.keep_answer(stat_sn, KeptAnswer::Control(Box::new(control)));
     }
 
     /// The task was answered with the StatSN before the next.
@@ -92,22 +92,22 @@ impl Connection {
         slot.state = State::Kept;
         let stat_sn = slot.stat_sn;
         self.kept_bytes += slot.kept_bytes();
-        self.keep(stat_sn, KeptAnswer::Task(tag));
+        self.keep_answer(stat_sn, KeptAnswer::Task(tag));
         if self.kept_bytes > KEPT_BYTES_MAX {
-            self.shed(KEPT_BYTES_MAX);
+            self.drop_data_above(KEPT_BYTES_MAX);
         }
     }
 
     /// Memory is short elsewhere: of what was answered the status alone is kept.
-    pub fn shed_kept(&mut self) {
-        self.shed(0);
+    pub fn drop_kept_data(&mut self) {
+        self.drop_data_above(0);
         self.announce_release();
     }
 
     /// Of the oldest answers the status alone is kept, until no more than so many
     /// bytes are.
     #[cold]
-    fn shed(&mut self, max: u64) {
+    fn drop_data_above(&mut self, max: u64) {
         while self.kept_bytes > max && self.shed_len < self.kept.len() {
             let at = self.shed_len;
             self.shed_len += 1;
@@ -178,7 +178,7 @@ impl Connection {
     pub(super) fn make_room(&mut self) {
         let few = self.kept.len().min(EXTRA_TASKS_MAX);
         for _ in 0..few {
-            self.let_go_first();
+            self.drop_oldest_answer();
         }
         self.announce_release();
     }

@@ -126,7 +126,7 @@ impl Connection {
     fn absent(&mut self, tag: Tag) -> TaskResponse {
         let (ref_cmd_sn, cmd_sn) = (self.tasks[tag].wanted, self.tasks.task(tag).cmd_sn);
         let is_before = wire::iscsi::serial_distance(ref_cmd_sn, cmd_sn) > 0;
-        match is_before && self.session.borrow_mut().plug(ref_cmd_sn) {
+        match is_before && self.session.borrow_mut().plug_gap(ref_cmd_sn) {
             true => TaskResponse::Complete,
             false => TaskResponse::NoTask,
         }

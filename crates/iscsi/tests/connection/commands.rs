@@ -27,7 +27,7 @@ fn a_read_is_cut_as_the_initiator_takes_it_and_its_last_pdu_says_the_status() {
 }
 
 #[test]
-fn a_read_in_bytes() {
+fn read_command_is_answered_by_data_in_with_status() {
     let mut peer = Peer::live(keys());
     let bytes = peer.command(READ, cdb::inquiry(5), 5, &[]);
     peer.push(&bytes);

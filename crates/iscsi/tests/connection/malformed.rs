@@ -72,7 +72,7 @@ fn unknown_opcodes_are_rejected() {
 }
 
 #[test]
-fn a_second_login() {
+fn login_in_the_full_feature_phase_is_rejected() {
     let mut peer = Peer::live(keys());
     let bytes = peer.pdus.login(CMD_SN, 0, b"");
     is_rejected(&mut peer, &bytes, RejectReason::ProtocolError);

@@ -403,7 +403,7 @@ fn what_is_kept_has_a_bound() {
     assert_eq!(again.len(), pdus);
 
     // Others go short of memory.
-    peer.target.end.machine.shed_kept();
+    peer.target.end.machine.drop_kept_data();
     let answers = peer.send(&[]);
     assert_eq!(opcodes(&answers), [opcode::NOP_IN]);
     assert_eq!(peer.target.end.released.len(), most + 3);

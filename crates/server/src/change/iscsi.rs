@@ -7,7 +7,7 @@ use nvmf::AnaGroup;
 use scsi::provisioning::{Threshold, Thresholds};
 use scsi::{AccessState, Modes};
 
-use super::namespaces::{busy, subsystem, unknown_volume};
+use super::namespaces::{subsystem, unknown_volume, volume_busy};
 use super::*;
 use crate::config::Protocol;
 use crate::state::ServedState;
@@ -431,7 +431,7 @@ fn place_lun(
     let volume = state.volume(&lun.volume);
     let volume = volume.ok_or_else(|| unknown_volume(&lun.volume))?.clone();
     if state.is_resizing(&volume) {
-        return Err(busy(&lun.volume));
+        return Err(volume_busy(&lun.volume));
     }
     if places.users(&volume).iter().any(|(user, _)| user == name) {
         let text = format!("volume \"{}\" is there already in {name}", lun.volume);

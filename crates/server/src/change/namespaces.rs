@@ -82,7 +82,7 @@ impl Shared {
         let volume = state.volume(&spec.volume);
         let volume = volume.ok_or_else(|| unknown_volume(&spec.volume))?;
         if state.is_resizing(volume) {
-            return Err(busy(&spec.volume));
+            return Err(volume_busy(&spec.volume));
         }
         let namespace = namespace(spec, volume.as_ref());
         let mut known = subsystem.namespaces.iter();
@@ -117,7 +117,7 @@ impl Shared {
         let mut subsystem = subsystem(&self.nvme.registry(), nqn)?;
         let (namespace, volume) = self.new_namespace(&subsystem, spec)?;
         self.nvme.places().place(nqn, spec.nsid, volume);
-        Ok(self.widen(vec![Edit {
+        Ok(self.allow_more(vec![Edit {
             nqn: std::mem::take(&mut subsystem.nqn),
             apply: Box::new(move |subsystem| put(subsystem, namespace.clone())),
         }]))
@@ -133,7 +133,7 @@ impl Shared {
         }
         let volume = self.nvme.places().unplace(nqn, nsid);
         let nqn = nqn.to_owned();
-        self.narrow(Edit {
+        self.allow_less(Edit {
             nqn: nqn.clone(),
             apply: Box::new(move |subsystem| {
                 let rest = subsystem.namespaces.iter().filter(|n| n.nsid != nsid);
@@ -212,12 +212,12 @@ impl Shared {
             }),
         };
         if state.is_accessible() {
-            return Ok(self.widen(vec![edit]));
+            return Ok(self.allow_more(vec![edit]));
         }
-        self.narrow(edit);
+        self.allow_less(edit);
         let members = subsystem.namespaces.iter().filter(|n| n.ana_group == group);
         let members: Vec<u32> = members.map(|namespace| namespace.nsid).collect();
-        let mut volumes = self.nvme.places().behind(nqn, &members);
+        let mut volumes = self.nvme.places().volumes_of(nqn, &members);
         volumes.extend(self.behind_targets(nqn, group));
         Ok(Left::fence(Scope::Volumes(volumes)))
     }
@@ -274,7 +274,7 @@ pub(super) fn unknown_volume(name: &str) -> ChangeError {
 }
 
 /// The volume is in the middle of another change.
-pub(super) fn busy(name: &str) -> ChangeError {
+pub(super) fn volume_busy(name: &str) -> ChangeError {
     ChangeError::InUse(name.to_owned(), "a resize that is not over".to_owned())
 }
 

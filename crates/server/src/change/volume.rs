@@ -2,7 +2,7 @@
 
 use faults::Fault;
 
-use super::namespaces::{busy, unknown_volume};
+use super::namespaces::{unknown_volume, volume_busy};
 use super::*;
 use engine::About;
 
@@ -56,7 +56,7 @@ impl Shared {
             return Err(ChangeError::InUse(name.to_owned(), user));
         }
         if state.is_resizing(&volume) {
-            return Err(busy(name));
+            return Err(volume_busy(name));
         }
         state.volumes.remove(at);
         state.files.remove(name);
@@ -85,7 +85,7 @@ impl Shared {
         let volume = self.state().volume(name).cloned();
         let volume = volume.ok_or_else(|| unknown_volume(name))?;
         if self.state().is_resizing(&volume) {
-            return Err(busy(name));
+            return Err(volume_busy(name));
         }
         let info = volume.info();
         if !size_bytes.is_multiple_of(info.block_bytes.into()) {
@@ -100,7 +100,7 @@ impl Shared {
             let result = volume.resize(size_bytes, allow_shrink);
             result.map_err(ChangeError::Resize)?;
             let size_bytes = volume.size_bytes();
-            let hosts = || self.widen(self.sizes(&volume, size_bytes));
+            let hosts = || self.allow_more(self.sizes(&volume, size_bytes));
             return Ok(self.grow_luns(&volume, size_bytes, hosts));
         }
         // Hosts see the end first, then what was under way behind it ends,
@@ -108,7 +108,7 @@ impl Shared {
         self.state().resizing.push(volume.clone());
         self.shrink_luns(&volume, size_bytes);
         let sizes = self.sizes(&volume, size_bytes);
-        sizes.into_iter().for_each(|edit| self.narrow(edit));
+        sizes.into_iter().for_each(|edit| self.allow_less(edit));
         let scope = Scope::Volumes(vec![volume.clone()]);
         let cut = move |shared: &Arc<Shared>, done: ChangeDone| {
             shared.blocking(About::state(&volume), move |shared| {
@@ -120,7 +120,7 @@ impl Shared {
                 }
                 // It has the size that it had.
                 let size_bytes = volume.size_bytes();
-                let hosts = || shared.widen(shared.sizes(&volume, size_bytes));
+                let hosts = || shared.allow_more(shared.sizes(&volume, size_bytes));
                 let back = shared.grow_luns(&volume, size_bytes, hosts);
                 back.run(shared, Box::new(move |shared, _| done(shared, outcome)));
             });

@@ -184,7 +184,7 @@ fn named(name: &str, luns: Option<Vec<u16>>) -> InitiatorAcl {
 }
 
 #[each_driver]
-fn logical_units_come_and_go(backend: Choice) {
+fn logical_units_are_added_and_removed_while_others_serve(backend: Choice) {
     with_target(backend, |running| {
         let mut alice = login(portal(running), ALICE, TARGET);
         refuse(
@@ -281,7 +281,7 @@ fn a_resize_reaches_logical_units(backend: Choice) {
 }
 
 #[each_driver]
-fn targets_come_and_go(backend: Choice) {
+fn targets_are_added_and_removed_while_others_serve(backend: Choice) {
     with_target(backend, |running| {
         let at = portal(running);
         let mut alice = login(at, ALICE, TARGET);
@@ -477,7 +477,7 @@ fn initiator_that_does_not_log_out_when_asked_is_dropped() {
 }
 
 #[each_driver]
-fn portals_come_and_go(backend: Choice) {
+fn portals_are_added_and_removed_while_others_serve(backend: Choice) {
     with_target(backend, |running| {
         let at = portal(running);
         let mut alice = login(at, ALICE, TARGET);

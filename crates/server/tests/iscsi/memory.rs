@@ -376,7 +376,7 @@ fn a_session_without_room_for_commands_is_not_taken_for_gone(backend: Choice) {
 /// A session that has no room for more commands, on a disk that hangs, is reset: commands
 /// beyond the room are refused, and what comes behind them is heard.
 #[each_driver]
-fn a_reset_is_heard_though_there_is_no_room_for_commands(backend: Choice) {
+fn reset_is_executed_though_there_is_no_room_for_commands(backend: Choice) {
     const SESSIONS: u8 = 60;
     const COMMANDS: usize = 120;
     let config = config(backend, Limits::default(), 16 << 20);

@@ -11,7 +11,7 @@ use crate::common::{at, drain, fill, make, pattern, with_server};
 const SIZES: [usize; 8] = [1, 511, 4096, 8192, 8193, 65_537, 1 << 20, (2 << 20) + 4097];
 
 #[each_driver]
-fn what_is_written_is_read(backend: Choice) {
+fn read_of_a_file_returns_what_was_written(backend: Choice) {
     with_server(backend, |running, export| {
         let (mut client, root) = at(running, export);
         for (seed, size) in (1..).zip(SIZES) {

@@ -57,7 +57,7 @@ fn rules_change_under_an_open_file(backend: Choice) {
 }
 
 #[each_driver]
-fn file_systems_and_exports_come_and_go(backend: Choice) {
+fn file_systems_and_exports_are_added_and_removed_while_others_serve(backend: Choice) {
     with_server(backend, |running, _| {
         let (mut client, _) = at(running, "mem");
         let gone = client.lookup(["new"]);
@@ -167,7 +167,7 @@ fn an_export_is_removed_under_load(backend: Choice) {
 }
 
 #[each_driver]
-fn a_listener_comes_and_goes(backend: Choice) {
+fn nfs_listener_is_added_and_removed_while_others_serve(backend: Choice) {
     with_server(backend, |running, name| {
         let (mut old, _) = at(running, name);
         let spec = ListenerSpec::nfs(([127, 0, 0, 1], 0).into());

@@ -43,7 +43,7 @@ fn a_lost_connection_is_replaced(backend: Choice) {
         let open = make(&mut client, &root, "cut");
         let bytes = pattern(4, 300_000);
         for (n, part) in bytes.chunks(30_000).enumerate() {
-            client.cut().expect("cut");
+            client.cut_connections().expect("cut");
             let offset = (n * 30_000) as u64;
             let data = (part, wire::nfs4::stable_how4::UNSTABLE4);
             client

@@ -70,7 +70,7 @@ fn an_abort_ends_what_a_volume_does_not(backend: Choice) {
 /// Keep Alive ends a controller though its commands hang; those that had begun may still
 /// be executed, and others have their turns meanwhile.
 #[each_driver]
-fn a_silent_host_is_let_go_though_its_write_hangs(backend: Choice) {
+fn controller_of_a_silent_host_ends_though_its_write_hangs(backend: Choice) {
     let (running, gate, _) = serve_gates(backend);
     let address = running.addresses()[0];
     let silent = Host {
@@ -257,7 +257,7 @@ fn a_command_that_waits_for_memory_is_aborted(backend: Choice) {
 /// What waits for memory is not executed on a namespace that is gone, nor does
 /// it wait for what is.
 #[each_driver]
-fn a_command_that_waits_for_memory_sees_its_namespace_go(backend: Choice) {
+fn command_that_waits_for_memory_is_refused_when_its_namespace_is_removed(backend: Choice) {
     let (running, gate) = serve_short_of_memory(backend);
     let address = running.addresses()[0];
     let (tell, told) = std::sync::mpsc::channel();

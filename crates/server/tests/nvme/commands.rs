@@ -66,7 +66,7 @@ fn status(io: &mut Io, sqe: &Sqe, carry: Carry<'_>) -> Status {
 }
 
 #[each_driver]
-fn what_is_written_is_read(backend: Choice) {
+fn read_of_a_namespace_returns_what_was_written(backend: Choice) {
     connected(backend, |_, initiator, plain| {
         let mut digested = initiator.queue_with(2, digests());
         for (n, nsid) in [(1, RAM), (2, FILE)] {

@@ -170,7 +170,7 @@ fn subsystems(entries: &[(u8, String, String)]) -> Vec<(&str, usize)> {
 }
 
 #[each_driver]
-fn namespaces_come_and_go_under_open_queues(backend: Choice) {
+fn namespaces_are_added_and_removed_under_open_queues(backend: Choice) {
     with_target(backend, Limits::default(), 64 << 20, |running| {
         let (mut admin, mut io) = Host::at(running.addresses()[0]).pair();
         admin.arm();
@@ -320,7 +320,7 @@ fn a_denied_host_goes_and_the_others_stay(backend: Choice) {
 }
 
 #[each_driver]
-fn listeners_come_and_go(backend: Choice) {
+fn listeners_are_added_and_removed_while_others_serve(backend: Choice) {
     with_target(backend, Limits::default(), 64 << 20, |running| {
         let address = running.addresses()[0];
         let mut discovering = Host::discovering(address).admin().0;
@@ -418,7 +418,7 @@ fn discovery_log_page_has_the_advertised_addresses(backend: Choice) {
 }
 
 #[each_driver]
-fn subsystems_come_and_go(backend: Choice) {
+fn subsystems_are_added_and_removed_while_others_serve(backend: Choice) {
     with_target(backend, Limits::default(), 64 << 20, |running| {
         let address = running.addresses()[0];
         let other = Host {

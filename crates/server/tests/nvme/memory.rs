@@ -255,14 +255,14 @@ fn another_host_goes_on_beside_commands_without_room(backend: Choice, memory_max
 /// A whole Admin Queue of commands that hang, of a host that has no room for more: its
 /// Keep Alive is heard.
 #[each_driver]
-fn a_keep_alive_is_heard_though_there_is_no_room_for_commands(backend: Choice) {
+fn keep_alive_is_answered_though_there_is_no_room_for_commands(backend: Choice) {
     keep_alive_is_heard_beside_commands_without_room(backend, 60, 64 << 20);
 }
 
 /// So little memory that what the host's connections keep of what they received would be
 /// all of it that is kept for headers.
 #[each_driver]
-fn a_keep_alive_is_heard_though_stages_of_connections_that_wait_are_full(backend: Choice) {
+fn keep_alive_is_answered_though_stages_of_waiting_connections_are_full(backend: Choice) {
     keep_alive_is_heard_beside_commands_without_room(backend, 20, 16 << 20);
 }
 

@@ -229,7 +229,7 @@ fn text_is_asked_for_until_it_ends() {
 }
 
 #[test]
-fn a_logout_is_answered() {
+fn logout_request_is_sent_and_its_response_reported() {
     let mut peer = in_full_feature();
     let tag = peer
         .end
@@ -252,7 +252,7 @@ fn a_logout_is_answered() {
 }
 
 #[test]
-fn asynchronous_messages_are_told() {
+fn asynchronous_message_is_reported_as_an_event() {
     let mut peer = in_full_feature();
     let mut pdu = AsyncMessage::new();
     pdu.flags = flags::FINAL;

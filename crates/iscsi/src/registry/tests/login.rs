@@ -37,7 +37,7 @@ fn the_header_of_a_response_is_what_the_standard_has() {
 /// security stage but what it knows, `1` for MaxOutstandingR2T and
 /// MaxConnections, `0` for ErrorRecoveryLevel.
 #[test]
-fn linux_logs_in() {
+fn login_as_linux_sends_it_is_accepted() {
     let mut registry = registry(vec![Target {
         alias: Some("Disks".to_owned()),
         ..target()
@@ -87,7 +87,7 @@ fn linux_logs_in() {
 
 /// What libiscsi sends: the names come again in the operational stage.
 #[test]
-fn libiscsi_logs_in() {
+fn login_as_libiscsi_sends_it_is_accepted() {
     let mut registry = registry(vec![target()]);
     let mut initiator = Initiator::new(5);
     let names = format!("InitiatorName={INITIATOR}|TargetName={TARGET}|SessionType=Normal");
