@@ -166,7 +166,11 @@ pub fn run(
 }
 
 /// Whether it can be measured here, on this many CPUs.
-fn here(subject: &Subject, load: &Load, options: &sides::Options) -> Result<(), String> {
+fn check_measurable(
+    subject: &Subject,
+    load: &Load,
+    options: &sides::Options,
+) -> Result<(), String> {
     let cpus = reactor::available_cpus().len();
     match usize::from(load.target_cores) > cpus {
         true => Err(format!(
@@ -179,7 +183,7 @@ fn here(subject: &Subject, load: &Load, options: &sides::Options) -> Result<(), 
 
 fn list(options: &sides::Options) -> io::Result<()> {
     let mut out = io::stdout().lock();
-    let available = |subject: &Subject, load: &Load| here(subject, load, options);
+    let available = |subject: &Subject, load: &Load| check_measurable(subject, load, options);
     let efforts = [
         ("quick", Effort::Quick),
         ("normal", Effort::Normal),
@@ -235,7 +239,7 @@ fn measure(
     };
     let journal = Journal::open(&args.out, same, this, args.again);
     let mut journal = journal.map_err(|error| error.to_string())?;
-    let available = |subject: &Subject, load: &Load| here(subject, load, &options);
+    let available = |subject: &Subject, load: &Load| check_measurable(subject, load, &options);
     let plan = Plan::new(sweeps, effort, &available);
     announce(&plan, &journal, args);
     // Load before, not during.

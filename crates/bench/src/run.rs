@@ -393,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn six_digits_are_kept() {
+    fn samples_keep_six_digits() {
         let sample = Sample {
             values: [(Quantity::Iops, 1_234_567.89), (Quantity::P50Us, 1e6 / 3.0)].into(),
             tenths: vec![1000.0, 0.0],

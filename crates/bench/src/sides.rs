@@ -69,7 +69,7 @@ impl From<String> for FigureError {
 }
 
 /// Whether `stop` has come.
-fn go_on(stop: &AtomicBool) -> Result<(), FigureError> {
+fn check_not_stopped(stop: &AtomicBool) -> Result<(), FigureError> {
     match stop.load(Ordering::Relaxed) {
         true => Err(FigureError::Stopped),
         false => Ok(()),
@@ -105,7 +105,7 @@ pub fn measure(
     options: &Options,
     stop: &AtomicBool,
 ) -> Result<SideRun, FigureError> {
-    go_on(stop)?;
+    check_not_stopped(stop)?;
     available(subject, load, options)?;
     let mut around = Around::new(load, how_long, options, stop)?;
     let pair = match load.mtu {

@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn the_distribution_goes_down_to_the_last() {
+    fn distribution_ends_with_the_largest_latency() {
         let mut all = Latencies::default();
         assert!(all.distribution().is_empty());
         for us in 1..=100_000u64 {

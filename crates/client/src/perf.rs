@@ -151,7 +151,7 @@ fn measure_on(
     }
     let mut run = WorkersRun::start(args, jobs)?;
     if let Some(paths) = &paths {
-        paths.tell(&run.mailboxes);
+        paths.register_mailboxes(&run.mailboxes);
     }
     let is_shown = io::stderr().is_terminal() && !args.json;
     let gate = args.wait.then(Gate::default);
@@ -168,7 +168,7 @@ fn plan(
     let initiator = args.chap.identity()?;
     let mut targets = Vec::new();
     let mut jobs = Vec::new();
-    for place in args.places()? {
+    for place in args.target_addresses()? {
         let (target, its_jobs) = match place {
             LoadAddress::Nvme(address) => {
                 let (admin, target, its_jobs) = associate(args, &address, &host)?;
@@ -215,7 +215,7 @@ fn associate(
     }
     let data = ConnectData::new(host.hostid, controller.cntlid, subnqn, &host.hostnqn);
     let device = Device::namespace(&controller, &namespace);
-    let areas = args.areas(&device, u64::from(args.numjobs))?;
+    let areas = args.job_areas(&device, u64::from(args.numjobs))?;
     let jobs = areas.into_iter().zip(1..).map(|(area, qid)| {
         let queue = QueueParams {
             settings: args.settings(),
@@ -260,7 +260,7 @@ fn log_in(
     // What is known stays known where the logout fails.
     let _ = session.logout();
     let device = Device::unit(&unit);
-    let areas = args.areas(&device, u64::from(args.numjobs))?;
+    let areas = args.job_areas(&device, u64::from(args.numjobs))?;
     let jobs = areas.into_iter().zip(first + 1..).map(|(area, number)| {
         let params = params(number).map_err(|e| e.to_string())?;
         let unique = unique(&params.random);
@@ -279,7 +279,7 @@ fn open_local(
 ) -> Result<(TargetInfo, Vec<JobPlan>), String> {
     let volume = address.open()?;
     let device = Device::local(&*volume);
-    let areas = args.areas(&device, u64::from(args.numjobs))?;
+    let areas = args.job_areas(&device, u64::from(args.numjobs))?;
     let jobs = areas.into_iter().map(|area| {
         let line = LinePlan::Local(Arc::clone(&volume));
         JobPlan::new(args, line, &device, area, unique(&host.hostid))

@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_read_well() {
+    fn counts_and_bytes_are_shown_with_units() {
         assert_eq!(show_count(1_523_000.0), "1.52M");
         assert_eq!(show_count(44_120.0), "44.1k");
         assert_eq!(show_count(950.2), "950");

@@ -225,7 +225,7 @@ fn verified_writes_are_read_back() {
 }
 
 #[test]
-fn damage_is_found() {
+fn verify_counts_damaged_blocks() {
     let served = Served::start();
     served.write_512k();
     served.damage();

@@ -129,7 +129,7 @@ fn volume(sink: &mut Sink, section: &Section, folder: &Path, name: Option<&str>)
             None => return None,
         },
         block_bytes: block_bytes?,
-        adopt: adopt(sink, section),
+        adopt: is_adopted(sink, section),
         uuid,
         names: names(sink, section),
         state: file(sink, section, "state", folder),
@@ -138,7 +138,7 @@ fn volume(sink: &mut Sink, section: &Section, folder: &Path, name: Option<&str>)
 }
 
 /// Whether a file is taken as it is.
-fn adopt(sink: &mut Sink, section: &Section) -> bool {
+fn is_adopted(sink: &mut Sink, section: &Section) -> bool {
     if section.has("adopt") && !section.says("kind", "file") {
         let text = "`adopt` is for volumes of the kind \"file\"";
         sink.add(&section.span_of("adopt"), text);

@@ -69,7 +69,7 @@ mod tests {
     use crate::testing::unit;
 
     #[test]
-    fn report_of_two_groups() {
+    fn report_of_two_port_groups_lies_as_spc_has_it() {
         let mut out = Vec::new();
         report(&unit(), false, &mut out);
         let groups = [

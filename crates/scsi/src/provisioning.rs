@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn the_log_page() {
+    fn log_page_shows_space_and_is_cut_to_the_allocation_length() {
         let mut out = vec![9];
         log_page(Some(space(3 * MIB - 1, 70_000 * MIB)), 28, &mut out);
         let expected = [

@@ -340,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn fixed_format() {
+    fn sense_in_fixed_format_lies_as_spc_has_it() {
         assert_eq!(
             encoded(Sense::in_cdb(2, Some(5)), false),
             [
@@ -370,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn descriptor_format() {
+    fn sense_in_descriptor_format_lies_as_spc_has_it() {
         assert_eq!(
             encoded(Sense::no_unit(), true),
             [0x72, 5, 0x25, 0, 0, 0, 0, 0]

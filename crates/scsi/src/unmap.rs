@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn ranges_in_bytes() {
+    fn unmap_descriptors_become_ranges_in_bytes() {
         let parsed = parse(&list(&[(1, 2), (5, 0), (2046, 2), (2048, 0)]), &unit());
         assert_eq!(parsed, Ok(vec![range(512, 1024), range(2046 * 512, 1024)]));
         assert_eq!(parse(&[], &unit()), Ok(Vec::new()));
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn outside_of_the_medium() {
+    fn unmap_outside_of_the_medium_is_refused() {
         for descriptor in [(2047, 2), (2049, 0), (u64::MAX, 1), (u64::MAX, 0)] {
             let sense = parse(&list(&[descriptor]), &unit()).unwrap_err();
             assert_eq!(sense.code, asc::LOGICAL_BLOCK_ADDRESS_OUT_OF_RANGE);

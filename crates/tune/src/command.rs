@@ -62,7 +62,7 @@ pub fn run(arguments: &TuneArgs) -> io::Result<ExitCode> {
         Some(TuneCommand::Look { profile }) => (look(profile), ExitCode::SUCCESS),
         Some(TuneCommand::Print { profile }) => (report::script(&plan(profile)), ExitCode::SUCCESS),
         Some(TuneCommand::Apply { profile }) => set(root, &plan(profile), &arguments.undo_file),
-        Some(TuneCommand::Undo) => take_back(root, &arguments.undo_file),
+        Some(TuneCommand::Undo) => undo_changes(root, &arguments.undo_file),
     };
     io::stdout().write_all(text.as_bytes())?;
     Ok(code)
@@ -88,7 +88,7 @@ fn set(root: &Path, plan: &Plan, undo_file: &Path) -> (String, ExitCode) {
     (text + end, ExitCode::SUCCESS)
 }
 
-fn take_back(root: &Path, undo_file: &Path) -> (String, ExitCode) {
+fn undo_changes(root: &Path, undo_file: &Path) -> (String, ExitCode) {
     let outcome = match undo(root, undo_file) {
         Ok(outcome) => outcome,
         Err(error) => {

@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_list_is_none() {
+    fn invalid_cpu_list_is_none() {
         for text in ["a", "3-1", "0-99999999", "1-", "-1"] {
             assert_eq!(CpuSet::from_list(text), None, "{text}");
         }

@@ -72,7 +72,7 @@ impl Machine {
             memory_limit,
             files_max: files.and_then(|max| max.parse().ok()),
             mitigations: mitigations(root),
-            steal: steal(root),
+            steal: steal_share(root),
             nics: nics(root),
             has_irqbalance: runs(root, "irqbalance"),
             root: root.to_owned(),
@@ -165,7 +165,7 @@ fn mitigations(root: &Path) -> (usize, usize) {
     (count("Mitigation"), count("Vulnerable"))
 }
 
-fn steal(root: &Path) -> f64 {
+fn steal_share(root: &Path) -> f64 {
     // user nice system idle iowait irq softirq steal: proc_stat(5).
     let line = read_line(&root.join("proc/stat")).unwrap_or_default();
     let ticks = line.split(' ').skip(1).take(8);

@@ -357,7 +357,7 @@ fn receive_steering(machine: &Machine, nic: &Nic) -> Vec<Spot> {
     let needs_it = nic.rx_queues.len() < machine.cpus.len();
     let path = |queue| format!("sys/class/net/{}/queues/rx-{queue}/rps_cpus", nic.name);
     let wanted = needs_it.then(|| machine.cpus.clone());
-    steer(machine, &nic.rx_queues, path, |_| wanted.clone())
+    queue_masks(machine, &nic.rx_queues, path, |_| wanted.clone())
 }
 
 fn transmit_steering(machine: &Machine, nic: &Nic) -> Vec<Spot> {
@@ -368,11 +368,11 @@ fn transmit_steering(machine: &Machine, nic: &Nic) -> Vec<Spot> {
         let own = cpus.filter(|(index, _)| index % queues == queue % queues);
         (queues > 1).then(|| own.map(|(_, cpu)| cpu).collect())
     };
-    steer(machine, &nic.tx_queues, path, own)
+    queue_masks(machine, &nic.tx_queues, path, own)
 }
 
 /// Masks of queues; those that are set already stay.
-fn steer(
+fn queue_masks(
     machine: &Machine,
     queues: &[usize],
     path: impl Fn(usize) -> String,

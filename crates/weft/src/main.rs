@@ -117,10 +117,10 @@ fn run(command: Option<WeftCommand>) -> io::Result<ExitCode> {
         }
         Some(WeftCommand::Discover(arguments)) => client::discover::run(&arguments),
         Some(WeftCommand::Perf(arguments)) => {
-            until_told(|stop| client::perf::run(&arguments, stop))
+            run_until_signal(|stop| client::perf::run(&arguments, stop))
         }
         Some(WeftCommand::Bench(arguments)) => {
-            until_told(|stop| bench::command::run(&arguments, settings_of_machine(), stop))
+            run_until_signal(|stop| bench::command::run(&arguments, settings_of_machine(), stop))
         }
         Some(WeftCommand::Ceiling(arguments)) => bench::ceiling::run(&arguments),
         Some(WeftCommand::Leash(arguments)) => Ok(bench::sides::leash(&arguments)),
@@ -163,8 +163,10 @@ fn goes_on_unread(command: Option<&WeftCommand>) -> bool {
 }
 
 /// Runs something that the first signal asks to end.
-fn until_told(run: impl FnOnce(&Arc<AtomicBool>) -> io::Result<ExitCode>) -> io::Result<ExitCode> {
-    match signals::came() {
+fn run_until_signal(
+    run: impl FnOnce(&Arc<AtomicBool>) -> io::Result<ExitCode>,
+) -> io::Result<ExitCode> {
+    match signals::first_signal() {
         Ok(stop) => run(&stop),
         Err(error) => {
             let _ = writeln!(io::stderr(), "weft: signals cannot be handled: {error}");

@@ -51,7 +51,7 @@ fn can_listen(address: SocketAddr) -> bool {
 
 /// Serves until a signal.
 pub fn run(config: Config) -> ExitCode {
-    let asked = match signals::asked() {
+    let asked = match signals::signal_requests() {
         Ok(asked) => asked,
         Err(error) => return fail(&format!("signals cannot be handled: {error}")),
     };
@@ -59,7 +59,7 @@ pub fn run(config: Config) -> ExitCode {
         Ok(running) => running,
         Err(error) => return fail(&error.to_string()),
     };
-    say(&announce(&running));
+    print_text(&announce(&running));
     until_the_end(&mut running, &asked)
 }
 
@@ -68,7 +68,7 @@ fn until_the_end(running: &mut Running, asked: &Receiver<SignalAsked>) -> ExitCo
     loop {
         match asked.recv_timeout(LOOK_EVERY) {
             Ok(SignalAsked::Counters) => {
-                say(&counters(&running.report()));
+                print_text(&counters(&running.report()));
                 continue;
             }
             Ok(SignalAsked::Nothing(signal)) => {
@@ -95,11 +95,11 @@ fn until_the_end(running: &mut Running, asked: &Receiver<SignalAsked>) -> ExitCo
             Err(error) => return end_after(running, error),
         }
     }
-    say("stopping; a second signal ends at once\n");
+    print_text("stopping; a second signal ends at once\n");
     running.stop();
     match running.wait(STOP_MAX) {
         Ok(Some(report)) => {
-            say(&format!("{report}\n"));
+            print_text(&format!("{report}\n"));
             match report.unsynced {
                 0 => ExitCode::SUCCESS,
                 n => fail(&format!(
@@ -187,7 +187,7 @@ fn announce(running: &Running) -> String {
 
 /// Prints, also to an output that is closed. Hosts are served whether there is room
 /// for what is printed or not.
-fn say(text: &str) {
+fn print_text(text: &str) {
     let mut out = io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => tracing::warn!(

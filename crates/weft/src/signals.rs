@@ -16,7 +16,7 @@ use crate::FAILURE;
 const SIGNALS: [i32; 2] = [SIGINT, SIGTERM];
 
 /// Becomes true at the first signal; the second ends the process.
-pub fn came() -> io::Result<Arc<AtomicBool>> {
+pub fn first_signal() -> io::Result<Arc<AtomicBool>> {
     let came = Arc::new(AtomicBool::new(false));
     for signal in SIGNALS {
         // In this order, or the first signal would end the process already.
@@ -38,8 +38,8 @@ pub enum SignalAsked {
 }
 
 /// Yields what is asked, until the end is; a second such signal ends the process.
-pub fn asked() -> io::Result<Receiver<SignalAsked>> {
-    came()?;
+pub fn signal_requests() -> io::Result<Receiver<SignalAsked>> {
+    first_signal()?;
     // Writes beyond the limit of files (`ulimit -f`) fail by their error alone.
     flag::register(SIGXFSZ, Arc::default())?;
     let mut signals = Signals::new([SIGINT, SIGTERM, SIGUSR1, SIGHUP, SIGQUIT, SIGUSR2])?;

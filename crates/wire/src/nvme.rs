@@ -714,7 +714,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn status_fields() {
+    fn status_has_its_type_code_and_dnr() {
         let status = Status::TRANSIENT_TRANSPORT;
         assert_eq!(
             (status.sct(), status.sc(), status.is_dnr()),

@@ -144,7 +144,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn three_digits_count() {
+    fn numbers_are_shown_with_three_digits() {
         let rows = [
             (0.0, "0"),
             (0.000_123_4, "0.000123"),

@@ -9,7 +9,7 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::{FigureError, go_on};
+use super::{FigureError, check_not_stopped};
 
 /// How often a child that is waited for is looked at.
 const LOOK: Duration = Duration::from_millis(2);
@@ -153,12 +153,12 @@ impl Child {
         })?;
         found.ok_or_else(|| {
             let last = seen[seen.len().saturating_sub(SAID_MAX)..].join("; ");
-            self.complain(&format!("it does not say what was waited for; {last}"))
+            self.error_with_output(&format!("it does not say what was waited for; {last}"))
         })
     }
 
     /// Writes a line to its standard input.
-    pub fn tell(&mut self, line: &str) -> Result<(), FigureError> {
+    pub fn write_line(&mut self, line: &str) -> Result<(), FigureError> {
         let input = self.child.stdin.as_mut().expect("piped");
         let told = writeln!(input, "{line}").and_then(|()| input.flush());
         told.map_err(|error| FigureError::Failed(format!("{}: {error}", self.shown)))
@@ -170,7 +170,7 @@ impl Child {
         let give_up = Instant::now() + limit;
         let mut text = String::new();
         loop {
-            go_on(stop)?;
+            check_not_stopped(stop)?;
             match self.lines.recv_timeout(LOOK * 10) {
                 Ok(line) => {
                     text.push_str(&line);
@@ -178,18 +178,20 @@ impl Child {
                 }
                 Err(RecvTimeoutError::Disconnected) => break,
                 Err(RecvTimeoutError::Timeout) if Instant::now() < give_up => {}
-                Err(RecvTimeoutError::Timeout) => return Err(self.complain("it does not end")),
+                Err(RecvTimeoutError::Timeout) => {
+                    return Err(self.error_with_output("it does not end"));
+                }
             }
         }
         while Instant::now() < give_up {
             match self.child.try_wait() {
                 Ok(Some(status)) if status.success() => return Ok(text),
-                Ok(Some(status)) => return Err(self.complain(&told(status, &text))),
+                Ok(Some(status)) => return Err(self.error_with_output(&told(status, &text))),
                 Ok(None) => thread::sleep(LOOK),
-                Err(error) => return Err(self.complain(&error.to_string())),
+                Err(error) => return Err(self.error_with_output(&error.to_string())),
             }
         }
-        Err(self.complain("it does not end"))
+        Err(self.error_with_output("it does not end"))
     }
 
     /// CPU time of all its threads so far, nanoseconds.
@@ -205,7 +207,7 @@ impl Child {
     }
 
     /// What is wrong, with what it said about it.
-    pub fn complain(&self, what: &str) -> FigureError {
+    pub fn error_with_output(&self, what: &str) -> FigureError {
         let mut said: Vec<String> = self.errors.try_iter().collect();
         // What was said last is closest to the mistake.
         said.drain(..said.len().saturating_sub(SAID_MAX));
@@ -252,7 +254,7 @@ fn await_line<T>(
 ) -> Result<Option<T>, FigureError> {
     let give_up = Instant::now() + limit;
     while Instant::now() < give_up {
-        go_on(stop)?;
+        check_not_stopped(stop)?;
         match lines.recv_timeout(LOOK * 10) {
             Ok(line) => {
                 if let Some(found) = wanted(&line) {

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use super::super::load::{LoadProtocol, Spin};
 use super::child::{Child, Words, list};
 use super::sampled::{ClientSample, Look, Looks, json, number};
-use super::{Around, FigureError, go_on};
+use super::{Around, FigureError, check_not_stopped};
 use client::perf::Rw;
 
 /// How long connections may take.
@@ -174,7 +174,7 @@ impl Clients {
     ) -> Result<(Vec<ClientSample>, Looks), FigureError> {
         let before = look()?;
         for child in &mut self.children {
-            child.tell("begin")?;
+            child.write_line("begin")?;
         }
         let began = Instant::now();
         let (ramp, runtime) = (around.how_long.ramp, around.how_long.runtime);
@@ -200,7 +200,7 @@ impl Clients {
 /// Sleeps until then, unless the run is to stop.
 pub fn wait_until(when: Instant, around: &Around) -> Result<(), FigureError> {
     loop {
-        go_on(around.stop)?;
+        check_not_stopped(around.stop)?;
         let left = when.saturating_duration_since(Instant::now());
         if left.is_zero() {
             return Ok(());

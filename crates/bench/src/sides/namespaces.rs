@@ -176,7 +176,7 @@ fn hold(around: &Around, before: Vec<String>) -> Result<Child, FigureError> {
     };
     let mut child = Child::start(&words)?;
     // It is inside when it answers.
-    child.tell("inside")?;
+    child.write_line("inside")?;
     child.line(START_MAX, around.stop, |line| {
         (line == "inside").then_some(())
     })?;

@@ -248,7 +248,7 @@ impl PerfArgs {
     ///
     /// # Errors
     /// A sentence for the user.
-    pub fn places(&self) -> Result<Vec<LoadAddress>, String> {
+    pub fn target_addresses(&self) -> Result<Vec<LoadAddress>, String> {
         let are_files = self.targets.iter().all(|url| url.starts_with("nfs://"));
         let wants_files = self.rw.is_metadata() || self.nrfiles.is_some();
         if wants_files && (self.targets.is_empty() || !are_files) {
@@ -273,12 +273,15 @@ impl PerfArgs {
     /// # Errors
     /// A sentence for the user.
     pub fn path_addresses(&self) -> Result<Vec<Address>, String> {
-        let all = self.places()?.into_iter().map(|place| match place {
-            LoadAddress::Nvme(address) => Ok(address),
-            LoadAddress::Iscsi(_) | LoadAddress::Nfs(_) | LoadAddress::Local(_) => {
-                Err("--multipath is NVMe's: use it with nvme-tcp:// URLs")
-            }
-        });
+        let all = self
+            .target_addresses()?
+            .into_iter()
+            .map(|place| match place {
+                LoadAddress::Nvme(address) => Ok(address),
+                LoadAddress::Iscsi(_) | LoadAddress::Nfs(_) | LoadAddress::Local(_) => {
+                    Err("--multipath is NVMe's: use it with nvme-tcp:// URLs")
+                }
+            });
         let all: Vec<Address> = all.collect::<Result<_, _>>()?;
         let is_one = |a: &Address| (&a.subnqn, a.nsid) == (&all[0].subnqn, all[0].nsid);
         if !all.iter().all(is_one) {
@@ -332,7 +335,7 @@ impl PerfArgs {
     ///
     /// # Errors
     /// A sentence for the user.
-    pub fn areas(&self, device: &Device, jobs: u64) -> Result<Vec<(u64, u64)>, String> {
+    pub fn job_areas(&self, device: &Device, jobs: u64) -> Result<Vec<(u64, u64)>, String> {
         let block = u64::from(device.block_bytes);
         let size = device.size_bytes();
         // The length of a PDU and an Expected Data Transfer Length have 32 bits.
@@ -449,7 +452,7 @@ mod tests {
         assert!(settings.header_digest && settings.data_digest);
         let addresses = args.path_addresses().expect_err("two namespaces");
         assert!(addresses.contains("one namespace"));
-        let places = args.places().expect("places");
+        let places = args.target_addresses().expect("places");
         assert!(matches!(&places[1], LoadAddress::Nvme(address) if address.nsid == Some(2)));
         assert!(matches!(&places[0], LoadAddress::Nvme(address) if address.socket.port() == 4420));
     }
@@ -457,7 +460,7 @@ mod tests {
     #[test]
     fn perf_without_arguments_loads_the_built_in_target() {
         let args = parse("").expect("parses");
-        let [LoadAddress::Nvme(address)] = &args.places().expect("a place")[..] else {
+        let [LoadAddress::Nvme(address)] = &args.target_addresses().expect("a place")[..] else {
             panic!("NVMe");
         };
         assert_eq!(address.socket, "127.0.0.1:4420".parse().expect("address"));
@@ -498,7 +501,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_refused() {
+    fn invalid_arguments_are_refused() {
         for line in [
             "--rw=trim",
             "--bs=4q",
@@ -523,7 +526,7 @@ mod tests {
         let areas = |line: &str, jobs| {
             parse(line)
                 .expect("parses")
-                .areas(&Device::namespace(&controller(), &NAMESPACE), jobs)
+                .job_areas(&Device::namespace(&controller(), &NAMESPACE), jobs)
         };
         assert_eq!(areas("", 2), Ok(vec![(0, 256), (0, 256)]));
         assert_eq!(areas("--offset 4k --size 8k", 1), Ok(vec![(4096, 2)]));
@@ -556,7 +559,7 @@ mod tests {
             ..NAMESPACE
         };
         let device = Device::namespace(&boundless, &large);
-        let areas = |line: &str| parse(line).expect("parses").areas(&device, 1);
+        let areas = |line: &str| parse(line).expect("parses").job_areas(&device, 1);
         assert!(areas("--bs 256m --iodepth 7").is_ok());
         assert!(
             areas("--bs 256m --iodepth 8").is_err(),

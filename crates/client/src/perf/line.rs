@@ -418,13 +418,13 @@ impl Line {
                 if let Some((tag, completion)) = paths.next_completed(driver) {
                     return Some(LineEvent::Completed(tag, result(&completion)));
                 }
-                self.sever()
+                self.report_all_paths_lost()
             }
         }
     }
 
     /// Tells once that every path was given up.
-    fn sever(&mut self) -> Option<LineEvent> {
+    fn report_all_paths_lost(&mut self) -> Option<LineEvent> {
         if !matches!(self, Line::Paths(paths, _) if paths.is_given_up()) {
             return None;
         }

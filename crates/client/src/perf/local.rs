@@ -166,13 +166,13 @@ impl LocalLine {
         for (tag, io) in queued.drain(..) {
             let token = self.base + Token::from(tag);
             let progress = self.volume.start(io, driver, token);
-            self.went(tag, progress);
+            self.on_progress(tag, progress);
         }
         self.queued = queued;
     }
 
     #[inline]
-    fn went(&mut self, tag: Tag, progress: Progress) {
+    fn on_progress(&mut self, tag: Tag, progress: Progress) {
         match progress {
             Progress::Done(result) => self.done.push_back((tag, result)),
             Progress::Pending(task) => {
@@ -197,7 +197,7 @@ impl LocalLine {
         let task = task.expect("what completes was started");
         self.pending -= 1;
         let progress = self.volume.resume(task, result, driver, token);
-        self.went(tag, progress);
+        self.on_progress(tag, progress);
     }
 
     #[inline]

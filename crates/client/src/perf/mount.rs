@@ -61,7 +61,7 @@ pub(super) fn mount(
     }
 }
 
-fn told(error: ClientError) -> String {
+fn error_text(error: ClientError) -> String {
     error.to_string()
 }
 
@@ -86,14 +86,14 @@ impl Mount {
         address: &NfsAddress,
         first: u32,
     ) -> Result<(TargetInfo, Vec<JobPlan>), String> {
-        let found = self.find(&address.path).map_err(told)?;
+        let found = self.find(&address.path).map_err(error_text)?;
         let (device, work) = match args.rw.is_metadata() {
             false => self.file(args, found)?,
             true => self.names(args, found)?,
         };
         let jobs = u64::from(args.numjobs);
         let areas = match args.rw.is_metadata() {
-            false => args.areas(&device, jobs)?,
+            false => args.job_areas(&device, jobs)?,
             true => vec![(0, 1); jobs as usize],
         };
         let unique = unique(&self.params.identity.verifier);
@@ -189,17 +189,18 @@ impl Mount {
             false => Access::Read,
         };
         let open = self.client.open((&parent, &name), (access, create), false);
-        let open = open.map_err(told)?;
+        let open = open.map_err(error_text)?;
         let handle = self.client.handle(&open).clone();
-        let attributes = self.client.attributes(&handle).map_err(told)?;
+        let attributes = self.client.attributes(&handle).map_err(error_text)?;
         let wanted = match (args.size, size) {
             (Some(wanted), _) => args.offset + wanted,
             (None, 0) => SIZE_DEFAULT.min(attributes.space_avail.unwrap_or(u64::MAX) / 2),
             (None, size) => size,
         };
         if wanted > size && access == Access::Both {
-            let most = self.most([attributes.write_max]);
-            self.lay_out(&open, (size, wanted), most).map_err(told)?;
+            let most = self.max_io_bytes([attributes.write_max]);
+            self.lay_out(&open, (size, wanted), most)
+                .map_err(error_text)?;
         }
         let stateid = self.client.stateid(&open);
         self.open = Some(open);
@@ -208,12 +209,12 @@ impl Mount {
         } else {
             size
         };
-        let most = self.most([attributes.read_max, attributes.write_max]);
+        let most = self.max_io_bytes([attributes.read_max, attributes.write_max]);
         Ok((Device::file(is_there, most), NfsWork::File(handle, stateid)))
     }
 
     /// Bytes of one READ or WRITE, where a file has these limits.
-    fn most<const N: usize>(&self, limits: [Option<u64>; N]) -> u64 {
+    fn max_io_bytes<const N: usize>(&self, limits: [Option<u64>; N]) -> u64 {
         let of_session = u64::from(self.client.io_bytes_max());
         limits.into_iter().flatten().fold(of_session, u64::min)
     }
@@ -261,7 +262,7 @@ impl Mount {
                 let open = self
                     .client
                     .open((&parent, &name), (Access::Read, Create::No), false);
-                let open = open.map_err(told)?;
+                let open = open.map_err(error_text)?;
                 let handle = self.client.handle(&open).clone();
                 self.open = Some(open);
                 (handle, true)
@@ -277,9 +278,9 @@ impl Mount {
                 let name = self.name();
                 let made = self.client.create_directory(&directory, &name);
                 self.made.push((directory, name));
-                let made = made.map_err(told)?;
+                let made = made.map_err(error_text)?;
                 for number in 0..args.nrfiles.unwrap_or(0) {
-                    handles.push(self.make_file(&made, number).map_err(told)?);
+                    handles.push(self.make_file(&made, number).map_err(error_text)?);
                 }
                 made
             }
@@ -289,8 +290,8 @@ impl Mount {
         }
         let work = match args.rw {
             Rw::Create => {
-                let attributes = self.client.attributes(&directory).map_err(told)?;
-                let most = self.most([attributes.write_max]);
+                let attributes = self.client.attributes(&directory).map_err(error_text)?;
+                let most = self.max_io_bytes([attributes.write_max]);
                 if args.bs == 0 || args.bs > most {
                     return Err(format!("--bs is from 1 to {most} bytes, one WRITE"));
                 }
@@ -322,7 +323,7 @@ impl Mount {
         let mut jobs = Vec::new();
         while jobs.len() < usize::from(args.numjobs) {
             let left = u32::from(args.numjobs) - jobs.len() as u32;
-            let mut session = self.client.more_slots(left * each).map_err(told)?;
+            let mut session = self.client.more_slots(left * each).map_err(error_text)?;
             self.sessions.push(session.session());
             let each = each.min(session.count() as u32);
             let its = std::iter::from_fn(|| session.split(each));

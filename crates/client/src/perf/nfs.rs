@@ -205,7 +205,7 @@ impl NfsLine {
                 let sequence = nfs_argop4::OP_SEQUENCE(self.slots.sequence(slot, false));
                 let nothing = |_| Memory::default();
                 (self.connection).compound(self.minor, CallData::None, nothing, |compound| {
-                    compound.op(&sequence).op(&put(handle));
+                    compound.op(&sequence).op(&putfh(handle));
                     compound.op(&nfs_argop4::OP_GETATTR(GETATTR4args {
                         attr_request: List::Of(ATTRIBUTES),
                     }));
@@ -217,7 +217,7 @@ impl NfsLine {
                 let sequence = nfs_argop4::OP_SEQUENCE(self.slots.sequence(slot, false));
                 let nothing = |_| Memory::default();
                 (self.connection).compound(self.minor, CallData::None, nothing, |compound| {
-                    compound.op(&sequence).op(&put(handle));
+                    compound.op(&sequence).op(&putfh(handle));
                     compound.op(&nfs_argop4::OP_READDIR(READDIR4args {
                         cookie: walk.cookie,
                         cookieverf: walk.verifier,
@@ -370,7 +370,7 @@ impl Calls {
     }
 }
 
-fn put(handle: &Handle) -> nfs_argop4<'_> {
+fn putfh(handle: &Handle) -> nfs_argop4<'_> {
     nfs_argop4::OP_PUTFH(PUTFH4args {
         object: Opaque(handle.as_bytes()),
     })
@@ -399,7 +399,7 @@ fn templates(
     });
     [(read, CallData::In(len)), (write, CallData::Out(len))].map(|(op, data)| {
         connection.template(minor, data, |compound: &mut Compound<'_>| {
-            compound.op(&sequence).op(&put(handle)).op(&op);
+            compound.op(&sequence).op(&putfh(handle)).op(&op);
         })
     })
 }

@@ -60,7 +60,7 @@ impl Paths {
             has_ended: Arc::clone(&has_ended),
         };
         for (address, number) in addresses.iter().zip(0..) {
-            let kept = keep(args, address, host, number, Arc::clone(&has_ended));
+            let kept = start_path_keeper(args, address, host, number, Arc::clone(&has_ended));
             paths
                 .all
                 .push(kept.map_err(|error| format!("{}: {error}", address.socket))?);
@@ -89,7 +89,7 @@ impl Paths {
         // What fits every controller.
         for kept in &self.all {
             let device = Device::namespace(&kept.found.controller, &kept.found.namespace);
-            areas = args.areas(&device, jobs)?;
+            areas = args.job_areas(&device, jobs)?;
         }
         let jobs = areas.into_iter().zip(1..).map(|(area, qid)| {
             let paths = self.all.iter().map(|kept| {
@@ -124,7 +124,7 @@ impl Paths {
     }
 
     /// The workers want to hear what becomes of the paths.
-    pub(super) fn tell(&self, mailboxes: &[Mailbox<Letter>]) {
+    pub(super) fn register_mailboxes(&self, mailboxes: &[Mailbox<Letter>]) {
         for kept in &self.all {
             // A keeper that has ended has nothing to tell.
             drop(kept.mailboxes.send(mailboxes.to_vec()));
@@ -147,7 +147,7 @@ impl Drop for Paths {
 }
 
 /// Starts the keeper of one path; what it found.
-fn keep(
+fn start_path_keeper(
     args: &PerfArgs,
     address: &Address,
     host: &HostIdentity,

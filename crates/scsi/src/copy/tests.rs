@@ -58,7 +58,7 @@ fn code(list: &[u8]) -> u16 {
 }
 
 #[test]
-fn a_list_is_read() {
+fn parameter_list_of_extended_copy_is_parsed() {
     let bytes = list(
         7,
         0,

@@ -341,7 +341,7 @@ fn fields_that_must_be_zero_are_named() {
 }
 
 #[test]
-fn unknown_codes_and_actions() {
+fn unknown_codes_and_service_actions_are_refused() {
     for code in [0x04, 0x48, 0x7f, 0xa1, 0xc0, 0xff] {
         let sense = decoded(&[code]).unwrap_err();
         assert_eq!((sense.key, sense.code), (5, 0x2000), "{code:02x}");
@@ -367,7 +367,7 @@ fn unknown_codes_and_actions() {
 }
 
 #[test]
-fn commands_of_spc() {
+fn commands_of_spc_are_decoded() {
     assert_eq!(
         decoded(&[0x03, 1, 0, 0, 252]),
         Ok(Command::RequestSense {

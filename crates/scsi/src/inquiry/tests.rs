@@ -22,7 +22,7 @@ fn word(bytes: &[u8], at: usize) -> u32 {
 }
 
 #[test]
-fn standard_data() {
+fn standard_inquiry_data_lies_as_spc_has_it() {
     let unit = unit();
     let data = asked(None, Addressed::Unit(&unit)).unwrap();
     assert_eq!(data.len(), 96);
@@ -152,7 +152,7 @@ fn configured_names_are_told_in_every_page_that_has_them() {
 }
 
 #[test]
-fn limits_of_blocks() {
+fn block_limits_page_shows_limits_of_the_unit() {
     let mut unit = unit();
     let limits = page(0xb0, &unit);
     assert_eq!(limits.len(), 0x3c);
@@ -183,7 +183,7 @@ fn limits_of_blocks() {
 
 /// What the page says and what decoding takes are the same.
 #[test]
-fn limits_are_kept() {
+fn commands_beyond_the_block_limits_page_are_refused() {
     let unit = unit();
     let limits = page(0xb0, &unit);
     let write_same = u32::from_be_bytes(limits[36..40].try_into().unwrap());
@@ -210,7 +210,7 @@ fn limits_are_kept() {
 }
 
 #[test]
-fn provisioning_and_the_rest() {
+fn provisioning_and_other_pages_show_properties_of_the_unit() {
     let mut unit = unit();
     // A threshold set is 1 MiB.
     assert_eq!(page(0xb2, &unit), [11, 0xe4, 2, 0]);
@@ -230,7 +230,7 @@ fn provisioning_and_the_rest() {
 }
 
 #[test]
-fn ports_with_their_names() {
+fn scsi_ports_page_lists_ports_with_their_names() {
     let ports = page(0x88, &unit());
     assert_eq!(ports.len(), 3 * (12 + 4 + 36));
     for (descriptor, (id, name)) in ports.chunks(52).zip([

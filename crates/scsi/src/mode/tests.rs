@@ -120,7 +120,7 @@ fn mode_sense_returns_the_pages_asked_for() {
 }
 
 #[test]
-fn headers_and_block_descriptors() {
+fn mode_sense_begins_with_header_and_block_descriptor() {
     let mut unit = unit();
     let mut command = ask(0x1c, 0, 0);
     assert_eq!(sensed(&command, &unit).unwrap()[..4], [15, 0, 0x10, 0]);

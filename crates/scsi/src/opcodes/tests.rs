@@ -20,7 +20,7 @@ fn asked(
 }
 
 #[test]
-fn report_of_all_commands() {
+fn report_of_all_commands_lists_every_row() {
     let unit = unit();
     let all = asked(0, 0, 0, false, &unit).unwrap();
     assert_eq!(all.len(), 4 + 8 * ROWS.len());
@@ -51,7 +51,7 @@ fn what_a_unit_does_not_offer_is_not_listed() {
 }
 
 #[test]
-fn report_of_one_command() {
+fn report_of_one_command_has_its_usage_bits() {
     let unit = unit();
     let write = [
         0, 3, 0, 10, 0x2a, 0x18, 0xff, 0xff, 0xff, 0xff, 0x1f, 0xff, 0xff, 0,

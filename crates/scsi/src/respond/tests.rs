@@ -67,7 +67,7 @@ fn report_luns_clears_the_unit_attention_of_changed_luns() {
 }
 
 #[test]
-fn sense_on_request() {
+fn request_sense_returns_pending_unit_attention_once() {
     let mut nexus = Nexus::new();
     nexus.post(Attention::RESET);
     let ask = |nexus: &mut Nexus, flags| answered(&[0x03, flags, 0, 0, 252], &unit(), nexus);
@@ -131,7 +131,7 @@ fn read_defect_data_lists_no_defects() {
 }
 
 #[test]
-fn log_sense_pages() {
+fn log_sense_lists_pages_and_refuses_others() {
     let ask = |page, subpage| answer(&[0x4d, 0, page, subpage, 0, 0, 0, 1, 0]);
     assert_eq!(ask(0x40, 0), Ok(vec![0, 0, 0, 3, 0, 0x0c, 0x2f]));
     assert_eq!(

@@ -13,7 +13,7 @@ use super::super::child::Words;
 use super::super::client::rw_word;
 use super::super::sampled::{ClientSample, PERCENTILES, json, number};
 use super::super::target::ServingTarget;
-use super::super::{Around, FigureError, Options, go_on};
+use super::super::{Around, FigureError, Options, check_not_stopped};
 use super::{PeerClient, Planned, program, said, version};
 
 /// How long a device may take to appear.
@@ -176,7 +176,7 @@ fn plan_kernel(
     said(&nvme, &connect)?;
     let give_up = Instant::now() + DEVICE_MAX;
     let device = loop {
-        go_on(around.stop)?;
+        check_not_stopped(around.stop)?;
         if let Some(device) = device_of(&nqn) {
             break device;
         }

@@ -6,7 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::super::child::{Child, TempFile, Words};
-use super::super::{Around, FigureError, Options, go_on};
+use super::super::{Around, FigureError, Options, check_not_stopped};
 use super::{Peer, ServingPeer, program, version};
 
 /// How long it may take to listen.
@@ -76,9 +76,9 @@ fn start(around: &Around, _bytes: u64) -> Result<ServingPeer, FigureError> {
     let child = Child::start(&words)?;
     let give_up = Instant::now() + START_MAX;
     while TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_err() {
-        go_on(around.stop)?;
+        check_not_stopped(around.stop)?;
         if Instant::now() > give_up {
-            return Err(child.complain("it does not listen"));
+            return Err(child.error_with_output("it does not listen"));
         }
         thread::sleep(Duration::from_millis(20));
     }

@@ -7,7 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::super::child::{Child, TempFile, Words};
-use super::super::{Around, FigureError, Options, go_on};
+use super::super::{Around, FigureError, Options, check_not_stopped};
 use super::{Peer, ServingPeer, program, said, version};
 
 /// How long it may take to answer its administrator.
@@ -55,10 +55,10 @@ fn start(around: &Around, bytes: u64) -> Result<ServingPeer, FigureError> {
         let line = format!("-C {control} --lld iscsi {step}");
         let words: Vec<&str> = line.split(' ').collect();
         loop {
-            go_on(around.stop)?;
+            check_not_stopped(around.stop)?;
             match said(&tgtadm, &words) {
                 Ok(_) => break,
-                Err(why) if Instant::now() > give_up => return Err(child.complain(&why)),
+                Err(why) if Instant::now() > give_up => return Err(child.error_with_output(&why)),
                 Err(_) => thread::sleep(Duration::from_millis(20)),
             }
         }
