@@ -4,8 +4,9 @@ use crate::batch::Batch;
 use crate::bell::Ticket;
 use crate::descriptors::{BoundListener, ConnectedSocket, DiskFile};
 use crate::epoll::EpollDriver;
+use crate::sys::Nanos;
 use crate::types::{
-    Completion, Counters, Driver, DriverConfig, FallocateMode, FileIo, Nanos, SocketId, Token, Wait,
+    Completion, Counters, Driver, DriverConfig, FallocateMode, FileIo, SocketId, Token, Wait,
 };
 use crate::uring::{UringDriver, probe};
 use crate::waker::Waker;

@@ -1,6 +1,9 @@
 //! What one send carries.
 
+use crate::sys;
 use mem::{Buf, BufRange, Loan};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd};
 
 /// Pieces in one batch: the kernel's limit on one send.
 const BATCH_PIECES_MAX: usize = 1024;
@@ -100,8 +103,7 @@ impl Batch {
             left_bytes: 0,
             // So that what the kernel is told never moves, and takes no memory then.
             iovecs: Vec::with_capacity(BATCH_PIECES_MAX),
-            // SAFETY: a message header of zeros is a valid, empty one.
-            message: unsafe { std::mem::zeroed() },
+            message: sys::empty_message(),
         })
     }
 
@@ -210,6 +212,14 @@ impl Batch {
         self.message.msg_iov = self.iovecs.as_mut_ptr();
         self.message.msg_iovlen = self.iovecs.len() as _;
         &raw const self.message
+    }
+
+    /// Sends what the kernel takes of it, with a plain system call; its bytes.
+    #[inline]
+    pub(crate) fn send(&mut self, fd: impl AsFd, flags: i32) -> io::Result<usize> {
+        let (fd, flags) = (fd.as_fd().as_raw_fd(), flags | libc::MSG_NOSIGNAL);
+        // SAFETY: the message names bytes of the batch, and of regions, which stay mapped.
+        sys::check(unsafe { libc::sendmsg(fd, self.message(), flags) })
     }
 
     /// What the message names that was asked for last, where that is one piece.

@@ -1,13 +1,15 @@
 //! Which processors we may use.
 
+use rustix::net::sockopt;
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use std::fs;
 use std::io;
-use std::os::fd::RawFd;
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-/// Numbers of processors are below this: what a set of the C library holds.
-const CPUS_MAX: usize = libc::CPU_SETSIZE as usize;
+/// Numbers of processors are below this: what a set of them holds.
+const CPUS_MAX: usize = CpuSet::MAX_CPU;
 
 /// Where the process might run before any of its threads was pinned.
 static UNPINNED: OnceLock<Vec<usize>> = OnceLock::new();
@@ -31,17 +33,9 @@ pub fn unpin() {
 
 /// Every number is below [`CPUS_MAX`].
 fn set_affinity(cpus: &[usize]) -> io::Result<()> {
-    // SAFETY: a processor set of zeros is a valid, empty one; the numbers are
-    // inside it.
-    let rc = unsafe {
-        let mut set: libc::cpu_set_t = std::mem::zeroed();
-        cpus.iter().for_each(|&cpu| libc::CPU_SET(cpu, &mut set));
-        libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &set)
-    };
-    if rc < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    Ok(())
+    let mut set = CpuSet::new();
+    cpus.iter().for_each(|&cpu| set.set(cpu));
+    Ok(sched_setaffinity(None, &set)?)
 }
 
 /// A list of processors in the kernel's form: `0-1,4`.
@@ -86,19 +80,10 @@ pub fn available_cpus() -> Vec<usize> {
 
 /// The processors on which the calling thread may run at all; at least one.
 pub fn affinity() -> Vec<usize> {
-    // SAFETY: the set is ours and as large as we say.
-    let (rc, set) = unsafe {
-        let mut set: libc::cpu_set_t = std::mem::zeroed();
-        let rc = libc::sched_getaffinity(0, size_of::<libc::cpu_set_t>(), &mut set);
-        (rc, set)
-    };
-    if rc < 0 {
-        return vec![0];
+    match sched_getaffinity(None) {
+        Ok(set) => (0..CPUS_MAX).filter(|&cpu| set.is_set(cpu)).collect(),
+        Err(_) => vec![0],
     }
-    // SAFETY: every index is inside the set.
-    (0..CPUS_MAX)
-        .filter(|&cpu| unsafe { libc::CPU_ISSET(cpu, &set) })
-        .collect()
 }
 
 /// Processors' worth of time that the control groups above us allow, if limited.
@@ -161,20 +146,10 @@ fn quota_v1(group: &Path) -> Option<f64> {
 
 /// The processor on which the kernel last processed packets of a connection,
 /// where it says so (SO_INCOMING_CPU).
-pub(crate) fn incoming_cpu(socket: RawFd) -> Option<usize> {
-    let mut cpu: libc::c_int = -1;
-    let mut len = size_of::<libc::c_int>() as libc::socklen_t;
-    // SAFETY: the kernel writes at most `len` bytes, which `cpu` has.
-    let rc = unsafe {
-        libc::getsockopt(
-            socket,
-            libc::SOL_SOCKET,
-            libc::SO_INCOMING_CPU,
-            (&raw mut cpu).cast(),
-            &mut len,
-        )
-    };
-    (rc == 0).then_some(cpu)?.try_into().ok()
+pub(crate) fn incoming_cpu(socket: impl AsFd) -> Option<usize> {
+    let cpu = sockopt::socket_incoming_cpu(socket).ok()?;
+    // It says -1 where it does not know.
+    usize::try_from(cpu.cast_signed()).ok()
 }
 
 #[cfg(test)]

@@ -123,7 +123,7 @@ impl ConnectedSocket {
     /// The kernel's, where the connection is gone.
     pub fn local_address(&self) -> io::Result<SocketAddr> {
         match &self.0 {
-            Connected::Descriptor(descriptor) => sys::local_addr(descriptor.as_raw_fd()),
+            Connected::Descriptor(descriptor) => sys::local_addr(descriptor),
             Connected::Numbered { local, .. } => Ok(*local),
         }
     }
@@ -131,7 +131,7 @@ impl ConnectedSocket {
     /// The processor on which the kernel last processed packets of it, where it says so.
     pub fn incoming_cpu(&self) -> Option<usize> {
         match &self.0 {
-            Connected::Descriptor(descriptor) => cpu::incoming_cpu(descriptor.as_raw_fd()),
+            Connected::Descriptor(descriptor) => cpu::incoming_cpu(descriptor),
             Connected::Numbered { .. } => None,
         }
     }

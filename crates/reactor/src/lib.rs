@@ -17,6 +17,7 @@ mod mailbox;
 mod models;
 mod object;
 mod random;
+mod receive;
 mod run;
 mod shares;
 mod spin;
@@ -40,11 +41,11 @@ pub use random::fill_random;
 pub use run::{Handler, RunConfig, RunStats, run, spun_ns};
 pub use shares::{Disk, DiskShares};
 pub use spin::{Decision, Spin};
-pub use sys::{end_at_closed_pipe, raise_descriptor_limit};
+pub use sys::{Nanos, end_at_closed_pipe, raise_descriptor_limit};
 pub use trim::Trimmer;
 pub use types::{
-    Completion, Counters, Driver, DriverConfig, FallocateMode, FileIo, Nanos, Received, SocketId,
-    Token, Wait,
+    Completion, Counters, Driver, DriverConfig, FallocateMode, FileIo, Received, SocketId, Token,
+    Wait,
 };
 pub use uring::{ProbeError, UringDriver, probe};
 pub use waker::{Sleeper, Waker};

@@ -25,9 +25,7 @@ fn run(model: fn()) {
 }
 
 fn is_written(sleeper: &Sleeper) -> bool {
-    let mut count = 0u64;
-    // SAFETY: eight bytes of ours.
-    unsafe { libc::read(sleeper.fd(), (&raw mut count).cast(), 8) == 8 }
+    rustix::io::read(sleeper.fd(), &mut [0; 8]).is_ok()
 }
 
 /// The others do `each`; the reactor takes as a driver does: it looks, sleeps until

@@ -46,7 +46,7 @@ pub fn object_name(dir: BorrowedFd<'_>, name: &CStr) -> io::Result<Vec<u8>> {
             libc::AT_EMPTY_PATH,
         )
     };
-    sys::check(rc as i32)?;
+    sys::check(rc as isize)?;
     let len = (handle.handle_bytes as usize).min(HANDLE_BYTES_MAX);
     let mut bytes = handle.handle_type.to_le_bytes().to_vec();
     bytes.extend_from_slice(&handle.f_handle[..len]);
@@ -74,7 +74,7 @@ pub fn clone_range(
     // SAFETY: the structure is the one that this request reads, and lives
     // until the call returns.
     let rc = unsafe { libc::ioctl(to.as_raw_fd(), libc::FICLONERANGE, &range) };
-    sys::check(rc).map(|_| ())
+    sys::check(rc as isize).map(|_| ())
 }
 
 #[cfg(test)]

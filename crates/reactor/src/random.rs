@@ -1,8 +1,8 @@
 //! Bytes that nobody can foresee, from the kernel.
 
+use rustix::io::Errno;
+use rustix::rand::GetRandomFlags;
 use std::io;
-
-use crate::sys;
 
 /// Fills `bytes` with random ones. Needs no descriptor, so it works also where
 /// all are in use.
@@ -12,12 +12,10 @@ use crate::sys;
 pub fn fill_random(bytes: &mut [u8]) -> io::Result<()> {
     let mut rest = bytes;
     while !rest.is_empty() {
-        // SAFETY: the kernel writes no more than the bytes that it is given.
-        let rc = unsafe { libc::getrandom(rest.as_mut_ptr().cast(), rest.len(), 0) };
-        match sys::check(rc as i32) {
-            Ok(filled) => rest = &mut rest[filled as usize..],
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
+        match rustix::rand::getrandom(&mut *rest, GetRandomFlags::empty()) {
+            Ok(filled) => rest = &mut rest[filled..],
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
         }
     }
     Ok(())

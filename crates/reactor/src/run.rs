@@ -2,8 +2,9 @@
 
 use crate::mailbox::Receiver;
 use crate::spin::{Decision, Spin};
+use crate::sys::Nanos;
 use crate::trim::Trimmer;
-use crate::types::{Completion, Driver, Nanos, Wait};
+use crate::types::{Completion, Driver, Wait};
 use std::cell::Cell;
 use std::io;
 

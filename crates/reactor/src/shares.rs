@@ -244,7 +244,7 @@ impl DisksOfFiles {
             self.known.retain(|_, (file, _)| file.strong_count() > 0);
             self.forget_at = KNOWN_MIN.max(2 * self.known.len());
         }
-        let disk = sys::disk_of(file.raw());
+        let disk = sys::disk_of(&**file);
         let known = (Arc::downgrade(file), disk);
         self.known.insert(Arc::as_ptr(file) as usize, known);
         disk

@@ -5,7 +5,7 @@
 //! burns a core for nothing. So the recent waits decide: if most of them were
 //! short, spin somewhat longer than the longest of those, else sleep at once.
 
-use crate::types::Nanos;
+use crate::sys::Nanos;
 
 /// Waits that are remembered.
 const WAITS: usize = 32;

@@ -1,6 +1,6 @@
 //! When a reactor gives memory back.
 
-use crate::types::Nanos;
+use crate::sys::Nanos;
 use mem::Pool;
 
 /// How often a reactor that sleeps gives memory back that it has not used since.

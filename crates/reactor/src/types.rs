@@ -3,17 +3,16 @@
 use crate::batch::Batch;
 use crate::bell::Ticket;
 use crate::descriptors::{BoundListener, ConnectedSocket, DiskFile};
+use crate::sys::Nanos;
 use crate::waker::Waker;
 use mem::{BufRange, Pool, Stage};
+use rustix::fs::FallocateFlags;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
 /// Chosen by the caller of an operation; comes back in its completion.
 pub type Token = u64;
-
-/// Nanoseconds of the monotonic clock.
-pub type Nanos = u64;
 
 /// A socket or listener of one driver, and which use of its place in the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -127,11 +126,11 @@ pub enum FallocateMode {
 }
 
 impl FallocateMode {
-    pub(crate) fn flags(self) -> i32 {
-        libc::FALLOC_FL_KEEP_SIZE
+    pub(crate) fn flags(self) -> FallocateFlags {
+        FallocateFlags::KEEP_SIZE
             | match self {
-                FallocateMode::PunchHole => libc::FALLOC_FL_PUNCH_HOLE,
-                FallocateMode::ZeroRange => libc::FALLOC_FL_ZERO_RANGE,
+                FallocateMode::PunchHole => FallocateFlags::PUNCH_HOLE,
+                FallocateMode::ZeroRange => FallocateFlags::ZERO_RANGE,
             }
     }
 }

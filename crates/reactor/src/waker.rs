@@ -7,8 +7,9 @@
 //! so mail that is pushed later finds AWAKE or ASLEEP and marks again.
 
 use crate::sync::AtomicU32;
+use rustix::event::{EventfdFlags, eventfd};
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -31,10 +32,8 @@ impl Waker {
     /// Makes the next, or the current, sleep end at once.
     pub fn wake(&self) {
         if self.shared.state.swap(WOKEN, Ordering::SeqCst) == ASLEEP {
-            let one = 1u64;
-            // SAFETY: eight bytes to a descriptor that we own. It fails only
-            // if the counter is full, which wakes as well.
-            unsafe { libc::write(self.shared.event.as_raw_fd(), (&raw const one).cast(), 8) };
+            // It fails only if the counter is full, which wakes as well.
+            let _ = rustix::io::write(&self.shared.event, &1u64.to_ne_bytes());
         }
     }
 }
@@ -60,17 +59,12 @@ pub struct Sleeper {
 impl Sleeper {
     /// `nonblocking`: how reads of the descriptor behave.
     pub fn new(nonblocking: bool) -> io::Result<Sleeper> {
-        let mode = if nonblocking { libc::EFD_NONBLOCK } else { 0 };
-        // SAFETY: plain call.
-        let fd = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | mode) };
-        if fd < 0 {
-            return Err(io::Error::last_os_error());
-        }
+        let mut flags = EventfdFlags::CLOEXEC;
+        flags.set(EventfdFlags::NONBLOCK, nonblocking);
         Ok(Sleeper {
             shared: Arc::new(WakerShared {
                 state: AtomicU32::new(AWAKE),
-                // SAFETY: the kernel has just given us this descriptor.
-                event: unsafe { OwnedFd::from_raw_fd(fd) },
+                event: eventfd(0, flags)?,
             }),
         })
     }
@@ -82,8 +76,8 @@ impl Sleeper {
         }
     }
 
-    pub(crate) fn fd(&self) -> RawFd {
-        self.shared.event.as_raw_fd()
+    pub(crate) fn fd(&self) -> &OwnedFd {
+        &self.shared.event
     }
 
     /// Whether to sleep: a wake writes the descriptor from now on.
@@ -114,9 +108,7 @@ mod tests {
     use super::*;
 
     fn pending(sleeper: &Sleeper) -> bool {
-        let mut value = 0u64;
-        // SAFETY: eight bytes of ours.
-        unsafe { libc::read(sleeper.fd(), (&raw mut value).cast(), 8) == 8 }
+        rustix::io::read(sleeper.fd(), &mut [0; 8]).is_ok()
     }
 
     #[test]

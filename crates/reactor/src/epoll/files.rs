@@ -30,18 +30,15 @@ pub(super) trait Perform: Send + 'static {
 /// Memory of a buf range. Where it lies is looked up by who starts the work:
 /// a range of a region that is gone panics there.
 pub(super) struct Memory {
-    at: *mut u8,
+    /// An address, which only the kernel gets to see.
+    at: usize,
     len: usize,
 }
-
-// SAFETY: the pointer is only handed to the kernel, which takes it from any
-// thread; regions stay mapped for the life of the process.
-unsafe impl Send for Memory {}
 
 impl From<BufRange> for Memory {
     fn from(range: BufRange) -> Memory {
         Memory {
-            at: range.as_ptr(),
+            at: range.as_ptr() as usize,
             len: range.len() as usize,
         }
     }
@@ -64,43 +61,44 @@ pub(super) struct FileWork {
 impl Perform for FileWork {
     fn perform(&self) -> io::Result<u32> {
         loop {
-            let rc = self.call();
-            if rc >= 0 {
-                return Ok(rc as u32);
-            }
-            let error = io::Error::last_os_error();
-            if error.kind() != io::ErrorKind::Interrupted {
-                return Err(error);
+            match self.call() {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                result => return result,
             }
         }
     }
 }
 
 impl FileWork {
-    fn call(&self) -> isize {
-        let fd = self.file.raw();
-        // SAFETY: the descriptor is kept open by the work; the memory stays
-        // mapped whatever becomes of its region, and callers keep its bytes
-        // as they are until the completion.
-        unsafe {
-            match &self.work {
-                FileCall::Read(to, offset) => {
-                    libc::pread64(fd, to.at.cast(), to.len, *offset as i64)
-                }
-                FileCall::Write(from, offset, durable) => {
-                    let piece = libc::iovec {
-                        iov_base: from.at.cast(),
-                        iov_len: from.len,
-                    };
-                    let flags = if *durable { libc::RWF_DSYNC } else { 0 };
-                    libc::pwritev2(fd, &piece, 1, *offset as i64, flags)
-                }
-                FileCall::SyncData => libc::fdatasync(fd) as isize,
-                FileCall::Fallocate(mode, offset, len) => {
-                    libc::fallocate64(fd, mode.flags(), *offset as i64, *len as i64) as isize
-                }
+    fn call(&self) -> io::Result<u32> {
+        let (memory, offset, flags) = match &self.work {
+            FileCall::Read(to, offset) => (to, *offset, None),
+            FileCall::Write(from, offset, durable) => {
+                let flags = if *durable { libc::RWF_DSYNC } else { 0 };
+                (from, *offset, Some(flags))
             }
-        }
+            FileCall::SyncData => {
+                return Ok(rustix::fs::fdatasync(&*self.file).map(|()| 0)?);
+            }
+            FileCall::Fallocate(mode, offset, len) => {
+                let fallocated = rustix::fs::fallocate(&*self.file, mode.flags(), *offset, *len);
+                return Ok(fallocated.map(|()| 0)?);
+            }
+        };
+        let piece = libc::iovec {
+            iov_base: memory.at as *mut _,
+            iov_len: memory.len,
+        };
+        let (fd, offset) = (self.file.raw(), offset as i64);
+        // SAFETY: the memory stays mapped whatever becomes of its region, and callers keep
+        // its bytes as they are until the completion.
+        let bytes = unsafe {
+            match flags {
+                None => libc::pread64(fd, piece.iov_base, piece.iov_len, offset),
+                Some(flags) => libc::pwritev2(fd, &raw const piece, 1, offset, flags),
+            }
+        };
+        Ok(sys::check(bytes)? as u32)
     }
 }
 

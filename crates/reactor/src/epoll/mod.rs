@@ -9,18 +9,24 @@ mod files;
 use crate::batch::{Batch, SpareBatches};
 use crate::bell::{Bell, Ticket};
 use crate::descriptors::{BoundListener, ConnectedSocket, DiskFile, NOT_THE_KERNELS};
+use crate::receive::receive;
 use crate::shares::DisksOfFiles;
-use crate::sys::{self, check};
+use crate::sys::{self, Nanos};
 use crate::types::{
-    Completion, Counters, Driver, DriverConfig, FallocateMode, FileIo, Nanos, Received, SocketId,
-    Token, Wait,
+    Completion, Counters, Driver, DriverConfig, FallocateMode, FileIo, Received, SocketId, Token,
+    Wait,
 };
 use crate::waker::{Sleeper, Waker};
 use files::{FileCall, FileWork, FinishedWork, Workers};
 use mem::{BufRange, Pool, Stage};
+use rustix::buffer::spare_capacity;
+use rustix::event::Timespec;
+use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
+use rustix::io::Errno;
+use rustix::net::{SocketFlags, sockopt};
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 const EVENTS: usize = 256;
@@ -76,7 +82,7 @@ pub struct EpollDriver {
     resting: Vec<(Nanos, SocketId)>,
     batches: SpareBatches,
     ready: Vec<Completion>,
-    events: Vec<libc::epoll_event>,
+    events: Vec<epoll::Event>,
     busy_turns: u32,
     has_pwait2: bool,
     workers: Workers<FileWork>,
@@ -92,9 +98,7 @@ impl EpollDriver {
     /// A driver; where it is used does not matter, as long as it is one thread.
     pub fn new(config: &DriverConfig, pool: Pool) -> io::Result<EpollDriver> {
         sys::raise_descriptor_limit();
-        // SAFETY: plain call; a descriptor that is not negative is new and ours.
-        let epoll =
-            unsafe { OwnedFd::from_raw_fd(check(libc::epoll_create1(libc::EPOLL_CLOEXEC))?) };
+        let epoll = epoll::create(CreateFlags::CLOEXEC)?;
         let sleeper = Sleeper::new(true)?;
         let driver = EpollDriver {
             workers: Workers::new(sleeper.waker()),
@@ -121,29 +125,18 @@ impl EpollDriver {
             counters: Counters::default(),
         };
         // Edges need no reading: every write of a wake is one.
-        let edge = (libc::EPOLLIN | libc::EPOLLET) as u32;
-        driver.watch(driver.sleeper.fd(), edge, WAKE)?;
+        let edge = EventFlags::IN | EventFlags::ET;
+        epoll::add(
+            &driver.epoll,
+            driver.sleeper.fd(),
+            EventData::new_u64(WAKE),
+            edge,
+        )?;
         Ok(driver)
     }
 
-    fn watch(&self, fd: RawFd, events: u32, data: u64) -> io::Result<()> {
-        let mut event = libc::epoll_event { events, u64: data };
-        let epoll = self.epoll.as_raw_fd();
-        // SAFETY: the event is ours.
-        check(unsafe { libc::epoll_ctl(epoll, libc::EPOLL_CTL_ADD, fd, &mut event) })?;
-        Ok(())
-    }
-
-    /// No more edges of a descriptor that stays open.
-    fn forget(&self, fd: RawFd) {
-        let (epoll, nothing) = (self.epoll.as_raw_fd(), std::ptr::null_mut());
-        // SAFETY: plain call; it reads no event.
-        let removed = check(unsafe { libc::epoll_ctl(epoll, libc::EPOLL_CTL_DEL, fd, nothing) });
-        debug_assert!(removed.is_ok(), "it was watched");
-    }
-
     fn insert(&mut self, fd: OwnedFd) -> io::Result<SocketId> {
-        sys::set_nonblocking(fd.as_raw_fd(), true)?;
+        sys::set_nonblocking(&fd, true)?;
         let index = match self.free.pop() {
             Some(index) => index,
             None if (self.sockets.len() as u32) < self.sockets_max => {
@@ -153,11 +146,11 @@ impl EpollDriver {
             None => return Err(io::Error::other("too many sockets")),
         };
         let generation = self.sockets[index as usize].generation;
-        let events = libc::EPOLLIN | libc::EPOLLOUT | libc::EPOLLRDHUP | libc::EPOLLET;
-        let data = u64::from(generation) << 32 | u64::from(index);
-        if let Err(error) = self.watch(fd.as_raw_fd(), events as u32, data) {
+        let events = EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET;
+        let data = EventData::new_u64(u64::from(generation) << 32 | u64::from(index));
+        if let Err(error) = epoll::add(&self.epoll, &fd, data, events) {
             self.free.push(index);
-            return Err(error);
+            return Err(error.into());
         }
         self.sockets[index as usize].fd = Some(fd);
         Ok(SocketId { index, generation })
@@ -221,43 +214,27 @@ impl EpollDriver {
     fn try_accept(&mut self, index: u32, out: &mut Vec<Completion>) -> bool {
         let socket = &mut self.sockets[index as usize];
         let token = socket.accept.expect("checked by the caller");
-        let fd = socket
-            .fd
-            .as_ref()
-            .expect("checked by the caller")
-            .as_raw_fd();
+        let fd = socket.fd.as_ref().expect("checked by the caller");
         for _ in 0..ACCEPTS_MAX {
             self.counters.syscalls += 1;
-            let flags = libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
-            let nobody = std::ptr::null_mut();
-            // SAFETY: plain call without an address; the descriptor is ours.
-            let accepted = check(unsafe { libc::accept4(fd, nobody, nobody.cast(), flags) });
-            let result = match accepted {
-                // SAFETY: the kernel has just given us this descriptor.
-                Ok(fd) => Ok(unsafe { OwnedFd::from_raw_fd(fd) }),
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    self.sockets[index as usize].readable = false;
-                    return false;
-                }
-                Err(error)
-                    if matches!(error.raw_os_error(), Some(libc::EINTR | libc::ECONNABORTED)) =>
-                {
-                    continue;
-                }
-                Err(error) => Err(error),
-            };
-            let failed = result.is_err();
-            let result = match result {
-                Ok(fd) => match sys::peer_addr(fd.as_raw_fd()) {
+            let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+            let result = match rustix::net::accept_with(fd, flags) {
+                Ok(fd) => match sys::peer_addr(&fd) {
                     Ok(peer) => Ok((fd.into(), peer)),
                     // Gone before we looked.
                     Err(_) => continue,
                 },
-                Err(error) => Err(error),
+                Err(Errno::AGAIN) => {
+                    socket.readable = false;
+                    return false;
+                }
+                Err(Errno::INTR | Errno::CONNABORTED) => continue,
+                Err(error) => Err(error.into()),
             };
+            let failed = result.is_err();
             out.push(Completion::Accepted { token, result });
             if failed {
-                let generation = self.sockets[index as usize].generation;
+                let generation = socket.generation;
                 let id = SocketId { index, generation };
                 self.resting.push((self.now + ACCEPT_REST_NS, id));
                 return false;
@@ -268,46 +245,33 @@ impl EpollDriver {
 
     fn finish_connect(&mut self, index: u32, out: &mut Vec<Completion>) {
         let socket = &mut self.sockets[index as usize];
-        let fd = socket
-            .fd
-            .as_ref()
-            .expect("checked by the caller")
-            .as_raw_fd();
+        let fd = socket.fd.as_ref().expect("checked by the caller");
         if let Some(token) = socket.connect.take() {
-            let result = sys::socket_error(fd);
+            let result = sockopt::socket_error(fd).flatten().map_err(io::Error::from);
             out.push(Completion::Connected { token, result });
         }
     }
 
     fn try_send(&mut self, index: u32, out: &mut Vec<Completion>) {
         let socket = &mut self.sockets[index as usize];
-        let fd = socket
-            .fd
-            .as_ref()
-            .expect("checked by the caller")
-            .as_raw_fd();
+        let fd = socket.fd.as_ref().expect("checked by the caller");
+        let send = socket.send.as_mut().expect("checked by the caller");
         let result = loop {
-            let send = socket.send.as_mut().expect("checked by the caller");
-            let message = send.batch.message();
             self.counters.syscalls += 1;
-            // SAFETY: the batch names memory that is valid until it is cleared.
-            let sent = unsafe { libc::sendmsg(fd, message, libc::MSG_NOSIGNAL) };
-            if sent >= 0 {
-                self.counters.send_bytes += sent as u64;
-                if send.batch.advance(sent as u64) {
-                    break Ok(());
+            match send.batch.send(fd, 0) {
+                Ok(sent) => {
+                    self.counters.send_bytes += sent as u64;
+                    if send.batch.advance(sent as u64) {
+                        break Ok(());
+                    }
+                    self.counters.partial_sends += 1;
                 }
-                self.counters.partial_sends += 1;
-                continue;
-            }
-            let error = io::Error::last_os_error();
-            match error.kind() {
-                io::ErrorKind::Interrupted => continue,
-                io::ErrorKind::WouldBlock => {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     socket.writable = false;
                     return;
                 }
-                _ => break Err(error),
+                Err(error) => break Err(error),
             }
         };
         let send = socket.send.take().expect("checked by the caller");
@@ -332,32 +296,19 @@ impl EpollDriver {
                 }
             }
         }
-        let stage = recv.stage.as_mut().or(taken.as_mut());
-        let (at, room) = match stage {
-            Some(stage) => (stage.spare_ptr(), stage.room().min(recv.stage_max as usize)),
-            None => (std::ptr::null_mut(), 0),
-        };
-        assert!(direct_len + room > 0, "a receive of nothing");
-        let fd = socket
-            .fd
-            .as_ref()
-            .expect("checked by the caller")
-            .as_raw_fd();
+        let mut stage = recv.stage.as_mut().or(taken.as_mut());
+        let room = stage.as_ref().map_or(0, |stage| stage.room());
+        let room = room.min(recv.stage_max as usize);
+        let fd = socket.fd.as_ref().expect("checked by the caller");
         let result = loop {
             self.counters.syscalls += 1;
-            let direct = recv.direct.map_or(std::ptr::null_mut(), BufRange::as_ptr);
-            let bytes = receive(fd, (direct, direct_len), (at, room));
-            if bytes >= 0 {
-                break Ok(bytes as usize);
-            }
-            let error = io::Error::last_os_error();
-            match error.kind() {
-                io::ErrorKind::Interrupted => continue,
-                io::ErrorKind::WouldBlock => {
+            match receive(fd, recv.direct, stage.as_deref_mut(), recv.stage_max, 0) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     socket.readable = false;
                     return;
                 }
-                _ => break Err(error),
+                result => break result,
             }
         };
         let recv = socket.recv.take().expect("checked by the caller");
@@ -392,52 +343,37 @@ impl EpollDriver {
     fn fetch(&mut self, sleep_ns: Nanos) -> io::Result<()> {
         self.counters.syscalls += 1;
         self.busy_turns = 0;
-        let count = self.wait(sleep_ns);
-        let count = match count {
-            Ok(count) => count,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => 0,
-            Err(error) => return Err(error),
-        };
-        // SAFETY: the kernel has filled in this many of the capacity.
-        unsafe { self.events.set_len(count) };
-        for at in 0..count {
+        self.events.clear();
+        match self.wait(sleep_ns) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            waited => waited?,
+        }
+        for at in 0..self.events.len() {
             let event = self.events[at];
-            self.on_event(event.events as i32, event.u64);
+            self.on_event(event.flags, event.data.u64());
         }
         Ok(())
     }
 
-    fn wait(&mut self, sleep_ns: Nanos) -> io::Result<usize> {
-        let (epoll, events) = (self.epoll.as_raw_fd(), self.events.as_mut_ptr());
-        let max = self.events.capacity() as i32;
+    fn wait(&mut self, sleep_ns: Nanos) -> io::Result<()> {
+        let (epoll, events) = (&self.epoll, &mut self.events);
         if self.has_pwait2 && sleep_ns != 0 && sleep_ns != Nanos::MAX {
-            let time = libc::timespec {
-                tv_sec: (sleep_ns / 1_000_000_000) as i64,
-                tv_nsec: (sleep_ns % 1_000_000_000) as i64,
-            };
-            // SAFETY: room for `max` events; the time is ours; no signal mask.
-            let rc = unsafe {
-                let nobody = std::ptr::null::<libc::sigset_t>();
-                let (call, time) = (libc::SYS_epoll_pwait2, &raw const time);
-                libc::syscall(call, epoll, events, max, time, nobody, 0usize) as i32
-            };
-            let result = check(rc).map(|count| count as usize);
-            let errno = result.as_ref().err().and_then(io::Error::raw_os_error);
-            if !matches!(errno, Some(libc::ENOSYS | libc::EPERM)) {
-                return result;
+            let waited = sys::epoll_pwait2(epoll, events, sleep_ns);
+            let errno = waited.as_ref().err().and_then(Errno::from_io_error);
+            if !matches!(errno, Some(Errno::NOSYS | Errno::PERM)) {
+                return waited;
             }
             self.has_pwait2 = false;
         }
-        let timeout_ms = match sleep_ns {
-            Nanos::MAX => -1,
-            ns => ns.div_ceil(1_000_000).min(i32::MAX as u64) as i32,
-        };
-        // SAFETY: room for `max` events.
-        let count = check(unsafe { libc::epoll_wait(epoll, events, max, timeout_ms) })?;
-        Ok(count as usize)
+        let time = (sleep_ns != Nanos::MAX).then_some(Timespec {
+            tv_sec: (sleep_ns / 1_000_000_000) as i64,
+            tv_nsec: (sleep_ns % 1_000_000_000) as i64,
+        });
+        epoll::wait(epoll, spare_capacity(events), time.as_ref())?;
+        Ok(())
     }
 
-    fn on_event(&mut self, events: i32, data: u64) {
+    fn on_event(&mut self, events: EventFlags, data: u64) {
         if data == WAKE {
             return;
         }
@@ -446,10 +382,10 @@ impl EpollDriver {
         if socket.generation != generation || socket.fd.is_none() {
             return;
         }
-        let ends = libc::EPOLLERR | libc::EPOLLHUP;
-        socket.hung_up |= events & (ends | libc::EPOLLRDHUP) != 0;
-        socket.readable |= events & (libc::EPOLLIN | libc::EPOLLRDHUP | ends) != 0;
-        socket.writable |= events & (libc::EPOLLOUT | ends) != 0;
+        let ends = EventFlags::ERR | EventFlags::HUP;
+        socket.hung_up |= events.intersects(ends | EventFlags::RDHUP);
+        socket.readable |= events.intersects(EventFlags::IN | EventFlags::RDHUP | ends);
+        socket.writable |= events.intersects(EventFlags::OUT | ends);
         self.enqueue(index);
     }
 
@@ -493,24 +429,6 @@ impl EpollDriver {
         let file = Arc::clone(file);
         let work = FileWork { file, work };
         self.workers.start(work, disk, self.host, token);
-    }
-}
-
-/// One receive into one or both pieces.
-#[inline]
-fn receive(fd: RawFd, first: (*mut u8, usize), second: (*mut u8, usize)) -> isize {
-    let piece = |(base, len): (*mut u8, usize)| libc::iovec {
-        iov_base: base.cast(),
-        iov_len: len,
-    };
-    // SAFETY: both pieces are writable for their lengths: a buffer that the
-    // caller keeps, in a region that stays mapped, and room of a stage.
-    unsafe {
-        match (first.1, second.1) {
-            (_, 0) => libc::recv(fd, first.0.cast(), first.1, 0),
-            (0, _) => libc::recv(fd, second.0.cast(), second.1, 0),
-            _ => libc::readv(fd, [piece(first), piece(second)].as_ptr(), 2),
-        }
     }
 }
 
@@ -592,7 +510,7 @@ impl Driver for EpollDriver {
 
     fn add_socket(&mut self, connected: ConnectedSocket) -> io::Result<SocketId> {
         let fd = connected.into_descriptor().expect(NOT_THE_KERNELS);
-        sys::set_nodelay(fd.as_raw_fd())?;
+        sys::set_nodelay(&fd)?;
         let id = self.insert(fd)?;
         let socket = self.socket(id);
         (socket.readable, socket.writable) = (true, true);
@@ -609,27 +527,22 @@ impl Driver for EpollDriver {
         socket.queued = old.queued;
         socket.generation = id.generation.wrapping_add(1);
         let fd = old.fd.expect("checked");
-        self.forget(fd.as_raw_fd());
+        let removed = epoll::delete(&self.epoll, &fd);
+        debug_assert!(removed.is_ok(), "it was watched");
         self.free.push(id.index);
         Some(fd.into())
     }
 
     fn connect(&mut self, addr: SocketAddr, token: Token) -> io::Result<SocketId> {
         let fd = sys::tcp_socket(&addr)?;
-        let raw = fd.as_raw_fd();
-        let addr = sys::RawAddr::new(&addr);
-        // SAFETY: the address is valid for its length.
-        let started = check(unsafe { libc::connect(raw, addr.as_ptr(), addr.len()) });
+        let started = rustix::net::connect(&fd, &addr);
         let id = self.insert(fd)?;
         match started {
             // The edge tells how it ended.
-            Ok(_) => self.socket(id).connect = Some(token),
-            Err(error) if error.raw_os_error() == Some(libc::EINPROGRESS) => {
-                self.socket(id).connect = Some(token);
-            }
+            Ok(()) | Err(Errno::INPROGRESS) => self.socket(id).connect = Some(token),
             Err(error) => self.ready.push(Completion::Connected {
                 token,
-                result: Err(error),
+                result: Err(error.into()),
             }),
         }
         Ok(id)
@@ -672,7 +585,7 @@ impl Driver for EpollDriver {
 
     fn close(&mut self, id: SocketId, token: Token) {
         let socket = self.socket(id);
-        sys::shutdown(socket.fd.as_ref().expect("checked").as_raw_fd());
+        sys::shutdown(socket.fd.as_ref().expect("checked"));
         let old = std::mem::take(socket);
         // Its place in the list of work, if it has one, stays.
         socket.queued = old.queued;

@@ -1,10 +1,10 @@
 //! The end of the io_uring driver.
 
+use super::request::Request;
 use super::socket::Slab;
 use super::{CompletionKind, UringDriver, user_data};
 use crate::sys;
-use io_uring::types::CancelBuilder;
-use io_uring::{cqueue, opcode};
+use io_uring::cqueue;
 
 impl UringDriver {
     /// Cancels everything and waits, within a bound, until it has ended.
@@ -12,10 +12,9 @@ impl UringDriver {
         for socket in self.sockets.iter_mut().filter(|socket| socket.fd.is_some()) {
             socket.closing.get_or_insert(0);
         }
-        let cancel = opcode::AsyncCancel2::new(CancelBuilder::any()).build();
-        let cancel = cancel.user_data(user_data(CompletionKind::File, 0, u32::MAX));
-        // SAFETY: the entry points to nothing.
-        if unsafe { self.ring.try_push(&cancel) }.is_err() {
+        let data = user_data(CompletionKind::File, 0, u32::MAX);
+        let cancel = Request::cancel_all().user_data(data);
+        if self.ring.try_push(&cancel).is_err() {
             return;
         }
         self.owed += 1;

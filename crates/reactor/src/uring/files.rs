@@ -1,12 +1,11 @@
 //! File operations of the io_uring driver.
 
+use super::request::Request;
 use super::{CompletionKind, UringDriver, errno, user_data};
 use crate::bell::Ticket;
 use crate::descriptors::DiskFile;
 use crate::shares::Disk;
 use crate::types::{Completion, FallocateMode, FileIo, Token};
-use io_uring::types::{Fd, FsyncFlags};
-use io_uring::{opcode, squeue};
 use mem::BufRange;
 use std::io;
 use std::sync::Arc;
@@ -23,26 +22,24 @@ pub(super) struct FileOp {
 }
 
 impl UringDriver {
-    fn push_file(&mut self, entry: squeue::Entry, file: &Arc<DiskFile>, token: Token) {
+    fn push_file(&mut self, request: Request, file: &Arc<DiskFile>, token: Token) {
         let disk = self.disks.of(file);
         let op = FileOp {
             token,
             disk,
             _file: Arc::clone(file),
         };
-        if let Some(begun) = self.shares.offer(disk, self.host, token, (entry, op)) {
+        if let Some(begun) = self.shares.offer(disk, self.host, token, (request, op)) {
             self.begin_file(begun);
         }
     }
 
-    fn begin_file(&mut self, (entry, op): (squeue::Entry, FileOp)) {
+    fn begin_file(&mut self, (request, op): (Request, FileOp)) {
         if self.shares.disks() > self.disks_max {
             self.raise_workers();
         }
         let index = self.files.insert(op);
-        // SAFETY: regions stay mapped, and callers keep the range's memory as
-        // it is until the completion.
-        unsafe { self.push(entry, user_data(CompletionKind::File, 0, index)) };
+        self.push(request, user_data(CompletionKind::File, 0, index));
     }
 
     /// Has the kernel's threads for this reactor suffice for the shares of so many
@@ -78,10 +75,7 @@ impl UringDriver {
 
 impl FileIo for UringDriver {
     fn read_at(&mut self, file: &Arc<DiskFile>, buf: BufRange, offset: u64, token: Token) {
-        let entry = opcode::Read::new(Fd(file.raw()), buf.as_ptr(), buf.len())
-            .offset(offset)
-            .build();
-        self.push_file(entry, file, token);
+        self.push_file(Request::read(file, buf, offset), file, token);
     }
 
     fn write_at(
@@ -92,19 +86,11 @@ impl FileIo for UringDriver {
         durable: bool,
         token: Token,
     ) {
-        let flags = if durable { libc::RWF_DSYNC } else { 0 };
-        let entry = opcode::Write::new(Fd(file.raw()), buf.as_ptr(), buf.len())
-            .offset(offset)
-            .rw_flags(flags)
-            .build();
-        self.push_file(entry, file, token);
+        self.push_file(Request::write(file, buf, offset, durable), file, token);
     }
 
     fn sync_data(&mut self, file: &Arc<DiskFile>, token: Token) {
-        let entry = opcode::Fsync::new(Fd(file.raw()))
-            .flags(FsyncFlags::DATASYNC)
-            .build();
-        self.push_file(entry, file, token);
+        self.push_file(Request::sync_data(file), file, token);
     }
 
     fn fallocate(
@@ -115,11 +101,7 @@ impl FileIo for UringDriver {
         len: u64,
         token: Token,
     ) {
-        let entry = opcode::Fallocate::new(Fd(file.raw()), len)
-            .offset(offset)
-            .mode(mode.flags())
-            .build();
-        self.push_file(entry, file, token);
+        self.push_file(Request::fallocate(file, mode, offset, len), file, token);
     }
 
     fn ticket(&mut self, token: Token) -> Ticket {
@@ -134,9 +116,8 @@ impl FileIo for UringDriver {
         let ops = self.files.iter().filter(|(_, op)| op.token == token);
         let indices: Vec<u32> = ops.map(|(index, _)| index).collect();
         for index in indices {
-            let entry = opcode::AsyncCancel::new(user_data(CompletionKind::File, 0, index)).build();
-            // SAFETY: the entry points to nothing.
-            unsafe { self.push(entry, user_data(CompletionKind::CancelFile, 0, 0)) };
+            let request = Request::cancel(user_data(CompletionKind::File, 0, index));
+            self.push(request, user_data(CompletionKind::CancelFile, 0, 0));
         }
     }
 }

@@ -7,11 +7,10 @@
 //! with a plain system call every turn; before a sleep it goes to the ring. Its
 //! sends are plain calls too.
 
-use super::UringDriver;
+use super::{UringDriver, is_transient};
+use crate::receive::receive;
 use crate::types::{Completion, Wait};
 use mem::Stage;
-use std::io;
-use std::os::fd::AsRawFd;
 
 /// A socket whose last receive brought at most this many bytes plays
 /// ping-pong, if its last batch was one PDU.
@@ -77,13 +76,10 @@ impl UringDriver {
     pub(super) fn send_or_submit(&mut self, index: u32) {
         let socket = &mut self.sockets[index as usize];
         if self.lone.is_spinning && socket.is_lone {
-            let fd = socket.fd.as_ref().expect("it has a socket").as_raw_fd();
+            let fd = socket.fd.as_ref().expect("it has a socket");
             let send = socket.send.as_mut().expect("a send is under way");
-            let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
             self.lone.syscalls += 1;
-            // SAFETY: the message names what the batch holds.
-            let bytes = unsafe { libc::sendmsg(fd, send.batch.message(), flags) };
-            if bytes > 0 {
+            if let Ok(bytes @ 1..) = send.batch.send(fd, libc::MSG_DONTWAIT) {
                 let mut ready = std::mem::take(&mut self.ready);
                 self.on_send(index, bytes as i32, &mut ready);
                 self.ready = ready;
@@ -109,37 +105,32 @@ impl UringDriver {
             return;
         };
         let socket = &mut self.sockets[index as usize];
-        let recv = socket.recv.as_ref().expect("a receive is kept back");
-        let fd = socket.fd.as_ref().expect("it has a socket").as_raw_fd();
+        let recv = socket.recv.as_mut().expect("a receive is kept back");
+        let fd = socket.fd.as_ref().expect("it has a socket");
         let mut picked = None;
-        if recv.ring_max > 0 {
-            let Some(mut stage) = self.lone.stage.take().or_else(|| self.pool.stage()) else {
+        if recv.picks() {
+            picked = self.lone.stage.take().or_else(|| self.pool.stage());
+            if picked.is_none() {
                 // The ring knows how to wait for memory.
                 return self.submit_lone();
-            };
-            socket.pieces[0].iov_base = stage.spare_ptr().cast();
-            socket.pieces[0].iov_len = stage.room().min(recv.ring_max as usize);
-            socket.message.msg_iovlen = 1;
-            picked = Some(stage);
+            }
         }
         self.lone.syscalls += 1;
-        // SAFETY: message and pieces are boxed with the socket; what they name
-        // is the stage at hand, the receive's own, or memory of the caller,
-        // and the call is over when it returns.
-        let bytes = unsafe { libc::recvmsg(fd, &raw mut socket.message, libc::MSG_DONTWAIT) };
-        if bytes < 0 {
-            let error = io::Error::last_os_error();
-            if matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EINTR)) {
+        let stage = picked.as_mut().or(recv.stage.as_mut());
+        let flags = libc::MSG_DONTWAIT;
+        let result = match receive(fd, recv.direct, stage, recv.stage_max, flags) {
+            Err(error) if is_transient(&error) => {
                 self.lone.stage = picked;
                 return;
             }
-            self.lone.index = None;
-            return self.deliver(index, Err(error), None, out);
-        }
+            result => result,
+        };
         self.lone.index = None;
+        let bytes = *result.as_ref().unwrap_or(&0);
         if let Some(stage) = &mut picked {
-            stage.advance(bytes as usize);
+            stage.advance(bytes);
         }
-        self.deliver(index, Ok(bytes as u32), picked.filter(|_| bytes > 0), out);
+        let result = result.map(|bytes| bytes as u32);
+        self.deliver(index, result, picked.filter(|_| bytes > 0), out);
     }
 }

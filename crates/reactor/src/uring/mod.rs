@@ -11,6 +11,7 @@ mod files;
 mod lone;
 mod probe;
 mod registered;
+mod request;
 mod ring;
 mod socket;
 mod stages;
@@ -21,18 +22,18 @@ pub use probe::{ProbeError, probe};
 use crate::batch::{Batch, SpareBatches};
 use crate::bell::Bell;
 use crate::descriptors::{BoundListener, ConnectedSocket, NOT_THE_KERNELS};
+use crate::receive::pieces;
 use crate::shares::{DiskShares, DisksOfFiles};
-use crate::sys;
-use crate::types::{
-    Completion, Counters, Driver, DriverConfig, Nanos, Received, SocketId, Token, Wait,
-};
+use crate::sys::{self, Nanos};
+use crate::types::{Completion, Counters, Driver, DriverConfig, Received, SocketId, Token, Wait};
 use crate::waker::{Sleeper, Waker};
 use files::{FileOp, SHARE_MAX};
-use io_uring::types::{CancelBuilder, Fd, Fixed};
-use io_uring::{Probe, cqueue, opcode, squeue};
+use io_uring::types::{Fd, Fixed};
+use io_uring::{Probe, cqueue, opcode};
 use lone::Lone;
 use mem::{BufRange, Pool, Stage};
 use registered::Registered;
+use request::Request;
 use ring::Ring;
 use socket::{Connect, Flight, Recv, Send, Slab, Socket, Sockets};
 use stages::{GROUP, Stages};
@@ -95,7 +96,7 @@ pub struct UringDriver {
     flights: Slab<Flight>,
     files: Slab<FileOp>,
     disks: DisksOfFiles,
-    shares: DiskShares<(squeue::Entry, FileOp)>,
+    shares: DiskShares<(Request, FileOp)>,
     /// Disks whose shares the kernel has threads for.
     disks_max: usize,
     zero_copy_min_bytes: u64,
@@ -162,20 +163,18 @@ impl UringDriver {
         Ok(driver)
     }
 
-    /// # Safety
-    /// What the entry points to stays valid until its completion.
     #[inline]
-    unsafe fn push(&mut self, entry: squeue::Entry, user_data: u64) {
+    fn push(&mut self, request: Request, user_data: u64) {
         self.owed += 1;
-        // SAFETY: as promised to us.
-        unsafe { self.ring.push(&entry.user_data(user_data)) };
+        self.ring.push(&request.user_data(user_data));
     }
 
     fn arm_wake(&mut self) {
-        let fd = Fd(self.sleeper.fd());
+        let fd = Fd(self.sleeper.fd().as_raw_fd());
         let entry = opcode::Read::new(fd, (&raw mut *self.wake_count).cast(), 8).build();
         // SAFETY: the count is boxed, and `drop` outwaits the read.
-        unsafe { self.push(entry, user_data(CompletionKind::Wake, 0, 0)) };
+        let request = unsafe { Request::pointing(entry) };
+        self.push(request, user_data(CompletionKind::Wake, 0, 0));
     }
 
     /// The place of a socket in use. Anything else is our own mistake.
@@ -190,15 +189,12 @@ impl UringDriver {
         socket
     }
 
-    /// # Safety
-    /// As [`UringDriver::push`].
     #[inline]
-    unsafe fn push_for(&mut self, index: u32, kind: CompletionKind, entry: squeue::Entry) {
+    fn push_for(&mut self, index: u32, kind: CompletionKind, request: Request) {
         let socket = &mut self.sockets[index as usize];
         socket.owed += 1;
         let data = user_data(kind, socket.generation, index);
-        // SAFETY: as promised to us.
-        unsafe { self.push(entry, data) };
+        self.push(request, data);
     }
 
     fn insert(&mut self, fd: OwnedFd) -> io::Result<SocketId> {
@@ -256,35 +252,36 @@ impl UringDriver {
     }
 
     fn submit_accept(&mut self, index: u32) {
-        let flags = libc::SOCK_CLOEXEC;
-        let entry = opcode::AcceptMulti::new(Fixed(index)).flags(flags).build();
-        // SAFETY: the entry points to nothing.
-        unsafe { self.push_for(index, CompletionKind::Accept, entry) };
+        self.push_for(index, CompletionKind::Accept, Request::accept(index));
     }
 
     fn submit_recv(&mut self, index: u32) {
         let socket = &mut self.sockets[index as usize];
-        let recv = socket.recv.as_ref().expect("a receive is under way");
+        let recv = socket.recv.as_mut().expect("a receive is under way");
         let ioprio = if socket.has_more { 0 } else { POLL_FIRST };
-        let entry = if recv.ring_max > 0 {
-            opcode::Recv::new(Fixed(index), std::ptr::null_mut(), recv.ring_max)
-                .buf_group(GROUP)
-                .ioprio(ioprio)
-                .build()
-                .flags(squeue::Flags::BUFFER_SELECT)
-        } else if socket.message.msg_iovlen == 1 {
+        if recv.picks() {
+            let request = Request::recv_picked(index, recv.stage_max, GROUP, ioprio);
+            return self.push_for(index, CompletionKind::Recv, request);
+        }
+        let count;
+        (socket.pieces, count) = pieces(recv.direct, recv.stage.as_mut(), recv.stage_max);
+        assert!(count > 0, "a receive of nothing");
+        let entry = if count == 1 {
             let piece = socket.pieces[0];
             opcode::Recv::new(Fixed(index), piece.iov_base.cast(), piece.iov_len as u32)
                 .ioprio(ioprio)
                 .build()
         } else {
+            socket.message.msg_iov = socket.pieces.as_mut_ptr();
+            socket.message.msg_iovlen = count as _;
             opcode::RecvMsg::new(Fixed(index), &raw mut socket.message)
                 .ioprio(ioprio)
                 .build()
         };
         // SAFETY: message and pieces are boxed with the socket, the stage is
         // held there, regions stay mapped, and the caller keeps its buffer.
-        unsafe { self.push_for(index, CompletionKind::Recv, entry) };
+        let request = unsafe { Request::pointing(entry) };
+        self.push_for(index, CompletionKind::Recv, request);
     }
 
     #[inline]
@@ -302,7 +299,8 @@ impl UringDriver {
                 .build(),
         };
         // SAFETY: the batch is boxed and held by the socket.
-        unsafe { self.push_for(index, CompletionKind::Send, entry) };
+        let request = unsafe { Request::pointing(entry) };
+        self.push_for(index, CompletionKind::Send, request);
     }
 
     /// Tries again what could not be done for want of descriptors.
@@ -398,7 +396,7 @@ impl UringDriver {
             }
         }
         let result = match result {
-            Ok(fd) => match sys::peer_addr(fd.as_raw_fd()) {
+            Ok(fd) => match sys::peer_addr(&fd) {
                 Ok(peer) => Ok((fd.into(), peer)),
                 // Gone before we looked.
                 Err(_) => return,
@@ -454,7 +452,7 @@ impl UringDriver {
         let result = result.map(|bytes| {
             socket.last_recv_bytes = bytes;
             self.counters.recv_bytes += u64::from(bytes);
-            let direct = bytes.min(recv.direct);
+            let direct = bytes.min(recv.direct.map_or(0, BufRange::len));
             let staged = (bytes - direct) as usize;
             if let Some(stage) = &mut recv.stage {
                 stage.advance(staged);
@@ -485,13 +483,7 @@ impl UringDriver {
             // The ring has none to pick from: this receive gets one of its own.
             let recv = self.sockets[index as usize].recv.as_mut();
             let recv = recv.expect("a receive is under way");
-            let wanted = std::mem::take(&mut recv.ring_max);
-            let stage = recv.stage.insert(self.pool.stage_of(wanted));
-            let room = stage.room().min(wanted as usize);
-            let own = piece(stage.spare_ptr(), room);
-            let socket = &mut self.sockets[index as usize];
-            socket.pieces[0] = own;
-            socket.message.msg_iovlen = 1;
+            recv.stage = Some(self.pool.stage_of(recv.stage_max));
         }
         self.submit_recv(index);
     }
@@ -581,7 +573,7 @@ impl Driver for UringDriver {
 
     fn add_listener(&mut self, listener: BoundListener, token: Token) -> io::Result<SocketId> {
         let fd = listener.into_descriptor();
-        sys::set_nonblocking(fd.as_raw_fd(), false)?;
+        sys::set_nonblocking(&fd, false)?;
         let id = self.insert(fd)?;
         self.socket(id).accept = Some(token);
         self.submit_accept(id.index);
@@ -591,8 +583,8 @@ impl Driver for UringDriver {
     fn add_socket(&mut self, connected: ConnectedSocket) -> io::Result<SocketId> {
         let fd = connected.into_descriptor().expect(NOT_THE_KERNELS);
         // The kernel waits for us; it must not answer "would block" instead.
-        sys::set_nonblocking(fd.as_raw_fd(), false)?;
-        sys::set_nodelay(fd.as_raw_fd())?;
+        sys::set_nonblocking(&fd, false)?;
+        sys::set_nodelay(&fd)?;
         self.insert(fd)
     }
 
@@ -608,13 +600,14 @@ impl Driver for UringDriver {
     fn connect(&mut self, addr: SocketAddr, token: Token) -> io::Result<SocketId> {
         let fd = sys::tcp_socket(&addr)?;
         let id = self.add_socket(fd.into())?;
-        let addr = sys::RawAddr::new(&addr);
+        let addr = addr.into();
         let connect = Box::new(Connect { token, addr });
-        let (at, len) = (connect.addr.as_ptr(), connect.addr.len());
+        let (at, len) = (connect.addr.as_ptr().cast(), connect.addr.addr_len());
         self.socket(id).connect = Some(connect);
         let entry = opcode::Connect::new(Fixed(id.index), at, len).build();
         // SAFETY: the address is boxed and held by the socket.
-        unsafe { self.push_for(id.index, CompletionKind::Connect, entry) };
+        let request = unsafe { Request::pointing(entry) };
+        self.push_for(id.index, CompletionKind::Connect, request);
         Ok(id)
     }
 
@@ -628,8 +621,10 @@ impl Driver for UringDriver {
         token: Token,
     ) {
         let stage_given = stage.is_some();
+        let direct = direct.filter(|direct| !direct.is_empty());
+        assert!(direct.is_some() || stage_max > 0, "a receive of nothing");
         let mut stage = stage;
-        let mut ring_max = 0;
+        let mut stage_max = stage_max;
         match (&mut stage, direct) {
             (Some(stage), _) => stage.fit(&self.pool, stage_max),
             (None, Some(_)) if stage_max > 0 => {
@@ -637,31 +632,18 @@ impl Driver for UringDriver {
             }
             (None, Some(_)) => {}
             (None, None) => {
-                ring_max = stage_max.min(mem::STAGE_BYTES);
+                stage_max = stage_max.min(mem::STAGE_BYTES);
                 self.stages.refill(&self.pool);
             }
         }
         let socket = self.socket(id);
         assert!(socket.recv.is_none(), "one receive at a time");
-        let mut pieces = 0;
-        if let Some(direct) = direct.filter(|direct| !direct.is_empty()) {
-            socket.pieces[0] = piece(direct.as_ptr(), direct.len() as usize);
-            pieces = 1;
-        }
-        if let Some(stage) = &mut stage {
-            let room = stage.room().min(stage_max as usize);
-            socket.pieces[pieces] = piece(stage.spare_ptr(), room);
-            pieces += usize::from(room > 0);
-        }
-        assert!(pieces > 0 || ring_max > 0, "a receive of nothing");
-        socket.message.msg_iov = socket.pieces.as_mut_ptr();
-        socket.message.msg_iovlen = pieces as _;
         socket.recv = Some(Recv {
             token,
-            direct: direct.map_or(0, BufRange::len),
+            direct,
             stage,
+            stage_max,
             stage_given,
-            ring_max,
         });
         self.keep_or_submit(id.index);
     }
@@ -688,18 +670,14 @@ impl Driver for UringDriver {
         self.lone.forget(id.index);
         let socket = self.socket(id);
         socket.closing = Some(token);
-        let fd = socket.fd.as_ref().expect("checked").as_raw_fd();
+        let is_quiet = socket.is_quiet();
+        sys::shutdown(socket.fd.as_ref().expect("checked"));
         self.resting.retain(|(_, other)| *other != id);
-        let socket = &self.sockets[id.index as usize];
-        if socket.is_quiet() {
-            sys::shutdown(fd);
+        if is_quiet {
             return self.finish_if_quiet(id.index);
         }
-        let builder = CancelBuilder::fd(Fixed(id.index)).all();
-        let entry = opcode::AsyncCancel2::new(builder).build();
-        // SAFETY: the entry points to nothing.
-        unsafe { self.push_for(id.index, CompletionKind::Cancel, entry) };
-        sys::shutdown(fd);
+        let request = Request::cancel_socket(id.index);
+        self.push_for(id.index, CompletionKind::Cancel, request);
     }
 
     #[inline]
@@ -748,13 +726,5 @@ impl Driver for UringDriver {
             buffers_registered: self.registered.made,
             ..self.counters
         }
-    }
-}
-
-#[inline]
-fn piece(base: *mut u8, len: usize) -> libc::iovec {
-    libc::iovec {
-        iov_base: base.cast(),
-        iov_len: len,
     }
 }

@@ -5,7 +5,7 @@
 //! as long as nothing of it is given back. It then stays in memory.
 
 use super::ring::Ring;
-use crate::types::Nanos;
+use crate::sys::Nanos;
 use mem::BufRange;
 use mem::blocks::{self, BLOCK_BYTES, MemoryBlock};
 use std::io;

@@ -1,7 +1,8 @@
 //! The ring itself: set up feature by feature, entered at most once a turn.
 
-use crate::types::Nanos;
-use io_uring::{IoUring, Parameters, Submitter, cqueue, squeue, types};
+use super::request::Request;
+use crate::sys::Nanos;
+use io_uring::{IoUring, Parameters, Submitter, cqueue, types};
 use std::io;
 use std::os::fd::AsRawFd;
 use std::thread;
@@ -79,22 +80,18 @@ impl Ring {
             reserved: 0,
             data: this.enter_fd as u64,
         };
-        // SAFETY: the kernel reads and writes one entry, which is ours.
-        let rc = unsafe {
-            let update = &raw mut update;
-            libc::syscall(
-                libc::SYS_io_uring_register,
-                this.enter_fd,
-                REGISTER_RING_FDS,
-                update,
-                1,
-            )
-        };
-        if rc == 1 {
+        if this.register(REGISTER_RING_FDS, &mut update) {
             this.enter_fd = update.offset as i32;
             this.enter_flags |= ENTER_REGISTERED_RING;
         }
         this
+    }
+
+    /// Registers the ring with the thread, or ends that; whether that is so now.
+    fn register(&self, operation: u32, update: &mut RsrcUpdate) -> bool {
+        let (call, fd) = (libc::SYS_io_uring_register, self.ring.as_raw_fd());
+        // SAFETY: the kernel reads and writes one entry, which is ours.
+        unsafe { libc::syscall(call, fd, operation, &raw mut *update, 1) == 1 }
     }
 
     pub(super) fn params(&self) -> &Parameters {
@@ -105,51 +102,37 @@ impl Ring {
         self.ring.submitter()
     }
 
-    /// Queues an entry, submitting what is there if the queue is full. A ring
+    /// Queues a request, submitting what is there if the queue is full. A ring
     /// that takes no more is our own mistake, or dead.
-    ///
-    /// # Safety
-    /// What the entry points to stays valid until its completion.
     #[inline]
-    pub(super) unsafe fn push(&mut self, entry: &squeue::Entry) {
-        // SAFETY: as promised to us.
-        if let Err(error) = unsafe { self.try_push(entry) } {
+    pub(super) fn push(&mut self, request: &Request) {
+        if let Err(error) = self.try_push(request) {
             panic!("the ring takes no more: {error}");
         }
     }
 
     /// As [`Ring::push`], with the error.
-    ///
-    /// # Safety
-    /// As [`Ring::push`], unless there is an error.
     #[inline]
-    pub(super) unsafe fn try_push(&mut self, entry: &squeue::Entry) -> io::Result<()> {
-        // SAFETY: as promised to us.
-        if unsafe { self.ring.submission().push(entry) }.is_ok() {
-            return Ok(());
+    pub(super) fn try_push(&mut self, request: &Request) -> io::Result<()> {
+        let mut attempt = 0;
+        // SAFETY: whoever made the request has promised what that takes.
+        while unsafe { self.ring.submission().push(request.entry()) }.is_err() {
+            self.submit_full(attempt)?;
+            attempt += 1;
         }
-        // SAFETY: as promised to us.
-        unsafe { self.push_to_full(entry) }
+        Ok(())
     }
 
-    /// # Safety
-    /// As [`Ring::try_push`].
     #[cold]
-    unsafe fn push_to_full(&mut self, entry: &squeue::Entry) -> io::Result<()> {
-        for attempt in 0..PUSH_ATTEMPTS_MAX {
-            if attempt > 0 {
-                // The kernel is out of memory for operations; it gets some
-                // back as others end.
-                thread::sleep(PUSH_REST);
-            }
-            let queued = self.queued();
-            self.enter(queued, 0, None)?;
-            // SAFETY: as promised to us.
-            if unsafe { self.ring.submission().push(entry) }.is_ok() {
-                return Ok(());
-            }
+    fn submit_full(&mut self, attempt: u32) -> io::Result<()> {
+        match attempt {
+            0 => {}
+            // The kernel is out of memory for operations; it gets some back as others end.
+            1..PUSH_ATTEMPTS_MAX => thread::sleep(PUSH_REST),
+            _ => return Err(io::Error::other("the kernel submits nothing")),
         }
-        Err(io::Error::other("the kernel submits nothing"))
+        let queued = self.queued();
+        self.enter(queued, 0, None)
     }
 
     /// Makes room for `entries` that the kernel is to see together, which are
@@ -257,31 +240,24 @@ impl Drop for Ring {
         if self.enter_flags & ENTER_REGISTERED_RING == 0 {
             return;
         }
-        let update = RsrcUpdate {
+        let mut update = RsrcUpdate {
             offset: self.enter_fd as u32,
             reserved: 0,
             data: 0,
         };
-        // SAFETY: the kernel reads one entry, which is ours.
-        unsafe {
-            let (call, fd) = (libc::SYS_io_uring_register, self.ring.as_raw_fd());
-            libc::syscall(call, fd, UNREGISTER_RING_FDS, &raw const update, 1);
-        }
+        self.register(UNREGISTER_RING_FDS, &mut update);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use io_uring::opcode;
     use needs::needs;
     use std::time::Instant;
 
     fn push_nops(ring: &mut Ring, count: u64) {
         for data in 0..count {
-            let entry = opcode::Nop::new().build().user_data(data);
-            // SAFETY: the entry points to nothing.
-            unsafe { ring.push(&entry) };
+            ring.push(&Request::nop().user_data(data));
         }
     }
 

@@ -1,9 +1,11 @@
 //! What the io_uring driver keeps of a socket.
 
 use crate::batch::Batch;
-use crate::sys::RawAddr;
+use crate::receive::pieces;
+use crate::sys;
 use crate::types::Token;
-use mem::Stage;
+use mem::{BufRange, Stage};
+use rustix::net::SocketAddrAny;
 use std::io;
 use std::ops::{Index, IndexMut};
 use std::os::fd::OwnedFd;
@@ -11,12 +13,20 @@ use std::os::fd::OwnedFd;
 /// A receive that is under way.
 pub(super) struct Recv {
     pub(super) token: Token,
-    pub(super) direct: u32,
+    pub(super) direct: Option<BufRange>,
+    /// None where the bytes go to a stage of the ring, if there are to be any.
     pub(super) stage: Option<Stage>,
+    pub(super) stage_max: u32,
     /// The stage was the caller's: it goes back even if nothing came.
     pub(super) stage_given: bool,
-    /// Bytes for a stage of the ring, if that is where they go.
-    pub(super) ring_max: u32,
+}
+
+impl Recv {
+    /// Whether its bytes go to a stage of the ring.
+    #[inline]
+    pub(super) fn picks(&self) -> bool {
+        self.direct.is_none() && self.stage.is_none()
+    }
 }
 
 /// A send that is under way.
@@ -28,7 +38,7 @@ pub(super) struct Send {
 /// A connect that is under way.
 pub(super) struct Connect {
     pub(super) token: Token,
-    pub(super) addr: RawAddr,
+    pub(super) addr: SocketAddrAny,
 }
 
 /// Sockets whose memory is taken at a time.
@@ -118,10 +128,8 @@ impl Socket {
             has_more: false,
             is_lone: false,
             last_recv_bytes: 0,
-            // SAFETY: zeros are a valid, empty message header.
-            message: unsafe { std::mem::zeroed() },
-            // SAFETY: zeros are valid, empty pieces.
-            pieces: unsafe { std::mem::zeroed() },
+            message: sys::empty_message(),
+            pieces: pieces(None, None, 0).0,
         }
     }
 

@@ -74,19 +74,19 @@ impl Stages {
     fn offer(&mut self, mut stage: Stage) {
         let id = self.free.pop().expect("never offers more than ENTRIES");
         let base = self.memory.range(0, 4096).as_ptr().cast::<BufRingEntry>();
-        // SAFETY: the entry is inside the ring and not the kernel's until the
-        // tail moves past it.
+        let next = self.tail.wrapping_add(1);
+        // SAFETY: the entry is inside the ring and not the kernel's until the tail, which
+        // lies there too and which the kernel reads, moves past it.
         unsafe {
             let entry = &mut *base.add(usize::from(self.tail & (ENTRIES - 1)));
             entry.set_addr(stage.spare_ptr() as u64);
             entry.set_len(stage.room() as u32);
             entry.set_bid(id);
+            let tail = &*BufRingEntry::tail(base).cast::<AtomicU16>();
+            tail.store(next, Ordering::Release);
         }
+        self.tail = next;
         self.lent[usize::from(id)] = Some(stage);
-        self.tail = self.tail.wrapping_add(1);
-        // SAFETY: the tail lies in the ring's memory and is read by the kernel.
-        let tail = unsafe { &*BufRingEntry::tail(base).cast::<AtomicU16>() };
-        tail.store(self.tail, Ordering::Release);
     }
 
     /// The kernel put `len` bytes into the stage that it calls `id`.

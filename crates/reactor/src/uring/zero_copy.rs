@@ -10,6 +10,7 @@
 //! registered buffer are not used: they came with Linux 6.15, and until 6.18
 //! the kernel let go of the buffer when it had taken the send.)
 
+use super::request::Request;
 use super::socket::Flight;
 use super::{CompletionKind, UringDriver, errno, is_transient, user_data};
 use crate::batch::{Batch, BatchPiece};
@@ -85,7 +86,8 @@ impl UringDriver {
                 .build()
         };
         // SAFETY: the flight holds the batch until the last notification.
-        unsafe { self.push_of_flight(flight_index, entry) };
+        let request = unsafe { Request::pointing(entry) };
+        self.push_of_flight(flight_index, request);
     }
 
     /// A flight of one payload, which lies in a registered buffer.
@@ -97,7 +99,7 @@ impl UringDriver {
         self.counters.zero_copy_registered += 1;
         let flight = self.flights.get(flight_index);
         let (index, pieces) = (Fixed(flight.socket), flight.batch.pieces());
-        let mut chain: [Option<squeue::Entry>; CHAIN_MAX] = [const { None }; CHAIN_MAX];
+        let mut chain: [Option<Request>; CHAIN_MAX] = [const { None }; CHAIN_MAX];
         let mut at = 0;
         flight.batch.each_piece(|piece| {
             let (base, len) = piece.address();
@@ -118,28 +120,21 @@ impl UringDriver {
             } else {
                 entry.flags(squeue::Flags::IO_LINK)
             };
-            chain[at] = Some(linked);
+            // SAFETY: the flight holds the batch until the last notification.
+            chain[at] = Some(unsafe { Request::pointing(linked) });
             at += 1;
         });
-        for entry in chain.into_iter().flatten() {
-            // SAFETY: the flight holds the batch until the last notification.
-            unsafe { self.push_of_flight(flight_index, entry) };
+        for request in chain.into_iter().flatten() {
+            self.push_of_flight(flight_index, request);
         }
     }
 
-    /// # Safety
-    /// As [`UringDriver::push`].
-    unsafe fn push_of_flight(&mut self, flight_index: u32, entry: squeue::Entry) {
+    fn push_of_flight(&mut self, flight_index: u32, request: Request) {
         let flight = self.flights.get(flight_index);
         flight.unanswered += 1;
         self.sockets[flight.socket as usize].owed += 1;
-        // SAFETY: as promised to us.
-        unsafe {
-            self.push(
-                entry,
-                user_data(CompletionKind::SendZeroCopy, 0, flight_index),
-            )
-        };
+        let data = user_data(CompletionKind::SendZeroCopy, 0, flight_index);
+        self.push(request, data);
     }
 
     pub(super) fn on_flight(
