@@ -9,6 +9,7 @@ use crate::sys;
 use crate::types::{FallocateMode, Token};
 use crate::waker::Waker;
 use mem::BufRange;
+use rustix::io::Errno;
 use std::collections::VecDeque;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -230,8 +231,7 @@ impl<W: Perform> Workers<W> {
         }
         drop(queue);
         if !canceled.is_empty() {
-            let canceled_error = || io::Error::from_raw_os_error(libc::ECANCELED);
-            let end = |_| (token, Ok(Err(canceled_error())));
+            let end = |_| (token, Ok(Err(Errno::CANCELED.into())));
             self.shared.done().extend(canceled.iter().map(end));
             self.shared.has_done.store(true, Ordering::Release);
             self.shared.waker.wake();
@@ -452,7 +452,10 @@ mod tests {
         assert!(!sleeper.try_sleep(), "the cancel did not wake");
         let (token, result) = wait_for(&workers, 1).remove(0);
         assert_eq!(token, waiting);
-        assert_eq!(result.unwrap_err().raw_os_error(), Some(libc::ECANCELED));
+        assert_eq!(
+            Errno::from_io_error(&result.unwrap_err()),
+            Some(Errno::CANCELED)
+        );
         drop(releases);
         let mut ended: Vec<Token> = wait_for(&workers, waiting as usize)
             .into_iter()

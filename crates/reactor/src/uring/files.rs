@@ -7,7 +7,7 @@ use crate::descriptors::DiskFile;
 use crate::shares::Disk;
 use crate::types::{Completion, FallocateMode, FileIo, Token};
 use mem::BufRange;
-use std::io;
+use rustix::io::Errno;
 use std::sync::Arc;
 
 /// Operations under way on one disk at most. The kernel has a thread for each that
@@ -110,7 +110,7 @@ impl FileIo for UringDriver {
 
     fn cancel_file(&mut self, token: Token) {
         for (_, FileOp { token, .. }) in self.shares.cancel(token) {
-            let result = Err(io::Error::from_raw_os_error(libc::ECANCELED));
+            let result = Err(Errno::CANCELED.into());
             self.ready.push(Completion::File { token, result });
         }
         let ops = self.files.iter().filter(|(_, op)| op.token == token);

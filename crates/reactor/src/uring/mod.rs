@@ -35,6 +35,7 @@ use mem::{BufRange, Pool, Stage};
 use registered::Registered;
 use request::Request;
 use ring::Ring;
+use rustix::io::Errno;
 use socket::{Connect, Flight, Recv, Send, Slab, Socket, Sockets};
 use stages::{GROUP, Stages};
 use std::io;
@@ -428,11 +429,14 @@ impl UringDriver {
         });
         let socket = &mut self.sockets[index as usize];
         socket.has_more = cqueue::sock_nonempty(entry.flags());
-        let is_retry = matches!(-result, libc::ENOBUFS | libc::EINTR | libc::EAGAIN);
-        if is_retry && socket.closing.is_none() {
-            return self.retry_recv(index, -result);
+        let result = errno(result);
+        let error = result.as_ref().err().and_then(Errno::from_io_error);
+        if let Some(error @ (Errno::NOBUFS | Errno::INTR | Errno::AGAIN)) = error
+            && socket.closing.is_none()
+        {
+            return self.retry_recv(index, error);
         }
-        self.deliver(index, errno(result), picked, out);
+        self.deliver(index, result, picked, out);
     }
 
     /// A receive has ended; `picked` is the stage that was chosen for it.
@@ -473,8 +477,8 @@ impl UringDriver {
     }
 
     #[cold]
-    fn retry_recv(&mut self, index: u32, errno: i32) {
-        if errno != libc::ENOBUFS {
+    fn retry_recv(&mut self, index: u32, error: Errno) {
+        if error != Errno::NOBUFS {
             return self.submit_recv(index);
         }
         self.counters.starved_recvs += 1;
@@ -517,7 +521,7 @@ impl UringDriver {
 
 /// The largest ring that can be had.
 fn new_ring() -> io::Result<Ring> {
-    let is_short = |error: &io::Error| error.raw_os_error() == Some(libc::ENOMEM);
+    let is_short = |error: &io::Error| Errno::from_io_error(error) == Some(Errno::NOMEM);
     let mut made = Ring::new(ENTRIES[0]);
     for entries in &ENTRIES[1..] {
         if !made.as_ref().is_err_and(is_short) {
@@ -538,7 +542,8 @@ fn errno(result: i32) -> io::Result<u32> {
 }
 
 fn is_transient(error: &io::Error) -> bool {
-    matches!(error.raw_os_error(), Some(libc::EINTR | libc::EAGAIN))
+    let error = Errno::from_io_error(error);
+    matches!(error, Some(Errno::INTR | Errno::AGAIN))
 }
 
 impl Driver for UringDriver {

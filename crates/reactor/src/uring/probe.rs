@@ -2,6 +2,7 @@
 
 use super::ring::Ring;
 use io_uring::{Probe, opcode};
+use rustix::io::Errno;
 use std::io;
 
 /// Why io_uring cannot be used.
@@ -30,10 +31,10 @@ pub enum ProbeError {
 
 impl From<io::Error> for ProbeError {
     fn from(error: io::Error) -> ProbeError {
-        match error.raw_os_error() {
-            Some(libc::EPERM | libc::EACCES) => ProbeError::Denied,
-            Some(libc::ENOSYS) => ProbeError::Missing,
-            Some(libc::ENOMEM) => ProbeError::Memory,
+        match Errno::from_io_error(&error) {
+            Some(Errno::PERM | Errno::ACCESS) => ProbeError::Denied,
+            Some(Errno::NOSYS) => ProbeError::Missing,
+            Some(Errno::NOMEM) => ProbeError::Memory,
             _ => ProbeError::Failed(error),
         }
     }
@@ -83,10 +84,10 @@ mod tests {
 
     #[test]
     fn says_in_words_why_not() {
-        let of = |errno| ProbeError::from(io::Error::from_raw_os_error(errno)).to_string();
-        assert!(of(libc::EPERM).contains("denied"));
-        assert!(of(libc::ENOSYS).contains("has no io_uring"));
-        assert!(of(libc::ENOMEM).contains("ulimit -l"));
-        assert!(of(libc::EMFILE).contains("cannot be set up"));
+        let of = |error: Errno| ProbeError::from(io::Error::from(error)).to_string();
+        assert!(of(Errno::PERM).contains("denied"));
+        assert!(of(Errno::NOSYS).contains("has no io_uring"));
+        assert!(of(Errno::NOMEM).contains("ulimit -l"));
+        assert!(of(Errno::MFILE).contains("cannot be set up"));
     }
 }

@@ -3,6 +3,7 @@
 use super::request::Request;
 use crate::sys::Nanos;
 use io_uring::{IoUring, Parameters, Submitter, cqueue, types};
+use rustix::io::Errno;
 use std::io;
 use std::os::fd::AsRawFd;
 use std::thread;
@@ -58,7 +59,9 @@ impl Ring {
             }
             match builder.build(entries) {
                 Ok(ring) => return Ok(Ring::with(ring)),
-                Err(error) if error.raw_os_error() == Some(libc::EINVAL) => refused = Some(error),
+                Err(error) if Errno::from_io_error(&error) == Some(Errno::INVAL) => {
+                    refused = Some(error);
+                }
                 Err(error) => return Err(error),
             }
         }
@@ -211,10 +214,10 @@ impl Ring {
             return Ok(());
         }
         let error = io::Error::last_os_error();
-        match error.raw_os_error() {
+        match Errno::from_io_error(&error) {
             // Time is up; a signal; completions to be reaped first; short of
             // memory: the next turn goes on.
-            Some(libc::ETIME | libc::EINTR | libc::EBUSY | libc::EAGAIN) => Ok(()),
+            Some(Errno::TIME | Errno::INTR | Errno::BUSY | Errno::AGAIN) => Ok(()),
             _ => Err(error),
         }
     }

@@ -17,6 +17,7 @@ use crate::batch::{Batch, BatchPiece};
 use crate::types::{Completion, DriverConfig, Token};
 use io_uring::types::Fixed;
 use io_uring::{Probe, cqueue, opcode, squeue};
+use rustix::io::Errno;
 use std::io;
 use std::sync::Once;
 
@@ -42,8 +43,8 @@ pub(super) fn min_bytes(config: &DriverConfig, probe: &Probe) -> Option<u32> {
 /// room under the limit on locked memory, or a socket that cannot do it.
 fn is_refusal(error: &io::Error) -> bool {
     matches!(
-        error.raw_os_error(),
-        Some(libc::ENOBUFS | libc::ENOMEM | libc::EOPNOTSUPP | libc::EFAULT)
+        Errno::from_io_error(error),
+        Some(Errno::NOBUFS | Errno::NOMEM | Errno::OPNOTSUPP | Errno::FAULT)
     )
 }
 
@@ -192,7 +193,10 @@ impl UringDriver {
             let is_short = match &error {
                 None => true,
                 // Of a chain whose first request was short.
-                Some(error) => is_transient(error) || error.raw_os_error() == Some(libc::ECANCELED),
+                Some(error) => {
+                    let is_canceled = Errno::from_io_error(error) == Some(Errno::CANCELED);
+                    is_canceled || is_transient(error)
+                }
             };
             if is_refused || is_short {
                 flight.is_plain |= is_refused;
