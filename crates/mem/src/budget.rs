@@ -58,11 +58,12 @@ impl Budget {
     }
 
     /// What is kept for `of`, whatever else there is: an eighth of the ceiling for
-    /// stages, a sixteenth, one chunk at least, for small payload.
+    /// stages, a sixteenth, one chunk at least, for small payload, and a quarter for
+    /// other payload: stages are full of what waits for that.
     fn kept(&self, of: MemoryUse) -> u64 {
         match of {
             _ if self.max_bytes < LOW_BYTES => 0,
-            MemoryUse::Payload => 0,
+            MemoryUse::Payload => self.max_bytes / 4,
             MemoryUse::SmallPayload => (self.max_bytes / 16).max(CHUNK_BYTES),
             MemoryUse::Stage => self.max_bytes / 8,
         }
@@ -158,8 +159,8 @@ mod tests {
         );
         for order in [
             [(payload, 26), (small, 2), (stage, 4)],
-            [(stage, 30), (small, 2), (payload, 0)],
-            [(small, 28), (stage, 4), (payload, 0)],
+            [(stage, 22), (small, 2), (payload, 8)],
+            [(small, 20), (stage, 4), (payload, 8)],
         ] {
             let budget = Budget::new(32 << 20);
             for (of, mib) in order {
