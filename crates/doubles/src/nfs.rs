@@ -33,6 +33,8 @@ pub struct RpcDouble {
     pub places: Vec<(u64, Option<Vec<u8>>)>,
     /// Memory that was asked for and not given.
     pub starved: Option<(Tag, u32)>,
+    /// The same for arguments.
+    pub starved_args: Option<(Tag, u32)>,
     /// Give no memory by itself.
     pub starves: bool,
     /// How it ended.
@@ -48,6 +50,7 @@ impl RpcDouble {
             answers: Vec::new(),
             places: Vec::new(),
             starved: None,
+            starved_args: None,
             starves: false,
             fatal: None,
         }
@@ -79,6 +82,12 @@ impl RpcDouble {
                         self.feed(true);
                     }
                 }
+                ServerOp::PrepareArgs { tag, bytes } => {
+                    self.starved_args = Some((tag, bytes));
+                    if !self.starves {
+                        self.feed(true);
+                    }
+                }
                 ServerOp::Call { tag } => self.see(tag),
                 ServerOp::Answer { tag, xid } => {
                     let bytes = self.end.machine.answer(tag).to_vec();
@@ -92,6 +101,10 @@ impl RpcDouble {
 
     /// Gives the memory that was asked for, or none.
     pub fn feed(&mut self, gives: bool) {
+        if let Some((tag, _)) = self.starved_args.take_if(|_| gives) {
+            assert!(self.end.machine.is_blocked_on(tag));
+            self.end.machine.prepared(tag);
+        }
         let Some((tag, len)) = self.starved.take() else {
             return;
         };

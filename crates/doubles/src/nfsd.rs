@@ -7,7 +7,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use link::{Link, Stream, StreamTokens};
+use link::{CommandMemory, Link, Stream, StreamTokens};
 use machine::{Nanos, Tag, work};
 use mem::{BufRange, Pool, Stage};
 use nfs::connection::{Connection, RpcServerFatalError, ServerOp};
@@ -302,7 +302,8 @@ impl NfsdDouble {
     pub fn refuse_memory(&mut self) {
         for conn in 0..self.conns.len() {
             let c = &mut self.conns[conn];
-            if let Some(ServerOp::Prepare { tag, .. }) = c.starved.take() {
+            if let Some(ServerOp::Prepare { tag, .. }) = c.starved {
+                c.starved = None;
                 c.link.machine.refuse(tag);
             }
             let mut starved = Vec::new();
@@ -551,6 +552,15 @@ impl NfsdDouble {
                     self.conns[conn].starved = Some(op);
                 }
                 return is_there;
+            }
+            ServerOp::PrepareArgs { tag, bytes } => {
+                let c = &mut self.conns[conn];
+                let Some(reserved) = self.driver.pool.reserve(bytes.into()) else {
+                    c.starved = Some(op);
+                    return false;
+                };
+                c.link.set_data(tag, CommandMemory::reserved(reserved));
+                c.link.machine.prepared(tag);
             }
             ServerOp::Call { tag } => {
                 self.execute(conn, tag, |execution, around| execution.begin(tag, around))

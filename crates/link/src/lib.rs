@@ -14,7 +14,7 @@ mod tests;
 pub use stream::{Stream, StreamTokens};
 
 use machine::{Direct, Machine, Step, Tag, Tail, Transmit, work};
-use mem::{BUF_BYTES_MAX, Buf, BufRange, Loan, Pool, Stage};
+use mem::{BUF_BYTES_MAX, Buf, BufRange, Loan, Pool, Reserved, Stage};
 use reactor::{Batch, Driver, Received};
 
 /// Where the data of one command lies.
@@ -38,6 +38,8 @@ enum Memory {
     Loan(Loan),
     /// Where it arrived: bytes of the staging buffer.
     Staged(Staged),
+    /// Bytes of the machine that count as the command's.
+    Reserved(Reserved),
 }
 
 /// Payload that stays where it was staged.
@@ -87,6 +89,11 @@ impl CommandMemory {
         CommandMemory::new(Memory::Staged(Staged::default()))
     }
 
+    /// Memory of the machine that counts as the command's.
+    pub fn reserved(reserved: Reserved) -> Self {
+        CommandMemory::new(Memory::Reserved(reserved))
+    }
+
     /// The memory, where it is one range.
     #[inline]
     pub fn range(&self) -> Option<BufRange> {
@@ -97,7 +104,7 @@ impl CommandMemory {
                 [piece] => Some(*piece),
                 _ => None,
             },
-            Memory::None | Memory::Bufs(_) | Memory::Staged(_) => None,
+            Memory::None | Memory::Bufs(_) | Memory::Staged(_) | Memory::Reserved(_) => None,
         }
     }
 
@@ -126,7 +133,7 @@ impl CommandMemory {
             Memory::Buf(buf) => each(buf.range().slice(offset, len)),
             Memory::Bufs(bufs) => parts(bufs, offset, len).for_each(each),
             Memory::Loan(loan) => loan.parts(offset, len).for_each(each),
-            Memory::None | Memory::Staged(_) => panic!("{NO_MEMORY}"),
+            Memory::None | Memory::Staged(_) | Memory::Reserved(_) => panic!("{NO_MEMORY}"),
         }
     }
 
@@ -144,7 +151,7 @@ impl CommandMemory {
             Memory::Buf(buf) => buf.range().slice(offset, len),
             Memory::Bufs(bufs) => parts(bufs, offset, len).next().expect(NO_MEMORY),
             Memory::Loan(loan) => loan.parts(offset, len).next().expect(NO_MEMORY),
-            Memory::None | Memory::Staged(_) => panic!("{NO_MEMORY}"),
+            Memory::None | Memory::Staged(_) | Memory::Reserved(_) => panic!("{NO_MEMORY}"),
         }
     }
 }
@@ -567,7 +574,7 @@ impl<M: Machine> Link<M> {
         let held = |data: &CommandMemory| {
             matches!(
                 data.memory,
-                Memory::Buf(_) | Memory::Bufs(_) | Memory::Loan(_)
+                Memory::Buf(_) | Memory::Bufs(_) | Memory::Loan(_) | Memory::Reserved(_)
             )
         };
         let all = self.data.iter().enumerate();
@@ -657,6 +664,7 @@ impl Transmit for Sink<'_> {
             Memory::Buf(buf) => self.batch.hold(buf),
             Memory::Bufs(bufs) => bufs.into_iter().for_each(|buf| self.batch.hold(buf)),
             Memory::Loan(loan) => self.batch.hold(loan),
+            Memory::Reserved(reserved) => drop(reserved),
             Memory::None | Memory::Range(_) | Memory::Staged(_) => {}
         }
     }

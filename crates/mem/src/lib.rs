@@ -29,6 +29,6 @@ pub use moves::{
     copy, copy_in, copy_in_crc, copy_out, copy_out_as_kernel, crc32c, equal, first_difference,
     is_zero, or, zero,
 };
-pub use pool::{BUF_BYTES_MAX, Buf, Pool, STAGE_BYTES, Stage};
+pub use pool::{BUF_BYTES_MAX, Buf, Pool, Reserved, STAGE_BYTES, Stage};
 pub use region::{BufRange, Region, RegionId};
 pub use share::Share;

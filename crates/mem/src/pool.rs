@@ -212,12 +212,22 @@ impl Pool {
     /// Reserves `n` bytes for payload that lies elsewhere, as a part of the host's
     /// share; false as in [`Pool::get`].
     pub fn try_reserve(&self, n: u64) -> bool {
-        let reserve = || self.inner.budget.try_reserve(n, MemoryUse::Payload);
+        let try_once = || self.inner.budget.try_reserve(n, MemoryUse::Payload);
+        let reserve = || try_once() || (self.trim() > 0 && try_once());
         let Some(account) = &self.account else {
             return reserve();
         };
         let reserved = account.within(n, || reserve().then(|| account.take(n)));
         reserved.is_some()
+    }
+
+    /// The same, given back when what is returned is dropped.
+    pub fn reserve(&self, bytes: u64) -> Option<Reserved> {
+        let reserved = || Reserved {
+            pool: self.clone(),
+            bytes,
+        };
+        self.try_reserve(bytes).then(reserved)
     }
 
     /// Gives `n` bytes back that were reserved with [`Pool::try_reserve`].
@@ -341,6 +351,19 @@ fn stage_class_of(len: u32) -> u8 {
     match class_of(len) {
         class if CLASS_BYTES[usize::from(class)] == STAGE_BYTES => STAGE_CLASS,
         class => class,
+    }
+}
+
+/// Memory beside the pool that counts as what it lends: see [`Pool::reserve`].
+#[derive(Debug)]
+pub struct Reserved {
+    pool: Pool,
+    bytes: u64,
+}
+
+impl Drop for Reserved {
+    fn drop(&mut self) {
+        self.pool.release(self.bytes);
     }
 }
 

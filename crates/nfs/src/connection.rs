@@ -25,7 +25,7 @@ pub use self::credential::{Credential, Flavor};
 use self::receive::{Inbound, Known};
 use self::reply::Refusal;
 pub use self::reply::{Mark, Reply};
-use self::slots::{CallState, RecordSlots};
+use self::slots::{CallState, RecordSlots, trim};
 
 /// Callbacks that may wait for an answer.
 const CALLS_OUT_MAX: usize = 16;
@@ -37,9 +37,14 @@ pub struct RpcServerSettings {
     pub calls_max: u16,
     /// Bytes of one call without the data of its WRITEs.
     pub args_bytes_max: u32,
-    /// The same of all calls that are worked on: beyond it no further call is
-    /// taken. Nor is one while answers of more than that wait to be sent.
+    /// So many of those are a part of what a connection costs. For a call with more
+    /// memory is asked for.
+    pub args_bytes_free_max: u32,
+    /// The same of all calls that are worked on and have no memory of their own: beyond
+    /// it no further call is taken.
     pub args_bytes_all_max: u32,
+    /// Bytes of answers that wait to be sent: beyond it no further call is taken.
+    pub unsent_bytes_max: u32,
     /// Bytes of data in the WRITEs of one call.
     pub io_bytes_max: u32,
     /// Operations of one COMPOUND.
@@ -57,7 +62,9 @@ impl Default for RpcServerSettings {
         RpcServerSettings {
             calls_max: 256,
             args_bytes_max: 96 << 10,
-            args_bytes_all_max: 1 << 20,
+            args_bytes_free_max: 4 << 10,
+            args_bytes_all_max: 64 << 10,
+            unsent_bytes_max: 1 << 20,
             io_bytes_max: 1 << 20,
             ops_max: 64,
             writes_max: 8,
@@ -68,6 +75,11 @@ impl Default for RpcServerSettings {
 }
 
 impl RpcServerSettings {
+    #[inline]
+    fn args_bytes_free(&self) -> u32 {
+        self.args_bytes_free_max.min(self.args_bytes_max)
+    }
+
     /// Bytes of a record, in all its fragments.
     fn record_bytes_max(&self) -> u32 {
         self.args_bytes_max.saturating_add(self.io_bytes_max)
@@ -188,7 +200,7 @@ pub enum ServerOp {
     Prepare {
         /// The call that it belongs to.
         call: Tag,
-        /// What names the data; of the first WRITE, the same.
+        /// What names the data.
         tag: Tag,
         /// Where it goes in the file.
         offset: offset4,
@@ -197,6 +209,15 @@ pub enum ServerOp {
         /// All that is left of the call is staged: its `Place`s and the `Call`
         /// follow before any byte is received.
         staged: bool,
+    },
+    /// Arguments of a call follow that are more than
+    /// [`RpcServerSettings::args_bytes_free_max`]: once there is memory for `bytes` of
+    /// them, say [`Connection::prepared`]. Nothing is received before.
+    PrepareArgs {
+        /// What names the memory, until it is released.
+        tag: Tag,
+        /// Bytes.
+        bytes: u32,
     },
     /// A call is here: see [`Connection::call`]. Say [`Connection::send`] when
     /// its results are in [`Connection::reply`].
@@ -253,7 +274,7 @@ pub struct Connection {
     ready: VecDeque<Tag>,
     /// Calls that the driver has.
     executing: u16,
-    /// Bytes of arguments that it has.
+    /// Bytes of their arguments that have no memory of their own.
     args_bytes: u32,
     /// Bytes of the records in `ready`, without payload.
     ready_bytes: usize,
@@ -416,7 +437,8 @@ impl Connection {
         self.send_refusal(tag, Refusal::auth(why));
     }
 
-    /// A call without data is not answered: its client will send it again.
+    /// A call without data is not answered: its client will send it again. Memory of its
+    /// arguments is released.
     pub fn drop_call(&mut self, tag: Tag) {
         if self.is_ended {
             return;
@@ -437,6 +459,7 @@ impl Connection {
     fn queue_refusal(&mut self, tag: Tag, why: Refusal) {
         let slot = &mut self.slots[tag];
         slot.state = CallState::Sending;
+        trim(&mut slot.args);
         match why {
             Refusal::Accepted(body) => slot.reply.accepted(slot.xid, body),
             Refusal::Denied(why) => slot.reply.denied(slot.xid, why),
@@ -453,7 +476,8 @@ impl Connection {
         );
         slot.state = CallState::Sending;
         self.executing -= 1;
-        self.args_bytes -= slot.args.len() as u32;
+        self.args_bytes -= slot.free_args_bytes(&self.settings);
+        trim(&mut slot.args);
         if self.spare_args.capacity() == 0 {
             std::mem::swap(&mut slot.args, &mut self.spare_args);
         }
@@ -463,7 +487,7 @@ impl Connection {
     #[inline]
     pub fn prepared(&mut self, tag: Tag) {
         if !self.is_ended {
-            self.inbound.prepared(tag);
+            self.inbound.prepared(tag, &mut self.slots);
         }
     }
 
@@ -551,7 +575,7 @@ impl Connection {
         &self.slots[tag].args[self.slots[tag].args_at as usize..]
     }
 
-    /// The answer was read.
+    /// The answer was read. Memory that its tag names is released.
     pub fn forget_answer(&mut self, tag: Tag) {
         if !self.is_ended {
             self.slots.free(tag);
@@ -578,7 +602,7 @@ impl Connection {
         let is_full = self.executing >= self.settings.calls_max
             || self.slots.in_flight() >= 2 * usize::from(self.settings.calls_max)
             || self.args_bytes >= self.settings.args_bytes_all_max
-            || self.ready_bytes >= self.settings.args_bytes_all_max as usize
+            || self.ready_bytes >= self.settings.unsent_bytes_max as usize
             || !self.slots.has_free();
         is_full && has_work
     }

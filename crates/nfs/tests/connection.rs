@@ -501,6 +501,65 @@ fn data_without_memory_is_skipped_and_nothing_else() {
     assert_eq!(server.end.released.len(), 2);
 }
 
+/// No byte beyond the first few KiB is taken before there is memory for all of them.
+#[test]
+fn large_arguments_wait_for_memory() {
+    let free = RpcServerSettings::default().args_bytes_free_max as usize;
+    let mut parts = vec![CompoundPart::Write(0, vec![7; 5000])];
+    parts.resize(20, CompoundPart::Lookup(vec![b'n'; 2500]));
+    parts.push(CompoundPart::Write(1, vec![8; 5000]));
+    let bytes = call(1, &parts);
+    for (fragment, wanted) in [(usize::MAX, bytes.len() - 5000), (1000, 96 << 10)] {
+        for step in [100, usize::MAX] {
+            let mut server = server(RpcServerSettings::default());
+            server.starves = true;
+            let mut stream: VecDeque<u8> = record(&bytes, || fragment).into();
+            stream.extend(whole(&call(2, &[])));
+            let all = stream.len();
+            drain(&mut server, &mut stream, step);
+            server.feed(true);
+            server.take_ops();
+            drain(&mut server, &mut stream, step);
+            let (tag, bytes) = server.starved_args.expect("it waits");
+            assert_eq!(bytes as usize, wanted);
+            drain(&mut server, &mut stream, step);
+            assert_eq!(server.end.machine.recv_plan().stage_max, 0);
+            assert!(step > 100 || all - stream.len() <= 5000 + free + 512);
+            server.starves = false;
+            server.feed(true);
+            server.take_ops();
+            drain(&mut server, &mut stream, step);
+            let seen: Vec<_> = server.calls.iter().map(|(_, seen)| seen.clone()).collect();
+            assert_eq!(seen.len(), 2);
+            assert_eq!((seen[0].ops, seen[0].data.len()), ((21, Stop::End), 2));
+            assert_eq!(seen[0].args, compound(&parts).1);
+            assert!(!server.end.released.contains(&tag));
+            server.answer(0, &[]);
+            sent(&mut server);
+            assert!(server.end.released.contains(&tag));
+        }
+    }
+}
+
+/// A connection has 64 KiB of arguments for which no memory was asked for.
+#[test]
+fn arguments_without_memory_of_their_own_have_a_bound() {
+    let mut server = server(RpcServerSettings::default());
+    let mut stream = VecDeque::new();
+    for xid in 0..40 {
+        let name = CompoundPart::Lookup(vec![b'n'; 3900]);
+        stream.extend(whole(&call(xid, &[name])));
+    }
+    drain(&mut server, &mut stream, 512);
+    assert_eq!(server.calls.len(), 17);
+    for left in (0..40).rev() {
+        server.answer(0, &[]);
+        drain(&mut server, &mut stream, 512);
+        assert_eq!(server.calls.len(), left.min(17));
+        sent(&mut server);
+    }
+}
+
 #[test]
 fn answers_go_out_in_any_order_with_their_data() {
     let mut server = server(RpcServerSettings::default());

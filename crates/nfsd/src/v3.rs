@@ -13,6 +13,7 @@ mod results;
 use std::io;
 use std::sync::Arc;
 
+use link::CommandMemory;
 use machine::Tag;
 use nfs::connection::{Args, Credential, Procedure, Stop};
 use store::fs::{FileId, FileSystem, Progress, Task};
@@ -174,7 +175,10 @@ impl V3Call {
             let machine = &mut around.link.machine;
             machine.give_args(self.tag, args);
             match is_v3 && self.call().is_dropped {
-                true => machine.drop_call(self.tag),
+                true => {
+                    machine.drop_call(self.tag);
+                    around.link.set_data(self.tag, CommandMemory::default());
+                }
                 false => machine.send(self.tag),
             }
         }

@@ -24,10 +24,10 @@ use engine::blocks::KeptJob;
 use engine::hosts::HostPlace;
 use engine::job::{Job, Jobs};
 use engine::{
-    ConnectionEvent, ConnectionId, ConnectionStage, Core, Elsewhere as _, Has, JobId, Post,
-    Protocol, Refusal, RefusalKind, Shard, Subject, Via, Waits as _, job,
+    Connection as _, ConnectionEvent, ConnectionId, ConnectionStage, Core, Elsewhere as _, Has,
+    JobId, Post, Protocol, Refusal, RefusalKind, Shard, Subject, Via, Waits as _, job,
 };
-use link::Stream;
+use link::{CommandMemory, Stream};
 use machine::{Machine, Nanos, Tag};
 use mem::Pool;
 use nfsd::callback::Callback;
@@ -279,6 +279,7 @@ impl Protocol for NfsConnection {
             } => self.run_call(None, None, driver, |_, around| {
                 nfsd::prepare(around, call, tag, offset, len, staged)
             }),
+            ServerOp::PrepareArgs { tag, bytes } => self.prepare_args((tag, bytes), driver.pool()),
             ServerOp::Answer { tag, xid } => {
                 self.called_back(tag, xid, driver);
                 true
@@ -297,6 +298,12 @@ impl Protocol for NfsConnection {
         match op {
             ServerOp::Prepare { tag, .. } => self.core.link.machine.refuse(tag),
             ServerOp::Call { tag } => self.refuse_call(tag, driver),
+            // The call cannot be answered before it is here. Its client sends it again.
+            ServerOp::PrepareArgs { .. } => {
+                let reason = "its host's share of memory_max has no room for a call";
+                self.note_refusal(RefusalKind::END, &reason);
+                self.is_leaving = true;
+            }
             ServerOp::Answer { .. } | ServerOp::Fatal(_) => {}
         }
     }
@@ -403,13 +410,16 @@ impl Protocol for NfsConnection {
 
     fn is_of(op: &ServerOp, tag: Tag) -> bool {
         match *op {
-            ServerOp::Call { tag: own } | ServerOp::Prepare { tag: own, .. } => own == tag,
+            ServerOp::Call { tag: own }
+            | ServerOp::PrepareArgs { tag: own, .. }
+            | ServerOp::Prepare { tag: own, .. } => own == tag,
             ServerOp::Answer { .. } | ServerOp::Fatal(_) => false,
         }
     }
 
     fn stalls(&self, op: &ServerOp) -> bool {
-        matches!(*op, ServerOp::Prepare { tag, .. } if self.core.link.machine.is_blocked_on(tag))
+        matches!(*op, ServerOp::Prepare { tag, .. } | ServerOp::PrepareArgs { tag, .. }
+            if self.core.link.machine.is_blocked_on(tag))
     }
 
     /// Memory belongs to a call: any of its data may be what is worked on.
@@ -480,6 +490,22 @@ impl NfsConnection {
             time: self.local.time(now),
         };
         f(execution, &mut around)
+    }
+
+    /// Makes room for the arguments of a large call, for all of them: no call waits for
+    /// more with a part of them received.
+    #[cold]
+    fn prepare_args(&mut self, (tag, bytes): (Tag, u32), pool: &Pool) -> bool {
+        let core = &mut self.core;
+        let Some(reserved) = core.pool.reserve(bytes.into()) else {
+            // What has arrived of it takes none of its client's share: calls that wait
+            // would keep each other from room.
+            core.link.shrink_stage(pool);
+            return false;
+        };
+        core.link.set_data(tag, CommandMemory::reserved(reserved));
+        core.link.machine.prepared(tag);
+        true
     }
 
     /// A call is here, or one that has waited for memory may find some.
@@ -593,6 +619,7 @@ impl NfsConnection {
                 .answered(id, Some(answer), driver.now());
         }
         self.core.link.machine.forget_answer(tag);
+        self.core.link.set_data(tag, CommandMemory::default());
         mail::see_to(&self.local, driver);
     }
 }

@@ -127,6 +127,7 @@ impl AddAssign for Report {
         ] {
             *to += from;
         }
+        self.memory.held_bytes += other.memory.held_bytes;
         self.turn_units_max = self.turn_units_max.max(other.turn_units_max);
     }
 }

@@ -52,7 +52,9 @@ pub fn nfs_connection(input: &[u8]) {
     let settings = RpcServerSettings {
         calls_max: 4,
         args_bytes_max: 2048,
+        args_bytes_free_max: 512,
         args_bytes_all_max: 4096,
+        unsent_bytes_max: 4096,
         io_bytes_max: 4096,
         ops_max: 8,
         writes_max: 2,

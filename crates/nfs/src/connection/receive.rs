@@ -10,7 +10,7 @@ use wire::xdr::{Decode, Reader, XdrError};
 use super::credential::Credential;
 use super::reply::Refusal;
 use super::scan::{self, Header, Operation};
-use super::slots::{CallState, trim};
+use super::slots::{CallState, RecordSlots};
 use super::{Connection, Procedure, RpcServerFatalError, ServerOp, Stop};
 
 /// Staging when small calls are expected.
@@ -72,6 +72,9 @@ pub(super) struct Inbound {
     payload: Payload,
     /// The data of WRITEs in this record.
     io_bytes: u32,
+    /// What names the memory that its arguments wait for, and the bytes that they may
+    /// have then.
+    args_wanted: Option<(Tag, u32)>,
     /// Calls for which large data is expected.
     bulk: u8,
 }
@@ -79,12 +82,13 @@ pub(super) struct Inbound {
 impl Inbound {
     #[inline]
     pub(super) fn is_blocked(&self) -> bool {
-        self.payload.is_blocked()
+        self.args_wanted.is_some() || self.payload.is_blocked()
     }
 
     #[inline]
     pub(super) fn is_blocked_on(&self, tag: Tag) -> bool {
-        self.payload.is_blocked_on(tag)
+        let args = self.args_wanted.map(|(wanted, _)| wanted);
+        args == Some(tag) || self.payload.is_blocked_on(tag)
     }
 
     /// Between two records.
@@ -93,9 +97,25 @@ impl Inbound {
         self.tag.is_none() && !self.is_inside
     }
 
-    pub(super) fn prepared(&mut self, tag: Tag) {
+    pub(super) fn prepared(&mut self, tag: Tag, slots: &mut RecordSlots) {
         assert!(self.is_blocked_on(tag), "prepared once");
-        self.payload.unblock(tag, u32::MAX);
+        match self.args_wanted.take() {
+            None => self.payload.unblock(tag, u32::MAX),
+            Some((_, bytes)) => {
+                let slot = &mut slots[self.tag.expect("inside a record")];
+                slot.args_max = bytes;
+                slot.args.reserve_exact(bytes as usize - slot.args.len());
+            }
+        }
+    }
+
+    /// Bytes that the record's buffer still has room for.
+    #[inline]
+    fn room(&self, slots: &RecordSlots) -> usize {
+        match (self.part, self.tag) {
+            (RecordPart::Nothing, _) | (_, None) => usize::MAX,
+            (_, Some(tag)) => slots[tag].args_max as usize - slots[tag].args.len(),
+        }
     }
 
     /// The call whose data is skipped.
@@ -189,6 +209,9 @@ impl Connection {
     pub(super) fn receive(&mut self, staged: &[u8], at: &mut usize) -> Option<Step<ServerOp>> {
         loop {
             let inbound = &mut self.inbound;
+            if inbound.args_wanted.is_some() {
+                return None;
+            }
             if !inbound.payload.is_at_header() {
                 match inbound.walk_payload(staged, at) {
                     Walk::Step(step) => return Some(step),
@@ -227,7 +250,11 @@ impl Connection {
             if available == 0 {
                 return None;
             }
-            let chunk = &staged[*at..*at + available.min(inbound.left as usize)];
+            let room = inbound.room(&self.slots);
+            if room == 0 {
+                return Some(self.want_args());
+            }
+            let chunk = &staged[*at..*at + available.min(inbound.left as usize).min(room)];
             match self.gather(chunk, available) {
                 Ok((used, step)) => {
                     *at += used;
@@ -244,10 +271,10 @@ impl Connection {
     fn begin_fragment(&mut self, mark: RecordMark) -> Result<(), RpcServerFatalError> {
         if self.inbound.tag.is_none() {
             let tag = self.slots.take(CallState::Gathering).expect("not full");
-            let args = &mut self.slots[tag].args;
-            if args.capacity() == 0 {
-                *args = std::mem::take(&mut self.spare_args);
-                trim(args);
+            let slot = &mut self.slots[tag];
+            slot.args_max = self.settings.args_bytes_free();
+            if slot.args.capacity() == 0 {
+                slot.args = std::mem::take(&mut self.spare_args);
             }
             self.inbound = Inbound {
                 tag: Some(tag),
@@ -270,6 +297,28 @@ impl Connection {
         }
     }
 
+    /// The arguments of a call are more than have room without asking.
+    #[cold]
+    fn want_args(&mut self) -> Step<ServerOp> {
+        let call = self.inbound.tag.expect("inside a record");
+        let more = match self.inbound.is_last {
+            true => self.inbound.left,
+            false => u32::MAX,
+        };
+        let args_max = self.slots[call].args_max;
+        let bytes = args_max.saturating_add(more);
+        let bytes = bytes.min(self.settings.args_bytes_max);
+        let tag = match bytes > args_max {
+            true => self.data_tag(call),
+            false => None,
+        };
+        let Some(tag) = tag else {
+            return self.fail(RpcServerFatalError::LongArguments);
+        };
+        self.inbound.args_wanted = Some((tag, bytes));
+        Step::Op(ServerOp::PrepareArgs { tag, bytes })
+    }
+
     /// Takes bytes of the record that is arriving from `chunk`, the rest of
     /// its fragment as far as it is staged. Says how many it took.
     #[inline]
@@ -287,7 +336,7 @@ impl Connection {
             && let Some(begin) = self.known.arguments(chunk)
             && let Ok((len, ops)) = scan::compound(&chunk[begin..])
         {
-            return self.gather_known(tag, chunk, available, (begin, begin + len, ops));
+            return Ok(self.gather_known(tag, chunk, available, (begin, begin + len, ops)));
         }
         if matches!(
             part,
@@ -296,7 +345,7 @@ impl Connection {
             if part != RecordPart::Nothing {
                 args.extend_from_slice(chunk);
             }
-            let used = self.took(tag, chunk.len())?;
+            let used = self.took(chunk.len());
             return Ok((used, None));
         }
         let tail = args.len() - parsed;
@@ -318,21 +367,21 @@ impl Connection {
                 Err(XdrError::Short) if tail > 0 && more < chunk.len() => {}
                 Err(XdrError::Short) => break None,
                 Err(_) if part == RecordPart::Header => return Err(RpcServerFatalError::NoMessage),
-                Err(_) => return Ok((self.garbage(tag, chunk.len())?, None)),
+                Err(_) => return Ok((self.garbage(chunk.len()), None)),
             }
         };
         let Some((len, item)) = item else {
             if tail == 0 {
                 args.extend_from_slice(chunk);
             }
-            return Ok((self.took(tag, chunk.len())?, None));
+            return Ok((self.took(chunk.len()), None));
         };
         // What was taken beyond the piece came with this chunk; only one that
         // cannot be read ends before that.
         let used = len.saturating_sub(tail);
         args.truncate(parsed + tail);
         args.extend_from_slice(&chunk[..used]);
-        let used = self.took(tag, used)?;
+        let used = self.took(used);
         self.inbound.parsed = parsed + len;
         let step = match item {
             RecordPiece::Header(header) => self.on_header(tag, header),
@@ -358,7 +407,7 @@ impl Connection {
         chunk: &[u8],
         available: usize,
         (args_at, mut at, ops): (usize, usize, u32),
-    ) -> Result<(usize, Option<Step<ServerOp>>), RpcServerFatalError> {
+    ) -> (usize, Option<Step<ServerOp>>) {
         let slot = &mut self.slots[tag];
         slot.xid = scan::word(chunk, 0).expect("it stands before the header");
         slot.procedure = Procedure::Compound;
@@ -384,28 +433,25 @@ impl Connection {
         self.inbound.parsed = at;
         self.deadline = None;
         self.next_operation(tag);
-        let used = self.took(tag, at)?;
+        let used = self.took(at);
         let step =
             data.and_then(|(offset, len)| self.begin_payload(tag, offset, len, available - used));
-        Ok((used, step))
+        (used, step)
     }
 
-    /// Bytes of the fragment have gone into the buffer of `tag`, or nowhere.
+    /// Bytes of the fragment have gone into the buffer of their record, or nowhere.
     #[inline]
-    fn took(&mut self, tag: Tag, len: usize) -> Result<usize, RpcServerFatalError> {
+    fn took(&mut self, len: usize) -> usize {
         self.inbound.left -= len as u32;
-        match self.slots[tag].args.len() > self.settings.args_bytes_max as usize {
-            true => Err(RpcServerFatalError::LongArguments),
-            false => Ok(len),
-        }
+        len
     }
 
     /// Arguments are none: nothing of the record is of use.
     #[cold]
-    fn garbage(&mut self, tag: Tag, len: usize) -> Result<usize, RpcServerFatalError> {
+    fn garbage(&mut self, len: usize) -> usize {
         self.inbound.refusal = Some(Refusal::stat(accept_stat::GARBAGE_ARGS));
         self.inbound.part = RecordPart::Nothing;
-        self.took(tag, len)
+        self.took(len)
     }
 
     #[inline]
@@ -602,7 +648,7 @@ impl Connection {
         }
         slot.state = CallState::Executing;
         self.executing += 1;
-        self.args_bytes += slot.args.len() as u32;
+        self.args_bytes += slot.free_args_bytes(&self.settings);
         Some(Step::Op(ServerOp::Call { tag }))
     }
 }

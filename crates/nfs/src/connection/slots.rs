@@ -7,7 +7,7 @@ use machine::Tag;
 use super::credential::Credential;
 use super::reply::Reply;
 use super::scan::HandleUse;
-use super::{Procedure, Stop};
+use super::{Procedure, RpcServerSettings, Stop};
 
 /// Capacity that a buffer keeps when its call is over.
 const KEEP_BYTES: usize = 4096;
@@ -40,6 +40,8 @@ pub(super) struct RecordSlot {
     pub credential: Credential,
     /// The record without its marks and payloads.
     pub args: Vec<u8>,
+    /// Bytes that those may have.
+    pub args_max: u32,
     /// Where the arguments of the procedure begin.
     pub args_at: u32,
     /// Operations of a COMPOUND that are all there.
@@ -68,6 +70,15 @@ impl RecordSlot {
             HandleUse::Changes => self.handle = None,
         }
         self.ops += 1;
+    }
+
+    /// What its arguments take of [`RpcServerSettings::args_bytes_all_max`].
+    #[inline]
+    pub(super) fn free_args_bytes(&self, settings: &RpcServerSettings) -> u32 {
+        match self.args_max > settings.args_bytes_free() {
+            true => 0,
+            false => self.args.len() as u32,
+        }
     }
 
     /// For another record; buffers of a common size are kept.
@@ -137,7 +148,6 @@ impl RecordSlots {
             }
             None => return None,
         };
-        self[tag].reset();
         self[tag].state = state;
         Some(tag)
     }
@@ -145,6 +155,7 @@ impl RecordSlots {
     #[inline]
     pub(super) fn free(&mut self, tag: Tag) {
         debug_assert!(self[tag].state != CallState::Free);
+        self[tag].reset();
         self[tag].state = CallState::Free;
         self.free.push(tag);
     }

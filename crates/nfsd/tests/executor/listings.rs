@@ -123,7 +123,8 @@ fn check_flood(record: impl FnOnce(&[u8]) -> Vec<u8>) {
         assert_eq!(statuses(&mut world, conn), vec![NFS4_OK; first]);
     }
     world.server.advance(1_000_000_000);
-    assert_eq!(budget.used(), before);
+    // What the pool had for buffers it has given up meanwhile.
+    assert!(budget.used() <= before);
 }
 
 #[test]

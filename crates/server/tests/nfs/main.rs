@@ -1,8 +1,11 @@
 //! NFS over real sockets, on both drivers.
 
+mod arguments;
 mod common;
 #[path = "../shared/content.rs"]
 mod content;
+#[path = "../shared/disks.rs"]
+mod disks;
 mod files;
 mod hostile;
 mod live;
@@ -15,3 +18,6 @@ mod restart;
 mod running;
 mod sessions;
 mod stopping;
+
+#[global_allocator]
+static ALLOCATOR: mem::counters::CountingAllocator = mem::counters::CountingAllocator;

@@ -62,6 +62,37 @@ pub fn read3(xid: u32, file: &[u8], offset: u64, len: u32) -> Vec<u8> {
     call(xid, (NFS, 3, NFS3_READ), &args)
 }
 
+/// COMPOUND of version 4.0.
+pub fn compound4(xid: u32, ops: &[Vec<u8>]) -> Vec<u8> {
+    let mut args = Vec::new();
+    for part in [0, 0, ops.len() as u32] {
+        word(&mut args, part);
+    }
+    call(xid, (NFS, 4, 1), &[args, ops.concat()].concat())
+}
+
+/// PUTROOTFH.
+pub fn put_root4() -> Vec<u8> {
+    24u32.to_be_bytes().into()
+}
+
+/// LOOKUP.
+pub fn lookup4(name: &[u8]) -> Vec<u8> {
+    let mut op = 15u32.to_be_bytes().into();
+    opaque(&mut op, name);
+    op
+}
+
+/// WRITE without a state, UNSTABLE.
+pub fn write4(data: &[u8]) -> Vec<u8> {
+    let mut op = 38u32.to_be_bytes().into();
+    for _ in 0..7 {
+        word(&mut op, 0);
+    }
+    opaque(&mut op, data);
+    op
+}
+
 pub fn open(address: SocketAddr) -> TcpStream {
     let stream = TcpStream::connect(address).expect("a listener");
     stream.set_read_timeout(Some(PATIENCE)).expect("a socket");

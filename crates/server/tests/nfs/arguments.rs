@@ -1,0 +1,326 @@
+//! Arguments of calls count as the data of WRITEs does.
+
+use std::io::{self, Write};
+use std::net::{Ipv6Addr, SocketAddr, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+
+use host::{Admin, Caller, HostIdentity, Payload, Settings};
+use needs::each_driver;
+use reactor::{Choice, FileIo, Ticket, Token};
+use server::parts::{OpenedStore, start_with};
+use server::{ListenerSpec, Running};
+use store::fs::{self, FileId, FileSystem, FsOp, Info, Progress, Task, Time};
+use wire::nvme::Sqe;
+
+use crate::common::{PATIENCE, config, drain, driver, fill, make, pattern, stop, until};
+use crate::disks::{BLOCK, NQN, ram, subsystem};
+use crate::raw;
+
+const MEMORY_MAX: u64 = 16 << 20;
+/// A client alone has half of the memory less an eighth for stages and 2 MiB for small
+/// data. A quarter is there whatever stages take.
+const SHARE_MAX: u64 = 6 << 20;
+const SHARE_MIN: u64 = 4 << 20;
+/// Connections of one client, with a call each that is nearly all arguments: three times
+/// its share.
+const CALLERS: usize = 200;
+/// Bytes that a connection may have of a call without asking, and the most that a buffer
+/// has that grows to them; and a stage.
+const OWN_BYTES: u64 = 2 * 4096 + 4096;
+
+/// A file system that finds no name while it is shut.
+struct Hanging {
+    below: fs::Memory,
+    is_shut: AtomicBool,
+    tickets: Mutex<Vec<Ticket>>,
+}
+
+impl FileSystem for Hanging {
+    fn info(&self) -> &Info {
+        self.below.info()
+    }
+
+    fn root(&self) -> FileId {
+        self.below.root()
+    }
+
+    fn start(
+        &self,
+        caller: &fs::Caller<'_>,
+        op: FsOp<'_>,
+        files: &mut dyn FileIo,
+        token: Token,
+    ) -> Progress {
+        if !matches!(op, FsOp::Lookup { .. }) || !self.is_shut.load(Ordering::Relaxed) {
+            return self.below.start(caller, op, files, token);
+        }
+        let mut tickets = self.tickets.lock().expect("whole");
+        tickets.push(files.ticket(token));
+        Progress::Pending(Task::of_other(()))
+    }
+
+    fn resume(&self, _: Task, _: io::Result<u32>, _: &mut dyn FileIo, _: Token) -> Progress {
+        Progress::Done(Err(fs::Error::NoEnt))
+    }
+}
+
+impl Hanging {
+    fn shut(&self) {
+        self.is_shut.store(true, Ordering::Relaxed);
+    }
+
+    fn open(&self) {
+        self.is_shut.store(false, Ordering::Relaxed);
+        let tickets = std::mem::take(&mut *self.tickets.lock().expect("whole"));
+        tickets.into_iter().for_each(Ticket::ring);
+    }
+
+    fn hanging(&self) -> u64 {
+        self.tickets.lock().expect("whole").len() as u64
+    }
+}
+
+/// A server with little memory.
+struct World {
+    _folder: tempfile::TempDir,
+    running: Running,
+    files: Arc<Hanging>,
+    /// 60 names of 1,536 bytes, of which the first is not there.
+    call: Vec<u8>,
+}
+
+impl World {
+    fn new(backend: Choice) -> World {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut config = config(backend, folder.path());
+        config.memory_max = MEMORY_MAX;
+        let ipv6 = SocketAddr::from((Ipv6Addr::LOCALHOST, 0));
+        config.listeners.push(ListenerSpec::nfs(ipv6));
+        let nvme = SocketAddr::from(([127, 0, 0, 1], 0));
+        config.listeners.push(nvme.into());
+        config.volumes = vec![ram("ram", 16)];
+        config.subsystems = vec![subsystem()];
+        let below = fs::Memory::new("mem", 1 << 20, 1, Time::default());
+        let files = Arc::new(Hanging {
+            below: below.expect("memory"),
+            is_shut: AtomicBool::default(),
+            tickets: Mutex::default(),
+        });
+        let opened = OpenedStore {
+            volumes: vec![store::open(&config.volumes[0]).expect("memory")],
+            file_systems: vec![files.clone()],
+            ..OpenedStore::default()
+        };
+        let mut ops = vec![raw::put_root4(), raw::lookup4(b"mem")];
+        ops.resize(62, raw::lookup4(&[b'n'; 1536]));
+        World {
+            _folder: folder,
+            running: start_with(config, opened).expect("starts"),
+            files,
+            call: raw::compound4(1, &ops),
+        }
+    }
+
+    fn open(&self) -> TcpStream {
+        let mut stream = raw::open(self.running.addresses()[0]);
+        raw::ping(&mut stream);
+        stream
+    }
+
+    fn callers(&self, number: usize) -> Vec<TcpStream> {
+        Vec::from_iter((0..number).map(|_| self.open()))
+    }
+
+    /// The call without its last byte.
+    fn half(&self) -> &[u8] {
+        &self.call[..self.call.len() - 1]
+    }
+
+    /// Calls of which the arguments have room within `bytes`.
+    fn calls_in(&self, bytes: u64) -> u64 {
+        bytes / (self.call.len() as u64 - 4)
+    }
+
+    /// Bytes that reactors have allocated.
+    fn held_bytes(&self) -> i64 {
+        crate::report::report(&self.running).memory.held_bytes
+    }
+
+    /// A client of another address, and a host of NVMe, write and read.
+    fn others_go_on(&self) {
+        let addresses = self.running.addresses();
+        let params = crate::common::params();
+        let mut client =
+            host::nfs::Client::connect(driver(), addresses[1], params).expect("a session");
+        let root = client.lookup(["mem"]).expect("exported");
+        let bytes = pattern(3, 64 << 10);
+        let open = make(&mut client, &root, "file");
+        fill(&mut client, &open, &bytes, 16 << 10);
+        assert!(drain(&mut client, &open, 16 << 10) == bytes);
+        write_and_read(addresses[2]);
+    }
+}
+
+/// A block of an NVMe namespace.
+fn write_and_read(to: SocketAddr) {
+    let identity = HostIdentity::new(None).expect("random bytes");
+    let settings = Settings::default();
+    let admin = Admin::connect(driver(), to, NQN, &identity, settings, 0);
+    let mut admin = admin.expect("admitted");
+    admin.set_queue_count(1).expect("granted");
+    let ids = (admin.cntlid(), 16);
+    let mut queue = Caller::io(driver(), to, NQN, &identity, settings, ids).expect("admitted");
+    let mut sqe = Sqe {
+        nsid: 1.into(),
+        ..Sqe::new(wire::nvme::io::WRITE)
+    };
+    sqe.set_blocks(0, 1);
+    let block = pattern(1, BLOCK);
+    queue
+        .command("Write", &sqe, Payload::Out(&block))
+        .expect("written");
+    sqe.opcode = wire::nvme::io::READ;
+    let mut read = vec![0; BLOCK];
+    queue
+        .command("Read", &sqe, Payload::In(&mut read))
+        .expect("read");
+    assert!(read == block);
+}
+
+fn send(streams: &mut [TcpStream], bytes: &[u8]) {
+    for stream in streams {
+        stream.write_all(bytes).expect("taken");
+    }
+}
+
+/// Whether a call is answered; else its connection has ended.
+fn is_answered(stream: &mut TcpStream) -> bool {
+    stream
+        .set_read_timeout(Some(2 * PATIENCE))
+        .expect("a socket");
+    let mut first = [0];
+    match stream.peek(&mut first) {
+        Ok(1) => raw::answer(stream).is_ok(),
+        Ok(_) => false,
+        Err(error) if error.kind() == io::ErrorKind::ConnectionReset => false,
+        Err(error) => panic!("neither an answer nor the end: {error}"),
+    }
+}
+
+/// What is beyond a client's share stays in its sockets until other calls of it end.
+#[each_driver]
+fn calls_on_a_disk_that_hangs_have_no_more_than_the_share_of_their_client(backend: Choice) {
+    let world = World::new(backend);
+    let mut streams = world.callers(CALLERS);
+    // Both reactors may find the last room at one time.
+    let (least, most) = (world.calls_in(SHARE_MIN), world.calls_in(SHARE_MAX) + 1);
+    // All of the share is there again for the second.
+    for _ in 0..2 {
+        world.files.shut();
+        send(&mut streams, &world.call);
+        until("the share is full", || world.files.hanging() >= least);
+        world.others_go_on();
+        let hanging = world.files.hanging();
+        assert!(hanging <= most, "{hanging} calls hang, and {most} may");
+        world.files.open();
+        for stream in &mut streams {
+            raw::answer(stream).expect("an answer");
+        }
+    }
+    stop(world.running);
+}
+
+/// The memory of half a call is not there before all of the call has room.
+#[each_driver]
+fn half_calls_have_no_more_than_the_share_of_their_client(backend: Choice) {
+    let world = World::new(backend);
+    let mut streams = world.callers(CALLERS);
+    for stream in &mut streams {
+        stream.write_all(&world.call).expect("taken");
+        raw::answer(stream).expect("an answer");
+    }
+    // Tables of connections are there, and what reactors keep.
+    let before = world.held_bytes();
+    send(&mut streams, world.half());
+    let held = || (world.held_bytes() - before) as u64;
+    until("the share is full", || held() >= SHARE_MIN);
+    world.others_go_on();
+    let (held, most) = (held(), SHARE_MAX + OWN_BYTES * CALLERS as u64);
+    assert!(held <= most, "{held} bytes are held, and {most} may be");
+    send(&mut streams, &world.call[world.call.len() - 1..]);
+    for stream in &mut streams {
+        raw::answer(stream).expect("an answer");
+    }
+    stop(world.running);
+}
+
+/// A client that does not send the rest of its calls keeps others of its own waiting for
+/// a moment only, and other clients not at all.
+#[each_driver]
+fn half_calls_that_fill_a_share_end_where_other_calls_wait(backend: Choice) {
+    let world = World::new(backend);
+    let mut streams = world.callers(CALLERS / 2);
+    send(&mut streams, world.half());
+    let mut stream = world.open();
+    stream.write_all(&world.call).expect("taken");
+    world.others_go_on();
+    raw::answer(&mut stream).expect("an answer");
+    assert!(
+        crate::report::report(&world.running).refusals > 0,
+        "some end"
+    );
+    stop(world.running);
+}
+
+/// Calls that have memory for the data of a WRITE and none for the arguments behind it
+/// wait for each other: some of them end.
+#[each_driver]
+fn calls_that_hold_data_and_wait_for_room_for_arguments_end(backend: Choice) {
+    let world = World::new(backend);
+    let mut ops = vec![raw::put_root4(), raw::write4(&vec![7; 1000 << 10])];
+    ops.resize(60, raw::lookup4(&[b'n'; 1536]));
+    let call = raw::compound4(1, &ops);
+    let mut feeders = Vec::new();
+    let mut streams = world.callers(12);
+    for stream in &streams {
+        let (mut stream, call) = (stream.try_clone().expect("a socket"), call.clone());
+        feeders.push(std::thread::spawn(move || {
+            // The end of a connection is what it reads.
+            let _ = stream.write_all(&call);
+        }));
+    }
+    let answered = streams.iter_mut().map(is_answered).filter(|is| *is);
+    assert!(answered.count() > 0, "none is answered");
+    feeders
+        .into_iter()
+        .for_each(|feeder| feeder.join().expect("it ends"));
+    // All of the share is there.
+    let mut stream = world.open();
+    stream.write_all(&call).expect("taken");
+    raw::answer(&mut stream).expect("an answer");
+    stop(world.running);
+}
+
+/// While a disk hangs, the connections of calls that find no room end; those of the calls
+/// that hang do not.
+#[test]
+fn connection_whose_call_finds_no_room_for_long_ends() {
+    let world = World::new(Choice::Epoll);
+    let mut streams = world.callers(CALLERS / 2);
+    world.files.shut();
+    send(&mut streams, &world.call);
+    let least = world.calls_in(SHARE_MIN);
+    until("the share is full", || world.files.hanging() >= least);
+    let mut last = world.open();
+    last.write_all(&world.call).expect("taken");
+    assert!(!is_answered(&mut last));
+    let refusals = || crate::report::report(&world.running).refusals;
+    let hanging = world.files.hanging();
+    let beyond = CALLERS as u64 / 2 + 1 - hanging;
+    until("the others end", || refusals() == beyond);
+    world.files.open();
+    let answered = streams.iter_mut().map(is_answered).filter(|is| *is);
+    assert_eq!(answered.count() as u64, hanging);
+    stop(world.running);
+}
