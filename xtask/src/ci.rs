@@ -40,6 +40,8 @@ const CI: &[CiStep] = &[
             "--release",
             "--package",
             "mem",
+            "--package",
+            "store",
             "--lib",
             "--test",
             "resident",

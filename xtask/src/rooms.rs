@@ -118,9 +118,9 @@ const TESTS_MAY_USE: &[(&str, &[&str])] = &[
     ("scsi", &["doubles"]),
     ("nfs", &["doubles", "random", "testkit"]),
     ("machine", &["random"]),
-    ("mem", &["random"]),
+    ("mem", &["random", "testkit"]),
     ("reactor", &["needs", "random"]),
-    ("store", &["needs", "random"]),
+    ("store", &["needs", "random", "testkit"]),
     ("nfsd", &["doubles", "random", "server", "testkit"]),
     ("host", &["server", "store", "testkit"]),
     (

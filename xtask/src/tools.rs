@@ -27,7 +27,7 @@ const SHUTTLE: Build = Build {
         "--package",
         "faults",
         "--package",
-        "mem",
+        "store",
         "--package",
         "reactor",
         "--features",
@@ -54,7 +54,7 @@ const TSAN: Build = Build {
     tests: &[
         &[
             "--package",
-            "mem",
+            "store",
             "--package",
             "reactor",
             "--lib",
@@ -301,11 +301,11 @@ const GUARDED: &[Guarded] = &[
         ],
     },
     Guarded {
-        package: "mem",
+        package: "store",
         files: &[
-            "crates/mem/src/frames.rs",
-            "crates/mem/src/frames/change.rs",
-            "crates/mem/src/frames/word.rs",
+            "crates/store/src/frames.rs",
+            "crates/store/src/frames/change.rs",
+            "crates/store/src/frames/word.rs",
         ],
         tests: &["--lib", "frames::"],
     },

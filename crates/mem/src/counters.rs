@@ -55,7 +55,8 @@ pub(crate) fn add_digested(bytes: usize) {
     DIGESTED_BYTES.set(DIGESTED_BYTES.get() + bytes as u64);
 }
 
-pub(crate) fn add_first_touch() {
+/// Counts a huge page whose memory a write had to wait for.
+pub fn add_first_touch() {
     FIRST_TOUCHES.set(FIRST_TOUCHES.get() + 1);
 }
 

@@ -10,7 +10,6 @@ pub mod blocks;
 mod budget;
 pub mod counters;
 mod crc;
-mod frames;
 mod heap;
 mod loan;
 mod moves;
@@ -18,17 +17,18 @@ mod pool;
 mod raw;
 mod region;
 mod share;
-mod sync;
+pub mod sync;
+mod table;
 
 pub use budget::{Budget, CHUNK_BYTES};
 pub use crc::crc32c_bytes;
-pub use frames::{FRAME_BYTES, Frames, FramesRefused, touch_ahead};
 pub use heap::give_back_heap;
-pub use loan::{LOAN_PIECES_MAX, Loan, Parts};
+pub use loan::{LOAN_PIECES_MAX, Lender, Loan, Parts};
 pub use moves::{
     copy, copy_in, copy_in_crc, copy_out, copy_out_as_kernel, crc32c, equal, first_difference,
     is_zero, or, zero,
 };
 pub use pool::{BUF_BYTES_MAX, Buf, Pool, Reserved, STAGE_BYTES, Stage};
-pub use region::{BufRange, Region, RegionId};
+pub use region::{BufRange, COLD_BYTES_MIN, Region, RegionId};
 pub use share::Share;
+pub use table::AtomicTable;

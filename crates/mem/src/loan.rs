@@ -1,6 +1,5 @@
 //! Memory lent for one I/O.
 
-use crate::frames::LentInner;
 use crate::region::BufRange;
 use std::cell::RefCell;
 use std::fmt;
@@ -21,23 +20,22 @@ thread_local! {
     static SPARE_LISTS: RefCell<Vec<Vec<BufRange>>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Memory lent for one I/O: read it or fill it, as whoever lent it says, and
-/// drop it when nobody, the kernel included, will touch it any more.
+/// What has lent memory: it is told when a loan of it is over.
+pub trait Lender: Sync {
+    /// The loan is over: neither the program nor the kernel touches its pieces any more.
+    fn take_back(&self, loan: &Loan);
+}
+
+/// Memory lent for one I/O: read it or fill it, as its lender says, and drop it
+/// when neither the program nor the kernel will touch it any more.
 #[must_use = "memory is lent only as long as the loan lives"]
 pub struct Loan {
     pieces: Pieces,
-    /// Who has lent it, if that wants to hear of the end.
-    of: Option<&'static LentInner>,
-    /// The first byte there; shifted, with a bit for what kind of loan it is.
-    place: u64,
+    lender: Option<&'static dyn Lender>,
+    /// The lender's own note on it.
+    note: u64,
     len: u32,
 }
-
-/// Set where frames were lent to be filled, not to be read.
-const BORROWED: u64 = 1;
-/// Set where pins are counted.
-const METERED: u64 = 2;
-const FLAGS: u32 = 2;
 
 /// Nearly always one piece, which then needs no list.
 enum Pieces {
@@ -46,66 +44,51 @@ enum Pieces {
 }
 
 impl Loan {
-    /// Memory that stays what it is whatever happens, so that nobody needs to
-    /// hear of the loan's end.
+    /// Memory that stays what it is whatever happens: it has no lender.
     #[inline]
     pub fn of(range: BufRange) -> Loan {
         Loan {
             len: range.len(),
             pieces: Pieces::One(range),
-            of: None,
-            place: 0,
+            lender: None,
+            note: 0,
         }
     }
 
-    /// Frames that are pinned, the first of them; those that are pushed too.
+    /// The first piece of what `lender` lends, which may be empty; those that are
+    /// pushed are lent too. `note` is for the lender alone.
     #[inline]
-    pub(crate) fn pinned(piece: BufRange, of: &'static LentInner, offset: u64) -> Loan {
+    pub fn lent(piece: BufRange, lender: &'static dyn Lender, note: u64) -> Loan {
         Loan {
             len: piece.len(),
             pieces: Pieces::One(piece),
-            of: Some(of),
-            place: offset << FLAGS,
+            lender: Some(lender),
+            note,
         }
     }
 
-    /// Its pins are counted.
+    /// What [`Loan::lent`] and [`Loan::add_note`] have noted.
     #[inline]
-    pub(crate) fn meter(&mut self) {
-        self.place |= METERED;
+    pub fn note(&self) -> u64 {
+        self.note
     }
 
-    /// Frames to fill: `nothing` yet, but all that is pushed.
-    pub(crate) fn borrowed(nothing: BufRange, of: &'static LentInner, offset: u64) -> Loan {
-        Loan {
-            len: 0,
-            pieces: Pieces::One(nothing),
-            of: Some(of),
-            place: offset << FLAGS | BORROWED,
-        }
+    /// Sets bits of the note.
+    #[inline]
+    pub fn add_note(&mut self, bits: u64) {
+        self.note |= bits;
     }
 
-    pub(crate) fn is_borrowed(&self, of: &'static LentInner, offset: u64) -> bool {
-        self.of.is_some_and(|own| std::ptr::eq(own, of)) && self.place == offset << FLAGS | BORROWED
+    /// Whether `lender` has lent it.
+    #[inline]
+    pub fn is_of(&self, lender: &dyn Lender) -> bool {
+        self.lender
+            .is_some_and(|own| std::ptr::addr_eq(own, lender))
     }
 
-    /// The same for any place that lies in a unit of `unit_bytes`, a power of
-    /// two, where the loan's does.
-    pub(crate) fn is_borrowed_in(
-        &self,
-        of: &'static LentInner,
-        offset: u64,
-        unit_bytes: u32,
-    ) -> bool {
-        let there = (self.place >> FLAGS) ^ offset;
-        self.of.is_some_and(|own| std::ptr::eq(own, of))
-            && self.place & BORROWED != 0
-            && there & u64::from(unit_bytes - 1) == 0
-    }
-
-    /// What was lent is not the loan's any more.
-    pub(crate) fn end(&mut self) {
-        self.of = None;
+    /// The lender has what was lent: the loan is empty and has no lender.
+    pub fn end(&mut self) {
+        self.lender = None;
         let nothing = self.pieces()[0].slice(0, 0);
         if let Pieces::Many(list) = std::mem::replace(&mut self.pieces, Pieces::One(nothing)) {
             keep_list(list);
@@ -133,7 +116,7 @@ impl Loan {
     /// rest when they are put into a batch ([`BufRange::prefetch_rest`]): more at
     /// a time would be waited for.
     #[inline]
-    pub(crate) fn prefetch(&self) {
+    pub fn prefetch(&self) {
         let first = self.pieces()[0];
         fetch(first, 0, PREFETCH_BYTES_MAX / 2);
     }
@@ -215,12 +198,8 @@ fn fetch(range: BufRange, from: u32, to: u32) {
 impl Drop for Loan {
     #[inline]
     fn drop(&mut self) {
-        if let Some(of) = self.of {
-            let offset = self.place >> FLAGS;
-            match self.place & BORROWED {
-                0 => of.unpin_loan(self, offset, self.place & METERED != 0),
-                _ => of.return_loan(self, offset),
-            }
+        if let Some(lender) = self.lender {
+            lender.take_back(self);
         }
         if let Pieces::Many(list) = &mut self.pieces {
             keep_list(std::mem::take(list));

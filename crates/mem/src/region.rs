@@ -19,7 +19,7 @@ const IS_COLD: u64 = 1;
 const IS_SMALL: u64 = 2;
 /// Bulk regions from this size on do not fit in any cache: writes into them
 /// go around it, which halves the time of a 4 KiB write to a random place.
-pub(crate) const COLD_BYTES_MIN: u64 = 64 << 20;
+pub const COLD_BYTES_MIN: u64 = 64 << 20;
 
 /// Address and generation of every region, in one word so that a lookup is one
 /// load: `generation << 48 | address | flags`.
@@ -98,7 +98,7 @@ impl BufRange {
 
     /// Both as one, where `next` follows in memory.
     #[inline]
-    pub(crate) fn joined(self, next: BufRange) -> Option<BufRange> {
+    pub fn joined(self, next: BufRange) -> Option<BufRange> {
         let follows =
             self.region == next.region && self.offset + u64::from(self.len) == next.offset;
         let len = self.len.checked_add(next.len)?;
@@ -162,7 +162,12 @@ impl Region {
         Region::map_with(len, IS_SMALL, Some(libc::MADV_NOHUGEPAGE))
     }
 
-    pub(crate) fn map(len: u64, is_cold: bool, is_huge: bool) -> io::Result<Region> {
+    /// Memory of zeros: in huge pages if `is_huge`; if `is_cold`, writes go around
+    /// the cache.
+    ///
+    /// # Errors
+    /// There are no addresses for it, or too many regions.
+    pub fn map(len: u64, is_cold: bool, is_huge: bool) -> io::Result<Region> {
         let flags = if is_cold { IS_COLD } else { 0 };
         Region::map_with(len, flags, is_huge.then_some(libc::MADV_HUGEPAGE))
     }
@@ -187,13 +192,13 @@ impl Region {
     }
 
     /// Whether copies into it go around the cache.
-    pub(crate) fn is_cold(&self) -> bool {
+    pub fn is_cold(&self) -> bool {
         TABLE[usize::from(self.id.slot)].load(Ordering::Relaxed) & IS_COLD != 0
     }
 
     /// How it is named in handles.
     #[inline]
-    pub(crate) fn id(&self) -> RegionId {
+    pub fn id(&self) -> RegionId {
         self.id
     }
 
@@ -261,7 +266,7 @@ impl Region {
 
     /// Makes the system find memory for `len` bytes at `offset`, a multiple of
     /// the page, as far as the region goes, and leaves their content as it is.
-    pub(crate) fn touch(&self, offset: u64, len: u64) {
+    pub fn touch(&self, offset: u64, len: u64) {
         let end = (offset + len).min(self.len);
         let bytes = end.saturating_sub(offset);
         let touched = self.advise(offset, bytes, libc::MADV_POPULATE_WRITE);

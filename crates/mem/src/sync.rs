@@ -1,22 +1,22 @@
-//! The atomics that frames are made of: the standard library's, but in a model of
+//! Atomics of what threads share without locks: the standard library's, but in a model of
 //! threads (`cargo xtask shuttle`) a scheduler chooses before each operation which
 //! thread goes on.
 
-#[cfg(not(all(test, shuttle)))]
-pub(crate) use std::sync::atomic::{AtomicI32, AtomicI64, AtomicU32, AtomicU64, AtomicUsize};
+#[cfg(not(shuttle))]
+pub use std::sync::atomic::{AtomicI32, AtomicI64, AtomicU32, AtomicU64, AtomicUsize};
 
-#[cfg(all(test, shuttle))]
-pub(crate) use chosen::{AtomicI32, AtomicI64, AtomicU32, AtomicU64, AtomicUsize};
+#[cfg(shuttle)]
+pub use chosen::{AtomicI32, AtomicI64, AtomicU32, AtomicU64, AtomicUsize};
 
 /// Not the scheduler's own atomics: these lie in mapped memory, zero at first.
-#[cfg(all(test, shuttle))]
+#[cfg(shuttle)]
 mod chosen {
     use std::ops::Deref;
     use std::sync::atomic;
 
     /// An atomic that lets the scheduler choose whenever it is reached.
     #[repr(transparent)]
-    pub(crate) struct Chosen<T>(T);
+    pub struct Chosen<T>(T);
 
     impl<T> Deref for Chosen<T> {
         type Target = T;
@@ -31,14 +31,14 @@ mod chosen {
     }
 
     /// Made of mapped memory alone.
-    pub(crate) type AtomicI32 = Chosen<atomic::AtomicI32>;
+    pub type AtomicI32 = Chosen<atomic::AtomicI32>;
 
     macro_rules! chosen {
         ($($name:ident of $value:ty),*) => {$(
-            pub(crate) type $name = Chosen<atomic::$name>;
+            pub type $name = Chosen<atomic::$name>;
 
             impl $name {
-                pub(crate) const fn new(value: $value) -> Self {
+                pub const fn new(value: $value) -> Self {
                     Chosen(atomic::$name::new(value))
                 }
             }

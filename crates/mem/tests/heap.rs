@@ -2,9 +2,7 @@
 //! process, since it looks at the whole of it.
 #![cfg(target_env = "gnu")]
 
-mod common;
-
-use common::resident_bytes;
+use testkit::resident_bytes;
 
 #[test]
 fn memory_that_is_freed_below_what_is_in_use_is_given_back() {

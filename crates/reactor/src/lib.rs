@@ -16,6 +16,7 @@ mod mailbox;
 #[cfg(all(test, shuttle))]
 mod models;
 mod object;
+mod priority;
 mod random;
 mod receive;
 mod run;
@@ -37,6 +38,7 @@ pub use descriptors::{BoundListener, ConnectedSocket, DiskFile};
 pub use epoll::EpollDriver;
 pub use mailbox::{Mailbox, Receiver, mailbox};
 pub use object::{clone_range, object_name};
+pub use priority::lower_thread_priority;
 pub use random::fill_random;
 pub use run::{Handler, RunConfig, RunStats, run, spun_ns};
 pub use shares::{Disk, DiskShares};

@@ -17,6 +17,7 @@ mod block;
 pub mod counters;
 mod file;
 mod format;
+pub mod frames;
 pub mod fs;
 pub mod identity;
 mod in_use;

@@ -1,4 +1,4 @@
-//! `ram`: memory of the process, in frames ([`mem::Frames`]). Its content ends
+//! `ram`: memory of the process, in frames ([`crate::frames`]). Its content ends
 //! with the process.
 //!
 //! Every I/O, of any size that an I/O may have, is one step to all others:
@@ -18,9 +18,10 @@ use std::io;
 use std::sync::Mutex;
 
 use machine::work;
-use mem::{BUF_BYTES_MAX, BufRange, FRAME_BYTES, Frames, FramesRefused, Loan};
+use mem::{BUF_BYTES_MAX, BufRange, Loan};
 use reactor::{FileIo, Token};
 
+use crate::frames::{FRAME_BYTES, Frames, FramesRefused};
 use crate::task::RamTask;
 use crate::{Base, Error, Extent, Io, Progress, ResizeError, Space, Task, Volume, memory, resize};
 

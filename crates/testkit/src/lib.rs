@@ -7,5 +7,7 @@ mod end;
 pub mod iscsi;
 pub mod nfs;
 pub mod nvme;
+mod resident;
 
 pub use end::End;
+pub use resident::resident_bytes;

@@ -81,7 +81,7 @@ enum WeftCommand {
 
 fn main() -> ExitCode {
     log_to_stderr();
-    mem::touch_ahead();
+    store::frames::touch_ahead();
     let ended = match Cli::try_parse() {
         Ok(arguments) => run(arguments.command),
         // Help, or what is wrong with the command line.

@@ -2,7 +2,7 @@
 //!
 //! Attributes and entries lie in a table of objects, each under a lock of its
 //! own that is held for one step of one operation; content of any size in
-//! frames ([`::mem::Frames`]), as that of RAM volumes: reads are sent from
+//! frames ([`crate::frames`]), as that of RAM volumes: reads are sent from
 //! frames that no operation writes meanwhile, large writes are received into
 //! frames that no reader sees. With the object's lock around it every read and
 //! write, of any size that an I/O may have, is one step to all others.
@@ -32,7 +32,9 @@ use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::sync::{Arc, Mutex};
 
-use ::mem::{FRAME_BYTES, Frames, Loan};
+use ::mem::Loan;
+
+use crate::frames::{FRAME_BYTES, Frames};
 use reactor::{FileIo, Token};
 
 use super::op::Move;

@@ -1,7 +1,7 @@
 //! What operations cost in units ([`machine::work`]), with tables as full as they get.
 
 use machine::work::{OPERATION_UNITS_MAX, take_turn};
-use mem::FRAME_BYTES;
+use store::frames::FRAME_BYTES;
 use store::fs::{FsOp, Memory, Output, Progress, Time};
 
 use crate::user::User;

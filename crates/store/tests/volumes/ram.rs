@@ -2,8 +2,9 @@
 
 use crate::common::*;
 use crate::fake::Fake;
-use mem::{BUF_BYTES_MAX, FRAME_BYTES, Loan};
+use mem::{BUF_BYTES_MAX, Loan};
 use reactor::Token;
+use store::frames::FRAME_BYTES;
 use store::{Error, Extent, Io, Kind, Progress, ResizeError, Volume, open};
 
 const FRAME: u64 = FRAME_BYTES as u64;

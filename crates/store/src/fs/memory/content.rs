@@ -7,7 +7,9 @@
 
 use std::sync::{Mutex, MutexGuard};
 
-use ::mem::{BUF_BYTES_MAX, BufRange, FRAME_BYTES, Frames, FramesRefused, Loan};
+use ::mem::{BUF_BYTES_MAX, BufRange, Loan};
+
+use crate::frames::{FRAME_BYTES, Frames, FramesRefused};
 use machine::work;
 
 use super::addresses::{Addresses, ORDER_MAX, UNIT_SHIFT, Unit};

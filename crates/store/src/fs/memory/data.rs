@@ -103,7 +103,7 @@ impl MemoryInner {
         offset: u64,
         buf: BufRange,
     ) -> Result<Written, Error> {
-        let within = offset % u64::from(::mem::FRAME_BYTES);
+        let within = offset % u64::from(crate::frames::FRAME_BYTES);
         if buf.len() > COPY_LOCKED_BYTES_MAX
             && let Some(mut loan) = self.store.frames.borrow(within, buf.len())
         {

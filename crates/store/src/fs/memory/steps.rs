@@ -159,7 +159,7 @@ impl MemorySteps {
         node.check_write(caller)?;
         // Rather nothing than a part of it.
         let missing = inner.store.missing(&node, at, end);
-        if missing.saturating_mul(::mem::FRAME_BYTES.into()) > inner.store.space.free() {
+        if missing.saturating_mul(crate::frames::FRAME_BYTES.into()) > inner.store.space.free() {
             return Err(Error::NoSpc);
         }
         drop(node);

@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::{FramesRefused, LentInner};
-use crate::sync::AtomicU64;
+use mem::sync::AtomicU64;
 
 /// The low half names a frame, not a hole.
 pub(super) const PRESENT: u64 = 1 << 31;

@@ -38,12 +38,11 @@ fn scattered(parts: u64) -> impl Iterator<Item = u64> {
 
 /// Page faults of this thread that needed no disk.
 fn faults() -> i64 {
-    // SAFETY: all zero is a value of it, and it lives for the call.
-    unsafe {
-        let mut usage: libc::rusage = std::mem::zeroed();
-        assert_eq!(libc::getrusage(libc::RUSAGE_THREAD, &mut usage), 0);
-        usage.ru_minflt
-    }
+    let stat = std::fs::read_to_string("/proc/thread-self/stat").unwrap();
+    // The name may hold anything; the state follows it, and minflt is seven further on.
+    let (_, rest) = stat.rsplit_once(')').unwrap();
+    let minflt = rest.split_whitespace().nth(7).unwrap();
+    minflt.parse().unwrap()
 }
 
 fn first_touches() -> u64 {
@@ -76,7 +75,7 @@ fn who_writes_does_not_wait_for_memory() {
     const PARTS: u64 = 1 << 15;
     // So few that their words lie in a few pages.
     const WRITTEN: u64 = 4096;
-    crate::touch_ahead();
+    crate::frames::touch_ahead();
     let frames = Frames::new(PARTS * F, PARTS * F).unwrap();
     // It asks: beside another test's many volumes nothing is ready before.
     frames.write(0, &[1; 4096]).unwrap();
@@ -125,7 +124,7 @@ fn memory_goes_back_in_huge_pages_but_for_the_reserve() {
     for at in (0..8 * HUGE).step_by(4096) {
         frames.write(at, &[1; 4096]).unwrap();
     }
-    let is_zero = |frame: u32| crate::is_zero(frames.inner.at(frame, 0, FRAME_BYTES));
+    let is_zero = |frame: u32| mem::is_zero(frames.inner.at(frame, 0, FRAME_BYTES));
     frames.discard(F, 4 * HUGE - F).unwrap();
     assert!(!is_zero(1), "the first is in use");
     frames.discard(0, F).unwrap();
@@ -159,7 +158,7 @@ fn modest_threads() -> usize {
 /// until then the process has not ended.
 #[test]
 fn no_thread_of_low_priority_is_left_when_all_is_ready() {
-    crate::touch_ahead();
+    crate::frames::touch_ahead();
     let frames = Frames::with_spare(64 * HUGE, 64 * HUGE, 128);
     let give_up = Instant::now() + Duration::from_secs(60);
     frames.write(0, &[1; 512]).unwrap();
@@ -175,7 +174,7 @@ fn no_thread_of_low_priority_is_left_when_all_is_ready() {
 /// would be waited for by all who open or drop a volume.
 #[test]
 fn the_helper_needs_nothing_that_others_lock() {
-    crate::touch_ahead();
+    crate::frames::touch_ahead();
     let frames = Frames::with_spare(64 * HUGE, 64 * HUGE, 128);
     let parked = owner::parked();
     frames.write(0, &[1; 512]).unwrap();
@@ -188,7 +187,7 @@ fn the_helper_needs_nothing_that_others_lock() {
 /// The helper is asked for one huge page at the start, and for more while it is at that.
 #[test]
 fn what_is_asked_for_while_the_helper_works_is_not_lost() {
-    crate::touch_ahead();
+    crate::frames::touch_ahead();
     for _ in 0..8 {
         let frames = Frames::with_spare(64 * HUGE, 64 * HUGE, 128);
         frames.write(0, &[1; 512]).unwrap();
@@ -215,7 +214,7 @@ fn what_the_helper_is_at_is_not_used_again() {
 /// With as many volumes as that, one that is never written takes nothing.
 #[test]
 fn nothing_is_ready_before_it_is_wanted() {
-    crate::touch_ahead();
+    crate::frames::touch_ahead();
     let many: Vec<Frames> = (0..70)
         .map(|_| Frames::with_spare(64 * F, 64 * F, 8))
         .collect();

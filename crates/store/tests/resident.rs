@@ -1,14 +1,13 @@
 //! That the helper's touching finds memory, as the system counts it. In the
 //! release build above all: there a touch that changes nothing may be compiled
-//! away (`cargo test --release -p mem --test resident`, which CI runs too).
-
-mod common;
+//! away (`cargo test --release -p store --test resident`, which CI runs too).
 
 use std::thread;
 use std::time::Duration;
 
-use common::resident_bytes;
-use mem::{Frames, counters, touch_ahead};
+use mem::counters;
+use store::frames::{Frames, touch_ahead};
+use testkit::resident_bytes;
 
 const MIB: u64 = 1 << 20;
 /// What a volume of this size keeps ready once it is written: a sixteenth.

@@ -8,7 +8,7 @@ mod threads;
 mod words;
 
 use super::*;
-use crate::{copy_in, copy_out, counters};
+use mem::{copy_in, copy_out, counters};
 
 use super::reserve::Moving;
 

@@ -27,7 +27,6 @@ mod free;
 mod owner;
 mod quota;
 mod reserve;
-mod table;
 #[cfg(test)]
 mod tests;
 mod word;
@@ -38,15 +37,13 @@ use std::sync::{Mutex, OnceLock};
 
 use faults::Fault;
 
-use crate::loan::Loan;
-use crate::pool::BUF_BYTES_MAX;
-use crate::region::{BufRange, Region};
-use crate::sync::{AtomicI32, AtomicI64, AtomicU32, AtomicU64};
+use mem::sync::{AtomicI32, AtomicI64, AtomicU32, AtomicU64};
+use mem::{AtomicTable, BUF_BYTES_MAX, BufRange, Lender, Loan, Region};
+
 use free::Free;
 use quota::Quota;
 use reserve::Reserve;
 pub use reserve::touch_ahead;
-use table::AtomicTable;
 use word::{PRESENT, frame_of};
 
 /// Bytes of a frame.
@@ -56,10 +53,16 @@ const FRAME_SHIFT: u32 = 14;
 const IO_FRAMES_MAX: usize = (BUF_BYTES_MAX / FRAME_BYTES) as usize + 1;
 /// Writes that touch no more frames are copied into them where they are.
 const IN_PLACE_FRAMES_MAX: u64 = 2;
+/// What a loan of frames notes: the first byte on the volume, shifted by so many bits,
+const NOTE_FLAGS: u32 = 2;
+/// whether frames were lent to be filled, not to be read,
+const BORROWED: u64 = 1;
+/// and whether pins are counted.
+const METERED: u64 = 2;
 /// A reader that was overtaken by writers this often locks them out.
 const SNAPSHOTS_MAX: u32 = 4;
 
-const _: () = assert!(IO_FRAMES_MAX <= crate::LOAN_PIECES_MAX);
+const _: () = assert!(IO_FRAMES_MAX <= mem::LOAN_PIECES_MAX);
 
 /// Why something was not done; nothing of it was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -201,7 +204,7 @@ impl Frames {
         }
         match self.pin_unmetered(offset, len) {
             Some(mut loan) => {
-                loan.meter();
+                loan.add_note(METERED);
                 loan.prefetch();
                 Some(loan)
             }
@@ -226,11 +229,8 @@ impl Frames {
         }
         let what = inner.pin(first).ok()?;
         let from = (offset & u64::from(FRAME_BYTES - 1)) as u32;
-        Some(Loan::pinned(
-            inner.piece(what, from, len),
-            self.inner,
-            offset,
-        ))
+        let piece = inner.piece(what, from, len);
+        Some(Loan::lent(piece, self.inner, offset << NOTE_FLAGS))
     }
 
     #[cold]
@@ -271,7 +271,7 @@ impl Frames {
         let inner = self.inner;
         let (first, _) = span(offset, len);
         let nothing = inner.zeros.range(0, 0);
-        let mut loan = Loan::pinned(nothing, self.inner, offset);
+        let mut loan = Loan::lent(nothing, self.inner, offset << NOTE_FLAGS);
         for (index, seen) in (first..).zip(seen) {
             let what = pin(inner, index).ok()?;
             let (from, part) = part_in(index, offset, len);
@@ -300,7 +300,7 @@ impl Frames {
             .ok_or_else(|| self.why(offset, dst.len()))?;
         let mut at = 0;
         for &piece in loan.pieces() {
-            crate::copy(dst.slice(at, piece.len()), piece);
+            mem::copy(dst.slice(at, piece.len()), piece);
             at += piece.len();
         }
         Ok(())
@@ -313,9 +313,7 @@ impl Frames {
             .ok_or_else(|| self.why(offset, data.len()))?;
         let mut at = 0;
         for &piece in loan.pieces() {
-            if let Some(differs) =
-                crate::moves::first_difference(data.slice(at, piece.len()), piece)
-            {
+            if let Some(differs) = mem::first_difference(data.slice(at, piece.len()), piece) {
                 let offset = at + differs;
                 return Err(FramesRefused::Miscompare { offset });
             }
@@ -396,11 +394,16 @@ impl LentInner {
             at = end;
         }
     }
+}
 
-    /// A loan of pins is over.
+impl Lender for LentInner {
     #[inline]
-    pub(crate) fn unpin_loan(&self, loan: &Loan, offset: u64, is_metered: bool) {
-        if is_metered {
+    fn take_back(&self, loan: &Loan) {
+        let offset = loan.note() >> NOTE_FLAGS;
+        if loan.note() & BORROWED != 0 {
+            return self.return_frames(loan, offset);
+        }
+        if loan.note() & METERED != 0 {
             let count = pins_for(offset, loan.len()).expect("as when it was taken");
             self.pins.give(count);
         }

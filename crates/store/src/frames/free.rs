@@ -6,8 +6,8 @@ use std::ops::Range;
 use std::sync::atomic::Ordering;
 
 use super::FRAME_BYTES;
-use super::table::AtomicTable;
-use crate::sync::{AtomicU32, AtomicU64, AtomicUsize};
+use mem::AtomicTable;
+use mem::sync::{AtomicU32, AtomicU64, AtomicUsize};
 
 /// Frames that one word of bits stands for: the longest run that is taken.
 pub(super) const WORD_FRAMES: u32 = 64;

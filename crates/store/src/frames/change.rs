@@ -3,15 +3,13 @@
 use std::sync::atomic::Ordering;
 
 use faults::Fault;
+use mem::{BUF_BYTES_MAX, BufRange, Loan};
 
 use super::word::{LOCKED, PRESENT, Patience, frame_of, pins_of};
 use super::{
-    FRAME_BYTES, FRAME_SHIFT, Frames, FramesRefused, IN_PLACE_FRAMES_MAX, IO_FRAMES_MAX, LentInner,
-    part_in, span,
+    BORROWED, FRAME_BYTES, FRAME_SHIFT, Frames, FramesRefused, IN_PLACE_FRAMES_MAX, IO_FRAMES_MAX,
+    LentInner, NOTE_FLAGS, part_in, span,
 };
-use crate::loan::Loan;
-use crate::pool::BUF_BYTES_MAX;
-use crate::region::BufRange;
 
 /// Bytes that are made holes in one step.
 const DISCARD_BYTES_MAX: u64 = BUF_BYTES_MAX as u64;
@@ -37,11 +35,11 @@ impl Source<'_> {
         match self {
             Source::Bytes(bytes) => {
                 let at = at as usize;
-                crate::copy_in(dst, &bytes[at..at + dst.len() as usize]);
+                mem::copy_in(dst, &bytes[at..at + dst.len() as usize]);
             }
-            Source::Range(range) => crate::copy(dst, range.slice(at, dst.len())),
-            Source::Or(range) => crate::or(dst, range.slice(at, dst.len())),
-            Source::Zeros | Source::Hole => crate::zero(dst),
+            Source::Range(range) => mem::copy(dst, range.slice(at, dst.len())),
+            Source::Or(range) => mem::or(dst, range.slice(at, dst.len())),
+            Source::Zeros | Source::Hole => mem::zero(dst),
         }
     }
 }
@@ -136,7 +134,8 @@ impl Frames {
         if !inner.spare.take_some(count) {
             return None;
         }
-        let mut loan = Loan::borrowed(inner.zeros.range(0, 0), self.inner, offset);
+        let note = offset << NOTE_FLAGS | BORROWED;
+        let mut loan = Loan::lent(inner.zeros.range(0, 0), self.inner, note);
         let mut index = first;
         while index <= last {
             let Some((frame, run)) = inner.take_run(index, last) else {
@@ -161,7 +160,7 @@ impl Frames {
     /// on an error it is as before. Panics over any other loan.
     pub fn commit(&self, loan: &mut Loan, offset: u64) -> Result<(), FramesRefused> {
         assert!(
-            loan.is_borrowed(self.inner, offset),
+            loan.note() >> NOTE_FLAGS == offset,
             "a loan is committed where it was borrowed"
         );
         self.commit_at(loan, offset)
@@ -173,7 +172,7 @@ impl Frames {
     pub fn commit_at(&self, loan: &mut Loan, offset: u64) -> Result<(), FramesRefused> {
         let inner = self.inner;
         assert!(
-            loan.is_borrowed_in(self.inner, offset, FRAME_BYTES),
+            inner.is_borrowed_near(loan, offset),
             "a loan is committed where it fits"
         );
         let len = loan.len();
@@ -227,7 +226,7 @@ impl Frames {
                     let holds = end <= inner.size_bytes.load(Ordering::Relaxed);
                     if holds {
                         let (from, _) = part_in(first, offset, len);
-                        crate::copy_in(inner.at(frame, from, len), bytes);
+                        mem::copy_in(inner.at(frame, from, len), bytes);
                     }
                     // Locked and unpinned, the word is ours alone.
                     word.store(seen, Ordering::Release);
@@ -439,7 +438,7 @@ impl LentInner {
             && pins_of(seen) == 0
             && part <= FRAME_BYTES / 2
         {
-            crate::copy(self.at(old, from, part), self.at(frame, from, part));
+            mem::copy(self.at(old, from, part), self.at(frame, from, part));
             return false;
         }
         self.fill_around(seen as u32, frame, from, part);
@@ -459,8 +458,8 @@ impl LentInner {
     /// Copies `len` bytes of what is there from `at` on into `frame`.
     fn bring(&self, what: u32, frame: u32, at: u32, len: u32) {
         match frame_of(what) {
-            Some(old) => crate::copy(self.at(frame, at, len), self.at(old, at, len)),
-            None => crate::zero(self.at(frame, at, len)),
+            Some(old) => mem::copy(self.at(frame, at, len), self.at(old, at, len)),
+            None => mem::zero(self.at(frame, at, len)),
         }
     }
 
@@ -551,7 +550,7 @@ impl LentInner {
             let (from, part) = part_in(index, write.offset, write.len);
             let what = self.word(index).load(Ordering::Acquire) as u32;
             let there = self.piece(what, from, part);
-            if let Some(differs) = crate::moves::first_difference(expect.slice(at, part), there) {
+            if let Some(differs) = mem::first_difference(expect.slice(at, part), there) {
                 let offset = at + differs;
                 return Err(FramesRefused::Miscompare { offset });
             }
@@ -629,9 +628,16 @@ impl LentInner {
         self.put(index, PRESENT as u32 | frame, counted, freed);
     }
 
+    /// Whether a loan is of [`Frames::borrow`] here, for a place that lies in its frame
+    /// where `offset` does.
+    fn is_borrowed_near(&self, loan: &Loan, offset: u64) -> bool {
+        let apart = (loan.note() >> NOTE_FLAGS) ^ offset;
+        loan.is_of(self) && loan.note() & BORROWED != 0 && apart & u64::from(FRAME_BYTES - 1) == 0
+    }
+
     /// A loan of [`Frames::borrow`] was dropped: its frames are free.
     #[cold]
-    pub(crate) fn return_loan(&self, loan: &Loan, offset: u64) {
+    pub(super) fn return_frames(&self, loan: &Loan, offset: u64) {
         let mut freed = Freed::new(self, false);
         self.each_frame(loan, offset, |_, what| {
             self.spare.give(1);

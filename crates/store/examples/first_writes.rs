@@ -1,12 +1,13 @@
 //! How long the first write to each part of a RAM volume takes: `cargo run
-//! --release -p mem --example first_writes [alone]`. 4 KiB to each frame of 24 MiB,
+//! --release -p store --example first_writes [alone]`. 4 KiB to each frame of 24 MiB,
 //! one every 100 us, five volumes one after the other. `alone`: nobody touches
 //! memory ahead.
 
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use mem::{FRAME_BYTES, Frames, counters, touch_ahead};
+use mem::counters;
+use store::frames::{FRAME_BYTES, Frames, touch_ahead};
 
 const SIZE: u64 = 1 << 30;
 const WRITTEN: u64 = 24 << 20;

@@ -19,7 +19,7 @@ use super::free::HUGE_FRAMES;
 use super::owner;
 use super::word::Patience;
 use super::{FRAME_BYTES, FRAME_SHIFT, LentInner};
-use crate::counters;
+use mem::counters;
 
 const BLOCK: i64 = HUGE_FRAMES as i64;
 /// Of what a volume may hold, this part is kept ready, within these bounds.
@@ -148,7 +148,7 @@ fn help() {
         if owner::all().any(LentInner::wants_ready) {
             let builder = thread::Builder::new().name("weft-touch".into());
             let touch_modestly = || {
-                be_modest();
+                reactor::lower_thread_priority();
                 touch();
             };
             match builder.spawn(touch_modestly) {
@@ -168,18 +168,6 @@ fn touch() {
         for inner in owner::all() {
             has_found |= inner.top_up();
         }
-    }
-}
-
-/// Whoever asks for memory goes on while this thread finds it: nobody is to
-/// wait for a core because of it.
-fn be_modest() {
-    let normal = libc::sched_param { sched_priority: 0 };
-    // SAFETY: of the calling thread; the parameter lives for the call. Refused,
-    // it works as it is.
-    unsafe {
-        libc::sched_setscheduler(0, libc::SCHED_OTHER, &normal);
-        libc::setpriority(libc::PRIO_PROCESS, 0, 19);
     }
 }
 

@@ -6,14 +6,13 @@ use std::iter;
 use std::sync::atomic::Ordering;
 use std::sync::{Mutex, MutexGuard, OnceLock};
 
+use mem::sync::{AtomicI64, AtomicU32, AtomicU64};
+use mem::{AtomicTable, BUF_BYTES_MAX, COLD_BYTES_MIN, Region};
+
 use super::free::{Free, WORD_FRAMES};
 use super::quota::Quota;
 use super::reserve::Reserve;
-use super::table::AtomicTable;
 use super::{FRAME_BYTES, FRAME_SHIFT, Frames, LentInner, Spare};
-use crate::pool::BUF_BYTES_MAX;
-use crate::region::{COLD_BYTES_MIN, Region};
-use crate::sync::{AtomicI64, AtomicU32, AtomicU64};
 
 /// Frames are named by 31 bits.
 const FRAMES_MAX: u64 = 1 << 31;

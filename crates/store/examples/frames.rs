@@ -1,11 +1,12 @@
-//! What a RAM volume pays for every I/O: `cargo run --release -p mem --example
+//! What a RAM volume pays for every I/O: `cargo run --release -p store --example
 //! frames`. One GiB, written once; random places; nobody else at it.
 
 use std::hint::black_box;
 use std::time::Instant;
 
-use mem::{FRAME_BYTES, Frames, Region, copy_in};
+use mem::{Region, copy_in};
 use random::Random;
+use store::frames::{FRAME_BYTES, Frames};
 
 const SIZE: u64 = 1 << 30;
 

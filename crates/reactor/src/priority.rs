@@ -1,0 +1,13 @@
+//! Priorities of threads.
+
+/// Gives the calling thread the lowest priority of those that share processors, whatever
+/// it has: it runs where no other thread wants to. Where the system refuses, it stays
+/// what it is.
+pub fn lower_thread_priority() {
+    let normal = libc::sched_param { sched_priority: 0 };
+    // SAFETY: of the calling thread; the parameter lives for the call.
+    unsafe {
+        libc::sched_setscheduler(0, libc::SCHED_OTHER, &normal);
+        libc::setpriority(libc::PRIO_PROCESS, 0, 19);
+    }
+}
