@@ -366,10 +366,7 @@ impl Repetitions {
         }
         if self.arrivals > 0 {
             let count = self.arrivals;
-            tracing::info!(
-                count,
-                "as many more hosts, initiators and NFS clients came or went"
-            );
+            tracing::info!(count, "as many more peers came or went");
         }
     }
 }
