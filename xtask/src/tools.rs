@@ -285,8 +285,8 @@ const GUARDED: &[Guarded] = &[
         package: "nfsd",
         files: &[
             "crates/nfsd/src/handle.rs",
-            "crates/nfsd/src/again.rs",
-            "crates/nfsd/src/past.rs",
+            "crates/nfsd/src/retransmission.rs",
+            "crates/nfsd/src/duplicate_request_cache.rs",
             "crates/nfsd/src/exports.rs",
             "crates/nfsd/src/security.rs",
         ],

@@ -12,9 +12,9 @@ use wire::nfs4::{
 use wire::xdr::{Encode, Opaque, pad};
 
 use crate::call::{Ask, NextStep, OperationOutcome, QuestionBegun, RunningCall};
+use crate::continuation::{Continuation, ThenAttributes};
 use crate::names::{ANSWERED, change_info, file, set_attr};
 use crate::pseudo::{PseudoPlace, View};
-use crate::then::{Continuation, ThenAttributes};
 use crate::{Nfsd, state};
 
 fn ask_file_system<'a>(

@@ -16,11 +16,11 @@ use wire::nfs4::{bitmap4, nfs_argop4, nfs_opnum4, nfsstat4, stateid4};
 use wire::xdr::{Encode, List};
 
 use crate::Nfsd;
+use crate::continuation::Continuation;
+use crate::duplicate_request_cache::Once;
 use crate::events::Reason;
-use crate::past::Once;
 use crate::peer::{Peer, SessionUse};
 use crate::pseudo::{self, Granted, PseudoPlace};
-use crate::then::Continuation;
 
 /// What a call finds around it while it runs.
 pub struct Around<'a> {

@@ -15,12 +15,12 @@ use wire::nfs4::{
 use wire::xdr::{Encode, List, Payload, pad};
 
 use crate::call::{self, Around, Ask, NextStep, OperationOutcome, RunningCall};
+use crate::continuation::{Continuation, ThenData};
 use crate::names::{ANSWERED, file};
 use crate::payload::{Reading, Writing, begin_read, begin_write};
 use crate::pseudo::PseudoPlace;
 use crate::state;
 use crate::status::status;
-use crate::then::{Continuation, ThenData};
 use engine::payload::{self, File};
 use store::counters;
 

@@ -8,36 +8,36 @@
 //! connections share is [`Nfsd`]; what one connection has, [`Peer`].
 #![forbid(unsafe_code)]
 
-mod again;
 mod answers;
 mod attributes;
 mod call;
 pub mod callback;
+mod continuation;
 mod data;
 mod delegation;
+mod duplicate_request_cache;
 mod events;
 pub mod exports;
 pub mod handle;
+mod known_states;
 mod lock;
 mod mount;
 mod names;
 pub mod offload;
 mod open;
-mod past;
+mod owner_seqid;
 mod payload;
 mod peer;
 pub mod pseudo;
 mod readdir;
 pub mod recovery;
+mod retransmission;
 mod run;
 mod security;
-mod seen;
 mod sequence;
 mod session;
 mod state;
 mod status;
-mod then;
-mod turn;
 mod v3;
 
 use std::sync::{Mutex, Weak};
@@ -98,7 +98,7 @@ pub struct Nfsd {
     /// What was exported before, as long as states are taken away of files there.
     left_exports: Mutex<Vec<Weak<Exports>>>,
     /// Calls of NFSv3 and 4.0 that must not be executed twice.
-    pub(crate) pasts: past::DuplicateRequestCache,
+    pub(crate) replies: duplicate_request_cache::DuplicateRequestCache,
     /// What clients of NFSv3 have mounted.
     pub(crate) mounts: mount::Mounts,
     /// Events that [`Nfsd::take_events`] has not taken yet.
@@ -124,7 +124,7 @@ impl Nfsd {
             outbox: callback::Outbox::default(),
             exports: exports::Live::new(exports),
             left_exports: Mutex::default(),
-            pasts: past::DuplicateRequestCache::default(),
+            replies: duplicate_request_cache::DuplicateRequestCache::default(),
             mounts: mount::Mounts::default(),
             events: events::Events::default(),
         }

@@ -15,10 +15,10 @@ use wire::nfs4::{
 use wire::xdr::{Encode, Opaque};
 
 use crate::call::{Ask, Elsewhere, NextStep, OperationOutcome, RunningCall, Step};
+use crate::continuation::{Continuation, ThenLock};
 use crate::open::turn_of;
+use crate::owner_seqid::{self, OwnerRequest, TurnTaken};
 use crate::recovery::Standing;
-use crate::then::{Continuation, ThenLock};
-use crate::turn::{self, OwnerRequest, TurnTaken};
 
 /// Bytes of the result of a LOCK or LOCKU that changes something: a state id.
 /// Where it changes nothing, a result that is too long is taken back.
@@ -75,7 +75,7 @@ pub(crate) fn lock<'a>(run: &mut RunningCall<'a>, args: &LOCK4args<'a>) -> Opera
             let stateid = run.stateid(&new.open_stateid)?;
             let open_turn = match turn_of(run, &stateid, new.open_seqid)? {
                 Ok(turn) => turn,
-                Err(kept) => return turn::repeat_answer(run, &kept),
+                Err(kept) => return owner_seqid::repeat_answer(run, &kept),
             };
             match first_turn(run, new.lock_owner.owner.0, new.lock_seqid) {
                 Ok(lock_turn) => (open_turn, lock_turn),
@@ -86,7 +86,7 @@ pub(crate) fn lock<'a>(run: &mut RunningCall<'a>, args: &LOCK4args<'a>) -> Opera
             let stateid = run.stateid(&known.lock_stateid)?;
             match turn_of(run, &stateid, known.lock_seqid)? {
                 Ok(turn) => (OwnerRequest::default(), turn),
-                Err(kept) => return turn::repeat_answer(run, &kept),
+                Err(kept) => return owner_seqid::repeat_answer(run, &kept),
             }
         }
     };
@@ -310,7 +310,7 @@ pub(crate) fn locku<'a>(run: &mut RunningCall<'a>, args: &LOCKU4args) -> Operati
     let stateid = run.stateid(&args.lock_stateid)?;
     let turn = match turn_of(run, &stateid, args.seqid)? {
         Ok(turn) => turn,
-        Err(kept) => return turn::repeat_answer(run, &kept),
+        Err(kept) => return owner_seqid::repeat_answer(run, &kept),
     };
     turn.end(run, |run| {
         let known = run.state_of(key, &stateid)?;

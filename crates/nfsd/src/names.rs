@@ -14,11 +14,11 @@ use wire::nfs4::{
 use wire::xdr::{Encode, Opaque};
 
 use crate::call::{Ask, OperationOutcome, QuestionBegun, RunningCall};
+use crate::continuation::{Continuation, ThenNames};
 use crate::events::Reason;
 use crate::pseudo::{Lost, PseudoPlace};
 use crate::state;
 use crate::status::status;
-use crate::then::{Continuation, ThenNames};
 
 fn ask_file_system<'a>(
     run: &mut RunningCall<'a>,

@@ -19,8 +19,8 @@ use wire::xdr::{Encode, List};
 
 use crate::call::{Ask, OperationOutcome, RunningCall};
 use crate::callback::{Ended, Errand};
+use crate::continuation::{Continuation, ThenCopy};
 use crate::pseudo::PseudoPlace;
-use crate::then::{Continuation, ThenCopy};
 use crate::{Exports, Nfsd, state, status::status};
 
 /// A copy of more than this goes on after its COPY was answered, where the

@@ -25,10 +25,10 @@ use wire::nfs4::{
 use wire::xdr::{Encode, List, Opaque};
 
 use crate::call::{Ask, Elsewhere, NextStep, OperationOutcome, RunningCall, Step};
+use crate::continuation::{Continuation, Opening, ThenOpen};
 use crate::names::{change_info, file, set_attr, set_mask};
+use crate::owner_seqid::{self, OwnerRequest, TurnTaken};
 use crate::pseudo::PseudoPlace;
-use crate::then::{Continuation, Opening, ThenOpen};
-use crate::turn::{self, OwnerRequest, TurnTaken};
 
 /// Bytes of the result of OPEN at most.
 const OPEN_BYTES: u32 = 256;
@@ -126,7 +126,7 @@ pub(crate) fn open<'a>(run: &mut RunningCall<'a>, args: &OPEN4args<'a>) -> Opera
             run.flow.client = Some(client.clone());
             match take_turn(run, &client, args)? {
                 Ok(turn) => turn,
-                Err(kept) => return turn::repeat_answer(run, &kept),
+                Err(kept) => return owner_seqid::repeat_answer(run, &kept),
             }
         }
         _ => OwnerRequest::default(),
@@ -707,7 +707,7 @@ pub(crate) fn open_confirm<'a>(
     // Of one that is confirmed, before anything else: RFC 7530, section 16.18.5.
     let turn = match turn_of(run, &args.open_stateid, args.seqid)? {
         Ok(turn) => turn,
-        Err(kept) => return turn::repeat_answer(run, &kept),
+        Err(kept) => return owner_seqid::repeat_answer(run, &kept),
     };
     turn.end(run, |run| {
         let known = run.state_of(key, &args.open_stateid)?;
@@ -724,7 +724,7 @@ pub(crate) fn open_downgrade<'a>(
     let stateid = run.stateid(&args.open_stateid)?;
     let turn = match turn_of(run, &stateid, args.seqid)? {
         Ok(turn) => turn,
-        Err(kept) => return turn::repeat_answer(run, &kept),
+        Err(kept) => return owner_seqid::repeat_answer(run, &kept),
     };
     turn.end(run, |run| {
         let known = run.state_of(key, &stateid)?;
@@ -753,7 +753,7 @@ pub(crate) fn close<'a>(run: &mut RunningCall<'a>, args: &CLOSE4args) -> Operati
     let stateid = run.stateid(&args.open_stateid)?;
     let turn = match turn_of(run, &stateid, args.seqid)? {
         Ok(turn) => turn,
-        Err(kept) => return turn::repeat_answer(run, &kept),
+        Err(kept) => return owner_seqid::repeat_answer(run, &kept),
     };
     match end_open(run, key, &stateid) {
         Ok(false) => Ok(NextStep::Turn),

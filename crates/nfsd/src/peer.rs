@@ -11,9 +11,9 @@ use wire::nfs4::sessionid4;
 
 use crate::Nfsd;
 use crate::answers::Answers;
-use crate::past::AddressReplies;
+use crate::duplicate_request_cache::AddressReplies;
+use crate::known_states::SeenStates;
 use crate::pseudo::View;
-use crate::seen::SeenStates;
 
 /// Sessions that a connection remembers: a client has one for each server that
 /// it takes this one for.
@@ -31,7 +31,7 @@ pub struct Peer {
     /// What it sees of the exports.
     pub(crate) view: View,
     /// What its address has called, once it calls something that must not be done twice.
-    past: Option<Arc<AddressReplies>>,
+    replies: Option<Arc<AddressReplies>>,
     /// Memory of its large answers.
     pub(crate) answers: Answers,
     /// Whose turn its calls take.
@@ -81,7 +81,7 @@ impl Peer {
             address,
             states: SeenStates::default(),
             view: View::new(&nfsd.exports, address.ip()),
-            past: None,
+            replies: None,
             answers: Answers::default(),
             asker: Asker {
                 host: host(address.ip()),
@@ -111,7 +111,7 @@ impl Peer {
     /// What its address has called that must not be done twice.
     pub(crate) fn address_replies(&mut self, nfsd: &Nfsd) -> &Arc<AddressReplies> {
         let address = self.address.ip();
-        self.past.get_or_insert_with(|| nfsd.pasts.of(address))
+        self.replies.get_or_insert_with(|| nfsd.replies.of(address))
     }
 
     /// A session by its name.

@@ -9,9 +9,9 @@ use wire::xdr::{Encode, Opaque};
 use crate::answers::{AnswerWait, ENTRIES_MAX, listing_bytes};
 use crate::attributes::{blank_attributes, room, write};
 use crate::call::{Ask, NextStep, OperationOutcome, QuestionBegun, RunningCall};
+use crate::continuation::{Continuation, ThenReaddir};
 use crate::names::{ANSWERED, file};
 use crate::pseudo::PseudoPlace;
-use crate::then::{Continuation, ThenReaddir};
 
 /// Bytes of the result beside its entries: the verifier, and that no entry
 /// follows, and whether that was all.

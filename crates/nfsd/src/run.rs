@@ -14,10 +14,10 @@ use wire::xdr::Decode;
 use crate::call::{
     Around, Flow, NextStep, OperationOutcome, RunningCall, Step, Waits, without_body,
 };
-use crate::then::Continuation;
+use crate::continuation::Continuation;
 use crate::{
-    again, attributes, data, delegation, lock, names, offload, open, payload, readdir, security,
-    sequence, session, v3,
+    attributes, data, delegation, lock, names, offload, open, payload, readdir, retransmission,
+    security, sequence, session, v3,
 };
 
 /// One call under way, and when it is over, the next one: kept by its driver in
@@ -256,7 +256,7 @@ fn with_replay_check<'a, T: Decode<'a>>(
     op: impl FnOnce(&mut RunningCall<'a>, &T) -> OperationOutcome<'a>,
 ) -> OperationOutcome<'a> {
     if run.minor() == 0
-        && let Some(outcome) = again::answer(run)
+        && let Some(outcome) = retransmission::answer(run)
     {
         return outcome;
     }

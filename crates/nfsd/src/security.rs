@@ -10,10 +10,10 @@ use wire::rpc::{AUTH_NONE, AUTH_SYS};
 use wire::xdr::{Encode, List};
 
 use crate::call::{Ask, OperationOutcome, RunningCall};
+use crate::continuation::{Continuation, ThenSecinfo};
 use crate::names::{file, parent_above};
 use crate::pseudo::PseudoPlace;
 use crate::status::status;
-use crate::then::{Continuation, ThenSecinfo};
 
 pub(crate) fn resume<'a>(
     run: &mut RunningCall<'a>,

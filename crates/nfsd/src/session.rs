@@ -16,7 +16,7 @@ use wire::nfs4::{
 use wire::xdr::{Encode, List, Opaque};
 
 use crate::call::{Elsewhere, OperationOutcome, RunningCall, Step};
-use crate::then::{Continuation, ThenSession};
+use crate::continuation::{Continuation, ThenSession};
 
 pub(crate) fn resume<'a>(
     run: &mut RunningCall<'a>,

@@ -5,8 +5,8 @@ use nfs::server::files::{FileKey, READ, Special, State, StateKind, WRITE, words}
 use wire::nfs4::{nfsstat4, stateid4};
 
 use crate::call::RunningCall;
+use crate::known_states::KnownState;
 use crate::pseudo::PseudoPlace;
-use crate::seen::KnownState;
 
 impl RunningCall<'_> {
     /// The state of the calling client that a state id names, whatever its `seqid`

@@ -15,7 +15,7 @@ use super::args::{Named, V3Asked};
 use super::{ExportFound, convert, results};
 use crate::answers::{AnswerWait, Answers};
 use crate::call::{Around, Step};
-use crate::past::{AddressReplies, CallBegun, CallKey};
+use crate::duplicate_request_cache::{AddressReplies, CallBegun, CallKey};
 use crate::payload::{self, Reading, Writing, begin_read, begin_write};
 use crate::state;
 use crate::{Granted, Nfsd, View};
@@ -244,8 +244,8 @@ impl V3CallState {
 
     /// The call is given up: its answer is not sent.
     pub(super) fn abandon(&self) {
-        if let (Some((past, known)), false) = (&self.known, self.may_be_again) {
-            past.forget(*known);
+        if let (Some((replies, known)), false) = (&self.known, self.may_be_again) {
+            replies.forget(*known);
         }
     }
 
@@ -374,8 +374,8 @@ impl V3CallState {
     /// there is none yet.
     fn answer_again(&mut self, tag: Tag, around: &mut Around<'_>) -> Option<Step> {
         let is_open = self.may_be_again && !self.is_dropped;
-        let (past, known) = self.known.as_ref().filter(|_| is_open)?;
-        match past.begin(*known, around.now) {
+        let (replies, known) = self.known.as_ref().filter(|_| is_open)?;
+        match replies.begin(*known, around.now) {
             CallBegun::New => {
                 self.may_be_again = false;
                 None
@@ -638,8 +638,8 @@ impl V3CallState {
         around.peer.answers.made(std::mem::take(&mut self.reserved));
         match (&self.known, self.status) {
             (None, _) => {}
-            (Some((past, known)), nfsstat3::NFS3ERR_JUKEBOX) => past.forget(*known),
-            (Some((past, known)), _) => past.finish(*known, reply.results()),
+            (Some((replies, known)), nfsstat3::NFS3ERR_JUKEBOX) => replies.forget(*known),
+            (Some((replies, known)), _) => replies.finish(*known, reply.results()),
         }
         // What may be large, or is counted, is dropped before the next call.
         (self.output, self.known) = (None, None);

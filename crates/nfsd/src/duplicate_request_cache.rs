@@ -195,22 +195,22 @@ impl DuplicateRequestCache {
     pub(crate) fn of(&self, address: IpAddr) -> Arc<AddressReplies> {
         let address = address.to_canonical();
         let mut all = locked(&self.by_address);
-        if let Some((_, past)) = all.iter().find(|(known, _)| *known == address) {
-            return past.clone();
+        if let Some((_, replies)) = all.iter().find(|(known, _)| *known == address) {
+            return replies.clone();
         }
         if all.len() >= ADDRESSES_MAX {
             // Of those that are connected there are no more than connections.
             let unused = all
                 .iter()
-                .position(|(_, past)| Arc::strong_count(past) == 1);
+                .position(|(_, replies)| Arc::strong_count(replies) == 1);
             unused.map(|at| all.remove(at));
         }
-        let past = Arc::new(AddressReplies {
+        let replies = Arc::new(AddressReplies {
             calls: Mutex::default(),
             count: self.count.clone(),
         });
-        all.push_back((address, past.clone()));
-        past
+        all.push_back((address, replies.clone()));
+        replies
     }
 }
 
@@ -240,16 +240,16 @@ impl Once {
         // What READ has sent is not there any more.
         let is_all = reply.record_bytes() as usize == HEADER_BYTES + results.len();
         match self.known.take() {
-            Some((past, known)) if !is_all => past.forget(known),
-            Some((past, known)) => past.finish(known, results),
+            Some((replies, known)) if !is_all => replies.forget(known),
+            Some((replies, known)) => replies.finish(known, results),
             None => {}
         }
     }
 
     /// The call is given up.
     pub(crate) fn forget(&self) {
-        if let Some((past, known)) = &self.known {
-            past.forget(*known);
+        if let Some((replies, known)) = &self.known {
+            replies.forget(*known);
         }
     }
 }
@@ -262,36 +262,36 @@ mod tests {
         CallKey::new(xid, 8, &Credential::sys(1, 2, []), args)
     }
 
-    fn past() -> (DuplicateRequestCache, Arc<AddressReplies>) {
-        let pasts = DuplicateRequestCache::default();
-        let past = pasts.of("192.0.2.1".parse().unwrap());
-        (pasts, past)
+    fn replies_of_an_address() -> (DuplicateRequestCache, Arc<AddressReplies>) {
+        let cache = DuplicateRequestCache::default();
+        let replies = cache.of("192.0.2.1".parse().unwrap());
+        (cache, replies)
     }
 
     #[test]
     fn a_retransmitted_call_is_answered_as_before() {
-        let (pasts, past) = past();
-        assert_eq!(past.begin(known(1, b"a"), 0), CallBegun::New);
-        assert_eq!(past.begin(known(1, b"a"), 5), CallBegun::UnderWay);
-        past.finish(known(1, b"a"), b"done");
+        let (cache, replies) = replies_of_an_address();
+        assert_eq!(replies.begin(known(1, b"a"), 0), CallBegun::New);
+        assert_eq!(replies.begin(known(1, b"a"), 5), CallBegun::UnderWay);
+        replies.finish(known(1, b"a"), b"done");
         // On whichever connection, of either family of addresses.
-        let again = pasts.of("::ffff:192.0.2.1".parse().unwrap());
+        let again = cache.of("::ffff:192.0.2.1".parse().unwrap());
         assert_eq!(
             again.begin(known(1, b"a"), 9),
             CallBegun::Again(b"done"[..].into())
         );
         // Others are not affected.
-        let other = pasts.of("192.0.2.2".parse().unwrap());
+        let other = cache.of("192.0.2.2".parse().unwrap());
         assert_eq!(other.begin(known(1, b"a"), 9), CallBegun::New);
-        assert_eq!(past.begin(known(2, b"a"), 9), CallBegun::New);
+        assert_eq!(replies.begin(known(2, b"a"), 9), CallBegun::New);
         // The same number for something else, or much later, is another call.
-        assert_eq!(past.begin(known(1, b"b"), 9), CallBegun::New);
-        past.finish(known(1, b"b"), b"done too");
+        assert_eq!(replies.begin(known(1, b"b"), 9), CallBegun::New);
+        replies.finish(known(1, b"b"), b"done too");
         assert_eq!(
-            past.begin(known(1, b"b"), 8 + KEPT),
+            replies.begin(known(1, b"b"), 8 + KEPT),
             CallBegun::Again(b"done too"[..].into())
         );
-        assert_eq!(past.begin(known(1, b"b"), 9 + KEPT), CallBegun::New);
+        assert_eq!(replies.begin(known(1, b"b"), 9 + KEPT), CallBegun::New);
         for different in [
             CallKey::new(1, 9, &Credential::sys(1, 2, []), b"b"),
             CallKey::new(1, 8, &Credential::sys(2, 2, []), b"b"),
@@ -303,39 +303,39 @@ mod tests {
 
     #[test]
     fn a_call_that_was_forgotten_or_had_a_long_answer_is_new_again() {
-        let (_, past) = past();
-        assert_eq!(past.begin(known(1, b"a"), 0), CallBegun::New);
-        past.forget(known(1, b"a"));
-        assert_eq!(past.begin(known(1, b"a"), 0), CallBegun::New);
-        past.finish(known(1, b"a"), &[0; ANSWER_BYTES_MAX + 1]);
-        assert_eq!(past.begin(known(1, b"a"), 0), CallBegun::New);
+        let (_, replies) = replies_of_an_address();
+        assert_eq!(replies.begin(known(1, b"a"), 0), CallBegun::New);
+        replies.forget(known(1, b"a"));
+        assert_eq!(replies.begin(known(1, b"a"), 0), CallBegun::New);
+        replies.finish(known(1, b"a"), &[0; ANSWER_BYTES_MAX + 1]);
+        assert_eq!(replies.begin(known(1, b"a"), 0), CallBegun::New);
     }
 
     #[test]
     fn answer_is_kept_up_to_its_length_and_until_its_time() {
-        let (_, past) = past();
+        let (_, replies) = replies_of_an_address();
         let longest = [7; ANSWER_BYTES_MAX];
-        past.begin(known(1, b"a"), 0);
-        past.finish(known(1, b"a"), &longest);
-        let again = past.begin(known(1, b"a"), KEPT - 1);
+        replies.begin(known(1, b"a"), 0);
+        replies.finish(known(1, b"a"), &longest);
+        let again = replies.begin(known(1, b"a"), KEPT - 1);
         assert_eq!(again, CallBegun::Again(longest[..].into()));
-        assert_eq!(past.begin(known(2, b"a"), KEPT), CallBegun::New);
-        assert_eq!(locked(&past.calls).by_call.len(), 1, "the first is late");
+        assert_eq!(replies.begin(known(2, b"a"), KEPT), CallBegun::New);
+        assert_eq!(locked(&replies.calls).by_call.len(), 1, "the first is late");
     }
 
     #[test]
     fn forgotten_calls_take_no_place_in_the_order() {
-        let (_, past) = past();
-        let begin = |xid| past.begin(known(xid, b"a"), 0);
+        let (_, replies) = replies_of_an_address();
+        let begin = |xid| replies.begin(known(xid, b"a"), 0);
         let begin_in_vain = |xid| {
             begin(xid);
-            past.forget(known(xid, b"a"));
+            replies.forget(known(xid, b"a"));
         };
         begin(1);
         (0..3).for_each(|_| begin_in_vain(2));
         begin(2);
         (0..4 * CALLS_MIN).for_each(|_| begin_in_vain(3));
-        let calls = locked(&past.calls);
+        let calls = locked(&replies.calls);
         for xid in [1, 2] {
             let known = known(xid, b"a");
             let places = calls.order.iter().filter(|(other, _)| *other == known);
@@ -345,44 +345,53 @@ mod tests {
 
     #[test]
     fn cached_calls_and_addresses_are_bounded() {
-        let (pasts, past) = past();
+        let (cache, replies) = replies_of_an_address();
         let most = CALLS_MAX as u32;
         let all = most * 3;
         for xid in 0..all {
-            assert_eq!(past.begin(known(xid, b"a"), u64::from(xid)), CallBegun::New);
-            past.finish(known(xid, b"a"), b"done");
+            assert_eq!(
+                replies.begin(known(xid, b"a"), u64::from(xid)),
+                CallBegun::New
+            );
+            replies.finish(known(xid, b"a"), b"done");
         }
-        let count = |pasts: &DuplicateRequestCache| pasts.count.load(Ordering::Relaxed);
-        assert_eq!(count(&pasts), CALLS_MAX);
-        assert_eq!(locked(&past.calls).order.len(), CALLS_MAX);
+        let count = |cache: &DuplicateRequestCache| cache.count.load(Ordering::Relaxed);
+        assert_eq!(count(&cache), CALLS_MAX);
+        assert_eq!(locked(&replies.calls).order.len(), CALLS_MAX);
         let now = u64::from(all);
-        assert_ne!(past.begin(known(all - most / 2, b"a"), now), CallBegun::New);
-        assert_eq!(past.begin(known(all - most - 1, b"a"), now), CallBegun::New);
+        assert_ne!(
+            replies.begin(known(all - most / 2, b"a"), now),
+            CallBegun::New
+        );
+        assert_eq!(
+            replies.begin(known(all - most - 1, b"a"), now),
+            CallBegun::New
+        );
         // The same number over and over takes no more room.
         for index in 0..all {
-            past.begin(known(7, &index.to_le_bytes()), now);
-            past.finish(known(7, &index.to_le_bytes()), b"done");
+            replies.begin(known(7, &index.to_le_bytes()), now);
+            replies.finish(known(7, &index.to_le_bytes()), b"done");
         }
-        assert!(count(&pasts) <= CALLS_MAX && locked(&past.calls).order.len() <= CALLS_MAX);
+        assert!(count(&cache) <= CALLS_MAX && locked(&replies.calls).order.len() <= CALLS_MAX);
         // Nor do calls that come to nothing.
         for xid in all..2 * all {
-            past.begin(known(xid, b"a"), now);
-            past.forget(known(xid, b"a"));
+            replies.begin(known(xid, b"a"), now);
+            replies.forget(known(xid, b"a"));
         }
-        let calls = locked(&past.calls);
+        let calls = locked(&replies.calls);
         assert!(calls.order.len() <= 2 * calls.by_call.len() + 2 * CALLS_MIN);
         drop(calls);
-        drop(past);
+        drop(replies);
         let address = |at: u32| IpAddr::from(at.to_be_bytes());
-        (0..2 * ADDRESSES_MAX as u32).for_each(|at| drop(pasts.of(address(at))));
-        assert_eq!(locked(&pasts.by_address).len(), ADDRESSES_MAX);
-        assert_eq!(count(&pasts), 0, "with an address go its calls");
+        (0..2 * ADDRESSES_MAX as u32).for_each(|at| drop(cache.of(address(at))));
+        assert_eq!(locked(&cache.by_address).len(), ADDRESSES_MAX);
+        assert_eq!(count(&cache), 0, "with an address go its calls");
         // An address that is connected keeps its calls.
-        let kept = pasts.of(address(0));
+        let kept = cache.of(address(0));
         assert_eq!(kept.begin(known(1, b""), 0), CallBegun::New);
-        (1..2 * ADDRESSES_MAX as u32).for_each(|at| drop(pasts.of(address(at))));
+        (1..2 * ADDRESSES_MAX as u32).for_each(|at| drop(cache.of(address(at))));
         assert_eq!(
-            pasts.of(address(0)).begin(known(1, b""), 0),
+            cache.of(address(0)).begin(known(1, b""), 0),
             CallBegun::UnderWay
         );
     }
@@ -390,40 +399,43 @@ mod tests {
     /// However many others there are, and however long it takes.
     #[test]
     fn a_call_that_is_being_executed_stays_in_the_cache() {
-        let (_, past) = past();
-        assert_eq!(past.begin(known(1, b"slow"), 0), CallBegun::New);
+        let (_, replies) = replies_of_an_address();
+        assert_eq!(replies.begin(known(1, b"slow"), 0), CallBegun::New);
         for xid in 2..3 * CALLS_MAX as u32 {
-            assert_eq!(past.begin(known(xid, b"a"), 1), CallBegun::New);
-            past.finish(known(xid, b"a"), b"done");
+            assert_eq!(replies.begin(known(xid, b"a"), 1), CallBegun::New);
+            replies.finish(known(xid, b"a"), b"done");
         }
-        assert_eq!(past.begin(known(1, b"slow"), 2), CallBegun::UnderWay);
-        assert_eq!(past.begin(known(1, b"slow"), 2 * KEPT), CallBegun::UnderWay);
+        assert_eq!(replies.begin(known(1, b"slow"), 2), CallBegun::UnderWay);
+        assert_eq!(
+            replies.begin(known(1, b"slow"), 2 * KEPT),
+            CallBegun::UnderWay
+        );
         // With all of it late, it is what is left.
-        assert_eq!(past.begin(known(2, b"b"), 2 * KEPT), CallBegun::New);
-        assert_eq!(locked(&past.calls).by_call.len(), 2);
-        past.finish(known(1, b"slow"), b"done");
-        let again = past.begin(known(1, b"slow"), KEPT - 1);
+        assert_eq!(replies.begin(known(2, b"b"), 2 * KEPT), CallBegun::New);
+        assert_eq!(locked(&replies.calls).by_call.len(), 2);
+        replies.finish(known(1, b"slow"), b"done");
+        let again = replies.begin(known(1, b"slow"), KEPT - 1);
         assert_eq!(again, CallBegun::Again(b"done"[..].into()));
     }
 
     /// An address with few calls keeps them, though others have taken all there is.
     #[test]
     fn busy_addresses_do_not_evict_calls_of_quiet_ones() {
-        let pasts = DuplicateRequestCache::default();
+        let cache = DuplicateRequestCache::default();
         let address = |at: u32| IpAddr::from((0x0a00_0000 + at).to_be_bytes());
-        let quiet = pasts.of(address(0));
+        let quiet = cache.of(address(0));
         for xid in 0..CALLS_MIN as u32 - 1 {
             quiet.begin(known(xid, b"a"), 0);
             quiet.finish(known(xid, b"a"), b"done");
         }
-        let busy: Vec<_> = (1..20).map(|at| pasts.of(address(at))).collect();
-        for past in &busy {
+        let busy: Vec<_> = (1..20).map(|at| cache.of(address(at))).collect();
+        for replies in &busy {
             for xid in 0..CALLS_MAX as u32 {
-                past.begin(known(xid, b"a"), 1);
-                past.finish(known(xid, b"a"), b"done");
+                replies.begin(known(xid, b"a"), 1);
+                replies.finish(known(xid, b"a"), b"done");
             }
         }
-        let count = pasts.count.load(Ordering::Relaxed);
+        let count = cache.count.load(Ordering::Relaxed);
         assert!(count <= CALLS_ALL_MAX + 20 * CALLS_MIN, "{count}");
         quiet.begin(known(99, b"a"), 2);
         let again = quiet.begin(known(0, b"a"), 3);

@@ -6,7 +6,7 @@ use machine::Nanos;
 use wire::nfs4::nfsstat4;
 
 use crate::call::{NextStep, OperationOutcome, RunningCall};
-use crate::past::{CallBegun, CallKey};
+use crate::duplicate_request_cache::{CallBegun, CallKey};
 
 /// A retransmission waits so long for the first call to end, as if for memory.
 const PATIENCE: Nanos = 300_000_000;
@@ -21,10 +21,10 @@ pub(crate) fn answer<'a>(run: &mut RunningCall<'a>) -> Option<OperationOutcome<'
     }
     let xid = run.link.machine.call(run.flow.tag).xid;
     let known = CallKey::new(xid, COMPOUND, run.credential(), run.args);
-    let past = run.peer.address_replies(run.nfsd).clone();
-    match past.begin(known, run.now) {
+    let replies = run.peer.address_replies(run.nfsd).clone();
+    match replies.begin(known, run.now) {
         CallBegun::New => {
-            run.flow.once.known = Some((past, known));
+            run.flow.once.known = Some((replies, known));
             None
         }
         CallBegun::Again(results) => {

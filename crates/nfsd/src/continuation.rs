@@ -9,7 +9,7 @@ use nfs::server::files::{OpenOutcome, ShareReservation};
 use store::fs::FileId;
 use wire::nfs4::{change_info4, stateid4, verifier4};
 
-use crate::turn::OwnerRequest;
+use crate::owner_seqid::OwnerRequest;
 
 /// How an operation goes on when what it asked for is there: in the family that
 /// it belongs to.
