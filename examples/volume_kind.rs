@@ -20,8 +20,6 @@ use store::{Base, Errno, Error, Extent, Io, Kind, Progress, ResizeError, Spec, T
 use wire::nvme::{Sqe, io as opcode};
 
 const NQN: &str = "nqn.2026-01.org.example:failing";
-/// EIO.
-const IO_ERROR: Errno = Errno(5);
 const READS: u64 = 30;
 const FAILS_EVERY: u64 = 10;
 
@@ -43,7 +41,7 @@ impl Volume for Failing {
         if matches!(io, Io::Read { .. })
             && (self.reads.fetch_add(1, Ordering::Relaxed) + 1).is_multiple_of(self.every)
         {
-            return Progress::Done(Err(Error::ReadFailed(IO_ERROR)));
+            return Progress::Done(Err(Error::ReadFailed(Errno::IO)));
         }
         self.below.start(io, files, token)
     }

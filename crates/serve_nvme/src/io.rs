@@ -241,7 +241,7 @@ pub(crate) fn status_of(error: Error) -> Status {
         Error::Miscompare { .. } => Status::COMPARE_FAILURE.dnr(),
         // Stays so until it is written: trying again is no use.
         Error::Unreadable => Status::UNRECOVERED_READ.dnr(),
-        Error::ReadFailed(_) => Status::UNRECOVERED_READ,
+        Error::ReadFailed(_) | Error::EndsEarly => Status::UNRECOVERED_READ,
         Error::WriteFailed(_) | Error::FlushFailed(_) => Status::WRITE_FAULT,
         Error::Busy => Status::COMMAND_INTERRUPTED,
     }

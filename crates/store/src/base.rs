@@ -5,10 +5,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use faults::Fault;
 use mem::BufRange;
+use rustix::io::Errno;
 
 use crate::kept::KeptMarks;
 use crate::stats::Counters;
-use crate::{Errno, Error, Info, Io, Progress, Range, State};
+use crate::{Error, Info, Io, Progress, Range, State};
 
 /// What volumes of every kind have in common: what they are, how large, their
 /// counters, and the ranges that may not be read.
@@ -119,7 +120,7 @@ impl Base {
             self.check_readable(offset, len)?;
         }
         if matches!(io, Io::MarkUnreadable { .. }) && self.kept.unreadable.is_full() {
-            return Err(Error::OutOfSpace(Errno(libc::ENOSPC)));
+            return Err(Error::OutOfSpace(Errno::NOSPC));
         }
         Ok(())
     }

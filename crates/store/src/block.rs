@@ -9,7 +9,8 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{SeekFrom, seek};
+use rustix::fs::{OFlags, SeekFrom, seek};
+use rustix::io::Errno;
 use uuid::Uuid;
 
 use crate::problem::Problem;
@@ -36,9 +37,11 @@ pub(crate) fn open(spec: &Spec, path: &Path) -> Result<(fs::File, Uuid, u64), Pr
     }
     let mut options = OpenOptions::new();
     options.read(true).write(!spec.read_only);
-    let opened = options.custom_flags(libc::O_EXCL).open(path);
-    let file = opened.map_err(|source| match source.raw_os_error() {
-        Some(libc::EBUSY) => Problem::DeviceInUse(path.to_owned(), in_use::user_of_device(path)),
+    let opened = options
+        .custom_flags(OFlags::EXCL.bits().cast_signed())
+        .open(path);
+    let file = opened.map_err(|source| match Errno::from_io_error(&source) {
+        Some(Errno::BUSY) => Problem::DeviceInUse(path.to_owned(), in_use::user_of_device(path)),
         _ => system("open")(source),
     })?;
     let device_block_bytes = sysfs.block_bytes();

@@ -38,6 +38,7 @@ use faults::Fault;
 use mem::{BufRange, Region};
 use reactor::{DiskFile, FallocateMode, FileIo, Token};
 use rustix::fs::{SeekFrom, seek};
+use rustix::io::Errno;
 use tracing::{error, info};
 
 use crate::base::compare;
@@ -46,8 +47,8 @@ use crate::null::{ZEROS_BYTES, zeros};
 use crate::problem::{Problem, no_memory};
 use crate::task::{FileStep, FileTask, TaskWait};
 use crate::{
-    Base, Errno, Error, Extent, Io, Progress, Range, ResizeError, Space, Spec, State, Task, Volume,
-    block, kept, regular, resize,
+    Base, Error, Extent, Io, Progress, Range, ResizeError, Space, Spec, State, Task, Volume, block,
+    kept, regular, resize,
 };
 
 /// An operation that a signal or a full queue interrupts is issued this many
@@ -180,8 +181,8 @@ impl File {
         if task.is_canceled || result.is_err() {
             drop(place);
             let error = match task.io.leaves_volume_unchanged() {
-                true => Error::ReadFailed(Errno(libc::ECANCELED)),
-                false => Error::WriteFailed(Errno(libc::ECANCELED)),
+                true => Error::ReadFailed(Errno::CANCELED),
+                false => Error::WriteFailed(Errno::CANCELED),
             };
             return self.finish(&task, Err(error));
         }
@@ -290,7 +291,8 @@ impl File {
             if n == 0 {
                 let (offset, len) = task.io.extent();
                 let error = match self.base.holds(offset, len) {
-                    true => failure(&task, 0),
+                    true if task.step == FileStep::Fetch => Error::EndsEarly,
+                    true => failure(&task, Errno::IO),
                     // The volume has become smaller meanwhile.
                     false => Error::OutOfRange,
                 };
@@ -299,7 +301,7 @@ impl File {
             let is_whole = task.step == FileStep::Transfer && faults::is(Fault::ShortIsWhole);
             if task.done_bytes < len && !is_whole {
                 if task.is_canceled && task.step == FileStep::Fetch {
-                    return self.finish(&task, Err(failure(&task, libc::ECANCELED)));
+                    return self.finish(&task, Err(failure(&task, Errno::CANCELED)));
                 }
                 return self.submit(task, files, token);
             }
@@ -358,7 +360,7 @@ impl File {
     /// What a task has read, it now writes.
     fn replace(&self, mut task: FileTask, files: &mut dyn FileIo, token: Token) -> Progress {
         if task.is_canceled {
-            return self.finish(&task, Err(Error::WriteFailed(Errno(libc::ECANCELED))));
+            return self.finish(&task, Err(Error::WriteFailed(Errno::CANCELED)));
         }
         task.step = FileStep::Transfer;
         task.done_bytes = 0;
@@ -390,20 +392,20 @@ impl File {
     fn fall_back(
         &self,
         mut task: FileTask,
-        errno: i32,
+        errno: Errno,
         files: &mut dyn FileIo,
         token: Token,
     ) -> Progress {
         // A write whose half is there is brought to its end.
         let begun = task.step != FileStep::Fetch && task.done_bytes > 0;
         let interrupted = match errno {
-            libc::EINTR | libc::EAGAIN => true,
-            libc::ECANCELED => begun,
+            Errno::INTR | Errno::AGAIN => true,
+            Errno::CANCELED => begun,
             _ => false,
         };
         let again = interrupted && task.retries < RETRIES_MAX && (begun || !task.is_canceled);
-        let unsupported = matches!(errno, libc::EOPNOTSUPP | libc::ENOSYS);
-        let full = matches!(errno, libc::ENOSPC | libc::EDQUOT);
+        let unsupported = matches!(errno, Errno::OPNOTSUPP | Errno::NOSYS);
+        let full = matches!(errno, Errno::NOSPC | Errno::DQUOT);
         let syncs = matches!(task.step, FileStep::Sync | FileStep::SyncThenUnmark)
             || task.step == FileStep::Transfer && task.io.durable();
         match task.step {
@@ -429,7 +431,7 @@ impl File {
                 }
             }
             _ => {
-                if syncs && !interrupted && errno != libc::ECANCELED {
+                if syncs && !interrupted && errno != Errno::CANCELED {
                     self.keep_lost(errno);
                 }
                 return self.finish(&task, Err(failure(&task, errno)));
@@ -442,22 +444,23 @@ impl File {
     fn check_lost(&self, io: &Io) -> Result<(), Error> {
         match (self.lost.load(Ordering::Acquire), io) {
             (0, _) => Ok(()),
-            (errno, Io::Flush) => Err(Error::FlushFailed(Errno(errno))),
-            (errno, _) => Err(Error::WriteFailed(Errno(errno))),
+            (lost, Io::Flush) => Err(Error::FlushFailed(Errno::from_raw_os_error(lost))),
+            (lost, _) => Err(Error::WriteFailed(Errno::from_raw_os_error(lost))),
         }
     }
 
-    fn keep_lost(&self, errno: i32) {
-        let is_full = matches!(errno, libc::ENOSPC | libc::EDQUOT);
+    fn keep_lost(&self, errno: Errno) {
+        let is_full = matches!(errno, Errno::NOSPC | Errno::DQUOT);
         if faults::is(Fault::ForgetLoss) || is_full && faults::is(Fault::ForgetFullSync) {
             return;
         }
         let (new, old) = (Ordering::AcqRel, Ordering::Relaxed);
-        if self.lost.compare_exchange(0, errno, new, old).is_ok() {
+        let lost = errno.raw_os_error();
+        if self.lost.compare_exchange(0, lost, new, old).is_ok() {
             error!(
                 volume = self.base.info.name,
                 path = %self.path.display(),
-                error = %Errno(errno),
+                error = %errno,
                 "written data could not be made durable and may be lost; flushes and durable \
                  writes fail from now on: check the disk, then restart weft"
             );
@@ -491,7 +494,7 @@ impl File {
         if let Err(error) = synced {
             // The kernel reports lost writes to one sync only: no later flush
             // learns of what this one was told.
-            self.keep_lost(error.raw_os_error().unwrap_or(libc::EIO));
+            self.keep_lost(Errno::from_io_error(&error).unwrap_or(Errno::IO));
             // A file that was cut stays cut.
             if to > self.size_bytes() {
                 return Err(system("sync the file")(error));
@@ -537,7 +540,7 @@ impl File {
         match seek(&self.file, to) {
             Ok(found) => Some(found.min(end)),
             // No more data.
-            Err(rustix::io::Errno::NXIO) => Some(end),
+            Err(Errno::NXIO) => Some(end),
             Err(_) => None,
         }
     }
@@ -625,7 +628,7 @@ impl Volume for File {
         match result {
             Ok(n) => self.advance(task, n, files, token),
             Err(error) => {
-                let errno = error.raw_os_error().unwrap_or(libc::EIO);
+                let errno = Errno::from_io_error(&error).unwrap_or(Errno::IO);
                 self.fall_back(task, errno, files, token)
             }
         }
@@ -718,13 +721,13 @@ fn fetched(task: &FileTask) -> BufRange {
 }
 
 /// What a task reports whose operation failed with `errno`.
-fn failure(task: &FileTask, errno: i32) -> Error {
+fn failure(task: &FileTask, errno: Errno) -> Error {
     match (&task.io, errno) {
-        _ if task.step == FileStep::Fetch => Error::ReadFailed(Errno(errno)),
-        (Io::Flush, _) => Error::FlushFailed(Errno(errno)),
-        (_, libc::ENOSPC | libc::EDQUOT) => Error::OutOfSpace(Errno(errno)),
-        (_, libc::EROFS) => Error::ReadOnly,
-        _ => Error::WriteFailed(Errno(errno)),
+        _ if task.step == FileStep::Fetch => Error::ReadFailed(errno),
+        (Io::Flush, _) => Error::FlushFailed(errno),
+        (_, Errno::NOSPC | Errno::DQUOT) => Error::OutOfSpace(errno),
+        (_, Errno::ROFS) => Error::ReadOnly,
+        _ => Error::WriteFailed(errno),
     }
 }
 
@@ -740,7 +743,7 @@ mod fault {
     #[cfg(test)]
     pub(super) fn at_sync() -> io::Result<()> {
         match FAILS.take() {
-            true => Err(io::Error::from_raw_os_error(libc::EIO)),
+            true => Err(super::Errno::IO.into()),
             false => Ok(()),
         }
     }
@@ -767,7 +770,7 @@ mod tests {
             volume.check_lost(&Io::Flush).expect("nothing is lost yet");
             fault::FAILS.set(true);
             assert_eq!(volume.resize(to, true).is_err(), to > 4096);
-            let lost = Err(Error::FlushFailed(Errno(libc::EIO)));
+            let lost = Err(Error::FlushFailed(Errno::IO));
             assert_eq!(volume.check_lost(&Io::Flush), lost, "to {to}");
         }
     }

@@ -17,12 +17,12 @@
 use std::fs::{self, File};
 use std::io;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::time::UNIX_EPOCH;
 
-use rustix::fs::{XattrFlags, fgetxattr, fsetxattr, fstatvfs, major, minor};
+use rustix::fs::{Mode, OFlags, XattrFlags, fgetxattr, fsetxattr, fstatvfs, major, minor};
 use rustix::io::Errno;
 use tracing::{info, warn};
 use uuid::Uuid;
@@ -119,8 +119,8 @@ fn object(file: &File) -> io::Result<String> {
 
 /// Likewise of what a path names, which need not be readable.
 fn object_at(path: &Path) -> io::Result<String> {
-    let mut options = File::options();
-    object(&options.read(true).custom_flags(libc::O_PATH).open(path)?)
+    let flags = OFlags::PATH | OFlags::CLOEXEC;
+    object(&rustix::fs::open(path, flags, Mode::empty())?.into())
 }
 
 /// What tells a state file from its copies, on other machines too.

@@ -1,8 +1,7 @@
 //! One I/O: what is asked, and how it ended.
 
-use std::fmt;
-
 use mem::BufRange;
+use rustix::io::Errno;
 
 /// What is asked of a volume. Offsets and lengths are bytes, in whole blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -172,20 +171,6 @@ impl Io {
     }
 }
 
-/// The operating system's number for what went wrong; 0 where it gave none (a
-/// file that ends too early).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Errno(pub i32);
-
-impl fmt::Display for Errno {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0 {
-            0 => f.write_str("no progress: the file ends too early"),
-            errno => write!(f, "{}", std::io::Error::from_raw_os_error(errno)),
-        }
-    }
-}
-
 /// Why an I/O failed. It costs that I/O alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
@@ -201,6 +186,9 @@ pub enum Error {
     /// Data could not be read.
     #[error("read failed: {0}")]
     ReadFailed(Errno),
+    /// Data is not there to be read.
+    #[error("read failed: the file ends too early")]
+    EndsEarly,
     /// Data could not be written.
     #[error("write failed: {0}")]
     WriteFailed(Errno),

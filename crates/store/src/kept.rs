@@ -9,7 +9,9 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use reactor::{Blocking, Ticket};
 
 use crate::unreadable::{RANGES_MAX, Unreadable};
-use crate::{Errno, Range, State, StateError};
+use rustix::io::Errno;
+
+use crate::{Range, State, StateError};
 
 /// The marks of a volume and its state, which outlasts it.
 pub(crate) struct KeptMarks {
@@ -33,7 +35,7 @@ impl Saving {
         match self.0.load(Ordering::Acquire) {
             0 => Ok(()),
             PANICKED => panic!("the thread that saves the state of a volume has panicked"),
-            errno => Err(Errno(errno)),
+            errno => Err(Errno::from_raw_os_error(errno)),
         }
     }
 }
@@ -74,7 +76,7 @@ impl KeptMarks {
         // A save for others may have brought it to the disk.
         match self.unreadable.restore(changed, &self.state.unreadable()) {
             false => Ok(()),
-            true => Err(Errno(error.raw_os_error().unwrap_or(libc::EIO))),
+            true => Err(Errno::from_io_error(&error).unwrap_or(Errno::IO)),
         }
     }
 
@@ -86,7 +88,7 @@ impl KeptMarks {
         let job = move || {
             let errno = match catch_unwind(AssertUnwindSafe(|| kept.save(changed))) {
                 Ok(Ok(())) => 0,
-                Ok(Err(Errno(errno))) => errno,
+                Ok(Err(errno)) => errno.raw_os_error(),
                 Err(_) => PANICKED,
             };
             result.0.store(errno, Ordering::Release);
@@ -150,7 +152,7 @@ mod tests {
             drop(self.hangs.lock().unwrap());
             assert!(!self.has_bug.load(Ordering::Relaxed), "a bug");
             if self.is_full.load(Ordering::Relaxed) {
-                return Err(io::Error::from_raw_os_error(libc::ENOSPC));
+                return Err(Errno::NOSPC.into());
             }
             *self.bytes.lock().unwrap() = Some(bytes.to_vec());
             Ok(())
@@ -231,12 +233,12 @@ mod tests {
         kept_marks.unreadable.add(c.offset, c.len);
         disk.is_full.store(true, Ordering::Relaxed);
         assert_eq!(kept_marks.save(b), Ok(()), "it is there");
-        assert_eq!(kept_marks.save(c), Err(Errno(libc::ENOSPC)));
+        assert_eq!(kept_marks.save(c), Err(Errno::NOSPC));
         assert_eq!(marks(&kept_marks), [a, b]);
         assert_eq!(marks(&kept(&disk)), [a, b]);
         // A part of a mark that cannot be taken away is there again.
         kept_marks.unreadable.clear(128, 128);
-        assert_eq!(kept_marks.save(range(128, 128)), Err(Errno(libc::ENOSPC)));
+        assert_eq!(kept_marks.save(range(128, 128)), Err(Errno::NOSPC));
         assert_eq!(marks(&kept_marks), [a, b]);
     }
 }

@@ -39,12 +39,13 @@ mod task;
 mod unreadable;
 
 pub use base::Base;
-pub use io::{Errno, Error, Io};
+pub use io::{Error, Io};
 pub use open::{Examined, KINDS, KindRow, examine, open, over_file};
 pub use problem::{OpenError, Problem};
 pub use regular::expect_own_file;
 pub use reservation::Reservations;
 pub use resize::ResizeError;
+pub use rustix::io::Errno;
 pub use spec::{BLOCK_SIZES, Kind, Names, SIZE_MAX_BYTES, Spec};
 pub use state::{Medium, State, StateError, files as state_files, uuid_by_state};
 pub use stats::{ErrorStats, Stats};

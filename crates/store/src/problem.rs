@@ -3,6 +3,8 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use rustix::io::Errno;
+
 use crate::memory::MemoryLimit;
 use crate::spec::{ATTRIBUTE, SIZE_MAX_BYTES};
 
@@ -235,18 +237,18 @@ fn behind(path: Option<&Path>) -> String {
 
 /// What helps against an answer of the operating system.
 pub(crate) fn remedy(error: &io::Error) -> &'static str {
-    match error.raw_os_error() {
-        Some(libc::EACCES | libc::EPERM) => {
+    match Errno::from_io_error(error) {
+        Some(Errno::ACCESS | Errno::PERM) => {
             " (let the user that runs weft read and write the file and its folder)"
         }
-        Some(libc::EROFS) => " (set read_only, or use a file system that can be written)",
-        Some(libc::ENOSPC | libc::EDQUOT) => " (free space there, or use another file system)",
-        Some(libc::EFBIG) => {
+        Some(Errno::ROFS) => " (set read_only, or use a file system that can be written)",
+        Some(Errno::NOSPC | Errno::DQUOT) => " (free space there, or use another file system)",
+        Some(Errno::FBIG) => {
             " (the file system, or 'ulimit -f', allows no file of that size: use another one, or \
              raise the limit)"
         }
-        Some(libc::EMFILE | libc::ENFILE) => " (raise the limit of open files: 'ulimit -n')",
-        Some(libc::ENOMEM) => " (use smaller volumes, or raise the limit of memory)",
+        Some(Errno::MFILE | Errno::NFILE) => " (raise the limit of open files: 'ulimit -n')",
+        Some(Errno::NOMEM) => " (use smaller volumes, or raise the limit of memory)",
         _ => "",
     }
 }

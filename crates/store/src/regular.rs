@@ -5,7 +5,8 @@ use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{Access, access, statvfs};
+use rustix::fs::{Access, OFlags, access, statvfs};
+use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
 use tracing::{info, warn};
 use uuid::Uuid;
@@ -204,12 +205,12 @@ fn try_size(path: &Path, size_bytes: u64) -> io::Result<()> {
     // Asked for first: the kernel ends a process that goes beyond it.
     let most = getrlimit(Resource::Fsize).current;
     if most.is_some_and(|most| size_bytes > most) {
-        return Err(io::Error::from_raw_os_error(libc::EFBIG));
+        return Err(Errno::FBIG.into());
     }
     let mut options = OpenOptions::new();
     let options = options
         .write(true)
-        .custom_flags(libc::O_TMPFILE)
+        .custom_flags(OFlags::TMPFILE.bits().cast_signed())
         .mode(0o600);
     match options.open(folder(&followed(path))) {
         Ok(file) => file.set_len(size_bytes),
@@ -399,7 +400,6 @@ mod tests {
     use crate::identity::{derive, fault};
     use crate::spec::beside;
     use needs::needs;
-    use rustix::io::Errno;
 
     const SIZE: u64 = 64 << 10;
 

@@ -327,7 +327,7 @@ mod fault {
         match NEXT.get() == Some(step) {
             true => {
                 NEXT.set(None);
-                Err(io::Error::from_raw_os_error(libc::EIO))
+                Err(rustix::io::Errno::IO.into())
             }
             false => Ok(()),
         }

@@ -51,7 +51,7 @@ pub struct ErrorStats {
     pub read_only: u64,
     /// [`Error::OutOfSpace`].
     pub out_of_space: u64,
-    /// [`Error::ReadFailed`].
+    /// [`Error::ReadFailed`] and [`Error::EndsEarly`].
     pub read_failed: u64,
     /// [`Error::WriteFailed`].
     pub write_failed: u64,
@@ -260,7 +260,7 @@ impl Counters {
             Error::OutOfRange => 0,
             Error::ReadOnly => 1,
             Error::OutOfSpace(_) => 2,
-            Error::ReadFailed(_) => 3,
+            Error::ReadFailed(_) | Error::EndsEarly => 3,
             Error::WriteFailed(_) => 4,
             Error::FlushFailed(_) => 5,
             Error::Miscompare { .. } => 6,

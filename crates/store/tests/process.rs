@@ -126,7 +126,7 @@ fn a_full_disk_fails_writes_until_there_is_room(choice: Choice) {
             Err(error) => break error,
         }
     };
-    assert!(matches!(full, Error::OutOfSpace(e) if e.0 == libc::ENOSPC));
+    assert!(matches!(full, Error::OutOfSpace(store::Errno::NOSPC)));
     assert!((part..=256 << 10).contains(&written), "{written}");
     assert_eq!(volume.stats().errors.out_of_space, 1);
     // Neighbours in the same file, flushes and reads are not harmed.

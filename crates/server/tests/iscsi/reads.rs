@@ -334,7 +334,7 @@ fn a_read_with_fua_of_8_mib_is_flushed_once_it_has_been_read(backend: Choice) {
     let read = client.end_of(itt, &[]);
     assert!(read.is_good() && read.data == data);
     assert_eq!(flushes(), 1);
-    gate.fail_flushes(Some(Error::FlushFailed(Errno(5))));
+    gate.fail_flushes(Some(Error::FlushFailed(Errno::IO)));
     let failed = client.command(0, &with_fua, edtl);
     assert_eq!(failed.sense, Some((key::MEDIUM_ERROR, asc::WRITE_ERROR)));
     assert_eq!((failed.information, failed.data.len()), (7, 0));

@@ -172,7 +172,7 @@ fn write_without_space_fails_as_data_protect(backend: Choice) {
         let mut client = login(running, 1);
         let block = pattern(1, BLOCK);
         assert!(client.command_out(0, &write_16(3, 1), &block).is_good());
-        gate.fail(Some(Error::OutOfSpace(Errno(28))));
+        gate.fail(Some(Error::OutOfSpace(Errno::NOSPC)));
         let same = [&[0x93][..], &[0; 12], &[1, 0, 0]].concat();
         let compare = [&[0x89][..], &[0; 12], &[1, 0, 0]].concat();
         for (cdb, blocks) in [(&write_16(4, 1)[..], 1), (&same, 1), (&compare, 2)] {

@@ -339,7 +339,7 @@ fn each_error_of_a_volume_has_its_sense_data(backend: Choice) {
         let data = pattern(1, BLOCK);
         for (error, sense) in [
             (
-                Error::ReadFailed(Errno(5)),
+                Error::ReadFailed(Errno::IO),
                 (key::MEDIUM_ERROR, asc::UNRECOVERED_READ_ERROR),
             ),
             (
@@ -347,11 +347,11 @@ fn each_error_of_a_volume_has_its_sense_data(backend: Choice) {
                 (key::MEDIUM_ERROR, asc::UNRECOVERED_READ_ERROR),
             ),
             (
-                Error::WriteFailed(Errno(5)),
+                Error::WriteFailed(Errno::IO),
                 (key::MEDIUM_ERROR, asc::WRITE_ERROR),
             ),
             (
-                Error::OutOfSpace(Errno(28)),
+                Error::OutOfSpace(Errno::NOSPC),
                 (
                     key::DATA_PROTECT,
                     asc::SPACE_ALLOCATION_FAILED_WRITE_PROTECT,

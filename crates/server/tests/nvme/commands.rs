@@ -290,7 +290,7 @@ fn what_is_read_with_fua_is_flushed_when_it_has_been_read(backend: Choice) {
     }
     // Where the flush fails, what was read is not answered, and the failure stands where
     // the command is.
-    gate.fail_flushes(Some(Error::FlushFailed(Errno(5))));
+    gate.fail_flushes(Some(Error::FlushFailed(Errno::IO)));
     for (opcode, carry) in all(&data) {
         let ended = io.run(&with_fua(opcode), carry);
         assert_eq!(ended.status, Status::WRITE_FAULT, "{opcode}");
@@ -405,7 +405,7 @@ pub fn serve_gates_in(memory_max: u64, backend: Choice) -> (Running, Arc<Gate>, 
 
 #[each_driver]
 fn every_error_of_a_volume_has_its_status(backend: Choice) {
-    let errno = Errno(5);
+    let errno = Errno::IO;
     let table = [
         (Error::OutOfRange, Status::LBA_OUT_OF_RANGE.dnr()),
         (Error::ReadOnly, Status::WRITE_PROTECTED.dnr()),

@@ -186,7 +186,7 @@ fn a_write_that_fails_fails_its_range(backend: Choice) {
     let mut initiator = Initiator::connect(running.addresses()[0], backend);
     enable_formats(&mut initiator);
     let mut io = initiator.queue(1);
-    gate.fail(Some(Error::OutOfSpace(store::Errno(28))));
+    gate.fail(Some(Error::OutOfSpace(store::Errno::NOSPC)));
     let ended = run(&mut io, copy(1, 0, 2, &[(2, 0, 1), (2, 1, 1)]));
     assert_eq!(ended.status, Status::CAPACITY_EXCEEDED.dnr());
     assert_eq!(ended.result, 0);

@@ -282,7 +282,7 @@ fn a_volume_that_fails_can_be_removed(backend: Choice) {
     let nqn = NQN.to_owned();
     let namespace = Change::RemoveNamespace { nqn, nsid: 1 };
     running.change(namespace).expect("no host uses it");
-    let lost = Error::FlushFailed(Errno(5));
+    let lost = Error::FlushFailed(Errno::IO);
     gate.fail(Some(lost));
     let volume = || Change::RemoveVolume { name: "ram".into() };
     let error = running.change(volume()).expect_err("unflushed");

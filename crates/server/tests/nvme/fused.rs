@@ -77,15 +77,15 @@ fn failure_of_either_half_of_a_fused_pair_fails_the_other(backend: Choice) {
     let block = [0; BLOCK];
     for (error, expected) in [
         (
-            Error::ReadFailed(Errno(5)),
+            Error::ReadFailed(Errno::IO),
             (Status::UNRECOVERED_READ, Status::FUSED_FAILED),
         ),
         (
-            Error::WriteFailed(Errno(5)),
+            Error::WriteFailed(Errno::IO),
             (Status::FUSED_FAILED, Status::WRITE_FAULT),
         ),
         (
-            Error::OutOfSpace(Errno(28)),
+            Error::OutOfSpace(Errno::NOSPC),
             (Status::FUSED_FAILED, Status::CAPACITY_EXCEEDED.dnr()),
         ),
     ] {

@@ -592,7 +592,7 @@ impl Medium for Disk {
     fn save(&self, bytes: &[u8]) -> io::Result<()> {
         let mut disk = self.0.lock().unwrap();
         if disk.1 {
-            return Err(io::Error::from_raw_os_error(libc::EIO));
+            return Err(rustix::io::Errno::IO.into());
         }
         disk.0 = Some(bytes.to_vec());
         Ok(())

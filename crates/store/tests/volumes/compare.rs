@@ -152,7 +152,7 @@ fn a_verify_reads_everything_and_tells_what_cannot_be_read(choice: Choice) {
     let (_folder, _, volume) = file_volume(SIZE);
     let mut files = Fake::with(&[Fault::None, Fault::Short(1000), Fault::Errno(libc::EIO)]);
     let io = verify(512, 20_000 / 512 * 512, 8192);
-    let lost = Err(Error::ReadFailed(Errno(libc::EIO)));
+    let lost = Err(Error::ReadFailed(Errno::IO));
     assert_eq!(run(&*volume, &mut files, io), lost);
     let read = |offset, len| Op::Read { offset, len };
     let parts = [read(512, 8192), read(8704, 8192), read(9704, 8192)];

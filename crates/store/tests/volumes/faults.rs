@@ -47,72 +47,72 @@ fn each_fault_has_its_error() {
     let errno = Fault::Errno;
     use libc::*;
     let table: &[(Io, &[Fault], Error)] = &[
-        (read, &[errno(EIO)], Error::ReadFailed(Errno(EIO))),
+        (read, &[errno(EIO)], Error::ReadFailed(Errno::IO)),
         (
             read,
             &[Fault::Short(512), errno(EIO)],
-            Error::ReadFailed(Errno(EIO)),
+            Error::ReadFailed(Errno::IO),
         ),
-        (read, &[Fault::Short(0)], Error::ReadFailed(Errno(0))),
-        (read, &[errno(EINTR); 9], Error::ReadFailed(Errno(EINTR))),
-        (write(false), &[errno(EIO)], Error::WriteFailed(Errno(EIO))),
+        (read, &[Fault::Short(0)], Error::EndsEarly),
+        (read, &[errno(EINTR); 9], Error::ReadFailed(Errno::INTR)),
+        (write(false), &[errno(EIO)], Error::WriteFailed(Errno::IO)),
         (
             write(false),
             &[errno(ENOSPC)],
-            Error::OutOfSpace(Errno(ENOSPC)),
+            Error::OutOfSpace(Errno::NOSPC),
         ),
         (
             write(false),
             &[Fault::Short(4096), errno(EDQUOT)],
-            Error::OutOfSpace(Errno(EDQUOT)),
+            Error::OutOfSpace(Errno::DQUOT),
         ),
         (
             write(false),
             &[Fault::Short(0)],
-            Error::WriteFailed(Errno(0)),
+            Error::WriteFailed(Errno::IO),
         ),
         (write(false), &[errno(EROFS)], Error::ReadOnly),
         (
             write(false),
             &[errno(EPERM)],
-            Error::WriteFailed(Errno(EPERM)),
+            Error::WriteFailed(Errno::PERM),
         ),
         (
             write(false),
             &[errno(ECANCELED)],
-            Error::WriteFailed(Errno(ECANCELED)),
+            Error::WriteFailed(Errno::CANCELED),
         ),
-        (write(true), &[errno(EIO)], Error::WriteFailed(Errno(EIO))),
+        (write(true), &[errno(EIO)], Error::WriteFailed(Errno::IO)),
         (
             write(true),
             &[errno(ENOSPC); 2],
-            Error::OutOfSpace(Errno(ENOSPC)),
+            Error::OutOfSpace(Errno::NOSPC),
         ),
-        (zero, &[errno(ENOSPC)], Error::OutOfSpace(Errno(ENOSPC))),
+        (zero, &[errno(ENOSPC)], Error::OutOfSpace(Errno::NOSPC)),
         (
             zero,
             &[errno(EOPNOTSUPP), errno(EIO)],
-            Error::WriteFailed(Errno(EIO)),
+            Error::WriteFailed(Errno::IO),
         ),
-        (deallocate, &[errno(EIO)], Error::WriteFailed(Errno(EIO))),
-        (compare, &[errno(EIO)], Error::ReadFailed(Errno(EIO))),
-        (replace(true), &[errno(EIO)], Error::ReadFailed(Errno(EIO))),
+        (deallocate, &[errno(EIO)], Error::WriteFailed(Errno::IO)),
+        (compare, &[errno(EIO)], Error::ReadFailed(Errno::IO)),
+        (replace(true), &[errno(EIO)], Error::ReadFailed(Errno::IO)),
         (
             replace(false),
             &[Fault::None, errno(EIO)],
-            Error::WriteFailed(Errno(EIO)),
+            Error::WriteFailed(Errno::IO),
         ),
         (
             replace(true),
             &[Fault::Short(512), Fault::None, errno(ENOSPC), errno(ENOSPC)],
-            Error::OutOfSpace(Errno(ENOSPC)),
+            Error::OutOfSpace(Errno::NOSPC),
         ),
-        (verify, &[errno(ENXIO)], Error::ReadFailed(Errno(ENXIO))),
-        (Io::Flush, &[errno(EIO)], Error::FlushFailed(Errno(EIO))),
+        (verify, &[errno(ENXIO)], Error::ReadFailed(Errno::NXIO)),
+        (Io::Flush, &[errno(EIO)], Error::FlushFailed(Errno::IO)),
         (
             Io::Flush,
             &[errno(ENOSPC)],
-            Error::FlushFailed(Errno(ENOSPC)),
+            Error::FlushFailed(Errno::NOSPC),
         ),
     ];
     for (io, faults, expected) in table {
@@ -122,7 +122,7 @@ fn each_fault_has_its_error() {
             Error::OutOfRange => counted.out_of_range,
             Error::ReadOnly => counted.read_only,
             Error::OutOfSpace(_) => counted.out_of_space,
-            Error::ReadFailed(_) => counted.read_failed,
+            Error::ReadFailed(_) | Error::EndsEarly => counted.read_failed,
             Error::WriteFailed(_) => counted.write_failed,
             Error::FlushFailed(_) => counted.flush_failed,
             Error::Miscompare { .. } => counted.miscompare,
@@ -155,7 +155,7 @@ fn read_of_a_file_that_a_local_process_truncated_fails() {
     file.set_len(SIZE - 4096).unwrap();
     let mut files = Fake::default();
     let result = read(&*volume, &mut files, SIZE - 8192, 8192);
-    assert_eq!(result, Err(Error::ReadFailed(Errno(0))));
+    assert_eq!(result, Err(Error::EndsEarly));
     assert_eq!(read(&*volume, &mut files, 0, 512).unwrap(), [0; 512]);
 }
 
@@ -182,7 +182,7 @@ fn a_failed_flush_is_never_followed_by_a_good_one() {
         fail(&*volume, &mut files);
         assert!(files.faults.is_empty());
         files.log.clear();
-        let lost = Errno(libc::EIO);
+        let lost = Errno::IO;
         let flush = run(&*volume, &mut files, Io::Flush);
         assert_eq!(flush, Err(Error::FlushFailed(lost)));
         let durable = write(&*volume, &mut files, 0, &[2; 512], true);
@@ -226,7 +226,7 @@ fn a_flush_beside_a_failing_one_does_not_succeed_after_it() {
         let Progress::Done(result) = progress else {
             panic!("a sync is not repeated");
         };
-        assert_eq!(result, Err(Error::FlushFailed(Errno(libc::EIO))));
+        assert_eq!(result, Err(Error::FlushFailed(Errno::IO)));
     }
 }
 
@@ -259,11 +259,11 @@ fn a_mark_stays_where_a_sync_beside_the_write_has_lost_it() {
     };
     let (_, lost) = files.complete(0);
     let flushed = volume.resume(flush, lost, &mut files, 2);
-    let failed = Error::FlushFailed(Errno(libc::EIO));
+    let failed = Error::FlushFailed(Errno::IO);
     assert!(matches!(flushed, Progress::Done(Err(error)) if error == failed));
     let (_, synced) = files.complete(0);
     let written = volume.resume(write, synced, &mut files, 1);
-    let failed = Error::WriteFailed(Errno(libc::EIO));
+    let failed = Error::WriteFailed(Errno::IO);
     assert!(matches!(written, Progress::Done(Err(error)) if error == failed));
     assert_eq!(
         volume.unreadable(0, SIZE, 9),
@@ -278,7 +278,7 @@ fn a_full_disk_does_not_spoil_later_flushes() {
     let full = Fault::Errno(libc::ENOSPC);
     let mut files = Fake::with(&[full, full]);
     let result = write(&*volume, &mut files, 0, &[1; 512], true);
-    assert_eq!(result, Err(Error::OutOfSpace(Errno(libc::ENOSPC))));
+    assert_eq!(result, Err(Error::OutOfSpace(Errno::NOSPC)));
     run(&*volume, &mut files, Io::Flush).unwrap();
     write(&*volume, &mut files, 0, &[1; 512], true).unwrap();
 }
@@ -290,7 +290,7 @@ fn a_disk_that_is_full_below_the_cache_is_a_lost_write() {
     let full = Fault::Errno(libc::ENOSPC);
     let mut files = Fake::with(&[full, Fault::None, full]);
     let result = write(&*volume, &mut files, 0, &[1; 512], true);
-    assert_eq!(result, Err(Error::OutOfSpace(Errno(libc::ENOSPC))));
+    assert_eq!(result, Err(Error::OutOfSpace(Errno::NOSPC)));
     let write = |durable| Op::Write {
         offset: 0,
         len: 512,
@@ -298,7 +298,7 @@ fn a_disk_that_is_full_below_the_cache_is_a_lost_write() {
     };
     assert_eq!(files.log, [write(true), write(false), Op::Sync]);
     let flush = run(&*volume, &mut files, Io::Flush);
-    assert_eq!(flush, Err(Error::FlushFailed(Errno(libc::ENOSPC))));
+    assert_eq!(flush, Err(Error::FlushFailed(Errno::NOSPC)));
 }
 
 #[test]

@@ -205,7 +205,7 @@ fn a_failed_io_gives_its_range_back() {
     let write = desk.start(write_io(0, 1, 4096));
     let next = desk.start(write_io(0, 2, 4096));
     desk.finish();
-    let lost = Error::WriteFailed(Errno(libc::EIO));
+    let lost = Error::WriteFailed(Errno::IO);
     assert_eq!(desk.results[write], Some(Err(lost)));
     assert_eq!(desk.results[next], Some(Ok(())));
     let beyond = desk.start(write_io(SIZE - 512, 1, 4096));
@@ -230,7 +230,7 @@ fn an_io_that_waits_can_be_dropped_or_canceled_and_never_happens() {
     let errno = std::io::Error::from_raw_os_error(libc::ECANCELED);
     desk.resume(refused, Err(errno));
     desk.finish();
-    let gone = Errno(libc::ECANCELED);
+    let gone = Errno::CANCELED;
     assert_eq!(desk.results[canceled], Some(Err(Error::WriteFailed(gone))));
     assert_eq!(desk.results[refused], Some(Err(Error::ReadFailed(gone))));
     assert_eq!(desk.results[read], Some(Ok(())));

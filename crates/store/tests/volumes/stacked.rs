@@ -167,7 +167,7 @@ fn parked_task_waits_and_is_canceled_as_the_one_below() {
     waits.cancel();
     let canceled = io::Error::from_raw_os_error(libc::ECANCELED);
     let ended = joined.resume(waits, Err(canceled), &mut files, 2);
-    let gone = Error::WriteFailed(Errno(libc::ECANCELED));
+    let gone = Error::WriteFailed(Errno::CANCELED);
     assert!(matches!(ended, Progress::Done(Err(error)) if error == gone));
     let other = begun.unpark::<Elsewhere>().expect_err("it is another's");
     assert!(!other.is_waiting());

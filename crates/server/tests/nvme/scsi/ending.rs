@@ -198,7 +198,7 @@ fn failed_reads_of_a_volume_fail_copy_and_verify() {
     let (running, gate) = gated();
     let mut alice = Nexus::of(&running, ALICE).at(1);
     fill(&mut alice, 16);
-    gate.fail(Some(Error::ReadFailed(Errno(5))));
+    gate.fail(Some(Error::ReadFailed(Errno::IO)));
     let failed = long_copy(&mut alice);
     assert_eq!(failed, aborted(asc::THIRD_PARTY_DEVICE_FAILURE));
     let told = received(&mut alice, results::COPY_STATUS, 1).unwrap();
