@@ -10,7 +10,8 @@ use std::sync::Arc;
 
 use machine::{Machine, Step, Tag, Tail, Transmit};
 use nvmf::command::{AnaState, Command, Geometry, Io, IoKind};
-use nvmf::tcp::controller::{self, Done};
+use nvmf::queue::{Done, Op, Role};
+use nvmf::tcp::controller;
 use nvmf::tcp::host::{self, Data};
 use wire::nvme::{ConnectCommand, Sqe, Status, io};
 
@@ -32,11 +33,11 @@ fn read_block(slba: u64) -> Vec<u8> {
         controller.receive(&host.transmit());
         while let Some(op) = controller.next_op() {
             match op {
-                controller::Op::Prepare { tag, len, .. } => {
+                Op::Prepare { tag, len, .. } => {
                     controller.hold(tag, vec![0; len as usize]);
                     controller.machine.prepared(tag);
                 }
-                controller::Op::Execute { tag, command } => execute(&mut controller, tag, command),
+                Op::Execute { tag } => execute(&mut controller, tag),
                 other => panic!("not of a host like this: {other:?}"),
             }
         }
@@ -88,10 +89,10 @@ fn connect(host: &mut End<host::Qpair>) {
 }
 
 /// What a driver does for a controller: it gives memory, and executes.
-fn execute(controller: &mut End<controller::Qpair>, tag: Tag, command: Command) {
-    let done = match command {
+fn execute(controller: &mut End<controller::Qpair>, tag: Tag) {
+    let done = match *controller.machine.queue().command(tag) {
         Command::Connect(_) => {
-            controller.machine.attach(controller::Role {
+            controller.machine.attach(Role {
                 qid: 1,
                 entries: 8,
                 flow_control_disabled: false,

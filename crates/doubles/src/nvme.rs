@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use machine::Tag;
 use nvmf::command::{Command, Geometry, Io, IoKind, copy_ranges, deallocate_ranges};
+use nvmf::queue::{Done, Op, RefusedCommand, Role};
 use nvmf::tcp::FatalError;
-use nvmf::tcp::controller::{Done, Op, Qpair, RefusedCommand, Role};
+use nvmf::tcp::controller::Qpair;
 use testkit::End;
 use wire::nvme::Status;
 
@@ -62,18 +63,27 @@ impl ControllerDouble {
                     self.name(tag);
                     self.starved.push((tag, len));
                 }
-                Op::Execute { tag, command } => {
+                Op::Execute { tag } => {
                     if !self.named.get(usize::from(tag)).is_some_and(|named| *named) {
                         self.name(tag);
                     }
-                    self.work.push((tag, command));
+                    self.work.push((tag, self.command(tag)));
                 }
-                Op::ExecuteFused { compare, write, io } => self.fused.push((compare, write, io)),
+                Op::ExecuteFused { compare, write } => {
+                    let Command::Io(io) = self.command(write) else {
+                        panic!("a pair is I/O");
+                    };
+                    self.fused.push((compare, write, io));
+                }
                 Op::Forgotten { tag, event } => self.forgotten.push((tag, event)),
                 Op::Refused(refused) => self.refused.push(refused),
                 Op::Fatal(error) => self.fatal = Some(error),
             }
         }
+    }
+
+    fn command(&self, tag: Tag) -> Command {
+        *self.end.machine.queue().command(tag)
     }
 
     fn name(&mut self, tag: Tag) {
@@ -144,7 +154,7 @@ impl ControllerDouble {
     /// CIDs of the commands in [`ControllerDouble::fused`].
     pub fn fused_cids(&self) -> Vec<u16> {
         let tags = self.fused.iter().flat_map(|pair| [pair.0, pair.1]);
-        tags.map(|tag| self.end.machine.cid(tag)).collect()
+        tags.map(|tag| self.end.machine.queue().cid(tag)).collect()
     }
 
     /// Executes the pair at `index` of [`ControllerDouble::fused`].

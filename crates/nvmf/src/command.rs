@@ -206,7 +206,7 @@ pub(crate) const fn is_io(opcode: u8) -> bool {
 /// and says what data it needs. `Err`: the command is answered with this status
 /// at once. Reserved fields are ignored, and so is protection information,
 /// which no namespace has (NVM Command Set 1.0, section 5.2).
-#[inline]
+#[inline(always)]
 pub(crate) fn decode_io(
     sqe: &Sqe,
     namespaces: &[Geometry],

@@ -48,6 +48,7 @@ mod item;
 mod lba_status;
 mod log;
 mod nqn;
+pub mod queue;
 mod registry;
 mod request;
 pub mod reservation;

@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use doubles::nvme::ControllerDouble;
 use nvmf::command::{AnaState, Geometry};
+use nvmf::queue::Role;
 use nvmf::tcp::{controller, host};
 use testkit::End;
 use wire::nvme::{ConnectCommand, Sqe, Status, io};
@@ -164,7 +165,7 @@ impl Pair {
             instance: 0,
             block_count: BLOCKS as u64,
         };
-        let role = controller::Role {
+        let role = Role {
             qid: 1,
             entries: 8,
             flow_control_disabled: true,

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use doubles::nvme::ControllerDouble;
 use machine::Tag;
 use nvmf::command::{AnaState, Geometry};
-use nvmf::tcp::controller::AbortOutcome;
+use nvmf::queue::{AbortOutcome, Role};
 use nvmf::tcp::{controller, host};
 use proptest::prelude::*;
 use random::Random;
@@ -85,7 +85,7 @@ impl World {
             instance: 0,
             block_count,
         };
-        let role = controller::Role {
+        let role = Role {
             qid: 1,
             entries,
             flow_control_disabled,
@@ -452,7 +452,11 @@ fn play(seed: u64, commands: usize) -> World {
     }
     assert!(world.target.media == world.model, "seed {seed}: the media");
     assert_eq!(world.host.machine.in_flight(), 0);
-    assert_eq!(world.target.end.machine.in_flight(), 0, "seed {seed}");
+    assert_eq!(
+        world.target.end.machine.queue().in_flight(),
+        0,
+        "seed {seed}"
+    );
     assert!(
         world.target.named.iter().all(|named| !named),
         "seed {seed}: every tag was released"

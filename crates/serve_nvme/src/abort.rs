@@ -3,10 +3,11 @@
 
 use std::sync::Arc;
 
-use engine::{Connection as _, JobId, Orphans as _, Protocol as _};
+use engine::{Connection as _, Core, JobId, Orphans as _, Protocol as _};
 use machine::Tag;
-use nvmf::command::{Command, Geometry, recheck};
-use nvmf::tcp::controller::{AbortOutcome, Done, Op};
+use nvmf::command::{Command, recheck};
+use nvmf::queue::{AbortOutcome, Done};
+use nvmf::tcp::controller::{Op, Qpair};
 use reactor::Driver;
 use store::Volume;
 use wire::nvme::Status;
@@ -44,7 +45,7 @@ impl NvmeConnection {
             return true;
         }
         if let Some(op) = self.core.waiting.take(|op| Self::is_of(op, tag)) {
-            if let Op::ExecuteFused { compare, write, .. } = op {
+            if let Op::ExecuteFused { compare, write } = op {
                 let other = if tag == compare { write } else { compare };
                 self.end(other, Status::FUSED_FAILED);
             }
@@ -100,9 +101,15 @@ impl NvmeConnection {
         let before = std::mem::replace(&mut bound.served, new).geometry;
         let now = bound.served.geometry.clone();
         self.core.link.machine.set_namespaces(now.clone());
-        let is_refused = |op: &Op| refusal(op, &before, &now).is_some();
-        while let Some(op) = self.core.waiting.take(is_refused) {
-            if let Some(status) = refusal(&op, &before, &now) {
+        let refusal =
+            |machine: &Qpair, op: &Op| recheck(command_of(machine, op)?, &before, &now).err();
+        loop {
+            let Core { waiting, link, .. } = &mut self.core;
+            let machine = &link.machine;
+            let Some(op) = waiting.take(|op| refusal(machine, op).is_some()) else {
+                break;
+            };
+            if let Some(status) = refusal(machine, &op) {
                 self.refuse(op, status);
             }
         }
@@ -112,12 +119,13 @@ impl NvmeConnection {
     /// An operation that waited for memory will not be executed.
     pub(crate) fn refuse(&mut self, op: Op, status: Status) {
         match op {
-            Op::Execute {
-                tag,
-                command: Command::Io(io),
-            } => self.fail(tag, status, io.namespace, io.offset),
-            Op::Prepare { tag, .. } | Op::Execute { tag, .. } => self.end(tag, status),
-            Op::ExecuteFused { compare, write, io } => {
+            Op::Execute { tag } => match *self.command(tag) {
+                Command::Io(io) => self.fail(tag, status, io.namespace, io.offset),
+                _ => self.end(tag, status),
+            },
+            Op::Prepare { tag, .. } => self.end(tag, status),
+            Op::ExecuteFused { compare, write } => {
+                let io = self.fused(write);
                 self.fail(compare, status, io.namespace, io.offset);
                 self.fail(write, Status::FUSED_FAILED, io.namespace, io.offset);
             }
@@ -141,12 +149,12 @@ impl NvmeConnection {
     }
 }
 
-/// Why an operation that was fine before the namespaces changed no longer is.
-fn refusal(op: &Op, before: &[Geometry], now: &[Geometry]) -> Option<Status> {
-    let checked = match op {
-        Op::Prepare { command, .. } | Op::Execute { command, .. } => recheck(command, before, now),
-        Op::ExecuteFused { io, .. } => recheck(&Command::Io(*io), before, now),
-        _ => Ok(()),
+/// The command of an operation that waits for memory.
+fn command_of<'a>(machine: &'a Qpair, op: &Op) -> Option<&'a Command> {
+    let tag = match *op {
+        Op::Prepare { tag, .. } | Op::Execute { tag } => tag,
+        Op::ExecuteFused { write, .. } => write,
+        Op::Forgotten { .. } | Op::Refused(_) | Op::Fatal(_) => return None,
     };
-    checked.err()
+    Some(machine.queue().command(tag))
 }

@@ -9,7 +9,7 @@ use faults::Fault;
 use link::CommandMemory;
 use machine::{Machine as _, Nanos, Tag};
 use nvmf::command::Command;
-use nvmf::tcp::controller::{Done, RefusedCommand, Role};
+use nvmf::queue::{Done, RefusedCommand, Role};
 use nvmf::{
     AdminOutcome, Connected, ControllerId, Env, ErrorNote, IoCounters, LbaStatus, LbaStatusKind,
     Registry, Reply, WriteProtect,

@@ -7,8 +7,8 @@ use engine::steps::Steps;
 use link::CommandMemory;
 use machine::Tag;
 use mem::Buf;
-use nvmf::command::{Io, IoKind};
-use nvmf::tcp::controller::Done;
+use nvmf::command::{Command, Io, IoKind};
+use nvmf::queue::Done;
 use reactor::Driver;
 use store::Error;
 use wire::nvme::Status;
@@ -132,15 +132,24 @@ impl NvmeConnection {
         self.start(tag, io.namespace, look, then, driver);
     }
 
+    /// What a fused pair does.
+    pub(super) fn fused(&self, write: Tag) -> Io {
+        match *self.command(write) {
+            Command::Io(io) => io,
+            _ => unreachable!("the second of a pair is a Write"),
+        }
+    }
+
     /// A fused Compare and Write, all data of both here (Base 2.0, section
     /// 3.4.2): one step of the volume. False while memory is short.
     pub(crate) fn execute_fused<D: Driver>(
         &mut self,
         compare: Tag,
         write: Tag,
-        io: Io,
         driver: &mut D,
     ) -> bool {
+        let io = self.fused(write);
+        tracing::debug!(peer = %self.core.via.peer, compare, write, ?io, "execute");
         if !self.may_execute(&io) {
             self.conflict(compare, &io);
             self.fail(write, Status::FUSED_FAILED, io.namespace, io.offset);

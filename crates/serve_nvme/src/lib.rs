@@ -24,7 +24,8 @@ use link::{CommandMemory, Stream};
 use machine::{Machine as _, Nanos, Tag};
 use mem::Pool;
 use nvmf::command::{Command, Geometry};
-use nvmf::tcp::controller::{Done, Op, Qpair, RefusedCommand};
+use nvmf::queue::{Done, RefusedCommand};
+use nvmf::tcp::controller::{Op, Qpair};
 use nvmf::{Activity, ControllerId};
 use reactor::Driver;
 use store::Volume;
@@ -171,28 +172,10 @@ impl Protocol for NvmeConnection {
 
     #[inline]
     fn execute<D: Driver>(&mut self, op: &Op, driver: &mut D) -> bool {
-        if let Op::Execute { .. } | Op::ExecuteFused { .. } = op {
-            tracing::debug!(peer = %self.core.via.peer, ?op, "execute");
-        }
         match *op {
-            Op::Execute {
-                tag,
-                command: Command::Io(io),
-            } => self.execute_io(tag, io, driver),
-            Op::Prepare {
-                tag,
-                len,
-                command,
-                staged,
-            } => self.prepare(tag, len, &command, staged),
-            Op::Execute {
-                tag,
-                command: Command::Reservation { namespace, sqe },
-            } => self.reserve(tag, namespace, &sqe),
-            Op::Execute { tag, command } => self.execute_admin(tag, command, driver),
-            Op::ExecuteFused { compare, write, io } => {
-                self.execute_fused(compare, write, io, driver)
-            }
+            Op::Execute { tag } => self.execute_command(tag, driver),
+            Op::Prepare { tag, len, staged } => self.prepare(tag, len, staged),
+            Op::ExecuteFused { compare, write } => self.execute_fused(compare, write, driver),
             Op::Forgotten { tag, event } => {
                 self.forget_event_request(tag, event);
                 true
@@ -216,8 +199,8 @@ impl Protocol for NvmeConnection {
 
     fn is_of(op: &Op, tag: Tag) -> bool {
         match *op {
-            Op::Prepare { tag: own, .. } | Op::Execute { tag: own, .. } => own == tag,
-            Op::ExecuteFused { compare, write, .. } => compare == tag || write == tag,
+            Op::Prepare { tag: own, .. } | Op::Execute { tag: own } => own == tag,
+            Op::ExecuteFused { compare, write } => compare == tag || write == tag,
             Op::Forgotten { .. } | Op::Refused(_) | Op::Fatal(_) => false,
         }
     }
@@ -225,7 +208,7 @@ impl Protocol for NvmeConnection {
     fn stalls(&self, op: &Op) -> bool {
         match *op {
             Op::Prepare { tag, .. } => self.core.link.machine.is_blocked_on(tag),
-            Op::Execute { tag, .. } => self.core.link.staged(tag).is_some(),
+            Op::Execute { tag } => self.core.link.staged(tag).is_some(),
             _ => false,
         }
     }
@@ -381,10 +364,27 @@ impl NvmeConnection {
         self.bound().served.geometry[namespace as usize]
     }
 
+    /// What a command in flight is.
+    #[inline]
+    fn command(&self, tag: Tag) -> &Command {
+        self.core.link.machine.queue().command(tag)
+    }
+
+    /// Executes a command all of which is here; false while memory is short.
+    #[inline]
+    fn execute_command<D: Driver>(&mut self, tag: Tag, driver: &mut D) -> bool {
+        tracing::debug!(peer = %self.core.via.peer, tag, command = ?self.command(tag), "execute");
+        match *self.command(tag) {
+            Command::Io(io) => self.execute_io(tag, io, driver),
+            Command::Reservation { namespace, sqe } => self.reserve(tag, namespace, &sqe),
+            command => self.execute_admin(tag, command, driver),
+        }
+    }
+
     /// Provides memory for data that arrives; false while there is none.
     #[inline]
-    fn prepare(&mut self, tag: Tag, len: u32, command: &Command, staged: bool) -> bool {
-        let data = match command {
+    fn prepare(&mut self, tag: Tag, len: u32, staged: bool) -> bool {
+        let data = match self.command(tag) {
             Command::Io(io) => self.destination(io, len, staged),
             _ => self.core.pool.get(len).map(CommandMemory::owned),
         };
@@ -423,7 +423,7 @@ impl NvmeConnection {
     ) {
         let geometry = self.geometry(namespace);
         self.note_refused(RefusedCommand {
-            cid: self.core.link.machine.cid(tag),
+            cid: self.core.link.machine.queue().cid(tag),
             status,
             nsid: geometry.nsid,
             slba: offset >> geometry.block_shift,

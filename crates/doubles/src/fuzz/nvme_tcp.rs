@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use machine::Machine;
 use nvmf::command::{AnaState, Geometry};
-use nvmf::tcp::controller::AbortOutcome;
+use nvmf::queue::{AbortOutcome, Op, Role};
 use nvmf::tcp::{FatalError, controller, host};
 use random::Random;
 use testkit::End;
@@ -93,12 +93,18 @@ pub fn pdu(input: &[u8]) {
     let of_controller = |step| {
         let mut target = target(config);
         connect(&mut target, digests(config), 0, &mut VecDeque::new());
-        said(&mut target.end, bytes, step, |_, mut op| {
-            if let controller::Op::Prepare { staged, .. } = &mut op {
+        said(&mut target.end, bytes, step, |end, mut op| {
+            if let Op::Prepare { staged, .. } = &mut op {
                 // This alone is about how the bytes came.
                 *staged = false;
             }
-            format!("{op:?}")
+            let command = match op {
+                Op::Prepare { tag, .. } | Op::Execute { tag } => Some(tag),
+                Op::ExecuteFused { write, .. } => Some(write),
+                Op::Forgotten { .. } | Op::Refused(_) | Op::Fatal(_) => None,
+            };
+            let command = command.map(|tag| end.machine.queue().command(tag));
+            format!("{op:?} {command:?}")
         })
     };
     assert_eq!(of_controller(usize::MAX), of_controller(1));
@@ -211,7 +217,7 @@ fn check_controller(target: &ControllerDouble, sent: &[(u8, Vec<u8>)]) {
     if !target.end.machine.is_finished() {
         // What is left waits for data that the host owes.
         let named = target.named.iter().filter(|named| **named).count();
-        assert_eq!(target.end.machine.in_flight(), named);
+        assert_eq!(target.end.machine.queue().in_flight(), named);
     }
 }
 
@@ -259,7 +265,7 @@ fn target(config: u8) -> ControllerDouble {
         r2t_bytes_max: 1024,
         ..controller::Settings::default()
     };
-    let role = controller::Role {
+    let role = Role {
         qid: u16::from(config & 4 == 0),
         entries: 16,
         flow_control_disabled: config & 8 == 0,

@@ -1,10 +1,7 @@
 //! The controller's end of an NVMe/TCP queue pair.
 
-mod decode;
-mod give_up;
 mod receive;
 mod send;
-mod slots;
 mod transfers;
 
 use std::collections::VecDeque;
@@ -12,16 +9,13 @@ use std::sync::Arc;
 
 use machine::inbound::{Inbound, Walk};
 use machine::{Machine, Nanos, RecvPlan, Step, Tag, Transmit};
-use wire::nvme::Status;
 use wire::nvme_tcp::{Data, MAXH2CDATA_MIN, PDA_MAX, pdu_type};
 
-use self::slots::{CommandSlots, SlotState};
-use self::transfers::Transfers;
+use self::transfers::{Incoming, Transfers};
 use super::{FatalError, Framing, Malformed, terminate};
-use crate::command::{Command, Geometry, Io};
+use crate::command::Geometry;
+use crate::queue::{self, AbortOutcome, Done, Queue, Role};
 
-/// Commands that may wait for an answer before Connect has made a queue.
-const ENTRIES_BEFORE_CONNECT: usize = 32;
 /// Staging when small PDUs are expected.
 const STAGE_LARGE: u32 = 256 * 1024;
 /// Staging until Connect has succeeded: a stranger who sends half a header and
@@ -75,171 +69,22 @@ impl Default for Settings {
     }
 }
 
-/// What Connect made of the queue pair.
-#[derive(Clone, Debug)]
-pub struct Role {
-    /// Queue identifier: 0 is the Admin Queue.
-    pub qid: u16,
-    /// Entries of the submission queue (a count: SQSIZE + 1), at least 2.
-    pub entries: u16,
-    /// The host asked for no SQ flow control.
-    pub flow_control_disabled: bool,
-    /// What I/O commands may name.
-    pub namespaces: Arc<[Geometry]>,
-}
-
 /// Work for the driver.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Op {
-    /// Data will arrive, or is arriving: provide `len` bytes of memory for
-    /// `tag`, then call [`Qpair::prepared`], at once or later; or refuse with
-    /// [`Qpair::complete`].
-    Prepare {
-        /// The command.
-        tag: Tag,
-        /// Bytes of data.
-        len: u32,
-        /// What it is.
-        command: Command,
-        /// All of the data is staged: its `Place`s and the `Execute` follow
-        /// before any byte is received.
-        staged: bool,
-    },
-    /// All of the command is here: execute it, then call [`Qpair::complete`].
-    Execute {
-        /// The command.
-        tag: Tag,
-        /// What it is.
-        command: Command,
-    },
-    /// A fused Compare and Write, all data of both there: execute it in one
-    /// step, then call [`Qpair::complete`] for both, the Compare first. A Write
-    /// whose Compare failed is completed with
-    /// [`Status::FUSED_FAILED`].
-    ExecuteFused {
-        /// The Compare; its data is what the media must hold.
-        compare: Tag,
-        /// The Write.
-        write: Tag,
-        /// [`IoKind::CompareAndWrite`](crate::command::IoKind), with the range
-        /// of both and the Write's FUA.
-        io: Io,
-    },
-    /// The host has used the CID of an Asynchronous Event Request again and waits for
-    /// that one no more: nothing is sent for it. Hold it no longer, and where it was
-    /// held call [`Qpair::complete`], with whatever.
-    Forgotten {
-        /// The request.
-        tag: Tag,
-        /// Dword 0 of the event that it was completed with and that the host will not
-        /// hear of. Then the tag is over.
-        event: Option<u32>,
-    },
-    /// A command was refused, and is answered already: for the error log.
-    Refused(RefusedCommand),
-    /// The connection ends once everything was sent.
-    Fatal(FatalError),
-}
+pub type Op = queue::Op<FatalError>;
 
-/// A command that never became an [`Op::Execute`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RefusedCommand {
-    /// Command Identifier.
-    pub cid: u16,
-    /// What it was answered with.
-    pub status: Status,
-    /// The namespace that it named.
-    pub nsid: u32,
-    /// Command dwords 10 and 11: the first logical block, of most commands.
-    pub slba: u64,
-    /// Where in the submission queue entry the error is, as the Error
-    /// Information log has it (byte in bits 7:0, bit in 10:8).
-    pub location: Option<u16>,
-}
-
-/// What became of a command that [`Qpair::abort`] was asked to end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum AbortOutcome {
-    /// No such command, or its answer is under way: it was not aborted.
-    NotFound,
-    /// The driver did not have it: it will be answered with Command Abort
-    /// Requested, as soon as the host has sent the data that it was asked for.
-    Aborted(Tag),
-    /// The driver has it, preparing or executing: it stops and calls
-    /// [`Qpair::complete`] with [`Status::ABORT_REQUESTED`].
-    Executing(Tag),
-}
-
-/// How a command ended.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Done {
-    /// Its status.
-    pub status: Status,
-    /// Dwords 0 and 1 of the completion.
-    pub result: u64,
-    /// Bytes from the start of the command's memory to send to the host, at
-    /// most what its SGL holds; they go only with success.
-    pub data_len: u32,
-}
-
-impl From<Status> for Done {
-    fn from(status: Status) -> Done {
-        Done {
-            status,
-            result: 0,
-            data_len: 0,
-        }
-    }
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum QpairPhase {
-    /// ICReq must come.
-    IcReq,
-    /// Connect must come.
-    Connect,
-    /// Connect came and is being executed.
-    Connecting,
-    /// Commands come.
-    Live,
-    /// Nothing comes any more.
-    Ended,
-}
-
-/// Whether the next command may be the second of a fused pair (Base 2.0, section
-/// 3.4.2): only the command right behind the first may.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Fuse {
-    /// The last command was no first one.
-    Idle,
-    /// It was, and waits.
-    First(Tag),
-    /// It was, and failed already.
-    Broken,
-}
-
-/// The controller's end of one NVMe/TCP connection, which is one queue pair.
+/// The controller's end of one NVMe/TCP connection: a [`Queue`] and the PDUs that carry it.
 ///
 /// Every tag that an [`Op`] named ends with [`Transmit::release`]; a command
 /// that the machine refuses itself never shows. While memory is awaited for
 /// in-capsule data, [`Machine::recv_plan`] wants nothing (`stage_max` 0): keep
-/// the staged bytes and walk them again after [`Qpair::prepared`].
-///
-/// A CID that is in flight already is refused with Command ID Conflict, unless
-/// it is that of an Asynchronous Event Request: which commands are searched is
-/// ours to choose, and hosts that shut down forget their
-/// requests and use the CIDs again ([`Op::Forgotten`]). More
-/// commands in flight than the queue has entries end the connection: the host
-/// overran the queue (Base 2.0, section 3.3.2.1.1).
-///
-/// A command that is given up before the driver executes it (aborted, its
-/// namespace gone, its fused partner failed) is answered once the host has sent
-/// all that it was asked for, so that no data of it can come after its answer.
+/// the staged bytes and walk them again after [`Qpair::prepared`]. More commands in flight
+/// than the queue has entries end the connection.
 #[derive(Debug)]
 pub struct Qpair {
     settings: Settings,
-    role: Role,
-    phase: QpairPhase,
+    queue: Queue,
+    /// ICReq has come.
+    is_initialized: bool,
     /// Of the PDUs that come.
     framing: Framing,
     /// Where the data of a C2HData PDU begins, which HPDA decides.
@@ -250,24 +95,17 @@ pub struct Qpair {
     inbound: Inbound,
     /// The PDU that is arriving is the last for its R2T.
     ends_r2t: bool,
-    slots: CommandSlots,
+    /// Data from the host, by tag.
+    incoming: Vec<Incoming>,
     transfers: Transfers,
-    fuse: Fuse,
-    /// Tags with something to send, in order.
-    ready: VecDeque<Tag>,
+    /// Tags of which data is to be asked for, in order.
+    asking: VecDeque<Tag>,
     /// Bytes that hosts were asked for by R2T and whose PDU has not begun.
     r2t_bytes: u64,
-    sqhd: u16,
     /// An ICResp or C2HTermReq, before everything else.
     control: Vec<u8>,
-    /// Commands that were given up and not told yet.
-    given_up: Vec<RefusedCommand>,
-    /// Event requests that the host waits for no more, and the events that they were
-    /// completed with, not told yet.
-    forgotten: Vec<(Tag, Option<u32>)>,
-    /// Tags that are over without an answer: they go with the next PDU.
-    unanswered: Vec<Tag>,
-    deadline: Option<Nanos>,
+    /// Until Connect must have succeeded.
+    handshake_until: Nanos,
 }
 
 impl Qpair {
@@ -278,39 +116,27 @@ impl Qpair {
         assert!(settings.cpda <= PDA_MAX);
         Qpair {
             settings,
-            role: Role {
-                qid: 0,
-                entries: 2,
-                flow_control_disabled: false,
-                namespaces: Arc::new([]),
-            },
-            phase: QpairPhase::IcReq,
+            queue: Queue::new(settings.io_bytes_max),
+            is_initialized: false,
             framing: Framing::default(),
             c2h_pdo: Data::HLEN,
             r2ts_max: 1,
             r2t_len_max: u32::MAX,
             inbound: Inbound::default(),
             ends_r2t: false,
-            slots: CommandSlots::new(),
+            incoming: Vec::new(),
             transfers: Transfers::new(),
-            fuse: Fuse::Idle,
-            ready: VecDeque::new(),
+            asking: VecDeque::new(),
             r2t_bytes: 0,
-            sqhd: 0,
             control: Vec::new(),
-            given_up: Vec::new(),
-            forgotten: Vec::new(),
-            unanswered: Vec::new(),
-            deadline: Some(now.saturating_add(settings.handshake_timeout)),
+            handshake_until: now.saturating_add(settings.handshake_timeout),
         }
     }
 
-    /// Connect will succeed: call it before completing Connect.
-    pub fn attach(&mut self, role: Role) {
-        assert!(role.entries >= 2, "a queue has at least 2 entries");
-        if self.phase == QpairPhase::Connecting {
-            self.role = role;
-        }
+    /// Its commands.
+    #[inline]
+    pub fn queue(&self) -> &Queue {
+        &self.queue
     }
 
     /// Whether payload is covered by a digest.
@@ -319,36 +145,26 @@ impl Qpair {
         self.framing.data
     }
 
-    /// Commands in flight, those included whose answer is not sent yet.
-    pub fn in_flight(&self) -> usize {
-        self.slots.in_flight()
-    }
-
-    /// Command Identifier of a command in flight.
-    pub fn cid(&self, tag: Tag) -> u16 {
-        self.slots[tag].cid
-    }
-
     /// Whether nothing more is taken before there is memory for `tag`.
     #[inline]
     pub fn is_blocked_on(&self, tag: Tag) -> bool {
         self.inbound.is_blocked_on(tag)
     }
 
+    /// Connect will succeed: call it before completing Connect.
+    pub fn attach(&mut self, role: Role) {
+        self.queue.attach(role);
+    }
+
     /// Memory for `tag` is there.
     #[inline]
     pub fn prepared(&mut self, tag: Tag) {
-        if self.phase == QpairPhase::Ended {
-            return;
+        if !self.queue.prepared(tag) {
+            return self.stop_withdrawn();
         }
-        let slot = &mut self.slots[tag];
-        assert_eq!(slot.state, SlotState::Preparing, "prepared once");
-        slot.state = SlotState::Receiving;
-        if !slot.status.is_success() {
-            return self.settle(tag);
-        }
-        if slot.asked < slot.len {
-            self.queue(tag);
+        let incoming = &self.incoming[usize::from(tag)];
+        if incoming.asked < incoming.len {
+            self.ask(tag);
         }
         if self.inbound.is_blocked_on(tag) {
             self.inbound.unblock(tag, u32::MAX);
@@ -359,88 +175,56 @@ impl Qpair {
     /// [`Op::ExecuteFused`], or instead of [`Qpair::prepared`].
     #[inline]
     pub fn complete(&mut self, tag: Tag, done: Done) {
-        if self.phase == QpairPhase::Ended {
-            return;
-        }
-        let slot = &mut self.slots[tag];
-        match slot.state {
-            SlotState::Executing => {}
-            SlotState::Preparing => return self.refuse_prepare(tag, done.status),
-            state => panic!("completed a command that is {state:?}"),
-        }
-        let data_len = if done.status.is_success() {
-            done.data_len
-        } else {
-            0
-        };
-        assert!(
-            data_len == 0 || slot.is_read && data_len <= slot.len,
-            "more than the SGL holds"
-        );
-        slot.state = SlotState::SendResponse;
-        slot.status = done.status;
-        slot.result = done.result;
-        slot.data_len = data_len;
-        if slot.is_forgotten {
-            return self.end_forgotten(tag);
-        }
-        self.queue(tag);
-        if self.phase == QpairPhase::Connecting {
-            // Nothing but Connect executes before there is a queue.
-            self.connected(done.status);
-        }
+        self.queue.complete(tag, done);
+        self.stop_withdrawn();
     }
 
-    /// The driver has no memory for `tag`, or does not want the command.
-    #[cold]
-    fn refuse_prepare(&mut self, tag: Tag, status: Status) {
-        self.withdraw(tag, status);
-        self.slots[tag].state = SlotState::Receiving;
-        self.settle(tag);
+    /// The namespaces of the queue changed: commands from now on may name
+    /// these. A namespace keeps its index while it exists. Commands whose data
+    /// is still arriving are checked again.
+    pub fn set_namespaces(&mut self, namespaces: Arc<[Geometry]>) {
+        self.queue.set_namespaces(namespaces);
+        self.stop_withdrawn();
     }
 
-    /// `tag` may have the CID of an event request, which the host has forgotten then.
-    fn note_forgotten(&mut self, tag: Tag) {
-        let Some(request) = self.slots.event_request(tag) else {
-            return;
-        };
-        self.slots[request].is_forgotten = true;
-        match self.slots[request].state {
-            SlotState::SendResponse => self.end_forgotten(request),
-            _ => self.forgotten.push((request, None)),
-        }
+    /// Ends the command `cid`, if it is not answered already (Base 2.0, section
+    /// 5.1).
+    pub fn abort(&mut self, cid: u16) -> AbortOutcome {
+        let outcome = self.queue.abort(cid);
+        self.stop_withdrawn();
+        outcome
     }
 
-    /// A forgotten request is completed. Its answer would pass for another's, and the
-    /// event that it brings nobody hears.
-    #[cold]
-    fn end_forgotten(&mut self, tag: Tag) {
-        self.ready.retain(|ready| *ready != tag);
-        self.unanswered.push(tag);
-        self.forgotten.retain(|(forgotten, _)| *forgotten != tag);
-        let slot = &self.slots[tag];
-        if slot.status.is_success() && slot.result != 0 {
-            self.forgotten.push((tag, Some(slot.result as u32)));
-        }
-    }
-
-    #[cold]
-    fn connected(&mut self, status: Status) {
-        if status.is_success() {
-            self.phase = QpairPhase::Live;
-            self.deadline = None;
-        } else {
-            self.phase = QpairPhase::Connect;
-        }
-    }
-
-    /// `tag` has something to send.
+    /// Asks for no more data of commands that were given up.
     #[inline]
-    fn queue(&mut self, tag: Tag) {
-        let slot = &mut self.slots[tag];
-        if !slot.is_queued {
-            slot.is_queued = true;
-            self.ready.push_back(tag);
+    fn stop_withdrawn(&mut self) {
+        while let Some(tag) = self.queue.next_withdrawn() {
+            self.stop(tag);
+        }
+    }
+
+    /// Asks for no more data of `tag`, which was given up; it is answered when nothing of
+    /// it is on its way.
+    #[cold]
+    fn stop(&mut self, tag: Tag) {
+        let incoming = &mut self.incoming[usize::from(tag)];
+        if std::mem::take(&mut incoming.is_queued) {
+            self.asking.retain(|asking| *asking != tag);
+        }
+        if self.inbound.is_blocked_on(tag) {
+            self.inbound.discard();
+        }
+        if incoming.r2ts == 0 && !self.inbound.is_on(tag) {
+            self.queue.data_over(tag);
+        }
+    }
+
+    /// Data of `tag` is to be asked for.
+    #[inline]
+    fn ask(&mut self, tag: Tag) {
+        let is_queued = &mut self.incoming[usize::from(tag)].is_queued;
+        if !std::mem::replace(is_queued, true) {
+            self.asking.push_back(tag);
         }
     }
 
@@ -457,13 +241,10 @@ impl Qpair {
     }
 
     fn end(&mut self) {
-        self.phase = QpairPhase::Ended;
+        self.queue.end();
         self.inbound.discard();
-        self.ready.clear();
+        self.asking.clear();
         self.control.clear();
-        self.forgotten.clear();
-        self.unanswered.clear();
-        self.deadline = None;
     }
 }
 
@@ -471,7 +252,7 @@ impl Machine for Qpair {
     type Op = Op;
 
     fn tags_max(&self) -> usize {
-        self.slots.len()
+        self.queue.tags_max()
     }
 
     #[inline]
@@ -482,7 +263,7 @@ impl Machine for Qpair {
                 stage_max: 0,
             };
         }
-        let stage_max = if self.phase != QpairPhase::Live {
+        let stage_max = if !self.queue.is_live() {
             STAGE_HANDSHAKE
         } else if self.r2t_bytes >= BULK_MIN {
             STAGE_HEADERS
@@ -502,39 +283,38 @@ impl Machine for Qpair {
 
     #[inline]
     fn poll_step(&mut self, staged: &[u8], at: &mut usize) -> Option<Step<Op>> {
-        let mut step = None;
-        if let Some((tag, event)) = self.forgotten.pop() {
-            return Some(Step::Op(Op::Forgotten { tag, event }));
-        }
-        while self.phase != QpairPhase::Ended {
-            match self.inbound.walk(staged, at) {
+        loop {
+            if let Some(op) = self.queue.next_notice() {
+                return Some(Step::Op(op));
+            }
+            if self.queue.is_ended() {
+                *at = staged.len();
+                return None;
+            }
+            let op = match self.inbound.walk(staged, at) {
                 Walk::Header => {
                     let bytes = &staged[*at..];
-                    match self.pdu(bytes, &mut step) {
-                        Ok(0) => return self.next_given_up(),
-                        Ok(used) => *at += used,
+                    match self.pdu(bytes) {
+                        Ok(taken) => {
+                            let (used, op) = taken?;
+                            *at += used;
+                            op
+                        }
                         Err(malformed) => {
                             *at = staged.len();
-                            step = Some(Step::Op(self.fail(malformed, bytes)));
+                            Some(self.fail(malformed, bytes))
                         }
                     }
-                    if step.is_some() {
-                        return step;
-                    }
                 }
-                Walk::More => return self.next_given_up(),
+                Walk::More => return None,
                 Walk::Step(step) => return Some(step),
                 Walk::Text { .. } => unreachable!("nothing was kept for the machine"),
-                Walk::Data { tag, is_intact } => {
-                    self.received(tag, is_intact, &mut step);
-                    if step.is_some() {
-                        return step;
-                    }
-                }
+                Walk::Data { tag, is_intact } => self.received(tag, is_intact),
+            };
+            if let Some(op) = op {
+                return Some(Step::Op(op));
             }
         }
-        *at = staged.len();
-        None
     }
 
     fn on_digest(&mut self, tag: Tag, crc: u32) {
@@ -543,7 +323,7 @@ impl Machine for Qpair {
 
     #[inline]
     fn has_transmit(&self) -> bool {
-        !self.ready.is_empty() || !self.control.is_empty()
+        self.queue.has_answer() || !self.asking.is_empty() || !self.control.is_empty()
     }
 
     #[inline]
@@ -552,43 +332,40 @@ impl Machine for Qpair {
             out.header(&self.control);
             self.control = Vec::new();
         }
-        while let Some(&tag) = self.ready.front() {
-            if !out.has_room() {
+        while let Some(&tag) = self.asking.front() {
+            if !out.has_room() || !self.send_r2ts(tag, out) {
                 return;
             }
-            if self.slots[tag].state == SlotState::Receiving {
-                if !self.send_r2ts(tag, out) {
-                    return;
-                }
-                self.slots[tag].is_queued = false;
-                self.ready.pop_front();
-                continue;
-            }
-            if !self.send_response(tag, out) {
+            self.incoming[usize::from(tag)].is_queued = false;
+            self.asking.pop_front();
+        }
+        while let Some(answer) = self.queue.answer() {
+            if !out.has_room() || !self.send_answer(&answer, out) {
                 return;
             }
-            self.ready.pop_front();
-            if self.slots.free(tag) {
+            if let Some(tag) = self.queue.answered() {
                 out.release(tag);
+            }
+            if self.queue.is_ended() {
+                return self.end();
             }
         }
-        while let Some(tag) = self.unanswered.pop() {
-            if self.slots.free(tag) {
-                out.release(tag);
-            }
+        while let Some(tag) = self.queue.next_unanswered() {
+            out.release(tag);
         }
     }
 
     fn is_finished(&self) -> bool {
-        self.phase == QpairPhase::Ended
+        self.queue.is_ended()
     }
 
     fn deadline(&self) -> Option<Nanos> {
-        self.deadline
+        let is_over = self.queue.is_live() || self.queue.is_ended();
+        (!is_over).then_some(self.handshake_until)
     }
 
     fn on_deadline(&mut self, now: Nanos) {
-        if self.deadline.is_some_and(|deadline| now >= deadline) {
+        if self.deadline().is_some_and(|deadline| now >= deadline) {
             self.end();
         }
     }

@@ -32,6 +32,13 @@ fn there(peer: &Peer) -> Vec<u8> {
     peer.target.media[10 * BLOCK..12 * BLOCK].to_vec()
 }
 
+fn io_of(peer: &Peer, tag: Tag) -> Io {
+    match *peer.target.end.machine.queue().command(tag) {
+        Command::Io(io) => io,
+        other => panic!("{other:?}"),
+    }
+}
+
 #[test]
 fn a_pair_is_one_operation() {
     let mut peer = Peer::io();
@@ -47,26 +54,24 @@ fn a_pair_is_one_operation() {
     );
     let Some(Op::Prepare {
         tag: compare,
-        command: Command::Io(io),
         staged: false,
         ..
     }) = peer.target.end.next_op()
     else {
         panic!("the Compare asks for memory, and is not executed at once");
     };
-    assert_eq!(io.kind, IoKind::Compare);
+    assert_eq!(io_of(&peer, compare).kind, IoKind::Compare);
     peer.target.end.set_memory(compare, vec![0; 1024]);
     peer.target.end.machine.prepared(compare);
     let Some(Op::Prepare {
         tag: write,
-        command: Command::Io(io),
         staged: false,
         ..
     }) = peer.target.end.next_op()
     else {
         panic!("so does the Write");
     };
-    assert_eq!(io.kind, IoKind::CompareAndWrite);
+    assert_eq!(io_of(&peer, write).kind, IoKind::CompareAndWrite);
     peer.target.end.set_memory(write, vec![0; 1024]);
     peer.target.end.machine.prepared(write);
     let op = peer.target.end.next_op();
@@ -79,14 +84,8 @@ fn a_pair_is_one_operation() {
         deallocate: false,
         copy_format: 0,
     };
-    assert_eq!(
-        op,
-        Some(Op::ExecuteFused {
-            compare,
-            write,
-            io: expected
-        })
-    );
+    assert_eq!(op, Some(Op::ExecuteFused { compare, write }));
+    assert_eq!(io_of(&peer, write), expected);
     assert_eq!(
         (peer.target.end.next_op(), peer.target.end.memory.clone()),
         (None, vec![old, new])

@@ -14,8 +14,9 @@ use std::sync::{Arc, LazyLock};
 use doubles::nvme::ControllerDouble;
 use machine::{Machine, RecvPlan, Tag};
 use nvmf::command::{AnaState, Command, Geometry, Io, IoKind};
+use nvmf::queue::{AbortOutcome, Done, RefusedCommand, Role};
 use nvmf::tcp::FatalError;
-use nvmf::tcp::controller::{AbortOutcome, Done, Op, Qpair, RefusedCommand, Role, Settings};
+use nvmf::tcp::controller::{Op, Qpair, Settings};
 use proptest::prelude::*;
 use random::Random;
 use testkit::nvme::{Pdus, cut};
@@ -165,7 +166,7 @@ impl Peer {
     }
 
     fn in_flight(&self) -> usize {
-        self.target.end.machine.in_flight()
+        self.target.end.machine.queue().in_flight()
     }
 }
 

@@ -1,11 +1,11 @@
 //! What goes to the host.
 
 use machine::{Tag, Transmit};
-use wire::nvme::{Cqe, Status};
 use wire::nvme_tcp::{CapsuleResp, CommonHeader, Data, R2t, flags, pdu_type};
 use zerocopy::IntoBytes;
 
 use super::Qpair;
+use crate::queue::Answer;
 use crate::tcp::{Framing, put_header};
 
 impl Qpair {
@@ -14,13 +14,14 @@ impl Qpair {
     #[inline]
     pub(super) fn send_r2ts(&mut self, tag: Tag, out: &mut impl Transmit) -> bool {
         loop {
-            let slot = &mut self.slots[tag];
-            let (offset, len) = (slot.asked, (slot.len - slot.asked).min(self.r2t_len_max));
-            let ttag = self.transfers.take(tag, offset, len);
-            slot.asked += len;
-            slot.r2ts += 1;
+            let incoming = &mut self.incoming[usize::from(tag)];
+            let offset = incoming.asked;
+            let len = (incoming.len - offset).min(self.r2t_len_max);
+            incoming.asked += len;
+            incoming.r2ts += 1;
             self.r2t_bytes += u64::from(len);
-            put_r2t(out, (slot.cid, ttag), offset, len, self.framing);
+            let ids = (self.queue.cid(tag), self.transfers.take(tag, offset, len));
+            put_r2t(out, ids, offset, len, self.framing);
             if !self.wants_r2t(tag) {
                 return true;
             }
@@ -33,58 +34,39 @@ impl Qpair {
     /// Whether one more R2T for `tag` could be sent now.
     #[inline]
     pub(super) fn wants_r2t(&self, tag: Tag) -> bool {
-        let slot = &self.slots[tag];
-        slot.asked < slot.len
-            && slot.r2ts < self.r2ts_max
-            && (slot.r2ts == 0 || self.transfers.has_extra(self.role.entries))
+        let incoming = &self.incoming[usize::from(tag)];
+        incoming.asked < incoming.len
+            && incoming.r2ts < self.r2ts_max
+            && (incoming.r2ts == 0 || self.transfers.has_extra(self.queue.entries()))
     }
 
-    /// The answer to `tag`: its data, and a response unless the data says all.
+    /// An answer: its data, and a response unless the data says all.
     /// `false`: no room for all of it.
     #[inline]
-    pub(super) fn send_response(&mut self, tag: Tag, out: &mut impl Transmit) -> bool {
-        let slot = &mut self.slots[tag];
-        if slot.data_len > 0 {
-            // SUCCESS: no response capsule follows (section 3.3.2). Without
-            // one there is no SQHD, so flow control must be off.
-            let alone = self.role.flow_control_disabled
-                && slot.result == 0
-                && slot.status == Status::SUCCESS;
-            put_c2h_data(
-                out,
-                slot.cid,
-                tag,
-                slot.data_len,
-                self.c2h_pdo,
-                self.framing,
-                alone,
-            );
-            slot.data_len = 0;
-            if alone {
+    pub(super) fn send_answer(&mut self, answer: &Answer, out: &mut impl Transmit) -> bool {
+        let Answer {
+            tag, cid, data_len, ..
+        } = *answer;
+        if data_len > 0 {
+            // SUCCESS: no response capsule follows (section 3.3.2).
+            let is_alone = answer.is_bare_success;
+            let place = (self.c2h_pdo, self.framing);
+            put_c2h_data(out, (cid, tag), data_len, place, is_alone);
+            if is_alone {
                 return true;
             }
+            self.queue.data_sent();
             if !out.has_room() {
                 return false;
             }
         }
-        let sqhd = if self.role.flow_control_disabled {
-            0xffff
-        } else {
-            // Advanced by answers, not by fetches: a host that follows SQHD can
-            // then never have more in flight than the queue has entries.
-            self.sqhd = (self.sqhd + 1) % self.role.entries;
-            self.sqhd
-        };
         let mut ch = CommonHeader::new(pdu_type::CAPSULE_RESP, CapsuleResp::HLEN);
         if self.framing.header {
             ch.flags = flags::HDGST;
             ch.plen += 4;
         }
-        let cqe = Cqe::new(slot.cid, slot.status, slot.result, sqhd);
+        let cqe = self.queue.completion(answer);
         put_header(out, CapsuleResp { ch, cqe }.as_bytes(), self.framing, 0);
-        if slot.is_disconnect && slot.status.is_success() {
-            self.end();
-        }
         true
     }
 }
@@ -93,11 +75,9 @@ impl Qpair {
 #[inline]
 fn put_c2h_data(
     out: &mut impl Transmit,
-    cid: u16,
-    tag: Tag,
+    (cid, tag): (u16, Tag),
     len: u32,
-    pdo: u8,
-    framing: Framing,
+    (pdo, framing): (u8, Framing),
     success: bool,
 ) {
     let mut ch = CommonHeader::new(pdu_type::C2H_DATA, Data::HLEN);

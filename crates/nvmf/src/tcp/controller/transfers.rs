@@ -1,6 +1,21 @@
-//! What was asked for by R2Ts and has not arrived.
+//! Data on its way from the host: of each command, and of each R2T.
 
 use machine::Tag;
+
+/// The data of a command, from when the driver was asked for its memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Incoming {
+    /// Bytes in all.
+    pub len: u32,
+    /// Bytes that were in the capsule or asked for.
+    pub asked: u32,
+    /// Bytes whose PDU has begun.
+    pub received: u32,
+    /// R2Ts sent whose data is not all here.
+    pub r2ts: u8,
+    /// It waits for its turn to be asked for.
+    pub is_queued: bool,
+}
 
 /// The data that one R2T asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,8 +47,8 @@ impl Transfers {
 
     /// Whether a command that has an R2T outstanding may have one more: each of
     /// `entries` commands must be able to have its first.
-    pub(super) fn has_extra(&self, entries: u16) -> bool {
-        self.table.len() - self.free.len() < usize::from(u16::MAX - entries)
+    pub(super) fn has_extra(&self, entries: usize) -> bool {
+        self.table.len() - self.free.len() + entries < usize::from(u16::MAX)
     }
 
     /// A transfer tag for `len` bytes from byte `start` of the data of `tag`.

@@ -5,7 +5,7 @@ use wire::nvme::{
     fctype,
 };
 
-use super::{Qpair, QpairPhase};
+use super::{Queue, QueuePhase};
 use crate::command::{Command, Need, decode_io, decode_reservation, is_io};
 
 /// Bytes of Connect data (Base 2.0, section 6.3).
@@ -16,20 +16,7 @@ const CONNECT_DATA_LEN: u32 = 1024;
 pub(super) enum Transfer {
     None,
     In(u32),
-    /// The first `capsule` of `len` bytes are in the capsule, the others are to
-    /// be asked for.
-    Out {
-        len: u32,
-        capsule: u32,
-    },
-}
-
-impl Transfer {
-    /// Whether all data is in the capsule.
-    #[inline]
-    pub(super) fn is_in_capsule(self) -> bool {
-        matches!(self, Transfer::Out { len, capsule } if len == capsule)
-    }
+    Out(u32),
 }
 
 /// FUSE, PSDT: not fused, SGLs. PRPs do not exist over Fabrics.
@@ -38,20 +25,20 @@ pub(super) fn is_plain(sqe: &Sqe) -> bool {
     sqe.flags & (Sqe::FUSE_MASK | Sqe::PSDT_MASK) == Sqe::PSDT_SGL
 }
 
-impl Qpair {
+impl Queue {
     /// Everything but plain I/O commands.
     #[cold]
     pub(super) fn decode(&self, sqe: &Sqe) -> Result<(Command, Need), Status> {
         if sqe.opcode == FABRICS {
             return self.decode_fabrics(sqe);
         }
-        if self.phase != QpairPhase::Live {
+        if !self.is_live() {
             return Err(Status::COMMAND_SEQUENCE.dnr());
         }
         if !is_plain(sqe) {
             return Err(Status::INVALID_FIELD.dnr());
         }
-        let (namespaces, io_bytes_max) = (&self.role.namespaces, self.settings.io_bytes_max);
+        let (namespaces, io_bytes_max) = (&self.role.namespaces, self.io_bytes_max);
         if self.role.qid == 0 {
             self.decode_admin(sqe)
         } else if is_io(sqe.opcode) {
@@ -65,7 +52,7 @@ impl Qpair {
     #[cold]
     fn decode_fabrics(&self, sqe: &Sqe) -> Result<(Command, Need), Status> {
         let kind = sqe.fctype();
-        if (kind == fctype::CONNECT) != (self.phase == QpairPhase::Connect) {
+        if (kind == fctype::CONNECT) != (self.phase == QueuePhase::Connect) {
             return Err(Status::COMMAND_SEQUENCE.dnr());
         }
         let admin = self.role.qid == 0;
@@ -103,7 +90,7 @@ impl Qpair {
             Direction::Both => return Err(Status::INVALID_OPCODE.dnr()),
             Direction::None => Need::Nothing,
             _ if len == 0 => Need::Nothing,
-            _ if len > self.settings.io_bytes_max => return Err(Status::INVALID_FIELD.dnr()),
+            _ if len > self.io_bytes_max => return Err(Status::INVALID_FIELD.dnr()),
             Direction::HostToController => Need::Out { min: len, max: len },
             Direction::ControllerToHost => Need::In(len),
         };
@@ -148,16 +135,12 @@ pub(super) fn transfer(sgl: &Sgl, need: Need, capsule_len: u32) -> Result<Transf
     let len = sgl.length.get();
     let (transfer, fits) = match (sgl.id, need) {
         (Sgl::TRANSPORT, Need::In(_)) => (Transfer::In(len), capsule_len == 0),
-        (Sgl::TRANSPORT, _) => {
-            let capsule = capsule_len;
-            (Transfer::Out { len, capsule }, capsule_len <= len)
-        }
+        (Sgl::TRANSPORT, _) => (Transfer::Out(len), capsule_len <= len),
         (Sgl::IN_CAPSULE, Need::Out { .. }) => {
             if sgl.address.get() != 0 {
                 return Err(Status::SGL_OFFSET_INVALID.dnr());
             }
-            let capsule = len;
-            (Transfer::Out { len, capsule }, capsule_len == len)
+            (Transfer::Out(len), capsule_len == len)
         }
         _ => return Err(Status::SGL_TYPE_INVALID.dnr()),
     };

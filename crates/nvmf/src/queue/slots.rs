@@ -1,4 +1,4 @@
-//! The commands in flight on a controller's queue pair.
+//! The commands in flight on a queue.
 
 use std::ops::{Index, IndexMut};
 
@@ -15,14 +15,14 @@ pub(super) enum SlotState {
     Taken,
     /// The driver was asked for memory.
     Preparing,
-    /// Data is coming, or is to be asked for.
+    /// Data is coming, or is to be asked for: the transport's to say.
     Receiving,
     /// One command of a fused pair, all of it here: it waits for the other.
     Paired,
     /// The driver works on it.
     Executing,
-    /// In the ready queue: the answer is to be sent.
-    SendResponse,
+    /// Its answer is to be sent.
+    Answering,
 }
 
 /// The FUSE field of a command that was taken.
@@ -38,38 +38,30 @@ pub(super) enum Fused {
 }
 
 /// A command in flight.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub(super) struct CommandSlot {
     pub state: SlotState,
     /// The driver knows the tag.
     pub is_named: bool,
-    /// Data goes to the host.
-    pub is_read: bool,
-    /// In the ready queue.
-    pub is_queued: bool,
     pub is_disconnect: bool,
     /// An Asynchronous Event Request: hosts forget those when they like.
     pub is_event_request: bool,
     /// The host has used its CID again: it is not answered.
     pub is_forgotten: bool,
     pub fused: Fused,
-    /// R2Ts sent whose data is not all here.
-    pub r2ts: u8,
     /// The other of a fused pair.
     pub partner: Tag,
     pub cid: u16,
     /// What it is answered with. A failure before that: it was given up, and is
-    /// answered as soon as the driver and the stream are done with it.
+    /// answered as soon as the driver and the transport are done with it.
     pub status: Status,
-    /// Bytes of data that the host's SGL holds.
-    pub len: u32,
-    /// Bytes of it that were in the capsule or asked for.
-    pub asked: u32,
-    /// Bytes of it whose PDU has begun.
-    pub received: u32,
+    /// Bytes of data that the host's SGL takes.
+    pub read_len: u32,
     /// Bytes to send before the response.
     pub data_len: u32,
     pub result: u64,
+    /// What it is, once it was started.
+    pub command: Command,
 }
 
 impl CommandSlot {
@@ -78,34 +70,36 @@ impl CommandSlot {
         matches!(self.fused, Fused::First | Fused::Second).then_some(self.partner)
     }
 
+    /// Whether it will be answered without being executed.
+    #[inline]
+    pub(super) fn is_given_up(&self) -> bool {
+        !self.status.is_success()
+    }
+
     /// Whether it is taken, not given up and not executed.
     pub(super) fn is_open(&self) -> bool {
         let state = self.state;
         matches!(
             state,
             SlotState::Preparing | SlotState::Receiving | SlotState::Paired
-        ) && self.status.is_success()
+        ) && !self.is_given_up()
     }
 
     const fn new(state: SlotState, cid: u16) -> CommandSlot {
         CommandSlot {
             state,
             is_named: false,
-            is_read: false,
-            is_queued: false,
             is_disconnect: false,
             is_event_request: false,
             is_forgotten: false,
             fused: Fused::No,
-            r2ts: 0,
             partner: 0,
             cid,
             status: Status::SUCCESS,
-            len: 0,
-            asked: 0,
-            received: 0,
+            read_len: 0,
             data_len: 0,
             result: 0,
+            command: Command::Disconnect,
         }
     }
 }
@@ -114,9 +108,6 @@ impl CommandSlot {
 #[derive(Debug)]
 pub(super) struct CommandSlots {
     slots: Vec<CommandSlot>,
-    /// What a slot's command is, kept apart because only commands with host
-    /// data are looked at twice.
-    commands: Vec<Command>,
     /// The last one freed is the next one taken: its memory is in the cache.
     free: Vec<Tag>,
     /// How many CIDs in flight fall on each bucket (their low bits). Hosts
@@ -128,7 +119,6 @@ impl CommandSlots {
     pub(super) fn new() -> CommandSlots {
         CommandSlots {
             slots: Vec::new(),
-            commands: Vec::new(),
             free: Vec::new(),
             cids: Vec::new(),
         }
@@ -177,7 +167,6 @@ impl CommandSlots {
             }
         }
         self.slots.push(CommandSlot::new(SlotState::Taken, cid));
-        self.commands.push(Command::Disconnect);
         Some(tag)
     }
 
@@ -205,7 +194,7 @@ impl CommandSlots {
     #[cold]
     pub(super) fn find(&self, cid: u16) -> Option<Tag> {
         let is_over =
-            |slot: &CommandSlot| matches!(slot.state, SlotState::Free | SlotState::SendResponse);
+            |slot: &CommandSlot| matches!(slot.state, SlotState::Free | SlotState::Answering);
         let is_it = |slot: &CommandSlot| !is_over(slot) && slot.cid == cid && !slot.is_forgotten;
         self.slots.iter().position(is_it).map(|at| at as Tag)
     }
@@ -216,26 +205,15 @@ impl CommandSlots {
         (0..self.slots.len()).filter(is_taken).map(|at| at as Tag)
     }
 
-    /// Frees a slot and says whether the driver knew its tag.
+    /// Frees a slot, which is as it was until it is taken again.
     #[inline]
-    pub(super) fn free(&mut self, tag: Tag) -> bool {
+    pub(super) fn free(&mut self, tag: Tag) -> &CommandSlot {
         let mask = self.cids.len() - 1;
         let slot = &mut self.slots[usize::from(tag)];
         slot.state = SlotState::Free;
         self.cids[usize::from(slot.cid) & mask] -= 1;
         self.free.push(tag);
-        slot.is_named
-    }
-
-    /// What the command of `tag` is, if it was remembered.
-    #[inline]
-    pub(super) fn command(&self, tag: Tag) -> &Command {
-        &self.commands[usize::from(tag)]
-    }
-
-    #[inline(always)]
-    pub(super) fn set_command(&mut self, tag: Tag, command: Command) {
-        self.commands[usize::from(tag)] = command;
+        slot
     }
 }
 
@@ -271,7 +249,7 @@ mod tests {
         }
         assert_eq!(slots.take(7, 100), None);
         assert_eq!(slots.cids.iter().sum::<u16>(), 100);
-        assert!(tags.into_iter().all(|tag| !slots.free(tag)));
+        assert!(tags.into_iter().all(|tag| !slots.free(tag).is_named));
         assert_eq!((slots.in_flight(), slots.len()), (0, 100));
         assert!(slots.cids.iter().all(|count| *count == 0));
         let (first, unique) = slots.take(5, 100).expect("there is room");
