@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use machine::Tag;
+use machine::{Machine as _, Tag};
 use nfs::connection::{Connection, RpcServerFatalError, ServerOp, Stop};
 use testkit::End;
 use wire::xdr::Encode;

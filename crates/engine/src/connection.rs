@@ -201,6 +201,24 @@ impl<P: Protocol> Core<P> {
         self.jobs.borrow().find(self.id, tag).is_some()
     }
 
+    /// Takes out an operation of a command that waits for memory: it will not be executed.
+    pub fn take_waiting(&mut self, tag: Tag) -> Option<ProtocolOp<P>> {
+        self.waiting.take(|op| is_of::<P>(op, tag))
+    }
+
+    /// Whether an operation of a command waits for memory.
+    pub(crate) fn is_command_waiting(&self, tag: Tag) -> bool {
+        self.waiting.has(|op| is_of::<P>(op, tag))
+    }
+
+    /// Whether nothing can be received before an operation that found no memory goes on:
+    /// its data stands before its memory, or lies where it was staged.
+    pub(crate) fn stalls(&self, op: &ProtocolOp<P>) -> bool {
+        let is_in_the_way =
+            |tag| self.link.machine.is_blocked_on(tag) || self.link.staged(tag).is_some();
+        P::commands(op).into_iter().flatten().any(is_in_the_way)
+    }
+
     /// Whether its host or others have waited for memory a moment ago.
     pub fn is_short(&self, now: Nanos) -> bool {
         self.shared.is_short(now) || self.host.is_short(now)
@@ -216,6 +234,11 @@ impl<P: Protocol> Core<P> {
     pub fn may_receive(&self) -> bool {
         !self.waiting.is_stalled() && !self.has_more && !self.holds_back()
     }
+}
+
+/// Whether it is an operation of this command.
+fn is_of<P: Protocol>(op: &ProtocolOp<P>, tag: Tag) -> bool {
+    P::commands(op).contains(&Some(tag))
 }
 
 /// Whether it closes once everything was sent.
@@ -307,7 +330,8 @@ pub trait Connection: Protocol {
             && let Some(op) = self.core_mut().link.next_op()
         {
             work::spend(work::OPERATION_UNITS);
-            if Self::is_command(&op) && !self.core_mut().has_room() {
+            let is_command = || Self::commands(&op)[0].is_some();
+            if Self::REFUSES_COMMANDS && is_command() && !self.core_mut().has_room() {
                 self.refuse_command(op, driver);
             } else if !self.execute(&op, driver) {
                 self.wait(op);
@@ -369,7 +393,7 @@ pub trait Connection: Protocol {
         }
         // A batch that goes makes room for more of what is staged, which may be
         // the last that comes: it is walked before anything else is received.
-        while self.has_step() {
+        while self.core().link.machine.has_step() {
             let staged = self.core().link.staged_bytes();
             self.run(driver);
             let link = &mut self.core_mut().link;

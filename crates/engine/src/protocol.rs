@@ -148,24 +148,9 @@ pub trait Protocol: Sized + 'static {
         (None, None)
     }
 
-    /// Whether the machine may have something to do though no byte has come.
-    #[inline]
-    fn has_step(&self) -> bool {
-        false
-    }
-
-    /// Whether an operation brings a command, where those are refused.
-    #[inline]
-    fn is_command(_: &ProtocolOp<Self>) -> bool {
-        false
-    }
-
-    /// Whether it is an operation of this command.
-    fn is_of(op: &ProtocolOp<Self>, tag: Tag) -> bool;
-
-    /// Whether nothing can be received before an operation that found no memory
-    /// goes on.
-    fn stalls(&self, op: &ProtocolOp<Self>) -> bool;
+    /// The commands that an operation brings on: one, or the two that are executed as one.
+    /// None of those that need no memory.
+    fn commands(op: &ProtocolOp<Self>) -> [Option<Tag>; 2];
 
     /// Whether the command of a tag is worked on, so that memory it has is not
     /// its peer's to give back.

@@ -76,7 +76,8 @@ impl<O> Waiting<O> {
         self.queues.iter().flatten().chain(&self.stalled)
     }
 
-    fn has(&self, meant: impl Fn(&O) -> bool) -> bool {
+    /// Whether one is `meant`.
+    pub(crate) fn has(&self, meant: impl Fn(&O) -> bool) -> bool {
         self.all().any(|wait| meant(&wait.op))
     }
 
@@ -118,7 +119,7 @@ pub trait Waits: Protocol {
     /// There was no memory for `op`.
     #[cold]
     fn wait(&mut self, op: ProtocolOp<Self>) {
-        let stalls = self.stalls(&op);
+        let stalls = self.core().stalls(&op);
         let core = self.core_mut();
         let wait = MemoryWait { op, ticks: 0 };
         match stalls {
@@ -143,7 +144,7 @@ pub trait Waits: Protocol {
         self.core_mut().pool.forget_claim();
         if self.core().waiting.stalled.is_none() {
             // Data of one of them may have come since, and stand before its memory.
-            let stalls = |wait: &MemoryWait<ProtocolOp<Self>>| self.stalls(&wait.op);
+            let stalls = |wait: &MemoryWait<ProtocolOp<Self>>| self.core().stalls(&wait.op);
             let mut queues = self.core().waiting.queues.iter().enumerate();
             let found = queues.find_map(|(n, queue)| Some((n, queue.iter().position(stalls)?)));
             let waiting = &mut self.core_mut().waiting;
@@ -223,7 +224,6 @@ fn sits_on_memory<P: Protocol>(c: &P) -> bool {
         return false;
     }
     // Whatever a volume is at, or waits itself, is not the peer's doing.
-    (core.link.held()).any(|(tag, ticks)| {
-        ticks >= max && !core.waiting.has(|op| P::is_of(op, tag)) && !c.is_worked_on(tag)
-    })
+    (core.link.held())
+        .any(|(tag, ticks)| ticks >= max && !core.is_command_waiting(tag) && !c.is_worked_on(tag))
 }

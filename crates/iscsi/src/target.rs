@@ -198,25 +198,6 @@ pub enum TargetOp {
     Fatal(FatalError),
 }
 
-impl TargetOp {
-    /// The task, NOP-Out or function that it is about.
-    #[inline]
-    pub fn tag(&self) -> Option<Tag> {
-        match self {
-            TargetOp::Prepare { tag, .. }
-            | TargetOp::Execute { tag, .. }
-            | TargetOp::Ping { tag, .. }
-            | TargetOp::TaskManagement { tag, .. }
-            | TargetOp::GivenUp { tag } => Some(*tag),
-            TargetOp::Login
-            | TargetOp::Text
-            | TargetOp::Logout { .. }
-            | TargetOp::Refused(_)
-            | TargetOp::Fatal(_) => None,
-        }
-    }
-}
-
 /// A PDU that was rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RejectedPdu {
@@ -394,7 +375,7 @@ enum Hold {
 /// is awaited for data that is next in the stream, an answer for a login step,
 /// text or logout, or a CmdSN of another connection, [`Machine::recv_plan`]
 /// wants nothing (`stage_max` 0): keep the staged bytes and walk them again
-/// when [`Connection::has_step`] says so.
+/// when [`Machine::has_step`] says so.
 ///
 /// A task that is given up before the driver executes it is answered once the
 /// initiator has sent all that it was asked for, so that no data of it can come
@@ -617,18 +598,6 @@ impl Connection {
     /// The session, once there is one.
     pub fn session(&self) -> Option<&Rc<RefCell<Session>>> {
         self.is_attached.then_some(&self.session)
-    }
-
-    /// Whether nothing more is taken before there is memory for `tag`.
-    #[inline]
-    pub fn is_blocked_on(&self, tag: Tag) -> bool {
-        self.inbound.is_blocked_on(tag)
-    }
-
-    /// Whether [`Machine::poll_step`] may yield something without new bytes.
-    #[inline]
-    pub fn has_step(&self) -> bool {
-        self.has_news() || self.was_held && !self.is_held()
     }
 
     /// Whether there is something to do besides what the stream brings.
@@ -898,6 +867,16 @@ impl Machine for Connection {
         let mut step = None;
         self.walk(staged, at, &mut step);
         step
+    }
+
+    #[inline]
+    fn has_step(&self) -> bool {
+        self.has_news() || self.was_held && !self.is_held()
+    }
+
+    #[inline]
+    fn is_blocked_on(&self, tag: Tag) -> bool {
+        self.inbound.is_blocked_on(tag)
     }
 
     fn on_digest(&mut self, tag: Tag, crc: u32) {

@@ -171,6 +171,19 @@ pub trait Machine {
     /// receive. After a fatal error the machine uses up whatever it is given.
     fn poll_step(&mut self, staged: &[u8], at: &mut usize) -> Option<Step<Self::Op>>;
 
+    /// Whether [`Machine::poll_step`] may yield something without new bytes: what it holds
+    /// back, and may go on with now, or tells besides.
+    #[inline]
+    fn has_step(&self) -> bool {
+        false
+    }
+
+    /// Whether nothing more is taken before there is memory for `tag`.
+    #[inline]
+    fn is_blocked_on(&self, _tag: Tag) -> bool {
+        false
+    }
+
     /// The answer to [`Step::Digest`]: the CRC32C, `seed` continued.
     fn on_digest(&mut self, tag: Tag, crc: u32);
 

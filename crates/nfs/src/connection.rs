@@ -265,6 +265,8 @@ pub enum RpcServerFatalError {
 pub struct Connection {
     settings: RpcServerSettings,
     inbound: Inbound,
+    /// The last walk ended before what it held back.
+    was_held: bool,
     known: Known,
     /// A buffer of arguments of a call that is over: the next takes it while it
     /// is warm.
@@ -295,6 +297,7 @@ impl Connection {
         Connection {
             settings,
             inbound: Inbound::default(),
+            was_held: false,
             known: Known::default(),
             spare_args: Vec::new(),
             slots: RecordSlots::new(slots_max.min(usize::from(Tag::MAX))),
@@ -502,12 +505,6 @@ impl Connection {
         *payloads.last_mut().expect("it was announced") = None;
     }
 
-    /// Whether nothing more is taken before there is memory for `tag`.
-    #[inline]
-    pub fn is_blocked_on(&self, tag: Tag) -> bool {
-        self.inbound.is_blocked_on(tag)
-    }
-
     /// Calls that are worked on.
     pub fn executing(&self) -> usize {
         usize::from(self.executing)
@@ -585,6 +582,7 @@ impl Connection {
     /// Nothing is taken any more; answers that are ready still go.
     fn end(&mut self) {
         self.is_ended = true;
+        self.was_held = false;
         self.inbound = Inbound::default();
         self.deadline = None;
     }
@@ -593,6 +591,12 @@ impl Connection {
     fn fail(&mut self, error: RpcServerFatalError) -> Step<ServerOp> {
         self.end();
         Step::Op(ServerOp::Fatal(error))
+    }
+
+    /// Whether what has been received waits: for memory, or for calls before it.
+    #[inline]
+    fn is_held(&self) -> bool {
+        self.inbound.is_blocked() || self.inbound.is_between() && self.is_full()
     }
 
     /// Whether no further record is begun for now.
@@ -617,8 +621,7 @@ impl Machine for Connection {
 
     #[inline]
     fn recv_plan(&self) -> RecvPlan {
-        let waits = self.inbound.is_blocked() || self.inbound.is_between() && self.is_full();
-        if waits && !self.is_ended {
+        if self.is_held() && !self.is_ended {
             return RecvPlan {
                 direct: None,
                 stage_max: 0,
@@ -637,13 +640,25 @@ impl Machine for Connection {
 
     #[inline]
     fn poll_step(&mut self, staged: &[u8], at: &mut usize) -> Option<Step<ServerOp>> {
-        match self.is_ended {
-            false => self.receive(staged, at),
-            true => {
-                *at = staged.len();
-                None
-            }
+        if self.is_ended {
+            *at = staged.len();
+            return None;
         }
+        let step = self.receive(staged, at);
+        if step.is_none() {
+            self.was_held = self.is_held();
+        }
+        step
+    }
+
+    #[inline]
+    fn has_step(&self) -> bool {
+        self.was_held && !self.is_held()
+    }
+
+    #[inline]
+    fn is_blocked_on(&self, tag: Tag) -> bool {
+        self.inbound.is_blocked_on(tag)
     }
 
     fn on_digest(&mut self, _: Tag, _: u32) {

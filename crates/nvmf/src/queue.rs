@@ -525,10 +525,16 @@ impl Queue {
     /// What the driver has not been told yet.
     #[inline]
     pub(crate) fn next_notice<F>(&mut self) -> Option<Op<F>> {
-        if self.notices.is_empty() {
-            return None;
+        match self.has_notice() {
+            true => self.take_notice(),
+            false => None,
         }
-        self.take_notice()
+    }
+
+    /// Whether there is such a thing.
+    #[inline]
+    pub(crate) fn has_notice(&self) -> bool {
+        !self.notices.is_empty()
     }
 
     #[cold]

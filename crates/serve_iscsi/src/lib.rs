@@ -293,38 +293,10 @@ impl Protocol for IscsiConnection {
     }
 
     #[inline]
-    fn has_step(&self) -> bool {
-        self.core.link.machine.has_step()
-    }
-
-    #[inline]
-    fn is_command(op: &TargetOp) -> bool {
-        matches!(op, TargetOp::Execute { .. } | TargetOp::Prepare { .. })
-    }
-
-    fn is_of(op: &TargetOp, tag: Tag) -> bool {
+    fn commands(op: &TargetOp) -> [Option<Tag>; 2] {
         match *op {
-            TargetOp::Prepare { tag: own, .. }
-            | TargetOp::Execute { tag: own, .. }
-            | TargetOp::Ping { tag: own, .. }
-            | TargetOp::TaskManagement { tag: own, .. }
-            | TargetOp::GivenUp { tag: own } => own == tag,
-            TargetOp::Login
-            | TargetOp::Text
-            | TargetOp::Logout { .. }
-            | TargetOp::Refused(_)
-            | TargetOp::Fatal(_) => false,
-        }
-    }
-
-    fn stalls(&self, op: &TargetOp) -> bool {
-        let link = &self.core.link;
-        match *op {
-            TargetOp::Prepare { tag, .. } | TargetOp::Ping { tag, .. } => {
-                link.machine.is_blocked_on(tag)
-            }
-            TargetOp::Execute { tag, .. } => link.staged(tag).is_some(),
-            _ => false,
+            TargetOp::Prepare { tag, .. } | TargetOp::Execute { tag, .. } => [Some(tag), None],
+            _ => [None; 2],
         }
     }
 

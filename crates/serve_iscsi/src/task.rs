@@ -4,11 +4,11 @@
 use std::sync::Arc;
 
 use engine::payload;
-use engine::{Connection as _, Orphans as _, Protocol as _, Waits as _};
+use engine::{Connection as _, Orphans as _, Waits as _};
 use faults::Fault;
 use iscsi::target::{AbortOutcome, Done, TargetOp, Task};
 use link::CommandMemory;
-use machine::{Tag, work};
+use machine::{Machine as _, Tag, work};
 use mem::BufRange;
 use reactor::Driver;
 use scsi::lun::Lun as Address;
@@ -551,7 +551,7 @@ impl IscsiConnection {
         let job = self.core.jobs.borrow().find(self.core.id(), tag);
         match job {
             Some(job) => drop(self.orphan(job, driver)),
-            None => drop(self.core.waiting.take(|op| Self::is_of(op, tag))),
+            None => drop(self.core.take_waiting(tag)),
         }
         self.core.link.take_data(tag);
         if self
@@ -568,7 +568,7 @@ impl IscsiConnection {
     /// as promised, and answers it.
     #[cold]
     pub(super) fn given_up(&mut self, tag: Tag) {
-        let waited = self.core.waiting.take(|op| Self::is_of(op, tag));
+        let waited = self.core.take_waiting(tag);
         self.task_ended(tag);
         if waited.is_some() {
             self.core
@@ -592,7 +592,7 @@ impl IscsiConnection {
         match self.core.link.machine.abort(tag) {
             AbortOutcome::Gone => false,
             AbortOutcome::Aborted => {
-                self.core.waiting.take(|op| Self::is_of(op, tag));
+                self.core.take_waiting(tag);
                 self.core.link.take_data(tag);
                 if self
                     .slots

@@ -401,25 +401,14 @@ impl Protocol for NfsConnection {
         }
     }
 
-    /// A batch that has gone, or an answer, may have made room for calls that are
-    /// staged.
     #[inline]
-    fn has_step(&self) -> bool {
-        self.core.link.staged_bytes() > 0
-    }
-
-    fn is_of(op: &ServerOp, tag: Tag) -> bool {
+    fn commands(op: &ServerOp) -> [Option<Tag>; 2] {
         match *op {
-            ServerOp::Call { tag: own }
-            | ServerOp::PrepareArgs { tag: own, .. }
-            | ServerOp::Prepare { tag: own, .. } => own == tag,
-            ServerOp::Answer { .. } | ServerOp::Fatal(_) => false,
+            ServerOp::Call { tag }
+            | ServerOp::PrepareArgs { tag, .. }
+            | ServerOp::Prepare { tag, .. } => [Some(tag), None],
+            ServerOp::Answer { .. } | ServerOp::Fatal(_) => [None; 2],
         }
-    }
-
-    fn stalls(&self, op: &ServerOp) -> bool {
-        matches!(*op, ServerOp::Prepare { tag, .. } | ServerOp::PrepareArgs { tag, .. }
-            if self.core.link.machine.is_blocked_on(tag))
     }
 
     /// Memory belongs to a call: any of its data may be what is worked on.

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use engine::{Connection as _, Core, JobId, Orphans as _, Protocol as _};
+use engine::{Connection as _, Core, JobId, Orphans as _};
 use machine::Tag;
 use nvmf::command::{Command, recheck};
 use nvmf::queue::{AbortOutcome, Done};
@@ -44,7 +44,7 @@ impl NvmeConnection {
             self.abort_job(job, tag, status, driver);
             return true;
         }
-        if let Some(op) = self.core.waiting.take(|op| Self::is_of(op, tag)) {
+        if let Some(op) = self.core.take_waiting(tag) {
             if let Op::ExecuteFused { compare, write } = op {
                 let other = if tag == compare { write } else { compare };
                 self.end(other, Status::FUSED_FAILED);

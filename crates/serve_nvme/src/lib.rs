@@ -197,19 +197,12 @@ impl Protocol for NvmeConnection {
         names.unzip()
     }
 
-    fn is_of(op: &Op, tag: Tag) -> bool {
+    #[inline]
+    fn commands(op: &Op) -> [Option<Tag>; 2] {
         match *op {
-            Op::Prepare { tag: own, .. } | Op::Execute { tag: own } => own == tag,
-            Op::ExecuteFused { compare, write } => compare == tag || write == tag,
-            Op::Forgotten { .. } | Op::Refused(_) | Op::Fatal(_) => false,
-        }
-    }
-
-    fn stalls(&self, op: &Op) -> bool {
-        match *op {
-            Op::Prepare { tag, .. } => self.core.link.machine.is_blocked_on(tag),
-            Op::Execute { tag } => self.core.link.staged(tag).is_some(),
-            _ => false,
+            Op::Prepare { tag, .. } | Op::Execute { tag } => [Some(tag), None],
+            Op::ExecuteFused { compare, write } => [Some(compare), Some(write)],
+            Op::Forgotten { .. } | Op::Refused(_) | Op::Fatal(_) => [None; 2],
         }
     }
 

@@ -145,12 +145,6 @@ impl Qpair {
         self.framing.data
     }
 
-    /// Whether nothing more is taken before there is memory for `tag`.
-    #[inline]
-    pub fn is_blocked_on(&self, tag: Tag) -> bool {
-        self.inbound.is_blocked_on(tag)
-    }
-
     /// Connect will succeed: call it before completing Connect.
     pub fn attach(&mut self, role: Role) {
         self.queue.attach(role);
@@ -315,6 +309,16 @@ impl Machine for Qpair {
                 return Some(Step::Op(op));
             }
         }
+    }
+
+    #[inline]
+    fn has_step(&self) -> bool {
+        self.queue.has_notice()
+    }
+
+    #[inline]
+    fn is_blocked_on(&self, tag: Tag) -> bool {
+        self.inbound.is_blocked_on(tag)
     }
 
     fn on_digest(&mut self, tag: Tag, crc: u32) {
