@@ -177,7 +177,7 @@ impl<M: Machine> End<M> {
     /// The next operation that the received bytes make.
     fn next_op(&mut self) -> Option<M::Op> {
         loop {
-            match self.machine.poll_step(&self.staged, &mut self.at)? {
+            match self.machine.poll_step(0, &self.staged, &mut self.at)? {
                 Step::Op(op) => return Some(op),
                 Step::Place {
                     tag,

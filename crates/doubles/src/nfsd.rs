@@ -529,7 +529,7 @@ impl NfsdDouble {
 
     fn take_ops(&mut self, conn: usize) {
         while self.conns[conn].starved.is_none()
-            && let Some(op) = self.conns[conn].link.next_op()
+            && let Some(op) = self.conns[conn].link.next_op(self.driver.now)
         {
             self.take(conn, op);
         }

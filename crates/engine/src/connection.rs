@@ -327,7 +327,7 @@ pub trait Connection: Protocol {
         while !self.core().waiting.is_stalled()
             && !self.core_mut().gives_way()
             && (Self::REFUSES_COMMANDS || self.core_mut().has_room())
-            && let Some(op) = self.core_mut().link.next_op()
+            && let Some(op) = self.core_mut().link.next_op(driver.now())
         {
             work::spend(work::OPERATION_UNITS);
             let is_command = || Self::commands(&op)[0].is_some();

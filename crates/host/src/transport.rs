@@ -216,7 +216,7 @@ impl<P: HostProtocol> Transport<P> {
         if !self.is_open() {
             return None;
         }
-        let op = self.link.next_op();
+        let op = self.link.next_op(driver.now());
         if op.is_none() {
             self.link.receive(driver);
         }

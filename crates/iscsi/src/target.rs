@@ -362,8 +362,8 @@ enum Hold {
     None,
     /// The driver answers a login step, a text or a logout.
     Answer,
-    /// Requests of the session that come before this CmdSN.
-    Turn(u32),
+    /// Requests of the session that come before this CmdSN, since this time.
+    Turn(u32, Nanos),
     /// A place for one more task.
     Room,
 }
@@ -449,6 +449,8 @@ pub struct Connection {
     /// Bytes of it that were written: a long PDU goes out in several batches.
     written: usize,
     keep_alive: KeepAlive,
+    /// When it was last asked for a step.
+    now: Nanos,
     deadline: Option<Nanos>,
 }
 
@@ -475,8 +477,6 @@ struct KeepAlive {
     ttt: u32,
     /// When to look next.
     next_at: Nanos,
-    /// Since when a request waits for its turn.
-    waits_since: Option<Nanos>,
 }
 
 impl Connection {
@@ -541,6 +541,7 @@ impl Connection {
             scratch: Vec::new(),
             written: 0,
             keep_alive: KeepAlive::default(),
+            now: 0,
             deadline,
         }
     }
@@ -713,7 +714,9 @@ impl Connection {
             Hold::None => false,
             Hold::Answer => true,
             // A function may have passed over it.
-            Hold::Turn(cmd_sn) => serial_distance(self.session.borrow().exp_cmd_sn(), cmd_sn) > 0,
+            Hold::Turn(cmd_sn, _) => {
+                serial_distance(self.session.borrow().exp_cmd_sn(), cmd_sn) > 0
+            }
             Hold::Room => !self.tasks.has_room(self.tasks_max()),
         }
     }
@@ -863,7 +866,8 @@ impl Machine for Connection {
     }
 
     #[inline]
-    fn poll_step(&mut self, staged: &[u8], at: &mut usize) -> Option<Step<TargetOp>> {
+    fn poll_step(&mut self, now: Nanos, staged: &[u8], at: &mut usize) -> Option<Step<TargetOp>> {
+        self.now = now;
         let mut step = None;
         self.walk(staged, at, &mut step);
         step

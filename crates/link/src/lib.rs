@@ -13,7 +13,7 @@ mod tests;
 
 pub use stream::{Stream, StreamTokens};
 
-use machine::{Direct, Machine, Step, Tag, Tail, Transmit, work};
+use machine::{Direct, Machine, Nanos, Step, Tag, Tail, Transmit, work};
 use mem::{BUF_BYTES_MAX, Buf, BufRange, Loan, Pool, Reserved, Stage};
 use reactor::{Batch, Driver, Received};
 
@@ -334,14 +334,14 @@ impl<M: Machine> Link<M> {
         self.at = 0;
     }
 
-    /// The next operation that the bytes received allow.
+    /// The next operation that the bytes received allow at the time `now`.
     #[inline]
-    pub fn next_op(&mut self) -> Option<M::Op> {
+    pub fn next_op(&mut self, now: Nanos) -> Option<M::Op> {
         // The CRC32C of what the step before has placed.
         let mut placed = None;
         loop {
             let bytes = self.stage.as_ref().map_or(&[][..], Stage::bytes);
-            match self.machine.poll_step(bytes, &mut self.at)? {
+            match self.machine.poll_step(now, bytes, &mut self.at)? {
                 Step::Op(op) => return Some(op),
                 Step::Place {
                     tag,

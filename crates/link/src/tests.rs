@@ -36,7 +36,7 @@ impl Machine for Script {
         self.direct += len;
     }
 
-    fn poll_step(&mut self, staged: &[u8], at: &mut usize) -> Option<Step<u32>> {
+    fn poll_step(&mut self, _: Nanos, staged: &[u8], at: &mut usize) -> Option<Step<u32>> {
         *at = staged.len();
         self.steps.pop_front()
     }
@@ -239,7 +239,7 @@ fn payload_in_pieces_is_placed_received_and_digested() {
         digest: None,
     };
     bench.link.machine.steps.extend([place, Step::Op(9)]);
-    assert_eq!(bench.link.next_op(), Some(9));
+    assert_eq!(bench.link.next_op(0), Some(9));
     bench.peer.write_all(&data[1500..]).unwrap();
     // Piece by piece, and nothing of the next is staged.
     for (offset, direct) in [(1500, 500), (2000, 1000)] {
@@ -261,7 +261,7 @@ fn payload_in_pieces_is_placed_received_and_digested() {
             len: 2200,
             seed,
         });
-        assert_eq!(bench.link.next_op(), None);
+        assert_eq!(bench.link.next_op(0), None);
         let crc = mem::crc32c_bytes(&data[700..2900], seed);
         assert_eq!(bench.link.machine.digests.pop(), Some((1, crc)));
     }
@@ -295,7 +295,7 @@ fn payload_that_is_copied_has_its_digest_computed_in_the_same_pass() {
             seed,
         });
         let before = mem::counters::here();
-        assert_eq!(bench.link.next_op(), None);
+        assert_eq!(bench.link.next_op(0), None);
         let crc = mem::crc32c_bytes(&data[100..3100], seed);
         assert_eq!(bench.link.machine.digests, [(1, crc)]);
         let here = mem::counters::here();
@@ -329,7 +329,7 @@ fn staged_payload_stays_where_it_is_until_the_next_receive() {
     };
     let copied = mem::counters::here().copied_bytes;
     bench.link.machine.steps.extend([place, digest]);
-    assert_eq!(bench.link.next_op(), None);
+    assert_eq!(bench.link.next_op(0), None);
     let crc = mem::crc32c_bytes(&data[100..3100], 0);
     assert_eq!(bench.link.machine.digests, [(2, crc)]);
     assert_eq!(bench.link.staged(2), Some(&data[100..3100]));

@@ -165,11 +165,11 @@ pub trait Machine {
     /// has ended since the plan, nothing comes of it.
     fn on_direct(&mut self, len: u32);
 
-    /// Takes the next step that `staged[*at..]` allows and moves `at` past
+    /// Takes the next step that `staged[*at..]` allows at the time `now` and moves `at` past
     /// what it used. `None`: more bytes are needed; what lies behind `at` then
     /// is an unfinished header and must come again, first, with the next
     /// receive. After a fatal error the machine uses up whatever it is given.
-    fn poll_step(&mut self, staged: &[u8], at: &mut usize) -> Option<Step<Self::Op>>;
+    fn poll_step(&mut self, now: Nanos, staged: &[u8], at: &mut usize) -> Option<Step<Self::Op>>;
 
     /// Whether [`Machine::poll_step`] may yield something without new bytes: what it holds
     /// back, and may go on with now, or tells besides.

@@ -639,7 +639,7 @@ impl Machine for Connection {
     }
 
     #[inline]
-    fn poll_step(&mut self, staged: &[u8], at: &mut usize) -> Option<Step<ServerOp>> {
+    fn poll_step(&mut self, _: Nanos, staged: &[u8], at: &mut usize) -> Option<Step<ServerOp>> {
         if self.is_ended {
             *at = staged.len();
             return None;

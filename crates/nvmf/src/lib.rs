@@ -31,9 +31,9 @@
 //! let mut controller = controller::Qpair::new(controller::Settings::default(), 0);
 //! let (mut request, mut response) = (Wire::default(), Wire::default());
 //! host.poll_transmit(&mut request);
-//! assert!(controller.poll_step(&request.0, &mut 0).is_none(), "nothing to execute yet");
+//! assert!(controller.poll_step(0, &request.0, &mut 0).is_none(), "nothing to execute yet");
 //! controller.poll_transmit(&mut response);
-//! let step = host.poll_step(&response.0, &mut 0);
+//! let step = host.poll_step(0, &response.0, &mut 0);
 //! assert_eq!(step, Some(machine::Step::Op(host::Op::Ready)), "Connect may be submitted");
 //! ```
 #![forbid(unsafe_code)]

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use machine::{Machine, Step, Tag, Tail, Transmit, crc32c};
+use machine::{Machine, Nanos, Step, Tag, Tail, Transmit, crc32c};
 
 /// A machine with the memory of its commands and its staged bytes.
 #[derive(Debug)]
@@ -17,6 +17,8 @@ pub struct End<M> {
     pub direct_bytes: u64,
     /// Payload bytes that were copied out of staging.
     pub placed_bytes: u64,
+    /// The time.
+    pub now: Nanos,
     staged: Vec<u8>,
     at: usize,
 }
@@ -30,6 +32,7 @@ impl<M: Machine> End<M> {
             released: Vec::new(),
             direct_bytes: 0,
             placed_bytes: 0,
+            now: 0,
             staged: Vec::new(),
             at: 0,
         }
@@ -81,7 +84,7 @@ impl<M: Machine> End<M> {
     pub fn next_op(&mut self) -> Option<M::Op> {
         loop {
             let before = self.at;
-            let step = self.machine.poll_step(&self.staged, &mut self.at);
+            let step = self.machine.poll_step(self.now, &self.staged, &mut self.at);
             assert!(self.at >= before && self.at <= self.staged.len());
             match step? {
                 Step::Op(op) => return Some(op),

@@ -628,7 +628,7 @@ impl Machine for InitiatorConnection {
     }
 
     #[inline]
-    fn poll_step(&mut self, staged: &[u8], at: &mut usize) -> Option<Step<InitiatorOp>> {
+    fn poll_step(&mut self, _: Nanos, staged: &[u8], at: &mut usize) -> Option<Step<InitiatorOp>> {
         while self.phase != ConnectionPhase::Ended {
             if self.managed.is_some()
                 && let Some(op) = self.next_ended()

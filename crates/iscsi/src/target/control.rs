@@ -220,25 +220,31 @@ impl Connection {
         self.keep_alive.heard = true;
     }
 
+    /// A deadline that may be before all others.
+    #[cold]
+    pub(super) fn look_by(&mut self, at: Nanos) {
+        self.deadline = Some(self.deadline.map_or(at, |deadline| deadline.min(at)));
+    }
+
     /// A deadline has passed.
     #[cold]
     pub(super) fn check_deadlines(&mut self, now: Nanos) {
         if self.phase != ConnectionPhase::FullFeature {
             return self.fail(FatalError::LoginTimeout);
         }
-        let waits_since = match self.hold {
-            Hold::Turn(_) => Some(self.keep_alive.waits_since.unwrap_or(now)),
-            _ => None,
-        };
-        self.keep_alive.waits_since = waits_since;
-        let lost_until = self.lost_until(now);
+        let lost_until = self.lost_until();
         if lost_until.is_some_and(|until| now >= until) {
             let cmd_sn = self.session.borrow().exp_cmd_sn();
             let expected = cmd_sn;
             return self.fail(FatalError::CmdSnGap { cmd_sn, expected });
         }
-        let turn_at = waits_since.map(|since| since.saturating_add(ORDER_TIMEOUT));
-        if let (Hold::Turn(cmd_sn), Some(true)) = (self.hold, turn_at.map(|at| now >= at)) {
+        let turn_at = match self.hold {
+            Hold::Turn(cmd_sn, since) => Some((cmd_sn, since.saturating_add(ORDER_TIMEOUT))),
+            _ => None,
+        };
+        if let Some((cmd_sn, at)) = turn_at
+            && now >= at
+        {
             let expected = self.session.borrow().exp_cmd_sn();
             return self.fail(FatalError::CmdSnGap { cmd_sn, expected });
         }
@@ -265,7 +271,7 @@ impl Connection {
             self.keep_alive.next_at = now.saturating_add(wait);
         }
         let nop_at = (interval > 0).then_some(self.keep_alive.next_at);
-        let all = [nop_at, turn_at, lost_until];
+        let all = [nop_at, turn_at.map(|(_, at)| at), lost_until];
         self.deadline = all.into_iter().flatten().min();
     }
 }

@@ -23,8 +23,8 @@ pub(super) struct Lost {
     /// CmdSNs of requests that have to come again on this connection. Those that
     /// have come stay until the next look.
     cmd_sns: Vec<u32>,
-    /// When the connection first saw that they are missing.
-    since: Option<Nanos>,
+    /// When the last of them was lost.
+    since: Nanos,
 }
 
 impl Connection {
@@ -50,9 +50,8 @@ impl Connection {
         self.arriving.holds_cmd_sn = false;
         self.session.borrow_mut().give_back(cmd_sn(bhs));
         self.remember_lost(bhs);
-        self.lost.since = None;
-        // What time it is only the next look tells.
-        self.deadline = Some(0);
+        self.lost.since = self.now;
+        self.look_by(self.now.saturating_add(RETRY_TIMEOUT));
     }
 
     /// The same of a request that has a task, which is neither executed nor answered.
@@ -113,16 +112,13 @@ impl Connection {
     }
 
     /// Until when lost requests have to come again, if there are some.
-    pub(super) fn lost_until(&mut self, now: Nanos) -> Option<Nanos> {
+    pub(super) fn lost_until(&mut self) -> Option<Nanos> {
         if self.lost.cmd_sns.is_empty() {
             return None;
         }
         self.forget_found();
-        if self.lost.cmd_sns.is_empty() {
-            return None;
-        }
-        let since = *self.lost.since.get_or_insert(now);
-        Some(since.saturating_add(RETRY_TIMEOUT))
+        let until = self.lost.since.saturating_add(RETRY_TIMEOUT);
+        (!self.lost.cmd_sns.is_empty()).then_some(until)
     }
 }
 

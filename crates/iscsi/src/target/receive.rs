@@ -13,7 +13,8 @@ use super::end::{Condition, fixed_sense};
 use super::tasks::{Kind, State};
 use super::transfers::NO_TRANSFER;
 use super::{
-    BULK_COMMANDS, BULK_MIN, Connection, ConnectionPhase, Done, FatalError, Hold, TargetOp, Task,
+    BULK_COMMANDS, BULK_MIN, Connection, ConnectionPhase, Done, FatalError, Hold, ORDER_TIMEOUT,
+    TargetOp, Task,
 };
 use crate::session::CmdSnOrder;
 
@@ -159,10 +160,8 @@ impl Connection {
             }
             CmdSnOrder::Early => {
                 self.session.borrow_mut().wait(cmd_sn, self.cid);
-                self.hold = Hold::Turn(cmd_sn);
-                // What time it is only the next look tells.
-                self.keep_alive.waits_since = None;
-                self.deadline = Some(0);
+                self.hold = Hold::Turn(cmd_sn, self.now);
+                self.look_by(self.now.saturating_add(ORDER_TIMEOUT));
                 Ok(Order::Early)
             }
             CmdSnOrder::Gap => Err(FatalError::CmdSnGap {

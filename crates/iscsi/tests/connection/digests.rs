@@ -116,9 +116,9 @@ fn requests_behind_a_lost_one_are_passed_over_until_they_come_again() {
 fn a_lost_request_that_does_not_come_again_ends_the_connection() {
     let mut peer = Peer::live(digests(0));
     let lost = peer.command(WRITE, cdb::write(0, 1), 512, &[7; 512]);
+    peer.target.end.now = 1000;
     is_lost(&peer.send(&damaged(&lost)), &lost);
     let machine = &mut peer.target.end.machine;
-    machine.on_deadline(1000);
     assert_eq!(machine.deadline(), Some(1000 + RETRY_TIMEOUT));
     machine.on_deadline(999 + RETRY_TIMEOUT);
     assert!(!machine.is_finished());
@@ -136,8 +136,8 @@ fn a_lost_request_that_does_not_come_again_ends_the_connection() {
 fn a_lost_request_that_came_again_ends_nothing() {
     let mut peer = Peer::live(digests(0));
     let lost = peer.command(WRITE, cdb::write(0, 1), 512, &[7; 512]);
+    peer.target.end.now = 1000;
     is_lost(&peer.send(&damaged(&lost)), &lost);
-    peer.target.end.machine.on_deadline(1000);
     assert_eq!(response(&peer.send(&lost)[0]), GOOD);
     peer.target.end.machine.on_deadline(1000 + RETRY_TIMEOUT);
     assert!(!peer.target.end.machine.is_finished());
@@ -167,7 +167,7 @@ fn an_abort_takes_the_place_of_a_lost_command() {
     assert_eq!(peer.window().0, CMD_SN.wrapping_add(1));
     let answers = peer.do_command(NONE, cdb::TEST_UNIT_READY, 0, &[]);
     assert_eq!(response(&answers[0]), GOOD);
-    peer.target.end.machine.on_deadline(1000);
+    peer.target.end.machine.on_deadline(RETRY_TIMEOUT);
     assert_eq!(peer.target.end.machine.deadline(), None);
     assert_eq!(peer.media(0, 1), &pattern(1, 512)[..]);
 }

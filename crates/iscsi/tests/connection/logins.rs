@@ -158,7 +158,7 @@ fn a_connection_moves_to_another_core_before_its_last_answer() {
     let mut machine = Connection::new(TargetSettings::default(), 0);
     let bytes = login(TO_FULL_FEATURE, b"k=v\0");
     let mut at = 0;
-    let step = machine.poll_step(&bytes, &mut at);
+    let step = machine.poll_step(0, &bytes, &mut at);
     assert_eq!((step, at), (Some(Step::Op(TargetOp::Login)), 52));
     let step = machine.take_login();
     assert_eq!(step.text, b"k=v\0");
@@ -193,7 +193,7 @@ fn a_refused_login_ends_the_connection_behind_its_answer() {
     let bytes = login(SECURITY, b"");
     let mut at = 0;
     assert_eq!(
-        machine.poll_step(&bytes, &mut at),
+        machine.poll_step(0, &bytes, &mut at),
         Some(Step::Op(TargetOp::Login))
     );
     let step = machine.take_login();

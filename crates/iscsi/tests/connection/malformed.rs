@@ -491,8 +491,9 @@ fn rejected_request_that_does_not_come_again_ends_the_connection() {
     let behind = peer.command(NONE, cdb::TEST_UNIT_READY, 0, &[]);
     assert!(peer.send(&behind).is_empty());
     let machine = &mut peer.target.end.machine;
-    machine.on_deadline(1000);
-    machine.on_deadline(1000 + RETRY_TIMEOUT);
+    machine.on_deadline(RETRY_TIMEOUT - 1);
+    assert!(!machine.is_finished());
+    machine.on_deadline(RETRY_TIMEOUT);
     assert!(machine.is_finished());
 }
 

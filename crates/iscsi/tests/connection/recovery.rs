@@ -202,7 +202,7 @@ fn r_data_is_cut_anew_and_its_answer_says_so() {
     let mut at = 0;
     let machine = &mut peer.target.end.machine;
     assert_eq!(
-        machine.poll_step(&bytes, &mut at),
+        machine.poll_step(0, &bytes, &mut at),
         Some(Step::Op(TargetOp::Text))
     );
     machine.take_text();

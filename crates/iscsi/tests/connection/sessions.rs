@@ -122,10 +122,9 @@ fn a_gap_of_cmd_sns_ends_the_connection_after_its_timeout() {
     second.cmd_sn = second.cmd_sn.wrapping_add(1);
     let bytes = second.command(NONE, cdb::TEST_UNIT_READY, 0, &[]);
     let mut stream = bytes.into();
+    second.target.end.now = 7;
     second.target.end.receive(&mut stream, usize::MAX);
     second.target.take_ops();
-    assert_eq!(second.target.end.machine.deadline(), Some(0));
-    second.target.end.machine.on_deadline(7);
     assert_eq!(
         second.target.end.machine.deadline(),
         Some(7 + ORDER_TIMEOUT)
@@ -153,6 +152,7 @@ fn each_gap_of_cmd_sns_has_its_own_timeout() {
         let b = second.command(NONE, cdb::TEST_UNIT_READY, 0, &[]);
         first.cmd_sn = second.cmd_sn;
         let mut stream = b.into();
+        second.target.end.now = now;
         second.target.end.receive(&mut stream, usize::MAX);
         second.target.take_ops();
         second.target.end.machine.on_deadline(now);

@@ -595,7 +595,7 @@ impl Machine for ClientConnection {
     }
 
     #[inline]
-    fn poll_step(&mut self, staged: &[u8], at: &mut usize) -> Option<Step<ClientOp>> {
+    fn poll_step(&mut self, _: Nanos, staged: &[u8], at: &mut usize) -> Option<Step<ClientOp>> {
         match self.is_ended {
             false => self.receive(staged, at),
             true => {

@@ -276,7 +276,7 @@ impl Machine for Qpair {
     }
 
     #[inline]
-    fn poll_step(&mut self, staged: &[u8], at: &mut usize) -> Option<Step<Op>> {
+    fn poll_step(&mut self, _: Nanos, staged: &[u8], at: &mut usize) -> Option<Step<Op>> {
         loop {
             if let Some(op) = self.queue.next_notice() {
                 return Some(Step::Op(op));

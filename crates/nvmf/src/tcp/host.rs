@@ -681,7 +681,7 @@ impl Machine for Qpair {
     }
 
     #[inline]
-    fn poll_step(&mut self, staged: &[u8], at: &mut usize) -> Option<Step<Op>> {
+    fn poll_step(&mut self, _: Nanos, staged: &[u8], at: &mut usize) -> Option<Step<Op>> {
         while self.phase != QpairPhase::Ended {
             match self.inbound.walk(staged, at) {
                 Walk::Header => {
