@@ -697,6 +697,26 @@ fn client_that_keeps_to_no_bounds_is_cut_off() {
     }
 }
 
+/// Its driver walks what is staged again when the machine says that this helps.
+#[test]
+fn a_call_that_waits_for_another_is_a_step_when_that_is_answered() {
+    let mut server = server(RpcServerSettings {
+        calls_max: 1,
+        ..RpcServerSettings::default()
+    });
+    let mut stream: VecDeque<u8> = [whole(&call(1, &[])), whole(&call(2, &[]))].concat().into();
+    drain(&mut server, &mut stream, usize::MAX);
+    assert_eq!((server.calls.len(), stream.len()), (1, 0));
+    assert!(!server.end.machine.has_step());
+    server.answer(0, &[]);
+    assert!(server.end.machine.has_step());
+    server.take_ops();
+    assert_eq!(server.calls.len(), 1);
+    assert!(!server.end.machine.has_step());
+    server.answer(0, &[]);
+    assert_eq!(sent(&mut server).len(), 2);
+}
+
 #[test]
 fn connection_without_a_first_call_is_cut_off() {
     let mut machine = Connection::new(RpcServerSettings::default(), 5);
