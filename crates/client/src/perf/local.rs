@@ -97,10 +97,9 @@ impl LocalAddress {
 
 impl fmt::Display for LocalAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.kind {
-            StoreKind::Null => f.write_str("null"),
-            StoreKind::Ram => f.write_str("ram"),
-            StoreKind::File { path } | StoreKind::Block { path } => path.display().fmt(f),
+        match self.kind.path() {
+            Some(path) => path.display().fmt(f),
+            None => f.write_str(self.kind.name()),
         }
     }
 }
