@@ -434,13 +434,18 @@ impl<M: Machine> Link<M> {
         staged.map_or(0, |stage| stage.bytes().len() - self.at)
     }
 
-    /// What was received and is not to be walked now takes no more memory than it needs.
-    /// No command may have its data there.
+    /// What was received and is not to be walked now takes no more memory than it needs,
+    /// unless a command has its data there.
     #[cold]
     pub fn shrink_stage(&mut self, pool: &Pool) {
         let left = self.staged_bytes();
+        let has_data = self.data.iter().any(|data| match &data.memory {
+            Memory::Staged(staged) => staged.receive == self.receives,
+            _ => false,
+        });
         if let Some(stage) = &mut self.stage
             && left <= stage.capacity() / 2
+            && !has_data
         {
             stage.keep_from(self.at);
             stage.fit(pool, 0);

@@ -334,6 +334,8 @@ fn staged_payload_stays_where_it_is_until_the_next_receive() {
     assert_eq!(bench.link.machine.digests, [(2, crc)]);
     assert_eq!(bench.link.staged(2), Some(&data[100..3100]));
     assert_eq!(mem::counters::here().copied_bytes, copied);
+    bench.link.shrink_stage(bench.driver.pool());
+    assert_eq!(bench.link.staged(2), Some(&data[100..3100]));
     bench.stage(&data);
     assert_eq!(bench.link.staged(2), None, "other bytes lie there now");
 }

@@ -147,18 +147,21 @@ impl World {
         crate::report::report(&self.running).memory.held_bytes
     }
 
-    /// A client of another address, and a host of NVMe, write and read.
+    /// A client of another address than the callers.
+    fn client(&self) -> crate::common::Caller {
+        let to = self.running.addresses()[1];
+        host::nfs::Client::connect(driver(), to, crate::common::params()).expect("a session")
+    }
+
+    /// Such a client, and a host of NVMe, write and read.
     fn others_go_on(&self) {
-        let addresses = self.running.addresses();
-        let params = crate::common::params();
-        let mut client =
-            host::nfs::Client::connect(driver(), addresses[1], params).expect("a session");
+        let mut client = self.client();
         let root = client.lookup(["mem"]).expect("exported");
         let bytes = pattern(3, 64 << 10);
         let open = make(&mut client, &root, "file");
         fill(&mut client, &open, &bytes, 16 << 10);
         assert!(drain(&mut client, &open, 16 << 10) == bytes);
-        write_and_read(addresses[2]);
+        write_and_read(self.running.addresses()[2]);
     }
 }
 
@@ -299,6 +302,38 @@ fn calls_that_hold_data_and_wait_for_room_for_arguments_end(backend: Choice) {
     let mut stream = world.open();
     stream.write_all(&call).expect("taken");
     raw::answer(&mut stream).expect("an answer");
+    stop(world.running);
+}
+
+/// Data that lies where it was received stays there while the arguments behind it wait for
+/// room.
+#[test]
+fn data_before_arguments_that_wait_for_room_is_what_was_sent() {
+    let world = World::new(Choice::Epoll);
+    let mut client = world.client();
+    let root = client.lookup(["mem"]).expect("exported");
+    let bytes = pattern(5, 4 << 10);
+    let open = make(&mut client, &root, "written");
+    let mut writer = world.open();
+    let mut streams = world.callers(72);
+    let mut small = world.callers(20);
+    world.files.shut();
+    send(&mut streams, &world.call);
+    let least = world.calls_in(SHARE_MIN);
+    until("the share is full", || world.files.hanging() >= least);
+    // Smaller calls take what is left of it.
+    let mut ops = vec![raw::put_root4(), raw::lookup4(b"mem")];
+    ops.resize(8, raw::lookup4(&[b'n'; 1536]));
+    send(&mut small, &raw::compound4(1, &ops));
+    world.others_go_on();
+    ops.truncate(2);
+    ops.extend([raw::lookup4(b"written"), raw::write4(&bytes)]);
+    ops.resize(16, raw::lookup4(&[b'n'; 1536]));
+    writer.write_all(&raw::compound4(1, &ops)).expect("taken");
+    world.others_go_on();
+    world.files.open();
+    raw::answer(&mut writer).expect("an answer");
+    assert!(drain(&mut client, &open, 16 << 10) == bytes);
     stop(world.running);
 }
 
