@@ -264,11 +264,19 @@ fn half_calls_have_no_more_than_the_share_of_their_client(backend: Choice) {
 fn half_calls_that_fill_a_share_end_where_other_calls_wait(backend: Choice) {
     let world = World::new(backend);
     let mut streams = world.callers(CALLERS / 2);
+    let before = world.held_bytes();
     send(&mut streams, world.half());
-    let mut stream = world.open();
-    stream.write_all(&world.call).expect("taken");
+    until("the share is nearly full", || {
+        (world.held_bytes() - before) as u64 >= SHARE_MIN
+    });
+    // More of them than there may be room for.
+    let number = world.calls_in(SHARE_MAX - SHARE_MIN) + 1;
+    let mut others = world.callers(number as usize);
+    send(&mut others, &world.call);
     world.others_go_on();
-    raw::answer(&mut stream).expect("an answer");
+    for stream in &mut others {
+        raw::answer(stream).expect("an answer");
+    }
     assert!(
         crate::report::report(&world.running).refusals > 0,
         "some end"
