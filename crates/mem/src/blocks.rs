@@ -7,7 +7,8 @@
 //! A kernel that has registered memory goes on using the pages that it found
 //! there, whatever is mapped at the address later. Memory that is given back
 //! and used again is other pages, so each block counts how often any of it was
-//! given back, and who has it registered looks at the count before each use.
+//! given back, and a driver that has it registered looks at the count before
+//! each use.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -33,7 +34,7 @@ impl MemoryBlock {
         let first = range.as_ptr() as u64;
         let last = first + u64::from(range.len().max(1)) - 1;
         let is_one = first / BLOCK_BYTES == last / BLOCK_BYTES;
-        // A region begins with a block; what follows it may be anybody's.
+        // A region begins with a block; what follows it may be another mapping's.
         let is_whole = (range.offset() / BLOCK_BYTES + 1) * BLOCK_BYTES <= range.mapped_small()?;
         (is_one && is_whole).then_some(MemoryBlock(first / BLOCK_BYTES))
     }
@@ -64,7 +65,7 @@ pub fn given_back() -> u64 {
     TOTAL.load(Ordering::Relaxed)
 }
 
-/// Memory of ours was given back, just now: whoever registered it before has
+/// Memory of ours was given back, just now: a registration made before has
 /// other pages than those that will be found there.
 #[cold]
 pub(crate) fn give_back(at: u64, bytes: u64) {

@@ -100,7 +100,7 @@ impl Budget {
         self.max_bytes - self.kept(MemoryUse::Stage) - kept_small
     }
 
-    /// Bytes of payload that are not lent to anybody.
+    /// Bytes of payload that are not lent.
     #[inline]
     pub(crate) fn left(&self, is_small: bool) -> u64 {
         let lent = self.lent_bytes.load(Ordering::Relaxed);
@@ -124,7 +124,7 @@ impl Budget {
         *used -= n;
     }
 
-    /// How often somebody went without memory: when it grows, pools with free
+    /// How often a request found no memory: when it grows, pools with free
     /// chunks should give them back.
     #[inline]
     pub fn shortages(&self) -> u64 {

@@ -22,7 +22,7 @@ pub struct Counts {
     pub first_touches: u64,
     /// Allocations, where [`CountingAllocator`] is installed; else 0.
     pub allocations: u64,
-    /// Bytes that it has allocated and nobody has given back, less those of
+    /// Bytes that it has allocated and not given back, less those of
     /// others that it has; where [`CountingAllocator`] is installed.
     pub held_bytes: i64,
 }

@@ -43,7 +43,7 @@ const _: () = assert!(CLASS_BYTES[STAGE_CLASS as usize - 1] == BUF_BYTES_MAX);
 #[derive(Clone)]
 pub struct Pool {
     inner: Rc<PoolInner>,
-    /// Who answers for its buffers.
+    /// What its buffers are counted to.
     account: Option<Rc<Account>>,
 }
 
@@ -139,7 +139,7 @@ impl Pool {
     }
 
     /// Whether what it last could not lend was a small buffer. Larger ones leave memory
-    /// to those: who waits for one waits behind no larger one.
+    /// to those: a command that waits for one waits behind no larger one.
     #[cold]
     pub fn has_refused_small(&self) -> bool {
         let account = self.account.as_ref();
@@ -189,9 +189,9 @@ impl Pool {
         buf.or_else(stage)
     }
 
-    /// A buffer from the memory that is kept for stages, for who keeps much from
-    /// going on; `None` also over [`STAGE_BYTES`], and where the host has its part
-    /// of that memory.
+    /// A buffer from the memory that is kept for stages, for a command that
+    /// keeps those behind it from being received; `None` also over
+    /// [`STAGE_BYTES`], and where the host has its part of that memory.
     #[cold]
     pub fn get_spare(&self, len: u32) -> Option<Buf> {
         let bytes = u64::from(STAGE_BYTES);
@@ -282,8 +282,8 @@ impl Pool {
         })
     }
 
-    /// How often a buffer, or memory that was reserved, has come back: who goes
-    /// short may find some when it grows.
+    /// How often a buffer, or memory that was reserved, has come back: a
+    /// connection that waits for memory may find some when it grows.
     pub fn given_back(&self) -> u64 {
         self.inner.lists.borrow().given_back
     }

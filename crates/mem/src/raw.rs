@@ -234,8 +234,8 @@ impl<'a, const HOW: u8> Walk<'a, HOW> {
         if self.left < bytes {
             return None;
         }
-        // SAFETY: so many bytes are left of both; who makes one that goes around the
-        // cache has seen that the processor can.
+        // SAFETY: so many bytes are left of both; the maker of one that goes around
+        // the cache has seen that the processor can.
         unsafe {
             let (src, dst) = (self.src.cast::<T>(), self.dst.cast::<T>());
             let mut words = [src.read_unaligned(); N];

@@ -135,7 +135,7 @@ impl BufRange {
 }
 
 /// Owner of one mapping. Dropping it gives the memory back and leaves zeros in
-/// its place, so that a stale handle or a late kernel write harms nobody.
+/// its place, so that a stale handle or a late kernel write does no harm.
 #[derive(Debug)]
 pub struct Region {
     id: RegionId,
@@ -280,7 +280,7 @@ impl Region {
     fn touch_pages(&self, offset: u64, end: u64) {
         for at in (offset..end).step_by(PAGE_BYTES as usize) {
             // SAFETY: inside our own mapping, and valid as an integer whatever
-            // it holds. Nothing is changed, whoever may write it meanwhile.
+            // it holds. Nothing is changed, whatever is written there meanwhile.
             let byte = unsafe { AtomicU8::from_ptr((self.base + at) as *mut u8) };
             // A store that the compiler must leave there.
             byte.fetch_or(black_box(0), Ordering::Relaxed);

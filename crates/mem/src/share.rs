@@ -1,10 +1,10 @@
-//! Who holds how much of the memory for payload: what one host and one of its
+//! How much of the memory for payload is held: what one host and one of its
 //! connections may have of it depends on what is left.
 //!
 //! A host may hold as many bytes as are left to others, and a connection as
 //! many as are left to others of its host. So a host alone has half of the
 //! memory, each of four has a fifth, and the next one finds as much as they
-//! have: nobody takes the last of it. (In networks this is known as dynamic
+//! have: no host takes the last of it. (In networks this is known as dynamic
 //! thresholds: Choudhury and Hahne, 1998.)
 
 use std::cell::Cell;
@@ -83,7 +83,7 @@ impl Account {
     }
 
     /// Whether it may take `bytes` more: not where too little would be left to
-    /// others. Who holds nothing may have any one buffer.
+    /// others. A host or connection that holds nothing may have any one buffer.
     #[inline]
     fn may_take(&self, bytes: u64) -> bool {
         let Share {
@@ -126,7 +126,7 @@ impl Account {
     }
 
     /// Takes `bytes` of what is kept for stages; false where its host has its part
-    /// of that. Who has none may have any one buffer.
+    /// of that. A host that has none may have any one buffer.
     pub(crate) fn take_spare(&self, bytes: u64) -> bool {
         let Share {
             budget,
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn claim_of_who_is_gone_or_does_not_wait_any_more_is_none() {
+    fn claim_of_a_connection_that_is_gone_or_does_not_wait_is_none() {
         let pool = pool();
         let share = Share::new(Arc::clone(pool.budget()));
         let connections: Vec<Pool> = (0..64).map(|_| pool.of(Arc::clone(&share))).collect();
@@ -295,7 +295,7 @@ mod tests {
                 true => drop(waiting),
                 false => waiting.forget_claim(),
             }
-            held.push(connections[63].get(MIB).expect("nobody waits"));
+            held.push(connections[63].get(MIB).expect("no claim"));
         }
     }
 
