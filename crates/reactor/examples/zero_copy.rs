@@ -70,7 +70,7 @@ fn tun() -> OwnedFd {
     }
 }
 
-/// A connection that nobody has accepted (TCP_REPAIR).
+/// A connection without a handshake (TCP_REPAIR).
 fn connection(port: u16) -> OwnedFd {
     const REPAIR: [i32; 5] = [19, 20, 21, 22, 29]; // itself, queue, seq, options, window
     let [repair, queue, sequence, options, window] = REPAIR;

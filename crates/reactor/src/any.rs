@@ -43,7 +43,7 @@ pub enum AnyDriver {
 /// two seconds for what is under way; what a disk holds back longer may still
 /// write buffers of the pool, also ones that their owner has dropped meanwhile.
 /// Such a driver keeps the pool and its share of the budget for ever, so that
-/// they are lost and not used twice, unless somebody lends them from a clone.
+/// they are lost and not used twice, unless a clone of the pool lends them.
 pub fn open(choice: Choice, config: &DriverConfig, pool: Pool) -> io::Result<AnyDriver> {
     let uring = |pool| UringDriver::new(config, pool).map(AnyDriver::Uring);
     match choice {

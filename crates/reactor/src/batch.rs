@@ -25,7 +25,7 @@ const PDU_HEADER_BYTES: usize = 512;
 pub enum HeldMemory {
     /// A buffer of a pool.
     Buf(Buf),
-    /// Memory that somebody else lent.
+    /// Memory that a volume lent.
     Loan(Loan),
 }
 
@@ -90,7 +90,7 @@ pub struct Batch {
 }
 
 impl Batch {
-    /// An empty one; whoever has a driver asks it for one that was used before.
+    /// An empty one; a caller with a driver asks it for one that was used before.
     pub fn new() -> Box<Batch> {
         Box::new(Batch {
             arena: Box::new([0; ARENA_BYTES]),

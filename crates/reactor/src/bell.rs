@@ -1,8 +1,8 @@
 //! Completions that other threads ring.
 //!
-//! Whoever waits for something that is not the kernel's (a range that another
-//! reactor has locked, a file that another thread writes) leaves a [`Ticket`]
-//! with it. Rung, it becomes a completion of the driver that gave it out.
+//! A waiter for something that is not the kernel's (a range that another reactor
+//! has locked, a file that another thread writes) leaves a [`Ticket`] with it.
+//! Rung, that becomes a completion of the driver that gave it out.
 
 use crate::sync::{AtomicBool, Mutex, MutexGuard};
 use crate::types::{Completion, Token};

@@ -13,7 +13,7 @@ use std::time::Duration;
 /// Threads that wait for work at most; those beyond end.
 const IDLE_MAX: usize = 2;
 
-/// Work by its subject. Who adds it bounds how much there is.
+/// Work by its subject. Its callers bound how much there is.
 pub struct Blocking<K, W> {
     queues: Mutex<Queues<K, W>>,
     bell: Condvar,
@@ -149,8 +149,8 @@ impl<K: Ord + Copy + Send + 'static, W: Send + 'static> Blocking<K, W> {
         // A reactor's processor is not for us.
         cpu::unpin();
         while let Some((subject, work, is_last)) = self.next() {
-            // Who goes to work leaves one who waits. Without another thread the
-            // rest waits until one comes back.
+            // A thread that begins a work leaves one that waits. Where none can be
+            // spawned, the rest waits until one is done.
             if is_last {
                 let _ = self.spawn(name, Arc::clone(run));
             }
@@ -171,7 +171,7 @@ impl<K: Ord + Copy + Send + 'static, W: Send + 'static> Blocking<K, W> {
     /// others wait, and at the end.
     fn next(&self) -> Option<(K, W, bool)> {
         let mut queues = self.queues();
-        // What came of its subject while it was at work woke nobody.
+        // Work that its subject got while it ran has woken no thread.
         if queues.idle >= IDLE_MAX && queues.ready.is_empty() {
             return None;
         }
@@ -324,7 +324,7 @@ mod tests {
         let (tell, told) = channel();
         blocking.add(1, Box::new(move || tell.send(()).expect("we listen")));
         releases.remove(0);
-        told.recv_timeout(PATIENCE).expect("nobody does it");
+        told.recv_timeout(PATIENCE).expect("it is done");
     }
 
     #[test]

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 struct MailboxShared<M> {
-    /// `None` when nobody reads them any more.
+    /// `None` when the receiver is dropped.
     letters: Mutex<Option<Vec<M>>>,
     has_letters: AtomicBool,
     waker: Waker,
@@ -74,7 +74,7 @@ impl<M> Receiver<M> {
 }
 
 impl<M> Drop for Receiver<M> {
-    /// Letters may own the mailbox that they lie in: nobody else would ever
+    /// Letters may own the mailbox that they lie in: nothing else would ever
     /// drop them.
     fn drop(&mut self) {
         let unread = self.shared.letters().take();
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn mail_to_who_is_gone_is_dropped() {
+    fn letters_of_a_dropped_receiver_are_dropped() {
         let sleeper = Sleeper::new(true).unwrap();
         let (mailbox, receiver) = mailbox(sleeper.waker());
         let letter = Arc::new(());

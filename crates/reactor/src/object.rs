@@ -55,7 +55,7 @@ pub fn object_name(dir: BorrowedFd<'_>, name: &CStr) -> io::Result<Vec<u8>> {
 
 /// Makes `len` bytes from `from_offset` of one file those from `to_offset` of
 /// another, sharing what lies under them; 0 for all up to the end of the
-/// source. `FICLONERANGE`: one step to everybody.
+/// source. `FICLONERANGE`: one step to all readers and writers.
 ///
 /// # Errors
 /// EOPNOTSUPP or ENOTTY where the file system cannot share, EXDEV for files of

@@ -1,4 +1,4 @@
-//! Bytes that nobody can foresee, from the kernel.
+//! Random bytes of the kernel, fit for keys.
 
 use rustix::io::Errno;
 use rustix::rand::GetRandomFlags;

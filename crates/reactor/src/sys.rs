@@ -60,7 +60,7 @@ pub fn raise_descriptor_limit() -> u64 {
     limit.current.unwrap_or(u64::MAX)
 }
 
-/// From here on a write to a pipe that nobody reads ends the process by SIGPIPE, as
+/// From here on a write to a pipe without a reader ends the process by SIGPIPE, as
 /// it ends other programs that print. Sends to sockets raise no signal either way.
 pub fn end_at_closed_pipe() {
     // SAFETY: plain call; the default action runs no code of ours.
@@ -140,9 +140,9 @@ pub(crate) fn epoll_pwait2(
     // SAFETY: there is room for as many events, which lie as the kernel has them, and it
     // fills in as many as it says; the time is ours; there is no signal mask.
     unsafe {
-        let (to, nobody) = (events.as_mut_ptr(), std::ptr::null::<libc::sigset_t>());
+        let (to, no_mask) = (events.as_mut_ptr(), std::ptr::null::<libc::sigset_t>());
         let (call, time) = (libc::SYS_epoll_pwait2, &raw const time);
-        let count = check(libc::syscall(call, epoll, to, max, time, nobody, 0usize) as isize)?;
+        let count = check(libc::syscall(call, epoll, to, max, time, no_mask, 0usize) as isize)?;
         events.set_len(count);
     }
     Ok(())

@@ -252,8 +252,8 @@ pub trait Driver: FileIo {
     fn name(&self) -> &'static str;
     /// The pool of this reactor.
     fn pool(&self) -> &Pool;
-    /// See [`DriverConfig::fast_path`]: for who fills batches and plans
-    /// receives.
+    /// See [`DriverConfig::fast_path`]: for callers that fill batches
+    /// and plan receives.
     fn fast_path(&self) -> bool {
         true
     }

@@ -28,8 +28,8 @@ pub(super) trait Perform: Send + 'static {
     fn perform(&self) -> io::Result<u32>;
 }
 
-/// Memory of a buf range. Where it lies is looked up by who starts the work:
-/// a range of a region that is gone panics there.
+/// Memory of a buf range. Where it lies is looked up before a thread has it: a
+/// range of a region that is gone panics there.
 pub(super) struct Memory {
     /// An address, which only the kernel gets to see.
     at: usize,

@@ -7,7 +7,7 @@ use io_uring::{opcode, squeue};
 use mem::BufRange;
 
 /// An entry for a ring. What it points to stays valid until its completion: that is
-/// nothing, or memory of a region, which stays mapped, unless whoever made it has
+/// nothing, or memory of a region, which stays mapped, unless its maker has
 /// promised the same of other memory.
 pub(super) struct Request(squeue::Entry);
 

@@ -118,7 +118,7 @@ impl Ring {
     #[inline]
     pub(super) fn try_push(&mut self, request: &Request) -> io::Result<()> {
         let mut attempt = 0;
-        // SAFETY: whoever made the request has promised what that takes.
+        // SAFETY: the maker of the request has promised what that takes.
         while unsafe { self.ring.submission().push(request.entry()) }.is_err() {
             self.submit_full(attempt)?;
             attempt += 1;

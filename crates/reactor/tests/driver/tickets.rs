@@ -10,7 +10,7 @@ fn a_ticket_rung_elsewhere_ends_a_sleep(choice: Choice) {
     let tickets = [world.driver.ticket(1), world.driver.ticket(2)];
     drop(world.driver.ticket(3));
     world.poll_now();
-    assert!(world.out.is_empty(), "rung by nobody");
+    assert!(world.out.is_empty(), "a dropped ticket rings nothing");
     let other = thread::spawn(move || {
         for ticket in tickets {
             thread::sleep(Duration::from_millis(20));
