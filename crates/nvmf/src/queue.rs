@@ -302,7 +302,7 @@ impl Queue {
     }
 
     /// A submission queue entry has come, and with it `capsule_len` bytes of data: what
-    /// the driver does for it. `None`: it is refused, and answered; the data is nobody's.
+    /// the driver does for it. `None`: it is refused, and answered; the data is dropped.
     #[inline(always)]
     pub(crate) fn submit<F>(
         &mut self,
@@ -507,8 +507,8 @@ impl Queue {
         }
     }
 
-    /// A forgotten request is completed. Its answer would pass for another's, and the
-    /// event that it brings nobody hears.
+    /// A forgotten request is completed. Its answer would pass for another's, and its
+    /// event goes back to the driver.
     #[cold]
     fn end_forgotten(&mut self, tag: Tag) {
         self.answers.retain(|ended| *ended != tag);

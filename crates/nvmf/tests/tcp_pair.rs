@@ -392,7 +392,7 @@ impl World {
         }
     }
 
-    /// One random move of anybody.
+    /// One random step of the host or the target.
     fn step(&mut self, commands: usize) {
         let size = match self.random.below(4) {
             0 => 1 + self.random.below(30) as usize,

@@ -176,8 +176,8 @@ impl CommandSlots {
         same.all(|other| self[other].is_event_request)
     }
 
-    /// The event request that has the CID of the command `tag`. Who uses it again has
-    /// forgotten the request.
+    /// The event request that has the CID of the command `tag`. A host that uses it again
+    /// has forgotten the request.
     #[cold]
     pub(super) fn event_request(&self, tag: Tag) -> Option<Tag> {
         let mut same = self.others(tag, self[tag].cid);

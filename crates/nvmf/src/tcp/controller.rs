@@ -18,7 +18,7 @@ use crate::queue::{self, AbortOutcome, Done, Queue, Role};
 
 /// Staging when small PDUs are expected.
 const STAGE_LARGE: u32 = 256 * 1024;
-/// Staging until Connect has succeeded: a stranger who sends half a header and
+/// Staging until Connect has succeeded: a peer that sends half a header and
 /// waits holds no more than this.
 const STAGE_HANDSHAKE: u32 = 2048;
 /// Staging when R2T data is expected: a capsule and the header of an H2CData

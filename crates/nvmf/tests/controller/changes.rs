@@ -1,4 +1,5 @@
-//! Live changes: who sees what at once, who is told, and who is not disturbed.
+//! Live changes: what hosts see at once, which controllers have events, which
+//! connections go on.
 
 use std::sync::Arc;
 
@@ -94,7 +95,7 @@ fn hosts_hear_of_the_namespaces_that_they_see() {
     assert_eq!(changed(&mut bench, here), []);
     assert_eq!(changed(&mut bench, other), [7]);
 
-    // Masking a namespace is its end for the others, and nothing for those who keep it.
+    // Masking a namespace is its end for the others, and nothing for hosts that keep it.
     bench.hold_event_request(other, 2);
     let masked = with_namespaces(&bench, |namespaces| {
         namespaces[0].hosts = only_other.clone();
@@ -144,7 +145,7 @@ fn ana_changes_are_told_where_they_are() {
     );
     let again = bench.registry.set_ana(NQN, None, 1, AnaState::NonOptimized);
     assert_eq!(again, Some(ControllerChange::default()), "the same again");
-    // A group without namespaces is nobody's business.
+    // No controller has an event of a group without namespaces.
     let empty = bench.registry.set_ana(NQN, None, 9, AnaState::Change);
     assert_eq!(empty, Some(ControllerChange::default()));
 }
@@ -168,7 +169,7 @@ fn a_namespace_changes_its_ana_group() {
 }
 
 #[test]
-fn denied_hosts_end_and_nobody_else() {
+fn only_controllers_of_denied_hosts_end() {
     let mut bench = Bench::new();
     let (here, connection) = listening(&mut bench, NQN, HOST);
     bench.io_queue(1, 1).unwrap();
@@ -287,9 +288,8 @@ fn discovery_only_listeners() {
     );
 }
 
-/// Who hears of a discovery log: those whose entries change.
 #[test]
-fn discovery_controllers_hear_of_what_they_see() {
+fn discovery_controllers_have_events_when_entries_that_they_see_change() {
     let mut bench = Bench::new();
     let (here, first) = listening(&mut bench, DISCOVERY_NQN, HOST);
     let (other, second) = listening(&mut bench, DISCOVERY_NQN, OTHER);
@@ -395,7 +395,7 @@ fn controllers_by_the_thousand() {
     assert_eq!(
         change,
         Some(ControllerChange::default()),
-        "nobody asked for events"
+        "no event request waits"
     );
     bench.hold_event_request(ids[7], 1);
     assert!(bench.take_event(ids[7]).is_some());

@@ -66,7 +66,7 @@ fn invalid_parameters() {
         (
             "host without a form",
             admin,
-            edited(any, |d| nqn_field(&mut d.hostnqn, "somebody")),
+            edited(any, |d| nqn_field(&mut d.hostnqn, "formless")),
             HOSTNQN,
         ),
         (
@@ -339,7 +339,7 @@ fn refusal_says_its_reason_for_the_log() {
             ConnectData::new(HOSTID, 0xffff, PRIVATE_NQN, ""),
             "gives no NQN",
         ),
-        (named("somebody"), "an NQN starts with"),
+        (named("formless"), "an NQN starts with"),
         (named("nqn.org.example:a"), "a year and month"),
     ] {
         let reason = refusal(admin, data).reason;

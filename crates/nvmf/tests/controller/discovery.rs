@@ -1,4 +1,4 @@
-//! The discovery log: who sees what, at which address.
+//! The discovery log: its entries for each host and address.
 
 use nvmf::{Advertise, ControllerChange, ListenerSpec, Referral, Subsystem};
 use wire::nvme::discovery::DISCOVERY_NQN;

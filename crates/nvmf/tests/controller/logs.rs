@@ -177,9 +177,8 @@ fn what_is_supported_is_what_the_tables_say() {
     assert_eq!(entry(fid::KEEP_ALIVE_TIMER), 1 | 1 << 21);
 }
 
-/// Numbers, names and sections for whoever reads the tables.
 #[test]
-fn the_tables_have_no_number_twice() {
+fn items_of_the_tables_have_unique_numbers_names_and_sections() {
     let tables: [Vec<&support::NamedItem>; 5] = [
         support::admin_commands().collect(),
         support::io_commands().collect(),

@@ -116,7 +116,6 @@ fn each_notification_is_told_and_read_once() {
     assert_eq!(read(&mut bench, id), (3, 3, 0, 5));
 }
 
-/// Whom a notification concerns hears of it, about the namespaces that it sees.
 #[test]
 fn notifications_are_for_a_host_that_sees_the_volume() {
     let mut masked = namespace(7, 512, 8);

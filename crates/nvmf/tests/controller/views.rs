@@ -53,7 +53,7 @@ fn steps() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// Everybody, one of the hosts, or nobody of them.
+/// Every host, the one, or the other.
 fn hosts(which: u8) -> Option<Vec<String>> {
     match which {
         0 => None,

@@ -17,7 +17,7 @@ const EVENT: Done = Done {
     data_len: 0,
 };
 
-/// An event that comes when the host has forgotten the request, and nobody was told.
+/// A driver that has not read yet that a request is forgotten completes it.
 #[test]
 fn an_event_for_a_forgotten_request_is_given_back() {
     let (mut peer, tag) = admin_with_event_request();

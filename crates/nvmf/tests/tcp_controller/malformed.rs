@@ -48,7 +48,7 @@ fn malformed_commands(pdus: Pdus) -> Vec<Malformed> {
         ),
         ("too much in the capsule", large, 5, 0),
         (
-            "data nobody asked for",
+            "data that no R2T asked for",
             pdus.data(6, 4, (1, 0), 0, &[0; 512]),
             1,
             10,
