@@ -1,7 +1,7 @@
 //! How long the first write to each part of a RAM volume takes: `cargo run
 //! --release -p store --example first_writes [alone]`. 4 KiB to each frame of 24 MiB,
-//! one every 100 us, five volumes one after the other. `alone`: nobody touches
-//! memory ahead.
+//! one every 100 us, five volumes one after the other. `alone`: no thread
+//! touches memory ahead.
 
 use std::thread::sleep;
 use std::time::{Duration, Instant};

@@ -1,5 +1,5 @@
 //! What a RAM volume pays for every I/O: `cargo run --release -p store --example
-//! frames`. One GiB, written once; random places; nobody else at it.
+//! frames`. One GiB, written once; random places; no other thread.
 
 use std::hint::black_box;
 use std::time::Instant;

@@ -1,11 +1,11 @@
 //! The content of a volume that is memory, in frames that change hands whole.
 //!
 //! A table says for each part of the volume which frame of one region holds
-//! it, or that it is a hole, which reads as zeros. Whoever reads pins the
-//! frames and sends from them; nobody writes a pinned frame. So a write either
+//! it, or that it is a hole, which reads as zeros. A reader pins the frames
+//! and sends from them; no writer changes a pinned frame. So a write either
 //! finds its frames unpinned and locks them for the time of one short copy, or
-//! takes other frames, fills them where nobody sees it, and puts them into the
-//! table. What was there before is free again when its last pin goes.
+//! takes other frames, fills them unseen, and puts them into the table. What
+//! was there before is free again when its last pin goes.
 //!
 //! Everything that is one I/O is one step to every other I/O: writers lock all
 //! frames of a range in ascending order; readers pin them one by one and look
@@ -69,7 +69,7 @@ const _: () = assert!(IO_FRAMES_MAX <= mem::LOAN_PIECES_MAX);
 pub enum FramesRefused {
     /// Reaches past the end.
     OutOfRange,
-    /// No spare frames, or somebody holds a lock for longer than can be waited.
+    /// No spare frames, or a lock is held for longer than can be waited.
     Busy,
     /// There is other data.
     Miscompare {
@@ -106,7 +106,7 @@ pub(crate) struct LentInner {
     pins: Quota,
     /// Names the next hole, so that no two of a part look the same.
     holes: AtomicU32,
-    /// Frames that are nobody's: those that a larger volume would have.
+    /// Frames that no part may take: those that a larger volume would have.
     withdrawn: Mutex<Vec<(u32, u32)>>,
     /// That was made after it.
     next: OnceLock<&'static LentInner>,
@@ -215,7 +215,7 @@ impl Frames {
         }
     }
 
-    /// The same for those who let go at once.
+    /// The same for callers that let go at once.
     #[inline]
     fn pin_unmetered(&self, offset: u64, len: u32) -> Option<Loan> {
         let inner = self.inner;
@@ -335,10 +335,10 @@ impl Frames {
 
 impl LentInner {
     /// Whether every word still says what it said when it was pinned: then all
-    /// of that was there at one time. Nobody can write a pinned frame or bring
+    /// of that was there at one time. No thread can write a pinned frame or bring
     /// it back before its pin is gone, and no hole has the name of another.
-    /// Acquire, as in [`LentInner::pin`]: whoever put one of our frames into the
-    /// table had locked and replaced all others of that write before, which
+    /// Acquire, as in [`LentInner::pin`]: the writer that put one of our frames into
+    /// the table had locked and replaced all others of that write before, which
     /// we would see here.
     #[inline]
     fn is_snapshot(&self, first: usize, seen: &[u32]) -> bool {

@@ -1,4 +1,4 @@
-//! Writes: in place where nobody reads, else into other frames.
+//! Writes: in place where no frame is pinned, else into other frames.
 
 use std::sync::atomic::Ordering;
 
@@ -120,7 +120,7 @@ impl Drop for Freed<'_> {
 
 impl Frames {
     /// Memory to receive a write of `len` bytes at `offset` into, with any
-    /// content; nobody sees it before [`Frames::commit`]. `None` past the end,
+    /// content; no reader sees it before [`Frames::commit`]. `None` past the end,
     /// while there are no frames to spare, and for writes so small that they
     /// would be copied in any case: receive those into memory that is warmer.
     pub fn borrow(&self, offset: u64, len: u32) -> Option<Loan> {
@@ -221,8 +221,8 @@ impl Frames {
                 let lock =
                     word.compare_exchange(seen, locked, Ordering::Acquire, Ordering::Relaxed);
                 if lock.is_ok() {
-                    // The size again: whoever made it smaller has locked this
-                    // word since, or will.
+                    // The size again: the thread that made it smaller has locked
+                    // this word since, or will.
                     let holds = end <= inner.size_bytes.load(Ordering::Relaxed);
                     if holds {
                         let (from, _) = part_in(first, offset, len);
@@ -256,7 +256,7 @@ impl Frames {
             return Ok(());
         }
         let (first, last) = span(offset, len);
-        // Large ones are copied while nobody has to wait for it.
+        // Large ones are copied while no word is locked.
         if (last - first) as u64 >= IN_PLACE_FRAMES_MAX
             && let Some(mut loan) = self.borrow(offset, len)
         {
@@ -385,7 +385,7 @@ impl Frames {
             return;
         }
         let end = size_bytes.next_multiple_of(u64::from(FRAME_BYTES));
-        // Nobody else changes anything any more, so that no lock is in the way.
+        // No other thread changes anything any more, so that no lock is in the way.
         let emptied = self.make_holes(0, end, true);
         assert!(emptied.is_ok(), "whole frames are given up without a spare");
     }

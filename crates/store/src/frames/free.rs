@@ -104,8 +104,8 @@ impl Bits {
         word.map_or(0, |bits| bits.load(Ordering::Relaxed))
     }
 
-    /// Claims the bits of `mask` if all are set. Acquire: whoever freed the
-    /// frames was done with them.
+    /// Claims the bits of `mask` if all are set. Acquire: the thread that
+    /// freed the frames was done with them.
     #[inline]
     fn claim(&self, word: usize, mask: u64) -> bool {
         let bits = &self.words.all()[word];
@@ -136,8 +136,8 @@ impl Bits {
         bits
     }
 
-    /// A word has become empty: its summary bit goes, unless somebody has
-    /// freed a frame of it meanwhile.
+    /// A word has become empty: its summary bit goes, unless a frame of it
+    /// was freed meanwhile.
     fn forget(&self, word: usize) {
         let (summary, bit) = (&self.summary.all()[word / 64], 1 << (word % 64));
         // SeqCst here and in `give`: one of the two sees what the other did.
@@ -306,7 +306,7 @@ impl Free {
         false
     }
 
-    /// Gives `n` frames back, whose content nobody will look at again: those
+    /// Gives `n` frames back, whose content is not looked at again: those
     /// that this thread will take next.
     pub(super) fn give(&self, first: u32, n: u32) {
         let stripe = &self.stripes[stripe_index()];
@@ -318,7 +318,7 @@ impl Free {
         self.ready.give_run(first, n);
     }
 
-    /// The same for frames that nobody is to take next.
+    /// The same for frames that no thread is to take next.
     pub(super) fn give_unused(&self, first: u32, n: u32) {
         self.ready.give_run(first, n);
     }
@@ -372,12 +372,12 @@ impl Free {
     }
 
     /// Whether frames have been on their way since [`Free::moves`] was that, so
-    /// that who found none may have missed them.
+    /// that a search that found none may have missed them.
     pub(super) fn has_moved(&self, moves: u32) -> bool {
         self.begun.load(Ordering::SeqCst) != moves
     }
 
-    /// How many are free. Nobody makes any cold meanwhile, or some count twice.
+    /// How many are free. No thread makes any cold meanwhile, or some count twice.
     pub(super) fn count(&self) -> u64 {
         self.ready.count() + self.cold.count()
     }

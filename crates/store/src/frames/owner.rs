@@ -37,7 +37,7 @@ static PARKED: Mutex<Parked> = Mutex::new(Parked {
 /// The first that was made; each has the next one.
 static FIRST: OnceLock<&'static LentInner> = OnceLock::new();
 
-/// Taken by who opens and who drops a volume, and never by the thread of low
+/// Taken where a volume is opened or dropped, and never by the thread of low
 /// priority that touches memory: it might be given a core late.
 pub(super) struct Parked {
     /// How many are used.
@@ -45,7 +45,7 @@ pub(super) struct Parked {
     newest: Option<&'static LentInner>,
     /// Dropped, but something of it is still lent.
     dying: Vec<&'static LentInner>,
-    /// Not used by anybody: zero, and without memory.
+    /// Of no volume: zero, and without memory.
     idle: Vec<&'static LentInner>,
 }
 
@@ -64,7 +64,7 @@ fn zeros() -> io::Result<&'static Region> {
 }
 
 /// Frames that loans may have pinned: less than the half of the spare that is
-/// kept for writes to them, since those who copy pin for a moment too.
+/// kept for writes to them, since copies pin for a moment too.
 fn pins_max(spare: u32) -> i64 {
     i64::from(spare) * 3 / 8
 }
@@ -267,8 +267,8 @@ impl LentInner {
         (self.data.len() >> FRAME_SHIFT) - self.spare.max as u64
     }
 
-    /// Whether nothing of an emptied volume is lent, and nobody is still at
-    /// giving it back, the last of which is to set a frame's bit, or at making
+    /// Whether nothing of an emptied volume is lent, and no thread is still
+    /// giving it back, the last of which is to set a frame's bit, or making
     /// some of it ready.
     fn is_quiet(&self) -> bool {
         if !self.reserve.is_over() {

@@ -79,7 +79,7 @@ impl Quota {
         }
     }
 
-    /// Nothing is pinned, and nobody is at it.
+    /// Only while nothing is pinned and no thread pins.
     pub(super) fn reset(&self, max: i64) {
         for share in &*self.shares {
             share.0.store(0, Ordering::Relaxed);
@@ -130,7 +130,7 @@ impl Quota {
         share.0.store(have, Ordering::Relaxed);
     }
 
-    /// All that nobody has pinned.
+    /// All that may still be pinned.
     #[cfg(test)]
     pub(super) fn count(&self) -> i64 {
         let shares = self.shares.iter();

@@ -1,13 +1,13 @@
-//! Frames that are ready before anybody asks for them.
+//! Frames that are ready before a writer takes them.
 //!
-//! Who touches memory first waits until the kernel has found and cleared it, a
+//! The first to touch memory waits until the kernel has found and cleared it, a
 //! huge page at a time: a fifth of a millisecond, and several on a virtual
 //! machine that has never used it. So frames without memory are not given out:
 //! a thread of low priority touches huge pages ahead of the writers, in the
 //! order of their addresses, and keeps a reserve of them for each volume that
 //! is written. What is written first takes its frames from there, its own ones
-//! if they are ready. Only who is faster than that thread touches a huge page
-//! himself, one for [`HUGE_FRAMES`] frames.
+//! if they are ready. Only a writer that is faster than that thread touches a
+//! huge page itself, one for [`HUGE_FRAMES`] frames.
 
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -30,7 +30,7 @@ const RESERVE_BYTES_MAX: u64 = 32 << 20;
 /// them each has to ask for it.
 const STARTED_MAX: usize = 64;
 
-/// States of a reserve, beside 0: whoever uses the frames has let go of them,
+/// States of a reserve, beside 0: the owner of the frames has let go of them,
 /// and the helper is making some of them ready.
 const OVER: u8 = 1;
 const MOVING: u8 = 2;
@@ -80,8 +80,8 @@ impl Reserve {
         self.state.load(Ordering::Acquire) == OVER
     }
 
-    /// `None` where nobody uses the frames. No lock: who drops a volume looks
-    /// whether it is quiet, and does not wait for a thread of low priority.
+    /// `None` where the frames have no owner. No lock: a thread that drops a
+    /// volume looks whether it is quiet, and does not wait for one of low priority.
     pub(super) fn begin_move(&self) -> Option<Moving<'_>> {
         let begun = (self.state).compare_exchange(0, MOVING, Ordering::Acquire, Ordering::Relaxed);
         begun.ok().map(|_| Moving(self))
@@ -97,7 +97,7 @@ impl Reserve {
 /// system has none to give.
 static HELPER: OnceLock<Option<Thread>> = OnceLock::new();
 
-/// Has the memory of all volumes touched ahead of those who write. Without it,
+/// Has the memory of all volumes touched ahead of its writers. Without it,
 /// they touch theirs, and where a volume's content lies depends on nothing but
 /// what is done to it.
 pub fn touch_ahead() {
@@ -106,13 +106,13 @@ pub fn touch_ahead() {
         let started = builder.spawn(|| PANIC.note(help));
         started.ok().map(|started| started.thread().clone())
     });
-    // Who asked before it had a name could not wake it.
+    // A volume that asked before `HELPER` was set could not wake it.
     if let Some(helper) = helper {
         helper.unpark();
     }
 }
 
-/// Whether that thread has panicked, and nobody knows yet.
+/// Whether that thread has panicked, and no other has failed with it yet.
 static PANIC: Panic = Panic(AtomicBool::new(false));
 
 struct Panic(AtomicBool);
@@ -125,7 +125,7 @@ impl Panic {
         }
     }
 
-    /// Panics where that did, once: who needs the thread next fails with it.
+    /// Panics where that did, once: the next caller that needs the thread fails with it.
     fn pass_on(&self) {
         let has_panicked = self.0.swap(false, Ordering::Relaxed);
         assert!(
@@ -147,11 +147,11 @@ fn help() {
     loop {
         if owner::all().any(LentInner::wants_ready) {
             let builder = thread::Builder::new().name("weft-touch".into());
-            let touch_modestly = || {
+            let touch_at_low_priority = || {
                 reactor::lower_thread_priority();
                 touch();
             };
-            match builder.spawn(touch_modestly) {
+            match builder.spawn(touch_at_low_priority) {
                 Ok(started) => started.join().unwrap_or_else(|panic| resume_unwind(panic)),
                 Err(_) => touch(),
             }
@@ -234,7 +234,7 @@ impl LentInner {
     fn take_ask(&self) -> Option<u32> {
         let reserve = &self.reserve;
         let _moving = reserve.begin_move()?;
-        // Before the frames are counted: who uses some after that asks anew.
+        // Before the frames are counted: a writer that uses some after that asks anew.
         if !reserve.is_asked.swap(false, Ordering::Acquire) {
             return None;
         }
@@ -257,7 +257,7 @@ impl LentInner {
         };
         let start = u64::from(block * HUGE_FRAMES) << FRAME_SHIFT;
         self.data.touch(start, RESERVE_BYTES_MIN);
-        // Whoever looks whether a dropped volume is quiet sees no move half done,
+        // A look whether a dropped volume is quiet sees no move half done,
         // and none is made after that.
         if let Some(_moving) = self.reserve.begin_move() {
             self.add_ready(self.free.make_ready(block).into());
@@ -265,8 +265,8 @@ impl LentInner {
         true
     }
 
-    /// Nothing is ready: the caller is to touch a huge page himself, that of
-    /// `frame` if he may. False where there is none, or was none before others
+    /// Nothing is ready: the caller is to touch a huge page itself, that of
+    /// `frame` if it is cold. False where there is none, or was none before others
     /// moved theirs since `moves`, see [`super::free::Free::moves`].
     #[cold]
     pub(super) fn take_cold(
@@ -312,7 +312,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn panic_of_the_thread_is_one_of_who_needs_it_next() {
+    fn panic_of_the_helper_is_passed_on_once() {
         let panic = Panic(AtomicBool::new(false));
         panic.note(|| {
             let touches = thread::spawn(|| panic!("it touches the wrong page"));

@@ -15,7 +15,7 @@ use super::reserve::Moving;
 const F: u64 = FRAME_BYTES as u64;
 
 impl Frames {
-    /// With as many pins as anybody likes.
+    /// Without a limit of pins.
     fn with_spare(size_bytes: u64, max_bytes: u64, spare: u32) -> Frames {
         let frames = Frames::metered(size_bytes, max_bytes, spare);
         frames.inner.pins.reset(1 << 40);
@@ -159,7 +159,7 @@ fn a_pinned_read_stays_as_it_is_whatever_is_written() {
 }
 
 #[test]
-fn nobody_sees_a_borrowed_write_before_it_is_committed() {
+fn a_borrowed_write_is_seen_only_when_it_is_committed() {
     let frames = Frames::with_spare(16 * F, 16 * F, 32);
     frames.write(0, &vec![1; 16 * F as usize]).unwrap();
     let len = 3 * F as u32;
@@ -216,7 +216,7 @@ fn without_spare_frames_writes_do_without_or_are_refused() {
         "half is left for others"
     );
     let loan = frames.borrow(0, 4 * F as u32).unwrap();
-    // In place, where nobody reads.
+    // In place, where no frame is pinned.
     frames.write(F, &vec![2; 8 * F as usize]).unwrap();
     let read = frames.pin(0, 16 * F as u32).unwrap();
     frames.write(0, &[3; 512]).unwrap();
@@ -326,9 +326,9 @@ fn large_write_into_frames_that_lie_apart_is_whole() {
     frames.check_quiet();
 }
 
-/// However many reads nobody ever takes, of whatever is written meanwhile.
+/// As many loans are held as may be, of what is written meanwhile.
 #[test]
-fn readers_that_take_their_time_keep_nobody_from_writing() {
+fn loans_that_are_held_keep_no_write_from_its_frames() {
     let frames = Frames::metered(16 * F, 16 * F, 64);
     frames.write(0, &vec![1; 16 * F as usize]).unwrap();
     let mut held = Vec::new();

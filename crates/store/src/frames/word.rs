@@ -26,7 +26,7 @@ pub(super) fn pins_of(word: u64) -> i32 {
     ((word & PINS) / PIN) as i32
 }
 
-/// Waits a little longer each time, and not for ever: whoever holds a lock
+/// Waits a little longer each time, and not for ever: a thread with a lock
 /// only copies, unless it was preempted.
 #[derive(Default)]
 pub(super) struct Patience {
@@ -80,7 +80,7 @@ impl LentInner {
         &self.words.all()[index]
     }
 
-    /// Pins what is there, so that nobody writes it, and says what it is. A
+    /// Pins what is there, so that no thread writes it, and says what it is. A
     /// hole needs no pin. Acquire: what its last writer wrote is to be seen.
     #[inline]
     pub(super) fn pin(&self, index: usize) -> Result<u32, FramesRefused> {
@@ -118,8 +118,8 @@ impl LentInner {
         Ok(seen as u32)
     }
 
-    /// Ends a pin on `what`, which names a frame. Release: whoever writes the
-    /// frame next does so after we have read it.
+    /// Ends a pin on `what`, which names a frame. Release: the next writer of
+    /// the frame writes after we have read it.
     #[inline]
     pub(super) fn unpin(&self, index: usize, what: u32) {
         let word = self.word(index);
@@ -169,8 +169,8 @@ impl LentInner {
         }
     }
 
-    /// Locks in ascending order, as everybody does, so that nobody waits in a
-    /// circle. All or nothing.
+    /// Locks in ascending order, as all do, so that no two threads wait for
+    /// each other. All or nothing.
     pub(super) fn lock_all(&self, first: usize, last: usize) -> Result<(), FramesRefused> {
         for index in first..=last {
             if let Err(busy) = self.lock(index) {
@@ -183,8 +183,8 @@ impl LentInner {
         Ok(())
     }
 
-    /// Release: what was written under the lock is seen by whoever pins or
-    /// locks next.
+    /// Release: what was written under the lock is seen by the next pin
+    /// or lock.
     pub(super) fn unlock_all(&self, first: usize, last: usize) {
         for index in first..=last {
             self.word(index).fetch_and(!LOCKED, Ordering::Release);

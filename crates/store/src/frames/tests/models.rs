@@ -60,7 +60,7 @@ fn read(frames: &Frames) {
     assert_eq!(held, first, "a held read has changed");
 }
 
-/// In place, or into other frames where somebody reads.
+/// In place, or into other frames where some are pinned.
 fn write<const BYTE: u8>(frames: &Frames) {
     frames.write(AT, &[BYTE; LEN as usize]).unwrap();
 }

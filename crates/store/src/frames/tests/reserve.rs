@@ -71,7 +71,7 @@ fn first_writes_to_random_places_lie_close_together() {
 }
 
 #[test]
-fn who_writes_does_not_wait_for_memory() {
+fn writes_do_not_wait_for_memory() {
     const PARTS: u64 = 1 << 15;
     // So few that their words lie in a few pages.
     const WRITTEN: u64 = 4096;
@@ -100,9 +100,9 @@ fn who_writes_does_not_wait_for_memory() {
     frames.check_quiet();
 }
 
-/// Whoever is faster than the helper goes on without it, to the last frame.
+/// Writes that are faster than the helper go on without it, to the last frame.
 #[test]
-fn a_volume_is_filled_whoever_finds_the_memory() {
+fn a_volume_is_filled_whichever_thread_touches_the_memory() {
     const PARTS: u64 = 2048;
     for frames in [
         Frames::with_spare(PARTS * F, PARTS * F, 8),
@@ -139,19 +139,19 @@ fn memory_goes_back_in_huge_pages_but_for_the_reserve() {
     frames.check_quiet();
 }
 
-/// Threads of this process that others come before.
-fn modest_threads() -> usize {
+/// Threads of this process that have the lowest priority.
+fn low_priority_threads() -> usize {
     let threads = std::fs::read_dir("/proc/self/task").expect("a process");
     let nice = |stat: &str| {
         let (_, fields) = stat.rsplit_once(") ")?;
         fields.split(' ').nth(16)?.parse::<i32>().ok()
     };
-    let is_modest = |thread: std::io::Result<std::fs::DirEntry>| {
+    let is_lowest = |thread: std::io::Result<std::fs::DirEntry>| {
         // It may have ended meanwhile.
         let stat = std::fs::read_to_string(thread.ok()?.path().join("stat"));
         Some(nice(&stat.ok()?).expect("a nice value") == 19)
     };
-    threads.filter_map(is_modest).filter(|&is| is).count()
+    threads.filter_map(is_lowest).filter(|&is| is).count()
 }
 
 /// On a loaded machine one of low priority gets a core late, also to end on:
@@ -164,14 +164,14 @@ fn no_thread_of_low_priority_is_left_when_all_is_ready() {
     frames.write(0, &[1; 512]).unwrap();
     // More than one huge page, which the writer may have touched.
     frames.wait_ready(2 * i64::from(HUGE_FRAMES) - 1);
-    while modest_threads() > 0 {
+    while low_priority_threads() > 0 {
         assert!(Instant::now() < give_up, "it is still there");
         thread::sleep(Duration::from_millis(1));
     }
 }
 
 /// On a loaded machine the helper has to wait for a core: what it held then
-/// would be waited for by all who open or drop a volume.
+/// would be waited for wherever a volume is opened or dropped.
 #[test]
 fn the_helper_needs_nothing_that_others_lock() {
     crate::frames::touch_ahead();
@@ -196,7 +196,7 @@ fn what_is_asked_for_while_the_helper_works_is_not_lost() {
     }
 }
 
-/// Nobody waits for it either.
+/// No thread waits for it either.
 #[test]
 fn what_the_helper_is_at_is_not_used_again() {
     // No other test has as much to spare, so that no other volume fits.
@@ -207,7 +207,7 @@ fn what_the_helper_is_at_is_not_used_again() {
     let other = new();
     assert!(!ptr::eq(other.inner, inner), "it is being made ready");
     drop(moving);
-    assert!(inner.reserve.begin_move().is_none(), "nobody uses it");
+    assert!(inner.reserve.begin_move().is_none(), "it has no owner");
     assert!(ptr::eq(new().inner, inner), "it is over");
 }
 

@@ -1,4 +1,4 @@
-//! Many threads at once. Data says who wrote it, so that a mix shows.
+//! Many threads at once. Data says which thread wrote it, so that a mix shows.
 
 use super::*;
 use random::Random;
