@@ -535,8 +535,8 @@ fn initiator(
     let name = name.and_then(|name| initiator_name(sink, &name));
     let networks = networks(sink, section);
     let portal_groups = holds_at(sink, section, reached);
-    let is_anybody = networks.as_ref().is_none_or(Vec::is_empty) && !section.has("portal_groups");
-    if !section.has("name") && is_anybody {
+    let is_any_host = networks.as_ref().is_none_or(Vec::is_empty) && !section.has("portal_groups");
+    if !section.has("name") && is_any_host {
         let text = format!(
             "{INITIATOR} needs `name`, or `networks` or `portal_groups` for all that come from \
              there or by them"

@@ -3,8 +3,9 @@
 //! What every protocol and both roles have in common between the reactor and
 //! the machine: receives made from the machine's plan, staged payload copied
 //! to its destination, digests checked, and everything ready to go sent as one
-//! batch. The protocol's own operations come out of [`Link::next_op`]; whoever
-//! executes them tells with [`Link::set_data`] where a command's data lies.
+//! batch. The protocol's own operations come out of [`Link::next_op`]; the
+//! driver that executes them says with [`Link::set_data`] where a command's
+//! data lies.
 #![forbid(unsafe_code)]
 
 mod stream;

@@ -418,7 +418,7 @@ mod tests {
         let principal = (&::nfs::connection::Credential::default()).into();
         let owner = ::nfs::server::ClientOwner {
             verifier: [0; 8],
-            id: b"somebody",
+            id: b"a_client",
             host: 1,
         };
         let address = ::nfs::server::CallbackAddress {
@@ -443,6 +443,6 @@ mod tests {
         service.write_records();
         assert!(!service.are_records_behind());
         let records = Records::open(disk(), 7).expect("whole");
-        assert_eq!(records.kept().collect::<Vec<_>>(), [b"somebody"]);
+        assert_eq!(records.kept().collect::<Vec<_>>(), [b"a_client"]);
     }
 }

@@ -291,7 +291,7 @@ fn nfs_commands(config: &Config, addresses: &[SocketAddr]) -> Option<String> {
         _ => format!("&nfsport={port}"),
     };
     Some(format!(
-        "From Linux, as root, with nfs-common; the second for who wants NFSv3, without locks:\n\
+        "From Linux, as root, with nfs-common; the second is NFSv3, without locks:\n\
          \x20 mount -t nfs4 -o vers=4.2,proto={proto},nconnect=4{own} {host}:{path} /mnt\n\
          \x20 mount -t nfs -o vers=3,proto={proto},nolock,port={port},mountport={port},\
          mountproto={proto} {host}:{path} /mnt\n\

@@ -280,7 +280,7 @@ pub fn stateids(case: &mut Case) {
     let opened = case.open("file", RW, 0);
     let forged = stateid4 {
         seqid: 1,
-        other: *b"nobody's own",
+        other: *b"never issued",
     };
     let mut flipped = opened.stateid;
     flipped.other[11] ^= 0x10;

@@ -15,7 +15,7 @@ const MEMORY_MAX: u64 = 24 << 20;
 /// Three clients together ask for five times as much as there is: all of it is
 /// done, in turns, and memory stays under its ceiling.
 #[each_driver]
-fn everybody_has_a_turn_where_memory_is_short(backend: Choice) {
+fn every_client_has_a_turn_where_memory_is_short(backend: Choice) {
     let folder = tempfile::tempdir().expect("a folder");
     let mut config = config(backend, folder.path());
     config.memory_max = MEMORY_MAX;

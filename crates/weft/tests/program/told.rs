@@ -244,7 +244,7 @@ fn connect_that_is_refused_is_told_with_host_subsystem_address_and_reason() {
     for (nqn, host, reason) in [
         (known, other, "`hosts`"),
         ("nqn.2026-01.io.weft:none", one, "no such subsystem"),
-        (known, "somebody", "no NQN"),
+        (known, "formless", "no NQN"),
     ] {
         assert_eq!(perf(nqn, host).status.code(), Some(1));
         let line = serving.log_line("Connect refused");

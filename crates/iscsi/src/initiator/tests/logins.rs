@@ -60,13 +60,13 @@ fn a_login_without_chap_takes_one_request() {
 
 #[test]
 fn what_a_target_says_nothing_about_is_the_standards_but_not_more_than_offered() {
-    let modest = InitiatorSettings {
+    let offered = InitiatorSettings {
         max_burst: 4096,
         first_burst: 2048,
         immediate_data: false,
         ..settings()
     };
-    let peer = Peer::logged_in(modest, "TargetPortalGroupTag=1 ", 1);
+    let peer = Peer::logged_in(offered, "TargetPortalGroupTag=1 ", 1);
     let agreed = peer.end.machine.agreed();
     assert_eq!(
         (agreed.first_burst_length, agreed.max_burst_length),
