@@ -85,8 +85,8 @@ pub enum Op<F> {
     Forgotten {
         /// The request.
         tag: Tag,
-        /// Dword 0 of the event that it was completed with and that the host will not
-        /// hear of. Then the tag is over.
+        /// Dword 0 of the event that it was completed with and that the host does
+        /// not receive. Then the tag is over.
         event: Option<u32>,
     },
     /// A command was refused, and is answered already: for the error log.
@@ -111,7 +111,7 @@ pub struct RefusedCommand {
     pub location: Option<u16>,
 }
 
-/// What the driver is to hear of besides what it was told of entries and data.
+/// Notices for the driver, besides the answers to entries and data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum QueueNotice {
     /// A command was refused or given up.
@@ -216,7 +216,7 @@ pub struct Queue {
     sqhd: u16,
     /// Commands that were given up while the transport moves their data.
     withdrawn: Vec<Tag>,
-    /// What the driver has not been told yet.
+    /// What the driver has not read yet.
     notices: VecDeque<QueueNotice>,
     /// Tags that are over without an answer.
     unanswered: Vec<Tag>,
@@ -522,7 +522,7 @@ impl Queue {
         }
     }
 
-    /// What the driver has not been told yet.
+    /// The next that the driver has not read yet.
     #[inline]
     pub(crate) fn next_notice<F>(&mut self) -> Option<Op<F>> {
         match self.has_notice() {
@@ -531,7 +531,7 @@ impl Queue {
         }
     }
 
-    /// Whether there is such a thing.
+    /// Whether there is one.
     #[inline]
     pub(crate) fn has_notice(&self) -> bool {
         !self.notices.is_empty()

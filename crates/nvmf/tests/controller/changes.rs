@@ -76,9 +76,9 @@ fn namespaces_come_go_and_change() {
     assert_eq!(changed(&mut bench, id), []);
 }
 
-/// Of a masked namespace only the hosts hear that see it, before or after.
+/// Of a masked namespace only the hosts have an event that see it, before or after.
 #[test]
-fn hosts_hear_of_the_namespaces_that_they_see() {
+fn hosts_have_events_only_of_namespaces_that_they_see() {
     let mut bench = Bench::new();
     let (here, _) = listening(&mut bench, NQN, HOST);
     let (other, others) = listening(&mut bench, NQN, OTHER);
@@ -109,7 +109,7 @@ fn hosts_hear_of_the_namespaces_that_they_see() {
 
 /// ANA states are a listener's, and so is the notice.
 #[test]
-fn ana_changes_are_told_where_they_are() {
+fn ana_changes_are_events_of_the_listener_that_they_change() {
     let listeners = ["0.0.0.0:4420", "0.0.0.0:4421"];
     let mut bench = Bench::with(vec![disk()], &listeners);
     let (first, first_connection) = listening(&mut bench, NQN, HOST);
@@ -414,7 +414,7 @@ fn controllers_by_the_thousand() {
 
 /// A host that shuts a controller down may have forgotten its requests.
 #[test]
-fn a_controller_that_is_shut_down_tells_no_events() {
+fn a_controller_that_is_shut_down_sends_no_events() {
     let mut bench = Bench::new();
     let (id, _) = listening(&mut bench, NQN, HOST);
     assert_eq!(bench.set_cc(id, CC_ENABLE | 1 << 14), Status::SUCCESS);

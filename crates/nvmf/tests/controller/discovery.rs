@@ -135,7 +135,7 @@ fn families_ports_and_loopback() {
 }
 
 #[test]
-fn the_generation_counts_changes_and_hosts_hear_of_them() {
+fn a_change_of_the_discovery_log_changes_its_generation_and_is_an_event() {
     let mut bench = Bench::new();
     let id = bench.enabled(DISCOVERY_NQN, 30_000);
     let generation =
@@ -152,8 +152,8 @@ fn the_generation_counts_changes_and_hosts_hear_of_them() {
     assert!(all_entries(&mut bench, HOST, "192.0.2.1:4420").len() == 3);
 }
 
-/// The discovery subsystem itself first, where the host reached it; then what
-/// it knows; then where else to ask.
+/// The discovery subsystem itself first, where the host reached it; then NVM
+/// subsystems; then referrals.
 #[test]
 fn the_log_in_its_order() {
     let mut bench = Bench::with(vec![disk()], &["0.0.0.0:4420", "0.0.0.0:4421"]);

@@ -216,7 +216,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
     #[test]
-    fn hosts_are_told_what_they_see_change(steps in prop::collection::vec(steps(), 1..25)) {
+    fn hosts_have_events_of_changes_that_they_see(steps in prop::collection::vec(steps(), 1..25)) {
         let listeners = ["0.0.0.0:4420", "0.0.0.0:4421"];
         let mut bench = Bench::with(vec![disk()], &listeners);
         let small = subsystem(NQN, vec![namespace(1, 512, 8), namespace(2, 512, 8)]);
