@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clone_says_what_it_cannot() {
+    fn a_clone_into_a_device_is_an_error() {
         let file = tempfile::tempfile().unwrap();
         let (from, null) = (file.as_fd(), File::open("/dev/null").unwrap());
         assert!(clone_range((from, 0), (null.as_fd(), 0), 0).is_err());

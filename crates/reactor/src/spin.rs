@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hiccup_does_not_end_the_spin() {
+    fn one_long_wait_does_not_end_the_spin() {
         let mut world = World::new(50);
         for _ in 0..WAITS {
             world.wait(7 * US);
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn a_short_wait_beside_every_long_one_does_not_fool_it() {
+    fn short_waits_among_long_ones_do_not_keep_the_spin() {
         let mut world = World::new(50);
         for _ in 0..WAITS {
             world.wait(2 * US);
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn the_ends_of_the_setting() {
+    fn a_limit_of_0_never_spins_and_the_largest_never_sleeps() {
         let mut never = World::new(0);
         for _ in 0..100 {
             never.wait(3 * US);

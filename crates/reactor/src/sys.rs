@@ -153,7 +153,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_socket_knows_both_its_ends() {
+    fn a_socket_has_its_local_and_peer_address() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let there = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (here, peer) = listener.accept().unwrap();

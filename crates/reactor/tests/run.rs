@@ -136,7 +136,7 @@ fn an_idle_reactor_sleeps(choice: Choice) {
 }
 
 #[each_driver]
-fn a_reactor_told_to_spin_never_sleeps(choice: Choice) {
+fn a_reactor_with_the_largest_spin_limit_never_sleeps(choice: Choice) {
     let (tell, told) = channel();
     let thread = std::thread::spawn(move || reactor(choice, u64::MAX, tell));
     let mailbox = told.recv().unwrap();

@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn says_in_words_why_not() {
+    fn a_probe_error_names_its_cause() {
         let of = |error: Errno| ProbeError::from(io::Error::from(error)).to_string();
         assert!(of(Errno::PERM).contains("denied"));
         assert!(of(Errno::NOSYS).contains("has no io_uring"));

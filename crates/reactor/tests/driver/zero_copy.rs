@@ -269,7 +269,7 @@ fn zero_copy_without_locked_memory_is_copied(choice: Choice) {
 }
 
 #[each_driver]
-fn a_close_outwaits_the_notice(choice: Choice) {
+fn a_close_completes_after_the_notice_of_a_zero_copy_send(choice: Choice) {
     for config in both() {
         let mut world = World::with(choice, MEMORY, config);
         let (socket, peer) = pair(&mut world, Some(32 << 10));
