@@ -125,7 +125,7 @@ impl<P: Protocol> Core<P> {
     }
 
     /// So many of its commands have room, whatever there is: those of a short queue that
-    /// is always to be heard.
+    /// is always received.
     pub fn keep_room(&mut self, commands: usize) {
         self.room.keep(commands);
     }
@@ -136,7 +136,7 @@ impl<P: Protocol> Core<P> {
         Arc::as_ptr(&self.host) as u64
     }
 
-    /// The reactor that it lives on.
+    /// The reactor that serves it.
     pub fn shard(&self) -> usize {
         ConnectionRef::unpack(self.via.connection).shard as usize
     }
@@ -299,7 +299,7 @@ pub trait Connection: Protocol {
         });
     }
 
-    /// Tells that a peer is gone whose coming was told.
+    /// Logs that a peer is gone whose arrival was logged.
     fn tell_gone(&self, what: &str) {
         let peer = self.core().via.peer;
         if self.core().shared.refusals.tells_arrival(Some(peer.ip())) {
@@ -413,7 +413,7 @@ pub trait Connection: Protocol {
         wants_more
     }
 
-    /// When it is to be told the time next, if nothing happens on it before: with the
+    /// When it needs the time next, if nothing happens on it before: with the
     /// next tick (0) while anything is under way, waits or takes memory.
     fn next_tick(&self) -> Option<Nanos> {
         let core = self.core();

@@ -54,7 +54,7 @@ pub enum ConnectionEvent {
     /// Its peer sits on memory that others need: what belongs with this connection
     /// ends too, and then itself.
     SitsOnMemory,
-    /// It is to end: its peer is told, as far as the protocol has words for it.
+    /// It is to end: it sends its peer a notice, where the protocol has one.
     Dismissed,
     /// The socket is about to be closed.
     Closing,
@@ -69,7 +69,7 @@ pub trait Protocol: Sized + 'static {
     type Machine: Machine;
     /// How a command ended that ended elsewhere.
     type Answer: Send + 'static;
-    /// What its reactors tell each other besides.
+    /// What its reactors send each other besides.
     type Mail: Send + 'static;
     /// Where the answer to a command comes from that is not there yet.
     type Job: AnswerSource;
@@ -77,8 +77,8 @@ pub trait Protocol: Sized + 'static {
     /// What its connections on one reactor share.
     type Local;
 
-    /// Whether a command that finds no room is refused, so that what comes behind it is
-    /// heard. Else nothing is received before there is room.
+    /// Whether a command that finds no room is refused, so that what is behind it is
+    /// received. Else nothing is received before there is room.
     const REFUSES_COMMANDS: bool = false;
 
     /// Jobs of one reactor.
@@ -137,8 +137,8 @@ pub trait Protocol: Sized + 'static {
     /// How far it has come.
     fn stage(&self) -> ConnectionStage;
 
-    /// When it is to be told the time next, where nothing happens before; 0: with every
-    /// tick. A connection that something happens on is told anyway.
+    /// When it needs the time next, where nothing happens before; 0: with every tick. A
+    /// connection that something happens on has it anyway.
     fn deadline(&self) -> Option<Nanos> {
         self.core().link.machine.deadline()
     }

@@ -59,7 +59,7 @@ pub struct Inbound {
     left: u32,
     /// Bytes behind them that have no memory.
     excess: u32,
-    /// The CRC32C so far; `None` until the driver has told that of the payload.
+    /// The CRC32C so far; `None` until the driver has given that of the payload.
     crc: Option<u32>,
     /// With its padding.
     text: Vec<u8>,
@@ -301,7 +301,7 @@ impl Inbound {
             None => true,
             Some(_) => match take_digest(staged, at) {
                 None => return Walk::More,
-                // A driver that tells none must not pass for one that told a match.
+                // A driver that gives none must not pass for one that gave a match.
                 Some(received) => self.crc == Some(received) || faults::is(Fault::NoDataDigests),
             },
         };

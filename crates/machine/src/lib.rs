@@ -20,7 +20,7 @@
 //! Payload is named by the [`Tag`] of the command it belongs to; which memory
 //! that is, only the driver knows. Memory in a send belongs to the send until
 //! the kernel is done with it, so a machine frees a tag as soon as it has
-//! named its last byte, and is not told when it left.
+//! named its last byte, and no call says when it left.
 #![forbid(unsafe_code)]
 
 mod crc;

@@ -20,7 +20,7 @@ thread_local! {
     static SPARE_LISTS: RefCell<Vec<Vec<BufRange>>> = const { RefCell::new(Vec::new()) };
 }
 
-/// What has lent memory: it is told when a loan of it is over.
+/// What has lent memory, and takes it back when a loan is over.
 pub trait Lender: Sync {
     /// The loan is over: neither the program nor the kernel touches its pieces any more.
     fn take_back(&self, loan: &Loan);

@@ -70,7 +70,7 @@ pub fn first_difference(a: BufRange, b: BufRange) -> Option<u32> {
     if equal(a, b) {
         return None;
     }
-    // The bytes may change meanwhile; what is told then is some byte of them.
+    // The bytes may change meanwhile; the answer is then some byte of them.
     let (mut from, mut len) = (0, a.len());
     while len > 1 {
         let half = len / 2;

@@ -264,7 +264,7 @@ impl Pool {
 
     /// An empty stage of at least `len` bytes. Where there is no memory for it, it has
     /// 4 KiB of its own, beside `memory_max`: connections that wait keep stages for as
-    /// long as a volume hangs, and what the others are told is heard all the same.
+    /// long as a volume hangs, and the others receive all the same.
     #[inline]
     pub fn stage_of(&self, len: u32) -> Stage {
         self.lend_stage(stage_class_of(len))
