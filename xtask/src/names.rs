@@ -44,6 +44,41 @@ fn types_of_the_glossary_are_there() {
     );
 }
 
+/// A listing in architecture.md has a function a line, behind the path of its file below
+/// `crates/`; without a path the file is that of the line before.
+#[test]
+fn functions_of_the_listed_ways_are_there() {
+    let sources = files(&[".rs"]);
+    let page = &files(&["architecture.md"])[0].text;
+    let listings = page.split("```").skip(1).step_by(2);
+    let (mut looked_at, mut missing) = (0, Vec::new());
+    for listing in listings.filter(|listing| listing.contains(".rs ")) {
+        let mut file = None;
+        for line in listing.lines() {
+            let mut words = line.split_whitespace();
+            let Some(mut name) = words.next().filter(|word| !word.starts_with('[')) else {
+                continue;
+            };
+            if name.ends_with(".rs") {
+                let path = format!("crates/{name}");
+                file = sources.iter().find(|source| source.path.ends_with(&path));
+                name = words.next().unwrap_or_default();
+            }
+            let is_there =
+                |open| file.is_some_and(|file| file.text.contains(&format!("fn {name}{open}")));
+            looked_at += 1;
+            if !is_there('(') && !is_there('<') {
+                missing.push(line.to_owned());
+            }
+        }
+    }
+    assert!(looked_at > 200, "the listings were looked at");
+    assert!(
+        missing.is_empty(),
+        "docs/architecture.md lists what is not there: {missing:#?}"
+    );
+}
+
 /// Every type of the product, behind the path of its file.
 fn types_of_the_product() -> Vec<(String, String)> {
     let is_of_product = |path: &str| {
