@@ -15,7 +15,7 @@ pub fn crc32c_bytes(bytes: &[u8], so_far: u32) -> u32 {
 
 #[inline]
 pub(crate) fn crc(src: RawSource<'_>, so_far: u32) -> u32 {
-    !dispatch(Walk::over(src), !so_far)
+    !dispatch(Walk::reading(src), !so_far)
 }
 
 /// Copies on the way. Panics if the lengths differ.
@@ -51,7 +51,7 @@ fn has_narrow() -> bool {
 fn dispatch<const HOW: u8>(walk: Walk<'_, HOW>, register: u32) -> u32 {
     #[cfg(target_arch = "x86_64")]
     {
-        if walk.left() >= 256 && has_wide() {
+        if walk.left_bytes() >= 256 && has_wide() {
             // SAFETY: the features are there.
             return unsafe { x86::wide(walk, register) };
         }
@@ -207,7 +207,7 @@ mod x86 {
 
     #[target_feature(enable = "pclmulqdq,sse4.2")]
     pub(super) fn narrow<const HOW: u8>(mut walk: Walk<'_, HOW>, register: u32) -> u32 {
-        if walk.left() < 128 {
+        if walk.left_bytes() < 128 {
             return tail(walk, register);
         }
         let [mut a, mut b, mut c, mut d] = walk.take::<__m128i, 4>().expect("128 bytes");

@@ -196,7 +196,7 @@ pub(crate) struct Walk<'a, const HOW: u8> {
 impl<'a> Walk<'a, SKIP> {
     /// Nothing is written.
     #[inline]
-    pub(crate) fn over(src: RawSource<'a>) -> Self {
+    pub(crate) fn reading(src: RawSource<'a>) -> Self {
         Walk {
             src: src.at,
             dst: std::ptr::null_mut(),
@@ -222,7 +222,7 @@ impl<'a, const HOW: u8> Walk<'a, HOW> {
 
     /// Bytes that are left.
     #[inline]
-    pub(crate) fn left(&self) -> usize {
+    pub(crate) fn left_bytes(&self) -> usize {
         self.left
     }
 

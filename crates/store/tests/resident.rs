@@ -32,7 +32,7 @@ fn wait_for(before: u64, bytes: u64) -> u64 {
 
 /// One test, since it looks at the whole process.
 #[test]
-fn what_is_touched_ahead_is_resident_before_it_is_written() {
+fn memory_touched_ahead_is_resident_before_it_is_written() {
     touch_ahead();
     let before = resident_bytes();
     let frames = Frames::new(VOLUME_BYTES, VOLUME_BYTES).expect("address space");

@@ -113,7 +113,7 @@ impl World {
             file_systems: vec![files.clone()],
             ..OpenedStore::default()
         };
-        let mut ops = vec![raw::put_root4(), raw::lookup4(b"mem")];
+        let mut ops = vec![raw::putrootfh4(), raw::lookup4(b"mem")];
         ops.resize(62, raw::lookup4(&[b'n'; 1536]));
         World {
             _folder: folder,
@@ -155,7 +155,7 @@ impl World {
     }
 
     /// Such a client, and a host of NVMe, write and read.
-    fn others_go_on(&self) {
+    fn expect_other_clients_are_served(&self) {
         let mut client = self.client();
         let root = client.lookup(["mem"]).expect("exported");
         let bytes = pattern(3, 64 << 10);
@@ -224,7 +224,7 @@ fn calls_on_a_disk_that_hangs_have_no_more_than_the_share_of_their_client(backen
         world.files.shut();
         send(&mut streams, &world.call);
         until("the share is full", || world.files.hanging() >= least);
-        world.others_go_on();
+        world.expect_other_clients_are_served();
         let hanging = world.files.hanging();
         assert!(hanging <= most, "{hanging} calls hang, and {most} may");
         world.files.open();
@@ -249,7 +249,7 @@ fn half_calls_have_no_more_than_the_share_of_their_client(backend: Choice) {
     send(&mut streams, world.half());
     let held = || (world.held_bytes() - before) as u64;
     until("the share is full", || held() >= SHARE_MIN);
-    world.others_go_on();
+    world.expect_other_clients_are_served();
     let (held, most) = (held(), SHARE_MAX + OWN_BYTES * CALLERS as u64);
     assert!(held <= most, "{held} bytes are held, and {most} may be");
     send(&mut streams, &world.call[world.call.len() - 1..]);
@@ -274,7 +274,7 @@ fn half_calls_that_fill_a_share_end_where_other_calls_wait(backend: Choice) {
     let number = world.calls_in(SHARE_MAX - SHARE_MIN) + 1;
     let mut others = world.callers(number as usize);
     send(&mut others, &world.call);
-    world.others_go_on();
+    world.expect_other_clients_are_served();
     for stream in &mut others {
         raw::answer(stream).expect("an answer");
     }
@@ -290,7 +290,7 @@ fn half_calls_that_fill_a_share_end_where_other_calls_wait(backend: Choice) {
 #[each_driver]
 fn calls_that_hold_data_and_wait_for_room_for_arguments_end(backend: Choice) {
     let world = World::new(backend);
-    let mut ops = vec![raw::put_root4(), raw::write4(&vec![7; 1000 << 10])];
+    let mut ops = vec![raw::putrootfh4(), raw::write4(&vec![7; 1000 << 10])];
     ops.resize(60, raw::lookup4(&[b'n'; 1536]));
     let call = raw::compound4(1, &ops);
     let mut feeders = Vec::new();
@@ -331,10 +331,10 @@ fn data_before_arguments_that_wait_for_room_is_what_was_sent() {
     let least = world.calls_in(SHARE_MIN);
     until("the share is full", || world.files.hanging() >= least);
     // Smaller calls take what is left of it.
-    let mut ops = vec![raw::put_root4(), raw::lookup4(b"mem")];
+    let mut ops = vec![raw::putrootfh4(), raw::lookup4(b"mem")];
     ops.resize(8, raw::lookup4(&[b'n'; 1536]));
     send(&mut small, &raw::compound4(1, &ops));
-    world.others_go_on();
+    world.expect_other_clients_are_served();
     ops.truncate(2);
     ops.extend([raw::lookup4(b"written"), raw::write4(&bytes)]);
     ops.resize(16, raw::lookup4(&[b'n'; 1536]));

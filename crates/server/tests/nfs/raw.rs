@@ -72,7 +72,7 @@ pub fn compound4(xid: u32, ops: &[Vec<u8>]) -> Vec<u8> {
 }
 
 /// PUTROOTFH.
-pub fn put_root4() -> Vec<u8> {
+pub fn putrootfh4() -> Vec<u8> {
     24u32.to_be_bytes().into()
 }
 
