@@ -27,6 +27,8 @@ pub mod shard;
 pub mod shared;
 mod shortage;
 pub mod steps;
+#[cfg(test)]
+mod tests;
 mod ticks;
 pub mod token;
 pub mod waiting;
