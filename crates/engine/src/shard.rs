@@ -742,7 +742,7 @@ impl<S: Protocols> Shard<S> {
             ShardMail::Unlisten(number) => self.unlisten(driver, number),
             ShardMail::Flush(volume, then) => self.flushes.start(driver, volume, then),
             ShardMail::MemoryWanted(by) => self.shortage.wanted(by, driver.pool()),
-            ShardMail::MemoryFreed => self.shortage.has_asked = false,
+            ShardMail::MemoryFreed => self.shortage.freed(),
             ShardMail::Stop => self.stop(driver),
         }
     }

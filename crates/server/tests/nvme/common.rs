@@ -240,6 +240,11 @@ impl Queue {
     pub fn fetch(&mut self, mut sqe: Sqe, len: u32) -> Result<Vec<u8>, Status> {
         sqe.sgl = Sgl::new(Sgl::TRANSPORT, len);
         let cid = self.send(sqe, &[]);
+        self.data_of(cid)
+    }
+
+    /// Takes the data of a command that reads, or why there is none.
+    pub fn data_of(&mut self, cid: u16) -> Result<Vec<u8>, Status> {
         let mut data = Vec::new();
         loop {
             let pdu = self.pdu();

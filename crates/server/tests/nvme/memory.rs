@@ -182,6 +182,54 @@ fn hosts_that_do_not_take_what_they_asked_for_lose_it() {
     stop(running);
 }
 
+/// A command that waits on one reactor has memory as soon as the other gives it back: no
+/// tick passes, with which its reactor would look for some anyway. The other is asked each
+/// time.
+#[each_driver]
+fn command_has_memory_that_another_reactor_gives_back_before_a_tick(backend: Choice) {
+    let (running, gate, _) = serve_gates_in(24 << 20, backend);
+    let address = running.addresses()[0];
+    // Connections go to two reactors in turn: I/O queues of these are on the second, of
+    // more hosts than there are buffers,
+    let names = Vec::from_iter((0..24).map(|n| format!("nqn.2026-01.org.example:{n}")));
+    let hosts = names.iter().map(|hostnqn| Host {
+        hostnqn,
+        ..Host::at(address)
+    });
+    let mut holders = Vec::from_iter(hosts.map(Host::pair));
+    // and that of this host is on the first.
+    let (_admin, cntlid) = Host::at(address).admin();
+    let _between = Queue::open(address);
+    let (mut waiting, _) = Host::at(address).queue(1, cntlid).expect("admitted");
+    let ticks = || crate::report::report(&running).ticks;
+    let mut without_tick = 0;
+    for _ in 0..20 {
+        gate.shut();
+        let ask = |io: &mut Queue| {
+            let cid = io.send(large(opcode::READ, 1, 0), &[]);
+            assert!(io.is_alive(), "it has come, and nothing is read");
+            cid
+        };
+        let held = Vec::from_iter(holders.iter_mut().map(|(_, io)| ask(io)));
+        let hanging = gate.hanging();
+        let waits = ask(&mut waiting);
+        // Its reactor may have memory still that it had a round ago.
+        let is_waiting = gate.hanging() == hanging;
+        let before = ticks();
+        gate.open();
+        for ((_, io), cid) in holders.iter_mut().zip(held) {
+            assert_eq!(io.data_of(cid).map(|data| data.len()), Ok(MIB));
+        }
+        assert_eq!(waiting.data_of(waits).map(|data| data.len()), Ok(MIB));
+        without_tick += usize::from(is_waiting && ticks() == before);
+        if without_tick == 2 {
+            break;
+        }
+    }
+    assert_eq!(without_tick, 2, "memory was found with ticks alone");
+    stop(running);
+}
+
 /// A hundred thousand commands that wait are a part of the memory like their data: what
 /// one host sends beyond its share stays in its sockets, and another host goes on.
 #[each_driver]
