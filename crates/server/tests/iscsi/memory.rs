@@ -177,16 +177,23 @@ fn waiting_command_whose_data_blocks_others_is_refused_before_older_ones(backend
 }
 
 /// A write that waits for older tasks does not count as idle with its memory, as one
-/// whose data does not come does: of the two, that one loses its connection.
+/// whose data does not come does: of two sessions of one host, which is short of memory,
+/// that one loses its connection. Both are looked at in the same tick.
 #[test]
 fn write_that_waits_for_older_tasks_is_not_taken_for_idle() {
-    let config = config(Choice::Epoll, Limits::default(), 24 << 20);
+    let mut config = config(Choice::Epoll, Limits::default(), 24 << 20);
+    config.cpus.truncate(1);
     let gate = Gate::open_over(&config.volumes[0]);
     let other = store::open(&config.volumes[1]).expect("memory");
     let volumes: Vec<Arc<dyn Volume>> = vec![gate.clone(), other];
     let running = server::parts::start_with(config, volumes).expect("starts");
-    let login = |number| Client::login(portal(&running), &InitiatorPort::new(number)).expect("in");
-    let (mut alice, mut bob) = (login(1).calm(&[0]), login(2).calm(&[0]));
+    let login = |session| {
+        let mut initiator = InitiatorPort::new(1);
+        initiator.isid[5] = session;
+        let client = Client::login(portal(&running), &initiator);
+        client.expect("in").calm(&[0])
+    };
+    let (mut alice, mut bob) = (login(1), login(2));
     gate.shut();
     let block = pattern(1, BLOCK);
     let first = alice.start_write(0, &write_16(0, 1), &block, BLOCK);
