@@ -739,6 +739,51 @@ fn change_of_a_target_that_stops_is_refused(backend: Choice) {
     });
 }
 
+/// Each reactor has an Admin Queue of every sort, on which nothing else happens: what one
+/// host's command changes is told to that of the other reactor by mail alone.
+#[each_driver]
+fn hosts_of_every_reactor_are_told_of_each_change(backend: Choice) {
+    const PROTECTION: u32 = 0x84;
+    with_target(backend, Limits::default(), 64 << 20, |running| {
+        let address = running.addresses()[0];
+        // In turn on two reactors.
+        let mut admins = [0, 1].map(|_| Host::at(address).admin().0);
+        let mut discovering = [0, 1].map(|_| Host::discovering(address).admin().0);
+        for admin in &mut admins {
+            admin.wants_every_notice();
+            admin.arm();
+        }
+        for queue in &mut discovering {
+            queue.discovery();
+            queue.arm();
+        }
+        let ana = Change::SetAna {
+            nqn: NQN.into(),
+            listener: None,
+            group: 1,
+            state: AnaState::NonOptimized,
+        };
+        make(running, ana);
+        for admin in &mut admins {
+            assert_eq!(admin.event(), ANA_CHANGED);
+            admin.log_page(ANA, 56);
+            admin.arm();
+        }
+        make(running, Change::AddSubsystem(subsystem(OTHER_NQN, vec![])));
+        for queue in &mut discovering {
+            queue.rediscover();
+        }
+        for (own, other) in [(0, 1), (1, 0)] {
+            let mut sqe = Sqe::new(admin::SET_FEATURES);
+            sqe.nsid = 1.into();
+            sqe.cdw10 = PROTECTION.into();
+            sqe.cdw11 = u32::from(own == 0).into();
+            assert!(admins[own].command(sqe, &[]).0.is_success());
+            assert_eq!(admins[other].changed_namespaces(), [1]);
+        }
+    });
+}
+
 /// A host with the notice that a namespace may be written again may write by any
 /// queue: no notice goes out while a reactor does not know of the change.
 #[each_driver]
