@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
 
-use machine::{Nanos, Tag};
+use machine::{Nanos, Tag, work};
 use wire::nvme::feature::async_event;
 use wire::nvme::log::event;
 use wire::nvme::property::{Cap, Cc, VS_2_0, csts, offset};
@@ -371,6 +371,7 @@ impl Controller {
         self.subsystem
             .namespaces
             .iter()
+            .inspect(|_| work::spend(1))
             .filter(|namespace| namespace.is_visible_to(&self.hostnqn))
     }
 

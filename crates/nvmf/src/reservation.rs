@@ -343,7 +343,5 @@ pub(crate) fn set_feature(request: &mut Admin<'_>) -> Result<AdminOutcome, Fault
 
 /// The namespaces that the host sees.
 fn namespaces<'a>(request: &'a Admin<'_>) -> impl Iterator<Item = &'a Namespace> {
-    let controller = &*request.controller;
-    let all = controller.subsystem.namespaces.iter();
-    all.filter(|namespace| namespace.is_visible_to(&controller.hostnqn))
+    request.controller.namespaces()
 }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 /// Entries of an Admin Queue (ASQSZ).
 pub(crate) const ADMIN_ENTRIES_MAX: u16 = 128;
 
+use machine::work;
 use wire::nvme::discovery::DISCOVERY_NQN;
 
 use crate::command::AnaState;
@@ -78,9 +79,10 @@ impl Namespace {
 
     /// Whether `hostnqn`, which may use the subsystem, sees the namespace.
     pub fn is_visible_to(&self, hostnqn: &str) -> bool {
-        self.hosts
-            .as_ref()
-            .is_none_or(|hosts| hosts.iter().any(|host| host == hostnqn))
+        self.hosts.as_ref().is_none_or(|hosts| {
+            let mut looked = hosts.iter().inspect(|_| work::spend(1));
+            looked.any(|host| host == hostnqn)
+        })
     }
 
     /// Whether writes are refused, for whatever reason.

@@ -8,6 +8,8 @@ use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::atomic::{Ordering::Acquire, Ordering::Release};
 
+use machine::work;
+
 use crate::{Error, Io, counters};
 
 /// I/Os that a volume has done since it was opened.
@@ -270,35 +272,37 @@ impl Counters {
         Here::new(&self.0).add(ERRORS + kind, 1);
     }
 
-    fn sum(&self, cell: usize) -> u64 {
-        let cells = self.0.iter().map(|stripe| stripe.0[cell].load(Relaxed));
-        cells.fold(0, u64::wrapping_add)
-    }
-
     pub(crate) fn stats(&self) -> Stats {
+        work::spend_bytes(size_of_val(&*self.0) as u64);
+        let mut sums = [0u64; CELLS];
+        for stripe in self.0.iter() {
+            for (sum, cell) in sums.iter_mut().zip(&stripe.0) {
+                *sum = sum.wrapping_add(cell.load(Relaxed));
+            }
+        }
         Stats {
-            reads: self.sum(READ),
-            read_bytes: self.sum(READ_BYTES),
-            writes: self.sum(WRITE),
-            write_bytes: self.sum(WRITE_BYTES),
-            flushes: self.sum(FLUSH),
-            zeroes: self.sum(ZERO),
-            deallocates: self.sum(DEALLOCATE),
-            compares: self.sum(COMPARE),
-            compare_bytes: self.sum(COMPARE_BYTES),
-            verifies: self.sum(VERIFY),
-            verify_bytes: self.sum(VERIFY_BYTES),
-            marks: self.sum(MARK),
+            reads: sums[READ],
+            read_bytes: sums[READ_BYTES],
+            writes: sums[WRITE],
+            write_bytes: sums[WRITE_BYTES],
+            flushes: sums[FLUSH],
+            zeroes: sums[ZERO],
+            deallocates: sums[DEALLOCATE],
+            compares: sums[COMPARE],
+            compare_bytes: sums[COMPARE_BYTES],
+            verifies: sums[VERIFY],
+            verify_bytes: sums[VERIFY_BYTES],
+            marks: sums[MARK],
             errors: ErrorStats {
-                out_of_range: self.sum(ERRORS),
-                read_only: self.sum(ERRORS + 1),
-                out_of_space: self.sum(ERRORS + 2),
-                read_failed: self.sum(ERRORS + 3),
-                write_failed: self.sum(ERRORS + 4),
-                flush_failed: self.sum(ERRORS + 5),
-                miscompare: self.sum(ERRORS + 6),
-                unreadable: self.sum(ERRORS + 7),
-                busy: self.sum(ERRORS + 8),
+                out_of_range: sums[ERRORS],
+                read_only: sums[ERRORS + 1],
+                out_of_space: sums[ERRORS + 2],
+                read_failed: sums[ERRORS + 3],
+                write_failed: sums[ERRORS + 4],
+                flush_failed: sums[ERRORS + 5],
+                miscompare: sums[ERRORS + 6],
+                unreadable: sums[ERRORS + 7],
+                busy: sums[ERRORS + 8],
             },
         }
     }

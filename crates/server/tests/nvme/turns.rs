@@ -1,9 +1,12 @@
 //! Hosts take turns at what there is little of.
 
+use machine::work::{OPERATION_UNITS_MAX, TURN_UNITS_MAX};
 use needs::each_driver;
+use nvmf::NSID_MAX;
 use reactor::Choice;
 use server::{Limits, NamespaceSpec};
 use store::Kind;
+use wire::nvme::log::lid;
 use wire::nvme::{Sqe, Status, io as opcode};
 
 use crate::commands::wait_for;
@@ -78,5 +81,30 @@ fn read_waits_for_its_turn_at_a_disk_and_not_for_all_that_another_host_asked_for
             );
         }
     }
+    stop(running);
+}
+
+/// The counters of every namespace there may be are looked at for one log page.
+#[test]
+fn log_page_about_all_namespaces_costs_its_host_what_they_cost() {
+    let mut config = config(Choice::Auto, Limits::default(), 64 << 20);
+    let names = Vec::from_iter((1..=NSID_MAX).map(|nsid| (nsid, format!("null{nsid}"))));
+    let null = |name: &str| store::Spec::new(name, Kind::Null, 1 << 20, BLOCK as u32);
+    config.volumes = names.iter().map(|(_, name)| null(name)).collect();
+    let namespaces = names.into_iter().map(|(nsid, volume)| NamespaceSpec {
+        nsid,
+        volume,
+        ..NamespaceSpec::default()
+    });
+    config.subsystems[0].namespaces = namespaces.collect();
+    let running = server::start(config).expect("starts");
+    let (mut admin, _) = Host::at(running.addresses()[0]).admin();
+    admin.log_page(lid::SMART, 512);
+    let units = report(&running).turn_units_max;
+    assert!(units >= u64::from(NSID_MAX) * 16, "{units} units");
+    assert!(
+        units <= TURN_UNITS_MAX + OPERATION_UNITS_MAX,
+        "{units} units"
+    );
     stop(running);
 }
