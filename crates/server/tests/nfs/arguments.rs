@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use host::{Admin, Caller, HostIdentity, Payload, Settings};
 use needs::each_driver;
+use random::Random;
 use reactor::{Choice, FileIo, Ticket, Token};
 use server::parts::{OpenedStore, start_with};
 use server::{ListenerSpec, Running};
@@ -344,6 +345,36 @@ fn data_before_arguments_that_wait_for_room_is_what_was_sent() {
     world.files.open();
     raw::answer(&mut writer).expect("an answer");
     assert!(drain(&mut client, &open, 16 << 10) == bytes);
+    stop(world.running);
+}
+
+/// Wherever in a call they end: in arguments that have room, that wait for it behind data,
+/// or before either.
+#[each_driver]
+fn connections_that_end_within_a_call_leave_all_of_their_share(backend: Choice) {
+    let world = World::new(backend);
+    let mut random = Random::new(1);
+    let mut ops = vec![raw::putrootfh4(), raw::write4(&vec![7; 100 << 10])];
+    ops.resize(60, raw::lookup4(&[b'n'; 1536]));
+    let call = raw::compound4(1, &ops);
+    for _ in 0..10 {
+        for mut stream in world.callers(CALLERS / 2) {
+            let part = random.below(call.len() as u64) as usize;
+            stream.write_all(&call[..part]).expect("taken");
+        }
+    }
+    until("all of them have ended", || {
+        crate::report::report(&world.running).connections == 0
+    });
+    let mut streams = world.callers(CALLERS);
+    world.files.shut();
+    send(&mut streams, &world.call);
+    let least = world.calls_in(SHARE_MIN);
+    until("the share is full", || world.files.hanging() >= least);
+    world.files.open();
+    for stream in &mut streams {
+        raw::answer(stream).expect("an answer");
+    }
     stop(world.running);
 }
 
