@@ -18,6 +18,7 @@ mod limits;
 mod live;
 mod memory;
 mod panics;
+mod protocols;
 #[path = "../shared/report.rs"]
 mod report;
 #[path = "../shared/running.rs"]
