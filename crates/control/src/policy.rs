@@ -1,6 +1,6 @@
 //! Numbers with bounds: limits of a connection, and how the process uses the machine.
 
-use mem::CHUNK_BYTES;
+use mem::POOL_BYTES_MIN;
 use reactor::Choice;
 use server::{Limits, Placement, Start};
 
@@ -19,7 +19,7 @@ pub(crate) fn memory_default_bytes(reactors: usize) -> u64 {
 }
 
 fn memory_need_bytes(reactors: usize) -> u64 {
-    REACTOR_BYTES_MIN * reactors as u64
+    POOL_BYTES_MIN * reactors as u64
 }
 
 /// One number of the file: its bounds are checked in one place.
@@ -55,13 +55,9 @@ const IN_CAPSULE_BYTES: Number = size("in_capsule_bytes", 0, 64 * KIB, Rule::Mul
 /// At least 4,096 and whole dwords (NVMe/TCP Transport 1.0, MAXH2CDATA).
 const MAXH2CDATA_BYTES: Number = size("maxh2cdata_bytes", 4 * KIB, 4 * MIB, Rule::Multiple(4));
 const SPIN_US_MAX: Number = count("spin_us_max", 0, 1_000_000);
-const MEMORY_MAX: Number = size("memory_max", 16 * MIB, 1 << 44, Rule::Any);
+const MEMORY_MAX: Number = size("memory_max", POOL_BYTES_MIN, 1 << 44, Rule::Any);
 const ZERO_COPY_MIN: Number = size("zero_copy_min_bytes", 4 * KIB, 4 * MIB, Rule::Any);
 const REGISTERED_MIN: Number = size("registered_min_bytes", 4 * KIB, BUF_BYTES_MAX, Rule::Any);
-
-/// What one reactor needs to go on, if slowly: chunks for staging, for small
-/// buffers, and for two of the largest.
-const REACTOR_BYTES_MIN: u64 = 4 * CHUNK_BYTES;
 
 pub(crate) const fn count(key: &'static str, min: u64, max: u64) -> Number {
     let (sized, rule) = (false, Rule::Any);

@@ -421,11 +421,11 @@ fn numbers_have_bounds() {
         "16:8",
         &["may not run on CPU 5, only on 0-4"],
     );
-    let few = "cpus = \"0-4\"\nmemory_max = \"39MiB\"";
+    let few = "cpus = \"0-4\"\nmemory_max = \"79MiB\"";
     expect(
         &file(SIZE, "", ANY, LOCAL, few),
         "17:14",
-        &["39MiB", "5 reactors", "40MiB"],
+        &["79MiB", "5 reactors", "80MiB"],
     );
 }
 

@@ -20,7 +20,7 @@ mod share;
 pub mod sync;
 mod table;
 
-pub use budget::{Budget, CHUNK_BYTES};
+pub use budget::{Budget, CHUNK_BYTES, POOL_BYTES_MIN};
 pub use crc::crc32c_bytes;
 pub use heap::give_back_heap;
 pub use loan::{LOAN_PIECES_MAX, Lender, Loan, Parts};

@@ -1,7 +1,7 @@
 //! Buffers in flight: one pool a reactor, last in first out so that they stay
 //! in cache, growing by chunks from the one [`Budget`].
 
-use crate::budget::{Budget, CHUNK_BYTES, MemoryUse, SMALL_BYTES_MAX};
+use crate::budget::{Budget, CHUNK_BYTES, MemoryUse, SMALL_BYTES_MAX, SMALL_CLASSES};
 use crate::region::{BufRange, Region};
 use crate::share::{Account, Share};
 use machine::work;
@@ -38,6 +38,7 @@ const UNIT_BYTES: u64 = 4096;
 const UNITS_PER_CHUNK: u32 = (CHUNK_BYTES / UNIT_BYTES) as u32;
 
 const _: () = assert!(CLASS_BYTES[STAGE_CLASS as usize - 1] == BUF_BYTES_MAX);
+const _: () = assert!(CLASS_BYTES[SMALL_CLASSES - 1] as u64 == SMALL_BYTES_MAX);
 
 /// Lends buffers and stages. Clones share one pool; it stays on its thread.
 #[derive(Clone)]
@@ -86,8 +87,8 @@ impl Chunk {
 }
 
 impl Pool {
-    /// An empty pool that reserves from `budget`. Fails if there is no address
-    /// space left.
+    /// An empty pool that reserves from `budget`, which is for it and perhaps others. Fails if
+    /// there is no address space left.
     pub fn new(budget: Arc<Budget>) -> io::Result<Pool> {
         Pool::with(budget, Region::anonymous)
     }
@@ -134,8 +135,8 @@ impl Pool {
         let Some(account) = &self.account else {
             return self.take(class, len, MemoryUse::of(class));
         };
-        let bytes = u64::from(CLASS_BYTES[usize::from(class)]);
-        account.within(bytes, || self.take(class, len, MemoryUse::of(class)))
+        let wanted = (CLASS_BYTES[usize::from(class)].into(), is_small(class));
+        account.within(wanted, || self.take(class, len, MemoryUse::of(class)))
     }
 
     /// Whether what it last could not lend was a small buffer. Larger ones leave memory
@@ -143,7 +144,7 @@ impl Pool {
     #[cold]
     pub fn has_refused_small(&self) -> bool {
         let account = self.account.as_ref();
-        account.is_some_and(|account| account.refused_bytes() <= SMALL_BYTES_MAX)
+        account.is_some_and(|account| account.has_refused_small())
     }
 
     /// Buffers for `len` bytes together, each but the last of [`BUF_BYTES_MAX`]:
@@ -162,7 +163,8 @@ impl Pool {
         let Some(account) = account else {
             return bufs.collect();
         };
-        let bufs = account.within(all, || bufs.collect());
+        let wanted = (all, all <= SMALL_BYTES_MAX);
+        let bufs = account.within(wanted, || bufs.collect());
         match &bufs {
             Some(_) => account.forget_claim(),
             None => account.claim(all),
@@ -217,7 +219,8 @@ impl Pool {
         let Some(account) = &self.account else {
             return reserve();
         };
-        let reserved = account.within(n, || reserve().then(|| account.take(n)));
+        let wanted = (n, false);
+        let reserved = account.within(wanted, || reserve().then(|| account.take(wanted)));
         reserved.is_some()
     }
 
@@ -235,7 +238,7 @@ impl Pool {
         self.inner.budget.release(n, MemoryUse::Payload);
         self.inner.lists.borrow_mut().given_back += 1;
         if let Some(account) = &self.account {
-            account.give(n);
+            account.give((n, false));
         }
     }
 
@@ -243,7 +246,7 @@ impl Pool {
     fn take(&self, class: u8, len: u32, use_: MemoryUse) -> Option<Buf> {
         let unit = self.inner.take(class, use_)?;
         if let Some(account) = &self.account {
-            account.take(CLASS_BYTES[usize::from(class)].into());
+            account.take((CLASS_BYTES[usize::from(class)].into(), is_small(class)));
         }
         Some(Buf {
             pool: Rc::clone(&self.inner),
@@ -330,11 +333,16 @@ impl fmt::Debug for Pool {
 impl MemoryUse {
     #[inline]
     fn of(class: u8) -> MemoryUse {
-        match u64::from(CLASS_BYTES[usize::from(class)]) {
-            ..=SMALL_BYTES_MAX => MemoryUse::SmallPayload,
-            _ => MemoryUse::Payload,
+        match is_small(class) {
+            true => MemoryUse::SmallPayload,
+            false => MemoryUse::Payload,
         }
     }
+}
+
+#[inline]
+fn is_small(class: u8) -> bool {
+    usize::from(class) < SMALL_CLASSES
 }
 
 /// The smallest class that holds `len` bytes.
@@ -398,6 +406,12 @@ impl PoolInner {
     /// classes where the ceiling is reached.
     #[cold]
     fn grow(&self, class: u8, use_: MemoryUse) -> Option<()> {
+        let use_ = match use_ {
+            MemoryUse::SmallPayload if !self.lists.borrow().has_first(class) => {
+                MemoryUse::FirstSmallPayload
+            }
+            use_ => use_,
+        };
         let reserve = || self.budget.try_reserve(CHUNK_BYTES, use_);
         if !reserve() && (self.trim(|chunk| chunk.lent == 0) == 0 || !reserve()) {
             return None;
@@ -466,6 +480,16 @@ impl PoolInner {
 }
 
 impl Lists {
+    /// Whether there is a first chunk of small payload of `class`.
+    fn has_first(&self, class: u8) -> bool {
+        let mut chunks = (0..).zip(&self.chunks);
+        chunks.any(|(n, chunk)| {
+            chunk.class == class
+                && chunk.use_ == MemoryUse::FirstSmallPayload
+                && !self.idle_chunks.contains(&n)
+        })
+    }
+
     /// Buffers of `class`, lent or free.
     fn owned(&self, class: u8) -> usize {
         let lent = self.chunks.iter().filter(|chunk| chunk.class == class);
@@ -526,7 +550,7 @@ impl Drop for Buf {
         self.pool.give(self.unit, self.class);
         if let Some(account) = &self.account {
             let bytes = CLASS_BYTES[usize::from(self.class)].into();
-            account.give(bytes);
+            account.give((bytes, is_small(self.class)));
             if self.is_spare {
                 account.give_spare(bytes);
             }
@@ -744,7 +768,7 @@ mod tests {
     fn stages_leave_memory_for_payload() {
         let pool = pool(32 << 20);
         let stages: Vec<_> = std::iter::from_fn(|| pool.stage()).collect();
-        assert_eq!(stages.len(), 88, "22 MiB of them");
+        assert_eq!(stages.len(), 80, "20 MiB of them");
         let small: Vec<_> = std::iter::from_fn(|| pool.get(4096)).collect();
         assert_eq!(small.len(), 512, "one chunk of it");
         let large: Vec<_> = std::iter::from_fn(|| pool.get(BUF_BYTES_MAX)).collect();
@@ -821,6 +845,24 @@ mod tests {
         assert!(budget.shortages() > 0);
         a.trim();
         assert!(b.get(1).is_some());
+    }
+
+    /// Chunks belong to one pool and one size.
+    #[test]
+    fn pool_finds_small_buffers_of_each_size_where_another_pool_has_taken_all() {
+        let budget = Budget::of_pools(32 << 20, 2);
+        let a = Pool::new(Arc::clone(&budget)).unwrap();
+        let b = Pool::new(budget).unwrap();
+        for first in [4 << 10, 16 << 10] {
+            let lens = [first].into_iter().chain(CLASS_BYTES);
+            let all = |len| std::iter::from_fn(|| a.get(len)).collect::<Vec<Buf>>();
+            let held: Vec<Vec<Buf>> = lens.map(all).collect();
+            let stages: Vec<_> = std::iter::from_fn(|| a.stage()).collect();
+            let small = [4 << 10, 16 << 10].map(|len| b.get(len));
+            assert!(small.iter().all(Option::is_some), "{small:?}");
+            drop((held, stages));
+            a.trim();
+        }
     }
 
     #[test]

@@ -5,14 +5,15 @@
 //! many as are left to others of its host. So a host alone has half of the
 //! memory, each of four has a fifth, and the next one finds as much as they
 //! have: no host takes the last of it. (In networks this is known as dynamic
-//! thresholds: Choudhury and Hahne, 1998.)
+//! thresholds: Choudhury and Hahne, 1998.) Of small buffers likewise, whatever it holds of
+//! larger ones.
 
 use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::budget::{Budget, SMALL_BYTES_MAX};
+use crate::budget::Budget;
 
 /// An eighth of the memory is kept for stages. Of that one host has a quarter for
 /// payload that stands before others.
@@ -22,7 +23,8 @@ const SPARE_PART: u64 = 32;
 #[derive(Debug)]
 pub struct Share {
     budget: Arc<Budget>,
-    held_bytes: AtomicU64,
+    /// In larger and in small buffers.
+    held_bytes: [AtomicU64; 2],
     /// Of memory that is kept for stages; see [`Pool::get_spare`](crate::Pool::get_spare).
     spare_bytes: AtomicU64,
     /// What one of its connections waits for that needs several buffers at once: the
@@ -35,15 +37,17 @@ impl Share {
     pub fn new(budget: Arc<Budget>) -> Arc<Share> {
         Arc::new(Share {
             budget,
-            held_bytes: AtomicU64::new(0),
+            held_bytes: Default::default(),
             spare_bytes: AtomicU64::new(0),
             claimed_bytes: AtomicU64::new(0),
         })
     }
 
     /// Bytes that it holds now.
+    #[inline]
     pub fn held_bytes(&self) -> u64 {
-        self.held_bytes.load(Ordering::Relaxed)
+        let held_bytes = self.held_bytes.iter();
+        held_bytes.map(|bytes| bytes.load(Ordering::Relaxed)).sum()
     }
 }
 
@@ -51,51 +55,59 @@ impl Share {
 #[derive(Debug)]
 pub(crate) struct Account {
     share: Arc<Share>,
-    held_bytes: Cell<u64>,
+    /// In larger and in small buffers.
+    held_bytes: [Cell<u64>; 2],
     /// The claim on its host's share, where that is its own.
     claimed_bytes: Cell<u64>,
-    /// What it asked for last that it did not get.
-    refused_bytes: Cell<u64>,
+    /// What it asked for last that it did not get was small.
+    has_refused_small: Cell<bool>,
 }
 
 impl Account {
     pub(crate) fn new(share: Arc<Share>) -> Rc<Account> {
         Rc::new(Account {
             share,
-            held_bytes: Cell::new(0),
+            held_bytes: Default::default(),
             claimed_bytes: Cell::new(0),
-            refused_bytes: Cell::new(0),
+            has_refused_small: Cell::new(false),
         })
     }
 
-    /// What `take` finds, where the share has `bytes` more.
+    /// What `take` finds, where the share has room for what is wanted: so many bytes, and
+    /// whether that is a small buffer.
     #[inline]
-    pub(crate) fn within<T>(&self, bytes: u64, take: impl FnOnce() -> Option<T>) -> Option<T> {
-        let taken = self.may_take(bytes).then(take).flatten();
+    pub(crate) fn within<T>(
+        &self,
+        wanted: (u64, bool),
+        take: impl FnOnce() -> Option<T>,
+    ) -> Option<T> {
+        let taken = self.may_take(wanted).then(take).flatten();
         if taken.is_none() {
-            self.refused_bytes.set(bytes);
+            self.has_refused_small.set(wanted.1);
         }
         taken
     }
 
-    pub(crate) fn refused_bytes(&self) -> u64 {
-        self.refused_bytes.get()
+    pub(crate) fn has_refused_small(&self) -> bool {
+        self.has_refused_small.get()
     }
 
     /// Whether it may take `bytes` more: not where too little would be left to
-    /// others. A host or connection that holds nothing may have any one buffer.
+    /// others. A host or connection that holds nothing may have any one buffer. Small
+    /// buffers are counted by themselves: they pass larger ones that wait.
     #[inline]
-    fn may_take(&self, bytes: u64) -> bool {
-        let Share {
-            budget, held_bytes, ..
-        } = &*self.share;
-        let (host, own) = (held_bytes.load(Ordering::Relaxed), self.held_bytes.get());
-        let is_small = bytes <= SMALL_BYTES_MAX;
-        let left = match is_small {
-            true => budget.left(is_small),
-            false => budget
-                .left(is_small)
-                .saturating_sub(self.claimed_by_others()),
+    fn may_take(&self, (bytes, is_small): (u64, bool)) -> bool {
+        let (share, budget) = (&*self.share, &self.share.budget);
+        let [large, small] = &self.held_bytes;
+        let (host, own, left) = match is_small {
+            true => {
+                let host = share.held_bytes[1].load(Ordering::Relaxed);
+                (host, small.get(), budget.left(true))
+            }
+            false => {
+                let left = budget.left(false).saturating_sub(self.claimed_by_others());
+                (share.held_bytes(), large.get() + small.get(), left)
+            }
         };
         let host_may = host == 0 || host + bytes <= left;
         host_may && (own == 0 || own + bytes <= left.saturating_sub(host))
@@ -148,18 +160,20 @@ impl Account {
 
     /// Takes `bytes` more.
     #[inline]
-    pub(crate) fn take(&self, bytes: u64) {
-        self.held_bytes.set(self.held_bytes.get() + bytes);
-        self.share.held_bytes.fetch_add(bytes, Ordering::Relaxed);
-        self.share.budget.lend(bytes);
+    pub(crate) fn take(&self, (bytes, is_small): (u64, bool)) {
+        let (share, kind) = (&*self.share, usize::from(is_small));
+        self.held_bytes[kind].set(self.held_bytes[kind].get() + bytes);
+        share.held_bytes[kind].fetch_add(bytes, Ordering::Relaxed);
+        share.budget.lend(bytes, is_small);
     }
 
     /// Gives `bytes` back.
     #[inline]
-    pub(crate) fn give(&self, bytes: u64) {
-        self.held_bytes.set(self.held_bytes.get() - bytes);
-        self.share.held_bytes.fetch_sub(bytes, Ordering::Relaxed);
-        self.share.budget.unlend(bytes);
+    pub(crate) fn give(&self, (bytes, is_small): (u64, bool)) {
+        let (share, kind) = (&*self.share, usize::from(is_small));
+        self.held_bytes[kind].set(self.held_bytes[kind].get() - bytes);
+        share.held_bytes[kind].fetch_sub(bytes, Ordering::Relaxed);
+        share.budget.unlend(bytes, is_small);
     }
 }
 
@@ -229,6 +243,29 @@ mod tests {
             assert!(of_new_host(&pool).get(4096).is_some());
         }
         drop(held);
+    }
+
+    /// Hosts take all that their shares let them have; the next finds some.
+    fn hosts_that_hold_all_small_buffers_leave_one(large: bool) {
+        let pool = Pool::new(Budget::new(16 << 20)).unwrap();
+        let hosts: Vec<Pool> = (0..8).map(|_| of_new_host(&pool)).collect();
+        let of_others: Vec<Pool> = (0..8).map(|_| of_new_host(&pool)).collect();
+        let large = of_others.iter().filter(|_| large);
+        let mut held: Vec<Buf> = large.flat_map(|own| all(own, MIB)).collect();
+        held.extend(hosts.iter().flat_map(|own| all(own, 4096)));
+        for len in [4096, 16 << 10] {
+            assert!(of_new_host(&pool).get(len).is_some(), "{len} bytes");
+        }
+    }
+
+    #[test]
+    fn hosts_that_hold_all_small_buffers_leave_one_to_the_next() {
+        hosts_that_hold_all_small_buffers_leave_one(false);
+    }
+
+    #[test]
+    fn hosts_that_hold_all_small_and_large_buffers_leave_small_ones_to_the_next() {
+        hosts_that_hold_all_small_buffers_leave_one(true);
     }
 
     #[test]

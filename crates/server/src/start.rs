@@ -183,7 +183,7 @@ pub fn start_with(
     );
     let mut acceptor = Some(Acceptor { listeners, placer });
 
-    let budget = mem::Budget::new(config.memory_max);
+    let budget = mem::Budget::of_pools(config.memory_max, config.cpus.len());
     let (report, reports) = channel();
     let mut reactors = Vec::new();
     for (number, &cpu) in config.cpus.iter().enumerate() {

@@ -170,7 +170,7 @@ impl SharesRoom {
             zero_copy: false,
             flips: 0,
         });
-        let of_target = Budget::new(MEMORY_MAX);
+        let of_target = Budget::of_pools(MEMORY_MAX, shards);
         let budgets = (0..shards).map(|_| of_target.clone());
         let pools: Vec<Pool> = budgets
             .chain((0..hosts).map(|_| Budget::new(MEMORY_MAX)))

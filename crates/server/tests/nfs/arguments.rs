@@ -19,14 +19,14 @@ use crate::common::{PATIENCE, config, drain, driver, fill, make, pattern, stop, 
 use crate::disks::{BLOCK, NQN, ram, subsystem};
 use crate::raw;
 
-const MEMORY_MAX: u64 = 16 << 20;
-/// A client alone has half of the memory less an eighth for stages and 2 MiB for small
+const MEMORY_MAX: u64 = 32 << 20;
+/// A client alone has half of the memory less an eighth for stages and 8 MiB for small
 /// data. A quarter is there whatever stages take.
-const SHARE_MAX: u64 = 6 << 20;
-const SHARE_MIN: u64 = 4 << 20;
+const SHARE_MAX: u64 = 10 << 20;
+const SHARE_MIN: u64 = 8 << 20;
 /// Connections of one client, with a call each that is nearly all arguments: three times
 /// its share.
-const CALLERS: usize = 200;
+const CALLERS: usize = 320;
 /// Bytes that a connection may have of a call without asking, and the most that a buffer
 /// has that grows to them; and a stage.
 const OWN_BYTES: u64 = 2 * 4096 + 4096;
@@ -325,7 +325,7 @@ fn data_before_arguments_that_wait_for_room_is_what_was_sent() {
     let bytes = pattern(5, 4 << 10);
     let open = make(&mut client, &root, "written");
     let mut writer = world.open();
-    let mut streams = world.callers(72);
+    let mut streams = world.callers(120);
     let mut small = world.callers(20);
     world.files.shut();
     send(&mut streams, &world.call);

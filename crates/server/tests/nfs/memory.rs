@@ -10,7 +10,7 @@ use crate::raw;
 
 /// Bytes of one call.
 const EACH: usize = 1 << 20;
-const MEMORY_MAX: u64 = 24 << 20;
+const MEMORY_MAX: u64 = 32 << 20;
 
 /// Three clients together ask for five times as much as there is: all of it is
 /// done, in turns, and memory stays under its ceiling.

@@ -233,7 +233,7 @@ fn fill_memory(gate: &Gate, io: &mut Io) -> (Vec<u16>, usize) {
 
 fn serve_short_of_memory(backend: Choice) -> (Running, Arc<Gate>) {
     let gate = Gate::open_over(&crate::common::ram("ram", 4096));
-    let config = config(backend, Limits::default(), 24 << 20);
+    let config = config(backend, Limits::default(), 32 << 20);
     let running = server::parts::start_with(config, vec![gate.clone()]).expect("starts");
     gate.shut();
     (running, gate)

@@ -225,6 +225,18 @@ impl Queue {
         self.events.len()
     }
 
+    /// Takes so many responses that are successes, and what is read.
+    pub fn expect_responses(&mut self, count: usize) {
+        let mut responses = 0;
+        while responses < count {
+            let pdu = self.pdu();
+            if pdu[0] == pdu_type::CAPSULE_RESP {
+                assert!(Status(u16::from_le_bytes([pdu[22], pdu[23]]) >> 1).is_success());
+                responses += 1;
+            }
+        }
+    }
+
     pub fn pdu(&mut self) -> Vec<u8> {
         let mut bytes = vec![0; 8];
         self.stream.read_exact(&mut bytes).expect("a PDU");

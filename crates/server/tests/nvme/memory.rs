@@ -28,7 +28,7 @@ const SMALL: usize = 4;
 /// which there are few.
 fn serve(backend: Choice) -> Running {
     let gate = Gate::open_over(&crate::common::ram("ram", 8192));
-    let config = config(backend, Limits::default(), 24 << 20);
+    let config = config(backend, Limits::default(), 32 << 20);
     server::parts::start_with(config, vec![gate]).expect("starts")
 }
 
@@ -70,18 +70,44 @@ fn small_reads_pass_large_ones_that_wait_for_memory(backend: Choice) {
     let mut io = initiator.queue(1);
     gate.shut();
     beside.shut();
+    // Other hosts leave few small buffers.
+    const OF_OTHER: usize = 300;
+    let mut small_of_other = blocks(opcode::READ, 2, 0, SMALL);
+    small_of_other.sgl = Sgl::new(Sgl::TRANSPORT, (SMALL * BLOCK) as u32);
+    let mut others = Vec::from_iter((0..8).map(|n| {
+        let hostnqn = format!("nqn.2026-01.org.example:{n}");
+        let host = Host::at(running.addresses()[0]);
+        let mut pair = Host {
+            hostnqn: &hostnqn,
+            sqsize: 1023,
+            ..host
+        }
+        .pair();
+        for _ in 0..OF_OTHER {
+            pair.1.send(small_of_other, &[]);
+        }
+        // All of them have come when what comes behind them is over.
+        assert!(pair.1.is_alive());
+        pair
+    }));
+    let of_others = beside.hanging();
     let large: Vec<_> = (0..12)
         .map(|_| io.submit(&blocks(opcode::READ, 1, 0, BLOCKS), Carry::In(MIB)))
         .collect();
     let small: Vec<_> = (0..40)
         .map(|_| io.submit(&blocks(opcode::READ, 2, 0, SMALL), Carry::In(SMALL * BLOCK)))
         .collect();
-    // All of them have come when what comes behind them is over.
     let flush = io.run(&on(opcode::FLUSH, 1), Carry::Nothing);
     assert_eq!(flush.status, Status::SUCCESS);
     assert!(gate.hanging() < large.len(), "large ones wait");
-    assert!(beside.hanging() < small.len(), "small ones wait");
+    assert!(
+        beside.hanging() < of_others + small.len(),
+        "small ones wait"
+    );
     beside.open();
+    for (_, queue) in &mut others {
+        queue.expect_responses(OF_OTHER);
+    }
     for tag in small {
         assert_eq!(io.wait(tag).status, Status::SUCCESS);
     }
@@ -187,7 +213,7 @@ fn hosts_that_do_not_take_what_they_asked_for_lose_it() {
 /// time.
 #[each_driver]
 fn command_has_memory_that_another_reactor_gives_back_before_a_tick(backend: Choice) {
-    let (running, gate, _) = serve_gates_in(24 << 20, backend);
+    let (running, gate, _) = serve_gates_in(32 << 20, backend);
     let address = running.addresses()[0];
     // Connections go to two reactors in turn: I/O queues of these are on the second, of
     // more hosts than there are buffers,
@@ -249,7 +275,8 @@ fn another_host_goes_on_beside_commands_without_room(backend: Choice, memory_max
     const COMMANDS: u16 = 1000;
     // So many are a part of each connection.
     const OF_QUEUE: usize = 32;
-    // Of the memory, less an eighth and a sixteenth, a host has half: at 1 KiB a command.
+    // Of the memory, less an eighth and at least a sixteenth, a host has half: at 1 KiB a
+    // command.
     let of_share = memory_max as usize / 32 * 13 / 1024;
     let (running, gate, _) = serve_gates_in(memory_max, backend);
     let host = Host {
@@ -311,7 +338,7 @@ fn keep_alive_is_answered_though_there_is_no_room_for_commands(backend: Choice) 
 /// all of it that is kept for headers.
 #[each_driver]
 fn keep_alive_is_answered_though_stages_of_waiting_connections_are_full(backend: Choice) {
-    keep_alive_is_heard_beside_commands_without_room(backend, 20, 16 << 20);
+    keep_alive_is_heard_beside_commands_without_room(backend, 20, 32 << 20);
 }
 
 fn keep_alive_is_heard_beside_commands_without_room(backend: Choice, queues: u16, memory_max: u64) {
@@ -345,6 +372,60 @@ fn keep_alive_is_heard_beside_commands_without_room(backend: Choice, queues: u16
     let alive = admin.command(Sqe::new(admin::KEEP_ALIVE), &[]);
     assert!(alive.0.is_success());
     gate.open();
+    stop(running);
+}
+
+/// Hosts hold all the buffers that one reactor finds. A host on the other has its own:
+/// chunks of memory belong to one reactor and one size.
+#[each_driver]
+fn host_finds_small_buffers_on_a_reactor_beside_one_that_has_taken_all(backend: Choice) {
+    let (running, gate, beside) = serve_gates_in(32 << 20, backend);
+    let address = running.addresses()[0];
+    // Reactors take connections in turn: Admin Queues are on the one, I/O queues on the other.
+    let names = ["a", "b", "c", "d", "e", "f", "g", "h"];
+    let names = names.map(|name| format!("nqn.2026-01.org.example:{name}"));
+    let mut sitting = Vec::from_iter(names.iter().map(|hostnqn| {
+        let host = Host::at(address);
+        Host {
+            hostnqn,
+            sqsize: 1023,
+            ..host
+        }
+        .pair()
+    }));
+    let _turn = Host::at(address).admin();
+    let (mut admin, mut io) = Host::at(address).pair();
+    gate.shut();
+    for (_, queue) in &mut sitting {
+        for count in [&[SMALL; 400][..], &[BLOCKS; 10]].concat() {
+            let mut read = blocks(opcode::READ, 1, 0, count);
+            read.sgl = Sgl::new(Sgl::TRANSPORT, (count * BLOCK) as u32);
+            queue.send(read, &[]);
+        }
+    }
+    // They wait for the volume, and some for memory.
+    let reads = sitting.len() * 410;
+    let mut before = 0;
+    crate::commands::wait_for(|| {
+        std::thread::sleep(Duration::from_millis(200));
+        let hanging = gate.hanging();
+        hanging > 0 && std::mem::replace(&mut before, hanging) == hanging
+    });
+    assert!(gate.hanging() < reads);
+    for n in 0..50u64 {
+        assert_eq!(io.write(2, n % 8, n as u8), Status::SUCCESS);
+        assert!(io.read(2, n % 8).expect("there is memory") == vec![n as u8; BLOCK]);
+        let four = blocks(opcode::READ, 2, n % 8, SMALL);
+        let read = io.fetch(four, (SMALL * BLOCK) as u32);
+        assert_eq!(read.expect("there is memory").len(), SMALL * BLOCK);
+    }
+    assert_eq!(beside.hanging(), 0);
+    assert_eq!(admin.identify(1, 0).len(), 4096);
+    // None has lost its connection for it.
+    gate.open();
+    for (_, queue) in &mut sitting {
+        queue.expect_responses(410);
+    }
     stop(running);
 }
 
@@ -392,7 +473,7 @@ fn a_write_into_lent_memory_waits_for_a_busy_volume_and_loses_nothing(backend: C
 /// A host's commands that wait for memory do not hold up the Admin Queue.
 #[each_driver]
 fn administration_goes_on_while_memory_is_short(backend: Choice) {
-    with_target(backend, Limits::default(), 24 << 20, |running| {
+    with_target(backend, Limits::default(), 32 << 20, |running| {
         let address = running.addresses()[0];
         let (mut admin, mut io) = Host::at(address).pair();
         for n in 0..28 {
