@@ -82,7 +82,7 @@ impl RpcDouble {
                         self.feed(true);
                     }
                 }
-                ServerOp::PrepareArgs { tag, bytes } => {
+                ServerOp::PrepareArgs { tag, bytes, .. } => {
                     self.starved_args = Some((tag, bytes));
                     if !self.starves {
                         self.feed(true);
@@ -101,9 +101,12 @@ impl RpcDouble {
 
     /// Gives the memory that was asked for, or none.
     pub fn feed(&mut self, gives: bool) {
-        if let Some((tag, _)) = self.starved_args.take_if(|_| gives) {
+        if let Some((tag, _)) = self.starved_args.take() {
             assert!(self.end.machine.is_blocked_on(tag));
-            self.end.machine.prepared(tag);
+            match gives {
+                true => self.end.machine.prepared(tag),
+                false => self.end.machine.refuse(tag),
+            }
         }
         let Some((tag, len)) = self.starved.take() else {
             return;

@@ -553,7 +553,7 @@ impl NfsdDouble {
                 }
                 return is_there;
             }
-            ServerOp::PrepareArgs { tag, bytes } => {
+            ServerOp::PrepareArgs { tag, bytes, .. } => {
                 let c = &mut self.conns[conn];
                 let Some(reserved) = self.driver.pool.reserve(bytes.into()) else {
                     c.starved = Some(op);

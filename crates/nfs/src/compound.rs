@@ -128,6 +128,7 @@ impl Compound {
             return match call.stop {
                 Stop::Unsupported => Next::Refused(number, nfsstat4::NFS4ERR_NOTSUPP),
                 Stop::TooMany => Next::Refused(number, self.too_many()),
+                Stop::Delay => Next::Refused(number, nfsstat4::NFS4ERR_DELAY),
                 Stop::BadXdr | Stop::End => Next::Refused(number, nfsstat4::NFS4ERR_BADXDR),
             };
         }

@@ -138,6 +138,9 @@ pub enum Stop {
     Unsupported,
     /// More operations, WRITEs or data of them than [`RpcServerSettings`] have.
     TooMany,
+    /// There was no memory for the arguments: nothing of the call is executed, and its
+    /// client is to send it again.
+    Delay,
 }
 
 /// A call, all of it.
@@ -212,8 +215,11 @@ pub enum ServerOp {
     },
     /// Arguments of a call follow that are more than
     /// [`RpcServerSettings::args_bytes_free_max`]: once there is memory for `bytes` of
-    /// them, say [`Connection::prepared`]. Nothing is received before.
+    /// them, say [`Connection::prepared`], or of a call that has data
+    /// [`Connection::refuse`]. Nothing is received before.
     PrepareArgs {
+        /// The call that they belong to.
+        call: Tag,
         /// What names the memory, until it is released.
         tag: Tag,
         /// Bytes.
@@ -494,15 +500,12 @@ impl Connection {
         }
     }
 
-    /// The driver has no memory for `tag`: its data is skipped, and the WRITE
-    /// has no tag in [`Call::payloads`].
+    /// The driver has no memory for `tag`. Data is skipped, and the WRITE has no tag in
+    /// [`Call::payloads`]; without its arguments a call is [`Stop::Delay`].
     pub fn refuse(&mut self, tag: Tag) {
-        if self.is_ended {
-            return;
+        if !self.is_ended {
+            self.inbound.refuse(tag, &mut self.slots);
         }
-        let call = self.inbound.refuse(tag);
-        let payloads = &mut self.slots[call].payloads;
-        *payloads.last_mut().expect("it was announced") = None;
     }
 
     /// Calls that are worked on.

@@ -541,6 +541,44 @@ fn large_arguments_wait_for_memory() {
     }
 }
 
+/// Nothing of the call is executed then: its client sends it again.
+#[test]
+fn call_with_data_that_finds_no_memory_or_no_tag_for_its_arguments_is_put_off() {
+    let mut parts = vec![CompoundPart::Write(0, vec![7; 40])];
+    parts.resize(4, CompoundPart::Lookup(vec![b'n'; 2500]));
+    for has_tag in [false, true] {
+        let mut server = server(RpcServerSettings::default());
+        server.starves = true;
+        let mut stream: VecDeque<u8> = whole(&call(1, &[])).into();
+        stream.extend(whole(&call(2, &parts)));
+        stream.extend(whole(&call(3, &[])));
+        drain(&mut server, &mut stream, 100);
+        assert_eq!(server.calls.len(), 1);
+        // The answer to a call that is worked on may name all that is left.
+        let first = server.calls[0].0;
+        while !has_tag && server.end.machine.data_tag(first).is_some() {}
+        server.feed(true);
+        server.take_ops();
+        drain(&mut server, &mut stream, 100);
+        assert_eq!(server.starved_args.is_some(), has_tag);
+        server.feed(false);
+        server.take_ops();
+        drain(&mut server, &mut stream, 100);
+        assert_eq!(server.fatal, None);
+        let seen: Vec<_> = server.calls.iter().map(|(_, seen)| seen.ops).collect();
+        assert_eq!(seen[..2], [(0, Stop::End), (0, Stop::Delay)]);
+        // What follows is not disturbed.
+        let mut answers = 0;
+        while !server.calls.is_empty() {
+            server.answer(0, &[]);
+            answers += sent(&mut server).len();
+            server.take_ops();
+            drain(&mut server, &mut stream, 100);
+        }
+        assert_eq!(answers, 3);
+    }
+}
+
 /// A connection has 64 KiB of arguments for which no memory was asked for.
 #[test]
 fn arguments_without_memory_of_their_own_have_a_bound() {

@@ -276,10 +276,15 @@ impl Protocol for NfsConnection {
                 offset,
                 len,
                 staged,
-            } => self.run_call(None, None, driver, |_, around| {
-                nfsd::prepare(around, call, tag, offset, len, staged)
-            }),
-            ServerOp::PrepareArgs { tag, bytes } => self.prepare_args((tag, bytes), driver.pool()),
+            } => {
+                let is_there = self.run_call(None, None, driver, |_, around| {
+                    nfsd::prepare(around, call, tag, offset, len, staged)
+                });
+                is_there || self.refuse_more(call, tag)
+            }
+            ServerOp::PrepareArgs { call, tag, bytes } => {
+                self.prepare_args((tag, bytes), driver.pool()) || self.refuse_more(call, tag)
+            }
             ServerOp::Answer { tag, xid } => {
                 self.called_back(tag, xid, driver);
                 true
@@ -495,6 +500,19 @@ impl NfsConnection {
         core.link.set_data(tag, CommandMemory::reserved(reserved));
         core.link.machine.prepared(tag);
         true
+    }
+
+    /// There is no memory for `tag`. A call that has some waits for no more: calls of one
+    /// client whose share is full would wait for each other. It is to be sent again
+    /// (NFS4ERR_DELAY: RFC 8881, section 15.1.1.3). Whether it is such a call.
+    #[cold]
+    fn refuse_more(&mut self, call: Tag, tag: Tag) -> bool {
+        // The first memory of a call has its tag.
+        let has_some = tag != call;
+        if has_some {
+            self.core.link.machine.refuse(tag);
+        }
+        has_some
     }
 
     /// A call is here, or one that has waited for memory may find some.

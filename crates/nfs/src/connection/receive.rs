@@ -118,11 +118,27 @@ impl Inbound {
         }
     }
 
-    /// The call whose data is skipped.
-    pub(super) fn refuse(&mut self, tag: Tag) -> Tag {
+    /// There is no memory for data or arguments.
+    pub(super) fn refuse(&mut self, tag: Tag, slots: &mut RecordSlots) {
         assert!(self.is_blocked_on(tag), "refused once");
+        if self.args_wanted.take().is_some() {
+            self.skip_call(slots);
+            return;
+        }
         self.payload.discard();
-        self.tag.expect("data belongs to a call")
+        let call = self.tag.expect("data belongs to a call");
+        let payloads = &mut slots[call].payloads;
+        *payloads.last_mut().expect("it was announced") = None;
+    }
+
+    /// The call that is arriving finds no room for its arguments. Its first operation is
+    /// there: there is data before those.
+    #[cold]
+    fn skip_call(&mut self, slots: &mut RecordSlots) {
+        let slot = &mut slots[self.tag.expect("inside a record")];
+        slot.ops = 0;
+        slot.stop = Stop::Delay;
+        self.part = RecordPart::Nothing;
     }
 
     #[inline]
@@ -252,7 +268,10 @@ impl Connection {
             }
             let room = inbound.room(&self.slots);
             if room == 0 {
-                return Some(self.want_args());
+                match self.want_args() {
+                    Some(step) => return Some(step),
+                    None => continue,
+                }
             }
             let chunk = &staged[*at..*at + available.min(inbound.left as usize).min(room)];
             match self.gather(chunk, available) {
@@ -299,7 +318,7 @@ impl Connection {
 
     /// The arguments of a call are more than have room without asking.
     #[cold]
-    fn want_args(&mut self) -> Step<ServerOp> {
+    fn want_args(&mut self) -> Option<Step<ServerOp>> {
         let call = self.inbound.tag.expect("inside a record");
         let more = match self.inbound.is_last {
             true => self.inbound.left,
@@ -308,15 +327,16 @@ impl Connection {
         let args_max = self.slots[call].args_max;
         let bytes = args_max.saturating_add(more);
         let bytes = bytes.min(self.settings.args_bytes_max);
-        let tag = match bytes > args_max {
-            true => self.data_tag(call),
-            false => None,
-        };
-        let Some(tag) = tag else {
-            return self.fail(RpcServerFatalError::LongArguments);
+        if bytes == args_max {
+            return Some(self.fail(RpcServerFatalError::LongArguments));
+        }
+        // Only a call that has data needs a tag beside its own.
+        let Some(tag) = self.data_tag(call) else {
+            self.inbound.skip_call(&mut self.slots);
+            return None;
         };
         self.inbound.args_wanted = Some((tag, bytes));
-        Step::Op(ServerOp::PrepareArgs { tag, bytes })
+        Some(Step::Op(ServerOp::PrepareArgs { call, tag, bytes }))
     }
 
     /// Takes bytes of the record that is arriving from `chunk`, the rest of

@@ -4,7 +4,6 @@ use std::io::{self, Write};
 use std::net::{Ipv6Addr, SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use host::{Admin, Caller, HostIdentity, Payload, Settings};
 use needs::each_driver;
@@ -286,39 +285,55 @@ fn half_calls_that_fill_a_share_end_where_other_calls_wait(backend: Choice) {
     stop(world.running);
 }
 
-/// Calls that have memory for the data of a WRITE and none for the arguments behind it
-/// wait for each other: some of them end.
-#[each_driver]
-fn calls_that_hold_data_and_wait_for_room_for_arguments_end(backend: Choice) {
-    let world = World::new(backend);
-    let mut ops = vec![raw::putrootfh4(), raw::write4(&vec![7; 1000 << 10])];
-    ops.resize(60, raw::lookup4(&[b'n'; 1536]));
-    let call = raw::compound4(1, &ops);
+/// Sends a call on so many connections of one client, the beginning on all of them first,
+/// and expects an answer on each.
+fn expect_all_are_answered(world: &World, connections: usize, call: &[u8]) {
     let mut feeders = Vec::new();
-    let mut streams = world.callers(12);
+    let mut streams = world.callers(connections);
+    let (begin, rest) = call.split_at(100 << 10);
+    send(&mut streams, begin);
+    until("the share is nearly full", || {
+        crate::report::report(&world.running).pool_bytes >= SHARE_MIN
+    });
     for stream in &streams {
-        let (mut stream, call) = (stream.try_clone().expect("a socket"), call.clone());
+        let (mut stream, rest) = (stream.try_clone().expect("a socket"), rest.to_vec());
         feeders.push(std::thread::spawn(move || {
             // The end of a connection is what it reads.
-            let _ = stream.write_all(&call);
+            let _ = stream.write_all(&rest);
         }));
     }
     let answered = streams.iter_mut().map(is_answered).filter(|is| *is);
-    assert!(answered.count() > 0, "none is answered");
+    assert_eq!(answered.count(), connections, "some have ended");
     feeders
         .into_iter()
         .for_each(|feeder| feeder.join().expect("it ends"));
-    // All of the share is there.
-    let mut stream = world.open();
-    stream.write_all(&call).expect("taken");
-    raw::answer(&mut stream).expect("an answer");
+}
+
+/// Calls that have memory for the data of a WRITE and none for the arguments behind it
+/// would wait for each other.
+#[each_driver]
+fn calls_that_hold_data_and_find_no_room_for_arguments_are_answered(backend: Choice) {
+    let world = World::new(backend);
+    let mut ops = vec![raw::putrootfh4(), raw::write4(&vec![7; 1000 << 10])];
+    ops.resize(60, raw::lookup4(&[b'n'; 1536]));
+    expect_all_are_answered(&world, 40, &raw::compound4(1, &ops));
     stop(world.running);
 }
 
-/// Data that lies where it was received stays there while the arguments behind it wait for
-/// room.
+/// The same of the data of a second WRITE.
+#[each_driver]
+fn calls_that_hold_data_and_find_no_memory_for_more_are_answered(backend: Choice) {
+    let world = World::new(backend);
+    let write = raw::write4(&vec![7; 500 << 10]);
+    let ops = [raw::putrootfh4(), write.clone(), write];
+    expect_all_are_answered(&world, 60, &raw::compound4(1, &ops));
+    stop(world.running);
+}
+
+/// Nothing of a call is done whose arguments find no room behind its data. Sent again it is
+/// done.
 #[test]
-fn data_before_arguments_that_wait_for_room_is_what_was_sent() {
+fn data_before_arguments_that_find_no_room_is_not_written_before_the_call_is_sent_again() {
     let world = World::new(Choice::Epoll);
     let mut client = world.client();
     let root = client.lookup(["mem"]).expect("exported");
@@ -340,9 +355,14 @@ fn data_before_arguments_that_wait_for_room_is_what_was_sent() {
     ops.extend([raw::lookup4(b"written"), raw::write4(&bytes)]);
     ops.resize(16, raw::lookup4(&[b'n'; 1536]));
     writer.write_all(&raw::compound4(1, &ops)).expect("taken");
-    // It waits for room by then, nearly always; what is written is right in any case.
-    std::thread::sleep(Duration::from_millis(200));
+    let (_, results) = raw::answer(&mut writer).expect("an answer");
+    assert_eq!(raw::status(&results), raw::JUKEBOX);
+    assert!(drain(&mut client, &open, 16 << 10).is_empty());
     world.files.open();
+    for stream in streams.iter_mut().chain(&mut small) {
+        raw::answer(stream).expect("an answer");
+    }
+    writer.write_all(&raw::compound4(2, &ops)).expect("taken");
     raw::answer(&mut writer).expect("an answer");
     assert!(drain(&mut client, &open, 16 << 10) == bytes);
     stop(world.running);

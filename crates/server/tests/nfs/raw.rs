@@ -8,7 +8,7 @@ use crate::common::PATIENCE;
 pub const NFS: u32 = 100_003;
 pub const NFS3_READ: u32 = 6;
 pub const NFS3_WRITE: u32 = 7;
-/// NFS3ERR_JUKEBOX: ask again later.
+/// NFS3ERR_JUKEBOX and NFS4ERR_DELAY: ask again later.
 pub const JUKEBOX: u32 = 10_008;
 
 fn word(to: &mut Vec<u8>, word: u32) {
