@@ -39,7 +39,10 @@ pub enum StartError {
     #[error("{0}")]
     FileSystem(String),
     /// The folder of what NFS must know after a restart cannot be used.
-    #[error("cannot keep in {} what NFS must know after a restart: {}", .0.display(), .1)]
+    #[error(
+        "cannot keep in {} what NFS must know after a restart: {}{}",
+        .0.display(), .1, store::remedy(.1)
+    )]
     NfsState(PathBuf, io::Error),
     /// An address could not be listened on.
     #[error("{}", cannot_listen(.0, .1))]
@@ -48,7 +51,7 @@ pub enum StartError {
     #[error("{0}")]
     Config(ChangeError),
     /// A reactor could not be set up on its CPU.
-    #[error("cannot run a reactor on CPU {0}: {1}")]
+    #[error("cannot run a reactor on CPU {}: {}{}", .0, .1, store::remedy(.1))]
     Reactor(usize, io::Error),
 }
 
@@ -358,7 +361,9 @@ impl Reactor {
         thread.spawn(move || {
             let result = caught_io(|| self.run(&ready, &may_go));
             if let Err(error) = &result {
-                let _ = ready.send(Err(io::Error::new(error.kind(), error.to_string())));
+                let same = error.raw_os_error().map(io::Error::from_raw_os_error);
+                let told = || io::Error::new(error.kind(), error.to_string());
+                let _ = ready.send(Err(same.unwrap_or_else(told)));
             }
             let _ = report.send(result);
         })?;

@@ -41,7 +41,7 @@ mod unreadable;
 pub use base::Base;
 pub use io::{Error, Io};
 pub use open::{Examined, KINDS, KindRow, examine, open, over_file};
-pub use problem::{OpenError, Problem};
+pub use problem::{OpenError, Problem, remedy};
 pub use regular::expect_own_file;
 pub use reservation::Reservations;
 pub use resize::ResizeError;

@@ -235,8 +235,8 @@ fn behind(path: Option<&Path>) -> String {
     path.map_or(String::new(), |path| format!(" {}", path.display()))
 }
 
-/// What helps against an answer of the operating system.
-pub(crate) fn remedy(error: &io::Error) -> &'static str {
+/// What helps against an answer of the operating system, behind it in parentheses.
+pub fn remedy(error: &io::Error) -> &'static str {
     match Errno::from_io_error(error) {
         Some(Errno::ACCESS | Errno::PERM) => {
             " (let the user that runs weft read and write the file and its folder)"

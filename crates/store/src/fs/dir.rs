@@ -457,7 +457,7 @@ fn open_table(
 
 fn refused(spec: &DirSpec, why: TableRefused) -> DirProblem {
     match why {
-        TableRefused::System(source) => in_state(spec, "read the state in")(source),
+        TableRefused::System(source) => in_state(spec, "use the state in")(source),
         TableRefused::Damaged => DirProblem::StateDamaged(spec.state.clone()),
     }
 }

@@ -68,6 +68,21 @@ fn file_larger_than_the_limit_of_files_is_an_error_and_no_signal() {
     assert!(told.contains("disk0.img"), "{told}");
 }
 
+#[test]
+fn start_that_runs_out_of_descriptors_is_told_with_the_limit_to_raise() {
+    let file = file(&good(free_port()));
+    let path = file.path.to_str().expect("UTF-8");
+    let output = limited("-n 8").args(["serve", "-c", path]).output();
+    let output = output.expect("a shell");
+    let told = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{:?} {told}", output.status);
+    let last = told.lines().last().expect("why");
+    assert!(
+        last.contains("(raise the limit of open files: 'ulimit -n')"),
+        "{told}"
+    );
+}
+
 /// The number that it names is one with which it has nothing to say.
 #[test]
 fn limit_of_descriptors_below_connections_max_is_told_with_one_that_works() {

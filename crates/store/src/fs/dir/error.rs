@@ -149,7 +149,7 @@ pub enum DirProblem {
     )]
     StateDamaged(PathBuf),
     /// The operating system refused.
-    #[error("cannot {action} {}: {source}", .path.display())]
+    #[error("cannot {action} {}: {source}{}", .path.display(), crate::remedy(.source))]
     System {
         /// What was tried, as in "cannot ...".
         action: &'static str,
