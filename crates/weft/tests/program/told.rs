@@ -83,6 +83,22 @@ fn start_that_runs_out_of_descriptors_is_told_with_the_limit_to_raise() {
     );
 }
 
+#[test]
+fn file_where_the_folder_of_a_state_should_be_is_told_with_what_helps() {
+    let file = files(free_port(), "allow_any_client = true");
+    let text_of = std::fs::read_to_string(&file.path).expect("written");
+    let beside = file.path.display();
+    let spoilt = format!("{text_of}\n[nfs]\nstate = \"{beside}/state\"\n");
+    std::fs::write(&file.path, spoilt).expect("room");
+    let output = weft(&["serve", "-c", file.path.to_str().expect("UTF-8")]);
+    let told = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{told}");
+    assert!(
+        told.contains("(a part of its path is a file: use another path)"),
+        "{told}"
+    );
+}
+
 /// The number that it names is one with which it has nothing to say.
 #[test]
 fn limit_of_descriptors_below_connections_max_is_told_with_one_that_works() {
