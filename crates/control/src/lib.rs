@@ -1,5 +1,6 @@
 //! Configuration: a TOML file in, what the target is started with out ([`load`]);
-//! without a file [`default_config`].
+//! without a file [`default_config`]. A file that has changed is applied to the target that
+//! runs ([`ServedDocument`]).
 //!
 //! A mistake in the file is told with line and column, what is wrong and what
 //! would be right; all mistakes of a file at once ([`Problems`]). The schema is
@@ -12,7 +13,9 @@ mod nfs;
 mod nvme;
 mod parse;
 mod pattern;
+mod plan;
 mod policy;
+mod reload;
 mod schema;
 mod secret;
 mod source;
@@ -33,6 +36,8 @@ use store::Kind;
 use store::identity::of_memory;
 use store::memory::MemoryLimit;
 
+pub use plan::{PlannedChange, plan};
+pub use reload::ServedDocument;
 pub use schema::SCHEMA;
 pub use source::{Problem, Problems};
 pub use value::{format_cpus, format_size};

@@ -7,13 +7,13 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use ::iscsi::{Auth, InitiatorAcl, Redirect};
+use ::iscsi::{Auth, InitiatorAcl, Redirect, Target};
 use engine::post::ShardMail;
 use engine::{ConnectionRef, Scope};
 use machine::locked;
 use nfsd::exports::Rule;
 use nvmf::command::AnaState;
-use nvmf::{Referral, Registry, Subsystem};
+use nvmf::{AnaGroup, Referral, Registry, Subsystem};
 use serve_nfs::{ExportSpec, FileSystemSpec};
 use store::{ResizeError, Volume};
 
@@ -88,6 +88,25 @@ pub enum Change {
         /// Their NQNs; `None` for any.
         hosts: Option<Vec<String>>,
     },
+    /// Says anew where a subsystem is reached; controllers that came in elsewhere end.
+    SetReach {
+        /// NQN of the subsystem.
+        nqn: String,
+        /// Numbers of the listeners; `None` for all.
+        listeners: Option<Vec<u16>>,
+    },
+    /// Says anew which hosts see a namespace, and of which ANA group it is; its volume
+    /// stays.
+    SetNamespace {
+        /// NQN of the subsystem.
+        nqn: String,
+        /// Which.
+        nsid: u32,
+        /// The ANA group it belongs to, from 1.
+        ana_group: u32,
+        /// Host NQNs that see it; `None` for every host of the subsystem.
+        hosts: Option<Vec<String>>,
+    },
     /// Listens on one more address.
     AddListener(ListenerSpec),
     /// Closes a listener and every connection that came in by it.
@@ -116,6 +135,9 @@ pub enum Change {
         /// Which.
         lun: u16,
     },
+    /// Replaces everything of the target of this name but its logical units; sessions
+    /// that it would not let begin end. What others have negotiated holds.
+    SetTarget(Target),
     /// Replaces the initiators that may use a target and the LUNs that they see; the
     /// sessions of others end.
     SetInitiators {
@@ -153,6 +175,13 @@ pub enum Change {
         group: u32,
         /// Its state.
         state: AnaState,
+    },
+    /// Sets the states of all ANA groups at once, on all listeners.
+    SetAnaGroups {
+        /// NQN of the subsystem, or the name of an iSCSI target that has states of its own.
+        nqn: String,
+        /// Groups whose state is not ANA Optimized everywhere.
+        groups: Vec<AnaGroup>,
     },
     /// Sets the other discovery services that this one names.
     SetReferrals(Vec<Referral>),
@@ -301,6 +330,13 @@ impl Shared {
             Change::AllowHost { nqn, host } => self.allow_host(&nqn, host),
             Change::DenyHost { nqn, host } => self.deny_host(&nqn, &host),
             Change::SetHosts { nqn, hosts } => self.set_hosts(&nqn, hosts),
+            Change::SetReach { nqn, listeners } => self.set_reach(&nqn, listeners),
+            Change::SetNamespace {
+                nqn,
+                nsid,
+                ana_group,
+                hosts,
+            } => self.set_namespace(&nqn, nsid, ana_group, hosts),
             Change::AddListener(spec) => self.add_listener(spec),
             Change::RemoveListener { address } => self.remove_listener(address),
             Change::SetAna {
@@ -312,11 +348,16 @@ impl Shared {
                 true => self.set_ana(&nqn, listener, group, state),
                 false => self.set_target_ana(&nqn, listener, group, state),
             },
+            Change::SetAnaGroups { nqn, groups } => match nqn.starts_with("nqn.") {
+                true => self.set_ana_groups(&nqn, groups),
+                false => self.set_target_ana_groups(&nqn, groups),
+            },
             Change::SetReferrals(referrals) => self.set_referrals(referrals),
             Change::AddTarget(spec) => self.add_target(&spec),
             Change::RemoveTarget { name } => self.remove_target(&name),
             Change::AddLun { name, lun } => self.add_lun(&name, &lun),
             Change::RemoveLun { name, lun } => self.remove_lun(&name, lun),
+            Change::SetTarget(target) => self.set_target(&target),
             Change::SetInitiators { name, acl } => self.set_initiators(&name, &acl),
             Change::SetAuth { name, auth } => self.set_auth(&name, auth),
             Change::SetRedirect { name, redirect } => self.set_redirect(&name, redirect),
@@ -347,6 +388,16 @@ impl Left {
     /// Only the fence.
     fn fence(scope: Scope) -> Left {
         Left::Fence(scope, Box::new(|shared, done| done(shared, Ok(()))))
+    }
+
+    /// Nothing that began before it is left on `volumes` either.
+    fn then_fence(self, volumes: Vec<Arc<dyn Volume>>) -> Left {
+        Left::More(Box::new(move |shared, done| {
+            let then = |shared: &Arc<Shared>, outcome| {
+                shared.fence(Scope::Volumes(volumes), move |shared| done(shared, outcome));
+            };
+            self.run(shared, Box::new(then));
+        }))
     }
 
     fn run(self, shared: &Arc<Shared>, done: ChangeDone) {

@@ -38,6 +38,7 @@ pub mod check;
 mod config;
 mod examine;
 mod report;
+mod served;
 mod serving;
 mod shared;
 mod start;
@@ -51,6 +52,7 @@ pub use config::{
 pub use examine::{Finding, examine};
 pub use report::Report;
 pub use serve_nfs as nfs;
+pub use served::Served;
 pub use start::{Running, StartError, start};
 
 /// What a target is made of, for code that runs it on its own reactors: the simulator,

@@ -72,7 +72,7 @@ const CHANGE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A target that runs. Dropping it without [`Running::stop`] leaves it running.
 pub struct Running {
-    shared: Arc<Shared>,
+    pub(crate) shared: Arc<Shared>,
     backend: &'static str,
     /// Only [`Running::wait`] takes from it; the lock makes `Running` one that
     /// threads may share.

@@ -50,9 +50,9 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum WeftCommand {
-    /// Serve volumes until Ctrl-C or SIGTERM; a second one ends at once, and
-    /// SIGUSR1 has counters printed as a line of JSON. SIGHUP, SIGQUIT and SIGUSR2
-    /// are ignored: the configuration is read at the start alone
+    /// Serve volumes until Ctrl-C or SIGTERM; a second one ends at once. SIGHUP has
+    /// the configuration read again, SIGUSR1 has counters printed as a line of JSON;
+    /// SIGQUIT and SIGUSR2 are ignored
     Serve {
         /// Configuration; see weft.example.toml
         #[arg(short, long, value_name = "FILE")]
@@ -108,10 +108,13 @@ fn run(command: Option<WeftCommand>) -> io::Result<ExitCode> {
     if !goes_on_unread(command.as_ref()) {
         reactor::end_at_closed_pipe();
     }
-    let serve = |config| Ok(serve::run(config));
     match command {
-        None | Some(WeftCommand::Serve { config: None }) => serve(serve::default_config()),
-        Some(WeftCommand::Serve { config: Some(file) }) => with_config(&file, serve),
+        None | Some(WeftCommand::Serve { config: None }) => {
+            Ok(serve::run(serve::default_config(), None))
+        }
+        Some(WeftCommand::Serve { config: Some(file) }) => {
+            with_config(&file, |config| Ok(serve::run(config, Some(&file))))
+        }
         Some(WeftCommand::Check { config }) => {
             with_config(&config, |checked| check(&config, &checked))
         }

@@ -4,10 +4,12 @@ use std::fmt::Display;
 use std::fmt::Write as _;
 use std::io::{self, Write as _};
 use std::net::{SocketAddr, TcpListener};
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
+use control::ServedDocument;
 use mem::counters::counts_allocations;
 use serde_json::json;
 use server::{Config, Protocol, Report, Running};
@@ -49,24 +51,61 @@ fn can_listen(address: SocketAddr) -> bool {
     }
 }
 
-/// Serves until a signal.
-pub fn run(config: Config) -> ExitCode {
+/// Serves what `file` says, or what is built in, until a signal.
+pub fn run(config: Config, file: Option<&Path>) -> ExitCode {
     let asked = match signals::signal_requests() {
         Ok(asked) => asked,
         Err(error) => return fail(&format!("signals cannot be handled: {error}")),
     };
-    let mut running = match server::start(config) {
+    let mut running = match server::start(config.clone()) {
         Ok(running) => running,
         Err(error) => return fail(&error.to_string()),
     };
     print_text(&announce(&running));
-    until_the_end(&mut running, &asked)
+    let mut document = ServedDocument::new(&config, &running);
+    let reload = |running: &Running| reload(file, &mut document, running);
+    until_the_end(&mut running, &asked, reload)
+}
+
+/// Reads the configuration again, and serves what it says now.
+fn reload(file: Option<&Path>, document: &mut ServedDocument, running: &Running) {
+    let Some(file) = file else {
+        tracing::warn!(
+            "SIGHUP ignored: weft serves what is built in, and there is no file to read again"
+        );
+        return;
+    };
+    let desired = match control::load(file) {
+        Ok(desired) => desired,
+        Err(problems) => return tracing::error!("not reloaded, nothing is changed: {problems}"),
+    };
+    let file = file.display();
+    match document.apply(desired, running) {
+        Ok(lines) => {
+            lines
+                .iter()
+                .for_each(|line| tracing::info!("reload: {line}"));
+            tracing::info!(%file, changes = lines.len(), "reloaded");
+        }
+        Err(lines) => {
+            let lines = lines.join("; ");
+            tracing::error!(%file, "not reloaded, it is served as before: {lines}");
+        }
+    }
 }
 
 /// Serves until it is asked to end, or a part of it fails.
-fn until_the_end(running: &mut Running, asked: &Receiver<SignalAsked>) -> ExitCode {
+fn until_the_end(
+    running: &mut Running,
+    asked: &Receiver<SignalAsked>,
+    mut reload: impl FnMut(&Running),
+) -> ExitCode {
     loop {
         match asked.recv_timeout(LOOK_EVERY) {
+            Ok(SignalAsked::Reload) => {
+                reload(running);
+                continue;
+            }
             Ok(SignalAsked::Counters) => {
                 print_text(&counters(&running.report()));
                 continue;
@@ -74,8 +113,8 @@ fn until_the_end(running: &mut Running, asked: &Receiver<SignalAsked>) -> ExitCo
             Ok(SignalAsked::Nothing(signal)) => {
                 tracing::warn!(
                     signal,
-                    "signal ignored: the configuration is read at the start alone; SIGTERM ends \
-                     weft in order"
+                    "signal ignored: SIGTERM ends weft in order, SIGHUP has it read its \
+                     configuration again"
                 );
                 continue;
             }
@@ -181,7 +220,7 @@ fn announce(running: &Running) -> String {
     text += &banner::notes(config);
     text += &banner::machine(config, running.backend());
     let _ = write!(text, "\n{}", banner::commands(config, &addresses));
-    text += "\nSIGUSR1 asks what it has done so far; Ctrl-C or SIGTERM ends it in order.\n";
+    text += "\nSIGHUP has it read its configuration again, SIGUSR1 asks what it has done so far; Ctrl-C or SIGTERM ends it in order.\n";
     text
 }
 
@@ -264,7 +303,7 @@ mod tests {
                 true => tell.send(SignalAsked::End).expect("it listens"),
                 false => running.stop(),
             }
-            let code = until_the_end(&mut running, &asked);
+            let code = until_the_end(&mut running, &asked, |_| unreachable!("not asked"));
             assert_eq!(code, ExitCode::from(INTERNAL));
             assert_eq!(running.report().unsynced, 1);
         }

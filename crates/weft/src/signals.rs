@@ -1,5 +1,6 @@
 //! The first SIGINT or SIGTERM asks for an orderly end, the second ends at once;
-//! SIGUSR1 asks a target what it has done so far. Other signals that are sent to
+//! SIGUSR1 asks a target what it has done so far, SIGHUP to read its configuration
+//! again. Other signals that are sent to
 //! servers end no target.
 
 use std::io;
@@ -33,6 +34,8 @@ pub enum SignalAsked {
     End,
     /// What it has done so far.
     Counters,
+    /// To serve what its configuration says now.
+    Reload,
     /// Something that it does not do, by this signal.
     Nothing(&'static str),
 }
@@ -50,7 +53,7 @@ pub fn signal_requests() -> io::Result<Receiver<SignalAsked>> {
             for signal in signals.forever() {
                 let asked = match signal {
                     SIGUSR1 => SignalAsked::Counters,
-                    SIGHUP => SignalAsked::Nothing("SIGHUP"),
+                    SIGHUP => SignalAsked::Reload,
                     SIGQUIT => SignalAsked::Nothing("SIGQUIT"),
                     SIGUSR2 => SignalAsked::Nothing("SIGUSR2"),
                     _ => SignalAsked::End,

@@ -3,11 +3,10 @@
 
 use ::iscsi::{PortalGroup, Target};
 use engine::About;
-use nvmf::AnaGroup;
 use scsi::provisioning::{Threshold, Thresholds};
 use scsi::{AccessState, Modes};
 
-use super::namespaces::{subsystem, unknown_volume, volume_busy};
+use super::namespaces::{check_ana_groups, subsystem, unknown_volume, volume_busy};
 use super::*;
 use crate::config::Protocol;
 use crate::state::ServedState;
@@ -35,16 +34,9 @@ impl Shared {
             Ana::Own(groups) => groups.clone(),
             Ana::Subsystem(nqn) => subsystem(&nvme, nqn)?.ana_groups,
         };
-        for group in &groups {
-            check::ana_group(group.id.into()).map_err(ChangeError::Invalid)?;
-        }
+        check_ana_groups(&groups)?;
         let (mut state, mut places) = (self.state(), self.iscsi.places());
-        if target.portal_groups.is_empty() {
-            target.portal_groups = vec![state.all_portals()];
-            state.everywhere.insert(name.clone());
-        } else {
-            check_portal_groups(&target.portal_groups, &state)?;
-        }
+        settle_portal_groups(&mut target, &mut state)?;
         places.set_ana(&name, spec.ana.clone());
         places.set_default_modes(&name, modes_of(spec));
         for lun in &spec.luns {
@@ -109,17 +101,39 @@ impl Shared {
         Ok(Left::Fence(scope, Box::new(free)))
     }
 
+    pub(super) fn set_target(&self, target: &Target) -> Result<Left, ChangeError> {
+        let mut target = checked(target)?;
+        let name = known(&self.iscsi.registry(), &target.name)?.name.clone();
+        let mut state = self.state();
+        settle_portal_groups(&mut target, &mut state)?;
+        // A listener that comes back is in the groups that are named now.
+        for gone in state.gone.values_mut() {
+            gone.groups.retain(|(of, _)| *of != name);
+        }
+        drop(state);
+        self.replace_target(&name, |known| *known = target)
+    }
+
     pub(super) fn set_initiators(
         &self,
         name: &str,
         acl: &[InitiatorAcl],
     ) -> Result<Left, ChangeError> {
         let acl = check::acl(acl).map_err(ChangeError::Invalid)?;
-        // An initiator that loses a unit has no command under way there at the end.
         let name = known(&self.iscsi.registry(), name)?.name.clone();
-        let luns = self.iscsi.places().luns(&name);
+        self.replace_target(&name, |target| target.acl = acl)
+    }
+
+    /// Changes which initiators may use a target and which units they see: one that
+    /// loses a unit has no command under way there at the end.
+    fn replace_target(
+        &self,
+        name: &str,
+        edit: impl FnOnce(&mut Target),
+    ) -> Result<Left, ChangeError> {
+        let luns = self.iscsi.places().luns(name);
         let volumes = luns.into_iter().map(|(_, volume, _)| volume);
-        let change = self.edit_target(&name, |target| target.acl = acl)?;
+        let change = self.edit_target(name, edit)?;
         Ok(self.dismiss_and_wait(change, volumes.collect()))
     }
 
@@ -244,6 +258,25 @@ impl Shared {
         let members = luns.into_iter().filter(|(.., of)| *of == group);
         let volumes = members.map(|(_, volume, _)| volume).collect();
         Ok(Left::fence(Scope::Volumes(volumes)))
+    }
+
+    pub(super) fn set_target_ana_groups(
+        &self,
+        name: &str,
+        groups: Vec<AnaGroup>,
+    ) -> Result<Left, ChangeError> {
+        check_ana_groups(&groups)?;
+        let name = known(&self.iscsi.registry(), name)?.name.clone();
+        let mut places = self.iscsi.places();
+        if let Some(Ana::Subsystem(nqn)) = places.ana_of(&name) {
+            let text = format!("the states of {name} are those of {nqn}: set them there");
+            return Err(ChangeError::Invalid(text));
+        }
+        places.set_ana(&name, Ana::Own(groups));
+        let luns = places.luns(&name);
+        drop(places);
+        let volumes = luns.into_iter().map(|(_, volume, _)| volume).collect();
+        Ok(self.widen_targets(vec![name]).then_fence(volumes))
     }
 
     /// The listeners that have one state with this one for a subsystem: those of
@@ -373,6 +406,18 @@ fn checked(target: &Target) -> Result<Target, ChangeError> {
         .and_then(|()| check::iscsi_limits(&target.limits))
         .map_err(ChangeError::Invalid)?;
     Ok(target)
+}
+
+/// Where a target is reached: by what it names, or by every iSCSI listener.
+fn settle_portal_groups(target: &mut Target, state: &mut ServedState) -> ChangeOutcome {
+    if target.portal_groups.is_empty() {
+        target.portal_groups = vec![state.all_portals()];
+        state.everywhere.insert(target.name.clone());
+    } else {
+        check_portal_groups(&target.portal_groups, state)?;
+        state.everywhere.remove(&target.name);
+    }
+    Ok(())
 }
 
 fn check_portal_groups(groups: &[PortalGroup], state: &ServedState) -> ChangeOutcome {

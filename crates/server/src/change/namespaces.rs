@@ -3,6 +3,7 @@
 use nvmf::{Namespace, WriteProtect};
 
 use super::*;
+use crate::config::Protocol;
 
 impl Shared {
     pub(super) fn add_subsystem(&self, spec: &SubsystemSpec) -> Result<Left, ChangeError> {
@@ -26,9 +27,7 @@ impl Shared {
         check::fixed_text("serial", &spec.serial, check::SERIAL_BYTES)
             .and_then(|()| check::fixed_text("model", &spec.model, check::MODEL_BYTES))
             .map_err(ChangeError::Invalid)?;
-        for group in &spec.ana_groups {
-            check::ana_group(group.id.into()).map_err(ChangeError::Invalid)?;
-        }
+        check_ana_groups(&spec.ana_groups)?;
         if let Some(range) = &spec.cntlids {
             check::cntlids(range).map_err(ChangeError::Invalid)?;
         }
@@ -128,8 +127,7 @@ impl Shared {
             .namespace(nsid)
             .is_none()
         {
-            let name = format!("{nsid} of {nqn}");
-            return Err(ChangeError::Unknown("namespace", name));
+            return Err(unknown_namespace(nqn, nsid));
         }
         let volume = self.nvme.places().unplace(nqn, nsid);
         let nqn = nqn.to_owned();
@@ -149,6 +147,36 @@ impl Shared {
             shared.fence(Scope::Mail, move |shared| done(shared, Ok(())));
         };
         Ok(Left::Fence(scope, Box::new(free)))
+    }
+
+    pub(super) fn set_namespace(
+        &self,
+        nqn: &str,
+        nsid: u32,
+        ana_group: u32,
+        hosts: Option<Vec<String>>,
+    ) -> Result<Left, ChangeError> {
+        check::ana_group(ana_group.into()).map_err(ChangeError::Invalid)?;
+        check_hosts(hosts.as_deref())?;
+        if subsystem(&self.nvme.registry(), nqn)?
+            .namespace(nsid)
+            .is_none()
+        {
+            return Err(unknown_namespace(nqn, nsid));
+        }
+        let edit = Edit {
+            nqn: nqn.to_owned(),
+            apply: Box::new(move |subsystem| {
+                let mut list = subsystem.namespaces.to_vec();
+                for namespace in list.iter_mut().filter(|known| known.nsid == nsid) {
+                    namespace.ana_group = ana_group;
+                    namespace.hosts.clone_from(&hosts);
+                }
+                subsystem.namespaces = list.into();
+            }),
+        };
+        let volumes = self.nvme.places().volumes_of(nqn, &[nsid]);
+        Ok(self.allow_more(vec![edit]).then_fence(volumes))
     }
 
     pub(super) fn allow_host(&self, nqn: &str, host: String) -> Result<Left, ChangeError> {
@@ -182,9 +210,32 @@ impl Shared {
         hosts: Option<Vec<String>>,
     ) -> Result<Left, ChangeError> {
         check_hosts(hosts.as_deref())?;
+        self.set_access(nqn, |subsystem| subsystem.hosts = hosts)
+    }
+
+    pub(super) fn set_reach(
+        &self,
+        nqn: &str,
+        listeners: Option<Vec<u16>>,
+    ) -> Result<Left, ChangeError> {
+        let is_one = |number| self.state().protocol_of(number) == Some(Protocol::NvmeTcp);
+        let mut numbers = listeners.iter().flatten();
+        if let Some(number) = numbers.find(|number| !is_one(**number)) {
+            let text = format!("there is no NVMe/TCP listener with number {number}");
+            return Err(ChangeError::Invalid(text));
+        }
+        self.set_access(nqn, |subsystem| subsystem.listeners = listeners)
+    }
+
+    /// Changes which controllers a subsystem has; others end.
+    fn set_access(
+        &self,
+        nqn: &str,
+        edit: impl FnOnce(&mut Subsystem),
+    ) -> Result<Left, ChangeError> {
         let mut registry = self.nvme.registry();
         let mut subsystem = subsystem(&registry, nqn)?;
-        subsystem.hosts = hosts;
+        edit(&mut subsystem);
         let change = registry.replace_subsystem(Arc::new(subsystem));
         Ok(self.settle_and_wait(change))
     }
@@ -222,6 +273,30 @@ impl Shared {
         Ok(Left::fence(Scope::Volumes(volumes)))
     }
 
+    pub(super) fn set_ana_groups(
+        &self,
+        nqn: &str,
+        groups: Vec<AnaGroup>,
+    ) -> Result<Left, ChangeError> {
+        check_ana_groups(&groups)?;
+        let subsystem = subsystem(&self.nvme.registry(), nqn)?;
+        let nsids: Vec<u32> = subsystem.namespaces.iter().map(|n| n.nsid).collect();
+        let mut volumes = self.nvme.places().volumes_of(nqn, &nsids);
+        let mut ids: Vec<u32> = subsystem
+            .ana_groups
+            .iter()
+            .chain(&groups)
+            .map(|g| g.id)
+            .collect();
+        ids.dedup();
+        volumes.extend(ids.iter().flat_map(|id| self.behind_targets(nqn, *id)));
+        let edit = Edit {
+            nqn: nqn.to_owned(),
+            apply: Box::new(move |subsystem| subsystem.ana_groups.clone_from(&groups)),
+        };
+        Ok(self.allow_more(vec![edit]).then_fence(volumes))
+    }
+
     /// Does what a change asks for; it is true when the connections that it
     /// closes are gone.
     fn settle_and_wait(&self, change: nvmf::ControllerChange) -> Left {
@@ -236,6 +311,13 @@ impl Shared {
             false => Left::fence(Scope::Connections(closing)),
         }
     }
+}
+
+pub(super) fn check_ana_groups(groups: &[AnaGroup]) -> ChangeOutcome {
+    for group in groups {
+        check::ana_group(group.id.into()).map_err(ChangeError::Invalid)?;
+    }
+    Ok(())
 }
 
 /// A list of hosts, each of them once; `None`: any.
@@ -263,6 +345,10 @@ pub(super) fn subsystem(registry: &Registry, nqn: &str) -> Result<Subsystem, Cha
     let found = registry.subsystem(nqn);
     let found = found.ok_or_else(|| unknown_subsystem(nqn))?;
     Ok((*found).clone())
+}
+
+fn unknown_namespace(nqn: &str, nsid: u32) -> ChangeError {
+    ChangeError::Unknown("namespace", format!("{nsid} of {nqn}"))
 }
 
 fn unknown_subsystem(nqn: &str) -> ChangeError {

@@ -49,11 +49,41 @@ fn end_in_order(serving: Serving) {
 fn signal_without_meaning_is_told_and_ends_nothing() {
     let file = file(&good(free_port()));
     let mut serving = serve(&file.path);
-    for signal in ["HUP", "QUIT", "USR2"] {
+    for signal in ["QUIT", "USR2"] {
         serving.signal(signal);
         let line = serving.log_line(&format!("signal=\"SIG{signal}\""));
         assert!(line.contains("WARN") && line.contains("ignored"), "{line}");
     }
+    end_in_order(serving);
+}
+
+#[test]
+fn sighup_serves_what_the_file_says_now_and_refuses_what_it_cannot() {
+    let (port, other) = (free_port(), free_port());
+    let text = good(port);
+    let file = file(&text);
+    let mut serving = serve(&file.path);
+    let connect = |port: u16| TcpStream::connect(("127.0.0.1", port));
+    let staying = connect(port).expect("it listens");
+    assert!(is_served(&staying));
+    let write = |text: &str| std::fs::write(&file.path, text).expect("a file");
+    // One more listener, and more capacity; who is connected stays.
+    let more = format!("{text}\n[[listener]]\naddress = \"127.0.0.1:{other}\"\n");
+    write(&more.replace("8MiB", "9MiB"));
+    serving.signal("HUP");
+    let line = serving.log_line("reloaded");
+    assert!(line.contains("changes=2"), "{line}");
+    assert!(is_served(&connect(other).expect("it listens")));
+    // A mistake, and what would lose data, change nothing.
+    write("[[volume]]\nnam = 1");
+    serving.signal("HUP");
+    serving.log_line("not reloaded, nothing is changed");
+    write(&more);
+    serving.signal("HUP");
+    let line = serving.log_line("not reloaded, it is served as before");
+    assert!(line.contains("would shrink from 9MiB to 8MiB"), "{line}");
+    assert!(is_served(&connect(other).expect("it listens")));
+    drop(staying);
     end_in_order(serving);
 }
 

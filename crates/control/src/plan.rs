@@ -1,0 +1,653 @@
+//! From one configuration to another while hosts are connected: the changes, in the
+//! order in which they are made.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use iscsi::{PortalGroup, Target};
+use nvmf::AnaGroup;
+use server::nfs::{ExportSpec, FileSystemKind, FileSystemSpec};
+use server::{
+    Ana, Change, Config, IscsiTargetSpec, ListenerSpec, LunSpec, NamespaceSpec, SubsystemSpec,
+    check,
+};
+use store::Spec;
+
+use crate::format_size;
+use crate::listener::spoken;
+use crate::nvme::ANA_STATES;
+
+/// One change of a [`plan`].
+///
+/// Listeners are named by their place in a document: the desired one in `change`, the
+/// running one in `undo`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PlannedChange {
+    /// What is changed.
+    pub change: Change,
+    /// What takes it back, if anything does.
+    pub undo: Option<Change>,
+    /// What it means, to people.
+    pub text: String,
+}
+
+/// The changes that make what serves `running` serve `desired`, in order. Steps that
+/// nothing takes back come last.
+///
+/// # Errors
+/// What cannot be changed while hosts are connected, a line each.
+pub fn plan(running: &Config, desired: &Config) -> Result<Vec<PlannedChange>, Vec<String>> {
+    let mut plan = Planner {
+        places: places(&running.listeners, &desired.listeners),
+        running,
+        desired,
+        phases: Default::default(),
+        refused: settings(running, desired),
+    };
+    plan.listeners();
+    plan.volumes();
+    plan.file_systems();
+    plan.exports();
+    plan.subsystems();
+    plan.targets();
+    if running.iscsi_discovery != desired.iscsi_discovery {
+        let set = |config: &Config| Change::SetDiscoveryAuth(config.iscsi_discovery.clone());
+        let text = "what initiators prove in discovery changes".to_owned();
+        plan.add(Phase::Set, set(desired), Some(set(running)), text);
+    }
+    if running.referrals != desired.referrals {
+        let set = |config: &Config| Change::SetReferrals(config.referrals.clone());
+        let text = "the referrals of discovery change".to_owned();
+        plan.add(Phase::Set, set(desired), Some(set(running)), text);
+    }
+    match plan.refused.is_empty() {
+        true => Ok(plan.phases.into_iter().flatten().collect()),
+        false => Err(plan.refused),
+    }
+}
+
+/// In order: what is taken away leaves names, files and ports to what is added; nobody
+/// sees a namespace before its ANA group and its hosts are right.
+#[derive(Clone, Copy)]
+enum Phase {
+    /// Exports, logical units, namespaces.
+    Unplace,
+    RemoveTargets,
+    RemoveSubsystems,
+    /// What can be opened again: volumes, file systems, listeners whose port another has.
+    Close,
+    /// Volumes, file systems, listeners.
+    Open,
+    Set,
+    AddSubsystems,
+    AddTargets,
+    /// Exports, logical units, namespaces.
+    Place,
+    RemoveListeners,
+    /// What cannot be undone: hosts may use what a volume has more.
+    Grow,
+    /// Likewise: what is in memory is lost.
+    Forget,
+}
+
+const PHASES: usize = Phase::Forget as usize + 1;
+
+struct Planner<'c> {
+    running: &'c Config,
+    desired: &'c Config,
+    /// For each listener of the running document its place in the desired one.
+    places: Vec<Option<u16>>,
+    phases: [Vec<PlannedChange>; PHASES],
+    refused: Vec<String>,
+}
+
+/// For each listener of `running` the place of the one in `desired` that has its number:
+/// what is spoken there is the same.
+pub(crate) fn places(running: &[ListenerSpec], desired: &[ListenerSpec]) -> Vec<Option<u16>> {
+    let key = |spec: &ListenerSpec| (spec.address, spec.protocol);
+    let place = |spec| desired.iter().position(|other| key(other) == key(spec));
+    let places = running.iter().map(place);
+    places.map(|at| at.map(|at| at as u16)).collect()
+}
+
+/// What holds from a start to the next one.
+fn settings(running: &Config, desired: &Config) -> Vec<String> {
+    // Every field is named, so that a new one is either planned or told here.
+    let Config {
+        volumes: _,
+        subsystems: _,
+        iscsi_targets: _,
+        iscsi_discovery: _,
+        file_systems: _,
+        exports: _,
+        listeners: _,
+        referrals: _,
+        // Of the next start.
+        start: _,
+        nfs,
+        cpus,
+        backend,
+        spin_us_max,
+        placement,
+        memory_max,
+        zero_copy_min_bytes,
+        registered_min_bytes,
+        fast_path,
+        limits,
+    } = running;
+    let are_same = [
+        ("[policy] cpus", *cpus == desired.cpus),
+        ("[policy] io", *backend == desired.backend),
+        ("[policy] spin_us_max", *spin_us_max == desired.spin_us_max),
+        ("[policy] placement", *placement == desired.placement),
+        ("[policy] memory_max", *memory_max == desired.memory_max),
+        (
+            "[policy] zero_copy_min_bytes",
+            *zero_copy_min_bytes == desired.zero_copy_min_bytes,
+        ),
+        (
+            "[policy] registered_min_bytes",
+            *registered_min_bytes == desired.registered_min_bytes,
+        ),
+        ("[policy] fast_path", *fast_path == desired.fast_path),
+        (
+            "a limit or the digests of [nvme], or [iscsi] io_bytes_max",
+            *limits == desired.limits,
+        ),
+        ("a setting of [nfs]", *nfs == desired.nfs),
+    ];
+    let differing = are_same.into_iter().filter(|(_, is_same)| !is_same);
+    differing
+        .map(|(name, _)| format!("{name} changes at a restart alone"))
+        .collect()
+}
+
+impl Planner<'_> {
+    fn add(&mut self, phase: Phase, change: Change, undo: Option<Change>, text: String) {
+        let step = PlannedChange { change, undo, text };
+        self.phases[phase as usize].push(step);
+    }
+
+    fn refuse(&mut self, text: String) {
+        self.refused.push(text);
+    }
+
+    fn listeners(&mut self) {
+        let is_new = |spec: &&ListenerSpec| !self.running.listeners.contains(spec);
+        let added: Vec<_> = self.desired.listeners.iter().filter(is_new).collect();
+        for spec in &self.running.listeners {
+            if self.desired.listeners.contains(spec) {
+                continue;
+            }
+            let clashes = |new: &&ListenerSpec| check::clash(new.address, spec.address);
+            let phase = match added.iter().any(clashes) {
+                true => Phase::Close,
+                false => Phase::RemoveListeners,
+            };
+            let address = spec.address;
+            let spoken = spoken(spec.protocol);
+            let text = format!("listener {address} ({spoken}) goes: connections by it end");
+            let undo = Some(Change::AddListener(spec.clone()));
+            self.add(phase, Change::RemoveListener { address }, undo, text);
+        }
+        for spec in added {
+            let address = spec.address;
+            let text = format!("listener {address} ({}) comes", spoken(spec.protocol));
+            let undo = Some(Change::RemoveListener { address });
+            self.add(Phase::Open, Change::AddListener(spec.clone()), undo, text);
+        }
+    }
+
+    fn volumes(&mut self) {
+        let (running, desired) = (self.running, self.desired);
+        let pairs = pairs(&running.volumes, &desired.volumes, |spec| &spec.name);
+        for pair in pairs {
+            match pair {
+                Counterpart::Gone(spec) => {
+                    let name = spec.name.clone();
+                    let text = match spec.kind.is_memory() {
+                        true => format!("volume \"{name}\" goes, and what is in it"),
+                        false => format!("volume \"{name}\" is closed; its data stays"),
+                    };
+                    let change = Change::RemoveVolume { name };
+                    match spec.kind.is_memory() {
+                        true => self.add(Phase::Forget, change, None, text),
+                        false => {
+                            let undo = Some(Change::AddVolume(spec.clone()));
+                            self.add(Phase::Close, change, undo, text);
+                        }
+                    }
+                }
+                Counterpart::New(spec) => {
+                    let name = spec.name.clone();
+                    let text = format!("volume \"{name}\" comes");
+                    let undo = Some(Change::RemoveVolume { name });
+                    self.add(Phase::Open, Change::AddVolume(spec.clone()), undo, text);
+                }
+                Counterpart::Both(old, new) => self.volume(old, new),
+            }
+        }
+    }
+
+    fn volume(&mut self, old: &Spec, new: &Spec) {
+        let resized = Spec {
+            size_bytes: new.size_bytes,
+            ..old.clone()
+        };
+        let name = new.name.clone();
+        if resized != *new {
+            return self.refuse(format!(
+                "volume \"{name}\": nothing but its size changes while it is served; remove it \
+                 first, or restart"
+            ));
+        }
+        if old.size_bytes == new.size_bytes {
+            return;
+        }
+        let (from, to) = (format_size(old.size_bytes), format_size(new.size_bytes));
+        if new.size_bytes != 0 && new.size_bytes < old.size_bytes {
+            return self.refuse(format!(
+                "volume \"{name}\" would shrink from {from} to {to}, and what lies behind would \
+                 be lost: remove it, and add it again under the new size"
+            ));
+        }
+        let change = Change::ResizeVolume {
+            name: name.clone(),
+            size_bytes: new.size_bytes,
+            allow_shrink: false,
+        };
+        let text = match new.size_bytes {
+            0 => format!("volume \"{name}\" becomes as large as its device"),
+            _ => format!("volume \"{name}\" grows from {from} to {to}: its hosts are told"),
+        };
+        self.add(Phase::Grow, change, None, text);
+    }
+
+    fn file_systems(&mut self) {
+        let (running, desired) = (self.running, self.desired);
+        let pairs = pairs(&running.file_systems, &desired.file_systems, |s| &s.name);
+        for pair in pairs {
+            match pair {
+                Counterpart::Gone(spec) => self.close_file_system(spec),
+                Counterpart::New(spec) => {
+                    let name = spec.name.clone();
+                    let text = format!("file system \"{name}\" comes");
+                    let undo = Some(Change::RemoveFileSystem { name });
+                    let change = Change::AddFileSystem(spec.clone());
+                    self.add(Phase::Open, change, undo, text);
+                }
+                Counterpart::Both(old, new) if old == new => {}
+                Counterpart::Both(_, new) => self.refuse(format!(
+                    "file system \"{}\" changes at a restart alone",
+                    new.name
+                )),
+            }
+        }
+    }
+
+    fn close_file_system(&mut self, spec: &FileSystemSpec) {
+        let name = spec.name.clone();
+        let change = Change::RemoveFileSystem { name: name.clone() };
+        match spec.kind {
+            FileSystemKind::Mem { .. } => {
+                let text = format!("file system \"{name}\" goes, and what is in it");
+                self.add(Phase::Forget, change, None, text);
+            }
+            FileSystemKind::Dir { .. } => {
+                let text = format!("file system \"{name}\" is closed; its files stay");
+                let undo = Some(Change::AddFileSystem(spec.clone()));
+                self.add(Phase::Close, change, undo, text);
+            }
+        }
+    }
+
+    fn exports(&mut self) {
+        let (running, desired) = (self.running, self.desired);
+        for pair in pairs(&running.exports, &desired.exports, |spec| &spec.path) {
+            match pair {
+                Counterpart::Gone(spec) => self.remove_export(spec),
+                Counterpart::New(spec) => self.add_export(spec),
+                Counterpart::Both(old, new) if old == new => {}
+                Counterpart::Both(old, new) if old.file_system == new.file_system => {
+                    let path = new.path.clone();
+                    let set = |spec: &ExportSpec| Change::SetExport {
+                        path: path.clone(),
+                        rules: spec.rules.clone(),
+                    };
+                    let text = format!("export {path}: its clients change");
+                    self.add(Phase::Set, set(new), Some(set(old)), text);
+                }
+                Counterpart::Both(old, new) => {
+                    self.remove_export(old);
+                    self.add_export(new);
+                }
+            }
+        }
+    }
+
+    fn remove_export(&mut self, spec: &ExportSpec) {
+        let path = spec.path.clone();
+        let text = format!("export {path} goes: clients lose what they have open there");
+        let undo = Some(Change::AddExport(spec.clone()));
+        self.add(Phase::Unplace, Change::RemoveExport { path }, undo, text);
+    }
+
+    fn add_export(&mut self, spec: &ExportSpec) {
+        let path = spec.path.clone();
+        let text = format!("export {path} comes");
+        let undo = Some(Change::RemoveExport { path });
+        self.add(Phase::Place, Change::AddExport(spec.clone()), undo, text);
+    }
+
+    fn subsystems(&mut self) {
+        let (running, desired) = (self.running, self.desired);
+        for pair in pairs(&running.subsystems, &desired.subsystems, |spec| &spec.nqn) {
+            match pair {
+                Counterpart::Gone(spec) => {
+                    let nqn = spec.nqn.clone();
+                    let text = format!("subsystem {nqn} goes: its controllers end");
+                    let undo = Some(Change::AddSubsystem(spec.clone()));
+                    let change = Change::RemoveSubsystem { nqn };
+                    self.add(Phase::RemoveSubsystems, change, undo, text);
+                }
+                Counterpart::New(spec) => {
+                    let nqn = spec.nqn.clone();
+                    let text = format!("subsystem {nqn} comes");
+                    let undo = Some(Change::RemoveSubsystem { nqn });
+                    let change = Change::AddSubsystem(spec.clone());
+                    self.add(Phase::AddSubsystems, change, undo, text);
+                }
+                Counterpart::Both(old, new) => self.subsystem(old, new),
+            }
+        }
+    }
+
+    fn subsystem(&mut self, old: &SubsystemSpec, new: &SubsystemSpec) {
+        let nqn = &new.nqn;
+        let fixed = |spec: &SubsystemSpec| {
+            let SubsystemSpec { serial, model, .. } = spec.clone();
+            (serial, model, spec.cntlids.clone())
+        };
+        if fixed(old) != fixed(new) {
+            self.refuse(format!(
+                "subsystem {nqn}: its serial, model and cntlids change at a restart alone"
+            ));
+        }
+        if old.hosts != new.hosts {
+            let set = |spec: &SubsystemSpec| Change::SetHosts {
+                nqn: nqn.clone(),
+                hosts: spec.hosts.clone(),
+            };
+            let text = format!(
+                "subsystem {nqn}: {}; controllers of other hosts end",
+                told(new.hosts.as_deref(), "may connect")
+            );
+            self.add(Phase::Set, set(new), Some(set(old)), text);
+        }
+        let was_reached = old.listeners.as_deref().map(|old| self.in_desired(old));
+        if was_reached != new.listeners.as_deref().map(|new| Some(sorted(new))) {
+            let set = |spec: &SubsystemSpec| Change::SetReach {
+                nqn: nqn.clone(),
+                listeners: spec.listeners.clone(),
+            };
+            let text = format!("subsystem {nqn}: its listeners change: controllers by others end");
+            self.add(Phase::Set, set(new), Some(set(old)), text);
+        }
+        self.ana(nqn, &old.ana_groups, &new.ana_groups);
+        let number = |spec: &NamespaceSpec| spec.nsid;
+        for pair in pairs(&old.namespaces, &new.namespaces, number) {
+            match pair {
+                Counterpart::Gone(old) => self.remove_namespace(nqn, old),
+                Counterpart::New(new) => self.add_namespace(nqn, new),
+                Counterpart::Both(old, new) if old == new => {}
+                Counterpart::Both(old, new) if old.volume == new.volume => {
+                    let set = |spec: &NamespaceSpec| Change::SetNamespace {
+                        nqn: nqn.clone(),
+                        nsid: spec.nsid,
+                        ana_group: spec.ana_group,
+                        hosts: spec.hosts.clone(),
+                    };
+                    let hosts = told(new.hosts.as_deref(), "see it");
+                    let (nsid, group) = (new.nsid, new.ana_group);
+                    let text = format!("namespace {nsid} of {nqn}: {hosts}; ANA group {group}");
+                    self.add(Phase::Set, set(new), Some(set(old)), text);
+                }
+                Counterpart::Both(old, new) => {
+                    self.remove_namespace(nqn, old);
+                    self.add_namespace(nqn, new);
+                }
+            }
+        }
+    }
+
+    fn remove_namespace(&mut self, nqn: &str, spec: &NamespaceSpec) {
+        let (nqn, nsid) = (nqn.to_owned(), spec.nsid);
+        let text = format!("namespace {nsid} of {nqn} goes: its hosts are told");
+        let undo = Change::AddNamespace {
+            nqn: nqn.clone(),
+            namespace: spec.clone(),
+        };
+        let change = Change::RemoveNamespace { nqn, nsid };
+        self.add(Phase::Unplace, change, Some(undo), text);
+    }
+
+    fn add_namespace(&mut self, nqn: &str, spec: &NamespaceSpec) {
+        let (nqn, nsid) = (nqn.to_owned(), spec.nsid);
+        let text = format!("namespace {nsid} of {nqn} comes: its hosts are told");
+        let undo = Change::RemoveNamespace {
+            nqn: nqn.clone(),
+            nsid,
+        };
+        let namespace = spec.clone();
+        let change = Change::AddNamespace { nqn, namespace };
+        self.add(Phase::Place, change, Some(undo), text);
+    }
+
+    fn targets(&mut self) {
+        let (running, desired) = (self.running, self.desired);
+        let name = |spec: &IscsiTargetSpec| spec.target.name.clone();
+        for pair in pairs(&running.iscsi_targets, &desired.iscsi_targets, name) {
+            match pair {
+                Counterpart::Gone(spec) => {
+                    let name = name(spec);
+                    let text = format!("target {name} goes: its sessions end");
+                    let undo = Some(Change::AddTarget(spec.clone()));
+                    let change = Change::RemoveTarget { name };
+                    self.add(Phase::RemoveTargets, change, undo, text);
+                }
+                Counterpart::New(spec) => {
+                    let name = name(spec);
+                    let text = format!("target {name} comes");
+                    let undo = Some(Change::RemoveTarget { name });
+                    self.add(
+                        Phase::AddTargets,
+                        Change::AddTarget(spec.clone()),
+                        undo,
+                        text,
+                    );
+                }
+                Counterpart::Both(old, new) => self.target(old, new),
+            }
+        }
+    }
+
+    fn target(&mut self, old: &IscsiTargetSpec, new: &IscsiTargetSpec) {
+        let name = &new.target.name;
+        if old.space_warning_bytes != new.space_warning_bytes {
+            self.refuse(format!(
+                "target {name}: its space_warning changes at a restart alone"
+            ));
+        }
+        match (&old.ana, &new.ana) {
+            (Ana::Own(old), Ana::Own(new)) => self.ana(name, old, new),
+            (old, new) if old == new => {}
+            _ => self.refuse(format!(
+                "target {name}: whose ANA states it has changes at a restart alone"
+            )),
+        }
+        let redirected = self.target_in_desired(&Target {
+            redirect: new.target.redirect.clone(),
+            ..old.target.clone()
+        });
+        if redirected != Some(sorted_target(&new.target)) {
+            let text = format!("target {name} changes: sessions that it would refuse end");
+            let set = |spec: &IscsiTargetSpec| Change::SetTarget(spec.target.clone());
+            self.add(Phase::Set, set(new), Some(set(old)), text);
+        } else if old.target.redirect != new.target.redirect {
+            let set = |spec: &IscsiTargetSpec| Change::SetRedirect {
+                name: name.clone(),
+                redirect: spec.target.redirect.clone(),
+            };
+            let text = match new.target.redirect {
+                Some(_) => format!("target {name}: initiators are sent elsewhere"),
+                None => format!("target {name}: initiators are sent elsewhere no more"),
+            };
+            self.add(Phase::Set, set(new), Some(set(old)), text);
+        }
+        for pair in pairs(&old.luns, &new.luns, |spec| spec.lun) {
+            match pair {
+                Counterpart::Gone(old) => self.remove_lun(name, old),
+                Counterpart::New(new) => self.add_lun(name, new),
+                Counterpart::Both(old, new) if old == new => {}
+                Counterpart::Both(old, new) => {
+                    self.remove_lun(name, old);
+                    self.add_lun(name, new);
+                }
+            }
+        }
+    }
+
+    fn remove_lun(&mut self, name: &str, spec: &LunSpec) {
+        let (name, number) = (name.to_owned(), spec.lun);
+        let text = format!("LUN {number} of {name} goes: its initiators are told");
+        let undo = Change::AddLun {
+            name: name.clone(),
+            lun: spec.clone(),
+        };
+        let change = Change::RemoveLun { name, lun: number };
+        self.add(Phase::Unplace, change, Some(undo), text);
+    }
+
+    fn add_lun(&mut self, name: &str, spec: &LunSpec) {
+        let (name, number) = (name.to_owned(), spec.lun);
+        let text = format!("LUN {number} of {name} comes: its initiators are told");
+        let undo = Change::RemoveLun {
+            name: name.clone(),
+            lun: number,
+        };
+        let lun = spec.clone();
+        self.add(Phase::Place, Change::AddLun { name, lun }, Some(undo), text);
+    }
+
+    /// The states of ANA groups of a subsystem or target.
+    fn ana(&mut self, of: &str, old: &[AnaGroup], new: &[AnaGroup]) {
+        if self.states(old, |at| self.places[usize::from(at)]) == self.states(new, Some) {
+            return;
+        }
+        let set = |groups: &[AnaGroup]| Change::SetAnaGroups {
+            nqn: of.to_owned(),
+            groups: groups.to_vec(),
+        };
+        let text = format!("ANA states of {of} change: its hosts are told");
+        self.add(Phase::Set, set(new), Some(set(old)), text);
+    }
+
+    /// The states of groups, by the places of their listeners in the desired document;
+    /// listeners that go have none.
+    fn states(
+        &self,
+        groups: &[AnaGroup],
+        place: impl Fn(u16) -> Option<u16>,
+    ) -> BTreeSet<(u32, Option<u16>, &'static str)> {
+        let name = |state| {
+            let known = ANA_STATES.iter().find(|(_, known)| *known == state);
+            known.map_or("", |(name, _)| *name)
+        };
+        let states = groups.iter().flat_map(|group| {
+            let on = group.on.iter().map(|(at, state)| (place(*at), *state));
+            let on = on.map(|(at, state)| (group.id, at.or(Some(u16::MAX)), name(state)));
+            on.chain([(group.id, None, name(group.state))])
+        });
+        states.collect()
+    }
+
+    /// Places in the running document as places in the desired one, in order; `None`:
+    /// a listener that goes.
+    fn in_desired(&self, running: &[u16]) -> Option<Vec<u16>> {
+        let places = running.iter().map(|&at| self.places[usize::from(at)]);
+        let places: Option<Vec<u16>> = places.collect();
+        places.map(|places| sorted(&places))
+    }
+
+    /// A target of the running document as the desired one would have it; `None`: it
+    /// names a listener that goes.
+    fn target_in_desired(&self, target: &Target) -> Option<Target> {
+        let groups = target.portal_groups.iter().map(|group| {
+            let portals = self.in_desired(&group.portals)?;
+            Some(PortalGroup {
+                portals,
+                ..group.clone()
+            })
+        });
+        Some(Target {
+            portal_groups: groups.collect::<Option<_>>()?,
+            ..target.clone()
+        })
+    }
+}
+
+fn sorted_target(target: &Target) -> Target {
+    let groups = target.portal_groups.iter().map(|group| PortalGroup {
+        portals: sorted(&group.portals),
+        ..group.clone()
+    });
+    Target {
+        portal_groups: groups.collect(),
+        ..target.clone()
+    }
+}
+
+fn sorted(numbers: &[u16]) -> Vec<u16> {
+    let mut numbers = numbers.to_vec();
+    numbers.sort_unstable();
+    numbers
+}
+
+/// Which hosts do something.
+fn told(hosts: Option<&[String]>, does: &str) -> String {
+    match hosts {
+        None => format!("all hosts {does}"),
+        Some([]) => format!("no hosts {does}"),
+        Some(hosts) => format!("{} {does}", hosts.join(", ")),
+    }
+}
+
+/// What two documents have under one name.
+enum Counterpart<'c, T> {
+    Gone(&'c T),
+    New(&'c T),
+    Both(&'c T, &'c T),
+}
+
+/// What goes, in the order of `old`, then what comes or stays, in the order of `new`.
+fn pairs<'c, T, K: Ord>(
+    old: &'c [T],
+    new: &'c [T],
+    key: impl Fn(&'c T) -> K,
+) -> impl Iterator<Item = Counterpart<'c, T>> {
+    let mut left: BTreeMap<K, (usize, &T)> = BTreeMap::new();
+    left.extend(
+        old.iter()
+            .enumerate()
+            .map(|(at, one)| (key(one), (at, one))),
+    );
+    let there: Vec<Counterpart<T>> = (new.iter())
+        .map(|new| match left.remove(&key(new)) {
+            Some((_, old)) => Counterpart::Both(old, new),
+            None => Counterpart::New(new),
+        })
+        .collect();
+    let mut gone: Vec<(usize, &T)> = left.into_values().collect();
+    gone.sort_by_key(|(at, _)| *at);
+    let gone = gone.into_iter().map(|(_, old)| Counterpart::Gone(old));
+    gone.chain(there)
+}

@@ -1,0 +1,438 @@
+//! A target that runs takes a new document: it serves then what a target serves that was
+//! started with it, or what it served before.
+
+use std::fmt::Write;
+use std::path::Path;
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::time::Duration;
+
+use control::{Origin, ServedDocument, parse};
+use nvmf::AnaGroup;
+use nvmf::command::AnaState;
+use proptest::prelude::*;
+use server::{Ana, Config, Running, Served};
+
+/// What a document has, each at most once; a part that is `None` is not there.
+#[derive(Clone, Debug)]
+struct Parts {
+    /// Of listener `n` on an address of its own: `advertise`.
+    listeners: Vec<Option<bool>>,
+    /// Of each volume its MiB.
+    volumes: Vec<Option<u8>>,
+    subsystems: Vec<Option<Host>>,
+    targets: Vec<Option<Initiators>>,
+    /// Of each file system whether it is read only where it is exported.
+    exports: Vec<Option<(usize, bool)>>,
+    referral: bool,
+    /// Whether each iSCSI listener is in a portal group of its own.
+    portal_groups: bool,
+}
+
+/// What a subsystem has.
+#[derive(Clone, Debug)]
+struct Host {
+    /// The host that may connect; any.
+    host: Option<u8>,
+    /// By places of listeners; those that are not there are left out.
+    listeners: Option<Vec<usize>>,
+    /// Volumes, with the host that sees the namespace and the ANA group.
+    namespaces: Vec<Option<(Option<u8>, u8)>>,
+    /// States of the groups, everywhere and on one listener.
+    ana: Vec<(usize, usize)>,
+}
+
+/// What a target has.
+#[derive(Clone, Debug)]
+struct Initiators {
+    initiator: Option<u8>,
+    has_alias: bool,
+    redirect: bool,
+    /// Of its own: the second.
+    portal_group: bool,
+    luns: Vec<Option<u8>>,
+    ana: usize,
+}
+
+/// NVMe/TCP at the first ones, then iSCSI, then NFS.
+const PROTOCOLS: [&str; 6] = ["nvme-tcp", "nvme-tcp", "nvme-tcp", "iscsi", "iscsi", "nfs"];
+const VOLUMES: usize = 5;
+const STATES: [&str; 3] = ["optimized", "non-optimized", "inaccessible"];
+
+fn host() -> impl Strategy<Value = Host> {
+    let namespace = prop::option::of((prop::option::of(0..2_u8), 1..3_u8));
+    let reached = prop::option::of(prop::collection::vec(0..3_usize, 1..3));
+    (
+        prop::option::of(0..2_u8),
+        reached,
+        prop::collection::vec(namespace, VOLUMES),
+        prop::collection::vec((0..3_usize, 0..3_usize), 2),
+    )
+        .prop_map(|(host, listeners, namespaces, ana)| Host {
+            host,
+            listeners,
+            namespaces,
+            ana,
+        })
+}
+
+fn initiators() -> impl Strategy<Value = Initiators> {
+    (
+        prop::option::of(0..2_u8),
+        any::<bool>(),
+        any::<bool>(),
+        any::<bool>(),
+        prop::collection::vec(prop::option::of(1..3_u8), VOLUMES),
+        0..3_usize,
+    )
+        .prop_map(
+            |(initiator, has_alias, redirect, portal_group, luns, ana)| Initiators {
+                initiator,
+                has_alias,
+                redirect,
+                portal_group,
+                luns,
+                ana,
+            },
+        )
+}
+
+fn parts() -> impl Strategy<Value = Parts> {
+    let some = prop::option::weighted::<BoxedStrategy<bool>>;
+    let megabytes = prop_oneof![9 => Just(1_u8), 1 => Just(2)];
+    (
+        prop::collection::vec(some(0.8, any::<bool>().boxed()), PROTOCOLS.len()),
+        prop::collection::vec(prop::option::weighted(0.8, megabytes), VOLUMES),
+        prop::collection::vec(prop::option::of(host()), 2),
+        prop::collection::vec(prop::option::of(initiators()), 2),
+        prop::collection::vec(prop::option::of((0..2_usize, any::<bool>())), 2),
+        any::<bool>(),
+        any::<bool>(),
+    )
+        .prop_map(
+            |(listeners, volumes, subsystems, targets, exports, referral, portal_groups)| Parts {
+                listeners,
+                volumes,
+                subsystems,
+                targets,
+                exports,
+                referral,
+                portal_groups,
+            },
+        )
+}
+
+/// Of listener `n`; no other process listens on addresses of this one.
+fn address(n: usize, port: u16) -> String {
+    let own = std::process::id().to_le_bytes();
+    format!("127.{}.{}.{}:{port}", own[1], own[0], n + 1)
+}
+
+/// Of the target that takes documents, and of those that are started to compare: a
+/// port may be taken for a moment after its target has ended.
+fn ports() -> [u16; 2] {
+    static NEXT: AtomicU16 = AtomicU16::new(20_000);
+    let first = NEXT.fetch_add(2, Ordering::Relaxed);
+    [first, first + 1]
+}
+
+impl Parts {
+    fn has_listener(&self, n: usize) -> bool {
+        self.listeners[n].is_some()
+    }
+
+    /// As a file has it. Where a listener must be, and is not, something is left out.
+    fn text(&self, port: u16) -> String {
+        let mut text = String::from("[policy]\ncpus = \"0\"\nio = \"epoll\"\n");
+        for (n, megabytes) in self.volumes.iter().enumerate() {
+            if let Some(megabytes) = megabytes {
+                let _ = write!(
+                    text,
+                    "[[volume]]\nname = \"v{n}\"\nkind = \"ram\"\nsize = \"{megabytes}MiB\"\n"
+                );
+            }
+        }
+        for n in 0..2 {
+            let _ = write!(
+                text,
+                "[[file_system]]\nname = \"f{n}\"\nkind = \"mem\"\nsize = \"1MiB\"\n"
+            );
+        }
+        if self.has_listener(5) {
+            for (n, export) in self.exports.iter().enumerate() {
+                if let Some((file_system, read_only)) = export {
+                    let _ = write!(
+                        text,
+                        "[[export]]\npath = \"/e{n}\"\nfile_system = \"f{file_system}\"\n\
+                         allow_any_client = true\nread_only = {read_only}\n"
+                    );
+                }
+            }
+        }
+        let listeners = self.listeners.iter().enumerate();
+        for (n, advertise) in listeners {
+            let Some(advertise) = advertise else { continue };
+            let (address, protocol) = (address(n, port), PROTOCOLS[n]);
+            let _ = write!(
+                text,
+                "[[listener]]\naddress = \"{address}\"\nprotocol = \"{protocol}\"\n"
+            );
+            if *advertise && n < 5 {
+                let _ = writeln!(text, "advertise = \"192.0.2.{n}:7\"");
+            }
+        }
+        if (0..3).any(|n| self.has_listener(n)) {
+            self.nvme(&mut text, port);
+        }
+        if (3..5).any(|n| self.has_listener(n)) {
+            self.iscsi(&mut text, port);
+        }
+        text
+    }
+
+    fn nvme(&self, text: &mut String, port: u16) {
+        if self.referral {
+            *text += "[[nvme.referral]]\naddress = \"192.0.2.7:8009\"\n";
+        }
+        for (n, host) in self.subsystems.iter().enumerate() {
+            let Some(host) = host else { continue };
+            let namespaces = host.namespaces.iter().zip(&self.volumes).enumerate();
+            let namespaces: Vec<_> = namespaces
+                .filter_map(|(volume, (namespace, is_there))| {
+                    is_there
+                        .and(*namespace)
+                        .map(|namespace| (volume, namespace))
+                })
+                .collect();
+            if namespaces.is_empty() {
+                continue;
+            }
+            let _ = writeln!(
+                text,
+                "[[nvme.subsystem]]\nnqn = \"nqn.2026-01.org.example:s{n}\""
+            );
+            *text += &match host.host {
+                None => "allow_any_host = true\n".to_owned(),
+                Some(host) => format!("hosts = [\"nqn.2026-01.org.example:h{host}\"]\n"),
+            };
+            let mut reached = host.listeners.clone().unwrap_or_default();
+            reached.sort_unstable();
+            reached.dedup();
+            reached.retain(|n| self.has_listener(*n));
+            if !reached.is_empty() {
+                let list: Vec<_> = reached.iter().map(|n| address(*n, port)).collect();
+                let _ = writeln!(text, "listeners = {list:?}");
+            }
+            for (volume, (sees, group)) in &namespaces {
+                let _ = write!(
+                    text,
+                    "[[nvme.subsystem.namespace]]\nnsid = {}\nvolume = \"v{volume}\"\n\
+                     ana_group = {group}\n",
+                    volume + 1
+                );
+                if let Some(sees) = sees {
+                    let _ = writeln!(text, "hosts = [\"nqn.2026-01.org.example:h{sees}\"]");
+                }
+            }
+            for (group, (all, first)) in (1_u8..).zip(&host.ana) {
+                if !namespaces.iter().any(|(_, (_, of))| *of == group) {
+                    continue;
+                }
+                let ana = "[[nvme.subsystem.ana]]";
+                let _ = writeln!(text, "{ana}\ngroup = {group}\nstate = \"{}\"", STATES[*all]);
+                if self.has_listener(0) {
+                    let (state, on) = (STATES[*first], address(0, port));
+                    let _ = writeln!(
+                        text,
+                        "{ana}\ngroup = {group}\nstate = \"{state}\"\nlistener = \"{on}\""
+                    );
+                }
+            }
+        }
+    }
+
+    fn iscsi(&self, text: &mut String, port: u16) {
+        for (tag, n) in (1..).zip(3..5) {
+            if self.portal_groups && self.has_listener(n) {
+                let on = address(n, port);
+                let _ = writeln!(
+                    text,
+                    "[[iscsi.portal_group]]\ntag = {tag}\nlisteners = [\"{on}\"]"
+                );
+            }
+        }
+        for (n, target) in self.targets.iter().enumerate() {
+            let Some(target) = target else { continue };
+            let luns: Vec<_> = (target.luns.iter().zip(&self.volumes).enumerate())
+                .filter_map(|(volume, (lun, is_there))| {
+                    is_there.and(*lun).map(|group| (volume, group))
+                })
+                .collect();
+            if luns.is_empty() {
+                continue;
+            }
+            let _ = writeln!(
+                text,
+                "[[iscsi.target]]\nname = \"iqn.2026-01.org.example:t{n}\""
+            );
+            *text += &match target.initiator {
+                None => "allow_any_initiator = true\n".to_owned(),
+                Some(name) => format!("initiators = [\"iqn.2026-01.org.example:i{name}\"]\n"),
+            };
+            if target.has_alias {
+                *text += "alias = \"an alias\"\n";
+            }
+            if target.redirect {
+                *text += "redirect = \"192.0.2.9:3260\"\n";
+            }
+            if self.portal_groups && target.portal_group && self.has_listener(4) {
+                *text += "portal_groups = [2]\n";
+            }
+            for (volume, group) in &luns {
+                let _ = write!(
+                    text,
+                    "[[iscsi.target.lun]]\nlun = {volume}\nvolume = \"v{volume}\"\n\
+                     ana_group = {group}\n"
+                );
+            }
+            let group = luns[0].1;
+            let state = STATES[target.ana];
+            let _ = writeln!(
+                text,
+                "[[iscsi.target.ana]]\ngroup = {group}\nstate = \"{state}\""
+            );
+        }
+    }
+
+    /// `None`: it serves nothing.
+    fn config(&self, port: u16) -> Option<Config> {
+        let origin = Origin {
+            folder: Path::new(""),
+            mode: None,
+        };
+        let text = self.text(port);
+        match parse(&text, &origin, &reactor::affinity()) {
+            Ok(config) => Some(config),
+            Err(problems) => {
+                let serves_nothing = !["[[nvme.sub", "[[iscsi.target]]", "[[export]]"]
+                    .iter()
+                    .any(|table| text.contains(table));
+                let unserved = problems.iter().all(|p| p.text.contains("listener"));
+                assert!(serves_nothing || unserved, "{problems:?}\n{text}");
+                None
+            }
+        }
+    }
+}
+
+/// The same for what is the same to hosts: listeners by their addresses without the
+/// ports, states by group and listener.
+fn comparable(running: &Running) -> String {
+    let Served {
+        listeners,
+        mut volumes,
+        mut subsystems,
+        mut targets,
+        mut file_systems,
+        mut exports,
+    } = running.served();
+    let ip = |number: &u16| {
+        let found = listeners.iter().find(|(known, _)| known == number);
+        found.map(|(_, spec)| spec.address.ip().to_string())
+    };
+    let names = |numbers: &[u16]| {
+        let mut names: Vec<_> = numbers.iter().filter_map(ip).collect();
+        names.sort();
+        names
+    };
+    let states = |groups: &[AnaGroup]| {
+        let all = groups.iter().flat_map(|group| {
+            let on = listeners.iter().map(move |(number, spec)| {
+                let state = group.state_on(*number);
+                (group.id, spec.address.ip().to_string(), state)
+            });
+            on.filter(|(.., state)| *state != AnaState::Optimized)
+        });
+        let mut all: Vec<_> = all.map(|state| format!("{state:?}")).collect();
+        all.sort();
+        all
+    };
+    let mut text = String::new();
+    for subsystem in &mut subsystems {
+        let reached = subsystem.listeners.take().map(|numbers| names(&numbers));
+        let ana = states(&std::mem::take(&mut subsystem.ana_groups));
+        let _ = writeln!(text, "{subsystem:?} {reached:?} {ana:?}");
+    }
+    for spec in &mut targets {
+        let groups = std::mem::take(&mut spec.target.portal_groups);
+        let reached: Vec<_> = (groups.iter())
+            .map(|group| (group.tag, names(&group.portals)))
+            .collect();
+        let ana = match std::mem::take(&mut spec.ana) {
+            Ana::Own(groups) => states(&groups),
+            Ana::Subsystem(nqn) => vec![nqn],
+        };
+        let _ = writeln!(text, "{spec:?} {reached:?} {ana:?}");
+    }
+    volumes.sort();
+    file_systems.sort();
+    exports.sort_by(|a, b| a.path.cmp(&b.path));
+    let mut open: Vec<_> = (listeners.iter())
+        .map(|(_, spec)| (spec.address.ip(), spec.protocol, spec.advertise.clone()))
+        .collect();
+    open.sort_by_key(|(ip, ..)| *ip);
+    let _ = writeln!(text, "{volumes:?}\n{file_systems:?}\n{exports:?}\n{open:?}");
+    text
+}
+
+fn start(config: &Config) -> Running {
+    server::start(config.clone()).expect("starts")
+}
+
+fn stop(mut running: Running) {
+    running.stop();
+    let ended = running.wait(Duration::from_secs(20));
+    assert!(ended.expect("in order").is_some(), "it has ended");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    #[test]
+    fn target_that_takes_a_document_serves_what_one_that_starts_with_it_serves(
+        before in parts(),
+        after in parts(),
+    ) {
+        let ports = ports();
+        let of = |parts: &Parts| ports.map(|port| parts.config(port));
+        let ([Some(old), Some(old_fresh)], [Some(new), Some(new_fresh)]) = (of(&before), of(&after))
+        else {
+            return Ok(());
+        };
+        let running = start(&old);
+        let mut document = ServedDocument::new(&old, &running);
+        let turns = [(&new, &new_fresh), (&old, &old_fresh), (&new, &new_fresh)];
+        for (config, alone) in turns {
+            let before = comparable(&running);
+            // A volume whose folder is not there: what was changed before is taken back.
+            let mut broken = config.clone();
+            let path = "no/such/folder/disk".into();
+            let volume = store::Spec::new("broken", store::Kind::File { path }, 1 << 20, 512);
+            broken.volumes.push(volume);
+            let refused = document.apply(broken, &running).expect_err("there is no folder");
+            prop_assert_eq!(comparable(&running), before.clone(), "{:?}", refused);
+            match document.apply(config.clone(), &running) {
+                Ok(_) => {
+                    let fresh = start(alone);
+                    prop_assert_eq!(comparable(&running), comparable(&fresh));
+                    stop(fresh);
+                }
+                Err(why) => {
+                    let is_shrink = why.iter().all(|line| line.contains("would shrink"));
+                    prop_assert!(is_shrink, "{why:?}\n{before}");
+                    prop_assert_eq!(comparable(&running), before);
+                }
+            }
+        }
+        stop(running);
+    }
+}
