@@ -2,7 +2,7 @@
 
 use iscsi::Target;
 use nvmf::AnaGroup;
-use server::{Ana, Change, ChangeError, Config, ListenerSpec, Running};
+use server::{Ana, Change, Config, ListenerSpec, Running};
 
 use crate::plan::{PlannedChange, places, plan};
 
@@ -12,6 +12,8 @@ pub struct ServedDocument {
     config: Config,
     /// For each of its listeners the number that it has, once it is open.
     numbers: Vec<Option<u16>>,
+    /// What could not be taken back: no document says what is served then.
+    not_taken_back: Vec<String>,
 }
 
 impl ServedDocument {
@@ -27,6 +29,7 @@ impl ServedDocument {
         ServedDocument {
             config,
             numbers: numbers.map(|(number, _)| Some(number)).collect(),
+            not_taken_back: Vec::new(),
         }
     }
 
@@ -40,17 +43,23 @@ impl ServedDocument {
         desired: Config,
         running: &Running,
     ) -> Result<Vec<String>, Vec<String>> {
+        if !self.not_taken_back.is_empty() {
+            let why = "what is served is what no file says, since a change was made in part: \
+                       restart weft, which serves then what the file says";
+            let left = self.not_taken_back.iter().cloned();
+            return Err(std::iter::once(why.to_owned()).chain(left).collect());
+        }
         let steps = plan(&self.config, &desired)?;
         let mut next = ServedDocument {
             numbers: self.found_again(&desired),
             config: desired,
+            not_taken_back: Vec::new(),
         };
         let (mut lines, mut made) = (Vec::new(), Vec::new());
         for step in &steps {
             match running.change(next.numbered(&step.change)) {
                 Ok(()) => lines.push(step.text.clone()),
-                // It holds all the same.
-                Err(error @ (ChangeError::Unsynced(..) | ChangeError::Unfinished)) => {
+                Err(error) if error.is_of_one_made() => {
                     lines.push(format!("{}; but {error}", step.text));
                 }
                 Err(error) => {
@@ -112,12 +121,18 @@ impl ServedDocument {
             );
         }
         // What names a listener that comes back only later has a second turn.
-        undo.retain(|(change, _)| running.change(change.clone()).is_err());
+        let fails = |change| match running.change(change) {
+            Err(error) if !error.is_of_one_made() => Some(error),
+            _ => None,
+        };
+        undo.retain(|(change, _)| fails(change.clone()).is_some());
         for (change, text) in undo {
-            if let Err(error) = running.change(change) {
-                left.push(format!("not taken back: {text}: {error}"));
+            if let Some(error) = fails(change) {
+                let text = format!("not taken back: {text}: {error}");
+                self.not_taken_back.push(text);
             }
         }
+        left.extend(self.not_taken_back.iter().cloned());
         left
     }
 

@@ -2,6 +2,7 @@
 //! started with it, or what it served before.
 
 use std::fmt::Write;
+use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
@@ -10,7 +11,7 @@ use control::{Origin, ServedDocument, parse};
 use nvmf::AnaGroup;
 use nvmf::command::AnaState;
 use proptest::prelude::*;
-use server::{Ana, Config, Running, Served};
+use server::{Ana, Config, ListenerSpec, Running, Served};
 
 /// What a document has, each at most once; a part that is `None` is not there.
 #[derive(Clone, Debug)]
@@ -125,6 +126,11 @@ fn parts() -> impl Strategy<Value = Parts> {
 fn address(n: usize, port: u16) -> String {
     let own = std::process::id().to_le_bytes();
     format!("127.{}.{}.{}:{port}", own[1], own[0], n + 1)
+}
+
+fn listener(n: usize, port: u16) -> ListenerSpec {
+    let address: SocketAddr = address(n, port).parse().expect("one");
+    address.into()
 }
 
 /// Of the target that takes documents, and of those that are started to compare: a
@@ -435,4 +441,40 @@ proptest! {
         }
         stop(running);
     }
+}
+
+/// What is served is then neither document, and is told to be.
+#[test]
+fn document_whose_change_cannot_be_taken_back_is_served_after_a_restart_alone() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let [port, _] = ports();
+    let volume = |name: &str, folder: &Path| {
+        let path = folder.join(name);
+        store::Spec::new(name, store::Kind::File { path }, 1 << 20, 512)
+    };
+    let inner = folder.path().join("inner");
+    std::fs::create_dir(&inner).expect("a folder");
+    let with = |volumes: Vec<store::Spec>| Config {
+        volumes,
+        cpus: vec![0],
+        listeners: vec![listener(0, port)],
+        ..Config::default()
+    };
+    let config = with(vec![volume("v", &inner)]);
+    let running = start(&config);
+    let mut document = ServedDocument::new(&config, &running);
+    // Nothing opens it again.
+    std::fs::remove_dir_all(&inner).expect("a folder");
+    let broken = with(vec![volume("w", &folder.path().join("none"))]);
+    let why = document.apply(broken, &running).expect_err("no folder");
+    assert!(
+        why[1].starts_with("not taken back: volume \"v\""),
+        "{why:?}"
+    );
+    for desired in [with(Vec::new()), config] {
+        let why = document.apply(desired, &running).expect_err("not known");
+        assert!(why[0].contains("restart weft"), "{why:?}");
+        assert!(why[1].contains("volume \"v\" is closed"), "{why:?}");
+    }
+    stop(running);
 }

@@ -262,6 +262,14 @@ pub enum ChangeError {
     Stopping,
 }
 
+impl ChangeError {
+    /// Whether the change is made all the same.
+    #[must_use]
+    pub fn is_of_one_made(&self) -> bool {
+        matches!(self, ChangeError::Unsynced(..) | ChangeError::Unfinished)
+    }
+}
+
 /// Why an address cannot be listened on, and what to do about it.
 pub(crate) fn cannot_listen(address: &SocketAddr, error: &io::Error) -> String {
     let remedy = match error.kind() {

@@ -89,7 +89,7 @@ fn reload(file: Option<&Path>, document: &mut ServedDocument, running: &Running)
         }
         Err(lines) => {
             let lines = lines.join("; ");
-            tracing::error!(%file, "not reloaded, it is served as before: {lines}");
+            tracing::error!(%file, "not reloaded: {lines}");
         }
     }
 }

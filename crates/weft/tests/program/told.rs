@@ -80,7 +80,7 @@ fn sighup_serves_what_the_file_says_now_and_refuses_what_it_cannot() {
     serving.log_line("not reloaded, nothing is changed");
     write(&more);
     serving.signal("HUP");
-    let line = serving.log_line("not reloaded, it is served as before");
+    let line = serving.log_line("not reloaded: ");
     assert!(line.contains("would shrink from 9MiB to 8MiB"), "{line}");
     assert!(is_served(&connect(other).expect("it listens")));
     drop(staying);
