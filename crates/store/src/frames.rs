@@ -36,6 +36,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Mutex, OnceLock};
 
 use faults::Fault;
+use machine::work;
 
 use mem::sync::{AtomicI32, AtomicI64, AtomicU32, AtomicU64};
 use mem::{AtomicTable, BUF_BYTES_MAX, BufRange, Lender, Loan, Region};
@@ -137,6 +138,12 @@ impl Spare {
     fn give(&self, n: i64) {
         self.left.fetch_add(n, Ordering::Relaxed);
     }
+}
+
+/// Counts a look at `n` words that lie one behind the other.
+#[inline]
+pub(crate) fn spend_look(n: u64) {
+    work::spend(1 + n / 64);
 }
 
 /// Frames `first..=last` of a range, which is not empty.
@@ -290,6 +297,7 @@ impl Frames {
         let last = end.saturating_sub(1) >> FRAME_SHIFT;
         let present = is_present(first);
         let other = (first..=last).find(|&index| is_present(index) != present);
+        spend_look(other.unwrap_or(last) - first);
         (present, other.map_or(end, |index| index << FRAME_SHIFT))
     }
 

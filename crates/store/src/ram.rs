@@ -21,7 +21,7 @@ use machine::work;
 use mem::{BUF_BYTES_MAX, BufRange, Loan};
 use reactor::{FileIo, Token};
 
-use crate::frames::{FRAME_BYTES, Frames, FramesRefused};
+use crate::frames::{Frames, FramesRefused};
 use crate::task::RamTask;
 use crate::{Base, Error, Extent, Io, Progress, ResizeError, Space, Task, Volume, memory, resize};
 
@@ -74,11 +74,6 @@ fn in_steps(
         done += len;
     }
     Ok(())
-}
-
-/// Counts a look at the words of frames from `at` to `to`, which lie one behind the other.
-fn spend_look(at: u64, to: u64) {
-    work::spend(1 + (to - at) / u64::from(FRAME_BYTES) / 64);
 }
 
 impl Ram {
@@ -138,7 +133,6 @@ impl Ram {
         // Steps end where frames do.
         let step_end = (at + 1).next_multiple_of(step).min(end);
         if gives_back {
-            work::spend((step_end - at) / u64::from(FRAME_BYTES));
             self.frames.discard(at, step_end - at)?;
         } else {
             while at < step_end {
@@ -283,7 +277,6 @@ impl Volume for Ram {
         let mut left = max;
         while at < end && left > 0 {
             let (allocated, to) = self.frames.extent(at, end);
-            spend_look(at, to);
             out.push(Extent {
                 offset: at,
                 len: to - at,
@@ -301,7 +294,6 @@ impl Volume for Ram {
         let mut used_bytes = 0;
         while at < end {
             let (allocated, to) = self.frames.extent(at, end);
-            spend_look(at, to);
             used_bytes += if allocated { to - at } else { 0 };
             at = to;
         }

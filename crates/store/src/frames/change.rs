@@ -3,6 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use faults::Fault;
+use machine::work;
 use mem::{BUF_BYTES_MAX, BufRange, Loan};
 
 use super::word::{LOCKED, PRESENT, Patience, frame_of, pins_of};
@@ -335,6 +336,7 @@ impl Frames {
 
     fn make_holes(&self, offset: u64, len: u64, behind: bool) -> Result<(), FramesRefused> {
         let (mut at, end) = (offset, offset + len);
+        work::spend(len / u64::from(FRAME_BYTES));
         while at < end {
             let step_end = (at + 1).next_multiple_of(DISCARD_BYTES_MAX).min(end);
             self.inner.write(Write {

@@ -1,10 +1,10 @@
 //! What operations cost in units ([`machine::work`]), with tables as full as they get.
 
-use machine::work::{OPERATION_UNITS_MAX, take_turn};
+use machine::work::{OPERATION_UNITS_MAX, TURN_UNITS_MAX, take_turn};
 use store::frames::FRAME_BYTES;
-use store::fs::{FsOp, Memory, Output, Progress, Time};
+use store::fs::{Error, FileId, FsOp, Memory, Output, Progress, Seek, SetAttr, Time};
 
-use crate::user::User;
+use crate::user::{User, size};
 
 const MIB: u64 = 1 << 20;
 /// Names of a directory.
@@ -50,16 +50,20 @@ fn listing_goes_on_without_a_look_at_what_was_listed() {
     assert!(found.is_ok() && units < 8, "{units} units for a LOOKUP");
 }
 
-/// Runs an operation to its end; what its dearest step cost, and all of them.
+/// Runs an operation to its end, which is `Ok`; what its dearest step cost, and all of them.
 fn run(user: &mut User<'_>, op: FsOp<'_>) -> (u64, u64) {
+    let (result, dearest, all) = try_run(user, op);
+    assert!(matches!(result, Ok(Output::Done | Output::Copied(_))));
+    (dearest, all)
+}
+
+/// The same with its end.
+fn try_run(user: &mut User<'_>, op: FsOp<'_>) -> (Result<Output, Error>, u64, u64) {
     let (mut progress, mut dearest) = units_of(|| user.start(op));
     let mut all = dearest;
     loop {
         match progress {
-            Progress::Done(result) => {
-                assert!(matches!(result, Ok(Output::Done | Output::Copied(_))));
-                return (dearest, all);
-            }
+            Progress::Done(result) => return (result, dearest, all),
             Progress::Pending(task) => {
                 let units;
                 (progress, units) = units_of(|| user.turn(task));
@@ -128,4 +132,69 @@ fn deallocation_of_a_large_file_looks_at_each_extent_once() {
     assert!(dearest < OPERATION_UNITS_MAX, "{dearest} units for a step");
     let max = 16 * BYTES / frame;
     assert!(all < max, "{all} units, {max} at most");
+}
+
+/// Bytes that lie in the largest run of addresses of a file.
+const CHUNK_BYTES: u64 = 32 * MIB;
+/// As many runs with a frame each, which take 96 MiB: six million frames in all.
+const CHUNKS: u64 = 3000;
+
+fn sparse_file(user: &mut User<'_>) -> FileId {
+    let file = user.file(user.top(), b"sparse");
+    for at in 0..CHUNKS {
+        user.write(file, at * CHUNK_BYTES, b"data").expect("room");
+    }
+    file
+}
+
+#[test]
+fn truncation_of_a_huge_sparse_file_is_cheap_and_counts_what_is_left() {
+    let fs = memory(128 * MIB);
+    let mut user = User::root(&fs);
+    let file = sparse_file(&mut user);
+    let half = (CHUNKS / 2) * CHUNK_BYTES;
+    for (len, frames) in [(half, CHUNKS / 2), (1, 1), (0, 0)] {
+        let set: SetAttr = size(len);
+        let guard = None;
+        let (result, dearest, _) = try_run(&mut user, FsOp::Setattr { file, set, guard });
+        assert!(result.is_ok());
+        assert!(dearest < TURN_UNITS_MAX, "{dearest} units for a step");
+        let used = user.attr(file).expect("it is there").used_bytes;
+        assert_eq!(used, frames * u64::from(FRAME_BYTES), "at {len} bytes");
+    }
+}
+
+#[test]
+fn allocation_that_does_not_fit_is_refused_without_a_look_at_each_frame() {
+    let fs = memory(128 * MIB);
+    let mut user = User::root(&fs);
+    let file = sparse_file(&mut user);
+    let (offset, len) = (0, CHUNKS * CHUNK_BYTES);
+    let (result, dearest, _) = try_run(&mut user, FsOp::Allocate { file, offset, len });
+    assert!(matches!(result, Err(Error::NoSpc)));
+    assert!(dearest < TURN_UNITS_MAX, "{dearest} units for a step");
+}
+
+#[test]
+fn seek_looks_at_frames_of_two_runs_at_most() {
+    const BYTES: u64 = 160 * MIB;
+    let fs = memory(2 * BYTES);
+    let mut user = User::root(&fs);
+    let file = user.file(user.top(), b"whole");
+    let (offset, len) = (0, BYTES);
+    run(&mut user, FsOp::Allocate { file, offset, len });
+    let seek = |user: &mut User<'_>, what| {
+        let offset = 5;
+        let (result, dearest, _) = try_run(user, FsOp::Seek { file, offset, what });
+        assert!(dearest < 128, "{dearest} units for a SEEK");
+        match result {
+            Ok(Output::Found { offset, is_end }) => (offset, is_end),
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!(seek(&mut user, Seek::Data), (5, false));
+    assert_eq!(seek(&mut user, Seek::Hole), (BYTES, true));
+    let (offset, len) = (BYTES - MIB, u64::from(FRAME_BYTES));
+    run(&mut user, FsOp::Deallocate { file, offset, len });
+    assert_eq!(seek(&mut user, Seek::Hole), (offset, false));
 }

@@ -5,11 +5,12 @@
 //! locked, to change it or to look at it. So everything is one step to others.
 //! Behind the end of a file there are only zeros.
 
+use std::ops::Range;
 use std::sync::{Mutex, MutexGuard};
 
 use ::mem::{BUF_BYTES_MAX, BufRange, Loan};
 
-use crate::frames::{FRAME_BYTES, Frames, FramesRefused};
+use crate::frames::{FRAME_BYTES, Frames, FramesRefused, spend_look};
 use machine::work;
 
 use super::addresses::{Addresses, ORDER_MAX, UNIT_SHIFT, Unit};
@@ -45,6 +46,8 @@ pub(super) struct Chunk {
     /// Which of the file's, see [`chunk_at`].
     index: u32,
     unit: Unit,
+    /// How many of its frames are there.
+    frames: u32,
 }
 
 pub(super) enum Content {
@@ -81,6 +84,18 @@ impl Chunk {
     /// Bytes of the file that may lie in it.
     pub(super) fn len(self) -> u64 {
         1 << (UNIT_SHIFT + order_of(self.index))
+    }
+
+    /// Whether there is no hole in it.
+    fn is_full(self) -> bool {
+        u64::from(self.frames) == self.len() / FRAME
+    }
+
+    /// The part of a range of the file that lies in it, which is not empty: from
+    /// where in it, and to where.
+    fn part(self, offset: u64, end: u64) -> (u64, u64) {
+        let from = offset.saturating_sub(self.start());
+        (from, self.len().min(end - self.start()))
     }
 
     /// What its addresses count for.
@@ -232,6 +247,12 @@ impl Store {
         find(chunks, index).map_or(0, Chunk::base) + within
     }
 
+    /// The chunks of which a part lies in a range: from which to which.
+    fn touched(chunks: &[Chunk], offset: u64, end: u64) -> Range<usize> {
+        let first = chunks.partition_point(|chunk| chunk.start() + chunk.len() <= offset);
+        first..chunks.partition_point(|chunk| chunk.start() < end)
+    }
+
     /// Calls `each` with the parts of a range that lie in chunks, in order.
     fn each_chunk(
         chunks: &[Chunk],
@@ -239,24 +260,12 @@ impl Store {
         end: u64,
         mut each: impl FnMut(Chunk, u64, u64) -> bool,
     ) {
-        let first = chunks.partition_point(|chunk| chunk.start() + chunk.len() <= offset);
-        for &chunk in &chunks[first..] {
-            if chunk.start() >= end {
-                return;
-            }
-            let from = offset.max(chunk.start()) - chunk.start();
-            let to = end.min(chunk.start() + chunk.len()) - chunk.start();
+        for &chunk in &chunks[Store::touched(chunks, offset, end)] {
+            let (from, to) = chunk.part(offset, end);
             if !each(chunk, from, to) {
                 return;
             }
         }
-    }
-
-    /// As [`Frames::extent`].
-    fn extent(&self, at: u64, end: u64) -> (bool, u64) {
-        let (is_data, to) = self.frames.extent(at, end);
-        work::spend(frames_of(at, to - at));
-        (is_data, to)
     }
 
     /// Calls `each` with parts of a chunk's range that are alike: from where to
@@ -270,7 +279,7 @@ impl Store {
     ) -> bool {
         let mut at = from;
         while at < to {
-            let (is_data, end) = self.extent(chunk.base() + at, chunk.base() + to);
+            let (is_data, end) = self.frames.extent(chunk.base() + at, chunk.base() + to);
             let end = end - chunk.base();
             if !each(at, end, is_data) {
                 return false;
@@ -280,20 +289,40 @@ impl Store {
         true
     }
 
-    /// Frames that a range touches and that are there.
-    fn present(&self, chunks: &[Chunk], offset: u64, end: u64) -> u64 {
+    /// Looks which frames of a chunk's range are there; how many.
+    fn look(&self, chunk: Chunk, from: u64, to: u64) -> u64 {
         let mut count = 0;
-        Store::each_chunk(chunks, offset, end, |chunk, from, to| {
-            self.each_extent(chunk, from, to, |from, to, is_data| {
-                count += if is_data {
-                    frames_of(from, to - from)
-                } else {
-                    0
-                };
-                true
-            })
+        self.each_extent(chunk, from, to, |from, to, is_data| {
+            count += if is_data {
+                frames_of(from, to - from)
+            } else {
+                0
+            };
+            true
         });
         count
+    }
+
+    /// The same without a look where that is known.
+    #[inline]
+    fn present_in(&self, chunk: Chunk, from: u64, to: u64) -> u64 {
+        match chunk.frames {
+            0 => 0,
+            _ if chunk.is_full() => frames_of(from, to - from),
+            frames if (from, to) == (0, chunk.len()) => frames.into(),
+            _ => self.look(chunk, from, to),
+        }
+    }
+
+    /// Frames that a range touches and that are there.
+    fn present(&self, chunks: &[Chunk], offset: u64, end: u64) -> u64 {
+        let touched = &chunks[Store::touched(chunks, offset, end)];
+        spend_look(touched.len() as u64);
+        let present = touched.iter().map(|&chunk| {
+            let (from, to) = chunk.part(offset, end);
+            self.present_in(chunk, from, to)
+        });
+        present.sum()
     }
 
     /// Frames that a write there would take.
@@ -320,7 +349,11 @@ impl Store {
     }
 
     fn add_chunk(&self, chunks: &mut Vec<Chunk>, index: u32) -> Result<(), Error> {
-        let mut chunk = Chunk { index, unit: 0 };
+        let mut chunk = Chunk {
+            index,
+            unit: 0,
+            frames: 0,
+        };
         self.space.take(chunk.address_bytes())?;
         let Some(unit) = self.addresses().take(order_of(index)) else {
             self.space.give(chunk.address_bytes());
@@ -340,13 +373,8 @@ impl Store {
 
     /// Gives chunks of a range back that hold nothing.
     fn drop_empty(&self, chunks: &mut Vec<Chunk>, offset: u64, end: u64) {
-        let first = chunks.partition_point(|chunk| chunk.start() + chunk.len() <= offset);
-        let behind = chunks.partition_point(|chunk| chunk.start() < end);
-        let is_empty = |chunk: &mut Chunk| {
-            let (base, end) = (chunk.base(), chunk.base() + chunk.len());
-            self.extent(base, end) == (false, end)
-        };
-        for chunk in chunks.extract_if(first..behind, is_empty) {
+        let touched = Store::touched(chunks, offset, end);
+        for chunk in chunks.extract_if(touched, |chunk| chunk.frames == 0) {
             self.free_chunk(chunk);
         }
     }
@@ -375,11 +403,19 @@ impl Store {
             self.space.give(missing * FRAME);
             return Err(error);
         }
+        let touched = Store::touched(chunks, offset, end);
+        for chunk in &mut chunks[touched.clone()] {
+            let (from, to) = chunk.part(offset, end);
+            chunk.frames += (frames_of(from, to - from) - self.present_in(*chunk, from, to)) as u32;
+        }
         let result = write(chunks);
-        let added = match result {
-            Ok(()) => missing,
-            Err(_) => self.present(chunks, offset, end) - present,
-        };
+        let mut added = missing;
+        if result.is_err() {
+            for chunk in &mut chunks[touched] {
+                chunk.frames = self.look(*chunk, 0, chunk.len()) as u32;
+            }
+            added = self.present(chunks, offset, end) - present;
+        }
         node.attr.used_bytes += added * FRAME;
         self.space.give((missing - added) * FRAME);
         if result.is_err() {
@@ -618,7 +654,7 @@ impl Store {
         // The chunk that the end then lies in is cleared, and those behind it
         // are taken away whole.
         let kept = chunks.partition_point(|chunk| chunk.start() < size);
-        if let Some(&chunk) = chunks[..kept].last() {
+        if let Some(chunk) = chunks[..kept].last_mut() {
             let to = end.min(chunk.start() + chunk.len()).next_multiple_of(FRAME);
             if size < to {
                 let (from, to) = (size - chunk.start(), to - chunk.start());
@@ -635,16 +671,16 @@ impl Store {
     /// given back and taken off `used_bytes`.
     fn make_hole(
         &self,
-        chunk: Chunk,
+        chunk: &mut Chunk,
         from: u64,
         to: u64,
         used_bytes: &mut u64,
     ) -> Result<(), Error> {
-        let start = chunk.start();
-        let before = self.present(&[chunk], start + from, start + to);
+        let before = self.present_in(*chunk, from, to);
         let made = self.frames.discard(chunk.base() + from, to - from);
-        let after = self.present(&[chunk], start + from, start + to);
-        let freed = (before - after) * FRAME;
+        let freed_frames = before - self.look(*chunk, from, to);
+        chunk.frames -= freed_frames as u32;
+        let freed = freed_frames * FRAME;
         self.space.give(freed);
         *used_bytes -= freed;
         Ok(made?)
@@ -688,14 +724,11 @@ impl Store {
                 return Ok(u64::MAX);
             }
         };
-        let mut found = None;
-        Store::each_chunk(chunks, offset, end, |chunk, from, to| {
-            found = Some((chunk, from, to));
-            false
-        });
-        let Some((chunk, from, to)) = found else {
+        let touched = Store::touched(chunks, offset, end);
+        let Some(chunk) = chunks[touched].first_mut() else {
             return Ok(u64::MAX);
         };
+        let (from, to) = chunk.part(offset, end);
         // What lies behind the end of the file in its last frame is zeros, so
         // that the whole frame can go.
         let is_end = chunk.start() + to == node.attr.size;
@@ -706,8 +739,8 @@ impl Store {
         };
         let to = to_frame.min((from + 1).next_multiple_of(step));
         self.make_hole(chunk, from, to, &mut node.attr.used_bytes)?;
-        let at = chunk.start() + to;
-        self.drop_empty(chunks, chunk.start(), at);
+        let (start, at) = (chunk.start(), chunk.start() + to);
+        self.drop_empty(chunks, start, at);
         Ok(at)
     }
 
@@ -757,21 +790,25 @@ impl Store {
         };
         // Everything before this is of the other kind.
         let mut at = offset;
-        let mut found = None;
+        let (mut found, mut looked) = (None, 0);
         Store::each_chunk(chunks, offset, size, |chunk, from, to| {
+            looked += 1;
             if !is_data && chunk.start() + from > at {
                 found = Some(at);
                 return false;
             }
-            let goes_on = self.each_extent(chunk, from, to, |from, _, there| {
-                if there == is_data {
-                    found = Some(chunk.start() + from);
-                }
-                there != is_data
-            });
+            let is_known = !is_data && chunk.is_full();
+            let goes_on = is_known
+                || self.each_extent(chunk, from, to, |from, _, there| {
+                    if there == is_data {
+                        found = Some(chunk.start() + from);
+                    }
+                    there != is_data
+                });
             at = chunk.start() + to;
             goes_on
         });
+        spend_look(looked);
         match found {
             Some(found) => found,
             None if is_data => size,
@@ -784,7 +821,7 @@ impl Store {
     pub(super) fn free(&self, chunks: &mut Vec<Chunk>, at: &mut u64, step: u64) -> bool {
         let mut left = step;
         while left > 0 {
-            let Some(&chunk) = chunks.last() else {
+            let Some(chunk) = chunks.last_mut() else {
                 return true;
             };
             let to = chunk.len().min(*at + left);
@@ -797,7 +834,7 @@ impl Store {
             left -= to - *at;
             *at = to;
             if *at == chunk.len() {
-                self.free_chunk(chunk);
+                self.free_chunk(*chunk);
                 chunks.pop();
                 *at = 0;
             }
