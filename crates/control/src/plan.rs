@@ -8,7 +8,6 @@ use nvmf::AnaGroup;
 use server::nfs::{ExportSpec, FileSystemKind, FileSystemSpec};
 use server::{
     Ana, Change, Config, IscsiTargetSpec, ListenerSpec, LunSpec, NamespaceSpec, SubsystemSpec,
-    check,
 };
 use store::Spec;
 
@@ -65,24 +64,26 @@ pub fn plan(running: &Config, desired: &Config) -> Result<Vec<PlannedChange>, Ve
     }
 }
 
-/// In order: what is taken away leaves names, files and ports to what is added; nobody
-/// sees a namespace before its ANA group and its hosts are right.
+/// In order: what is taken away leaves names, files and ports to what is added. Hosts
+/// come in by a listener only before others may do more, or after they may do less, so
+/// that none may do what neither document allows.
 #[derive(Clone, Copy)]
 enum Phase {
+    RemoveListeners,
     /// Exports, logical units, namespaces.
     Unplace,
     RemoveTargets,
     RemoveSubsystems,
-    /// What can be opened again: volumes, file systems, listeners whose port another has.
+    /// What can be opened again: volumes, file systems.
     Close,
-    /// Volumes, file systems, listeners.
+    /// Volumes, file systems.
     Open,
     Set,
     AddSubsystems,
     AddTargets,
     /// Exports, logical units, namespaces.
     Place,
-    RemoveListeners,
+    AddListeners,
     /// What cannot be undone: hosts may use what a volume has more.
     Grow,
     /// Likewise: what is in memory is lost.
@@ -102,7 +103,7 @@ struct Planner<'c> {
 
 /// For each listener of `running` the place of the one in `desired` that has its number:
 /// what is spoken there is the same.
-pub(crate) fn places(running: &[ListenerSpec], desired: &[ListenerSpec]) -> Vec<Option<u16>> {
+fn places(running: &[ListenerSpec], desired: &[ListenerSpec]) -> Vec<Option<u16>> {
     let key = |spec: &ListenerSpec| (spec.address, spec.protocol);
     let place = |spec| desired.iter().position(|other| key(other) == key(spec));
     let places = running.iter().map(place);
@@ -172,28 +173,27 @@ impl Planner<'_> {
     }
 
     fn listeners(&mut self) {
-        let is_new = |spec: &&ListenerSpec| !self.running.listeners.contains(spec);
-        let added: Vec<_> = self.desired.listeners.iter().filter(is_new).collect();
-        for spec in &self.running.listeners {
-            if self.desired.listeners.contains(spec) {
+        let (running, desired) = (self.running, self.desired);
+        for spec in &running.listeners {
+            if desired.listeners.contains(spec) {
                 continue;
             }
-            let clashes = |new: &&ListenerSpec| check::clash(new.address, spec.address);
-            let phase = match added.iter().any(clashes) {
-                true => Phase::Close,
-                false => Phase::RemoveListeners,
-            };
             let address = spec.address;
             let spoken = spoken(spec.protocol);
             let text = format!("listener {address} ({spoken}) goes: connections by it end");
             let undo = Some(Change::AddListener(spec.clone()));
-            self.add(phase, Change::RemoveListener { address }, undo, text);
+            let change = Change::RemoveListener { address };
+            self.add(Phase::RemoveListeners, change, undo, text);
         }
-        for spec in added {
+        for spec in &desired.listeners {
+            if running.listeners.contains(spec) {
+                continue;
+            }
             let address = spec.address;
             let text = format!("listener {address} ({}) comes", spoken(spec.protocol));
             let undo = Some(Change::RemoveListener { address });
-            self.add(Phase::Open, Change::AddListener(spec.clone()), undo, text);
+            let change = Change::AddListener(spec.clone());
+            self.add(Phase::AddListeners, change, undo, text);
         }
     }
 
@@ -372,27 +372,20 @@ impl Planner<'_> {
                 "subsystem {nqn}: its serial, model and cntlids change at a restart alone"
             ));
         }
+        let mut changes = Vec::new();
         if old.hosts != new.hosts {
-            let set = |spec: &SubsystemSpec| Change::SetHosts {
-                nqn: nqn.clone(),
-                hosts: spec.hosts.clone(),
-            };
-            let text = format!(
-                "subsystem {nqn}: {}; controllers of other hosts end",
-                told(new.hosts.as_deref(), "may connect")
-            );
-            self.add(Phase::Set, set(new), Some(set(old)), text);
+            let who = told(new.hosts.as_deref(), "may connect");
+            changes.push(format!("{who}, controllers of other hosts end"));
         }
         let was_reached = old.listeners.as_deref().map(|old| self.in_desired(old));
         if was_reached != new.listeners.as_deref().map(|new| Some(sorted(new))) {
-            let set = |spec: &SubsystemSpec| Change::SetReach {
-                nqn: nqn.clone(),
-                listeners: spec.listeners.clone(),
-            };
-            let text = format!("subsystem {nqn}: its listeners change: controllers by others end");
-            self.add(Phase::Set, set(new), Some(set(old)), text);
+            changes.push("its listeners change, controllers by others end".to_owned());
         }
-        self.ana(nqn, &old.ana_groups, &new.ana_groups);
+        if !self.has_same_states(&old.ana_groups, &new.ana_groups) {
+            changes.push("its ANA states change, its hosts are told".to_owned());
+        }
+        // What is in both documents, as it is in each.
+        let (mut before, mut after) = (without_namespaces(old), without_namespaces(new));
         let number = |spec: &NamespaceSpec| spec.nsid;
         for pair in pairs(&old.namespaces, &new.namespaces, number) {
             match pair {
@@ -400,22 +393,22 @@ impl Planner<'_> {
                 Counterpart::New(new) => self.add_namespace(nqn, new),
                 Counterpart::Both(old, new) if old == new => {}
                 Counterpart::Both(old, new) if old.volume == new.volume => {
-                    let set = |spec: &NamespaceSpec| Change::SetNamespace {
-                        nqn: nqn.clone(),
-                        nsid: spec.nsid,
-                        ana_group: spec.ana_group,
-                        hosts: spec.hosts.clone(),
-                    };
                     let hosts = told(new.hosts.as_deref(), "see it");
                     let (nsid, group) = (new.nsid, new.ana_group);
-                    let text = format!("namespace {nsid} of {nqn}: {hosts}; ANA group {group}");
-                    self.add(Phase::Set, set(new), Some(set(old)), text);
+                    changes.push(format!("namespace {nsid}: {hosts}, ANA group {group}"));
+                    before.namespaces.push(old.clone());
+                    after.namespaces.push(new.clone());
                 }
                 Counterpart::Both(old, new) => {
                     self.remove_namespace(nqn, old);
                     self.add_namespace(nqn, new);
                 }
             }
+        }
+        if !changes.is_empty() {
+            let text = format!("subsystem {nqn}: {}", changes.join("; "));
+            let undo = Some(Change::SetSubsystem(before));
+            self.add(Phase::Set, Change::SetSubsystem(after), undo, text);
         }
     }
 
@@ -478,7 +471,7 @@ impl Planner<'_> {
             ));
         }
         match (&old.ana, &new.ana) {
-            (Ana::Own(old), Ana::Own(new)) => self.ana(name, old, new),
+            (Ana::Own(old), Ana::Own(new)) => self.target_ana(name, old, new),
             (old, new) if old == new => {}
             _ => self.refuse(format!(
                 "target {name}: whose ANA states it has changes at a restart alone"
@@ -538,17 +531,20 @@ impl Planner<'_> {
         self.add(Phase::Place, Change::AddLun { name, lun }, Some(undo), text);
     }
 
-    /// The states of ANA groups of a subsystem or target.
-    fn ana(&mut self, of: &str, old: &[AnaGroup], new: &[AnaGroup]) {
-        if self.states(old, |at| self.places[usize::from(at)]) == self.states(new, Some) {
+    fn target_ana(&mut self, name: &str, old: &[AnaGroup], new: &[AnaGroup]) {
+        if self.has_same_states(old, new) {
             return;
         }
-        let set = |groups: &[AnaGroup]| Change::SetAnaGroups {
-            nqn: of.to_owned(),
+        let set = |groups: &[AnaGroup]| Change::SetTargetAna {
+            name: name.to_owned(),
             groups: groups.to_vec(),
         };
-        let text = format!("ANA states of {of} change: its hosts are told");
+        let text = format!("ANA states of {name} change: its initiators are told");
         self.add(Phase::Set, set(new), Some(set(old)), text);
+    }
+
+    fn has_same_states(&self, old: &[AnaGroup], new: &[AnaGroup]) -> bool {
+        self.states(old, |at| self.places[usize::from(at)]) == self.states(new, Some)
     }
 
     /// The states of groups, by the places of their listeners in the desired document;
@@ -592,6 +588,13 @@ impl Planner<'_> {
             portal_groups: groups.collect::<Option<_>>()?,
             ..target.clone()
         })
+    }
+}
+
+fn without_namespaces(spec: &SubsystemSpec) -> SubsystemSpec {
+    SubsystemSpec {
+        namespaces: Vec::new(),
+        ..spec.clone()
     }
 }
 

@@ -2,16 +2,16 @@
 
 use iscsi::Target;
 use nvmf::AnaGroup;
-use server::{Ana, Change, Config, ListenerSpec, Running};
+use server::{Ana, Change, ChangeError, Config, Running, check};
 
-use crate::plan::{PlannedChange, places, plan};
+use crate::plan::{PlannedChange, plan};
 
 /// What a running target serves, as a document says it.
 #[derive(Debug)]
 pub struct ServedDocument {
     config: Config,
-    /// For each of its listeners the number that it has, once it is open.
-    numbers: Vec<Option<u16>>,
+    /// The number of each of its listeners.
+    numbers: Vec<u16>,
     /// What could not be taken back: no document says what is served then.
     not_taken_back: Vec<String>,
 }
@@ -28,13 +28,14 @@ impl ServedDocument {
         };
         ServedDocument {
             config,
-            numbers: numbers.map(|(number, _)| Some(number)).collect(),
+            numbers: numbers.map(|(number, _)| number).collect(),
             not_taken_back: Vec::new(),
         }
     }
 
     /// Makes the target serve `desired`, while hosts use it: all of it or, where one
-    /// change cannot be made, what it served before. A line for each change; blocks.
+    /// change cannot be made, what it served before. `made` is told of each change, and
+    /// the outcome is how many there were; blocks.
     ///
     /// # Errors
     /// Why not, a line each.
@@ -42,7 +43,8 @@ impl ServedDocument {
         &mut self,
         desired: Config,
         running: &Running,
-    ) -> Result<Vec<String>, Vec<String>> {
+        mut made: impl FnMut(&str),
+    ) -> Result<usize, Vec<String>> {
         if !self.not_taken_back.is_empty() {
             let why = "what is served is what no file says, since a change was made in part: \
                        restart weft, which serves then what the file says";
@@ -50,60 +52,57 @@ impl ServedDocument {
             return Err(std::iter::once(why.to_owned()).chain(left).collect());
         }
         let steps = plan(&self.config, &desired)?;
-        let mut next = ServedDocument {
-            numbers: self.found_again(&desired),
+        self.can_listen(&steps, running)?;
+        let next = ServedDocument {
+            numbers: Self::numbers_of(&desired, running)?,
             config: desired,
             not_taken_back: Vec::new(),
         };
-        let (mut lines, mut made) = (Vec::new(), Vec::new());
-        for step in &steps {
+        for (at, step) in steps.iter().enumerate() {
             match running.change(next.numbered(&step.change)) {
-                Ok(()) => lines.push(step.text.clone()),
+                Ok(()) => made(&step.text),
                 Err(error) if error.is_of_one_made() => {
-                    lines.push(format!("{}; but {error}", step.text));
+                    made(&format!("{}; but {error}", step.text))
                 }
                 Err(error) => {
-                    let why = format!("not done: {}: {error}", step.text);
-                    let left = self.take_back(made, running);
+                    let why = not_done(step, &error);
+                    let left = self.take_back(&steps[..at], running);
                     return Err(std::iter::once(why).chain(left).collect());
                 }
             }
-            if let Change::AddListener(spec) = &step.change {
-                next.note_listener(spec, running);
-            }
-            made.push(step);
         }
         *self = next;
-        Ok(lines)
+        Ok(steps.len())
     }
 
-    /// The numbers of the listeners of `desired` that are open already.
-    fn found_again(&self, desired: &Config) -> Vec<Option<u16>> {
-        let mut found = vec![None; desired.listeners.len()];
-        let places = places(&self.config.listeners, &desired.listeners);
-        for (place, number) in places.into_iter().zip(&self.numbers) {
-            if let Some(place) = place {
-                found[usize::from(place)] = *number;
+    /// The numbers of the listeners of `desired`.
+    fn numbers_of(desired: &Config, running: &Running) -> Result<Vec<u16>, Vec<String>> {
+        let listeners = desired.listeners.iter();
+        let numbers = listeners.map(|spec| running.listener_number(spec));
+        let numbers: Result<_, _> = numbers.collect();
+        numbers.map_err(|error: ChangeError| vec![error.to_string()])
+    }
+
+    /// The port of a listener that comes may have another program: better known before
+    /// anything is changed.
+    fn can_listen(&self, steps: &[PlannedChange], running: &Running) -> Result<(), Vec<String>> {
+        for step in steps {
+            let Change::AddListener(spec) = &step.change else {
+                continue;
+            };
+            let mut open = self.config.listeners.iter();
+            if !open.any(|open| check::clash(open.address, spec.address)) {
+                let listens = running.can_listen(spec.address);
+                listens.map_err(|error| vec![not_done(step, &error)])?;
             }
         }
-        found
-    }
-
-    /// A listener was opened.
-    fn note_listener(&mut self, opened: &ListenerSpec, running: &Running) {
-        let places = self.config.listeners.iter().zip(&mut self.numbers);
-        for (_, number) in places.filter(|(spec, _)| *spec == opened) {
-            let listeners = running.served().listeners.into_iter();
-            let mut found = listeners.filter(|(_, spec)| spec.address == opened.address);
-            *number = found.next().map(|(number, _)| number);
-        }
+        Ok(())
     }
 
     /// Takes back what was made of a plan, last change first; what could not be.
-    fn take_back(&mut self, made: Vec<&PlannedChange>, running: &Running) -> Vec<String> {
+    fn take_back(&mut self, made: &[PlannedChange], running: &Running) -> Vec<String> {
         let mut left = Vec::new();
-        let mut undo = Vec::new();
-        for step in made.into_iter().rev() {
+        for step in made.iter().rev() {
             if let Change::ResizeVolume {
                 name, size_bytes, ..
             } = &step.change
@@ -114,21 +113,11 @@ impl ServedDocument {
                 }
                 left.push(format!("not taken back: {}", step.text));
             }
-            undo.extend(
-                step.undo
-                    .iter()
-                    .map(|undo| (self.numbered(undo), &step.text)),
-            );
-        }
-        // What names a listener that comes back only later has a second turn.
-        let fails = |change| match running.change(change) {
-            Err(error) if !error.is_of_one_made() => Some(error),
-            _ => None,
-        };
-        undo.retain(|(change, _)| fails(change.clone()).is_some());
-        for (change, text) in undo {
-            if let Some(error) = fails(change) {
-                let text = format!("not taken back: {text}: {error}");
+            let Some(undo) = &step.undo else { continue };
+            if let Err(error) = running.change(self.numbered(undo))
+                && !error.is_of_one_made()
+            {
+                let text = format!("not taken back: {}: {error}", step.text);
                 self.not_taken_back.push(text);
             }
         }
@@ -140,12 +129,9 @@ impl ServedDocument {
     fn numbered(&self, change: &Change) -> Change {
         let mut change = change.clone();
         match &mut change {
-            Change::AddSubsystem(spec) => {
+            Change::AddSubsystem(spec) | Change::SetSubsystem(spec) => {
                 spec.listeners.iter_mut().for_each(|list| self.number(list));
                 self.number_groups(&mut spec.ana_groups);
-            }
-            Change::SetReach { listeners, .. } => {
-                listeners.iter_mut().for_each(|list| self.number(list));
             }
             Change::AddTarget(spec) => {
                 self.number_portals(&mut spec.target);
@@ -154,24 +140,21 @@ impl ServedDocument {
                 }
             }
             Change::SetTarget(target) => self.number_portals(target),
-            Change::SetAnaGroups { groups, .. } => self.number_groups(groups),
+            Change::SetTargetAna { groups, .. } => self.number_groups(groups),
             _ => {}
         }
         change
     }
 
-    fn number(&self, places: &mut Vec<u16>) {
-        let numbers = places
-            .iter()
-            .filter_map(|&at| self.numbers[usize::from(at)]);
-        *places = numbers.collect();
+    fn number(&self, places: &mut [u16]) {
+        for place in places {
+            *place = self.numbers[usize::from(*place)];
+        }
     }
 
     fn number_groups(&self, groups: &mut [AnaGroup]) {
-        for group in groups {
-            let on = group.on.iter();
-            let on = on.filter_map(|&(at, state)| Some((self.numbers[usize::from(at)]?, state)));
-            group.on = on.collect();
+        for (place, _) in groups.iter_mut().flat_map(|group| &mut group.on) {
+            *place = self.numbers[usize::from(*place)];
         }
     }
 
@@ -179,4 +162,8 @@ impl ServedDocument {
         let groups = target.portal_groups.iter_mut();
         groups.for_each(|group| self.number(&mut group.portals));
     }
+}
+
+fn not_done(step: &PlannedChange, error: &ChangeError) -> String {
+    format!("not done: {}: {error}", step.text)
 }

@@ -1,8 +1,9 @@
 //! A target that runs takes a new document: it serves then what a target serves that was
 //! started with it, or what it served before.
 
+use std::collections::BTreeSet;
 use std::fmt::Write;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
@@ -11,7 +12,7 @@ use control::{Origin, ServedDocument, parse};
 use nvmf::AnaGroup;
 use nvmf::command::AnaState;
 use proptest::prelude::*;
-use server::{Ana, Config, ListenerSpec, Running, Served};
+use server::{Ana, Config, ListenerSpec, Protocol, Running, Served};
 
 /// What a document has, each at most once; a part that is `None` is not there.
 #[derive(Clone, Debug)]
@@ -390,6 +391,52 @@ fn comparable(running: &Running) -> String {
     text
 }
 
+/// What each host may do by each listener.
+fn rights(running: &Running) -> BTreeSet<String> {
+    let served = running.served();
+    let mut rights = BTreeSet::new();
+    for (number, listener) in &served.listeners {
+        let ip = listener.address.ip();
+        for host in 0..2 {
+            let nqn = format!("nqn.2026-01.org.example:h{host}");
+            let has = |hosts: &Option<Vec<String>>| hosts.as_ref().is_none_or(|h| h.contains(&nqn));
+            let iqn = format!("iqn.2026-01.org.example:i{host}");
+            let subsystems = served.subsystems.iter().filter(|spec| {
+                let reached = spec.listeners.as_ref();
+                has(&spec.hosts) && reached.is_none_or(|list| list.contains(number))
+            });
+            for subsystem in subsystems.filter(|_| listener.protocol == Protocol::NvmeTcp) {
+                for namespace in subsystem.namespaces.iter().filter(|one| has(&one.hosts)) {
+                    let groups = subsystem.ana_groups.iter();
+                    let mut of_it = groups.filter(|group| group.id == namespace.ana_group);
+                    let state = of_it.next().map(|group| group.state_on(*number));
+                    if state.is_none_or(AnaState::is_accessible) {
+                        let (of, nsid, volume) =
+                            (&subsystem.nqn, namespace.nsid, &namespace.volume);
+                        rights.insert(format!("{nqn} by {ip}: {of} {nsid} {volume}"));
+                    }
+                }
+            }
+            for spec in &served.targets {
+                let group = spec.target.portal_group_of(*number);
+                let entry = group.and_then(|group| spec.target.entry_of(&iqn, ip, group.tag));
+                for lun in spec.luns.iter().filter(|_| entry.is_some()) {
+                    let (of, number, volume) = (&spec.target.name, lun.lun, &lun.volume);
+                    rights.insert(format!("{iqn} by {ip}: {of} {number} {volume}"));
+                }
+            }
+        }
+        for export in served
+            .exports
+            .iter()
+            .filter(|_| listener.protocol == Protocol::Nfs)
+        {
+            rights.insert(format!("by {ip}: {export:?}"));
+        }
+    }
+    rights
+}
+
 fn start(config: &Config) -> Running {
     server::start(config.clone()).expect("starts")
 }
@@ -424,10 +471,18 @@ proptest! {
             let path = "no/such/folder/disk".into();
             let volume = store::Spec::new("broken", store::Kind::File { path }, 1 << 20, 512);
             broken.volumes.push(volume);
-            let refused = document.apply(broken, &running).expect_err("there is no folder");
+            let refused = document.apply(broken, &running, |_| ()).expect_err("there is no folder");
             prop_assert_eq!(comparable(&running), before.clone(), "{:?}", refused);
-            match document.apply(config.clone(), &running) {
+            let mut before_rights = rights(&running);
+            let mut steps = Vec::new();
+            let told = |text: &str| steps.push((text.to_owned(), rights(&running)));
+            match document.apply(config.clone(), &running, told) {
                 Ok(_) => {
+                    before_rights.append(&mut rights(&running));
+                    for (text, rights) in steps {
+                        let more: Vec<_> = rights.difference(&before_rights).collect();
+                        prop_assert!(more.is_empty(), "{text}: neither document allows {more:?}");
+                    }
                     let fresh = start(alone);
                     prop_assert_eq!(comparable(&running), comparable(&fresh));
                     stop(fresh);
@@ -466,15 +521,44 @@ fn document_whose_change_cannot_be_taken_back_is_served_after_a_restart_alone() 
     // Nothing opens it again.
     std::fs::remove_dir_all(&inner).expect("a folder");
     let broken = with(vec![volume("w", &folder.path().join("none"))]);
-    let why = document.apply(broken, &running).expect_err("no folder");
+    let why = document
+        .apply(broken, &running, |_| ())
+        .expect_err("no folder");
     assert!(
         why[1].starts_with("not taken back: volume \"v\""),
         "{why:?}"
     );
     for desired in [with(Vec::new()), config] {
-        let why = document.apply(desired, &running).expect_err("not known");
+        let why = document
+            .apply(desired, &running, |_| ())
+            .expect_err("not known");
         assert!(why[0].contains("restart weft"), "{why:?}");
         assert!(why[1].contains("volume \"v\" is closed"), "{why:?}");
     }
+    stop(running);
+}
+
+/// What would be taken back later costs hosts their connections until then.
+#[test]
+fn document_with_a_listener_whose_port_is_in_use_changes_nothing() {
+    let [port, _] = ports();
+    let taken = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let other = ListenerSpec::from(taken.local_addr().expect("bound"));
+    let config = Config {
+        cpus: vec![0],
+        listeners: vec![listener(0, port), listener(1, port)],
+        ..Config::default()
+    };
+    let running = start(&config);
+    let mut document = ServedDocument::new(&config, &running);
+    let desired = Config {
+        listeners: vec![listener(0, port), other],
+        ..config
+    };
+    let mut made = 0;
+    let outcome = document.apply(desired, &running, |_| made += 1);
+    let why = outcome.expect_err("it is in use");
+    assert!(why[0].contains("configure another port"), "{why:?}");
+    assert_eq!(made, 0);
     stop(running);
 }

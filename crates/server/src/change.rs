@@ -88,25 +88,11 @@ pub enum Change {
         /// Their NQNs; `None` for any.
         hosts: Option<Vec<String>>,
     },
-    /// Says anew where a subsystem is reached; controllers that came in elsewhere end.
-    SetReach {
-        /// NQN of the subsystem.
-        nqn: String,
-        /// Numbers of the listeners; `None` for all.
-        listeners: Option<Vec<u16>>,
-    },
-    /// Says anew which hosts see a namespace, and of which ANA group it is; its volume
-    /// stays.
-    SetNamespace {
-        /// NQN of the subsystem.
-        nqn: String,
-        /// Which.
-        nsid: u32,
-        /// The ANA group it belongs to, from 1.
-        ana_group: u32,
-        /// Host NQNs that see it; `None` for every host of the subsystem.
-        hosts: Option<Vec<String>>,
-    },
+    /// Says anew which hosts may do what in the subsystem of this NQN: its hosts,
+    /// listeners, ANA groups, and the hosts and the ANA group of each namespace that is
+    /// named. Volumes stay where they are. What a host may do neither before nor after, it
+    /// may not do meanwhile; its controllers end where it may not connect any more.
+    SetSubsystem(SubsystemSpec),
     /// Listens on one more address.
     AddListener(ListenerSpec),
     /// Closes a listener and every connection that came in by it.
@@ -176,10 +162,10 @@ pub enum Change {
         /// Its state.
         state: AnaState,
     },
-    /// Sets the states of all ANA groups at once, on all listeners.
-    SetAnaGroups {
-        /// NQN of the subsystem, or the name of an iSCSI target that has states of its own.
-        nqn: String,
+    /// Sets the states of all ANA groups of an iSCSI target at once, on all listeners.
+    SetTargetAna {
+        /// Name of the target, which has states of its own.
+        name: String,
         /// Groups whose state is not ANA Optimized everywhere.
         groups: Vec<AnaGroup>,
     },
@@ -338,13 +324,7 @@ impl Shared {
             Change::AllowHost { nqn, host } => self.allow_host(&nqn, host),
             Change::DenyHost { nqn, host } => self.deny_host(&nqn, &host),
             Change::SetHosts { nqn, hosts } => self.set_hosts(&nqn, hosts),
-            Change::SetReach { nqn, listeners } => self.set_reach(&nqn, listeners),
-            Change::SetNamespace {
-                nqn,
-                nsid,
-                ana_group,
-                hosts,
-            } => self.set_namespace(&nqn, nsid, ana_group, hosts),
+            Change::SetSubsystem(spec) => self.set_subsystem(spec),
             Change::AddListener(spec) => self.add_listener(spec),
             Change::RemoveListener { address } => self.remove_listener(address),
             Change::SetAna {
@@ -356,10 +336,7 @@ impl Shared {
                 true => self.set_ana(&nqn, listener, group, state),
                 false => self.set_target_ana(&nqn, listener, group, state),
             },
-            Change::SetAnaGroups { nqn, groups } => match nqn.starts_with("nqn.") {
-                true => self.set_ana_groups(&nqn, groups),
-                false => self.set_target_ana_groups(&nqn, groups),
-            },
+            Change::SetTargetAna { name, groups } => self.set_target_ana_groups(&name, groups),
             Change::SetReferrals(referrals) => self.set_referrals(referrals),
             Change::AddTarget(spec) => self.add_target(&spec),
             Change::RemoveTarget { name } => self.remove_target(&name),
@@ -400,9 +377,15 @@ impl Left {
 
     /// Nothing that began before it is left on `volumes` either.
     fn then_fence(self, volumes: Vec<Arc<dyn Volume>>) -> Left {
+        self.then(move |_| Left::fence(Scope::Volumes(volumes)))
+    }
+
+    /// What `next` begins, when this is over.
+    fn then(self, next: impl FnOnce(&Arc<Shared>) -> Left + Send + 'static) -> Left {
         Left::More(Box::new(move |shared, done| {
-            let then = |shared: &Arc<Shared>, outcome| {
-                shared.fence(Scope::Volumes(volumes), move |shared| done(shared, outcome));
+            let then = |shared: &Arc<Shared>, outcome: ChangeOutcome| match outcome {
+                Ok(()) => next(shared).run(shared, done),
+                Err(error) => done(shared, Err(error)),
             };
             self.run(shared, Box::new(then));
         }))

@@ -624,6 +624,25 @@ impl Running {
         listeners.map(|listener| listener.spec.address).collect()
     }
 
+    /// The number of the listener on an address: open, or to be opened. What names it may
+    /// be changed before hosts come in by it.
+    ///
+    /// # Errors
+    /// There is none left.
+    pub fn listener_number(&self, spec: &ListenerSpec) -> Result<u16, ChangeError> {
+        let mut state = self.shared.state();
+        state.keep_number(spec.address, spec.protocol)
+    }
+
+    /// Whether the address of a listener that is to come is free.
+    ///
+    /// # Errors
+    /// Why not, and what to do about it.
+    pub fn can_listen(&self, address: SocketAddr) -> Result<(), ChangeError> {
+        let bound = (self.shared.bind)(address);
+        bound.map(drop).map_err(|e| ChangeError::Listen(address, e))
+    }
+
     /// What it was started with, but for what is [`Running::missing`].
     pub fn config(&self) -> &Config {
         &self.config

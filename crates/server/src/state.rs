@@ -21,8 +21,7 @@ pub(crate) struct Listener {
     pub spec: ListenerSpec,
 }
 
-/// What a listener that was removed had, for one that comes back: targets that
-/// named it name it again.
+/// What a listener had that was removed, or is to have: targets that name it.
 #[derive(Default)]
 pub(crate) struct Gone {
     pub number: u16,
@@ -43,7 +42,7 @@ pub(crate) struct ServedState {
     /// By number; a number is used again for the same address alone.
     pub listeners: BTreeMap<u16, Listener>,
     pub listener_next: u16,
-    /// Listeners that were removed, by what is spoken where.
+    /// Listeners that were removed, or are to be opened, by what is spoken where.
     pub gone: HashMap<(SocketAddr, Protocol), Gone>,
     /// Volumes whose resize is under way.
     pub resizing: Vec<Arc<dyn Volume>>,
@@ -158,6 +157,42 @@ impl ServedState {
     pub fn protocol_of(&self, listener: u16) -> Option<Protocol> {
         let listener = self.listeners.get(&listener)?;
         Some(listener.spec.protocol)
+    }
+
+    /// The same of one that is open, that was, or whose number is
+    /// [kept](ServedState::keep_number).
+    pub fn protocol_to_be(&self, listener: u16) -> Option<Protocol> {
+        let gone = self.gone.iter();
+        let mut gone = gone.filter(|(_, gone)| gone.number == listener);
+        let found = gone.next().map(|((_, protocol), _)| *protocol);
+        found.or_else(|| self.protocol_of(listener))
+    }
+
+    /// The number of the listener on an address: open, or to be opened. What names it
+    /// may be changed before hosts come in by it.
+    pub fn keep_number(
+        &mut self,
+        address: SocketAddr,
+        protocol: Protocol,
+    ) -> Result<u16, ChangeError> {
+        let mut open = self.listeners.iter();
+        let is_it = |spec: &ListenerSpec| (spec.address, spec.protocol) == (address, protocol);
+        if let Some((number, _)) = open.find(|(_, open)| is_it(&open.spec)) {
+            return Ok(*number);
+        }
+        if let Some(gone) = self.gone.get(&(address, protocol)) {
+            return Ok(gone.number);
+        }
+        let number = self.listener_next;
+        self.listener_next = number.checked_add(1).ok_or_else(|| {
+            ChangeError::Invalid("no listener can be added before a restart".to_owned())
+        })?;
+        let kept = Gone {
+            number,
+            ..Gone::default()
+        };
+        self.gone.insert((address, protocol), kept);
+        Ok(number)
     }
 
     /// The numbers of the listeners.

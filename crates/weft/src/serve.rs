@@ -80,13 +80,8 @@ fn reload(file: Option<&Path>, document: &mut ServedDocument, running: &Running)
         Err(problems) => return tracing::error!("not reloaded, nothing is changed: {problems}"),
     };
     let file = file.display();
-    match document.apply(desired, running) {
-        Ok(lines) => {
-            lines
-                .iter()
-                .for_each(|line| tracing::info!("reload: {line}"));
-            tracing::info!(%file, changes = lines.len(), "reloaded");
-        }
+    match document.apply(desired, running, |line| tracing::info!("reload: {line}")) {
+        Ok(changes) => tracing::info!(%file, changes, "reloaded"),
         Err(lines) => {
             let lines = lines.join("; ");
             tracing::error!(%file, "not reloaded: {lines}");

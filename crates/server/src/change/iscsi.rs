@@ -106,10 +106,6 @@ impl Shared {
         let name = known(&self.iscsi.registry(), &target.name)?.name.clone();
         let mut state = self.state();
         settle_portal_groups(&mut target, &mut state)?;
-        // A listener that comes back is in the groups that are named now.
-        for gone in state.gone.values_mut() {
-            gone.groups.retain(|(of, _)| *of != name);
-        }
         drop(state);
         self.replace_target(&name, |known| *known = target)
     }
@@ -417,6 +413,16 @@ fn settle_portal_groups(target: &mut Target, state: &mut ServedState) -> ChangeO
         check_portal_groups(&target.portal_groups, state)?;
         state.everywhere.remove(&target.name);
     }
+    // A listener that is to be opened is then in the groups that are named now.
+    for gone in state.gone.values_mut() {
+        gone.groups.retain(|(of, _)| *of != target.name);
+        for group in &mut target.portal_groups {
+            if group.portals.contains(&gone.number) {
+                group.portals.retain(|number| *number != gone.number);
+                gone.groups.push((target.name.clone(), group.tag));
+            }
+        }
+    }
     Ok(())
 }
 
@@ -430,8 +436,8 @@ fn check_portal_groups(groups: &[PortalGroup], state: &ServedState) -> ChangeOut
             ));
         }
         for (place, number) in group.portals.iter().enumerate() {
-            let spec = state.listeners.get(number).map(|listener| &listener.spec);
-            if spec.is_none_or(|spec| spec.protocol == Protocol::Nfs) {
+            let protocol = state.protocol_to_be(*number);
+            if protocol.is_none_or(|protocol| protocol == Protocol::Nfs) {
                 return invalid(format!(
                     "there is no iSCSI or NVMe/TCP listener with number {number}"
                 ));

@@ -2,21 +2,7 @@
 
 use super::*;
 use crate::config::Protocol;
-use crate::state::{Gone, Listener, ServedState};
-
-impl ServedState {
-    /// A number that no listener had before.
-    fn new_listener(&mut self) -> Result<Gone, ChangeError> {
-        let number = self.listener_next;
-        self.listener_next = number.checked_add(1).ok_or_else(|| {
-            ChangeError::Invalid("no listener can be added before a restart".to_owned())
-        })?;
-        Ok(Gone {
-            number,
-            ..Gone::default()
-        })
-    }
-}
+use crate::state::{Gone, Listener};
 
 impl Shared {
     pub(super) fn add_listener(self: &Arc<Self>, spec: ListenerSpec) -> Result<Left, ChangeError> {
@@ -32,10 +18,9 @@ impl Shared {
         let mut targets = self.iscsi.registry();
         let mut state = self.state();
         let spec = ListenerSpec { address, ..spec };
-        let Gone { number, groups } = match state.gone.remove(&(address, spec.protocol)) {
-            Some(back) => back,
-            None => state.new_listener()?,
-        };
+        let number = state.keep_number(address, spec.protocol)?;
+        let kept = state.gone.remove(&(address, spec.protocol));
+        let groups = kept.map(|kept| kept.groups).unwrap_or_default();
         state.listeners.insert(number, Listener { spec });
         self.nvme.places().set_listeners(state.listener_numbers());
         for subsystem in registry.subsystems() {

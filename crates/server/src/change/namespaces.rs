@@ -1,5 +1,7 @@
 //! Changes of subsystems, and of their namespaces, hosts and ANA groups.
 
+use std::collections::BTreeSet;
+
 use nvmf::{Namespace, WriteProtect};
 
 use super::*;
@@ -149,34 +151,54 @@ impl Shared {
         Ok(Left::Fence(scope, Box::new(free)))
     }
 
-    pub(super) fn set_namespace(
-        &self,
-        nqn: &str,
-        nsid: u32,
-        ana_group: u32,
-        hosts: Option<Vec<String>>,
-    ) -> Result<Left, ChangeError> {
-        check::ana_group(ana_group.into()).map_err(ChangeError::Invalid)?;
-        check_hosts(hosts.as_deref())?;
-        if subsystem(&self.nvme.registry(), nqn)?
-            .namespace(nsid)
-            .is_none()
-        {
-            return Err(unknown_namespace(nqn, nsid));
-        }
-        let edit = Edit {
-            nqn: nqn.to_owned(),
-            apply: Box::new(move |subsystem| {
-                let mut list = subsystem.namespaces.to_vec();
-                for namespace in list.iter_mut().filter(|known| known.nsid == nsid) {
-                    namespace.ana_group = ana_group;
-                    namespace.hosts.clone_from(&hosts);
-                }
-                subsystem.namespaces = list.into();
-            }),
+    pub(super) fn set_subsystem(&self, spec: SubsystemSpec) -> Result<Left, ChangeError> {
+        let mut registry = self.nvme.registry();
+        let known = subsystem(&registry, &spec.nqn)?;
+        self.check_access(&known, &spec)?;
+        let nsids: Vec<u32> = known.namespaces.iter().map(|n| n.nsid).collect();
+        let mut volumes = self.nvme.places().volumes_of(&spec.nqn, &nsids);
+        let groups = known.ana_groups.iter().chain(&spec.ana_groups);
+        let ids: BTreeSet<u32> = groups.map(|group| group.id).collect();
+        volumes.extend(
+            ids.iter()
+                .flat_map(|id| self.behind_targets(&spec.nqn, *id)),
+        );
+        // Those that may not connect any more are gone before others may do more.
+        let narrowed = Subsystem {
+            hosts: common(known.hosts.as_deref(), spec.hosts.as_deref()),
+            listeners: common(known.listeners.as_deref(), spec.listeners.as_deref()),
+            ..known
         };
-        let volumes = self.nvme.places().volumes_of(nqn, &[nsid]);
-        Ok(self.allow_more(vec![edit]).then_fence(volumes))
+        let change = registry.replace_subsystem(Arc::new(narrowed));
+        drop(registry);
+        let edit = Edit {
+            nqn: spec.nqn.clone(),
+            apply: Box::new(move |subsystem| set_access(subsystem, &spec)),
+        };
+        let left = self.settle_and_wait(change);
+        let left = left.then(|shared| shared.allow_more(vec![edit]));
+        Ok(left.then_fence(volumes))
+    }
+
+    fn check_access(&self, known: &Subsystem, spec: &SubsystemSpec) -> ChangeOutcome {
+        check_hosts(spec.hosts.as_deref())?;
+        check_ana_groups(&spec.ana_groups)?;
+        let state = self.state();
+        let is_one = |number| state.protocol_to_be(number) == Some(Protocol::NvmeTcp);
+        let mut numbers = spec.listeners.iter().flatten();
+        if let Some(number) = numbers.find(|number| !is_one(**number)) {
+            let text = format!("there is no NVMe/TCP listener with number {number}");
+            return Err(ChangeError::Invalid(text));
+        }
+        for namespace in &spec.namespaces {
+            check::ana_group(namespace.ana_group.into()).map_err(ChangeError::Invalid)?;
+            check_hosts(namespace.hosts.as_deref())?;
+            let nsid = namespace.nsid;
+            known
+                .namespace(nsid)
+                .ok_or_else(|| unknown_namespace(&known.nqn, nsid))?;
+        }
+        Ok(())
     }
 
     pub(super) fn allow_host(&self, nqn: &str, host: String) -> Result<Left, ChangeError> {
@@ -210,32 +232,9 @@ impl Shared {
         hosts: Option<Vec<String>>,
     ) -> Result<Left, ChangeError> {
         check_hosts(hosts.as_deref())?;
-        self.set_access(nqn, |subsystem| subsystem.hosts = hosts)
-    }
-
-    pub(super) fn set_reach(
-        &self,
-        nqn: &str,
-        listeners: Option<Vec<u16>>,
-    ) -> Result<Left, ChangeError> {
-        let is_one = |number| self.state().protocol_of(number) == Some(Protocol::NvmeTcp);
-        let mut numbers = listeners.iter().flatten();
-        if let Some(number) = numbers.find(|number| !is_one(**number)) {
-            let text = format!("there is no NVMe/TCP listener with number {number}");
-            return Err(ChangeError::Invalid(text));
-        }
-        self.set_access(nqn, |subsystem| subsystem.listeners = listeners)
-    }
-
-    /// Changes which controllers a subsystem has; others end.
-    fn set_access(
-        &self,
-        nqn: &str,
-        edit: impl FnOnce(&mut Subsystem),
-    ) -> Result<Left, ChangeError> {
         let mut registry = self.nvme.registry();
         let mut subsystem = subsystem(&registry, nqn)?;
-        edit(&mut subsystem);
+        subsystem.hosts = hosts;
         let change = registry.replace_subsystem(Arc::new(subsystem));
         Ok(self.settle_and_wait(change))
     }
@@ -273,30 +272,6 @@ impl Shared {
         Ok(Left::fence(Scope::Volumes(volumes)))
     }
 
-    pub(super) fn set_ana_groups(
-        &self,
-        nqn: &str,
-        groups: Vec<AnaGroup>,
-    ) -> Result<Left, ChangeError> {
-        check_ana_groups(&groups)?;
-        let subsystem = subsystem(&self.nvme.registry(), nqn)?;
-        let nsids: Vec<u32> = subsystem.namespaces.iter().map(|n| n.nsid).collect();
-        let mut volumes = self.nvme.places().volumes_of(nqn, &nsids);
-        let mut ids: Vec<u32> = subsystem
-            .ana_groups
-            .iter()
-            .chain(&groups)
-            .map(|g| g.id)
-            .collect();
-        ids.dedup();
-        volumes.extend(ids.iter().flat_map(|id| self.behind_targets(nqn, *id)));
-        let edit = Edit {
-            nqn: nqn.to_owned(),
-            apply: Box::new(move |subsystem| subsystem.ana_groups.clone_from(&groups)),
-        };
-        Ok(self.allow_more(vec![edit]).then_fence(volumes))
-    }
-
     /// Does what a change asks for; it is true when the connections that it
     /// closes are gone.
     fn settle_and_wait(&self, change: nvmf::ControllerChange) -> Left {
@@ -311,6 +286,36 @@ impl Shared {
             false => Left::fence(Scope::Connections(closing)),
         }
     }
+}
+
+/// What a subsystem is to allow: see [`Change::SetSubsystem`].
+fn set_access(subsystem: &mut Subsystem, spec: &SubsystemSpec) {
+    subsystem.hosts.clone_from(&spec.hosts);
+    subsystem.listeners.clone_from(&spec.listeners);
+    subsystem.ana_groups.clone_from(&spec.ana_groups);
+    let mut list = subsystem.namespaces.to_vec();
+    for namespace in &mut list {
+        let mut named = spec.namespaces.iter();
+        if let Some(named) = named.find(|named| named.nsid == namespace.nsid) {
+            namespace.ana_group = named.ana_group;
+            namespace.hosts.clone_from(&named.hosts);
+        }
+    }
+    subsystem.namespaces = list.into();
+}
+
+/// What is in both lists; `None`: everything.
+fn common<T: Clone + Ord>(old: Option<&[T]>, new: Option<&[T]>) -> Option<Vec<T>> {
+    let (Some(old), Some(new)) = (old, new) else {
+        return old.or(new).map(<[T]>::to_vec);
+    };
+    let new: BTreeSet<&T> = new.iter().collect();
+    Some(
+        old.iter()
+            .filter(|one| new.contains(one))
+            .cloned()
+            .collect(),
+    )
 }
 
 pub(super) fn check_ana_groups(groups: &[AnaGroup]) -> ChangeOutcome {
