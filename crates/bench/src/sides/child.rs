@@ -332,11 +332,10 @@ mod tests {
     #[test]
     fn this_process_has_used_a_cpu() {
         let before = cpu_ns(process::id());
-        let mut sum = 0u64;
-        while cpu_ns(process::id()) == before {
-            sum = sum.wrapping_mul(3).wrapping_add(1);
+        // The kernel may tell less for a moment while a thread ends.
+        while cpu_ns(process::id()) <= before {
+            std::hint::spin_loop();
         }
-        assert!(cpu_ns(process::id()) > before, "{sum}");
         assert_eq!(cpu_ns(0), 0);
     }
 
