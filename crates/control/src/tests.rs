@@ -15,6 +15,7 @@ mod identity;
 mod iscsi;
 mod nfs;
 mod patterns;
+mod plan;
 
 const EXAMPLE: &str = include_str!("../../../weft.example.toml");
 

@@ -1,0 +1,69 @@
+//! What of a file a reload changes, and what it refuses.
+
+use super::*;
+
+/// Others that may stand in the place of what is behind `key = `.
+fn others(value: &str) -> Vec<String> {
+    let (value, _) = value.split_once("  #").unwrap_or((value, ""));
+    let value = value.trim();
+    let number = value.parse::<u64>().ok();
+    let mut others: Vec<String> = match value {
+        "true" => vec!["false".to_owned()],
+        "false" => vec!["true".to_owned()],
+        _ => Vec::new(),
+    };
+    others.extend(number.map(|number| (number + 1).to_string()));
+    others.extend(number.map(|number| (number * 2).to_string()));
+    others.extend(value.strip_suffix('"').map(|text| format!("{text}2\"")));
+    let words = [
+        "\"2TiB\"",
+        "\"1MiB\"",
+        "\"epoll\"",
+        "\"least\"",
+        "\"inaccessible\"",
+        "\"ram\"",
+        "\"00f00000-7dec-11d0-a765-00a0c91e6bf6\"",
+        "\"6001405ab12345670123456789abcde0\"",
+        "\"192.0.2.77:4420\"",
+        "\"0-1\"",
+        "0",
+        "1",
+        "4",
+        "[1]",
+    ];
+    others.extend(words.map(str::to_owned));
+    others
+}
+
+#[test]
+fn no_key_of_the_example_that_changes_is_left_out_of_a_plan() {
+    let running = read(EXAMPLE).expect("the example");
+    let lines: Vec<&str> = EXAMPLE.lines().collect();
+    let (mut planned, mut left) = (0, Vec::new());
+    for (at, line) in lines.iter().enumerate() {
+        let bare = line.strip_prefix("# ").unwrap_or(line);
+        let Some((key, value)) = bare.split_once(" = ") else {
+            continue;
+        };
+        let mut variants = vec![String::new(), bare.to_owned()];
+        variants.extend(others(value).iter().map(|other| format!("{key} = {other}")));
+        for variant in variants {
+            let mut text = lines.clone();
+            text[at] = &variant;
+            let Ok(desired) = read(&text.join("\n")) else {
+                continue;
+            };
+            if format!("{desired:?}") == format!("{running:?}") {
+                continue;
+            }
+            match plan(&running, &desired) {
+                Ok(plan) if plan.is_empty() => left.push(variant),
+                _ => planned += 1,
+            }
+        }
+    }
+    // What a start does is of no meaning afterwards.
+    left.retain(|line| !line.starts_with("start"));
+    assert!(left.is_empty(), "{left:#?}");
+    assert!(planned > 100, "{planned} variants");
+}
