@@ -3,5 +3,6 @@
 mod commands;
 mod found;
 mod printing;
+mod reload;
 mod serving;
 mod told;
