@@ -45,6 +45,9 @@ pub use value::{format_cpus, format_size};
 /// Where what is built in stands, in the place of a file.
 const BUILT_IN: &str = "built-in";
 
+/// More than 100,000 hosts by name.
+const FILE_BYTES_MAX: u64 = 16 << 20;
+
 /// Where the built-in configuration serves NFS if NFS's own port is taken.
 pub const NFS_PORT_ELSE: u16 = 20_490;
 
@@ -161,10 +164,16 @@ pub fn load(path: &Path) -> Result<Config, Problems> {
 
 /// The text of a file, and its mode.
 fn read(path: &Path) -> io::Result<(String, u32)> {
-    let mut file = File::open(path)?;
+    let file = File::open(path)?;
     let mode = file.metadata()?.mode();
     let mut text = String::new();
-    file.read_to_string(&mut text)?;
+    // Hosts are served from the same memory while it is read again.
+    file.take(FILE_BYTES_MAX + 1).read_to_string(&mut text)?;
+    if text.len() as u64 > FILE_BYTES_MAX {
+        let size = format_size(FILE_BYTES_MAX);
+        let why = format!("it has more than {size}, and is hardly a configuration");
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, why));
+    }
     Ok((text, mode))
 }
 

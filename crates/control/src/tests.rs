@@ -597,6 +597,16 @@ fn broken_toml_has_a_line() {
 }
 
 #[test]
+fn file_that_is_too_large_is_not_read_whole() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("weft.toml");
+    let file = std::fs::File::create(&path).expect("a file");
+    file.set_len(1 << 40).expect("sparse");
+    let shown = load(&path).expect_err("too large").to_string();
+    assert!(shown.contains("it has more than 16MiB"), "{shown}");
+}
+
+#[test]
 fn a_file_that_is_not_there_is_named() {
     let problems = load(Path::new("no/such.toml")).unwrap_err();
     let shown = problems.to_string();

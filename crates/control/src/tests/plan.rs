@@ -67,3 +67,17 @@ fn no_key_of_the_example_that_changes_is_left_out_of_a_plan() {
     assert!(left.is_empty(), "{left:#?}");
     assert!(planned > 100, "{planned} variants");
 }
+
+#[test]
+fn line_about_many_hosts_names_the_first_of_them() {
+    let of = |hosts: &str| read(&file(SIZE, "", hosts, LOCAL, "")).expect("right");
+    let many: Vec<String> = (0..10_000)
+        .map(|n| format!("nqn.2026-01.org.example:{n}"))
+        .collect();
+    let plan = plan(&of(ANY), &of(&format!("hosts = {many:?}"))).expect("it may change");
+    let text = &plan[0].text;
+    assert!(
+        text.contains("example:7 and 9992 others may connect"),
+        "{text}"
+    );
+}
