@@ -381,7 +381,8 @@ impl Planner<'_> {
         if was_reached != new.listeners.as_deref().map(|new| Some(sorted(new))) {
             changes.push("its listeners change, controllers by others end".to_owned());
         }
-        if !self.has_same_states(&old.ana_groups, &new.ana_groups) {
+        let sets_ana = !self.has_same_states(&old.ana_groups, &new.ana_groups);
+        if sets_ana {
             changes.push("its ANA states change, its hosts are told".to_owned());
         }
         // What is in both documents, as it is in each.
@@ -407,8 +408,8 @@ impl Planner<'_> {
         }
         if !changes.is_empty() {
             let text = format!("subsystem {nqn}: {}", changes.join("; "));
-            let undo = Some(Change::SetSubsystem(before));
-            self.add(Phase::Set, Change::SetSubsystem(after), undo, text);
+            let set = |spec| Change::SetSubsystem { spec, sets_ana };
+            self.add(Phase::Set, set(after), Some(set(before)), text);
         }
     }
 

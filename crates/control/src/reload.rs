@@ -129,7 +129,7 @@ impl ServedDocument {
     fn numbered(&self, change: &Change) -> Change {
         let mut change = change.clone();
         match &mut change {
-            Change::AddSubsystem(spec) | Change::SetSubsystem(spec) => {
+            Change::AddSubsystem(spec) | Change::SetSubsystem { spec, .. } => {
                 spec.listeners.iter_mut().for_each(|list| self.number(list));
                 self.number_groups(&mut spec.ana_groups);
             }

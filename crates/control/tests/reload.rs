@@ -12,7 +12,7 @@ use control::{Origin, ServedDocument, parse};
 use nvmf::AnaGroup;
 use nvmf::command::AnaState;
 use proptest::prelude::*;
-use server::{Ana, Config, ListenerSpec, Protocol, Running, Served};
+use server::{Ana, Change, Config, ListenerSpec, Protocol, Running, Served, SubsystemSpec};
 
 /// What a document has, each at most once; a part that is `None` is not there.
 #[derive(Clone, Debug)]
@@ -560,5 +560,40 @@ fn document_with_a_listener_whose_port_is_in_use_changes_nothing() {
     let why = outcome.expect_err("it is in use");
     assert!(why[0].contains("configure another port"), "{why:?}");
     assert_eq!(made, 0);
+    stop(running);
+}
+
+/// An initiator may set them too, which no file says.
+#[test]
+fn states_that_were_set_since_the_start_stay_where_the_file_does_not_change_them() {
+    let [port, _] = ports();
+    let nqn = "nqn.2026-01.org.example:s";
+    let config = |hosts: Option<Vec<String>>| Config {
+        cpus: vec![0],
+        listeners: vec![listener(0, port)],
+        subsystems: vec![SubsystemSpec {
+            nqn: nqn.to_owned(),
+            serial: "1".to_owned(),
+            model: "m".to_owned(),
+            hosts,
+            ..SubsystemSpec::default()
+        }],
+        ..Config::default()
+    };
+    let running = start(&config(None));
+    let mut document = ServedDocument::new(&config(None), &running);
+    let set = Change::SetAna {
+        nqn: nqn.to_owned(),
+        listener: None,
+        group: 1,
+        state: AnaState::Inaccessible,
+    };
+    running.change(set).expect("it may");
+    let set = running.served().subsystems[0].ana_groups.clone();
+    assert_eq!(set.len(), 1);
+    let desired = config(Some(vec!["nqn.2026-01.org.example:h".to_owned()]));
+    let outcome = document.apply(desired, &running, |_| ());
+    assert_eq!(outcome, Ok(1));
+    assert_eq!(running.served().subsystems[0].ana_groups, set);
     stop(running);
 }

@@ -88,11 +88,16 @@ pub enum Change {
         /// Their NQNs; `None` for any.
         hosts: Option<Vec<String>>,
     },
-    /// Says anew which hosts may do what in the subsystem of this NQN: its hosts,
-    /// listeners, ANA groups, and the hosts and the ANA group of each namespace that is
-    /// named. Volumes stay where they are. What a host may do neither before nor after, it
-    /// may not do meanwhile; its controllers end where it may not connect any more.
-    SetSubsystem(SubsystemSpec),
+    /// Says anew which hosts may do what in a subsystem: its hosts, its listeners, and the
+    /// hosts and the ANA group of each namespace that is named. Volumes stay where they are.
+    /// What a host may do neither before nor after, it may not do meanwhile; its controllers
+    /// end where it may not connect any more.
+    SetSubsystem {
+        /// As it is to be.
+        spec: SubsystemSpec,
+        /// Whether the states of its ANA groups are said anew too: hosts may have set others.
+        sets_ana: bool,
+    },
     /// Listens on one more address.
     AddListener(ListenerSpec),
     /// Closes a listener and every connection that came in by it.
@@ -324,7 +329,7 @@ impl Shared {
             Change::AllowHost { nqn, host } => self.allow_host(&nqn, host),
             Change::DenyHost { nqn, host } => self.deny_host(&nqn, &host),
             Change::SetHosts { nqn, hosts } => self.set_hosts(&nqn, hosts),
-            Change::SetSubsystem(spec) => self.set_subsystem(spec),
+            Change::SetSubsystem { spec, sets_ana } => self.set_subsystem(spec, sets_ana),
             Change::AddListener(spec) => self.add_listener(spec),
             Change::RemoveListener { address } => self.remove_listener(address),
             Change::SetAna {

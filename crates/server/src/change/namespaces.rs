@@ -151,7 +151,11 @@ impl Shared {
         Ok(Left::Fence(scope, Box::new(free)))
     }
 
-    pub(super) fn set_subsystem(&self, spec: SubsystemSpec) -> Result<Left, ChangeError> {
+    pub(super) fn set_subsystem(
+        &self,
+        spec: SubsystemSpec,
+        sets_ana: bool,
+    ) -> Result<Left, ChangeError> {
         let mut registry = self.nvme.registry();
         let known = subsystem(&registry, &spec.nqn)?;
         self.check_access(&known, &spec)?;
@@ -173,7 +177,7 @@ impl Shared {
         drop(registry);
         let edit = Edit {
             nqn: spec.nqn.clone(),
-            apply: Box::new(move |subsystem| set_access(subsystem, &spec)),
+            apply: Box::new(move |subsystem| set_access(subsystem, &spec, sets_ana)),
         };
         let left = self.settle_and_wait(change);
         let left = left.then(|shared| shared.allow_more(vec![edit]));
@@ -289,10 +293,12 @@ impl Shared {
 }
 
 /// What a subsystem is to allow: see [`Change::SetSubsystem`].
-fn set_access(subsystem: &mut Subsystem, spec: &SubsystemSpec) {
+fn set_access(subsystem: &mut Subsystem, spec: &SubsystemSpec, sets_ana: bool) {
     subsystem.hosts.clone_from(&spec.hosts);
     subsystem.listeners.clone_from(&spec.listeners);
-    subsystem.ana_groups.clone_from(&spec.ana_groups);
+    if sets_ana {
+        subsystem.ana_groups.clone_from(&spec.ana_groups);
+    }
     let mut list = subsystem.namespaces.to_vec();
     for namespace in &mut list {
         let mut named = spec.namespaces.iter();
