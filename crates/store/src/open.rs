@@ -1,15 +1,90 @@
 //! From a description to an open volume.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use reactor::DiskFile;
+use uuid::Uuid;
 
 use crate::file::File;
-use crate::kind::{KINDS, KindRow};
-use crate::problem::{OpenError, Problem};
-use crate::spec::{BLOCK_SIZES, SIZE_MAX_BYTES, Spec};
-use crate::{Info, State, Volume, state};
+use crate::null::Null;
+use crate::problem::{OpenError, Problem, no_memory};
+use crate::ram::Ram;
+use crate::spec::{BLOCK_SIZES, Kind, SIZE_MAX_BYTES, Spec};
+use crate::state::Former;
+use crate::{Base, Info, State, Volume, block, identity, memory, regular, state};
+
+/// A kind of volume: its word, and how it is opened.
+pub struct KindRow {
+    /// As the configuration has it.
+    pub name: &'static str,
+    /// An example of its `path`, if it has one.
+    pub path: Option<&'static str>,
+    /// Where no size is given it has one of its own.
+    pub has_own_size: bool,
+    /// The kind whose data lies at this path, which is empty where it has none.
+    pub at: fn(PathBuf) -> Kind,
+    /// Opens a volume whose size and block size are possible. Blocks.
+    open: fn(&Spec, &Path) -> OpenResult,
+    /// Looks at what would be opened. Nothing is made or changed; blocks.
+    examine: fn(&Spec, &Path) -> Result<VolumeFound, Problem>,
+}
+
+type OpenResult = Result<Arc<dyn Volume>, Problem>;
+
+/// What is found of a volume that can be opened: its UUID, what its state file may say
+/// else, and what may surprise.
+type VolumeFound = (Uuid, Option<Former>, Option<String>);
+
+/// Every kind of volume.
+pub const KINDS: &[KindRow] = &[
+    KindRow {
+        name: "null",
+        path: None,
+        has_own_size: false,
+        at: |_| Kind::Null,
+        open: |spec, _| Ok(Arc::new(Null::open(in_memory(spec)?).map_err(no_memory)?)),
+        examine: |spec, _| Ok(of_memory(spec)),
+    },
+    KindRow {
+        name: "ram",
+        path: None,
+        has_own_size: false,
+        at: |_| Kind::Ram,
+        open: |spec, _| {
+            check_memory(spec.size_bytes)?;
+            Ok(Arc::new(Ram::open(in_memory(spec)?).map_err(no_memory)?))
+        },
+        examine: |spec, _| {
+            check_memory(spec.size_bytes)?;
+            Ok(of_memory(spec))
+        },
+    },
+    KindRow {
+        name: "file",
+        path: Some("disk0.img"),
+        has_own_size: false,
+        at: |path| Kind::File { path },
+        open: |spec, path| {
+            let volume = File::open(spec, path)?;
+            volume.look_at_space();
+            Ok(Arc::new(volume))
+        },
+        examine: |spec, path| {
+            let note = regular::space_note(spec, path);
+            let (uuid, former) = regular::examine(spec, path)?;
+            Ok((uuid, former, note))
+        },
+    },
+    KindRow {
+        name: "block",
+        path: Some("/dev/sdb"),
+        has_own_size: true,
+        at: |path| Kind::Block { path },
+        open: |spec, path| Ok(Arc::new(File::open_device(spec, path)?)),
+        examine: |spec, path| Ok((block::open(spec, path)?.1, None, None)),
+    },
+];
 
 /// The row of a volume's kind, and its path.
 fn row(spec: &Spec) -> (&'static KindRow, &Path) {
@@ -92,4 +167,53 @@ fn check(spec: &Spec) -> Result<(), Problem> {
         });
     }
     Ok(())
+}
+
+/// What a volume in memory has in common with others.
+fn in_memory(spec: &Spec) -> Result<Base, Problem> {
+    let (uuid, former, _) = of_memory(spec);
+    if let Some(Former::Original(original)) = former {
+        tell_copied_state(spec, original, uuid);
+    }
+    let info = Info {
+        // Whatever one I/O may be.
+        atomic_bytes: mem::BUF_BYTES_MAX,
+        // Nothing outlives a power failure that could be half written.
+        atomic_power_fail_bytes: mem::BUF_BYTES_MAX,
+        ..spec.info(uuid, false)
+    };
+    let state = State::in_file(spec, uuid, former, None)?;
+    Ok(Base::new(info, spec.size_bytes).with_state(state))
+}
+
+/// The identity of a volume in memory, and what else its state file may say.
+fn of_memory(spec: &Spec) -> VolumeFound {
+    let uuid = spec.uuid_or_derived();
+    let former = match state::held(spec) {
+        Some(held) if held.copy == Some(uuid) => Former::Original(held.volume),
+        _ => Former::Own(identity::derive(spec.kind.name(), &spec.name)),
+    };
+    (uuid, Some(former), None)
+}
+
+/// Warns an operator who relied on a copied state file, or on one from a backup.
+fn tell_copied_state(spec: &Spec, original: Uuid, uuid: Uuid) {
+    tracing::warn!(
+        volume = spec.name,
+        state = %spec.state_path().unwrap_or_default().display(),
+        %uuid,
+        copied_from = %original,
+        "the state file is a copy, as from a backup, and hosts find a new disk: if it is to be \
+         the volume that it was copied from, stop weft, set uuid = \"{original}\" for it and start \
+         weft again"
+    );
+}
+
+/// Memory is taken as it is written; what can never be filled would end the
+/// process when it is.
+fn check_memory(size_bytes: u64) -> Result<(), Problem> {
+    match memory::limit() {
+        Some(limit) if size_bytes > limit.bytes => Err(Problem::Memory { size_bytes, limit }),
+        _ => Ok(()),
+    }
 }

@@ -1,11 +1,11 @@
 //! What a volume is to be: the description that it is opened from.
 
 use std::ffi::OsString;
+use std::fmt;
 use std::path::{Path, PathBuf};
 
 use uuid::Uuid;
 
-use crate::kind::Kind;
 use crate::{Info, identity};
 
 /// Bytes that a logical block may have.
@@ -117,6 +117,60 @@ impl Spec {
             volatile_cache,
             atomic_bytes: ATOMIC_BYTES,
             atomic_power_fail_bytes: self.block_bytes,
+        }
+    }
+}
+
+/// Where a volume's data lies.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Nowhere: reads give zeros, writes are discarded.
+    Null,
+    /// In memory of the process.
+    Ram,
+    /// In a file, created if missing (its folder must be there).
+    File {
+        /// The file.
+        path: PathBuf,
+    },
+    /// On a block device, which nothing else may use meanwhile.
+    Block {
+        /// The device.
+        path: PathBuf,
+    },
+}
+
+impl Kind {
+    /// Its word in the configuration.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Kind::Null => "null",
+            Kind::Ram => "ram",
+            Kind::File { .. } => "file",
+            Kind::Block { .. } => "block",
+        }
+    }
+
+    /// The file or device, if it has one.
+    pub fn path(&self) -> Option<&Path> {
+        match self {
+            Kind::Null | Kind::Ram => None,
+            Kind::File { path } | Kind::Block { path } => Some(path),
+        }
+    }
+
+    /// Whether it lies in memory of the process, and so ends with it.
+    pub fn is_memory(&self) -> bool {
+        self.path().is_none()
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Kind::Null | Kind::Ram => f.write_str(self.name()),
+            Kind::File { path } => write!(f, "file {}", path.display()),
+            Kind::Block { path } => write!(f, "block device {}", path.display()),
         }
     }
 }
