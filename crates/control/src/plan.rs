@@ -180,7 +180,7 @@ impl Planner<'_> {
             }
             let address = spec.address;
             let spoken = spoken(spec.protocol);
-            let text = format!("listener {address} ({spoken}) goes: connections by it end");
+            let text = format!("listener {address} ({spoken}) is removed: connections by it end");
             let undo = Some(Change::AddListener(spec.clone()));
             let change = Change::RemoveListener { address };
             self.add(Phase::RemoveListeners, change, undo, text);
@@ -190,7 +190,7 @@ impl Planner<'_> {
                 continue;
             }
             let address = spec.address;
-            let text = format!("listener {address} ({}) comes", spoken(spec.protocol));
+            let text = format!("listener {address} ({}) is added", spoken(spec.protocol));
             let undo = Some(Change::RemoveListener { address });
             let change = Change::AddListener(spec.clone());
             self.add(Phase::AddListeners, change, undo, text);
@@ -205,7 +205,7 @@ impl Planner<'_> {
                 Counterpart::Gone(spec) => {
                     let name = spec.name.clone();
                     let text = match spec.kind.is_memory() {
-                        true => format!("volume \"{name}\" goes, and what is in it"),
+                        true => format!("volume \"{name}\" is removed, and what is in it"),
                         false => format!("volume \"{name}\" is closed; its data stays"),
                     };
                     let change = Change::RemoveVolume { name };
@@ -219,7 +219,7 @@ impl Planner<'_> {
                 }
                 Counterpart::New(spec) => {
                     let name = spec.name.clone();
-                    let text = format!("volume \"{name}\" comes");
+                    let text = format!("volume \"{name}\" is added");
                     let undo = Some(Change::RemoveVolume { name });
                     self.add(Phase::Open, Change::AddVolume(spec.clone()), undo, text);
                 }
@@ -270,7 +270,7 @@ impl Planner<'_> {
                 Counterpart::Gone(spec) => self.close_file_system(spec),
                 Counterpart::New(spec) => {
                     let name = spec.name.clone();
-                    let text = format!("file system \"{name}\" comes");
+                    let text = format!("file system \"{name}\" is added");
                     let undo = Some(Change::RemoveFileSystem { name });
                     let change = Change::AddFileSystem(spec.clone());
                     self.add(Phase::Open, change, undo, text);
@@ -289,7 +289,7 @@ impl Planner<'_> {
         let change = Change::RemoveFileSystem { name: name.clone() };
         match spec.kind {
             FileSystemKind::Mem { .. } => {
-                let text = format!("file system \"{name}\" goes, and what is in it");
+                let text = format!("file system \"{name}\" is removed, and what is in it");
                 self.add(Phase::Forget, change, None, text);
             }
             FileSystemKind::Dir { .. } => {
@@ -326,14 +326,14 @@ impl Planner<'_> {
 
     fn remove_export(&mut self, spec: &ExportSpec) {
         let path = spec.path.clone();
-        let text = format!("export {path} goes: clients lose what they have open there");
+        let text = format!("export {path} is removed: clients lose what they have open there");
         let undo = Some(Change::AddExport(spec.clone()));
         self.add(Phase::Unplace, Change::RemoveExport { path }, undo, text);
     }
 
     fn add_export(&mut self, spec: &ExportSpec) {
         let path = spec.path.clone();
-        let text = format!("export {path} comes");
+        let text = format!("export {path} is added");
         let undo = Some(Change::RemoveExport { path });
         self.add(Phase::Place, Change::AddExport(spec.clone()), undo, text);
     }
@@ -344,14 +344,14 @@ impl Planner<'_> {
             match pair {
                 Counterpart::Gone(spec) => {
                     let nqn = spec.nqn.clone();
-                    let text = format!("subsystem {nqn} goes: its controllers end");
+                    let text = format!("subsystem {nqn} is removed: its controllers end");
                     let undo = Some(Change::AddSubsystem(spec.clone()));
                     let change = Change::RemoveSubsystem { nqn };
                     self.add(Phase::RemoveSubsystems, change, undo, text);
                 }
                 Counterpart::New(spec) => {
                     let nqn = spec.nqn.clone();
-                    let text = format!("subsystem {nqn} comes");
+                    let text = format!("subsystem {nqn} is added");
                     let undo = Some(Change::RemoveSubsystem { nqn });
                     let change = Change::AddSubsystem(spec.clone());
                     self.add(Phase::AddSubsystems, change, undo, text);
@@ -415,7 +415,7 @@ impl Planner<'_> {
 
     fn remove_namespace(&mut self, nqn: &str, spec: &NamespaceSpec) {
         let (nqn, nsid) = (nqn.to_owned(), spec.nsid);
-        let text = format!("namespace {nsid} of {nqn} goes: its hosts are told");
+        let text = format!("namespace {nsid} of {nqn} is removed: its hosts are told");
         let undo = Change::AddNamespace {
             nqn: nqn.clone(),
             namespace: spec.clone(),
@@ -426,7 +426,7 @@ impl Planner<'_> {
 
     fn add_namespace(&mut self, nqn: &str, spec: &NamespaceSpec) {
         let (nqn, nsid) = (nqn.to_owned(), spec.nsid);
-        let text = format!("namespace {nsid} of {nqn} comes: its hosts are told");
+        let text = format!("namespace {nsid} of {nqn} is added: its hosts are told");
         let undo = Change::RemoveNamespace {
             nqn: nqn.clone(),
             nsid,
@@ -443,14 +443,14 @@ impl Planner<'_> {
             match pair {
                 Counterpart::Gone(spec) => {
                     let name = name(spec);
-                    let text = format!("target {name} goes: its sessions end");
+                    let text = format!("target {name} is removed: its sessions end");
                     let undo = Some(Change::AddTarget(spec.clone()));
                     let change = Change::RemoveTarget { name };
                     self.add(Phase::RemoveTargets, change, undo, text);
                 }
                 Counterpart::New(spec) => {
                     let name = name(spec);
-                    let text = format!("target {name} comes");
+                    let text = format!("target {name} is added");
                     let undo = Some(Change::RemoveTarget { name });
                     self.add(
                         Phase::AddTargets,
@@ -512,7 +512,7 @@ impl Planner<'_> {
 
     fn remove_lun(&mut self, name: &str, spec: &LunSpec) {
         let (name, number) = (name.to_owned(), spec.lun);
-        let text = format!("LUN {number} of {name} goes: its initiators are told");
+        let text = format!("LUN {number} of {name} is removed: its initiators are told");
         let undo = Change::AddLun {
             name: name.clone(),
             lun: spec.clone(),
@@ -523,7 +523,7 @@ impl Planner<'_> {
 
     fn add_lun(&mut self, name: &str, spec: &LunSpec) {
         let (name, number) = (name.to_owned(), spec.lun);
-        let text = format!("LUN {number} of {name} comes: its initiators are told");
+        let text = format!("LUN {number} of {name} is added: its initiators are told");
         let undo = Change::RemoveLun {
             name: name.clone(),
             lun: number,

@@ -215,7 +215,8 @@ fn announce(running: &Running) -> String {
     text += &banner::notes(config);
     text += &banner::machine(config, running.backend());
     let _ = write!(text, "\n{}", banner::commands(config, &addresses));
-    text += "\nSIGHUP has it read its configuration again, SIGUSR1 asks what it has done so far; Ctrl-C or SIGTERM ends it in order.\n";
+    text += "\nSIGHUP has it read its configuration again, SIGUSR1 asks what it has done so far; \
+             Ctrl-C or SIGTERM ends it in order.\n";
     text
 }
 
