@@ -50,7 +50,7 @@ fn iscsi(port: u16, target: &str) -> String {
         "[[volume]]\nname = \"disk0\"\nkind = \"ram\"\nsize = \"8MiB\"\n\
          [[iscsi.target]]\nname = \"iqn.2026-01.io.weft:cli\"\nvolumes = [\"disk0\"]\n{target}\n\
          [[listener]]\naddress = \"127.0.0.1:{port}\"\nprotocol = \"iscsi\"\n\
-         [policy]\nmemory_max = \"64MiB\"\n"
+         [policy]\nmemory_max = \"1GiB\"\n"
     )
 }
 
@@ -351,7 +351,7 @@ fn files_are_served_by_the_commands_that_it_prints() {
          [[export]]\npath = \"/d\"\nfile_system = \"d\"\nclients = [\"127.0.0.1\"]\n\
          read_only = true\n\
          [[listener]]\naddress = \"127.0.0.1:{port}\"\nprotocol = \"nfs\"\n\
-         [policy]\nmemory_max = \"64MiB\"\n"
+         [policy]\nmemory_max = \"1GiB\"\n"
     );
     let file = file(&config);
     let share = file.path.with_file_name("share");
@@ -420,7 +420,7 @@ fn flood_of_hostile_connections_writes_few_lines_and_is_counted() {
     let files = "[[file_system]]\nname = \"m\"\nkind = \"mem\"\nsize = \"4MiB\"\n\
                  [[export]]\npath = \"/m\"\nfile_system = \"m\"\nallow_any_client = true\n";
     let file = file(&format!(
-        "{files}{listeners}[policy]\nmemory_max = \"64MiB\"\n"
+        "{files}{listeners}[policy]\nmemory_max = \"1GiB\"\n"
     ));
     let serving = serve(&file.path);
     let mut command = [0; 48];
@@ -522,7 +522,7 @@ fn files_of_two_kinds(port: u16, size: &str) -> String {
          [[export]]\npath = \"/d\"\nfile_system = \"d\"\nallow_any_client = true\n\
          [[export]]\npath = \"/m\"\nfile_system = \"m\"\nallow_any_client = true\n\
          [[listener]]\naddress = \"127.0.0.1:{port}\"\nprotocol = \"nfs\"\n\
-         [policy]\nmemory_max = \"64MiB\"\n"
+         [policy]\nmemory_max = \"1GiB\"\n"
     )
 }
 

@@ -64,7 +64,7 @@ pub fn good(port: u16) -> String {
          [[nvme.subsystem]]\nnqn = \"nqn.2026-01.io.weft:cli\"\nallow_any_host = true\n\
          [[nvme.subsystem.namespace]]\nnsid = 1\nvolume = \"disk0\"\n\
          [[listener]]\naddress = \"127.0.0.1:{port}\"\n\
-         [policy]\nmemory_max = \"64MiB\"\n"
+         [policy]\nmemory_max = \"1GiB\"\n"
     )
 }
 

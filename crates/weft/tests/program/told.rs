@@ -245,7 +245,7 @@ fn files(port: u16, clients: &str) -> File {
         "[[file_system]]\nname = \"m\"\nkind = \"mem\"\nsize = \"4MiB\"\n\
          [[export]]\npath = \"/shared/m\"\nfile_system = \"m\"\n{clients}\n\
          [[listener]]\naddress = \"127.0.0.1:{port}\"\nprotocol = \"nfs\"\n\
-         [policy]\nmemory_max = \"64MiB\"\n"
+         [policy]\nmemory_max = \"1GiB\"\n"
     ))
 }
 
@@ -332,7 +332,7 @@ fn login_that_fails_to_authenticate_is_told_with_what_was_wrong() {
          [[iscsi.target]]\nname = \"{iqn}\"\nvolumes = [\"disk0\"]\n\
          allow_any_initiator = true\nchap = {{ user = \"alice\", secret_file = \"alice\" }}\n\
          [[listener]]\naddress = \"127.0.0.1:{port}\"\nprotocol = \"iscsi\"\n\
-         [policy]\nmemory_max = \"64MiB\"\n"
+         [policy]\nmemory_max = \"1GiB\"\n"
     ));
     let secret = |name: &str, text: &str| {
         let path = file.path.with_file_name(name);
