@@ -374,8 +374,8 @@ impl Planner<'_> {
         }
         let mut changes = Vec::new();
         if old.hosts != new.hosts {
-            let who = told(new.hosts.as_deref(), "may connect");
-            changes.push(format!("{who}, controllers of other hosts end"));
+            let hosts = told(new.hosts.as_deref(), "may connect");
+            changes.push(format!("{hosts}, controllers of other hosts end"));
         }
         let was_reached = old.listeners.as_deref().map(|old| self.in_desired(old));
         if was_reached != new.listeners.as_deref().map(|new| Some(sorted(new))) {
