@@ -20,7 +20,7 @@ const NQN: &str = "nqn.2026-01.org.example:embedded";
 const BLOCK_BYTES: usize = 4096;
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let mut running = serve()?;
+    let running = serve()?;
     let address = running.addresses()[0];
     println!("{NQN} is served at {address}");
     let block = vec![7; BLOCK_BYTES];

@@ -96,7 +96,7 @@ fn main() -> Result<(), Box<dyn StdError>> {
         cpus: vec![reactor::available_cpus()[0]],
         ..Config::default()
     };
-    let mut running = parts::start_with(config, vec![volume])?;
+    let running = parts::start_with(config, vec![volume])?;
     let failed = failed_reads(running.addresses()[0])?;
     println!("{failed} of {READS} reads failed");
     assert_eq!(failed, READS / FAILS_EVERY);

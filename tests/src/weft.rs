@@ -287,7 +287,8 @@ fn config(setup: &Setup, address: SocketAddr) -> String {
          [[nvme.subsystem.namespace]]\nnsid = 7\nvolume = \"o7\"\n\
          [[listener]]\naddress = \"{address}\"\n\
          [policy]\nio = \"{io}\"\n\
-         [nvme]\ncontrollers_of_host_max = 2000\n",
+         [nvme]\ncontrollers_of_host_max = 2000\n\
+         [admin]\nsocket = \"off\"\n",
         kind = setup.volume,
         size = setup.size_mib,
         block = setup.block_bytes,

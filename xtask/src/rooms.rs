@@ -81,6 +81,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
         "control",
         &["auth", "iscsi", "mem", "nvmf", "reactor", "server", "store"],
     ),
+    ("admin", &["control", "mem", "server"]),
     (
         "client",
         &[
@@ -98,7 +99,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     (
         "weft",
         &[
-            "bench", "client", "control", "mem", "reactor", "server", "store", "tune",
+            "admin", "bench", "client", "control", "mem", "reactor", "server", "store", "tune",
         ],
     ),
     (

@@ -139,7 +139,7 @@ fn run((running, way): (&Running, Way), words: &str, runtime: &str) {
     assert_eq!(report.errors, client::perf::Errors::default(), "{words}");
 }
 
-fn end(mut running: Running) {
+fn end(running: Running) {
     running.stop();
     let ended = running.wait(Duration::from_secs(20));
     ended.expect("no reactor failed").expect("in time");

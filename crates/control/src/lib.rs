@@ -7,6 +7,7 @@
 //! `weft.example.toml`.
 #![forbid(unsafe_code)]
 
+mod disturbs;
 mod listener;
 mod names;
 mod nfs;
@@ -135,7 +136,8 @@ fn identify_memory(config: &mut Config, place: &Path) {
     }
 }
 
-/// Reads a file. Paths in it are relative to the folder it lies in; CPUs in it
+/// Reads a file. Paths in it are relative to the folder it lies in, and absolute in what
+/// is read, so that it is the same from every folder; CPUs in it
 /// must be some that this process may run on.
 ///
 /// # Errors
@@ -150,14 +152,14 @@ pub fn load(path: &Path) -> Result<Config, Problems> {
             text: format!("cannot be read: {error}"),
         }],
     })?;
+    // As it was named: a link to the folder of a version leads elsewhere later.
+    let place = absolute(path).unwrap_or_else(|_| path.to_owned());
     let origin = Origin {
-        folder: path.parent().unwrap_or(Path::new("")),
+        folder: place.parent().unwrap_or(Path::new("")),
         mode: Some(mode),
     };
     let parsed = parse(&text, &origin, &reactor::affinity());
     let mut config = parsed.map_err(|list| Problems { file, list })?;
-    // As it was named: a link to the folder of a version leads elsewhere later.
-    let place = absolute(path).unwrap_or_else(|_| path.to_owned());
     identify_memory(&mut config, &place);
     Ok(config)
 }

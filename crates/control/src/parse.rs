@@ -3,7 +3,7 @@
 use server::{Config, Limits};
 use toml::de::DeTable;
 
-use crate::schema::{FILE, ISCSI, NFS, NVME, POLICY, SCHEMA};
+use crate::schema::{ADMIN, FILE, ISCSI, NFS, NVME, POLICY, SCHEMA};
 use crate::secret::Secrets;
 use crate::source::{Section, Sink};
 use crate::targets::{self, Rest};
@@ -44,6 +44,7 @@ pub(crate) fn parse(
     listener::reachable(sink, served, (&listeners, is_whole));
     let policy = file.table(sink, SCHEMA, "policy", POLICY);
     let policy = policy.as_ref();
+    let admin = file.table(sink, SCHEMA, "admin", ADMIN);
     let cpus = policy::cpus(sink, policy, allowed);
     let config = Config {
         volumes: volumes.list,
@@ -64,6 +65,7 @@ pub(crate) fn parse(
         fast_path: policy::fast_path(sink, policy),
         cpus,
         start: policy::start(sink, policy),
+        admin_socket: policy::admin_socket(sink, admin.as_ref(), origin.folder),
         limits: Limits {
             scsi_io_bytes_max: iscsi.io_bytes_max,
             ..limits

@@ -11,6 +11,7 @@ use server::{
 };
 use store::Spec;
 
+use crate::disturbs::disturbs;
 use crate::format_size;
 use crate::listener::spoken;
 use crate::nvme::ANA_STATES;
@@ -27,6 +28,8 @@ pub struct PlannedChange {
     pub undo: Option<Change>,
     /// What it means, to people.
     pub text: String,
+    /// A host, initiator or client is cut, or what is in memory is lost.
+    pub disturbs: bool,
 }
 
 /// The changes that make what serves `running` serve `desired`, in order. Steps that
@@ -133,6 +136,7 @@ fn settings(running: &Config, desired: &Config) -> Vec<String> {
         zero_copy_min_bytes,
         registered_min_bytes,
         fast_path,
+        admin_socket,
         limits,
     } = running;
     let are_same = [
@@ -154,6 +158,7 @@ fn settings(running: &Config, desired: &Config) -> Vec<String> {
             "a limit or the digests of [nvme], or [iscsi] io_bytes_max",
             *limits == desired.limits,
         ),
+        ("[admin] socket", *admin_socket == desired.admin_socket),
         ("a setting of [nfs]", *nfs == desired.nfs),
     ];
     let differing = are_same.into_iter().filter(|(_, is_same)| !is_same);
@@ -164,7 +169,13 @@ fn settings(running: &Config, desired: &Config) -> Vec<String> {
 
 impl Planner<'_> {
     fn add(&mut self, phase: Phase, change: Change, undo: Option<Change>, text: String) {
-        let step = PlannedChange { change, undo, text };
+        let disturbs = disturbs(&change, undo.as_ref(), &self.places);
+        let step = PlannedChange {
+            change,
+            undo,
+            text,
+            disturbs,
+        };
         self.phases[phase as usize].push(step);
     }
 

@@ -33,6 +33,21 @@ impl ServedDocument {
         }
     }
 
+    /// The changes that [`ServedDocument::apply`] would make.
+    ///
+    /// # Errors
+    /// What cannot be changed while hosts are connected, a line each; after a change that
+    /// was made in part, that a restart is needed, and why.
+    pub fn plan(&self, desired: &Config) -> Result<Vec<PlannedChange>, Vec<String>> {
+        if !self.not_taken_back.is_empty() {
+            let why = "what is served is what no file says, since a change was made in part: \
+                       restart weft, which serves then what the file says";
+            let left = self.not_taken_back.iter().cloned();
+            return Err(std::iter::once(why.to_owned()).chain(left).collect());
+        }
+        plan(&self.config, desired)
+    }
+
     /// Makes the target serve `desired`, while hosts use it: all of it or, where one
     /// change cannot be made, what it served before. `made` is told of each change, and
     /// the outcome is how many there were; blocks.
@@ -45,13 +60,7 @@ impl ServedDocument {
         running: &Running,
         mut made: impl FnMut(&str),
     ) -> Result<usize, Vec<String>> {
-        if !self.not_taken_back.is_empty() {
-            let why = "what is served is what no file says, since a change was made in part: \
-                       restart weft, which serves then what the file says";
-            let left = self.not_taken_back.iter().cloned();
-            return Err(std::iter::once(why.to_owned()).chain(left).collect());
-        }
-        let steps = plan(&self.config, &desired)?;
+        let steps = self.plan(&desired)?;
         self.can_listen(&steps, running)?;
         let next = ServedDocument {
             numbers: Self::numbers_of(&desired, running)?,

@@ -15,6 +15,7 @@ pub const SCHEMA: &[Keys] = &[
             "export",
             "listener",
             "policy",
+            "admin",
         ],
     ),
     (
@@ -208,6 +209,7 @@ pub const SCHEMA: &[Keys] = &[
             "start",
         ],
     ),
+    (ADMIN, &["socket"]),
 ];
 
 pub(crate) const FILE: &str = "the file";
@@ -236,6 +238,7 @@ pub(crate) const EXPORT: &str = "[[export]]";
 pub(crate) const CLIENT: &str = "[[export.client]]";
 pub(crate) const LISTENER: &str = "[[listener]]";
 pub(crate) const POLICY: &str = "[policy]";
+pub(crate) const ADMIN: &str = "[admin]";
 
 /// Of CHAP.
 const CREDENTIALS: &[&str] = &["user", "secret", "secret_file"];

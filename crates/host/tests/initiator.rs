@@ -56,7 +56,7 @@ fn serve() -> Running {
     server::start(config).expect("the target starts")
 }
 
-fn stop(mut running: Running) {
+fn stop(running: Running) {
     running.stop();
     running
         .wait(Duration::from_secs(10))

@@ -59,7 +59,7 @@ fn start(folder: &Path, address: SocketAddr) -> Running {
     server::start(config).expect("the target starts")
 }
 
-fn stop(mut running: Running) {
+fn stop(running: Running) {
     running.stop();
     let ended = running.wait(Duration::from_secs(20));
     ended.expect("no reactor failed").expect("in time");

@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
+use std::path::PathBuf;
 
 pub use engine::placement::Placement;
 use iscsi::{Auth, PortalGroup, Target};
@@ -53,8 +54,23 @@ pub struct Config {
     pub fast_path: bool,
     /// What becomes of a start when something of what is to be served is missing.
     pub start: Start,
+    /// Where the process that serves it is asked and told to change. The target itself
+    /// listens on no such socket.
+    pub admin_socket: AdminSocket,
     /// What one host may ask for.
     pub limits: Limits,
+}
+
+/// Where administrators reach a process.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum AdminSocket {
+    /// Where commands look for it.
+    #[default]
+    Usual,
+    /// A Unix socket of this path.
+    At(PathBuf),
+    /// Nowhere.
+    Off,
 }
 
 impl Config {
@@ -98,6 +114,7 @@ impl Default for Config {
             registered_min_bytes: None,
             fast_path: true,
             start: Start::default(),
+            admin_socket: AdminSocket::default(),
             limits: Limits::default(),
         }
     }

@@ -16,7 +16,7 @@
 //! use store::{Kind, Spec};
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! let mut running = server::start(Config {
+//! let running = server::start(Config {
 //!     volumes: vec![Spec::new("disk", Kind::Ram, 1 << 20, 512)],
 //!     iscsi_targets: vec![IscsiTargetSpec {
 //!         luns: vec![LunSpec::new(0, "disk")],
@@ -46,8 +46,8 @@ mod state;
 
 pub use change::{Change, ChangeError};
 pub use config::{
-    Ana, Config, IscsiTargetSpec, Limits, ListenerSpec, LunSpec, NamespaceSpec, Placement,
-    Protocol, Start, SubsystemSpec, default_portal_group,
+    AdminSocket, Ana, Config, IscsiTargetSpec, Limits, ListenerSpec, LunSpec, NamespaceSpec,
+    Placement, Protocol, Start, SubsystemSpec, default_portal_group,
 };
 pub use examine::{Finding, examine};
 pub use report::Report;

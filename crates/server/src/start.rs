@@ -74,13 +74,26 @@ const CHANGE_TIMEOUT: Duration = Duration::from_secs(30);
 pub struct Running {
     pub(crate) shared: Arc<Shared>,
     backend: &'static str,
-    /// Only [`Running::wait`] takes from it; the lock makes `Running` one that
-    /// threads may share.
-    reports: Mutex<Receiver<io::Result<Report>>>,
-    /// Reactors that have ended, and what they did.
-    ended: (usize, Report),
+    /// What [`Running::wait`] has and waits for, by one caller at a time.
+    reports: Mutex<Reports>,
     config: Config,
     missing: Vec<String>,
+}
+
+/// What reactors say at their end.
+struct Reports {
+    told: Receiver<io::Result<Report>>,
+    /// Reactors that have ended, and what they did.
+    ended: (usize, Report),
+}
+
+impl Reports {
+    fn told_by(told: Receiver<io::Result<Report>>) -> Reports {
+        Reports {
+            told,
+            ended: (0, Report::default()),
+        }
+    }
 }
 
 /// What a reactor says once it is set up.
@@ -235,8 +248,7 @@ pub fn start_with(
     Ok(Running {
         shared,
         backend,
-        reports: Mutex::new(reports),
-        ended: (0, Report::default()),
+        reports: Mutex::new(Reports::told_by(reports)),
         config,
         missing: Vec::new(),
     })
@@ -695,18 +707,18 @@ impl Running {
     /// still at, at most `timeout`: what they did,
     /// `None` if some still run. An error is why one of them, or the blocking worker, has
     /// failed, each told once; the others stop, and may be waited for again.
-    pub fn wait(&mut self, timeout: Duration) -> io::Result<Option<Report>> {
+    pub fn wait(&self, timeout: Duration) -> io::Result<Option<Report>> {
         let deadline = Instant::now() + timeout;
-        while self.ended.0 < self.shared.engine.load.len() {
+        let mut reports = locked(&self.reports);
+        while reports.ended.0 < self.shared.engine.load.len() {
             let left = deadline.saturating_duration_since(Instant::now());
-            let reports = self.reports.get_mut().expect("never locked");
-            match reports.recv_timeout(left) {
+            match reports.told.recv_timeout(left) {
                 Ok(Ok(report)) => {
-                    self.ended.0 += 1;
-                    self.ended.1 += report;
+                    reports.ended.0 += 1;
+                    reports.ended.1 += report;
                 }
                 Ok(Err(error)) => {
-                    self.ended.0 += 1;
+                    reports.ended.0 += 1;
                     self.stop();
                     return Err(error);
                 }
@@ -722,7 +734,7 @@ impl Running {
         if let Some(failure) = failure {
             return Err(io::Error::other(failure));
         }
-        Ok(Some(self.with_others(self.ended.1)))
+        Ok(Some(self.with_others(reports.ended.1)))
     }
 
     /// The clients of NFSv4, oldest first.
@@ -770,7 +782,7 @@ mod tests {
         let path = folder.path().join("disk");
         let kind = store::Kind::File { path: path.clone() };
         let spec = store::Spec::new("a", kind, 1 << 20, 512);
-        let mut running = start(Config::default()).expect("nothing is served");
+        let running = start(Config::default()).expect("nothing is served");
         let shared = running.shared.clone();
         let made = locked(&shared.changes);
         thread::scope(|scope| {

@@ -1,6 +1,7 @@
 //! The weft binary: arguments, what is printed, signals.
 #![forbid(unsafe_code)]
 
+mod ask;
 mod banner;
 mod serve;
 mod signals;
@@ -64,6 +65,13 @@ enum WeftCommand {
         #[arg(short, long, value_name = "FILE")]
         config: PathBuf,
     },
+    /// Say what the weft serves that runs on this machine, and what it has done so far
+    Status(ask::StatusArgs),
+    /// Say what applying a configuration would change, and change nothing
+    Diff(ask::DiffArgs),
+    /// Have the weft that runs on this machine serve a configuration, while hosts are
+    /// connected: all of it or nothing
+    Apply(ask::ApplyArgs),
     /// List the subsystems, targets or files that a server has
     Discover(client::discover::DiscoverArgs),
     /// Load a target and measure; Ctrl-C ends it early
@@ -118,6 +126,9 @@ fn run(command: Option<WeftCommand>) -> io::Result<ExitCode> {
         Some(WeftCommand::Check { config }) => {
             with_config(&config, |checked| check(&config, &checked))
         }
+        Some(WeftCommand::Status(arguments)) => ask::status(&arguments),
+        Some(WeftCommand::Diff(arguments)) => ask::diff(&arguments),
+        Some(WeftCommand::Apply(arguments)) => ask::apply(&arguments),
         Some(WeftCommand::Discover(arguments)) => client::discover::run(&arguments),
         Some(WeftCommand::Perf(arguments)) => {
             run_until_signal(|stop| client::perf::run(&arguments, stop))

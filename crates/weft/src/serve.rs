@@ -4,17 +4,15 @@ use std::fmt::Display;
 use std::fmt::Write as _;
 use std::io::{self, Write as _};
 use std::net::{SocketAddr, TcpListener};
-use std::path::Path;
+use std::path::{Path, absolute};
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-use control::ServedDocument;
-use mem::counters::counts_allocations;
+use admin::{AdminThread, Place, ServedFile};
 use serde_json::json;
-use server::{Config, Protocol, Report, Running};
-use tracing_subscriber::fmt::format::Writer;
-use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
+use server::{AdminSocket, Config, Protocol, Report, Running};
 
 use crate::signals::{self, SignalAsked};
 use crate::{FAILURE, INTERNAL, banner};
@@ -57,48 +55,51 @@ pub fn run(config: Config, file: Option<&Path>) -> ExitCode {
         Ok(asked) => asked,
         Err(error) => return fail(&format!("signals cannot be handled: {error}")),
     };
-    let mut running = match server::start(config.clone()) {
-        Ok(running) => running,
+    let running = match server::start(config.clone()) {
+        Ok(running) => Arc::new(running),
         Err(error) => return fail(&error.to_string()),
     };
-    print_text(&announce(&running));
-    let mut document = ServedDocument::new(&config, &running);
-    let reload = |running: &Running| reload(file, &mut document, running);
-    until_the_end(&mut running, &asked, reload)
+    let place = file.map(|file| absolute(file).unwrap_or_else(|_| file.to_owned()));
+    let served = Arc::new(ServedFile::new(running.clone(), &config, place));
+    let admin = open_admin(&config.admin_socket, &served);
+    print_text(&announce(&running, admin.as_ref()));
+    until_the_end(&running, &asked, || reload(file, &served))
+}
+
+/// Opens the admin socket where it can be had: hosts are served without it all the same.
+fn open_admin(socket: &AdminSocket, served: &Arc<ServedFile>) -> Option<AdminThread> {
+    let opened = Place::take(socket).and_then(|place| match place {
+        None => Ok(None),
+        Some(place) => admin::serve(place, served.clone())
+            .map(Some)
+            .map_err(|error| error.to_string()),
+    });
+    opened.unwrap_or_else(|why| {
+        tracing::warn!(
+            why,
+            "no admin socket, so `weft status` and `weft apply` do not reach this weft: name \
+             another path in `[admin] socket`, or \"off\""
+        );
+        None
+    })
 }
 
 /// Reads the configuration again, and serves what it says now.
-fn reload(file: Option<&Path>, document: &mut ServedDocument, running: &Running) {
-    let Some(file) = file else {
-        tracing::warn!(
+fn reload(file: Option<&Path>, served: &ServedFile) {
+    match file {
+        Some(file) => served.reload(file),
+        None => tracing::warn!(
             "SIGHUP ignored: weft serves what is built in, and there is no file to read again"
-        );
-        return;
-    };
-    let desired = match control::load(file) {
-        Ok(desired) => desired,
-        Err(problems) => return tracing::error!("not reloaded, nothing is changed: {problems}"),
-    };
-    let file = file.display();
-    match document.apply(desired, running, |line| tracing::info!("reload: {line}")) {
-        Ok(changes) => tracing::info!(%file, changes, "reloaded"),
-        Err(lines) => {
-            let lines = lines.join("; ");
-            tracing::error!(%file, "not reloaded: {lines}");
-        }
+        ),
     }
 }
 
 /// Serves until it is asked to end, or a part of it fails.
-fn until_the_end(
-    running: &mut Running,
-    asked: &Receiver<SignalAsked>,
-    mut reload: impl FnMut(&Running),
-) -> ExitCode {
+fn until_the_end(running: &Running, asked: &Receiver<SignalAsked>, reload: impl Fn()) -> ExitCode {
     loop {
         match asked.recv_timeout(LOOK_EVERY) {
             Ok(SignalAsked::Reload) => {
-                reload(running);
+                reload();
                 continue;
             }
             Ok(SignalAsked::Counters) => {
@@ -148,7 +149,7 @@ fn until_the_end(
 
 /// A part has failed. The others close their connections, so that hosts go on by
 /// other paths, and sync the volumes.
-fn end_after(running: &mut Running, failure: io::Error) -> ExitCode {
+fn end_after(running: &Running, failure: io::Error) -> ExitCode {
     let give_up = Instant::now() + STOP_MAX;
     let mut failure = Some(failure);
     while let Some(error) = failure.take() {
@@ -164,48 +165,13 @@ fn end_after(running: &mut Running, failure: io::Error) -> ExitCode {
 
 /// What it has done so far, as a line of JSON.
 fn counters(report: &Report) -> String {
-    let (driver, memory) = (&report.driver, &report.memory);
-    let counters = json!({
-        "ios": report.ios,
-        "io_bytes": report.io_bytes,
-        "nfs_calls": report.nfs_calls,
-        "syscalls": driver.syscalls,
-        "wakeups": driver.wakeups,
-        "receives": driver.recvs,
-        "received_bytes": driver.recv_bytes,
-        "sends": driver.sends,
-        "sent_bytes": driver.send_bytes,
-        "partial_sends": driver.partial_sends,
-        "zero_copy_sends": driver.zero_copy_sends,
-        "zero_copy_registered": driver.zero_copy_registered,
-        "zero_copy_copied": driver.zero_copy_copied,
-        "zero_copy_refused": driver.zero_copy_refused,
-        "zero_copy_given_up": driver.zero_copy_given_up,
-        "buffers_registered": driver.buffers_registered,
-        "starved_receives": driver.starved_recvs,
-        "file_operations": driver.file_ops,
-        "copied_bytes": memory.copied_bytes,
-        "digested_bytes": memory.digested_bytes,
-        "allocations": counts_allocations().then_some(memory.allocations),
-        "buffer_bytes": report.pool_bytes,
-        "spun_ns": report.spun_ns,
-        "refusals": report.refusals,
-        "orphans": report.orphans,
-    });
-    let version = env!("CARGO_PKG_VERSION");
-    let line = json!({ "time": now(), "version": version, "counters": counters });
+    let (time, version) = (admin::now(), env!("CARGO_PKG_VERSION"));
+    let counters = admin::counters(report);
+    let line = json!({ "time": time, "version": version, "counters": counters });
     format!("{line}\n")
 }
 
-/// The time, as the log writes it.
-fn now() -> String {
-    let mut text = String::new();
-    let written = SystemTime.format_time(&mut Writer::new(&mut text));
-    written.expect("a text takes everything");
-    text
-}
-
-fn announce(running: &Running) -> String {
+fn announce(running: &Running, admin: Option<&AdminThread>) -> String {
     let (config, addresses) = (running.config(), running.addresses());
     let mut text = format!("weft {} serves\n", env!("CARGO_PKG_VERSION"));
     text += &banner::contents(config, &addresses);
@@ -215,6 +181,9 @@ fn announce(running: &Running) -> String {
     text += &banner::notes(config);
     text += &banner::machine(config, running.backend());
     let _ = write!(text, "\n{}", banner::commands(config, &addresses));
+    if let Some(admin) = admin {
+        let _ = writeln!(text, "  weft status --socket {}", admin.path().display());
+    }
     text += "\nSIGHUP has it read its configuration again, SIGUSR1 asks what it has done so far; \
              Ctrl-C or SIGTERM ends it in order.\n";
     text
@@ -247,7 +216,6 @@ fn tell_error(error: &dyn Display) {
 mod tests {
     use super::*;
     use reactor::{FileIo, Token};
-    use std::sync::Arc;
     use std::sync::mpsc;
     use store::{Base, Error, Extent, Io, Progress, ResizeError, Task, Volume};
 
@@ -293,13 +261,13 @@ mod tests {
     #[test]
     fn panic_during_the_end_has_its_own_exit_code_with_and_without_a_signal() {
         for is_asked in [true, false] {
-            let mut running = trapped();
+            let running = trapped();
             let (tell, asked) = mpsc::channel();
             match is_asked {
                 true => tell.send(SignalAsked::End).expect("it listens"),
                 false => running.stop(),
             }
-            let code = until_the_end(&mut running, &asked, |_| unreachable!("not asked"));
+            let code = until_the_end(&running, &asked, || unreachable!("not asked"));
             assert_eq!(code, ExitCode::from(INTERNAL));
             assert_eq!(running.report().unsynced, 1);
         }

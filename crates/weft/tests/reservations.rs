@@ -144,7 +144,8 @@ fn configure(folder: &Path, to: SocketAddr) -> PathBuf {
          [[nvme.subsystem]]\nnqn = \"{NQN}\"\nallow_any_host = true\n\
          [[nvme.subsystem.namespace]]\nnsid = 1\nvolume = \"disk0\"\n\
          [[listener]]\naddress = \"{to}\"\n\
-         [policy]\nmemory_max = \"1GiB\"\n"
+         [policy]\nmemory_max = \"1GiB\"\n\
+         [admin]\nsocket = \"off\"\n"
     );
     std::fs::write(&config, text).expect("a file");
     config

@@ -33,7 +33,7 @@ pub fn set_ana(target: &Running, name: &str, listener: SocketAddr, state: AnaSta
 }
 
 /// Takes every step at its mark, until both sides have come to a good end.
-pub fn follow(mut guest: Guest, mut target: Running, steps: &[Step<'_>]) {
+pub fn follow(mut guest: Guest, target: Running, steps: &[Step<'_>]) {
     for (mark, step) in steps {
         guest = guest.until(mark);
         step(&target);

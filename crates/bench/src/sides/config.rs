@@ -169,7 +169,7 @@ impl Config {
         };
         let _ = write!(
             text,
-            "[policy]\ncpus = \"{}\"\nio = \"{io}\"\nplacement = \"{placement}\"\n\
+            "[admin]\nsocket = \"off\"\n[policy]\ncpus = \"{}\"\nio = \"{io}\"\nplacement = \"{placement}\"\n\
              fast_path = {}\n",
             list(&self.cpus),
             mode.fast_path

@@ -67,7 +67,7 @@ pub fn serve_ram() -> Running {
     serve(vec![store::open(&ram("ram")).expect("memory")])
 }
 
-pub fn stop(mut running: Running) {
+pub fn stop(running: Running) {
     running.stop();
     let report = running.wait(Duration::from_secs(20));
     assert!(report.expect("no reactor failed").is_some(), "in time");

@@ -361,7 +361,7 @@ fn a_controller_is_reset_though_its_volume_hangs(backend: Choice) {
 
 #[each_driver]
 fn a_target_stops_though_a_volume_hangs(backend: Choice) {
-    let (mut running, gate, _) = serve_gates(backend);
+    let (running, gate, _) = serve_gates(backend);
     let initiator = Initiator::connect(running.addresses()[0], backend);
     let mut io = initiator.queue(1);
     gate.shut();

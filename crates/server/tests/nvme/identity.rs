@@ -50,7 +50,7 @@ fn volume_with_the_identity_of_another_is_refused_by_name_at_start_and_live() {
         volumes: vec![identified()],
         ..Config::default()
     };
-    let mut running = server::start(config).expect("one volume");
+    let running = server::start(config).expect("one volume");
     for (other, what) in shared() {
         let told = format!("has the {what} of the volume \"a\"");
         let refused = running.change(Change::AddVolume(other)).expect_err(what);
@@ -122,7 +122,7 @@ fn volume_that_is_missing_takes_only_itself_away_where_that_is_wanted() {
         Err(StartError::Volume(_))
     ));
     config.start = Start::Degraded;
-    let mut running = server::start(config).expect("the rest");
+    let running = server::start(config).expect("the rest");
     let missing = running.missing();
     assert_eq!(missing.len(), 2, "{missing:?}");
     assert!(missing[0].contains("volume 'none'"), "{missing:?}");
@@ -158,7 +158,7 @@ fn volume_with_the_identity_of_another_takes_only_itself_away_where_that_is_want
     let told = server::start(config.clone()).err().expect("strict");
     assert!(told.to_string().contains("has the UUID of"), "{told}");
     config.start = Start::Degraded;
-    let mut running = server::start(config).expect("the rest");
+    let running = server::start(config).expect("the rest");
     let missing = running.missing();
     assert_eq!(missing.len(), 1, "{missing:?}");
     let told = "volume \"twin\" has the UUID of the volume \"ram\"";

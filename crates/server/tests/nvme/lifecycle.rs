@@ -284,8 +284,7 @@ fn connections_with_half_a_header_do_not_disturb_a_host(backend: Choice) {
 
 #[test]
 fn stopping_closes_connections_and_tells_what_was_done() {
-    let mut running =
-        server::start(config(Choice::Auto, Limits::default(), 64 << 20)).expect("starts");
+    let running = server::start(config(Choice::Auto, Limits::default(), 64 << 20)).expect("starts");
     let (admin, cntlid) = Queue::admin(running.addresses()[0], 0);
     let (mut io, _) = Queue::connect(running.addresses()[0], 1, cntlid, 0).expect("admitted");
     for _ in 0..10 {
@@ -314,7 +313,7 @@ fn start_waits_for_a_port_that_comes_free() {
         std::thread::sleep(Duration::from_millis(200));
         drop(taken);
     });
-    let mut running = server::start(config).expect("starts");
+    let running = server::start(config).expect("starts");
     freed.join().expect("freed");
     running.stop();
     assert!(running.wait(PATIENCE).expect("no failure").is_some());

@@ -8,7 +8,7 @@ use server::{Report, Running};
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Ends a target; it must end.
-pub fn stop(mut running: Running) -> Report {
+pub fn stop(running: Running) -> Report {
     running.stop();
     let report = running.wait(PATIENCE).expect("no reactor failed");
     report.expect("the target did not stop")

@@ -1,5 +1,6 @@
 //! The binary from outside.
 
+mod admin;
 mod commands;
 mod found;
 mod printing;

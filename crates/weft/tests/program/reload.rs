@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::process::{Child, Command, Stdio};
 
-use super::serving::{Serving, file, free_port, serve, text};
+use super::serving::{NO_ADMIN, Serving, file, free_port, serve, text};
 
 const RELOADS: u64 = 50;
 const NQN: &str = "nqn.2026-01.io.weft:stays";
@@ -12,7 +12,7 @@ const IQN: &str = "iqn.2026-01.io.weft:stays";
 /// What stays, and beside it what `bits` say.
 fn document(ports: &[u16; 6], bits: u64) -> String {
     let has = |bit: u32| bits >> bit & 1 == 1;
-    let mut text = "[policy]\nmemory_max = \"128MiB\"\n".to_owned();
+    let mut text = format!("[policy]\nmemory_max = \"128MiB\"\n{NO_ADMIN}");
     for (n, protocol) in ["nvme-tcp", "iscsi", "nfs"].into_iter().enumerate() {
         for port in [Some(ports[n]), has(n as u32).then_some(ports[n + 3])] {
             let Some(port) = port else { continue };

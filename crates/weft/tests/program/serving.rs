@@ -42,7 +42,10 @@ pub fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// A configuration in a folder of its own.
+/// What keeps a target away from the admin socket that others have on this machine.
+pub const NO_ADMIN: &str = "\n[admin]\nsocket = \"off\"\n";
+
+/// A configuration in a folder of its own, without admin socket where it names none.
 pub struct File {
     _folder: tempfile::TempDir,
     pub path: PathBuf,
@@ -51,7 +54,12 @@ pub struct File {
 pub fn file(text: &str) -> File {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("weft.toml");
-    std::fs::write(&path, text).expect("a file");
+    let admin = if text.contains("[admin]") {
+        ""
+    } else {
+        NO_ADMIN
+    };
+    std::fs::write(&path, format!("{text}{admin}")).expect("a file");
     File {
         _folder: folder,
         path,

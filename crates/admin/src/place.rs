@@ -1,0 +1,153 @@
+//! Where the socket is, and whose.
+
+use std::fs::{self, DirBuilder, File, OpenOptions, Permissions, TryLockError};
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+
+use server::AdminSocket;
+
+/// Where commands look for the socket: of root under `/run`, of others in
+/// `XDG_RUNTIME_DIR`.
+///
+/// # Errors
+/// Why there is no such place, and what to do.
+pub fn usual_path() -> Result<PathBuf, String> {
+    if rustix::process::geteuid().is_root() {
+        return Ok(PathBuf::from("/run/weft/admin.sock"));
+    }
+    match std::env::var_os("XDG_RUNTIME_DIR") {
+        Some(folder) if !folder.is_empty() => Ok(Path::new(&folder).join("weft/admin.sock")),
+        _ => Err("XDG_RUNTIME_DIR is not set".to_owned()),
+    }
+}
+
+/// A socket that this process has. Dropping it removes it.
+#[derive(Debug)]
+pub struct Place {
+    path: PathBuf,
+    pub(crate) listener: UnixListener,
+    /// Locked: no other process takes the path meanwhile.
+    _lock: File,
+}
+
+impl Place {
+    /// Takes the socket that a configuration names; `None`: it wants none. One that a
+    /// process left that was killed is replaced.
+    ///
+    /// # Errors
+    /// Why not, and what to do.
+    pub fn take(socket: &AdminSocket) -> Result<Option<Place>, String> {
+        let path = match socket {
+            AdminSocket::Off => return Ok(None),
+            AdminSocket::At(path) => path.clone(),
+            AdminSocket::Usual => usual_path()?,
+        };
+        let taken = match socket {
+            AdminSocket::Usual => make_folder(&path).and_then(|()| Place::bind(&path)),
+            _ => Place::bind(&path),
+        };
+        match taken {
+            Ok(place) => Ok(Some(place)),
+            Err(error) => Err(format!("{}: {error}", path.display())),
+        }
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    fn bind(path: &Path) -> io::Result<Place> {
+        let taken = || io::Error::new(ErrorKind::AddrInUse, "another process has it");
+        let mut lock = path.as_os_str().to_owned();
+        lock.push(".lock");
+        let mut options = OpenOptions::new();
+        options.write(true).create(true).mode(0o600);
+        let lock = options.open(lock)?;
+        lock.try_lock().map_err(|error| match error {
+            TryLockError::WouldBlock => taken(),
+            TryLockError::Error(error) => error,
+        })?;
+        match fs::symlink_metadata(path) {
+            Ok(there) if !there.file_type().is_socket() => {
+                let why = "something else than a socket is there";
+                return Err(io::Error::new(ErrorKind::AlreadyExists, why));
+            }
+            // Of a program that takes no such lock.
+            Ok(_) if UnixStream::connect(path).is_ok() => return Err(taken()),
+            Ok(_) => fs::remove_file(path)?,
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            Err(error) => return Err(error),
+        }
+        let listener = UnixListener::bind(path)?;
+        let place = Place {
+            path: path.to_owned(),
+            listener,
+            _lock: lock,
+        };
+        // Whoever came before is known by its user all the same.
+        fs::set_permissions(path, Permissions::from_mode(0o600))?;
+        place.listener.set_nonblocking(true)?;
+        Ok(place)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+/// The folder of the usual path.
+fn make_folder(path: &Path) -> io::Result<()> {
+    let Some(folder) = path.parent() else {
+        return Ok(());
+    };
+    match DirBuilder::new().mode(0o700).create(folder) {
+        Err(error) if error.kind() != ErrorKind::AlreadyExists => Err(error),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn take(path: &Path) -> Result<Option<Place>, String> {
+        Place::take(&AdminSocket::At(path.to_owned()))
+    }
+
+    #[test]
+    fn socket_is_taken_once_and_a_stale_one_is_replaced() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("admin.sock");
+        let place = take(&path).expect("free").expect("wanted");
+        let mode = fs::metadata(&path).expect("there").permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+        let why = take(&path).expect_err("taken");
+        assert!(why.contains("another process has it"), "{why}");
+        drop(place);
+        assert!(!path.exists());
+        // What a process leaves that was killed.
+        drop(UnixListener::bind(&path).expect("free"));
+        assert!(take(&path).expect("stale").is_some());
+    }
+
+    #[test]
+    fn what_is_no_stale_socket_is_left_alone() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("admin.sock");
+        fs::write(&path, "data").expect("room");
+        let why = take(&path).expect_err("a file");
+        assert!(why.contains("something else than a socket"), "{why}");
+        assert_eq!(fs::read(&path).expect("there"), b"data");
+        fs::remove_file(&path).expect("there");
+        let other = UnixListener::bind(&path).expect("free");
+        let why = take(&path).expect_err("of another program");
+        assert!(why.contains("another process has it"), "{why}");
+        drop(other);
+        assert!(Place::take(&AdminSocket::Off).expect("nothing").is_none());
+    }
+}

@@ -1,0 +1,499 @@
+//! Which changes cut a host, an initiator or a client, or lose what is in memory.
+
+use iscsi::{InitiatorAcl, PortalGroup, Target};
+use nvmf::AnaGroup;
+use nvmf::command::AnaState;
+use server::{Change, NamespaceSpec, SubsystemSpec};
+
+/// Whether a change disturbs: `undo` has what holds before it. What cannot be told apart
+/// does.
+///
+/// `places` are those of the running listeners in the desired document, as `change` names
+/// them.
+pub(crate) fn disturbs(change: &Change, undo: Option<&Change>, places: &[Option<u16>]) -> bool {
+    match change {
+        Change::AddVolume(_)
+        | Change::AddSubsystem(_)
+        | Change::AddNamespace { .. }
+        | Change::AllowHost { .. }
+        | Change::AddListener(_)
+        | Change::AddTarget(_)
+        | Change::AddLun { .. }
+        | Change::AddFileSystem(_)
+        | Change::AddExport(_)
+        | Change::SetReferrals(_)
+        // Who has asked which targets there are has its answer.
+        | Change::SetDiscoveryAuth(_) => false,
+        Change::RemoveListener { .. }
+        | Change::RemoveSubsystem { .. }
+        | Change::RemoveNamespace { .. }
+        | Change::RemoveTarget { .. }
+        | Change::RemoveLun { .. }
+        | Change::RemoveExport { .. }
+        | Change::EvictClient { .. } => true,
+        // No plan has them: what holds before them is not known.
+        Change::DenyHost { .. }
+        | Change::SetHosts { .. }
+        | Change::SetInitiators { .. }
+        | Change::SetAuth { .. }
+        | Change::SetAna { .. } => true,
+        // Nothing brings back what was in memory.
+        Change::RemoveVolume { .. } | Change::RemoveFileSystem { .. } => undo.is_none(),
+        Change::ResizeVolume { allow_shrink, .. } => *allow_shrink,
+        Change::SetSubsystem { spec: new, .. } => match undo {
+            Some(Change::SetSubsystem { spec: old, .. }) => narrows(old, new, places),
+            _ => true,
+        },
+        Change::SetTarget(new) => match undo {
+            Some(Change::SetTarget(old)) => cuts(old, new, places),
+            _ => true,
+        },
+        Change::SetTargetAna { groups: new, .. } => match undo {
+            Some(Change::SetTargetAna { groups: old, .. }) => closes(old, new, places),
+            _ => true,
+        },
+        // The first rule whose clients match decides: more behind them take nothing away.
+        Change::SetExport { rules: new, .. } => match undo {
+            Some(Change::SetExport { rules: old, .. }) => !new.starts_with(old),
+            _ => true,
+        },
+        Change::SetRedirect { redirect, .. } => redirect.is_some(),
+    }
+}
+
+/// Whether a host of a subsystem loses it, a namespace or access to one.
+fn narrows(old: &SubsystemSpec, new: &SubsystemSpec, places: &[Option<u16>]) -> bool {
+    let reached = old.listeners.as_ref().map(|old| in_desired(old, places));
+    let keeps = |old_namespace: &NamespaceSpec| {
+        let mut namespaces = new.namespaces.iter();
+        let namespace = namespaces.find(|new| new.nsid == old_namespace.nsid);
+        namespace.is_some_and(|namespace| {
+            let (from, to) = (old_namespace.ana_group, namespace.ana_group);
+            !loses(old_namespace.hosts.as_deref(), namespace.hosts.as_deref())
+                && !loses_access((&old.ana_groups, from), (&new.ana_groups, to), places)
+        })
+    };
+    loses(old.hosts.as_deref(), new.hosts.as_deref())
+        || loses(reached.as_deref(), new.listeners.as_deref())
+        || closes(&old.ana_groups, &new.ana_groups, places)
+        || !old.namespaces.iter().all(keeps)
+}
+
+/// Whether a group gives no access any more by a listener that stays: a host may have no
+/// other path.
+fn closes(old: &[AnaGroup], new: &[AnaGroup], places: &[Option<u16>]) -> bool {
+    // A group that is not named gives access.
+    new.iter()
+        .any(|group| loses_access((old, group.id), (new, group.id), places))
+}
+
+/// Whether a member of the first group that becomes one of the second is not accessible any
+/// more by a listener that stays.
+fn loses_access(
+    (old, from): (&[AnaGroup], u32),
+    (new, to): (&[AnaGroup], u32),
+    places: &[Option<u16>],
+) -> bool {
+    let is_accessible = |groups: &[AnaGroup], id, at| {
+        let group = groups.iter().find(|group| group.id == id);
+        let state = group.map_or(AnaState::default(), |group| group.state_on(at));
+        state.is_accessible()
+    };
+    let mut staying = (0..)
+        .zip(places)
+        .filter_map(|(at, place)| Some((at, (*place)?)));
+    staying.any(|(at, place)| is_accessible(old, from, at) && !is_accessible(new, to, place))
+}
+
+/// Whether one of `old` is not in `new`; `None` has all.
+fn loses<T: PartialEq>(old: Option<&[T]>, new: Option<&[T]>) -> bool {
+    match (old, new) {
+        (_, None) => false,
+        (None, Some(_)) => true,
+        (Some(old), Some(new)) => old.iter().any(|one| !new.contains(one)),
+    }
+}
+
+/// Places in the desired document; a listener that goes cuts by itself.
+fn in_desired(listeners: &[u16], places: &[Option<u16>]) -> Vec<u16> {
+    let places = listeners.iter().filter_map(|&at| places[usize::from(at)]);
+    places.collect()
+}
+
+/// Whether a session with `old` may end. What holds for logins to come ends none.
+fn cuts(old: &Target, new: &Target, places: &[Option<u16>]) -> bool {
+    let stays = |group: &PortalGroup| {
+        let mut groups = new.portal_groups.iter();
+        let new = groups.find(|new| new.tag == group.tag);
+        let portals = in_desired(&group.portals, places);
+        new.is_some_and(|new| !loses(Some(&portals), Some(&new.portals)))
+    };
+    !old.portal_groups.iter().all(stays)
+        || hides(&old.acl, &new.acl)
+        || old.auth != new.auth
+        || new.redirect.is_some() && old.redirect != new.redirect
+}
+
+/// Whether an initiator may be refused, or see less: one that is named goes before all
+/// that are not.
+fn hides(old: &[InitiatorAcl], new: &[InitiatorAcl]) -> bool {
+    let Some(more) = new.strip_prefix(old) else {
+        return true;
+    };
+    let is_any = |entry: &InitiatorAcl| entry.name.is_none();
+    old.iter().any(is_any) && !more.iter().all(is_any)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::SocketAddr;
+
+    use super::*;
+
+    use iscsi::{Auth, Redirect};
+    use server::nfs::{ExportSpec, FileSystemKind, FileSystemSpec, Rule};
+    use server::{IscsiTargetSpec, ListenerSpec, LunSpec};
+    use store::{Kind, Spec};
+
+    /// Two listeners, which stay.
+    const STAYING: &[Option<u16>] = &[Some(0), Some(1)];
+
+    fn is_disturbed(change: Change, undo: Change) -> bool {
+        disturbs(&change, Some(&undo), STAYING)
+    }
+
+    fn subsystem(spec: SubsystemSpec) -> Change {
+        Change::SetSubsystem {
+            spec,
+            sets_ana: true,
+        }
+    }
+
+    fn texts(texts: &[&str]) -> Vec<String> {
+        texts.iter().map(|text| (*text).to_owned()).collect()
+    }
+
+    fn rules(uids: &[u32]) -> Change {
+        let rule = |&anon_uid| Rule {
+            anon_uid,
+            ..Rule::default()
+        };
+        Change::SetExport {
+            path: "/".to_owned(),
+            rules: uids.iter().map(rule).collect(),
+        }
+    }
+
+    fn ana(state: AnaState) -> Vec<AnaGroup> {
+        let mut group = AnaGroup {
+            id: 2,
+            ..AnaGroup::default()
+        };
+        group.set_state(Some(1), state);
+        vec![group]
+    }
+
+    fn target(edit: impl FnOnce(&mut Target)) -> Change {
+        let mut target = Target::new("iqn.2026-01.io.weft:t");
+        target.portal_groups = vec![PortalGroup {
+            tag: 1,
+            portals: vec![0, 1],
+            ..PortalGroup::default()
+        }];
+        edit(&mut target);
+        Change::SetTarget(target)
+    }
+
+    fn initiator(name: Option<&str>) -> InitiatorAcl {
+        InitiatorAcl {
+            name: name.map(str::to_owned),
+            ..InitiatorAcl::default()
+        }
+    }
+
+    #[test]
+    fn what_is_added_cuts_nothing() {
+        let (name, nqn) = (|| "a".to_owned(), || "nqn.a".to_owned());
+        for change in [
+            Change::AddVolume(Spec::new("a", Kind::Null, 1 << 20, 512)),
+            Change::AddSubsystem(SubsystemSpec::default()),
+            Change::AddNamespace {
+                nqn: nqn(),
+                namespace: NamespaceSpec::default(),
+            },
+            Change::AllowHost {
+                nqn: nqn(),
+                host: nqn(),
+            },
+            Change::AddListener(ListenerSpec::from(SocketAddr::from(([127, 0, 0, 1], 4420)))),
+            Change::AddTarget(IscsiTargetSpec::new("iqn.a")),
+            Change::AddLun {
+                name: name(),
+                lun: LunSpec::new(0, "a"),
+            },
+            Change::AddFileSystem(FileSystemSpec {
+                name: name(),
+                kind: FileSystemKind::Mem {
+                    size_bytes: 1 << 20,
+                },
+            }),
+            Change::AddExport(ExportSpec {
+                path: "/".to_owned(),
+                file_system: name(),
+                rules: Vec::new(),
+            }),
+            Change::SetReferrals(Vec::new()),
+            Change::SetDiscoveryAuth(Auth::default()),
+        ] {
+            assert!(!disturbs(&change, None, STAYING), "{change:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_taken_away_from_hosts_cuts_them() {
+        let (name, nqn) = (|| "a".to_owned(), || "nqn.a".to_owned());
+        let address = SocketAddr::from(([127, 0, 0, 1], 4420));
+        for change in [
+            Change::RemoveListener { address },
+            Change::RemoveSubsystem { nqn: nqn() },
+            Change::RemoveNamespace {
+                nqn: nqn(),
+                nsid: 1,
+            },
+            Change::RemoveTarget { name: name() },
+            Change::RemoveLun {
+                name: name(),
+                lun: 0,
+            },
+            Change::RemoveExport {
+                path: "/".to_owned(),
+            },
+            Change::EvictClient { id: 1 },
+        ] {
+            assert!(disturbs(&change, None, STAYING), "{change:?}");
+        }
+    }
+
+    #[test]
+    fn change_that_does_not_tell_what_holds_before_disturbs() {
+        let (name, nqn) = (|| "a".to_owned(), || "nqn.a".to_owned());
+        for change in [
+            Change::DenyHost {
+                nqn: nqn(),
+                host: nqn(),
+            },
+            Change::SetHosts {
+                nqn: nqn(),
+                hosts: None,
+            },
+            Change::SetInitiators {
+                name: name(),
+                acl: Vec::new(),
+            },
+            Change::SetAuth {
+                name: name(),
+                auth: Auth::default(),
+            },
+            Change::SetAna {
+                nqn: nqn(),
+                listener: None,
+                group: 1,
+                state: AnaState::Optimized,
+            },
+            Change::SetTargetAna {
+                name: name(),
+                groups: Vec::new(),
+            },
+            subsystem(SubsystemSpec::default()),
+            target(|_| ()),
+            rules(&[]),
+        ] {
+            assert!(disturbs(&change, None, STAYING), "{change:?}");
+        }
+    }
+
+    #[test]
+    fn volume_and_file_system_disturb_where_what_is_in_them_is_lost() {
+        let name = || "a".to_owned();
+        let volume = Change::RemoveVolume { name: name() };
+        let files = Change::RemoveFileSystem { name: name() };
+        let back = Change::AddVolume(Spec::new("a", Kind::Null, 1 << 20, 512));
+        for change in [volume, files] {
+            assert!(disturbs(&change, None, STAYING));
+            assert!(!disturbs(&change, Some(&back), STAYING));
+        }
+        let resized = |allow_shrink| Change::ResizeVolume {
+            name: name(),
+            size_bytes: 512,
+            allow_shrink,
+        };
+        assert!(!disturbs(&resized(false), None, STAYING));
+        assert!(disturbs(&resized(true), None, STAYING));
+    }
+
+    #[test]
+    fn host_that_leaves_the_list_of_a_subsystem_or_namespace_is_cut() {
+        let listed = |hosts: Option<&[&str]>| SubsystemSpec {
+            hosts: hosts.map(texts),
+            ..SubsystemSpec::default()
+        };
+        let namespace = |hosts: Option<&[&str]>| SubsystemSpec {
+            namespaces: vec![NamespaceSpec {
+                nsid: 1,
+                hosts: hosts.map(texts),
+                ..NamespaceSpec::default()
+            }],
+            ..SubsystemSpec::default()
+        };
+        let one: Option<&[&str]> = Some(&["a"]);
+        for (old, new, is_cut) in [
+            (one, Some(&["b", "a"][..]), false),
+            (one, None, false),
+            (one, one, false),
+            (one, Some(&["b"]), true),
+            (one, Some(&[]), true),
+            (None, one, true),
+        ] {
+            let told = is_disturbed(subsystem(listed(new)), subsystem(listed(old)));
+            assert_eq!(told, is_cut, "{old:?} to {new:?}");
+            let told = is_disturbed(subsystem(namespace(new)), subsystem(namespace(old)));
+            assert_eq!(told, is_cut, "namespace: {old:?} to {new:?}");
+        }
+        let none = SubsystemSpec::default();
+        assert!(is_disturbed(subsystem(none), subsystem(namespace(None))));
+    }
+
+    #[test]
+    fn listener_that_a_subsystem_leaves_cuts_and_one_that_goes_does_so_by_itself() {
+        let reached = |listeners: Option<&[u16]>| {
+            subsystem(SubsystemSpec {
+                listeners: listeners.map(<[u16]>::to_vec),
+                ..SubsystemSpec::default()
+            })
+        };
+        for (old, new, is_cut) in [
+            (Some(&[0][..]), Some(&[1, 0][..]), false),
+            (Some(&[0]), None, false),
+            (Some(&[0, 1]), Some(&[1]), true),
+            (None, Some(&[0, 1]), true),
+        ] {
+            let told = is_disturbed(reached(new), reached(old));
+            assert_eq!(told, is_cut, "{old:?} to {new:?}");
+        }
+        // The first goes; the second is the first of the desired document.
+        let places = &[None, Some(0)];
+        let (old, new) = (reached(Some(&[0, 1])), reached(Some(&[0])));
+        assert!(!disturbs(&new, Some(&old), places));
+    }
+
+    #[test]
+    fn ana_state_without_access_cuts_on_a_listener_that_stays() {
+        let (good, fair) = (AnaState::Optimized, AnaState::NonOptimized);
+        let (gone, lost) = (AnaState::Inaccessible, AnaState::PersistentLoss);
+        for (old, new, is_cut) in [
+            (good, fair, false),
+            (fair, good, false),
+            (gone, good, false),
+            (gone, lost, false),
+            (good, gone, true),
+            (fair, lost, true),
+            (good, AnaState::Change, true),
+        ] {
+            let groups = |state| SubsystemSpec {
+                ana_groups: ana(state),
+                ..SubsystemSpec::default()
+            };
+            let told = is_disturbed(subsystem(groups(new)), subsystem(groups(old)));
+            assert_eq!(told, is_cut, "{old:?} to {new:?}");
+            let set = |state| Change::SetTargetAna {
+                name: "a".to_owned(),
+                groups: ana(state),
+            };
+            assert_eq!(is_disturbed(set(new), set(old)), is_cut);
+            // The only listener that the state is of goes.
+            assert!(!disturbs(&set(new), Some(&set(old)), &[Some(0), None]));
+        }
+        let member = |ana_group| SubsystemSpec {
+            ana_groups: ana(gone),
+            namespaces: vec![NamespaceSpec {
+                nsid: 1,
+                ana_group,
+                ..NamespaceSpec::default()
+            }],
+            ..SubsystemSpec::default()
+        };
+        let (open, closed) = (subsystem(member(1)), subsystem(member(2)));
+        assert!(is_disturbed(closed.clone(), open.clone()));
+        assert!(!is_disturbed(open, closed));
+    }
+
+    #[test]
+    fn target_cuts_by_its_portals_initiators_proofs_and_redirect() {
+        let acl = |acl: &[Option<&str>]| {
+            let acl = acl.iter().copied().map(initiator).collect();
+            target(move |target| target.acl = acl)
+        };
+        let portals = |portals: &[u16]| {
+            let portals = portals.to_vec();
+            target(move |target| target.portal_groups[0].portals = portals)
+        };
+        let redirect = target(|target| {
+            target.redirect = Some(Redirect {
+                host: "192.0.2.1".to_owned(),
+                port: 3260,
+                permanent: false,
+            });
+        });
+        let auth = target(|target| target.auth.algorithms = vec![auth::Algorithm::Md5]);
+        let alias = target(|target| target.alias = Some("disk".to_owned()));
+        let unchanged = || target(|_| ());
+        for (old, new, is_cut) in [
+            (unchanged(), alias, false),
+            (unchanged(), auth, true),
+            (unchanged(), redirect.clone(), true),
+            (redirect, unchanged(), false),
+            (portals(&[0]), portals(&[1, 0]), false),
+            (portals(&[0, 1]), portals(&[1]), true),
+            (unchanged(), target(|t| t.portal_groups.clear()), true),
+            (unchanged(), target(|t| t.portal_groups[0].tag = 2), true),
+            (acl(&[Some("a")]), acl(&[Some("a"), Some("b")]), false),
+            (acl(&[Some("a")]), acl(&[Some("a"), None]), false),
+            (acl(&[None]), acl(&[None, None]), false),
+            (acl(&[Some("a")]), acl(&[Some("b")]), true),
+            (acl(&[Some("a"), Some("b")]), acl(&[Some("a")]), true),
+            // The entry of its name holds for it, which may allow less.
+            (acl(&[None]), acl(&[None, Some("a")]), true),
+        ] {
+            let told = is_disturbed(new.clone(), old.clone());
+            assert_eq!(told, is_cut, "{old:?} to {new:?}");
+        }
+    }
+
+    #[test]
+    fn initiators_that_are_sent_elsewhere_are_cut() {
+        let set = |is_sent: bool| Change::SetRedirect {
+            name: "a".to_owned(),
+            redirect: is_sent.then(|| Redirect {
+                host: "192.0.2.1".to_owned(),
+                port: 3260,
+                permanent: false,
+            }),
+        };
+        assert!(is_disturbed(set(true), set(false)));
+        assert!(!is_disturbed(set(false), set(true)));
+    }
+
+    #[test]
+    fn rules_of_an_export_disturb_unless_more_come_behind_them() {
+        for (old, new, is_cut) in [
+            (&[1][..], &[1, 2][..], false),
+            (&[], &[1], false),
+            (&[1, 2], &[2, 1], true),
+            (&[1, 2], &[1], true),
+            (&[1], &[2], true),
+        ] {
+            let told = is_disturbed(rules(new), rules(old));
+            assert_eq!(told, is_cut, "{old:?} to {new:?}");
+        }
+    }
+}

@@ -1,0 +1,402 @@
+//! The admin socket, and the commands that use it.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::TcpStream;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::serving::{File, Serving, file, free_port, good, serve, text, weft};
+use crate::told::{end_in_order, is_served};
+
+const NQN: &str = "nqn.2026-01.io.weft:cli";
+
+/// A target with a socket beside its file.
+struct Admin {
+    serving: Serving,
+    file: File,
+    port: u16,
+    socket: PathBuf,
+}
+
+impl Admin {
+    fn start() -> Admin {
+        let port = free_port();
+        let file = file(&with_socket(&good(port)));
+        let socket = file.path.with_file_name("admin.sock");
+        let serving = serve(&file.path);
+        Admin {
+            serving,
+            file,
+            port,
+            socket,
+        }
+    }
+
+    /// A file beside the one that is served.
+    fn other_file(&self, text: &str) -> String {
+        let path = self.file.path.with_file_name("other.toml");
+        std::fs::write(&path, with_socket(text)).expect("a file");
+        path.to_str().expect("UTF-8").to_owned()
+    }
+
+    fn ask(&self, arguments: &[&str]) -> Output {
+        let socket = self.socket.to_str().expect("UTF-8");
+        weft(&[arguments, &["--socket", socket]].concat())
+    }
+
+    fn status(&self) -> Value {
+        let output = self.ask(&["status", "--json"]);
+        assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+        serde_json::from_slice(&output.stdout).expect("JSON")
+    }
+
+    /// What a request of these bytes is answered.
+    fn exchange(&self, request: &[u8]) -> String {
+        let mut stream = UnixStream::connect(&self.socket).expect("it listens");
+        // A server that has heard enough closes.
+        let _ = stream.write_all(request);
+        let mut answer = Vec::new();
+        match stream.read_to_end(&mut answer) {
+            Err(error) if error.kind() != ErrorKind::ConnectionReset => panic!("{error}"),
+            _ => text(&answer),
+        }
+    }
+
+    /// How much of a body of 1 GiB goes before it is refused.
+    fn bytes_taken_of_a_gib(&self) -> usize {
+        let mut stream = UnixStream::connect(&self.socket).expect("it listens");
+        let head = b"POST /v1/config:apply HTTP/1.1\r\nHost: weft\r\n\
+                     Content-Length: 1073741824\r\n\r\n";
+        stream.write_all(head).expect("room");
+        let piece = [b' '; 64 << 10];
+        let taken = (0..1 << 14).take_while(|_| stream.write_all(&piece).is_ok());
+        taken.count() * piece.len()
+    }
+
+    fn healthz(&self) -> String {
+        self.exchange(b"GET /healthz HTTP/1.1\r\nHost: weft\r\n\r\n")
+    }
+
+    /// A request with a body to plan a file.
+    fn post(&self, body: &str) -> String {
+        let len = body.len();
+        self.exchange(
+            format!(
+                "POST /v1/config:diff HTTP/1.1\r\nHost: weft\r\nContent-Length: {len}\r\n\r\n{body}"
+            )
+            .as_bytes(),
+        )
+    }
+}
+
+fn with_socket(text: &str) -> String {
+    format!("{text}\n[admin]\nsocket = \"admin.sock\"\n")
+}
+
+/// The same with one more listener.
+fn with_listener(text: &str, port: u16) -> String {
+    format!("{text}\n[[listener]]\naddress = \"127.0.0.1:{port}\"\n")
+}
+
+fn connect(port: u16) -> std::io::Result<TcpStream> {
+    TcpStream::connect(("127.0.0.1", port))
+}
+
+#[test]
+fn status_tells_what_is_served_to_people_and_to_programs() {
+    let admin = Admin::start();
+    let shown = text(&admin.ask(&["status"]).stdout);
+    let path = admin.file.path.to_str().expect("UTF-8");
+    let listener = format!("127.0.0.1:{} nvme-tcp", admin.port);
+    for part in [path, &listener, "volumes       1\n", "of 1GiB"] {
+        assert!(shown.contains(part), "{part:?} is not in:\n{shown}");
+    }
+    let status = admin.status();
+    assert_eq!(status["pid"], admin.serving.child.id());
+    assert_eq!(status["file"], path);
+    assert_eq!(status["last_apply"], Value::Null);
+    assert_eq!(
+        (&status["subsystems"], &status["targets"]),
+        (&1.into(), &0.into())
+    );
+    assert_eq!(status["counters"]["refusals"], 0);
+    let mode = std::fs::metadata(&admin.socket).expect("there").mode();
+    assert_eq!(mode & 0o777, 0o600);
+    end_in_order(admin.serving);
+    assert!(!admin.socket.exists());
+}
+
+#[test]
+fn diff_tells_what_apply_then_changes_and_changes_nothing() {
+    let admin = Admin::start();
+    let new = free_port();
+    let other = admin.other_file(&with_listener(&good(admin.port), new).replace("8MiB", "9MiB"));
+    for arguments in [
+        &["diff", "-c", &other][..],
+        &["apply", "--dry-run", "-c", &other],
+    ] {
+        let output = admin.ask(arguments);
+        assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+        let shown = text(&output.stdout);
+        for part in [
+            format!("  listener 127.0.0.1:{new} (NVMe/TCP) is added\n"),
+            "  volume \"disk0\" grows from 8MiB to 9MiB: its hosts are told\n".to_owned(),
+            "changes: 2, none cuts a host\n".to_owned(),
+        ] {
+            assert!(shown.contains(&part), "{part:?} is not in:\n{shown}");
+        }
+        assert!(connect(new).is_err());
+        assert_eq!(admin.status()["last_apply"], Value::Null);
+    }
+    let staying = connect(admin.port).expect("it listens");
+    assert!(is_served(&staying));
+    let output = admin.ask(&["apply", "-c", &other]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    assert!(text(&output.stdout).ends_with("changes made: 2\n"));
+    assert!(is_served(&connect(new).expect("it listens")));
+    assert_eq!(admin.status()["file"], Value::from(&*other));
+    for command in ["diff", "apply"] {
+        let output = admin.ask(&[command, "-c", &other]);
+        assert_eq!(text(&output.stdout), "nothing to do\n");
+        assert_eq!(output.status.code(), Some(0));
+    }
+    // SIGHUP serves the file of the start again, whatever is served.
+    let first = with_socket(&good(admin.port)).replace("8MiB", "9MiB");
+    std::fs::write(&admin.file.path, first).expect("room");
+    let mut admin = admin;
+    admin.serving.signal("HUP");
+    admin.serving.log_line("changes=2");
+    admin.serving.log_line("changes=1");
+    assert!(connect(new).is_err());
+    let path = admin.file.path.to_str().expect("UTF-8");
+    assert_eq!(admin.status()["file"], path);
+    drop(staying);
+    end_in_order(admin.serving);
+}
+
+#[test]
+fn apply_that_disturbs_is_refused_with_its_lines_until_it_is_asked_for() {
+    let admin = Admin::start();
+    let new = free_port();
+    let host = "hosts = [\"nqn.2014-08.org.nvmexpress:uuid:f81d4fae-7dec-11d0-a765-00a0c91e6bf6\"]";
+    let narrow = with_listener(&good(admin.port), new).replace("allow_any_host = true", host);
+    let other = admin.other_file(&narrow);
+    let output = admin.ask(&["apply", "-c", &other]);
+    assert_eq!(output.status.code(), Some(1));
+    let told = text(&output.stderr);
+    for part in [
+        format!("  listener 127.0.0.1:{new} (NVMe/TCP) is added\n"),
+        format!("! subsystem {NQN}: "),
+        "--disconnect does it\n".to_owned(),
+    ] {
+        assert!(told.contains(&part), "{part:?} is not in:\n{told}");
+    }
+    assert!(connect(new).is_err());
+    let output = admin.ask(&["apply", "-c", &other, "--json"]);
+    let problem: Value = serde_json::from_slice(&output.stderr).expect("JSON");
+    assert_eq!(problem["status"], 409);
+    let output = admin.ask(&["apply", "-c", &other, "--disconnect"]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    assert!(is_served(&connect(new).expect("it listens")));
+    // The way back allows more.
+    let back = with_listener(&good(admin.port), new);
+    let other = admin.other_file(&back);
+    let output = admin.ask(&["apply", "-c", &other]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    // What changes at a restart alone changes neither way.
+    let other = admin.other_file(&back.replace("1GiB", "2GiB"));
+    let output = admin.ask(&["apply", "-c", &other, "--disconnect"]);
+    assert_eq!(output.status.code(), Some(1));
+    let told = text(&output.stderr);
+    assert!(
+        told.contains("[policy] memory_max changes at a restart"),
+        "{told}"
+    );
+    end_in_order(admin.serving);
+}
+
+#[test]
+fn file_that_is_bad_or_none_is_told_as_check_tells_it() {
+    let admin = Admin::start();
+    let other = admin.other_file("[[volume]]\nnam = 1");
+    let checked = weft(&["check", "-c", &other]);
+    for command in ["diff", "apply"] {
+        let output = admin.ask(&[command, "-c", &other]);
+        assert_eq!(output.status.code(), Some(2));
+        assert_eq!(text(&output.stderr), text(&checked.stderr));
+    }
+    for (path, why) in [
+        ("/no/such.toml", "cannot be read"),
+        ("/dev/zero", "not a file"),
+        ("/proc", "not a file"),
+    ] {
+        let output = admin.ask(&["diff", "-c", path]);
+        let told = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{told}");
+        assert!(told.contains(path) && told.contains(why), "{told}");
+    }
+    for body in ["", "{", "{}", "[]", "{\"file\":1}", "{\"file\":\"a.toml\"}"] {
+        let answer = admin.post(body);
+        assert!(answer.starts_with("HTTP/1.1 400 "), "{body}: {answer}");
+        assert!(answer.contains("application/problem+json"), "{answer}");
+    }
+    for body in [
+        "{\"file\":\"/a\",\"file\":\"/b\"}",
+        "{\"file\":\"/a\",\"force\":true}",
+        "{\"file\":\"/a\",\"disconnect\":\"yes\"}",
+    ] {
+        assert!(admin.post(body).starts_with("HTTP/1.1 400 "), "{body}");
+    }
+    assert!(
+        admin
+            .post("{\"file\":\"/a\\u0000b\"}")
+            .starts_with("HTTP/1.1 422 ")
+    );
+    end_in_order(admin.serving);
+}
+
+#[test]
+fn no_server_is_told_with_where_it_was_looked_for() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let socket = folder.path().join("admin.sock");
+    let path = socket.to_str().expect("UTF-8");
+    let commands = [&["status"][..], &["diff", "-c", "a"], &["apply", "-c", "a"]];
+    for arguments in commands {
+        let output = weft(&[arguments, &["--socket", path]].concat());
+        assert_eq!(output.status.code(), Some(1));
+        let told = text(&output.stderr);
+        assert!(told.contains(path) && told.contains("weft serve"), "{told}");
+        assert_eq!(told.lines().count(), 1, "{told}");
+    }
+}
+
+#[test]
+fn second_target_serves_without_the_socket_that_another_has() {
+    let admin = Admin::start();
+    let text = good(free_port()).replace("disk0.img", "disk1.img");
+    let other = admin.other_file(&text);
+    let mut second = serve(Path::new(&other));
+    let line = second.log_line("no admin socket");
+    assert!(line.contains("another process has it"), "{line}");
+    assert!(line.contains("[admin] socket"), "{line}");
+    end_in_order(second);
+    assert!(admin.healthz().starts_with("HTTP/1.1 200 "));
+    // One that was killed leaves a file that is taken over.
+    let Admin {
+        mut serving,
+        file,
+        socket,
+        port,
+    } = admin;
+    serving.child.kill().expect("our child");
+    serving.child.wait().expect("our child");
+    assert!(socket.exists());
+    let admin = Admin {
+        serving: serve(&file.path),
+        file,
+        socket,
+        port,
+    };
+    assert!(admin.healthz().starts_with("HTTP/1.1 200 "));
+    end_in_order(admin.serving);
+}
+
+/// Needs root, to be another user; else it says that it has not run.
+#[test]
+fn another_user_is_refused() {
+    if !Path::new("/proc/self")
+        .metadata()
+        .is_ok_and(|own| own.uid() == 0)
+    {
+        println!("not run: only root can become another user");
+        return;
+    }
+    let admin = Admin::start();
+    let folder = admin.file.path.parent().expect("a folder");
+    let open = |path: &Path, mode| std::fs::set_permissions(path, PermissionsExt::from_mode(mode));
+    open(folder, 0o755).expect("ours");
+    let copy = folder.join("weft");
+    std::fs::copy(env!("CARGO_BIN_EXE_weft"), &copy).expect("room");
+    let as_nobody = || {
+        let ids = ["--reuid=65534", "--regid=65534", "--clear-groups"];
+        let mut command = Command::new("setpriv");
+        command.args(ids).arg(&copy);
+        command.args(["status", "--socket"]).arg(&admin.socket);
+        let output = command.output().expect("setpriv");
+        assert_eq!(output.status.code(), Some(1));
+        text(&output.stderr)
+    };
+    let told = as_nobody();
+    assert!(told.contains("Permission denied"), "{told}");
+    // The file lets it in, and its user is seen.
+    open(&admin.socket, 0o666).expect("ours");
+    let told = as_nobody();
+    let told_of_user = "only the user that weft runs as, and root, may ask";
+    assert!(
+        told.contains(told_of_user) && !told.contains("Permission"),
+        "{told}"
+    );
+    end_in_order(admin.serving);
+}
+
+#[test]
+fn hostile_peers_cost_neither_answers_nor_io() {
+    let admin = Admin::start();
+    for (request, answer) in [
+        (&b"\xff\x00garbage\r\n\r\n"[..], "HTTP/1.1 400 "),
+        (b"GET /v2 HTTP/1.1\r\nHost: weft\r\n\r\n", "HTTP/1.1 404 "),
+        (
+            b"PUT /v1/status HTTP/1.1\r\nHost: weft\r\n\r\n",
+            "HTTP/1.1 405 ",
+        ),
+        (
+            b"GET /v1/config:apply HTTP/1.1\r\nHost: weft\r\n\r\n",
+            "HTTP/1.1 405 ",
+        ),
+    ] {
+        let told = admin.exchange(request);
+        assert!(told.starts_with(answer), "{answer}: {told}");
+    }
+    let told = admin.post(&" ".repeat(10 << 20));
+    assert!(told.starts_with("HTTP/1.1 413 "), "{told}");
+    for deep in ["[".repeat(500_000), "{\"file\":".repeat(100_000)] {
+        let told = admin.post(&deep);
+        assert!(told.starts_with("HTTP/1.1 400 "), "{told}");
+    }
+    assert!(admin.bytes_taken_of_a_gib() < 16 << 20);
+    // More than may connect at a time, each with less than a request; one with less body.
+    let mut slow: Vec<_> = (0..200)
+        .map(|_| UnixStream::connect(&admin.socket).expect("it listens"))
+        .collect();
+    for stream in &mut slow[..100] {
+        stream.write_all(b"GET /heal").expect("room");
+    }
+    let less = b"POST /v1/config:diff HTTP/1.1\r\nHost: weft\r\nContent-Length: 9\r\n\r\n{";
+    slow[100].write_all(less).expect("room");
+    // And one that says a little more all the time.
+    let mut talker = UnixStream::connect(&admin.socket).expect("it listens");
+    let talking = std::thread::spawn(move || {
+        let said = (0..1_000).take_while(|_| {
+            std::thread::sleep(Duration::from_millis(100));
+            talker.write_all(b"G").is_ok()
+        });
+        said.count()
+    });
+    let url = format!("nvme-tcp://127.0.0.1:{}/{NQN}", admin.port);
+    let output = weft(&["perf", &url, "--runtime", "200ms", "--ramp-time", "0"]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    assert!(admin.healthz().starts_with("HTTP/1.1 200 "));
+    let mut told = String::new();
+    slow[100].read_to_string(&mut told).expect("text");
+    assert!(told.starts_with("HTTP/1.1 408 "), "{told}");
+    drop(slow);
+    let said = talking.join().expect("no panic");
+    assert!(said < 1_000, "it is heard for ever");
+    assert!(admin.status()["counters"]["ios"].as_u64() > Some(0));
+    end_in_order(admin.serving);
+}
