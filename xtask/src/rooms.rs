@@ -82,6 +82,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
         &["auth", "iscsi", "mem", "nvmf", "reactor", "server", "store"],
     ),
     ("admin", &["control", "mem", "server"]),
+    ("import", &["iscsi", "nvmf", "server", "store"]),
     (
         "client",
         &[
@@ -99,7 +100,8 @@ const MAY_USE: &[(&str, &[&str])] = &[
     (
         "weft",
         &[
-            "admin", "bench", "client", "control", "mem", "reactor", "server", "store", "tune",
+            "admin", "bench", "client", "control", "import", "mem", "reactor", "server", "store",
+            "tune",
         ],
     ),
     (
@@ -129,6 +131,7 @@ const TESTS_MAY_USE: &[(&str, &[&str])] = &[
         &["doubles", "host", "needs", "random", "testkit", "wire"],
     ),
     ("client", &["needs", "nvmf", "server", "testkit"]),
+    ("import", &["control", "reactor"]),
     ("weft", &["host", "needs", "wire"]),
 ];
 

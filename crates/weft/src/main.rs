@@ -3,6 +3,7 @@
 
 mod ask;
 mod banner;
+mod import;
 mod serve;
 mod signals;
 
@@ -41,7 +42,7 @@ const INTERNAL: u8 = 3;
 #[command(
     version,
     after_help = "Exit codes: 0 fine, 1 failure, 2 wrong usage or configuration, \
-                  3 a part of the server failed.\n\
+                  3 a part of the server failed, 4 an import changes who may do what.\n\
                   WEFT_LOG=debug says more on standard error (tracing's filter syntax)."
 )]
 struct Cli {
@@ -72,6 +73,9 @@ enum WeftCommand {
     /// Have the weft that runs on this machine serve a configuration, while hosts are
     /// connected: all of it or nothing
     Apply(ask::ApplyArgs),
+    /// Make a configuration of another target's or server's: prints it, and on standard error
+    /// what is not carried over
+    Import(import::ImportArgs),
     /// List the subsystems, targets or files that a server has
     Discover(client::discover::DiscoverArgs),
     /// Load a target and measure; Ctrl-C ends it early
@@ -129,6 +133,7 @@ fn run(command: Option<WeftCommand>) -> io::Result<ExitCode> {
         Some(WeftCommand::Status(arguments)) => ask::status(&arguments),
         Some(WeftCommand::Diff(arguments)) => ask::diff(&arguments),
         Some(WeftCommand::Apply(arguments)) => ask::apply(&arguments),
+        Some(WeftCommand::Import(arguments)) => import::run(&arguments),
         Some(WeftCommand::Discover(arguments)) => client::discover::run(&arguments),
         Some(WeftCommand::Perf(arguments)) => {
             run_until_signal(|stop| client::perf::run(&arguments, stop))

@@ -3,6 +3,7 @@
 mod admin;
 mod commands;
 mod found;
+mod import;
 mod printing;
 mod reload;
 mod serving;

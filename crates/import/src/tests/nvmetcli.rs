@@ -1,0 +1,179 @@
+use server::Protocol;
+use store::Kind;
+
+use super::{imported, loaded, mistakes, path, tells};
+
+/// Two ports of which one is worse for a group, a referral, a list of hosts and one for all.
+const WHOLE: &str = r#"{
+  "hosts": [
+    {"nqn": "nqn.2014-08.org.nvmexpress:uuid:11111111-2222-3333-4444-555555555555"}
+  ],
+  "ports": [
+    {
+      "addr": {"adrfam": "ipv4", "traddr": "192.0.2.1", "treq": "not specified",
+               "trsvcid": "4420", "trtype": "tcp"},
+      "ana_groups": [
+        {"ana": {"state": "optimized"}, "grpid": 1},
+        {"ana": {"state": "non-optimized"}, "grpid": 2}
+      ],
+      "param": {"inline_data_size": "16384", "pi_enable": "0"},
+      "portid": 1,
+      "referrals": [
+        {"name": "other", "enable": "1",
+         "addr": {"adrfam": "ipv4", "traddr": "192.0.2.9", "trsvcid": "8009", "trtype": "tcp"}}
+      ],
+      "subsystems": ["nqn.2026-01.org.example:db", "nqn.2026-01.org.example:scratch"]
+    },
+    {
+      "addr": {"adrfam": "ipv6", "traddr": "2001:db8::1", "trsvcid": "4420", "trtype": "tcp"},
+      "ana_groups": [{"ana": {"state": "optimized"}, "grpid": 1}],
+      "param": {}, "portid": 2, "referrals": [],
+      "subsystems": ["nqn.2026-01.org.example:db"]
+    }
+  ],
+  "subsystems": [
+    {
+      "allowed_hosts": ["nqn.2014-08.org.nvmexpress:uuid:11111111-2222-3333-4444-555555555555"],
+      "attr": {"allow_any_host": "0", "cntlid_min": "100", "cntlid_max": "200",
+               "model": "Linux", "serial": "0123456789abcdef", "version": "1.3"},
+      "namespaces": [
+        {"ana_grpid": 2, "enable": 1, "nsid": 7,
+         "device": {"path": "/dev/vg0/db",
+                    "nguid": "6001405a-b123-4567-0123-456789abcdef",
+                    "uuid": "d592cdf3-5d1c-44e0-8412-3fcf7d99df27"}},
+        {"enable": 0, "nsid": 8, "device": {"path": "/dev/vg0/off"}}
+      ],
+      "nqn": "nqn.2026-01.org.example:db"
+    },
+    {
+      "allowed_hosts": [],
+      "attr": {"allow_any_host": "1"},
+      "namespaces": [
+        {"enable": 1, "nsid": 1,
+         "device": {"path": "/srv/scratch.img",
+                    "nguid": "00000000-0000-0000-0000-000000000000",
+                    "uuid": "11111111-2222-3333-4444-000000000001"}}
+      ],
+      "nqn": "nqn.2026-01.org.example:scratch"
+    }
+  ]
+}"#;
+
+#[test]
+fn a_dump_is_carried_over_with_all_identities() {
+    let (found, config) = loaded("nvmetcli", WHOLE);
+    let db = &config.volumes[0];
+    assert_eq!(
+        db.kind,
+        Kind::Block {
+            path: path("/dev/vg0/db").into()
+        }
+    );
+    assert_eq!(
+        db.uuid.expect("a UUID").to_string(),
+        "d592cdf3-5d1c-44e0-8412-3fcf7d99df27"
+    );
+    let nguid = db.names.nguid.expect("an NGUID");
+    assert_eq!(nguid[..4], [0x60, 0x01, 0x40, 0x5a]);
+    let scratch = &config.volumes[1];
+    assert_eq!(scratch.names.nguid, None, "zeros are none");
+    assert_eq!((scratch.size_bytes, scratch.block_bytes), (1 << 30, 4096));
+    let [one, any] = &config.subsystems[..] else {
+        panic!("two subsystems");
+    };
+    assert_eq!(one.nqn, "nqn.2026-01.org.example:db");
+    assert_eq!(
+        (one.serial.as_str(), one.model.as_str()),
+        ("0123456789abcdef", "Linux")
+    );
+    assert_eq!(one.cntlids, Some(100..=200));
+    assert_eq!(one.hosts.as_ref().expect("a list").len(), 1);
+    assert_eq!(one.listeners, None, "on all");
+    assert_eq!(one.namespaces.len(), 1, "what is not enabled is left out");
+    assert_eq!(
+        (one.namespaces[0].nsid, one.namespaces[0].ana_group),
+        (7, 2)
+    );
+    assert_eq!(one.ana_groups[0].on.len(), 1, "worse on one port");
+    assert_eq!(any.hosts, None);
+    let at = &config.listeners[usize::from(any.listeners.as_ref().expect("one")[0])];
+    assert_eq!(at.address.to_string(), "192.0.2.1:4420");
+    assert!(
+        config
+            .listeners
+            .iter()
+            .all(|known| known.protocol == Protocol::NvmeTcp)
+    );
+    assert_eq!(config.referrals.len(), 1);
+    assert!(!found.report.changes_access(), "{}", found.report);
+    tells(&found, &["source:38", "lost", "enable"]);
+}
+
+#[test]
+fn what_weft_lacks_is_told_and_rights_are_not_widened() {
+    let text = WHOLE
+        .replace(
+            r#""treq": "not specified""#,
+            r#""treq": "required", "tsas": "tls1.3""#,
+        )
+        .replace(
+            r#"555555555555"}"#,
+            r#"555555555555", "dhchap_key": "DHHC-1:00:abc:"}"#,
+        )
+        .replace(r#""param": {},"#, r#""param": {}, "colour": "green","#);
+    let found = imported("nvmetcli", &text);
+    assert!(found.report.changes_access());
+    tells(&found, &["ACCESS", "treq", "no TLS"]);
+    tells(&found, &["ACCESS", "dhchap_key", "DH-HMAC-CHAP"]);
+    tells(&found, &["ACCESS", "colour", "does not know"]);
+    assert!(!found.document.contains("DHHC-1"), "a secret is printed");
+    let text = WHOLE.replace(
+        r#""trtype": "tcp"},
+      "ana_groups": [{"#,
+        r#""trtype": "rdma"},
+      "ana_groups": [{"#,
+    );
+    let found = imported("nvmetcli", &text);
+    tells(&found, &["ACCESS", "trtype", "rdma"]);
+}
+
+#[test]
+fn undefined_references_are_mistakes_with_their_lines() {
+    let text = WHOLE.replace(
+        r#""subsystems": ["nqn.2026-01.org.example:db"]"#,
+        r#""subsystems": ["nqn.2026-01.org.example:dd"]"#,
+    );
+    let told = mistakes("nvmetcli", &text);
+    assert!(
+        told.contains("source:25: the port links to nqn.2026-01.org.example:dd"),
+        "{told}"
+    );
+    let told = mistakes(
+        "nvmetcli",
+        &WHOLE.replacen("555555555555", "555555555556", 1),
+    );
+    assert!(told.contains("is not in `hosts`"), "{told}");
+    let told = mistakes("nvmetcli", &WHOLE.replace(r#""nsid": 8"#, r#""nsid": 7"#));
+    assert!(
+        told.contains("source:38: nsid 7 is there already"),
+        "{told}"
+    );
+    let told = mistakes("nvmetcli", &WHOLE.replace(r#""nsid": 8"#, r#""nsid": "x""#));
+    assert!(
+        told.contains("source:38: a namespace needs an `nsid`"),
+        "{told}"
+    );
+    let told = mistakes(
+        "nvmetcli",
+        &WHOLE.replace("2001:db8::1", "storage.example.org"),
+    );
+    assert!(told.contains("is no address"), "{told}");
+}
+
+#[test]
+fn one_device_in_two_subsystems_is_one_volume() {
+    let text = WHOLE.replace("/srv/scratch.img", "/dev/vg0/db");
+    let (found, config) = loaded("nvmetcli", &text);
+    assert_eq!(config.volumes.len(), 1);
+    tells(&found, &["source:47", "lost", "uuid"]);
+}
