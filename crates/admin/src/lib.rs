@@ -16,7 +16,7 @@ pub use client::{Answer, ask};
 pub use counters::{counters, now};
 pub use place::{Place, usual_path};
 pub use serve::{AdminThread, serve};
-pub use served::{NotApplied, PlanLine, ServedFile};
+pub use served::{NotApplied, PlanLine, ServedFile, Told};
 
 /// A request for a plan of a file, or to apply it.
 #[derive(Clone, Debug, serde::Deserialize, serde::Serialize)]

@@ -59,7 +59,6 @@ impl From<NotApplied> for Problem {
             Problem::of_kind(kind, detail.clone(), ("lines", lines))
         };
         match &refusal {
-            NotApplied::NoFile(_) => invalid(json!([])),
             NotApplied::Mistakes(Problems { list, .. }) => {
                 let list = list.iter().map(|problem| {
                     json!({

@@ -61,8 +61,8 @@ async fn status(State(served): Served) -> Result<Json<Value>, Problem> {
 async fn diff(State(served): Served, request: Request) -> Result<Json<Value>, Problem> {
     let asked = file_request(request).await?;
     off_thread(move || {
-        let lines = served.diff(&asked.file)?;
-        Ok(json!({ "lines": lines }))
+        let (lines, missing) = served.diff(&asked.file)?;
+        Ok(json!({ "lines": lines, "not_served": missing }))
     })
     .await
 }
@@ -70,8 +70,8 @@ async fn diff(State(served): Served, request: Request) -> Result<Json<Value>, Pr
 async fn apply(State(served): Served, request: Request) -> Result<Json<Value>, Problem> {
     let asked = file_request(request).await?;
     off_thread(move || {
-        let done = served.apply(&asked.file, asked.disconnect)?;
-        Ok(json!({ "done": done }))
+        let (done, missing) = served.apply(&asked.file, asked.disconnect)?;
+        Ok(json!({ "done": done, "not_served": missing }))
     })
     .await
 }

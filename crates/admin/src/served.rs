@@ -12,9 +12,6 @@ use server::{Config, Protocol, Running};
 
 use crate::counters::{counters, now};
 
-/// A configuration is no larger: one that is, is something else.
-const FILE_BYTES_MAX: u64 = 64 << 20;
-
 /// A target that runs, and the file that it serves.
 pub struct ServedFile {
     running: Arc<Running>,
@@ -34,6 +31,8 @@ struct Applied {
     time: String,
     /// The file that was asked for last, when, and what came of it.
     last: Option<(PathBuf, String, String)>,
+    /// What was missing at the start and is so still.
+    missing: Vec<String>,
 }
 
 /// A line of a plan.
@@ -54,12 +53,14 @@ impl From<&PlannedChange> for PlanLine {
     }
 }
 
+/// A line for each change, and for each volume and file system that was missing at the
+/// start and is so still.
+pub type Told<L> = (Vec<L>, Vec<String>);
+
 /// Why a file is not applied. Nothing has changed but what a line says.
 #[derive(Debug)]
 pub enum NotApplied {
-    /// It is nothing that can be read as a configuration.
-    NoFile(String),
-    /// It has mistakes.
+    /// It cannot be read, or has mistakes.
     Mistakes(Problems),
     /// What changes at a restart alone, a line each.
     Fixed(Vec<String>),
@@ -74,7 +75,6 @@ pub enum NotApplied {
 impl fmt::Display for NotApplied {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            NotApplied::NoFile(why) => f.write_str(why),
             NotApplied::Mistakes(problems) => write!(f, "{problems}"),
             NotApplied::Fixed(lines) | NotApplied::Failed(lines) => f.write_str(&lines.join("; ")),
             NotApplied::Disturbs(lines) => {
@@ -104,30 +104,30 @@ impl ServedFile {
                 file,
                 time: now(),
                 last: None,
+                missing: running.missing().to_vec(),
             }),
             running,
         }
     }
 
-    /// What applying `file` would change.
+    /// What applying `file` would change, and what would stay missing.
     ///
     /// # Errors
     /// Why it could not be applied.
-    pub fn diff(&self, file: &Path) -> Result<Vec<PlanLine>, NotApplied> {
+    pub fn diff(&self, file: &Path) -> Result<Told<PlanLine>, NotApplied> {
         let desired = read(file)?;
-        let plan = self
-            .try_document()?
-            .plan(&desired)
-            .map_err(NotApplied::Fixed)?;
-        Ok(plan.iter().map(PlanLine::from).collect())
+        let plan = self.try_document()?.plan(desired, &self.running);
+        let plan = plan.map_err(NotApplied::Fixed)?;
+        let lines = plan.changes.iter().map(PlanLine::from);
+        Ok((lines.collect(), plan.missing))
     }
 
     /// Serves what `file` says, while hosts are connected; cuts them only if that is asked
-    /// for. A line for each change.
+    /// for. What has changed, and what stays missing.
     ///
     /// # Errors
     /// Why not.
-    pub fn apply(&self, file: &Path, may_disturb: bool) -> Result<Vec<String>, NotApplied> {
+    pub fn apply(&self, file: &Path, may_disturb: bool) -> Result<Told<String>, NotApplied> {
         let desired = read(file);
         let document = self.try_document()?;
         let outcome = self.apply_to(document, desired, may_disturb);
@@ -138,7 +138,7 @@ impl ServedFile {
     /// Serves what `file` says now, whomever that cuts; waits for a change under way. The
     /// log says how it went.
     pub fn reload(&self, file: &Path) {
-        let desired = control::load(file).map_err(NotApplied::Mistakes);
+        let desired = read(file);
         let outcome = self.apply_to(locked(&self.document), desired, true);
         self.note(file, &outcome);
     }
@@ -148,12 +148,16 @@ impl ServedFile {
         mut document: MutexGuard<ServedDocument>,
         desired: Result<Config, NotApplied>,
         may_disturb: bool,
-    ) -> Result<Vec<String>, NotApplied> {
+    ) -> Result<Told<String>, NotApplied> {
         let desired = desired?;
-        let plan = document.plan(&desired).map_err(NotApplied::Fixed)?;
-        if !may_disturb && plan.iter().any(|change| change.disturbs) {
-            let lines = plan.iter().map(PlanLine::from);
+        let plan = document.plan(desired.clone(), &self.running);
+        let plan = plan.map_err(NotApplied::Fixed)?;
+        if !may_disturb && plan.changes.iter().any(|change| change.disturbs) {
+            let lines = plan.changes.iter().map(PlanLine::from);
             return Err(NotApplied::Disturbs(lines.collect()));
+        }
+        for why in &plan.missing {
+            tracing::warn!("reload: still not served: {why}");
         }
         let mut lines = Vec::new();
         let made = |line: &str| {
@@ -161,16 +165,18 @@ impl ServedFile {
             lines.push(line.to_owned());
         };
         let outcome = document.apply(desired, &self.running, made);
-        outcome.map(|_| lines).map_err(NotApplied::Failed)
+        outcome.map_err(NotApplied::Failed)?;
+        Ok((lines, plan.missing))
     }
 
     /// Says in the log and the status how it went.
-    fn note(&self, file: &Path, outcome: &Result<Vec<String>, NotApplied>) {
+    fn note(&self, file: &Path, outcome: &Result<Told<String>, NotApplied>) {
         let mut applied = locked(&self.applied);
         let file = absolute(file).unwrap_or_else(|_| file.to_owned());
         let (shown, time) = (file.display(), now());
         let how = match outcome {
-            Ok(lines) => {
+            Ok((lines, missing)) => {
+                applied.missing.clone_from(missing);
                 tracing::info!(file = %shown, changes = lines.len(), "reloaded");
                 (applied.file, applied.time) = (Some(file.clone()), time.clone());
                 format!("changes made: {}", lines.len())
@@ -192,7 +198,13 @@ impl ServedFile {
     #[must_use]
     pub fn status(&self) -> Value {
         let (served, report) = (self.running.served(), self.running.report());
-        let Applied { file, time, last } = locked(&self.applied).clone();
+        let applied = locked(&self.applied).clone();
+        let Applied {
+            file,
+            time,
+            last,
+            missing,
+        } = applied;
         let listeners = served.listeners.iter().map(|(_, listener)| {
             let protocol = match listener.protocol {
                 Protocol::NvmeTcp => "nvme-tcp",
@@ -212,7 +224,7 @@ impl ServedFile {
             "file_applied": time,
             "last_apply": last,
             "driver": self.running.backend(),
-            "not_served": self.running.missing(),
+            "not_served": missing,
             "listeners": listeners.collect::<Vec<_>>(),
             "volumes": served.volumes.len(),
             "subsystems": served.subsystems.len(),
@@ -240,17 +252,6 @@ pub(crate) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Reads a file that somebody names: a pipe or a device could have no end.
 fn read(file: &Path) -> Result<Config, NotApplied> {
-    let shown = file.display();
-    match std::fs::metadata(file) {
-        Ok(there) if !there.is_file() => {
-            Err(NotApplied::NoFile(format!("{shown}: not a file: name one")))
-        }
-        Ok(there) if there.len() > FILE_BYTES_MAX => Err(NotApplied::NoFile(format!(
-            "{shown}: larger than {FILE_BYTES_MAX} bytes, so no configuration: name one"
-        ))),
-        // Why it cannot be read is told by what reads it.
-        _ => control::load(file).map_err(NotApplied::Mistakes),
-    }
+    control::load_again(file).map_err(NotApplied::Mistakes)
 }

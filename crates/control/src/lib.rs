@@ -24,7 +24,7 @@ mod targets;
 mod value;
 mod volume;
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{self, Read};
 use std::net::SocketAddr;
 use std::os::unix::fs::MetadataExt;
@@ -38,7 +38,7 @@ use store::identity::of_memory;
 use store::memory::MemoryLimit;
 
 pub use plan::{PlannedChange, plan};
-pub use reload::ServedDocument;
+pub use reload::{DocumentPlan, ServedDocument};
 pub use schema::SCHEMA;
 pub use source::{Problem, Problems};
 pub use value::{format_cpus, format_size};
@@ -138,13 +138,35 @@ fn identify_memory(config: &mut Config, place: &Path) {
 
 /// Reads a file. Paths in it are relative to the folder it lies in, and absolute in what
 /// is read, so that it is the same from every folder; CPUs in it
-/// must be some that this process may run on.
+/// must be some that this process may run on. Waits for a pipe that nothing is written
+/// to.
 ///
 /// # Errors
 /// The file cannot be read, or everything that is wrong with it.
 pub fn load(path: &Path) -> Result<Config, Problems> {
+    load_text(path, read(path))
+}
+
+/// As [`load`], for a process that serves meanwhile: it waits for no pipe, and takes what
+/// one has left for no configuration.
+///
+/// # Errors
+/// Likewise, or that it is no file.
+pub fn load_again(path: &Path) -> Result<Config, Problems> {
+    // Looked at first: to open a device may do something.
+    let text = match fs::metadata(path) {
+        Ok(there) if !there.is_file() => Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            "it is not a file but a folder, pipe, socket or device: name a file",
+        )),
+        _ => read(path),
+    };
+    load_text(path, text)
+}
+
+fn load_text(path: &Path, read: io::Result<(String, u32)>) -> Result<Config, Problems> {
     let file = path.display().to_string();
-    let (text, mode) = read(path).map_err(|error| Problems {
+    let (text, mode) = read.map_err(|error| Problems {
         file: file.clone(),
         list: vec![Problem {
             line: 0,

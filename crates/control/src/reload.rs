@@ -2,7 +2,7 @@
 
 use iscsi::Target;
 use nvmf::AnaGroup;
-use server::{Ana, Change, ChangeError, Config, Running, check};
+use server::{Ana, Change, ChangeError, Config, Running, Start, check};
 
 use crate::plan::{PlannedChange, plan};
 
@@ -14,6 +14,26 @@ pub struct ServedDocument {
     numbers: Vec<u16>,
     /// What could not be taken back: no document says what is served then.
     not_taken_back: Vec<String>,
+    missing: Missing,
+}
+
+/// Names of what a degraded start has left out, and each change of the document since.
+#[derive(Debug, Default)]
+struct Missing {
+    volumes: Vec<String>,
+    file_systems: Vec<String>,
+}
+
+/// What makes a target serve another document.
+#[derive(Debug)]
+pub struct DocumentPlan {
+    /// In the order in which they are made.
+    pub changes: Vec<PlannedChange>,
+    /// What was missing at the start and is so still, and why: it stays out.
+    pub missing: Vec<String>,
+    /// The document, without that.
+    desired: Config,
+    still: Missing,
 }
 
 impl ServedDocument {
@@ -21,15 +41,21 @@ impl ServedDocument {
     #[must_use]
     pub fn new(loaded: &Config, running: &Running) -> ServedDocument {
         let numbers = running.served().listeners.into_iter();
+        let started = running.config();
+        let missing = Missing {
+            volumes: absent(&loaded.volumes, &started.volumes, |spec| &spec.name),
+            file_systems: absent(&loaded.file_systems, &started.file_systems, |s| &s.name),
+        };
         let config = Config {
             // A start bounds them by the descriptors that there are.
             limits: loaded.limits,
-            ..running.config().clone()
+            ..started.clone()
         };
         ServedDocument {
             config,
             numbers: numbers.map(|(number, _)| number).collect(),
             not_taken_back: Vec::new(),
+            missing,
         }
     }
 
@@ -38,14 +64,51 @@ impl ServedDocument {
     /// # Errors
     /// What cannot be changed while hosts are connected, a line each; after a change that
     /// was made in part, that a restart is needed, and why.
-    pub fn plan(&self, desired: &Config) -> Result<Vec<PlannedChange>, Vec<String>> {
+    pub fn plan(&self, desired: Config, running: &Running) -> Result<DocumentPlan, Vec<String>> {
         if !self.not_taken_back.is_empty() {
             let why = "what is served is what no file says, since a change was made in part: \
                        restart weft, which serves then what the file says";
             let left = self.not_taken_back.iter().cloned();
             return Err(std::iter::once(why.to_owned()).chain(left).collect());
         }
-        plan(&self.config, desired)
+        let (desired, still, missing) = self.without_missing(desired, running);
+        Ok(DocumentPlan {
+            changes: plan(&self.config, &desired)?,
+            missing,
+            desired,
+            still,
+        })
+    }
+
+    /// A document without what was missing at the start and is so still: what that is,
+    /// and why, a line each. What is new in it must be there.
+    fn without_missing(
+        &self,
+        mut desired: Config,
+        running: &Running,
+    ) -> (Config, Missing, Vec<String>) {
+        let (mut still, mut lines) = (Missing::default(), Vec::new());
+        if desired.start == Start::Strict {
+            return (desired, still, lines);
+        }
+        for spec in &desired.volumes {
+            if self.missing.volumes.contains(&spec.name)
+                && let Err(why) = running.can_open(spec)
+            {
+                still.volumes.push(spec.name.clone());
+                lines.push(why.to_string());
+            }
+        }
+        for spec in &desired.file_systems {
+            if self.missing.file_systems.contains(&spec.name)
+                && let Err(why) = running.can_open_files(spec)
+            {
+                still.file_systems.push(spec.name.clone());
+                lines.push(why.to_string());
+            }
+        }
+        desired.leave_out(&still.volumes, &still.file_systems);
+        (desired, still, lines)
     }
 
     /// Makes the target serve `desired`, while hosts use it: all of it or, where one
@@ -60,12 +123,18 @@ impl ServedDocument {
         running: &Running,
         mut made: impl FnMut(&str),
     ) -> Result<usize, Vec<String>> {
-        let steps = self.plan(&desired)?;
+        let DocumentPlan {
+            changes: steps,
+            desired,
+            still,
+            ..
+        } = self.plan(desired, running)?;
         self.can_listen(&steps, running)?;
         let next = ServedDocument {
             numbers: Self::numbers_of(&desired, running)?,
             config: desired,
             not_taken_back: Vec::new(),
+            missing: still,
         };
         for (at, step) in steps.iter().enumerate() {
             match running.change(next.numbered(&step.change)) {
@@ -73,6 +142,8 @@ impl ServedDocument {
                 Err(error) if error.is_of_one_made() => {
                     made(&format!("{}; but {error}", step.text))
                 }
+                // Nothing is served any more, so nothing is taken back.
+                Err(error @ ChangeError::Stopping) => return Err(vec![not_done(step, &error)]),
                 Err(error) => {
                     let why = not_done(step, &error);
                     let left = self.take_back(&steps[..at], running);
@@ -171,6 +242,13 @@ impl ServedDocument {
         let groups = target.portal_groups.iter_mut();
         groups.for_each(|group| self.number(&mut group.portals));
     }
+}
+
+/// Names of what is in the first list alone.
+fn absent<T>(all: &[T], there: &[T], name: impl Fn(&T) -> &String) -> Vec<String> {
+    let is_there = |one: &&T| there.iter().any(|there| name(there) == name(one));
+    let absent = all.iter().filter(|one| !is_there(one));
+    absent.map(|one| name(one).clone()).collect()
 }
 
 fn not_done(step: &PlannedChange, error: &ChangeError) -> String {

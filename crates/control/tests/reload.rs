@@ -529,7 +529,8 @@ fn document_whose_change_cannot_be_taken_back_is_served_after_a_restart_alone() 
         "{why:?}"
     );
     for desired in [with(Vec::new()), config] {
-        let planned = document.plan(&desired).map(|changes| changes.len());
+        let planned = document.plan(desired.clone(), &running);
+        let planned = planned.map(|plan| plan.changes.len());
         let made = document.apply(desired, &running, |_| ());
         for outcome in [planned, made] {
             let why = outcome.expect_err("not known");

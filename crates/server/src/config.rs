@@ -76,7 +76,7 @@ pub enum AdminSocket {
 impl Config {
     /// Takes volumes and file systems away, and with them their namespaces,
     /// logical units and exports.
-    pub(crate) fn leave_out(&mut self, volumes: &[String], file_systems: &[String]) {
+    pub fn leave_out(&mut self, volumes: &[String], file_systems: &[String]) {
         self.volumes.retain(|spec| !volumes.contains(&spec.name));
         for subsystem in &mut self.subsystems {
             let namespaces = &mut subsystem.namespaces;

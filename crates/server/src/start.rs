@@ -70,6 +70,9 @@ const DESCRIPTORS_OF_VOLUME: u64 = 2;
 /// How long a change may take to become true.
 const CHANGE_TIMEOUT: Duration = Duration::from_secs(30);
 
+/// How often what waits for a change looks whether the target is being stopped.
+const STOPPING_LOOK_EVERY: Duration = Duration::from_millis(100);
+
 /// A target that runs. Dropping it without [`Running::stop`] leaves it running.
 pub struct Running {
     pub(crate) shared: Arc<Shared>,
@@ -655,6 +658,25 @@ impl Running {
         bound.map(drop).map_err(|e| ChangeError::Listen(address, e))
     }
 
+    /// Whether a volume that is to come can be opened beside those that there are: looked
+    /// at, and nothing made. Blocks.
+    ///
+    /// # Errors
+    /// Why not, and what to do about it.
+    pub fn can_open(&self, spec: &store::Spec) -> Result<(), ChangeError> {
+        let examined = store::examine(spec).map_err(ChangeError::Open)?;
+        let volumes = self.volumes();
+        own_identity(&examined.info, volumes.iter().map(|volume| volume.info()))
+    }
+
+    /// Whether a file system that is to come can be opened: likewise.
+    ///
+    /// # Errors
+    /// Why not, and what to do about it.
+    pub fn can_open_files(&self, spec: &FileSystemSpec) -> Result<(), ChangeError> {
+        files::examine(spec).map_err(ChangeError::FileSystem)
+    }
+
     /// What it was started with, but for what is [`Running::missing`].
     pub fn config(&self) -> &Config {
         &self.config
@@ -689,12 +711,16 @@ impl Running {
             let _ = tell.send(outcome);
         };
         self.shared.change(change, Box::new(done));
-        let outcome = told.recv_timeout(CHANGE_TIMEOUT);
-        outcome.unwrap_or_else(|_| match self.shared.engine.is_stopping() {
-            // A reactor that ended has not answered.
-            true => Err(ChangeError::Stopping),
-            false => Err(ChangeError::Unfinished),
-        })
+        let give_up = Instant::now() + CHANGE_TIMEOUT;
+        loop {
+            match told.recv_timeout(STOPPING_LOOK_EVERY) {
+                Ok(outcome) => return outcome,
+                // A reactor that ends does not answer.
+                Err(_) if self.shared.engine.is_stopping() => return Err(ChangeError::Stopping),
+                Err(RecvTimeoutError::Timeout) if Instant::now() < give_up => {}
+                Err(_) => return Err(ChangeError::Unfinished),
+            }
+        }
     }
 
     /// Ends it in order: no new connections, open ones closed, volumes synced.

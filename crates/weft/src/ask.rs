@@ -215,6 +215,7 @@ fn show_plan(out: &mut dyn Write, answer: &Value) -> io::Result<()> {
     for line in &lines {
         writeln!(out, "{}", marked(line))?;
     }
+    show_missing(out, answer)?;
     match lines.iter().filter(|line| line.disturbs).count() {
         _ if lines.is_empty() => writeln!(out, "nothing to do"),
         0 => writeln!(out, "changes: {}, none cuts a host", lines.len()),
@@ -232,10 +233,18 @@ fn show_done(out: &mut dyn Write, answer: &Value) -> io::Result<()> {
     for line in &lines {
         writeln!(out, "{line}")?;
     }
+    show_missing(out, answer)?;
     match lines.len() {
         0 => writeln!(out, "nothing to do"),
         count => writeln!(out, "changes made: {count}"),
     }
+}
+
+fn show_missing(out: &mut dyn Write, answer: &Value) -> io::Result<()> {
+    for why in answer["not_served"].as_array().into_iter().flatten() {
+        writeln!(out, "NOT SERVED: {}", why.as_str().unwrap_or_default())?;
+    }
+    Ok(())
 }
 
 fn show_status(out: &mut dyn Write, status: &Value) -> io::Result<()> {

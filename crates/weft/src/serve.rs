@@ -7,7 +7,8 @@ use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, absolute};
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, TrySendError};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use admin::{AdminThread, Place, ServedFile};
@@ -43,7 +44,7 @@ fn can_listen(address: SocketAddr) -> bool {
     loop {
         match TcpListener::bind(address) {
             Ok(_) => return true,
-            Err(_) if Instant::now() < give_up => std::thread::sleep(Duration::from_millis(20)),
+            Err(_) if Instant::now() < give_up => thread::sleep(Duration::from_millis(20)),
             Err(_) => return false,
         }
     }
@@ -62,8 +63,29 @@ pub fn run(config: Config, file: Option<&Path>) -> ExitCode {
     let place = file.map(|file| absolute(file).unwrap_or_else(|_| file.to_owned()));
     let served = Arc::new(ServedFile::new(running.clone(), &config, place));
     let admin = open_admin(&config.admin_socket, &served);
+    let place = file.map(Path::to_owned);
+    let reload = match reloader(move || reload(place.as_deref(), &served)) {
+        Ok(reload) => reload,
+        Err(error) => return fail(&format!("no thread for reloads: {error}")),
+    };
     print_text(&announce(&running, admin.as_ref()));
-    until_the_end(&running, &asked, || reload(file, &served))
+    until_the_end(&running, &asked, reload)
+}
+
+/// Has `reload` called in a thread of its own: what hangs below a volume that it opens
+/// keeps no signal waiting.
+fn reloader(mut reload: impl FnMut() + Send + 'static) -> io::Result<impl Fn()> {
+    // One that waits for its turn reads what the file says then.
+    let (ask, asked) = mpsc::sync_channel(1);
+    let work = move || asked.iter().for_each(|()| reload());
+    thread::Builder::new()
+        .name("weft-reload".into())
+        .spawn(work)?;
+    Ok(move || {
+        if let Err(TrySendError::Disconnected(())) = ask.try_send(()) {
+            tracing::error!("SIGHUP ignored: a reload has failed; report this, and restart weft");
+        }
+    })
 }
 
 /// Opens the admin socket where it can be had: hosts are served without it all the same.
@@ -216,7 +238,6 @@ fn tell_error(error: &dyn Display) {
 mod tests {
     use super::*;
     use reactor::{FileIo, Token};
-    use std::sync::mpsc;
     use store::{Base, Error, Extent, Io, Progress, ResizeError, Task, Volume};
 
     /// A volume that panics when it is synced.
@@ -256,6 +277,39 @@ mod tests {
         let volume = store::open(&config.volumes[0]).expect("memory");
         let trap: Arc<dyn Volume> = Arc::new(Trap(volume));
         server::parts::start_with(config, vec![trap]).expect("starts")
+    }
+
+    #[test]
+    fn end_waits_for_no_reload_and_reloads_that_wait_are_one() {
+        let (began, begins) = mpsc::channel();
+        let (go, may_go) = mpsc::channel::<()>();
+        let reload = reloader(move || {
+            let _ = began.send(());
+            let _ = may_go.recv();
+        });
+        let reload = reload.expect("a thread");
+        let mut config = control::default_config();
+        config.listeners.clear();
+        config.subsystems.clear();
+        config.iscsi_targets.clear();
+        config.exports.clear();
+        let running = server::start(config).expect("starts");
+        let (tell, asked) = mpsc::channel();
+        tell.send(SignalAsked::Reload).expect("it listens");
+        let hung = thread::scope(|scope| {
+            let (running, reload) = (&running, &reload);
+            let end = scope.spawn(move || until_the_end(running, &asked, reload));
+            begins.recv().expect("asked");
+            for _ in 0..10 {
+                tell.send(SignalAsked::Reload).expect("it listens");
+            }
+            tell.send(SignalAsked::End).expect("it listens");
+            end.join().expect("no panic")
+        });
+        assert_eq!(hung, ExitCode::SUCCESS);
+        drop(reload);
+        drop(go);
+        assert_eq!(begins.iter().count(), 1, "one for all that came meanwhile");
     }
 
     #[test]

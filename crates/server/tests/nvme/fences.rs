@@ -3,6 +3,7 @@
 use needs::each_driver;
 use std::io::Result as IoResult;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
@@ -271,6 +272,25 @@ fn hosts_are_told_when_every_reactor_knows(backend: Choice) {
         assert_eq!(io.write(1, 8000, 1), Status::SUCCESS);
     });
     assert_eq!(slow.response(cid).0, Status::SUCCESS);
+    stop(running);
+}
+
+/// Otherwise it waits for half a minute, and the process with it.
+#[each_driver]
+fn change_that_waits_for_a_disk_that_hangs_ends_with_the_target(backend: Choice) {
+    let gate = Gate::open_over(&ram("ram", 4096));
+    let running = start(gate.clone(), backend);
+    gate.shut();
+    let (tell, told) = channel();
+    std::thread::scope(|scope| {
+        scope.spawn(|| tell.send(running.change(resize("ram", 64, true))));
+        std::thread::sleep(A_WHILE);
+        running.stop();
+        let outcome = told.recv_timeout(Duration::from_secs(15));
+        gate.open();
+        let why = outcome.expect("it ends").expect_err("the disk hangs");
+        assert!(matches!(why, ChangeError::Stopping), "{why}");
+    });
     stop(running);
 }
 

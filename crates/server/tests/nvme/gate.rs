@@ -103,6 +103,10 @@ impl Gate {
     }
 }
 
+fn is_blocking_worker() -> bool {
+    std::thread::current().name() == Some("weft-blocking")
+}
+
 /// An I/O that hangs.
 #[derive(Debug)]
 struct Hanging(Io);
@@ -162,9 +166,7 @@ impl Volume for Gate {
     }
 
     fn reservations(&self) -> &Reservations {
-        let thread = std::thread::current();
-        let is_blocking_worker = thread.name() == Some("weft-blocking");
-        if is_blocking_worker && self.holds_reservations.load(Ordering::Relaxed) {
+        if is_blocking_worker() && self.holds_reservations.load(Ordering::Relaxed) {
             self.wait();
         }
         let kept = self.kept.as_ref().map(Kept::reservations);
@@ -172,6 +174,9 @@ impl Volume for Gate {
     }
 
     fn resize(&self, size_bytes: u64, allow_shrink: bool) -> Result<(), ResizeError> {
+        if is_blocking_worker() {
+            self.wait();
+        }
         self.inner.resize(size_bytes, allow_shrink)
     }
 

@@ -11,7 +11,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::serving::{File, Serving, file, free_port, good, serve, text, weft};
-use crate::told::{end_in_order, is_served};
+use crate::told::{end_in_order, is_served, make_fifo};
 
 const NQN: &str = "nqn.2026-01.io.weft:cli";
 
@@ -230,10 +230,13 @@ fn file_that_is_bad_or_none_is_told_as_check_tells_it() {
         assert_eq!(output.status.code(), Some(2));
         assert_eq!(text(&output.stderr), text(&checked.stderr));
     }
+    let fifo = admin.file.path.with_file_name("fifo");
+    make_fifo(&fifo);
     for (path, why) in [
         ("/no/such.toml", "cannot be read"),
         ("/dev/zero", "not a file"),
         ("/proc", "not a file"),
+        (fifo.to_str().expect("UTF-8"), "not a file"),
     ] {
         let output = admin.ask(&["diff", "-c", path]);
         let told = text(&output.stderr);
@@ -398,5 +401,58 @@ fn hostile_peers_cost_neither_answers_nor_io() {
     let said = talking.join().expect("no panic");
     assert!(said < 1_000, "it is heard for ever");
     assert!(admin.status()["counters"]["ios"].as_u64() > Some(0));
+    end_in_order(admin.serving);
+}
+
+#[test]
+fn what_was_missing_at_the_start_comes_when_it_is_there_and_keeps_nothing_from_changing() {
+    let port = free_port();
+    let disk = free_port();
+    let degraded = with_socket(&good(port)).replace("[policy]", "[policy]\nstart = \"degraded\"")
+        + "\n[[volume]]\nname = \"disk1\"\nkind = \"file\"\npath = \"later/disk1.img\"\n\
+           size = \"8MiB\"\n";
+    let namespace = "[[nvme.subsystem.namespace]]\nnsid = 2\nvolume = \"disk1\"\n[[listener]]";
+    let degraded = degraded.replacen("[[listener]]", namespace, 1);
+    let file = file(&degraded);
+    let socket = file.path.with_file_name("admin.sock");
+    let mut admin = Admin {
+        serving: serve(&file.path),
+        file,
+        port,
+        socket,
+    };
+    admin.serving.log_line("not served");
+    let not_served = |admin: &Admin| admin.status()["not_served"].as_array().map(Vec::len);
+    assert_eq!(not_served(&admin), Some(1));
+    // All else changes.
+    let path = admin.file.path.clone();
+    let listened = with_listener(&degraded, disk);
+    std::fs::write(&path, &listened).expect("room");
+    let name = path.to_str().expect("UTF-8").to_owned();
+    let output = admin.ask(&["diff", "-c", &name]);
+    let told = text(&output.stdout);
+    assert!(told.contains("NOT SERVED: volume 'disk1'"), "{told}");
+    assert!(told.ends_with("changes: 1, none cuts a host\n"), "{told}");
+    admin.serving.signal("HUP");
+    admin.serving.log_line("still not served: volume 'disk1'");
+    admin.serving.log_line("changes=1");
+    assert!(is_served(&connect(disk).expect("it listens")));
+    assert_eq!(not_served(&admin), Some(1));
+    // What was never there is a mistake.
+    let typo = listened.replace("later/disk1.img", "never/disk2.img");
+    let other = typo.replace("disk1", "disk2");
+    std::fs::write(&path, &other).expect("room");
+    let output = admin.ask(&["apply", "-c", &name]);
+    assert_eq!(output.status.code(), Some(1), "{}", text(&output.stdout));
+    // There it is.
+    std::fs::create_dir(path.with_file_name("later")).expect("a folder");
+    std::fs::write(&path, &listened).expect("room");
+    let output = admin.ask(&["apply", "-c", &name]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let told = text(&output.stdout);
+    assert!(told.contains("volume \"disk1\" is added"), "{told}");
+    assert!(told.contains("namespace 2 of"), "{told}");
+    assert_eq!(not_served(&admin), Some(0));
+    assert_eq!(admin.status()["volumes"], 2);
     end_in_order(admin.serving);
 }

@@ -390,3 +390,20 @@ fn check_finds_block_device_that_is_not_there() {
         assert!(told.contains(part), "{part}: {told}");
     }
 }
+
+pub fn make_fifo(path: &std::path::Path) {
+    let made = Command::new("mkfifo").arg(path).status();
+    assert!(made.expect("coreutils").success());
+}
+
+#[test]
+fn pipe_in_the_place_of_the_file_is_told_at_a_reload_and_holds_up_nothing() {
+    let file = file(&good(free_port()));
+    let mut serving = serve(&file.path);
+    std::fs::remove_file(&file.path).expect("ours");
+    make_fifo(&file.path);
+    serving.signal("HUP");
+    let line = serving.log_line("not reloaded");
+    assert!(line.contains("not a file"), "{line}");
+    end_in_order(serving);
+}
