@@ -6,6 +6,9 @@
 //! never widened: what weft cannot express is left out and told.
 #![forbid(unsafe_code)]
 
+mod clients;
+mod exports;
+mod exports_bsd;
 mod iscsi_parts;
 mod json;
 mod model;
@@ -107,6 +110,16 @@ const FORMATS: &[FormatRow] = &[
         about: "the INI of SPDK before release 20.07 (nvmf.conf, iscsi.conf)",
         read: spdk_ini::read,
     },
+    FormatRow {
+        name: "exports",
+        about: "exports(5) of Linux (/etc/exports)",
+        read: exports::read,
+    },
+    FormatRow {
+        name: "exports-bsd",
+        about: "exports(5) of FreeBSD and the other BSDs",
+        read: exports_bsd::read,
+    },
 ];
 
 impl Format {
@@ -199,6 +212,13 @@ pub fn import(
 ) -> Result<Imported, Report> {
     let (model, report) = model_of(format, file, text, files)?;
     let (document, secrets) = write::write(&model, &report);
+    // Written with escapes in the source, it was not seen before.
+    if let Some(line) = document.lines().find(|line| has_pattern(line)) {
+        let mut report = report;
+        let text = format!("{line}: {PATTERN}");
+        report.mistake(Place::default(), text);
+        return Err(report);
+    }
     Ok(Imported {
         document,
         secrets,
@@ -315,6 +335,9 @@ impl Import<'_> {
     }
 }
 
+const PATTERN: &str =
+    "`{1..2}` is a pattern to weft, which would make several of it: give it another name";
+
 /// What no configuration holds, in any of the formats.
 fn unreadable(line: &str) -> Option<String> {
     if line.contains('\0') {
@@ -327,10 +350,7 @@ fn unreadable(line: &str) -> Option<String> {
             ));
         }
     }
-    has_pattern(line).then(|| {
-        "`{1..2}` is a pattern to weft, which would make several of it: give it another name"
-            .to_owned()
-    })
+    has_pattern(line).then(|| PATTERN.to_owned())
 }
 
 /// Whether a text has digits, two dots and digits between braces.

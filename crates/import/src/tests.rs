@@ -2,6 +2,7 @@
 //! and what cannot be read is told with its line.
 
 mod bad_input;
+mod exports;
 mod nvmetcli;
 mod page;
 mod spdk;

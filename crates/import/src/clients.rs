@@ -1,0 +1,209 @@
+//! What importers of NFS exports share: clients as weft names them, squashing, and exports that
+//! weft cannot nest.
+
+use std::net::{IpAddr, Ipv4Addr};
+
+use server::nfs;
+
+use crate::Import;
+use crate::model::{ExportModel, Notes, RuleModel};
+use crate::report::Weight::{Access, Lost};
+use crate::tree::SourceKey;
+
+/// Whom a rule is for, in the words of weft.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Client {
+    /// A host or an address.
+    One(String),
+    /// A network.
+    Net(String),
+    /// Everybody.
+    Any,
+}
+
+/// What decides the rights of a rule's clients.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct ExportTerms {
+    pub read_only: bool,
+    pub squash: &'static str,
+    pub anon_uid: u32,
+    pub anon_gid: u32,
+    pub security: Vec<&'static str>,
+}
+
+impl ExportTerms {
+    pub fn rule(&self, clients: Option<Vec<String>>, note: &str) -> RuleModel {
+        let mut notes = Notes::default();
+        for key in [
+            "clients",
+            "allow_any_client",
+            "read_only",
+            "squash",
+            "security",
+        ] {
+            notes.set(key, note);
+        }
+        for key in ["anon_uid", "anon_gid"] {
+            notes.set(key, note);
+        }
+        RuleModel {
+            clients,
+            read_only: self.read_only,
+            squash: self.squash,
+            anon_uid: self.anon_uid,
+            anon_gid: self.anon_gid,
+            security: self.security.clone(),
+            note: notes,
+        }
+    }
+}
+
+impl Import<'_> {
+    /// A client as the source names it; `None` if weft has no word for it, which is told.
+    pub(crate) fn client(&mut self, at: &SourceKey, text: &str) -> Option<Client> {
+        if matches!(text, "" | "*" | "0.0.0.0/0" | "::/0") {
+            return Some(Client::Any);
+        }
+        if text.starts_with('@') || text.contains(['*', '?', '[']) && !text.starts_with('[') {
+            let what = if text.starts_with('@') {
+                "netgroup"
+            } else {
+                "pattern"
+            };
+            let why = format!(
+                "{text} is a {what}, of which weft knows none: name its hosts or a network, they \
+                 are not let in"
+            );
+            self.report.add(at.place, "client", Access, why);
+            return None;
+        }
+        let text = text.replace(['[', ']'], "");
+        match network(&text) {
+            Some(Ok(found)) => Some(found),
+            Some(Err(why)) => {
+                self.report.mistake(at.place, why);
+                None
+            }
+            None => match server::check::host(&text) {
+                Ok(()) => Some(Client::One(text)),
+                Err(why) => {
+                    self.report
+                        .mistake(at.place, format!("{why}: name a host or a network"));
+                    None
+                }
+            },
+        }
+    }
+
+    /// Adds an export unless it is there, or lies in another or around it, and so cannot be.
+    pub(crate) fn export(&mut self, at: &SourceKey, mut export: ExportModel) {
+        if export.path.len() > 1 {
+            let plain = export.path.trim_end_matches('/').to_owned();
+            export.path = plain;
+        }
+        if export.folder.len() > 1 {
+            let plain = export.folder.trim_end_matches('/').to_owned();
+            export.folder = plain;
+        }
+        if let Err(why) = nfs::check_path(&export.path) {
+            return self.report.mistake(at.place, why.to_string());
+        }
+        if self.model.exports.len() == EXPORTS_MAX {
+            let text = format!("there are more than {EXPORTS_MAX} exports");
+            return self.report.mistake(at.place, text);
+        }
+        if export.rules.len() > nfs::RULES_MAX {
+            let text = format!(
+                "an export has {} rules at most: use networks",
+                nfs::RULES_MAX
+            );
+            return self.report.mistake(at.place, text);
+        }
+        let mut known = self.model.exports.iter();
+        let clash = known.find_map(|other| {
+            let same = || nfs::clash(&other.path, &export.path).map(|why| why.to_string());
+            let is_same = other.folder == export.folder;
+            same().or_else(|| is_same.then(|| format!("{} is exported already", other.folder)))
+        });
+        match clash {
+            Some(why) => {
+                let path = export.path;
+                let why = format!("{why}: {path} is left out; one export serves what is below it");
+                self.report.add(at.place, "export", Access, why);
+            }
+            None => self.model.exports.push(export),
+        }
+    }
+
+    /// A number of a user or group that is none to `chown`, or its name.
+    pub(crate) fn id(&mut self, at: &SourceKey, text: &str) -> Option<u32> {
+        match text {
+            "root" | "wheel" => return Some(0),
+            "nobody" => return Some(65_534),
+            _ => {}
+        }
+        // -2 is what the number was called when it had 16 bits, or 32.
+        let number = match text.parse::<i64>() {
+            Ok(-2) => Some(65_534),
+            Ok(number) => u32::try_from(number).ok().filter(|id| *id != u32::MAX),
+            Err(_) => None,
+        };
+        if number.is_none() {
+            let why = format!(
+                "{text}: only numbers mean the same on every machine: look it up with `id` and \
+                 set `anon_uid` and `anon_gid`; it is 65534"
+            );
+            self.report.add(at.place, &at.name, Lost, why);
+        }
+        number
+    }
+}
+
+/// What one file is compared with every other for.
+const EXPORTS_MAX: usize = 4_096;
+
+/// An address or a network, with the length of its prefix or a mask; `None`: no address.
+fn network(text: &str) -> Option<Result<Client, String>> {
+    let (address, behind) = match text.split_once('/') {
+        None => (text, None),
+        Some((address, behind)) => (address, Some(behind)),
+    };
+    let ip: IpAddr = address.parse().ok()?;
+    let Some(behind) = behind else {
+        return Some(Ok(Client::One(ip.to_string())));
+    };
+    let most = if ip.is_ipv4() { 32 } else { 128 };
+    let bits = match behind.parse::<Ipv4Addr>() {
+        Ok(mask) if ip.is_ipv4() => mask_bits(mask),
+        _ => behind.parse().ok().filter(|bits| *bits <= most),
+    };
+    let Some(bits) = bits else {
+        return Some(Err(format!(
+            "{text}: {behind:?} is no length of a prefix and no mask: write 192.0.2.0/24"
+        )));
+    };
+    Some(Ok(match bits {
+        0 => Client::Any,
+        bits => Client::Net(format!("{}/{bits}", first_of(ip, bits))),
+    }))
+}
+
+/// How many bits a mask has, if they stand together.
+pub(crate) fn mask_bits(mask: Ipv4Addr) -> Option<u32> {
+    let bits = mask.to_bits();
+    (bits.leading_ones() + bits.trailing_zeros() >= 32).then(|| bits.leading_ones())
+}
+
+/// The first address of a network.
+fn first_of(ip: IpAddr, bits: u32) -> IpAddr {
+    match ip {
+        IpAddr::V4(ip) => {
+            let mask = u32::MAX.checked_shl(32 - bits).unwrap_or(0);
+            IpAddr::V4(Ipv4Addr::from_bits(ip.to_bits() & mask))
+        }
+        IpAddr::V6(ip) => {
+            let mask = u128::MAX.checked_shl(128 - bits).unwrap_or(0);
+            IpAddr::V6((ip.to_bits() & mask).into())
+        }
+    }
+}

@@ -1,0 +1,196 @@
+use server::nfs::{Clients, FileSystemKind, Net, Rule, Squash};
+
+use super::{imported, loaded, mistakes, path, tells};
+
+fn net(text: &str) -> Net {
+    text.parse().expect(text)
+}
+
+fn nets(rule: &Rule) -> &[Net] {
+    match &rule.clients {
+        Clients::Nets(nets) => nets,
+        Clients::Any => panic!("everybody"),
+    }
+}
+
+/// Wildcards, netgroups, several clients a line, a line that goes on, quoting and a default.
+const LINUX: &str = r#"# what the house shares
+/srv/homes  192.0.2.0/24(rw,sync,no_subtree_check,insecure) \
+            192.0.2.7(rw,no_root_squash) 2001:db8::/32(ro)
+/srv/my\040files  -all_squash,anonuid=1000,anongid=1000  *(ro)
+"/srv/a \"b"  localhost(rw,sec=krb5:sys,fsid=0,crossmnt)
+/srv/lab    *.lab.example.org(rw) @staff(rw) 198.51.100.0/255.255.255.0(rw,anonuid=-2)
+/srv/pub
+"#;
+
+#[test]
+fn exports_of_linux_are_carried_over() {
+    let text = LINUX.replace(r#""/srv/a \"b""#, r#""/srv/a b""#);
+    let (found, config) = loaded("exports", &text);
+    let paths: Vec<&str> = config.exports.iter().map(|export| &*export.path).collect();
+    assert_eq!(
+        paths,
+        [
+            "/srv/homes",
+            "/srv/my files",
+            "/srv/a b",
+            "/srv/lab",
+            "/srv/pub"
+        ]
+    );
+    let FileSystemKind::Dir { path: folder, .. } = &config.file_systems[1].kind else {
+        panic!("a directory");
+    };
+    assert_eq!(folder, path("/srv/my files"));
+    // A host counts before its network, wherever it stands.
+    let [one, net4, net6] = &config.exports[0].rules[..] else {
+        panic!("three rules");
+    };
+    assert_eq!(
+        (nets(one), one.squash),
+        (&[net("192.0.2.7")][..], Squash::None)
+    );
+    assert_eq!(
+        (nets(net4), net4.is_read_only),
+        (&[net("192.0.2.0/24")][..], false)
+    );
+    assert_eq!(
+        (nets(net6), net6.is_read_only),
+        (&[net("2001:db8::/32")][..], true)
+    );
+    let all = &config.exports[1].rules[0];
+    assert_eq!((&all.clients, all.squash), (&Clients::Any, Squash::All));
+    assert_eq!(
+        (all.anon_uid, all.anon_gid, all.is_read_only),
+        (1000, 1000, true)
+    );
+    let lab = &config.exports[3].rules;
+    assert_eq!(nets(&lab[0]), [net("198.51.100.0/24")]);
+    assert_eq!((lab.len(), lab[0].anon_uid), (1, 65_534));
+    assert!(
+        config.exports[4].rules[0].is_read_only,
+        "a path alone is for reading"
+    );
+    tells(
+        &found,
+        &["source:6", "ACCESS", "*.lab.example.org is a pattern"],
+    );
+    tells(&found, &["source:6", "ACCESS", "@staff is a netgroup"]);
+    tells(&found, &["source:5", "ACCESS", "weft has no krb5"]);
+    tells(&found, &["source:5", "lost", "fsid", "HOST:/srv/a b/x"]);
+    tells(&found, &["source:5", "lost", "crossmnt"]);
+    tells(&found, &["lost", "secure"]);
+}
+
+#[test]
+fn what_weft_cannot_ask_of_clients_keeps_them_out() {
+    let found = imported(
+        "exports",
+        "/srv/a *(rw,sec=krb5p)\n/srv/b *(rw,xprtsec=mtls)\n",
+    );
+    assert!(
+        !found.document.contains("allow_any_client"),
+        "{}",
+        found.document
+    );
+    tells(
+        &found,
+        &["source:1", "ACCESS", "who needs it is not let in"],
+    );
+    tells(&found, &["source:2", "ACCESS", "xprtsec"]);
+    super::load(&found);
+    // Read-only by AUTH_SYS, all by Kerberos: what is first counts if weft has it.
+    let (_, config) = loaded("exports", "/srv/a *(sec=sys,ro,sec=krb5,rw)\n");
+    assert!(config.exports[0].rules[0].is_read_only);
+    let found = imported("exports", "/srv/a *(rw,frobnicate)\n");
+    tells(&found, &["ACCESS", "frobnicate", "does not know"]);
+}
+
+#[test]
+fn a_blank_before_the_bracket_is_told() {
+    let (found, config) = loaded("exports", "/srv/a 192.0.2.1 (rw)\n");
+    tells(&found, &["source:1", "lost", "after a blank"]);
+    let [one, all] = &config.exports[0].rules[..] else {
+        panic!("two rules");
+    };
+    assert!(one.is_read_only && !all.is_read_only, "as Linux reads it");
+}
+
+#[test]
+fn exports_in_exports_are_left_out() {
+    let (found, config) = loaded("exports", "/srv *(ro)\n/srv/home 192.0.2.1(rw)\n");
+    assert_eq!(config.exports.len(), 1);
+    tells(&found, &["source:2", "ACCESS", "/srv/home is left out"]);
+}
+
+#[test]
+fn mistakes_of_exports_have_lines() {
+    for (text, part) in [
+        ("srv *(ro)\n", "source:1: \"srv\" is no path"),
+        (
+            "/a\n/srv *(ro\n",
+            "source:2: *(ro: the bracket is not closed",
+        ),
+        (
+            "/srv 192.0.2.0/33(ro)\n",
+            "source:1: 192.0.2.0/33: \"33\" is no length",
+        ),
+        (
+            "/srv 192.0.2.0/255.0.255.0(ro)\n",
+            "is no length of a prefix and no mask",
+        ),
+        ("/srv \"*(ro)\n", "source:1: a quotation mark is not closed"),
+        ("/srv/../etc *(ro)\n", "is no path to export"),
+        ("# nothing\n", "there is no export in it"),
+        ("/srv a!b(ro)\n", "is no IP address and no host name"),
+        ("/srv\\377 *(ro)\n", "no text in UTF-8"),
+    ] {
+        let told = mistakes("exports", text);
+        assert!(told.contains(part), "{text:?}: {told}");
+    }
+    let told = mistakes("exports", "/srv\\173\\060..3} *(ro)\n");
+    assert!(
+        told.contains("is a pattern"),
+        "escapes do not hide it: {told}"
+    );
+}
+
+#[test]
+fn exports_of_bsd_are_carried_over() {
+    let text = "\
+V4: /shared -sec=sys
+/shared/one /shared/two -mapall=root -network 192.0.2.0 -mask 255.255.255.0
+/shared/one -maproot=0 -ro localhost
+/shared/three -maproot=1000:100:200 -network 2001:db8::/32
+/shared/four -alldirs
+/shared/five -maproot=alice -sec=krb5:sys localhost
+/shared/six -tls -network 192.0.2.0/24
+";
+    let (found, config) = loaded("exports-bsd", text);
+    assert_eq!(config.exports.len(), 5);
+    let [one, net4] = &config.exports[0].rules[..] else {
+        panic!("two rules");
+    };
+    assert_eq!((one.squash, one.is_read_only), (Squash::None, true));
+    assert_eq!(
+        (net4.squash, net4.anon_uid, net4.anon_gid),
+        (Squash::All, 0, 0)
+    );
+    assert_eq!(nets(net4), [net("192.0.2.0/24")]);
+    assert_eq!(config.exports[1].rules.len(), 1);
+    let three = &config.exports[2].rules[0];
+    assert_eq!(
+        (three.squash, three.anon_uid, three.anon_gid),
+        (Squash::Root, 1000, 100)
+    );
+    assert_eq!(config.exports[3].rules[0].clients, Clients::Any);
+    tells(&found, &["source:1", "lost", "HOST:/shared/x"]);
+    tells(&found, &["source:6", "lost", "-maproot", "alice"]);
+    tells(&found, &["source:6", "ACCESS", "weft has no krb5"]);
+    tells(&found, &["source:7", "ACCESS", "-tls"]);
+    let told = mistakes("exports-bsd", "/a -network 192.0.2.0 -mask 255.0.255.0\n");
+    assert!(
+        told.contains("source:1: -network 192.0.2.0: write"),
+        "{told}"
+    );
+}
