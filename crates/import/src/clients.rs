@@ -1,6 +1,8 @@
 //! What importers of NFS exports share: clients as weft names them, squashing, and exports that
 //! weft cannot nest.
 
+use std::collections::HashSet;
+use std::fmt;
 use std::net::{IpAddr, Ipv4Addr};
 
 use server::nfs;
@@ -17,9 +19,56 @@ pub(crate) enum Client {
     One(String),
     /// A network.
     Net(String),
+    /// Hosts of which weft cannot say who they are: a pattern or a netgroup.
+    Unknown,
     /// Everybody.
     Any,
 }
+
+impl fmt::Display for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Client::One(name) | Client::Net(name) => f.write_str(name),
+            Client::Unknown => f.write_str("a pattern or netgroup"),
+            Client::Any => f.write_str("everybody"),
+        }
+    }
+}
+
+impl Client {
+    /// Whether somebody may be both. Of a name it is not known where it leads.
+    fn meets(&self, other: &Client) -> bool {
+        let net = |client: &Client| match client {
+            Client::One(name) => Some((name.parse().ok()?, 128)),
+            Client::Net(name) => {
+                let (ip, bits) = name.split_once('/')?;
+                Some((ip.parse::<IpAddr>().ok()?, bits.parse().ok()?))
+            }
+            Client::Unknown | Client::Any => None,
+        };
+        match (net(self), net(other)) {
+            (Some((IpAddr::V4(a), bits)), Some((IpAddr::V4(b), others))) => {
+                let bits = others.min(bits).min(32);
+                first_of(a.into(), bits) == first_of(b.into(), bits)
+            }
+            (Some((a, bits)), Some((b, others))) if a.is_ipv6() == b.is_ipv6() => {
+                first_of(a, bits.min(others)) == first_of(b, bits.min(others))
+            }
+            (Some(_), Some(_)) => false,
+            _ => true,
+        }
+    }
+}
+
+/// A client as it is asked, and what it may do; `None`: nothing.
+pub(crate) struct AskedClient {
+    pub client: Client,
+    pub terms: Option<ExportTerms>,
+    pub note: String,
+}
+
+/// Clients that are shut out of an export, of which each is looked for.
+const SHUT_MAX: usize = 1_000;
 
 /// What decides the rights of a rule's clients.
 #[derive(Clone, Debug, PartialEq)]
@@ -32,6 +81,25 @@ pub(crate) struct ExportTerms {
 }
 
 impl ExportTerms {
+    /// What both allow.
+    fn least(self, other: &ExportTerms) -> ExportTerms {
+        let strict = |squash: &str| {
+            ["none", "root", "all"]
+                .iter()
+                .position(|word| *word == squash)
+        };
+        let mut least = self;
+        least.read_only |= other.read_only;
+        if strict(least.squash) < strict(other.squash) {
+            least.squash = other.squash;
+            (least.anon_uid, least.anon_gid) = (other.anon_uid, other.anon_gid);
+        }
+        least
+            .security
+            .retain(|flavor| other.security.contains(flavor));
+        least
+    }
+
     pub fn rule(&self, clients: Option<Vec<String>>, note: &str) -> RuleModel {
         let mut notes = Notes::default();
         for key in [
@@ -75,7 +143,7 @@ impl Import<'_> {
                  are not let in"
             );
             self.report.add(at.place, "client", Access, why);
-            return None;
+            return Some(Client::Unknown);
         }
         let text = text.replace(['[', ']'], "");
         match network(&text) {
@@ -93,6 +161,73 @@ impl Import<'_> {
                 }
             },
         }
+    }
+
+    /// The rules of an export, from clients in the order in which they are asked. Who is not let
+    /// in, or may do less, gets no more by a rule behind.
+    pub(crate) fn rules(&mut self, at: &SourceKey, asked: Vec<AskedClient>) -> Vec<RuleModel> {
+        let mut rules: Vec<RuleModel> = Vec::new();
+        let mut shut: Vec<Client> = Vec::new();
+        let mut unknown: Vec<ExportTerms> = Vec::new();
+        let mut last: Option<ExportTerms> = None;
+        let mut named: HashSet<String> = HashSet::new();
+        for AskedClient {
+            client,
+            terms,
+            note,
+        } in asked
+        {
+            let Some(terms) = terms else {
+                shut.push(client);
+                continue;
+            };
+            let is_shut = shut.len() > SHUT_MAX || shut.iter().any(|known| known.meets(&client));
+            if is_shut && client != Client::Unknown {
+                let why = format!(
+                    "among {client} are clients that must not be let in, and weft makes no \
+                     exceptions: it is left out"
+                );
+                self.report.add(at.place, "clients", Access, why);
+                shut.push(client);
+                continue;
+            }
+            let name = match &client {
+                Client::Unknown => {
+                    unknown.push(terms);
+                    continue;
+                }
+                Client::One(name) | Client::Net(name) => Some(name.clone()),
+                Client::Any => None,
+            };
+            let least = unknown.iter().fold(terms.clone(), ExportTerms::least);
+            if least != terms {
+                let why = format!("{client} may do no more than the pattern or netgroup before it");
+                self.report.add(at.place, "clients", Access, why);
+            }
+            if least.security.is_empty() {
+                continue;
+            }
+            match (
+                rules.last_mut().and_then(|rule| rule.clients.as_mut()),
+                name,
+            ) {
+                (Some(clients), Some(name)) if last.as_ref() == Some(&least) => {
+                    if named.insert(name.clone()) {
+                        clients.push(name);
+                    }
+                }
+                (_, name) => {
+                    named = name.iter().cloned().collect();
+                    rules.push(least.rule(name.map(|name| vec![name]), &note));
+                }
+            }
+            last = Some(least);
+            // After everybody none is asked.
+            if client == Client::Any {
+                break;
+            }
+        }
+        rules
     }
 
     /// Adds an export unless it is there, or lies in another or around it, and so cannot be.

@@ -5,11 +5,11 @@
 //! clients that fit, the kernel takes a host before a network, that before a pattern, a netgroup
 //! and everybody.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::BTreeMap;
 
 use crate::Import;
-use crate::clients::{Client, ExportTerms};
-use crate::model::{ExportModel, Notes, RuleModel};
+use crate::clients::{AskedClient, Client, ExportTerms};
+use crate::model::{ExportModel, Notes};
 use crate::report::Place;
 use crate::report::Weight::{Access, Default, Lost};
 use crate::tree::SourceKey;
@@ -130,7 +130,7 @@ pub(crate) fn read(import: &mut Import, text: &str) {
 struct ReadExport {
     at: SourceKey,
     /// Rights, and for whom, in the file's order.
-    rules: Vec<(Client, ExportTerms, u32)>,
+    asked: Vec<AskedClient>,
     is_root: bool,
 }
 
@@ -138,7 +138,7 @@ impl ReadExport {
     fn new(at: SourceKey) -> Self {
         ReadExport {
             at,
-            rules: Vec::new(),
+            asked: Vec::new(),
             is_root: false,
         }
     }
@@ -177,16 +177,18 @@ impl ReadExport {
     }
 
     fn client(&mut self, import: &mut Import, at: &SourceKey, client: &str, options: &str) {
-        // Before there was `sec=`, Kerberos was a client.
+        // Before there was `sec=`, Kerberos was a client. It takes nothing from others.
         if client.starts_with("gss/") {
             let why = format!("{client}: weft has no Kerberos: it is not let in");
             return import.report.add(at.place, "client", Access, why);
         }
         let found = import.client(at, client);
         let terms = self.terms(import, at, options);
-        if let (Some(client), Some(terms)) = (found, terms) {
-            self.rules.push((client, terms, at.place.line));
-        }
+        self.asked.extend(found.map(|client| AskedClient {
+            client,
+            terms,
+            note: format!("line {}", at.place.line),
+        }));
     }
 
     /// What options give; `None`: nobody, because weft has no such security.
@@ -289,7 +291,7 @@ impl ReadExport {
             );
             import.report.add(self.at.place, "fsid", Lost, why);
         }
-        let rules = ordered(self.rules);
+        let rules = import.rules(&self.at, in_order(self.asked));
         import.export(
             &self.at,
             ExportModel {
@@ -302,45 +304,15 @@ impl ReadExport {
     }
 }
 
-/// Rules in the order in which the kernel looks: hosts, networks, everybody; clients with equal
-/// rights in one.
-pub(crate) fn ordered(rules: Vec<(Client, ExportTerms, u32)>) -> Vec<RuleModel> {
-    let class = |client: &Client| match client {
+/// The order in which the kernel looks: hosts, networks, patterns and netgroups, everybody.
+pub(crate) fn in_order(mut asked: Vec<AskedClient>) -> Vec<AskedClient> {
+    asked.sort_by_key(|asked| match asked.client {
         Client::One(_) => 0,
         Client::Net(_) => 1,
-        Client::Any => 2,
-    };
-    let mut rules = rules;
-    rules.sort_by_key(|(client, ..)| class(client));
-    let mut found: Vec<RuleModel> = Vec::new();
-    let mut last: Option<(u8, ExportTerms)> = None;
-    let mut named: HashSet<String> = HashSet::new();
-    for (client, terms, line) in rules {
-        let class = class(&client);
-        let name = match client {
-            Client::One(name) | Client::Net(name) => Some(name),
-            Client::Any => None,
-        };
-        let is_same = last.as_ref() == Some(&(class, terms.clone()));
-        match (found.last_mut(), name) {
-            // The first for everybody counts.
-            (Some(rule), None) if rule.clients.is_none() => {}
-            (Some(rule), Some(name)) if is_same => {
-                if let Some(clients) = &mut rule.clients
-                    && named.insert(name.clone())
-                {
-                    clients.push(name);
-                }
-            }
-            (_, name) => {
-                named = name.iter().cloned().collect();
-                let clients = name.map(|name| vec![name]);
-                found.push(terms.rule(clients, &format!("line {line}")));
-            }
-        }
-        last = Some((class, terms));
-    }
-    found
+        Client::Unknown => 2,
+        Client::Any => 3,
+    });
+    asked
 }
 
 fn security(import: &mut Import, at: &SourceKey, value: &str) -> Vec<&'static str> {

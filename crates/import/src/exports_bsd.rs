@@ -8,19 +8,19 @@ use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr};
 
 use crate::Import;
-use crate::clients::{Client, ExportTerms, mask_bits};
-use crate::exports::{export_words, ordered};
+use crate::clients::{AskedClient, Client, ExportTerms, mask_bits};
+use crate::exports::{export_words, in_order};
 use crate::model::{ExportModel, Notes};
 use crate::report::Place;
 use crate::report::Weight::{Access, Default, Lost};
 use crate::tree::SourceKey;
 use crate::words::logical_lines;
 
-/// Rights, for whom, and the line.
-type Rules = Vec<(Client, ExportTerms, u32)>;
+/// Whom the lines of a directory name.
+type Asked = Vec<AskedClient>;
 
 pub(crate) fn read(import: &mut Import, text: &str) {
-    let mut rules: HashMap<String, (SourceKey, Rules)> = HashMap::new();
+    let mut rules: HashMap<String, (SourceKey, Asked)> = HashMap::new();
     let mut order: Vec<String> = Vec::new();
     for (line, text) in logical_lines(text) {
         let at = SourceKey::new("", Place { file: 0, line });
@@ -44,19 +44,17 @@ pub(crate) fn read(import: &mut Import, text: &str) {
             import.report.mistake(at.place, text);
             continue;
         }
-        let Some((clients, terms)) = read_line(import, &at, &words[paths..]) else {
-            continue;
-        };
+        let (clients, terms) = read_line(import, &at, &words[paths..]);
         for path in &words[..paths] {
             let (_, known) = rules.entry(path.clone()).or_insert_with(|| {
                 order.push(path.clone());
                 (at.clone(), Vec::new())
             });
-            known.extend(
-                clients
-                    .iter()
-                    .map(|client| (client.clone(), terms.clone(), line)),
-            );
+            known.extend(clients.iter().map(|client| AskedClient {
+                client: client.clone(),
+                terms: terms.clone(),
+                note: format!("line {line}"),
+            }));
         }
     }
     if order.is_empty() && import.report.mistakes.is_empty() {
@@ -69,9 +67,10 @@ pub(crate) fn read(import: &mut Import, text: &str) {
         };
         let mut notes = Notes::default();
         notes.set("path", format!("line {}", at.place.line));
+        let rules = import.rules(&at, in_order(rules));
         let export = ExportModel {
             folder: path.clone(),
-            rules: ordered(rules),
+            rules,
             path,
             notes,
         };
@@ -99,12 +98,12 @@ fn v4_root(import: &mut Import, at: &SourceKey, words: &[String]) {
     }
 }
 
-/// Whom a line is for, and what they may; `None`: nobody, which is told.
+/// Whom a line is for, and what they may; `None`: nothing, which is told.
 fn read_line(
     import: &mut Import,
     at: &SourceKey,
     words: &[String],
-) -> Option<(Vec<Client>, ExportTerms)> {
+) -> (Vec<Client>, Option<ExportTerms>) {
     let mut terms = ExportTerms {
         read_only: false,
         squash: "root",
@@ -114,7 +113,7 @@ fn read_line(
     };
     let mut clients: Vec<Client> = Vec::new();
     let (mut network, mut mask): (Option<String>, Option<String>) = (None, None);
-    let mut names_somebody = false;
+    let (mut names_somebody, mut is_open) = (false, true);
     let mut rest = words.iter();
     while let Some(word) = rest.next() {
         let Some(option) = word.strip_prefix('-') else {
@@ -149,15 +148,10 @@ fn read_line(
                     .report
                     .add(at.place, &key.name, Lost, "weft has no WebNFS");
             }
-            "webnfs" | "public" => {
-                let why = "weft has no WebNFS: the export is not carried over";
+            "webnfs" | "public" | "tls" | "tlscert" | "tlscertuser" => {
+                let why = "weft has neither WebNFS nor TLS: who had to use it is not let in";
                 import.report.add(at.place, &key.name, Access, why);
-                return None;
-            }
-            "tls" | "tlscert" | "tlscertuser" => {
-                let why = "weft has no TLS: who had to use it is not let in";
-                import.report.add(at.place, &key.name, Access, why);
-                return None;
+                is_open = false;
             }
             _ => {
                 let why = "weft does not know this option: see in exports(5) whether it keeps \
@@ -175,9 +169,9 @@ fn read_line(
     if terms.security.is_empty() {
         let why = "weft has neither Kerberos nor another proof: who needs it is not let in";
         import.report.add(at.place, "-sec", Access, why);
-        return None;
+        is_open = false;
     }
-    Some((clients, terms))
+    (clients, is_open.then_some(terms))
 }
 
 /// A network with its mask; without one it is that of the network's class.

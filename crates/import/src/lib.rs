@@ -6,9 +6,12 @@
 //! never widened: what weft cannot express is left out and told.
 #![forbid(unsafe_code)]
 
+mod blocks;
 mod clients;
+mod ctl;
 mod exports;
 mod exports_bsd;
+mod ganesha;
 mod iscsi_parts;
 mod json;
 mod model;
@@ -18,6 +21,7 @@ mod settle;
 mod spdk;
 mod spdk_ini;
 mod targetcli;
+mod tgt;
 mod tree;
 mod volumes;
 mod words;
@@ -119,6 +123,26 @@ const FORMATS: &[FormatRow] = &[
         name: "exports-bsd",
         about: "exports(5) of FreeBSD and the other BSDs",
         read: exports_bsd::read,
+    },
+    FormatRow {
+        name: "ganesha",
+        about: "ganesha.conf of NFS-Ganesha, with the files that it includes",
+        read: ganesha::read,
+    },
+    FormatRow {
+        name: "tgt",
+        about: "targets.conf of tgt, with the files that it includes",
+        read: tgt::read,
+    },
+    FormatRow {
+        name: "ctl",
+        about: "ctl.conf of FreeBSD's ctld, in its classic form",
+        read: ctl::read_classic,
+    },
+    FormatRow {
+        name: "ctl-ucl",
+        about: "ctl.conf of FreeBSD's ctld as UCL (`ctld -u`)",
+        read: ctl::read_ucl,
     },
 ];
 

@@ -2,11 +2,14 @@
 //! and what cannot be read is told with its line.
 
 mod bad_input;
+mod ctl;
 mod exports;
+mod ganesha;
 mod nvmetcli;
 mod page;
 mod spdk;
 mod targetcli;
+mod tgt;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -22,7 +25,6 @@ use crate::{Files, Format, Imported, NoFiles, Report, import};
 pub(super) struct SomeFiles(pub BTreeMap<String, String>);
 
 impl SomeFiles {
-    #[expect(dead_code, reason = "for formats that include files")]
     pub fn of(files: &[(&str, &str)]) -> SomeFiles {
         let files = files.iter();
         SomeFiles(

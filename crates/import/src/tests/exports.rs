@@ -167,7 +167,7 @@ V4: /shared -sec=sys
 /shared/six -tls -network 192.0.2.0/24
 ";
     let (found, config) = loaded("exports-bsd", text);
-    assert_eq!(config.exports.len(), 5);
+    assert_eq!(config.exports.len(), 6);
     let [one, net4] = &config.exports[0].rules[..] else {
         panic!("two rules");
     };
@@ -193,4 +193,32 @@ V4: /shared -sec=sys
         told.contains("source:1: -network 192.0.2.0: write"),
         "{told}"
     );
+}
+
+#[test]
+fn who_is_kept_out_or_may_less_gets_no_more_from_a_rule_behind() {
+    // The network had to use Kerberos: it is not let in with everybody.
+    let found = imported("exports", "/srv/a 192.0.2.0/24(rw,sec=krb5) *(rw)\n");
+    assert!(
+        !found.document.contains("allow_any_client"),
+        "{}",
+        found.document
+    );
+    tells(&found, &["source:1", "ACCESS", "must not be let in"]);
+    let (_, config) = loaded(
+        "exports",
+        "/srv/a 192.0.2.9(sec=krb5) 192.0.2.0/24(rw) 10.0.0.0/8(ro)\n",
+    );
+    let [rule] = &config.exports[0].rules[..] else {
+        panic!("one rule");
+    };
+    assert_eq!(nets(rule), [net("10.0.0.0/8")]);
+    // Whom the pattern names may only read, and weft does not know who they are.
+    let (found, config) = loaded(
+        "exports",
+        "/srv/a *.lab.example.org(ro) *(rw,no_root_squash)\n",
+    );
+    let rule = &config.exports[0].rules[0];
+    assert_eq!((rule.is_read_only, rule.squash), (true, Squash::Root));
+    tells(&found, &["source:1", "ACCESS", "no more than the pattern"]);
 }
