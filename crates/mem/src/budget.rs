@@ -159,6 +159,7 @@ mod tests {
     fn reserves_up_to_the_ceiling_and_no_further() {
         let budget = Budget::new(100);
         assert!(budget.try_reserve(60, MemoryUse::Stage));
+        assert_eq!(budget.shortages(), 0);
         assert!(!budget.try_reserve(41, MemoryUse::Payload));
         assert_eq!(budget.shortages(), 1);
         assert!(budget.try_reserve(40, MemoryUse::Payload));

@@ -234,6 +234,36 @@ mod tests {
     }
 
     #[test]
+    fn connection_that_gives_a_part_back_gets_no_more_than_that_again() {
+        let pool = pool();
+        let share = Share::new(Arc::clone(pool.budget()));
+        let (own, _other) = (pool.of(Arc::clone(&share)), pool.of(share));
+        let mut held = all(&own, MIB);
+        held.truncate(held.len() - 20);
+        assert_eq!(all(&own, MIB).len(), 20);
+    }
+
+    #[test]
+    fn small_buffers_of_a_connection_count_where_it_wants_large_ones() {
+        let pool = pool();
+        let own = of_new_host(&pool);
+        let small: Vec<Buf> = (0..512).filter_map(|_| own.get(4096)).collect();
+        let large = all(&own, MIB);
+        assert_eq!(large.len(), 208_usize.div_ceil(3) - small.len() / 256);
+    }
+
+    #[test]
+    fn refusal_says_whether_a_small_buffer_was_wanted() {
+        let own = of_new_host(&pool());
+        let large = all(&own, MIB);
+        assert!(!own.has_refused_small());
+        let small = all(&own, 4096);
+        assert!(own.has_refused_small());
+        assert!(own.get(MIB).is_none() && !own.has_refused_small());
+        drop((large, small));
+    }
+
+    #[test]
     fn hosts_that_hold_all_large_buffers_leave_small_ones() {
         let pool = pool();
         let hosts: Vec<Pool> = (0..500).map(|_| of_new_host(&pool)).collect();
@@ -327,6 +357,8 @@ mod tests {
             let waiting = pool.of(Arc::clone(&share));
             assert!(waiting.get_several(8 * MIB).is_none());
             held.pop();
+            // Another one does not wait.
+            connections[0].forget_claim();
             assert!(connections[63].get(MIB).is_none(), "it is claimed");
             match is_gone {
                 true => drop(waiting),
