@@ -386,6 +386,32 @@ fn block(n: u64, is_exclusive: bool) -> Claim {
     )
 }
 
+/// A few claims that are held lie side by side, and a unit pays for eight of them. A unit
+/// pays for each of the others on the way down a tree that is balanced.
+#[test]
+fn held_claims_cost_what_is_compared() {
+    const FEW: u64 = 64;
+    const OTHERS: u64 = 1023;
+    let ascending: fn(u64) -> u64 = |n| n;
+    let outside_in: fn(u64) -> u64 = |n| match n % 2 {
+        0 => n / 2,
+        _ => OTHERS - 1 - n / 2,
+    };
+    for (order, height) in [(ascending, 10), (outside_in, 12)] {
+        let mut held = HeldClaims::default();
+        let mut insert = |n| units_of(|| held.insert(Claim::new(2 * n, 1, true), n));
+        assert!((0..FEW).all(|n| insert(OTHERS + n) == 0));
+        assert_eq!(insert(order(0)), 1, "the first of the tree");
+        for n in 1..OTHERS {
+            insert(order(n));
+        }
+        let between =
+            |n: u64| units_of(|| assert_eq!(held.conflict(&Claim::new(2 * n + 1, 1, true)), None));
+        let units_max = (0..OTHERS).map(between).max();
+        assert_eq!(units_max, Some(FEW / 8 + height));
+    }
+}
+
 #[test]
 fn three_hundred_claims_on_one_block_hold_up_no_other_block() {
     let mut desk = Desk::new(&Locks::new());
