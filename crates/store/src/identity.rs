@@ -587,6 +587,19 @@ mod tests {
         assert_eq!(of_machine("a").len(), 12);
     }
 
+    #[test]
+    fn memory_of_one_path_differs_by_the_folder_that_is_there() {
+        let base = tempfile::tempdir().unwrap();
+        let folder = base.path().canonicalize().unwrap().join("etc");
+        let at_folder = || of_memory(&folder.join("weft.toml"), "ram", "x");
+        fs::create_dir(&folder).unwrap();
+        let first = at_folder();
+        assert_eq!(at_folder(), first);
+        fs::rename(&folder, base.path().join("moved")).unwrap();
+        fs::create_dir(&folder).unwrap();
+        assert_ne!(at_folder(), first);
+    }
+
     const RANDOM: Uuid = Uuid::from_u128(0x0123_4567_89ab_4def_8123_4567_89ab_cdef);
     const OBJECT: &str = "0123456789abcdef";
 

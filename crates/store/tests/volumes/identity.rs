@@ -260,6 +260,22 @@ fn assert_state_is_missed(spec: &Spec, state: &Path) {
     }
 }
 
+/// Examined before it is made again, it is the volume that it will be.
+#[test]
+fn file_that_is_lost_is_made_again_with_the_state_of_its_configured_uuid() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("disk");
+    let spec = Spec {
+        uuid: Some(Uuid::from_u128(7)),
+        ..file_spec(&path, SIZE)
+    };
+    reserved(&spec);
+    fs::remove_file(&path).unwrap();
+    store::examine(&spec).unwrap();
+    assert!(!path.exists());
+    assert_eq!(registrants(&spec), 1);
+}
+
 #[needs(user_attributes)]
 #[test]
 fn volume_whose_state_file_was_left_behind_is_refused_until_it_is_there_or_given_up() {
