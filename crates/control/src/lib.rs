@@ -28,7 +28,8 @@ use std::fs::{self, File};
 use std::io::{self, Read};
 use std::net::SocketAddr;
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, absolute};
+use std::path::{Path, PathBuf, absolute};
+use std::time::UNIX_EPOCH;
 
 use iscsi::{PortalGroup, Target};
 use server::nfs::{ExportSpec, FileSystemKind, FileSystemSpec, Rule, Squash};
@@ -136,6 +137,17 @@ fn identify_memory(config: &mut Config, place: &Path) {
     }
 }
 
+/// What a configuration is known by: its path. The number of a descriptor says nothing of
+/// the file behind it, and what comes from a pipe is no other's.
+fn file_behind(place: PathBuf) -> PathBuf {
+    if !["/dev", "/proc"].iter().any(|root| place.starts_with(root)) {
+        return place;
+    }
+    let file = place.canonicalize().ok().filter(|file| file.is_file());
+    let no_other = || format!("{:?} of {}", UNIX_EPOCH.elapsed(), std::process::id());
+    file.unwrap_or_else(|| PathBuf::from(no_other()))
+}
+
 /// Reads a file. Paths in it are relative to the folder it lies in, and absolute in what
 /// is read, so that it is the same from every folder; CPUs in it
 /// must be some that this process may run on. Waits for a pipe that nothing is written
@@ -182,7 +194,7 @@ fn load_text(path: &Path, read: io::Result<(String, u32)>) -> Result<Config, Pro
     };
     let parsed = parse(&text, &origin, &reactor::affinity());
     let mut config = parsed.map_err(|list| Problems { file, list })?;
-    identify_memory(&mut config, &place);
+    identify_memory(&mut config, &file_behind(place));
     Ok(config)
 }
 
