@@ -213,8 +213,8 @@ pub(crate) fn lookup<'a>(
             check_name(name).map_err(|error| status(error, run.minor()))?;
             let (nfsd, peer) = (run.nfsd, &run.peer);
             let Some(place) = peer.view.lookup(dir, name) else {
-                if let Some(path) = peer.view.hidden(dir, name) {
-                    nfsd.events.refused(peer.address, path, Reason::Address);
+                if let Some((path, reason)) = peer.view.not_found(dir, name) {
+                    nfsd.events.refused(peer.address, &path, reason);
                 }
                 return Err(nfsstat4::NFS4ERR_NOENT);
             };

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use store::fs::{Attr, Device, Error, FileId, FsOp, ObjectKind, Output, Statfs, Time};
 
+use crate::events::Reason;
 use crate::exports::{Export, Exports, ExportsError, Live, Rule, id_of_path, names};
 use crate::handle::Handle;
 
@@ -297,17 +298,22 @@ impl View {
             .map(|child| self.place(child.what))
     }
 
-    /// The path of an export that an entry of a pseudo directory is or leads to, where
-    /// there is one that the client may not use.
-    pub(crate) fn hidden(&self, dir: FileId, name: &[u8]) -> Option<&str> {
-        let children = &self.directory(dir)?.children;
-        let mut named = children.iter();
-        let child = named.find(|child| child.name.as_bytes() == name)?;
+    /// Why the client finds no such entry in a pseudo directory, and the path: of an
+    /// export that it may not use and that the entry is or leads to, else of the entry.
+    pub(crate) fn not_found(&self, dir: FileId, name: &[u8]) -> Option<(String, Reason)> {
+        let directory = self.directory(dir)?;
+        let mut named = directory.children.iter();
+        let Some(child) = named.find(|child| child.name.as_bytes() == name) else {
+            let folder = directory.path.trim_end_matches('/');
+            let path = format!("{folder}/{}", String::from_utf8_lossy(name));
+            return Some((path, Reason::NoExport));
+        };
         let index = match child.what {
             Below::Directory(index) => self.exports.directories[index].exports.start,
             Below::Export(index) => index,
         };
-        (!self.is_visible(child)).then(|| self.exports.exports[index].path())
+        let path = self.exports.exports[index].path().to_owned();
+        Some((path, Reason::Address))
     }
 
     /// Whether the uppermost directory is an export that the client may not use.

@@ -289,6 +289,21 @@ fn nfs_mount_that_is_refused_is_told_with_export_address_and_reason() {
 }
 
 #[test]
+fn nfs_mount_of_what_is_no_export_is_told_with_its_path() {
+    let port = free_port();
+    let file = files(port, "allow_any_client = true");
+    let mut serving = serve(&file.path);
+    let url = format!("nfs://127.0.0.1:{port}/shared/other");
+    let output = weft(&["discover", &url]);
+    assert_ne!(output.status.code(), Some(0));
+    let line = serving.log_line("mount refused");
+    for part in ["target=\"/shared/other\"", "there is no such export"] {
+        assert!(line.contains(part), "{part}: {line}");
+    }
+    end_in_order(serving);
+}
+
+#[test]
 fn connect_that_is_refused_is_told_with_host_subsystem_address_and_reason() {
     let port = free_port();
     let one = "nqn.2014-08.org.nvmexpress:uuid:f81d4fae-7dec-11d0-a765-00a0c91e6bf6";
