@@ -421,11 +421,14 @@ fn host_finds_small_buffers_on_a_reactor_beside_one_that_has_taken_all(backend: 
     }
     assert_eq!(beside.hanging(), 0);
     assert_eq!(admin.identify(1, 0).len(), 4096);
-    // None has lost its connection for it.
+    // None has lost its connection for it. All take their data at once: who does not take
+    // it in time is cut.
     gate.open();
-    for (_, queue) in &mut sitting {
-        queue.expect_responses(410);
-    }
+    std::thread::scope(|scope| {
+        for (_, queue) in &mut sitting {
+            scope.spawn(|| queue.expect_responses(410));
+        }
+    });
     stop(running);
 }
 
