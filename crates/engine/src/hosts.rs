@@ -193,12 +193,14 @@ mod tests {
     fn hosts_without_connections_are_forgotten() {
         let (hosts, budget) = (Hosts::default(), Budget::new(1 << 30));
         let name = |n: u32| HostName::Said("test", n.to_string());
-        let kept = hosts.host(name(0), &budget);
-        for n in 1..10_000 {
+        let kept: Vec<_> = (0..100).map(|n| hosts.host(name(n), &budget)).collect();
+        for n in 100..10_000 {
             hosts.host(name(n), &budget);
         }
-        assert!(hosts.table.lock().expect("whole").hosts.len() < 200);
-        assert!(Arc::ptr_eq(&kept, &hosts.host(name(0), &budget)));
+        assert!(hosts.table.lock().expect("whole").hosts.len() < 300);
+        for (host, n) in kept.iter().zip(0..) {
+            assert!(Arc::ptr_eq(host, &hosts.host(name(n), &budget)));
+        }
     }
 
     #[test]
@@ -208,6 +210,11 @@ mod tests {
         let host = hosts.host(HostName::Said("test", "a".into()), &budget);
         let own = pool.of(host.share.clone());
         assert!(host.note_shortage(5) && !host.is_short(5));
+        let three = [(); 3].map(|()| own.get(1 << 20).expect("memory"));
+        assert!(host.note_shortage(5), "less than a sixteenth");
+        let fourth = own.get(1 << 20);
+        assert!(fourth.is_some() && !host.note_shortage(1), "a sixteenth");
+        drop((three, fourth));
         let held: Vec<_> = std::iter::from_fn(|| own.get(1 << 20)).collect();
         assert!(held.len() > 8);
         assert!(!host.note_shortage(5) && host.is_short(5));

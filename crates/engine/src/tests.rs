@@ -29,12 +29,17 @@ const TAG: Tag = 0;
 /// As the first lines of `waiting.rs` have them.
 const IDLE_TICKS: usize = 10;
 const HELD_TICKS: usize = 60;
+const WAIT_TICKS: usize = 50;
 
 /// Has so many PDUs to send; a command's tag is its only operation.
 #[derive(Default)]
 struct Script {
     pdus: usize,
     ops: VecDeque<Tag>,
+    /// There is memory for so many operations.
+    ops_with_memory: usize,
+    /// Data stands before the memory of its command.
+    is_blocked: bool,
     is_finished: bool,
 }
 
@@ -56,6 +61,10 @@ impl Machine for Script {
 
     fn poll_step(&mut self, _: Nanos, _: &[u8], _: &mut usize) -> Option<Step<Tag>> {
         self.ops.pop_front().map(Step::Op)
+    }
+
+    fn is_blocked_on(&self, _: Tag) -> bool {
+        self.is_blocked
     }
 
     fn on_digest(&mut self, _: Tag, _: u32) {}
@@ -127,9 +136,11 @@ impl Protocol for Scripted {
 
     fn lost() {}
 
-    /// There is never memory for it.
     fn execute<D: Driver>(&mut self, _: &Tag, _: &mut D) -> bool {
-        false
+        let left = &mut self.0.link.machine.ops_with_memory;
+        let has_memory = *left > 0;
+        *left -= usize::from(has_memory);
+        has_memory
     }
 
     fn refuse<D: Driver>(&mut self, _: Tag, _: &mut D) {}
@@ -464,4 +475,51 @@ fn connection_whose_command_is_worked_on_is_not_taken_for_idle() {
     bench.work();
     bench.others_are_short();
     assert_eq!(bench.ends_idle_after(), None);
+}
+
+#[test]
+fn command_whose_data_stands_before_its_memory_keeps_others_from_being_taken() {
+    let mut bench = bench();
+    bench.link.machine.is_blocked = true;
+    bench.link.machine.ops.extend([TAG; 3]);
+    bench.connection.run(&mut bench.driver);
+    assert_eq!(bench.link.machine.ops.len(), 2);
+    assert!(bench.is_waiting() && !bench.may_receive());
+    bench.link.machine.ops_with_memory = 1;
+    bench.connection.retry(&mut bench.driver);
+    assert_eq!(bench.link.machine.ops.len(), 1, "the next one waits");
+    bench.link.machine.ops_with_memory = 2;
+    bench.connection.retry(&mut bench.driver);
+    assert!(!bench.is_waiting() && bench.may_receive());
+}
+
+#[test]
+fn connection_wants_another_turn_where_a_command_went_on_and_more_wait() {
+    let mut bench = bench();
+    bench.wait();
+    bench.wait();
+    assert!(!bench.connection.retry(&mut bench.driver), "none went on");
+    bench.link.machine.ops_with_memory = 1;
+    assert!(bench.connection.retry(&mut bench.driver));
+    bench.link.machine.ops_with_memory = 1;
+    assert!(!bench.connection.retry(&mut bench.driver), "none waits");
+}
+
+#[test]
+fn command_that_waits_for_memory_is_refused_after_fifty_ticks() {
+    let mut bench = bench();
+    bench.wait();
+    let refused = (1..=2 * WAIT_TICKS).find(|_| {
+        bench.tick();
+        !bench.is_waiting()
+    });
+    assert_eq!(refused, Some(WAIT_TICKS + 1));
+}
+
+#[test]
+fn commands_that_wait_for_memory_end_with_their_connection() {
+    let mut bench = bench();
+    bench.wait();
+    bench.connection.close(&mut bench.driver);
+    assert!(bench.waiting.is_empty());
 }

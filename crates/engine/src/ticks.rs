@@ -85,6 +85,9 @@ mod tests {
         ticks.set_next_tick(5, &mut state, None);
         ticks.touch(5, &mut state);
         assert_eq!(ticks.take(), [5]);
+        assert_eq!(ticks.told, 1);
+        ticks.set_next_tick(5, &mut state, None);
+        assert_eq!(ticks.told, 2);
     }
 
     #[test]
