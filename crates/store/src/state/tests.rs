@@ -126,6 +126,22 @@ fn anything_but_a_file_in_the_place_of_the_new_state_or_the_lock_is_refused_by_n
     }
 }
 
+#[test]
+fn link_in_the_place_of_the_new_state_is_refused_and_what_it_leads_to_stays() {
+    let folder = tempfile::tempdir().unwrap();
+    let [path, other] = ["state", "other"].map(|name| folder.path().join(name));
+    fs::write(&other, "text").unwrap();
+    std::os::unix::fs::symlink(&other, with_suffix(&path, ".new")).unwrap();
+    for problem in [
+        examine(&spec(Some(&path)), VOLUME, None).err(),
+        open(&path).err(),
+    ] {
+        let text = problem.expect("refused").to_string();
+        assert!(text.contains("symbolic link"), "{text}");
+    }
+    assert_eq!(fs::read(&other).unwrap(), b"text");
+}
+
 /// It may lie on a file system of which nothing can be moved away.
 #[test]
 fn read_only_volume_is_opened_whatever_is_in_the_place_of_the_new_state() {
@@ -368,6 +384,14 @@ fn examining_makes_no_lock_and_opening_does() {
     assert!(lock.exists());
     assert!(open(&path).is_err(), "it is taken");
     drop(state);
+}
+
+#[test]
+fn lock_that_cannot_be_made_for_another_reason_is_an_error() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("missing/state");
+    let locked = lock(&spec(Some(&path)), &path, true);
+    assert!(matches!(locked, Err(Problem::System { .. })));
 }
 
 /// In `/sys` no process can make a file.
