@@ -313,6 +313,34 @@ fn only_the_former_volume_hands_its_state_on() {
     }
 }
 
+/// Its file would be of another volume than the state beside it.
+#[test]
+fn state_of_the_former_volume_that_cannot_be_saved_keeps_a_file_from_being_opened() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, bytes) = filled(folder.path());
+    let spec = |kind| Spec {
+        kind,
+        ..spec(Some(&path))
+    };
+    let file = Kind::File {
+        path: folder.path().join("disk"),
+    };
+    let former = Some(Former::Original(VOLUME));
+    for (kind, is_opened) in [(file, false), (Kind::Ram, true)] {
+        fault::NEXT.set(Some(SaveStep::Rename));
+        let opened = State::in_file(&spec(kind), Uuid::from_u128(8), former, None);
+        assert_eq!(opened.is_ok(), is_opened);
+        assert_eq!(fs::read(&path).unwrap(), bytes);
+    }
+}
+
+#[test]
+fn files_of_a_state_are_the_state_the_new_one_and_the_lock() {
+    let path = Path::new("/folder/state");
+    let expected = ["", ".new", ".lock"].map(|suffix| with_suffix(path, suffix));
+    assert_eq!(files(&spec(Some(path))), expected);
+}
+
 #[test]
 fn state_as_large_as_may_be_is_kept_and_a_larger_one_is_refused() {
     let folder = tempfile::tempdir().unwrap();
