@@ -210,6 +210,32 @@ fn one_block_is_written_under_its_readers() {
     frames.check_quiet();
 }
 
+/// A frame that is neither lent nor read is written where it is. A reader that comes
+/// meanwhile waits, and never takes it for a hole.
+#[test]
+fn block_that_is_written_where_it_is_is_there_meanwhile() {
+    let frames = Frames::with_spare(F, F, 16);
+    let bytes = data(1, F as u32);
+    frames.write(0, &bytes).unwrap();
+    let over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let scratch = Region::anonymous(4096).unwrap();
+            let (into, mut read) = (scratch.range(0, 8), [0; 8]);
+            while !over.load(Ordering::Relaxed) {
+                frames.read(0, into).unwrap();
+                copy_out(into, &mut read);
+                assert_eq!(id_of(&read, "copied"), 1);
+            }
+        });
+        for _ in 0..300_000 {
+            frames.write(0, &bytes).unwrap();
+        }
+        over.store(true, Ordering::Relaxed);
+    });
+    frames.check_quiet();
+}
+
 /// Large reads under large writes, next to nothing but pins and locks: the id
 /// stands at the start of each frame alone.
 #[test]
