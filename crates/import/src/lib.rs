@@ -14,6 +14,7 @@ mod exports_bsd;
 mod ganesha;
 mod iscsi_parts;
 mod json;
+mod live;
 mod model;
 mod nvmetcli;
 mod report;
@@ -32,6 +33,7 @@ use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 
+pub use live::import_live;
 use model::{ListenerModel, Model, Notes, Spoken};
 use report::Place;
 pub use report::{Loss, Mistake, Report, Weight};
@@ -234,13 +236,16 @@ pub fn import(
     text: &str,
     files: &dyn Files,
 ) -> Result<Imported, Report> {
-    let (model, report) = model_of(format, file, text, files)?;
-    let (document, secrets) = write::write(&model, &report);
+    document(&model_of(format, file, text, files)?)
+}
+
+/// The document of a model, with its report.
+fn document((model, report): &(Model, Report)) -> Result<Imported, Report> {
+    let (document, secrets) = write::write(model, report);
+    let mut report = report.clone();
     // Written with escapes in the source, it was not seen before.
     if let Some(line) = document.lines().find(|line| has_pattern(line)) {
-        let mut report = report;
-        let text = format!("{line}: {PATTERN}");
-        report.mistake(Place::default(), text);
+        report.mistake(Place::default(), format!("{line}: {PATTERN}"));
         return Err(report);
     }
     Ok(Imported {
@@ -256,17 +261,16 @@ fn model_of(
     text: &str,
     files: &dyn Files,
 ) -> Result<(Model, Report), Report> {
-    let mut import = Import {
-        model: Model::default(),
-        report: Report::default(),
-        files,
-        named: HashMap::new(),
-        volume_named: HashMap::new(),
-    };
+    let mut import = Import::new(files);
     if let Some(file) = import.enter(file, text) {
         debug_assert_eq!(file, 0, "the first");
         (format.0.read)(&mut import, text);
     }
+    finish(import)
+}
+
+/// Settles what no single key decides.
+fn finish(mut import: Import) -> Result<(Model, Report), Report> {
     if import.report.mistakes.is_empty() {
         settle::settle(&mut import);
     }
@@ -287,7 +291,17 @@ struct Import<'f> {
     volume_named: HashMap<String, usize>,
 }
 
-impl Import<'_> {
+impl<'f> Import<'f> {
+    fn new(files: &'f dyn Files) -> Self {
+        Import {
+            model: Model::default(),
+            report: Report::default(),
+            files,
+            named: HashMap::new(),
+            volume_named: HashMap::new(),
+        }
+    }
+
     /// Begins with a file: its number, unless its text is none that could be read.
     fn enter(&mut self, name: &str, text: &str) -> Option<u16> {
         let number = self.report.files.len();

@@ -177,3 +177,71 @@ fn one_device_in_two_subsystems_is_one_volume() {
     assert_eq!(config.volumes.len(), 1);
     tells(&found, &["source:47", "lost", "uuid"]);
 }
+
+/// configfs as the kernel shows it, of the first subsystem and port above.
+#[test]
+fn what_the_kernel_serves_is_read_from_configfs() {
+    let nqn = "nqn.2026-01.org.example:db";
+    let host = "nqn.2014-08.org.nvmexpress:uuid:11111111-2222-3333-4444-555555555555";
+    let root = "/sys/kernel/config/nvmet";
+    let subsystem = format!("{root}/subsystems/{nqn}");
+    let port = format!("{root}/ports/1");
+    let files: Vec<(String, &str)> = vec![
+        (format!("{root}/hosts/{host}/dhchap_key"), "\n"),
+        (format!("{subsystem}/attr_allow_any_host"), "0\n"),
+        (format!("{subsystem}/attr_serial"), "0123456789abcdef\n"),
+        (format!("{subsystem}/attr_model"), "Linux\n"),
+        (format!("{subsystem}/attr_version"), "1.3\n"),
+        (format!("{subsystem}/allowed_hosts/{host}"), ""),
+        (
+            format!("{subsystem}/namespaces/7/device_path"),
+            "/dev/vg0/db\n",
+        ),
+        (
+            format!("{subsystem}/namespaces/7/device_uuid"),
+            "d592cdf3-5d1c-44e0-8412-3fcf7d99df27\n",
+        ),
+        (
+            format!("{subsystem}/namespaces/7/device_nguid"),
+            "00000000-0000-0000-0000-000000000000\n",
+        ),
+        (format!("{subsystem}/namespaces/7/enable"), "1\n"),
+        (format!("{subsystem}/namespaces/7/ana_grpid"), "2\n"),
+        (format!("{subsystem}/passthru/enable"), "0\n"),
+        (format!("{port}/addr_adrfam"), "ipv4\n"),
+        (format!("{port}/addr_traddr"), "192.0.2.1\n"),
+        (format!("{port}/addr_trsvcid"), "4420\n"),
+        (format!("{port}/addr_trtype"), "tcp\n"),
+        (format!("{port}/addr_treq"), "not specified\n"),
+        (format!("{port}/param_inline_data_size"), "16384\n"),
+        (format!("{port}/ana_groups/1/ana_state"), "optimized\n"),
+        (format!("{port}/ana_groups/2/ana_state"), "inaccessible\n"),
+        (format!("{port}/subsystems/{nqn}"), ""),
+    ];
+    let files: Vec<(&str, &str)> = files.iter().map(|(path, text)| (&**path, *text)).collect();
+    let files = super::SomeFiles::of(&files);
+    let found = crate::import_live(root, &files).unwrap_or_else(|report| panic!("{report}"));
+    let config = super::load(&found);
+    let subsystem = &config.subsystems[0];
+    assert_eq!(
+        (&*subsystem.nqn, &*subsystem.serial),
+        (nqn, "0123456789abcdef")
+    );
+    assert_eq!(subsystem.hosts.as_deref(), Some(&[host.to_owned()][..]));
+    assert_eq!(
+        (
+            subsystem.namespaces[0].nsid,
+            subsystem.namespaces[0].ana_group
+        ),
+        (7, 2)
+    );
+    assert_eq!(subsystem.ana_groups.len(), 1);
+    let uuid = config.volumes[0].uuid.expect("a UUID").to_string();
+    assert_eq!(uuid, "d592cdf3-5d1c-44e0-8412-3fcf7d99df27");
+    assert_eq!(config.listeners[0].address.to_string(), "192.0.2.1:4420");
+    assert!(!found.report.changes_access(), "{}", found.report);
+    let told = crate::import_live("/nowhere", &files)
+        .expect_err("not there")
+        .to_string();
+    assert!(told.contains("is configfs mounted"), "{told}");
+}
