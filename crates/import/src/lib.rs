@@ -6,6 +6,7 @@
 //! never widened: what weft cannot express is left out and told.
 #![forbid(unsafe_code)]
 
+mod back;
 mod blocks;
 mod clients;
 mod ctl;
@@ -33,6 +34,7 @@ use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 
+pub use back::export;
 pub use live::import_live;
 use model::{ListenerModel, Model, Notes, Spoken};
 use report::Place;

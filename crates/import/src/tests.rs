@@ -1,6 +1,7 @@
 //! What every importer keeps to: the document loads, identities stay, rights are not widened,
 //! and what cannot be read is told with its line.
 
+mod back;
 mod bad_input;
 mod ctl;
 mod exports;

@@ -11,7 +11,7 @@ use clap::builder::PossibleValuesParser;
 use control::Origin;
 use import::{BYTES_MAX, Files, Format, Imported};
 
-use crate::{FAILURE, USAGE};
+use crate::{FAILURE, USAGE, with_config};
 
 /// Something that decides who may do what is not as it was, or has to be filled in.
 const CHANGES_ACCESS: u8 = 4;
@@ -19,14 +19,26 @@ const CHANGES_ACCESS: u8 = 4;
 #[derive(Args)]
 pub(crate) struct ImportArgs {
     /// What the file is; see docs/import.md
-    #[arg(value_name = "FORMAT", value_parser = PossibleValuesParser::new(Format::all().map(|(name, _)| name)))]
-    format: String,
+    #[arg(value_name = "FORMAT", required_unless_present = "live",
+          value_parser = PossibleValuesParser::new(Format::all().map(|(name, _)| name)))]
+    format: Option<String>,
     /// The file of the other program
-    file: PathBuf,
+    #[arg(required_unless_present = "live")]
+    file: Option<PathBuf>,
     /// A folder for secrets, each in a file that only its owner may read; what the document
     /// names as `secret_file` has to lie beside it
     #[arg(long, value_name = "DIR")]
     secrets: Option<PathBuf>,
+    /// Read what the kernel serves now instead of a file: its NVMe target, nvmet
+    #[arg(long, value_name = "TARGET", value_parser = ["nvmet"], conflicts_with = "format")]
+    live: Option<String>,
+    /// Where configfs is mounted, for --live
+    #[arg(long, value_name = "DIR", default_value = "/sys/kernel/config")]
+    configfs: PathBuf,
+    /// The other way: FILE is a configuration of weft, and FORMAT (nvmetcli, targetcli or
+    /// exports) what is printed, without secrets
+    #[arg(long, conflicts_with_all = ["live", "secrets"])]
+    back: bool,
 }
 
 /// Files of this machine.
@@ -61,17 +73,27 @@ impl Files for FilesHere {
 }
 
 pub(crate) fn run(arguments: &ImportArgs) -> io::Result<ExitCode> {
-    let file = arguments.file.display().to_string();
     let mut told = io::stderr();
-    let format = Format::named(&arguments.format).expect("clap knows the formats");
-    let text = match FilesHere.read(&file) {
-        Ok(text) => text,
-        Err(error) => {
-            let _ = writeln!(told, "{file}: cannot be read: {error}");
-            return Ok(ExitCode::from(USAGE));
+    let format = arguments.format.as_deref().and_then(Format::named);
+    let (imported, file) = match (format, &arguments.file) {
+        (Some(format), Some(file)) if arguments.back => return back(format, file),
+        (Some(format), Some(file)) => {
+            let file = file.display().to_string();
+            let text = match FilesHere.read(&file) {
+                Ok(text) => text,
+                Err(error) => {
+                    let _ = writeln!(told, "{file}: cannot be read: {error}");
+                    return Ok(ExitCode::from(USAGE));
+                }
+            };
+            (import::import(format, &file, &text, &FilesHere), file)
+        }
+        _ => {
+            let folder = arguments.configfs.join("nvmet").display().to_string();
+            (import::import_live(&folder, &FilesHere), folder)
         }
     };
-    let imported = match import::import(format, &file, &text, &FilesHere) {
+    let imported = match imported {
         Ok(imported) => imported,
         Err(report) => {
             let _ = write!(told, "{report}");
@@ -99,6 +121,24 @@ pub(crate) fn run(arguments: &ImportArgs) -> io::Result<ExitCode> {
     Ok(match imported.report.changes_access() || !is_whole {
         true => ExitCode::from(CHANGES_ACCESS),
         false => ExitCode::SUCCESS,
+    })
+}
+
+/// Prints a configuration of weft's in another program's form.
+fn back(format: Format, file: &Path) -> io::Result<ExitCode> {
+    with_config(file, |config| {
+        let name = file.display().to_string();
+        let Some((text, report)) = import::export(format, &config, &name) else {
+            let why = "--back prints nvmetcli, targetcli or exports";
+            let _ = writeln!(io::stderr(), "{why}");
+            return Ok(ExitCode::from(USAGE));
+        };
+        let _ = write!(io::stderr(), "{report}");
+        io::stdout().write_all(text.as_bytes())?;
+        Ok(match report.changes_access() {
+            true => ExitCode::from(CHANGES_ACCESS),
+            false => ExitCode::SUCCESS,
+        })
     })
 }
 

@@ -2,7 +2,7 @@ use store::Kind;
 
 use super::{imported, load, loaded, mistakes, tells};
 
-const WHOLE: &str = r#"{
+pub(super) const WHOLE: &str = r#"{
   "subsystems": [
     {"subsystem": "sock", "config": [
       {"method": "sock_impl_set_options", "params": {"impl_name": "posix", "recv_buf_size": 2097152}}
