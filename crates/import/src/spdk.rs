@@ -124,6 +124,9 @@ pub(crate) struct Spdk {
     portals: HashMap<u64, Vec<SocketAddr>>,
     initiators: HashMap<u64, (Vec<String>, Vec<String>)>,
     node_base: Option<String>,
+    /// There are block devices of which the file does not say what they are called: drivers and
+    /// metadata make them.
+    pub finds_more: bool,
     /// Of a subsystem: its number, and an nsid, a volume or a host that it has.
     taken: HashSet<(usize, String)>,
     /// The highest nsid of each subsystem.
@@ -164,6 +167,7 @@ impl Spdk {
             "bdev_aio_create" | "bdev_uring_create" => self.file(import, params),
             "nvmf_create_transport" => transport(import, params),
             "nvmf_create_subsystem" => self.subsystem(import, params),
+            "nvmf_subsystem_allow_any_host" => allow_any(import, params),
             "nvmf_subsystem_add_host" => self.host(import, params),
             "nvmf_subsystem_add_ns" => self.namespace(import, params),
             "nvmf_ns_add_host" => namespace_host(import, params),
@@ -190,6 +194,7 @@ impl Spdk {
     /// A call that weft cannot follow; a block device that it makes is left out.
     fn unknown(&mut self, import: &mut Import, method: &SourceKey, params: &SourceKey) {
         let word = method.word().unwrap_or_default();
+        self.finds_more |= word.starts_with("bdev_");
         if word.starts_with("bdev_")
             && let Some(name) = params.text("name").or_else(|| params.text("lvol_name"))
         {
@@ -269,12 +274,17 @@ impl Spdk {
                 import.report.add(bdev.place, &bdev.name, Access, why);
                 None
             }
-            // What drivers make of hardware has no call of its own in this file.
-            None => {
-                let text = format!(
-                    "there is no block device {name:?} that weft could serve: make it before, \
-                     or take this out"
+            None if self.finds_more => {
+                let why = format!(
+                    "{name} is found by a driver or by metadata, which weft does not look for: \
+                     it is left out"
                 );
+                import.report.add(bdev.place, &bdev.name, Access, why);
+                None
+            }
+            None => {
+                let text =
+                    format!("there is no block device {name:?}: make it before, or take this out");
                 import.report.mistake(bdev.place, text);
                 None
             }
@@ -827,6 +837,17 @@ fn subsystem_of(import: &mut Import, params: &SourceKey) -> Option<usize> {
         import.report.mistake(place, text);
     }
     found
+}
+
+fn allow_any(import: &mut Import, params: &SourceKey) {
+    let is_off = params.flag("disable").unwrap_or(false);
+    if let Some(at) = subsystem_of(import, params) {
+        let hosts = &mut import.model.subsystems[at].hosts;
+        match is_off {
+            true => *hosts = Some(hosts.take().unwrap_or_default()),
+            false => *hosts = None,
+        }
+    }
 }
 
 fn namespace_host(import: &mut Import, params: &SourceKey) {

@@ -22,6 +22,17 @@ const UNUSED: &[(&str, &str)] = &[
     ("VMD", "weft drives no hardware"),
 ];
 
+/// Sections of drivers, which name block devices themselves.
+const DRIVERS: &[&str] = &[
+    "Nvme",
+    "Split",
+    "Pmem",
+    "Rbd",
+    "VirtioUser",
+    "VirtioPci",
+    "iSCSI_Initiator",
+];
+
 pub(crate) fn read(import: &mut Import, text: &str) {
     let sections = sections(import, text);
     let mut spdk = Spdk::default();
@@ -163,6 +174,7 @@ fn volumes(spdk: &mut Spdk, import: &mut Import, section: &SourceKey) {
                 see_all(section);
                 import.report.add(section.place, name, Default, *why);
             }
+            spdk.finds_more |= DRIVERS.contains(&name);
         }
     }
 }

@@ -107,11 +107,20 @@ fn calls_are_followed_and_identities_stay() {
 
 #[test]
 fn order_matters_as_it_does_to_spdk() {
+    let text = WHOLE.replace(r#""bdev_name": "AIO0""#, r#""bdev_name": "Nvme0n1""#);
+    let found = imported("spdk", &text);
+    tells(
+        &found,
+        &["ACCESS", "Nvme0n1 is found by a driver or by metadata"],
+    );
     let told = mistakes(
         "spdk",
-        &WHOLE.replace(r#""bdev_name": "AIO0""#, r#""bdev_name": "AIO1""#),
+        &text.replace("bdev_lvol_create", "bdev_set_options"),
     );
-    assert!(told.contains("there is no block device \"AIO1\""), "{told}");
+    assert!(
+        told.contains("there is no block device \"Nvme0n1\""),
+        "{told}"
+    );
     let told = mistakes("spdk", &WHOLE.replace(r#""ig_tag": 1}"#, r#""ig_tag": 4}"#));
     assert!(told.contains("there is no initiator group 4"), "{told}");
     let text = WHOLE.replace(r#""bdev_name": "AIO0""#, r#""bdev_name": "lv0""#);
