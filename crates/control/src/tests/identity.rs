@@ -155,22 +155,18 @@ fn memory_of_one_name_in_two_files_has_two_identities_that_stay() {
 /// The path of a descriptor is the same for every process.
 #[test]
 fn memory_of_a_configuration_from_a_descriptor_is_known_by_the_file_behind_it() {
-    use std::os::fd::{AsFd, AsRawFd};
     let folder = tempfile::tempdir().expect("a folder");
-    let uuid_at = |path: &Path| load(path).expect("good").volumes[0].uuid;
-    let descriptor = |file: &dyn AsFd| format!("/proc/self/fd/{}", file.as_fd().as_raw_fd());
     let path = folder.path().canonicalize().expect("there").join("a.toml");
     std::fs::write(&path, volume("")).expect("a file");
-    let file = std::fs::File::open(&path).expect("a file");
-    assert_eq!(uuid_at(Path::new(&descriptor(&file))), uuid_at(&path));
-    let uuid_from_pipe = || {
-        let (reader, mut writer) = std::io::pipe().expect("a pipe");
-        let text = volume("");
-        std::io::Write::write_all(&mut writer, text.as_bytes()).expect("room");
-        drop(writer);
-        uuid_at(Path::new(&descriptor(&reader)))
-    };
-    assert_ne!(uuid_from_pipe(), uuid_from_pipe());
+    let _opened = std::fs::File::open(&path).expect("a file");
+    let mut descriptors = std::fs::read_dir("/proc/self/fd").expect("Linux").flatten();
+    let leads_there = |way: &Path| std::fs::read_link(way).is_ok_and(|to| to == path);
+    let way = descriptors.find(|entry| leads_there(&entry.path()));
+    let uuid_at = |path: &Path| load(path).expect("good").volumes[0].uuid;
+    assert_eq!(uuid_at(&way.expect("is open").path()), uuid_at(&path));
+    // What is no file comes once.
+    let device = || file_behind("/dev/null".into());
+    assert_ne!(device(), device());
 }
 
 /// Each version of a configuration in a folder of its own, and a link to the one
