@@ -298,7 +298,6 @@ impl Spdk {
                 .mistake(params.place, "a subsystem has no `nqn`");
         };
         let name = nqn.word().unwrap_or_default();
-        // Discovery has its own subsystem in SPDK, and in weft.
         if name == "nqn.2014-08.org.nvmexpress.discovery" {
             return see_all(params);
         }
@@ -382,7 +381,6 @@ impl Spdk {
         notes.set("nsid", format!("`nsid`, line {}", namespace.place.line));
         notes.set("volume", note(bdev));
         notes.set("ana_group", "`anagrpid`");
-        // Shown to hosts that are added to it, one by one.
         let is_hidden = namespace.flag("no_auto_visible") == Some(true);
         notes.set("hosts", "`nvmf_ns_add_host`");
         let ana_group = match group.map(check::ana_group) {
@@ -406,7 +404,6 @@ impl Spdk {
             let why = "secrets stand in a file of their own, which is not read: add them";
             import.report.add(file.place, "auth_file", Access, why);
         }
-        // What is left of it are limits, which weft has itself.
         see_all(params);
         let why = "limits of SPDK: weft has its own, see [iscsi]";
         import
@@ -659,7 +656,6 @@ fn controller_names(import: &mut Import, params: &SourceKey, subsystem: &mut Sub
 fn let_in(target: &mut TargetModel, names: &[String], networks: &[String]) {
     for name in names {
         if name == "ANY" {
-            // Of several groups for all, the networks are one list.
             if !target.any_initiator {
                 target.networks.extend_from_slice(networks);
             } else if networks.is_empty() {
@@ -766,7 +762,6 @@ fn identify(import: &mut Import, namespace: &SourceKey, volume: &str) {
         let Some(word) = key.word() else { continue };
         let value = word.to_ascii_lowercase();
         let is_zero = value.chars().all(|c| matches!(c, '0' | '-'));
-        // The namespace's word counts: hosts saw that one.
         if !is_zero {
             known.identify(name, value, note(key));
         }
