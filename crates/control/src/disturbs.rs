@@ -52,9 +52,10 @@ pub(crate) fn disturbs(change: &Change, undo: Option<&Change>, places: &[Option<
             Some(Change::SetTargetAna { groups: old, .. }) => closes(old, new, places),
             _ => true,
         },
-        // The first rule whose clients match decides: more behind them take nothing away.
         Change::SetExport { rules: new, .. } => match undo {
-            Some(Change::SetExport { rules: old, .. }) => !new.starts_with(old),
+            Some(Change::SetExport { rules: old, .. }) => {
+                overrules(old, new, |added, known| added.clients.meets(&known.clients))
+            }
             _ => true,
         },
         Change::SetRedirect { redirect, .. } => redirect.is_some(),
@@ -137,11 +138,24 @@ fn cuts(old: &Target, new: &Target, places: &[Option<u16>]) -> bool {
 /// Whether an initiator may be refused, or see less: one that is named goes before all
 /// that are not.
 fn hides(old: &[InitiatorAcl], new: &[InitiatorAcl]) -> bool {
-    let Some(more) = new.strip_prefix(old) else {
-        return true;
-    };
     let is_any = |entry: &InitiatorAcl| entry.name.is_none();
-    old.iter().any(is_any) && !more.iter().all(is_any)
+    let is_added = |entry: &InitiatorAcl| !old.contains(entry);
+    old.iter().any(is_any) && new.iter().any(|entry| !is_any(entry) && is_added(entry))
+        || overrules(old, new, |added, known| added.name == known.name)
+}
+
+/// Of lists whose first entry that fits holds: whether one of `old` goes, or one that is
+/// added before it takes what fits it.
+fn overrules<T: PartialEq>(old: &[T], new: &[T], takes: impl Fn(&T, &T) -> bool) -> bool {
+    let mut left = old;
+    for entry in new {
+        match left.split_first() {
+            Some((first, rest)) if first == entry => left = rest,
+            _ if left.iter().any(|known| takes(entry, known)) => return true,
+            _ => {}
+        }
+    }
+    !left.is_empty()
 }
 
 #[cfg(test)]
@@ -151,7 +165,7 @@ mod tests {
     use super::*;
 
     use iscsi::{Auth, Redirect};
-    use server::nfs::{ExportSpec, FileSystemKind, FileSystemSpec, Rule};
+    use server::nfs::{Clients, ExportSpec, FileSystemKind, FileSystemSpec, Rule};
     use server::{IscsiTargetSpec, ListenerSpec, LunSpec};
     use store::{Kind, Spec};
 
@@ -458,8 +472,9 @@ mod tests {
             (unchanged(), target(|t| t.portal_groups[0].tag = 2), true),
             (acl(&[Some("a")]), acl(&[Some("a"), Some("b")]), false),
             (acl(&[Some("a")]), acl(&[Some("a"), None]), false),
-            (acl(&[None]), acl(&[None, None]), false),
+            (acl(&[Some("a")]), acl(&[Some("b"), Some("a")]), false),
             (acl(&[Some("a")]), acl(&[Some("b")]), true),
+            (acl(&[None]), acl(&[None, None]), false),
             (acl(&[Some("a"), Some("b")]), acl(&[Some("a")]), true),
             // The entry of its name holds for it, which may allow less.
             (acl(&[None]), acl(&[None, Some("a")]), true),
@@ -494,6 +509,30 @@ mod tests {
         ] {
             let told = is_disturbed(rules(new), rules(old));
             assert_eq!(told, is_cut, "{old:?} to {new:?}");
+        }
+    }
+
+    #[test]
+    fn rule_before_others_disturbs_where_it_takes_their_clients() {
+        let rules = |nets: &[&str]| {
+            let rule = |net: &&str| Rule {
+                clients: Clients::Nets(vec![net.parse().expect("a network")]),
+                ..Rule::default()
+            };
+            Change::SetExport {
+                path: "/".to_owned(),
+                rules: nets.iter().map(rule).collect(),
+            }
+        };
+        let known = "192.0.2.0/24";
+        for (new, is_cut) in [
+            (&["198.51.100.7", known][..], false),
+            (&["2001:db8::1", known], false),
+            (&["192.0.2.7", known], true),
+            (&["192.0.0.0/16", known], true),
+            (&[known, "192.0.2.7"], false),
+        ] {
+            assert_eq!(is_disturbed(rules(new), rules(&[known])), is_cut, "{new:?}");
         }
     }
 }

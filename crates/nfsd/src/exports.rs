@@ -62,6 +62,11 @@ impl Net {
         let differs = (own ^ other).checked_shr(host_bits).unwrap_or(0);
         bits == other_bits && differs == 0
     }
+
+    /// Whether an address is one of both.
+    pub fn meets(&self, other: &Net) -> bool {
+        self.contains(other.address) || other.contains(self.address)
+    }
 }
 
 /// An address as a number, and how many bits it has.
@@ -123,6 +128,16 @@ impl Clients {
         match self {
             Clients::Any => true,
             Clients::Nets(nets) => nets.iter().any(|net| net.contains(address)),
+        }
+    }
+
+    /// Whether a client may be one of both.
+    pub fn meets(&self, other: &Clients) -> bool {
+        match (self, other) {
+            (Clients::Nets(own), Clients::Nets(others)) => own
+                .iter()
+                .any(|net| others.iter().any(|other| net.meets(other))),
+            _ => true,
         }
     }
 }
