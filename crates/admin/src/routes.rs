@@ -30,14 +30,15 @@ pub(crate) fn open(served: Arc<ServedFile>) -> Router {
         Problem::new(StatusCode::METHOD_NOT_ALLOWED, detail)
     };
     let no_path = || async {
-        let detail = "paths are /healthz, /readyz, /v1/status, /v1/config:diff and \
-                      /v1/config:apply";
+        let detail = "paths are /healthz, /readyz, /v1/status, /v1/refusals, \
+                      /v1/config:diff and /v1/config:apply";
         Problem::new(StatusCode::NOT_FOUND, detail)
     };
     Router::new()
         .route("/healthz", get(async || "the admin socket answers\n"))
         .route("/readyz", get(async || "weft serves\n"))
         .route("/v1/status", get(status))
+        .route("/v1/refusals", get(refusals))
         .route("/v1/config:diff", post(diff))
         .route("/v1/config:apply", post(apply))
         .fallback(no_path)
@@ -56,6 +57,10 @@ pub(crate) fn closed() -> Router {
 
 async fn status(State(served): Served) -> Result<Json<Value>, Problem> {
     off_thread(move || Ok(served.status())).await
+}
+
+async fn refusals(State(served): Served) -> Result<Json<Value>, Problem> {
+    off_thread(move || Ok(served.refusals())).await
 }
 
 async fn diff(State(served): Served, request: Request) -> Result<Json<Value>, Problem> {

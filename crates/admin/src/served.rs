@@ -238,6 +238,27 @@ impl ServedFile {
         })
     }
 
+    /// What was refused last, the latest at the end, and what would let it in.
+    #[must_use]
+    pub fn refusals(&self) -> Value {
+        let served = self.running.served();
+        let all = self.running.refusals().into_iter();
+        let all = all.map(|refused| {
+            json!({
+                "first_unix_s": refused.first_unix_s,
+                "last_unix_s": refused.last_unix_s,
+                "count": refused.count,
+                "kind": refused.kind.0,
+                "address": refused.address,
+                "host": refused.host,
+                "target": refused.target,
+                "reason": refused.reason,
+                "allow": control::allow(&refused, &served),
+            })
+        });
+        json!({ "refusals": all.collect::<Vec<_>>() })
+    }
+
     fn try_document(&self) -> Result<MutexGuard<'_, ServedDocument>, NotApplied> {
         match self.document.try_lock() {
             Ok(document) => Ok(document),

@@ -202,9 +202,10 @@ pub fn now() -> String {
     rfc3339(since.map_or(0, |since| since.as_secs()))
 }
 
-/// Seconds since 1970 as a date: the year begins in March, so that the day that
+/// Seconds since 1970 as a date, in UTC: the year begins in March, so that the day that
 /// leap years have more is its last.
-fn rfc3339(seconds: u64) -> String {
+#[must_use]
+pub fn rfc3339(seconds: u64) -> String {
     let (days, second) = (seconds / 86_400, seconds % 86_400);
     // From the first of March of the year 0 on; 400 years have 146,097 days.
     let days = days + 719_468;

@@ -7,6 +7,7 @@
 //! `weft.example.toml`.
 #![forbid(unsafe_code)]
 
+mod allow;
 mod disturbs;
 mod listener;
 mod names;
@@ -38,6 +39,7 @@ use store::Kind;
 use store::identity::of_memory;
 use store::memory::MemoryLimit;
 
+pub use allow::allow;
 pub use plan::{PlannedChange, plan};
 pub use reload::{DocumentPlan, ServedDocument};
 pub use schema::SCHEMA;

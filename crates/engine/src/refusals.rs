@@ -12,6 +12,7 @@ use std::sync::{Mutex, MutexGuard};
 use machine::{Nanos, locked};
 
 use crate::hosts::network;
+use crate::last_refusals::{LastRefusal, LastRefusals, Remedy};
 
 /// How often repetitions are told.
 const TELL_INTERVAL: Nanos = 60_000_000_000;
@@ -68,6 +69,8 @@ pub struct Refusal<'a> {
     pub volume: Option<&'a str>,
     /// Why, in words that are the same each time.
     pub reason: &'a dyn Display,
+    /// What of the configuration would let the peer in.
+    pub remedy: Remedy,
 }
 
 impl<'a> Refusal<'a> {
@@ -80,6 +83,7 @@ impl<'a> Refusal<'a> {
             target: None,
             volume: None,
             reason,
+            remedy: Remedy::None,
         }
     }
 }
@@ -268,6 +272,7 @@ impl RefusalTable {
 pub struct Refusals {
     total: AtomicU64,
     table: Mutex<RefusalTable>,
+    last: Mutex<LastRefusals>,
 }
 
 impl Refusals {
@@ -288,11 +293,13 @@ impl Refusals {
 
     /// There are so many more, at least one.
     pub fn note_times(&self, refusal: Refusal<'_>, times: u64) {
+        // Names and reasons are written out before a lock is taken.
+        let key = Key::of(&refusal);
         if refusal.kind != RefusalKind::VOLUME {
             self.total.fetch_add(times, Ordering::Relaxed);
+            let last = LastRefusal::of(&refusal, &key.reason, times);
+            locked(&self.last).note(last);
         }
-        // Names and reasons are written out before the lock is taken.
-        let key = Key::of(&refusal);
         let is_logged = self.table().note(key, times);
         if is_logged {
             let Refusal {
@@ -302,12 +309,18 @@ impl Refusals {
                 target,
                 volume,
                 reason,
+                remedy: _,
             } = refusal;
             let peer = peer.map(tracing::field::display);
             // As text it is quoted: a peer may have chosen some of it.
             let reason = reason.to_string();
             tracing::warn!(peer, host, target, volume, reason, "{kind}");
         }
+    }
+
+    /// The last ones that differ, the latest at the end.
+    pub fn last(&self) -> Vec<LastRefusal> {
+        locked(&self.last).list()
     }
 
     /// Counts more refusals of which only the number is known.

@@ -48,7 +48,7 @@ use nfs::server::files::Files;
 
 pub use call::{Around, Elsewhere, Step};
 pub use data::prepare;
-pub use events::{ExportRefused, NfsEvent};
+pub use events::{ExportRefused, NfsEvent, Reason};
 pub use exports::Exports;
 pub use peer::{Peer, host_address, host_name};
 pub use pseudo::{Granted, Lost, PseudoPlace, View};

@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use engine::hosts::{HostName, HostPlace};
 use engine::{
-    About, Connection as _, ConnectionId, ConnectionRef, Has, Orphans as _, Scope, Shard, Shared,
-    Via,
+    About, Connection as _, ConnectionId, ConnectionRef, Has, Orphans as _, Refusal, Remedy, Scope,
+    Shard, Shared, Via,
 };
 use iscsi::target::{Connection as Transport, ConnectionRole, Detached, Done};
 use iscsi::{AfterLogin, Joined, LoginAnswer, LoginOutcome, LogoutOutcome, SessionKind};
@@ -134,12 +134,21 @@ impl IscsiConnection {
         let limit = names.and_then(|(target, initiator)| {
             self.service.registry().limit_in_the_way(target, initiator)
         });
-        match limit {
-            Some((limit, max)) => {
-                self.note_refusal(LOGIN_REFUSED, &format_args!("{limit} = {max} is reached"));
-            }
-            None => self.note_refusal(LOGIN_REFUSED, &reason),
-        }
+        let reason = match limit {
+            Some((limit, max)) => format!("{limit} = {max} is reached"),
+            None => reason.to_owned(),
+        };
+        self.core.shared.refusals.note(Refusal {
+            peer: Some(self.core.via.peer),
+            host: self.login.initiator(),
+            target: self.login.target(),
+            remedy: match status {
+                LoginStatus::AuthorizationFailure => Remedy::ListPeer,
+                LoginStatus::AuthenticationFailure => Remedy::Secret,
+                _ => Remedy::None,
+            },
+            ..Refusal::new(LOGIN_REFUSED, &reason)
+        });
     }
 
     /// The last step of its login is answered: commands may come.

@@ -8,9 +8,9 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use ::nfs::server::{ClientEvent, Secret};
-use engine::{About, Post, Refusal, Shared};
+use engine::{About, Post, Refusal, Remedy, Shared};
 use machine::{Nanos, locked};
-use nfsd::{ExportRefused, Exports, NfsEvent, Nfsd, NfsdSettings};
+use nfsd::{ExportRefused, Exports, NfsEvent, Nfsd, NfsdSettings, Reason};
 use store::fs::Time;
 
 use super::records::{Records, ServerIdentity, new_identity};
@@ -255,6 +255,10 @@ impl Service {
             refusals.note(Refusal {
                 peer: Some(peer),
                 target: Some(&path),
+                remedy: match reason {
+                    Reason::Address => Remedy::ListPeer,
+                    Reason::Flavor | Reason::NoExport => Remedy::None,
+                },
                 ..Refusal::new(MOUNT_REFUSED, &reason)
             });
         }

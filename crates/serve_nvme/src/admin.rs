@@ -4,7 +4,9 @@
 use std::sync::Arc;
 
 use engine::hosts::HostName;
-use engine::{About, Connection as _, ConnectionRef, Elsewhere as _, Refusal, RefusalKind, Scope};
+use engine::{
+    About, Connection as _, ConnectionRef, Elsewhere as _, Refusal, RefusalKind, Remedy, Scope,
+};
 use faults::Fault;
 use link::CommandMemory;
 use machine::{Machine as _, Nanos, Tag};
@@ -128,6 +130,10 @@ impl NvmeConnection {
                     peer: Some(self.core.via.peer),
                     host,
                     target,
+                    remedy: match refusal.status == Status::CONNECT_INVALID_HOST.dnr() {
+                        true => Remedy::ListPeer,
+                        false => Remedy::None,
+                    },
                     ..Refusal::new(CONNECT_REFUSED, &refusal.reason)
                 });
                 Reply {

@@ -49,6 +49,7 @@ pub use config::{
     AdminSocket, Ana, Config, IscsiTargetSpec, Limits, ListenerSpec, LunSpec, NamespaceSpec,
     Placement, Protocol, Start, SubsystemSpec, default_portal_group,
 };
+pub use engine::{LastRefusal, RefusalKind, Remedy};
 pub use examine::{Finding, examine};
 pub use report::Report;
 pub use serve_nfs as nfs;

@@ -1,5 +1,6 @@
 //! What is served now, in the words of a configuration.
 
+use engine::LastRefusal;
 use serve_nfs::ExportSpec;
 
 use crate::config::{IscsiTargetSpec, ListenerSpec, LunSpec, NamespaceSpec, SubsystemSpec};
@@ -42,6 +43,11 @@ impl Running {
             subsystems,
             targets,
         }
+    }
+
+    /// The last refusals that differ, the latest at the end.
+    pub fn refusals(&self) -> Vec<LastRefusal> {
+        self.shared.engine.refusals.last()
     }
 
     fn subsystems(&self) -> Vec<SubsystemSpec> {

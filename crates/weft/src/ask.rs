@@ -10,7 +10,7 @@ use clap::Args;
 use control::{Problem, Problems, format_size};
 use serde_json::Value;
 
-use crate::{FAILURE, USAGE};
+use crate::{FAILURE, USAGE, refusals};
 
 /// What all of them take.
 #[derive(Args)]
@@ -26,6 +26,12 @@ struct AskArgs {
 
 #[derive(Args)]
 pub struct StatusArgs {
+    #[command(flatten)]
+    ask: AskArgs,
+}
+
+#[derive(Args)]
+pub struct RefusalsArgs {
     #[command(flatten)]
     ask: AskArgs,
 }
@@ -60,6 +66,15 @@ pub fn status(arguments: &StatusArgs) -> io::Result<ExitCode> {
         &arguments.ask,
         ask(&arguments.ask, "/v1/status", None),
         show_status,
+    )
+}
+
+/// Prints what was refused.
+pub fn refusals(arguments: &RefusalsArgs) -> io::Result<ExitCode> {
+    end(
+        &arguments.ask,
+        ask(&arguments.ask, "/v1/refusals", None),
+        refusals::show,
     )
 }
 

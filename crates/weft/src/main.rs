@@ -4,6 +4,7 @@
 mod ask;
 mod banner;
 mod import;
+mod refusals;
 mod serve;
 mod signals;
 
@@ -68,6 +69,9 @@ enum WeftCommand {
     },
     /// Say what the weft serves that runs on this machine, and what it has done so far
     Status(ask::StatusArgs),
+    /// List what the weft that runs on this machine has refused last: to whom, why, and the
+    /// configuration that would let it in
+    Refusals(ask::RefusalsArgs),
     /// Say what applying a configuration would change, and change nothing
     Diff(ask::DiffArgs),
     /// Have the weft that runs on this machine serve a configuration, while hosts are
@@ -131,6 +135,7 @@ fn run(command: Option<WeftCommand>) -> io::Result<ExitCode> {
             with_config(&config, |checked| check(&config, &checked))
         }
         Some(WeftCommand::Status(arguments)) => ask::status(&arguments),
+        Some(WeftCommand::Refusals(arguments)) => ask::refusals(&arguments),
         Some(WeftCommand::Diff(arguments)) => ask::diff(&arguments),
         Some(WeftCommand::Apply(arguments)) => ask::apply(&arguments),
         Some(WeftCommand::Import(arguments)) => import::run(&arguments),

@@ -5,6 +5,7 @@ mod commands;
 mod found;
 mod import;
 mod printing;
+mod refused;
 mod reload;
 mod serving;
 mod told;

@@ -1,0 +1,224 @@
+//! What of a configuration would let a peer in that was refused.
+
+use std::net::IpAddr;
+
+use iscsi::{InitiatorAcl, Target, check_initiator_name};
+use nvmf::check_host_nqn;
+use server::nfs::Net;
+use server::{LastRefusal, Remedy, Served};
+use toml::Value;
+
+/// A list that is longer is not told whole.
+const LISTED_MAX: usize = 32;
+
+/// The lines of TOML that would let the peer in, with a comment that says where they belong;
+/// where a secret decides, a comment alone, that names its key. `None`: no line would, or
+/// what is served lets the peer in by now.
+#[must_use]
+pub fn allow(refused: &LastRefusal, served: &Served) -> Option<String> {
+    let target = refused.target.as_deref();
+    let host = refused.host.as_deref();
+    match refused.remedy {
+        Remedy::None => None,
+        Remedy::Secret => Some(secret(target, host, served)),
+        Remedy::ListPeer => {
+            let (target, host) = (target?, host.unwrap_or_default());
+            let of_nvme = || host_of_subsystem(target, host, served);
+            let of_iscsi = || initiator_of_target(target, host, refused.address?, served);
+            let of_nfs = || client_of_export(target, refused.address?, served);
+            of_nvme().or_else(of_iscsi).or_else(of_nfs)
+        }
+    }
+}
+
+fn quoted(text: &str) -> String {
+    Value::from(text).to_string()
+}
+
+/// A key with the list that it has, and one more.
+fn with_one_more(key: &str, listed: &[String], one: &str) -> String {
+    let one = quoted(one);
+    if listed.len() > LISTED_MAX {
+        return format!("# one more line of `{key}`:\n{one},");
+    }
+    let lines = listed.iter().map(|known| quoted(known)).chain([one]);
+    let lines: Vec<String> = lines.map(|line| format!("    {line},\n")).collect();
+    format!("{key} = [\n{}]", lines.concat())
+}
+
+fn host_of_subsystem(nqn: &str, host: &str, served: &Served) -> Option<String> {
+    let mut all = served.subsystems.iter();
+    let subsystem = all.find(|subsystem| subsystem.nqn == nqn)?;
+    let hosts = subsystem.hosts.as_ref()?;
+    if hosts.iter().any(|known| known == host) || check_host_nqn(host).is_err() {
+        return None;
+    }
+    let line = with_one_more("hosts", hosts, host);
+    let nqn = quoted(nqn);
+    Some(format!("# in [[nvme.subsystem]] nqn = {nqn}:\n{line}"))
+}
+
+fn target_of<'a>(name: &str, served: &'a Served) -> Option<&'a Target> {
+    let name = iscsi::normalize(name);
+    let mut all = served.targets.iter().map(|spec| &spec.target);
+    all.find(|target| target.name == name)
+}
+
+fn initiator_of_target(
+    name: &str,
+    initiator: &str,
+    address: IpAddr,
+    served: &Served,
+) -> Option<String> {
+    let target = target_of(name, served)?;
+    let initiator = check_initiator_name(initiator).ok()?;
+    let lets_in = |tag| target.entry_of(&initiator, address, tag).is_some();
+    if target.portal_groups.iter().all(|group| lets_in(group.tag)) {
+        return None;
+    }
+    let is_named = |entry: &&InitiatorAcl| entry.name.as_ref() == Some(&initiator);
+    let (name, address) = (quoted(&target.name), address.to_string());
+    if let Some(entry) = target.acl.iter().find(is_named) {
+        let networks: Vec<_> = entry.networks.iter().map(ToString::to_string).collect();
+        let line = with_one_more("networks", &networks, &address);
+        return Some(format!(
+            "# in the [[iscsi.target.initiator]] that names it; if none does, in [[iscsi.target]] \
+             name = {name}:\n{line}"
+        ));
+    }
+    let initiator = quoted(&initiator);
+    let networks = match target.acl.iter().any(|entry| !entry.networks.is_empty()) {
+        true => format!("\nnetworks = [{}]", quoted(&address)),
+        false => String::new(),
+    };
+    Some(format!(
+        "# at the end of [[iscsi.target]] name = {name}:\n\
+         [[iscsi.target.initiator]]\nname = {initiator}{networks}"
+    ))
+}
+
+fn client_of_export(path: &str, address: IpAddr, served: &Served) -> Option<String> {
+    let parts = |path: &str| -> Vec<String> {
+        let parts = path.split('/').filter(|part| !part.is_empty());
+        parts.map(str::to_owned).collect()
+    };
+    let asked = parts(path);
+    let within = served.exports.iter();
+    let within = within.filter(|export| asked.starts_with(&parts(&export.path)));
+    let export = within.max_by_key(|export| export.path.len())?;
+    let mut rules = export.rules.iter();
+    if rules.any(|rule| rule.clients.contains(address)) {
+        return None;
+    }
+    let path = quoted(&export.path);
+    let client = quoted(&Net::host(address).to_string());
+    Some(format!(
+        "# at the end of [[export]] path = {path}:\n[[export.client]]\nclients = [{client}]"
+    ))
+}
+
+/// Where the secret stands that a peer has not proved to know; never the secret.
+fn secret(target: Option<&str>, initiator: Option<&str>, served: &Served) -> String {
+    let Some(target) = target.and_then(|name| target_of(name, served)) else {
+        return "# the secret is that of `chap` in [iscsi.discovery]: its `secret` or `secret_file`"
+            .to_owned();
+    };
+    let initiator = initiator.and_then(|name| check_initiator_name(name).ok());
+    let has_own = |entry: &&InitiatorAcl| entry.name == initiator && entry.auth.is_some();
+    let table = match target.acl.iter().any(|entry| has_own(&entry)) {
+        true => "the [[iscsi.target.initiator]] that names it, of ",
+        false => "",
+    };
+    let name = quoted(&target.name);
+    format!(
+        "# the secret is that of `chap` (its `secret` or `secret_file`) in\n\
+         # {table}[[iscsi.target]] name = {name}"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use server::{IscsiTargetSpec, SubsystemSpec};
+
+    use super::*;
+
+    const NQN: &str = "nqn.2026-01.io.weft:a";
+    const IQN: &str = "iqn.2026-01.io.weft:a";
+
+    fn served(hosts: Vec<String>, acl: Vec<InitiatorAcl>) -> Served {
+        let target = Target {
+            acl,
+            portal_groups: vec![iscsi::PortalGroup::default()],
+            ..Target::new(IQN)
+        };
+        Served {
+            listeners: Vec::new(),
+            volumes: Vec::new(),
+            subsystems: vec![SubsystemSpec {
+                nqn: NQN.to_owned(),
+                hosts: Some(hosts),
+                ..SubsystemSpec::default()
+            }],
+            targets: vec![IscsiTargetSpec {
+                target,
+                ..IscsiTargetSpec::new("")
+            }],
+            file_systems: Vec::new(),
+            exports: Vec::new(),
+        }
+    }
+
+    fn refused(host: &str, target: &str) -> LastRefusal {
+        LastRefusal {
+            first_unix_s: 0,
+            last_unix_s: 0,
+            count: 1,
+            kind: server::RefusalKind("refused"),
+            address: Some([192, 0, 2, 7].into()),
+            host: Some(host.to_owned()),
+            target: Some(target.to_owned()),
+            reason: String::new(),
+            remedy: Remedy::ListPeer,
+        }
+    }
+
+    #[test]
+    fn list_of_hosts_that_is_long_is_not_told_whole() {
+        let hosts = |count| (0..count).map(|n| format!("nqn.2026-01.io.weft:h{n}"));
+        let allow = |count| {
+            let served = served(hosts(count).collect(), Vec::new());
+            allow(&refused("nqn.2026-01.io.weft:new", NQN), &served).expect("lines")
+        };
+        let whole = allow(LISTED_MAX);
+        assert_eq!(whole.lines().count(), LISTED_MAX + 4, "{whole}");
+        assert!(whole.ends_with("    \"nqn.2026-01.io.weft:new\",\n]"));
+        let one = allow(LISTED_MAX + 1);
+        assert!(one.ends_with("# one more line of `hosts`:\n\"nqn.2026-01.io.weft:new\","));
+    }
+
+    #[test]
+    fn name_that_no_configuration_takes_has_no_remedy() {
+        let served = served(Vec::new(), Vec::new());
+        for host in ["", "formless", "nqn.2026-01.io.weft:a\"]\nx = 1"] {
+            assert_eq!(allow(&refused(host, NQN), &served), None, "{host}");
+        }
+        let other = "nqn.2026-01.io.weft:b";
+        assert_eq!(allow(&refused(NQN, other), &served), None);
+    }
+
+    #[test]
+    fn initiator_that_is_named_and_comes_from_elsewhere_has_its_networks_told() {
+        let known = InitiatorAcl {
+            name: Some("iqn.2026-01.io.weft:i".to_owned()),
+            networks: vec!["198.51.100.0/24".parse().expect("a network")],
+            ..InitiatorAcl::default()
+        };
+        let served = served(Vec::new(), vec![known]);
+        let told = allow(&refused("iqn.2026-01.io.weft:I", IQN), &served).expect("lines");
+        let lines = "networks = [\n    \"198.51.100.0/24\",\n    \"192.0.2.7\",\n]";
+        assert!(told.ends_with(lines), "{told}");
+        let told = allow(&refused("iqn.2026-01.io.weft:j", IQN), &served).expect("lines");
+        let lines = "name = \"iqn.2026-01.io.weft:j\"\nnetworks = [\"192.0.2.7\"]";
+        assert!(told.ends_with(lines), "{told}");
+    }
+}
