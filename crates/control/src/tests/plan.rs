@@ -1,5 +1,8 @@
 //! What of a file a reload changes, and what it refuses.
 
+use server::Change;
+use store::Spec;
+
 use super::*;
 
 /// Others that may stand in the place of what is behind `key = `.
@@ -80,4 +83,50 @@ fn line_about_many_hosts_names_the_first_of_them() {
         text.contains("example:7 and 9992 others may connect"),
         "{text}"
     );
+}
+
+/// The changes from what is built in to what `edit` makes of it.
+fn changes(edit: impl FnOnce(&mut Config)) -> Vec<Change> {
+    let running = default_config();
+    let mut desired = running.clone();
+    edit(&mut desired);
+    let plan = plan(&running, &desired).expect("it may change");
+    plan.into_iter().map(|planned| planned.change).collect()
+}
+
+#[test]
+fn file_system_that_is_gone_is_removed_after_its_export() {
+    let changes = changes(|desired| {
+        desired.exports.clear();
+        desired.file_systems.clear();
+    });
+    let [
+        Change::RemoveExport { .. },
+        Change::RemoveFileSystem { name },
+    ] = &changes[..]
+    else {
+        panic!("{changes:?}");
+    };
+    assert_eq!(name, "default");
+}
+
+#[test]
+fn listeners_of_a_subsystem_change_with_it_alone() {
+    let changes = changes(|desired| desired.subsystems[0].listeners = Some(vec![0]));
+    let [Change::SetSubsystem { spec, .. }] = &changes[..] else {
+        panic!("{changes:?}");
+    };
+    assert_eq!(spec.listeners, Some(vec![0]));
+}
+
+#[test]
+fn namespace_of_another_volume_is_removed_and_added() {
+    let changes = changes(|desired| {
+        let other = Spec::new("other", Kind::Ram, 1 << 20, 512);
+        desired.volumes.push(other);
+        desired.subsystems[0].namespaces[0].volume = "other".to_owned();
+    });
+    let at = |is: fn(&Change) -> bool| changes.iter().position(is).expect("planned");
+    let removed = at(|change| matches!(change, Change::RemoveNamespace { .. }));
+    assert!(removed < at(|change| matches!(change, Change::AddNamespace { .. })));
 }

@@ -549,6 +549,9 @@ fn a_step_of_writing_that_fails_leaves_the_old_state_now_and_after_a_restart() {
             assert!(matches!(refused, Err(StateError::Unsaved(_))), "{step:?}");
             assert_eq!((state.unreadable(), state.reservations().report()), was);
             assert_eq!(held(), before, "{step:?}, first: {is_first}");
+            // What is put back is no copy: that would have another identity.
+            let owner = super::held(&spec(Some(&path)));
+            assert_eq!(owner.map(|owner| owner.is_bound), before.map(|_| true));
             // The next change is kept, with nothing of the one that was refused.
             state.protect_permanently().unwrap();
             drop(state);
