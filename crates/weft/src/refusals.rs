@@ -32,7 +32,7 @@ fn show_one(out: &mut dyn Write, refused: &Value) -> io::Result<()> {
     if count > 1 {
         row(out, "first", &[time("first_unix_s")])?;
     }
-    for (name, key) in [("who", "host"), ("asked", "target"), ("why", "reason")] {
+    for (name, key) in [("name", "host"), ("asked", "target"), ("why", "reason")] {
         row(out, name, &wrapped(text(key)))?;
     }
     // It is to be pasted: no line is broken.
