@@ -113,6 +113,10 @@ const QUICK: &[CiStep] = &[
 /// Tests that are ignored whatever the machine has, each with what runs it.
 const BY_DESIGN: &[(&str, &str)] = &[
     (
+        "metering_of_an_io_is_timed",
+        "cargo test --release -p engine --lib -- --ignored --nocapture metering_of_an_io",
+    ),
+    (
         "a_million_files_of_a_directory_are_listed",
         "cargo test -p interop --test files -- --ignored a_million_files_of_a_directory",
     ),

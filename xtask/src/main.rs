@@ -11,6 +11,7 @@ mod cycles;
 mod documents;
 #[cfg(test)]
 mod names;
+mod package;
 #[cfg(test)]
 mod rooms;
 #[cfg(test)]
@@ -36,6 +37,9 @@ usage: cargo xtask ci                                  formatting, lints and eve
        cargo xtask miri                                raw memory, under Miri
        cargo xtask msrv                                the oldest compiler that is supported
        cargo xtask aarch64                             64-bit Arm, checked by the compiler
+       cargo xtask package                             packages for Debian and RPM in target/package
+       cargo xtask lab package                         the same, installed, upgraded and removed in a
+                                                       container under systemd; needs root and Debian
        cargo xtask deny                                advisories, licences and sources of dependencies
        cargo xtask coverage                            lines that tests of units and machines reach";
 
@@ -52,6 +56,8 @@ fn main() -> ExitCode {
         ["miri"] => tools::check(&tools::MIRI),
         ["msrv"] => tools::check(&tools::MSRV),
         ["aarch64"] => tools::check(&tools::AARCH64),
+        ["package"] => package::package(),
+        ["lab", "package"] => package::lab(),
         ["deny"] => tools::check(&tools::DENY),
         ["coverage"] => tools::check(&tools::COVERAGE),
         ["help" | "--help" | "-h"] => {

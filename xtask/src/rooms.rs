@@ -79,9 +79,25 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ),
     (
         "control",
-        &["auth", "iscsi", "mem", "nvmf", "reactor", "server", "store"],
+        &[
+            "auth", "faults", "iscsi", "mem", "nvmf", "reactor", "server", "store",
+        ],
     ),
-    ("admin", &["control", "mem", "server"]),
+    ("api", &[]),
+    ("tables", &["api"]),
+    ("web_console", &["api", "tables"]),
+    (
+        "admin",
+        &[
+            "api",
+            "control",
+            "iscsi",
+            "mem",
+            "server",
+            "store",
+            "web_console",
+        ],
+    ),
     ("import", &["iscsi", "nvmf", "server", "store"]),
     (
         "client",
@@ -93,15 +109,15 @@ const MAY_USE: &[(&str, &[&str])] = &[
     (
         "sim",
         &[
-            "faults", "host", "link", "machine", "mem", "nfs", "nfsd", "nvmf", "random", "reactor",
-            "server", "store", "wire",
+            "control", "faults", "host", "iscsi", "link", "machine", "mem", "nfs", "nfsd", "nvmf",
+            "random", "reactor", "server", "store", "wire",
         ],
     ),
     (
         "weft",
         &[
-            "admin", "bench", "client", "control", "import", "mem", "reactor", "server", "store",
-            "tune",
+            "admin", "api", "bench", "client", "control", "import", "mem", "reactor", "server",
+            "store", "tables", "tune",
         ],
     ),
     (

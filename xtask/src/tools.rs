@@ -5,7 +5,7 @@
 use std::process::{Command, ExitCode};
 
 /// The repository.
-const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
+pub const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
 
 /// Sanitizers are not in the stable compiler.
 const NIGHTLY: &str = "nightly";
@@ -405,12 +405,12 @@ fn mutate(name: &str) -> Command {
     command
 }
 
-fn is_there(program: &str, arguments: &[&str]) -> bool {
+pub fn is_there(program: &str, arguments: &[&str]) -> bool {
     let output = Command::new(program).args(arguments).output();
     output.is_ok_and(|output| output.status.success())
 }
 
-fn succeeds(command: &mut Command) -> bool {
+pub fn succeeds(command: &mut Command) -> bool {
     match command.current_dir(ROOT).status() {
         Ok(status) => status.success(),
         Err(error) => {

@@ -4,9 +4,9 @@ use std::io;
 use std::path::Path;
 
 use http_body_util::{BodyExt, Full, Limited};
-use hyper::body::Bytes;
+use hyper::body::{Bytes, Incoming};
 use hyper::client::conn::http1::handshake;
-use hyper::{Method, Request, StatusCode, header};
+use hyper::{Method, Response, StatusCode, header};
 use hyper_util::rt::TokioIo;
 use serde_json::Value;
 use tokio::net::UnixStream;
@@ -23,17 +23,30 @@ pub struct Answer {
     pub body: Value,
 }
 
-/// Asks at the socket of `path`: POST with a body, else GET. Waits as long as it takes.
+/// What is asked.
+#[derive(Clone, Debug, Default)]
+pub struct Request {
+    /// GET, unless another is named.
+    pub method: Method,
+    /// Path and query.
+    pub target: String,
+    /// Names and values.
+    pub headers: Vec<(&'static str, String)>,
+    /// The body; empty: none.
+    pub body: String,
+}
+
+/// Asks at the socket of `path`. Waits as long as it takes.
 ///
 /// # Errors
 /// None answers there as weft does.
-pub fn ask(socket: &Path, target: &str, body: Option<&Value>) -> io::Result<Answer> {
+pub fn ask(socket: &Path, request: &Request) -> io::Result<Answer> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
     runtime.block_on(async {
         let stream = UnixStream::connect(socket).await?;
-        let (status, body) = exchange(stream, target, body)
+        let (status, body) = exchange(stream, request)
             .await
             .map_err(|error| io::Error::other(format!("no answer: {error}")))?;
         let body = serde_json::from_slice(&body).map_err(|_| {
@@ -47,29 +60,47 @@ pub fn ask(socket: &Path, target: &str, body: Option<&Value>) -> io::Result<Answ
     })
 }
 
+/// A text as a part of a path or a value of a query (RFC 3986, section 2.1).
+#[must_use]
+pub fn encoded(text: &str) -> String {
+    let mut encoded = String::new();
+    for byte in text.bytes() {
+        match byte {
+            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => {
+                encoded.push(char::from(byte));
+            }
+            byte => encoded += &format!("%{byte:02X}"),
+        }
+    }
+    encoded
+}
+
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
-async fn exchange(
+/// Sends a request that is answered with this media type.
+pub(crate) async fn sent(
     stream: UnixStream,
-    target: &str,
-    body: Option<&Value>,
-) -> Result<(StatusCode, Bytes), Failure> {
-    let method = match body {
-        Some(_) => Method::POST,
-        None => Method::GET,
-    };
-    let body = body.map(Value::to_string).unwrap_or_default();
-    let request = Request::builder()
-        .method(method)
-        .uri(target)
+    asked: &Request,
+    accepts: &str,
+) -> Result<Response<Incoming>, Failure> {
+    let mut request = hyper::Request::builder()
+        .method(&asked.method)
+        .uri(&asked.target)
         .header(header::HOST, "localhost")
-        .header(header::CONTENT_TYPE, "application/json")
-        .body(Full::new(Bytes::from(body)))?;
+        .header(header::ACCEPT, accepts);
+    for (name, value) in &asked.headers {
+        request = request.header(*name, value);
+    }
+    let request = request.body(Full::new(Bytes::from(asked.body.clone())))?;
     let (mut sender, connection) = handshake(TokioIo::new(stream)).await?;
-    let connection = tokio::spawn(connection);
-    let (head, body) = sender.send_request(request).await?.into_parts();
+    // It ends with the runtime of whoever asks.
+    tokio::spawn(connection);
+    Ok(sender.send_request(request).await?)
+}
+
+async fn exchange(stream: UnixStream, asked: &Request) -> Result<(StatusCode, Bytes), Failure> {
+    let answer = sent(stream, asked, "application/json").await?;
+    let (head, body) = answer.into_parts();
     let body = Limited::new(body, ANSWER_BYTES_MAX).collect().await?;
-    drop(sender);
-    connection.abort();
     Ok((head.status, body.to_bytes()))
 }

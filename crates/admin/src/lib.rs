@@ -1,30 +1,53 @@
 //! The admin socket: what a process that serves is asked, and told to change, over
-//! HTTP on a Unix socket, by a thread beside the reactors; and the client of it.
+//! HTTP on a Unix socket and on TCP, by a thread beside the reactors; and the client of it.
 //!
 //! No I/O of a host passes here: where the thread fails, hosts are served as before.
 #![forbid(unsafe_code)]
 
+mod access;
+mod audit;
+mod body;
 mod client;
+mod config;
+mod connections;
+mod console;
 mod counters;
+mod doctor;
+mod document;
+mod event_log;
+mod events;
+mod evict;
+mod files;
+mod follow;
+mod generations;
+mod html;
+mod keeper;
+mod login;
+mod metrics;
+mod objects;
+mod off_thread;
 mod place;
 mod problem;
+mod refused;
 mod routes;
+mod secrets;
 mod serve;
 mod served;
+mod shown;
+mod state;
+mod tcp;
+#[cfg(test)]
+mod tests;
 
-pub use client::{Answer, ask};
+pub use client::{Answer, Request, ask, encoded};
 pub use counters::{counters, now};
+pub use document::Document;
+pub use event_log::EventLog;
+pub use follow::{Followed, follow};
+pub use hyper::Method;
 pub use place::{Place, usual_path};
-pub use serve::{AdminThread, serve};
-pub use served::{NotApplied, PlanLine, ServedFile, Told};
-
-/// A request for a plan of a file, or to apply it.
-#[derive(Clone, Debug, serde::Deserialize, serde::Serialize)]
-#[serde(deny_unknown_fields)]
-pub struct FileRequest {
-    /// The configuration, by an absolute path: the server reads it.
-    pub file: std::path::PathBuf,
-    /// Whether hosts, initiators and clients may be cut, and what is in memory be lost.
-    #[serde(default)]
-    pub disconnect: bool,
-}
+pub use secrets::make_secret;
+pub use serve::{AdminPlaces, AdminThread, serve};
+pub use served::ServedFile;
+pub use state::sha256;
+pub use tcp::listen;

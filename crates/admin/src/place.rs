@@ -8,12 +8,17 @@ use std::path::{Path, PathBuf};
 
 use server::AdminSocket;
 
-/// Where commands look for the socket: of root under `/run`, of others in
-/// `XDG_RUNTIME_DIR`.
+/// Where commands look for the socket: of a service in its `RUNTIME_DIRECTORY`, of root under
+/// `/run`, of others in `XDG_RUNTIME_DIR`.
 ///
 /// # Errors
 /// Why there is no such place, and what to do.
 pub fn usual_path() -> Result<PathBuf, String> {
+    // The first, where the unit names several (systemd.exec(5)).
+    let of_service = std::env::var("RUNTIME_DIRECTORY").unwrap_or_default();
+    if let Some(folder) = of_service.split(':').next().filter(|name| !name.is_empty()) {
+        return Ok(Path::new(folder).join("admin.sock"));
+    }
     if rustix::process::geteuid().is_root() {
         return Ok(PathBuf::from("/run/weft/admin.sock"));
     }
@@ -28,22 +33,54 @@ pub fn usual_path() -> Result<PathBuf, String> {
 pub struct Place {
     path: PathBuf,
     pub(crate) listener: UnixListener,
-    /// Locked: no other process takes the path meanwhile.
-    _lock: File,
+    /// Locked: no other process takes the path meanwhile. `None`: the service manager has it,
+    /// and keeps the socket.
+    lock: Option<File>,
 }
 
 impl Place {
     /// Takes the socket that a configuration names; `None`: it wants none. One that a
-    /// process left that was killed is replaced.
+    /// process left that was killed is replaced. `listening`: what the service manager hands
+    /// over, this socket or nothing.
     ///
     /// # Errors
     /// Why not, and what to do.
-    pub fn take(socket: &AdminSocket) -> Result<Option<Place>, String> {
+    pub fn take(
+        socket: &AdminSocket,
+        listening: Vec<UnixListener>,
+    ) -> Result<Option<Place>, String> {
         let path = match socket {
-            AdminSocket::Off => return Ok(None),
-            AdminSocket::At(path) => path.clone(),
-            AdminSocket::Usual => usual_path()?,
+            AdminSocket::Off => None,
+            AdminSocket::At(path) => Some(path.clone()),
+            AdminSocket::Usual => Some(usual_path()?),
         };
+        let mut inherited = None;
+        for listener in listening {
+            let address = listener.local_addr().ok();
+            let at = address.as_ref().and_then(|address| address.as_pathname());
+            if at.is_none() || at != path.as_deref() {
+                let at = at.unwrap_or(Path::new("an address without a path"));
+                return Err(format!(
+                    "the service manager hands over a socket at {}, which the configuration does \
+                     not name",
+                    at.display()
+                ));
+            }
+            inherited = Some(listener);
+        }
+        let Some(path) = path else {
+            return Ok(None);
+        };
+        if let Some(listener) = inherited {
+            let set = listener.set_nonblocking(true);
+            set.map_err(|error| format!("{}: {error}", path.display()))?;
+            let lock = None;
+            return Ok(Some(Place {
+                path,
+                listener,
+                lock,
+            }));
+        }
         let taken = match socket {
             AdminSocket::Usual => make_folder(&path).and_then(|()| Place::bind(&path)),
             _ => Place::bind(&path),
@@ -85,7 +122,7 @@ impl Place {
         let place = Place {
             path: path.to_owned(),
             listener,
-            _lock: lock,
+            lock: Some(lock),
         };
         // Whoever came before is known by its user all the same.
         fs::set_permissions(path, Permissions::from_mode(0o600))?;
@@ -96,7 +133,9 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        let _ = fs::remove_file(&self.path);
+        if self.lock.is_some() {
+            let _ = fs::remove_file(&self.path);
+        }
     }
 }
 
@@ -116,7 +155,7 @@ mod tests {
     use super::*;
 
     fn take(path: &Path) -> Result<Option<Place>, String> {
-        Place::take(&AdminSocket::At(path.to_owned()))
+        Place::take(&AdminSocket::At(path.to_owned()), Vec::new())
     }
 
     #[test]
@@ -148,6 +187,10 @@ mod tests {
         let why = take(&path).expect_err("of another program");
         assert!(why.contains("another process has it"), "{why}");
         drop(other);
-        assert!(Place::take(&AdminSocket::Off).expect("nothing").is_none());
+        assert!(
+            Place::take(&AdminSocket::Off, Vec::new())
+                .expect("nothing")
+                .is_none()
+        );
     }
 }

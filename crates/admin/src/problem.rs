@@ -1,108 +1,145 @@
 //! What went wrong with a request, as problem details (RFC 9457).
 
+use api::{FileProblem, ObjectProblem, ServedGeneration};
 use axum::Json;
-use axum::http::{HeaderValue, StatusCode, header};
+use axum::http::{HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use control::Problems;
-use serde_json::{Map, Value, json};
 
-use crate::served::NotApplied;
+use crate::refused::NotApplied;
 
 /// Why a request was not done.
 #[derive(Debug)]
 pub(crate) struct Problem {
-    status: StatusCode,
-    /// What kind of problem it is, where the status does not say it.
-    kind: Option<&'static str>,
-    title: &'static str,
-    detail: String,
-    /// What else is told: members beside those of every problem.
-    more: Map<String, Value>,
+    /// What is told.
+    told: Box<api::ProblemDetails>,
+    headers: Vec<(HeaderName, HeaderValue)>,
 }
 
 impl Problem {
-    /// One that its status says all about but the detail.
+    /// One that its status says all about but the detail (RFC 9457, section 4.2.1).
     pub fn new(status: StatusCode, detail: impl Into<String>) -> Problem {
         Problem {
-            status,
-            kind: None,
-            title: status.canonical_reason().unwrap_or("error"),
-            detail: detail.into(),
-            more: Map::new(),
+            told: Box::new(api::ProblemDetails {
+                kind: "about:blank".to_owned(),
+                title: status.canonical_reason().unwrap_or("error").to_owned(),
+                status: status.as_u16(),
+                detail: detail.into(),
+                ..api::ProblemDetails::default()
+            }),
+            headers: Vec::new(),
         }
     }
 
-    fn of_kind(
-        (status, kind, title): (StatusCode, &'static str, &'static str),
-        detail: impl Into<String>,
-        (member, value): (&str, Value),
-    ) -> Problem {
-        Problem {
-            kind: Some(kind),
-            title,
-            more: Map::from_iter([(member.to_owned(), value)]),
-            ..Problem::new(status, detail)
-        }
+    /// What is told.
+    pub fn told(&self) -> &api::ProblemDetails {
+        &self.told
+    }
+
+    /// With what to do.
+    pub fn hint(mut self, hint: impl Into<String>) -> Problem {
+        self.told.hint = Some(hint.into());
+        self
+    }
+
+    /// With a header that belongs to its status.
+    pub fn header(mut self, name: HeaderName, value: HeaderValue) -> Problem {
+        self.headers.push((name, value));
+        self
     }
 }
 
 impl From<NotApplied> for Problem {
     fn from(refusal: NotApplied) -> Problem {
-        let detail = refusal.to_string();
-        let invalid = |problems| {
-            let status = StatusCode::UNPROCESSABLE_ENTITY;
-            let kind = (status, "invalid-file", "the file has mistakes");
-            Problem::of_kind(kind, detail.clone(), ("problems", problems))
-        };
-        let conflict = |kind, title, lines| {
-            let kind = (StatusCode::CONFLICT, kind, title);
-            Problem::of_kind(kind, detail.clone(), ("lines", lines))
-        };
-        match &refusal {
-            NotApplied::Mistakes(Problems { list, .. }) => {
-                let list = list.iter().map(|problem| {
-                    json!({
-                        "line": problem.line,
-                        "column": problem.column,
-                        "text": problem.text,
-                    })
-                });
-                invalid(list.collect())
-            }
-            NotApplied::Fixed(lines) => {
+        use StatusCode as Status;
+        let (status, title) = match &refusal {
+            NotApplied::Mistakes(_) => (Status::UNPROCESSABLE_ENTITY, "the file has mistakes"),
+            NotApplied::Edit(_) => (Status::UNPROCESSABLE_ENTITY, "the object has mistakes"),
+            NotApplied::Fixed(_) => {
                 let title = "it cannot be changed while hosts are connected";
-                conflict("needs-restart", title, json!(lines))
+                (Status::CONFLICT, title)
             }
-            NotApplied::Disturbs(lines) => conflict("disturbs", "hosts would be cut", json!(lines)),
-            NotApplied::Failed(lines) => {
-                conflict("not-done", "a change could not be made", json!(lines))
+            NotApplied::Disturbs(_) => (Status::CONFLICT, "hosts would be cut"),
+            NotApplied::Failed(_) => (Status::CONFLICT, "a change could not be made"),
+            NotApplied::Conflict(_) => (Status::CONFLICT, "another generation is served"),
+            NotApplied::FileChanged(..) => (Status::CONFLICT, "the file was changed by hand"),
+            NotApplied::NotKept(_) => (Status::INSUFFICIENT_STORAGE, "the change cannot be kept"),
+            NotApplied::NoGeneration(_) => (Status::NOT_FOUND, "there is no such generation"),
+            NotApplied::KeyReused(_) => {
+                (Status::UNPROCESSABLE_ENTITY, "another request had this key")
             }
-            NotApplied::Busy => Problem::new(StatusCode::CONFLICT, detail),
+            NotApplied::Denied => (Status::FORBIDDEN, "this needs another role"),
+            NotApplied::Busy => (Status::SERVICE_UNAVAILABLE, "other changes are being made"),
+        };
+        let kind = format!("tag:weft.io,2026-01:{}", refusal.kind());
+        let mut told = api::ProblemDetails {
+            kind,
+            title: title.to_owned(),
+            status: status.as_u16(),
+            detail: refusal.to_string(),
+            ..api::ProblemDetails::default()
+        };
+        tell(&mut told, refusal);
+        Problem {
+            told: Box::new(told),
+            headers: Vec::new(),
         }
+    }
+}
+
+/// Tells what else there is to a refusal.
+fn tell(told: &mut api::ProblemDetails, refusal: NotApplied) {
+    match refusal {
+        NotApplied::Mistakes(Problems { list, .. }) => {
+            let list = list.into_iter().map(|mistake| FileProblem {
+                line: mistake.line,
+                column: mistake.column,
+                text: mistake.text,
+                excerpt: mistake.excerpt,
+            });
+            told.problems = list.collect();
+        }
+        NotApplied::Edit(mistakes) => {
+            let list = mistakes.into_iter().map(|mistake| ObjectProblem {
+                object: mistake.object.to_string(),
+                field: mistake.field,
+                reason: mistake.reason,
+                hint: mistake.hint,
+            });
+            told.objects = list.collect();
+        }
+        NotApplied::Fixed(lines) | NotApplied::Failed(lines) | NotApplied::NotKept(lines) => {
+            told.lines = lines;
+        }
+        NotApplied::Disturbs(plan) => told.plan = plan,
+        NotApplied::Conflict(now) => {
+            told.served = Some(ServedGeneration {
+                generation: now.generation,
+                unix_s: now.unix_s,
+                uid: now.uid,
+                verb: now.verb,
+            });
+        }
+        NotApplied::FileChanged(file, _) => told.file = Some(file.display().to_string()),
+        NotApplied::NoGeneration(number) | NotApplied::KeyReused(number) => {
+            told.generation = Some(number);
+        }
+        NotApplied::Denied => {
+            let hint = "`weft login --role admin`, by somebody who has that role";
+            told.hint = Some(hint.to_owned());
+        }
+        NotApplied::Busy => {}
     }
 }
 
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
-        let kind = match self.kind {
-            // RFC 9457, section 4.2.1: the status says it all.
-            None => "about:blank".to_owned(),
-            Some(kind) => format!("tag:weft.io,2026-01:{kind}"),
-        };
-        let mut body = json!({
-            "type": kind,
-            "title": self.title,
-            "status": self.status.as_u16(),
-            "detail": self.detail,
-        });
-        if let Value::Object(members) = &mut body {
-            members.extend(self.more);
-        }
-        let mut response = (self.status, Json(body)).into_response();
+        let status = StatusCode::from_u16(self.told.status).expect("it was one");
+        let mut response = (status, Json(self.told)).into_response();
         let media_type = HeaderValue::from_static("application/problem+json");
-        response
-            .headers_mut()
-            .insert(header::CONTENT_TYPE, media_type);
+        let headers = response.headers_mut();
+        headers.insert(header::CONTENT_TYPE, media_type);
+        headers.extend(self.headers);
         response
     }
 }

@@ -1,119 +1,71 @@
 //! What can be asked, and what answers.
 
 use std::sync::Arc;
-use std::time::Duration;
 
-use axum::body::Bytes;
-use axum::extract::{DefaultBodyLimit, FromRequest, Request, State};
-use axum::http::StatusCode;
-use axum::routing::{get, post};
+use api::{Refusals, TargetStatus};
+use axum::extract::{DefaultBodyLimit, State};
+use axum::http::{StatusCode, header};
+use axum::middleware::from_fn_with_state;
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
 use axum::{Json, Router};
-use serde_json::{Value, json};
-use tokio::task::spawn_blocking;
-use tokio::time::timeout;
 
-use crate::FileRequest;
+use crate::access::Access;
+use crate::connections;
+use crate::console;
+use crate::events;
+use crate::metrics::MEDIA_TYPE;
+use crate::objects;
+use crate::off_thread::{Served, off_thread};
 use crate::problem::Problem;
-use crate::served::{NotApplied, ServedFile};
+use crate::served::ServedFile;
+use crate::{access, config, login};
 
 const BODY_BYTES_MAX: usize = 1 << 20;
 
-/// How long the body of a request may take.
-const BODY_PATIENCE: Duration = Duration::from_secs(5);
-
-type Served = State<Arc<ServedFile>>;
-
-/// For those who may ask.
-pub(crate) fn open(served: Arc<ServedFile>) -> Router {
+/// Everything, each for those who may ask for it.
+pub(crate) fn all(served: Arc<ServedFile>) -> Router {
     let wrong_method = || async {
-        let detail = "the path has other methods: GET to ask, POST to change";
+        let detail = "the path has other methods: GET to ask, PUT, POST or DELETE to change";
         Problem::new(StatusCode::METHOD_NOT_ALLOWED, detail)
     };
     let no_path = || async {
-        let detail = "paths are /healthz, /readyz, /v1/status, /v1/refusals, \
-                      /v1/config:diff and /v1/config:apply";
+        let detail = "paths are /healthz, /readyz, /metrics, /v1/status, /v1/refusals, \
+                      /v1/config, /v1/config:rollback, /v1/config/history, /v1/audit, \
+                      /v1/audit:verify, /v1/events, /v1/objects, /v1/connections, /v1/hosts, \
+                      /v1/iscsi/sessions, /v1/nfs/clients and /v1/doctor/clients";
         Problem::new(StatusCode::NOT_FOUND, detail)
     };
+    let access = Arc::new(Access::new(served.clone()));
     Router::new()
         .route("/healthz", get(async || "the admin socket answers\n"))
         .route("/readyz", get(async || "weft serves\n"))
+        .route("/metrics", get(metrics))
         .route("/v1/status", get(status))
         .route("/v1/refusals", get(refusals))
-        .route("/v1/config:diff", post(diff))
-        .route("/v1/config:apply", post(apply))
+        .route("/v1/events", get(events::events))
+        .merge(config::routes())
+        .merge(objects::routes())
+        .merge(connections::routes())
+        .merge(console::routes())
+        .merge(login::routes(access.clone()))
         .fallback(no_path)
         .method_not_allowed_fallback(wrong_method)
         .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
+        .layer(from_fn_with_state(access, access::admit))
         .with_state(served)
 }
 
-/// For all others.
-pub(crate) fn closed() -> Router {
-    Router::new().fallback(|| async {
-        let detail = "only the user that weft runs as, and root, may ask";
-        Problem::new(StatusCode::FORBIDDEN, detail)
-    })
+async fn metrics(State(served): Served) -> Result<Response, Problem> {
+    let Json(text) = off_thread(move || Ok::<_, Problem>(served.metrics())).await?;
+    let media_type = (header::CONTENT_TYPE, MEDIA_TYPE);
+    Ok(([media_type], text).into_response())
 }
 
-async fn status(State(served): Served) -> Result<Json<Value>, Problem> {
-    off_thread(move || Ok(served.status())).await
+async fn status(State(served): Served) -> Result<Json<TargetStatus>, Problem> {
+    off_thread(move || Ok::<_, Problem>(served.status())).await
 }
 
-async fn refusals(State(served): Served) -> Result<Json<Value>, Problem> {
-    off_thread(move || Ok(served.refusals())).await
-}
-
-async fn diff(State(served): Served, request: Request) -> Result<Json<Value>, Problem> {
-    let asked = file_request(request).await?;
-    off_thread(move || {
-        let (lines, missing) = served.diff(&asked.file)?;
-        Ok(json!({ "lines": lines, "not_served": missing }))
-    })
-    .await
-}
-
-async fn apply(State(served): Served, request: Request) -> Result<Json<Value>, Problem> {
-    let asked = file_request(request).await?;
-    off_thread(move || {
-        let (done, missing) = served.apply(&asked.file, asked.disconnect)?;
-        Ok(json!({ "done": done, "not_served": missing }))
-    })
-    .await
-}
-
-/// Does what may block: other requests are answered meanwhile.
-async fn off_thread(
-    deed: impl FnOnce() -> Result<Value, NotApplied> + Send + 'static,
-) -> Result<Json<Value>, Problem> {
-    match spawn_blocking(deed).await {
-        Ok(done) => Ok(Json(done?)),
-        Err(panic) => {
-            tracing::error!(%panic, "a request of the admin socket failed; report this");
-            let detail = "a part of weft has failed: its log says more; report this";
-            Err(Problem::new(StatusCode::INTERNAL_SERVER_ERROR, detail))
-        }
-    }
-}
-
-async fn file_request(request: Request) -> Result<FileRequest, Problem> {
-    let body = timeout(BODY_PATIENCE, Bytes::from_request(request, &())).await;
-    let body = body.map_err(|_| {
-        let detail = format!("no whole body in {} s", BODY_PATIENCE.as_secs());
-        Problem::new(StatusCode::REQUEST_TIMEOUT, detail)
-    })?;
-    let body = body.map_err(|why| Problem::new(why.status(), why.body_text()))?;
-    let asked: FileRequest = serde_json::from_slice(&body).map_err(|why| {
-        let detail = format!(
-            "the body is not {{\"file\": \"/path\"}}, with \"disconnect\": true or false at most: \
-             {why}"
-        );
-        Problem::new(StatusCode::BAD_REQUEST, detail)
-    })?;
-    match asked.file.is_absolute() {
-        true => Ok(asked),
-        false => {
-            let detail = "\"file\" is not an absolute path: weft runs in another folder";
-            Err(Problem::new(StatusCode::BAD_REQUEST, detail))
-        }
-    }
+async fn refusals(State(served): Served) -> Result<Json<Refusals>, Problem> {
+    off_thread(move || Ok::<_, Problem>(served.refusals())).await
 }

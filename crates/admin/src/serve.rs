@@ -1,36 +1,55 @@
-//! The thread of the socket.
+//! The thread of both sockets.
 
 use std::convert::Infallible;
+use std::future::pending;
 use std::io;
-use std::os::unix::fs::MetadataExt;
+use std::net::{SocketAddr, TcpListener};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::thread;
 use std::time::Duration;
 
 use axum::Router;
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
-use tokio::net::{UnixListener, UnixStream};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpStream, UnixListener, UnixStream};
 use tokio::sync::{Notify, Semaphore};
 use tokio::time::sleep;
 
+use crate::access::Peer;
+use crate::events::Taken;
 use crate::place::Place;
 use crate::routes;
 use crate::served::{ServedFile, locked};
 
+/// Of each of both sockets.
 const CONNECTIONS_MAX: usize = 64;
+
+/// What the head of a request may have.
+const HEAD_BYTES_MAX: usize = 64 << 10;
 
 /// How long the head of a request may take, and a peer to take its answer.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// The socket while it is served. Dropping it removes the socket.
+/// Where it answers.
+#[derive(Debug)]
+pub struct AdminPlaces {
+    /// The Unix socket.
+    pub socket: Option<Place>,
+    /// On TCP.
+    pub tcp: Option<TcpListener>,
+}
+
+/// The sockets while they are served. Dropping it removes that of a path.
 #[derive(Debug)]
 pub struct AdminThread {
-    path: PathBuf,
+    path: Option<PathBuf>,
+    address: Option<SocketAddr>,
     place: TakenPlace,
 }
 
@@ -38,9 +57,14 @@ pub struct AdminThread {
 type TakenPlace = Arc<Mutex<Option<Place>>>;
 
 impl AdminThread {
-    /// Where it is.
-    pub fn path(&self) -> &Path {
-        &self.path
+    /// Where the Unix socket is.
+    pub fn path(&self) -> Option<&Path> {
+        self.path.as_deref()
+    }
+
+    /// Where it answers on TCP.
+    pub fn address(&self) -> Option<SocketAddr> {
+        self.address
     }
 }
 
@@ -50,29 +74,30 @@ impl Drop for AdminThread {
     }
 }
 
-/// Answers at `place` from now on, in a thread of its own. Where that fails it is told in
+/// Answers at `places` from now on, in a thread of its own. Where that fails it is told in
 /// the log, and nothing else ends.
 ///
 /// # Errors
 /// The thread cannot be started.
-pub fn serve(place: Place, served: Arc<ServedFile>) -> io::Result<AdminThread> {
-    let owner = std::fs::metadata(place.path())?.uid();
-    let routers = Routers {
-        open: routes::open(served),
-        closed: routes::closed(),
-    };
-    in_thread(place, move |listener| accept(listener, owner, routers))
+pub fn serve(places: AdminPlaces, served: Arc<ServedFile>) -> io::Result<AdminThread> {
+    let router = routes::all(served.clone());
+    let thread = in_thread(places, move |listeners| accept(listeners, router))?;
+    let places = (thread.path.clone(), thread.address);
+    served.places.get_or_init(|| places);
+    Ok(thread)
 }
 
-/// Does `work` with what comes in at `place`, in a thread of its own. The socket goes with
+/// Does `work` with what comes in at `places`, in a thread of its own. The sockets go with
 /// it: who asks is told at once that nothing answers.
 fn in_thread<F: Future<Output = Infallible>>(
-    place: Place,
-    work: impl FnOnce(UnixListener) -> F + Send + 'static,
+    AdminPlaces { socket: place, tcp }: AdminPlaces,
+    work: impl FnOnce(Listeners) -> F + Send + 'static,
 ) -> io::Result<AdminThread> {
-    let path = place.path().to_owned();
-    let listener = place.listener.try_clone()?;
-    let place = Arc::new(Mutex::new(Some(place)));
+    let path = place.as_ref().map(|place| place.path().to_owned());
+    let address = tcp.as_ref().map(TcpListener::local_addr).transpose()?;
+    let socket = place.as_ref().map(|place| place.listener.try_clone());
+    let socket = socket.transpose()?;
+    let place = Arc::new(Mutex::new(place));
     let taken = place.clone();
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -83,7 +108,13 @@ fn in_thread<F: Future<Output = Infallible>>(
     let thread = thread::Builder::new().name("weft-admin".into());
     thread.spawn(move || {
         let work = || -> io::Result<Infallible> {
-            runtime.block_on(async { Ok(work(UnixListener::from_std(listener)?).await) })
+            runtime.block_on(async {
+                let listeners = Listeners {
+                    socket: socket.map(UnixListener::from_std).transpose()?,
+                    tcp: tcp.map(tokio::net::TcpListener::from_std).transpose()?,
+                };
+                Ok(work(listeners).await)
+            })
         };
         let why = match catch_unwind(AssertUnwindSafe(work)) {
             Ok(Err(error)) => error.to_string(),
@@ -97,30 +128,40 @@ fn in_thread<F: Future<Output = Infallible>>(
             "the admin socket has failed: hosts are served as before; restart weft to have it again"
         );
     })?;
-    Ok(AdminThread { path, place })
+    Ok(AdminThread {
+        path,
+        address,
+        place,
+    })
 }
 
-/// What answers.
-struct Routers {
-    /// Those who may ask.
-    open: Router,
-    /// All others.
-    closed: Router,
+/// What connections come in by.
+struct Listeners {
+    socket: Option<UnixListener>,
+    tcp: Option<tokio::net::TcpListener>,
 }
 
 /// Takes connections, for ever.
-async fn accept(listener: UnixListener, owner: u32, routers: Routers) -> Infallible {
+async fn accept(Listeners { socket, tcp }: Listeners, router: Router) -> Infallible {
+    let of_socket = accept_at(socket, router.clone());
+    tokio::select! {
+        never = of_socket => never,
+        never = accept_at(tcp, router) => never,
+    }
+}
+
+async fn accept_at(listener: Option<impl Listen>, router: Router) -> Infallible {
+    let Some(listener) = listener else {
+        return pending().await;
+    };
     let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     loop {
         let place = places.clone().acquire_owned().await;
-        match listener.accept().await {
-            Ok((stream, _)) => {
-                let router = match stream.peer_cred() {
-                    Ok(peer) if [0, owner].contains(&peer.uid()) => routers.open.clone(),
-                    _ => routers.closed.clone(),
-                };
+        match listener.take().await {
+            Ok((stream, peer)) => {
+                let router = router.clone();
                 tokio::spawn(async move {
-                    answer(stream, router).await;
+                    answer(stream, peer, router).await;
                     drop(place);
                 });
             }
@@ -132,14 +173,52 @@ async fn accept(listener: UnixListener, owner: u32, routers: Routers) -> Infalli
     }
 }
 
-/// One request of one connection: nothing waits for a peer that says no more.
-async fn answer(stream: UnixStream, router: Router) {
+/// A socket that is listened on.
+trait Listen {
+    type Stream: AsyncRead + AsyncWrite + Unpin + Send + 'static;
+
+    /// The next connection, and whose it is.
+    fn take(&self) -> impl Future<Output = io::Result<(Self::Stream, Peer)>>;
+}
+
+impl Listen for UnixListener {
+    type Stream = UnixStream;
+
+    async fn take(&self) -> io::Result<(UnixStream, Peer)> {
+        let (stream, _) = self.accept().await?;
+        let uid = stream.peer_cred()?.uid();
+        Ok((stream, Peer::User { uid }))
+    }
+}
+
+impl Listen for tokio::net::TcpListener {
+    type Stream = TcpStream;
+
+    async fn take(&self) -> io::Result<(TcpStream, Peer)> {
+        let (stream, peer) = self.accept().await?;
+        let here = stream.local_addr()?;
+        Ok((stream, Peer::Address { peer, here }))
+    }
+}
+
+/// One request of one connection: nothing waits for a peer that says no more, or takes no more.
+async fn answer(
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    peer: Peer,
+    router: Router,
+) {
     let router = TowerToHyperService::new(router);
-    let answered = Notify::new();
-    let service = service_fn(|request| {
+    let (answered, follows) = (Notify::new(), OnceLock::new());
+    let service = service_fn(|mut request: hyper::Request<Incoming>| {
+        request.extensions_mut().insert(peer);
         let answer = router.call(request);
         async {
             let answer = answer.await;
+            if let Ok(answer) = &answer
+                && let Some(taken) = answer.extensions().get::<Taken>()
+            {
+                let _ = follows.set(taken.clone());
+            }
             answered.notify_one();
             answer
         }
@@ -147,10 +226,18 @@ async fn answer(stream: UnixStream, router: Router) {
     let mut http = http1::Builder::new();
     http.timer(TokioTimer::new())
         .header_read_timeout(PATIENCE)
+        .max_buf_size(HEAD_BYTES_MAX)
         .keep_alive(false);
     let unread = async {
         answered.notified().await;
-        sleep(PATIENCE).await;
+        let times = || follows.get().map(Taken::times);
+        loop {
+            let before = times();
+            sleep(PATIENCE).await;
+            if before == times() {
+                break;
+            }
+        }
     };
     tokio::select! {
         // What its peer did wrong is its peer's concern.
@@ -162,10 +249,10 @@ async fn answer(stream: UnixStream, router: Router) {
 #[cfg(test)]
 mod tests {
     use std::io::{Read, Write};
-    use std::net::{SocketAddr, TcpStream};
+    use std::net::TcpStream;
 
     use axum::routing::get;
-    use server::{AdminSocket, Config, Running};
+    use server::{AdminListen, AdminSocket, Config, Running};
 
     use super::*;
 
@@ -195,8 +282,11 @@ mod tests {
             }
         }
 
-        fn place(&mut self) -> Place {
-            self.place.take().expect("taken once")
+        fn places(&mut self) -> AdminPlaces {
+            AdminPlaces {
+                socket: self.place.take(),
+                tcp: crate::listen(&AdminListen::Usual).expect("a port"),
+            }
         }
 
         /// ICReq (NVMe/TCP 1.0, section 3.6.2.2) is answered with ICResp.
@@ -223,23 +313,28 @@ mod tests {
     }
 
     fn take(path: &Path) -> Option<Place> {
-        Place::take(&AdminSocket::At(path.to_owned())).expect("free")
+        Place::take(&AdminSocket::At(path.to_owned()), Vec::new()).expect("free")
     }
 
     fn ask(path: &Path, target: &str) -> io::Result<crate::Answer> {
-        crate::ask(path, target, None)
+        let request = crate::Request {
+            target: target.to_owned(),
+            ..crate::Request::default()
+        };
+        crate::ask(path, &request)
     }
 
     #[test]
     fn thread_that_panics_leaves_hosts_served_and_its_socket_to_another() {
         let mut served = Served::start();
-        let place = served.place();
-        let thread = in_thread(place, |listener| async move {
-            let _peer = listener.accept().await;
+        let thread = in_thread(served.places(), |listeners| async move {
+            let socket = listeners.socket.expect("wanted");
+            let _peer = socket.accept().await;
             panic!("asked to");
         });
         let thread = thread.expect("a thread");
-        assert!(thread.path().exists());
+        assert!(thread.path().expect("wanted").exists());
+        let address = thread.address().expect("wanted");
         ask(&served.path, "/healthz").expect_err("no answer");
         for _ in 0..10_000 {
             if !served.path.exists() {
@@ -249,6 +344,7 @@ mod tests {
         }
         let why = ask(&served.path, "/healthz").expect_err("nothing is there");
         assert_eq!(why.kind(), io::ErrorKind::NotFound);
+        assert!(TcpStream::connect(address).is_err());
         served.expect_host_is_served();
         // The one that has failed removes its own alone.
         let next = take(&served.path).expect("wanted");
@@ -260,15 +356,11 @@ mod tests {
     #[test]
     fn request_that_panics_costs_its_own_connection() {
         let mut served = Served::start();
-        let uid = std::fs::metadata(&served.path).expect("there").uid();
-        let routers = Routers {
-            open: Router::new()
-                .route("/panic", get(async || -> &str { panic!("asked to") }))
-                .route("/answer", get(async || "1")),
-            closed: routes::closed(),
-        };
-        let place = served.place();
-        let thread = in_thread(place, move |listener| accept(listener, uid, routers));
+        let router = Router::new()
+            .route("/panic", get(async || -> &str { panic!("asked to") }))
+            .route("/answer", get(async || "1"));
+        let places = served.places();
+        let thread = in_thread(places, move |listeners| accept(listeners, router));
         let thread = thread.expect("a thread");
         // More than may be open at a time: each gives its place back.
         for _ in 0..=CONNECTIONS_MAX {

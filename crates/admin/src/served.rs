@@ -1,278 +1,519 @@
-//! The file that is served: SIGHUP and the admin socket change it, one at a time.
+//! What is served: SIGHUP and the admin socket change it, one at a time.
 
-use std::fmt;
-use std::path::{Path, PathBuf, absolute};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Instant;
 
-use control::{PlannedChange, Problems, ServedDocument};
-use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
-use server::{Config, Protocol, Running};
+use api::{
+    AdminPlaces, Audit, AuditVerified, Changed, ConfigText, Generation, GenerationText, History,
+    HistoryEntry, LastChange, Listener, PlanLine, RefusalSummary, Refusals, RequestKey,
+    TargetStatus,
+};
+use control::{ObjectPath, PlannedChange, ServedDocument};
+use server::{AdminRole, AdminSpec, Config, LastRefusal, Protocol, Running, Served};
+use tokio::sync::Semaphore;
 
+use crate::audit::MADE;
 use crate::counters::{counters, now};
+use crate::document::{Document, generation_of};
+use crate::event_log::EventLog;
+use crate::keeper::Keeper;
+use crate::metrics;
+use crate::refused::NotApplied;
 
-/// A target that runs, and the file that it serves.
+/// A target that runs, and the document that it serves.
 pub struct ServedFile {
-    running: Arc<Running>,
+    pub(crate) running: Arc<Running>,
     since: Instant,
-    /// Held while a file is applied, and for a plan.
-    document: Mutex<ServedDocument>,
-    /// Beside it: the status waits for none who applies.
-    applied: Mutex<Applied>,
+    /// Held during a change, and for a plan.
+    state: Mutex<ServedState>,
+    keeper: Keeper,
+    /// Beside it: the status waits for none who changes.
+    shown: Mutex<Shown>,
+    /// Changes over the socket come one after another.
+    pub(crate) turn: Arc<Semaphore>,
+    /// How it is asked, as the document says.
+    admin: Mutex<AdminSpec>,
+    /// Where it is asked, once that is known.
+    pub(crate) places: OnceLock<(Option<PathBuf>, Option<SocketAddr>)>,
+    /// What has happened.
+    pub(crate) events: Arc<EventLog>,
 }
 
-/// What was served last, and how that went.
+struct ServedState {
+    served: ServedDocument,
+    document: Document,
+}
+
+/// What is served now, and how the last change went.
 #[derive(Clone, Debug)]
-struct Applied {
-    /// `None`: what is built in.
-    file: Option<PathBuf>,
-    /// When `file` was applied.
+struct Shown {
+    text: Arc<str>,
+    generation: Generation,
+    /// Since when.
     time: String,
-    /// The file that was asked for last, when, and what came of it.
-    last: Option<(PathBuf, String, String)>,
+    /// What was asked for last.
+    last: Option<LastChange>,
     /// What was missing at the start and is so still.
     missing: Vec<String>,
+    /// What of the text holds from the next start on.
+    at_restart: Vec<String>,
 }
 
-/// A line of a plan.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct PlanLine {
-    /// What changes.
-    pub text: String,
-    /// A host, initiator or client is cut, or what is in memory is lost.
-    pub disturbs: bool,
-}
-
-impl From<&PlannedChange> for PlanLine {
-    fn from(change: &PlannedChange) -> PlanLine {
-        PlanLine {
-            text: change.text.clone(),
-            disturbs: change.disturbs,
-        }
+fn line_of(change: &PlannedChange) -> PlanLine {
+    PlanLine {
+        text: change.text.clone(),
+        disturbs: change.disturbs,
     }
 }
 
-/// A line for each change, and for each volume and file system that was missing at the
-/// start and is so still.
-pub type Told<L> = (Vec<L>, Vec<String>);
-
-/// Why a file is not applied. Nothing has changed but what a line says.
-#[derive(Debug)]
-pub enum NotApplied {
-    /// It cannot be read, or has mistakes.
-    Mistakes(Problems),
-    /// What changes at a restart alone, a line each.
-    Fixed(Vec<String>),
-    /// What would disturb, and all else.
-    Disturbs(Vec<PlanLine>),
-    /// What could not be done, and could not be taken back.
-    Failed(Vec<String>),
-    /// Another is being applied.
-    Busy,
-}
-
-impl fmt::Display for NotApplied {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            NotApplied::Mistakes(problems) => write!(f, "{problems}"),
-            NotApplied::Fixed(lines) | NotApplied::Failed(lines) => f.write_str(&lines.join("; ")),
-            NotApplied::Disturbs(lines) => {
-                let count = lines.iter().filter(|line| line.disturbs).count();
-                write!(
-                    f,
-                    "{count} of {} changes cut hosts or lose what is in memory: ask for it \
-                     (disconnect), or leave them out",
-                    lines.len()
-                )
-            }
-            NotApplied::Busy => {
-                f.write_str("another change is being made: ask again when it is over")
-            }
-        }
-    }
+/// A change that is asked for.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ChangeAsked {
+    /// What it is, to people.
+    pub verb: String,
+    /// Who asks.
+    pub uid: u32,
+    /// What that may do.
+    pub role: AdminRole,
+    /// Only what it would change.
+    pub dry_run: bool,
+    /// Hosts, initiators and clients may be cut, and what is in memory be lost.
+    pub disconnect: bool,
+    /// The generations that it may be made on; `None`: any.
+    pub if_match: Option<Vec<u64>>,
+    /// What it is known by when it comes again.
+    pub request: Option<RequestKey>,
+    /// The object that it is about, if it is about one.
+    pub object: Option<ObjectPath>,
 }
 
 impl ServedFile {
-    /// Of a target that was started with `loaded`, from `file`, and has not changed since.
+    /// Of a target that was started with `loaded`, the configuration that `document` is;
+    /// `events`: what has happened since.
     #[must_use]
-    pub fn new(running: Arc<Running>, loaded: &Config, file: Option<PathBuf>) -> ServedFile {
+    pub fn new(
+        running: Arc<Running>,
+        loaded: &Config,
+        document: Document,
+        events: Arc<EventLog>,
+    ) -> ServedFile {
         ServedFile {
             since: Instant::now(),
-            document: Mutex::new(ServedDocument::new(loaded, &running)),
-            applied: Mutex::new(Applied {
-                file,
+            keeper: document.keeper.clone(),
+            shown: Mutex::new(Shown {
+                text: document.text.clone(),
+                generation: document.generation.clone(),
                 time: now(),
                 last: None,
                 missing: running.missing().to_vec(),
+                at_restart: Vec::new(),
             }),
+            state: Mutex::new(ServedState {
+                served: ServedDocument::new(loaded, &*running),
+                document,
+            }),
+            turn: Arc::new(Semaphore::new(1)),
+            admin: Mutex::new(loaded.admin.clone()),
+            places: OnceLock::new(),
+            events,
             running,
         }
     }
 
-    /// What applying `file` would change, and what would stay missing.
+    /// The target.
+    pub(crate) fn running(&self) -> &Arc<Running> {
+        &self.running
+    }
+
+    /// Serves the text that `desired` makes of the document, while hosts are connected, and
+    /// keeps it; cuts hosts only if that is asked for. What has changed and what stays
+    /// missing or, of a dry run, would.
     ///
     /// # Errors
-    /// Why it could not be applied.
-    pub fn diff(&self, file: &Path) -> Result<Told<PlanLine>, NotApplied> {
-        let desired = read(file)?;
-        let plan = self.try_document()?.plan(desired, &self.running);
-        let plan = plan.map_err(NotApplied::Fixed)?;
-        let lines = plan.changes.iter().map(PlanLine::from);
-        Ok((lines.collect(), plan.missing))
-    }
-
-    /// Serves what `file` says, while hosts are connected; cuts them only if that is asked
-    /// for. What has changed, and what stays missing.
-    ///
-    /// # Errors
-    /// Why not.
-    pub fn apply(&self, file: &Path, may_disturb: bool) -> Result<Told<String>, NotApplied> {
-        let desired = read(file);
-        let document = self.try_document()?;
-        let outcome = self.apply_to(document, desired, may_disturb);
-        self.note(file, &outcome);
-        outcome
-    }
-
-    /// Serves what `file` says now, whomever that cuts; waits for a change under way. The
-    /// log says how it went.
-    pub fn reload(&self, file: &Path) {
-        let desired = read(file);
-        let outcome = self.apply_to(locked(&self.document), desired, true);
-        self.note(file, &outcome);
-    }
-
-    fn apply_to(
+    /// Why not. Nothing has changed but what a line says.
+    pub(crate) fn change(
         &self,
-        mut document: MutexGuard<ServedDocument>,
-        desired: Result<Config, NotApplied>,
-        may_disturb: bool,
-    ) -> Result<Told<String>, NotApplied> {
-        let desired = desired?;
-        let plan = document.plan(desired.clone(), &self.running);
-        let plan = plan.map_err(NotApplied::Fixed)?;
-        if !may_disturb && plan.changes.iter().any(|change| change.disturbs) {
-            let lines = plan.changes.iter().map(PlanLine::from);
-            return Err(NotApplied::Disturbs(lines.collect()));
+        asked: &ChangeAsked,
+        desired: impl FnOnce(&Document) -> Result<String, NotApplied>,
+    ) -> Result<Changed, NotApplied> {
+        let mut state = locked(&self.state);
+        if let Some(again) = self.keeper.answered(asked.request.as_ref())? {
+            return Ok(self.answer(again, None));
         }
+        let outcome = self.change_state(&mut state, asked, desired);
+        if !asked.dry_run {
+            if let Err(refusal) = &outcome {
+                let nothing = Generation {
+                    uid: asked.uid,
+                    ..generation_of(&asked.verb, "", 0)
+                };
+                // What cannot be recorded has changed nothing.
+                if let Err(why) = state.document.record(&nothing, refusal.kind()) {
+                    tracing::warn!("a refusal is not in the audit: {why}");
+                }
+            }
+            let outcome = outcome.as_ref().map(|(generation, _)| generation);
+            self.note(&state.document, "changed", asked, outcome);
+        }
+        let (generation, lines) = outcome?;
+        Ok(self.answer(generation, asked.dry_run.then_some(lines)))
+    }
+
+    fn change_state(
+        &self,
+        ServedState { served, document }: &mut ServedState,
+        asked: &ChangeAsked,
+        desired: impl FnOnce(&Document) -> Result<String, NotApplied>,
+    ) -> Result<(Generation, Vec<PlanLine>), NotApplied> {
+        let current = &document.generation;
+        if let Some(numbers) = &asked.if_match
+            && !numbers.contains(&current.generation)
+        {
+            return Err(NotApplied::Conflict(Box::new(current.clone())));
+        }
+        let text = desired(document)?;
+        document.check_file(&text)?;
+        let holder = document.keeper.holder();
+        let config = document.parse(&text, &holder);
+        let config = config.map_err(|problems| match &asked.object {
+            Some(object) => NotApplied::of_object(object, &text, &problems),
+            None => NotApplied::Mistakes(problems),
+        })?;
+        let admin = config.admin.clone();
+        let plan = served.plan(config, &*self.running);
+        let plan = plan.map_err(NotApplied::Fixed)?;
+        let mut lines: Vec<_> = plan.changes.iter().map(line_of).collect();
+        if admin != self.admin() && asked.role < AdminRole::Admin {
+            return Err(NotApplied::Denied);
+        }
+        if let Some(text) = self.access_changes(&admin) {
+            let disturbs = false;
+            lines.push(PlanLine { text, disturbs });
+        }
+        let made = Generation {
+            uid: asked.uid,
+            done: lines.iter().map(|line| line.text.clone()).collect(),
+            not_served: plan.missing.clone(),
+            at_restart: plan.at_restart.clone(),
+            request: asked.request.clone(),
+            ..generation_of(&asked.verb, &text, current.generation)
+        };
+        if asked.dry_run {
+            return Ok((made, lines));
+        }
+        if !asked.disconnect && lines.iter().any(|line| line.disturbs) {
+            return Err(NotApplied::Disturbs(lines));
+        }
+        let kept = match *text == *document.text {
+            true => None,
+            false => Some(document.prepare(made.clone(), text, &holder)?),
+        };
+        let told = |line: &str| tracing::info!("change: {line}");
+        let changes = match served.apply(plan, &*self.running, told) {
+            Ok(changes) => changes,
+            Err(why) => {
+                kept.iter().for_each(|kept| document.discard(kept));
+                return Err(NotApplied::Failed(why));
+            }
+        };
+        let done = match kept {
+            Some(kept) => document.commit(kept),
+            None if lines.is_empty() => Ok(()),
+            None => document.record(&made, MADE),
+        };
+        match done {
+            Ok(()) => {
+                *locked(&self.admin) = admin;
+                let generation = document.generation.generation;
+                Ok((Generation { generation, ..made }, lines))
+            }
+            Err(NotApplied::NotKept(mut why)) => {
+                why.extend(served.take_back(changes, &*self.running));
+                Err(NotApplied::NotKept(why))
+            }
+            Err(why) => Err(why),
+        }
+    }
+
+    /// How it is asked, as the document says now.
+    pub(crate) fn admin(&self) -> AdminSpec {
+        locked(&self.admin).clone()
+    }
+
+    /// What changes at once of who may ask, a line.
+    fn access_changes(&self, desired: &AdminSpec) -> Option<String> {
+        let AdminSpec { names, tokens, .. } = self.admin();
+        let is_other = names != desired.names || tokens != desired.tokens;
+        is_other.then(|| "[admin] changes who may ask and change".to_owned())
+    }
+
+    /// Records in the audit what was done that changes no text; waits for a change under way.
+    ///
+    /// # Errors
+    /// It cannot be recorded.
+    pub(crate) fn record(&self, verb: &str, uid: u32, done: &[String]) -> Result<(), NotApplied> {
+        let made = Generation {
+            uid,
+            done: done.to_vec(),
+            ..generation_of(verb, "", 0)
+        };
+        locked(&self.state).document.record(&made, MADE)
+    }
+
+    /// Serves what the file says now, whomever that cuts; waits for a change under way. The
+    /// log says how it went.
+    pub fn reload(&self) {
+        let Some(file) = self.keeper.file() else {
+            tracing::warn!("SIGHUP ignored: there is no file to read again");
+            return;
+        };
+        let mut state = locked(&self.state);
+        let outcome = self.reload_state(&mut state, file);
+        let asked = ChangeAsked {
+            verb: "SIGHUP".to_owned(),
+            uid: rustix::process::geteuid().as_raw(),
+            ..ChangeAsked::default()
+        };
+        self.note(&state.document, "reloaded", &asked, outcome.as_ref());
+    }
+
+    fn reload_state(
+        &self,
+        ServedState { served, document }: &mut ServedState,
+        file: &Path,
+    ) -> Result<Generation, NotApplied> {
+        let read = document.read_again(file)?;
+        let config = read.parse(document.keeper.place());
+        let config = config.map_err(NotApplied::Mistakes)?;
+        let admin = config.admin.clone();
+        let access = self.access_changes(&admin);
+        let plan = served.plan(config, &*self.running);
+        let plan = plan.map_err(NotApplied::Fixed)?;
         for why in &plan.missing {
             tracing::warn!("reload: still not served: {why}");
         }
-        let mut lines = Vec::new();
-        let made = |line: &str| {
-            tracing::info!("reload: {line}");
-            lines.push(line.to_owned());
+        for setting in &plan.at_restart {
+            tracing::warn!("reload: {setting}");
+        }
+        let generation = Generation {
+            done: plan
+                .changes
+                .iter()
+                .map(|change| change.text.clone())
+                .chain(access)
+                .collect(),
+            not_served: plan.missing.clone(),
+            at_restart: plan.at_restart.clone(),
+            ..generation_of("reload", &read.text, document.generation.generation)
         };
-        let outcome = document.apply(desired, &self.running, made);
-        outcome.map_err(NotApplied::Failed)?;
-        Ok((lines, plan.missing))
+        let told = |line: &str| tracing::info!("reload: {line}");
+        let made = served.apply(plan, &*self.running, told);
+        made.map_err(NotApplied::Failed)?;
+        *locked(&self.admin) = admin;
+        if *read.text != *document.text {
+            document.follow_file(generation.clone(), read.text);
+        }
+        Ok(generation)
     }
 
     /// Says in the log and the status how it went.
-    fn note(&self, file: &Path, outcome: &Result<Told<String>, NotApplied>) {
-        let mut applied = locked(&self.applied);
-        let file = absolute(file).unwrap_or_else(|_| file.to_owned());
-        let (shown, time) = (file.display(), now());
+    fn note(
+        &self,
+        document: &Document,
+        done: &str,
+        ChangeAsked { verb, uid, .. }: &ChangeAsked,
+        outcome: Result<&Generation, &NotApplied>,
+    ) {
+        let mut shown = locked(&self.shown);
+        let time = now();
+        let generation = document.generation.generation;
         let how = match outcome {
-            Ok((lines, missing)) => {
-                applied.missing.clone_from(missing);
-                tracing::info!(file = %shown, changes = lines.len(), "reloaded");
-                (applied.file, applied.time) = (Some(file.clone()), time.clone());
-                format!("changes made: {}", lines.len())
+            Ok(made) => {
+                shown.missing.clone_from(&made.not_served);
+                shown.at_restart.clone_from(&made.at_restart);
+                let changes = made.done.len();
+                tracing::info!(event = "changed", verb, uid, generation, changes, "{done}");
+                if shown.generation != document.generation {
+                    shown.time.clone_from(&time);
+                }
+                format!("changes made: {}", made.done.len())
             }
             Err(refusal) => {
                 let left = match refusal {
                     // The lines say what.
-                    NotApplied::Failed(_) => "",
+                    NotApplied::Failed(_) | NotApplied::NotKept(_) => "",
                     _ => ", nothing is changed",
                 };
-                tracing::error!(file = %shown, "not reloaded{left}: {refusal}");
+                tracing::error!(
+                    event = "change-refused",
+                    verb,
+                    uid,
+                    "not {done}{left}: {refusal}"
+                );
                 format!("refused: {refusal}")
             }
         };
-        applied.last = Some((file, time, how));
+        shown.text = document.text.clone();
+        shown.generation = document.generation.clone();
+        shown.last = Some(LastChange {
+            what: format!("{verb} by uid {uid}"),
+            time,
+            outcome: how,
+        });
+    }
+
+    /// What a change is answered.
+    fn answer(&self, made: Generation, plan: Option<Vec<PlanLine>>) -> Changed {
+        Changed {
+            document: self.keeper.told(made.generation),
+            done: made.done,
+            not_served: made.not_served,
+            at_restart: made.at_restart,
+            plan,
+        }
+    }
+
+    /// The document that is served, and its generation.
+    #[must_use]
+    pub fn text(&self) -> (Arc<str>, Generation) {
+        let shown = locked(&self.shown);
+        (shown.text.clone(), shown.generation.clone())
+    }
+
+    /// The same, and what keeps it.
+    #[must_use]
+    pub fn config(&self) -> ConfigText {
+        let (text, generation) = self.text();
+        ConfigText {
+            document: self.keeper.told(generation.generation),
+            text: text.to_string(),
+        }
+    }
+
+    /// What made each generation, the latest at the end.
+    #[must_use]
+    pub fn history(&self) -> History {
+        let (_, current) = self.text();
+        let mut generations = self.keeper.history();
+        let last = generations.last().map(HistoryEntry::number);
+        if last != Some(current.generation) {
+            generations.push(HistoryEntry::Made(current));
+        }
+        History { generations }
+    }
+
+    /// The last changes, and refusals of changes.
+    pub(crate) fn audit(&self) -> Result<Audit, NotApplied> {
+        self.keeper.audit()
+    }
+
+    /// Whether the audit is as it was written; waits for a change under way.
+    pub(crate) fn verify_audit(&self) -> Result<AuditVerified, NotApplied> {
+        let _state = locked(&self.state);
+        self.keeper.verify_audit()
+    }
+
+    /// A generation, with its text.
+    ///
+    /// # Errors
+    /// There is none of that number, or it cannot be read.
+    pub(crate) fn generation(&self, number: u64) -> Result<GenerationText, NotApplied> {
+        let (text, current) = self.text();
+        let (made, text) = match current.generation == number {
+            true => (current, text.to_string()),
+            false => self.keeper.read(number)?,
+        };
+        Ok(GenerationText { made, text })
     }
 
     /// What is asked for first about a target.
     #[must_use]
-    pub fn status(&self) -> Value {
+    pub fn status(&self) -> TargetStatus {
         let (served, report) = (self.running.served(), self.running.report());
-        let applied = locked(&self.applied).clone();
-        let Applied {
-            file,
+        let Shown {
+            generation,
             time,
             last,
             missing,
-        } = applied;
-        let listeners = served.listeners.iter().map(|(_, listener)| {
-            let protocol = match listener.protocol {
-                Protocol::NvmeTcp => "nvme-tcp",
-                Protocol::Iscsi => "iscsi",
-                Protocol::Nfs => "nfs",
-            };
-            json!({ "address": listener.address, "protocol": protocol })
+            at_restart,
+            ..
+        } = locked(&self.shown).clone();
+        let listeners = served.listeners.iter().map(|(_, listener)| Listener {
+            address: listener.address,
+            protocol: protocol_of(listener.protocol),
         });
-        let last = last.map(|(file, time, outcome)| {
-            json!({ "file": file.display().to_string(), "time": time, "outcome": outcome })
-        });
-        json!({
-            "version": env!("CARGO_PKG_VERSION"),
-            "pid": std::process::id(),
-            "uptime_s": self.since.elapsed().as_secs(),
-            "file": file.map(|file| file.display().to_string()),
-            "file_applied": time,
-            "last_apply": last,
-            "driver": self.running.backend(),
-            "not_served": missing,
-            "listeners": listeners.collect::<Vec<_>>(),
-            "volumes": served.volumes.len(),
-            "subsystems": served.subsystems.len(),
-            "targets": served.targets.len(),
-            "file_systems": served.file_systems.len(),
-            "exports": served.exports.len(),
-            "connections": report.connections,
-            "memory_bytes": report.pool_bytes,
-            "memory_max_bytes": self.running.config().memory_max,
-            "counters": counters(&report),
-        })
+        let (socket, address) = self.places.get().cloned().unwrap_or_default();
+        TargetStatus {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            pid: std::process::id(),
+            uptime_s: self.since.elapsed().as_secs(),
+            document: self.keeper.told(generation.generation),
+            served_since: time,
+            last_change: last,
+            driver: self.running.backend().to_owned(),
+            not_served: missing,
+            at_restart,
+            listeners: listeners.collect(),
+            admin: AdminPlaces {
+                socket: socket.map(|path| path.display().to_string()),
+                address,
+            },
+            volumes: served.volumes.len(),
+            subsystems: served.subsystems.len(),
+            targets: served.targets.len(),
+            file_systems: served.file_systems.len(),
+            exports: served.exports.len(),
+            connections: report.connections,
+            memory_bytes: report.pool_bytes,
+            memory_max_bytes: self.running.config().memory_max,
+            counters: counters(&report),
+        }
+    }
+
+    /// What is measured of the target, as OpenMetrics text.
+    #[must_use]
+    pub fn metrics(&self) -> String {
+        let generation = locked(&self.shown).generation.generation;
+        metrics::text_of(self.running.metrics(), generation).expect("a text takes everything")
     }
 
     /// What was refused last, the latest at the end, and what would let it in.
     #[must_use]
-    pub fn refusals(&self) -> Value {
+    pub fn refusals(&self) -> Refusals {
         let served = self.running.served();
         let all = self.running.refusals().into_iter();
-        let all = all.map(|refused| {
-            json!({
-                "first_unix_s": refused.first_unix_s,
-                "last_unix_s": refused.last_unix_s,
-                "count": refused.count,
-                "kind": refused.kind.0,
-                "address": refused.address,
-                "host": refused.host,
-                "target": refused.target,
-                "reason": refused.reason,
-                "allow": control::allow(&refused, &served),
-            })
-        });
-        json!({ "refusals": all.collect::<Vec<_>>() })
-    }
-
-    fn try_document(&self) -> Result<MutexGuard<'_, ServedDocument>, NotApplied> {
-        match self.document.try_lock() {
-            Ok(document) => Ok(document),
-            // It changes at the end of what could panic.
-            Err(TryLockError::Poisoned(document)) => Ok(document.into_inner()),
-            Err(TryLockError::WouldBlock) => Err(NotApplied::Busy),
-        }
+        let refusals = all.map(|refused| refusal_of(refused, &served)).collect();
+        Refusals { refusals }
     }
 }
 
+/// What was refused, and what would let it in.
+pub(crate) fn refusal_of(refused: LastRefusal, served: &Served) -> RefusalSummary {
+    RefusalSummary {
+        allow: control::allow(&refused, served),
+        first_unix_s: refused.first_unix_s,
+        last_unix_s: refused.last_unix_s,
+        count: refused.count,
+        kind: refused.kind.0.to_owned(),
+        address: refused.address,
+        host: refused.host,
+        target: refused.target,
+        reason: refused.reason,
+    }
+}
+
+/// As answers say it.
+pub(crate) fn protocol_of(protocol: Protocol) -> api::Protocol {
+    match protocol {
+        Protocol::NvmeTcp => api::Protocol::NvmeTcp,
+        Protocol::Iscsi => api::Protocol::Iscsi,
+        Protocol::Nfs => api::Protocol::Nfs,
+    }
+}
+
+/// Where something has panicked, what it guards changes at the end of what could panic.
 pub(crate) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn read(file: &Path) -> Result<Config, NotApplied> {
-    control::load_again(file).map_err(NotApplied::Mistakes)
 }

@@ -30,6 +30,7 @@ pub(crate) fn disturbs(change: &Change, undo: Option<&Change>, places: &[Option<
         | Change::RemoveTarget { .. }
         | Change::RemoveLun { .. }
         | Change::RemoveExport { .. }
+        | Change::EvictConnections(_)
         | Change::EvictClient { .. } => true,
         // No plan has them: what holds before them is not known.
         Change::DenyHost { .. }
@@ -282,6 +283,7 @@ mod tests {
             Change::RemoveExport {
                 path: "/".to_owned(),
             },
+            Change::EvictConnections(Vec::new()),
             Change::EvictClient { id: 1 },
         ] {
             assert!(disturbs(&change, None, STAYING), "{change:?}");

@@ -7,8 +7,13 @@
 //! `weft.example.toml`.
 #![forbid(unsafe_code)]
 
+mod admin;
 mod allow;
+mod built_in;
 mod disturbs;
+mod document;
+mod excerpt;
+mod json_schema;
 mod listener;
 mod names;
 mod nfs;
@@ -27,106 +32,32 @@ mod volume;
 
 use std::fs::{self, File};
 use std::io::{self, Read};
-use std::net::SocketAddr;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf, absolute};
 use std::time::UNIX_EPOCH;
 
-use iscsi::{PortalGroup, Target};
-use server::nfs::{ExportSpec, FileSystemKind, FileSystemSpec, Rule, Squash};
-use server::{Ana, Config, IscsiTargetSpec, ListenerSpec, LunSpec, NamespaceSpec, SubsystemSpec};
+use server::Config;
+use server::nfs::FileSystemKind;
 use store::Kind;
 use store::identity::of_memory;
 use store::memory::MemoryLimit;
 
 pub use allow::allow;
+pub use built_in::{BUILT_IN, NFS_PORT_ELSE, built_in_text, default_config};
+pub use document::{
+    Edit, EditProblem, ObjectPath, edit, fuzz_edits, object_at, object_kinds, objects,
+    with_absolute_paths,
+};
+pub use json_schema::json_schema;
+pub use nvme::ana_state_name;
 pub use plan::{PlannedChange, plan};
-pub use reload::{DocumentPlan, ServedDocument};
+pub use reload::{DocumentPlan, MadeChanges, ServedDocument, Serving};
 pub use schema::SCHEMA;
-pub use source::{Problem, Problems};
+pub use source::{Problem, Problems, hint};
 pub use value::{format_cpus, format_size};
 
-/// Where what is built in stands, in the place of a file.
-const BUILT_IN: &str = "built-in";
-
-/// More than 100,000 hosts by name.
-const FILE_BYTES_MAX: u64 = 16 << 20;
-
-/// Where the built-in configuration serves NFS if NFS's own port is taken.
-pub const NFS_PORT_ELSE: u16 = 20_490;
-
-/// Without a file: one RAM volume of 1 GiB for every host, over NVMe/TCP on
-/// 127.0.0.1:4420 and over iSCSI on 127.0.0.1:3260, and one file system in memory
-/// of 1 GiB at most, over NFS on 127.0.0.1:2049.
-#[must_use]
-pub fn default_config() -> Config {
-    let cpus = reactor::available_cpus();
-    let name = "default".to_owned();
-    // Two machines that are tried out side by side are two to every host.
-    let machine = store::identity::of_machine(BUILT_IN);
-    let nqn = format!("nqn.2026-01.io.weft:default-{machine}");
-    let block_bytes = volume::BLOCK_BYTES_DEFAULT;
-    let mut config = Config {
-        volumes: vec![store::Spec::new(
-            &name,
-            store::Kind::Ram,
-            1 << 30,
-            block_bytes,
-        )],
-        subsystems: vec![SubsystemSpec {
-            serial: nvme::serial_of(&nqn),
-            nqn: nqn.clone(),
-            model: nvme::MODEL_DEFAULT.to_owned(),
-            namespaces: vec![NamespaceSpec {
-                nsid: 1,
-                volume: name,
-                ..NamespaceSpec::default()
-            }],
-            ..SubsystemSpec::default()
-        }],
-        iscsi_targets: vec![IscsiTargetSpec {
-            luns: vec![LunSpec::new(0, "default")],
-            ana: Ana::Subsystem(nqn),
-            target: Target {
-                // With NVMe's listener, so that the states of paths are one.
-                portal_groups: vec![PortalGroup {
-                    tag: 1,
-                    portals: vec![0, 1],
-                    ..PortalGroup::default()
-                }],
-                ..Target::new(format!("iqn.2026-01.io.weft:default-{machine}"))
-            },
-            ..IscsiTargetSpec::new("")
-        }],
-        file_systems: vec![FileSystemSpec {
-            name: "default".to_owned(),
-            kind: FileSystemKind::Mem {
-                size_bytes: 1 << 30,
-            },
-        }],
-        exports: vec![ExportSpec {
-            path: "/".to_owned(),
-            file_system: "default".to_owned(),
-            // A user who tries it mounts it as root, from this machine alone.
-            // Squashed to `nobody`, root could not even give a file away.
-            rules: vec![Rule {
-                squash: Squash::None,
-                ..Rule::default()
-            }],
-        }],
-        listeners: vec![
-            SocketAddr::from(([127, 0, 0, 1], 4420)).into(),
-            ListenerSpec::iscsi(SocketAddr::from(([127, 0, 0, 1], 3260))),
-            ListenerSpec::nfs(SocketAddr::from(([127, 0, 0, 1], 2049))),
-        ],
-        spin_us_max: policy::SPIN_US_DEFAULT,
-        memory_max: policy::memory_default_bytes(cpus.len()),
-        cpus,
-        ..Config::default()
-    };
-    identify_memory(&mut config, Path::new(BUILT_IN));
-    config
-}
+/// The most that a file may have: more than 100,000 hosts by name.
+pub const FILE_BYTES_MAX: u64 = 16 << 20;
 
 /// What memory is in `place`, the configuration, is no other's on any machine.
 fn identify_memory(config: &mut Config, place: &Path) {
@@ -139,15 +70,20 @@ fn identify_memory(config: &mut Config, place: &Path) {
     }
 }
 
-/// What a configuration is known by: its path. The number of a descriptor says nothing of
-/// the file behind it, and what comes from a pipe is no other's.
+/// What a configuration is known by: its path.
 fn file_behind(place: PathBuf) -> PathBuf {
-    if !["/dev", "/proc"].iter().any(|root| place.starts_with(root)) {
-        return place;
-    }
-    let file = place.canonicalize().ok().filter(|file| file.is_file());
     let no_other = || format!("{:?} of {}", UNIX_EPOCH.elapsed(), std::process::id());
-    file.unwrap_or_else(|| PathBuf::from(no_other()))
+    lasting_place(&place).unwrap_or_else(|| PathBuf::from(no_other()))
+}
+
+/// A path that means the same file at the next start: the number of a descriptor does not,
+/// and what comes from a pipe is in none.
+#[must_use]
+pub fn lasting_place(place: &Path) -> Option<PathBuf> {
+    if !["/dev", "/proc"].iter().any(|root| place.starts_with(root)) {
+        return Some(place.to_owned());
+    }
+    place.canonicalize().ok().filter(|file| file.is_file())
 }
 
 /// Reads a file. Paths in it are relative to the folder it lies in, and absolute in what
@@ -158,50 +94,89 @@ fn file_behind(place: PathBuf) -> PathBuf {
 /// # Errors
 /// The file cannot be read, or everything that is wrong with it.
 pub fn load(path: &Path) -> Result<Config, Problems> {
-    load_text(path, read(path))
+    let file = FileText::read(path)?;
+    file.parse(path)
 }
 
-/// As [`load`], for a process that serves meanwhile: it waits for no pipe, and takes what
-/// one has left for no configuration.
-///
-/// # Errors
-/// Likewise, or that it is no file.
-pub fn load_again(path: &Path) -> Result<Config, Problems> {
-    // Looked at first: to open a device may do something.
-    let text = match fs::metadata(path) {
-        Ok(there) if !there.is_file() => Err(io::Error::new(
-            io::ErrorKind::InvalidInput,
-            "it is not a file but a folder, pipe, socket or device: name a file",
-        )),
-        _ => read(path),
-    };
-    load_text(path, text)
+/// What a file has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FileText {
+    /// Its text.
+    pub text: String,
+    /// Its mode: a file with secrets must not be readable to others.
+    pub mode: u32,
 }
 
-fn load_text(path: &Path, read: io::Result<(String, u32)>) -> Result<Config, Problems> {
-    let file = path.display().to_string();
-    let (text, mode) = read.map_err(|error| Problems {
-        file: file.clone(),
-        list: vec![Problem {
-            line: 0,
-            column: 0,
-            text: format!("cannot be read: {error}"),
-        }],
-    })?;
-    // As it was named: a link to the folder of a version leads elsewhere later.
-    let place = absolute(path).unwrap_or_else(|_| path.to_owned());
-    let origin = Origin {
-        folder: place.parent().unwrap_or(Path::new("")),
-        mode: Some(mode),
-    };
-    let parsed = parse(&text, &origin, &reactor::affinity());
-    let mut config = parsed.map_err(|list| Problems { file, list })?;
-    identify_memory(&mut config, &file_behind(place));
-    Ok(config)
+/// The mode of a file that others cannot read.
+const OWN_MODE: u32 = 0o600;
+
+impl FileText {
+    /// One that is its owner's alone.
+    #[must_use]
+    pub fn of_own(text: String) -> FileText {
+        FileText {
+            text,
+            mode: OWN_MODE,
+        }
+    }
+
+    /// Of a file; waits for a pipe that nothing is written to.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    pub fn read(path: &Path) -> Result<FileText, Problems> {
+        read(path).map_err(|error| unread(path, &error))
+    }
+
+    /// The same, for a process that serves meanwhile: it waits for no pipe, and takes what
+    /// one has left for no configuration.
+    ///
+    /// # Errors
+    /// Likewise, or that it is no file.
+    pub fn read_again(path: &Path) -> Result<FileText, Problems> {
+        // Looked at first: to open a device may do something.
+        let text = match fs::metadata(path) {
+            Ok(there) if !there.is_file() => Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                "it is not a file but a folder, pipe, socket or device: name a file",
+            )),
+            _ => read(path),
+        };
+        text.map_err(|error| unread(path, &error))
+    }
+
+    /// The configuration that it is at `path`.
+    ///
+    /// # Errors
+    /// Everything that is wrong with it.
+    pub fn parse(&self, path: &Path) -> Result<Config, Problems> {
+        // As it was named: a link to the folder of a version leads elsewhere later.
+        let place = match path == Path::new(BUILT_IN) {
+            true => path.to_owned(),
+            false => absolute(path).unwrap_or_else(|_| path.to_owned()),
+        };
+        let origin = Origin {
+            folder: place.parent().unwrap_or(Path::new("")),
+            mode: Some(self.mode),
+        };
+        let parsed = parse(&self.text, &origin, &reactor::affinity());
+        let mut config = parsed.map_err(|list| Problems {
+            file: path.display().to_string(),
+            list,
+        })?;
+        identify_memory(&mut config, &file_behind(place));
+        Ok(config)
+    }
 }
 
-/// The text of a file, and its mode.
-fn read(path: &Path) -> io::Result<(String, u32)> {
+fn unread(path: &Path, error: &io::Error) -> Problems {
+    Problems {
+        file: path.display().to_string(),
+        list: vec![Problem::of_file(format!("cannot be read: {error}"))],
+    }
+}
+
+fn read(path: &Path) -> io::Result<FileText> {
     let file = File::open(path)?;
     let mode = file.metadata()?.mode();
     let mut text = String::new();
@@ -212,7 +187,7 @@ fn read(path: &Path) -> io::Result<(String, u32)> {
         let why = format!("it has more than {size}, and is hardly a configuration");
         return Err(io::Error::new(io::ErrorKind::FileTooLarge, why));
     }
-    Ok((text, mode))
+    Ok(FileText { text, mode })
 }
 
 /// Where the text of a configuration comes from.
@@ -245,6 +220,14 @@ pub fn notes(config: &Config) -> Vec<String> {
                     files that they had, because nothing is known of them; `state` names a folder \
                     that keeps it";
         notes.push(note.to_owned());
+    }
+    if let server::AdminListen::At(address) = config.admin.listen
+        && !admin::is_loopback(address)
+    {
+        notes.push(format!(
+            "[admin] listen: what goes over {address} is not encrypted, tokens and sessions \
+             neither: keep it to a network that you trust"
+        ));
     }
     notes.extend(memory_note(config, store::memory::limit()));
     for (scope, auth) in discovery.chain(targets) {

@@ -205,6 +205,13 @@ fn ana_groups(
     groups
 }
 
+/// As the configuration says it.
+#[must_use]
+pub fn ana_state_name(state: AnaState) -> &'static str {
+    let named = ANA_STATES.iter().find(|(_, known)| *known == state);
+    named.map_or("in a state without a name", |(name, _)| name)
+}
+
 /// As the words of the ANA log page (Base 2.0, section 8.1.3).
 pub(crate) const ANA_STATES: &[(&str, AnaState)] = &[
     ("optimized", AnaState::Optimized),

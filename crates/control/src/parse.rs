@@ -8,7 +8,7 @@ use crate::secret::Secrets;
 use crate::source::{Section, Sink};
 use crate::targets::{self, Rest};
 use crate::volume::volumes;
-use crate::{Origin, Problem, listener, nfs, nvme, pattern, policy};
+use crate::{Origin, Problem, admin, listener, nfs, nvme, pattern, policy};
 
 pub(crate) fn parse(
     text: &str,
@@ -65,7 +65,7 @@ pub(crate) fn parse(
         fast_path: policy::fast_path(sink, policy),
         cpus,
         start: policy::start(sink, policy),
-        admin_socket: policy::admin_socket(sink, admin.as_ref(), origin.folder),
+        admin: admin::read(sink, admin.as_ref(), origin.folder),
         limits: Limits {
             scsi_io_bytes_max: iscsi.io_bytes_max,
             ..limits

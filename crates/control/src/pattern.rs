@@ -76,6 +76,32 @@ fn parse(text: &str) -> Result<Option<TextPattern<'_>>, String> {
     }
 }
 
+/// Whether tables in this place become several by a pattern in their name.
+pub(crate) fn makes_many(path: &[&str]) -> bool {
+    NAMED.iter().any(|(known, _)| *known == path)
+}
+
+/// Whether a key's text is taken as it is.
+pub(crate) fn is_literal(key: &str) -> bool {
+    LITERAL.contains(&key)
+}
+
+/// The texts that a text stands for: itself where it has no pattern.
+pub(crate) fn members(text: &str) -> Vec<String> {
+    match parse(text) {
+        Ok(Some(pattern)) => (0..pattern.count()).map(|turn| pattern.nth(turn)).collect(),
+        _ => vec![text.to_owned()],
+    }
+}
+
+/// The text that stands for only these turns of all that `text` stands for.
+pub(crate) fn narrowed(text: &str, turns: &Range<usize>) -> String {
+    match parse(text) {
+        Ok(Some(pattern)) if turns.end <= pattern.count() => pattern.narrowed(turns),
+        _ => text.to_owned(),
+    }
+}
+
 /// What stands before the next `{first..last}`, its ends, and what follows it.
 fn next_range(text: &str) -> Option<(&str, &str, &str, &str)> {
     let is_number = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
@@ -97,6 +123,20 @@ impl TextPattern<'_> {
         for (before, range, width) in &self.parts {
             let number = range.start + turn as u32;
             text += &format!("{before}{number:0width$}");
+        }
+        text + self.tail
+    }
+
+    /// The pattern of these turns alone; without braces if that is one.
+    fn narrowed(&self, turns: &Range<usize>) -> String {
+        if turns.len() == 1 {
+            return self.nth(turns.start);
+        }
+        let mut text = String::new();
+        for (before, range, width) in &self.parts {
+            let first = range.start + turns.start as u32;
+            let last = range.start + turns.end as u32 - 1;
+            text += &format!("{before}{{{first:0width$}..{last:0width$}}}");
         }
         text + self.tail
     }

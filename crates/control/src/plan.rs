@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use faults::Fault;
 use iscsi::{PortalGroup, Target};
 use nvmf::AnaGroup;
 use server::nfs::{ExportSpec, FileSystemKind, FileSystemSpec};
@@ -43,7 +44,7 @@ pub fn plan(running: &Config, desired: &Config) -> Result<Vec<PlannedChange>, Ve
         running,
         desired,
         phases: Default::default(),
-        refused: settings(running, desired),
+        refused: Vec::new(),
     };
     plan.listeners();
     plan.volumes();
@@ -60,6 +61,10 @@ pub fn plan(running: &Config, desired: &Config) -> Result<Vec<PlannedChange>, Ve
         let set = |config: &Config| Change::SetReferrals(config.referrals.clone());
         let text = "the referrals of discovery change".to_owned();
         plan.add(Phase::Set, set(desired), Some(set(running)), text);
+    }
+    if faults::is(Fault::ListenEarly) {
+        let listeners = std::mem::take(&mut plan.phases[Phase::AddListeners as usize]);
+        plan.phases[Phase::RemoveListeners as usize].extend(listeners);
     }
     match plan.refused.is_empty() {
         true => Ok(plan.phases.into_iter().flatten().collect()),
@@ -113,9 +118,10 @@ fn places(running: &[ListenerSpec], desired: &[ListenerSpec]) -> Vec<Option<u16>
     places.map(|at| at.map(|at| at as u16)).collect()
 }
 
-/// What holds from a start to the next one.
-fn settings(running: &Config, desired: &Config) -> Vec<String> {
-    // Every field is named, so that a new one is either planned or told here.
+/// Settings of `desired` that hold from the next start on, a line each.
+pub fn at_restart(running: &Config, desired: &Config) -> Vec<String> {
+    // Every field is named, so that a new one is either planned or told here; as in
+    // [`until_restart`].
     let Config {
         volumes: _,
         subsystems: _,
@@ -136,7 +142,7 @@ fn settings(running: &Config, desired: &Config) -> Vec<String> {
         zero_copy_min_bytes,
         registered_min_bytes,
         fast_path,
-        admin_socket,
+        admin,
         limits,
     } = running;
     let are_same = [
@@ -158,13 +164,31 @@ fn settings(running: &Config, desired: &Config) -> Vec<String> {
             "a limit or the digests of [nvme], or [iscsi] io_bytes_max",
             *limits == desired.limits,
         ),
-        ("[admin] socket", *admin_socket == desired.admin_socket),
+        ("[admin] socket", admin.socket == desired.admin.socket),
+        ("[admin] listen", admin.listen == desired.admin.listen),
+        ("[admin] state", admin.state == desired.admin.state),
         ("a setting of [nfs]", *nfs == desired.nfs),
     ];
     let differing = are_same.into_iter().filter(|(_, is_same)| !is_same);
     differing
-        .map(|(name, _)| format!("{name} changes at a restart alone"))
+        .map(|(name, _)| format!("{name} changes at the next start"))
         .collect()
+}
+
+/// A document with the settings that hold until the next start.
+pub fn until_restart(desired: Config, running: &Config) -> Config {
+    Config {
+        volumes: desired.volumes,
+        subsystems: desired.subsystems,
+        iscsi_targets: desired.iscsi_targets,
+        iscsi_discovery: desired.iscsi_discovery,
+        file_systems: desired.file_systems,
+        exports: desired.exports,
+        listeners: desired.listeners,
+        referrals: desired.referrals,
+        start: desired.start,
+        ..running.clone()
+    }
 }
 
 impl Planner<'_> {
@@ -482,13 +506,18 @@ impl Planner<'_> {
                 "target {name}: its space_warning changes at a restart alone"
             ));
         }
-        match (&old.ana, &new.ana) {
-            (Ana::Own(old), Ana::Own(new)) => self.target_ana(name, old, new),
-            (old, new) if old == new => {}
-            _ => self.refuse(format!(
-                "target {name}: whose ANA states it has changes at a restart alone"
-            )),
-        }
+        let (from, to) = match (&old.ana, &new.ana) {
+            (Ana::Own(old), Ana::Own(new)) => (&old[..], &new[..]),
+            (old, new) => {
+                if old != new {
+                    self.refuse(format!(
+                        "target {name}: whose ANA states it has changes at a restart alone"
+                    ));
+                }
+                (&[][..], &[][..])
+            }
+        };
+        let opened = self.close_paths(name, from, to);
         let redirected = self.target_in_desired(&Target {
             redirect: new.target.redirect.clone(),
             ..old.target.clone()
@@ -507,6 +536,9 @@ impl Planner<'_> {
                 None => format!("target {name}: initiators are sent elsewhere no more"),
             };
             self.add(Phase::Set, set(new), Some(set(old)), text);
+        }
+        if let Some(before) = opened {
+            self.target_ana(name, to, &before);
         }
         for pair in pairs(&old.luns, &new.luns, |spec| spec.lun) {
             match pair {
@@ -543,16 +575,63 @@ impl Planner<'_> {
         self.add(Phase::Place, Change::AddLun { name, lun }, Some(undo), text);
     }
 
-    fn target_ana(&mut self, name: &str, old: &[AnaGroup], new: &[AnaGroup]) {
+    /// Paths of a target close before other initiators may use it, and open after those that
+    /// may not any more are gone: what the states are before they do, where some open.
+    fn close_paths(
+        &mut self,
+        name: &str,
+        old: &[AnaGroup],
+        new: &[AnaGroup],
+    ) -> Option<Vec<AnaGroup>> {
         if self.has_same_states(old, new) {
-            return;
+            return None;
         }
+        let ids = old.iter().chain(new).map(|group| group.id);
+        let ids: BTreeSet<u32> = ids.collect();
+        let staying = (0..).zip(&self.places);
+        let staying = staying.filter_map(|(at, place)| Some((at, (*place)?)));
+        let staying: Vec<(u16, u16)> = staying.collect();
+        let (mut closes, mut opens) = (false, false);
+        let (mut running, mut desired) = (Vec::new(), Vec::new());
+        for id in ids {
+            let find = |groups: &[AnaGroup]| {
+                let group = groups.iter().find(|group| group.id == id);
+                let unnamed = || AnaGroup {
+                    id,
+                    ..AnaGroup::default()
+                };
+                group.cloned().unwrap_or_else(unnamed)
+            };
+            let (old, new) = (find(old), find(new));
+            let (mut before, mut after) = (old.clone(), old.clone());
+            after.on.clear();
+            for &(at, place) in &staying {
+                let (from, to) = (old.state_on(at), new.state_on(place));
+                let state = if to.is_accessible() { from } else { to };
+                closes |= from.is_accessible() && !to.is_accessible();
+                opens |= !from.is_accessible() && to.is_accessible();
+                before.set_state(Some(at), state);
+                after.set_state(Some(place), state);
+            }
+            running.push(before);
+            desired.push(after);
+        }
+        match (closes, opens) {
+            (true, true) => self.target_ana(name, &desired, old),
+            (false, true) => running = old.to_vec(),
+            (_, false) => self.target_ana(name, new, old),
+        }
+        opens.then_some(running)
+    }
+
+    /// Sets the states of a target, and back to those before.
+    fn target_ana(&mut self, name: &str, states: &[AnaGroup], before: &[AnaGroup]) {
         let set = |groups: &[AnaGroup]| Change::SetTargetAna {
             name: name.to_owned(),
             groups: groups.to_vec(),
         };
         let text = format!("ANA states of {name} change: its initiators are told");
-        self.add(Phase::Set, set(new), Some(set(old)), text);
+        self.add(Phase::Set, set(states), Some(set(before)), text);
     }
 
     fn has_same_states(&self, old: &[AnaGroup], new: &[AnaGroup]) -> bool {

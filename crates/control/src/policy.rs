@@ -1,10 +1,8 @@
 //! Numbers with bounds: limits of a connection, and how the process uses the machine.
 
-use std::path::Path;
-
 use mem::POOL_BYTES_MIN;
 use reactor::Choice;
-use server::{AdminSocket, Limits, Placement, Start};
+use server::{Limits, Placement, Start};
 
 use crate::source::choice;
 use crate::source::{Section, Sink, hint};
@@ -214,25 +212,6 @@ pub(crate) fn backend(sink: &mut Sink, section: Option<&Section>) -> Choice {
 pub(crate) fn start(sink: &mut Sink, section: Option<&Section>) -> Start {
     const STARTS: &[(&str, Start)] = &[("strict", Start::Strict), ("degraded", Start::Degraded)];
     pick(sink, section, "start", STARTS).unwrap_or_default()
-}
-
-/// Where administrators reach the process.
-pub(crate) fn admin_socket(
-    sink: &mut Sink,
-    section: Option<&Section>,
-    folder: &Path,
-) -> AdminSocket {
-    let socket = section.and_then(|section| section.text(sink, "socket"));
-    match socket.map(|text| (text.value, text.span)) {
-        None => AdminSocket::Usual,
-        Some(("off", _)) => AdminSocket::Off,
-        Some((path, span)) if path.is_empty() || path.contains('\0') => {
-            let text = "`socket` takes the path of a Unix socket, or \"off\"";
-            sink.add(&span, text);
-            AdminSocket::Off
-        }
-        Some((path, _)) => AdminSocket::At(folder.join(path)),
-    }
 }
 
 pub(crate) fn placement(sink: &mut Sink, section: Option<&Section>) -> Placement {

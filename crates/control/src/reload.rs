@@ -1,10 +1,41 @@
 //! A running target follows its document.
 
+use faults::Fault;
 use iscsi::Target;
 use nvmf::AnaGroup;
+use server::parts::Shared;
 use server::{Ana, Change, ChangeError, Config, Running, Start, check};
 
-use crate::plan::{PlannedChange, plan};
+use crate::plan::{PlannedChange, at_restart, plan, until_restart};
+
+/// A target that runs.
+pub trait Serving {
+    /// What its reactors share.
+    fn shared(&self) -> &Shared;
+
+    /// What it was started with, but for what was missing then.
+    fn config(&self) -> &Config;
+
+    /// Makes a change: see [`Running::change`].
+    ///
+    /// # Errors
+    /// Why not, and what to do about it.
+    fn change(&self, change: Change) -> Result<(), ChangeError>;
+}
+
+impl Serving for Running {
+    fn shared(&self) -> &Shared {
+        self.shared()
+    }
+
+    fn config(&self) -> &Config {
+        self.config()
+    }
+
+    fn change(&self, change: Change) -> Result<(), ChangeError> {
+        self.change(change)
+    }
+}
 
 /// What a running target serves, as a document says it.
 #[derive(Debug)]
@@ -31,16 +62,33 @@ pub struct DocumentPlan {
     pub changes: Vec<PlannedChange>,
     /// What was missing at the start and is so still, and why: it stays out.
     pub missing: Vec<String>,
-    /// The document, without that.
+    /// Settings that change at the next start, a line each.
+    pub at_restart: Vec<String>,
+    /// The document, without either.
     desired: Config,
     still: Missing,
+}
+
+/// What was made of a plan, and what was served before.
+#[derive(Debug)]
+pub struct MadeChanges {
+    before: ServedDocument,
+    steps: Vec<PlannedChange>,
+}
+
+impl MadeChanges {
+    /// How many they are.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.steps.len()
+    }
 }
 
 impl ServedDocument {
     /// Of a target that was started with `loaded`, and has not changed since.
     #[must_use]
-    pub fn new(loaded: &Config, running: &Running) -> ServedDocument {
-        let numbers = running.served().listeners.into_iter();
+    pub fn new(loaded: &Config, running: &impl Serving) -> ServedDocument {
+        let numbers = running.shared().served().listeners.into_iter();
         let started = running.config();
         let missing = Missing {
             volumes: absent(&loaded.volumes, &started.volumes, |spec| &spec.name),
@@ -64,17 +112,24 @@ impl ServedDocument {
     /// # Errors
     /// What cannot be changed while hosts are connected, a line each; after a change that
     /// was made in part, that a restart is needed, and why.
-    pub fn plan(&self, desired: Config, running: &Running) -> Result<DocumentPlan, Vec<String>> {
+    pub fn plan(
+        &self,
+        desired: Config,
+        running: &impl Serving,
+    ) -> Result<DocumentPlan, Vec<String>> {
         if !self.not_taken_back.is_empty() {
             let why = "what is served is what no file says, since a change was made in part: \
                        restart weft, which serves then what the file says";
             let left = self.not_taken_back.iter().cloned();
             return Err(std::iter::once(why.to_owned()).chain(left).collect());
         }
+        let at_restart = at_restart(&self.config, &desired);
+        let desired = until_restart(desired, &self.config);
         let (desired, still, missing) = self.without_missing(desired, running);
         Ok(DocumentPlan {
             changes: plan(&self.config, &desired)?,
             missing,
+            at_restart,
             desired,
             still,
         })
@@ -85,7 +140,7 @@ impl ServedDocument {
     fn without_missing(
         &self,
         mut desired: Config,
-        running: &Running,
+        running: &impl Serving,
     ) -> (Config, Missing, Vec<String>) {
         let (mut still, mut lines) = (Missing::default(), Vec::new());
         if desired.start == Start::Strict {
@@ -93,7 +148,7 @@ impl ServedDocument {
         }
         for spec in &desired.volumes {
             if self.missing.volumes.contains(&spec.name)
-                && let Err(why) = running.can_open(spec)
+                && let Err(why) = running.shared().can_open(spec)
             {
                 still.volumes.push(spec.name.clone());
                 lines.push(why.to_string());
@@ -101,7 +156,7 @@ impl ServedDocument {
         }
         for spec in &desired.file_systems {
             if self.missing.file_systems.contains(&spec.name)
-                && let Err(why) = running.can_open_files(spec)
+                && let Err(why) = running.shared().can_open_files(spec)
             {
                 still.file_systems.push(spec.name.clone());
                 lines.push(why.to_string());
@@ -111,24 +166,24 @@ impl ServedDocument {
         (desired, still, lines)
     }
 
-    /// Makes the target serve `desired`, while hosts use it: all of it or, where one
-    /// change cannot be made, what it served before. `made` is told of each change, and
-    /// the outcome is how many there were; blocks.
+    /// Makes the target serve the document of a plan of [`ServedDocument::plan`], while hosts
+    /// use it: all of it or, where one change cannot be made, what it served before. `told`
+    /// hears of each change; blocks.
     ///
     /// # Errors
     /// Why not, a line each.
     pub fn apply(
         &mut self,
-        desired: Config,
-        running: &Running,
-        mut made: impl FnMut(&str),
-    ) -> Result<usize, Vec<String>> {
+        plan: DocumentPlan,
+        running: &impl Serving,
+        mut told: impl FnMut(&str),
+    ) -> Result<MadeChanges, Vec<String>> {
         let DocumentPlan {
             changes: steps,
             desired,
             still,
             ..
-        } = self.plan(desired, running)?;
+        } = plan;
         self.can_listen(&steps, running)?;
         let next = ServedDocument {
             numbers: Self::numbers_of(&desired, running)?,
@@ -137,42 +192,56 @@ impl ServedDocument {
             missing: still,
         };
         for (at, step) in steps.iter().enumerate() {
+            if at == 1 && faults::is(Fault::SkipStep) {
+                continue;
+            }
             match running.change(next.numbered(&step.change)) {
-                Ok(()) => made(&step.text),
+                Ok(()) => told(&step.text),
                 Err(error) if error.is_of_one_made() => {
-                    made(&format!("{}; but {error}", step.text))
+                    told(&format!("{}; but {error}", step.text))
                 }
                 // Nothing is served any more, so nothing is taken back.
                 Err(error @ ChangeError::Stopping) => return Err(vec![not_done(step, &error)]),
                 Err(error) => {
                     let why = not_done(step, &error);
-                    let left = self.take_back(&steps[..at], running);
+                    let left = self.undo(&steps[..at], running);
                     return Err(std::iter::once(why).chain(left).collect());
                 }
             }
         }
-        *self = next;
-        Ok(steps.len())
+        let before = std::mem::replace(self, next);
+        Ok(MadeChanges { before, steps })
+    }
+
+    /// Takes back what [`ServedDocument::apply`] has just made: what could not be, a line
+    /// each. What was in memory that was removed is lost.
+    pub fn take_back(&mut self, made: MadeChanges, running: &impl Serving) -> Vec<String> {
+        *self = made.before;
+        self.undo(&made.steps, running)
     }
 
     /// The numbers of the listeners of `desired`.
-    fn numbers_of(desired: &Config, running: &Running) -> Result<Vec<u16>, Vec<String>> {
+    fn numbers_of(desired: &Config, running: &impl Serving) -> Result<Vec<u16>, Vec<String>> {
         let listeners = desired.listeners.iter();
-        let numbers = listeners.map(|spec| running.listener_number(spec));
+        let numbers = listeners.map(|spec| running.shared().listener_number(spec));
         let numbers: Result<_, _> = numbers.collect();
         numbers.map_err(|error: ChangeError| vec![error.to_string()])
     }
 
     /// The port of a listener that comes may have another program: better known before
     /// anything is changed.
-    fn can_listen(&self, steps: &[PlannedChange], running: &Running) -> Result<(), Vec<String>> {
+    fn can_listen(
+        &self,
+        steps: &[PlannedChange],
+        running: &impl Serving,
+    ) -> Result<(), Vec<String>> {
         for step in steps {
             let Change::AddListener(spec) = &step.change else {
                 continue;
             };
             let mut open = self.config.listeners.iter();
             if !open.any(|open| check::clash(open.address, spec.address)) {
-                let listens = running.can_listen(spec.address);
+                let listens = running.shared().can_listen(spec.address);
                 listens.map_err(|error| vec![not_done(step, &error)])?;
             }
         }
@@ -180,9 +249,10 @@ impl ServedDocument {
     }
 
     /// Takes back what was made of a plan, last change first; what could not be.
-    fn take_back(&mut self, made: &[PlannedChange], running: &Running) -> Vec<String> {
+    fn undo(&mut self, made: &[PlannedChange], running: &impl Serving) -> Vec<String> {
         let mut left = Vec::new();
-        for step in made.iter().rev() {
+        let kept = usize::from(faults::is(Fault::KeepStep));
+        for step in made.iter().skip(kept).rev() {
             if let Change::ResizeVolume {
                 name, size_bytes, ..
             } = &step.change
@@ -193,8 +263,10 @@ impl ServedDocument {
                 }
                 left.push(format!("not taken back: {}", step.text));
             }
-            let Some(undo) = &step.undo else { continue };
-            if let Err(error) = running.change(self.numbered(undo))
+            let Some(undo) = step.undo.clone().or_else(|| self.empty_again(step)) else {
+                continue;
+            };
+            if let Err(error) = running.change(self.numbered(&undo))
                 && !error.is_of_one_made()
             {
                 let text = format!("not taken back: {}: {error}", step.text);
@@ -203,6 +275,23 @@ impl ServedDocument {
         }
         left.extend(self.not_taken_back.iter().cloned());
         left
+    }
+
+    /// What was removed from memory comes back, with nothing in it.
+    fn empty_again(&self, step: &PlannedChange) -> Option<Change> {
+        match &step.change {
+            Change::RemoveVolume { name } => {
+                let mut volumes = self.config.volumes.iter();
+                let spec = volumes.find(|spec| spec.name == *name);
+                spec.cloned().map(Change::AddVolume)
+            }
+            Change::RemoveFileSystem { name } => {
+                let mut all = self.config.file_systems.iter();
+                let spec = all.find(|spec| spec.name == *name);
+                spec.cloned().map(Change::AddFileSystem)
+            }
+            _ => None,
+        }
     }
 
     /// A change with the numbers of listeners in place of their places in the document.

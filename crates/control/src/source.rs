@@ -8,6 +8,9 @@ use std::path::{Path, PathBuf};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
+use crate::excerpt;
+use crate::schema::{Key, Keys};
+
 /// One mistake in a configuration file, with the place to mend.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
@@ -17,6 +20,22 @@ pub struct Problem {
     pub column: usize,
     /// What is wrong and what would be right.
     pub text: String,
+    /// Its line of the file with a mark below the place, each with an end of line; empty where
+    /// the problem has no place, or the line may hold a secret.
+    pub excerpt: String,
+}
+
+impl Problem {
+    /// One that has no place in the file.
+    #[must_use]
+    pub fn of_file(text: String) -> Problem {
+        Problem {
+            line: 0,
+            column: 0,
+            text,
+            excerpt: String::new(),
+        }
+    }
 }
 
 /// All mistakes found in one configuration file, in the file's order.
@@ -28,19 +47,28 @@ pub struct Problems {
     pub list: Vec<Problem>,
 }
 
+impl Problems {
+    /// The same as [`fmt::Display`] shows, with the lines of the file below, each with an end of
+    /// line.
+    #[must_use]
+    pub fn with_excerpts(&self) -> String {
+        let one = |problem| format!("{}\n{}", self.line_of(problem), problem.excerpt);
+        self.list.iter().map(one).collect()
+    }
+
+    fn line_of(&self, problem: &Problem) -> String {
+        let (file, text) = (&self.file, &problem.text);
+        match problem.line {
+            0 => format!("{file}: {text}"),
+            line => format!("{file}:{line}:{}: {text}", problem.column),
+        }
+    }
+}
+
 impl fmt::Display for Problems {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (at, problem) in self.list.iter().enumerate() {
-            if at > 0 {
-                writeln!(f)?;
-            }
-            let Problem { line, column, text } = problem;
-            match line {
-                0 => write!(f, "{}: {text}", self.file)?,
-                _ => write!(f, "{}:{line}:{column}: {text}", self.file)?,
-            }
-        }
-        Ok(())
+        let lines: Vec<_> = self.list.iter().map(|one| self.line_of(one)).collect();
+        f.write_str(&lines.join("\n"))
     }
 }
 
@@ -49,6 +77,8 @@ impl std::error::Error for Problems {}
 /// Collects problems while a file is read, so that one run shows them all.
 pub(crate) struct Sink<'s> {
     source: &'s str,
+    /// Where each line begins.
+    lines: Vec<usize>,
     list: Vec<Problem>,
     /// Where a pattern makes several of what stands there once.
     many: HashSet<usize>,
@@ -56,8 +86,10 @@ pub(crate) struct Sink<'s> {
 
 impl<'s> Sink<'s> {
     pub fn new(source: &'s str) -> Self {
+        let ends = source.match_indices('\n').map(|(at, _)| at + 1);
         Self {
             source,
+            lines: std::iter::once(0).chain(ends).collect(),
             list: Vec::new(),
             many: HashSet::new(),
         }
@@ -80,6 +112,7 @@ impl<'s> Sink<'s> {
             line,
             column,
             text: text.into(),
+            excerpt: String::new(),
         });
     }
 
@@ -89,16 +122,25 @@ impl<'s> Sink<'s> {
     }
 
     fn place(&self, at: usize) -> (usize, usize) {
-        let before = &self.source[..at.min(self.source.len())];
-        let line_start = before.rfind('\n').map_or(0, |at| at + 1);
-        let line = before.matches('\n').count() + 1;
-        (line, before[line_start..].chars().count() + 1)
+        let at = at.min(self.source.len());
+        let line = self.lines.partition_point(|start| *start <= at);
+        let before = &self.source[self.lines[line - 1]..at];
+        (line, before.chars().count() + 1)
+    }
+
+    /// The byte of a line and column, which count from 1.
+    pub fn offset(&self, line: usize, column: usize) -> Option<usize> {
+        let start = *self.lines.get(line.checked_sub(1)?)?;
+        let rest = &self.source[start..];
+        let within = rest.char_indices().nth(column.checked_sub(1)?);
+        Some(within.map_or(self.source.len(), |(at, _)| start + at))
     }
 
     /// What was found so far, in the file's order.
     pub fn take(&mut self) -> Vec<Problem> {
         let mut list = std::mem::take(&mut self.list);
         list.sort_by_key(|problem| (problem.line, problem.column));
+        excerpt::add(&mut list, self.source);
         list
     }
 }
@@ -119,9 +161,6 @@ pub(crate) struct Section<'a, 'i> {
     pub span: Range<usize>,
 }
 
-/// A section of the schema: its title and the keys it may hold.
-pub(crate) type Keys = (&'static str, &'static [&'static str]);
-
 impl<'a, 'i> Section<'a, 'i> {
     /// Takes a table and reports the keys that it may not hold.
     pub fn open(
@@ -137,7 +176,7 @@ impl<'a, 'i> Section<'a, 'i> {
             .map_or(&[][..], |(_, keys)| keys);
         for (key, _) in table.iter() {
             let name = key.get_ref().as_ref();
-            if !keys.contains(&name) {
+            if !keys.iter().any(|key| key.name == name) {
                 let hint = hint_for_key(schema, title, keys, name);
                 sink.add(
                     &key.span(),
@@ -377,20 +416,21 @@ pub(crate) fn nearest<'n>(word: &str, names: impl IntoIterator<Item = &'n str>) 
 }
 
 /// `; did you mean ...?`, or nothing.
-pub(crate) fn hint<'n>(word: &str, names: impl IntoIterator<Item = &'n str>) -> String {
+pub fn hint<'n>(word: &str, names: impl IntoIterator<Item = &'n str>) -> String {
     nearest(word, names).map_or_else(String::new, |name| format!("; did you mean `{name}`?"))
 }
 
 /// A key that stands in the wrong section is the likelier mistake than a misspelt one.
-fn hint_for_key(
+pub(crate) fn hint_for_key(
     schema: &'static [Keys],
     title: &str,
-    keys: &'static [&'static str],
+    keys: &'static [Key],
     name: &str,
 ) -> String {
+    let names = |keys: &'static [Key]| keys.iter().map(|key| key.name);
     let homes: Vec<_> = schema
         .iter()
-        .filter(|(section, keys)| *section != title && keys.contains(&name))
+        .filter(|(section, keys)| *section != title && names(keys).any(|key| key == name))
         .map(|(section, _)| *section)
         .collect();
     let words = |key: &str| {
@@ -398,21 +438,21 @@ fn hint_for_key(
         words.sort();
         words
     };
-    if let Some(same) = keys.iter().find(|key| words(key) == words(name)) {
+    if let Some(same) = names(keys).find(|key| words(key) == words(name)) {
         return format!("; did you mean `{same}`?");
     }
     if let Some(home) = homes.first() {
         return format!("; `{name}` belongs in {home}");
     }
-    if let Some(near) = nearest(name, keys.iter().copied()) {
+    if let Some(near) = nearest(name, names(keys)) {
         return format!("; did you mean `{near}`?");
     }
     let elsewhere = schema
         .iter()
-        .find_map(|(section, keys)| Some((*section, nearest(name, keys.iter().copied())?)));
+        .find_map(|(section, keys)| Some((*section, nearest(name, names(keys))?)));
     match elsewhere {
         Some((section, near)) => format!("; did you mean `{near}` in {section}?"),
-        None => format!("; it knows {}", keys.join(", ")),
+        None => format!("; it knows {}", names(keys).collect::<Vec<_>>().join(", ")),
     }
 }
 

@@ -1,18 +1,21 @@
 //! Files in, configuration or problems out.
 
+use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use nvmf::command::AnaState;
 use nvmf::{Advertise, AnaGroup, NSID_MAX, Referral};
 use reactor::Choice;
-use server::{Limits, ListenerSpec, Placement, Start};
+use server::{AdminListen, AdminRole, Limits, ListenerSpec, NamespaceSpec, Placement, Start};
 use store::Kind;
 
 use super::*;
 
+mod document;
 mod identity;
 mod iscsi;
+mod json_schema;
 mod nfs;
 mod patterns;
 mod plan;
@@ -104,6 +107,50 @@ fn spin_us_max_always_never_sleeps() {
     let list = read(&text.replace("always", "ever")).unwrap_err();
     assert_eq!(list.len(), 1, "{list:#?}");
     assert!(list[0].text.contains("a whole number or \"always\""));
+}
+
+#[test]
+fn a_problem_points_at_its_place() {
+    let excerpt = |text: &str| read(text).expect_err(text)[0].excerpt.clone();
+    let text = file("\tsize = \"1XiB\" # \u{1b}[2J", "", ANY, LOCAL, "");
+    assert_eq!(
+        excerpt(&text),
+        "  4 |  size = \"1XiB\" #  [2J\n    |         ^\n"
+    );
+    // Far to the right, in a long line, with letters of several bytes.
+    let hosts = "\"nqn.2026-01.a:\u{f6}\", ".repeat(40);
+    let text = file(SIZE, "", &format!("hosts = [{hosts}\"\u{f6}\"]"), LOCAL, "");
+    for problem in read(&text).expect_err("the same again") {
+        let (line, mark) = problem.excerpt.trim_end().split_once('\n').expect("two");
+        assert!(line.chars().count() <= 110, "{line}");
+        let place = mark.chars().position(|c| c == '^').expect("a mark");
+        assert_eq!(line.chars().nth(place), Some('"'), "{}", problem.excerpt);
+    }
+    // No TOML.
+    assert!(excerpt("[nvme\n").starts_with("  1 | [nvme\n    | "));
+}
+
+#[test]
+fn a_line_that_may_hold_a_secret_is_not_shown() {
+    let sound = file(SIZE, "", ANY, LOCAL, "");
+    for chap in [
+        "chap = { user = 3, secret = \"not a good one\" }",
+        "[iscsi.discovery.chap]\nsercet = \"not a good one\"",
+        "[iscsi.discovery.chap]\n# It is:\npassword = \"not a good one\"",
+        "[iscsi.discovery.chap]\npassword = \"not a good one",
+        "chap = { user = \"a\", password = \"not a good one\", }",
+        "secret = \"not a good one",
+        "[nvme.discovery]\nuser = \"\"\"\nnot a good one\n\\z\"\"\"",
+    ] {
+        let list = read(&format!("{sound}[iscsi.discovery]\n{chap}\n")).expect_err(chap);
+        let excerpts = list.iter().map(|problem| &*problem.excerpt);
+        let excerpts = excerpts.collect::<String>();
+        assert!(!excerpts.contains("good one"), "{chap}: {excerpts}");
+    }
+    let keys = "[iscsi.discovery]\nchap_algorithms = 3\n[iscsi]\nsecret_file = 3\n";
+    for problem in read(&format!("{sound}{keys}")).expect_err("keys of others") {
+        assert_ne!(problem.excerpt, "", "{problem:?}");
+    }
 }
 
 #[test]
@@ -658,10 +705,10 @@ fn the_example_holds_every_key_of_the_schema() {
     let mut seen = std::collections::BTreeSet::new();
     collect("the file", &live, &mut seen);
     for (section, keys) in SCHEMA {
-        for key in *keys {
+        for key in keys.iter().map(|key| key.name) {
             // Those of CHAP are the same everywhere.
             let section = match section.ends_with("chap]") {
-                true if *key == "secret" => "[iscsi.target.initiator.chap]",
+                true if key == "secret" => "[iscsi.target.initiator.chap]",
                 true => "[iscsi.target.chap]",
                 false => section,
             };
@@ -702,5 +749,52 @@ fn collect(
                 .for_each(|table| collect(&format!("[[{path}]]"), table, seen)),
             _ => {}
         }
+    }
+}
+
+#[test]
+fn admin_listens_on_this_machine_alone_by_names_of_machines() {
+    let with = |admin: &str| file(SIZE, "", ANY, LOCAL, &format!("[admin]\n{admin}"));
+    let admin = read(&with("listen = \"[::1]:4480\"\nnames = [\"A.example\"]")).expect("fine");
+    let address = "[::1]:4480".parse().expect("an address");
+    assert_eq!(admin.admin.listen, AdminListen::At(address));
+    assert_eq!(admin.admin.names, ["a.example"]);
+    let digest = "0123456789abcdef".repeat(4);
+    let token = |name: &str, role: &str, sha256: &str| {
+        format!("[[admin.token]]\nname = \"{name}\"\nrole = \"{role}\"\nsha256 = \"{sha256}\"\n")
+    };
+    let open = "listen = \"0.0.0.0:4480\"\n".to_owned() + &token("a", "viewer", &digest);
+    let admin = read(&with(&open)).expect("fine");
+    assert_eq!(admin.admin.tokens[0].role, AdminRole::Viewer);
+    assert!(
+        notes(&admin)
+            .concat()
+            .contains("0.0.0.0:4480 is not encrypted")
+    );
+    for (line, part) in [
+        ("listen = \"0.0.0.0:4480\"", "this machine alone"),
+        ("listen = \"[::]:4480\"", "this machine alone"),
+        ("listen = \"192.0.2.1:4480\"", "this machine alone"),
+        ("listen = \"127.0.0.1:0\"", "port 0"),
+        ("listen = \"127.0.0.1\"", "with port"),
+        ("listen = 4480", "a text in quotes"),
+        ("names = [\"a.example:80\"]", "without port"),
+        ("names = [\"\"]", "without port"),
+        ("names = \"a.example\"", "takes a list"),
+        ("lisen = \"off\"", "did you mean `listen`?"),
+        (
+            "[[admin.token]]\nname = \"a\"\nrole = \"viewer\"",
+            "`sha256`",
+        ),
+        (&token("a", "root", &digest), "one of \"viewer\""),
+        (&token("", "viewer", &digest), "1 to 64 bytes"),
+        (&token("a", "viewer", "weft_00"), "64 hexadecimal digits"),
+        (
+            &(token("a", "viewer", &digest) + &token("a", "admin", &digest)),
+            "already",
+        ),
+    ] {
+        let told = only(&with(line));
+        assert!(told.contains(part), "{line}: {told}");
     }
 }

@@ -1,6 +1,6 @@
 //! Values that are written as text: sizes and CPU lists.
 
-const UNITS: &[(&str, u64)] = &[
+pub(crate) const UNITS: &[(&str, u64)] = &[
     ("B", 1),
     ("KiB", 1 << 10),
     ("MiB", 1 << 20),

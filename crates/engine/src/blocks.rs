@@ -8,6 +8,7 @@ use link::CommandMemory;
 use machine::{Tag, work};
 use mem::{BUF_BYTES_MAX, Buf, BufRange};
 use reactor::{Driver, FileIo, Token};
+use store::meter::IoOp;
 use store::{Error, Progress, Task, Volume};
 
 use crate::connection::Core;
@@ -129,6 +130,9 @@ pub trait Blocks: Protocol<Job = VolumeWork<<Self as Protocol>::Answer>> {
     /// What it has as every connection, and the volume of a command that begins.
     fn core_and_volume(&mut self, unit: u32) -> (&mut Core<Self>, &Arc<dyn Volume>);
 
+    /// What a command that goes to a volume does there, and with how many bytes.
+    fn io_of(&self, tag: Tag) -> (IoOp, u64);
+
     /// An I/O has succeeded, and with it the command, which has so much data
     /// for the peer.
     fn succeeded(&mut self, tag: Tag, data_len: u32, then: AfterIo<Self::Answer>);
@@ -185,14 +189,15 @@ impl<P: Protocol> Core<P> {
 pub trait OnVolumes: Blocks {
     /// The volume has done its part at once.
     #[inline]
-    fn finish(
+    fn finish<D: Driver>(
         &mut self,
         tag: Tag,
         at: (u32, u64),
         result: Result<(), Error>,
         then: AfterIo<Self::Answer>,
+        driver: &D,
     ) {
-        let left = self.ended(tag, at, result, then);
+        let left = self.ended(tag, at, result, then, driver);
         assert!(left.is_none(), "a read or write is one step");
     }
 
@@ -207,6 +212,7 @@ pub trait OnVolumes: Blocks {
         driver: &mut D,
     ) {
         let id = self.core().jobs.borrow_mut().vacant();
+        self.core_mut().begins_backend(tag, driver);
         let progress = volume_of(self, unit).start(io, driver, Subject::File(id).token());
         started(self, tag, (unit, io), then, progress, driver);
     }
@@ -224,13 +230,14 @@ pub trait OnVolumes: Blocks {
         durable: bool,
         driver: &mut D,
     ) -> bool {
+        self.core_mut().begins_backend(tag, driver);
         let volume = volume_of(self, unit);
         let durable = durable && volume.info().volatile_cache;
         let then = AfterIo::Complete { data_len: len };
         if !durable && let Some(loan) = volume.lend(offset, len) {
             let data = CommandMemory::loan(loan);
             self.core_mut().link.set_data(tag, data);
-            self.finish(tag, (unit, offset), Ok(()), then);
+            self.finish(tag, (unit, offset), Ok(()), then, driver);
             return true;
         }
         let Some(data) = payload::memory(&self.core().pool, len) else {
@@ -261,6 +268,7 @@ pub trait OnVolumes: Blocks {
         driver: &mut D,
     ) -> WriteStart {
         let (core, volume) = self.core_and_volume(unit);
+        core.begins_backend(tag, driver);
         let to = (&**volume, offset);
         let then = AfterIo::Complete { data_len: 0 };
         let get = |len| core.pool.get_to_finish(len);
@@ -269,7 +277,7 @@ pub trait OnVolumes: Blocks {
             Ok(Writing::NoMemory) => return WriteStart::NoBuffer,
             Ok(Writing::Ask) => {}
             done => {
-                self.finish(tag, (unit, offset), done.map(drop), then);
+                self.finish(tag, (unit, offset), done.map(drop), then, driver);
                 return WriteStart::Begun;
             }
         }
@@ -327,6 +335,7 @@ pub trait OnVolumes: Blocks {
         driver: &mut D,
     ) -> bool {
         let id = self.core().jobs.borrow_mut().vacant();
+        self.core_mut().begins_backend(tag, driver);
         let progress = volume_of(self, unit).start(io, driver, Subject::File(id).token());
         if let Progress::Done(Err(Error::Busy)) = progress {
             return false;
@@ -344,6 +353,9 @@ pub trait OnVolumes: Blocks {
         mut steps: Box<Steps<Self::Answer>>,
         driver: &mut D,
     ) {
+        if kept.is_none() && steps.begun() == 0 {
+            self.core_mut().begins_backend(tag, driver);
+        }
         while let Some(IoStep { unit, volume, io }) = steps.begin_next() {
             let id = kept.map_or_else(|| self.core().jobs.borrow_mut().vacant(), |(id, _)| id);
             work::spend(work::OPERATION_UNITS);
@@ -364,7 +376,8 @@ pub trait OnVolumes: Blocks {
                     return self.core_mut().keep(tag, kept, VolumeWork::Volume(on));
                 }
                 Progress::Done(result) => {
-                    match self.ended(tag, (unit, offset), result, AfterIo::Steps(steps)) {
+                    let then = AfterIo::Steps(steps);
+                    match self.ended(tag, (unit, offset), result, then, driver) {
                         Some(left) => steps = left,
                         None => return self.core_mut().let_go(kept),
                     }
@@ -375,6 +388,7 @@ pub trait OnVolumes: Blocks {
                 return self.core_mut().keep(tag, kept, VolumeWork::Turn(steps));
             }
         }
+        count(self, tag, steps.unit(), true, driver);
         self.succeeded(tag, steps.data_len(), AfterIo::Steps(steps));
         self.core_mut().let_go(kept);
     }
@@ -404,7 +418,7 @@ pub trait OnVolumes: Blocks {
                     .keep(tag, kept, VolumeWork::Volume(OnVolume { task, ..on }));
             }
             Progress::Done(result) => {
-                match self.ended(tag, (on.unit, on.offset), result, on.then) {
+                match self.ended(tag, (on.unit, on.offset), result, on.then, driver) {
                     Some(steps) => self.go_on(tag, kept, steps, driver),
                     None => self.core_mut().let_go(kept),
                 }
@@ -415,12 +429,13 @@ pub trait OnVolumes: Blocks {
     /// An I/O on a volume is over: its command is completed, or there are
     /// steps left.
     #[inline]
-    fn ended(
+    fn ended<D: Driver>(
         &mut self,
         tag: Tag,
         (unit, offset): (u32, u64),
         result: Result<(), Error>,
         then: AfterIo<Self::Answer>,
+        driver: &D,
     ) -> Option<Box<Steps<Self::Answer>>> {
         match (result, then) {
             (Ok(()), AfterIo::Steps(steps)) => return Some(steps),
@@ -429,9 +444,13 @@ pub trait OnVolumes: Blocks {
                     AfterIo::Complete { data_len } => data_len,
                     _ => 0,
                 };
+                count(self, tag, Some(unit), true, driver);
                 self.succeeded(tag, data_len, then);
             }
-            (Err(error), then) => failed(self, tag, (unit, offset), error, then),
+            (Err(error), then) => {
+                count(self, tag, Some(unit), false, driver);
+                failed(self, tag, (unit, offset), error, then);
+            }
         }
         None
     }
@@ -474,7 +493,7 @@ fn started<P: Blocks, D: Driver>(
     match progress {
         Progress::Done(result) => {
             let at = (unit, io.extent().0);
-            if let Some(steps) = c.ended(tag, at, result, then) {
+            if let Some(steps) = c.ended(tag, at, result, then, driver) {
                 c.go_on(tag, None, steps, driver);
             }
         }
@@ -489,6 +508,17 @@ fn started<P: Blocks, D: Driver>(
             c.core_mut().keep(tag, None, VolumeWork::Volume(on));
         }
     }
+}
+
+/// Counts a command whose volume has done its part.
+#[inline]
+fn count<P: Blocks, D: Driver>(c: &mut P, tag: Tag, unit: Option<u32>, is_done: bool, driver: &D) {
+    let (op, bytes) = c.io_of(tag);
+    let took = c.core_mut().ends_backend(tag, driver);
+    let core = c.core();
+    let volume = unit.and_then(|unit| c.volume(unit));
+    let meter = volume.map(|volume| &volume.base().meters()[core.protocol]);
+    core.count(meter, (op, bytes), is_done, took);
 }
 
 /// An I/O on a volume failed, and with it the command.

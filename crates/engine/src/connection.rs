@@ -7,17 +7,21 @@ use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use link::{Link, Stream};
 use machine::{Machine, Nanos, Tag, work};
 use mem::Pool;
 use reactor::{Driver, Received};
+use store::meter::{IoCounters, IoMeter, IoOp};
 
 use crate::commands::CommandRoom;
 use crate::hosts::{ConnectedHost, HostName, HostPlace};
 use crate::job::Jobs;
+use crate::life::ConnectionLife;
 use crate::protocol::{ConnectionEvent, ConnectionStage, Protocol, ProtocolOp};
 use crate::refusals::{Refusal, RefusalKind};
+use crate::sample::{Sample, StageTimes};
 use crate::shared::Shared;
 use crate::token::{ConnectionId, ConnectionRef};
 use crate::waiting::{Waiting, Waits};
@@ -48,6 +52,48 @@ pub struct Via {
     pub listener: u16,
 }
 
+/// One of the connections of its protocol, until it is dropped.
+struct OpenConnection {
+    shared: Arc<Shared>,
+    protocol: usize,
+}
+
+impl OpenConnection {
+    fn new(shared: Arc<Shared>, protocol: usize) -> OpenConnection {
+        shared.connections[protocol].fetch_add(1, Ordering::Relaxed);
+        OpenConnection { shared, protocol }
+    }
+}
+
+impl Drop for OpenConnection {
+    fn drop(&mut self) {
+        self.shared.connections[self.protocol].fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// What every connection has, as an administrator may want to know it.
+#[derive(Clone, Copy, Debug)]
+pub struct ConnectionInfo {
+    /// Which one it is.
+    pub connection: ConnectionRef,
+    /// How it came.
+    pub via: Via,
+    /// It takes no commands any more.
+    pub is_closing: bool,
+    /// Milliseconds since it came to its reactor.
+    pub age_ms: u64,
+    /// Milliseconds since its peer sent something.
+    pub idle_ms: u64,
+    /// I/Os that succeeded, as [`store::counters`] counts them.
+    pub ios: u64,
+    /// Bytes of those.
+    pub io_bytes: u64,
+    /// An operation waits for memory.
+    pub is_short: bool,
+    /// Bytes of memory that its commands and what has arrived of them hold.
+    pub held_bytes: u64,
+}
+
 /// What every connection has.
 pub struct Core<P: Protocol> {
     /// Whether its shard will look at it at the end of this turn.
@@ -74,10 +120,17 @@ pub struct Core<P: Protocol> {
     pub(crate) room: CommandRoom,
     /// Operations that wait for memory.
     pub waiting: Waiting<ProtocolOp<P>>,
+    /// The number of its protocol.
+    pub(crate) protocol: usize,
+    _open: OpenConnection,
+    /// Its command that is timed.
+    pub(crate) sample: Sample,
     /// Its share of the turn was used up before its work was.
     has_more: bool,
     /// Ticks since its machine has ended.
     ended_ticks: u32,
+    /// When the peer sent something last.
+    heard_at: Nanos,
 }
 
 impl<P: Protocol> Core<P> {
@@ -92,7 +145,9 @@ impl<P: Protocol> Core<P> {
     ) -> Self {
         let name = HostName::of_peer(via.peer);
         let host = shared.hosts.host(name, pool.budget());
+        let protocol = jobs.borrow().table() as usize;
         Core {
+            _open: OpenConnection::new(shared.clone(), protocol),
             dirty: false,
             link: Link::new(machine, stream),
             via,
@@ -106,8 +161,27 @@ impl<P: Protocol> Core<P> {
             jobs_open: 0,
             room: CommandRoom::default(),
             waiting: Waiting::default(),
+            protocol,
+            sample: Sample::default(),
             has_more: false,
             ended_ticks: 0,
+            heard_at: 0,
+        }
+    }
+
+    /// As an administrator may want to know it.
+    pub fn info(&self, life: ConnectionLife, now: Nanos) -> ConnectionInfo {
+        let since = |then: Nanos| now.saturating_sub(then) / 1_000_000;
+        ConnectionInfo {
+            connection: ConnectionRef::unpack(self.via.connection),
+            via: self.via,
+            is_closing: !self.is_open(),
+            age_ms: since(life.since),
+            idle_ms: since(self.heard_at.max(life.since)),
+            ios: life.counts.ios,
+            io_bytes: life.counts.io_bytes,
+            is_short: self.is_waiting(),
+            held_bytes: self.link.held_bytes(),
         }
     }
 
@@ -206,6 +280,52 @@ impl<P: Protocol> Core<P> {
         self.waiting.take(|op| is_of::<P>(op, tag))
     }
 
+    /// Times of the stages of some commands of its protocol.
+    pub(crate) fn stage_times(&self) -> &StageTimes {
+        &self.shared.stage_times[self.protocol]
+    }
+
+    /// The volume or the file system of a command is asked to do its part.
+    #[inline]
+    pub fn begins_backend<D: Driver>(&mut self, tag: Tag, driver: &D) {
+        if self.sample.is_timed(tag) {
+            self.sample.ask(driver);
+        }
+    }
+
+    /// It has done its part; of a command that is timed how long that took since the command
+    /// was whole.
+    #[inline]
+    pub fn ends_backend<D: Driver>(&mut self, tag: Tag, driver: &D) -> Option<Nanos> {
+        self.sample.is_timed(tag).then(|| {
+            let times = &self.shared.stage_times[self.protocol];
+            self.sample.end(self.link.batches(), times, driver)
+        })
+    }
+
+    /// Counts a command that its volume or its file system has done, or could not do: where
+    /// that is metered, and its host. `took` says how long one took that was timed.
+    #[inline]
+    pub fn count(
+        &self,
+        meter: Option<&IoMeter>,
+        (op, bytes): (IoOp, u64),
+        is_done: bool,
+        took: Option<Nanos>,
+    ) {
+        let note = |counters: &IoCounters| match is_done {
+            true => counters.count(op, bytes),
+            false => counters.count_error(op),
+        };
+        note(&self.host.ios[self.protocol]);
+        if let Some(meter) = meter {
+            note(&meter.counters);
+            if let Some(took) = took {
+                meter.times.note(op as usize, took);
+            }
+        }
+    }
+
     /// Whether an operation of a command waits for memory.
     pub(crate) fn is_command_waiting(&self, tag: Tag) -> bool {
         self.waiting.has(|op| is_of::<P>(op, tag))
@@ -264,7 +384,9 @@ pub trait Connection: Protocol {
         match result {
             Ok(received) if !received.eof => {
                 self.on_event(ConnectionEvent::Heard, driver);
-                self.core_mut().link.on_received(received);
+                let core = self.core_mut();
+                core.heard_at = driver.now();
+                core.link.on_received(received);
                 if self.core().is_open() {
                     self.run(driver);
                 }
@@ -280,7 +402,10 @@ pub trait Connection: Protocol {
     /// A batch was taken by the kernel, or never will be.
     #[inline]
     fn on_sent<D: Driver>(&mut self, result: io::Result<()>, driver: &mut D) {
-        self.core_mut().link.on_sent();
+        let core = self.core_mut();
+        core.link.on_sent();
+        core.sample
+            .sent(&core.shared.stage_times[core.protocol], driver);
         if let Err(error) = result {
             tracing::debug!(peer = %self.core().via.peer, %error, "send failed");
             self.close(driver);
@@ -304,7 +429,7 @@ pub trait Connection: Protocol {
         let peer = self.core().via.peer;
         if self.core().shared.refusals.tells_arrival(Some(peer.ip())) {
             let (host, target) = self.names();
-            tracing::info!(%peer, host, target, "{what}");
+            tracing::info!(event = "disconnected", %peer, host, target, "{what}");
         }
     }
 
@@ -331,6 +456,11 @@ pub trait Connection: Protocol {
         {
             work::spend(work::OPERATION_UNITS);
             let is_command = || Self::commands(&op)[0].is_some();
+            if let Some(tag) = Self::commands(&op)[0]
+                && self.core_mut().sample.counts(tag, Self::is_whole(&op))
+            {
+                self.time_command(tag, Self::is_whole(&op), driver);
+            }
             if Self::REFUSES_COMMANDS && is_command() && !self.core_mut().has_room() {
                 self.refuse_command(op, driver);
             } else if !self.execute(&op, driver) {
@@ -342,6 +472,15 @@ pub trait Connection: Protocol {
             core.link.shrink_stage(&core.pool);
         }
         self.on_event(ConnectionEvent::Ran, driver);
+    }
+
+    /// Times a command, or goes on with it.
+    #[cold]
+    fn time_command<D: Driver>(&mut self, tag: Tag, is_whole: bool, driver: &D) {
+        let mut sample = std::mem::take(&mut self.core_mut().sample);
+        let is_over = |tag| !self.is_worked_on(tag) && !self.core().is_command_waiting(tag);
+        sample.on_chosen((tag, is_whole), is_over, self.core().stage_times(), driver);
+        self.core_mut().sample = sample;
     }
 
     /// There is no room for a command: its host sends it again later.
@@ -408,6 +547,11 @@ pub trait Connection: Protocol {
             }
         } else if self.core().may_receive() {
             self.core_mut().link.receive(driver);
+        }
+        let core = self.core_mut();
+        if core.sample.replies() {
+            let times = &core.shared.stage_times[core.protocol];
+            core.sample.turn_ends(core.link.batches(), times, driver);
         }
         self.on_event(ConnectionEvent::TurnEnds, driver);
         wants_more

@@ -2,12 +2,14 @@
 //! shares of memory, and how many connections an address has.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 use machine::{Nanos, locked};
 use mem::{Budget, Share};
+use store::meter::{IoCounters, PROTOCOLS_MAX};
 
 /// How long a shortage of memory is over before it is forgotten: reactors look
 /// every half second.
@@ -33,6 +35,15 @@ impl HostName {
     }
 }
 
+impl fmt::Display for HostName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            HostName::Address(address) => address.fmt(f),
+            HostName::Said(_, name) => f.write_str(name),
+        }
+    }
+}
+
 /// What of an address one machine has: all of IPv4's, of IPv6's the subnet prefix,
 /// below which it takes as many addresses as it likes (RFC 4291, section 2.5.1).
 pub fn network(address: IpAddr) -> IpAddr {
@@ -48,8 +59,14 @@ pub fn network(address: IpAddr) -> IpAddr {
 /// One host.
 #[derive(Debug)]
 pub struct ConnectedHost {
+    /// What it is told from others by.
+    pub name: HostName,
+    /// The how-manieth it is of those that came.
+    number: u64,
     /// Its part of all memory.
     pub share: Arc<Share>,
+    /// What it did on volumes, by protocol.
+    pub ios: [IoCounters; PROTOCOLS_MAX],
     memory_max: u64,
     /// When a connection of it last waited for memory that it holds itself; 0
     /// for never.
@@ -78,6 +95,8 @@ impl ConnectedHost {
 #[derive(Default)]
 struct HostTable {
     hosts: BTreeMap<HostName, Weak<ConnectedHost>>,
+    /// Hosts that have come.
+    came: u64,
     /// Names of hosts without connections are forgotten at this size.
     sweep_at: usize,
 }
@@ -117,13 +136,26 @@ impl Hosts {
             table.hosts.retain(|_, host| host.strong_count() > 0);
             table.sweep_at = 2 * table.hosts.len() + 64;
         }
+        table.came += 1;
         let host = Arc::new(ConnectedHost {
+            name: name.clone(),
+            number: table.came,
             share: Share::new(budget.clone()),
+            ios: Default::default(),
             memory_max: budget.max(),
             short_at: AtomicU64::new(0),
         });
         table.hosts.insert(name, Arc::downgrade(&host));
         host
+    }
+
+    /// Hosts that have connections, in the order in which they came.
+    pub fn list(&self) -> Vec<Arc<ConnectedHost>> {
+        let table = locked(&self.table);
+        let mut list: Vec<_> = table.hosts.values().filter_map(Weak::upgrade).collect();
+        drop(table);
+        list.sort_by_key(|host| host.number);
+        list
     }
 
     /// A place for one more connection from `address`; `None` where `max` are

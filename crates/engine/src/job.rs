@@ -150,6 +150,11 @@ impl<W: AnswerSource> Jobs<W> {
         }
     }
 
+    /// Which of the reactor's tables it is: each protocol has its number.
+    pub fn table(&self) -> u32 {
+        self.table
+    }
+
     /// The time, counted in jobs: what begins from now on has a later one.
     pub fn mark(&self) -> u64 {
         self.marks.get()

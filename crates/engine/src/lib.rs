@@ -17,6 +17,7 @@ pub mod hosts;
 pub mod job;
 mod last_refusals;
 pub mod later;
+mod life;
 mod orphan;
 pub mod payload;
 pub mod placement;
@@ -24,6 +25,7 @@ pub mod post;
 pub mod protocol;
 pub mod refusals;
 pub mod reservation;
+pub mod sample;
 pub mod shard;
 pub mod shared;
 mod shortage;
@@ -36,10 +38,11 @@ pub mod waiting;
 
 pub use blocking_worker::About;
 pub use blocks::{Blocks, OnVolumes};
-pub use connection::{Connection, Core, Via};
+pub use connection::{Connection, ConnectionInfo, Core, Via};
 pub use fence::Scope;
 pub use last_refusals::{LastRefusal, Remedy};
 pub use later::{Elsewhere, Later};
+pub use life::ConnectionLife;
 pub use orphan::Orphans;
 pub use post::{Mail, Post};
 pub use protocol::{

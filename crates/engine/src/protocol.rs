@@ -152,6 +152,9 @@ pub trait Protocol: Sized + 'static {
     /// None of those that need no memory.
     fn commands(op: &ProtocolOp<Self>) -> [Option<Tag>; 2];
 
+    /// Whether all of a command is here with an operation, which executes it.
+    fn is_whole(op: &ProtocolOp<Self>) -> bool;
+
     /// Whether the command of a tag is worked on, so that memory it has is not
     /// its peer's to give back.
     fn is_worked_on(&self, tag: Tag) -> bool {

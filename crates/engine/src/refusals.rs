@@ -6,7 +6,6 @@
 use std::collections::BTreeMap;
 use std::fmt::{self, Display};
 use std::net::{IpAddr, SocketAddr};
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard};
 
 use machine::{Nanos, locked};
@@ -46,6 +45,17 @@ impl RefusalKind {
     pub const CHANGE: RefusalKind = RefusalKind("change failed");
     /// A volume failed: no refusal.
     pub const VOLUME: RefusalKind = RefusalKind("I/O failed");
+}
+
+impl RefusalKind {
+    /// The event that it is.
+    fn event(self) -> &'static str {
+        match self {
+            RefusalKind::VOLUME => "volume-error",
+            RefusalKind::END => "connection-ended",
+            _ => "refused",
+        }
+    }
 }
 
 impl Display for RefusalKind {
@@ -169,6 +179,8 @@ struct RefusalTable {
     arrivals_untold: u64,
     /// When repetitions are told next.
     tell_at: Nanos,
+    /// How many there were of each kind.
+    of_kind: BTreeMap<RefusalKind, u64>,
 }
 
 impl RefusalTable {
@@ -270,7 +282,6 @@ impl RefusalTable {
 /// What all peers were refused, on all reactors.
 #[derive(Default)]
 pub struct Refusals {
-    total: AtomicU64,
     table: Mutex<RefusalTable>,
     last: Mutex<LastRefusals>,
 }
@@ -280,9 +291,15 @@ impl Refusals {
         locked(&self.table)
     }
 
-    /// How many there were; failures of volumes are none.
+    /// How many there were of each kind; failures of volumes are none.
+    pub fn of_kinds(&self) -> Vec<(RefusalKind, u64)> {
+        let table = self.table();
+        table.of_kind.iter().map(|(kind, n)| (*kind, *n)).collect()
+    }
+
+    /// How many there were.
     pub fn total(&self) -> u64 {
-        self.total.load(Ordering::Relaxed)
+        self.of_kinds().iter().map(|(_, times)| times).sum()
     }
 
     /// There is one more. Off the way of an I/O that succeeds: takes a lock.
@@ -296,11 +313,15 @@ impl Refusals {
         // Names and reasons are written out before a lock is taken.
         let key = Key::of(&refusal);
         if refusal.kind != RefusalKind::VOLUME {
-            self.total.fetch_add(times, Ordering::Relaxed);
             let last = LastRefusal::of(&refusal, &key.reason, times);
             locked(&self.last).note(last);
         }
-        let is_logged = self.table().note(key, times);
+        let mut table = self.table();
+        if refusal.kind != RefusalKind::VOLUME {
+            *table.of_kind.entry(refusal.kind).or_default() += times;
+        }
+        let is_logged = table.note(key, times);
+        drop(table);
         if is_logged {
             let Refusal {
                 kind,
@@ -314,7 +335,8 @@ impl Refusals {
             let peer = peer.map(tracing::field::display);
             // As text it is quoted: a peer may have chosen some of it.
             let reason = reason.to_string();
-            tracing::warn!(peer, host, target, volume, reason, "{kind}");
+            let event = kind.event();
+            tracing::warn!(event, peer, host, target, volume, reason, "{kind}");
         }
     }
 
@@ -324,9 +346,10 @@ impl Refusals {
     }
 
     /// Counts more refusals of which only the number is known.
-    pub fn note_unnamed(&self, times: u64) {
-        self.total.fetch_add(times, Ordering::Relaxed);
-        self.table().without_key += times;
+    pub fn note_unnamed(&self, kind: RefusalKind, times: u64) {
+        let mut table = self.table();
+        *table.of_kind.entry(kind).or_default() += times;
+        table.without_key += times;
     }
 
     /// A peer from this address comes or goes: whether that is to be logged now.
@@ -371,15 +394,30 @@ impl Repetitions {
             let (kind, reason) = (key.kind, &*key.reason);
             let (host, target) = (key.host.as_deref(), key.target.as_deref());
             let volume = key.volume.as_deref();
-            tracing::warn!(address, host, target, volume, reason, count, "{kind} again");
+            let event = kind.event();
+            tracing::warn!(
+                event,
+                address,
+                host,
+                target,
+                volume,
+                reason,
+                count,
+                "{kind} again"
+            );
         }
         if self.others > 0 {
             let count = self.others;
-            tracing::warn!(count, "as many more refusals and failures, of many kinds");
+            let told = "as many more refusals and failures, of many kinds";
+            tracing::warn!(event = "refused", count, "{told}");
         }
         if self.arrivals > 0 {
             let count = self.arrivals;
-            tracing::info!(count, "as many more peers came or went");
+            tracing::info!(
+                event = "came-or-went",
+                count,
+                "as many more peers came or went"
+            );
         }
     }
 }
@@ -584,7 +622,7 @@ mod tests {
     #[test]
     fn refusals_of_which_only_the_number_is_known_are_counted() {
         let refusals = Refusals::default();
-        refusals.note_unnamed(40);
+        refusals.note_unnamed(RefusalKind::END, 40);
         assert_eq!(refusals.total(), 40);
         assert_eq!(refusals.table().take_untold().others, 40);
     }

@@ -11,11 +11,13 @@ use faults::Fault;
 use link::Stream;
 use machine::{Nanos, work};
 use reactor::{BoundListener, Completion, ConnectedSocket, Driver, Handler, SocketId};
+use store::counters;
 
 use crate::connection::Via;
 use crate::fence::{Passage, Scope};
 use crate::flushes::Flushes;
 use crate::job::Older;
+use crate::life::ConnectionLife;
 use crate::placement::Placer;
 use crate::post::{Mail, Newcomer, ShardMail};
 use crate::protocol::{AnyConnection, Has, Protocol, Protocols};
@@ -85,6 +87,7 @@ struct ConnectionEntry<C> {
     connection: Option<C>,
     share: TurnShare,
     tick: TickState,
+    life: ConnectionLife,
 }
 
 /// One reactor's share of a server.
@@ -192,6 +195,11 @@ impl<S: Protocols> Shard<S> {
     /// it was counted.
     pub fn report_to(&mut self, to: Sender<S::Report>) {
         self.asked.push(to);
+    }
+
+    /// Its number among the reactors.
+    pub fn number(&self) -> usize {
+        self.number
     }
 
     /// Connections that are open, or about to end.
@@ -377,6 +385,7 @@ impl<S: Protocols> Shard<S> {
                 connection: None,
                 share: TurnShare::default(),
                 tick: TickState::default(),
+                life: ConnectionLife::default(),
             });
             (self.table.len() - 1) as u32
         });
@@ -399,7 +408,9 @@ impl<S: Protocols> Shard<S> {
         };
         match open(&self.server, id, &via_of, driver) {
             Ok(connection) => {
-                self.table[index as usize].connection = Some(connection);
+                let entry = &mut self.table[index as usize];
+                entry.connection = Some(connection);
+                entry.life = ConnectionLife::since(driver.now());
                 self.open += 1;
                 self.tick_at.get_or_insert(driver.now() + TICK);
                 Some(id)
@@ -414,6 +425,23 @@ impl<S: Protocols> Shard<S> {
                 None
             }
         }
+    }
+
+    /// Shows `f` the connections at so many places of the table from `first` on; where the
+    /// next ones begin, if there are any.
+    pub fn look_at(
+        &self,
+        first: usize,
+        places: usize,
+        mut f: impl FnMut(&S::Connection, ConnectionLife),
+    ) -> Option<usize> {
+        let next = first.saturating_add(places);
+        for entry in self.table.iter().take(next).skip(first) {
+            if let Some(connection) = &entry.connection {
+                f(connection, entry.life);
+            }
+        }
+        (next < self.table.len()).then_some(next)
     }
 
     /// Counts one connection more, which comes from another reactor: [`Shard::insert_connection`]
@@ -492,7 +520,9 @@ impl<S: Protocols> Shard<S> {
         };
         let units = entry.share.in_turn(self.turn);
         driver.set_host(connection.host());
+        let begun = counters::of_this_thread();
         work::take_turn(units, max, || f(connection, driver));
+        entry.life.count_since(begun);
         driver.set_host(0);
         self.turn_units_max = self.turn_units_max.max(*units);
         if !std::mem::replace(connection.dirty(), true) {
@@ -769,7 +799,9 @@ impl<S: Protocols> Shard<S> {
             };
             let units = entry.share.in_turn(self.turn);
             driver.set_host(connection.host());
+            let begun = counters::of_this_thread();
             wants_more |= work::take_turn(units, max, || connection.on_turn(driver));
+            entry.life.count_since(begun);
             driver.set_host(0);
             self.turn_units_max = self.turn_units_max.max(*units);
             self.has_more |= connection.has_more();

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use faults::Fault;
 use machine::{Nanos, locked};
+use store::meter::PROTOCOLS_MAX;
 
 use crate::blocking_worker::{self, About, Desk};
 use crate::fence::{Passage, Scope};
@@ -16,7 +17,11 @@ use crate::placement::Load;
 use crate::post::{Post, ShardMail};
 use crate::refusals::Refusals;
 use crate::reservation::Hears;
+use crate::sample::StageTimes;
 use crate::token::ConnectionRef;
+
+/// How long there is enough memory before a shortage is told again.
+const TOLD_AGAIN: Nanos = 60_000_000_000;
 
 /// What peers may take, whatever they speak.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,6 +45,10 @@ pub struct Shared {
     pub refusals: Refusals,
     /// What hosts have.
     pub hosts: Arc<Hosts>,
+    /// Connections that are open, by protocol.
+    pub connections: [AtomicU64; PROTOCOLS_MAX],
+    /// Times of the stages of some commands, by protocol.
+    pub stage_times: [StageTimes; PROTOCOLS_MAX],
     /// Parts that have failed, beside reactors.
     pub failures: Mutex<Vec<String>>,
     /// At the end, volumes that are not flushed yet, or could not be.
@@ -67,6 +76,8 @@ impl Shared {
             load: Arc::new((0..reactors).map(|_| AtomicU32::new(0)).collect()),
             refusals: Refusals::default(),
             hosts: Arc::default(),
+            connections: Default::default(),
+            stage_times: Default::default(),
             failures: Mutex::default(),
             unsynced: AtomicU64::new(0),
             post,
@@ -133,6 +144,11 @@ impl Shared {
         self.desk.add(about, Box::new(work));
     }
 
+    /// Pieces of the blocking worker's work that wait.
+    pub fn blocking_work(&self) -> usize {
+        self.desk.waiting()
+    }
+
     /// Does the blocking worker's work where there is no thread for it; how many pieces.
     pub fn run_blocking_work(&self) -> usize {
         let mut done = 0;
@@ -182,6 +198,7 @@ impl Shared {
     /// `volumes`, of which there are so many.
     pub fn reactor_failed(&self, shard: usize, why: &str, volumes: usize) {
         tracing::error!(
+            event = "reactor-lost",
             reactor = shard,
             why,
             "a reactor has failed: its connections are closed and the target stops; \
@@ -200,6 +217,7 @@ impl Shared {
     /// Work beside the reactors has failed: they end in order.
     fn work_failed(&self, thread: &str, why: &str) {
         tracing::error!(
+            event = "thread-lost",
             thread,
             why,
             "work beside the reactors has failed: the target stops; \
@@ -216,7 +234,13 @@ impl Shared {
 
     /// A connection has waited for memory for some time.
     pub(crate) fn note_shortage(&self, now: Nanos) {
-        self.short_at.store(now.max(1), Ordering::Relaxed);
+        let before = self.short_at.swap(now.max(1), Ordering::Relaxed);
+        if before == 0 || now.saturating_sub(before) > TOLD_AGAIN {
+            tracing::warn!(
+                event = "memory-short",
+                "connections wait for memory: raise `memory_max` if that lasts"
+            );
+        }
     }
 
     /// Whether one has a moment ago.

@@ -83,6 +83,8 @@ pub struct Steps<A> {
     begun: u32,
     /// First byte of the first of them.
     from: u64,
+    /// The volume of the last of them, as [`IoStep::unit`].
+    unit: Option<u32>,
     /// What they read into and write from.
     buf: Option<Buf>,
     /// Data to the peer, if all succeed.
@@ -118,6 +120,7 @@ impl<A: 'static> Steps<A> {
             left,
             begun: 0,
             from: 0,
+            unit: None,
             buf,
             data_len: 0,
         })
@@ -141,12 +144,18 @@ impl<A: 'static> Steps<A> {
             self.from = step.io.extent().0;
         }
         self.begun += 1;
+        self.unit = Some(step.unit);
         Some(step)
     }
 
     /// First byte of the first that has begun: where a flush of all of them fails.
     pub fn from(&self) -> u64 {
         self.from
+    }
+
+    /// The volume of the step that has begun last, as [`IoStep::unit`].
+    pub fn unit(&self) -> Option<u32> {
+        self.unit
     }
 
     /// How many have begun.

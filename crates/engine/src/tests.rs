@@ -12,6 +12,7 @@ use link::{CommandMemory, Stream};
 use machine::{Machine, Nanos, RecvPlan, Step, Tag, Transmit};
 use mem::{Budget, Buf, Pool};
 use reactor::{AnyDriver, Choice, Driver, DriverConfig, FileIo, Token, Wait};
+use store::meter::{IoMeter, IoOp};
 
 use crate::connection::{Connection, Core, Via};
 use crate::job::{AnswerSource, Job, Jobs};
@@ -159,6 +160,10 @@ impl Protocol for Scripted {
 
     fn commands(op: &Tag) -> [Option<Tag>; 2] {
         [Some(*op), None]
+    }
+
+    fn is_whole(_: &Tag) -> bool {
+        true
     }
 }
 
@@ -522,4 +527,45 @@ fn commands_that_wait_for_memory_end_with_their_connection() {
     bench.wait();
     bench.connection.close(&mut bench.driver);
     assert!(bench.waiting.is_empty());
+}
+
+/// Prints what it costs to meter an I/O, samples included.
+#[test]
+#[ignore = "prints a time, which no machine of a test has to itself"]
+fn metering_of_an_io_is_timed() {
+    const IOS: u32 = 1 << 20;
+    let (mut bench, meter) = (bench(), IoMeter::default());
+    let mut rounds: Vec<f64> = (0..31)
+        .map(|_| {
+            let start = std::time::Instant::now();
+            for _ in 0..IOS {
+                let Bench {
+                    connection, driver, ..
+                } = &mut bench;
+                let core = &mut connection.0;
+                if core.sample.counts(TAG, true) {
+                    connection.time_command(TAG, true, driver);
+                }
+                let core = &mut connection.0;
+                core.begins_backend(TAG, driver);
+                let took = core.ends_backend(TAG, driver);
+                core.count(
+                    Some(&meter),
+                    std::hint::black_box((IoOp::Read, 4096)),
+                    true,
+                    took,
+                );
+                if core.sample.replies() {
+                    let times = &core.shared.stage_times[0];
+                    core.sample.turn_ends(u64::MAX, times, driver);
+                }
+                core.sample.sent(&core.shared.stage_times[0], driver);
+            }
+            start.elapsed().as_nanos() as f64 / f64::from(IOS)
+        })
+        .collect();
+    rounds.sort_by(f64::total_cmp);
+    assert_eq!(meter.counters.read()[0].ios, 31 * u64::from(IOS));
+    let (least, median, most) = (rounds[0], rounds[15], rounds[30]);
+    println!("ns an I/O: least {least:.1}, median {median:.1}, most {most:.1}");
 }

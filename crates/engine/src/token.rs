@@ -1,5 +1,8 @@
 //! What a completion belongs to, packed into the reactor's token.
 
+use std::fmt;
+use std::str::FromStr;
+
 use link::StreamTokens;
 use reactor::Token;
 
@@ -40,6 +43,34 @@ impl ConnectionRef {
                 index: packed as u32,
             },
         }
+    }
+}
+
+/// What administrators name it by: its reactor, its place there and its tenant.
+impl fmt::Display for ConnectionRef {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ConnectionId { index, generation } = self.id;
+        write!(f, "{}-{index}-{generation}", self.shard)
+    }
+}
+
+impl FromStr for ConnectionRef {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Self, ()> {
+        let mut parts = text.split('-');
+        let mut next = || parts.next()?.parse::<u32>().ok();
+        let (shard, index, generation) = (next(), next(), next());
+        let connection = || {
+            Some(ConnectionRef {
+                shard: shard.filter(|shard| *shard < 1 << 16)?,
+                id: ConnectionId {
+                    index: index?,
+                    generation: generation?.try_into().ok()?,
+                },
+            })
+        };
+        connection().filter(|own| own.to_string() == text).ok_or(())
     }
 }
 
@@ -165,6 +196,30 @@ mod tests {
             },
         };
         assert_eq!(ConnectionRef::unpack(connection.pack()), connection);
+    }
+
+    #[test]
+    fn a_connection_is_named_and_found_by_its_name() {
+        let id = ConnectionId {
+            index: 70_000,
+            generation: 7,
+        };
+        let connection = ConnectionRef { shard: 3, id };
+        assert_eq!(connection.to_string(), "3-70000-7");
+        assert_eq!("3-70000-7".parse(), Ok(connection));
+        for wrong in [
+            "",
+            "3",
+            "3-1",
+            "3-1-2-4",
+            "03-1-2",
+            "+3-1-2",
+            "3-1-65536",
+            "65536-1-1",
+            "a-1-2",
+        ] {
+            assert_eq!(wrong.parse::<ConnectionRef>(), Err(()), "{wrong}");
+        }
     }
 
     #[test]

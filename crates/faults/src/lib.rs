@@ -77,6 +77,16 @@ pub enum Fault {
     ForgetMarks,
     /// Only one subsystem is notified that a volume has another size.
     OneSubsystem,
+    /// One change of a plan is left out.
+    SkipStep,
+    /// One change of a plan that cannot be made is not taken back.
+    KeepStep,
+    /// Hosts come in by new listeners before others may do less.
+    ListenEarly,
+    /// A host is not told that a namespace was removed.
+    RemoveUntold,
+    /// All controllers of a subsystem end when it says anew who may do what.
+    CutAll,
     /// A retransmitted call of NFS is executed again.
     ExecuteAgain,
     /// A COMMIT is answered and not done.

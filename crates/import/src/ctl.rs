@@ -3,6 +3,7 @@
 //! are named. Who says nothing of authentication lets nobody in.
 
 use std::collections::{HashMap, HashSet};
+use std::fmt::Display;
 use std::net::SocketAddr;
 
 use server::check;
@@ -413,6 +414,40 @@ impl Ctl {
         }
     }
 
+    /// The volumes of a target or controller, by their numbers there.
+    fn units<N: PartialEq + Display>(
+        &mut self,
+        import: &mut Import,
+        key: &SourceKey,
+        (kind, number_key): (&str, &'static str),
+        checked: impl Fn(u64) -> Result<N, String>,
+    ) -> Vec<(N, String, Notes)> {
+        let mut units: Vec<(N, String, Notes)> = Vec::new();
+        for unit in key.all(kind) {
+            let Some((id, volume)) = self.volume_of(import, unit) else {
+                continue;
+            };
+            let number = match checked(id) {
+                Ok(number) => number,
+                Err(why) => {
+                    import.report.mistake(unit.place, why);
+                    continue;
+                }
+            };
+            let is_same = |(known, of, _): &(N, String, Notes)| *known == number || *of == volume;
+            if units.iter().any(is_same) {
+                let text = format!("{kind} {number} or {volume} is there already");
+                import.report.mistake(unit.place, text);
+                continue;
+            }
+            let mut notes = Notes::default();
+            notes.set(number_key, note(unit));
+            notes.set("volume", note(unit));
+            units.push((number, volume, notes));
+        }
+        units
+    }
+
     /// Where a target or controller is reached, and by whom.
     fn reached(
         &mut self,
@@ -495,34 +530,15 @@ impl Ctl {
         }
         let (portals, group) = self.reached(import, key, Spoken::Iscsi);
         target.portals = Some(portals);
-        for unit in key.all("lun") {
-            let Some((id, volume)) = self.volume_of(import, unit) else {
-                continue;
-            };
-            let lun = match check::lun(id) {
-                Ok(lun) => lun,
-                Err(why) => {
-                    import.report.mistake(unit.place, why);
-                    continue;
-                }
-            };
-            let is_same = |known: &LunModel| known.lun == lun || known.volume == volume;
-            if target.luns.iter().any(is_same) {
-                let text = format!("LUN {lun} or {volume} is in the target already");
-                import.report.mistake(unit.place, text);
-                continue;
-            }
-            let mut notes = Notes::default();
-            notes.set("lun", note(unit));
-            notes.set("volume", note(unit));
-            target.luns.push(LunModel {
-                lun,
-                volume,
-                ana_group: 1,
-                read_only: false,
-                notes,
-            });
-        }
+        let units = self.units(import, key, ("lun", "lun"), check::lun);
+        let units = units.into_iter().map(|(lun, volume, notes)| LunModel {
+            lun,
+            volume,
+            ana_group: 1,
+            read_only: false,
+            notes,
+        });
+        target.luns.extend(units);
         let_in(import, key, &mut target, group);
         import.model.targets.push(target);
     }
@@ -567,29 +583,17 @@ impl Ctl {
             }
             subsystem.notes.set("serial", note(serial));
         }
-        let mut taken: HashSet<String> = HashSet::new();
-        for unit in key.all("namespace") {
-            let Some((id, volume)) = self.volume_of(import, unit) else {
-                continue;
-            };
-            let nsid = check::nsid(id);
-            let is_new = taken.insert(id.to_string()) & taken.insert(format!("volume {volume}"));
-            let (Ok(nsid), true) = (nsid, is_new) else {
-                let text = "a namespace needs a number from 1 on and a unit, each of its own";
-                import.report.mistake(unit.place, text);
-                continue;
-            };
-            let mut notes = Notes::default();
-            notes.set("nsid", note(unit));
-            notes.set("volume", note(unit));
-            subsystem.namespaces.push(NamespaceModel {
+        let units = self.units(import, key, ("namespace", "nsid"), check::nsid);
+        let units = units
+            .into_iter()
+            .map(|(nsid, volume, notes)| NamespaceModel {
                 nsid,
                 volume,
                 ana_group: 1,
                 hosts: None,
                 notes,
             });
-        }
+        subsystem.namespaces.extend(units);
         import.model.subsystems.push(subsystem);
     }
 }

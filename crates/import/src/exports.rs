@@ -86,18 +86,8 @@ const OPTIONS: &[(&str, crate::Weight, &str)] = &[
 pub(crate) fn read(import: &mut Import, text: &str) {
     let mut exports: BTreeMap<String, ReadExport> = BTreeMap::new();
     let mut order: Vec<String> = Vec::new();
-    for (line, text) in logical_lines(text) {
-        let at = SourceKey::new("", Place { file: 0, line });
-        let words = match export_words(&text) {
-            Ok(words) => words,
-            Err(why) => {
-                import.report.mistake(at.place, why);
-                continue;
-            }
-        };
-        let Some((path, clients)) = words.split_first() else {
-            continue;
-        };
+    for (at, words) in export_lines(import, text) {
+        let (path, clients) = (&words[0], &words[1..]);
         if !path.starts_with('/') {
             let text = format!("{path:?} is no path: a line begins with one, as /srv/files");
             import.report.mistake(at.place, text);
@@ -109,10 +99,7 @@ pub(crate) fn read(import: &mut Import, text: &str) {
         });
         known.read(import, &at, clients);
     }
-    if order.is_empty() && import.report.mistakes.is_empty() {
-        let place = Place { file: 0, line: 0 };
-        import.report.mistake(place, "there is no export in it");
-    }
+    expect_some(import, &order);
     for path in order {
         if let Some(read) = exports.remove(&path) {
             read.finish(import, &path);
@@ -123,6 +110,28 @@ pub(crate) fn read(import: &mut Import, text: &str) {
                    `insecure`: of a client whose users are root it says nothing";
         let place = Place { file: 0, line: 0 };
         import.report.add(place, "secure", Lost, why);
+    }
+}
+
+/// The words of each line that has some.
+pub(crate) fn export_lines(import: &mut Import, text: &str) -> Vec<(SourceKey, Vec<String>)> {
+    let mut lines = Vec::new();
+    for (line, text) in logical_lines(text) {
+        let at = SourceKey::new("", Place { file: 0, line });
+        match export_words(&text) {
+            Ok(words) if words.is_empty() => {}
+            Ok(words) => lines.push((at, words)),
+            Err(why) => import.report.mistake(at.place, why),
+        }
+    }
+    lines
+}
+
+/// A file without an export, and without a mistake that says why, is one itself.
+pub(crate) fn expect_some(import: &mut Import, exports: &[String]) {
+    if exports.is_empty() && import.report.mistakes.is_empty() {
+        let place = Place { file: 0, line: 0 };
+        import.report.mistake(place, "there is no export in it");
     }
 }
 
@@ -333,7 +342,7 @@ fn security(import: &mut Import, at: &SourceKey, value: &str) -> Vec<&'static st
 }
 
 /// Words of a line, with \040 and the like, and quotation marks.
-pub(crate) fn export_words(line: &str) -> Result<Vec<String>, String> {
+fn export_words(line: &str) -> Result<Vec<String>, String> {
     let mut bytes: Vec<u8> = Vec::new();
     let mut words: Vec<String> = Vec::new();
     let (mut is_quoted, mut is_word) = (false, false);

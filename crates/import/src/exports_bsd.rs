@@ -9,12 +9,10 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use crate::Import;
 use crate::clients::{AskedClient, Client, ExportTerms, mask_bits};
-use crate::exports::{export_words, in_order};
+use crate::exports::{expect_some, export_lines, in_order};
 use crate::model::{ExportModel, Notes};
-use crate::report::Place;
 use crate::report::Weight::{Access, Default, Lost};
 use crate::tree::SourceKey;
-use crate::words::logical_lines;
 
 /// Whom the lines of a directory name.
 type Asked = Vec<AskedClient>;
@@ -22,16 +20,8 @@ type Asked = Vec<AskedClient>;
 pub(crate) fn read(import: &mut Import, text: &str) {
     let mut rules: HashMap<String, (SourceKey, Asked)> = HashMap::new();
     let mut order: Vec<String> = Vec::new();
-    for (line, text) in logical_lines(text) {
-        let at = SourceKey::new("", Place { file: 0, line });
-        let words = match export_words(&text) {
-            Ok(words) => words,
-            Err(why) => {
-                import.report.mistake(at.place, why);
-                continue;
-            }
-        };
-        if words.first().is_some_and(|word| word == "V4:") {
+    for (at, words) in export_lines(import, text) {
+        if words[0] == "V4:" {
             v4_root(import, &at, &words[1..]);
             continue;
         }
@@ -53,14 +43,11 @@ pub(crate) fn read(import: &mut Import, text: &str) {
             known.extend(clients.iter().map(|client| AskedClient {
                 client: client.clone(),
                 terms: terms.clone(),
-                note: format!("line {line}"),
+                note: format!("line {}", at.place.line),
             }));
         }
     }
-    if order.is_empty() && import.report.mistakes.is_empty() {
-        let place = Place { file: 0, line: 0 };
-        import.report.mistake(place, "there is no export in it");
-    }
+    expect_some(import, &order);
     for path in order {
         let Some((at, rules)) = rules.remove(&path) else {
             continue;

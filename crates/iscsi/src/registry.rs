@@ -250,6 +250,11 @@ impl Registry {
         self.sessions.get(&id)
     }
 
+    /// Whether a connection is of a session.
+    pub fn has(&self, connection: u64) -> bool {
+        self.connections.contains_key(&connection)
+    }
+
     /// A Text Request in the full feature phase (RFC 7143, section 11.10):
     /// SendTargets, and what may be declared at any time.
     pub fn text(&self, id: SessionId, via: &Via, request: &[u8]) -> TextOutcome {

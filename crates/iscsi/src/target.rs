@@ -552,6 +552,11 @@ impl Connection {
         self.data_digest
     }
 
+    /// Whether headers are.
+    pub fn header_digest(&self) -> bool {
+        self.header_digest
+    }
+
     /// Tasks in flight, those included whose answer is not sent yet.
     pub fn in_flight(&self) -> usize {
         self.tags().count()

@@ -196,6 +196,8 @@ pub struct Link<M> {
     gathered: Option<Box<Batch>>,
     /// Bytes received since the last send began.
     unanswered_bytes: u32,
+    /// Batches sent so far.
+    batches: u64,
     /// Ticks so far.
     ticks: u32,
     /// The tick in which the last send began.
@@ -219,6 +221,7 @@ impl<M: Machine> Link<M> {
             bounce: None,
             gathered: None,
             unanswered_bytes: 0,
+            batches: 0,
             ticks: 0,
             sent_at: 0,
             moved_at: 0,
@@ -543,10 +546,17 @@ impl<M: Machine> Link<M> {
             return;
         }
         self.unanswered_bytes = 0;
+        self.batches += 1;
         let mut batch = self.gathered.take().unwrap_or_else(|| driver.batch());
         self.fill(&mut batch, driver);
         self.sent_at = self.ticks;
         self.stream.send(driver, batch);
+    }
+
+    /// Batches sent so far.
+    #[inline]
+    pub fn batches(&self) -> u64 {
+        self.batches
     }
 
     /// The batch was accepted by the kernel; call [`Link::flush`] again.
@@ -572,6 +582,19 @@ impl<M: Machine> Link<M> {
             true => self.ticks - self.sent_at,
             false => 0,
         }
+    }
+
+    /// Bytes of memory that its commands have, and what has arrived and is not walked.
+    pub fn held_bytes(&self) -> u64 {
+        let of_command = |data: &CommandMemory| match &data.memory {
+            Memory::Buf(buf) => buf.len().into(),
+            Memory::Bufs(bufs) => bufs.iter().map(|buf| u64::from(buf.len())).sum(),
+            Memory::Loan(_) | Memory::None | Memory::Range(_) | Memory::Staged(_) => 0,
+            Memory::Reserved(reserved) => reserved.bytes(),
+        };
+        let commands: u64 = self.data.iter().map(of_command).sum();
+        let stage = self.stage.as_ref().map_or(0, Stage::capacity);
+        commands + stage as u64
     }
 
     /// The commands that hold memory which others could have, and for how many

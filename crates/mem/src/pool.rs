@@ -369,6 +369,13 @@ pub struct Reserved {
     bytes: u64,
 }
 
+impl Reserved {
+    /// How many.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+}
+
 impl Drop for Reserved {
     fn drop(&mut self) {
         self.pool.release(self.bytes);

@@ -152,8 +152,6 @@ impl fmt::Display for Departure {
 pub struct ClientEvent {
     /// Which.
     pub client: Arc<Client>,
-    /// Where it was made from.
-    pub host: u64,
     /// Why it is gone; `None`: it has arrived.
     pub gone: Option<Departure>,
 }
@@ -187,8 +185,6 @@ struct OwnerEntry {
 #[derive(Debug)]
 struct ClientEntry {
     client: Arc<Client>,
-    /// Where it was made from.
-    host: u64,
     is_confirmed: bool,
     /// What it was before it started again.
     before: Option<clientid4>,
@@ -420,4 +416,6 @@ pub struct ClientOwner<'a> {
     pub id: &'a [u8],
     /// Where it says so from: the same for all connections of a host.
     pub host: u64,
+    /// What program it says it is (`nii_name`); empty if it does not.
+    pub implementation: &'a [u8],
 }

@@ -12,6 +12,7 @@ use nfs::connection::{Connection, Credential, Mark, Reply};
 use nfs::server::Client;
 use reactor::{FileIo, Token};
 use store::fs::{self, Asker, Caller, FileSystem, Output, Progress, Task, Time};
+use store::meter::IoOp;
 use wire::nfs4::{bitmap4, nfs_argop4, nfs_opnum4, nfsstat4, stateid4};
 use wire::xdr::{Encode, List};
 
@@ -118,6 +119,20 @@ pub(crate) struct InSlot {
     pub(crate) keeps: bool,
 }
 
+/// What a call did with data, when it has been answered.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CallIo {
+    /// Where it read or wrote, or what its last operation was about ([`Export::id`]); 0 where
+    /// that is no export.
+    pub export: u32,
+    /// READ, WRITE and COMMIT are told apart from all else.
+    pub op: IoOp,
+    /// Bytes that it read or wrote.
+    pub bytes: u64,
+    /// An operation has failed.
+    pub has_failed: bool,
+}
+
 /// What a call has found out so far.
 pub(crate) struct Flow {
     pub(crate) tag: Tag,
@@ -143,6 +158,8 @@ pub(crate) struct Flow {
     pub(crate) is_replayed: bool,
     /// Of NFSv4.0: what a retransmission of it is known by.
     pub(crate) once: Once,
+    /// What it does with data.
+    pub(crate) io: CallIo,
 }
 
 /// What an execution goes on with.
@@ -298,6 +315,13 @@ impl<'a> RunningCall<'a> {
         *self.waits = Waits::For(then);
         self.step = Some(step);
         Ok(NextStep::Waits)
+    }
+
+    /// The call reads, writes or commits data of an export.
+    #[inline]
+    pub(crate) fn begin_io(&mut self, op: IoOp, export: u32) {
+        let io = &mut self.flow.io;
+        (io.op, io.export) = (op, export);
     }
 
     /// Asks the file system of the current file handle.
@@ -542,6 +566,17 @@ impl Flow {
             payload: None,
             is_replayed: false,
             once: Once::default(),
+            io: CallIo::default(),
+        }
+    }
+
+    /// What the call did, all of whose results are there.
+    #[inline]
+    pub(crate) fn io(&self) -> CallIo {
+        let place = self.current.map(|current| current.place);
+        match (self.io.export, place) {
+            (0, Some(PseudoPlace::File { export, .. })) => CallIo { export, ..self.io },
+            _ => self.io,
         }
     }
 

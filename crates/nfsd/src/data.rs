@@ -23,6 +23,7 @@ use crate::state;
 use crate::status::status;
 use engine::payload::{self, File};
 use store::counters;
+use store::meter::IoOp;
 
 fn ask_file_system<'a>(
     run: &mut RunningCall<'a>,
@@ -185,6 +186,7 @@ pub(crate) fn read<'a>(run: &mut RunningCall<'a>, args: &READ4args) -> Operation
     let PseudoPlace::File { export, file } = place else {
         return Err(nfsstat4::NFS4ERR_ISDIR);
     };
+    run.begin_io(IoOp::Read, export);
     let granted = run.peer.view.granted(export);
     let fs = granted.ok_or(nfsstat4::NFS4ERR_STALE)?.export.fs();
     let caller = run.caller(is_open);
@@ -205,6 +207,7 @@ pub(crate) fn read<'a>(run: &mut RunningCall<'a>, args: &READ4args) -> Operation
 #[inline]
 fn give<'a>(run: &mut RunningCall<'a>, source: Source, is_end: bool) -> OperationOutcome<'a> {
     counters::add(source.len());
+    run.flow.io.bytes += u64::from(source.len());
     if run.flow.compound.number() == nfs_opnum4::OP_READ_PLUS {
         return give_plus(run, source, is_end);
     }
@@ -303,6 +306,7 @@ pub(crate) fn write<'a>(run: &mut RunningCall<'a>, args: &WRITE4args) -> Operati
     let PseudoPlace::File { export, file } = place else {
         return Err(nfsstat4::NFS4ERR_ROFS);
     };
+    run.begin_io(IoOp::Write, export);
     let granted = run.peer.view.granted(export);
     let fs = granted.ok_or(nfsstat4::NFS4ERR_STALE)?.export.fs();
     let identity = *run.identity();
@@ -329,6 +333,7 @@ fn wrote<'a>(
     verifier: verifier4,
 ) -> OperationOutcome<'a> {
     counters::add(written.len);
+    run.flow.io.bytes += u64::from(written.len);
     let resok = WRITE4resok {
         count: written.len,
         committed: match written.is_stable {
@@ -342,7 +347,11 @@ fn wrote<'a>(
 
 /// All of the file is brought to stable storage, whatever range is meant.
 pub(crate) fn commit<'a>(run: &mut RunningCall<'a>, _args: &COMMIT4args) -> OperationOutcome<'a> {
-    let file = file(run.current()?);
+    let place = run.current()?;
+    if let PseudoPlace::File { export, .. } = place {
+        run.begin_io(IoOp::Flush, export);
+    }
+    let file = file(place);
     if faults::is(Fault::DropCommit) {
         return resume(run, ThenData::Commit, Ok(Output::Done));
     }

@@ -11,6 +11,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use nfs::connection::{Credential, Flavor};
 use store::fs::{FileId, FileSystem, Time, check_name};
+use store::meter::IoMeter;
 
 use crate::handle::Handle;
 
@@ -222,6 +223,8 @@ pub struct Export {
     rules: Vec<Rule>,
     id: u32,
     junction: u64,
+    /// What came to it.
+    meter: Arc<IoMeter>,
 }
 
 impl fmt::Debug for Export {
@@ -254,6 +257,7 @@ impl Export {
             // 0 is no export.
             id: ((junction >> 32 ^ junction) as u32).max(1),
             junction,
+            meter: Arc::default(),
         })
     }
 
@@ -290,6 +294,12 @@ impl Export {
     /// (`mounted_on_fileid`).
     pub fn junction(&self) -> u64 {
         self.junction
+    }
+
+    /// What came to it.
+    #[inline]
+    pub fn meter(&self) -> &IoMeter {
+        &self.meter
     }
 
     /// The `fsid` of what lies in it.
@@ -474,9 +484,18 @@ impl Live {
         Arc::clone(&exports)
     }
 
-    /// They become these; calls under way end with what they began with.
-    pub fn swap(&self, exports: Exports) {
+    /// They become these; calls under way end with what they began with. What stays goes
+    /// on counting what comes to it.
+    pub fn swap(&self, mut exports: Exports) {
         let mut live = self.exports.write().unwrap_or_else(PoisonError::into_inner);
+        for export in &mut exports.exports {
+            let before = live
+                .get(export.id)
+                .filter(|before| before.fsid() == export.fsid());
+            if let Some(before) = before {
+                export.meter.clone_from(&before.meter);
+            }
+        }
         *live = Arc::new(exports);
         self.generation.fetch_add(1, Ordering::Release);
     }

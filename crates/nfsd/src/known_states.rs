@@ -95,6 +95,7 @@ mod tests {
             verifier: [0; 8],
             id: b"a",
             host: 1,
+            implementation: b"",
         };
         let principal = nfs::server::Principal::from(&nfs::connection::Credential::default());
         let address = nfs::server::CallbackAddress {

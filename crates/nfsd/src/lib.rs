@@ -46,7 +46,7 @@ use machine::Nanos;
 use nfs::server::Server;
 use nfs::server::files::Files;
 
-pub use call::{Around, Elsewhere, Step};
+pub use call::{Around, CallIo, Elsewhere, Step};
 pub use data::prepare;
 pub use events::{ExportRefused, NfsEvent, Reason};
 pub use exports::Exports;

@@ -7,11 +7,14 @@ use std::sync::Arc;
 use nfs::connection::Connection;
 use nfs::server::Session;
 use store::fs::Asker;
-use wire::nfs4::sessionid4;
+use store::meter::IoMeter;
+use wire::nfs4::{clientid4, sessionid4};
 
 use crate::Nfsd;
 use crate::answers::Answers;
+use crate::call::CallIo;
 use crate::duplicate_request_cache::AddressReplies;
+use crate::exports::Export;
 use crate::known_states::SeenStates;
 use crate::pseudo::View;
 
@@ -38,6 +41,8 @@ pub struct Peer {
     asker: Asker,
     /// The one used last comes last.
     sessions: Vec<Rc<SessionUse>>,
+    /// What the call did that was answered last.
+    pub(crate) answered: Option<CallIo>,
 }
 
 /// A session that a connection has used. Counted here, not in the session, so
@@ -88,13 +93,27 @@ impl Peer {
                 connection: id,
             },
             sessions: Vec::new(),
+            answered: None,
         }
+    }
+
+    /// The client whose session it has used last.
+    pub fn client(&self) -> Option<clientid4> {
+        Some(self.sessions.last()?.session.client.id)
     }
 
     /// The exports have changed: a connection that says nothing does not hold what is
     /// gone.
     pub fn on_exports(&mut self, nfsd: &Nfsd) {
         self.view.refresh(&nfsd.exports);
+    }
+
+    /// What the call did that was just answered, and where that is metered.
+    #[inline]
+    pub fn take_answered(&mut self) -> Option<(CallIo, Option<&IoMeter>)> {
+        let io = self.answered.take()?;
+        let export = self.view.exports().get(io.export);
+        Some((io, export.map(Export::meter)))
     }
 
     /// Time has passed: it gives back what its client has taken.

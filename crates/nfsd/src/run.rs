@@ -170,6 +170,7 @@ impl Execution {
             flow.once.end(reply);
         }
         machine.send(flow.tag);
+        around.peer.answered = Some(flow.io());
         self.flow = None;
     }
 }
@@ -187,6 +188,7 @@ impl<'a> RunningCall<'a> {
                     }
                 }
                 Err(status) => {
+                    self.flow.io.has_failed = true;
                     self.refuse(status);
                     self.take()
                 }

@@ -41,6 +41,7 @@ pub(crate) fn setclientid<'a>(
         verifier: args.client.verifier,
         id: args.client.id.0,
         host: run.peer.asker().host,
+        implementation: b"",
     };
     let location = &args.callback.cb_location;
     let address = CallbackAddress {
@@ -131,10 +132,12 @@ pub(crate) fn exchange_id<'a>(
         state_protect4_a::SP4_MACH_CRED(_) => return Err(nfsstat4::NFS4ERR_INVAL),
         state_protect4_a::SP4_SSV(_) => return Err(nfsstat4::NFS4ERR_ENCR_ALG_UNSUPP),
     }
+    let implementation = args.eia_client_impl_id.iter().next();
     let owner = ClientOwner {
         verifier: args.eia_clientowner.co_verifier,
         id: args.eia_clientowner.co_ownerid.0,
         host: run.peer.asker().host,
+        implementation: implementation.map_or(b"", |own| own.nii_name.0),
     };
     let principal = Principal::from(run.credential());
     let (server, minor) = (&run.nfsd.server, run.minor());

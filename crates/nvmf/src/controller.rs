@@ -361,6 +361,16 @@ impl Controller {
         &self.hostnqn
     }
 
+    /// Number of the listener that it was made at.
+    pub fn listener(&self) -> u16 {
+        self.listener
+    }
+
+    /// Keep Alive Timeout, milliseconds; 0: none.
+    pub fn kato_ms(&self) -> u32 {
+        self.features.kato_ms
+    }
+
     /// The subsystem as of now.
     pub fn subsystem(&self) -> &Arc<Subsystem> {
         &self.subsystem
@@ -598,6 +608,12 @@ impl Controller {
         let held = self.event_tags.len();
         self.event_tags.retain(|other| *other != tag);
         self.event_tags.len() < held
+    }
+
+    /// Whether any of these connections is a queue of it.
+    pub(crate) fn has_any(&self, connections: &BTreeSet<u64>) -> bool {
+        let mut queues = self.queues.values();
+        queues.any(|queue| connections.contains(&queue.connection))
     }
 
     /// The connection of a queue, while there is one.

@@ -273,7 +273,7 @@ impl Queue {
 
     /// Commands that may be in flight.
     #[inline]
-    pub(crate) fn entries(&self) -> usize {
+    pub fn entries(&self) -> usize {
         match self.is_live() {
             true => usize::from(self.role.entries),
             false => ENTRIES_BEFORE_CONNECT,

@@ -68,6 +68,11 @@ impl<K: Ord + Copy, W> Blocking<K, W> {
         self.queues.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Pieces of work that wait, or are under way but for the last of a subject.
+    pub fn waiting(&self) -> usize {
+        self.queues().waiting.values().map(VecDeque::len).sum()
+    }
+
     /// Adds work, to be done after all that was added before of its subject.
     pub fn add(&self, subject: K, work: W) {
         let mut queues = self.queues();

@@ -5,6 +5,10 @@
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::unix::net::UnixListener;
+
+use listenfd::ListenFd;
+use rustix::net::sockopt::socket_acceptconn;
 
 use crate::{cpu, sys};
 
@@ -47,6 +51,8 @@ pub struct BoundListener {
     address: SocketAddr,
     /// None where the driver's listeners are not the kernel's.
     descriptor: Option<OwnedFd>,
+    /// A service manager has it too, and hosts queue up there when this process has closed it.
+    is_inherited: bool,
 }
 
 impl BoundListener {
@@ -63,12 +69,17 @@ impl BoundListener {
         BoundListener {
             address,
             descriptor: None,
+            is_inherited: false,
         }
     }
 
     /// Where it accepts, with the port that the kernel chose.
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    pub(crate) fn is_inherited(&self) -> bool {
+        self.is_inherited
     }
 
     pub(crate) fn into_descriptor(self) -> OwnedFd {
@@ -84,8 +95,62 @@ impl TryFrom<TcpListener> for BoundListener {
         Ok(BoundListener {
             address: listener.local_addr()?,
             descriptor: Some(listener.into()),
+            is_inherited: false,
         })
     }
+}
+
+/// Sockets that a service manager has opened for this process, and that listen already
+/// (sd_listen_fds(3)).
+#[derive(Debug, Default)]
+pub struct InheritedSockets {
+    /// Of TCP.
+    pub tcp: Vec<BoundListener>,
+    /// Of Unix streams.
+    pub unix: Vec<UnixListener>,
+}
+
+impl InheritedSockets {
+    /// Takes them, once: no program that this process starts finds them in its environment.
+    ///
+    /// # Errors
+    /// One of them does not listen, or is of another kind.
+    pub fn take() -> io::Result<InheritedSockets> {
+        let mut handed = ListenFd::from_env();
+        let mut sockets = InheritedSockets::default();
+        for at in 0..handed.len() {
+            if let Ok(Some(socket)) = handed.take_tcp_listener(at) {
+                check_listening(&socket, at)?;
+                let listener = BoundListener::try_from(socket)?;
+                sockets.tcp.push(BoundListener {
+                    is_inherited: true,
+                    ..listener
+                });
+            } else if let Ok(Some(socket)) = handed.take_unix_listener(at) {
+                check_listening(&socket, at)?;
+                sockets.unix.push(socket);
+            } else {
+                return Err(not_a_listener(at));
+            }
+        }
+        Ok(sockets)
+    }
+}
+
+fn check_listening(socket: impl AsFd, at: usize) -> io::Result<()> {
+    match socket_acceptconn(socket) {
+        Ok(true) => Ok(()),
+        Ok(false) => Err(not_a_listener(at)),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn not_a_listener(at: usize) -> io::Error {
+    io::Error::other(format!(
+        "number {} of the sockets that the service manager hands over is no listener of TCP or \
+         of Unix streams: leave it out of the socket unit, which has Accept=no",
+        at + 1
+    ))
 }
 
 /// A connection that no driver has: just accepted, or on its way to the driver of

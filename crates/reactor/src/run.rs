@@ -8,14 +8,27 @@ use crate::types::{Completion, Driver, Wait};
 use std::cell::Cell;
 use std::io;
 
-thread_local! {
-    static SPUN_NS: Cell<Nanos> = const { Cell::new(0) };
+/// What the loop of a thread has done with its time, nanoseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LoopTimes {
+    /// Since it began.
+    pub run_ns: Nanos,
+    /// It has looked for work in vain without sleeping; the look that ends work counts as
+    /// work.
+    pub spun_ns: Nanos,
+    /// It has slept in the kernel.
+    pub slept_ns: Nanos,
 }
 
-/// How long the loop of the calling thread has looked for work in vain without
-/// sleeping; the look that ends work counts as work.
-pub fn spun_ns() -> Nanos {
-    SPUN_NS.get()
+thread_local! {
+    static TIMES: Cell<LoopTimes> = const {
+        Cell::new(LoopTimes { run_ns: 0, spun_ns: 0, slept_ns: 0 })
+    };
+}
+
+/// What the loop of the calling thread has done with its time.
+pub fn loop_times() -> LoopTimes {
+    TIMES.get()
 }
 
 /// A look for work takes less; what is more, others had the processor.
@@ -84,15 +97,20 @@ pub fn run<D: Driver, M, H: Handler<D, M>>(
     let mut wait = Wait::Now;
     let mut is_spinning = false;
     let mut trimmer = Trimmer::new(driver.pool());
+    let mut times = loop_times();
     while !handler.is_done() {
         let before = driver.now();
         driver.poll(wait, &mut completions)?;
         let now = driver.now();
+        times.run_ns += now - before;
+        if wait != Wait::Now {
+            times.slept_ns += now - before;
+        }
         mail.take(&mut letters);
         let is_due = handler.deadline().is_some_and(|at| at <= now);
         if completions.is_empty() && letters.is_empty() && !is_due && !handler.has_more() {
             if is_spinning {
-                SPUN_NS.set(SPUN_NS.get() + (now - before).min(SPIN_NS_MAX));
+                times.spun_ns += (now - before).min(SPIN_NS_MAX);
             }
             wait = match spin.idle(now) {
                 Decision::Spin => {
@@ -110,6 +128,7 @@ pub fn run<D: Driver, M, H: Handler<D, M>>(
             continue;
         }
         is_spinning = false;
+        TIMES.set(times);
         stats.turns += 1;
         spin.worked(now);
         for completion in completions.drain(..) {

@@ -3,7 +3,7 @@
 use crate::batch::Batch;
 use crate::bell::Ticket;
 use crate::descriptors::{BoundListener, ConnectedSocket, DiskFile};
-use crate::sys::Nanos;
+use crate::sys::{self, Nanos};
 use crate::waker::Waker;
 use mem::{BufRange, Pool, Stage};
 use rustix::fs::FallocateFlags;
@@ -299,6 +299,10 @@ pub trait Driver: FileIo {
     fn waker(&self) -> Waker;
     /// The time of the last [`Driver::poll`].
     fn now(&self) -> Nanos;
+    /// The time now, which costs a look at the clock.
+    fn clock(&self) -> Nanos {
+        sys::now()
+    }
     /// What it has done.
     fn counters(&self) -> Counters;
 }

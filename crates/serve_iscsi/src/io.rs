@@ -7,6 +7,7 @@ use machine::Tag;
 use reactor::Driver;
 use scsi::{IoKind, ScsiIo, Sense, Unit, asc, key};
 use store::Error;
+use store::meter::IoOp;
 
 use super::IscsiConnection;
 use super::task::written;
@@ -24,7 +25,7 @@ impl IscsiConnection {
     ) -> bool {
         let expected = if task.read { task.edtl } else { 0 };
         let slot = self.slot(tag);
-        slot.transfer_len = io.len;
+        (slot.op, slot.transfer_len) = (IoOp::Read, io.len);
         slot.data_in_len = expected.min(io.len as u32);
         let block_bytes = self.place(place).unit.block_bytes;
         let len = (expected.min(io.len as u32)).next_multiple_of(block_bytes);
@@ -47,7 +48,7 @@ impl IscsiConnection {
         driver: &mut D,
     ) -> bool {
         let slot = self.slot(tag);
-        slot.transfer_len = io.len;
+        (slot.op, slot.transfer_len) = (IoOp::Write, io.len);
         let want = slot.want;
         let lun = self.place(place);
         let block_bytes = lun.unit.block_bytes;

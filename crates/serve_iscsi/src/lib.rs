@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod copy;
+mod info;
 mod inline;
 mod io;
 mod local;
@@ -36,9 +37,11 @@ use mem::Pool;
 use reactor::Driver;
 use scsi::{Attention, Sense};
 use store::Volume;
+use store::meter::IoOp;
 use store::reservation::Registrant;
 use wire::iscsi::TaskResponse;
 
+pub use self::info::SessionPlace;
 pub use self::local::Local;
 use self::login::WaitingLogin;
 pub use self::served::{Ana, Lun, ServedTarget, Targets, ana_state};
@@ -62,6 +65,8 @@ pub(crate) struct Bound {
     session: Rc<RefCell<IscsiSession>>,
     served: ServedTarget,
     kind: SessionKind,
+    tsih: u16,
+    cid: u16,
 }
 
 /// One iSCSI connection.
@@ -300,6 +305,11 @@ impl Protocol for IscsiConnection {
         }
     }
 
+    #[inline]
+    fn is_whole(op: &TargetOp) -> bool {
+        matches!(op, TargetOp::Execute { .. })
+    }
+
     /// What waits for its turn does so whatever its initiator does.
     fn is_worked_on(&self, tag: Tag) -> bool {
         let slot = self.slots.get(usize::from(tag));
@@ -319,6 +329,15 @@ impl Blocks for IscsiConnection {
         let bound = self.bound.as_ref().expect("commands come after login");
         let lun = bound.served.at(unit).expect("a command has its unit");
         (&mut self.core, &lun.volume)
+    }
+
+    #[inline]
+    fn io_of(&self, tag: Tag) -> (IoOp, u64) {
+        let slot = &self.slots[usize::from(tag)];
+        match slot.op {
+            IoOp::Read | IoOp::Write => (slot.op, slot.transfer_len),
+            IoOp::Flush | IoOp::Other => (slot.op, 0),
+        }
     }
 
     #[inline]

@@ -165,8 +165,8 @@ impl IscsiConnection {
             .refusals
             .tells_arrival(Some(self.core.via.peer.ip()))
         {
-            tracing::info!(peer = %self.core.via.peer, initiator, target = target.map(|t| &*t.name),
-                tsih = joined.tsih, cid = joined.cid, "logged in");
+            tracing::info!(event = "connected", peer = %self.core.via.peer, initiator,
+                target = target.map(|t| &*t.name), tsih = joined.tsih, cid = joined.cid, "logged in");
         }
         session.borrow_mut().connections.push((joined.cid, id));
         self.core
@@ -189,6 +189,8 @@ impl IscsiConnection {
             session,
             served,
             kind: joined.kind,
+            tsih: joined.tsih,
+            cid: joined.cid,
         });
     }
 

@@ -87,6 +87,7 @@ impl Service {
         let told = self.places().reach(target, lun, space);
         for attention in told {
             tracing::warn!(
+                event = "space-low",
                 target,
                 lun,
                 volume = volume.info().name,

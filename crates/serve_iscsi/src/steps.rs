@@ -12,6 +12,7 @@ use mem::{Buf, BufRange};
 use reactor::Driver;
 use scsi::{Check, IoKind, ScsiIo};
 use store::Volume;
+use store::meter::IoOp;
 use store::reservation::{Grant, Registrant};
 
 use super::{CommandAnswer, IscsiConnection, Later};
@@ -69,6 +70,7 @@ impl IscsiConnection {
                 self.write_same(tag, place, io, driver)
             }
             IoKind::Flush { immediate } => {
+                self.slot(tag).op = IoOp::Flush;
                 self.flush_volume(tag, place, immediate, driver);
                 true
             }

@@ -14,6 +14,7 @@ use reactor::Driver;
 use scsi::lun::Lun as Address;
 use scsi::{Command, IoKind, ReservationAccess, Sense, decode};
 use store::Volume;
+use store::meter::IoOp;
 
 use super::IscsiConnection;
 
@@ -92,6 +93,8 @@ pub(super) struct TaskSlot {
     pub(super) data_in_len: u32,
     /// Bytes that its CDB transfers.
     pub(super) transfer_len: u64,
+    /// What it does on its volume.
+    pub(super) op: IoOp,
 }
 
 impl TaskSlot {
@@ -113,6 +116,7 @@ impl Default for TaskSlot {
             want: 0,
             data_in_len: 0,
             transfer_len: 0,
+            op: IoOp::Other,
         }
     }
 }

@@ -416,6 +416,11 @@ impl Protocol for NfsConnection {
         }
     }
 
+    #[inline]
+    fn is_whole(op: &ServerOp) -> bool {
+        matches!(op, ServerOp::Call { .. })
+    }
+
     /// Memory belongs to a call: any of its data may be what is worked on.
     fn is_worked_on(&self, _: Tag) -> bool {
         self.core.has_jobs()
@@ -423,6 +428,11 @@ impl Protocol for NfsConnection {
 }
 
 impl NfsConnection {
+    /// The client whose session it has used last; none of NFSv4.0 and of NFSv3.
+    pub fn client(&self) -> Option<u64> {
+        self.peer.client()
+    }
+
     /// What waits for memory will not have it; everything else is done to its end.
     fn closing<D: Driver>(&mut self, driver: &mut D) {
         let nfsd = self.local.service.nfsd();
@@ -523,6 +533,7 @@ impl NfsConnection {
             return self.settle(tag, None, step, driver);
         }
         self.is_known = true;
+        self.core.begins_backend(tag, driver);
         let calls = &self.local.calls;
         calls.set(calls.get() + 1);
         let step = self.run_call(None, None, driver, |execution, around| {
@@ -540,6 +551,7 @@ impl NfsConnection {
         match step {
             Step::Sent => {
                 self.core.let_go(kept);
+                self.count(tag, driver);
                 self.core.link.gather(driver);
                 mail::see_to(&self.local, driver);
             }
@@ -556,6 +568,17 @@ impl NfsConnection {
             Step::Turn => self.give_way(tag, kept, driver),
         }
         true
+    }
+
+    /// Counts a call that is answered.
+    #[inline]
+    fn count<D: Driver>(&mut self, tag: Tag, driver: &D) {
+        let took = self.core.ends_backend(tag, driver);
+        let Some((io, meter)) = self.peer.take_answered() else {
+            return;
+        };
+        self.core
+            .count(meter, (io.op, io.bytes), !io.has_failed, took);
     }
 
     /// A call goes on when others have had their turn.

@@ -2,6 +2,7 @@
 //! calls to clients.
 
 use std::io;
+use std::net::IpAddr;
 use std::sync::mpsc::Sender;
 
 use engine::job::Job;
@@ -121,6 +122,12 @@ pub struct ClientInfo {
     pub owner: Vec<u8>,
     /// Its minor version of NFSv4.
     pub minor: u32,
+    /// The address that it came from, of IPv6 the first of its network.
+    pub address: Option<IpAddr>,
+    /// What program it says it is (`nii_name`).
+    pub implementation: Vec<u8>,
+    /// Its lease, milliseconds.
+    pub lease_ms: u64,
     /// Milliseconds since its last request.
     pub silent_ms: u64,
     /// It has been silent for longer than its lease: what it has is taken away
@@ -132,22 +139,45 @@ pub struct ClientInfo {
     pub locks: usize,
     /// Delegations.
     pub delegations: usize,
+    /// Its sessions; version 4.0 has none.
+    pub sessions: usize,
+    /// Slots of those that a request is executed in, of how many.
+    pub slots: (usize, usize),
+    /// Whether a connection carries callbacks to it; `None` of version 4.0, and of a
+    /// client that wants none.
+    pub has_callback_path: Option<bool>,
 }
 
 fn clients(nfsd: &Nfsd, now: Nanos) -> Vec<ClientInfo> {
+    // Grace ends when somebody looks after its time: whoever lists clients wants it told.
+    nfsd.server.is_in_grace(now);
     let clients = nfsd.server.clients().into_iter();
     let mut list: Vec<ClientInfo> = clients
         .map(|client| {
             let [opens, locks, delegations, _] = nfsd.files.counts(client.id);
+            let sessions = nfsd.server.sessions_of(client.id);
+            let called = sessions.iter().filter(|session| session.wants_callbacks());
+            let paths: Vec<bool> = called.map(|session| session.has_callback_path()).collect();
             ClientInfo {
                 id: client.id,
                 owner: client.owner.to_vec(),
                 minor: client.minor,
+                address: nfsd::host_address(client.host),
+                implementation: client.implementation.to_vec(),
+                lease_ms: nfsd.server.settings().lease / 1_000_000,
                 silent_ms: client.silent(now) / 1_000_000,
                 is_expired: nfsd.server.is_expired(&client, now),
                 opens,
                 locks,
                 delegations,
+                sessions: sessions.len(),
+                slots: sessions.iter().fold((0, 0), |(used, all), session| {
+                    (
+                        used + session.slots_in_use(),
+                        all + session.fore.slots as usize,
+                    )
+                }),
+                has_callback_path: (!paths.is_empty()).then(|| paths.contains(&true)),
             }
         })
         .collect();

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use ::nfs::server::{ClientEvent, Secret};
+use ::nfs::server::{ClientEvent, Departure, Secret};
 use engine::{About, Post, Refusal, Remedy, Shared};
 use machine::{Nanos, locked};
 use nfsd::{ExportRefused, Exports, NfsEvent, Nfsd, NfsdSettings, Reason};
@@ -232,7 +232,7 @@ impl Service {
         for event in events.list {
             match event {
                 NfsEvent::Client(event) => {
-                    if refusals.tells_arrival(nfsd::host_address(event.host)) {
+                    if refusals.tells_arrival(nfsd::host_address(event.client.host)) {
                         tell_client(&event);
                     }
                 }
@@ -241,8 +241,12 @@ impl Service {
                     path,
                     is_mounted,
                 } => match (refusals.tells_arrival(Some(address)), is_mounted) {
-                    (true, true) => tracing::info!(%address, path, "NFS client mounts"),
-                    (true, false) => tracing::info!(%address, path, "NFS client unmounts"),
+                    (true, true) => {
+                        tracing::info!(event = "mounted", %address, path, "NFS client mounts")
+                    }
+                    (true, false) => {
+                        tracing::info!(event = "unmounted", %address, path, "NFS client unmounts")
+                    }
                     (false, _) => {}
                 },
             }
@@ -263,7 +267,7 @@ impl Service {
             });
         }
         if refused.left_out > 0 {
-            refusals.note_unnamed(refused.left_out);
+            refusals.note_unnamed(MOUNT_REFUSED, refused.left_out);
         }
     }
 
@@ -278,13 +282,24 @@ impl Service {
 }
 
 fn tell_client(event: &ClientEvent) {
-    let ClientEvent { client, host, gone } = event;
-    let (address, version) = (nfsd::host_name(*host), format_args!("4.{}", client.minor));
+    let ClientEvent { client, gone } = event;
+    let (address, version) = (
+        nfsd::host_name(client.host),
+        format_args!("4.{}", client.minor),
+    );
     let owner = String::from_utf8_lossy(&client.owner);
     match gone {
-        None => tracing::info!(%address, owner = &*owner, %version, "NFS client came"),
+        None => {
+            let event = "connected";
+            tracing::info!(event, %address, owner = &*owner, %version, "NFS client came");
+        }
         Some(reason) => {
-            tracing::info!(%address, owner = &*owner, %version, %reason, "NFS client is gone");
+            let event = match reason {
+                Departure::Expired => "lease-expired",
+                _ => "disconnected",
+            };
+            tracing::info!(event, %address, owner = &*owner, %version, %reason,
+                "NFS client is gone");
         }
     }
 }
@@ -424,6 +439,7 @@ mod tests {
             verifier: [0; 8],
             id: b"a_client",
             host: 1,
+            implementation: b"",
         };
         let address = ::nfs::server::CallbackAddress {
             program: 0,

@@ -152,7 +152,7 @@ impl NvmeConnection {
         let (peer, nqn, cntlid) = (self.core.via.peer, &subsystem.nqn, connected.cntlid);
         match connected.qid {
             0 if self.core.shared.refusals.tells_arrival(Some(peer.ip())) => {
-                tracing::info!(%peer, host, target = nqn, cntlid, "host connected");
+                tracing::info!(event = "connected", %peer, host, target = nqn, cntlid, "host connected");
             }
             qid => tracing::debug!(%peer, host, target = nqn, cntlid, qid,
                 entries = connected.entries, "queue connected"),
@@ -169,6 +169,7 @@ impl NvmeConnection {
         });
         self.bound = Some(Bound {
             controller: connected.controller,
+            cntlid,
             qid: connected.qid,
             activity: connected.activity,
             served,

@@ -3,6 +3,7 @@
 
 mod abort;
 mod admin;
+mod info;
 mod io;
 mod reservation;
 mod served;
@@ -23,14 +24,16 @@ use engine::{
 use link::{CommandMemory, Stream};
 use machine::{Machine as _, Nanos, Tag};
 use mem::Pool;
-use nvmf::command::{Command, Geometry};
+use nvmf::command::{Command, Geometry, IoKind};
 use nvmf::queue::{Done, RefusedCommand};
 use nvmf::tcp::controller::{Op, Qpair};
 use nvmf::{Activity, ControllerId};
 use reactor::Driver;
 use store::Volume;
+use store::meter::IoOp;
 use wire::nvme::Status;
 
+pub use self::info::QueueInfo;
 use self::reservation::Rights;
 pub use self::served::{ServedSubsystem, Subsystems};
 pub use self::service::{NvmeMail, OwnMail, Service, Sharing};
@@ -49,6 +52,7 @@ const CONTROLLER_ENDED: RefusalKind = RefusalKind("controller ended");
 /// What a connection became with its Connect command.
 pub(crate) struct Bound {
     controller: ControllerId,
+    cntlid: u16,
     qid: u16,
     activity: Arc<Activity>,
     served: ServedSubsystem,
@@ -206,6 +210,11 @@ impl Protocol for NvmeConnection {
         }
     }
 
+    #[inline]
+    fn is_whole(op: &Op) -> bool {
+        matches!(op, Op::Execute { .. } | Op::ExecuteFused { .. })
+    }
+
     fn refuse<D: Driver>(&mut self, op: Op, _: &mut D) {
         let status = match &self.bound {
             Some(bound) => bound.activity.delay_retry(Status::COMMAND_INTERRUPTED),
@@ -322,6 +331,19 @@ impl Blocks for NvmeConnection {
     fn core_and_volume(&mut self, unit: u32) -> (&mut Core<Self>, &Arc<dyn Volume>) {
         let bound = self.bound.as_ref().expect("commands come after Connect");
         (&mut self.core, &bound.served.volumes[unit as usize])
+    }
+
+    #[inline]
+    fn io_of(&self, tag: Tag) -> (IoOp, u64) {
+        match self.command(tag) {
+            Command::Io(io) => match io.kind {
+                IoKind::Read => (IoOp::Read, io.len),
+                IoKind::Write => (IoOp::Write, io.len),
+                IoKind::Flush | IoKind::FlushAll => (IoOp::Flush, 0),
+                _ => (IoOp::Other, 0),
+            },
+            _ => (IoOp::Other, 0),
+        }
     }
 
     #[inline]

@@ -34,7 +34,7 @@ impl NvmeConnection {
         if !io.deallocate {
             // Hints, which need no look at the ranges.
             let then = AfterIo::Complete { data_len: 0 };
-            return self.finish(tag, (io.namespace, 0), Ok(()), then);
+            return self.finish(tag, (io.namespace, 0), Ok(()), then, driver);
         }
         let mut bytes = [0; DSM_RANGES_MAX as usize * size_of::<DsmRange>()];
         let bytes = self.descriptors(tag, io.len, &mut bytes);

@@ -21,6 +21,7 @@ use crate::check;
 use crate::config::{Ana, IscsiTargetSpec, ListenerSpec, LunSpec, NamespaceSpec, SubsystemSpec};
 use crate::shared::{AfterChange, Shared};
 
+mod evict;
 mod files;
 mod iscsi;
 mod listener;
@@ -199,6 +200,9 @@ pub enum Change {
         /// In order: the first whose clients match decides.
         rules: Vec<Rule>,
     },
+    /// Ends connections: of NVMe with their controllers; of iSCSI when their initiators were
+    /// asked to log out. Those that have gone meanwhile are left out.
+    EvictConnections(Vec<ConnectionRef>),
     /// Takes away all that an NFS client has: it may begin anew.
     EvictClient {
         /// Its `clientid`, see [`Running::nfs_clients`](crate::Running::nfs_clients).
@@ -297,6 +301,7 @@ impl Shared {
         if self.engine.is_stopping() {
             return done(self, Err(ChangeError::Stopping));
         }
+        let paths = path_states(&change);
         let begun = match opened {
             Some(volume) => self.add_volume(volume),
             None => self.begin(change),
@@ -304,6 +309,14 @@ impl Shared {
         match begun {
             Ok(left) => {
                 drop(guard);
+                if let Some((target, states)) = paths {
+                    tracing::info!(
+                        event = "path-state",
+                        target,
+                        states,
+                        "states of paths are set"
+                    );
+                }
                 left.run(self, done);
             }
             Err(error) => {
@@ -357,8 +370,48 @@ impl Shared {
             Change::AddExport(spec) => self.add_export(spec),
             Change::RemoveExport { path } => self.remove_export(&path),
             Change::SetExport { path, rules } => self.set_export(&path, rules),
+            Change::EvictConnections(connections) => Ok(self.evict_connections(&connections)),
             Change::EvictClient { id } => Ok(self.evict_client(id)),
         }
+    }
+}
+
+/// The states of paths that a change sets, and of what.
+fn path_states(change: &Change) -> Option<(String, String)> {
+    let told = |groups: &[AnaGroup]| {
+        let states = groups.iter().map(|group| {
+            let on = group.on.iter();
+            let on = on.map(|(listener, state)| format!(", {state:?} on listener {listener}"));
+            format!(
+                "group {}: {:?}{}",
+                group.id,
+                group.state,
+                on.collect::<String>()
+            )
+        });
+        let states: Vec<_> = states.collect();
+        match states.is_empty() {
+            true => "all are Optimized".to_owned(),
+            false => states.join("; "),
+        }
+    };
+    match change {
+        Change::SetAna {
+            nqn,
+            listener,
+            group,
+            state,
+        } => {
+            let on = listener.map(|address| format!(" on {address}"));
+            let states = format!("group {group}: {state:?}{}", on.unwrap_or_default());
+            Some((nqn.clone(), states))
+        }
+        Change::SetTargetAna { name, groups } => Some((name.clone(), told(groups))),
+        Change::SetSubsystem {
+            spec,
+            sets_ana: true,
+        } => Some((spec.nqn.clone(), told(&spec.ana_groups))),
+        _ => None,
     }
 }
 

@@ -54,14 +54,90 @@ pub struct Config {
     pub fast_path: bool,
     /// What becomes of a start when something of what is to be served is missing.
     pub start: Start,
-    /// Where the process that serves it is asked and told to change. The target itself
+    /// How the process that serves it is asked and told to change. The target itself
     /// listens on no such socket.
-    pub admin_socket: AdminSocket,
+    pub admin: AdminSpec,
     /// What one host may ask for.
     pub limits: Limits,
 }
 
-/// Where administrators reach a process.
+/// How administrators reach a process.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AdminSpec {
+    /// The Unix socket.
+    pub socket: AdminSocket,
+    /// The address over TCP.
+    pub listen: AdminListen,
+    /// Where the process keeps what outlives it; `None`: where it is usual.
+    pub state: Option<PathBuf>,
+    /// Names that the address over TCP is asked by, beside `localhost`.
+    pub names: Vec<String>,
+    /// Programs that ask over TCP.
+    pub tokens: Vec<AdminToken>,
+}
+
+/// What a program shows to be let in, and for what.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AdminToken {
+    /// What people call it.
+    pub name: String,
+    /// What it may do.
+    pub role: AdminRole,
+    /// The SHA-256 of the token, in lower-case hexadecimal.
+    pub sha256: String,
+}
+
+/// What an administrator may do; each may what those before it may.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum AdminRole {
+    /// Ask.
+    #[default]
+    Viewer,
+    /// Change what is served, and who uses it.
+    Operator,
+    /// Say who may do what.
+    Admin,
+}
+
+impl AdminRole {
+    /// All of them, from the least to the most.
+    pub const ALL: [AdminRole; 3] = [AdminRole::Viewer, AdminRole::Operator, AdminRole::Admin];
+
+    /// What it is called.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            AdminRole::Viewer => "viewer",
+            AdminRole::Operator => "operator",
+            AdminRole::Admin => "admin",
+        }
+    }
+
+    /// The one of a name.
+    #[must_use]
+    pub fn of_name(name: &str) -> Option<AdminRole> {
+        AdminRole::ALL.into_iter().find(|role| role.name() == name)
+    }
+}
+
+/// Where administrators reach a process over TCP.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum AdminListen {
+    /// The first free port from [`AdminListen::PORT`] on, on 127.0.0.1.
+    #[default]
+    Usual,
+    /// This address.
+    At(SocketAddr),
+    /// Nowhere.
+    Off,
+}
+
+impl AdminListen {
+    /// The port that is looked for first.
+    pub const PORT: u16 = 4480;
+}
+
+/// Where administrators of the same machine reach a process.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum AdminSocket {
     /// Where commands look for it.
@@ -114,7 +190,7 @@ impl Default for Config {
             registered_min_bytes: None,
             fast_path: true,
             start: Start::default(),
-            admin_socket: AdminSocket::default(),
+            admin: AdminSpec::default(),
             limits: Limits::default(),
         }
     }

@@ -36,7 +36,10 @@
 mod change;
 pub mod check;
 mod config;
+mod connection_info;
+mod connections;
 mod examine;
+pub mod metrics;
 mod report;
 mod served;
 mod serving;
@@ -46,15 +49,18 @@ mod state;
 
 pub use change::{Change, ChangeError};
 pub use config::{
-    AdminSocket, Ana, Config, IscsiTargetSpec, Limits, ListenerSpec, LunSpec, NamespaceSpec,
-    Placement, Protocol, Start, SubsystemSpec, default_portal_group,
+    AdminListen, AdminRole, AdminSocket, AdminSpec, AdminToken, Ana, Config, IscsiTargetSpec,
+    Limits, ListenerSpec, LunSpec, NamespaceSpec, Placement, Protocol, Start, SubsystemSpec,
+    default_portal_group,
 };
+pub use connection_info::{ConnectionInfo, ConnectionRole, Listed};
+pub use connections::{CONNECTIONS_LISTED_MAX, ControllerInfo};
 pub use engine::{LastRefusal, RefusalKind, Remedy};
 pub use examine::{Finding, examine};
-pub use report::Report;
+pub use report::{COUNTS, Count, CountKind, Report};
 pub use serve_nfs as nfs;
 pub use served::Served;
-pub use start::{Running, StartError, start};
+pub use start::{Running, StartError, start, start_on};
 
 /// What a target is made of, for code that runs it on its own reactors: the simulator,
 /// tests with their own volumes.

@@ -10,8 +10,8 @@ pub struct Report {
     pub driver: reactor::Counters,
     /// What was copied and allocated.
     pub memory: mem::counters::Counts,
-    /// How long reactors looked for work in vain without sleeping, nanoseconds.
-    pub spun_ns: u64,
+    /// How long reactors have run, looked for work in vain without sleeping, and slept.
+    pub times: reactor::LoopTimes,
     /// Bytes of `memory_max` that are taken now.
     pub pool_bytes: u64,
     /// I/Os of volumes and files that succeeded, see [`store::counters`].
@@ -47,7 +47,7 @@ impl Report {
         Report {
             driver: driver.counters(),
             memory: mem::counters::here(),
-            spun_ns: reactor::spun_ns(),
+            times: reactor::loop_times(),
             pool_bytes: driver.pool().reserved_bytes(),
             ios,
             io_bytes,
@@ -91,41 +91,205 @@ impl Report {
     }
 }
 
+/// How a count is to be understood.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CountKind {
+    /// Since the start of its reactor.
+    Counter,
+    /// The same of nanoseconds: the name ends with `_ns`.
+    Seconds,
+    /// As of now.
+    Gauge,
+}
+
+/// A count that a reactor keeps.
+#[derive(Clone, Copy)]
+pub struct Count {
+    /// Its name, that of metrics behind `weft_reactor_`.
+    pub name: &'static str,
+    /// How it is to be understood.
+    pub kind: CountKind,
+    /// What it counts.
+    pub help: &'static str,
+    place: fn(&mut Report) -> &mut u64,
+}
+
+impl Count {
+    /// What a report says of it.
+    pub fn of(&self, mut report: Report) -> u64 {
+        *(self.place)(&mut report)
+    }
+}
+
+macro_rules! count {
+    ($name:literal, $kind:ident, $($field:ident).+, $help:literal) => {
+        Count {
+            name: $name,
+            kind: CountKind::$kind,
+            help: $help,
+            place: |report| &mut report.$($field).+,
+        }
+    };
+}
+
+/// What reactors count: the sum of them, the JSON of SIGUSR1 and of the admin socket, and
+/// the metrics of each are made of these lines.
+pub const COUNTS: &[Count] = &[
+    count!(
+        "ios",
+        Counter,
+        ios,
+        "I/Os of volumes and files that succeeded"
+    ),
+    count!(
+        "io_bytes",
+        Counter,
+        io_bytes,
+        "Bytes of I/Os of volumes and files that succeeded"
+    ),
+    count!("nfs_calls", Counter, nfs_calls, "NFS calls that were begun"),
+    count!(
+        "syscalls",
+        Counter,
+        driver.syscalls,
+        "System calls on the data path"
+    ),
+    count!(
+        "wakeups",
+        Counter,
+        driver.wakeups,
+        "Sleeps in the kernel that ended"
+    ),
+    count!("receives", Counter, driver.recvs, "Receives that ended"),
+    count!(
+        "received_bytes",
+        Counter,
+        driver.recv_bytes,
+        "Bytes received"
+    ),
+    count!("sends", Counter, driver.sends, "Batches sent"),
+    count!("sent_bytes", Counter, driver.send_bytes, "Bytes sent"),
+    count!(
+        "partial_sends",
+        Counter,
+        driver.partial_sends,
+        "Sends that the kernel took only a part of"
+    ),
+    count!(
+        "zero_copy_sends",
+        Counter,
+        driver.zero_copy_sends,
+        "Batches sent zero-copy"
+    ),
+    count!(
+        "zero_copy_registered",
+        Counter,
+        driver.zero_copy_registered,
+        "Batches sent zero-copy from a registered buffer"
+    ),
+    count!(
+        "zero_copy_copied",
+        Counter,
+        driver.zero_copy_copied,
+        "Zero-copy sends that the kernel copied after all"
+    ),
+    count!(
+        "zero_copy_refused",
+        Counter,
+        driver.zero_copy_refused,
+        "Zero-copy sends that the kernel refused for want of locked memory"
+    ),
+    count!(
+        "zero_copy_given_up",
+        Counter,
+        driver.zero_copy_given_up,
+        "Connections that went back to plain sends"
+    ),
+    count!(
+        "buffers_registered",
+        Counter,
+        driver.buffers_registered,
+        "Buffers that were registered with the kernel"
+    ),
+    count!(
+        "starved_receives",
+        Counter,
+        driver.starved_recvs,
+        "Receives that found less memory than they wanted"
+    ),
+    count!(
+        "file_operations",
+        Counter,
+        driver.file_ops,
+        "File operations that ended"
+    ),
+    count!(
+        "copied_bytes",
+        Counter,
+        memory.copied_bytes,
+        "Payload bytes copied in user space"
+    ),
+    count!(
+        "digested_bytes",
+        Counter,
+        memory.digested_bytes,
+        "Payload bytes over which a CRC32C was computed"
+    ),
+    count!(
+        "allocations",
+        Counter,
+        memory.allocations,
+        "Allocations, in builds that count them"
+    ),
+    count!(
+        "buffer_bytes",
+        Gauge,
+        pool_bytes,
+        "Bytes of memory_max that are taken"
+    ),
+    count!(
+        "run_ns",
+        Seconds,
+        times.run_ns,
+        "Time since the loop of the reactor began"
+    ),
+    count!(
+        "spun_ns",
+        Seconds,
+        times.spun_ns,
+        "Time spent looking for work in vain without sleeping"
+    ),
+    count!(
+        "slept_ns",
+        Seconds,
+        times.slept_ns,
+        "Time asleep in the kernel"
+    ),
+    count!(
+        "connections",
+        Gauge,
+        connections,
+        "Connections that are open or about to end"
+    ),
+    count!(
+        "ticks",
+        Counter,
+        ticks,
+        "Times that a connection was told the time"
+    ),
+    count!(
+        "orphans",
+        Gauge,
+        orphans,
+        "I/Os that no host waits for any more and that their volume still works on"
+    ),
+];
+
+/// What is so of all reactors together stays as it is.
 impl AddAssign for Report {
-    fn add_assign(&mut self, other: Report) {
-        let (to, from) = (&mut self.driver, other.driver);
-        for (to, from) in [
-            (&mut to.syscalls, from.syscalls),
-            (&mut to.wakeups, from.wakeups),
-            (&mut to.recvs, from.recvs),
-            (&mut to.recv_bytes, from.recv_bytes),
-            (&mut to.sends, from.sends),
-            (&mut to.send_bytes, from.send_bytes),
-            (&mut to.partial_sends, from.partial_sends),
-            (&mut to.zero_copy_sends, from.zero_copy_sends),
-            (&mut to.zero_copy_registered, from.zero_copy_registered),
-            (&mut to.zero_copy_copied, from.zero_copy_copied),
-            (&mut to.zero_copy_refused, from.zero_copy_refused),
-            (&mut to.zero_copy_given_up, from.zero_copy_given_up),
-            (&mut to.buffers_registered, from.buffers_registered),
-            (&mut to.starved_recvs, from.starved_recvs),
-            (&mut to.file_ops, from.file_ops),
-            (&mut self.memory.copied_bytes, other.memory.copied_bytes),
-            (&mut self.memory.digested_bytes, other.memory.digested_bytes),
-            (&mut self.memory.allocations, other.memory.allocations),
-            (&mut self.spun_ns, other.spun_ns),
-            (&mut self.pool_bytes, other.pool_bytes),
-            (&mut self.ios, other.ios),
-            (&mut self.io_bytes, other.io_bytes),
-            (&mut self.nfs_calls, other.nfs_calls),
-            (&mut self.ticks, other.ticks),
-            (&mut self.connections, other.connections),
-            (&mut self.silent, other.silent),
-            (&mut self.unsynced, other.unsynced),
-            (&mut self.orphans, other.orphans),
-            (&mut self.refusals, other.refusals),
-        ] {
-            *to += from;
+    fn add_assign(&mut self, mut other: Report) {
+        for count in COUNTS {
+            *(count.place)(self) += *(count.place)(&mut other);
         }
         self.memory.held_bytes += other.memory.held_bytes;
         self.turn_units_max = self.turn_units_max.max(other.turn_units_max);

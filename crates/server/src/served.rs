@@ -4,6 +4,7 @@ use engine::LastRefusal;
 use serve_nfs::ExportSpec;
 
 use crate::config::{IscsiTargetSpec, ListenerSpec, LunSpec, NamespaceSpec, SubsystemSpec};
+use crate::shared::Shared;
 use crate::start::Running;
 
 /// What is served now: after the changes since the start.
@@ -28,8 +29,20 @@ pub struct Served {
 impl Running {
     /// What is served now.
     pub fn served(&self) -> Served {
+        self.shared.served()
+    }
+
+    /// The last refusals that differ, the latest at the end.
+    pub fn refusals(&self) -> Vec<LastRefusal> {
+        self.shared.engine.refusals.last()
+    }
+}
+
+impl Shared {
+    /// What is served now.
+    pub fn served(&self) -> Served {
         let (subsystems, targets) = (self.subsystems(), self.targets());
-        let state = self.shared.state();
+        let state = self.state();
         let listeners = state.listeners.iter();
         let volumes = state.volumes.iter();
         let file_systems = state.file_systems.iter();
@@ -45,14 +58,9 @@ impl Running {
         }
     }
 
-    /// The last refusals that differ, the latest at the end.
-    pub fn refusals(&self) -> Vec<LastRefusal> {
-        self.shared.engine.refusals.last()
-    }
-
     fn subsystems(&self) -> Vec<SubsystemSpec> {
-        let registry = self.shared.registry();
-        let places = self.shared.nvme.places();
+        let registry = self.registry();
+        let places = self.nvme.places();
         let subsystems = registry.subsystems().map(|subsystem| {
             let namespaces = subsystem.namespaces.iter().map(|namespace| {
                 let volumes = places.volumes_of(&subsystem.nqn, &[namespace.nsid]);
@@ -81,8 +89,8 @@ impl Running {
     }
 
     fn targets(&self) -> Vec<IscsiTargetSpec> {
-        let registry = self.shared.iscsi.registry();
-        let places = self.shared.iscsi.places();
+        let registry = self.iscsi.registry();
+        let places = self.iscsi.places();
         let targets = registry.targets().map(|target| {
             let luns = places.luns(&target.name).into_iter();
             let luns = luns.map(|(lun, volume, ana_group)| LunSpec {

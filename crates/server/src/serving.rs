@@ -11,15 +11,18 @@ use engine::fence::Scope;
 use engine::hosts::HostPlace;
 use engine::job::{Jobs, Older};
 use engine::{
-    Connection as _, ConnectionEvent, ConnectionId, Has, JobId, Protocol as _, Protocols, Via,
+    Connection as _, ConnectionEvent, ConnectionId, ConnectionLife, Has, JobId, Protocol as _,
+    Protocols, Via,
 };
 use link::Stream;
 use machine::Nanos;
 use mem::Pool;
 use reactor::{Driver, Received};
 use store::Volume;
+use store::meter::PROTOCOLS_MAX;
 
 use crate::config::Protocol;
+use crate::connection_info::{ConnectionInfo, ConnectionRole, ConnectionsAsked};
 use crate::report::Report;
 use crate::shared::{ServerMail, Shared};
 
@@ -36,14 +39,20 @@ pub enum ServedConnection {
     Nfs(Box<serve_nfs::NfsConnection>),
 }
 
-/// The tables of jobs of a reactor.
+/// Places of its table that a reactor looks at in one turn for who asks.
+const PLACES_IN_TURN: usize = 256;
+
+/// The numbers of protocols, and of the tables of jobs of a reactor.
 const NVME: u32 = 0;
 const ISCSI: u32 = 1;
-const NFS: u32 = 2;
+pub(crate) const NFS: u32 = 2;
+
+/// What protocols are called in metrics, by their numbers.
+pub(crate) const PROTOCOLS: [&str; PROTOCOLS_MAX] = ["nvme-tcp", "iscsi", "nfs"];
 
 /// What the connections of one reactor share.
 pub struct Serving {
-    shared: Arc<Shared>,
+    pub(crate) shared: Arc<Shared>,
     /// Jobs that there were.
     marks: Rc<Cell<u64>>,
     nvme: Rc<serve_nvme::Local>,
@@ -217,6 +226,9 @@ impl Protocols for Serving {
                 shard.on_protocol_mail::<serve_nfs::NfsConnection, D>(driver, mail)
             }
             ServerMail::Report(to) => shard.report_to(to),
+            ServerMail::Connections(asked, first) => {
+                tell_connections(shard, asked, first, driver.now())
+            }
         }
     }
 
@@ -233,6 +245,91 @@ impl Protocols for Serving {
             connections: shard.open_connections() as u64,
             ticks: shard.ticks(),
             ..Report::of_this_reactor(driver)
+        }
+    }
+}
+
+/// The reactor tells of some of its connections, and of the others in later turns.
+fn tell_connections(shard: &Shard, asked: Arc<ConnectionsAsked>, first: usize, now: Nanos) {
+    let mut list = Vec::new();
+    let mut is_full = false;
+    let next = shard.look_at(first, PLACES_IN_TURN, |connection, life| {
+        let info = connection.info(life, now);
+        if !is_full && (asked.is_wanted)(&info) {
+            is_full = !asked.take_place();
+            list.push(info);
+        }
+    });
+    let next = next.filter(|_| !is_full);
+    // The one that asked may have given up waiting.
+    let is_heard = asked.to.send((list, next.is_none())).is_ok();
+    if let Some(next) = next.filter(|_| is_heard) {
+        let mail = ServerMail::Connections(asked, next);
+        shard.server.shared.send(shard.number(), mail);
+    }
+}
+
+impl ServedConnection {
+    fn info(&self, life: ConnectionLife, now: Nanos) -> ConnectionInfo {
+        match self {
+            ServedConnection::Nvme(c) => {
+                let machine = &c.core().link.machine;
+                let (queue, role) = match c.queue() {
+                    None => (None, ConnectionRole::Stranger),
+                    Some(queue) => {
+                        let (cntlid, qid, entries) = (queue.cntlid, queue.qid, queue.entries);
+                        let role = ConnectionRole::Queue {
+                            cntlid,
+                            qid,
+                            entries,
+                        };
+                        (Some((queue.host, queue.subsystem)), role)
+                    }
+                };
+                let (host, target) = queue.unzip();
+                ConnectionInfo {
+                    base: c.core().info(life, now),
+                    protocol: Protocol::NvmeTcp,
+                    host,
+                    target,
+                    in_flight: machine.queue().in_flight(),
+                    header_digest: machine.header_digest(),
+                    data_digest: machine.data_digest(),
+                    role,
+                }
+            }
+            ServedConnection::Iscsi(c) => {
+                let machine = &c.core().link.machine;
+                let (host, target) = c.names();
+                let role = c.session_place().map(|place| ConnectionRole::Session {
+                    tsih: place.tsih,
+                    cid: place.cid,
+                    is_discovery: place.kind == iscsi::SessionKind::Discovery,
+                });
+                ConnectionInfo {
+                    base: c.core().info(life, now),
+                    protocol: Protocol::Iscsi,
+                    host: host.map(str::to_owned),
+                    target: target.map(str::to_owned),
+                    in_flight: machine.in_flight(),
+                    header_digest: machine.header_digest(),
+                    data_digest: machine.data_digest(),
+                    role: role.unwrap_or(ConnectionRole::Stranger),
+                }
+            }
+            ServedConnection::Nfs(c) => ConnectionInfo {
+                base: c.core().info(life, now),
+                protocol: Protocol::Nfs,
+                host: None,
+                target: None,
+                in_flight: c.core().link.machine.executing(),
+                header_digest: false,
+                data_digest: false,
+                role: match c.is_stranger() {
+                    true => ConnectionRole::Stranger,
+                    false => ConnectionRole::Nfs(c.client()),
+                },
+            },
         }
     }
 }

@@ -10,11 +10,14 @@ use engine::{About, Post, Scope};
 use machine::locked;
 use nvmf::Registry;
 use reactor::{BoundListener, Mailbox};
+use serve_nfs::{FileSystemSpec, files};
 use store::Volume;
 
-use crate::config::Limits;
+use crate::change::ChangeError;
+use crate::config::{Limits, ListenerSpec};
+use crate::connection_info::ConnectionsAsked;
 use crate::report::Report;
-use crate::state::ServedState;
+use crate::state::{ServedState, own_identity};
 
 /// What reactors tell each other.
 pub enum ServerMail {
@@ -28,6 +31,8 @@ pub enum ServerMail {
     Nfs(serve_nfs::NfsMail),
     /// Say what you have done.
     Report(Sender<Report>),
+    /// Tell of your connections, from this place of the table on.
+    Connections(Arc<ConnectionsAsked>, usize),
 }
 
 impl From<ShardMail> for ServerMail {
@@ -122,6 +127,44 @@ impl Shared {
     /// Every volume that is open.
     pub fn volumes(&self) -> Vec<Arc<dyn Volume>> {
         self.state().volumes.clone()
+    }
+
+    /// The number of the listener on an address: open, or to be opened. What names it may
+    /// be changed before hosts come in by it.
+    ///
+    /// # Errors
+    /// There is none left.
+    pub fn listener_number(&self, spec: &ListenerSpec) -> Result<u16, ChangeError> {
+        let mut state = self.state();
+        state.keep_number(spec.address, spec.protocol)
+    }
+
+    /// Whether the address of a listener that is to come is free.
+    ///
+    /// # Errors
+    /// Why not, and what to do about it.
+    pub fn can_listen(&self, address: SocketAddr) -> Result<(), ChangeError> {
+        let bound = (self.bind)(address);
+        bound.map(drop).map_err(|e| ChangeError::Listen(address, e))
+    }
+
+    /// Whether a volume that is to come can be opened beside those that there are: looked
+    /// at, and nothing made. Blocks.
+    ///
+    /// # Errors
+    /// Why not, and what to do about it.
+    pub fn can_open(&self, spec: &store::Spec) -> Result<(), ChangeError> {
+        let examined = store::examine(spec).map_err(ChangeError::Open)?;
+        let volumes = self.volumes();
+        own_identity(&examined.info, volumes.iter().map(|volume| volume.info()))
+    }
+
+    /// Whether a file system that is to come can be opened: likewise.
+    ///
+    /// # Errors
+    /// Why not, and what to do about it.
+    pub fn can_open_files(&self, spec: &FileSystemSpec) -> Result<(), ChangeError> {
+        files::examine(spec).map_err(ChangeError::FileSystem)
     }
 
     /// Runs `then`, on some reactor, when what is in `scope` and began before

@@ -44,6 +44,12 @@ pub enum StartError {
         .0.display(), .1, store::remedy(.1)
     )]
     NfsState(PathBuf, io::Error),
+    /// A socket that listens already has an address that the configuration does not name.
+    #[error(
+        "the service manager hands over a socket that listens on {0}, and no [[listener]] has \
+         this address: add one, or leave it out of the socket unit"
+    )]
+    NotAListener(SocketAddr),
     /// An address could not be listened on.
     #[error("{}", cannot_listen(.0, .1))]
     Listen(SocketAddr, io::Error),
@@ -59,7 +65,7 @@ pub enum StartError {
 const PORT_PATIENCE: Duration = Duration::from_secs(2);
 
 /// How long a reactor may take to say what it has done.
-const REPORT_TIMEOUT: Duration = Duration::from_secs(2);
+pub(crate) const REPORT_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Descriptors that are neither for connections nor for volumes: listeners, rings,
 /// state files.
@@ -104,10 +110,20 @@ type ReactorReady = io::Result<(Mailbox<ServerMail>, &'static str)>;
 
 /// Opens the volumes, binds the listeners and starts the reactors. When it
 /// returns, hosts can connect.
-pub fn start(mut config: Config) -> Result<Running, StartError> {
+pub fn start(config: Config) -> Result<Running, StartError> {
+    start_on(config, Vec::new())
+}
+
+/// As [`start`], with sockets that listen already in place of those that it would bind: each
+/// is for the listener of its address.
+pub fn start_on(mut config: Config, listening: Vec<BoundListener>) -> Result<Running, StartError> {
     // Volumes and file systems take descriptors too.
     reactor::raise_descriptor_limit();
-    let (mut opened, mut missing) = (OpenedStore::default(), Vec::new());
+    let mut missing = Vec::new();
+    let mut opened = OpenedStore {
+        listening,
+        ..OpenedStore::default()
+    };
     // What is missing takes itself away, and nothing else.
     let mut give_up = |error: StartError| match config.start {
         Start::Strict => Err(error),
@@ -162,6 +178,8 @@ pub struct OpenedStore {
     pub journal: Option<Box<dyn Journal>>,
     /// Where the time of day comes from.
     pub wall: Wall,
+    /// Sockets that listen already, each on the address of a listener; the others are bound.
+    pub listening: Vec<BoundListener>,
 }
 
 impl<V: Volume + 'static> From<Vec<Arc<V>>> for OpenedStore {
@@ -187,7 +205,8 @@ pub fn start_with(
     opened: impl Into<OpenedStore>,
 ) -> Result<Running, StartError> {
     Descriptors::of(&config).bound_connections(&mut config.limits);
-    let (listeners, addresses) = listen_all(&config.listeners)?;
+    let mut opened: OpenedStore = opened.into();
+    let (listeners, addresses) = listen_all(&config.listeners, &mut opened.listening)?;
     let shared = assemble(
         &config,
         opened,
@@ -257,16 +276,28 @@ pub fn start_with(
     })
 }
 
-/// Listens on the address of each, by number; what each is bound to.
-fn listen_all(specs: &[ListenerSpec]) -> Result<Listening, StartError> {
+/// Listens on the address of each, by number, unless one of `listening` does; what each is
+/// bound to.
+fn listen_all(
+    specs: &[ListenerSpec],
+    listening: &mut Vec<BoundListener>,
+) -> Result<Listening, StartError> {
     let mut all = Listening::default();
     for (number, spec) in (0..).zip(specs) {
-        let listener = listen(spec.address);
-        let listener = listener.map_err(|error| StartError::Listen(spec.address, error))?;
+        let there = listening.iter().position(|l| l.address() == spec.address);
+        let listener = match there {
+            Some(at) => listening.swap_remove(at),
+            None => {
+                listen(spec.address).map_err(|error| StartError::Listen(spec.address, error))?
+            }
+        };
         all.1.push(listener.address());
         all.0.push((number, listener));
     }
-    Ok(all)
+    match listening.first() {
+        Some(left) => Err(StartError::NotAListener(left.address())),
+        None => Ok(all),
+    }
 }
 
 /// Listeners by number, and the addresses that they are bound to.
@@ -639,42 +670,9 @@ impl Running {
         listeners.map(|listener| listener.spec.address).collect()
     }
 
-    /// The number of the listener on an address: open, or to be opened. What names it may
-    /// be changed before hosts come in by it.
-    ///
-    /// # Errors
-    /// There is none left.
-    pub fn listener_number(&self, spec: &ListenerSpec) -> Result<u16, ChangeError> {
-        let mut state = self.shared.state();
-        state.keep_number(spec.address, spec.protocol)
-    }
-
-    /// Whether the address of a listener that is to come is free.
-    ///
-    /// # Errors
-    /// Why not, and what to do about it.
-    pub fn can_listen(&self, address: SocketAddr) -> Result<(), ChangeError> {
-        let bound = (self.shared.bind)(address);
-        bound.map(drop).map_err(|e| ChangeError::Listen(address, e))
-    }
-
-    /// Whether a volume that is to come can be opened beside those that there are: looked
-    /// at, and nothing made. Blocks.
-    ///
-    /// # Errors
-    /// Why not, and what to do about it.
-    pub fn can_open(&self, spec: &store::Spec) -> Result<(), ChangeError> {
-        let examined = store::examine(spec).map_err(ChangeError::Open)?;
-        let volumes = self.volumes();
-        own_identity(&examined.info, volumes.iter().map(|volume| volume.info()))
-    }
-
-    /// Whether a file system that is to come can be opened: likewise.
-    ///
-    /// # Errors
-    /// Why not, and what to do about it.
-    pub fn can_open_files(&self, spec: &FileSystemSpec) -> Result<(), ChangeError> {
-        files::examine(spec).map_err(ChangeError::FileSystem)
+    /// What its reactors share.
+    pub fn shared(&self) -> &Shared {
+        &self.shared
     }
 
     /// What it was started with, but for what is [`Running::missing`].
@@ -770,21 +768,31 @@ impl Running {
         receive.recv_timeout(REPORT_TIMEOUT).unwrap_or_default()
     }
 
+    /// What each reactor has done so far, by its number; `None` where it does not answer.
+    pub fn reports(&self) -> Vec<Option<Report>> {
+        let ask = |shard| {
+            let (send, receive) = channel();
+            self.shared.send(shard, ServerMail::Report(send));
+            receive
+        };
+        let asked: Vec<_> = (0..self.shared.engine.load.len()).map(ask).collect();
+        let give_up = Instant::now() + REPORT_TIMEOUT;
+        let told = asked.iter().map(|told| {
+            let left = give_up.saturating_duration_since(Instant::now());
+            told.recv_timeout(left).ok()
+        });
+        told.collect()
+    }
+
     /// What it has done so far; a reactor that has ended does not count.
     pub fn report(&self) -> Report {
-        let (send, receive) = channel();
-        let reactors = self.shared.engine.load.len();
-        for shard in 0..reactors {
-            self.shared.send(shard, ServerMail::Report(send.clone()));
-        }
-        drop(send);
+        let reports = self.reports();
         let mut total = Report {
-            silent: reactors as u64,
+            silent: reports.iter().filter(|report| report.is_none()).count() as u64,
             ..Report::default()
         };
-        while let Ok(report) = receive.recv_timeout(REPORT_TIMEOUT) {
+        for report in reports.into_iter().flatten() {
             total += report;
-            total.silent -= 1;
         }
         self.with_others(total)
     }

@@ -204,6 +204,10 @@ impl Driver for SimDriver {
         self.now
     }
 
+    fn clock(&self) -> Nanos {
+        self.now
+    }
+
     fn counters(&self) -> Counters {
         Counters::default()
     }

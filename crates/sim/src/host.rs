@@ -16,6 +16,7 @@ use wire::nvme::reservation::{Notification, notice};
 use wire::nvme::{ConnectCommand, PropertyGet, PropertySet, Sqe, Status, admin};
 use zerocopy::FromBytes;
 
+use crate::announced::Told;
 use crate::changes::host_nqn;
 use crate::checker::{Verdict, Violation};
 use crate::driver::SimDriver;
@@ -35,6 +36,10 @@ pub const COMMAND_TIMEOUT: Nanos = 6 * S;
 /// Commands of the Admin Queue under way while aborts are sent; fewer than the
 /// limit that controllers announce.
 const ABORTS_MAX: usize = 2;
+/// The Changed Namespace List: 1,024 numbers (Base 2.0, section 5.16.1.5).
+const CHANGED_NAMESPACES_BYTES: u32 = 4096;
+/// More than the ANA log page has here.
+const ANA_BYTES: u32 = 1024;
 /// Tokens of one queue; more than it uses.
 pub const TOKENS: Token = 8;
 
@@ -52,6 +57,10 @@ enum Sent {
     Event,
     /// The Reservation Notification log page.
     Notice,
+    /// The Changed Namespace List.
+    Changed,
+    /// The ANA log page.
+    Ana,
     Io(CheckedIo),
 }
 
@@ -199,7 +208,10 @@ impl SimHost {
             .on_completion(&mut self.driver, completion);
         while let Some(event) = self.lanes[at].queue.next_event(&mut self.driver) {
             match event {
-                QueueEvent::Live(result) => self.came_up(at, result),
+                QueueEvent::Live(result) => {
+                    work.let_in(self.number)?;
+                    self.came_up(at, result);
+                }
                 QueueEvent::Completed(tag, cqe) => self.completed(at, tag, &cqe, work)?,
                 QueueEvent::Down(error) => self.went_down(&error, work)?,
             }
@@ -216,6 +228,7 @@ impl SimHost {
             let (host, what) = (self.number, format!("{error:?}"));
             return Err(Violation(format!("host {host}: protocol error: {what}")));
         }
+        work.was_cut(self.number, &error.to_string())?;
         self.begin_end(work)
     }
 
@@ -242,6 +255,7 @@ impl SimHost {
 
     fn lose_all(&mut self, work: &mut HostWork) -> Verdict {
         work.set_hears(self.number, false);
+        work.announced.lost(self.number);
         for lane in &mut self.lanes {
             for command in lane.commands.drain(..).flatten() {
                 if let Sent::Io(io) = command.what {
@@ -308,6 +322,7 @@ impl SimHost {
         }
         if !cqe.status.is_success() {
             work.trace(|| format!("host {}: admin command: {}", self.number, cqe.status));
+            work.was_cut(self.number, &cqe.status.to_string())?;
             return self.begin_end(work);
         }
         match what {
@@ -329,16 +344,37 @@ impl SimHost {
                 }
             }
             Sent::KeepAlive | Sent::Abort => {}
-            Sent::Event => {
-                // Other log pages are not read here, so their events do not come again.
-                if cqe.result as u32 == event::RESERVATION_LOG_AVAILABLE {
-                    self.read_notice();
-                }
-                self.await_event();
+            Sent::Event => self.event_came(cqe.result as u32),
+            Sent::Notice | Sent::Changed | Sent::Ana => {
+                let bytes = memory.range().expect("it has memory");
+                self.log_came(&what, bytes, work)?;
             }
+            Sent::Io(_) => unreachable!("handled above"),
+        }
+        Ok(())
+    }
+
+    /// An event comes again when its log page has been read.
+    fn event_came(&mut self, event: u32) {
+        match event {
+            event::RESERVATION_LOG_AVAILABLE => self.read_notice(),
+            event::NAMESPACE_ATTRIBUTE_CHANGED => self.read_log(
+                lid::CHANGED_NAMESPACES,
+                CHANGED_NAMESPACES_BYTES,
+                Sent::Changed,
+            ),
+            event::ANA_CHANGED => self.read_log(lid::ANA, ANA_BYTES, Sent::Ana),
+            _ => {}
+        }
+        self.await_event();
+    }
+
+    /// The log page of an event.
+    fn log_came(&mut self, what: &Sent, page: mem::BufRange, work: &mut HostWork) -> Verdict {
+        match what {
             Sent::Notice => {
                 let mut bytes = [0; size_of::<Notification>()];
-                mem::copy_out(memory.range().expect("it has memory"), &mut bytes);
+                mem::copy_out(page, &mut bytes);
                 let page = Notification::read_from_bytes(&bytes).expect("its size");
                 if page.kind != notice::EMPTY && !self.may_anything() {
                     work.notice_arrived(self.number, page.nsid.get(), page.kind)?;
@@ -346,10 +382,19 @@ impl SimHost {
                 if page.available > 0 {
                     self.read_notice();
                 }
+                Ok(())
             }
-            Sent::Io(_) => unreachable!("handled above"),
+            Sent::Changed => {
+                let mut bytes = [0; CHANGED_NAMESPACES_BYTES as usize];
+                mem::copy_out(page, &mut bytes);
+                let numbers = bytes.as_chunks().0.iter();
+                let mut numbers = numbers
+                    .map(|nsid| u32::from_le_bytes(*nsid))
+                    .take_while(|nsid| *nsid != 0);
+                numbers.try_for_each(|nsid| work.was_told(self.number, Told::Namespace(nsid)))
+            }
+            _ => work.was_told(self.number, Told::Ana),
         }
-        Ok(())
     }
 
     /// The controller has said what it takes.
@@ -392,10 +437,13 @@ impl SimHost {
 
     fn read_notice(&mut self) {
         let len = size_of::<Notification>() as u32;
+        self.read_log(lid::RESERVATION_NOTIFICATION, len, Sent::Notice);
+    }
+
+    fn read_log(&mut self, page: u8, len: u32, what: Sent) {
         let mut sqe = Sqe::new(admin::GET_LOG_PAGE);
-        let page = u32::from(lid::RESERVATION_NOTIFICATION);
-        sqe.cdw10 = (page | (len / 4 - 1) << 16).into();
-        self.command(0, &sqe, Data::In(len), Sent::Notice);
+        sqe.cdw10 = (u32::from(page) | (len / 4 - 1) << 16).into();
+        self.command(0, &sqe, Data::In(len), what);
     }
 
     fn ask_ready(&mut self) {
@@ -467,6 +515,7 @@ impl SimHost {
                 self.lanes.clear();
                 let listeners = self.listeners as u64;
                 self.listener = world.borrow_mut().random.below(listeners) as usize;
+                work.connects(self.number, address(self.listener));
                 self.open(0);
                 self.wake(world, now + CONNECT_TIMEOUT);
             }
@@ -478,6 +527,7 @@ impl SimHost {
                     self.lives += 1;
                     work.trace(|| format!("host {} is live", self.number));
                     work.set_hears(self.number, true);
+                    work.is_live(self.number);
                     self.await_event();
                     self.keep_alive_at = now;
                     self.live(world, work, now)?;

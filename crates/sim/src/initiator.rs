@@ -162,7 +162,10 @@ impl SimInitiator {
         connection.on_completion(&mut self.driver, completion);
         while let Some(event) = self.lanes[at].connection.next_event(&mut self.driver) {
             match event {
-                ConnectionEvent::Live => self.came_up(at),
+                ConnectionEvent::Live => {
+                    work.let_in(self.number)?;
+                    self.came_up(at);
+                }
                 ConnectionEvent::Completed(tag, completion) => {
                     self.completed(at, tag, &completion, work)?;
                 }
@@ -189,8 +192,15 @@ impl SimInitiator {
     /// A connection is lost: so is the session.
     fn went_down(&mut self, error: &SessionError, work: &mut HostWork) -> Verdict {
         work.trace(|| format!("initiator {}: connection lost: {error}", self.number));
+        work.was_cut(self.number, &error.to_string())?;
+        let may_be_denied = |fatal: &InitiatorFatalError| {
+            let is_denial = matches!(fatal, InitiatorFatalError::LoginRefused { class: 2, .. });
+            is_denial && work.may_be_cut(self.number)
+        };
         match error {
-            SessionError::Protocol(fatal) if !is_passing(fatal) && !self.is_damaged() => {
+            SessionError::Protocol(fatal)
+                if !is_passing(fatal) && !may_be_denied(fatal) && !self.is_damaged() =>
+            {
                 let text = format!("initiator {}: {fatal}", self.number);
                 Err(Violation(text))
             }
@@ -220,6 +230,7 @@ impl SimInitiator {
     }
 
     fn lose_all(&mut self, work: &mut HostWork) -> Verdict {
+        work.announced.lost(self.number);
         for lane in &mut self.lanes {
             for sent in lane.commands.drain(..).flatten() {
                 for io in sent.ios {
@@ -319,10 +330,16 @@ impl SimInitiator {
             && failure.is_unit_attention()
         {
             work.trace(|| format!("initiator {}: {failure}", self.number));
+            if let Some(told) = scsi::told(&failure, sent.asked.lun) {
+                work.was_told(self.number, told)?;
+            }
             return self.send(at, sent, work);
         }
         let number = lane.number;
         let took = now - sent.begun_at;
+        // A unit attention may be on its way over another connection.
+        let mut others = (self.lanes.iter().enumerate()).filter(|(other, _)| *other != at);
+        let has_all_answers = others.all(|(_, lane)| lane.under_way().next().is_none());
         let statuses = match failure {
             None => [Status::SUCCESS; 2],
             Some(failure) => match scsi::statuses(&failure) {
@@ -335,6 +352,9 @@ impl SimInitiator {
             },
         };
         for (io, status) in sent.ios.into_iter().zip(statuses) {
+            if status.is_success() && has_all_answers {
+                work.was_executed(&io)?;
+            }
             let cqe = Cqe {
                 status,
                 result: 0,
@@ -357,6 +377,7 @@ impl SimInitiator {
                 self.stage = HostStage::Starting;
                 self.since = now;
                 self.lanes.clear();
+                work.connects(self.number, portal());
                 self.open(0, None);
                 self.wake(world, now + CONNECT_TIMEOUT);
             }
@@ -366,6 +387,7 @@ impl SimInitiator {
                     self.stage = HostStage::Live;
                     self.lives += 1;
                     work.trace(|| format!("initiator {} is live", self.number));
+                    work.is_live(self.number);
                     self.ping_at = now;
                     self.live(world, work, now)?;
                 }

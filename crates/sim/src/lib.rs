@@ -3,11 +3,14 @@
 //! what every block may hold.
 #![forbid(unsafe_code)]
 
+mod access;
 mod actor;
+mod announced;
 mod changes;
 pub mod checker;
 pub mod content;
 mod disk;
+mod documents;
 mod driver;
 mod host;
 mod initiator;

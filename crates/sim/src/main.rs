@@ -96,7 +96,8 @@ fn run() -> io::Result<ExitCode> {
     writeln!(
         io::stdout(),
         "{seeds} seeds from {}: {} operations, {} answers checked, {} commands failed, hosts came \
-         up {} times, {} of them iSCSI sessions, {} task management functions, {} faults, {} s",
+         up {} times, {} of them iSCSI sessions, {} task management functions, {} faults, {} documents \
+         applied, {} taken back, {} refused, {} s",
         options.from,
         total.ops,
         total.checked,
@@ -105,6 +106,9 @@ fn run() -> io::Result<ExitCode> {
         total.sessions,
         total.functions,
         total.faults,
+        total.applies[0],
+        total.applies[1],
+        total.applies[2],
         start.elapsed().as_secs()
     )?;
     let nfs = total.nfs;

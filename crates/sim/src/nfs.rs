@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex};
 use nfsd::exports::{Rule, Squash};
 use random::Random;
 use reactor::Nanos;
-use server::nfs::{ExportSpec, NfsSettings};
+use server::nfs::{ExportSpec, FileSystemKind, FileSystemSpec, NfsSettings};
 use server::parts::{Journal, Wall};
 use store::fs::{Dir, FileSystem, Time};
 
@@ -202,6 +202,14 @@ pub fn exports() -> Vec<ExportSpec> {
         file_system: "kept".into(),
         rules: vec![rule],
     }]
+}
+
+/// What is exported, as a document names it: it is open before any target starts.
+pub fn file_system() -> FileSystemSpec {
+    FileSystemSpec {
+        name: "kept".into(),
+        kind: FileSystemKind::Mem { size_bytes: 0 },
+    }
 }
 
 /// How NFS is served.

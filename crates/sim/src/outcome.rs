@@ -26,6 +26,9 @@ pub struct RunOutcome {
     pub relives: u64,
     /// What NFS clients did.
     pub nfs: NfsOutcome,
+    /// Documents that were applied, that were taken back because a change could not be
+    /// made, and that were refused.
+    pub applies: [u64; 3],
     /// The same for every run of a seed.
     pub digest: u64,
 }
@@ -45,6 +48,9 @@ impl RunOutcome {
             *sum += flips;
         }
         self.nfs = self.nfs.plus(&other.nfs);
+        for (sum, applies) in self.applies.iter_mut().zip(other.applies) {
+            *sum += applies;
+        }
     }
 }
 

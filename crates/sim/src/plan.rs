@@ -271,6 +271,19 @@ pub struct Plan {
     pub panic: Option<PanicPlan>,
     /// The volume whose disk does not answer until everything is to work.
     pub dead_disk: Option<usize>,
+    /// Documents are applied, in place of single changes.
+    pub applies: Option<AppliesPlan>,
+}
+
+/// Documents that are applied while hosts work.
+#[derive(Clone, Copy, Debug)]
+pub struct AppliesPlan {
+    /// How many.
+    pub count: u32,
+    /// Mean time between two.
+    pub interval: Nanos,
+    /// Nothing else goes wrong: hosts see what plans say and nothing besides.
+    pub is_exact: bool,
 }
 
 /// When a reactor panics.
@@ -294,6 +307,7 @@ const FLIPS: u64 = 0x666c_6970_666c_6970;
 const STRIPES: u64 = 0x7374_7269_7065_7321;
 const COPIES: u64 = 0x636f_7079_636f_7079;
 const PANIC: u64 = 0x7061_6e69_6370_616e;
+const APPLIES: u64 = 0x6170_706c_6965_7321;
 const FULL: u64 = 0x6675_6c6c_6675_6c6c;
 
 impl Plan {
@@ -343,6 +357,7 @@ impl Plan {
             turn_units_max: 0,
             panic: None,
             dead_disk: None,
+            applies: None,
         };
         for host in &mut plan.hosts {
             if r.one_in(3) {
@@ -360,6 +375,10 @@ impl Plan {
         plan.flush_where_syncs_fail();
         plan.run_full(&mut Random::new(seed ^ FULL));
         plan.panic = panic(&mut Random::new(seed ^ PANIC), plan.shards);
+        let r = &mut Random::new(seed ^ APPLIES);
+        if r.one_in(4) {
+            plan.apply_documents(r.percent(50), r);
+        }
         plan
     }
 }
@@ -474,6 +493,23 @@ impl Plan {
         }
     }
 
+    /// Documents are applied while hosts work; nothing else goes wrong where `is_exact`.
+    pub fn apply_documents(&mut self, is_exact: bool, r: &mut Random) {
+        if is_exact {
+            self.nothing_goes_wrong();
+        }
+        // Hosts copy and reserve nothing, and lose no bits: what documents do shows.
+        (self.copies, self.reserve_percent, self.net.flips) = (0, 0, 0);
+        self.faults.changes = 0;
+        self.ops *= 4;
+        self.think = r.pick(&[20, 100]) * US;
+        self.applies = Some(AppliesPlan {
+            count: r.between(2, 6) as u32,
+            interval: r.pick(&[MS / 2, 2 * MS]),
+            is_exact,
+        });
+    }
+
     /// Nothing goes wrong but that the disk of the second volume never answers.
     /// Half of the hosts use that volume, the others the first one.
     pub fn only_dead_disk(&mut self) {
@@ -518,7 +554,7 @@ impl Plan {
         (disk.read_errors, disk.write_errors, disk.sync_errors) = (0, 0, 0);
         (disk.hangs, self.abort_percent, self.little_memory) = (0, 0, false);
         (self.net.latency, self.net.flips) = (2 * US, 0);
-        (self.nfs, self.panic) = (None, None);
+        (self.nfs, self.panic, self.applies) = (None, None, None);
     }
 }
 

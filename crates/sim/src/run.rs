@@ -1,5 +1,7 @@
 //! One seed, from its plan to its verdict.
 
+mod applies;
+
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use mem::Pool;
@@ -11,6 +13,7 @@ use crate::actor::Actor;
 use crate::changes::{ChangeStep, Changes, WhatChanges};
 use crate::checker::{Verdict, Violation};
 use crate::disk::Disk;
+use crate::documents;
 use crate::net::Net;
 use crate::nfs::{self, Nfs, NfsClient};
 use crate::outcome::{Failure, NfsOutcome, RunOutcome};
@@ -20,6 +23,7 @@ use crate::posix::Posix;
 use crate::target::{Medium, SimTarget, address};
 use crate::work::HostWork;
 use crate::world::{BLOCKING_WORK, MS, S, SharedWorld, US, World, WorldEvent};
+use applies::Applies;
 
 /// The run's own events, beside [`BLOCKING_WORK`].
 const FAULT: u32 = 1;
@@ -39,6 +43,8 @@ const STOPPED: u32 = 9;
 
 /// The power fails.
 const CUT: u32 = 10;
+/// A document is applied.
+const APPLY: u32 = 11;
 
 /// How long a target that stops may take, as `weft serve` waits for it.
 const STOP_MAX: Nanos = 10 * S;
@@ -92,6 +98,7 @@ struct SeedRun {
     /// Faults go on.
     is_chaos: bool,
     changes: Changes,
+    applies: Applies,
     faults: u64,
     lives_in_chaos: u64,
     relives: u64,
@@ -120,7 +127,9 @@ impl SeedRun {
         let chance = Random::new(seed.rotate_left(32) ^ 1);
         let mut nfs = plan.nfs.as_ref().map(|nfs| Nfs::new(nfs, chance));
         world.borrow_mut().posix = nfs.as_ref().and_then(|nfs| nfs.posix().cloned());
-        let target = SimTarget::start(&world, &plan, (&media, nfs.as_mut()), &pools);
+        let applies = Applies::new(&plan, &media);
+        let served = (&plan, &applies.document);
+        let target = SimTarget::start(&world, served, (&media, nfs.as_mut()), &pools);
         for (medium, volume) in media.iter().zip(target.shared.volumes()) {
             let can_persist = volume.state().can_persist();
             work.add_volume(
@@ -149,6 +158,7 @@ impl SeedRun {
             work,
             is_chaos: true,
             changes: Changes::default(),
+            applies,
             faults: 0,
             lives_in_chaos: 0,
             relives: 0,
@@ -164,10 +174,12 @@ impl SeedRun {
         if let Some(panic) = self.plan.panic {
             self.script_after(panic.after, PANIC);
         }
+        if let Some(applies) = self.plan.applies {
+            self.target_started();
+            self.script_after(applies.interval, APPLY);
+        }
         self.until("the work is done", SeedRun::is_done)?;
-        let end = self.world.borrow().now + self.plan.idle;
-        self.script_after(self.plan.idle, REST);
-        self.until("time passes", |run| run.world.borrow().now >= end)?;
+        self.rest(self.plan.idle)?;
         self.heal()?;
         self.read_everything()?;
         if self.world.borrow_mut().random.percent(50) {
@@ -189,6 +201,7 @@ impl SeedRun {
             flips: self.flips(),
             relives: self.relives,
             nfs: self.nfs_outcome(),
+            applies: self.applies.counts,
             digest: self.world.borrow().digest(),
         })
     }
@@ -260,6 +273,7 @@ impl SeedRun {
             self.change();
             self.until("a change is made", |run| !run.changes.is_under_way())?;
         }
+        self.apply_base()?;
         self.until("every host is back", |run| {
             run.hosts.iter().all(Actor::is_live) && run.work.is_settled()
         })?;
@@ -299,6 +313,10 @@ impl SeedRun {
         };
         let mut hosts = self.hosts.iter().zip(&self.plan.hosts);
         let is_idle = hosts.all(|(host, plan)| host.in_flight() == 0 || has_dead_disk(plan));
+        if self.is_chaos && self.plan.applies.is_some() {
+            // The last document may let no host in.
+            return self.applies.is_over();
+        }
         let is_done = !self.work.has_more() && is_idle;
         is_done && self.clients.iter().all(NfsClient::is_idle)
     }
@@ -547,6 +565,7 @@ impl SeedRun {
             }
             RESTART if self.target.is_none() => self.start_target(),
             TAKE_BACK if self.changes.is_made() => self.change(),
+            APPLY if self.is_chaos => self.apply_next()?,
             LATE => self.answer_late(),
             JOB => self.do_job(),
             PANIC if self.is_chaos => {
@@ -864,6 +883,7 @@ impl SeedRun {
         self.changes.forget();
         self.work.killed()?;
         self.settle_sizes();
+        self.applies.target_ended();
         for (volume, medium) in self.media.iter().enumerate() {
             let Some(file) = medium.file() else {
                 self.work.checker.forgotten(volume)?;
@@ -882,9 +902,13 @@ impl SeedRun {
     }
 
     fn start_target(&mut self) {
+        let document = &mut self.applies.document;
+        documents::keep_sizes(document, &self.media);
         let kept = (&self.media[..], self.nfs.as_mut());
-        let target = SimTarget::start(&self.world, &self.plan, kept, &self.pools);
+        let served = (&self.plan, &*document);
+        let target = SimTarget::start(&self.world, served, kept, &self.pools);
         self.target = Some(target);
+        self.target_started();
         let mut world = self.world.borrow_mut();
         world.trace(|| "the target is started".into());
         world.reset_vanished();

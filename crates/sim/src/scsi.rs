@@ -8,6 +8,7 @@ use wire::scsi::cdb::{self, Cdb};
 use wire::scsi::{UnmapDescriptor, UnmapHeader, asc, key, opcode, persistent_reserve_out, status};
 use zerocopy::{FromBytes, IntoBytes};
 
+use crate::announced::Told;
 use crate::reserve::Ask;
 use crate::target::{lun, uuid, volume_of};
 use crate::work::{COPY_ABORTED, OR_WRITE, SimRequest};
@@ -211,6 +212,16 @@ fn reserve(ask: Ask) -> (Cdb, Vec<u8>) {
     )
 }
 
+/// What a unit attention says of the volume of a unit, as far as documents change it.
+pub fn told(failure: &Failure, lun: u16) -> Option<Told> {
+    let volume = usize::from(lun / 0o111);
+    match failure.sense?.code {
+        asc::CAPACITY_DATA_HAS_CHANGED => Some(Told::Capacity(volume)),
+        asc::ASYMMETRIC_ACCESS_STATE_CHANGED => Some(Told::Access(volume)),
+        _ => None,
+    }
+}
+
 /// What NVMe would call this end of a command, and of the other half of a pair;
 /// `None` where nothing can explain it.
 pub fn statuses(failure: &Failure) -> Option<[Status; 2]> {
@@ -235,6 +246,11 @@ pub fn statuses(failure: &Failure) -> Option<[Status; 2]> {
                 (_, asc::SPACE_ALLOCATION_FAILED_WRITE_PROTECT) => both(Status::CAPACITY_EXCEEDED),
                 (key::DATA_PROTECT, _) => both(Status::WRITE_PROTECTED),
                 (key::ILLEGAL_REQUEST, _) => alone(Status::INVALID_FIELD),
+                (
+                    key::NOT_READY,
+                    asc::LOGICAL_UNIT_NOT_ACCESSIBLE_TARGET_PORT_IN_STANDBY_STATE
+                    | asc::LOGICAL_UNIT_NOT_ACCESSIBLE_TARGET_PORT_IN_UNAVAILABLE_STATE,
+                ) => alone(Status::ANA_INACCESSIBLE),
                 _ => None,
             }
         }

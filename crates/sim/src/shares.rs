@@ -13,6 +13,7 @@ use wire::nvme::{ConnectCommand, PropertySet, Sgl, Sqe, Status, io};
 
 use crate::changes::host_nqn;
 use crate::disk::{Disk, DiskSettings};
+use crate::documents;
 use crate::driver::SimDriver;
 use crate::host::{CC_ENABLE, TOKENS};
 use crate::net::{Net, NetSettings};
@@ -185,7 +186,8 @@ impl SharesRoom {
             .iter()
             .map(|v| Medium::new(&world, *v))
             .collect();
-        let target = SimTarget::start(&world, &plan, (&media, None), &pools);
+        let config = documents::base(&plan, &media);
+        let target = SimTarget::start(&world, (&plan, &config), (&media, None), &pools);
         let guests = (shards..).zip(&pools[shards..]).map(|(id, pool)| Guest {
             id,
             driver: SimDriver::new(&world, id, pool.clone()),

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::os::fd::AsRawFd;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use mem::Pool;
@@ -12,9 +13,7 @@ use reactor::{
     BoundListener, Completion, DiskFile, Driver, Handler, Nanos, Receiver, Trimmer, Wait,
 };
 use server::parts::{Acceptor, BlockingWorker, OpenedStore, Placer, ServerMail, Shard, assemble};
-use server::{
-    Config, IscsiTargetSpec, Limits, ListenerSpec, LunSpec, NamespaceSpec, Placement, SubsystemSpec,
-};
+use server::{Config, NamespaceSpec};
 use store::reservation::{Registrant, ScsiNexus};
 use store::{Spec, State, Volume};
 use uuid::Uuid;
@@ -56,6 +55,11 @@ pub fn target_name() -> String {
 /// Where initiators find it.
 pub fn portal() -> SocketAddr {
     SocketAddr::from(([10, 0, 0, 1], 3260))
+}
+
+/// An address that another program takes.
+pub fn taken_address() -> SocketAddr {
+    SocketAddr::from(([10, 0, 0, 1], 4600))
 }
 
 /// Where NFS clients find it.
@@ -264,7 +268,8 @@ impl Medium {
         }
     }
 
-    fn open(&self, world: &SharedWorld, n: usize) -> Arc<dyn Volume> {
+    /// What it is to a document.
+    pub fn spec(&self, n: usize) -> Spec {
         let kind = match self.plan.lies {
             Lies::Memory => store::Kind::Ram,
             Lies::File => store::Kind::File {
@@ -272,10 +277,14 @@ impl Medium {
             },
         };
         let size_bytes = self.blocks * u64::from(self.plan.block_bytes);
-        let spec = Spec {
+        Spec {
             uuid: Some(uuid(n)),
             ..Spec::new(volume_name(n), kind, size_bytes, self.plan.block_bytes)
-        };
+        }
+    }
+
+    fn open(&self, world: &SharedWorld, n: usize) -> Arc<dyn Volume> {
+        let spec = self.spec(n);
         let Some((fd, number)) = &self.file else {
             return store::open(&spec).expect("memory is left");
         };
@@ -296,82 +305,32 @@ pub fn namespace(subsystem: usize, volume: usize) -> NamespaceSpec {
     }
 }
 
-fn iscsi_target(plan: &Plan) -> IscsiTargetSpec {
-    let mut spec = IscsiTargetSpec::new(target_name());
-    let volumes = 0..plan.volumes.len();
-    spec.luns = volumes
-        .map(|n| LunSpec::new(lun(n), volume_name(n)))
-        .collect();
-    let limits = &mut spec.target.limits;
-    limits.queue_depth = plan.iscsi.queue_depth;
-    limits.max_recv_data_segment_bytes = plan.iscsi.max_recv_data_segment;
-    limits.first_burst_bytes = plan.iscsi.first_burst.min(plan.iscsi.max_burst);
-    limits.max_burst_bytes = plan.iscsi.max_burst;
-    limits.r2ts_max = plan.iscsi.r2ts_max;
-    limits.connections_max = 4;
-    spec
-}
-
-fn config(plan: &Plan) -> Config {
-    let subsystem = |subsystem: usize| SubsystemSpec {
-        nqn: subnqn(subsystem),
-        serial: format!("SIM{subsystem}"),
-        model: "simulated".into(),
-        hosts: None,
-        namespaces: (0..plan.volumes.len())
-            .map(|volume| namespace(subsystem, volume))
-            .collect(),
-        ..SubsystemSpec::default()
-    };
-    Config {
-        volumes: Vec::new(),
-        subsystems: (0..plan.subsystems).map(subsystem).collect(),
-        iscsi_targets: vec![iscsi_target(plan)],
-        listeners: (0..plan.listeners)
-            .map(|n| address(n).into())
-            .chain([ListenerSpec::iscsi(portal())])
-            .chain(plan.nfs.iter().map(|_| ListenerSpec::nfs(nfs_portal())))
-            .collect(),
-        exports: plan.nfs.iter().flat_map(|_| nfs::exports()).collect(),
-        nfs: plan.nfs.as_ref().map(nfs::settings).unwrap_or_default(),
-        referrals: Vec::new(),
-        cpus: (0..plan.shards).collect(),
-        backend: reactor::Choice::Auto,
-        spin_us_max: 0,
-        placement: Placement::LeastLoaded,
-        memory_max: 1 << 30,
-        zero_copy_min_bytes: None,
-        registered_min_bytes: None,
-        limits: Limits {
-            io_bytes_max: plan.io_bytes_max,
-            scsi_io_bytes_max: plan.io_bytes_max,
-            in_capsule_bytes_max: plan.in_capsule_max,
-            h2c_data_bytes_max: plan.h2c_data_max,
-            cpda: plan.cpda,
-            turn_units_max: plan.turn_units_max,
-            ..Limits::default()
-        },
-        ..Config::default()
-    }
-}
-
 impl SimTarget {
-    /// Starts a target over `media`; its reactors have the drivers from 0 on.
+    /// Starts a target over `media` that serves a document; its reactors have the drivers
+    /// from 0 on.
     pub fn start(
         world: &SharedWorld,
-        plan: &Plan,
+        (plan, config): (&Plan, &Config),
         (media, nfs): (&[Medium], Option<&mut Nfs>),
         pools: &[Pool],
     ) -> SimTarget {
         let volumes = media.iter().enumerate().map(|(n, m)| m.open(world, n));
-        let volumes: Vec<_> = volumes.collect();
-        let config = config(plan);
-        let addresses = (0..plan.listeners).map(address).chain([portal()]);
-        let addresses = addresses.chain(plan.nfs.iter().map(|_| nfs_portal()));
+        let mut volumes: Vec<_> = volumes.collect();
+        let is_medium = |spec: &&Spec| (0..media.len()).any(|n| spec.name == volume_name(n));
+        let others = config.volumes.iter().filter(|spec| !is_medium(spec));
+        volumes.extend(others.map(|spec| store::open(spec).expect("memory is left")));
+        let addresses = config.listeners.iter().map(|spec| spec.address);
         let addresses: Vec<SocketAddr> = addresses.collect();
         let listeners = addresses.iter().copied().map(BoundListener::unbound);
         let listeners: Vec<_> = (0..).zip(listeners).collect();
-        let bind = Box::new(|address| Ok(BoundListener::unbound(address)));
+        let asked = AtomicU64::new(0);
+        let bind = Box::new(move |address| match address == taken_address() {
+            // It is taken after it was looked at.
+            true if asked.fetch_add(1, Ordering::Relaxed) % 2 == 1 => {
+                Err(io::ErrorKind::AddrInUse.into())
+            }
+            _ => Ok(BoundListener::unbound(address)),
+        });
         let now = world.borrow().now;
         let mut opened = OpenedStore::from(volumes);
         if let Some(nfs) = nfs {
@@ -379,7 +338,7 @@ impl SimTarget {
             opened.journal = Some(nfs.journal());
             opened.wall = Nfs::wall();
         }
-        let shared = assemble(&config, opened, &addresses, BlockingWorker::Inline, bind);
+        let shared = assemble(config, opened, &addresses, BlockingWorker::Inline, bind);
         let shared = shared.expect("the configuration is right");
         let cpus = (0..plan.shards).collect();
         let placer = Placer::new(config.placement, cpus, shared.engine.load.clone());
@@ -513,7 +472,6 @@ impl SimTarget {
 
     /// Connections that its reactors count.
     pub fn connections(&self) -> u32 {
-        use std::sync::atomic::Ordering;
         self.shared
             .engine
             .load

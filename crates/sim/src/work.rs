@@ -13,6 +13,7 @@ use random::Random;
 use reactor::{Nanos, Token};
 use wire::nvme::{Sqe, Status, admin, io};
 
+use crate::announced::Announced;
 use crate::checker::{
     CheckedOp, Checker, OpKind, Promise, SeenBlock, Stamp, Value, Verdict, Violation, ZEROS,
 };
@@ -131,6 +132,8 @@ pub struct HostWork {
     fused: HashMap<Value, Fate>,
     unsettled: Vec<Unsettled>,
     copies: copies::CopiesUnderWay,
+    /// What plans say that hosts see.
+    pub announced: Announced,
     /// Since when each host gets notifications.
     hears: Vec<Option<Stamp>>,
     /// When each lost its queues last.
@@ -166,6 +169,7 @@ impl HostWork {
             fused: HashMap::new(),
             unsettled: Vec::new(),
             copies: copies::CopiesUnderWay::default(),
+            announced: Announced::new(plan),
             hears: vec![None; plan.hosts.len()],
             deaf_at: vec![0; plan.hosts.len()],
             owed: Vec::new(),
@@ -464,6 +468,7 @@ impl HostWork {
     fn check_access(&mut self, ops: &[Value], status: Status) -> Verdict {
         let now = self.checker.stamp();
         let value = ops[0];
+        self.fits_documents(value, status.is_success())?;
         let op = self.checker.op(value);
         let (reads, writes) = match op.kind {
             OpKind::Read | OpKind::Compare | OpKind::Verify => (true, false),
@@ -703,7 +708,7 @@ impl HostWork {
             }
             // Whether that is so is looked at with the reservations.
             Status::LBA_OUT_OF_RANGE => true,
-            _ => self.plan.faults.changes > 0,
+            _ => self.plan.faults.changes > 0 || self.might_lack(op),
         };
         match is_explained {
             true => Ok(()),

@@ -3,6 +3,7 @@
 #![cfg(feature = "broken")]
 
 use faults::{Fault, set};
+use random::Random;
 use sim::{Lies, Plan};
 
 /// Seeds within which each fault must be found.
@@ -116,6 +117,20 @@ fn has_small_turns(plan: &mut Plan) -> bool {
 fn reserves_by_scsi(plan: &mut Plan) -> bool {
     plan.reserve_percent = 8;
     plan.hosts.iter().any(|host| host.iscsi.is_some())
+}
+
+/// Documents are applied, and nothing else goes wrong.
+fn applies(plan: &mut Plan) -> bool {
+    let mut random = Random::new(plan.seed);
+    plan.apply_documents(true, &mut random);
+    true
+}
+
+/// The same, and NVMe hosts have two ways to come in by.
+fn applies_to_nvme(plan: &mut Plan) -> bool {
+    plan.listeners = 2;
+    plan.hosts.retain(|host| host.iscsi.is_none());
+    applies(plan) && !plan.hosts.is_empty()
 }
 
 /// How content that was lost with the power shows.
@@ -351,6 +366,39 @@ fn connections_that_outlive_their_listener_are_found() {
 #[test]
 fn a_size_that_one_subsystem_alone_hears_of_is_found() {
     is_found(Fault::OneSubsystem, &["on a volume of"]);
+}
+
+#[test]
+fn a_change_of_a_plan_that_is_left_out_is_found() {
+    is_found_where(applies, Fault::SkipStep, &["after an apply"]);
+}
+
+#[test]
+fn a_change_of_a_plan_that_is_not_taken_back_is_found() {
+    is_found_where(applies, Fault::KeepStep, &["after an apply"]);
+}
+
+#[test]
+fn a_host_that_comes_in_before_any_document_lets_it_is_found() {
+    is_found_where(
+        applies_to_nvme,
+        Fault::ListenEarly,
+        &["which no document says"],
+    );
+}
+
+#[test]
+fn a_removal_of_a_namespace_that_no_host_hears_of_is_found() {
+    is_found_where(
+        applies_to_nvme,
+        Fault::RemoveUntold,
+        &["told of what a document changes"],
+    );
+}
+
+#[test]
+fn a_host_that_is_cut_and_not_named_by_the_plan_is_found() {
+    is_found_where(applies_to_nvme, Fault::CutAll, &["which no plan says"]);
 }
 
 #[test]

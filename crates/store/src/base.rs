@@ -8,6 +8,7 @@ use mem::BufRange;
 use rustix::io::Errno;
 
 use crate::kept::KeptMarks;
+use crate::meter::IoMeters;
 use crate::stats::Counters;
 use crate::{Error, Info, Io, Progress, Range, State};
 
@@ -20,6 +21,7 @@ pub struct Base {
     used_bytes: AtomicU64,
     is_looking: AtomicBool,
     pub(crate) counters: Counters,
+    meters: IoMeters,
     kept: Arc<KeptMarks>,
 }
 
@@ -31,7 +33,8 @@ impl Base {
             size_bytes: AtomicU64::new(size_bytes),
             used_bytes: AtomicU64::new(0),
             is_looking: AtomicBool::new(false),
-            counters: Counters::new(),
+            counters: Counters::default(),
+            meters: IoMeters::default(),
             kept: Arc::new(KeptMarks::new(State::volatile())),
         }
     }
@@ -53,6 +56,12 @@ impl Base {
     #[inline]
     pub fn state(&self) -> &State {
         &self.kept.state
+    }
+
+    /// What came to it, by protocol.
+    #[inline]
+    pub fn meters(&self) -> &IoMeters {
+        &self.meters
     }
 
     /// What the volume is.

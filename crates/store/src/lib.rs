@@ -25,6 +25,7 @@ mod io;
 mod kept;
 mod locks;
 pub mod memory;
+pub mod meter;
 mod null;
 mod open;
 mod problem;
@@ -35,6 +36,7 @@ mod resize;
 mod spec;
 mod state;
 mod stats;
+pub mod stripes;
 mod task;
 mod unreadable;
 

@@ -2,22 +2,24 @@
 
 use std::fmt::Display;
 use std::io::{self, ErrorKind, Write};
-use std::path::{PathBuf, absolute};
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use admin::{Answer, FileRequest, PlanLine};
+use admin::{Answer, Request};
+use api::{LastChange, PlanLine, TargetStatus};
 use clap::Args;
 use control::{Problem, Problems, format_size};
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use crate::{FAILURE, USAGE, refusals};
+use crate::{FAILURE, USAGE, changes, refusals};
 
 /// What all of them take.
 #[derive(Args)]
-struct AskArgs {
+pub struct AskArgs {
     /// Print the answer as JSON
     #[arg(long)]
-    json: bool,
+    pub json: bool,
     /// The admin socket; default: /run/weft/admin.sock for root, for other users
     /// $XDG_RUNTIME_DIR/weft/admin.sock
     #[arg(long, value_name = "PATH")]
@@ -36,35 +38,14 @@ pub struct RefusalsArgs {
     ask: AskArgs,
 }
 
-#[derive(Args)]
-pub struct DiffArgs {
-    /// Configuration, which the weft that runs reads; see weft.example.toml
-    #[arg(short, long, value_name = "FILE")]
-    config: PathBuf,
-    #[command(flatten)]
-    ask: AskArgs,
-}
-
-#[derive(Args)]
-pub struct ApplyArgs {
-    #[command(flatten)]
-    of: DiffArgs,
-    /// Change nothing, and say what would change
-    #[arg(long)]
-    dry_run: bool,
-    /// Also what cuts hosts, initiators or clients, or loses what is in memory
-    #[arg(long)]
-    disconnect: bool,
-}
-
 /// A command that ends here: what it printed is on standard error.
-type Asked = Result<Value, u8>;
+pub type Asked = Result<Value, u8>;
 
 /// Prints what is served.
 pub fn status(arguments: &StatusArgs) -> io::Result<ExitCode> {
     end(
         &arguments.ask,
-        ask(&arguments.ask, "/v1/status", None),
+        get(&arguments.ask, "/v1/status"),
         show_status,
     )
 }
@@ -73,75 +54,76 @@ pub fn status(arguments: &StatusArgs) -> io::Result<ExitCode> {
 pub fn refusals(arguments: &RefusalsArgs) -> io::Result<ExitCode> {
     end(
         &arguments.ask,
-        ask(&arguments.ask, "/v1/refusals", None),
+        get(&arguments.ask, "/v1/refusals"),
         refusals::show,
     )
 }
 
-/// Prints what would change.
-pub fn diff(arguments: &DiffArgs) -> io::Result<ExitCode> {
-    let asked = ask_file(arguments, "/v1/config:diff", false);
-    end(&arguments.ask, asked, show_plan)
-}
-
-/// Has a file served.
-pub fn apply(arguments: &ApplyArgs) -> io::Result<ExitCode> {
-    if arguments.dry_run {
-        return diff(&arguments.of);
-    }
-    let asked = ask_file(&arguments.of, "/v1/config:apply", arguments.disconnect);
-    end(&arguments.of.ask, asked, show_done)
-}
-
-fn ask_file(arguments: &DiffArgs, target: &str, disconnect: bool) -> Asked {
-    let request = absolute(&arguments.config).map(|file| FileRequest { file, disconnect });
-    let body = request.and_then(|request| Ok(serde_json::to_value(request)?));
-    let body = body.map_err(|error| {
-        let file = arguments.config.display();
-        tell(&format!(
-            "weft: {file}: {error}: name the file by another path"
-        ));
-        USAGE
-    })?;
-    ask(&arguments.ask, target, Some(&body))
-}
-
-/// Asks; what is refused is told.
-fn ask(arguments: &AskArgs, target: &str, body: Option<&Value>) -> Asked {
-    let usual = || admin::usual_path();
-    let socket = arguments.socket.clone().map_or_else(usual, Ok);
-    let socket = socket.map_err(|why| {
-        tell(&format!(
-            "weft: no admin socket: {why}: name one with --socket"
-        ));
-        FAILURE
-    })?;
-    let answer = admin::ask(&socket, target, body).map_err(|error| {
-        tell(&format!(
-            "weft: {}: {}",
-            socket.display(),
-            unreached(&error)
-        ));
-        FAILURE
-    })?;
+/// Asks; what is refused is told. `file`: where the text of the request is from.
+pub fn ask(arguments: &AskArgs, request: &Request, file: Option<&Path>) -> Asked {
+    let socket = socket(arguments)?;
+    let answer = admin::ask(&socket, request).map_err(|error| unreached(&socket, &error))?;
     match answer {
         Answer {
             is_done: true,
             body,
         } => Ok(body),
-        Answer { body, .. } if arguments.json => {
-            tell(&body);
-            Err(code_of(&body))
-        }
-        Answer { body: problem, .. } => {
-            tell_problem(body, &problem);
-            Err(code_of(&problem))
-        }
+        Answer { body, .. } => Err(refused(arguments, file, &body)),
     }
 }
 
-/// Why a socket does not answer, and what to do.
-fn unreached(error: &io::Error) -> String {
+/// Where to ask.
+pub fn socket(arguments: &AskArgs) -> Result<PathBuf, u8> {
+    let usual = || admin::usual_path();
+    let socket = arguments.socket.clone().map_or_else(usual, Ok);
+    socket.map_err(|why| {
+        tell(&format!(
+            "weft: no admin socket: {why}: name one with --socket"
+        ));
+        FAILURE
+    })
+}
+
+/// An answer as what it is.
+///
+/// # Errors
+/// It is not that: what was said of it is on standard error.
+pub fn decoded<T: DeserializeOwned>(answer: &Value) -> Result<T, u8> {
+    T::deserialize(answer).map_err(|error| {
+        tell(&format!(
+            "weft: the answer is not one of this version ({error}): ask with the command of the \
+             version that runs"
+        ));
+        FAILURE
+    })
+}
+
+/// Tells why a request was not done; the exit code.
+pub fn refused(arguments: &AskArgs, file: Option<&Path>, problem: &Value) -> u8 {
+    if arguments.json {
+        tell(problem);
+        return code_of(problem);
+    }
+    match decoded(problem) {
+        Ok(told) => {
+            tell_problem(file, told);
+            code_of(problem)
+        }
+        Err(code) => code,
+    }
+}
+
+/// Asks what changes nothing.
+pub fn get(arguments: &AskArgs, target: &str) -> Asked {
+    let request = Request {
+        target: target.to_owned(),
+        ..Request::default()
+    };
+    ask(arguments, &request, None)
+}
+
+/// Tells why a socket does not answer, and what to do; the exit code.
+pub fn unreached(socket: &Path, error: &io::Error) -> u8 {
     let remedy = match error.kind() {
         ErrorKind::NotFound | ErrorKind::ConnectionRefused => {
             "no weft that runs has this admin socket: start one with `weft serve`, or name its \
@@ -152,7 +134,8 @@ fn unreached(error: &io::Error) -> String {
         }
         _ => "no weft answers there: name its socket with --socket",
     };
-    format!("{error}: {remedy}")
+    tell(&format!("weft: {}: {error}: {remedy}", socket.display()));
+    FAILURE
 }
 
 /// A mistake in a file is one of usage.
@@ -163,160 +146,125 @@ fn code_of(problem: &Value) -> u8 {
     }
 }
 
-fn tell_problem(request: Option<&Value>, problem: &Value) {
-    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    let number = |value: &Value| value.as_u64().unwrap_or(0) as usize;
-    let list = problem["problems"].as_array().into_iter().flatten();
-    let list: Vec<_> = list
-        .map(|problem| Problem {
-            line: number(&problem["line"]),
-            column: number(&problem["column"]),
-            text: text(&problem["text"]),
-        })
-        .collect();
-    if !list.is_empty() {
-        let file = request.map_or_else(String::new, |request| text(&request["file"]));
-        return tell(&Problems { file, list });
+fn tell_problem(file: Option<&Path>, problem: api::ProblemDetails) {
+    if !problem.problems.is_empty() {
+        let file = file.map_or_else(
+            || "the document".to_owned(),
+            |file| file.display().to_string(),
+        );
+        let list = problem.problems.into_iter().map(|mistake| Problem {
+            line: mistake.line,
+            column: mistake.column,
+            text: mistake.text,
+            excerpt: mistake.excerpt,
+        });
+        let list = list.collect();
+        return tell(&Problems { file, list }.with_excerpts().trim_end());
     }
-    let lines = problem["lines"].as_array().into_iter().flatten();
-    for line in lines {
-        match serde_json::from_value::<PlanLine>(line.clone()) {
-            Ok(line) => tell(&marked(&line)),
-            Err(_) => tell(&text(line)),
-        }
-    }
-    let detail = match problem["type"].as_str() {
-        Some(kind) if kind.ends_with(":disturbs") => {
+    problem.lines.iter().for_each(|line| tell(line));
+    problem.plan.iter().for_each(|line| tell(&marked(line)));
+    let detail = match problem.hint {
+        _ if !problem.plan.is_empty() => {
             "what is marked with ! cuts hosts or loses what is in memory: --disconnect does it"
                 .to_owned()
         }
+        Some(hint) => format!("{}: {hint}", problem.detail),
         // The lines have said it.
-        _ if problem["lines"].is_array() => text(&problem["title"]),
-        _ => text(&problem["detail"]),
+        None if !problem.lines.is_empty() => problem.title,
+        None => problem.detail,
     };
     tell(&format!("weft: refused: {detail}"));
 }
 
-fn tell(text: &dyn Display) {
+pub fn tell(text: &dyn Display) {
     let _ = writeln!(io::stderr(), "{text}");
 }
 
 /// Prints an answer.
-fn end(
+pub fn end<T: DeserializeOwned>(
     arguments: &AskArgs,
     asked: Asked,
-    show: impl FnOnce(&mut dyn Write, &Value) -> io::Result<()>,
+    show: impl FnOnce(&mut dyn Write, &T) -> io::Result<()>,
 ) -> io::Result<ExitCode> {
-    let answer = match asked {
-        Ok(answer) => answer,
+    let told = asked.and_then(|answer| Ok((decoded::<T>(&answer)?, answer)));
+    let (told, answer) = match told {
+        Ok(told) => told,
         Err(code) => return Ok(ExitCode::from(code)),
     };
     let mut out = io::stdout().lock();
     match arguments.json {
         true => writeln!(out, "{answer}")?,
-        false => show(&mut out, &answer)?,
+        false => show(&mut out, &told)?,
     }
     out.flush()?;
     Ok(ExitCode::SUCCESS)
 }
 
-fn marked(line: &PlanLine) -> String {
+pub fn marked(line: &PlanLine) -> String {
     let mark = if line.disturbs { '!' } else { ' ' };
     format!("{mark} {}", line.text)
 }
 
-fn show_plan(out: &mut dyn Write, answer: &Value) -> io::Result<()> {
-    let lines: Vec<PlanLine> = serde_json::from_value(answer["lines"].clone())?;
-    for line in &lines {
-        writeln!(out, "{}", marked(line))?;
-    }
-    show_missing(out, answer)?;
-    match lines.iter().filter(|line| line.disturbs).count() {
-        _ if lines.is_empty() => writeln!(out, "nothing to do"),
-        0 => writeln!(out, "changes: {}, none cuts a host", lines.len()),
-        count => writeln!(
-            out,
-            "changes: {}; {count} marked with ! cut hosts or lose what is in memory: weft apply \
-             does that with --disconnect alone",
-            lines.len()
-        ),
-    }
-}
-
-fn show_done(out: &mut dyn Write, answer: &Value) -> io::Result<()> {
-    let lines: Vec<String> = serde_json::from_value(answer["done"].clone())?;
-    for line in &lines {
-        writeln!(out, "{line}")?;
-    }
-    show_missing(out, answer)?;
-    match lines.len() {
-        0 => writeln!(out, "nothing to do"),
-        count => writeln!(out, "changes made: {count}"),
-    }
-}
-
-fn show_missing(out: &mut dyn Write, answer: &Value) -> io::Result<()> {
-    for why in answer["not_served"].as_array().into_iter().flatten() {
-        writeln!(out, "NOT SERVED: {}", why.as_str().unwrap_or_default())?;
-    }
-    Ok(())
-}
-
-fn show_status(out: &mut dyn Write, status: &Value) -> io::Result<()> {
-    let number = |key: &str| status[key].as_u64().unwrap_or(0);
-    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+fn show_status(out: &mut dyn Write, status: &TargetStatus) -> io::Result<()> {
     let mut row = |name: &str, value: String| writeln!(out, "{name:<14}{value}");
-    let version = text(&status["version"]);
     row(
         "weft",
         format!(
-            "{version}, process {}, {} s",
-            number("pid"),
-            number("uptime_s")
+            "{}, process {}, {} s",
+            status.version, status.pid, status.uptime_s
         ),
     )?;
-    let file = status["file"].as_str().unwrap_or("what is built in");
-    row(
-        "serves",
-        format!("{file}, since {}", text(&status["file_applied"])),
-    )?;
-    let last = &status["last_apply"];
-    if last.is_object() {
-        let (file, time) = (text(&last["file"]), text(&last["time"]));
-        row(
-            "last applied",
-            format!("{file}, {time}: {}", text(&last["outcome"])),
-        )?;
+    let file = status.document.file.as_deref();
+    let file = file.unwrap_or("what is built in");
+    row("serves", format!("{file}, since {}", status.served_since))?;
+    row("generation", changes::kept_in(&status.document))?;
+    if let Some(last) = &status.last_change {
+        let LastChange {
+            what,
+            time,
+            outcome,
+        } = last;
+        row("last change", format!("{what}, {time}: {outcome}"))?;
     }
-    row("driver", text(&status["driver"]))?;
-    for listener in status["listeners"].as_array().into_iter().flatten() {
-        let (address, protocol) = (text(&listener["address"]), text(&listener["protocol"]));
-        row("listener", format!("{address} {protocol}"))?;
+    row("driver", status.driver.clone())?;
+    for listener in &status.listeners {
+        let protocol = listener.protocol.name();
+        row("listener", format!("{} {protocol}", listener.address))?;
     }
-    for why in status["not_served"].as_array().into_iter().flatten() {
-        row("NOT SERVED", text(why))?;
+    if let Some(address) = status.admin.address {
+        row("admin address", address.to_string())?;
     }
-    for name in [
-        "volumes",
-        "subsystems",
-        "targets",
-        "file_systems",
-        "exports",
-        "connections",
+    if let Some(socket) = &status.admin.socket {
+        row("admin socket", socket.clone())?;
+    }
+    for why in &status.not_served {
+        row("NOT SERVED", why.clone())?;
+    }
+    for why in &status.at_restart {
+        row("NOT YET", why.clone())?;
+    }
+    for (name, count) in [
+        ("volumes", status.volumes),
+        ("subsystems", status.subsystems),
+        ("targets", status.targets),
+        ("file systems", status.file_systems),
+        ("exports", status.exports),
     ] {
-        row(&name.replace('_', " "), number(name).to_string())?;
+        row(name, count.to_string())?;
     }
-    let of = format_size(number("memory_max_bytes"));
+    row("connections", status.connections.to_string())?;
+    let of = format_size(status.memory_max_bytes);
     row(
         "memory",
-        format!("{} of {of}", format_size(number("memory_bytes"))),
+        format!("{} of {of}", format_size(status.memory_bytes)),
     )?;
     for (name, count) in [
         ("I/Os", "ios"),
         ("bytes of I/O", "io_bytes"),
         ("refusals", "refusals"),
     ] {
-        row(name, status["counters"][count].to_string())?;
+        let count = status.counters.get(count).copied().flatten();
+        row(name, count.unwrap_or(0).to_string())?;
     }
     Ok(())
 }

@@ -3,12 +3,23 @@
 
 mod ask;
 mod banner;
+mod changes;
+mod doctor;
+mod events;
+mod evict;
+mod get;
 mod import;
+mod log;
+mod login;
+mod manual;
+mod objects;
 mod refusals;
 mod serve;
+mod service;
 mod signals;
+mod table;
+mod token;
 
-use std::ffi::OsStr;
 use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -16,9 +27,9 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use clap::{Parser, Subcommand};
+use admin::EventLog;
+use clap::{CommandFactory, Parser, Subcommand};
 use server::Config;
-use tracing_subscriber::EnvFilter;
 
 /// Counts allocations, so that reports can say how many an I/O costs.
 #[cfg(feature = "count-allocations")]
@@ -41,7 +52,7 @@ const INTERNAL: u8 = 3;
 /// memory on 127.0.0.1:2049 (NFS), or 20490 if that is taken.
 #[derive(Parser)]
 #[command(
-    version,
+    version = env!("WEFT_VERSION"),
     after_help = "Exit codes: 0 fine, 1 failure, 2 wrong usage or configuration, \
                   3 a part of the server failed, 4 an import changes who may do what.\n\
                   WEFT_LOG=debug says more on standard error (tracing's filter syntax)."
@@ -64,19 +75,53 @@ enum WeftCommand {
     /// Say what is wrong with a configuration, here and now, or what it serves
     Check {
         /// Configuration; see weft.example.toml
-        #[arg(short, long, value_name = "FILE")]
-        config: PathBuf,
+        #[arg(required_unless_present = "config")]
+        file: Option<PathBuf>,
+        /// The same
+        #[arg(short, long, value_name = "FILE", conflicts_with = "file")]
+        config: Option<PathBuf>,
     },
     /// Say what the weft serves that runs on this machine, and what it has done so far
     Status(ask::StatusArgs),
+    /// Print an address that opens the weft which runs on this machine in a browser, once
+    Login(login::LoginArgs),
+    /// Make or remove a token, by which a program asks the weft that runs on this machine over TCP
+    Token(token::TokenArgs),
     /// List what the weft that runs on this machine has refused last: to whom, why, and the
     /// configuration that would let it in
     Refusals(ask::RefusalsArgs),
+    /// List who is connected to the weft that runs on this machine (connections, hosts, sessions,
+    /// nfs-clients), or objects of the configuration that is served: all, those of a kind, or
+    /// those in one
+    Get(get::GetArgs),
+    /// List what has happened to the weft that runs on this machine, or follow it: who came and
+    /// went, what was refused, changed or has failed
+    Events(events::EventsArgs),
+    /// Say what is known of one client, and what of it is slow, refused or about to end
+    Doctor(doctor::DoctorArgs),
+    /// End a connection, or all that a host, an iSCSI session or an NFS client has: it may come
+    /// back, unless its right is taken
+    Evict(evict::EvictArgs),
     /// Say what applying a configuration would change, and change nothing
-    Diff(ask::DiffArgs),
+    Diff(changes::DiffArgs),
     /// Have the weft that runs on this machine serve a configuration, while hosts are
     /// connected: all of it or nothing
-    Apply(ask::ApplyArgs),
+    Apply(changes::ApplyArgs),
+    /// Print the configuration that is served: a start with it serves the same
+    Dump(changes::DumpArgs),
+    /// List the generations of the configuration that is served: when each was made, by
+    /// which user and how
+    History(changes::HistoryArgs),
+    /// Serve what an earlier generation says, as a new generation
+    Rollback(changes::RollbackArgs),
+    /// Add an object: weft add volume disk1 kind=file path=/srv/disk1.img size=8GiB
+    Add(objects::EditArgs),
+    /// Change keys of an object: weft set volume disk1 size=9GiB
+    Set(objects::EditArgs),
+    /// Remove an object: weft rm volume disk1
+    Rm(objects::RemoveArgs),
+    /// List the last changes and refusals of changes, or verify their records
+    Audit(changes::AuditArgs),
     /// Make a configuration of another target's or server's: prints it, and on standard error
     /// what is not carried over
     Import(import::ImportArgs),
@@ -88,6 +133,12 @@ enum WeftCommand {
     Ceiling(bench::ceiling::CeilingArgs),
     /// Measure this machine as the papers of storage and NIC vendors do, into one page
     Bench(bench::command::BenchArgs),
+    /// Print the JSON Schema of a configuration, by which editors complete and check it
+    Schema,
+    /// Print what completes weft's commands in a shell
+    Completions(manual::CompletionsArgs),
+    /// Write weft's manual pages, one for each command
+    Man(manual::ManArgs),
     /// Become a program that ends with the process that started it
     #[command(hide = true)]
     Leash(bench::sides::LeashArgs),
@@ -96,10 +147,10 @@ enum WeftCommand {
 }
 
 fn main() -> ExitCode {
-    log_to_stderr();
+    let events = log::to_stderr();
     store::frames::touch_ahead();
     let ended = match Cli::try_parse() {
-        Ok(arguments) => run(arguments.command),
+        Ok(arguments) => run(arguments.command, events),
         // Help, or what is wrong with the command line.
         Err(text) => {
             reactor::end_at_closed_pipe();
@@ -120,24 +171,34 @@ fn main() -> ExitCode {
 }
 
 /// Does what is asked; fails where it cannot print what it has to say.
-fn run(command: Option<WeftCommand>) -> io::Result<ExitCode> {
+fn run(command: Option<WeftCommand>, events: Arc<EventLog>) -> io::Result<ExitCode> {
     if !goes_on_unread(command.as_ref()) {
         reactor::end_at_closed_pipe();
     }
     match command {
-        None | Some(WeftCommand::Serve { config: None }) => {
-            Ok(serve::run(serve::default_config(), None))
-        }
-        Some(WeftCommand::Serve { config: Some(file) }) => {
-            with_config(&file, |config| Ok(serve::run(config, Some(&file))))
-        }
-        Some(WeftCommand::Check { config }) => {
-            with_config(&config, |checked| check(&config, &checked))
+        None => Ok(serve::run(None, events)),
+        Some(WeftCommand::Serve { config }) => Ok(serve::run(config.as_deref(), events)),
+        Some(WeftCommand::Check { file, config }) => {
+            let file = file.or(config).unwrap_or_default();
+            with_config(&file, |checked| check(&file, &checked))
         }
         Some(WeftCommand::Status(arguments)) => ask::status(&arguments),
         Some(WeftCommand::Refusals(arguments)) => ask::refusals(&arguments),
-        Some(WeftCommand::Diff(arguments)) => ask::diff(&arguments),
-        Some(WeftCommand::Apply(arguments)) => ask::apply(&arguments),
+        Some(WeftCommand::Events(arguments)) => events::run(&arguments),
+        Some(WeftCommand::Doctor(arguments)) => doctor::run(&arguments),
+        Some(WeftCommand::Evict(arguments)) => evict::run(&arguments),
+        Some(WeftCommand::Get(arguments)) => get::run(&arguments),
+        Some(WeftCommand::Login(arguments)) => login::run(&arguments),
+        Some(WeftCommand::Token(arguments)) => token::run(&arguments),
+        Some(WeftCommand::Diff(arguments)) => changes::diff(&arguments),
+        Some(WeftCommand::Apply(arguments)) => changes::apply(&arguments),
+        Some(WeftCommand::Dump(arguments)) => changes::dump(&arguments),
+        Some(WeftCommand::History(arguments)) => changes::history(&arguments),
+        Some(WeftCommand::Rollback(arguments)) => changes::rollback(&arguments),
+        Some(WeftCommand::Add(arguments)) => objects::add(&arguments),
+        Some(WeftCommand::Set(arguments)) => objects::set(&arguments),
+        Some(WeftCommand::Rm(arguments)) => objects::remove(&arguments),
+        Some(WeftCommand::Audit(arguments)) => changes::audit(&arguments),
         Some(WeftCommand::Import(arguments)) => import::run(&arguments),
         Some(WeftCommand::Discover(arguments)) => client::discover::run(&arguments),
         Some(WeftCommand::Perf(arguments)) => {
@@ -148,6 +209,11 @@ fn run(command: Option<WeftCommand>) -> io::Result<ExitCode> {
         }
         Some(WeftCommand::Ceiling(arguments)) => bench::ceiling::run(&arguments),
         Some(WeftCommand::Leash(arguments)) => Ok(bench::sides::leash(&arguments)),
+        Some(WeftCommand::Schema) => manual::schema(),
+        Some(WeftCommand::Completions(arguments)) => {
+            manual::completions(&arguments, Cli::command())
+        }
+        Some(WeftCommand::Man(arguments)) => manual::man(&arguments, Cli::command()),
         Some(WeftCommand::Tune(arguments)) => tune::run(&arguments),
     }
 }
@@ -214,7 +280,7 @@ fn with_config(
     match control::load(file) {
         Ok(config) => run(config),
         Err(problems) => {
-            let _ = writeln!(io::stderr(), "{problems}");
+            let _ = write!(io::stderr(), "{}", problems.with_excerpts());
             Ok(ExitCode::from(USAGE))
         }
     }
@@ -226,46 +292,13 @@ fn addresses(config: &Config) -> Vec<SocketAddr> {
     listeners.map(|listener| listener.address).collect()
 }
 
-/// What a user should see is printed; this is for a user who looks closer.
-fn log_to_stderr() {
-    let filter = EnvFilter::builder()
-        .with_default_directive(tracing_subscriber::filter::LevelFilter::INFO.into())
-        .with_env_var("WEFT_LOG")
-        .from_env_lossy();
-    let is_terminal = std::io::IsTerminal::is_terminal(&std::io::stderr());
-    let no_color = std::env::var_os("NO_COLOR");
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(std::io::stderr)
-        .with_ansi(has_color(is_terminal, no_color.as_deref()))
-        // It would be told on standard error, whose end it is: that panics.
-        .log_internal_errors(false)
-        .init();
-}
-
-/// Whether the log has color: a terminal's, unless NO_COLOR says anything
-/// (no-color.org).
-fn has_color(is_terminal: bool, no_color: Option<&OsStr>) -> bool {
-    is_terminal && no_color.is_none_or(OsStr::is_empty)
-}
-
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
-
     use super::*;
 
     #[test]
     fn the_command_line_is_consistent() {
         Cli::command().debug_assert();
-    }
-
-    #[test]
-    fn no_color_takes_the_color_of_a_terminal() {
-        let says = |text| Some(OsStr::new(text));
-        assert!(has_color(true, None) && has_color(true, says("")));
-        assert!(!has_color(true, says("1")) && !has_color(true, says("0")));
-        assert!(!has_color(false, None));
     }
 
     #[test]

@@ -2,41 +2,51 @@
 
 use std::io::{self, Write};
 
-use bench::provenance::rfc3339;
-use serde_json::Value;
+use api::{RefusalSummary, Refusals};
+use tables::Cell;
 
 /// Columns of a line, but for what is to be pasted.
 const COLUMNS: usize = 100;
 /// What stands before what is told of a refusal.
 const INDENT: usize = 10;
 
-pub fn show(out: &mut dyn Write, answer: &Value) -> io::Result<()> {
-    let all = answer["refusals"].as_array().map_or(&[][..], Vec::as_slice);
-    if all.is_empty() {
-        return writeln!(out, "nothing was refused since weft was started");
+pub fn show(out: &mut dyn Write, answer: &Refusals) -> io::Result<()> {
+    match answer.refusals.is_empty() {
+        true => writeln!(out, "nothing was refused since weft was started"),
+        false => show_all(out, &answer.refusals),
     }
-    let (last, count, from) = ("LAST", "COUNT", "FROM");
-    writeln!(out, "{last:<20}  {count:>9}  {from:<39}  REFUSED")?;
-    for refused in all {
-        show_one(out, refused)?;
-    }
-    Ok(())
 }
 
-fn show_one(out: &mut dyn Write, refused: &Value) -> io::Result<()> {
-    let text = |key: &str| refused[key].as_str().unwrap_or_default();
-    let time = |key: &str| rfc3339(refused[key].as_u64().unwrap_or(0));
-    let count = refused["count"].as_u64().unwrap_or(0);
-    let (last, from, kind) = (time("last_unix_s"), text("address"), text("kind"));
+/// Prints refusals, of which there is one at least.
+pub fn show_all(out: &mut dyn Write, all: &[RefusalSummary]) -> io::Result<()> {
+    let (last, count, from) = ("LAST", "COUNT", "FROM");
+    writeln!(out, "{last:<20}  {count:>9}  {from:<39}  REFUSED")?;
+    all.iter().try_for_each(|refused| show_one(out, refused))
+}
+
+fn show_one(out: &mut dyn Write, refused: &RefusalSummary) -> io::Result<()> {
+    let from = refused.address.map(|address| address.to_string());
+    let from = from.unwrap_or_default();
+    let (last, count, kind) = (
+        Cell::Time(refused.last_unix_s),
+        refused.count,
+        &refused.kind,
+    );
     writeln!(out, "{last:<20}  {count:>9}  {from:<39}  {kind}")?;
     if count > 1 {
-        row(out, "first", &[time("first_unix_s")])?;
+        row(
+            out,
+            "first",
+            &[Cell::Time(refused.first_unix_s).to_string()],
+        )?;
     }
-    for (name, key) in [("name", "host"), ("asked", "target"), ("why", "reason")] {
-        row(out, name, &wrapped(text(key)))?;
-    }
+    let text = |text: &Option<String>| text.clone().unwrap_or_default();
+    row(out, "name", &wrapped(&text(&refused.host)))?;
+    row(out, "asked", &wrapped(&text(&refused.target)))?;
+    row(out, "why", &wrapped(&refused.reason))?;
     // It is to be pasted: no line is broken.
-    let allow: Vec<_> = text("allow").lines().map(str::to_owned).collect();
+    let allow = text(&refused.allow);
+    let allow: Vec<_> = allow.lines().map(str::to_owned).collect();
     row(out, "allow", &allow)
 }
 
@@ -74,19 +84,17 @@ fn wrapped(text: &str) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
-    fn shown(answer: &Value) -> String {
+    fn shown(refusals: Vec<RefusalSummary>) -> String {
         let mut out = Vec::new();
-        show(&mut out, answer).expect("room");
+        show(&mut out, &Refusals { refusals }).expect("room");
         String::from_utf8(out).expect("text")
     }
 
     #[test]
     fn table_without_a_refusal_is_a_sentence() {
-        let shown = shown(&json!({ "refusals": [] }));
+        let shown = shown(Vec::new());
         assert_eq!(shown, "nothing was refused since weft was started\n");
     }
 
@@ -94,11 +102,17 @@ mod tests {
     fn table_fits_100_columns_and_breaks_no_line_of_configuration() {
         let long = "x".repeat(223);
         let allow = format!("# in [[nvme.subsystem]]:\nhosts = [\n    \"{long}\",\n]");
-        let shown = shown(&json!({ "refusals": [{
-            "first_unix_s": 0, "last_unix_s": 86_400, "count": 1_000_000, "kind": "Connect refused",
-            "address": "2001:db8:1111:2222:3333:4444:5555:6666", "host": long, "target": null,
-            "reason": "a word ".repeat(40), "allow": allow,
-        }] }));
+        let shown = shown(vec![RefusalSummary {
+            first_unix_s: 0,
+            last_unix_s: 86_400,
+            count: 1_000_000,
+            kind: "Connect refused".to_owned(),
+            address: "2001:db8:1111:2222:3333:4444:5555:6666".parse().ok(),
+            host: Some(long.clone()),
+            target: None,
+            reason: "a word ".repeat(40),
+            allow: Some(allow),
+        }]);
         let too_wide: Vec<_> = shown
             .lines()
             .filter(|line| line.chars().count() > 100)

@@ -1,22 +1,24 @@
 //! `weft serve`: from start to an orderly end.
 
-use std::fmt::Display;
 use std::fmt::Write as _;
 use std::io::{self, Write as _};
 use std::net::{SocketAddr, TcpListener};
-use std::path::{Path, absolute};
+use std::os::unix::net::UnixListener;
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, TrySendError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use admin::{AdminThread, Place, ServedFile};
+use admin::{AdminPlaces, AdminThread, Document, EventLog, Place, ServedFile};
+use reactor::InheritedSockets;
 use serde_json::json;
-use server::{AdminSocket, Config, Protocol, Report, Running};
+use server::{AdminSpec, Protocol, Report, Running};
 
+use crate::log::tell_error;
 use crate::signals::{self, SignalAsked};
-use crate::{FAILURE, INTERNAL, banner};
+use crate::{FAILURE, INTERNAL, USAGE, banner, service};
 
 /// Connections are closed and volumes synced within this, or the process ends
 /// without.
@@ -28,15 +30,14 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// How long to wait for NFS's port that another weft has just left.
 const PORT_PATIENCE: Duration = Duration::from_millis(500);
 
-/// The built-in configuration: NFS where it can be had on this machine.
-pub fn default_config() -> Config {
-    let mut config = control::default_config();
-    for listener in &mut config.listeners {
-        if listener.protocol == Protocol::Nfs && !can_listen(listener.address) {
-            listener.address.set_port(control::NFS_PORT_ELSE);
-        }
+/// Where the built-in configuration serves NFS: where it can be had on this machine.
+fn nfs_port() -> u16 {
+    let listeners = control::default_config().listeners;
+    let nfs = listeners.iter().find(|spec| spec.protocol == Protocol::Nfs);
+    match nfs.map(|spec| spec.address) {
+        Some(address) if can_listen(address) => address.port(),
+        _ => control::NFS_PORT_ELSE,
     }
-    config
 }
 
 fn can_listen(address: SocketAddr) -> bool {
@@ -50,25 +51,49 @@ fn can_listen(address: SocketAddr) -> bool {
     }
 }
 
-/// Serves what `file` says, or what is built in, until a signal.
-pub fn run(config: Config, file: Option<&Path>) -> ExitCode {
+/// Serves what `file` says, or what is built in, until a signal; or what it became by
+/// changes that could not be written there.
+pub fn run(file: Option<&Path>, events: Arc<EventLog>) -> ExitCode {
+    let built_in = match file {
+        Some(_) => String::new(),
+        None => control::built_in_text(nfs_port()),
+    };
+    let (document, config) = match Document::open(file, &built_in) {
+        Ok(opened) => opened,
+        Err(problems) => {
+            let _ = write!(io::stderr(), "{}", problems.with_excerpts());
+            return ExitCode::from(USAGE);
+        }
+    };
+    for note in document.notes() {
+        tracing::warn!("{note}");
+    }
+    let inherited = match InheritedSockets::take() {
+        Ok(inherited) => inherited,
+        Err(error) => return fail(&error.to_string()),
+    };
     let asked = match signals::signal_requests() {
         Ok(asked) => asked,
         Err(error) => return fail(&format!("signals cannot be handled: {error}")),
     };
-    let running = match server::start(config.clone()) {
+    let running = match server::start_on(config.clone(), inherited.tcp) {
         Ok(running) => Arc::new(running),
         Err(error) => return fail(&error.to_string()),
     };
-    let place = file.map(|file| absolute(file).unwrap_or_else(|_| file.to_owned()));
-    let served = Arc::new(ServedFile::new(running.clone(), &config, place));
-    let admin = open_admin(&config.admin_socket, &served);
-    let place = file.map(Path::to_owned);
-    let reload = match reloader(move || reload(place.as_deref(), &served)) {
+    let notes = document.notes().to_vec();
+    let served = Arc::new(ServedFile::new(running.clone(), &config, document, events));
+    let admin = open_admin(&config.admin, inherited.unix, &served);
+    let reloaded = running.clone();
+    let reload = reloader(move || service::tell_reload(&reloaded, || served.reload()));
+    let reload = match reload {
         Ok(reload) => reload,
         Err(error) => return fail(&format!("no thread for reloads: {error}")),
     };
-    print_text(&announce(&running, admin.as_ref()));
+    if let Err(error) = service::watch(running.clone()) {
+        return fail(&format!("no thread for the watchdog: {error}"));
+    }
+    print_text(&announce(&running, admin.as_ref(), &notes));
+    service::tell_ready(&running);
     until_the_end(&running, &asked, reload)
 }
 
@@ -88,31 +113,40 @@ fn reloader(mut reload: impl FnMut() + Send + 'static) -> io::Result<impl Fn()> 
     })
 }
 
-/// Opens the admin socket where it can be had: hosts are served without it all the same.
-fn open_admin(socket: &AdminSocket, served: &Arc<ServedFile>) -> Option<AdminThread> {
-    let opened = Place::take(socket).and_then(|place| match place {
-        None => Ok(None),
-        Some(place) => admin::serve(place, served.clone())
-            .map(Some)
-            .map_err(|error| error.to_string()),
-    });
-    opened.unwrap_or_else(|why| {
+/// Opens the admin sockets where they can be had: hosts are served without them all the same.
+fn open_admin(
+    spec: &AdminSpec,
+    listening: Vec<UnixListener>,
+    served: &Arc<ServedFile>,
+) -> Option<AdminThread> {
+    let socket = Place::take(&spec.socket, listening).unwrap_or_else(|why| {
         tracing::warn!(
             why,
             "no admin socket, so `weft status` and `weft apply` do not reach this weft: name \
              another path in `[admin] socket`, or \"off\""
         );
         None
-    })
-}
-
-/// Reads the configuration again, and serves what it says now.
-fn reload(file: Option<&Path>, served: &ServedFile) {
-    match file {
-        Some(file) => served.reload(file),
-        None => tracing::warn!(
-            "SIGHUP ignored: weft serves what is built in, and there is no file to read again"
-        ),
+    });
+    let tcp = admin::listen(&spec.listen).unwrap_or_else(|why| {
+        tracing::warn!(
+            why,
+            "no administration over TCP: name another address in `[admin] listen`, or \"off\""
+        );
+        None
+    });
+    if socket.is_none() && tcp.is_none() {
+        return None;
+    }
+    match admin::serve(AdminPlaces { socket, tcp }, served.clone()) {
+        Ok(thread) => Some(thread),
+        Err(error) => {
+            tracing::warn!(
+                %error,
+                "no thread for the admin sockets, so nothing can be asked: raise the limit of \
+                 processes (`ulimit -u`), and restart weft"
+            );
+            None
+        }
     }
 }
 
@@ -152,6 +186,7 @@ fn until_the_end(running: &Running, asked: &Receiver<SignalAsked>, reload: impl 
             Err(error) => return end_after(running, error),
         }
     }
+    service::tell_stopping();
     print_text("stopping; a second signal ends at once\n");
     running.stop();
     match running.wait(STOP_MAX) {
@@ -193,18 +228,24 @@ fn counters(report: &Report) -> String {
     format!("{line}\n")
 }
 
-fn announce(running: &Running, admin: Option<&AdminThread>) -> String {
+fn announce(running: &Running, admin: Option<&AdminThread>, notes: &[String]) -> String {
     let (config, addresses) = (running.config(), running.addresses());
     let mut text = format!("weft {} serves\n", env!("CARGO_PKG_VERSION"));
     text += &banner::contents(config, &addresses);
     for why in running.missing() {
         let _ = writeln!(text, "  NOT SERVED: {why}");
     }
+    for note in notes {
+        let _ = writeln!(text, "  note: {note}");
+    }
     text += &banner::notes(config);
     text += &banner::machine(config, running.backend());
     let _ = write!(text, "\n{}", banner::commands(config, &addresses));
-    if let Some(admin) = admin {
-        let _ = writeln!(text, "  weft status --socket {}", admin.path().display());
+    if let Some(path) = admin.and_then(AdminThread::path) {
+        let _ = writeln!(text, "  weft status --socket {}", path.display());
+    }
+    if let Some(address) = admin.and_then(AdminThread::address) {
+        let _ = writeln!(text, "In a browser http://{address}, after `weft login`.");
     }
     text += "\nSIGHUP has it read its configuration again, SIGUSR1 asks what it has done so far; \
              Ctrl-C or SIGTERM ends it in order.\n";
@@ -229,19 +270,16 @@ fn fail(why: &str) -> ExitCode {
     ExitCode::from(FAILURE)
 }
 
-/// A line on standard error, which may be closed: the end goes on in order.
-fn tell_error(error: &dyn Display) {
-    let _ = writeln!(io::stderr(), "weft: {error}");
-}
-
 #[cfg(test)]
 mod tests {
+    use std::sync::Mutex;
+
     use super::*;
     use reactor::{FileIo, Token};
     use store::{Base, Error, Extent, Io, Progress, ResizeError, Task, Volume};
 
-    /// A volume that panics when it is synced.
-    struct Trap(Arc<dyn Volume>);
+    /// A volume that does something else when it is synced.
+    struct Trap(Arc<dyn Volume>, Box<dyn Fn() + Send + Sync>);
 
     impl Volume for Trap {
         fn base(&self) -> &Base {
@@ -249,6 +287,7 @@ mod tests {
         }
 
         fn start(&self, io: Io, _: &mut dyn FileIo, _: Token) -> Progress {
+            (self.1)();
             panic!("the trap was used: {io:?}");
         }
 
@@ -265,7 +304,7 @@ mod tests {
         }
     }
 
-    fn trapped() -> Running {
+    fn trapped(synced: impl Fn() + Send + Sync + 'static) -> Running {
         let mut config = control::default_config();
         config.file_systems.clear();
         config.exports.clear();
@@ -275,7 +314,7 @@ mod tests {
             listener.address.set_port(0);
         }
         let volume = store::open(&config.volumes[0]).expect("memory");
-        let trap: Arc<dyn Volume> = Arc::new(Trap(volume));
+        let trap: Arc<dyn Volume> = Arc::new(Trap(volume, Box::new(synced)));
         server::parts::start_with(config, vec![trap]).expect("starts")
     }
 
@@ -315,7 +354,7 @@ mod tests {
     #[test]
     fn panic_during_the_end_has_its_own_exit_code_with_and_without_a_signal() {
         for is_asked in [true, false] {
-            let running = trapped();
+            let running = trapped(|| ());
             let (tell, asked) = mpsc::channel();
             match is_asked {
                 true => tell.send(SignalAsked::End).expect("it listens"),
@@ -325,5 +364,23 @@ mod tests {
             assert_eq!(code, ExitCode::from(INTERNAL));
             assert_eq!(running.report().unsynced, 1);
         }
+    }
+
+    #[test]
+    fn reactor_that_hangs_is_silent() {
+        let (began, begins) = mpsc::channel();
+        let (go, may_go) = mpsc::channel::<()>();
+        let may_go = Mutex::new(may_go);
+        let running = trapped(move || {
+            let _ = began.send(());
+            let _ = may_go.lock().expect("no panic").recv();
+        });
+        assert_eq!(service::silent_reactors(&running), 0);
+        running.stop();
+        begins.recv().expect("synced at the end");
+        assert_ne!(service::silent_reactors(&running), 0);
+        drop(go);
+        let ended = running.wait(STOP_MAX);
+        assert!(ended.is_err(), "the trap panics: {ended:?}");
     }
 }

@@ -167,7 +167,7 @@ impl Moment {
             cpu_ns: thread_cpu_ns(),
             driver: driver.counters(),
             memory: mem::counters::here(),
-            spun_ns: reactor::spun_ns(),
+            spun_ns: reactor::loop_times().spun_ns,
         }
     }
 }

@@ -148,7 +148,11 @@ fn rights_that_weft_cannot_say_let_nobody_in() {
 #[test]
 fn mistakes_of_ctl_conf_have_lines() {
     for (from, to, part) in [
-        ("lun 7 {", "lun 0 {", "source:44: LUN 0 or"),
+        (
+            "lun 7 {",
+            "lun 0 {",
+            "source:44: lun 0 or 0 is there already",
+        ),
         (
             "portal-group pg0\n\tlun 0 example_1\n\tlun",
             "portal-group pg9\n\tlun 0 example_1\n\tlun",

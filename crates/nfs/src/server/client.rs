@@ -5,7 +5,11 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use machine::Nanos;
 use wire::nfs4::{clientid4, verifier4};
 
+use super::ClientOwner;
 use crate::connection::{Credential, Flavor};
+
+/// What is kept of the name of a client's program.
+const IMPLEMENTATION_BYTES_MAX: usize = 128;
 
 /// The principal that made a client's record: only it may change that (RFC 8881,
 /// section 2.4.3).
@@ -38,6 +42,10 @@ pub struct Client {
     pub verifier: verifier4,
     /// The principal that made the record.
     pub principal: Principal,
+    /// Where it was made from, as its caller numbers hosts.
+    pub host: u64,
+    /// What program it is (`nii_name`), as far as it says so.
+    pub implementation: Box<[u8]>,
     /// When the lease was renewed last.
     renewed: AtomicU64,
     status_flags: AtomicU32,
@@ -50,17 +58,20 @@ pub struct Client {
 impl Client {
     pub(super) fn new(
         (id, minor): (clientid4, u32),
-        owner: &[u8],
-        verifier: verifier4,
+        owner: &ClientOwner<'_>,
         principal: Principal,
         now: Nanos,
     ) -> Client {
+        let implementation = owner.implementation;
+        let kept = implementation.len().min(IMPLEMENTATION_BYTES_MAX);
         Client {
             id,
             minor,
-            owner: owner.into(),
-            verifier,
+            owner: owner.id.into(),
+            verifier: owner.verifier,
             principal,
+            host: owner.host,
+            implementation: implementation[..kept].into(),
             renewed: AtomicU64::new(now),
             status_flags: AtomicU32::new(0),
             has_reclaimed: AtomicBool::new(false),

@@ -70,10 +70,10 @@ impl Registry {
         for id in &entry.sessions {
             self.end_session(id);
         }
-        if let Some(count) = self.hosts.get_mut(&entry.host) {
+        if let Some(count) = self.hosts.get_mut(&entry.client.host) {
             *count -= 1;
             if *count == 0 {
-                self.hosts.remove(&entry.host);
+                self.hosts.remove(&entry.client.host);
             }
         }
         let name = &entry.client.owner;
@@ -104,7 +104,6 @@ impl Registry {
         if entry.is_confirmed {
             self.changes.events.push(ClientEvent {
                 client: entry.client.clone(),
-                host: entry.host,
                 gone: Some(why),
             });
             self.changes.gone.push(entry.client);
@@ -203,7 +202,7 @@ impl Server {
         let low = (self.settings.secret).permute(For::Client, registry.client_next);
         let id = u64::from(self.boot) << 32 | u64::from(low);
         *registry.hosts.entry(owner.host).or_default() += 1;
-        let client = Client::new((id, minor), owner.id, owner.verifier, principal, now);
+        let client = Client::new((id, minor), &owner, principal, now);
         if self.grace.awaits(owner.id) {
             client.let_reclaim();
         }
@@ -211,7 +210,6 @@ impl Server {
         owners.entry(owner.id.into()).or_default().unconfirmed = Some(id);
         Ok(registry.clients.entry(id).or_insert(ClientEntry {
             client: Arc::new(client),
-            host: owner.host,
             is_confirmed: false,
             before: None,
             sequenceid: 0,
@@ -235,7 +233,7 @@ impl Server {
     /// of those whose lease has run out.
     fn make_room(&self, registry: &mut Registry, host: Option<u64>, now: Nanos) -> bool {
         let may_go = |entry: &&ClientEntry| {
-            host.is_none_or(|host| entry.host == host)
+            host.is_none_or(|host| entry.client.host == host)
                 && (!entry.is_confirmed || self.is_expired(&entry.client, now))
         };
         work::spend(registry.clients.len() as u64);
@@ -412,6 +410,11 @@ impl Server {
         is_on
     }
 
+    /// Whether no client may reclaim any more, as far as that was looked at.
+    pub fn grace_has_ended(&self) -> bool {
+        self.grace.is_over()
+    }
+
     /// Grace is over, by its time or because the administrator says so: a client
     /// that has not reclaimed what it had may not do so after the next start either
     /// (section 8.4.3).
@@ -434,7 +437,6 @@ impl Registry {
         entry.is_confirmed = true;
         self.changes.events.push(ClientEvent {
             client: entry.client.clone(),
-            host: entry.host,
             gone: None,
         });
         let name = entry.client.owner.clone();

@@ -250,6 +250,19 @@ impl Session {
         left > 0
     }
 
+    /// Slots that a request is executed in now.
+    pub fn slots_in_use(&self) -> usize {
+        let slots = self.slots.iter().filter_map(|slots| slots.get());
+        let is_used =
+            |slot: &&Mutex<ReplySlot>| matches!(locked(slot).kept, LastRequest::Executing);
+        slots.flat_map(|slots| slots.iter()).filter(is_used).count()
+    }
+
+    /// Whether a connection carries callbacks, or did.
+    pub fn wants_callbacks(&self) -> bool {
+        self.has_callback_path() || self.is_callback_path_down.load(Ordering::Acquire)
+    }
+
     /// Whether a connection carries callbacks now.
     pub fn has_callback_path(&self) -> bool {
         !self.callbacks().connections.is_empty()

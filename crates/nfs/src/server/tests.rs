@@ -31,8 +31,12 @@ fn at(now: Nanos) -> (Nanos, &'static dyn Fn(clientid4) -> bool) {
 
 fn owner(id: &[u8], boot: u8) -> ClientOwner<'_> {
     let verifier = [boot; 8];
-    let host = 1;
-    ClientOwner { verifier, id, host }
+    ClientOwner {
+        verifier,
+        id,
+        host: 1,
+        implementation: b"",
+    }
 }
 
 fn attrs(bytes: u32) -> channel_attrs4<'static> {

@@ -8,13 +8,14 @@ use mem::Pool;
 use nfs::connection::{Connection, Credential};
 use nfs::server::files::{FileKey, READ, WRITE};
 use store::fs::{self, Asker, Attr, Caller, FileId, FileSystem, FsOp, New, Output, Progress, Time};
+use store::meter::IoOp;
 use wire::nfs3::{nfs_proc3, nfsstat3, stable_how};
 use wire::nfs4::nfsstat4;
 
 use super::args::{Named, V3Asked};
 use super::{ExportFound, convert, results};
 use crate::answers::{AnswerWait, Answers};
-use crate::call::{Around, Step};
+use crate::call::{Around, CallIo, Step};
 use crate::duplicate_request_cache::{AddressReplies, CallBegun, CallKey};
 use crate::payload::{self, Reading, Writing, begin_read, begin_write};
 use crate::state;
@@ -629,6 +630,23 @@ impl V3CallState {
         self.output = Some(output);
     }
 
+    fn io(&self, asked: &V3Asked<'_>) -> CallIo {
+        let (op, bytes) = match (asked, &self.output) {
+            (V3Asked::Read { .. }, Some(Output::Read { len, .. })) => (IoOp::Read, *len),
+            (V3Asked::Read { .. }, _) => (IoOp::Read, 0),
+            (V3Asked::Write { .. }, Some(Output::Written(written))) => (IoOp::Write, written.len),
+            (V3Asked::Write { .. }, _) => (IoOp::Write, 0),
+            (V3Asked::Commit(_), _) => (IoOp::Flush, 0),
+            _ => (IoOp::Other, 0),
+        };
+        CallIo {
+            export: self.export,
+            op,
+            bytes: bytes.into(),
+            has_failed: self.status != nfsstat3::NFS3_OK,
+        }
+    }
+
     /// All is known: the answer.
     fn finish(&mut self, tag: Tag, asked: &V3Asked<'_>, around: &mut Around<'_>) {
         let granted = around.peer.view.granted(self.export);
@@ -636,6 +654,7 @@ impl V3CallState {
         let reply = machine.reply(tag);
         results::write(self, asked, granted, &around.nfsd.settings, reply);
         around.peer.answers.made(std::mem::take(&mut self.reserved));
+        around.peer.answered = Some(self.io(asked));
         match (&self.known, self.status) {
             (None, _) => {}
             (Some((replies, known)), nfsstat3::NFS3ERR_JUKEBOX) => replies.forget(*known),

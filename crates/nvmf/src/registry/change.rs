@@ -5,6 +5,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use faults::Fault;
+
 use super::{ControllerChange, ControllerId, Registry};
 use crate::command::AnaState;
 use crate::controller::{
@@ -77,6 +79,18 @@ impl Registry {
             change.closing.extend(controller.take_closing());
         }
         self.tell_discovery(Some(&entry.subsystem), None, &mut change);
+        change
+    }
+
+    /// Ends the controllers that any of these connections is a queue of.
+    pub fn end_controllers_of(&mut self, connections: &BTreeSet<u64>) -> ControllerChange {
+        let mut change = ControllerChange::default();
+        for controller in self.controllers_mut() {
+            if controller.has_any(connections) {
+                controller.end();
+                change.closing.extend(controller.take_closing());
+            }
+        }
         change
     }
 
@@ -277,6 +291,9 @@ impl ControllerChange {
                 }
             }
             let (was_seen, is_seen) = (old.is_some(), new.is_some());
+            if !is_seen && faults::is(Fault::RemoveUntold) {
+                continue;
+            }
             if was_seen != is_seen || (is_seen && difference.of_attributes) {
                 changed.insert(difference.nsid);
             }

@@ -145,6 +145,11 @@ impl Qpair {
         self.framing.data
     }
 
+    /// Whether headers are.
+    pub fn header_digest(&self) -> bool {
+        self.framing.header
+    }
+
     /// Connect will succeed: call it before completing Connect.
     pub fn attach(&mut self, role: Role) {
         self.queue.attach(role);

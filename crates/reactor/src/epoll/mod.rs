@@ -55,6 +55,8 @@ struct Socket {
     generation: u32,
     fd: Option<OwnedFd>,
     accept: Option<Token>,
+    /// A listener that others go on with: it is closed and not shut down.
+    is_inherited: bool,
     connect: Option<Token>,
     recv: Option<Recv>,
     send: Option<Send>,
@@ -503,8 +505,10 @@ impl Driver for EpollDriver {
     }
 
     fn add_listener(&mut self, listener: BoundListener, token: Token) -> io::Result<SocketId> {
+        let is_inherited = listener.is_inherited();
         let id = self.insert(listener.into_descriptor())?;
-        self.socket(id).accept = Some(token);
+        let socket = self.socket(id);
+        (socket.accept, socket.is_inherited) = (Some(token), is_inherited);
         Ok(id)
     }
 
@@ -585,7 +589,9 @@ impl Driver for EpollDriver {
 
     fn close(&mut self, id: SocketId, token: Token) {
         let socket = self.socket(id);
-        sys::shutdown(socket.fd.as_ref().expect("checked"));
+        if !socket.is_inherited {
+            sys::shutdown(socket.fd.as_ref().expect("checked"));
+        }
         let old = std::mem::take(socket);
         // Its place in the list of work, if it has one, stays.
         socket.queued = old.queued;

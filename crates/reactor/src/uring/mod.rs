@@ -577,10 +577,12 @@ impl Driver for UringDriver {
     }
 
     fn add_listener(&mut self, listener: BoundListener, token: Token) -> io::Result<SocketId> {
+        let is_inherited = listener.is_inherited();
         let fd = listener.into_descriptor();
         sys::set_nonblocking(&fd, false)?;
         let id = self.insert(fd)?;
-        self.socket(id).accept = Some(token);
+        let socket = self.socket(id);
+        (socket.accept, socket.is_inherited) = (Some(token), is_inherited);
         self.submit_accept(id.index);
         Ok(id)
     }
@@ -676,7 +678,9 @@ impl Driver for UringDriver {
         let socket = self.socket(id);
         socket.closing = Some(token);
         let is_quiet = socket.is_quiet();
-        sys::shutdown(socket.fd.as_ref().expect("checked"));
+        if !socket.is_inherited {
+            sys::shutdown(socket.fd.as_ref().expect("checked"));
+        }
         self.resting.retain(|(_, other)| *other != id);
         if is_quiet {
             return self.finish_if_quiet(id.index);

@@ -97,6 +97,8 @@ pub(super) struct Socket {
     pub(super) owed: u32,
     pub(super) closing: Option<Token>,
     pub(super) accept: Option<Token>,
+    /// A listener that others go on with: it is closed and not shut down.
+    pub(super) is_inherited: bool,
     pub(super) connect: Option<Box<Connect>>,
     pub(super) recv: Option<Recv>,
     pub(super) send: Option<Send>,
@@ -120,6 +122,7 @@ impl Socket {
             owed: 0,
             closing: None,
             accept: None,
+            is_inherited: false,
             connect: None,
             recv: None,
             send: None,

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use faults::Fault;
 use nvmf::{Namespace, WriteProtect};
 
 use super::*;
@@ -172,6 +173,13 @@ impl Shared {
             hosts: common(known.hosts.as_deref(), spec.hosts.as_deref()),
             listeners: common(known.listeners.as_deref(), spec.listeners.as_deref()),
             ..known
+        };
+        let narrowed = match faults::is(Fault::CutAll) {
+            true => Subsystem {
+                hosts: Some(Vec::new()),
+                ..narrowed
+            },
+            false => narrowed,
         };
         let change = registry.replace_subsystem(Arc::new(narrowed));
         drop(registry);

@@ -45,6 +45,7 @@ fn establish_client(nfsd: &Nfsd, incarnation: u8, now: Nanos) -> u64 {
         verifier: [incarnation; 8],
         id: b"has had much",
         host: 1,
+        implementation: b"",
     };
     let address = CallbackAddress {
         program: 0,

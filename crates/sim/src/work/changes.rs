@@ -1,8 +1,14 @@
 //! What changes while hosts work: sizes, what is there, and what hosts must be
 //! notified of.
 
-use super::HostWork;
-use crate::checker::{Stamp, Verdict, Violation, ZEROS};
+use std::net::SocketAddr;
+
+use control::PlannedChange;
+use server::{Change, Config};
+
+use super::{CheckedIo, HostWork};
+use crate::announced::Told;
+use crate::checker::{Stamp, Value, Verdict, Violation, ZEROS};
 use crate::reserve::Notice;
 
 impl HostWork {
@@ -153,5 +159,119 @@ impl HostWork {
                 .iter()
                 .for_each(|&host| self.checker.forbid_writes(host, volume));
         }
+    }
+
+    /// One of these documents holds from now on, or a part of each.
+    pub fn documents_hold(&mut self, documents: &[&Config]) {
+        let now = self.checker.stamp();
+        self.announced.holds(documents, now);
+    }
+
+    /// A plan is begun.
+    pub fn plan_begins(&mut self, steps: &[PlannedChange], old: &Config, new: &Config) -> Verdict {
+        let now = self.checker.stamp();
+        self.announced.plan_begins(&[old, new], now);
+        (0..self.volumes.len()).for_each(|volume| self.allow_writes(volume));
+        self.announced.check_plan(steps, old, new)
+    }
+
+    /// A change of a plan is begun, or taken back.
+    pub fn step_begins(&mut self, change: &Change) {
+        self.announced.step_begins(change);
+    }
+
+    /// A plan is made, and all that it takes away is over where `is_finished`.
+    pub fn plan_is_made(&mut self, old: &Config, new: &Config, is_finished: bool) {
+        let now = self.checker.stamp();
+        self.announced.plan_is_made(old, new, now);
+        if !self.is_exact() {
+            self.announced.forget_owed();
+        }
+        let all = 0..self.volumes.len();
+        for (host, volume) in
+            (0..self.plan.hosts.len()).flat_map(|host| all.clone().map(move |v| (host, v)))
+        {
+            if is_finished && !self.announced.might_use(host, volume, now) {
+                self.checker.forbid_writes(host, volume);
+            }
+        }
+    }
+
+    /// Nothing goes wrong but what documents change.
+    fn is_exact(&self) -> bool {
+        self.plan.applies.is_some_and(|applies| applies.is_exact)
+    }
+
+    /// A host begins to connect.
+    pub fn connects(&mut self, host: usize, listener: SocketAddr) {
+        let now = self.checker.stamp();
+        self.announced.connects(host, listener, now);
+    }
+
+    /// It has all its connections.
+    pub fn is_live(&mut self, host: usize) {
+        let now = self.checker.stamp();
+        self.announced.is_live(host, now);
+    }
+
+    /// A host was let in.
+    pub fn let_in(&self, host: usize) -> Verdict {
+        match self.plan.applies {
+            Some(_) => self.announced.let_in(host),
+            None => Ok(()),
+        }
+    }
+
+    /// Whether a document may keep a host out.
+    pub fn may_be_cut(&self, host: usize) -> bool {
+        self.plan.applies.is_some() && self.announced.may_be_cut(host)
+    }
+
+    /// A host has lost a connection, or was not let in.
+    pub fn was_cut(&mut self, host: usize, why: &str) -> Verdict {
+        let is_wrong = self.is_exact() && !self.is_healed && !self.announced.may_be_cut(host);
+        match is_wrong {
+            true => Err(Violation(format!(
+                "host {host} is cut, which no plan says: {why}"
+            ))),
+            false => Ok(()),
+        }
+    }
+
+    /// A host was told of something that a document changes.
+    pub fn was_told(&mut self, host: usize, told: Told) -> Verdict {
+        self.trace(|| format!("host {host} is told of {told:?}"));
+        let now = self.checker.stamp();
+        match self.plan.applies {
+            Some(_) => self.announced.heard(host, told, now),
+            None => Ok(()),
+        }
+    }
+
+    /// Whether a document allows that an operation succeeded.
+    pub(super) fn fits_documents(&self, value: Value, is_success: bool) -> Verdict {
+        if self.plan.applies.is_none() || !is_success {
+            return Ok(());
+        }
+        let op = self.checker.op(value);
+        let (host, volume, begun) = (op.host, op.volume, op.begun());
+        if !self.announced.might_use(host, volume, begun) {
+            let text = format!("op {value} of host {host} succeeded, which no document allows");
+            return Err(Violation(text));
+        }
+        Ok(())
+    }
+
+    /// A unit has executed a command, and no answer of its session is under way: it has told
+    /// the initiator all that it had to.
+    pub fn was_executed(&self, io: &CheckedIo) -> Verdict {
+        let mut ops = io.ops.iter().map(|value| self.checker.op(*value));
+        ops.try_for_each(|op| self.announced.executed(op.host, op.volume, op.begun()))
+    }
+
+    /// Whether a document explains that a command failed.
+    pub(super) fn might_lack(&self, value: Value) -> bool {
+        let op = self.checker.op(value);
+        self.plan.applies.is_some() && self.announced.might_lack(op.host, op.volume, op.begun())
     }
 }

@@ -16,19 +16,22 @@ use crate::told::{end_in_order, is_served, make_fifo};
 const NQN: &str = "nqn.2026-01.io.weft:cli";
 
 /// A target with a socket beside its file.
-struct Admin {
-    serving: Serving,
-    file: File,
-    port: u16,
+pub struct Admin {
+    pub serving: Serving,
+    pub file: File,
+    pub port: u16,
     socket: PathBuf,
 }
 
 impl Admin {
-    fn start() -> Admin {
+    pub fn start() -> Admin {
         let port = free_port();
         let file = file(&with_socket(&good(port)));
+        Admin::of(serve(&file.path), file, port)
+    }
+
+    pub fn of(serving: Serving, file: File, port: u16) -> Admin {
         let socket = file.path.with_file_name("admin.sock");
-        let serving = serve(&file.path);
         Admin {
             serving,
             file,
@@ -38,39 +41,32 @@ impl Admin {
     }
 
     /// A file beside the one that is served.
-    fn other_file(&self, text: &str) -> String {
+    pub fn other_file(&self, text: &str) -> String {
         let path = self.file.path.with_file_name("other.toml");
         std::fs::write(&path, with_socket(text)).expect("a file");
         path.to_str().expect("UTF-8").to_owned()
     }
 
-    fn ask(&self, arguments: &[&str]) -> Output {
+    pub fn ask(&self, arguments: &[&str]) -> Output {
         let socket = self.socket.to_str().expect("UTF-8");
         weft(&[arguments, &["--socket", socket]].concat())
     }
 
-    fn status(&self) -> Value {
+    pub fn status(&self) -> Value {
         let output = self.ask(&["status", "--json"]);
         assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
         serde_json::from_slice(&output.stdout).expect("JSON")
     }
 
     /// What a request of these bytes is answered.
-    fn exchange(&self, request: &[u8]) -> String {
-        let mut stream = UnixStream::connect(&self.socket).expect("it listens");
-        // A server that has heard enough closes.
-        let _ = stream.write_all(request);
-        let mut answer = Vec::new();
-        match stream.read_to_end(&mut answer) {
-            Err(error) if error.kind() != ErrorKind::ConnectionReset => panic!("{error}"),
-            _ => text(&answer),
-        }
+    pub fn exchange(&self, request: &[u8]) -> String {
+        exchange(&self.socket, request)
     }
 
     /// How much of a body of 1 GiB goes before it is refused.
     fn bytes_taken_of_a_gib(&self) -> usize {
         let mut stream = UnixStream::connect(&self.socket).expect("it listens");
-        let head = b"POST /v1/config:apply HTTP/1.1\r\nHost: weft\r\n\
+        let head = b"PUT /v1/config HTTP/1.1\r\nHost: weft\r\n\
                      Content-Length: 1073741824\r\n\r\n";
         stream.write_all(head).expect("room");
         let piece = [b' '; 64 << 10];
@@ -82,28 +78,37 @@ impl Admin {
         self.exchange(b"GET /healthz HTTP/1.1\r\nHost: weft\r\n\r\n")
     }
 
-    /// A request with a body to plan a file.
-    fn post(&self, body: &str) -> String {
+    /// A request of a method and a path, with headers and a body.
+    pub fn send(&self, request: &str, headers: &str, body: &[u8]) -> String {
         let len = body.len();
-        self.exchange(
-            format!(
-                "POST /v1/config:diff HTTP/1.1\r\nHost: weft\r\nContent-Length: {len}\r\n\r\n{body}"
-            )
-            .as_bytes(),
-        )
+        let head =
+            format!("{request} HTTP/1.1\r\nHost: weft\r\n{headers}Content-Length: {len}\r\n\r\n");
+        self.exchange(&[head.as_bytes(), body].concat())
     }
 }
 
-fn with_socket(text: &str) -> String {
-    format!("{text}\n[admin]\nsocket = \"admin.sock\"\n")
+/// What a request of these bytes is answered at a socket.
+pub fn exchange(socket: &Path, request: &[u8]) -> String {
+    let mut stream = UnixStream::connect(socket).expect("it listens");
+    // A server that has heard enough closes.
+    let _ = stream.write_all(request);
+    let mut answer = Vec::new();
+    match stream.read_to_end(&mut answer) {
+        Err(error) if error.kind() != ErrorKind::ConnectionReset => panic!("{error}"),
+        _ => text(&answer),
+    }
+}
+
+pub fn with_socket(text: &str) -> String {
+    format!("{text}\n[admin]\nsocket = \"admin.sock\"\nstate = \"state\"\n")
 }
 
 /// The same with one more listener.
-fn with_listener(text: &str, port: u16) -> String {
+pub fn with_listener(text: &str, port: u16) -> String {
     format!("{text}\n[[listener]]\naddress = \"127.0.0.1:{port}\"\n")
 }
 
-fn connect(port: u16) -> std::io::Result<TcpStream> {
+pub fn connect(port: u16) -> std::io::Result<TcpStream> {
     TcpStream::connect(("127.0.0.1", port))
 }
 
@@ -118,8 +123,9 @@ fn status_tells_what_is_served_to_people_and_to_programs() {
     }
     let status = admin.status();
     assert_eq!(status["pid"], admin.serving.child.id());
-    assert_eq!(status["file"], path);
-    assert_eq!(status["last_apply"], Value::Null);
+    assert_eq!(status["document"]["file"], path);
+    assert_eq!(status["document"]["holds"], "file");
+    assert_eq!(status["last_change"], Value::Null);
     assert_eq!(
         (&status["subsystems"], &status["targets"]),
         (&1.into(), &0.into())
@@ -151,21 +157,26 @@ fn diff_tells_what_apply_then_changes_and_changes_nothing() {
             assert!(shown.contains(&part), "{part:?} is not in:\n{shown}");
         }
         assert!(connect(new).is_err());
-        assert_eq!(admin.status()["last_apply"], Value::Null);
+        assert_eq!(admin.status()["last_change"], Value::Null);
     }
     let staying = connect(admin.port).expect("it listens");
     assert!(is_served(&staying));
     let output = admin.ask(&["apply", "-c", &other]);
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
-    assert!(text(&output.stdout).ends_with("changes made: 2\n"));
+    let path = admin.file.path.to_str().expect("UTF-8").to_owned();
+    let shown = text(&output.stdout);
+    let end = format!("changes made: 2; generation 2, in {path}\n");
+    assert!(shown.ends_with(&end), "{shown}");
+    let now = std::fs::read(&admin.file.path).expect("there");
+    assert_eq!(now, std::fs::read(&other).expect("there"));
     assert!(is_served(&connect(new).expect("it listens")));
-    assert_eq!(admin.status()["file"], Value::from(&*other));
-    for command in ["diff", "apply"] {
+    let again = format!("nothing to do; generation 2, in {path}\n");
+    for (command, told) in [("diff", "nothing to do\n"), ("apply", &*again)] {
         let output = admin.ask(&[command, "-c", &other]);
-        assert_eq!(text(&output.stdout), "nothing to do\n");
+        assert_eq!(text(&output.stdout), told);
         assert_eq!(output.status.code(), Some(0));
     }
-    // SIGHUP serves the file of the start again, whatever is served.
+    // SIGHUP serves what an editor has put there.
     let first = with_socket(&good(admin.port)).replace("8MiB", "9MiB");
     std::fs::write(&admin.file.path, first).expect("room");
     let mut admin = admin;
@@ -173,8 +184,7 @@ fn diff_tells_what_apply_then_changes_and_changes_nothing() {
     admin.serving.log_line("changes=2");
     admin.serving.log_line("changes=1");
     assert!(connect(new).is_err());
-    let path = admin.file.path.to_str().expect("UTF-8");
-    assert_eq!(admin.status()["file"], path);
+    assert_eq!(admin.status()["document"]["generation"], 3);
     drop(staying);
     end_in_order(admin.serving);
 }
@@ -209,14 +219,65 @@ fn apply_that_disturbs_is_refused_with_its_lines_until_it_is_asked_for() {
     let output = admin.ask(&["apply", "-c", &other]);
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
     // What changes at a restart alone changes neither way.
-    let other = admin.other_file(&back.replace("1GiB", "2GiB"));
+    let any = "allow_any_host = true";
+    let other = admin.other_file(&back.replace(any, &format!("{any}\nserial = \"S\"")));
     let output = admin.ask(&["apply", "-c", &other, "--disconnect"]);
     assert_eq!(output.status.code(), Some(1));
     let told = text(&output.stderr);
     assert!(
-        told.contains("[policy] memory_max changes at a restart"),
+        told.contains("serial, model and cntlids change at a restart alone"),
         "{told}"
     );
+    end_in_order(admin.serving);
+}
+
+#[test]
+fn setting_of_the_next_start_is_kept_and_told_and_holds_nothing_up() {
+    let mut admin = Admin::start();
+    let path = admin.file.path.clone();
+    let name = path.to_str().expect("UTF-8").to_owned();
+    let told_of = |name: &str| format!("NOT YET: [policy] {name} changes at the next start\n");
+    let made = |admin: &Admin, arguments: &[&str]| {
+        let output = admin.ask(arguments);
+        let errors = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(0), "{arguments:?}: {errors}");
+        text(&output.stdout)
+    };
+    let shown = made(&admin, &["set", "policy", "memory_max=2GiB"]);
+    assert!(shown.starts_with(&told_of("memory_max")), "{shown}");
+    // By an editor, another.
+    let edited = std::fs::read_to_string(&path).expect("there");
+    let edited = edited.replace("[policy]\n", "[policy]\nspin_us_max = 7\n");
+    std::fs::write(&path, &edited).expect("ours");
+    admin.serving.signal("HUP");
+    admin
+        .serving
+        .log_line("reload: [policy] spin_us_max changes at the next start");
+    admin.serving.log_line("reloaded");
+    let shown = made(&admin, &["apply", "-c", &name]);
+    let both = told_of("spin_us_max") + &told_of("memory_max");
+    assert!(shown.starts_with(&both), "{shown}");
+    // All else changes meanwhile.
+    made(
+        &admin,
+        &["add", "volume", "other", "kind=null", "size=1MiB"],
+    );
+    let status = admin.status();
+    assert_eq!(status["at_restart"].as_array().map(Vec::len), Some(2));
+    assert_eq!(status["memory_max_bytes"], 1 << 30);
+    let Admin {
+        serving,
+        file,
+        port,
+        ..
+    } = admin;
+    end_in_order(serving);
+    let admin = Admin::of(serve(&path), file, port);
+    let status = admin.status();
+    assert_eq!(status["at_restart"].as_array().map(Vec::len), Some(0));
+    assert_eq!(status["memory_max_bytes"], 2_u64 << 30);
+    let shown = made(&admin, &["diff", "-c", &name]);
+    assert_eq!(shown, "nothing to do\n");
     end_in_order(admin.serving);
 }
 
@@ -243,23 +304,51 @@ fn file_that_is_bad_or_none_is_told_as_check_tells_it() {
         assert_eq!(output.status.code(), Some(2), "{told}");
         assert!(told.contains(path) && told.contains(why), "{told}");
     }
-    for body in ["", "{", "{}", "[]", "{\"file\":1}", "{\"file\":\"a.toml\"}"] {
-        let answer = admin.post(body);
-        assert!(answer.starts_with("HTTP/1.1 400 "), "{body}: {answer}");
+    for (request, body, status) in [
+        ("POST /v1/config:rollback", "", 400),
+        ("POST /v1/config:rollback", "{", 400),
+        ("POST /v1/config:rollback", "{}", 400),
+        ("POST /v1/config:rollback", "{\"generation\":-1}", 400),
+        (
+            "POST /v1/config:rollback",
+            "{\"generation\":1,\"generation\":1}",
+            400,
+        ),
+        (
+            "POST /v1/config:rollback",
+            "{\"generation\":1,\"force\":true}",
+            400,
+        ),
+        ("POST /v1/config:rollback", "{\"generation\":7}", 404),
+        (
+            "POST /v1/config:rollback?force=true",
+            "{\"generation\":1}",
+            400,
+        ),
+        ("PUT /v1/config?dry_run=perhaps", "", 400),
+        ("PUT /v1/config?folder=here", "", 400),
+        ("PUT /v1/config?folder=%FF", "", 400),
+        ("PUT /v1/config", "", 422),
+        ("PUT /v1/config", "volume = \"\0\"", 422),
+        ("GET /v1/config/history/7", "", 404),
+        ("GET /v1/config/history/last", "", 400),
+        ("DELETE /v1/config", "", 405),
+    ] {
+        let answer = admin.send(request, "", body.as_bytes());
+        let status = format!("HTTP/1.1 {status} ");
+        assert!(answer.starts_with(&status), "{request} {body}: {answer}");
         assert!(answer.contains("application/problem+json"), "{answer}");
     }
-    for body in [
-        "{\"file\":\"/a\",\"file\":\"/b\"}",
-        "{\"file\":\"/a\",\"force\":true}",
-        "{\"file\":\"/a\",\"disconnect\":\"yes\"}",
+    let answer = admin.send("PUT /v1/config", "", b"\xff");
+    assert!(answer.starts_with("HTTP/1.1 400 "), "{answer}");
+    for header in [
+        "If-Match: 1",
+        "If-Match: \"1\", W/\"1\"",
+        "Idempotency-Key:",
     ] {
-        assert!(admin.post(body).starts_with("HTTP/1.1 400 "), "{body}");
+        let answer = admin.send("PUT /v1/config", &format!("{header}\r\n"), b"");
+        assert!(answer.starts_with("HTTP/1.1 400 "), "{header}: {answer}");
     }
-    assert!(
-        admin
-            .post("{\"file\":\"/a\\u0000b\"}")
-            .starts_with("HTTP/1.1 422 ")
-    );
     end_in_order(admin.serving);
 }
 
@@ -268,7 +357,16 @@ fn no_server_is_told_with_where_it_was_looked_for() {
     let folder = tempfile::tempdir().expect("a folder");
     let socket = folder.path().join("admin.sock");
     let path = socket.to_str().expect("UTF-8");
-    let commands = [&["status"][..], &["diff", "-c", "a"], &["apply", "-c", "a"]];
+    let other = file(&good(free_port()));
+    let other = other.path.to_str().expect("UTF-8");
+    let commands = [
+        &["status"][..],
+        &["diff", "-c", other],
+        &["apply", "-c", other],
+        &["rollback", "1"],
+        &["history"],
+        &["dump"],
+    ];
     for arguments in commands {
         let output = weft(&[arguments, &["--socket", path]].concat());
         assert_eq!(output.status.code(), Some(1));
@@ -358,20 +456,26 @@ fn hostile_peers_cost_neither_answers_nor_io() {
             "HTTP/1.1 405 ",
         ),
         (
-            b"GET /v1/config:apply HTTP/1.1\r\nHost: weft\r\n\r\n",
+            b"GET /v1/config:rollback HTTP/1.1\r\nHost: weft\r\n\r\n",
             "HTTP/1.1 405 ",
         ),
     ] {
         let told = admin.exchange(request);
         assert!(told.starts_with(answer), "{answer}: {told}");
     }
-    let told = admin.post(&" ".repeat(10 << 20));
-    assert!(told.starts_with("HTTP/1.1 413 "), "{told}");
-    for deep in ["[".repeat(500_000), "{\"file\":".repeat(100_000)] {
-        let told = admin.post(&deep);
+    for (request, len) in [("PUT /v1/config", 17), ("POST /v1/config:rollback", 2)] {
+        let told = admin.send(request, "", &vec![b' '; len << 20]);
+        assert!(told.starts_with("HTTP/1.1 413 "), "{told}");
+    }
+    for deep in ["[".repeat(500_000), "{\"generation\":".repeat(60_000)] {
+        let told = admin.send("POST /v1/config:rollback", "", deep.as_bytes());
         assert!(told.starts_with("HTTP/1.1 400 "), "{told}");
     }
-    assert!(admin.bytes_taken_of_a_gib() < 16 << 20);
+    for deep in ["[".repeat(500_000), format!("a = {}", "[".repeat(500_000))] {
+        let told = admin.send("PUT /v1/config", "", deep.as_bytes());
+        assert!(told.starts_with("HTTP/1.1 422 "), "{told}");
+    }
+    assert!(admin.bytes_taken_of_a_gib() < 32 << 20);
     // More than may connect at a time, each with less than a request; one with less body.
     let mut slow: Vec<_> = (0..200)
         .map(|_| UnixStream::connect(&admin.socket).expect("it listens"))
@@ -379,7 +483,7 @@ fn hostile_peers_cost_neither_answers_nor_io() {
     for stream in &mut slow[..100] {
         stream.write_all(b"GET /heal").expect("room");
     }
-    let less = b"POST /v1/config:diff HTTP/1.1\r\nHost: weft\r\nContent-Length: 9\r\n\r\n{";
+    let less = b"PUT /v1/config HTTP/1.1\r\nHost: weft\r\nContent-Length: 9\r\n\r\n{";
     slow[100].write_all(less).expect("room");
     // And one that says a little more all the time.
     let mut talker = UnixStream::connect(&admin.socket).expect("it listens");

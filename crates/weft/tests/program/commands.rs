@@ -213,7 +213,12 @@ fn check_and_serve_refuse_a_bad_file_with_its_place() {
             "{shown}"
         );
         assert!(shown.contains("did you mean `size`?"), "{shown}");
+        let excerpt = "\n  5 | sise = \"8MiB\"\n    | ^\n";
+        assert!(shown.ends_with(excerpt), "{shown}");
     }
+    let named = weft(&["check", path]);
+    assert_eq!(named.stderr, weft(&["check", "-c", path]).stderr);
+    assert_eq!(weft(&["check", path, "-c", path]).status.code(), Some(2));
 }
 
 #[test]

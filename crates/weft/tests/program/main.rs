@@ -2,10 +2,21 @@
 
 mod admin;
 mod commands;
+mod connected;
+mod console;
+mod events;
 mod found;
+mod generations;
 mod import;
+mod manual;
+mod metrics;
+mod objects;
+mod operate;
+mod packaging;
 mod printing;
 mod refused;
 mod reload;
+mod service;
 mod serving;
+mod tcp;
 mod told;

@@ -77,7 +77,7 @@ fn document(ports: &[u16; 6], bits: u64) -> String {
 }
 
 /// A load whose every block is checked; it ends by a signal.
-struct Load(Child);
+pub struct Load(Child);
 
 impl Drop for Load {
     fn drop(&mut self) {
@@ -87,18 +87,24 @@ impl Drop for Load {
 }
 
 impl Load {
-    fn start(url: &str) -> Load {
+    pub fn start(url: &str) -> Load {
+        Load::start_as(url, &[])
+    }
+
+    /// By a host that more options describe.
+    pub fn start_as(url: &str, more: &[&str]) -> Load {
         let load = ["--rw", "randrw", "--verify", "--size", "4MiB", "--bs", "4k"];
         let weft = Command::new(env!("CARGO_BIN_EXE_weft"))
             .args(["perf", url, "--runtime", "600s", "--ramp-time", "0"])
             .args(load)
+            .args(more)
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn();
         Load(weft.expect("weft starts"))
     }
 
-    fn end(mut self) {
+    pub fn end(mut self) {
         let ended = self.0.try_wait().expect("our child");
         let is_running = ended.is_none();
         let pid = self.0.id();

@@ -8,7 +8,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
 /// A process that is still there after this is a failed test.
-const PATIENCE: Duration = Duration::from_secs(30);
+pub const PATIENCE: Duration = Duration::from_secs(30);
 
 pub fn weft(arguments: &[&str]) -> Output {
     let output = Command::new(env!("CARGO_BIN_EXE_weft"))
@@ -43,7 +43,7 @@ pub fn text(bytes: &[u8]) -> String {
 }
 
 /// What keeps a target away from the admin socket that others have on this machine.
-pub const NO_ADMIN: &str = "\n[admin]\nsocket = \"off\"\n";
+pub const NO_ADMIN: &str = "\n[admin]\nsocket = \"off\"\nlisten = \"off\"\n";
 
 /// A configuration in a folder of its own, without admin socket where it names none.
 pub struct File {
@@ -110,6 +110,8 @@ pub fn serve_by(mut command: Command, config: &Path, log: Stdio) -> Serving {
     let mut child = command
         .args(["serve", "-c"])
         .arg(config)
+        // No test writes where this machine's own weft does.
+        .env("STATE_DIRECTORY", config.with_file_name("state"))
         .stdout(Stdio::piped())
         .stderr(log)
         .spawn()

@@ -1,0 +1,26 @@
+//! The body of a request.
+
+use std::time::Duration;
+
+use axum::body::Bytes;
+use axum::extract::{FromRequest, Request};
+use axum::http::{StatusCode, request};
+use tokio::time::timeout;
+
+use crate::problem::Problem;
+
+/// How long the body of a request may take.
+const BODY_PATIENCE: Duration = Duration::from_secs(5);
+
+/// The body of a request, and what stands before it.
+pub(crate) async fn body_of(request: Request) -> Result<(request::Parts, Bytes), Problem> {
+    let (head, body) = request.into_parts();
+    let limited = Request::from_parts(head.clone(), body);
+    let body = timeout(BODY_PATIENCE, Bytes::from_request(limited, &())).await;
+    let body = body.map_err(|_| {
+        let detail = format!("no whole body in {} s", BODY_PATIENCE.as_secs());
+        Problem::new(StatusCode::REQUEST_TIMEOUT, detail)
+    })?;
+    let body = body.map_err(|why| Problem::new(why.status(), why.body_text()))?;
+    Ok((head, body))
+}

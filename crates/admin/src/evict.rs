@@ -1,0 +1,212 @@
+//! Connections, hosts, iSCSI sessions and NFS clients that an administrator ends.
+
+use std::collections::BTreeSet;
+
+use api::Evicted;
+use axum::extract::{Path, State};
+use axum::http::StatusCode;
+use axum::{Extension, Json};
+use server::{Change, ChangeError, ConnectionInfo, ConnectionRole, Running};
+
+use crate::access::AdminCaller;
+use crate::connections::{Seen, Wanted, client_id, hosts_of, unknown, unknown_connection};
+use crate::off_thread::{Served, off_thread};
+use crate::problem::Problem;
+use crate::served::ServedFile;
+use crate::shown::shown;
+
+pub(crate) async fn connection(
+    State(served): Served,
+    Extension(caller): Extension<AdminCaller>,
+    Path(id): Path<String>,
+) -> Result<Json<Evicted>, Problem> {
+    let verb = format!("evict connection {}", shown(id.as_bytes()));
+    off_thread(move || {
+        let running = served.running();
+        let asked = id.clone();
+        let all = running.connections(move |info| info.base.connection.to_string() == asked);
+        match all.list.is_empty() {
+            true => Err(unknown_connection(running, &id)),
+            false => Eviction::of(running, all.list, BTreeSet::new()).end(&served, &caller, &verb),
+        }
+    })
+    .await
+}
+
+pub(crate) async fn host(
+    State(served): Served,
+    Extension(caller): Extension<AdminCaller>,
+    Path(name): Path<String>,
+) -> Result<Json<Evicted>, Problem> {
+    let verb = format!("evict host {}", shown(name.as_bytes()));
+    off_thread(move || {
+        let running = served.running();
+        let wanted = Wanted::host(&name, &Seen::of(running));
+        let clients = wanted.clients();
+        let all = running.connections(move |info| wanted.has(info));
+        if all.list.is_empty() && clients.is_empty() {
+            let all = hosts_of(running, &running.connections(|_| true));
+            let names = all.into_iter().map(|host| host.name).collect();
+            return Err(unknown("host", &name, names));
+        }
+        Eviction::of(running, all.list, clients).end(&served, &caller, &verb)
+    })
+    .await
+}
+
+pub(crate) async fn session(
+    State(served): Served,
+    Extension(caller): Extension<AdminCaller>,
+    Path(id): Path<String>,
+) -> Result<Json<Evicted>, Problem> {
+    let verb = format!("evict session {}", shown(id.as_bytes()));
+    off_thread(move || {
+        let running = served.running();
+        let asked = id.clone();
+        let all = running.connections(move |info| match info.role {
+            ConnectionRole::Session { tsih, .. } => tsih.to_string() == asked,
+            _ => false,
+        });
+        if all.list.is_empty() {
+            let all = running.sessions();
+            let ids = all.iter().map(|session| session.tsih.to_string()).collect();
+            return Err(unknown("iSCSI session", &id, ids));
+        }
+        Eviction::of(running, all.list, BTreeSet::new()).end(&served, &caller, &verb)
+    })
+    .await
+}
+
+pub(crate) async fn client(
+    State(served): Served,
+    Extension(caller): Extension<AdminCaller>,
+    Path(id): Path<String>,
+) -> Result<Json<Evicted>, Problem> {
+    let verb = format!("evict nfs-client {}", shown(id.as_bytes()));
+    off_thread(move || {
+        let running = served.running();
+        let all = running.nfs_clients();
+        match all.iter().find(|client| client_id(client.id) == id) {
+            Some(client) => {
+                let clients = BTreeSet::from([client.id]);
+                Eviction::of(running, Vec::new(), clients).end(&served, &caller, &verb)
+            }
+            None => {
+                let ids = all.iter().map(|client| client_id(client.id)).collect();
+                Err(unknown("NFS client", &id, ids))
+            }
+        }
+    })
+    .await
+}
+
+/// What is to end.
+struct Eviction {
+    seen: Seen,
+    connections: Vec<ConnectionInfo>,
+    clients: BTreeSet<u64>,
+}
+
+impl Eviction {
+    fn of(running: &Running, connections: Vec<ConnectionInfo>, clients: BTreeSet<u64>) -> Eviction {
+        Eviction {
+            seen: Seen::of(running),
+            connections,
+            clients,
+        }
+    }
+
+    /// Ends it. What has ended, and what keeps it from coming back.
+    fn end(
+        self,
+        served: &ServedFile,
+        caller: &AdminCaller,
+        verb: &str,
+    ) -> Result<Evicted, Problem> {
+        let running = served.running();
+        let (mut done, may_return) = (self.lines(), self.may_return());
+        let connections = self.connections.iter().map(|info| info.base.connection);
+        let mut changes = vec![Change::EvictConnections(connections.collect())];
+        changes.extend(self.clients.iter().map(|&id| Change::EvictClient { id }));
+        for change in changes {
+            match running.change(change) {
+                Ok(()) => {}
+                // It has gone by itself meanwhile.
+                Err(ChangeError::Unknown(..)) => {}
+                Err(error) if error.is_of_one_made() => done.push(error.to_string()),
+                Err(error) => {
+                    let detail = error.to_string();
+                    return Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail));
+                }
+            }
+        }
+        for line in &done {
+            tracing::info!(event = "evicted", by = caller.name, "evict: {line}");
+        }
+        if let Err(why) = served.record(verb, caller.uid, &done) {
+            done.push(format!("this is not in the audit: {why}"));
+        }
+        Ok(Evicted { done, may_return })
+    }
+
+    /// What ends, a line each.
+    fn lines(&self) -> Vec<String> {
+        let mut lines = BTreeSet::new();
+        for info in &self.connections {
+            let host = self.seen.host(info).unwrap_or_default();
+            let target = info.target.as_deref().unwrap_or_default();
+            let (id, peer) = (info.base.connection, info.base.via.peer);
+            lines.insert(match info.role {
+                ConnectionRole::Queue { cntlid, .. } => {
+                    format!("controller {cntlid} of {host} at {target} has ended")
+                }
+                ConnectionRole::Session { tsih, cid, .. } => format!(
+                    "session {tsih} of {host} at {target}: connection {cid} was asked to log out, \
+                     and is closed"
+                ),
+                _ => format!("connection {id} from {peer} is closed"),
+            });
+        }
+        lines.extend(self.clients.iter().map(|id| {
+            let name = self.seen.client(*id).unwrap_or_default();
+            let id = client_id(*id);
+            format!("NFS client {id} ({name}) has lost its sessions, opens, locks and delegations")
+        }));
+        lines.into_iter().collect()
+    }
+
+    /// What lets it in again, a line each.
+    fn may_return(&self) -> Vec<String> {
+        let mut lines = BTreeSet::new();
+        for info in &self.connections {
+            let (Some(host), Some(target)) = (self.seen.host(info), &info.target) else {
+                continue;
+            };
+            let mut subsystems = self.seen.served.subsystems.iter();
+            let subsystem = subsystems.find(|subsystem| subsystem.nqn == *target);
+            let mut targets = self.seen.served.targets.iter();
+            let is_target = targets.any(|known| known.target.name == *target);
+            let line = match subsystem {
+                Some(subsystem) if subsystem.hosts.is_some() => {
+                    format!("take {host} off `hosts` of the [[nvme.subsystem]] {target}")
+                }
+                Some(_) => format!(
+                    "`allow_any_host` lets any host in: list `hosts` of the [[nvme.subsystem]] \
+                     {target} in its place"
+                ),
+                None if is_target => format!(
+                    "take {host} off `initiators` of the [[iscsi.target]] {target}, or list them \
+                     in place of `allow_any_initiator`"
+                ),
+                None => continue,
+            };
+            lines.insert(line);
+        }
+        if !self.clients.is_empty() {
+            let line = "take its address off `clients` of the [[export]]s that it uses, or list \
+                        them in place of `allow_any_client`";
+            lines.insert(line.to_owned());
+        }
+        lines.into_iter().collect()
+    }
+}

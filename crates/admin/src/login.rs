@@ -1,0 +1,108 @@
+//! Logins over TCP: an address that is good once, for a session of a browser.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use api::{LoginAddress, LoginRequest};
+use axum::extract::{Extension, Path, Request, State};
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Redirect, Response};
+use axum::routing::{get, post};
+use axum::{Json, Router};
+use server::AdminRole;
+
+use crate::access::{Access, AdminCaller, LOGIN_AGE_MAX, Peer, SESSION_AGE_MAX, cookie_name};
+use crate::body::body_of;
+use crate::problem::Problem;
+use crate::served::ServedFile;
+
+pub(crate) fn routes(access: Arc<Access>) -> Router<Arc<ServedFile>> {
+    let alone = || async {
+        let detail = "an address to log in by is opened by GET";
+        Problem::new(StatusCode::METHOD_NOT_ALLOWED, detail)
+    };
+    Router::new()
+        .route("/v1/logins", post(make))
+        // What looks whether the address answers does not use it up.
+        .route("/login/{secret}", get(open).head(alone))
+        .with_state(access)
+}
+
+/// Makes an address, for whoever asks at the Unix socket.
+async fn make(
+    State(access): State<Arc<Access>>,
+    Extension(peer): Extension<Peer>,
+    Extension(caller): Extension<AdminCaller>,
+    request: Request,
+) -> Result<Json<LoginAddress>, Problem> {
+    if let Peer::Address { .. } = peer {
+        let detail = "logins are made at the Unix socket alone: `weft login`";
+        return Err(Problem::new(StatusCode::FORBIDDEN, detail));
+    }
+    let (_, body) = body_of(request).await?;
+    let asked: LoginRequest = serde_json::from_slice(&body).map_err(|why| {
+        let detail = format!("the body is not {{\"role\": \"viewer\"}}: {why}");
+        Problem::new(StatusCode::BAD_REQUEST, detail)
+    })?;
+    let role = match asked.role.as_deref().map(AdminRole::of_name) {
+        None => caller.role,
+        Some(Some(role)) if role <= caller.role => role,
+        Some(Some(role)) => {
+            let detail = format!(
+                "{} is {}, and lets nobody in as {}",
+                caller.name,
+                caller.role.name(),
+                role.name()
+            );
+            return Err(Problem::new(StatusCode::FORBIDDEN, detail));
+        }
+        Some(None) => {
+            let detail = "\"role\" is viewer, operator or admin";
+            return Err(Problem::new(StatusCode::BAD_REQUEST, detail));
+        }
+    };
+    let Some((_, Some(here))) = access.served.places.get() else {
+        let detail = "weft listens on no TCP address";
+        let hint = "name one in `[admin] listen`, and restart weft";
+        return Err(Problem::new(StatusCode::CONFLICT, detail).hint(hint));
+    };
+    let name = format!("session of {}", caller.name);
+    let uid = caller.uid;
+    let secret = access.make_login(AdminCaller { name, uid, role });
+    let secret = secret.map_err(|error| {
+        let detail = format!("the kernel gives no random bytes: {error}");
+        Problem::new(StatusCode::INTERNAL_SERVER_ERROR, detail)
+    })?;
+    Ok(Json(LoginAddress {
+        address: format!("http://{}/login/{secret}", reached(*here)),
+        role: role.name().to_owned(),
+        expires_s: LOGIN_AGE_MAX.as_secs(),
+    }))
+}
+
+/// Where a browser of this machine reaches an address that is listened on.
+fn reached(here: SocketAddr) -> SocketAddr {
+    let ip = match here {
+        SocketAddr::V4(v4) if v4.ip().is_unspecified() => [127, 0, 0, 1].into(),
+        SocketAddr::V6(v6) if v6.ip().is_unspecified() => std::net::Ipv6Addr::LOCALHOST.into(),
+        here => here.ip(),
+    };
+    SocketAddr::new(ip, here.port())
+}
+
+/// Opens a session, and shows where to go on.
+async fn open(
+    State(access): State<Arc<Access>>,
+    Extension(peer): Extension<Peer>,
+    Path(secret): Path<String>,
+) -> Result<Response, Problem> {
+    let Peer::Address { here, .. } = peer else {
+        let detail = "sessions are for browsers, over TCP";
+        return Err(Problem::new(StatusCode::NOT_FOUND, detail));
+    };
+    let session = access.log_in(&secret, peer)?;
+    let (name, age_s) = (cookie_name(here), SESSION_AGE_MAX.as_secs());
+    let cookie = format!("{name}={session}; Path=/; Max-Age={age_s}; HttpOnly; SameSite=Strict");
+    let cookie = HeaderValue::try_from(cookie).expect("hex and our own words");
+    Ok(([(header::SET_COOKIE, cookie)], Redirect::to("/")).into_response())
+}

@@ -1,0 +1,369 @@
+//! What is measured, as OpenMetrics text (version 1.0).
+
+use std::fmt::{self, Write as _};
+
+use mem::counters::counts_allocations;
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, text};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::registry::Registry;
+use server::metrics::{BOUNDS, Histogram, Metrics, bound};
+use server::{COUNTS, CountKind};
+
+/// The media type of the text.
+pub(crate) const MEDIA_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// What there is to tell, as text.
+///
+/// # Errors
+/// None: a text takes everything.
+pub(crate) fn text_of(metrics: Metrics, generation: u64) -> Result<String, fmt::Error> {
+    let mut registry = Registry::default();
+    registry.register_collector(Box::new(Exposition {
+        metrics,
+        generation,
+    }));
+    let mut to = String::new();
+    text::encode(&mut to, &registry)?;
+    Ok(to)
+}
+
+#[derive(Debug)]
+struct Exposition {
+    metrics: Metrics,
+    /// Of the document that is served.
+    generation: u64,
+}
+
+/// A value with its labels.
+type Sample<'a, V> = (Vec<(&'a str, &'a str)>, V);
+
+struct Families<'a>(DescriptorEncoder<'a>);
+
+impl Families<'_> {
+    fn counters<'v>(
+        &mut self,
+        name: &str,
+        help: &str,
+        samples: impl IntoIterator<Item = Sample<'v, u64>>,
+    ) -> fmt::Result {
+        let mut family = self
+            .0
+            .encode_descriptor(name, help, None, MetricType::Counter)?;
+        for (labels, value) in samples {
+            let mut metric = family.encode_family(&labels)?;
+            metric.encode_counter::<NoLabels, _, u64>(&value, None)?;
+        }
+        Ok(())
+    }
+
+    fn seconds<'v>(
+        &mut self,
+        name: &str,
+        help: &str,
+        samples: impl IntoIterator<Item = Sample<'v, u64>>,
+    ) -> fmt::Result {
+        let mut family = self
+            .0
+            .encode_descriptor(name, help, None, MetricType::Counter)?;
+        for (labels, ns) in samples {
+            let mut metric = family.encode_family(&labels)?;
+            metric.encode_counter::<NoLabels, _, u64>(&(ns as f64 / 1e9), None)?;
+        }
+        Ok(())
+    }
+
+    fn gauges<'v>(
+        &mut self,
+        name: &str,
+        help: &str,
+        samples: impl IntoIterator<Item = Sample<'v, u64>>,
+    ) -> fmt::Result {
+        let mut family = self
+            .0
+            .encode_descriptor(name, help, None, MetricType::Gauge)?;
+        for (labels, value) in samples {
+            let value = i64::try_from(value).unwrap_or(i64::MAX);
+            match labels.is_empty() {
+                true => family.encode_gauge(&value)?,
+                false => family.encode_family(&labels)?.encode_gauge(&value)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn histograms<'v>(
+        &mut self,
+        name: &str,
+        help: &str,
+        samples: impl IntoIterator<Item = Sample<'v, &'v Histogram>>,
+    ) -> fmt::Result {
+        let mut family = self
+            .0
+            .encode_descriptor(name, help, None, MetricType::Histogram)?;
+        for (labels, times) in samples {
+            let buckets: [_; BOUNDS + 1] = std::array::from_fn(|at| match at {
+                BOUNDS => (f64::INFINITY, times.buckets[at]),
+                _ => (bound(at) as f64 / 1e9, times.buckets[at]),
+            });
+            let mut metric = family.encode_family(&labels)?;
+            let (sum, count) = (times.sum_ns as f64 / 1e9, times.count());
+            metric.encode_histogram::<NoLabels>(sum, count, &buckets, None)?;
+        }
+        Ok(())
+    }
+}
+
+type NoLabels = [(&'static str, &'static str); 0];
+
+impl Collector for Exposition {
+    fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let to = &mut Families(encoder);
+        self.encode_volumes(to)?;
+        self.encode_hosts(to)?;
+        self.encode_stages(to)?;
+        self.encode_peers(to)?;
+        self.encode_reactors(to)?;
+        self.encode_whole(to)
+    }
+}
+
+impl Exposition {
+    fn encode_volumes(&self, to: &mut Families<'_>) -> fmt::Result {
+        let all = || {
+            self.metrics.volumes.iter().flat_map(|volume| {
+                volume.ops.iter().map(|(op, counts, times)| {
+                    let labels = vec![
+                        ("protocol", volume.protocol),
+                        ("volume", &*volume.volume),
+                        ("op", *op),
+                    ];
+                    (labels, counts, times)
+                })
+            })
+        };
+        to.counters(
+            "weft_io_operations",
+            "I/Os that succeeded, by volume, or by export of NFS, where a call is one",
+            all().map(|(labels, counts, _)| (labels, counts.ios)),
+        )?;
+        to.counters(
+            "weft_io_bytes",
+            "Bytes that I/Os have read or written",
+            all().map(|(labels, counts, _)| (labels, counts.bytes)),
+        )?;
+        to.counters(
+            "weft_io_errors",
+            "I/Os that failed",
+            all().map(|(labels, counts, _)| (labels, counts.errors)),
+        )?;
+        to.histograms(
+            "weft_io_seconds",
+            "Time from when an I/O is here with its data until its answer is ready, of one I/O \
+             in 64 of a connection",
+            all()
+                .filter(|(_, _, times)| times.count() > 0)
+                .map(|(labels, _, times)| (labels, times)),
+        )
+    }
+
+    fn encode_hosts(&self, to: &mut Families<'_>) -> fmt::Result {
+        let all = || {
+            self.metrics.hosts.iter().flat_map(|host| {
+                host.ops.iter().map(|(op, counts)| {
+                    let labels = vec![
+                        ("protocol", host.protocol),
+                        ("host", &*host.host),
+                        ("op", *op),
+                    ];
+                    (labels, counts)
+                })
+            })
+        };
+        to.counters(
+            "weft_host_io_operations",
+            "I/Os that succeeded, by host, of those that have connections: the first 1000 by \
+             themselves, all others as other",
+            all().map(|(labels, counts)| (labels, counts.ios)),
+        )?;
+        to.counters(
+            "weft_host_io_bytes",
+            "Bytes that I/Os of a host have read or written",
+            all().map(|(labels, counts)| (labels, counts.bytes)),
+        )?;
+        to.counters(
+            "weft_host_io_errors",
+            "I/Os of a host that failed",
+            all().map(|(labels, counts)| (labels, counts.errors)),
+        )
+    }
+
+    fn encode_stages(&self, to: &mut Families<'_>) -> fmt::Result {
+        let all = self.metrics.stages.iter().flat_map(|(protocol, stages)| {
+            stages.iter().map(move |(stage, times)| {
+                (vec![("protocol", *protocol), ("stage", *stage)], times)
+            })
+        });
+        to.histograms(
+            "weft_stage_seconds",
+            "Time that an I/O spends in a stage, of one I/O in 64 of a connection",
+            all,
+        )
+    }
+
+    fn encode_peers(&self, to: &mut Families<'_>) -> fmt::Result {
+        let Metrics {
+            connections,
+            refusals,
+            nfs,
+            ..
+        } = &self.metrics;
+        to.gauges(
+            "weft_connections",
+            "Connections that are open",
+            (connections.iter()).map(|(protocol, open)| (vec![("protocol", *protocol)], *open)),
+        )?;
+        to.counters(
+            "weft_refusals",
+            "Connections, logins, commands and clients that were refused, and connections that \
+             ended by a mistake of their peers",
+            (refusals.iter()).map(|(reason, times)| (vec![("reason", *reason)], *times)),
+        )?;
+        let plain = |value: u64| [(vec![], value)];
+        to.gauges(
+            "weft_nfs_clients",
+            "Clients of NFSv4, by whether their lease has expired",
+            [
+                (vec![("lease", "valid")], nfs.clients - nfs.expired_clients),
+                (vec![("lease", "expired")], nfs.expired_clients),
+            ],
+        )?;
+        to.gauges("weft_nfs_opens", "Opens of NFS clients", plain(nfs.opens))?;
+        to.gauges(
+            "weft_nfs_locks",
+            "Files and owners of NFS clients with byte-range locks",
+            plain(nfs.locks),
+        )?;
+        to.gauges(
+            "weft_nfs_delegations",
+            "Delegations that NFS clients hold",
+            plain(nfs.delegations),
+        )?;
+        to.gauges(
+            "weft_nfs_grace",
+            "Whether NFS clients may still reclaim what they had before the start: 1 or 0",
+            plain(nfs.is_in_grace.into()),
+        )
+    }
+
+    fn encode_reactors(&self, to: &mut Families<'_>) -> fmt::Result {
+        let numbers: Vec<String> = (0..self.metrics.reactors.len())
+            .map(|at| at.to_string())
+            .collect();
+        let all = || numbers.iter().zip(&self.metrics.reactors);
+        to.gauges(
+            "weft_reactor_up",
+            "Whether a reactor answers: 1 or 0",
+            all().map(|(number, report)| (vec![("reactor", &**number)], report.is_some().into())),
+        )?;
+        for count in COUNTS {
+            let is_counted = count.name != "allocations" || counts_allocations();
+            let samples = all().filter(|_| is_counted).filter_map(|(number, report)| {
+                Some((vec![("reactor", &**number)], count.of((*report)?)))
+            });
+            let mut name = "weft_reactor_".to_owned();
+            match count.kind {
+                CountKind::Counter => {
+                    name.push_str(count.name);
+                    to.counters(&name, count.help, samples)?;
+                }
+                CountKind::Gauge => {
+                    name.push_str(count.name);
+                    to.gauges(&name, count.help, samples)?;
+                }
+                CountKind::Seconds => {
+                    write!(name, "{}_seconds", count.name.trim_end_matches("_ns"))?;
+                    to.seconds(&name, count.help, samples)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn encode_whole(&self, to: &mut Families<'_>) -> fmt::Result {
+        let plain = |value: u64| [(vec![], value)];
+        to.gauges(
+            "weft_memory_max_bytes",
+            "The limit of all buffers together (memory_max)",
+            plain(self.metrics.memory_max_bytes),
+        )?;
+        to.gauges(
+            "weft_config_generation",
+            "The generation of the configuration that is served",
+            plain(self.generation),
+        )?;
+        to.gauges(
+            "weft_blocking_work",
+            "Pieces of work that wait for threads beside the reactors",
+            plain(self.metrics.blocking_work),
+        )?;
+        let labels = vec![
+            ("version", env!("CARGO_PKG_VERSION")),
+            ("driver", self.metrics.driver),
+        ];
+        to.gauges(
+            "weft_build_info",
+            "The version and the driver; always 1",
+            [(labels, 1)],
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use server::Config;
+    use server::metrics::HostMetrics;
+    use store::meter::IoOp;
+    use store::{Kind, Spec};
+
+    use super::*;
+
+    const VOLUMES: usize = 4096;
+    const HOSTS: usize = 1000;
+
+    /// Prints how long a scrape takes.
+    #[test]
+    fn scrape_of_4096_volumes_and_1000_hosts_has_a_line_for_each() {
+        let volumes = (0..VOLUMES).map(|at| Spec::new(format!("v{at}"), Kind::Null, 1 << 20, 512));
+        let running = server::start(Config {
+            volumes: volumes.collect(),
+            ..Config::default()
+        });
+        let running = running.expect("it serves");
+        for volume in running.volumes() {
+            let meter = &volume.base().meters()[0];
+            for op in [IoOp::Read, IoOp::Write] {
+                meter.counters.count(op, 4096);
+                meter.times.note(op as usize, 1000);
+            }
+        }
+        let start = Instant::now();
+        let mut metrics = running.metrics();
+        let ops = metrics.volumes[0].ops.map(|(op, counts, _)| (op, counts));
+        metrics.hosts.extend((0..HOSTS).map(|at| HostMetrics {
+            protocol: "nvme-tcp",
+            host: format!("nqn.2014-08.org.nvmexpress:uuid:{at:032}"),
+            ops,
+        }));
+        let text = text_of(metrics, 1).expect("a text");
+        println!("{} bytes in {:?}", text.len(), start.elapsed());
+        let lines = |name: &str| text.lines().filter(|line| line.starts_with(name)).count();
+        assert_eq!(lines("weft_io_operations_total"), 4 * VOLUMES);
+        assert_eq!(lines("weft_io_seconds_bucket"), 2 * VOLUMES * (BOUNDS + 1));
+        assert_eq!(lines("weft_host_io_bytes_total"), 4 * HOSTS);
+        running.stop();
+        running.wait(Duration::from_secs(20)).expect("in order");
+    }
+}

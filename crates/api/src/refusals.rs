@@ -1,0 +1,35 @@
+//! What was refused.
+
+use std::net::IpAddr;
+
+use serde::{Deserialize, Serialize};
+
+/// Refusals of one kind of one peer.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct RefusalSummary {
+    /// When it was first refused.
+    pub first_unix_s: u64,
+    /// When it was last refused.
+    pub last_unix_s: u64,
+    /// How often.
+    pub count: u64,
+    /// What was refused: `Connect refused` and so on.
+    pub kind: String,
+    /// Where it came from.
+    pub address: Option<IpAddr>,
+    /// What it calls itself.
+    pub host: Option<String>,
+    /// What it asked for.
+    pub target: Option<String>,
+    /// Why it was refused.
+    pub reason: String,
+    /// The lines of configuration that let it in, where there are any.
+    pub allow: Option<String>,
+}
+
+/// What was refused last, the latest at the end.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Refusals {
+    /// A bounded number.
+    pub refusals: Vec<RefusalSummary>,
+}

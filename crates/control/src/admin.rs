@@ -1,0 +1,161 @@
+//! How the process is asked and told to change.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use server::{AdminListen, AdminRole, AdminSocket, AdminSpec, AdminToken};
+
+use crate::policy::pick;
+use crate::schema::{SCHEMA, TOKEN};
+use crate::source::{At, Section, Sink};
+
+/// More names than a machine has.
+const NAMES_MAX: usize = 64;
+
+/// More programs than ask.
+const TOKENS_MAX: usize = 256;
+
+const NAME_BYTES_MAX: usize = 64;
+
+pub(crate) fn read(sink: &mut Sink, section: Option<&Section>, folder: &Path) -> AdminSpec {
+    let Some(section) = section else {
+        return AdminSpec::default();
+    };
+    let tokens = tokens(sink, section);
+    AdminSpec {
+        socket: socket(sink, section, folder),
+        listen: listen(sink, section, !tokens.is_empty()),
+        state: state(sink, section, folder),
+        names: names(sink, section),
+        tokens,
+    }
+}
+
+fn socket(sink: &mut Sink, section: &Section, folder: &Path) -> AdminSocket {
+    let socket = section.text(sink, "socket");
+    match socket.map(|text| (text.value, text.span)) {
+        None => AdminSocket::Usual,
+        Some(("off", _)) => AdminSocket::Off,
+        Some((path, span)) if path.is_empty() || path.contains('\0') => {
+            let text = "`socket` takes the path of a Unix socket, or \"off\"";
+            sink.add(&span, text);
+            AdminSocket::Off
+        }
+        Some((path, _)) => AdminSocket::At(folder.join(path)),
+    }
+}
+
+fn state(sink: &mut Sink, section: &Section, folder: &Path) -> Option<PathBuf> {
+    let state = section.text(sink, "state")?;
+    if state.value.is_empty() || state.value.contains('\0') {
+        sink.add(&state.span, "`state` takes the path of a folder");
+        return None;
+    }
+    Some(folder.join(state.value))
+}
+
+fn listen(sink: &mut Sink, section: &Section, has_tokens: bool) -> AdminListen {
+    let Some(At { value, span }) = section.text(sink, "listen") else {
+        return AdminListen::Usual;
+    };
+    if value == "off" {
+        return AdminListen::Off;
+    }
+    let wrong = match value.parse::<SocketAddr>() {
+        Err(_) => {
+            "`listen` takes an IP address with port, \"127.0.0.1:4480\" or \"[::1]:4480\", or \
+             \"off\""
+        }
+        Ok(address) if address.port() == 0 => {
+            "port 0 would be another port at every start: name one, such as 4480"
+        }
+        Ok(address) if !has_tokens && !is_loopback(address) => {
+            "`listen` takes an address of this machine alone, 127.0.0.1 or ::1, where there is no \
+             [[admin.token]]: nobody elsewhere could log in; `ssh -L 4480:127.0.0.1:4480` reaches \
+             it, encrypted"
+        }
+        Ok(address) => return AdminListen::At(address),
+    };
+    sink.add(&span, format!("{wrong}, not \"{value}\""));
+    AdminListen::Off
+}
+
+/// Whether this machine alone reaches an address.
+pub(crate) fn is_loopback(address: SocketAddr) -> bool {
+    address.ip().to_canonical().is_loopback()
+}
+
+fn tokens(sink: &mut Sink, section: &Section) -> Vec<AdminToken> {
+    const ROLES: [(&str, AdminRole); 3] = {
+        let [viewer, operator, admin] = AdminRole::ALL;
+        [
+            (viewer.name(), viewer),
+            (operator.name(), operator),
+            (admin.name(), admin),
+        ]
+    };
+    let mut tokens: Vec<AdminToken> = Vec::new();
+    let sections = section.tables(sink, SCHEMA, "token", TOKEN);
+    if let Some(section) = sections.get(TOKENS_MAX) {
+        sink.add(
+            &section.span,
+            format!("there are {TOKENS_MAX} tokens at most"),
+        );
+    }
+    for section in &sections {
+        section.missing(sink, "name", "name = \"prometheus\"");
+        section.missing(sink, "role", "role = \"viewer\"");
+        section.missing(sink, "sha256", "what `weft token add` writes");
+        let role = pick(sink, Some(section), "role", &ROLES);
+        let name = section.text(sink, "name");
+        let sha256 = section.text(sink, "sha256");
+        let (Some(name), Some(role), Some(sha256)) = (name, role, sha256) else {
+            continue;
+        };
+        if name.value.is_empty() || name.value.len() > NAME_BYTES_MAX {
+            let text = format!("`name` has 1 to {NAME_BYTES_MAX} bytes");
+            sink.add(&name.span, text);
+        }
+        if tokens.iter().any(|token| token.name == name.value) {
+            let text = format!("there is a token \"{}\" already", name.value);
+            sink.add(&name.span, text);
+        }
+        let is_hex = |byte: u8| byte.is_ascii_hexdigit();
+        if sha256.value.len() != 64 || !sha256.value.bytes().all(is_hex) {
+            let text = "`sha256` is the digest of a token, 64 hexadecimal digits, not the token \
+                        itself: `weft token add` makes both";
+            sink.add(&sha256.span, text);
+        }
+        tokens.push(AdminToken {
+            name: name.value.to_owned(),
+            role,
+            sha256: sha256.value.to_ascii_lowercase(),
+        });
+    }
+    tokens
+}
+
+fn names(sink: &mut Sink, section: &Section) -> Vec<String> {
+    let names = section.texts(sink, "names").unwrap_or_default();
+    if let Some(name) = names.get(NAMES_MAX) {
+        sink.add(
+            &name.span,
+            format!("`names` holds {NAMES_MAX} names at most"),
+        );
+    }
+    let is_of_name = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
+    for name in &names {
+        if name.value.is_empty() || !name.value.bytes().all(is_of_name) {
+            let text = format!(
+                "`names` holds names of this machine as browsers are given them, such as \
+                 \"storage.example.org\", without port, not \"{}\"",
+                name.value
+            );
+            sink.add(&name.span, text);
+        }
+    }
+    names
+        .iter()
+        .map(|name| name.value.to_ascii_lowercase())
+        .collect()
+}

@@ -1,0 +1,60 @@
+//! The form of the file as a JSON Schema, for editors.
+
+use serde_json::{Map, Value, json};
+
+use crate::schema::{FILE, SCHEMA, Takes, keys_of};
+use crate::value::UNITS;
+
+/// A JSON Schema of the file: sections, keys and the forms of their values. What depends on other
+/// keys only [`crate::parse`] knows. It is of draft 7, with words of draft 4 alone: some
+/// editors of TOML know no others.
+#[must_use]
+pub fn json_schema() -> Value {
+    let sections = SCHEMA.iter().filter(|(title, _)| *title != FILE);
+    let sections = sections.map(|(title, _)| (name_of(title).to_owned(), section(title)));
+    let mut schema = section(FILE);
+    schema["$schema"] = json!("http://json-schema.org/draft-07/schema#");
+    schema["title"] = json!("weft.toml");
+    schema["definitions"] = sections.collect::<Map<_, _>>().into();
+    schema
+}
+
+fn section(title: &str) -> Value {
+    let keys = keys_of(title).iter();
+    let keys = keys.map(|key| (key.name.to_owned(), form(key.takes)));
+    json!({
+        "title": title,
+        "type": "object",
+        "properties": keys.collect::<Map<_, _>>(),
+        "additionalProperties": false,
+    })
+}
+
+/// A title without its brackets.
+fn name_of(title: &str) -> &str {
+    title.trim_matches(['[', ']'])
+}
+
+fn form(takes: Takes) -> Value {
+    let text = json!({ "type": "string" });
+    let number = json!({ "type": "integer", "minimum": 0 });
+    let of = |title| json!({ "$ref": format!("#/definitions/{}", name_of(title)) });
+    match takes {
+        Takes::Text | Takes::File | Takes::FileOr(_) => text,
+        Takes::Flag => json!({ "type": "boolean" }),
+        Takes::Number => number,
+        Takes::NumberOr(word) => json!({ "anyOf": [number, { "enum": [word] }] }),
+        Takes::Size => json!({ "anyOf": [number, { "type": "string", "pattern": size() }] }),
+        Takes::Texts => json!({ "type": "array", "items": text }),
+        Takes::Numbers => json!({ "type": "array", "items": number }),
+        Takes::Table(title) => of(title),
+        Takes::Tables(title) => json!({ "type": "array", "items": of(title) }),
+    }
+}
+
+/// Digits, or a range of numbers where one table makes several, and a unit.
+fn size() -> String {
+    let units: Vec<_> = UNITS.iter().map(|(name, _)| *name).collect();
+    let units = units.join("|");
+    format!(r"^([0-9]|\{{[0-9]+\.\.[0-9]+\}})+\s*({units})?$")
+}

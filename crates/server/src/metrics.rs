@@ -1,0 +1,230 @@
+//! What is measured of a target: who did how much with what, and how long it took.
+
+use std::sync::atomic::Ordering;
+
+use engine::sample::Stage;
+pub use store::meter::{BOUNDS, Histogram, OpCounts, bound};
+use store::meter::{IoMeter, IoOp};
+
+use crate::report::Report;
+use crate::serving::PROTOCOLS;
+use crate::start::Running;
+
+/// Hosts with figures of their own; those that come when there are so many share theirs.
+const HOSTS_MAX: usize = 1000;
+/// The name of those.
+const OTHER_HOSTS: &str = "other";
+
+/// What is measured of a target, as of now. What is gone is not in it.
+#[derive(Debug)]
+pub struct Metrics {
+    /// By volume, or export of NFS.
+    pub volumes: Vec<VolumeMetrics>,
+    /// By host, of those that have connections.
+    pub hosts: Vec<HostMetrics>,
+    /// By protocol and stage.
+    pub stages: Vec<(&'static str, Vec<(&'static str, Histogram)>)>,
+    /// Connections by protocol.
+    pub connections: Vec<(&'static str, u64)>,
+    /// Refusals by kind.
+    pub refusals: Vec<(&'static str, u64)>,
+    /// By the number of the reactor; `None` of one that does not answer.
+    pub reactors: Vec<Option<Report>>,
+    /// What NFS clients have; `None` where NFS is not served.
+    pub nfs: NfsMetrics,
+    /// The limit of all buffers together.
+    pub memory_max_bytes: u64,
+    /// Work that waits for threads beside the reactors.
+    pub blocking_work: u64,
+    /// The driver of the reactors.
+    pub driver: &'static str,
+}
+
+/// What came to a volume, or an export, by one protocol.
+#[derive(Debug)]
+pub struct VolumeMetrics {
+    /// The protocol.
+    pub protocol: &'static str,
+    /// The volume's name, or the export's path.
+    pub volume: String,
+    /// By operation.
+    pub ops: [(&'static str, OpCounts, Histogram); IoOp::ALL.len()],
+}
+
+/// What a host did by one protocol.
+#[derive(Debug)]
+pub struct HostMetrics {
+    /// The protocol.
+    pub protocol: &'static str,
+    /// How it is called, or its address.
+    pub host: String,
+    /// By operation.
+    pub ops: [(&'static str, OpCounts); IoOp::ALL.len()],
+}
+
+/// What clients of NFS have.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NfsMetrics {
+    /// Clients of NFSv4 with a lease.
+    pub clients: u64,
+    /// Of those, whose lease has expired.
+    pub expired_clients: u64,
+    /// Opens.
+    pub opens: u64,
+    /// Files and owners with byte-range locks.
+    pub locks: u64,
+    /// Delegations.
+    pub delegations: u64,
+    /// Clients may reclaim what they had before the start.
+    pub is_in_grace: bool,
+}
+
+impl VolumeMetrics {
+    /// `None` where nothing came.
+    fn of(protocol: &'static str, volume: &str, meter: &IoMeter) -> Option<VolumeMetrics> {
+        let counts = meter.counters.read();
+        let is_used = counts != <[OpCounts; IoOp::ALL.len()]>::default();
+        is_used.then(|| {
+            let times = meter.times.read();
+            VolumeMetrics {
+                protocol,
+                volume: volume.to_owned(),
+                ops: IoOp::ALL.map(|op| (op.name(), counts[op as usize], times[op as usize])),
+            }
+        })
+    }
+}
+
+impl Running {
+    /// What is measured. Asks the reactors for what they count themselves.
+    pub fn metrics(&self) -> Metrics {
+        let engine = &self.shared.engine;
+        let connections = engine.connections.iter();
+        let connections = connections.map(|open| open.load(Ordering::Relaxed));
+        let stages = PROTOCOLS.iter().zip(&engine.stage_times);
+        let stages = stages.map(|(protocol, times)| {
+            let stages = Stage::ALL.iter().map(|stage| stage.name());
+            (*protocol, stages.zip(times.read()).collect())
+        });
+        self.shared.nfs.note_refused();
+        let refusals = engine.refusals.of_kinds().into_iter();
+        Metrics {
+            volumes: self.volume_metrics(),
+            hosts: self.host_metrics(),
+            stages: stages.collect(),
+            connections: PROTOCOLS.into_iter().zip(connections).collect(),
+            refusals: refusals.map(|(kind, times)| (kind.0, times)).collect(),
+            reactors: self.reports(),
+            nfs: self.nfs_metrics(),
+            memory_max_bytes: self.config().memory_max,
+            blocking_work: engine.blocking_work() as u64,
+            driver: self.backend(),
+        }
+    }
+
+    fn volume_metrics(&self) -> Vec<VolumeMetrics> {
+        let mut all = Vec::new();
+        for volume in self.volumes() {
+            let meters = PROTOCOLS.iter().zip(volume.base().meters());
+            let name = &volume.info().name;
+            all.extend(
+                meters.filter_map(|(protocol, meter)| VolumeMetrics::of(protocol, name, meter)),
+            );
+        }
+        let exports = self.shared.nfs.nfsd().exports.load();
+        let nfs = PROTOCOLS[crate::serving::NFS as usize];
+        let exports = exports.iter();
+        all.extend(
+            exports.filter_map(|export| VolumeMetrics::of(nfs, export.path(), export.meter())),
+        );
+        all
+    }
+
+    fn host_metrics(&self) -> Vec<HostMetrics> {
+        let mut all: Vec<HostMetrics> = Vec::new();
+        let mut others = [[OpCounts::default(); IoOp::ALL.len()]; PROTOCOLS.len()];
+        for (at, host) in self.shared.engine.hosts.list().iter().enumerate() {
+            for (protocol, counters) in host.ios.iter().enumerate() {
+                let counts = counters.read();
+                if at >= HOSTS_MAX {
+                    others[protocol]
+                        .iter_mut()
+                        .zip(counts)
+                        .for_each(|(to, from)| *to += from);
+                } else {
+                    all.extend(HostMetrics::of(protocol, host.name.to_string(), counts));
+                }
+            }
+        }
+        let others = others.into_iter().enumerate();
+        all.extend(others.filter_map(|(protocol, counts)| {
+            HostMetrics::of(protocol, OTHER_HOSTS.to_owned(), counts)
+        }));
+        all
+    }
+
+    fn nfs_metrics(&self) -> NfsMetrics {
+        let clients = self.nfs_clients();
+        let sum =
+            |of: fn(&serve_nfs::ClientInfo) -> usize| clients.iter().map(of).sum::<usize>() as u64;
+        NfsMetrics {
+            clients: clients.len() as u64,
+            expired_clients: sum(|client| client.is_expired.into()),
+            opens: sum(|client| client.opens),
+            locks: sum(|client| client.locks),
+            delegations: sum(|client| client.delegations),
+            is_in_grace: !self.shared.nfs.nfsd().server.grace_has_ended(),
+        }
+    }
+}
+
+impl HostMetrics {
+    /// `None` where it has done nothing.
+    fn of(
+        protocol: usize,
+        host: String,
+        counts: [OpCounts; IoOp::ALL.len()],
+    ) -> Option<HostMetrics> {
+        let is_active = counts != <[OpCounts; IoOp::ALL.len()]>::default();
+        is_active.then(|| HostMetrics {
+            protocol: PROTOCOLS[protocol],
+            host,
+            ops: IoOp::ALL.map(|op| (op.name(), counts[op as usize])),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use engine::hosts::HostName;
+    use mem::Budget;
+
+    use super::*;
+    use crate::{Config, start};
+
+    #[test]
+    fn hosts_beyond_those_that_are_told_by_name_are_told_together() {
+        let running = start(Config::default()).expect("nothing is served");
+        let (table, budget) = (&running.shared.engine.hosts, Budget::new(1 << 30));
+        let host = |n: usize| table.host(HostName::Said("test", n.to_string()), &budget);
+        let hosts: Vec<_> = (0..HOSTS_MAX + 3).map(host).collect();
+        for host in &hosts {
+            host.ios[0].count(IoOp::Write, 512);
+        }
+        let told = running.metrics().hosts;
+        assert_eq!(told.len(), HOSTS_MAX + 1);
+        assert_eq!(told[0].host, "0", "the first that came");
+        let others = &told[HOSTS_MAX];
+        let (_, counts) = others.ops[IoOp::Write as usize];
+        assert_eq!(
+            (&*others.host, counts.ios, counts.bytes),
+            (OTHER_HOSTS, 3, 3 * 512)
+        );
+        drop(hosts);
+        assert!(running.metrics().hosts.is_empty(), "none is connected");
+        running.stop();
+        running.wait(Duration::from_secs(20)).expect("in order");
+    }
+}

@@ -1,0 +1,182 @@
+//! The columns of each kind of answer.
+
+use api::{
+    AuditRecord, ConnectionStatus, HistoryEntry, Host, IscsiSession, NfsClient, RefusalSummary,
+};
+
+use crate::Cell;
+
+/// A column.
+pub struct Column<T: 'static> {
+    /// What stands above it.
+    pub head: &'static str,
+    /// Its cells are figures, which stand at its right.
+    pub is_figure: bool,
+    /// What of a line stands in it.
+    pub cell: fn(&T) -> Cell,
+}
+
+const fn text<T>(head: &'static str, cell: fn(&T) -> Cell) -> Column<T> {
+    Column {
+        head,
+        is_figure: false,
+        cell,
+    }
+}
+
+const fn figure<T>(head: &'static str, cell: fn(&T) -> Cell) -> Column<T> {
+    Column {
+        head,
+        is_figure: true,
+        cell,
+    }
+}
+
+/// Of connections.
+pub const CONNECTIONS: &[Column<ConnectionStatus>] = &[
+    text("ID", |of| Cell::text(&of.id)),
+    text("protocol", |of| Cell::text(of.protocol.name())),
+    text("peer", |of| Cell::text(of.peer.to_string())),
+    text("local", |of| Cell::text(of.local.to_string())),
+    text("state", |of| Cell::text(&of.state)),
+    text("queue", queue),
+    figure("age", |of| Cell::Duration(of.age_ms)),
+    figure("idle", |of| Cell::Duration(of.idle_ms)),
+    figure("I/Os", |of| Cell::Count(of.ios)),
+    figure("bytes", |of| Cell::Bytes(of.io_bytes)),
+    figure("in flight", |of| Cell::count(of.in_flight)),
+    figure("memory", |of| Cell::Bytes(of.held_bytes)),
+    text("digests", |of| digests(of.header_digest, of.data_digest)),
+    text("host", |of| Cell::option(of.host.as_ref())),
+    text("target", |of| Cell::option(of.target.as_ref())),
+];
+
+/// Of hosts.
+pub const HOSTS: &[Column<Host>] = &[
+    text("protocol", |of| Cell::text(of.protocol.name())),
+    text("addresses", |of| Cell::list(&of.addresses)),
+    figure("connections", |of| Cell::count(of.connections)),
+    figure("controllers", |of| Cell::count(of.controllers.len())),
+    figure("sessions", |of| Cell::count(of.sessions.len())),
+    figure("paths", |of| Cell::count(of.paths.len())),
+    figure("I/Os", |of| Cell::Count(of.ios)),
+    figure("bytes", |of| Cell::Bytes(of.io_bytes)),
+    text("reservations", |of| Cell::list(&of.reservations)),
+    text("host", |of| Cell::text(&of.name)),
+];
+
+/// Of iSCSI sessions.
+pub const SESSIONS: &[Column<IscsiSession>] = &[
+    text("ID", |of| Cell::text(&of.id)),
+    text("ISID", |of| Cell::text(&of.isid)),
+    figure("connections", |of| Cell::count(of.connections.len())),
+    text("digests", |of| digests(of.header_digest, of.data_digest)),
+    text("immediate", |of| Cell::yes_or_no(of.immediate_data)),
+    text("initial R2T", |of| Cell::yes_or_no(of.initial_r2t)),
+    figure("first burst", |of| {
+        Cell::Bytes(of.first_burst_length.into())
+    }),
+    figure("max burst", |of| Cell::Bytes(of.max_burst_length.into())),
+    figure("segment", |of| {
+        Cell::Bytes(of.max_send_data_segment_length.into())
+    }),
+    figure("ERL", |of| Cell::Count(of.error_recovery_level.into())),
+    text("initiator", |of| Cell::text(&of.initiator)),
+    text("target", |of| match of.is_discovery {
+        true => Cell::text("discovery"),
+        false => Cell::option(of.target.as_ref()),
+    }),
+];
+
+/// Of NFS clients.
+pub const CLIENTS: &[Column<NfsClient>] = &[
+    text("ID", |of| Cell::text(&of.id)),
+    text("address", |of| Cell::option(of.address.as_ref())),
+    text("version", |of| Cell::text(&of.version)),
+    text("status", |of| Cell::text(&of.status)),
+    figure("silent", |of| Cell::Duration(of.silent_ms)),
+    figure("lease", |of| Cell::Duration(of.lease_ms)),
+    text("callbacks", |of| Cell::option(of.callback_path.as_ref())),
+    figure("sessions", |of| Cell::count(of.sessions)),
+    figure("slots used", |of| {
+        Cell::text(format!("{}/{}", of.slots_used, of.slots))
+    }),
+    figure("opens", |of| Cell::count(of.opens)),
+    figure("locks", |of| Cell::count(of.locks)),
+    figure("delegations", |of| Cell::count(of.delegations)),
+    text("name", |of| Cell::text(&of.name)),
+    text("implementation", |of| Cell::text(&of.implementation)),
+];
+
+/// Of refusals.
+pub const REFUSALS: &[Column<RefusalSummary>] = &[
+    text("last", |of| Cell::Time(of.last_unix_s)),
+    figure("count", |of| Cell::Count(of.count)),
+    text("from", |of| Cell::option(of.address.as_ref())),
+    text("refused", |of| Cell::text(&of.kind)),
+    text("name", |of| Cell::option(of.host.as_ref())),
+    text("asked", |of| Cell::option(of.target.as_ref())),
+    text("why", |of| Cell::text(&of.reason)),
+];
+
+/// Of generations.
+pub const HISTORY: &[Column<HistoryEntry>] = &[
+    figure("generation", |of| Cell::Count(of.number())),
+    text("time", |of| {
+        of.made()
+            .map_or(Cell::Nothing, |made| Cell::Time(made.unix_s))
+    }),
+    figure("UID", |of| {
+        of.made()
+            .map_or(Cell::Nothing, |made| Cell::Count(made.uid.into()))
+    }),
+    figure("changes", |of| {
+        of.made()
+            .map_or(Cell::Nothing, |made| Cell::count(made.done.len()))
+    }),
+    text("verb", |of| match of {
+        HistoryEntry::Made(made) => Cell::text(&made.verb),
+        HistoryEntry::Damaged { damaged, .. } => Cell::text(format!("DAMAGED: {damaged}")),
+    }),
+];
+
+/// Of records of the audit.
+pub const AUDIT: &[Column<AuditRecord>] = &[
+    figure("record", |of| Cell::Count(of.number)),
+    text("time", |of| Cell::Time(of.unix_s)),
+    figure("UID", |of| Cell::Count(of.uid.into())),
+    figure("generation", |of| Cell::Count(of.generation)),
+    figure("changes", |of| Cell::count(of.change_count)),
+    text("outcome", |of| Cell::text(&of.outcome)),
+    text("verb", |of| Cell::text(&of.verb)),
+];
+
+fn digests(header: bool, data: bool) -> Cell {
+    Cell::text(match (header, data) {
+        (true, true) => "header,data",
+        (true, false) => "header",
+        (false, true) => "data",
+        (false, false) => "",
+    })
+}
+
+/// Which part of its host's association a connection is.
+fn queue(of: &ConnectionStatus) -> Cell {
+    Cell::text(match of {
+        ConnectionStatus {
+            cntlid: Some(cntlid),
+            qid: Some(qid),
+            ..
+        } => format!("controller {cntlid} queue {qid}"),
+        ConnectionStatus {
+            tsih: Some(tsih),
+            cid: Some(cid),
+            ..
+        } => format!("session {tsih} CID {cid}"),
+        ConnectionStatus {
+            client: Some(client),
+            ..
+        } => format!("client {client}"),
+        _ => String::new(),
+    })
+}

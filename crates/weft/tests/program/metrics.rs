@@ -1,0 +1,346 @@
+//! What Prometheus is told.
+
+use std::collections::BTreeMap;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use needs::needs;
+
+use crate::serving::{File, PATIENCE, Serving, file, free_port, serve, text, weft};
+use crate::told::end_in_order;
+
+const TABLE_BEGINS: &str = "<!-- The table is made by a test. -->\n";
+
+/// A target of one volume over NVMe/TCP and iSCSI, and of one export.
+struct Measured {
+    serving: Serving,
+    file: File,
+    urls: [String; 3],
+}
+
+impl Measured {
+    fn start() -> Measured {
+        let ports = [(); 3].map(|()| free_port());
+        let listeners = ports.iter().zip(["nvme-tcp", "iscsi", "nfs"]);
+        let listeners = listeners.map(|(port, protocol)| {
+            format!("[[listener]]\naddress = \"127.0.0.1:{port}\"\nprotocol = \"{protocol}\"\n")
+        });
+        let listeners: String = listeners.collect();
+        let file = file(&format!(
+            "[[volume]]\nname = \"disk0\"\nkind = \"ram\"\nsize = \"8MiB\"\n\
+             [[volume]]\nname = \"disk1\"\nkind = \"ram\"\nsize = \"8MiB\"\n\
+             [[nvme.subsystem]]\nnqn = \"nqn.2026-01.io.weft:m\"\nallow_any_host = true\n\
+             [[nvme.subsystem.namespace]]\nnsid = 1\nvolume = \"disk0\"\n\
+             [[nvme.subsystem.namespace]]\nnsid = 2\nvolume = \"disk1\"\n\
+             [[iscsi.target]]\nname = \"iqn.2026-01.io.weft:m\"\nvolumes = [\"disk0\"]\n\
+             allow_any_initiator = true\n\
+             [[file_system]]\nname = \"files\"\nkind = \"mem\"\nsize = \"64MiB\"\n\
+             [[export]]\npath = \"/m\"\nfile_system = \"files\"\n\
+             allow_any_client = true\n\
+             {listeners}[policy]\nmemory_max = \"1GiB\"\n\
+             [admin]\nsocket = \"admin.sock\"\nstate = \"state\"\n"
+        ));
+        let serving = serve(&file.path);
+        let [nvme, iscsi, nfs] = ports;
+        Measured {
+            serving,
+            file,
+            urls: [
+                format!("nvme-tcp://127.0.0.1:{nvme}/nqn.2026-01.io.weft:m?nsid=1"),
+                format!("iscsi://127.0.0.1:{iscsi}/iqn.2026-01.io.weft:m/0"),
+                format!("nfs://127.0.0.1:{nfs}/m/f"),
+            ],
+        }
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.file.path.with_file_name("admin.sock")
+    }
+
+    fn scrape(&self) -> String {
+        let answer = crate::admin::exchange(
+            &self.socket(),
+            b"GET /metrics HTTP/1.0\r\nHost: weft\r\n\r\n",
+        );
+        let (head, body) = answer.split_once("\r\n\r\n").expect("a head");
+        assert!(head.contains("application/openmetrics-text"), "{head}");
+        assert!(body.ends_with("# EOF\n"), "{body}");
+        body.to_owned()
+    }
+
+    fn load(&self, url: &str, more: &[&str]) {
+        let run = ["--runtime", "300ms", "--ramp-time", "0", "--size", "1m"];
+        let output = weft(&[&["perf", url][..], &run, more].concat());
+        assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    }
+}
+
+/// The sum of the samples of a name whose labels have all of `parts`.
+fn sum(metrics: &str, name: &str, parts: &[&str]) -> f64 {
+    let samples = metrics.lines().filter(|line| {
+        let rest = line.strip_prefix(name);
+        rest.is_some_and(|rest| rest.starts_with([' ', '{']))
+            && parts.iter().all(|part| line.contains(part))
+    });
+    let values = samples.map(|line| line.rsplit(' ').next().unwrap_or_default());
+    values.map(|value| value.parse::<f64>().expect(value)).sum()
+}
+
+/// Help and type of each family, by its name as it is asked for.
+fn families(metrics: &str) -> BTreeMap<String, (String, String)> {
+    let mut families = BTreeMap::new();
+    let mut help = "";
+    for line in metrics.lines() {
+        if let Some(rest) = line.strip_prefix("# HELP ") {
+            help = rest.split_once(' ').expect("a text").1;
+        }
+        if let Some(rest) = line.strip_prefix("# TYPE ") {
+            let (name, kind) = rest.split_once(' ').expect("a type");
+            let suffix = if kind == "counter" { "_total" } else { "" };
+            let family = (kind.to_owned(), help.to_owned());
+            families.insert(format!("{name}{suffix}"), family);
+        }
+    }
+    families
+}
+
+/// A process that ends with the test.
+struct Ends(Child);
+
+impl Drop for Ends {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// What volumes and exports count of themselves is what reactors count, and it is all.
+#[test]
+fn metrics_count_every_io_by_protocol_and_volume_and_time_one_in_64() {
+    let measured = Measured::start();
+    for url in &measured.urls {
+        measured.load(url, &["--rw", "randrw"]);
+    }
+    let metrics = measured.scrape();
+    let total = |op: &str| sum(&metrics, "weft_io_operations_total", &[op]);
+    let (reads, writes) = (total("op=\"read\""), total("op=\"write\""));
+    assert!(reads > 0.0 && writes > 0.0, "{metrics}");
+    let flushes = total("op=\"flush\"");
+    let ios = sum(&metrics, "weft_reactor_ios_total", &[]);
+    // Flushes of volumes alone are among those of reactors.
+    assert!(
+        reads + writes <= ios && ios <= reads + writes + flushes,
+        "{metrics}"
+    );
+    let bytes = sum(&metrics, "weft_io_bytes_total", &[]);
+    let io_bytes = sum(&metrics, "weft_reactor_io_bytes_total", &[]);
+    assert_eq!(bytes, io_bytes, "{metrics}");
+    assert_eq!(
+        sum(&metrics, "weft_io_errors_total", &["volume=\"disk0\""]),
+        0.0
+    );
+    for (protocol, volume) in [("nvme-tcp", "disk0"), ("iscsi", "disk0"), ("nfs", "/m")] {
+        let protocol = format!("protocol=\"{protocol}\"");
+        let of_volume = [&*protocol, &format!("volume=\"{volume}\"")];
+        let count = sum(&metrics, "weft_io_operations_total", &of_volume);
+        let timed = sum(&metrics, "weft_io_seconds_count", &of_volume);
+        assert!(timed > 0.0 && timed <= count / 60.0 + 8.0, "{metrics}");
+        let in_buckets = sum(
+            &metrics,
+            "weft_io_seconds_bucket",
+            &[&protocol, "le=\"+Inf\""],
+        );
+        assert_eq!(in_buckets, timed);
+        for stage in ["receive", "parse", "queue", "backend", "reply", "send"] {
+            let labels = [&*protocol, &format!("stage=\"{stage}\"")];
+            let count = sum(&metrics, "weft_stage_seconds_count", &labels);
+            assert!(count > 0.0, "{protocol} {stage}: {metrics}");
+        }
+    }
+    let none = sum(&metrics, "weft_io_operations_total", &["volume=\"disk1\""]);
+    assert_eq!(none, 0.0);
+    end_in_order(measured.serving);
+}
+
+#[test]
+fn metrics_tell_hosts_that_are_connected_and_forget_volumes_that_are_gone() {
+    let measured = Measured::start();
+    let host = "nqn.2026-01.io.weft:\\\"quoted\\\"";
+    let mut perf = Command::new(env!("CARGO_BIN_EXE_weft"));
+    let perf = perf
+        .args(["perf", &measured.urls[0].replace("nsid=1", "nsid=2")])
+        .args(["--runtime", "600s", "--ramp-time", "0", "--rate", "1000"])
+        .args(["--hostnqn", &host.replace('\\', "")])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
+    let load = Ends(perf.spawn().expect("it starts"));
+    let of_host = format!("host=\"{host}\"");
+    let deadline = std::time::Instant::now() + PATIENCE;
+    let metrics = loop {
+        let metrics = measured.scrape();
+        if sum(&metrics, "weft_host_io_operations_total", &[&of_host]) > 0.0 {
+            break metrics;
+        }
+        assert!(std::time::Instant::now() < deadline, "{metrics}");
+    };
+    assert!(sum(&metrics, "weft_connections", &["nvme-tcp"]) >= 2.0);
+    assert!(metrics.contains("volume=\"disk1\""));
+    drop(load);
+    let all = std::fs::read_to_string(&measured.file.path).expect("ours");
+    let without = all
+        .replacen(
+            "[[volume]]\nname = \"disk1\"\nkind = \"ram\"\nsize = \"8MiB\"\n",
+            "",
+            1,
+        )
+        .replacen(
+            "[[nvme.subsystem.namespace]]\nnsid = 2\nvolume = \"disk1\"\n",
+            "",
+            1,
+        );
+    std::fs::write(&measured.file.path, without).expect("a file");
+    let path = measured.file.path.to_str().expect("UTF-8");
+    let socket = measured.socket();
+    let socket = socket.to_str().expect("UTF-8");
+    let applied = weft(&["apply", "--disconnect", "-c", path, "--socket", socket]);
+    assert_eq!(applied.status.code(), Some(0), "{}", text(&applied.stderr));
+    let metrics = measured.scrape();
+    assert!(!metrics.contains("volume=\"disk1\""), "{metrics}");
+    end_in_order(measured.serving);
+}
+
+/// Counters have their suffix in the samples alone here; in the text that promtool reads it
+/// belongs to the name of the family.
+fn as_promtool_reads_it(metrics: &str) -> String {
+    let families = families(metrics);
+    let line = |line: &str| -> String {
+        let mut words = line.splitn(4, ' ');
+        match (words.next(), words.next(), words.next(), words.next()) {
+            (Some("#"), Some(kind @ ("HELP" | "TYPE")), Some(name), Some(rest)) => {
+                let total = format!("{name}_total");
+                let name = families
+                    .get_key_value(&total)
+                    .map_or(name, |(total, _)| total);
+                format!("# {kind} {name} {rest}\n")
+            }
+            _ => format!("{line}\n"),
+        }
+    };
+    metrics.lines().map(line).collect()
+}
+
+#[test]
+#[needs(program("promtool"))]
+fn promtool_finds_nothing_wrong_with_the_metrics() {
+    let measured = Measured::start();
+    for url in &measured.urls {
+        measured.load(url, &["--rw", "randrw"]);
+    }
+    let metrics = as_promtool_reads_it(&measured.scrape());
+    let mut promtool = Command::new("promtool")
+        .args(["check", "metrics"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("it starts");
+    let mut input = promtool.stdin.take().expect("a pipe");
+    input.write_all(metrics.as_bytes()).expect("it reads");
+    drop(input);
+    let output = promtool.wait_with_output().expect("it ends");
+    let said = text(&output.stdout) + &text(&output.stderr);
+    assert!(output.status.success() && said.trim().is_empty(), "{said}");
+    end_in_order(measured.serving);
+}
+
+/// `WEFT_WRITE_DOCS=1 cargo test --workspace --test program -- metrics` brings it up to date.
+#[test]
+fn table_of_the_documentation_has_every_metric() {
+    let measured = Measured::start();
+    let families = families(&measured.scrape());
+    let rows = families
+        .iter()
+        .map(|(name, (kind, help))| format!("| `{name}` | {kind} | {help} |\n"));
+    let table: String = rows.collect();
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/metrics.md");
+    let page = std::fs::read_to_string(&path).expect("docs/metrics.md");
+    let (before, _) = page
+        .split_once(TABLE_BEGINS)
+        .expect("the line before the table");
+    let current = format!(
+        "{before}{TABLE_BEGINS}\n| metric | type | what it tells |\n|---|---|---|\n{table}"
+    );
+    if std::env::var_os("WEFT_WRITE_DOCS").is_some() {
+        std::fs::write(&path, &current).expect("docs/metrics.md");
+    }
+    assert!(
+        page == current || std::env::var_os("WEFT_WRITE_DOCS").is_some(),
+        "docs/metrics.md is out of date: WEFT_WRITE_DOCS=1 cargo test --workspace --test program \
+         -- metrics"
+    );
+    end_in_order(measured.serving);
+}
+
+/// A file of `contrib`.
+fn contrib(path: &str) -> String {
+    let path = Path::new(CONTRIB).join(path);
+    std::fs::read_to_string(&path).unwrap_or_else(|why| panic!("{}: {why}", path.display()))
+}
+
+const CONTRIB: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../contrib");
+const RULES: &str = "prometheus/weft.rules.yml";
+const TESTS_OF_RULES: &str = "prometheus/weft.rules.test.yml";
+const DASHBOARD: &str = "grafana/weft.json";
+
+/// The page has every metric, as another test sees to.
+#[test]
+fn dashboard_and_alerts_name_metrics_that_there_are() {
+    let page = Path::new(CONTRIB).join("../docs/metrics.md");
+    let page = std::fs::read_to_string(page).expect("docs/metrics.md");
+    for file in [RULES, TESTS_OF_RULES, DASHBOARD] {
+        let content = contrib(file);
+        let is_of_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
+        let words = content.split(|c| !is_of_name(c));
+        let names: Vec<&str> = words.filter(|word| word.starts_with("weft_")).collect();
+        assert!(names.len() > 10, "{file}");
+        for name in names {
+            let suffixes = ["_bucket", "_sum", "_count"];
+            let family = suffixes.iter().find_map(|suffix| name.strip_suffix(suffix));
+            let family = family.unwrap_or(name);
+            assert!(page.contains(&format!("`{family}`")), "{file}: {name}");
+        }
+    }
+    let dashboard: serde_json::Value = serde_json::from_str(&contrib(DASHBOARD)).expect("JSON");
+    assert!(
+        dashboard["panels"]
+            .as_array()
+            .is_some_and(|panels| panels.len() > 10)
+    );
+}
+
+/// Each alert is silent while nothing is wrong, and fires in a test of its own.
+#[test]
+#[needs(program("promtool"))]
+fn promtool_finds_that_each_alert_fires_when_it_is_to_and_only_then() {
+    let (rules, tests) = (contrib(RULES), contrib(TESTS_OF_RULES));
+    let alerts = rules
+        .lines()
+        .filter_map(|line| line.trim().strip_prefix("- alert: "));
+    let alerts: Vec<&str> = alerts.collect();
+    assert!(alerts.len() >= 12);
+    for alert in alerts {
+        assert!(tests.contains(&format!("alertname: {alert} }}")), "{alert}");
+        assert!(tests.contains(&format!("alertname=\"{alert}\"")), "{alert}");
+    }
+    for (verb, file) in [("check", RULES), ("test", TESTS_OF_RULES)] {
+        let path = Path::new(CONTRIB).join(file);
+        let output = Command::new("promtool")
+            .args([verb, "rules"])
+            .arg(path)
+            .output();
+        let output = output.expect("it starts");
+        let said = text(&output.stdout) + &text(&output.stderr);
+        assert!(output.status.success(), "{said}");
+    }
+}
