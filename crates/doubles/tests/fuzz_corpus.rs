@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 use doubles::fuzz::{self, TARGETS};
 use random::Random;
 
-/// Targets whose bodies and replay stand in the room of that name.
-const ELSEWHERE: &[&str] = &["import"];
+/// Targets whose bodies and replay stand in the rooms of what they try: `import`, `control`.
+const ELSEWHERE: &[&str] = &["import", "edits"];
 
 fn fuzz_folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz")
