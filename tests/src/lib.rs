@@ -8,6 +8,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod browser;
 pub mod child;
 pub mod client;
 pub mod files;

@@ -87,6 +87,8 @@ impl Need {
             "program" => program(&self.value),
             // Debian's packages, fetched already or from the archive: guests are made of them.
             "guest" => guest(),
+            // Chromium, there or to be installed, and what drives it.
+            "browser" => browser(),
             other => {
                 return Err(format!(
                     "a test cannot need {other}: probe.rs has the names"
@@ -264,6 +266,11 @@ fn guest() -> Found {
         return Err("guests are made of Debian's packages, this is another system".into());
     }
     archive()
+}
+
+fn browser() -> Found {
+    program("node").and_then(|()| program("npm"))?;
+    program("chromium").or_else(|_| root().and_then(|()| program("apt-get")))
 }
 
 /// Asks the archive for no more than what says what it has.

@@ -1,0 +1,87 @@
+//! The console in a browser.
+
+#![forbid(unsafe_code)]
+
+use std::process::Command;
+
+use interop::browser::Browser;
+use interop::guest::new_log_dir;
+use interop::weft::{WeftProcess, binary, free_address};
+use needs::needs;
+
+/// Names as long as they may be, and with what HTML would take for its own.
+fn config(address: std::net::SocketAddr, admin: std::net::SocketAddr) -> String {
+    let long = "x".repeat(190);
+    format!(
+        r#"
+[admin]
+socket = "admin.sock"
+listen = "{admin}"
+state = "state"
+
+[[volume]]
+name = "disk"
+kind = "ram"
+size = "64MiB"
+
+[[volume]]
+name = "other"
+kind = "null"
+size = "1TiB"
+
+[[nvme.subsystem]]
+nqn = "nqn.2026-01.org.example:interop"
+volumes = ["disk"]
+allow_any_host = true
+
+[[nvme.subsystem]]
+nqn = "nqn.2026-01.org.example:{long}"
+volumes = ["other"]
+hosts = ["nqn.2026-01.org.example:<script>alert(1)</script>"]
+
+[[iscsi.target]]
+name = "iqn.2026-01.org.example:interop"
+volumes = ["disk"]
+allow_any_initiator = true
+
+[[listener]]
+protocol = "nvme-tcp"
+address = "{address}"
+"#
+    )
+}
+
+/// The address that `weft login` prints.
+fn login(target: &WeftProcess, role: &str) -> String {
+    let socket = target.home().join("admin.sock");
+    let mut login = Command::new(binary());
+    login
+        .args(["login", "--role", role, "--socket"])
+        .arg(socket);
+    let output = login.output().expect("it runs");
+    let printed = String::from_utf8_lossy(&output.stdout).into_owned();
+    let address = printed.lines().next().map(str::to_owned);
+    address.unwrap_or_else(|| panic!("{}", String::from_utf8_lossy(&output.stderr)))
+}
+
+#[needs(browser)]
+#[test]
+fn every_page_is_right_in_a_browser_wide_and_narrow_light_and_dark() {
+    let browser = Browser::prepare().expect("a browser");
+    let (address, admin) = (free_address(), free_address());
+    let target = WeftProcess::serve("console", &config(address, admin), address);
+    let pictures = new_log_dir("console").expect("a folder");
+    let pictures_name = pictures.display().to_string();
+    let load = std::thread::spawn(move || {
+        interop::weft::perf(address, &["--rw=randread", "--runtime=30s", "--rate=100"])
+    });
+    let ran = browser.run("pages.mjs", &[&login(&target, "operator"), &pictures_name]);
+    let printed = ran.unwrap_or_else(|why| panic!("{why}; pictures: {pictures_name}"));
+    assert_eq!(printed.trim(), "pages: 13, looks: 4");
+    let kept = std::fs::read_dir(&pictures).expect("ours").count();
+    assert_eq!(kept, 13 * 4, "{pictures_name}");
+    load.join()
+        .expect("no panic")
+        .expect("every read is answered");
+    target.expect_orderly_end();
+}
