@@ -2,6 +2,7 @@
 
 #![forbid(unsafe_code)]
 
+use std::net::SocketAddr;
 use std::process::Command;
 
 use interop::browser::Browser;
@@ -10,7 +11,8 @@ use interop::weft::{WeftProcess, binary, free_address};
 use needs::needs;
 
 /// Names as long as they may be, and with what HTML would take for its own.
-fn config(address: std::net::SocketAddr, admin: std::net::SocketAddr) -> String {
+fn config(address: SocketAddr, admin: SocketAddr) -> String {
+    let iscsi = free_address();
     let long = "x".repeat(190);
     format!(
         r#"
@@ -47,6 +49,10 @@ allow_any_initiator = true
 [[listener]]
 protocol = "nvme-tcp"
 address = "{address}"
+
+[[listener]]
+protocol = "iscsi"
+address = "{iscsi}"
 "#
     )
 }
