@@ -173,7 +173,31 @@ fn of_reservation(host: &Host, other: &Host, seen: &Seen) -> Vec<Finding> {
     found.collect()
 }
 
-/// Keep alive: that there is one, and how near its end is.
+/// Names that several machines have: each is taken for the others.
+fn of_names(running: &Running, names: &BTreeSet<&String>) -> Vec<Finding> {
+    let mut found = Vec::new();
+    for name in names {
+        let own = running.controllers().into_iter();
+        let own = own.filter(|controller| controller.host == **name);
+        let ids: BTreeSet<_> = own.map(|controller| controller.hostid).collect();
+        if ids.len() > 1 {
+            let ids = ids.into_iter().map(u128::from_be_bytes);
+            let ids: Vec<_> = ids.map(|id| format!("{id:032x}")).collect();
+            found.push(finding(
+                format!(
+                    "{} hosts have the host NQN {name}, with the Host Identifiers {}",
+                    ids.len(),
+                    ids.join(" and ")
+                ),
+                "give each its own (`nvme gen-hostnqn > /etc/nvme/hostnqn`): copies of a machine \
+                 have those of the first",
+            ));
+        }
+    }
+    found
+}
+
+/// Its name, and keep alive: that there is one, and how near its end is.
 fn of_controllers(
     running: &Running,
     hosts: &[&Host],
@@ -186,6 +210,7 @@ fn of_controllers(
         .filter(names)
         .map(|host| &host.name)
         .collect();
+    let mut all = of_names(running, &names);
     let of_host = running.controllers().into_iter();
     let of_host = of_host.filter(|controller| names.contains(&controller.host));
     let found = of_host.filter_map(|controller| {
@@ -212,7 +237,8 @@ fn of_controllers(
             _ => None,
         }
     });
-    found.collect()
+    all.extend(found);
+    all
 }
 
 fn of_sessions(running: &Running, connections: &[ConnectionInfo]) -> Vec<Finding> {

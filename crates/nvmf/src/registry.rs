@@ -80,6 +80,17 @@ pub struct Connected {
     pub activity: Arc<Activity>,
     /// Completion dword 0: the Controller ID, no authentication required.
     pub result: u32,
+    /// Another Host Identifier, under which controllers of the same host NQN are connected: two
+    /// hosts have one name.
+    pub other_hostid: Option<[u8; 16]>,
+}
+
+/// What a host has of a subsystem.
+struct HostControllers {
+    /// How many controllers.
+    count: u16,
+    /// The Host Identifier that came last.
+    hostid: [u8; 16],
 }
 
 /// A Connect was refused (Base 2.0, section 6.3).
@@ -135,7 +146,7 @@ struct SubsystemEntry {
     is_discovery: bool,
     controllers: BTreeMap<u16, ControllerId>,
     /// How many of them a host has, by its NQN; those with any.
-    of_hosts: BTreeMap<String, u16>,
+    of_hosts: BTreeMap<String, HostControllers>,
     /// Where the search for a free Controller ID starts: an ID rests before it
     /// is given out again.
     cntlid_next: u16,
@@ -295,8 +306,9 @@ impl Registry {
         }
         // Controllers end and Controller IDs come free again: the host may try later.
         let max = entry.subsystem.limits.controllers_of_host_max;
-        let of_host = entry.of_hosts.get(hostnqn).copied().unwrap_or(0);
-        if of_host >= max {
+        let of_host = entry.of_hosts.get(hostnqn);
+        let (count, known) = of_host.map_or((0, data.hostid), |own| (own.count, own.hostid));
+        if count >= max {
             let reason = format!("controllers_of_host_max = {max} is reached");
             return Err(Refusal::new(Status::CONNECT_BUSY, reason));
         }
@@ -307,7 +319,11 @@ impl Registry {
         let id = ControllerId(self.id_next);
         self.id_next += 1;
         entry.controllers.insert(cntlid, id);
-        entry.of_hosts.insert(hostnqn.to_owned(), of_host + 1);
+        let of_host = HostControllers {
+            count: count + 1,
+            hostid: data.hostid,
+        };
+        entry.of_hosts.insert(hostnqn.to_owned(), of_host);
         let association = Association {
             subsystem: entry.subsystem.clone(),
             is_discovery: entry.is_discovery,
@@ -322,7 +338,10 @@ impl Registry {
         controller.add_queue(0, via.connection);
         let connected = connected(id, &controller, command);
         self.controllers.insert(id, controller);
-        Ok(connected)
+        Ok(Connected {
+            other_hostid: (known != data.hostid).then_some(known),
+            ..connected
+        })
     }
 
     fn connect_io(
@@ -571,15 +590,16 @@ fn connected(id: ControllerId, controller: &Controller, command: &ConnectCommand
         subsystem: controller.subsystem.clone(),
         activity: controller.activity().clone(),
         result: u32::from(controller.cntlid),
+        other_hostid: None,
     }
 }
 
 impl SubsystemEntry {
     /// A host has one controller less.
     fn let_go(&mut self, hostnqn: &str) {
-        if let Some(count) = self.of_hosts.get_mut(hostnqn) {
-            *count -= 1;
-            if *count == 0 {
+        if let Some(of_host) = self.of_hosts.get_mut(hostnqn) {
+            of_host.count -= 1;
+            if of_host.count == 0 {
                 self.of_hosts.remove(hostnqn);
             }
         }

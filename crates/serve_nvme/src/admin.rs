@@ -157,6 +157,14 @@ impl NvmeConnection {
             qid => tracing::debug!(%peer, host, target = nqn, cntlid, qid,
                 entries = connected.entries, "queue connected"),
         }
+        if let Some(other) = connected.other_hostid
+            && self.core.shared.refusals.tells_arrival(Some(peer.ip()))
+        {
+            let [hostid, other] = [controller.hostid(), other].map(u128::from_be_bytes);
+            tracing::warn!(event = "duplicate-host", %peer, host, target = nqn,
+                "two hosts have this host NQN, with Host Identifiers {hostid:032x} and {other:032x}: \
+                 give each its own (`nvme gen-hostnqn > /etc/nvme/hostnqn`)");
+        }
         let served = (self.service).served(&subsystem.nqn, self.core.via.listener, host.into());
         let (name, target) = (HostName::Said("NVMe host", host.to_owned()), nqn.clone());
         let host = host.to_owned();

@@ -285,6 +285,26 @@ fn host_with_all_its_controllers_is_refused_until_one_is_gone() {
 }
 
 #[test]
+fn connect_with_the_host_nqn_of_another_host_identifier_names_that_one() {
+    let mut bench = Bench::with(vec![], &[]);
+    let connect = |bench: &mut Bench, hostid: u8| {
+        let mut data = data(0xffff, NQN);
+        data.hostid = [hostid; 16];
+        let connected = bench.connect(&command(0, 31, 0), &data);
+        connected.expect("there is room")
+    };
+    let first = connect(&mut bench, 1);
+    let again = connect(&mut bench, 1);
+    assert_eq!((first.other_hostid, again.other_hostid), (None, None));
+    let other = connect(&mut bench, 2);
+    assert_eq!(other.other_hostid, Some([1; 16]));
+    for gone in [first, again, other] {
+        bench.registry.disconnected(gone.controller, 0);
+    }
+    assert_eq!(connect(&mut bench, 3).other_hostid, None, "both are gone");
+}
+
+#[test]
 fn a_controller_id_is_in_use_until_the_last_queue_is_gone() {
     let mut bench = Bench::with(vec![], &[]);
     let mut one = crate::bench::disk();
