@@ -162,7 +162,7 @@ impl<P: Protocol> Core<P> {
             room: CommandRoom::default(),
             waiting: Waiting::default(),
             protocol,
-            sample: Sample::default(),
+            sample: Sample::new(protocol),
             has_more: false,
             ended_ticks: 0,
             heard_at: 0,
@@ -477,7 +477,8 @@ pub trait Connection: Protocol {
     /// Times a command, or goes on with it.
     #[cold]
     fn time_command<D: Driver>(&mut self, tag: Tag, is_whole: bool, driver: &D) {
-        let mut sample = std::mem::take(&mut self.core_mut().sample);
+        let none = Sample::new(self.core().protocol);
+        let mut sample = std::mem::replace(&mut self.core_mut().sample, none);
         let is_over = |tag| !self.is_worked_on(tag) && !self.core().is_command_waiting(tag);
         sample.on_chosen((tag, is_whole), is_over, self.core().stage_times(), driver);
         self.core_mut().sample = sample;

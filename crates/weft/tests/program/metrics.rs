@@ -254,6 +254,30 @@ fn promtool_finds_nothing_wrong_with_the_metrics() {
     end_in_order(measured.serving);
 }
 
+#[test]
+#[needs(program("readelf"))]
+fn binary_has_the_probe_of_stages_that_is_documented() {
+    let notes = Command::new("readelf")
+        .args(["--notes", "--wide", env!("CARGO_BIN_EXE_weft")])
+        .output()
+        .expect("it starts");
+    let notes = text(&notes.stdout);
+    let mut lines = notes.lines().map(str::trim);
+    let probes = lines
+        .by_ref()
+        .filter(|line| *line == "Provider: weft")
+        .count();
+    assert!(probes > 0, "{notes}");
+    let probe = notes.split("Provider: weft").nth(1).expect("counted");
+    let [name, _, arguments] = [1, 2, 3].map(|at| probe.lines().nth(at).unwrap_or_default().trim());
+    assert_eq!(name, "Name: stage");
+    // The protocol, the stage and the nanoseconds.
+    let arguments = arguments
+        .strip_prefix("Arguments: ")
+        .expect("they are told");
+    assert_eq!(arguments.split(' ').count(), 3, "{arguments}");
+}
+
 /// `WEFT_WRITE_DOCS=1 cargo test --workspace --test program -- metrics` brings it up to date.
 #[test]
 fn table_of_the_documentation_has_every_metric() {
