@@ -38,7 +38,7 @@ const FAILURES_MAX: u32 = 10;
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Peer {
     /// A process of this machine, by the Unix socket.
-    User { uid: u32 },
+    User { uid: u32, role: Option<AdminRole> },
     /// Over TCP.
     Address { peer: SocketAddr, here: SocketAddr },
 }
@@ -61,8 +61,6 @@ pub(crate) struct BrowserSession {
 
 /// Who is let in.
 pub(crate) struct Access {
-    /// The user that weft runs as.
-    owner: u32,
     pub served: Arc<ServedFile>,
     logins: Mutex<Given<AdminCaller>>,
     sessions: Mutex<Given<BrowserSession>>,
@@ -92,7 +90,6 @@ fn role_needed(method: &Method, path: &str) -> Option<AdminRole> {
 impl Access {
     pub fn new(served: Arc<ServedFile>) -> Access {
         Access {
-            owner: rustix::process::geteuid().as_raw(),
             served,
             logins: Mutex::new(Given::new(LOGINS_MAX, LOGIN_AGE_MAX)),
             sessions: Mutex::new(Given::new(SESSIONS_MAX, SESSION_AGE_MAX)),
@@ -148,17 +145,7 @@ impl Access {
 
     fn caller(&self, peer: Peer, headers: &HeaderMap) -> Result<AdminCaller, Problem> {
         let here = match peer {
-            Peer::User { uid } if [0, self.owner].contains(&uid) => {
-                return Ok(AdminCaller {
-                    name: format!("user {uid}"),
-                    uid,
-                    role: AdminRole::Admin,
-                });
-            }
-            Peer::User { .. } => {
-                let detail = "only the user that weft runs as, and root, may ask";
-                return Err(Problem::new(StatusCode::FORBIDDEN, detail));
-            }
+            Peer::User { uid, role } => return caller_of_user(uid, role),
             Peer::Address { here, .. } => here,
         };
         let now = Instant::now();
@@ -193,7 +180,7 @@ impl Access {
         let known = known.find(|known| are_same(&known.sha256, &shown))?;
         Some(AdminCaller {
             name: format!("token {}", known.name),
-            uid: self.owner,
+            uid: rustix::process::geteuid().as_raw(),
             role: known.role,
         })
     }
@@ -250,6 +237,23 @@ impl Access {
                 let hint = format!("ask {here} or localhost, or add the name to `[admin] names`");
                 Err(Problem::new(status, detail).hint(hint))
             }
+        }
+    }
+}
+
+fn caller_of_user(uid: u32, role: Option<AdminRole>) -> Result<AdminCaller, Problem> {
+    match role {
+        Some(role) => Ok(AdminCaller {
+            name: format!("user {uid}"),
+            uid,
+            role,
+        }),
+        None => {
+            let detail = format!(
+                "user {uid} may not ask: the user that weft runs as, root, and members of the \
+                 groups of [[admin.group]] may"
+            );
+            Err(Problem::new(StatusCode::FORBIDDEN, detail))
         }
     }
 }

@@ -61,7 +61,7 @@ async fn make(
             return Err(Problem::new(StatusCode::BAD_REQUEST, detail));
         }
     };
-    let Some((_, Some(here))) = access.served.places.get() else {
+    let Some(here) = access.served.places.get().and_then(|places| places.address) else {
         let detail = "weft listens on no TCP address";
         let hint = "name one in `[admin] listen`, and restart weft";
         return Err(Problem::new(StatusCode::CONFLICT, detail).hint(hint));
@@ -74,7 +74,7 @@ async fn make(
         Problem::new(StatusCode::INTERNAL_SERVER_ERROR, detail)
     })?;
     Ok(Json(LoginAddress {
-        address: format!("http://{}/login/{secret}", reached(*here)),
+        address: format!("http://{}/login/{secret}", reached(here)),
         role: role.name().to_owned(),
         expires_s: LOGIN_AGE_MAX.as_secs(),
     }))

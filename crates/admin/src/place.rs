@@ -8,7 +8,10 @@ use std::path::{Path, PathBuf};
 
 use server::AdminSocket;
 
-/// Where commands look for the socket: of a service in its `RUNTIME_DIRECTORY`, of root under
+/// Of root's weft, and so of the machine's.
+const OF_ROOT: &str = "/run/weft/admin.sock";
+
+/// Where the socket is unless a configuration says: of a service in its `RUNTIME_DIRECTORY`, of root under
 /// `/run`, of others in `XDG_RUNTIME_DIR`.
 ///
 /// # Errors
@@ -20,11 +23,25 @@ pub fn usual_path() -> Result<PathBuf, String> {
         return Ok(Path::new(folder).join("admin.sock"));
     }
     if rustix::process::geteuid().is_root() {
-        return Ok(PathBuf::from("/run/weft/admin.sock"));
+        return Ok(PathBuf::from(OF_ROOT));
     }
     match std::env::var_os("XDG_RUNTIME_DIR") {
         Some(folder) if !folder.is_empty() => Ok(Path::new(&folder).join("weft/admin.sock")),
         _ => Err("XDG_RUNTIME_DIR is not set".to_owned()),
+    }
+}
+
+/// Where commands look for the socket: where the user's own weft has it or, if it has none, where
+/// the machine's has.
+///
+/// # Errors
+/// Why there is no such place, and what to do.
+pub fn asked_path() -> Result<PathBuf, String> {
+    let (own, of_root) = (usual_path(), PathBuf::from(OF_ROOT));
+    let is_there = own.as_ref().is_ok_and(|path| path.exists());
+    match !is_there && of_root.exists() {
+        true => Ok(of_root),
+        false => own,
     }
 }
 
@@ -96,6 +113,16 @@ impl Place {
         &self.path
     }
 
+    /// Lets users of this machine connect, or only the one that weft runs as. Who may ask is
+    /// looked at then. What the service manager made has the mode that its unit says.
+    pub(crate) fn set_open(&self, is_open: bool) -> io::Result<()> {
+        if self.lock.is_none() {
+            return Ok(());
+        }
+        let mode = if is_open { 0o666 } else { 0o600 };
+        fs::set_permissions(&self.path, Permissions::from_mode(mode))
+    }
+
     fn bind(path: &Path) -> io::Result<Place> {
         let taken = || io::Error::new(ErrorKind::AddrInUse, "another process has it");
         let mut lock = path.as_os_str().to_owned();
@@ -125,7 +152,7 @@ impl Place {
             lock: Some(lock),
         };
         // Whoever came before is known by its user all the same.
-        fs::set_permissions(path, Permissions::from_mode(0o600))?;
+        place.set_open(false)?;
         place.listener.set_nonblocking(true)?;
         Ok(place)
     }
@@ -144,7 +171,8 @@ fn make_folder(path: &Path) -> io::Result<()> {
     let Some(folder) = path.parent() else {
         return Ok(());
     };
-    match DirBuilder::new().mode(0o700).create(folder) {
+    // The socket has its own mode: members of a group reach it here.
+    match DirBuilder::new().mode(0o755).create(folder) {
         Err(error) if error.kind() != ErrorKind::AlreadyExists => Err(error),
         _ => Ok(()),
     }

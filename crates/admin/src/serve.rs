@@ -16,16 +16,19 @@ use hyper::server::conn::http1;
 use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
+use server::{AdminGroup, AdminRole};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixListener, UnixStream};
 use tokio::sync::{Notify, Semaphore};
+use tokio::task::spawn_blocking;
 use tokio::time::sleep;
 
 use crate::access::Peer;
 use crate::events::Taken;
+use crate::groups::{UserConnections, role_of_user};
 use crate::place::Place;
 use crate::routes;
-use crate::served::{ServedFile, locked};
+use crate::served::{Places, ServedFile, locked};
 
 /// Of each of both sockets.
 const CONNECTIONS_MAX: usize = 64;
@@ -54,7 +57,10 @@ pub struct AdminThread {
 }
 
 /// The thread removes the socket too, where it fails.
-type TakenPlace = Arc<Mutex<Option<Place>>>;
+pub(crate) type TakenPlace = Arc<Mutex<Option<Place>>>;
+
+/// The groups that let users in, as the document says now.
+type Groups = Arc<dyn Fn() -> Vec<AdminGroup> + Send + Sync>;
 
 impl AdminThread {
     /// Where the Unix socket is.
@@ -81,9 +87,15 @@ impl Drop for AdminThread {
 /// The thread cannot be started.
 pub fn serve(places: AdminPlaces, served: Arc<ServedFile>) -> io::Result<AdminThread> {
     let router = routes::all(served.clone());
-    let thread = in_thread(places, move |listeners| accept(listeners, router))?;
-    let places = (thread.path.clone(), thread.address);
-    served.places.get_or_init(|| places);
+    let of_document = served.clone();
+    let groups: Groups = Arc::new(move || of_document.admin().groups);
+    let thread = in_thread(places, move |listeners| accept(listeners, router, groups))?;
+    served.places.get_or_init(|| Places {
+        path: thread.path.clone(),
+        address: thread.address,
+        taken: thread.place.clone(),
+    });
+    served.let_groups_in();
     Ok(thread)
 }
 
@@ -142,23 +154,41 @@ struct Listeners {
 }
 
 /// Takes connections, for ever.
-async fn accept(Listeners { socket, tcp }: Listeners, router: Router) -> Infallible {
-    let of_socket = accept_at(socket, router.clone());
+async fn accept(
+    Listeners { socket, tcp }: Listeners,
+    router: Router,
+    groups: Groups,
+) -> Infallible {
+    let of_socket = accept_at(socket, router.clone(), groups.clone());
     tokio::select! {
         never = of_socket => never,
-        never = accept_at(tcp, router) => never,
+        never = accept_at(tcp, router, groups) => never,
     }
 }
 
-async fn accept_at(listener: Option<impl Listen>, router: Router) -> Infallible {
+async fn accept_at(listener: Option<impl Listen>, router: Router, groups: Groups) -> Infallible {
     let Some(listener) = listener else {
         return pending().await;
     };
     let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    let users = UserConnections::default();
     loop {
-        let place = places.clone().acquire_owned().await;
         match listener.take().await {
+            Ok((stream, Peer::User { uid, role: None })) => {
+                // One of many users of this machine: it takes no place of those in charge.
+                let Some(place) = users.take(uid) else {
+                    continue;
+                };
+                let (router, groups) = (router.clone(), groups.clone());
+                tokio::spawn(async move {
+                    let role = spawn_blocking(move || role_of_user(uid, &groups())).await;
+                    let role = role.unwrap_or_default();
+                    answer(stream, Peer::User { uid, role }, router).await;
+                    drop(place);
+                });
+            }
             Ok((stream, peer)) => {
+                let place = places.clone().acquire_owned().await;
                 let router = router.clone();
                 tokio::spawn(async move {
                     answer(stream, peer, router).await;
@@ -187,7 +217,9 @@ impl Listen for UnixListener {
     async fn take(&self) -> io::Result<(UnixStream, Peer)> {
         let (stream, _) = self.accept().await?;
         let uid = stream.peer_cred()?.uid();
-        Ok((stream, Peer::User { uid }))
+        let is_in_charge = [0, rustix::process::geteuid().as_raw()].contains(&uid);
+        let role = is_in_charge.then_some(AdminRole::Admin);
+        Ok((stream, Peer::User { uid, role }))
     }
 }
 
@@ -360,7 +392,8 @@ mod tests {
             .route("/panic", get(async || -> &str { panic!("asked to") }))
             .route("/answer", get(async || "1"));
         let places = served.places();
-        let thread = in_thread(places, move |listeners| accept(listeners, router));
+        let groups: Groups = Arc::new(Vec::new);
+        let thread = in_thread(places, move |listeners| accept(listeners, router, groups));
         let thread = thread.expect("a thread");
         // More than may be open at a time: each gives its place back.
         for _ in 0..=CONNECTIONS_MAX {

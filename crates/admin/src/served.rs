@@ -18,9 +18,11 @@ use crate::audit::MADE;
 use crate::counters::{counters, now};
 use crate::document::{Document, generation_of};
 use crate::event_log::EventLog;
+use crate::groups::unknown_groups;
 use crate::keeper::Keeper;
 use crate::metrics;
 use crate::refused::NotApplied;
+use crate::serve::TakenPlace;
 
 /// A target that runs, and the document that it serves.
 pub struct ServedFile {
@@ -36,9 +38,19 @@ pub struct ServedFile {
     /// How it is asked, as the document says.
     admin: Mutex<AdminSpec>,
     /// Where it is asked, once that is known.
-    pub(crate) places: OnceLock<(Option<PathBuf>, Option<SocketAddr>)>,
+    pub(crate) places: OnceLock<Places>,
     /// What has happened.
     pub(crate) events: Arc<EventLog>,
+}
+
+/// Where it is asked.
+pub(crate) struct Places {
+    /// Of the Unix socket.
+    pub path: Option<PathBuf>,
+    /// On TCP.
+    pub address: Option<SocketAddr>,
+    /// The Unix socket, as long as it is served.
+    pub taken: TakenPlace,
 }
 
 struct ServedState {
@@ -225,7 +237,7 @@ impl ServedFile {
         };
         match done {
             Ok(()) => {
-                *locked(&self.admin) = admin;
+                self.set_admin(admin);
                 let generation = document.generation.generation;
                 Ok((Generation { generation, ..made }, lines))
             }
@@ -242,10 +254,40 @@ impl ServedFile {
         locked(&self.admin).clone()
     }
 
+    /// Has it asked as a document says that is served now.
+    fn set_admin(&self, admin: AdminSpec) {
+        *locked(&self.admin) = admin;
+        self.let_groups_in();
+    }
+
+    /// Has the Unix socket open to all users of this machine where groups let some in.
+    pub(crate) fn let_groups_in(&self) {
+        let groups = self.admin().groups;
+        for name in unknown_groups(&groups) {
+            tracing::warn!(
+                "[[admin.group]]: this machine has no group {name:?}, so it lets no user in"
+            );
+        }
+        let Some(places) = self.places.get() else {
+            return;
+        };
+        if let Some(place) = locked(&places.taken).as_ref()
+            && let Err(error) = place.set_open(!groups.is_empty())
+        {
+            let path = place.path().display();
+            tracing::warn!(
+                "{path}: {error}: members of the groups of [[admin.group]] cannot \
+                 connect"
+            );
+        }
+    }
+
     /// What changes at once of who may ask, a line.
     fn access_changes(&self, desired: &AdminSpec) -> Option<String> {
-        let AdminSpec { names, tokens, .. } = self.admin();
-        let is_other = names != desired.names || tokens != desired.tokens;
+        let now = self.admin();
+        let is_other = now.names != desired.names
+            || now.tokens != desired.tokens
+            || now.groups != desired.groups;
         is_other.then(|| "[admin] changes who may ask and change".to_owned())
     }
 
@@ -311,7 +353,7 @@ impl ServedFile {
         let told = |line: &str| tracing::info!("reload: {line}");
         let made = served.apply(plan, &*self.running, told);
         made.map_err(NotApplied::Failed)?;
-        *locked(&self.admin) = admin;
+        self.set_admin(admin);
         if *read.text != *document.text {
             document.follow_file(generation.clone(), read.text);
         }
@@ -444,7 +486,8 @@ impl ServedFile {
             address: listener.address,
             protocol: protocol_of(listener.protocol),
         });
-        let (socket, address) = self.places.get().cloned().unwrap_or_default();
+        let places = self.places.get();
+        let socket = places.and_then(|places| places.path.as_ref());
         TargetStatus {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             pid: std::process::id(),
@@ -458,7 +501,7 @@ impl ServedFile {
             listeners: listeners.collect(),
             admin: AdminPlaces {
                 socket: socket.map(|path| path.display().to_string()),
-                address,
+                address: places.and_then(|places| places.address),
             },
             volumes: served.volumes.len(),
             subsystems: served.subsystems.len(),

@@ -1,12 +1,13 @@
 //! How the process is asked and told to change.
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-use server::{AdminListen, AdminRole, AdminSocket, AdminSpec, AdminToken};
+use server::{AdminGroup, AdminListen, AdminRole, AdminSocket, AdminSpec, AdminToken};
 
 use crate::policy::pick;
-use crate::schema::{SCHEMA, TOKEN};
+use crate::schema::{GROUP, SCHEMA, TOKEN};
 use crate::source::{At, Section, Sink};
 
 /// More names than a machine has.
@@ -14,6 +15,9 @@ const NAMES_MAX: usize = 64;
 
 /// More programs than ask.
 const TOKENS_MAX: usize = 256;
+
+/// More groups than let in.
+const GROUPS_MAX: usize = 64;
 
 const NAME_BYTES_MAX: usize = 64;
 
@@ -28,6 +32,7 @@ pub(crate) fn read(sink: &mut Sink, section: Option<&Section>, folder: &Path) ->
         state: state(sink, section, folder),
         names: names(sink, section),
         tokens,
+        groups: groups(sink, section),
     }
 }
 
@@ -86,6 +91,43 @@ pub(crate) fn is_loopback(address: SocketAddr) -> bool {
 }
 
 fn tokens(sink: &mut Sink, section: &Section) -> Vec<AdminToken> {
+    let sections = section.tables(sink, SCHEMA, "token", TOKEN);
+    let named = named_roles(sink, "token", TOKENS_MAX, &sections);
+    let mut tokens = Vec::new();
+    for (section, named) in sections.iter().zip(named) {
+        section.missing(sink, "sha256", "what `weft token add` writes");
+        let sha256 = section.text(sink, "sha256");
+        let (Some((name, role)), Some(sha256)) = (named, sha256) else {
+            continue;
+        };
+        let is_hex = |byte: u8| byte.is_ascii_hexdigit();
+        if sha256.value.len() != 64 || !sha256.value.bytes().all(is_hex) {
+            let text = "`sha256` is the digest of a token, 64 hexadecimal digits, not the token \
+                        itself: `weft token add` makes both";
+            sink.add(&sha256.span, text);
+        }
+        let sha256 = sha256.value.to_ascii_lowercase();
+        tokens.push(AdminToken { name, role, sha256 });
+    }
+    tokens
+}
+
+fn groups(sink: &mut Sink, section: &Section) -> Vec<AdminGroup> {
+    let sections = section.tables(sink, SCHEMA, "group", GROUP);
+    let named = named_roles(sink, "group", GROUPS_MAX, &sections);
+    let named = named.into_iter().flatten();
+    named
+        .map(|(name, role)| AdminGroup { name, role })
+        .collect()
+}
+
+/// The `name` and `role` of each, where both are right.
+fn named_roles(
+    sink: &mut Sink,
+    what: &str,
+    count_max: usize,
+    sections: &[Section],
+) -> Vec<Option<(String, AdminRole)>> {
     const ROLES: [(&str, AdminRole); 3] = {
         let [viewer, operator, admin] = AdminRole::ALL;
         [
@@ -94,45 +136,35 @@ fn tokens(sink: &mut Sink, section: &Section) -> Vec<AdminToken> {
             (admin.name(), admin),
         ]
     };
-    let mut tokens: Vec<AdminToken> = Vec::new();
-    let sections = section.tables(sink, SCHEMA, "token", TOKEN);
-    if let Some(section) = sections.get(TOKENS_MAX) {
+    if let Some(section) = sections.get(count_max) {
         sink.add(
             &section.span,
-            format!("there are {TOKENS_MAX} tokens at most"),
+            format!("`{what}` holds {count_max} tables at most"),
         );
     }
-    for section in &sections {
-        section.missing(sink, "name", "name = \"prometheus\"");
+    let mut names = BTreeSet::new();
+    let mut all = Vec::new();
+    for section in sections {
+        section.missing(sink, "name", "name = \"storage\"");
         section.missing(sink, "role", "role = \"viewer\"");
-        section.missing(sink, "sha256", "what `weft token add` writes");
         let role = pick(sink, Some(section), "role", &ROLES);
         let name = section.text(sink, "name");
-        let sha256 = section.text(sink, "sha256");
-        let (Some(name), Some(role), Some(sha256)) = (name, role, sha256) else {
-            continue;
-        };
-        if name.value.is_empty() || name.value.len() > NAME_BYTES_MAX {
-            let text = format!("`name` has 1 to {NAME_BYTES_MAX} bytes");
-            sink.add(&name.span, text);
+        if let Some(name) = &name {
+            if name.value.is_empty() || name.value.len() > NAME_BYTES_MAX {
+                let text = format!("`name` has 1 to {NAME_BYTES_MAX} bytes");
+                sink.add(&name.span, text);
+            }
+            if !names.insert(name.value) {
+                let text = format!("there is a {what} \"{}\" already", name.value);
+                sink.add(&name.span, text);
+            }
         }
-        if tokens.iter().any(|token| token.name == name.value) {
-            let text = format!("there is a token \"{}\" already", name.value);
-            sink.add(&name.span, text);
-        }
-        let is_hex = |byte: u8| byte.is_ascii_hexdigit();
-        if sha256.value.len() != 64 || !sha256.value.bytes().all(is_hex) {
-            let text = "`sha256` is the digest of a token, 64 hexadecimal digits, not the token \
-                        itself: `weft token add` makes both";
-            sink.add(&sha256.span, text);
-        }
-        tokens.push(AdminToken {
-            name: name.value.to_owned(),
-            role,
-            sha256: sha256.value.to_ascii_lowercase(),
-        });
+        all.push(
+            name.zip(role)
+                .map(|(name, role)| (name.value.to_owned(), role)),
+        );
     }
-    tokens
+    all
 }
 
 fn names(sink: &mut Sink, section: &Section) -> Vec<String> {

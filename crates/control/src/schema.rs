@@ -324,8 +324,10 @@ pub const SCHEMA: &[Keys] = &[
             key("names", Takes::Texts),
             key("state", Takes::File),
             key("token", Takes::Tables(TOKEN)),
+            key("group", Takes::Tables(GROUP)),
         ],
     ),
+    (GROUP, &[key("name", Takes::Text), key("role", Takes::Text)]),
     (
         TOKEN,
         &[
@@ -364,6 +366,7 @@ pub(crate) const LISTENER: &str = "[[listener]]";
 pub(crate) const POLICY: &str = "[policy]";
 pub(crate) const ADMIN: &str = "[admin]";
 pub(crate) const TOKEN: &str = "[[admin.token]]";
+pub(crate) const GROUP: &str = "[[admin.group]]";
 
 /// Of CHAP.
 const CREDENTIALS: &[Key] = &[

@@ -763,6 +763,10 @@ fn admin_listens_on_this_machine_alone_by_names_of_machines() {
     let token = |name: &str, role: &str, sha256: &str| {
         format!("[[admin.token]]\nname = \"{name}\"\nrole = \"{role}\"\nsha256 = \"{sha256}\"\n")
     };
+    let group =
+        |name: &str, role: &str| format!("[[admin.group]]\nname = \"{name}\"\nrole = \"{role}\"\n");
+    let admin = read(&with(&group("storage", "operator"))).expect("fine");
+    assert_eq!(admin.admin.groups[0].role, AdminRole::Operator);
     let open = "listen = \"0.0.0.0:4480\"\n".to_owned() + &token("a", "viewer", &digest);
     let admin = read(&with(&open)).expect("fine");
     assert_eq!(admin.admin.tokens[0].role, AdminRole::Viewer);
@@ -793,6 +797,10 @@ fn admin_listens_on_this_machine_alone_by_names_of_machines() {
             &(token("a", "viewer", &digest) + &token("a", "admin", &digest)),
             "already",
         ),
+        ("[[admin.group]]\nname = \"a\"", "`role`"),
+        (&group("a", "root"), "one of \"viewer\""),
+        (&group("", "viewer"), "1 to 64 bytes"),
+        (&(group("a", "viewer") + &group("a", "admin")), "already"),
     ] {
         let told = only(&with(line));
         assert!(told.contains(part), "{line}: {told}");

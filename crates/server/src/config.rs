@@ -74,6 +74,17 @@ pub struct AdminSpec {
     pub names: Vec<String>,
     /// Programs that ask over TCP.
     pub tokens: Vec<AdminToken>,
+    /// Users of this machine who ask at the Unix socket, beside the process's own and root.
+    pub groups: Vec<AdminGroup>,
+}
+
+/// A group of users of this machine, and what they may do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AdminGroup {
+    /// Its name in the database of groups.
+    pub name: String,
+    /// What its members may do.
+    pub role: AdminRole,
 }
 
 /// What a program shows to be let in, and for what.

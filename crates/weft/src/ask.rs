@@ -21,7 +21,7 @@ pub struct AskArgs {
     #[arg(long)]
     pub json: bool,
     /// The admin socket; default: /run/weft/admin.sock for root, for other users
-    /// $XDG_RUNTIME_DIR/weft/admin.sock
+    /// $XDG_RUNTIME_DIR/weft/admin.sock or, where that is not there, root's
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
 }
@@ -74,7 +74,7 @@ pub fn ask(arguments: &AskArgs, request: &Request, file: Option<&Path>) -> Asked
 
 /// Where to ask.
 pub fn socket(arguments: &AskArgs) -> Result<PathBuf, u8> {
-    let usual = || admin::usual_path();
+    let usual = || admin::asked_path();
     let socket = arguments.socket.clone().map_or_else(usual, Ok);
     socket.map_err(|why| {
         tell(&format!(
@@ -130,7 +130,8 @@ pub fn unreached(socket: &Path, error: &io::Error) -> u8 {
              socket (`[admin] socket`) with --socket"
         }
         ErrorKind::PermissionDenied => {
-            "only the user that weft runs as, and root, may ask: use one of them"
+            "the user that weft runs as, root, and members of the groups of [[admin.group]] may ask: \
+             one of them lets you in with `weft add group GROUP role=viewer`"
         }
         _ => "no weft answers there: name its socket with --socket",
     };

@@ -8,10 +8,30 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::time::Duration;
 
+use needs::needs;
 use serde_json::Value;
 
 use crate::serving::{File, Serving, file, free_port, good, serve, text, weft};
 use crate::told::{end_in_order, is_served, make_fifo};
+
+/// Opens 200 connections, and says how many weft keeps.
+const MANY_CONNECTIONS: &str = r#"
+import socket, sys
+opened = []
+for _ in range(200):
+    one = socket.socket(socket.AF_UNIX)
+    one.settimeout(0.5)
+    one.connect(sys.argv[1])
+    opened.append(one)
+def stays(one):
+    try:
+        return one.recv(1) != b""
+    except TimeoutError:
+        return True
+    except ConnectionError:
+        return False
+print(sum(map(stays, opened)), "of 200 stay")
+"#;
 
 const NQN: &str = "nqn.2026-01.io.weft:cli";
 
@@ -407,41 +427,98 @@ fn second_target_serves_without_the_socket_that_another_has() {
     end_in_order(admin.serving);
 }
 
-/// Needs root, to be another user; else it says that it has not run.
-#[test]
-fn another_user_is_refused() {
-    if !Path::new("/proc/self")
-        .metadata()
-        .is_ok_and(|own| own.uid() == 0)
-    {
-        println!("not run: only root can become another user");
-        return;
+/// What another user is answered, who is in no group but its own.
+struct Nobody {
+    copy: PathBuf,
+    socket: PathBuf,
+}
+
+impl Nobody {
+    fn of(admin: &Admin) -> Nobody {
+        let folder = admin.file.path.parent().expect("a folder");
+        set_mode(folder, 0o755);
+        let copy = folder.join("weft");
+        std::fs::copy(env!("CARGO_BIN_EXE_weft"), &copy).expect("room");
+        let socket = admin.socket.clone();
+        Nobody { copy, socket }
     }
-    let admin = Admin::start();
-    let folder = admin.file.path.parent().expect("a folder");
-    let open = |path: &Path, mode| std::fs::set_permissions(path, PermissionsExt::from_mode(mode));
-    open(folder, 0o755).expect("ours");
-    let copy = folder.join("weft");
-    std::fs::copy(env!("CARGO_BIN_EXE_weft"), &copy).expect("room");
-    let as_nobody = || {
-        let ids = ["--reuid=65534", "--regid=65534", "--clear-groups"];
+
+    /// The group that it is in.
+    fn group() -> String {
+        let id = Command::new("id").args(["-gn", "nobody"]).output();
+        text(&id.expect("id").stdout).trim().to_owned()
+    }
+
+    fn asks(&self, arguments: &[&str]) -> Output {
         let mut command = Command::new("setpriv");
-        command.args(ids).arg(&copy);
-        command.args(["status", "--socket"]).arg(&admin.socket);
-        let output = command.output().expect("setpriv");
+        command.args(["--reuid=nobody", "--regid=nobody", "--init-groups"]);
+        command.args(["--reset-env", "--"]).arg(&self.copy);
+        command.args(arguments).arg("--socket").arg(&self.socket);
+        command.output().expect("setpriv")
+    }
+
+    /// Asks for what is refused: why.
+    fn is_refused(&self, arguments: &[&str]) -> String {
+        let output = self.asks(arguments);
         assert_eq!(output.status.code(), Some(1));
         text(&output.stderr)
-    };
-    let told = as_nobody();
+    }
+}
+
+fn set_mode(path: &Path, mode: u32) {
+    std::fs::set_permissions(path, PermissionsExt::from_mode(mode)).expect("ours");
+}
+
+#[needs(root)]
+#[test]
+fn another_user_is_refused() {
+    let admin = Admin::start();
+    let nobody = Nobody::of(&admin);
+    let told = nobody.is_refused(&["status"]);
     assert!(told.contains("Permission denied"), "{told}");
     // The file lets it in, and its user is seen.
-    open(&admin.socket, 0o666).expect("ours");
-    let told = as_nobody();
-    let told_of_user = "only the user that weft runs as, and root, may ask";
+    set_mode(&admin.socket, 0o666);
+    let told = nobody.is_refused(&["status"]);
     assert!(
-        told.contains(told_of_user) && !told.contains("Permission"),
+        told.contains("may not ask") && !told.contains("Permission"),
         "{told}"
     );
+    end_in_order(admin.serving);
+}
+
+#[needs(root)]
+#[test]
+fn members_of_a_group_may_what_its_role_says_until_it_is_removed() {
+    let admin = Admin::start();
+    let nobody = Nobody::of(&admin);
+    let (group, read) = (Nobody::group(), ["get", "volume"]);
+    let change = ["set", "policy", "spin_us_max=7"];
+    let done = |output: Output| assert!(output.status.success(), "{}", text(&output.stderr));
+    done(admin.ask(&["add", "group", &group, "role=viewer"]));
+    done(nobody.asks(&read));
+    let told = nobody.is_refused(&change);
+    assert!(told.contains("needs the role operator"), "{told}");
+    done(admin.ask(&["set", "group", &group, "role=operator"]));
+    done(nobody.asks(&change));
+    let told = nobody.is_refused(&["set", "group", &group, "role=admin"]);
+    assert!(told.contains("admin"), "{told}");
+    // What one user keeps open costs others nothing.
+    let idle = Command::new("setpriv")
+        .args(["--reuid=nobody", "--regid=nobody", "--clear-groups", "--"])
+        .args(["python3", "-c", MANY_CONNECTIONS])
+        .arg(&admin.socket)
+        .output();
+    let idle = idle.expect("setpriv");
+    assert_eq!(
+        text(&idle.stdout),
+        "8 of 200 stay\n",
+        "{}",
+        text(&idle.stderr)
+    );
+    assert!(admin.healthz().starts_with("HTTP/1.1 200 "));
+    done(admin.ask(&["rm", "group", &group]));
+    let told = nobody.is_refused(&read);
+    assert!(told.contains("Permission denied"), "{told}");
     end_in_order(admin.serving);
 }
 
