@@ -65,6 +65,12 @@ fn diagnose(running: &Running, name: &str) -> Result<ClientReport, Problem> {
     }
     let connections = running.connections(move |info| wanted.has(info));
     let mut findings = BTreeSet::new();
+    if running.is_drained() {
+        findings.insert(finding(
+            "weft is drained: no path gives access, and no host is let in",
+            "`weft drain --end`, when what it was drained for is over",
+        ));
+    }
     for info in &connections.list {
         findings.extend(of_connection(info));
         findings.extend(of_path(info, &seen));

@@ -101,14 +101,18 @@ pub(crate) async fn client(
 }
 
 /// What is to end.
-struct Eviction {
+pub(crate) struct Eviction {
     seen: Seen,
     connections: Vec<ConnectionInfo>,
     clients: BTreeSet<u64>,
 }
 
 impl Eviction {
-    fn of(running: &Running, connections: Vec<ConnectionInfo>, clients: BTreeSet<u64>) -> Eviction {
+    pub fn of(
+        running: &Running,
+        connections: Vec<ConnectionInfo>,
+        clients: BTreeSet<u64>,
+    ) -> Eviction {
         Eviction {
             seen: Seen::of(running),
             connections,
@@ -117,7 +121,7 @@ impl Eviction {
     }
 
     /// Ends it. What has ended, and what keeps it from coming back.
-    fn end(
+    pub fn end(
         self,
         served: &ServedFile,
         caller: &AdminCaller,

@@ -14,6 +14,7 @@ mod console;
 mod counters;
 mod doctor;
 mod document;
+mod drain;
 mod event_log;
 mod events;
 mod evict;

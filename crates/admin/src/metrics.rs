@@ -303,6 +303,11 @@ impl Exposition {
             plain(self.generation),
         )?;
         to.gauges(
+            "weft_drained",
+            "Whether no host is let in and no path gives access (weft drain): 1 or 0",
+            plain(self.metrics.is_drained.into()),
+        )?;
+        to.gauges(
             "weft_blocking_work",
             "Pieces of work that wait for threads beside the reactors",
             plain(self.metrics.blocking_work),

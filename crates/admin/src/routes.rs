@@ -13,6 +13,7 @@ use axum::{Json, Router};
 use crate::access::Access;
 use crate::connections;
 use crate::console;
+use crate::drain;
 use crate::events;
 use crate::metrics::MEDIA_TYPE;
 use crate::objects;
@@ -32,18 +33,19 @@ pub(crate) fn all(served: Arc<ServedFile>) -> Router {
     let no_path = || async {
         let detail = "paths are /healthz, /readyz, /metrics, /v1/status, /v1/refusals, \
                       /v1/config, /v1/config:rollback, /v1/config/history, /v1/audit, \
-                      /v1/audit:verify, /v1/events, /v1/objects, /v1/connections, /v1/hosts, \
+                      /v1/audit:verify, /v1/events, /v1/drain, /v1/objects, /v1/connections, /v1/hosts, \
                       /v1/iscsi/sessions, /v1/nfs/clients and /v1/doctor/clients";
         Problem::new(StatusCode::NOT_FOUND, detail)
     };
     let access = Arc::new(Access::new(served.clone()));
     Router::new()
         .route("/healthz", get(async || "the admin socket answers\n"))
-        .route("/readyz", get(async || "weft serves\n"))
+        .route("/readyz", get(ready))
         .route("/metrics", get(metrics))
         .route("/v1/status", get(status))
         .route("/v1/refusals", get(refusals))
         .route("/v1/events", get(events::events))
+        .merge(drain::routes())
         .merge(config::routes())
         .merge(objects::routes())
         .merge(connections::routes())
@@ -60,6 +62,13 @@ async fn metrics(State(served): Served) -> Result<Response, Problem> {
     let Json(text) = off_thread(move || Ok::<_, Problem>(served.metrics())).await?;
     let media_type = (header::CONTENT_TYPE, MEDIA_TYPE);
     Ok(([media_type], text).into_response())
+}
+
+async fn ready(State(served): Served) -> (StatusCode, &'static str) {
+    match served.running().is_drained() {
+        true => (StatusCode::SERVICE_UNAVAILABLE, "weft is drained\n"),
+        false => (StatusCode::OK, "weft serves\n"),
+    }
 }
 
 async fn status(State(served): Served) -> Result<Json<TargetStatus>, Problem> {

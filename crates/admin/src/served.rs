@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use api::{
     AdminPlaces, Audit, AuditVerified, Changed, ConfigText, Generation, GenerationText, History,
-    HistoryEntry, LastChange, Listener, PlanLine, RefusalSummary, Refusals, RequestKey,
+    HistoryEntry, Host, LastChange, Listener, PlanLine, RefusalSummary, Refusals, RequestKey,
     TargetStatus,
 };
 use control::{ObjectPath, PlannedChange, ServedDocument};
@@ -41,6 +41,23 @@ pub struct ServedFile {
     pub(crate) places: OnceLock<Places>,
     /// What has happened.
     pub(crate) events: Arc<EventLog>,
+    /// How the drain began, while there is one.
+    pub(crate) drain: Mutex<Option<DrainBegun>>,
+}
+
+/// How a drain began.
+pub(crate) struct DrainBegun {
+    pub since: String,
+    pub by: String,
+    /// The hosts that were connected.
+    pub hosts: Vec<Host>,
+}
+
+impl DrainBegun {
+    /// What the status says.
+    fn told(&self) -> String {
+        format!("since {} by {}", self.since, self.by)
+    }
 }
 
 /// Where it is asked.
@@ -130,6 +147,7 @@ impl ServedFile {
             admin: Mutex::new(loaded.admin.clone()),
             places: OnceLock::new(),
             events,
+            drain: Mutex::default(),
             running,
         }
     }
@@ -496,6 +514,7 @@ impl ServedFile {
             served_since: time,
             last_change: last,
             driver: self.running.backend().to_owned(),
+            drained: locked(&self.drain).as_ref().map(DrainBegun::told),
             not_served: missing,
             at_restart,
             listeners: listeners.collect(),

@@ -7,6 +7,7 @@
 
 mod connections;
 mod document;
+mod drain;
 mod login;
 mod objects;
 mod problem;
@@ -21,6 +22,7 @@ pub use document::{
     Audit, AuditRecord, AuditVerified, Changed, ConfigText, Document, Generation, GenerationText,
     History, HistoryEntry, Holds, PlanLine, RequestKey, Rollback,
 };
+pub use drain::Drain;
 pub use login::{LoginAddress, LoginRequest};
 pub use objects::{ConfigObject, ConfigObjects};
 pub use problem::{FileProblem, ObjectProblem, ProblemDetails, ServedGeneration};

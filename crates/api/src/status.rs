@@ -24,6 +24,8 @@ pub struct TargetStatus {
     pub last_change: Option<LastChange>,
     /// What drives the sockets and files: `io_uring` or `epoll`, and why.
     pub driver: String,
+    /// Since when no host is let in and no path gives access, and who has asked for it.
+    pub drained: Option<String>,
     /// What the configuration names and is not served, with the reason.
     pub not_served: Vec<String>,
     /// What of the configuration holds from the next start on.

@@ -289,3 +289,35 @@ fn paths_must_lead_to_one_namespace() {
     let error = line::perf(&line, &AtomicBool::new(false)).expect_err("two volumes");
     assert!(error.contains("another namespace"), "{error}");
 }
+
+#[test]
+fn targets_that_are_drained_one_after_the_other_cost_no_io() {
+    let [one, other] = [(); 2].map(|()| Served::start());
+    let line = format!(
+        "--multipath --ramp-time 0 --iodepth 8 --runtime 120 nvme-tcp://{}/{NQN} \
+         nvme-tcp://{}/{NQN}",
+        one.ports[0], other.ports[0]
+    );
+    let args = line::args(&line).expect("a line");
+    let stop = AtomicBool::new(false);
+    let report = thread::scope(|scope| {
+        let load = scope.spawn(|| measure(&args, &stop));
+        let end = End(&stop);
+        for (drained, left) in [(&one, &other), (&other, &one)] {
+            drained.see(200);
+            drained.change(Change::SetDrained(true));
+            let before = drained.running.report().ios;
+            left.see(500);
+            assert_eq!(drained.running.report().ios, before, "it is drained");
+            drained.change(Change::SetDrained(false));
+            drained.see(200);
+        }
+        drop(end);
+        load.join().expect("no panic").expect("it runs")
+    });
+    assert!(report.is_clean(), "{}", report.text());
+    for path in &report.paths {
+        assert_eq!((path.losses, path.reconnects), (0, 0));
+        assert_eq!(path.state, "optimized");
+    }
+}

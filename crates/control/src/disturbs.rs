@@ -31,7 +31,8 @@ pub(crate) fn disturbs(change: &Change, undo: Option<&Change>, places: &[Option<
         | Change::RemoveLun { .. }
         | Change::RemoveExport { .. }
         | Change::EvictConnections(_)
-        | Change::EvictClient { .. } => true,
+        | Change::EvictClient { .. }
+        | Change::SetDrained(_) => true,
         // No plan has them: what holds before them is not known.
         Change::DenyHost { .. }
         | Change::SetHosts { .. }

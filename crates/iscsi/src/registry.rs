@@ -202,6 +202,7 @@ pub struct Registry {
     tsihs: BTreeMap<u16, SessionId>,
     id_next: u64,
     tsih_next: u16,
+    is_drained: bool,
 }
 
 impl Registry {
@@ -222,6 +223,7 @@ impl Registry {
             tsihs: BTreeMap::new(),
             id_next: 0,
             tsih_next: 1,
+            is_drained: false,
         };
         for target in config.targets {
             let previous = registry.targets.insert(target.name.clone(), target);

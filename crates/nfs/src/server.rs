@@ -317,6 +317,14 @@ impl Server {
         registry.clients[&owner.confirmed?].before
     }
 
+    /// Whether a client is one that there is already, and has not started again.
+    pub fn is_known(&self, minor: u32, owner: &ClientOwner<'_>) -> bool {
+        let registry = self.registry();
+        let known = registry.owners[usize::from(minor > 0)].get(owner.id);
+        let confirmed = known.and_then(|known| known.confirmed);
+        confirmed.is_some_and(|id| registry.clients[&id].client.verifier == owner.verifier)
+    }
+
     /// All confirmed clients.
     pub fn clients(&self) -> Vec<Arc<Client>> {
         let registry = self.registry();

@@ -45,6 +45,8 @@ pub enum Reason {
     Flavor,
     /// There is no such export.
     NoExport,
+    /// The server takes no client.
+    Drained,
 }
 
 impl std::fmt::Display for Reason {
@@ -53,6 +55,7 @@ impl std::fmt::Display for Reason {
             Reason::Address => "its address is not among the export's `clients`",
             Reason::Flavor => "its authentication flavor is not in the export's `security`",
             Reason::NoExport => "there is no such export",
+            Reason::Drained => "weft is drained: `weft drain --end` lets clients in again",
         })
     }
 }

@@ -40,6 +40,7 @@ mod state;
 mod status;
 mod v3;
 
+use std::sync::atomic::AtomicBool;
 use std::sync::{Mutex, Weak};
 
 use machine::Nanos;
@@ -103,6 +104,8 @@ pub struct Nfsd {
     pub(crate) mounts: mount::Mounts,
     /// Events that [`Nfsd::take_events`] has not taken yet.
     pub(crate) events: events::Events,
+    /// No client comes.
+    is_drained: AtomicBool,
 }
 
 impl Nfsd {
@@ -127,6 +130,7 @@ impl Nfsd {
             replies: duplicate_request_cache::DuplicateRequestCache::default(),
             mounts: mount::Mounts::default(),
             events: events::Events::default(),
+            is_drained: AtomicBool::new(false),
         }
     }
 }

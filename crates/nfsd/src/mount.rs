@@ -139,6 +139,12 @@ impl MountCall {
     /// Goes down the path until it is known what lies there; a step where it has
     /// to wait for that.
     fn walk(&mut self, path: Option<&str>, around: &mut Around<'_>) -> Option<Step> {
+        if around.nfsd.is_drained() {
+            self.status = mountstat3::MNT3ERR_SERVERFAULT;
+            let (events, peer) = (&around.nfsd.events, around.peer.address);
+            events.refused(peer, path.unwrap_or("?"), Reason::Drained);
+            return None;
+        }
         let found = path.and_then(|path| around.peer.view.export_at(path));
         let Some((granted, names)) = found else {
             // A client that may not mount a path does not learn whether it exists.

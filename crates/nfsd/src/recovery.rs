@@ -2,9 +2,11 @@
 //! grace, revocation (RFC 8881, sections 8.3, 8.4, 10.4.5).
 
 use std::collections::BTreeSet;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, MutexGuard, Weak};
 
 use machine::{Nanos, locked, work};
+use nfs::server::ClientOwner;
 use nfs::server::files::{FileKey, Removal, StateRefused};
 use store::fs::FileId;
 use wire::nfs4::{
@@ -12,6 +14,7 @@ use wire::nfs4::{
 };
 
 use crate::callback::Errand;
+use crate::events::Reason;
 use crate::offload::CopyWork;
 use crate::{Exports, Nfsd, Peer};
 
@@ -121,14 +124,34 @@ impl Nfsd {
         }
     }
 
+    /// From now on no client comes, and nothing is mounted, or they do again. Clients that
+    /// there are go on.
+    pub fn set_drained(&self, is_drained: bool) {
+        self.is_drained.store(is_drained, Ordering::Release);
+    }
+
+    /// Whether none comes.
+    pub(crate) fn is_drained(&self) -> bool {
+        self.is_drained.load(Ordering::Acquire)
+    }
+
     /// Whether a client may ask for a client id, after a restart or not: what it had before
     /// its last start is gone. Else a client that restarts again and again would have more
-    /// than others may.
+    /// than others may. No new one may while the server is drained.
     ///
     /// # Errors
     /// NFS4ERR_DELAY.
-    pub(crate) fn check_arrival(&self, minor: u32, name: &[u8]) -> Result<(), nfsstat4> {
-        let before = self.server.before(minor, name);
+    pub(crate) fn check_arrival(
+        &self,
+        peer: &Peer,
+        minor: u32,
+        owner: &ClientOwner<'_>,
+    ) -> Result<(), nfsstat4> {
+        if self.is_drained() && !self.server.is_known(minor, owner) {
+            self.events.refused(peer.address, "/", Reason::Drained);
+            return Err(nfsstat4::NFS4ERR_DELAY);
+        }
+        let before = self.server.before(minor, owner.id);
         match before.is_some_and(|before| self.files.is_leaving(before)) {
             true => Err(nfsstat4::NFS4ERR_DELAY),
             false => Ok(()),

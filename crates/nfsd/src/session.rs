@@ -52,7 +52,7 @@ pub(crate) fn setclientid<'a>(
     };
     let principal = Principal::from(run.credential());
     let server = &run.nfsd.server;
-    run.nfsd.check_arrival(0, owner.id)?;
+    run.nfsd.check_arrival(run.peer, 0, &owner)?;
     let has_state = |id| run.nfsd.files.has_state(id);
     match server.set_clientid(owner, address, principal, (run.now, &has_state)) {
         Ok((clientid, setclientid_confirm)) => {
@@ -141,7 +141,7 @@ pub(crate) fn exchange_id<'a>(
     };
     let principal = Principal::from(run.credential());
     let (server, minor) = (&run.nfsd.server, run.minor());
-    run.nfsd.check_arrival(minor, owner.id)?;
+    run.nfsd.check_arrival(run.peer, minor, &owner)?;
     let files = &run.nfsd.files;
     let has_state = |id| files.has_state(id);
     let known: (_, &dyn Fn(_) -> _) = (run.now, &has_state);

@@ -131,6 +131,16 @@ impl AnaState {
         matches!(self, AnaState::Optimized | AnaState::NonOptimized)
     }
 
+    /// What the state is where the target may be drained: that takes access, and tells hosts
+    /// to go by another path.
+    #[must_use]
+    pub const fn drained(self, is_drained: bool) -> AnaState {
+        match is_drained && self.is_accessible() {
+            true => AnaState::Inaccessible,
+            false => self,
+        }
+    }
+
     /// What commands that have no access are answered with; never with Do Not
     /// Retry, since another path may have it.
     #[cold]

@@ -160,6 +160,7 @@ pub struct Registry {
     controllers: BTreeMap<ControllerId, Controller>,
     id_next: u64,
     generation: u64,
+    is_drained: bool,
 }
 
 impl Registry {
@@ -176,6 +177,7 @@ impl Registry {
             controllers: BTreeMap::new(),
             id_next: 0,
             generation: 1,
+            is_drained: false,
         };
         registry.insert(Arc::new(discovery_subsystem()), true);
         for subsystem in config.subsystems {
@@ -289,6 +291,10 @@ impl Registry {
         now: Nanos,
     ) -> Result<Connected, Refusal> {
         let entry = self.entries.get_mut(subnqn).expect("looked up before");
+        if self.is_drained && !entry.is_discovery {
+            let reason = "weft is drained: `weft drain --end` lets hosts in again";
+            return Err(Refusal::new(Status::CONNECT_BUSY, reason));
+        }
         if !entry.subsystem.allows(hostnqn) {
             return Err(Refusal {
                 status: Status::CONNECT_INVALID_HOST.dnr(),
@@ -638,5 +644,6 @@ fn discovery_subsystem() -> Subsystem {
             controllers_of_host_max: 256,
         },
         cntlids: 1..=CNTLID_MAX,
+        is_drained: false,
     }
 }

@@ -222,6 +222,8 @@ pub struct Subsystem {
     pub limits: Limits,
     /// Controller identifiers to give out, within 1 to [`CNTLID_MAX`].
     pub cntlids: RangeInclusive<u16>,
+    /// The target is drained: no ANA group gives access, whatever its states are.
+    pub is_drained: bool,
 }
 
 impl Subsystem {
@@ -257,7 +259,8 @@ impl Subsystem {
     /// State of an ANA group for hosts that come through a listener.
     pub fn ana_state(&self, listener: u16, group: u32) -> AnaState {
         let known = self.ana_groups.iter().find(|known| known.id == group);
-        known.map_or(AnaState::Optimized, |known| known.state_on(listener))
+        let state = known.map_or(AnaState::Optimized, |known| known.state_on(listener));
+        state.drained(self.is_drained)
     }
 
     /// Sets the state of an ANA group on one listener, or (`None`) on all.

@@ -118,6 +118,7 @@ pub struct Targets {
     nothing: Arc<dyn Volume>,
     /// Data of one command at most, bytes.
     io_bytes_max: u32,
+    is_drained: bool,
 }
 
 impl Targets {
@@ -128,7 +129,14 @@ impl Targets {
             instance_next: 1,
             nothing,
             io_bytes_max,
+            is_drained: false,
         }
+    }
+
+    /// From now on no path gives access, whatever the states are, or they do again: targets
+    /// are to be published anew.
+    pub fn set_drained(&mut self, is_drained: bool) {
+        self.is_drained = is_drained;
     }
 
     /// The logical units of the volume: target and LUN.
@@ -332,9 +340,9 @@ impl Targets {
         let Some(places) = self.by_name.get_mut(&target.name) else {
             return;
         };
-        let io_bytes_max = self.io_bytes_max;
+        let (io_bytes_max, is_drained) = (self.io_bytes_max, self.is_drained);
         let groups: Vec<Arc<[PortGroup]>> = (places.list.iter())
-            .map(|place| port_groups(target, ana, place.ana_group))
+            .map(|place| port_groups(target, (ana, is_drained), place.ana_group))
             .collect();
         let of = |tag: u16| -> Arc<[Option<Lun>]> {
             let places = places.list.iter().zip(&groups);
@@ -450,9 +458,16 @@ impl UnitPlace {
 
 /// The ways to a unit of an ANA group: a target port group for each portal
 /// group, with its tag, in which its one port has that number too.
-fn port_groups(target: &iscsi::Target, ana: &[AnaGroup], group: u32) -> Arc<[PortGroup]> {
+fn port_groups(
+    target: &iscsi::Target,
+    (ana, is_drained): (&[AnaGroup], bool),
+    group: u32,
+) -> Arc<[PortGroup]> {
     let group = ana.iter().find(|known| known.id == group);
-    let state_on = |portal: &u16| group.map_or(AnaState::Optimized, |g| g.state_on(*portal));
+    let state_on = |portal: &u16| {
+        let state = group.map_or(AnaState::Optimized, |g| g.state_on(*portal));
+        state.drained(is_drained)
+    };
     let groups = target.portal_groups.iter().map(|portals| PortGroup {
         tag: portals.tag,
         // Where one of its portals is better than the others, they can use it.

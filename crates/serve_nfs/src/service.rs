@@ -261,7 +261,7 @@ impl Service {
                 target: Some(&path),
                 remedy: match reason {
                     Reason::Address => Remedy::ListPeer,
-                    Reason::Flavor | Reason::NoExport => Remedy::None,
+                    Reason::Flavor | Reason::NoExport | Reason::Drained => Remedy::None,
                 },
                 ..Refusal::new(MOUNT_REFUSED, &reason)
             });

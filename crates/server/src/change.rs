@@ -21,6 +21,7 @@ use crate::check;
 use crate::config::{Ana, IscsiTargetSpec, ListenerSpec, LunSpec, NamespaceSpec, SubsystemSpec};
 use crate::shared::{AfterChange, Shared};
 
+mod drain;
 mod evict;
 mod files;
 mod iscsi;
@@ -208,6 +209,11 @@ pub enum Change {
         /// Its `clientid`, see [`Running::nfs_clients`](crate::Running::nfs_clients).
         id: u64,
     },
+    /// No host is let in any more, and those that are here go by other paths: no path to a
+    /// namespace or logical unit gives access, and initiators are asked to log out. Clients of
+    /// NFS that there are stay. With `false`, hosts are let in again and paths have the states
+    /// that were set.
+    SetDrained(bool),
 }
 
 /// Why a change was not made, and what to do about it.
@@ -351,6 +357,10 @@ impl Shared {
                 group,
                 state,
             } => match nqn.starts_with("nqn.") {
+                _ if self.is_drained() => Err(ChangeError::Invalid(
+                    "weft is drained, and no path gives access: set its state when that is over                      (`weft drain --end`)"
+                        .to_owned(),
+                )),
                 true => self.set_ana(&nqn, listener, group, state),
                 false => self.set_target_ana(&nqn, listener, group, state),
             },
@@ -372,6 +382,8 @@ impl Shared {
             Change::SetExport { path, rules } => self.set_export(&path, rules),
             Change::EvictConnections(connections) => Ok(self.evict_connections(&connections)),
             Change::EvictClient { id } => Ok(self.evict_client(id)),
+            Change::SetDrained(true) => Ok(self.drain()),
+            Change::SetDrained(false) => Ok(self.end_drain()),
         }
     }
 }

@@ -86,6 +86,11 @@ impl Running {
         all.collect()
     }
 
+    /// Whether hosts are to go elsewhere, see [`Change::SetDrained`](crate::Change::SetDrained).
+    pub fn is_drained(&self) -> bool {
+        self.shared.is_drained()
+    }
+
     /// iSCSI sessions, oldest first, as many as an answer may have.
     pub fn sessions(&self) -> Vec<iscsi::SessionInfo> {
         let registry = self.shared.iscsi.registry();

@@ -38,6 +38,8 @@ pub struct Metrics {
     pub blocking_work: u64,
     /// The driver of the reactors.
     pub driver: &'static str,
+    /// No host is let in, see [`Change::SetDrained`](crate::Change::SetDrained).
+    pub is_drained: bool,
 }
 
 /// What came to a volume, or an export, by one protocol.
@@ -119,6 +121,7 @@ impl Running {
             memory_max_bytes: self.config().memory_max,
             blocking_work: engine.blocking_work() as u64,
             driver: self.backend(),
+            is_drained: self.is_drained(),
         }
     }
 

@@ -51,6 +51,12 @@ fn health(status: &TargetStatus, refusals: &Refusals) -> Markup {
         @if is_well {
             p.good { "All that the configuration names is served." }
         }
+        @if let Some(drained) = &status.drained {
+            p.bad {
+                "Drained " (drained) ": no host is let in. " code { "weft drain --end" }
+                " ends that."
+            }
+        }
         @for why in &status.not_served {
             p.bad { "Not served: " (why) }
         }

@@ -238,6 +238,10 @@ fn show_status(out: &mut dyn Write, status: &TargetStatus) -> io::Result<()> {
     if let Some(socket) = &status.admin.socket {
         row("admin socket", socket.clone())?;
     }
+    if let Some(drained) = &status.drained {
+        let text = format!("{drained}: no host is let in; `weft drain --end` ends that");
+        row("DRAINED", text)?;
+    }
     for why in &status.not_served {
         row("NOT SERVED", why.clone())?;
     }

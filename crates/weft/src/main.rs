@@ -5,6 +5,7 @@ mod ask;
 mod banner;
 mod changes;
 mod doctor;
+mod drain;
 mod events;
 mod evict;
 mod get;
@@ -102,6 +103,8 @@ enum WeftCommand {
     /// End a connection, or all that a host, an iSCSI session or an NFS client has: it may come
     /// back, unless its right is taken
     Evict(evict::EvictArgs),
+    /// Have all hosts go elsewhere before maintenance, and let them in again after it
+    Drain(drain::DrainArgs),
     /// Say what applying a configuration would change, and change nothing
     Diff(changes::DiffArgs),
     /// Have the weft that runs on this machine serve a configuration, while hosts are
@@ -187,6 +190,7 @@ fn run(command: Option<WeftCommand>, events: Arc<EventLog>) -> io::Result<ExitCo
         Some(WeftCommand::Events(arguments)) => events::run(&arguments),
         Some(WeftCommand::Doctor(arguments)) => doctor::run(&arguments),
         Some(WeftCommand::Evict(arguments)) => evict::run(&arguments),
+        Some(WeftCommand::Drain(arguments)) => drain::run(&arguments),
         Some(WeftCommand::Get(arguments)) => get::run(&arguments),
         Some(WeftCommand::Login(arguments)) => login::run(&arguments),
         Some(WeftCommand::Token(arguments)) => token::run(&arguments),

@@ -59,6 +59,11 @@ impl Registry {
         self.discovery = auth;
     }
 
+    /// From now on no session begins but for discovery, and none is joined, or they do again.
+    pub fn set_drained(&mut self, is_drained: bool) {
+        self.is_drained = is_drained;
+    }
+
     /// The sessions with a target that have not ended.
     fn sessions_of(&self, name: &str) -> Vec<SessionId> {
         self.nexuses_of(name).map(|(_, id)| id).collect()

@@ -64,6 +64,7 @@ impl Registry {
                 begun.check_header(request)?;
                 begun.check_identity(&identity)?;
                 self.check_target(begun)?;
+                self.check_drained(begun.kind)?;
                 begun
             }
             none => none.insert(self.begin(request, stages.current, &identity, via)?),
@@ -107,6 +108,7 @@ impl Registry {
             isid: request.isid,
         };
         let kind = identity.kind()?;
+        self.check_drained(kind)?;
         let mut begun = LoginBegun {
             request: *request,
             stage,
@@ -207,6 +209,17 @@ impl Registry {
             Some(now) if Arc::ptr_eq(now, target) => Ok(()),
             Some(_) => Err(LoginStatus::ServiceUnavailable),
             None => Err(LoginStatus::TargetRemoved),
+        }
+    }
+
+    /// Which targets there are is answered all the same.
+    fn check_drained(&self, kind: SessionKind) -> Result<(), LoginRefused> {
+        match self.is_drained && kind == SessionKind::Normal {
+            true => Err(LoginRefused {
+                reason: "weft is drained: `weft drain --end` lets initiators in again".into(),
+                ..LoginStatus::ServiceUnavailable.into()
+            }),
+            false => Ok(()),
         }
     }
 

@@ -1,5 +1,6 @@
 //! MOUNT.
 
+use nfsd::Reason;
 use wire::mount3::{exports, mountlist};
 
 use super::*;
@@ -37,6 +38,23 @@ fn paths_of_exports_and_below_them_are_mounted() {
     let path: dirpath<'_> = Opaque(b"/pub\xff");
     let bytes = world.mount_raw(mount_proc3::MOUNTPROC3_MNT, &path);
     assert_eq!(bytes, [0, 0, 0, mountstat3::MNT3ERR_ACCES as u8]);
+}
+
+#[test]
+fn drained_server_mounts_nothing_and_serves_what_is_mounted() {
+    let mut world = world();
+    let root = world.mount("/pub").unwrap();
+    world.server.nfsd.set_drained(true);
+    assert_eq!(world.mount("/pub"), Err(mountstat3::MNT3ERR_SERVERFAULT));
+    assert_eq!(world.getattr(&root).unwrap().type_, ftype3::NF3DIR);
+    let refused = world.server.nfsd.take_refused().list;
+    assert_eq!(refused.len(), 1);
+    assert_eq!(
+        (&*refused[0].path, refused[0].reason),
+        ("/pub", Reason::Drained)
+    );
+    world.server.nfsd.set_drained(false);
+    assert_eq!(world.mount("/pub").unwrap(), root);
 }
 
 #[test]

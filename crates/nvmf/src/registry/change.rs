@@ -164,6 +164,17 @@ impl Registry {
         change
     }
 
+    /// From now on no controller begins but for discovery, or they do again. What that says
+    /// of the states of paths is each subsystem's: [`Subsystem::is_drained`].
+    pub fn set_drained(&mut self, is_drained: bool) {
+        self.is_drained = is_drained;
+    }
+
+    /// Whether none begins.
+    pub fn is_drained(&self) -> bool {
+        self.is_drained
+    }
+
     /// The subsystem of an NQN as of now.
     pub fn subsystem(&self, nqn: &str) -> Option<Arc<Subsystem>> {
         self.entries
@@ -337,7 +348,7 @@ fn differences<'a>(previous: &'a Subsystem, next: &'a Subsystem) -> Vec<Differen
     let nsids: BTreeSet<u32> = old.keys().chain(new.keys()).copied().collect();
     let moved = |group: u32| {
         let find = |of: &'a Subsystem| of.ana_groups.iter().find(|known| known.id == group);
-        find(previous) != find(next)
+        previous.is_drained != next.is_drained || find(previous) != find(next)
     };
     nsids
         .into_iter()

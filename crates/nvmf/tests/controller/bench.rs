@@ -46,6 +46,7 @@ pub fn subsystem(nqn: &str, namespaces: Vec<Namespace>) -> Subsystem {
             controllers_of_host_max: 3,
         },
         cntlids: 1..=3,
+        is_drained: false,
     }
 }
 

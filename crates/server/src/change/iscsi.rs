@@ -69,7 +69,7 @@ impl Shared {
 
     /// Sessions with targets allow more than before, and when all do, their
     /// initiators are told.
-    fn widen_targets(&self, names: Vec<String>) -> Left {
+    pub(super) fn widen_targets(&self, names: Vec<String>) -> Left {
         names.iter().for_each(|name| self.iscsi.prepare(name));
         let tell = move |shared: &Arc<Shared>, done: ChangeDone| shared.tell_targets(&names, done);
         Left::Fence(Scope::Mail, Box::new(tell))

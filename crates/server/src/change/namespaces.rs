@@ -51,6 +51,7 @@ impl Shared {
                 controllers_of_host_max: self.limits.controllers_of_host_max,
             },
             cntlids: spec.cntlids.clone().unwrap_or(1..=nvmf::CNTLID_MAX),
+            is_drained: registry.is_drained(),
         };
         let mut volumes = Vec::new();
         for spec in &spec.namespaces {

@@ -185,3 +185,29 @@ fn nfs_listener_is_added_and_removed_while_others_serve(backend: Choice) {
         drop(connect(running, params()));
     });
 }
+
+/// Those that there are have nowhere to go.
+#[each_driver]
+fn drained_server_keeps_its_clients_and_takes_no_other(backend: Choice) {
+    with_server(backend, |running, name| {
+        let (mut client, root) = at(running, name);
+        let open = make(&mut client, &root, "file");
+        running.change(Change::SetDrained(true)).expect("made");
+        fill(&mut client, &open, b"one", 3);
+        let hurried = host::nfs::Params {
+            patience: std::time::Duration::from_millis(1),
+            ..params()
+        };
+        let (driver, address) = (crate::common::driver(), crate::common::address(running));
+        let refused = host::nfs::Client::connect(driver, address, hurried);
+        assert_eq!(status(refused.map(drop)), Some(nfsstat4::NFS4ERR_DELAY));
+        until("the refusal is told", || {
+            let told = running.refusals();
+            told.iter()
+                .any(|one| one.reason.contains("weft is drained"))
+        });
+        running.change(Change::SetDrained(false)).expect("made");
+        drop(connect(running, params()));
+        client.close_file(open).expect("closed");
+    });
+}

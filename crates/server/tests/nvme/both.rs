@@ -80,7 +80,7 @@ fn look(block: &[u8], seen: &mut u8) {
 
 /// NVMe's listeners are 0 and 1, iSCSI's 2 and 3; portal group 1 names one of
 /// either, portal group 2 the other one of iSCSI. The states are the subsystem's.
-fn config_of_shared_states(backend: Choice) -> Config {
+pub fn config_of_shared_states(backend: Choice) -> Config {
     let mut config = config(backend, Limits::default(), 128 << 20);
     let mut disks = IscsiTargetSpec::new(DISKS);
     disks.luns = vec![LunSpec::new(0, "ram")];
@@ -98,7 +98,7 @@ fn config_of_shared_states(backend: Choice) -> Config {
 }
 
 /// The state of ANA group 1 in the ANA log (Base 2.0, figure 217).
-fn ana_state(queue: &mut Queue) -> u8 {
+pub fn ana_state(queue: &mut Queue) -> u8 {
     queue.log_page(ANA, 56)[16 + 16] & 0xf
 }
 
@@ -113,7 +113,7 @@ fn set_group(nexus: &mut Nexus, tag: u16, state: u8) -> Result<(), Fail> {
 }
 
 /// The states of target port groups 1 and 2 by REPORT TARGET PORT GROUPS.
-fn group_states(nexus: &mut Nexus) -> [u8; 2] {
+pub fn group_states(nexus: &mut Nexus) -> [u8; 2] {
     let mut cdb = [0; 16];
     (cdb[0], cdb[1], cdb[9]) = (0xa3, 0x0a, 64);
     let data = nexus.take(cdb, 64).expect("told");

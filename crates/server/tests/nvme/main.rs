@@ -7,6 +7,7 @@ mod common;
 mod copies;
 #[path = "../shared/disks.rs"]
 mod disks;
+mod drain;
 mod fences;
 mod fused;
 mod gate;

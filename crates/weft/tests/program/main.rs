@@ -4,6 +4,7 @@ mod admin;
 mod commands;
 mod connected;
 mod console;
+mod drain;
 mod events;
 mod found;
 mod generations;

@@ -1,0 +1,211 @@
+//! Hosts go elsewhere before maintenance, and are let in again after it.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use api::{Drain, Host, PlanLine, Protocol};
+use axum::extract::rejection::QueryRejection;
+use axum::extract::{Query, State};
+use axum::http::StatusCode;
+use axum::routing::get;
+use axum::{Extension, Json, Router};
+use serde::Deserialize;
+use server::{Change, ConnectionRole, Running};
+
+use crate::access::AdminCaller;
+use crate::connections::hosts_of;
+use crate::counters::now;
+use crate::evict::Eviction;
+use crate::off_thread::{Served, off_thread};
+use crate::problem::Problem;
+use crate::refused::NotApplied;
+use crate::served::{DrainBegun, ServedFile, locked};
+
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct DrainQuery {
+    /// Only what would be done.
+    #[serde(default)]
+    dry_run: bool,
+    /// Hosts that have no other path may be cut.
+    #[serde(default)]
+    disconnect: bool,
+    /// NFS clients are to lose what they have.
+    #[serde(default)]
+    evict: bool,
+}
+
+pub(crate) fn routes() -> Router<Arc<ServedFile>> {
+    Router::new().route("/v1/drain", get(look).post(begin).delete(end))
+}
+
+async fn look(State(served): Served) -> Result<Json<Drain>, Problem> {
+    off_thread(move || Ok::<_, Problem>(drain_of(&served, Vec::new()))).await
+}
+
+async fn begin(
+    State(served): Served,
+    Extension(caller): Extension<AdminCaller>,
+    query: Result<Query<DrainQuery>, QueryRejection>,
+) -> Result<Json<Drain>, Problem> {
+    let query = query.map_err(|why| {
+        let detail = format!(
+            "{}: ask with dry_run, disconnect and evict alone",
+            why.body_text()
+        );
+        Problem::new(StatusCode::BAD_REQUEST, detail)
+    })?;
+    off_thread(move || drain(&served, &caller, *query)).await
+}
+
+async fn end(
+    State(served): Served,
+    Extension(caller): Extension<AdminCaller>,
+) -> Result<Json<Drain>, Problem> {
+    off_thread(move || {
+        if !served.running().is_drained() {
+            return Ok::<_, Problem>(drain_of(&served, Vec::new()));
+        }
+        let mut done = vec![
+            "hosts are let in again, and their paths have the states that the configuration says"
+                .to_owned(),
+        ];
+        set(&served, false, &mut done)?;
+        *locked(&served.drain) = None;
+        tracing::info!(event = "drain-ended", by = caller.name, "drain ended");
+        record(&served, "drain ended", &caller, &mut done);
+        Ok(drain_of(&served, done))
+    })
+    .await
+}
+
+fn drain(served: &ServedFile, caller: &AdminCaller, query: DrainQuery) -> Result<Drain, Problem> {
+    let hosts = hosts(served.running());
+    let plan: Vec<_> = hosts
+        .iter()
+        .map(|host| line_of(host, query.evict))
+        .collect();
+    if query.dry_run {
+        return Ok(Drain {
+            plan: Some(plan),
+            ..drain_of(served, Vec::new())
+        });
+    }
+    if !query.disconnect && plan.iter().any(|line| line.disturbs) {
+        return Err(NotApplied::Disturbs(plan).into());
+    }
+    let mut done = vec!["no host is let in any more".to_owned()];
+    done.extend(plan.into_iter().map(|line| line.text));
+    locked(&served.drain).get_or_insert_with(|| DrainBegun {
+        since: now(),
+        by: caller.name.clone(),
+        hosts,
+    });
+    if let Err(problem) = set(served, true, &mut done) {
+        *locked(&served.drain) = None;
+        return Err(problem);
+    }
+    tracing::info!(event = "drained", by = caller.name, "drain began");
+    record(served, "drain", caller, &mut done);
+    if query.evict {
+        let running = served.running();
+        let clients: BTreeSet<u64> = running.nfs_clients().iter().map(|own| own.id).collect();
+        let eviction = Eviction::of(running, Vec::new(), clients);
+        done.extend(
+            eviction
+                .end(served, caller, "drain: evict nfs-clients")?
+                .done,
+        );
+    }
+    Ok(drain_of(served, done))
+}
+
+fn set(served: &ServedFile, is_drained: bool, done: &mut Vec<String>) -> Result<(), Problem> {
+    match served.running().change(Change::SetDrained(is_drained)) {
+        Ok(()) => Ok(()),
+        Err(error) if error.is_of_one_made() => {
+            done.push(error.to_string());
+            Ok(())
+        }
+        Err(error) => {
+            let detail = error.to_string();
+            Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail))
+        }
+    }
+}
+
+fn record(served: &ServedFile, verb: &str, caller: &AdminCaller, done: &mut Vec<String>) {
+    if let Err(why) = served.record(verb, caller.uid, done) {
+        done.push(format!("this is not in the audit: {why}"));
+    }
+}
+
+fn drain_of(served: &ServedFile, done: Vec<String>) -> Drain {
+    let left = hosts(served.running());
+    let begun = locked(&served.drain);
+    let is_gone = |host: &&Host| {
+        let is_it = |other: &Host| (&other.name, other.protocol) == (&host.name, host.protocol);
+        !left.iter().any(is_it)
+    };
+    let before = begun.iter().flat_map(|begun| &begun.hosts);
+    let gone = before.filter(is_gone).cloned().collect();
+    Drain {
+        is_drained: served.running().is_drained(),
+        since: begun.as_ref().map(|begun| begun.since.clone()),
+        by: begun.as_ref().map(|begun| begun.by.clone()),
+        plan: None,
+        done,
+        gone,
+        left,
+    }
+}
+
+/// Hosts that are connected, but not those that only ask where volumes are.
+fn hosts(running: &Running) -> Vec<Host> {
+    let subsystems = running.served().subsystems.into_iter();
+    let subsystems: BTreeSet<String> = subsystems.map(|subsystem| subsystem.nqn).collect();
+    let mut listed = running.connections(move |info| match info.role {
+        ConnectionRole::Stranger => false,
+        ConnectionRole::Queue { .. } => {
+            let nqn = info.target.as_ref();
+            nqn.is_some_and(|nqn| subsystems.contains(nqn))
+        }
+        ConnectionRole::Session { is_discovery, .. } => !is_discovery,
+        ConnectionRole::Nfs(_) => true,
+    });
+    for info in &mut listed.list {
+        if let ConnectionRole::Queue { qid: 0, .. } = info.role {
+            info.in_flight = 0;
+        }
+    }
+    let mut hosts = hosts_of(running, &listed);
+    hosts.retain(|host| host.connections > 0);
+    hosts
+}
+
+/// What a drain does to a host.
+fn line_of(host: &Host, evicts: bool) -> PlanLine {
+    let (name, count) = (&host.name, host.paths.len());
+    let paths = if count == 1 { "path" } else { "paths" };
+    let targets: Vec<_> = host.targets.iter().map(String::as_str).collect();
+    let targets = targets.join(", ");
+    let text = match host.protocol {
+        Protocol::NvmeTcp => format!(
+            "{name}: {count} {paths} to {targets} give no access: it goes on by those of another \
+             target, or waits"
+        ),
+        Protocol::Iscsi => format!(
+            "{name}: {count} {paths} to {targets} give no access, and it is asked to log out: it \
+             goes on by those of another target, or loses its disks"
+        ),
+        Protocol::Nfs if evicts => format!(
+            "{name}: loses its sessions, opens, locks and delegations of NFSv4, and waits; a client \
+             of NFSv3 goes on"
+        ),
+        Protocol::Nfs => format!("{name}: goes on over NFS, which has no other path"),
+    };
+    PlanLine {
+        text,
+        disturbs: host.protocol != Protocol::Nfs || evicts,
+    }
+}
