@@ -51,19 +51,22 @@ struct FileNow {
 }
 
 impl Document {
-    /// What is to be served: what `file` says or, without one, `built_in`; or a later
-    /// generation, where the file cannot be written or there is none.
+    /// What is to be served: what `file` says or, without one, `text`, whose generations are
+    /// kept under `name`; or a later generation, where the file cannot be written or there is
+    /// none.
     ///
     /// # Errors
     /// It cannot be read, or everything that is wrong with it.
-    pub fn open(file: Option<&Path>, built_in: &str) -> Result<(Document, Config), Problems> {
+    pub fn open(
+        file: Option<&Path>,
+        (name, text): (&str, &str),
+    ) -> Result<(Document, Config), Problems> {
         let text = match file {
             Some(file) => FileText::read(file)?,
-            None => FileText::of_own(built_in.to_owned()),
+            None => FileText::of_own(text.to_owned()),
         };
-        let place = file.unwrap_or(Path::new(control::BUILT_IN));
-        let config = text.parse(place)?;
-        let keeper = Keeper::new(file, config.admin.state.as_deref());
+        let config = text.parse(file.unwrap_or(Path::new(name)))?;
+        let keeper = Keeper::new(file, name, config.admin.state.as_deref());
         let own = sha256(text.text.as_bytes());
         let found = (keeper.folder().as_ref().ok())
             .map(|folder| Generations::open(folder, file.is_some().then_some(&*own)));

@@ -5,7 +5,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf, absolute};
 
 use api::{AuditVerified, Document, Generation, HistoryEntry, Holds, RequestKey};
-use control::{BUILT_IN, lasting_place};
+use control::lasting_place;
 use rustix::fs::{Access, AtFlags, CWD, StatxAttributes, StatxFlags, accessat, statx};
 
 use crate::audit::Audit;
@@ -16,9 +16,9 @@ use crate::state::{name_of_document, usual_folder};
 /// Where a document comes from, and where its generations are.
 #[derive(Clone, Debug)]
 pub(crate) struct Keeper {
-    /// As it was named; [`BUILT_IN`] without a file.
+    /// As it was named.
     place: PathBuf,
-    /// The file. `None`: what is built in, or what came from a pipe.
+    /// The file. `None`: what weft has made itself, or what came from a pipe.
     file: Option<PathBuf>,
     /// The folder of its generations, or why there can be none, and what to do.
     folder: Result<PathBuf, String>,
@@ -36,8 +36,8 @@ pub(crate) enum Holder {
 }
 
 impl Keeper {
-    /// Of a file, or of what is built in; `state`: the folder that the configuration names.
-    pub fn new(file: Option<&Path>, state: Option<&Path>) -> Keeper {
+    /// Of a file, or of what goes by a name; `state`: the folder that the configuration names.
+    pub fn new(file: Option<&Path>, own_name: &str, state: Option<&Path>) -> Keeper {
         let named = file.map(|file| absolute(file).unwrap_or_else(|_| file.to_owned()));
         let lasting = named.as_deref().and_then(lasting_place);
         let state = match state {
@@ -46,7 +46,7 @@ impl Keeper {
         };
         let state = state.map_err(|why| format!("{why}: name a folder in `[admin] state`"));
         let name = match (&named, &lasting) {
-            (None, _) => Ok(BUILT_IN.to_owned()),
+            (None, _) => Ok(own_name.to_owned()),
             (Some(_), Some(file)) => {
                 let real = file.canonicalize();
                 Ok(name_of_document(real.as_deref().unwrap_or(file)))
@@ -59,7 +59,7 @@ impl Keeper {
         };
         let folder = name.and_then(|name| Ok(state?.join("documents").join(name)));
         Keeper {
-            place: named.unwrap_or_else(|| PathBuf::from(BUILT_IN)),
+            place: named.unwrap_or_else(|| PathBuf::from(own_name)),
             file: lasting,
             folder,
         }

@@ -51,5 +51,5 @@ pub use place::{Place, asked_path};
 pub use secrets::make_secret;
 pub use serve::{AdminPlaces, AdminThread, serve};
 pub use served::ServedFile;
-pub use state::sha256;
+pub use state::{sha256, usual_folder};
 pub use tcp::listen;

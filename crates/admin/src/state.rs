@@ -13,7 +13,7 @@ const SHOWN_MAX: usize = 64;
 ///
 /// # Errors
 /// Why there is none, and what to do.
-pub(crate) fn usual_folder() -> Result<PathBuf, String> {
+pub fn usual_folder() -> Result<PathBuf, String> {
     let set = |name: &str| var_os(name).filter(|value| !value.is_empty());
     if let Some(folders) = set("STATE_DIRECTORY") {
         // systemd.exec(5): separated by colons.

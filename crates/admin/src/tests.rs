@@ -12,6 +12,7 @@ use std::thread;
 use std::time::Duration;
 
 use api::{Changed, HistoryEntry, Holds, RequestKey};
+use control::BUILT_IN;
 use serde_json::Value;
 use server::Running;
 
@@ -69,7 +70,7 @@ struct Target {
 
 impl Target {
     fn start(file: Option<&Path>, built_in: &str) -> Target {
-        let (document, config) = Document::open(file, built_in).expect("no mistakes");
+        let (document, config) = Document::open(file, (BUILT_IN, built_in)).expect("no mistakes");
         let notes = document.notes().to_vec();
         let running = Arc::new(server::start(config.clone()).expect("starts"));
         Target {
@@ -292,7 +293,7 @@ fn generation_holds_where_there_is_no_file() {
         (2, Holds::Generation)
     );
     // One process at a time changes it.
-    let (mut other, _) = Document::open(None, &before).expect("no mistakes");
+    let (mut other, _) = Document::open(None, (BUILT_IN, &before)).expect("no mistakes");
     assert_eq!(*other.text, *after);
     let mut refused = || {
         let made = generation_of("apply", &before, 0);
@@ -562,7 +563,7 @@ fn damaged_generations_are_told_and_kept_aside_and_no_number_comes_twice() {
         fs::write(path(name), "").expect("ours");
     }
     for _ in 0..2 {
-        let why = Document::open(None, &of(&["a"]))
+        let why = Document::open(None, (BUILT_IN, &of(&["a"])))
             .expect_err("damaged")
             .to_string();
         assert!(why.contains("no generation can be read"), "{why}");

@@ -10,7 +10,7 @@ use crate::{FileText, volume};
 pub const BUILT_IN: &str = "built-in";
 
 /// NFS's own port.
-const NFS_PORT: u16 = 2049;
+pub(crate) const NFS_PORT: u16 = 2049;
 
 /// Where the built-in configuration serves NFS if NFS's own port is taken.
 pub const NFS_PORT_ELSE: u16 = 20_490;

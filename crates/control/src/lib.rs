@@ -18,6 +18,7 @@ mod listener;
 mod names;
 mod nfs;
 mod nvme;
+mod one_line;
 mod parse;
 mod pattern;
 mod plan;
@@ -50,11 +51,12 @@ pub use document::{
 };
 pub use json_schema::json_schema;
 pub use nvme::ana_state_name;
+pub use one_line::{OneLine, OneLineFile};
 pub use plan::{PlannedChange, plan};
 pub use reload::{DocumentPlan, MadeChanges, ServedDocument, Serving};
 pub use schema::SCHEMA;
 pub use source::{Problem, Problems, hint};
-pub use value::{format_cpus, format_size};
+pub use value::{format_cpus, format_size, parse_size};
 
 /// The most that a file may have: more than 100,000 hosts by name.
 pub const FILE_BYTES_MAX: u64 = 16 << 20;

@@ -14,6 +14,7 @@ mod log;
 mod login;
 mod manual;
 mod objects;
+mod one_line;
 mod refusals;
 mod serve;
 mod service;
@@ -72,6 +73,8 @@ enum WeftCommand {
         /// Configuration; see weft.example.toml
         #[arg(short, long, value_name = "FILE")]
         config: Option<PathBuf>,
+        #[command(flatten)]
+        one_line: one_line::OneLineArgs,
     },
     /// Say what is wrong with a configuration, here and now, or what it serves
     Check {
@@ -179,8 +182,14 @@ fn run(command: Option<WeftCommand>, events: Arc<EventLog>) -> io::Result<ExitCo
         reactor::end_at_closed_pipe();
     }
     match command {
-        None => Ok(serve::run(None, events)),
-        Some(WeftCommand::Serve { config }) => Ok(serve::run(config.as_deref(), events)),
+        None => Ok(serve::run(None, None, events)),
+        Some(WeftCommand::Serve { config, one_line }) => match one_line.asked(serve::nfs_port) {
+            Ok(one_line) => Ok(serve::run(config.as_deref(), one_line, events)),
+            Err(why) => {
+                log::tell_error(&why);
+                Ok(ExitCode::from(FAILURE))
+            }
+        },
         Some(WeftCommand::Check { file, config }) => {
             let file = file.or(config).unwrap_or_default();
             with_config(&file, |checked| check(&file, &checked))

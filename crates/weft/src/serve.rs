@@ -12,6 +12,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use admin::{AdminPlaces, AdminThread, Document, EventLog, Place, ServedFile};
+use control::{BUILT_IN, OneLine};
 use reactor::InheritedSockets;
 use serde_json::json;
 use server::{AdminSpec, Protocol, Report, Running};
@@ -31,7 +32,7 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 const PORT_PATIENCE: Duration = Duration::from_millis(500);
 
 /// Where the built-in configuration serves NFS: where it can be had on this machine.
-fn nfs_port() -> u16 {
+pub fn nfs_port() -> u16 {
     let listeners = control::default_config().listeners;
     let nfs = listeners.iter().find(|spec| spec.protocol == Protocol::Nfs);
     match nfs.map(|spec| spec.address) {
@@ -51,14 +52,22 @@ fn can_listen(address: SocketAddr) -> bool {
     }
 }
 
-/// Serves what `file` says, or what is built in, until a signal; or what it became by
-/// changes that could not be written there.
-pub fn run(file: Option<&Path>, events: Arc<EventLog>) -> ExitCode {
-    let built_in = match file {
-        Some(_) => String::new(),
-        None => control::built_in_text(nfs_port()),
+/// Serves what `file` or the command line says, or what is built in, until a signal; or what it
+/// became by changes that could not be written there.
+pub fn run(file: Option<&Path>, one_line: Option<OneLine>, events: Arc<EventLog>) -> ExitCode {
+    let (name, text) = match (file, &one_line) {
+        (Some(_), _) => Default::default(),
+        (None, None) => (BUILT_IN.to_owned(), control::built_in_text(nfs_port())),
+        (None, Some(one_line)) => {
+            let text = one_line.text();
+            // The same command line finds what it became by changes.
+            (
+                format!("command-line-{}", &admin::sha256(text.as_bytes())[..16]),
+                text,
+            )
+        }
     };
-    let (document, config) = match Document::open(file, &built_in) {
+    let (document, config) = match Document::open(file, (&name, &text)) {
         Ok(opened) => opened,
         Err(problems) => {
             let _ = write!(io::stderr(), "{}", problems.with_excerpts());
@@ -80,7 +89,14 @@ pub fn run(file: Option<&Path>, events: Arc<EventLog>) -> ExitCode {
         Ok(running) => Arc::new(running),
         Err(error) => return fail(&error.to_string()),
     };
-    let notes = document.notes().to_vec();
+    let mut notes = document.notes().to_vec();
+    if one_line.is_some_and(|one_line| one_line.is_open()) {
+        notes.push(
+            "whoever reaches its addresses may read and write: `weft dump > weft.toml` writes what \
+             is served, to list in it who may"
+                .to_owned(),
+        );
+    }
     let served = Arc::new(ServedFile::new(running.clone(), &config, document, events));
     let admin = open_admin(&config.admin, inherited.unix, &served);
     let reloaded = running.clone();

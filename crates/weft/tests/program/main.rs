@@ -12,6 +12,7 @@ mod import;
 mod manual;
 mod metrics;
 mod objects;
+mod one_line;
 mod operate;
 mod packaging;
 mod printing;

@@ -107,11 +107,17 @@ pub fn serve(config: &Path) -> Serving {
 
 /// By a command that `serve -c FILE` is added to, with its log going to `log`.
 pub fn serve_by(mut command: Command, config: &Path, log: Stdio) -> Serving {
-    let mut child = command
+    command
         .args(["serve", "-c"])
         .arg(config)
         // No test writes where this machine's own weft does.
-        .env("STATE_DIRECTORY", config.with_file_name("state"))
+        .env("STATE_DIRECTORY", config.with_file_name("state"));
+    serve_as(command, log)
+}
+
+/// By a whole command.
+pub fn serve_as(mut command: Command, log: Stdio) -> Serving {
+    let mut child = command
         .stdout(Stdio::piped())
         .stderr(log)
         .spawn()
