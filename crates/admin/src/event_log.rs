@@ -136,28 +136,39 @@ struct EventLayer(Arc<EventLog>);
 
 impl<S: Subscriber> Layer<S> for EventLayer {
     fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
-        let mut fields = Fields::default();
-        event.record(&mut fields);
+        let fields = LogFields::of(event);
         let level = event.metadata().level().as_str().to_ascii_lowercase();
         self.0
             .add(&fields.event, &level, &fields.text, fields.details);
     }
 }
 
-#[derive(Default)]
-struct Fields {
-    event: String,
-    text: String,
-    details: Map<String, Value>,
+/// What a line of the log says.
+#[derive(Debug, Default)]
+pub struct LogFields {
+    /// The event that it is, if it is one.
+    pub event: String,
+    /// In words.
+    pub text: String,
+    /// All else, by name.
+    pub details: Map<String, Value>,
 }
 
-impl Fields {
+impl LogFields {
+    /// Of a line. A text of a peer is bounded, and without what commands a terminal.
+    #[must_use]
+    pub fn of(event: &Event<'_>) -> LogFields {
+        let mut fields = LogFields::default();
+        event.record(&mut fields);
+        fields
+    }
+
     fn add(&mut self, field: &Field, value: Value) {
         self.details.insert(field.name().to_owned(), value);
     }
 }
 
-impl Visit for Fields {
+impl Visit for LogFields {
     fn record_str(&mut self, field: &Field, text: &str) {
         let text = cut(shown(text.as_bytes()));
         match field.name() {

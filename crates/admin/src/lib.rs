@@ -44,7 +44,7 @@ mod tests;
 pub use client::{Answer, Request, ask, encoded};
 pub use counters::{counters, now};
 pub use document::Document;
-pub use event_log::EventLog;
+pub use event_log::{EventLog, LogFields};
 pub use follow::{Followed, follow};
 pub use hyper::Method;
 pub use place::{Place, asked_path};

@@ -57,7 +57,8 @@ const INTERNAL: u8 = 3;
     version = env!("WEFT_VERSION"),
     after_help = "Exit codes: 0 fine, 1 failure, 2 wrong usage or configuration, \
                   3 a part of the server failed, 4 an import changes who may do what.\n\
-                  WEFT_LOG=debug says more on standard error (tracing's filter syntax)."
+                  WEFT_LOG=debug says more on standard error (tracing's filter syntax); \
+                  WEFT_LOG_FORMAT is text, json (an object a line) or journal (with fields)."
 )]
 struct Cli {
     #[command(subcommand)]
@@ -153,7 +154,13 @@ enum WeftCommand {
 }
 
 fn main() -> ExitCode {
-    let events = log::to_stderr();
+    let events = match log::start() {
+        Ok(events) => events,
+        Err(why) => {
+            log::tell_error(&why);
+            return ExitCode::from(USAGE);
+        }
+    };
     store::frames::touch_ahead();
     let ended = match Cli::try_parse() {
         Ok(arguments) => run(arguments.command, events),

@@ -9,6 +9,7 @@ mod events;
 mod found;
 mod generations;
 mod import;
+mod logs;
 mod manual;
 mod metrics;
 mod objects;
