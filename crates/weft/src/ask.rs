@@ -12,6 +12,7 @@ use control::{Problem, Problems, format_size};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
+use crate::watch::{WatchArgs, watched};
 use crate::{FAILURE, USAGE, changes, refusals};
 
 /// What all of them take.
@@ -29,11 +30,15 @@ pub struct AskArgs {
 #[derive(Args)]
 pub struct StatusArgs {
     #[command(flatten)]
+    watch: WatchArgs,
+    #[command(flatten)]
     ask: AskArgs,
 }
 
 #[derive(Args)]
 pub struct RefusalsArgs {
+    #[command(flatten)]
+    watch: WatchArgs,
     #[command(flatten)]
     ask: AskArgs,
 }
@@ -43,20 +48,18 @@ pub type Asked = Result<Value, u8>;
 
 /// Prints what is served.
 pub fn status(arguments: &StatusArgs) -> io::Result<ExitCode> {
-    end(
-        &arguments.ask,
-        get(&arguments.ask, "/v1/status"),
-        show_status,
-    )
+    let ask = &arguments.ask;
+    watched(&arguments.watch, || {
+        end(ask, get(ask, "/v1/status"), show_status)
+    })
 }
 
 /// Prints what was refused.
 pub fn refusals(arguments: &RefusalsArgs) -> io::Result<ExitCode> {
-    end(
-        &arguments.ask,
-        get(&arguments.ask, "/v1/refusals"),
-        refusals::show,
-    )
+    let ask = &arguments.ask;
+    watched(&arguments.watch, || {
+        end(ask, get(ask, "/v1/refusals"), refusals::show)
+    })
 }
 
 /// Asks; what is refused is told. `file`: where the text of the request is from.

@@ -11,6 +11,7 @@ use tables::{CLIENTS, CONNECTIONS, Column, HOSTS, SESSIONS};
 use crate::ask::{self, AskArgs, Asked};
 use crate::objects;
 use crate::table;
+use crate::watch::{WatchArgs, watched};
 
 #[derive(Args)]
 pub struct GetArgs {
@@ -29,6 +30,8 @@ pub struct GetArgs {
     /// Connections to what this volume is behind alone
     #[arg(long)]
     volume: Option<String>,
+    #[command(flatten)]
+    watch: WatchArgs,
     #[command(flatten)]
     ask: AskArgs,
 }
@@ -60,6 +63,10 @@ impl GetKind {
 
 /// Prints what is asked for.
 pub fn run(arguments: &GetArgs) -> io::Result<ExitCode> {
+    watched(&arguments.watch, || print(arguments))
+}
+
+fn print(arguments: &GetArgs) -> io::Result<ExitCode> {
     let GetArgs { names, ask, .. } = arguments;
     let named = arguments.kind.as_deref();
     let kind = named.and_then(|kind| GetKind::from_str(kind, false).ok());

@@ -21,6 +21,7 @@ mod service;
 mod signals;
 mod table;
 mod token;
+mod watch;
 
 use std::io::{self, Write};
 use std::net::SocketAddr;

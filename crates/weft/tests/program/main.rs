@@ -23,3 +23,4 @@ mod service;
 mod serving;
 mod tcp;
 mod told;
+mod watching;
