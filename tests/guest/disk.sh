@@ -80,3 +80,30 @@ loaded() {
     [ ! -e /tmp/load-failed ] || fail "load: $(cat /tmp/fio.said /tmp/fio)"
     rm /tmp/load-ended
 }
+
+# loads DISK: one verified load after another, in the background, until `loads_end`.
+loads() {
+    rm -f /tmp/stop /tmp/loads
+    while [ ! -e /tmp/stop ]; do
+        load "$1" 1
+        echo load >>/tmp/loads
+    done &
+    loads_go_on
+}
+
+# A load that has begun since has come to its end, and none has seen an error.
+loads_go_on() {
+    seen=$(cat /tmp/loads 2>/dev/null | wc -l)
+    until_true "loads that go on" '[ "$(cat /tmp/loads 2>/dev/null | wc -l)" -ge '$((seen + 2))' ]'
+    [ ! -e /tmp/load-failed ] || fail "load: $(cat /tmp/fio.said /tmp/fio)"
+}
+
+loads_end() {
+    touch /tmp/stop
+    rm -f /tmp/load-ended
+    wait
+    [ ! -e /tmp/load-failed ] || fail "load: $(cat /tmp/fio.said /tmp/fio)"
+    if dmesg | grep "I/O error\|critical medium error"; then
+        fail "an I/O error reached the block layer"
+    fi
+}

@@ -66,6 +66,23 @@ pub fn tied(program: &Path) -> Command {
     }
 }
 
+/// The same command in the network namespace of process `pid`.
+pub fn in_network_of(pid: u32, command: &Command) -> Command {
+    let mut inside = Command::new("/usr/bin/nsenter");
+    inside.args(["--target", &pid.to_string(), "--net"]);
+    if !crate::is_root() {
+        inside.args(["--user", "--preserve-credentials"]);
+    }
+    inside.arg(command.get_program()).args(command.get_args());
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => inside.env(name, value),
+            None => inside.env_remove(name),
+        };
+    }
+    inside
+}
+
 /// Runs `command` to its end: its standard output, or what went wrong with
 /// the end of what it said.
 pub fn output(command: &mut Command) -> Result<Vec<u8>, String> {

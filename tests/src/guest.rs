@@ -5,7 +5,7 @@
 //! in through the firmware's configuration device; what it prints comes out
 //! through a virtio port as it is printed; how it ended, through a serial line.
 
-use crate::child::{Owned, tail};
+use crate::child::{Owned, in_network_of, tail};
 use crate::initramfs::Image;
 use crate::packages::{Kernel, Sysroot, cache_dir};
 use crate::{Unavailable, target_dir};
@@ -34,8 +34,12 @@ pub struct Config {
     pub forwards: Vec<(u16, u16)>,
     /// A program of this machine that the guest finds as its first virtio disk.
     pub program: Option<PathBuf>,
+    /// Folders of this machine, each under the name by which the guest mounts it (9p), to read.
+    pub folders: Vec<(&'static str, PathBuf)>,
     /// More words on the kernel's command line.
     pub kernel_words: String,
+    /// A process in whose network the guest is: 10.0.2.2 is the 127.0.0.1 that this process has.
+    pub network_of: Option<u32>,
 }
 
 impl Config {
@@ -49,7 +53,9 @@ impl Config {
             limit: Duration::from_secs(240),
             forwards: Vec::new(),
             program: None,
+            folders: Vec::new(),
             kernel_words: String::new(),
+            network_of: None,
         }
     }
 }
@@ -142,6 +148,13 @@ impl Guest {
             command.arg("-drive");
             command.arg(format!("file={file},format=raw,if=virtio,readonly=on"));
         }
+        for (tag, folder) in &config.folders {
+            let path = escaped(folder);
+            command.arg("-virtfs");
+            command.arg(format!(
+                "local,path={path},mount_tag={tag},security_model=none,readonly=on"
+            ));
+        }
         command
             .arg("-chardev")
             .arg(to_file("out", &logs.join(OUTPUT)));
@@ -155,6 +168,9 @@ impl Guest {
         let limit_s = config.limit.as_secs() + 10;
         command.args(["-fw_cfg", &script, "-fw_cfg"]);
         command.arg(format!("name=opt/weft/limit_s,string={limit_s}"));
+        if let Some(pid) = config.network_of {
+            command = in_network_of(pid, &command);
+        }
         command.stdin(Stdio::null());
         command.stdout(emulator.try_clone()?).stderr(emulator);
         Ok(Guest {

@@ -76,6 +76,8 @@ const LOADED_IF_PRESENT: &[&str] = &["crc32c_generic", "crc32c_intel"];
 
 /// Kernel modules that a script may load with `modprobe`.
 const LOADABLE: &[&str] = &[
+    "9p",
+    "9pnet_virtio",
     "configfs",
     "dm_multipath",
     "dm_round_robin",
@@ -91,6 +93,8 @@ const LOADABLE: &[&str] = &[
     "scsi_dh_alua",
     "sd_mod",
     "sg",
+    "target_core_file",
+    "target_core_iblock",
     "target_core_mod",
     "virtio_blk",
 ];
@@ -124,7 +128,7 @@ poweroff -f
 
 /// The same host in every guest: what a target remembers of it stays true
 /// when the guest comes again.
-const HOST_ID: &str = "6d1f0a5e-5f0c-4a2b-9c57-3f2f6f6b7e01";
+pub const HOST_NQN: &str = "nqn.2014-08.org.nvmexpress:uuid:6d1f0a5e-5f0c-4a2b-9c57-3f2f6f6b7e01";
 
 /// What QEMU boots.
 #[derive(Clone, Debug)]
@@ -146,7 +150,7 @@ impl Image {
             LOADED,
             LOADABLE,
             INIT,
-            HOST_ID,
+            HOST_NQN,
         );
         let key = key(&(inputs, kernel, &sysroot.root));
         let image = Image {
@@ -234,12 +238,11 @@ fn write_initramfs(sysroot: &Sysroot, version: &str, to: &Path) -> Result<(), Un
     );
     tree.add("bin/sh", ArchiveEntry::Link("dash".into()));
     tree.add("sbin/modprobe", ArchiveEntry::Link("/bin/busybox".into()));
-    tree.add(
-        "etc/nvme/hostid",
-        ArchiveEntry::Text(format!("{HOST_ID}\n").into()),
-    );
-    let nqn = format!("nqn.2014-08.org.nvmexpress:uuid:{HOST_ID}\n");
-    tree.add("etc/nvme/hostnqn", ArchiveEntry::Text(nqn.into()));
+    let host_id = HOST_NQN.rsplit(':').next().unwrap_or_default();
+    for (file, text) in [("hostid", host_id), ("hostnqn", HOST_NQN)] {
+        let text = ArchiveEntry::Text(format!("{text}\n").into());
+        tree.add(&format!("etc/nvme/{file}"), text);
+    }
 
     tree.copy(sysroot, Path::new("bin/busybox"), true)?;
     let mut busybox = sysroot.command("bin/busybox");

@@ -11,6 +11,7 @@
 pub mod browser;
 pub mod child;
 pub mod client;
+pub mod default_target;
 pub mod files;
 pub mod guest;
 pub mod initramfs;

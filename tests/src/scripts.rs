@@ -15,6 +15,8 @@ pub const NVME_CRASH: &str = include_str!("../guest/nvme-crash.sh");
 pub const ADMINISTRATOR: &str = include_str!("../guest/administrator.sh");
 /// A host whose target is changed under it.
 pub const LIVE: &str = include_str!("../guest/live.sh");
+/// A host whose target is changed by commands.
+pub const STORY: &str = include_str!("../guest/story.sh");
 
 /// What every script of an iSCSI initiator begins with.
 pub const ISCSI: &str = include_str!("../guest/iscsi.sh");
@@ -26,6 +28,8 @@ pub const ISCSI_CRASH: &str = include_str!("../guest/iscsi-crash.sh");
 pub const ISCSI_TOOLS: &str = include_str!("../guest/iscsi-tools.sh");
 /// Two portals as paths of one disk, while the target is changed.
 pub const ISCSI_MULTIPATH: &str = include_str!("../guest/iscsi-multipath.sh");
+/// An initiator whose target is changed by commands.
+pub const ISCSI_STORY: &str = include_str!("../guest/iscsi-story.sh");
 
 /// What every script of an NFS client begins with.
 pub const NFS: &str = include_str!("../guest/nfs.sh");

@@ -67,6 +67,8 @@ impl Need {
             "mount" => root().and_then(|()| mounts(&[])),
             // The right to mount in a namespace of its own, which users may have too.
             "mount_namespace" => mount_namespace(),
+            // The right to have a network namespace of its own.
+            "network_namespace" => network_namespace(),
             "loop_device" => loop_device(),
             // Any block device that this process sees.
             "block_device" => block_device(),
@@ -149,6 +151,17 @@ fn mount_namespace() -> Found {
         Ok(()) => mounts(&[]),
         Err(_) => mounts(&["--user", "--map-root-user"]),
     }
+}
+
+fn network_namespace() -> Found {
+    let as_user: &[&str] = match root() {
+        Ok(()) => &[],
+        Err(_) => &["--user", "--map-root-user"],
+    };
+    run(
+        "unshare",
+        &[as_user, &["--net", "ip", "link", "set", "lo", "up"]].concat(),
+    )
 }
 
 fn loop_device() -> Found {

@@ -10,3 +10,4 @@ mod iscsi;
 mod live;
 mod nfs;
 mod peer;
+mod story;
