@@ -31,6 +31,13 @@ pub const ISCSI_MULTIPATH: &str = include_str!("../guest/iscsi-multipath.sh");
 /// An initiator whose target is changed by commands.
 pub const ISCSI_STORY: &str = include_str!("../guest/iscsi-story.sh");
 
+/// A Debian in the guest, with weft; the guest has the folders `packages` and `weft`.
+pub const LAB: &str = include_str!("../guest/lab.sh");
+/// A target of targetcli's, imported.
+pub const TARGETCLI: &str = include_str!("../guest/targetcli.sh");
+/// The kernel's NVMe target, imported.
+pub const NVMET: &str = include_str!("../guest/nvmet.sh");
+
 /// What every script of an NFS client begins with.
 pub const NFS: &str = include_str!("../guest/nfs.sh");
 /// Mounts of every version, and what programs do to them.

@@ -102,6 +102,11 @@ const KNOWN: &[Known] = &[
     ),
     ("alua_support", Default, "weft has ALUA"),
     ("pgr_support", Default, "weft has persistent reservations"),
+    (
+        "cmd_completion_affinity",
+        Default,
+        "of the kernel's threads",
+    ),
     ("complete_type", Default, "of the kernel's threads"),
     ("submit_type", Default, "of the kernel's threads"),
     (
@@ -496,6 +501,8 @@ fn read_target(import: &mut Import, key: &SourceKey, objects: &StorageObjects) {
     let Some(mut target) = import.target(name, name.word().unwrap_or_default()) else {
         return see_all(key);
     };
+    // Its keys are told one by one.
+    let _ = key.key("parameters");
     let mut groups = key.items("tpgs");
     let mut is_first = true;
     for group in groups.by_ref() {
@@ -555,6 +562,17 @@ fn read_group(
             (true, Some(Some(logins))) => {
                 target.any_initiator = true;
                 target.logins = logins;
+                if target
+                    .initiators
+                    .iter()
+                    .any(|one| one.logins.chap.is_none())
+                {
+                    let why = "some ACLs demand no CHAP: weft demands of them what it demands of \
+                               everybody";
+                    import
+                        .report
+                        .add(group.place, "authentication", Access, why);
+                }
             }
             (true, _) => {
                 let why = "everybody is let in who proves a secret, but there is none that weft \
@@ -702,24 +720,26 @@ fn read_initiators(
         };
         initiator.notes.set("name", note(name));
         initiator.notes.set("luns", "`mapped_luns`");
+        // Its keys are told one by one. What an ACL says of CHAP goes before the group's; -1 is
+        // the group's.
+        let attributes = acl.key("attributes");
+        let demands = attributes.and_then(|found| found.flag("authentication"));
         let logins = read_logins(import, acl, "chap_").or_else(|| read_logins(import, acl, ""));
-        match (demands_chap, logins) {
+        match (demands.unwrap_or(demands_chap), logins) {
             (true, Some(Some(logins))) => initiator.logins = logins,
             (true, _) => {
                 see_all(acl);
-                let why = "the target demands CHAP, and the initiator has no secret that weft \
-                           could take: it is left out";
+                let why = "CHAP is demanded, and the initiator has no secret that weft could \
+                           take: it is left out";
                 import.report.add(acl.place, "node_acls", Access, why);
                 continue;
             }
             (false, Some(_)) => {
-                let why = "the target demands no CHAP: the secret is not used";
+                let why = "no CHAP is demanded: the secret is not used";
                 import.report.add(acl.place, "chap_password", Default, why);
             }
             (false, None) => {}
         }
-        // Its keys are told one by one.
-        let _ = acl.key("attributes");
         read_mapped(import, acl, &luns, &mut initiator);
         target.initiators.push(initiator);
     }

@@ -6,6 +6,7 @@
 
 mod changes;
 mod host;
+mod import;
 mod iscsi;
 mod live;
 mod nfs;

@@ -177,6 +177,63 @@ fn without_its_secret_nobody_is_let_in() {
 }
 
 #[test]
+fn what_an_acl_says_of_chap_goes_before_what_its_group_says() {
+    let nodes = |group: u8, node: i8, password: &str| {
+        let acl = format!(
+            r#""attributes": {{"authentication": {node}}}, {password} "chap_userid": "bob""#
+        );
+        WHOLE
+            .replace(
+                r#"{"chap_password": "robert-secret", "chap_userid": "bob""#,
+                &format!("{{{acl}"),
+            )
+            .replace(
+                r#""authentication": 1, "generate"#,
+                &format!(r#""authentication": {group}, "generate"#),
+            )
+    };
+    let secret = r#""chap_password": "robert-secret","#;
+    for (group, node, password, proves) in [
+        (1, -1, secret, Some(true)),
+        (0, -1, secret, Some(false)),
+        (1, 0, secret, Some(false)),
+        (0, 1, secret, Some(true)),
+        (1, 0, "", Some(false)),
+        // It has no secret and needs one.
+        (0, 1, "", None),
+    ] {
+        let found = imported("targetcli", &nodes(group, node, password));
+        let config = load(&found);
+        let mut acl = config.iscsi_targets[0].target.acl.iter();
+        let bob = acl.find(|acl| acl.name.as_deref() == Some("iqn.1993-08.org.debian:01:bbbb"));
+        let told = bob.map(|bob| bob.auth.as_ref().is_some_and(|auth| auth.chap.is_some()));
+        assert_eq!(told, proves, "{group} {node} {password}");
+        assert_eq!(
+            found.report.changes_access(),
+            proves.is_none(),
+            "{}",
+            found.report
+        );
+    }
+}
+
+#[test]
+fn what_targetcli_of_today_saves_changes_no_rights() {
+    let text = WHOLE
+        .replace(
+            r#""fabric": "iscsi","#,
+            r#""fabric": "iscsi", "parameters": {"cmd_completion_affinity": "-1"},"#,
+        )
+        .replace(
+            r#"{"nopin_timeout": 15}"#,
+            r#"{"authentication": -1, "nopin_timeout": 15}"#,
+        );
+    let (found, _) = loaded("targetcli", &text);
+    assert!(!found.report.changes_access(), "{}", found.report);
+    tells(&found, &["default", "cmd_completion_affinity"]);
+}
+
+#[test]
 fn undefined_storage_objects_are_mistakes() {
     let told = mistakes(
         "targetcli",
