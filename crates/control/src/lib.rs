@@ -10,6 +10,7 @@
 mod admin;
 mod allow;
 mod built_in;
+mod by_name;
 mod disturbs;
 mod document;
 mod excerpt;

@@ -1,6 +1,6 @@
 //! The file systems of a file, what of them is exported, and to which clients.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::net::{IpAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 
@@ -8,6 +8,7 @@ use server::nfs::{Clients, ExportSpec, FileSystemKind, FileSystemSpec, Flavor, N
 use server::nfs::{Rule as ExportRule, Squash};
 use server::{check, nfs};
 
+use crate::by_name::ByName;
 use crate::policy::{Number, Rule, count, pick, size};
 use crate::schema::{CLIENT, EXPORT, FILE_SYSTEM, NFS, SCHEMA};
 use crate::source::choice;
@@ -77,7 +78,7 @@ fn file_systems(
     sink: &mut Sink,
     file: &Section,
     folders: (&Path, Option<&Path>),
-) -> (Vec<FileSystemSpec>, Vec<String>) {
+) -> (Vec<FileSystemSpec>, ByName<()>) {
     let (mut list, mut names) = (Vec::new(), Vec::new());
     let mut lines: HashMap<String, usize> = HashMap::new();
     let mut paths: HashMap<PathBuf, usize> = HashMap::new();
@@ -116,12 +117,12 @@ fn file_systems(
             }
         }
         let name = name.map(|name| name.value.to_owned());
-        names.extend(name.clone());
+        names.extend(name.clone().map(|name| (name, ())));
         if let (Some(name), Some(kind)) = (name, kind) {
             list.push(FileSystemSpec { name, kind });
         }
     }
-    (list, names)
+    (list, ByName::new(names))
 }
 
 fn kind(
@@ -197,9 +198,9 @@ fn dir(
     })
 }
 
-fn exports(sink: &mut Sink, file: &Section, names: &[String]) -> Vec<ExportSpec> {
+fn exports(sink: &mut Sink, file: &Section, names: &ByName<()>) -> Vec<ExportSpec> {
     let mut exports: Vec<ExportSpec> = Vec::new();
-    let mut lines: Vec<(String, usize)> = Vec::new();
+    let mut lines: BTreeMap<String, usize> = BTreeMap::new();
     for section in file.tables(sink, SCHEMA, "export", EXPORT) {
         section.missing(sink, "path", "path = \"/files\"");
         section.missing(sink, "file_system", "file_system = \"files\"");
@@ -207,13 +208,13 @@ fn exports(sink: &mut Sink, file: &Section, names: &[String]) -> Vec<ExportSpec>
         if let Some(path) = &path {
             let line = sink.line(&section.span);
             path_fits(sink, path, &lines);
-            lines.push((path.value.to_owned(), line));
+            lines.entry(path.value.to_owned()).or_insert(line);
         }
         let file_system = section.text(sink, "file_system");
         if let Some(name) = &file_system
-            && !names.iter().any(|known| known == name.value)
+            && names.find(name.value).is_none()
         {
-            let hint = hint(name.value, names.iter().map(String::as_str));
+            let hint = names.hint(name.value);
             let text = format!("there is no file system \"{}\"{hint}", name.value);
             sink.add(&name.span, text);
         }
@@ -229,17 +230,29 @@ fn exports(sink: &mut Sink, file: &Section, names: &[String]) -> Vec<ExportSpec>
     exports
 }
 
-fn path_fits(sink: &mut Sink, path: &At<&str>, known: &[(String, usize)]) {
+fn path_fits(sink: &mut Sink, path: &At<&str>, known: &BTreeMap<String, usize>) {
     if let Err(why) = nfs::check_path(path.value) {
         sink.add(&path.span, why.to_string());
         return;
     }
-    let clash = known
-        .iter()
-        .find_map(|(other, line)| Some((nfs::clash(other, path.value)?, line)));
-    if let Some((why, line)) = clash {
+    if let Some((other, line)) = related(known, path.value)
+        && let Some(why) = nfs::clash(other, path.value)
+    {
         sink.add(&path.span, format!("{why} (line {line})"));
     }
+}
+
+/// A path that is this one, or above or below it.
+fn related<'k>(known: &'k BTreeMap<String, usize>, path: &str) -> Option<(&'k String, &'k usize)> {
+    let above = path.match_indices('/').map(|(at, _)| &path[..at.max(1)]);
+    let mut above = above.chain([path]);
+    let inside = format!("{}/", path.trim_end_matches('/'));
+    let first_inside = || {
+        let (other, line) = known.range(inside.clone()..).next()?;
+        other.starts_with(&inside).then_some((other, line))
+    };
+    let found = above.find_map(|path| known.get_key_value(path));
+    found.or_else(first_inside)
 }
 
 /// The rules of an export: first clients with terms of their own, then all others.

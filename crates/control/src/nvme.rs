@@ -331,10 +331,10 @@ pub(crate) fn volume(sink: &mut Sink, section: &Section, volumes: &Volumes) -> O
 
 /// The name of a volume that the file has.
 pub(crate) fn known_volume(sink: &mut Sink, name: &At<&str>, volumes: &Volumes) -> Option<String> {
-    if volumes.names.iter().any(|known| known == name.value) {
+    if volumes.names.find(name.value).is_some() {
         return Some(name.value.to_owned());
     }
-    let hint = hint(name.value, volumes.names.iter().map(String::as_str));
+    let hint = volumes.names.hint(name.value);
     let text = format!("there is no volume \"{}\"{hint}", name.value);
     sink.add(&name.span, text);
     None

@@ -3,6 +3,7 @@
 use server::{Config, Limits};
 use toml::de::DeTable;
 
+use crate::by_name::ByName;
 use crate::schema::{ADMIN, FILE, ISCSI, NFS, NVME, POLICY, SCHEMA};
 use crate::secret::Secrets;
 use crate::source::{Section, Sink};
@@ -35,7 +36,7 @@ pub(crate) fn parse(
     let rest = Rest {
         volumes: &volumes,
         listeners: &listeners,
-        subsystems: &subsystems,
+        subsystems: ByName::new(subsystems.iter().map(|spec| (spec.nqn.clone(), spec))),
     };
     let iscsi = targets::read(sink, section, &mut secrets, &rest);
     let nfs = file.table(sink, SCHEMA, "nfs", NFS);

@@ -1,6 +1,6 @@
 //! The iSCSI targets of a file.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ops::RangeInclusive;
 
 use auth::Algorithm;
@@ -11,6 +11,7 @@ use nvmf::AnaGroup;
 use server::check::{self, iscsi_bounds};
 use server::{Ana, IscsiTargetSpec, ListenerSpec, LunSpec, Protocol, SubsystemSpec};
 
+use crate::by_name::ByName;
 use crate::listener::host_and_port;
 use crate::nvme::{ANA_STATES, known_volume, listener, number, volume};
 use crate::policy::{Number, Rule, count, pick, size};
@@ -40,7 +41,7 @@ const IO_BYTES_MAX: Number = size("io_bytes_max", 64 << 10, 8 << 20, Rule::Multi
 pub(crate) struct Rest<'r> {
     pub volumes: &'r Volumes,
     pub listeners: &'r [ListenerSpec],
-    pub subsystems: &'r [SubsystemSpec],
+    pub subsystems: ByName<&'r SubsystemSpec>,
 }
 
 pub(crate) fn read(
@@ -386,9 +387,9 @@ fn reached(sink: &mut Sink, section: &Section, known: &[PortalGroup]) -> Vec<Por
 /// The subsystem whose ANA groups the target shares.
 fn subsystem<'r>(sink: &mut Sink, section: &Section, rest: &Rest<'r>) -> Option<&'r SubsystemSpec> {
     let nqn = section.text(sink, "subsystem")?;
-    let found = rest.subsystems.iter().find(|known| known.nqn == nqn.value);
+    let found = rest.subsystems.find(nqn.value).copied();
     if found.is_none() {
-        let hint = hint(nqn.value, rest.subsystems.iter().map(|known| &*known.nqn));
+        let hint = rest.subsystems.hint(nqn.value);
         sink.add(
             &nqn.span,
             format!("there is no subsystem \"{}\"{hint}", nqn.value),
@@ -404,6 +405,7 @@ fn luns(
     shared: Option<&SubsystemSpec>,
 ) -> Vec<LunSpec> {
     let mut luns: Vec<LunSpec> = Vec::new();
+    let (mut numbers, mut volumes) = (HashSet::new(), HashSet::new());
     // A namespace of the same volume says which group it is in.
     let group_of = |volume: &str| {
         let namespaces = shared.into_iter().flat_map(|shared| &shared.namespaces);
@@ -420,7 +422,8 @@ fn luns(
         let Some(volume) = known_volume(sink, &name, rest.volumes) else {
             continue;
         };
-        if luns.iter().any(|other| other.volume == volume) {
+        numbers.insert(lun as u32);
+        if !volumes.insert(volume.clone()) {
             sink.add(&name.span, format!("\"{volume}\" is in the list already"));
         } else if let Err(why) = check::lun(lun) {
             sink.add(&name.span, why);
@@ -440,7 +443,7 @@ fn luns(
         let ana_group = number(sink, section, "ana_group", check::ana_group);
         let volume = volume(sink, section, rest.volumes);
         if let Some(lun) = lun
-            && luns.iter().any(|other| u32::from(other.lun) == lun)
+            && numbers.contains(&lun)
         {
             let text = format!("LUN {lun} is there already in this target");
             sink.add(&section.span_of("lun"), text);
@@ -448,7 +451,8 @@ fn luns(
         let (Some(lun), Some(volume)) = (lun, volume) else {
             continue;
         };
-        if luns.iter().any(|other| other.volume == volume) {
+        numbers.insert(lun);
+        if !volumes.insert(volume.clone()) {
             let text = format!("volume \"{volume}\" is there already in this target");
             sink.add(&section.span_of("volume"), text);
         }

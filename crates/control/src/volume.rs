@@ -7,6 +7,7 @@ use server::check;
 use store::{BLOCK_SIZES, KINDS, Kind, SIZE_MAX_BYTES, Spec};
 use uuid::Uuid;
 
+use crate::by_name::ByName;
 use crate::names::{TakenNames, names};
 use crate::schema::{SCHEMA, VOLUME};
 use crate::source::{Section, Sink, choice, file};
@@ -19,14 +20,11 @@ pub(crate) const BLOCK_BYTES_DEFAULT: u32 = 4096;
 pub(crate) struct Volumes {
     pub list: Vec<Spec>,
     /// Names, of broken ones too, so that one mistake is told once.
-    pub names: Vec<String>,
+    pub names: ByName<()>,
 }
 
 pub(crate) fn volumes(sink: &mut Sink, file: &Section, folder: &Path) -> Volumes {
-    let mut volumes = Volumes {
-        list: Vec::new(),
-        names: Vec::new(),
-    };
+    let (mut list, mut names) = (Vec::new(), Vec::new());
     let mut lines: HashMap<String, usize> = HashMap::new();
     let mut paths: HashMap<PathBuf, usize> = HashMap::new();
     let mut taken = TakenNames::default();
@@ -51,14 +49,17 @@ pub(crate) fn volumes(sink: &mut Sink, file: &Section, folder: &Path) -> Volumes
         if let Some(volume) = &volume {
             taken.add(sink, &section, volume);
         }
-        volumes.names.extend(name);
-        volumes.list.extend(volume);
+        names.extend(name.map(|name| (name, ())));
+        list.extend(volume);
     }
     if !file.has("volume") && !file.has("file_system") {
         let text = "there is no [[volume]] and no [[file_system]]: nothing to serve";
         sink.add(&(0..0), text);
     }
-    volumes
+    Volumes {
+        list,
+        names: ByName::new(names),
+    }
 }
 
 fn volume_name(sink: &mut Sink, section: &Section) -> Option<String> {

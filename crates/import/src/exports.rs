@@ -5,7 +5,7 @@
 //! clients that fit, the kernel takes a host before a network, that before a pattern, a netgroup
 //! and everybody.
 
-use std::collections::BTreeMap;
+use std::collections::HashMap;
 
 use crate::Import;
 use crate::clients::{AskedClient, Client, ExportTerms};
@@ -84,8 +84,7 @@ const OPTIONS: &[(&str, crate::Weight, &str)] = &[
 ];
 
 pub(crate) fn read(import: &mut Import, text: &str) {
-    let mut exports: BTreeMap<String, ReadExport> = BTreeMap::new();
-    let mut order: Vec<String> = Vec::new();
+    let mut exports: ByPath<ReadExport> = ByPath::new();
     for (at, words) in export_lines(import, text) {
         let (path, clients) = (&words[0], &words[1..]);
         if !path.starts_with('/') {
@@ -93,17 +92,11 @@ pub(crate) fn read(import: &mut Import, text: &str) {
             import.report.mistake(at.place, text);
             continue;
         }
-        let known = exports.entry(path.clone()).or_insert_with(|| {
-            order.push(path.clone());
-            ReadExport::new(at.clone())
-        });
+        let known = exports.entry(path, || ReadExport::new(at.clone()));
         known.read(import, &at, clients);
     }
-    expect_some(import, &order);
-    for path in order {
-        if let Some(read) = exports.remove(&path) {
-            read.finish(import, &path);
-        }
+    for (path, read) in exports.all(import) {
+        read.finish(import, &path);
     }
     if !import.model.exports.is_empty() {
         let why = "weft takes calls from every port, which Linux does not unless it says \
@@ -127,11 +120,36 @@ pub(crate) fn export_lines(import: &mut Import, text: &str) -> Vec<(SourceKey, V
     lines
 }
 
-/// A file without an export, and without a mistake that says why, is one itself.
-pub(crate) fn expect_some(import: &mut Import, exports: &[String]) {
-    if exports.is_empty() && import.report.mistakes.is_empty() {
-        let place = Place { file: 0, line: 0 };
-        import.report.mistake(place, "there is no export in it");
+/// What the lines of a file say of each path, in the order in which they name it first.
+pub(crate) struct ByPath<T> {
+    list: Vec<(String, T)>,
+    places: HashMap<String, usize>,
+}
+
+impl<T> ByPath<T> {
+    pub fn new() -> Self {
+        ByPath {
+            list: Vec::new(),
+            places: HashMap::new(),
+        }
+    }
+
+    /// What is said of a path so far; `first` before anything is.
+    pub fn entry(&mut self, path: &str, first: impl FnOnce() -> T) -> &mut T {
+        let place = *self.places.entry(path.to_owned()).or_insert_with(|| {
+            self.list.push((path.to_owned(), first()));
+            self.list.len() - 1
+        });
+        &mut self.list[place].1
+    }
+
+    /// All of it. A file without an export, and without a mistake that says why, is one itself.
+    pub fn all(self, import: &mut Import) -> Vec<(String, T)> {
+        if self.list.is_empty() && import.report.mistakes.is_empty() {
+            let place = Place { file: 0, line: 0 };
+            import.report.mistake(place, "there is no export in it");
+        }
+        self.list
     }
 }
 

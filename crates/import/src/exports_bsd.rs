@@ -4,12 +4,11 @@
 //! instead of hosts; a line without hosts is for everybody who has none. `V4:` names the root of
 //! NFSv4's tree.
 
-use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr};
 
 use crate::Import;
 use crate::clients::{AskedClient, Client, ExportTerms, mask_bits};
-use crate::exports::{expect_some, export_lines, in_order};
+use crate::exports::{ByPath, export_lines, in_order};
 use crate::model::{ExportModel, Notes};
 use crate::report::Weight::{Access, Default, Lost};
 use crate::tree::SourceKey;
@@ -18,8 +17,7 @@ use crate::tree::SourceKey;
 type Asked = Vec<AskedClient>;
 
 pub(crate) fn read(import: &mut Import, text: &str) {
-    let mut rules: HashMap<String, (SourceKey, Asked)> = HashMap::new();
-    let mut order: Vec<String> = Vec::new();
+    let mut exports: ByPath<(SourceKey, Asked)> = ByPath::new();
     for (at, words) in export_lines(import, text) {
         if words[0] == "V4:" {
             v4_root(import, &at, &words[1..]);
@@ -36,10 +34,7 @@ pub(crate) fn read(import: &mut Import, text: &str) {
         }
         let (clients, terms) = read_line(import, &at, &words[paths..]);
         for path in &words[..paths] {
-            let (_, known) = rules.entry(path.clone()).or_insert_with(|| {
-                order.push(path.clone());
-                (at.clone(), Vec::new())
-            });
+            let (_, known) = exports.entry(path, || (at.clone(), Vec::new()));
             known.extend(clients.iter().map(|client| AskedClient {
                 client: client.clone(),
                 terms: terms.clone(),
@@ -47,11 +42,7 @@ pub(crate) fn read(import: &mut Import, text: &str) {
             }));
         }
     }
-    expect_some(import, &order);
-    for path in order {
-        let Some((at, rules)) = rules.remove(&path) else {
-            continue;
-        };
+    for (path, (at, rules)) in exports.all(import) {
         let mut notes = Notes::default();
         notes.set("path", format!("line {}", at.place.line));
         let rules = import.rules(&at, in_order(rules));
