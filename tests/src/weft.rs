@@ -40,9 +40,9 @@ pub struct Setup {
     pub block_bytes: u32,
     /// As a user without any right, where this process may become one.
     pub unprivileged: bool,
-    /// What the kernel answers to `io_uring_setup`, `EPERM` or `ENOSYS`, and
-    /// the launcher `deny_io_uring` that makes it so.
-    pub io_uring_denied: Option<(&'static str, &'static str)>,
+    /// What denies it system calls: a launcher, `deny_io_uring` or `under_profile`, and its
+    /// first argument.
+    pub launcher: Option<(&'static str, &'static str)>,
     /// In its folder there is another, `small`, a file system of so many MiB that
     /// it alone sees: see [`small_disk`].
     pub small_disk_mib: Option<u32>,
@@ -56,7 +56,7 @@ impl Default for Setup {
             size_mib: 256,
             block_bytes: 4096,
             unprivileged: false,
-            io_uring_denied: None,
+            launcher: None,
             small_disk_mib: None,
         }
     }
@@ -335,7 +335,7 @@ fn unshared() -> Command {
 
 fn spawn(setup: &Setup, home: &Path, log: &Path) -> Owned {
     let program = home.join("weft");
-    let mut command = match setup.io_uring_denied {
+    let mut command = match setup.launcher {
         None if setup.small_disk_mib.is_some() => {
             let mib = setup.small_disk_mib.unwrap_or_default();
             let _ = fs::create_dir(home.join("small"));
@@ -345,11 +345,11 @@ fn spawn(setup: &Setup, home: &Path, log: &Path) -> Owned {
             command
         }
         None => tied(&program),
-        Some((errno, launcher)) => {
+        Some((launcher, argument)) => {
             let copy = home.join("launcher");
             copy_program(Path::new(launcher), &copy);
             let mut command = tied(&copy);
-            command.arg(errno).arg(&program);
+            command.arg(argument).arg(&program);
             command
         }
     };

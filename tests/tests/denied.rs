@@ -67,7 +67,7 @@ fn without_io_uring(errno: &'static str, why: &str) {
     let setup = Setup {
         volume: "file",
         unprivileged: true,
-        io_uring_denied: Some((errno, DENY_IO_URING)),
+        launcher: Some((DENY_IO_URING, errno)),
         ..Setup::default()
     };
     let target = WeftProcess::start(errno, setup);
@@ -96,9 +96,69 @@ fn io_uring_not_there() {
 fn io_uring_forced_but_denied() {
     let setup = Setup {
         io: "io_uring",
-        io_uring_denied: Some(("EPERM", DENY_IO_URING)),
+        launcher: Some((DENY_IO_URING, "EPERM")),
         ..Setup::default()
     };
     let log = WeftProcess::expect_refusal("forced", setup);
     assert!(log.contains("denied"), "the reason is told: {log}");
+}
+
+/// What containers of weft may call. seccompiler refuses a name that its architecture has not,
+/// which runtimes pass over.
+#[cfg(target_arch = "x86_64")]
+mod profile {
+    use super::*;
+    use std::process::Command;
+
+    const UNDER_PROFILE: &str = env!("CARGO_BIN_EXE_under_profile");
+    const PROFILE: &str = include_str!("../../packaging/seccomp.json");
+
+    /// Serves on each kind of volume with no more calls than the profile has.
+    fn under_profile(io: &'static str) {
+        for volume in ["ram", "file"] {
+            let setup = Setup {
+                io,
+                volume,
+                unprivileged: true,
+                launcher: Some((UNDER_PROFILE, PROFILE)),
+                ..Setup::default()
+            };
+            let target = WeftProcess::start("profile", setup);
+            let status = std::fs::read_to_string(format!("/proc/{}/status", target.pid()));
+            let status = status.expect("it runs");
+            assert!(status.contains("Seccomp:\t2"), "{status}");
+            verified_load(&target);
+            assert_eq!(fallbacks(&target), 0, "{}", target.log());
+            target.expect_orderly_end();
+        }
+    }
+
+    #[test]
+    fn lets_it_serve_by_epoll() {
+        under_profile("epoll");
+    }
+
+    #[needs(io_uring)]
+    #[test]
+    fn lets_it_serve_by_io_uring() {
+        under_profile("io_uring");
+    }
+
+    /// personality(2), which every user may call.
+    #[needs(program(setarch))]
+    #[test]
+    fn call_that_is_not_in_it_is_denied() {
+        let outcome = |command: &mut Command| {
+            let output = command.args(["--addr-no-randomize", "/bin/true"]).output();
+            let output = output.expect("it starts");
+            let said = String::from_utf8_lossy(&output.stderr).into_owned();
+            (output.status.success(), said)
+        };
+        assert_eq!(outcome(&mut Command::new("setarch")), (true, String::new()));
+        let (succeeds, said) = outcome(Command::new(UNDER_PROFILE).args([PROFILE, "setarch"]));
+        assert!(
+            !succeeds && said.contains("Operation not permitted"),
+            "{said}"
+        );
+    }
 }
