@@ -14,10 +14,16 @@ use zerocopy::{FromBytes, FromZeros, IntoBytes};
 /// (Base 2.0, figure 46).
 const CC_ENABLED: u64 = 1 | 6 << 16 | 4 << 20;
 
+/// Who connects unless a test says so.
+const HOSTNQN: &str = "nqn.2014-08.org.nvmexpress:uuid:6d1f0a5e-5f0c-4a2b-9c57-3f2f6f6b7e02";
+
 /// One queue pair of one controller.
 #[derive(Debug)]
 pub struct QueuePair {
+    /// The namespace of its reads and writes.
+    pub nsid: u32,
     stream: TcpStream,
+    hostnqn: String,
     cntlid: u16,
     cid: u16,
 }
@@ -26,7 +32,12 @@ impl QueuePair {
     /// An Admin Queue of a new controller for `nqn`, without keep-alive,
     /// enabled.
     pub fn admin(address: SocketAddr, nqn: &str) -> io::Result<QueuePair> {
-        let mut queue = QueuePair::connect(address, nqn, 0, 0xffff)?;
+        QueuePair::admin_as(HOSTNQN, address, nqn)
+    }
+
+    /// The same, of a host by name.
+    pub fn admin_as(hostnqn: &str, address: SocketAddr, nqn: &str) -> io::Result<QueuePair> {
+        let mut queue = QueuePair::connect(hostnqn, address, nqn, 0, 0xffff)?;
         let set = PropertySet {
             offset: offset::CC,
             is_8_bytes: false,
@@ -38,11 +49,16 @@ impl QueuePair {
 
     /// I/O queue `qid` of the controller whose Admin Queue this is.
     pub fn io(&self, nqn: &str, qid: u16) -> io::Result<QueuePair> {
-        QueuePair::connect(self.stream.peer_addr()?, nqn, qid, self.cntlid)
+        QueuePair::connect(
+            &self.hostnqn,
+            self.stream.peer_addr()?,
+            nqn,
+            qid,
+            self.cntlid,
+        )
     }
 
-    /// Reads `buf.len()` bytes, a multiple of `block_bytes`, from block `slba`
-    /// of namespace 1.
+    /// Reads `buf.len()` bytes, a multiple of `block_bytes`, from block `slba`.
     pub fn read(&mut self, slba: u64, block_bytes: u32, buf: &mut [u8]) -> io::Result<()> {
         let mut sqe = self.blocks(opcode::READ, slba, block_bytes, buf.len())?;
         sqe.sgl = Sgl::new(
@@ -69,21 +85,34 @@ impl QueuePair {
         self.response().map(drop)
     }
 
-    /// Writes `data`, which fits in a capsule, from block `slba` of namespace 1.
+    /// Writes `data`, which fits in a capsule, from block `slba`.
     pub fn write(&mut self, slba: u64, block_bytes: u32, data: &[u8]) -> io::Result<()> {
         let sqe = self.blocks(opcode::WRITE, slba, block_bytes, data.len())?;
         self.command(sqe, data).map(drop)
     }
 
+    /// A Flush of the namespace.
+    pub fn flush(&mut self) -> io::Result<()> {
+        let mut sqe = Sqe::new(opcode::FLUSH);
+        sqe.nsid = self.nsid.into();
+        self.command(sqe, &[]).map(drop)
+    }
+
     fn blocks(&self, op: u8, slba: u64, block_bytes: u32, len: usize) -> io::Result<Sqe> {
         let mut sqe = Sqe::new(op);
-        sqe.nsid = 1.into();
+        sqe.nsid = self.nsid.into();
         let len = u32::try_from(len).map_err(io::Error::other)?;
         sqe.set_blocks(slba, len / block_bytes);
         Ok(sqe)
     }
 
-    fn connect(address: SocketAddr, nqn: &str, qid: u16, cntlid: u16) -> io::Result<QueuePair> {
+    fn connect(
+        hostnqn: &str,
+        address: SocketAddr,
+        nqn: &str,
+        qid: u16,
+        cntlid: u16,
+    ) -> io::Result<QueuePair> {
         let mut stream = TcpStream::connect(address)?;
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(Duration::from_secs(20)))?;
@@ -91,7 +120,9 @@ impl QueuePair {
         request.ch = CommonHeader::new(pdu_type::IC_REQ, IcReq::HLEN);
         stream.write_all(request.as_bytes())?;
         let mut queue = QueuePair {
+            nsid: 1,
             stream,
+            hostnqn: hostnqn.to_owned(),
             cntlid,
             cid: 0,
         };
@@ -106,8 +137,13 @@ impl QueuePair {
             cattr: 0,
             kato_ms: 0,
         };
-        let hostnqn = "nqn.2014-08.org.nvmexpress:uuid:6d1f0a5e-5f0c-4a2b-9c57-3f2f6f6b7e02";
-        let data = ConnectData::new([7; 16], cntlid, nqn, hostnqn);
+        let mut hostid = [7; 16];
+        let end_of_name = hostnqn.bytes().rev();
+        hostid
+            .iter_mut()
+            .zip(end_of_name)
+            .for_each(|(to, from)| *to = from);
+        let data = ConnectData::new(hostid, cntlid, nqn, hostnqn);
         let answer = queue.command(command.encode(), data.as_bytes())?;
         queue.cntlid = answer.result.get() as u16;
         Ok(queue)

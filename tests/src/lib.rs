@@ -16,6 +16,7 @@ pub mod files;
 pub mod guest;
 pub mod initramfs;
 pub mod packages;
+pub mod prometheus;
 pub mod scripts;
 pub mod suite;
 pub mod weft;

@@ -91,6 +91,8 @@ impl Need {
             "guest" => guest(),
             // Chromium, there or to be installed, and what drives it.
             "browser" => browser(),
+            // Prometheus and promtool of Debian, in the cache or to be fetched.
+            "prometheus" => prometheus(),
             other => {
                 return Err(format!(
                     "a test cannot need {other}: probe.rs has the names"
@@ -263,15 +265,7 @@ fn guest() -> Found {
     if !cfg!(all(target_os = "linux", target_arch = "x86_64")) {
         return Err("guests are made for x86-64 Linux only".into());
     }
-    let cache = std::env::var_os("XDG_CACHE_HOME").filter(|folder| !folder.is_empty());
-    let cache = cache.or_else(|| std::env::var_os("CARGO_TARGET_DIR"));
-    let cache = cache.map_or_else(|| Path::new("target").to_owned(), PathBuf::from);
-    let entries = fs::read_dir(cache.join("weft-lab")).into_iter().flatten();
-    let is_unpacked = |name: &str| name.starts_with("root-");
-    if entries
-        .flatten()
-        .any(|entry| entry.file_name().to_str().is_some_and(is_unpacked))
-    {
+    if is_in_cache("root-") {
         return Ok(());
     }
     let release = fs::read_to_string("/etc/os-release").unwrap_or_default();
@@ -284,6 +278,26 @@ fn guest() -> Found {
 fn browser() -> Found {
     program("node").and_then(|()| program("npm"))?;
     program("chromium").or_else(|_| root().and_then(|()| program("apt-get")))
+}
+
+fn prometheus() -> Found {
+    if is_in_cache("prometheus") {
+        return Ok(());
+    }
+    program("dpkg-deb").and_then(|()| program("apt-get"))?;
+    // Says where it would be fetched from.
+    run("apt-get", &["-q", "download", "--print-uris", "prometheus"])?;
+    archive()
+}
+
+/// Whether something whose name begins so was fetched for tests before.
+fn is_in_cache(beginning: &str) -> bool {
+    let cache = std::env::var_os("XDG_CACHE_HOME").filter(|folder| !folder.is_empty());
+    let cache = cache.or_else(|| std::env::var_os("CARGO_TARGET_DIR"));
+    let cache = cache.map_or_else(|| Path::new("target").to_owned(), PathBuf::from);
+    let mut entries = fs::read_dir(cache.join("weft-lab")).into_iter().flatten();
+    let begins_so = |name: &str| name.starts_with(beginning);
+    entries.any(|entry| entry.is_ok_and(|entry| entry.file_name().to_str().is_some_and(begins_so)))
 }
 
 /// Asks the archive for no more than what says what it has.

@@ -1,11 +1,8 @@
 //! What Prometheus is told.
 
 use std::collections::BTreeMap;
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-
-use needs::needs;
 
 use crate::serving::{File, PATIENCE, Serving, file, free_port, serve, text, weft};
 use crate::told::end_in_order;
@@ -210,50 +207,6 @@ fn metrics_tell_hosts_that_are_connected_and_forget_volumes_that_are_gone() {
     end_in_order(measured.serving);
 }
 
-/// Counters have their suffix in the samples alone here; in the text that promtool reads it
-/// belongs to the name of the family.
-fn as_promtool_reads_it(metrics: &str) -> String {
-    let families = families(metrics);
-    let line = |line: &str| -> String {
-        let mut words = line.splitn(4, ' ');
-        match (words.next(), words.next(), words.next(), words.next()) {
-            (Some("#"), Some(kind @ ("HELP" | "TYPE")), Some(name), Some(rest)) => {
-                let total = format!("{name}_total");
-                let name = families
-                    .get_key_value(&total)
-                    .map_or(name, |(total, _)| total);
-                format!("# {kind} {name} {rest}\n")
-            }
-            _ => format!("{line}\n"),
-        }
-    };
-    metrics.lines().map(line).collect()
-}
-
-#[test]
-#[needs(program("promtool"))]
-fn promtool_finds_nothing_wrong_with_the_metrics() {
-    let measured = Measured::start();
-    for url in &measured.urls {
-        measured.load(url, &["--rw", "randrw"]);
-    }
-    let metrics = as_promtool_reads_it(&measured.scrape());
-    let mut promtool = Command::new("promtool")
-        .args(["check", "metrics"])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("it starts");
-    let mut input = promtool.stdin.take().expect("a pipe");
-    input.write_all(metrics.as_bytes()).expect("it reads");
-    drop(input);
-    let output = promtool.wait_with_output().expect("it ends");
-    let said = text(&output.stdout) + &text(&output.stderr);
-    assert!(output.status.success() && said.trim().is_empty(), "{said}");
-    end_in_order(measured.serving);
-}
-
 #[test]
 #[needs(program("readelf"))]
 fn binary_has_the_probe_of_stages_that_is_documented() {
@@ -341,30 +294,4 @@ fn dashboard_and_alerts_name_metrics_that_there_are() {
             .as_array()
             .is_some_and(|panels| panels.len() > 10)
     );
-}
-
-/// Each alert is silent while nothing is wrong, and fires in a test of its own.
-#[test]
-#[needs(program("promtool"))]
-fn promtool_finds_that_each_alert_fires_when_it_is_to_and_only_then() {
-    let (rules, tests) = (contrib(RULES), contrib(TESTS_OF_RULES));
-    let alerts = rules
-        .lines()
-        .filter_map(|line| line.trim().strip_prefix("- alert: "));
-    let alerts: Vec<&str> = alerts.collect();
-    assert!(alerts.len() >= 12);
-    for alert in alerts {
-        assert!(tests.contains(&format!("alertname: {alert} }}")), "{alert}");
-        assert!(tests.contains(&format!("alertname=\"{alert}\"")), "{alert}");
-    }
-    for (verb, file) in [("check", RULES), ("test", TESTS_OF_RULES)] {
-        let path = Path::new(CONTRIB).join(file);
-        let output = Command::new("promtool")
-            .args([verb, "rules"])
-            .arg(path)
-            .output();
-        let output = output.expect("it starts");
-        let said = text(&output.stdout) + &text(&output.stderr);
-        assert!(output.status.success(), "{said}");
-    }
 }
