@@ -10,6 +10,10 @@ fn main() {
     if variable("PROFILE") == "release" {
         about.extend(commit());
     }
+    let features = variable("CARGO_CFG_TARGET_FEATURE");
+    if features.split(',').any(|feature| feature == "crt-static") {
+        about.push("static".to_owned());
+    }
     if !variable("CARGO_FEATURE_COUNT_ALLOCATIONS").is_empty() {
         about.push("count-allocations".to_owned());
     }

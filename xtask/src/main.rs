@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 mod ci;
+mod container;
 #[cfg(test)]
 mod cycles;
 #[cfg(test)]
@@ -37,9 +38,14 @@ usage: cargo xtask ci                                  formatting, lints and eve
        cargo xtask miri                                raw memory, under Miri
        cargo xtask msrv                                the oldest compiler that is supported
        cargo xtask aarch64                             64-bit Arm, checked by the compiler
+       cargo xtask musl                                weft with musl, checked by the compiler
        cargo xtask package                             packages for Debian and RPM in target/package
        cargo xtask lab package                         the same, installed, upgraded and removed in a
                                                        container under systemd; needs root and Debian
+       cargo xtask static                              weft without libraries in target/static, and
+                                                       what a container image is built of
+       cargo xtask lab container                       that image, built and run by podman; needs
+                                                       root and Debian
        cargo xtask deny                                advisories, licences and sources of dependencies
        cargo xtask coverage                            lines that tests of units and machines reach";
 
@@ -55,9 +61,12 @@ fn main() -> ExitCode {
         ["mutants"] => tools::mutants(),
         ["miri"] => tools::check(&tools::MIRI),
         ["msrv"] => tools::check(&tools::MSRV),
+        ["musl"] => tools::check(&tools::MUSL),
         ["aarch64"] => tools::check(&tools::AARCH64),
         ["package"] => package::package(),
         ["lab", "package"] => package::lab(),
+        ["static"] => container::built(),
+        ["lab", "container"] => container::lab(),
         ["deny"] => tools::check(&tools::DENY),
         ["coverage"] => tools::check(&tools::COVERAGE),
         ["help" | "--help" | "-h"] => {

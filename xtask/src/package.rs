@@ -5,7 +5,7 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
-use crate::tools::{ROOT, is_there, succeeds};
+use crate::tools::{ROOT, exit_code, is_there, lab_folder, succeeds};
 
 /// The programs that make packages of what `crates/weft/Cargo.toml` says.
 const MAKERS: &[(&str, &[&str])] = &[
@@ -35,13 +35,6 @@ pub fn lab() -> ExitCode {
     let mut test = Command::new("tests/package/boot.sh");
     test.arg(OUTPUT).arg(lab_folder().join("package"));
     exit_code(is_made() && succeeds(&mut test))
-}
-
-fn exit_code(is_fine: bool) -> ExitCode {
-    match is_fine {
-        true => ExitCode::SUCCESS,
-        false => ExitCode::FAILURE,
-    }
 }
 
 fn is_made() -> bool {
@@ -91,11 +84,4 @@ fn maker(name: &str) -> Option<PathBuf> {
         .args(["install", "--locked", name, "--root"])
         .arg(folder);
     succeeds(&mut install).then_some(program)
-}
-
-/// What is fetched and built beside weft, as for the tests with real clients.
-fn lab_folder() -> PathBuf {
-    let cache = std::env::var_os("XDG_CACHE_HOME").filter(|folder| !folder.is_empty());
-    let cache = cache.map_or_else(|| Path::new(ROOT).join("target"), PathBuf::from);
-    cache.join("weft-lab")
 }

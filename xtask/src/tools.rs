@@ -2,6 +2,7 @@
 //! machines, dependencies. They are not a part of CI: they build everything anew, take hours,
 //! or need what not every machine can fetch.
 
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
 /// The repository.
@@ -10,7 +11,7 @@ pub const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
 /// Sanitizers are not in the stable compiler.
 const NIGHTLY: &str = "nightly";
 /// Named, so that what runs while building is not watched.
-const TARGET: &str = "x86_64-unknown-linux-gnu";
+pub const TARGET: &str = "x86_64-unknown-linux-gnu";
 
 /// A command of cargo with settings that need a target folder of their own.
 struct Build {
@@ -171,6 +172,25 @@ pub const AARCH64: Check = Check {
     folder: "target/aarch64",
 };
 
+/// Another C library: what the compiler says of it.
+pub const MUSL: Check = Check {
+    is_there: &[
+        "sh",
+        "-c",
+        "rustup target list --installed | grep -q x86_64-unknown-linux-musl",
+    ],
+    remedy: "rustup target add x86_64-unknown-linux-musl",
+    command: &[
+        "cargo",
+        "check",
+        "--package",
+        "weft",
+        "--target",
+        "x86_64-unknown-linux-musl",
+    ],
+    folder: "target/musl",
+};
+
 /// Undefined behaviour in the room of raw memory.
 pub const MIRI: Check = Check {
     is_there: &["rustup", "run", NIGHTLY, "cargo", "miri", "--version"],
@@ -226,10 +246,7 @@ pub fn check(check: &Check) -> ExitCode {
         .env("CARGO_TARGET_DIR", check.folder)
         // That of the toolchain that built this program is not the one that is asked for.
         .env_remove("RUSTUP_TOOLCHAIN");
-    match succeeds(&mut command) {
-        true => ExitCode::SUCCESS,
-        false => ExitCode::FAILURE,
-    }
+    exit_code(succeeds(&mut command))
 }
 
 /// Files on the path of data, reservations, locks, identity and access, and the
@@ -418,4 +435,18 @@ pub fn succeeds(command: &mut Command) -> bool {
             false
         }
     }
+}
+
+pub fn exit_code(is_fine: bool) -> ExitCode {
+    match is_fine {
+        true => ExitCode::SUCCESS,
+        false => ExitCode::FAILURE,
+    }
+}
+
+/// What is fetched and built beside weft, as for the tests with real clients.
+pub fn lab_folder() -> PathBuf {
+    let cache = std::env::var_os("XDG_CACHE_HOME").filter(|folder| !folder.is_empty());
+    let cache = cache.map_or_else(|| Path::new(ROOT).join("target"), PathBuf::from);
+    cache.join("weft-lab")
 }

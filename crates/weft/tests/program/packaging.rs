@@ -70,6 +70,62 @@ fn installed_configuration_is_fine_and_the_socket_unit_has_its_addresses() {
     assert_eq!(check.status.code(), Some(0), "{}", text(&check.stderr));
 }
 
+/// The configuration in the example for Kubernetes.
+fn kubernetes_config() -> String {
+    let example = std::fs::read_to_string(packaging("../contrib/kubernetes/weft.yaml"));
+    let example = example.expect("contrib/");
+    let lines = example
+        .lines()
+        .skip_while(|line| line.trim() != "weft.toml: |");
+    let block = lines.skip(1).take_while(|line| *line != "---");
+    block.map(|line| format!("{}\n", line.trim())).collect()
+}
+
+#[test]
+fn configurations_of_containers_are_fine_and_write_where_the_image_may() {
+    for config in [read("container.toml"), kubernetes_config()] {
+        let folder = tempfile::tempdir().expect("a folder");
+        std::fs::create_dir(folder.path().join("files")).expect("room");
+        let here = |config: &str, name: &str| {
+            let shown = format!("\"/{name}");
+            config.replace(&shown, &format!("\"{}/{name}", folder.path().display()))
+        };
+        assert!(config.contains("path = \"/data/disk0.img\""), "{config}");
+        let config = here(&config, "data");
+        // Of the export, which is not a folder, the name alone changes.
+        let config = here(&config, "files");
+        let path = folder.path().join("weft.toml");
+        std::fs::create_dir(folder.path().join("data")).expect("room");
+        std::fs::write(&path, &config).expect("room");
+        let check = weft(&["check", &path.display().to_string()]);
+        assert_eq!(check.status.code(), Some(0), "{}", text(&check.stderr));
+        let outside = config.lines().filter(|line| line.contains("\"/"));
+        let outside: Vec<_> = outside
+            .filter(|line| !line.contains(&folder.path().display().to_string()))
+            .collect();
+        assert!(outside.is_empty(), "{outside:?}");
+    }
+}
+
+#[test]
+fn image_and_kubernetes_example_name_the_same_user_and_ports() {
+    let (image, config) = (read("Containerfile"), kubernetes_config());
+    assert!(image.contains("\nUSER 65532:65532\n"), "{image}");
+    let exposed = image.lines().find_map(|line| line.strip_prefix("EXPOSE "));
+    let exposed: Vec<&str> = exposed.expect("ports").split(' ').collect();
+    let listens = config
+        .lines()
+        .filter_map(|line| line.split_once("\"0.0.0.0:"));
+    let ports: Vec<_> = listens
+        .map(|(_, port)| port.trim_end_matches('"'))
+        .collect();
+    assert_eq!(ports, ["4420", "2049", "4480"]);
+    assert!(
+        ports.iter().all(|port| exposed.contains(port)),
+        "{exposed:?}"
+    );
+}
+
 #[test]
 fn maintainer_scripts_are_shell() {
     let scripts = [
