@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
+use needs::needs;
+
 use crate::serving::{File, PATIENCE, Serving, file, free_port, serve, text, weft};
 use crate::told::end_in_order;
 
