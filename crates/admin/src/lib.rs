@@ -18,6 +18,7 @@ mod drain;
 mod event_log;
 mod events;
 mod evict;
+mod figures;
 mod files;
 mod follow;
 mod generations;

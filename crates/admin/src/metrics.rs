@@ -170,7 +170,7 @@ impl Exposition {
     fn encode_hosts(&self, to: &mut Families<'_>) -> fmt::Result {
         let all = || {
             self.metrics.hosts.iter().flat_map(|host| {
-                host.ops.iter().map(|(op, counts)| {
+                host.ops.iter().map(|(op, counts, _)| {
                     let labels = vec![
                         ("protocol", host.protocol),
                         ("host", &*host.host),
@@ -356,11 +356,12 @@ mod tests {
         }
         let start = Instant::now();
         let mut metrics = running.metrics();
-        let ops = metrics.volumes[0].ops.map(|(op, counts, _)| (op, counts));
+        let ops = metrics.volumes[0].ops;
         metrics.hosts.extend((0..HOSTS).map(|at| HostMetrics {
             protocol: "nvme-tcp",
             host: format!("nqn.2014-08.org.nvmexpress:uuid:{at:032}"),
             ops,
+            stages: Vec::new(),
         }));
         let text = text_of(metrics, 1).expect("a text");
         println!("{} bytes in {:?}", text.len(), start.elapsed());

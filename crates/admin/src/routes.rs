@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use api::{Refusals, TargetStatus};
+use api::{Figures, Refusals, TargetStatus};
 use axum::extract::{DefaultBodyLimit, State};
 use axum::http::{StatusCode, header};
 use axum::middleware::from_fn_with_state;
@@ -31,7 +31,8 @@ pub(crate) fn all(served: Arc<ServedFile>) -> Router {
         Problem::new(StatusCode::METHOD_NOT_ALLOWED, detail)
     };
     let no_path = || async {
-        let detail = "paths are /healthz, /readyz, /metrics, /v1/status, /v1/refusals, \
+        let detail = "paths are /healthz, /readyz, /metrics, /v1/figures, /v1/status, \
+                      /v1/refusals, \
                       /v1/config, /v1/config:rollback, /v1/config/history, /v1/audit, \
                       /v1/audit:verify, /v1/events, /v1/drain, /v1/objects, /v1/connections, /v1/hosts, \
                       /v1/iscsi/sessions, /v1/nfs/clients and /v1/doctor/clients";
@@ -42,6 +43,7 @@ pub(crate) fn all(served: Arc<ServedFile>) -> Router {
         .route("/healthz", get(async || "the admin socket answers\n"))
         .route("/readyz", get(ready))
         .route("/metrics", get(metrics))
+        .route("/v1/figures", get(figures))
         .route("/v1/status", get(status))
         .route("/v1/refusals", get(refusals))
         .route("/v1/events", get(events::events))
@@ -69,6 +71,10 @@ async fn ready(State(served): Served) -> (StatusCode, &'static str) {
         true => (StatusCode::SERVICE_UNAVAILABLE, "weft is drained\n"),
         false => (StatusCode::OK, "weft serves\n"),
     }
+}
+
+async fn figures(State(served): Served) -> Result<Json<Figures>, Problem> {
+    off_thread(move || Ok::<_, Problem>(served.figures())).await
 }
 
 async fn status(State(served): Served) -> Result<Json<TargetStatus>, Problem> {

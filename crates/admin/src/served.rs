@@ -6,9 +6,9 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Instant;
 
 use api::{
-    AdminPlaces, Audit, AuditVerified, Changed, ConfigText, Generation, GenerationText, History,
-    HistoryEntry, Host, LastChange, Listener, PlanLine, RefusalSummary, Refusals, RequestKey,
-    TargetStatus,
+    AdminPlaces, Audit, AuditVerified, Changed, ConfigText, Figures, Generation, GenerationText,
+    History, HistoryEntry, Host, LastChange, Listener, PlanLine, RefusalSummary, Refusals,
+    RequestKey, TargetStatus,
 };
 use control::{ObjectPath, PlannedChange, ServedDocument};
 use server::{AdminRole, AdminSpec, Config, LastRefusal, Protocol, Running, Served};
@@ -18,6 +18,7 @@ use crate::audit::MADE;
 use crate::counters::{counters, now};
 use crate::document::{Document, generation_of};
 use crate::event_log::EventLog;
+use crate::figures::figures_of;
 use crate::groups::unknown_groups;
 use crate::keeper::Keeper;
 use crate::metrics;
@@ -539,6 +540,12 @@ impl ServedFile {
     pub fn metrics(&self) -> String {
         let generation = locked(&self.shown).generation.generation;
         metrics::text_of(self.running.metrics(), generation).expect("a text takes everything")
+    }
+
+    /// What is measured of the target, for those who take differences.
+    pub(crate) fn figures(&self) -> Figures {
+        let uptime = self.since.elapsed();
+        figures_of(&self.running.metrics(), self.events.boot(), uptime)
     }
 
     /// What was refused last, the latest at the end, and what would let it in.

@@ -8,6 +8,7 @@
 mod connections;
 mod document;
 mod drain;
+mod figures;
 mod login;
 mod objects;
 mod problem;
@@ -23,6 +24,10 @@ pub use document::{
     History, HistoryEntry, Holds, PlanLine, RequestKey, Rollback,
 };
 pub use drain::Drain;
+pub use figures::{
+    FigureOp, Figures, HostFigures, NfsFigures, OpFigures, ReactorFigures, StageFigures, StageTime,
+    TimeFigures, VolumeFigures,
+};
 pub use login::{LoginAddress, LoginRequest};
 pub use objects::{ConfigObject, ConfigObjects};
 pub use problem::{FileProblem, ObjectProblem, ProblemDetails, ServedGeneration};

@@ -13,7 +13,7 @@ use link::{Link, Stream};
 use machine::{Machine, Nanos, Tag, work};
 use mem::Pool;
 use reactor::{Driver, Received};
-use store::meter::{IoCounters, IoMeter, IoOp};
+use store::meter::{IoMeter, IoOp};
 
 use crate::commands::CommandRoom;
 use crate::hosts::{ConnectedHost, HostName, HostPlace};
@@ -21,7 +21,7 @@ use crate::job::Jobs;
 use crate::life::ConnectionLife;
 use crate::protocol::{ConnectionEvent, ConnectionStage, Protocol, ProtocolOp};
 use crate::refusals::{Refusal, RefusalKind};
-use crate::sample::{Sample, StageTimes};
+use crate::sample::{Sample, StageMeters};
 use crate::shared::Shared;
 use crate::token::{ConnectionId, ConnectionRef};
 use crate::waiting::{Waiting, Waits};
@@ -50,6 +50,18 @@ pub struct Via {
     pub peer: SocketAddr,
     /// Number of the listener.
     pub listener: u16,
+}
+
+/// Where the times of a connection's stages are noted.
+pub(crate) fn stage_meters<'a>(
+    shared: &'a Shared,
+    host: &'a ConnectedHost,
+    protocol: usize,
+) -> StageMeters<'a> {
+    StageMeters {
+        protocol: &shared.stage_times[protocol],
+        host: &host.stage_times[protocol],
+    }
 }
 
 /// One of the connections of its protocol, until it is dropped.
@@ -280,11 +292,6 @@ impl<P: Protocol> Core<P> {
         self.waiting.take(|op| is_of::<P>(op, tag))
     }
 
-    /// Times of the stages of some commands of its protocol.
-    pub(crate) fn stage_times(&self) -> &StageTimes {
-        &self.shared.stage_times[self.protocol]
-    }
-
     /// The volume or the file system of a command is asked to do its part.
     #[inline]
     pub fn begins_backend<D: Driver>(&mut self, tag: Tag, driver: &D) {
@@ -298,8 +305,8 @@ impl<P: Protocol> Core<P> {
     #[inline]
     pub fn ends_backend<D: Driver>(&mut self, tag: Tag, driver: &D) -> Option<Nanos> {
         self.sample.is_timed(tag).then(|| {
-            let times = &self.shared.stage_times[self.protocol];
-            self.sample.end(self.link.batches(), times, driver)
+            let meters = stage_meters(&self.shared, &self.host, self.protocol);
+            self.sample.end(self.link.batches(), meters, driver)
         })
     }
 
@@ -313,16 +320,18 @@ impl<P: Protocol> Core<P> {
         is_done: bool,
         took: Option<Nanos>,
     ) {
-        let note = |counters: &IoCounters| match is_done {
-            true => counters.count(op, bytes),
-            false => counters.count_error(op),
-        };
-        note(&self.host.ios[self.protocol]);
-        if let Some(meter) = meter {
-            note(&meter.counters);
+        let note = |meter: &IoMeter| {
+            match is_done {
+                true => meter.counters.count(op, bytes),
+                false => meter.counters.count_error(op),
+            }
             if let Some(took) = took {
                 meter.times.note(op as usize, took);
             }
+        };
+        note(&self.host.meters[self.protocol]);
+        if let Some(meter) = meter {
+            note(meter);
         }
     }
 
@@ -404,8 +413,8 @@ pub trait Connection: Protocol {
     fn on_sent<D: Driver>(&mut self, result: io::Result<()>, driver: &mut D) {
         let core = self.core_mut();
         core.link.on_sent();
-        core.sample
-            .sent(&core.shared.stage_times[core.protocol], driver);
+        let meters = stage_meters(&core.shared, &core.host, core.protocol);
+        core.sample.sent(meters, driver);
         if let Err(error) = result {
             tracing::debug!(peer = %self.core().via.peer, %error, "send failed");
             self.close(driver);
@@ -480,7 +489,9 @@ pub trait Connection: Protocol {
         let none = Sample::new(self.core().protocol);
         let mut sample = std::mem::replace(&mut self.core_mut().sample, none);
         let is_over = |tag| !self.is_worked_on(tag) && !self.core().is_command_waiting(tag);
-        sample.on_chosen((tag, is_whole), is_over, self.core().stage_times(), driver);
+        let core = self.core();
+        let meters = stage_meters(&core.shared, &core.host, core.protocol);
+        sample.on_chosen((tag, is_whole), is_over, meters, driver);
         self.core_mut().sample = sample;
     }
 
@@ -551,8 +562,8 @@ pub trait Connection: Protocol {
         }
         let core = self.core_mut();
         if core.sample.replies() {
-            let times = &core.shared.stage_times[core.protocol];
-            core.sample.turn_ends(core.link.batches(), times, driver);
+            let meters = stage_meters(&core.shared, &core.host, core.protocol);
+            core.sample.turn_ends(core.link.batches(), meters, driver);
         }
         self.on_event(ConnectionEvent::TurnEnds, driver);
         wants_more

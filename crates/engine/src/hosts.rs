@@ -9,7 +9,9 @@ use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 use machine::{Nanos, locked};
 use mem::{Budget, Share};
-use store::meter::{IoCounters, PROTOCOLS_MAX};
+use store::meter::{IoMeters, PROTOCOLS_MAX};
+
+use crate::sample::StageTimes;
 
 /// How long a shortage of memory is over before it is forgotten: reactors look
 /// every half second.
@@ -66,7 +68,9 @@ pub struct ConnectedHost {
     /// Its part of all memory.
     pub share: Arc<Share>,
     /// What it did on volumes, by protocol.
-    pub ios: [IoCounters; PROTOCOLS_MAX],
+    pub meters: IoMeters,
+    /// Times of the stages of some of its commands, by protocol.
+    pub stage_times: [StageTimes; PROTOCOLS_MAX],
     memory_max: u64,
     /// When a connection of it last waited for memory that it holds itself; 0
     /// for never.
@@ -141,7 +145,8 @@ impl Hosts {
             name: name.clone(),
             number: table.came,
             share: Share::new(budget.clone()),
-            ios: Default::default(),
+            meters: Default::default(),
+            stage_times: Default::default(),
             memory_max: budget.max(),
             short_at: AtomicU64::new(0),
         });

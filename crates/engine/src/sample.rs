@@ -47,6 +47,20 @@ impl Stage {
 /// Times of all stages.
 pub type StageTimes = Times<{ Stage::ALL.len() }>;
 
+/// Where a time is noted: among those of the protocol, and of the host.
+#[derive(Clone, Copy)]
+pub(crate) struct StageMeters<'a> {
+    pub protocol: &'a StageTimes,
+    pub host: &'a StageTimes,
+}
+
+impl StageMeters<'_> {
+    fn note(self, stage: Stage, ns: Nanos) {
+        self.protocol.note(stage as usize, ns);
+        self.host.note(stage as usize, ns);
+    }
+}
+
 /// No command.
 const NONE: u32 = u32::MAX;
 
@@ -102,7 +116,7 @@ impl Sample {
         &mut self,
         (tag, is_whole): (Tag, bool),
         is_over: impl FnOnce(Tag) -> bool,
-        times: &StageTimes,
+        meters: StageMeters<'_>,
         driver: &D,
     ) {
         let (is_timed, now) = (self.tag == u32::from(tag), driver.now());
@@ -115,7 +129,7 @@ impl Sample {
             }
         }
         if is_timed && is_whole && self.stage == Some(Stage::Receive) {
-            self.note(Stage::Receive, now, times);
+            self.note(Stage::Receive, now, meters);
         }
         self.tag = tag.into();
         if !is_whole {
@@ -123,14 +137,14 @@ impl Sample {
             return;
         }
         (self.whole, self.at) = (now, now);
-        self.note(Stage::Parse, driver.clock(), times);
+        self.note(Stage::Parse, driver.clock(), meters);
         (self.stage, self.asked) = (Some(Stage::Queue), self.at);
     }
 
     /// The stage ends.
-    fn note(&mut self, stage: Stage, now: Nanos, times: &StageTimes) {
+    fn note(&mut self, stage: Stage, now: Nanos, meters: StageMeters<'_>) {
         let ns = now.saturating_sub(self.at);
-        times.note(stage as usize, ns);
+        meters.note(stage, ns);
         // A `nop`, and a note in the binary by which tracers find it.
         probe!(weft, stage, self.protocol, stage as usize, ns);
         self.at = now;
@@ -152,9 +166,9 @@ impl Sample {
     /// The volume of the command that is timed has done its part; the time since the command
     /// was whole. `batches` were sent so far.
     #[cold]
-    pub fn end<D: Driver>(&mut self, batches: u64, times: &StageTimes, driver: &D) -> Nanos {
-        self.note(Stage::Queue, self.asked, times);
-        self.note(Stage::Backend, driver.clock(), times);
+    pub fn end<D: Driver>(&mut self, batches: u64, meters: StageMeters<'_>, driver: &D) -> Nanos {
+        self.note(Stage::Queue, self.asked, meters);
+        self.note(Stage::Backend, driver.clock(), meters);
         (self.tag, self.stage, self.batches) = (NONE, Some(Stage::Reply), batches);
         self.at.saturating_sub(self.whole)
     }
@@ -167,18 +181,18 @@ impl Sample {
 
     /// A turn ends, after which `batches` have been sent.
     #[cold]
-    pub fn turn_ends<D: Driver>(&mut self, batches: u64, times: &StageTimes, driver: &D) {
+    pub fn turn_ends<D: Driver>(&mut self, batches: u64, meters: StageMeters<'_>, driver: &D) {
         if batches != self.batches {
-            self.note(Stage::Reply, driver.clock(), times);
+            self.note(Stage::Reply, driver.clock(), meters);
             self.stage = Some(Stage::Send);
         }
     }
 
     /// The kernel has taken a batch.
     #[inline]
-    pub fn sent<D: Driver>(&mut self, times: &StageTimes, driver: &D) {
+    pub fn sent<D: Driver>(&mut self, meters: StageMeters<'_>, driver: &D) {
         if self.stage == Some(Stage::Send) {
-            self.note(Stage::Send, driver.clock(), times);
+            self.note(Stage::Send, driver.clock(), meters);
             self.stage = None;
         }
     }

@@ -14,7 +14,7 @@ use mem::{Budget, Buf, Pool};
 use reactor::{AnyDriver, Choice, Driver, DriverConfig, FileIo, Token, Wait};
 use store::meter::{IoMeter, IoOp};
 
-use crate::connection::{Connection, Core, Via};
+use crate::connection::{Connection, Core, Via, stage_meters};
 use crate::job::{AnswerSource, Job, Jobs};
 use crate::post::{Mail, Post, ShardMail};
 use crate::protocol::{ConnectionEvent, ConnectionStage, Has, Protocol};
@@ -556,10 +556,11 @@ fn metering_of_an_io_is_timed() {
                     took,
                 );
                 if core.sample.replies() {
-                    let times = &core.shared.stage_times[0];
-                    core.sample.turn_ends(u64::MAX, times, driver);
+                    let meters = stage_meters(&core.shared, &core.host, 0);
+                    core.sample.turn_ends(u64::MAX, meters, driver);
                 }
-                core.sample.sent(&core.shared.stage_times[0], driver);
+                let meters = stage_meters(&core.shared, &core.host, 0);
+                core.sample.sent(meters, driver);
             }
             start.elapsed().as_nanos() as f64 / f64::from(IOS)
         })

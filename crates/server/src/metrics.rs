@@ -1,7 +1,10 @@
 //! What is measured of a target: who did how much with what, and how long it took.
 
+use std::ops::AddAssign;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use engine::hosts::ConnectedHost;
 use engine::sample::Stage;
 pub use store::meter::{BOUNDS, Histogram, OpCounts, bound};
 use store::meter::{IoMeter, IoOp};
@@ -61,7 +64,9 @@ pub struct HostMetrics {
     /// How it is called, or its address.
     pub host: String,
     /// By operation.
-    pub ops: [(&'static str, OpCounts); IoOp::ALL.len()],
+    pub ops: [(&'static str, OpCounts, Histogram); IoOp::ALL.len()],
+    /// By stage.
+    pub stages: Vec<(&'static str, Histogram)>,
 }
 
 /// What clients of NFS have.
@@ -104,10 +109,7 @@ impl Running {
         let connections = engine.connections.iter();
         let connections = connections.map(|open| open.load(Ordering::Relaxed));
         let stages = PROTOCOLS.iter().zip(&engine.stage_times);
-        let stages = stages.map(|(protocol, times)| {
-            let stages = Stage::ALL.iter().map(|stage| stage.name());
-            (*protocol, stages.zip(times.read()).collect())
-        });
+        let stages = stages.map(|(protocol, times)| (*protocol, by_stage(times.read())));
         self.shared.nfs.note_refused();
         let refusals = engine.refusals.of_kinds().into_iter();
         Metrics {
@@ -144,26 +146,23 @@ impl Running {
     }
 
     fn host_metrics(&self) -> Vec<HostMetrics> {
-        let mut all: Vec<HostMetrics> = Vec::new();
-        let mut others = [[OpCounts::default(); IoOp::ALL.len()]; PROTOCOLS.len()];
-        for (at, host) in self.shared.engine.hosts.list().iter().enumerate() {
-            for (protocol, counters) in host.ios.iter().enumerate() {
-                let counts = counters.read();
-                if at >= HOSTS_MAX {
-                    others[protocol]
-                        .iter_mut()
-                        .zip(counts)
-                        .for_each(|(to, from)| *to += from);
-                } else {
-                    all.extend(HostMetrics::of(protocol, host.name.to_string(), counts));
-                }
-            }
-        }
-        let others = others.into_iter().enumerate();
-        all.extend(others.filter_map(|(protocol, counts)| {
-            HostMetrics::of(protocol, OTHER_HOSTS.to_owned(), counts)
-        }));
-        all
+        let hosts = self.shared.engine.hosts.list();
+        let (own, others) = hosts.split_at(hosts.len().min(HOSTS_MAX));
+        let of = |host: &Arc<ConnectedHost>, protocol| {
+            let mut figures = HostMeters::default();
+            figures.add(host, protocol);
+            figures.named(protocol, host.name.to_string())
+        };
+        let protocols = 0..PROTOCOLS.len();
+        let all = own
+            .iter()
+            .flat_map(|host| protocols.clone().filter_map(move |of_it| of(host, of_it)));
+        let together = protocols.clone().filter_map(|protocol| {
+            let mut figures = HostMeters::default();
+            others.iter().for_each(|host| figures.add(host, protocol));
+            figures.named(protocol, OTHER_HOSTS.to_owned())
+        });
+        all.chain(together).collect()
     }
 
     fn nfs_metrics(&self) -> NfsMetrics {
@@ -181,20 +180,50 @@ impl Running {
     }
 }
 
-impl HostMetrics {
-    /// `None` where it has done nothing.
-    fn of(
-        protocol: usize,
-        host: String,
-        counts: [OpCounts; IoOp::ALL.len()],
-    ) -> Option<HostMetrics> {
+/// Times of the stages, with their names.
+fn by_stage(times: [Histogram; Stage::ALL.len()]) -> Vec<(&'static str, Histogram)> {
+    Stage::ALL
+        .iter()
+        .map(|stage| stage.name())
+        .zip(times)
+        .collect()
+}
+
+/// What one host, or some of them, did by one protocol.
+#[derive(Default)]
+struct HostMeters {
+    counts: [OpCounts; IoOp::ALL.len()],
+    times: [Histogram; IoOp::ALL.len()],
+    stages: [Histogram; Stage::ALL.len()],
+}
+
+impl HostMeters {
+    fn add(&mut self, host: &ConnectedHost, protocol: usize) {
+        let meter = &host.meters[protocol];
+        add_each(&mut self.counts, meter.counters.read());
+        add_each(&mut self.times, meter.times.read());
+        add_each(&mut self.stages, host.stage_times[protocol].read());
+    }
+
+    /// `None` where nothing was done.
+    fn named(self, protocol: usize, host: String) -> Option<HostMetrics> {
+        let HostMeters {
+            counts,
+            times,
+            stages,
+        } = self;
         let is_active = counts != <[OpCounts; IoOp::ALL.len()]>::default();
         is_active.then(|| HostMetrics {
             protocol: PROTOCOLS[protocol],
             host,
-            ops: IoOp::ALL.map(|op| (op.name(), counts[op as usize])),
+            ops: IoOp::ALL.map(|op| (op.name(), counts[op as usize], times[op as usize])),
+            stages: by_stage(stages),
         })
     }
+}
+
+fn add_each<T: AddAssign, const N: usize>(to: &mut [T; N], from: [T; N]) {
+    to.iter_mut().zip(from).for_each(|(to, from)| *to += from);
 }
 
 #[cfg(test)]
@@ -214,17 +243,20 @@ mod tests {
         let host = |n: usize| table.host(HostName::Said("test", n.to_string()), &budget);
         let hosts: Vec<_> = (0..HOSTS_MAX + 3).map(host).collect();
         for host in &hosts {
-            host.ios[0].count(IoOp::Write, 512);
+            let meter = &host.meters[0];
+            meter.counters.count(IoOp::Write, 512);
+            meter.times.note(IoOp::Write as usize, 1000);
         }
         let told = running.metrics().hosts;
         assert_eq!(told.len(), HOSTS_MAX + 1);
         assert_eq!(told[0].host, "0", "the first that came");
         let others = &told[HOSTS_MAX];
-        let (_, counts) = others.ops[IoOp::Write as usize];
+        let (_, counts, times) = others.ops[IoOp::Write as usize];
         assert_eq!(
             (&*others.host, counts.ios, counts.bytes),
             (OTHER_HOSTS, 3, 3 * 512)
         );
+        assert_eq!((times.count(), times.sum_ns), (3, 3000));
         drop(hosts);
         assert!(running.metrics().hosts.is_empty(), "none is connected");
         running.stop();

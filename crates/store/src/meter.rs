@@ -81,6 +81,15 @@ impl Histogram {
     }
 }
 
+impl std::ops::AddAssign for Histogram {
+    fn add_assign(&mut self, other: Histogram) {
+        for (to, from) in self.buckets.iter_mut().zip(other.buckets) {
+            *to += from;
+        }
+        self.sum_ns += other.sum_ns;
+    }
+}
+
 /// Histograms of `N` kinds of times.
 #[derive(Debug, Default)]
 pub struct Times<const N: usize>(Stripes<TimesCells<N>>);

@@ -68,6 +68,20 @@ impl Measured {
         body.to_owned()
     }
 
+    fn figures(&self) -> api::Figures {
+        let request = b"GET /v1/figures HTTP/1.0\r\nHost: weft\r\n\r\n";
+        let answer = crate::admin::exchange(&self.socket(), request);
+        let (_, body) = answer.split_once("\r\n\r\n").expect("a head");
+        serde_json::from_str(body).expect("figures")
+    }
+
+    fn until_no_host_is_connected(&self) {
+        let deadline = std::time::Instant::now() + PATIENCE;
+        while sum(&self.scrape(), "weft_connections", &[]) > 0.0 {
+            assert!(std::time::Instant::now() < deadline, "{}", self.scrape());
+        }
+    }
+
     fn load(&self, url: &str, more: &[&str]) {
         let run = ["--runtime", "300ms", "--ramp-time", "0", "--size", "1m"];
         let output = weft(&[&["perf", url][..], &run, more].concat());
@@ -159,6 +173,72 @@ fn metrics_count_every_io_by_protocol_and_volume_and_time_one_in_64() {
     }
     let none = sum(&metrics, "weft_io_operations_total", &["volume=\"disk1\""]);
     assert_eq!(none, 0.0);
+    end_in_order(measured.serving);
+}
+
+/// What programs take the difference of is what Prometheus is told.
+#[test]
+fn figures_of_a_load_say_what_the_metrics_say_and_time_hosts_and_their_stages() {
+    let measured = Measured::start();
+    let mut perf = Command::new(env!("CARGO_BIN_EXE_weft"));
+    let perf = perf
+        .args(["perf", &measured.urls[0], "--rw", "randrw", "--size", "1m"])
+        .args(["--runtime", "600s", "--ramp-time", "0", "--rate", "2000"])
+        .args(["--hostnqn", "nqn.2026-01.io.weft:loads"])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
+    let load = Ends(perf.spawn().expect("it starts"));
+    let deadline = std::time::Instant::now() + PATIENCE;
+    let is_timed = |host: &api::HostFigures| {
+        let of = |op: &api::FigureOp| host.ops.get(op).map_or(0, |of| of.times.count());
+        of(&api::FigureOp::Read) > 0 && of(&api::FigureOp::Write) > 0
+    };
+    let (before, host) = loop {
+        let figures = measured.figures();
+        let mut hosts = figures.hosts.iter();
+        let host = hosts.find(|host| host.host == "nqn.2026-01.io.weft:loads" && is_timed(host));
+        if let Some(host) = host.cloned() {
+            break (figures, host);
+        }
+        assert!(std::time::Instant::now() < deadline, "{figures:?}");
+    };
+    assert_eq!(host.protocol, api::Protocol::NvmeTcp);
+    let stage = |stages: &[api::StageTime], name| {
+        let found = stages.iter().find(|stage| stage.stage == name);
+        found.map_or(0, |stage| stage.times.count())
+    };
+    let of_protocol = &before.stages[0];
+    for name in ["parse", "queue", "backend", "reply", "send"] {
+        let count = stage(&host.stages, name);
+        assert!(count > 0, "{name}: {host:?}");
+        // Read after those of the host, and of all that came: the discovery too.
+        assert!(count <= stage(&of_protocol.stages, name) + 64, "{name}");
+    }
+    drop(load);
+    measured.until_no_host_is_connected();
+    let (figures, metrics) = (measured.figures(), measured.scrape());
+    assert!(figures.hosts.is_empty(), "{:?}", figures.hosts);
+    assert_eq!(figures.boot, before.boot);
+    assert!(figures.uptime_ns > before.uptime_ns);
+    let volume = (figures.volumes.iter())
+        .find(|volume| volume.protocol == api::Protocol::NvmeTcp)
+        .expect("a load");
+    for (op, name) in [
+        (api::FigureOp::Read, "read"),
+        (api::FigureOp::Write, "write"),
+    ] {
+        let op = &volume.ops[&op];
+        let of = |family| {
+            let op = format!("op=\"{name}\"");
+            sum(&metrics, family, &[&op, "nvme-tcp", "volume=\"disk0\""])
+        };
+        assert_eq!(op.count as f64, of("weft_io_operations_total"));
+        assert_eq!(op.bytes as f64, of("weft_io_bytes_total"));
+        assert_eq!(op.times.count() as f64, of("weft_io_seconds_count"));
+        assert_eq!(op.times.sum_ns as f64 / 1e9, of("weft_io_seconds_sum"));
+    }
+    let ios: u64 = figures.reactors.iter().map(|of| of.count("ios")).sum();
+    assert_eq!(ios as f64, sum(&metrics, "weft_reactor_ios_total", &[]));
     end_in_order(measured.serving);
 }
 
