@@ -31,6 +31,7 @@ mod source;
 mod targets;
 mod value;
 mod volume;
+mod without_secrets;
 
 use std::fs::{self, File};
 use std::io::{self, Read};
@@ -58,6 +59,7 @@ pub use reload::{DocumentPlan, MadeChanges, ServedDocument, Serving};
 pub use schema::SCHEMA;
 pub use source::{Problem, Problems, hint};
 pub use value::{format_cpus, format_size, parse_size};
+pub use without_secrets::without_secrets;
 
 /// The most that a file may have: more than 100,000 hosts by name.
 pub const FILE_BYTES_MAX: u64 = 16 << 20;
