@@ -85,6 +85,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ),
     ("api", &[]),
     ("tables", &["api"]),
+    ("top", &["api", "tables"]),
     ("web_console", &["api", "tables"]),
     (
         "admin",
@@ -117,7 +118,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
         "weft",
         &[
             "admin", "api", "bench", "client", "control", "import", "mem", "reactor", "server",
-            "store", "tables", "tune",
+            "store", "tables", "top", "tune",
         ],
     ),
     (

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::path::Path;
+use std::time::Duration;
 
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::{Bytes, Incoming};
@@ -10,6 +11,7 @@ use hyper::{Method, Response, StatusCode, header};
 use hyper_util::rt::TokioIo;
 use serde_json::Value;
 use tokio::net::UnixStream;
+use tokio::time::timeout;
 
 /// The most that an answer may have.
 const ANSWER_BYTES_MAX: usize = 64 << 20;
@@ -41,23 +43,28 @@ pub struct Request {
 /// # Errors
 /// None answers there as weft does.
 pub fn ask(socket: &Path, request: &Request) -> io::Result<Answer> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()?;
-    runtime.block_on(async {
-        let stream = UnixStream::connect(socket).await?;
-        let (status, body) = exchange(stream, request)
-            .await
-            .map_err(|error| io::Error::other(format!("no answer: {error}")))?;
-        let body = serde_json::from_slice(&body).map_err(|_| {
-            let why = format!("the answer ({status}) is not weft's");
-            io::Error::new(io::ErrorKind::InvalidData, why)
-        })?;
-        Ok(Answer {
-            is_done: status.is_success(),
-            body,
-        })
+    let (status, body) = exchange(socket, request, None)?;
+    let body = serde_json::from_slice(&body).map_err(|_| {
+        let why = format!("the answer ({status}) is not weft's");
+        io::Error::new(io::ErrorKind::InvalidData, why)
+    })?;
+    Ok(Answer {
+        is_done: status.is_success(),
+        body,
     })
+}
+
+/// Asks at the socket of `path` for what may be no JSON; whether it was done, and the answer.
+///
+/// # Errors
+/// None answers there, or not within `patience`.
+pub fn fetch(socket: &Path, target: &str, patience: Duration) -> io::Result<(bool, Vec<u8>)> {
+    let request = Request {
+        target: target.to_owned(),
+        ..Request::default()
+    };
+    let (status, body) = exchange(socket, &request, Some(patience))?;
+    Ok((status.is_success(), body.into()))
 }
 
 /// A text as a part of a path or a value of a query (RFC 3986, section 2.1).
@@ -98,7 +105,28 @@ pub(crate) async fn sent(
     Ok(sender.send_request(request).await?)
 }
 
-async fn exchange(stream: UnixStream, asked: &Request) -> Result<(StatusCode, Bytes), Failure> {
+fn exchange(
+    socket: &Path,
+    asked: &Request,
+    patience: Option<Duration>,
+) -> io::Result<(StatusCode, Bytes)> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    runtime.block_on(async {
+        let answered = async {
+            let stream = UnixStream::connect(socket).await?;
+            let answer = whole_answer(stream, asked).await;
+            answer.map_err(|error| io::Error::other(format!("no answer: {error}")))
+        };
+        match patience {
+            None => answered.await,
+            Some(patience) => timeout(patience, answered).await?,
+        }
+    })
+}
+
+async fn whole_answer(stream: UnixStream, asked: &Request) -> Result<(StatusCode, Bytes), Failure> {
     let answer = sent(stream, asked, "application/json").await?;
     let (head, body) = answer.into_parts();
     let body = Limited::new(body, ANSWER_BYTES_MAX).collect().await?;

@@ -42,7 +42,7 @@ mod tcp;
 #[cfg(test)]
 mod tests;
 
-pub use client::{Answer, Request, ask, encoded};
+pub use client::{Answer, Request, ask, encoded, fetch};
 pub use counters::{counters, now};
 pub use document::Document;
 pub use event_log::{EventLog, LogFields};

@@ -17,6 +17,10 @@ pub enum Cell {
     Bytes(u64),
     /// Milliseconds since something, as far as they matter.
     Duration(u64),
+    /// Nanoseconds that something takes.
+    Taken(u64),
+    /// Thousandths of what is told.
+    Ratio(u64),
     /// Seconds since 1970, as a date.
     Time(u64),
 }
@@ -64,6 +68,8 @@ impl Cell {
             Cell::Count(number)
             | Cell::Bytes(number)
             | Cell::Duration(number)
+            | Cell::Taken(number)
+            | Cell::Ratio(number)
             | Cell::Time(number) => (1, *number, String::new()),
             Cell::Text(text) => (2, 0, text.to_lowercase()),
         };
@@ -79,6 +85,8 @@ impl fmt::Display for Cell {
             Cell::Count(count) => count.to_string(),
             Cell::Bytes(count) => bytes(*count),
             Cell::Duration(ms) => duration(*ms),
+            Cell::Taken(ns) => taken(*ns),
+            Cell::Ratio(thousandths) => format!("{:.2}", *thousandths as f64 / 1000.0),
             Cell::Time(seconds) => time(*seconds),
         };
         f.pad(&text)
@@ -97,6 +105,17 @@ fn duration(ms: u64) -> String {
         100..6000 => format!("{}m{}s", s / 60, s % 60),
         6000..172_800 => format!("{}h{}m", s / 3600, s / 60 % 60),
         _ => format!("{}d{}h", s / 86_400, s / 3600 % 24),
+    }
+}
+
+fn taken(ns: u64) -> String {
+    let us = ns as f64 / 1000.0;
+    match ns {
+        0..10_000 => format!("{us:.1}us"),
+        10_000..1_000_000 => format!("{us:.0}us"),
+        1_000_000..10_000_000 => format!("{:.1}ms", us / 1e3),
+        10_000_000..1_000_000_000 => format!("{:.0}ms", us / 1e3),
+        _ => format!("{:.1}s", us / 1e6),
     }
 }
 
@@ -125,6 +144,12 @@ mod tests {
         assert_eq!(times, ["0s", "99s", "1m40s", "2h0m", "2d7h"]);
         let sizes = [0, 1023, 1024, 10 << 20, u64::MAX].map(bytes);
         assert_eq!(sizes, ["0", "1023", "1.0KiB", "10MiB", "16384PiB"]);
+        let taken = [0, 9_999, 123_456, 1_260_000, 45_600_000, 12_000_000_000].map(taken);
+        assert_eq!(
+            taken,
+            ["0.0us", "10.0us", "123us", "1.3ms", "46ms", "12.0s"]
+        );
+        assert_eq!(Cell::Ratio(1_256).to_string(), "1.26");
         assert_eq!(Cell::Time(951_782_399).to_string(), "2000-02-28T23:59:59Z");
     }
 

@@ -16,7 +16,8 @@ pub struct Column<T: 'static> {
     pub cell: fn(&T) -> Cell,
 }
 
-const fn text<T>(head: &'static str, cell: fn(&T) -> Cell) -> Column<T> {
+/// A column of words.
+pub const fn text<T>(head: &'static str, cell: fn(&T) -> Cell) -> Column<T> {
     Column {
         head,
         is_figure: false,
@@ -24,7 +25,8 @@ const fn text<T>(head: &'static str, cell: fn(&T) -> Cell) -> Column<T> {
     }
 }
 
-const fn figure<T>(head: &'static str, cell: fn(&T) -> Cell) -> Column<T> {
+/// A column of figures.
+pub const fn figure<T>(head: &'static str, cell: fn(&T) -> Cell) -> Column<T> {
     Column {
         head,
         is_figure: true,

@@ -6,4 +6,6 @@ mod cell;
 mod columns;
 
 pub use cell::Cell;
-pub use columns::{AUDIT, CLIENTS, CONNECTIONS, Column, HISTORY, HOSTS, REFUSALS, SESSIONS};
+pub use columns::{
+    AUDIT, CLIENTS, CONNECTIONS, Column, HISTORY, HOSTS, REFUSALS, SESSIONS, figure, text,
+};

@@ -127,6 +127,12 @@ pub fn get(arguments: &AskArgs, target: &str) -> Asked {
 
 /// Tells why a socket does not answer, and what to do; the exit code.
 pub fn unreached(socket: &Path, error: &io::Error) -> u8 {
+    tell(&format!("weft: {}", why_unreached(socket, error)));
+    FAILURE
+}
+
+/// Why a socket does not answer, and what to do.
+pub fn why_unreached(socket: &Path, error: &io::Error) -> String {
     let remedy = match error.kind() {
         ErrorKind::NotFound | ErrorKind::ConnectionRefused => {
             "no weft that runs has this admin socket: start one with `weft serve`, or name its \
@@ -138,8 +144,7 @@ pub fn unreached(socket: &Path, error: &io::Error) -> u8 {
         }
         _ => "no weft answers there: name its socket with --socket",
     };
-    tell(&format!("weft: {}: {error}: {remedy}", socket.display()));
-    FAILURE
+    format!("{}: {error}: {remedy}", socket.display())
 }
 
 /// A mistake in a file is one of usage.

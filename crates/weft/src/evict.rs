@@ -21,7 +21,7 @@ pub struct EvictArgs {
 }
 
 #[derive(Clone, Copy, ValueEnum)]
-enum EvictKind {
+pub enum EvictKind {
     /// A connection; of NVMe, its controller
     Connection,
     /// All that a host has
@@ -34,19 +34,24 @@ enum EvictKind {
 
 /// Ends what is named.
 pub fn run(arguments: &EvictArgs) -> io::Result<ExitCode> {
-    let path = match arguments.kind {
+    let request = request(arguments.kind, &arguments.name);
+    let asked = ask::ask(&arguments.ask, &request, None);
+    ask::end(&arguments.ask, asked, show)
+}
+
+/// What ends it.
+pub fn request(kind: EvictKind, name: &str) -> Request {
+    let path = match kind {
         EvictKind::Connection => "/v1/connections",
         EvictKind::Host => "/v1/hosts",
         EvictKind::Session => "/v1/iscsi/sessions",
         EvictKind::NfsClient => "/v1/nfs/clients",
     };
-    let request = Request {
+    Request {
         method: Method::DELETE,
-        target: format!("{path}/{}", admin::encoded(&arguments.name)),
+        target: format!("{path}/{}", admin::encoded(name)),
         ..Request::default()
-    };
-    let asked = ask::ask(&arguments.ask, &request, None);
-    ask::end(&arguments.ask, asked, show)
+    }
 }
 
 fn show(out: &mut dyn Write, answer: &Evicted) -> io::Result<()> {

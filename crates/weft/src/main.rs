@@ -21,6 +21,7 @@ mod service;
 mod signals;
 mod table;
 mod token;
+mod top;
 mod watch;
 
 use std::io::{self, Write};
@@ -103,6 +104,9 @@ enum WeftCommand {
     /// List what has happened to the weft that runs on this machine, or follow it: who came and
     /// went, what was refused, changed or has failed
     Events(events::EventsArgs),
+    /// Show what hosts do now, and how long it takes: by host, volume, connection, reactor and NFS
+    /// client
+    Top(top::TopArgs),
     /// Say what is known of one client, and what of it is slow, refused or about to end
     Doctor(doctor::DoctorArgs),
     /// End a connection, or all that a host, an iSCSI session or an NFS client has: it may come
@@ -200,11 +204,17 @@ fn run(command: Option<WeftCommand>, events: Arc<EventLog>) -> io::Result<ExitCo
         },
         Some(WeftCommand::Check { file, config }) => {
             let file = file.or(config).unwrap_or_default();
-            with_config(&file, |checked| check(&file, &checked))
+            let FileCheck { code, text } = check_file(&file);
+            match code {
+                0 => write!(io::stdout(), "{text}")?,
+                _ => drop(write!(io::stderr(), "{text}")),
+            }
+            Ok(ExitCode::from(code))
         }
         Some(WeftCommand::Status(arguments)) => ask::status(&arguments),
         Some(WeftCommand::Refusals(arguments)) => ask::refusals(&arguments),
         Some(WeftCommand::Events(arguments)) => events::run(&arguments),
+        Some(WeftCommand::Top(arguments)) => top::run(&arguments),
         Some(WeftCommand::Doctor(arguments)) => doctor::run(&arguments),
         Some(WeftCommand::Evict(arguments)) => evict::run(&arguments),
         Some(WeftCommand::Drain(arguments)) => drain::run(&arguments),
@@ -239,28 +249,44 @@ fn run(command: Option<WeftCommand>, events: Arc<EventLog>) -> io::Result<ExitCo
     }
 }
 
+/// What `weft check` says of a file, and its exit code.
+struct FileCheck {
+    code: u8,
+    text: String,
+}
+
 /// Says what a start would meet on this machine, and what it would serve.
-fn check(file: &Path, config: &Config) -> io::Result<ExitCode> {
-    let (findings, served) = server::examine(config);
+fn check_file(file: &Path) -> FileCheck {
+    let config = match control::load(file) {
+        Ok(config) => config,
+        Err(problems) => {
+            return FileCheck {
+                code: USAGE,
+                text: problems.with_excerpts(),
+            };
+        }
+    };
+    let (findings, served) = server::examine(&config);
     let file = file.display();
     if findings.iter().any(|finding| finding.stops) {
-        for finding in findings {
-            let _ = writeln!(io::stderr(), "{file}: {}", finding.text);
-        }
-        return Ok(ExitCode::from(FAILURE));
+        let lines = findings
+            .iter()
+            .map(|finding| format!("{file}: {}\n", finding.text));
+        return FileCheck {
+            code: FAILURE,
+            text: lines.collect(),
+        };
     }
-    let mut out = io::stdout().lock();
-    write!(
-        out,
+    let mut text = format!(
         "{file}: fine; it serves\n{}{}{}",
         banner::contents(&served, &addresses(&served)),
         banner::paths(&served),
         banner::notes(&served)
-    )?;
+    );
     for finding in findings {
-        writeln!(out, "  note: {}", finding.text)?;
+        text += &format!("  note: {}\n", finding.text);
     }
-    Ok(ExitCode::SUCCESS)
+    FileCheck { code: 0, text }
 }
 
 /// Whether it does its work to the end when its output is closed: hosts use a target,

@@ -23,4 +23,5 @@ mod service;
 mod serving;
 mod tcp;
 mod told;
+mod top;
 mod watching;
