@@ -121,7 +121,10 @@ fn exchange(
         };
         match patience {
             None => answered.await,
-            Some(patience) => timeout(patience, answered).await?,
+            Some(patience) => timeout(patience, answered).await.map_err(|_| {
+                let why = format!("no answer within {} s", patience.as_secs());
+                io::Error::new(io::ErrorKind::TimedOut, why)
+            })?,
         }
     })
 }

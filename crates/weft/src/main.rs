@@ -12,6 +12,7 @@ mod get;
 mod import;
 mod log;
 mod login;
+mod machine;
 mod manual;
 mod objects;
 mod one_line;
@@ -19,6 +20,7 @@ mod refusals;
 mod serve;
 mod service;
 mod signals;
+mod support_bundle;
 mod table;
 mod token;
 mod top;
@@ -107,6 +109,9 @@ enum WeftCommand {
     /// Show what hosts do now, and how long it takes: by host, volume, connection, reactor and NFS
     /// client
     Top(top::TopArgs),
+    /// Make one file of what a person needs who is to help, without secrets: what is served, what
+    /// has happened, what is measured, what the machine is
+    SupportBundle(support_bundle::BundleArgs),
     /// Say what is known of one client, and what of it is slow, refused or about to end
     Doctor(doctor::DoctorArgs),
     /// End a connection, or all that a host, an iSCSI session or an NFS client has: it may come
@@ -215,6 +220,7 @@ fn run(command: Option<WeftCommand>, events: Arc<EventLog>) -> io::Result<ExitCo
         Some(WeftCommand::Refusals(arguments)) => ask::refusals(&arguments),
         Some(WeftCommand::Events(arguments)) => events::run(&arguments),
         Some(WeftCommand::Top(arguments)) => top::run(&arguments),
+        Some(WeftCommand::SupportBundle(arguments)) => support_bundle::run(&arguments),
         Some(WeftCommand::Doctor(arguments)) => doctor::run(&arguments),
         Some(WeftCommand::Evict(arguments)) => evict::run(&arguments),
         Some(WeftCommand::Drain(arguments)) => drain::run(&arguments),

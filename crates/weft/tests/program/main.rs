@@ -21,6 +21,7 @@ mod refused;
 mod reload;
 mod service;
 mod serving;
+mod support;
 mod tcp;
 mod told;
 mod top;
