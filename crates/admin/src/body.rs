@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use axum::body::Bytes;
-use axum::extract::{FromRequest, Request};
+use axum::extract::{FromRequest, FromRequestParts, Path, Request};
 use axum::http::{StatusCode, request};
 use tokio::time::timeout;
 
@@ -23,4 +23,19 @@ pub(crate) async fn body_of(request: Request) -> Result<(request::Parts, Bytes),
     })?;
     let body = body.map_err(|why| Problem::new(why.status(), why.body_text()))?;
     Ok((head, body))
+}
+
+/// The one name in the path of a request.
+pub(crate) struct Named(pub String);
+
+impl<S: Send + Sync> FromRequestParts<S> for Named {
+    type Rejection = Problem;
+
+    async fn from_request_parts(head: &mut request::Parts, state: &S) -> Result<Named, Problem> {
+        let name = Path::<String>::from_request_parts(head, state).await;
+        match name {
+            Ok(Path(name)) => Ok(Named(name)),
+            Err(why) => Err(Problem::new(why.status(), why.body_text())),
+        }
+    }
 }

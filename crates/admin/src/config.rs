@@ -4,16 +4,20 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use api::{Audit, AuditVerified, GenerationText, History, RequestKey, Rollback};
+use api::{
+    Audit, AuditVerified, Changed, ConfigText, GenerationText, History, RequestKey, Rollback,
+};
+use axum::Json;
 use axum::body::Bytes;
 use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::extract::{DefaultBodyLimit, Extension, Path, Query, Request, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{get, post};
-use axum::{Json, Router};
 use serde::Deserialize;
 use tokio::time::timeout;
+use utoipa::IntoParams;
+use utoipa_axum::router::{OpenApiRouter, UtoipaMethodRouterExt};
+use utoipa_axum::routes;
 
 use crate::access::AdminCaller;
 use crate::body::body_of;
@@ -30,7 +34,8 @@ const TURN_PATIENCE: Duration = Duration::from_secs(30);
 const KEY_BYTES_MAX: usize = 255;
 
 /// How a change is made.
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ChangeQuery {
     /// Only what would change.
@@ -40,23 +45,27 @@ pub(crate) struct ChangeQuery {
     #[serde(default)]
     disconnect: bool,
     /// Paths in the text are relative to this; else to the folder of the document.
+    #[param(value_type = Option<String>, pattern = "^/")]
     folder: Option<PathBuf>,
 }
 
 /// The routes of the document.
-pub(crate) fn routes() -> Router<Arc<ServedFile>> {
-    let whole = get(config)
-        .put(put)
-        .layer(DefaultBodyLimit::max(control::FILE_BYTES_MAX as usize));
-    Router::new()
-        .route("/v1/config", whole)
-        .route("/v1/config:rollback", post(rollback))
-        .route("/v1/config/history", get(history))
-        .route("/v1/audit", get(audit))
-        .route("/v1/audit:verify", get(verify_audit))
-        .route("/v1/config/history/{generation}", get(generation))
+pub(crate) fn routes() -> OpenApiRouter<Arc<ServedFile>> {
+    let limit = DefaultBodyLimit::max(control::FILE_BYTES_MAX as usize);
+    OpenApiRouter::new()
+        .routes(routes!(config, put).layer(limit))
+        .routes(routes!(rollback))
+        .routes(routes!(history))
+        .routes(routes!(generation))
+        .routes(routes!(audit))
+        .routes(routes!(verify_audit))
 }
 
+/// The configuration: its text, or with what keeps it.
+#[utoipa::path(get, path = "/v1/config", operation_id = "get_config",
+    responses((status = 200, description = "The configuration that is served.",
+        headers(("ETag" = String, description = "Its generation, for `If-Match`.")),
+        content((String = "application/toml"), (ConfigText = "application/json")))))]
 async fn config(State(served): Served, headers: HeaderMap) -> Result<Response, Problem> {
     let (text, generation) = served.text();
     let tag = [(header::ETAG, format!("\"{}\"", generation.generation))];
@@ -71,6 +80,10 @@ async fn config(State(served): Served, headers: HeaderMap) -> Result<Response, P
     Ok((tag, kind, text.to_string()).into_response())
 }
 
+/// Serves a configuration.
+#[utoipa::path(put, path = "/v1/config", operation_id = "put_config", params(ChangeQuery),
+    request_body(content = String, content_type = "application/toml"),
+    responses((status = 200, body = Changed)))]
 async fn put(
     State(served): Served,
     Extension(caller): Extension<AdminCaller>,
@@ -98,6 +111,9 @@ async fn put(
     .await
 }
 
+/// Serves an earlier generation again.
+#[utoipa::path(post, path = "/v1/config:rollback", operation_id = "roll_back",
+    params(ChangeQuery), request_body = Rollback, responses((status = 200, body = Changed)))]
 async fn rollback(
     State(served): Served,
     Extension(caller): Extension<AdminCaller>,
@@ -118,18 +134,30 @@ async fn rollback(
     .await
 }
 
+/// The generations that are kept.
+#[utoipa::path(get, path = "/v1/config/history", operation_id = "list_generations",
+    responses((status = 200, body = History)))]
 async fn history(State(served): Served) -> Result<Json<History>, Problem> {
     off_thread(move || Ok::<_, Problem>(served.history())).await
 }
 
+/// Who asked for which change, and what came of it.
+#[utoipa::path(get, path = "/v1/audit", operation_id = "list_audit",
+    responses((status = 200, body = Audit)))]
 async fn audit(State(served): Served) -> Result<Json<Audit>, Problem> {
     off_thread(move || served.audit()).await
 }
 
+/// Whether the audit is as it was written.
+#[utoipa::path(get, path = "/v1/audit:verify", operation_id = "verify_audit",
+    responses((status = 200, body = AuditVerified)))]
 async fn verify_audit(State(served): Served) -> Result<Json<AuditVerified>, Problem> {
     off_thread(move || served.verify_audit()).await
 }
 
+/// A generation, with its text.
+#[utoipa::path(get, path = "/v1/config/history/{generation}", operation_id = "get_generation", params(("generation" = u64, Path)),
+    responses((status = 200, body = GenerationText)))]
 async fn generation(
     State(served): Served,
     number: Result<Path<u64>, PathRejection>,

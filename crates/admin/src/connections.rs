@@ -8,16 +8,19 @@ use api::{
     ConnectionStatus, Connections, Host, Hosts, IscsiConnection, IscsiSession, IscsiSessions,
     NfsClient, NfsClients,
 };
+use axum::Json;
 use axum::extract::rejection::QueryRejection;
-use axum::extract::{Path, Query, State};
+use axum::extract::{Query, State};
 use axum::http::StatusCode;
-use axum::routing::get;
-use axum::{Json, Router};
 use serde::Deserialize;
 use server::nfs::ClientInfo;
 use server::{ConnectionInfo, ConnectionRole, Listed, Protocol, Running};
 use store::reservation::Registrant;
+use utoipa::IntoParams;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
 
+use crate::body::Named;
 use crate::doctor;
 use crate::evict;
 use crate::off_thread::{Served, off_thread};
@@ -25,34 +28,36 @@ use crate::problem::Problem;
 use crate::served::{ServedFile, protocol_of};
 use crate::shown::shown;
 
-pub(crate) fn routes() -> Router<Arc<ServedFile>> {
-    Router::new()
-        .route("/v1/connections", get(connections))
-        .route(
-            "/v1/connections/{id}",
-            get(connection).delete(evict::connection),
-        )
-        .route("/v1/doctor/clients/{name}", get(doctor::client))
-        .route("/v1/hosts", get(hosts))
-        .route("/v1/hosts/{name}", get(host).delete(evict::host))
-        .route("/v1/iscsi/sessions", get(sessions))
-        .route(
-            "/v1/iscsi/sessions/{id}",
-            get(session).delete(evict::session),
-        )
-        .route("/v1/nfs/clients", get(clients))
-        .route("/v1/nfs/clients/{id}", get(client).delete(evict::client))
+pub(crate) fn routes() -> OpenApiRouter<Arc<ServedFile>> {
+    OpenApiRouter::new()
+        .routes(routes!(connections))
+        .routes(routes!(connection, evict::connection))
+        .routes(routes!(doctor::client))
+        .routes(routes!(hosts))
+        .routes(routes!(host, evict::host))
+        .routes(routes!(sessions))
+        .routes(routes!(session, evict::session))
+        .routes(routes!(clients))
+        .routes(routes!(client, evict::client))
 }
 
 /// Which connections are asked for.
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 struct ConnectionQuery {
+    /// What they speak.
+    #[param(value_type = Option<api::Protocol>)]
     protocol: Option<String>,
+    /// The name or address of the host.
     host: Option<String>,
+    /// A volume that they may use.
     volume: Option<String>,
 }
 
+/// Connections of hosts.
+#[utoipa::path(get, path = "/v1/connections", operation_id = "list_connections", params(ConnectionQuery),
+    responses((status = 200, body = Connections), (status = 404)))]
 async fn connections(
     State(served): Served,
     query: Result<Query<ConnectionQuery>, QueryRejection>,
@@ -72,9 +77,12 @@ async fn connections(
     .await
 }
 
+/// One connection of a host.
+#[utoipa::path(get, path = "/v1/connections/{id}", operation_id = "get_connection", params(("id" = String, Path)),
+    responses((status = 200, body = ConnectionStatus)))]
 async fn connection(
     State(served): Served,
-    Path(id): Path<String>,
+    Named(id): Named,
 ) -> Result<Json<ConnectionStatus>, Problem> {
     off_thread(move || {
         let asked = id.clone();
@@ -87,11 +95,17 @@ async fn connection(
     .await
 }
 
+/// Hosts that have connections or reservations.
+#[utoipa::path(get, path = "/v1/hosts", operation_id = "list_hosts",
+    responses((status = 200, body = Hosts)))]
 async fn hosts(State(served): Served) -> Result<Json<Hosts>, Problem> {
     off_thread(move || Ok::<_, Problem>(all_hosts(served.running()))).await
 }
 
-async fn host(State(served): Served, Path(name): Path<String>) -> Result<Json<Host>, Problem> {
+/// One host, by its name or address.
+#[utoipa::path(get, path = "/v1/hosts/{name}", operation_id = "get_host", params(("name" = String, Path)),
+    responses((status = 200, body = Host)))]
+async fn host(State(served): Served, Named(name): Named) -> Result<Json<Host>, Problem> {
     off_thread(move || {
         let listed = served.running().connections(|_| true);
         let all = hosts_of(served.running(), &listed);
@@ -102,14 +116,17 @@ async fn host(State(served): Served, Path(name): Path<String>) -> Result<Json<Ho
     .await
 }
 
+/// iSCSI sessions.
+#[utoipa::path(get, path = "/v1/iscsi/sessions", operation_id = "list_iscsi_sessions",
+    responses((status = 200, body = IscsiSessions)))]
 async fn sessions(State(served): Served) -> Result<Json<IscsiSessions>, Problem> {
     off_thread(move || Ok::<_, Problem>(all_sessions(served.running()))).await
 }
 
-async fn session(
-    State(served): Served,
-    Path(id): Path<String>,
-) -> Result<Json<IscsiSession>, Problem> {
+/// One iSCSI session, by its TSIH.
+#[utoipa::path(get, path = "/v1/iscsi/sessions/{id}", operation_id = "get_iscsi_session", params(("id" = String, Path)),
+    responses((status = 200, body = IscsiSession)))]
+async fn session(State(served): Served, Named(id): Named) -> Result<Json<IscsiSession>, Problem> {
     off_thread(move || {
         let all = served.running().sessions();
         let found = all.iter().find(|session| session.tsih.to_string() == id);
@@ -121,11 +138,17 @@ async fn session(
     .await
 }
 
+/// NFS clients that have a lease.
+#[utoipa::path(get, path = "/v1/nfs/clients", operation_id = "list_nfs_clients",
+    responses((status = 200, body = NfsClients)))]
 async fn clients(State(served): Served) -> Result<Json<NfsClients>, Problem> {
     off_thread(move || Ok::<_, Problem>(all_clients(served.running()))).await
 }
 
-async fn client(State(served): Served, Path(id): Path<String>) -> Result<Json<NfsClient>, Problem> {
+/// One NFS client, by its `clientid`.
+#[utoipa::path(get, path = "/v1/nfs/clients/{id}", operation_id = "get_nfs_client", params(("id" = String, Path)),
+    responses((status = 200, body = NfsClient)))]
+async fn client(State(served): Served, Named(id): Named) -> Result<Json<NfsClient>, Problem> {
     off_thread(move || {
         let all = served.running().nfs_clients();
         let found = all.iter().find(|client| client_id(client.id) == id);

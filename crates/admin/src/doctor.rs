@@ -4,11 +4,12 @@ use std::collections::BTreeSet;
 
 use api::{ClientReport, Finding, Host};
 use axum::Json;
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::http::StatusCode;
 use server::nfs::ClientInfo;
 use server::{Ana, ConnectionInfo, ConnectionRole, Protocol, Running};
 
+use crate::body::Named;
 use crate::connections::{Seen, Wanted, client_id, hosts_of, is_called, targets_of};
 use crate::off_thread::{Served, off_thread};
 use crate::problem::Problem;
@@ -28,9 +29,12 @@ fn finding(what: impl Into<String>, remedy: impl Into<String>) -> Finding {
     }
 }
 
+/// What is known of one client, and what is wrong with it.
+#[utoipa::path(get, path = "/v1/doctor/clients/{name}", operation_id = "diagnose_client", params(("name" = String, Path)),
+    responses((status = 200, body = ClientReport)))]
 pub(crate) async fn client(
     State(served): Served,
-    Path(name): Path<String>,
+    Named(name): Named,
 ) -> Result<Json<ClientReport>, Problem> {
     off_thread(move || diagnose(served.running(), &name)).await
 }

@@ -7,10 +7,12 @@ use api::{Drain, Host, PlanLine, Protocol};
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query, State};
 use axum::http::StatusCode;
-use axum::routing::get;
-use axum::{Extension, Json, Router};
+use axum::{Extension, Json};
 use serde::Deserialize;
 use server::{Change, ConnectionRole, Running};
+use utoipa::IntoParams;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
 
 use crate::access::AdminCaller;
 use crate::connections::hosts_of;
@@ -21,7 +23,8 @@ use crate::problem::Problem;
 use crate::refused::NotApplied;
 use crate::served::{DrainBegun, ServedFile, locked};
 
-#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 struct DrainQuery {
     /// Only what would be done.
@@ -35,14 +38,20 @@ struct DrainQuery {
     evict: bool,
 }
 
-pub(crate) fn routes() -> Router<Arc<ServedFile>> {
-    Router::new().route("/v1/drain", get(look).post(begin).delete(end))
+pub(crate) fn routes() -> OpenApiRouter<Arc<ServedFile>> {
+    OpenApiRouter::new().routes(routes!(look, begin, end))
 }
 
+/// Whether hosts are to go elsewhere, and which have gone.
+#[utoipa::path(get, path = "/v1/drain", operation_id = "get_drain",
+    responses((status = 200, body = Drain)))]
 async fn look(State(served): Served) -> Result<Json<Drain>, Problem> {
     off_thread(move || Ok::<_, Problem>(drain_of(&served, Vec::new()))).await
 }
 
+/// Has hosts go elsewhere: none is let in, and no path gives access.
+#[utoipa::path(post, path = "/v1/drain", operation_id = "drain", params(DrainQuery),
+    responses((status = 200, body = Drain), (status = 409), (status = 503)))]
 async fn begin(
     State(served): Served,
     Extension(caller): Extension<AdminCaller>,
@@ -58,6 +67,9 @@ async fn begin(
     off_thread(move || drain(&served, &caller, *query)).await
 }
 
+/// Lets hosts in again.
+#[utoipa::path(delete, path = "/v1/drain", operation_id = "end_drain",
+    responses((status = 200, body = Drain), (status = 503)))]
 async fn end(
     State(served): Served,
     Extension(caller): Extension<AdminCaller>,

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use api::EventList;
 use axum::Json;
 use axum::body::{Body, Bytes};
 use axum::extract::rejection::QueryRejection;
@@ -17,6 +18,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::sync::mpsc::{self, Receiver, Sender};
 use tokio::time::timeout;
+use utoipa::IntoParams;
 
 use crate::event_log::{EventLog, FOLLOWERS_MAX, KEPT_MAX};
 use crate::off_thread::Served;
@@ -27,9 +29,12 @@ const BATCH_MAX: usize = 64;
 /// How often something is written where nothing happens, so that who is gone is missed.
 const SIGN_OF_LIFE: Duration = Duration::from_secs(2);
 
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct EventQuery {
+    /// The number or id of an event: those behind it are told.
+    #[param(pattern = "^([0-9a-f]+-)?[0-9]{1,19}$", min_length = 1)]
     since: Option<String>,
 }
 
@@ -43,6 +48,12 @@ impl Taken {
     }
 }
 
+/// What has happened: a list, or a stream of what happens.
+#[utoipa::path(get, path = "/v1/events", operation_id = "list_events",
+    params(EventQuery,
+        ("Last-Event-ID" = Option<String>, Header, description = "Goes before `since`.")),
+    responses((status = 200, description = "Server-sent events, or a list for those that accept JSON.",
+        content((String = "text/event-stream"), (EventList = "application/json")))))]
 pub(crate) async fn events(
     State(served): Served,
     query: Result<Query<EventQuery>, QueryRejection>,
@@ -166,10 +177,14 @@ impl Reader {
     }
 
     /// All that there is now.
-    fn list(mut self) -> Value {
+    fn list(mut self) -> EventList {
         let events = self.next(KEPT_MAX).into_iter();
-        let events: Vec<_> = events.map(|(_, event)| (*event).clone()).collect();
-        json!({ "boot": self.log.boot(), "last": self.last, "events": events })
+        let events = events.map(|(_, event)| (*event).clone()).collect();
+        EventList {
+            boot: self.log.boot().to_owned(),
+            last: self.last,
+            events,
+        }
     }
 
     /// How far it has come.

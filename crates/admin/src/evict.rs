@@ -3,22 +3,26 @@
 use std::collections::BTreeSet;
 
 use api::Evicted;
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::http::StatusCode;
 use axum::{Extension, Json};
 use server::{Change, ChangeError, ConnectionInfo, ConnectionRole, Running};
 
 use crate::access::AdminCaller;
+use crate::body::Named;
 use crate::connections::{Seen, Wanted, client_id, hosts_of, unknown, unknown_connection};
 use crate::off_thread::{Served, off_thread};
 use crate::problem::Problem;
 use crate::served::ServedFile;
 use crate::shown::shown;
 
+/// Ends a connection of a host.
+#[utoipa::path(delete, path = "/v1/connections/{id}", operation_id = "evict_connection", params(("id" = String, Path)),
+    responses((status = 200, body = Evicted)))]
 pub(crate) async fn connection(
     State(served): Served,
     Extension(caller): Extension<AdminCaller>,
-    Path(id): Path<String>,
+    Named(id): Named,
 ) -> Result<Json<Evicted>, Problem> {
     let verb = format!("evict connection {}", shown(id.as_bytes()));
     off_thread(move || {
@@ -33,10 +37,13 @@ pub(crate) async fn connection(
     .await
 }
 
+/// Ends all that a host has: connections, sessions, NFS state.
+#[utoipa::path(delete, path = "/v1/hosts/{name}", operation_id = "evict_host", params(("name" = String, Path)),
+    responses((status = 200, body = Evicted)))]
 pub(crate) async fn host(
     State(served): Served,
     Extension(caller): Extension<AdminCaller>,
-    Path(name): Path<String>,
+    Named(name): Named,
 ) -> Result<Json<Evicted>, Problem> {
     let verb = format!("evict host {}", shown(name.as_bytes()));
     off_thread(move || {
@@ -54,10 +61,13 @@ pub(crate) async fn host(
     .await
 }
 
+/// Ends an iSCSI session.
+#[utoipa::path(delete, path = "/v1/iscsi/sessions/{id}", operation_id = "evict_iscsi_session", params(("id" = String, Path)),
+    responses((status = 200, body = Evicted)))]
 pub(crate) async fn session(
     State(served): Served,
     Extension(caller): Extension<AdminCaller>,
-    Path(id): Path<String>,
+    Named(id): Named,
 ) -> Result<Json<Evicted>, Problem> {
     let verb = format!("evict session {}", shown(id.as_bytes()));
     off_thread(move || {
@@ -77,10 +87,13 @@ pub(crate) async fn session(
     .await
 }
 
+/// Ends what an NFS client has.
+#[utoipa::path(delete, path = "/v1/nfs/clients/{id}", operation_id = "evict_nfs_client", params(("id" = String, Path)),
+    responses((status = 200, body = Evicted)))]
 pub(crate) async fn client(
     State(served): Served,
     Extension(caller): Extension<AdminCaller>,
-    Path(id): Path<String>,
+    Named(id): Named,
 ) -> Result<Json<Evicted>, Problem> {
     let verb = format!("evict nfs-client {}", shown(id.as_bytes()));
     off_thread(move || {

@@ -29,6 +29,7 @@ mod login;
 mod metrics;
 mod objects;
 mod off_thread;
+mod openapi;
 mod place;
 mod problem;
 mod refused;

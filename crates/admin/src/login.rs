@@ -4,33 +4,37 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use api::{LoginAddress, LoginRequest};
-use axum::extract::{Extension, Path, Request, State};
+use axum::Json;
+use axum::extract::{Extension, Path, Request};
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Redirect, Response};
-use axum::routing::{get, post};
-use axum::{Json, Router};
+use axum::routing::get;
 use server::AdminRole;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
 
 use crate::access::{Access, AdminCaller, LOGIN_AGE_MAX, Peer, SESSION_AGE_MAX, cookie_name};
 use crate::body::body_of;
 use crate::problem::Problem;
 use crate::served::ServedFile;
 
-pub(crate) fn routes(access: Arc<Access>) -> Router<Arc<ServedFile>> {
+pub(crate) fn routes() -> OpenApiRouter<Arc<ServedFile>> {
     let alone = || async {
         let detail = "an address to log in by is opened by GET";
         Problem::new(StatusCode::METHOD_NOT_ALLOWED, detail)
     };
-    Router::new()
-        .route("/v1/logins", post(make))
+    OpenApiRouter::new()
+        .routes(routes!(make))
         // What looks whether the address answers does not use it up.
         .route("/login/{secret}", get(open).head(alone))
-        .with_state(access)
 }
 
 /// Makes an address, for whoever asks at the Unix socket.
+/// Makes an address to log in by, at the Unix socket alone.
+#[utoipa::path(post, path = "/v1/logins", operation_id = "make_login",
+    request_body = LoginRequest, responses((status = 200, body = LoginAddress)))]
 async fn make(
-    State(access): State<Arc<Access>>,
+    Extension(access): Extension<Arc<Access>>,
     Extension(peer): Extension<Peer>,
     Extension(caller): Extension<AdminCaller>,
     request: Request,
@@ -92,7 +96,7 @@ fn reached(here: SocketAddr) -> SocketAddr {
 
 /// Opens a session, and shows where to go on.
 async fn open(
-    State(access): State<Arc<Access>>,
+    Extension(access): Extension<Arc<Access>>,
     Extension(peer): Extension<Peer>,
     Path(secret): Path<String>,
 ) -> Result<Response, Problem> {

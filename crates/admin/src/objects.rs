@@ -4,15 +4,17 @@ use std::fmt;
 use std::sync::Arc;
 
 use api::{ConfigObject, ConfigObjects};
+use axum::Json;
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Extension, Query, Request, State};
 use axum::http::{StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
-use axum::{Json, Router};
 use control::{Edit, ObjectPath, edit, object_kinds, objects};
 use serde::de::{Deserialize, Deserializer, Error, MapAccess, Visitor};
 use serde_json::{Map, Value};
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
 
 use crate::access::AdminCaller;
 use crate::body::body_of;
@@ -24,17 +26,21 @@ use crate::served::ServedFile;
 
 /// Objects are named by their kind and the names of what they are in and of themselves, each
 /// percent-encoded: `/v1/objects/subsystem%2Fnamespace/nqn.2026-01.org.example:s/1`.
-const OBJECTS: &str = "/v1/objects/";
+pub(crate) const OBJECTS: &str = "/v1/objects/";
 
 /// The routes of objects.
-pub(crate) fn routes() -> Router<Arc<ServedFile>> {
+pub(crate) fn routes() -> OpenApiRouter<Arc<ServedFile>> {
     let one = get(show).post(add).patch(set).delete(remove);
-    Router::new()
-        .route("/v1/objects", get(show))
+    OpenApiRouter::new()
+        .routes(routes!(show))
+        // Described by kinds: `openapi.rs`.
         .route("/v1/objects/{*object}", one)
 }
 
 /// All objects, those of a kind, or those in one.
+#[utoipa::path(get, path = "/v1/objects", operation_id = "list_objects",
+    responses((status = 200, body = ConfigObjects,
+        headers(("ETag" = String, description = "Their generation, for `If-Match`.")))))]
 async fn show(State(served): Served, uri: Uri) -> Result<Response, Problem> {
     let mut answer = all_objects(&served);
     if uri.path().starts_with(OBJECTS) {

@@ -7,8 +7,9 @@ use axum::extract::{DefaultBodyLimit, State};
 use axum::http::{StatusCode, header};
 use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse, Response};
-use axum::routing::get;
-use axum::{Json, Router};
+use axum::{Extension, Json, Router};
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
 
 use crate::access::Access;
 use crate::connections;
@@ -18,6 +19,7 @@ use crate::events;
 use crate::metrics::MEDIA_TYPE;
 use crate::objects;
 use crate::off_thread::{Served, off_thread};
+use crate::openapi::{self, Description};
 use crate::problem::Problem;
 use crate::served::ServedFile;
 use crate::{access, config, login};
@@ -31,56 +33,85 @@ pub(crate) fn all(served: Arc<ServedFile>) -> Router {
         Problem::new(StatusCode::METHOD_NOT_ALLOWED, detail)
     };
     let no_path = || async {
-        let detail = "paths are /healthz, /readyz, /metrics, /v1/figures, /v1/status, \
-                      /v1/refusals, \
-                      /v1/config, /v1/config:rollback, /v1/config/history, /v1/audit, \
-                      /v1/audit:verify, /v1/events, /v1/drain, /v1/objects, /v1/connections, /v1/hosts, \
-                      /v1/iscsi/sessions, /v1/nfs/clients and /v1/doctor/clients";
+        let detail = "there is no such path: GET /v1/openapi.json has those that there are";
         Problem::new(StatusCode::NOT_FOUND, detail)
     };
     let access = Arc::new(Access::new(served.clone()));
-    Router::new()
-        .route("/healthz", get(async || "the admin socket answers\n"))
-        .route("/readyz", get(ready))
-        .route("/metrics", get(metrics))
-        .route("/v1/figures", get(figures))
-        .route("/v1/status", get(status))
-        .route("/v1/refusals", get(refusals))
-        .route("/v1/events", get(events::events))
-        .merge(drain::routes())
-        .merge(config::routes())
-        .merge(objects::routes())
-        .merge(connections::routes())
+    let (router, described) = described().split_for_parts();
+    let description = Description(openapi::text(&described).into());
+    router
         .merge(console::routes())
-        .merge(login::routes(access.clone()))
         .fallback(no_path)
         .method_not_allowed_fallback(wrong_method)
         .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
+        .layer(Extension(description))
+        .layer(Extension(access.clone()))
         .layer(from_fn_with_state(access, access::admit))
         .with_state(served)
 }
 
-async fn metrics(State(served): Served) -> Result<Response, Problem> {
-    let Json(text) = off_thread(move || Ok::<_, Problem>(served.metrics())).await?;
-    let media_type = (header::CONTENT_TYPE, MEDIA_TYPE);
-    Ok(([media_type], text).into_response())
+/// What is described: everything but the pages of the console.
+pub(crate) fn described() -> OpenApiRouter<Arc<ServedFile>> {
+    OpenApiRouter::new()
+        .routes(routes!(health))
+        .routes(routes!(readiness))
+        .routes(routes!(metrics))
+        .routes(routes!(figures))
+        .routes(routes!(status))
+        .routes(routes!(refusals))
+        .routes(routes!(events::events))
+        .routes(routes!(openapi::description))
+        .merge(drain::routes())
+        .merge(config::routes())
+        .merge(objects::routes())
+        .merge(connections::routes())
+        .merge(login::routes())
 }
 
-async fn ready(State(served): Served) -> (StatusCode, &'static str) {
+/// Whether the thread that answers does.
+#[utoipa::path(get, path = "/healthz", operation_id = "get_health", security(()),
+    responses((status = 200, body = String, content_type = "text/plain")))]
+async fn health() -> &'static str {
+    "the admin socket answers\n"
+}
+
+/// Whether hosts are served, and let in.
+#[utoipa::path(get, path = "/readyz", operation_id = "get_readiness", security(()),
+    responses((status = 200, body = String, content_type = "text/plain"),
+        (status = 503, body = String, content_type = "text/plain")))]
+async fn readiness(State(served): Served) -> (StatusCode, &'static str) {
     match served.running().is_drained() {
         true => (StatusCode::SERVICE_UNAVAILABLE, "weft is drained\n"),
         false => (StatusCode::OK, "weft serves\n"),
     }
 }
 
+/// Metrics, as OpenMetrics.
+#[utoipa::path(get, path = "/metrics", operation_id = "get_metrics",
+    responses((status = 200, body = String, content_type = MEDIA_TYPE)))]
+async fn metrics(State(served): Served) -> Result<Response, Problem> {
+    let Json(text) = off_thread(move || Ok::<_, Problem>(served.metrics())).await?;
+    let media_type = (header::CONTENT_TYPE, MEDIA_TYPE);
+    Ok(([media_type], text).into_response())
+}
+
+/// What is measured, for programs that take differences.
+#[utoipa::path(get, path = "/v1/figures", operation_id = "get_figures",
+    responses((status = 200, body = Figures)))]
 async fn figures(State(served): Served) -> Result<Json<Figures>, Problem> {
     off_thread(move || Ok::<_, Problem>(served.figures())).await
 }
 
+/// What is served, since when, and by which file.
+#[utoipa::path(get, path = "/v1/status", operation_id = "get_status",
+    responses((status = 200, body = TargetStatus)))]
 async fn status(State(served): Served) -> Result<Json<TargetStatus>, Problem> {
     off_thread(move || Ok::<_, Problem>(served.status())).await
 }
 
+/// What was refused last, and what lets it in.
+#[utoipa::path(get, path = "/v1/refusals", operation_id = "list_refusals",
+    responses((status = 200, body = Refusals)))]
 async fn refusals(State(served): Served) -> Result<Json<Refusals>, Problem> {
     off_thread(move || Ok::<_, Problem>(served.refusals())).await
 }

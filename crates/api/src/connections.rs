@@ -4,21 +4,25 @@ use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 use crate::{Protocol, RefusalSummary};
 
 /// A connection of a host.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct ConnectionStatus {
     /// By which it is asked for and evicted.
     pub id: String,
     /// What it speaks.
     pub protocol: Protocol,
     /// Where it comes from.
+    #[schema(value_type = String)]
     pub peer: SocketAddr,
     /// Our end.
+    #[schema(value_type = String)]
     pub local: SocketAddr,
     /// The listener that it came in by, if that is still there.
+    #[schema(value_type = Option<String>)]
     pub listener: Option<SocketAddr>,
     /// Host NQN, initiator name or NFS owner, as far as it has said it.
     pub host: Option<String>,
@@ -67,7 +71,7 @@ pub struct ConnectionStatus {
 }
 
 /// Connections that were asked for.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct Connections {
     /// A bounded number.
     pub connections: Vec<ConnectionStatus>,
@@ -78,23 +82,26 @@ pub struct Connections {
 }
 
 /// What is known of one host.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct Host {
     /// What it calls itself, or its address.
     pub name: String,
     /// What it speaks.
     pub protocol: Protocol,
     /// Where it comes from.
+    #[schema(value_type = BTreeSet<String>)]
     pub addresses: BTreeSet<IpAddr>,
     /// Subsystems and targets that it uses.
     pub targets: BTreeSet<String>,
     /// How many connections it has.
     pub connections: usize,
     /// NVMe: its controllers, each of a subsystem.
+    #[schema(value_type = BTreeSet<Vec<Value>>)]
     pub controllers: BTreeSet<(String, u16)>,
     /// iSCSI: its sessions.
     pub sessions: BTreeSet<u16>,
     /// Addresses of ours that it came in by.
+    #[schema(value_type = BTreeSet<String>)]
     pub paths: BTreeSet<SocketAddr>,
     /// I/Os that were done on its connections.
     pub ios: u64,
@@ -131,7 +138,7 @@ impl Host {
 }
 
 /// All that have connections or reservations, by name.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct Hosts {
     /// A line each.
     pub hosts: Vec<Host>,
@@ -142,7 +149,7 @@ pub struct Hosts {
 }
 
 /// An iSCSI session, with what was negotiated (RFC 7143, section 13).
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct IscsiSession {
     /// By which it is asked for and evicted: its TSIH.
     pub id: String,
@@ -189,31 +196,34 @@ pub struct IscsiSession {
 }
 
 /// A connection of an iSCSI session.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct IscsiConnection {
     /// Its number in the session.
     pub cid: u16,
     /// Where it comes from.
+    #[schema(value_type = String)]
     pub peer: SocketAddr,
     /// Our end.
+    #[schema(value_type = String)]
     pub local: SocketAddr,
 }
 
 /// iSCSI sessions.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct IscsiSessions {
     /// Those that there are.
     pub sessions: Vec<IscsiSession>,
 }
 
 /// An NFS client with a lease (RFC 8881, section 2.4; RFC 7530, section 9.1).
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct NfsClient {
     /// By which it is asked for and evicted: its `clientid` in hex.
     pub id: String,
     /// Its owner string.
     pub name: String,
     /// Where it comes from.
+    #[schema(value_type = Option<String>)]
     pub address: Option<IpAddr>,
     /// 4.0, 4.1 or 4.2.
     pub version: String,
@@ -242,14 +252,14 @@ pub struct NfsClient {
 }
 
 /// NFS clients.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct NfsClients {
     /// Those that have a lease.
     pub clients: Vec<NfsClient>,
 }
 
 /// What was ended.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct Evicted {
     /// A line each.
     pub done: Vec<String>,
@@ -258,7 +268,7 @@ pub struct Evicted {
 }
 
 /// Something that is not as it should be.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 pub struct Finding {
     /// What.
     pub what: String,
@@ -267,7 +277,7 @@ pub struct Finding {
 }
 
 /// What is known of one client.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct ClientReport {
     /// The hosts that go by the name or address.
     pub hosts: Vec<Host>,

@@ -1,9 +1,10 @@
 //! The configuration, its generations and their audit.
 
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 /// The document that is served, and what keeps it over a restart.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Document {
     /// Its file. `None`: what is built in, or what came from a pipe.
     pub file: Option<String>,
@@ -18,7 +19,7 @@ pub struct Document {
 }
 
 /// What has the document at the next start.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Holds {
     /// The file.
@@ -30,7 +31,7 @@ pub enum Holds {
 }
 
 /// A line of a plan.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct PlanLine {
     /// What changes.
     pub text: String,
@@ -39,7 +40,7 @@ pub struct PlanLine {
 }
 
 /// What a change has done or, of a dry run, would do.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Changed {
     /// What is served after it.
     #[serde(flatten)]
@@ -56,7 +57,7 @@ pub struct Changed {
 }
 
 /// The document with its text.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct ConfigText {
     /// Where it is kept.
     #[serde(flatten)]
@@ -66,7 +67,7 @@ pub struct ConfigText {
 }
 
 /// What made a generation; as it stands beside the generation's text on the disk, too.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Generation {
     /// Its number, from 1 on.
     pub generation: u64,
@@ -100,7 +101,7 @@ impl Generation {
 }
 
 /// A request that says by what it is known when it comes again.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct RequestKey {
     /// `Idempotency-Key`.
     pub key: String,
@@ -109,7 +110,7 @@ pub struct RequestKey {
 }
 
 /// A generation with its text.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct GenerationText {
     /// What made it.
     #[serde(flatten)]
@@ -119,14 +120,14 @@ pub struct GenerationText {
 }
 
 /// The generations that are kept, the latest at the end.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct History {
     /// A bounded number.
     pub generations: Vec<HistoryEntry>,
 }
 
 /// A generation, or why it cannot be read.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(untagged)]
 pub enum HistoryEntry {
     /// What made it.
@@ -161,7 +162,7 @@ impl HistoryEntry {
 }
 
 /// Asks for a former generation.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Rollback {
     /// The one whose text is served again, as a new one.
@@ -169,7 +170,7 @@ pub struct Rollback {
 }
 
 /// A change that was made or refused; a line of the audit's file, too.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct AuditRecord {
     /// From 1 on.
     pub number: u64,
@@ -198,7 +199,7 @@ pub struct AuditRecord {
 }
 
 /// The last records.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct Audit {
     /// Where they stand. `None`: nothing is kept.
     pub file: Option<String>,
@@ -207,7 +208,7 @@ pub struct Audit {
 }
 
 /// Whether the audit is as it was written.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
 pub struct AuditVerified {
     /// The file. `None`: nothing is kept.
     pub file: Option<String>,

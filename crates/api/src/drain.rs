@@ -1,11 +1,12 @@
 //! Hosts that go elsewhere before maintenance.
 
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 use crate::{Host, PlanLine};
 
 /// Whether hosts are to go elsewhere, and which have gone.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
 pub struct Drain {
     /// No host is let in, and no path gives access.
     pub is_drained: bool,

@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 use crate::Protocol;
 
 /// What is measured of a target, as of one moment: what is counted, is counted since the start
 /// of the process. What has done nothing is not in it, and what is gone is not any more.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct Figures {
     /// Tells the process from those before and after it: counts of another begin anew.
     pub boot: String,
@@ -42,7 +43,7 @@ pub struct Figures {
 }
 
 /// What an I/O does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum FigureOp {
     /// It reads.
@@ -56,7 +57,7 @@ pub enum FigureOp {
 }
 
 /// What came to a volume, or an export, by one protocol.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct VolumeFigures {
     /// The volume's name, or the export's path.
     pub volume: String,
@@ -67,7 +68,7 @@ pub struct VolumeFigures {
 }
 
 /// What a host did by one protocol.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct HostFigures {
     /// How it is called, or its address.
     pub host: String,
@@ -80,7 +81,7 @@ pub struct HostFigures {
 }
 
 /// I/Os of one kind.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct OpFigures {
     /// Those that succeeded.
     pub count: u64,
@@ -93,7 +94,7 @@ pub struct OpFigures {
 }
 
 /// Times, by length.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct TimeFigures {
     /// All together.
     pub sum_ns: u64,
@@ -111,7 +112,7 @@ impl TimeFigures {
 }
 
 /// The times of one stage of commands.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
 pub struct StageTime {
     /// `receive`, `parse`, `queue`, `backend`, `reply` or `send`.
     pub stage: String,
@@ -120,7 +121,7 @@ pub struct StageTime {
 }
 
 /// How long commands are in which stage.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct StageFigures {
     /// The protocol.
     pub protocol: Protocol,
@@ -129,7 +130,7 @@ pub struct StageFigures {
 }
 
 /// What one reactor counts.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
 pub struct ReactorFigures {
     /// Its number.
     pub reactor: u32,
@@ -149,7 +150,7 @@ impl ReactorFigures {
 }
 
 /// What NFS clients have.
-#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize, ToSchema)]
 pub struct NfsFigures {
     /// Clients of NFSv4 with a lease.
     pub clients: u64,

@@ -8,6 +8,7 @@
 mod connections;
 mod document;
 mod drain;
+mod events;
 mod figures;
 mod login;
 mod objects;
@@ -24,6 +25,7 @@ pub use document::{
     History, HistoryEntry, Holds, PlanLine, RequestKey, Rollback,
 };
 pub use drain::Drain;
+pub use events::EventList;
 pub use figures::{
     FigureOp, Figures, HostFigures, NfsFigures, OpFigures, ReactorFigures, StageFigures, StageTime,
     TimeFigures, VolumeFigures,
@@ -35,9 +37,12 @@ pub use refusals::{RefusalSummary, Refusals};
 pub use status::{AdminPlaces, LastChange, Listener, TargetStatus};
 
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 /// What hosts speak.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema,
+)]
 #[serde(rename_all = "kebab-case")]
 pub enum Protocol {
     /// NVMe/TCP.

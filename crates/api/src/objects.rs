@@ -2,9 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+use utoipa::ToSchema;
 
 /// An object: a table of the configuration that has a name.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct ConfigObject {
     /// Its kind and names, for people.
     pub object: String,
@@ -13,11 +14,12 @@ pub struct ConfigObject {
     /// The names of what it is in, and its own at the end.
     pub names: Vec<String>,
     /// The keys that its table has. Secrets are not told.
+    #[schema(value_type = HashMap<String, Value>)]
     pub fields: Map<String, Value>,
 }
 
 /// Objects of the configuration that is served.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct ConfigObjects {
     /// The generation of the configuration.
     pub generation: u64,

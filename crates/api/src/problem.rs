@@ -1,11 +1,12 @@
 //! Why a request was not done (RFC 9457).
 
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 use crate::PlanLine;
 
 /// Problem details. Members beyond the standard's depend on the kind of the problem.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
 pub struct ProblemDetails {
     /// The kind of the problem, a URI; `about:blank` where the status says it all.
     #[serde(rename = "type")]
@@ -43,7 +44,7 @@ pub struct ProblemDetails {
 }
 
 /// A mistake in the text of a configuration.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct FileProblem {
     /// From 1 on.
     pub line: usize,
@@ -56,7 +57,7 @@ pub struct FileProblem {
 }
 
 /// A mistake in an object.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct ObjectProblem {
     /// Its kind and names.
     pub object: String,
@@ -69,7 +70,7 @@ pub struct ObjectProblem {
 }
 
 /// The generation that is served.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct ServedGeneration {
     /// Its number.
     pub generation: u64,

@@ -3,9 +3,10 @@
 use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 /// Refusals of one kind of one peer.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct RefusalSummary {
     /// When it was first refused.
     pub first_unix_s: u64,
@@ -16,6 +17,7 @@ pub struct RefusalSummary {
     /// What was refused: `Connect refused` and so on.
     pub kind: String,
     /// Where it came from.
+    #[schema(value_type = Option<String>)]
     pub address: Option<IpAddr>,
     /// What it calls itself.
     pub host: Option<String>,
@@ -28,7 +30,7 @@ pub struct RefusalSummary {
 }
 
 /// What was refused last, the latest at the end.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct Refusals {
     /// A bounded number.
     pub refusals: Vec<RefusalSummary>,

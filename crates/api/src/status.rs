@@ -4,11 +4,12 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 use crate::{Document, Protocol};
 
 /// A target that runs.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct TargetStatus {
     /// Of weft.
     pub version: String,
@@ -55,7 +56,7 @@ pub struct TargetStatus {
 }
 
 /// How a change went.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct LastChange {
     /// What was asked for, and by which user.
     pub what: String,
@@ -66,19 +67,21 @@ pub struct LastChange {
 }
 
 /// An address that hosts connect to.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct Listener {
     /// Address and port.
+    #[schema(value_type = String)]
     pub address: SocketAddr,
     /// What is spoken there.
     pub protocol: Protocol,
 }
 
 /// Where the admin API is asked.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
 pub struct AdminPlaces {
     /// The path of the Unix socket.
     pub socket: Option<String>,
     /// The TCP address.
+    #[schema(value_type = Option<String>)]
     pub address: Option<SocketAddr>,
 }

@@ -17,6 +17,7 @@ use std::fmt;
 use serde_json::{Map, Value};
 use toml_edit::DocumentMut;
 
+pub(crate) use kind::KINDS;
 pub use kind::ObjectPath;
 pub use objects::{object_at, objects};
 pub use paths::with_absolute_paths;

@@ -2,6 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
+use crate::document::KINDS;
 use crate::schema::{FILE, SCHEMA, Takes, keys_of};
 use crate::value::UNITS;
 
@@ -19,13 +20,60 @@ pub fn json_schema() -> Value {
     schema
 }
 
+/// What is said of the objects of one kind.
+#[derive(Clone, Debug)]
+pub struct ObjectSchema {
+    /// As in [`crate::ObjectPath`].
+    pub kind: &'static str,
+    /// How many names such an object has: its own at the end. Settings have none.
+    pub names: usize,
+    /// A JSON Schema of its fields, that refers to no other.
+    pub fields: Value,
+}
+
+/// The form of the objects of each kind, as single objects are added and changed: a field that
+/// is `null` is left to its default, and what is in an object is none of its fields.
+pub fn object_schemas() -> impl Iterator<Item = ObjectSchema> {
+    KINDS.iter().map(|kind| {
+        let keys = keys_of(kind.section).iter();
+        let keys = keys.filter(|key| match key.takes {
+            Takes::Table(_) | Takes::Tables(_) => !kind.holds_objects(key.name),
+            _ => true,
+        });
+        let field = |takes| {
+            let form = match takes {
+                Takes::Table(title) => object(title),
+                takes => form(takes),
+            };
+            json!({ "anyOf": [form, { "type": "null" }] })
+        };
+        let fields = keys.map(|key| (key.name.to_owned(), field(key.takes)));
+        ObjectSchema {
+            kind: kind.word,
+            names: kind.names(),
+            fields: object_of(fields.collect()),
+        }
+    })
+}
+
 fn section(title: &str) -> Value {
+    let mut section = object(title);
+    section["title"] = json!(title);
+    section
+}
+
+fn object(title: &str) -> Value {
     let keys = keys_of(title).iter();
-    let keys = keys.map(|key| (key.name.to_owned(), form(key.takes)));
+    object_of(
+        keys.map(|key| (key.name.to_owned(), form(key.takes)))
+            .collect(),
+    )
+}
+
+fn object_of(properties: Map<String, Value>) -> Value {
     json!({
-        "title": title,
         "type": "object",
-        "properties": keys.collect::<Map<_, _>>(),
+        "properties": properties,
         "additionalProperties": false,
     })
 }

@@ -51,7 +51,7 @@ pub use document::{
     Edit, EditProblem, ObjectPath, edit, fuzz_edits, object_at, object_kinds, objects,
     with_absolute_paths,
 };
-pub use json_schema::json_schema;
+pub use json_schema::{ObjectSchema, json_schema, object_schemas};
 pub use nvme::ana_state_name;
 pub use one_line::{OneLine, OneLineFile};
 pub use plan::{PlannedChange, plan};

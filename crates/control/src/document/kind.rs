@@ -44,7 +44,7 @@ impl fmt::Display for ObjectPath {
 }
 
 /// A kind of objects.
-pub(super) struct Kind {
+pub(crate) struct Kind {
     /// As in [`ObjectPath`].
     pub word: &'static str,
     /// The kind of what it is in.
@@ -60,7 +60,7 @@ pub(super) struct Kind {
 
 /// What an object is called by.
 #[derive(Clone, Copy)]
-pub(super) enum Naming {
+pub(crate) enum Naming {
     /// There is one.
     Settings,
     /// The first of these keys that is there.
@@ -93,7 +93,7 @@ impl Naming {
 
 /// A list of texts in the parent that has objects in short.
 #[derive(Clone, Copy)]
-pub(super) struct Short {
+pub(crate) struct Short {
     /// The key of the list.
     pub list: &'static str,
     /// The key of the object's section that an item says.
@@ -156,7 +156,7 @@ const SET: Naming = Naming::Settings;
 
 /// A parent stands before what is in it.
 #[rustfmt::skip]
-pub(super) const KINDS: &[Kind] = &[
+pub(crate) const KINDS: &[Kind] = &[
     kind("volume", file(&["volume"]), VOLUME, NAME, None),
     kind("file_system", file(&["file_system"]), FILE_SYSTEM, NAME, None),
     kind("nvme", file(&["nvme"]), NVME, SET, None),
@@ -229,7 +229,8 @@ impl Kind {
         ))
     }
 
-    fn names(&self) -> usize {
+    /// How many names an object of the kind has.
+    pub fn names(&self) -> usize {
         match self.naming {
             Naming::Settings => 0,
             _ => self.word.split('/').count(),

@@ -14,6 +14,7 @@ mod manual;
 mod metrics;
 mod objects;
 mod one_line;
+mod openapi;
 mod operate;
 mod packaging;
 mod printing;

@@ -98,12 +98,12 @@ impl Tcp {
     }
 
     /// By this machine's own name, with more lines in its head.
+    pub fn ask(&self, line: &str, more: &str, body: &str) -> Answer {
+        self.request(line, &format!("Host: {}\r\n{more}", self.address), body)
+    }
+
     pub fn get(&self, path: &str, more: &str) -> Answer {
-        self.request(
-            &format!("GET {path}"),
-            &format!("Host: {}\r\n{more}", self.address),
-            "",
-        )
+        self.ask(&format!("GET {path}"), more, "")
     }
 
     /// The line of a session's cookie.

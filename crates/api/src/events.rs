@@ -1,0 +1,18 @@
+//! What has happened.
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use utoipa::ToSchema;
+
+/// Events, the latest at the end.
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
+pub struct EventList {
+    /// The process that they are of.
+    pub boot: String,
+    /// The number of the last.
+    pub last: u64,
+    /// Each with `event`, `text` and, but for those of the list itself, `id`, `time`, `level` and
+    /// `details`.
+    #[schema(value_type = Vec<HashMap<String, Value>>)]
+    pub events: Vec<Value>,
+}
