@@ -17,6 +17,7 @@ pub mod guest;
 pub mod initramfs;
 pub mod packages;
 pub mod prometheus;
+pub mod python;
 pub mod scripts;
 pub mod suite;
 pub mod weft;

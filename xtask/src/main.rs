@@ -46,6 +46,7 @@ usage: cargo xtask ci                                  formatting, lints and eve
                                                        what a container image is built of
        cargo xtask lab container                       that image, built and run by podman; needs
                                                        root and Debian
+       cargo xtask lab schemathesis                    requests made up of the API's description, many
        cargo xtask deny                                advisories, licences and sources of dependencies
        cargo xtask coverage                            lines that tests of units and machines reach";
 
@@ -67,6 +68,7 @@ fn main() -> ExitCode {
         ["lab", "package"] => package::lab(),
         ["static"] => container::built(),
         ["lab", "container"] => container::lab(),
+        ["lab", "schemathesis"] => tools::schemathesis(),
         ["deny"] => tools::check(&tools::DENY),
         ["coverage"] => tools::check(&tools::COVERAGE),
         ["help" | "--help" | "-h"] => {

@@ -191,6 +191,28 @@ pub const MUSL: Check = Check {
     folder: "target/musl",
 };
 
+/// Requests that the fuzzer of the API makes up for each operation; the test makes up fewer.
+const API_EXAMPLES: &str = "40";
+
+/// The admin API under a fuzzer that its description leads.
+pub fn schemathesis() -> ExitCode {
+    let mut test = Command::new(env!("CARGO"));
+    test.args([
+        "test",
+        "--workspace",
+        "--test",
+        "api",
+        "--",
+        "--nocapture",
+        "schemathesis",
+    ]);
+    test.env("WEFT_API_EXAMPLES", API_EXAMPLES);
+    match succeeds(&mut test) {
+        true => ExitCode::SUCCESS,
+        false => ExitCode::FAILURE,
+    }
+}
+
 /// Undefined behaviour in the room of raw memory.
 pub const MIRI: Check = Check {
     is_there: &["rustup", "run", NIGHTLY, "cargo", "miri", "--version"],
