@@ -1,6 +1,7 @@
 //! The binary from outside.
 
 mod admin;
+mod bad_objects;
 mod commands;
 mod connected;
 mod console;
