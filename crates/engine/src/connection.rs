@@ -320,18 +320,21 @@ impl<P: Protocol> Core<P> {
         is_done: bool,
         took: Option<Nanos>,
     ) {
-        let note = |meter: &IoMeter| {
-            match is_done {
-                true => meter.counters.count(op, bytes),
-                false => meter.counters.count_error(op),
-            }
-            if let Some(took) = took {
-                meter.times.note(op as usize, took);
-            }
+        let note = |meter: &IoMeter| match is_done {
+            true => meter.counters.count(op, bytes),
+            false => meter.counters.count_error(op),
         };
-        note(&self.host.meters[self.protocol]);
+        let of_host = &self.host.meters[self.protocol];
+        note(of_host);
         if let Some(meter) = meter {
             note(meter);
+        }
+        if let Some(took) = took {
+            let time = |meter: &IoMeter| meter.times.note(op as usize, took);
+            time(of_host);
+            if let Some(meter) = meter {
+                time(meter);
+            }
         }
     }
 
@@ -413,8 +416,10 @@ pub trait Connection: Protocol {
     fn on_sent<D: Driver>(&mut self, result: io::Result<()>, driver: &mut D) {
         let core = self.core_mut();
         core.link.on_sent();
-        let meters = stage_meters(&core.shared, &core.host, core.protocol);
-        core.sample.sent(meters, driver);
+        if core.sample.is_sent() {
+            let meters = stage_meters(&core.shared, &core.host, core.protocol);
+            core.sample.sent(meters, driver);
+        }
         if let Err(error) = result {
             tracing::debug!(peer = %self.core().via.peer, %error, "send failed");
             self.close(driver);

@@ -188,12 +188,16 @@ impl Sample {
         }
     }
 
-    /// The kernel has taken a batch.
+    /// The answer of the command that is timed is being sent.
     #[inline]
+    pub fn is_sent(&self) -> bool {
+        self.stage == Some(Stage::Send)
+    }
+
+    /// The kernel has taken that answer.
+    #[cold]
     pub fn sent<D: Driver>(&mut self, meters: StageMeters<'_>, driver: &D) {
-        if self.stage == Some(Stage::Send) {
-            self.note(Stage::Send, driver.clock(), meters);
-            self.stage = None;
-        }
+        self.note(Stage::Send, driver.clock(), meters);
+        self.stage = None;
     }
 }
