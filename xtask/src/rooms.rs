@@ -14,6 +14,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("random", &[]),
     ("testkit", &["machine", "wire"]),
     ("auth", &[]),
+    ("tls", &[]),
     ("tune", &[]),
     ("nvmf", &["faults", "machine", "wire"]),
     ("scsi", &["wire"]),
@@ -80,7 +81,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     (
         "control",
         &[
-            "auth", "faults", "iscsi", "mem", "nvmf", "reactor", "server", "store",
+            "auth", "faults", "iscsi", "mem", "nvmf", "reactor", "server", "store", "tls",
         ],
     ),
     ("api", &[]),
@@ -96,6 +97,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "mem",
             "server",
             "store",
+            "tls",
             "web_console",
         ],
     ),
@@ -118,7 +120,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
         "weft",
         &[
             "admin", "api", "bench", "client", "control", "import", "mem", "reactor", "server",
-            "store", "tables", "top", "tune",
+            "store", "tables", "tls", "top", "tune",
         ],
     ),
     (

@@ -140,12 +140,12 @@ pub struct Check {
 
 /// The oldest compiler that weft promises to build with: `rust-version` of the workspace.
 pub const MSRV: Check = Check {
-    is_there: &["rustup", "run", "1.89", "cargo", "--version"],
-    remedy: "rustup toolchain install 1.89",
+    is_there: &["rustup", "run", "1.91", "cargo", "--version"],
+    remedy: "rustup toolchain install 1.91",
     command: &[
         "rustup",
         "run",
-        "1.89",
+        "1.91",
         "cargo",
         "check",
         "--workspace",
@@ -154,14 +154,16 @@ pub const MSRV: Check = Check {
     folder: "target/msrv",
 };
 
-/// 64-bit Arm: what the compiler says of it, without a linker for it.
+/// 64-bit Arm: what the compiler says of it, without a linker for it; a C compiler for it
+/// builds aws-lc.
 pub const AARCH64: Check = Check {
     is_there: &[
         "sh",
         "-c",
-        "rustup target list --installed | grep -q aarch64-unknown-linux-gnu",
+        "rustup target list --installed | grep -q aarch64-unknown-linux-gnu \
+         && aarch64-linux-gnu-gcc --version",
     ],
-    remedy: "rustup target add aarch64-unknown-linux-gnu",
+    remedy: "rustup target add aarch64-unknown-linux-gnu; apt-get install gcc-aarch64-linux-gnu",
     command: &[
         "cargo",
         "check",

@@ -11,11 +11,13 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use server::AdminRole;
 
+use crate::handshake::TlsPeer;
 use crate::html::is_of_browser;
 use crate::problem::Problem;
 use crate::secrets::{Failures, Given, Window, are_same};
 use crate::served::{ServedFile, locked};
 use crate::state::sha256;
+use crate::wrong_logins::WrongLogin;
 
 /// How long an address to log in by is good.
 pub(crate) const LOGIN_AGE_MAX: Duration = Duration::from_secs(300);
@@ -25,22 +27,27 @@ const LOGINS_MAX: usize = 16;
 pub(crate) const SESSION_AGE_MAX: Duration = Duration::from_secs(12 * 3600);
 const SESSIONS_MAX: usize = 64;
 
-/// Of one session or token, in a second.
+/// Of one session, token or certificate, in a second.
 const REQUESTS_MAX: u32 = 100;
 
-/// Tokens whose requests are counted.
-const TOKENS_MAX: usize = 256;
+/// Tokens and certificates whose requests are counted: as many as a configuration takes.
+const CALLERS_MAX: usize = 512;
 
 /// Wrong secrets of one address, in a minute, that are told that they are wrong.
 const FAILURES_MAX: u32 = 10;
 
 /// Where a request comes from.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) enum Peer {
     /// A process of this machine, by the Unix socket.
     User { uid: u32, role: Option<AdminRole> },
     /// Over TCP.
-    Address { peer: SocketAddr, here: SocketAddr },
+    Address {
+        peer: SocketAddr,
+        here: SocketAddr,
+        /// `None`: in plain.
+        tls: Option<Arc<TlsPeer>>,
+    },
 }
 
 /// Who asks, as far as that is known.
@@ -50,6 +57,18 @@ pub(crate) struct AdminCaller {
     /// The user, or the one who has let it in.
     pub uid: u32,
     pub role: AdminRole,
+}
+
+impl AdminCaller {
+    /// Who asks over TCP, whom the user has let in.
+    pub fn by(&self) -> Option<String> {
+        let is_user = self.name == user(self.uid);
+        (!is_user).then(|| self.name.clone())
+    }
+}
+
+fn user(uid: u32) -> String {
+    format!("user {uid}")
 }
 
 /// Somebody who has logged in.
@@ -65,8 +84,8 @@ pub(crate) struct Access {
     logins: Mutex<Given<AdminCaller>>,
     sessions: Mutex<Given<BrowserSession>>,
     failures: Mutex<Failures>,
-    /// What each token has asked, by its name.
-    of_tokens: Mutex<HashMap<String, Window>>,
+    /// How often each has asked that has a token or a certificate, by its name.
+    requests: Mutex<HashMap<String, Window>>,
 }
 
 /// What a request needs: the one table of that. `None`: no login.
@@ -94,7 +113,7 @@ impl Access {
             logins: Mutex::new(Given::new(LOGINS_MAX, LOGIN_AGE_MAX)),
             sessions: Mutex::new(Given::new(SESSIONS_MAX, SESSION_AGE_MAX)),
             failures: Mutex::default(),
-            of_tokens: Mutex::default(),
+            requests: Mutex::default(),
         }
     }
 
@@ -104,7 +123,7 @@ impl Access {
     }
 
     /// The secret of a new session, for that of a login.
-    pub fn log_in(&self, secret: &str, peer: Peer) -> Result<String, Problem> {
+    pub fn log_in(&self, secret: &str, peer: &Peer) -> Result<String, Problem> {
         let now = Instant::now();
         let Some(caller) = locked(&self.logins).take(secret, now) else {
             let wrong = "this address to log in by was used, has expired, or never was";
@@ -121,15 +140,16 @@ impl Access {
 
     /// Lets a request in, with its caller, or says why not.
     fn admit(&self, request: &mut Request) -> Result<(), Problem> {
-        let peer = *request.extensions().get().expect("every connection has it");
-        if let Peer::Address { here, .. } = peer {
-            self.check_host(request, here)?;
+        let peer: Option<&Peer> = request.extensions().get();
+        let peer = peer.expect("every connection has it").clone();
+        if let Peer::Address { here, tls, .. } = &peer {
+            self.check_host(request, *here, tls.as_deref())?;
         }
         check_origin(request)?;
         let Some(needed) = role_needed(request.method(), request.uri().path()) else {
             return Ok(());
         };
-        let caller = self.caller(peer, request.headers())?;
+        let caller = self.caller(&peer, request.headers())?;
         if caller.role < needed {
             let (needed, role) = (needed.name(), caller.role.name());
             let detail = format!("this needs the role {needed}; {} is {role}", caller.name);
@@ -143,28 +163,27 @@ impl Access {
         Ok(())
     }
 
-    fn caller(&self, peer: Peer, headers: &HeaderMap) -> Result<AdminCaller, Problem> {
-        let here = match peer {
-            Peer::User { uid, role } => return caller_of_user(uid, role),
-            Peer::Address { here, .. } => here,
+    fn caller(&self, peer: &Peer, headers: &HeaderMap) -> Result<AdminCaller, Problem> {
+        let (here, tls) = match peer {
+            Peer::User { uid, role } => return caller_of_user(*uid, *role),
+            Peer::Address { here, tls, .. } => (*here, tls),
         };
         let now = Instant::now();
         if let Some(token) = bearer(headers) {
             return match self.caller_of_token(token) {
-                Some(caller) => {
-                    let mut all = locked(&self.of_tokens);
-                    if all.len() > TOKENS_MAX {
-                        all.clear();
-                    }
-                    let requests = all.entry(caller.name.clone());
-                    check_rate(requests.or_insert_with(|| Window::new(now)), now)?;
-                    Ok(caller)
-                }
+                Some(caller) => self.within_rate(caller, now),
                 None => Err(self.refused(peer, "there is no such token", now)),
             };
         }
+        let client = tls.as_ref().and_then(|tls| tls.client.as_ref());
+        if let Some(caller) = client.and_then(|names| self.caller_of_certificate(names)) {
+            return self.within_rate(caller, now);
+        }
         let Some(secret) = cookie(headers, &cookie_name(here)) else {
-            return Err(unknown("this needs a login"));
+            return Err(match client {
+                Some(names) => self.unknown_client(peer, names, now),
+                None => unknown("this needs a login"),
+            });
         };
         let mut sessions = locked(&self.sessions);
         let Some(session) = sessions.find(secret, now) else {
@@ -185,18 +204,62 @@ impl Access {
         })
     }
 
-    /// A secret was wrong. Right ones are never refused for that, so nobody locks another
-    /// out; wrong ones fill no log.
-    fn refused(&self, peer: Peer, wrong: &str, now: Instant) -> Problem {
-        let Peer::Address { peer, .. } = peer else {
-            return unknown(wrong);
+    /// The client whose certificate has these names, with the most that one of them may.
+    fn caller_of_certificate(&self, names: &[String]) -> Option<AdminCaller> {
+        let known = self.served.admin().clients.into_iter();
+        let known = known.filter(|known| names.contains(&known.name));
+        let known = known.max_by_key(|known| known.role)?;
+        Some(AdminCaller {
+            name: format!("certificate {}", known.name),
+            uid: rustix::process::geteuid().as_raw(),
+            role: known.role,
+        })
+    }
+
+    fn unknown_client(&self, peer: &Peer, names: &[String], now: Instant) -> Problem {
+        let names = match names {
+            [] => "no DNS, URI or email name (subjectAltName)".to_owned(),
+            names => names.join(", "),
         };
-        let address = peer.ip();
+        let wrong = format!("no [[admin.client]] is of the certificate, which has {names}");
+        if let Peer::Address { peer, .. } = peer {
+            self.count_wrong(WrongLogin::Certificate, peer.ip(), &wrong, now);
+        }
+        Problem::new(StatusCode::FORBIDDEN, wrong)
+            .hint("an admin names it in [[admin.client]], with a role: `weft add admin_client`")
+    }
+
+    /// A caller that has not asked too often.
+    fn within_rate(&self, caller: AdminCaller, now: Instant) -> Result<AdminCaller, Problem> {
+        let mut all = locked(&self.requests);
+        if all.len() > CALLERS_MAX {
+            all.clear();
+        }
+        let requests = all.entry(caller.name.clone());
+        check_rate(requests.or_insert_with(|| Window::new(now)), now)?;
+        Ok(caller)
+    }
+
+    /// Counts somebody that is not let in, and tells it once a minute: wrong logins fill no
+    /// log. How often it was in that minute.
+    pub fn count_wrong(&self, kind: WrongLogin, address: IpAddr, wrong: &str, now: Instant) -> u32 {
+        self.served.wrong_logins.count(kind);
         let count = locked(&self.failures).count(address, now);
         if count == 1 {
             tracing::warn!(event = "login-refused", %address,
                 "login refused: {wrong}; more of it in a minute is not told");
         }
+        count
+    }
+
+    /// A secret was wrong. Right ones are never refused for that, so nobody locks another
+    /// out.
+    fn refused(&self, peer: &Peer, wrong: &str, now: Instant) -> Problem {
+        let Peer::Address { peer, .. } = peer else {
+            return unknown(wrong);
+        };
+        let address = peer.ip();
+        let count = self.count_wrong(WrongLogin::Secret, address, wrong, now);
         if count <= FAILURES_MAX {
             return unknown(wrong);
         }
@@ -207,7 +270,12 @@ impl Access {
     }
 
     /// A page of elsewhere, under a name that leads here, is not answered.
-    fn check_host(&self, request: &Request, here: SocketAddr) -> Result<(), Problem> {
+    fn check_host(
+        &self,
+        request: &Request,
+        here: SocketAddr,
+        tls: Option<&TlsPeer>,
+    ) -> Result<(), Problem> {
         let mut named = request.headers().get_all(header::HOST).iter();
         // RFC 9112, section 3.2: one, and the target's own before it.
         let (Some(host), None) = (named.next(), named.next()) else {
@@ -220,6 +288,10 @@ impl Access {
         };
         let name = without_port(host);
         let address = name.trim_matches(['[', ']']).parse::<IpAddr>();
+        let is_of_certificate = || {
+            let name = name.trim_matches(['[', ']']);
+            tls.is_some_and(|tls| tls.certificate.is_for(name))
+        };
         let is_ours = match address {
             Ok(address) => address.to_canonical() == here.ip().to_canonical(),
             Err(_) => {
@@ -228,7 +300,7 @@ impl Access {
                     || names.any(|known| known.eq_ignore_ascii_case(name))
             }
         };
-        match is_ours {
+        match is_ours || is_of_certificate() {
             true => Ok(()),
             false => {
                 // RFC 9110, section 15.5.20.
@@ -244,7 +316,7 @@ impl Access {
 fn caller_of_user(uid: u32, role: Option<AdminRole>) -> Result<AdminCaller, Problem> {
     match role {
         Some(role) => Ok(AdminCaller {
-            name: format!("user {uid}"),
+            name: user(uid),
             uid,
             role,
         }),
@@ -266,7 +338,8 @@ fn check_rate(requests: &mut Window, now: Instant) -> Result<(), Problem> {
     if requests.count(Duration::from_secs(1), now) <= REQUESTS_MAX {
         return Ok(());
     }
-    let detail = format!("a session or token asks at most {REQUESTS_MAX} times a second");
+    let detail =
+        format!("a session, token or certificate asks at most {REQUESTS_MAX} times a second");
     let retry = (header::RETRY_AFTER, HeaderValue::from_static("1"));
     Err(Problem::new(StatusCode::TOO_MANY_REQUESTS, detail).header(retry.0, retry.1))
 }

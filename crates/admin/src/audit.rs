@@ -67,6 +67,7 @@ impl Audit {
             number: end.number + 1,
             unix_s: after.unix_s,
             uid: after.uid,
+            by: after.by.clone(),
             verb: after.verb.clone(),
             outcome: outcome.to_owned(),
             generation_before: before.generation,

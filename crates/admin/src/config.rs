@@ -215,6 +215,7 @@ pub(crate) fn asked(
     Ok(ChangeAsked {
         verb: verb.to_owned(),
         uid: caller.uid,
+        by: caller.by(),
         role: caller.role,
         dry_run: query.dry_run,
         disconnect: query.disconnect,

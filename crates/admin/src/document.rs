@@ -382,6 +382,7 @@ pub(crate) fn generation_of(verb: &str, text: &str, number: u64) -> Generation {
         generation: number,
         unix_s: UNIX_EPOCH.elapsed().unwrap_or_default().as_secs(),
         uid: rustix::process::geteuid().as_raw(),
+        by: None,
         verb: verb.to_owned(),
         sha256: sha256(text.as_bytes()),
         file_sha256: None,

@@ -160,7 +160,7 @@ impl Eviction {
         for line in &done {
             tracing::info!(event = "evicted", by = caller.name, "evict: {line}");
         }
-        if let Err(why) = served.record(verb, caller.uid, &done) {
+        if let Err(why) = served.record(verb, caller, &done) {
             done.push(format!("this is not in the audit: {why}"));
         }
         Ok(Evicted { done, may_return })

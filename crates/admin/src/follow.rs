@@ -1,14 +1,12 @@
 //! What a command does that follows events.
 
 use std::io;
-use std::path::Path;
 
 use http_body_util::{BodyExt, Limited};
 use hyper::StatusCode;
 use serde_json::Value;
-use tokio::net::UnixStream;
 
-use crate::client::{Request, sent};
+use crate::client::{AdminAddress, Request, sent};
 
 /// The most that an event may have.
 const EVENT_BYTES_MAX: usize = 1 << 20;
@@ -24,13 +22,13 @@ pub enum Followed {
     Untaken(io::Error),
 }
 
-/// Asks at the socket of `path` for a stream of events, and gives each to `take`, until that
+/// Asks at an address for a stream of events, and gives each to `take`, until that
 /// fails or the stream ends; `last` is how far it has come, for the next time.
 ///
 /// # Errors
 /// None answers there as weft does.
 pub fn follow(
-    socket: &Path,
+    at: &AdminAddress,
     request: &Request,
     last: &mut Option<String>,
     mut take: impl FnMut(&Value) -> io::Result<()>,
@@ -39,12 +37,11 @@ pub fn follow(
         .enable_all()
         .build()?;
     runtime.block_on(async {
-        let stream = UnixStream::connect(socket).await?;
-        let answer = sent(stream, request, "text/event-stream").await;
-        let (head, mut body) = answer.map_err(no_answer)?.into_parts();
+        let answer = sent(at, request, "text/event-stream").await?;
+        let (head, mut body) = answer.into_parts();
         if head.status != StatusCode::OK {
             let body = Limited::new(body, EVENT_BYTES_MAX).collect().await;
-            let bytes = body.map_err(no_answer)?.to_bytes();
+            let bytes = body.map_err(io::Error::other)?.to_bytes();
             return Ok(Followed::Refused(serde_json::from_slice(&bytes)?));
         }
         let mut lines = Lines::default();
@@ -62,10 +59,6 @@ pub fn follow(
         }
         Ok(Followed::Ended)
     })
-}
-
-fn no_answer(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> io::Error {
-    io::Error::other(format!("no answer: {}", error.into()))
 }
 
 /// Server-sent events as they come (HTML, section 9.2.6), as far as weft writes them.

@@ -23,6 +23,7 @@ mod files;
 mod follow;
 mod generations;
 mod groups;
+mod handshake;
 mod html;
 mod keeper;
 mod login;
@@ -42,8 +43,9 @@ mod state;
 mod tcp;
 #[cfg(test)]
 mod tests;
+mod wrong_logins;
 
-pub use client::{Answer, Request, ask, encoded, fetch};
+pub use client::{AdminAddress, Answer, Request, ask, encoded, fetch};
 pub use counters::{counters, now};
 pub use document::Document;
 pub use event_log::{EventLog, LogFields};
@@ -54,4 +56,4 @@ pub use secrets::make_secret;
 pub use serve::{AdminPlaces, AdminThread, serve};
 pub use served::ServedFile;
 pub use state::{sha256, usual_folder};
-pub use tcp::listen;
+pub use tcp::{TcpPlace, listen};

@@ -1,6 +1,5 @@
 //! Logins over TCP: an address that is good once, for a session of a browser.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 
 use api::{LoginAddress, LoginRequest};
@@ -65,7 +64,8 @@ async fn make(
             return Err(Problem::new(StatusCode::BAD_REQUEST, detail));
         }
     };
-    let Some(here) = access.served.places.get().and_then(|places| places.address) else {
+    let places = access.served.places.get();
+    let Some(url) = places.and_then(|places| places.told.url.as_ref()) else {
         let detail = "weft listens on no TCP address";
         let hint = "name one in `[admin] listen`, and restart weft";
         return Err(Problem::new(StatusCode::CONFLICT, detail).hint(hint));
@@ -78,20 +78,10 @@ async fn make(
         Problem::new(StatusCode::INTERNAL_SERVER_ERROR, detail)
     })?;
     Ok(Json(LoginAddress {
-        address: format!("http://{}/login/{secret}", reached(here)),
+        address: format!("{url}/login/{secret}"),
         role: role.name().to_owned(),
         expires_s: LOGIN_AGE_MAX.as_secs(),
     }))
-}
-
-/// Where a browser of this machine reaches an address that is listened on.
-fn reached(here: SocketAddr) -> SocketAddr {
-    let ip = match here {
-        SocketAddr::V4(v4) if v4.ip().is_unspecified() => [127, 0, 0, 1].into(),
-        SocketAddr::V6(v6) if v6.ip().is_unspecified() => std::net::Ipv6Addr::LOCALHOST.into(),
-        here => here.ip(),
-    };
-    SocketAddr::new(ip, here.port())
 }
 
 /// Opens a session, and shows where to go on.
@@ -100,13 +90,16 @@ async fn open(
     Extension(peer): Extension<Peer>,
     Path(secret): Path<String>,
 ) -> Result<Response, Problem> {
-    let Peer::Address { here, .. } = peer else {
+    let Peer::Address { here, ref tls, .. } = peer else {
         let detail = "sessions are for browsers, over TCP";
         return Err(Problem::new(StatusCode::NOT_FOUND, detail));
     };
-    let session = access.log_in(&secret, peer)?;
+    // It never goes where others could read it.
+    let secure = if tls.is_some() { "; Secure" } else { "" };
+    let session = access.log_in(&secret, &peer)?;
     let (name, age_s) = (cookie_name(here), SESSION_AGE_MAX.as_secs());
-    let cookie = format!("{name}={session}; Path=/; Max-Age={age_s}; HttpOnly; SameSite=Strict");
+    let cookie =
+        format!("{name}={session}; Path=/; Max-Age={age_s}; HttpOnly; SameSite=Strict{secure}");
     let cookie = HeaderValue::try_from(cookie).expect("hex and our own words");
     Ok(([(header::SET_COOKIE, cookie)], Redirect::to("/")).into_response())
 }

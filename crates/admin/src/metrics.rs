@@ -17,11 +17,16 @@ pub(crate) const MEDIA_TYPE: &str = "application/openmetrics-text; version=1.0.0
 ///
 /// # Errors
 /// None: a text takes everything.
-pub(crate) fn text_of(metrics: Metrics, generation: u64) -> Result<String, fmt::Error> {
+pub(crate) fn text_of(
+    metrics: Metrics,
+    generation: u64,
+    wrong_logins: [(&'static str, u64); 3],
+) -> Result<String, fmt::Error> {
     let mut registry = Registry::default();
     registry.register_collector(Box::new(Exposition {
         metrics,
         generation,
+        wrong_logins,
     }));
     let mut to = String::new();
     text::encode(&mut to, &registry)?;
@@ -33,6 +38,8 @@ struct Exposition {
     metrics: Metrics,
     /// Of the document that is served.
     generation: u64,
+    /// By what was wrong.
+    wrong_logins: [(&'static str, u64); 3],
 }
 
 /// A value with its labels.
@@ -312,6 +319,13 @@ impl Exposition {
             "Pieces of work that wait for threads beside the reactors",
             plain(self.metrics.blocking_work),
         )?;
+        to.counters(
+            "weft_admin_logins_refused",
+            "Who asked over TCP and was not let in: without a handshake of TLS, with a \
+             certificate that has no role, or with a wrong secret",
+            self.wrong_logins
+                .map(|(reason, count)| (vec![("reason", reason)], count)),
+        )?;
         let labels = vec![
             ("version", env!("CARGO_PKG_VERSION")),
             ("driver", self.metrics.driver),
@@ -363,7 +377,7 @@ mod tests {
             ops,
             stages: Vec::new(),
         }));
-        let text = text_of(metrics, 1).expect("a text");
+        let text = text_of(metrics, 1, [("secret", 0); 3]).expect("a text");
         println!("{} bytes in {:?}", text.len(), start.elapsed());
         let lines = |name: &str| text.lines().filter(|line| line.starts_with(name)).count();
         assert_eq!(lines("weft_io_operations_total"), 4 * VOLUMES);

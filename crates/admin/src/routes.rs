@@ -27,7 +27,7 @@ use crate::{access, config, login};
 const BODY_BYTES_MAX: usize = 1 << 20;
 
 /// Everything, each for those who may ask for it.
-pub(crate) fn all(served: Arc<ServedFile>) -> Router {
+pub(crate) fn all(access: Arc<Access>) -> Router {
     let wrong_method = || async {
         let detail = "the path has other methods: GET to ask, PUT, POST or DELETE to change";
         Problem::new(StatusCode::METHOD_NOT_ALLOWED, detail)
@@ -36,7 +36,7 @@ pub(crate) fn all(served: Arc<ServedFile>) -> Router {
         let detail = "there is no such path: GET /v1/openapi.json has those that there are";
         Problem::new(StatusCode::NOT_FOUND, detail)
     };
-    let access = Arc::new(Access::new(served.clone()));
+    let served = access.served.clone();
     let (router, described) = described().split_for_parts();
     let description = Description(openapi::text(&described).into());
     router

@@ -3,7 +3,7 @@
 use std::convert::Infallible;
 use std::future::pending;
 use std::io;
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock};
@@ -17,27 +17,30 @@ use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use server::{AdminGroup, AdminRole};
+use tls::ServerSide;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixListener, UnixStream};
 use tokio::sync::{Notify, Semaphore};
 use tokio::task::spawn_blocking;
 use tokio::time::sleep;
 
-use crate::access::Peer;
+use crate::access::{Access, Peer};
 use crate::events::Taken;
 use crate::groups::{UserConnections, role_of_user};
+use crate::handshake;
 use crate::place::Place;
 use crate::routes;
 use crate::served::{Places, ServedFile, locked};
+use crate::tcp::TcpPlace;
 
 /// Of each of both sockets.
-const CONNECTIONS_MAX: usize = 64;
+pub(crate) const CONNECTIONS_MAX: usize = 64;
 
 /// What the head of a request may have.
 const HEAD_BYTES_MAX: usize = 64 << 10;
 
 /// How long the head of a request may take, and a peer to take its answer.
-const PATIENCE: Duration = Duration::from_secs(5);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Where it answers.
 #[derive(Debug)]
@@ -45,7 +48,7 @@ pub struct AdminPlaces {
     /// The Unix socket.
     pub socket: Option<Place>,
     /// On TCP.
-    pub tcp: Option<TcpListener>,
+    pub tcp: Option<TcpPlace>,
 }
 
 /// The sockets while they are served. Dropping it removes that of a path.
@@ -53,6 +56,7 @@ pub struct AdminPlaces {
 pub struct AdminThread {
     path: Option<PathBuf>,
     address: Option<SocketAddr>,
+    url: Option<String>,
     place: TakenPlace,
 }
 
@@ -72,6 +76,11 @@ impl AdminThread {
     pub fn address(&self) -> Option<SocketAddr> {
         self.address
     }
+
+    /// By what a browser asks there.
+    pub fn url(&self) -> Option<&str> {
+        self.url.as_deref()
+    }
 }
 
 impl Drop for AdminThread {
@@ -86,13 +95,15 @@ impl Drop for AdminThread {
 /// # Errors
 /// The thread cannot be started.
 pub fn serve(places: AdminPlaces, served: Arc<ServedFile>) -> io::Result<AdminThread> {
-    let router = routes::all(served.clone());
-    let of_document = served.clone();
-    let groups: Groups = Arc::new(move || of_document.admin().groups);
-    let thread = in_thread(places, move |listeners| accept(listeners, router, groups))?;
+    let access = Arc::new(Access::new(served.clone()));
+    let tls = places.tcp.as_ref().and_then(|tcp| tcp.tls.clone());
+    let thread = in_thread(places, move |listeners| accept(listeners, tls, access))?;
     served.places.get_or_init(|| Places {
-        path: thread.path.clone(),
-        address: thread.address,
+        told: api::AdminPlaces {
+            socket: thread.path.as_ref().map(|path| path.display().to_string()),
+            address: thread.address,
+            url: thread.url.clone(),
+        },
         taken: thread.place.clone(),
     });
     served.let_groups_in();
@@ -106,7 +117,9 @@ fn in_thread<F: Future<Output = Infallible>>(
     work: impl FnOnce(Listeners) -> F + Send + 'static,
 ) -> io::Result<AdminThread> {
     let path = place.as_ref().map(|place| place.path().to_owned());
-    let address = tcp.as_ref().map(TcpListener::local_addr).transpose()?;
+    let address = tcp.as_ref().map(|tcp| tcp.address);
+    let url = tcp.as_ref().map(TcpPlace::url);
+    let tcp = tcp.map(|tcp| tcp.listener);
     let socket = place.as_ref().map(|place| place.listener.try_clone());
     let socket = socket.transpose()?;
     let place = Arc::new(Mutex::new(place));
@@ -143,6 +156,7 @@ fn in_thread<F: Future<Output = Infallible>>(
     Ok(AdminThread {
         path,
         address,
+        url,
         place,
     })
 }
@@ -156,13 +170,22 @@ struct Listeners {
 /// Takes connections, for ever.
 async fn accept(
     Listeners { socket, tcp }: Listeners,
-    router: Router,
-    groups: Groups,
+    tls: Option<Arc<ServerSide>>,
+    access: Arc<Access>,
 ) -> Infallible {
+    let router = routes::all(access.clone());
+    let of_document = access.served.clone();
+    let groups: Groups = Arc::new(move || of_document.admin().groups);
     let of_socket = accept_at(socket, router.clone(), groups.clone());
+    let over_tcp = async {
+        match (tcp, tls) {
+            (Some(tcp), Some(tls)) => handshake::accept(tcp, tls, access, router).await,
+            (tcp, _) => accept_at(tcp, router, groups).await,
+        }
+    };
     tokio::select! {
         never = of_socket => never,
-        never = accept_at(tcp, router, groups) => never,
+        never = over_tcp => never,
     }
 }
 
@@ -229,12 +252,13 @@ impl Listen for tokio::net::TcpListener {
     async fn take(&self) -> io::Result<(TcpStream, Peer)> {
         let (stream, peer) = self.accept().await?;
         let here = stream.local_addr()?;
-        Ok((stream, Peer::Address { peer, here }))
+        let tls = None;
+        Ok((stream, Peer::Address { peer, here, tls }))
     }
 }
 
 /// One request of one connection: nothing waits for a peer that says no more, or takes no more.
-async fn answer(
+pub(crate) async fn answer(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     peer: Peer,
     router: Router,
@@ -242,7 +266,7 @@ async fn answer(
     let router = TowerToHyperService::new(router);
     let (answered, follows) = (Notify::new(), OnceLock::new());
     let service = service_fn(|mut request: hyper::Request<Incoming>| {
-        request.extensions_mut().insert(peer);
+        request.extensions_mut().insert(peer.clone());
         let answer = router.call(request);
         async {
             let answer = answer.await;
@@ -284,7 +308,7 @@ mod tests {
     use std::net::TcpStream;
 
     use axum::routing::get;
-    use server::{AdminListen, AdminSocket, Config, Running};
+    use server::{AdminSocket, AdminSpec, Config, Running};
 
     use super::*;
 
@@ -317,7 +341,7 @@ mod tests {
         fn places(&mut self) -> AdminPlaces {
             AdminPlaces {
                 socket: self.place.take(),
-                tcp: crate::listen(&AdminListen::Usual).expect("a port"),
+                tcp: crate::listen(&AdminSpec::default()).expect("a port"),
             }
         }
 
@@ -353,7 +377,7 @@ mod tests {
             target: target.to_owned(),
             ..crate::Request::default()
         };
-        crate::ask(path, &request)
+        crate::ask(&crate::AdminAddress::Socket(path.to_owned()), &request)
     }
 
     #[test]
@@ -393,7 +417,9 @@ mod tests {
             .route("/answer", get(async || "1"));
         let places = served.places();
         let groups: Groups = Arc::new(Vec::new);
-        let thread = in_thread(places, move |listeners| accept(listeners, router, groups));
+        let thread = in_thread(places, move |listeners| {
+            accept_at(listeners.socket, router, groups)
+        });
         let thread = thread.expect("a thread");
         // More than may be open at a time: each gives its place back.
         for _ in 0..=CONNECTIONS_MAX {

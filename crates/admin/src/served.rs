@@ -1,7 +1,6 @@
 //! What is served: SIGHUP and the admin socket change it, one at a time.
 
-use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Instant;
 
@@ -14,6 +13,7 @@ use control::{ObjectPath, PlannedChange, ServedDocument};
 use server::{AdminRole, AdminSpec, Config, LastRefusal, Protocol, Running, Served};
 use tokio::sync::Semaphore;
 
+use crate::access::AdminCaller;
 use crate::audit::MADE;
 use crate::counters::{counters, now};
 use crate::document::{Document, generation_of};
@@ -24,6 +24,7 @@ use crate::keeper::Keeper;
 use crate::metrics;
 use crate::refused::NotApplied;
 use crate::serve::TakenPlace;
+use crate::wrong_logins::WrongLogins;
 
 /// A target that runs, and the document that it serves.
 pub struct ServedFile {
@@ -40,6 +41,8 @@ pub struct ServedFile {
     admin: Mutex<AdminSpec>,
     /// Where it is asked, once that is known.
     pub(crate) places: OnceLock<Places>,
+    /// Who was not let in.
+    pub(crate) wrong_logins: WrongLogins,
     /// What has happened.
     pub(crate) events: Arc<EventLog>,
     /// How the drain began, while there is one.
@@ -63,10 +66,7 @@ impl DrainBegun {
 
 /// Where it is asked.
 pub(crate) struct Places {
-    /// Of the Unix socket.
-    pub path: Option<PathBuf>,
-    /// On TCP.
-    pub address: Option<SocketAddr>,
+    pub told: AdminPlaces,
     /// The Unix socket, as long as it is served.
     pub taken: TakenPlace,
 }
@@ -105,6 +105,8 @@ pub(crate) struct ChangeAsked {
     pub verb: String,
     /// Who asks.
     pub uid: u32,
+    /// Whom that has let in, if another asks.
+    pub by: Option<String>,
     /// What that may do.
     pub role: AdminRole,
     /// Only what it would change.
@@ -147,6 +149,7 @@ impl ServedFile {
             turn: Arc::new(Semaphore::new(1)),
             admin: Mutex::new(loaded.admin.clone()),
             places: OnceLock::new(),
+            wrong_logins: WrongLogins::default(),
             events,
             drain: Mutex::default(),
             running,
@@ -178,6 +181,7 @@ impl ServedFile {
             if let Err(refusal) = &outcome {
                 let nothing = Generation {
                     uid: asked.uid,
+                    by: asked.by.clone(),
                     ..generation_of(&asked.verb, "", 0)
                 };
                 // What cannot be recorded has changed nothing.
@@ -225,6 +229,7 @@ impl ServedFile {
         }
         let made = Generation {
             uid: asked.uid,
+            by: asked.by.clone(),
             done: lines.iter().map(|line| line.text.clone()).collect(),
             not_served: plan.missing.clone(),
             at_restart: plan.at_restart.clone(),
@@ -306,7 +311,8 @@ impl ServedFile {
         let now = self.admin();
         let is_other = now.names != desired.names
             || now.tokens != desired.tokens
-            || now.groups != desired.groups;
+            || now.groups != desired.groups
+            || now.clients != desired.clients;
         is_other.then(|| "[admin] changes who may ask and change".to_owned())
     }
 
@@ -314,9 +320,15 @@ impl ServedFile {
     ///
     /// # Errors
     /// It cannot be recorded.
-    pub(crate) fn record(&self, verb: &str, uid: u32, done: &[String]) -> Result<(), NotApplied> {
+    pub(crate) fn record(
+        &self,
+        verb: &str,
+        caller: &AdminCaller,
+        done: &[String],
+    ) -> Result<(), NotApplied> {
         let made = Generation {
-            uid,
+            uid: caller.uid,
+            by: caller.by(),
             done: done.to_vec(),
             ..generation_of(verb, "", 0)
         };
@@ -384,7 +396,7 @@ impl ServedFile {
         &self,
         document: &Document,
         done: &str,
-        ChangeAsked { verb, uid, .. }: &ChangeAsked,
+        ChangeAsked { verb, uid, by, .. }: &ChangeAsked,
         outcome: Result<&Generation, &NotApplied>,
     ) {
         let mut shown = locked(&self.shown);
@@ -395,7 +407,15 @@ impl ServedFile {
                 shown.missing.clone_from(&made.not_served);
                 shown.at_restart.clone_from(&made.at_restart);
                 let changes = made.done.len();
-                tracing::info!(event = "changed", verb, uid, generation, changes, "{done}");
+                tracing::info!(
+                    event = "changed",
+                    verb,
+                    uid,
+                    by,
+                    generation,
+                    changes,
+                    "{done}"
+                );
                 if shown.generation != document.generation {
                     shown.time.clone_from(&time);
                 }
@@ -411,6 +431,7 @@ impl ServedFile {
                     event = "change-refused",
                     verb,
                     uid,
+                    by,
                     "not {done}{left}: {refusal}"
                 );
                 format!("refused: {refusal}")
@@ -419,7 +440,10 @@ impl ServedFile {
         shown.text = document.text.clone();
         shown.generation = document.generation.clone();
         shown.last = Some(LastChange {
-            what: format!("{verb} by uid {uid}"),
+            what: match by {
+                Some(by) => format!("{verb} by {by}"),
+                None => format!("{verb} by uid {uid}"),
+            },
             time,
             outcome: how,
         });
@@ -505,8 +529,6 @@ impl ServedFile {
             address: listener.address,
             protocol: protocol_of(listener.protocol),
         });
-        let places = self.places.get();
-        let socket = places.and_then(|places| places.path.as_ref());
         TargetStatus {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             pid: std::process::id(),
@@ -519,10 +541,11 @@ impl ServedFile {
             not_served: missing,
             at_restart,
             listeners: listeners.collect(),
-            admin: AdminPlaces {
-                socket: socket.map(|path| path.display().to_string()),
-                address: places.and_then(|places| places.address),
-            },
+            admin: self
+                .places
+                .get()
+                .map(|places| places.told.clone())
+                .unwrap_or_default(),
             volumes: served.volumes.len(),
             subsystems: served.subsystems.len(),
             targets: served.targets.len(),
@@ -539,7 +562,9 @@ impl ServedFile {
     #[must_use]
     pub fn metrics(&self) -> String {
         let generation = locked(&self.shown).generation.generation;
-        metrics::text_of(self.running.metrics(), generation).expect("a text takes everything")
+        let wrong = self.wrong_logins.counts();
+        let text = metrics::text_of(self.running.metrics(), generation, wrong);
+        text.expect("a text takes everything")
     }
 
     /// What is measured of the target, for those who take differences.

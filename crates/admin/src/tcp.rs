@@ -1,26 +1,77 @@
 //! Where it listens on TCP.
 
 use std::io::{self, ErrorKind};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
+use std::sync::Arc;
 
-use server::AdminListen;
+use server::{AdminListen, AdminSpec, AdminTls};
+use tls::{ClientAuthorities, Identity, ServerSide};
 
 /// How many ports are tried where none is named: as many of weft may run on a machine.
 const PORTS_MAX: u16 = 64;
+
+/// A place on TCP.
+#[derive(Debug)]
+pub struct TcpPlace {
+    pub(crate) listener: TcpListener,
+    /// Where it listens.
+    pub(crate) address: SocketAddr,
+    /// `None`: it speaks plain HTTP.
+    pub(crate) tls: Option<Arc<ServerSide>>,
+}
+
+impl TcpPlace {
+    /// By what a browser asks: a name that the certificate is for.
+    pub(crate) fn url(&self) -> String {
+        let address = self.address;
+        let port = address.port();
+        let ip = match address.ip() {
+            IpAddr::V4(v4) if v4.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
+            IpAddr::V6(v6) if v6.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
+            ip => ip,
+        };
+        let ip = SocketAddr::new(ip, port);
+        let Some(tls) = &self.tls else {
+            return format!("http://{ip}");
+        };
+        match tls.certificate.dns_name() {
+            Some(name) => format!("https://{name}:{port}"),
+            None => format!("https://{ip}"),
+        }
+    }
+}
 
 /// Listens where a configuration says; `None`: nowhere.
 ///
 /// # Errors
 /// Why not.
-pub fn listen(listen: &AdminListen) -> Result<Option<TcpListener>, String> {
-    let listener = match listen {
-        AdminListen::Off => return Ok(None),
+pub fn listen(spec: &AdminSpec) -> Result<Option<TcpPlace>, String> {
+    if spec.listen == AdminListen::Off {
+        return Ok(None);
+    }
+    // Nothing listens plainly because its certificate cannot be read.
+    let tls = spec.tls.as_ref().map(server_side).transpose();
+    let tls = tls.map_err(|why| format!("[admin.tls]: {why}"))?;
+    let listener = match &spec.listen {
         AdminListen::At(address) => {
             bind(*address).map_err(|error| format!("{address}: {error}"))?
         }
-        AdminListen::Usual => first_free(AdminListen::PORT)?,
+        _ => first_free(AdminListen::PORT)?,
     };
-    Ok(Some(listener))
+    let address = listener.local_addr().map_err(|error| error.to_string())?;
+    Ok(Some(TcpPlace {
+        listener,
+        address,
+        tls,
+    }))
+}
+
+fn server_side(files: &AdminTls) -> Result<Arc<ServerSide>, String> {
+    let identity = Identity::read(&files.certificate, &files.key)?;
+    let crl = files.client_crl.as_deref();
+    let clients = files.client_ca.as_ref();
+    let clients = clients.map(|ca| ClientAuthorities::read(ca, crl));
+    ServerSide::new(identity, clients.transpose()?).map(Arc::new)
 }
 
 fn first_free(first: u16) -> Result<TcpListener, String> {
@@ -54,8 +105,12 @@ mod tests {
         let address = one.local_addr().expect("bound");
         let next = first_free(address.port()).expect("another port");
         assert!(next.local_addr().expect("bound").port() > address.port());
-        let why = listen(&AdminListen::At(address)).expect_err("taken");
+        let spec = |listen| AdminSpec {
+            listen,
+            ..AdminSpec::default()
+        };
+        let why = listen(&spec(AdminListen::At(address))).expect_err("taken");
         assert!(why.starts_with(&address.to_string()), "{why}");
-        assert!(listen(&AdminListen::Off).expect("nothing").is_none());
+        assert!(listen(&spec(AdminListen::Off)).expect("nothing").is_none());
     }
 }

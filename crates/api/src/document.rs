@@ -75,6 +75,9 @@ pub struct Generation {
     pub unix_s: u64,
     /// The user that asked for it.
     pub uid: u32,
+    /// Who that let in and has asked, over TCP.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by: Option<String>,
     /// What was asked for.
     pub verb: String,
     /// Of its text.
@@ -178,6 +181,9 @@ pub struct AuditRecord {
     pub unix_s: u64,
     /// The user that asked for it.
     pub uid: u32,
+    /// Who that let in and has asked, over TCP.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by: Option<String>,
     /// What was asked for.
     pub verb: String,
     /// `made`, or what kind of problem it was refused with.

@@ -84,4 +84,7 @@ pub struct AdminPlaces {
     /// The TCP address.
     #[schema(value_type = Option<String>)]
     pub address: Option<SocketAddr>,
+    /// By what that is asked: `https://` where it speaks TLS.
+    #[serde(default)]
+    pub url: Option<String>,
 }

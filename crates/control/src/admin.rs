@@ -3,12 +3,16 @@
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
-use server::{AdminGroup, AdminListen, AdminRole, AdminSocket, AdminSpec, AdminToken};
+use server::{
+    AdminClient, AdminGroup, AdminListen, AdminRole, AdminSocket, AdminSpec, AdminTls, AdminToken,
+};
+use tls::{Certificate, ClientAuthorities, Identity, SAN_KINDS};
 
 use crate::policy::pick;
-use crate::schema::{GROUP, SCHEMA, TOKEN};
-use crate::source::{At, Section, Sink};
+use crate::schema::{ADMIN_CLIENT, ADMIN_TLS, GROUP, SCHEMA, TOKEN};
+use crate::source::{At, Section, Sink, file};
 
 /// More names than a machine has.
 const NAMES_MAX: usize = 64;
@@ -18,21 +22,45 @@ const TOKENS_MAX: usize = 256;
 
 /// More groups than let in.
 const GROUPS_MAX: usize = 64;
+/// More people and programs than ask.
+const CLIENTS_MAX: usize = 256;
 
 const NAME_BYTES_MAX: usize = 64;
+
+/// A URI names more than a machine.
+const SAN_BYTES_MAX: usize = 1024;
+
+const ROLES: [(&str, AdminRole); 3] = {
+    let [viewer, operator, admin] = AdminRole::ALL;
+    [
+        (viewer.name(), viewer),
+        (operator.name(), operator),
+        (admin.name(), admin),
+    ]
+};
 
 pub(crate) fn read(sink: &mut Sink, section: Option<&Section>, folder: &Path) -> AdminSpec {
     let Some(section) = section else {
         return AdminSpec::default();
     };
     let tokens = tokens(sink, section);
+    let tls = tls_files(sink, section, folder);
+    let has_ca = tls.as_ref().is_some_and(|tls| tls.client_ca.is_some());
+    // What is wrong with its files is no reason to tell more.
+    let is_open = !tokens.is_empty() || section.has("tls");
     AdminSpec {
         socket: socket(sink, section, folder),
-        listen: listen(sink, section, !tokens.is_empty()),
+        listen: listen(sink, section, is_open),
         state: state(sink, section, folder),
         names: names(sink, section),
+        clients: clients(
+            sink,
+            section,
+            has_ca || (tls.is_none() && section.has("tls")),
+        ),
         tokens,
         groups: groups(sink, section),
+        tls,
     }
 }
 
@@ -59,7 +87,7 @@ fn state(sink: &mut Sink, section: &Section, folder: &Path) -> Option<PathBuf> {
     Some(folder.join(state.value))
 }
 
-fn listen(sink: &mut Sink, section: &Section, has_tokens: bool) -> AdminListen {
+fn listen(sink: &mut Sink, section: &Section, is_open: bool) -> AdminListen {
     let Some(At { value, span }) = section.text(sink, "listen") else {
         return AdminListen::Usual;
     };
@@ -74,10 +102,10 @@ fn listen(sink: &mut Sink, section: &Section, has_tokens: bool) -> AdminListen {
         Ok(address) if address.port() == 0 => {
             "port 0 would be another port at every start: name one, such as 4480"
         }
-        Ok(address) if !has_tokens && !is_loopback(address) => {
-            "`listen` takes an address of this machine alone, 127.0.0.1 or ::1, where there is no \
-             [[admin.token]]: nobody elsewhere could log in; `ssh -L 4480:127.0.0.1:4480` reaches \
-             it, encrypted"
+        Ok(address) if !is_open && !is_loopback(address) => {
+            "`listen` takes an address of this machine alone, 127.0.0.1 or ::1, where there is \
+             neither [admin.tls] nor [[admin.token]]: nobody elsewhere could log in; `ssh -L \
+             4480:127.0.0.1:4480` reaches it, encrypted"
         }
         Ok(address) => return AdminListen::At(address),
     };
@@ -85,8 +113,31 @@ fn listen(sink: &mut Sink, section: &Section, has_tokens: bool) -> AdminListen {
     AdminListen::Off
 }
 
+/// What somebody may want to know who lets others in over TCP.
+pub(crate) fn note(spec: &AdminSpec) -> Option<String> {
+    match (&spec.listen, &spec.tls) {
+        (AdminListen::Off, _) => None,
+        // A certificate that nobody takes keeps no host from its volumes.
+        (_, Some(tls)) => {
+            let chain = tls::read_certificates(&tls.certificate).ok()?;
+            let certificate = Certificate::new(chain.first()?).ok()?;
+            let why = certificate.is_out_of_time(SystemTime::now())?;
+            Some(format!(
+                "[admin.tls] certificate: {} {why}: browsers and commands refuse it; make \
+                 another, and restart weft",
+                tls.certificate.display()
+            ))
+        }
+        (AdminListen::At(address), None) if !is_loopback(*address) => Some(format!(
+            "[admin] listen: what goes over {address} is not encrypted, tokens and sessions \
+             neither: name a certificate in [admin.tls], or keep it to a network that you trust"
+        )),
+        _ => None,
+    }
+}
+
 /// Whether this machine alone reaches an address.
-pub(crate) fn is_loopback(address: SocketAddr) -> bool {
+fn is_loopback(address: SocketAddr) -> bool {
     address.ip().to_canonical().is_loopback()
 }
 
@@ -128,14 +179,6 @@ fn named_roles(
     count_max: usize,
     sections: &[Section],
 ) -> Vec<Option<(String, AdminRole)>> {
-    const ROLES: [(&str, AdminRole); 3] = {
-        let [viewer, operator, admin] = AdminRole::ALL;
-        [
-            (viewer.name(), viewer),
-            (operator.name(), operator),
-            (admin.name(), admin),
-        ]
-    };
     if let Some(section) = sections.get(count_max) {
         sink.add(
             &section.span,
@@ -165,6 +208,110 @@ fn named_roles(
         );
     }
     all
+}
+
+/// The files of TLS, which are read now to see whether they will do.
+fn tls_files(sink: &mut Sink, section: &Section, folder: &Path) -> Option<AdminTls> {
+    let section = section.table(sink, SCHEMA, "tls", ADMIN_TLS)?;
+    section.missing(sink, "certificate", "certificate = \"server.pem\"");
+    section.missing(sink, "key", "key = \"server.key\"");
+    let mut path = |key| file(sink, &section, key, folder);
+    let [certificate, key, client_ca, client_crl] =
+        ["certificate", "key", "client_ca", "client_crl"].map(&mut path);
+    let told = |sink: &mut Sink, key: &str, why: String| {
+        sink.add(&section.span_of(key), format!("`{key}`: {why}"));
+    };
+    if let (Some(crl), None) = (&client_crl, &client_ca) {
+        let why = format!(
+            "{} revokes certificates of clients, and there is no `client_ca`",
+            crl.display()
+        );
+        told(sink, "client_crl", why);
+    }
+    let authorities = client_ca.as_ref().map(|ca| {
+        let crl = client_crl.as_deref();
+        let read = ClientAuthorities::read(ca, None);
+        let read = read.map_err(|why| ("client_ca", why))?;
+        match crl {
+            None => Ok(read),
+            Some(_) => ClientAuthorities::read(ca, crl).map_err(|why| ("client_crl", why)),
+        }
+    });
+    let authorities = authorities.transpose();
+    let (certificate, key) = (certificate?, key?);
+    let chain = tls::read_certificates(&certificate).map_err(|why| ("certificate", why));
+    let identity = chain.and_then(|chain| {
+        let read = tls::read_key(&key);
+        let fits = read.and_then(|key| Identity::new(chain, key));
+        fits.map_err(|why| ("key", why))
+    });
+    let side = identity.and_then(|identity| {
+        let side = tls::ServerSide::new(identity, authorities?);
+        side.map_err(|why| ("certificate", why))
+    });
+    match side {
+        Ok(_) => Some(AdminTls {
+            certificate,
+            key,
+            client_ca,
+            client_crl,
+        }),
+        Err((key, why)) => {
+            told(sink, key, why);
+            None
+        }
+    }
+}
+
+/// Who is known by a certificate.
+fn clients(sink: &mut Sink, section: &Section, has_ca: bool) -> Vec<AdminClient> {
+    let mut clients: Vec<AdminClient> = Vec::new();
+    let sections = section.tables(sink, SCHEMA, "client", ADMIN_CLIENT);
+    if let Some(section) = sections.get(CLIENTS_MAX) {
+        let text = format!("there are {CLIENTS_MAX} clients at most");
+        sink.add(&section.span, text);
+    }
+    if let Some(section) = sections.first().filter(|_| !has_ca) {
+        let text = "no client can show a certificate: [admin.tls] names no `client_ca`";
+        sink.add(&section.span, text);
+    }
+    for section in &sections {
+        section.missing(sink, "name", "name = \"email:alice@example.org\"");
+        section.missing(sink, "role", "role = \"operator\"");
+        let role = pick(sink, Some(section), "role", &ROLES);
+        let (Some(name), Some(role)) = (section.text(sink, "name"), role) else {
+            continue;
+        };
+        let known = san(name.value);
+        match known {
+            Err(why) => sink.add(&name.span, why),
+            Ok(known) if clients.iter().any(|client| client.name == known) => {
+                let text = format!("there is a client \"{known}\" already");
+                sink.add(&name.span, text);
+            }
+            Ok(name) => clients.push(AdminClient { name, role }),
+        }
+    }
+    clients
+}
+
+/// A subject alternative name as weft compares it.
+fn san(text: &str) -> Result<String, String> {
+    let (kind, name) = text.split_once(':').unwrap_or_default();
+    let is_name = |byte: u8| byte.is_ascii_graphic();
+    let is_known = SAN_KINDS.contains(&kind) && !name.is_empty();
+    if !is_known || !name.bytes().all(is_name) || text.len() > SAN_BYTES_MAX {
+        return Err(format!(
+            "`name` takes a subject alternative name with its kind, {}:, as `openssl x509 -noout \
+             -ext subjectAltName` prints it, such as \"email:alice@example.org\", not \"{text}\"",
+            SAN_KINDS.join(":, ")
+        ));
+    }
+    // DNS knows no difference.
+    Ok(match kind {
+        "DNS" => format!("{kind}:{}", name.to_ascii_lowercase()),
+        _ => text.to_owned(),
+    })
 }
 
 fn names(sink: &mut Sink, section: &Section) -> Vec<String> {

@@ -226,14 +226,7 @@ pub fn notes(config: &Config) -> Vec<String> {
                     that keeps it";
         notes.push(note.to_owned());
     }
-    if let server::AdminListen::At(address) = config.admin.listen
-        && !admin::is_loopback(address)
-    {
-        notes.push(format!(
-            "[admin] listen: what goes over {address} is not encrypted, tokens and sessions \
-             neither: keep it to a network that you trust"
-        ));
-    }
+    notes.extend(admin::note(&config.admin));
     notes.extend(memory_note(config, store::memory::limit()));
     for (scope, auth) in discovery.chain(targets) {
         for known in auth.chap.iter().chain(&auth.mutual) {

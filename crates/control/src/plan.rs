@@ -167,6 +167,7 @@ pub fn at_restart(running: &Config, desired: &Config) -> Vec<String> {
         ("[admin] socket", admin.socket == desired.admin.socket),
         ("[admin] listen", admin.listen == desired.admin.listen),
         ("[admin] state", admin.state == desired.admin.state),
+        ("[admin.tls]", admin.tls == desired.admin.tls),
         ("a setting of [nfs]", *nfs == desired.nfs),
     ];
     let differing = are_same.into_iter().filter(|(_, is_same)| !is_same);

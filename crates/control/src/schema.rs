@@ -325,6 +325,8 @@ pub const SCHEMA: &[Keys] = &[
             key("state", Takes::File),
             key("token", Takes::Tables(TOKEN)),
             key("group", Takes::Tables(GROUP)),
+            key("tls", Takes::Table(ADMIN_TLS)),
+            key("client", Takes::Tables(ADMIN_CLIENT)),
         ],
     ),
     (GROUP, &[key("name", Takes::Text), key("role", Takes::Text)]),
@@ -335,6 +337,19 @@ pub const SCHEMA: &[Keys] = &[
             key("role", Takes::Text),
             key("sha256", Takes::Text),
         ],
+    ),
+    (
+        ADMIN_TLS,
+        &[
+            key("certificate", Takes::File),
+            key("key", Takes::File),
+            key("client_ca", Takes::File),
+            key("client_crl", Takes::File),
+        ],
+    ),
+    (
+        ADMIN_CLIENT,
+        &[key("name", Takes::Text), key("role", Takes::Text)],
     ),
 ];
 
@@ -367,6 +382,8 @@ pub(crate) const POLICY: &str = "[policy]";
 pub(crate) const ADMIN: &str = "[admin]";
 pub(crate) const TOKEN: &str = "[[admin.token]]";
 pub(crate) const GROUP: &str = "[[admin.group]]";
+pub(crate) const ADMIN_TLS: &str = "[admin.tls]";
+pub(crate) const ADMIN_CLIENT: &str = "[[admin.client]]";
 
 /// Of CHAP.
 const CREDENTIALS: &[Key] = &[

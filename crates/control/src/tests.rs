@@ -691,6 +691,7 @@ fn the_example_loads_as_it_is_and_with_everything_in_it_live() {
         secret_file(folder.path(), name, &format!("a secret of {name}\n"), 0o600);
     }
     std::fs::create_dir(folder.path().join("share")).unwrap();
+    tls_files(folder.path());
     let origin = origin(folder.path().to_str().unwrap());
     let config = parse(&uncommented(EXAMPLE), &origin, &[0, 1]).unwrap();
     assert_eq!(config.cpus, [0, 1]);
@@ -728,6 +729,23 @@ fn secret_file(folder: &Path, name: &str, text: &str, mode: u32) {
     let path = folder.join(format!("{name}.secret"));
     std::fs::write(&path, text).unwrap();
     std::fs::set_permissions(&path, PermissionsExt::from_mode(mode)).unwrap();
+}
+
+/// What `[admin.tls]` of the example names.
+fn tls_files(folder: &Path) {
+    for (name, of) in [
+        ("server.pem", "server.pem"),
+        ("server.key", "server.key"),
+        ("clients.pem", "ca.pem"),
+        ("clients.crl", "crl.pem"),
+        ("old.pem", "old.pem"),
+        ("old.key", "old.key"),
+    ] {
+        let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tls/testdata");
+        std::fs::copy(data.join(of), folder.join(name)).unwrap();
+        let mode = PermissionsExt::from_mode(0o600);
+        std::fs::set_permissions(folder.join(name), mode).unwrap();
+    }
 }
 
 fn collect(
@@ -805,4 +823,90 @@ fn admin_listens_on_this_machine_alone_by_names_of_machines() {
         let told = only(&with(line));
         assert!(told.contains(part), "{line}: {told}");
     }
+}
+
+#[test]
+fn admin_speaks_tls_by_files_that_do_and_knows_clients_by_names_of_a_kind() {
+    let folder = tempfile::tempdir().unwrap();
+    tls_files(folder.path());
+    let origin = origin(folder.path().to_str().unwrap());
+    let read = |admin: &str| {
+        let text = file(SIZE, "", ANY, LOCAL, &format!("[admin]\n{admin}"));
+        parse(&text, &origin, &[0])
+    };
+    let tls = "listen = \"0.0.0.0:4480\"\n[admin.tls]\ncertificate = \"server.pem\"\n\
+               key = \"server.key\"\n";
+    let plain = read(tls).expect("fine");
+    assert_eq!(notes(&plain), [] as [&str; 0]);
+    let with_ca = format!("{tls}client_ca = \"clients.pem\"\nclient_crl = \"clients.crl\"\n");
+    let client = |name: &str, role: &str| {
+        format!("[[admin.client]]\nname = \"{name}\"\nrole = \"{role}\"\n")
+    };
+    let known = client("DNS:Ops.example.org", "admin") + &client("email:A@example.org", "viewer");
+    let clients = read(&(with_ca.clone() + &known))
+        .expect("fine")
+        .admin
+        .clients;
+    assert_eq!(clients[0].name, "DNS:ops.example.org");
+    assert_eq!(clients[1].name, "email:A@example.org");
+    let old = tls.replace("server.", "old.");
+    let told = notes(&read(&old).expect("fine")).concat();
+    assert!(told.contains("old.pem has expired"), "{told}");
+    for (text, part) in [
+        (
+            tls.replace("server.pem", "none.pem"),
+            "none.pem cannot be read",
+        ),
+        (
+            tls.replace("server.key", "old.key"),
+            "not that of the certificate",
+        ),
+        (tls.replace("server.key", "server.pem"), "no private key"),
+        (tls.replace("key =", "# key ="), "lacks the key `key`"),
+        (
+            format!("{tls}client_ca = \"server.key\"\n"),
+            "no certificate",
+        ),
+        (
+            format!("{tls}client_crl = \"clients.crl\"\n"),
+            "no `client_ca`",
+        ),
+        (
+            with_ca.replace("clients.crl", "clients.pem"),
+            "no certificate revocation list",
+        ),
+        (
+            tls.to_owned() + &client("email:a", "viewer"),
+            "no `client_ca`",
+        ),
+        (
+            with_ca.clone() + &client("alice", "viewer"),
+            "with its kind, DNS:, URI:, email:",
+        ),
+        (
+            with_ca.clone() + &client("dns:a", "viewer"),
+            "with its kind",
+        ),
+        (
+            with_ca.clone() + &client("IP:192.0.2.1", "viewer"),
+            "with its kind",
+        ),
+        (with_ca.clone() + &client("URI:", "viewer"), "with its kind"),
+        (
+            with_ca.clone() + &client("URI:a", "root"),
+            "one of \"viewer\"",
+        ),
+        (
+            with_ca.clone() + &client("DNS:a", "viewer") + &client("DNS:A", "admin"),
+            "already",
+        ),
+    ] {
+        let list = read(&text).expect_err(&text);
+        assert_eq!(list.len(), 1, "{text}: {list:#?}");
+        assert!(list[0].text.contains(part), "{text}: {}", list[0].text);
+    }
+    let key = folder.path().join("server.key");
+    std::fs::set_permissions(key, PermissionsExt::from_mode(0o644)).unwrap();
+    let list = read(tls).expect_err("everybody may read the key");
+    assert!(list[0].text.contains("chmod 600"), "{}", list[0].text);
 }

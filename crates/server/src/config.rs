@@ -76,6 +76,10 @@ pub struct AdminSpec {
     pub tokens: Vec<AdminToken>,
     /// Users of this machine who ask at the Unix socket, beside the process's own and root.
     pub groups: Vec<AdminGroup>,
+    /// What encrypts the address over TCP; `None`: nothing does.
+    pub tls: Option<AdminTls>,
+    /// Who is known over TCP by a certificate.
+    pub clients: Vec<AdminClient>,
 }
 
 /// A group of users of this machine, and what they may do.
@@ -84,6 +88,28 @@ pub struct AdminGroup {
     /// Its name in the database of groups.
     pub name: String,
     /// What its members may do.
+    pub role: AdminRole,
+}
+
+/// Files in PEM, by which an address over TCP speaks TLS.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AdminTls {
+    /// What is shown: a certificate, and those that it is signed by.
+    pub certificate: PathBuf,
+    /// Its private key.
+    pub key: PathBuf,
+    /// The authorities that sign the certificates of clients; `None`: clients show none.
+    pub client_ca: Option<PathBuf>,
+    /// What those have revoked.
+    pub client_crl: Option<PathBuf>,
+}
+
+/// Who is known by a certificate, and for what.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AdminClient {
+    /// A subject alternative name, with its kind: `DNS:`, `URI:` or `email:`.
+    pub name: String,
+    /// What it may do.
     pub role: AdminRole,
 }
 

@@ -137,7 +137,7 @@ pub const HISTORY: &[Column<HistoryEntry>] = &[
             .map_or(Cell::Nothing, |made| Cell::count(made.done.len()))
     }),
     text("verb", |of| match of {
-        HistoryEntry::Made(made) => Cell::text(&made.verb),
+        HistoryEntry::Made(made) => verb(&made.verb, made.by.as_deref()),
         HistoryEntry::Damaged { damaged, .. } => Cell::text(format!("DAMAGED: {damaged}")),
     }),
 ];
@@ -150,8 +150,13 @@ pub const AUDIT: &[Column<AuditRecord>] = &[
     figure("generation", |of| Cell::Count(of.generation)),
     figure("changes", |of| Cell::count(of.change_count)),
     text("outcome", |of| Cell::text(&of.outcome)),
-    text("verb", |of| Cell::text(&of.verb)),
+    text("verb", |of| verb(&of.verb, of.by.as_deref())),
 ];
+
+/// What was asked for and, where that is another than the user, by whom.
+fn verb(verb: &str, by: Option<&str>) -> Cell {
+    Cell::text(by.map_or_else(|| verb.to_owned(), |by| format!("{verb}, by {by}")))
+}
 
 fn digests(header: bool, data: bool) -> Cell {
     Cell::text(match (header, data) {

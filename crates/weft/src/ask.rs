@@ -1,16 +1,21 @@
-//! Commands that ask the weft which runs on this machine, over its admin socket.
+//! Commands that ask a weft that runs: the one of this machine over its admin socket, or one of
+//! another machine.
 
+use std::env::var_os;
 use std::fmt::Display;
+use std::fs;
 use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 
-use admin::{Answer, Request};
+use admin::{AdminAddress, Answer, Request};
 use api::{LastChange, PlanLine, TargetStatus};
 use clap::Args;
 use control::{Problem, Problems, format_size};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
+use tls::{ClientConfig, Identity};
 
 use crate::watch::{WatchArgs, watched};
 use crate::{FAILURE, USAGE, changes, refusals};
@@ -21,10 +26,31 @@ pub struct AskArgs {
     /// Print the answer as JSON
     #[arg(long)]
     pub json: bool,
-    /// The admin socket; default: /run/weft/admin.sock for root, for other users
-    /// $XDG_RUNTIME_DIR/weft/admin.sock or, where that is not there, root's
-    #[arg(long, value_name = "PATH")]
-    socket: Option<PathBuf>,
+    /// Where weft is asked: the path of its admin socket, https://HOST:PORT on another machine,
+    /// or http://127.0.0.1:PORT; default: the socket /run/weft/admin.sock for root, for other
+    /// users $XDG_RUNTIME_DIR/weft/admin.sock or, where that is not there, root's
+    #[arg(long, value_name = "ADDRESS", alias = "socket")]
+    at: Option<PathBuf>,
+    #[command(flatten)]
+    remote: RemoteArgs,
+}
+
+/// How another machine and this one know each other. Files of TLS are PEM.
+#[derive(Args)]
+#[command(next_help_heading = "Over https://")]
+struct RemoteArgs {
+    /// The certificate of the authority (CA) that has signed weft's, or of several
+    #[arg(long, value_name = "FILE")]
+    ca: Option<PathBuf>,
+    /// A certificate to show, which names whoever asks
+    #[arg(long, value_name = "FILE", requires = "key")]
+    certificate: Option<PathBuf>,
+    /// Its private key
+    #[arg(long, value_name = "FILE", requires = "certificate")]
+    key: Option<PathBuf>,
+    /// A token to show, in a file; default: the file that WEFT_TOKEN_FILE names
+    #[arg(long, value_name = "FILE")]
+    token_file: Option<PathBuf>,
 }
 
 #[derive(Args)]
@@ -64,8 +90,8 @@ pub fn refusals(arguments: &RefusalsArgs) -> io::Result<ExitCode> {
 
 /// Asks; what is refused is told. `file`: where the text of the request is from.
 pub fn ask(arguments: &AskArgs, request: &Request, file: Option<&Path>) -> Asked {
-    let socket = socket(arguments)?;
-    let answer = admin::ask(&socket, request).map_err(|error| unreached(&socket, &error))?;
+    let at = address(arguments)?;
+    let answer = admin::ask(&at, request).map_err(|error| unreached(&at, &error))?;
     match answer {
         Answer {
             is_done: true,
@@ -75,16 +101,80 @@ pub fn ask(arguments: &AskArgs, request: &Request, file: Option<&Path>) -> Asked
     }
 }
 
+impl AskArgs {
+    /// Whether another machine may be asked: paths mean something else there.
+    pub fn is_remote(&self) -> bool {
+        self.url().is_some()
+    }
+
+    fn url(&self) -> Option<&str> {
+        let at = self.at.as_ref()?.to_str()?;
+        at.contains("://").then_some(at)
+    }
+}
+
 /// Where to ask.
-pub fn socket(arguments: &AskArgs) -> Result<PathBuf, u8> {
-    let usual = || admin::asked_path();
-    let socket = arguments.socket.clone().map_or_else(usual, Ok);
-    socket.map_err(|why| {
-        tell(&format!(
-            "weft: no admin socket: {why}: name one with --socket"
-        ));
-        FAILURE
-    })
+///
+/// # Errors
+/// What of it cannot be used is on standard error.
+pub fn address(arguments: &AskArgs) -> Result<AdminAddress, u8> {
+    let fail = |code: u8, why: &str| {
+        tell(&format!("weft: {why}"));
+        code
+    };
+    let Some(url) = arguments.url() else {
+        let RemoteArgs {
+            ca,
+            certificate,
+            key: _,
+            token_file,
+        } = &arguments.remote;
+        if ca.is_some() || certificate.is_some() || token_file.is_some() {
+            let why = "--ca, --certificate and --token-file are for https://: name it with --at";
+            return Err(fail(USAGE, why));
+        }
+        let socket = arguments.at.clone().map_or_else(admin::asked_path, Ok);
+        let socket = socket.map_err(|why| {
+            let why = format!("no admin socket: {why}: name one with --at");
+            fail(FAILURE, &why)
+        });
+        return socket.map(AdminAddress::Socket);
+    };
+    let at = arguments.remote.known().and_then(|(tls, token)| {
+        let at = AdminAddress::of_url(url, tls, token);
+        at.map_err(|why| format!("--at: {why}"))
+    });
+    at.map_err(|why| fail(USAGE, &why))
+}
+
+/// What is taken of another machine, and what is shown to it.
+type Known = (Option<Arc<ClientConfig>>, Option<String>);
+
+impl RemoteArgs {
+    fn known(&self) -> Result<Known, String> {
+        let shown = match (&self.certificate, &self.key) {
+            (Some(certificate), Some(key)) => Some(Identity::read(certificate, key)?),
+            _ => None,
+        };
+        let tls = self.ca.as_ref().map(|ca| tls::client_side(ca, shown));
+        let file = self.token_file.clone();
+        let file = file.or_else(|| var_os("WEFT_TOKEN_FILE").map(PathBuf::from));
+        let token = file.map(|file| read_token(&file));
+        Ok((tls.transpose()?, token.transpose()?))
+    }
+}
+
+fn read_token(file: &Path) -> Result<String, String> {
+    let shown = file.display();
+    let text = fs::read_to_string(file);
+    let text = text.map_err(|error| format!("the token in {shown}: {error}"))?;
+    let token = text.trim();
+    match !token.is_empty() && token.bytes().all(|byte| byte.is_ascii_graphic()) {
+        true => Ok(token.to_owned()),
+        false => Err(format!(
+            "{shown} holds no token: `weft token add` prints one"
+        )),
+    }
 }
 
 /// An answer as what it is.
@@ -125,26 +215,35 @@ pub fn get(arguments: &AskArgs, target: &str) -> Asked {
     ask(arguments, &request, None)
 }
 
-/// Tells why a socket does not answer, and what to do; the exit code.
-pub fn unreached(socket: &Path, error: &io::Error) -> u8 {
-    tell(&format!("weft: {}", why_unreached(socket, error)));
+/// Tells why weft does not answer at an address, and what to do; the exit code.
+pub fn unreached(at: &AdminAddress, error: &io::Error) -> u8 {
+    tell(&format!("weft: {}", why_unreached(at, error)));
     FAILURE
 }
 
-/// Why a socket does not answer, and what to do.
-pub fn why_unreached(socket: &Path, error: &io::Error) -> String {
+/// Why weft does not answer at an address, and what to do.
+pub fn why_unreached(at: &AdminAddress, error: &io::Error) -> String {
+    let is_socket = matches!(at, AdminAddress::Socket(_));
     let remedy = match error.kind() {
-        ErrorKind::NotFound | ErrorKind::ConnectionRefused => {
+        ErrorKind::NotFound | ErrorKind::ConnectionRefused if is_socket => {
             "no weft that runs has this admin socket: start one with `weft serve`, or name its \
-             socket (`[admin] socket`) with --socket"
+             socket (`[admin] socket`) with --at"
         }
-        ErrorKind::PermissionDenied => {
+        ErrorKind::PermissionDenied if is_socket => {
             "the user that weft runs as, root, and members of the groups of [[admin.group]] may ask: \
              one of them lets you in with `weft add group GROUP role=viewer`"
         }
-        _ => "no weft answers there: name its socket with --socket",
+        _ if is_socket => "no weft answers there: name its socket with --at",
+        ErrorKind::ConnectionRefused => {
+            "nothing listens there: `weft status` on that machine says where it does, and \
+             `[admin] listen` sets it"
+        }
+        ErrorKind::TimedOut => "see that the network and its firewalls let this port through",
+        // It says itself what is wrong.
+        ErrorKind::InvalidData => "so nothing was asked",
+        _ => "see that weft runs there, and that `[admin] listen` and `[admin.tls]` are set",
     };
-    format!("{}: {error}: {remedy}", socket.display())
+    format!("{at}: {error}: {remedy}")
 }
 
 /// A mistake in a file is one of usage.
@@ -241,7 +340,13 @@ fn show_status(out: &mut dyn Write, status: &TargetStatus) -> io::Result<()> {
         row("listener", format!("{} {protocol}", listener.address))?;
     }
     if let Some(address) = status.admin.address {
-        row("admin address", address.to_string())?;
+        let is_encrypted = status
+            .admin
+            .url
+            .as_ref()
+            .is_some_and(|url| url.starts_with("https:"));
+        let tls = if is_encrypted { ", TLS" } else { "" };
+        row("admin address", format!("{address}{tls}"))?;
     }
     if let Some(socket) = &status.admin.socket {
         row("admin socket", socket.clone())?;

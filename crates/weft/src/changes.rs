@@ -18,7 +18,7 @@ use crate::{FAILURE, USAGE, table};
 
 #[derive(Args)]
 pub struct DiffArgs {
-    /// Configuration; see weft.example.toml
+    /// Configuration; see weft.example.toml. The paths in it are of the machine that weft runs on
     #[arg(short, long, value_name = "FILE")]
     config: PathBuf,
     #[command(flatten)]
@@ -43,7 +43,7 @@ pub struct ChangeArgs {
 
 #[derive(Args)]
 pub struct ApplyArgs {
-    /// Configuration; see weft.example.toml
+    /// Configuration; see weft.example.toml. The paths in it are of the machine that weft runs on
     #[arg(short, long, value_name = "FILE")]
     config: PathBuf,
     #[command(flatten)]
@@ -183,7 +183,7 @@ impl ChangeArgs {
     }
 
     /// Where it is asked for.
-    pub fn socket(&self) -> &AskArgs {
+    pub fn place(&self) -> &AskArgs {
         &self.ask
     }
 
@@ -213,9 +213,14 @@ fn put(arguments: &AskArgs, request: Request, file: &Path) -> Asked {
     let (Ok(read), Ok(folder)) = (read, folder) else {
         return Err(USAGE);
     };
+    // On another machine its paths are of that one.
+    let folder = match arguments.is_remote() {
+        true => String::new(),
+        false => format!("&folder={}", encoded(folder)),
+    };
     let request = Request {
         method: "PUT".parse().expect("a method"),
-        target: format!("{}&folder={}", request.target, encoded(folder)),
+        target: format!("{}{folder}", request.target),
         body: read.text,
         ..request
     };

@@ -52,8 +52,8 @@ pub fn run(arguments: &EventsArgs) -> io::Result<ExitCode> {
 }
 
 fn follow_events(ask: &AskArgs, target: String) -> io::Result<ExitCode> {
-    let socket = match ask::socket(ask) {
-        Ok(socket) => socket,
+    let at = match ask::address(ask) {
+        Ok(at) => at,
         Err(code) => return Ok(ExitCode::from(code)),
     };
     let mut request = Request {
@@ -62,7 +62,7 @@ fn follow_events(ask: &AskArgs, target: String) -> io::Result<ExitCode> {
     };
     let mut last = None;
     loop {
-        let followed = admin::follow(&socket, &request, &mut last, |event| {
+        let followed = admin::follow(&at, &request, &mut last, |event| {
             let mut out = io::stdout().lock();
             writeln!(out, "{}", line_of(event, ask.json)).and_then(|()| out.flush())
         });
@@ -73,7 +73,7 @@ fn follow_events(ask: &AskArgs, target: String) -> io::Result<ExitCode> {
             Ok(Followed::Untaken(error)) => return Err(error),
             Ok(Followed::Ended) => ask::tell(&"weft: the connection has ended; asking again"),
             Err(error) if last.is_none() => {
-                return Ok(ExitCode::from(ask::unreached(&socket, &error)));
+                return Ok(ExitCode::from(ask::unreached(&at, &error)));
             }
             // It starts anew.
             Err(_) => {}

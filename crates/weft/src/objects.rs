@@ -99,7 +99,7 @@ fn change(how: &ChangeArgs, method: &str, place: &str, body: String) -> io::Resu
         body,
         ..how.request(place)
     };
-    how.end(ask(how.socket(), &request, None))
+    how.end(ask(how.place(), &request, None))
 }
 
 /// Where an object is asked for.

@@ -143,10 +143,11 @@ fn open_admin(
         );
         None
     });
-    let tcp = admin::listen(&spec.listen).unwrap_or_else(|why| {
+    let tcp = admin::listen(spec).unwrap_or_else(|why| {
         tracing::warn!(
             why,
-            "no administration over TCP: name another address in `[admin] listen`, or \"off\""
+            "no administration over TCP: name another address in `[admin] listen`, or \"off\", and \
+             files that can be read in `[admin.tls]`"
         );
         None
     });
@@ -258,10 +259,10 @@ fn announce(running: &Running, admin: Option<&AdminThread>, notes: &[String]) ->
     text += &banner::machine(config, running.backend());
     let _ = write!(text, "\n{}", banner::commands(config, &addresses));
     if let Some(path) = admin.and_then(AdminThread::path) {
-        let _ = writeln!(text, "  weft status --socket {}", path.display());
+        let _ = writeln!(text, "  weft status --at {}", path.display());
     }
-    if let Some(address) = admin.and_then(AdminThread::address) {
-        let _ = writeln!(text, "In a browser http://{address}, after `weft login`.");
+    if let Some(url) = admin.and_then(AdminThread::url) {
+        let _ = writeln!(text, "In a browser {url}, after `weft login`.");
     }
     text += "\nSIGHUP has it read its configuration again, SIGUSR1 asks what it has done so far; \
              Ctrl-C or SIGTERM ends it in order.\n";

@@ -173,18 +173,18 @@ impl Bundle {
 
     /// Asks for all that there is. A weft that does not answer is not asked again.
     fn ask_all(&mut self, ask: &AskArgs) {
-        let socket = ask::socket(ask).map_err(|_| "no admin socket is known".to_owned());
-        let (mut gone, began) = (socket.as_ref().err().cloned(), Instant::now());
+        let at = ask::address(ask).map_err(|_| "no admin socket is known".to_owned());
+        let (mut gone, began) = (at.as_ref().err().cloned(), Instant::now());
         for &(name, path, about) in ASKED {
             if name == LAST_ASKED && gone.is_none() {
                 thread::sleep(BETWEEN_LOOKS.saturating_sub(began.elapsed()));
             }
-            let content = match (&socket, &gone) {
-                (Ok(socket), None) => match admin::fetch(socket, path, PATIENCE) {
+            let content = match (&at, &gone) {
+                (Ok(at), None) => match admin::fetch(at, path, PATIENCE) {
                     Ok((true, body)) => Ok(body),
                     Ok((false, body)) => Err(refusal(&body)),
                     Err(error) => {
-                        let why = format!("{}: {error}", socket.display());
+                        let why = format!("{at}: {error}");
                         gone = Some(why.clone());
                         Err(why)
                     }

@@ -1,11 +1,10 @@
 //! `weft top`: what hosts do now, on a terminal or as JSON.
 
 use std::io;
-use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use admin::{Answer, Request};
+use admin::{AdminAddress, Answer, Request};
 use api::{Evicted, ProblemDetails};
 use clap::Args;
 use serde::Deserialize;
@@ -36,11 +35,11 @@ pub fn run(arguments: &TopArgs) -> io::Result<ExitCode> {
         return Ok(ExitCode::from(USAGE));
     }
     let delay = Duration::from_secs_f64(*delay);
-    let socket = match ask::socket(ask) {
-        Ok(socket) => socket,
+    let at = match ask::address(ask) {
+        Ok(at) => at,
         Err(code) => return Ok(ExitCode::from(code)),
     };
-    let source = OnSocket(socket);
+    let source = Asked(at);
     let ended = match ask.json {
         true => top::print(&source, (delay, *count), &mut io::stdout().lock()),
         false => top::run(source, delay),
@@ -54,10 +53,10 @@ pub fn run(arguments: &TopArgs) -> io::Result<ExitCode> {
     })
 }
 
-/// The weft that has this admin socket.
-struct OnSocket(PathBuf);
+/// The weft that answers at this address.
+struct Asked(AdminAddress);
 
-impl OnSocket {
+impl Asked {
     fn ask(&self, request: &Request) -> Result<Value, String> {
         match admin::ask(&self.0, request) {
             Ok(Answer {
@@ -70,7 +69,7 @@ impl OnSocket {
     }
 }
 
-impl LookSource for OnSocket {
+impl LookSource for Asked {
     fn get(&self, path: &str) -> Result<Value, String> {
         self.ask(&Request {
             target: path.to_owned(),

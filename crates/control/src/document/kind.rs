@@ -4,9 +4,9 @@ use std::fmt;
 
 use super::EditProblem;
 use crate::schema::{
-    ADMIN, ANA, CLIENT, DISCOVERY, EXPORT, FILE_SYSTEM, GROUP, INITIATOR, ISCSI, LISTENER, LUN,
-    NAMESPACE, NFS, NVME, POLICY, PORTAL_GROUP, REFERRAL, SUBSYSTEM, TARGET, TARGET_ANA, TOKEN,
-    Takes, VOLUME, keys_of,
+    ADMIN, ADMIN_CLIENT, ADMIN_TLS, ANA, CLIENT, DISCOVERY, EXPORT, FILE_SYSTEM, GROUP, INITIATOR,
+    ISCSI, LISTENER, LUN, NAMESPACE, NFS, NVME, POLICY, PORTAL_GROUP, REFERRAL, SUBSYSTEM, TARGET,
+    TARGET_ANA, TOKEN, Takes, VOLUME, keys_of,
 };
 use crate::source::nearest;
 
@@ -185,6 +185,8 @@ pub(crate) const KINDS: &[Kind] = &[
     kind("admin", file(&["admin"]), ADMIN, SET, None),
     kind("token", file(&["admin", "token"]), TOKEN, NAME, None),
     kind("group", file(&["admin", "group"]), GROUP, NAME, None),
+    kind("admin/tls", file(&["admin", "tls"]), ADMIN_TLS, SET, None),
+    kind("admin_client", file(&["admin", "client"]), ADMIN_CLIENT, NAME, None),
 ];
 
 /// What names an object in a key of another: the kind that is named, the section and the key.

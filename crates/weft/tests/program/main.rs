@@ -25,6 +25,7 @@ mod service;
 mod serving;
 mod support;
 mod tcp;
+mod tls;
 mod told;
 mod top;
 mod watching;
