@@ -33,6 +33,9 @@ const REQUESTS_MAX: u32 = 100;
 /// Tokens and certificates whose requests are counted: as many as a configuration takes.
 const CALLERS_MAX: usize = 512;
 
+/// Names of a certificate that a refusal shows.
+const NAMES_SHOWN_MAX: usize = 8;
+
 /// Wrong secrets of one address, in a minute, that are told that they are wrong.
 const FAILURES_MAX: u32 = 10;
 
@@ -219,7 +222,13 @@ impl Access {
     fn unknown_client(&self, peer: &Peer, names: &[String], now: Instant) -> Problem {
         let names = match names {
             [] => "no DNS, URI or email name (subjectAltName)".to_owned(),
-            names => names.join(", "),
+            names => {
+                let shown = names.iter().take(NAMES_SHOWN_MAX);
+                let shown: Vec<_> = shown
+                    .map(|name| name.escape_default().to_string())
+                    .collect();
+                shown.join(", ")
+            }
         };
         let wrong = format!("no [[admin.client]] is of the certificate, which has {names}");
         if let Peer::Address { peer, .. } = peer {
