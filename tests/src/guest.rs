@@ -137,24 +137,7 @@ impl Guest {
             &format!("{} {}", kernel_line(), config.kernel_words),
         ]);
         command.args(["-device", "virtio-rng-pci", "-device", "virtio-serial-pci"]);
-        let mut network = String::from("user,id=net");
-        for (here, there) in &config.forwards {
-            network += &format!(",hostfwd=tcp:127.0.0.1:{here}-:{there}");
-        }
-        command.args(["-netdev", &network]);
-        command.args(["-device", "virtio-net-pci,netdev=net,romfile="]);
-        if let Some(program) = &config.program {
-            let file = escaped(program);
-            command.arg("-drive");
-            command.arg(format!("file={file},format=raw,if=virtio,readonly=on"));
-        }
-        for (tag, folder) in &config.folders {
-            let path = escaped(folder);
-            command.arg("-virtfs");
-            command.arg(format!(
-                "local,path={path},mount_tag={tag},security_model=none,readonly=on"
-            ));
-        }
+        add_devices(&mut command, config);
         command
             .arg("-chardev")
             .arg(to_file("out", &logs.join(OUTPUT)));
@@ -278,6 +261,28 @@ impl GuestOutcome {
             tail(&console, 30),
             tail(&emulator, 10),
         );
+    }
+}
+
+/// Its network, and what it has of this machine.
+fn add_devices(command: &mut Command, config: &Config) {
+    let mut network = String::from("user,id=net");
+    for (here, there) in &config.forwards {
+        network += &format!(",hostfwd=tcp:127.0.0.1:{here}-:{there}");
+    }
+    command.args(["-netdev", &network]);
+    command.args(["-device", "virtio-net-pci,netdev=net,romfile="]);
+    if let Some(program) = &config.program {
+        let file = escaped(program);
+        command.arg("-drive");
+        command.arg(format!("file={file},format=raw,if=virtio,readonly=on"));
+    }
+    for (tag, folder) in &config.folders {
+        let path = escaped(folder);
+        command.arg("-virtfs");
+        command.arg(format!(
+            "local,path={path},mount_tag={tag},security_model=none,readonly=on"
+        ));
     }
 }
 
