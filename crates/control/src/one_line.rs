@@ -247,7 +247,7 @@ mod tests {
 
     #[test]
     fn folders_are_exported_under_their_names_and_root_is_nobody_from_elsewhere() {
-        let exports = ["/srv/a/files", "/srv/b/files", "/"].map(PathBuf::from);
+        let exports = ["/srv/a/files", "/srv/b/files", "/srv/é"].map(PathBuf::from);
         let mut one_line = OneLine {
             exports: exports.to_vec(),
             nfs_port: Some(20_490),
