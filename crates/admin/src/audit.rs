@@ -162,6 +162,16 @@ impl Audit {
             wrong,
         })
     }
+
+    /// The first of what is not as it was written, if anything is.
+    pub fn damage(&self, generations: &Generations) -> Option<String> {
+        let verified = match self.verify(generations) {
+            Ok(verified) => verified,
+            Err(error) => return Some(error.to_string()),
+        };
+        let first = verified.wrong.first()?;
+        Some(format!("{first}; `weft audit verify` tells all"))
+    }
 }
 
 impl End {

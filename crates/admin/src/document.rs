@@ -86,6 +86,7 @@ impl Document {
             notes,
         };
         let mut later = None;
+        let made = last.as_ref().map(|(made, _)| made.clone());
         match last {
             Some((last, _)) if file.is_some() && last.sha256 == own => document.found(last),
             Some((last, text)) if file.is_none() || last.file_sha256.as_ref() == Some(&own) => {
@@ -111,19 +112,30 @@ impl Document {
             }
             None => {}
         }
+        document.check_audit(made.as_ref());
         Ok((document, later.unwrap_or(config)))
     }
 
     /// Its text is that of the last generation.
     fn found(&mut self, last: Generation) {
-        let is_locked = self
-            .generations
-            .as_ref()
-            .is_some_and(Generations::is_locked);
-        if is_locked && let Err(error) = self.audit.catch_up(&last) {
-            self.notes.push(told(self.audit.path(), &error));
-        }
         (self.generation, self.is_written) = (last, true);
+    }
+
+    /// Adds what the process did not that was killed, and tells where the audit is damaged. All
+    /// that stands in it stays.
+    fn check_audit(&mut self, last: Option<&Generation>) {
+        let generations = self.generations.as_ref();
+        // Another weft may be writing there.
+        let Some(generations) = generations.filter(|all| all.is_locked()) else {
+            return;
+        };
+        if let Some(last) = last
+            && let Err(error) = self.audit.catch_up(last)
+        {
+            self.notes.push(told(self.audit.path(), &error));
+        } else if let Some(damage) = self.audit.damage(generations) {
+            self.notes.push(told(self.audit.path(), &damage));
+        }
     }
 
     /// Takes the last generation in the place of the text that was found.

@@ -642,3 +642,66 @@ fn audit_tells_what_was_changed_or_taken_out_of_it() {
     assert_eq!(verified.torn.len(), 1);
     target.end();
 }
+
+/// A document that has been changed twice and is served no more; its audit's file.
+fn changed_twice(folder: &Path, file: &Path) -> PathBuf {
+    let target = Target::start(Some(file), "");
+    target.put(&text(&["b"])).expect("it may");
+    target.put(&text(&["c"])).expect("it may");
+    target.end();
+    let documents = fs::read_dir(folder.join("state/documents")).expect("there");
+    let own = documents.flatten().next().expect("one");
+    own.path().join("audit.jsonl")
+}
+
+#[test]
+fn damaged_audit_is_told_at_the_start_and_all_of_it_stays() {
+    type Harm = fn(&Path, Vec<u8>);
+    let harms: [(&str, Harm); 4] = [
+        ("truncated", |path, was| {
+            let end = was.iter().position(|byte| *byte == b'\n').expect("a line");
+            fs::write(path, &was[..=end]).expect("ours");
+        }),
+        ("garbage", |path, was| {
+            let garbage: Vec<u8> = was.iter().map(|byte| byte ^ 0x55).collect();
+            fs::write(path, garbage).expect("ours");
+        }),
+        ("empty", |path, _| fs::write(path, "").expect("ours")),
+        ("a link to nothing", |path, _| {
+            fs::remove_file(path).expect("ours");
+            symlink("elsewhere", path).expect("a link");
+        }),
+    ];
+    for (harm, damage) in harms {
+        let (folder, file) = folder();
+        let path = changed_twice(folder.path(), &file);
+        damage(&path, fs::read(&path).expect("there"));
+        let left = fs::read(&path).unwrap_or_default();
+        // The last change is added again, as if weft had been killed before it was.
+        let target = Target::start(Some(&file), "");
+        let told = target.notes.join("\n");
+        let is_told = told.contains("audit.jsonl: ") && told.contains("`weft audit verify`");
+        assert_eq!(is_told, harm != "truncated", "{harm}: {told}");
+        target.put(&text(&["d"])).expect("it may");
+        let now = fs::read(&path).expect("there");
+        assert!(now.starts_with(&left) && now.len() > left.len(), "{harm}");
+        let verified = target.served.verify_audit().expect("it can be read");
+        assert_eq!(verified.wrong.is_empty(), harm == "truncated", "{harm}");
+        target.end();
+    }
+}
+
+#[test]
+fn audit_has_the_change_of_a_killed_process_although_the_file_was_edited_since() {
+    let (folder, file) = folder();
+    let path = changed_twice(folder.path(), &file);
+    let whole = fs::read_to_string(&path).expect("there");
+    let first = whole.split_inclusive('\n').next().expect("a line");
+    fs::write(&path, first).expect("ours");
+    fs::write(&file, text(&["hand"])).expect("ours");
+    let target = Target::start(Some(&file), "");
+    assert_eq!(target.notes, [""; 0]);
+    let verified = target.served.verify_audit().expect("it can be read");
+    assert_eq!((verified.records, verified.wrong), (2, Vec::new()));
+    target.end();
+}
