@@ -81,11 +81,21 @@ fn every_page_is_right_in_a_browser_wide_and_narrow_light_and_dark() {
     let load = std::thread::spawn(move || {
         interop::weft::perf(address, &["--rw=randread", "--runtime=30s", "--rate=100"])
     });
-    let ran = browser.run("pages.mjs", &[&login(&target, "operator"), &pictures_name]);
+    // It is in no list: it is refused, and let in later.
+    let closed = format!("nqn.2026-01.org.example:{}", "x".repeat(190));
+    let mut refused = Command::new(binary());
+    refused
+        .args(["perf", "--traddr", "127.0.0.1", "--runtime=1s", "--rw=read"])
+        .args(["--nqn", &closed, "--trsvcid", &address.port().to_string()]);
+    assert!(!refused.output().expect("it runs").status.success());
+    let hosts_connect = address.to_string();
+    let arguments = [&*login(&target, "operator"), &pictures_name, &hosts_connect];
+    let ran = browser.run("pages.mjs", &arguments);
     let printed = ran.unwrap_or_else(|why| panic!("{why}; pictures: {pictures_name}"));
-    assert_eq!(printed.trim(), "pages: 13, looks: 4");
+    assert_eq!(printed.trim(), "pages: 25, looks: 4");
     let kept = std::fs::read_dir(&pictures).expect("ours").count();
-    assert_eq!(kept, 13 * 4, "{pictures_name}");
+    // Those of the story, too.
+    assert_eq!(kept, 25 * 4 + 5, "{pictures_name}");
     load.join()
         .expect("no panic")
         .expect("every read is answered");

@@ -97,6 +97,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "mem",
             "server",
             "store",
+            "tables",
             "tls",
             "web_console",
         ],

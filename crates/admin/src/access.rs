@@ -91,6 +91,9 @@ pub(crate) struct Access {
     requests: Mutex<HashMap<String, Window>>,
 }
 
+/// Paths whose answers show texts of configurations.
+const TEXTS: [&str; 3] = ["/v1/config", "/configuration", "/history/"];
+
 /// What a request needs: the one table of that. `None`: no login.
 fn role_needed(method: &Method, path: &str) -> Option<AdminRole> {
     match (method, path) {
@@ -101,9 +104,7 @@ fn role_needed(method: &Method, path: &str) -> Option<AdminRole> {
         (_, "/v1/logins") => Some(AdminRole::Viewer),
         (_, "/v1/config/history") => Some(AdminRole::Viewer),
         // There may be secrets in the text; objects tell none.
-        (_, path) if path.starts_with("/v1/config") || path == "/configuration" => {
-            Some(AdminRole::Operator)
-        }
+        (_, path) if TEXTS.iter().any(|text| path.starts_with(text)) => Some(AdminRole::Operator),
         (&Method::GET | &Method::HEAD, _) => Some(AdminRole::Viewer),
         _ => Some(AdminRole::Operator),
     }

@@ -14,6 +14,7 @@ use axum::extract::{DefaultBodyLimit, Extension, Path, Query, Request, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
+use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::timeout;
 use utoipa::IntoParams;
 use utoipa_axum::router::{OpenApiRouter, UtoipaMethodRouterExt};
@@ -225,16 +226,21 @@ pub(crate) fn asked(
     })
 }
 
+/// Waits until the changes before are made.
+pub(crate) async fn turn(served: &ServedFile) -> Result<OwnedSemaphorePermit, Problem> {
+    match timeout(TURN_PATIENCE, served.turn.clone().acquire_owned()).await {
+        Ok(Ok(turn)) => Ok(turn),
+        _ => Err(NotApplied::Busy.into()),
+    }
+}
+
 /// Makes a change when those before it are made.
 pub(crate) async fn change(
     served: Arc<ServedFile>,
     asked: ChangeAsked,
     desired: impl FnOnce(&Document) -> Result<String, NotApplied> + Send + 'static,
 ) -> Result<Response, Problem> {
-    let turn = timeout(TURN_PATIENCE, served.turn.clone().acquire_owned()).await;
-    let Ok(Ok(turn)) = turn else {
-        return Err(NotApplied::Busy.into());
-    };
+    let turn = turn(&served).await?;
     let Json(answer) = off_thread(move || {
         // Given back when it is made, whether its answer is still waited for or not.
         let _turn = turn;

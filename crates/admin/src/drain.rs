@@ -122,12 +122,8 @@ fn drain(served: &ServedFile, caller: &AdminCaller, query: DrainQuery) -> Result
     if query.evict {
         let running = served.running();
         let clients: BTreeSet<u64> = running.nfs_clients().iter().map(|own| own.id).collect();
-        let eviction = Eviction::of(running, Vec::new(), clients);
-        done.extend(
-            eviction
-                .end(served, caller, "drain: evict nfs-clients")?
-                .done,
-        );
+        let eviction = Eviction::of_clients(running, clients, "drain: evict nfs-clients");
+        done.extend(eviction.end(served, caller)?.done);
     }
     Ok(drain_of(served, done))
 }

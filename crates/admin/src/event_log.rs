@@ -6,6 +6,7 @@ use std::fmt::{Debug, Write};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::UNIX_EPOCH;
 
+use api::EventLine;
 use serde_json::{Map, Value, json};
 use tokio::sync::{Semaphore, watch};
 use tracing::field::{Field, Visit};
@@ -110,6 +111,28 @@ impl EventLog {
             lost: from - (since + 1),
             events: (from..).zip(events.cloned()).collect(),
         }
+    }
+
+    /// All that are kept, as lines of a table.
+    pub(crate) fn lines(&self) -> Vec<EventLine> {
+        let kept = self.kept();
+        let line = |event: &Arc<Value>| {
+            let text = |name: &str| event[name].as_str().unwrap_or_default().to_owned();
+            let details = event["details"].as_object().into_iter().flatten();
+            let details = details.map(|(name, value)| match value {
+                Value::String(text) => format!("{name}={text}"),
+                value => format!("{name}={value}"),
+            });
+            EventLine {
+                id: event["id"].as_u64().unwrap_or_default(),
+                time: text("time"),
+                level: text("level"),
+                event: text("event"),
+                text: text("text"),
+                details: details.collect::<Vec<_>>().join(" "),
+            }
+        };
+        kept.events.iter().map(line).collect()
     }
 
     fn add(&self, event: &str, level: &str, text: &str, details: Map<String, Value>) {

@@ -16,130 +16,160 @@ use crate::problem::Problem;
 use crate::served::ServedFile;
 use crate::shown::shown;
 
+/// What can be ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum EvictedKind {
+    /// One connection of a host.
+    Connection,
+    /// All that is of a host.
+    Host,
+    /// An iSCSI session.
+    Session,
+    /// An NFS client.
+    Client,
+}
+
+impl EvictedKind {
+    const ALL: [EvictedKind; 4] = [
+        EvictedKind::Connection,
+        EvictedKind::Host,
+        EvictedKind::Session,
+        EvictedKind::Client,
+    ];
+
+    /// As commands say it.
+    pub fn name(self) -> &'static str {
+        match self {
+            EvictedKind::Connection => "connection",
+            EvictedKind::Host => "host",
+            EvictedKind::Session => "session",
+            EvictedKind::Client => "nfs-client",
+        }
+    }
+
+    pub fn of_name(name: &str) -> Option<EvictedKind> {
+        EvictedKind::ALL
+            .into_iter()
+            .find(|kind| kind.name() == name)
+    }
+}
+
 /// Ends a connection of a host.
 #[utoipa::path(delete, path = "/v1/connections/{id}", operation_id = "evict_connection", params(("id" = String, Path)),
     responses((status = 200, body = Evicted)))]
 pub(crate) async fn connection(
-    State(served): Served,
-    Extension(caller): Extension<AdminCaller>,
-    Named(id): Named,
+    served: Served,
+    caller: Extension<AdminCaller>,
+    id: Named,
 ) -> Result<Json<Evicted>, Problem> {
-    let verb = format!("evict connection {}", shown(id.as_bytes()));
-    off_thread(move || {
-        let running = served.running();
-        let asked = id.clone();
-        let all = running.connections(move |info| info.base.connection.to_string() == asked);
-        match all.list.is_empty() {
-            true => Err(unknown_connection(running, &id)),
-            false => Eviction::of(running, all.list, BTreeSet::new()).end(&served, &caller, &verb),
-        }
-    })
-    .await
+    evict(served, caller, EvictedKind::Connection, id).await
 }
 
 /// Ends all that a host has: connections, sessions, NFS state.
 #[utoipa::path(delete, path = "/v1/hosts/{name}", operation_id = "evict_host", params(("name" = String, Path)),
     responses((status = 200, body = Evicted)))]
 pub(crate) async fn host(
-    State(served): Served,
-    Extension(caller): Extension<AdminCaller>,
-    Named(name): Named,
+    served: Served,
+    caller: Extension<AdminCaller>,
+    name: Named,
 ) -> Result<Json<Evicted>, Problem> {
-    let verb = format!("evict host {}", shown(name.as_bytes()));
-    off_thread(move || {
-        let running = served.running();
-        let wanted = Wanted::host(&name, &Seen::of(running));
-        let clients = wanted.clients();
-        let all = running.connections(move |info| wanted.has(info));
-        if all.list.is_empty() && clients.is_empty() {
-            let all = hosts_of(running, &running.connections(|_| true));
-            let names = all.into_iter().map(|host| host.name).collect();
-            return Err(unknown("host", &name, names));
-        }
-        Eviction::of(running, all.list, clients).end(&served, &caller, &verb)
-    })
-    .await
+    evict(served, caller, EvictedKind::Host, name).await
 }
 
 /// Ends an iSCSI session.
 #[utoipa::path(delete, path = "/v1/iscsi/sessions/{id}", operation_id = "evict_iscsi_session", params(("id" = String, Path)),
     responses((status = 200, body = Evicted)))]
 pub(crate) async fn session(
-    State(served): Served,
-    Extension(caller): Extension<AdminCaller>,
-    Named(id): Named,
+    served: Served,
+    caller: Extension<AdminCaller>,
+    id: Named,
 ) -> Result<Json<Evicted>, Problem> {
-    let verb = format!("evict session {}", shown(id.as_bytes()));
-    off_thread(move || {
-        let running = served.running();
-        let asked = id.clone();
-        let all = running.connections(move |info| match info.role {
-            ConnectionRole::Session { tsih, .. } => tsih.to_string() == asked,
-            _ => false,
-        });
-        if all.list.is_empty() {
-            let all = running.sessions();
-            let ids = all.iter().map(|session| session.tsih.to_string()).collect();
-            return Err(unknown("iSCSI session", &id, ids));
-        }
-        Eviction::of(running, all.list, BTreeSet::new()).end(&served, &caller, &verb)
-    })
-    .await
+    evict(served, caller, EvictedKind::Session, id).await
 }
 
 /// Ends what an NFS client has.
 #[utoipa::path(delete, path = "/v1/nfs/clients/{id}", operation_id = "evict_nfs_client", params(("id" = String, Path)),
     responses((status = 200, body = Evicted)))]
 pub(crate) async fn client(
+    served: Served,
+    caller: Extension<AdminCaller>,
+    id: Named,
+) -> Result<Json<Evicted>, Problem> {
+    evict(served, caller, EvictedKind::Client, id).await
+}
+
+async fn evict(
     State(served): Served,
     Extension(caller): Extension<AdminCaller>,
+    kind: EvictedKind,
     Named(id): Named,
 ) -> Result<Json<Evicted>, Problem> {
-    let verb = format!("evict nfs-client {}", shown(id.as_bytes()));
-    off_thread(move || {
-        let running = served.running();
-        let all = running.nfs_clients();
-        match all.iter().find(|client| client_id(client.id) == id) {
-            Some(client) => {
-                let clients = BTreeSet::from([client.id]);
-                Eviction::of(running, Vec::new(), clients).end(&served, &caller, &verb)
-            }
-            None => {
-                let ids = all.iter().map(|client| client_id(client.id)).collect();
-                Err(unknown("NFS client", &id, ids))
-            }
-        }
-    })
-    .await
+    off_thread(move || Eviction::find(served.running(), kind, &id)?.end(&served, &caller)).await
 }
 
 /// What is to end.
 pub(crate) struct Eviction {
+    verb: String,
     seen: Seen,
     connections: Vec<ConnectionInfo>,
     clients: BTreeSet<u64>,
 }
 
 impl Eviction {
-    pub fn of(
-        running: &Running,
-        connections: Vec<ConnectionInfo>,
-        clients: BTreeSet<u64>,
-    ) -> Eviction {
+    /// Of all that these NFS clients have.
+    pub fn of_clients(running: &Running, clients: BTreeSet<u64>, verb: &str) -> Eviction {
         Eviction {
+            verb: verb.to_owned(),
             seen: Seen::of(running),
-            connections,
+            connections: Vec::new(),
             clients,
         }
     }
 
+    /// What is known by that name.
+    pub fn find(running: &Running, kind: EvictedKind, id: &str) -> Result<Eviction, Problem> {
+        let seen = Seen::of(running);
+        let asked = id.to_owned();
+        let (connections, clients) = match kind {
+            EvictedKind::Connection => {
+                let is_it = move |info: &ConnectionInfo| info.base.connection.to_string() == asked;
+                (running.connections(is_it).list, BTreeSet::new())
+            }
+            EvictedKind::Session => {
+                let is_its = move |info: &ConnectionInfo| match info.role {
+                    ConnectionRole::Session { tsih, .. } => tsih.to_string() == asked,
+                    _ => false,
+                };
+                (running.connections(is_its).list, BTreeSet::new())
+            }
+            EvictedKind::Host => {
+                let wanted = Wanted::host(id, &seen);
+                let clients = wanted.clients();
+                let all = running.connections(move |info| wanted.has(info));
+                (all.list, clients)
+            }
+            EvictedKind::Client => {
+                let all = running.nfs_clients();
+                let found = all.iter().find(|client| client_id(client.id) == id);
+                (
+                    Vec::new(),
+                    found.map(|client| client.id).into_iter().collect(),
+                )
+            }
+        };
+        if connections.is_empty() && clients.is_empty() {
+            return Err(missing(running, kind, id));
+        }
+        Ok(Eviction {
+            verb: format!("evict {} {}", kind.name(), shown(id.as_bytes())),
+            seen,
+            connections,
+            clients,
+        })
+    }
+
     /// Ends it. What has ended, and what keeps it from coming back.
-    pub fn end(
-        self,
-        served: &ServedFile,
-        caller: &AdminCaller,
-        verb: &str,
-    ) -> Result<Evicted, Problem> {
+    pub fn end(self, served: &ServedFile, caller: &AdminCaller) -> Result<Evicted, Problem> {
         let running = served.running();
         let (mut done, may_return) = (self.lines(), self.may_return());
         let connections = self.connections.iter().map(|info| info.base.connection);
@@ -160,14 +190,14 @@ impl Eviction {
         for line in &done {
             tracing::info!(event = "evicted", by = caller.name, "evict: {line}");
         }
-        if let Err(why) = served.record(verb, caller, &done) {
+        if let Err(why) = served.record(&self.verb, caller, &done) {
             done.push(format!("this is not in the audit: {why}"));
         }
         Ok(Evicted { done, may_return })
     }
 
     /// What ends, a line each.
-    fn lines(&self) -> Vec<String> {
+    pub fn lines(&self) -> Vec<String> {
         let mut lines = BTreeSet::new();
         for info in &self.connections {
             let host = self.seen.host(info).unwrap_or_default();
@@ -193,7 +223,7 @@ impl Eviction {
     }
 
     /// What lets it in again, a line each.
-    fn may_return(&self) -> Vec<String> {
+    pub fn may_return(&self) -> Vec<String> {
         let mut lines = BTreeSet::new();
         for info in &self.connections {
             let (Some(host), Some(target)) = (self.seen.host(info), &info.target) else {
@@ -225,5 +255,26 @@ impl Eviction {
             lines.insert(line.to_owned());
         }
         lines.into_iter().collect()
+    }
+}
+
+/// It is not there, or not any more; what is.
+fn missing(running: &Running, kind: EvictedKind, id: &str) -> Problem {
+    match kind {
+        EvictedKind::Connection => unknown_connection(running, id),
+        EvictedKind::Host => {
+            let all = hosts_of(running, &running.connections(|_| true));
+            unknown("host", id, all.into_iter().map(|host| host.name).collect())
+        }
+        EvictedKind::Session => {
+            let all = running.sessions();
+            let ids = all.iter().map(|session| session.tsih.to_string());
+            unknown("iSCSI session", id, ids.collect())
+        }
+        EvictedKind::Client => {
+            let all = running.nfs_clients();
+            let ids = all.iter().map(|client| client_id(client.id));
+            unknown("NFS client", id, ids.collect())
+        }
     }
 }

@@ -12,6 +12,10 @@ pub(crate) const POLICY: (HeaderName, &str) = (
      frame-ancestors 'none'; img-src data:; script-src 'self'; style-src 'self'",
 );
 
+/// A form of a page says which page it is of: `Origin` follows this (Fetch, "append a request
+/// Origin header").
+pub(crate) const REFERRER: (HeaderName, &str) = (header::REFERRER_POLICY, "same-origin");
+
 /// The kind of a page.
 pub(crate) const HTML: (HeaderName, &str) = (header::CONTENT_TYPE, "text/html; charset=utf-8");
 
@@ -19,7 +23,7 @@ pub(crate) const HTML: (HeaderName, &str) = (header::CONTENT_TYPE, "text/html; c
 pub(crate) fn is_of_browser(method: &Method, uri: &Uri, headers: &HeaderMap) -> bool {
     let accepted = headers.get(header::ACCEPT);
     let accepted = accepted.and_then(|value| value.to_str().ok());
-    method == Method::GET
+    [Method::GET, Method::POST].contains(method)
         && !uri.path().starts_with("/v1/")
         && accepted.is_some_and(|accepted| accepted.contains("text/html"))
 }
@@ -32,7 +36,7 @@ impl Problem {
         *response.body_mut() = html.into();
         let headers = response.headers_mut();
         headers.remove(header::CONTENT_LENGTH);
-        for (name, value) in [HTML, POLICY] {
+        for (name, value) in [HTML, POLICY, REFERRER] {
             headers.insert(name, HeaderValue::from_static(value));
         }
         response

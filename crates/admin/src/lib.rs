@@ -35,6 +35,7 @@ mod place;
 mod problem;
 mod refused;
 mod routes;
+mod samples;
 mod secrets;
 mod serve;
 mod served;

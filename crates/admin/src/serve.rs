@@ -30,6 +30,7 @@ use crate::groups::{UserConnections, role_of_user};
 use crate::handshake;
 use crate::place::Place;
 use crate::routes;
+use crate::samples::take_samples;
 use crate::served::{Places, ServedFile, locked};
 use crate::tcp::TcpPlace;
 
@@ -97,7 +98,13 @@ impl Drop for AdminThread {
 pub fn serve(places: AdminPlaces, served: Arc<ServedFile>) -> io::Result<AdminThread> {
     let access = Arc::new(Access::new(served.clone()));
     let tls = places.tcp.as_ref().and_then(|tcp| tcp.tls.clone());
-    let thread = in_thread(places, move |listeners| accept(listeners, tls, access))?;
+    let measured = served.clone();
+    let thread = in_thread(places, move |listeners| async move {
+        tokio::select! {
+            never = accept(listeners, tls, access) => never,
+            never = take_samples(measured) => never,
+        }
+    })?;
     served.places.get_or_init(|| Places {
         told: api::AdminPlaces {
             socket: thread.path.as_ref().map(|path| path.display().to_string()),

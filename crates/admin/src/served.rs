@@ -6,10 +6,10 @@ use std::time::Instant;
 
 use api::{
     AdminPlaces, Audit, AuditVerified, Changed, ConfigText, Figures, Generation, GenerationText,
-    History, HistoryEntry, Host, LastChange, Listener, PlanLine, RefusalSummary, Refusals,
-    RequestKey, TargetStatus,
+    History, HistoryEntry, Host, LastChange, Listener, ObjectChange, ObjectVerb, PlanLine,
+    RefusalSummary, Refusals, RequestKey, TargetStatus,
 };
-use control::{ObjectPath, PlannedChange, ServedDocument};
+use control::{Edit, ObjectPath, PlannedChange, ServedDocument};
 use server::{AdminRole, AdminSpec, Config, LastRefusal, Protocol, Running, Served};
 use tokio::sync::Semaphore;
 
@@ -23,6 +23,7 @@ use crate::groups::unknown_groups;
 use crate::keeper::Keeper;
 use crate::metrics;
 use crate::refused::NotApplied;
+use crate::samples::Samples;
 use crate::serve::TakenPlace;
 use crate::wrong_logins::WrongLogins;
 
@@ -45,6 +46,8 @@ pub struct ServedFile {
     pub(crate) wrong_logins: WrongLogins,
     /// What has happened.
     pub(crate) events: Arc<EventLog>,
+    /// What was measured in the last hour.
+    pub(crate) samples: Samples,
     /// How the drain began, while there is one.
     pub(crate) drain: Mutex<Option<DrainBegun>>,
 }
@@ -152,6 +155,7 @@ impl ServedFile {
             wrong_logins: WrongLogins::default(),
             events,
             drain: Mutex::default(),
+            samples: Samples::default(),
             running,
         }
     }
@@ -585,8 +589,12 @@ impl ServedFile {
 
 /// What was refused, and what would let it in.
 pub(crate) fn refusal_of(refused: LastRefusal, served: &Served) -> RefusalSummary {
+    let allowed = control::allow(&refused, served);
     RefusalSummary {
-        allow: control::allow(&refused, served),
+        change: allowed
+            .as_ref()
+            .and_then(|allowed| change_of(allowed.edit.as_ref()?)),
+        allow: allowed.map(|allowed| allowed.lines),
         first_unix_s: refused.first_unix_s,
         last_unix_s: refused.last_unix_s,
         count: refused.count,
@@ -596,6 +604,19 @@ pub(crate) fn refusal_of(refused: LastRefusal, served: &Served) -> RefusalSummar
         target: refused.target,
         reason: refused.reason,
     }
+}
+
+/// A change as answers say it.
+fn change_of(edit: &Edit) -> Option<ObjectChange> {
+    let Edit::Add { object, fields } = edit else {
+        return None;
+    };
+    Some(ObjectChange {
+        verb: ObjectVerb::Add,
+        kind: object.kind.clone(),
+        names: object.names.clone(),
+        fields: fields.clone(),
+    })
 }
 
 /// As answers say it.

@@ -16,3 +16,20 @@ pub struct EventList {
     #[schema(value_type = Vec<HashMap<String, Value>>)]
     pub events: Vec<Value>,
 }
+
+/// An event, as a line of a table has it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct EventLine {
+    /// From 1 on, of this process.
+    pub id: u64,
+    /// As the log writes times.
+    pub time: String,
+    /// How grave it is, as the log says it.
+    pub level: String,
+    /// What kind it is.
+    pub event: String,
+    /// The line of the log.
+    pub text: String,
+    /// The other fields of that.
+    pub details: String,
+}

@@ -9,7 +9,7 @@ use crate::Protocol;
 
 /// What is measured of a target, as of one moment: what is counted, is counted since the start
 /// of the process. What has done nothing is not in it, and what is gone is not any more.
-#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
 pub struct Figures {
     /// Tells the process from those before and after it: counts of another begin anew.
     pub boot: String,

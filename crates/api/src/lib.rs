@@ -13,6 +13,7 @@ mod figures;
 mod login;
 mod objects;
 mod problem;
+mod rates;
 mod refusals;
 mod status;
 
@@ -25,14 +26,15 @@ pub use document::{
     History, HistoryEntry, Holds, PlanLine, RequestKey, Rollback,
 };
 pub use drain::Drain;
-pub use events::EventList;
+pub use events::{EventLine, EventList};
 pub use figures::{
     FigureOp, Figures, HostFigures, NfsFigures, OpFigures, ReactorFigures, StageFigures, StageTime,
     TimeFigures, VolumeFigures,
 };
 pub use login::{LoginAddress, LoginRequest};
-pub use objects::{ConfigObject, ConfigObjects};
+pub use objects::{ConfigObject, ConfigObjects, ObjectChange, ObjectVerb};
 pub use problem::{FileProblem, ObjectProblem, ProblemDetails, ServedGeneration};
+pub use rates::{FigureRates, FigureSample};
 pub use refusals::{RefusalSummary, Refusals};
 pub use status::{AdminPlaces, LastChange, Listener, TargetStatus};
 

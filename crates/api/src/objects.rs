@@ -26,3 +26,41 @@ pub struct ConfigObjects {
     /// In the order of the text.
     pub objects: Vec<ConfigObject>,
 }
+
+/// A change of one object.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct ObjectChange {
+    /// What is done with it.
+    pub verb: ObjectVerb,
+    /// Its kind.
+    pub kind: String,
+    /// The names of what it is in, and its own at the end.
+    pub names: Vec<String>,
+    /// The keys that it gets.
+    #[schema(value_type = HashMap<String, Value>)]
+    pub fields: Map<String, Value>,
+}
+
+/// What is done with an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum ObjectVerb {
+    /// It is not there yet.
+    Add,
+    /// It gets other fields.
+    Set,
+    /// It goes, with all that is in it.
+    Rm,
+}
+
+impl ObjectVerb {
+    /// As commands say it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            ObjectVerb::Add => "add",
+            ObjectVerb::Set => "set",
+            ObjectVerb::Rm => "rm",
+        }
+    }
+}

@@ -5,6 +5,8 @@ use std::net::IpAddr;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use crate::ObjectChange;
+
 /// Refusals of one kind of one peer.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct RefusalSummary {
@@ -27,6 +29,9 @@ pub struct RefusalSummary {
     pub reason: String,
     /// The lines of configuration that let it in, where there are any.
     pub allow: Option<String>,
+    /// The same as a change of one object, where it is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub change: Option<ObjectChange>,
 }
 
 /// What was refused last, the latest at the end.

@@ -4,23 +4,38 @@ use std::net::IpAddr;
 
 use iscsi::{InitiatorAcl, Target, check_initiator_name};
 use nvmf::check_host_nqn;
+use serde_json::{Map, json};
 use server::nfs::Net;
 use server::{LastRefusal, Remedy, Served};
 use toml::Value;
 
+use crate::document::{Edit, ObjectPath};
+
 /// A list that is longer is not told whole.
 const LISTED_MAX: usize = 32;
 
-/// The lines of TOML that would let the peer in, with a comment that says where they belong;
-/// where a secret decides, a comment alone, that names its key. `None`: no line would, or
-/// what is served lets the peer in by now.
+/// What would let a peer in.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Allowed {
+    /// The lines of TOML, with a comment that says where they belong; where a secret decides,
+    /// a comment alone, that names its key.
+    pub lines: String,
+    /// The same as a change of one object, where it is one.
+    pub edit: Option<Edit>,
+}
+
+/// What would let the peer in. `None`: nothing would, or what is served lets the peer in by
+/// now.
 #[must_use]
-pub fn allow(refused: &LastRefusal, served: &Served) -> Option<String> {
+pub fn allow(refused: &LastRefusal, served: &Served) -> Option<Allowed> {
     let target = refused.target.as_deref();
     let host = refused.host.as_deref();
     match refused.remedy {
         Remedy::None => None,
-        Remedy::Secret => Some(secret(target, host, served)),
+        Remedy::Secret => Some(Allowed {
+            lines: secret(target, host, served),
+            edit: None,
+        }),
         Remedy::ListPeer => {
             let (target, host) = (target?, host.unwrap_or_default());
             let of_nvme = || host_of_subsystem(target, host, served);
@@ -29,6 +44,16 @@ pub fn allow(refused: &LastRefusal, served: &Served) -> Option<String> {
             of_nvme().or_else(of_iscsi).or_else(of_nfs)
         }
     }
+}
+
+/// One object more, in the one that is called `parent`.
+fn one_more(kind: &str, parent: &str, name: &str, fields: serde_json::Value) -> Option<Edit> {
+    let fields = match fields {
+        serde_json::Value::Object(fields) => fields,
+        _ => Map::new(),
+    };
+    let object = ObjectPath::new(kind, &[parent, name]);
+    Some(Edit::Add { object, fields })
 }
 
 fn quoted(text: &str) -> String {
@@ -46,7 +71,7 @@ fn with_one_more(key: &str, listed: &[String], one: &str) -> String {
     format!("{key} = [\n{}]", lines.concat())
 }
 
-fn host_of_subsystem(nqn: &str, host: &str, served: &Served) -> Option<String> {
+fn host_of_subsystem(nqn: &str, host: &str, served: &Served) -> Option<Allowed> {
     let mut all = served.subsystems.iter();
     let subsystem = all.find(|subsystem| subsystem.nqn == nqn)?;
     let hosts = subsystem.hosts.as_ref()?;
@@ -54,8 +79,10 @@ fn host_of_subsystem(nqn: &str, host: &str, served: &Served) -> Option<String> {
         return None;
     }
     let line = with_one_more("hosts", hosts, host);
-    let nqn = quoted(nqn);
-    Some(format!("# in [[nvme.subsystem]] nqn = {nqn}:\n{line}"))
+    Some(Allowed {
+        edit: one_more("subsystem/host", nqn, host, json!({})),
+        lines: format!("# in [[nvme.subsystem]] nqn = {}:\n{line}", quoted(nqn)),
+    })
 }
 
 fn target_of<'a>(name: &str, served: &'a Served) -> Option<&'a Target> {
@@ -69,7 +96,7 @@ fn initiator_of_target(
     initiator: &str,
     address: IpAddr,
     served: &Served,
-) -> Option<String> {
+) -> Option<Allowed> {
     let target = target_of(name, served)?;
     let initiator = check_initiator_name(initiator).ok()?;
     let lets_in = |tag| target.entry_of(&initiator, address, tag).is_some();
@@ -81,23 +108,34 @@ fn initiator_of_target(
     if let Some(entry) = target.acl.iter().find(is_named) {
         let networks: Vec<_> = entry.networks.iter().map(ToString::to_string).collect();
         let line = with_one_more("networks", &networks, &address);
-        return Some(format!(
-            "# in the [[iscsi.target.initiator]] that names it; if none does, in [[iscsi.target]] \
-             name = {name}:\n{line}"
-        ));
+        return Some(Allowed {
+            lines: format!(
+                "# in the [[iscsi.target.initiator]] that names it; if none does, in \
+                 [[iscsi.target]] name = {name}:\n{line}"
+            ),
+            // Which of the two it is stands in the text alone.
+            edit: None,
+        });
     }
-    let initiator = quoted(&initiator);
-    let networks = match target.acl.iter().any(|entry| !entry.networks.is_empty()) {
-        true => format!("\nnetworks = [{}]", quoted(&address)),
-        false => String::new(),
+    let (networks, fields) = match target.acl.iter().any(|entry| !entry.networks.is_empty()) {
+        true => {
+            let line = format!("\nnetworks = [{}]", quoted(&address));
+            (line, json!({ "networks": [address] }))
+        }
+        false => (String::new(), json!({})),
     };
-    Some(format!(
-        "# at the end of [[iscsi.target]] name = {name}:\n\
-         [[iscsi.target.initiator]]\nname = {initiator}{networks}"
-    ))
+    let edit = one_more("target/initiator", &target.name, &initiator, fields);
+    let initiator = quoted(&initiator);
+    Some(Allowed {
+        lines: format!(
+            "# at the end of [[iscsi.target]] name = {name}:\n\
+             [[iscsi.target.initiator]]\nname = {initiator}{networks}"
+        ),
+        edit,
+    })
 }
 
-fn client_of_export(path: &str, address: IpAddr, served: &Served) -> Option<String> {
+fn client_of_export(path: &str, address: IpAddr, served: &Served) -> Option<Allowed> {
     let parts = |path: &str| -> Vec<String> {
         let parts = path.split('/').filter(|part| !part.is_empty());
         parts.map(str::to_owned).collect()
@@ -110,11 +148,20 @@ fn client_of_export(path: &str, address: IpAddr, served: &Served) -> Option<Stri
     if rules.any(|rule| rule.clients.contains(address)) {
         return None;
     }
-    let path = quoted(&export.path);
-    let client = quoted(&Net::host(address).to_string());
-    Some(format!(
-        "# at the end of [[export]] path = {path}:\n[[export.client]]\nclients = [{client}]"
-    ))
+    let client = Net::host(address).to_string();
+    let edit = one_more(
+        "export/client",
+        &export.path,
+        &client,
+        json!({ "clients": [client] }),
+    );
+    let (path, client) = (quoted(&export.path), quoted(&client));
+    Some(Allowed {
+        lines: format!(
+            "# at the end of [[export]] path = {path}:\n[[export.client]]\nclients = [{client}]"
+        ),
+        edit,
+    })
 }
 
 /// Where the secret stands that a peer has not proved to know; never the secret.
@@ -187,7 +234,8 @@ mod tests {
         let hosts = |count| (0..count).map(|n| format!("nqn.2026-01.io.weft:h{n}"));
         let allow = |count| {
             let served = served(hosts(count).collect(), Vec::new());
-            allow(&refused("nqn.2026-01.io.weft:new", NQN), &served).expect("lines")
+            let allowed = allow(&refused("nqn.2026-01.io.weft:new", NQN), &served);
+            allowed.expect("lines").lines
         };
         let whole = allow(LISTED_MAX);
         assert_eq!(whole.lines().count(), LISTED_MAX + 4, "{whole}");
@@ -215,9 +263,16 @@ mod tests {
         };
         let served = served(Vec::new(), vec![known]);
         let told = allow(&refused("iqn.2026-01.io.weft:I", IQN), &served).expect("lines");
+        assert_eq!(told.edit, None);
+        let told = told.lines;
         let lines = "networks = [\n    \"198.51.100.0/24\",\n    \"192.0.2.7\",\n]";
         assert!(told.ends_with(lines), "{told}");
         let told = allow(&refused("iqn.2026-01.io.weft:j", IQN), &served).expect("lines");
+        let object = ObjectPath::new("target/initiator", &[IQN, "iqn.2026-01.io.weft:j"]);
+        let mut fields = Map::new();
+        fields.insert("networks".to_owned(), json!(["192.0.2.7"]));
+        assert_eq!(told.edit, Some(Edit::Add { object, fields }));
+        let told = told.lines;
         let lines = "name = \"iqn.2026-01.io.weft:j\"\nnetworks = [\"192.0.2.7\"]";
         assert!(told.ends_with(lines), "{told}");
     }

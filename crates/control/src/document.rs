@@ -18,7 +18,7 @@ use serde_json::{Map, Value};
 use toml_edit::DocumentMut;
 
 pub(crate) use kind::KINDS;
-pub use kind::ObjectPath;
+pub use kind::{ObjectField, ObjectKind, ObjectPath, object_kind, object_name};
 pub use objects::{object_at, objects};
 pub use paths::with_absolute_paths;
 

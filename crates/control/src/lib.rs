@@ -11,6 +11,7 @@ mod admin;
 mod allow;
 mod built_in;
 mod by_name;
+mod clients;
 mod disturbs;
 mod document;
 mod excerpt;
@@ -32,6 +33,7 @@ mod targets;
 mod value;
 mod volume;
 mod without_secrets;
+mod words;
 
 use std::fs::{self, File};
 use std::io::{self, Read};
@@ -45,21 +47,23 @@ use store::Kind;
 use store::identity::of_memory;
 use store::memory::MemoryLimit;
 
-pub use allow::allow;
+pub use allow::{Allowed, allow};
 pub use built_in::{BUILT_IN, NFS_PORT_ELSE, built_in_text, default_config};
+pub use clients::{ClientStep, ClientSystem, Reached, ReachedObject, reachable};
 pub use document::{
-    Edit, EditProblem, ObjectPath, edit, fuzz_edits, object_at, object_kinds, objects,
-    with_absolute_paths,
+    Edit, EditProblem, ObjectField, ObjectKind, ObjectPath, edit, fuzz_edits, object_at,
+    object_kind, object_kinds, object_name, objects, with_absolute_paths,
 };
 pub use json_schema::{ObjectSchema, json_schema, object_schemas};
 pub use nvme::ana_state_name;
 pub use one_line::{OneLine, OneLineFile};
 pub use plan::{PlannedChange, plan};
 pub use reload::{DocumentPlan, MadeChanges, ServedDocument, Serving};
-pub use schema::SCHEMA;
+pub use schema::{SCHEMA, Takes};
 pub use source::{Problem, Problems, hint};
 pub use value::{format_cpus, format_size, parse_size};
 pub use without_secrets::without_secrets;
+pub use words::words;
 
 /// The most that a file may have: more than 100,000 hosts by name.
 pub const FILE_BYTES_MAX: u64 = 16 << 20;

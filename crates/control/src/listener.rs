@@ -13,7 +13,7 @@ use crate::source::{Section, Sink};
 /// NVMe discovery's own port (NVMe/TCP Transport 1.0, section 3.1.1).
 const DISCOVERY_PORT: u16 = 8009;
 
-const PROTOCOLS: &[(&str, Protocol)] = &[
+pub(crate) const PROTOCOLS: &[(&str, Protocol)] = &[
     ("nvme-tcp", Protocol::NvmeTcp),
     ("iscsi", Protocol::Iscsi),
     ("nfs", Protocol::Nfs),

@@ -23,6 +23,10 @@ pub enum Cell {
     Ratio(u64),
     /// Seconds since 1970, as a date.
     Time(u64),
+    /// How many each second.
+    PerSecond(u64),
+    /// Bytes each second, in units of 1024.
+    BytesPerSecond(u64),
 }
 
 impl Cell {
@@ -70,7 +74,9 @@ impl Cell {
             | Cell::Duration(number)
             | Cell::Taken(number)
             | Cell::Ratio(number)
-            | Cell::Time(number) => (1, *number, String::new()),
+            | Cell::Time(number)
+            | Cell::PerSecond(number)
+            | Cell::BytesPerSecond(number) => (1, *number, String::new()),
             Cell::Text(text) => (2, 0, text.to_lowercase()),
         };
         key(self).cmp(&key(other))
@@ -88,6 +94,8 @@ impl fmt::Display for Cell {
             Cell::Taken(ns) => taken(*ns),
             Cell::Ratio(thousandths) => format!("{:.2}", *thousandths as f64 / 1000.0),
             Cell::Time(seconds) => time(*seconds),
+            Cell::PerSecond(count) => format!("{count}/s"),
+            Cell::BytesPerSecond(count) => format!("{}/s", bytes(*count)),
         };
         f.pad(&text)
     }
@@ -150,6 +158,9 @@ mod tests {
             ["0.0us", "10.0us", "123us", "1.3ms", "46ms", "12.0s"]
         );
         assert_eq!(Cell::Ratio(1_256).to_string(), "1.26");
+        let rates = [Cell::PerSecond(7), Cell::BytesPerSecond(2048)];
+        let rates = rates.map(|cell| cell.to_string());
+        assert_eq!(rates, ["7/s", "2.0KiB/s"]);
         assert_eq!(Cell::Time(951_782_399).to_string(), "2000-02-28T23:59:59Z");
     }
 

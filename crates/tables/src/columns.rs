@@ -1,7 +1,8 @@
 //! The columns of each kind of answer.
 
 use api::{
-    AuditRecord, ConnectionStatus, HistoryEntry, Host, IscsiSession, NfsClient, RefusalSummary,
+    AuditRecord, ConfigObject, ConnectionStatus, EventLine, FigureRates, HistoryEntry, Host,
+    IscsiSession, NfsClient, RefusalSummary,
 };
 
 use crate::Cell;
@@ -119,6 +120,43 @@ pub const REFUSALS: &[Column<RefusalSummary>] = &[
     text("name", |of| Cell::option(of.host.as_ref())),
     text("asked", |of| Cell::option(of.target.as_ref())),
     text("why", |of| Cell::text(&of.reason)),
+];
+
+/// Of objects that are in one.
+pub const OBJECTS: &[Column<ConfigObject>] = &[
+    text("name", |of| Cell::option(of.names.last())),
+    text("says", |of| {
+        let said = of
+            .fields
+            .iter()
+            .filter(|(_, value)| value.as_str() != of.names.last().map(String::as_str));
+        let said: Vec<_> = said
+            .map(|(key, value)| format!("{key} = {value}"))
+            .collect();
+        Cell::text(said.join(", "))
+    }),
+];
+
+/// Of events.
+pub const EVENTS: &[Column<EventLine>] = &[
+    text("time", |of| Cell::text(&of.time)),
+    text("event", |of| Cell::text(&of.event)),
+    text("level", |of| Cell::text(&of.level)),
+    text("what", |of| Cell::text(&of.text)),
+    text("details", |of| Cell::text(&of.details)),
+];
+
+/// Of what volumes, exports and hosts do now.
+pub const RATES: &[Column<FigureRates>] = &[
+    text("name", |of| Cell::text(&of.name)),
+    text("protocol", |of| Cell::text(of.protocol.name())),
+    figure("reads", |of| Cell::PerSecond(of.reads)),
+    figure("writes", |of| Cell::PerSecond(of.writes)),
+    figure("bytes", |of| Cell::BytesPerSecond(of.bytes)),
+    figure("errors", |of| Cell::PerSecond(of.errors)),
+    figure("p50", |of| of.p50_ns.map_or(Cell::Nothing, Cell::Taken)),
+    figure("p99", |of| of.p99_ns.map_or(Cell::Nothing, Cell::Taken)),
+    figure("p99.9", |of| of.p999_ns.map_or(Cell::Nothing, Cell::Taken)),
 ];
 
 /// Of generations.

@@ -4,8 +4,11 @@
 
 mod cell;
 mod columns;
+mod rates;
 
 pub use cell::Cell;
 pub use columns::{
-    AUDIT, CLIENTS, CONNECTIONS, Column, HISTORY, HOSTS, REFUSALS, SESSIONS, figure, text,
+    AUDIT, CLIENTS, CONNECTIONS, Column, EVENTS, HISTORY, HOSTS, OBJECTS, RATES, REFUSALS,
+    SESSIONS, figure, text,
 };
+pub use rates::{host_rates, per_second, percentile, sample_of, times_between, volume_rates};

@@ -6,20 +6,33 @@
 //! fetched from elsewhere, nothing stands inline, so that the strictest policy holds.
 #![forbid(unsafe_code)]
 
-mod configuration;
+mod change;
+mod chart;
+mod connect;
+mod difference;
+mod evict;
+mod form;
+mod generations;
 mod layout;
 mod objects;
 mod overview;
+mod performance;
+mod plain;
 mod problem;
 mod table;
 #[cfg(test)]
 mod tests;
 mod views;
 
-pub use configuration::configuration;
+pub use change::{Proposal, editor, plan};
+pub use connect::{ConnectPage, connect};
+pub use evict::{Evictable, evict, evicted};
+pub use form::{FieldForm, FormField, ObjectForm, object_form};
+pub use generations::{generation, history};
 pub use layout::{Asset, Page, asset};
-pub use objects::{ObjectsPage, objects};
+pub use objects::{ObjectsPage, inner_objects, kind_title, objects};
 pub use overview::overview;
+pub use performance::{Measured, host_performance, performance, volume_performance};
 pub use problem::problem;
 pub use table::TableQuery;
-pub use views::{audit, connections, history, hosts, nfs_clients, refusals, sessions};
+pub use views::{audit, connections, events, hosts, nfs_clients, refusals, sessions};

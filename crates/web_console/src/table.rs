@@ -1,7 +1,11 @@
 //! Tables that are ordered, filtered and turned by links and a form.
 
+use std::ops::Range;
+
 use maud::{Markup, html};
 use tables::{Cell, Column};
+
+use crate::plain::plain;
 
 /// Lines of a page.
 const LINES: usize = 200;
@@ -54,15 +58,32 @@ impl TableQuery {
         if self.page > 0 {
             parts.push(format!("page={}", self.page));
         }
-        match parts.is_empty() {
-            true => path.to_owned(),
-            false => format!("{path}?{}", parts.join("&")),
+        match (parts.is_empty(), path.contains('?')) {
+            (true, _) => path.to_owned(),
+            (false, false) => format!("{path}?{}", parts.join("&")),
+            (false, true) => format!("{path}&{}", parts.join("&")),
         }
+    }
+
+    /// Whether a line with these cells is asked for.
+    pub(crate) fn has<'a>(&self, mut cells: impl Iterator<Item = &'a str>) -> bool {
+        let wanted = self.filter.to_lowercase();
+        wanted.is_empty() || cells.any(|cell| cell.to_lowercase().contains(&wanted))
     }
 }
 
+/// An address with these names and values as its query.
+pub(crate) fn address<'a>(
+    path: &str,
+    pairs: impl IntoIterator<Item = (&'a str, &'a str)>,
+) -> String {
+    let pairs = pairs.into_iter();
+    let pairs = pairs.map(|(name, value)| format!("{}={}", encoded(name), encoded(value)));
+    format!("{path}?{}", pairs.collect::<Vec<_>>().join("&"))
+}
+
 /// A text as a part of an address (RFC 3986, section 2.1).
-fn encoded(text: &str) -> String {
+pub(crate) fn encoded(text: &str) -> String {
     let is_plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"-._~".contains(byte);
     let one = |byte: u8| match is_plain(&byte) {
         true => char::from(byte).to_string(),
@@ -71,61 +92,122 @@ fn encoded(text: &str) -> String {
     text.bytes().map(one).collect()
 }
 
-/// Lines as a table. `none`: what is said where there is no line at all.
-pub(crate) fn table<T>(
-    path: &str,
-    caption: &str,
-    columns: &[Column<T>],
-    all: &[T],
-    query: &TableQuery,
-    none: &Markup,
-) -> Markup {
-    if all.is_empty() {
-        return none.clone();
-    }
-    let row = |of: &T| columns.iter().map(|column| (column.cell)(of)).collect();
-    let mut rows: Vec<Vec<Cell>> = all.iter().map(row).collect();
-    let wanted = query.filter.to_lowercase();
-    let has = |cell: &Cell| cell.to_string().to_lowercase().contains(&wanted);
-    rows.retain(|row| wanted.is_empty() || row.iter().any(has));
-    let heads = || columns.iter().map(|column| column.head);
-    let sorted = query.sort.as_deref();
-    let sorted = sorted.and_then(|head| heads().position(|own| own == head));
-    if let Some(at) = sorted {
-        rows.sort_by(|a, b| match query.is_descending {
-            false => a[at].order(&b[at]),
-            true => b[at].order(&a[at]),
+/// A table of lines.
+pub(crate) struct Table<'a, T: 'static> {
+    /// Its address; what it keeps of a query stands in it.
+    pub path: &'a str,
+    pub caption: &'a str,
+    pub columns: &'static [Column<T>],
+    /// What can be done with a line.
+    pub action: Option<&'a dyn Fn(&T) -> Markup>,
+    /// What is said where there is no line at all.
+    pub none: Markup,
+}
+
+impl<T> Table<'_, T> {
+    /// These lines, as far as they are asked for.
+    pub fn of(&self, all: &[T], query: &TableQuery) -> Markup {
+        if all.is_empty() {
+            return self.none.clone();
+        }
+        let columns = self.columns;
+        let row = |of| -> (&T, Vec<Cell>) {
+            (of, columns.iter().map(|column| (column.cell)(of)).collect())
+        };
+        let mut rows: Vec<_> = all.iter().map(row).collect();
+        rows.retain(|(_, cells)| {
+            let texts: Vec<_> = cells.iter().map(Cell::to_string).collect();
+            query.has(texts.iter().map(String::as_str))
         });
-    }
-    let pages = rows.len().div_ceil(LINES).max(1);
-    let page = query.page.min(pages - 1);
-    let shown = rows.iter().skip(page * LINES).take(LINES);
-    html! {
-        (filter(path, columns, query, rows.len(), all.len()))
-        div.scroll tabindex="0" role="region" aria-label=(caption) {
-            table {
-                caption { (caption) }
-                thead {
-                    tr {
-                        @for (at, column) in columns.iter().enumerate() {
-                            (head(path, column, query, sorted == Some(at)))
+        let sorted = query.sort.as_deref();
+        let sorted = sorted.and_then(|head| columns.iter().position(|own| own.head == head));
+        if let Some(at) = sorted {
+            rows.sort_by(|(_, a), (_, b)| match query.is_descending {
+                false => a[at].order(&b[at]),
+                true => b[at].order(&a[at]),
+            });
+        }
+        let part = Part::of(query, rows.len(), LINES);
+        html! {
+            (filter(self.path, columns, query, rows.len(), all.len()))
+            div.scroll tabindex="0" role="region" aria-label=(self.caption) {
+                table {
+                    caption { (self.caption) }
+                    thead {
+                        tr {
+                            @for (at, column) in columns.iter().enumerate() {
+                                (head(self.path, column, query, sorted == Some(at)))
+                            }
+                            @if self.action.is_some() { th scope="col" { "do" } }
                         }
                     }
-                }
-                tbody {
-                    @for row in shown {
-                        tr {
-                            @for (cell, column) in row.iter().zip(columns) {
-                                td class=(class(cell, column.is_figure)) data-head=(column.head) {
-                                    (cell.to_string())
-                                }
-                            }
+                    tbody {
+                        @for (of, cells) in &rows[part.lines.clone()] {
+                            (self.row(of, cells))
                         }
                     }
                 }
             }
+            (part.turn(self.path, query))
         }
-        (turn(path, query, page, pages))
+    }
+
+    fn row(&self, of: &T, cells: &[Cell]) -> Markup {
+        html! {
+            tr {
+                @for (cell, column) in cells.iter().zip(self.columns) {
+                    td class=(class(cell, column.is_figure)) data-head=(column.head) {
+                        (plain(&cell.to_string()))
+                    }
+                }
+                @if let Some(action) = self.action {
+                    td.action data-head="do" { (action(of)) }
+                }
+            }
+        }
+    }
+}
+
+/// The part of a long list that a page shows.
+pub(crate) struct Part {
+    /// Which of all.
+    pub lines: Range<usize>,
+    page: usize,
+    pages: usize,
+}
+
+impl Part {
+    /// The part that a query asks for; one that is not there is the last.
+    pub fn of(query: &TableQuery, count: usize, lines: usize) -> Part {
+        let pages = count.div_ceil(lines).max(1);
+        let page = query.page.min(pages - 1);
+        Part {
+            lines: page * lines..count.min((page + 1) * lines),
+            page,
+            pages,
+        }
+    }
+
+    /// Links to the parts before and after it.
+    pub fn turn(&self, path: &str, query: &TableQuery) -> Markup {
+        let to = |page: usize| {
+            let other = TableQuery {
+                page,
+                ..query.clone()
+            };
+            other.address(path)
+        };
+        html! {
+            @if self.pages > 1 {
+                nav.pages aria-label="Parts of the list" {
+                    @if self.page > 0 { a href=(to(self.page - 1)) rel="prev" { "← Before" } }
+                    span { "Part " (self.page + 1) " of " (self.pages) }
+                    @if self.page + 1 < self.pages {
+                        a href=(to(self.page + 1)) rel="next" { "After →" }
+                    }
+                }
+            }
+        }
     }
 }
 
@@ -182,6 +264,7 @@ fn filter<T>(
     let is_by = |head: &str| query.sort.as_deref() == Some(head);
     html! {
         form.filter action=(path) method="get" role="search" {
+            (kept(path))
             label {
                 "Lines with"
                 input type="search" name="filter" value=(query.filter) autocomplete="off";
@@ -205,21 +288,41 @@ fn filter<T>(
     }
 }
 
-fn turn(path: &str, query: &TableQuery, page: usize, pages: usize) -> Markup {
-    let to = |page: usize| {
-        let other = TableQuery {
-            page,
-            ..query.clone()
-        };
-        other.address(path)
-    };
+/// What the address of a table says beside how it is asked for: a form leaves it out else.
+fn kept(path: &str) -> Markup {
+    let query = path.split_once('?').map(|(_, query)| query);
+    let pairs = query.into_iter().flat_map(|query| query.split('&'));
+    let pairs = pairs.filter_map(|pair| pair.split_once('='));
     html! {
-        @if pages > 1 {
-            nav.pages aria-label="Parts of the table" {
-                @if page > 0 { a href=(to(page - 1)) rel="prev" { "← Before" } }
-                span { "Part " (page + 1) " of " (pages) }
-                @if page + 1 < pages { a href=(to(page + 1)) rel="next" { "After →" } }
+        @for (name, value) in pairs {
+            input type="hidden" name=(name) value=(decoded(value));
+        }
+    }
+}
+
+/// What [`encoded`] has made of a text.
+fn decoded(text: &str) -> String {
+    let mut parts = text.split('%');
+    let mut bytes = parts.next().unwrap_or_default().as_bytes().to_vec();
+    for part in parts {
+        let (digits, rest) = part.split_at_checked(2).unwrap_or((part, ""));
+        bytes.extend(u8::from_str_radix(digits, 16).ok());
+        bytes.extend(rest.as_bytes());
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// The form that leaves only what has a text.
+pub(crate) fn search(path: &str, query: &TableQuery, found: usize, all: usize) -> Markup {
+    html! {
+        form.filter action=(path) method="get" role="search" {
+            (kept(path))
+            label {
+                "Those with"
+                input type="search" name="filter" value=(query.filter) autocomplete="off";
             }
+            button { "Show" }
+            span.soft role="status" { (found) " of " (all) }
         }
     }
 }

@@ -1,5 +1,7 @@
 use api::{
-    ConfigObject, ConfigObjects, ConnectionStatus, Connections, Protocol, RefusalSummary, Refusals,
+    Changed, ConfigObject, ConfigObjects, ConnectionStatus, Connections, Document, EventLine,
+    Evicted, FileProblem, Generation, GenerationText, Holds, ObjectChange, ObjectProblem,
+    ObjectVerb, PlanLine, ProblemDetails, Protocol, RefusalSummary, Refusals,
 };
 
 use super::*;
@@ -76,6 +78,12 @@ fn names_that_are_html_are_text() {
         target: Some(HOSTILE.to_owned()),
         reason: HOSTILE.to_owned(),
         allow: Some(HOSTILE.to_owned()),
+        change: Some(ObjectChange {
+            verb: ObjectVerb::Add,
+            kind: HOSTILE.to_owned(),
+            names: vec![HOSTILE.to_owned()],
+            fields: [(HOSTILE.to_owned(), HOSTILE.into())].into_iter().collect(),
+        }),
     };
     let object = ConfigObject {
         object: format!("volume {HOSTILE}"),
@@ -92,7 +100,25 @@ fn names_that_are_html_are_text() {
     };
     assert_harmless(&connections(&page(HOSTILE), &connections_of(3), &query));
     assert_harmless(&refusals(&page("/refusals"), &refused, &query));
-    assert_harmless(&objects(&page("/volumes"), ObjectsPage::Volumes, &all));
+    let operator = Page {
+        role: "operator",
+        ..page("/refusals")
+    };
+    assert_harmless(&refusals(&operator, &refused, &query));
+    let operator = Page {
+        role: "operator",
+        ..page("/volumes")
+    };
+    for page in [page("/volumes"), operator] {
+        assert_harmless(&objects(
+            &page,
+            ObjectsPage::Volumes,
+            &all,
+            &TableQuery::default(),
+        ));
+        let names = [HOSTILE.to_owned()];
+        assert_harmless(&inner_objects(&page, HOSTILE, &names, &all, &query));
+    }
 }
 
 #[test]
@@ -133,4 +159,192 @@ fn every_cell_has_the_head_of_its_column() {
         row.matches("<td").count(),
         row.matches("data-head=\"").count()
     );
+}
+
+fn document() -> Document {
+    Document {
+        file: Some(HOSTILE.to_owned()),
+        folder: None,
+        generation: 1,
+        holds: Holds::File,
+        why: Some(HOSTILE.to_owned()),
+    }
+}
+
+fn hostile_problem() -> ProblemDetails {
+    let text = || HOSTILE.to_owned();
+    ProblemDetails {
+        title: text(),
+        detail: text(),
+        hint: Some(text()),
+        problems: vec![FileProblem {
+            line: 1,
+            column: 1,
+            text: text(),
+            excerpt: text(),
+        }],
+        objects: vec![ObjectProblem {
+            object: text(),
+            field: Some(text()),
+            reason: text(),
+            hint: Some(text()),
+        }],
+        lines: vec![text()],
+        ..ProblemDetails::default()
+    }
+}
+
+#[test]
+fn names_that_are_html_are_text_in_forms_and_plans() {
+    let page = Page {
+        role: "operator",
+        ..page("/configuration")
+    };
+    let (problem, texts) = (hostile_problem(), vec![HOSTILE.to_owned()]);
+    let text = format!("{HOSTILE}</textarea>{HOSTILE}");
+    assert_harmless(&editor(&page, &document(), &text, &[&problem]));
+    let pairs = [(HOSTILE.to_owned(), HOSTILE.to_owned())];
+    let proposal = Proposal {
+        title: HOSTILE,
+        pairs: &pairs,
+        generation: 1,
+        has_form: true,
+    };
+    let changed = Changed {
+        document: document(),
+        done: texts.clone(),
+        not_served: texts.clone(),
+        at_restart: texts.clone(),
+        plan: Some(vec![PlanLine {
+            text: HOSTILE.to_owned(),
+            disturbs: true,
+        }]),
+    };
+    assert_harmless(&plan(&page, &proposal, ("a", &text), &changed, &[&problem]));
+    let forms = [
+        FieldForm::Text,
+        FieldForm::Word,
+        FieldForm::Flag,
+        FieldForm::Number,
+        FieldForm::Size,
+        FieldForm::List,
+    ];
+    let fields = forms.map(|form| FormField {
+        key: HOSTILE.to_owned(),
+        form,
+        value: text.clone(),
+        known: texts.clone(),
+        is_needed: true,
+    });
+    let form = ObjectForm {
+        title: HOSTILE,
+        change: "add",
+        kind: HOSTILE,
+        names: &texts,
+        fields: fields.to_vec(),
+        generation: 1,
+        problems: &[&problem],
+    };
+    assert_harmless(&object_form(&page, &form));
+    let what = Evictable {
+        kind: HOSTILE,
+        id: HOSTILE,
+    };
+    let ended = Evicted {
+        done: texts.clone(),
+        may_return: texts.clone(),
+    };
+    assert_harmless(&evict(&page, what, &ended));
+    assert_harmless(&evicted(&page, what, &ended));
+    let event = EventLine {
+        id: 1,
+        time: HOSTILE.to_owned(),
+        level: HOSTILE.to_owned(),
+        event: HOSTILE.to_owned(),
+        text: HOSTILE.to_owned(),
+        details: HOSTILE.to_owned(),
+    };
+    let other = EventLine {
+        event: "other".to_owned(),
+        ..event.clone()
+    };
+    let query = TableQuery::default();
+    assert_harmless(&events(&page, &[event, other], Some(HOSTILE), &query));
+    let made = Generation {
+        by: Some(HOSTILE.to_owned()),
+        generation: 2,
+        unix_s: 0,
+        uid: 0,
+        verb: HOSTILE.to_owned(),
+        sha256: String::new(),
+        file_sha256: None,
+        done: texts.clone(),
+        not_served: texts.clone(),
+        at_restart: texts,
+        request: None,
+    };
+    let shown = GenerationText { made, text };
+    let before = GenerationText {
+        text: String::new(),
+        ..shown.clone()
+    };
+    assert_harmless(&generation(&page, &shown, Some(&before), 1));
+}
+
+#[test]
+fn characters_that_turn_the_direction_of_writing_are_written_out() {
+    let mut all = connections_of(1);
+    all.connections[0].host = Some("nqn\u{202e}\u{7}gnp.exe".to_owned());
+    let html = connections(&page("/connections"), &all, &TableQuery::default());
+    assert!(html.contains("nqn\\u{202e}\\u{7}gnp.exe"), "{html}");
+    assert!(!html.contains('\u{202e}'));
+}
+
+fn object(kind: &str, names: &[&str]) -> ConfigObject {
+    ConfigObject {
+        object: names.join("/"),
+        kind: kind.to_owned(),
+        names: names.iter().map(|&name| name.to_owned()).collect(),
+        fields: serde_json::Map::new(),
+    }
+}
+
+#[test]
+fn ten_thousand_objects_are_a_part_a_page_alone_or_in_another() {
+    let hosts = (0..10_000).map(|n| object("subsystem/host", &["s", &format!("h{n}")]));
+    let subsystems = (0..1000).map(|n| object("subsystem", &[&format!("s{n}")]));
+    let own = [object("subsystem", &["s"])];
+    let all = ConfigObjects {
+        generation: 1,
+        objects: own.into_iter().chain(subsystems).chain(hosts).collect(),
+    };
+    let page = Page {
+        role: "operator",
+        ..page("/nvme")
+    };
+    let html = objects(&page, ObjectsPage::Nvme, &all, &TableQuery::default());
+    assert_eq!(html.matches("<section class=\"object\"").count(), 50);
+    assert_eq!(html.matches("<strong>h").count(), 10);
+    assert!(html.contains(">All 10000</a>"), "{html}");
+    let query = TableQuery::of([("filter", "S999")]);
+    let html = objects(&page, ObjectsPage::Nvme, &all, &query);
+    assert_eq!(html.matches("<section class=\"object\"").count(), 1);
+    let query = TableQuery::of([("filter", "h99"), ("page", "0")]);
+    let html = inner_objects(&page, "subsystem/host", &["s".to_owned()], &all, &query);
+    assert_eq!(html.matches("<tr>").count() - 1, 111);
+    // What the list is of stays with the form that filters it.
+    assert!(
+        html.contains("name=\"kind\" value=\"subsystem/host\""),
+        "{html}"
+    );
+}
+
+#[test]
+fn difference_of_long_texts_is_cut_and_says_so() {
+    let long = |word: &str| -> String { (0..5000).map(|n| format!("{word} {n}\n")).collect() };
+    let shown = crate::difference::difference(&long("a"), &long("b")).expect("they differ");
+    let html = shown.into_string();
+    assert!(html.matches('\n').count() <= 1002);
+    assert!(html.contains("More lines change than are shown"));
+    assert!(crate::difference::difference("a", "a").is_none());
 }

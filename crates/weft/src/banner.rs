@@ -1,9 +1,10 @@
 //! What `serve` and `check` say about a configuration.
 
 use std::fmt::Write;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::path::Path;
 
+use control::{ClientSystem, Reached, ReachedObject, reachable};
 use server::nfs::{Clients, ExportSpec, FileSystemKind, Rule};
 use server::{Ana, Config, IscsiTargetSpec, ListenerSpec, Protocol};
 
@@ -224,17 +225,7 @@ fn nvme_commands(config: &Config, addresses: &[SocketAddr]) -> Option<String> {
             && !listener.discovery_only
             && on.is_none_or(|on| on.contains(&number))
     })?;
-    let (ip, port, nqn) = (address.ip(), address.port(), &subsystem.nqn);
-    let weft = program();
-    Some(format!(
-        "From Linux, as root, with nvme-cli:\n\
-         \x20 modprobe nvme-tcp\n\
-         \x20 nvme discover -t tcp -a {ip} -s {port}\n\
-         \x20 nvme connect -t tcp -a {ip} -s {port} -n {nqn}\n\
-         With weft's own initiator, as anybody:\n\
-         \x20 {weft} discover {address}\n\
-         \x20 {weft} perf nvme-tcp://{address}/{nqn} --rw randread --bs 4k\n"
-    ))
+    Some(steps(ReachedObject::Subsystem(&subsystem.nqn), address))
 }
 
 /// Those for the first target with a logical unit, on the first portal where it is
@@ -246,58 +237,41 @@ fn iscsi_commands(config: &Config, addresses: &[SocketAddr]) -> Option<String> {
         let is_on = target.portal_groups.is_empty() || target.portal_group_of(number).is_some();
         listener.protocol == Protocol::Iscsi && is_on
     })?;
-    let (name, lun) = (&target.name, luns.first()?.lun);
-    let url = format!("iscsi://{address}/{name}/{lun}");
-    let weft = program();
-    let wants = match target.auth.chap {
-        Some(_) => " (it wants CHAP: docs/iscsi.md says where that is set)",
-        None => "",
+    let unit = ReachedObject::Unit {
+        target: &target.name,
+        lun: luns.first()?.lun,
+        user: target.auth.chap.as_ref().map(|chap| chap.user.as_str()),
     };
-    Some(format!(
-        "From Linux, as root, with open-iscsi{wants}:\n\
-         \x20 iscsiadm -m discovery -t sendtargets -p {address}\n\
-         \x20 iscsiadm -m node -T {name} -p {address} --login\n\
-         With QEMU, or weft's own initiator, as anybody:\n\
-         \x20 qemu-img info {url}\n\
-         \x20 qemu-system-x86_64 -drive file={url},format=raw\n\
-         \x20 {weft} discover iscsi://{address}\n\
-         \x20 {weft} perf {url} --rw randread --bs 4k\n"
-    ))
+    Some(steps(unit, address))
 }
 
 /// Those for the first export, on the first listener for NFS.
 fn nfs_commands(config: &Config, addresses: &[SocketAddr]) -> Option<String> {
-    /// Where clients look that are not told.
-    const PORT: u16 = 2049;
     let path = &config.exports.first()?.path;
     let address = first(config, addresses, |_, listener| {
         listener.protocol == Protocol::Nfs
     })?;
-    let port = address.port();
-    let host = match address.ip() {
-        IpAddr::V4(ip) => ip.to_string(),
-        IpAddr::V6(ip) => format!("[{ip}]"),
+    Some(steps(ReachedObject::Export(path), address))
+}
+
+/// The commands that connect from Linux, and those of programs that need no kernel.
+fn steps(what: ReachedObject, address: SocketAddr) -> String {
+    let weft = program();
+    let reached = Reached {
+        what,
+        address,
+        weft: &weft,
     };
-    let proto = match address.ip() {
-        IpAddr::V4(_) => "tcp",
-        IpAddr::V6(_) => "tcp6",
-    };
-    let own = match port {
-        PORT => String::new(),
-        _ => format!(",port={port}"),
-    };
-    let url_port = match port {
-        PORT => String::new(),
-        _ => format!("&nfsport={port}"),
-    };
-    Some(format!(
-        "From Linux, as root, with nfs-common; the second is NFSv3, without locks:\n\
-         \x20 mount -t nfs4 -o vers=4.2,proto={proto},nconnect=4{own} {host}:{path} /mnt\n\
-         \x20 mount -t nfs -o vers=3,proto={proto},nolock,port={port},mountport={port},\
-         mountproto={proto} {host}:{path} /mnt\n\
-         With libnfs, as anybody:\n\
-         \x20 nfs-ls 'nfs://{host}{path}?version=4{url_port}'\n"
-    ))
+    let systems = [ClientSystem::Linux, ClientSystem::Other];
+    let first = systems.map(|system| reached.steps(system).into_iter().next());
+    let mut text = String::new();
+    for step in first.into_iter().flatten() {
+        let _ = writeln!(text, "{}:", step.title);
+        for line in step.lines {
+            let _ = writeln!(text, "  {line}");
+        }
+    }
+    text
 }
 
 /// The first listener that will do, as this machine itself can connect to it.
@@ -309,16 +283,6 @@ fn first(
     let listeners = (0..).zip(&config.listeners).zip(addresses);
     let mut listeners = listeners.filter(|((number, listener), _)| will_do(*number, listener));
     listeners.next().map(|(_, address)| reachable(*address))
-}
-
-/// An address that this machine itself can connect to.
-fn reachable(address: SocketAddr) -> SocketAddr {
-    let ip = match address.ip() {
-        IpAddr::V4(ip) if ip.is_unspecified() => IpAddr::V4(Ipv4Addr::LOCALHOST),
-        IpAddr::V6(ip) if ip.is_unspecified() => IpAddr::V6(Ipv6Addr::LOCALHOST),
-        ip => ip,
-    };
-    SocketAddr::new(ip, address.port())
 }
 
 /// How the user can start this very program again.

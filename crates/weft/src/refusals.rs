@@ -112,6 +112,7 @@ mod tests {
             target: None,
             reason: "a word ".repeat(40),
             allow: Some(allow),
+            change: None,
         }]);
         let too_wide: Vec<_> = shown
             .lines()

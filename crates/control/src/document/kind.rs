@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use serde_json::{Map, Value};
+
 use super::EditProblem;
 use crate::schema::{
     ADMIN, ADMIN_CLIENT, ADMIN_TLS, ANA, CLIENT, DISCOVERY, EXPORT, FILE_SYSTEM, GROUP, INITIATOR,
@@ -266,4 +268,78 @@ impl Kind {
         let mut shorts = self.children().filter_map(|kind| kind.short);
         shorts.any(|short| short.list == key)
     }
+}
+
+/// What is known of a kind of objects, for those who ask people for one.
+#[derive(Clone, Debug)]
+pub struct ObjectKind {
+    /// `volume`, `subsystem/namespace`, ...
+    pub word: &'static str,
+    /// The keys that it is called by; of what has no keys none.
+    pub named_by: Vec<&'static str>,
+    /// The keys that it may have, in the schema's order.
+    pub fields: Vec<ObjectField>,
+}
+
+/// A key that objects of a kind may have.
+#[derive(Clone, Debug)]
+pub struct ObjectField {
+    /// As it stands in the file.
+    pub key: &'static str,
+    /// The form of its value.
+    pub takes: Takes,
+    /// The kind of objects that it names.
+    pub refers: Option<&'static str>,
+    /// It has other objects in short, and is said where its own is added.
+    pub is_short: bool,
+}
+
+/// What is known of a kind.
+#[must_use]
+pub fn object_kind(word: &str) -> Option<ObjectKind> {
+    let kind = KINDS.iter().find(|kind| kind.word == word)?;
+    let is_value = |takes| !matches!(takes, Takes::Table(_) | Takes::Tables(_));
+    let keys = keys_of(kind.section).iter();
+    let keys = keys.filter(|key| is_value(key.takes));
+    let fields = keys.map(|key| {
+        let short = kind.children().find_map(|child| {
+            let short = child.short.filter(|short| short.list == key.name)?;
+            Some((child.word, short.key))
+        });
+        ObjectField {
+            key: key.name,
+            takes: key.takes,
+            refers: refers(short.unwrap_or((kind.word, key.name))),
+            is_short: short.is_some(),
+        }
+    });
+    Some(ObjectKind {
+        word: kind.word,
+        named_by: kind.naming.keys(),
+        fields: fields.collect(),
+    })
+}
+
+fn refers((by, key): (&str, &str)) -> Option<&'static str> {
+    let mut known = REFERENCES.iter();
+    let found = known.find(|(_, known_by, known_key)| (*known_by, *known_key) == (by, key));
+    found.map(|(kind, ..)| *kind)
+}
+
+/// What an object of a kind with these fields is called.
+#[must_use]
+pub fn object_name(word: &str, fields: &Map<String, Value>) -> Option<String> {
+    fn text(value: &Value) -> Option<String> {
+        match value {
+            Value::String(text) => Some(text.clone()),
+            Value::Number(number) => Some(number.to_string()),
+            Value::Array(list) => {
+                let items: Option<Vec<_>> = list.iter().map(text).collect();
+                Some(items?.join(","))
+            }
+            _ => None,
+        }
+    }
+    let kind = KINDS.iter().find(|kind| kind.word == word)?;
+    kind.naming.name(|key| text(fields.get(key)?))
 }

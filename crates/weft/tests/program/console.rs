@@ -4,12 +4,14 @@ use crate::tcp::Tcp;
 
 const ACCEPT: &str = "Accept: text/html,application/xhtml+xml,*/*;q=0.8\r\n";
 
-const PATHS: [&str; 13] = [
+const PATHS: [&str; 22] = [
     "/",
     "/volumes",
     "/nvme",
     "/iscsi",
     "/files",
+    "/listeners",
+    "/nvme/objects?kind=subsystem%2Fhost",
     "/connections",
     "/connections/hosts",
     "/connections/sessions",
@@ -17,7 +19,14 @@ const PATHS: [&str; 13] = [
     "/refusals",
     "/configuration",
     "/history",
+    "/history/1",
+    "/events",
     "/audit",
+    "/performance",
+    "/performance/volumes",
+    "/performance/hosts",
+    "/connect",
+    "/connect?system=VMware%20ESXi",
 ];
 
 #[test]
@@ -77,4 +86,193 @@ fn pages_tell_what_is_served_and_viewers_see_no_text_that_may_hold_a_secret() {
     let answer = page(hostile);
     assert_eq!(answer.status, 200, "{}", answer.body);
     assert!(!answer.body.contains("<script>alert"), "{}", answer.body);
+}
+
+const CHANGE: &str = "/configuration/change";
+
+const ADD: [(&str, &str); 6] = [
+    ("change", "add"),
+    ("kind", "volume"),
+    ("field.name", "more"),
+    ("field.kind", "null"),
+    ("field.size", "1MiB"),
+    ("field.read_only", ""),
+];
+
+fn with<'a>(pairs: &[(&'a str, &'a str)], more: &[(&'a str, &'a str)]) -> Vec<(&'a str, &'a str)> {
+    [pairs, more].concat()
+}
+
+#[test]
+fn change_by_a_form_is_shown_first_and_served_once() {
+    let tcp = Tcp::start();
+    let session = tcp.session("operator");
+    let before = tcp.text();
+    let form = tcp.get(
+        &format!("{CHANGE}?change=add&kind=volume&step=form"),
+        &session,
+    );
+    assert_eq!(form.status, 200, "{}", form.body);
+    assert!(form.body.contains("name=\"field.size\""), "{}", form.body);
+    let plan = tcp.post(CHANGE, &with(&ADD, &[("step", "plan")]), &session);
+    assert_eq!(plan.status, 200, "{}", plan.body);
+    for part in [
+        "Serve it",
+        "+ name = &quot;more&quot;",
+        "name=\"generation\" value=\"1\"",
+    ] {
+        assert!(plan.body.contains(part), "{part}: {}", plan.body);
+    }
+    assert_eq!(tcp.text(), before);
+    let serve = with(&ADD, &[("step", "serve"), ("generation", "1")]);
+    let made = tcp.post(CHANGE, &serve, &session);
+    assert_eq!(made.status, 303, "{}", made.body);
+    assert!(
+        made.head.contains("location: /history/2\r\n"),
+        "{}",
+        made.head
+    );
+    let shown = tcp.get("/history/2", &session).body;
+    assert!(shown.contains("add volume/more"), "{shown}");
+    assert!(shown.contains("+ name = &quot;more&quot;"), "{shown}");
+    // What was shown is not what is served any more.
+    let again = tcp.post(CHANGE, &serve, &session);
+    assert_eq!(again.status, 409, "{}", again.body);
+    assert!(
+        again.body.contains("generation 2 is served"),
+        "{}",
+        again.body
+    );
+    assert!(again.body.contains("value=\"more\""), "{}", again.body);
+    let back = [
+        ("change", "rollback"),
+        ("to", "1"),
+        ("step", "serve"),
+        ("generation", "2"),
+        ("disconnect", "true"),
+    ];
+    let back = tcp.post(CHANGE, &back, &session);
+    assert!(
+        back.head.contains("location: /history/3\r\n"),
+        "{}",
+        back.body
+    );
+    assert_eq!(tcp.text(), before);
+}
+
+#[test]
+fn change_that_disturbs_is_served_with_its_tick_alone() {
+    let tcp = Tcp::start();
+    let session = tcp.session("operator");
+    let text = tcp.text();
+    let kept = text.replace("nsid = 1", "nsid = 2");
+    let moved = [("change", "text"), ("text", &*kept)];
+    let plan = tcp.post(CHANGE, &moved, &session);
+    assert!(plan.body.contains("Disturbs: "), "{}", plan.body);
+    assert!(
+        plan.body
+            .contains("name=\"disconnect\" value=\"true\" required")
+    );
+    let serve = with(&moved, &[("step", "serve"), ("generation", "1")]);
+    let refused = tcp.post(CHANGE, &serve, &session);
+    assert_eq!(refused.status, 409, "{}", refused.body);
+    assert_eq!(tcp.text(), text);
+    let ticked = with(&serve, &[("disconnect", "true")]);
+    assert_eq!(tcp.post(CHANGE, &ticked, &session).status, 303);
+    assert_eq!(tcp.text(), kept);
+}
+
+#[test]
+fn text_with_mistakes_is_shown_again_with_their_lines() {
+    let tcp = Tcp::start();
+    let session = tcp.session("operator");
+    let before = tcp.text();
+    let wrong = format!("# </textarea><script>alert(1)</script>\n{before}\nvolumee = 1\n");
+    let typed = wrong.replace('\n', "\r\n");
+    let pairs = [
+        ("change", "text"),
+        ("text", &*typed),
+        ("step", "plan"),
+        ("generation", "1"),
+    ];
+    let answer = tcp.post(CHANGE, &pairs, &session);
+    assert_eq!(answer.status, 422, "{}", answer.body);
+    let line = wrong.lines().count();
+    for part in [
+        format!("data-line=\"{line}\""),
+        "volumee = 1".to_owned(),
+        "# &lt;/textarea&gt;&lt;script&gt;".to_owned(),
+    ] {
+        assert!(answer.body.contains(&part), "{part}: {}", answer.body);
+    }
+    assert!(!answer.body.contains("<script>alert"), "{}", answer.body);
+    assert!(!answer.body.contains('\r'), "lines end as those before do");
+    let field = with(
+        &ADD[..2],
+        &[
+            ("field.name", "x"),
+            ("field.kind", "ram"),
+            ("field.size", "huge"),
+        ],
+    );
+    let answer = tcp.post(CHANGE, &field, &session);
+    assert_eq!(answer.status, 422, "{}", answer.body);
+    assert!(
+        answer.body.contains("aria-invalid=\"true\""),
+        "{}",
+        answer.body
+    );
+    assert!(answer.body.contains("value=\"huge\""), "{}", answer.body);
+    assert_eq!(tcp.text(), before);
+}
+
+#[test]
+fn change_of_a_viewer_or_of_another_origin_or_by_a_link_is_not_made() {
+    let tcp = Tcp::start();
+    let (viewer, operator) = (tcp.session("viewer"), tcp.session("operator"));
+    let before = tcp.text();
+    let serve = with(&ADD, &[("step", "serve"), ("generation", "1")]);
+    let evict = [("kind", "connection"), ("id", "1")];
+    for (path, pairs) in [(CHANGE, &serve[..]), ("/connections/evict", &evict)] {
+        let answer = tcp.post(path, pairs, &format!("{ACCEPT}{viewer}"));
+        assert_eq!(answer.status, 403, "{}", answer.body);
+        assert!(
+            answer.head.contains("content-type: text/html"),
+            "{}",
+            answer.head
+        );
+        for origin in [
+            "Origin: http://evil.example\r\n",
+            "Sec-Fetch-Site: cross-site\r\n",
+            "Origin: null\r\n",
+        ] {
+            let answer = tcp.post(path, pairs, &format!("{origin}{operator}"));
+            assert_eq!(answer.status, 403, "{origin}: {}", answer.body);
+        }
+    }
+    assert_eq!(tcp.get("/history/1", &viewer).status, 403);
+    let link = "change=add&kind=volume&field.name=more&field.kind=null&field.size=1MiB";
+    let answer = tcp.get(
+        &format!("{CHANGE}?{link}&step=serve&generation=1"),
+        &operator,
+    );
+    assert_eq!(answer.status, 200, "{}", answer.body);
+    for bad in [
+        "change=boil",
+        "change=add&kind=kettle",
+        "change=rollback&to=x",
+        "",
+        "change=rm&kind=volume&name=none",
+    ] {
+        let answer = tcp.get(&format!("{CHANGE}?{bad}"), &operator);
+        assert!(
+            (400..500).contains(&answer.status),
+            "{bad}: {}",
+            answer.body
+        );
+    }
+    assert_eq!(tcp.text(), before);
+    let answer = tcp.get("/connections/evict?kind=connection&id=%3Cb%3E", &operator);
+    assert_eq!(answer.status, 404, "{}", answer.body);
+    assert!(!answer.body.contains("<b>"), "{}", answer.body);
 }

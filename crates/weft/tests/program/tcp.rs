@@ -106,6 +106,16 @@ impl Tcp {
         self.ask(&format!("GET {path}"), more, "")
     }
 
+    /// A form that is sent, with more lines in the head.
+    pub fn post(&self, path: &str, pairs: &[(&str, &str)], more: &str) -> Answer {
+        let pairs = pairs.iter();
+        let pairs = pairs.map(|(name, value)| format!("{}={}", encoded(name), encoded(value)));
+        let body = pairs.collect::<Vec<_>>().join("&");
+        let kind = "Content-Type: application/x-www-form-urlencoded";
+        let head = format!("Host: {}\r\n{kind}\r\n{more}", self.address);
+        self.request(&format!("POST {path}"), &head, &body)
+    }
+
     /// The line of a session's cookie.
     pub fn session(&self, role: &str) -> String {
         let answer = self.get(&self.login(role), "");
@@ -468,4 +478,13 @@ fn token_lets_a_program_in_for_its_role_until_it_is_removed() {
     let none = tcp.weft(&["token", "rm", "metrics"]);
     assert_eq!(none.status.code(), Some(1), "{}", text(&none.stdout));
     end_in_order(tcp.serving);
+}
+
+/// A text as a part of a form.
+fn encoded(text: &str) -> String {
+    let one = |byte: u8| match byte.is_ascii_alphanumeric() {
+        true => char::from(byte).to_string(),
+        false => format!("%{byte:02X}"),
+    };
+    text.bytes().map(one).collect()
 }

@@ -1,0 +1,479 @@
+//! What clients do to reach what is served: the commands of each system.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+/// Something that is served, and where.
+#[derive(Clone, Debug)]
+pub struct Reached<'a> {
+    /// What.
+    pub what: ReachedObject<'a>,
+    /// Where, as the client can connect to it.
+    pub address: SocketAddr,
+    /// How this program is started there.
+    pub weft: &'a str,
+}
+
+/// What a client reaches.
+#[derive(Clone, Copy, Debug)]
+pub enum ReachedObject<'a> {
+    /// An NVMe subsystem, by its NQN.
+    Subsystem(&'a str),
+    /// A logical unit of an iSCSI target.
+    Unit {
+        /// The name of the target.
+        target: &'a str,
+        /// Its number.
+        lun: u16,
+        /// The user that initiators prove to be.
+        user: Option<&'a str>,
+    },
+    /// The path of an export.
+    Export(&'a str),
+}
+
+/// What runs on a client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ClientSystem {
+    /// Linux.
+    Linux,
+    /// VMware ESXi.
+    Esxi,
+    /// Windows.
+    Windows,
+    /// Whatever runs programs that speak the protocol themselves.
+    Other,
+}
+
+impl ClientSystem {
+    /// All there are.
+    pub const ALL: [ClientSystem; 4] = [
+        ClientSystem::Linux,
+        ClientSystem::Esxi,
+        ClientSystem::Windows,
+        ClientSystem::Other,
+    ];
+
+    /// As people call it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            ClientSystem::Linux => "Linux",
+            ClientSystem::Esxi => "VMware ESXi",
+            ClientSystem::Windows => "Windows",
+            ClientSystem::Other => "other",
+        }
+    }
+}
+
+/// Something to be done on a client.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClientStep {
+    /// What it is for.
+    pub title: String,
+    /// Commands, or lines of a file.
+    pub lines: Vec<String>,
+}
+
+fn step(title: impl Into<String>, lines: &[String]) -> ClientStep {
+    ClientStep {
+        title: title.into(),
+        lines: lines.to_vec(),
+    }
+}
+
+impl Reached<'_> {
+    /// What is done on a client of this system, the connecting first.
+    #[must_use]
+    pub fn steps(&self, system: ClientSystem) -> Vec<ClientStep> {
+        match (self.what, system) {
+            (ReachedObject::Subsystem(nqn), ClientSystem::Linux) => self.nvme_linux(nqn),
+            (ReachedObject::Subsystem(nqn), ClientSystem::Esxi) => self.nvme_esxi(nqn),
+            (ReachedObject::Subsystem(_), ClientSystem::Windows) => vec![step(
+                "weft was not tried with an NVMe/TCP initiator of Windows: serve the volume as a \
+                 LUN of an iSCSI target",
+                &[],
+            )],
+            (ReachedObject::Subsystem(nqn), ClientSystem::Other) => self.nvme_own(nqn),
+            (ReachedObject::Unit { target, user, .. }, ClientSystem::Linux) => {
+                self.iscsi_linux(target, user)
+            }
+            (ReachedObject::Unit { user, .. }, ClientSystem::Esxi) => self.iscsi_esxi(user),
+            (ReachedObject::Unit { target, user, .. }, ClientSystem::Windows) => {
+                self.iscsi_windows(target, user)
+            }
+            (ReachedObject::Unit { target, lun, .. }, ClientSystem::Other) => {
+                self.iscsi_own(target, lun)
+            }
+            (ReachedObject::Export(path), ClientSystem::Linux) => self.nfs_linux(path),
+            (ReachedObject::Export(path), ClientSystem::Esxi) => self.nfs_esxi(path),
+            (ReachedObject::Export(_), ClientSystem::Windows) => vec![step(
+                "the NFS client of Windows asks a portmapper, which weft has not: it cannot mount \
+                 this",
+                &[],
+            )],
+            (ReachedObject::Export(path), ClientSystem::Other) => self.nfs_own(path),
+        }
+    }
+
+    fn nvme_linux(&self, nqn: &str) -> Vec<ClientStep> {
+        let (ip, port) = (self.address.ip(), self.address.port());
+        vec![
+            step(
+                "From Linux, as root, with nvme-cli",
+                &[
+                    "modprobe nvme-tcp".to_owned(),
+                    format!("nvme discover -t tcp -a {ip} -s {port}"),
+                    format!("nvme connect -t tcp -a {ip} -s {port} -n {nqn}"),
+                ],
+            ),
+            step(
+                "At every start: a line of /etc/nvme/discovery.conf, and two commands once",
+                &[
+                    format!("--transport=tcp --traddr={ip} --trsvcid={port}"),
+                    "echo nvme-tcp > /etc/modules-load.d/nvme-tcp.conf".to_owned(),
+                    "systemctl enable nvmf-autoconnect.service".to_owned(),
+                ],
+            ),
+            step(
+                "With several paths, used in turn: a line of \
+                 /etc/udev/rules.d/71-nvme-weft.rules",
+                &[format!(
+                    "ACTION==\"add\", SUBSYSTEM==\"nvme-subsystem\", ATTR{{subsysnqn}}==\"{nqn}\", \
+                     ATTR{{iopolicy}}=\"round-robin\""
+                )],
+            ),
+            fstab_of_block(),
+        ]
+    }
+
+    fn nvme_esxi(&self, nqn: &str) -> Vec<ClientStep> {
+        let (ip, port) = (self.address.ip(), self.address.port());
+        vec![
+            step(
+                "On ESXi, with the network card, the VMkernel port and the adapter of the host in \
+                 the place of vmnic1, vmk1 and vmhba65",
+                &[
+                    "esxcli nvme fabrics enable --protocol TCP --device vmnic1".to_owned(),
+                    "esxcli network ip interface tag add --interface-name vmk1 --tagname NVMeTCP"
+                        .to_owned(),
+                    format!(
+                        "esxcli nvme fabrics discover --adapter vmhba65 --ip-address {ip} \
+                         --port-number {port}"
+                    ),
+                    format!(
+                        "esxcli nvme fabrics connect --adapter vmhba65 --ip-address {ip} \
+                         --port-number {port} --subsystem-nqn {nqn}"
+                    ),
+                ],
+            ),
+            step(
+                "The name of the host, for `hosts` of the subsystem",
+                &["esxcli nvme info get".to_owned()],
+            ),
+        ]
+    }
+
+    fn nvme_own(&self, nqn: &str) -> Vec<ClientStep> {
+        let (weft, address) = (self.weft, self.address);
+        vec![step(
+            "With weft's own initiator, as anybody",
+            &[
+                format!("{weft} discover {address}"),
+                format!("{weft} perf nvme-tcp://{address}/{nqn} --rw randread --bs 4k"),
+            ],
+        )]
+    }
+
+    fn iscsi_linux(&self, target: &str, user: Option<&str>) -> Vec<ClientStep> {
+        let address = self.address;
+        let node = format!("iscsiadm -m node -T {target} -p {address}");
+        let wants = match user {
+            Some(_) => " (it wants CHAP: docs/iscsi.md says where that is set)",
+            None => "",
+        };
+        let mut steps = vec![step(
+            format!("From Linux, as root, with open-iscsi{wants}"),
+            &[
+                format!("iscsiadm -m discovery -t sendtargets -p {address}"),
+                format!("{node} --login"),
+            ],
+        )];
+        if let Some(user) = user {
+            let set = |name: &str, value: &str| {
+                format!("{node} -o update -n node.session.auth.{name} -v {value}")
+            };
+            steps.push(step(
+                format!(
+                    "Its CHAP, between discovery and login; SECRET is {}",
+                    secret_of(target)
+                ),
+                &[
+                    set("authmethod", "CHAP"),
+                    set("chap_algs", "SHA3-256,SHA256"),
+                    set("username", &quoted(user)),
+                    set("password", "SECRET"),
+                ],
+            ));
+        }
+        steps.push(step(
+            "At every start",
+            &[format!("{node} -o update -n node.startup -v automatic")],
+        ));
+        steps.push(step(
+            "With several paths: a part of /etc/multipath.conf",
+            &MULTIPATH.map(str::to_owned),
+        ));
+        steps.push(fstab_of_block());
+        steps
+    }
+
+    fn iscsi_esxi(&self, user: Option<&str>) -> Vec<ClientStep> {
+        let address = self.address;
+        let mut lines = vec![
+            "esxcli iscsi software set --enabled=true".to_owned(),
+            format!(
+                "esxcli iscsi adapter discovery sendtarget add --adapter=vmhba64 \
+                 --address={address}"
+            ),
+        ];
+        if let Some(user) = user {
+            lines.push(format!(
+                "esxcli iscsi adapter auth chap set --adapter=vmhba64 --direction=uni \
+                 --level=required --authname={} --secret=SECRET",
+                quoted(user)
+            ));
+        }
+        lines.push("esxcli storage core adapter rescan --adapter=vmhba64".to_owned());
+        vec![
+            step(
+                "On ESXi, with the adapter of the host in the place of vmhba64",
+                &lines,
+            ),
+            step(
+                "With several paths, used in turn",
+                &[
+                    "esxcli storage nmp satp rule add --satp=VMW_SATP_ALUA --psp=VMW_PSP_RR \
+                   --vendor=WEFT --model=volume --claim-option=tpgs_on"
+                        .to_owned(),
+                ],
+            ),
+        ]
+    }
+
+    fn iscsi_windows(&self, target: &str, user: Option<&str>) -> Vec<ClientStep> {
+        let (ip, port) = (self.address.ip(), self.address.port());
+        let chap = match user {
+            Some(user) => {
+                format!(" -AuthenticationType ONEWAYCHAP -ChapUsername {user} -ChapSecret SECRET")
+            }
+            None => String::new(),
+        };
+        vec![
+            step(
+                "In PowerShell, as administrator",
+                &[
+                    "Set-Service MSiSCSI -StartupType Automatic; Start-Service MSiSCSI".to_owned(),
+                    format!(
+                        "New-IscsiTargetPortal -TargetPortalAddress {ip} \
+                         -TargetPortalPortNumber {port}"
+                    ),
+                    format!("Connect-IscsiTarget -NodeAddress {target} -IsPersistent $true{chap}"),
+                ],
+            ),
+            step(
+                "With several paths and MPIO",
+                &["New-MSDSMSupportedHW -VendorId WEFT -ProductId volume".to_owned()],
+            ),
+        ]
+    }
+
+    fn iscsi_own(&self, target: &str, lun: u16) -> Vec<ClientStep> {
+        let (weft, address) = (self.weft, self.address);
+        let url = format!("iscsi://{address}/{target}/{lun}");
+        vec![step(
+            "With QEMU, or weft's own initiator, as anybody",
+            &[
+                format!("qemu-img info {url}"),
+                format!("qemu-system-x86_64 -drive file={url},format=raw"),
+                format!("{weft} discover iscsi://{address}"),
+                format!("{weft} perf {url} --rw randread --bs 4k"),
+            ],
+        )]
+    }
+
+    fn nfs_linux(&self, path: &str) -> Vec<ClientStep> {
+        let (host, proto, port) = self.nfs();
+        let path = quoted(path);
+        let own = match port {
+            NFS_PORT => String::new(),
+            _ => format!(",port={port}"),
+        };
+        let options = format!("vers=4.2,proto={proto},nconnect=4{own}");
+        vec![
+            step(
+                "From Linux, as root, with nfs-common; the second is NFSv3, without locks",
+                &[
+                    format!("mount -t nfs4 -o {options} {host}:{path} /mnt"),
+                    format!(
+                        "mount -t nfs -o vers=3,proto={proto},nolock,port={port},mountport={port},\
+                         mountproto={proto} {host}:{path} /mnt"
+                    ),
+                ],
+            ),
+            step(
+                "At every start: a line of /etc/fstab",
+                &[format!(
+                    "{host}:{path}  /mnt  nfs4  {options},_netdev  0  0"
+                )],
+            ),
+        ]
+    }
+
+    fn nfs_esxi(&self, path: &str) -> Vec<ClientStep> {
+        let (host, _, port) = self.nfs();
+        let mut title = "On ESXi, where hosts come as root: the export wants `squash = \"none\"` \
+                         for their addresses"
+            .to_owned();
+        if port != NFS_PORT {
+            title += "; it asks at port 2049 alone, so a listener has to be there";
+        }
+        let name = quoted(path.rsplit('/').next().unwrap_or_default());
+        let path = quoted(path);
+        vec![step(
+            title,
+            &[format!(
+                "esxcli storage nfs41 add --hosts {host} --share {path} --volume-name {name}"
+            )],
+        )]
+    }
+
+    fn nfs_own(&self, path: &str) -> Vec<ClientStep> {
+        let (host, _, port) = self.nfs();
+        let url_port = match port {
+            NFS_PORT => String::new(),
+            _ => format!("&nfsport={port}"),
+        };
+        vec![step(
+            "With libnfs, as anybody",
+            &[format!("nfs-ls 'nfs://{host}{path}?version=4{url_port}'")],
+        )]
+    }
+
+    fn nfs(&self) -> (String, &'static str, u16) {
+        let port = self.address.port();
+        match self.address.ip() {
+            IpAddr::V4(ip) => (ip.to_string(), "tcp", port),
+            IpAddr::V6(ip) => (format!("[{ip}]"), "tcp6", port),
+        }
+    }
+}
+
+/// Where clients look that are not told.
+const NFS_PORT: u16 = 2049;
+
+const MULTIPATH: [&str; 12] = [
+    "devices {",
+    "    device {",
+    "        vendor                \"WEFT\"",
+    "        product               \"volume\"",
+    "        path_grouping_policy  group_by_prio",
+    "        prio                  alua",
+    "        path_checker          tur",
+    "        path_selector         \"service-time 0\"",
+    "        failback              immediate",
+    "        no_path_retry         queue",
+    "    }",
+    "}",
+];
+
+/// An address that the machine which listens on it can connect to itself.
+#[must_use]
+pub fn reachable(address: SocketAddr) -> SocketAddr {
+    let ip = match address.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => IpAddr::V4(Ipv4Addr::LOCALHOST),
+        IpAddr::V6(ip) if ip.is_unspecified() => IpAddr::V6(Ipv6Addr::LOCALHOST),
+        ip => ip,
+    };
+    SocketAddr::new(ip, address.port())
+}
+
+/// A word of a command for a shell.
+fn quoted(word: &str) -> String {
+    let is_plain = |c: char| c.is_alphanumeric() || "/._:@-+,=".contains(c);
+    match !word.is_empty() && word.chars().all(is_plain) {
+        true => word.to_owned(),
+        false => format!("'{}'", word.replace('\'', "'\\''")),
+    }
+}
+
+/// Where a secret stands; never the secret.
+fn secret_of(target: &str) -> String {
+    format!("`secret`, or what `secret_file` has, of `chap` in the [[iscsi.target]] {target}")
+}
+
+fn fstab_of_block() -> ClientStep {
+    step(
+        "A file system of it at every start: a line of /etc/fstab; `blkid` prints its UUID",
+        &["UUID=...  /mnt  ext4  _netdev,nofail  0  2".to_owned()],
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lines(what: ReachedObject, system: ClientSystem) -> String {
+        let reached = Reached {
+            what,
+            address: "192.0.2.1:3260".parse().expect("an address"),
+            weft: "weft",
+        };
+        let steps = reached.steps(system).into_iter();
+        let lines: Vec<_> = steps.flat_map(|step| step.lines).collect();
+        lines.join("\n")
+    }
+
+    #[test]
+    fn user_that_a_shell_would_take_for_a_command_is_quoted_and_no_secret_is_told() {
+        let unit = ReachedObject::Unit {
+            target: "iqn.2026-01.org.example:disks",
+            lun: 0,
+            user: Some("a'; reboot"),
+        };
+        let linux = lines(unit, ClientSystem::Linux);
+        assert!(linux.contains("username -v 'a'\\''; reboot'"), "{linux}");
+        assert!(linux.contains("password -v SECRET"), "{linux}");
+        let esxi = lines(unit, ClientSystem::Esxi);
+        assert!(
+            esxi.contains("--authname='a'\\''; reboot' --secret=SECRET"),
+            "{esxi}"
+        );
+    }
+
+    #[test]
+    fn every_system_is_told_something_of_everything() {
+        let all = [
+            ReachedObject::Subsystem("nqn.2026-01.org.example:disks"),
+            ReachedObject::Unit {
+                target: "iqn.2026-01.org.example:disks",
+                lun: 7,
+                user: None,
+            },
+            ReachedObject::Export("/a file"),
+        ];
+        for what in all {
+            for system in ClientSystem::ALL {
+                let reached = Reached {
+                    what,
+                    address: "[2001:db8::1]:2050".parse().expect("an address"),
+                    weft: "weft",
+                };
+                let steps = reached.steps(system);
+                assert!(!steps.is_empty(), "{what:?}, {}", system.name());
+                assert!(steps.iter().all(|step| !step.title.is_empty()));
+            }
+        }
+        let mount = lines(all[2], ClientSystem::Linux);
+        assert!(mount.contains("192.0.2.1:'/a file' /mnt"), "{mount}");
+    }
+}
