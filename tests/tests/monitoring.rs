@@ -260,10 +260,13 @@ fn scrape_of_4096_volumes_and_1000_hosts_over_tcp_has_a_line_for_each() {
     const VOLUMES: usize = 4096;
     raise_open_files().expect("more files");
     let nvme = free_address();
+    // A pattern stands for 1024 at most.
+    let patterns = ["a", "b", "c", "d"].map(|name| format!("\"{name}{{0000..1023}}\""));
+    let volume = |name| format!("[[volume]]\nname = {name}\nkind = \"null\"\nsize = \"1GiB\"\n");
+    let volumes: String = patterns.iter().map(volume).collect();
     let config = format!(
-        "[[volume]]\nname = \"v{{0000..4095}}\"\nkind = \"null\"\nsize = \"1GiB\"\n\
-         [[nvme.subsystem]]\nnqn = \"{NQN}\"\nvolumes = [\"v{{0000..4095}}\"]\n\
-         allow_any_host = true\n"
+        "{volumes}[[nvme.subsystem]]\nnqn = \"{NQN}\"\nvolumes = [{}]\nallow_any_host = true\n",
+        patterns.join(", ")
     );
     let monitored = Monitored::start("scrape", nvme, &config);
     let connected = |host: usize| {
