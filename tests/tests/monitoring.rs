@@ -257,26 +257,32 @@ fn prometheus_scrapes_with_a_token_and_dashboard_and_alerts_find_series() {
 #[test]
 fn scrape_of_4096_volumes_and_1000_hosts_over_tcp_has_a_line_for_each() {
     const HOSTS: usize = 1000;
+    // Of as many namespaces as one has at most.
+    const SUBSYSTEMS: usize = 4;
     const VOLUMES: usize = 4096;
     raise_open_files().expect("more files");
     let nvme = free_address();
-    // A pattern stands for 1024 at most.
-    let patterns = ["a", "b", "c", "d"].map(|name| format!("\"{name}{{0000..1023}}\""));
-    let volume = |name| format!("[[volume]]\nname = {name}\nkind = \"null\"\nsize = \"1GiB\"\n");
-    let volumes: String = patterns.iter().map(volume).collect();
-    let config = format!(
-        "{volumes}[[nvme.subsystem]]\nnqn = \"{NQN}\"\nvolumes = [{}]\nallow_any_host = true\n",
-        patterns.join(", ")
-    );
+    let nqn = |subsystem: usize| format!("{NQN}-{subsystem}");
+    let subsystem = |at: usize| {
+        format!(
+            "[[volume]]\nname = \"v{at}-{{0000..1023}}\"\nkind = \"null\"\nsize = \"1GiB\"\n\
+             [[nvme.subsystem]]\nnqn = \"{}\"\nvolumes = [\"v{at}-{{0000..1023}}\"]\n\
+             allow_any_host = true\n",
+            nqn(at)
+        )
+    };
+    let config: String = (0..SUBSYSTEMS).map(subsystem).collect();
     let monitored = Monitored::start("scrape", nvme, &config);
     let connected = |host: usize| {
         let name = format!("nqn.2014-08.org.nvmexpress:uuid:{host:08x}-0000-4000-8000-{host:012x}");
-        let admin = QueuePair::admin_as(&name, nvme, NQN)?;
-        let mut io = admin.io(NQN, 1)?;
-        for volume in (host..VOLUMES).step_by(HOSTS) {
-            io.nsid = u32::try_from(volume + 1).expect("few");
-            io.read(0, 512, &mut [0; 512])?;
-            io.write(0, 512, &[0; 512])?;
+        let nqn = nqn(host % SUBSYSTEMS);
+        let admin = QueuePair::admin_as(&name, nvme, &nqn)?;
+        let mut io = admin.io(&nqn, 1)?;
+        let namespaces = (host / SUBSYSTEMS + 1)..=VOLUMES / SUBSYSTEMS;
+        for nsid in namespaces.step_by(HOSTS / SUBSYSTEMS) {
+            io.nsid = u32::try_from(nsid).expect("few");
+            io.read(0, 4096, &mut [0; 4096])?;
+            io.write(0, 4096, &[0; 4096])?;
         }
         Ok((admin, io))
     };
