@@ -10,8 +10,8 @@ use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use server::AdminRole;
+use tls::Certificate;
 
-use crate::handshake::TlsPeer;
 use crate::html::is_of_browser;
 use crate::problem::Problem;
 use crate::secrets::{Failures, Given, Window, are_same};
@@ -51,6 +51,15 @@ pub(crate) enum Peer {
         /// `None`: in plain.
         tls: Option<Arc<TlsPeer>>,
     },
+}
+
+/// What a connection over TLS is known by.
+#[derive(Debug)]
+pub(crate) struct TlsPeer {
+    /// The target's own.
+    pub certificate: Certificate,
+    /// The subject alternative names of the client's; `None`: it has shown none.
+    pub client: Option<Vec<String>>,
 }
 
 /// Who asks, as far as that is known.

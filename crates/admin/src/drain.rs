@@ -143,7 +143,7 @@ fn set(served: &ServedFile, is_drained: bool, done: &mut Vec<String>) -> Result<
 }
 
 fn record(served: &ServedFile, verb: &str, caller: &AdminCaller, done: &mut Vec<String>) {
-    if let Err(why) = served.record(verb, caller, done) {
+    if let Err(why) = served.record(verb, (caller.uid, caller.by()), done) {
         done.push(format!("this is not in the audit: {why}"));
     }
 }

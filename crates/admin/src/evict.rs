@@ -190,7 +190,7 @@ impl Eviction {
         for line in &done {
             tracing::info!(event = "evicted", by = caller.name, "evict: {line}");
         }
-        if let Err(why) = served.record(&self.verb, caller, &done) {
+        if let Err(why) = served.record(&self.verb, (caller.uid, caller.by()), &done) {
             done.push(format!("this is not in the audit: {why}"));
         }
         Ok(Evicted { done, may_return })

@@ -18,7 +18,7 @@ use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
-use crate::access::{Access, Peer};
+use crate::access::{Access, Peer, TlsPeer};
 use crate::problem::Problem;
 use crate::serve::{CONNECTIONS_MAX, PATIENCE, answer};
 use crate::wrong_logins::WrongLogin;
@@ -31,15 +31,6 @@ const HANDSHAKE: u8 = 22;
 
 /// How much is read of what a peer still sends that was refused, so that it reads why.
 const REST_BYTES_MAX: u64 = 64 << 10;
-
-/// What a connection over TLS is known by.
-#[derive(Debug)]
-pub(crate) struct TlsPeer {
-    /// The target's own.
-    pub certificate: Certificate,
-    /// The subject alternative names of the client's; `None`: it has shown none.
-    pub client: Option<Vec<String>>,
-}
 
 /// Takes connections, for ever.
 pub(crate) async fn accept(

@@ -13,7 +13,6 @@ use control::{Edit, ObjectPath, PlannedChange, ServedDocument};
 use server::{AdminRole, AdminSpec, Config, LastRefusal, Protocol, Running, Served};
 use tokio::sync::Semaphore;
 
-use crate::access::AdminCaller;
 use crate::audit::MADE;
 use crate::counters::{counters, now};
 use crate::document::{Document, generation_of};
@@ -327,12 +326,12 @@ impl ServedFile {
     pub(crate) fn record(
         &self,
         verb: &str,
-        caller: &AdminCaller,
+        (uid, by): (u32, Option<String>),
         done: &[String],
     ) -> Result<(), NotApplied> {
         let made = Generation {
-            uid: caller.uid,
-            by: caller.by(),
+            uid,
+            by,
             done: done.to_vec(),
             ..generation_of(verb, "", 0)
         };
