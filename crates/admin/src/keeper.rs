@@ -105,7 +105,7 @@ impl Keeper {
         };
         let numbers = all.numbers().unwrap_or_default().into_iter();
         let told = numbers.map(|number| match all.record(number) {
-            Ok(record) => HistoryEntry::Made(record),
+            Ok(record) => HistoryEntry::Made(Box::new(record)),
             Err(damaged) => HistoryEntry::Damaged {
                 generation: number,
                 damaged,

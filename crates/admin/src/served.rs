@@ -487,7 +487,7 @@ impl ServedFile {
         let mut generations = self.keeper.history();
         let last = generations.last().map(HistoryEntry::number);
         if last != Some(current.generation) {
-            generations.push(HistoryEntry::Made(current));
+            generations.push(HistoryEntry::Made(Box::new(current)));
         }
         History { generations }
     }

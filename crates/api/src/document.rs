@@ -134,7 +134,7 @@ pub struct History {
 #[serde(untagged)]
 pub enum HistoryEntry {
     /// What made it.
-    Made(Generation),
+    Made(Box<Generation>),
     /// It cannot be read.
     Damaged {
         /// Its number.
