@@ -5,6 +5,7 @@ use std::io::{self, ErrorKind};
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, OpenOptionsExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
 
 use server::AdminSocket;
 
@@ -54,6 +55,9 @@ pub struct Place {
     /// and keeps the socket.
     lock: Option<File>,
 }
+
+/// A socket as long as it is served: the thread that serves it removes it too, where it fails.
+pub(crate) type TakenPlace = Arc<Mutex<Option<Place>>>;
 
 impl Place {
     /// Takes the socket that a configuration names; `None`: it wants none. One that a

@@ -28,10 +28,10 @@ use crate::access::{Access, Peer};
 use crate::events::Taken;
 use crate::groups::{UserConnections, role_of_user};
 use crate::handshake;
-use crate::place::Place;
+use crate::place::{Place, TakenPlace};
 use crate::routes;
 use crate::samples::take_samples;
-use crate::served::{Places, ServedFile, locked};
+use crate::served::{AdminTaken, ServedFile, locked};
 use crate::tcp::TcpPlace;
 
 /// Of each of both sockets.
@@ -60,9 +60,6 @@ pub struct AdminThread {
     url: Option<String>,
     place: TakenPlace,
 }
-
-/// The thread removes the socket too, where it fails.
-pub(crate) type TakenPlace = Arc<Mutex<Option<Place>>>;
 
 /// The groups that let users in, as the document says now.
 type Groups = Arc<dyn Fn() -> Vec<AdminGroup> + Send + Sync>;
@@ -105,7 +102,7 @@ pub fn serve(places: AdminPlaces, served: Arc<ServedFile>) -> io::Result<AdminTh
             never = take_samples(measured) => never,
         }
     })?;
-    served.places.get_or_init(|| Places {
+    served.places.get_or_init(|| AdminTaken {
         told: api::AdminPlaces {
             socket: thread.path.as_ref().map(|path| path.display().to_string()),
             address: thread.address,

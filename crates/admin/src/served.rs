@@ -21,9 +21,9 @@ use crate::figures::figures_of;
 use crate::groups::unknown_groups;
 use crate::keeper::Keeper;
 use crate::metrics;
+use crate::place::TakenPlace;
 use crate::refused::NotApplied;
 use crate::samples::Samples;
-use crate::serve::TakenPlace;
 use crate::wrong_logins::WrongLogins;
 
 /// A target that runs, and the document that it serves.
@@ -40,7 +40,7 @@ pub struct ServedFile {
     /// How it is asked, as the document says.
     admin: Mutex<AdminSpec>,
     /// Where it is asked, once that is known.
-    pub(crate) places: OnceLock<Places>,
+    pub(crate) places: OnceLock<AdminTaken>,
     /// Who was not let in.
     pub(crate) wrong_logins: WrongLogins,
     /// What has happened.
@@ -67,7 +67,7 @@ impl DrainBegun {
 }
 
 /// Where it is asked.
-pub(crate) struct Places {
+pub(crate) struct AdminTaken {
     pub told: AdminPlaces,
     /// The Unix socket, as long as it is served.
     pub taken: TakenPlace,

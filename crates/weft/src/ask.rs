@@ -361,6 +361,14 @@ fn show_status(out: &mut dyn Write, status: &TargetStatus) -> io::Result<()> {
     for why in &status.at_restart {
         row("NOT YET", why.clone())?;
     }
+    show_amounts(&mut row, status)
+}
+
+/// How much there is of what.
+fn show_amounts(
+    row: &mut dyn FnMut(&str, String) -> io::Result<()>,
+    status: &TargetStatus,
+) -> io::Result<()> {
     for (name, count) in [
         ("volumes", status.volumes),
         ("subsystems", status.subsystems),

@@ -39,7 +39,7 @@ pub fn run(arguments: &TopArgs) -> io::Result<ExitCode> {
         Ok(at) => at,
         Err(code) => return Ok(ExitCode::from(code)),
     };
-    let source = Asked(at);
+    let source = LookedAt(at);
     let ended = match ask.json {
         true => top::print(&source, (delay, *count), &mut io::stdout().lock()),
         false => top::run(source, delay),
@@ -54,9 +54,9 @@ pub fn run(arguments: &TopArgs) -> io::Result<ExitCode> {
 }
 
 /// The weft that answers at this address.
-struct Asked(AdminAddress);
+struct LookedAt(AdminAddress);
 
-impl Asked {
+impl LookedAt {
     fn ask(&self, request: &Request) -> Result<Value, String> {
         match admin::ask(&self.0, request) {
             Ok(Answer {
@@ -69,7 +69,7 @@ impl Asked {
     }
 }
 
-impl LookSource for Asked {
+impl LookSource for LookedAt {
     fn get(&self, path: &str) -> Result<Value, String> {
         self.ask(&Request {
             target: path.to_owned(),
