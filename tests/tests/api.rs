@@ -92,7 +92,7 @@ fn schemathesis_finds_no_answer_that_the_description_does_not_have() {
     let python = Python::prepare().expect("Python's packages");
     let asked = Asked::start("schemathesis");
     let variable = |name: &str, usual: &str| std::env::var(name).unwrap_or(usual.to_owned());
-    let seed = variable(SEED, &std::process::id().to_string());
+    let seed = variable(SEED, "1");
     let folder = tempfile::tempdir().expect("a folder");
     let mut fuzzer = python.program("schemathesis");
     fuzzer.current_dir(folder.path());

@@ -60,6 +60,13 @@ address = "{iscsi}"
 /// The address that `weft login` prints.
 fn login(target: &WeftProcess, role: &str) -> String {
     let socket = target.home().join("admin.sock");
+    // Hosts are served before it is there.
+    for _ in 0..1_000 {
+        if socket.exists() {
+            break;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
     let mut login = Command::new(binary());
     login
         .args(["login", "--role", role, "--socket"])

@@ -209,6 +209,10 @@ pub fn schemathesis() -> ExitCode {
         "schemathesis",
     ]);
     test.env("WEFT_API_EXAMPLES", API_EXAMPLES);
+    // The test has the same seed each time.
+    if std::env::var_os("WEFT_SEED").is_none() {
+        test.env("WEFT_SEED", std::process::id().to_string());
+    }
     match succeeds(&mut test) {
         true => ExitCode::SUCCESS,
         false => ExitCode::FAILURE,

@@ -78,7 +78,8 @@ async fn health() -> &'static str {
 /// Whether hosts are served, and let in.
 #[utoipa::path(get, path = "/readyz", operation_id = "get_readiness", security(()),
     responses((status = 200, body = String, content_type = "text/plain"),
-        (status = 503, body = String, content_type = "text/plain")))]
+        (status = 503, description = "Hosts are to go elsewhere.", body = String,
+            content_type = "text/plain")))]
 async fn readiness(State(served): Served) -> (StatusCode, &'static str) {
     match served.running().is_drained() {
         true => (StatusCode::SERVICE_UNAVAILABLE, "weft is drained\n"),
