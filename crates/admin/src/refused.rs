@@ -35,10 +35,14 @@ pub(crate) enum NotApplied {
     Busy,
 }
 
+/// Mistakes of one change that are told.
+const PROBLEMS_MAX: usize = 100;
+
 impl NotApplied {
     /// What is wrong with a text that a change of `object` has made: nobody knows its lines.
     pub(crate) fn of_object(object: &ObjectPath, text: &str, problems: &Problems) -> NotApplied {
-        let told = problems.list.iter().map(|problem| {
+        // Each is looked for in the text.
+        let told = problems.list.iter().take(PROBLEMS_MAX).map(|problem| {
             let found = object_at(text, problem);
             let (object, field) = found.unwrap_or_else(|| (object.clone(), None));
             EditProblem {
@@ -48,7 +52,14 @@ impl NotApplied {
                 hint: None,
             }
         });
-        NotApplied::Edit(told.collect())
+        let more = problems.list.len().saturating_sub(PROBLEMS_MAX);
+        let more = (more > 0).then(|| EditProblem {
+            object: object.clone(),
+            field: None,
+            reason: format!("{more} mistakes more are not listed"),
+            hint: None,
+        });
+        NotApplied::Edit(told.chain(more).collect())
     }
 
     /// What kind of problem it is.
