@@ -103,6 +103,10 @@ fn drain(served: &ServedFile, caller: &AdminCaller, query: DrainQuery) -> Result
             ..drain_of(served, Vec::new())
         });
     }
+    // Whoever asks again waits for those that are left.
+    if served.running().is_drained() && !query.evict {
+        return Ok(drain_of(served, Vec::new()));
+    }
     if !query.disconnect && plan.iter().any(|line| line.disturbs) {
         return Err(NotApplied::Disturbs(plan).into());
     }

@@ -209,6 +209,7 @@ impl AskedChange<'_> {
         ChangeAsked {
             verb,
             uid: self.caller.uid,
+            by: self.caller.by(),
             role: self.caller.role,
             object,
             ..ChangeAsked::default()
