@@ -9,7 +9,7 @@ use axum::extract::{Request, State};
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-use server::AdminRole;
+use server::{AdminGroup, AdminRole, AdminSpec};
 use tls::Certificate;
 
 use crate::html::is_of_browser;
@@ -83,17 +83,33 @@ fn user(uid: u32) -> String {
     format!("user {uid}")
 }
 
+/// Who may log in, or has.
+#[derive(Clone, Debug)]
+struct LetIn {
+    caller: AdminCaller,
+    /// The groups by which that was so; `None` of the user that weft runs as, and of root.
+    groups: Option<Vec<AdminGroup>>,
+}
+
+impl LetIn {
+    /// Whether it is so still: what has changed of the groups may have been its right.
+    fn holds(&self, admin: &AdminSpec) -> bool {
+        let mut groups = self.groups.iter();
+        groups.all(|groups| *groups == admin.groups)
+    }
+}
+
 /// Somebody who has logged in.
 #[derive(Debug)]
 pub(crate) struct BrowserSession {
-    caller: AdminCaller,
+    let_in: LetIn,
     requests: Window,
 }
 
 /// Who is let in.
 pub(crate) struct Access {
     pub served: Arc<ServedFile>,
-    logins: Mutex<Given<AdminCaller>>,
+    logins: Mutex<Given<LetIn>>,
     sessions: Mutex<Given<BrowserSession>>,
     failures: Mutex<Failures>,
     /// How often each has asked that has a token or a certificate, by its name.
@@ -132,19 +148,26 @@ impl Access {
 
     /// A secret that opens a session once.
     pub fn make_login(&self, caller: AdminCaller) -> std::io::Result<String> {
-        locked(&self.logins).give(caller, Instant::now())
+        let is_in_charge = is_in_charge(caller.uid);
+        let groups = (!is_in_charge).then(|| self.served.admin().groups);
+        let uid = caller.uid;
+        locked(&self.logins).give(LetIn { caller, groups }, uid, Instant::now())
     }
 
     /// The secret of a new session, for that of a login.
     pub fn log_in(&self, secret: &str, peer: &Peer) -> Result<String, Problem> {
         let now = Instant::now();
-        let Some(caller) = locked(&self.logins).take(secret, now) else {
+        let let_in = locked(&self.logins).take(secret, now);
+        let admin = self.served.admin();
+        let Some(let_in) = let_in.filter(|let_in| let_in.holds(&admin)) else {
             let wrong = "this address to log in by was used, has expired, or never was";
             return Err(self.refused(peer, wrong, now));
         };
-        tracing::info!(name = caller.name, role = caller.role.name(), "logged in");
-        let requests = Window::new(now);
-        let session = locked(&self.sessions).give(BrowserSession { caller, requests }, now);
+        let AdminCaller { name, uid, role } = &let_in.caller;
+        tracing::info!(name, role = role.name(), "logged in");
+        let (uid, requests) = (*uid, Window::new(now));
+        let session = BrowserSession { let_in, requests };
+        let session = locked(&self.sessions).give(session, uid, now);
         session.map_err(|error| {
             let detail = format!("no session: {error}");
             Problem::new(StatusCode::INTERNAL_SERVER_ERROR, detail)
@@ -198,12 +221,14 @@ impl Access {
                 None => unknown("this needs a login"),
             });
         };
+        let admin = self.served.admin();
         let mut sessions = locked(&self.sessions);
-        let Some(session) = sessions.find(secret, now) else {
+        let session = sessions.find(secret, now);
+        let Some(session) = session.filter(|session| session.let_in.holds(&admin)) else {
             return Err(self.refused(peer, "this session has ended", now));
         };
         check_rate(&mut session.requests, now)?;
-        Ok(session.caller.clone())
+        Ok(session.let_in.caller.clone())
     }
 
     fn caller_of_token(&self, token: &str) -> Option<AdminCaller> {
@@ -330,6 +355,11 @@ impl Access {
             }
         }
     }
+}
+
+/// Whether it is the user that weft runs as, or root.
+pub(crate) fn is_in_charge(uid: u32) -> bool {
+    [0, rustix::process::geteuid().as_raw()].contains(&uid)
 }
 
 fn caller_of_user(uid: u32, role: Option<AdminRole>) -> Result<AdminCaller, Problem> {

@@ -28,12 +28,22 @@ pub fn make_secret() -> io::Result<String> {
     Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
+/// What a secret stands for.
+#[derive(Debug)]
+struct GivenSecret<T> {
+    /// What is read from memory opens nothing.
+    digest: String,
+    at: Instant,
+    /// The user that it was given for.
+    uid: u32,
+    what: T,
+}
+
 /// What secrets stand for that were given out, the oldest first.
 #[derive(Debug)]
 pub(crate) struct Given<T> {
-    /// Digests: what is read from memory opens nothing.
-    entries: Vec<(String, Instant, T)>,
-    /// The oldest goes where there are more.
+    entries: Vec<GivenSecret<T>>,
+    /// Where there are more, the oldest goes of the user that has the most.
     count_max: usize,
     age_max: Duration,
 }
@@ -47,40 +57,54 @@ impl<T> Given<T> {
         }
     }
 
-    /// A new secret for `what`.
-    pub fn give(&mut self, what: T, now: Instant) -> io::Result<String> {
+    /// A new secret of a user for `what`.
+    pub fn give(&mut self, what: T, uid: u32, now: Instant) -> io::Result<String> {
         self.forget_old(now);
         let secret = make_secret()?;
         if self.entries.len() == self.count_max {
-            self.entries.remove(0);
+            self.entries.remove(self.crowded());
         }
-        self.entries.push((sha256(secret.as_bytes()), now, what));
+        self.entries.push(GivenSecret {
+            digest: sha256(secret.as_bytes()),
+            at: now,
+            uid,
+            what,
+        });
         Ok(secret)
+    }
+
+    /// The oldest of the user that has the most: nobody pushes out what others have.
+    fn crowded(&self) -> usize {
+        let of = |uid| self.entries.iter().filter(|own| own.uid == uid).count();
+        // Of several with as many, the one that is looked at last.
+        let places = (0..self.entries.len()).rev();
+        let most = places.max_by_key(|at| of(self.entries[*at].uid));
+        most.unwrap_or_default()
     }
 
     /// What a secret stands for.
     pub fn find(&mut self, secret: &str, now: Instant) -> Option<&mut T> {
         let at = self.place(secret, now)?;
-        Some(&mut self.entries[at].2)
+        Some(&mut self.entries[at].what)
     }
 
     /// The same, for the last time.
     pub fn take(&mut self, secret: &str, now: Instant) -> Option<T> {
         let at = self.place(secret, now)?;
-        Some(self.entries.remove(at).2)
+        Some(self.entries.remove(at).what)
     }
 
     fn place(&mut self, secret: &str, now: Instant) -> Option<usize> {
         self.forget_old(now);
         let shown = sha256(secret.as_bytes());
         let mut known = self.entries.iter();
-        known.position(|(digest, _, _)| are_same(digest, &shown))
+        known.position(|known| are_same(&known.digest, &shown))
     }
 
     fn forget_old(&mut self, now: Instant) {
         let age_max = self.age_max;
         self.entries
-            .retain(|(_, given, _)| now.saturating_duration_since(*given) < age_max);
+            .retain(|given| now.saturating_duration_since(given.at) < age_max);
     }
 }
 
@@ -158,20 +182,34 @@ mod tests {
     fn secret_is_good_until_it_is_taken_or_old_or_crowded_out() {
         let now = Instant::now();
         let mut given = Given::new(2, MINUTE);
-        let [one, two] = ["one", "two"].map(|what| given.give(what, now).expect("random"));
+        let [one, two] = ["one", "two"].map(|what| given.give(what, 1, now).expect("random"));
         assert_eq!((one.len(), one == two), (64, false));
         assert_eq!(given.find(&one, now), Some(&mut "one"));
         assert_eq!(given.take(&one, now), Some("one"));
         assert_eq!(given.take(&one, now), None);
         assert_eq!(given.find("", now), None);
         let later = now + MINUTE / 2;
-        given.give("three", later).expect("random");
-        given.give("four", later).expect("random");
+        given.give("three", 1, later).expect("random");
+        given.give("four", 1, later).expect("random");
         assert_eq!(given.find(&two, later), None, "crowded out");
-        let five = given.give("five", later).expect("random");
+        let five = given.give("five", 1, later).expect("random");
         assert_eq!(given.find(&five, now + MINUTE), Some(&mut "five"));
         assert_eq!(given.find(&five, later + MINUTE), None);
         assert!(given.entries.is_empty());
+    }
+
+    #[test]
+    fn user_with_many_secrets_crowds_out_its_own_oldest_alone() {
+        let now = Instant::now();
+        let mut given = Given::new(4, MINUTE);
+        let other = given.give("of another", 1, now).expect("random");
+        let own: Vec<_> = (0..8)
+            .map(|_| given.give("own", 2, now).expect("random"))
+            .collect();
+        assert_eq!(given.find(&other, now), Some(&mut "of another"));
+        let kept = own.iter().filter(|own| given.find(own, now).is_some());
+        assert_eq!(kept.count(), 3);
+        assert!(given.find(&own[7], now).is_some(), "the latest stay");
     }
 
     #[test]

@@ -24,7 +24,7 @@ use tokio::sync::{Notify, Semaphore};
 use tokio::task::spawn_blocking;
 use tokio::time::sleep;
 
-use crate::access::{Access, Peer};
+use crate::access::{Access, Peer, is_in_charge};
 use crate::events::Taken;
 use crate::groups::{UserConnections, role_of_user};
 use crate::handshake;
@@ -244,8 +244,7 @@ impl Listen for UnixListener {
     async fn take(&self) -> io::Result<(UnixStream, Peer)> {
         let (stream, _) = self.accept().await?;
         let uid = stream.peer_cred()?.uid();
-        let is_in_charge = [0, rustix::process::geteuid().as_raw()].contains(&uid);
-        let role = is_in_charge.then_some(AdminRole::Admin);
+        let role = is_in_charge(uid).then_some(AdminRole::Admin);
         Ok((stream, Peer::User { uid, role }))
     }
 }

@@ -500,7 +500,33 @@ fn members_of_a_group_may_what_its_role_says_until_it_is_removed() {
         follower.kill().expect("it runs");
         follower.wait().expect("a child");
     }
+    let login = nobody.asks(&["login", "--role", "viewer"]);
+    let address = text(&login.stdout);
+    let address = address
+        .lines()
+        .next()
+        .and_then(|line| line.strip_prefix("http://"));
+    let (here, path) = address
+        .and_then(|line| line.split_once('/'))
+        .expect("an address");
+    let get = |path: &str, head: &str| {
+        let mut stream = TcpStream::connect(here).expect("it listens");
+        let request = format!("GET {path} HTTP/1.1\r\nHost: {here}\r\n{head}\r\n");
+        stream.write_all(request.as_bytes()).expect("room");
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).expect("an answer");
+        answer
+    };
+    let opened = get(&format!("/{path}"), "");
+    let cookie = opened
+        .split("set-cookie: ")
+        .nth(1)
+        .and_then(|rest| rest.split(';').next());
+    let cookie = format!("Cookie: {}\r\n", cookie.expect("a session"));
+    assert!(get("/v1/status", &cookie).starts_with("HTTP/1.1 200 "));
     done(admin.ask(&["rm", "group", &group]));
+    let told = get("/v1/status", &cookie);
+    assert!(told.starts_with("HTTP/1.1 401 "), "{told}");
     let told = nobody.is_refused(&read);
     assert!(told.contains("Permission denied"), "{told}");
     end_in_order(admin.serving);
