@@ -5,6 +5,7 @@ use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use axum::Router;
@@ -66,7 +67,7 @@ pub(crate) async fn accept(
                     let place = places[usize::from(has_shown)].clone();
                     let place = place.acquire_owned().await;
                     tokio::spawn(async move {
-                        answer(stream, peer, router).await;
+                        answer(stream, peer, router, &AtomicBool::default()).await;
                         drop(place);
                     });
                     return;

@@ -1,11 +1,13 @@
 //! The thread of both sockets.
 
+use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::future::pending;
 use std::io;
 use std::net::SocketAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::thread;
 use std::time::Duration;
@@ -21,7 +23,7 @@ use tls::ServerSide;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixListener, UnixStream};
 use tokio::sync::{Notify, Semaphore};
-use tokio::task::spawn_blocking;
+use tokio::task::{AbortHandle, spawn_blocking};
 use tokio::time::sleep;
 
 use crate::access::{Access, Peer, is_in_charge};
@@ -199,6 +201,7 @@ async fn accept_at(listener: Option<impl Listen>, router: Router, groups: Groups
     };
     let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     let users = UserConnections::default();
+    let mut silent: VecDeque<SilentPeer> = VecDeque::new();
     loop {
         match listener.take().await {
             Ok((stream, Peer::User { uid, role: None })) => {
@@ -210,23 +213,51 @@ async fn accept_at(listener: Option<impl Listen>, router: Router, groups: Groups
                 tokio::spawn(async move {
                     let role = spawn_blocking(move || role_of_user(uid, &groups())).await;
                     let role = role.unwrap_or_default();
-                    answer(stream, Peer::User { uid, role }, router).await;
+                    answer(
+                        stream,
+                        Peer::User { uid, role },
+                        router,
+                        &AtomicBool::default(),
+                    )
+                    .await;
                     drop(place);
                 });
             }
             Ok((stream, peer)) => {
+                silent.retain(SilentPeer::is_silent);
+                if places.available_permits() == 0
+                    && let Some(oldest) = silent.pop_front()
+                {
+                    oldest.task.abort();
+                }
                 let place = places.clone().acquire_owned().await;
-                let router = router.clone();
-                tokio::spawn(async move {
-                    answer(stream, peer, router).await;
+                let (router, has_asked) = (router.clone(), Arc::<AtomicBool>::default());
+                let asks = has_asked.clone();
+                let task = tokio::spawn(async move {
+                    answer(stream, peer, router, &asks).await;
                     drop(place);
                 });
+                let task = task.abort_handle();
+                silent.push_back(SilentPeer { has_asked, task });
             }
             Err(error) => {
                 tracing::debug!(%error, "the admin socket cannot take a connection now");
                 sleep(Duration::from_millis(100)).await;
             }
         }
+    }
+}
+
+/// A connection by which nothing was asked yet: where all places are taken the oldest gives way
+/// to one that comes.
+struct SilentPeer {
+    has_asked: Arc<AtomicBool>,
+    task: AbortHandle,
+}
+
+impl SilentPeer {
+    fn is_silent(&self) -> bool {
+        !self.task.is_finished() && !self.has_asked.load(Ordering::Relaxed)
     }
 }
 
@@ -265,10 +296,12 @@ pub(crate) async fn answer(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     peer: Peer,
     router: Router,
+    has_asked: &AtomicBool,
 ) {
     let router = TowerToHyperService::new(router);
     let (answered, follows) = (Notify::new(), OnceLock::new());
     let service = service_fn(|mut request: hyper::Request<Incoming>| {
+        has_asked.store(true, Ordering::Relaxed);
         request.extensions_mut().insert(peer.clone());
         let answer = router.call(request);
         async {

@@ -376,7 +376,7 @@ fn hostile_peers_over_tcp_cost_neither_commands_nor_io() {
             stream
         })
         .collect();
-    // Neither the socket nor hosts wait for them, and others over TCP at most their patience.
+    // Nobody waits for them: those that say nothing give way.
     assert_eq!(tcp.weft(&["status"]).status.code(), Some(0));
     let url = format!("nvme-tcp://127.0.0.1:{}/nqn.2026-01.io.weft:cli", tcp.port);
     let output = weft(&["perf", &url, "--runtime", "200ms", "--ramp-time", "0"]);
