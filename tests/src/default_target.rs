@@ -42,7 +42,7 @@ impl DefaultTarget {
         let child = Owned::spawn(&mut command).expect("the target starts");
         let mut target = DefaultTarget { child, home };
         let end = Instant::now() + ANSWER_MAX;
-        while !target.log().contains("weft status --socket") {
+        while !target.log().contains("weft status --at") {
             let ended = target.child.try_wait().expect("a child");
             assert!(
                 ended.is_none() && Instant::now() < end,
@@ -115,7 +115,7 @@ impl DefaultTarget {
 
     fn command(&self, words: &[&str]) -> (bool, String) {
         let mut command = tied(binary());
-        command.args(words).arg("--socket").arg(self.socket());
+        command.args(words).arg("--at").arg(self.socket());
         let out = command.output().expect("weft runs");
         let said = [out.stdout, out.stderr].concat();
         (
