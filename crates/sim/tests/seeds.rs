@@ -79,6 +79,7 @@ fn target_with_a_dir_ends_in_time_when_a_reactor_panics() {
         if !plan.nfs.as_ref().is_some_and(|nfs| nfs.is_dir) {
             continue;
         }
+        plan.applies = None;
         plan.shards = 2;
         plan.panic = Some(sim::PanicPlan {
             shard: 0,
@@ -111,6 +112,7 @@ fn flipped_bits_of_a_host_end_no_connection_of_another() {
 fn writes_that_come_short_when_a_reactor_panics_may_be_there_in_part() {
     for seed in 250..300 {
         let mut plan = sim::Plan::new(seed);
+        plan.applies = None;
         for volume in &mut plan.volumes {
             volume.lies = sim::Lies::File;
         }
@@ -131,6 +133,7 @@ fn writes_to_a_dir_keep_the_promises_where_the_disk_is_full_and_the_power_fails(
     let mut cuts = 0;
     for seed in 0..1500 {
         let mut plan = sim::Plan::new(seed);
+        plan.applies = None;
         let Some(nfs) = plan.nfs.as_mut().filter(|nfs| nfs.is_dir) else {
             continue;
         };

@@ -287,7 +287,9 @@ fn host_with_all_its_controllers_is_refused_until_one_is_gone() {
 #[test]
 fn connect_with_the_host_nqn_of_another_host_identifier_names_that_one() {
     let mut bench = Bench::with(vec![], &[]);
-    let _ = bench.registry.replace_subsystem(crate::bench::disk().into());
+    let _ = bench
+        .registry
+        .replace_subsystem(crate::bench::disk().into());
     let connect = |bench: &mut Bench, hostid: u8| {
         let mut data = data(0xffff, NQN);
         data.hostid = [hostid; 16];
