@@ -24,7 +24,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixListener, UnixStream};
 use tokio::sync::{Notify, Semaphore};
 use tokio::task::{AbortHandle, spawn_blocking};
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 use crate::access::{Access, Peer, is_in_charge};
 use crate::events::Taken;
@@ -44,6 +44,9 @@ const HEAD_BYTES_MAX: usize = 64 << 10;
 
 /// How long the head of a request may take, and a peer to take its answer.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
+
+/// How long one that comes waits before those that have asked nothing give way.
+const SILENCE: Duration = Duration::from_millis(500);
 
 /// Where it answers.
 #[derive(Debug)]
@@ -225,12 +228,15 @@ async fn accept_at(listener: Option<impl Listen>, router: Router, groups: Groups
             }
             Ok((stream, peer)) => {
                 silent.retain(SilentPeer::is_silent);
-                if places.available_permits() == 0
-                    && let Some(oldest) = silent.pop_front()
-                {
-                    oldest.task.abort();
-                }
-                let place = places.clone().acquire_owned().await;
+                let place = loop {
+                    match timeout(SILENCE, places.clone().acquire_owned()).await {
+                        Ok(place) => break place,
+                        Err(_) => {
+                            silent.retain(SilentPeer::is_silent);
+                            silent.drain(..).for_each(|peer| peer.task.abort());
+                        }
+                    }
+                };
                 let (router, has_asked) = (router.clone(), Arc::<AtomicBool>::default());
                 let asks = has_asked.clone();
                 let task = tokio::spawn(async move {
@@ -248,8 +254,8 @@ async fn accept_at(listener: Option<impl Listen>, router: Router, groups: Groups
     }
 }
 
-/// A connection by which nothing was asked yet: where all places are taken the oldest gives way
-/// to one that comes.
+/// A connection by which nothing was asked when it was last looked at: where all places stay
+/// taken it gives way to one that comes.
 struct SilentPeer {
     has_asked: Arc<AtomicBool>,
     task: AbortHandle,
