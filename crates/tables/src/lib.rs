@@ -11,4 +11,6 @@ pub use columns::{
     AUDIT, CLIENTS, CONNECTIONS, Column, EVENTS, HISTORY, HOSTS, OBJECTS, RATES, REFUSALS,
     SESSIONS, figure, text,
 };
-pub use rates::{host_rates, per_second, percentile, sample_of, times_between, volume_rates};
+pub use rates::{
+    add_times, host_rates, per_second, percentile, sample_of, times_between, volume_rates,
+};

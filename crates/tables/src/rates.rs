@@ -21,12 +21,13 @@ pub fn sample_of(figures: &Figures) -> FigureSample {
         sample.ios += op.count;
         sample.bytes += op.bytes;
         sample.errors += op.errors;
-        add(&mut sample.times, &op.times);
+        add_times(&mut sample.times, &op.times);
     }
     sample
 }
 
-fn add(to: &mut TimeFigures, more: &TimeFigures) {
+/// Counts the times of both in one.
+pub fn add_times(to: &mut TimeFigures, more: &TimeFigures) {
     to.sum_ns += more.sum_ns;
     let len = to.buckets.len().max(more.buckets.len());
     to.buckets.resize(len, 0);
@@ -118,7 +119,7 @@ fn rates<'a>(
         };
         let times = |ops: &OpsByKind| {
             let mut all = TimeFigures::default();
-            ops.values().for_each(|op| add(&mut all, &op.times));
+            ops.values().for_each(|op| add_times(&mut all, &op.times));
             all
         };
         let times = times_between(&times(old), &times(ops));

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use api::{FigureOp, OpFigures, StageTime, TimeFigures};
 use serde::Serialize;
+use tables::{add_times, times_between};
 
 /// I/Os of one kind, by operation.
 pub(crate) type Ops = BTreeMap<FigureOp, OpFigures>;
@@ -55,10 +56,12 @@ impl Rates {
         ];
         let times = all.map(|op| {
             let at = |ops: &Ops| ops.get(&op).map(|of| of.times.clone()).unwrap_or_default();
-            change_of(&at(now), &at(earlier))
+            times_between(&at(earlier), &at(now))
         });
         let mut together = TimeFigures::default();
-        times.iter().for_each(|times| add(&mut together, times));
+        times
+            .iter()
+            .for_each(|times| add_times(&mut together, times));
         let moved = count(FigureOp::Read) + count(FigureOp::Write);
         let moved_bytes = bytes(FigureOp::Read) + bytes(FigureOp::Write);
         Rates {
@@ -98,7 +101,7 @@ impl WaitTimes {
             let found = all.iter().find(|stage| stage.stage == name);
             found.map(|stage| stage.times.clone()).unwrap_or_default()
         };
-        let of = |name: &str| change_of(&at(now, name), &at(earlier, name));
+        let of = |name: &str| times_between(&at(earlier, name), &at(now, name));
         let commands = of("backend").count().max(1);
         let ns = |names: &[&str]| {
             let sum: u64 = names.iter().map(|name| of(name).sum_ns).sum();
@@ -130,24 +133,6 @@ impl WaitTimes {
         }
         bar
     }
-}
-
-fn change_of(now: &TimeFigures, before: &TimeFigures) -> TimeFigures {
-    let old = before.buckets.iter().copied().chain(std::iter::repeat(0));
-    TimeFigures {
-        sum_ns: now.sum_ns.saturating_sub(before.sum_ns),
-        buckets: (now.buckets.iter().zip(old))
-            .map(|(now, old)| now.saturating_sub(old))
-            .collect(),
-    }
-}
-
-fn add(to: &mut TimeFigures, from: &TimeFigures) {
-    to.sum_ns += from.sum_ns;
-    let length = to.buckets.len().max(from.buckets.len());
-    to.buckets.resize(length, 0);
-    let both = to.buckets.iter_mut().zip(&from.buckets);
-    both.for_each(|(to, from)| *to += from);
 }
 
 fn mean(times: &TimeFigures) -> Option<u64> {
