@@ -16,7 +16,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("auth", &[]),
     ("tls", &[]),
     ("tune", &[]),
-    ("nvmf", &["faults", "machine", "wire"]),
+    ("nvmf", &["auth", "faults", "machine", "wire"]),
     ("scsi", &["wire"]),
     ("iscsi", &["auth", "faults", "machine", "wire"]),
     ("nfs", &["machine", "wire"]),

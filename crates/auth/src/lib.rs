@@ -1,11 +1,13 @@
 //! Authentication of peers, as pure computation: secrets that are never shown,
 //! and the Challenge Handshake Authentication Protocol (RFC 1994) as iSCSI uses
-//! it (RFC 7143, section 12.1.3).
+//! it (RFC 7143, section 12.1.3); and the networks that peers may come from.
 #![forbid(unsafe_code)]
 
 pub mod binary;
 pub mod chap;
+mod network;
 mod secret;
 
 pub use chap::{Algorithm, Challenge, Response};
+pub use network::{Network, NetworkError};
 pub use secret::Secret;

@@ -38,7 +38,7 @@ pub fn allow(refused: &LastRefusal, served: &Served) -> Option<Allowed> {
         }),
         Remedy::ListPeer => {
             let (target, host) = (target?, host.unwrap_or_default());
-            let of_nvme = || host_of_subsystem(target, host, served);
+            let of_nvme = || host_of_subsystem(target, host, refused.address?, served);
             let of_iscsi = || initiator_of_target(target, host, refused.address?, served);
             let of_nfs = || client_of_export(target, refused.address?, served);
             of_nvme().or_else(of_iscsi).or_else(of_nfs)
@@ -71,9 +71,28 @@ fn with_one_more(key: &str, listed: &[String], one: &str) -> String {
     format!("{key} = [\n{}]", lines.concat())
 }
 
-fn host_of_subsystem(nqn: &str, host: &str, served: &Served) -> Option<Allowed> {
+fn host_of_subsystem(nqn: &str, host: &str, address: IpAddr, served: &Served) -> Option<Allowed> {
     let mut all = served.subsystems.iter();
     let subsystem = all.find(|subsystem| subsystem.nqn == nqn)?;
+    let mut terms = subsystem.terms.iter().filter(|terms| terms.nqn == host);
+    if let Some(terms) = terms.find(|terms| !terms.has_address(address)) {
+        let networks = terms.networks.iter().map(ToString::to_string);
+        let networks: Vec<String> = networks.chain([address.to_string()]).collect();
+        let object = ObjectPath::new("subsystem/host", &[nqn, host]);
+        let line = with_one_more(
+            "networks",
+            &networks[..networks.len() - 1],
+            &address.to_string(),
+        );
+        let fields = Map::from_iter([("networks".to_owned(), json!(networks))]);
+        return Some(Allowed {
+            lines: format!(
+                "# in [[nvme.subsystem.host]] nqn = {}:\n{line}",
+                quoted(host)
+            ),
+            edit: Some(Edit::Set { object, fields }),
+        });
+    }
     let hosts = subsystem.hosts.as_ref()?;
     if hosts.iter().any(|known| known == host) || check_host_nqn(host).is_err() {
         return None;
@@ -185,6 +204,7 @@ fn secret(target: Option<&str>, initiator: Option<&str>, served: &Served) -> Str
 
 #[cfg(test)]
 mod tests {
+    use nvmf::HostTerms;
     use server::{IscsiTargetSpec, SubsystemSpec};
 
     use super::*;
@@ -252,6 +272,22 @@ mod tests {
         }
         let other = "nqn.2026-01.io.weft:b";
         assert_eq!(allow(&refused(NQN, other), &served), None);
+    }
+
+    #[test]
+    fn host_that_comes_from_elsewhere_has_its_networks_told() {
+        let mut served = served(vec!["nqn.2026-01.io.weft:h".to_owned()], Vec::new());
+        served.subsystems[0].terms = vec![HostTerms {
+            networks: vec!["198.51.100.0/24".parse().expect("a network")],
+            ..HostTerms::new("nqn.2026-01.io.weft:h")
+        }];
+        let told = allow(&refused("nqn.2026-01.io.weft:h", NQN), &served).expect("lines");
+        let lines = "networks = [\n    \"198.51.100.0/24\",\n    \"192.0.2.7\",\n]";
+        assert!(told.lines.ends_with(lines), "{}", told.lines);
+        let object = ObjectPath::new("subsystem/host", &[NQN, "nqn.2026-01.io.weft:h"]);
+        let networks = json!(["198.51.100.0/24", "192.0.2.7"]);
+        let fields = Map::from_iter([("networks".to_owned(), networks)]);
+        assert_eq!(told.edit, Some(Edit::Set { object, fields }));
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! Which changes cut a host, an initiator or a client, or lose what is in memory.
 
 use iscsi::{InitiatorAcl, PortalGroup, Target};
-use nvmf::AnaGroup;
 use nvmf::command::AnaState;
+use nvmf::{AnaGroup, HostTerms};
 use server::{Change, NamespaceSpec, SubsystemSpec};
 
 /// Whether a change disturbs: `undo` has what holds before it. What cannot be told apart
@@ -77,9 +77,18 @@ fn narrows(old: &SubsystemSpec, new: &SubsystemSpec, places: &[Option<u16>]) -> 
         })
     };
     loses(old.hosts.as_deref(), new.hosts.as_deref())
+        || new.terms.iter().any(|terms| holds_to_more(old, terms))
         || loses(reached.as_deref(), new.listeners.as_deref())
         || closes(&old.ana_groups, &new.ana_groups, places)
         || !old.namespaces.iter().all(keeps)
+}
+
+/// Whether a host loses a network that it may come from.
+fn holds_to_more(old: &SubsystemSpec, new: &HostTerms) -> bool {
+    let known = old.terms.iter().find(|terms| terms.nqn == new.nqn);
+    let known = known.map_or(&[][..], |known| &known.networks);
+    let any_is_lost = || known.iter().any(|one| !new.networks.contains(one));
+    !new.networks.is_empty() && (known.is_empty() || any_is_lost())
 }
 
 /// Whether a group gives no access any more by a listener that stays: a host may have no
@@ -378,6 +387,29 @@ mod tests {
         }
         let none = SubsystemSpec::default();
         assert!(is_disturbed(subsystem(none), subsystem(namespace(None))));
+    }
+
+    #[test]
+    fn host_that_loses_a_network_is_cut() {
+        let held = |networks: &[&str]| SubsystemSpec {
+            terms: vec![HostTerms {
+                networks: networks.iter().map(|n| n.parse().unwrap()).collect(),
+                ..HostTerms::new("a")
+            }],
+            ..SubsystemSpec::default()
+        };
+        let (one, other) = ("192.0.2.0/24", "198.51.100.7");
+        for (old, new, is_cut) in [
+            (&[][..], &[one][..], true),
+            (&[one], &[one, other], false),
+            (&[one, other], &[other], true),
+            (&[one], &[], false),
+        ] {
+            let told = is_disturbed(subsystem(held(new)), subsystem(held(old)));
+            assert_eq!(told, is_cut, "{old:?} to {new:?}");
+        }
+        let none = SubsystemSpec::default();
+        assert!(is_disturbed(subsystem(held(&[one])), subsystem(none)));
     }
 
     #[test]

@@ -5,14 +5,15 @@ use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 
 use nvmf::command::AnaState;
-use nvmf::{AnaGroup, check_host_nqn, check_subsystem_nqn};
+use nvmf::{AnaGroup, HostTerms, check_host_nqn, check_subsystem_nqn};
 use server::{ListenerSpec, NamespaceSpec, Protocol, SubsystemSpec, check};
 use uuid::Uuid;
 
 use crate::listener::spoken;
 use crate::policy::pick;
-use crate::schema::{ANA, NAMESPACE, SCHEMA, SUBSYSTEM};
+use crate::schema::{ANA, HOST, NAMESPACE, SCHEMA, SUBSYSTEM};
 use crate::source::{At, Section, Sink, hint};
+use crate::targets::networks;
 use crate::volume::Volumes;
 
 /// MN of Identify Controller where the file gives none.
@@ -64,7 +65,7 @@ fn subsystem(
         }
         nqn.value.to_owned()
     });
-    let hosts = hosts(sink, section);
+    let (hosts, terms) = hosts(sink, section);
     let serial = fixed_text(sink, section, "serial", check::SERIAL_BYTES);
     let model = fixed_text(sink, section, "model", check::MODEL_BYTES);
     let cntlids = cntlids(sink, section);
@@ -77,6 +78,7 @@ fn subsystem(
         model: model.unwrap_or_else(|| MODEL_DEFAULT.to_owned()),
         nqn,
         hosts,
+        terms,
         listeners: reached,
         namespaces,
         ana_groups,
@@ -84,11 +86,12 @@ fn subsystem(
     })
 }
 
-/// `None`: every host may connect.
-fn hosts(sink: &mut Sink, section: &Section) -> Option<Vec<String>> {
+/// The hosts that may connect, and what those with a table of their own are held to. No
+/// list: every host may connect.
+fn hosts(sink: &mut Sink, section: &Section) -> (Option<Vec<String>>, Vec<HostTerms>) {
     let any = section.flag(sink, "allow_any_host").unwrap_or(false);
-    match (any, section.has("hosts")) {
-        (true, true) => {
+    match (any, section.has("hosts") || section.has("host")) {
+        (true, _) if section.has("hosts") => {
             let text = "`allow_any_host = true` and `hosts` contradict each other";
             sink.add(&section.span_of("hosts"), text);
         }
@@ -99,8 +102,37 @@ fn hosts(sink: &mut Sink, section: &Section) -> Option<Vec<String>> {
         }
         _ => {}
     }
-    let hosts = host_list(sink, section).unwrap_or_default();
-    (!any).then_some(hosts)
+    let mut hosts = host_list(sink, section).unwrap_or_default();
+    let mut terms: Vec<HostTerms> = Vec::new();
+    for section in section.tables(sink, SCHEMA, "host", HOST) {
+        let Some(of_host) = terms_of_host(sink, &section) else {
+            continue;
+        };
+        if hosts.contains(&of_host.nqn) || terms.iter().any(|known| known.nqn == of_host.nqn) {
+            let text = format!("{} is there already in this subsystem", of_host.nqn);
+            sink.add(&section.span_of("nqn"), text);
+        }
+        terms.push(of_host);
+    }
+    hosts.extend(terms.iter().map(|terms| terms.nqn.clone()));
+    // A table that holds a host to nothing is as its name in the list.
+    terms.retain(|terms| *terms != HostTerms::new(&*terms.nqn));
+    ((!any).then_some(hosts), terms)
+}
+
+/// What a host with a table of its own is held to.
+fn terms_of_host(sink: &mut Sink, section: &Section) -> Option<HostTerms> {
+    section.missing(sink, "nqn", "nqn = \"nqn.2014-08.org.nvmexpress:uuid:...\"");
+    let nqn = section.text(sink, "nqn");
+    if let Some(nqn) = &nqn
+        && let Err(why) = check_host_nqn(nqn.value)
+    {
+        sink.add(&nqn.span, why.to_string());
+    }
+    Some(HostTerms {
+        networks: networks(sink, section).unwrap_or_default(),
+        ..HostTerms::new(nqn?.value)
+    })
 }
 
 /// The host NQNs of `hosts`, if that is there.

@@ -413,6 +413,9 @@ impl Planner<'_> {
             let hosts = told(new.hosts.as_deref(), "may connect");
             changes.push(format!("{hosts}, controllers of other hosts end"));
         }
+        if old.terms != new.terms {
+            changes.push("hosts are held to other terms (`host`)".to_owned());
+        }
         let was_reached = old.listeners.as_deref().map(|old| self.in_desired(old));
         if was_reached != new.listeners.as_deref().map(|new| Some(sorted(new))) {
             changes.push("its listeners change, controllers by others end".to_owned());

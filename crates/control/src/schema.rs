@@ -115,7 +115,12 @@ pub const SCHEMA: &[Keys] = &[
             key("volumes", Takes::Texts),
             key("namespace", Takes::Tables(NAMESPACE)),
             key("ana", Takes::Tables(ANA)),
+            key("host", Takes::Tables(HOST)),
         ],
+    ),
+    (
+        HOST,
+        &[key("nqn", Takes::Text), key("networks", Takes::Texts)],
     ),
     (
         NAMESPACE,
@@ -357,6 +362,7 @@ pub(crate) const FILE: &str = "the file";
 pub(crate) const VOLUME: &str = "[[volume]]";
 pub(crate) const NVME: &str = "[nvme]";
 pub(crate) const SUBSYSTEM: &str = "[[nvme.subsystem]]";
+pub(crate) const HOST: &str = "[[nvme.subsystem.host]]";
 pub(crate) const NAMESPACE: &str = "[[nvme.subsystem.namespace]]";
 pub(crate) const ANA: &str = "[[nvme.subsystem.ana]]";
 pub(crate) const REFERRAL: &str = "[[nvme.referral]]";

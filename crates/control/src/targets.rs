@@ -3,10 +3,8 @@
 use std::collections::{HashMap, HashSet};
 use std::ops::RangeInclusive;
 
-use auth::Algorithm;
-use iscsi::{
-    Auth, DigestPolicy, InitiatorAcl, Network, PortalGroup, Redirect, SessionLimits, Target,
-};
+use auth::{Algorithm, Network};
+use iscsi::{Auth, DigestPolicy, InitiatorAcl, PortalGroup, Redirect, SessionLimits, Target};
 use nvmf::AnaGroup;
 use server::check::{self, iscsi_bounds};
 use server::{Ana, IscsiTargetSpec, ListenerSpec, LunSpec, Protocol, SubsystemSpec};
@@ -605,13 +603,14 @@ fn initiator_name(sink: &mut Sink, name: &At<&str>) -> Option<String> {
     }
 }
 
-fn networks(sink: &mut Sink, section: &Section) -> Option<Vec<Network>> {
+/// The networks of `networks`, if that is there.
+pub(crate) fn networks(sink: &mut Sink, section: &Section) -> Option<Vec<Network>> {
     let mut networks = Vec::new();
     for text in section.texts(sink, "networks")? {
         match text.value.parse() {
             Ok(network) => networks.push(network),
-            Err(iscsi::NetworkError) => {
-                let why = format!("\"{}\": {}", text.value, iscsi::NetworkError);
+            Err(auth::NetworkError) => {
+                let why = format!("\"{}\": {}", text.value, auth::NetworkError);
                 sink.add(&text.span, why);
             }
         }

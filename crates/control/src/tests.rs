@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use nvmf::command::AnaState;
-use nvmf::{Advertise, AnaGroup, NSID_MAX, Referral};
+use nvmf::{Advertise, AnaGroup, HostTerms, NSID_MAX, Referral};
 use reactor::Choice;
 use server::{AdminListen, AdminRole, Limits, ListenerSpec, NamespaceSpec, Placement, Start};
 use store::Kind;
@@ -211,6 +211,37 @@ fn every_key_arrives() {
     assert_eq!(subsystem.namespaces[0].volume, "a");
     let address: SocketAddr = "[::1]:9".parse().unwrap();
     assert_eq!(config.listeners, [ListenerSpec::from(address)]);
+}
+
+#[test]
+fn hosts_with_a_table_of_their_own_arrive() {
+    let table = "[[nvme.subsystem.host]]\nnqn = \"nqn.2026-01.io.weft:i\"\n\
+                 networks = [\"192.0.2.0/24\"]";
+    let with = |listed: &str| file(SIZE, "", &format!("{listed}\n{table}"), LOCAL, "");
+    let h = "nqn.2026-01.io.weft:h".to_owned();
+    let terms = HostTerms {
+        networks: vec!["192.0.2.0/24".parse().unwrap()],
+        ..HostTerms::new("nqn.2026-01.io.weft:i")
+    };
+    let i = terms.nqn.clone();
+    for (listed, hosts) in [
+        ("", Some(vec![i.clone()])),
+        ("hosts = [\"nqn.2026-01.io.weft:h\"]", Some(vec![h, i])),
+        ("allow_any_host = true", None),
+    ] {
+        let subsystem = &read(&with(listed)).unwrap().subsystems[0];
+        assert_eq!(subsystem.hosts, hosts, "{listed}");
+        assert_eq!(subsystem.terms, [terms.clone()], "{listed}");
+    }
+    expect(
+        &with("hosts = [\"nqn.2026-01.io.weft:i\"]"),
+        "11:7",
+        &["is there already in this subsystem"],
+    );
+    let no_network = with("").replace("192.0.2.0/24", "192.0.2.0/33");
+    expect(&no_network, "12:13", &["a network is an address"]);
+    let no_name = with("").replace("nqn = \"nqn.2026-01.io.weft:i\"\n", "");
+    expect(&no_name, "10:1", &["`nqn`"]);
 }
 
 #[test]

@@ -19,8 +19,8 @@ pub mod target;
 pub mod text;
 
 pub use config::{
-    Advertise, Auth, Credentials, DigestPolicy, InitiatorAcl, Network, NetworkError, Portal,
-    PortalGroup, Redirect, SessionLimits, Target,
+    Advertise, Auth, Credentials, DigestPolicy, InitiatorAcl, Portal, PortalGroup, Redirect,
+    SessionLimits, Target,
 };
 pub use login::{LOGIN_ANSWER_MAX, LOGIN_TEXT_MAX, LoginAnswer, LoginState, LoginStep};
 pub use name::{NAME_LEN_MAX, NameError, check_initiator_name, check_target_name, normalize};

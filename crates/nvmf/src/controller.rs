@@ -1,7 +1,7 @@
 //! One controller: its properties, queues, keep alive timer, events and errors.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
 
@@ -116,6 +116,7 @@ pub(crate) struct Association {
     pub hostnqn: String,
     pub listener: u16,
     pub local: SocketAddr,
+    pub peer: IpAddr,
     pub kato_ms: u32,
 }
 
@@ -135,6 +136,7 @@ pub struct Controller {
     pub(crate) hostnqn: String,
     pub(crate) listener: u16,
     pub(crate) local: SocketAddr,
+    pub(crate) peer: IpAddr,
     pub(crate) features: Features,
     pub(crate) errors: VecDeque<(u64, ErrorNote)>,
     pub(crate) error_count: u64,
@@ -323,6 +325,7 @@ impl Controller {
             hostnqn: association.hostnqn,
             listener: association.listener,
             local: association.local,
+            peer: association.peer,
             features,
             errors: VecDeque::new(),
             error_count: 0,

@@ -295,10 +295,10 @@ impl Registry {
             let reason = "weft is drained: `weft drain --end` lets hosts in again";
             return Err(Refusal::new(Status::CONNECT_BUSY, reason));
         }
-        if !entry.subsystem.allows(hostnqn) {
+        if let Some(reason) = not_admitted(&entry.subsystem, hostnqn, via) {
             return Err(Refusal {
                 status: Status::CONNECT_INVALID_HOST.dnr(),
-                ..Refusal::data(HOSTNQN, not_allowed(hostnqn))
+                ..Refusal::data(HOSTNQN, reason)
             });
         }
         if data.cntlid.get() != 0xffff {
@@ -338,6 +338,7 @@ impl Registry {
             hostnqn: hostnqn.to_owned(),
             listener: via.listener,
             local: via.local,
+            peer: via.peer.ip(),
             kato_ms: command.kato_ms,
         };
         let mut controller = Controller::new(association, now);
@@ -522,9 +523,10 @@ impl Registry {
         let visible = self
             .subsystems()
             .inspect(|subsystem| {
-                work::spend(1 + subsystem.hosts.as_ref().map_or(0, Vec::len) as u64)
+                let hosts = subsystem.hosts.as_ref().map_or(0, Vec::len);
+                work::spend(1 + (hosts + subsystem.terms.len()) as u64)
             })
-            .filter(|subsystem| subsystem.allows(&controller.hostnqn));
+            .filter(|subsystem| subsystem.admits(&controller.hostnqn, controller.peer));
         DiscoveryLog::new(
             self.generation,
             visible,
@@ -545,12 +547,16 @@ impl Registry {
     }
 }
 
-/// Why a subsystem is not for a host.
-fn not_allowed(hostnqn: &str) -> &'static str {
-    match hostnqn {
-        "" => "the host gives no NQN; give it one of `hosts`, or set `allow_any_host`",
-        _ => "the host is not among the subsystem's `hosts`",
+/// Why a subsystem is not for a host that came so, if it is not.
+fn not_admitted(subsystem: &Subsystem, hostnqn: &str, via: &Via) -> Option<&'static str> {
+    if !subsystem.allows(hostnqn) {
+        return Some(match hostnqn {
+            "" => "the host gives no NQN; give it one of `hosts`, or set `allow_any_host`",
+            _ => "the host is not among the subsystem's `hosts`",
+        });
     }
+    (!subsystem.admits(hostnqn, via.peer.ip()))
+        .then_some("the host comes from an address that its `networks` do not have")
 }
 
 fn connect_data(data: &[u8]) -> Option<&ConnectData> {
@@ -633,6 +639,7 @@ fn discovery_subsystem() -> Subsystem {
         model: "weft discovery".to_owned(),
         firmware: env!("CARGO_PKG_VERSION").to_owned(),
         hosts: None,
+        terms: Vec::new(),
         listeners: None,
         namespaces: Arc::new([]),
         ana_groups: Vec::new(),

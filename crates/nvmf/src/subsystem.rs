@@ -1,12 +1,13 @@
 //! NVM subsystems and their namespaces: what is served, as plain data.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 /// Entries of an Admin Queue (ASQSZ).
 pub(crate) const ADMIN_ENTRIES_MAX: u16 = 128;
 
+use auth::Network;
 use machine::work;
 use wire::nvme::discovery::DISCOVERY_NQN;
 
@@ -199,6 +200,30 @@ impl AnaGroup {
     }
 }
 
+/// What a host is held to that is more than named.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HostTerms {
+    /// Its NQN.
+    pub nqn: String,
+    /// Where it may come from; empty: anywhere.
+    pub networks: Vec<Network>,
+}
+
+impl HostTerms {
+    /// Of a host that may come from anywhere.
+    pub fn new(nqn: impl Into<String>) -> Self {
+        HostTerms {
+            nqn: nqn.into(),
+            networks: Vec::new(),
+        }
+    }
+
+    /// Whether it may come from `address`.
+    pub fn has_address(&self, address: IpAddr) -> bool {
+        self.networks.is_empty() || self.networks.iter().any(|network| network.has(address))
+    }
+}
+
 /// An NVM subsystem: an immutable snapshot, replaced whole.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Subsystem {
@@ -212,6 +237,8 @@ pub struct Subsystem {
     pub firmware: String,
     /// Host NQNs that may connect; `None` for any host.
     pub hosts: Option<Vec<String>>,
+    /// What some of them are held to; no host has two.
+    pub terms: Vec<HostTerms>,
     /// Numbers of the listeners where it is reached; `None` for all.
     pub listeners: Option<Vec<u16>>,
     /// Namespaces, in no particular order.
@@ -232,6 +259,17 @@ impl Subsystem {
         self.hosts
             .as_ref()
             .is_none_or(|hosts| hosts.iter().any(|host| host == hostnqn))
+    }
+
+    /// What `hostnqn` is held to, if anything.
+    pub fn terms_of(&self, hostnqn: &str) -> Option<&HostTerms> {
+        self.terms.iter().find(|terms| terms.nqn == hostnqn)
+    }
+
+    /// Whether `hostnqn` may connect from `address`.
+    pub fn admits(&self, hostnqn: &str, address: IpAddr) -> bool {
+        let terms = self.terms_of(hostnqn);
+        self.allows(hostnqn) && terms.is_none_or(|terms| terms.has_address(address))
     }
 
     /// Whether it is reached through a listener.

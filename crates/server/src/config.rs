@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 pub use engine::placement::Placement;
 use iscsi::{Auth, PortalGroup, Target};
-use nvmf::{Advertise, AnaGroup, Referral};
+use nvmf::{Advertise, AnaGroup, HostTerms, Referral};
 pub use serve_iscsi::Ana;
 use serve_nfs::{ExportSpec, FileSystemSpec, NfsSettings};
 
@@ -301,6 +301,8 @@ pub struct SubsystemSpec {
     pub model: String,
     /// Host NQNs that may connect; `None` for any.
     pub hosts: Option<Vec<String>>,
+    /// What some of them are held to.
+    pub terms: Vec<HostTerms>,
     /// Numbers of the listeners where it is reached; `None` for all.
     pub listeners: Option<Vec<u16>>,
     /// The namespaces.

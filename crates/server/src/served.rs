@@ -77,6 +77,7 @@ impl Shared {
                 serial: subsystem.serial.clone(),
                 model: subsystem.model.clone(),
                 hosts: subsystem.hosts.clone(),
+                terms: subsystem.terms.clone(),
                 listeners: subsystem.listeners.clone(),
                 namespaces: namespaces.collect(),
                 ana_groups: subsystem.ana_groups.clone(),

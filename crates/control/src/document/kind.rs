@@ -6,9 +6,9 @@ use serde_json::{Map, Value};
 
 use super::EditProblem;
 use crate::schema::{
-    ADMIN, ADMIN_CLIENT, ADMIN_TLS, ANA, CLIENT, DISCOVERY, EXPORT, FILE_SYSTEM, GROUP, INITIATOR,
-    ISCSI, LISTENER, LUN, NAMESPACE, NFS, NVME, POLICY, PORTAL_GROUP, REFERRAL, SUBSYSTEM, TARGET,
-    TARGET_ANA, TOKEN, Takes, VOLUME, keys_of,
+    ADMIN, ADMIN_CLIENT, ADMIN_TLS, ANA, CLIENT, DISCOVERY, EXPORT, FILE_SYSTEM, GROUP, HOST,
+    INITIATOR, ISCSI, LISTENER, LUN, NAMESPACE, NFS, NVME, POLICY, PORTAL_GROUP, REFERRAL,
+    SUBSYSTEM, TARGET, TARGET_ANA, TOKEN, Takes, VOLUME, keys_of,
 };
 use crate::source::nearest;
 
@@ -165,7 +165,8 @@ pub(crate) const KINDS: &[Kind] = &[
     kind("subsystem", file(&["nvme", "subsystem"]), SUBSYSTEM, Naming::First(&["nqn"]), None),
     kind("subsystem/namespace", subsystem(&["namespace"]), NAMESPACE,
         Naming::First(&["nsid"]), numbered("volumes", "volume", 1)),
-    kind("subsystem/host", subsystem(&[]), "", Naming::First(&[]), named("hosts", "")),
+    kind("subsystem/host", subsystem(&["host"]), HOST, Naming::First(&["nqn"]),
+        named("hosts", "nqn")),
     kind("subsystem/ana", subsystem(&["ana"]), ANA, Naming::Both("group", "listener"), None),
     kind("referral", file(&["nvme", "referral"]), REFERRAL, ADDRESS, None),
     kind("iscsi", file(&["iscsi"]), ISCSI, SET, None),

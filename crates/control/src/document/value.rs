@@ -10,12 +10,9 @@ use crate::source::hint_for_key;
 pub(super) fn key_of(section: &'static str, name: &str) -> Result<&'static Key, String> {
     let keys = keys_of(section);
     let known = keys.iter().find(|key| key.name == name);
-    known.ok_or_else(|| match keys {
-        [] => "it has no fields".to_owned(),
-        _ => {
-            let hint = hint_for_key(SCHEMA, section, keys, name);
-            format!("unknown key `{name}` in {section}{hint}")
-        }
+    known.ok_or_else(|| {
+        let hint = hint_for_key(SCHEMA, section, keys, name);
+        format!("unknown key `{name}` in {section}{hint}")
     })
 }
 

@@ -211,7 +211,10 @@ impl Registry {
         change: &mut ControllerChange,
     ) {
         let shown = |subsystem: Option<&Subsystem>| {
-            subsystem.map(|subsystem| (subsystem.hosts.clone(), subsystem.listeners.clone()))
+            subsystem.map(|subsystem| {
+                let (hosts, terms) = (subsystem.hosts.clone(), subsystem.terms.clone());
+                (hosts, terms, subsystem.listeners.clone())
+            })
         };
         if shown(previous) == shown(next) {
             return;
@@ -224,7 +227,7 @@ impl Registry {
                 let ports = self.ports(controller);
                 let entries = |subsystem: Option<&Subsystem>| -> Vec<u16> {
                     subsystem
-                        .filter(|subsystem| subsystem.allows(&controller.hostnqn))
+                        .filter(|subsystem| subsystem.admits(&controller.hostnqn, controller.peer))
                         .into_iter()
                         .flat_map(|subsystem| ports.iter().filter(|port| port.serves(subsystem)))
                         .map(|port| port.number)
@@ -280,7 +283,8 @@ impl ControllerChange {
         differences: &[Difference<'_>],
     ) {
         let next = controller.subsystem.clone();
-        if !next.allows(&controller.hostnqn) || !next.is_on(controller.listener) {
+        let is_admitted = next.admits(&controller.hostnqn, controller.peer);
+        if !is_admitted || !next.is_on(controller.listener) {
             controller.end();
             self.closing.extend(controller.take_closing());
             return;

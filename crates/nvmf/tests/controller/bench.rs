@@ -35,6 +35,7 @@ pub fn subsystem(nqn: &str, namespaces: Vec<Namespace>) -> Subsystem {
         model: "weft".to_owned(),
         firmware: "0.1.0".to_owned(),
         hosts: None,
+        terms: Vec::new(),
         listeners: None,
         namespaces: namespaces.into(),
         ana_groups: Vec::new(),

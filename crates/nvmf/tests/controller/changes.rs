@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use nvmf::command::AnaState;
-use nvmf::{ControllerChange, ControllerId, Namespace, Subsystem};
+use nvmf::{ControllerChange, ControllerId, HostTerms, Namespace, Subsystem};
 use wire::nvme::Status;
 use wire::nvme::discovery::DISCOVERY_NQN;
 use wire::nvme::feature::fid;
@@ -201,6 +201,40 @@ fn only_controllers_of_denied_hosts_end() {
             .connect(&command(0, 31, 0), &data(0xffff, NQN))
             .is_ok()
     );
+}
+
+/// The host of the bench comes from 192.0.2.99.
+#[test]
+fn host_is_admitted_from_its_networks_alone() {
+    let mut bench = Bench::new();
+    let (_, connection) = listening(&mut bench, NQN, HOST);
+    let from = |bench: &Bench, network: &str| {
+        let terms = HostTerms {
+            networks: vec![network.parse().unwrap()],
+            ..HostTerms::new(HOST)
+        };
+        edit(bench, |subsystem| subsystem.terms = vec![terms])
+    };
+    let here = from(&bench, "192.0.2.0/24");
+    let change = bench.registry.replace_subsystem(here);
+    assert_eq!(change.closing, []);
+    let elsewhere = from(&bench, "198.51.100.0/24");
+    let change = bench.registry.replace_subsystem(elsewhere);
+    assert_eq!(change.closing, [connection]);
+    let refusal = bench.connect(&command(0, 31, 0), &data(0xffff, NQN));
+    let refusal = refusal.unwrap_err();
+    assert_eq!(refusal.status.code(), Status::CONNECT_INVALID_HOST);
+    assert!(refusal.reason.contains("`networks`"), "{}", refusal.reason);
+    // Nor does discovery name it.
+    let id = bench.enabled(DISCOVERY_NQN, 0);
+    let records = |bench: &mut Bench| {
+        let log = bench.log(id, lid::DISCOVERY, 0, 0, 1024).unwrap();
+        u64_at(&log, 8)
+    };
+    let without = records(&mut bench);
+    let here = from(&bench, "192.0.2.99");
+    let _ = bench.registry.replace_subsystem(here);
+    assert_eq!(records(&mut bench), without + 1);
 }
 
 #[test]

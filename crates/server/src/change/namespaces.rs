@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use faults::Fault;
-use nvmf::{Namespace, WriteProtect};
+use nvmf::{HostTerms, Namespace, WriteProtect};
 
 use super::*;
 use crate::config::Protocol;
@@ -27,6 +27,7 @@ impl Shared {
     ) -> Result<nvmf::ControllerChange, ChangeError> {
         nvmf::check_subsystem_nqn(&spec.nqn).map_err(|e| ChangeError::Invalid(e.to_string()))?;
         check_hosts(spec.hosts.as_deref())?;
+        check_terms(&spec.terms)?;
         check::fixed_text("serial", &spec.serial, check::SERIAL_BYTES)
             .and_then(|()| check::fixed_text("model", &spec.model, check::MODEL_BYTES))
             .map_err(ChangeError::Invalid)?;
@@ -40,6 +41,7 @@ impl Shared {
             model: spec.model.clone(),
             firmware: env!("CARGO_PKG_VERSION").to_owned(),
             hosts: spec.hosts.clone(),
+            terms: spec.terms.clone(),
             listeners: spec.listeners.clone(),
             namespaces: Arc::new([]),
             ana_groups: spec.ana_groups.clone(),
@@ -172,6 +174,7 @@ impl Shared {
         // Those that may not connect any more are gone before others may do more.
         let narrowed = Subsystem {
             hosts: common(known.hosts.as_deref(), spec.hosts.as_deref()),
+            terms: spec.terms.clone(),
             listeners: common(known.listeners.as_deref(), spec.listeners.as_deref()),
             ..known
         };
@@ -195,6 +198,7 @@ impl Shared {
 
     fn check_access(&self, known: &Subsystem, spec: &SubsystemSpec) -> ChangeOutcome {
         check_hosts(spec.hosts.as_deref())?;
+        check_terms(&spec.terms)?;
         check_ana_groups(&spec.ana_groups)?;
         let state = self.state();
         let is_one = |number| state.protocol_to_be(number) == Some(Protocol::NvmeTcp);
@@ -304,6 +308,7 @@ impl Shared {
 /// What a subsystem is to allow: see [`Change::SetSubsystem`].
 fn set_access(subsystem: &mut Subsystem, spec: &SubsystemSpec, sets_ana: bool) {
     subsystem.hosts.clone_from(&spec.hosts);
+    subsystem.terms.clone_from(&spec.terms);
     subsystem.listeners.clone_from(&spec.listeners);
     if sets_ana {
         subsystem.ana_groups.clone_from(&spec.ana_groups);
@@ -350,6 +355,11 @@ fn check_hosts(hosts: Option<&[String]>) -> ChangeOutcome {
         }
     }
     Ok(())
+}
+
+fn check_terms(terms: &[HostTerms]) -> ChangeOutcome {
+    let names: Vec<String> = terms.iter().map(|terms| terms.nqn.clone()).collect();
+    check_hosts(Some(&names))
 }
 
 /// Puts a namespace into the description of its subsystem.
