@@ -1,4 +1,5 @@
-//! Bytes as text: the hex and base64 constants of RFC 7143, section 6.1.
+//! Bytes as text: the hex and base64 constants of RFC 7143, section 6.1, and base64 alone
+//! (RFC 4648, section 4).
 
 const BASE64: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 const HEX: &[u8; 16] = b"0123456789abcdef";
@@ -45,7 +46,23 @@ fn hex_value(digit: u8) -> Option<u8> {
     char::from(digit).to_digit(16).map(|value| value as u8)
 }
 
-fn parse_base64(digits: &[u8], len_max: usize) -> Option<Vec<u8>> {
+/// `bytes` in base64, with padding.
+pub fn base64(bytes: &[u8]) -> String {
+    let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
+    for group in bytes.chunks(3) {
+        let mut bits = [0; 4];
+        bits[1..=group.len()].copy_from_slice(group);
+        let bits = u32::from_be_bytes(bits);
+        for at in 0..4 {
+            let digit = BASE64[(bits >> (18 - 6 * at)) as usize & 63];
+            text.push(if at <= group.len() { digit.into() } else { '=' });
+        }
+    }
+    text
+}
+
+/// The bytes of base64, at most `len_max` of them; `None` if it is none or longer.
+pub fn parse_base64(digits: &[u8], len_max: usize) -> Option<Vec<u8>> {
     let trailing = digits
         .iter()
         .rev()

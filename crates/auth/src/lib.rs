@@ -6,6 +6,7 @@
 pub mod binary;
 pub mod chap;
 mod network;
+pub mod psk;
 mod secret;
 
 pub use chap::{Algorithm, Challenge, Response};

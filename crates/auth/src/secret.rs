@@ -3,6 +3,8 @@
 use std::fmt;
 use std::hint::black_box;
 
+use zeroize::Zeroize as _;
+
 /// Something that only we and a peer know. Neither `Debug` nor anything else
 /// shows it, and comparing takes a time that tells nothing.
 #[derive(Clone)]
@@ -31,8 +33,14 @@ impl Secret {
     }
 
     /// The bytes, for what computes with them.
-    pub(crate) fn bytes(&self) -> &[u8] {
+    pub fn bytes(&self) -> &[u8] {
         &self.0
+    }
+}
+
+impl Drop for Secret {
+    fn drop(&mut self) {
+        self.0.zeroize();
     }
 }
 
