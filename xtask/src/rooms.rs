@@ -10,11 +10,11 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("needs", &[]),
     ("machine", &["faults"]),
     ("mem", &["faults", "machine"]),
+    ("tls", &["auth", "mem"]),
     ("wire", &[]),
     ("random", &[]),
     ("testkit", &["machine", "wire"]),
     ("auth", &[]),
-    ("tls", &[]),
     ("tune", &[]),
     ("nvmf", &["auth", "faults", "machine", "wire"]),
     ("scsi", &["wire"]),
@@ -156,10 +156,11 @@ const TESTS_MAY_USE: &[(&str, &[&str])] = &[
 ];
 
 /// The rooms where `unsafe` may stand.
-const UNSAFE: &[&str] = &["mem", "reactor"];
+const UNSAFE: &[&str] = &["mem", "reactor", "tls"];
 
-/// Lines with the word in their code, tests left out: the number may only shrink.
-const UNSAFE_LINES_MAX: usize = 56;
+/// Lines with the word in their code, tests left out: the number may only shrink. In `tls`
+/// they are calls of a library in C.
+const UNSAFE_LINES_MAX: usize = 56 + 24;
 
 /// The rooms that know file descriptors. To all others, connections, listeners and
 /// files are what a driver takes and gives.

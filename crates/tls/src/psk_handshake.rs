@@ -1,0 +1,493 @@
+//! Handshakes of TLS 1.3 with pre-shared keys, by s2n-tls: bytes in, bytes out. What they
+//! cost (about half a millisecond) is for a thread beside the reactors.
+
+use std::cell::RefCell;
+use std::os::raw::{c_int, c_void};
+use std::sync::{Arc, OnceLock};
+use std::task::Poll;
+
+use auth::Secret;
+use auth::psk::{PskHash, TlsPsk};
+use s2n_tls::config::Config;
+use s2n_tls::connection::Connection;
+use s2n_tls::enums::{Blinding, Mode, PskHmac};
+use s2n_tls::psk::Psk;
+use s2n_tls::security::Policy;
+
+use crate::hello;
+use crate::records::{Alert, Opener, Sealer};
+
+/// Of the library's policies one whose suites of TLS 1.3 are those of AES-GCM, which NVMe/TCP
+/// wants.
+const POLICY: &str = "20230317";
+
+/// The keys that a server has.
+pub trait KnownPsks: Send + Sync {
+    /// Those of an identity that a client says: several where it does not tell which is meant.
+    fn psks_of(&self, identity: &str) -> Vec<TlsPsk>;
+}
+
+/// Why there is no connection.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum HandshakeError {
+    /// What came is no ClientHello.
+    #[error("what it sends is no TLS handshake")]
+    Malformed,
+    /// An older version.
+    #[error("it does not speak TLS 1.3")]
+    Version,
+    /// No key is offered.
+    #[error("it offers no pre-shared key: connect with --tls, with the key in the host's keyring")]
+    NoPsk,
+    /// Keys without a key exchange, which NVMe/TCP does not allow.
+    #[error("it offers pre-shared keys without a key exchange (psk_ke), which is not allowed")]
+    NoKeyExchange,
+    /// No host has the identity.
+    #[error(
+        "no host has the TLS identity that it says, \"{0}\": another key, host NQN or subsystem \
+         NQN than here (`weft key check`)"
+    )]
+    UnknownIdentity(String),
+    /// The key of the identity is another.
+    #[error("the key of the TLS identity \"{0}\" is another on the host than here")]
+    WrongKey(String),
+    /// The key of the identity is proved by a hash that is not its own.
+    #[error(
+        "the host proves its SHA-384 key by SHA-256, as tlshd before 1.1 does: update ktls-utils \
+         and gnutls there, or give it a key for SHA-256 (`weft key new --hash sha256`); TLS \
+         identity \"{0}\""
+    )]
+    OtherBinder(String),
+    /// It was ended by the peer, or failed.
+    #[error("the TLS handshake failed: {0}")]
+    Failed(String),
+}
+
+impl HandshakeError {
+    /// What the client is told.
+    #[must_use]
+    pub fn alert(&self) -> Alert {
+        match self {
+            HandshakeError::Malformed => Alert::DecodeError,
+            HandshakeError::Version => Alert::ProtocolVersion,
+            HandshakeError::NoPsk | HandshakeError::NoKeyExchange => Alert::HandshakeFailure,
+            HandshakeError::UnknownIdentity(_) => Alert::UnknownPskIdentity,
+            HandshakeError::WrongKey(_) | HandshakeError::OtherBinder(_) => Alert::DecryptError,
+            HandshakeError::Failed(_) => Alert::InternalError,
+        }
+    }
+}
+
+/// What a handshake has made.
+pub struct Secured {
+    /// What is sent from now on.
+    pub sealer: Sealer,
+    /// What is received.
+    pub opener: Opener,
+    /// What was received behind the handshake.
+    pub left: Vec<u8>,
+    /// The key that both have.
+    pub psk: TlsPsk,
+}
+
+/// What comes of a step.
+pub struct HandshakeStep {
+    /// To be sent.
+    pub output: Vec<u8>,
+    /// The end, if it is there.
+    pub end: Option<Result<Secured, HandshakeError>>,
+}
+
+/// One handshake.
+pub struct PskHandshake {
+    /// Before its bytes, to which it points.
+    connection: Option<Connection>,
+    bytes: Box<HandshakeBytes>,
+    known: Option<Arc<dyn KnownPsks>>,
+    psk: Option<TlsPsk>,
+    mode: Mode,
+    secrets: Vec<TrafficSecret>,
+}
+
+/// What both sides of one direction derive their keys from.
+struct TrafficSecret {
+    is_clients: bool,
+    secret: Secret,
+}
+
+#[derive(Default)]
+struct HandshakeBytes {
+    input: Vec<u8>,
+    /// So many bytes of it were taken.
+    taken: usize,
+    output: Vec<u8>,
+}
+
+impl PskHandshake {
+    /// A server's, with the keys that it has.
+    #[must_use]
+    pub fn server(known: Arc<dyn KnownPsks>) -> PskHandshake {
+        PskHandshake {
+            connection: None,
+            bytes: Box::default(),
+            known: Some(known),
+            psk: None,
+            mode: Mode::Server,
+            secrets: Vec::new(),
+        }
+    }
+
+    /// A client's, with the key that it offers. Its first step has no input.
+    #[must_use]
+    pub fn client(psk: TlsPsk) -> PskHandshake {
+        PskHandshake {
+            connection: None,
+            bytes: Box::default(),
+            known: None,
+            psk: Some(psk),
+            mode: Mode::Client,
+            secrets: Vec::new(),
+        }
+    }
+
+    /// Goes on with what was received.
+    pub fn step(&mut self, input: &[u8]) -> HandshakeStep {
+        self.bytes.input.extend_from_slice(input);
+        let end = self.go_on().transpose();
+        let mut output = std::mem::take(&mut self.bytes.output);
+        if let (Some(Err(error)), true) = (&end, output.is_empty() && self.mode == Mode::Server) {
+            output.extend(error.alert().in_the_clear());
+        }
+        HandshakeStep { output, end }
+    }
+
+    fn go_on(&mut self) -> Result<Option<Secured>, HandshakeError> {
+        if self.connection.is_none() {
+            if let Some(known) = &self.known {
+                let Some(message) = hello::client_hello(&self.bytes.input)? else {
+                    return Ok(None);
+                };
+                self.psk = Some(hello::chosen_psk(&message, &**known)?);
+            }
+            let psk = self
+                .psk
+                .as_ref()
+                .expect("a client has it, a server chose it");
+            self.connection = Some(connect(self.mode, psk, &mut self.bytes).map_err(failed)?);
+        }
+        let connection = self.connection.as_mut().expect("made above");
+        SECRETS.take();
+        let told = connection.poll_negotiate().map_ok(drop).map_err(failed);
+        self.secrets.extend(SECRETS.take());
+        match told {
+            Poll::Pending => Ok(None),
+            Poll::Ready(told) => told.and_then(|()| self.secured()).map(Some),
+        }
+    }
+
+    fn secured(&mut self) -> Result<Secured, HandshakeError> {
+        let of = |is_clients| {
+            let mut all = self.secrets.iter();
+            let found = all.find(|known| known.is_clients == is_clients);
+            let secret = found.map(|known| known.secret.clone());
+            let hash = |secret: &Secret| {
+                PskHash::ALL
+                    .into_iter()
+                    .find(|hash| hash.len() == secret.len())
+            };
+            let secret = secret.and_then(|secret| Some((hash(&secret)?, secret)));
+            secret.ok_or_else(|| HandshakeError::Failed("it has made no keys".to_owned()))
+        };
+        let (clients, servers) = (of(true)?, of(false)?);
+        let (own, theirs) = match self.mode {
+            Mode::Server => (servers, clients),
+            Mode::Client => (clients, servers),
+        };
+        Ok(Secured {
+            sealer: Sealer::new(own.0, own.1),
+            opener: Opener::new(theirs.0, theirs.1),
+            left: self.bytes.input.split_off(self.bytes.taken),
+            psk: self.psk.take().expect("chosen before"),
+        })
+    }
+}
+
+fn failed(error: s2n_tls::error::Error) -> HandshakeError {
+    HandshakeError::Failed(error.message().to_owned())
+}
+
+/// A connection of the library over bytes.
+fn connect(
+    mode: Mode,
+    psk: &TlsPsk,
+    bytes: &mut HandshakeBytes,
+) -> Result<Connection, s2n_tls::error::Error> {
+    let mut builder = Psk::builder()?;
+    builder.set_identity(psk.identity.as_bytes())?;
+    builder.set_secret(psk.secret.bytes())?;
+    builder.set_hmac(match psk.hash {
+        PskHash::Sha256 => PskHmac::SHA256,
+        PskHash::Sha384 => PskHmac::SHA384,
+    })?;
+    let mut connection = Connection::new(mode);
+    connection.set_config(config())?;
+    // A failure is told at once: nothing is decided by how long it takes.
+    connection.set_blinding(Blinding::SelfService)?;
+    connection.append_psk(&builder.build()?)?;
+    connection.set_receive_callback(Some(receive))?;
+    connection.set_send_callback(Some(send))?;
+    let context: *mut c_void = std::ptr::from_mut(bytes).cast();
+    // SAFETY: the bytes have an address of their own, and stay for as long as the connection,
+    // which is dropped before them; both are used under one `&mut`.
+    unsafe {
+        connection.set_receive_context(context)?;
+        connection.set_send_context(context)?;
+    }
+    Ok(connection)
+}
+
+/// What all connections of the library share.
+fn config() -> Config {
+    static CONFIG: OnceLock<Config> = OnceLock::new();
+    let made = CONFIG.get_or_init(|| {
+        let mut builder = Config::builder();
+        let policy = Policy::from_version(POLICY).expect("a name");
+        // SAFETY: the callback uses no context.
+        let logs = unsafe { builder.set_key_log_callback(Some(note_secret), std::ptr::null_mut()) };
+        logs.and_then(|builder| builder.with_system_certs(false))
+            .and_then(|builder| builder.set_security_policy(&policy))
+            .expect("settings that the library has");
+        builder.build().expect("memory")
+    });
+    made.clone()
+}
+
+thread_local! {
+    /// What the library has told of in this call of it.
+    static SECRETS: RefCell<Vec<TrafficSecret>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Takes the application traffic secrets of a connection: the library gives them in no other
+/// way than as lines of a key log, which is written nowhere.
+///
+/// # Safety
+/// The line is as long as is said.
+unsafe extern "C" fn note_secret(
+    _: *mut c_void,
+    _: *mut s2n_tls_sys::s2n_connection,
+    line: *mut u8,
+    len: usize,
+) -> c_int {
+    // SAFETY: the library's promise.
+    let line = unsafe { std::slice::from_raw_parts(line, len) };
+    let mut words = line.split(|byte| *byte == b' ');
+    let (label, secret) = (words.next(), words.nth(1));
+    let is_clients = match label {
+        Some(b"CLIENT_TRAFFIC_SECRET_0") => true,
+        Some(b"SERVER_TRAFFIC_SECRET_0") => false,
+        _ => return 0,
+    };
+    let hex = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok();
+    let secret = secret.unwrap_or_default().chunks(2).map(hex);
+    if let Some(secret) = secret.collect::<Option<Vec<u8>>>() {
+        let secret = Secret::new(secret);
+        SECRETS.with_borrow_mut(|secrets| secrets.push(TrafficSecret { is_clients, secret }));
+    }
+    0
+}
+
+/// Gives the library what was received.
+///
+/// # Safety
+/// As [`connect`] says, and `to` has room for `len` bytes.
+unsafe extern "C" fn receive(context: *mut c_void, to: *mut u8, len: u32) -> c_int {
+    // SAFETY: nothing else uses the bytes while the library is called.
+    let bytes = unsafe { &mut *context.cast::<HandshakeBytes>() };
+    let left = &bytes.input[bytes.taken..];
+    if left.is_empty() {
+        // SAFETY: the thread's own.
+        unsafe { *libc::__errno_location() = libc::EAGAIN };
+        return -1;
+    }
+    let len = left.len().min(len as usize);
+    // SAFETY: the library's promise.
+    unsafe { std::ptr::copy_nonoverlapping(left.as_ptr(), to, len) };
+    bytes.taken += len;
+    len as c_int
+}
+
+/// Takes what the library sends.
+///
+/// # Safety
+/// As [`connect`] says, and `from` has `len` bytes.
+unsafe extern "C" fn send(context: *mut c_void, from: *const u8, len: u32) -> c_int {
+    // SAFETY: as above.
+    let bytes = unsafe { &mut *context.cast::<HandshakeBytes>() };
+    // SAFETY: the library's promise.
+    let sent = unsafe { std::slice::from_raw_parts(from, len as usize) };
+    bytes.output.extend_from_slice(sent);
+    len as c_int
+}
+
+#[cfg(test)]
+mod tests {
+    use auth::psk::{Derivation, Psk as ConfiguredPsk};
+    use mem::{Budget, Pool};
+
+    use super::*;
+    use crate::records::{ContentType, EXTRA_BYTES, Opened, Plain, Sealed};
+
+    struct Known(Vec<TlsPsk>);
+
+    impl KnownPsks for Known {
+        fn psks_of(&self, identity: &str) -> Vec<TlsPsk> {
+            let fits = |psk: &&TlsPsk| psk.identity == identity;
+            self.0.iter().filter(fits).cloned().collect()
+        }
+    }
+
+    const HOST: &str = "nqn.2026-01.io.weft:host";
+    const SUBSYSTEM: &str = "nqn.2026-01.io.weft:disk";
+
+    fn key(hash: PskHash, byte: u8) -> ConfiguredPsk {
+        ConfiguredPsk::new(hash, |bytes| bytes.fill(byte))
+    }
+
+    /// A handshake with input in pieces of `piece` bytes.
+    fn shake(
+        client: TlsPsk,
+        known: Vec<TlsPsk>,
+        piece: usize,
+    ) -> (
+        Result<Secured, HandshakeError>,
+        Result<Secured, HandshakeError>,
+    ) {
+        let mut client = PskHandshake::client(client);
+        let mut server = PskHandshake::server(Arc::new(Known(known)));
+        let (mut ended, mut at_client) = (None, None);
+        let mut to_server = client.step(&[]).output;
+        for _ in 0..4 {
+            let mut to_client = Vec::new();
+            for piece in to_server.chunks(piece) {
+                let step = server.step(piece);
+                to_client.extend(step.output);
+                if let Some(end) = step.end {
+                    ended = Some(end);
+                    break;
+                }
+            }
+            to_server = Vec::new();
+            for piece in to_client.chunks(piece) {
+                let step = client.step(piece);
+                to_server.extend(step.output);
+                if let Some(end) = step.end {
+                    at_client = Some(end);
+                    break;
+                }
+            }
+            if to_server.is_empty() {
+                break;
+            }
+        }
+        (ended.expect("an end"), at_client.expect("an end"))
+    }
+
+    fn passes(from: &mut Secured, to: &mut Secured, text: &[u8]) {
+        let mut record = vec![0; text.len() + EXTRA_BYTES];
+        let content = ContentType::ApplicationData;
+        let pieces = [Plain::Bytes(text)].into_iter();
+        from.sealer
+            .seal(content, pieces, text.len(), Sealed::Bytes(&mut record));
+        let mut stage = Pool::new(Budget::new(16 << 20)).unwrap().stage_of(32 << 10);
+        let opened = to.opener.open(&record, None, &mut stage);
+        assert_eq!(opened, Ok(Opened::Data { direct: 0 }));
+        assert_eq!(stage.bytes(), text);
+    }
+
+    #[test]
+    fn both_sides_have_the_same_keys() {
+        for hash in PskHash::ALL {
+            for piece in [1, 7, 100_000] {
+                let psk = key(hash, 3).tls_psk(HOST, SUBSYSTEM, Derivation::Standard);
+                let (server, client) = shake(psk.clone(), vec![psk.clone()], piece);
+                let (mut server, mut client) = (server.unwrap(), client.unwrap());
+                assert_eq!(server.psk, psk);
+                passes(&mut client, &mut server, b"from the client");
+                passes(&mut server, &mut client, b"from the server");
+                assert!(server.left.is_empty() && client.left.is_empty());
+            }
+        }
+    }
+
+    #[test]
+    fn of_keys_with_one_identity_the_one_is_taken_that_the_client_proves() {
+        let key = key(PskHash::Sha384, 3);
+        let psk = |derivation| key.tls_psk_version_0(HOST, SUBSYSTEM, derivation);
+        let known = vec![psk(Derivation::Standard), psk(Derivation::Old)];
+        for derivation in [Derivation::Standard, Derivation::Old] {
+            let (server, client) = shake(psk(derivation), known.clone(), 1000);
+            let server = server.unwrap();
+            assert_eq!(server.psk.derivation, derivation);
+            assert!(client.is_ok());
+        }
+    }
+
+    #[test]
+    fn client_without_the_right_key_is_told_so_and_gets_nothing() {
+        let psk = |byte| {
+            key(PskHash::Sha256, byte).tls_psk_version_0(HOST, SUBSYSTEM, Derivation::Standard)
+        };
+        let identity = psk(1).identity;
+        let (server, client) = shake(psk(1), vec![psk(2)], 1000);
+        assert_eq!(
+            server.err(),
+            Some(HandshakeError::WrongKey(identity.clone()))
+        );
+        assert!(client.is_err());
+        let (server, client) = shake(psk(1), Vec::new(), 1000);
+        assert_eq!(
+            server.err(),
+            Some(HandshakeError::UnknownIdentity(identity))
+        );
+        assert!(client.is_err());
+        // A key for SHA-384 under a binder of SHA-256.
+        let right = key(PskHash::Sha384, 1).tls_psk(HOST, SUBSYSTEM, Derivation::Standard);
+        let wrong = TlsPsk {
+            hash: PskHash::Sha256,
+            ..right.clone()
+        };
+        let (server, _) = shake(wrong, vec![right.clone()], 1000);
+        assert_eq!(
+            server.err(),
+            Some(HandshakeError::OtherBinder(right.identity))
+        );
+    }
+
+    #[test]
+    fn what_is_no_client_hello_of_tls_1_3_ends_with_an_alert() {
+        let psk = key(PskHash::Sha256, 1).tls_psk(HOST, SUBSYSTEM, Derivation::Standard);
+        let hello = PskHandshake::client(psk.clone()).step(&[]).output;
+        let told = |bytes: &[u8]| {
+            let mut server = PskHandshake::server(Arc::new(Known(vec![psk.clone()])));
+            let step = server.step(bytes);
+            let end = step.end.map(|end| end.err().expect("no connection"));
+            (end, step.output)
+        };
+        assert_eq!(told(&hello[..hello.len() - 1]), (None, Vec::new()));
+        let (end, output) = told(&[0; 128]);
+        assert_eq!(end, Some(HandshakeError::Malformed));
+        assert_eq!(output, Alert::DecodeError.in_the_clear());
+        // Behind the header of the record, which no key covers.
+        for at in 5..hello.len() {
+            let mut changed = hello.clone();
+            changed[at] ^= 0x55;
+            // It waits for more, or ends; and gets no further with a changed hello.
+            let (end, output) = told(&changed);
+            assert_eq!(end.is_none(), output.is_empty(), "{at}: {end:?}");
+            assert!(
+                end.is_none_or(|end| output == end.alert().in_the_clear()),
+                "{at}"
+            );
+        }
+    }
+}
