@@ -22,10 +22,12 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("nfs", &["machine", "wire"]),
     ("reactor", &["faults", "mem"]),
     ("store", &["faults", "machine", "mem", "reactor"]),
-    ("link", &["machine", "mem", "reactor"]),
+    ("link", &["auth", "machine", "mem", "reactor", "tls"]),
     (
         "engine",
-        &["faults", "link", "machine", "mem", "reactor", "store"],
+        &[
+            "auth", "faults", "link", "machine", "mem", "reactor", "store", "tls",
+        ],
     ),
     (
         "nfsd",
@@ -36,7 +38,8 @@ const MAY_USE: &[(&str, &[&str])] = &[
     (
         "serve_nvme",
         &[
-            "engine", "faults", "link", "machine", "mem", "nvmf", "reactor", "store", "wire",
+            "auth", "engine", "faults", "link", "machine", "mem", "nvmf", "reactor", "store",
+            "tls", "wire",
         ],
     ),
     (

@@ -5,10 +5,12 @@
 
 pub mod binary;
 pub mod chap;
+mod key_file;
 mod network;
 pub mod psk;
 mod secret;
 
 pub use chap::{Algorithm, Challenge, Response};
+pub use key_file::{HostPsk, KEY_FILE_BYTES_MAX, key_line, parse_keys};
 pub use network::{Network, NetworkError};
 pub use secret::Secret;

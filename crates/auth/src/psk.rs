@@ -30,7 +30,7 @@ impl PskHash {
 
     /// Bytes of a digest, and of a key.
     #[must_use]
-    pub const fn len(self) -> usize {
+    pub const fn digest_bytes(self) -> usize {
         match self {
             PskHash::Sha256 => 32,
             PskHash::Sha384 => 48,
@@ -80,7 +80,7 @@ impl PskHash {
     /// HKDF-Expand-Label of `len` bytes, of a digest's length at most (RFC 8446, section 7.1).
     #[must_use]
     pub fn expand_label(self, prk: &Secret, label: &str, context: &[u8], len: usize) -> Secret {
-        assert!(len <= self.len(), "one block of output");
+        assert!(len <= self.digest_bytes(), "one block of output");
         let label_len = [(TLS13.len() + label.len()) as u8];
         let context_len = [context.len() as u8];
         let mut bytes = self.hmac(
@@ -117,11 +117,11 @@ impl Derivation {
     fn expand(self, hash: PskHash, key: &Secret, label: &str, context: &[u8]) -> Secret {
         let prk = hash.extract(key.bytes());
         match self {
-            Derivation::Standard => hash.expand_label(&prk, label, context, hash.len()),
+            Derivation::Standard => hash.expand_label(&prk, label, context, hash.digest_bytes()),
             Derivation::Old => Secret::new(hash.hmac(
                 prk.bytes(),
                 &[
-                    &(hash.len() as u16).to_le_bytes(),
+                    &(hash.digest_bytes() as u16).to_le_bytes(),
                     TLS13.as_bytes(),
                     label.as_bytes(),
                     context,
@@ -175,7 +175,7 @@ impl Psk {
     /// A configured key of random bytes.
     #[must_use]
     pub fn new(hash: PskHash, random: impl FnOnce(&mut [u8])) -> Psk {
-        let mut key = vec![0; hash.len()];
+        let mut key = vec![0; hash.digest_bytes()];
         random(&mut key);
         Psk {
             key: Secret::new(key),
@@ -207,7 +207,7 @@ impl Psk {
         ) else {
             return Err(PskError::Form);
         };
-        let bytes_max = PskHash::Sha384.len() + CRC_BYTES;
+        let bytes_max = PskHash::Sha384.digest_bytes() + CRC_BYTES;
         let mut bytes = parse_base64(digits.as_bytes(), bytes_max).ok_or(PskError::Form)?;
         let at = bytes.len().checked_sub(CRC_BYTES).ok_or(PskError::Length)?;
         let crc = bytes.split_off(at);
@@ -302,7 +302,9 @@ fn crc32(bytes: &[u8]) -> [u8; CRC_BYTES] {
 const TLS_PSK_LABEL: &str = "nvme-tls-psk";
 
 fn hash_of_len(len: usize) -> Option<PskHash> {
-    PskHash::ALL.into_iter().find(|hash| hash.len() == len)
+    PskHash::ALL
+        .into_iter()
+        .find(|hash| hash.digest_bytes() == len)
 }
 
 /// What a handshake is made with.
@@ -427,7 +429,7 @@ mod tests {
                         subnqn: SUBSYSTEM,
                     };
                     assert_eq!(named, wanted);
-                    assert_eq!(psk.secret.len(), hash.len());
+                    assert_eq!(psk.secret.len(), hash.digest_bytes());
                 }
             }
         }

@@ -83,12 +83,14 @@ fn narrows(old: &SubsystemSpec, new: &SubsystemSpec, places: &[Option<u16>]) -> 
         || !old.namespaces.iter().all(keeps)
 }
 
-/// Whether a host loses a network that it may come from.
+/// Whether a host loses a network that it may come from, or has to speak TLS from now on.
 fn holds_to_more(old: &SubsystemSpec, new: &HostTerms) -> bool {
     let known = old.terms.iter().find(|terms| terms.nqn == new.nqn);
+    let spoke_tls = known.is_some_and(HostTerms::needs_tls);
     let known = known.map_or(&[][..], |known| &known.networks);
     let any_is_lost = || known.iter().any(|one| !new.networks.contains(one));
-    !new.networks.is_empty() && (known.is_empty() || any_is_lost())
+    let loses_network = !new.networks.is_empty() && (known.is_empty() || any_is_lost());
+    loses_network || (new.needs_tls() && !spoke_tls)
 }
 
 /// Whether a group gives no access any more by a listener that stays: a host may have no

@@ -19,6 +19,9 @@ pub(crate) const PROTOCOLS: &[(&str, Protocol)] = &[
     ("nfs", Protocol::Nfs),
 ];
 
+/// Whether hosts speak TLS alone.
+const TLS: &[(&str, bool)] = &[("allowed", false), ("required", true)];
+
 /// What is spoken at a listener, as people call it.
 pub(crate) fn spoken(protocol: Protocol) -> &'static str {
     match protocol {
@@ -46,6 +49,14 @@ pub(crate) fn listeners(sink: &mut Sink, file: &Section) -> (Vec<ListenerSpec>, 
             };
             sink.add(&section.span_of("discovery_only"), text);
         }
+        let requires_tls = pick(sink, Some(section), "tls", TLS).unwrap_or(false);
+        if section.has("tls") && protocol != Protocol::NvmeTcp {
+            let text = match protocol {
+                Protocol::Iscsi => "`tls` is for NVMe/TCP: no iSCSI initiator speaks it",
+                _ => "`tls` is for NVMe/TCP",
+            };
+            sink.add(&section.span_of("tls"), text);
+        }
         if advertise.is_some() && protocol == Protocol::Nfs {
             let text = "`advertise` is for NVMe/TCP and iSCSI: NFS tells no client an address";
             sink.add(&section.span_of("advertise"), text);
@@ -59,6 +70,7 @@ pub(crate) fn listeners(sink: &mut Sink, file: &Section) -> (Vec<ListenerSpec>, 
             protocol,
             advertise,
             discovery_only,
+            requires_tls,
         };
         listeners.push((spec, section.span.clone()));
     }

@@ -3,7 +3,9 @@
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
+use std::path::Path;
 
+use auth::{HostPsk, KEY_FILE_BYTES_MAX, Secret, parse_keys};
 use nvmf::command::AnaState;
 use nvmf::{AnaGroup, HostTerms, check_host_nqn, check_subsystem_nqn};
 use server::{ListenerSpec, NamespaceSpec, Protocol, SubsystemSpec, check};
@@ -12,7 +14,8 @@ use uuid::Uuid;
 use crate::listener::spoken;
 use crate::policy::pick;
 use crate::schema::{ANA, HOST, NAMESPACE, SCHEMA, SUBSYSTEM};
-use crate::source::{At, Section, Sink, hint};
+use crate::secret::private_bytes;
+use crate::source::{At, Section, Sink, file, hint};
 use crate::targets::networks;
 use crate::volume::Volumes;
 
@@ -33,12 +36,13 @@ pub(crate) fn subsystems(
     nvme: Option<&Section>,
     volumes: &Volumes,
     listeners: &[ListenerSpec],
+    folder: &Path,
 ) -> Vec<SubsystemSpec> {
     let mut subsystems = Vec::new();
     let mut lines: HashMap<String, usize> = HashMap::new();
     let sections = nvme.map(|nvme| nvme.tables(sink, SCHEMA, "subsystem", SUBSYSTEM));
     for section in sections.iter().flatten() {
-        let Some(subsystem) = subsystem(sink, section, volumes, listeners) else {
+        let Some(subsystem) = subsystem(sink, section, volumes, listeners, folder) else {
             continue;
         };
         let line = sink.line(&section.span);
@@ -57,6 +61,7 @@ fn subsystem(
     section: &Section,
     volumes: &Volumes,
     listeners: &[ListenerSpec],
+    folder: &Path,
 ) -> Option<SubsystemSpec> {
     section.missing(sink, "nqn", "nqn = \"nqn.2026-01.io.weft:disk0\"");
     let nqn = section.text(sink, "nqn").map(|nqn| {
@@ -65,7 +70,7 @@ fn subsystem(
         }
         nqn.value.to_owned()
     });
-    let (hosts, terms) = hosts(sink, section);
+    let (hosts, terms) = hosts(sink, section, folder);
     let serial = fixed_text(sink, section, "serial", check::SERIAL_BYTES);
     let model = fixed_text(sink, section, "model", check::MODEL_BYTES);
     let cntlids = cntlids(sink, section);
@@ -88,7 +93,11 @@ fn subsystem(
 
 /// The hosts that may connect, and what those with a table of their own are held to. No
 /// list: every host may connect.
-fn hosts(sink: &mut Sink, section: &Section) -> (Option<Vec<String>>, Vec<HostTerms>) {
+fn hosts(
+    sink: &mut Sink,
+    section: &Section,
+    folder: &Path,
+) -> (Option<Vec<String>>, Vec<HostTerms>) {
     let any = section.flag(sink, "allow_any_host").unwrap_or(false);
     match (any, section.has("hosts") || section.has("host")) {
         (true, _) if section.has("hosts") => {
@@ -105,7 +114,7 @@ fn hosts(sink: &mut Sink, section: &Section) -> (Option<Vec<String>>, Vec<HostTe
     let mut hosts = host_list(sink, section).unwrap_or_default();
     let mut terms: Vec<HostTerms> = Vec::new();
     for section in section.tables(sink, SCHEMA, "host", HOST) {
-        let Some(of_host) = terms_of_host(sink, &section) else {
+        let Some(of_host) = terms_of_host(sink, &section, folder) else {
             continue;
         };
         if hosts.contains(&of_host.nqn) || terms.iter().any(|known| known.nqn == of_host.nqn) {
@@ -121,7 +130,7 @@ fn hosts(sink: &mut Sink, section: &Section) -> (Option<Vec<String>>, Vec<HostTe
 }
 
 /// What a host with a table of its own is held to.
-fn terms_of_host(sink: &mut Sink, section: &Section) -> Option<HostTerms> {
+fn terms_of_host(sink: &mut Sink, section: &Section, folder: &Path) -> Option<HostTerms> {
     section.missing(sink, "nqn", "nqn = \"nqn.2014-08.org.nvmexpress:uuid:...\"");
     let nqn = section.text(sink, "nqn");
     if let Some(nqn) = &nqn
@@ -129,10 +138,23 @@ fn terms_of_host(sink: &mut Sink, section: &Section) -> Option<HostTerms> {
     {
         sink.add(&nqn.span, why.to_string());
     }
+    let path = file(sink, section, "psk_file", folder);
+    let psks = path.map(|path| keys(&path)).transpose();
+    let psks = psks.unwrap_or_else(|why| {
+        sink.add(&section.span_of("psk_file"), format!("`psk_file`: {why}"));
+        None
+    });
     Some(HostTerms {
+        psks: psks.unwrap_or_default(),
         networks: networks(sink, section).unwrap_or_default(),
         ..HostTerms::new(nqn?.value)
     })
+}
+
+/// The keys in a file that other users may not read.
+fn keys(path: &Path) -> Result<Vec<HostPsk>, String> {
+    let bytes = Secret::new(private_bytes(path, KEY_FILE_BYTES_MAX as u64 + 1)?);
+    parse_keys(bytes.bytes()).map_err(|why| format!("{}: {why}", path.display()))
 }
 
 /// The host NQNs of `hosts`, if that is there.

@@ -28,7 +28,7 @@ pub(crate) fn parse(
     let nvme = file.table(sink, SCHEMA, "nvme", NVME);
     let limits = policy::limits(sink, nvme.as_ref());
     let (listeners, is_whole) = listener::listeners(sink, &file);
-    let subsystems = nvme::subsystems(sink, nvme.as_ref(), &volumes, &listeners);
+    let subsystems = nvme::subsystems(sink, nvme.as_ref(), &volumes, &listeners, origin.folder);
     let referrals = listener::referrals(sink, nvme.as_ref());
     let section = file.table(sink, SCHEMA, "iscsi", ISCSI);
     let section = section.as_ref();

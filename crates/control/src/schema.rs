@@ -120,7 +120,11 @@ pub const SCHEMA: &[Keys] = &[
     ),
     (
         HOST,
-        &[key("nqn", Takes::Text), key("networks", Takes::Texts)],
+        &[
+            key("nqn", Takes::Text),
+            key("networks", Takes::Texts),
+            key("psk_file", Takes::File),
+        ],
     ),
     (
         NAMESPACE,
@@ -305,6 +309,7 @@ pub const SCHEMA: &[Keys] = &[
             key("protocol", Takes::Text),
             key("advertise", Takes::Text),
             key("discovery_only", Takes::Flag),
+            key("tls", Takes::Text),
         ],
     ),
     (

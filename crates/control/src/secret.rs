@@ -125,6 +125,13 @@ impl<'o> Secrets<'o> {
 /// The bytes of a file that other users may not read, without the end of its
 /// line.
 fn read(path: &Path) -> Result<Vec<u8>, String> {
+    let bytes = private_bytes(path, Secret::LEN_MAX as u64 + 3)?;
+    let line = bytes.strip_suffix(b"\n").unwrap_or(&bytes);
+    Ok(line.strip_suffix(b"\r").unwrap_or(line).to_vec())
+}
+
+/// The first `most` bytes of a file that other users may not read.
+pub(crate) fn private_bytes(path: &Path, most: u64) -> Result<Vec<u8>, String> {
     let shown = path.display();
     let cannot = |error| format!("{shown} cannot be read: {error}");
     // Looked at before it is opened: opening a pipe would block.
@@ -135,10 +142,8 @@ fn read(path: &Path) -> Result<Vec<u8>, String> {
     let about = file.metadata().map_err(cannot)?;
     is_private(&shown.to_string(), about.mode())?;
     let mut bytes = Vec::new();
-    let most = Secret::LEN_MAX as u64 + 3;
     file.take(most).read_to_end(&mut bytes).map_err(cannot)?;
-    let line = bytes.strip_suffix(b"\n").unwrap_or(&bytes);
-    Ok(line.strip_suffix(b"\r").unwrap_or(line).to_vec())
+    Ok(bytes)
 }
 
 fn is_private(file: &str, mode: u32) -> Result<(), String> {

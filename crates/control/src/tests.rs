@@ -231,7 +231,7 @@ fn hosts_with_a_table_of_their_own_arrive() {
     ] {
         let subsystem = &read(&with(listed)).unwrap().subsystems[0];
         assert_eq!(subsystem.hosts, hosts, "{listed}");
-        assert_eq!(subsystem.terms, [terms.clone()], "{listed}");
+        assert_eq!(subsystem.terms, std::slice::from_ref(&terms), "{listed}");
     }
     expect(
         &with("hosts = [\"nqn.2026-01.io.weft:i\"]"),

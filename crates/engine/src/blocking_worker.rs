@@ -29,6 +29,8 @@ pub enum About {
     Target,
     /// What is remembered of clients.
     Records,
+    /// Handshakes of TLS: however many there are, they take no more than one processor.
+    Handshakes,
     /// Reservations, size and state of the volume at an address, or a file system.
     State(usize),
     /// The same volume, of which something is asked that changes nothing.

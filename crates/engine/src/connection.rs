@@ -9,16 +9,19 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use link::{Link, Stream};
+use auth::psk::PskIdentity;
+use link::{HandshakeDone, Link, Stream};
 use machine::{Machine, Nanos, Tag, work};
 use mem::Pool;
 use reactor::{Driver, Received};
 use store::meter::{IoMeter, IoOp};
 
+use crate::blocking_worker::About;
 use crate::commands::CommandRoom;
 use crate::hosts::{ConnectedHost, HostName, HostPlace};
 use crate::job::Jobs;
 use crate::life::ConnectionLife;
+use crate::post::ShardMail;
 use crate::protocol::{ConnectionEvent, ConnectionStage, Protocol, ProtocolOp};
 use crate::refusals::{Refusal, RefusalKind};
 use crate::sample::{Sample, StageMeters};
@@ -377,6 +380,7 @@ fn is_of<P: Protocol>(op: &ProtocolOp<P>, tag: Tag) -> bool {
 #[inline]
 fn is_ending<P: Protocol>(c: &P) -> bool {
     c.core().link.machine.is_finished()
+        || c.core().link.stream.has_failed()
         || matches!(
             c.stage(),
             ConnectionStage::Leaving | ConnectionStage::Draining
@@ -394,20 +398,59 @@ pub trait Connection: Protocol {
     #[inline]
     fn on_received<D: Driver>(&mut self, result: io::Result<Received>, driver: &mut D) {
         match result {
-            Ok(received) if !received.eof => {
-                self.on_event(ConnectionEvent::Heard, driver);
+            Ok(received) => {
                 let core = self.core_mut();
+                if core.link.on_received(received) {
+                    return self.close(driver);
+                }
                 core.heard_at = driver.now();
-                core.link.on_received(received);
+                self.on_event(ConnectionEvent::Heard, driver);
+                self.go_on_with_handshake();
                 if self.core().is_open() {
                     self.run(driver);
                 }
             }
-            Ok(_) => self.close(driver),
             Err(error) => {
                 tracing::debug!(peer = %self.core().via.peer, %error, "receive failed");
                 self.close(driver);
             }
+        }
+    }
+
+    /// Has the next step of a handshake made beside the reactors, and tells of one that failed,
+    /// or of records that did.
+    #[inline]
+    fn go_on_with_handshake(&mut self) {
+        let core = self.core_mut();
+        if let Some(work) = core.link.stream.take_handshake() {
+            let connection = ConnectionRef::unpack(core.via.connection);
+            let shared = core.shared.clone();
+            core.shared.blocking(About::Handshakes, move || {
+                let mail = ShardMail::Handshake(connection, Box::new(work.step()));
+                shared.send(connection.shard as usize, mail);
+            });
+        }
+        if let Some(problem) = core.link.stream.take_problem() {
+            let named = problem.identity().and_then(PskIdentity::parse);
+            let core = self.core();
+            core.shared.refusals.note(Refusal {
+                peer: Some(core.via.peer),
+                host: named.map(|named| named.hostnqn),
+                target: named.map(|named| named.subnqn),
+                ..Refusal::new(RefusalKind::TLS, &problem)
+            });
+        }
+    }
+
+    /// A step of its handshake was made.
+    fn on_handshake<D: Driver>(&mut self, done: HandshakeDone, driver: &mut D) {
+        if !self.core().is_open() {
+            return;
+        }
+        let left = self.core_mut().link.stream.on_handshake(done, driver);
+        match left {
+            Some(received) => self.on_received(Ok(received), driver),
+            None => self.go_on_with_handshake(),
         }
     }
 
@@ -537,7 +580,7 @@ pub trait Connection: Protocol {
         let ends = is_ending(self);
         let core = self.core_mut();
         if ends {
-            core.link.flush_now(driver);
+            core.link.end_output(driver);
         } else {
             // What is still to come is planned for when the batch has gone that
             // asks for it.

@@ -46,7 +46,8 @@ pub use life::ConnectionLife;
 pub use orphan::Orphans;
 pub use post::{Mail, Post};
 pub use protocol::{
-    AnyConnection, ConnectionEvent, ConnectionStage, Has, Protocol, ProtocolOp, Protocols,
+    AnyConnection, ConnectionEvent, ConnectionStage, HandshakeTerms, Has, Protocol, ProtocolOp,
+    Protocols,
 };
 pub use refusals::{Refusal, RefusalKind};
 pub use shard::Shard;

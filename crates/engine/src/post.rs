@@ -4,6 +4,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use link::HandshakeDone;
 use reactor::{BoundListener, ConnectedSocket};
 use store::Volume;
 
@@ -50,6 +51,8 @@ pub enum ShardMail {
     Adopt(Newcomer),
     /// Close this connection of yours.
     Close(ConnectionRef),
+    /// A step of the handshake of this connection of yours was made.
+    Handshake(ConnectionRef, Box<HandshakeDone>),
     /// Tell the peer of this connection of yours that it ends, and close it.
     Dismiss(ConnectionRef),
     /// Pass this when you have nothing of it left.

@@ -5,11 +5,13 @@ use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use link::Stream;
+use link::{HandshakeDone, Stream};
 use machine::{Machine, Nanos, Tag};
 use mem::Pool;
 use reactor::{Driver, Received};
 use store::Volume;
+
+use tls::psk_handshake::KnownPsks;
 
 use crate::connection::{Core, Via};
 use crate::fence::Scope;
@@ -22,6 +24,14 @@ use crate::token::{ConnectionId, JobId};
 
 /// The operations of a protocol.
 pub type ProtocolOp<P> = <<P as Protocol>::Machine as Machine>::Op;
+
+/// On what terms peers speak TLS.
+pub struct HandshakeTerms {
+    /// The keys that they may have.
+    pub known: Arc<dyn KnownPsks>,
+    /// A peer that does not begin with TLS speaks without.
+    pub allows_plain: bool,
+}
 
 /// How far a connection has come, as its protocol sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -182,6 +192,8 @@ pub trait AnyConnection {
     fn is_stranger(&self) -> bool;
     /// A receive completed.
     fn on_received<D: Driver>(&mut self, result: io::Result<Received>, driver: &mut D);
+    /// A step of its handshake was made.
+    fn on_handshake<D: Driver>(&mut self, done: HandshakeDone, driver: &mut D);
     /// A batch was taken by the kernel, or never will be.
     fn on_sent<D: Driver>(&mut self, result: io::Result<()>, driver: &mut D);
     /// The end of a turn that touched it.
@@ -223,6 +235,9 @@ pub trait Protocols: Sized + 'static {
 
     /// Whether the listener of a number is still there.
     fn is_listening(&self, listener: u16) -> bool;
+
+    /// On what terms peers speak TLS at a listener; `None`: they speak without.
+    fn handshake_terms(&self, listener: u16) -> Option<HandshakeTerms>;
 
     /// A connection that just came, of what is spoken at its listener; of any protocol
     /// where that is gone.

@@ -37,6 +37,8 @@ pub struct RefusalKind(pub &'static str);
 impl RefusalKind {
     /// A connection that was accepted, before a byte of it was read.
     pub const CONNECTION: RefusalKind = RefusalKind("connection refused");
+    /// TLS with a peer comes not about, or ends.
+    pub const TLS: RefusalKind = RefusalKind("TLS refused");
     /// A connection that is served ends.
     pub const END: RefusalKind = RefusalKind("connection ended");
     /// A command that finds no room.

@@ -12,6 +12,7 @@ use link::Stream;
 use machine::{Nanos, work};
 use reactor::{BoundListener, Completion, ConnectedSocket, Driver, Handler, SocketId};
 use store::counters;
+use tls::psk_handshake::PskHandshake;
 
 use crate::connection::Via;
 use crate::fence::{Passage, Scope};
@@ -353,6 +354,13 @@ impl<S: Protocols> Shard<S> {
             |server: &S, id: ConnectionId, via_of: &dyn Fn(SocketAddr) -> Via, driver: &mut D| {
                 let via = via_of(connected.local_address()?);
                 let stream = Stream::new(driver.add_socket(connected)?, id.tokens());
+                let stream = match server.handshake_terms(listener) {
+                    Some(terms) => {
+                        let handshake = PskHandshake::server(terms.known);
+                        stream.with_handshake(handshake, terms.allows_plain)
+                    }
+                    None => stream,
+                };
                 let now = driver.now();
                 Ok(server.open(id, stream, (via, place), driver.pool(), now))
             };
@@ -759,6 +767,12 @@ impl<S: Protocols> Shard<S> {
         match mail {
             ShardMail::Adopt(newcomer) => self.insert_accepted(driver, newcomer),
             ShardMail::Close(ConnectionRef { id, .. }) => self.with(driver, id, |c, d| c.close(d)),
+            ShardMail::Handshake(ConnectionRef { id, .. }, done) => {
+                let mut done = Some(done);
+                self.with(driver, id, |c, d| {
+                    c.on_handshake(*done.take().expect("one connection has it"), d);
+                });
+            }
             ShardMail::Dismiss(ConnectionRef { id, .. }) => {
                 self.with(driver, id, |c, d| c.dismiss(d));
             }

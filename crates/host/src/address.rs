@@ -1,5 +1,6 @@
 //! Addresses of subsystems, and the identity of this host.
 
+use auth::psk::Psk;
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
 
@@ -92,6 +93,8 @@ pub struct HostIdentity {
     pub hostnqn: String,
     /// Host Identifier: never all zeros.
     pub hostid: [u8; 16],
+    /// Its key for TLS, which it speaks then.
+    pub psk: Option<Psk>,
 }
 
 impl HostIdentity {
@@ -106,7 +109,11 @@ impl HostIdentity {
         hostid[6] = hostid[6] & 0x0f | 0x40;
         hostid[8] = hostid[8] & 0x3f | 0x80;
         let hostnqn = hostnqn.map_or_else(|| uuid_nqn(&hostid), str::to_owned);
-        Ok(HostIdentity { hostnqn, hostid })
+        Ok(HostIdentity {
+            hostnqn,
+            hostid,
+            psk: None,
+        })
     }
 }
 

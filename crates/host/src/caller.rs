@@ -112,6 +112,7 @@ impl<D: Driver> Caller<D> {
             },
             connect_data: ConnectData::new(host.hostid, cntlid, subnqn, &host.hostnqn),
             in_capsule_max: 0,
+            psk: host.psk.clone(),
         };
         Ok(Caller::open(driver, to, params)?.0)
     }

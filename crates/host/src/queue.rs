@@ -3,11 +3,12 @@
 use std::io;
 use std::net::SocketAddr;
 
+use auth::psk::{Derivation, Psk, TlsPsk};
 use link::CommandMemory as Memory;
 use machine::{Machine, Tag};
 use nvmf::tcp::host::{Completion, Data, Op, Qpair, Role, Settings};
 use reactor::{Driver, Token};
-use wire::nvme::fabrics::{CONNECT_DATA_BYTES, ConnectData};
+use wire::nvme::fabrics::{CONNECT_DATA_BYTES, ConnectData, NQN_BYTES};
 use wire::nvme::{ConnectCommand, Sqe, Status};
 use zerocopy::IntoBytes;
 
@@ -28,6 +29,25 @@ pub struct QueueParams {
     pub connect_data: ConnectData,
     /// Bytes of in-capsule data that the controller takes on this queue.
     pub in_capsule_max: u32,
+    /// The host's key for TLS, which is spoken then.
+    pub psk: Option<Psk>,
+}
+
+impl QueueParams {
+    /// The key of the host and the subsystem that the Connect names.
+    fn tls_psk(&self) -> Option<TlsPsk> {
+        let text = |field: &[u8; NQN_BYTES]| {
+            let end = field
+                .iter()
+                .position(|byte| *byte == 0)
+                .unwrap_or(field.len());
+            String::from_utf8_lossy(&field[..end]).into_owned()
+        };
+        let data = &self.connect_data;
+        let (hostnqn, subnqn) = (text(&data.hostnqn), text(&data.subnqn));
+        let psk = self.psk.as_ref()?;
+        Some(psk.tls_psk(&hostnqn, &subnqn, Derivation::Standard))
+    }
 }
 
 /// What became of a queue or of one of its commands.
@@ -84,7 +104,7 @@ impl Queue {
         base: Token,
     ) -> io::Result<Queue> {
         let machine = Qpair::new(params.settings);
-        let transport = Transport::open(driver, to, machine, base)?;
+        let transport = Transport::open(driver, to, machine, params.tls_psk(), base)?;
         Ok(Queue { transport, params })
     }
 

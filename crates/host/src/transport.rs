@@ -4,6 +4,7 @@
 use std::io;
 use std::net::SocketAddr;
 
+use auth::psk::TlsPsk;
 use link::{Link, Stream, StreamTokens};
 use machine::Machine;
 use reactor::{Completion, Driver, Token};
@@ -57,7 +58,7 @@ pub(crate) struct Transport<P: HostProtocol> {
 }
 
 impl<P: HostProtocol> Transport<P> {
-    /// Starts to connect. Completions carry tokens `base` to
+    /// Starts to connect, and to speak TLS by a key if there is one. Completions carry tokens `base` to
     /// `base + TOKENS_PER_CONNECTION - 1`.
     ///
     /// # Errors
@@ -66,6 +67,7 @@ impl<P: HostProtocol> Transport<P> {
         driver: &mut D,
         to: SocketAddr,
         machine: P::Machine,
+        psk: Option<TlsPsk>,
         base: Token,
     ) -> io::Result<Self> {
         let socket = driver.connect(to, base + token::CONNECT)?;
@@ -74,8 +76,13 @@ impl<P: HostProtocol> Transport<P> {
             send: base + token::SEND,
             close: base + token::CLOSE,
         };
+        let stream = Stream::new(socket, tokens);
+        let stream = match psk {
+            Some(psk) => stream.with_psk(psk),
+            None => stream,
+        };
         Ok(Transport {
-            link: Link::new(machine, Stream::new(socket, tokens)),
+            link: Link::new(machine, stream),
             state: TransportState::Opening,
             base,
             down: None,
@@ -162,6 +169,23 @@ impl<P: HostProtocol> Transport<P> {
         self.down.take()
     }
 
+    /// Makes the steps of a handshake, if there is one: a host has nothing else to do meanwhile.
+    #[inline]
+    fn go_on_with_handshake<D: Driver>(&mut self, driver: &mut D) {
+        while let Some(work) = self.link.stream.take_handshake() {
+            if let Some(left) = self.link.stream.on_handshake(work.step(), driver) {
+                self.link.on_received(left);
+            }
+            self.link.flush(driver);
+            self.link.receive(driver);
+        }
+        if let Some(problem) = self.link.stream.take_problem() {
+            self.link.flush_now(driver);
+            let problem = format!("TLS: {problem}");
+            self.fail(driver, io::Error::other(problem).into());
+        }
+    }
+
     /// Takes a completion with one of its tokens.
     #[inline]
     pub(crate) fn on_completion<D: Driver>(&mut self, driver: &mut D, completion: Completion) {
@@ -171,11 +195,10 @@ impl<P: HostProtocol> Transport<P> {
                 result: Ok(received),
                 ..
             } => {
-                let eof = received.eof;
-                self.link.on_received(received);
-                if eof {
+                if self.link.on_received(received) {
                     self.fail(driver, P::CLOSED);
                 }
+                self.go_on_with_handshake(driver);
             }
             C::Sent { result: Ok(()), .. } => {
                 self.link.on_sent();

@@ -8,10 +8,12 @@
 //! data lies.
 #![forbid(unsafe_code)]
 
+mod secure;
 mod stream;
 #[cfg(test)]
 mod tests;
 
+pub use secure::{HandshakeDone, HandshakeWork, StreamProblem};
 pub use stream::{Stream, StreamTokens};
 
 use machine::{Direct, Machine, Nanos, Step, Tag, Tail, Transmit, work};
@@ -311,11 +313,11 @@ impl<M: Machine> Link<M> {
         }
     }
 
-    /// A receive completed. Call [`Link::next_op`] until it yields nothing,
-    /// then [`Link::receive`].
+    /// A receive completed; whether the peer will send no more. Else call [`Link::next_op`]
+    /// until it yields nothing, then [`Link::receive`].
     #[inline]
-    pub fn on_received(&mut self, received: Received) {
-        self.stream.on_received(&received);
+    pub fn on_received(&mut self, received: Received) -> bool {
+        let received = self.stream.on_received(received);
         self.receives += 1;
         self.moved_at = self.ticks;
         let staged = received
@@ -336,6 +338,7 @@ impl<M: Machine> Link<M> {
         }
         self.stage = received.stage;
         self.at = 0;
+        received.eof
     }
 
     /// The next operation that the bytes received allow at the time `now`.
@@ -460,7 +463,7 @@ impl<M: Machine> Link<M> {
     /// Asks for the next bytes. An unfinished header is kept and comes first.
     #[inline]
     pub fn receive<D: Driver>(&mut self, driver: &mut D) {
-        if self.stream.is_receiving() || self.machine.is_finished() {
+        if !self.stream.may_receive() || self.machine.is_finished() {
             return;
         }
         let plan = self.machine.recv_plan();
@@ -536,13 +539,21 @@ impl<M: Machine> Link<M> {
     /// Whether something is ready to be sent.
     #[inline]
     pub fn has_unsent(&self) -> bool {
-        self.gathered.is_some() || self.machine.has_transmit()
+        self.gathered.is_some() || self.machine.has_transmit() || self.stream.has_output()
     }
 
     /// Sends what is ready, unless a batch is still on its way.
     #[inline]
     pub fn flush_now<D: Driver>(&mut self, driver: &mut D) {
-        if self.stream.is_sending() || !self.has_unsent() {
+        if self.stream.has_output() {
+            // What the stream has comes before all else, and perhaps alone.
+            if !self.stream.is_in_flight() {
+                self.stream.send_output(driver);
+            }
+            return;
+        }
+        let is_there = self.has_unsent() && self.stream.takes_batches();
+        if self.stream.is_sending() || !is_there {
             return;
         }
         self.unanswered_bytes = 0;
@@ -551,6 +562,15 @@ impl<M: Machine> Link<M> {
         self.fill(&mut batch, driver);
         self.sent_at = self.ticks;
         self.stream.send(driver, batch);
+    }
+
+    /// Sends the last that there is, and tells the peer so where the stream has a way to.
+    pub fn end_output<D: Driver>(&mut self, driver: &mut D) {
+        self.flush_now(driver);
+        if !self.stream.is_sending() && !self.has_unsent() {
+            self.stream.end_output();
+            self.flush_now(driver);
+        }
     }
 
     /// Batches sent so far.
@@ -594,7 +614,7 @@ impl<M: Machine> Link<M> {
         };
         let commands: u64 = self.data.iter().map(of_command).sum();
         let stage = self.stage.as_ref().map_or(0, Stage::capacity);
-        commands + stage as u64
+        commands + stage as u64 + self.stream.held_bytes()
     }
 
     /// The commands that hold memory which others could have, and for how many

@@ -162,7 +162,9 @@ impl Bench {
 
     fn received(&mut self) {
         match self.completion() {
-            Completion::Received { result, .. } => self.link.on_received(result.unwrap()),
+            Completion::Received { result, .. } => {
+                self.link.on_received(result.unwrap());
+            }
             other => panic!("{other:?}"),
         }
     }

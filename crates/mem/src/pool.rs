@@ -680,6 +680,21 @@ impl Stage {
         }
     }
 
+    /// Room for `more` bytes, whatever there is: without memory of the pool it has its own,
+    /// beside `memory_max`. For what is of no use in parts.
+    #[inline]
+    pub fn make_room(&mut self, pool: &Pool, more: u32) {
+        if self.room() < more as usize {
+            self.fit(pool, more);
+        }
+        if self.room() < more as usize {
+            let mut bytes = vec![0; self.len() + more as usize];
+            bytes[..self.len()].copy_from_slice(self.bytes());
+            self.at = bytes.as_mut_ptr();
+            self.memory = StageMemory::Own(bytes);
+        }
+    }
+
     /// Where the next received byte goes; [`Stage::room`] bytes may be written.
     #[inline]
     pub fn spare_ptr(&mut self) -> *mut u8 {

@@ -1,7 +1,7 @@
 //! One controller: its properties, queues, keep alive timer, events and errors.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
 
@@ -17,7 +17,7 @@ use crate::feature::Features;
 use crate::item::NamedItem;
 use crate::request::Reply;
 use crate::reservation::Notifications;
-use crate::subsystem::{Namespace, Subsystem};
+use crate::subsystem::{Arrival, Namespace, Subsystem};
 
 /// Asynchronous Event Requests that a controller holds (AERL + 1).
 pub(crate) const EVENT_REQUESTS_MAX: usize = 4;
@@ -116,7 +116,7 @@ pub(crate) struct Association {
     pub hostnqn: String,
     pub listener: u16,
     pub local: SocketAddr,
-    pub peer: IpAddr,
+    pub arrival: Arrival,
     pub kato_ms: u32,
 }
 
@@ -136,7 +136,7 @@ pub struct Controller {
     pub(crate) hostnqn: String,
     pub(crate) listener: u16,
     pub(crate) local: SocketAddr,
-    pub(crate) peer: IpAddr,
+    pub(crate) arrival: Arrival,
     pub(crate) features: Features,
     pub(crate) errors: VecDeque<(u64, ErrorNote)>,
     pub(crate) error_count: u64,
@@ -325,7 +325,7 @@ impl Controller {
             hostnqn: association.hostnqn,
             listener: association.listener,
             local: association.local,
-            peer: association.peer,
+            arrival: association.arrival,
             features,
             errors: VecDeque::new(),
             error_count: 0,

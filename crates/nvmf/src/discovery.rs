@@ -6,8 +6,9 @@ use std::sync::Arc;
 
 use machine::work;
 use wire::nvme::discovery::{
-    ADRFAM_IPV4, ADRFAM_IPV6, DISCOVERY_NQN, EFLAGS_EPCSD, LogEntry, LogHeader, SUBTYPE_CURRENT,
-    SUBTYPE_NVM, SUBTYPE_REFERRAL, TREQ_SQ_FLOW_CONTROL_DISABLE, TRTYPE_TCP,
+    ADRFAM_IPV4, ADRFAM_IPV6, DISCOVERY_NQN, EFLAGS_EPCSD, LogEntry, LogHeader, SECTYPE_TLS_1_3,
+    SUBTYPE_CURRENT, SUBTYPE_NVM, SUBTYPE_REFERRAL, TREQ_SECURE_CHANNEL_REQUIRED,
+    TREQ_SQ_FLOW_CONTROL_DISABLE, TRTYPE_TCP,
 };
 use wire::nvme::fabrics::nqn_field;
 use wire::nvme::identify::{ascii, zeroed};
@@ -27,6 +28,7 @@ pub(crate) struct Port {
     host: String,
     port: u16,
     discovery_only: bool,
+    requires_tls: bool,
     /// The host came in here.
     is_current: bool,
 }
@@ -55,6 +57,7 @@ pub(crate) fn ports(listeners: &[ListenerSpec], current: u16, local: SocketAddr)
             host,
             port,
             discovery_only: listener.discovery_only,
+            requires_tls: listener.requires_tls,
             is_current,
         };
         match known {
@@ -92,8 +95,18 @@ fn reachable(listener: &ListenerSpec, local: IpAddr) -> Option<(String, u16)> {
 enum LogRecord<'a> {
     /// The discovery subsystem itself, where the host reached it.
     Current(&'a Port),
-    Nvm(&'a Subsystem, &'a Port),
+    Nvm(&'a ServedAt, &'a Port),
     Referral(&'a Referral),
+}
+
+/// A subsystem where it is served.
+#[derive(Debug)]
+struct ServedAt {
+    subsystem: Arc<Subsystem>,
+    /// Index of the port.
+    port: usize,
+    /// The host connects by TLS alone.
+    needs_tls: bool,
 }
 
 /// The subsystems that a host may see, at the addresses where it can reach them.
@@ -102,15 +115,15 @@ pub(crate) struct DiscoveryLog {
     generation: u64,
     ports: Vec<Port>,
     current: Option<usize>,
-    /// Subsystem and the index of a port that serves it.
-    served: Vec<(Arc<Subsystem>, usize)>,
+    served: Vec<ServedAt>,
     referrals: Vec<Referral>,
 }
 
 impl DiscoveryLog {
-    /// The log of the subsystems that are `visible` at `ports`.
+    /// The log of the subsystems that are `visible` to `hostnqn` at `ports`.
     pub fn new<'a>(
         generation: u64,
+        hostnqn: &str,
         visible: impl Iterator<Item = &'a Arc<Subsystem>>,
         ports: Vec<Port>,
         referrals: &[Referral],
@@ -119,7 +132,12 @@ impl DiscoveryLog {
         for subsystem in visible {
             work::spend(ports.len() as u64);
             let at = (0..ports.len()).filter(|index| ports[*index].serves(subsystem));
-            served.extend(at.map(|index| (subsystem.clone(), index)));
+            let of_host = subsystem.needs_tls(hostnqn);
+            served.extend(at.map(|port| ServedAt {
+                subsystem: subsystem.clone(),
+                port,
+                needs_tls: of_host || ports[port].requires_tls,
+            }));
         }
         DiscoveryLog {
             generation,
@@ -175,13 +193,18 @@ impl DiscoveryLog {
             index -= 1;
         }
         match self.served.get(index) {
-            Some((subsystem, port)) => LogRecord::Nvm(subsystem, &self.ports[*port]),
+            Some(served) => LogRecord::Nvm(served, &self.ports[served.port]),
             None => LogRecord::Referral(&self.referrals[index - self.served.len()]),
         }
     }
 }
 
 fn encode(entry: &LogRecord<'_>) -> LogEntry {
+    let needs_tls = match *entry {
+        LogRecord::Current(port) => port.requires_tls,
+        LogRecord::Nvm(served, _) => served.needs_tls,
+        LogRecord::Referral(_) => false,
+    };
     let (subtype, subnqn, host, port, portid, eflags) = match *entry {
         LogRecord::Current(port) => (
             SUBTYPE_CURRENT,
@@ -191,9 +214,9 @@ fn encode(entry: &LogRecord<'_>) -> LogEntry {
             port.number + 1,
             EFLAGS_EPCSD,
         ),
-        LogRecord::Nvm(subsystem, port) => (
+        LogRecord::Nvm(served, port) => (
             SUBTYPE_NVM,
-            subsystem.nqn.as_str(),
+            served.subsystem.nqn.as_str(),
             &port.host,
             port.port,
             port.number + 1,
@@ -217,9 +240,13 @@ fn encode(entry: &LogRecord<'_>) -> LogEntry {
         ADRFAM_IPV4
     };
     entry.subtype = subtype;
-    // Secure channel "not specified": libnvme 1.3 takes "not required" for
+    // Else secure channel "not specified": libnvme 1.3 takes "not required" for
     // a wish for TLS, and its `connect-all` then fails.
     entry.treq = TREQ_SQ_FLOW_CONTROL_DISABLE;
+    if needs_tls {
+        entry.treq |= TREQ_SECURE_CHANNEL_REQUIRED;
+        entry.tsas[0] = SECTYPE_TLS_1_3;
+    }
     entry.portid = portid.into();
     entry.cntlid = 0xffff.into();
     entry.asqsz = ADMIN_ENTRIES_MAX.into();

@@ -65,6 +65,6 @@ pub use registry::{
 };
 pub use request::{AdminOutcome, Env, IoCounters, Reply};
 pub use subsystem::{
-    ANA_GROUPS_MAX, Advertise, AnaGroup, CNTLID_MAX, HostTerms, Limits, ListenerSpec, NSID_MAX,
-    Namespace, Referral, Subsystem, WriteProtect,
+    ANA_GROUPS_MAX, Advertise, AnaGroup, Arrival, CNTLID_MAX, HostTerms, Limits, ListenerSpec,
+    NSID_MAX, Namespace, Referral, Subsystem, WriteProtect,
 };

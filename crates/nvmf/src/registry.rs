@@ -3,7 +3,7 @@
 mod change;
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -14,13 +14,17 @@ use wire::nvme::fabrics::{CONNECT_DATA_BYTES, ConnectData, NQN_BYTES, nqn_text};
 use wire::nvme::{ConnectCommand, PropertyGet, PropertySet, Sqe, Status};
 use zerocopy::FromBytes;
 
+use auth::psk::PskIdentity;
+
 use crate::admin;
 use crate::controller::{Activity, Association, Controller, ErrorNote};
 use crate::discovery::{self, DiscoveryLog, Port};
 use crate::identify;
 use crate::nqn::check_host_nqn;
 use crate::request::{AdminOutcome, AdminRequest, Env, Reply};
-use crate::subsystem::{ADMIN_ENTRIES_MAX, CNTLID_MAX, Limits, ListenerSpec, Referral, Subsystem};
+use crate::subsystem::{
+    ADMIN_ENTRIES_MAX, Arrival, CNTLID_MAX, HostTerms, Limits, ListenerSpec, Referral, Subsystem,
+};
 
 /// What a registry starts with.
 #[derive(Clone, Debug, Default)]
@@ -34,7 +38,7 @@ pub struct RegistryConfig {
 }
 
 /// How a host reached us.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Via {
     /// The driver's own name for the connection: comes back when it is to be closed.
     pub connection: u64,
@@ -44,6 +48,17 @@ pub struct Via {
     pub local: SocketAddr,
     /// The host's address.
     pub peer: SocketAddr,
+    /// The identity of the key that its TLS is made with; `None`: it speaks none.
+    pub psk_identity: Option<String>,
+}
+
+impl Via {
+    fn arrival(&self) -> Arrival {
+        Arrival {
+            address: self.peer.ip(),
+            is_encrypted: self.psk_identity.is_some(),
+        }
+    }
 }
 
 /// What a change asks of the driver.
@@ -161,6 +176,8 @@ pub struct Registry {
     id_next: u64,
     generation: u64,
     is_drained: bool,
+    /// The subsystems of which a host has keys.
+    with_keys: BTreeSet<String>,
 }
 
 impl Registry {
@@ -178,6 +195,7 @@ impl Registry {
             id_next: 0,
             generation: 1,
             is_drained: false,
+            with_keys: BTreeSet::new(),
         };
         registry.insert(Arc::new(discovery_subsystem()), true);
         for subsystem in config.subsystems {
@@ -194,6 +212,7 @@ impl Registry {
             subsystem.nqn
         );
         change::check_namespaces(&subsystem);
+        self.note_keys(&subsystem);
         let nqn = subsystem.nqn.clone();
         let entry = SubsystemEntry {
             subsystem,
@@ -204,6 +223,18 @@ impl Registry {
         };
         let previous = self.entries.insert(nqn, entry);
         assert!(previous.is_none(), "two subsystems of one NQN");
+    }
+
+    fn note_keys(&mut self, subsystem: &Subsystem) {
+        match subsystem.terms.iter().any(HostTerms::needs_tls) {
+            true => self.with_keys.insert(subsystem.nqn.clone()),
+            false => self.with_keys.remove(&subsystem.nqn),
+        };
+    }
+
+    /// Whether any host has a key, so that some speak TLS.
+    pub fn has_keys(&self) -> bool {
+        !self.with_keys.is_empty()
     }
 
     /// The subsystems, the discovery subsystem excluded.
@@ -252,6 +283,7 @@ impl Registry {
         let subnqn = subnqn.ok_or_else(|| Refusal::data(SUBNQN, "its subsystem is no NQN"))?;
         let hostnqn = host_name(&data.hostnqn)?;
         self.reached(subnqn, via.listener)?;
+        self.is_own_key(subnqn, hostnqn, via)?;
         if command.qid == 0 {
             self.connect_admin(command, data, subnqn, hostnqn, via, now)
         } else {
@@ -278,6 +310,28 @@ impl Registry {
                 "the subsystem is not on this listener: its `listeners` say where it is",
             )),
             () => Ok(()),
+        }
+    }
+
+    /// Whether a host that speaks TLS does so by a key of its own: who has a key is not
+    /// whoever it says.
+    fn is_own_key(&self, subnqn: &str, hostnqn: &str, via: &Via) -> Result<(), Refusal> {
+        let Some(identity) = &via.psk_identity else {
+            return Ok(());
+        };
+        let named = PskIdentity::parse(identity);
+        if named.is_none_or(|named| named.hostnqn != hostnqn) {
+            return Err(Refusal {
+                status: Status::CONNECT_INVALID_HOST.dnr(),
+                ..Refusal::data(HOSTNQN, "its TLS identity is another host's")
+            });
+        }
+        match named.is_some_and(|named| named.subnqn == subnqn) {
+            true => Ok(()),
+            false => Err(Refusal::data(
+                SUBNQN,
+                "its TLS identity is for another subsystem",
+            )),
         }
     }
 
@@ -338,7 +392,7 @@ impl Registry {
             hostnqn: hostnqn.to_owned(),
             listener: via.listener,
             local: via.local,
-            peer: via.peer.ip(),
+            arrival: via.arrival(),
             kato_ms: command.kato_ms,
         };
         let mut controller = Controller::new(association, now);
@@ -372,6 +426,15 @@ impl Registry {
         }
         if controller.hostnqn != hostnqn {
             return Err(Refusal::data(HOSTNQN, "the controller is another host's"));
+        }
+        if controller.arrival.is_encrypted != via.psk_identity.is_some() {
+            return Err(Refusal {
+                status: Status::CONNECT_INVALID_HOST.dnr(),
+                ..Refusal::data(
+                    HOSTNQN,
+                    "some queues of its controller speak TLS, others do not",
+                )
+            });
         }
         if controller.hostid != data.hostid {
             return Err(Refusal::data(
@@ -526,9 +589,12 @@ impl Registry {
                 let hosts = subsystem.hosts.as_ref().map_or(0, Vec::len);
                 work::spend(1 + (hosts + subsystem.terms.len()) as u64)
             })
-            .filter(|subsystem| subsystem.admits(&controller.hostnqn, controller.peer));
+            .filter(|subsystem| {
+                subsystem.is_visible_from(&controller.hostnqn, controller.arrival.address)
+            });
         DiscoveryLog::new(
             self.generation,
+            &controller.hostnqn,
             visible,
             self.ports(controller),
             &self.referrals,
@@ -555,8 +621,11 @@ fn not_admitted(subsystem: &Subsystem, hostnqn: &str, via: &Via) -> Option<&'sta
             _ => "the host is not among the subsystem's `hosts`",
         });
     }
-    (!subsystem.admits(hostnqn, via.peer.ip()))
-        .then_some("the host comes from an address that its `networks` do not have")
+    if !subsystem.is_visible_from(hostnqn, via.peer.ip()) {
+        return Some("the host comes from an address that its `networks` do not have");
+    }
+    (!subsystem.admits(hostnqn, via.arrival()))
+        .then_some("the host has a key for TLS, and connects without: `nvme connect --tls`")
 }
 
 fn connect_data(data: &[u8]) -> Option<&ConnectData> {

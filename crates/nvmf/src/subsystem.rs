@@ -7,7 +7,7 @@ use std::sync::Arc;
 /// Entries of an Admin Queue (ASQSZ).
 pub(crate) const ADMIN_ENTRIES_MAX: u16 = 128;
 
-use auth::Network;
+use auth::{HostPsk, Network};
 use machine::work;
 use wire::nvme::discovery::DISCOVERY_NQN;
 
@@ -207,6 +207,18 @@ pub struct HostTerms {
     pub nqn: String,
     /// Where it may come from; empty: anywhere.
     pub networks: Vec<Network>,
+    /// Keys that it may have, of which it proves one: it connects by TLS alone. Empty: it
+    /// connects without.
+    pub psks: Vec<HostPsk>,
+}
+
+/// How a host has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Arrival {
+    /// Its address.
+    pub address: IpAddr,
+    /// What it sends is encrypted, by a key of its own.
+    pub is_encrypted: bool,
 }
 
 impl HostTerms {
@@ -215,7 +227,13 @@ impl HostTerms {
         HostTerms {
             nqn: nqn.into(),
             networks: Vec::new(),
+            psks: Vec::new(),
         }
+    }
+
+    /// Whether it connects by TLS alone.
+    pub fn needs_tls(&self) -> bool {
+        !self.psks.is_empty()
     }
 
     /// Whether it may come from `address`.
@@ -266,10 +284,21 @@ impl Subsystem {
         self.terms.iter().find(|terms| terms.nqn == hostnqn)
     }
 
-    /// Whether `hostnqn` may connect from `address`.
-    pub fn admits(&self, hostnqn: &str, address: IpAddr) -> bool {
+    /// Whether `hostnqn` may see the subsystem from `address`.
+    pub fn is_visible_from(&self, hostnqn: &str, address: IpAddr) -> bool {
         let terms = self.terms_of(hostnqn);
         self.allows(hostnqn) && terms.is_none_or(|terms| terms.has_address(address))
+    }
+
+    /// Whether `hostnqn` has to encrypt what it sends.
+    pub fn needs_tls(&self, hostnqn: &str) -> bool {
+        self.terms_of(hostnqn).is_some_and(HostTerms::needs_tls)
+    }
+
+    /// Whether `hostnqn` may use the subsystem as it has come.
+    pub fn admits(&self, hostnqn: &str, arrival: Arrival) -> bool {
+        self.is_visible_from(hostnqn, arrival.address)
+            && (arrival.is_encrypted || !self.needs_tls(hostnqn))
     }
 
     /// Whether it is reached through a listener.
@@ -318,6 +347,8 @@ pub struct ListenerSpec {
     pub advertise: Option<Advertise>,
     /// Hosts can connect to the discovery subsystem only.
     pub discovery_only: bool,
+    /// Hosts connect by TLS alone.
+    pub requires_tls: bool,
 }
 
 /// An address as hosts are to use it: behind address translation, or by name.

@@ -45,14 +45,21 @@ impl From<Loan> for HeldMemory {
 
 /// A part of what a batch sends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum BatchPiece<'a> {
+pub enum BatchPiece<'a> {
     /// Bytes of the batch's own.
     Header(&'a [u8]),
     /// Memory that stays where it is.
     Payload(BufRange),
 }
 
+#[allow(clippy::len_without_is_empty)] // none is empty
 impl BatchPiece<'_> {
+    /// Bytes.
+    #[inline]
+    pub fn len(self) -> usize {
+        self.address().1
+    }
+
     /// Where it lies.
     #[inline]
     pub(crate) fn address(self) -> (*const u8, usize) {
@@ -180,20 +187,22 @@ impl Batch {
         self.left_bytes
     }
 
-    /// Calls `each` with all that is left, in order.
+    /// All that is left, in order.
     #[inline]
-    pub(crate) fn each_piece<'a>(&'a self, mut each: impl FnMut(BatchPiece<'a>)) {
+    pub fn pieces_left(&self) -> impl Iterator<Item = BatchPiece<'_>> {
         let mut at = self.headers_sent;
-        for payload in &self.payloads[self.next..] {
-            if at < payload.header_end {
-                each(BatchPiece::Header(&self.arena[at..payload.header_end]));
-                at = payload.header_end;
+        let mut next = self.next;
+        std::iter::from_fn(move || {
+            let payload = self.payloads.get(next);
+            let end = payload.map_or(self.arena_len, |payload| payload.header_end);
+            if at < end {
+                let header = BatchPiece::Header(&self.arena[at..end]);
+                at = end;
+                return Some(header);
             }
-            each(BatchPiece::Payload(payload.range));
-        }
-        if at < self.arena_len {
-            each(BatchPiece::Header(&self.arena[at..self.arena_len]));
-        }
+            next += 1;
+            payload.map(|payload| BatchPiece::Payload(payload.range))
+        })
     }
 
     /// The message of all that is left, valid while the batch stays unchanged.
@@ -201,13 +210,13 @@ impl Batch {
     pub(crate) fn message(&mut self) -> *const libc::msghdr {
         let mut iovecs = std::mem::take(&mut self.iovecs);
         iovecs.clear();
-        self.each_piece(|piece| {
+        iovecs.extend(self.pieces_left().map(|piece| {
             let (base, len) = piece.address();
-            iovecs.push(libc::iovec {
+            libc::iovec {
                 iov_base: base.cast_mut().cast(),
                 iov_len: len,
-            });
-        });
+            }
+        }));
         self.iovecs = iovecs;
         self.message.msg_iov = self.iovecs.as_mut_ptr();
         self.message.msg_iovlen = self.iovecs.len() as _;
@@ -261,9 +270,9 @@ impl Batch {
         self.pieces <= 3 && self.arena_len <= ONE_PDU_HEADER_BYTES
     }
 
-    /// The kernel took `bytes`; whether that was all.
+    /// The kernel took `bytes`, or they have gone another way; whether that was all.
     #[inline]
-    pub(crate) fn advance(&mut self, bytes: u64) -> bool {
+    pub fn advance(&mut self, bytes: u64) -> bool {
         assert!(bytes <= self.left_bytes, "sent more than there was");
         self.left_bytes -= bytes;
         if self.left_bytes == 0 {
@@ -291,7 +300,7 @@ impl Batch {
     /// kernel reads them when it takes them.
     pub fn take_out(&mut self, max: usize, into: &mut Vec<u8>) -> bool {
         let before = into.len();
-        self.each_piece(|piece| {
+        for piece in self.pieces_left() {
             let left = max - (into.len() - before);
             match piece {
                 BatchPiece::Header(bytes) => into.extend(&bytes[..bytes.len().min(left)]),
@@ -302,7 +311,7 @@ impl Batch {
                     mem::copy_out_as_kernel(range.slice(0, len), &mut into[at..]);
                 }
             }
-        });
+        }
         self.advance((into.len() - before) as u64)
     }
 
@@ -428,7 +437,7 @@ mod tests {
         batch.header(b"tail");
         assert!(!batch.advance(6));
         let mut left = Vec::new();
-        batch.each_piece(|piece| left.push(piece));
+        left.extend(batch.pieces_left());
         let payload = |at, len| BatchPiece::Payload(region.range(at, len));
         assert_eq!(
             left,

@@ -30,7 +30,7 @@ mod uring;
 mod waker;
 
 pub use any::{AnyDriver, Choice, open};
-pub use batch::{Batch, HeldMemory};
+pub use batch::{Batch, BatchPiece, HeldMemory};
 pub use bell::{Bell, Ticket};
 pub use blocking::Blocking;
 pub use cpu::{affinity, available_cpus, parse_cpus, pin_to_cpu, unpin};

@@ -118,7 +118,8 @@ impl NvmeConnection {
         let mut data = [0; CONNECT_DATA_BYTES];
         let data = &mut data[..range.len().min(CONNECT_DATA_BYTES as u32) as usize];
         mem::copy_out(range.slice(0, data.len() as u32), data);
-        match registry.connect(command, data, &via(&self.core.via), now) {
+        let via = via(&self.core.via, &self.core.link.stream);
+        match registry.connect(command, data, &via, now) {
             Ok(connected) => {
                 let reply = Reply::done(u64::from(connected.result));
                 self.attach(connected, registry);

@@ -3,6 +3,7 @@
 
 mod abort;
 mod admin;
+mod host_keys;
 mod info;
 mod io;
 mod reservation;
@@ -33,6 +34,7 @@ use store::Volume;
 use store::meter::IoOp;
 use wire::nvme::Status;
 
+pub use self::host_keys::handshake_terms;
 pub use self::info::QueueInfo;
 use self::reservation::Rights;
 pub use self::served::{ServedSubsystem, Subsystems};
@@ -136,8 +138,9 @@ impl From<Status> for CommandAnswer {
 }
 
 /// As the registry knows it.
-fn via(via: &Via) -> nvmf::Via {
+fn via(via: &Via, stream: &Stream) -> nvmf::Via {
     nvmf::Via {
+        psk_identity: stream.psk().map(|psk| psk.identity.clone()),
         connection: via.connection,
         local: via.local,
         peer: via.peer,

@@ -246,6 +246,8 @@ pub struct ListenerSpec {
     /// Only the discovery service answers here, and discovery does not name it
     /// as a way to a subsystem. For NVMe/TCP.
     pub discovery_only: bool,
+    /// Hosts connect by TLS alone; else those that have keys. For NVMe/TCP.
+    pub requires_tls: bool,
 }
 
 impl ListenerSpec {
@@ -286,6 +288,7 @@ impl From<SocketAddr> for ListenerSpec {
             protocol: Protocol::default(),
             advertise: None,
             discovery_only: false,
+            requires_tls: false,
         }
     }
 }

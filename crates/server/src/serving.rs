@@ -11,10 +11,10 @@ use engine::fence::Scope;
 use engine::hosts::HostPlace;
 use engine::job::{Jobs, Older};
 use engine::{
-    Connection as _, ConnectionEvent, ConnectionId, ConnectionLife, Has, JobId, Protocol as _,
-    Protocols, Via,
+    Connection as _, ConnectionEvent, ConnectionId, ConnectionLife, HandshakeTerms, Has, JobId,
+    Protocol as _, Protocols, Via,
 };
-use link::Stream;
+use link::{HandshakeDone, Stream};
 use machine::Nanos;
 use mem::Pool;
 use reactor::{Driver, Received};
@@ -141,6 +141,17 @@ impl Protocols for Serving {
 
     fn is_listening(&self, listener: u16) -> bool {
         self.shared.state().listeners.contains_key(&listener)
+    }
+
+    fn handshake_terms(&self, listener: u16) -> Option<HandshakeTerms> {
+        let state = self.shared.state();
+        let spec = &state.listeners.get(&listener)?.spec;
+        let (protocol, requires_tls) = (spec.protocol, spec.requires_tls);
+        drop(state);
+        match protocol {
+            Protocol::NvmeTcp => serve_nvme::handshake_terms(&self.shared.nvme, requires_tls),
+            Protocol::Iscsi | Protocol::Nfs => None,
+        }
     }
 
     fn open(
@@ -385,6 +396,10 @@ impl AnyConnection for ServedConnection {
     #[inline]
     fn on_received<D: Driver>(&mut self, result: io::Result<Received>, driver: &mut D) {
         each!(self, c => c.on_received(result, driver));
+    }
+
+    fn on_handshake<D: Driver>(&mut self, done: HandshakeDone, driver: &mut D) {
+        each!(self, c => c.on_handshake(done, driver));
     }
 
     #[inline]

@@ -129,6 +129,7 @@ impl ServedState {
             address: spec.address,
             advertise: spec.advertise.clone(),
             discovery_only: spec.discovery_only,
+            requires_tls: spec.requires_tls,
         });
         list.collect()
     }

@@ -137,6 +137,7 @@ impl SimHost {
             identity: HostIdentity {
                 hostnqn: host_nqn(number),
                 hostid: [number as u8 + 1; 16],
+                psk: None,
             },
             stage: HostStage::Down(0),
             since: 0,
@@ -465,7 +466,11 @@ impl SimHost {
             _ => (self.cntlid, 0),
         };
         let no_flow_control = self.plan.no_flow_control && qid != 0;
-        let HostIdentity { hostnqn, hostid } = &self.identity;
+        let HostIdentity {
+            hostnqn,
+            hostid,
+            psk,
+        } = &self.identity;
         let params = QueueParams {
             settings: Settings {
                 header_digest: self.plan.header_digest,
@@ -487,6 +492,7 @@ impl SimHost {
             },
             connect_data: ConnectData::new(*hostid, cntlid, &subnqn(self.plan.subsystem), hostnqn),
             in_capsule_max: if qid == 0 { 8192 } else { self.in_capsule_max },
+            psk: psk.clone(),
         };
         let base = self.next_base;
         self.next_base += TOKENS;

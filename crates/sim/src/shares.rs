@@ -3,7 +3,7 @@
 
 use std::rc::Rc;
 
-use host::{Data, Event as QueueEvent, HostIdentity, Memory, Queue, QueueParams, Settings};
+use host::{Data, Event as QueueEvent, Memory, Queue, QueueParams, Settings};
 use mem::{Budget, Buf, Pool};
 use random::Random;
 use reactor::{Completion, Nanos, Token};
@@ -79,11 +79,7 @@ impl Guest {
             0 => (0, 32),
             _ => (1, ENTRIES),
         };
-        let identity = HostIdentity {
-            hostnqn: host_nqn(self.id),
-            hostid: [self.id as u8; 16],
-        };
-        let HostIdentity { hostnqn, hostid } = identity;
+        let (hostnqn, hostid) = (host_nqn(self.id), [self.id as u8; 16]);
         let params = QueueParams {
             settings: Settings::default(),
             connect: ConnectCommand {
@@ -95,6 +91,7 @@ impl Guest {
             },
             connect_data: ConnectData::new(hostid, cntlid, &subnqn(0), &hostnqn),
             in_capsule_max: 8192,
+            psk: None,
         };
         let base = self.queues.len() as Token * TOKENS;
         let queue = Queue::open(&mut self.driver, address(0), params, base);

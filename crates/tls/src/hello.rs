@@ -166,7 +166,7 @@ pub(crate) fn chosen_psk(message: &[u8], known: &dyn KnownPsks) -> Result<TlsPsk
         let proves = |psk: &TlsPsk| proves_key(psk, offer.truncated, binder.0);
         let wrong = match (psks.is_empty(), PskIdentity::parse(&identity)) {
             (true, _) => HandshakeError::UnknownIdentity(identity.clone().into_owned()),
-            (false, Some(named)) if binder.0.len() != named.hash.len() => {
+            (false, Some(named)) if binder.0.len() != named.hash.digest_bytes() => {
                 HandshakeError::OtherBinder(identity.clone().into_owned())
             }
             _ => HandshakeError::WrongKey(identity.clone().into_owned()),
@@ -188,7 +188,7 @@ fn proves_key(psk: &TlsPsk, truncated: &[u8], binder: &[u8]) -> bool {
 pub(crate) fn binder_of(psk: &TlsPsk, truncated: &[u8]) -> Vec<u8> {
     let hash: PskHash = psk.hash;
     let early = hash.extract(psk.secret.bytes());
-    let key = hash.expand_label(&early, "ext binder", &hash.digest(&[]), hash.len());
-    let finished = hash.expand_label(&key, "finished", &[], hash.len());
+    let key = hash.expand_label(&early, "ext binder", &hash.digest(&[]), hash.digest_bytes());
+    let finished = hash.expand_label(&key, "finished", &[], hash.digest_bytes());
     hash.hmac(finished.bytes(), &[&hash.digest(truncated)])
 }

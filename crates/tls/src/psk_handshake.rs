@@ -78,6 +78,19 @@ impl HandshakeError {
     }
 }
 
+impl HandshakeError {
+    /// The identity that the client has said, if it has.
+    #[must_use]
+    pub fn identity(&self) -> Option<&str> {
+        match self {
+            HandshakeError::UnknownIdentity(identity)
+            | HandshakeError::WrongKey(identity)
+            | HandshakeError::OtherBinder(identity) => Some(identity),
+            _ => None,
+        }
+    }
+}
+
 /// What a handshake has made.
 pub struct Secured {
     /// What is sent from now on.
@@ -193,7 +206,7 @@ impl PskHandshake {
             let hash = |secret: &Secret| {
                 PskHash::ALL
                     .into_iter()
-                    .find(|hash| hash.len() == secret.len())
+                    .find(|hash| hash.digest_bytes() == secret.len())
             };
             let secret = secret.and_then(|secret| Some((hash(&secret)?, secret)));
             secret.ok_or_else(|| HandshakeError::Failed("it has made no keys".to_owned()))

@@ -154,7 +154,7 @@ impl Traffic {
 
     /// The keys after these (RFC 8446, section 7.2).
     fn update(&mut self) {
-        let len = self.hash.len();
+        let len = self.hash.digest_bytes();
         let next = (self.hash).expand_label(&self.secret, "traffic upd", &[], len);
         *self = Traffic::new(self.hash, next, self.way);
     }
@@ -478,7 +478,7 @@ mod tests {
     const ROOM: u32 = 64 << 10;
 
     fn both(hash: PskHash) -> (Sealer, Opener) {
-        let secret = Secret::new(vec![7; hash.len()]);
+        let secret = Secret::new(vec![7; hash.digest_bytes()]);
         (Sealer::new(hash, secret.clone()), Opener::new(hash, secret))
     }
 

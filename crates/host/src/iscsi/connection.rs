@@ -130,7 +130,7 @@ impl SessionConnection {
         base: Token,
     ) -> io::Result<SessionConnection> {
         let machine = InitiatorConnection::new(params.settings, session, params.cid, params.random);
-        let transport = Transport::open(driver, to, machine, base)?;
+        let transport = Transport::open(driver, to, machine, None, base)?;
         Ok(SessionConnection { transport })
     }
 

@@ -68,7 +68,7 @@ impl ServerConnection {
         machine: Calls,
         base: Token,
     ) -> io::Result<ServerConnection> {
-        let transport = Transport::open(driver, to, machine, base)?;
+        let transport = Transport::open(driver, to, machine, None, base)?;
         Ok(ServerConnection { transport })
     }
 

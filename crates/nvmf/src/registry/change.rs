@@ -40,6 +40,7 @@ impl Registry {
         let mut change = ControllerChange::default();
         if let Some(previous) = &previous {
             check_namespaces(&subsystem);
+            self.note_keys(&subsystem);
             let differences = differences(previous, &subsystem);
             let entry = self.entries.get_mut(&subsystem.nqn).expect("found before");
             entry.subsystem = subsystem.clone();
@@ -69,6 +70,7 @@ impl Registry {
         if !is_known {
             return change;
         }
+        self.with_keys.remove(nqn);
         let entry = self.entries.remove(nqn).expect("found before");
         for id in entry.controllers.values() {
             let controller = self
@@ -227,7 +229,10 @@ impl Registry {
                 let ports = self.ports(controller);
                 let entries = |subsystem: Option<&Subsystem>| -> Vec<u16> {
                     subsystem
-                        .filter(|subsystem| subsystem.admits(&controller.hostnqn, controller.peer))
+                        .filter(|subsystem| {
+                            let address = controller.arrival.address;
+                            subsystem.is_visible_from(&controller.hostnqn, address)
+                        })
                         .into_iter()
                         .flat_map(|subsystem| ports.iter().filter(|port| port.serves(subsystem)))
                         .map(|port| port.number)
@@ -283,7 +288,7 @@ impl ControllerChange {
         differences: &[Difference<'_>],
     ) {
         let next = controller.subsystem.clone();
-        let is_admitted = next.admits(&controller.hostnqn, controller.peer);
+        let is_admitted = next.admits(&controller.hostnqn, controller.arrival);
         if !is_admitted || !next.is_on(controller.listener) {
             controller.end();
             self.closing.extend(controller.take_closing());

@@ -69,6 +69,8 @@ pub struct Bench {
     pub used_bytes: u64,
     /// Number of the listener where hosts come in.
     pub listener: u16,
+    /// Of the TLS that hosts speak.
+    pub psk_identity: Option<String>,
     next_connection: u64,
 }
 
@@ -95,6 +97,7 @@ impl Bench {
             counters: IoCounters::default(),
             used_bytes: 0,
             listener: 0,
+            psk_identity: None,
             next_connection: 100,
         }
     }
@@ -115,6 +118,7 @@ impl Bench {
             listener: self.listener,
             local: local.parse().unwrap(),
             peer: "192.0.2.99:50000".parse().unwrap(),
+            psk_identity: self.psk_identity.clone(),
         };
         self.next_connection += 1;
         self.registry.connect(command, data, &via, self.now)
@@ -277,6 +281,7 @@ pub fn listener(number: u16, address: &str) -> ListenerSpec {
         address: address.parse().unwrap(),
         advertise: None,
         discovery_only: false,
+        requires_tls: false,
     }
 }
 

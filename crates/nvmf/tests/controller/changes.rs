@@ -3,6 +3,8 @@
 
 use std::sync::Arc;
 
+use auth::HostPsk;
+use auth::psk::{Derivation, Psk, PskHash};
 use nvmf::command::AnaState;
 use nvmf::{ControllerChange, ControllerId, HostTerms, Namespace, Subsystem};
 use wire::nvme::Status;
@@ -235,6 +237,78 @@ fn host_is_admitted_from_its_networks_alone() {
     let here = from(&bench, "192.0.2.99");
     let _ = bench.registry.replace_subsystem(here);
     assert_eq!(records(&mut bench), without + 1);
+}
+
+/// Of a key for `hostnqn` and `subnqn`.
+fn psk_identity(hostnqn: &str, subnqn: &str) -> String {
+    let psk = Psk::new(PskHash::Sha256, |bytes| bytes.fill(1));
+    psk.tls_psk(hostnqn, subnqn, Derivation::Standard).identity
+}
+
+#[test]
+fn host_with_a_key_is_admitted_by_that_key_alone() {
+    let mut bench = Bench::new();
+    let (_, connection) = listening(&mut bench, NQN, HOST);
+    assert!(!bench.registry.has_keys());
+    let with_key = edit(&bench, |subsystem| {
+        let key = HostPsk {
+            psk: Psk::new(PskHash::Sha256, |bytes| bytes.fill(1)),
+            until: None,
+        };
+        subsystem.terms = vec![HostTerms {
+            psks: vec![key],
+            ..HostTerms::new(HOST)
+        }];
+    });
+    let change = bench.registry.replace_subsystem(with_key);
+    assert_eq!(
+        change.closing,
+        [connection],
+        "what it sends is not encrypted"
+    );
+    assert!(bench.registry.has_keys());
+    let connect = |bench: &mut Bench, identity: Option<String>| {
+        bench.psk_identity = identity;
+        let connected = bench.connect(&command(0, 31, 0), &data(0xffff, NQN));
+        let refused = connected.map_err(|refusal| (refusal.status.code(), refusal.reason));
+        refused.map(|connected| connected.controller)
+    };
+    for (identity, status, why) in [
+        (None, Status::CONNECT_INVALID_HOST, "connects without"),
+        (
+            Some(psk_identity(OTHER, NQN)),
+            Status::CONNECT_INVALID_HOST,
+            "another host's",
+        ),
+        (
+            Some(psk_identity(HOST, PRIVATE_NQN)),
+            Status::CONNECT_INVALID_PARAMETERS,
+            "another subsystem",
+        ),
+        (
+            Some("formless".to_owned()),
+            Status::CONNECT_INVALID_HOST,
+            "another host's",
+        ),
+    ] {
+        let (code, reason) = connect(&mut bench, identity).unwrap_err();
+        assert!(code == status && reason.contains(why), "{code:?} {reason}");
+    }
+    let id = connect(&mut bench, Some(psk_identity(HOST, NQN))).unwrap();
+    assert_eq!(bench.set_cc(id, CC_ENABLE), Status::SUCCESS);
+    assert!(bench.io_queue(2, 1).is_ok());
+    bench.psk_identity = None;
+    let refusal = bench.io_queue(2, 2).unwrap_err();
+    assert_eq!(refusal.status.code(), Status::CONNECT_INVALID_HOST);
+    // Discovery says what the host needs, also to one that asks in the clear.
+    let id = bench.enabled(DISCOVERY_NQN, 0);
+    let log = bench.log(id, lid::DISCOVERY, 0, 0, 4096).unwrap();
+    let entries = log[1024..].chunks(1024);
+    let mut entries = entries.filter(|entry| entry[256..].starts_with(NQN.as_bytes()));
+    let entry = entries.next().expect("the subsystem");
+    assert_eq!((entry[3] & 3, entry[768]), (1, 2), "required, TLS 1.3");
+    let _ = bench.registry.remove_subsystem(NQN);
+    assert!(!bench.registry.has_keys());
 }
 
 #[test]

@@ -101,8 +101,7 @@ impl UringDriver {
         let flight = self.flights.get(flight_index);
         let (index, pieces) = (Fixed(flight.socket), flight.batch.pieces());
         let mut chain: [Option<Request>; CHAIN_MAX] = [const { None }; CHAIN_MAX];
-        let mut at = 0;
-        flight.batch.each_piece(|piece| {
+        for (at, piece) in flight.batch.pieces_left().enumerate() {
             let (base, len) = piece.address();
             let is_last = at + 1 == pieces;
             let flags = SEND_FLAGS | if is_last { 0 } else { libc::MSG_MORE };
@@ -123,8 +122,7 @@ impl UringDriver {
             };
             // SAFETY: the flight holds the batch until the last notification.
             chain[at] = Some(unsafe { Request::pointing(linked) });
-            at += 1;
-        });
+        }
         for request in chain.into_iter().flatten() {
             self.push_of_flight(flight_index, request);
         }

@@ -126,6 +126,7 @@ impl Seat {
             },
             connect_data: ConnectData::new(host.hostid, cntlid, NQN, &host.hostnqn),
             in_capsule_max: 8192,
+            psk: None,
         };
         let queue = Queue::open(&mut driver, self.address, params, 0).expect("a socket");
         let mut io = Io {

@@ -19,6 +19,11 @@ pub const SUBTYPE_REFERRAL: u8 = 1;
 pub const SUBTYPE_CURRENT: u8 = 3;
 /// Subsystem Type: an NVM subsystem with I/O controllers.
 pub const SUBTYPE_NVM: u8 = 2;
+/// Transport Requirements: a secure channel.
+pub const TREQ_SECURE_CHANNEL_REQUIRED: u8 = 1;
+/// Security Type, the first byte of TSAS for TCP (NVMe TCP Transport 1.0, section 3.1.1):
+/// TLS 1.3.
+pub const SECTYPE_TLS_1_3: u8 = 2;
 /// Transport Requirements: SQ flow control can be disabled.
 pub const TREQ_SQ_FLOW_CONTROL_DISABLE: u8 = 1 << 2;
 /// Entry Flags: Explicit Persistent Connection Support for Discovery.

@@ -1,0 +1,118 @@
+//! Files of keys for TLS: a key a line, and until when it is good.
+
+use std::time::{Duration, UNIX_EPOCH};
+
+use crate::psk::Psk;
+
+/// Bytes of a file, at most.
+pub const KEY_FILE_BYTES_MAX: usize = 4096;
+/// Keys that one host may have at a time.
+const KEYS_MAX: usize = 8;
+
+/// A key of a host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HostPsk {
+    /// The key.
+    pub psk: Psk,
+    /// When it is good for no connection any more, since the start of 1970.
+    pub until: Option<Duration>,
+}
+
+/// The keys of a file of at most [`KEY_FILE_BYTES_MAX`] bytes.
+///
+/// # Errors
+/// What is wrong with it, without a key.
+pub fn parse_keys(bytes: &[u8]) -> Result<Vec<HostPsk>, String> {
+    if bytes.len() > KEY_FILE_BYTES_MAX {
+        return Err(format!(
+            "it is longer than {KEY_FILE_BYTES_MAX} bytes: a key is a line"
+        ));
+    }
+    let text = std::str::from_utf8(bytes).map_err(|_| "it is no text")?;
+    let mut keys = Vec::new();
+    for (line, text) in (1..).zip(text.lines()) {
+        let text = text.trim();
+        if text.is_empty() || text.starts_with('#') {
+            continue;
+        }
+        keys.push(key(text).map_err(|why| format!("line {line}: {why}"))?);
+    }
+    match keys.len() {
+        0 => Err("it has no key: `weft key new` makes one".to_owned()),
+        1..=KEYS_MAX => Ok(keys),
+        count => Err(format!(
+            "it has {count} keys, and a host has {KEYS_MAX} at most"
+        )),
+    }
+}
+
+/// A line: `NVMeTLSkey-1:...:`, and perhaps `until` with a time.
+fn key(line: &str) -> Result<HostPsk, String> {
+    let mut words = line.split_whitespace();
+    let psk = Psk::parse(words.next().unwrap_or_default()).map_err(|why| why.to_string())?;
+    let until = match (words.next(), words.next(), words.next()) {
+        (None, ..) => None,
+        (Some("until"), Some(time), None) => Some(time_of(time)?),
+        _ => return Err("behind a key stands `until` and a time, or nothing".to_owned()),
+    };
+    Ok(HostPsk { psk, until })
+}
+
+fn time_of(text: &str) -> Result<Duration, String> {
+    let time = humantime::parse_rfc3339(text).ok();
+    let time = time.and_then(|time| time.duration_since(UNIX_EPOCH).ok());
+    time.ok_or_else(|| format!("\"{text}\" is no time: write 2026-12-24T18:00:00Z"))
+}
+
+/// A line for a key.
+#[must_use]
+pub fn key_line(key: &HostPsk) -> String {
+    let text = key.psk.interchange();
+    match key.until {
+        Some(until) => {
+            let until = humantime::format_rfc3339_seconds(UNIX_EPOCH + until);
+            format!("{text} until {until}\n")
+        }
+        None => format!("{text}\n"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::psk::PskHash;
+
+    #[test]
+    fn keys_are_read_as_they_are_written() {
+        let key = |byte, until| HostPsk {
+            psk: Psk::new(PskHash::Sha384, |bytes| bytes.fill(byte)),
+            until,
+        };
+        let until = Duration::from_secs(1_800_000_000);
+        let keys = vec![key(1, None), key(2, Some(until))];
+        let text: String = keys.iter().map(key_line).collect();
+        let read = |text: &str| parse_keys(text.as_bytes());
+        assert_eq!(read(&format!("# rotated\n\n{text}")), Ok(keys));
+        for (text, why) in [
+            ("", "it has no key"),
+            ("# nothing", "it has no key"),
+            ("a secret", "line 1: it is no TLS key"),
+            (
+                &text.replace("until", "from"),
+                "line 2: behind a key stands `until`",
+            ),
+            (
+                &text.replace("2027-", "in "),
+                "line 2: behind a key stands `until`",
+            ),
+            (&text.replace("2027-", ""), "is no time"),
+            (&text.repeat(9), "it has 18 keys"),
+            (&"#".repeat(5000), "it is longer than 4096"),
+        ] {
+            let told = read(text).unwrap_err();
+            assert!(told.contains(why), "{told}");
+            assert!(!told.contains("AQEBAQ"), "no key is shown: {told}");
+        }
+        assert!(parse_keys(b"\xff").unwrap_err().contains("no text"));
+    }
+}

@@ -1,0 +1,254 @@
+//! The initiator speaks TLS with a target in the same process.
+#![allow(missing_docs)]
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use auth::HostPsk;
+use auth::psk::{Psk, PskHash};
+use host::{Admin, Caller, Error, HostIdentity, Payload, Settings, discover};
+use mem::{Budget, Pool};
+use nvmf::HostTerms;
+use reactor::{Choice, DriverConfig, EpollDriver};
+use server::{Config, ListenerSpec, NamespaceSpec, Running, SubsystemSpec};
+use wire::nvme::{Sqe, Status, io};
+
+const NQN: &str = "nqn.2026-01.io.weft:test";
+const FRIEND: &str = "nqn.2026-01.org.example:friend";
+const GUEST: &str = "nqn.2026-01.org.example:guest";
+const SIZE: u64 = 8 << 20;
+
+fn key(hash: PskHash, byte: u8) -> Psk {
+    Psk::new(hash, |bytes| bytes.fill(byte))
+}
+
+fn host(nqn: &str, psk: Option<Psk>) -> HostIdentity {
+    let host = HostIdentity::new(Some(nqn)).expect("random bytes");
+    HostIdentity { psk, ..host }
+}
+
+/// A target where one host has keys, and another none. The second listener takes TLS alone.
+fn serve(psks: Vec<HostPsk>, backend: Choice) -> Running {
+    let listener = |requires_tls| ListenerSpec {
+        requires_tls,
+        ..ListenerSpec::from(SocketAddr::from(([127, 0, 0, 1], 0)))
+    };
+    let config = Config {
+        volumes: vec![store::Spec::new("a", store::Kind::Ram, SIZE, 4096)],
+        subsystems: vec![SubsystemSpec {
+            nqn: NQN.into(),
+            serial: "S1".into(),
+            model: "model".into(),
+            hosts: Some(vec![FRIEND.into(), GUEST.into()]),
+            terms: vec![HostTerms {
+                psks,
+                ..HostTerms::new(FRIEND)
+            }],
+            namespaces: vec![NamespaceSpec {
+                nsid: 1,
+                volume: "a".into(),
+                ..NamespaceSpec::default()
+            }],
+            ..SubsystemSpec::default()
+        }],
+        listeners: vec![listener(false), listener(true)],
+        cpus: vec![reactor::available_cpus()[0]],
+        spin_us_max: 0,
+        memory_max: 64 << 20,
+        backend,
+        ..Config::default()
+    };
+    server::start(config).expect("the target starts")
+}
+
+fn stop(running: Running) {
+    running.stop();
+    running
+        .wait(Duration::from_secs(10))
+        .expect("the target ends")
+        .expect("in time");
+}
+
+fn driver() -> EpollDriver {
+    let pool = Pool::new(Budget::new(32 << 20)).expect("memory");
+    EpollDriver::new(&DriverConfig::default(), pool).expect("a driver")
+}
+
+fn settings(digests: bool) -> Settings {
+    Settings {
+        header_digest: digests,
+        data_digest: digests,
+        ..Settings::default()
+    }
+}
+
+fn connect(to: SocketAddr, host: &HostIdentity) -> Result<Admin<EpollDriver>, Error> {
+    Admin::connect(driver(), to, NQN, host, settings(false), 10_000)
+}
+
+/// Writes and reads pieces of many sizes, and compares them.
+fn moves_data(to: SocketAddr, host: &HostIdentity, digests: bool) {
+    let admin = Admin::connect(driver(), to, NQN, host, settings(digests), 10_000);
+    let mut admin = admin.expect("connects");
+    admin.set_queue_count(1).expect("a queue");
+    let queue = (admin.cntlid(), 16);
+    let line = Caller::io(driver(), to, NQN, host, settings(digests), queue);
+    let mut line = line.expect("connects");
+    let mut fill = 0u32;
+    for blocks in [1u64, 2, 3, 4, 5, 16, 33, 64, 256] {
+        let len = blocks as usize * 4096;
+        let data: Vec<u8> = (0..len as u32)
+            .map(|n| (n.wrapping_mul(31).wrapping_add(fill) >> 3) as u8)
+            .collect();
+        fill += 12_345;
+        let mut sqe = Sqe::new(io::WRITE);
+        sqe.nsid = 1.into();
+        sqe.cdw10 = (blocks as u32 * 3).into();
+        sqe.cdw12 = (blocks as u32 - 1).into();
+        line.command("Write", &sqe, Payload::Out(&data))
+            .expect("written");
+        sqe.opcode = io::READ;
+        let mut read = vec![0; len];
+        line.command("Read", &sqe, Payload::In(&mut read))
+            .expect("read");
+        assert!(read == data, "{blocks} blocks");
+    }
+    admin.keep_alive().expect("alive");
+}
+
+fn one_key(psk: &Psk) -> Vec<HostPsk> {
+    let (psk, until) = (psk.clone(), None);
+    vec![HostPsk { psk, until }]
+}
+
+#[test]
+fn data_of_every_size_passes() {
+    for (hash, backend) in [
+        (PskHash::Sha256, Choice::Epoll),
+        (PskHash::Sha384, Choice::Auto),
+    ] {
+        let psk = key(hash, 7);
+        let running = serve(one_key(&psk), backend);
+        let host = host(FRIEND, Some(psk));
+        for to in running.addresses() {
+            moves_data(to, &host, false);
+            moves_data(to, &host, true);
+        }
+        stop(running);
+    }
+}
+
+#[test]
+fn hosts_with_and_without_keys_share_a_listener() {
+    let psk = key(PskHash::Sha256, 7);
+    let running = serve(one_key(&psk), Choice::Auto);
+    let [both, tls_alone] = running.addresses()[..] else {
+        panic!("two listeners");
+    };
+    moves_data(both, &host(GUEST, None), false);
+    moves_data(both, &host(FRIEND, Some(psk.clone())), false);
+    // A host with a key uses it.
+    match connect(both, &host(FRIEND, None)) {
+        Err(Error::Refused { status, .. }) => {
+            assert_eq!(status.code(), Status::CONNECT_INVALID_HOST);
+        }
+        other => panic!("{:?}", other.err()),
+    }
+    assert!(connect(tls_alone, &host(GUEST, None)).is_err());
+    let told = |to, host: &HostIdentity| {
+        let entries = discover(driver(), to, host).expect("a log");
+        let ports = entries.iter().filter(|entry| entry.subnqn == NQN);
+        ports.map(|entry| entry.trsvcid.clone()).collect::<Vec<_>>()
+    };
+    let friend = host(FRIEND, Some(psk));
+    assert_eq!(told(both, &host(GUEST, None)).len(), 2);
+    assert_eq!(told(tls_alone, &friend).len(), 2);
+    stop(running);
+}
+
+#[test]
+fn wrong_expired_and_foreign_keys_open_nothing() {
+    let (right, old) = (key(PskHash::Sha384, 1), key(PskHash::Sha384, 2));
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("later");
+    let keys = vec![
+        HostPsk {
+            psk: right.clone(),
+            until: Some(now + Duration::from_secs(600)),
+        },
+        HostPsk {
+            psk: old.clone(),
+            until: Some(now - Duration::from_secs(1)),
+        },
+    ];
+    let running = serve(keys, Choice::Auto);
+    let to = running.addresses()[0];
+    assert!(connect(to, &host(FRIEND, Some(right.clone()))).is_ok());
+    for (nqn, psk) in [
+        (FRIEND, old),
+        (FRIEND, key(PskHash::Sha384, 3)),
+        (FRIEND, key(PskHash::Sha256, 1)),
+        (GUEST, right),
+    ] {
+        let Err(error) = connect(to, &host(nqn, Some(psk))) else {
+            panic!("{nqn} is let in");
+        };
+        assert!(error.to_string().contains("TLS"), "{error}");
+    }
+    let refusals = running.refusals();
+    let reasons: Vec<&str> = refusals.iter().map(|refusal| &*refusal.reason).collect();
+    let unknown = reasons
+        .iter()
+        .filter(|why| why.contains("no host has the TLS identity"));
+    assert_eq!(unknown.count(), 4, "{reasons:?}");
+    let names: Vec<_> = refusals
+        .iter()
+        .map(|refusal| refusal.host.as_deref())
+        .collect();
+    assert!(
+        names.contains(&Some(FRIEND)) && names.contains(&Some(GUEST)),
+        "{names:?}"
+    );
+    stop(running);
+}
+
+/// What the target answers to bytes, until it closes.
+fn answer(to: SocketAddr, bytes: &[u8]) -> Vec<u8> {
+    let mut socket = TcpStream::connect(to).expect("connects");
+    socket.write_all(bytes).expect("sent");
+    let timeout = Some(Duration::from_secs(20));
+    socket.set_read_timeout(timeout).expect("a timeout");
+    let mut answer = Vec::new();
+    socket.read_to_end(&mut answer).expect("it closes");
+    answer
+}
+
+#[test]
+fn what_is_no_handshake_costs_no_other_host_anything() {
+    let psk = key(PskHash::Sha256, 7);
+    let running = serve(one_key(&psk), Choice::Auto);
+    let [both, tls_alone] = running.addresses()[..] else {
+        panic!("two listeners");
+    };
+    let friend = host(FRIEND, Some(psk));
+    let mut beside = connect(both, &friend).expect("connects");
+    let alert = |code: u8| vec![21, 3, 3, 0, 2, 2, code];
+    let decode_error = alert(50);
+    for to in [both, tls_alone] {
+        assert_eq!(answer(to, &[22, 3, 1, 0, 4, 2, 0, 0, 0]), decode_error);
+        assert_eq!(answer(to, &[22, 3, 1, 0xff, 0xff]), decode_error);
+        assert_eq!(
+            answer(to, &[22, 3, 1, 0, 4, 1, 0xff, 0xff, 0xff]),
+            decode_error
+        );
+        let mut endless = vec![22, 3, 1, 0x40, 0];
+        endless.resize(5 + (1 << 14), 1);
+        assert_eq!(answer(to, &endless), decode_error);
+    }
+    // ICReq in the clear, where nothing but TLS is spoken.
+    let mut icreq = vec![0; 128];
+    (icreq[2], icreq[4]) = (128, 128);
+    assert!(answer(tls_alone, &icreq).is_empty());
+    beside.keep_alive().expect("alive");
+    stop(running);
+}

@@ -1,0 +1,404 @@
+//! TLS between a machine and its socket: handshakes that are made elsewhere, and records.
+
+use auth::psk::TlsPsk;
+use machine::work;
+use mem::{BUF_BYTES_MAX, Buf, BufRange, Pool, STAGE_BYTES, Stage};
+use reactor::{Batch, BatchPiece, Driver, Received};
+use tls::psk_handshake::{HandshakeError, HandshakeStep, PskHandshake, Secured};
+use tls::records::{
+    Alert, ContentType, EXTRA_BYTES, HEADER_BYTES, Opened, Opener, PLAIN_BYTES_MAX, Plain,
+    RecordError, Sealed, Sealer,
+};
+
+/// The first byte of a TLS handshake.
+const TLS_HANDSHAKE: u8 = 22;
+/// Bytes of a handshake that are asked for at once, and that wait for a step.
+const HANDSHAKE_BYTES_MAX: u32 = 20 << 10;
+/// Room for a few records, where a buffer for all there are is not to be had.
+const FEW_RECORDS_BYTES: u32 = 64 << 10;
+
+/// Why TLS, or what is no TLS, ends a connection.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum StreamProblem {
+    /// Of its records.
+    #[error(transparent)]
+    Record(#[from] RecordError),
+    /// Of its handshake.
+    #[error(transparent)]
+    Handshake(#[from] HandshakeError),
+    /// Its first byte is none of TLS, and nothing else is spoken here.
+    #[error("it speaks no TLS, which this listener wants (`tls = \"required\"`)")]
+    Plain,
+}
+
+impl StreamProblem {
+    /// The identity that the peer has said, if it has.
+    #[must_use]
+    pub fn identity(&self) -> Option<&str> {
+        match self {
+            StreamProblem::Handshake(error) => error.identity(),
+            StreamProblem::Record(_) | StreamProblem::Plain => None,
+        }
+    }
+}
+
+/// A handshake on its way to be made elsewhere.
+pub struct HandshakeWork {
+    handshake: PskHandshake,
+    input: Vec<u8>,
+}
+
+impl HandshakeWork {
+    /// Makes a step, which takes about half a millisecond.
+    #[must_use]
+    pub fn step(mut self) -> HandshakeDone {
+        let step = self.handshake.step(&self.input);
+        HandshakeDone {
+            handshake: self.handshake,
+            step,
+        }
+    }
+}
+
+/// A handshake that comes back.
+pub struct HandshakeDone {
+    handshake: PskHandshake,
+    step: HandshakeStep,
+}
+
+/// A connection before its records.
+pub(crate) struct OpeningLayer {
+    /// Not here while a step of it is made elsewhere.
+    handshake: Option<PskHandshake>,
+    /// The first byte has told that TLS is spoken.
+    is_tls: bool,
+    allows_plain: bool,
+    input: Vec<u8>,
+    output: Vec<u8>,
+}
+
+/// What came of bytes before there are records.
+pub(crate) enum Opening {
+    /// They are a handshake's.
+    Handshake,
+    /// They are no TLS, and may be none.
+    Plain,
+}
+
+impl OpeningLayer {
+    pub fn server(handshake: PskHandshake, allows_plain: bool) -> OpeningLayer {
+        OpeningLayer {
+            handshake: Some(handshake),
+            is_tls: false,
+            allows_plain,
+            input: Vec::new(),
+            output: Vec::new(),
+        }
+    }
+
+    /// With the first step made.
+    pub fn client(psk: TlsPsk) -> OpeningLayer {
+        let mut handshake = PskHandshake::client(psk);
+        let output = handshake.step(&[]).output;
+        OpeningLayer {
+            handshake: Some(handshake),
+            is_tls: true,
+            allows_plain: false,
+            input: Vec::new(),
+            output,
+        }
+    }
+
+    /// Bytes that may be received now.
+    pub fn wanted_bytes(&self) -> u32 {
+        match self.handshake {
+            Some(_) => HANDSHAKE_BYTES_MAX,
+            None => 0,
+        }
+    }
+
+    pub fn on_received(&mut self, received: &Received) -> Result<Opening, StreamProblem> {
+        let bytes = received.stage.as_ref().map_or(&[][..], Stage::bytes);
+        if let Some(first) = bytes.first().filter(|_| !self.is_tls) {
+            match *first == TLS_HANDSHAKE {
+                true => self.is_tls = true,
+                false if self.allows_plain => return Ok(Opening::Plain),
+                false => return Err(StreamProblem::Plain),
+            }
+        }
+        self.input.extend_from_slice(bytes);
+        Ok(Opening::Handshake)
+    }
+
+    /// The next step, if there is something to make it of.
+    pub fn take_work(&mut self) -> Option<HandshakeWork> {
+        if self.input.is_empty() {
+            return None;
+        }
+        let input = std::mem::take(&mut self.input);
+        let handshake = self.handshake.take()?;
+        Some(HandshakeWork { handshake, input })
+    }
+
+    /// A step was made; the end of the handshake, if that was the last.
+    pub fn on_step(&mut self, done: HandshakeDone) -> Option<Result<Secured, HandshakeError>> {
+        self.handshake = Some(done.handshake);
+        self.output.extend(done.step.output);
+        done.step.end
+    }
+
+    /// What is to be sent.
+    pub fn take_output(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.output)
+    }
+
+    pub fn has_output(&self) -> bool {
+        !self.output.is_empty()
+    }
+}
+
+/// A connection with keys.
+pub(crate) struct RecordLayer {
+    psk: TlsPsk,
+    opener: Opener,
+    sealer: Sealer,
+    pool: Pool,
+    /// What was received of a record that is not whole.
+    cipher: Option<Stage>,
+    /// Where the plaintext of the receive under way goes.
+    direct: Option<BufRange>,
+    stage: Option<Stage>,
+    /// Sealed already, before what is to be sent.
+    ahead: Vec<u8>,
+    /// What is left to be sealed of a batch.
+    unsealed: Option<Box<Batch>>,
+    /// Buffers of the batch that is made, and the bytes of records in them.
+    sealed: Vec<(Buf, u32)>,
+    /// The peer is told of the end behind all that is sent.
+    says_end: bool,
+    has_said_end: bool,
+    /// The peer sends no more.
+    has_ended: bool,
+}
+
+impl RecordLayer {
+    /// Behind a handshake, with what is left of it to be sent.
+    pub fn new(secured: Secured, ahead: Vec<u8>, pool: Pool) -> RecordLayer {
+        RecordLayer {
+            psk: secured.psk,
+            opener: secured.opener,
+            sealer: secured.sealer,
+            pool,
+            cipher: None,
+            direct: None,
+            stage: None,
+            ahead,
+            unsealed: None,
+            sealed: Vec::new(),
+            says_end: false,
+            has_said_end: false,
+            has_ended: false,
+        }
+    }
+
+    pub fn psk(&self) -> &TlsPsk {
+        &self.psk
+    }
+
+    /// Takes where plaintext is to go; where ciphertext is received, and how much.
+    pub fn begin_receive(
+        &mut self,
+        direct: Option<BufRange>,
+        stage: Option<Stage>,
+        stage_max: u32,
+    ) -> (Option<Stage>, u32) {
+        let plain = direct.map_or(0, BufRange::len) + stage_max;
+        self.direct = direct;
+        self.stage = stage;
+        let records = plain / PLAIN_BYTES_MAX as u32 + 1;
+        let all = plain + records * EXTRA_BYTES as u32;
+        let mut cipher = self.cipher.take();
+        let bytes = cipher.as_ref().map_or(&[][..], Stage::bytes);
+        let first = Opener::record_bytes(bytes).ok().flatten();
+        let first = first.unwrap_or(HEADER_BYTES).saturating_sub(bytes.len()) as u32;
+        let room = STAGE_BYTES - bytes.len() as u32;
+        let more = all.saturating_sub(bytes.len() as u32).max(first).min(room);
+        if let Some(cipher) = &mut cipher {
+            cipher.fit(&self.pool, more);
+            cipher.make_room(&self.pool, first);
+        }
+        (cipher, more)
+    }
+
+    /// Opens what has come.
+    pub fn on_received(&mut self, received: Received) -> Result<Received, RecordError> {
+        let mut out = Received {
+            direct: 0,
+            stage: self.stage.take(),
+            ..received
+        };
+        let mut direct = self.direct.take();
+        if let Some(mut cipher) = received.stage {
+            let mut at = 0;
+            while let Some(len) = Opener::record_bytes(&cipher.bytes()[at..])?
+                && len <= cipher.len() - at
+                && !self.has_ended
+            {
+                work::spend(1);
+                work::spend_bytes(len as u64);
+                let record = &cipher.bytes()[at..at + len];
+                let opened = self.open(record, direct, cipher.len() - at, &mut out)?;
+                direct = direct.map(|direct| direct.slice(opened, direct.len() - opened));
+                direct = direct.filter(|direct| !direct.is_empty());
+                at += len;
+            }
+            cipher.keep_from(at);
+            self.cipher = (!cipher.is_empty() && !self.has_ended).then_some(cipher);
+        }
+        // What came before the end is walked first; then the socket tells of it again.
+        let came = out.direct > 0 || out.stage.as_ref().is_some_and(|stage| !stage.is_empty());
+        out.eof |= self.has_ended && !came;
+        Ok(out)
+    }
+
+    /// Opens a record; how much of the direct part it has filled. `left` bytes of records are
+    /// there with it.
+    fn open(
+        &mut self,
+        record: &[u8],
+        direct: Option<BufRange>,
+        left: usize,
+        out: &mut Received,
+    ) -> Result<u32, RecordError> {
+        let body = (record.len() - HEADER_BYTES) as u32;
+        let staged = body.saturating_sub(direct.map_or(0, BufRange::len));
+        let wanted = (left as u32).min(STAGE_BYTES);
+        let stage = (out.stage).get_or_insert_with(|| self.pool.stage_of(wanted.min(staged)));
+        if stage.room() < staged as usize {
+            stage.fit(&self.pool, wanted);
+            stage.make_room(&self.pool, staged);
+        }
+        match self.opener.open(record, direct, stage)? {
+            Opened::Data { direct } => {
+                out.direct += direct;
+                return Ok(direct);
+            }
+            // One answer to several is enough (RFC 8446, section 4.6.3).
+            Opened::KeyUpdate { is_wanted: true } if self.ahead.is_empty() => {
+                self.ahead = self.sealer.update();
+            }
+            Opened::KeyUpdate { .. } | Opened::Nothing => {}
+            Opened::End => self.has_ended = true,
+        }
+        Ok(0)
+    }
+
+    /// Takes a batch to be sealed and sent.
+    pub fn take(&mut self, batch: Box<Batch>) {
+        assert!(self.unsealed.is_none(), "one batch at a time");
+        self.unsealed = Some(batch);
+    }
+
+    /// The peer is told that nothing more comes.
+    pub fn end(&mut self) {
+        self.says_end |= !self.has_said_end;
+        self.has_said_end = true;
+    }
+
+    /// The peer is told why the connection ends, and nothing else any more.
+    pub fn fail(&mut self, alert: Option<Alert>) {
+        self.unsealed = None;
+        self.says_end = false;
+        if let Some(alert) = alert {
+            self.ahead.extend(self.sealer.alert(alert));
+        }
+    }
+
+    pub fn has_output(&self) -> bool {
+        !self.ahead.is_empty() || self.unsealed.is_some() || self.says_end
+    }
+
+    pub fn has_unsealed(&self) -> bool {
+        self.unsealed.is_some()
+    }
+
+    /// A batch of records of what is to be sent: of all, as far as there is memory.
+    pub fn seal<D: Driver>(&mut self, driver: &mut D) -> Box<Batch> {
+        let mut out = None;
+        if let Some(mut plain) = self.unsealed.take() {
+            self.seal_into_buffers(&mut plain);
+            if plain.is_empty() {
+                plain.clear();
+                out = Some(plain);
+            } else {
+                self.unsealed = Some(plain);
+            }
+        }
+        let mut out = out.unwrap_or_else(|| driver.batch());
+        out.header(&std::mem::take(&mut self.ahead));
+        for (buf, bytes) in self.sealed.drain(..) {
+            out.payload(buf.range().slice(0, bytes));
+            out.hold(buf);
+        }
+        // Without memory one record goes at a time.
+        if let Some(plain) = self.unsealed.as_mut().filter(|_| out.is_empty()) {
+            let len = PLAIN_BYTES_MAX.min(plain.len_bytes() as usize);
+            let mut record = vec![0; len + EXTRA_BYTES];
+            seal_record(&mut self.sealer, plain, len, Sealed::Bytes(&mut record));
+            out.header(&record);
+            if plain.is_empty() {
+                self.unsealed = None;
+            }
+        }
+        if self.says_end && self.unsealed.is_none() {
+            self.says_end = false;
+            out.header(&self.sealer.alert(Alert::CloseNotify));
+        }
+        out
+    }
+
+    fn seal_into_buffers(&mut self, plain: &mut Batch) {
+        while !plain.is_empty() {
+            let left = plain.len_bytes();
+            let records = left.div_ceil(PLAIN_BYTES_MAX as u64);
+            let all = left + records * EXTRA_BYTES as u64;
+            let all = all.min(BUF_BYTES_MAX.into()) as u32;
+            let buf = self.pool.get(all);
+            let Some(buf) = buf.or_else(|| self.pool.get(all.min(FEW_RECORDS_BYTES))) else {
+                return;
+            };
+            let mut at = 0;
+            while !plain.is_empty() {
+                let len = (PLAIN_BYTES_MAX as u64).min(plain.len_bytes()) as u32;
+                let whole = len + EXTRA_BYTES as u32;
+                if at + whole > buf.len() {
+                    break;
+                }
+                let to = Sealed::Range(buf.range().slice(at, whole));
+                seal_record(&mut self.sealer, plain, len as usize, to);
+                at += whole;
+            }
+            self.sealed.push((buf, at));
+        }
+    }
+
+    pub fn held_bytes(&self) -> u64 {
+        self.cipher.as_ref().map_or(0, Stage::capacity) as u64
+    }
+}
+
+/// Seals the next bytes of a batch.
+fn seal_record(sealer: &mut Sealer, plain: &mut Batch, len: usize, to: Sealed<'_>) {
+    work::spend_bytes(len as u64);
+    let mut left = len;
+    let pieces = plain.pieces_left().map_while(|piece| {
+        let taken = left.min(piece.len());
+        left -= taken;
+        (taken > 0).then(|| match piece {
+            BatchPiece::Header(bytes) => Plain::Bytes(&bytes[..taken]),
+            BatchPiece::Payload(range) => Plain::Range(range.slice(0, taken as u32)),
+        })
+    });
+    sealer.seal(ContentType::ApplicationData, pieces, len, to);
+    plain.advance(len as u64);
+}
