@@ -7,14 +7,16 @@
 
 use crate::child::{Owned, in_network_of, tail};
 use crate::initramfs::Image;
-use crate::packages::{Kernel, Sysroot, cache_dir};
+use crate::packages::{Sysroot, cache_dir};
+use crate::systems::{RELEASE, System};
 use crate::{Unavailable, target_dir};
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -25,6 +27,8 @@ pub struct Config {
     pub name: String,
     /// Run by `dash`, with the applets of busybox.
     pub script: String,
+    /// What it is made of.
+    pub system: &'static System,
     /// Processors. One is steadiest; a Linux host opens no more I/O queues of
     /// one kind than it has processors.
     pub cpus: u32,
@@ -43,12 +47,13 @@ pub struct Config {
 }
 
 impl Config {
-    /// One processor, four minutes: ten times what a session takes on an idle
+    /// The machine's release on one processor for four minutes: ten times what a session takes on an idle
     /// machine.
     pub fn new(name: &str, script: &str) -> Config {
         Config {
             name: name.into(),
             script: script.into(),
+            system: &RELEASE,
             cpus: 1,
             limit: Duration::from_secs(240),
             forwards: Vec::new(),
@@ -99,7 +104,8 @@ const BOOT_TRIES: u32 = 3;
 impl Guest {
     /// Fetches and builds what is missing, then powers a guest on.
     pub fn start(config: &Config) -> Result<Guest, Unavailable> {
-        let (sysroot, image) = prepare()?;
+        let (sysroot, _) = prepare(&RELEASE)?;
+        let (_, image) = prepare(config.system)?;
         let logs = new_log_dir(&config.name)?;
         let script = logs.join("script");
         fs::write(&script, &config.script)?;
@@ -315,23 +321,23 @@ fn boot(command: &mut Command, logs: &Path) -> Result<Owned, Unavailable> {
     }
 }
 
-/// Fetches and builds what is missing for the kernel that the environment asks
-/// for. What cannot be had is asked for once a process.
-pub fn prepare() -> Result<(Sysroot, Image), Unavailable> {
-    static PREPARED: OnceLock<Result<(Sysroot, Image), Unavailable>> = OnceLock::new();
-    PREPARED
-        .get_or_init(|| prepare_kernel(&Kernel::from_env()))
-        .clone()
+/// Fetches and builds what is missing for `system`. What cannot be had is asked for once a
+/// process, and by one process at a time.
+pub fn prepare(system: &'static System) -> Result<(Sysroot, Image), Unavailable> {
+    type Prepared = BTreeMap<&'static str, Result<(Sysroot, Image), Unavailable>>;
+    static PREPARED: Mutex<Prepared> = Mutex::new(BTreeMap::new());
+    let mut prepared = PREPARED.lock().unwrap_or_else(PoisonError::into_inner);
+    let entry = prepared.entry(system.name);
+    entry.or_insert_with(|| fetch_and_build(system)).clone()
 }
 
-/// One process at a time.
-fn prepare_kernel(kernel: &Kernel) -> Result<(Sysroot, Image), Unavailable> {
+fn fetch_and_build(system: &System) -> Result<(Sysroot, Image), Unavailable> {
     let cache = cache_dir();
     fs::create_dir_all(&cache).map_err(|e| Unavailable::wrap(cache.display(), e))?;
     let lock = File::create(cache.join("lock"))?;
     lock.lock()?;
-    let sysroot = Sysroot::fetch(kernel)?;
-    let image = Image::build(&sysroot, kernel)?;
+    let sysroot = Sysroot::fetch(system)?;
+    let image = Image::build(&sysroot, system)?;
     Ok((sysroot, image))
 }
 

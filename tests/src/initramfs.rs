@@ -2,61 +2,13 @@
 
 use crate::Unavailable;
 use crate::child::output;
-use crate::packages::{Kernel, Sysroot, cache_dir, key};
+use crate::packages::{Sysroot, cache_dir, key};
+use crate::systems::System;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
-
-/// Programs in the guest besides the applets of busybox, which come last in
-/// the guest's search path.
-const PROGRAMS: &[&str] = &[
-    "bin/dash",
-    "bin/ip",
-    "sbin/dmsetup",
-    "sbin/iscsid",
-    "sbin/mkfs.ext4",
-    "sbin/fsck.ext4",
-    "sbin/mkfs.xfs",
-    "sbin/mount.nfs",
-    "sbin/multipath",
-    "sbin/multipathd",
-    "sbin/xfs_repair",
-    "usr/bin/fio",
-    "sbin/iscsiadm",
-    "usr/bin/sg_compare_and_write",
-    "usr/bin/sg_get_lba_status",
-    "usr/bin/sg_inq",
-    "usr/bin/sg_luns",
-    "usr/bin/sg_modes",
-    "usr/bin/sg_opcodes",
-    "usr/bin/sg_persist",
-    "usr/bin/sg_readcap",
-    "usr/bin/sg_requests",
-    "usr/bin/sg_reset",
-    "usr/bin/sg_rtpg",
-    "usr/bin/sg_stpg",
-    "usr/bin/sg_sync",
-    "usr/bin/sg_turs",
-    "usr/bin/sg_unmap",
-    "usr/bin/sg_verify",
-    "usr/bin/sg_vpd",
-    "usr/bin/sg_write_same",
-    "usr/bin/sg_xcopy",
-    "usr/sbin/nvme",
-];
-
-/// Files that the programs read.
-const FILES: &[&str] = &[
-    "etc/iscsi/iscsid.conf",
-    "etc/mke2fs.conf",
-    "etc/netconfig",
-    "lib/multipath/libchecktur.so",
-    "lib/multipath/libprioalua.so",
-    "lib/multipath/libprioconst.so",
-    "lib/multipath/libpriosysfs.so",
-];
 
 /// Kernel modules that the guest's init loads, in this order.
 const LOADED: &[&str] = &[
@@ -73,31 +25,6 @@ const LOADED: &[&str] = &[
 /// Kernel modules that the guest's init loads first where the kernel has them:
 /// from 6.14 on, CRC-32C is part of the kernel.
 const LOADED_IF_PRESENT: &[&str] = &["crc32c_generic", "crc32c_intel"];
-
-/// Kernel modules that a script may load with `modprobe`.
-const LOADABLE: &[&str] = &[
-    "9p",
-    "9pnet_virtio",
-    "configfs",
-    "dm_multipath",
-    "dm_round_robin",
-    "dm_service_time",
-    "iscsi_target_mod",
-    "iscsi_tcp",
-    "nfsv3",
-    "nfsd",
-    "nfsv4",
-    "null_blk",
-    "nvmet",
-    "nvmet_tcp",
-    "scsi_dh_alua",
-    "sd_mod",
-    "sg",
-    "target_core_file",
-    "target_core_iblock",
-    "target_core_mod",
-    "virtio_blk",
-];
 
 /// The guest's first program: mounts, loads, configures, then runs the script
 /// and says how it ended on the second serial line.
@@ -140,19 +67,12 @@ pub struct Image {
 }
 
 impl Image {
-    /// The image for `kernel` from `sysroot`, built unless the cache has it.
+    /// The image of `system` from `sysroot`, built unless the cache has it.
     /// The caller holds the cache's lock.
-    pub fn build(sysroot: &Sysroot, kernel: &Kernel) -> Result<Image, Unavailable> {
-        let inputs = (
-            PROGRAMS,
-            FILES,
-            LOADED_IF_PRESENT,
-            LOADED,
-            LOADABLE,
-            INIT,
-            HOST_NQN,
-        );
-        let key = key(&(inputs, kernel, &sysroot.root));
+    pub fn build(sysroot: &Sysroot, system: &System) -> Result<Image, Unavailable> {
+        let tables = (system.programs, system.files, system.modules);
+        let inputs = (tables, LOADED_IF_PRESENT, LOADED, INIT, HOST_NQN);
+        let key = key(&(inputs, &sysroot.root));
         let image = Image {
             kernel: cache_dir().join(format!("vmlinux-{key}")),
             initramfs: cache_dir().join(format!("initramfs-{key}.cpio")),
@@ -162,7 +82,7 @@ impl Image {
             let work = cache_dir().join(format!("image-{key}"));
             let made = unpack_kernel(sysroot, &version, &work)
                 .and_then(|()| fs::rename(&work, &image.kernel).map_err(Unavailable::from))
-                .and_then(|()| write_initramfs(sysroot, &version, &work))
+                .and_then(|()| write_initramfs(sysroot, system, &version, &work))
                 .and_then(|()| fs::rename(&work, &image.initramfs).map_err(Unavailable::from));
             made.map_err(|e| Unavailable::wrap("making the guest's image", e))?;
         }
@@ -222,7 +142,12 @@ fn unpack_kernel(sysroot: &Sysroot, version: &str, to: &Path) -> Result<(), Unav
 }
 
 /// Writes the initial file system.
-fn write_initramfs(sysroot: &Sysroot, version: &str, to: &Path) -> Result<(), Unavailable> {
+fn write_initramfs(
+    sysroot: &Sysroot,
+    system: &System,
+    version: &str,
+    to: &Path,
+) -> Result<(), Unavailable> {
     let mut tree = Tree::default();
     for dir in ["proc", "sys", "dev", "tmp"] {
         tree.dir(Path::new(dir));
@@ -256,7 +181,7 @@ fn write_initramfs(sysroot: &Sysroot, version: &str, to: &Path) -> Result<(), Un
     }
 
     let mut libraries = BTreeSet::new();
-    for program in PROGRAMS {
+    for program in system.programs {
         tree.copy(sysroot, Path::new(program), true)?;
         libraries.extend(sysroot.libraries_of(program)?);
     }
@@ -268,10 +193,10 @@ fn write_initramfs(sysroot: &Sysroot, version: &str, to: &Path) -> Result<(), Un
         "lib64/ld-linux-x86-64.so.2",
         ArchiveEntry::Link(loader.into()),
     );
-    for file in FILES {
+    for file in system.files {
         tree.copy(sysroot, Path::new(file), false)?;
     }
-    add_modules(sysroot, version, &mut tree)?;
+    add_modules(sysroot, system, version, &mut tree)?;
     let mut out = BufWriter::with_capacity(1 << 20, File::create(to)?);
     tree.write(&mut out)?;
     out.flush().map_err(Unavailable::from)
@@ -279,7 +204,12 @@ fn write_initramfs(sysroot: &Sysroot, version: &str, to: &Path) -> Result<(), Un
 
 /// Adds the modules, those they need, and the table from which `modprobe`
 /// knows what these are.
-fn add_modules(sysroot: &Sysroot, version: &str, tree: &mut Tree) -> Result<(), Unavailable> {
+fn add_modules(
+    sysroot: &Sysroot,
+    system: &System,
+    version: &str,
+    tree: &mut Tree,
+) -> Result<(), Unavailable> {
     let mut depmod = sysroot.command_as("depmod", "bin/kmod");
     depmod.arg("-b").arg(&sysroot.root).arg(version);
     output(&mut depmod).map_err(Unavailable)?;
@@ -294,7 +224,7 @@ fn add_modules(sysroot: &Sysroot, version: &str, tree: &mut Tree) -> Result<(), 
     let built: BTreeSet<String> = builtin.lines().map(module_name).collect();
 
     let mut paths = BTreeSet::new();
-    for name in LOADED_IF_PRESENT.iter().chain(LOADED).chain(LOADABLE) {
+    for name in LOADED_IF_PRESENT.iter().chain(LOADED).chain(system.modules) {
         match known.get(*name) {
             Some((path, needs)) => {
                 paths.insert(*path);

@@ -1,7 +1,8 @@
 //! Tests with real clients: an unmodified Linux kernel in a QEMU guest, and
 //! programs on this machine, against the `weft` binary.
 //!
-//! [`packages`] fetches a distribution's own packages into a cache folder,
+//! [`systems`] says what guests are made of, [`packages`] fetches a distribution's own packages
+//! into a cache folder,
 //! [`initramfs`] makes a guest of them, [`guest`] runs a script in one,
 //! [`weft`] runs the target, [`suite`] libiscsi's conformance tests. Nothing is installed on the machine, nothing
 //! needs root. `tests/README.md` says how to run one script by hand.
@@ -20,6 +21,7 @@ pub mod prometheus;
 pub mod python;
 pub mod scripts;
 pub mod suite;
+pub mod systems;
 pub mod weft;
 
 use std::fmt;

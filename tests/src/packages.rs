@@ -7,41 +7,18 @@
 //! the machine but its kernel.
 
 use crate::child::output;
+use crate::systems::System;
 use crate::{Unavailable, target_dir};
+use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fmt::Write as _;
 use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// What the guest and its emulator are made of, besides a kernel.
-const WANTED: &[&str] = &[
-    "qemu-system-x86",
-    "busybox-static",
-    "kmod",
-    "dash",
-    "dbus-daemon",
-    "nvme-cli",
-    "fio",
-    "e2fsprogs",
-    "xfsprogs",
-    "iproute2",
-    "libiscsi-bin",
-    "libnfs-utils",
-    "multipath-tools",
-    "nfs-common",
-    "open-iscsi",
-    "qemu-block-extra",
-    "qemu-utils",
-    "sg3-utils",
-    "targetcli-fb",
-    "udev",
-    "xz-utils",
-    "zstd",
-];
-
-/// Named as a dependency of the above, but of no use to programs that are
+/// Named as a dependency of what is wanted, but of no use to programs that are
 /// only unpacked: maintainer scripts' tools, and data for things not started.
 const NOT_WANTED: &[&str] = &[
     "adduser",
@@ -102,27 +79,6 @@ const LIBRARIES: &[&str] = &[
 /// The program interpreter, itself a program.
 const LOADER: &str = "lib/x86_64-linux-gnu/ld-linux-x86-64.so.2";
 
-/// Which kernel runs in the guest: the release's own, or that of another suite
-/// of the same archive.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Kernel {
-    /// The release's own.
-    Release,
-    /// The one of this suite, for example `bookworm-backports`. The suite is one
-    /// that apt prefers to no other: all but the kernel comes from the release.
-    Suite(String),
-}
-
-impl Kernel {
-    /// `WEFT_GUEST_KERNEL` names the suite; without it, the release's own.
-    pub fn from_env() -> Kernel {
-        match std::env::var("WEFT_GUEST_KERNEL") {
-            Ok(suite) if !suite.is_empty() => Kernel::Suite(suite),
-            _ => Kernel::Release,
-        }
-    }
-}
-
 /// Packages unpacked under one folder.
 #[derive(Clone, Debug)]
 pub struct Sysroot {
@@ -145,18 +101,19 @@ pub fn key(inputs: &impl Hash) -> String {
 }
 
 impl Sysroot {
-    /// The packages for `kernel`, fetched unless the cache has them. The
+    /// The packages for `system`, fetched unless the cache has them. The
     /// caller holds the cache's lock.
-    pub fn fetch(kernel: &Kernel) -> Result<Sysroot, Unavailable> {
+    pub fn fetch(system: &System) -> Result<Sysroot, Unavailable> {
         if !cfg!(all(target_os = "linux", target_arch = "x86_64")) {
             return Err(Unavailable("guests are made for x86-64 Linux only".into()));
         }
         let release = release()?;
-        let key = key(&(WANTED, NOT_WANTED, &release, kernel));
-        let root = cache_dir().join(format!("root-{key}"));
+        let kernel = system.kernel_suite();
+        let key = key(&(system.packages, NOT_WANTED, &release, kernel));
+        let root = cache_dir().join(format!("{}-{key}", system.name));
         if !root.exists() {
             let work = cache_dir().join(format!("fetch-{key}"));
-            fetch_into(&work, &release, kernel)?;
+            fetch_into(&work, &release, system)?;
             // Renamed when complete, so that a folder by this name is.
             fs::rename(work.join("root"), &root).map_err(|e| io(&root, e))?;
             fs::remove_dir_all(&work).map_err(|e| io(&work, e))?;
@@ -238,7 +195,7 @@ fn release() -> Result<String, Unavailable> {
 }
 
 /// Fetches and unpacks into `work/root`.
-fn fetch_into(work: &Path, release: &str, kernel: &Kernel) -> Result<(), Unavailable> {
+fn fetch_into(work: &Path, release: &str, system: &System) -> Result<(), Unavailable> {
     if work.exists() {
         fs::remove_dir_all(work).map_err(|e| io(work, e))?; // left by one that was cut off
     }
@@ -247,6 +204,9 @@ fn fetch_into(work: &Path, release: &str, kernel: &Kernel) -> Result<(), Unavail
     }
     let mut status = String::new();
     for name in NOT_WANTED {
+        if system.packages.contains(name) {
+            continue;
+        }
         let _ = write!(
             status,
             "Package: {name}\nStatus: install ok installed\nArchitecture: amd64\n\
@@ -255,46 +215,22 @@ fn fetch_into(work: &Path, release: &str, kernel: &Kernel) -> Result<(), Unavail
     }
     fs::write(work.join("status"), status).map_err(|e| io(work, e))?;
 
-    let mut wanted: Vec<String> = WANTED.iter().map(|name| (*name).to_string()).collect();
-    match kernel {
-        Kernel::Release => wanted.push("linux-image-amd64".into()),
-        Kernel::Suite(suite) => {
-            add_suite(&work.join("sources"), release, suite)?;
-            wanted.push(format!("linux-image-amd64/{suite}"));
-        }
+    let kernel = system.kernel_suite();
+    let mut suites = BTreeSet::new();
+    suites.extend(system.suite);
+    suites.extend(kernel.as_deref());
+    if !suites.is_empty() {
+        let suites: Vec<&str> = suites.into_iter().collect();
+        add_suites(&work.join("sources"), release, &suites.join(" "))?;
     }
-    let apt = |args: &[&str]| {
-        let mut command = Command::new("apt-get");
-        command.args(["-q", "-y", "-o", "APT::Install-Recommends=false"]);
-        command.args(["-o", "Debug::NoLocking=1", "-o", "APT::Sandbox::User="]);
-        command.args([
-            "-o",
-            "Acquire::Retries=2",
-            "-o",
-            "Acquire::http::Timeout=20",
-        ]);
-        for (option, below) in [
-            ("Dir::State::lists", "lists"),
-            ("Dir::State::status", "status"),
-            ("Dir::Cache", "cache"),
-            ("Dir::Cache::archives", "debs"),
-        ] {
-            let path = work.join(below);
-            command
-                .arg("-o")
-                .arg(format!("{option}={}", path.display()));
-        }
-        if *kernel != Kernel::Release {
-            let sources = work.join("sources");
-            command.args(["-o", "Dir::Etc::sourcelist=/dev/null", "-o"]);
-            command.arg(format!("Dir::Etc::sourceparts={}", sources.display()));
-        }
-        output(command.args(args)).map_err(Unavailable)
+    apt(work, system, &["update"])?;
+    let kernel = match &kernel {
+        None => "linux-image-amd64".to_string(),
+        Some(suite) => format!("linux-image-amd64/{suite}"),
     };
-    apt(&["update"])?;
-    let mut install = vec!["--download-only", "install"];
-    install.extend(wanted.iter().map(String::as_str));
-    apt(&install)?;
+    let mut install = vec!["--download-only", "install", &kernel];
+    install.extend(system.packages);
+    apt(work, system, &install)?;
 
     let debs = work.join("debs");
     for entry in fs::read_dir(&debs).map_err(|e| io(&debs, e))? {
@@ -305,17 +241,57 @@ fn fetch_into(work: &Path, release: &str, kernel: &Kernel) -> Result<(), Unavail
             output(&mut unpack).map_err(Unavailable)?;
         }
     }
-    // Where releases with one `usr` keep what older ones keep at the top.
-    let merged = work.join("root/usr/lib/modules");
+    as_without_merge(&work.join("root"))
+}
+
+/// Runs apt-get on lists, status and archives below `work`.
+fn apt(work: &Path, system: &System, args: &[&str]) -> Result<Vec<u8>, Unavailable> {
+    let mut command = Command::new("apt-get");
+    command.args(["-q", "-y", "-o", "APT::Install-Recommends=false"]);
+    command.args(["-o", "Debug::NoLocking=1", "-o", "APT::Sandbox::User="]);
+    command.args(["-o", "Acquire::Retries=2"]);
+    command.args(["-o", "Acquire::http::Timeout=20"]);
+    for (option, below) in [
+        ("Dir::State::lists", "lists"),
+        ("Dir::State::status", "status"),
+        ("Dir::Cache", "cache"),
+        ("Dir::Cache::archives", "debs"),
+    ] {
+        let path = work.join(below);
+        command
+            .arg("-o")
+            .arg(format!("{option}={}", path.display()));
+    }
+    if let Some(suite) = system.suite {
+        command.args(["-o", &format!("APT::Default-Release={suite}")]);
+    }
+    if system.suite.is_some() || system.kernel_suite().is_some() {
+        let sources = work.join("sources");
+        command.args(["-o", "Dir::Etc::sourcelist=/dev/null", "-o"]);
+        command.arg(format!("Dir::Etc::sourceparts={}", sources.display()));
+    }
+    output(command.args(args)).map_err(Unavailable)
+}
+
+/// Suites with one `usr` and those without are found by the same paths.
+fn as_without_merge(root: &Path) -> Result<(), Unavailable> {
+    for dir in ["bin", "sbin", "lib", "lib64"] {
+        let at = root.join(dir);
+        if !at.exists() {
+            symlink(Path::new("usr").join(dir), &at).map_err(|e| io(&at, e))?;
+        }
+    }
+    // A kernel of the one kind among programs of the other.
+    let merged = root.join("usr/lib/modules");
     if merged.exists() {
-        fs::rename(&merged, work.join("root/lib/modules")).map_err(|e| io(&merged, e))?;
+        fs::rename(&merged, root.join("lib/modules")).map_err(|e| io(&merged, e))?;
     }
     Ok(())
 }
 
 /// Copies the machine's package sources to `to`; each that names `release`
-/// names `suite` there too.
-fn add_suite(to: &Path, release: &str, suite: &str) -> Result<(), Unavailable> {
+/// names `suites`, with spaces between them, there too.
+fn add_suites(to: &Path, release: &str, suites: &str) -> Result<(), Unavailable> {
     let parts = Path::new("/etc/apt/sources.list.d");
     let mut files = vec![PathBuf::from("/etc/apt/sources.list")];
     let listed = fs::read_dir(parts).map_err(|e| io(parts, e))?;
@@ -326,8 +302,8 @@ fn add_suite(to: &Path, release: &str, suite: &str) -> Result<(), Unavailable> {
             continue;
         };
         let edited = match kind {
-            "sources" => suite_in_deb822(&text, release, suite),
-            "list" => suite_in_one_line(&text, release, suite),
+            "sources" => in_deb822(&text, release, suites),
+            "list" => in_one_line(&text, release, suites),
             _ => continue,
         };
         let name = file.file_name().unwrap_or_default();
@@ -336,28 +312,30 @@ fn add_suite(to: &Path, release: &str, suite: &str) -> Result<(), Unavailable> {
     Ok(())
 }
 
-fn suite_in_deb822(text: &str, release: &str, suite: &str) -> String {
+fn in_deb822(text: &str, release: &str, suites: &str) -> String {
     let mut edited = String::new();
     for line in text.lines() {
         edited.push_str(line);
-        if let Some(suites) = line.strip_prefix("Suites:")
-            && suites.split_whitespace().any(|named| named == release)
+        if let Some(named) = line.strip_prefix("Suites:")
+            && named.split_whitespace().any(|name| name == release)
         {
-            let _ = write!(edited, " {suite}");
+            let _ = write!(edited, " {suites}");
         }
         edited.push('\n');
     }
     edited
 }
 
-fn suite_in_one_line(text: &str, release: &str, suite: &str) -> String {
+fn in_one_line(text: &str, release: &str, suites: &str) -> String {
     let mut edited = String::from(text);
     for line in text.lines().filter(|line| line.starts_with("deb ")) {
         let words: Vec<&str> = line.split_whitespace().collect();
         if let Some(at) = words.iter().position(|word| *word == release) {
-            let mut words = words;
-            words[at] = suite;
-            let _ = write!(edited, "\n{}\n", words.join(" "));
+            for suite in suites.split_whitespace() {
+                let mut words = words.clone();
+                words[at] = suite;
+                let _ = write!(edited, "\n{}\n", words.join(" "));
+            }
         }
     }
     edited
@@ -368,14 +346,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_suite_joins_the_release_it_is_for() {
+    fn suites_join_the_release_they_are_named_beside() {
         let deb822 = "Types: deb\nURIs: http://a\nSuites: r1 r1-updates\n\nSuites: r1-security\n";
-        let edited = suite_in_deb822(deb822, "r1", "r2-backports");
-        assert!(edited.contains("Suites: r1 r1-updates r2-backports\n"));
+        let edited = in_deb822(deb822, "r1", "r2 r2-backports");
+        assert!(edited.contains("Suites: r1 r1-updates r2 r2-backports\n"));
         assert!(edited.contains("Suites: r1-security\n"));
         let lines = "deb http://a r1 main\ndeb http://b r1-security main";
-        let edited = suite_in_one_line(lines, "r1", "r2-backports");
-        assert!(edited.contains("\ndeb http://a r2-backports main\n"));
+        let edited = in_one_line(lines, "r1", "r2 r2-backports");
+        for suite in ["r2", "r2-backports"] {
+            assert!(edited.contains(&format!("\ndeb http://a {suite} main\n")));
+        }
         assert_eq!(edited.matches("http://b").count(), 1);
     }
 }

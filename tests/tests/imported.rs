@@ -5,6 +5,7 @@
 
 use interop::child::output;
 use interop::guest;
+use interop::systems::RELEASE;
 use interop::weft::{WeftProcess, binary, free_address};
 use needs::needs;
 use std::fs;
@@ -109,7 +110,8 @@ fn folder() -> tempfile::TempDir {
 
 /// What a program of the packages prints.
 fn run(program: &str, arguments: &[&str]) -> String {
-    let (sysroot, _) = guest::prepare().expect("packages, as everything for a guest is there");
+    let (sysroot, _) =
+        guest::prepare(&RELEASE).expect("packages, as everything for a guest is there");
     let mut command = sysroot.command(&format!("usr/bin/{program}"));
     let said = output(command.args(arguments));
     let said = said.unwrap_or_else(|e| panic!("{program} {arguments:?}: {e}"));

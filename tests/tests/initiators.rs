@@ -7,6 +7,7 @@ use interop::child::{output, tail};
 use interop::guest;
 use interop::packages::Sysroot;
 use interop::suite::{self, Verdict};
+use interop::systems::RELEASE;
 use interop::weft::{Setup, WeftProcess, free_address};
 use needs::needs;
 use std::collections::BTreeSet;
@@ -165,7 +166,7 @@ fn run(sysroot: &Sysroot, url: &str, arguments: &[&str], skips: Skips, mistaken:
 
 /// The suite against LUN `lun`, over both portals.
 fn suite(name: &str, lun: u32, arguments: &[&str], skips: Skips, mistaken: &[&str]) {
-    let (sysroot, _) = guest::prepare().expect("what the initiators are made of");
+    let (sysroot, _) = guest::prepare(&RELEASE).expect("what the initiators are made of");
     let (server, [first, second]) = serve(name);
     let second = url(second, lun);
     let mut all = arguments.to_vec();
@@ -229,7 +230,7 @@ const OF_READING: &[&str] = &[
 #[test]
 fn a_volume_that_may_not_be_written() {
     let name = "suite-fixed";
-    let (sysroot, _) = guest::prepare().expect("what the initiators are made of");
+    let (sysroot, _) = guest::prepare(&RELEASE).expect("what the initiators are made of");
     let (server, [portal, _]) = serve(name);
     let mut wrong = Vec::new();
     for family in OF_READING {
@@ -259,7 +260,7 @@ fn a_volume_that_may_not_be_written() {
 #[test]
 fn an_initiator_with_chap_reads_and_one_with_a_wrong_secret_does_not() {
     let name = "suite-chap";
-    let (sysroot, _) = guest::prepare().expect("what the initiators are made of");
+    let (sysroot, _) = guest::prepare(&RELEASE).expect("what the initiators are made of");
     let (server, [portal, _]) = serve(name);
     let with = |secret: &str| format!("iscsi://suite%{secret}@{portal}/{IQN}-chap/0");
     let verdicts = suite::run(&sysroot, "ALL.Read10", &with("a secret of ours"), &["-d"]);
@@ -280,7 +281,7 @@ fn an_initiator_with_chap_reads_and_one_with_a_wrong_secret_does_not() {
 #[test]
 fn a_thousand_targets_are_listed() {
     let name = "iscsi-ls";
-    let (sysroot, _) = guest::prepare().expect("what the initiators are made of");
+    let (sysroot, _) = guest::prepare(&RELEASE).expect("what the initiators are made of");
     let portal = free_address();
     let config = format!(
         "[[volume]]\nname = \"n{{000..999}}\"\nkind = \"null\"\nsize = \"1MiB\"\n\
@@ -305,7 +306,7 @@ fn a_thousand_targets_are_listed() {
 #[test]
 fn qemu_converts_to_a_lun_and_back() {
     let name = "qemu-img";
-    let (sysroot, _) = guest::prepare().expect("what the initiators are made of");
+    let (sysroot, _) = guest::prepare(&RELEASE).expect("what the initiators are made of");
     let (server, [portal, _]) = serve(name);
     let folder = tempfile::tempdir().expect("a folder");
     let image = folder.path().join("image.raw");
@@ -351,7 +352,7 @@ fn qemu_converts_to_a_lun_and_back() {
 #[test]
 fn a_full_file_system_is_told_as_one() {
     let name = "full";
-    let (sysroot, _) = guest::prepare().expect("what the initiators are made of");
+    let (sysroot, _) = guest::prepare(&RELEASE).expect("what the initiators are made of");
     let address = free_address();
     let config = format!(
         "[[volume]]\nname = \"v\"\nkind = \"file\"\npath = \"small/v.img\"\nsize = \"64MiB\"\n\

@@ -3,6 +3,7 @@
 use interop::child::output;
 use interop::guest;
 use interop::packages::Sysroot;
+use interop::systems::RELEASE;
 use interop::weft::{WeftProcess, free_address};
 use needs::needs;
 use std::net::SocketAddr;
@@ -45,7 +46,7 @@ impl Client {
 #[test]
 fn libnfs_writes_lists_and_reads() {
     let name = "libnfs";
-    let (sysroot, _) = guest::prepare().expect("what libnfs is made of");
+    let (sysroot, _) = guest::prepare(&RELEASE).expect("what libnfs is made of");
     let address = free_address();
     let folder = tempfile::tempdir().expect("a folder");
     let target = WeftProcess::serve(name, &config(address, folder.path()), address);

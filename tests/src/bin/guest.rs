@@ -1,11 +1,13 @@
 //! Runs one script in a guest by hand: `cargo run -p interop --bin guest --
 //! SCRIPT [CPUS [KERNEL WORDS]]`. What it prints is shown as it comes. The
 //! program that `WEFT_GUEST_PROGRAM` names is the guest's first virtio disk;
-//! `WEFT_GUEST_FORWARD=HERE:THERE` leads a port of 127.0.0.1 to one of the guest's.
+//! `WEFT_GUEST_FORWARD=HERE:THERE` leads a port of 127.0.0.1 to one of the guest's;
+//! `WEFT_GUEST_SYSTEM` names the system that the guest is made of.
 
 #![forbid(unsafe_code)]
 
 use interop::guest::{Config, Guest, GuestEnd, GuestOutcome};
+use interop::systems::{FORKY, RELEASE};
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -37,6 +39,13 @@ fn main() -> ExitCode {
     let begin = Instant::now();
     let mut config = Config::new("by-hand", &script);
     config.cpus = cpus;
+    if let Ok(name) = std::env::var("WEFT_GUEST_SYSTEM") {
+        let Some(system) = [&RELEASE, &FORKY].into_iter().find(|s| s.name == name) else {
+            eprintln!("WEFT_GUEST_SYSTEM: no system {name} in tests/src/systems.rs");
+            return ExitCode::from(2);
+        };
+        config.system = system;
+    }
     config.program = std::env::var_os("WEFT_GUEST_PROGRAM").map(PathBuf::from);
     config.kernel_words = words.join(" ");
     let forward = std::env::var("WEFT_GUEST_FORWARD").unwrap_or_default();

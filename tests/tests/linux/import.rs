@@ -2,6 +2,7 @@
 
 use interop::guest::{Config, Guest, prepare};
 use interop::scripts::{ISCSI, LAB, NVMET, TARGETCLI, script};
+use interop::systems::RELEASE;
 use interop::weft::{NQN, binary};
 use needs::needs;
 use std::fs;
@@ -11,7 +12,7 @@ use std::time::Duration;
 fn run(name: &str, settings: &[(&str, &str)], pieces: &[&str]) {
     let weft = tempfile::tempdir().expect("a folder");
     fs::copy(binary(), weft.path().join("weft")).expect("a copy");
-    let (packages, _) = prepare().expect("packages, as everything for a guest is there");
+    let (packages, _) = prepare(&RELEASE).expect("packages, as everything for a guest is there");
     let mut config = Config::new(name, &script(settings, pieces));
     config.cpus = 2;
     config.limit = Duration::from_secs(480);

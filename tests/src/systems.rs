@@ -1,0 +1,177 @@
+//! The systems that guests are made of: each is one suite's programs and a kernel.
+
+/// What is fetched for a guest, and what of it goes into the guest.
+#[derive(Debug)]
+pub struct System {
+    /// Begins the name of its folder in the cache.
+    pub name: &'static str,
+    /// The suite of the programs; without it, the release that this machine has.
+    pub suite: Option<&'static str>,
+    /// The suite of the kernel; without it, as [`System::kernel_suite`] says.
+    pub kernel: Option<&'static str>,
+    /// Packages, whose dependencies are fetched with them.
+    pub packages: &'static [&'static str],
+    /// Programs in the guest besides the applets of busybox, which come last in
+    /// the guest's search path.
+    pub programs: &'static [&'static str],
+    /// Files that the programs read.
+    pub files: &'static [&'static str],
+    /// Kernel modules that a script may load with `modprobe`.
+    pub modules: &'static [&'static str],
+}
+
+impl System {
+    /// The suite that the kernel is of: its own, or for the machine's release the one that
+    /// `WEFT_GUEST_KERNEL` names, if any. It is one that apt prefers to no other: all but the
+    /// kernel comes from the programs' suite.
+    pub fn kernel_suite(&self) -> Option<String> {
+        if let Some(suite) = self.kernel {
+            return Some(suite.into());
+        }
+        let asked = std::env::var("WEFT_GUEST_KERNEL");
+        asked.ok().filter(|suite| !suite.is_empty())
+    }
+}
+
+/// The machine's own release, with the emulator of all guests and the clients that run on the
+/// machine.
+pub static RELEASE: System = System {
+    name: "root",
+    suite: None,
+    kernel: None,
+    packages: &[
+        "qemu-system-x86",
+        "busybox-static",
+        "kmod",
+        "dash",
+        "dbus-daemon",
+        "nvme-cli",
+        "fio",
+        "e2fsprogs",
+        "xfsprogs",
+        "iproute2",
+        "libiscsi-bin",
+        "libnfs-utils",
+        "multipath-tools",
+        "nfs-common",
+        "open-iscsi",
+        "qemu-block-extra",
+        "qemu-utils",
+        "sg3-utils",
+        "targetcli-fb",
+        "udev",
+        "xz-utils",
+        "zstd",
+    ],
+    programs: &[
+        "bin/dash",
+        "bin/ip",
+        "sbin/dmsetup",
+        "sbin/iscsid",
+        "sbin/mkfs.ext4",
+        "sbin/fsck.ext4",
+        "sbin/mkfs.xfs",
+        "sbin/mount.nfs",
+        "sbin/multipath",
+        "sbin/multipathd",
+        "sbin/xfs_repair",
+        "usr/bin/fio",
+        "sbin/iscsiadm",
+        "usr/bin/sg_compare_and_write",
+        "usr/bin/sg_get_lba_status",
+        "usr/bin/sg_inq",
+        "usr/bin/sg_luns",
+        "usr/bin/sg_modes",
+        "usr/bin/sg_opcodes",
+        "usr/bin/sg_persist",
+        "usr/bin/sg_readcap",
+        "usr/bin/sg_requests",
+        "usr/bin/sg_reset",
+        "usr/bin/sg_rtpg",
+        "usr/bin/sg_stpg",
+        "usr/bin/sg_sync",
+        "usr/bin/sg_turs",
+        "usr/bin/sg_unmap",
+        "usr/bin/sg_verify",
+        "usr/bin/sg_vpd",
+        "usr/bin/sg_write_same",
+        "usr/bin/sg_xcopy",
+        "usr/sbin/nvme",
+    ],
+    files: &[
+        "etc/iscsi/iscsid.conf",
+        "etc/mke2fs.conf",
+        "etc/netconfig",
+        "lib/multipath/libchecktur.so",
+        "lib/multipath/libprioalua.so",
+        "lib/multipath/libprioconst.so",
+        "lib/multipath/libpriosysfs.so",
+    ],
+    modules: &[
+        "9p",
+        "9pnet_virtio",
+        "configfs",
+        "dm_multipath",
+        "dm_round_robin",
+        "dm_service_time",
+        "iscsi_target_mod",
+        "iscsi_tcp",
+        "nfsv3",
+        "nfsd",
+        "nfsv4",
+        "null_blk",
+        "nvmet",
+        "nvmet_tcp",
+        "scsi_dh_alua",
+        "sd_mod",
+        "sg",
+        "target_core_file",
+        "target_core_iblock",
+        "target_core_mod",
+        "virtio_blk",
+    ],
+};
+
+/// A kernel and programs young enough for TLS and in-band authentication of NVMe/TCP.
+pub static FORKY: System = System {
+    name: "forky",
+    suite: Some("forky"),
+    kernel: Some("trixie-backports"),
+    packages: SECURE_PACKAGES,
+    programs: SECURE_PROGRAMS,
+    files: SECURE_FILES,
+    modules: SECURE_MODULES,
+};
+
+const SECURE_PACKAGES: &[&str] = &[
+    "busybox-static",
+    "dash",
+    "e2fsprogs",
+    "fio",
+    "iproute2",
+    "keyutils",
+    "kmod",
+    "ktls-utils",
+    "nfs-common",
+    "nvme-cli",
+    "openssl",
+    "xz-utils",
+    "zstd",
+];
+
+const SECURE_PROGRAMS: &[&str] = &[
+    "bin/dash",
+    "bin/ip",
+    "sbin/fsck.ext4",
+    "sbin/mkfs.ext4",
+    "sbin/mount.nfs",
+    "usr/bin/fio",
+    "usr/bin/keyctl",
+    "usr/bin/openssl",
+    "usr/sbin/nvme",
+    "usr/sbin/tlshd",
+];
+
+const SECURE_FILES: &[&str] = &["etc/mke2fs.conf", "etc/netconfig"];
+
+const SECURE_MODULES: &[&str] = &["configfs", "nfsv4", "null_blk", "nvmet", "nvmet_tcp", "tls"];
