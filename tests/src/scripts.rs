@@ -11,6 +11,16 @@ pub const CRASH: &str = include_str!("../guest/crash.sh");
 /// The host of that.
 pub const NVME_CRASH: &str = include_str!("../guest/nvme-crash.sh");
 
+/// TLS and in-band authentication, as a host does them; for guests of
+/// [`FORKY`](crate::systems::FORKY).
+pub const SECURE: &str = include_str!("../guest/secure.sh");
+/// Behind [`KERNEL_TARGET`] and [`SECURE`]: that target asks for either.
+pub const SECURE_KERNEL: &str = include_str!("../guest/secure-kernel.sh");
+/// A PSK of each hash with that target.
+pub const SECURE_PSK: &str = include_str!("../guest/secure-psk.sh");
+/// DH-HMAC-CHAP with that target, and the PSK that it leads to.
+pub const SECURE_CHAP: &str = include_str!("../guest/secure-chap.sh");
+
 /// Every nvme subcommand for what weft serves.
 pub const ADMINISTRATOR: &str = include_str!("../guest/administrator.sh");
 /// A host whose target is changed under it.

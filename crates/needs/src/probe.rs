@@ -89,6 +89,9 @@ impl Need {
             "program" => program(&self.value),
             // Debian's packages, fetched already or from the archive: guests are made of them.
             "guest" => guest(),
+            // The packages of a system of a newer suite, of which guests are made too
+            // (tests/src/systems.rs).
+            "system" => newer_system(&self.value),
             // Chromium, there or to be installed, and what drives it.
             "browser" => browser(),
             // Prometheus and promtool of Debian, in the cache or to be fetched.
@@ -300,27 +303,74 @@ fn is_in_cache(beginning: &str) -> bool {
     entries.any(|entry| entry.is_ok_and(|entry| entry.file_name().to_str().is_some_and(begins_so)))
 }
 
+/// What the tests want of a newer suite, and of the one that has the kernel for it.
+const OF_NEWER_SUITE: &[&str] = &["keyutils", "ktls-utils", "nvme-cli"];
+const SUITE_OF_KERNEL: &str = "trixie-backports";
+
+fn newer_system(suite: &str) -> Found {
+    if is_in_cache(&format!("{suite}-")) {
+        return Ok(());
+    }
+    guest()?;
+    let release = fs::read_to_string("/etc/os-release").map_err(refused)?;
+    let codename = release
+        .lines()
+        .find_map(|line| line.strip_prefix("VERSION_CODENAME="))
+        .ok_or("the system's release has no code name")?;
+    let folder = tempfile::tempdir().map_err(refused)?;
+    let sources = folder.path().join("sources.list");
+    let archive = address_of(codename)?;
+    let lines = [suite, SUITE_OF_KERNEL].map(|suite| format!("deb {archive} {suite} main\n"));
+    fs::write(&sources, lines.concat()).map_err(refused)?;
+    let sources = format!("Dir::Etc::sourcelist={}", sources.display());
+    let only = ["-o", &sources, "-o", "Dir::Etc::sourceparts=/dev/null"];
+    apt_get(folder.path(), &[&only[..], &["update"]].concat())?;
+    let wanted = OF_NEWER_SUITE.iter().map(|name| format!("{name}/{suite}"));
+    let kernel = format!("linux-image-amd64/{SUITE_OF_KERNEL}");
+    let wanted: Vec<String> = wanted.chain([kernel]).collect();
+    let wanted: Vec<&str> = wanted.iter().map(String::as_str).collect();
+    let download = ["download", "--print-uris"];
+    apt_get(folder.path(), &[&only[..], &download, &wanted].concat())
+}
+
+/// Where the machine's package sources have this suite.
+fn address_of(suite: &str) -> Result<String, String> {
+    let mut command = Command::new("apt-get");
+    command.args(["indextargets", "--format", "$(CODENAME) $(REPO_URI)"]);
+    let listed = command.output().map_err(refused)?.stdout;
+    let listed = String::from_utf8_lossy(&listed);
+    let mut lines = listed.lines().filter_map(|line| line.split_once(' '));
+    let (_, address) = lines
+        .find(|(named, _)| *named == suite)
+        .ok_or_else(|| format!("no package source has {suite}"))?;
+    Ok(address.to_owned())
+}
+
 /// Asks the archive for no more than what says what it has.
 fn archive() -> Found {
     let folder = tempfile::tempdir().map_err(refused)?;
-    let lists = folder.path().join("lists");
+    let no_packages = "Acquire::IndexTargets::deb::Packages::DefaultEnabled=false";
+    apt_get(folder.path(), &["-o", no_packages, "update"])
+}
+
+/// Runs `apt-get` with lists and a cache of its own below `folder`.
+fn apt_get(folder: &Path, words: &[&str]) -> Found {
+    let lists = folder.join("lists");
     fs::create_dir_all(lists.join("partial")).map_err(refused)?;
-    let lists = format!("Dir::State::lists={}", lists.display());
+    let (lists, cache) = (lists.display(), folder.display());
     let options = [
-        lists.as_str(),
+        &format!("Dir::State::lists={lists}"),
+        &format!("Dir::Cache={cache}"),
         "APT::Update::Error-Mode=any",
         "APT::Sandbox::User=",
         "Debug::NoLocking=1",
         "Acquire::http::Timeout=20",
-        "Acquire::IndexTargets::deb::Packages::DefaultEnabled=false",
         "Acquire::IndexTargets::deb::Translations::DefaultEnabled=false",
         "Acquire::IndexTargets::deb-src::Sources::DefaultEnabled=false",
     ];
     let options = options.iter().flat_map(|option| ["-o", option]);
-    run(
-        "apt-get",
-        &options.chain(["-q", "update"]).collect::<Vec<_>>(),
-    )
+    let all: Vec<&str> = options.chain(["-q"]).chain(words.iter().copied()).collect();
+    run("apt-get", &all)
 }
 
 #[cfg(test)]

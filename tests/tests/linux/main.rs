@@ -11,4 +11,5 @@ mod iscsi;
 mod live;
 mod nfs;
 mod peer;
+mod secure;
 mod story;

@@ -1,0 +1,71 @@
+# NVMe/TCP with TLS and with DH-HMAC-CHAP, as a host does it. The guest is of a system that
+# has tlshd. Set by the caller besides ADDR, PORT, NQN: nothing.
+
+host=$(cat /etc/nvme/hostnqn)
+modprobe tls
+
+# tls_daemon: tlshd does the handshakes for this guest's kernel. It says what it did in
+# /tmp/tlshd.log.
+tls_daemon() {
+    printf '%s\n' "127.0.0.1 localhost" "10.0.2.2 machine" >/etc/hosts
+    printf '%s\n' "[debug]" "loglevel=1" "[authenticate]" "keyrings=.nvme" >/etc/tlshd.conf
+    tlshd -s -c /etc/tlshd.conf >/tmp/tlshd.log 2>&1 &
+    # It listens for what this kernel asks of it: a generic netlink socket in a group.
+    until_true tlshd "awk '\$2 == 16 && \$4 ~ /[1-9a-f]/ { found = 1 } END { exit !found }' /proc/net/netlink"
+}
+
+# insert_psk KEY [WORDS]: the PSK that this host and $NQN derive from an interchange key, for
+# the kernel. Prints its serial number as the kernel does.
+insert_psk() {
+    interchange=$1
+    shift
+    nvme check-tls-key --keydata="$interchange" --identity=1 --hostnqn="$host" \
+        --subsysnqn="$NQN" --insert "$@" >/tmp/inserted 2>&1 || fail "insert: $(cat /tmp/inserted)"
+    sed -n 's/^Inserted TLS key //p' /tmp/inserted
+}
+
+# connected WORDS: connects and waits for the disk. Sets `controller` (its folder in sysfs) and
+# `disk`.
+connected() {
+    nvme connect -t tcp -a "$ADDR" -s "$PORT" -n "$NQN" "$@" >/tmp/said 2>&1 ||
+        fail "connect $*: $(cat /tmp/said /tmp/tlshd.log)"
+    controller=/sys/class/nvme/$(sed -n 's/.*device: //p' /tmp/said)
+    until_true "live" '[ "$(cat $controller/state)" = live ]'
+    until_true "a disk" 'ls -d $controller/nvme*n1 >/tmp/said 2>/dev/null'
+    disk=/dev/$(sed 's/.*\/nvme\([0-9]*\)\(c[0-9]*\)*n1$/nvme\1n1/' /tmp/said)
+    wait_for "$disk"
+}
+
+# protected MODE [SERIAL]: the connection is under TLS with a PSK that was configured (`tls`) or
+# generated (`concat`), with that serial number.
+protected() {
+    [ "$(cat $controller/tls_mode)" = "$1" ] || fail "tls_mode $(cat $controller/tls_mode)"
+    [ "$(cat $controller/tls_key)" = "${2:-$(cat $controller/tls_key)}" ] ||
+        fail "PSK $(cat $controller/tls_key), not $2: $(grep psk /proc/keys)"
+}
+
+# proven HASH GROUP: both sides have proven themselves since the last call.
+proven() {
+    dmesg -c >/tmp/said
+    has "authenticated with hash $1 dhgroup $2" /tmp/said
+    has "controller authenticated" /tmp/said
+}
+
+# shut_out WORDS: the connection is refused, or given up.
+shut_out() {
+    refused "could not add new controller" \
+        nvme connect -t tcp -a "$ADDR" -s "$PORT" -n "$NQN" "$@"
+}
+
+# written_is_read DISK: 4 MiB, past the cache.
+written_is_read() {
+    random /tmp/written 4194304
+    dd if=/tmp/written of="$1" bs=256k oflag=direct 2>/dev/null
+    dd if="$1" of=/tmp/read bs=64k count=64 iflag=direct 2>/dev/null
+    cmp /tmp/written /tmp/read || fail "$1 holds something else"
+}
+
+disconnected() {
+    nvme disconnect-all
+    until_true "no controller" '[ ! -e $controller ]'
+}
