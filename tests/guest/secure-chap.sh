@@ -1,5 +1,5 @@
 # DH-HMAC-CHAP of both sides between the kernel's host and its target, alone and with the PSK
-# that it leads to.
+# that it leads to. Set by the caller besides ADDR, PORT, NQN: CIPHER, that of a PSK of SHA-384.
 
 tls_daemon
 tls_port 4421 "not required"
@@ -27,6 +27,7 @@ step concatenation
 PORT=4421
 connected --dhchap-secret="$secret" --dhchap-ctrl-secret="$back" --concat
 protected concat
+spoken "$CIPHER"
 has "NVMe1G02 $host $NQN" /proc/keys
 written_is_read "$disk"
 disconnected

@@ -1,15 +1,16 @@
 # NVMe/TCP with TLS and with DH-HMAC-CHAP, as a host does it. The guest is of a system that
-# has tlshd. Set by the caller besides ADDR, PORT, NQN: nothing.
+# has tlshd. Set by the caller: ADDR, PORT, NQN.
 
 host=$(cat /etc/nvme/hostnqn)
-modprobe tls
+# With what the kernel loads by itself where it finds modules by what they offer.
+modprobe -a tls chacha chacha20poly1305
 
 # tls_daemon: tlshd does the handshakes for this guest's kernel. It says what it did in
 # /tmp/tlshd.log.
 tls_daemon() {
     printf '%s\n' "127.0.0.1 localhost" "10.0.2.2 machine" >/etc/hosts
     printf '%s\n' "[debug]" "loglevel=1" "[authenticate]" "keyrings=.nvme" >/etc/tlshd.conf
-    tlshd -s -c /etc/tlshd.conf >/tmp/tlshd.log 2>&1 &
+    tlshd -s -c /etc/tlshd.conf >>/tmp/tlshd.log 2>&1 &
     # It listens for what this kernel asks of it: a generic netlink socket in a group.
     until_true tlshd "awk '\$2 == 16 && \$4 ~ /[1-9a-f]/ { found = 1 } END { exit !found }' /proc/net/netlink"
 }
@@ -42,6 +43,13 @@ protected() {
     [ "$(cat $controller/tls_mode)" = "$1" ] || fail "tls_mode $(cat $controller/tls_mode)"
     [ "$(cat $controller/tls_key)" = "${2:-$(cat $controller/tls_key)}" ] ||
         fail "PSK $(cat $controller/tls_key), not $2: $(grep psk /proc/keys)"
+}
+
+# spoken CIPHER: each handshake since the last call came to this one.
+spoken() {
+    sed -n 's/.*Session description: (TLS1.3)--(\(.*\))/\1/p' /tmp/tlshd.log | sort -u >/tmp/said
+    : >/tmp/tlshd.log
+    [ "$(cat /tmp/said)" = "$1" ] || fail "ciphers, not $1: $(cat /tmp/said)"
 }
 
 # proven HASH GROUP: both sides have proven themselves since the last call.

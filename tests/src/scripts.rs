@@ -12,7 +12,7 @@ pub const CRASH: &str = include_str!("../guest/crash.sh");
 pub const NVME_CRASH: &str = include_str!("../guest/nvme-crash.sh");
 
 /// TLS and in-band authentication, as a host does them; for guests of
-/// [`FORKY`](crate::systems::FORKY).
+/// [`FORKY`](crate::systems::FORKY) and [`TRIXIE`](crate::systems::TRIXIE).
 pub const SECURE: &str = include_str!("../guest/secure.sh");
 /// Behind [`KERNEL_TARGET`] and [`SECURE`]: that target asks for either.
 pub const SECURE_KERNEL: &str = include_str!("../guest/secure-kernel.sh");

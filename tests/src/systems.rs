@@ -143,6 +143,14 @@ pub static FORKY: System = System {
     modules: SECURE_MODULES,
 };
 
+/// The same kernel with programs from before FORKY's: libnvme derives PSKs otherwise than the
+/// standard, and tlshd binds each with SHA-256.
+pub static TRIXIE: System = System {
+    name: "trixie",
+    suite: Some("trixie"),
+    ..FORKY
+};
+
 const SECURE_PACKAGES: &[&str] = &[
     "busybox-static",
     "dash",
@@ -174,4 +182,13 @@ const SECURE_PROGRAMS: &[&str] = &[
 
 const SECURE_FILES: &[&str] = &["etc/mke2fs.conf", "etc/netconfig"];
 
-const SECURE_MODULES: &[&str] = &["configfs", "nfsv4", "null_blk", "nvmet", "nvmet_tcp", "tls"];
+const SECURE_MODULES: &[&str] = &[
+    "chacha",
+    "chacha20poly1305",
+    "configfs",
+    "nfsv4",
+    "null_blk",
+    "nvmet",
+    "nvmet_tcp",
+    "tls",
+];

@@ -7,7 +7,7 @@
 #![forbid(unsafe_code)]
 
 use interop::guest::{Config, Guest, GuestEnd, GuestOutcome};
-use interop::systems::{FORKY, RELEASE};
+use interop::systems::{FORKY, RELEASE, TRIXIE};
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -40,7 +40,10 @@ fn main() -> ExitCode {
     let mut config = Config::new("by-hand", &script);
     config.cpus = cpus;
     if let Ok(name) = std::env::var("WEFT_GUEST_SYSTEM") {
-        let Some(system) = [&RELEASE, &FORKY].into_iter().find(|s| s.name == name) else {
+        let Some(system) = [&RELEASE, &FORKY, &TRIXIE]
+            .into_iter()
+            .find(|s| s.name == name)
+        else {
             eprintln!("WEFT_GUEST_SYSTEM: no system {name} in tests/src/systems.rs");
             return ExitCode::from(2);
         };
