@@ -21,6 +21,9 @@ pub const SECURE_PSK: &str = include_str!("../guest/secure-psk.sh");
 /// DH-HMAC-CHAP with that target, and the PSK that it leads to.
 pub const SECURE_CHAP: &str = include_str!("../guest/secure-chap.sh");
 
+/// Behind [`SECURE`]: TLS with weft.
+pub const SECURE_WEFT: &str = include_str!("../guest/secure-weft.sh");
+
 /// Every nvme subcommand for what weft serves.
 pub const ADMINISTRATOR: &str = include_str!("../guest/administrator.sh");
 /// A host whose target is changed under it.

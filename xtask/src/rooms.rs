@@ -109,7 +109,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     (
         "client",
         &[
-            "host", "machine", "mem", "random", "reactor", "store", "wire",
+            "auth", "host", "machine", "mem", "random", "reactor", "store", "wire",
         ],
     ),
     ("bench", &["client", "mem", "random", "reactor"]),

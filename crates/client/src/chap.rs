@@ -1,16 +1,12 @@
 //! The name of an iSCSI initiator, and how it proves that: arguments of several
 //! commands.
 
-use std::fs::File;
-use std::io::Read;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
 use host::iscsi::{Algorithm, Chap, Initiator, Secret};
 
-/// What others may do with a file so that it holds no secret: read or write it.
-const OPEN_TO_ALL: u32 = 0o006;
+use crate::private_file::read_private;
 
 /// Arguments of what speaks iSCSI.
 #[derive(Args, Clone, Debug, Default)]
@@ -74,18 +70,7 @@ impl ChapArgs {
 /// line.
 fn secret(path: &Path) -> Result<Secret, String> {
     let shown = path.display();
-    let cannot = |error| format!("{shown} cannot be read: {error}");
-    let file = File::open(path).map_err(cannot)?;
-    let mode = file.metadata().map_err(cannot)?.mode();
-    if mode & OPEN_TO_ALL != 0 {
-        return Err(format!(
-            "everybody on this machine may read or write {shown} (mode {:04o}): `chmod 600` it",
-            mode & 0o7777
-        ));
-    }
-    let mut bytes = Vec::new();
-    let most = Secret::LEN_MAX as u64 + 3;
-    file.take(most).read_to_end(&mut bytes).map_err(cannot)?;
+    let bytes = read_private(path, Secret::LEN_MAX + 3)?;
     let line = bytes.strip_suffix(b"\n").unwrap_or(&bytes);
     let line = line.strip_suffix(b"\r").unwrap_or(line);
     match line.len() {

@@ -8,11 +8,12 @@ use std::process::ExitCode;
 use clap::Args;
 use host::iscsi::{self, DiscoveredTarget};
 use host::nfs::{self, Client, Entry, Params};
-use host::{DiscoveryEntry, HostIdentity, resolve};
+use host::{DiscoveryEntry, resolve};
 use serde::Serialize;
 use wire::nfs4::nfs_ftype4;
 
 use crate::chap::ChapArgs;
+use crate::nvme_host::NvmeHostArgs;
 use crate::perf::admin_driver;
 
 /// The discovery controller that is asked where none is named.
@@ -35,9 +36,9 @@ pub struct DiscoverArgs {
     /// Port of the discovery controller [default: 4420]
     #[arg(short = 's', long)]
     pub trsvcid: Option<u16>,
-    /// Host NQN [default: a new one]
-    #[arg(short = 'q', long)]
-    pub hostnqn: Option<String>,
+    /// Of NVMe/TCP
+    #[command(flatten)]
+    pub nvme_host: NvmeHostArgs,
     /// Of iSCSI
     #[command(flatten)]
     pub chap: ChapArgs,
@@ -178,7 +179,7 @@ fn discovery_addresses(
 /// # Errors
 /// A sentence for the user.
 pub fn records(args: &DiscoverArgs, to: SocketAddr) -> Result<Vec<DiscoveryRecord>, String> {
-    let host = HostIdentity::new(args.hostnqn.as_deref()).map_err(|e| e.to_string())?;
+    let host = args.nvme_host.identity()?;
     let driver = admin_driver().map_err(|e| e.to_string())?;
     let entries = host::discover(driver, to, &host).map_err(|e| format!("{to}: {e}"))?;
     Ok(entries.iter().map(DiscoveryRecord::new).collect())

@@ -8,5 +8,7 @@ pub mod chap;
 pub mod clock;
 pub mod discover;
 pub mod latency;
+pub mod nvme_host;
 pub mod perf;
+mod private_file;
 pub mod units;

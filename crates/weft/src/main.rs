@@ -10,6 +10,7 @@ mod events;
 mod evict;
 mod get;
 mod import;
+mod key;
 mod log;
 mod login;
 mod machine;
@@ -96,6 +97,8 @@ enum WeftCommand {
     Login(login::LoginArgs),
     /// Make or remove a token, by which a program asks the weft that runs on this machine over TCP
     Token(token::TokenArgs),
+    /// Make, check or replace the key by which an NVMe host speaks TLS
+    Key(key::KeyArgs),
     /// List what the weft that runs on this machine has refused last: to whom, why, and the
     /// configuration that would let it in
     Refusals(ask::RefusalsArgs),
@@ -227,6 +230,7 @@ fn run(command: Option<WeftCommand>, events: Arc<EventLog>) -> io::Result<ExitCo
         Some(WeftCommand::Get(arguments)) => get::run(&arguments),
         Some(WeftCommand::Login(arguments)) => login::run(&arguments),
         Some(WeftCommand::Token(arguments)) => token::run(&arguments),
+        Some(WeftCommand::Key(arguments)) => key::run(&arguments),
         Some(WeftCommand::Diff(arguments)) => changes::diff(&arguments),
         Some(WeftCommand::Apply(arguments)) => changes::apply(&arguments),
         Some(WeftCommand::Dump(arguments)) => changes::dump(&arguments),

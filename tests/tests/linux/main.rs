@@ -13,3 +13,4 @@ mod nfs;
 mod peer;
 mod secure;
 mod story;
+mod tls;

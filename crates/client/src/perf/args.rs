@@ -13,6 +13,7 @@ use super::device::{Device, ISCSI_QUEUE_DEPTH_MAX};
 use super::local;
 use super::workload::Rw;
 use crate::chap::ChapArgs;
+use crate::nvme_host::NvmeHostArgs;
 use crate::units::{parse_bytes, parse_duration};
 
 /// The subsystem that weft serves on this machine when nothing is configured.
@@ -108,9 +109,9 @@ pub struct PerfArgs {
     /// Namespace identifier [default: the first namespace]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
     pub nsid: Option<u32>,
-    /// Host NQN [default: a new one]
-    #[arg(short = 'q', long)]
-    pub hostnqn: Option<String>,
+    /// Of NVMe/TCP
+    #[command(flatten)]
+    pub nvme_host: NvmeHostArgs,
     /// Header digests
     #[arg(short = 'g', long)]
     pub hdr_digest: bool,

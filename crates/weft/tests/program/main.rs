@@ -10,6 +10,7 @@ mod events;
 mod found;
 mod generations;
 mod import;
+mod keys;
 mod logs;
 mod manual;
 mod metrics;

@@ -1,0 +1,252 @@
+//! `weft key`: the keys by which NVMe hosts speak TLS.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use auth::psk::{Derivation, Psk, PskHash};
+use auth::{HostPsk, KEY_FILE_BYTES_MAX, Secret, key_line, parse_keys};
+use clap::{Args, Subcommand, ValueEnum};
+use nvmf::{check_host_nqn, check_subsystem_nqn};
+use wire::nvme::discovery::DISCOVERY_NQN;
+
+use crate::FAILURE;
+
+#[derive(Args)]
+pub struct KeyArgs {
+    #[command(subcommand)]
+    command: KeyCommand,
+}
+
+#[derive(Subcommand)]
+enum KeyCommand {
+    /// Make a key in a file that only you may read, and print what each side does with it
+    New {
+        /// The file, which must not be there yet
+        file: PathBuf,
+        #[command(flatten)]
+        pair: Pair,
+        /// Of the key and its cipher suite; hosts with tlshd before 1.1 need sha256
+        #[arg(long, value_enum, default_value_t = HashName::Sha384)]
+        hash: HashName,
+    },
+    /// Say what the keys of a file are, and by which identities a host says them
+    Check {
+        /// The file
+        file: PathBuf,
+        #[command(flatten)]
+        pair: Pair,
+    },
+    /// Put a new key into a file, before those that are there: they are good for a while yet, so
+    /// that hosts take the new one one by one
+    Rotate {
+        /// The file
+        file: PathBuf,
+        #[command(flatten)]
+        pair: Pair,
+        /// How long the keys that are there stay good, as in 90s, 12h or 7d
+        #[arg(long, default_value = "1d", value_parser = humantime::parse_duration)]
+        grace: Duration,
+    },
+}
+
+/// Whom a key is for.
+#[derive(Args)]
+struct Pair {
+    /// NQN of the host: `cat /etc/nvme/hostnqn` there
+    #[arg(long, value_name = "NQN", value_parser = host_nqn)]
+    host: String,
+    /// NQN of the subsystem
+    #[arg(long, value_name = "NQN", value_parser = subsystem_nqn)]
+    subsystem: String,
+}
+
+fn host_nqn(text: &str) -> Result<String, String> {
+    check_host_nqn(text).map_err(|why| why.to_string())?;
+    Ok(text.to_owned())
+}
+
+fn subsystem_nqn(text: &str) -> Result<String, String> {
+    check_subsystem_nqn(text).map_err(|why| why.to_string())?;
+    Ok(text.to_owned())
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum HashName {
+    Sha256,
+    Sha384,
+}
+
+/// Makes, checks or replaces keys.
+pub fn run(arguments: &KeyArgs) -> io::Result<ExitCode> {
+    let told = match &arguments.command {
+        KeyCommand::New { file, pair, hash } => make(file, pair, *hash),
+        KeyCommand::Check { file, pair } => check(file, pair),
+        KeyCommand::Rotate { file, pair, grace } => rotate(file, pair, *grace),
+    };
+    match told {
+        Ok(text) => {
+            io::stdout().write_all(text.as_bytes())?;
+            Ok(ExitCode::SUCCESS)
+        }
+        Err(why) => {
+            writeln!(io::stderr(), "error: {why}")?;
+            Ok(ExitCode::from(FAILURE))
+        }
+    }
+}
+
+fn new_key(hash: PskHash) -> Result<HostPsk, String> {
+    let mut filled = Ok(());
+    let psk = Psk::new(hash, |bytes| filled = reactor::fill_random(bytes));
+    filled.map_err(|error| format!("the system has no random bytes: {error}"))?;
+    Ok(HostPsk { psk, until: None })
+}
+
+fn make(path: &Path, pair: &Pair, hash: HashName) -> Result<String, String> {
+    let key = new_key(match hash {
+        HashName::Sha256 => PskHash::Sha256,
+        HashName::Sha384 => PskHash::Sha384,
+    })?;
+    write_new(path, &key_line(&key))?;
+    let shown = path.display();
+    Ok(format!(
+        "{shown} has the key: copy it to the host in a way that nobody reads, and nowhere else.\n\n\
+         Here, in the [[nvme.subsystem]] nqn = \"{}\":\n\n\
+         \x20   [[nvme.subsystem.host]]\n\
+         \x20   nqn = \"{}\"\n\
+         \x20   psk_file = \"{shown}\"\n\n{}",
+        pair.subsystem,
+        pair.host,
+        on_the_host(path, pair)
+    ))
+}
+
+/// What a Linux host does with its copy of a key.
+fn on_the_host(path: &Path, pair: &Pair) -> String {
+    let Pair { host, subsystem } = pair;
+    let file = path.file_name().unwrap_or_default().to_string_lossy();
+    let mut text = format!(
+        "On the host, as root, with tlshd (ktls-utils) running and its copy of the key in {file}:\n\n"
+    );
+    for subnqn in [subsystem, DISCOVERY_NQN] {
+        text += &format!(
+            "    nvme check-tls-key --insert --identity=1 --hostnqn={host} \\\n        \
+             --subsysnqn={subnqn} --keydata=\"$(head -n1 {file})\"\n"
+        );
+    }
+    text += "\nWith nvme-cli 3:\n\n";
+    for subnqn in [subsystem, DISCOVERY_NQN] {
+        text += &format!(
+            "    nvme keys insert-tls-psk --identity=1 --hostnqn={host} \\\n        \
+             --subsysnqn={subnqn} --keydata=\"$(head -n1 {file})\"\n"
+        );
+    }
+    text += &format!(
+        "\nThen it connects:\n\n    \
+         nvme connect -t tcp -a ADDRESS -s 4420 -q {host} \\\n        \
+         -n {subsystem} --tls\n"
+    );
+    text
+}
+
+fn check(path: &Path, pair: &Pair) -> Result<String, String> {
+    let mut text = String::new();
+    for (number, key) in (1..).zip(read(path)?) {
+        let hash = match key.psk.hash() {
+            PskHash::Sha256 => "SHA-256, TLS_AES_128_GCM_SHA256",
+            PskHash::Sha384 => "SHA-384, TLS_AES_256_GCM_SHA384",
+        };
+        let until = match key.until {
+            None => "good".to_owned(),
+            Some(until) => {
+                let is_over = UNIX_EPOCH + until <= SystemTime::now();
+                let until = humantime::format_rfc3339_seconds(UNIX_EPOCH + until);
+                let word = if is_over {
+                    "not good since"
+                } else {
+                    "good until"
+                };
+                format!("{word} {until}")
+            }
+        };
+        text += &format!("key {number}: {hash}, {until}\n");
+        for (what, derivation) in [
+            ("identity", Derivation::Standard),
+            ("identity, as libnvme up to 1.13 makes it", Derivation::Old),
+        ] {
+            let psk = key.psk.tls_psk(&pair.host, &pair.subsystem, derivation);
+            text += &format!("  {what}:\n    {}\n", psk.identity);
+        }
+        let psk = key
+            .psk
+            .tls_psk_version_0(&pair.host, &pair.subsystem, Derivation::Standard);
+        text += &format!("  identity of version 0:\n    {}\n", psk.identity);
+    }
+    Ok(text)
+}
+
+fn rotate(path: &Path, pair: &Pair, grace: Duration) -> Result<String, String> {
+    let keys = read(path)?;
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    let now = now.map_err(|_| "the clock is before 1970")?;
+    let until = now.saturating_add(grace);
+    let new = new_key(keys[0].psk.hash())?;
+    let kept = keys
+        .into_iter()
+        .filter(|key| key.until.is_none_or(|until| now < until));
+    let kept = kept.map(|key| HostPsk {
+        until: Some(key.until.map_or(until, |known| known.min(until))),
+        ..key
+    });
+    let text: String = [new]
+        .into_iter()
+        .chain(kept)
+        .map(|key| key_line(&key))
+        .collect();
+    parse_keys(text.as_bytes()).map_err(|why| format!("{}: {why}", path.display()))?;
+    // Whole or not at all, and never readable by others.
+    let mut beside = path.as_os_str().to_owned();
+    beside.push(".new");
+    let beside = Path::new(&beside);
+    write_new(beside, &text)?;
+    fs::rename(beside, path).map_err(|error| {
+        let _ = fs::remove_file(beside);
+        format!("{} cannot be replaced: {error}", path.display())
+    })?;
+    let until = humantime::format_rfc3339_seconds(UNIX_EPOCH + until);
+    let shown = path.display();
+    Ok(format!(
+        "{shown} has a new key; those before it are good until {until}. No host is \
+         disconnected.\n\nHere: `weft apply` with the configuration, or `systemctl reload weft`, \
+         takes the file.\n\n{}",
+        on_the_host(path, pair)
+    ))
+}
+
+fn read(path: &Path) -> Result<Vec<HostPsk>, String> {
+    let cannot = |error| format!("{} cannot be read: {error}", path.display());
+    let file = File::open(path).map_err(cannot)?;
+    let mut bytes = Vec::new();
+    let most = KEY_FILE_BYTES_MAX as u64 + 1;
+    file.take(most).read_to_end(&mut bytes).map_err(cannot)?;
+    let bytes = Secret::new(bytes);
+    parse_keys(bytes.bytes()).map_err(|why| format!("{}: {why}", path.display()))
+}
+
+/// Writes a file that is not there yet, for its owner alone.
+fn write_new(path: &Path, text: &str) -> Result<(), String> {
+    let made = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(path);
+    let written = made.and_then(|mut file| {
+        file.write_all(text.as_bytes())?;
+        file.sync_all()
+    });
+    written.map_err(|error| format!("{} cannot be made: {error}", path.display()))
+}

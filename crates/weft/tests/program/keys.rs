@@ -1,0 +1,181 @@
+//! Keys for TLS: made, checked, and replaced while hosts are connected.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use crate::reload::Load;
+use crate::serving::{File, Serving, file, free_port, serve, text, weft};
+use crate::told::end_in_order;
+
+const NQN: &str = "nqn.2026-01.io.weft:a";
+const HOST: &str = "nqn.2026-01.org.example:first";
+const OTHER_HOST: &str = "nqn.2026-01.org.example:second";
+
+/// What `weft key` says: with which code, and on which stream.
+fn key(verb: &str, path: &Path, more: &[&str]) -> (Option<i32>, String) {
+    let path = path.to_str().expect("UTF-8");
+    let pair = ["--host", HOST, "--subsystem", NQN];
+    let output = weft(&[&["key", verb, path], &pair[..], more].concat());
+    let said = match output.status.success() {
+        true => output.stdout,
+        false => output.stderr,
+    };
+    (output.status.code(), text(&said))
+}
+
+/// A target that holds one host to keys, with a folder for them.
+struct Keyed {
+    serving: Serving,
+    file: File,
+    port: u16,
+}
+
+impl Keyed {
+    /// With the key file `first.psk`, which is made.
+    fn start() -> Keyed {
+        let port = free_port();
+        let file = file(&format!(
+            "[[volume]]\nname = \"a\"\nkind = \"ram\"\nsize = \"8MiB\"\n\
+             [[nvme.subsystem]]\nnqn = \"{NQN}\"\nhosts = [\"{OTHER_HOST}\"]\nvolumes = [\"a\"]\n\
+             [[nvme.subsystem.host]]\nnqn = \"{HOST}\"\npsk_file = \"first.psk\"\n\
+             [[listener]]\naddress = \"127.0.0.1:{port}\"\n[admin]\nsocket = \"admin.sock\"\n"
+        ));
+        let (code, said) = key("new", &file.path.with_file_name("first.psk"), &[]);
+        assert_eq!(code, Some(0), "{said}");
+        let serving = serve(&file.path);
+        Keyed {
+            serving,
+            file,
+            port,
+        }
+    }
+
+    fn url(&self) -> String {
+        format!("nvme-tcp://127.0.0.1:{}/{NQN}", self.port)
+    }
+
+    /// How many I/Os a host does by the first key of a file; why none.
+    fn perf(&self, host: &str, keys: Option<&Path>) -> Result<(), String> {
+        let url = self.url();
+        let mut words = vec!["perf", &url, "-q", host, "--runtime", "200ms", "--json"];
+        if let Some(keys) = keys {
+            words.extend(["--psk-file", keys.to_str().expect("UTF-8")]);
+        }
+        let output = weft(&words);
+        match output.status.success() {
+            true => Ok(()),
+            false => Err(text(&output.stderr)),
+        }
+    }
+
+    fn path(&self, name: &str) -> std::path::PathBuf {
+        self.file.path.with_file_name(name)
+    }
+}
+
+#[test]
+fn key_is_made_for_its_owner_alone_and_both_sides_are_told() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("host.psk");
+    let (code, said) = key("new", &path, &[]);
+    assert_eq!(code, Some(0), "{said}");
+    let about = fs::metadata(&path).expect("made");
+    assert_eq!(about.mode() & 0o777, 0o600);
+    let interchange = fs::read_to_string(&path).expect("text");
+    assert!(interchange.starts_with("NVMeTLSkey-1:02:"), "{interchange}");
+    assert!(
+        !said.contains(interchange.trim()),
+        "the key is shown: {said}"
+    );
+    for part in [
+        "[[nvme.subsystem.host]]",
+        "psk_file = ",
+        "nvme check-tls-key --insert",
+        "nvme keys insert-tls-psk",
+        "nqn.2014-08.org.nvmexpress.discovery",
+        "nvme connect -t tcp",
+    ] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+    let (code, said) = key("new", &path, &[]);
+    assert!(code == Some(1) && said.contains("cannot be made"), "{said}");
+    let (code, said) = key("check", &path, &[]);
+    assert_eq!(code, Some(0), "{said}");
+    let identity = format!("NVMe1R02 {HOST} {NQN} ");
+    assert_eq!(said.matches(&identity).count(), 2, "{said}");
+    assert!(said.contains(&format!("NVMe0R02 {HOST} {NQN}\n")), "{said}");
+    fs::write(&path, "NVMeTLSkey-1:02:AAAA:\n").expect("written");
+    let (code, said) = key("check", &path, &[]);
+    assert!(code == Some(1) && said.contains("line 1"), "{said}");
+    let (code, said) = key("rotate", &path, &[]);
+    assert!(code == Some(1) && said.contains("line 1"), "{said}");
+    let output = weft(&[
+        "key",
+        "check",
+        "x",
+        "--host",
+        "formless",
+        "--subsystem",
+        NQN,
+    ]);
+    assert_eq!(output.status.code(), Some(2), "{}", text(&output.stderr));
+}
+
+#[test]
+fn key_is_replaced_and_old_and_new_are_good_while_a_load_goes_on() {
+    let mut keyed = Keyed::start();
+    let first = keyed.path("first.psk");
+    let old = keyed.path("old.psk");
+    fs::copy(&first, &old).expect("a copy with its mode");
+    let load = Load::start_as(
+        &keyed.url(),
+        &["-q", HOST, "--psk-file", old.to_str().expect("UTF-8")],
+    );
+    let (code, said) = key("rotate", &first, &["--grace", "1h"]);
+    assert!(code == Some(0) && said.contains("good until"), "{said}");
+    let about = fs::metadata(&first).expect("there");
+    assert_eq!(about.mode() & 0o777, 0o600);
+    // Not before the file is read again.
+    let told = keyed.perf(HOST, Some(&first)).expect_err("an unknown key");
+    assert!(told.contains("TLS"), "{told}");
+    keyed.serving.signal("HUP");
+    keyed.serving.log_line("held to other terms");
+    keyed.perf(HOST, Some(&first)).expect("the new key");
+    keyed.perf(HOST, Some(&old)).expect("the old key");
+    // No time is left to the old one.
+    let (code, said) = key("rotate", &first, &["--grace", "0s"]);
+    assert_eq!(code, Some(0), "{said}");
+    keyed.serving.signal("HUP");
+    keyed.serving.log_line("held to other terms");
+    keyed.perf(HOST, Some(&first)).expect("the newest key");
+    assert!(keyed.perf(HOST, Some(&old)).is_err());
+    // Who was connected stays.
+    load.end();
+    end_in_order(keyed.serving);
+}
+
+#[test]
+fn host_without_its_key_is_told_why_it_is_refused() {
+    let keyed = Keyed::start();
+    keyed.perf(OTHER_HOST, None).expect("no key is asked of it");
+    assert!(keyed.perf(HOST, None).is_err());
+    let wrong = keyed.path("wrong.psk");
+    let (code, said) = key("new", &wrong, &["--hash", "sha256"]);
+    assert_eq!(code, Some(0), "{said}");
+    assert!(keyed.perf(HOST, Some(&wrong)).is_err());
+    let socket = keyed.path("admin.sock");
+    let output = weft(&["refusals", "--at", socket.to_str().expect("UTF-8")]);
+    let told = text(&output.stdout);
+    for part in ["nvme connect --tls", "no host has the TLS identity", HOST] {
+        assert!(told.contains(part), "{part}: {told}");
+    }
+    let output = weft(&["dump", "--at", socket.to_str().expect("UTF-8")]);
+    let interchange = fs::read_to_string(keyed.path("first.psk")).expect("text");
+    let dumped = text(&output.stdout);
+    assert!(
+        dumped.contains("psk_file") && !dumped.contains(interchange.trim()),
+        "{dumped}"
+    );
+    end_in_order(keyed.serving);
+}

@@ -1,0 +1,50 @@
+# TLS with weft, which holds this host to a key: behind SECURE.
+# Set by the caller besides ADDR, PORT, NQN: KEY, an interchange key, its CIPHER, and WRONG,
+# another key.
+
+discovery=nqn.2014-08.org.nvmexpress.discovery
+tls_daemon
+
+step without TLS
+shut_out
+nvme discover -t tcp -a "$ADDR" -s "$PORT" >/tmp/discovered
+has "subnqn: *$NQN" /tmp/discovered
+has "treq: *required" /tmp/discovered
+has "sectype: *tls13" /tmp/discovered
+
+step TLS
+serial=$(insert_psk "$KEY")
+connected --tls
+protected tls "$serial"
+spoken "$CIPHER"
+written_is_read "$disk"
+
+step reset
+nvme reset "/dev/${controller##*/}"
+until_true "live" '[ "$(cat $controller/state)" = live ]'
+written_is_read "$disk"
+disconnected
+
+step TLS and digests
+connected --tls -g -G
+written_is_read "$disk"
+disconnected
+
+step verified load
+connected --tls --nr-io-queues=2
+fio --minimal --output=/tmp/fio --filename="$disk" --name=load --ioengine=libaio --direct=1 \
+    --iodepth=16 --rw=randwrite --bssplit=4k/60:16k/30:256k/10 --size=32M --io_size=8M \
+    --verify=crc32c --verify_fatal=1 || fail "$(cat /tmp/fio)"
+disconnected
+
+step discovery by TLS
+NQN=$discovery insert_psk "$KEY" >/dev/null
+nvme discover -t tcp -a "$ADDR" -s "$PORT" --tls >/tmp/discovered || fail "$(cat /tmp/tlshd.log)"
+has "subnqn: *$NQN" /tmp/discovered
+
+step wrong key
+identity=$(sed -n "s/.* psk *\(NVMe1R0. [^ ]* $NQN [^:]*\): .*/\1/p" /proc/keys)
+nvme tls-key --revoke="$identity" >/tmp/said 2>&1 || fail "$(cat /tmp/said /proc/keys)"
+insert_psk "$WRONG" >/dev/null
+shut_out --tls
+step end

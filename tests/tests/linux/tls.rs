@@ -1,0 +1,81 @@
+//! An unmodified Linux kernel speaks TLS with weft: the programs of two suites, which derive
+//! keys in two ways.
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
+
+use auth::psk::{Psk, PskHash};
+use interop::guest::{Config, Guest};
+use interop::initramfs::HOST_NQN;
+use interop::scripts::{MACHINE, SECURE, SECURE_WEFT, script};
+use interop::systems::{FORKY, System, TRIXIE};
+use interop::weft::{NQN, WeftProcess, free_address};
+use needs::needs;
+
+/// A target that holds the guest to a key, and a session with it.
+fn session(name: &str, system: &'static System, hash: PskHash, cipher: &str) {
+    let key = |first: u8| {
+        let psk = Psk::new(hash, |bytes| {
+            (first..).zip(bytes).for_each(|(n, byte)| *byte = n);
+        });
+        psk.interchange()
+    };
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("host.psk");
+    fs::write(&file, key(0)).expect("written");
+    fs::set_permissions(&file, Permissions::from_mode(0o600)).expect("ours");
+    let address = free_address();
+    let config = format!(
+        "[[volume]]\nname = \"v\"\nkind = \"ram\"\nsize = \"64MiB\"\n\
+         [[nvme.subsystem]]\nnqn = \"{NQN}\"\nvolumes = [\"v\"]\n\
+         [[nvme.subsystem.host]]\nnqn = \"{HOST_NQN}\"\npsk_file = \"{}\"\n\
+         [[listener]]\naddress = \"{address}\"\nadvertise = \"{MACHINE}\"\n\
+         [admin]\nsocket = \"off\"\nlisten = \"off\"\n",
+        file.display()
+    );
+    let target = WeftProcess::serve(name, &config, address);
+    let port = address.port().to_string();
+    let (right, wrong) = (key(0), key(7));
+    let settings = [
+        ("ADDR", MACHINE),
+        ("PORT", &port),
+        ("NQN", NQN),
+        ("KEY", &right),
+        ("WRONG", &wrong),
+        ("CIPHER", cipher),
+    ];
+    let mut config = Config::new(name, &script(&settings, &[SECURE, SECURE_WEFT]));
+    config.system = system;
+    let guest = Guest::start(&config).expect("a guest, as everything for it is there");
+    let said = guest.finish().expect_success();
+    let last = said.lines().last().unwrap_or_default();
+    assert!(last.starts_with("STEP") && last.ends_with(" end"), "{said}");
+    let log = target.log();
+    assert!(
+        log.contains("the host has a key for TLS, and connects without"),
+        "{log}"
+    );
+    assert!(
+        log.contains("no host has the TLS identity that it says"),
+        "{log}"
+    );
+    target.expect_orderly_end();
+}
+
+#[needs(guest, system(forky))]
+#[test]
+fn host_speaks_tls_by_a_key_of_sha_384() {
+    session("tls-sha384", &FORKY, PskHash::Sha384, "AES-256-GCM");
+}
+
+#[needs(guest, system(forky), ci)]
+#[test]
+fn host_speaks_tls_by_a_key_of_sha_256() {
+    session("tls-sha256", &FORKY, PskHash::Sha256, "AES-128-GCM");
+}
+
+#[needs(guest, system(trixie), ci)]
+#[test]
+fn host_that_derives_keys_in_the_old_way_speaks_tls() {
+    session("tls-old", &TRIXIE, PskHash::Sha256, "AES-128-GCM");
+}
