@@ -123,8 +123,8 @@ const MAY_USE: &[(&str, &[&str])] = &[
     (
         "weft",
         &[
-            "admin", "api", "bench", "client", "control", "import", "mem", "reactor", "server",
-            "store", "tables", "tls", "top", "tune",
+            "admin", "api", "auth", "bench", "client", "control", "import", "mem", "nvmf", "reactor",
+            "server", "store", "tables", "tls", "top", "tune", "wire",
         ],
     ),
     (
@@ -155,7 +155,7 @@ const TESTS_MAY_USE: &[(&str, &[&str])] = &[
     ),
     ("client", &["needs", "nvmf", "server", "testkit"]),
     ("import", &["control", "reactor"]),
-    ("weft", &["host", "needs", "wire"]),
+    ("weft", &["host", "needs"]),
 ];
 
 /// The rooms where `unsafe` may stand.
