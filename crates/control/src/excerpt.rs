@@ -1,6 +1,7 @@
 //! Lines of a file as a problem shows them: with a mark below the place, and without secrets.
 
 use crate::Problem;
+use crate::schema::is_secret;
 use crate::source::nearest;
 
 /// What is farther before the place is not shown.
@@ -51,7 +52,7 @@ fn lines_with_secrets(lines: &[&str]) -> Vec<bool> {
         of_long_text |= ["\"\"\"", "'''"].iter().any(|quote| line.contains(quote));
         let names_one = |word: &str| {
             let is_near = word.contains("secret") || nearest(word, ["secret"]).is_some();
-            is_near && word != "secret_file"
+            (is_near && word != "secret_file") || is_secret(word)
         };
         of_chap || of_long_text || words().any(names_one)
     };

@@ -49,6 +49,11 @@ pub(crate) fn keys_of(title: &str) -> &'static [Key] {
     found.map_or(&[], |(_, keys)| keys)
 }
 
+/// Whether what opens something, or comes close, is the value of a key.
+pub(crate) fn is_secret(key: &str) -> bool {
+    ["secret", "sha256"].contains(&key)
+}
+
 /// Sections and the keys that they may hold.
 pub const SCHEMA: &[Keys] = &[
     (

@@ -56,7 +56,7 @@ impl Problems {
         self.list.iter().map(one).collect()
     }
 
-    fn line_of(&self, problem: &Problem) -> String {
+    pub(crate) fn line_of(&self, problem: &Problem) -> String {
         let (file, text) = (&self.file, &problem.text);
         match problem.line {
             0 => format!("{file}: {text}"),

@@ -1,69 +1,117 @@
 //! A document for those who are to read it and learn no secret.
 
-use toml::{Table, Value};
+use std::ops::Range;
 
-use crate::schema::{FILE, Takes, keys_of};
+use toml::de::{DeTable, DeValue};
+use toml::{Spanned, Table, Value};
+
+use crate::schema::{FILE, Takes, is_secret, keys_of};
+use crate::source::{Problems, Sink};
 
 /// What stands for a value that is left out.
 const LEFT_OUT: &str = "(left out)";
 
-/// Keys whose values open something, or come close.
-const SECRETS: &[&str] = &["secret", "sha256"];
-
-/// The same without secrets and comments: a value stays only where the schema knows its key, and
-/// that holds no secret. `None`: the text is no TOML, and any part of it may be a secret.
+/// The same without secrets and comments: a value stays only where the schema knows its key,
+/// that holds no secret, and the value has the form that it takes. `None`: the text is no TOML,
+/// and any part of it may be a secret.
 #[must_use]
 pub fn without_secrets(text: &str) -> Option<String> {
-    let mut document: Table = text.parse().ok()?;
-    leave_out(&mut document, FILE);
-    Some(document.to_string())
+    told(text).map(|(document, _)| document.to_string())
 }
 
-fn leave_out(section: &mut Table, title: &str) {
+impl Problems {
+    /// The mistakes of `text` without the lines of it, each with an end of line: what is wrong
+    /// is said only where [`without_secrets`] leaves the value.
+    #[must_use]
+    pub fn without_secrets(&self, text: &str) -> String {
+        let hidden = told(text).map(|(_, hidden)| hidden);
+        let places = Sink::new(text);
+        let mut all = String::new();
+        for problem in &self.list {
+            let at = places.offset(problem.line, problem.column);
+            let is_hidden = |at| match &hidden {
+                Some(hidden) => hidden.iter().any(|value| value.contains(&at)),
+                None => true,
+            };
+            let mut problem = problem.clone();
+            if at.is_some_and(is_hidden) {
+                problem.text = format!("{LEFT_OUT}: it may say a secret");
+            }
+            all += &format!("{}\n", self.line_of(&problem));
+        }
+        all
+    }
+}
+
+/// What may be told, and where all else stands.
+fn told(text: &str) -> Option<(Table, Vec<Range<usize>>)> {
+    let mut document: Table = text.parse().ok()?;
+    let places = DeTable::parse(text).ok()?;
+    let mut hidden = Vec::new();
+    leave_out(&mut document, places.get_ref(), FILE, &mut hidden);
+    Some((document, hidden))
+}
+
+fn leave_out(section: &mut Table, places: &DeTable, title: &str, hidden: &mut Vec<Range<usize>>) {
     for (name, value) in section.iter_mut() {
         let key = keys_of(title).iter().find(|key| key.name == name);
+        let place = places.get(name.as_str());
         let is_fine = match key.map(|key| key.takes) {
             None => false,
-            Some(_) if SECRETS.contains(&&**name) => false,
-            Some(Takes::Table(title) | Takes::Tables(title)) => is_section(value, title),
-            Some(_) => is_plain(value),
+            Some(_) if is_secret(name) => false,
+            Some(Takes::Table(title) | Takes::Tables(title)) => {
+                is_section(value, place, title, hidden)
+            }
+            Some(takes) => has_form(value, takes),
         };
         if !is_fine {
             *value = LEFT_OUT.into();
+            hidden.extend(place.map(Spanned::span));
         }
     }
 }
 
 /// Leaves out what is secret in a section, or in many; `false`: it is none.
-fn is_section(value: &mut Value, title: &str) -> bool {
-    match value {
-        Value::Table(section) => {
-            leave_out(section, title);
+fn is_section(
+    value: &mut Value,
+    place: Option<&Spanned<DeValue>>,
+    title: &str,
+    hidden: &mut Vec<Range<usize>>,
+) -> bool {
+    match (value, place.map(Spanned::get_ref)) {
+        (Value::Table(section), Some(DeValue::Table(places))) => {
+            leave_out(section, places, title, hidden);
             true
         }
-        Value::Array(sections) => sections.iter_mut().all(|section| match section {
-            Value::Table(section) => {
-                leave_out(section, title);
-                true
-            }
-            _ => false,
-        }),
+        (Value::Array(sections), Some(DeValue::Array(places))) => {
+            let mut both = sections.iter_mut().zip(places.iter());
+            both.all(|(section, place)| {
+                section.is_table() && is_section(section, Some(place), title, hidden)
+            })
+        }
         _ => false,
     }
 }
 
-/// Whether nothing else is in it whose key could be one of a secret.
-fn is_plain(value: &Value) -> bool {
-    match value {
-        Value::Table(_) => false,
-        Value::Array(all) => all.iter().all(is_plain),
-        _ => true,
+/// Whether a value has the form that a key takes.
+fn has_form(value: &Value, takes: Takes) -> bool {
+    let all =
+        |is_one: fn(&Value) -> bool| value.as_array().is_some_and(|all| all.iter().all(is_one));
+    match takes {
+        Takes::Text | Takes::File | Takes::FileOr(_) => value.is_str(),
+        Takes::Flag => value.is_bool(),
+        Takes::Number => value.is_integer(),
+        Takes::NumberOr(_) | Takes::Size => value.is_integer() || value.is_str(),
+        Takes::Texts => all(Value::is_str),
+        Takes::Numbers => all(Value::is_integer),
+        Takes::Table(_) | Takes::Tables(_) => false,
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{Origin, parse};
 
     #[test]
     fn secrets_of_all_sections_unknown_keys_and_comments_are_left_out_and_all_else_stays() {
@@ -92,14 +140,62 @@ mod tests {
             [[volume]]
             name = { secret = "hidden-8" }
             nvme = "hidden-9"
+            size = ["hidden-10"]
+            serial = 1110
+            adopt = "hidden-12"
         "#;
         let told = without_secrets(text).expect("TOML");
-        assert!(!told.contains("hidden"), "{told}");
-        assert_eq!(told.matches(LEFT_OUT).count(), 8, "{told}");
+        assert!(!told.contains("hidden") && !told.contains("1110"), "{told}");
+        assert_eq!(told.matches(LEFT_OUT).count(), 11, "{told}");
         for kept in ["alice", "bob", "finder.secret", "viewer", "io.weft:i"] {
             assert!(told.contains(kept), "{kept}: {told}");
         }
         assert_eq!(without_secrets("[volume"), None);
+    }
+
+    #[test]
+    fn mistakes_without_secrets_name_no_value_that_is_left_out() {
+        let mistakes = |text: &str| {
+            let origin = Origin {
+                folder: "/".as_ref(),
+                mode: None,
+            };
+            let list = parse(text, &origin, &[0]).expect_err("mistakes");
+            let file = "weft.toml".to_owned();
+            Problems { file, list }.without_secrets(text)
+        };
+        let told = mistakes(
+            r#"
+            [[volume]] # hidden-0
+            name = ["hidden-1",
+                "hidden-2{4..3}"]
+            secert = "hidden-{98765..3}"
+            kind = "rom" # hidden-4
+            [[admin.token]]
+            name = "ci"
+            role = "viewer"
+            sha256 = "hidden-5"
+        "#,
+        );
+        for part in [
+            "weft.toml:3:20: (left out)",
+            "weft.toml:4:17: (left out)",
+            "unknown key `secert`",
+            "weft.toml:5:22: (left out)",
+            "\"rom\"",
+            "weft.toml:10:22: (left out)",
+        ] {
+            assert!(told.contains(part), "{part}: {told}");
+        }
+        assert!(
+            !told.contains("hidden") && !told.contains("98765"),
+            "{told}"
+        );
+        let torn = mistakes("secret = \"hidden\" hidden = 1\n[volume\n");
+        assert!(
+            torn.contains("weft.toml:1:") && !torn.contains("hidden"),
+            "{torn}"
+        );
     }
 
     #[test]

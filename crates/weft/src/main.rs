@@ -36,6 +36,7 @@ use std::sync::atomic::AtomicBool;
 
 use admin::EventLog;
 use clap::{CommandFactory, Parser, Subcommand};
+use control::{FileText, Problems};
 use server::Config;
 
 /// Counts allocations, so that reports can say how many an I/O costs.
@@ -212,7 +213,8 @@ fn run(command: Option<WeftCommand>, events: Arc<EventLog>) -> io::Result<ExitCo
         },
         Some(WeftCommand::Check { file, config }) => {
             let file = file.or(config).unwrap_or_default();
-            let FileCheck { code, text } = check_file(&file);
+            let FileCheck { code, text } =
+                check_file(&file, |problems, _| problems.with_excerpts());
             match code {
                 0 => write!(io::stdout(), "{text}")?,
                 _ => drop(write!(io::stderr(), "{text}")),
@@ -265,16 +267,17 @@ struct FileCheck {
     text: String,
 }
 
-/// Says what a start would meet on this machine, and what it would serve.
-fn check_file(file: &Path) -> FileCheck {
-    let config = match control::load(file) {
+/// Says what a start would meet on this machine, and what it would serve; `told`: what it says of
+/// mistakes in a text.
+fn check_file(file: &Path, told: impl FnOnce(&Problems, &str) -> String) -> FileCheck {
+    let wrong = |text| FileCheck { code: USAGE, text };
+    let read = match FileText::read(file) {
+        Ok(read) => read,
+        Err(unread) => return wrong(told(&unread, "")),
+    };
+    let config = match read.parse(file) {
         Ok(config) => config,
-        Err(problems) => {
-            return FileCheck {
-                code: USAGE,
-                text: problems.with_excerpts(),
-            };
-        }
+        Err(problems) => return wrong(told(&problems, &read.text)),
     };
     let (findings, served) = server::examine(&config);
     let file = file.display();

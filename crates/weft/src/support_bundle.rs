@@ -11,6 +11,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use api::{ConfigText, ProblemDetails, TargetStatus};
 use clap::Args;
+use control::Problems;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use serde::de::DeserializeOwned;
@@ -153,7 +154,8 @@ impl Bundle {
             without.ok_or_else(|| "it is no TOML, and any part of it may be a secret".to_owned())
         });
         bundle.part("config.toml").content = text.map(String::into_bytes);
-        let checked = file.as_ref().map(|file| crate::check_file(file).text);
+        let check = |file| crate::check_file(file, Problems::without_secrets).text;
+        let checked = file.as_deref().map(check);
         let checked = checked.ok_or_else(|| NO_FILE.to_owned());
         bundle.add("check.txt", "what weft check says of the file", checked);
         let machine = machine::told(status.map(|of| of.pid));

@@ -190,7 +190,7 @@ fn name_of(value: &DeValue) -> Option<String> {
 /// A value as JSON; a secret only says that it is there.
 fn shown(key: &str, value: &DeValue) -> Value {
     match value {
-        _ if key == "secret" => Value::from("(set)"),
+        _ if schema::is_secret(key) => Value::from("(set)"),
         DeValue::String(text) => Value::from(Cow::as_ref(text)),
         DeValue::Integer(number) => match u64::from_str_radix(number.as_str(), number.radix()) {
             Ok(number) => Value::from(number),

@@ -73,7 +73,7 @@ fn bundle_has_what_helps_and_no_secret_of_any_kind() {
     let file = with_secrets();
     let serving = serve(&file.path);
     let socket = file.path.with_file_name("admin.sock");
-    let socket = ["--socket", socket.to_str().expect("UTF-8")];
+    let socket = ["--at", socket.to_str().expect("UTF-8")];
     let changed = format!("chap={{ user = \"finder\", secret = \"{}\" }}", SECRETS[6]);
     let set = ["set", "iscsi/discovery", &changed];
     let output = weft(&[&set[..], &socket].concat());
@@ -145,7 +145,7 @@ fn bundle_without_a_weft_that_answers_has_what_the_machine_says_and_tells_what_i
         archive,
         "-c",
         config,
-        "--socket",
+        "--at",
         socket,
         "--json",
     ]);
@@ -177,6 +177,30 @@ fn bundle_without_a_weft_that_answers_has_what_the_machine_says_and_tells_what_i
 }
 
 #[test]
+fn bundle_of_a_file_with_mistakes_shows_where_they_are_and_no_line_of_it() {
+    let file = file(
+        "[[volume]] # hidden-0\nname = [\"hidden-1\",\n\"hidden-2\"]\nsecert = \"hidden-3{2..1}\"\n\
+         [[admin.token]]\nname = \"ci\"\nrole = \"viewer\"\nsha256 = \"hidden-4\"\n",
+    );
+    let path = file.path.with_file_name("bundle.tar.gz");
+    let [archive, config] = [&path, &file.path].map(|path| path.to_str().expect("UTF-8"));
+    let at = ["--at", "/nowhere/admin.sock"];
+    let output = weft(&[&["support-bundle", archive, "-c", config], &at[..]].concat());
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let files = unpacked(&path);
+    for part in [
+        ":2:8: (left out)",
+        "unknown key `secert`",
+        ":8:10: (left out)",
+    ] {
+        assert!(files["check.txt"].contains(part), "{}", files["check.txt"]);
+    }
+    for (name, content) in &files {
+        assert!(!content.contains("hidden"), "{name}: {content}");
+    }
+}
+
+#[test]
 fn bundle_of_a_weft_that_hangs_says_so_and_waits_for_it_once() {
     let file = file(&with_socket(&good(free_port())));
     let serving = serve(&file.path);
@@ -184,7 +208,7 @@ fn bundle_of_a_weft_that_hangs_says_so_and_waits_for_it_once() {
     let socket = file.path.with_file_name("admin.sock");
     let path = file.path.with_file_name("bundle.tar.gz");
     let [archive, socket] = [&path, &socket].map(|path| path.to_str().expect("UTF-8"));
-    let output = weft(&["support-bundle", archive, "--socket", socket]);
+    let output = weft(&["support-bundle", archive, "--at", socket]);
     serving.signal("CONT");
     let told = text(&output.stdout);
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
