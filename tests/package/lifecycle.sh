@@ -37,7 +37,7 @@ systemd-analyze security --no-pager --threshold=20 weft.service
 weft perf "nvme-tcp://127.0.0.1:4420/$nqn?nsid=1" \
     --rw randrw --verify --size 16MiB --bs 4k --runtime 2s --ramp-time 0
 # Nobody else asks.
-refused setpriv --reuid=nobody weft status --socket /run/weft/admin.sock
+refused setpriv --reuid=nobody weft status --at /run/weft/admin.sock
 
 # Reloaded: what the file says now is served, and a mistake in it changes nothing.
 pid=$(main_pid)

@@ -72,7 +72,7 @@ address = "{address}"
     fn token(&self) -> String {
         let socket = self.target.home().join("admin.sock");
         let mut add = Command::new(binary());
-        add.args(["token", "add", "test", "--role", "operator", "--socket"]);
+        add.args(["token", "add", "test", "--role", "operator", "--at"]);
         add.arg(&socket);
         for _ in 0..1_000 {
             if socket.exists() {

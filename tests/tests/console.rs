@@ -68,9 +68,7 @@ fn login(target: &WeftProcess, role: &str) -> String {
         std::thread::sleep(std::time::Duration::from_millis(20));
     }
     let mut login = Command::new(binary());
-    login
-        .args(["login", "--role", role, "--socket"])
-        .arg(socket);
+    login.args(["login", "--role", role, "--at"]).arg(socket);
     let output = login.output().expect("it runs");
     let printed = String::from_utf8_lossy(&output.stdout).into_owned();
     let address = printed.lines().next().map(str::to_owned);

@@ -47,7 +47,7 @@ impl Monitored {
             thread::sleep(Duration::from_millis(20));
         }
         let mut token = Command::new(binary());
-        token.args(["token", "add", "prometheus", "--role", "viewer", "--socket"]);
+        token.args(["token", "add", "prometheus", "--role", "viewer", "--at"]);
         token.arg(target.home().join("admin.sock"));
         let printed = output(&mut token).expect("a token");
         let token = String::from_utf8_lossy(&printed).trim().to_owned();

@@ -29,7 +29,7 @@ pub struct AskArgs {
     /// Where weft is asked: the path of its admin socket, https://HOST:PORT on another machine,
     /// or http://127.0.0.1:PORT; default: the socket /run/weft/admin.sock for root, for other
     /// users $XDG_RUNTIME_DIR/weft/admin.sock or, where that is not there, root's
-    #[arg(long, value_name = "ADDRESS", alias = "socket")]
+    #[arg(long, value_name = "ADDRESS")]
     at: Option<PathBuf>,
     #[command(flatten)]
     remote: RemoteArgs,

@@ -50,7 +50,7 @@ impl Admin {
 
     pub fn ask(&self, arguments: &[&str]) -> Output {
         let socket = self.socket.to_str().expect("UTF-8");
-        weft(&[arguments, &["--socket", socket]].concat())
+        weft(&[arguments, &["--at", socket]].concat())
     }
 
     pub fn status(&self) -> Value {
@@ -369,7 +369,7 @@ fn no_server_is_told_with_where_it_was_looked_for() {
         &["dump"],
     ];
     for arguments in commands {
-        let output = weft(&[arguments, &["--socket", path]].concat());
+        let output = weft(&[arguments, &["--at", path]].concat());
         assert_eq!(output.status.code(), Some(1));
         let told = text(&output.stderr);
         assert!(told.contains(path) && told.contains("weft serve"), "{told}");

@@ -54,7 +54,7 @@ impl Open {
     pub fn ask(&self, arguments: &[&str]) -> Output {
         let socket = self.file.path.with_file_name("admin.sock");
         let socket = socket.to_str().expect("UTF-8");
-        weft(&[arguments, &["--socket", socket]].concat())
+        weft(&[arguments, &["--at", socket]].concat())
     }
 
     pub fn answer(&self, arguments: &[&str]) -> String {

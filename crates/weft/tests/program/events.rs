@@ -143,7 +143,7 @@ impl Follower {
     fn of(admin: &Admin) -> Follower {
         let socket = admin.file.path.with_file_name("admin.sock");
         let mut child = Command::new(env!("CARGO_BIN_EXE_weft"))
-            .args(["events", "--follow", "--json", "--socket"])
+            .args(["events", "--follow", "--json", "--at"])
             .arg(socket)
             .stdout(Stdio::piped())
             .stderr(Stdio::null())

@@ -291,14 +291,14 @@ fn configuration_from_a_pipe_is_served_and_not_changed() {
     let other = folder.join("other.toml");
     fs::write(&other, with_socket(&good(port)).replace("8MiB", "9MiB")).expect("room");
     let other = other.to_str().expect("UTF-8");
-    let status = weft(&["status", "--socket", socket]);
+    let status = weft(&["status", "--at", socket]);
     let told = text(&status.stdout);
     assert!(
         told.contains("changes cannot be kept: the configuration came from a pipe"),
         "{told}"
     );
     let pid = status_pid(socket);
-    let output = weft(&["apply", "-c", other, "--socket", socket]);
+    let output = weft(&["apply", "-c", other, "--at", socket]);
     assert_ne!(output.status.code(), Some(0));
     let end = Command::new("kill").arg(pid.to_string()).status();
     assert!(end.expect("it is there").success());
@@ -306,7 +306,7 @@ fn configuration_from_a_pipe_is_served_and_not_changed() {
 }
 
 fn status_pid(socket: &str) -> u64 {
-    let output = weft(&["status", "--json", "--socket", socket]);
+    let output = weft(&["status", "--json", "--at", socket]);
     let status: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
     status["pid"].as_u64().expect("a number")
 }

@@ -282,7 +282,7 @@ fn metrics_tell_hosts_that_are_connected_and_forget_volumes_that_are_gone() {
     let path = measured.file.path.to_str().expect("UTF-8");
     let socket = measured.socket();
     let socket = socket.to_str().expect("UTF-8");
-    let applied = weft(&["apply", "--disconnect", "-c", path, "--socket", socket]);
+    let applied = weft(&["apply", "--disconnect", "-c", path, "--at", socket]);
     assert_eq!(applied.status.code(), Some(0), "{}", text(&applied.stderr));
     let metrics = measured.scrape();
     assert!(!metrics.contains("volume=\"disk1\""), "{metrics}");

@@ -29,7 +29,7 @@ fn serve(folder: &Path, arguments: &[&str]) -> Serving {
 fn ask(folder: &Path, arguments: &[&str]) -> Output {
     let socket = folder.join("admin.sock");
     let socket = socket.to_str().expect("UTF-8");
-    weft(&[arguments, &["--socket", socket]].concat())
+    weft(&[arguments, &["--at", socket]].concat())
 }
 
 /// One after another: they have the usual ports.

@@ -75,7 +75,7 @@ fn utf8(path: &Path) -> String {
 impl Closed {
     fn ask(&self, arguments: &[&str]) -> String {
         let socket = utf8(&self.file.path.with_file_name("admin.sock"));
-        let output = weft(&[arguments, &["--socket", &socket]].concat());
+        let output = weft(&[arguments, &["--at", &socket]].concat());
         assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
         text(&output.stdout)
     }

@@ -140,7 +140,7 @@ fn admin_socket_of_the_service_manager_answers_and_stays() {
     let file = file(&(good(free_port()) + &admin));
     let listener = UnixListener::bind(&path).expect("free");
     let serving = serve_by(weft_on(listener.into()), &file.path, Stdio::piped());
-    let status = weft(&["status", "--socket", &socket]);
+    let status = weft(&["status", "--at", &socket]);
     assert_eq!(status.status.code(), Some(0), "{}", text(&status.stderr));
     serving.signal("TERM");
     assert_eq!(serving.end().0, Some(0));

@@ -54,7 +54,7 @@ impl Tcp {
 
     fn weft(&self, arguments: &[&str]) -> Output {
         let socket = self.socket.to_str().expect("UTF-8");
-        weft(&[arguments, &["--socket", socket]].concat())
+        weft(&[arguments, &["--at", socket]].concat())
     }
 
     /// The path of a new address to log in by.
@@ -428,7 +428,7 @@ fn login_where_nothing_listens_on_tcp_says_what_to_do() {
     let file = file(&(good(free_port()) + socket));
     let serving = serve(&file.path);
     let path = file.path.with_file_name("admin.sock");
-    let output = weft(&["login", "--socket", path.to_str().expect("UTF-8")]);
+    let output = weft(&["login", "--at", path.to_str().expect("UTF-8")]);
     let told = text(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{told}");
     assert!(

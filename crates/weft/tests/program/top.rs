@@ -100,7 +100,7 @@ fn terminal_shows_hosts_over_a_restart_of_weft_and_is_as_it_was_afterwards() {
     let pane = Pane { socket: &tmux };
     let binary = env!("CARGO_BIN_EXE_weft");
     let top = format!(
-        "{binary} top --delay 0.2 --socket {}; echo ended $?; cat",
+        "{binary} top --delay 0.2 --at {}; echo ended $?; cat",
         admin.display()
     );
     pane.tmux(&["new-session", "-d", "-x", "100", "-y", "24", &top]);
@@ -150,7 +150,7 @@ fn lines_for_programs_have_what_hosts_do_and_as_many_as_are_asked_for() {
     let serving = serve(&file.path);
     let _load = Load::start(port);
     let admin = file.path.with_file_name("admin.sock");
-    let socket = ["--socket", admin.to_str().expect("UTF-8")];
+    let socket = ["--at", admin.to_str().expect("UTF-8")];
     let deadline = Instant::now() + PATIENCE;
     loop {
         let output = weft(
@@ -182,7 +182,7 @@ fn lines_for_programs_have_what_hosts_do_and_as_many_as_are_asked_for() {
 fn top_without_a_terminal_or_a_weft_says_what_to_do() {
     let file = file(&with_socket(&good(free_port())));
     let admin = file.path.with_file_name("admin.sock");
-    let socket = ["--socket", admin.to_str().expect("UTF-8")];
+    let socket = ["--at", admin.to_str().expect("UTF-8")];
     for (words, code, part) in [
         (&["top"][..], 1, "--json prints lines"),
         (&["top", "--json"], 1, "start one with `weft serve`"),

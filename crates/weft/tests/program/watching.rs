@@ -23,7 +23,7 @@ impl Open {
         let socket = self.file.path.with_file_name("admin.sock");
         let child = Command::new(env!("CARGO_BIN_EXE_weft"))
             .args(arguments)
-            .args(["--watch", "1", "--socket"])
+            .args(["--watch", "1", "--at"])
             .arg(socket)
             .stdout(Stdio::piped())
             .spawn();
