@@ -103,33 +103,48 @@ fn drain(served: &ServedFile, caller: &AdminCaller, query: DrainQuery) -> Result
             ..drain_of(served, Vec::new())
         });
     }
+    let begins = !served.running().is_drained();
     // Whoever asks again waits for those that are left.
-    if served.running().is_drained() && !query.evict {
+    if !begins && !query.evict {
         return Ok(drain_of(served, Vec::new()));
     }
     if !query.disconnect && plan.iter().any(|line| line.disturbs) {
         return Err(NotApplied::Disturbs(plan).into());
     }
-    let mut done = vec!["no host is let in any more".to_owned()];
-    done.extend(plan.into_iter().map(|line| line.text));
+    let mut done = Vec::new();
+    if begins {
+        done.push("no host is let in any more".to_owned());
+        done.extend(plan.into_iter().map(|line| line.text));
+        begin_with(served, caller, hosts, &mut done)?;
+    }
+    let running = served.running();
+    let clients: BTreeSet<u64> = running.nfs_clients().iter().map(|own| own.id).collect();
+    if query.evict && !clients.is_empty() {
+        let eviction = Eviction::of_clients(running, clients, "drain: evict nfs-clients");
+        done.extend(eviction.end(served, caller)?.done);
+    }
+    Ok(drain_of(served, done))
+}
+
+/// Begins a drain while these hosts are connected.
+fn begin_with(
+    served: &ServedFile,
+    caller: &AdminCaller,
+    hosts: Vec<Host>,
+    done: &mut Vec<String>,
+) -> Result<(), Problem> {
     locked(&served.drain).get_or_insert_with(|| DrainBegun {
         since: now(),
         by: caller.name.clone(),
         hosts,
     });
-    if let Err(problem) = set(served, true, &mut done) {
+    if let Err(problem) = set(served, true, done) {
         *locked(&served.drain) = None;
         return Err(problem);
     }
     tracing::info!(event = "drained", by = caller.name, "drain began");
-    record(served, "drain", caller, &mut done);
-    if query.evict {
-        let running = served.running();
-        let clients: BTreeSet<u64> = running.nfs_clients().iter().map(|own| own.id).collect();
-        let eviction = Eviction::of_clients(running, clients, "drain: evict nfs-clients");
-        done.extend(eviction.end(served, caller)?.done);
-    }
-    Ok(drain_of(served, done))
+    record(served, "drain", caller, done);
+    Ok(())
 }
 
 fn set(served: &ServedFile, is_drained: bool, done: &mut Vec<String>) -> Result<(), Problem> {
@@ -155,10 +170,7 @@ fn record(served: &ServedFile, verb: &str, caller: &AdminCaller, done: &mut Vec<
 fn drain_of(served: &ServedFile, done: Vec<String>) -> Drain {
     let left = hosts(served.running());
     let begun = locked(&served.drain);
-    let is_gone = |host: &&Host| {
-        let is_it = |other: &Host| (&other.name, other.protocol) == (&host.name, host.protocol);
-        !left.iter().any(is_it)
-    };
+    let is_gone = |host: &&Host| !left.iter().any(|other| is_same(host, other));
     let before = begun.iter().flat_map(|begun| &begun.hosts);
     let gone = before.filter(is_gone).cloned().collect();
     Drain {
@@ -170,6 +182,17 @@ fn drain_of(served: &ServedFile, done: Vec<String>) -> Drain {
         gone,
         left,
     }
+}
+
+/// Whether a host of before is one that is left: of NFS a client without a name, which it has
+/// lost with its sessions, goes by its address.
+fn is_same(before: &Host, left: &Host) -> bool {
+    let is_nameless = || {
+        let address = left.name.parse();
+        address.is_ok_and(|address| before.addresses.contains(&address))
+    };
+    before.protocol == left.protocol
+        && (before.name == left.name || (left.protocol == Protocol::Nfs && is_nameless()))
 }
 
 /// Hosts that are connected, but not those that only ask where volumes are.

@@ -137,6 +137,10 @@ fn drained_weft_says_who_is_left_and_lets_hosts_in_again_at_the_end() {
     end_in_order(open.serving);
 }
 
+fn is_drain(verb: &str) -> bool {
+    verb.starts_with("drain")
+}
+
 #[test]
 fn drain_takes_from_nfs_clients_what_they_have_when_it_is_asked_to() {
     let open = Open::start();
@@ -151,6 +155,18 @@ fn drain_takes_from_nfs_clients_what_they_have_when_it_is_asked_to() {
     let shown = open.answer(&["drain", "--evict", "--disconnect"]);
     assert!(shown.contains("has lost its sessions"), "{shown}");
     clients(0);
+    let records = || {
+        let audit = open.json(&["audit"]);
+        let records = audit["records"].as_array().expect("a list").iter();
+        let drains = records.filter(|record| record["verb"].as_str().is_some_and(is_drain));
+        drains.count()
+    };
+    assert_eq!(records(), 2, "the drain, and what was taken from clients");
+    // Its connection is left, and goes by its address.
+    let again = open.json(&["drain", "--evict", "--disconnect"]);
+    assert_eq!(again["gone"].as_array().map(Vec::len), Some(0), "{again:#}");
+    assert_eq!(again["left"].as_array().map(Vec::len), Some(1), "{again:#}");
+    assert_eq!(records(), 2, "nothing was done again");
     drop(load);
     open.answer(&["drain", "--end"]);
     let back = open.nfs_load("again");
