@@ -10,7 +10,7 @@ use server::{AdminGroup, AdminRole};
 use crate::served::locked;
 
 /// Connections at the Unix socket of one user whom a group lets in, so that others have theirs.
-const CONNECTIONS_OF_USER_MAX: u32 = 8;
+pub(crate) const CONNECTIONS_OF_USER_MAX: u32 = 8;
 
 /// The most that the groups of a user let it do; `None`: nothing. Reads the databases of users
 /// and groups, and so may block.

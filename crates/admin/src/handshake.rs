@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use axum::Router;
 use axum::http::StatusCode;
 use tls::{Certificate, ServerSide, failure_of, problem_of};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::task::AbortHandle;
@@ -21,7 +21,7 @@ use tokio_rustls::server::TlsStream;
 
 use crate::access::{Access, Peer, TlsPeer};
 use crate::problem::Problem;
-use crate::serve::{CONNECTIONS_MAX, PATIENCE, answer};
+use crate::serve::{CONNECTIONS_MAX, PATIENCE, answer, read_rest};
 use crate::wrong_logins::WrongLogin;
 
 /// How many handshakes are under way at a time: another one ends the oldest.
@@ -29,9 +29,6 @@ const HANDSHAKES_MAX: usize = 64;
 
 /// The type of the first record of a handshake (RFC 8446, section 5.1).
 const HANDSHAKE: u8 = 22;
-
-/// How much is read of what a peer still sends that was refused, so that it reads why.
-const REST_BYTES_MAX: u64 = 64 << 10;
 
 /// Takes connections, for ever.
 pub(crate) async fn accept(
@@ -129,23 +126,9 @@ async fn shake(
     Ok((stream, Peer::Address { peer, here, tls }, has_shown))
 }
 
-/// Ends a connection so that its peer reads what was sent: the kernel throws that away where
-/// it has bytes left that were not read.
-async fn read_rest(mut stream: TcpStream) {
-    let _ = stream.shutdown().await;
-    let mut rest = stream.take(REST_BYTES_MAX);
-    let mut buffer = [0; 4096];
-    while let Ok(1..) = rest.read(&mut buffer).await {}
-}
-
 /// What is told in plain HTTP.
 fn plain_answer() -> String {
     let detail = "this port speaks TLS";
-    let problem = Problem::new(StatusCode::BAD_REQUEST, detail).hint("ask by https://");
-    let body = serde_json::to_string(problem.told()).expect("texts and numbers");
-    format!(
-        "HTTP/1.1 400 Bad Request\r\nContent-Type: application/problem+json\r\n\
-         Content-Length: {}\r\nConnection: close\r\n\r\n{body}",
-        body.len()
-    )
+    let problem = Problem::new(StatusCode::BAD_REQUEST, detail);
+    problem.hint("ask by https://").unasked()
 }

@@ -36,6 +36,18 @@ impl Problem {
         &self.told
     }
 
+    /// As an answer of HTTP/1.1 where no request is read.
+    pub fn unasked(&self) -> String {
+        let body = serde_json::to_string(self.told()).expect("texts and numbers");
+        format!(
+            "HTTP/1.1 {} {}\r\nContent-Type: application/problem+json\r\nContent-Length: {}\r\n\
+             Connection: close\r\n\r\n{body}",
+            self.told.status,
+            self.told.title,
+            body.len()
+        )
+    }
+
     /// With what to do.
     pub fn hint(mut self, hint: impl Into<String>) -> Problem {
         self.told.hint = Some(hint.into());

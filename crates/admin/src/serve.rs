@@ -13,6 +13,7 @@ use std::thread;
 use std::time::Duration;
 
 use axum::Router;
+use axum::http::StatusCode;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::{Service, service_fn};
@@ -20,7 +21,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use server::{AdminGroup, AdminRole};
 use tls::ServerSide;
-use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpStream, UnixListener, UnixStream};
 use tokio::sync::{Notify, Semaphore};
 use tokio::task::{AbortHandle, spawn_blocking};
@@ -28,9 +29,10 @@ use tokio::time::{sleep, timeout};
 
 use crate::access::{Access, Peer, is_in_charge};
 use crate::events::Taken;
-use crate::groups::{UserConnections, role_of_user};
+use crate::groups::{CONNECTIONS_OF_USER_MAX, UserConnections, role_of_user};
 use crate::handshake;
 use crate::place::{Place, TakenPlace};
+use crate::problem::Problem;
 use crate::routes;
 use crate::samples::take_samples;
 use crate::served::{AdminTaken, ServedFile, locked};
@@ -41,6 +43,9 @@ pub(crate) const CONNECTIONS_MAX: usize = 64;
 
 /// What the head of a request may have.
 const HEAD_BYTES_MAX: usize = 64 << 10;
+
+/// How much is read of what a peer still sends that was refused, so that it reads why.
+const REST_BYTES_MAX: u64 = 64 << 10;
 
 /// How long the head of a request may take, and a peer to take its answer.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
@@ -203,13 +208,19 @@ async fn accept_at(listener: Option<impl Listen>, router: Router, groups: Groups
         return pending().await;
     };
     let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
-    let users = UserConnections::default();
+    let (users, refused) = (UserConnections::default(), UserConnections::default());
     let mut silent: VecDeque<SilentPeer> = VecDeque::new();
     loop {
         match listener.take().await {
             Ok((stream, Peer::User { uid, role: None })) => {
                 // One of many users of this machine: it takes no place of those in charge.
                 let Some(place) = users.take(uid) else {
+                    if let Some(place) = refused.take(uid) {
+                        tokio::spawn(async move {
+                            let _ = timeout(PATIENCE, refuse(stream, uid)).await;
+                            drop(place);
+                        });
+                    }
                     continue;
                 };
                 let (router, groups) = (router.clone(), groups.clone());
@@ -252,6 +263,27 @@ async fn accept_at(listener: Option<impl Listen>, router: Router, groups: Groups
             }
         }
     }
+}
+
+/// Tells a user that it has too many connections.
+async fn refuse(mut stream: impl AsyncRead + AsyncWrite + Unpin, uid: u32) {
+    let detail = format!(
+        "user {uid} has {CONNECTIONS_OF_USER_MAX} connections to this admin socket, as many as a \
+         user may have whom a group lets in"
+    );
+    let hint = "end some of its commands that go on, as `weft events --follow`, and ask again";
+    let problem = Problem::new(StatusCode::TOO_MANY_REQUESTS, detail).hint(hint);
+    let _ = stream.write_all(problem.unasked().as_bytes()).await;
+    read_rest(stream).await;
+}
+
+/// Ends a connection so that its peer reads what was sent: the kernel throws that away where
+/// it has bytes left that were not read.
+pub(crate) async fn read_rest(mut stream: impl AsyncRead + AsyncWrite + Unpin) {
+    let _ = stream.shutdown().await;
+    let mut rest = stream.take(REST_BYTES_MAX);
+    let mut buffer = [0; 4096];
+    while let Ok(1..) = rest.read(&mut buffer).await {}
 }
 
 /// A connection by which nothing was asked when it was last looked at: where all places stay
@@ -472,6 +504,76 @@ mod tests {
         served.expect_host_is_served();
         drop(thread);
         assert!(!served.path.exists());
+        served.end();
+    }
+
+    /// A socket whose peers are another user's.
+    struct OfOtherUser(UnixListener);
+
+    const OTHER_UID: u32 = u32::MAX - 7;
+
+    impl Listen for OfOtherUser {
+        type Stream = UnixStream;
+
+        async fn take(&self) -> io::Result<(UnixStream, Peer)> {
+            let (stream, _) = self.0.accept().await?;
+            let (uid, role) = (OTHER_UID, None);
+            Ok((stream, Peer::User { uid, role }))
+        }
+    }
+
+    #[test]
+    fn user_with_all_its_connections_is_told_so_and_asks_again_when_one_has_ended() {
+        let mut served = Served::start();
+        let groups: Groups = Arc::new(Vec::new);
+        let router = Router::new().route("/answer", get(async || "1"));
+        let thread = in_thread(served.places(), move |listeners| {
+            accept_at(listeners.socket.map(OfOtherUser), router, groups)
+        });
+        let thread = thread.expect("a thread");
+        let silent: Vec<_> = (0..CONNECTIONS_OF_USER_MAX)
+            .map(|_| std::os::unix::net::UnixStream::connect(&served.path).expect("it listens"))
+            .collect();
+        let refused = ask(&served.path, "/answer").expect("an answer");
+        assert_eq!(refused.body["status"], 429, "{refused:?}");
+        let hint = refused.body["hint"].as_str().expect("what to do");
+        assert!(hint.contains("weft events --follow"), "{hint}");
+        drop(silent);
+        let answered = (0..10_000).any(|_| {
+            thread::sleep(Duration::from_millis(1));
+            ask(&served.path, "/answer").is_ok_and(|answer| answer.is_done)
+        });
+        assert!(answered, "its share is free again");
+        drop(thread);
+        served.end();
+    }
+
+    #[test]
+    fn connections_that_ask_nothing_give_way_all_at_once_to_one_that_asks() {
+        let mut served = Served::start();
+        let groups: Groups = Arc::new(Vec::new);
+        let router = Router::new().route("/answer", get(async || "1"));
+        let thread = in_thread(served.places(), move |listeners| {
+            accept_at(listeners.socket, router, groups)
+        });
+        let thread = thread.expect("a thread");
+        let connect =
+            |_| std::os::unix::net::UnixStream::connect(&served.path).expect("it listens");
+        let mut silent: Vec<_> = (1..CONNECTIONS_MAX).map(connect).collect();
+        // By their patience alone, the last would end later than the others.
+        thread::sleep(Duration::from_millis(200));
+        silent.push(connect(CONNECTIONS_MAX));
+        let answer = ask(&served.path, "/answer").expect("an answer");
+        assert!(answer.is_done);
+        let ended = silent.iter_mut().map(|peer| {
+            peer.set_nonblocking(true).expect("a socket");
+            matches!(peer.read(&mut [0]), Ok(0))
+        });
+        assert_eq!(
+            ended.filter(|has_ended| *has_ended).count(),
+            CONNECTIONS_MAX
+        );
+        drop(thread);
         served.end();
     }
 }
