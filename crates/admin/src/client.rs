@@ -85,36 +85,43 @@ impl AdminAddress {
         let like = "it is like https://storage.example.org:4480, with its port";
         let wrong = |why: &str| format!("{url}: {why}: {like}");
         let uri: Uri = url.parse().map_err(|_| wrong("this is no address"))?;
+        if !matches!(uri.scheme_str(), Some("https" | "http")) {
+            return Err(wrong("it begins with neither https:// nor http://"));
+        }
         let is_whole = uri.path() != "/" || uri.query().is_some() || url.contains('@');
         if is_whole {
             return Err(wrong("it has more than a name and a port"));
         }
-        let (Some(authority), Some(port)) = (uri.authority(), uri.port_u16()) else {
-            return Err(wrong("it has no port"));
+        let authority = uri.authority().ok_or_else(|| wrong("it has no name"))?;
+        let rest = authority.as_str().strip_prefix(authority.host());
+        let port = match rest.and_then(|rest| rest.strip_prefix(':')) {
+            None | Some("") => return Err(wrong("it has no port")),
+            Some(port) => match port.parse::<u16>() {
+                Ok(port @ 1..) => port,
+                _ => return Err(wrong("its port is none: ports are 1 to 65535")),
+            },
         };
         let host = authority.host().trim_matches(['[', ']']).to_owned();
         let is_here = match host.parse::<IpAddr>() {
             Ok(address) => address.is_loopback(),
             Err(_) => host.eq_ignore_ascii_case("localhost"),
         };
-        match (uri.scheme_str(), &tls) {
-            (Some("https"), None) => {
+        match (uri.scheme_str() == Some("https"), &tls) {
+            (true, None) => {
                 return Err(format!(
                     "{url}: no authority is named whose certificates are good: name its own with \
                      --ca (/etc/ssl/certs/ca-certificates.crt has those of this machine)"
                 ));
             }
-            (Some("https"), Some(_)) => {}
-            (Some("http"), _) if !is_here => {
+            (false, _) if !is_here => {
                 return Err(format!(
                     "{url}: what goes to another machine goes by https://, encrypted"
                 ));
             }
-            (Some("http"), Some(_)) => {
+            (false, Some(_)) => {
                 return Err(format!("{url}: --ca and --certificate are for https://"));
             }
-            (Some("http"), None) => {}
-            _ => return Err(wrong("it begins with neither https:// nor http://")),
+            (true, Some(_)) | (false, None) => {}
         }
         Ok(AdminAddress::Url(AdminUrl {
             authority: authority.to_string(),

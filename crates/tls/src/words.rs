@@ -24,7 +24,11 @@ pub fn problem_of(error: &Error) -> String {
             }
             Wrong::NotValidForNameContext { presented, .. } if !presented.is_empty() => format!(
                 "the certificate is not of that name: it names {}",
-                presented.join(", ")
+                presented
+                    .iter()
+                    .map(|name| plain(name))
+                    .collect::<Vec<_>>()
+                    .join(", ")
             ),
             Wrong::NotValidForName | Wrong::NotValidForNameContext { .. } => {
                 "the certificate is not of that name: it names none (subjectAltName)".into()
@@ -49,6 +53,14 @@ pub fn problem_of(error: &Error) -> String {
         ) => "what is there does not speak TLS".into(),
         other => other.to_string(),
     }
+}
+
+/// A name of a certificate without the kind that the library puts around it, as in
+/// `DnsName("localhost")`.
+fn plain(presented: &str) -> &str {
+    let inner = presented.split_once('(').map(|(_, rest)| rest);
+    let inner = inner.and_then(|rest| rest.strip_suffix(')'));
+    inner.map_or(presented, |name| name.trim_matches('"'))
 }
 
 /// What the other side says is wrong with this one.

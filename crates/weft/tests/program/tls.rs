@@ -318,14 +318,17 @@ fn certificate_that_is_not_good_is_refused_in_words_and_counted() {
     expect_refused(
         &ask(&by_address, &ca),
         1,
-        &["not of that name", "localhost"],
+        &["not of that name: it names localhost:"],
     );
     for (at, more, part) in [
         (&*tls.url, &[][..], "--ca"),
         ("https://localhost", &["--ca", &ca], "no port"),
+        ("https://localhost:http", &["--ca", &ca], "its port is none"),
+        ("https://localhost:65536", &["--ca", &ca], "1 to 65535"),
         ("https://localhost:1/v1", &["--ca", &ca], "more than a name"),
         ("http://192.0.2.1:4480", &[], "https://"),
         ("ftp://localhost:1", &[], "neither https://"),
+        ("ftp://localhost", &[], "neither https://"),
         ("/run/admin.sock", &["--ca", &ca], "for https://"),
     ] {
         let output = weft(&[&["status", "--at", at], more].concat());
