@@ -37,6 +37,15 @@ impl Network {
         }
     }
 
+    /// Whether all addresses of another are of this one.
+    pub fn covers(&self, other: &Network) -> bool {
+        let bits = match self.address.to_canonical() {
+            IpAddr::V4(_) => 32,
+            IpAddr::V6(_) => 128,
+        };
+        self.has(other.address) && self.prefix_within(bits) <= other.prefix_within(bits)
+    }
+
     /// The prefix in the bits of the canonical address.
     fn prefix_within(&self, bits: u32) -> u32 {
         let mapped = if self.address.is_ipv6() && bits == 32 {

@@ -1,5 +1,6 @@
 //! Which changes cut a host, an initiator or a client, or lose what is in memory.
 
+use auth::Network;
 use iscsi::{InitiatorAcl, PortalGroup, Target};
 use nvmf::command::AnaState;
 use nvmf::{AnaGroup, HostTerms};
@@ -88,7 +89,8 @@ fn holds_to_more(old: &SubsystemSpec, new: &HostTerms) -> bool {
     let known = old.terms.iter().find(|terms| terms.nqn == new.nqn);
     let spoke_tls = known.is_some_and(HostTerms::needs_tls);
     let known = known.map_or(&[][..], |known| &known.networks);
-    let any_is_lost = || known.iter().any(|one| !new.networks.contains(one));
+    let is_kept = |one: &Network| new.networks.iter().any(|network| network.covers(one));
+    let any_is_lost = || !known.iter().all(is_kept);
     let loses_network = !new.networks.is_empty() && (known.is_empty() || any_is_lost());
     loses_network || (new.needs_tls() && !spoke_tls)
 }
@@ -143,18 +145,46 @@ fn cuts(old: &Target, new: &Target, places: &[Option<u16>]) -> bool {
         new.is_some_and(|new| !loses(Some(&portals), Some(&new.portals)))
     };
     !old.portal_groups.iter().all(stays)
-        || hides(&old.acl, &new.acl)
-        || old.auth != new.auth
+        || hides(old, new)
         || new.redirect.is_some() && old.redirect != new.redirect
 }
 
-/// Whether an initiator may be refused, or see less: one that is named goes before all
-/// that are not.
-fn hides(old: &[InitiatorAcl], new: &[InitiatorAcl]) -> bool {
-    let is_any = |entry: &InitiatorAcl| entry.name.is_none();
-    let is_added = |entry: &InitiatorAcl| !old.contains(entry);
-    old.iter().any(is_any) && new.iter().any(|entry| !is_any(entry) && is_added(entry))
-        || overrules(old, new, |added, known| added.name == known.name)
+/// Whether an initiator may be refused, or see less: one that fits an entry of `old` finds no
+/// entry in `new`, or one that allows less.
+fn hides(old: &Target, new: &Target) -> bool {
+    old.acl.iter().enumerate().any(|(at, known)| {
+        let allows = |entry: &InitiatorAcl| {
+            let (proved, wanted) = (old.auth_of(known), new.auth_of(entry));
+            let sees_all = match (&known.luns, &entry.luns) {
+                (_, None) => true,
+                (None, Some(_)) => false,
+                (Some(known), Some(luns)) => known.iter().all(|lun| luns.contains(lun)),
+            };
+            sees_all && (wanted.chap.is_none() || proved.chap == wanted.chap)
+        };
+        let mut taking = new
+            .acl
+            .iter()
+            .filter(|entry| takes(entry, (&old.acl, at), &new.acl));
+        !new.acl.iter().any(|entry| entry.covers(known)) || taking.any(|entry| !allows(entry))
+    })
+}
+
+/// Whether an entry of `new` may hold for what fitted the entry `at` of `old`: of those that
+/// fit, the first holds that has the name, else the first without one.
+fn takes(entry: &InitiatorAcl, (old, at): (&[InitiatorAcl], usize), new: &[InitiatorAcl]) -> bool {
+    let known = &old[at];
+    let is_name = entry.name.is_none() || known.name.is_none() || entry.name == known.name;
+    if !(is_name && entry.meets(known) && entry.shares_address(known)) {
+        return false;
+    }
+    // What it fits held before, and goes on to do so, for them.
+    let turn = |at: usize| (old[at].name.is_none(), at);
+    let mut before = (0..old.len()).filter(|other| turn(*other) < turn(at));
+    let is_old = before.any(|other| old[other] == *entry);
+    let has_own = |other: &InitiatorAcl| other.name == known.name && other.covers(known);
+    let is_behind = entry.name.is_none() && known.name.is_some() && new.iter().any(has_own);
+    !is_old && !is_behind
 }
 
 /// Of lists whose first entry that fits holds: whether one of `old` goes, or one that is
@@ -500,7 +530,8 @@ mod tests {
         let unchanged = || target(|_| ());
         for (old, new, is_cut) in [
             (unchanged(), alias, false),
-            (unchanged(), auth, true),
+            // Who has logged in has proved what it still proves.
+            (unchanged(), auth, false),
             (unchanged(), redirect.clone(), true),
             (redirect, unchanged(), false),
             (portals(&[0]), portals(&[1, 0]), false),
@@ -513,11 +544,120 @@ mod tests {
             (acl(&[Some("a")]), acl(&[Some("b")]), true),
             (acl(&[None]), acl(&[None, None]), false),
             (acl(&[Some("a"), Some("b")]), acl(&[Some("a")]), true),
-            // The entry of its name holds for it, which may allow less.
-            (acl(&[None]), acl(&[None, Some("a")]), true),
+            (acl(&[None]), acl(&[None, Some("a")]), false),
+            (acl(&[Some("a")]), acl(&[None]), false),
+            (acl(&[None]), acl(&[Some("a")]), true),
         ] {
             let told = is_disturbed(new.clone(), old.clone());
             assert_eq!(told, is_cut, "{old:?} to {new:?}");
+        }
+    }
+
+    #[test]
+    fn initiators_are_cut_where_an_entry_allows_less_and_not_where_it_allows_more() {
+        let entry = |name: Option<&str>, networks: &[&str], luns: Option<&[u16]>| InitiatorAcl {
+            networks: networks
+                .iter()
+                .map(|net| net.parse().expect("a network"))
+                .collect(),
+            luns: luns.map(<[u16]>::to_vec),
+            ..initiator(name)
+        };
+        let a = Some("iqn.a");
+        let (site, wide, other) = ("192.0.2.0/24", "192.0.0.0/16", "198.51.100.0/24");
+        let secret = |text: &str| {
+            let chap = iscsi::Credentials {
+                user: "u".to_owned(),
+                secret: auth::Secret::new(text.as_bytes().to_vec()),
+            };
+            let auth = Auth {
+                chap: Some(chap),
+                ..Auth::default()
+            };
+            InitiatorAcl {
+                auth: Some(auth),
+                ..initiator(a)
+            }
+        };
+        let all = |entries: &[InitiatorAcl]| {
+            let entries = entries.to_vec();
+            target(move |target| target.acl = entries)
+        };
+        let by_group = |group: u16| InitiatorAcl {
+            portal_groups: vec![group],
+            ..initiator(a)
+        };
+        for (old, new, is_cut) in [
+            (
+                vec![entry(a, &[site], None)],
+                vec![entry(a, &[site, other], None)],
+                false,
+            ),
+            (
+                vec![entry(a, &[site], None)],
+                vec![entry(a, &[wide], None)],
+                false,
+            ),
+            (
+                vec![entry(a, &[wide], None)],
+                vec![entry(a, &[site], None)],
+                true,
+            ),
+            (
+                vec![entry(a, &[], None)],
+                vec![entry(a, &[site], None)],
+                true,
+            ),
+            (
+                vec![entry(a, &[], Some(&[0]))],
+                vec![entry(a, &[], Some(&[1, 0]))],
+                false,
+            ),
+            (
+                vec![entry(a, &[], Some(&[0]))],
+                vec![entry(a, &[], None)],
+                false,
+            ),
+            (
+                vec![entry(a, &[], None)],
+                vec![entry(a, &[], Some(&[0]))],
+                true,
+            ),
+            // One that is named goes before all that are not.
+            (
+                vec![entry(None, &[], None)],
+                vec![entry(None, &[], None), entry(a, &[], Some(&[0]))],
+                true,
+            ),
+            (
+                vec![entry(None, &[other], None)],
+                vec![entry(None, &[other], None), entry(a, &[site], Some(&[0]))],
+                false,
+            ),
+            // What held before another goes on to do so.
+            (
+                vec![entry(None, &[site], Some(&[0])), entry(None, &[], None)],
+                vec![
+                    entry(None, &[site], Some(&[0])),
+                    entry(None, &[], None),
+                    initiator(a),
+                ],
+                false,
+            ),
+            (
+                vec![entry(a, &[], None), entry(None, &[], Some(&[0]))],
+                vec![entry(a, &[], None), entry(None, &[], Some(&[0, 1]))],
+                false,
+            ),
+            (vec![secret("one")], vec![initiator(a)], false),
+            (vec![initiator(a)], vec![secret("one")], true),
+            (vec![secret("one")], vec![secret("two")], true),
+            (vec![by_group(1)], vec![initiator(a)], false),
+            (vec![initiator(a)], vec![by_group(1)], true),
+        ] {
+            let told = is_disturbed(all(&new), all(&old));
+            assert_eq!(told, is_cut, "{old:?} to {new:?}");
+            assert!(!is_disturbed(all(&old), all(&old)), "{old:?} stays");
         }
     }
 

@@ -114,6 +114,26 @@ impl InitiatorAcl {
         own.is_empty() || others.is_empty() || own.iter().any(|tag| others.contains(tag))
     }
 
+    /// Whether there is an address that both have.
+    pub fn shares_address(&self, other: &InitiatorAcl) -> bool {
+        let (own, others) = (&self.networks, &other.networks);
+        let share = |a: &Network, b: &Network| a.covers(b) || b.covers(a);
+        let any = |a: &Network| others.iter().any(|b| share(a, b));
+        own.is_empty() || others.is_empty() || own.iter().any(any)
+    }
+
+    /// Whether it fits all initiators that another fits, wherever they come from and in by.
+    pub fn covers(&self, other: &InitiatorAcl) -> bool {
+        let has = |network: &Network| self.networks.iter().any(|own| own.covers(network));
+        let mut tags = other.portal_groups.iter();
+        let is_name = self.name.is_none() || self.name == other.name;
+        let is_address = self.networks.is_empty()
+            || !other.networks.is_empty() && other.networks.iter().all(has);
+        let is_group = self.portal_groups.is_empty()
+            || !other.portal_groups.is_empty() && tags.all(|tag| self.portal_groups.contains(tag));
+        is_name && is_address && is_group
+    }
+
     /// Whether it holds at the portal group of a tag.
     pub fn holds_at(&self, tag: u16) -> bool {
         self.portal_groups.is_empty() || self.portal_groups.contains(&tag)
