@@ -113,27 +113,41 @@ fn target_of<'a>(name: &str, served: &'a Served) -> Option<&'a Target> {
 fn initiator_of_target(
     name: &str,
     initiator: &str,
-    address: IpAddr,
+    asks: IpAddr,
     served: &Served,
 ) -> Option<Allowed> {
     let target = target_of(name, served)?;
     let initiator = check_initiator_name(initiator).ok()?;
-    let lets_in = |tag| target.entry_of(&initiator, address, tag).is_some();
+    let lets_in = |tag| target.entry_of(&initiator, asks, tag).is_some();
     if target.portal_groups.iter().all(|group| lets_in(group.tag)) {
         return None;
     }
-    let is_named = |entry: &&InitiatorAcl| entry.name.as_ref() == Some(&initiator);
-    let (name, address) = (quoted(&target.name), address.to_string());
-    if let Some(entry) = target.acl.iter().find(is_named) {
-        let networks: Vec<_> = entry.networks.iter().map(ToString::to_string).collect();
+    let named = |entry: &&InitiatorAcl| entry.name.as_ref() == Some(&initiator);
+    let named: Vec<_> = target.acl.iter().filter(named).collect();
+    let (name, address) = (quoted(&target.name), asks.to_string());
+    if let Some(entry) = named.first() {
+        let is_from_here = entry.networks.iter().any(|network| network.has(asks));
+        if entry.networks.is_empty() || is_from_here {
+            return Some(Allowed {
+                lines: format!(
+                    "# one more tag in `portal_groups` of the [[iscsi.target.initiator]] that \
+                     names it, in [[iscsi.target]] name = {name}"
+                ),
+                edit: None,
+            });
+        }
+        let mut networks: Vec<_> = entry.networks.iter().map(ToString::to_string).collect();
         let line = with_one_more("networks", &networks, &address);
+        networks.push(address);
+        let object = ObjectPath::new("target/initiator", &[&target.name, &initiator]);
+        let fields = Map::from_iter([("networks".to_owned(), json!(networks))]);
         return Some(Allowed {
             lines: format!(
                 "# in the [[iscsi.target.initiator]] that names it; if none does, in \
                  [[iscsi.target]] name = {name}:\n{line}"
             ),
-            // Which of the two it is stands in the text alone.
-            edit: None,
+            // Of several the text alone says which it is.
+            edit: (named.len() == 1).then_some(Edit::Set { object, fields }),
         });
     }
     let (networks, fields) = match target.acl.iter().any(|entry| !entry.networks.is_empty()) {
@@ -299,10 +313,24 @@ mod tests {
         };
         let served = served(Vec::new(), vec![known]);
         let told = allow(&refused("iqn.2026-01.io.weft:I", IQN), &served).expect("lines");
-        assert_eq!(told.edit, None);
+        let object = ObjectPath::new("target/initiator", &[IQN, "iqn.2026-01.io.weft:i"]);
+        let networks = json!(["198.51.100.0/24", "192.0.2.7"]);
+        let fields = Map::from_iter([("networks".to_owned(), networks)]);
+        assert_eq!(told.edit, Some(Edit::Set { object, fields }));
         let told = told.lines;
         let lines = "networks = [\n    \"198.51.100.0/24\",\n    \"192.0.2.7\",\n]";
         assert!(told.ends_with(lines), "{told}");
+        let elsewhere = InitiatorAcl {
+            name: Some("iqn.2026-01.io.weft:i".to_owned()),
+            portal_groups: vec![7],
+            ..InitiatorAcl::default()
+        };
+        let by_group = allow(
+            &refused("iqn.2026-01.io.weft:i", IQN),
+            &self::served(Vec::new(), vec![elsewhere]),
+        );
+        let by_group = by_group.expect("a line");
+        assert!(by_group.edit.is_none() && by_group.lines.contains("`portal_groups`"));
         let told = allow(&refused("iqn.2026-01.io.weft:j", IQN), &served).expect("lines");
         let object = ObjectPath::new("target/initiator", &[IQN, "iqn.2026-01.io.weft:j"]);
         let mut fields = Map::new();
