@@ -45,19 +45,14 @@ impl NotApplied {
         let told = problems.list.iter().take(PROBLEMS_MAX).map(|problem| {
             let found = object_at(text, problem);
             let (object, field) = found.unwrap_or_else(|| (object.clone(), None));
-            EditProblem {
-                object,
-                field,
-                reason: problem.text.clone(),
-                hint: None,
-            }
+            EditProblem::of_text(&object, field.as_deref(), &problem.text)
         });
         let more = problems.list.len().saturating_sub(PROBLEMS_MAX);
         let more = (more > 0).then(|| EditProblem {
             object: object.clone(),
             field: None,
             reason: format!("{more} mistakes more are not listed"),
-            hint: None,
+            hint: "mend those above first".to_owned(),
         });
         NotApplied::Edit(told.chain(more).collect())
     }

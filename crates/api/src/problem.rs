@@ -66,7 +66,7 @@ pub struct ObjectProblem {
     /// What is wrong.
     pub reason: String,
     /// What to do.
-    pub hint: Option<String>,
+    pub hint: String,
 }
 
 /// The generation that is served.

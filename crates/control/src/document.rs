@@ -69,7 +69,7 @@ pub struct EditProblem {
     /// What is wrong.
     pub reason: String,
     /// What would be right.
-    pub hint: Option<String>,
+    pub hint: String,
 }
 
 impl EditProblem {
@@ -77,13 +77,23 @@ impl EditProblem {
         object: &ObjectPath,
         field: Option<&str>,
         reason: impl Into<String>,
-        hint: Option<String>,
+        hint: impl Into<String>,
     ) -> Self {
         Self {
             object: object.clone(),
             field: field.map(str::to_owned),
             reason: reason.into(),
-            hint,
+            hint: hint.into(),
+        }
+    }
+
+    /// What is told of an object or its field, with what would be right: behind `; ` in what is
+    /// told, or what the field takes.
+    #[must_use]
+    pub fn of_text(object: &ObjectPath, field: Option<&str>, told: &str) -> Self {
+        match told.split_once("; ") {
+            Some((reason, hint)) => Self::new(object, field, reason, hint),
+            None => Self::new(object, field, told, kind::remedy(object, field)),
         }
     }
 }
@@ -94,11 +104,7 @@ impl fmt::Display for EditProblem {
         if let Some(field) = &self.field {
             write!(f, "`{field}`: ")?;
         }
-        write!(f, "{}", self.reason)?;
-        match &self.hint {
-            Some(hint) => write!(f, "; {hint}"),
-            None => Ok(()),
-        }
+        write!(f, "{}; {}", self.reason, self.hint)
     }
 }
 
@@ -115,7 +121,8 @@ pub fn edit(text: &str, edits: &[Edit]) -> Result<String, Vec<EditProblem>> {
     let plain = text.replace("\r\n", "\n");
     let mut document: DocumentMut = plain.parse().map_err(|error: toml_edit::TomlError| {
         let reason = format!("the configuration is no TOML: {}", error.message());
-        vec![EditProblem::new(first.object(), None, reason, None)]
+        let hint = "`weft check` of its file says where: mend that first";
+        vec![EditProblem::new(first.object(), None, reason, hint)]
     })?;
     let made = edits.iter().map(|edit| change::make(&mut document, edit));
     let mut problems: Vec<EditProblem> = made.filter_map(Result::err).collect();
@@ -201,7 +208,7 @@ fn still_named(edited: &str, edits: &[Edit]) -> Vec<EditProblem> {
                 more => format!(" and {more} more"),
             };
             let reason = format!("{first}{more} names it");
-            let hint = Some("remove or change that first".to_owned());
+            let hint = "remove or change that first";
             problems.push(EditProblem::new(object, None, reason, hint));
         }
     }

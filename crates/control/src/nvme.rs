@@ -308,10 +308,6 @@ fn cntlids(sink: &mut Sink, section: &Section) -> Option<RangeInclusive<u16>> {
 fn namespaces(sink: &mut Sink, section: &Section, volumes: &Volumes) -> Vec<NamespaceSpec> {
     let mut namespaces: Vec<NamespaceSpec> = Vec::new();
     let sections = section.tables(sink, SCHEMA, "namespace", NAMESPACE);
-    if !section.has("namespace") && !section.has("volumes") {
-        let text = format!("the subsystem has no {NAMESPACE} and no `volumes = [\"...\"]`");
-        sink.add(&section.span, text);
-    }
     // In short: from nsid 1 on, in order.
     for (nsid, name) in (1..).zip(section.texts(sink, "volumes").unwrap_or_default()) {
         let Some(volume) = known_volume(sink, &name, volumes) else {

@@ -411,10 +411,6 @@ fn luns(
         same.next().map(|namespace| namespace.ana_group)
     };
     let sections = section.tables(sink, SCHEMA, "lun", LUN);
-    if !section.has("lun") && !section.has("volumes") {
-        let text = format!("the target has no {LUN} and no `volumes = [\"...\"]`");
-        sink.add(&section.span, text);
-    }
     // In short: from LUN 0 on, in order.
     for (lun, name) in (0..).zip(section.texts(sink, "volumes").unwrap_or_default()) {
         let Some(volume) = known_volume(sink, &name, rest.volumes) else {

@@ -143,7 +143,7 @@ fn why(number: usize, problem: &ProblemDetails) -> Markup {
                             (plain(&mistake.object))
                             @if let Some(field) = &mistake.field { ", " code { (field) } }
                             ": " (plain(&mistake.reason))
-                            @if let Some(hint) = &mistake.hint { "; " (plain(hint)) }
+                            "; " (plain(&mistake.hint))
                         }
                     }
                 }

@@ -187,7 +187,7 @@ fn hostile_problem() -> ProblemDetails {
             object: text(),
             field: Some(text()),
             reason: text(),
-            hint: Some(text()),
+            hint: text(),
         }],
         lines: vec![text()],
         ..ProblemDetails::default()

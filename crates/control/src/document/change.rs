@@ -65,7 +65,8 @@ fn as_numbered(kind: &Kind, object: &ObjectPath) -> Result<ObjectPath, EditProbl
         }
         Err(_) => {
             let reason = format!("is a whole number, not \"{number}\"");
-            Err(EditProblem::new(&object, Some(key), reason, None))
+            let hint = "give it a number, as 1";
+            Err(EditProblem::new(&object, Some(key), reason, hint))
         }
     }
 }
@@ -76,14 +77,14 @@ fn read(
     object: &ObjectPath,
     fields: &Map<String, Json>,
 ) -> Result<Fields, EditProblem> {
-    let problem = |name: &str, reason: String| EditProblem::new(object, Some(name), reason, None);
+    let problem = |name: &str, told: String| EditProblem::of_text(object, Some(name), &told);
     let mut read = Vec::new();
     for (name, json) in fields {
         let key = key_of(kind.section, name).map_err(|why| problem(name, why))?;
         let is_object = matches!(key.takes, Takes::Table(_) | Takes::Tables(_));
         if is_object && kind.holds_objects(name) {
-            let reason = "what is in it are objects of their own".to_owned();
-            return Err(problem(name, reason));
+            let told = "what is in it are objects of their own; `weft add` adds each by its kind";
+            return Err(problem(name, told.to_owned()));
         }
         let value = match json {
             Json::Null => None,
@@ -137,8 +138,8 @@ fn find(
         _ => {
             let count = found.len();
             let reason = format!("{count} of this kind are called \"{name}\"");
-            let hint = "change the file itself".to_owned();
-            Err(EditProblem::new(object, None, reason, Some(hint)))
+            let hint = "change the file itself";
+            Err(EditProblem::new(object, None, reason, hint))
         }
     }
 }
@@ -146,7 +147,10 @@ fn find(
 fn missing(object: &ObjectPath, kind: &Kind, name: &str, known: &[String]) -> EditProblem {
     let reason = format!("there is no {} \"{name}\"", kind.title());
     let near = nearest(name, known.iter().map(String::as_str));
-    let hint = near.map(|near| format!("did you mean \"{near}\"?"));
+    let hint = match near {
+        Some(near) => format!("did you mean \"{near}\"?"),
+        None => format!("`weft get {}` lists those that there are", kind.word),
+    };
     EditProblem::new(object, None, reason, hint)
 }
 
@@ -168,12 +172,12 @@ fn add(
 ) -> Result<(), EditProblem> {
     let Some(name) = object.names.last() else {
         let reason = "settings are there already";
-        let hint = Some("set them".to_owned());
-        return Err(EditProblem::new(object, None, reason, hint));
+        return Err(EditProblem::new(object, None, reason, "set them"));
     };
     if is_there(&mut parent, kind, name) {
         let reason = format!("there is a {} \"{name}\" already", kind.title());
-        return Err(EditProblem::new(object, None, reason, None));
+        let hint = format!("`weft set {}` changes it", kind.word);
+        return Err(EditProblem::new(object, None, reason, hint));
     }
     called(kind, object, name, &mut fields)?;
     let only_name = fields
@@ -202,7 +206,7 @@ fn add(
 
 fn misshapen(object: &ObjectPath, key: &str) -> EditProblem {
     let reason = format!("`{key}` has another form in the file than it needs");
-    EditProblem::new(object, None, reason, Some("mend the file first".to_owned()))
+    EditProblem::new(object, None, reason, "mend the file first")
 }
 
 fn is_there(parent: &mut OpenTable, kind: &Kind, name: &str) -> bool {
@@ -259,12 +263,13 @@ fn called(
         }
     };
     for (at, (key, text)) in parts.into_iter().enumerate() {
-        let problem = |reason| EditProblem::new(object, Some(key), reason, None);
+        let problem = |told: String| EditProblem::of_text(object, Some(key), &told);
         let named = named_value(kind, key, text).map_err(problem)?;
         if let Some(said) = fields.iter().position(|(known, _)| *known == key) {
             let (_, said) = fields.remove(said);
             if said.is_some_and(|said| plain(&said) != plain(&named)) {
-                return Err(problem(format!("is another name than \"{text}\"")));
+                let told = format!("is another name than \"{text}\"; leave it out");
+                return Err(problem(told));
             }
         }
         fields.insert(at, (key, Some(named)));
@@ -330,7 +335,7 @@ fn set(
             changed.push((key, value));
         } else if value.as_ref().map(plain) != known {
             let reason = "is what it is called, and stays";
-            let hint = Some("remove it and add another".to_owned());
+            let hint = "remove it and add another";
             return Err(EditProblem::new(object, Some(key), reason, hint));
         }
     }
@@ -449,13 +454,15 @@ fn remove(
     Ok(Some(removed))
 }
 
-/// Says that there is none of what a parent must say something of.
+/// Says that there is none of those whom a parent lets in: it must say something of them.
 fn say_none(parent: &mut OpenTable, short: Short) {
+    if short.first.is_some() {
+        return;
+    }
     let is_any =
         |key: &str, item: &Item| key.starts_with("allow_any") && item.as_bool() == Some(true);
     let any_may = parent.table.iter().any(|(key, item)| is_any(key, item));
-    let numbered = short.first.is_some();
-    if !parent.table.contains_key(short.list) && (numbered || !any_may) {
+    if !parent.table.contains_key(short.list) && !any_may {
         let empty = Item::Value(Value::from(Array::new()));
         parent.table.insert(short.list, empty);
     }

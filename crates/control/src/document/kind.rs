@@ -216,7 +216,7 @@ impl Kind {
                 None => format!("there are {}", words().collect::<Vec<_>>().join(", ")),
             };
             let reason = format!("there is no kind of object `{}`", path.kind);
-            return Err(EditProblem::new(path, None, reason, Some(hint)));
+            return Err(EditProblem::new(path, None, reason, hint));
         };
         let needs = kind.names();
         if path.names.len() == needs {
@@ -230,7 +230,7 @@ impl Kind {
             path,
             None,
             reason,
-            Some(format!("write {like}")),
+            format!("write {like}"),
         ))
     }
 
@@ -319,6 +319,31 @@ pub fn object_kind(word: &str) -> Option<ObjectKind> {
         named_by: kind.naming.keys(),
         fields: fields.collect(),
     })
+}
+
+/// What would be right where an object or its field is wrong.
+pub(super) fn remedy(object: &ObjectPath, field: Option<&str>) -> String {
+    let section = KINDS.iter().find(|kind| kind.word == object.kind);
+    let section = section.map_or("", |kind| kind.section);
+    let key = keys_of(section).iter().find(|key| Some(key.name) == field);
+    let Some(key) = key else {
+        let kind = &object.kind;
+        return format!("`weft get {kind}` lists those that there are");
+    };
+    if let Some(kind) = refers((&object.kind, key.name)) {
+        return format!("`weft get {kind}` lists what it may name, `weft add {kind}` makes one");
+    }
+    let form = match key.takes {
+        Takes::Text => "a text",
+        Takes::File | Takes::FileOr(_) => "the path of a file",
+        Takes::Flag => "true or false",
+        Takes::Number | Takes::NumberOr(_) => "a whole number",
+        Takes::Size => "a size, as 1GiB",
+        Takes::Texts => "a list of texts, as [\"a\", \"b\"]",
+        Takes::Numbers => "a list of whole numbers, as [1, 2]",
+        Takes::Table(_) | Takes::Tables(_) => "a table",
+    };
+    format!("give `{}` another value: it takes {form}", key.name)
 }
 
 fn refers((by, key): (&str, &str)) -> Option<&'static str> {

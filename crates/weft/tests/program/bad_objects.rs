@@ -263,6 +263,7 @@ fn every_key_of_every_object_refuses_what_is_no_value_of_it_by_its_name() {
                 }
                 for mistake in told.objects() {
                     assert_ne!(mistake["reason"], "", "{shown}");
+                    assert_ne!(mistake["hint"], "", "{shown}");
                     assert_ne!(mistake["object"], "", "{shown}");
                 }
             }

@@ -105,6 +105,32 @@ fn objects_are_added_changed_and_removed_in_the_file_with_its_comments() {
 }
 
 #[test]
+fn subsystem_and_target_without_volumes_are_served_and_get_theirs_later() {
+    let admin = Admin::start();
+    let (nqn, iqn) = ("nqn.2026-01.io.weft:empty", "iqn.2026-01.io.weft:empty");
+    let address = format!("127.0.0.1:{}", free_port());
+    done(&admin, &["add", "listener", &address, "protocol=iscsi"]);
+    done(&admin, &["add", "subsystem", nqn, "allow_any_host=true"]);
+    done(&admin, &["add", "target", iqn, "allow_any_initiator=true"]);
+    assert_eq!(admin.status()["subsystems"], 2);
+    assert_eq!(admin.status()["targets"], 1);
+    done(
+        &admin,
+        &["add", "subsystem/namespace", nqn, "1", "volume=disk0"],
+    );
+    done(&admin, &["add", "target/lun", iqn, "0", "volume=disk0"]);
+    let shown = done(&admin, &["get", "target/lun", iqn]);
+    assert!(shown.contains("volume = \"disk0\""), "{shown}");
+    refused(
+        &admin,
+        &["add", "subsystem", "nqn.2026-01.io.weft:none"],
+        2,
+        &["allow_any_host"],
+    );
+    end_in_order(admin.serving);
+}
+
+#[test]
 fn mistake_in_an_object_is_told_with_object_and_field() {
     let admin = Admin::start();
     let before = fs::read(&admin.file.path).expect("there");
