@@ -33,10 +33,18 @@ fn gid_of(name: &str) -> Option<Gid> {
     Group::from_name(name).ok().flatten().map(|group| group.gid)
 }
 
-/// Groups that this machine does not have.
-pub(crate) fn unknown_groups(groups: &[AdminGroup]) -> Vec<&str> {
+/// That this machine does not have some groups, and what to do.
+#[must_use]
+pub fn notes_of_groups(groups: &[AdminGroup]) -> Vec<String> {
     let names = groups.iter().map(|group| &*group.name);
-    names.filter(|name| gid_of(name).is_none()).collect()
+    let unknown = names.filter(|name| gid_of(name).is_none());
+    let note = |name| {
+        format!(
+            "[[admin.group]]: this machine has no group {name:?}, so it lets no user in: name one \
+             that `getent group` lists, or make it with `groupadd`"
+        )
+    };
+    unknown.map(note).collect()
 }
 
 /// Connections of users, by user.
@@ -114,7 +122,11 @@ mod tests {
                 role: AdminRole::Admin,
             },
         ];
-        assert_eq!(unknown_groups(&groups), ["no such group"]);
+        let notes = notes_of_groups(&groups);
+        assert!(
+            notes.len() == 1 && notes[0].contains("\"no such group\""),
+            "{notes:?}"
+        );
         let role = role_of_user(own.uid.as_raw(), &groups);
         assert_eq!(role, Some(AdminRole::Viewer));
         assert_eq!(role_of_user(u32::MAX - 7, &groups), None);

@@ -4,8 +4,8 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf, absolute};
 
-use api::{AuditVerified, Document, Generation, HistoryEntry, Holds, RequestKey};
-use control::lasting_place;
+use api::{AuditVerified, Document, DocumentSource, Generation, HistoryEntry, Holds, RequestKey};
+use control::{BUILT_IN, lasting_place};
 use rustix::fs::{Access, AtFlags, CWD, StatxAttributes, StatxFlags, accessat, statx};
 
 use crate::audit::Audit;
@@ -20,6 +20,7 @@ pub(crate) struct Keeper {
     place: PathBuf,
     /// The file. `None`: what weft has made itself, or what came from a pipe.
     file: Option<PathBuf>,
+    source: DocumentSource,
     /// The folder of its generations, or why there can be none, and what to do.
     folder: Result<PathBuf, String>,
 }
@@ -58,7 +59,14 @@ impl Keeper {
             ),
         };
         let folder = name.and_then(|name| Ok(state?.join("documents").join(name)));
+        let source = match (&named, &lasting) {
+            (_, Some(_)) => DocumentSource::File,
+            (Some(_), None) => DocumentSource::Pipe,
+            (None, None) if own_name == BUILT_IN => DocumentSource::BuiltIn,
+            (None, None) => DocumentSource::Options,
+        };
         Keeper {
+            source,
             place: named.unwrap_or_else(|| PathBuf::from(own_name)),
             file: lasting,
             folder,
@@ -172,6 +180,7 @@ impl Keeper {
         };
         Document {
             file: self.file.as_deref().map(path),
+            source: self.source,
             folder: self.folder.as_deref().ok().map(path),
             generation,
             holds,

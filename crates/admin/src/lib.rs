@@ -51,6 +51,7 @@ pub use counters::{counters, now};
 pub use document::Document;
 pub use event_log::{EventLog, LogFields};
 pub use follow::{Followed, follow};
+pub use groups::notes_of_groups;
 pub use hyper::Method;
 pub use place::{Place, asked_path};
 pub use secrets::make_secret;

@@ -18,7 +18,7 @@ use crate::counters::{counters, now};
 use crate::document::{Document, generation_of};
 use crate::event_log::EventLog;
 use crate::figures::figures_of;
-use crate::groups::unknown_groups;
+use crate::groups::notes_of_groups;
 use crate::keeper::Keeper;
 use crate::metrics;
 use crate::place::TakenPlace;
@@ -290,10 +290,8 @@ impl ServedFile {
     /// Has the Unix socket open to all users of this machine where groups let some in.
     pub(crate) fn let_groups_in(&self) {
         let groups = self.admin().groups;
-        for name in unknown_groups(&groups) {
-            tracing::warn!(
-                "[[admin.group]]: this machine has no group {name:?}, so it lets no user in"
-            );
+        for note in notes_of_groups(&groups) {
+            tracing::warn!("{note}");
         }
         let Some(places) = self.places.get() else {
             return;
@@ -543,6 +541,7 @@ impl ServedFile {
             drained: locked(&self.drain).as_ref().map(DrainBegun::told),
             not_served: missing,
             at_restart,
+            warnings: notes_of_groups(&self.admin().groups),
             listeners: listeners.collect(),
             admin: self
                 .places
@@ -607,11 +606,13 @@ pub(crate) fn refusal_of(refused: LastRefusal, served: &Served) -> RefusalSummar
 
 /// A change as answers say it.
 fn change_of(edit: &Edit) -> Option<ObjectChange> {
-    let Edit::Add { object, fields } = edit else {
-        return None;
+    let (verb, object, fields) = match edit {
+        Edit::Add { object, fields } => (ObjectVerb::Add, object, fields),
+        Edit::Set { object, fields } => (ObjectVerb::Set, object, fields),
+        Edit::Remove { .. } => return None,
     };
     Some(ObjectChange {
-        verb: ObjectVerb::Add,
+        verb,
         kind: object.kind.clone(),
         names: object.names.clone(),
         fields: fields.clone(),

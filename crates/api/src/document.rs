@@ -6,8 +6,10 @@ use utoipa::ToSchema;
 /// The document that is served, and what keeps it over a restart.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Document {
-    /// Its file. `None`: what is built in, or what came from a pipe.
+    /// Its file, if it has one.
     pub file: Option<String>,
+    /// What it was made of at the start.
+    pub source: DocumentSource,
     /// The folder of its generations, where there can be one.
     pub folder: Option<String>,
     /// The generation that is served, from 1 on.
@@ -16,6 +18,33 @@ pub struct Document {
     pub holds: Holds,
     /// Why the file does not have it.
     pub why: Option<String>,
+}
+
+impl Document {
+    /// Its file, or what it was made of, in words.
+    #[must_use]
+    pub fn shown(&self) -> &str {
+        match (&self.file, self.source) {
+            (Some(file), _) => file,
+            (None, DocumentSource::Options) => "the options of the command line",
+            (None, DocumentSource::BuiltIn) => "what is built in",
+            (None, _) => "what came from a pipe",
+        }
+    }
+}
+
+/// What a document was made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum DocumentSource {
+    /// A file.
+    File,
+    /// What came from a pipe.
+    Pipe,
+    /// Options of `weft serve`.
+    Options,
+    /// What weft serves without any.
+    BuiltIn,
 }
 
 /// What has the document at the next start.

@@ -22,8 +22,8 @@ pub use connections::{
     IscsiSession, IscsiSessions, NfsClient, NfsClients,
 };
 pub use document::{
-    Audit, AuditRecord, AuditVerified, Changed, ConfigText, Document, Generation, GenerationText,
-    History, HistoryEntry, Holds, PlanLine, RequestKey, Rollback,
+    Audit, AuditRecord, AuditVerified, Changed, ConfigText, Document, DocumentSource, Generation,
+    GenerationText, History, HistoryEntry, Holds, PlanLine, RequestKey, Rollback,
 };
 pub use drain::Drain;
 pub use events::{EventLine, EventList};

@@ -31,6 +31,8 @@ pub struct TargetStatus {
     pub not_served: Vec<String>,
     /// What of the configuration holds from the next start on.
     pub at_restart: Vec<String>,
+    /// What of it will not do as it is, with the remedy.
+    pub warnings: Vec<String>,
     /// Where hosts connect.
     pub listeners: Vec<Listener>,
     /// Where the admin API is asked.

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use toml::Value;
 
+use crate::Problems;
 use crate::built_in::{BUILT_IN, NFS_PORT};
 use crate::value::format_size;
 
@@ -71,16 +72,60 @@ fn last_name(path: &Path) -> String {
     name.to_string_lossy().into_owned()
 }
 
+/// Lines of the configuration, and the option that they are of; `None`: of all that is said.
+struct OneLinePart {
+    option: Option<String>,
+    text: String,
+}
+
+impl OneLinePart {
+    fn of(option: String, text: String) -> OneLinePart {
+        OneLinePart {
+            option: Some(option),
+            text,
+        }
+    }
+
+    fn of_all(text: String) -> OneLinePart {
+        OneLinePart { option: None, text }
+    }
+}
+
 impl OneLine {
     /// The configuration: every host that reaches it may use it.
     #[must_use]
     pub fn text(&self) -> String {
-        let mut text =
-            "# What a command line of `weft serve` says; weft.example.toml explains every \
-                        key.\n"
-                .to_owned();
-        let (volumes, tables) = self.volumes();
-        text += &tables;
+        self.parts().into_iter().map(|part| part.text).collect()
+    }
+
+    /// Mistakes of that text by the options that they are of, each with an end of line.
+    #[must_use]
+    pub fn told(&self, problems: &Problems) -> String {
+        let mut options: Vec<Option<String>> = Vec::new();
+        for part in self.parts() {
+            let lines = part.text.matches('\n').count();
+            options.extend(std::iter::repeat_n(part.option, lines));
+        }
+        let option = |line: usize| options.get(line.checked_sub(1)?)?.as_ref();
+        let told = problems.list.iter().map(|problem| {
+            let mut text = problem.text.clone();
+            // The longest numbers first: line 1 begins line 12.
+            for line in (1..=options.len()).rev() {
+                let here = format!("in line {line}");
+                let there = option(line).map_or_else(String::new, |option| format!("of {option}"));
+                text = text.replace(&here, &there);
+            }
+            let own = option(problem.line).map_or("the options", String::as_str);
+            format!("weft serve: {own}: {text}\n")
+        });
+        told.collect()
+    }
+
+    fn parts(&self) -> Vec<OneLinePart> {
+        let head = "# What a command line of `weft serve` says; weft.example.toml explains every \
+                    key.\n";
+        let mut parts = vec![OneLinePart::of_all(head.to_owned())];
+        let volumes = self.volumes(&mut parts);
         let addresses = match &self.listen[..] {
             [] => vec![IpAddr::V4(Ipv4Addr::LOCALHOST)],
             listen => listen.to_vec(),
@@ -88,22 +133,24 @@ impl OneLine {
         let nfs = self.nfs_port.unwrap_or(NFS_PORT);
         let mut ports = Vec::new();
         if !volumes.is_empty() {
-            text += &block_tables(&volumes, &addresses);
+            parts.push(OneLinePart::of_all(block_tables(&volumes, &addresses)));
             ports.extend([(NVME_PORT, "nvme-tcp"), (ISCSI_PORT, "iscsi")]);
         }
         if !self.exports.is_empty() {
-            text += &self.export_tables();
+            self.export_tables(&mut parts);
             ports.push((nfs, "nfs"));
         }
         for address in &addresses {
-            for (port, protocol) in &ports {
+            let listeners = ports.iter().map(|(port, protocol)| {
                 let address = SocketAddr::new(*address, *port);
-                text += &format!(
-                    "\n[[listener]]\naddress = \"{address}\"\nprotocol = \"{protocol}\"\n"
-                );
-            }
+                format!("\n[[listener]]\naddress = \"{address}\"\nprotocol = \"{protocol}\"\n")
+            });
+            parts.push(OneLinePart::of(
+                format!("--listen {address}"),
+                listeners.collect(),
+            ));
         }
-        text
+        parts
     }
 
     /// Whether hosts of other machines reach it.
@@ -112,28 +159,33 @@ impl OneLine {
         self.listen.iter().any(|address| !address.is_loopback())
     }
 
-    /// The names of volumes, and their tables.
-    fn volumes(&self) -> (Vec<String>, String) {
+    /// The names of volumes; adds their tables.
+    fn volumes(&self, parts: &mut Vec<OneLinePart>) -> Vec<String> {
         let mut names = TakenNames::default();
-        let (mut all, mut text) = (Vec::new(), String::new());
+        let mut all = Vec::new();
         // Those that are named have their names.
         for (given, _) in &self.ram {
             names.0.extend(given.clone());
         }
         for (given, size) in &self.ram {
             let name = given.clone().unwrap_or_else(|| names.take("ram"));
-            text += &format!(
+            let size = format_size(*size);
+            let option = match given {
+                Some(given) => format!("--ram {given}={size}"),
+                None => format!("--ram {size}"),
+            };
+            let text = format!(
                 "\n[[volume]]\nname = {}\nkind = \"ram\"                    # gone when weft ends\n\
-                 size = \"{}\"\n",
+                 size = \"{size}\"\n",
                 quoted(&name),
-                format_size(*size)
             );
+            parts.push(OneLinePart::of(option, text));
             all.push(name);
         }
         for file in &self.files {
             let name = names.take(&last_name(&file.path));
             let (name_shown, path) = (quoted(&name), quoted_path(&file.path));
-            text += &match file.size_bytes {
+            let text = match file.size_bytes {
                 None => {
                     format!("\n[[volume]]\nname = {name_shown}\nkind = \"block\"\npath = {path}\n")
                 }
@@ -144,14 +196,18 @@ impl OneLine {
                     format_size(size)
                 ),
             };
+            let option = format!("--file {}", file.path.display());
+            parts.push(OneLinePart::of(option, text));
             all.push(name);
         }
-        (all, text)
+        all
     }
 
-    fn export_tables(&self) -> String {
+    /// Adds the tables of folders.
+    fn export_tables(&self, parts: &mut Vec<OneLinePart>) {
         let mut names = TakenNames::default();
-        let mut text = format!("\n[nfs]\nstate = {}\n", quoted_path(&self.nfs_state));
+        let text = format!("\n[nfs]\nstate = {}\n", quoted_path(&self.nfs_state));
+        parts.push(OneLinePart::of_all(text));
         // Who tries it on one machine mounts it as root; from others root is nobody.
         let squash = match self.is_open() {
             true => "",
@@ -160,13 +216,14 @@ impl OneLine {
         for folder in &self.exports {
             let name = names.take(&last_name(folder));
             let path = quoted_path(folder);
-            text += &format!(
+            let text = format!(
                 "\n[[file_system]]\nname = {0}\nkind = \"dir\"\npath = {path}\n\
                  \n[[export]]\npath = \"/{name}\"\nfile_system = {0}\nallow_any_client = true\n{squash}",
                 quoted(&name)
             );
+            let option = format!("--export {}", folder.display());
+            parts.push(OneLinePart::of(option, text));
         }
-        text
     }
 }
 
@@ -270,5 +327,34 @@ mod tests {
             server::nfs::Squash::Root
         );
         assert!(one_line.is_open());
+    }
+
+    #[test]
+    fn mistake_of_options_names_the_option_and_no_line() {
+        let named = |name: &str| (Some(name.to_owned()), 1 << 20);
+        let file = |path: &str| OneLineFile {
+            path: path.into(),
+            size_bytes: Some(1 << 20),
+        };
+        let one_line = OneLine {
+            ram: vec![named("a"), named("b"), named("b")],
+            files: vec![file("/srv/c.img"), file("/srv/c.img")],
+            listen: vec!["127.0.0.1".parse().unwrap(), "127.0.0.1".parse().unwrap()],
+            exports: vec!["/srv/share".into(), "/srv/share".into()],
+            nfs_state: "/var/lib/weft/nfs".into(),
+            ..OneLine::default()
+        };
+        let text = FileText::of_own(one_line.text());
+        let problems = text.parse(Path::new("a command line"));
+        let told = one_line.told(&problems.expect_err("mistakes"));
+        for part in [
+            "weft serve: --ram b=1MiB: a volume \"b\" is there already, of --ram b=1MiB\n",
+            "weft serve: --file /srv/c.img: the volume of --file /srv/c.img lies in this file",
+            "weft serve: --export /srv/share: the file system of --export /srv/share is this",
+            "weft serve: --listen 127.0.0.1: 127.0.0.1:4420 is there already",
+        ] {
+            assert!(told.contains(part), "{part}: {told}");
+        }
+        assert!(!told.contains("line "), "{told}");
     }
 }

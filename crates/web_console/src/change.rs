@@ -175,7 +175,7 @@ pub fn editor(
             "Generation " (document.generation) " of "
             @match &document.file {
                 Some(file) => { code { (file) } }
-                None => { "what is built in" }
+                None => { (document.shown()) }
             }
             @if let Some(why) = &document.why { ": " (why) }
         }

@@ -60,6 +60,9 @@ fn health(status: &TargetStatus, refusals: &Refusals) -> Markup {
         @for why in &status.not_served {
             p.bad { "Not served: " (why) }
         }
+        @for warning in &status.warnings {
+            p.bad { (warning) }
+        }
         @if status.document.holds == Holds::Nothing {
             p.bad {
                 "Changes cannot be kept"
@@ -87,7 +90,7 @@ fn facts(status: &TargetStatus) -> Markup {
             dt { "configuration" }
             dd {
                 "generation " (document.generation) " of "
-                (document.file.as_deref().unwrap_or("what is built in"))
+                (document.shown())
                 ", served since " (status.served_since)
             }
             @if let Some(last) = &status.last_change {

@@ -1,7 +1,7 @@
 use api::{
-    Changed, ConfigObject, ConfigObjects, ConnectionStatus, Connections, Document, EventLine,
-    Evicted, FileProblem, Generation, GenerationText, Holds, ObjectChange, ObjectProblem,
-    ObjectVerb, PlanLine, ProblemDetails, Protocol, RefusalSummary, Refusals,
+    Changed, ConfigObject, ConfigObjects, ConnectionStatus, Connections, Document, DocumentSource,
+    EventLine, Evicted, FileProblem, Generation, GenerationText, Holds, ObjectChange,
+    ObjectProblem, ObjectVerb, PlanLine, ProblemDetails, Protocol, RefusalSummary, Refusals,
 };
 
 use super::*;
@@ -164,6 +164,7 @@ fn every_cell_has_the_head_of_its_column() {
 fn document() -> Document {
     Document {
         file: Some(HOSTILE.to_owned()),
+        source: DocumentSource::File,
         folder: None,
         generation: 1,
         holds: Holds::File,

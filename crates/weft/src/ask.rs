@@ -322,9 +322,8 @@ fn show_status(out: &mut dyn Write, status: &TargetStatus) -> io::Result<()> {
             status.version, status.pid, status.uptime_s
         ),
     )?;
-    let file = status.document.file.as_deref();
-    let file = file.unwrap_or("what is built in");
-    row("serves", format!("{file}, since {}", status.served_since))?;
+    let source = status.document.shown();
+    row("serves", format!("{source}, since {}", status.served_since))?;
     row("generation", changes::kept_in(&status.document))?;
     if let Some(last) = &status.last_change {
         let LastChange {
@@ -360,6 +359,9 @@ fn show_status(out: &mut dyn Write, status: &TargetStatus) -> io::Result<()> {
     }
     for why in &status.at_restart {
         row("NOT YET", why.clone())?;
+    }
+    for warning in &status.warnings {
+        row("WARNING", warning.clone())?;
     }
     show_amounts(&mut row, status)
 }

@@ -296,6 +296,9 @@ fn check_file(file: &Path, told: impl FnOnce(&Problems, &str) -> String) -> File
         banner::paths(&served),
         banner::notes(&served)
     );
+    for note in admin::notes_of_groups(&config.admin.groups) {
+        text += &format!("  note: {note}\n");
+    }
     for finding in findings {
         text += &format!("  note: {}\n", finding.text);
     }

@@ -70,7 +70,13 @@ pub fn run(file: Option<&Path>, one_line: Option<OneLine>, events: Arc<EventLog>
     let (document, config) = match Document::open(file, (&name, &text)) {
         Ok(opened) => opened,
         Err(problems) => {
-            let _ = write!(io::stderr(), "{}", problems.with_excerpts());
+            // What the options have become by changes has lines.
+            let of_options = one_line.as_ref().filter(|_| problems.file == name);
+            let told = match of_options {
+                Some(one_line) => one_line.told(&problems),
+                None => problems.with_excerpts(),
+            };
+            let _ = write!(io::stderr(), "{told}");
             return ExitCode::from(USAGE);
         }
     };

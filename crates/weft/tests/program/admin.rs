@@ -88,6 +88,25 @@ impl Admin {
     }
 }
 
+#[test]
+fn group_that_the_machine_does_not_have_is_a_warning_of_check_and_status() {
+    let admin = Admin::start();
+    let path = admin.file.path.to_str().expect("UTF-8");
+    let add = ["add", "group", "no-such-group", "role=viewer"];
+    let output = admin.ask(&add);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let part = "[[admin.group]]: this machine has no group \"no-such-group\"";
+    let shown = text(&admin.ask(&["status"]).stdout);
+    assert!(shown.contains(&format!("WARNING       {part}")), "{shown}");
+    assert_eq!(admin.status()["warnings"].as_array().map(Vec::len), Some(1));
+    let checked = text(&weft(&["check", path]).stdout);
+    assert!(checked.contains(&format!("note: {part}")), "{checked}");
+    let output = admin.ask(&["rm", "group", "no-such-group"]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    assert_eq!(admin.status()["warnings"].as_array().map(Vec::len), Some(0));
+    end_in_order(admin.serving);
+}
+
 /// What a request of these bytes is answered at a socket.
 pub fn exchange(socket: &Path, request: &[u8]) -> String {
     let mut stream = UnixStream::connect(socket).expect("it listens");

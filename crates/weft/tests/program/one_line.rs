@@ -91,6 +91,12 @@ fn options_serve_volumes_and_folders_and_are_a_configuration_that_can_be_saved()
     }
     assert!(folder.join("share/new").exists());
 
+    let status = text(&ask(folder, &["status"]).stdout);
+    assert!(
+        status.contains("serves        the options of the command line, since"),
+        "{status}"
+    );
+
     // A change stays with this command line, and another has none of it.
     let added = ask(folder, &["add", "volume", "more", "kind=ram", "size=1MiB"]);
     assert_eq!(added.status.code(), Some(0), "{}", text(&added.stderr));
@@ -150,7 +156,10 @@ fn option_that_cannot_be_served_is_told_with_a_remedy() {
         (&["--ram", "1MiB", "--listen", "storage"], "0.0.0.0"),
         (&["--listen", "0.0.0.0"], "--ram"),
         (&["-c", "weft.toml", "--ram", "1MiB"], "cannot be used with"),
-        (&["--ram", "a=1MiB", "--ram", "a=1MiB"], "a"),
+        (
+            &["--ram", "a=1MiB", "--ram", "a=1MiB"],
+            "weft serve: --ram a=1MiB: a volume \"a\" is there already, of --ram a=1MiB\n",
+        ),
     ] {
         let refused = end_of(&mut command(folder, arguments));
         let told = text(&refused.stderr);
