@@ -1,13 +1,12 @@
 //! The audit: a line of JSON for each change and each refusal of one. Each line names the
 //! digest of the one before it, so that none can be changed or taken out unseen.
 
-use std::fs;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
 use api::{AuditRecord, AuditVerified, Generation};
 
-use crate::files;
+use crate::files::{self, with_suffix};
 use crate::generations::Generations;
 use crate::state::sha256;
 
@@ -163,14 +162,25 @@ impl Audit {
         })
     }
 
-    /// The first of what is not as it was written, if anything is.
+    /// The first of what is not as it was written, if anything is. The file as it was found is
+    /// copied aside, once for each damage; it stays too, and records go on in it.
     pub fn damage(&self, generations: &Generations) -> Option<String> {
         let verified = match self.verify(generations) {
             Ok(verified) => verified,
             Err(error) => return Some(error.to_string()),
         };
         let first = verified.wrong.first()?;
-        Some(format!("{first}; `weft audit verify` tells all"))
+        let digest = sha256(verified.wrong.join("\n").as_bytes());
+        let aside = with_suffix(&self.path, &format!(".corrupt-{}", &digest[..16]));
+        let copied = match aside.exists() {
+            true => Ok(()),
+            false => read(&self.path).and_then(|bytes| files::write(&aside, &bytes, None)),
+        };
+        let copied = match copied {
+            Ok(()) => format!("the file as it was found is kept in {}", aside.display()),
+            Err(error) => format!("it cannot be copied to {}: {error}", aside.display()),
+        };
+        Some(format!("{first}; `weft audit verify` tells all; {copied}"))
     }
 }
 
@@ -192,7 +202,7 @@ impl End {
 }
 
 fn read(path: &Path) -> io::Result<Vec<u8>> {
-    match fs::read(path) {
+    match files::read(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(Vec::new()),
         bytes => bytes,
     }

@@ -3,9 +3,12 @@
 //! Each step of it that may fail, or be the last of the process, is counted in tests.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+
+use rustix::fs::OFlags;
+use rustix::io::Errno;
 
 /// A file with these bytes, on the disk when this returns. `like`: the file whose mode and
 /// owner it has; else it is its owner's alone.
@@ -40,7 +43,7 @@ pub(crate) fn write(path: &Path, bytes: &[u8], like: Option<&Path>) -> io::Resul
 pub(crate) fn append(path: &Path, bytes: &[u8]) -> io::Result<()> {
     step()?;
     let mut options = OpenOptions::new();
-    let mut file = options.append(true).create(true).mode(0o600).open(path)?;
+    let mut file = open_own(options.append(true).create(true).mode(0o600), path)?;
     let before = file.metadata()?.len();
     let mut add = || {
         let (first, rest) = bytes.split_at(bytes.len() / 2);
@@ -59,6 +62,33 @@ pub(crate) fn append(path: &Path, bytes: &[u8]) -> io::Result<()> {
         let _ = file.set_len(before);
     }
     added
+}
+
+/// The bytes of a file that weft alone writes.
+pub(crate) fn read(path: &Path) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    open_own(OpenOptions::new().read(true), path)?.read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+/// Opens a file, and nothing in its place that leads elsewhere, or that would be waited for.
+fn open_own(options: &mut OpenOptions, path: &Path) -> io::Result<File> {
+    let wrong = |what: &str| {
+        let why = format!("it is {what} in the place of a file: move it away");
+        io::Error::new(io::ErrorKind::InvalidInput, why)
+    };
+    let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
+    let opened = options.custom_flags(flags.bits() as i32).open(path);
+    let file = opened.map_err(|error| match Errno::from_io_error(&error) {
+        Some(Errno::LOOP) => wrong("a symbolic link"),
+        // A pipe that is not read.
+        Some(Errno::NXIO) => wrong("a pipe or a socket"),
+        _ => error,
+    })?;
+    match file.metadata()?.is_file() {
+        true => Ok(file),
+        false => Err(wrong("a folder, a pipe or a device")),
+    }
 }
 
 /// Gives a file its name, in the place of what has it.

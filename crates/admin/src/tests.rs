@@ -657,7 +657,7 @@ fn changed_twice(folder: &Path, file: &Path) -> PathBuf {
 #[test]
 fn damaged_audit_is_told_at_the_start_and_all_of_it_stays() {
     type Harm = fn(&Path, Vec<u8>);
-    let harms: [(&str, Harm); 4] = [
+    let harms: [(&str, Harm); 3] = [
         ("truncated", |path, was| {
             let end = was.iter().position(|byte| *byte == b'\n').expect("a line");
             fs::write(path, &was[..=end]).expect("ours");
@@ -667,26 +667,70 @@ fn damaged_audit_is_told_at_the_start_and_all_of_it_stays() {
             fs::write(path, garbage).expect("ours");
         }),
         ("empty", |path, _| fs::write(path, "").expect("ours")),
-        ("a link to nothing", |path, _| {
-            fs::remove_file(path).expect("ours");
-            symlink("elsewhere", path).expect("a link");
-        }),
     ];
     for (harm, damage) in harms {
         let (folder, file) = folder();
         let path = changed_twice(folder.path(), &file);
         damage(&path, fs::read(&path).expect("there"));
-        let left = fs::read(&path).unwrap_or_default();
+        let left = fs::read(&path).expect("there");
         // The last change is added again, as if weft had been killed before it was.
         let target = Target::start(Some(&file), "");
         let told = target.notes.join("\n");
         let is_told = told.contains("audit.jsonl: ") && told.contains("`weft audit verify`");
         assert_eq!(is_told, harm != "truncated", "{harm}: {told}");
+        let aside = || {
+            let names = fs::read_dir(path.parent().expect("a folder")).expect("there");
+            let names = names.flatten().map(|entry| entry.path());
+            let names =
+                names.filter(|name| name.to_string_lossy().contains("audit.jsonl.corrupt-"));
+            names.collect::<Vec<_>>()
+        };
+        let copies = aside();
+        assert_eq!(copies.len(), usize::from(is_told), "{harm}: {copies:?}");
+        for copy in &copies {
+            let copied = fs::read(copy).expect("there");
+            assert!(copied.starts_with(&left), "{harm}: as it was found");
+            assert!(told.contains(&copy.display().to_string()), "{harm}: {told}");
+        }
         target.put(&text(&["d"])).expect("it may");
         let now = fs::read(&path).expect("there");
         assert!(now.starts_with(&left) && now.len() > left.len(), "{harm}");
         let verified = target.served.verify_audit().expect("it can be read");
         assert_eq!(verified.wrong.is_empty(), harm == "truncated", "{harm}");
+        target.end();
+        // The same damage is copied once.
+        Target::start(Some(&file), "").end();
+        assert_eq!(aside(), copies, "{harm}");
+    }
+}
+
+#[test]
+fn audit_that_is_a_link_or_a_pipe_is_told_and_nothing_is_written_or_changed() {
+    for (what, place) in [("a symbolic link", false), ("a pipe", true)] {
+        let (folder, file) = folder();
+        let path = changed_twice(folder.path(), &file);
+        let elsewhere = folder.path().join("elsewhere");
+        fs::write(&elsewhere, "another's\n").expect("ours");
+        fs::remove_file(&path).expect("ours");
+        match place {
+            true => {
+                let made = Command::new("mkfifo").arg(&path).status();
+                assert!(made.expect("mkfifo").success());
+            }
+            false => symlink(&elsewhere, &path).expect("a link"),
+        }
+        let target = Target::start(Some(&file), "");
+        let told = target.notes.join("\n");
+        assert!(
+            told.contains("in the place of a file: move it away"),
+            "{what}: {told}"
+        );
+        let refused = target.put(&text(&["d"])).expect_err(what);
+        assert!(
+            refused.to_string().contains("move it away"),
+            "{what}: {refused}"
+        );
+        assert_eq!(fs::read_to_string(&elsewhere).expect("ours"), "another's\n");
         target.end();
     }
 }
