@@ -22,6 +22,8 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt;
 
+use crate::journal::{JournalLayer, priority_of};
+
 /// What the log is written as.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum LogFormat {
@@ -80,13 +82,13 @@ where
     Ok(match to {
         LogFormat::Json => lines.event_format(JsonLines).boxed(),
         LogFormat::Journal => {
-            let journal = tracing_journald::layer().map_err(|error| {
+            let journal = JournalLayer::new().map_err(|error| {
                 format!(
                     "WEFT_LOG_FORMAT is journal, and the journal does not listen: {error}: start \
                      weft where it does, or log as text or json"
                 )
             })?;
-            journal.with_field_prefix(None).boxed()
+            journal.boxed()
         }
         LogFormat::Text if is_journal() => {
             let text = format::format().without_time().with_level(false);
@@ -187,12 +189,7 @@ where
         mut writer: Writer<'_>,
         event: &Event<'_>,
     ) -> fmt::Result {
-        let priority = match *event.metadata().level() {
-            Level::ERROR => 3,
-            Level::WARN => 4,
-            Level::INFO => 6,
-            Level::DEBUG | Level::TRACE => 7,
-        };
+        let priority = priority_of(*event.metadata().level());
         let mut text = String::new();
         self.0
             .format_event(context, Writer::new(&mut text), event)?;

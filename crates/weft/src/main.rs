@@ -10,6 +10,7 @@ mod events;
 mod evict;
 mod get;
 mod import;
+mod journal;
 mod key;
 mod log;
 mod login;

@@ -122,6 +122,7 @@ fn log_in_the_journal_has_its_fields() {
     // A field is KEY=VALUE, or KEY, a length of 8 bytes and the value.
     for (key, value) in [
         ("EVENT", "refused"),
+        ("MESSAGE_ID", "2a3aff050687530ebca2fe170fee7d47"),
         ("MESSAGE", "Connect refused"),
         ("PRIORITY", "4"),
         ("REASON", "there is no such subsystem"),
