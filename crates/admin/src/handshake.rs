@@ -21,6 +21,7 @@ use tokio_rustls::server::TlsStream;
 
 use crate::access::{Access, Peer, TlsPeer};
 use crate::problem::Problem;
+use crate::renewed::RenewedTls;
 use crate::serve::{CONNECTIONS_MAX, PATIENCE, answer, read_rest};
 use crate::wrong_logins::WrongLogin;
 
@@ -33,7 +34,7 @@ const HANDSHAKE: u8 = 22;
 /// Takes connections, for ever.
 pub(crate) async fn accept(
     listener: TcpListener,
-    side: Arc<ServerSide>,
+    tls: Arc<RenewedTls>,
     access: Arc<Access>,
     router: Router,
 ) -> Infallible {
@@ -55,7 +56,7 @@ pub(crate) async fn accept(
         {
             oldest.abort();
         }
-        let (side, access) = (side.clone(), access.clone());
+        let (side, access) = (tls.side(), access.clone());
         let (router, places) = (router.clone(), places.clone());
         let task = tokio::spawn(async move {
             let shaken = timeout(PATIENCE, shake(stream, peer, &side)).await;

@@ -34,6 +34,7 @@ mod openapi;
 mod place;
 mod problem;
 mod refused;
+mod renewed;
 mod routes;
 mod samples;
 mod secrets;

@@ -20,7 +20,6 @@ use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use server::{AdminGroup, AdminRole};
-use tls::ServerSide;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpStream, UnixListener, UnixStream};
 use tokio::sync::{Notify, Semaphore};
@@ -33,6 +32,7 @@ use crate::groups::{CONNECTIONS_OF_USER_MAX, UserConnections, role_of_user};
 use crate::handshake;
 use crate::place::{Place, TakenPlace};
 use crate::problem::Problem;
+use crate::renewed::{RenewedTls, look_at_files};
 use crate::routes;
 use crate::samples::take_samples;
 use crate::served::{AdminTaken, ServedFile, locked};
@@ -105,10 +105,11 @@ impl Drop for AdminThread {
 pub fn serve(places: AdminPlaces, served: Arc<ServedFile>) -> io::Result<AdminThread> {
     let access = Arc::new(Access::new(served.clone()));
     let tls = places.tcp.as_ref().and_then(|tcp| tcp.tls.clone());
-    let measured = served.clone();
+    let (measured, renewed) = (served.clone(), tls.clone());
     let thread = in_thread(places, move |listeners| async move {
         tokio::select! {
-            never = accept(listeners, tls, access) => never,
+            never = accept(listeners, tls.clone(), access) => never,
+            never = look_at_files(tls) => never,
             never = take_samples(measured) => never,
         }
     })?;
@@ -119,6 +120,7 @@ pub fn serve(places: AdminPlaces, served: Arc<ServedFile>) -> io::Result<AdminTh
             url: thread.url.clone(),
         },
         taken: thread.place.clone(),
+        tls: renewed,
     });
     served.let_groups_in();
     Ok(thread)
@@ -184,7 +186,7 @@ struct Listeners {
 /// Takes connections, for ever.
 async fn accept(
     Listeners { socket, tcp }: Listeners,
-    tls: Option<Arc<ServerSide>>,
+    tls: Option<Arc<RenewedTls>>,
     access: Arc<Access>,
 ) -> Infallible {
     let router = routes::all(access.clone());

@@ -23,6 +23,7 @@ use crate::keeper::Keeper;
 use crate::metrics;
 use crate::place::TakenPlace;
 use crate::refused::NotApplied;
+use crate::renewed::RenewedTls;
 use crate::samples::Samples;
 use crate::wrong_logins::WrongLogins;
 
@@ -71,6 +72,8 @@ pub(crate) struct AdminTaken {
     pub told: AdminPlaces,
     /// The Unix socket, as long as it is served.
     pub taken: TakenPlace,
+    /// What is shown and asked over TCP, where that is encrypted.
+    pub tls: Option<Arc<RenewedTls>>,
 }
 
 struct ServedState {
@@ -285,6 +288,23 @@ impl ServedFile {
     fn set_admin(&self, admin: AdminSpec) {
         *locked(&self.admin) = admin;
         self.let_groups_in();
+        self.look_at_tls();
+    }
+
+    fn tls(&self) -> Option<&RenewedTls> {
+        self.places.get()?.tls.as_deref()
+    }
+
+    /// Takes files of TLS that are others by now.
+    fn look_at_tls(&self) {
+        self.tls().into_iter().for_each(RenewedTls::look);
+    }
+
+    /// What will not do as it is.
+    fn warnings(&self) -> Vec<String> {
+        let mut warnings = notes_of_groups(&self.admin().groups);
+        warnings.extend(self.tls().and_then(RenewedTls::wrong));
+        warnings
     }
 
     /// Has the Unix socket open to all users of this machine where groups let some in.
@@ -339,6 +359,7 @@ impl ServedFile {
     /// Serves what the file says now, whomever that cuts; waits for a change under way. The
     /// log says how it went.
     pub fn reload(&self) {
+        self.look_at_tls();
         let Some(file) = self.keeper.file() else {
             tracing::warn!("SIGHUP ignored: there is no file to read again");
             return;
@@ -541,7 +562,7 @@ impl ServedFile {
             drained: locked(&self.drain).as_ref().map(DrainBegun::told),
             not_served: missing,
             at_restart,
-            warnings: notes_of_groups(&self.admin().groups),
+            warnings: self.warnings(),
             listeners: listeners.collect(),
             admin: self
                 .places

@@ -4,8 +4,9 @@ use std::io::{self, ErrorKind};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
 use std::sync::Arc;
 
-use server::{AdminListen, AdminSpec, AdminTls};
-use tls::{ClientAuthorities, Identity, ServerSide};
+use server::{AdminListen, AdminSpec};
+
+use crate::renewed::RenewedTls;
 
 /// How many ports are tried where none is named: as many of weft may run on a machine.
 const PORTS_MAX: u16 = 64;
@@ -17,7 +18,7 @@ pub struct TcpPlace {
     /// Where it listens.
     pub(crate) address: SocketAddr,
     /// `None`: it speaks plain HTTP.
-    pub(crate) tls: Option<Arc<ServerSide>>,
+    pub(crate) tls: Option<Arc<RenewedTls>>,
 }
 
 impl TcpPlace {
@@ -34,7 +35,7 @@ impl TcpPlace {
         let Some(tls) = &self.tls else {
             return format!("http://{ip}");
         };
-        match tls.certificate.dns_name() {
+        match tls.side().certificate.dns_name() {
             Some(name) => format!("https://{name}:{port}"),
             None => format!("https://{ip}"),
         }
@@ -50,7 +51,7 @@ pub fn listen(spec: &AdminSpec) -> Result<Option<TcpPlace>, String> {
         return Ok(None);
     }
     // Nothing listens plainly because its certificate cannot be read.
-    let tls = spec.tls.as_ref().map(server_side).transpose();
+    let tls = spec.tls.as_ref().map(RenewedTls::read).transpose();
     let tls = tls.map_err(|why| format!("[admin.tls]: {why}"))?;
     let listener = match &spec.listen {
         AdminListen::At(address) => {
@@ -64,14 +65,6 @@ pub fn listen(spec: &AdminSpec) -> Result<Option<TcpPlace>, String> {
         address,
         tls,
     }))
-}
-
-fn server_side(files: &AdminTls) -> Result<Arc<ServerSide>, String> {
-    let identity = Identity::read(&files.certificate, &files.key)?;
-    let crl = files.client_crl.as_deref();
-    let clients = files.client_ca.as_ref();
-    let clients = clients.map(|ca| ClientAuthorities::read(ca, crl));
-    ServerSide::new(identity, clients.transpose()?).map(Arc::new)
 }
 
 fn first_free(first: u16) -> Result<TcpListener, String> {

@@ -123,8 +123,8 @@ pub(crate) fn note(spec: &AdminSpec) -> Option<String> {
             let certificate = Certificate::new(chain.first()?).ok()?;
             let why = certificate.is_out_of_time(SystemTime::now())?;
             Some(format!(
-                "[admin.tls] certificate: {} {why}: browsers and commands refuse it; make \
-                 another, and restart weft",
+                "[admin.tls] certificate: {} {why}: browsers and commands refuse it; put \
+                 another in its place",
                 tls.certificate.display()
             ))
         }

@@ -343,6 +343,50 @@ fn certificate_that_is_not_good_is_refused_in_words_and_counted() {
 
 #[needs(program("openssl"), program("curl"))]
 #[test]
+fn renewed_files_hold_without_a_restart_and_wrong_ones_leave_the_old() {
+    let mut tls = Tls::start(|authority| {
+        authority.sign("alice", "subjectAltName=email:alice@example.org", "2");
+    });
+    let ca = tls.authority.path("ca.pem");
+    let by_address = tls.url.replace("localhost", "127.0.0.1");
+    let ask = || weft(&["status", "--at", &by_address, "--ca", &ca]);
+    let warnings = |tls: &Tls| expect_done(&tls.here(&["status", "--json"]));
+    expect_refused(&ask(), 1, &["not of that name"]);
+    expect_done(&tls.ask("alice", &["status"]));
+    // Another certificate, of one name more.
+    let both = "subjectAltName=DNS:localhost,IP:127.0.0.1";
+    tls.authority.sign("server", both, "2");
+    tls.serving.signal("HUP");
+    tls.serving.log_line("renewed files hold");
+    expect_refused(&ask(), 1, &["needs a login"]);
+    // A certificate without its key, and then no certificate: each is told.
+    let certificate = tls.authority.path("server.pem");
+    let good = std::fs::read(&certificate).expect("there");
+    std::fs::copy(tls.authority.path("alice.pem"), &certificate).expect("room");
+    tls.serving.signal("HUP");
+    tls.serving.log_line("what was read before holds still");
+    assert!(
+        warnings(&tls).contains("[admin.tls]: the key is not that"),
+        "{}",
+        warnings(&tls)
+    );
+    expect_done(&tls.ask("alice", &["status"]));
+    std::fs::write(&certificate, good).expect("room");
+    // A client that was revoked meanwhile.
+    tls.authority.revoke("alice");
+    let apply = ["apply", "-c", tls.file.path.to_str().expect("UTF-8")];
+    expect_done(&tls.here(&apply));
+    expect_refused(&tls.ask("alice", &["status"]), 1, &["revoked"]);
+    assert!(
+        warnings(&tls).contains("\"warnings\":[]"),
+        "{}",
+        warnings(&tls)
+    );
+    end_in_order(tls.serving);
+}
+
+#[needs(program("openssl"), program("curl"))]
+#[test]
 fn token_and_login_go_encrypted_and_what_is_no_tls_1_3_is_told_so() {
     let tls = Tls::start(|_| ());
     let token = expect_done(&tls.here(&["token", "add", "scrape", "--role", "viewer"]));
