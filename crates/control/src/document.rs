@@ -19,7 +19,7 @@ use toml_edit::DocumentMut;
 
 pub(crate) use kind::KINDS;
 pub use kind::{ObjectField, ObjectKind, ObjectPath, object_kind, object_name};
-pub use objects::{object_at, objects};
+pub use objects::{SET, object_at, objects};
 pub use paths::with_absolute_paths;
 
 /// The kinds of objects that there are.

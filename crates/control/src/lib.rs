@@ -51,7 +51,7 @@ pub use allow::{Allowed, allow};
 pub use built_in::{BUILT_IN, NFS_PORT_ELSE, built_in_text, default_config};
 pub use clients::{ClientStep, ClientSystem, Reached, ReachedObject, reachable};
 pub use document::{
-    Edit, EditProblem, ObjectField, ObjectKind, ObjectPath, edit, fuzz_edits, object_at,
+    Edit, EditProblem, ObjectField, ObjectKind, ObjectPath, SET, edit, fuzz_edits, object_at,
     object_kind, object_kinds, object_name, objects, with_absolute_paths,
 };
 pub use json_schema::{ObjectSchema, json_schema, object_schemas};
@@ -62,7 +62,7 @@ pub use reload::{DocumentPlan, MadeChanges, ServedDocument, Serving};
 pub use schema::{SCHEMA, Takes};
 pub use source::{Problem, Problems, hint};
 pub use value::{format_cpus, format_size, parse_size};
-pub use without_secrets::without_secrets;
+pub use without_secrets::{with_secrets_hidden, without_secrets};
 pub use words::words;
 
 /// The most that a file may have: more than 100,000 hosts by name.

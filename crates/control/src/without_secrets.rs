@@ -19,6 +19,28 @@ pub fn without_secrets(text: &str) -> Option<String> {
     told(text).map(|(document, _)| document.to_string())
 }
 
+/// The same text with each secret said to be set, and to be another where `before` has not its
+/// value.
+#[must_use]
+pub fn with_secrets_hidden(text: &str, before: &str) -> String {
+    let Some((_, mut hidden)) = told(text) else {
+        return LEFT_OUT.to_owned();
+    };
+    hidden.sort_by_key(|value| value.start);
+    let (mut shown, mut end) = (String::new(), 0);
+    for value in hidden {
+        let is_known = before.contains(&text[value.clone()]);
+        shown += &text[end..value.start];
+        shown += if is_known {
+            "\"(set)\""
+        } else {
+            "\"(set, another)\""
+        };
+        end = value.end;
+    }
+    shown + &text[end..]
+}
+
 impl Problems {
     /// The mistakes of `text` without the lines of it, each with an end of line: what is wrong
     /// is said only where [`without_secrets`] leaves the value.
@@ -151,6 +173,22 @@ mod tests {
             assert!(told.contains(kept), "{kept}: {told}");
         }
         assert_eq!(without_secrets("[volume"), None);
+    }
+
+    #[test]
+    fn secrets_are_hidden_where_they_stand_and_told_to_be_others() {
+        let text = |secret: &str| {
+            format!(
+                "[iscsi.discovery] # a comment\nchap = {{ user = \"a\", secret = {secret} }}\n\
+                 [[admin.token]]\nname = \"ci\"\nrole = \"viewer\"\nsha256 = 'digest'\n"
+            )
+        };
+        let (before, after) = (text("\"one\""), text("\"two\""));
+        let shown = with_secrets_hidden(&after, &before);
+        let expected = text("\"(set, another)\"").replace("'digest'", "\"(set)\"");
+        assert_eq!(shown, expected);
+        let shown = with_secrets_hidden(&before, &before);
+        assert_eq!(shown, text("\"(set)\"").replace("'digest'", "\"(set)\""));
     }
 
     #[test]

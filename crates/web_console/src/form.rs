@@ -56,6 +56,11 @@ pub enum FieldForm {
     Size,
     /// Any number of them.
     List,
+    /// Words that no page shows.
+    Secret {
+        /// There is one already.
+        is_set: bool,
+    },
 }
 
 impl FieldForm {
@@ -63,6 +68,10 @@ impl FieldForm {
         match self {
             FieldForm::Size => Some("such as 10GiB"),
             FieldForm::List => Some("one a line"),
+            FieldForm::Secret { is_set: true } => {
+                Some("there is one, which stays if this is empty")
+            }
+            FieldForm::Secret { is_set: false } => Some("it is not shown again"),
             _ => None,
         }
     }
@@ -129,7 +138,8 @@ pub fn object_form(page: &Page<'_>, form: &ObjectForm<'_>) -> String {
 
 fn problem_of<'p>(problems: &[&'p ObjectProblem], field: &FormField) -> Option<&'p ObjectProblem> {
     let mut problems = problems.iter().copied();
-    problems.find(|problem| problem.field.as_ref() == Some(&field.key))
+    let is_its = |known: &str| field.key == known || field.key == format!("{known}.user");
+    problems.find(|problem| problem.field.as_deref().is_some_and(is_its))
 }
 
 fn shown(field: &FormField, problems: &[&ObjectProblem]) -> Markup {
@@ -202,6 +212,10 @@ fn input(
                     aria-invalid=[wrong] aria-describedby=[told_by] { "\n" (field.value) }
             }
         }
+        FieldForm::Secret { .. } => html! {
+            input type="password" id=(id) name=(name) autocomplete="new-password"
+                aria-invalid=[wrong] aria-describedby=[told_by];
+        },
         FieldForm::Text | FieldForm::Number | FieldForm::Size => html! {
             input type="text" id=(id) name=(name) value=(field.value) autocomplete="off"
                 spellcheck="false" required[field.is_needed]

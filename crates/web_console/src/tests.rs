@@ -229,6 +229,7 @@ fn names_that_are_html_are_text_in_forms_and_plans() {
         FieldForm::Number,
         FieldForm::Size,
         FieldForm::List,
+        FieldForm::Secret { is_set: true },
     ];
     let fields = forms.map(|form| FormField {
         key: HOSTILE.to_owned(),

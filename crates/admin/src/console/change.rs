@@ -1,6 +1,7 @@
 //! Changes that pages ask for: each is a text, an object or a generation; each is shown first
 //! and served then, both by this one way.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use api::{Changed, ConfigText, ObjectVerb, ProblemDetails};
@@ -8,7 +9,10 @@ use axum::Json;
 use axum::extract::{Extension, Request, State};
 use axum::http::{StatusCode, Uri};
 use axum::response::{IntoResponse, Redirect, Response};
-use control::{Edit, ObjectField, ObjectKind, ObjectPath, Takes, edit, object_kind, objects};
+use control::{
+    Edit, ObjectField, ObjectKind, ObjectPath, SET, Takes, edit, object_kind, objects,
+    with_secrets_hidden,
+};
 use serde_json::{Map, Value};
 use web_console::{FieldForm, FormField, ObjectForm, Proposal, kind_title};
 
@@ -144,7 +148,11 @@ impl AskedChange<'_> {
         };
         let told: Vec<_> = notice.iter().map(Problem::told).collect();
         let page = page_of("/configuration", self.caller);
-        let html = web_console::plan(&page, &proposal, (&before, &after), &changed, &told);
+        let texts = (
+            &*with_secrets_hidden(&before, &before),
+            &*with_secrets_hidden(&after, &before),
+        );
+        let html = web_console::plan(&page, &proposal, texts, &changed, &told);
         Ok(Shown::Page(status_of(&told), html))
     }
 
@@ -280,18 +288,25 @@ impl AskedChange<'_> {
             }
             _ => return Err(bad("`change` is text, add, set, rm or rollback")),
         };
+        let mut tables: BTreeMap<&str, Map<String, Value>> = BTreeMap::new();
         for field in &kind.fields {
-            let Some(text) = self.pairs.one(&format!("field.{}", field.key)) else {
+            let Some(text) = self.pairs.one(&format!("field.{}", field.name())) else {
                 continue;
             };
-            let before = now.get(field.key);
-            match json_of(field.takes, text) {
-                None if before.is_some() => drop(fields.insert(field.key.to_owned(), Value::Null)),
-                Some(said) if before != Some(&said) => {
-                    fields.insert(field.key.to_owned(), said);
-                }
-                _ => {}
+            let said = json_of(field.takes, text);
+            let Some(table) = field.table else {
+                note(&mut fields, field.key, now.get(field.key), said);
+                continue;
+            };
+            let table_said = tables.entry(table).or_default();
+            if let Some(said) = said {
+                table_said.insert(field.key.to_owned(), said);
             }
+        }
+        for (table, said) in tables {
+            let before = now.get(table);
+            let said = with_secret_of(said, before);
+            note(&mut fields, table, before, said.map(Value::Object));
         }
         if self.word() == "set" {
             let object = path_of(&kind, names);
@@ -319,11 +334,19 @@ impl AskedChange<'_> {
         let all = objects(text);
         let is_there = |field: &&ObjectField| {
             let is_name = names.last() == now.get(field.key).map(text_of).as_ref();
-            adds || !(field.is_short || is_name)
+            adds || field.table.is_some() || !(field.is_short || is_name)
         };
         let field = |field: &ObjectField| {
-            let said = self.pairs.one(&format!("field.{}", field.key));
-            let now = || now.get(field.key).map(text_of).unwrap_or_default();
+            let name = field.name();
+            let said = self.pairs.one(&format!("field.{name}"));
+            let now = match field.table {
+                Some(table) => now.get(table).and_then(|table| table.get(field.key)),
+                None => now.get(field.key),
+            };
+            let value = said.map_or_else(
+                || now.map(text_of).unwrap_or_default(),
+                |said| said.replace("\r\n", "\n"),
+            );
             let words = control::words(kind.word, field.key);
             let known = match field.refers {
                 Some(kind) => {
@@ -335,11 +358,20 @@ impl AskedChange<'_> {
                 None => words.iter().map(|&word| word.to_owned()).collect(),
             };
             FormField {
-                key: field.key.to_owned(),
-                form: form_of(field.takes, !words.is_empty()),
-                value: said.map_or_else(now, |said| said.replace("\r\n", "\n")),
+                key: name,
+                form: match field.is_secret() {
+                    true => FieldForm::Secret {
+                        is_set: now.is_some(),
+                    },
+                    false => form_of(field.takes, !words.is_empty()),
+                },
+                value: if field.is_secret() {
+                    String::new()
+                } else {
+                    value
+                },
                 known,
-                is_needed: adds && kind.named_by == [field.key],
+                is_needed: adds && field.table.is_none() && kind.named_by == [field.key],
             }
         };
         let mut fields: Vec<_> = kind.fields.iter().filter(is_there).map(field).collect();
@@ -381,6 +413,29 @@ fn fields_of(text: &str, kind: &str, names: &[String]) -> Map<String, Value> {
     let mut all = objects(text).into_iter();
     let found = all.find(|(path, _)| path.kind == kind && path.names == names);
     found.map(|(_, fields)| fields).unwrap_or_default()
+}
+
+/// Notes what is said of a key, where that is another than before.
+fn note(fields: &mut Map<String, Value>, key: &str, before: Option<&Value>, said: Option<Value>) {
+    if before != said.as_ref() {
+        fields.insert(key.to_owned(), said.unwrap_or(Value::Null));
+    }
+}
+
+/// What is said of credentials: the secret that there is stays where none is said, unless
+/// nothing else is said either.
+fn with_secret_of(
+    mut said: Map<String, Value>,
+    before: Option<&Value>,
+) -> Option<Map<String, Value>> {
+    if said.is_empty() {
+        return None;
+    }
+    let is_set = before.is_some_and(|before| before.get("secret").is_some());
+    if is_set && !said.contains_key("secret") && !said.contains_key("secret_file") {
+        said.insert("secret".to_owned(), SET.into());
+    }
+    Some(said)
 }
 
 fn form_of(takes: Takes, has_words: bool) -> FieldForm {

@@ -5,11 +5,11 @@ use toml_edit::{Array, Decor, DocumentMut, Item, RawString, Table, Value};
 
 use super::kind::{KINDS, Kind, Naming, Short};
 use super::list::{List, OpenTable, Removed, cut_texts, parts_without, push_item, take_text};
-use super::objects::is_list;
+use super::objects::{SET, is_list};
 use super::value::{key_of, value};
 use super::{Edit, EditProblem, ObjectPath};
 use crate::pattern::{makes_many, members};
-use crate::schema::{Takes, keys_of};
+use crate::schema::{Takes, is_secret, keys_of};
 use crate::source::nearest;
 
 type Fields = Vec<(&'static str, Option<Value>)>;
@@ -356,6 +356,7 @@ fn put(holder: &mut OpenTable, fields: Fields) {
             holder.table.remove(key);
             continue;
         };
+        keep_secrets(key, &mut value, holder.table.get(key));
         match holder.table.get_mut(key).and_then(Item::as_value_mut) {
             Some(old) => {
                 *value.decor_mut() = old.decor().clone();
@@ -365,6 +366,22 @@ fn put(holder: &mut OpenTable, fields: Fields) {
                 holder.table.insert(key, Item::Value(value));
             }
         }
+    }
+}
+
+/// Secrets that are said to be set stay what they are: they were not told.
+fn keep_secrets(key: &str, value: &mut Value, known: Option<&Item>) {
+    if let Some(table) = value.as_inline_table_mut() {
+        let known = known.and_then(Item::as_table_like);
+        for (key, value) in table.iter_mut() {
+            let known = known.and_then(|known| known.get(key.get()));
+            keep_secrets(key.get(), value, known);
+        }
+    } else if is_secret(key)
+        && value.as_str() == Some(SET)
+        && let Some(known) = known.and_then(Item::as_value)
+    {
+        *value = known.clone();
     }
 }
 

@@ -8,7 +8,7 @@ use super::EditProblem;
 use crate::schema::{
     ADMIN, ADMIN_CLIENT, ADMIN_TLS, ANA, CLIENT, DISCOVERY, EXPORT, FILE_SYSTEM, GROUP, HOST,
     INITIATOR, ISCSI, LISTENER, LUN, NAMESPACE, NFS, NVME, POLICY, PORTAL_GROUP, REFERRAL,
-    SUBSYSTEM, TARGET, TARGET_ANA, TOKEN, Takes, VOLUME, keys_of,
+    SUBSYSTEM, TARGET, TARGET_ANA, TOKEN, Takes, VOLUME, is_secret, keys_of,
 };
 use crate::source::nearest;
 
@@ -287,6 +287,8 @@ pub struct ObjectKind {
 pub struct ObjectField {
     /// As it stands in the file.
     pub key: &'static str,
+    /// The key of the table that it stands in, where that is no object of its own: `chap`.
+    pub table: Option<&'static str>,
     /// The form of its value.
     pub takes: Takes,
     /// The kind of objects that it names.
@@ -295,20 +297,45 @@ pub struct ObjectField {
     pub is_short: bool,
 }
 
+impl ObjectField {
+    /// With the key of its table: `chap.user`.
+    #[must_use]
+    pub fn name(&self) -> String {
+        let table = self
+            .table
+            .map_or_else(String::new, |table| format!("{table}."));
+        table + self.key
+    }
+
+    /// Whether its value is a secret, which is not told.
+    #[must_use]
+    pub fn is_secret(&self) -> bool {
+        is_secret(self.key)
+    }
+}
+
 /// What is known of a kind.
 #[must_use]
 pub fn object_kind(word: &str) -> Option<ObjectKind> {
     let kind = KINDS.iter().find(|kind| kind.word == word)?;
-    let is_value = |takes| !matches!(takes, Takes::Table(_) | Takes::Tables(_));
     let keys = keys_of(kind.section).iter();
-    let keys = keys.filter(|key| is_value(key.takes));
-    let fields = keys.map(|key| {
+    let keys = keys.flat_map(|key| match key.takes {
+        Takes::Tables(_) => Vec::new(),
+        Takes::Table(_) if kind.holds_objects(key.name) => Vec::new(),
+        Takes::Table(section) => {
+            let inner = keys_of(section).iter();
+            inner.map(|inner| (Some(key.name), inner)).collect()
+        }
+        _ => vec![(None, key)],
+    });
+    let fields = keys.map(|(table, key)| {
         let short = kind.children().find_map(|child| {
             let short = child.short.filter(|short| short.list == key.name)?;
             Some((child.word, short.key))
         });
         ObjectField {
             key: key.name,
+            table,
             takes: key.takes,
             refers: refers(short.unwrap_or((kind.word, key.name))),
             is_short: short.is_some(),

@@ -12,6 +12,9 @@ use super::kind::{KINDS, Kind, Naming};
 use crate::source::{Problem, Sink};
 use crate::{pattern, schema};
 
+/// What is told of a secret that there is; of one that is set so, it stays.
+pub const SET: &str = "(set)";
+
 /// An object, and where in the text it says what.
 pub(super) struct FoundObject {
     pub path: ObjectPath,
@@ -190,7 +193,7 @@ fn name_of(value: &DeValue) -> Option<String> {
 /// A value as JSON; a secret only says that it is there.
 fn shown(key: &str, value: &DeValue) -> Value {
     match value {
-        _ if schema::is_secret(key) => Value::from("(set)"),
+        _ if schema::is_secret(key) => Value::from(SET),
         DeValue::String(text) => Value::from(Cow::as_ref(text)),
         DeValue::Integer(number) => match u64::from_str_radix(number.as_str(), number.radix()) {
             Ok(number) => Value::from(number),

@@ -1,5 +1,8 @@
 //! The console: what a browser is shown.
 
+use std::os::unix::fs::PermissionsExt;
+
+use crate::serving::free_port;
 use crate::tcp::Tcp;
 
 const ACCEPT: &str = "Accept: text/html,application/xhtml+xml,*/*;q=0.8\r\n";
@@ -158,6 +161,88 @@ fn change_by_a_form_is_shown_first_and_served_once() {
         back.body
     );
     assert_eq!(tcp.text(), before);
+}
+
+#[test]
+fn credentials_are_set_by_a_form_and_their_secret_is_on_no_page() {
+    const SECRET: &str = "a-secret-of-16-b";
+    let tcp = Tcp::start();
+    let private = PermissionsExt::from_mode(0o600);
+    std::fs::set_permissions(&tcp.file.path, private).expect("ours");
+    let session = tcp.session("operator");
+    let iqn = "iqn.2026-01.io.weft:c";
+    let address = format!("127.0.0.1:{}", free_port());
+    for arguments in [
+        &["add", "listener", &address, "protocol=iscsi"][..],
+        &["add", "target", iqn, "allow_any_initiator=true"],
+    ] {
+        let output = tcp.weft(arguments);
+        assert_eq!(output.status.code(), Some(0), "{output:?}");
+    }
+    let form = format!("{CHANGE}?change=set&kind=target&name={iqn}&step=form");
+    let shown = tcp.get(&form, &session).body;
+    for part in [
+        "name=\"field.chap.user\"",
+        "type=\"password\" id=\"field-chap.secret\"",
+    ] {
+        assert!(shown.contains(part), "{part}: {shown}");
+    }
+    let set = [("change", "set"), ("kind", "target"), ("name", iqn)];
+    let chap = with(
+        &set,
+        &[
+            ("field.chap.user", "alice"),
+            ("field.chap.secret", SECRET),
+            ("field.chap.secret_file", ""),
+            ("field.mutual_chap.user", ""),
+            ("generation", "3"),
+        ],
+    );
+    let plan = tcp.post(CHANGE, &with(&chap, &[("step", "plan")]), &session);
+    let lines = plan.body.split("<form").next().expect("a page");
+    assert!(
+        lines.contains("(set, another)") && !lines.contains(SECRET),
+        "{lines}"
+    );
+    let serve = with(&chap, &[("step", "serve"), ("disconnect", "true")]);
+    let made = tcp.post(CHANGE, &serve, &session);
+    assert_eq!(made.status, 303, "{}", made.body);
+    assert!(tcp.text().contains(SECRET), "{}", tcp.text());
+    // The form has the user and not the secret, which stays with another user.
+    let shown = tcp.get(&form, &session).body;
+    assert!(shown.contains("value=\"alice\"") && !shown.contains(SECRET));
+    assert!(shown.contains("which stays if this is empty"), "{shown}");
+    let other = with(
+        &set,
+        &[
+            ("field.chap.user", "bob"),
+            ("field.chap.secret", ""),
+            ("generation", "4"),
+            ("disconnect", "true"),
+            ("step", "serve"),
+        ],
+    );
+    assert_eq!(tcp.post(CHANGE, &other, &session).status, 303);
+    let served = tcp.text();
+    assert!(
+        served.contains("\"bob\"") && served.contains(SECRET),
+        "{served}"
+    );
+    // Nothing said of them takes them away.
+    let none = with(
+        &other[..3],
+        &[("field.chap.user", ""), ("field.chap.secret", "")],
+    );
+    let none = with(
+        &none,
+        &[
+            ("generation", "5"),
+            ("step", "serve"),
+            ("disconnect", "true"),
+        ],
+    );
+    assert_eq!(tcp.post(CHANGE, &none, &session).status, 303);
+    assert!(!tcp.text().contains("chap"), "{}", tcp.text());
 }
 
 #[test]

@@ -13,7 +13,7 @@ use crate::told::end_in_order;
 /// A target that is asked over TCP, at an address of its own.
 pub struct Tcp {
     serving: Serving,
-    file: File,
+    pub file: File,
     port: u16,
     address: SocketAddr,
     socket: PathBuf,
@@ -52,7 +52,7 @@ impl Tcp {
         }
     }
 
-    fn weft(&self, arguments: &[&str]) -> Output {
+    pub fn weft(&self, arguments: &[&str]) -> Output {
         let socket = self.socket.to_str().expect("UTF-8");
         weft(&[arguments, &["--at", socket]].concat())
     }
