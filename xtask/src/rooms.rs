@@ -123,8 +123,8 @@ const MAY_USE: &[(&str, &[&str])] = &[
     (
         "weft",
         &[
-            "admin", "api", "auth", "bench", "client", "control", "import", "mem", "nvmf", "reactor",
-            "server", "store", "tables", "tls", "top", "tune", "wire",
+            "admin", "api", "auth", "bench", "client", "control", "import", "mem", "nvmf",
+            "reactor", "server", "store", "tables", "tls", "top", "tune", "wire",
         ],
     ),
     (
