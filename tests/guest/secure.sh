@@ -5,11 +5,25 @@ host=$(cat /etc/nvme/hostnqn)
 # With what the kernel loads by itself where it finds modules by what they offer.
 modprobe -a tls chacha chacha20poly1305
 
-# tls_daemon: tlshd does the handshakes for this guest's kernel. It says what it did in
-# /tmp/tlshd.log.
+# certificates: a CA's, and one of it with its key, from the machine's folder `tls`: ca.pem,
+# cert.pem and key.pem in /etc/tls.
+certificates() {
+    modprobe -a 9p 9pnet_virtio
+    mkdir -p /etc/tls
+    mount -t 9p -o ro,trans=virtio tls /etc/tls
+}
+
+# tls_daemon: tlshd does the handshakes for this guest's kernel, with the PSKs that the kernel
+# has and the certificates in /etc/tls, if any. It says what it did in /tmp/tlshd.log.
 tls_daemon() {
     printf '%s\n' "127.0.0.1 localhost" "10.0.2.2 machine" >/etc/hosts
     printf '%s\n' "[debug]" "loglevel=1" "[authenticate]" "keyrings=.nvme" >/etc/tlshd.conf
+    if [ -e /etc/tls/ca.pem ]; then
+        for side in client server; do
+            printf '%s\n' "[authenticate.$side]" "x509.truststore=/etc/tls/ca.pem" \
+                "x509.certificate=/etc/tls/cert.pem" "x509.private_key=/etc/tls/key.pem"
+        done >>/etc/tlshd.conf
+    fi
     tlshd -s -c /etc/tlshd.conf >>/tmp/tlshd.log 2>&1 &
     # It listens for what this kernel asks of it: a generic netlink socket in a group.
     until_true tlshd "awk '\$2 == 16 && \$4 ~ /[1-9a-f]/ { found = 1 } END { exit !found }' /proc/net/netlink"

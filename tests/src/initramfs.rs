@@ -10,15 +10,13 @@ use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
-/// Kernel modules that the guest's init loads, in this order.
+/// Kernel modules that the guest's init loads, in this order, before those of the system.
 const LOADED: &[&str] = &[
     "virtio_pci",
     "virtio_console",
     "virtio_net",
     "virtio_rng",
     "qemu_fw_cfg",
-    "ext4",
-    "xfs",
     "nvme_tcp",
 ];
 
@@ -70,7 +68,7 @@ impl Image {
     /// The image of `system` from `sysroot`, built unless the cache has it.
     /// The caller holds the cache's lock.
     pub fn build(sysroot: &Sysroot, system: &System) -> Result<Image, Unavailable> {
-        let tables = (system.programs, system.files, system.modules);
+        let tables = (system.programs, system.files, system.loaded, system.modules);
         let inputs = (tables, LOADED_IF_PRESENT, LOADED, INIT, HOST_NQN);
         let key = key(&(inputs, &sysroot.root));
         let image = Image {
@@ -157,7 +155,7 @@ fn write_initramfs(
         "init",
         ArchiveEntry::Program(
             INIT.replace("@LOADED_IF_PRESENT@", &LOADED_IF_PRESENT.join(" "))
-                .replace("@LOADED@", &LOADED.join(" "))
+                .replace("@LOADED@", &[LOADED, system.loaded].concat().join(" "))
                 .into(),
         ),
     );
@@ -224,7 +222,8 @@ fn add_modules(
     let built: BTreeSet<String> = builtin.lines().map(module_name).collect();
 
     let mut paths = BTreeSet::new();
-    for name in LOADED_IF_PRESENT.iter().chain(LOADED).chain(system.modules) {
+    let asked = [LOADED_IF_PRESENT, LOADED, system.loaded, system.modules].concat();
+    for name in &asked {
         match known.get(*name) {
             Some((path, needs)) => {
                 paths.insert(*path);

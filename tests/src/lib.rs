@@ -10,6 +10,7 @@
 #![forbid(unsafe_code)]
 
 pub mod browser;
+pub mod certificates;
 pub mod child;
 pub mod client;
 pub mod default_target;

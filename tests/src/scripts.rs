@@ -20,6 +20,12 @@ pub const SECURE_KERNEL: &str = include_str!("../guest/secure-kernel.sh");
 pub const SECURE_PSK: &str = include_str!("../guest/secure-psk.sh");
 /// DH-HMAC-CHAP with that target, and the PSK that it leads to.
 pub const SECURE_CHAP: &str = include_str!("../guest/secure-chap.sh");
+/// The kernel's client and server of files, which asks for security.
+pub const KNFSD: &str = include_str!("../guest/knfsd.sh");
+/// TLS with that server; behind [`SECURE`] and [`KNFSD`].
+pub const SECURE_NFS: &str = include_str!("../guest/secure-nfs.sh");
+/// Kerberos with that server; behind [`KNFSD`].
+pub const KERBEROS: &str = include_str!("../guest/kerberos.sh");
 
 /// Behind [`SECURE`]: TLS with weft.
 pub const SECURE_WEFT: &str = include_str!("../guest/secure-weft.sh");

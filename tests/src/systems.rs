@@ -16,6 +16,8 @@ pub struct System {
     pub programs: &'static [&'static str],
     /// Files that the programs read.
     pub files: &'static [&'static str],
+    /// Kernel modules that the guest's init loads.
+    pub loaded: &'static [&'static str],
     /// Kernel modules that a script may load with `modprobe`.
     pub modules: &'static [&'static str],
 }
@@ -107,6 +109,7 @@ pub static RELEASE: System = System {
         "lib/multipath/libprioconst.so",
         "lib/multipath/libpriosysfs.so",
     ],
+    loaded: &["ext4", "xfs"],
     modules: &[
         "9p",
         "9pnet_virtio",
@@ -140,6 +143,8 @@ pub static FORKY: System = System {
     packages: SECURE_PACKAGES,
     programs: SECURE_PROGRAMS,
     files: SECURE_FILES,
+    // Not xfs, which takes a guest 2 s.
+    loaded: &["ext4"],
     modules: SECURE_MODULES,
 };
 
@@ -159,8 +164,11 @@ const SECURE_PACKAGES: &[&str] = &[
     "iproute2",
     "keyutils",
     "kmod",
+    "krb5-admin-server",
+    "krb5-kdc",
     "ktls-utils",
     "nfs-common",
+    "nfs-kernel-server",
     "nvme-cli",
     "openssl",
     "xz-utils",
@@ -175,20 +183,42 @@ const SECURE_PROGRAMS: &[&str] = &[
     "sbin/mount.nfs",
     "usr/bin/fio",
     "usr/bin/keyctl",
-    "usr/bin/openssl",
+    "usr/sbin/exportfs",
+    "usr/sbin/kadmin.local",
+    "usr/sbin/kdb5_util",
+    "usr/sbin/krb5kdc",
     "usr/sbin/nvme",
+    "usr/sbin/nfsdcld",
+    "usr/sbin/rpc.gssd",
+    "usr/sbin/rpc.mountd",
+    "usr/sbin/rpc.nfsd",
+    "usr/sbin/rpc.svcgssd",
     "usr/sbin/tlshd",
 ];
 
-const SECURE_FILES: &[&str] = &["etc/mke2fs.conf", "etc/netconfig"];
+const SECURE_FILES: &[&str] = &[
+    "etc/mke2fs.conf",
+    "etc/netconfig",
+    "lib/x86_64-linux-gnu/libev.so.4",
+    "lib/x86_64-linux-gnu/libverto-libev.so.1",
+    "usr/lib/x86_64-linux-gnu/krb5/plugins/kdb/db2.so",
+    "usr/lib/x86_64-linux-gnu/libnfsidmap/nsswitch.so",
+];
 
 const SECURE_MODULES: &[&str] = &[
+    "9p",
+    "9pnet_virtio",
+    "authenc",
     "chacha",
     "chacha20poly1305",
     "configfs",
+    "krb5enc",
+    "nfsd",
     "nfsv4",
     "null_blk",
     "nvmet",
     "nvmet_tcp",
+    "rpcsec_gss_krb5",
     "tls",
+    "virtio_blk",
 ];

@@ -1,8 +1,12 @@
-//! TLS and in-band authentication between the kernel's own host and target, so that the guest
-//! and the steps in it are known to be right before they judge weft.
+//! TLS and in-band authentication between the kernel's own two sides, so that the guest and the
+//! steps in it are known to be right before they judge weft.
 
-use interop::guest::{Config, Guest};
-use interop::scripts::{KERNEL_TARGET, SECURE, SECURE_CHAP, SECURE_KERNEL, SECURE_PSK, script};
+use interop::certificates;
+use interop::guest::{Config, Guest, prepare};
+use interop::scripts::{
+    KERBEROS, KERNEL_TARGET, KNFSD, SECURE, SECURE_CHAP, SECURE_KERNEL, SECURE_NFS, SECURE_PSK,
+    script,
+};
 use interop::systems::{FORKY, System, TRIXIE};
 use interop::weft::NQN;
 use needs::needs;
@@ -53,12 +57,31 @@ fn run(name: &str, system: &'static System, derived: &Derived, session: &str) {
         ("CIPHER", derived.cipher),
     ];
     let pieces = [KERNEL_TARGET, SECURE, SECURE_KERNEL, session];
-    let mut config = Config::new(name, &script(&settings, &pieces));
+    finished(system, Config::new(name, &script(&settings, &pieces)));
+}
+
+/// Runs a script in a guest of `system` to its end.
+fn finished(system: &'static System, mut config: Config) {
     config.system = system;
     let guest = Guest::start(&config).expect("a guest, as everything for it is there");
     let said = guest.finish().expect_success();
     let last = said.lines().last().unwrap_or_default();
     assert!(last.starts_with("STEP") && last.ends_with(" end"), "{said}");
+}
+
+/// The client of files and the server, over TLS in one guest.
+fn files(name: &str, system: &'static System) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (packages, _) = prepare(system).expect("packages, as everything for a guest is there");
+    certificates::make(&packages, folder.path()).expect("certificates");
+    let settings = [
+        ("ADDR", "127.0.0.1"),
+        ("PORT", "2049"),
+        ("SECURITY", "xprtsec=tls:mtls"),
+    ];
+    let mut config = Config::new(name, &script(&settings, &[SECURE, KNFSD, SECURE_NFS]));
+    config.folders = vec![("tls", folder.path().to_path_buf())];
+    finished(system, config);
 }
 
 #[needs(guest, system(forky))]
@@ -83,4 +106,30 @@ fn earlier_programs_speak_tls_with_psks_that_are_derived_in_another_way() {
 #[test]
 fn earlier_programs_authenticate_and_concatenate_tls() {
     run("secure-chap-earlier", &TRIXIE, &EARLIER, SECURE_CHAP);
+}
+
+#[needs(guest, system(forky))]
+#[test]
+fn kernels_client_and_server_of_files_speak_tls_with_certificates_of_one_side_and_of_both() {
+    files("secure-nfs", &FORKY);
+}
+
+#[needs(guest, system(trixie), ci)]
+#[test]
+fn earlier_programs_serve_files_over_tls() {
+    files("secure-nfs-earlier", &TRIXIE);
+}
+
+#[needs(guest, system(forky))]
+#[test]
+fn kernels_client_and_server_of_files_speak_each_service_of_kerberos() {
+    // By name: the server's key is that of a name.
+    let settings = [
+        ("ADDR", "localhost"),
+        ("PORT", "2049"),
+        ("SECURITY", "sec=krb5:krb5i:krb5p"),
+    ];
+    let pieces = [KNFSD, KERBEROS];
+    let name = "kerberos";
+    finished(&FORKY, Config::new(name, &script(&settings, &pieces)));
 }
