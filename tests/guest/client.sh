@@ -40,8 +40,8 @@ nvme list-subsys >/tmp/said
 has "NQN=$NQN" /tmp/said
 has "traddr=$ADDR.*trsvcid=$PORT" /tmp/said
 # CSTS: ready.
-nvme get-property /dev/nvme0 -o 0x1c >/tmp/said
-has "value: 1$" /tmp/said
+nvme get-property /dev/nvme0 --offset=0x1c >/tmp/said
+has "value: \(0x\)\?1$" /tmp/said
 nvme smart-log /dev/nvme0 >/tmp/said
 has "critical_warning[[:space:]]*: 0" /tmp/said
 nvme error-log /dev/nvme0 -e 1 >/tmp/said
@@ -136,7 +136,7 @@ if [ -n "$ADVERTISED" ]; then
     nvme list-ns "$other" >/tmp/said
     has ':0x1$' /tmp/said
     has ':0x7$' /tmp/said
-    [ "$(wc -l </tmp/said)" = 2 ] || fail "namespaces: $(cat /tmp/said)"
+    [ "$(grep -c ':0x' /tmp/said)" = 2 ] || fail "namespaces: $(cat /tmp/said)"
     # Each namespace by what only it has: its size; and what is written to one
     # is not in the other.
     for sectors in 32768 65536; do

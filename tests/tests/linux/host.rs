@@ -2,6 +2,7 @@
 
 use interop::guest::{Config, Guest, GuestEnd, GuestOutcome};
 use interop::scripts::{ADMINISTRATOR, CLIENT, CRASH, KERNEL_TARGET, MACHINE, NVME_CRASH, script};
+use interop::systems::{FORKY, RELEASE, System};
 use interop::weft::{NQN, NQN_OTHER, Setup, WeftProcess};
 use needs::needs;
 use std::time::Duration;
@@ -20,7 +21,7 @@ fn run(config: &Config) -> GuestOutcome {
 }
 
 /// The client's whole session with a target on `setup`.
-fn session(name: &str, setup: Setup, digests: &str) {
+fn session(name: &str, system: &'static System, setup: Setup, digests: &str) {
     let target = WeftProcess::start(name, setup);
     let port = target.address().port().to_string();
     // Where the machine is busy, an emulated guest may not run for seconds.
@@ -36,6 +37,7 @@ fn session(name: &str, setup: Setup, digests: &str) {
         ("OTHER", NQN_OTHER),
     ];
     let mut config = Config::new(name, &script(&settings, &[CLIENT]));
+    config.system = system;
     config.cpus = 2;
     let output = run(&config).expect_success();
     assert!(
@@ -54,7 +56,7 @@ fn session_on_io_uring() {
         block_bytes: 512,
         ..Setup::default()
     };
-    session("io_uring", setup, "");
+    session("io_uring", &RELEASE, setup, "");
 }
 
 #[needs(guest, io_uring)]
@@ -65,7 +67,12 @@ fn session_on_io_uring_with_digests() {
         volume: "file",
         ..Setup::default()
     };
-    session("io_uring-digests", setup, "--hdr-digest --data-digest");
+    session(
+        "io_uring-digests",
+        &RELEASE,
+        setup,
+        "--hdr-digest --data-digest",
+    );
 }
 
 #[needs(guest)]
@@ -77,7 +84,7 @@ fn session_on_epoll() {
         block_bytes: 512,
         ..Setup::default()
     };
-    session("epoll", setup, "");
+    session("epoll", &RELEASE, setup, "");
 }
 
 #[needs(guest, ci)]
@@ -87,7 +94,19 @@ fn session_on_epoll_with_digests() {
         io: "epoll",
         ..Setup::default()
     };
-    session("epoll-digests", setup, "--hdr-digest --data-digest");
+    session(
+        "epoll-digests",
+        &RELEASE,
+        setup,
+        "--hdr-digest --data-digest",
+    );
+}
+
+/// A kernel and an nvme-cli that came after the release's.
+#[needs(guest, system(forky))]
+#[test]
+fn session_of_a_younger_host() {
+    session("younger", &FORKY, Setup::default(), "--hdr-digest");
 }
 
 /// Every nvme subcommand that Linux has for what weft serves.
