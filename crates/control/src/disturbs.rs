@@ -553,112 +553,86 @@ mod tests {
         }
     }
 
-    #[test]
-    fn initiators_are_cut_where_an_entry_allows_less_and_not_where_it_allows_more() {
-        let entry = |name: Option<&str>, networks: &[&str], luns: Option<&[u16]>| InitiatorAcl {
+    fn acl_entry(name: Option<&str>, networks: &[&str], luns: Option<&[u16]>) -> InitiatorAcl {
+        let networks = networks.iter();
+        InitiatorAcl {
             networks: networks
-                .iter()
                 .map(|net| net.parse().expect("a network"))
                 .collect(),
             luns: luns.map(<[u16]>::to_vec),
             ..initiator(name)
-        };
-        let a = Some("iqn.a");
-        let (site, wide, other) = ("192.0.2.0/24", "192.0.0.0/16", "198.51.100.0/24");
-        let secret = |text: &str| {
-            let chap = iscsi::Credentials {
-                user: "u".to_owned(),
-                secret: auth::Secret::new(text.as_bytes().to_vec()),
-            };
-            let auth = Auth {
-                chap: Some(chap),
-                ..Auth::default()
-            };
-            InitiatorAcl {
-                auth: Some(auth),
-                ..initiator(a)
-            }
-        };
+        }
+    }
+
+    #[track_caller]
+    fn expect_cut(old: &[InitiatorAcl], new: &[InitiatorAcl], is_cut: bool) {
         let all = |entries: &[InitiatorAcl]| {
             let entries = entries.to_vec();
             target(move |target| target.acl = entries)
         };
-        let by_group = |group: u16| InitiatorAcl {
-            portal_groups: vec![group],
-            ..initiator(a)
+        let told = is_disturbed(all(new), all(old));
+        assert_eq!(told, is_cut, "{old:?} to {new:?}");
+        assert!(!is_disturbed(all(old), all(old)), "{old:?} stays");
+    }
+
+    #[test]
+    fn initiator_is_cut_where_its_entry_allows_less_and_not_where_it_allows_more() {
+        let (site, wide, other) = ("192.0.2.0/24", "192.0.0.0/16", "198.51.100.0/24");
+        let of = |networks: &[&str], luns: Option<&[u16]>| acl_entry(Some("a"), networks, luns);
+        for (old, new, is_cut) in [
+            (of(&[site], None), of(&[site, other], None), false),
+            (of(&[site], None), of(&[wide], None), false),
+            (of(&[wide], None), of(&[site], None), true),
+            (of(&[], None), of(&[site], None), true),
+            (of(&[], Some(&[0])), of(&[], Some(&[1, 0])), false),
+            (of(&[], Some(&[0])), of(&[], None), false),
+            (of(&[], None), of(&[], Some(&[0])), true),
+        ] {
+            expect_cut(&[old], &[new], is_cut);
+        }
+        let one = initiator(Some("a"));
+        let by_group = InitiatorAcl {
+            portal_groups: vec![1],
+            ..one.clone()
+        };
+        let secret = |text: &str| InitiatorAcl {
+            auth: Some(Auth {
+                chap: Some(iscsi::Credentials {
+                    user: "u".to_owned(),
+                    secret: auth::Secret::new(text.as_bytes().to_vec()),
+                }),
+                ..Auth::default()
+            }),
+            ..one.clone()
         };
         for (old, new, is_cut) in [
-            (
-                vec![entry(a, &[site], None)],
-                vec![entry(a, &[site, other], None)],
-                false,
-            ),
-            (
-                vec![entry(a, &[site], None)],
-                vec![entry(a, &[wide], None)],
-                false,
-            ),
-            (
-                vec![entry(a, &[wide], None)],
-                vec![entry(a, &[site], None)],
-                true,
-            ),
-            (
-                vec![entry(a, &[], None)],
-                vec![entry(a, &[site], None)],
-                true,
-            ),
-            (
-                vec![entry(a, &[], Some(&[0]))],
-                vec![entry(a, &[], Some(&[1, 0]))],
-                false,
-            ),
-            (
-                vec![entry(a, &[], Some(&[0]))],
-                vec![entry(a, &[], None)],
-                false,
-            ),
-            (
-                vec![entry(a, &[], None)],
-                vec![entry(a, &[], Some(&[0]))],
-                true,
-            ),
-            // One that is named goes before all that are not.
-            (
-                vec![entry(None, &[], None)],
-                vec![entry(None, &[], None), entry(a, &[], Some(&[0]))],
-                true,
-            ),
-            (
-                vec![entry(None, &[other], None)],
-                vec![entry(None, &[other], None), entry(a, &[site], Some(&[0]))],
-                false,
-            ),
-            // What held before another goes on to do so.
-            (
-                vec![entry(None, &[site], Some(&[0])), entry(None, &[], None)],
-                vec![
-                    entry(None, &[site], Some(&[0])),
-                    entry(None, &[], None),
-                    initiator(a),
-                ],
-                false,
-            ),
-            (
-                vec![entry(a, &[], None), entry(None, &[], Some(&[0]))],
-                vec![entry(a, &[], None), entry(None, &[], Some(&[0, 1]))],
-                false,
-            ),
-            (vec![secret("one")], vec![initiator(a)], false),
-            (vec![initiator(a)], vec![secret("one")], true),
-            (vec![secret("one")], vec![secret("two")], true),
-            (vec![by_group(1)], vec![initiator(a)], false),
-            (vec![initiator(a)], vec![by_group(1)], true),
+            (secret("one"), one.clone(), false),
+            (one.clone(), secret("one"), true),
+            (secret("one"), secret("two"), true),
+            (by_group.clone(), one.clone(), false),
+            (one.clone(), by_group, true),
         ] {
-            let told = is_disturbed(all(&new), all(&old));
-            assert_eq!(told, is_cut, "{old:?} to {new:?}");
-            assert!(!is_disturbed(all(&old), all(&old)), "{old:?} stays");
+            expect_cut(&[old], &[new], is_cut);
         }
+    }
+
+    #[test]
+    fn initiator_is_cut_by_an_entry_that_goes_before_its_own_alone() {
+        let (site, other) = ("192.0.2.0/24", "198.51.100.0/24");
+        let any = |networks: &[&str], luns: Option<&[u16]>| acl_entry(None, networks, luns);
+        let less = acl_entry(Some("a"), &[site], Some(&[0]));
+        // One that is named goes before all that are not.
+        expect_cut(&[any(&[], None)], &[any(&[], None), less.clone()], true);
+        let elsewhere = any(&[other], None);
+        let more = [elsewhere.clone(), less];
+        expect_cut(&[elsewhere], &more, false);
+        // What held before another goes on to do so.
+        let both = [any(&[site], Some(&[0])), any(&[], None)];
+        let one = initiator(Some("a"));
+        let more = [both[0].clone(), both[1].clone(), one.clone()];
+        expect_cut(&both, &more, false);
+        let old = [one.clone(), any(&[], Some(&[0]))];
+        expect_cut(&old, &[one, any(&[], Some(&[0, 1]))], false);
     }
 
     #[test]
