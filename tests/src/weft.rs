@@ -172,6 +172,21 @@ impl WeftProcess {
         self.home.path()
     }
 
+    /// What a command prints that is asked at its admin socket `admin.sock`: that is there a
+    /// moment after hosts are served. Panics with what it said when it is refused.
+    pub fn run(&self, words: &[&str]) -> String {
+        let socket = self.home().join("admin.sock");
+        let end = Instant::now() + START_MAX;
+        while !socket.exists() {
+            assert!(Instant::now() < end, "no admin socket: {}", self.log());
+            sleep(Duration::from_millis(20));
+        }
+        let mut command = tied(binary());
+        command.args(words).arg("--at").arg(socket);
+        let printed = output(&mut command).unwrap_or_else(|why| panic!("weft {words:?}: {why}"));
+        String::from_utf8_lossy(&printed).trim_end().to_owned()
+    }
+
     /// What all its processes have logged by now.
     pub fn log(&self) -> String {
         (0..self.starts)

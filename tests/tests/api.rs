@@ -4,13 +4,10 @@
 
 use std::fs;
 use std::net::{SocketAddr, TcpStream};
-use std::process::Command;
-use std::thread::sleep;
-use std::time::Duration;
 
 use interop::child::output;
 use interop::python::Python;
-use interop::weft::{Setup, WeftProcess, binary, free_address};
+use interop::weft::{Setup, WeftProcess, free_address};
 use interop::workspace_dir;
 use needs::needs;
 
@@ -68,21 +65,10 @@ address = "{address}"
         format!("http://{}", self.admin)
     }
 
-    /// A new token of an operator, as soon as the socket for it is there.
+    /// A new token of an operator.
     fn token(&self) -> String {
-        let socket = self.target.home().join("admin.sock");
-        let mut add = Command::new(binary());
-        add.args(["token", "add", "test", "--role", "operator", "--at"]);
-        add.arg(&socket);
-        for _ in 0..1_000 {
-            if socket.exists() {
-                break;
-            }
-            sleep(Duration::from_millis(20));
-        }
-        let printed = output(&mut add).expect("a token");
-        let printed = String::from_utf8_lossy(&printed).into_owned();
-        printed.lines().next().expect("a line").to_owned()
+        let add = ["token", "add", "test", "--role", "operator"];
+        self.target.run(&add)
     }
 }
 

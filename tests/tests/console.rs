@@ -57,24 +57,6 @@ address = "{iscsi}"
     )
 }
 
-/// The address that `weft login` prints.
-fn login(target: &WeftProcess, role: &str) -> String {
-    let socket = target.home().join("admin.sock");
-    // Hosts are served before it is there.
-    for _ in 0..1_000 {
-        if socket.exists() {
-            break;
-        }
-        std::thread::sleep(std::time::Duration::from_millis(20));
-    }
-    let mut login = Command::new(binary());
-    login.args(["login", "--role", role, "--at"]).arg(socket);
-    let output = login.output().expect("it runs");
-    let printed = String::from_utf8_lossy(&output.stdout).into_owned();
-    let address = printed.lines().next().map(str::to_owned);
-    address.unwrap_or_else(|| panic!("{}", String::from_utf8_lossy(&output.stderr)))
-}
-
 #[needs(browser)]
 #[test]
 fn every_page_is_right_in_a_browser_wide_and_narrow_light_and_dark() {
@@ -94,7 +76,9 @@ fn every_page_is_right_in_a_browser_wide_and_narrow_light_and_dark() {
         .args(["--nqn", &closed, "--trsvcid", &address.port().to_string()]);
     assert!(!refused.output().expect("it runs").status.success());
     let hosts_connect = address.to_string();
-    let arguments = [&*login(&target, "operator"), &pictures_name, &hosts_connect];
+    let printed = target.run(&["login", "--role", "operator"]);
+    let login = printed.lines().next().expect("an address");
+    let arguments = [login, &pictures_name, &hosts_connect];
     let ran = browser.run("pages.mjs", &arguments);
     let printed = ran.unwrap_or_else(|why| panic!("{why}; pictures: {pictures_name}"));
     assert_eq!(printed.trim(), "pages: 25, looks: 4");

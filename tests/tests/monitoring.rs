@@ -4,9 +4,8 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::net::{SocketAddr, TcpStream};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -21,9 +20,6 @@ use serde_json::Value;
 const NQN: &str = "nqn.2026-01.org.example:interop";
 const RULES: &str = "prometheus/weft.rules.yml";
 const TESTS_OF_RULES: &str = "prometheus/weft.rules.test.yml";
-
-/// How long administration may take to be there.
-const START_MAX: Duration = Duration::from_secs(20);
 
 /// A target that is asked over TCP with a token.
 struct Monitored {
@@ -40,17 +36,7 @@ impl Monitored {
              [admin]\nsocket = \"admin.sock\"\nlisten = \"{admin}\"\nstate = \"state\"\n"
         );
         let target = WeftProcess::serve(name, &config, address);
-        // Hosts are served before it is there.
-        let end = Instant::now() + START_MAX;
-        while TcpStream::connect(admin).is_err() {
-            assert!(Instant::now() < end, "{}", target.log());
-            thread::sleep(Duration::from_millis(20));
-        }
-        let mut token = Command::new(binary());
-        token.args(["token", "add", "prometheus", "--role", "viewer", "--at"]);
-        token.arg(target.home().join("admin.sock"));
-        let printed = output(&mut token).expect("a token");
-        let token = String::from_utf8_lossy(&printed).trim().to_owned();
+        let token = target.run(&["token", "add", "prometheus", "--role", "viewer"]);
         Monitored {
             target,
             admin,

@@ -464,6 +464,9 @@ pub(crate) fn hosts_of(running: &Running, listed: &Listed<ConnectionInfo>) -> Ve
         };
         host_of(name, protocol_of(info.protocol), &|host| {
             host.addresses.insert(address);
+            if host.protocol == api::Protocol::Nfs {
+                host.in_figures = server::network(address).to_string();
+            }
             add(host, info);
         });
     }

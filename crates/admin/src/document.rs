@@ -331,7 +331,7 @@ impl Document {
         if let Err(why) = outcome {
             let mut left = vec![why];
             if let Some((real, before)) = &kept.replaces {
-                left.extend(put_back(real, before));
+                left.extend(restore_file(real, before));
             }
             generations.discard(&kept.prepared);
             return Err(NotApplied::NotKept(left));
@@ -426,7 +426,7 @@ fn replace(real: &Path) -> io::Result<()> {
 }
 
 /// Gives a file its bytes back; why not.
-fn put_back(real: &Path, before: &[u8]) -> Option<String> {
+fn restore_file(real: &Path, before: &[u8]) -> Option<String> {
     let _ = files::remove(&new(real));
     if FileText::read_again(real).is_ok_and(|now| now.text.as_bytes() == before) {
         return None;

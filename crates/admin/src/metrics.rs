@@ -4,7 +4,7 @@ use std::fmt::{self, Write as _};
 
 use mem::counters::counts_allocations;
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, text};
+use prometheus_client::encoding::{DescriptorEncoder, EncodeCounterValue, text};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Registry;
 use server::metrics::{BOUNDS, Histogram, Metrics, bound};
@@ -48,34 +48,18 @@ type Sample<'a, V> = (Vec<(&'a str, &'a str)>, V);
 struct Families<'a>(DescriptorEncoder<'a>);
 
 impl Families<'_> {
-    fn counters<'v>(
+    fn counters<'v, V: EncodeCounterValue>(
         &mut self,
         name: &str,
         help: &str,
-        samples: impl IntoIterator<Item = Sample<'v, u64>>,
+        samples: impl IntoIterator<Item = Sample<'v, V>>,
     ) -> fmt::Result {
         let mut family = self
             .0
             .encode_descriptor(name, help, None, MetricType::Counter)?;
         for (labels, value) in samples {
             let mut metric = family.encode_family(&labels)?;
-            metric.encode_counter::<NoLabels, _, u64>(&value, None)?;
-        }
-        Ok(())
-    }
-
-    fn seconds<'v>(
-        &mut self,
-        name: &str,
-        help: &str,
-        samples: impl IntoIterator<Item = Sample<'v, u64>>,
-    ) -> fmt::Result {
-        let mut family = self
-            .0
-            .encode_descriptor(name, help, None, MetricType::Counter)?;
-        for (labels, ns) in samples {
-            let mut metric = family.encode_family(&labels)?;
-            metric.encode_counter::<NoLabels, _, u64>(&(ns as f64 / 1e9), None)?;
+            metric.encode_counter::<NoLabels, V, u64>(&value, None)?;
         }
         Ok(())
     }
@@ -290,7 +274,8 @@ impl Exposition {
                 }
                 CountKind::Seconds => {
                     write!(name, "{}_seconds", count.name.trim_end_matches("_ns"))?;
-                    to.seconds(&name, count.help, samples)?;
+                    let seconds = |(labels, ns)| (labels, ns as f64 / 1e9);
+                    to.counters(&name, count.help, samples.map(seconds))?;
                 }
             }
         }

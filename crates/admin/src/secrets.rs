@@ -150,7 +150,7 @@ impl Failures {
 
     /// Once more; how often it was in the last minute.
     pub fn count(&mut self, address: IpAddr, now: Instant) -> u32 {
-        let mut address = network(address.to_canonical());
+        let mut address = server::network(address);
         if !self.by_address.contains_key(&address) && self.by_address.len() >= Self::ADDRESSES_MAX {
             self.by_address
                 .retain(|_, window| !window.is_over(Self::WHILE, now));
@@ -161,14 +161,6 @@ impl Failures {
         let window = self.by_address.entry(address);
         let window = window.or_insert_with(|| Window::new(now));
         window.count(Self::WHILE, now)
-    }
-}
-
-/// What is one machine's or site's: all of a /64 of IPv6.
-fn network(address: IpAddr) -> IpAddr {
-    match address {
-        IpAddr::V4(_) => address,
-        IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() >> 64 << 64).into(),
     }
 }
 

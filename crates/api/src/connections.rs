@@ -88,6 +88,8 @@ pub struct Host {
     pub name: String,
     /// What it speaks.
     pub protocol: Protocol,
+    /// What `/v1/figures` calls it: one of NFS by its address, or by the subnet of that.
+    pub in_figures: String,
     /// Where it comes from.
     #[schema(value_type = BTreeSet<String>)]
     pub addresses: BTreeSet<IpAddr>,
@@ -122,6 +124,7 @@ impl Host {
         Host {
             name: name.to_owned(),
             protocol,
+            in_figures: name.to_owned(),
             addresses: BTreeSet::new(),
             targets: BTreeSet::new(),
             connections: 0,

@@ -34,7 +34,7 @@ pub use figures::{
 pub use login::{LoginAddress, LoginRequest};
 pub use objects::{ConfigObject, ConfigObjects, ObjectChange, ObjectVerb};
 pub use problem::{FileProblem, ObjectProblem, ProblemDetails, ServedGeneration};
-pub use rates::{FigureRates, FigureSample};
+pub use rates::FigureSample;
 pub use refusals::{RefusalSummary, Refusals};
 pub use status::{AdminPlaces, LastChange, Listener, TargetStatus};
 

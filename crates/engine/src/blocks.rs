@@ -166,7 +166,7 @@ impl<P: Protocol> Core<P> {
     pub fn keep(&mut self, tag: Tag, kept: KeptJob, work: P::Job) {
         let mut jobs = self.jobs.borrow_mut();
         match kept {
-            Some((id, mark)) => jobs.put_back(id, Job::new(self.id(), tag, mark, work)),
+            Some((id, mark)) => jobs.reinsert(id, Job::new(self.id(), tag, mark, work)),
             None => {
                 let id = jobs.vacant();
                 jobs.insert(id, self.id(), tag, work);

@@ -298,7 +298,7 @@ impl<W: AnswerSource> Jobs<W> {
     }
 
     /// It goes on.
-    pub fn put_back(&mut self, id: JobId, job: Job<W>) {
+    pub fn reinsert(&mut self, id: JobId, job: Job<W>) {
         self.entries[id.place()].job = Some(job);
     }
 
@@ -410,7 +410,7 @@ impl<W: AnswerSource> Jobs<W> {
         match job.work.resume(result, files, Subject::File(id).token()) {
             Some(work) => {
                 job.work = work;
-                self.put_back(id, job);
+                self.reinsert(id, job);
             }
             None => self.remove_orphan(id),
         }
@@ -601,7 +601,7 @@ mod tests {
         let taken = jobs.take(ids[4]).expect("it is there");
         let left: Vec<Tag> = (2..99).rev().filter(|tag| *tag != 50).collect();
         assert_eq!(tags(&jobs, connection(1)), left);
-        jobs.put_back(ids[4], taken);
+        jobs.reinsert(ids[4], taken);
         let last = jobs.of(connection(1)).last().map(|(id, _)| id);
         assert_eq!(last, Some(ids[4]));
         assert_eq!(tags(&jobs, connection(0)).len(), 100);

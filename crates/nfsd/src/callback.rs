@@ -222,7 +222,7 @@ impl Outbox {
     }
 
     /// It could not be sent: it is the first in the queue again.
-    fn put_back(&self, errand: Errand, due: Nanos) {
+    fn requeue(&self, errand: Errand, due: Nanos) {
         let mut inner = self.inner();
         inner.waiting_len += 1;
         let its = inner.waiting.entry(errand.client()).or_default();
@@ -336,7 +336,7 @@ impl Nfsd {
     pub(crate) fn post_waiting(&self, client: clientid4, now: Nanos) {
         while let Some(errand) = self.outbox.take_due(client, now) {
             if let Err(errand) = self.try_post(errand, now) {
-                return self.outbox.put_back(errand, now);
+                return self.outbox.requeue(errand, now);
             }
             if work::is_used_up() {
                 return;

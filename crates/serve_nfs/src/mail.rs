@@ -105,7 +105,7 @@ pub(crate) fn go_on<D: Driver>(
     let mut jobs = local.jobs.borrow_mut();
     match left {
         Some(task) => {
-            jobs.put_back(id, Job::new(None, 0, mark, JobWork::Background(work, task)));
+            jobs.reinsert(id, Job::new(None, 0, mark, JobWork::Background(work, task)));
         }
         None => jobs.release(id),
     }

@@ -196,7 +196,7 @@ impl Sidecar {
 
     /// Puts back the old state: a change that was answered as not kept must not be there
     /// after a restart. A copy stays one.
-    fn put_back(&self, old: Option<(File, Vec<u8>)>) {
+    fn restore(&self, old: Option<(File, Vec<u8>)>) {
         let done = match old {
             Some((file, bytes)) => self.replace(&bytes, is_of(&bytes, &file)),
             None => fs::remove_file(&self.path),
@@ -224,7 +224,7 @@ impl Medium for Sidecar {
         self.replace(bytes, true)?;
         let synced = fault::at(SaveStep::SyncFolder).and_then(|()| folder.sync_all());
         if synced.is_err() {
-            self.put_back(old);
+            self.restore(old);
         }
         synced
     }

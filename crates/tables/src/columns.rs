@@ -1,11 +1,11 @@
 //! The columns of each kind of answer.
 
 use api::{
-    AuditRecord, ConfigObject, ConnectionStatus, EventLine, FigureRates, HistoryEntry, Host,
-    IscsiSession, NfsClient, RefusalSummary,
+    AuditRecord, ConfigObject, ConnectionStatus, EventLine, HistoryEntry, Host, IscsiSession,
+    NfsClient, RefusalSummary,
 };
 
-use crate::Cell;
+use crate::{Cell, NamedRates};
 
 /// A column.
 pub struct Column<T: 'static> {
@@ -146,17 +146,23 @@ pub const EVENTS: &[Column<EventLine>] = &[
     text("details", |of| Cell::text(&of.details)),
 ];
 
+fn taken(ns: Option<u64>) -> Cell {
+    ns.map_or(Cell::Nothing, Cell::Taken)
+}
+
 /// Of what volumes, exports and hosts do now.
-pub const RATES: &[Column<FigureRates>] = &[
+pub const RATES: &[Column<NamedRates>] = &[
     text("name", |of| Cell::text(&of.name)),
     text("protocol", |of| Cell::text(of.protocol.name())),
-    figure("reads", |of| Cell::PerSecond(of.reads)),
-    figure("writes", |of| Cell::PerSecond(of.writes)),
-    figure("bytes", |of| Cell::BytesPerSecond(of.bytes)),
-    figure("errors", |of| Cell::PerSecond(of.errors)),
-    figure("p50", |of| of.p50_ns.map_or(Cell::Nothing, Cell::Taken)),
-    figure("p99", |of| of.p99_ns.map_or(Cell::Nothing, Cell::Taken)),
-    figure("p99.9", |of| of.p999_ns.map_or(Cell::Nothing, Cell::Taken)),
+    figure("reads", |of| Cell::PerSecond(of.rates.reads_per_s as u64)),
+    figure("writes", |of| Cell::PerSecond(of.rates.writes_per_s as u64)),
+    figure("bytes", |of| {
+        Cell::BytesPerSecond(of.rates.bytes_per_s() as u64)
+    }),
+    figure("errors", |of| Cell::PerSecond(of.rates.errors_per_s as u64)),
+    figure("p50", |of| taken(of.rates.p50_ns)),
+    figure("p99", |of| taken(of.rates.p99_ns)),
+    figure("p99.9", |of| taken(of.rates.p999_ns)),
 ];
 
 /// Of generations.

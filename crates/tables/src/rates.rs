@@ -2,9 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use api::{FigureOp, FigureRates, FigureSample, Figures, OpFigures, Protocol, TimeFigures};
+use api::{FigureOp, FigureSample, Figures, OpFigures, Protocol, TimeFigures};
+use serde::Serialize;
 
-type OpsByKind = BTreeMap<FigureOp, OpFigures>;
+/// I/Os of one kind, by operation.
+pub type Ops = BTreeMap<FigureOp, OpFigures>;
 
 /// What all volumes and exports did until then.
 #[must_use]
@@ -49,25 +51,6 @@ pub fn times_between(before: &TimeFigures, after: &TimeFigures) -> TimeFigures {
     }
 }
 
-/// The bound that so many of 1000 times do not exceed; `None` where there is no time. What is
-/// above the last bound is told as that.
-#[must_use]
-pub fn percentile(bounds_ns: &[u64], times: &TimeFigures, of_1000: u64) -> Option<u64> {
-    let all = times.count();
-    if all == 0 {
-        return None;
-    }
-    let wanted = (all * of_1000).div_ceil(1000).max(1);
-    let mut seen = 0;
-    let at = times.buckets.iter().position(|count| {
-        seen += count;
-        seen >= wanted
-    });
-    at.and_then(|at| bounds_ns.get(at))
-        .or(bounds_ns.last())
-        .copied()
-}
-
 /// A count between two looks, each second.
 #[must_use]
 pub fn per_second(before: u64, after: u64, over_ns: u64) -> u64 {
@@ -75,65 +58,164 @@ pub fn per_second(before: u64, after: u64, over_ns: u64) -> u64 {
     (count / u128::from(over_ns.max(1))) as u64
 }
 
+/// What is done in a second, and how long it takes.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Rates {
+    /// Reads that succeeded.
+    pub reads_per_s: f64,
+    /// Writes.
+    pub writes_per_s: f64,
+    /// All else.
+    pub others_per_s: f64,
+    /// Bytes that were read.
+    pub read_bytes_per_s: f64,
+    /// Bytes that were written.
+    pub written_bytes_per_s: f64,
+    /// I/Os that failed.
+    pub errors_per_s: f64,
+    /// How much an I/O reads or writes that does.
+    pub bytes_per_io: Option<u64>,
+    /// How long reads take, in the mean,
+    pub read_ns: Option<u64>,
+    /// and writes.
+    pub write_ns: Option<u64>,
+    /// Half of all I/Os took no longer; `None`: none was timed.
+    pub p50_ns: Option<u64>,
+    /// 99 of 100.
+    pub p99_ns: Option<u64>,
+    /// 999 of 1000.
+    pub p999_ns: Option<u64>,
+}
+
+impl Rates {
+    /// I/Os of all kinds.
+    #[must_use]
+    pub fn ios_per_s(&self) -> f64 {
+        self.reads_per_s + self.writes_per_s + self.others_per_s
+    }
+
+    /// Bytes of both.
+    #[must_use]
+    pub fn bytes_per_s(&self) -> f64 {
+        self.read_bytes_per_s + self.written_bytes_per_s
+    }
+
+    /// From a look to the next, so many seconds later; times are those since an earlier one.
+    #[must_use]
+    pub fn of(now: &Ops, before: &Ops, earlier: &Ops, (seconds, bounds): (f64, &[u64])) -> Rates {
+        let change = |op, of: fn(&OpFigures) -> u64| {
+            let at = |ops: &Ops| ops.get(&op).map_or(0, of);
+            at(now).saturating_sub(at(before))
+        };
+        let per_s = |count: u64| count as f64 / seconds;
+        let count = |op| change(op, |of| of.count);
+        let bytes = |op| change(op, |of| of.bytes);
+        let all = [
+            FigureOp::Read,
+            FigureOp::Write,
+            FigureOp::Flush,
+            FigureOp::Other,
+        ];
+        let times = all.map(|op| {
+            let at = |ops: &Ops| ops.get(&op).map(|of| of.times.clone()).unwrap_or_default();
+            times_between(&at(earlier), &at(now))
+        });
+        let mut together = TimeFigures::default();
+        times
+            .iter()
+            .for_each(|times| add_times(&mut together, times));
+        let moved = count(FigureOp::Read) + count(FigureOp::Write);
+        let moved_bytes = bytes(FigureOp::Read) + bytes(FigureOp::Write);
+        Rates {
+            reads_per_s: per_s(count(FigureOp::Read)),
+            writes_per_s: per_s(count(FigureOp::Write)),
+            others_per_s: per_s(count(FigureOp::Flush) + count(FigureOp::Other)),
+            read_bytes_per_s: per_s(bytes(FigureOp::Read)),
+            written_bytes_per_s: per_s(bytes(FigureOp::Write)),
+            errors_per_s: per_s(all.map(|op| change(op, |of| of.errors)).iter().sum()),
+            bytes_per_io: moved_bytes.checked_div(moved),
+            read_ns: mean(&times[0]),
+            write_ns: mean(&times[1]),
+            p50_ns: quantile(&together, bounds, 0.5),
+            p99_ns: quantile(&together, bounds, 0.99),
+            p999_ns: quantile(&together, bounds, 0.999),
+        }
+    }
+}
+
+fn mean(times: &TimeFigures) -> Option<u64> {
+    times.sum_ns.checked_div(times.count())
+}
+
+/// The time that a part of all does not exceed: between the bounds of its bucket as far as
+/// it is into it, and for what is beyond the last bound that one.
+#[must_use]
+pub fn quantile(times: &TimeFigures, bounds: &[u64], part: f64) -> Option<u64> {
+    let count = times.count();
+    let rank = ((count as f64 * part).ceil() as u64).max(1);
+    let mut below = 0;
+    for (at, of_bucket) in times.buckets.iter().enumerate() {
+        if below + of_bucket >= rank {
+            let low = at
+                .checked_sub(1)
+                .map_or(0, |at| bounds[at.min(bounds.len() - 1)]);
+            let high = bounds.get(at).copied().unwrap_or(low);
+            let into = (rank - below) as f64 / *of_bucket as f64;
+            return Some(low + ((high - low) as f64 * into) as u64);
+        }
+        below += of_bucket;
+    }
+    None
+}
+
+/// What a volume, an export or a host does.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NamedRates {
+    /// The volume, the path of the export, or the host.
+    pub name: String,
+    /// The protocol.
+    pub protocol: Protocol,
+    /// What it does.
+    pub rates: Rates,
+}
+
 /// What each volume and export did between two looks.
 #[must_use]
-pub fn volume_rates(before: &Figures, after: &Figures) -> Vec<FigureRates> {
-    let then = before.volumes.iter();
-    let then = then.map(|one| ((&*one.volume, one.protocol), &one.ops));
-    let now = after.volumes.iter();
-    let now = now.map(|one| ((&*one.volume, one.protocol), &one.ops));
-    rates(then, now, before, after)
+pub fn volume_rates(before: &Figures, after: &Figures) -> Vec<NamedRates> {
+    fn named(figures: &Figures) -> impl Iterator<Item = Named<'_>> {
+        let volumes = figures.volumes.iter();
+        volumes.map(|one| ((&*one.volume, one.protocol), &one.ops))
+    }
+    named_rates((before, named(before)), (after, named(after)))
 }
 
 /// What each host did between two looks.
 #[must_use]
-pub fn host_rates(before: &Figures, after: &Figures) -> Vec<FigureRates> {
-    let then = before.hosts.iter();
-    let then = then.map(|one| ((&*one.host, one.protocol), &one.ops));
-    let now = after.hosts.iter();
-    let now = now.map(|one| ((&*one.host, one.protocol), &one.ops));
-    rates(then, now, before, after)
+pub fn host_rates(before: &Figures, after: &Figures) -> Vec<NamedRates> {
+    fn named(figures: &Figures) -> impl Iterator<Item = Named<'_>> {
+        let hosts = figures.hosts.iter();
+        hosts.map(|one| ((&*one.host, one.protocol), &one.ops))
+    }
+    named_rates((before, named(before)), (after, named(after)))
 }
 
-type Named<'a> = ((&'a str, Protocol), &'a OpsByKind);
+type Named<'a> = ((&'a str, Protocol), &'a Ops);
 
-fn rates<'a>(
-    then: impl Iterator<Item = Named<'a>>,
-    now: impl Iterator<Item = Named<'a>>,
-    before: &Figures,
-    after: &Figures,
-) -> Vec<FigureRates> {
+fn named_rates<'a>(
+    (before, then): (&Figures, impl Iterator<Item = Named<'a>>),
+    (after, now): (&Figures, impl Iterator<Item = Named<'a>>),
+) -> Vec<NamedRates> {
     let then: BTreeMap<_, _> = then.collect();
     let over_ns = after.uptime_ns.saturating_sub(before.uptime_ns);
-    let none = OpsByKind::new();
+    let by = (over_ns.max(1) as f64 / 1e9, &*after.bounds_ns);
+    let none = Ops::new();
     let one = |(name, ops): Named| {
         let old = then.get(&name).copied().unwrap_or(&none);
-        let each = |of: fn(&OpFigures) -> u64, kind: Option<FigureOp>| {
-            let sum = |ops: &OpsByKind| -> u64 {
-                let ops = ops
-                    .iter()
-                    .filter(|(own, _)| kind.is_none_or(|kind| **own == kind));
-                ops.map(|(_, op)| of(op)).sum()
-            };
-            per_second(sum(old), sum(ops), over_ns)
-        };
-        let times = |ops: &OpsByKind| {
-            let mut all = TimeFigures::default();
-            ops.values().for_each(|op| add_times(&mut all, &op.times));
-            all
-        };
-        let times = times_between(&times(old), &times(ops));
-        let percentile = |of_1000| percentile(&after.bounds_ns, &times, of_1000);
-        FigureRates {
-            name: name.0.to_owned(),
-            protocol: name.1,
-            reads: each(|op| op.count, Some(FigureOp::Read)),
-            writes: each(|op| op.count, Some(FigureOp::Write)),
-            bytes: each(|op| op.bytes, None),
-            errors: each(|op| op.errors, None),
-            p50_ns: percentile(500),
-            p99_ns: percentile(990),
-            p999_ns: percentile(999),
+        let (name, protocol) = (name.0.to_owned(), name.1);
+        NamedRates {
+            name,
+            protocol,
+            rates: Rates::of(ops, old, old, by),
         }
     };
     now.map(one).collect()
@@ -143,18 +225,54 @@ fn rates<'a>(
 mod tests {
     use super::*;
 
-    #[test]
-    fn percentiles_are_bounds_of_what_came_between_two_looks() {
-        let times = |buckets: &[u64]| TimeFigures {
-            sum_ns: 0,
+    const BOUNDS: &[u64] = &[512, 1024, 2048];
+
+    fn times(buckets: &[u64], sum_ns: u64) -> TimeFigures {
+        TimeFigures {
+            sum_ns,
             buckets: buckets.to_vec(),
+        }
+    }
+
+    #[test]
+    fn quantile_lies_between_the_bounds_of_its_bucket() {
+        let of = |buckets: &[u64], part| quantile(&times(buckets, 0), BOUNDS, part);
+        assert_eq!(of(&[], 0.5), None);
+        assert_eq!(of(&[0, 0], 0.5), None);
+        assert_eq!(of(&[1], 0.5), Some(512));
+        assert_eq!(of(&[0, 4], 0.5), Some(768));
+        assert_eq!(of(&[99, 1], 0.99), Some(512));
+        assert_eq!(of(&[99, 1], 0.999), Some(1024));
+        assert_eq!(of(&[0, 0, 0, 7], 0.5), Some(2048), "beyond the last bound");
+    }
+
+    #[test]
+    fn rates_are_differences_by_time_and_times_those_since_the_earlier_look() {
+        let ops = |count, bytes, errors, buckets: &[u64], sum_ns| {
+            let figures = OpFigures {
+                count,
+                bytes,
+                errors,
+                times: times(buckets, sum_ns),
+            };
+            Ops::from([(FigureOp::Write, figures)])
         };
-        let between = times_between(&times(&[5, 5]), &times(&[5, 95, 9, 1]));
-        assert_eq!(between, times(&[0, 90, 9, 1]));
-        let bounds = [10, 20, 40];
-        let told = [500, 990, 999].map(|of| percentile(&bounds, &between, of));
-        assert_eq!(told, [Some(20), Some(40), Some(40)]);
-        assert_eq!(percentile(&bounds, &times(&[0, 0]), 500), None);
+        let (earlier, before) = (ops(10, 0, 0, &[1], 100), ops(20, 4096, 1, &[1], 100));
+        let now = ops(40, 4096 * 11, 5, &[1, 2], 1700);
+        let rates = Rates::of(&now, &before, &earlier, (2.0, BOUNDS));
+        assert_eq!((rates.writes_per_s, rates.ios_per_s()), (10.0, 10.0));
+        assert_eq!(rates.written_bytes_per_s, 20480.0);
+        assert_eq!((rates.errors_per_s, rates.bytes_per_io), (2.0, Some(2048)));
+        assert_eq!((rates.write_ns, rates.read_ns), (Some(800), None));
+        assert_eq!((rates.p50_ns, rates.p99_ns), (Some(768), Some(1024)));
+        let anew = Rates::of(&ops(3, 0, 0, &[], 0), &now, &now, (1.0, BOUNDS));
+        assert_eq!(anew, Rates::default(), "counts that are less began anew");
+    }
+
+    #[test]
+    fn counts_of_two_looks_have_a_difference_unless_they_began_anew() {
+        let between = times_between(&times(&[5, 5], 0), &times(&[5, 95, 9, 1], 0));
+        assert_eq!(between, times(&[0, 90, 9, 1], 0));
         assert_eq!(per_second(100, 350, 10_000_000_000), 25);
         // Counts that began anew have no difference.
         assert_eq!(per_second(100, 50, 1), 0);

@@ -8,13 +8,13 @@
 mod app;
 mod lines;
 mod look;
-mod rates;
 mod rows;
 mod run;
 mod screen;
 mod sheet;
 #[cfg(test)]
 mod tests;
+mod waits;
 
 pub use lines::print;
 pub use look::{Evicts, LookSource};

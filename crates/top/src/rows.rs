@@ -1,13 +1,14 @@
 //! What stands in a line of each table.
 
 use std::collections::BTreeMap;
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
 
-use api::{Figures, Host, HostFigures, Protocol, ReactorFigures};
+use api::{Figures, HostFigures, Protocol, ReactorFigures};
 use serde::Serialize;
+use tables::{Ops, Rates};
 
 use crate::look::{Look, Looks};
-use crate::rates::{Ops, Rates, WaitTimes};
+use crate::waits::WaitTimes;
 
 /// A host, by one protocol.
 #[derive(Clone, Debug, Serialize)]
@@ -163,7 +164,7 @@ impl<'a> Between<'a> {
         let mut rows: BTreeMap<(Protocol, String), HostRow> = BTreeMap::new();
         let seen = self.of_each(hosts_of);
         for host in &self.now.hosts.hosts {
-            let name = name_in_figures(host);
+            let name = host.in_figures.clone();
             let row = rows
                 .entry((host.protocol, name.clone()))
                 .or_insert_with(|| self.host(host.protocol, name, &seen));
@@ -178,11 +179,17 @@ impl<'a> Between<'a> {
             rows.entry(key)
                 .or_insert_with(|| self.host(protocol, name, &seen));
         }
+        let nfs = self.now.hosts.hosts.iter();
+        let nfs = nfs.filter(|host| host.protocol == Protocol::Nfs);
+        let nfs = nfs.flat_map(|host| host.addresses.iter().map(|own| (*own, &host.in_figures)));
+        let by_address: BTreeMap<IpAddr, &String> = nfs.collect();
         for connection in &self.now.connections.connections {
-            let name = match (&connection.host, connection.protocol) {
-                (_, Protocol::Nfs) => network(connection.peer.ip()).to_string(),
-                (Some(name), _) => name.clone(),
-                (None, _) => continue,
+            let name = match connection.protocol {
+                Protocol::Nfs => by_address.get(&connection.peer.ip()).copied(),
+                _ => connection.host.as_ref(),
+            };
+            let Some(name) = name.cloned() else {
+                continue;
             };
             if let Some(row) = rows.get_mut(&(connection.protocol, name)) {
                 row.age_ms = row.age_ms.max(Some(connection.age_ms));
@@ -341,23 +348,4 @@ fn volumes_of(figures: &Figures) -> BTreeMap<(Protocol, &str), &Ops> {
     volumes
         .map(|of| ((of.protocol, &*of.volume), &of.ops))
         .collect()
-}
-
-/// How the figures call a host: one of NFS by its address.
-fn name_in_figures(host: &Host) -> String {
-    match (host.protocol, host.addresses.first()) {
-        (Protocol::Nfs, Some(address)) => network(*address).to_string(),
-        _ => host.name.clone(),
-    }
-}
-
-/// What of an address the figures tell: of IPv6 the prefix of its subnet.
-fn network(address: IpAddr) -> IpAddr {
-    match address.to_canonical() {
-        IpAddr::V6(address) => {
-            let [a, b, c, d, ..] = address.segments();
-            Ipv6Addr::new(a, b, c, d, 0, 0, 0, 0).into()
-        }
-        address => address,
-    }
 }

@@ -1,10 +1,9 @@
 //! The tables of all tabs, as cells.
 
 use serde_json::Value;
-use tables::{Cell, Column, figure, text};
+use tables::{Cell, Column, Rates, figure, text};
 
 use crate::look::{Evicts, Looks};
-use crate::rates::Rates;
 use crate::rows::{Between, ClientRow, ConnectionRow, HostRow, ReactorRow, VolumeRow};
 
 /// Letters of a bar.

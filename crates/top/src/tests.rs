@@ -98,7 +98,7 @@ impl LookSource for Script {
         let n = *self.at.borrow();
         let hosts = self.hosts.iter().map(|host| {
             json!({
-                "name": host, "protocol": "nvme-tcp", "addresses": ["10.0.0.9"], "targets": [],
+                "name": host, "in_figures": host, "protocol": "nvme-tcp", "addresses": ["10.0.0.9"], "targets": [],
                 "connections": 1, "controllers": [], "sessions": [], "paths": [], "ios": 0,
                 "io_bytes": 0, "in_flight": 3, "held_bytes": 0, "reservations": ["disk0"],
             })

@@ -1,9 +1,10 @@
 //! What is done now, and was in the last hour.
 
-use api::{FigureRates, FigureSample, Figures, StageTime, TimeFigures};
+use api::{FigureSample, Figures, StageTime, TimeFigures};
 use maud::{Markup, html};
 use tables::{
-    Cell, RATES, host_rates, per_second, percentile, sample_of, times_between, volume_rates,
+    Cell, NamedRates, RATES, host_rates, per_second, quantile, sample_of, times_between,
+    volume_rates,
 };
 
 use crate::chart::{bar, chart};
@@ -53,17 +54,17 @@ fn tiles(measured: &Measured<'_>) -> Markup {
     let over_ns = measured.over_ns();
     let rate = |of: fn(&FigureSample) -> u64| per_second(of(&then), of(&now), over_ns);
     let times = times_between(&then.times, &now.times);
-    let took = |of_1000| {
-        let took = percentile(&measured.now.bounds_ns, &times, of_1000);
+    let took = |part| {
+        let took = quantile(&times, &measured.now.bounds_ns, part);
         took.map_or(Cell::Nothing, Cell::Taken)
     };
     let tiles = [
         ("I/Os", Cell::PerSecond(rate(|sample| sample.ios))),
         ("bytes", Cell::BytesPerSecond(rate(|sample| sample.bytes))),
         ("failed I/Os", Cell::PerSecond(rate(|sample| sample.errors))),
-        ("p50", took(500)),
-        ("p99", took(990)),
-        ("p99.9", took(999)),
+        ("p50", took(0.5)),
+        ("p99", took(0.99)),
+        ("p99.9", took(0.999)),
     ];
     html! {
         dl.tiles {
@@ -73,7 +74,7 @@ fn tiles(measured: &Measured<'_>) -> Markup {
         }
         p.soft {
             "Of the last " (over_ns / 1_000_000_000) " seconds. One in 64 commands of a connection is timed; "
-            "p99: 99 of 100 took no longer, to the next bound of the histogram."
+            "p99: 99 of 100 took no longer, as far as the buckets of the histogram tell."
         }
     }
 }
@@ -100,10 +101,10 @@ fn last_hour(measured: &Measured<'_>) -> Markup {
             Some(per_second(of(then), of(later), over_ns))
         })
     };
-    let took = |of_1000| {
+    let took = |part| {
         between(measured, move |then, later| {
             let times = times_between(&then.times, &later.times);
-            percentile(&measured.now.bounds_ns, &times, of_1000)
+            quantile(&times, &measured.now.bounds_ns, part)
         })
     };
     html! {
@@ -116,7 +117,7 @@ fn last_hour(measured: &Measured<'_>) -> Markup {
                 (chart("Bytes a second", &[("bytes", rate(|one| one.bytes))], Cell::BytesPerSecond))
                 (chart(
                     "Time of an I/O",
-                    &[("p99", took(990)), ("p50", took(500))],
+                    &[("p99", took(0.99)), ("p50", took(0.5))],
                     Cell::Taken,
                 ))
             }
@@ -205,7 +206,7 @@ fn rates_page(
     page: &Page<'_>,
     caption: &str,
     measured: &Measured<'_>,
-    rates: &[FigureRates],
+    rates: &[NamedRates],
     query: &TableQuery,
 ) -> String {
     let table = Table {

@@ -34,7 +34,7 @@ pub fn connections(page: &Page<'_>, all: &Connections, query: &TableQuery) -> St
     };
     let content = html! {
         (kinds(page))
-        (left_out(all.has_more, all.silent_reactors))
+        (incompleteness(all.has_more, all.silent_reactors))
         (table.of(&all.connections, query))
     };
     page.whole("Connections", true, &content)
@@ -58,7 +58,7 @@ pub fn hosts(page: &Page<'_>, all: &Hosts, query: &TableQuery) -> String {
     };
     let content = html! {
         (kinds(page))
-        (left_out(all.has_more, all.silent_reactors))
+        (incompleteness(all.has_more, all.silent_reactors))
         (table.of(&all.hosts, query))
     };
     page.whole("Hosts", true, &content)
@@ -257,7 +257,7 @@ fn kinds(page: &Page<'_>) -> Markup {
     page.beside("Kinds of connections", &all)
 }
 
-fn left_out(has_more: bool, silent_reactors: usize) -> Markup {
+fn incompleteness(has_more: bool, silent_reactors: usize) -> Markup {
     html! {
         @if has_more {
             p.bad { "There are more connections than one answer has." }

@@ -105,13 +105,13 @@ fn print(arguments: &GetArgs) -> io::Result<ExitCode> {
         GetKind::Connections if is_one => one(ask, asked, CONNECTIONS),
         GetKind::Connections => ask::end(ask, asked, |out, all: &Connections| {
             show(out, &all.connections, CONNECTIONS, "nothing is connected")?;
-            show_left_out(out, all.has_more, all.silent_reactors)
+            show_incompleteness(out, all.has_more, all.silent_reactors)
         }),
         GetKind::Hosts if is_one => one(ask, asked, HOSTS),
         GetKind::Hosts => ask::end(ask, asked, |out, all: &Hosts| {
             let none = "no host is connected, and none holds a reservation";
             show(out, &all.hosts, HOSTS, none)?;
-            show_left_out(out, all.has_more, all.silent_reactors)
+            show_incompleteness(out, all.has_more, all.silent_reactors)
         }),
         GetKind::Sessions if is_one => one(ask, asked, SESSIONS),
         GetKind::Sessions => ask::end(ask, asked, |out, all: &IscsiSessions| {
@@ -142,7 +142,7 @@ fn show<T>(out: &mut dyn Write, all: &[T], columns: &[Column<T>], none: &str) ->
     table::show(out, columns, all)
 }
 
-fn show_left_out(out: &mut dyn Write, has_more: bool, silent: usize) -> io::Result<()> {
+fn show_incompleteness(out: &mut dyn Write, has_more: bool, silent: usize) -> io::Result<()> {
     if has_more {
         writeln!(
             out,

@@ -214,7 +214,7 @@ impl Bundle {
         serde_json::from_slice(content).ok()
     }
 
-    fn left_out(&self) -> impl Iterator<Item = (&'static str, &str)> {
+    fn missing_parts(&self) -> impl Iterator<Item = (&'static str, &str)> {
         let parts = self.0.iter();
         parts.filter_map(|part| Some((part.name, part.content.as_ref().err()?.as_str())))
     }
@@ -263,12 +263,12 @@ impl Bundle {
     fn tell(&self, path: &Path, size: u64, is_json: bool) -> io::Result<()> {
         let mut out = io::stdout().lock();
         if is_json {
-            let left_out: BTreeMap<_, _> = self.left_out().collect();
+            let left_out: BTreeMap<_, _> = self.missing_parts().collect();
             let told = json!({ "file": path, "bytes": size, "left_out": left_out });
             return writeln!(out, "{told}");
         }
         let mut by_reason: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
-        for (name, why) in self.left_out() {
+        for (name, why) in self.missing_parts() {
             by_reason.entry(why).or_default().push(name);
         }
         for (why, names) in by_reason {

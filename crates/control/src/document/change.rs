@@ -507,12 +507,12 @@ fn keep_comments(document: &mut DocumentMut, removed: &Option<Removed>) {
     };
     each_table(document.as_table_mut(), &mut |table| {
         if table.position() == Some(next) {
-            put_before(table.decor_mut(), kept);
+            prepend_comments(table.decor_mut(), kept);
         }
     });
 }
 
-fn put_before(decor: &mut Decor, kept: &str) {
+fn prepend_comments(decor: &mut Decor, kept: &str) {
     let prefix = decor.prefix().and_then(RawString::as_str);
     let prefix = prefix.unwrap_or_default();
     let prefix = prefix.strip_prefix('\n').unwrap_or(prefix);
