@@ -1,10 +1,11 @@
 //! targets.conf(5) of tgt: `<target NAME>` with directives, and LUNs as `backing-store PATH` or
 //! `<backing-store PATH>` with directives of their own.
 //!
-//! LUN 0 is tgt's controller; units count from 1 on, those of `backing-store` before those of
-//! `direct-store`. What a target says of units holds for all of them.
+//! tgt-admin numbers targets in the order of their names, and units in that of their paths, those
+//! of `backing-store` before those of `direct-store`; LUN 0 is tgt's controller. What names a unit
+//! to initiators follows from both numbers. What a target says of units holds for all of them.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
 
 use server::check;
@@ -16,7 +17,7 @@ use crate::note;
 use crate::nvmetcli::see_all;
 use crate::report::Place;
 use crate::report::Weight::{Access, Default, Lost};
-use crate::tree::{Known, SourceKey, flag, number};
+use crate::tree::{self, Known, SourceKey, flag};
 use crate::volumes::KnownVolumes;
 use crate::words::{logical_lines, words};
 
@@ -32,7 +33,6 @@ const KNOWN: &[Known] = &[
         "weft starts with all or says why not: see `start` of [policy]",
     ),
     ("control-port", Default, "weft has no such port"),
-    ("controller_tid", Default, "weft numbers nothing by it"),
     ("isns", Lost, "weft tells no iSNS server"),
     ("isnsserverip", Lost, "weft tells no iSNS server"),
     ("isnsserverport", Lost, "weft tells no iSNS server"),
@@ -45,11 +45,6 @@ const KNOWN: &[Known] = &[
         "write-cache",
         Default,
         "weft says that it has a cache, and flushes when asked",
-    ),
-    (
-        "scsi_id",
-        Lost,
-        "weft's T10 designator is of vendor and serial number",
     ),
     (
         "sense_format",
@@ -111,10 +106,38 @@ pub(crate) fn read(import: &mut Import, text: &str) {
             import.model.discovery = found;
         }
     }
+    let numbers = numbers(&top);
     for target in top.all("target") {
-        read_target(import, target, &mut volumes, &mut logins);
+        let number = target.word().and_then(|name| numbers.get(name));
+        let number = number.copied().unwrap_or_default();
+        read_target(import, (target, number), &mut volumes, &mut logins);
+    }
+    if import
+        .model
+        .volumes
+        .iter()
+        .any(|v| v.notes.get("naa") == Some(BY_NUMBERS))
+    {
+        let why = "by the numbers that tgt-admin gives targets and units of this file when tgtd \
+                   starts: compare `naa` and `serial` with `sg_inq -p 0x83` and `-p 0x80` where \
+                   tgtadm made them, or a path was not there";
+        import.report.add(Place::default(), "naa", Default, why);
     }
     top.tell_rest(KNOWN, &mut import.report);
+}
+
+/// The number of each target that tgt-admin makes.
+fn numbers(top: &SourceKey) -> HashMap<&str, u64> {
+    let mut targets: Vec<&SourceKey> = top.all("target").collect();
+    targets.sort_by_key(|target| target.word());
+    let mut number: u64 = 0;
+    let mut numbers = HashMap::new();
+    for target in targets {
+        let said = target.text("controller_tid").and_then(tree::number);
+        number = said.unwrap_or(number.saturating_add(1));
+        numbers.insert(target.word().unwrap_or_default(), number);
+    }
+    numbers
 }
 
 /// Adds the keys of a file to a block.
@@ -154,7 +177,10 @@ fn read_file(
             continue;
         };
         let mut key = SourceKey::new(&name.to_ascii_lowercase(), place);
-        key.words = rest.to_vec();
+        key.words = match bytes_max(&key.name) {
+            Some(bytes_max) => vec![value(text, bytes_max)],
+            None => rest.to_vec(),
+        };
         if block.is_some() {
             if open.len() == 2 {
                 let text = "blocks are nested more than two deep: a target holds units alone";
@@ -247,7 +273,7 @@ fn matches(pattern: &str, name: &str) -> bool {
 
 fn read_target(
     import: &mut Import,
-    key: &SourceKey,
+    (key, number): (&SourceKey, u64),
     volumes: &mut KnownVolumes,
     logins: &mut HashMap<String, String>,
 ) {
@@ -264,11 +290,8 @@ fn read_target(
     let address = ([0, 0, 0, 0], 3260).into();
     import.listen(key, address, crate::Spoken::Iscsi);
     target.portals = Some(vec![address]);
-    let mut lun: u64 = 1;
-    for kind in ["backing-store", "direct-store"] {
-        for unit in key.all(kind) {
-            read_unit(import, &mut target, (key, unit), volumes, &mut lun);
-        }
+    for (unit, lun) in units(import, key) {
+        read_unit(import, &mut target, (key, unit), (number, lun), volumes);
     }
     read_rights(import, key, &mut target, logins);
     import.model.targets.push(target);
@@ -282,16 +305,38 @@ fn of_unit<'k>(
     unit.key(name).or_else(|| target.key(name))
 }
 
+/// The units of a target with their numbers: one that has none gets the first that is free.
+fn units<'k>(import: &mut Import, key: &'k SourceKey) -> Vec<(&'k SourceKey, u64)> {
+    let mut units: Vec<&SourceKey> = Vec::new();
+    for kind in ["backing-store", "direct-store"] {
+        let from = units.len();
+        units.extend(key.all(kind));
+        units[from..].sort_by_key(|unit| unit.word());
+    }
+    let mut said: Vec<Option<u64>> = Vec::new();
+    for unit in &units {
+        let lun = of_unit((key, unit), "lun");
+        let number = lun.and_then(SourceKey::word).and_then(tree::number);
+        if let (Some(lun), None) = (lun, number) {
+            let text = "`lun` is no number: write 1 or more, or leave it out";
+            import.report.mistake(lun.place, text);
+        }
+        said.push(number);
+    }
+    let taken: HashSet<u64> = said.iter().copied().flatten().collect();
+    let mut free = (1..).filter(|number| !taken.contains(number));
+    let luns = said.into_iter().map(|said| said.or_else(|| free.next()));
+    let luns: Vec<u64> = luns.map(Option::unwrap_or_default).collect();
+    units.into_iter().zip(luns).collect()
+}
+
 fn read_unit(
     import: &mut Import,
     target: &mut TargetModel,
     (key, unit): (&SourceKey, &SourceKey),
+    (number, lun): (u64, u64),
     volumes: &mut KnownVolumes,
-    next: &mut u64,
 ) {
-    let said = unit.text("lun").and_then(number);
-    let lun = said.unwrap_or(*next);
-    *next = (*next).max(lun.saturating_add(1));
     let Some(path) = unit.word() else {
         return import
             .report
@@ -307,6 +352,47 @@ fn read_unit(
         let why = format!("weft has disks of files and devices, not {kind} of {store}: left out");
         return import.report.add(unit.place, "device-type", Access, why);
     }
+    let Some(volume) = volume_of(import, (key, unit), (number, lun), path) else {
+        return;
+    };
+    let volume = volumes.add(import, unit, volume);
+    let lun = match check::lun(lun) {
+        Ok(lun) => lun,
+        Err(why) => return import.report.mistake(unit.place, why),
+    };
+    let is_same = |known: &LunModel| known.lun == lun || known.volume == volume;
+    if target.luns.iter().any(is_same) {
+        let text = format!("LUN {lun} or {path} is in the target already");
+        return import.report.mistake(unit.place, text);
+    }
+    let mut notes = Notes::default();
+    let lun_said = of("lun");
+    notes.set(
+        "lun",
+        lun_said.map_or_else(
+            || "in the order of paths, as tgt-admin does".to_owned(),
+            note,
+        ),
+    );
+    notes.set("volume", note(unit));
+    let read_only = of("readonly").and_then(SourceKey::word).and_then(flag) == Some(true);
+    target.luns.push(LunModel {
+        lun,
+        volume,
+        ana_group: 1,
+        read_only,
+        notes,
+    });
+}
+
+/// The volume of a unit; `None` if weft has none like it.
+fn volume_of(
+    import: &mut Import,
+    (key, unit): (&SourceKey, &SourceKey),
+    (number, lun): (u64, u64),
+    path: &str,
+) -> Option<VolumeModel> {
+    let of = |name: &str| of_unit((key, unit), name);
     let name = path.rsplit('/').next().unwrap_or(path);
     let mut volume = VolumeModel::new(name, Backing::of_path(path));
     volume.notes.set("path", note(unit));
@@ -320,7 +406,8 @@ fn read_unit(
         }
         Some((key, _)) => {
             let why = "weft has blocks of 512 and 4096 bytes: the unit is left out";
-            return import.report.add(key.place, "block-size", Access, why);
+            import.report.add(key.place, "block-size", Access, why);
+            return None;
         }
     }
     if unit.name == "direct-store" {
@@ -328,59 +415,72 @@ fn read_unit(
                    `product` and `revision` as `sg_inq` shows them";
         import.report.add(unit.place, "direct-store", Lost, why);
     } else {
-        identify(import, (key, unit), &mut volume);
+        volume.identify("vendor", "IET", "default of tgt".to_owned());
+        volume.identify("product", "VIRTUAL-DISK", "default of tgt".to_owned());
+        volume.identify("revision", "0001", "default of tgt".to_owned());
+        let serial = format!("beaf{number}{lun}");
+        volume.identify("serial", serial, BY_NUMBERS.to_owned());
     }
-    let volume = volumes.add(import, unit, volume);
-    let lun = match check::lun(lun) {
-        Ok(lun) => lun,
-        Err(why) => return import.report.mistake(unit.place, why),
-    };
-    let is_same = |known: &LunModel| known.lun == lun || known.volume == volume;
-    if target.luns.iter().any(is_same) {
-        let text = format!("LUN {lun} or {path} is in the target already");
-        return import.report.mistake(unit.place, text);
-    }
-    let mut notes = Notes::default();
-    notes.set("lun", "units of tgt count from 1 on");
-    notes.set("volume", note(unit));
-    let read_only = of("readonly").and_then(SourceKey::word).and_then(flag) == Some(true);
-    target.luns.push(LunModel {
-        lun,
-        volume,
-        ana_group: 1,
-        read_only,
-        notes,
-    });
+    identify((key, unit), (number, lun), &mut volume);
+    Some(volume)
 }
 
-/// What initiators know the unit by, as far as the file says it.
-fn identify(import: &mut Import, (key, unit): (&SourceKey, &SourceKey), volume: &mut VolumeModel) {
-    let names = [
-        ("scsi_sn", "serial"),
-        ("vendor_id", "vendor"),
-        ("product_id", "product"),
-        ("product_rev", "revision"),
-    ];
-    let defaults = [
-        ("vendor", "IET"),
-        ("product", "VIRTUAL-DISK"),
-        ("revision", "0001"),
-    ];
-    for (ours, value) in defaults {
-        volume.identify(ours, value, "default of tgt".to_owned());
-    }
-    for (theirs, ours) in names {
-        let Some(said) = of_unit((key, unit), theirs) else {
+/// What the numbers of target and unit say, for want of a directive.
+const BY_NUMBERS: &str = "of the numbers that tgt-admin gives target and unit";
+
+/// What names a unit to initiators: tgt's directive, weft's key, and how many bytes tgt takes.
+const NAMES: &[(&str, &str, usize)] = &[
+    ("scsi_sn", "serial", 36),
+    ("vendor_id", "vendor", 8),
+    ("product_id", "product", 16),
+    ("product_rev", "revision", 4),
+    (SCSI_ID, "naa", 36),
+];
+
+const SCSI_ID: &str = "scsi_id";
+
+/// How much of a directive tgt takes whose value is all of its line.
+fn bytes_max(directive: &str) -> Option<usize> {
+    let known = NAMES.iter().find(|(theirs, ..)| *theirs == directive);
+    known.map(|(.., bytes_max)| *bytes_max)
+}
+
+/// The value of a directive that may hold blanks, as long as tgt takes it.
+fn value(line: &str, bytes_max: usize) -> String {
+    let line = line.split('#').next().unwrap_or_default().trim();
+    let value = line
+        .split_once(char::is_whitespace)
+        .map_or("", |(_, value)| value)
+        .trim();
+    let unquoted = ['"', '\'']
+        .iter()
+        .find_map(|mark| value.strip_prefix(*mark)?.strip_suffix(*mark));
+    unquoted.unwrap_or(value).chars().take(bytes_max).collect()
+}
+
+/// What the file says that initiators know the unit by.
+fn identify(keys: (&SourceKey, &SourceKey), (number, lun): (u64, u64), volume: &mut VolumeModel) {
+    let id = format!("IET     {number:04x}{lun:04x}");
+    volume.identify("naa", naa(&id), BY_NUMBERS.to_owned());
+    for (theirs, ours, _) in NAMES {
+        let said = of_unit(keys, theirs);
+        let Some((said, word)) = said.and_then(|said| Some((said, said.word()?))) else {
             continue;
         };
-        if let Some(word) = said.word() {
-            volume.identify(ours, word, note(said));
+        match *theirs {
+            SCSI_ID => volume.identify(ours, naa(word), note(said)),
+            _ => volume.identify(ours, word, note(said)),
         }
     }
-    let why = "tgt makes the NAA designator of the numbers that target and unit have while it runs: \
-               set `naa`, and `serial` if there is none, as `sg_inq -p 0x83` shows them, or \
-               initiators see a new disk";
-    import.report.add(unit.place, "naa", Lost, why);
+}
+
+/// The NAA designator that tgt makes of `scsi_id`: each character is a digit, 0 if it is none.
+fn naa(id: &str) -> String {
+    let digits = id.chars().map(|c| c.to_digit(16));
+    let value = digits.fold(0u128, |value, digit| {
+        value << 4 | u128::from(digit.unwrap_or_default())
+    });
+    format!("6{:031x}", value & (u128::MAX >> 4))
 }
 
 /// Who is let in: by address, by name, by secret, and all of those that are there must fit.

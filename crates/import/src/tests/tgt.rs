@@ -40,7 +40,7 @@ fn targets_are_carried_over() {
     assert_eq!(one.target.auth.chap.as_ref().expect("CHAP").user, "backup");
     assert!(one.target.auth.mutual.is_some());
     let luns: Vec<u16> = two.luns.iter().map(|lun| lun.lun).collect();
-    assert_eq!(luns, [5, 6]);
+    assert_eq!(luns, [1, 5]);
     assert_eq!(
         two.target.acl[0].name.as_deref(),
         Some("iqn.2001-04.com.example:host1")
@@ -48,9 +48,14 @@ fn targets_are_carried_over() {
     let disk = &config.volumes[1];
     assert_eq!((disk.block_bytes, disk.read_only), (4096, true));
     assert_eq!(disk.names.serial.as_deref(), Some("SN0002"));
+    assert_eq!(
+        disk.names.vendor.as_deref(),
+        Some("ACME Cor"),
+        "as tgt cuts it"
+    );
     assert_eq!(disk.names.product.as_deref(), Some("VIRTUAL-DISK"));
     assert_eq!(config.listeners[0].address.to_string(), "0.0.0.0:3260");
-    tells(&found, &["lost", "naa", "sg_inq"]);
+    tells(&found, &["default", "naa", "sg_inq"]);
     tells(&found, &["source:3", "lost", "no file fits"]);
     assert!(!found.report.changes_access(), "{}", found.report);
 }
@@ -135,4 +140,58 @@ fn thirty_two_units_are_carried_over() {
         .map(|lun| lun.lun)
         .collect();
     assert_eq!(luns, (1..=32).collect::<Vec<u16>>());
+}
+
+/// tgt-admin goes through targets by name and through units by path; initiators know a unit by
+/// the numbers that come of it.
+#[test]
+fn targets_and_units_have_the_numbers_that_tgt_admin_gives() {
+    let text = "\
+<target iqn.2008-09.com.example:z>
+    backing-store /srv/z
+    backing-store /srv/b
+    direct-store /dev/sdx
+</target>
+<target iqn.2008-09.com.example:b>
+    controller_tid 7
+    <backing-store /srv/c>
+        scsi_id IET     0007000F
+        scsi_sn C0FFEE
+    </backing-store>
+    <backing-store /srv/d>
+        lun 1
+    </backing-store>
+</target>
+<target iqn.2008-09.com.example:a>
+    backing-store /srv/a
+</target>
+";
+    let (_, config) = loaded("tgt", text);
+    let names_of = |target: usize, lun: u16| {
+        let luns = &config.iscsi_targets[target].luns;
+        let at = luns.iter().find(|known| known.lun == lun).expect("a unit");
+        let volume = config.volumes.iter().find(|known| known.name == at.volume);
+        let volume = volume.expect("a volume");
+        let naa: String = volume
+            .names
+            .naa
+            .iter()
+            .flatten()
+            .map(|byte| format!("{byte:02x}"))
+            .collect();
+        (
+            volume.name.clone(),
+            volume.names.serial.clone().unwrap_or_default(),
+            naa,
+        )
+    };
+    let one = |name: &str, serial: &str, naa: &str| (name.into(), serial.into(), naa.into());
+    // The digits of IET are 0, e and 0.
+    let naa = |numbers: &str| format!("6000000000000000{}{numbers}", "0e000000");
+    assert_eq!(names_of(2, 1), one("a", "beaf11", &naa("00010001")));
+    assert_eq!(names_of(1, 1), one("d", "beaf71", &naa("00070001")));
+    assert_eq!(names_of(1, 2), one("c", "C0FFEE", &naa("0007000f")));
+    assert_eq!(names_of(0, 1), one("b", "beaf81", &naa("00080001")));
+    assert_eq!(names_of(0, 2), one("z", "beaf82", &naa("00080002")));
+    assert_eq!(names_of(0, 3), one("sdx", "", &naa("00080003")));
 }
