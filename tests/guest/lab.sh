@@ -44,3 +44,8 @@ unserve() {
     kill $served
     wait $served || fail "weft: $(tail -n 5 /tmp/weft.log)"
 }
+
+# same ONE OTHER: what was found there.
+same() {
+    diff "$1" "$2" >/tmp/said || fail "$2 is not $1: $(cat /tmp/said)"
+}

@@ -56,10 +56,6 @@ written() {
     done
 }
 
-same() {
-    diff /tmp/kernel "$1" >/tmp/said || fail "another disk: $(cat /tmp/said)"
-}
-
 identities /tmp/empty written
 identities /tmp/kernel
 cat /tmp/kernel
@@ -74,7 +70,7 @@ rmdir $nvmet/subsystems/"$NQN" $nvmet/hosts/"$host"
 weft check /srv/weft.toml >/tmp/said 2>&1 || fail "check: $(cat /tmp/said)"
 serve /srv/weft.toml
 identities /tmp/weft
-same /tmp/weft
+same /tmp/kernel /tmp/weft
 
 step the kernel serves what weft exports
 weft import --back nvmetcli /srv/weft.toml >$debian/srv/back.json 2>/tmp/report ||
@@ -123,5 +119,5 @@ P
 debian /usr/bin/python3 /srv/restore.py /srv/back.json >/tmp/said 2>&1 ||
     fail "restore: $(cat /tmp/said $debian/srv/back.json)"
 identities /tmp/back
-same /tmp/back
+same /tmp/kernel /tmp/back
 step end

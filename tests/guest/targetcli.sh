@@ -16,35 +16,15 @@ echo 512 >$block/blocksize
 echo 1 >$block/power
 wait_for /dev/nullb9
 
-# What names a disk in /dev/disk/by-id and to multipathd, of each disk there is.
-identities() {
+written() {
     iscsiadm -m node -o new -T "$IQN" -p "$ADDR:$PORT" >/tmp/said
     login "$IQN"
     disks 2
     for disk in /dev/sda /dev/sdb; do
-        lun=$(ls -d /sys/block/"$(basename $disk)"/device/scsi_device/*)
-        echo "LUN ${lun##*:}"
-        # The number of the port is no name of the disk.
-        debian /lib/udev/scsi_id --export --whitelisted -d $disk | grep -v ID_TARGET_PORT
-        debian /lib/udev/scsi_id --whitelisted --page=0x80 -d $disk
-        cat /sys/block/"$(basename $disk)"/size
-        dd if=$disk bs=64k count=16 iflag=direct 2>/dev/null | sha256sum
-    done >"$1"
-    if [ -n "${2:-}" ]; then
-        eval "$2"
-    fi
-    logout "$IQN"
-}
-
-written() {
-    for disk in /dev/sda /dev/sdb; do
         random /tmp/data 1048576
         dd if=/tmp/data of=$disk bs=64k oflag=direct 2>/dev/null
     done
-}
-
-same() {
-    diff /tmp/kernel "$1" >/tmp/said || fail "another disk: $(cat /tmp/said)"
+    logout "$IQN"
 }
 
 targetcli() {
@@ -68,8 +48,8 @@ T
 targetcli </tmp/commands
 saved=$state/saveconfig.json
 [ -s $debian$saved ] || fail "nothing saved: $(cat /tmp/targetcli)"
-identities /tmp/empty written
-identities /tmp/kernel
+written
+identities /tmp/kernel "$IQN" 2
 cat /tmp/kernel
 
 step weft serves what it imports
@@ -79,8 +59,8 @@ weft import targetcli $saved >$debian/srv/weft.toml 2>/tmp/report ||
 cat /tmp/report
 weft check /srv/weft.toml >/tmp/said 2>&1 || fail "check: $(cat /tmp/said)"
 serve /srv/weft.toml
-identities /tmp/weft
-same /tmp/weft
+identities /tmp/weft "$IQN" 2
+same /tmp/kernel /tmp/weft
 
 step the kernel serves what weft exports
 weft import --back targetcli /srv/weft.toml >$debian/srv/back.json 2>/tmp/report ||
@@ -88,6 +68,6 @@ weft import --back targetcli /srv/weft.toml >$debian/srv/back.json 2>/tmp/report
 unserve
 targetcli restoreconfig /srv/back.json
 cat /tmp/targetcli
-identities /tmp/back
-same /tmp/back
+identities /tmp/back "$IQN" 2
+same /tmp/kernel /tmp/back
 step end

@@ -54,8 +54,6 @@ const NOT_WANTED: &[&str] = &[
     "ncurses-base",
     "ncurses-bin",
     "passwd",
-    "perl",
-    "perl-base",
     "rpcbind",
     "sed",
     "sensible-utils",

@@ -52,6 +52,18 @@ pub const ISCSI_STORY: &str = include_str!("../guest/iscsi-story.sh");
 
 /// A Debian in the guest, with weft; the guest has the folders `packages` and `weft`.
 pub const LAB: &str = include_str!("../guest/lab.sh");
+/// What initiators know disks by.
+pub const ISCSI_IDENTITIES: &str = include_str!("../guest/iscsi-identities.sh");
+/// Targets of tgt's, imported.
+pub const TGT: &str = include_str!("../guest/tgt.sh");
+/// What clients find under exports.
+pub const FILES_LOOKS: &str = include_str!("../guest/files-looks.sh");
+/// Exports of Ganesha's, imported.
+pub const GANESHA: &str = include_str!("../guest/ganesha.sh");
+/// Exports of the kernel's, imported.
+pub const EXPORTS: &str = include_str!("../guest/exports.sh");
+/// What programs serve that are no packages of Debian, imported.
+pub const PROGRAMS: &str = include_str!("../guest/programs.sh");
 /// A target of targetcli's, imported.
 pub const TARGETCLI: &str = include_str!("../guest/targetcli.sh");
 /// The kernel's NVMe target, imported.

@@ -1,7 +1,11 @@
-//! Configurations of the kernel's own targets, imported: the disks keep their names and content.
+//! Configurations of other programs, imported: disks keep their names and content, exports their
+//! paths and rights.
 
 use interop::guest::{Config, Guest, prepare};
-use interop::scripts::{ISCSI, LAB, NVMET, TARGETCLI, script};
+use interop::scripts::{
+    EXPORTS, FILES_LOOKS, GANESHA, ISCSI, ISCSI_IDENTITIES, LAB, NVMET, PROGRAMS, TARGETCLI, TGT,
+    script,
+};
 use interop::systems::RELEASE;
 use interop::weft::{NQN, binary};
 use needs::needs;
@@ -33,7 +37,46 @@ fn disks_of_targetcli_stay_the_same_when_weft_serves_them_and_on_the_way_back() 
         ("PORT", "3260"),
         ("IQN", "iqn.2003-01.org.linux-iscsi.lab:disks"),
     ];
-    run("import-targetcli", &settings, &[LAB, ISCSI, TARGETCLI]);
+    let pieces = [LAB, ISCSI, ISCSI_IDENTITIES, TARGETCLI];
+    run("import-targetcli", &settings, &pieces);
+}
+
+/// tgt-admin reads a file, and weft imports it.
+#[needs(guest)]
+#[test]
+fn disks_of_tgt_stay_the_same_when_weft_serves_them() {
+    let settings = [
+        ("ADDR", "10.0.2.15"),
+        ("PORT", "3260"),
+        ("IQN", "iqn.2026-01.org.example"),
+    ];
+    let pieces = [LAB, ISCSI, ISCSI_IDENTITIES, TGT];
+    run("import-tgt", &settings, &pieces);
+}
+
+/// Paths, content, rights and owners.
+#[needs(guest)]
+#[test]
+fn exports_of_ganesha_stay_the_same_when_weft_serves_them() {
+    let settings = [("ADDR", "10.0.2.15"), ("PORT", "2049")];
+    run("import-ganesha", &settings, &[LAB, FILES_LOOKS, GANESHA]);
+}
+
+/// exportfs and the kernel's server read the file, then weft does.
+#[needs(guest)]
+#[test]
+fn exports_of_the_kernel_stay_the_same_when_weft_serves_them() {
+    let settings = [("ADDR", "10.0.2.15"), ("PORT", "2049")];
+    run("import-exports", &settings, &[LAB, FILES_LOOKS, EXPORTS]);
+}
+
+/// SPDK, ctld, and the BSDs' mountd.
+#[needs(guest)]
+#[test]
+fn what_other_programs_configuration_names_is_found_when_weft_serves_it() {
+    let pieces = [LAB, ISCSI, ISCSI_IDENTITIES, FILES_LOOKS, PROGRAMS];
+    let settings = [("ADDR", "10.0.2.15"), ("PORT", "3260")];
+    run("import-programs", &settings, &pieces);
 }
 
 /// weft imports what the kernel's NVMe target serves, and exports it.
