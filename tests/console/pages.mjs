@@ -22,6 +22,7 @@ const PAGES = [
   "/connections/hosts",
   "/connections/sessions",
   "/connections/nfs-clients",
+  "/connections/drain",
   "/refusals",
   "/configuration",
   "/configuration/change?change=add&kind=volume&step=form",

@@ -81,10 +81,10 @@ fn every_page_is_right_in_a_browser_wide_and_narrow_light_and_dark() {
     let arguments = [login, &pictures_name, &hosts_connect];
     let ran = browser.run("pages.mjs", &arguments);
     let printed = ran.unwrap_or_else(|why| panic!("{why}; pictures: {pictures_name}"));
-    assert_eq!(printed.trim(), "pages: 25, looks: 4");
+    assert_eq!(printed.trim(), "pages: 26, looks: 4");
     let kept = std::fs::read_dir(&pictures).expect("ours").count();
     // Those of the story, too.
-    assert_eq!(kept, 25 * 4 + 5, "{pictures_name}");
+    assert_eq!(kept, 26 * 4 + 5, "{pictures_name}");
     load.join()
         .expect("no panic")
         .expect("every read is answered");

@@ -2,6 +2,7 @@
 
 mod change;
 mod connect;
+mod drain;
 mod eviction;
 
 use std::sync::Arc;
@@ -108,6 +109,7 @@ const PAGES: &[(&str, Make)] = &[
         ))
     }),
     ("/connections/evict", eviction::ask),
+    (drain::PATH, drain::show),
     ("/connect", connect::show),
     ("/performance", |served, page, _| {
         measured(served, |all| web_console::performance(page, all))
@@ -142,6 +144,7 @@ pub(crate) fn routes() -> Router<Arc<ServedFile>> {
                          uri: Uri| show(served, caller, uri, make);
         let method = match path {
             "/connections/evict" => get(show).post(eviction::by_form),
+            drain::PATH => get(show).post(drain::by_form),
             _ => get(show),
         };
         routes.route(path, method)

@@ -26,16 +26,16 @@ use crate::served::{DrainBegun, ServedFile, locked};
 #[derive(Clone, Copy, Debug, Default, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
-struct DrainQuery {
+pub(crate) struct DrainQuery {
     /// Only what would be done.
     #[serde(default)]
-    dry_run: bool,
+    pub(crate) dry_run: bool,
     /// Hosts that have no other path may be cut.
     #[serde(default)]
-    disconnect: bool,
+    pub(crate) disconnect: bool,
     /// NFS clients are to lose what they have.
     #[serde(default)]
-    evict: bool,
+    pub(crate) evict: bool,
 }
 
 pub(crate) fn routes() -> OpenApiRouter<Arc<ServedFile>> {
@@ -64,7 +64,7 @@ async fn begin(
         );
         Problem::new(StatusCode::BAD_REQUEST, detail)
     })?;
-    off_thread(move || drain(&served, &caller, *query)).await
+    off_thread(move || begin_drain(&served, &caller, *query)).await
 }
 
 /// Lets hosts in again.
@@ -74,35 +74,48 @@ async fn end(
     State(served): Served,
     Extension(caller): Extension<AdminCaller>,
 ) -> Result<Json<Drain>, Problem> {
-    off_thread(move || {
-        if !served.running().is_drained() {
-            return Ok::<_, Problem>(drain_of(&served, Vec::new()));
-        }
-        let mut done = vec![
-            "hosts are let in again, and their paths have the states that the configuration says"
-                .to_owned(),
-        ];
-        set(&served, false, &mut done)?;
-        *locked(&served.drain) = None;
-        tracing::info!(event = "drain-ended", by = caller.name, "drain ended");
-        record(&served, "drain ended", &caller, &mut done);
-        Ok(drain_of(&served, done))
-    })
-    .await
+    off_thread(move || end_drain(&served, &caller)).await
 }
 
-fn drain(served: &ServedFile, caller: &AdminCaller, query: DrainQuery) -> Result<Drain, Problem> {
+/// What a drain would do, beside whether there is one.
+pub(crate) fn planned(served: &ServedFile, evicts: bool) -> Drain {
+    let hosts = hosts(served.running());
+    Drain {
+        plan: Some(hosts.iter().map(|host| line_of(host, evicts)).collect()),
+        ..drain_of(served, Vec::new())
+    }
+}
+
+/// Lets hosts in again, unless they are.
+pub(crate) fn end_drain(served: &ServedFile, caller: &AdminCaller) -> Result<Drain, Problem> {
+    if !served.running().is_drained() {
+        return Ok(drain_of(served, Vec::new()));
+    }
+    let mut done = vec![
+        "hosts are let in again, and their paths have the states that the configuration says"
+            .to_owned(),
+    ];
+    set(served, false, &mut done)?;
+    *locked(&served.drain) = None;
+    tracing::info!(event = "drain-ended", by = caller.name, "drain ended");
+    record(served, "drain ended", caller, &mut done);
+    Ok(drain_of(served, done))
+}
+
+/// Lets no host in, and takes access from every path.
+pub(crate) fn begin_drain(
+    served: &ServedFile,
+    caller: &AdminCaller,
+    query: DrainQuery,
+) -> Result<Drain, Problem> {
+    if query.dry_run {
+        return Ok(planned(served, query.evict));
+    }
     let hosts = hosts(served.running());
     let plan: Vec<_> = hosts
         .iter()
         .map(|host| line_of(host, query.evict))
         .collect();
-    if query.dry_run {
-        return Ok(Drain {
-            plan: Some(plan),
-            ..drain_of(served, Vec::new())
-        });
-    }
     let begins = !served.running().is_drained();
     // Whoever asks again waits for those that are left.
     if !begins && !query.evict {

@@ -88,7 +88,7 @@ pub fn plan(
     page.whole(proposal.title, false, &content)
 }
 
-fn plan_lines(lines: &[PlanLine]) -> Markup {
+pub(crate) fn plan_lines(lines: &[PlanLine]) -> Markup {
     html! {
         @if lines.is_empty() { p { "Nothing changes for them." } }
         ul.plan {

@@ -10,6 +10,7 @@ mod change;
 mod chart;
 mod connect;
 mod difference;
+mod drain;
 mod evict;
 mod form;
 mod generations;
@@ -26,6 +27,7 @@ mod views;
 
 pub use change::{Proposal, editor, plan};
 pub use connect::{ConnectPage, connect};
+pub use drain::drain;
 pub use evict::{Evictable, evict, evicted};
 pub use form::{FieldForm, FormField, ObjectForm, object_form};
 pub use generations::{generation, history};

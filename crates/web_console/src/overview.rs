@@ -53,8 +53,8 @@ fn health(status: &TargetStatus, refusals: &Refusals) -> Markup {
         }
         @if let Some(drained) = &status.drained {
             p.bad {
-                "Drained " (drained) ": no host is let in. " code { "weft drain --end" }
-                " ends that."
+                "Drained " (drained) ": no host is let in. " a href="/connections/drain" { "Drain" } " and "
+                code { "weft drain --end" } " end that."
             }
         }
         @for why in &status.not_served {

@@ -247,12 +247,13 @@ fn change_of(change: &ObjectChange) -> String {
 }
 
 /// The kinds of what is connected.
-fn kinds(page: &Page<'_>) -> Markup {
+pub(crate) fn kinds(page: &Page<'_>) -> Markup {
     let all = [
         ("/connections", "Connections"),
         ("/connections/hosts", "Hosts"),
         ("/connections/sessions", "iSCSI sessions"),
         ("/connections/nfs-clients", "NFS clients"),
+        ("/connections/drain", "Drain"),
     ];
     page.beside("Kinds of connections", &all)
 }

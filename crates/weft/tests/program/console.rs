@@ -7,7 +7,7 @@ use crate::tcp::Tcp;
 
 const ACCEPT: &str = "Accept: text/html,application/xhtml+xml,*/*;q=0.8\r\n";
 
-const PATHS: [&str; 22] = [
+const PATHS: [&str; 23] = [
     "/",
     "/volumes",
     "/nvme",
@@ -19,6 +19,7 @@ const PATHS: [&str; 22] = [
     "/connections/hosts",
     "/connections/sessions",
     "/connections/nfs-clients",
+    "/connections/drain",
     "/refusals",
     "/configuration",
     "/history",
@@ -360,4 +361,34 @@ fn change_of_a_viewer_or_of_another_origin_or_by_a_link_is_not_made() {
     let answer = tcp.get("/connections/evict?kind=connection&id=%3Cb%3E", &operator);
     assert_eq!(answer.status, 404, "{}", answer.body);
     assert!(!answer.body.contains("<b>"), "{}", answer.body);
+}
+
+#[test]
+fn drain_by_a_form_is_asked_for_first_and_ended_by_one() {
+    let tcp = Tcp::start();
+    let (operator, viewer) = (tcp.session("operator"), tcp.session("viewer"));
+    let path = "/connections/drain";
+    assert!(tcp.get(path, &operator).body.contains("value=\"begin\""));
+    let seen = tcp.get(path, &viewer);
+    assert!(!seen.body.contains("<form"), "{}", seen.body);
+    assert_eq!(tcp.post(path, &[("step", "begin")], &viewer).status, 403);
+    assert_eq!(tcp.get("/readyz", "").status, 200);
+    assert_eq!(tcp.post(path, &[("step", "x")], &operator).status, 400);
+    let begun = tcp.post(path, &[("step", "begin")], &operator);
+    assert_eq!(begun.status, 200, "{}", begun.body);
+    assert!(
+        begun.body.contains("no host is let in any more"),
+        "{}",
+        begun.body
+    );
+    assert!(begun.body.contains("value=\"end\""), "{}", begun.body);
+    assert_eq!(tcp.get("/readyz", "").status, 503);
+    assert!(tcp.get("/", &operator).body.contains(path));
+    let ended = tcp.post(path, &[("step", "end")], &operator);
+    assert!(
+        ended.body.contains("hosts are let in again"),
+        "{}",
+        ended.body
+    );
+    assert_eq!(tcp.get("/readyz", "").status, 200);
 }
