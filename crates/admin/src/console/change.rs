@@ -334,7 +334,13 @@ impl AskedChange<'_> {
         let all = objects(text);
         let is_there = |field: &&ObjectField| {
             let is_name = names.last() == now.get(field.key).map(text_of).as_ref();
-            adds || field.table.is_some() || !(field.is_short || is_name)
+            let has_own = |kind: &str| {
+                let mut own = all.iter().filter(|(path, _)| path.kind == kind);
+                own.any(|(path, _)| path.names.starts_with(&names))
+            };
+            adds
+                || field.table.is_some()
+                || !(is_name || field.short_for.is_some_and(has_own))
         };
         let field = |field: &ObjectField| {
             let name = field.name();

@@ -293,8 +293,8 @@ pub struct ObjectField {
     pub takes: Takes,
     /// The kind of objects that it names.
     pub refers: Option<&'static str>,
-    /// It has other objects in short, and is said where its own is added.
-    pub is_short: bool,
+    /// The kind of objects that it has in short: it is said of an object that has none of them.
+    pub short_for: Option<&'static str>,
 }
 
 impl ObjectField {
@@ -338,7 +338,7 @@ pub fn object_kind(word: &str) -> Option<ObjectKind> {
             table,
             takes: key.takes,
             refers: refers(short.unwrap_or((kind.word, key.name))),
-            is_short: short.is_some(),
+            short_for: short.map(|(kind, _)| kind),
         }
     });
     Some(ObjectKind {

@@ -392,3 +392,41 @@ fn drain_by_a_form_is_asked_for_first_and_ended_by_one() {
     );
     assert_eq!(tcp.get("/readyz", "").status, 200);
 }
+
+/// A key that has other objects in short is in the form of an object that has none of them: an
+/// open subsystem is closed by one change.
+#[test]
+fn subsystem_that_is_open_is_closed_by_its_form() {
+    let tcp = Tcp::start();
+    let session = tcp.session("operator");
+    let nqn = "nqn.2026-01.io.weft:cli";
+    let form = format!("{CHANGE}?change=set&kind=subsystem&step=form&name={nqn}");
+    let shown = tcp.get(&form, &session).body;
+    assert!(shown.contains("name=\"field.hosts\""), "{shown}");
+    assert!(!shown.contains("name=\"field.volumes\""), "{shown}");
+    let close = [
+        ("change", "set"),
+        ("kind", "subsystem"),
+        ("name", nqn),
+        ("generation", "1"),
+        ("field.allow_any_host", ""),
+        ("field.hosts", "nqn.2026-01.io.weft:host"),
+        ("disconnect", "true"),
+        ("step", "serve"),
+    ];
+    let served = tcp.post(CHANGE, &close, &session);
+    assert_eq!(served.status, 303, "{}", served.body);
+    assert!(
+        tcp.text()
+            .contains("hosts = [\"nqn.2026-01.io.weft:host\"]"),
+        "{}",
+        tcp.text()
+    );
+    assert!(!tcp.text().contains("allow_any_host"), "{}", tcp.text());
+    // Now each host is an object of its own.
+    assert!(
+        !tcp.get(&form, &session)
+            .body
+            .contains("name=\"field.hosts\"")
+    );
+}
