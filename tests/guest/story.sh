@@ -1,4 +1,4 @@
-# A host while its target is changed by commands. Each MARK asks the machine for one; the
+# A host while an operator changes its target. Each MARK asks the machine for one; the
 # loads beside it must not see an error.
 # Set by the caller besides ADDR, PORT, NQN: SECOND, the port of a listener that comes;
 # OTHER, the NQN of a host that is shut out.
@@ -17,12 +17,29 @@ state_at() {
     done
 }
 
+# shown SIZE STATE: what programs show of the disk, without anything that has the kernel look
+# again: its bytes, and how many paths are in a state.
+shown() {
+    [ "$(lsblk -bdno SIZE /dev/nvme0n1)" = "$1" ] || fail "lsblk: $(lsblk)"
+    multipath -ll >/tmp/said 2>&1
+    has "size=$(($1 / 512)) " /tmp/said
+    has " $2\$" /tmp/said
+    nvme list -o json >/tmp/said
+    has "\"PhysicalSize\" *: *$1" /tmp/said
+}
+
 HOST=$(cat /etc/nvme/hostnqn)
 state="nvme list-subsys; nvme list"
+modprobe dm_multipath
+mkdir -p /run/udev/data
+[ -e /var/run ] || { mkdir -p /var && ln -s /run /var/run; }
+printf 'defaults {\n    enable_foreign nvme\n}\n' >/etc/multipath.conf
 
 step connect as two hosts
 connect "$PORT" || fail "$(cat /tmp/said)"
 wait_for /dev/nvme0n1
+# What udev would have written, which is not there.
+printf 'I:1\n' >"/run/udev/data/b$(cat /sys/block/nvme0n1/dev)"
 echo "transport=tcp,traddr=$ADDR,trsvcid=$PORT,nqn=$NQN,nr_io_queues=1,hostid=0b1c7c52-8d0e-4d0c-9c9f-5d5b1d1f0a01,hostnqn=$OTHER" >/dev/nvme-fabrics
 until_true "the other host" 'cat /sys/class/nvme/nvme*/hostnqn | grep -qx "$OTHER"'
 loads /dev/nvme0n1
@@ -30,8 +47,7 @@ loads /dev/nvme0n1
 step the volume grows
 echo "MARK grow"
 until_true "128 MiB" '[ "$(cat /sys/block/nvme0n1/size)" = 262144 ]'
-nvme list >/tmp/said
-has "134.22 *MB" /tmp/said
+shown 134217728 live
 loads_go_on
 
 step the other host is shut out
@@ -48,6 +64,7 @@ until_true "two paths" '[ "$(state_at "$PORT") $(state_at "$SECOND")" = "live li
 loads_go_on
 echo "MARK listener moved"
 until_true "a path lost" '[ "$(state_at "$PORT")" = connecting ]'
+shown 134217728 connecting
 nvme list-subsys >/tmp/said
 has "trsvcid=$PORT.* connecting" /tmp/said
 has "trsvcid=$SECOND.* live" /tmp/said
@@ -58,6 +75,18 @@ lost=$(dmesg | grep -c "Successfully reconnected") || true
 echo "MARK evict"
 until_true "a way back" '[ "$(dmesg | grep -c "Successfully reconnected")" -gt '"$lost ]"
 until_true "a path" '[ "$(state_at "$SECOND")" = live ]'
+shown 134217728 live
+loads_go_on
+
+step weft is drained
+ana='cat /sys/class/nvme/nvme*/nvme0c*n1/ana_state'
+echo "MARK drain"
+until_true "no access" '$ana | grep -qx inaccessible'
+# Nothing can be asked of the disk itself.
+multipath -ll >/tmp/said 2>&1
+has " inaccessible live$" /tmp/said
+echo "MARK drained"
+until_true "access" '[ "$($ana | sort -u)" = optimized ]'
 loads_go_on
 
 step the configuration goes back
@@ -65,6 +94,7 @@ echo "MARK rollback"
 until_true "the first path" '[ "$(state_at "$PORT")" = live ]'
 until_true "the second lost" '[ "$(state_at "$SECOND")" = connecting ]'
 [ "$(cat /sys/block/nvme0n1/size)" = 262144 ] || fail "the volume is not what it was"
+shown 134217728 live
 loads_go_on
 
 step disconnect

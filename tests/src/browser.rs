@@ -50,14 +50,22 @@ impl Browser {
     /// # Errors
     /// What it said where it failed.
     pub fn run(&self, script: &str, arguments: &[&str]) -> Result<String, String> {
+        let printed = output(self.script(script)?.args(arguments))?;
+        Ok(String::from_utf8_lossy(&printed).into_owned())
+    }
+
+    /// A command that runs a script with the path of the browser.
+    ///
+    /// # Errors
+    /// The script is not there.
+    pub fn script(&self, script: &str) -> Result<Command, String> {
         let own = workspace_dir().join("tests/console").join(script);
         // Modules are looked for beside the script.
         let here = self.scripts.join(script);
         fs::copy(&own, &here).map_err(|e| format!("{}: {e}", own.display()))?;
         let mut node = Command::new("node");
-        node.arg(&here).arg(BROWSER).args(arguments);
-        let printed = output(&mut node)?;
-        Ok(String::from_utf8_lossy(&printed).into_owned())
+        node.arg(&here).arg(BROWSER);
+        Ok(node)
     }
 }
 

@@ -1,6 +1,6 @@
 //! A target on what is built in, which commands change while it serves.
 
-use crate::child::{Owned, tail, tied};
+use crate::child::{Owned, in_network_of, tail, tied};
 use crate::guest::Config;
 use crate::weft::binary;
 use std::fs::{self, File};
@@ -12,6 +12,9 @@ use tempfile::TempDir;
 
 /// How long it may take to answer, or to end in order.
 const ANSWER_MAX: Duration = Duration::from_secs(20);
+
+/// Where it serves console and API, in its network.
+pub const ADMIN: &str = "127.0.0.1:4480";
 
 /// `weft serve` without a file, in a network of its own: the ports of the built-in
 /// configuration are free there. State and admin socket are in a folder of its own.
@@ -97,6 +100,11 @@ impl DefaultTarget {
     /// the machine's.
     pub fn reach_from(&self, config: &mut Config) {
         config.network_of = Some(self.child.pid());
+    }
+
+    /// The same command in the network of this target.
+    pub fn inside(&self, command: &Command) -> Command {
+        in_network_of(self.child.pid(), command)
     }
 
     /// Asks it to end, and expects that it ends well.

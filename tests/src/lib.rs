@@ -23,6 +23,7 @@ pub mod python;
 pub mod scripts;
 pub mod suite;
 pub mod systems;
+pub mod ways;
 pub mod weft;
 
 use std::fmt;

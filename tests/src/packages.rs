@@ -61,7 +61,6 @@ const NOT_WANTED: &[&str] = &[
     "tar",
     "ucf",
     "usrmerge",
-    "util-linux",
     "util-linux-extra",
     "uuid-runtime",
 ];

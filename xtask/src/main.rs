@@ -47,6 +47,7 @@ usage: cargo xtask ci                                  formatting, lints and eve
        cargo xtask lab container                       that image, built and run by podman; needs
                                                        root and Debian
        cargo xtask lab schemathesis                    requests made up of the API's description, many
+       cargo xtask lab story                           an operator's day three times, each way
        cargo xtask deny                                advisories, licences and sources of dependencies
        cargo xtask coverage                            lines that tests of units and machines reach";
 
@@ -69,6 +70,7 @@ fn main() -> ExitCode {
         ["static"] => container::built(),
         ["lab", "container"] => container::lab(),
         ["lab", "schemathesis"] => tools::schemathesis(),
+        ["lab", "story"] => tools::story(),
         ["deny"] => tools::check(&tools::DENY),
         ["coverage"] => tools::check(&tools::COVERAGE),
         ["help" | "--help" | "-h"] => {

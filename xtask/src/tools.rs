@@ -219,6 +219,20 @@ pub fn schemathesis() -> ExitCode {
     }
 }
 
+/// How often the story of an operator's day is gone through; the test does it once.
+const STORY_TIMES: &str = "3";
+
+/// An operator's day by commands, by the API and in the console, with a guest as the host.
+pub fn story() -> ExitCode {
+    let mut test = Command::new(env!("CARGO"));
+    test.args(["test", "--workspace", "--test", "linux", "--", "story::"]);
+    test.env("WEFT_STORY_TIMES", STORY_TIMES);
+    match succeeds(&mut test) {
+        true => ExitCode::SUCCESS,
+        false => ExitCode::FAILURE,
+    }
+}
+
 /// Undefined behaviour in the room of raw memory.
 pub const MIRI: Check = Check {
     is_there: &["rustup", "run", NIGHTLY, "cargo", "miri", "--version"],

@@ -1,12 +1,14 @@
-//! What an administrator does to a target by commands, from a start without a file on, while
-//! an unmodified Linux kernel reads and writes.
+//! What an operator does to a target, from a start without a file on, by commands, by a program
+//! over the API and in the console, while an unmodified Linux kernel reads and writes.
 
 use interop::default_target::DefaultTarget;
 use interop::guest::{Config, Guest};
 use interop::initramfs::HOST_NQN;
 use interop::scripts::{ISCSI, ISCSI_STORY, MACHINE, STORY, script};
+use interop::ways::{Commands, Console, Deed, Program, Way};
 use interop::weft::NQN;
 use needs::needs;
+use serde_json::json;
 use std::time::Duration;
 
 /// Three times what it takes on a machine with much else to do.
@@ -26,17 +28,131 @@ fn refused_alone(target: &DefaultTarget, name: &str) {
     assert!(names.iter().all(|known| *known == name), "{refusals}");
 }
 
-/// Volumes grow and listeners move, a host is shut out and another evicted, and the
-/// configuration goes back, under loads that must not see an error. What is cut is what the
-/// commands have said before.
-#[needs(guest, network_namespace)]
-#[test]
-fn an_nvme_host_sees_what_commands_say_and_loses_nothing() {
-    let target = DefaultTarget::start();
-    target.run(&["add", "volume", "data", "kind=ram", "size=64MiB"]);
-    let volumes = "volumes=[\"data\"]";
-    target.run(&["add", "subsystem", NQN, "allow_any_host=true", volumes]);
+/// How often each story is gone through: `cargo xtask lab story` asks for more.
+const TIMES: &str = "WEFT_STORY_TIMES";
 
+/// A step of the story.
+struct StoryStep {
+    /// Where the guest is then; empty: where it was at the step before.
+    mark: &'static str,
+    deed: Deed,
+    /// What is announced as cut, in part or whole, and nothing else is.
+    cuts: Vec<String>,
+    /// What is said to be done.
+    done: String,
+}
+
+/// What the steps before the listener moves have made.
+const BEFORE_THE_MOVE: &str = "5";
+
+/// A volume is made and grows, a host is shut out, the listener moves, the other host is evicted,
+/// weft is drained, and the configuration goes back.
+fn story() -> Vec<StoryStep> {
+    let step = |mark, verb, (kind, name): (_, &str), fields, cuts: &[&str], done: &str| StoryStep {
+        mark,
+        deed: Deed {
+            verb,
+            kind,
+            name: name.to_owned(),
+            fields,
+        },
+        cuts: cuts.iter().map(|line| (*line).to_owned()).collect(),
+        done: done.to_owned(),
+    };
+    let (first, second) = ("127.0.0.1:4420", "127.0.0.1:4421");
+    let (volume, subsystem) = (("volume", "data"), ("subsystem", NQN));
+    let masked = format!("subsystem {NQN}: {HOST_NQN} may connect, controllers of other hosts end");
+    let drained = format!(
+        "{HOST_NQN}: 1 path to {NQN} give no access: it goes on by those of another target, or waits"
+    );
+    let gone =
+        |address: &str| format!("listener {address} (NVMe/TCP) is removed: connections by it end");
+    let open = json!({"allow_any_host": true, "volumes": ["data"]});
+    let closed = json!({"allow_any_host": null, "hosts": [HOST_NQN]});
+    // What is built in has NVMe's listener in the portal group too, so that states are one.
+    let group = json!({"listeners": [second, "127.0.0.1:3260"]});
+    vec![
+        step(
+            "",
+            "add",
+            volume,
+            json!({"kind": "ram", "size": "64MiB"}),
+            &[],
+            "\"data\" is added",
+        ),
+        step("", "add", subsystem, open, &[], "is added"),
+        step(
+            "MARK grow",
+            "set",
+            volume,
+            json!({"size": "128MiB"}),
+            &[],
+            "grows from 64MiB to 128MiB: its hosts are told",
+        ),
+        step("MARK mask", "set", subsystem, closed, &[&masked], &masked),
+        step(
+            "MARK listener",
+            "add",
+            ("listener", second),
+            json!({}),
+            &[],
+            second,
+        ),
+        step(
+            "MARK listener moved",
+            "set",
+            ("portal_group", "1"),
+            group,
+            // The target that is built in: no initiator has a session there.
+            &["changes: sessions that it would refuse end"],
+            "changes: sessions that it would refuse end",
+        ),
+        step(
+            "",
+            "rm",
+            ("listener", first),
+            json!({}),
+            &[&gone(first)],
+            &gone(first),
+        ),
+        step(
+            "MARK evict",
+            "evict",
+            ("host", HOST_NQN),
+            json!({}),
+            &[],
+            HOST_NQN,
+        ),
+        step(
+            "MARK drain",
+            "drain",
+            ("", ""),
+            json!({}),
+            &[&drained],
+            "no host is let in any more",
+        ),
+        step(
+            "MARK drained",
+            "end-drain",
+            ("", ""),
+            json!({}),
+            &[],
+            "hosts are let in again",
+        ),
+        step(
+            "MARK rollback",
+            "rollback",
+            ("", BEFORE_THE_MOVE),
+            json!({}),
+            &[&gone(second)],
+            &gone(second),
+        ),
+    ]
+}
+
+/// Goes through the story with a guest as the host, whose loads must not see an error. What is cut
+/// is what was announced before.
+fn is_gone_through(way: &dyn Way, target: &DefaultTarget) {
     let settings = [
         ("ADDR", MACHINE),
         ("PORT", "4420"),
@@ -48,47 +164,52 @@ fn an_nvme_host_sees_what_commands_say_and_loses_nothing() {
     config.cpus = 2;
     config.limit = LIMIT;
     target.reach_from(&mut config);
-    let guest = Guest::start(&config).expect("a guest, as everything for it is there");
+    let mut guest: Option<Guest> = None;
+    for step in story() {
+        if !step.mark.is_empty() {
+            let up = guest.take().unwrap_or_else(|| {
+                Guest::start(&config).expect("a guest, as everything for it is there")
+            });
+            guest = Some(up.until(step.mark));
+        }
+        let told = way.act(&step.deed);
+        let are_all = told.cuts.len() == step.cuts.len();
+        let mut both = told.cuts.iter().zip(&step.cuts);
+        let are_same = are_all && both.all(|(told, cut)| told.contains(cut));
+        assert!(are_same, "{:?}: {told:?}", step.deed);
+        let is_done = told.done.iter().any(|line| line.contains(&step.done));
+        assert!(is_done, "{:?}: {told:?}", step.deed);
+    }
+    println!("{}", guest.expect("a guest").finish().expect_success());
+    refused_alone(target, OTHER);
+}
 
-    let guest = guest.until("MARK grow");
-    let said = target.run(&["set", "volume", "data", "size=128MiB"]);
-    assert!(said.contains("grows from 64MiB to 128MiB: its hosts are told"));
+/// As often as is asked for, each time with a target of its own.
+fn goes_well(way: impl Fn(&DefaultTarget) -> Box<dyn Way + '_>) {
+    let times = std::env::var(TIMES).map_or(1, |times| times.parse().expect("a number"));
+    for _ in 0..times {
+        let target = DefaultTarget::start();
+        is_gone_through(&*way(&target), &target);
+        target.expect_orderly_end();
+    }
+}
 
-    let guest = guest.until("MARK mask");
-    let hosts = format!("hosts=[\"{HOST_NQN}\"]");
-    target.run_disconnecting(
-        &["set", "subsystem", NQN, &hosts, "allow_any_host="],
-        &format!("subsystem {NQN}: {HOST_NQN} may connect, controllers of other hosts end"),
-    );
-    let before_the_move = target.generation();
+#[needs(guest, network_namespace)]
+#[test]
+fn an_nvme_host_sees_what_commands_say_and_loses_nothing() {
+    goes_well(|target| Box::new(Commands(target)));
+}
 
-    let guest = guest.until("MARK listener");
-    target.run(&["add", "listener", "127.0.0.1:4421"]);
-    let guest = guest.until("MARK listener moved");
-    // What is built in has NVMe's listener in the portal group too, so that states are one.
-    let said = target.refused(&["rm", "listener", "127.0.0.1:4420"]);
-    assert!(said.contains("portal_group/1 names it"), "{said}");
-    let listeners = "listeners=[\"127.0.0.1:4421\", \"127.0.0.1:3260\"]";
-    target.run(&["set", "portal_group", "1", listeners, "--disconnect"]);
-    target.run_disconnecting(
-        &["rm", "listener", "127.0.0.1:4420"],
-        "listener 127.0.0.1:4420 (NVMe/TCP) is removed: connections by it end",
-    );
+#[needs(guest, network_namespace, program("python3"))]
+#[test]
+fn an_nvme_host_sees_what_a_program_over_the_api_is_told_and_loses_nothing() {
+    goes_well(|target| Box::new(Program::of(target)));
+}
 
-    let guest = guest.until("MARK evict");
-    let said = target.run(&["evict", "host", HOST_NQN]);
-    assert_eq!(said.matches("has ended").count(), 1, "{said}");
-    assert!(said.contains("it may come back"), "{said}");
-
-    let guest = guest.until("MARK rollback");
-    target.run_disconnecting(
-        &["rollback", &before_the_move],
-        "listener 127.0.0.1:4421 (NVMe/TCP) is removed: connections by it end",
-    );
-    println!("{}", guest.finish().expect_success());
-
-    refused_alone(&target, OTHER);
-    target.expect_orderly_end();
+#[needs(guest, network_namespace, browser)]
+#[test]
+fn an_nvme_host_sees_what_the_console_shows_and_loses_nothing() {
+    goes_well(|target| Box::new(Console::of(target)));
 }
 
 const IQN: &str = "iqn.2026-01.org.example:story";

@@ -338,9 +338,7 @@ impl AskedChange<'_> {
                 let mut own = all.iter().filter(|(path, _)| path.kind == kind);
                 own.any(|(path, _)| path.names.starts_with(&names))
             };
-            adds
-                || field.table.is_some()
-                || !(is_name || field.short_for.is_some_and(has_own))
+            adds || field.table.is_some() || !(is_name || field.short_for.is_some_and(has_own))
         };
         let field = |field: &ObjectField| {
             let name = field.name();
