@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_added_cuts_nothing() {
+    fn change_that_adds_cuts_nothing() {
         let (name, nqn) = (|| "a".to_owned(), || "nqn.a".to_owned());
         for change in [
             Change::AddVolume(Spec::new("a", Kind::Null, 1 << 20, 512)),
@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_taken_away_from_hosts_cuts_them() {
+    fn change_that_takes_from_hosts_cuts_them() {
         let (name, nqn) = (|| "a".to_owned(), || "nqn.a".to_owned());
         let address = SocketAddr::from(([127, 0, 0, 1], 4420));
         for change in [

@@ -615,7 +615,7 @@ fn hostile_peers_cost_neither_answers_nor_io() {
 }
 
 #[test]
-fn what_was_missing_at_the_start_comes_when_it_is_there_and_keeps_nothing_from_changing() {
+fn volume_that_was_missing_at_the_start_comes_later_and_keeps_nothing_from_changing() {
     let port = free_port();
     let disk = free_port();
     let degraded = with_socket(&good(port)).replace("[policy]", "[policy]\nstart = \"degraded\"")

@@ -254,7 +254,7 @@ fn hosts_sessions_and_clients_are_listed_with_what_they_have() {
 }
 
 #[test]
-fn who_is_not_connected_is_told_with_those_who_are() {
+fn host_that_is_not_connected_is_told_with_those_that_are() {
     let open = Open::start();
     let load = open.nvme_load(HOST, 1);
     open.connections(&[], 2);

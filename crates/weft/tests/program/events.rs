@@ -198,7 +198,7 @@ fn follower_goes_on_over_a_restart_and_is_told_of_it() {
 }
 
 #[test]
-fn what_cannot_be_asked_for_of_events_is_told() {
+fn request_for_events_that_cannot_be_answered_is_told() {
     let admin = Admin::start();
     for (since, parts) in [
         ("x", &["since is \"x\"", "BOOT-NUMBER"][..]),

@@ -163,7 +163,7 @@ impl Closed {
 const ACCESS_DENIED: u32 = 13;
 
 #[test]
-fn what_is_refused_is_told_once_with_its_count_and_what_lets_it_in() {
+fn refusal_is_told_once_with_its_count_and_what_lets_the_peer_in() {
     let mut target = closed();
     let told = target.ask(&["refusals"]);
     assert_eq!(told, "nothing was refused since weft was started\n");
