@@ -233,6 +233,15 @@ async function keepsWhatWasTyped(page, other) {
   assert((await text.inputValue()).startsWith("# Night shift\n"));
 }
 
+// weft connects to itself as a client does, and says how that went.
+async function testsFromHere(page) {
+  await page.goto(`${origin}/connect`);
+  await page.getByRole("button", { name: "Test from here" }).click();
+  assert.match(await page.locator("#tested + p").textContent(), /^Passed/);
+  const found = await new AxeBuilder({ page }).withTags(["wcag2a", "wcag2aa", "wcag21aa"]).analyze();
+  assert.deepEqual(found.violations, []);
+}
+
 async function rollsBack(page) {
   await page.goto(`${origin}/history`);
   await page.getByRole("link", { name: "Show 1", exact: true }).click();
@@ -278,6 +287,7 @@ try {
   await isUsedByKeys(page);
   await isLive(page);
   await isSortedAndFiltered(page);
+  await testsFromHere(page);
   const other = await context.newPage();
   watch(other);
   await addsVolumeByKeys(page, "noon");

@@ -95,6 +95,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
         "admin",
         &[
             "api",
+            "client",
             "control",
             "iscsi",
             "mem",

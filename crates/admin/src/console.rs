@@ -145,6 +145,7 @@ pub(crate) fn routes() -> Router<Arc<ServedFile>> {
         let method = match path {
             "/connections/evict" => get(show).post(eviction::by_form),
             drain::PATH => get(show).post(drain::by_form),
+            "/connect" => get(show).post(connect::test_by_form),
             _ => get(show),
         };
         routes.route(path, method)

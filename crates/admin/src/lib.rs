@@ -38,6 +38,7 @@ mod renewed;
 mod routes;
 mod samples;
 mod secrets;
+mod self_test;
 mod serve;
 mod served;
 mod shown;

@@ -22,7 +22,7 @@ use crate::off_thread::{Served, off_thread};
 use crate::openapi::{self, Description};
 use crate::problem::Problem;
 use crate::served::ServedFile;
-use crate::{access, config, login};
+use crate::{access, config, login, self_test};
 
 const BODY_BYTES_MAX: usize = 1 << 20;
 
@@ -61,6 +61,7 @@ pub(crate) fn described() -> OpenApiRouter<Arc<ServedFile>> {
         .routes(routes!(refusals))
         .routes(routes!(events::events))
         .routes(routes!(openapi::description))
+        .routes(routes!(self_test::self_test))
         .merge(drain::routes())
         .merge(config::routes())
         .merge(objects::routes())

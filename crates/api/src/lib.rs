@@ -15,6 +15,7 @@ mod objects;
 mod problem;
 mod rates;
 mod refusals;
+mod self_test;
 mod status;
 
 pub use connections::{
@@ -36,6 +37,7 @@ pub use objects::{ConfigObject, ConfigObjects, ObjectChange, ObjectVerb};
 pub use problem::{FileProblem, ObjectProblem, ProblemDetails, ServedGeneration};
 pub use rates::FigureSample;
 pub use refusals::{RefusalSummary, Refusals};
+pub use self_test::{SelfTest, SelfTestOutcome, SelfTestRequest};
 pub use status::{AdminPlaces, LastChange, Listener, TargetStatus};
 
 use serde::{Deserialize, Serialize};

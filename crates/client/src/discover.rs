@@ -195,7 +195,7 @@ fn targets(args: &DiscoverArgs, to: SocketAddr) -> Result<Vec<TargetRecord>, Str
 }
 
 /// What lies in a directory of an NFS server.
-fn files(url: &str) -> Result<Vec<FileRecord>, String> {
+pub(crate) fn files(url: &str) -> Result<Vec<FileRecord>, String> {
     let address = nfs::NfsAddress::parse(url)?;
     let listed = || -> Result<Vec<FileRecord>, nfs::ClientError> {
         let mut client = Client::connect(admin_driver()?, address.socket, Params::new()?)?;

@@ -1,7 +1,8 @@
 //! What loads targets and asks them: `weft perf` and `weft discover`, on the
 //! initiators and the NFS client of `host`.
 //!
-//! Each command is an argument struct and a `run`: [`perf`], [`discover`].
+//! Each command is an argument struct and a `run`: [`perf`], [`discover`]. [`probe`] tries whether
+//! a client gets through.
 #![forbid(unsafe_code)]
 
 pub mod chap;
@@ -11,4 +12,5 @@ pub mod latency;
 pub mod nvme_host;
 pub mod perf;
 mod private_file;
+pub mod probe;
 pub mod units;

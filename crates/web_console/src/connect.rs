@@ -1,5 +1,6 @@
 //! How a client connects.
 
+use api::{SelfTest, SelfTestOutcome};
 use maud::{Markup, html};
 
 use crate::layout::Page;
@@ -21,6 +22,14 @@ pub struct ConnectPage {
     pub steps: Vec<(String, Vec<String>)>,
     /// The address is this machine's own: others need another.
     pub is_own_address: bool,
+    /// Where it can be tried from here.
+    pub listeners: Vec<String>,
+    /// What clients of it are called by: nothing where they have no names.
+    pub host_is: Option<&'static str>,
+    /// The name that a test was made by.
+    pub host: String,
+    /// What a test has come to.
+    pub tested: Option<SelfTest>,
 }
 
 /// Links to what is served that a page has.
@@ -40,6 +49,8 @@ pub fn connect(page: &Page<'_>, shown: &ConnectPage) -> String {
         } @else {
             (choice(shown))
             h2 { (plain(&shown.chosen)) }
+            @if let Some(tested) = &shown.tested { (outcome(tested)) }
+            @if page.may_change() { (test(shown)) }
             @for (title, lines) in &shown.steps {
                 section.step {
                     h3 { (plain(title)) }
@@ -55,6 +66,53 @@ pub fn connect(page: &Page<'_>, shown: &ConnectPage) -> String {
         }
     };
     page.whole("Connect a client", false, &content)
+}
+
+/// Asks for a test of what was chosen.
+fn test(shown: &ConnectPage) -> Markup {
+    html! {
+        form.filter method="post" action="/connect" {
+            input type="hidden" name="to" value=(shown.chosen);
+            input type="hidden" name="system" value=(shown.system);
+            label {
+                "At"
+                select name="listener" {
+                    @for address in &shown.listeners { option value=(address) { (address) } }
+                }
+            }
+            @if let Some(host_is) = shown.host_is {
+                label {
+                    (host_is)
+                    input type="text" name="host" value=(shown.host) autocomplete="off"
+                        spellcheck="false" placeholder="one that nothing names";
+                }
+            }
+            button { "Test from here" }
+        }
+    }
+}
+
+fn outcome(tested: &SelfTest) -> Markup {
+    let is_good = tested.outcome == SelfTestOutcome::Passed;
+    html! {
+        section.step aria-labelledby="tested" {
+            h3 #tested { "Tested from here" }
+            p class=(if is_good { "good" } else { "bad" }) { (tested.outcome.told()) }
+            ul.plan {
+                li {
+                    "to " code { (tested.address) }
+                    @if let Some(host) = &tested.host { " as " code { (plain(host)) } }
+                }
+                @for step in &tested.steps { li { (plain(step)) } }
+                @if let Some(why) = &tested.why { li.disturbs { (plain(why)) } }
+            }
+            @if let Some(allow) = &tested.allow {
+                p { "This lets it in; " a href="/refusals" { "Refusals" } " shows what it changes first:" }
+                pre tabindex="0" { (plain(allow)) }
+            }
+            p.soft { "Not shown by this: " (plain(&tested.unproven.join("; "))) "." }
+        }
+    }
 }
 
 fn choice(shown: &ConnectPage) -> Markup {

@@ -134,6 +134,17 @@ pub enum SessionError {
 }
 
 impl SessionError {
+    /// Whether the target let nobody in who proves no secret (CHAP).
+    #[must_use]
+    pub fn asks_for_secret(&self) -> bool {
+        let SessionError::Protocol(InitiatorFatalError::LoginRefused { class, detail }) = self
+        else {
+            return false;
+        };
+        let status = LoginStatus::from_bytes(*class, *detail);
+        status == Some(LoginStatus::AuthenticationFailure)
+    }
+
     /// The sense data of a command that failed.
     #[must_use]
     pub fn sense(&self) -> Option<SenseData> {

@@ -22,6 +22,7 @@ mod packaging;
 mod printing;
 mod refused;
 mod reload;
+mod self_test;
 mod service;
 mod serving;
 mod support;
