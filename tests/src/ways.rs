@@ -35,7 +35,7 @@ pub struct DeedTold {
 }
 
 /// A way to do it.
-pub trait Way {
+pub trait OperatorWay {
     /// Asks what would be cut, where that can be asked, and does it, with leave to cut that.
     /// Panics with what was said where it is not done.
     fn act(&self, deed: &Deed) -> DeedTold;
@@ -45,7 +45,7 @@ pub trait Way {
 #[derive(Debug)]
 pub struct Commands<'a>(pub &'a DefaultTarget);
 
-impl Way for Commands<'_> {
+impl OperatorWay for Commands<'_> {
     fn act(&self, deed: &Deed) -> DeedTold {
         let name = &*deed.name;
         let fields = deed.fields.as_object().into_iter().flatten();
@@ -105,7 +105,7 @@ impl Program<'_> {
     }
 }
 
-impl Way for Program<'_> {
+impl OperatorWay for Program<'_> {
     fn act(&self, deed: &Deed) -> DeedTold {
         let mut program = self.python.program("python");
         program.arg(workspace_dir().join("tests/python/story.py"));
@@ -131,7 +131,7 @@ impl Console<'_> {
     }
 }
 
-impl Way for Console<'_> {
+impl OperatorWay for Console<'_> {
     fn act(&self, deed: &Deed) -> DeedTold {
         let said = self.target.run(&["login", "--role", "operator"]);
         let login = said.lines().next().expect("an address");

@@ -5,7 +5,7 @@ use interop::default_target::DefaultTarget;
 use interop::guest::{Config, Guest};
 use interop::initramfs::HOST_NQN;
 use interop::scripts::{ISCSI, ISCSI_STORY, MACHINE, STORY, script};
-use interop::ways::{Commands, Console, Deed, Program, Way};
+use interop::ways::{Commands, Console, Deed, OperatorWay, Program};
 use interop::weft::NQN;
 use needs::needs;
 use serde_json::json;
@@ -152,7 +152,7 @@ fn story() -> Vec<StoryStep> {
 
 /// Goes through the story with a guest as the host, whose loads must not see an error. What is cut
 /// is what was announced before.
-fn is_gone_through(way: &dyn Way, target: &DefaultTarget) {
+fn is_gone_through(way: &dyn OperatorWay, target: &DefaultTarget) {
     let settings = [
         ("ADDR", MACHINE),
         ("PORT", "4420"),
@@ -185,7 +185,7 @@ fn is_gone_through(way: &dyn Way, target: &DefaultTarget) {
 }
 
 /// As often as is asked for, each time with a target of its own.
-fn goes_well(way: impl Fn(&DefaultTarget) -> Box<dyn Way + '_>) {
+fn goes_well(way: impl Fn(&DefaultTarget) -> Box<dyn OperatorWay + '_>) {
     let times = std::env::var(TIMES).map_or(1, |times| times.parse().expect("a number"));
     for _ in 0..times {
         let target = DefaultTarget::start();
