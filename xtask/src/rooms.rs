@@ -117,8 +117,8 @@ const MAY_USE: &[(&str, &[&str])] = &[
     (
         "sim",
         &[
-            "control", "faults", "host", "iscsi", "link", "machine", "mem", "nfs", "nfsd", "nvmf",
-            "random", "reactor", "server", "store", "wire",
+            "auth", "control", "faults", "host", "iscsi", "link", "machine", "mem", "nfs", "nfsd",
+            "nvmf", "random", "reactor", "server", "store", "wire",
         ],
     ),
     (

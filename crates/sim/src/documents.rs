@@ -3,10 +3,11 @@
 
 use std::collections::BTreeMap;
 
+use auth::HostPsk;
 use control::format_size;
 use iscsi::InitiatorAcl;
 use nvmf::command::AnaState;
-use nvmf::{Advertise, AnaGroup, Referral};
+use nvmf::{Advertise, AnaGroup, HostTerms, Referral};
 use random::Random;
 use server::nfs::{ExportSpec, FileSystemKind, FileSystemSpec, Rule};
 use server::{
@@ -32,6 +33,17 @@ const GROUPS: u32 = 2;
 /// A volume grows no more when it is so many times as large as it was.
 const GROWN_MAX: u64 = 3;
 
+/// The keys of the hosts that have any.
+fn terms(plan: &Plan) -> Vec<HostTerms> {
+    let hosts = plan.hosts.iter().enumerate();
+    let keys = hosts.filter_map(|(number, host)| Some((number, host.psk(number)?)));
+    keys.map(|(number, psk)| HostTerms {
+        psks: vec![HostPsk { psk, until: None }],
+        ..HostTerms::new(host_nqn(number))
+    })
+    .collect()
+}
+
 /// The document in which all hosts have everything, with volumes as large as they are.
 pub fn base(plan: &Plan, media: &[Medium]) -> Config {
     let subsystem = |subsystem: usize| SubsystemSpec {
@@ -39,6 +51,7 @@ pub fn base(plan: &Plan, media: &[Medium]) -> Config {
         serial: format!("SIM{subsystem}"),
         model: "simulated".into(),
         hosts: None,
+        terms: terms(plan),
         namespaces: (0..plan.volumes.len())
             .map(|volume| namespace(subsystem, volume))
             .collect(),

@@ -137,7 +137,7 @@ impl SimHost {
             identity: HostIdentity {
                 hostnqn: host_nqn(number),
                 hostid: [number as u8 + 1; 16],
-                psk: None,
+                psk: plan.hosts[number].psk(number),
             },
             stage: HostStage::Down(0),
             since: 0,

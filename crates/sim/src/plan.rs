@@ -1,5 +1,6 @@
 //! What a seed stands for.
 
+use auth::psk::{Psk, PskHash};
 use host::iscsi::Digest;
 use random::Random;
 use reactor::Nanos;
@@ -67,9 +68,16 @@ pub struct HostPlan {
     pub iscsi: Option<IscsiPlan>,
     /// The one volume that it uses; any if `None`.
     pub volume: Option<usize>,
+    /// It speaks TLS, by a key of this hash.
+    pub tls: Option<PskHash>,
 }
 
 impl HostPlan {
+    /// The key of the host with a number, if it has one.
+    pub fn psk(&self, host: usize) -> Option<Psk> {
+        Some(Psk::new(self.tls?, |bytes| bytes.fill(host as u8 + 1)))
+    }
+
     /// Header and data digests that it insists on.
     pub fn set_digests(&mut self, header: bool, data: bool) {
         (self.header_digest, self.data_digest) = (header, data);
@@ -308,6 +316,7 @@ const STRIPES: u64 = 0x7374_7269_7065_7321;
 const COPIES: u64 = 0x636f_7079_636f_7079;
 const PANIC: u64 = 0x7061_6e69_6370_616e;
 const APPLIES: u64 = 0x6170_706c_6965_7321;
+const TLS: u64 = 0x746c_735f_746c_735f;
 const FULL: u64 = 0x6675_6c6c_6675_6c6c;
 
 impl Plan {
@@ -379,6 +388,7 @@ impl Plan {
         if r.one_in(4) {
             plan.apply_documents(r.percent(50), r);
         }
+        plan.speak_tls(&mut Random::new(seed ^ TLS));
         plan
     }
 }
@@ -403,10 +413,21 @@ impl Plan {
         }
     }
 
+    /// In some seeds NVMe hosts speak TLS, beside others that do not.
+    fn speak_tls(&mut self, r: &mut Random) {
+        if self.applies.is_some() || !r.one_in(4) {
+            return;
+        }
+        let nvme = self.hosts.iter_mut().filter(|host| host.iscsi.is_none());
+        for host in nvme {
+            host.tls = r.pick(&[None, Some(PskHash::Sha256), Some(PskHash::Sha384)]);
+        }
+    }
+
     /// What bits that are flipped may do to a host.
     pub fn harm(&self, host: usize) -> Harm {
         match self.hosts[host].digests() {
-            _ if self.net.flips == 0 => Harm::Nothing,
+            _ if self.net.flips == 0 || self.hosts[host].tls.is_some() => Harm::Nothing,
             (true, true) => Harm::Nothing,
             (true, false) => Harm::Data,
             (false, _) => Harm::Anything,
@@ -587,6 +608,7 @@ fn host(r: &mut Random, subsystems: usize) -> HostPlan {
         kato_ms: r.pick(&[0, 2000, 5000]),
         iscsi: None,
         volume: None,
+        tls: None,
     }
 }
 
