@@ -1,10 +1,12 @@
 //! Authentication of peers, as pure computation: secrets that are never shown,
 //! and the Challenge Handshake Authentication Protocol (RFC 1994) as iSCSI uses
-//! it (RFC 7143, section 12.1.3); and the networks that peers may come from.
+//! it (RFC 7143, section 12.1.3); DH-HMAC-CHAP and the pre-shared keys of NVMe; and the
+//! networks that peers may come from.
 #![forbid(unsafe_code)]
 
 pub mod binary;
 pub mod chap;
+pub mod dhchap;
 mod key_file;
 mod network;
 pub mod psk;

@@ -1,0 +1,120 @@
+//! Secrets of DH-HMAC-CHAP as people hand them on.
+
+use std::fmt;
+
+use crc_fast::{CrcAlgorithm, checksum};
+
+use super::DhchapHash;
+use crate::Secret;
+use crate::binary::{base64, parse_base64};
+
+/// What a secret begins with (Base 2.0, section 8.13.5.8).
+const INTERCHANGE: &str = "DHHC-1";
+/// Bytes of the CRC-32 behind a key.
+const CRC_BYTES: usize = 4;
+
+/// A text that is no secret.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum DhchapKeyError {
+    /// Not `DHHC-1:HH:...:`.
+    #[error(
+        "it is no DH-HMAC-CHAP secret: one reads DHHC-1:00:...: (`nvme gen-dhchap-key` makes one)"
+    )]
+    Form,
+    /// Not as long as it says.
+    #[error(
+        "its length is none of a DH-HMAC-CHAP secret: 32, 48 or 64 bytes, and what its hash has \
+         where it names one"
+    )]
+    Length,
+    /// The CRC-32 behind it is another.
+    #[error("its checksum is wrong: a character was lost or changed")]
+    Checksum,
+}
+
+/// The secret of a host or of a controller.
+#[derive(Clone, PartialEq, Eq)]
+pub struct DhchapKey {
+    key: Secret,
+    /// What makes it another for each NQN.
+    hash: Option<DhchapHash>,
+}
+
+impl fmt::Debug for DhchapKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("DhchapKey(..)")
+    }
+}
+
+impl DhchapKey {
+    /// Of its text: `DHHC-1:HH:base64 of key and CRC-32:`.
+    ///
+    /// # Errors
+    /// What of it is wrong.
+    pub fn parse(text: &str) -> Result<DhchapKey, DhchapKeyError> {
+        let mut fields = text.split(':');
+        let (Some(INTERCHANGE), Some(code), Some(digits), Some(""), None) = (
+            fields.next(),
+            fields.next(),
+            fields.next(),
+            fields.next(),
+            fields.next(),
+        ) else {
+            return Err(DhchapKeyError::Form);
+        };
+        let hash = match code {
+            "00" => None,
+            "01" => Some(DhchapHash::Sha256),
+            "02" => Some(DhchapHash::Sha384),
+            "03" => Some(DhchapHash::Sha512),
+            _ => return Err(DhchapKeyError::Form),
+        };
+        let bytes_max = DhchapHash::LEN_MAX + CRC_BYTES;
+        let mut bytes = parse_base64(digits.as_bytes(), bytes_max).ok_or(DhchapKeyError::Form)?;
+        let at = bytes.len().checked_sub(CRC_BYTES);
+        let crc = bytes.split_off(at.ok_or(DhchapKeyError::Length)?);
+        let key = Secret::new(bytes);
+        if crc32(key.bytes()) != crc[..] {
+            return Err(DhchapKeyError::Checksum);
+        }
+        let fits = |hash: DhchapHash| hash.len() == key.len();
+        match hash.map_or_else(|| DhchapHash::ALL.into_iter().any(fits), fits) {
+            true => Ok(DhchapKey { key, hash }),
+            false => Err(DhchapKeyError::Length),
+        }
+    }
+
+    /// A new key for `hash` to transform; `random` fills in unpredictable bytes.
+    #[must_use]
+    pub fn new(hash: DhchapHash, random: &mut dyn FnMut(&mut [u8])) -> DhchapKey {
+        let mut key = vec![0; hash.len()];
+        random(&mut key);
+        DhchapKey {
+            key: Secret::new(key),
+            hash: Some(hash),
+        }
+    }
+
+    /// As both sides are told it: whoever sees it has it.
+    #[must_use]
+    pub fn interchange(&self) -> String {
+        let code = self.hash.map_or(0, |hash| hash as u8);
+        let mut bytes = self.key.bytes().to_vec();
+        bytes.extend(crc32(&bytes));
+        format!("{INTERCHANGE}:{code:02}:{}:", base64(&bytes))
+    }
+
+    /// The key that responses are computed with by the host or the subsystem of `nqn`.
+    pub(super) fn transformed(&self, nqn: &str) -> Secret {
+        match self.hash {
+            Some(hash) => hash.hmac(&self.key, &[nqn.as_bytes(), b"NVMe-over-Fabrics"]),
+            None => self.key.clone(),
+        }
+    }
+}
+
+/// The CRC-32 of Ethernet, as it stands behind keys.
+fn crc32(bytes: &[u8]) -> [u8; CRC_BYTES] {
+    let crc = checksum(CrcAlgorithm::Crc32IsoHdlc, bytes);
+    (crc as u32).to_le_bytes()
+}
