@@ -96,6 +96,7 @@ fn execute(controller: &mut End<controller::Qpair>, tag: Tag) {
                 qid: 1,
                 entries: 8,
                 flow_control_disabled: false,
+                must_authenticate: false,
                 namespaces: Arc::new([Geometry {
                     nsid: 1,
                     block_shift: BLOCK_BYTES.trailing_zeros() as u8,

@@ -229,6 +229,7 @@ fn associate(
             connect_data: data.clone(),
             in_capsule_max: controller.in_capsule_max,
             psk: host.psk.clone(),
+            dhchap: host.dhchap.clone(),
         };
         let line = LinePlan::Queue(to, Box::new(queue));
         JobPlan::new(args, line, &device, area, unique(&host.hostid))

@@ -6,7 +6,7 @@ use iscsi::{InitiatorAcl, Target, check_initiator_name};
 use nvmf::check_host_nqn;
 use serde_json::{Map, json};
 use server::nfs::Net;
-use server::{LastRefusal, Remedy, Served};
+use server::{LastRefusal, Remedy, Served, SubsystemSpec};
 use toml::Value;
 
 use crate::document::{Edit, ObjectPath};
@@ -199,6 +199,18 @@ fn client_of_export(path: &str, address: IpAddr, served: &Served) -> Option<Allo
 
 /// Where the secret stands that a peer has not proved to know; never the secret.
 fn secret(target: Option<&str>, initiator: Option<&str>, served: &Served) -> String {
+    let is_target = |subsystem: &&SubsystemSpec| Some(&*subsystem.nqn) == target;
+    if let Some(subsystem) = served.subsystems.iter().find(is_target) {
+        let (host, nqn) = (
+            quoted(initiator.unwrap_or_default()),
+            quoted(&subsystem.nqn),
+        );
+        return format!(
+            "# the secrets are `dhchap_secret_file` (`--dhchap-secret` of the host) and\n\
+             # `dhchap_ctrl_secret_file` (`--dhchap-ctrl-secret`) in [[nvme.subsystem.host]]\n\
+             # nqn = {host}, of [[nvme.subsystem]] nqn = {nqn}"
+        );
+    }
     let Some(target) = target.and_then(|name| target_of(name, served)) else {
         return "# the secret is that of `chap` in [iscsi.discovery]: its `secret` or `secret_file`"
             .to_owned();
@@ -219,7 +231,7 @@ fn secret(target: Option<&str>, initiator: Option<&str>, served: &Served) -> Str
 #[cfg(test)]
 mod tests {
     use nvmf::HostTerms;
-    use server::{IscsiTargetSpec, SubsystemSpec};
+    use server::IscsiTargetSpec;
 
     use super::*;
 
@@ -286,6 +298,21 @@ mod tests {
         }
         let other = "nqn.2026-01.io.weft:b";
         assert_eq!(allow(&refused(NQN, other), &served), None);
+    }
+
+    #[test]
+    fn host_that_has_not_proved_its_secret_has_the_place_of_it_told() {
+        let served = served(Vec::new(), Vec::new());
+        let one = LastRefusal {
+            remedy: Remedy::Secret,
+            ..refused("nqn.2026-01.io.weft:h", NQN)
+        };
+        let told = allow(&one, &served).expect("lines");
+        for word in ["dhchap_secret_file", "nqn.2026-01.io.weft:h", NQN] {
+            assert!(told.lines.contains(word), "{}", told.lines);
+        }
+        assert_eq!(told.edit, None);
+        assert!(told.lines.lines().all(|line| line.starts_with('#')));
     }
 
     #[test]

@@ -5,8 +5,10 @@ use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 use std::path::Path;
 
+use auth::dhchap::{DhchapGroup, DhchapHash};
 use auth::{HostPsk, KEY_FILE_BYTES_MAX, Secret, parse_keys};
 use nvmf::command::AnaState;
+use nvmf::dhchap::{DhchapChoice, DhchapKeys};
 use nvmf::{AnaGroup, HostTerms, check_host_nqn, check_subsystem_nqn};
 use server::{ListenerSpec, NamespaceSpec, Protocol, SubsystemSpec, check};
 use uuid::Uuid;
@@ -14,7 +16,7 @@ use uuid::Uuid;
 use crate::listener::spoken;
 use crate::policy::pick;
 use crate::schema::{ANA, HOST, NAMESPACE, SCHEMA, SUBSYSTEM};
-use crate::secret::private_bytes;
+use crate::secret::{Secrets, private_bytes};
 use crate::source::{At, Section, Sink, file, hint};
 use crate::targets::networks;
 use crate::volume::Volumes;
@@ -34,15 +36,14 @@ pub(crate) fn serial_of(nqn: &str) -> String {
 pub(crate) fn subsystems(
     sink: &mut Sink,
     nvme: Option<&Section>,
-    volumes: &Volumes,
-    listeners: &[ListenerSpec],
-    folder: &Path,
+    secrets: &Secrets,
+    rest: (&Volumes, &[ListenerSpec]),
 ) -> Vec<SubsystemSpec> {
     let mut subsystems = Vec::new();
     let mut lines: HashMap<String, usize> = HashMap::new();
     let sections = nvme.map(|nvme| nvme.tables(sink, SCHEMA, "subsystem", SUBSYSTEM));
     for section in sections.iter().flatten() {
-        let Some(subsystem) = subsystem(sink, section, volumes, listeners, folder) else {
+        let Some(subsystem) = subsystem(sink, section, secrets, rest) else {
             continue;
         };
         let line = sink.line(&section.span);
@@ -59,9 +60,8 @@ pub(crate) fn subsystems(
 fn subsystem(
     sink: &mut Sink,
     section: &Section,
-    volumes: &Volumes,
-    listeners: &[ListenerSpec],
-    folder: &Path,
+    secrets: &Secrets,
+    (volumes, listeners): (&Volumes, &[ListenerSpec]),
 ) -> Option<SubsystemSpec> {
     section.missing(sink, "nqn", "nqn = \"nqn.2026-01.io.weft:disk0\"");
     let nqn = section.text(sink, "nqn").map(|nqn| {
@@ -70,7 +70,8 @@ fn subsystem(
         }
         nqn.value.to_owned()
     });
-    let (hosts, terms) = hosts(sink, section, folder);
+    let (hosts, terms) = hosts(sink, section, secrets);
+    let dhchap = dhchap_choice(sink, section);
     let serial = fixed_text(sink, section, "serial", check::SERIAL_BYTES);
     let model = fixed_text(sink, section, "model", check::MODEL_BYTES);
     let cntlids = cntlids(sink, section);
@@ -84,6 +85,7 @@ fn subsystem(
         nqn,
         hosts,
         terms,
+        dhchap,
         listeners: reached,
         namespaces,
         ana_groups,
@@ -96,7 +98,7 @@ fn subsystem(
 fn hosts(
     sink: &mut Sink,
     section: &Section,
-    folder: &Path,
+    secrets: &Secrets,
 ) -> (Option<Vec<String>>, Vec<HostTerms>) {
     let any = section.flag(sink, "allow_any_host").unwrap_or(false);
     match (any, section.has("hosts") || section.has("host")) {
@@ -114,7 +116,7 @@ fn hosts(
     let mut hosts = host_list(sink, section).unwrap_or_default();
     let mut terms: Vec<HostTerms> = Vec::new();
     for section in section.tables(sink, SCHEMA, "host", HOST) {
-        let Some(of_host) = terms_of_host(sink, &section, folder) else {
+        let Some(of_host) = terms_of_host(sink, &section, secrets) else {
             continue;
         };
         if hosts.contains(&of_host.nqn) || terms.iter().any(|known| known.nqn == of_host.nqn) {
@@ -130,7 +132,7 @@ fn hosts(
 }
 
 /// What a host with a table of its own is held to.
-fn terms_of_host(sink: &mut Sink, section: &Section, folder: &Path) -> Option<HostTerms> {
+fn terms_of_host(sink: &mut Sink, section: &Section, secrets: &Secrets) -> Option<HostTerms> {
     section.missing(sink, "nqn", "nqn = \"nqn.2014-08.org.nvmexpress:uuid:...\"");
     let nqn = section.text(sink, "nqn");
     if let Some(nqn) = &nqn
@@ -138,7 +140,7 @@ fn terms_of_host(sink: &mut Sink, section: &Section, folder: &Path) -> Option<Ho
     {
         sink.add(&nqn.span, why.to_string());
     }
-    let path = file(sink, section, "psk_file", folder);
+    let path = file(sink, section, "psk_file", secrets.folder());
     let psks = path.map(|path| keys(&path)).transpose();
     let psks = psks.unwrap_or_else(|why| {
         sink.add(&section.span_of("psk_file"), format!("`psk_file`: {why}"));
@@ -147,6 +149,7 @@ fn terms_of_host(sink: &mut Sink, section: &Section, folder: &Path) -> Option<Ho
     Some(HostTerms {
         psks: psks.unwrap_or_default(),
         networks: networks(sink, section).unwrap_or_default(),
+        dhchap: dhchap_keys(sink, section, secrets),
         ..HostTerms::new(nqn?.value)
     })
 }
@@ -155,6 +158,87 @@ fn terms_of_host(sink: &mut Sink, section: &Section, folder: &Path) -> Option<Ho
 fn keys(path: &Path) -> Result<Vec<HostPsk>, String> {
     let bytes = Secret::new(private_bytes(path, KEY_FILE_BYTES_MAX as u64 + 1)?);
     parse_keys(bytes.bytes()).map_err(|why| format!("{}: {why}", path.display()))
+}
+
+/// The secrets that a host authenticates with, if it must.
+fn dhchap_keys(sink: &mut Sink, section: &Section, secrets: &Secrets) -> Option<DhchapKeys> {
+    const HOST_KEYS: (&str, &str) = ("dhchap_secret", "dhchap_secret_file");
+    const CONTROLLER_KEYS: (&str, &str) = ("dhchap_ctrl_secret", "dhchap_ctrl_secret_file");
+    let has = |(itself, in_file)| section.has(itself) || section.has(in_file);
+    let host = secrets.dhchap_key(sink, section, HOST_KEYS);
+    let controller = secrets.dhchap_key(sink, section, CONTROLLER_KEYS);
+    let span = || match section.has(CONTROLLER_KEYS.0) {
+        true => section.span_of(CONTROLLER_KEYS.0),
+        false => section.span_of(CONTROLLER_KEYS.1),
+    };
+    if has(CONTROLLER_KEYS) && !has(HOST_KEYS) {
+        let text = "weft proves itself to a host that does so too: give `dhchap_secret_file`";
+        sink.add(&span(), text);
+    }
+    if host.is_some() && host == controller {
+        let text = "the host proves itself by the same secret: weft needs one of its own";
+        sink.add(&span(), text);
+    }
+    Some(DhchapKeys {
+        host: host?,
+        controller,
+    })
+}
+
+/// How hosts authenticate that must.
+fn dhchap_choice(sink: &mut Sink, section: &Section) -> DhchapChoice {
+    let all = DhchapChoice::default();
+    let hashes = choice(
+        sink,
+        section,
+        "dhchap_hashes",
+        &all.hashes,
+        DhchapHash::name,
+    );
+    let groups = choice(
+        sink,
+        section,
+        "dhchap_groups",
+        &all.groups,
+        DhchapGroup::name,
+    );
+    DhchapChoice { hashes, groups }
+}
+
+/// Some of `all`, in the order of the file; all of them where it names none.
+fn choice<T: Copy + PartialEq>(
+    sink: &mut Sink,
+    section: &Section,
+    key: &'static str,
+    all: &[T],
+    name: fn(T) -> &'static str,
+) -> Vec<T> {
+    let Some(texts) = section.texts(sink, key) else {
+        return all.to_vec();
+    };
+    if texts.is_empty() {
+        let text = format!("`{key}` is empty: leave it out for all of them");
+        sink.add(&section.span_of(key), text);
+    }
+    let mut chosen = Vec::new();
+    for At { value, span } in texts {
+        match all.iter().find(|known| name(**known) == value) {
+            Some(known) if chosen.contains(known) => {
+                sink.add(&span, format!("{value} is in the list already"));
+            }
+            Some(known) => chosen.push(*known),
+            None => {
+                let known = || all.iter().map(|known| name(*known));
+                let names: Vec<_> = known().map(|name| format!("\"{name}\"")).collect();
+                let (names, hint) = (names.join(", "), hint(value, known()));
+                sink.add(
+                    &span,
+                    format!("`{key}` holds {names}, not \"{value}\"{hint}"),
+                );
+            }
+        }
+    }
+    chosen
 }
 
 /// The host NQNs of `hosts`, if that is there.

@@ -28,11 +28,11 @@ pub(crate) fn parse(
     let nvme = file.table(sink, SCHEMA, "nvme", NVME);
     let limits = policy::limits(sink, nvme.as_ref());
     let (listeners, is_whole) = listener::listeners(sink, &file);
-    let subsystems = nvme::subsystems(sink, nvme.as_ref(), &volumes, &listeners, origin.folder);
+    let mut secrets = Secrets::new(origin);
+    let subsystems = nvme::subsystems(sink, nvme.as_ref(), &secrets, (&volumes, &listeners));
     let referrals = listener::referrals(sink, nvme.as_ref());
     let section = file.table(sink, SCHEMA, "iscsi", ISCSI);
     let section = section.as_ref();
-    let mut secrets = Secrets::new(origin);
     let rest = Rest {
         volumes: &volumes,
         listeners: &listeners,

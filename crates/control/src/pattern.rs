@@ -11,6 +11,7 @@ use std::ops::Range;
 use toml::Spanned;
 use toml::de::{DeArray, DeTable, DeValue};
 
+use crate::schema::is_secret;
 use crate::source::Sink;
 
 /// What one table or list may become at most.
@@ -25,9 +26,6 @@ const NAMED: &[(&[&str], &str)] = &[
     (&["file_system"], "name"),
     (&["export"], "path"),
 ];
-
-/// Keys whose texts are taken as they are.
-const LITERAL: &[&str] = &["secret"];
 
 /// A text with patterns: what stands before each, and what follows the last.
 struct TextPattern<'t> {
@@ -83,7 +81,7 @@ pub(crate) fn makes_many(path: &[&str]) -> bool {
 
 /// Whether a key's text is taken as it is.
 pub(crate) fn is_literal(key: &str) -> bool {
-    LITERAL.contains(&key)
+    is_secret(key)
 }
 
 /// The texts that a text stands for: itself where it has no pattern.
@@ -212,7 +210,7 @@ fn turn_table(sink: &mut Sink, table: &mut DeTable, turn: &PatternTurn) {
     for (key, value) in table.iter_mut() {
         sink.is_many(key.span().start);
         let key = key.get_ref().as_ref();
-        if !LITERAL.contains(&key) {
+        if !is_secret(key) {
             turn_value(sink, key, value, turn);
         }
     }
@@ -255,7 +253,7 @@ fn turn_value(sink: &mut Sink, key: &str, value: &mut Spanned<DeValue>, turn: &P
 fn lists_of(sink: &mut Sink, table: &mut DeTable) {
     for (key, value) in table.iter_mut() {
         let key = key.get_ref().as_ref();
-        if LITERAL.contains(&key) {
+        if is_secret(key) {
             continue;
         }
         let span = value.span();

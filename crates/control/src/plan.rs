@@ -416,6 +416,9 @@ impl Planner<'_> {
         if old.terms != new.terms {
             changes.push("hosts are held to other terms (`host`)".to_owned());
         }
+        if old.dhchap != new.dhchap {
+            changes.push("its hosts authenticate by other hashes or groups".to_owned());
+        }
         let was_reached = old.listeners.as_deref().map(|old| self.in_desired(old));
         if was_reached != new.listeners.as_deref().map(|new| Some(sorted(new))) {
             changes.push("its listeners change, controllers by others end".to_owned());

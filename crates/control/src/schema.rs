@@ -51,7 +51,7 @@ pub(crate) fn keys_of(title: &str) -> &'static [Key] {
 
 /// Whether what opens something, or comes close, is the value of a key.
 pub(crate) fn is_secret(key: &str) -> bool {
-    ["secret", "sha256"].contains(&key)
+    ["secret", "sha256"].contains(&key) || key.ends_with("_secret")
 }
 
 /// Sections and the keys that they may hold.
@@ -121,6 +121,8 @@ pub const SCHEMA: &[Keys] = &[
             key("namespace", Takes::Tables(NAMESPACE)),
             key("ana", Takes::Tables(ANA)),
             key("host", Takes::Tables(HOST)),
+            key("dhchap_hashes", Takes::Texts),
+            key("dhchap_groups", Takes::Texts),
         ],
     ),
     (
@@ -129,6 +131,10 @@ pub const SCHEMA: &[Keys] = &[
             key("nqn", Takes::Text),
             key("networks", Takes::Texts),
             key("psk_file", Takes::File),
+            key("dhchap_secret", Takes::Text),
+            key("dhchap_secret_file", Takes::File),
+            key("dhchap_ctrl_secret", Takes::Text),
+            key("dhchap_ctrl_secret_file", Takes::File),
         ],
     ),
     (

@@ -1,4 +1,4 @@
-//! CHAP names and secrets of a file: from files of their own or from the
+//! CHAP names and secrets of a file, and those of DH-HMAC-CHAP: from files of their own or from the
 //! configuration itself, and shown nowhere.
 
 use std::fs::{self, File};
@@ -8,6 +8,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use auth::Secret;
+use auth::dhchap::DhchapKey;
 use iscsi::Credentials;
 
 use crate::Origin;
@@ -39,6 +40,11 @@ impl<'o> Secrets<'o> {
         }
     }
 
+    /// What relative paths start from.
+    pub fn folder(&self) -> &Path {
+        self.origin.folder
+    }
+
     /// The credentials under `key`, `chap` or `mutual_chap`, if that is there.
     pub fn credentials(
         &mut self,
@@ -66,38 +72,63 @@ impl<'o> Secrets<'o> {
     }
 
     fn secret(&self, sink: &mut Sink, section: &Section) -> Option<(Secret, Range<usize>)> {
-        let key = match (section.has("secret"), section.has("secret_file")) {
-            (true, true) => {
-                let text = "`secret` and `secret_file` contradict each other";
-                sink.add(&section.span_of("secret"), text);
-                return None;
-            }
-            (true, false) => "secret",
-            _ => "secret_file",
-        };
-        section.missing(sink, key, "secret_file = \"alice.secret\"");
-        let span = section.span_of(key);
-        let found = match key {
-            "secret" => {
-                let text = section.text(sink, key)?;
-                match self
-                    .origin
-                    .mode
-                    .map_or(Ok(()), |mode| is_private("this file", mode))
-                {
-                    Ok(()) => Ok(text.value.as_bytes().to_vec()),
-                    Err(why) => Err(format!("{why}; or use `secret_file`")),
-                }
-            }
-            _ => read(&file(sink, section, key, self.origin.folder)?),
-        };
-        let secret = found.and_then(|bytes| {
+        if !section.has("secret") {
+            section.missing(sink, "secret_file", "secret_file = \"alice.secret\"");
+        }
+        self.made(sink, section, ("secret", "secret_file"), |bytes| {
             let secret = Secret::new(bytes);
             server::check::chap_secret(&secret)?;
             Ok(secret)
+        })
+    }
+
+    /// The key of DH-HMAC-CHAP under one of two names, if it is there.
+    pub fn dhchap_key(
+        &self,
+        sink: &mut Sink,
+        section: &Section,
+        names: (&'static str, &'static str),
+    ) -> Option<DhchapKey> {
+        let made = self.made(sink, section, names, |bytes| {
+            let text = String::from_utf8(bytes).unwrap_or_default();
+            DhchapKey::parse(text.trim_end()).map_err(|why| why.to_string())
         });
-        match secret {
-            Ok(secret) => Some((secret, span)),
+        made.map(|(key, _)| key)
+    }
+
+    /// What `make` makes of the bytes that stand under the first of two names, or in the file
+    /// that the second names, and where that is.
+    fn made<T>(
+        &self,
+        sink: &mut Sink,
+        section: &Section,
+        (itself, in_file): (&'static str, &'static str),
+        make: impl FnOnce(Vec<u8>) -> Result<T, String>,
+    ) -> Option<(T, Range<usize>)> {
+        let key = match (section.has(itself), section.has(in_file)) {
+            (true, true) => {
+                let text = format!("`{itself}` and `{in_file}` contradict each other");
+                sink.add(&section.span_of(itself), text);
+                return None;
+            }
+            (true, false) => itself,
+            (false, true) => in_file,
+            (false, false) => return None,
+        };
+        let span = section.span_of(key);
+        let found = match key == itself {
+            true => {
+                let text = section.text(sink, key)?;
+                let mode = self.origin.mode;
+                match mode.map_or(Ok(()), |mode| is_private("this file", mode)) {
+                    Ok(()) => Ok(text.value.as_bytes().to_vec()),
+                    Err(why) => Err(format!("{why}; or use `{in_file}`")),
+                }
+            }
+            false => read(&file(sink, section, key, self.origin.folder)?),
+        };
+        match found.and_then(make) {
+            Ok(made) => Some((made, span)),
             Err(why) => {
                 sink.add(&span, format!("`{key}`: {why}"));
                 None

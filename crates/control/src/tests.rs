@@ -12,6 +12,7 @@ use store::Kind;
 
 use super::*;
 
+mod dhchap;
 mod document;
 mod identity;
 mod iscsi;
@@ -720,6 +721,16 @@ fn the_example_loads_as_it_is_and_with_everything_in_it_live() {
     let folder = tempfile::tempdir().unwrap();
     for name in ["alice", "finder", "weft"] {
         secret_file(folder.path(), name, &format!("a secret of {name}\n"), 0o600);
+    }
+    let psk = "NVMeTLSkey-1:01:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh+KfiaR:";
+    secret_file(folder.path(), "psk", psk, 0o600);
+    std::fs::rename(
+        folder.path().join("psk.secret"),
+        folder.path().join("host.psk"),
+    )
+    .unwrap();
+    for (name, secret) in [("host", dhchap::KEY), ("ctrl", dhchap::OWN)] {
+        secret_file(folder.path(), name, secret, 0o600);
     }
     std::fs::create_dir(folder.path().join("share")).unwrap();
     tls_files(folder.path());

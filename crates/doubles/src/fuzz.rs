@@ -1,6 +1,7 @@
 //! The bodies of the fuzz targets: plain functions of the input, so that a test replays
 //! the corpus without a fuzzer.
 
+mod dhchap;
 mod iscsi;
 mod iscsi_target;
 mod nfs_compounds;
@@ -8,6 +9,7 @@ mod nfs_connection;
 mod nvme_tcp;
 mod scsi_cdb;
 
+pub use dhchap::dhchap;
 pub use iscsi::{login_text as iscsi_login_text, pdu as iscsi_pdu};
 pub use iscsi_target::iscsi_target;
 pub use nfs_compounds::{nfs_compounds, nfs_operations_done};
@@ -22,6 +24,7 @@ pub type Body = fn(&[u8]);
 
 /// All targets, by the names of their corpora.
 pub const TARGETS: &[(&str, Body)] = &[
+    ("dhchap", dhchap),
     ("iscsi_login_text", iscsi_login_text),
     ("iscsi_pdu", iscsi_pdu),
     ("iscsi_target", iscsi_target),

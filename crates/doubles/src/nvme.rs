@@ -114,6 +114,9 @@ impl ControllerDouble {
                     ..Done::default()
                 }
             }
+            Command::AuthenticationSend | Command::AuthenticationReceive { .. } => {
+                Status::COMMAND_SEQUENCE.into()
+            }
             Command::PropertyGet(get) => Done {
                 result: u64::from(get.offset),
                 ..Done::default()

@@ -72,6 +72,7 @@ macro_rules! replays {
 }
 
 replays! {
+    dhchap
     iscsi_login_text
     iscsi_pdu
     iscsi_target

@@ -31,6 +31,8 @@ pub enum About {
     Records,
     /// Handshakes of TLS: however many there are, they take no more than one processor.
     Handshakes,
+    /// What hosts prove themselves by: one computation at a time, however many come.
+    Authentication,
     /// Reservations, size and state of the volume at an address, or a file system.
     State(usize),
     /// The same volume, of which something is asked that changes nothing.

@@ -4,6 +4,7 @@ use auth::psk::Psk;
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
 
+use nvmf::dhchap::DhchapKeys;
 use reactor::fill_random;
 use wire::nvme::fabrics::NQN_BYTES_MAX;
 
@@ -95,10 +96,12 @@ pub struct HostIdentity {
     pub hostid: [u8; 16],
     /// Its key for TLS, which it speaks then.
     pub psk: Option<Psk>,
+    /// The secrets that it authenticates with, and a controller to it.
+    pub dhchap: Option<DhchapKeys>,
 }
 
 impl HostIdentity {
-    /// A host with a random identifier, and a given NQN or a random one.
+    /// A host with a random identifier, without secrets, and a given NQN or a random one.
     ///
     /// # Errors
     /// Where the system has no random bytes.
@@ -113,6 +116,7 @@ impl HostIdentity {
             hostnqn,
             hostid,
             psk: None,
+            dhchap: None,
         })
     }
 }

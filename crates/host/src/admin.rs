@@ -100,6 +100,7 @@ impl<D: Driver> Admin<D> {
             connect_data: ConnectData::new(host.hostid, CNTLID_ANY, subnqn, &host.hostnqn),
             in_capsule_max: ADMIN_IN_CAPSULE,
             psk: host.psk.clone(),
+            dhchap: host.dhchap.clone(),
         };
         let (caller, result) = Caller::open(driver, to, params)?;
         let mut admin = Admin {

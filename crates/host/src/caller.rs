@@ -113,6 +113,7 @@ impl<D: Driver> Caller<D> {
             connect_data: ConnectData::new(host.hostid, cntlid, subnqn, &host.hostnqn),
             in_capsule_max: 0,
             psk: host.psk.clone(),
+            dhchap: host.dhchap.clone(),
         };
         Ok(Caller::open(driver, to, params)?.0)
     }

@@ -6,6 +6,8 @@ use std::net::SocketAddr;
 use auth::psk::{Derivation, Psk, TlsPsk};
 use link::CommandMemory as Memory;
 use machine::{Machine, Tag};
+use nvmf::dhchap::DhchapKeys;
+use nvmf::dhchap::host::Authentication;
 use nvmf::tcp::host::{Completion, Data, Op, Qpair, Role, Settings};
 use reactor::{Driver, Token};
 use wire::nvme::fabrics::{CONNECT_DATA_BYTES, ConnectData, NQN_BYTES};
@@ -31,6 +33,8 @@ pub struct QueueParams {
     pub in_capsule_max: u32,
     /// The host's key for TLS, which is spoken then.
     pub psk: Option<Psk>,
+    /// The secrets to authenticate with where the controller wants that.
+    pub dhchap: Option<DhchapKeys>,
 }
 
 impl QueueParams {
@@ -53,7 +57,7 @@ impl QueueParams {
 /// What became of a queue or of one of its commands.
 #[derive(Debug)]
 pub enum Event {
-    /// Connect succeeded: commands may be submitted. Carries the result of the
+    /// Connect, and authentication where there is one, succeeded: commands may be submitted. Carries the result of the
     /// Connect: the controller's ID in bits 15:0.
     Live(u64),
     /// A command came back; its memory is the caller's again.
@@ -64,16 +68,18 @@ pub enum Event {
 }
 
 #[derive(Clone, Copy, PartialEq)]
-enum QueuePhase {
+pub(crate) enum QueuePhase {
     /// ICReq was sent.
     Handshake,
     /// Connect was sent.
     Connecting(Tag),
+    /// A message of authentication was sent, or asked for.
+    Authenticating(Tag),
     Live,
 }
 
 /// What the transport is told of NVMe/TCP.
-struct NvmeTcp;
+pub(crate) struct NvmeTcp;
 
 impl HostProtocol for NvmeTcp {
     type Machine = Qpair;
@@ -87,8 +93,11 @@ impl HostProtocol for NvmeTcp {
 
 /// One queue of a controller on one TCP connection.
 pub struct Queue {
-    transport: Transport<NvmeTcp>,
-    params: QueueParams,
+    pub(crate) transport: Transport<NvmeTcp>,
+    pub(crate) params: QueueParams,
+    pub(crate) authentication: Option<Authentication>,
+    /// What Connect was answered.
+    pub(crate) connected: u64,
 }
 
 impl Queue {
@@ -105,7 +114,12 @@ impl Queue {
     ) -> io::Result<Queue> {
         let machine = Qpair::new(params.settings);
         let transport = Transport::open(driver, to, machine, params.tls_psk(), base)?;
-        Ok(Queue { transport, params })
+        Ok(Queue {
+            transport,
+            params,
+            authentication: None,
+            connected: 0,
+        })
     }
 
     /// Whether commands may be submitted.
@@ -192,6 +206,12 @@ impl Queue {
                             None => continue,
                         }
                     }
+                    if self.transport.is_in(QueuePhase::Authenticating(tag)) {
+                        match self.on_authentication_completed(driver, tag, &cqe) {
+                            Some(event) => return Some(event),
+                            None => continue,
+                        }
+                    }
                     return Some(Event::Completed(tag, cqe));
                 }
                 Op::Ready => self.send_connect(driver),
@@ -232,7 +252,6 @@ impl Queue {
             );
             return None;
         }
-        self.transport.enter(QueuePhase::Live);
         self.transport.link.machine.attach(Role {
             entries: self.params.connect.sqsize.saturating_add(1),
             in_capsule_max: self.params.in_capsule_max,
@@ -240,6 +259,23 @@ impl Queue {
                 & ConnectCommand::DISABLE_SQ_FLOW_CONTROL
                 != 0,
         });
-        Some(Event::Live(completion.result))
+        self.connected = completion.result;
+        match self.authentication() {
+            Err(error) => {
+                self.transport.fail(driver, error);
+                None
+            }
+            Ok(None) => Some(self.live()),
+            Ok(Some(authentication)) => {
+                let next = self.authentication.insert(authentication).begin();
+                self.authenticate(driver, next)
+            }
+        }
+    }
+
+    pub(crate) fn live(&mut self) -> Event {
+        self.authentication = None;
+        self.transport.enter(QueuePhase::Live);
+        Event::Live(self.connected)
     }
 }

@@ -170,6 +170,7 @@ fn params(cntlid: u16, host: &HostIdentity, settings: Settings) -> QueueParams {
         connect_data: ConnectData::new(host.hostid, cntlid, NQN, &host.hostnqn),
         in_capsule_max: 8192,
         psk: None,
+        dhchap: host.dhchap.clone(),
     }
 }
 

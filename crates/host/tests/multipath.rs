@@ -183,6 +183,7 @@ impl World {
                     connect_data: ConnectData::new(host.hostid, 0, NQN, &host.hostnqn),
                     in_capsule_max: 0,
                     psk: None,
+                    dhchap: None,
                 },
                 signal: Arc::clone(&signals[at]),
             })

@@ -21,6 +21,13 @@ pub use ranges::{CopyRange, copy_ranges, deallocate_ranges};
 pub enum Command {
     /// Connect; its data is the 1024 bytes of Connect data.
     Connect(ConnectCommand),
+    /// Authentication Send; its data is a message.
+    AuthenticationSend,
+    /// Authentication Receive of a message.
+    AuthenticationReceive {
+        /// Bytes that there is room for.
+        len: u32,
+    },
     /// Property Get.
     PropertyGet(PropertyGet),
     /// Property Set.

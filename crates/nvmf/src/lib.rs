@@ -41,6 +41,7 @@
 mod admin;
 pub mod command;
 mod controller;
+pub mod dhchap;
 mod discovery;
 mod feature;
 mod identify;

@@ -45,6 +45,8 @@ pub struct Role {
     pub flow_control_disabled: bool,
     /// What I/O commands may name.
     pub namespaces: Arc<[Geometry]>,
+    /// The host must authenticate before anything else is executed.
+    pub must_authenticate: bool,
 }
 
 /// Work for the driver. What a command is, [`Queue::command`] tells. `F` is why the
@@ -179,6 +181,8 @@ enum QueuePhase {
     Connect,
     /// Connect came and is being executed.
     Connecting,
+    /// The host must authenticate.
+    Authenticating,
     /// Commands come.
     Live,
     /// Nothing comes any more.
@@ -233,6 +237,7 @@ impl Queue {
                 entries: 2,
                 flow_control_disabled: false,
                 namespaces: Arc::new([]),
+                must_authenticate: false,
             },
             phase: QueuePhase::Connect,
             slots: CommandSlots::new(),
@@ -253,10 +258,25 @@ impl Queue {
         }
     }
 
-    /// Whether Connect has made it.
+    /// Whether Connect has made it, and its host has authenticated where it must.
     #[inline]
-    pub(crate) fn is_live(&self) -> bool {
+    pub fn is_live(&self) -> bool {
         self.phase == QueuePhase::Live
+    }
+
+    /// Whether Connect has made it.
+    pub(crate) fn is_connected(&self) -> bool {
+        matches!(self.phase, QueuePhase::Live | QueuePhase::Authenticating)
+    }
+
+    /// The host has proven what it is, or it must again: nothing else is executed before.
+    pub(crate) fn set_authenticated(&mut self, is_authenticated: bool) {
+        if self.is_connected() {
+            self.phase = match is_authenticated {
+                true => QueuePhase::Live,
+                false => QueuePhase::Authenticating,
+            };
+        }
     }
 
     /// Whether nothing comes or goes any more.
@@ -274,7 +294,7 @@ impl Queue {
     /// Commands that may be in flight.
     #[inline]
     pub fn entries(&self) -> usize {
-        match self.is_live() {
+        match self.is_connected() {
             true => usize::from(self.role.entries),
             false => ENTRIES_BEFORE_CONNECT,
         }
@@ -479,6 +499,7 @@ impl Queue {
     #[cold]
     fn connected(&mut self, status: Status) {
         self.phase = match status.is_success() {
+            true if self.role.must_authenticate => QueuePhase::Authenticating,
             true => QueuePhase::Live,
             false => QueuePhase::Connect,
         };

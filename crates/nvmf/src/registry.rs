@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use machine::{Nanos, Tag, work};
 use wire::nvme::admin::GET_LOG_PAGE;
+use wire::nvme::authentication::ATR;
 use wire::nvme::discovery::DISCOVERY_NQN;
 use wire::nvme::fabrics::{CONNECT_DATA_BYTES, ConnectData, NQN_BYTES, nqn_text};
 use wire::nvme::{ConnectCommand, PropertyGet, PropertySet, Sqe, Status};
@@ -18,6 +19,7 @@ use auth::psk::PskIdentity;
 
 use crate::admin;
 use crate::controller::{Activity, Association, Controller, ErrorNote};
+use crate::dhchap::{DhchapChoice, DhchapKeys};
 use crate::discovery::{self, DiscoveryLog, Port};
 use crate::identify;
 use crate::nqn::check_host_nqn;
@@ -93,8 +95,10 @@ pub struct Connected {
     pub subsystem: Arc<Subsystem>,
     /// Where the connection reports that commands arrive.
     pub activity: Arc<Activity>,
-    /// Completion dword 0: the Controller ID, no authentication required.
+    /// Completion dword 0: the Controller ID, and whether authentication is required.
     pub result: u32,
+    /// The host must authenticate before anything else is executed.
+    pub must_authenticate: bool,
     /// Another Host Identifier, under which controllers of the same host NQN are connected: two
     /// hosts have one name.
     pub other_hostid: Option<[u8; 16]>,
@@ -494,6 +498,15 @@ impl Registry {
         closing
     }
 
+    /// The secrets that the host of a controller authenticates with, if it must, and how,
+    /// as of now.
+    pub fn dhchap(&self, id: ControllerId) -> Option<(DhchapKeys, DhchapChoice)> {
+        let controller = self.controllers.get(&id)?;
+        let subsystem = &controller.subsystem;
+        let keys = subsystem.dhchap_keys(&controller.hostnqn)?;
+        Some((keys.clone(), subsystem.dhchap.clone()))
+    }
+
     /// Property Get on a controller's Admin Queue.
     ///
     /// # Panics
@@ -662,6 +675,8 @@ fn host_name(field: &[u8; NQN_BYTES]) -> Result<&str, Refusal> {
 }
 
 fn connected(id: ControllerId, controller: &Controller, command: &ConnectCommand) -> Connected {
+    let keys = controller.subsystem.dhchap_keys(&controller.hostnqn);
+    let authreq = keys.map_or(0, |_| ATR);
     Connected {
         controller: id,
         cntlid: controller.cntlid,
@@ -670,7 +685,8 @@ fn connected(id: ControllerId, controller: &Controller, command: &ConnectCommand
         flow_control_disabled: command.cattr & ConnectCommand::DISABLE_SQ_FLOW_CONTROL != 0,
         subsystem: controller.subsystem.clone(),
         activity: controller.activity().clone(),
-        result: u32::from(controller.cntlid),
+        result: u32::from(controller.cntlid) | authreq,
+        must_authenticate: keys.is_some(),
         other_hostid: None,
     }
 }
@@ -709,6 +725,7 @@ fn discovery_subsystem() -> Subsystem {
         firmware: env!("CARGO_PKG_VERSION").to_owned(),
         hosts: None,
         terms: Vec::new(),
+        dhchap: DhchapChoice::default(),
         listeners: None,
         namespaces: Arc::new([]),
         ana_groups: Vec::new(),

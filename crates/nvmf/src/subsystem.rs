@@ -12,6 +12,7 @@ use machine::work;
 use wire::nvme::discovery::DISCOVERY_NQN;
 
 use crate::command::AnaState;
+use crate::dhchap::{DhchapChoice, DhchapKeys};
 
 /// A namespace of an NVM subsystem.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -210,6 +211,8 @@ pub struct HostTerms {
     /// Keys that it may have, of which it proves one: it connects by TLS alone. Empty: it
     /// connects without.
     pub psks: Vec<HostPsk>,
+    /// The secrets that it authenticates with, if it must.
+    pub dhchap: Option<DhchapKeys>,
 }
 
 /// How a host has come.
@@ -228,6 +231,7 @@ impl HostTerms {
             nqn: nqn.into(),
             networks: Vec::new(),
             psks: Vec::new(),
+            dhchap: None,
         }
     }
 
@@ -257,6 +261,8 @@ pub struct Subsystem {
     pub hosts: Option<Vec<String>>,
     /// What some of them are held to; no host has two.
     pub terms: Vec<HostTerms>,
+    /// How those authenticate that must.
+    pub dhchap: DhchapChoice,
     /// Numbers of the listeners where it is reached; `None` for all.
     pub listeners: Option<Vec<u16>>,
     /// Namespaces, in no particular order.
@@ -282,6 +288,11 @@ impl Subsystem {
     /// What `hostnqn` is held to, if anything.
     pub fn terms_of(&self, hostnqn: &str) -> Option<&HostTerms> {
         self.terms.iter().find(|terms| terms.nqn == hostnqn)
+    }
+
+    /// The secrets that `hostnqn` authenticates with, if it must.
+    pub fn dhchap_keys(&self, hostnqn: &str) -> Option<&DhchapKeys> {
+        self.terms_of(hostnqn)?.dhchap.as_ref()
     }
 
     /// Whether `hostnqn` may see the subsystem from `address`.

@@ -170,6 +170,7 @@ impl Pair {
             entries: 8,
             flow_control_disabled: true,
             namespaces: Arc::new([geometry]),
+            must_authenticate: false,
         };
         Pair {
             host: End::new(host::Qpair::new(wanted)),

@@ -90,6 +90,7 @@ impl World {
             entries,
             flow_control_disabled,
             namespaces: Arc::new([geometry]),
+            must_authenticate: false,
         };
         let model: Vec<u8> = (0..WINDOWS * WINDOW_BLOCKS * BLOCK)
             .map(|n| (n / 7) as u8)

@@ -1,7 +1,7 @@
 //! Fabrics and Admin commands of a connection, executed by the registry of
 //! controllers.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use engine::hosts::HostName;
 use engine::{
@@ -11,6 +11,7 @@ use faults::Fault;
 use link::CommandMemory;
 use machine::{Machine as _, Nanos, Tag};
 use nvmf::command::Command;
+use nvmf::dhchap::controller::Authentication;
 use nvmf::queue::{Done, RefusedCommand, Role};
 use nvmf::{
     AdminOutcome, Connected, ControllerId, Env, ErrorNote, IoCounters, LbaStatus, LbaStatusKind,
@@ -52,8 +53,11 @@ impl NvmeConnection {
                 };
                 reply
             }
-            Command::Io(_) | Command::Reservation { .. } => {
-                unreachable!("I/O is executed on the volumes")
+            Command::Io(_)
+            | Command::Reservation { .. }
+            | Command::AuthenticationSend
+            | Command::AuthenticationReceive { .. } => {
+                unreachable!("they are executed elsewhere")
             }
         };
         if let Some(reply) = reply {
@@ -63,12 +67,12 @@ impl NvmeConnection {
         true
     }
 
-    fn controller(&self) -> ControllerId {
+    pub(crate) fn controller(&self) -> ControllerId {
         let bound = self.bound.as_ref();
         bound.expect("commands come after Connect").controller
     }
 
-    fn reply(&mut self, tag: Tag, reply: Reply) {
+    pub(crate) fn reply(&mut self, tag: Tag, reply: Reply) {
         if !reply.status.is_success() {
             tracing::debug!(peer = %self.core.via.peer, status = %reply.status, "command refused");
         }
@@ -150,46 +154,62 @@ impl NvmeConnection {
         let controller = registry.controller(connected.controller);
         let controller = controller.expect("it was just connected");
         let (host, rights) = (controller.hostnqn(), Rights::new(controller.hostid()));
-        let (peer, nqn, cntlid) = (self.core.via.peer, &subsystem.nqn, connected.cntlid);
-        match connected.qid {
-            0 if self.core.shared.refusals.tells_arrival(Some(peer.ip())) => {
-                tracing::info!(event = "connected", %peer, host, target = nqn, cntlid, "host connected");
-            }
-            qid => tracing::debug!(%peer, host, target = nqn, cntlid, qid,
-                entries = connected.entries, "queue connected"),
-        }
-        if let Some(other) = connected.other_hostid
-            && self.core.shared.refusals.tells_arrival(Some(peer.ip()))
-        {
-            let [hostid, other] = [controller.hostid(), other].map(u128::from_be_bytes);
-            tracing::warn!(event = "duplicate-host", %peer, host, target = nqn,
-                "two hosts have this host NQN, with Host Identifiers {hostid:032x} and {other:032x}: \
-                 give each its own (`nvme gen-hostnqn > /etc/nvme/hostnqn`)");
-        }
         let served = (self.service).served(&subsystem.nqn, self.core.via.listener, host.into());
-        let (name, target) = (HostName::Said("NVMe host", host.to_owned()), nqn.clone());
-        let host = host.to_owned();
         let entries = u16::try_from(connected.entries).expect("bounded by queue_entries_max");
         self.core.link.machine.attach(Role {
             qid: connected.qid,
             entries,
             flow_control_disabled: connected.flow_control_disabled,
             namespaces: served.geometry.clone(),
+            must_authenticate: connected.must_authenticate,
         });
+        let authentication = Authentication::new(host, &subsystem.nqn);
         self.bound = Some(Bound {
             controller: connected.controller,
-            cntlid,
+            cntlid: connected.cntlid,
             qid: connected.qid,
             activity: connected.activity,
             served,
             rights,
-            host,
-            target,
+            host: host.to_owned(),
+            target: subsystem.nqn.clone(),
+            hostids: (connected.other_hostid).map(|other| [controller.hostid(), other]),
+            authentication: Arc::new(Mutex::new(authentication)),
+            is_admitted: false,
         });
+        if !connected.must_authenticate {
+            self.admit(entries.into());
+        }
+    }
+
+    /// The host is what it says, as far as it must prove that: it is told of, and what its
+    /// connections hold is its own.
+    pub(crate) fn admit(&mut self, entries: usize) {
+        let bound = self.bound.as_mut().expect("commands come after Connect");
+        bound.is_admitted = true;
+        let (host, nqn, cntlid) = (&*bound.host, &*bound.target, bound.cntlid);
+        let peer = self.core.via.peer;
+        match bound.qid {
+            0 if self.core.shared.refusals.tells_arrival(Some(peer.ip())) => {
+                tracing::info!(event = "connected", %peer, host, target = nqn, cntlid, "host connected");
+            }
+            qid => tracing::debug!(%peer, host, target = nqn, cntlid, qid, entries,
+                "queue connected"),
+        }
+        if let Some(hostids) = bound.hostids
+            && self.core.shared.refusals.tells_arrival(Some(peer.ip()))
+        {
+            let [hostid, other] = hostids.map(u128::from_be_bytes);
+            tracing::warn!(event = "duplicate-host", %peer, host, target = nqn,
+                "two hosts have this host NQN, with Host Identifiers {hostid:032x} and {other:032x}: \
+                 give each its own (`nvme gen-hostnqn > /etc/nvme/hostnqn`)");
+        }
+        let is_admin = bound.qid == 0;
+        let name = HostName::Said("NVMe host", bound.host.clone());
         self.core.set_host(name);
-        if connected.qid == 0 {
+        if is_admin {
             // Its Keep Alives and Aborts come behind commands that may hang.
-            self.core.keep_room(entries.into());
+            self.core.keep_room(entries);
         }
     }
 
@@ -378,7 +398,8 @@ impl NvmeConnection {
     pub(crate) fn tick(&mut self, now: Nanos) {
         let machine = &self.core.link.machine;
         if machine.deadline().is_some_and(|at| at <= now) {
-            tracing::debug!(peer = %self.core.via.peer, "no Connect in time: connection ends");
+            tracing::debug!(peer = %self.core.via.peer,
+                "no Connect, or no authentication, in time: connection ends");
             self.core.link.machine.on_deadline(now);
         }
         if self.keep_alive_at.is_some_and(|at| at <= now) {

@@ -3,6 +3,7 @@
 
 mod abort;
 mod admin;
+mod authentication;
 mod host_keys;
 mod info;
 mod io;
@@ -11,9 +12,9 @@ mod served;
 mod service;
 mod steps;
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use engine::blocks::{AfterIo, VolumeWork};
 use engine::hosts::HostPlace;
@@ -26,6 +27,7 @@ use link::{CommandMemory, Stream};
 use machine::{Machine as _, Nanos, Tag};
 use mem::Pool;
 use nvmf::command::{Command, Geometry, IoKind};
+use nvmf::dhchap::controller::Authentication;
 use nvmf::queue::{Done, RefusedCommand};
 use nvmf::tcp::controller::{Op, Qpair};
 use nvmf::{Activity, ControllerId};
@@ -48,6 +50,8 @@ pub type CommandWork = VolumeWork<CommandAnswer>;
 
 /// A Connect command was refused.
 const CONNECT_REFUSED: RefusalKind = RefusalKind("Connect refused");
+/// A host did not prove to know its secret.
+const AUTHENTICATION_FAILED: RefusalKind = RefusalKind("authentication failed");
 /// A controller ends.
 const CONTROLLER_ENDED: RefusalKind = RefusalKind("controller ended");
 
@@ -61,6 +65,11 @@ pub(crate) struct Bound {
     rights: Rights,
     host: String,
     target: String,
+    /// Where the host has two, its Host Identifiers.
+    hostids: Option<[[u8; 16]; 2]>,
+    authentication: Arc<Mutex<Authentication>>,
+    /// The host has proven what it is, where it must.
+    is_admitted: bool,
 }
 
 /// One NVMe/TCP connection.
@@ -73,19 +82,32 @@ pub struct NvmeConnection {
     /// When the keep alive timer of the controller whose Admin Queue this is runs out, if
     /// its host says nothing.
     keep_alive_at: Option<Nanos>,
+    /// Of its reactor.
+    authentications: Rc<Cell<u64>>,
 }
 
 /// What the connections of one reactor share.
 pub struct Local {
     service: Arc<Service>,
     jobs: Rc<RefCell<Jobs<CommandWork>>>,
+    /// Queues whose host has authenticated, each time.
+    authentications: Rc<Cell<u64>>,
 }
 
 impl Local {
     /// Of a reactor without connections.
     pub fn new(service: Arc<Service>, jobs: Jobs<CommandWork>) -> Local {
         let jobs = Rc::new(RefCell::new(jobs));
-        Local { service, jobs }
+        Local {
+            service,
+            jobs,
+            authentications: Rc::default(),
+        }
+    }
+
+    /// Queues whose host has authenticated, each time.
+    pub fn authentications(&self) -> u64 {
+        self.authentications.get()
     }
 }
 
@@ -104,6 +126,7 @@ pub fn open(
         bound: None,
         aborts: Vec::new(),
         keep_alive_at: None,
+        authentications: local.authentications.clone(),
     }
 }
 
@@ -226,7 +249,7 @@ impl Protocol for NvmeConnection {
         self.refuse(op, status);
     }
 
-    fn answered<D: Driver>(&mut self, tag: Tag, answer: CommandAnswer, _: &mut D) {
+    fn answered<D: Driver>(&mut self, tag: Tag, answer: CommandAnswer, driver: &mut D) {
         self.end_abort(tag);
         let CommandAnswer {
             status,
@@ -243,6 +266,7 @@ impl Protocol for NvmeConnection {
             data_len,
         };
         self.core.link.machine.complete(tag, done);
+        self.settle_authentication(driver.now());
     }
 
     #[inline]
@@ -299,7 +323,7 @@ impl Protocol for NvmeConnection {
             // NVMe has no words for it.
             ConnectionEvent::Dismissed => self.close(driver),
             ConnectionEvent::Closing => {
-                if self.bound.as_ref().is_some_and(|bound| bound.qid == 0) {
+                if self.is_admitted() && self.bound().qid == 0 {
                     self.tell_gone("host disconnected");
                 }
                 self.orphan_all(driver);
@@ -317,9 +341,9 @@ impl Protocol for NvmeConnection {
 
     #[inline]
     fn stage(&self) -> ConnectionStage {
-        match self.bound {
-            Some(_) => ConnectionStage::Known,
-            None => ConnectionStage::Stranger,
+        match self.is_admitted() {
+            true => ConnectionStage::Known,
+            false => ConnectionStage::Stranger,
         }
     }
 }
@@ -367,6 +391,12 @@ impl Blocks for NvmeConnection {
 }
 
 impl NvmeConnection {
+    /// Whether its host is known, and has proven what it is where it must.
+    #[inline]
+    fn is_admitted(&self) -> bool {
+        self.bound.as_ref().is_some_and(|bound| bound.is_admitted)
+    }
+
     #[inline]
     fn bound(&self) -> &Bound {
         let bound = self.bound.as_ref();
@@ -395,6 +425,10 @@ impl NvmeConnection {
         match *self.command(tag) {
             Command::Io(io) => self.execute_io(tag, io, driver),
             Command::Reservation { namespace, sqe } => self.reserve(tag, namespace, &sqe),
+            Command::AuthenticationSend => self.authentication_send(tag, driver.now()),
+            Command::AuthenticationReceive { len } => {
+                self.authentication_receive(tag, len, driver.now())
+            }
             command => self.execute_admin(tag, command, driver),
         }
     }

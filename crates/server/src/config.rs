@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 pub use engine::placement::Placement;
 use iscsi::{Auth, PortalGroup, Target};
+use nvmf::dhchap::DhchapChoice;
 use nvmf::{Advertise, AnaGroup, HostTerms, Referral};
 pub use serve_iscsi::Ana;
 use serve_nfs::{ExportSpec, FileSystemSpec, NfsSettings};
@@ -306,6 +307,8 @@ pub struct SubsystemSpec {
     pub hosts: Option<Vec<String>>,
     /// What some of them are held to.
     pub terms: Vec<HostTerms>,
+    /// How those authenticate that must.
+    pub dhchap: DhchapChoice,
     /// Numbers of the listeners where it is reached; `None` for all.
     pub listeners: Option<Vec<u16>>,
     /// The namespaces.

@@ -20,6 +20,8 @@ pub struct Report {
     pub io_bytes: u64,
     /// NFS calls that were begun.
     pub nfs_calls: u64,
+    /// Queues of NVMe hosts that have authenticated, each time.
+    pub authentications: u64,
     /// Connections that are open now, or about to end.
     pub connections: u64,
     /// How often a connection was told the time: one on which nothing happens is not.
@@ -148,6 +150,12 @@ pub const COUNTS: &[Count] = &[
         "Bytes of I/Os of volumes and files that succeeded"
     ),
     count!("nfs_calls", Counter, nfs_calls, "NFS calls that were begun"),
+    count!(
+        "authentications",
+        Counter,
+        authentications,
+        "Queues of NVMe hosts that have authenticated, each time"
+    ),
     count!(
         "syscalls",
         Counter,

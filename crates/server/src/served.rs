@@ -78,6 +78,7 @@ impl Shared {
                 model: subsystem.model.clone(),
                 hosts: subsystem.hosts.clone(),
                 terms: subsystem.terms.clone(),
+                dhchap: subsystem.dhchap.clone(),
                 listeners: subsystem.listeners.clone(),
                 namespaces: namespaces.collect(),
                 ana_groups: subsystem.ana_groups.clone(),

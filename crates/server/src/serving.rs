@@ -252,6 +252,7 @@ impl Protocols for Serving {
         Report {
             orphans: shard.server.orphans() as u64,
             nfs_calls: shard.server.nfs.calls(),
+            authentications: shard.server.nvme.authentications(),
             turn_units_max: shard.turn_units_max(),
             connections: shard.open_connections() as u64,
             ticks: shard.ticks(),

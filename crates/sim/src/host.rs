@@ -138,6 +138,7 @@ impl SimHost {
                 hostnqn: host_nqn(number),
                 hostid: [number as u8 + 1; 16],
                 psk: plan.hosts[number].psk(number),
+                dhchap: None,
             },
             stage: HostStage::Down(0),
             since: 0,
@@ -470,6 +471,7 @@ impl SimHost {
             hostnqn,
             hostid,
             psk,
+            dhchap,
         } = &self.identity;
         let params = QueueParams {
             settings: Settings {
@@ -493,6 +495,7 @@ impl SimHost {
             connect_data: ConnectData::new(*hostid, cntlid, &subnqn(self.plan.subsystem), hostnqn),
             in_capsule_max: if qid == 0 { 8192 } else { self.in_capsule_max },
             psk: psk.clone(),
+            dhchap: dhchap.clone(),
         };
         let base = self.next_base;
         self.next_base += TOKENS;

@@ -92,6 +92,7 @@ impl Guest {
             connect_data: ConnectData::new(hostid, cntlid, &subnqn(0), &hostnqn),
             in_capsule_max: 8192,
             psk: None,
+            dhchap: None,
         };
         let base = self.queues.len() as Token * TOKENS;
         let queue = Queue::open(&mut self.driver, address(0), params, base);

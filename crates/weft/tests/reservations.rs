@@ -71,6 +71,7 @@ impl Host {
             hostnqn: format!("nqn.2026-01.org.example:host{number}"),
             hostid: [number; 16],
             psk: None,
+            dhchap: None,
         };
         let settings = Settings::default();
         let mut admin = Admin::connect(driver(), to, NQN, &identity, settings, 0).expect("admin");

@@ -2,6 +2,7 @@
 //! the Fabrics commands (NVM Express Base Specification 2.0, NVM Command Set
 //! Specification 1.0).
 
+pub mod authentication;
 pub mod discovery;
 pub mod fabrics;
 pub mod feature;

@@ -178,6 +178,7 @@ fn start_path_keeper(
         connect_data: ConnectData::new(host.hostid, 0, &params.subnqn, &host.hostnqn),
         in_capsule_max: 0,
         psk: host.psk.clone(),
+        dhchap: host.dhchap.clone(),
     };
     let (found, finding) = mpsc::channel();
     let (mailboxes, mail) = mpsc::channel();

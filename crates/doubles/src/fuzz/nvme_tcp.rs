@@ -270,6 +270,7 @@ fn target(config: u8) -> ControllerDouble {
         entries: 16,
         flow_control_disabled: config & 8 == 0,
         namespaces: Arc::new([geometry(1), geometry(2)]),
+        must_authenticate: false,
     };
     let media = vec![0xa5; BLOCKS as usize * 512];
     ControllerDouble::new(controller::Qpair::new(settings, 0), role, media)

@@ -104,6 +104,7 @@ impl Line {
             connect_data: ConnectData::new(host.hostid, cntlid, subnqn, &host.hostnqn),
             in_capsule_max: 4096,
             psk: None,
+            dhchap: None,
         };
         let mut driver = driver();
         let queue = Queue::open(&mut driver, to, params, 0).expect("a socket");
@@ -227,6 +228,7 @@ pub fn identity(number: u128) -> HostIdentity {
         hostnqn: format!("nqn.2026-01.org.example:host{number}"),
         hostid: number.to_be_bytes(),
         psk: None,
+        dhchap: None,
     }
 }
 

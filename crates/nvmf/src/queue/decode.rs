@@ -1,5 +1,6 @@
 //! Commands and their data, checked before anything is done for them.
 
+use wire::nvme::authentication::{AuthenticationCommand, SECP, SPSP};
 use wire::nvme::{
     ConnectCommand, Direction, Disconnect, FABRICS, PropertyGet, PropertySet, Sgl, Sqe, Status,
     fctype,
@@ -10,6 +11,8 @@ use crate::command::{Command, Need, decode_io, decode_reservation, is_io};
 
 /// Bytes of Connect data (Base 2.0, section 6.3).
 const CONNECT_DATA_LEN: u32 = 1024;
+/// The most bytes of a message of authentication: as many protocols as it can name are less.
+const AUTHENTICATION_BYTES_MAX: u32 = 32 << 10;
 
 /// How the data of a command moves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,9 +35,7 @@ impl Queue {
         if sqe.opcode == FABRICS {
             return self.decode_fabrics(sqe);
         }
-        if !self.is_live() {
-            return Err(Status::COMMAND_SEQUENCE.dnr());
-        }
+        self.check_live()?;
         if !is_plain(sqe) {
             return Err(Status::INVALID_FIELD.dnr());
         }
@@ -49,6 +50,16 @@ impl Queue {
         }
     }
 
+    /// Before there is a queue, and before its host has authenticated where it must,
+    /// nothing is executed.
+    fn check_live(&self) -> Result<(), Status> {
+        match self.phase {
+            QueuePhase::Live => Ok(()),
+            QueuePhase::Authenticating => Err(Status::AUTHENTICATION_REQUIRED.dnr()),
+            _ => Err(Status::COMMAND_SEQUENCE.dnr()),
+        }
+    }
+
     #[cold]
     fn decode_fabrics(&self, sqe: &Sqe) -> Result<(Command, Need), Status> {
         let kind = sqe.fctype();
@@ -56,6 +67,10 @@ impl Queue {
             return Err(Status::COMMAND_SEQUENCE.dnr());
         }
         let admin = self.role.qid == 0;
+        let authenticates = [fctype::AUTHENTICATION_SEND, fctype::AUTHENTICATION_RECEIVE];
+        if kind != fctype::CONNECT && !authenticates.contains(&kind) {
+            self.check_live()?;
+        }
         match kind {
             fctype::CONNECT => Ok((
                 Command::Connect(ConnectCommand::decode(sqe)),
@@ -64,6 +79,15 @@ impl Queue {
                     max: CONNECT_DATA_LEN,
                 },
             )),
+            fctype::AUTHENTICATION_SEND => {
+                let len = self.authentication(sqe)?;
+                let need = Need::Out { min: len, max: len };
+                Ok((Command::AuthenticationSend, need))
+            }
+            fctype::AUTHENTICATION_RECEIVE => {
+                let len = self.authentication(sqe)?;
+                Ok((Command::AuthenticationReceive { len }, Need::In(len)))
+            }
             fctype::PROPERTY_GET if admin => Ok((
                 Command::PropertyGet(PropertyGet::decode(sqe)?),
                 Need::Nothing,
@@ -78,6 +102,20 @@ impl Queue {
             }
             fctype::DISCONNECT => Ok((Command::Disconnect, Need::Nothing)),
             _ => Err(Status::INVALID_OPCODE.dnr()),
+        }
+    }
+
+    /// The bytes of a message of authentication, of hosts that have a secret (Base 2.0,
+    /// sections 6.1 and 6.2).
+    fn authentication(&self, sqe: &Sqe) -> Result<u32, Status> {
+        let command = AuthenticationCommand::decode(sqe);
+        if !self.role.must_authenticate {
+            return Err(Status::COMMAND_SEQUENCE.dnr());
+        }
+        let is_known = (command.secp, command.spsp) == (SECP, [SPSP; 2]);
+        match is_known && (1..=AUTHENTICATION_BYTES_MAX).contains(&command.len) {
+            true => Ok(command.len),
+            false => Err(Status::INVALID_FIELD.dnr()),
         }
     }
 

@@ -17,7 +17,7 @@ impl Queue {
     /// is still arriving are checked again.
     pub(crate) fn set_namespaces(&mut self, namespaces: Arc<[Geometry]>) {
         let before = std::mem::replace(&mut self.role.namespaces, namespaces);
-        if !self.is_live() {
+        if !self.is_connected() {
             return;
         }
         let tags: Vec<Tag> = self.slots.tags().collect();
@@ -36,7 +36,7 @@ impl Queue {
     /// 5.1).
     pub(crate) fn abort(&mut self, cid: u16) -> AbortOutcome {
         let found = self.slots.find(cid);
-        let Some(tag) = found.filter(|_| self.is_live()) else {
+        let Some(tag) = found.filter(|_| self.is_connected()) else {
             return AbortOutcome::NotFound;
         };
         let slot = &self.slots[tag];

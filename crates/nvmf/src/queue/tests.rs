@@ -1,4 +1,5 @@
-use wire::nvme::{ConnectCommand, Disconnect, Sgl, io};
+use wire::nvme::authentication::AuthenticationCommand;
+use wire::nvme::{ConnectCommand, Disconnect, PropertyGet, Sgl, io};
 
 use super::*;
 use crate::command::{AnaState, Io, IoKind};
@@ -22,6 +23,12 @@ fn namespace(nsid: u32) -> Geometry {
 /// A queue that Connect has made.
 fn live(qid: u16, flow_control_disabled: bool) -> Queue {
     let mut queue = Queue::new(64 << 10);
+    connect(&mut queue, qid, flow_control_disabled, false);
+    assert!(queue.is_live());
+    queue
+}
+
+fn connect(queue: &mut Queue, qid: u16, flow_control_disabled: bool, must_authenticate: bool) {
     let connect = ConnectCommand {
         recfmt: 0,
         qid,
@@ -33,18 +40,17 @@ fn live(qid: u16, flow_control_disabled: bool) -> Queue {
         sgl: Sgl::new(Sgl::IN_CAPSULE, 1024),
         ..connect.encode()
     };
-    let tag = prepared(&mut queue, &sqe, 1024);
+    let tag = prepared(queue, &sqe, 1024);
     assert_eq!(queue.data_whole(tag), Some(Op::Execute { tag }));
     queue.attach(Role {
         qid,
         entries: ENTRIES,
         flow_control_disabled,
         namespaces: Arc::new([namespace(1)]),
+        must_authenticate,
     });
     queue.complete(tag, Done::default());
-    assert_eq!(answered(&mut queue), [(0, Status::SUCCESS)]);
-    assert!(queue.is_live());
-    queue
+    assert_eq!(answered(queue), [(0, Status::SUCCESS)]);
 }
 
 fn command(opcode: u8, cid: u16, slba: u64) -> Sqe {
@@ -338,4 +344,84 @@ fn commands_whose_data_moves_see_a_namespace_go() {
     assert_eq!(refused(&mut queue), [1]);
     assert_eq!(submit(&mut queue, &command(io::READ, 3, 0), 0), None);
     assert_eq!(answered(&mut queue), [(3, gone)]);
+}
+
+/// While the data of a Connect comes, nothing else is executed.
+#[test]
+fn commands_beside_a_connect_are_refused() {
+    let mut queue = Queue::new(64 << 10);
+    let connect = ConnectCommand {
+        recfmt: 0,
+        qid: 0,
+        sqsize: ENTRIES - 1,
+        cattr: 0,
+        kato_ms: 0,
+    };
+    let sqe = Sqe {
+        sgl: Sgl::new(Sgl::TRANSPORT, 1024),
+        ..connect.encode()
+    };
+    prepared(&mut queue, &sqe, 0);
+    let get = PropertyGet {
+        offset: 0,
+        is_8_bytes: true,
+    };
+    let send = AuthenticationCommand::new(8).encode_send();
+    for (cid, mut sqe) in [
+        (1, get.encode()),
+        (2, Disconnect { recfmt: 0 }.encode()),
+        (3, send),
+    ] {
+        sqe.cid = cid.into();
+        assert_eq!(submit(&mut queue, &sqe, 0), None);
+        assert_eq!(
+            answered(&mut queue),
+            [(cid, Status::COMMAND_SEQUENCE.dnr())]
+        );
+    }
+}
+
+#[test]
+fn queue_of_a_host_that_must_authenticate_takes_nothing_else_before() {
+    for qid in [0, 1] {
+        let mut queue = Queue::new(64 << 10);
+        connect(&mut queue, qid, false, true);
+        assert!(!queue.is_live() && queue.is_connected());
+        assert_eq!(queue.entries(), usize::from(ENTRIES));
+        let get = PropertyGet {
+            offset: 0,
+            is_8_bytes: true,
+        };
+        let required = Status::AUTHENTICATION_REQUIRED.dnr();
+        let [compare, write] = pair();
+        for mut sqe in [
+            command(io::READ, 0, 0),
+            compare,
+            write,
+            Sqe::new(admin::IDENTIFY),
+            get.encode(),
+            Disconnect { recfmt: 0 }.encode(),
+        ] {
+            sqe.cid = 9.into();
+            assert_eq!(submit(&mut queue, &sqe, 0), None);
+            assert_eq!(answered(&mut queue), [(9, required)]);
+        }
+        let mut receive = AuthenticationCommand::new(64).encode_receive();
+        receive.sgl = Sgl::new(Sgl::TRANSPORT, 64);
+        let Some(Op::Execute { tag }) = submit(&mut queue, &receive, 0) else {
+            panic!("authentication is executed");
+        };
+        assert_eq!(
+            *queue.command(tag),
+            Command::AuthenticationReceive { len: 64 }
+        );
+        queue.complete(tag, Done::default());
+        queue.set_authenticated(true);
+        assert!(queue.is_live());
+        assert_eq!(answered(&mut queue), [(0, Status::SUCCESS)]);
+        // One that fails later takes all else away again.
+        queue.set_authenticated(false);
+        assert_eq!(submit(&mut queue, &command(io::READ, 5, 0), 0), None);
+        assert_eq!(answered(&mut queue), [(5, required)]);
+    }
 }

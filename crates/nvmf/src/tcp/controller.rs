@@ -30,6 +30,11 @@ const R2TS_MAX: u32 = 8;
 /// than copying them.
 const BULK_MIN: u64 = 16 * 1024;
 
+/// How long a host that must authenticate has for it.
+const AUTHENTICATION_TIMEOUT: Nanos = 60_000_000_000;
+/// How long a host whose authentication has failed has to ask why.
+const FAILURE_TIMEOUT: Nanos = 1_000_000_000;
+
 /// What a queue pair may do; the same for all of a listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
@@ -50,7 +55,7 @@ pub struct Settings {
     pub header_digest: bool,
     /// Whether a host may have data digests.
     pub data_digest: bool,
-    /// Until Connect must have succeeded.
+    /// Until Connect must have succeeded; authentication has a minute more.
     pub handshake_timeout: Nanos,
 }
 
@@ -104,7 +109,7 @@ pub struct Qpair {
     r2t_bytes: u64,
     /// An ICResp or C2HTermReq, before everything else.
     control: Vec<u8>,
-    /// Until Connect must have succeeded.
+    /// Until Connect and authentication must have succeeded.
     handshake_until: Nanos,
 }
 
@@ -152,7 +157,22 @@ impl Qpair {
 
     /// Connect will succeed: call it before completing Connect.
     pub fn attach(&mut self, role: Role) {
+        if role.must_authenticate {
+            self.handshake_until = self.handshake_until.saturating_add(AUTHENTICATION_TIMEOUT);
+        }
         self.queue.attach(role);
+    }
+
+    /// The host has authenticated: its commands are executed from now on.
+    pub fn authenticated(&mut self) {
+        self.queue.set_authenticated(true);
+    }
+
+    /// It has failed to, at `now`: no command of it is executed any more, and soon the
+    /// connection ends.
+    pub fn authentication_failed(&mut self, now: Nanos) {
+        self.queue.set_authenticated(false);
+        self.handshake_until = now.saturating_add(FAILURE_TIMEOUT);
     }
 
     /// Memory for `tag` is there.

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use machine::{Nanos, Tag};
+use nvmf::dhchap::DhchapChoice;
 use nvmf::{
     AdminOutcome, Connected, ControllerId, Env, IoCounters, Limits, ListenerSpec, Namespace,
     Refusal, Registry, RegistryConfig, Reply, Subsystem, Via,
@@ -36,6 +37,7 @@ pub fn subsystem(nqn: &str, namespaces: Vec<Namespace>) -> Subsystem {
         firmware: "0.1.0".to_owned(),
         hosts: None,
         terms: Vec::new(),
+        dhchap: DhchapChoice::default(),
         listeners: None,
         namespaces: namespaces.into(),
         ana_groups: Vec::new(),

@@ -60,6 +60,7 @@ fn role(qid: u16, flow_control_disabled: bool) -> Role {
         entries: 8,
         flow_control_disabled,
         namespaces,
+        must_authenticate: false,
     }
 }
 
@@ -433,12 +434,15 @@ fn admin_and_fabrics_commands() {
     let mut bad_size = get;
     bad_size.cdw10 = 3.into();
     let mut unknown = get;
-    unknown.nsid = u32::from(fctype::AUTHENTICATION_SEND).into();
+    unknown.nsid = 7.into();
+    let mut of_no_secret = get;
+    of_no_secret.nsid = u32::from(fctype::AUTHENTICATION_SEND).into();
     let mut prp = sqe(admin::IDENTIFY, 1, (Sgl::TRANSPORT, 4096));
     prp.flags = 0;
     for (name, sqe, status) in [
         ("property size", bad_size, Status::INVALID_FIELD),
         ("unknown", unknown, Status::INVALID_OPCODE),
+        ("no secret", of_no_secret, Status::COMMAND_SEQUENCE),
         ("second Connect", connect_sqe(), Status::COMMAND_SEQUENCE),
         (
             "disconnect",
@@ -834,6 +838,25 @@ fn the_handshake_has_a_deadline() {
     assert_eq!(machine.deadline(), None);
     machine.on_deadline(u64::MAX);
     assert!(!machine.is_finished());
+}
+
+#[test]
+fn authentication_has_a_deadline_and_its_failure_a_short_one() {
+    let second = 1_000_000_000;
+    let mut peer = Peer::fresh(1, true);
+    let machine = &mut peer.target.end.machine;
+    let role = Role {
+        must_authenticate: true,
+        ..role(1, true)
+    };
+    machine.attach(role);
+    assert_eq!(machine.deadline(), Some(1005 + 60 * second));
+    machine.authentication_failed(5 * second);
+    assert_eq!(machine.deadline(), Some(6 * second));
+    machine.on_deadline(6 * second - 1);
+    assert!(!machine.is_finished());
+    machine.on_deadline(6 * second);
+    assert!(machine.is_finished());
 }
 
 /// Everything that a host may send: what may come in one stream, in turn.

@@ -42,6 +42,7 @@ impl Shared {
             firmware: env!("CARGO_PKG_VERSION").to_owned(),
             hosts: spec.hosts.clone(),
             terms: spec.terms.clone(),
+            dhchap: spec.dhchap.clone(),
             listeners: spec.listeners.clone(),
             namespaces: Arc::new([]),
             ana_groups: spec.ana_groups.clone(),
@@ -309,6 +310,7 @@ impl Shared {
 fn set_access(subsystem: &mut Subsystem, spec: &SubsystemSpec, sets_ana: bool) {
     subsystem.hosts.clone_from(&spec.hosts);
     subsystem.terms.clone_from(&spec.terms);
+    subsystem.dhchap.clone_from(&spec.dhchap);
     subsystem.listeners.clone_from(&spec.listeners);
     if sets_ana {
         subsystem.ana_groups.clone_from(&spec.ana_groups);

@@ -92,6 +92,21 @@ impl<'a> Host<'a> {
 
     /// ICReq and Connect; the controller's ID or why not.
     pub fn queue(self, qid: u16, cntlid: u16) -> Result<(Queue, u16), Status> {
+        let (queue, (status, result)) = self.try_queue(qid, cntlid);
+        match status.is_success() {
+            true => Ok((queue, result as u16)),
+            false => Err(status),
+        }
+    }
+
+    /// The same of a host that is let in, and all that Connect is answered.
+    pub fn connected(self, qid: u16, cntlid: u16) -> (Queue, u32) {
+        let (queue, (status, result)) = self.try_queue(qid, cntlid);
+        assert_eq!(status, Status::SUCCESS);
+        (queue, result as u32)
+    }
+
+    fn try_queue(self, qid: u16, cntlid: u16) -> (Queue, (Status, u64)) {
         let mut queue = Queue::open(self.address);
         let ic_req = Pdus::default().ic_req(0);
         queue.stream.write_all(&ic_req).expect("sent");
@@ -104,22 +119,14 @@ impl<'a> Host<'a> {
             kato_ms: self.kato_ms,
         };
         let data = ConnectData::new([7; 16], cntlid, self.subnqn, self.hostnqn);
-        let (status, result) = queue.command(command.encode(), data.as_bytes());
-        match status.is_success() {
-            true => Ok((queue, result as u16)),
-            false => Err(status),
-        }
+        let answer = queue.command(command.encode(), data.as_bytes());
+        (queue, answer)
     }
 
     /// An Admin Queue of an enabled controller, and the controller's ID.
     pub fn admin(self) -> (Queue, u16) {
         let (mut queue, cntlid) = self.queue(0, 0xffff).expect("admitted");
-        let enable = PropertySet {
-            offset: offset::CC,
-            is_8_bytes: false,
-            value: 1 | 6 << 16 | 4 << 20,
-        };
-        assert!(queue.command(enable.encode(), &[]).0.is_success());
+        queue.enable();
         (queue, cntlid)
     }
 
@@ -158,6 +165,16 @@ impl Queue {
     pub fn admin(address: SocketAddr, kato_ms: u32) -> (Queue, u16) {
         let host = Host::at(address);
         Host { kato_ms, ..host }.admin()
+    }
+
+    /// Enables the controller.
+    pub fn enable(&mut self) {
+        let enable = PropertySet {
+            offset: offset::CC,
+            is_8_bytes: false,
+            value: 1 | 6 << 16 | 4 << 20,
+        };
+        assert!(self.command(enable.encode(), &[]).0.is_success());
     }
 
     /// Sends a command with its data in the capsule.

@@ -31,7 +31,7 @@ pub fn digests() -> Settings {
 
 const MEMORY_BYTES: u64 = 64 << 20;
 
-fn driver(choice: Choice) -> AnyDriver {
+pub fn driver(choice: Choice) -> AnyDriver {
     let pool = Pool::new(Budget::new(MEMORY_BYTES)).expect("memory");
     let config = DriverConfig {
         sockets_max: 4,
@@ -127,6 +127,7 @@ impl Seat {
             connect_data: ConnectData::new(host.hostid, cntlid, NQN, &host.hostnqn),
             in_capsule_max: 8192,
             psk: None,
+            dhchap: None,
         };
         let queue = Queue::open(&mut driver, self.address, params, 0).expect("a socket");
         let mut io = Io {

@@ -1,6 +1,7 @@
 //! The whole target over real sockets, on both drivers.
 
 mod abort;
+mod authentication;
 mod both;
 mod commands;
 mod common;

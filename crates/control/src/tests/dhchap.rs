@@ -1,0 +1,124 @@
+//! Hosts that authenticate: every key arrives, every mistake is told, no secret is shown.
+
+use auth::dhchap::{DhchapGroup, DhchapHash, DhchapKey};
+use nvmf::dhchap::{DhchapChoice, DhchapKeys};
+
+use super::*;
+
+pub(super) const KEY: &str = "DHHC-1:00:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh+KfiaR:";
+pub(super) const OWN: &str = "DHHC-1:01:ZGVmZ2hpamtsbW5vcHFyc3R1dnd4eXp7fH1+f4CBgoOeXryU:";
+
+/// A subsystem with these lines, and one host with those.
+fn with(subsystem: &str, host: &str) -> String {
+    let table = "[[nvme.subsystem.host]]\nnqn = \"nqn.2026-01.io.weft:i\"";
+    file(
+        SIZE,
+        "",
+        &format!("{subsystem}\n{table}\n{host}"),
+        LOCAL,
+        "",
+    )
+}
+
+fn keys(config: &Config) -> Option<&DhchapKeys> {
+    config.subsystems[0].terms.first()?.dhchap.as_ref()
+}
+
+#[test]
+fn secrets_of_hosts_arrive_from_files_and_from_the_configuration() {
+    let folder = tempfile::tempdir().unwrap();
+    secret_file(folder.path(), "i", &format!("{KEY}\n"), 0o600);
+    let text = with(
+        "",
+        &format!("dhchap_secret_file = \"i.secret\"\ndhchap_ctrl_secret = \"{OWN}\""),
+    );
+    let origin = origin(folder.path().to_str().unwrap());
+    let config = parse(&text, &origin, &[0]).unwrap();
+    let wanted = DhchapKeys {
+        host: DhchapKey::parse(KEY).unwrap(),
+        controller: DhchapKey::parse(OWN).ok(),
+    };
+    assert_eq!(keys(&config), Some(&wanted));
+    let shown = format!("{config:?}");
+    assert!(
+        !shown.contains("DHHC") && !shown.contains("AAECAw"),
+        "{shown}"
+    );
+    let left = without_secrets(&text).unwrap();
+    assert!(
+        !left.contains("DHHC") && left.contains("i.secret"),
+        "{left}"
+    );
+    // Without a secret the table says no more than the list.
+    let plain = read(&with("", "")).unwrap();
+    assert_eq!(plain.subsystems[0].terms, []);
+}
+
+#[test]
+fn secrets_that_are_none_are_refused_and_not_shown() {
+    let damaged = KEY.replace("AAEC", "AAED");
+    let one = |key: &str, value: &str| with("", &format!("{key} = \"{value}\""));
+    let both = format!("dhchap_secret = \"{KEY}\"\ndhchap_ctrl_secret = \"{KEY}\"");
+    for (text, part) in [
+        (one("dhchap_secret", &damaged), "its checksum is wrong"),
+        (one("dhchap_secret", "correct horse"), "one reads DHHC-1:00"),
+        (one("dhchap_secret_file", "missing"), "cannot be read"),
+        (one("dhchap_ctrl_secret", OWN), "give `dhchap_secret_file`"),
+        (with("", &both), "the same secret"),
+        (
+            with(
+                "",
+                &format!("dhchap_secret = \"{KEY}\"\ndhchap_secret_file = \"f\""),
+            ),
+            "contradict each other",
+        ),
+    ] {
+        let shown = only(&text);
+        assert!(shown.contains(part), "{part}: {shown}");
+        assert!(
+            !shown.contains("AAE") && !shown.contains("horse"),
+            "{shown}"
+        );
+    }
+    let open = Origin {
+        mode: Some(0o100_644),
+        ..origin("")
+    };
+    let list = parse(&one("dhchap_secret", KEY), &open, &[0]).unwrap_err();
+    assert!(
+        list[0].text.contains("use `dhchap_secret_file`"),
+        "{list:?}"
+    );
+}
+
+#[test]
+fn hashes_and_groups_are_taken_in_the_order_of_the_file() {
+    let all = &read(&with("", "")).unwrap().subsystems[0].dhchap;
+    assert_eq!(*all, DhchapChoice::default());
+    let lines =
+        "dhchap_hashes = [\"sha256\", \"sha512\"]\ndhchap_groups = [\"null\", \"ffdhe2048\"]";
+    let some = &read(&with(lines, "")).unwrap().subsystems[0].dhchap;
+    let wanted = DhchapChoice {
+        hashes: vec![DhchapHash::Sha256, DhchapHash::Sha512],
+        groups: vec![DhchapGroup::Null, DhchapGroup::Ffdhe2048],
+    };
+    assert_eq!(*some, wanted);
+    for (lines, parts) in [
+        ("dhchap_hashes = []", "is empty"),
+        (
+            "dhchap_hashes = [\"sha1\"]",
+            "`dhchap_hashes` holds \"sha512\"",
+        ),
+        (
+            "dhchap_groups = [\"ffdhe2049\"]",
+            "did you mean `ffdhe2048`?",
+        ),
+        (
+            "dhchap_groups = [\"null\", \"null\"]",
+            "is in the list already",
+        ),
+    ] {
+        let shown = only(&with(lines, ""));
+        assert!(shown.contains(parts), "{shown}");
+    }
+}

@@ -1,0 +1,533 @@
+//! The controller's end.
+
+use std::mem;
+
+use auth::dhchap::{
+    DhchapGroup, DhchapHash, DhchapKeyPair, DhchapResponse, DhchapSide, DhchapTerms,
+};
+use wire::nvme::Status;
+use wire::nvme::authentication::{
+    ChallengeMessage, FailureExplanation, FailureMessage, Negotiate, ProtocolDescriptor,
+    ReplyMessage, Success1, auth_id, auth_type,
+};
+use zerocopy::IntoBytes;
+
+use super::{DhchapChoice, DhchapKeys, FillRandom, challenge, kind_of, sequence_number, split};
+
+/// What a transaction is about.
+#[derive(Clone, Debug)]
+struct Transaction {
+    t_id: u16,
+    hash: DhchapHash,
+    group: DhchapGroup,
+    keys: DhchapKeys,
+}
+
+/// What the host was asked.
+#[derive(Debug)]
+struct OpenChallenge {
+    transaction: Transaction,
+    seqnum: u32,
+    challenge: Vec<u8>,
+    pair: Option<DhchapKeyPair>,
+}
+
+#[derive(Debug)]
+enum ControllerStep {
+    /// AUTH_Negotiate must come.
+    Idle,
+    /// The host asks for the challenge next.
+    Negotiated(Transaction),
+    /// Work is being done; the T_ID of it.
+    Working(u16),
+    /// The host answers.
+    Challenged(OpenChallenge),
+    /// The host asks for DH-HMAC-CHAP_Success1 next; the controller's response.
+    Verified(Transaction, Option<DhchapResponse>),
+    /// The host says whether it is content with that.
+    Answered(Transaction),
+    /// The host asks for AUTH_Failure1 next.
+    Failed(u16, FailureExplanation),
+}
+
+/// What becomes of an Authentication Send or Receive.
+#[derive(Debug)]
+pub enum Answer {
+    /// Complete it so.
+    Status(Status),
+    /// Complete an Authentication Receive with this message.
+    Message(Vec<u8>),
+    /// Do this, give it to [`Authentication::worked`], and complete the command with what
+    /// that says.
+    Work(Work),
+}
+
+/// What changed for the queue.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// Its host has proven to know the secret.
+    Authenticated {
+        /// By this hash.
+        hash: DhchapHash,
+        /// In this group.
+        group: DhchapGroup,
+        /// The controller has proven to know its own.
+        is_mutual: bool,
+    },
+    /// It has not, or is not content.
+    Failed {
+        /// Why, for an administrator: the host is told less.
+        why: String,
+        /// Both sides have another secret.
+        is_secret: bool,
+    },
+}
+
+/// What takes up to tens of milliseconds.
+#[derive(Debug)]
+pub struct Work(WorkKind);
+
+#[derive(Debug)]
+enum WorkKind {
+    /// A key pair for a challenge.
+    Pair(Transaction),
+    /// The host's response is looked at.
+    Verify(Box<Verification>),
+}
+
+#[derive(Debug)]
+struct Verification {
+    asked: OpenChallenge,
+    hostnqn: String,
+    subnqn: String,
+    response: Vec<u8>,
+    value: Vec<u8>,
+    /// The host's challenge and its sequence number.
+    theirs: Option<(Vec<u8>, u32)>,
+}
+
+/// What came of a [`Work`].
+#[derive(Debug)]
+pub struct Worked(WorkedKind);
+
+#[derive(Debug)]
+enum WorkedKind {
+    Pair(OpenChallenge),
+    Verified(Transaction, Option<DhchapResponse>),
+    Failed(u16, Mistake),
+}
+
+/// What is wrong: for the host, and for an administrator.
+type Mistake = (FailureExplanation, String);
+
+fn mistake<T>(explanation: FailureExplanation, why: impl Into<String>) -> Result<T, Mistake> {
+    Err((explanation, why.into()))
+}
+
+impl Work {
+    /// Whether it takes long.
+    #[must_use]
+    pub fn is_long(&self) -> bool {
+        let group = match &self.0 {
+            WorkKind::Pair(transaction) => transaction.group,
+            WorkKind::Verify(verification) => verification.asked.transaction.group,
+        };
+        group != DhchapGroup::Null
+    }
+
+    /// Does it.
+    #[must_use]
+    pub fn run(self, random: FillRandom<'_>) -> Worked {
+        Worked(match self.0 {
+            WorkKind::Pair(transaction) => WorkedKind::Pair(OpenChallenge {
+                pair: DhchapKeyPair::new(transaction.group, random),
+                seqnum: sequence_number(random),
+                challenge: challenge(transaction.hash, random),
+                transaction,
+            }),
+            WorkKind::Verify(verification) => {
+                let t_id = verification.asked.transaction.t_id;
+                match verification.verify() {
+                    Ok(response) => WorkedKind::Verified(verification.asked.transaction, response),
+                    Err(mistake) => WorkedKind::Failed(t_id, mistake),
+                }
+            }
+        })
+    }
+}
+
+impl Verification {
+    /// The controller's response, if the host wants one.
+    fn verify(&self) -> Result<Option<DhchapResponse>, Mistake> {
+        let Transaction {
+            t_id, hash, keys, ..
+        } = &self.asked.transaction;
+        let session_key = match &self.asked.pair {
+            None => None,
+            Some(pair) => match pair.agree(&self.value) {
+                Some(shared) => Some(hash.session_key(&shared)),
+                None => {
+                    let why = "its Diffie-Hellman value is none of the group";
+                    return mistake(FailureExplanation::IncorrectPayload, why);
+                }
+            },
+        };
+        let terms = DhchapTerms {
+            hash: *hash,
+            session_key: session_key.as_ref(),
+            t_id: *t_id,
+            sc_c: 0,
+            hostnqn: &self.hostnqn,
+            subnqn: &self.subnqn,
+        };
+        let (challenge, seqnum) = (&self.asked.challenge, self.asked.seqnum);
+        let wanted = terms.response(DhchapSide::Host, &keys.host, challenge, seqnum);
+        if !wanted.matches(&self.response) {
+            let why = "the host's secret (`--dhchap-secret`) is not the one configured for it";
+            return mistake(FailureExplanation::Failed, why);
+        }
+        let Some((challenge, seqnum)) = &self.theirs else {
+            return Ok(None);
+        };
+        let Some(own) = &keys.controller else {
+            let why = "the host wants weft to prove itself (`--dhchap-ctrl-secret`), and no \
+                       `dhchap_ctrl_secret_file` is configured for it";
+            return mistake(FailureExplanation::Failed, why);
+        };
+        Ok(Some(terms.response(
+            DhchapSide::Controller,
+            own,
+            challenge,
+            *seqnum,
+        )))
+    }
+}
+
+/// The authentication of one queue's host, any number of times.
+#[derive(Debug)]
+pub struct Authentication {
+    hostnqn: String,
+    subnqn: String,
+    step: ControllerStep,
+    outcome: Option<Outcome>,
+}
+
+impl Authentication {
+    /// Of a queue that `hostnqn` has connected to `subnqn`.
+    #[must_use]
+    pub fn new(hostnqn: &str, subnqn: &str) -> Self {
+        Authentication {
+            hostnqn: hostnqn.to_owned(),
+            subnqn: subnqn.to_owned(),
+            step: ControllerStep::Idle,
+            outcome: None,
+        }
+    }
+
+    /// What changed since it was asked last.
+    pub fn take_outcome(&mut self) -> Option<Outcome> {
+        self.outcome.take()
+    }
+
+    /// A message of an Authentication Send, whose length is the command's. `keys` are the
+    /// host's as of now.
+    pub fn send(&mut self, message: &[u8], keys: &DhchapKeys, choice: &DhchapChoice) -> Answer {
+        if let ControllerStep::Working(_) = self.step {
+            return Answer::Status(Status::COMMAND_SEQUENCE.dnr());
+        }
+        let mut t_id = self.t_id();
+        let step = mem::replace(&mut self.step, ControllerStep::Idle);
+        match self.take(step, message, keys, choice, &mut t_id) {
+            Ok(answer) => answer,
+            Err(mistake) => {
+                self.fail(t_id, mistake);
+                Answer::Status(Status::SUCCESS)
+            }
+        }
+    }
+
+    fn take(
+        &mut self,
+        step: ControllerStep,
+        message: &[u8],
+        keys: &DhchapKeys,
+        choice: &DhchapChoice,
+        t_id: &mut u16,
+    ) -> Result<Answer, Mistake> {
+        use auth_type::{COMMON, DHCHAP};
+        let Some((kind, theirs)) = kind_of(message) else {
+            return mistake(
+                FailureExplanation::IncorrectPayload,
+                "a message is too short",
+            );
+        };
+        if kind == (COMMON, auth_id::NEGOTIATE) {
+            *t_id = theirs;
+            let transaction = negotiate(message, keys, choice)?;
+            self.step = ControllerStep::Negotiated(transaction);
+            return Ok(Answer::Status(Status::SUCCESS));
+        }
+        let is_next = matches!(
+            (&step, kind),
+            (ControllerStep::Challenged(_), (DHCHAP, auth_id::REPLY))
+                | (ControllerStep::Answered(_), (DHCHAP, auth_id::SUCCESS2))
+                | (
+                    ControllerStep::Challenged(_) | ControllerStep::Answered(_),
+                    (COMMON, auth_id::FAILURE2)
+                )
+        );
+        if !is_next {
+            let why = format!("message {:02x}h of type {:02x}h is not due", kind.1, kind.0);
+            return mistake(FailureExplanation::IncorrectMessage, why);
+        }
+        if theirs != *t_id {
+            let why = "a message is of another transaction";
+            return mistake(FailureExplanation::IncorrectPayload, why);
+        }
+        if kind == (COMMON, auth_id::FAILURE2) {
+            self.refused_by_host(message)?;
+            return Ok(Answer::Status(Status::SUCCESS));
+        }
+        match step {
+            ControllerStep::Challenged(asked) => {
+                let verification = self.reply(asked, message)?;
+                self.step = ControllerStep::Working(theirs);
+                let work = WorkKind::Verify(Box::new(verification));
+                Ok(Answer::Work(Work(work)))
+            }
+            ControllerStep::Answered(transaction) => {
+                self.succeed(&transaction, true);
+                Ok(Answer::Status(Status::SUCCESS))
+            }
+            _ => unreachable!("a message is due in these steps"),
+        }
+    }
+
+    /// DH-HMAC-CHAP_Reply (section 8.13.5.4.3).
+    fn reply(&self, asked: OpenChallenge, message: &[u8]) -> Result<Verification, Mistake> {
+        let incorrect = |what: &str| {
+            let why = format!("the host's reply has {what}");
+            mistake(FailureExplanation::IncorrectPayload, why)
+        };
+        let Some((reply, rest)) = split::<ReplyMessage>(message) else {
+            return incorrect("too few bytes");
+        };
+        let (hl, dhvlen) = (
+            asked.transaction.hash.len(),
+            asked.transaction.group.value_len(),
+        );
+        if usize::from(reply.hl) != hl {
+            return incorrect("the length of another hash");
+        }
+        if usize::from(reply.dhvlen.get()) != dhvlen {
+            return incorrect("the length of another group");
+        }
+        let seqnum = reply.seqnum.get();
+        let wants_response = match reply.cvalid {
+            0 => false,
+            1 => true,
+            _ => return incorrect("a CVALID that is neither 0 nor 1"),
+        };
+        if wants_response && seqnum == 0 {
+            return incorrect("a challenge with sequence number 0");
+        }
+        if rest.len() < 2 * hl + dhvlen {
+            return incorrect("too few bytes");
+        }
+        let (response, rest) = rest.split_at(hl);
+        let (theirs, rest) = rest.split_at(hl);
+        if wants_response && theirs == asked.challenge {
+            return incorrect("the challenge that it was sent");
+        }
+        Ok(Verification {
+            hostnqn: self.hostnqn.clone(),
+            subnqn: self.subnqn.clone(),
+            response: response.to_vec(),
+            value: rest[..dhvlen].to_vec(),
+            theirs: wants_response.then(|| (theirs.to_vec(), seqnum)),
+            asked,
+        })
+    }
+
+    /// AUTH_Failure2: the host ends the transaction.
+    fn refused_by_host(&mut self, message: &[u8]) -> Result<(), Mistake> {
+        let Some((failure, _)) = split::<FailureMessage>(message) else {
+            return mistake(
+                FailureExplanation::IncorrectPayload,
+                "a message is too short",
+            );
+        };
+        let why = match failure.explanation {
+            code if code == FailureExplanation::Failed as u8 => {
+                "the host refuses weft: its `--dhchap-ctrl-secret` is not the one configured for \
+                 it (`dhchap_ctrl_secret_file`)"
+                    .to_owned()
+            }
+            code => format!("the host refuses weft: {}", FailureExplanation::name(code)),
+        };
+        self.outcome = Some(Outcome::Failed {
+            why,
+            is_secret: failure.explanation == FailureExplanation::Failed as u8,
+        });
+        Ok(())
+    }
+
+    /// An Authentication Receive with room for `len` bytes.
+    pub fn receive(&mut self, len: u32) -> Answer {
+        let len = len as usize;
+        let message = match &self.step {
+            ControllerStep::Idle
+            | ControllerStep::Working(_)
+            | ControllerStep::Challenged(_)
+            | ControllerStep::Answered(_) => {
+                return Answer::Status(Status::COMMAND_SEQUENCE.dnr());
+            }
+            ControllerStep::Negotiated(transaction) => {
+                let (hash, group) = (transaction.hash, transaction.group);
+                if len < size_of::<ChallengeMessage>() + hash.len() + group.value_len() {
+                    return Answer::Status(Status::INVALID_FIELD.dnr());
+                }
+                let work = Work(WorkKind::Pair(transaction.clone()));
+                self.step = ControllerStep::Working(transaction.t_id);
+                return Answer::Work(work);
+            }
+            ControllerStep::Verified(transaction, response) => {
+                let Transaction { t_id, hash, .. } = *transaction;
+                let head = Success1::new(t_id, hash.len() as u8, response.is_some());
+                let response = response.as_ref().map_or(&[][..], DhchapResponse::bytes);
+                [head.as_bytes(), response].concat()
+            }
+            ControllerStep::Failed(t_id, explanation) => {
+                let message = FailureMessage::new(auth_id::FAILURE1, *t_id, *explanation);
+                message.as_bytes().to_vec()
+            }
+        };
+        if len < message.len() {
+            return Answer::Status(Status::INVALID_FIELD.dnr());
+        }
+        if let ControllerStep::Verified(transaction, response) =
+            mem::replace(&mut self.step, ControllerStep::Idle)
+        {
+            match response {
+                Some(_) => self.step = ControllerStep::Answered(transaction),
+                None => self.succeed(&transaction, false),
+            }
+        }
+        Answer::Message(message)
+    }
+
+    /// The work of an [`Answer::Work`] is done: what completes its command.
+    pub fn worked(&mut self, worked: Worked) -> Answer {
+        match worked.0 {
+            WorkedKind::Pair(asked) => {
+                let message = challenge_message(&asked);
+                self.step = ControllerStep::Challenged(asked);
+                Answer::Message(message)
+            }
+            WorkedKind::Verified(transaction, response) => {
+                self.step = ControllerStep::Verified(transaction, response);
+                Answer::Status(Status::SUCCESS)
+            }
+            WorkedKind::Failed(t_id, mistake) => {
+                self.fail(t_id, mistake);
+                Answer::Status(Status::SUCCESS)
+            }
+        }
+    }
+
+    fn succeed(&mut self, transaction: &Transaction, is_mutual: bool) {
+        self.outcome = Some(Outcome::Authenticated {
+            hash: transaction.hash,
+            group: transaction.group,
+            is_mutual,
+        });
+    }
+
+    fn fail(&mut self, t_id: u16, (explanation, why): Mistake) {
+        self.step = ControllerStep::Failed(t_id, explanation);
+        self.outcome = Some(Outcome::Failed {
+            why,
+            is_secret: explanation == FailureExplanation::Failed,
+        });
+    }
+
+    /// Of the transaction, 0 where there is none.
+    fn t_id(&self) -> u16 {
+        match &self.step {
+            ControllerStep::Idle => 0,
+            ControllerStep::Negotiated(transaction)
+            | ControllerStep::Verified(transaction, _)
+            | ControllerStep::Answered(transaction) => transaction.t_id,
+            ControllerStep::Challenged(asked) => asked.transaction.t_id,
+            ControllerStep::Working(t_id) | ControllerStep::Failed(t_id, _) => *t_id,
+        }
+    }
+}
+
+/// AUTH_Negotiate (section 8.13.4.1): the first of ours that the host has too.
+fn negotiate(
+    message: &[u8],
+    keys: &DhchapKeys,
+    choice: &DhchapChoice,
+) -> Result<Transaction, Mistake> {
+    let Some((negotiate, rest)) = split::<Negotiate>(message) else {
+        return mistake(
+            FailureExplanation::IncorrectPayload,
+            "a message is too short",
+        );
+    };
+    if negotiate.sc_c != 0 {
+        let why = "the host wants TLS behind authentication (`--concat`), which is not served";
+        return mistake(FailureExplanation::ConcatenationMismatch, why);
+    }
+    let count = usize::from(negotiate.napd);
+    let descriptors = rest.as_chunks::<{ size_of::<ProtocolDescriptor>() }>().0;
+    let Some(descriptors) = descriptors.get(..count).filter(|some| !some.is_empty()) else {
+        let why = "the host names fewer protocols than it says";
+        return mistake(FailureExplanation::IncorrectPayload, why);
+    };
+    let mut read = descriptors.iter().filter_map(|bytes| split(bytes));
+    let found = read.find(|(descriptor, _): &(&ProtocolDescriptor, _)| {
+        descriptor.authid == ProtocolDescriptor::DHCHAP
+    });
+    let Some((descriptor, _)) = found else {
+        let why = "the host does not name DH-HMAC-CHAP";
+        return mistake(FailureExplanation::ProtocolNotUsable, why);
+    };
+    let hashes = descriptor.hashes.get(..descriptor.halen.into());
+    let groups = descriptor.groups.get(..descriptor.dhlen.into());
+    let (Some(hashes), Some(groups)) = (hashes, groups) else {
+        let why = "the host names more hashes or groups than there is room for";
+        return mistake(FailureExplanation::IncorrectPayload, why);
+    };
+    let mut own = choice.hashes.iter();
+    let Some(hash) = own.find(|own| hashes.contains(&(**own as u8))) else {
+        let why = "the host takes none of the subsystem's `dhchap_hashes`";
+        return mistake(FailureExplanation::HashNotUsable, why);
+    };
+    let mut own = choice.groups.iter();
+    let Some(group) = own.find(|own| groups.contains(&(**own as u8))) else {
+        let why = "the host takes none of the subsystem's `dhchap_groups`";
+        return mistake(FailureExplanation::GroupNotUsable, why);
+    };
+    Ok(Transaction {
+        t_id: negotiate.header.t_id.get(),
+        hash: *hash,
+        group: *group,
+        keys: keys.clone(),
+    })
+}
+
+fn challenge_message(asked: &OpenChallenge) -> Vec<u8> {
+    let Transaction {
+        t_id, hash, group, ..
+    } = asked.transaction;
+    let value = asked.pair.as_ref().map_or(&[][..], DhchapKeyPair::public);
+    let head = ChallengeMessage::new(
+        t_id,
+        (hash as u8, hash.len() as u8),
+        (group as u8, value.len() as u16),
+        asked.seqnum,
+    );
+    [head.as_bytes(), &asked.challenge, value].concat()
+}

@@ -1,0 +1,550 @@
+//! DH-HMAC-CHAP: the host's and the controller's end against each other, and the
+//! controller's against hosts that break the rules.
+#![allow(missing_docs)]
+
+use auth::dhchap::{DhchapGroup, DhchapHash, DhchapKey};
+use nvmf::dhchap::controller::{Answer, Authentication, Outcome};
+use nvmf::dhchap::host::{self, Next};
+use nvmf::dhchap::{DhchapChoice, DhchapKeys};
+use proptest::prelude::*;
+use random::Random;
+use wire::nvme::Status;
+use wire::nvme::authentication::{
+    FailureExplanation, FailureMessage, MessageHeader, Negotiate, ProtocolDescriptor, Success2,
+    auth_id,
+};
+use zerocopy::IntoBytes;
+
+const HOST: &str = "nqn.2014-08.org.nvmexpress:uuid:f81d4fae-7dec-11d0-a765-00a0c91e6bf6";
+const SUBSYSTEM: &str = "nqn.2026-01.io.weft:disk";
+const T_ID: u16 = 0x1234;
+
+fn key(hash: DhchapHash, seed: u64) -> DhchapKey {
+    let mut random = Random::new(seed);
+    DhchapKey::new(hash, &mut |bytes| fill(&mut random, bytes))
+}
+
+fn fill(random: &mut Random, bytes: &mut [u8]) {
+    bytes
+        .iter_mut()
+        .for_each(|byte| *byte = random.below(256) as u8);
+}
+
+fn keys(controller: Option<u64>) -> DhchapKeys {
+    DhchapKeys {
+        host: key(DhchapHash::Sha256, 1),
+        controller: controller.map(|seed| key(DhchapHash::Sha512, seed)),
+    }
+}
+
+fn only(hash: DhchapHash, group: DhchapGroup) -> DhchapChoice {
+    DhchapChoice {
+        hashes: vec![hash],
+        groups: vec![group],
+    }
+}
+
+fn quick() -> DhchapChoice {
+    only(DhchapHash::Sha256, DhchapGroup::Null)
+}
+
+/// A controller's end, whose work is done at once.
+struct Controller {
+    machine: Authentication,
+    keys: DhchapKeys,
+    choice: DhchapChoice,
+    random: Random,
+    outcomes: Vec<Outcome>,
+}
+
+impl Controller {
+    fn new(keys: DhchapKeys, choice: DhchapChoice) -> Self {
+        Controller {
+            machine: Authentication::new(HOST, SUBSYSTEM),
+            keys,
+            choice,
+            random: Random::new(7),
+            outcomes: Vec::new(),
+        }
+    }
+
+    fn settle(&mut self, answer: Answer) -> Result<Vec<u8>, Status> {
+        let answer = match answer {
+            Answer::Work(work) => {
+                // Nothing of another transaction gets in between.
+                let busy = Status::COMMAND_SEQUENCE.dnr();
+                let sent = self.machine.send(&[0; 72], &self.keys, &self.choice);
+                assert!(matches!(sent, Answer::Status(status) if status == busy));
+                let received = self.machine.receive(4096);
+                assert!(matches!(received, Answer::Status(status) if status == busy));
+                let worked = work.run(&mut |bytes| fill(&mut self.random, bytes));
+                self.machine.worked(worked)
+            }
+            answer => answer,
+        };
+        self.outcomes.extend(self.machine.take_outcome());
+        match answer {
+            Answer::Status(status) if status.is_success() => Ok(Vec::new()),
+            Answer::Status(status) => Err(status),
+            Answer::Message(message) => Ok(message),
+            Answer::Work(_) => panic!("work makes no work"),
+        }
+    }
+
+    fn send(&mut self, message: &[u8]) -> Result<(), Status> {
+        let answer = self.machine.send(message, &self.keys, &self.choice);
+        self.settle(answer).map(drop)
+    }
+
+    fn receive(&mut self) -> Result<Vec<u8>, Status> {
+        let answer = self.machine.receive(4096);
+        self.settle(answer)
+    }
+
+    /// The explanation of AUTH_Failure1, which comes next.
+    fn failure(&mut self, t_id: u16) -> u8 {
+        let message = self.receive().expect("a message");
+        let (expected, at) = (message.len() == 8, message[7]);
+        assert!(expected && message[..6] == [0, 0xf1, 0, 0, t_id as u8, (t_id >> 8) as u8]);
+        assert_eq!(message[6], 1, "authentication failure");
+        assert!(matches!(self.outcomes.last(), Some(Outcome::Failed { .. })));
+        at
+    }
+
+    /// A host with `keys` goes through all of it.
+    fn meet(&mut self, keys: DhchapKeys, choice: DhchapChoice) -> Next {
+        let mut random = Random::new(9);
+        let mut end = host::Authentication::new((keys, choice), (HOST, SUBSYSTEM), T_ID);
+        let mut next = end.begin();
+        loop {
+            next = match next {
+                Next::Send(message) => {
+                    self.send(&message).expect("taken");
+                    end.sent()
+                }
+                Next::Receive => {
+                    let mut message = self.receive().expect("a message");
+                    message.resize(host::RECEIVE_BYTES as usize, 0);
+                    end.received(&message, &mut |bytes| fill(&mut random, bytes))
+                }
+                end => return end,
+            }
+        }
+    }
+}
+
+#[test]
+fn every_hash_and_group_authenticates_one_way_and_both_ways() {
+    for hash in DhchapHash::ALL {
+        for group in DhchapGroup::ALL {
+            for is_mutual in [false, true] {
+                let keys = keys(is_mutual.then_some(2));
+                let mut controller = Controller::new(keys.clone(), DhchapChoice::default());
+                let met = controller.meet(keys, only(hash, group));
+                assert_eq!(met, Next::Authenticated, "{hash} {group} {is_mutual}");
+                let wanted = Outcome::Authenticated {
+                    hash,
+                    group,
+                    is_mutual,
+                };
+                assert_eq!(controller.outcomes, [wanted]);
+            }
+        }
+    }
+}
+
+#[test]
+fn controller_takes_the_first_of_its_own_that_the_host_has() {
+    let choice = DhchapChoice {
+        hashes: vec![DhchapHash::Sha384, DhchapHash::Sha512],
+        groups: vec![DhchapGroup::Null, DhchapGroup::Ffdhe2048],
+    };
+    let mut controller = Controller::new(keys(None), choice);
+    controller.meet(keys(None), DhchapChoice::default());
+    let chosen = (DhchapHash::Sha384, DhchapGroup::Null);
+    let is_chosen = |outcome: &Outcome| matches!(outcome, Outcome::Authenticated { hash, group, .. } if (*hash, *group) == chosen);
+    assert!(controller.outcomes.iter().all(is_chosen) && controller.outcomes.len() == 1);
+}
+
+#[test]
+fn host_authenticates_again_with_other_secrets() {
+    let mut controller = Controller::new(keys(Some(2)), quick());
+    for seed in 2..5 {
+        controller.keys = keys(Some(seed));
+        assert_eq!(
+            controller.meet(keys(Some(seed)), quick()),
+            Next::Authenticated
+        );
+    }
+    assert_eq!(controller.outcomes.len(), 3);
+}
+
+/// What an administrator is told, where a secret is another's.
+#[test]
+fn wrong_secrets_are_told_apart_to_the_administrator_alone() {
+    let other = |controller| DhchapKeys {
+        host: key(DhchapHash::Sha256, 77),
+        ..keys(controller)
+    };
+    let cases = [
+        (
+            keys(None),
+            other(None),
+            "`--dhchap-secret`",
+            "controller refuses the host",
+        ),
+        (
+            keys(None),
+            keys(Some(2)),
+            "no `dhchap_ctrl_secret_file`",
+            "controller refuses the host",
+        ),
+        (
+            keys(Some(2)),
+            keys(Some(3)),
+            "its `--dhchap-ctrl-secret`",
+            "does not know its secret",
+        ),
+    ];
+    for (own, of_host, told, seen) in cases {
+        let mut controller = Controller::new(own, quick());
+        match controller.meet(of_host, quick()) {
+            Next::Failed(why) => assert!(why.contains(seen), "{why}"),
+            next => panic!("{next:?}"),
+        }
+        match &controller.outcomes[..] {
+            [Outcome::Failed { why, is_secret }] => {
+                assert!(why.contains(told) && *is_secret, "{why}");
+            }
+            outcomes => panic!("{outcomes:?}"),
+        }
+    }
+}
+
+fn negotiate(sc_c: u8, descriptors: &[ProtocolDescriptor], napd: u8) -> Vec<u8> {
+    let header = MessageHeader::common(auth_id::NEGOTIATE, T_ID);
+    let head = Negotiate { header, sc_c, napd };
+    [head.as_bytes(), descriptors.as_bytes()].concat()
+}
+
+#[test]
+fn negotiate_is_refused_with_the_code_of_what_is_wrong() {
+    use FailureExplanation as F;
+    let plain = ProtocolDescriptor::new(&[1], &[0]);
+    let edited = |edit: fn(&mut ProtocolDescriptor)| {
+        let mut descriptor = plain;
+        edit(&mut descriptor);
+        descriptor
+    };
+    let other = edited(|d| d.authid = 2);
+    let hash = ProtocolDescriptor::new(&[2, 3, 0, 9], &[0]);
+    let group = ProtocolDescriptor::new(&[1], &[1, 2, 9]);
+    for (message, explanation) in [
+        (negotiate(1, &[plain], 1), F::ConcatenationMismatch),
+        (negotiate(0, &[plain], 0), F::IncorrectPayload),
+        (negotiate(0, &[plain], 2), F::IncorrectPayload),
+        (negotiate(0, &[], 1), F::IncorrectPayload),
+        (
+            negotiate(0, &[plain], 1)[..71].to_vec(),
+            F::IncorrectPayload,
+        ),
+        (negotiate(0, &[plain], 1)[..7].to_vec(), F::IncorrectPayload),
+        (negotiate(0, &[other], 1), F::ProtocolNotUsable),
+        (
+            negotiate(0, &[edited(|d| d.halen = 31)], 1),
+            F::IncorrectPayload,
+        ),
+        (
+            negotiate(0, &[edited(|d| d.dhlen = 31)], 1),
+            F::IncorrectPayload,
+        ),
+        (
+            negotiate(0, &[edited(|d| d.halen = 0)], 1),
+            F::HashNotUsable,
+        ),
+        (negotiate(0, &[hash], 1), F::HashNotUsable),
+        (
+            negotiate(0, &[edited(|d| d.dhlen = 0)], 1),
+            F::GroupNotUsable,
+        ),
+        (negotiate(0, &[group], 1), F::GroupNotUsable),
+    ] {
+        let mut controller = Controller::new(keys(None), quick());
+        controller.send(&message).expect("told later");
+        assert_eq!(controller.failure(T_ID), explanation as u8, "{message:?}");
+        // It may begin anew.
+        let second = negotiate(0, &[other, plain], 2);
+        controller.send(&second).expect("taken");
+        assert_eq!(
+            controller.receive().expect("a challenge")[1],
+            auth_id::CHALLENGE
+        );
+    }
+}
+
+/// A controller that has sent its challenge, and a reply that is right but for the response.
+fn challenged(is_mutual: bool) -> (Controller, Vec<u8>) {
+    let keys = keys(is_mutual.then_some(2));
+    let mut controller = Controller::new(keys.clone(), quick());
+    let mut end = host::Authentication::new((keys, quick()), (HOST, SUBSYSTEM), T_ID);
+    let Next::Send(message) = end.begin() else {
+        panic!("Negotiate goes first");
+    };
+    controller.send(&message).expect("taken");
+    end.sent();
+    let challenge = controller.receive().expect("a challenge");
+    let mut random = Random::new(3);
+    match end.received(&challenge, &mut |bytes| fill(&mut random, bytes)) {
+        Next::Send(reply) => (controller, reply),
+        next => panic!("{next:?}"),
+    }
+}
+
+#[test]
+fn reply_is_refused_with_the_code_of_what_is_wrong() {
+    use FailureExplanation as F;
+    type Damage = fn(&mut Vec<u8>);
+    let cases: &[(&str, bool, Damage, F)] = &[
+        (
+            "another transaction",
+            false,
+            |m| m[4] ^= 1,
+            F::IncorrectPayload,
+        ),
+        ("another type", false, |m| m[0] = 2, F::IncorrectMessage),
+        ("another message", false, |m| m[1] = 4, F::IncorrectMessage),
+        (
+            "length of another hash",
+            false,
+            |m| m[6] = 48,
+            F::IncorrectPayload,
+        ),
+        ("no hash", false, |m| m[6] = 0, F::IncorrectPayload),
+        ("CVALID of 2", false, |m| m[8] = 2, F::IncorrectPayload),
+        (
+            "a value without a group",
+            false,
+            |m| m[10] = 4,
+            F::IncorrectPayload,
+        ),
+        ("too short", false, |m| m.truncate(79), F::IncorrectPayload),
+        ("head alone", false, |m| m.truncate(16), F::IncorrectPayload),
+        (
+            "less than a head",
+            false,
+            |m| m.truncate(15),
+            F::IncorrectPayload,
+        ),
+        (
+            "less than a header",
+            false,
+            |m| m.truncate(5),
+            F::IncorrectPayload,
+        ),
+        ("nothing", false, |m| m.clear(), F::IncorrectPayload),
+        (
+            "challenge without sequence number",
+            true,
+            |m| m[12..16].fill(0),
+            F::IncorrectPayload,
+        ),
+        ("another response", false, |m| m[16] ^= 1, F::Failed),
+        (
+            "another response, both ways",
+            true,
+            |m| m[47] ^= 0x80,
+            F::Failed,
+        ),
+    ];
+    for (what, is_mutual, damage, explanation) in cases {
+        let (mut controller, mut reply) = challenged(*is_mutual);
+        damage(&mut reply);
+        controller.send(&reply).expect("told later");
+        assert_eq!(controller.failure(T_ID), *explanation as u8, "{what}");
+        assert!(controller.receive().is_err(), "told once");
+        assert!(
+            controller
+                .outcomes
+                .iter()
+                .all(|o| matches!(o, Outcome::Failed { .. })),
+            "{what}"
+        );
+    }
+}
+
+/// Each bit of a reply matters, or stands in what is reserved.
+#[test]
+fn reply_with_any_bit_of_its_response_changed_authenticates_no_host() {
+    for bit in 0..32 * 8 {
+        let (mut controller, mut reply) = challenged(false);
+        reply[16 + bit / 8] ^= 1 << (bit % 8);
+        controller.send(&reply).expect("told later");
+        assert_eq!(controller.failure(T_ID), FailureExplanation::Failed as u8);
+    }
+    let (mut controller, reply) = challenged(false);
+    controller.send(&reply).expect("taken");
+    assert_eq!(
+        controller.receive().expect("a message")[1],
+        auth_id::SUCCESS1
+    );
+}
+
+#[test]
+fn own_challenge_sent_back_is_refused() {
+    let keys = keys(Some(2));
+    let mut controller = Controller::new(keys, quick());
+    let descriptor = ProtocolDescriptor::new(&[1], &[0]);
+    controller
+        .send(&negotiate(0, &[descriptor], 1))
+        .expect("taken");
+    let challenge = controller.receive().expect("a challenge");
+    let mut reply = vec![1, 2, 0, 0, 0x34, 0x12, 32, 0, 1, 0, 0, 0, 1, 0, 0, 0];
+    reply.extend([0; 32]);
+    reply.extend(&challenge[16..48]);
+    controller.send(&reply).expect("told later");
+    assert_eq!(
+        controller.failure(T_ID),
+        FailureExplanation::IncorrectPayload as u8
+    );
+}
+
+#[test]
+fn messages_out_of_turn_are_refused_and_authenticate_no_host() {
+    let success = Success2::new(T_ID).as_bytes().to_vec();
+    let failure = FailureMessage::new(auth_id::FAILURE2, T_ID, FailureExplanation::Failed);
+    let (_, reply) = challenged(false);
+    for message in [success, failure.as_bytes().to_vec(), reply] {
+        let mut controller = Controller::new(keys(None), quick());
+        assert_eq!(controller.receive(), Err(Status::COMMAND_SEQUENCE.dnr()));
+        controller.send(&message).expect("told later");
+        let code = controller.failure(0);
+        assert_eq!(code, FailureExplanation::IncorrectMessage as u8);
+    }
+    // A reply that is verified is not asked for twice.
+    let (mut controller, reply) = challenged(true);
+    controller.send(&reply).expect("taken");
+    controller.send(&reply).expect("told later");
+    assert_eq!(
+        controller.failure(T_ID),
+        FailureExplanation::IncorrectMessage as u8
+    );
+}
+
+#[test]
+fn host_that_says_success2_under_another_transaction_is_not_authenticated() {
+    let (mut controller, reply) = challenged(true);
+    controller.send(&reply).expect("taken");
+    controller.receive().expect("DH-HMAC-CHAP_Success1");
+    assert_eq!(controller.outcomes, []);
+    controller
+        .send(Success2::new(T_ID + 1).as_bytes())
+        .expect("told later");
+    assert_eq!(
+        controller.failure(T_ID),
+        FailureExplanation::IncorrectPayload as u8
+    );
+}
+
+#[test]
+fn receive_without_room_for_its_message_is_refused_and_may_be_repeated() {
+    let field = Status::INVALID_FIELD.dnr();
+    let descriptor = ProtocolDescriptor::new(&[1], &[1]);
+    let choice = only(DhchapHash::Sha256, DhchapGroup::Ffdhe2048);
+    let mut controller = Controller::new(keys(None), choice);
+    controller
+        .send(&negotiate(0, &[descriptor], 1))
+        .expect("taken");
+    let refused = controller.machine.receive(16 + 32 + 255);
+    assert!(matches!(refused, Answer::Status(status) if status == field));
+    let message = controller.receive().expect("a challenge");
+    assert_eq!(message.len(), 16 + 32 + 256);
+    controller.send(&[]).expect("told later");
+    let refused = controller.machine.receive(7);
+    assert!(matches!(refused, Answer::Status(status) if status == field));
+    controller.failure(T_ID);
+}
+
+/// What a controller may say to a host that no host should believe.
+#[test]
+fn host_refuses_what_it_did_not_offer_and_other_transactions() {
+    use FailureExplanation as F;
+    let challenge = |edit: fn(&mut Vec<u8>)| {
+        let mut message = vec![1, 1, 0, 0, 0x34, 0x12, 32, 0, 1, 0, 0, 0, 9, 0, 0, 0];
+        message.extend([5; 32]);
+        edit(&mut message);
+        message.resize(4096, 0);
+        message
+    };
+    type Edit = fn(&mut Vec<u8>);
+    let cases: &[(Edit, F)] = &[
+        (|m| m[8] = 2, F::HashNotUsable),
+        (|m| m[8] = 0, F::HashNotUsable),
+        (|m| m[6] = 48, F::HashNotUsable),
+        (|m| m[9] = 1, F::GroupNotUsable),
+        (|m| m[9] = 200, F::GroupNotUsable),
+        (|m| m[10] = 1, F::IncorrectPayload),
+        (|m| m[4] = 0, F::IncorrectMessage),
+        (|m| m[1] = 3, F::IncorrectMessage),
+        (|m| m[0] = 0, F::IncorrectMessage),
+    ];
+    for (edit, explanation) in cases {
+        let mut end = host::Authentication::new((keys(None), quick()), (HOST, SUBSYSTEM), T_ID);
+        end.begin();
+        assert_eq!(end.sent(), Next::Receive);
+        let next = end.received(&challenge(*edit), &mut |_| ());
+        let Next::Send(message) = next else {
+            panic!("{next:?}");
+        };
+        let wanted = FailureMessage::new(auth_id::FAILURE2, T_ID, *explanation);
+        assert_eq!(message, wanted.as_bytes());
+        assert!(matches!(end.sent(), Next::Failed(_)));
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(512))]
+
+    /// Whatever comes in whatever order, no host gets in without the secret.
+    #[test]
+    fn any_messages_in_any_order_authenticate_no_host(
+        messages in proptest::collection::vec(
+            (0u8..3, prop_oneof![0u8..5, 0xf0u8..0xf2], 0u16..2,
+             proptest::collection::vec(any::<u8>(), 0..120), any::<bool>()),
+            1..12,
+        )
+    ) {
+        let mut controller = Controller::new(keys(Some(2)), quick());
+        let plain = ProtocolDescriptor::new(&[1], &[0]);
+        for (kind, id, t_id, body, begins) in messages {
+            let message = match begins {
+                true => negotiate(0, &[plain], 1),
+                false => [&[kind, id, 0, 0, t_id as u8, 0][..], &body].concat(),
+            };
+            let _ = controller.send(&message);
+            let _ = controller.receive();
+        }
+        let is_authenticated = |o: &Outcome| matches!(o, Outcome::Authenticated { .. });
+        prop_assert!(!controller.outcomes.iter().any(is_authenticated));
+    }
+
+    /// A host takes any bytes of a controller without believing them.
+    #[test]
+    fn any_message_of_a_controller_is_refused_by_the_host(
+        message in proptest::collection::vec(any::<u8>(), 0..200),
+        is_typed in any::<bool>(),
+    ) {
+        let keys = keys(Some(2));
+        let mut end = host::Authentication::new((keys, quick()), (HOST, SUBSYSTEM), T_ID);
+        end.begin();
+        end.sent();
+        let head = [1, 1, 0, 0, 0x34, 0x12, 32, 0, 1, 0, 0, 0];
+        let typed = [&head[..], &message].concat();
+        let message = if is_typed { &typed } else { &message };
+        if let Next::Send(_) = end.received(message, &mut |_| ())
+            && end.sent() == Next::Receive
+        {
+            let next = end.received(message, &mut |_| ());
+            prop_assert!(!matches!(next, Next::Authenticated));
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! In-band authentication: what takes long is computed beside the reactors.
+
+use std::sync::Arc;
+
+use engine::{About, Elsewhere as _, Refusal, Remedy};
+use link::CommandMemory;
+use machine::{Nanos, Tag, locked};
+use nvmf::Reply;
+use nvmf::dhchap::controller::{Answer, Outcome};
+use reactor::fill_random;
+use wire::nvme::Status;
+
+use super::{AUTHENTICATION_FAILED, CommandAnswer, NvmeConnection};
+
+impl NvmeConnection {
+    /// Authentication Send, all of whose message is here.
+    pub(crate) fn authentication_send(&mut self, tag: Tag, now: Nanos) -> bool {
+        let range = self.core.link.range(tag).expect("the message has arrived");
+        let mut message = vec![0; range.len() as usize];
+        mem::copy_out(range, &mut message);
+        let answer = match self.service.registry().dhchap(self.controller()) {
+            Some((keys, choice)) => {
+                let authentication = &self.bound().authentication;
+                locked(authentication).send(&message, &keys, &choice)
+            }
+            // The host had a secret when it connected, and has none any more.
+            None => Answer::Status(Status::COMMAND_SEQUENCE.dnr()),
+        };
+        self.answer_authentication(tag, answer, now);
+        true
+    }
+
+    /// Authentication Receive with room for `len` bytes; false while memory is short.
+    pub(crate) fn authentication_receive(&mut self, tag: Tag, len: u32, now: Nanos) -> bool {
+        let Some(buf) = self.core.pool.get(len) else {
+            return false;
+        };
+        self.core.link.set_data(tag, CommandMemory::owned(buf));
+        let answer = locked(&self.bound().authentication).receive(len);
+        self.answer_authentication(tag, answer, now);
+        true
+    }
+
+    fn answer_authentication(&mut self, tag: Tag, answer: Answer, now: Nanos) {
+        let len = self.core.link.range(tag).map_or(0, |range| range.len());
+        let work = match answer {
+            Answer::Status(status) => {
+                let reply = Reply {
+                    status,
+                    ..Reply::done(0)
+                };
+                self.reply(tag, reply);
+                return self.settle_authentication(now);
+            }
+            Answer::Message(message) => {
+                let len = self.put_answer(tag, &padded(message, len));
+                self.reply(tag, Reply::data(len as usize));
+                return self.settle_authentication(now);
+            }
+            Answer::Work(work) => work,
+        };
+        let (later, is_long) = (self.later(tag), work.is_long());
+        let authentication = Arc::clone(&self.bound().authentication);
+        let compute = move || {
+            let worked = work.run(&mut random);
+            let answer = locked(&authentication).worked(worked);
+            later.answer(match answer {
+                Answer::Status(status) => status.into(),
+                Answer::Message(message) => CommandAnswer {
+                    data: padded(message, len),
+                    ..CommandAnswer::default()
+                },
+                Answer::Work(_) => unreachable!("work makes no work"),
+            });
+        };
+        match is_long {
+            true => self.core.shared.blocking(About::Authentication, compute),
+            false => compute(),
+        }
+    }
+
+    /// What authentication has come to, if anything has changed.
+    pub(crate) fn settle_authentication(&mut self, now: Nanos) {
+        let Some(bound) = &self.bound else { return };
+        let outcome = locked(&bound.authentication).take_outcome();
+        match outcome {
+            None => {}
+            Some(Outcome::Authenticated {
+                hash,
+                group,
+                is_mutual,
+            }) => {
+                tracing::debug!(peer = %self.core.via.peer, host = bound.host, qid = bound.qid,
+                    %hash, %group, is_mutual, "queue authenticated");
+                self.authentications.set(self.authentications.get() + 1);
+                let machine = &mut self.core.link.machine;
+                machine.authenticated();
+                let entries = machine.queue().entries();
+                if !self.is_admitted() {
+                    self.admit(entries);
+                }
+            }
+            Some(Outcome::Failed { why, is_secret }) => {
+                let (host, target) = (Some(&*bound.host), Some(&*bound.target));
+                self.core.shared.refusals.note(Refusal {
+                    peer: Some(self.core.via.peer),
+                    host,
+                    target,
+                    remedy: match is_secret {
+                        true => Remedy::Secret,
+                        false => Remedy::None,
+                    },
+                    ..Refusal::new(AUTHENTICATION_FAILED, &why)
+                });
+                self.core.link.machine.authentication_failed(now);
+            }
+        }
+    }
+}
+
+/// All that the host has room for, as hosts are used to.
+fn padded(mut message: Vec<u8>, len: u32) -> Vec<u8> {
+    message.resize(len as usize, 0);
+    message
+}
+
+/// What no host can foresee.
+fn random(bytes: &mut [u8]) {
+    fill_random(bytes).expect("the kernel has random bytes");
+}
