@@ -29,6 +29,10 @@ pub const KERBEROS: &str = include_str!("../guest/kerberos.sh");
 
 /// Behind [`SECURE`]: TLS with weft.
 pub const SECURE_WEFT: &str = include_str!("../guest/secure-weft.sh");
+/// DH-HMAC-CHAP with weft, behind [`SECURE`].
+pub const SECURE_CHAP_WEFT: &str = include_str!("../guest/secure-chap-weft.sh");
+/// DH-HMAC-CHAP of weft's initiator with the kernel's target.
+pub const SECURE_CHAP_SERVE: &str = include_str!("../guest/secure-chap-serve.sh");
 
 /// Every nvme subcommand for what weft serves.
 pub const ADMINISTRATOR: &str = include_str!("../guest/administrator.sh");

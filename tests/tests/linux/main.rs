@@ -4,6 +4,7 @@
 
 #![forbid(unsafe_code)]
 
+mod authentication;
 mod changes;
 mod host;
 mod import;

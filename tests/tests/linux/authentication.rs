@@ -1,0 +1,139 @@
+//! In-band authentication: the kernel's host with weft, and weft's initiator with the kernel's
+//! target.
+
+use interop::guest::{Config, Guest};
+use interop::initramfs::HOST_NQN;
+use interop::scripts::{
+    KERNEL_TARGET, MACHINE, SECURE, SECURE_CHAP_SERVE, SECURE_CHAP_WEFT, SECURE_KERNEL, script,
+};
+use interop::systems::FORKY;
+use interop::weft::{NQN, WeftProcess, free_address, perf};
+use needs::needs;
+use std::fs;
+use std::net::TcpStream;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+/// Secrets of the bytes 0 to 31 and 100 to 131, of the host and of the controller.
+const SECRET: &str = "DHHC-1:01:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh+KfiaR:";
+const BACK: &str = "DHHC-1:00:ZGVmZ2hpamtsbW5vcHFyc3R1dnd4eXp7fH1+f4CBgoOeXryU:";
+
+/// Every hash and every group.
+const WAYS: [&str; 6] = [
+    "sha256-null",
+    "sha384-ffdhe2048",
+    "sha512-ffdhe3072",
+    "sha256-ffdhe4096",
+    "sha384-ffdhe6144",
+    "sha512-ffdhe8192",
+];
+
+/// A subsystem for each way.
+fn config(address: std::net::SocketAddr) -> String {
+    let subsystems = WAYS.iter().map(|way| {
+        let (hash, group) = way.split_once('-').expect("a hash and a group");
+        format!(
+            "[[volume]]\nname = \"{way}\"\nkind = \"ram\"\nsize = \"16MiB\"\n\
+             [[nvme.subsystem]]\nnqn = \"{NQN}-{way}\"\nvolumes = [\"{way}\"]\n\
+             dhchap_hashes = [\"{hash}\"]\ndhchap_groups = [\"{group}\"]\n\
+             [[nvme.subsystem.host]]\nnqn = \"{HOST_NQN}\"\n\
+             dhchap_secret = \"{SECRET}\"\ndhchap_ctrl_secret = \"{BACK}\"\n"
+        )
+    });
+    let subsystems: String = subsystems.collect();
+    format!("{subsystems}[[listener]]\naddress = \"{address}\"\n[admin]\nsocket = \"off\"\n")
+}
+
+#[needs(guest, system(forky))]
+#[test]
+fn kernels_host_and_weft_authenticate_each_other_by_every_hash_and_group() {
+    let name = "authentication";
+    let address = free_address();
+    let target = WeftProcess::serve(name, &config(address), address);
+    let (port, ways) = (address.port().to_string(), WAYS.join(" "));
+    let settings = [
+        ("ADDR", MACHINE),
+        ("PORT", &port),
+        ("NQN", NQN),
+        ("SECRET", SECRET),
+        ("BACK", BACK),
+        ("WAYS", &ways),
+    ];
+    let mut config = Config::new(name, &script(&settings, &[SECURE, SECURE_CHAP_WEFT]));
+    config.system = &FORKY;
+    let guest = Guest::start(&config).expect("a guest, as everything for it is there");
+    let guest = guest.until("MARK other secrets");
+    let told = target.log();
+    assert!(!told.contains("authentication failed"), "{told}");
+    guest.finish().expect_success();
+    let told = target.log();
+    for why in [
+        "(`--dhchap-secret`) is not the one",
+        "its `--dhchap-ctrl-secret` is not",
+    ] {
+        assert!(told.contains(why), "{told}");
+    }
+    assert!(!told.contains("DHHC"), "a secret is told");
+    target.expect_orderly_end();
+}
+
+fn secret_file(folder: &Path, name: &str, secret: &str) -> String {
+    let path = folder.join(name);
+    fs::write(&path, secret).expect("a file");
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).expect("a mode");
+    path.display().to_string()
+}
+
+#[needs(guest, system(forky))]
+#[test]
+fn initiator_and_the_kernels_own_target_authenticate_each_other() {
+    let name = "authentication-kernel-target";
+    let (address, next) = (free_address(), free_address());
+    let ways = [WAYS[0], WAYS[2], WAYS[5]];
+    let settings = [
+        ("ADDR", "10.0.2.15"),
+        ("PORT", "4420"),
+        ("NQN", NQN),
+        ("HOST", HOST_NQN),
+        ("SECRET", SECRET),
+        ("BACK", BACK),
+        ("WAYS", &ways.join(" ")),
+    ];
+    let pieces = [KERNEL_TARGET, SECURE_KERNEL, SECURE_CHAP_SERVE];
+    let mut config = Config::new(name, &script(&settings, &pieces));
+    config.system = &FORKY;
+    config.forwards = vec![(address.port(), 4420), (next.port(), 4421)];
+    let mut guest = Guest::start(&config).expect("a guest, as everything for it is there");
+    let folder = tempfile::tempdir().expect("a folder");
+    let [secret, back] = [("host", SECRET), ("controller", BACK)]
+        .map(|(name, secret)| secret_file(folder.path(), name, secret));
+    let load = [
+        "--hostnqn",
+        HOST_NQN,
+        "--rw=randwrite",
+        "--size=4MiB",
+        "--verify",
+        "--runtime=1s",
+        "--ramp-time=0s",
+        "--dhchap-secret-file",
+    ];
+    for way in ways {
+        guest = guest.until(&format!("MARK {way}"));
+        for (arguments, is_let_in) in [
+            (vec![&*secret], true),
+            (vec![&*secret, "--dhchap-ctrl-secret-file", &*back], true),
+            (vec![&*back], false),
+            (vec![&*secret, "--dhchap-ctrl-secret-file", &*secret], false),
+        ] {
+            let ended = perf(address, &[&load[..], &arguments[..]].concat());
+            let said = guest.output();
+            assert_eq!(
+                ended.is_ok(),
+                is_let_in,
+                "{way}: {ended:?}\n--- guest\n{said}"
+            );
+        }
+        drop(TcpStream::connect(next).expect("the guest still runs"));
+    }
+    guest.finish().expect_success();
+}
