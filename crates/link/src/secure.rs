@@ -272,8 +272,10 @@ impl RecordLayer {
     ) -> Result<u32, RecordError> {
         let body = (record.len() - HEADER_BYTES) as u32;
         let staged = body.saturating_sub(direct.map_or(0, BufRange::len));
-        let wanted = (left as u32).min(STAGE_BYTES);
-        let stage = (out.stage).get_or_insert_with(|| self.pool.stage_of(wanted.min(staged)));
+        // Room for what is behind it, too, so that it is found once.
+        let direct_bytes = direct.map_or(0, BufRange::len) as usize;
+        let wanted = (left.saturating_sub(direct_bytes) as u32).min(STAGE_BYTES);
+        let stage = (out.stage).get_or_insert_with(|| self.pool.stage_of(wanted));
         if stage.room() < staged as usize {
             stage.fit(&self.pool, wanted);
             stage.make_room(&self.pool, staged);

@@ -3,6 +3,7 @@
 
 use std::sync::{Arc, Mutex};
 
+use auth::psk::Derivation;
 use engine::hosts::HostName;
 use engine::{
     About, Connection as _, ConnectionRef, Elsewhere as _, Refusal, RefusalKind, Remedy, Scope,
@@ -205,6 +206,15 @@ impl NvmeConnection {
                  give each its own (`nvme gen-hostnqn > /etc/nvme/hostnqn`)");
         }
         let is_admin = bound.qid == 0;
+        let psk = self.core.link.stream.psk();
+        if is_admin
+            && psk.is_some_and(|psk| psk.derivation == Derivation::Old)
+            && self.core.shared.refusals.tells_arrival(Some(peer.ip()))
+        {
+            tracing::warn!(event = "old-tls-key", %peer, host, target = nqn,
+                "the host derives its TLS key as libnvme up to 1.13 does: update nvme-cli there, \
+                 and insert the key again");
+        }
         let name = HostName::Said("NVMe host", bound.host.clone());
         self.core.set_host(name);
         if is_admin {

@@ -193,7 +193,11 @@ impl PskHandshake {
         let told = connection.poll_negotiate().map_ok(drop).map_err(failed);
         self.secrets.extend(SECRETS.take());
         match told {
-            Poll::Pending => Ok(None),
+            Poll::Pending => {
+                self.bytes.input.drain(..self.bytes.taken);
+                self.bytes.taken = 0;
+                Ok(None)
+            }
             Poll::Ready(told) => told.and_then(|()| self.secured()).map(Some),
         }
     }
