@@ -1,6 +1,6 @@
 //! Files that other users may not read.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::Read;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -12,6 +12,10 @@ const OPEN_TO_ALL: u32 = 0o006;
 pub(crate) fn read_private(path: &Path, most: usize) -> Result<Vec<u8>, String> {
     let shown = path.display();
     let cannot = |error| format!("{shown} cannot be read: {error}");
+    // Looked at before it is opened: opening a pipe would block.
+    if !fs::metadata(path).map_err(cannot)?.is_file() {
+        return Err(format!("{shown} is no file"));
+    }
     let file = File::open(path).map_err(cannot)?;
     let mode = file.metadata().map_err(cannot)?.mode();
     if mode & OPEN_TO_ALL != 0 {

@@ -414,7 +414,16 @@ impl Planner<'_> {
             changes.push(format!("{hosts}, controllers of other hosts end"));
         }
         if old.terms != new.terms {
-            changes.push("hosts are held to other terms (`host`)".to_owned());
+            let of_host = |spec: &SubsystemSpec, nqn: &str| {
+                spec.terms.iter().find(|terms| terms.nqn == nqn).cloned()
+            };
+            let names = old.terms.iter().chain(&new.terms).map(|terms| &terms.nqn);
+            let names: BTreeSet<&String> = names
+                .filter(|nqn| of_host(old, nqn) != of_host(new, nqn))
+                .collect();
+            let names: Vec<String> = names.into_iter().cloned().collect();
+            let hosts = told(Some(&names), "get other terms (`host`)");
+            changes.push(format!("{hosts}; connections by keys that are gone stay"));
         }
         if old.dhchap != new.dhchap {
             changes.push("its hosts authenticate by other hashes or groups".to_owned());

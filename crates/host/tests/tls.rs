@@ -252,3 +252,42 @@ fn what_is_no_handshake_costs_no_other_host_anything() {
     beside.keep_alive().expect("alive");
     stop(running);
 }
+
+/// A ClientHello costs a bounded number of derivations, whatever a peer says in the clear.
+#[test]
+fn hello_with_one_identity_many_times_is_looked_at_once() {
+    let running = serve(one_key(&key(PskHash::Sha256, 7)), Choice::Auto);
+    let identity = format!("NVMe0R01 {FRIEND} {NQN}");
+    let mut identities = Vec::new();
+    let mut binders = Vec::new();
+    for _ in 0..8 {
+        identities.extend((identity.len() as u16).to_be_bytes());
+        identities.extend(identity.as_bytes());
+        identities.extend([0; 4]);
+        binders.push(32);
+        binders.extend([7; 32]);
+    }
+    let long = |bytes: &[u8]| [&(bytes.len() as u16).to_be_bytes()[..], bytes].concat();
+    let extension = |kind: u16, body: &[u8]| [&kind.to_be_bytes()[..], &long(body)].concat();
+    let extensions = [
+        extension(43, &[2, 3, 4]),
+        extension(45, &[1, 1]),
+        extension(41, &[long(&identities), long(&binders)].concat()),
+    ];
+    let mut hello = vec![3, 3];
+    hello.extend([9; 32]);
+    hello.extend([0, 0, 2, 0x13, 1, 1, 0]);
+    hello.extend(long(&extensions.concat()));
+    let mut message = vec![1];
+    message.extend(&(hello.len() as u32).to_be_bytes()[1..]);
+    message.extend(hello);
+    let record = [&[22, 3, 1][..], &long(&message)].concat();
+    let decrypt_error = vec![21, 3, 3, 0, 2, 2, 51];
+    assert_eq!(answer(running.addresses()[0], &record), decrypt_error);
+    let refusals = running.refusals();
+    let wrong = refusals
+        .iter()
+        .filter(|refusal| refusal.reason.contains("is another on the host"));
+    assert_eq!(wrong.count(), 1);
+    stop(running);
+}

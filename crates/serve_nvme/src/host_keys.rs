@@ -4,9 +4,10 @@
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use auth::psk::{Derivation, PskIdentity, TlsPsk};
+use auth::HostPsk;
+use auth::psk::{Derivation, Psk, PskIdentity, TlsPsk};
 use engine::HandshakeTerms;
-use nvmf::HostTerms;
+use nvmf::Subsystem;
 use tls::psk_handshake::KnownPsks;
 use wire::nvme::discovery::DISCOVERY_NQN;
 
@@ -21,19 +22,38 @@ pub fn handshake_terms(service: &Arc<Service>, requires_tls: bool) -> Option<Han
     })
 }
 
+/// Keys that are tried for one identity: what a peer says in the clear costs no more.
+const KEYS_MAX: usize = 8;
+
 /// The keys of all hosts of all subsystems.
 struct HostKeys(Arc<Service>);
 
 impl HostKeys {
-    /// What a host is held to in a subsystem. A key for any subsystem is one for discovery,
-    /// too.
-    fn terms_of(&self, named: &PskIdentity<'_>) -> Vec<HostTerms> {
+    /// The keys of a host for a subsystem, each once. A key for any subsystem is one for
+    /// discovery, too, as far as it is one of the first [`KEYS_MAX`].
+    fn keys_of(&self, named: &PskIdentity<'_>) -> Vec<Psk> {
+        let now = SystemTime::now();
+        let is_good = |key: &&HostPsk| {
+            let is_over = key.until.is_some_and(|until| UNIX_EPOCH + until <= now);
+            !is_over && key.psk.hash() == named.hash
+        };
         let registry = self.0.registry();
-        let all = registry.subsystems();
-        let all =
-            all.filter(|subsystem| named.subnqn == DISCOVERY_NQN || subsystem.nqn == named.subnqn);
-        all.filter_map(|subsystem| subsystem.terms_of(named.hostnqn).cloned())
-            .collect()
+        let mut keys: Vec<Psk> = Vec::new();
+        let of_subsystem =
+            |subsystem: &Subsystem| named.subnqn == DISCOVERY_NQN || subsystem.nqn == named.subnqn;
+        let all = registry
+            .subsystems()
+            .filter(|subsystem| of_subsystem(subsystem));
+        let terms = all.filter_map(|subsystem| subsystem.terms_of(named.hostnqn));
+        for key in terms.flat_map(|terms| &terms.psks).filter(is_good) {
+            if !keys.contains(&key.psk) {
+                keys.push(key.psk.clone());
+            }
+            if keys.len() == KEYS_MAX {
+                break;
+            }
+        }
+        keys
     }
 }
 
@@ -42,18 +62,12 @@ impl KnownPsks for HostKeys {
         let Some(named) = PskIdentity::parse(identity) else {
             return Vec::new();
         };
-        let terms = self.terms_of(&named);
-        let keys = terms.iter().flat_map(|terms| &terms.psks);
-        let is_good = |until| SystemTime::now() < UNIX_EPOCH + until;
-        let keys = keys.filter(|key| key.until.is_none_or(is_good));
         let mut psks: Vec<TlsPsk> = Vec::new();
-        for key in keys.filter(|key| key.psk.hash() == named.hash) {
+        for key in self.keys_of(&named) {
             for derivation in [Derivation::Standard, Derivation::Old] {
                 let psk = match named.version {
-                    0 => key
-                        .psk
-                        .tls_psk_version_0(named.hostnqn, named.subnqn, derivation),
-                    _ => key.psk.tls_psk(named.hostnqn, named.subnqn, derivation),
+                    0 => key.tls_psk_version_0(named.hostnqn, named.subnqn, derivation),
+                    _ => key.tls_psk(named.hostnqn, named.subnqn, derivation),
                 };
                 if psk.identity == identity && !psks.contains(&psk) {
                     psks.push(psk);

@@ -10,8 +10,8 @@ use crate::records::HEADER_BYTES;
 
 /// Bytes of a ClientHello, at most.
 const HELLO_BYTES_MAX: usize = 16 << 10;
-/// Identities of it that are looked at.
-const IDENTITIES_MAX: usize = 8;
+/// Identities of it that are looked at: a host has a key or two, of a version or two.
+const IDENTITIES_MAX: usize = 4;
 
 const HANDSHAKE: u8 = 22;
 const CLIENT_HELLO: u8 = 1;
@@ -154,6 +154,7 @@ pub(crate) fn chosen_psk(message: &[u8], known: &dyn KnownPsks) -> Result<TlsPsk
         return Err(HandshakeError::NoKeyExchange);
     }
     let mut error = None;
+    let mut tried: Vec<&[u8]> = Vec::new();
     for _ in 0..IDENTITIES_MAX {
         if identities.0.is_empty() {
             break;
@@ -161,6 +162,10 @@ pub(crate) fn chosen_psk(message: &[u8], known: &dyn KnownPsks) -> Result<TlsPsk
         let offered = identities.long().zip(identities.bytes(4));
         let (identity, _) = offered.ok_or(HandshakeError::Malformed)?;
         let binder = binders.short().ok_or(HandshakeError::Malformed)?;
+        if tried.contains(&identity.0) {
+            continue;
+        }
+        tried.push(identity.0);
         let identity = String::from_utf8_lossy(identity.0);
         let psks = known.psks_of(&identity);
         let proves = |psk: &TlsPsk| proves_key(psk, offer.truncated, binder.0);

@@ -70,10 +70,11 @@ impl HandshakeError {
         match self {
             HandshakeError::Malformed => Alert::DecodeError,
             HandshakeError::Version => Alert::ProtocolVersion,
-            HandshakeError::NoPsk | HandshakeError::NoKeyExchange => Alert::HandshakeFailure,
+            HandshakeError::NoPsk | HandshakeError::NoKeyExchange | HandshakeError::Failed(_) => {
+                Alert::HandshakeFailure
+            }
             HandshakeError::UnknownIdentity(_) => Alert::UnknownPskIdentity,
             HandshakeError::WrongKey(_) | HandshakeError::OtherBinder(_) => Alert::DecryptError,
-            HandshakeError::Failed(_) => Alert::InternalError,
         }
     }
 }

@@ -18,8 +18,6 @@ pub const EXTRA_BYTES: usize = HEADER_BYTES + 1 + TAG_BYTES;
 const BODY_BYTES_MAX: usize = PLAIN_BYTES_MAX + 256;
 /// Records without data, one behind the other, at most.
 const EMPTY_MAX: u32 = 32;
-/// Records under one key that AES-GCM is good for: 2^24.5 (RFC 8446, section 5.5).
-const RECORDS_MAX: u64 = 23_726_566;
 
 /// What a record carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,8 +61,6 @@ pub enum Alert {
     DecryptError = 51,
     /// A version that is not spoken.
     ProtocolVersion = 70,
-    /// Our own failure.
-    InternalError = 80,
     /// An identity that is not known.
     UnknownPskIdentity = 115,
 }
@@ -272,12 +268,6 @@ impl Sealer {
         let plain = [Plain::Bytes(bytes)].into_iter();
         self.seal(content, plain, bytes.len(), Sealed::Bytes(&mut record));
         record
-    }
-
-    /// Whether the keys have been used for as many records as they are good for.
-    #[must_use]
-    pub fn is_worn(&self) -> bool {
-        self.traffic.records >= RECORDS_MAX
     }
 }
 

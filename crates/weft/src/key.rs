@@ -2,7 +2,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -48,7 +48,7 @@ enum KeyCommand {
         #[command(flatten)]
         pair: Pair,
         /// How long the keys that are there stay good, as in 90s, 12h or 7d
-        #[arg(long, default_value = "1d", value_parser = humantime::parse_duration)]
+        #[arg(long, default_value = "1d", value_parser = grace)]
         grace: Duration,
     },
 }
@@ -64,12 +64,26 @@ struct Pair {
     subsystem: String,
 }
 
+/// Longer than this no key is to be good.
+const GRACE_MAX: Duration = Duration::from_secs(366 * 24 * 60 * 60);
+
+fn grace(text: &str) -> Result<Duration, String> {
+    let grace = humantime::parse_duration(text).map_err(|why| why.to_string())?;
+    match grace <= GRACE_MAX {
+        true => Ok(grace),
+        false => Err("it is longer than a year".to_owned()),
+    }
+}
+
 fn host_nqn(text: &str) -> Result<String, String> {
     check_host_nqn(text).map_err(|why| why.to_string())?;
     Ok(text.to_owned())
 }
 
 fn subsystem_nqn(text: &str) -> Result<String, String> {
+    if text == DISCOVERY_NQN {
+        return Ok(text.to_owned());
+    }
     check_subsystem_nqn(text).map_err(|why| why.to_string())?;
     Ok(text.to_owned())
 }
@@ -112,6 +126,8 @@ fn make(path: &Path, pair: &Pair, hash: HashName) -> Result<String, String> {
         HashName::Sha384 => PskHash::Sha384,
     })?;
     write_new(path, &key_line(&key))?;
+    give_to_owner_of_folder(path)?;
+    let path = &fs::canonicalize(path).map_err(|error| format!("{}: {error}", path.display()))?;
     let shown = path.display();
     Ok(format!(
         "{shown} has the key: copy it to the host in a way that nobody reads, and nowhere else.\n\n\
@@ -125,10 +141,26 @@ fn make(path: &Path, pair: &Pair, hash: HashName) -> Result<String, String> {
     ))
 }
 
+/// Root makes keys for the user whose folder it is: weft as a service runs as another user.
+fn give_to_owner_of_folder(path: &Path) -> Result<(), String> {
+    let folder = path
+        .parent()
+        .filter(|folder| !folder.as_os_str().is_empty());
+    let given = fs::metadata(folder.unwrap_or(Path::new("."))).and_then(|folder| {
+        let own = fs::metadata(path)?.uid();
+        match own == 0 && folder.uid() != 0 {
+            true => chown(path, Some(folder.uid()), Some(folder.gid())),
+            false => Ok(()),
+        }
+    });
+    given.map_err(|error| format!("{} cannot be given away: {error}", path.display()))
+}
+
 /// What a Linux host does with its copy of a key.
 fn on_the_host(path: &Path, pair: &Pair) -> String {
     let Pair { host, subsystem } = pair;
     let file = path.file_name().unwrap_or_default().to_string_lossy();
+    let file = format!("'{}'", file.replace('\'', r"'\''"));
     let mut text = format!(
         "On the host, as root, with tlshd (ktls-utils) running and its copy of the key in {file}:\n\n"
     );
@@ -191,6 +223,10 @@ fn check(path: &Path, pair: &Pair) -> Result<String, String> {
 
 fn rotate(path: &Path, pair: &Pair, grace: Duration) -> Result<String, String> {
     let keys = read(path)?;
+    let cannot = |error| format!("{} cannot be replaced: {error}", path.display());
+    // What a link leads to is replaced, not the link.
+    let target = fs::canonicalize(path).map_err(cannot)?;
+    let about = fs::metadata(&target).map_err(cannot)?;
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     let now = now.map_err(|_| "the clock is before 1970")?;
     let until = now.saturating_add(grace);
@@ -207,15 +243,21 @@ fn rotate(path: &Path, pair: &Pair, grace: Duration) -> Result<String, String> {
         .chain(kept)
         .map(|key| key_line(&key))
         .collect();
-    parse_keys(text.as_bytes()).map_err(|why| format!("{}: {why}", path.display()))?;
-    // Whole or not at all, and never readable by others.
-    let mut beside = path.as_os_str().to_owned();
+    parse_keys(text.as_bytes()).map_err(|why| {
+        let shown = path.display();
+        format!("{shown} with one key more: {why}; take out the lines of keys that no host has")
+    })?;
+    // Whole or not at all, with the owner and the mode that it had.
+    let mut beside = target.as_os_str().to_owned();
     beside.push(".new");
     let beside = Path::new(&beside);
     write_new(beside, &text)?;
-    fs::rename(beside, path).map_err(|error| {
+    let replaced = chown(beside, Some(about.uid()), Some(about.gid()))
+        .and_then(|()| fs::set_permissions(beside, about.permissions()))
+        .and_then(|()| fs::rename(beside, &target));
+    replaced.map_err(|error| {
         let _ = fs::remove_file(beside);
-        format!("{} cannot be replaced: {error}", path.display())
+        cannot(error)
     })?;
     let until = humantime::format_rfc3339_seconds(UNIX_EPOCH + until);
     let shown = path.display();
@@ -229,6 +271,10 @@ fn rotate(path: &Path, pair: &Pair, grace: Duration) -> Result<String, String> {
 
 fn read(path: &Path) -> Result<Vec<HostPsk>, String> {
     let cannot = |error| format!("{} cannot be read: {error}", path.display());
+    // Looked at before it is opened: opening a pipe would block.
+    if !fs::metadata(path).map_err(cannot)?.is_file() {
+        return Err(format!("{} is no file", path.display()));
+    }
     let file = File::open(path).map_err(cannot)?;
     let mut bytes = Vec::new();
     let most = KEY_FILE_BYTES_MAX as u64 + 1;
@@ -248,5 +294,11 @@ fn write_new(path: &Path, text: &str) -> Result<(), String> {
         file.write_all(text.as_bytes())?;
         file.sync_all()
     });
-    written.map_err(|error| format!("{} cannot be made: {error}", path.display()))
+    let shown = path.display();
+    written.map_err(|error| match error.kind() {
+        io::ErrorKind::AlreadyExists => {
+            format!("{shown} is there already: give another name, or remove it if no host has it")
+        }
+        _ => format!("{shown} cannot be made: {error}"),
+    })
 }

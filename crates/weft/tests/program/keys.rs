@@ -1,7 +1,7 @@
 //! Keys for TLS: made, checked, and replaced while hosts are connected.
 
-use std::fs;
-use std::os::unix::fs::MetadataExt;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
 
 use crate::reload::Load;
@@ -99,7 +99,10 @@ fn key_is_made_for_its_owner_alone_and_both_sides_are_told() {
         assert!(said.contains(part), "{part}: {said}");
     }
     let (code, said) = key("new", &path, &[]);
-    assert!(code == Some(1) && said.contains("cannot be made"), "{said}");
+    assert!(
+        code == Some(1) && said.contains("is there already"),
+        "{said}"
+    );
     let (code, said) = key("check", &path, &[]);
     assert_eq!(code, Some(0), "{said}");
     let identity = format!("NVMe1R02 {HOST} {NQN} ");
@@ -122,6 +125,27 @@ fn key_is_made_for_its_owner_alone_and_both_sides_are_told() {
     assert_eq!(output.status.code(), Some(2), "{}", text(&output.stderr));
 }
 
+/// As a service reads it, which is another user than the one who replaces it.
+#[test]
+fn rotation_keeps_owner_mode_and_links_of_a_file() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (path, link) = (folder.path().join("host.psk"), folder.path().join("link"));
+    let (code, said) = key("new", &path, &[]);
+    assert_eq!(code, Some(0), "{said}");
+    fs::set_permissions(&path, Permissions::from_mode(0o640)).expect("ours");
+    symlink(&path, &link).expect("a link");
+    let about = fs::metadata(&path).expect("there");
+    let (code, said) = key("rotate", &link, &[]);
+    assert_eq!(code, Some(0), "{said}");
+    let now = fs::metadata(&path).expect("there");
+    let of = |about: &fs::Metadata| (about.uid(), about.gid(), about.mode());
+    assert_eq!(of(&now), of(&about));
+    let kept = fs::symlink_metadata(&link).expect("there");
+    assert!(kept.is_symlink(), "the link is no file");
+    let keys = fs::read_to_string(&path).expect("text");
+    assert_eq!(keys.lines().count(), 2, "{keys}");
+}
+
 #[test]
 fn key_is_replaced_and_old_and_new_are_good_while_a_load_goes_on() {
     let mut keyed = Keyed::start();
@@ -140,14 +164,14 @@ fn key_is_replaced_and_old_and_new_are_good_while_a_load_goes_on() {
     let told = keyed.perf(HOST, Some(&first)).expect_err("an unknown key");
     assert!(told.contains("TLS"), "{told}");
     keyed.serving.signal("HUP");
-    keyed.serving.log_line("held to other terms");
+    keyed.serving.log_line("get other terms");
     keyed.perf(HOST, Some(&first)).expect("the new key");
     keyed.perf(HOST, Some(&old)).expect("the old key");
     // No time is left to the old one.
     let (code, said) = key("rotate", &first, &["--grace", "0s"]);
     assert_eq!(code, Some(0), "{said}");
     keyed.serving.signal("HUP");
-    keyed.serving.log_line("held to other terms");
+    keyed.serving.log_line("get other terms");
     keyed.perf(HOST, Some(&first)).expect("the newest key");
     assert!(keyed.perf(HOST, Some(&old)).is_err());
     // Who was connected stays.
