@@ -254,7 +254,8 @@ fn an_iscsi_initiator_sees_what_commands_say_and_loses_nothing() {
     assert!(said.contains("it may come back"), "{said}");
 
     let guest = guest.until("MARK rollback");
-    target.run_disconnecting(&["rollback", &before_the_mask], &cuts);
+    // It lets more in than before, which cuts no session.
+    target.run(&["rollback", &before_the_mask]);
     println!("{}", guest.finish().expect_success());
 
     refused_alone(&target, OTHER_INITIATOR);
