@@ -6,6 +6,8 @@ mod common;
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 use common::*;
 use needs::each_driver;
@@ -85,8 +87,18 @@ fn flushed_and_durable_data_outlives_a_killed_process(choice: Choice) {
     }
     // SIGKILL.
     drop(server);
-    // The lock went with the process.
-    let volume = open(&file_spec(&path, SIZE)).unwrap();
+    // The lock went with the process, or with its ring, which the kernel takes down after it.
+    let deadline = Instant::now() + Duration::from_secs(30);
+    let volume = loop {
+        match open(&file_spec(&path, SIZE)) {
+            Ok(volume) => break volume,
+            Err(error) => {
+                let is_held = matches!(error.problem, Problem::InUse { .. });
+                assert!(is_held && Instant::now() < deadline, "{error}");
+                sleep(Duration::from_millis(10));
+            }
+        }
+    };
     let mut files = Real::open(Choice::Epoll);
     assert_eq!(read(&*volume, &mut files, 0, 4096).unwrap(), [1; 4096]);
     assert_eq!(read(&*volume, &mut files, 4096, 4096).unwrap(), [2; 4096]);
