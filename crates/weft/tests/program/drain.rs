@@ -81,13 +81,13 @@ fn drained_weft_says_who_is_left_and_lets_hosts_in_again_at_the_end() {
 
     let ended = open.ask(&["drain", "--disconnect", "--wait", "0"]);
     let shown = text(&ended.stdout);
-    assert_eq!(ended.status.code(), Some(1), "{shown}");
-    for part in [
-        "no host is let in any more\n",
-        "NOT QUIET after 0 s",
-        "\nleft:\n",
-        "\nnfs ",
-    ] {
+    // A load may have nothing in flight at the moment that is looked at.
+    let quiet = match ended.status.code() {
+        Some(0) => "quiet: no command is in flight\n",
+        Some(1) => "NOT QUIET after 0 s",
+        code => panic!("{code:?}: {shown}"),
+    };
+    for part in ["no host is let in any more\n", quiet, "\nleft:\n", "\nnfs "] {
         assert!(shown.contains(part), "{part}: {shown}");
     }
     open.is_said_to_be_drained(true);
