@@ -84,8 +84,16 @@ fn narrows(old: &SubsystemSpec, new: &SubsystemSpec, places: &[Option<u16>]) -> 
         || !old.namespaces.iter().all(keeps)
 }
 
-/// Whether a host loses a network that it may come from, or has to speak TLS from now on.
+/// Whether a host that is let in loses a network that it may come from, or has to speak TLS
+/// from now on.
 fn holds_to_more(old: &SubsystemSpec, new: &HostTerms) -> bool {
+    if old
+        .hosts
+        .as_ref()
+        .is_some_and(|hosts| !hosts.contains(&new.nqn))
+    {
+        return false;
+    }
     let known = old.terms.iter().find(|terms| terms.nqn == new.nqn);
     let spoke_tls = known.is_some_and(HostTerms::needs_tls);
     let known = known.map_or(&[][..], |known| &known.networks);
@@ -207,6 +215,8 @@ mod tests {
 
     use super::*;
 
+    use auth::HostPsk;
+    use auth::psk::{Psk, PskHash};
     use iscsi::{Auth, Redirect};
     use server::nfs::{Clients, ExportSpec, FileSystemKind, FileSystemSpec, Rule};
     use server::{IscsiTargetSpec, ListenerSpec, LunSpec};
@@ -421,13 +431,20 @@ mod tests {
         assert!(is_disturbed(subsystem(none), subsystem(namespace(None))));
     }
 
+    fn from_networks(networks: &[&str]) -> HostTerms {
+        let networks = networks.iter();
+        HostTerms {
+            networks: networks
+                .map(|net| net.parse().expect("a network"))
+                .collect(),
+            ..HostTerms::new("a")
+        }
+    }
+
     #[test]
     fn host_that_loses_a_network_is_cut() {
         let held = |networks: &[&str]| SubsystemSpec {
-            terms: vec![HostTerms {
-                networks: networks.iter().map(|n| n.parse().unwrap()).collect(),
-                ..HostTerms::new("a")
-            }],
+            terms: vec![from_networks(networks)],
             ..SubsystemSpec::default()
         };
         let (one, other) = ("192.0.2.0/24", "198.51.100.7");
@@ -440,8 +457,29 @@ mod tests {
             let told = is_disturbed(subsystem(held(new)), subsystem(held(old)));
             assert_eq!(told, is_cut, "{old:?} to {new:?}");
         }
-        let none = SubsystemSpec::default();
-        assert!(is_disturbed(subsystem(held(&[one])), subsystem(none)));
+        let any = SubsystemSpec::default();
+        assert!(is_disturbed(subsystem(held(&[one])), subsystem(any)));
+    }
+
+    #[test]
+    fn host_that_was_not_let_in_is_not_cut_by_its_terms() {
+        let psk = Psk::new(PskHash::Sha256, |_| ());
+        let with_psk = HostTerms {
+            psks: vec![HostPsk { psk, until: None }],
+            ..HostTerms::new("a")
+        };
+        let listed = |hosts: &[&str], terms: &[HostTerms]| {
+            subsystem(SubsystemSpec {
+                hosts: Some(texts(hosts)),
+                terms: terms.to_vec(),
+                ..SubsystemSpec::default()
+            })
+        };
+        for terms in [from_networks(&["192.0.2.0/24"]), with_psk] {
+            let new = || listed(&["a", "b"], std::slice::from_ref(&terms));
+            assert!(!is_disturbed(new(), listed(&["b"], &[])), "{terms:?}");
+            assert!(is_disturbed(new(), listed(&["a", "b"], &[])), "{terms:?}");
+        }
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use faults::Fault;
 use iscsi::{PortalGroup, Target};
-use nvmf::AnaGroup;
+use nvmf::{AnaGroup, HostTerms};
 use server::nfs::{ExportSpec, FileSystemKind, FileSystemSpec};
 use server::{
     Ana, Change, Config, IscsiTargetSpec, ListenerSpec, LunSpec, NamespaceSpec, SubsystemSpec,
@@ -414,16 +414,7 @@ impl Planner<'_> {
             changes.push(format!("{hosts}, controllers of other hosts end"));
         }
         if old.terms != new.terms {
-            let of_host = |spec: &SubsystemSpec, nqn: &str| {
-                spec.terms.iter().find(|terms| terms.nqn == nqn).cloned()
-            };
-            let names = old.terms.iter().chain(&new.terms).map(|terms| &terms.nqn);
-            let names: BTreeSet<&String> = names
-                .filter(|nqn| of_host(old, nqn) != of_host(new, nqn))
-                .collect();
-            let names: Vec<String> = names.into_iter().cloned().collect();
-            let hosts = told(Some(&names), "get other terms (`host`)");
-            changes.push(format!("{hosts}; connections by keys that are gone stay"));
+            changes.push(changed_terms(&old.terms, &new.terms));
         }
         if old.dhchap != new.dhchap {
             changes.push("its hosts authenticate by other hashes or groups".to_owned());
@@ -696,6 +687,27 @@ impl Planner<'_> {
             ..target.clone()
         })
     }
+}
+
+/// Which hosts are held to something else, and what of it does not hold for those that are here.
+fn changed_terms(old: &[HostTerms], new: &[HostTerms]) -> String {
+    let of_host = |all: &[HostTerms], nqn: &str| {
+        let found = all.iter().find(|terms| terms.nqn == nqn);
+        found.cloned().unwrap_or_else(|| HostTerms::new(nqn))
+    };
+    let names = old.iter().chain(new).map(|terms| &*terms.nqn);
+    let names: BTreeSet<&str> = names.collect();
+    let all = names.into_iter();
+    let all = all.map(|nqn| (of_host(old, nqn), of_host(new, nqn)));
+    let changed: Vec<_> = all.filter(|(old, new)| old != new).collect();
+    let names: Vec<String> = changed.iter().map(|(_, new)| new.nqn.clone()).collect();
+    let mut text = told(Some(&names), "get other terms (`host`)");
+    let has_other_keys =
+        |(old, new): &(HostTerms, HostTerms)| (&old.psks, &old.dhchap) != (&new.psks, &new.dhchap);
+    if changed.iter().any(has_other_keys) {
+        text += "; connections by keys that are gone stay";
+    }
+    text
 }
 
 fn without_namespaces(spec: &SubsystemSpec) -> SubsystemSpec {
