@@ -1,5 +1,6 @@
 # TLS with weft, which holds this host to a key: behind SECURE.
-# Set by the caller besides ADDR, PORT, NQN: KEY, an interchange key, and its CIPHER.
+# Set by the caller besides ADDR, PORT, NQN: KEY, an interchange key, and its CIPHER. At MARK
+# the caller gives weft another key.
 
 discovery=nqn.2014-08.org.nvmexpress.discovery
 tls_daemon
@@ -40,5 +41,11 @@ step discovery by TLS
 NQN=$discovery insert_psk "$KEY" >/dev/null
 nvme discover -t tcp -a "$ADDR" -s "$PORT" --tls >/tmp/discovered || fail "$(cat /tmp/tlshd.log)"
 has "subnqn: *$NQN" /tmp/discovered
+
+step wrong key
+echo "MARK another key"
+until_true "refusal of the key that was" \
+    '! nvme discover -t tcp -a "$ADDR" -s "$PORT" --tls >/tmp/discovered 2>&1'
+shut_out --tls
 
 step end

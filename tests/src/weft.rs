@@ -235,10 +235,19 @@ impl WeftProcess {
             .expect("a size in KiB")
     }
 
+    /// Asks it to read its configuration and its files of keys again (SIGHUP).
+    pub fn reload(&self) {
+        self.signal("-HUP");
+    }
+
+    fn signal(&self, signal: &str) {
+        let mut kill = Command::new("kill");
+        output(kill.args([signal, &self.pid().to_string()])).expect("a signal is sent");
+    }
+
     /// Asks it to end, expects that it ends well, and removes its logs.
     pub fn expect_orderly_end(mut self) {
-        let mut kill = Command::new("kill");
-        output(kill.args(["-TERM", &self.pid().to_string()])).expect("a signal is sent");
+        self.signal("-TERM");
         let ended = self.child.wait_for(START_MAX).expect("a child");
         let log = self.log();
         let ended = ended.unwrap_or_else(|| panic!("no end after SIGTERM: {}", tail(&log, 20)));

@@ -165,7 +165,7 @@ pub(crate) fn run(served: &ServedFile, asked: &SelfTestRequest) -> Result<SelfTe
         let probed = probe(address, &to, host.as_deref());
         // The next may be asked for as soon as this one is answered.
         drop(turn);
-        // Who asked may have given up.
+        // The asker may have given up.
         let _ = end.send(probed);
     });
     thread.map_err(|error| {

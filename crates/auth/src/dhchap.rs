@@ -8,10 +8,10 @@ mod tests;
 
 use std::fmt;
 
-use hmac::{Hmac, KeyInit as _, Mac as _};
 use sha2::{Digest as _, Sha256, Sha384, Sha512};
 
 use crate::Secret;
+use crate::hash::hmac;
 use crate::secret::are_equal;
 
 pub use group::{DhchapGroup, DhchapKeyPair};
@@ -72,19 +72,12 @@ impl DhchapHash {
 
     /// The HMAC of `parts`, one behind the other.
     fn hmac(self, key: &Secret, parts: &[&[u8]]) -> Secret {
-        macro_rules! hmac_of {
-            ($hash:ty) => {{
-                let mac = Hmac::<$hash>::new_from_slice(key.bytes());
-                let mut mac = mac.expect("HMAC takes keys of any length");
-                parts.iter().for_each(|part| mac.update(part));
-                Secret::new(mac.finalize().into_bytes().to_vec())
-            }};
-        }
-        match self {
-            DhchapHash::Sha256 => hmac_of!(Sha256),
-            DhchapHash::Sha384 => hmac_of!(Sha384),
-            DhchapHash::Sha512 => hmac_of!(Sha512),
-        }
+        let key = key.bytes();
+        Secret::new(match self {
+            DhchapHash::Sha256 => hmac::<Sha256>(key, parts),
+            DhchapHash::Sha384 => hmac::<Sha384>(key, parts),
+            DhchapHash::Sha512 => hmac::<Sha512>(key, parts),
+        })
     }
 
     /// The session key of what Diffie-Hellman made (section 8.13.5.5).

@@ -7,6 +7,8 @@
 pub mod binary;
 pub mod chap;
 pub mod dhchap;
+mod hash;
+mod interchange;
 mod key_file;
 mod network;
 pub mod psk;

@@ -3,17 +3,15 @@
 
 use std::fmt;
 
-use crc_fast::{CrcAlgorithm, checksum};
-use hmac::{Hmac, KeyInit as _, Mac as _};
 use sha2::{Digest as _, Sha256, Sha384};
 
 use crate::Secret;
-use crate::binary::{base64, parse_base64};
+use crate::binary::base64;
+use crate::hash::hmac;
+use crate::interchange::{self, InterchangeError};
 
 /// What an interchange key begins with.
 const INTERCHANGE: &str = "NVMeTLSkey-1";
-/// Bytes of the CRC-32 behind a key.
-const CRC_BYTES: usize = 4;
 
 /// The hash of a key and of the cipher suite that it is used with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -48,17 +46,9 @@ impl PskHash {
     /// The HMAC of `parts`, one behind the other.
     #[must_use]
     pub fn hmac(self, key: &[u8], parts: &[&[u8]]) -> Vec<u8> {
-        macro_rules! hmac_of {
-            ($hash:ty) => {{
-                let mac = Hmac::<$hash>::new_from_slice(key);
-                let mut mac = mac.expect("HMAC takes keys of any length");
-                parts.iter().for_each(|part| mac.update(part));
-                mac.finalize().into_bytes().to_vec()
-            }};
-        }
         match self {
-            PskHash::Sha256 => hmac_of!(Sha256),
-            PskHash::Sha384 => hmac_of!(Sha384),
+            PskHash::Sha256 => hmac::<Sha256>(key, parts),
+            PskHash::Sha384 => hmac::<Sha384>(key, parts),
         }
     }
 
@@ -146,6 +136,16 @@ pub enum PskError {
     Checksum,
 }
 
+impl From<InterchangeError> for PskError {
+    fn from(error: InterchangeError) -> Self {
+        match error {
+            InterchangeError::Form => PskError::Form,
+            InterchangeError::Length => PskError::Length,
+            InterchangeError::Checksum => PskError::Checksum,
+        }
+    }
+}
+
 /// A key as both sides have it: configured, or what DH-HMAC-CHAP has made.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Psk {
@@ -197,24 +197,8 @@ impl Psk {
     /// # Errors
     /// What of it is wrong.
     pub fn parse(text: &str) -> Result<Psk, PskError> {
-        let mut fields = text.split(':');
-        let (Some(INTERCHANGE), Some(code), Some(digits), Some(""), None) = (
-            fields.next(),
-            fields.next(),
-            fields.next(),
-            fields.next(),
-            fields.next(),
-        ) else {
-            return Err(PskError::Form);
-        };
-        let bytes_max = PskHash::Sha384.digest_bytes() + CRC_BYTES;
-        let mut bytes = parse_base64(digits.as_bytes(), bytes_max).ok_or(PskError::Form)?;
-        let at = bytes.len().checked_sub(CRC_BYTES).ok_or(PskError::Length)?;
-        let crc = bytes.split_off(at);
-        let key = Secret::new(bytes);
-        if crc32(key.bytes()) != crc[..] {
-            return Err(PskError::Checksum);
-        }
+        let key_bytes_max = PskHash::Sha384.digest_bytes();
+        let (code, key) = interchange::parse(INTERCHANGE, text, key_bytes_max)?;
         let hash = hash_of_len(key.len()).ok_or(PskError::Length)?;
         let kind = match code {
             "00" => PskKind::Retained,
@@ -232,9 +216,7 @@ impl Psk {
             PskKind::Configured => self.hash.code(),
             PskKind::Retained | PskKind::Generated => "00",
         };
-        let mut bytes = self.key.bytes().to_vec();
-        bytes.extend(crc32(&bytes));
-        format!("{INTERCHANGE}:{code}:{}:", base64(&bytes))
+        interchange::text(INTERCHANGE, code, &self.key)
     }
 
     /// Its hash.
@@ -291,12 +273,6 @@ impl Psk {
             PskKind::Generated => (self.key.clone(), 'G'),
         }
     }
-}
-
-/// The CRC-32 of Ethernet, as it stands behind keys.
-fn crc32(bytes: &[u8]) -> [u8; CRC_BYTES] {
-    let crc = checksum(CrcAlgorithm::Crc32IsoHdlc, bytes);
-    (crc as u32).to_le_bytes()
 }
 
 const TLS_PSK_LABEL: &str = "nvme-tls-psk";

@@ -76,14 +76,11 @@ fn host_of_subsystem(nqn: &str, host: &str, address: IpAddr, served: &Served) ->
     let subsystem = all.find(|subsystem| subsystem.nqn == nqn)?;
     let mut terms = subsystem.terms.iter().filter(|terms| terms.nqn == host);
     if let Some(terms) = terms.find(|terms| !terms.has_address(address)) {
-        let networks = terms.networks.iter().map(ToString::to_string);
-        let networks: Vec<String> = networks.chain([address.to_string()]).collect();
+        let mut networks: Vec<_> = terms.networks.iter().map(ToString::to_string).collect();
+        let address = address.to_string();
+        let line = with_one_more("networks", &networks, &address);
+        networks.push(address);
         let object = ObjectPath::new("subsystem/host", &[nqn, host]);
-        let line = with_one_more(
-            "networks",
-            &networks[..networks.len() - 1],
-            &address.to_string(),
-        );
         let fields = Map::from_iter([("networks".to_owned(), json!(networks))]);
         return Some(Allowed {
             lines: format!(

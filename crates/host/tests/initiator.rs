@@ -1,15 +1,18 @@
 //! The initiator against a target in the same process.
 #![allow(missing_docs)]
 
+#[path = "shared/ends.rs"]
+mod ends;
+
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener};
-use std::time::Duration;
 
+use ends::{driver, stop};
 use host::{
     Admin, Data, Error, Event, HostIdentity, Memory, Queue, QueueParams, Settings, discover,
 };
-use mem::{Budget, Pool, Region};
-use reactor::{Completion, Driver, DriverConfig, EpollDriver, Wait};
+use mem::Region;
+use reactor::{Completion, Driver, EpollDriver, Wait};
 use server::{Config, Limits, NamespaceSpec, Running, SubsystemSpec};
 use wire::nvme::fabrics::ConnectData;
 use wire::nvme::{ConnectCommand, Sqe, Status, io};
@@ -54,19 +57,6 @@ fn serve() -> Running {
         ..Config::default()
     };
     server::start(config).expect("the target starts")
-}
-
-fn stop(running: Running) {
-    running.stop();
-    running
-        .wait(Duration::from_secs(10))
-        .expect("the target ends")
-        .expect("in time");
-}
-
-fn driver() -> EpollDriver {
-    let pool = Pool::new(Budget::new(16 << 20)).expect("memory");
-    EpollDriver::new(&DriverConfig::default(), pool).expect("a driver")
 }
 
 fn friend() -> HostIdentity {

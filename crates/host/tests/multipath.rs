@@ -1,18 +1,21 @@
 //! Several paths used as one, step by step: nothing here happens by itself.
 #![allow(missing_docs)]
 
+#[path = "shared/ends.rs"]
+mod ends;
+
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
 
+use ends::{driver, stop};
 use host::{
     Admin, AnaState, Data, HostIdentity, Multipath, PathChange, PathParams, PathReport, PathSignal,
     PathState, Policy, QueueParams, Settings, TOKENS_PER_QUEUE,
 };
-use mem::{Budget, BufRange, Pool, Region, Stage};
+use mem::{BufRange, Pool, Region, Stage};
 use reactor::{
-    Batch, BoundListener, Completion, ConnectedSocket, Counters, DiskFile, Driver, DriverConfig,
-    EpollDriver, FallocateMode, FileIo, SocketId, Ticket, Token, Wait, Waker,
+    Batch, BoundListener, Completion, ConnectedSocket, Counters, DiskFile, Driver, EpollDriver,
+    FallocateMode, FileIo, SocketId, Ticket, Token, Wait, Waker,
 };
 use server::{Change, Config, NamespaceSpec, Running, SubsystemSpec};
 use wire::nvme::fabrics::ConnectData;
@@ -122,11 +125,6 @@ impl Driver for Held {
     fn counters(&self) -> Counters {
         self.inner.counters()
     }
-}
-
-fn driver() -> EpollDriver {
-    let pool = Pool::new(Budget::new(16 << 20)).expect("memory");
-    EpollDriver::new(&DriverConfig::default(), pool).expect("a driver")
 }
 
 /// A target with two listeners, a controller on each, and their paths.
@@ -303,9 +301,7 @@ impl World {
     fn end(mut self) {
         self.paths.close(&mut self.driver);
         self.until(|world| world.paths.is_closed());
-        self.running.stop();
-        let ended = self.running.wait(Duration::from_secs(10));
-        ended.expect("the target ends").expect("in time");
+        stop(self.running);
     }
 }
 

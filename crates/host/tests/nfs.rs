@@ -2,6 +2,9 @@
 //! what becomes of that where connections and servers go.
 #![allow(missing_docs)]
 
+#[path = "shared/ends.rs"]
+mod ends;
+
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
@@ -9,9 +12,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use ends::{driver, stop};
 use host::nfs::{Access, Client, ClientError, Create, Handle, Params};
-use mem::{Budget, Pool};
-use reactor::{DriverConfig, EpollDriver};
+use reactor::EpollDriver;
 use server::nfs::{ExportSpec, FileSystemKind, FileSystemSpec, NfsSettings, Rule, Squash};
 use server::{Config, ListenerSpec, Running};
 use testkit::nfs::proxy;
@@ -59,12 +62,6 @@ fn start(folder: &Path, address: SocketAddr) -> Running {
     server::start(config).expect("the target starts")
 }
 
-fn stop(running: Running) {
-    running.stop();
-    let ended = running.wait(Duration::from_secs(20));
-    ended.expect("no reactor failed").expect("in time");
-}
-
 /// A server on some port, and where its records are.
 struct Served {
     running: Option<Running>,
@@ -105,11 +102,6 @@ fn client(to: SocketAddr, connections: usize, export: &str) -> (Caller, Handle) 
     let mut client = Client::connect(driver(), to, params).expect("a session");
     let root = client.lookup([export]).expect("exported");
     (client, root)
-}
-
-fn driver() -> EpollDriver {
-    let pool = Pool::new(Budget::new(32 << 20)).expect("memory");
-    EpollDriver::new(&DriverConfig::default(), pool).expect("a driver")
 }
 
 impl Drop for Served {

@@ -1,16 +1,19 @@
 //! The initiator speaks TLS with a target in the same process.
 #![allow(missing_docs)]
 
+#[path = "shared/ends.rs"]
+mod ends;
+
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use auth::HostPsk;
 use auth::psk::{Psk, PskHash};
+use ends::{driver, stop};
 use host::{Admin, Caller, Error, HostIdentity, Payload, Settings, discover};
-use mem::{Budget, Pool};
 use nvmf::HostTerms;
-use reactor::{Choice, DriverConfig, EpollDriver};
+use reactor::{Choice, EpollDriver};
 use server::{Config, ListenerSpec, NamespaceSpec, Running, SubsystemSpec};
 use wire::nvme::{Sqe, Status, io};
 
@@ -60,19 +63,6 @@ fn serve(psks: Vec<HostPsk>, backend: Choice) -> Running {
         ..Config::default()
     };
     server::start(config).expect("the target starts")
-}
-
-fn stop(running: Running) {
-    running.stop();
-    running
-        .wait(Duration::from_secs(10))
-        .expect("the target ends")
-        .expect("in time");
-}
-
-fn driver() -> EpollDriver {
-    let pool = Pool::new(Budget::new(32 << 20)).expect("memory");
-    EpollDriver::new(&DriverConfig::default(), pool).expect("a driver")
 }
 
 fn settings(digests: bool) -> Settings {
@@ -224,7 +214,7 @@ fn answer(to: SocketAddr, bytes: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn what_is_no_handshake_costs_no_other_host_anything() {
+fn peer_that_does_not_shake_hands_costs_no_other_host_anything() {
     let psk = key(PskHash::Sha256, 7);
     let running = serve(one_key(&psk), Choice::Auto);
     let [both, tls_alone] = running.addresses()[..] else {

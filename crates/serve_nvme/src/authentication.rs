@@ -62,6 +62,8 @@ impl NvmeConnection {
         let (later, is_long) = (self.later(tag), work.is_long());
         let authentication = Arc::clone(&self.bound().authentication);
         let compute = move || {
+            let mut random =
+                |bytes: &mut [u8]| fill_random(bytes).expect("the kernel has random bytes");
             let worked = work.run(&mut random);
             let answer = locked(&authentication).worked(worked);
             later.answer(match answer {
@@ -122,9 +124,4 @@ impl NvmeConnection {
 fn padded(mut message: Vec<u8>, len: u32) -> Vec<u8> {
     message.resize(len as usize, 0);
     message
-}
-
-/// What no host can foresee.
-fn random(bytes: &mut [u8]) {
-    fill_random(bytes).expect("the kernel has random bytes");
 }

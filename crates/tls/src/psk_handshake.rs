@@ -482,7 +482,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_client_hello_of_tls_1_3_ends_with_an_alert() {
+    fn message_other_than_a_client_hello_of_tls_1_3_ends_with_an_alert() {
         let psk = key(PskHash::Sha256, 1).tls_psk(HOST, SUBSYSTEM, Derivation::Standard);
         let hello = PskHandshake::client(psk.clone()).step(&[]).output;
         let told = |bytes: &[u8]| {

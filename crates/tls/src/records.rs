@@ -591,7 +591,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_record_is_refused_before_it_is_there() {
+    fn header_of_no_record_is_refused_before_its_bytes_are_there() {
         let bytes = Opener::record_bytes;
         assert_eq!(bytes(&[]), Ok(None));
         assert_eq!(bytes(&[23, 3, 3, 0]), Ok(None));

@@ -73,7 +73,7 @@ fn exports_of_the_kernel_stay_the_same_when_weft_serves_them() {
 /// SPDK, ctld, and the BSDs' mountd.
 #[needs(guest)]
 #[test]
-fn what_other_programs_configuration_names_is_found_when_weft_serves_it() {
+fn objects_of_other_programs_configurations_are_found_when_weft_serves_them() {
     let pieces = [LAB, ISCSI, ISCSI_IDENTITIES, FILES_LOOKS, PROGRAMS];
     let settings = [("ADDR", "10.0.2.15"), ("PORT", "3260")];
     run("import-programs", &settings, &pieces);

@@ -14,13 +14,15 @@ use needs::needs;
 
 /// A target that holds the guest to a key, and a session with it.
 fn session(name: &str, system: &'static System, hash: PskHash, cipher: &str) {
-    let psk = Psk::new(hash, |bytes| {
-        (0u8..).zip(bytes).for_each(|(n, byte)| *byte = n);
-    });
-    let key = psk.interchange();
+    let key = |first: u8| {
+        let psk = Psk::new(hash, |bytes| {
+            (first..).zip(bytes).for_each(|(n, byte)| *byte = n);
+        });
+        psk.interchange()
+    };
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("host.psk");
-    fs::write(&file, &key).expect("written");
+    fs::write(&file, key(0)).expect("written");
     fs::set_permissions(&file, Permissions::from_mode(0o600)).expect("ours");
     let address = free_address();
     let config = format!(
@@ -33,22 +35,30 @@ fn session(name: &str, system: &'static System, hash: PskHash, cipher: &str) {
     );
     let target = WeftProcess::serve(name, &config, address);
     let port = address.port().to_string();
+    let right = key(0);
     let settings = [
         ("ADDR", MACHINE),
         ("PORT", &port),
         ("NQN", NQN),
-        ("KEY", &key),
+        ("KEY", &right),
         ("CIPHER", cipher),
     ];
     let mut config = Config::new(name, &script(&settings, &[SECURE, SECURE_WEFT]));
     config.system = system;
     let guest = Guest::start(&config).expect("a guest, as everything for it is there");
+    let guest = guest.until("MARK another key");
+    fs::write(&file, key(7)).expect("written");
+    target.reload();
     let said = guest.finish().expect_success();
     let last = said.lines().last().unwrap_or_default();
     assert!(last.starts_with("STEP") && last.ends_with(" end"), "{said}");
     let log = target.log();
     assert!(
         log.contains("the host has a key for TLS, and connects without"),
+        "{log}"
+    );
+    assert!(
+        log.contains("no host has the TLS identity that it says"),
         "{log}"
     );
     let is_old = log.contains("derives its TLS key as libnvme up to 1.13 does");

@@ -2,16 +2,12 @@
 
 use std::fmt;
 
-use crc_fast::{CrcAlgorithm, checksum};
-
 use super::DhchapHash;
 use crate::Secret;
-use crate::binary::{base64, parse_base64};
+use crate::interchange::{self, InterchangeError};
 
 /// What a secret begins with (Base 2.0, section 8.13.5.8).
 const INTERCHANGE: &str = "DHHC-1";
-/// Bytes of the CRC-32 behind a key.
-const CRC_BYTES: usize = 4;
 
 /// A text that is no secret.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -30,6 +26,16 @@ pub enum DhchapKeyError {
     /// The CRC-32 behind it is another.
     #[error("its checksum is wrong: a character was lost or changed")]
     Checksum,
+}
+
+impl From<InterchangeError> for DhchapKeyError {
+    fn from(error: InterchangeError) -> Self {
+        match error {
+            InterchangeError::Form => DhchapKeyError::Form,
+            InterchangeError::Length => DhchapKeyError::Length,
+            InterchangeError::Checksum => DhchapKeyError::Checksum,
+        }
+    }
 }
 
 /// The secret of a host or of a controller.
@@ -52,16 +58,7 @@ impl DhchapKey {
     /// # Errors
     /// What of it is wrong.
     pub fn parse(text: &str) -> Result<DhchapKey, DhchapKeyError> {
-        let mut fields = text.split(':');
-        let (Some(INTERCHANGE), Some(code), Some(digits), Some(""), None) = (
-            fields.next(),
-            fields.next(),
-            fields.next(),
-            fields.next(),
-            fields.next(),
-        ) else {
-            return Err(DhchapKeyError::Form);
-        };
+        let (code, key) = interchange::parse(INTERCHANGE, text, DhchapHash::LEN_MAX)?;
         let hash = match code {
             "00" => None,
             "01" => Some(DhchapHash::Sha256),
@@ -69,14 +66,6 @@ impl DhchapKey {
             "03" => Some(DhchapHash::Sha512),
             _ => return Err(DhchapKeyError::Form),
         };
-        let bytes_max = DhchapHash::LEN_MAX + CRC_BYTES;
-        let mut bytes = parse_base64(digits.as_bytes(), bytes_max).ok_or(DhchapKeyError::Form)?;
-        let at = bytes.len().checked_sub(CRC_BYTES);
-        let crc = bytes.split_off(at.ok_or(DhchapKeyError::Length)?);
-        let key = Secret::new(bytes);
-        if crc32(key.bytes()) != crc[..] {
-            return Err(DhchapKeyError::Checksum);
-        }
         let fits = |hash: DhchapHash| hash.len() == key.len();
         match hash.map_or_else(|| DhchapHash::ALL.into_iter().any(fits), fits) {
             true => Ok(DhchapKey { key, hash }),
@@ -99,9 +88,7 @@ impl DhchapKey {
     #[must_use]
     pub fn interchange(&self) -> String {
         let code = self.hash.map_or(0, |hash| hash as u8);
-        let mut bytes = self.key.bytes().to_vec();
-        bytes.extend(crc32(&bytes));
-        format!("{INTERCHANGE}:{code:02}:{}:", base64(&bytes))
+        interchange::text(INTERCHANGE, &format!("{code:02}"), &self.key)
     }
 
     /// The key that responses are computed with by the host or the subsystem of `nqn`.
@@ -111,10 +98,4 @@ impl DhchapKey {
             None => self.key.clone(),
         }
     }
-}
-
-/// The CRC-32 of Ethernet, as it stands behind keys.
-fn crc32(bytes: &[u8]) -> [u8; CRC_BYTES] {
-    let crc = checksum(CrcAlgorithm::Crc32IsoHdlc, bytes);
-    (crc as u32).to_le_bytes()
 }

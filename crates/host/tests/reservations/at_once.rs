@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use wire::nvme::reservation::{action, notice};
 use wire::nvme::{Status, io};
 
+use crate::ends::stop;
 use crate::fabric::*;
 
 const VICTIMS: u32 = 4;

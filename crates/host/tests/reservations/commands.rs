@@ -8,6 +8,7 @@ use wire::nvme::log::lid;
 use wire::nvme::reservation::{IEKEY, action};
 use wire::nvme::{NSID_ALL, Sqe, Status, admin, identify::cns, io};
 
+use crate::ends::stop;
 use crate::fabric::*;
 
 const CONFLICT: Status = Status::RESERVATION_CONFLICT.dnr();

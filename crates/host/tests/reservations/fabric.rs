@@ -5,25 +5,26 @@ use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
-use std::time::Duration;
 
 use host::{
     Admin, Data, Error, Event, HostIdentity, Memory, Payload, Queue, QueueParams, Settings,
 };
-use mem::{Budget, Pool};
 use nvmf::tcp::host::Completion;
-use reactor::{Driver, DriverConfig, EpollDriver, Wait};
+use reactor::{Driver, EpollDriver, Wait};
 use server::{Config, NamespaceSpec, Running, SubsystemSpec};
 use store::Volume;
 use wire::nvme::fabrics::ConnectData;
 use wire::nvme::reservation::{IEKEY, action};
 use wire::nvme::{ConnectCommand, Sqe, Status, admin, io};
 
+use crate::ends::driver;
+
 pub const NQN: &str = "nqn.2026-01.io.weft:test";
 pub const TWIN: &str = "nqn.2026-01.io.weft:twin";
 pub const BLOCK: usize = 512;
 /// Reached only when a test fails.
 const PATIENCE_NS: u64 = 20_000_000_000;
+
 fn plain() -> Settings {
     Settings::default()
 }
@@ -65,17 +66,6 @@ pub fn serve(volumes: Vec<Arc<dyn Volume>>) -> Running {
 /// Serves one volume in memory.
 pub fn serve_ram() -> Running {
     serve(vec![store::open(&ram("ram")).expect("memory")])
-}
-
-pub fn stop(running: Running) {
-    running.stop();
-    let report = running.wait(Duration::from_secs(20));
-    assert!(report.expect("no reactor failed").is_some(), "in time");
-}
-
-fn driver() -> EpollDriver {
-    let pool = Pool::new(Budget::new(16 << 20)).expect("memory");
-    EpollDriver::new(&DriverConfig::default(), pool).expect("a driver")
 }
 
 /// One queue of a controller.

@@ -3,6 +3,8 @@
 
 mod at_once;
 mod commands;
+#[path = "../shared/ends.rs"]
+mod ends;
 mod fabric;
 mod notices;
 mod outstanding;

@@ -6,6 +6,7 @@ use wire::nvme::property::offset;
 use wire::nvme::reservation::{action, mask, notice};
 use wire::nvme::{NSID_ALL, PropertySet, Sqe, Status, admin};
 
+use crate::ends::stop;
 use crate::fabric::*;
 
 /// Dword 0: I/O Command Set Specific, Reservation Log Page Available, page 80h.

@@ -9,6 +9,7 @@ use store::{Base, Error, Extent, Info, Io, Parked, Progress, ResizeError, Task, 
 use wire::nvme::Status;
 use wire::nvme::reservation::action;
 
+use crate::ends::stop;
 use crate::fabric::*;
 
 /// A volume that does nothing, and whose writes wait for a ticket.
