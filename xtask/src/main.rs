@@ -48,6 +48,9 @@ usage: cargo xtask ci                                  formatting, lints and eve
                                                        root and Debian
        cargo xtask lab schemathesis                    requests made up of the API's description, many
        cargo xtask lab story                           an operator's day three times, each way
+       cargo xtask lab secure                          TLS and authentication between the kernel's
+                                                       own two sides, in the guests that weft is
+                                                       tried with
        cargo xtask deny                                advisories, licences and sources of dependencies
        cargo xtask coverage                            lines that tests of units and machines reach";
 
@@ -71,6 +74,7 @@ fn main() -> ExitCode {
         ["lab", "container"] => container::lab(),
         ["lab", "schemathesis"] => tools::schemathesis(),
         ["lab", "story"] => tools::story(),
+        ["lab", "secure"] => tools::secure(),
         ["deny"] => tools::check(&tools::DENY),
         ["coverage"] => tools::check(&tools::COVERAGE),
         ["help" | "--help" | "-h"] => {

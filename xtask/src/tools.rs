@@ -227,10 +227,15 @@ pub fn story() -> ExitCode {
     let mut test = Command::new(env!("CARGO"));
     test.args(["test", "--workspace", "--test", "linux", "--", "story::"]);
     test.env("WEFT_STORY_TIMES", STORY_TIMES);
-    match succeeds(&mut test) {
-        true => ExitCode::SUCCESS,
-        false => ExitCode::FAILURE,
-    }
+    exit_code(succeeds(&mut test))
+}
+
+/// TLS and authentication between the kernel's own two sides.
+pub fn secure() -> ExitCode {
+    let mut test = Command::new(env!("CARGO"));
+    test.args(["test", "--workspace", "--test", "linux", "--"]);
+    test.args(["--ignored", "secure::"]);
+    exit_code(succeeds(&mut test))
 }
 
 /// Undefined behaviour in the room of raw memory.

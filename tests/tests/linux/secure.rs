@@ -1,5 +1,5 @@
 //! TLS and in-band authentication between the kernel's own two sides, so that the guest and the
-//! steps in it are known to be right before they judge weft.
+//! steps in it are known to be right before they judge weft. `cargo xtask lab secure` runs it.
 
 use interop::certificates;
 use interop::guest::{Config, Guest, prepare};
@@ -9,7 +9,6 @@ use interop::scripts::{
 };
 use interop::systems::{FORKY, System, TRIXIE};
 use interop::weft::NQN;
-use needs::needs;
 
 /// The interchange keys of the bytes 0 to 31, for SHA-256, and 0 to 47, for SHA-384.
 const KEY_SHA256: &str = "NVMeTLSkey-1:01:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh+KfiaR:";
@@ -84,44 +83,44 @@ fn files(name: &str, system: &'static System) {
     finished(system, config);
 }
 
-#[needs(guest, system(forky))]
 #[test]
+#[ignore = "weft has no part in it: cargo xtask lab secure"]
 fn kernels_host_and_target_speak_tls_with_a_psk_of_either_hash() {
     run("secure-psk", &FORKY, &STANDARD, SECURE_PSK);
 }
 
-#[needs(guest, system(forky))]
 #[test]
+#[ignore = "weft has no part in it: cargo xtask lab secure"]
 fn kernels_host_and_target_authenticate_each_other_and_concatenate_tls() {
     run("secure-chap", &FORKY, &STANDARD, SECURE_CHAP);
 }
 
-#[needs(guest, system(trixie), ci)]
 #[test]
+#[ignore = "weft has no part in it: cargo xtask lab secure"]
 fn earlier_programs_speak_tls_with_psks_that_are_derived_in_another_way() {
     run("secure-psk-earlier", &TRIXIE, &EARLIER, SECURE_PSK);
 }
 
-#[needs(guest, system(trixie), ci)]
 #[test]
+#[ignore = "weft has no part in it: cargo xtask lab secure"]
 fn earlier_programs_authenticate_and_concatenate_tls() {
     run("secure-chap-earlier", &TRIXIE, &EARLIER, SECURE_CHAP);
 }
 
-#[needs(guest, system(forky))]
 #[test]
+#[ignore = "weft has no part in it: cargo xtask lab secure"]
 fn kernels_client_and_server_of_files_speak_tls_with_certificates_of_one_side_and_of_both() {
     files("secure-nfs", &FORKY);
 }
 
-#[needs(guest, system(trixie), ci)]
 #[test]
+#[ignore = "weft has no part in it: cargo xtask lab secure"]
 fn earlier_programs_serve_files_over_tls() {
     files("secure-nfs-earlier", &TRIXIE);
 }
 
-#[needs(guest, system(forky))]
 #[test]
+#[ignore = "weft has no part in it: cargo xtask lab secure"]
 fn kernels_client_and_server_of_files_speak_each_service_of_kerberos() {
     // By name: the server's key is that of a name.
     let settings = [
