@@ -16,8 +16,8 @@ use tokio::time::{MissedTickBehavior, interval};
 
 use crate::served::locked;
 
-/// How often it is looked whether files are others.
-const EVERY: Duration = Duration::from_secs(60);
+/// How often a server looks whether files are others.
+pub(crate) const EVERY: Duration = Duration::from_secs(60);
 
 /// What a server shows and asks, of files as they were when they were last good.
 #[derive(Debug)]
@@ -93,12 +93,12 @@ impl RenewedTls {
     }
 }
 
-/// Looks, for ever, where there are files.
-pub(crate) async fn look_at_files(tls: Option<Arc<RenewedTls>>) -> Infallible {
+/// Looks at once and then `every` so long, for ever, where there are files.
+pub(crate) async fn look_at_files(tls: Option<Arc<RenewedTls>>, every: Duration) -> Infallible {
     let Some(tls) = tls else {
         return pending().await;
     };
-    let mut ticks = interval(EVERY);
+    let mut ticks = interval(every);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         ticks.tick().await;
@@ -133,4 +133,67 @@ fn stamps_of(files: &AdminTls) -> Vec<FileStamp> {
         client_crl.as_ref(),
     ];
     all.into_iter().flatten().map(|path| stamp(path)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use tokio::time::{sleep, timeout};
+
+    use super::*;
+
+    /// How often a test looks.
+    const SOON: Duration = Duration::from_millis(1);
+    /// How long it waits for what never comes.
+    const PATIENCE: Duration = Duration::from_secs(60);
+
+    /// A certificate and its key among the test data of `tls`, in a folder of the test's own.
+    fn files_in(folder: &Path) -> AdminTls {
+        let testdata = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tls/testdata");
+        let [certificate, key] = ["server.pem", "server.key"].map(|name| {
+            let path = folder.join(name);
+            fs::copy(testdata.join(name), &path).expect("test data");
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).expect("ours");
+            path
+        });
+        AdminTls {
+            certificate,
+            key,
+            client_ca: None,
+            client_crl: None,
+        }
+    }
+
+    #[test]
+    fn files_that_are_renewed_hold_after_the_next_look_and_wrong_ones_are_told_there() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let files = files_in(folder.path());
+        let tls = RenewedTls::read(&files).expect("good files");
+        let first = tls.side();
+        let changes = async {
+            let good = fs::read_to_string(&files.certificate).expect("there");
+            fs::write(&files.certificate, format!("{good}\n")).expect("room");
+            while Arc::ptr_eq(&tls.side(), &first) {
+                sleep(SOON).await;
+            }
+            assert_eq!(tls.wrong(), None);
+            let second = tls.side();
+            fs::write(&files.certificate, "not a certificate").expect("room");
+            while tls.wrong().is_none() {
+                sleep(SOON).await;
+            }
+            assert!(Arc::ptr_eq(&tls.side(), &second), "the old one holds still");
+        };
+        let looks = look_at_files(Some(tls.clone()), SOON);
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_time()
+            .build();
+        runtime.expect("a runtime").block_on(async {
+            tokio::select! {
+                never = looks => match never {},
+                done = timeout(PATIENCE, changes) => done.expect("it looks"),
+            }
+        });
+    }
 }

@@ -32,7 +32,7 @@ use crate::groups::{CONNECTIONS_OF_USER_MAX, UserConnections, role_of_user};
 use crate::handshake;
 use crate::place::{Place, TakenPlace};
 use crate::problem::Problem;
-use crate::renewed::{RenewedTls, look_at_files};
+use crate::renewed::{self, RenewedTls, look_at_files};
 use crate::routes;
 use crate::samples::take_samples;
 use crate::served::{AdminTaken, ServedFile, locked};
@@ -109,7 +109,7 @@ pub fn serve(places: AdminPlaces, served: Arc<ServedFile>) -> io::Result<AdminTh
     let thread = in_thread(places, move |listeners| async move {
         tokio::select! {
             never = accept(listeners, tls.clone(), access) => never,
-            never = look_at_files(tls) => never,
+            never = look_at_files(tls, renewed::EVERY) => never,
             never = take_samples(measured) => never,
         }
     })?;
