@@ -8,24 +8,23 @@ use api::{
     StageTime, TimeFigures, VolumeFigures,
 };
 use server::Report;
-use server::metrics::{BOUNDS, Histogram, Metrics, NfsMetrics, OpCounts, bound};
+use server::metrics::{
+    BOUNDS, Histogram, Metrics, NfsMetrics, OpCounts, SIZE_BOUNDS, VolumeMetrics, bound,
+};
 
 use crate::counters::counts;
 use crate::shown::shown;
+use crate::volume_hosts::VolumeHosts;
 
-/// What is counted of I/Os.
-type Ops = [(&'static str, OpCounts, Histogram); OPS.len()];
+/// What is counted of I/Os, in the order of [`FigureOp::ALL`].
+type Ops = [(&'static str, OpCounts, Histogram); FigureOp::ALL.len()];
 
-/// All, in the order of [`Ops`].
-const OPS: [FigureOp; 4] = [
-    FigureOp::Read,
-    FigureOp::Write,
-    FigureOp::Flush,
-    FigureOp::Other,
-];
-
-/// What was measured by a process, so long after its start.
-pub(crate) fn figures_of(metrics: &Metrics, boot: &str, uptime: Duration) -> Figures {
+/// What was measured by a process, so long after its start, and who is connected to its volumes.
+pub(crate) fn figures_of(
+    metrics: &Metrics,
+    hosts: &VolumeHosts,
+    (boot, uptime): (&str, Duration),
+) -> Figures {
     let reports = metrics.reactors.iter();
     let wall = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
     Figures {
@@ -33,12 +32,9 @@ pub(crate) fn figures_of(metrics: &Metrics, boot: &str, uptime: Duration) -> Fig
         unix_ms: wall.as_millis() as u64,
         uptime_ns: uptime.as_nanos() as u64,
         bounds_ns: (0..BOUNDS).map(bound).collect(),
+        size_bounds: (0..SIZE_BOUNDS).map(bound).collect(),
         volumes: (metrics.volumes.iter())
-            .map(|volume| VolumeFigures {
-                volume: volume.volume.clone(),
-                protocol: protocol(volume.protocol),
-                ops: ops(&volume.ops),
-            })
+            .map(|volume| volume_figures(volume, hosts))
             .collect(),
         hosts: (metrics.hosts.iter())
             .map(|host| HostFigures {
@@ -60,11 +56,24 @@ pub(crate) fn figures_of(metrics: &Metrics, boot: &str, uptime: Duration) -> Fig
         refusals: (metrics.refusals.iter())
             .map(|(reason, times)| ((*reason).to_owned(), *times))
             .collect(),
-        reactors: (0..).zip(reports).map(reactor).collect(),
+        reactors: (0..).zip(&metrics.cpus).zip(reports).map(reactor).collect(),
         nfs: nfs(&metrics.nfs),
         memory_bytes: reports_sum(&metrics.reactors),
         memory_max_bytes: metrics.memory_max_bytes,
         blocking_work: metrics.blocking_work,
+    }
+}
+
+fn volume_figures(volume: &VolumeMetrics, hosts: &VolumeHosts) -> VolumeFigures {
+    let protocol = protocol(volume.protocol);
+    let connected = hosts.get(&(protocol, volume.volume.clone()));
+    let is_volume = protocol != Protocol::Nfs;
+    VolumeFigures {
+        volume: volume.volume.clone(),
+        protocol,
+        hosts: is_volume.then(|| connected.copied().unwrap_or(0)),
+        used_bytes: volume.used_bytes,
+        ops: ops(&volume.ops),
     }
 }
 
@@ -76,14 +85,20 @@ fn protocol(name: &str) -> Protocol {
 
 /// Those that were done.
 fn ops(all: &Ops) -> BTreeMap<FigureOp, OpFigures> {
-    let all = OPS.into_iter().zip(all);
+    let all = FigureOp::ALL.into_iter().zip(all);
     let used = all.filter(|(_, (_, counts, _))| *counts != OpCounts::default());
     used.map(|(op, (_, counts, taken))| {
-        let OpCounts { ios, bytes, errors } = *counts;
+        let OpCounts {
+            ios,
+            bytes,
+            errors,
+            sizes,
+        } = *counts;
         let figures = OpFigures {
             count: ios,
             bytes,
             errors,
+            sizes: up_to_the_last(&sizes),
             times: times(taken),
         };
         (op, figures)
@@ -100,16 +115,22 @@ fn stages(all: &[(&str, Histogram)]) -> Vec<StageTime> {
 }
 
 fn times(taken: &Histogram) -> TimeFigures {
-    let last = taken.buckets.iter().rposition(|count| *count > 0);
     TimeFigures {
         sum_ns: taken.sum_ns,
-        buckets: taken.buckets[..last.map_or(0, |last| last + 1)].to_vec(),
+        buckets: up_to_the_last(&taken.buckets),
     }
 }
 
-fn reactor((number, report): (u32, &Option<Report>)) -> ReactorFigures {
+/// Counts without the zeros at their end.
+fn up_to_the_last(counts: &[u64]) -> Vec<u64> {
+    let last = counts.iter().rposition(|count| *count > 0);
+    counts[..last.map_or(0, |last| last + 1)].to_vec()
+}
+
+fn reactor(((number, cpu), report): ((u32, &usize), &Option<Report>)) -> ReactorFigures {
     ReactorFigures {
         reactor: number,
+        cpu: *cpu as u32,
         answers: report.is_some(),
         counts: report.as_ref().map(counts).unwrap_or_default(),
     }
@@ -152,6 +173,7 @@ mod tests {
             .map(|op| (op, OpCounts::default(), Histogram::default()));
         all[1].1.errors = 2;
         all[3].1.ios = 5;
+        all[3].1.sizes[1] = 5;
         all[3].2.sum_ns = 7;
         all[3].2.buckets[3] = 1;
         let told = ops(&all);
@@ -161,6 +183,7 @@ mod tests {
         };
         assert_eq!(told[&FigureOp::Write], failed);
         assert_eq!(told[&FigureOp::Other].times.buckets, [0, 0, 0, 1]);
+        assert_eq!(told[&FigureOp::Other].sizes, [0, 5]);
         assert_eq!((told.len(), told[&FigureOp::Other].times.count()), (2, 1));
         let json = serde_json::to_value(&told).expect("JSON");
         assert_eq!(json["other"]["count"], 5);

@@ -46,6 +46,7 @@ mod state;
 mod tcp;
 #[cfg(test)]
 mod tests;
+mod volume_hosts;
 mod wrong_logins;
 
 pub use client::{AdminAddress, Answer, Request, ask, encoded, fetch};

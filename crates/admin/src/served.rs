@@ -25,6 +25,7 @@ use crate::place::TakenPlace;
 use crate::refused::NotApplied;
 use crate::renewed::RenewedTls;
 use crate::samples::Samples;
+use crate::volume_hosts::volume_hosts;
 use crate::wrong_logins::WrongLogins;
 
 /// A target that runs, and the document that it serves.
@@ -593,7 +594,12 @@ impl ServedFile {
     /// What is measured of the target, for those who take differences.
     pub(crate) fn figures(&self) -> Figures {
         let uptime = self.since.elapsed();
-        figures_of(&self.running.metrics(), self.events.boot(), uptime)
+        let hosts = volume_hosts(&self.running);
+        figures_of(
+            &self.running.metrics(),
+            &hosts,
+            (self.events.boot(), uptime),
+        )
     }
 
     /// What was refused last, the latest at the end, and what would let it in.

@@ -19,6 +19,8 @@ pub struct Figures {
     pub uptime_ns: u64,
     /// The upper bounds of all buckets of times but the last, which has no bound.
     pub bounds_ns: Vec<u64>,
+    /// The upper bounds of all buckets of sizes but the last, which has no bound: bytes.
+    pub size_bounds: Vec<u64>,
     /// What came to volumes, and to exports of NFS, by protocol.
     pub volumes: Vec<VolumeFigures>,
     /// What hosts did that have connections, by protocol: those of the first 1000 that came,
@@ -56,6 +58,27 @@ pub enum FigureOp {
     Other,
 }
 
+impl FigureOp {
+    /// All, in the order in which they are told.
+    pub const ALL: [FigureOp; 4] = [
+        FigureOp::Read,
+        FigureOp::Write,
+        FigureOp::Flush,
+        FigureOp::Other,
+    ];
+
+    /// Its name, as answers have it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            FigureOp::Read => "read",
+            FigureOp::Write => "write",
+            FigureOp::Flush => "flush",
+            FigureOp::Other => "other",
+        }
+    }
+}
+
 /// What came to a volume, or an export, by one protocol.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct VolumeFigures {
@@ -63,6 +86,12 @@ pub struct VolumeFigures {
     pub volume: String,
     /// The protocol.
     pub protocol: Protocol,
+    /// Hosts that are connected and see the volume; `None` of an export, of which NFS does not
+    /// say who uses it.
+    pub hosts: Option<u64>,
+    /// Bytes that the volume took of what is below it when that was looked at last: each time that
+    /// figures are asked for the next 16 volumes are. `None` of an export.
+    pub used_bytes: Option<u64>,
     /// By operation.
     pub ops: BTreeMap<FigureOp, OpFigures>,
 }
@@ -89,6 +118,9 @@ pub struct OpFigures {
     pub bytes: u64,
     /// Those that failed.
     pub errors: u64,
+    /// Those that succeeded, by size: how many were not larger than the bound of this place, and
+    /// larger than that before it. What is beyond the end is 0.
+    pub sizes: Vec<u64>,
     /// How long some of them took: one in 64 of each connection.
     pub times: TimeFigures,
 }
@@ -134,6 +166,8 @@ pub struct StageFigures {
 pub struct ReactorFigures {
     /// Its number.
     pub reactor: u32,
+    /// The CPU that it is pinned to.
+    pub cpu: u32,
     /// Whether it answers: of one that does not nothing is known.
     pub answers: bool,
     /// Counts by name, those of `/metrics` behind `weft_reactor_`, times in nanoseconds

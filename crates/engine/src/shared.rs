@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use faults::Fault;
 use machine::{Nanos, locked};
+use store::Volume;
 use store::meter::PROTOCOLS_MAX;
 
 use crate::blocking_worker::{self, About, Desk};
@@ -142,6 +143,15 @@ impl Shared {
     /// about.
     pub fn blocking(&self, about: About, work: impl FnOnce() + Send + 'static) {
         self.desk.add(about, Box::new(work));
+    }
+
+    /// Has [`Base::used_bytes`](store::Base::used_bytes) of a volume say soon what is so now,
+    /// unless that is looked at already: no caller waits for a file system here.
+    pub fn look_at_space(&self, volume: &Arc<dyn Volume>) {
+        if volume.base().begin_look() {
+            let looked_at = volume.clone();
+            self.blocking(About::question(volume), move || looked_at.look_at_space());
+        }
     }
 
     /// Pieces of the blocking worker's work that wait.

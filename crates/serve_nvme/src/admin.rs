@@ -289,11 +289,7 @@ impl NvmeConnection {
             return 0;
         };
         let used_bytes = volume.base().used_bytes();
-        if volume.base().begin_look() {
-            self.core
-                .shared
-                .blocking(About::question(&volume), move || volume.look_at_space());
-        }
+        self.core.shared.look_at_space(&volume);
         used_bytes
     }
 

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 
 use engine::hosts::ConnectedHost;
 use engine::sample::Stage;
-pub use store::meter::{BOUNDS, Histogram, OpCounts, bound};
+pub use store::meter::{BOUNDS, Histogram, OpCounts, SIZE_BOUNDS, bound};
 use store::meter::{IoMeter, IoOp};
 
 use crate::report::Report;
@@ -17,6 +17,8 @@ use crate::start::Running;
 const HOSTS_MAX: usize = 1000;
 /// The name of those.
 const OTHER_HOSTS: &str = "other";
+/// Volumes whose space is looked at at a time.
+const LOOKS_MAX: usize = 16;
 
 /// What is measured of a target, as of now. What is gone is not in it.
 #[derive(Debug)]
@@ -33,6 +35,8 @@ pub struct Metrics {
     pub refusals: Vec<(&'static str, u64)>,
     /// By the number of the reactor; `None` of one that does not answer.
     pub reactors: Vec<Option<Report>>,
+    /// By the number of the reactor, the CPU that it is pinned to.
+    pub cpus: Vec<usize>,
     /// What NFS clients have; `None` where NFS is not served.
     pub nfs: NfsMetrics,
     /// The limit of all buffers together.
@@ -52,6 +56,9 @@ pub struct VolumeMetrics {
     pub protocol: &'static str,
     /// The volume's name, or the export's path.
     pub volume: String,
+    /// Bytes that the volume took of what is below it when that was looked at last (see
+    /// [`Running::look_at_space`]); `None` of an export.
+    pub used_bytes: Option<u64>,
     /// By operation.
     pub ops: [(&'static str, OpCounts, Histogram); IoOp::ALL.len()],
 }
@@ -88,7 +95,11 @@ pub struct NfsMetrics {
 
 impl VolumeMetrics {
     /// `None` where nothing came.
-    fn of(protocol: &'static str, volume: &str, meter: &IoMeter) -> Option<VolumeMetrics> {
+    fn of(
+        protocol: &'static str,
+        (volume, used_bytes): (&str, Option<u64>),
+        meter: &IoMeter,
+    ) -> Option<VolumeMetrics> {
         let counts = meter.counters.read();
         let is_used = counts != <[OpCounts; IoOp::ALL.len()]>::default();
         is_used.then(|| {
@@ -96,6 +107,7 @@ impl VolumeMetrics {
             VolumeMetrics {
                 protocol,
                 volume: volume.to_owned(),
+                used_bytes,
                 ops: IoOp::ALL.map(|op| (op.name(), counts[op as usize], times[op as usize])),
             }
         })
@@ -119,6 +131,7 @@ impl Running {
             connections: PROTOCOLS.into_iter().zip(connections).collect(),
             refusals: refusals.map(|(kind, times)| (kind.0, times)).collect(),
             reactors: self.reports(),
+            cpus: self.config().cpus.clone(),
             nfs: self.nfs_metrics(),
             memory_max_bytes: self.config().memory_max,
             blocking_work: engine.blocking_work() as u64,
@@ -131,7 +144,7 @@ impl Running {
         let mut all = Vec::new();
         for volume in self.volumes() {
             let meters = PROTOCOLS.iter().zip(volume.base().meters());
-            let name = &volume.info().name;
+            let name = (&*volume.info().name, Some(volume.base().used_bytes()));
             all.extend(
                 meters.filter_map(|(protocol, meter)| VolumeMetrics::of(protocol, name, meter)),
             );
@@ -140,9 +153,21 @@ impl Running {
         let nfs = PROTOCOLS[crate::serving::NFS as usize];
         let exports = exports.iter();
         all.extend(
-            exports.filter_map(|export| VolumeMetrics::of(nfs, export.path(), export.meter())),
+            exports
+                .filter_map(|export| VolumeMetrics::of(nfs, (export.path(), None), export.meter())),
         );
         all
+    }
+
+    /// Has [`VolumeMetrics::used_bytes`] say soon what is so now, of the next volumes with each
+    /// call: each of them may take a thread meanwhile.
+    pub fn look_at_space(&self) {
+        let volumes = self.volumes();
+        let first = self.space_looks.fetch_add(LOOKS_MAX, Ordering::Relaxed);
+        for at in 0..LOOKS_MAX.min(volumes.len()) {
+            let volume = &volumes[first.wrapping_add(at) % volumes.len()];
+            self.shared.engine.look_at_space(volume);
+        }
     }
 
     fn host_metrics(&self) -> Vec<HostMetrics> {

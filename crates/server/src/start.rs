@@ -3,7 +3,7 @@
 use std::mem::ManuallyDrop;
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
@@ -87,6 +87,8 @@ pub struct Running {
     reports: Mutex<Reports>,
     config: Config,
     missing: Vec<String>,
+    /// Volumes whose space was looked at, see [`Running::look_at_space`].
+    pub(crate) space_looks: AtomicUsize,
 }
 
 /// What reactors say at their end.
@@ -273,6 +275,7 @@ pub fn start_with(
         reports: Mutex::new(Reports::told_by(reports)),
         config,
         missing: Vec::new(),
+        space_looks: AtomicUsize::new(0),
     })
 }
 

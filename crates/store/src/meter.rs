@@ -34,21 +34,24 @@ impl IoOp {
     }
 }
 
-/// Upper bounds of a [`Histogram`]'s buckets: each is twice the one before.
+/// Upper bounds of a [`Histogram`]'s buckets: each is twice the one before, the last about four
+/// seconds.
 pub const BOUNDS: usize = 24;
-/// The first bound is 2 to this, in nanoseconds: about half a microsecond. The last is
-/// about four seconds.
+/// Upper bounds of the buckets of sizes: each is twice the one before, the last 1 MiB.
+pub const SIZE_BOUNDS: usize = 12;
+/// The first bound is 2 to this: 512 bytes, or about half a microsecond in nanoseconds.
 const FIRST_BOUND_SHIFT: u32 = 9;
 
-/// The upper bound of a bucket, which belongs to it.
-pub const fn bound(bucket: usize) -> Nanos {
+/// The upper bound of a bucket, which belongs to it: nanoseconds, or bytes.
+pub const fn bound(bucket: usize) -> u64 {
     1 << (FIRST_BOUND_SHIFT as usize + bucket)
 }
 
-/// The bucket of a time; [`BOUNDS`] is that of all that is longer.
-fn bucket(ns: Nanos) -> usize {
-    let above = ns.saturating_sub(1) >> FIRST_BOUND_SHIFT;
-    (u64::BITS - above.leading_zeros()).min(BOUNDS as u32) as usize
+/// The bucket of a time or a size among so many `bounds`; that many is the one of all that is more.
+#[inline]
+fn bucket(value: u64, bounds: usize) -> usize {
+    let above = value.saturating_sub(1) >> FIRST_BOUND_SHIFT;
+    (u64::BITS - above.leading_zeros()).min(bounds as u32) as usize
 }
 
 /// Times, of one thread.
@@ -107,7 +110,7 @@ impl<const N: usize> Times<N> {
     /// One was so long.
     pub fn note(&self, kind: usize, ns: Nanos) {
         let here = self.0.here();
-        here.add(|cells| &cells.0[kind].buckets[bucket(ns)], 1);
+        here.add(|cells| &cells.0[kind].buckets[bucket(ns, BOUNDS)], 1);
         here.add(|cells| &cells.0[kind].sum_ns, ns);
     }
 
@@ -126,7 +129,8 @@ impl<const N: usize> Times<N> {
 /// I/Os of one kind, on one thread.
 #[derive(Debug, Default)]
 struct OpCells {
-    ios: AtomicU64,
+    /// Those that succeeded, by size.
+    sizes: [AtomicU64; SIZE_BOUNDS + 1],
     bytes: AtomicU64,
     errors: AtomicU64,
 }
@@ -140,6 +144,9 @@ pub struct OpCounts {
     pub bytes: u64,
     /// Those that failed.
     pub errors: u64,
+    /// Those that succeeded by size: not above the [`bound`] of their place, and above the one
+    /// before; in the last place all that are larger.
+    pub sizes: [u64; SIZE_BOUNDS + 1],
 }
 
 impl std::ops::AddAssign for OpCounts {
@@ -147,6 +154,9 @@ impl std::ops::AddAssign for OpCounts {
         self.ios += other.ios;
         self.bytes += other.bytes;
         self.errors += other.errors;
+        for (to, from) in self.sizes.iter_mut().zip(other.sizes) {
+            *to += from;
+        }
     }
 }
 
@@ -159,7 +169,10 @@ impl IoCounters {
     #[inline]
     pub fn count(&self, op: IoOp, bytes: u64) {
         let here = self.0.here();
-        here.add(|cells| &cells[op as usize].ios, 1);
+        here.add(
+            |cells| &cells[op as usize].sizes[bucket(bytes, SIZE_BOUNDS)],
+            1,
+        );
         here.add(|cells| &cells[op as usize].bytes, bytes);
     }
 
@@ -174,10 +187,15 @@ impl IoCounters {
         let mut all = [OpCounts::default(); IoOp::ALL.len()];
         for cells in self.0.iter() {
             for (to, from) in all.iter_mut().zip(cells) {
-                to.ios += from.ios.load(Relaxed);
+                for (to, from) in to.sizes.iter_mut().zip(&from.sizes) {
+                    *to += from.load(Relaxed);
+                }
                 to.bytes += from.bytes.load(Relaxed);
                 to.errors += from.errors.load(Relaxed);
             }
+        }
+        for counts in &mut all {
+            counts.ios = counts.sizes.iter().sum();
         }
         all
     }
@@ -203,12 +221,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn time_falls_into_the_first_bucket_whose_bound_it_does_not_exceed() {
-        for at in 0..BOUNDS {
-            assert_eq!(bucket(bound(at)), at);
-            assert_eq!(bucket(bound(at) + 1), at + 1);
+    fn time_or_size_falls_into_the_first_bucket_whose_bound_it_does_not_exceed() {
+        for bounds in [BOUNDS, SIZE_BOUNDS] {
+            for at in 0..bounds {
+                assert_eq!(bucket(bound(at), bounds), at);
+                assert_eq!(bucket(bound(at) + 1, bounds), at + 1);
+            }
+            assert_eq!((bucket(0, bounds), bucket(u64::MAX, bounds)), (0, bounds));
         }
-        assert_eq!((bucket(0), bucket(u64::MAX)), (0, BOUNDS));
+        assert_eq!((bound(0), bound(SIZE_BOUNDS - 1)), (512, 1 << 20));
     }
 
     #[test]
@@ -218,15 +239,20 @@ mod tests {
             for _ in 0..3 {
                 scope.spawn(|| {
                     meter.counters.count(IoOp::Write, 512);
+                    meter.counters.count(IoOp::Write, 513);
+                    meter.counters.count(IoOp::Write, 2 << 20);
                     meter.counters.count_error(IoOp::Write);
                     meter.times.note(IoOp::Write as usize, 1000);
                 });
             }
         });
+        let mut sizes = [0; SIZE_BOUNDS + 1];
+        (sizes[0], sizes[1], sizes[SIZE_BOUNDS]) = (3, 3, 3);
         let counts = OpCounts {
-            ios: 3,
-            bytes: 1536,
+            ios: 9,
+            bytes: 3 * (512 + 513 + (2 << 20)),
             errors: 3,
+            sizes,
         };
         assert_eq!(meter.counters.read()[IoOp::Write as usize], counts);
         let times = meter.times.read();

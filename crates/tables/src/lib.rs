@@ -12,6 +12,6 @@ pub use columns::{
     SESSIONS, figure, text,
 };
 pub use rates::{
-    NamedRates, Ops, Rates, add_times, host_rates, per_second, quantile, sample_of, times_between,
-    volume_rates,
+    NamedRates, Ops, Rates, Scale, SizeRates, Slowest, add_times, host_rates, per_second, quantile,
+    sample_of, times_between, volume_rates,
 };

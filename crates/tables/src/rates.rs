@@ -85,6 +85,53 @@ pub struct Rates {
     pub p99_ns: Option<u64>,
     /// 999 of 1000.
     pub p999_ns: Option<u64>,
+    /// The slowest of those that were timed.
+    pub slowest: Option<Slowest>,
+    /// The sizes of those that were read or written, the smallest first.
+    pub by_size: Vec<SizeRates>,
+}
+
+/// The slowest I/O.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Slowest {
+    /// What it did.
+    pub op: FigureOp,
+    /// It took no longer: the bound of its bucket.
+    pub ns: u64,
+}
+
+/// I/Os of one size.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct SizeRates {
+    /// None is larger, and all are above the size before; `None`: they are above all bounds.
+    pub bytes_max: Option<u64>,
+    /// Reads that succeeded.
+    pub reads_per_s: f64,
+    /// Writes.
+    pub writes_per_s: f64,
+}
+
+/// By what differences become rates.
+#[derive(Clone, Copy, Debug)]
+pub struct Scale<'a> {
+    /// The time between two looks.
+    pub seconds: f64,
+    /// The upper bounds of the buckets of times.
+    pub bounds_ns: &'a [u64],
+    /// Those of sizes.
+    pub size_bounds: &'a [u64],
+}
+
+impl Scale<'_> {
+    /// Of figures, so many seconds after others of the same process.
+    #[must_use]
+    pub fn of(figures: &Figures, seconds: f64) -> Scale<'_> {
+        Scale {
+            seconds,
+            bounds_ns: &figures.bounds_ns,
+            size_bounds: &figures.size_bounds,
+        }
+    }
 }
 
 impl Rates {
@@ -100,22 +147,17 @@ impl Rates {
         self.read_bytes_per_s + self.written_bytes_per_s
     }
 
-    /// From a look to the next, so many seconds later; times are those since an earlier one.
+    /// From a look to the next; times are those since an earlier one.
     #[must_use]
-    pub fn of(now: &Ops, before: &Ops, earlier: &Ops, (seconds, bounds): (f64, &[u64])) -> Rates {
+    pub fn of(now: &Ops, before: &Ops, earlier: &Ops, scale: Scale<'_>) -> Rates {
         let change = |op, of: fn(&OpFigures) -> u64| {
             let at = |ops: &Ops| ops.get(&op).map_or(0, of);
             at(now).saturating_sub(at(before))
         };
-        let per_s = |count: u64| count as f64 / seconds;
+        let per_s = |count: u64| count as f64 / scale.seconds;
         let count = |op| change(op, |of| of.count);
         let bytes = |op| change(op, |of| of.bytes);
-        let all = [
-            FigureOp::Read,
-            FigureOp::Write,
-            FigureOp::Flush,
-            FigureOp::Other,
-        ];
+        let all = FigureOp::ALL;
         let times = all.map(|op| {
             let at = |ops: &Ops| ops.get(&op).map(|of| of.times.clone()).unwrap_or_default();
             times_between(&at(earlier), &at(now))
@@ -124,6 +166,11 @@ impl Rates {
         times
             .iter()
             .for_each(|times| add_times(&mut together, times));
+        let part = |part| quantile(&together, scale.bounds_ns, part);
+        let slowest = all.into_iter().zip(&times).filter_map(|(op, times)| {
+            let ns = quantile(times, scale.bounds_ns, 1.0)?;
+            Some(Slowest { op, ns })
+        });
         let moved = count(FigureOp::Read) + count(FigureOp::Write);
         let moved_bytes = bytes(FigureOp::Read) + bytes(FigureOp::Write);
         Rates {
@@ -136,11 +183,29 @@ impl Rates {
             bytes_per_io: moved_bytes.checked_div(moved),
             read_ns: mean(&times[0]),
             write_ns: mean(&times[1]),
-            p50_ns: quantile(&together, bounds, 0.5),
-            p99_ns: quantile(&together, bounds, 0.99),
-            p999_ns: quantile(&together, bounds, 0.999),
+            p50_ns: part(0.5),
+            p99_ns: part(0.99),
+            p999_ns: part(0.999),
+            slowest: slowest.max_by_key(|slowest| slowest.ns),
+            by_size: by_size(now, before, scale),
         }
     }
+}
+
+/// The sizes that were read or written between two looks.
+fn by_size(now: &Ops, before: &Ops, scale: Scale<'_>) -> Vec<SizeRates> {
+    let per_s = |op, at: usize| {
+        let count = |ops: &Ops| ops.get(&op).and_then(|of| of.sizes.get(at).copied());
+        let count = |ops: &Ops| count(ops).unwrap_or(0);
+        count(now).saturating_sub(count(before)) as f64 / scale.seconds
+    };
+    let all = (0..=scale.size_bounds.len()).map(|at| SizeRates {
+        bytes_max: scale.size_bounds.get(at).copied(),
+        reads_per_s: per_s(FigureOp::Read, at),
+        writes_per_s: per_s(FigureOp::Write, at),
+    });
+    all.filter(|size| size.reads_per_s + size.writes_per_s > 0.0)
+        .collect()
 }
 
 fn mean(times: &TimeFigures) -> Option<u64> {
@@ -207,7 +272,7 @@ fn named_rates<'a>(
 ) -> Vec<NamedRates> {
     let then: BTreeMap<_, _> = then.collect();
     let over_ns = after.uptime_ns.saturating_sub(before.uptime_ns);
-    let by = (over_ns.max(1) as f64 / 1e9, &*after.bounds_ns);
+    let scale = Scale::of(after, over_ns.max(1) as f64 / 1e9);
     let none = Ops::new();
     let one = |(name, ops): Named| {
         let old = then.get(&name).copied().unwrap_or(&none);
@@ -215,7 +280,7 @@ fn named_rates<'a>(
         NamedRates {
             name,
             protocol,
-            rates: Rates::of(ops, old, old, by),
+            rates: Rates::of(ops, old, old, scale),
         }
     };
     now.map(one).collect()
@@ -226,6 +291,14 @@ mod tests {
     use super::*;
 
     const BOUNDS: &[u64] = &[512, 1024, 2048];
+
+    fn scale(seconds: f64) -> Scale<'static> {
+        Scale {
+            seconds,
+            bounds_ns: BOUNDS,
+            size_bounds: BOUNDS,
+        }
+    }
 
     fn times(buckets: &[u64], sum_ns: u64) -> TimeFigures {
         TimeFigures {
@@ -253,19 +326,28 @@ mod tests {
                 count,
                 bytes,
                 errors,
+                sizes: vec![0, count, 0, count],
                 times: times(buckets, sum_ns),
             };
             Ops::from([(FigureOp::Write, figures)])
         };
         let (earlier, before) = (ops(10, 0, 0, &[1], 100), ops(20, 4096, 1, &[1], 100));
         let now = ops(40, 4096 * 11, 5, &[1, 2], 1700);
-        let rates = Rates::of(&now, &before, &earlier, (2.0, BOUNDS));
+        let rates = Rates::of(&now, &before, &earlier, scale(2.0));
         assert_eq!((rates.writes_per_s, rates.ios_per_s()), (10.0, 10.0));
         assert_eq!(rates.written_bytes_per_s, 20480.0);
         assert_eq!((rates.errors_per_s, rates.bytes_per_io), (2.0, Some(2048)));
         assert_eq!((rates.write_ns, rates.read_ns), (Some(800), None));
         assert_eq!((rates.p50_ns, rates.p99_ns), (Some(768), Some(1024)));
-        let anew = Rates::of(&ops(3, 0, 0, &[], 0), &now, &now, (1.0, BOUNDS));
+        let (op, ns) = (FigureOp::Write, 1024);
+        assert_eq!(rates.slowest, Some(Slowest { op, ns }));
+        let size = |bytes_max| SizeRates {
+            bytes_max,
+            reads_per_s: 0.0,
+            writes_per_s: 10.0,
+        };
+        assert_eq!(rates.by_size, [size(Some(1024)), size(None)]);
+        let anew = Rates::of(&ops(3, 0, 0, &[], 0), &now, &now, scale(1.0));
         assert_eq!(anew, Rates::default(), "counts that are less began anew");
     }
 

@@ -5,10 +5,10 @@ use std::net::IpAddr;
 
 use api::{Figures, HostFigures, Protocol, ReactorFigures};
 use serde::Serialize;
-use tables::{Ops, Rates};
+use tables::{Ops, Rates, Scale, Slowest};
 
 use crate::look::{Look, Looks};
-use crate::waits::WaitTimes;
+use crate::waits::{StageRow, WaitTimes};
 
 /// A host, by one protocol.
 #[derive(Clone, Debug, Serialize)]
@@ -22,6 +22,8 @@ pub(crate) struct HostRow {
     pub rates: Rates,
     #[serde(flatten)]
     pub waits: WaitTimes,
+    /// All of what it waits for.
+    pub stages: Vec<StageRow>,
     pub in_flight: usize,
     pub held_bytes: u64,
     /// Connections that wait for memory.
@@ -45,6 +47,9 @@ impl HostRow {
 pub(crate) struct VolumeRow {
     pub volume: String,
     pub protocol: Protocol,
+    /// Those that are connected and see it.
+    pub hosts: Option<u64>,
+    pub used_bytes: Option<u64>,
     #[serde(flatten)]
     pub rates: Rates,
     /// Who holds a reservation.
@@ -74,6 +79,8 @@ pub(crate) struct ConnectionRow {
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct ReactorRow {
     pub reactor: u32,
+    /// The CPU that it is pinned to.
+    pub cpu: u32,
     pub answers: bool,
     /// Of the time.
     pub busy_percent: f64,
@@ -102,6 +109,9 @@ pub(crate) struct ClientRow {
     pub callback_path: Option<String>,
     pub ios_per_s: f64,
     pub bytes_per_s: f64,
+    /// Of all calls from its address.
+    pub p99_ns: Option<u64>,
+    pub slowest: Option<Slowest>,
     pub sessions: usize,
     pub slots_used: usize,
     pub slots: usize,
@@ -141,12 +151,11 @@ impl<'a> Between<'a> {
 
     fn rates(&self, [now, before, earlier]: [Option<&Ops>; 3]) -> Rates {
         let none = Ops::new();
-        let by = (self.seconds, &*self.now.figures.bounds_ns);
         Rates::of(
             now.unwrap_or(&none),
             before.unwrap_or(&none),
             earlier.unwrap_or(&none),
-            by,
+            Scale::of(&self.now.figures, self.seconds),
         )
     }
 
@@ -179,10 +188,7 @@ impl<'a> Between<'a> {
             rows.entry(key)
                 .or_insert_with(|| self.host(protocol, name, &seen));
         }
-        let nfs = self.now.hosts.hosts.iter();
-        let nfs = nfs.filter(|host| host.protocol == Protocol::Nfs);
-        let nfs = nfs.flat_map(|host| host.addresses.iter().map(|own| (*own, &host.in_figures)));
-        let by_address: BTreeMap<IpAddr, &String> = nfs.collect();
+        let by_address = self.nfs_hosts();
         for connection in &self.now.connections.connections {
             let name = match connection.protocol {
                 Protocol::Nfs => by_address.get(&connection.peer.ip()).copied(),
@@ -199,12 +205,21 @@ impl<'a> Between<'a> {
         rows.into_values().collect()
     }
 
+    /// What figures call those of NFS.
+    fn nfs_hosts(&self) -> BTreeMap<IpAddr, &'a String> {
+        let nfs = self.now.hosts.hosts.iter();
+        let nfs = nfs.filter(|host| host.protocol == Protocol::Nfs);
+        nfs.flat_map(|host| host.addresses.iter().map(|own| (*own, &host.in_figures)))
+            .collect()
+    }
+
     fn host(&self, protocol: Protocol, host: String, seen: &[HostsSeen<'_>; 3]) -> HostRow {
         let of = seen.each_ref().map(|seen| seen.get(&(protocol, &*host)));
         let stages = |at: usize| of[at].map_or(&[][..], |of| &of.stages);
         HostRow {
             rates: self.rates(of.map(|of| of.map(|of| &of.ops))),
             waits: WaitTimes::of(stages(0), stages(2)),
+            stages: StageRow::all(stages(0), stages(2), &self.now.figures.bounds_ns),
             host,
             protocol,
             addresses: Vec::new(),
@@ -227,6 +242,8 @@ impl<'a> Between<'a> {
         let rows = volumes.map(|volume| VolumeRow {
             volume: volume.volume.clone(),
             protocol: volume.protocol,
+            hosts: volume.hosts,
+            used_bytes: volume.used_bytes,
             rates: self.rates(seen.each_ref().map(|seen| {
                 let key = (volume.protocol, &*volume.volume);
                 seen.get(&key).copied()
@@ -283,6 +300,7 @@ impl<'a> Between<'a> {
             let (run, spun, slept) = (since("run_ns"), since("spun_ns"), since("slept_ns"));
             ReactorRow {
                 reactor: of.reactor,
+                cpu: of.cpu,
                 answers: of.answers,
                 busy_percent: 100.0 * part((run - spun - slept).max(0.0), run),
                 spun_percent: 100.0 * part(spun, run),
@@ -310,8 +328,14 @@ impl<'a> Between<'a> {
             sums.0 += of.ios.saturating_sub(ios);
             sums.1 += of.io_bytes.saturating_sub(bytes);
         }
+        let (seen, by_address) = (self.of_each(hosts_of), self.nfs_hosts());
         let rows = self.now.clients.clients.iter().map(|of| {
             let (ios, bytes) = done.get(&*of.id).copied().unwrap_or_default();
+            let host = of.address.and_then(|address| by_address.get(&address));
+            let rates = self.rates(seen.each_ref().map(|seen| {
+                let figures = seen.get(&(Protocol::Nfs, host?.as_str()));
+                figures.map(|figures| &figures.ops)
+            }));
             ClientRow {
                 id: of.id.clone(),
                 name: of.name.clone(),
@@ -323,6 +347,8 @@ impl<'a> Between<'a> {
                 callback_path: of.callback_path.clone(),
                 ios_per_s: self.per_s(ios, 0),
                 bytes_per_s: self.per_s(bytes, 0),
+                p99_ns: rates.p99_ns,
+                slowest: rates.slowest,
                 sessions: of.sessions,
                 slots_used: of.slots_used,
                 slots: of.slots,

@@ -342,15 +342,62 @@ fn detail(frame: &mut Frame<'_>, area: Rect, app: &App, line: &Line) {
     let width = app.sheet().heads.iter().map(|(name, _)| name.len()).max();
     let width = width.unwrap_or(0);
     let cells = app.sheet().heads.iter().zip(&line.cells);
-    let text: Vec<Row> = cells
+    let mut text: Vec<Row> = cells
         .map(|((name, _), cell)| {
             let name = Span::styled(format!("{name:<width$}  "), BOLD);
             Row::from_iter([name, Span::raw(shown(cell))])
         })
         .collect();
+    text.extend(sizes_rows(line));
+    text.extend(stages_rows(line));
     let last = text.len().saturating_sub(1) as u16;
     let text = Paragraph::new(text).wrap(Wrap { trim: false });
     frame.render_widget(text.scroll((app.scrolled.min(last), 0)), facts);
+}
+
+/// How large I/Os are; no row where there are none.
+fn sizes_rows(line: &Line) -> Vec<Row<'static>> {
+    let sizes = line.sizes.iter().map(|size| {
+        let bound = size.bytes_max.map(|bytes| Cell::Bytes(bytes).to_string());
+        [
+            bound.unwrap_or_else(|| "more".to_owned()),
+            Cell::Count(size.reads_per_s.round() as u64).to_string(),
+            Cell::Count(size.writes_per_s.round() as u64).to_string(),
+        ]
+    });
+    small_table(["size up to", "r/s", "w/s"], sizes.collect())
+}
+
+/// How long commands are in which stage; no row where none was timed.
+fn stages_rows(line: &Line) -> Vec<Row<'static>> {
+    let taken = |ns: Option<u64>| ns.map_or(Cell::Nothing, Cell::Taken).to_string();
+    let stages = line.stages.iter().map(|stage| {
+        let count = Cell::Count(stage.count).to_string();
+        let (mean, p99) = (taken(stage.mean_ns), taken(stage.p99_ns));
+        [plain(&stage.stage), count, mean, p99]
+    });
+    small_table(["stage", "timed", "mean", "p99"], stages.collect())
+}
+
+/// Rows below a free one and their heads: names at the left, figures at the right.
+fn small_table<const N: usize>(heads: [&str; N], rows: Vec<[String; N]>) -> Vec<Row<'static>> {
+    let written = |cells: [&str; N]| {
+        let cells = cells.into_iter().enumerate();
+        let cells = cells.map(|(at, cell)| match at {
+            0 => format!("{cell:<12}"),
+            _ => format!("{cell:>10}"),
+        });
+        cells.collect::<String>()
+    };
+    if rows.is_empty() {
+        return Vec::new();
+    }
+    let mut all = vec![Row::default(), Row::styled(written(heads), BOLD)];
+    let rows = rows
+        .iter()
+        .map(|row| Row::raw(written(row.each_ref().map(String::as_str))));
+    all.extend(rows);
+    all
 }
 
 /// How a figure is written.

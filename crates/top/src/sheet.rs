@@ -1,10 +1,11 @@
 //! The tables of all tabs, as cells.
 
 use serde_json::Value;
-use tables::{Cell, Column, Rates, figure, text};
+use tables::{Cell, Column, Rates, SizeRates, Slowest, figure, text};
 
 use crate::look::{Evicts, Looks};
 use crate::rows::{Between, ClientRow, ConnectionRow, HostRow, ReactorRow, VolumeRow};
+use crate::waits::StageRow;
 
 /// Letters of a bar.
 const BAR: u64 = 10;
@@ -75,6 +76,24 @@ pub(crate) struct Line {
     pub load: [u64; 3],
     /// What ends it.
     pub evicts: Option<Evicts>,
+    /// The sizes of its I/Os.
+    pub sizes: Vec<SizeRates>,
+    /// What its commands wait for.
+    pub stages: Vec<StageRow>,
+}
+
+impl Line {
+    /// One of which nothing else is told.
+    fn new(key: String, cells: Vec<Cell>, load: [u64; 3]) -> Line {
+        Line {
+            key,
+            cells,
+            load,
+            evicts: None,
+            sizes: Vec::new(),
+            stages: Vec::new(),
+        }
+    }
 }
 
 impl Sheet {
@@ -103,35 +122,40 @@ pub(crate) fn sheets(looks: &Looks) -> [Sheet; TABS.len()] {
         [rates.ios_per_s() as u64, rates.bytes_per_s() as u64, p99]
     };
     [
-        Sheet::of(&between.hosts(), HOSTS, |of, cells| Line {
-            key: format!("{} {}", of.protocol.name(), of.host),
-            cells,
-            load: load(&of.rates),
-            evicts: Some(Evicts::Host(of.evicted_as())),
+        Sheet::of(&between.hosts(), HOSTS, |of, cells| {
+            let key = format!("{} {}", of.protocol.name(), of.host);
+            Line {
+                evicts: Some(Evicts::Host(of.evicted_as())),
+                sizes: of.rates.by_size.clone(),
+                stages: of.stages.clone(),
+                ..Line::new(key, cells, load(&of.rates))
+            }
         }),
-        Sheet::of(&between.volumes(), VOLUMES, |of, cells| Line {
-            key: format!("{} {}", of.protocol.name(), of.volume),
-            cells,
-            load: load(&of.rates),
-            evicts: None,
+        Sheet::of(&between.volumes(), VOLUMES, |of, cells| {
+            let key = format!("{} {}", of.protocol.name(), of.volume);
+            Line {
+                sizes: of.rates.by_size.clone(),
+                ..Line::new(key, cells, load(&of.rates))
+            }
         }),
-        Sheet::of(&between.connections(), CONNECTIONS, |of, cells| Line {
-            key: of.id.clone(),
-            cells,
-            load: [of.ios_per_s as u64, of.bytes_per_s as u64, 0],
-            evicts: Some(Evicts::Connection(of.id.clone())),
+        Sheet::of(&between.connections(), CONNECTIONS, |of, cells| {
+            let load = [of.ios_per_s as u64, of.bytes_per_s as u64, 0];
+            Line {
+                evicts: Some(Evicts::Connection(of.id.clone())),
+                ..Line::new(of.id.clone(), cells, load)
+            }
         }),
-        Sheet::of(&between.reactors(), REACTORS, |of, cells| Line {
-            key: of.reactor.to_string(),
-            cells,
-            load: [of.ios_per_s as u64, of.bytes_per_s as u64, 0],
-            evicts: None,
+        Sheet::of(&between.reactors(), REACTORS, |of, cells| {
+            let load = [of.ios_per_s as u64, of.bytes_per_s as u64, 0];
+            Line::new(of.reactor.to_string(), cells, load)
         }),
-        Sheet::of(&between.clients(), CLIENTS, |of, cells| Line {
-            key: of.id.clone(),
-            cells,
-            load: [of.ios_per_s as u64, of.bytes_per_s as u64, 0],
-            evicts: Some(Evicts::NfsClient(of.id.clone())),
+        Sheet::of(&between.clients(), CLIENTS, |of, cells| {
+            let p99 = of.p99_ns.unwrap_or(0);
+            let load = [of.ios_per_s as u64, of.bytes_per_s as u64, p99];
+            Line {
+                evicts: Some(Evicts::NfsClient(of.id.clone())),
+                ..Line::new(of.id.clone(), cells, load)
+            }
         }),
         events(looks),
     ]
@@ -139,11 +163,8 @@ pub(crate) fn sheets(looks: &Looks) -> [Sheet; TABS.len()] {
 
 fn events(looks: &Looks) -> Sheet {
     let all: Vec<Value> = looks.events.iter().cloned().collect();
-    Sheet::of(&all, EVENTS, |of, cells| Line {
-        key: format!("{} {}", of["boot"], of["id"]),
-        cells,
-        load: [0; 3],
-        evicts: None,
+    Sheet::of(&all, EVENTS, |of, cells| {
+        Line::new(format!("{} {}", of["boot"], of["id"]), cells, [0; 3])
     })
 }
 
@@ -159,6 +180,8 @@ const HOSTS: &[Column<HostRow>] = &[
     figure("w await", |of| taken(of.rates.write_ns)),
     figure("p50", |of| taken(of.rates.p50_ns)),
     figure("p99.9", |of| taken(of.rates.p999_ns)),
+    figure("slowest", |of| slowest(of.rates.slowest)),
+    text("slowest op", |of| op(of.rates.slowest)),
     figure("size", |of| size(of.rates.bytes_per_io)),
     figure("other/s", |of| count(of.rates.others_per_s)),
     figure("errors/s", |of| count(of.rates.errors_per_s)),
@@ -177,10 +200,14 @@ const VOLUMES: &[Column<VolumeRow>] = &[
     figure("w/s", |of| count(of.rates.writes_per_s)),
     figure("bytes/s", |of| bytes(of.rates.bytes_per_s())),
     figure("p99", |of| taken(of.rates.p99_ns)),
+    figure("hosts", |of| of.hosts.map_or(Cell::Nothing, Cell::Count)),
+    figure("used", |of| size(of.used_bytes)),
     figure("r await", |of| taken(of.rates.read_ns)),
     figure("w await", |of| taken(of.rates.write_ns)),
     figure("p50", |of| taken(of.rates.p50_ns)),
     figure("p99.9", |of| taken(of.rates.p999_ns)),
+    figure("slowest", |of| slowest(of.rates.slowest)),
+    text("slowest op", |of| op(of.rates.slowest)),
     figure("size", |of| size(of.rates.bytes_per_io)),
     figure("other/s", |of| count(of.rates.others_per_s)),
     figure("errors/s", |of| count(of.rates.errors_per_s)),
@@ -206,6 +233,7 @@ const CONNECTIONS: &[Column<ConnectionRow>] = &[
 
 const REACTORS: &[Column<ReactorRow>] = &[
     figure("reactor", |of| Cell::Count(of.reactor.into())),
+    figure("CPU", |of| Cell::Count(of.cpu.into())),
     figure("busy %", |of| count(of.busy_percent)),
     figure("spin %", |of| count(of.spun_percent)),
     figure("sleep %", |of| count(of.slept_percent)),
@@ -225,6 +253,9 @@ const CLIENTS: &[Column<ClientRow>] = &[
     figure("silent", |of| Cell::Duration(of.silent_ms)),
     figure("ops/s", |of| count(of.ios_per_s)),
     figure("bytes/s", |of| bytes(of.bytes_per_s)),
+    figure("p99", |of| taken(of.p99_ns)),
+    figure("slowest", |of| slowest(of.slowest)),
+    text("slowest op", |of| op(of.slowest)),
     figure("opens", |of| Cell::count(of.opens)),
     figure("locks", |of| Cell::count(of.locks)),
     figure("delegs", |of| Cell::count(of.delegations)),
@@ -277,6 +308,14 @@ fn ratio(of: f64) -> Cell {
 
 fn taken(ns: Option<u64>) -> Cell {
     ns.map_or(Cell::Nothing, Cell::Taken)
+}
+
+fn slowest(of: Option<Slowest>) -> Cell {
+    taken(of.map(|of| of.ns))
+}
+
+fn op(of: Option<Slowest>) -> Cell {
+    of.map_or(Cell::Nothing, |of| Cell::text(of.op.name()))
 }
 
 fn size(bytes: Option<u64>) -> Cell {

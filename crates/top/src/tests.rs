@@ -23,6 +23,8 @@ struct Script {
     /// How hosts are called.
     hosts: Vec<String>,
     fails: RefCell<VecDeque<bool>>,
+    /// The address of an NFS client, whose figures are those of the host of that name.
+    nfs_client: Option<String>,
 }
 
 impl Script {
@@ -32,7 +34,32 @@ impl Script {
             at: RefCell::new(0),
             hosts: hosts.iter().map(ToString::to_string).collect(),
             fails: RefCell::default(),
+            nfs_client: None,
         }
+    }
+
+    fn with_nfs_client(self, address: &str) -> Script {
+        let nfs_client = Some(address.to_owned());
+        Script { nfs_client, ..self }
+    }
+
+    fn protocol(&self) -> &'static str {
+        match self.nfs_client {
+            Some(_) => "nfs",
+            None => "nvme-tcp",
+        }
+    }
+
+    fn clients(&self) -> Value {
+        let clients = self.nfs_client.iter().map(|address| {
+            json!({
+                "id": "0x1", "name": "client", "address": address, "version": "4.2",
+                "implementation": "", "status": "confirmed", "silent_ms": 0, "lease_ms": 90_000,
+                "callback_path": null, "sessions": 1, "slots_used": 0, "slots": 64, "opens": 0,
+                "locks": 0, "delegations": 0,
+            })
+        });
+        json!({ "clients": clients.collect::<Vec<_>>() })
     }
 
     /// After `n` seconds each host has done its number times 100 writes of 4 KiB a second.
@@ -41,14 +68,15 @@ impl Script {
             let writes = n * 100 * (host as u64 + 1);
             let times = json!({ "sum_ns": n * 1000, "buckets": [0, n] });
             json!({ "write": {
-                "count": writes, "bytes": writes * 4096, "errors": n, "times": times
+                "count": writes, "bytes": writes * 4096, "errors": n, "times": times,
+                "sizes": [0, 0, 0, writes],
             } })
         };
         let stage =
             |stage, ns| json!({ "stage": stage, "times": { "sum_ns": n * ns, "buckets": [n] } });
         let hosts = self.hosts.iter().enumerate().map(|(at, host)| {
             json!({
-                "host": host, "protocol": "nvme-tcp", "ops": ops(at),
+                "host": host, "protocol": self.protocol(), "ops": ops(at),
                 "stages": [stage("receive", 100), stage("queue", 300), stage("backend", 500),
                     stage("send", 100)],
             })
@@ -61,10 +89,14 @@ impl Script {
         json!({
             "boot": self.boot, "unix_ms": 1_000 * n, "uptime_ns": n * 1_000_000_000,
             "bounds_ns": [512, 1024, 2048],
+            "size_bounds": [512, 1024, 2048, 4096],
             "hosts": hosts.collect::<Vec<_>>(),
-            "volumes": [{ "volume": "disk0", "protocol": "nvme-tcp", "ops": ops(2) }],
+            "volumes": [{
+                "volume": "disk0", "protocol": "nvme-tcp", "hosts": self.hosts.len(),
+                "used_bytes": 3 << 20, "ops": ops(2),
+            }],
             "stages": [], "connections": { "nvme-tcp": 2 }, "refusals": {},
-            "reactors": [{ "reactor": 0, "answers": true, "counts": counts }],
+            "reactors": [{ "reactor": 0, "cpu": 7, "answers": true, "counts": counts }],
             "nfs": { "clients": 0, "expired_clients": 0, "opens": 0, "locks": 0,
                 "delegations": 0, "is_in_grace": false },
             "memory_bytes": 1 << 20, "memory_max_bytes": 1_u64 << 30, "blocking_work": 0,
@@ -98,7 +130,8 @@ impl LookSource for Script {
         let n = *self.at.borrow();
         let hosts = self.hosts.iter().map(|host| {
             json!({
-                "name": host, "in_figures": host, "protocol": "nvme-tcp", "addresses": ["10.0.0.9"], "targets": [],
+                "name": host, "in_figures": host, "protocol": self.protocol(),
+                "addresses": [self.nfs_client.as_deref().unwrap_or("10.0.0.9")], "targets": [],
                 "connections": 1, "controllers": [], "sessions": [], "paths": [], "ios": 0,
                 "io_bytes": 0, "in_flight": 3, "held_bytes": 0, "reservations": ["disk0"],
             })
@@ -108,7 +141,7 @@ impl LookSource for Script {
             "/v1/figures" => self.figures(n),
             "/v1/hosts" => json!({ "hosts": hosts, "has_more": false, "silent_reactors": 0 }),
             "/v1/connections" => self.connections(n),
-            "/v1/nfs/clients" => json!({ "clients": [] }),
+            "/v1/nfs/clients" => self.clients(),
             "/v1/events" => {
                 let event = json!({
                     "id": n, "boot": self.boot, "time": "2026-01-05T08:00:01.5Z", "level": "info",
@@ -297,6 +330,69 @@ fn chosen_line_stays_chosen_when_the_order_changes_and_its_detail_shows_its_hist
     );
     look(&mut app, &source, 100);
     assert_eq!(app.history(app.chosen().expect("a line")).len(), 60);
+}
+
+#[test]
+fn detail_has_the_sizes_of_ios_and_the_time_of_each_stage() {
+    let source = Script::new("a", &["nqn.a"]);
+    let mut app = app_of(&source, 4);
+    press(&mut app, KeyCode::Enter);
+    let words = |app: &App| {
+        let rows = screen(app, (60, 60));
+        let words = |row: &String| row.split_whitespace().map(str::to_owned).collect();
+        rows.iter().map(words).collect::<Vec<Vec<String>>>()
+    };
+    let has = |rows: &[Vec<String>], wanted: &str| {
+        let wanted: Vec<_> = wanted.split(' ').collect();
+        assert!(
+            rows.iter().any(|row| *row == wanted),
+            "{wanted:?}: {rows:#?}"
+        );
+    };
+    let rows = words(&app);
+    has(&rows, "size up to r/s w/s");
+    has(&rows, "4.0KiB 0 100");
+    has(&rows, "stage timed mean p99");
+    has(&rows, "backend 3 0.5us 0.5us");
+    has(&rows, "slowest op write");
+    press(&mut app, KeyCode::Esc);
+    keys(&mut app, "2");
+    press(&mut app, KeyCode::Enter);
+    let rows = words(&app);
+    has(&rows, "hosts 1");
+    has(&rows, "used 3.0MiB");
+    has(&rows, "4.0KiB 0 300");
+    assert!(
+        !rows
+            .iter()
+            .any(|row| row.first().is_some_and(|word| word == "stage"))
+    );
+}
+
+#[test]
+fn reactor_has_the_cpu_that_it_is_pinned_to() {
+    let source = Script::new("a", &["nqn.a"]);
+    let mut app = app_of(&source, 2);
+    keys(&mut app, "4");
+    let rows = screen(&app, (100, 8));
+    let words = |row: usize| rows[row].split_whitespace().take(3).collect::<Vec<_>>();
+    assert_eq!(words(2), ["REACTOR", "CPU", "BUSY"]);
+    assert_eq!(words(3), ["0", "7", "25"]);
+}
+
+#[test]
+fn nfs_client_has_the_times_of_its_address_and_the_slowest_operation() {
+    let source = Script::new("a", &["192.0.2.7"]).with_nfs_client("192.0.2.7");
+    let mut app = app_of(&source, 2);
+    keys(&mut app, "5");
+    let rows = screen(&app, (160, 8));
+    let heads: Vec<_> = rows[2].split_whitespace().collect();
+    let cells: Vec<_> = rows[3].split_whitespace().collect();
+    let at = heads
+        .iter()
+        .position(|head| *head == "P99")
+        .expect("a column");
+    assert_eq!(cells[at..at + 3], ["1.0us", "1.0us", "write"], "{rows:#?}");
 }
 
 #[test]

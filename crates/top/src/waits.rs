@@ -1,8 +1,8 @@
 //! What commands wait for.
 
-use api::StageTime;
+use api::{StageTime, TimeFigures};
 use serde::Serialize;
-use tables::times_between;
+use tables::{quantile, times_between};
 
 /// What a command waits for, in the mean.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -17,14 +17,45 @@ pub(crate) struct WaitTimes {
     pub send_ns: u64,
 }
 
+/// One stage of commands.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct StageRow {
+    pub stage: String,
+    /// How often it was timed.
+    pub count: u64,
+    pub mean_ns: Option<u64>,
+    pub p99_ns: Option<u64>,
+}
+
+impl StageRow {
+    /// From an earlier look on, those that were timed.
+    pub fn all(now: &[StageTime], earlier: &[StageTime], bounds: &[u64]) -> Vec<StageRow> {
+        let rows = now.iter().map(|of| {
+            let times = between(now, earlier, &of.stage);
+            StageRow {
+                stage: of.stage.clone(),
+                count: times.count(),
+                mean_ns: times.sum_ns.checked_div(times.count()),
+                p99_ns: quantile(&times, bounds, 0.99),
+            }
+        });
+        rows.filter(|row| row.count > 0).collect()
+    }
+}
+
+/// The times of a stage from an earlier look on.
+fn between(now: &[StageTime], earlier: &[StageTime], name: &str) -> TimeFigures {
+    let at = |all: &[StageTime]| {
+        let found = all.iter().find(|stage| stage.stage == name);
+        found.map(|stage| stage.times.clone()).unwrap_or_default()
+    };
+    times_between(&at(earlier), &at(now))
+}
+
 impl WaitTimes {
     /// From an earlier look on.
     pub fn of(now: &[StageTime], earlier: &[StageTime]) -> WaitTimes {
-        let at = |all: &[StageTime], name: &str| {
-            let found = all.iter().find(|stage| stage.stage == name);
-            found.map(|stage| stage.times.clone()).unwrap_or_default()
-        };
-        let of = |name: &str| times_between(&at(earlier, name), &at(now, name));
+        let of = |name: &str| between(now, earlier, name);
         let commands = of("backend").count().max(1);
         let ns = |names: &[&str]| {
             let sum: u64 = names.iter().map(|name| of(name).sum_ns).sum();
