@@ -20,6 +20,26 @@ fn no_type_name_stands_for_more_than_three_types() {
     assert!(places.is_empty(), "rename all but three: {places:#?}");
 }
 
+/// A name of a test says of which thing it tells, when, and what is so then.
+#[test]
+fn names_of_functions_begin_with_no_pronoun() {
+    const PRONOUNS: [&str; 2] = ["what_", "who_"];
+    let mut wrong = Vec::new();
+    let sources = files(&[".rs"]);
+    for file in &sources {
+        for line in file.text.lines() {
+            let words = line.split_once("fn ").map(|(_, name)| name);
+            let name = words.filter(|name| PRONOUNS.iter().any(|of| name.starts_with(of)));
+            wrong.extend(name.map(|name| format!("{}: {name}", file.path)));
+        }
+    }
+    assert!(sources.len() > 500, "the sources were looked at");
+    assert!(
+        wrong.is_empty(),
+        "say subject, condition and expectation: {wrong:#?}"
+    );
+}
+
 /// The last column of the glossary names a type by its room.
 #[test]
 fn types_of_the_glossary_are_there() {

@@ -71,7 +71,7 @@ const TSAN: Build = Build {
             "--test",
             "nvme",
             "--",
-            "what_one_protocol_writes_the_other_reads",
+            "write_over_one_protocol_is_read_whole_over_the_other",
         ],
     ],
 };

@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_stale_socket_is_left_alone() {
+    fn path_with_something_else_than_a_stale_socket_is_left_alone() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("admin.sock");
         fs::write(&path, "data").expect("room");

@@ -791,7 +791,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_due_begins_in_turn_and_counts_from_then() {
+    fn requests_that_are_due_begin_in_turn_and_count_from_then() {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
         let connection = |_| Driving {
             stream: TcpStream::connect(listener.local_addr().expect("bound")).expect("connects"),

@@ -457,7 +457,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_measured_is_there_when_it_is_opened_again() {
+    fn entries_of_a_journal_are_there_when_it_is_opened_again() {
         let folder = tempfile::tempdir().expect("a folder");
         let mut journal = open(folder.path(), false).expect("a new one");
         journal.add(entry(0)).expect("room");

@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_skipped_is_told_once_for_a_whole_series_or_sweep() {
+    fn skip_of_a_whole_series_or_sweep_is_told_once() {
         let sweeps = chosen(&["cores-read".into(), "mtu-read".into(), "mixed".into()]);
         let available = |subject: &Subject, load: &Load| match (subject, load) {
             (_, load) if load.mtu.is_some() => Err("no namespaces".to_owned()),

@@ -446,7 +446,7 @@ mod tests {
     }
 
     #[test]
-    fn what_fails_costs_its_point_alone_and_is_told() {
+    fn measurement_that_fails_costs_its_point_alone_and_is_told() {
         let folder = tempfile::tempdir().expect("a folder");
         let plan = plan(&["depth-read"]);
         let fails = |load: &Load, subject: &Subject| {

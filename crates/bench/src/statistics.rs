@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn what_still_rises_is_not_steady() {
+    fn values_that_still_rise_are_not_steady() {
         let rising: Vec<_> = (0..10)
             .map(|second| 100.0 + 2.0 * f64::from(second))
             .collect();

@@ -326,7 +326,7 @@ fn paths_to_a_subsystem_are_checked() {
 }
 
 #[test]
-fn what_discovery_says_is_checked() {
+fn fields_that_discovery_tells_are_checked() {
     let listener = |text: &str| file(SIZE, "", ANY, &format!("{LOCAL}\n{text}"), "");
     expect(
         &listener("advertise = \"0.0.0.0\""),

@@ -301,7 +301,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_added_and_removed_leaves_the_same_configuration(
+    fn object_that_is_added_and_removed_leaves_the_same_configuration(
         parts in parts(),
         which in any::<prop::sample::Index>(),
     ) {

@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn what_commands_a_terminal_is_escaped() {
+    fn text_that_commands_a_terminal_is_escaped() {
         let text = "a\x1b[31m\n\u{9b}2J\u{202e}\u{7f} `b` \"c\" ü";
         assert_eq!(
             printable(text),

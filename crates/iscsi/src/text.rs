@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_text_is_refused() {
+    fn text_with_a_malformed_pair_is_refused() {
         for text in [
             &b"NoValue\0"[..],
             b"=1\0",
@@ -198,7 +198,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_is_read(
+        fn pairs_that_are_written_are_read_back(
             pairs in proptest::collection::vec(("[A-Za-z0-9.@_+-]{1,63}", "[^\0]{0,40}"), 0..20),
         ) {
             let mut text = Vec::new();

@@ -397,7 +397,7 @@ fn memory_of_a_send_is_released_when_it_was_sent() {
 /// What is gathered leaves the machine at once, and the socket with the next
 /// batch, in order; its memory is held all along.
 #[test]
-fn what_is_gathered_leaves_in_order_with_what_follows() {
+fn sends_that_were_gathered_leave_in_order_with_those_that_follow() {
     let mut bench = bench();
     let lends = Lends::new();
     let ready = |bench: &mut Bench, tag: Tag| {

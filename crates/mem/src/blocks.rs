@@ -82,7 +82,7 @@ mod tests {
     use crate::Region;
 
     #[test]
-    fn what_was_given_back_is_counted_where_it_was() {
+    fn memory_that_is_given_back_is_counted_in_its_block() {
         let region = Region::small_pages(4 * BLOCK_BYTES).unwrap();
         let block = |at: u64| MemoryBlock::of(region.range(at * BLOCK_BYTES, 4096)).unwrap();
         let counts = || [0, 1, 2, 3].map(|at| block(at).given_back());

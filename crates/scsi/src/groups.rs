@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_set_is_refused() {
+    fn list_with_a_wrong_length_state_or_group_is_refused() {
         let set = |list: &[u8]| parse_set(list, &unit()).unwrap_err();
         assert_eq!(set(&[0; 3]), Sense::list_length());
         assert_eq!(set(&[0; 7]), Sense::list_length());

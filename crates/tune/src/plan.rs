@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_applied_is_undone() {
+    fn undo_restores_all_that_was_applied() {
         let tree = tree();
         let machine = tree.machine();
         let undo_file = machine.root().join("undo/tune.json");

@@ -428,7 +428,7 @@ mod tests {
     }
 
     #[test]
-    fn what_paces_sends_is_replaced_by_what_there_is() {
+    fn congestion_control_that_paces_is_replaced_by_an_available_one() {
         let tree = TestRoot::new();
         let name = "net.ipv4.tcp_congestion_control";
         let dir = "proc/sys/net/ipv4";

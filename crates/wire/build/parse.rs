@@ -368,7 +368,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_wrong_is_told_with_its_line() {
+    fn mistake_is_told_with_its_line() {
         let wrong = [
             ("struct a {\n int x\n};", "line 3"),
             ("typedef opaque name<>;", "name has no bound"),

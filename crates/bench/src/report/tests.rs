@@ -575,7 +575,7 @@ fn a_claim_s_number_is_that_of_its_figure() {
 }
 
 #[test]
-fn what_is_neither_measured_nor_skipped_is_found() {
+fn point_that_is_neither_measured_nor_skipped_is_found() {
     let whole = fixture::measured(Effort::Quick, 1);
     assert_eq!(missing(&whole), [""; 0]);
     let mut lacking = whole.clone();

@@ -201,7 +201,7 @@ fn one_of_a_pattern_changes_alone() {
 }
 
 #[test]
-fn what_is_left_of_a_short_list_keeps_its_numbers() {
+fn short_list_with_one_removed_keeps_the_numbers_of_the_others() {
     let numbers = |text: &str| -> Vec<(u32, String)> {
         let config = read(text).unwrap();
         let all = config.subsystems[0].namespaces.iter();

@@ -108,7 +108,7 @@ fn documents_obey_the_schema_that_editors_get() {
 }
 
 #[test]
-fn what_the_schema_refuses_weft_refuses() {
+fn document_that_the_schema_refuses_is_refused_by_weft() {
     for wrong in [
         "volume = 3",
         "[[volume]]\nsise = 1",

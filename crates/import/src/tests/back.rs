@@ -223,7 +223,7 @@ fn exports_come_back() {
 }
 
 #[test]
-fn what_the_other_program_lacks_is_left_out_and_told() {
+fn export_leaves_out_and_tells_features_that_the_other_program_lacks() {
     let (_, config) = loaded("spdk", super::spdk::WHOLE);
     let (text, report) = export(format("nvmetcli"), &config, "weft.toml").expect("a format");
     let found = crate::Imported {

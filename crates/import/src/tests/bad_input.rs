@@ -4,7 +4,7 @@ use super::{format, mistakes};
 use crate::{BYTES_MAX, Format, NoFiles, import};
 
 #[test]
-fn what_is_no_text_is_told_for_every_format() {
+fn input_that_is_binary_or_a_template_is_told_for_every_format() {
     for (name, _) in Format::all() {
         let told = mistakes(name, "a\nb \0 c\n");
         assert!(told.contains("source:2: a NUL byte"), "{name}: {told}");

@@ -83,7 +83,7 @@ fn exports_of_linux_are_carried_over() {
 }
 
 #[test]
-fn what_weft_cannot_ask_of_clients_keeps_them_out() {
+fn clients_that_must_use_unsupported_security_are_not_let_in() {
     let found = imported(
         "exports",
         "/srv/a *(rw,sec=krb5p)\n/srv/b *(rw,xprtsec=mtls)\n",
@@ -196,7 +196,7 @@ V4: /shared -sec=sys
 }
 
 #[test]
-fn who_is_kept_out_or_may_less_gets_no_more_from_a_rule_behind() {
+fn client_that_a_rule_keeps_out_gets_no_more_from_a_later_rule() {
     // The network had to use Kerberos: it is not let in with everybody.
     let found = imported("exports", "/srv/a 192.0.2.0/24(rw,sec=krb5) *(rw)\n");
     assert!(

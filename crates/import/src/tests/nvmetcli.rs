@@ -110,7 +110,7 @@ fn a_dump_is_carried_over_with_all_identities() {
 }
 
 #[test]
-fn what_weft_lacks_is_told_and_rights_are_not_widened() {
+fn keys_that_weft_lacks_are_told_and_widen_no_rights() {
     let text = WHOLE
         .replace(
             r#""treq": "not specified""#,
@@ -180,7 +180,7 @@ fn one_device_in_two_subsystems_is_one_volume() {
 
 /// configfs as the kernel shows it, of the first subsystem and port above.
 #[test]
-fn what_the_kernel_serves_is_read_from_configfs() {
+fn live_configuration_of_the_kernel_is_read_from_configfs() {
     let nqn = "nqn.2026-01.org.example:db";
     let host = "nqn.2014-08.org.nvmexpress:uuid:11111111-2222-3333-4444-555555555555";
     let root = "/sys/kernel/config/nvmet";

@@ -129,7 +129,7 @@ fn order_matters_as_it_does_to_spdk() {
 }
 
 #[test]
-fn who_cannot_prove_the_secret_is_not_let_in() {
+fn initiator_group_without_a_secret_is_not_let_in() {
     let text = WHOLE.replace(r#""chap_group": 2"#, r#""chap_group": 7"#);
     let found = imported("spdk", &text);
     assert_eq!(load(&found).iscsi_targets[0].target.acl, []);

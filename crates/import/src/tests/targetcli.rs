@@ -136,7 +136,7 @@ fn a_configuration_is_carried_over_with_all_identities() {
 }
 
 #[test]
-fn who_may_only_read_never_writes() {
+fn initiator_that_may_only_read_never_gets_a_writable_unit() {
     // One reads, another writes: the one does not see it.
     let text = WHOLE.replace(
         r#""index": 3, "tpg_lun": 3, "write_protect": false"#,
@@ -177,7 +177,7 @@ fn without_its_secret_nobody_is_let_in() {
 }
 
 #[test]
-fn what_an_acl_says_of_chap_goes_before_what_its_group_says() {
+fn chap_of_an_acl_goes_before_that_of_its_portal_group() {
     let nodes = |group: u8, node: i8, password: &str| {
         let acl = format!(
             r#""attributes": {{"authentication": {node}}}, {password} "chap_userid": "bob""#
@@ -218,7 +218,7 @@ fn what_an_acl_says_of_chap_goes_before_what_its_group_says() {
 }
 
 #[test]
-fn what_targetcli_of_today_saves_changes_no_rights() {
+fn configuration_of_current_targetcli_changes_no_rights() {
     let text = WHOLE
         .replace(
             r#""fabric": "iscsi","#,

@@ -76,7 +76,7 @@ fn more_secrets_than_weft_takes_are_told() {
 }
 
 #[test]
-fn what_is_wrong_in_targets_conf_has_its_line() {
+fn mistake_in_targets_conf_is_told_with_its_line() {
     for (text, part) in [
         (
             "<target iqn.2008-09.com.example:a>\n backing-store /srv/a\n",

@@ -107,7 +107,7 @@ fn the_first_burst_is_no_longer_than_the_burst_whatever_comes_first() {
 }
 
 #[test]
-fn what_the_peer_takes_is_declared_and_not_answered() {
+fn declaration_of_a_segment_length_has_no_answer() {
     let mut negotiation = leading(&target());
     let text = answers(
         &mut negotiation,
@@ -190,7 +190,7 @@ fn a_further_connection_negotiates_what_is_its_own() {
 }
 
 #[test]
-fn what_a_portal_group_says_of_digests_goes_before_the_target() {
+fn digests_of_a_portal_group_go_before_those_of_the_target() {
     let target = Target {
         header_digest: DigestPolicy::None,
         data_digest: DigestPolicy::Required,

@@ -95,7 +95,7 @@ fn digests_begin_behind_the_login() {
 }
 
 #[test]
-fn what_is_no_login_request_ends_a_login() {
+fn pdu_other_than_a_login_request_ends_a_login() {
     let mut peer = Peer::fresh(keys());
     let nop = peer.pdus.nop_out(1, TAG_NONE, CMD_SN, &[]);
     assert!(peer.send(&nop).is_empty());

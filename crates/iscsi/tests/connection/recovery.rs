@@ -169,7 +169,7 @@ fn data_in_comes_once_more_as_there_is_room() {
 }
 
 #[test]
-fn what_is_to_come_once_more_is_kept_until_it_has() {
+fn data_that_is_asked_for_again_is_kept_until_it_was_sent() {
     let mut peer = Peer::live(level_1());
     let sent = peer.do_command(READ, cdb::read(0, 12), 6144, &[]);
     let task = (peer.itt, TAG_NONE);
@@ -367,7 +367,7 @@ fn without_recovery_nothing_is_kept_or_sent_again() {
 /// Without acknowledgements no more than so much memory is kept; a SNACK for what is
 /// not kept is rejected.
 #[test]
-fn what_is_kept_has_a_bound() {
+fn data_that_is_kept_for_recovery_has_a_bound() {
     let mut peer = Peer::live(level_1());
     const BLOCKS: u16 = 512;
     let len = u32::from(BLOCKS) * BLOCK as u32;

@@ -94,7 +94,7 @@ fn a_request_that_was_passed_over_holds_up_nothing() {
 }
 
 #[test]
-fn what_a_lost_connection_had_taken_leaves_room_for_the_others() {
+fn commands_of_a_lost_connection_leave_their_window_to_the_others() {
     let (mut first, mut second) = pair();
     second.cmd_sn = first.cmd_sn;
     for _ in 0..8 {

@@ -186,7 +186,7 @@ fn short_data_is_refused() {
 }
 
 #[test]
-fn what_a_connected_queue_gets() {
+fn connect_makes_a_queue_with_the_size_and_flow_control_that_were_asked_for() {
     let mut bench = Bench::new();
     let admin = bench
         .connect(&command(0, 31, 5000), &data(0xffff, NQN))

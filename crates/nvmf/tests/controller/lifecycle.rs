@@ -156,7 +156,7 @@ fn shutdown_of_either_kind_and_back() {
 }
 
 #[test]
-fn what_cannot_be_enabled_is_fatal() {
+fn enabling_with_an_unsupported_configuration_is_fatal() {
     for cc in [
         0x0000_0001,         // entry sizes 0
         CC_ENABLE | 6 << 4,  // all command sets

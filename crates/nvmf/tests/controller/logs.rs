@@ -118,7 +118,7 @@ fn log_page_refusals() {
 
 /// What the tables say, what the logs say and what is executed are one.
 #[test]
-fn what_is_supported_is_what_the_tables_say() {
+fn supported_commands_features_and_logs_are_those_of_the_tables() {
     let mut bench = Bench::new();
     let discovery = bench.enabled(DISCOVERY_NQN, 0);
     let io = bench.controller();

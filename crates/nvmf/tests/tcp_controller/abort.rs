@@ -15,7 +15,7 @@ fn asked(peer: &mut Peer, cid: u16) -> Vec<u8> {
 }
 
 #[test]
-fn what_the_driver_has_is_the_drivers_to_end() {
+fn command_that_the_driver_has_is_aborted_by_the_driver() {
     let mut peer = Peer::io();
     assert_eq!(abort(&mut peer, 1), AbortOutcome::NotFound);
     peer.push(

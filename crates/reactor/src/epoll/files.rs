@@ -434,7 +434,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_not_started_can_be_canceled() {
+    fn job_that_waits_for_a_thread_ends_when_it_is_canceled() {
         let sleeper = Sleeper::new(true).unwrap();
         let workers = Workers::new(sleeper.waker());
         let mut releases = Vec::new();

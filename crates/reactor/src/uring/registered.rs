@@ -180,7 +180,7 @@ mod tests {
 
     #[needs(io_uring)]
     #[test]
-    fn what_was_given_back_is_let_go() {
+    fn registration_of_memory_that_was_given_back_ends_at_the_next_sweep() {
         let ring = ring();
         let region = Region::small_pages(2 * BLOCK_BYTES).unwrap();
         let mut registered = Registered::new(&ring, true);

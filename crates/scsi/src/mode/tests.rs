@@ -145,7 +145,7 @@ fn mode_sense_begins_with_header_and_block_descriptor() {
 }
 
 #[test]
-fn what_is_sensed_can_be_selected() {
+fn mode_pages_that_are_sensed_are_taken_by_mode_select() {
     let mut unit = unit();
     for long in [false, true] {
         for (no_block_descriptor, long_lba) in [(true, false), (false, false), (false, long)] {

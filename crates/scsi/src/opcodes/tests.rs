@@ -39,7 +39,7 @@ fn report_of_all_commands_lists_every_row() {
 }
 
 #[test]
-fn what_a_unit_does_not_offer_is_not_listed() {
+fn report_leaves_out_commands_that_a_unit_does_not_offer() {
     let mut unit = unit();
     unit.thin = false;
     unit.atomic_power_fail_bytes = 512;
@@ -69,7 +69,7 @@ fn report_of_one_command_has_its_usage_bits() {
 }
 
 #[test]
-fn what_is_not_supported_is_told_and_what_is_wrong_refused() {
+fn report_of_an_unsupported_command_says_so_and_a_wrong_request_is_refused() {
     let unit = unit();
     let no = Ok(vec![0, 1, 0, 0]);
     assert_eq!(asked(1, 0x04, 0, true, &unit), no);

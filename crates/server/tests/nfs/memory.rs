@@ -74,7 +74,7 @@ fn every_client_has_a_turn_where_memory_is_short(backend: Choice) {
 /// Connections that vanish half-way through a WRITE, and those that ask for much
 /// and take nothing, leave nothing behind.
 #[each_driver]
-fn what_is_under_way_when_a_connection_vanishes_is_given_back(backend: Choice) {
+fn memory_of_calls_under_way_is_free_after_their_connection_vanishes(backend: Choice) {
     let folder = tempfile::tempdir().expect("a folder");
     let mut config = config(backend, folder.path());
     config.memory_max = MEMORY_MAX;

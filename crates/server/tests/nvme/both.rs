@@ -25,7 +25,7 @@ const BLOCKS: u64 = 16;
 /// What one writes the other reads, whole, while both write: a block that is
 /// being written is the old one or the new one. Each side's bytes only grow.
 #[each_driver]
-fn what_one_protocol_writes_the_other_reads(backend: Choice) {
+fn write_over_one_protocol_is_read_whole_over_the_other(backend: Choice) {
     let mut config = config(backend, Limits::default(), 128 << 20);
     let mut disks = IscsiTargetSpec::new(DISKS);
     disks.luns = vec![LunSpec::new(0, "ram")];
@@ -229,7 +229,7 @@ fn atomicity_is_told_alike_of_every_kind_of_volume(backend: Choice) {
 
 /// NUSE of a thin volume is what was written; it is looked at behind each Identify.
 #[each_driver]
-fn what_a_thin_namespace_uses_follows_what_is_written_and_given_back(backend: Choice) {
+fn utilization_of_a_thin_namespace_follows_writes_and_deallocations(backend: Choice) {
     let folder = tempfile::tempdir().expect("a folder");
     let file = Kind::File {
         path: folder.path().join("disk"),

@@ -216,7 +216,7 @@ fn flush_of_one_namespace_and_of_all(backend: Choice) {
 
 /// NVM Command Set 1.0, sections 3.2.1, 3.2.4 and 3.2.5: what is read is committed.
 #[each_driver]
-fn what_is_read_with_fua_is_on_the_medium(backend: Choice) {
+fn read_with_fua_flushes_a_file_and_no_memory(backend: Choice) {
     connected(backend, |running, _, io| {
         let flushes_of = |volume: usize| running.volumes()[volume].stats().flushes;
         let flushes = || flushes_of(1);
@@ -251,7 +251,7 @@ fn what_is_read_with_fua_is_on_the_medium(backend: Choice) {
 
 /// What another host writes after a flush may be what is read: the flush comes last.
 #[each_driver]
-fn what_is_read_with_fua_is_flushed_when_it_has_been_read(backend: Choice) {
+fn read_with_fua_is_flushed_after_its_data_was_read(backend: Choice) {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("disk");
     let kind = store::Kind::File { path };

@@ -118,7 +118,7 @@ fn a_copy_gathers_from_several_namespaces(backend: Choice) {
 }
 
 #[each_driver]
-fn what_cannot_be_copied_is_refused_and_nothing_is(backend: Choice) {
+fn copy_that_breaks_a_limit_is_refused_and_copies_nothing(backend: Choice) {
     connected(backend, |initiator, io| {
         let formats = run(io, copy(B, 100, 2, &[(A, 0, 1)]));
         assert_eq!(

@@ -102,7 +102,7 @@ fn a_fresh_volume_is_zeros_and_takes_no_frames() {
 }
 
 #[test]
-fn what_is_written_in_order_lies_in_one_piece() {
+fn frames_that_are_written_in_order_lie_in_one_piece() {
     let frames = Frames::with_spare(4 << 20, 4 << 20, 64);
     for at in (0..4 << 20).step_by(4096) {
         frames.write(at, &[at as u8 >> 4; 4096]).unwrap();
@@ -639,7 +639,7 @@ fn thin_content_lies_close_together() {
 
 #[test]
 #[should_panic(expected = "committed where it fits")]
-fn what_was_received_keeps_its_place_in_a_frame() {
+fn commit_at_another_place_in_a_frame_panics() {
     let frames = Frames::thin(1 << 30, 4 << 20).unwrap();
     let mut loan = frames.borrow(100, FRAME_BYTES).unwrap();
     let _ = frames.commit_at(&mut loan, (1 << 20) + 101);

@@ -453,7 +453,7 @@ fn a_failure_of_the_target_is_no_status() {
 }
 
 #[test]
-fn what_one_connection_receives_opens_the_window_of_another() {
+fn window_of_a_connection_opens_by_what_another_of_its_session_receives() {
     let mut first = Peer::logged_in(settings(), ANSWER, 1);
     let mut second = Peer::of(settings(), first.end.machine.session().clone(), 1);
     let request = second.sent().pop().expect("a request");

@@ -59,7 +59,7 @@ fn a_login_without_chap_takes_one_request() {
 }
 
 #[test]
-fn what_a_target_says_nothing_about_is_the_standards_but_not_more_than_offered() {
+fn key_that_a_target_leaves_out_has_its_default_and_no_more_than_was_offered() {
     let offered = InitiatorSettings {
         max_burst: 4096,
         first_burst: 2048,

@@ -16,7 +16,7 @@ fn busy() -> (Peer, u32, u32) {
 }
 
 #[test]
-fn what_breaks_the_protocol_ends_the_connection() {
+fn pdu_that_breaks_the_protocol_ends_the_connection() {
     type Make = fn(u32, u32) -> (Vec<u8>, usize);
     let cases: &[(&str, Make)] = &[
         ("data without a command", |_, _| {

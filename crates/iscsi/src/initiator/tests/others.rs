@@ -366,7 +366,7 @@ fn a_command_damaged_twice_ends_the_connection_as_its_place_stays_empty() {
 }
 
 #[test]
-fn what_was_sent_behind_a_damaged_command_is_sent_again_before_anything_new() {
+fn commands_behind_a_damaged_one_are_sent_again_before_new_ones() {
     let mut peer = in_full_feature();
     let taken = peer.plain();
     let _damaged = peer.write(4096);

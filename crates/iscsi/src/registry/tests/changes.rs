@@ -122,7 +122,7 @@ fn sessions_end_of_initiators_that_may_no_longer_use_the_target() {
 }
 
 #[test]
-fn what_was_proved_need_not_be_proved_again() {
+fn session_that_proved_what_a_new_target_asks_stays() {
     let with = |auth: Auth| Arc::new(Target { auth, ..target() });
     let mut registry = registry(vec![target()]);
     assert_eq!(

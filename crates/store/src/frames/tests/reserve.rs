@@ -186,7 +186,7 @@ fn the_helper_needs_nothing_that_others_lock() {
 
 /// The helper is asked for one huge page at the start, and for more while it is at that.
 #[test]
-fn what_is_asked_for_while_the_helper_works_is_not_lost() {
+fn request_for_frames_while_the_helper_works_is_not_lost() {
     crate::frames::touch_ahead();
     for _ in 0..8 {
         let frames = Frames::with_spare(64 * HUGE, 64 * HUGE, 128);
@@ -198,7 +198,7 @@ fn what_is_asked_for_while_the_helper_works_is_not_lost() {
 
 /// No thread waits for it either.
 #[test]
-fn what_the_helper_is_at_is_not_used_again() {
+fn memory_that_the_helper_works_at_is_not_used_by_another_volume() {
     // No other test has as much to spare, so that no other volume fits.
     let new = || Frames::with_spare(64 * F, 64 * F, 9);
     let frames = new();

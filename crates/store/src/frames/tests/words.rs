@@ -26,7 +26,7 @@ fn write_that_meets_a_lock_lets_go_of_those_that_it_has() {
 }
 
 #[test]
-fn what_is_pinned_under_a_lock_stays_as_it_is() {
+fn frames_that_are_pinned_under_a_lock_keep_their_content() {
     let frames = Frames::with_spare(16 * F, 16 * F, 8);
     let inner = frames.inner;
     frames.write(0, &[1; 512]).unwrap();
