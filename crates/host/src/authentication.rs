@@ -5,7 +5,7 @@ use machine::Tag;
 use nvmf::dhchap::DhchapChoice;
 use nvmf::dhchap::host::{Authentication, Next, RECEIVE_BYTES};
 use nvmf::tcp::host::{Completion, Data};
-use reactor::{Driver, fill_random};
+use reactor::{Driver, must_fill_random};
 use wire::nvme::authentication::{ASCR, ATR, AuthenticationCommand};
 use wire::nvme::fabrics::nqn_text;
 
@@ -104,9 +104,7 @@ impl Queue {
                 if let Some(range) = memory.range() {
                     mem::copy_out(range, &mut message);
                 }
-                let mut random =
-                    |bytes: &mut [u8]| fill_random(bytes).expect("the kernel has random bytes");
-                authentication.received(&message, &mut random)
+                authentication.received(&message, &mut must_fill_random)
             }
         };
         self.authenticate(driver, next)

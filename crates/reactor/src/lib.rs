@@ -39,7 +39,7 @@ pub use epoll::EpollDriver;
 pub use mailbox::{Mailbox, Receiver, mailbox};
 pub use object::{clone_range, object_name};
 pub use priority::lower_thread_priority;
-pub use random::fill_random;
+pub use random::{fill_random, must_fill_random};
 pub use run::{Handler, LoopTimes, RunConfig, RunStats, loop_times, run};
 pub use shares::{Disk, DiskShares};
 pub use spin::{Decision, Spin};

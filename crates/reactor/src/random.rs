@@ -21,6 +21,14 @@ pub fn fill_random(bytes: &mut [u8]) -> io::Result<()> {
     Ok(())
 }
 
+/// The same, for those who cannot go on without.
+///
+/// # Panics
+/// The kernel refuses the call.
+pub fn must_fill_random(bytes: &mut [u8]) {
+    fill_random(bytes).expect("the kernel has random bytes");
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -15,7 +15,7 @@ use iscsi::target::{Connection as Transport, ConnectionRole, Detached, Done};
 use iscsi::{AfterLogin, Joined, LoginAnswer, LoginOutcome, LogoutOutcome, SessionKind};
 use link::{CommandMemory, Stream};
 use machine::{Machine, Nanos, Tag};
-use reactor::{ConnectedSocket, Driver, fill_random};
+use reactor::{ConnectedSocket, Driver, must_fill_random};
 use store::reservation::Registrant;
 use wire::iscsi::{AsyncEvent, LoginStatus, LogoutReason};
 
@@ -56,7 +56,8 @@ impl IscsiConnection {
     pub(super) fn login<D: Driver>(&mut self, driver: &mut D) {
         let step = self.core.link.machine.take_login();
         let via = via(&self.core.via);
-        let outcome = (self.service.registry()).login(&mut self.login, &step, &via, &mut random);
+        let outcome =
+            (self.service.registry()).login(&mut self.login, &step, &via, &mut must_fill_random);
         let closing = outcome.change.closing.clone();
         self.waiting = Some(Box::new(WaitingLogin::Login(outcome)));
         self.close_first(closing, driver);
@@ -433,9 +434,4 @@ fn release_units(shared: &Shared, served: &ServedTarget, registrant: &Registrant
             volume.reservations().reset(Some(&registrant));
         });
     }
-}
-
-/// Unpredictable bytes.
-fn random(bytes: &mut [u8]) {
-    fill_random(bytes).expect("the kernel has random bytes");
 }

@@ -18,7 +18,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use nfs::server::Record;
-use reactor::fill_random;
+use reactor::must_fill_random;
 
 /// First words of the file, with the version of the format.
 const MAGIC: &str = "weft-nfs-clients 1";
@@ -168,7 +168,7 @@ pub type ServerIdentity = [u8; 16];
 /// One that no other server has.
 pub fn new_identity() -> ServerIdentity {
     let mut identity = [0; 16];
-    fill_random(&mut identity).expect("the kernel has random bytes");
+    must_fill_random(&mut identity);
     identity
 }
 

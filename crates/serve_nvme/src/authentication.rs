@@ -7,7 +7,7 @@ use link::CommandMemory;
 use machine::{Nanos, Tag, locked};
 use nvmf::Reply;
 use nvmf::dhchap::controller::{Answer, Outcome};
-use reactor::fill_random;
+use reactor::must_fill_random;
 use wire::nvme::Status;
 
 use super::{AUTHENTICATION_FAILED, CommandAnswer, NvmeConnection};
@@ -62,9 +62,7 @@ impl NvmeConnection {
         let (later, is_long) = (self.later(tag), work.is_long());
         let authentication = Arc::clone(&self.bound().authentication);
         let compute = move || {
-            let mut random =
-                |bytes: &mut [u8]| fill_random(bytes).expect("the kernel has random bytes");
-            let worked = work.run(&mut random);
+            let worked = work.run(&mut must_fill_random);
             let answer = locked(&authentication).worked(worked);
             later.answer(match answer {
                 Answer::Status(status) => status.into(),
