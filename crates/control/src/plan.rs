@@ -689,7 +689,8 @@ impl Planner<'_> {
     }
 }
 
-/// Which hosts are held to something else, and what of it does not hold for those that are here.
+/// Which hosts are held to something else, and what of it does not hold for those that are here:
+/// keys that they had before hold for their connections.
 fn changed_terms(old: &[HostTerms], new: &[HostTerms]) -> String {
     let of_host = |all: &[HostTerms], nqn: &str| {
         let found = all.iter().find(|terms| terms.nqn == nqn);
@@ -702,9 +703,11 @@ fn changed_terms(old: &[HostTerms], new: &[HostTerms]) -> String {
     let changed: Vec<_> = all.filter(|(old, new)| old != new).collect();
     let names: Vec<String> = changed.iter().map(|(_, new)| new.nqn.clone()).collect();
     let mut text = told(Some(&names), "get other terms (`host`)");
-    let has_other_keys =
-        |(old, new): &(HostTerms, HostTerms)| (&old.psks, &old.dhchap) != (&new.psks, &new.dhchap);
-    if changed.iter().any(has_other_keys) {
+    let loses_keys = |(old, new): &(HostTerms, HostTerms)| {
+        let is_gone = |psk| !new.psks.contains(psk);
+        old.psks.iter().any(is_gone) || (old.dhchap.is_some() && old.dhchap != new.dhchap)
+    };
+    if changed.iter().any(loses_keys) {
         text += "; connections by keys that are gone stay";
     }
     text

@@ -55,6 +55,23 @@ fn secrets_of_hosts_arrive_from_files_and_from_the_configuration() {
 }
 
 #[test]
+fn plan_tells_of_keys_that_are_gone_where_a_host_had_some() {
+    let none = file(SIZE, "", ANY, LOCAL, "");
+    let one = |key: &str| with(ANY, &format!("dhchap_secret = \"{key}\""));
+    for (old, new, is_told) in [
+        (none.clone(), one(KEY), false),
+        (one(KEY), one(OWN), true),
+        (one(KEY), none, true),
+    ] {
+        let plan = plan(&read(&old).unwrap(), &read(&new).unwrap()).expect("it may change");
+        let texts: Vec<_> = plan.iter().map(|planned| &*planned.text).collect();
+        let texts = texts.join("\n");
+        assert!(texts.contains("get other terms"), "{texts}");
+        assert_eq!(texts.contains("keys that are gone"), is_told, "{texts}");
+    }
+}
+
+#[test]
 fn secrets_that_are_none_are_refused_and_not_shown() {
     let damaged = KEY.replace("AAEC", "AAED");
     let one = |key: &str, value: &str| with("", &format!("{key} = \"{value}\""));
