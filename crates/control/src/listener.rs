@@ -162,13 +162,14 @@ fn address(
     let mut known = listeners.iter().map(|(spec, span)| (spec.address, span));
     if let Some((other, span)) = known.find(|(other, _)| check::clash(*other, address)) {
         let line = sink.line(span);
-        let why = match other == address {
-            true => format!("{address} is there already, in line {line}"),
-            false => format!(
-                "{address} and {other} in line {line} cover each other: leave one of them out"
+        let (before, after) = match other == address {
+            true => (format!("{address} is there already, "), ""),
+            false => (
+                format!("{address} and {other} "),
+                " cover each other: leave one of them out",
             ),
         };
-        sink.add(&text.span, why);
+        sink.add_with_line(&text.span, (&before, line, after));
         return None;
     }
     Some(address)

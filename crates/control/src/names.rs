@@ -28,10 +28,10 @@ impl TakenNames {
             let Some(value) = value else { continue };
             if let Some(first) = self.0.insert((key, value), line) {
                 let text = format!(
-                    "the volume in line {first} has this `{key}` already, and hosts would take \
-                     both for one disk: leave `{key}` out, and each has its own"
+                    " has this `{key}` already, and hosts would take both for one disk: leave \
+                     `{key}` out, and each has its own"
                 );
-                sink.add(&section.span_of(key), text);
+                sink.add_with_line(&section.span_of(key), ("the volume ", first, &text));
             }
         }
     }

@@ -94,11 +94,8 @@ fn file_systems(
         if let Some(name) = &name
             && let Some(first) = lines.insert(name.value.to_owned(), line)
         {
-            let text = format!(
-                "a file system \"{}\" is there already, in line {first}",
-                name.value
-            );
-            sink.add(&name.span, text);
+            let there = format!("a file system \"{}\" is there already, ", name.value);
+            sink.add_with_line(&name.span, (&there, first, ""));
         }
         let kind = kind(
             sink,
@@ -108,12 +105,12 @@ fn file_systems(
         );
         if let Some(FileSystemKind::Dir { path, state, .. }) = &kind {
             if let Some(first) = paths.insert(path.clone(), line) {
-                let text = format!("the file system in line {first} is this directory already");
-                sink.add(&section.span_of("path"), text);
+                let text = ("the file system ", first, " is this directory already");
+                sink.add_with_line(&section.span_of("path"), text);
             }
             if let Some(first) = paths.insert(state.clone(), line) {
-                let text = format!("the file system in line {first} has this folder already");
-                sink.add(&section.span_of("state"), text);
+                let text = ("the file system ", first, " has this folder already");
+                sink.add_with_line(&section.span_of("state"), text);
             }
         }
         let name = name.map(|name| name.value.to_owned());
@@ -238,7 +235,7 @@ fn path_fits(sink: &mut Sink, path: &At<&str>, known: &BTreeMap<String, usize>) 
     if let Some((other, line)) = related(known, path.value)
         && let Some(why) = nfs::clash(other, path.value)
     {
-        sink.add(&path.span, format!("{why} (line {line})"));
+        sink.add_with_line(&path.span, (&format!("{why} ("), *line, ")"));
     }
 }
 

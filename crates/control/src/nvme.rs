@@ -49,8 +49,8 @@ pub(crate) fn subsystems(
         let line = sink.line(&section.span);
         if let Some(first) = lines.insert(subsystem.nqn.clone(), line) {
             let nqn = &subsystem.nqn;
-            let text = format!("a subsystem {nqn} is there already, in line {first}");
-            sink.add(&section.span_of("nqn"), text);
+            let there = format!("a subsystem {nqn} is there already, ");
+            sink.add_with_line(&section.span_of("nqn"), (&there, first, ""));
         }
         subsystems.push(subsystem);
     }

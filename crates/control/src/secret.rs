@@ -143,11 +143,9 @@ impl<'o> Secrets<'o> {
         for own in own {
             if let Some(other) = theirs.iter().find(|known| known.secret == own.secret) {
                 let line = sink.line(&other.span);
-                let text = format!(
-                    "an initiator proves itself by the same secret, in line {line}: weft needs \
-                     one of its own"
-                );
-                sink.add(&own.span, text);
+                let before = "an initiator proves itself by the same secret, ";
+                let after = ": weft needs one of its own";
+                sink.add_with_line(&own.span, (before, line, after));
             }
         }
     }

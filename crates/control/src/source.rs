@@ -23,6 +23,8 @@ pub struct Problem {
     /// Its line of the file with a mark below the place, each with an end of line; empty where
     /// the problem has no place, or the line may hold a secret.
     pub excerpt: String,
+    /// Where `text` has another place of the file as "in line N", and its line, counted from 1.
+    pub other_line: Option<(Range<usize>, usize)>,
 }
 
 impl Problem {
@@ -34,6 +36,7 @@ impl Problem {
             column: 0,
             text,
             excerpt: String::new(),
+            other_line: None,
         }
     }
 }
@@ -103,6 +106,26 @@ impl<'s> Sink<'s> {
 
     /// Notes a problem at a byte range of the file.
     pub fn add(&mut self, span: &Range<usize>, text: impl Into<String>) {
+        self.note(span, text.into(), None);
+    }
+
+    /// Notes one that another line of the file belongs to, which is told between two texts.
+    pub fn add_with_line(
+        &mut self,
+        span: &Range<usize>,
+        (before, line, after): (&str, usize, &str),
+    ) {
+        let there = format!("in line {line}");
+        let at = before.len()..before.len() + there.len();
+        self.note(span, format!("{before}{there}{after}"), Some((at, line)));
+    }
+
+    fn note(
+        &mut self,
+        span: &Range<usize>,
+        text: String,
+        other_line: Option<(Range<usize>, usize)>,
+    ) {
         let (line, column) = self.place(span.start);
         let known = |known: &Problem| (known.line, known.column) == (line, column);
         if self.many.contains(&span.start) && self.list.iter().any(known) {
@@ -111,8 +134,9 @@ impl<'s> Sink<'s> {
         self.list.push(Problem {
             line,
             column,
-            text: text.into(),
+            text,
             excerpt: String::new(),
+            other_line,
         });
     }
 

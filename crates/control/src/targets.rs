@@ -69,8 +69,8 @@ pub(crate) fn read(
         let line = sink.line(&section.span);
         if let Some(first) = lines.insert(spec.target.name.clone(), line) {
             let name = &spec.target.name;
-            let text = format!("a target {name} is there already, in line {first}");
-            sink.add(&section.span_of("name"), text);
+            let there = format!("a target {name} is there already, ");
+            sink.add_with_line(&section.span_of("name"), (&there, first, ""));
         }
         targets.push(spec);
     }

@@ -33,8 +33,8 @@ pub(crate) fn volumes(sink: &mut Sink, file: &Section, folder: &Path) -> Volumes
         if let Some(name) = &name {
             let line = sink.line(&section.span);
             if let Some(first) = lines.insert(name.clone(), line) {
-                let text = format!("a volume \"{name}\" is there already, in line {first}");
-                sink.add(&section.span_of("name"), text);
+                let there = format!("a volume \"{name}\" is there already, ");
+                sink.add_with_line(&section.span_of("name"), (&there, first, ""));
                 continue;
             }
         }
@@ -43,8 +43,8 @@ pub(crate) fn volumes(sink: &mut Sink, file: &Section, folder: &Path) -> Volumes
         let files = volume.iter().flat_map(check::files);
         let shared = files.filter_map(|(key, path)| Some((key, paths.insert(path, line)?)));
         if let Some((key, first)) = shared.min_by_key(|(_, first)| *first) {
-            let text = format!("the volume in line {first} lies in this file already");
-            sink.add(&section.span_of(key), text);
+            let text = ("the volume ", first, " lies in this file already");
+            sink.add_with_line(&section.span_of(key), text);
         }
         if let Some(volume) = &volume {
             taken.add(sink, &section, volume);
