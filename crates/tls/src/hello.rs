@@ -85,18 +85,18 @@ impl<'a> HelloReader<'a> {
 }
 
 /// What of a ClientHello concerns keys.
-struct Offer<'a> {
+pub(crate) struct Offer<'a> {
     speaks_tls_1_3: bool,
     /// Keys with a key exchange: those without have no forward secrecy.
     exchanges_keys: bool,
     /// The list of identities, and the list of their binders.
     keys: Option<(HelloReader<'a>, HelloReader<'a>)>,
     /// The message up to the binders.
-    truncated: &'a [u8],
+    pub truncated: &'a [u8],
 }
 
 impl<'a> Offer<'a> {
-    fn read(message: &'a [u8]) -> Option<Offer<'a>> {
+    pub fn read(message: &'a [u8]) -> Option<Offer<'a>> {
         let mut hello = HelloReader(&message[4..]);
         hello.bytes(2 + 32)?;
         hello.short()?;
@@ -194,6 +194,11 @@ pub(crate) fn binder_of(psk: &TlsPsk, truncated: &[u8]) -> Vec<u8> {
     let hash: PskHash = psk.hash;
     let early = hash.extract(psk.secret.bytes());
     let key = hash.expand_label(&early, "ext binder", &hash.digest(&[]), hash.digest_bytes());
-    let finished = hash.expand_label(&key, "finished", &[], hash.digest_bytes());
-    hash.hmac(finished.bytes(), &[&hash.digest(truncated)])
+    finished_of(hash, &key, truncated)
+}
+
+/// What proves to have a key, over messages (RFC 8446, section 4.4.4).
+pub(crate) fn finished_of(hash: PskHash, key: &Secret, messages: &[u8]) -> Vec<u8> {
+    let finished = hash.expand_label(key, "finished", &[], hash.digest_bytes());
+    hash.hmac(finished.bytes(), &[&hash.digest(messages)])
 }

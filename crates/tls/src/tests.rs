@@ -1,5 +1,7 @@
 //! Files in, sides of a connection or problems out.
 
+mod vectors;
+
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
