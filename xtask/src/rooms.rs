@@ -132,7 +132,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
         "doubles",
         &[
             "auth", "iscsi", "link", "machine", "mem", "nfs", "nfsd", "nvmf", "random", "reactor",
-            "scsi", "store", "testkit", "wire",
+            "scsi", "store", "testkit", "tls", "wire",
         ],
     ),
 ];

@@ -8,6 +8,7 @@ mod nfs_compounds;
 mod nfs_connection;
 mod nvme_tcp;
 mod scsi_cdb;
+mod tls;
 
 pub use dhchap::dhchap;
 pub use iscsi::{login_text as iscsi_login_text, pdu as iscsi_pdu};
@@ -18,6 +19,7 @@ pub use nvme_tcp::{
     controller as nvme_tcp_controller, host as nvme_tcp_host, host_stream, pdu as nvme_tcp_pdu,
 };
 pub use scsi_cdb::scsi_cdb;
+pub use tls::{hello as tls_hello, records as tls_records, stream as tls_stream};
 
 /// The body of a fuzz target.
 pub type Body = fn(&[u8]);
@@ -34,4 +36,7 @@ pub const TARGETS: &[(&str, Body)] = &[
     ("nvme_tcp_host", nvme_tcp_host),
     ("nvme_tcp_pdu", nvme_tcp_pdu),
     ("scsi_cdb", scsi_cdb),
+    ("tls_hello", tls_hello),
+    ("tls_records", tls_records),
+    ("tls_stream", tls_stream),
 ];

@@ -12,3 +12,4 @@ pub mod iscsi;
 pub mod nfs;
 pub mod nfsd;
 pub mod nvme;
+mod queues;

@@ -9,111 +9,15 @@ use std::sync::Arc;
 
 use link::{CommandMemory, Link, Stream, StreamTokens};
 use machine::{Nanos, Tag, work};
-use mem::{BufRange, Pool, Stage};
+use mem::Pool;
 use nfs::connection::{Connection, RpcServerFatalError, ServerOp};
 use nfsd::offload::{CopyWork, WorkAround};
 use nfsd::{Around, Execution, Exports, Nfsd, Peer, Step, prepare};
-use reactor::{
-    Batch, Bell, BoundListener, Completion, ConnectedSocket, Counters, DiskFile, Driver,
-    FallocateMode, FileIo, Received, SocketId, Ticket, Token, Wait, Waker,
-};
+use reactor::{Completion, Driver, Token, Wait};
 use store::fs::{FileSystem, Task, Time};
 use wire::rpc::RecordMark;
 
-/// What a receive is to fill.
-struct Recv {
-    direct: Option<BufRange>,
-    stage: Option<Stage>,
-    stage_max: u32,
-}
-
-/// A driver whose sockets are queues of bytes.
-struct Queues {
-    pool: Pool,
-    bell: Arc<Bell>,
-    recvs: Vec<Option<Recv>>,
-    sends: Vec<Option<Box<Batch>>>,
-    /// Used before, for the next.
-    spare: Option<Box<Batch>>,
-    now: Nanos,
-}
-
-const NO_FILES: &str = "a file system in memory asks for no file";
-const NO_SOCKETS: &str = "connections are made by hand";
-
-impl FileIo for Queues {
-    fn read_at(&mut self, _: &Arc<DiskFile>, _: BufRange, _: u64, _: Token) {
-        panic!("{NO_FILES}")
-    }
-    fn write_at(&mut self, _: &Arc<DiskFile>, _: BufRange, _: u64, _: bool, _: Token) {
-        panic!("{NO_FILES}")
-    }
-    fn sync_data(&mut self, _: &Arc<DiskFile>, _: Token) {
-        panic!("{NO_FILES}")
-    }
-    fn fallocate(&mut self, _: &Arc<DiskFile>, _: FallocateMode, _: u64, _: u64, _: Token) {
-        panic!("{NO_FILES}")
-    }
-    fn ticket(&mut self, token: Token) -> Ticket {
-        self.bell.ticket(token)
-    }
-    fn cancel_file(&mut self, _: Token) {}
-}
-
-impl Driver for Queues {
-    fn name(&self) -> &'static str {
-        "queues"
-    }
-    fn pool(&self) -> &Pool {
-        &self.pool
-    }
-    fn batch(&mut self) -> Box<Batch> {
-        self.spare.take().unwrap_or_else(Batch::new)
-    }
-    fn add_listener(&mut self, _: BoundListener, _: Token) -> io::Result<SocketId> {
-        panic!("{NO_SOCKETS}")
-    }
-    fn add_socket(&mut self, _: ConnectedSocket) -> io::Result<SocketId> {
-        panic!("{NO_SOCKETS}")
-    }
-    fn remove_socket(&mut self, _: SocketId) -> Option<ConnectedSocket> {
-        panic!("{NO_SOCKETS}")
-    }
-    fn connect(&mut self, _: SocketAddr, _: Token) -> io::Result<SocketId> {
-        panic!("{NO_SOCKETS}")
-    }
-    fn recv(
-        &mut self,
-        socket: SocketId,
-        direct: Option<BufRange>,
-        stage: Option<Stage>,
-        stage_max: u32,
-        _: Token,
-    ) {
-        self.recvs[socket.index() as usize] = Some(Recv {
-            direct,
-            stage,
-            stage_max,
-        });
-    }
-    fn send(&mut self, socket: SocketId, batch: Box<Batch>, _: Token) {
-        self.sends[socket.index() as usize] = Some(batch);
-    }
-    fn close(&mut self, _: SocketId, _: Token) {}
-    fn poll(&mut self, _: Wait, out: &mut Vec<Completion>) -> io::Result<()> {
-        self.bell.take(out);
-        Ok(())
-    }
-    fn waker(&self) -> Waker {
-        panic!("it never sleeps")
-    }
-    fn now(&self) -> Nanos {
-        self.now
-    }
-    fn counters(&self) -> Counters {
-        Counters::default()
-    }
-}
+use crate::queues::{NO_SOCKETS, Queues};
 
 /// What a call waits for.
 enum Waits {
@@ -189,14 +93,7 @@ impl NfsdDouble {
             turn_units_max: u64::MAX,
             dearest_turn: 0,
             rests: false,
-            driver: Queues {
-                pool,
-                bell: Bell::new(None),
-                recvs: Vec::new(),
-                sends: Vec::new(),
-                spare: None,
-                now: 0,
-            },
+            driver: Queues::new(pool),
             conns: Vec::new(),
             work: Vec::new(),
             done: Vec::new(),
@@ -228,10 +125,8 @@ impl NfsdDouble {
     /// A connection from there: its number.
     pub fn connect(&mut self, address: SocketAddr) -> usize {
         let at = self.conns.len();
-        let socket = SocketId::new(at as u32, 0);
+        let socket = self.driver.add();
         let machine = Connection::new(self.connection, self.driver.now);
-        self.driver.recvs.push(None);
-        self.driver.sends.push(None);
         self.conns.push(Conn {
             link: Link::new(machine, Stream::new(socket, StreamTokens::default())),
             peer: Peer::new(&self.nfsd, at as u64 + 1, address),
@@ -295,7 +190,7 @@ impl NfsdDouble {
 
     /// Where buffers come from: what is taken here, calls do not find.
     pub fn pool(&self) -> &Pool {
-        &self.driver.pool
+        self.driver.pool()
     }
 
     /// Whatever waits for memory is refused it.
@@ -461,10 +356,7 @@ impl NfsdDouble {
         let driver = &mut self.driver;
         let c = &mut self.conns[conn];
         c.link.flush(driver);
-        if let Some(mut batch) = driver.sends[conn].take() {
-            batch.take_out(usize::MAX, &mut c.outgoing);
-            batch.clear();
-            driver.spare = Some(batch);
+        if driver.sent(conn, &mut c.outgoing) {
             c.link.on_sent();
             moved = true;
         }
@@ -495,34 +387,16 @@ impl NfsdDouble {
     /// Makes the next receive, as far as bytes are there.
     fn fill(&mut self, conn: usize) -> bool {
         let c = &mut self.conns[conn];
-        if self.driver.recvs[conn].is_none() && c.starved.is_none() {
+        if !self.driver.is_receiving(conn) && c.starved.is_none() {
             c.link.receive(&mut self.driver);
         }
         if c.incoming.is_empty() || c.is_gone {
             return false;
         }
-        let Some(recv) = self.driver.recvs[conn].take() else {
+        let Some(received) = self.driver.receive(conn, &mut c.incoming) else {
             return false;
         };
-        let mut direct = 0;
-        if let Some(to) = recv.direct {
-            direct = (to.len() as usize).min(c.incoming.len()) as u32;
-            let bytes = &c.incoming.make_contiguous()[..direct as usize];
-            mem::copy_in(to.slice(0, direct), bytes);
-            c.incoming.drain(..direct as usize);
-        }
-        let stage = recv.stage.or_else(|| self.driver.pool.stage());
-        let mut stage = stage.expect("memory for a stage");
-        let len = stage.room().min(recv.stage_max as usize);
-        let len = len.min(c.incoming.len());
-        stage.append(&c.incoming.make_contiguous()[..len]);
-        c.incoming.drain(..len);
-        c.link.on_received(Received {
-            direct,
-            stage: Some(stage),
-            eof: false,
-            more: !c.incoming.is_empty(),
-        });
+        c.link.on_received(received);
         self.take_ops(conn);
         true
     }
@@ -555,7 +429,7 @@ impl NfsdDouble {
             }
             ServerOp::PrepareArgs { tag, bytes, .. } => {
                 let c = &mut self.conns[conn];
-                let Some(reserved) = self.driver.pool.reserve(bytes.into()) else {
+                let Some(reserved) = self.driver.pool().reserve(bytes.into()) else {
                     c.starved = Some(op);
                     return false;
                 };
@@ -582,7 +456,7 @@ impl NfsdDouble {
     }
 
     fn around<T>(&mut self, conn: usize, tag: Tag, with: impl FnOnce(&mut Around<'_>) -> T) -> T {
-        let pool = self.driver.pool.clone();
+        let pool = self.driver.pool().clone();
         self.in_turn(|server| {
             let c = &mut server.conns[conn];
             let now = server.driver.now;

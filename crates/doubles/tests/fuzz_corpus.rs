@@ -82,6 +82,9 @@ replays! {
     nvme_tcp_host
     nvme_tcp_pdu
     scsi_cdb
+    tls_hello
+    tls_records
+    tls_stream
 }
 
 fn bytes(random: &mut Random, len: usize) -> Vec<u8> {
