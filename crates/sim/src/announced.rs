@@ -217,8 +217,12 @@ impl Announced {
             Told::Namespace(number) => {
                 matches!(change, Change::RemoveNamespace { nsid, .. } if *nsid == number)
             }
-            Told::Capacity(volume) | Told::Access(volume) => {
+            Told::Capacity(volume) => takes(change, &self.plan, host, volume),
+            // A portal that goes leaves its group without one: the session hears of it before
+            // its connections end, also where the new document has the portal again.
+            Told::Access(volume) => {
                 takes(change, &self.plan, host, volume)
+                    || cuts(change, &self.plan, host, way.listener)
             }
             Told::Ana => false,
         };
@@ -396,5 +400,45 @@ fn nqn_of(plan: &Plan, host: usize) -> String {
     match plan.hosts[host].iscsi {
         None => subnqn(plan.hosts[host].subsystem),
         Some(_) => target_name(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::documents;
+    use crate::target::portal;
+
+    /// An initiator that is live when a plan begins which ends where it has begun.
+    fn live_initiator() -> Announced {
+        let mut plan = (0..)
+            .map(Plan::new)
+            .find(|plan| plan.hosts[0].iscsi.is_some());
+        let mut announced = Announced::new(&plan.take().expect("seeds have initiators"));
+        let document = documents::base(&announced.plan, &[]);
+        announced.holds(&[&document], 1);
+        announced.connects(0, portal(), 2);
+        announced.is_live(0, 3);
+        announced.plan_begins(&[&document, &document], 4);
+        announced
+    }
+
+    #[test]
+    fn initiator_whose_portal_goes_for_a_moment_may_hear_of_its_path() {
+        let mut announced = live_initiator();
+        let told = Told::Access(0);
+        assert!(announced.heard(0, told, 5).is_err(), "no change so far");
+        let address = portal();
+        announced.step_begins(&Change::RemoveListener { address });
+        assert!(announced.heard(0, told, 6).is_ok());
+        assert!(announced.heard(0, Told::Capacity(0), 7).is_err());
+    }
+
+    #[test]
+    fn initiator_hears_nothing_of_a_portal_that_it_does_not_use() {
+        let mut announced = live_initiator();
+        let address = SocketAddr::from(([10, 0, 0, 1], 3261));
+        announced.step_begins(&Change::RemoveListener { address });
+        assert!(announced.heard(0, Told::Access(0), 5).is_err());
     }
 }

@@ -415,7 +415,7 @@ impl Plan {
 
     /// In some seeds NVMe hosts speak TLS, beside others that do not.
     fn speak_tls(&mut self, r: &mut Random) {
-        if self.applies.is_some() || !r.one_in(4) {
+        if !r.one_in(4) {
             return;
         }
         let nvme = self.hosts.iter_mut().filter(|host| host.iscsi.is_none());
