@@ -1,18 +1,21 @@
 //! Authentication of peers, as pure computation: secrets that are never shown,
 //! and the Challenge Handshake Authentication Protocol (RFC 1994) as iSCSI uses
-//! it (RFC 7143, section 12.1.3); DH-HMAC-CHAP and the pre-shared keys of NVMe; and the
-//! networks that peers may come from.
+//! it (RFC 7143, section 12.1.3); DH-HMAC-CHAP and the pre-shared keys of NVMe; security
+//! contexts of the GSS-API, as protocols see them; and the networks that peers may come from.
 #![forbid(unsafe_code)]
 
 pub mod binary;
 pub mod chap;
 pub mod dhchap;
+pub mod gss;
+pub mod gss_acceptor;
 mod hash;
 mod interchange;
 mod key_file;
 mod network;
 pub mod psk;
 mod secret;
+pub mod user;
 
 pub use chap::{Algorithm, Challenge, Response};
 pub use key_file::{HostPsk, KEY_FILE_BYTES_MAX, key_line, parse_keys};

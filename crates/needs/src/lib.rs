@@ -50,11 +50,11 @@ fn needed(names: TokenStream) -> Result<Vec<Need>, String> {
             TokenTree::Ident(name) => needs.push(Need::new(&name.to_string())),
             TokenTree::Group(value) => {
                 let need = needs.last_mut().ok_or("a value without a name")?;
-                need.value = value
-                    .stream()
-                    .to_string()
-                    .trim_matches('"')
-                    .replace('_', "");
+                let written = value.stream().to_string();
+                need.value = match written.strip_prefix('"') {
+                    Some(text) => text.trim_end_matches('"').to_owned(),
+                    None => written.replace('_', ""),
+                };
             }
             TokenTree::Punct(comma) if comma.as_char() == ',' => {}
             other => return Err(format!("{other} is not what a test may need")),

@@ -87,6 +87,8 @@ impl Need {
             "open_files" => open_files(&self.value)?,
             // A program of that name in the search path.
             "program" => program(&self.value),
+            // A shared library of that name where the system has them.
+            "library" => library(&self.value),
             // Debian's packages, fetched already or from the archive: guests are made of them.
             "guest" => guest(),
             // The packages of a system of a newer suite, of which guests are made too
@@ -261,6 +263,18 @@ fn program(name: &str) -> Found {
     match std::env::split_paths(&path).any(|folder| folder.join(name).is_file()) {
         true => Ok(()),
         false => Err("it is not in the search path".into()),
+    }
+}
+
+fn library(name: &str) -> Found {
+    let of_debian = format!("/usr/lib/{}-linux-gnu", std::env::consts::ARCH);
+    let folders = ["/usr/lib64", "/usr/lib", "/lib64", &of_debian];
+    match folders
+        .iter()
+        .any(|folder| Path::new(folder).join(name).exists())
+    {
+        true => Ok(()),
+        false => Err("the system has none of that name".into()),
     }
 }
 

@@ -1,0 +1,41 @@
+//! GSS-API security contexts (RFC 2743), as RPCSEC_GSS uses them (RFC 2203): what a protocol
+//! asks of one, whatever makes it.
+
+/// Why a context does not do what it is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum GssError {
+    /// The checksum or the encryption of a message is wrong.
+    #[error("the message is not what the other side protected")]
+    BadMessage,
+    /// The context is good no more: its ticket has expired, or it failed.
+    #[error("the security context is good no more")]
+    NoContext,
+}
+
+/// An established context of an acceptor or an initiator.
+pub trait GssContext: Send {
+    /// Appends a checksum of `message` (GSS_GetMIC) to `out`.
+    fn mic(&mut self, message: &[u8], out: &mut Vec<u8>) -> Result<(), GssError>;
+
+    /// Checks the checksum of `message` (GSS_VerifyMIC).
+    fn verify_mic(&mut self, message: &[u8], mic: &[u8]) -> Result<(), GssError>;
+
+    /// Appends `message`, encrypted (GSS_Wrap with confidentiality), to `out`.
+    fn wrap(&mut self, message: &[u8], out: &mut Vec<u8>) -> Result<(), GssError>;
+
+    /// Decrypts `token` (GSS_Unwrap) in place where that can be: the range of the message in
+    /// it. A token that is not encrypted is refused.
+    fn unwrap(&mut self, token: &mut [u8]) -> Result<std::ops::Range<usize>, GssError>;
+
+    /// The client, as `user@REALM`.
+    fn client_name(&self) -> &str;
+
+    /// Seconds since 1970 from which on the context is good no more.
+    fn expires_at_s(&self) -> u64;
+
+    /// The user of this machine that the client is; without one, whom an export has for
+    /// anonymous clients.
+    fn user(&self) -> Option<&crate::user::User> {
+        None
+    }
+}

@@ -1,0 +1,79 @@
+//! Which user of this machine a principal is.
+
+use std::ffi::CString;
+
+use auth::user::User;
+use nix::unistd::{self, getgrouplist};
+
+/// Groups of one user at most; further ones are left out.
+const GIDS_MAX: usize = 1024;
+
+/// The users of one realm, by the user database of this machine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Users {
+    realm: String,
+}
+
+impl Users {
+    /// The users `user@realm`.
+    pub fn new(realm: &str) -> Users {
+        let realm = realm.to_owned();
+        Users { realm }
+    }
+
+    /// The user that `principal` is. It blocks: the database may be on the network.
+    ///
+    /// Principals of other realms, and of machines and services (`host/NAME`, `nfs/NAME`,
+    /// `root/NAME`), are no users here: an export's anonymous user is what they are, as the
+    /// kernel's server has it.
+    pub fn user_of(&self, principal: &str) -> Option<User> {
+        let name = self.name_of(principal)?;
+        let entry = unistd::User::from_name(name).ok().flatten()?;
+        let name = CString::new(name).ok()?;
+        let gids = getgrouplist(&name, entry.gid).unwrap_or_default();
+        Some(User {
+            uid: entry.uid.as_raw(),
+            gid: entry.gid.as_raw(),
+            gids: gids.iter().take(GIDS_MAX).map(|gid| gid.as_raw()).collect(),
+        })
+    }
+
+    /// The name in it, if it is of one part and of this realm. A backslash begins what a
+    /// principal's text writes for a character that has another meaning there: no user's name
+    /// has such characters.
+    fn name_of<'p>(&self, principal: &'p str) -> Option<&'p str> {
+        let (name, realm) = principal.rsplit_once('@')?;
+        let is_plain = !name.is_empty() && !name.contains(['/', '@', '\\']);
+        (is_plain && realm == self.realm).then_some(name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn principal_of_the_realm_is_the_user_of_its_name() {
+        let root = Users::new("TEST").user_of("root@TEST").expect("a user");
+        assert_eq!((root.uid, root.gid), (0, 0));
+        assert!(root.gids.contains(&0));
+    }
+
+    #[test]
+    fn principals_of_other_realms_machines_and_unknown_users_are_none() {
+        let users = Users::new("TEST");
+        let others = [
+            "root@OTHER",
+            "root@test",
+            "root",
+            "@TEST",
+            "root/host@TEST",
+            "nfs/host@TEST",
+            "root\\@TEST@TEST",
+            "no-such-user-of-weft@TEST",
+        ];
+        for principal in others {
+            assert_eq!(users.user_of(principal), None, "{principal}");
+        }
+    }
+}
