@@ -17,6 +17,7 @@ pub mod default_target;
 pub mod files;
 pub mod guest;
 pub mod initramfs;
+pub mod kdc;
 pub mod packages;
 pub mod prometheus;
 pub mod python;

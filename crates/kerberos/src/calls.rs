@@ -114,6 +114,11 @@ fn display_status(functions: &'static Functions, status: u32, is_minor: bool) ->
 /// A name.
 pub(crate) struct Name(&'static Functions, Opaque);
 
+// SAFETY: no call changes a name, and the library locks what it adds to one.
+unsafe impl Send for Name {}
+// SAFETY: as above.
+unsafe impl Sync for Name {}
+
 impl Name {
     /// `service@host`, or `service` of any host.
     pub fn of_service(functions: &'static Functions, name: &str) -> Result<Name, Failure> {

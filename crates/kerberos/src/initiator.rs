@@ -1,6 +1,6 @@
 //! The side of a client.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use auth::gss::GssContext;
@@ -54,18 +54,20 @@ impl Initiator {
     pub fn open(keys: &Keys, principal: &str, target: &str) -> Result<Initiator, KerberosError> {
         static NUMBER: AtomicU64 = AtomicU64::new(0);
         let functions = library()?;
-        let file = |path: &Path| format!("FILE:{}", path.display());
         let name = Name::of_principal(functions, principal).map_err(KerberosError::Failed)?;
-        let places = match keys {
-            Keys::Cache(path) => vec![("ccache", file(path))],
-            Keys::Keytab(path) => {
-                let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-                let memory = format!("MEMORY:weft-{number}");
-                vec![("client_keytab", file(path)), ("ccache", memory)]
-            }
+        let (Keys::Cache(path) | Keys::Keytab(path)) = keys;
+        let place = format!("FILE:{}", path.display());
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let memory = format!("MEMORY:weft-{number}");
+        let places: &[(&str, &str)] = match keys {
+            Keys::Cache(_) => &[("ccache", &place)],
+            Keys::Keytab(_) => &[("client_keytab", &place), ("ccache", &memory)],
         };
-        let places: Vec<_> = places.iter().map(|(key, at)| (*key, at.as_str())).collect();
-        let credential = Credential::to_initiate(&name, &places).map_err(KerberosError::Failed)?;
+        let credential = Credential::to_initiate(&name, places);
+        let credential = credential.map_err(|failure| KerberosError::Keys {
+            file: path.clone(),
+            failure,
+        })?;
         let target = Name::of_service(functions, target).map_err(KerberosError::Failed)?;
         Ok(Initiator { credential, target })
     }

@@ -19,7 +19,7 @@ mod words;
 use std::path::PathBuf;
 
 pub use acceptor::Acceptor;
-pub use initiator::{InitiateStep, Initiator, Keys};
+pub use initiator::{Begun, InitiateStep, Initiator, Keys};
 pub use users::Users;
 pub use words::Failure;
 
@@ -41,10 +41,10 @@ pub enum KerberosError {
     /// The file of keys cannot be used.
     #[error("{0}")]
     Keytab(String),
-    /// The keys in a file are not what is needed.
-    #[error("keytab {}: {failure}", file.display())]
+    /// The keys or tickets in a file are not what is needed.
+    #[error("{}: {failure}", file.display())]
     Keys {
-        /// The keytab.
+        /// The file.
         file: PathBuf,
         /// What the library says.
         failure: Failure,

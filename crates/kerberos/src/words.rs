@@ -92,7 +92,8 @@ const ADVICE: &[(&str, i32, &str)] = &[
     (
         "KRB5KRB_AP_ERR_NOT_US",
         35,
-        "the client asked for another service than the keytab has keys of",
+        "the keytab has no key of the service that the client asked for: `klist -k` shows what it \
+         has, `ktadd nfs/HOST` adds to it, and HOST is the name that the client mounts by",
     ),
     (
         "KRB5KRB_AP_ERR_SKEW",
@@ -122,7 +123,7 @@ const ADVICE: &[(&str, i32, &str)] = &[
         "KRB5KRB_AP_ERR_NOKEY",
         45,
         "the keytab has no key of the service that the client asked for: `klist -k` shows what it \
-         has, `ktadd nfs/HOST` adds to it",
+         has, `ktadd nfs/HOST` adds to it, and HOST is the name that the client mounts by",
     ),
     (
         "KRB5_REALM_UNKNOWN",
@@ -151,8 +152,14 @@ const ADVICE: &[(&str, i32, &str)] = &[
         "`ktadd` makes keys of the kinds that the KDC has today",
     ),
     (
+        "KRB5_FCC_NOFILE",
+        195,
+        "`kinit` gets tickets; where a keytab is to serve instead, `klist -k` shows whose keys it \
+         has",
+    ),
+    (
         "KRB5_CONFIG_NODEFREALM",
-        200,
+        224,
         "`default_realm` of krb5.conf names it, [libdefaults]",
     ),
 ];
