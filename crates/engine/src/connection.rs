@@ -381,6 +381,7 @@ fn is_of<P: Protocol>(op: &ProtocolOp<P>, tag: Tag) -> bool {
 fn is_ending<P: Protocol>(c: &P) -> bool {
     c.core().link.machine.is_finished()
         || c.core().link.stream.has_failed()
+        || c.core().link.stream.peer_has_ended()
         || matches!(
             c.stage(),
             ConnectionStage::Leaving | ConnectionStage::Draining
@@ -430,6 +431,13 @@ pub trait Connection: Protocol {
                 shared.send(connection.shard as usize, mail);
             });
         }
+        if core.link.stream.take_key_used_up() {
+            let (host, target) = self.names();
+            tracing::warn!(event = "tls-key-used-up", peer = %self.core().via.peer, host, target,
+                "the TLS key of the connection has sealed 2^24 records, and AES-GCM is good for \
+                 2^24.5: connect again (on Linux: `nvme reset`)");
+        }
+        let core = self.core_mut();
         if let Some(problem) = core.link.stream.take_problem() {
             let named = problem.identity().and_then(PskIdentity::parse);
             let core = self.core();

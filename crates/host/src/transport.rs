@@ -131,6 +131,7 @@ impl<P: HostProtocol> Transport<P> {
     pub(crate) fn close<D: Driver>(&mut self, driver: &mut D) {
         if !matches!(self.state, TransportState::Closing | TransportState::Closed) {
             self.state = TransportState::Closing;
+            self.link.stream.say_end(driver);
             self.link.stream.close(driver);
         }
     }
@@ -240,7 +241,9 @@ impl<P: HostProtocol> Transport<P> {
             return None;
         }
         let op = self.link.next_op(driver.now());
-        if op.is_none() {
+        if op.is_none() && self.link.stream.peer_has_ended() {
+            self.fail(driver, P::CLOSED);
+        } else if op.is_none() {
             self.link.receive(driver);
         }
         op

@@ -1,19 +1,25 @@
 //! TLS between a machine and its socket: handshakes that are made elsewhere, and records.
 
+#[cfg(test)]
+mod tests;
+
 use auth::psk::TlsPsk;
 use machine::work;
-use mem::{BUF_BYTES_MAX, Buf, BufRange, Pool, STAGE_BYTES, Stage};
+use mem::{Buf, BufRange, Pool, STAGE_BYTES, Stage};
 use reactor::{Batch, BatchPiece, Driver, Received};
 use tls::psk_handshake::{HandshakeError, HandshakeStep, PskHandshake, Secured};
 use tls::records::{
     Alert, ContentType, EXTRA_BYTES, HEADER_BYTES, Opened, Opener, PLAIN_BYTES_MAX, Plain,
-    RecordError, Sealed, Sealer,
+    RECORDS_OF_KEY_MAX, RecordError, Sealed, Sealer,
 };
 
 /// The first byte of a TLS handshake.
 const TLS_HANDSHAKE: u8 = 22;
 /// Bytes of a handshake that are asked for at once, and that wait for a step.
 const HANDSHAKE_BYTES_MAX: u32 = 20 << 10;
+/// Bytes of records in one send, at most: so many stay in a processor's cache until the kernel
+/// takes them.
+const SEALED_BYTES_MAX: u32 = 256 << 10;
 /// Room for a few records, where a buffer for all there are is not to be had.
 const FEW_RECORDS_BYTES: u32 = 64 << 10;
 
@@ -172,13 +178,16 @@ pub(crate) struct RecordLayer {
     ahead: Vec<u8>,
     /// What is left to be sealed of a batch.
     unsealed: Option<Box<Batch>>,
-    /// Buffers of the batch that is made, and the bytes of records in them.
-    sealed: Vec<(Buf, u32)>,
     /// The peer is told of the end behind all that is sent.
     says_end: bool,
     has_said_end: bool,
     /// The peer sends no more.
     has_ended: bool,
+    /// The peer has sent KeyUpdate, so it takes one.
+    takes_key_update: bool,
+    /// It was told that the key of what is sent is used up.
+    has_told_of_key: bool,
+    records_of_key_max: u64,
 }
 
 impl RecordLayer {
@@ -194,10 +203,12 @@ impl RecordLayer {
             stage: None,
             ahead,
             unsealed: None,
-            sealed: Vec::new(),
             says_end: false,
             has_said_end: false,
             has_ended: false,
+            takes_key_update: false,
+            has_told_of_key: false,
+            records_of_key_max: RECORDS_OF_KEY_MAX,
         }
     }
 
@@ -255,10 +266,10 @@ impl RecordLayer {
             cipher.keep_from(at);
             self.cipher = (!cipher.is_empty() && !self.has_ended).then_some(cipher);
         }
-        // What came before the end is walked first; then the socket tells of it again.
-        let came = out.direct > 0 || out.stage.as_ref().is_some_and(|stage| !stage.is_empty());
-        out.eof |= self.has_ended && !came;
-        Ok(out)
+        match out.eof && self.cipher.is_some() {
+            true => Err(RecordError::Truncated),
+            false => Ok(out),
+        }
     }
 
     /// Opens a record; how much of the direct part it has filled. `left` bytes of records are
@@ -285,11 +296,14 @@ impl RecordLayer {
                 out.direct += direct;
                 return Ok(direct);
             }
-            // One answer to several is enough (RFC 8446, section 4.6.3).
-            Opened::KeyUpdate { is_wanted: true } if self.ahead.is_empty() => {
-                self.ahead = self.sealer.update();
+            Opened::KeyUpdate { is_wanted } => {
+                self.takes_key_update = true;
+                // One answer to several is enough (RFC 8446, section 4.6.3).
+                if is_wanted && self.ahead.is_empty() {
+                    self.ahead = self.sealer.update();
+                }
             }
-            Opened::KeyUpdate { .. } | Opened::Nothing => {}
+            Opened::Nothing => {}
             Opened::End => self.has_ended = true,
         }
         Ok(0)
@@ -316,6 +330,10 @@ impl RecordLayer {
         }
     }
 
+    pub fn peer_has_ended(&self) -> bool {
+        self.has_ended
+    }
+
     pub fn has_output(&self) -> bool {
         !self.ahead.is_empty() || self.unsealed.is_some() || self.says_end
     }
@@ -324,11 +342,26 @@ impl RecordLayer {
         self.unsealed.is_some()
     }
 
+    /// Whether the key of what is sent has become used up, which is told once, where the peer
+    /// is not known to take another.
+    pub fn take_key_used_up(&mut self) -> bool {
+        let is_new = !self.has_told_of_key && !self.takes_key_update && self.key_is_used_up();
+        self.has_told_of_key |= is_new;
+        is_new
+    }
+
+    fn key_is_used_up(&self) -> bool {
+        self.sealer.records_of_key() >= self.records_of_key_max
+    }
+
     /// A batch of records of what is to be sent: of all, as far as there is memory.
     pub fn seal<D: Driver>(&mut self, driver: &mut D) -> Box<Batch> {
-        let mut out = None;
+        if self.takes_key_update && self.key_is_used_up() {
+            self.ahead.extend(self.sealer.update());
+        }
+        let (mut out, mut sealed) = (None, None);
         if let Some(mut plain) = self.unsealed.take() {
-            self.seal_into_buffers(&mut plain);
+            sealed = self.seal_into_buffer(&mut plain);
             if plain.is_empty() {
                 plain.clear();
                 out = Some(plain);
@@ -338,7 +371,7 @@ impl RecordLayer {
         }
         let mut out = out.unwrap_or_else(|| driver.batch());
         out.header(&std::mem::take(&mut self.ahead));
-        for (buf, bytes) in self.sealed.drain(..) {
+        if let Some((buf, bytes)) = sealed {
             out.payload(buf.range().slice(0, bytes));
             out.hold(buf);
         }
@@ -359,29 +392,26 @@ impl RecordLayer {
         out
     }
 
-    fn seal_into_buffers(&mut self, plain: &mut Batch) {
+    /// Seals as much of a batch as goes into one buffer.
+    fn seal_into_buffer(&mut self, plain: &mut Batch) -> Option<(Buf, u32)> {
+        let left = plain.len_bytes();
+        let records = left.div_ceil(PLAIN_BYTES_MAX as u64);
+        let all = left + records * EXTRA_BYTES as u64;
+        let all = all.min(SEALED_BYTES_MAX.into()) as u32;
+        let buf = self.pool.get(all);
+        let buf = buf.or_else(|| self.pool.get(all.min(FEW_RECORDS_BYTES)))?;
+        let mut at = 0;
         while !plain.is_empty() {
-            let left = plain.len_bytes();
-            let records = left.div_ceil(PLAIN_BYTES_MAX as u64);
-            let all = left + records * EXTRA_BYTES as u64;
-            let all = all.min(BUF_BYTES_MAX.into()) as u32;
-            let buf = self.pool.get(all);
-            let Some(buf) = buf.or_else(|| self.pool.get(all.min(FEW_RECORDS_BYTES))) else {
-                return;
-            };
-            let mut at = 0;
-            while !plain.is_empty() {
-                let len = (PLAIN_BYTES_MAX as u64).min(plain.len_bytes()) as u32;
-                let whole = len + EXTRA_BYTES as u32;
-                if at + whole > buf.len() {
-                    break;
-                }
-                let to = Sealed::Range(buf.range().slice(at, whole));
-                seal_record(&mut self.sealer, plain, len as usize, to);
-                at += whole;
+            let len = (PLAIN_BYTES_MAX as u64).min(plain.len_bytes()) as u32;
+            let whole = len + EXTRA_BYTES as u32;
+            if at + whole > buf.len() {
+                break;
             }
-            self.sealed.push((buf, at));
+            let to = Sealed::Range(buf.range().slice(at, whole));
+            seal_record(&mut self.sealer, plain, len as usize, to);
+            at += whole;
         }
+        Some((buf, at))
     }
 
     pub fn held_bytes(&self) -> u64 {

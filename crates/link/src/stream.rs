@@ -109,7 +109,13 @@ impl Stream {
         }
     }
 
-    /// Whether nothing more comes of it: it closes when all is sent.
+    /// Whether the peer has said that nothing more comes of it.
+    #[inline]
+    pub fn peer_has_ended(&self) -> bool {
+        matches!(&self.layer, Layer::Secure(layer) if layer.peer_has_ended())
+    }
+
+    /// Whether nothing more is taken of it: it closes when all is sent.
     #[inline]
     pub fn has_failed(&self) -> bool {
         self.has_failed
@@ -119,6 +125,16 @@ impl Stream {
     #[inline]
     pub fn take_problem(&mut self) -> Option<StreamProblem> {
         self.problem.take()
+    }
+
+    /// Whether the key of what is sent has become used up, once, where the peer is not known to
+    /// take another: it has to connect again.
+    #[inline]
+    pub fn take_key_used_up(&mut self) -> bool {
+        match &mut self.layer {
+            Layer::Plain | Layer::Opening(_) => false,
+            Layer::Secure(layer) => layer.take_key_used_up(),
+        }
     }
 
     #[cold]
@@ -139,7 +155,7 @@ impl Stream {
     #[inline]
     pub(crate) fn may_receive(&self) -> bool {
         let is_away = || matches!(&self.layer, Layer::Opening(layer) if layer.wanted_bytes() == 0);
-        !self.receiving && !self.has_failed && !is_away()
+        !self.receiving && !self.has_failed && !self.peer_has_ended() && !is_away()
     }
 
     /// As [`Driver::recv`].
@@ -302,6 +318,14 @@ impl Stream {
             && !self.has_failed
         {
             layer.end();
+        }
+    }
+
+    /// The same at once, behind what is sealed already: nothing is sent afterwards.
+    pub fn say_end<D: Driver>(&mut self, driver: &mut D) {
+        self.end_output();
+        if matches!(self.layer, Layer::Secure(_)) && self.has_output() && !self.sending {
+            self.send_output(driver);
         }
     }
 

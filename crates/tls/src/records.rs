@@ -16,6 +16,9 @@ pub const PLAIN_BYTES_MAX: usize = 1 << 14;
 pub const EXTRA_BYTES: usize = HEADER_BYTES + 1 + TAG_BYTES;
 /// What follows the header of a record, at most (RFC 8446, section 5.2).
 const BODY_BYTES_MAX: usize = PLAIN_BYTES_MAX + 256;
+/// Records of full size that one key of AES-GCM seals, at most: below the 2^24.5 of RFC 8446,
+/// section 5.5.
+pub const RECORDS_OF_KEY_MAX: u64 = 1 << 24;
 /// Records without data, one behind the other, at most.
 const EMPTY_MAX: u32 = 32;
 
@@ -91,6 +94,9 @@ pub enum RecordError {
     /// Many records without data.
     #[error("it sends TLS records without data")]
     Empty,
+    /// It is not all there, and nothing more comes.
+    #[error("its connection ends within a TLS record: what it has sent was cut short")]
+    Truncated,
     /// It says that something is wrong.
     #[error("it ends TLS with alert {0}")]
     Alert(u8),
@@ -104,7 +110,7 @@ impl RecordError {
             RecordError::Unexpected | RecordError::Empty => Some(Alert::UnexpectedMessage),
             RecordError::TooLong => Some(Alert::RecordOverflow),
             RecordError::BadTag => Some(Alert::BadRecordMac),
-            RecordError::Alert(_) => None,
+            RecordError::Truncated | RecordError::Alert(_) => None,
         }
     }
 }
@@ -242,6 +248,12 @@ impl Sealer {
             std::ptr::copy_nonoverlapping(tag.as_ptr(), to.add(at), TAG_BYTES);
         }
         whole
+    }
+
+    /// Records that its key has sealed: [`RECORDS_OF_KEY_MAX`] are enough.
+    #[must_use]
+    pub fn records_of_key(&self) -> u64 {
+        self.traffic.records
     }
 
     /// A record that tells the peer of other keys, under which all that follows is sealed.
@@ -566,6 +578,17 @@ mod tests {
         assert_eq!(opened, Ok(Opened::KeyUpdate { is_wanted: true }));
         let late = sealed(&mut sealer, ContentType::ApplicationData, b"old key");
         assert_eq!(open(&mut opener, &late).0, Err(RecordError::BadTag));
+    }
+
+    #[test]
+    fn records_are_counted_for_each_key() {
+        let (mut sealer, _) = both(PskHash::Sha256);
+        for count in 1..=3 {
+            sealed(&mut sealer, ContentType::ApplicationData, b"data");
+            assert_eq!(sealer.records_of_key(), count);
+        }
+        sealer.update();
+        assert_eq!(sealer.records_of_key(), 0);
     }
 
     #[test]
