@@ -53,7 +53,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     (
         "serve_nfs",
         &[
-            "engine", "link", "machine", "mem", "nfs", "nfsd", "reactor", "store",
+            "engine", "link", "machine", "mem", "nfs", "nfsd", "reactor", "store", "tls",
         ],
     ),
     (
@@ -79,7 +79,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     (
         "host",
         &[
-            "auth", "iscsi", "link", "machine", "mem", "nfs", "nvmf", "reactor", "wire",
+            "auth", "iscsi", "link", "machine", "mem", "nfs", "nvmf", "reactor", "tls", "wire",
         ],
     ),
     (
@@ -154,7 +154,9 @@ const TESTS_MAY_USE: &[(&str, &[&str])] = &[
     ("host", &["server", "store", "testkit"]),
     (
         "server",
-        &["doubles", "host", "needs", "random", "testkit", "wire"],
+        &[
+            "doubles", "host", "needs", "random", "testkit", "tls", "wire",
+        ],
     ),
     ("client", &["needs", "nvmf", "server", "testkit"]),
     ("import", &["control", "reactor"]),

@@ -8,6 +8,7 @@ use auth::psk::TlsPsk;
 use link::{Link, Stream, StreamTokens};
 use machine::Machine;
 use reactor::{Completion, Driver, Token};
+use tls::psk_handshake::PskHandshake;
 
 /// A connection uses as many tokens, from the one that it was opened with.
 pub const TOKENS_PER_CONNECTION: Token = 4;
@@ -76,11 +77,10 @@ impl<P: HostProtocol> Transport<P> {
             send: base + token::SEND,
             close: base + token::CLOSE,
         };
-        let stream = Stream::new(socket, tokens);
-        let stream = match psk {
-            Some(psk) => stream.with_psk(psk),
-            None => stream,
-        };
+        let mut stream = Stream::new(socket, tokens);
+        if let Some(psk) = psk {
+            stream.begin_handshake(PskHandshake::client(psk));
+        }
         Ok(Transport {
             link: Link::new(machine, stream),
             state: TransportState::Opening,

@@ -3,15 +3,14 @@
 #[cfg(test)]
 mod tests;
 
-use auth::psk::TlsPsk;
 use machine::work;
 use mem::{Buf, BufRange, Pool, STAGE_BYTES, Stage};
 use reactor::{Batch, BatchPiece, Driver, Received};
-use tls::psk_handshake::{HandshakeError, HandshakeStep, PskHandshake, Secured};
 use tls::records::{
     Alert, ContentType, EXTRA_BYTES, HEADER_BYTES, Opened, Opener, PLAIN_BYTES_MAX, Plain,
     RECORDS_OF_KEY_MAX, RecordError, Sealed, Sealer,
 };
+use tls::{Handshake, HandshakeError, HandshakeStep, ProvenPeer, Secured};
 
 /// The first byte of a TLS handshake.
 const TLS_HANDSHAKE: u8 = 22;
@@ -50,7 +49,7 @@ impl StreamProblem {
 
 /// A handshake on its way to be made elsewhere.
 pub struct HandshakeWork {
-    handshake: PskHandshake,
+    handshake: Handshake,
     input: Vec<u8>,
 }
 
@@ -68,14 +67,14 @@ impl HandshakeWork {
 
 /// A handshake that comes back.
 pub struct HandshakeDone {
-    handshake: PskHandshake,
+    handshake: Handshake,
     step: HandshakeStep,
 }
 
 /// A connection before its records.
 pub(crate) struct OpeningLayer {
     /// Not here while a step of it is made elsewhere.
-    handshake: Option<PskHandshake>,
+    handshake: Option<Handshake>,
     /// The first byte has told that TLS is spoken.
     is_tls: bool,
     allows_plain: bool,
@@ -92,7 +91,8 @@ pub(crate) enum Opening {
 }
 
 impl OpeningLayer {
-    pub fn server(handshake: PskHandshake, allows_plain: bool) -> OpeningLayer {
+    /// A server's, whose peer may begin with something else.
+    pub fn looking(handshake: Handshake, allows_plain: bool) -> OpeningLayer {
         OpeningLayer {
             handshake: Some(handshake),
             is_tls: false,
@@ -102,9 +102,8 @@ impl OpeningLayer {
         }
     }
 
-    /// With the first step made.
-    pub fn client(psk: TlsPsk) -> OpeningLayer {
-        let mut handshake = PskHandshake::client(psk);
+    /// Of a handshake that nothing but TLS is taken for. A client's first step is made.
+    pub fn begun(mut handshake: Handshake) -> OpeningLayer {
         let output = handshake.step(&[]).output;
         OpeningLayer {
             handshake: Some(handshake),
@@ -165,7 +164,7 @@ impl OpeningLayer {
 
 /// A connection with keys.
 pub(crate) struct RecordLayer {
-    psk: TlsPsk,
+    peer: ProvenPeer,
     opener: Opener,
     sealer: Sealer,
     pool: Pool,
@@ -194,7 +193,7 @@ impl RecordLayer {
     /// Behind a handshake, with what is left of it to be sent.
     pub fn new(secured: Secured, ahead: Vec<u8>, pool: Pool) -> RecordLayer {
         RecordLayer {
-            psk: secured.psk,
+            peer: secured.peer,
             opener: secured.opener,
             sealer: secured.sealer,
             pool,
@@ -212,8 +211,8 @@ impl RecordLayer {
         }
     }
 
-    pub fn psk(&self) -> &TlsPsk {
-        &self.psk
+    pub fn peer(&self) -> &ProvenPeer {
+        &self.peer
     }
 
     /// Takes where plaintext is to go; where ciphertext is received, and how much.

@@ -7,7 +7,7 @@
 use auth::psk::TlsPsk;
 use mem::{BufRange, Stage};
 use reactor::{Batch, ConnectedSocket, Driver, Received, SocketId, Token};
-use tls::psk_handshake::PskHandshake;
+use tls::{Handshake, ProvenPeer};
 
 use crate::secure::{
     HandshakeDone, HandshakeWork, Opening, OpeningLayer, RecordLayer, StreamProblem,
@@ -66,21 +66,24 @@ impl Stream {
     /// The same of a server that makes a handshake of TLS first, or, where that is allowed,
     /// none with peers that begin with something else.
     #[must_use]
-    pub fn with_handshake(self, handshake: PskHandshake, allows_plain: bool) -> Stream {
-        let layer = OpeningLayer::server(handshake, allows_plain);
+    pub fn with_handshake(self, handshake: impl Into<Handshake>, allows_plain: bool) -> Stream {
+        let layer = OpeningLayer::looking(handshake.into(), allows_plain);
         Stream {
             layer: Layer::Opening(Box::new(layer)),
             ..self
         }
     }
 
-    /// The same of a client that makes a handshake of TLS first.
-    #[must_use]
-    pub fn with_psk(self, psk: TlsPsk) -> Stream {
-        Stream {
-            layer: Layer::Opening(Box::new(OpeningLayer::client(psk))),
-            ..self
-        }
+    /// Makes a handshake of TLS from here on, of a client first of all, of a server once the
+    /// peer begins it: what was sent and received up to now was in the clear, what follows is
+    /// not. Panics where TLS is spoken already, or something is under way.
+    pub fn begin_handshake(&mut self, handshake: impl Into<Handshake>) {
+        let is_quiet = !self.sending && !self.receiving;
+        assert!(
+            is_quiet && matches!(self.layer, Layer::Plain),
+            "a plain stream"
+        );
+        self.layer = Layer::Opening(Box::new(OpeningLayer::begun(handshake.into())));
     }
 
     /// Whether the next receive ends at once, with what lies in the socket.
@@ -101,10 +104,18 @@ impl Stream {
         self.sending
     }
 
-    /// The key that both sides have proved to have; `None`: what is sent is not encrypted.
+    /// The key that both sides have proved to have; `None`: there is none.
     pub fn psk(&self) -> Option<&TlsPsk> {
+        match self.proven_peer()? {
+            ProvenPeer::Psk(psk) => Some(psk),
+            ProvenPeer::Certificate(_) => None,
+        }
+    }
+
+    /// What the peer has proved in a handshake of TLS; `None`: what is sent is not encrypted.
+    pub fn proven_peer(&self) -> Option<&ProvenPeer> {
         match &self.layer {
-            Layer::Secure(layer) => Some(layer.psk()),
+            Layer::Secure(layer) => Some(layer.peer()),
             Layer::Plain | Layer::Opening(_) => None,
         }
     }

@@ -16,6 +16,8 @@ pub const SAN_KINDS: [&str; 3] = ["DNS", "URI", "email"];
 pub struct Certificate {
     /// Its subject alternative names of [`SAN_KINDS`], such as `DNS:storage.example.org`.
     pub names: Vec<String>,
+    /// Its subject, as `CN=storage,O=Example`.
+    pub subject: String,
     not_before: SystemTime,
     not_after: SystemTime,
     der: CertificateDer<'static>,
@@ -35,6 +37,7 @@ impl Certificate {
         let names = names.map(|(_, SubjectAltName(names))| names);
         Ok(Certificate {
             names: names.iter().flatten().filter_map(name_of).collect(),
+            subject: read.subject().to_string(),
             not_before: read.validity().not_before.to_system_time(),
             not_after: read.validity().not_after.to_system_time(),
             der: der.clone().into_owned(),

@@ -5,7 +5,8 @@
 use auth::Secret;
 use auth::psk::{PskHash, PskIdentity, TlsPsk};
 
-use crate::psk_handshake::{HandshakeError, KnownPsks};
+use crate::handshake::HandshakeError;
+use crate::psk_handshake::KnownPsks;
 use crate::records::HEADER_BYTES;
 
 /// Bytes of a ClientHello, at most.

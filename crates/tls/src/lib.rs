@@ -1,22 +1,30 @@
-//! TLS 1.3 of administration: what the files of a user hold, both sides of a connection, and
+//! TLS 1.3: handshakes, records, what the files of a user hold, both sides of a connection, and
 //! what has gone wrong in words that a person can use.
 //!
-//! No socket is opened here: whoever has one brings it, with rustls over it.
+//! No socket is opened here: bytes go in and come out, or a caller brings a socket with rustls
+//! over it.
 #![allow(unsafe_code)]
 
 mod certificate;
+mod certificate_handshake;
 mod cipher;
+mod handshake;
 mod hello;
 mod pem;
 pub mod psk_handshake;
 pub mod records;
+mod renewed;
 mod sides;
 #[cfg(test)]
 mod tests;
+mod traffic_secrets;
 mod words;
 
 pub use certificate::{Certificate, SAN_KINDS};
+pub use certificate_handshake::{CertificateHandshake, HANDSHAKE_BYTES_MAX};
+pub use handshake::{Handshake, HandshakeError, HandshakeStep, ProvenPeer, Secured};
 pub use pem::{ClientAuthorities, Identity, read_certificates, read_crls, read_key};
+pub use renewed::{MakeSide, RenewedTls, TlsFiles};
 pub use rustls::{ClientConfig, ServerConfig};
-pub use sides::{ServerSide, client_side};
+pub use sides::{ServerSide, client_side, rpc_client_side};
 pub use words::{failure_of, problem_of};

@@ -1,12 +1,9 @@
-//! Handshakes of TLS 1.3 with pre-shared keys, by s2n-tls: bytes in, bytes out. What they
-//! cost (about half a millisecond) is for a thread beside the reactors.
+//! Handshakes of TLS 1.3 with pre-shared keys, by s2n-tls.
 
-use std::cell::RefCell;
 use std::os::raw::{c_int, c_void};
 use std::sync::{Arc, OnceLock};
 use std::task::Poll;
 
-use auth::Secret;
 use auth::psk::{PskHash, TlsPsk};
 use s2n_tls::config::Config;
 use s2n_tls::connection::Connection;
@@ -14,8 +11,9 @@ use s2n_tls::enums::{Blinding, Mode, PskHmac};
 use s2n_tls::psk::Psk;
 use s2n_tls::security::Policy;
 
+use crate::handshake::{HandshakeError, HandshakeStep, ProvenPeer, Secured};
 use crate::hello;
-use crate::records::{Alert, Opener, Sealer};
+use crate::traffic_secrets::{TrafficSecrets, note};
 
 /// Of the library's policies one whose suites of TLS 1.3 are those of AES-GCM, which NVMe/TCP
 /// wants.
@@ -27,91 +25,6 @@ pub trait KnownPsks: Send + Sync {
     fn psks_of(&self, identity: &str) -> Vec<TlsPsk>;
 }
 
-/// Why there is no connection.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum HandshakeError {
-    /// What came is no ClientHello.
-    #[error("what it sends is no TLS handshake")]
-    Malformed,
-    /// An older version.
-    #[error("it does not speak TLS 1.3")]
-    Version,
-    /// No key is offered.
-    #[error("it offers no pre-shared key: connect with --tls, with the key in the host's keyring")]
-    NoPsk,
-    /// Keys without a key exchange, which NVMe/TCP does not allow.
-    #[error("it offers pre-shared keys without a key exchange (psk_ke), which is not allowed")]
-    NoKeyExchange,
-    /// No host has the identity.
-    #[error(
-        "no host has the TLS identity that it says, \"{0}\": another key, host NQN or subsystem \
-         NQN than here (`weft key check`)"
-    )]
-    UnknownIdentity(String),
-    /// The key of the identity is another.
-    #[error("the key of the TLS identity \"{0}\" is another on the host than here")]
-    WrongKey(String),
-    /// The key of the identity is proved by a hash that is not its own.
-    #[error(
-        "the host proves its SHA-384 key by SHA-256, as tlshd before 1.1 does: update ktls-utils \
-         and gnutls there, or give it a key for SHA-256 (`weft key new --hash sha256`); TLS \
-         identity \"{0}\""
-    )]
-    OtherBinder(String),
-    /// It was ended by the peer, or failed.
-    #[error("the TLS handshake failed: {0}")]
-    Failed(String),
-}
-
-impl HandshakeError {
-    /// What the client is told.
-    #[must_use]
-    pub fn alert(&self) -> Alert {
-        match self {
-            HandshakeError::Malformed => Alert::DecodeError,
-            HandshakeError::Version => Alert::ProtocolVersion,
-            HandshakeError::NoPsk | HandshakeError::NoKeyExchange | HandshakeError::Failed(_) => {
-                Alert::HandshakeFailure
-            }
-            HandshakeError::UnknownIdentity(_) => Alert::UnknownPskIdentity,
-            HandshakeError::WrongKey(_) | HandshakeError::OtherBinder(_) => Alert::DecryptError,
-        }
-    }
-}
-
-impl HandshakeError {
-    /// The identity that the client has said, if it has.
-    #[must_use]
-    pub fn identity(&self) -> Option<&str> {
-        match self {
-            HandshakeError::UnknownIdentity(identity)
-            | HandshakeError::WrongKey(identity)
-            | HandshakeError::OtherBinder(identity) => Some(identity),
-            _ => None,
-        }
-    }
-}
-
-/// What a handshake has made.
-pub struct Secured {
-    /// What is sent from now on.
-    pub sealer: Sealer,
-    /// What is received.
-    pub opener: Opener,
-    /// What was received behind the handshake.
-    pub left: Vec<u8>,
-    /// The key that both have.
-    pub psk: TlsPsk,
-}
-
-/// What comes of a step.
-pub struct HandshakeStep {
-    /// To be sent.
-    pub output: Vec<u8>,
-    /// The end, if it is there.
-    pub end: Option<Result<Secured, HandshakeError>>,
-}
-
 /// One handshake.
 pub struct PskHandshake {
     /// Before its bytes, to which it points.
@@ -120,13 +33,7 @@ pub struct PskHandshake {
     known: Option<Arc<dyn KnownPsks>>,
     psk: Option<TlsPsk>,
     mode: Mode,
-    secrets: Vec<TrafficSecret>,
-}
-
-/// What both sides of one direction derive their keys from.
-struct TrafficSecret {
-    is_clients: bool,
-    secret: Secret,
+    secrets: TrafficSecrets,
 }
 
 #[derive(Default)]
@@ -147,7 +54,7 @@ impl PskHandshake {
             known: Some(known),
             psk: None,
             mode: Mode::Server,
-            secrets: Vec::new(),
+            secrets: TrafficSecrets::default(),
         }
     }
 
@@ -160,7 +67,7 @@ impl PskHandshake {
             known: None,
             psk: Some(psk),
             mode: Mode::Client,
-            secrets: Vec::new(),
+            secrets: TrafficSecrets::default(),
         }
     }
 
@@ -190,9 +97,10 @@ impl PskHandshake {
             self.connection = Some(connect(self.mode, psk, &mut self.bytes).map_err(failed)?);
         }
         let connection = self.connection.as_mut().expect("made above");
-        SECRETS.take();
-        let told = connection.poll_negotiate().map_ok(drop).map_err(failed);
-        self.secrets.extend(SECRETS.take());
+        let told = self
+            .secrets
+            .told_by(|| connection.poll_negotiate().map_ok(drop));
+        let told = told.map_err(failed);
         match told {
             Poll::Pending => {
                 self.bytes.input.drain(..self.bytes.taken);
@@ -204,28 +112,12 @@ impl PskHandshake {
     }
 
     fn secured(&mut self) -> Result<Secured, HandshakeError> {
-        let of = |is_clients| {
-            let mut all = self.secrets.iter();
-            let found = all.find(|known| known.is_clients == is_clients);
-            let secret = found.map(|known| known.secret.clone());
-            let hash = |secret: &Secret| {
-                PskHash::ALL
-                    .into_iter()
-                    .find(|hash| hash.digest_bytes() == secret.len())
-            };
-            let secret = secret.and_then(|secret| Some((hash(&secret)?, secret)));
-            secret.ok_or_else(|| HandshakeError::Failed("it has made no keys".to_owned()))
-        };
-        let (clients, servers) = (of(true)?, of(false)?);
-        let (own, theirs) = match self.mode {
-            Mode::Server => (servers, clients),
-            Mode::Client => (clients, servers),
-        };
+        let (sealer, opener) = self.secrets.keys(self.mode == Mode::Server)?;
         Ok(Secured {
-            sealer: Sealer::new(own.0, own.1),
-            opener: Opener::new(theirs.0, theirs.1),
+            sealer,
+            opener,
             left: self.bytes.input.split_off(self.bytes.taken),
-            psk: self.psk.take().expect("chosen before"),
+            peer: ProvenPeer::Psk(self.psk.take().expect("chosen before")),
         })
     }
 }
@@ -280,13 +172,7 @@ fn config() -> Config {
     made.clone()
 }
 
-thread_local! {
-    /// What the library has told of in this call of it.
-    static SECRETS: RefCell<Vec<TrafficSecret>> = const { RefCell::new(Vec::new()) };
-}
-
-/// Takes the application traffic secrets of a connection: the library gives them in no other
-/// way than as lines of a key log, which is written nowhere.
+/// Takes the secrets of a connection from a line of its key log.
 ///
 /// # Safety
 /// The line is as long as is said.
@@ -300,17 +186,11 @@ unsafe extern "C" fn note_secret(
     let line = unsafe { std::slice::from_raw_parts(line, len) };
     let mut words = line.split(|byte| *byte == b' ');
     let (label, secret) = (words.next(), words.nth(1));
-    let is_clients = match label {
-        Some(b"CLIENT_TRAFFIC_SECRET_0") => true,
-        Some(b"SERVER_TRAFFIC_SECRET_0") => false,
-        _ => return 0,
-    };
     let hex = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok();
-    let secret = secret.unwrap_or_default().chunks(2).map(hex);
-    if let Some(secret) = secret.collect::<Option<Vec<u8>>>() {
-        let secret = Secret::new(secret);
-        SECRETS.with_borrow_mut(|secrets| secrets.push(TrafficSecret { is_clients, secret }));
-    }
+    note(label.unwrap_or_default(), || {
+        let secret = secret.unwrap_or_default().chunks(2).map(hex);
+        secret.collect()
+    });
     0
 }
 
@@ -353,7 +233,7 @@ mod tests {
     use mem::{Budget, Pool};
 
     use super::*;
-    use crate::records::{ContentType, EXTRA_BYTES, Opened, Plain, Sealed};
+    use crate::records::{Alert, ContentType, EXTRA_BYTES, Opened, Plain, Sealed};
 
     struct Known(Vec<TlsPsk>);
 
@@ -410,6 +290,13 @@ mod tests {
         (ended.expect("an end"), at_client.expect("an end"))
     }
 
+    fn psk_of(secured: &Secured) -> &TlsPsk {
+        match &secured.peer {
+            ProvenPeer::Psk(psk) => psk,
+            ProvenPeer::Certificate(_) => panic!("no certificate is asked for"),
+        }
+    }
+
     fn passes(from: &mut Secured, to: &mut Secured, text: &[u8]) {
         let mut record = vec![0; text.len() + EXTRA_BYTES];
         let content = ContentType::ApplicationData;
@@ -429,7 +316,7 @@ mod tests {
                 let psk = key(hash, 3).tls_psk(HOST, SUBSYSTEM, Derivation::Standard);
                 let (server, client) = shake(psk.clone(), vec![psk.clone()], piece);
                 let (mut server, mut client) = (server.unwrap(), client.unwrap());
-                assert_eq!(server.psk, psk);
+                assert_eq!(psk_of(&server), &psk);
                 passes(&mut client, &mut server, b"from the client");
                 passes(&mut server, &mut client, b"from the server");
                 assert!(server.left.is_empty() && client.left.is_empty());
@@ -445,7 +332,7 @@ mod tests {
         for derivation in [Derivation::Standard, Derivation::Old] {
             let (server, client) = shake(psk(derivation), known.clone(), 1000);
             let server = server.unwrap();
-            assert_eq!(server.psk.derivation, derivation);
+            assert_eq!(psk_of(&server).derivation, derivation);
             assert!(client.is_ok());
         }
     }

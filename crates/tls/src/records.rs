@@ -19,6 +19,8 @@ const BODY_BYTES_MAX: usize = PLAIN_BYTES_MAX + 256;
 /// Records of full size that one key of AES-GCM seals, at most: below the 2^24.5 of RFC 8446,
 /// section 5.5.
 pub const RECORDS_OF_KEY_MAX: u64 = 1 << 24;
+/// Bytes of a record at most.
+pub const RECORD_BYTES_MAX: usize = HEADER_BYTES + BODY_BYTES_MAX;
 /// Records without data, one behind the other, at most.
 const EMPTY_MAX: u32 = 32;
 

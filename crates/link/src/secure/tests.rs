@@ -1,7 +1,7 @@
 //! Two record layers, one behind the other, without a socket.
 
 use auth::Secret;
-use auth::psk::{Derivation, PskHash};
+use auth::psk::PskHash;
 use mem::{Budget, Region};
 use reactor::{AnyDriver, Choice, DriverConfig};
 
@@ -27,12 +27,7 @@ fn layer(is_client: bool) -> RecordLayer {
         sealer: Sealer::new(hash, secret(own)),
         opener: Opener::new(hash, secret(theirs)),
         left: Vec::new(),
-        psk: TlsPsk {
-            identity: "key".into(),
-            secret: secret(3),
-            hash,
-            derivation: Derivation::Standard,
-        },
+        peer: ProvenPeer::Certificate(None),
     };
     RecordLayer::new(secured, Vec::new(), pool())
 }

@@ -1,0 +1,142 @@
+//! Handshakes of TLS 1.3, whatever both sides prove in them and whichever library makes them:
+//! bytes in, bytes out. What they cost (about half a millisecond) is for a thread beside the
+//! reactors.
+
+use auth::psk::TlsPsk;
+
+use crate::certificate::Certificate;
+use crate::certificate_handshake::CertificateHandshake;
+use crate::psk_handshake::PskHandshake;
+use crate::records::{Alert, Opener, Sealer};
+
+/// Why there is no connection.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum HandshakeError {
+    /// What came is no ClientHello.
+    #[error("what it sends is no TLS handshake")]
+    Malformed,
+    /// An older version.
+    #[error("it does not speak TLS 1.3")]
+    Version,
+    /// No key is offered.
+    #[error("it offers no pre-shared key: connect with --tls, with the key in the host's keyring")]
+    NoPsk,
+    /// Keys without a key exchange, which NVMe/TCP does not allow.
+    #[error("it offers pre-shared keys without a key exchange (psk_ke), which is not allowed")]
+    NoKeyExchange,
+    /// No host has the identity.
+    #[error(
+        "no host has the TLS identity that it says, \"{0}\": another key, host NQN or subsystem \
+         NQN than here (`weft key check`)"
+    )]
+    UnknownIdentity(String),
+    /// The key of the identity is another.
+    #[error("the key of the TLS identity \"{0}\" is another on the host than here")]
+    WrongKey(String),
+    /// The key of the identity is proved by a hash that is not its own.
+    #[error(
+        "the host proves its SHA-384 key by SHA-256, as tlshd before 1.1 does: update ktls-utils \
+         and gnutls there, or give it a key for SHA-256 (`weft key new --hash sha256`); TLS \
+         identity \"{0}\""
+    )]
+    OtherBinder(String),
+    /// The peer's certificate is not good.
+    #[error("its TLS certificate is refused: {0}")]
+    Certificate(String),
+    /// More bytes than any handshake needs.
+    #[error("its TLS handshake is longer than {max_bytes} bytes")]
+    TooLong {
+        /// As many may come.
+        max_bytes: usize,
+    },
+    /// It was ended by the peer, or failed.
+    #[error("the TLS handshake failed: {0}")]
+    Failed(String),
+}
+
+impl HandshakeError {
+    /// What the client is told.
+    #[must_use]
+    pub fn alert(&self) -> Alert {
+        match self {
+            HandshakeError::Malformed | HandshakeError::TooLong { .. } => Alert::DecodeError,
+            HandshakeError::Version => Alert::ProtocolVersion,
+            HandshakeError::NoPsk
+            | HandshakeError::NoKeyExchange
+            | HandshakeError::Certificate(_)
+            | HandshakeError::Failed(_) => Alert::HandshakeFailure,
+            HandshakeError::UnknownIdentity(_) => Alert::UnknownPskIdentity,
+            HandshakeError::WrongKey(_) | HandshakeError::OtherBinder(_) => Alert::DecryptError,
+        }
+    }
+
+    /// The identity that the client has said, if it has.
+    #[must_use]
+    pub fn identity(&self) -> Option<&str> {
+        match self {
+            HandshakeError::UnknownIdentity(identity)
+            | HandshakeError::WrongKey(identity)
+            | HandshakeError::OtherBinder(identity) => Some(identity),
+            _ => None,
+        }
+    }
+}
+
+/// What the peer has proved.
+#[derive(Debug)]
+pub enum ProvenPeer {
+    /// That it has this key.
+    Psk(TlsPsk),
+    /// That it has the key of this certificate, which is good; `None`: it has shown none.
+    Certificate(Option<Certificate>),
+}
+
+/// What a handshake has made.
+pub struct Secured {
+    /// What is sent from now on.
+    pub sealer: Sealer,
+    /// What is received.
+    pub opener: Opener,
+    /// What was received behind the handshake.
+    pub left: Vec<u8>,
+    /// What is known of the peer.
+    pub peer: ProvenPeer,
+}
+
+/// What comes of a step.
+pub struct HandshakeStep {
+    /// To be sent.
+    pub output: Vec<u8>,
+    /// The end, if it is there.
+    pub end: Option<Result<Secured, HandshakeError>>,
+}
+
+/// One handshake.
+pub enum Handshake {
+    /// By a pre-shared key.
+    Psk(Box<PskHandshake>),
+    /// By certificates.
+    Certificate(Box<CertificateHandshake>),
+}
+
+impl Handshake {
+    /// Goes on with what was received. A client's first step has no input.
+    pub fn step(&mut self, input: &[u8]) -> HandshakeStep {
+        match self {
+            Handshake::Psk(handshake) => handshake.step(input),
+            Handshake::Certificate(handshake) => handshake.step(input),
+        }
+    }
+}
+
+impl From<PskHandshake> for Handshake {
+    fn from(handshake: PskHandshake) -> Handshake {
+        Handshake::Psk(Box::new(handshake))
+    }
+}
+
+impl From<CertificateHandshake> for Handshake {
+    fn from(handshake: CertificateHandshake) -> Handshake {
+        Handshake::Certificate(Box::new(handshake))
+    }
+}
