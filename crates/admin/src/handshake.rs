@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use axum::Router;
 use axum::http::StatusCode;
-use tls::{Certificate, ServerSide, failure_of, problem_of};
+use tls::{Certificate, RenewedTls, ServerSide, failure_of, problem_of};
 use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
@@ -21,7 +21,6 @@ use tokio_rustls::server::TlsStream;
 
 use crate::access::{Access, Peer, TlsPeer};
 use crate::problem::Problem;
-use crate::renewed::RenewedTls;
 use crate::serve::{CONNECTIONS_MAX, PATIENCE, answer, read_rest};
 use crate::wrong_logins::WrongLogin;
 

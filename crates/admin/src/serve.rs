@@ -20,6 +20,7 @@ use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use server::{AdminGroup, AdminRole};
+use tls::RenewedTls;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpStream, UnixListener, UnixStream};
 use tokio::sync::{Notify, Semaphore};
@@ -32,7 +33,7 @@ use crate::groups::{CONNECTIONS_OF_USER_MAX, UserConnections, role_of_user};
 use crate::handshake;
 use crate::place::{Place, TakenPlace};
 use crate::problem::Problem;
-use crate::renewed::{self, RenewedTls, look_at_files};
+use crate::renewed::{self, look_at_files};
 use crate::routes;
 use crate::samples::take_samples;
 use crate::served::{AdminTaken, ServedFile, locked};
@@ -105,11 +106,11 @@ impl Drop for AdminThread {
 pub fn serve(places: AdminPlaces, served: Arc<ServedFile>) -> io::Result<AdminThread> {
     let access = Arc::new(Access::new(served.clone()));
     let tls = places.tcp.as_ref().and_then(|tcp| tcp.tls.clone());
-    let (measured, renewed) = (served.clone(), tls.clone());
+    let (measured, looking, renewed) = (served.clone(), served.clone(), tls.clone());
     let thread = in_thread(places, move |listeners| async move {
         tokio::select! {
-            never = accept(listeners, tls.clone(), access) => never,
-            never = look_at_files(tls, renewed::EVERY) => never,
+            never = accept(listeners, tls, access) => never,
+            never = look_at_files(move || looking.look_at_tls(), renewed::EVERY) => never,
             never = take_samples(measured) => never,
         }
     })?;

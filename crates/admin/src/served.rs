@@ -11,6 +11,7 @@ use api::{
 };
 use control::{Edit, ObjectPath, PlannedChange, ServedDocument};
 use server::{AdminRole, AdminSpec, Config, LastRefusal, Protocol, Running, Served};
+use tls::RenewedTls;
 use tokio::sync::Semaphore;
 
 use crate::audit::MADE;
@@ -23,7 +24,7 @@ use crate::keeper::Keeper;
 use crate::metrics;
 use crate::place::TakenPlace;
 use crate::refused::NotApplied;
-use crate::renewed::RenewedTls;
+use crate::renewed;
 use crate::samples::Samples;
 use crate::volume_hosts::volume_hosts;
 use crate::wrong_logins::WrongLogins;
@@ -292,19 +293,27 @@ impl ServedFile {
         self.look_at_tls();
     }
 
-    fn tls(&self) -> Option<&RenewedTls> {
-        self.places.get()?.tls.as_deref()
+    /// What TLS is spoken by, each with its section.
+    fn tls(&self) -> impl Iterator<Item = (&'static str, &RenewedTls)> {
+        let admin = self.places.get().and_then(|places| places.tls.as_deref());
+        let nfs = self.running.nfs_tls().map(|tls| &**tls);
+        let both = [("[admin.tls]", admin), ("[nfs.tls]", nfs)].into_iter();
+        both.filter_map(|(section, tls)| Some((section, tls?)))
     }
 
-    /// Takes files of TLS that are others by now.
-    fn look_at_tls(&self) {
-        self.tls().into_iter().for_each(RenewedTls::look);
+    /// Takes files of TLS that are others by now. Blocks.
+    pub(crate) fn look_at_tls(&self) {
+        for (section, tls) in self.tls() {
+            renewed::look(section, tls);
+        }
     }
 
     /// What will not do as it is.
     fn warnings(&self) -> Vec<String> {
         let mut warnings = notes_of_groups(&self.admin().groups);
-        warnings.extend(self.tls().and_then(RenewedTls::wrong));
+        let wrong =
+            |(section, tls): (&str, &RenewedTls)| Some(renewed::warning(section, &tls.wrong()?));
+        warnings.extend(self.tls().filter_map(wrong));
         warnings
     }
 

@@ -5,8 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
 use std::sync::Arc;
 
 use server::{AdminListen, AdminSpec};
-
-use crate::renewed::RenewedTls;
+use tls::{RenewedTls, ServerSide};
 
 /// How many ports are tried where none is named: as many of weft may run on a machine.
 const PORTS_MAX: u16 = 64;
@@ -51,7 +50,9 @@ pub fn listen(spec: &AdminSpec) -> Result<Option<TcpPlace>, String> {
         return Ok(None);
     }
     // Nothing listens plainly because its certificate cannot be read.
-    let tls = spec.tls.as_ref().map(RenewedTls::read).transpose();
+    let tls = spec.tls.as_ref();
+    let tls = tls.map(|files| RenewedTls::read(files, ServerSide::new));
+    let tls = tls.transpose();
     let tls = tls.map_err(|why| format!("[admin.tls]: {why}"))?;
     let listener = match &spec.listen {
         AdminListen::At(address) => {

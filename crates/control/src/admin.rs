@@ -5,14 +5,13 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use server::{
-    AdminClient, AdminGroup, AdminListen, AdminRole, AdminSocket, AdminSpec, AdminTls, AdminToken,
-};
-use tls::{Certificate, ClientAuthorities, Identity, SAN_KINDS};
+use server::{AdminClient, AdminGroup, AdminListen, AdminRole, AdminSocket, AdminSpec, AdminToken};
+use tls::{Certificate, ServerSide};
 
+use crate::certificates::{alternative_name, tls_files};
 use crate::policy::pick;
 use crate::schema::{ADMIN_CLIENT, ADMIN_TLS, GROUP, SCHEMA, TOKEN};
-use crate::source::{At, Section, Sink, file};
+use crate::source::{At, Section, Sink};
 
 /// More names than a machine has.
 const NAMES_MAX: usize = 64;
@@ -26,9 +25,6 @@ const GROUPS_MAX: usize = 64;
 const CLIENTS_MAX: usize = 256;
 
 const NAME_BYTES_MAX: usize = 64;
-
-/// A URI names more than a machine.
-const SAN_BYTES_MAX: usize = 1024;
 
 const ROLES: [(&str, AdminRole); 3] = {
     let [viewer, operator, admin] = AdminRole::ALL;
@@ -44,7 +40,8 @@ pub(crate) fn read(sink: &mut Sink, section: Option<&Section>, folder: &Path) ->
         return AdminSpec::default();
     };
     let tokens = tokens(sink, section);
-    let tls = tls_files(sink, section, folder);
+    let table = section.table(sink, SCHEMA, "tls", ADMIN_TLS);
+    let tls = table.and_then(|tls| tls_files(sink, &tls, folder, ServerSide::new));
     let has_ca = tls.as_ref().is_some_and(|tls| tls.client_ca.is_some());
     // What is wrong with its files is no reason to tell more.
     let is_open = !tokens.is_empty() || section.has("tls");
@@ -210,59 +207,6 @@ fn named_roles(
     all
 }
 
-/// The files of TLS, which are read now to see whether they will do.
-fn tls_files(sink: &mut Sink, section: &Section, folder: &Path) -> Option<AdminTls> {
-    let section = section.table(sink, SCHEMA, "tls", ADMIN_TLS)?;
-    section.missing(sink, "certificate", "certificate = \"server.pem\"");
-    section.missing(sink, "key", "key = \"server.key\"");
-    let mut path = |key| file(sink, &section, key, folder);
-    let [certificate, key, client_ca, client_crl] =
-        ["certificate", "key", "client_ca", "client_crl"].map(&mut path);
-    let told = |sink: &mut Sink, key: &str, why: String| {
-        sink.add(&section.span_of(key), format!("`{key}`: {why}"));
-    };
-    if let (Some(crl), None) = (&client_crl, &client_ca) {
-        let why = format!(
-            "{} revokes certificates of clients, and there is no `client_ca`",
-            crl.display()
-        );
-        told(sink, "client_crl", why);
-    }
-    let authorities = client_ca.as_ref().map(|ca| {
-        let crl = client_crl.as_deref();
-        let read = ClientAuthorities::read(ca, None);
-        let read = read.map_err(|why| ("client_ca", why))?;
-        match crl {
-            None => Ok(read),
-            Some(_) => ClientAuthorities::read(ca, crl).map_err(|why| ("client_crl", why)),
-        }
-    });
-    let authorities = authorities.transpose();
-    let (certificate, key) = (certificate?, key?);
-    let chain = tls::read_certificates(&certificate).map_err(|why| ("certificate", why));
-    let identity = chain.and_then(|chain| {
-        let read = tls::read_key(&key);
-        let fits = read.and_then(|key| Identity::new(chain, key));
-        fits.map_err(|why| ("key", why))
-    });
-    let side = identity.and_then(|identity| {
-        let side = tls::ServerSide::new(identity, authorities?);
-        side.map_err(|why| ("certificate", why))
-    });
-    match side {
-        Ok(_) => Some(AdminTls {
-            certificate,
-            key,
-            client_ca,
-            client_crl,
-        }),
-        Err((key, why)) => {
-            told(sink, key, why);
-            None
-        }
-    }
-}
-
 /// Who is known by a certificate.
 fn clients(sink: &mut Sink, section: &Section, has_ca: bool) -> Vec<AdminClient> {
     let mut clients: Vec<AdminClient> = Vec::new();
@@ -282,9 +226,9 @@ fn clients(sink: &mut Sink, section: &Section, has_ca: bool) -> Vec<AdminClient>
         let (Some(name), Some(role)) = (section.text(sink, "name"), role) else {
             continue;
         };
-        let known = san(name.value);
+        let known = alternative_name(name.value);
         match known {
-            Err(why) => sink.add(&name.span, why),
+            Err(why) => sink.add(&name.span, format!("`name` takes {why}")),
             Ok(known) if clients.iter().any(|client| client.name == known) => {
                 let text = format!("there is a client \"{known}\" already");
                 sink.add(&name.span, text);
@@ -293,25 +237,6 @@ fn clients(sink: &mut Sink, section: &Section, has_ca: bool) -> Vec<AdminClient>
         }
     }
     clients
-}
-
-/// A subject alternative name as weft compares it.
-fn san(text: &str) -> Result<String, String> {
-    let (kind, name) = text.split_once(':').unwrap_or_default();
-    let is_name = |byte: u8| byte.is_ascii_graphic();
-    let is_known = SAN_KINDS.contains(&kind) && !name.is_empty();
-    if !is_known || !name.bytes().all(is_name) || text.len() > SAN_BYTES_MAX {
-        return Err(format!(
-            "`name` takes a subject alternative name with its kind, {}:, as `openssl x509 -noout \
-             -ext subjectAltName` prints it, such as \"email:alice@example.org\", not \"{text}\"",
-            SAN_KINDS.join(":, ")
-        ));
-    }
-    // DNS knows no difference.
-    Ok(match kind {
-        "DNS" => format!("{kind}:{}", name.to_ascii_lowercase()),
-        _ => text.to_owned(),
-    })
 }
 
 fn names(sink: &mut Sink, section: &Section) -> Vec<String> {

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use iscsi::{InitiatorAcl, Target, check_initiator_name};
 use nvmf::check_host_nqn;
 use serde_json::{Map, json};
-use server::nfs::Net;
+use server::nfs::{ConnectedClient, Net, Xprtsec};
 use server::{LastRefusal, Remedy, Served, SubsystemSpec};
 use toml::Value;
 
@@ -32,6 +32,9 @@ pub fn allow(refused: &LastRefusal, served: &Served) -> Option<Allowed> {
     let host = refused.host.as_deref();
     match refused.remedy {
         Remedy::None => None,
+        Remedy::Protection { has_tls } => {
+            protection_of_export(target?, refused.address?, has_tls, served)
+        }
         Remedy::Secret => Some(Allowed {
             lines: secret(target, host, served),
             edit: None,
@@ -175,7 +178,8 @@ fn client_of_export(path: &str, address: IpAddr, served: &Served) -> Option<Allo
     let within = within.filter(|export| asked.starts_with(&parts(&export.path)));
     let export = within.max_by_key(|export| export.path.len())?;
     let mut rules = export.rules.iter();
-    if rules.any(|rule| rule.clients.contains(address)) {
+    let client = ConnectedClient::from(address);
+    if rules.any(|rule| rule.clients.contains(&client)) {
         return None;
     }
     let client = Net::host(address).to_string();
@@ -191,6 +195,38 @@ fn client_of_export(path: &str, address: IpAddr, served: &Served) -> Option<Allo
             "# at the end of [[export]] path = {path}:\n[[export.client]]\nclients = [{client}]"
         ),
         edit,
+    })
+}
+
+/// What of an export would take connections that are protected less.
+fn protection_of_export(
+    path: &str,
+    address: IpAddr,
+    has_tls: bool,
+    served: &Served,
+) -> Option<Allowed> {
+    let export = served.exports.iter().find(|export| export.path == path)?;
+    let client = ConnectedClient::from(address);
+    let has = match has_tls {
+        true => Xprtsec::Tls,
+        false => Xprtsec::None,
+    };
+    let mut rules = export.rules.iter();
+    let rule = rules.find(|rule| rule.clients.contains(&client))?;
+    if rule.xprtsec.take(has) {
+        return None;
+    }
+    let ways = Xprtsec::ALL.into_iter();
+    let ways = ways.filter(|way| *way == has || rule.xprtsec.named().any(|named| named == *way));
+    let ways: Vec<String> = ways.map(|way| quoted(way.word())).collect();
+    Some(Allowed {
+        lines: format!(
+            "# in [[export]] path = {}, or in the [[export.client]] of it that names the client:\n\
+             xprtsec = [{}]",
+            quoted(path),
+            ways.join(", ")
+        ),
+        edit: None,
     })
 }
 

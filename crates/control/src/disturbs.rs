@@ -705,7 +705,7 @@ mod tests {
     fn rule_before_others_disturbs_where_it_takes_their_clients() {
         let rules = |nets: &[&str]| {
             let rule = |net: &&str| Rule {
-                clients: Clients::Nets(vec![net.parse().expect("a network")]),
+                clients: Clients::nets(vec![net.parse().expect("a network")]),
                 ..Rule::default()
             };
             Change::SetExport {

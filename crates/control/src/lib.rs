@@ -11,6 +11,7 @@ mod admin;
 mod allow;
 mod built_in;
 mod by_name;
+mod certificates;
 mod clients;
 mod disturbs;
 mod document;
@@ -230,6 +231,7 @@ pub fn notes(config: &Config) -> Vec<String> {
                     that keeps it";
         notes.push(note.to_owned());
     }
+    notes.extend(nfs::note(config));
     notes.extend(admin::note(&config.admin));
     notes.extend(memory_note(config, store::memory::limit()));
     for (scope, auth) in discovery.chain(targets) {

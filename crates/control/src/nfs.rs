@@ -4,13 +4,15 @@ use std::collections::{BTreeMap, HashMap};
 use std::net::{IpAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 
-use server::nfs::{Clients, ExportSpec, FileSystemKind, FileSystemSpec, Flavor, Net, NfsSettings};
-use server::nfs::{Rule as ExportRule, Squash};
-use server::{check, nfs};
+use server::nfs::{ClientName, Clients, ExportSpec, FileSystemKind, FileSystemSpec, Flavor, Net};
+use server::nfs::{NfsSettings, Rule as ExportRule, Squash, TlsFiles, Xprtsec, XprtsecModes};
+use server::{Config, check, nfs};
+use tls::ServerSide;
 
 use crate::by_name::ByName;
+use crate::certificates::{alternative_name, is_alternative_name, tls_files};
 use crate::policy::{Number, Rule, count, pick, size};
-use crate::schema::{CLIENT, EXPORT, FILE_SYSTEM, NFS, SCHEMA};
+use crate::schema::{CLIENT, EXPORT, FILE_SYSTEM, NFS, NFS_TLS, SCHEMA};
 use crate::source::choice;
 use crate::source::{At, Section, Sink, hint};
 
@@ -54,6 +56,7 @@ pub(crate) fn read(
         lease_ms: LEASE_MS.read(sink, section, default.lease_ms),
         grace_ms: GRACE_MS.read(sink, section, default.grace_ms),
         state,
+        tls: tls(sink, section, folder),
     };
     if let Some(section) = section
         && settings.grace_ms < settings.lease_ms
@@ -71,6 +74,33 @@ pub(crate) fn read(
         exports,
         settings,
     }
+}
+
+/// What RPC-with-TLS is spoken by.
+fn tls(sink: &mut Sink, section: Option<&Section>, folder: &Path) -> Option<TlsFiles> {
+    let table = section?.table(sink, SCHEMA, "tls", NFS_TLS)?;
+    tls_files(sink, &table, folder, ServerSide::for_rpc)
+}
+
+/// What somebody may want to know whose exports want TLS that is not there.
+pub(crate) fn note(config: &Config) -> Option<String> {
+    let tls = config.nfs.tls.as_ref();
+    let can = match tls.map(|tls| tls.client_ca.is_some()) {
+        None => &[Xprtsec::None][..],
+        Some(false) => &[Xprtsec::None, Xprtsec::Tls],
+        Some(true) => &Xprtsec::ALL,
+    };
+    let is_closed = |rule: &ExportRule| !can.iter().any(|has| rule.xprtsec.take(*has));
+    let closed = |export: &&ExportSpec| export.rules.iter().any(is_closed);
+    let export = config.exports.iter().find(closed)?;
+    let missing = match tls {
+        None => "there is no [nfs.tls], whose `certificate` and `key` it is spoken by",
+        Some(_) => "[nfs.tls] names no `client_ca`, by which clients' certificates are judged",
+    };
+    Some(format!(
+        "the `xprtsec` of the export {} lets no client in: {missing}",
+        export.path
+    ))
 }
 
 /// The file systems, and the names of all, of broken ones too.
@@ -259,11 +289,11 @@ fn rules(sink: &mut Sink, section: &Section) -> Vec<ExportRule> {
     for section in section.tables(sink, SCHEMA, "client", CLIENT) {
         section.missing(sink, "clients", "clients = [\"192.0.2.0/24\"]");
         let own = terms(sink, &section, &general);
-        let clients = nets(sink, &section).map_or(Clients::Nets(Vec::new()), Clients::Nets);
+        let clients = Clients::Named(named(sink, &section).unwrap_or_default());
         rules.push(ExportRule { clients, ..own });
     }
     let any = section.flag(sink, "allow_any_client");
-    let named = nets(sink, section);
+    let named = named(sink, section);
     let clients = match (any, named) {
         (Some(true), Some(_)) => {
             let text = "`allow_any_client` lets every client in: leave `clients` out, or that";
@@ -271,7 +301,7 @@ fn rules(sink: &mut Sink, section: &Section) -> Vec<ExportRule> {
             None
         }
         (Some(true), None) => Some(Clients::Any),
-        (_, Some(nets)) => Some(Clients::Nets(nets)),
+        (_, Some(names)) => Some(Clients::Named(names)),
         (_, None) => {
             if !section.has("client") && !section.has("clients") {
                 let text = format!(
@@ -311,7 +341,38 @@ fn terms(sink: &mut Sink, section: &Section, general: &ExportRule) -> ExportRule
         anon_uid: ANON_UID.read(sink, from, general.anon_uid),
         anon_gid: ANON_GID.read(sink, from, general.anon_gid),
         flavors: flavors(sink, section).unwrap_or_else(|| general.flavors.clone()),
+        xprtsec: xprtsec(sink, section).unwrap_or(general.xprtsec),
     }
+}
+
+/// How connections may be protected.
+fn xprtsec(sink: &mut Sink, section: &Section) -> Option<XprtsecModes> {
+    let list = section.texts(sink, "xprtsec")?;
+    if list.is_empty() {
+        let text = "`xprtsec` names how connections may be protected: [\"tls\", \"mtls\"]";
+        sink.add(&section.span_of("xprtsec"), text);
+    }
+    let mut ways: Vec<Xprtsec> = Vec::new();
+    for item in list {
+        let mut known = Xprtsec::ALL.into_iter();
+        match known.find(|way| way.word() == item.value) {
+            Some(way) if ways.contains(&way) => {
+                let text = format!("\"{}\" is in the list already", item.value);
+                sink.add(&item.span, text);
+            }
+            Some(way) => ways.push(way),
+            None => {
+                let hint = hint(item.value, Xprtsec::ALL.map(Xprtsec::word));
+                let text = format!(
+                    "`xprtsec` holds \"none\", \"tls\" (encrypted) and \"mtls\" (the client shows \
+                     a certificate, too), not \"{}\"{hint}",
+                    item.value
+                );
+                sink.add(&item.span, text);
+            }
+        }
+    }
+    Some(XprtsecModes::new(&ways))
 }
 
 fn flavors(sink: &mut Sink, section: &Section) -> Option<Vec<Flavor>> {
@@ -346,16 +407,23 @@ fn flavors(sink: &mut Sink, section: &Section) -> Option<Vec<Flavor>> {
     Some(flavors)
 }
 
-/// The addresses that `clients` names.
-fn nets(sink: &mut Sink, section: &Section) -> Option<Vec<Net>> {
-    let mut nets: Vec<Net> = Vec::new();
+/// What `clients` names clients by.
+fn named(sink: &mut Sink, section: &Section) -> Option<Vec<ClientName>> {
+    let mut names: Vec<ClientName> = Vec::new();
     for item in section.texts(sink, "clients")? {
+        if is_alternative_name(item.value) {
+            match alternative_name(item.value) {
+                Ok(name) => names.push(ClientName::Certificate(name)),
+                Err(why) => sink.add(&item.span, format!("`clients` takes {why}")),
+            }
+            continue;
+        }
         match resolve(item.value) {
-            Ok(found) => nets.extend(found),
+            Ok(found) => names.extend(found.into_iter().map(ClientName::Net)),
             Err(why) => sink.add(&item.span, why),
         }
     }
-    if nets.is_empty()
+    if names.is_empty()
         && section
             .texts(sink, "clients")
             .is_some_and(|list| list.is_empty())
@@ -363,7 +431,7 @@ fn nets(sink: &mut Sink, section: &Section) -> Option<Vec<Net>> {
         let text = "`clients` names no client: leave it out, or name a host or a network";
         sink.add(&section.span_of("clients"), text);
     }
-    Some(nets)
+    Some(names)
 }
 
 /// A network, an address, or every address that a host's name has now.

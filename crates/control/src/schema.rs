@@ -285,8 +285,10 @@ pub const SCHEMA: &[Keys] = &[
             key("lease_ms", Takes::Number),
             key("grace_ms", Takes::Number),
             key("state", Takes::File),
+            key("tls", Takes::Table(NFS_TLS)),
         ],
     ),
+    (NFS_TLS, TLS_FILES),
     (
         EXPORT,
         &[
@@ -299,6 +301,7 @@ pub const SCHEMA: &[Keys] = &[
             key("anon_uid", Takes::Number),
             key("anon_gid", Takes::Number),
             key("security", Takes::Texts),
+            key("xprtsec", Takes::Texts),
             key("client", Takes::Tables(CLIENT)),
         ],
     ),
@@ -311,6 +314,7 @@ pub const SCHEMA: &[Keys] = &[
             key("anon_uid", Takes::Number),
             key("anon_gid", Takes::Number),
             key("security", Takes::Texts),
+            key("xprtsec", Takes::Texts),
         ],
     ),
     (
@@ -359,15 +363,7 @@ pub const SCHEMA: &[Keys] = &[
             key("sha256", Takes::Text),
         ],
     ),
-    (
-        ADMIN_TLS,
-        &[
-            key("certificate", Takes::File),
-            key("key", Takes::File),
-            key("client_ca", Takes::File),
-            key("client_crl", Takes::File),
-        ],
-    ),
+    (ADMIN_TLS, TLS_FILES),
     (
         ADMIN_CLIENT,
         &[key("name", Takes::Text), key("role", Takes::Text)],
@@ -397,6 +393,7 @@ pub(crate) const INITIATOR_MUTUAL: &str = "[iscsi.target.initiator.mutual_chap]"
 pub(crate) const TARGET_ANA: &str = "[[iscsi.target.ana]]";
 pub(crate) const FILE_SYSTEM: &str = "[[file_system]]";
 pub(crate) const NFS: &str = "[nfs]";
+pub(crate) const NFS_TLS: &str = "[nfs.tls]";
 pub(crate) const EXPORT: &str = "[[export]]";
 pub(crate) const CLIENT: &str = "[[export.client]]";
 pub(crate) const LISTENER: &str = "[[listener]]";
@@ -406,6 +403,14 @@ pub(crate) const TOKEN: &str = "[[admin.token]]";
 pub(crate) const GROUP: &str = "[[admin.group]]";
 pub(crate) const ADMIN_TLS: &str = "[admin.tls]";
 pub(crate) const ADMIN_CLIENT: &str = "[[admin.client]]";
+
+/// What a server of TLS shows, and whom it believes.
+const TLS_FILES: &[Key] = &[
+    key("certificate", Takes::File),
+    key("key", Takes::File),
+    key("client_ca", Takes::File),
+    key("client_crl", Takes::File),
+];
 
 /// Of CHAP.
 const CREDENTIALS: &[Key] = &[

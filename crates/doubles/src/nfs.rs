@@ -37,6 +37,8 @@ pub struct RpcDouble {
     pub starved_args: Option<(Tag, u32)>,
     /// Give no memory by itself.
     pub starves: bool,
+    /// TLS was announced.
+    pub starts_tls: bool,
     /// How it ended.
     pub fatal: Option<RpcServerFatalError>,
 }
@@ -52,6 +54,7 @@ impl RpcDouble {
             starved: None,
             starved_args: None,
             starves: false,
+            starts_tls: false,
             fatal: None,
         }
     }
@@ -94,6 +97,7 @@ impl RpcDouble {
                     self.answers.push((xid, bytes));
                     self.end.machine.forget_answer(tag);
                 }
+                ServerOp::StartTls => self.starts_tls = true,
                 ServerOp::Fatal(error) => self.fatal = Some(error),
             }
         }

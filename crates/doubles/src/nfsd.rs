@@ -450,6 +450,7 @@ impl NfsdDouble {
                     server.nfsd.answered(id, Some(&answer), now);
                 });
             }
+            ServerOp::StartTls => unreachable!("it is not offered"),
             ServerOp::Fatal(error) => self.conns[conn].fatal = Some(error),
         }
         true

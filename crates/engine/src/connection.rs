@@ -456,6 +456,9 @@ pub trait Connection: Protocol {
             return;
         }
         let left = self.core_mut().link.stream.on_handshake(done, driver);
+        if self.core().link.stream.proven_peer().is_some() {
+            self.on_event(ConnectionEvent::Secured, driver);
+        }
         match left {
             Some(received) => self.on_received(Ok(received), driver),
             None => self.go_on_with_handshake(),

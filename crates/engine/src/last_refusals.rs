@@ -25,6 +25,11 @@ pub enum Remedy {
     ListPeer,
     /// The target has a secret, and the peer has not proved that it knows it.
     Secret,
+    /// The export wants connections that are protected better than the peer's.
+    Protection {
+        /// The peer's is encrypted, and it has shown no certificate; else it is in the clear.
+        has_tls: bool,
+    },
 }
 
 /// A refusal, and how often it was repeated. A peer has chosen some of the texts: they are

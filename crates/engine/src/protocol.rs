@@ -51,6 +51,8 @@ pub enum ConnectionStage {
 pub enum ConnectionEvent {
     /// The peer has sent something.
     Heard,
+    /// A handshake of TLS has ended well: what the peer has proved the stream says.
+    Secured,
     /// The machine has done what there was to do.
     Ran,
     /// It can go on, because of something that happened elsewhere.

@@ -8,7 +8,7 @@ use iscsi::{DigestPolicy, InitiatorAcl, SessionLimits};
 use nvmf::AnaGroup;
 use nvmf::command::AnaState;
 use serde_json::{Map, Value, json};
-use server::nfs::{Clients, FileSystemKind, Flavor, Rule, Squash};
+use server::nfs::{ClientName, Clients, FileSystemKind, Flavor, Rule, Squash, XprtsecModes};
 use server::{Ana, Config, IscsiTargetSpec, Protocol, SubsystemSpec};
 use store::{Kind, Spec};
 
@@ -440,7 +440,7 @@ impl<'c> Back<'c> {
             let mut line = escaped(&folder);
             let mut last = 0;
             for rule in &export.rules {
-                let class = self.rule(rule, *read_only, &mut line);
+                let class = self.rule((&export.path, rule), *read_only, &mut line);
                 if class < last {
                     let why = "the kernel asks hosts before networks: a network that came first \
                                here does not there";
@@ -455,7 +455,7 @@ impl<'c> Back<'c> {
     }
 
     /// Adds the clients of a rule. Whether they are hosts, networks or everybody.
-    fn rule(&mut self, rule: &Rule, read_only: bool, line: &mut String) -> u8 {
+    fn rule(&mut self, (path, rule): (&str, &Rule), read_only: bool, line: &mut String) -> u8 {
         let squash = match rule.squash {
             Squash::Root => "root_squash",
             Squash::All => "all_squash",
@@ -466,8 +466,12 @@ impl<'c> Back<'c> {
             Flavor::None => "none",
         });
         let flavors: Vec<&str> = flavors.collect();
+        let xprtsec = match rule.xprtsec {
+            XprtsecModes::ALL => String::new(),
+            some => format!(",xprtsec={some}"),
+        };
         let options = format!(
-            "({},{squash},anonuid={},anongid={},sec={},insecure,no_subtree_check,sync)",
+            "({},{squash},anonuid={},anongid={},sec={}{xprtsec},insecure,no_subtree_check,sync)",
             if rule.is_read_only || read_only {
                 "ro"
             } else {
@@ -477,13 +481,18 @@ impl<'c> Back<'c> {
             rule.anon_gid,
             flavors.join(":"),
         );
-        let Clients::Nets(nets) = &rule.clients else {
+        let Clients::Named(names) = &rule.clients else {
             let _ = write!(line, " *{options}");
             return 2;
         };
         let mut class = 0;
-        for net in nets {
-            let shown = net.to_string();
+        for name in names {
+            let shown = name.to_string();
+            if let ClientName::Certificate(_) = name {
+                let why = format!("the kernel knows no client by its certificate: {shown}");
+                self.lose(Access, path, why);
+                continue;
+            }
             class = class.max(u8::from(shown.contains('/')));
             let _ = write!(line, " {shown}{options}");
         }

@@ -78,6 +78,8 @@ pub(crate) struct ExportTerms {
     pub anon_uid: u32,
     pub anon_gid: u32,
     pub security: Vec<&'static str>,
+    /// How connections may be protected; empty: however.
+    pub xprtsec: Vec<&'static str>,
 }
 
 impl ExportTerms {
@@ -97,6 +99,11 @@ impl ExportTerms {
         least
             .security
             .retain(|flavor| other.security.contains(flavor));
+        match (least.xprtsec.is_empty(), other.xprtsec.is_empty()) {
+            (_, true) => {}
+            (true, false) => least.xprtsec.clone_from(&other.xprtsec),
+            (false, false) => least.xprtsec.retain(|way| other.xprtsec.contains(way)),
+        }
         least
     }
 
@@ -108,6 +115,7 @@ impl ExportTerms {
             "read_only",
             "squash",
             "security",
+            "xprtsec",
         ] {
             notes.set(key, note);
         }
@@ -121,6 +129,7 @@ impl ExportTerms {
             anon_uid: self.anon_uid,
             anon_gid: self.anon_gid,
             security: self.security.clone(),
+            xprtsec: self.xprtsec.clone(),
             note: notes,
         }
     }

@@ -226,6 +226,7 @@ impl ReadExport {
             anon_uid: 65_534,
             anon_gid: 65_534,
             security: vec!["sys"],
+            xprtsec: Vec::new(),
         };
         // Options after `sec=` hold for what it names.
         let mut found: Option<ExportTerms> = None;
@@ -284,15 +285,7 @@ impl ReadExport {
             "no_all_squash" => {}
             "anonuid" => terms.anon_uid = import.id(&key, value).unwrap_or(terms.anon_uid),
             "anongid" => terms.anon_gid = import.id(&key, value).unwrap_or(terms.anon_gid),
-            "xprtsec" if value.split(':').any(|way| way == "none") => {
-                let why = "weft has no TLS: clients that would use it come without";
-                import.report.add(at.place, name, Lost, why);
-            }
-            "xprtsec" => {
-                let why = "weft has no TLS: who had to use it is not let in";
-                import.report.add(at.place, name, Access, why);
-                terms.security.clear();
-            }
+            "xprtsec" => self::xprtsec(import, at, value, terms),
             "fsid" if matches!(value, "0" | "root") => self.is_root = true,
             name => match OPTIONS.iter().find(|(known, ..)| *known == name) {
                 Some((_, Default, _)) => {}
@@ -340,6 +333,32 @@ pub(crate) fn in_order(mut asked: Vec<AskedClient>) -> Vec<AskedClient> {
         Client::Any => 3,
     });
     asked
+}
+
+/// How connections may be protected.
+fn xprtsec(import: &mut Import, at: &SourceKey, value: &str, terms: &mut ExportTerms) {
+    let is_named = |way: &&str| value.split(':').any(|named| named == *way);
+    let ways = ["none", "tls", "mtls"].into_iter().filter(is_named);
+    terms.xprtsec = ways.collect();
+    let (weight, why) = match &terms.xprtsec[..] {
+        [] => {
+            terms.security.clear();
+            (
+                Access,
+                "weft has no such protection: who needs it is not let in",
+            )
+        }
+        ["none"] => return,
+        ["none", ..] => (
+            Lost,
+            "none comes with TLS before [nfs.tls] names tlshd's certificate",
+        ),
+        _ => (
+            Access,
+            "nobody is let in before [nfs.tls] names tlshd's certificate (/etc/tlshd.conf)",
+        ),
+    };
+    import.report.add(at.place, "xprtsec", weight, why);
 }
 
 fn security(import: &mut Import, at: &SourceKey, value: &str) -> Vec<&'static str> {

@@ -88,6 +88,7 @@ fn read_line(
         anon_uid: 65_534,
         anon_gid: 65_533,
         security: vec!["sys"],
+        xprtsec: Vec::new(),
     };
     let mut clients: Vec<Client> = Vec::new();
     let (mut network, mut mask): (Option<String>, Option<String>) = (None, None);
@@ -126,8 +127,17 @@ fn read_line(
                     .report
                     .add(at.place, &key.name, Lost, "weft has no WebNFS");
             }
-            "webnfs" | "public" | "tls" | "tlscert" | "tlscertuser" => {
-                let why = "weft has neither WebNFS nor TLS: who had to use it is not let in";
+            "tls" | "tlscert" => {
+                terms.xprtsec = match &*key.name {
+                    "tls" => vec!["tls", "mtls"],
+                    _ => vec!["mtls"],
+                };
+                let why = "nobody is let in before [nfs.tls] names rpc.tlsservd's certificate";
+                import.report.add(at.place, &key.name, Access, why);
+            }
+            "webnfs" | "public" | "tlscertuser" => {
+                let why = "weft has neither WebNFS nor users of certificates: who had to use it \
+                           is not let in";
                 import.report.add(at.place, &key.name, Access, why);
                 is_open = false;
             }

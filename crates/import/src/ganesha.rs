@@ -308,6 +308,7 @@ fn terms(import: &mut Import, asked: &Asked) -> Option<ExportTerms> {
         anon_uid: id("anonymous_uid").unwrap_or(65_534),
         anon_gid: id("anonymous_gid").unwrap_or(65_534),
         security: flavors,
+        xprtsec: Vec::new(),
     })
 }
 

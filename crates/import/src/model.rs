@@ -220,6 +220,8 @@ pub(crate) struct RuleModel {
     pub anon_uid: u32,
     pub anon_gid: u32,
     pub security: Vec<&'static str>,
+    /// How connections may be protected; empty: however.
+    pub xprtsec: Vec<&'static str>,
     pub note: Notes,
 }
 
@@ -232,6 +234,7 @@ impl Default for RuleModel {
             anon_uid: 65_534,
             anon_gid: 65_534,
             security: vec!["sys"],
+            xprtsec: Vec::new(),
             note: Notes::default(),
         }
     }

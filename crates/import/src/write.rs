@@ -384,6 +384,9 @@ impl DocumentWriter {
         self.said("anon_uid", rule.anon_uid.to_string(), note);
         self.said("anon_gid", rule.anon_gid.to_string(), note);
         self.said("security", list(&rule.security), note);
+        if !rule.xprtsec.is_empty() {
+            self.said("xprtsec", list(&rule.xprtsec), note);
+        }
     }
 }
 

@@ -11,6 +11,7 @@ mod receive;
 mod reply;
 mod scan;
 mod slots;
+mod tls;
 
 use machine::{Machine, Nanos, RecvPlan, Step, Tag, Transmit};
 use std::collections::VecDeque;
@@ -26,6 +27,7 @@ use self::receive::{Inbound, Known};
 use self::reply::Refusal;
 pub use self::reply::{Mark, Reply};
 use self::slots::{CallState, RecordSlots, trim};
+use self::tls::TlsState;
 
 /// Callbacks that may wait for an answer.
 const CALLS_OUT_MAX: usize = 16;
@@ -53,8 +55,10 @@ pub struct RpcServerSettings {
     pub writes_max: u16,
     /// Fragments of one record.
     pub fragments_max: u32,
-    /// Until a first call must have come.
+    /// Until a first call must have come, in TLS where the client asks for that.
     pub handshake_timeout: Nanos,
+    /// A client that asks for TLS gets it.
+    pub offers_tls: bool,
 }
 
 impl Default for RpcServerSettings {
@@ -70,6 +74,7 @@ impl Default for RpcServerSettings {
             writes_max: 8,
             fragments_max: 1024,
             handshake_timeout: 10_000_000_000,
+            offers_tls: false,
         }
     }
 }
@@ -239,6 +244,10 @@ pub enum ServerOp {
         /// Of the callback.
         xid: u32,
     },
+    /// The client was told that TLS begins (RFC 9289, section 4.1). Nothing is received
+    /// before: once everything was sent make the stream's handshake begin, then say
+    /// [`Connection::tls_begun`].
+    StartTls,
     /// The connection ends once everything was sent.
     Fatal(RpcServerFatalError),
 }
@@ -259,6 +268,10 @@ pub enum RpcServerFatalError {
     /// More than [`RpcServerSettings::fragments_max`].
     #[error("a record in too many fragments")]
     Fragments,
+    /// Bytes in the clear between the client's question for TLS and its handshake: another
+    /// on the way may have put them there.
+    #[error("bytes in the clear behind its AUTH_TLS probe, before it has an answer")]
+    BehindProbe,
 }
 
 /// The server's end of one connection.
@@ -291,6 +304,7 @@ pub struct Connection {
     xid_next: u32,
     is_ended: bool,
     deadline: Option<Nanos>,
+    tls: TlsState,
 }
 
 impl Connection {
@@ -315,6 +329,7 @@ impl Connection {
             xid_next: 1,
             is_ended: false,
             deadline: Some(now.saturating_add(settings.handshake_timeout)),
+            tls: TlsState::Clear,
         }
     }
 
@@ -599,7 +614,9 @@ impl Connection {
     /// Whether what has been received waits: for memory, or for calls before it.
     #[inline]
     fn is_held(&self) -> bool {
-        self.inbound.is_blocked() || self.inbound.is_between() && self.is_full()
+        self.inbound.is_blocked()
+            || self.inbound.is_between() && self.is_full()
+            || self.tls == TlsState::Announced
     }
 
     /// Whether no further record is begun for now.

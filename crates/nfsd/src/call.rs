@@ -19,7 +19,6 @@ use wire::xdr::{Encode, List};
 use crate::Nfsd;
 use crate::continuation::Continuation;
 use crate::duplicate_request_cache::Once;
-use crate::events::Reason;
 use crate::peer::{Peer, SessionUse};
 use crate::pseudo::{self, Granted, PseudoPlace};
 
@@ -395,7 +394,7 @@ impl<'a> RunningCall<'a> {
     }
 
     /// Whether the export of a place takes the call's authentication flavor (RFC 8881,
-    /// section 2.6.3).
+    /// section 2.6.3) and the protection of its connection.
     #[inline]
     pub(crate) fn check_security(&self, place: PseudoPlace) -> Result<(), nfsstat4> {
         let PseudoPlace::File { export, .. } = place else {
@@ -404,15 +403,13 @@ impl<'a> RunningCall<'a> {
         let granted = self.peer.view.granted(export);
         let granted = granted.filter(|granted| self.is_same(granted));
         let granted = granted.ok_or(nfsstat4::NFS4ERR_STALE)?;
-        match granted.rule.takes(self.credential().flavor) {
-            true => Ok(()),
-            false => {
-                let path = granted.export.path();
-                let events = &self.nfsd.events;
-                events.refused(self.peer.address, path, Reason::Flavor);
-                Err(nfsstat4::NFS4ERR_WRONGSEC)
-            }
-        }
+        let reason = match granted.lacks(self.credential().flavor, self.peer.xprtsec()) {
+            None => return Ok(()),
+            Some(reason) => reason,
+        };
+        let path = granted.export.path();
+        self.nfsd.events.refused(self.peer.address, path, reason);
+        Err(nfsstat4::NFS4ERR_WRONGSEC)
     }
 
     /// Whether an export is that of the file system that the call has come to

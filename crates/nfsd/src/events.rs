@@ -7,6 +7,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use nfs::server::{ClientEvent, Untold};
 
 use crate::Nfsd;
+use crate::xprtsec::{Xprtsec, XprtsecModes};
 
 /// What has happened.
 #[derive(Debug)]
@@ -43,6 +44,13 @@ pub enum Reason {
     Address,
     /// Its rule does not take the authentication flavor of its calls.
     Flavor,
+    /// Its connection is not protected as its rule wants.
+    Xprtsec {
+        /// As it is.
+        has: Xprtsec,
+        /// As it may be.
+        takes: XprtsecModes,
+    },
     /// There is no such export.
     NoExport,
     /// The server takes no client.
@@ -52,8 +60,19 @@ pub enum Reason {
 impl std::fmt::Display for Reason {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
-            Reason::Address => "its address is not among the export's `clients`",
+            Reason::Address => {
+                "neither its address nor a certificate of it is among the export's `clients`"
+            }
             Reason::Flavor => "its authentication flavor is not in the export's `security`",
+            Reason::Xprtsec { has, takes } => {
+                let best = takes.named().next().unwrap_or_default();
+                let (has, best) = (has.word(), best.word());
+                return write!(
+                    f,
+                    "its connection has xprtsec={has}, and the export's `xprtsec` takes {takes}: \
+                     mount it with `-o xprtsec={best}`"
+                );
+            }
             Reason::NoExport => "there is no such export",
             Reason::Drained => "weft is drained: `weft drain --end` lets clients in again",
         })

@@ -14,6 +14,7 @@ use store::fs::{FileId, FileSystem, Time, check_name};
 use store::meter::IoMeter;
 
 use crate::handle::Handle;
+use crate::xprtsec::{ConnectedClient, XprtsecModes};
 
 /// Exports at most.
 pub const EXPORTS_MAX: usize = 1024;
@@ -113,31 +114,72 @@ impl fmt::Display for Net {
     }
 }
 
+/// What a rule names clients by.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ClientName {
+    /// Their addresses; of a host by name all that it had when the configuration was read.
+    Net(Net),
+    /// A subject alternative name of their certificates with its kind, as
+    /// `DNS:client.example.org`.
+    Certificate(String),
+}
+
+impl ClientName {
+    fn contains(&self, client: &ConnectedClient) -> bool {
+        match self {
+            ClientName::Net(net) => net.contains(client.address),
+            ClientName::Certificate(name) => client.names.contains(name),
+        }
+    }
+
+    /// Whether a client may be one of both.
+    fn meets(&self, other: &ClientName) -> bool {
+        match (self, other) {
+            (ClientName::Net(own), ClientName::Net(other)) => own.meets(other),
+            // A certificate may have several names, and be shown from anywhere.
+            _ => true,
+        }
+    }
+}
+
+impl fmt::Display for ClientName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ClientName::Net(net) => net.fmt(f),
+            ClientName::Certificate(name) => f.write_str(name),
+        }
+    }
+}
+
 /// The clients that a rule is for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Clients {
     /// Every client.
     Any,
-    /// Clients with one of these addresses; of a host by name all that it had when
-    /// the configuration was read.
-    Nets(Vec<Net>),
+    /// Those with one of these names.
+    Named(Vec<ClientName>),
 }
 
 impl Clients {
-    /// Whether a client with this address is one of them.
-    pub fn contains(&self, address: IpAddr) -> bool {
+    /// Those with one of these addresses.
+    pub fn nets(nets: impl IntoIterator<Item = Net>) -> Clients {
+        Clients::Named(nets.into_iter().map(ClientName::Net).collect())
+    }
+
+    /// Whether a client is one of them.
+    pub fn contains(&self, client: &ConnectedClient) -> bool {
         match self {
             Clients::Any => true,
-            Clients::Nets(nets) => nets.iter().any(|net| net.contains(address)),
+            Clients::Named(names) => names.iter().any(|name| name.contains(client)),
         }
     }
 
     /// Whether a client may be one of both.
     pub fn meets(&self, other: &Clients) -> bool {
         match (self, other) {
-            (Clients::Nets(own), Clients::Nets(others)) => own
+            (Clients::Named(own), Clients::Named(others)) => own
                 .iter()
-                .any(|net| others.iter().any(|other| net.meets(other))),
+                .any(|name| others.iter().any(|other| name.meets(other))),
             _ => true,
         }
     }
@@ -170,10 +212,13 @@ pub struct Rule {
     pub anon_gid: u32,
     /// The authentication flavors that it takes, the preferred first.
     pub flavors: Vec<Flavor>,
+    /// How connections may be protected.
+    pub xprtsec: XprtsecModes,
 }
 
 impl Default for Rule {
-    /// Every client reads and writes with AUTH_SYS, and the superuser becomes anonymous.
+    /// Every client reads and writes with AUTH_SYS, however its connection is protected, and
+    /// the superuser becomes anonymous.
     fn default() -> Rule {
         Rule {
             clients: Clients::Any,
@@ -182,6 +227,7 @@ impl Default for Rule {
             anon_uid: ANONYMOUS_ID,
             anon_gid: ANONYMOUS_ID,
             flavors: vec![Flavor::Sys],
+            xprtsec: XprtsecModes::ALL,
         }
     }
 }
@@ -308,10 +354,10 @@ impl Export {
     }
 
     /// The rule for a client.
-    pub fn rule(&self, address: IpAddr) -> Option<&Rule> {
-        self.rules
-            .iter()
-            .find(|rule| rule.clients.contains(address))
+    pub fn rule(&self, client: impl Into<ConnectedClient>) -> Option<&Rule> {
+        let client = client.into();
+        let mut rules = self.rules.iter();
+        rules.find(|rule| rule.clients.contains(&client))
     }
 }
 

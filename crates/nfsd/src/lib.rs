@@ -39,6 +39,7 @@ mod session;
 mod state;
 mod status;
 mod v3;
+pub mod xprtsec;
 
 use std::sync::atomic::AtomicBool;
 use std::sync::{Mutex, Weak};

@@ -249,7 +249,7 @@ fn dump(list: &VecDeque<(IpAddr, String)>, to: &mut Vec<u8>) {
     false.encode(to);
 }
 
-/// The exports that the client may use, each with the addresses that its rules name.
+/// The exports that the client may use, each with the clients that its rules name.
 fn export(view: &View, to: &mut Vec<u8>) {
     for granted in view.all_granted() {
         true.encode(to);
@@ -257,15 +257,15 @@ fn export(view: &View, to: &mut Vec<u8>) {
         path.encode(to);
         let rules = granted.export.rules();
         let is_for_all = rules.iter().any(|rule| rule.clients == Clients::Any);
-        let nets = rules.iter().flat_map(|rule| match &rule.clients {
-            Clients::Nets(nets) if !is_for_all => &nets[..],
+        let names = rules.iter().flat_map(|rule| match &rule.clients {
+            Clients::Named(names) if !is_for_all => &names[..],
             _ => &[],
         });
-        for net in nets {
+        for client in names {
             true.encode(to);
-            let net = net.to_string();
-            debug_assert!(net.len() <= MNTNAMLEN as usize);
-            let gr_name: name<'_> = Opaque(net.as_bytes());
+            let client = client.to_string();
+            debug_assert!(client.len() <= MNTNAMLEN as usize);
+            let gr_name: name<'_> = Opaque(client.as_bytes());
             groupnode { gr_name }.encode(to);
         }
         false.encode(to);

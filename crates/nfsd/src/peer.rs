@@ -17,6 +17,7 @@ use crate::duplicate_request_cache::AddressReplies;
 use crate::exports::Export;
 use crate::known_states::SeenStates;
 use crate::pseudo::View;
+use crate::xprtsec::{ConnectedClient, Xprtsec};
 
 /// Sessions that a connection remembers: a client has one for each server that
 /// it takes this one for.
@@ -95,6 +96,26 @@ impl Peer {
             sessions: Vec::new(),
             answered: None,
         }
+    }
+
+    /// Its connection is protected by TLS from now on; `names` are those of the certificate
+    /// that it has shown, if it has.
+    pub fn secure(&mut self, nfsd: &Nfsd, names: Option<Arc<[String]>>) {
+        let client = ConnectedClient {
+            address: self.address.ip(),
+            xprtsec: match names {
+                None => Xprtsec::Tls,
+                Some(_) => Xprtsec::Mtls,
+            },
+            names: names.unwrap_or_default(),
+        };
+        self.view = View::new(&nfsd.exports, client);
+    }
+
+    /// How its connection is protected.
+    #[inline]
+    pub fn xprtsec(&self) -> Xprtsec {
+        self.view.client().xprtsec
     }
 
     /// The client whose session it has used last.

@@ -3,15 +3,16 @@
 //! exports. Directories that lead to no export that the client may use are not
 //! there for it.
 
-use std::net::IpAddr;
 use std::ops::Range;
 use std::sync::Arc;
 
+use nfs::connection::Flavor;
 use store::fs::{Attr, Device, Error, FileId, FsOp, ObjectKind, Output, Statfs, Time};
 
 use crate::events::Reason;
 use crate::exports::{Export, Exports, ExportsError, Live, Rule, id_of_path, names};
 use crate::handle::Handle;
+use crate::xprtsec::{ConnectedClient, Xprtsec};
 
 /// A directory of the pseudo file system.
 #[derive(Debug)]
@@ -136,33 +137,50 @@ pub struct Granted<'a> {
     pub rule: &'a Rule,
 }
 
+impl Granted<'_> {
+    /// What a call lacks to use it with this authentication flavor on a connection that is
+    /// protected so, if it lacks anything.
+    #[inline]
+    pub(crate) fn lacks(&self, flavor: Flavor, has: Xprtsec) -> Option<Reason> {
+        match () {
+            () if !self.rule.xprtsec.take(has) => Some(Reason::Xprtsec {
+                has,
+                takes: self.rule.xprtsec,
+            }),
+            () if !self.rule.takes(flavor) => Some(Reason::Flavor),
+            () => None,
+        }
+    }
+}
+
 /// What one client sees of the exports.
 #[derive(Debug)]
 pub struct View {
     exports: Arc<Exports>,
     generation: u64,
-    address: IpAddr,
+    client: ConnectedClient,
     /// For each export the rule for this client.
     rules: Vec<Option<u16>>,
 }
 
 impl View {
-    /// What a client with this address sees now.
-    pub fn new(live: &Live, address: IpAddr) -> View {
+    /// What a client sees now.
+    pub fn new(live: &Live, client: impl Into<ConnectedClient>) -> View {
+        let client = client.into();
         // Read first: exports that are newer than their generation are looked
         // at once more, not once too seldom.
         let generation = live.generation();
         let exports = live.load();
         let rule_of = |export: &Export| {
             let rules = export.rules().iter();
-            let mut matching = rules.map(|rule| rule.clients.contains(address));
+            let mut matching = rules.map(|rule| rule.clients.contains(&client));
             matching.position(|matches| matches).map(|at| at as u16)
         };
         let rules = exports.iter().map(rule_of).collect();
         View {
             exports,
             generation,
-            address,
+            client,
             rules,
         }
     }
@@ -171,8 +189,14 @@ impl View {
     #[inline]
     pub fn refresh(&mut self, live: &Live) {
         if live.generation() != self.generation {
-            *self = View::new(live, self.address);
+            *self = View::new(live, self.client.clone());
         }
+    }
+
+    /// What is known of the client.
+    #[inline]
+    pub fn client(&self) -> &ConnectedClient {
+        &self.client
     }
 
     /// Which exports it is a view of.

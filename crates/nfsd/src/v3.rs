@@ -23,9 +23,10 @@ use wire::rpc::{accept_stat, auth_stat};
 use self::args::V3Asked;
 use self::call::V3CallState;
 use crate::call::{Around, Step};
-use crate::events::Reason;
+use crate::events::{Events, Reason};
 use crate::mount;
-use crate::pseudo::{Lost, PseudoPlace, View};
+use crate::peer::Peer;
+use crate::pseudo::{Lost, PseudoPlace};
 
 /// A call of NFSv3 or MOUNT under way, and when it is over, the next.
 #[derive(Default)]
@@ -70,7 +71,7 @@ impl V3Call {
             Procedure::Nfs3(procedure) => match V3Asked::read(procedure, call.args) {
                 Ok(asked) if call.stop == Stop::End => {
                     let by = (procedure, credential, tag);
-                    let found = find(&around.peer.view, &asked, &credential);
+                    let found = find((around.peer, &around.nfsd.events), &asked, &credential);
                     found.map(|found| {
                         self.set_call(V3CallState::new(by, found, around));
                         V3Program::V3
@@ -95,11 +96,7 @@ impl V3Call {
                 machine.send_status(tag, accept_stat::GARBAGE_ARGS);
                 Step::Sent
             }
-            Err(Unfit::Flavor(export)) => {
-                if let Some(export) = around.peer.view.exports().get(export) {
-                    let events = &around.nfsd.events;
-                    events.refused(around.peer.address, export.path(), Reason::Flavor);
-                }
+            Err(Unfit::Flavor) => {
                 machine.send_denied(tag, auth_stat::AUTH_TOOWEAK);
                 Step::Sent
             }
@@ -191,14 +188,19 @@ enum Unfit {
     /// Its arguments are none.
     Garbage,
     /// The export does not take the call's authentication flavor.
-    Flavor(u32),
+    Flavor,
 }
 
 /// The export that a call is about and its objects there, or why there are
 /// none.
 type ExportFound = Result<(u32, [FileId; 2]), nfsstat3>;
 
-fn find(view: &View, asked: &V3Asked<'_>, credential: &Credential) -> Result<ExportFound, Unfit> {
+fn find(
+    (peer, events): (&Peer, &Events),
+    asked: &V3Asked<'_>,
+    credential: &Credential,
+) -> Result<ExportFound, Unfit> {
+    let view = &peer.view;
     let place = |handle: &[u8]| match view.find(handle) {
         Ok(PseudoPlace::File { export, file }) => Ok((export, file)),
         // NFSv3 has no way into the pseudo file system.
@@ -211,8 +213,12 @@ fn find(view: &View, asked: &V3Asked<'_>, credential: &Credential) -> Result<Exp
         Err(status) => return Ok(Err(status)),
     };
     let granted = view.granted(export).expect("it was found there");
-    if !granted.rule.takes(credential.flavor) {
-        return Err(Unfit::Flavor(export));
+    if let Some(reason) = granted.lacks(credential.flavor, peer.xprtsec()) {
+        events.refused(peer.address, granted.export.path(), reason);
+        return match reason {
+            Reason::Xprtsec { .. } => Ok(Err(nfsstat3::NFS3ERR_ACCES)),
+            _ => Err(Unfit::Flavor),
+        };
     }
     let second = match second.map(place) {
         None => first,

@@ -274,7 +274,7 @@ impl Protocol for IscsiConnection {
                 self.orphan_all(driver);
             }
             ConnectionEvent::Removed => self.leave(),
-            ConnectionEvent::Heard | ConnectionEvent::Orphaned(_) => {}
+            ConnectionEvent::Heard | ConnectionEvent::Secured | ConnectionEvent::Orphaned(_) => {}
         }
     }
 

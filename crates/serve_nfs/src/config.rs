@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use nfsd::exports::Rule;
+use tls::TlsFiles;
 
 /// A file system to open.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,6 +57,8 @@ pub struct NfsSettings {
     /// A folder for what must be known after a restart; without one no client
     /// can reclaim anything then.
     pub state: Option<PathBuf>,
+    /// What RPC-with-TLS is spoken by; `None`: it is not offered.
+    pub tls: Option<TlsFiles>,
 }
 
 impl Default for NfsSettings {
@@ -65,6 +68,7 @@ impl Default for NfsSettings {
             lease_ms: 90_000,
             grace_ms: 90_000,
             state: None,
+            tls: None,
         }
     }
 }

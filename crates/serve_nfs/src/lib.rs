@@ -12,6 +12,7 @@ pub mod files;
 mod mail;
 pub mod records;
 mod service;
+mod transport_security;
 
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -36,7 +37,11 @@ use reactor::{Driver, FileIo, Token};
 use store::fs::{self, FileSystem, Time};
 
 pub use ::nfs::connection::Flavor;
-pub use nfsd::exports::{Clients, ExportsError, Net, RULES_MAX, Rule, Squash, check_path, clash};
+pub use nfsd::exports::{
+    ClientName, Clients, ExportsError, Net, RULES_MAX, Rule, Squash, check_path, clash,
+};
+pub use nfsd::xprtsec::{ConnectedClient, Xprtsec, XprtsecModes};
+pub use tls::{RenewedTls, ServerSide, TlsFiles};
 
 pub use self::config::{ExportSpec, FileSystemKind, FileSystemSpec, NfsSettings};
 pub use self::mail::{ClientInfo, OwnMail, on_tick};
@@ -163,6 +168,8 @@ pub struct NfsConnection {
     /// Our calls that are not answered: the xid, what [`Nfsd`](nfsd::Nfsd) calls
     /// it, and when it was made.
     called: Vec<(u32, u64, Nanos)>,
+    /// What the certificate is called that its client has shown.
+    certificate: Option<String>,
     /// It has called something.
     is_known: bool,
     /// It closes when the calls under way are answered.
@@ -182,6 +189,7 @@ pub fn open(
     let settings = RpcServerSettings {
         io_bytes_max: nfsd.settings.io_bytes_max,
         handshake_timeout: service.handshake_timeout,
+        offers_tls: service.tls.is_some(),
         ..RpcServerSettings::default()
     };
     let peer = Peer::new(nfsd, via.connection, via.peer);
@@ -195,6 +203,7 @@ pub fn open(
         slots: Vec::new(),
         starved: 0,
         called: Vec::new(),
+        certificate: None,
         is_known: false,
         is_leaving: false,
     }
@@ -289,6 +298,8 @@ impl Protocol for NfsConnection {
                 self.called_back(tag, xid, driver);
                 true
             }
+            // Once the answer has gone: at the end of a turn.
+            ServerOp::StartTls => true,
             ServerOp::Fatal(error) => {
                 self.core.shared.refusals.note(Refusal {
                     peer: Some(self.core.via.peer),
@@ -309,7 +320,7 @@ impl Protocol for NfsConnection {
                 self.note_refusal(RefusalKind::END, &reason);
                 self.is_leaving = true;
             }
-            ServerOp::Answer { .. } | ServerOp::Fatal(_) => {}
+            ServerOp::Answer { .. } | ServerOp::StartTls | ServerOp::Fatal(_) => {}
         }
     }
 
@@ -375,6 +386,10 @@ impl Protocol for NfsConnection {
             // What is under way is answered first.
             ConnectionEvent::Dismissed => self.is_leaving = true,
             ConnectionEvent::Closing => self.closing(driver),
+            ConnectionEvent::TurnEnds if self.core.link.machine.awaits_tls() => {
+                self.begin_tls(driver);
+            }
+            ConnectionEvent::Secured => self.secured(),
             // What a client has it may have on other connections too.
             ConnectionEvent::SitsOnMemory
             | ConnectionEvent::Heard
@@ -412,7 +427,7 @@ impl Protocol for NfsConnection {
             ServerOp::Call { tag }
             | ServerOp::PrepareArgs { tag, .. }
             | ServerOp::Prepare { tag, .. } => [Some(tag), None],
-            ServerOp::Answer { .. } | ServerOp::Fatal(_) => [None; 2],
+            ServerOp::Answer { .. } | ServerOp::StartTls | ServerOp::Fatal(_) => [None; 2],
         }
     }
 

@@ -10,8 +10,10 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use ::nfs::server::{ClientEvent, Departure, Secret};
 use engine::{About, Post, Refusal, Remedy, Shared};
 use machine::{Nanos, locked};
+use nfsd::xprtsec::Xprtsec;
 use nfsd::{ExportRefused, Exports, NfsEvent, Nfsd, NfsdSettings, Reason};
 use store::fs::Time;
+use tls::RenewedTls;
 
 use super::records::{Records, ServerIdentity, new_identity};
 use crate::config::NfsSettings;
@@ -78,6 +80,8 @@ pub struct Service {
     pub shared: Arc<Shared>,
     pub(crate) post: Arc<dyn Post<NfsMail>>,
     pub(crate) handshake_timeout: Nanos,
+    /// By which RPC-with-TLS is offered; `None`: it is not.
+    pub tls: Option<Arc<RenewedTls>>,
     nfsd: OnceLock<Nfsd>,
     start: Mutex<Option<Start>>,
     /// The blocking worker's; `None`: nothing is kept over a restart.
@@ -96,7 +100,7 @@ impl Service {
     /// One that is about to begin, with `records` of those before.
     pub fn new(
         (shared, post): (Arc<Shared>, Arc<dyn Post<NfsMail>>),
-        handshake_timeout: Nanos,
+        (handshake_timeout, tls): (Nanos, Option<Arc<RenewedTls>>),
         settings: &NfsSettings,
         exports: Exports,
         records: Option<Records>,
@@ -120,6 +124,7 @@ impl Service {
             shared,
             post,
             handshake_timeout,
+            tls,
             nfsd: OnceLock::new(),
             start: Mutex::new(Some(start)),
             records: Mutex::new(records),
@@ -261,6 +266,9 @@ impl Service {
                 target: Some(&path),
                 remedy: match reason {
                     Reason::Address => Remedy::ListPeer,
+                    Reason::Xprtsec { has, .. } => Remedy::Protection {
+                        has_tls: has == Xprtsec::Tls,
+                    },
                     Reason::Flavor | Reason::NoExport | Reason::Drained => Remedy::None,
                 },
                 ..Refusal::new(MOUNT_REFUSED, &reason)
@@ -366,7 +374,7 @@ mod tests {
     fn one_reactor_of_all_looks_at_leases() {
         let service = Service::new(
             alone(),
-            0,
+            (0, None),
             &NfsSettings::default(),
             Exports::default(),
             None,
@@ -426,7 +434,7 @@ mod tests {
         let records = Records::open(disk(), 7).expect("new");
         let service = Service::new(
             alone(),
-            0,
+            (0, None),
             &NfsSettings::default(),
             Exports::default(),
             Some(records),

@@ -329,7 +329,10 @@ impl Protocol for NvmeConnection {
                 self.orphan_all(driver);
             }
             ConnectionEvent::Removed => self.leave(),
-            ConnectionEvent::Ran | ConnectionEvent::Resumed | ConnectionEvent::TurnEnds => {}
+            ConnectionEvent::Secured
+            | ConnectionEvent::Ran
+            | ConnectionEvent::Resumed
+            | ConnectionEvent::TurnEnds => {}
         }
     }
 

@@ -9,7 +9,7 @@ use iscsi::{Auth, PortalGroup, Target};
 use nvmf::dhchap::DhchapChoice;
 use nvmf::{Advertise, AnaGroup, HostTerms, Referral};
 pub use serve_iscsi::Ana;
-use serve_nfs::{ExportSpec, FileSystemSpec, NfsSettings};
+use serve_nfs::{ExportSpec, FileSystemSpec, NfsSettings, TlsFiles};
 
 /// Everything that a target is started with; checked by `control` before.
 #[derive(Clone, Debug)]
@@ -78,7 +78,7 @@ pub struct AdminSpec {
     /// Users of this machine who ask at the Unix socket, beside the process's own and root.
     pub groups: Vec<AdminGroup>,
     /// What encrypts the address over TCP; `None`: nothing does.
-    pub tls: Option<AdminTls>,
+    pub tls: Option<TlsFiles>,
     /// Who is known over TCP by a certificate.
     pub clients: Vec<AdminClient>,
 }
@@ -90,19 +90,6 @@ pub struct AdminGroup {
     pub name: String,
     /// What its members may do.
     pub role: AdminRole,
-}
-
-/// Files in PEM, by which an address over TCP speaks TLS.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct AdminTls {
-    /// What is shown: a certificate, and those that it is signed by.
-    pub certificate: PathBuf,
-    /// Its private key.
-    pub key: PathBuf,
-    /// The authorities that sign the certificates of clients; `None`: clients show none.
-    pub client_ca: Option<PathBuf>,
-    /// What those have revoked.
-    pub client_crl: Option<PathBuf>,
 }
 
 /// Who is known by a certificate, and for what.

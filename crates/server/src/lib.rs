@@ -49,9 +49,9 @@ mod state;
 
 pub use change::{Change, ChangeError};
 pub use config::{
-    AdminClient, AdminGroup, AdminListen, AdminRole, AdminSocket, AdminSpec, AdminTls, AdminToken,
-    Ana, Config, IscsiTargetSpec, Limits, ListenerSpec, LunSpec, NamespaceSpec, Placement,
-    Protocol, Start, SubsystemSpec, default_portal_group,
+    AdminClient, AdminGroup, AdminListen, AdminRole, AdminSocket, AdminSpec, AdminToken, Ana,
+    Config, IscsiTargetSpec, Limits, ListenerSpec, LunSpec, NamespaceSpec, Placement, Protocol,
+    Start, SubsystemSpec, default_portal_group,
 };
 pub use connection_info::{ConnectionInfo, ConnectionRole, Listed};
 pub use connections::{CONNECTIONS_LISTED_MAX, ControllerInfo};

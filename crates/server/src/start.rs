@@ -17,7 +17,10 @@ use machine::{Nanos, locked};
 use nvmf::{Registry, RegistryConfig, Subsystem};
 use reactor::{BoundListener, Driver, DriverConfig, Mailbox, RunConfig};
 use serve_nfs::records::{Folder, Journal, Records};
-use serve_nfs::{ClientInfo, FileSystemKind, FileSystemSpec, OwnMail, Service, Wall, files};
+use serve_nfs::{
+    ClientInfo, FileSystemKind, FileSystemSpec, OwnMail, RenewedTls, ServerSide, Service, Wall,
+    files,
+};
 use store::Volume;
 use store::fs::{Dir, FileSystem};
 
@@ -44,6 +47,9 @@ pub enum StartError {
         .0.display(), .1, store::remedy(.1)
     )]
     NfsState(PathBuf, io::Error),
+    /// The files by which NFS speaks TLS cannot be used.
+    #[error("[nfs.tls]: {0}")]
+    NfsTls(String),
     /// A socket that listens already has an address that the configuration does not name.
     #[error(
         "the service manager hands over a socket that listens on {0}, and no [[listener]] has \
@@ -503,9 +509,12 @@ fn nfs_of(
         let first = now.seconds as u32;
         Records::open(journal, first).map_err(|error| StartError::NfsState(path, error))
     });
+    let tls = config.nfs.tls.as_ref();
+    let tls = tls.map(|files| RenewedTls::read(files, ServerSide::for_rpc));
+    let tls = tls.transpose().map_err(StartError::NfsTls)?;
     Ok(Service::new(
         (engine.clone(), mailboxes.clone()),
-        handshake_timeout(&config.limits),
+        (handshake_timeout(&config.limits), tls),
         &config.nfs,
         exports,
         records.transpose()?,
@@ -762,6 +771,11 @@ impl Running {
             return Err(io::Error::other(failure));
         }
         Ok(Some(self.with_others(reports.ended.1)))
+    }
+
+    /// What RPC-with-TLS is spoken by, if it is.
+    pub fn nfs_tls(&self) -> Option<&Arc<RenewedTls>> {
+        self.shared.nfs.tls.as_ref()
     }
 
     /// The clients of NFSv4, oldest first.

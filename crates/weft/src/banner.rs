@@ -91,11 +91,11 @@ fn file_system(config: &Config, name: &str) -> String {
 /// The clients that may use an export.
 fn clients(export: &ExportSpec) -> String {
     let rules = || export.rules.iter();
-    let nets = |rule: &Rule| match &rule.clients {
+    let names = |rule: &Rule| match &rule.clients {
         Clients::Any => 0,
-        Clients::Nets(nets) => nets.len(),
+        Clients::Named(names) => names.len(),
     };
-    let named: usize = rules().map(nets).sum();
+    let named: usize = rules().map(names).sum();
     let is_open = rules().any(|rule| rule.clients == Clients::Any);
     let allowed = match (is_open, named) {
         (true, 0) => "any client".to_owned(),

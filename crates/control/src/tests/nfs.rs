@@ -1,6 +1,9 @@
 //! File systems and exports of a file.
 
-use server::nfs::{Clients, FileSystemKind, Flavor, Net, Squash};
+use std::net::IpAddr;
+
+use server::nfs::{ClientName, Clients, ConnectedClient, FileSystemKind, Flavor, Net, Squash};
+use server::nfs::{Xprtsec, XprtsecModes};
 
 use super::*;
 
@@ -81,17 +84,20 @@ fn every_key_arrives() {
     let [first, second, rest] = &config.exports[0].rules[..] else {
         panic!("{:?}", config.exports[0].rules);
     };
-    assert_eq!(first.clients, Clients::Nets(vec![net("10.1.0.0/16")]));
+    assert_eq!(first.clients, Clients::nets(vec![net("10.1.0.0/16")]));
     assert_eq!((first.is_read_only, first.squash), (false, Squash::None));
     assert_eq!((first.anon_uid, first.anon_gid), (7, 8));
     assert_eq!(first.flavors, [Flavor::None, Flavor::Sys]);
-    assert_eq!(second.clients, Clients::Nets(vec![net("fd00::1")]));
+    assert_eq!(second.clients, Clients::nets(vec![net("fd00::1")]));
     assert_eq!((second.is_read_only, second.squash), (true, Squash::All));
     assert_eq!((second.anon_uid, second.anon_gid), (9, 8));
     assert_eq!(second.flavors, [Flavor::Sys]);
-    let here = std::net::Ipv4Addr::LOCALHOST.into();
-    assert!(rest.clients.contains(here), "{:?}", rest.clients);
-    assert!(rest.clients.contains([10, 9, 9, 9].into()));
+    let contains = |address: [u8; 4]| {
+        let client = ConnectedClient::from(IpAddr::from(address));
+        rest.clients.contains(&client)
+    };
+    assert!(contains([127, 0, 0, 1]), "{:?}", rest.clients);
+    assert!(contains([10, 9, 9, 9]));
     assert!(rest.is_read_only && rest.squash == Squash::All);
 }
 
@@ -319,4 +325,60 @@ fn missing_nfs_state_folder_is_noted() {
     }
     let kept = notes_of(&file("state = \"st\"", dir, ANY));
     assert_eq!(kept, Vec::<String>::new());
+}
+
+#[test]
+fn exports_say_how_connections_are_protected_and_name_clients_by_certificates() {
+    let ways = |export: &str| {
+        let config = read(&file("", MEM, &format!("{ANY}\n{export}"))).expect(export);
+        config.exports[0].rules[0].xprtsec
+    };
+    assert_eq!(ways(""), XprtsecModes::ALL);
+    let both = XprtsecModes::new(&[Xprtsec::Tls, Xprtsec::Mtls]);
+    assert_eq!(ways("xprtsec = [\"mtls\", \"tls\"]"), both);
+    let own = "clients = [\"10.0.0.0/8\"]\nxprtsec = [\"tls\"]\n[[export.client]]\n\
+               clients = [\"DNS:Client.Example.org\", \"192.0.2.7\"]\nxprtsec = [\"mtls\"]\n\
+               squash = \"all\"\nanon_uid = 1000";
+    let rules = read(&file("", MEM, own)).expect("fine").exports[0]
+        .rules
+        .clone();
+    let named = Clients::Named(vec![
+        ClientName::Certificate("DNS:client.example.org".to_owned()),
+        ClientName::Net(net("192.0.2.7")),
+    ]);
+    assert_eq!(rules[0].clients, named);
+    assert_eq!(rules[0].xprtsec, XprtsecModes::new(&[Xprtsec::Mtls]));
+    assert_eq!(rules[1].xprtsec, XprtsecModes::new(&[Xprtsec::Tls]));
+    for (wrong, told) in [
+        ("xprtsec = []", "names how connections"),
+        ("xprtsec = [\"tsl\"]", "\"tls\""),
+        ("xprtsec = [\"tls\", \"tls\"]", "already"),
+    ] {
+        let problems = read(&file("", MEM, &format!("{ANY}\n{wrong}"))).expect_err(wrong);
+        assert!(problems[0].text.contains(told), "{problems:?}");
+    }
+    let problems = read(&file("", MEM, "clients = [\"DNS:\"]")).expect_err("no name");
+    assert!(problems[0].text.contains("subject alternative name"));
+}
+
+#[test]
+fn export_that_lets_no_client_in_for_want_of_tls_is_noted() {
+    let folder = tempfile::tempdir().expect("a folder");
+    tls_files(folder.path());
+    let origin = origin(folder.path().to_str().expect("a path"));
+    let told = |nfs: &str, way: &str| {
+        let text = file(nfs, MEM, &format!("{ANY}\nxprtsec = [\"{way}\"]"));
+        notes(&parse(&text, &origin, &[0]).expect(nfs)).concat()
+    };
+    let state = "state = \"st\"";
+    let tls = "[nfs.tls]\ncertificate = \"server.pem\"\nkey = \"server.key\"\n";
+    assert!(told(state, "tls").contains("there is no [nfs.tls]"));
+    assert!(told(&format!("{state}\n{tls}"), "mtls").contains("no `client_ca`"));
+    assert_eq!(told(state, "none"), "");
+    assert_eq!(told(&format!("{state}\n{tls}"), "tls"), "");
+    let with_ca = format!("{state}\n{tls}client_ca = \"clients.pem\"\n");
+    assert_eq!(told(&with_ca, "mtls"), "");
+    let other = tls.replace("server.key", "clients.pem");
+    let problems = parse(&file(&other, MEM, ANY), &origin, &[0]).expect_err("no key");
+    assert!(problems[0].text.contains("`key`"), "{problems:?}");
 }

@@ -60,6 +60,7 @@ pub fn nfs_connection(input: &[u8]) {
         writes_max: 2,
         fragments_max: 64,
         handshake_timeout: 1,
+        offers_tls: seed[1] & 2 != 0,
     };
     let mut server = RpcDouble::new(Connection::new(settings, 0));
     server.starves = seed[0] & 1 != 0;
@@ -85,10 +86,15 @@ pub fn nfs_connection(input: &[u8]) {
         if random.one_in(2) && server.end.machine.has_transmit() {
             server.end.transmit(&mut out, 1 + random.below(4) as usize);
         }
+        let machine = &mut server.end.machine;
+        if machine.awaits_tls() && !machine.has_transmit() && random.one_in(2) {
+            machine.tls_begun();
+        }
         assert!(server.calls.len() <= 4, "calls are bounded");
         assert!(server.end.machine.tags_max() <= 32, "tags are bounded");
     }
-    if server.fatal.is_none() && server.starved.is_none() {
+    let awaits_tls = server.end.machine.awaits_tls();
+    if server.fatal.is_none() && server.starved.is_none() && !awaits_tls {
         assert!(stream.is_empty(), "all bytes are taken");
     }
     if server.fatal.is_none() && !server.end.machine.has_transmit() {

@@ -1,4 +1,4 @@
-use server::nfs::{Clients, FileSystemKind, Net, Rule, Squash};
+use server::nfs::{ClientName, Clients, FileSystemKind, Net, Rule, Squash, Xprtsec};
 
 use super::{imported, loaded, mistakes, path, tells};
 
@@ -6,11 +6,15 @@ fn net(text: &str) -> Net {
     text.parse().expect(text)
 }
 
-fn nets(rule: &Rule) -> &[Net] {
-    match &rule.clients {
-        Clients::Nets(nets) => nets,
-        Clients::Any => panic!("everybody"),
-    }
+fn nets(rule: &Rule) -> Vec<Net> {
+    let Clients::Named(names) = &rule.clients else {
+        panic!("everybody");
+    };
+    let net = |name: &ClientName| match name {
+        ClientName::Net(net) => *net,
+        ClientName::Certificate(name) => panic!("{name}"),
+    };
+    names.iter().map(net).collect()
 }
 
 /// Wildcards, netgroups, several clients a line, a line that goes on, quoting and a default.
@@ -48,15 +52,15 @@ fn exports_of_linux_are_carried_over() {
     };
     assert_eq!(
         (nets(one), one.squash),
-        (&[net("192.0.2.7")][..], Squash::None)
+        (vec![net("192.0.2.7")], Squash::None)
     );
     assert_eq!(
         (nets(net4), net4.is_read_only),
-        (&[net("192.0.2.0/24")][..], false)
+        (vec![net("192.0.2.0/24")], false)
     );
     assert_eq!(
         (nets(net6), net6.is_read_only),
-        (&[net("2001:db8::/32")][..], true)
+        (vec![net("2001:db8::/32")], true)
     );
     let all = &config.exports[1].rules[0];
     assert_eq!((&all.clients, all.squash), (&Clients::Any, Squash::All));
@@ -86,7 +90,7 @@ fn exports_of_linux_are_carried_over() {
 fn clients_that_must_use_unsupported_security_are_not_let_in() {
     let found = imported(
         "exports",
-        "/srv/a *(rw,sec=krb5p)\n/srv/b *(rw,xprtsec=mtls)\n",
+        "/srv/a *(rw,sec=krb5p)\n/srv/b *(rw,xprtsec=ipsec)\n",
     );
     assert!(
         !found.document.contains("allow_any_client"),
@@ -99,6 +103,19 @@ fn clients_that_must_use_unsupported_security_are_not_let_in() {
     );
     tells(&found, &["source:2", "ACCESS", "xprtsec"]);
     super::load(&found);
+    // What is taken over lets nobody in before there is a certificate.
+    let text = "/srv/a *(xprtsec=mtls:tls)\n/srv/b *(xprtsec=none:tls)\n";
+    let (found, config) = loaded("exports", text);
+    tells(&found, &["source:1", "ACCESS", "xprtsec", "[nfs.tls]"]);
+    tells(&found, &["source:2", "lost", "xprtsec", "[nfs.tls]"]);
+    let named = |at: usize| {
+        let ways = config.exports[at].rules[0].xprtsec.named();
+        ways.map(Xprtsec::word).collect::<Vec<_>>()
+    };
+    assert_eq!(
+        (named(0), named(1)),
+        (vec!["tls", "mtls"], vec!["none", "tls"])
+    );
     // Read-only by AUTH_SYS, all by Kerberos: what is first counts if weft has it.
     let (_, config) = loaded("exports", "/srv/a *(sec=sys,ro,sec=krb5,rw)\n");
     assert!(config.exports[0].rules[0].is_read_only);

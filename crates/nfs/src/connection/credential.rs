@@ -60,7 +60,6 @@ impl Credential {
                 let sys = authsys_parms::decode(&mut from).map_err(|_| auth_stat::AUTH_BADCRED)?;
                 Credential::sys(sys.uid, sys.gid, sys.gids.iter())
             }
-            // Also AUTH_TLS, which asks whether there is any (RFC 9289, section 4.1).
             _ => return Err(auth_stat::AUTH_BADCRED),
         };
         match call.verf.flavor == AUTH_NONE && call.verf.body.0.is_empty() {

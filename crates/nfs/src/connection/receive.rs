@@ -11,6 +11,7 @@ use super::credential::Credential;
 use super::reply::Refusal;
 use super::scan::{self, Header, Operation};
 use super::slots::{CallState, RecordSlots};
+use super::tls::TlsState;
 use super::{Connection, Procedure, RpcServerFatalError, ServerOp, Stop};
 
 /// Staging when small calls are expected.
@@ -67,7 +68,9 @@ pub(super) struct Inbound {
     /// Up to where the record's buffer has been read.
     parsed: usize,
     ops_left: u32,
-    refusal: Option<Refusal>,
+    pub(super) refusal: Option<Refusal>,
+    /// It asks for TLS, and gets it.
+    pub(super) is_probe: bool,
     /// The data of a WRITE, and its padding.
     payload: Payload,
     /// The data of WRITEs in this record.
@@ -223,6 +226,9 @@ struct Write3 {
 impl Connection {
     #[inline]
     pub(super) fn receive(&mut self, staged: &[u8], at: &mut usize) -> Option<Step<ServerOp>> {
+        if self.tls == TlsState::Announced {
+            return self.before_tls(&staged[*at..]);
+        }
         loop {
             let inbound = &mut self.inbound;
             if inbound.args_wanted.is_some() {
@@ -498,6 +504,11 @@ impl Connection {
                 };
                 self.deadline = None;
             }
+            Header::Probe { xid } => {
+                slot.xid = xid;
+                self.inbound.part = RecordPart::Nothing;
+                self.on_probe();
+            }
             Header::Refused { xid, why } => {
                 slot.xid = xid;
                 self.inbound.refusal = Some(why);
@@ -641,6 +652,9 @@ impl Connection {
         if let Some(why) = inbound.refusal.take() {
             self.queue_refusal(tag, why);
             return None;
+        }
+        if inbound.is_probe {
+            return Some(self.announce_tls(tag));
         }
         match inbound.part {
             RecordPart::Header => return Some(self.fail(RpcServerFatalError::NoMessage)),

@@ -2,11 +2,13 @@
 
 use machine::{Tag, Tail, Transmit};
 use wire::rpc::{
-    RecordMark, accept_stat, accepted_body, auth_stat, mismatch_info, msg_type, rejected_reply,
-    reply_stat,
+    AUTH_NONE, RecordMark, accept_stat, accepted_body, auth_stat, mismatch_info, msg_type,
+    opaque_auth, rejected_reply, reply_stat,
 };
-use wire::xdr::{Encode, pad};
+use wire::xdr::{Encode, Opaque, pad};
 
+/// What tells a client that TLS begins.
+const STARTTLS: &[u8] = b"STARTTLS";
 /// Bytes that are handed on at once.
 const CHUNK_BYTES: usize = 480;
 
@@ -140,6 +142,17 @@ impl Reply {
         self.begin_as(xid, reply_stat::MSG_ACCEPTED);
         // The verifier: AUTH_NONE, empty.
         0u64.encode(&mut self.bytes);
+    }
+
+    /// The answer to a client that asks for TLS: it begins (RFC 9289, section 4.1).
+    pub(super) fn starttls(&mut self, xid: u32) {
+        self.begin_as(xid, reply_stat::MSG_ACCEPTED);
+        let verifier = opaque_auth {
+            flavor: AUTH_NONE,
+            body: Opaque(STARTTLS),
+        };
+        verifier.encode(&mut self.bytes);
+        accept_stat::SUCCESS.encode(&mut self.bytes);
     }
 
     /// An answer without results.

@@ -9,13 +9,14 @@ use wire::nfs4::{
 };
 use wire::nfs4::{NFS_V4, NFS4_PROGRAM, NFSPROC4_COMPOUND, NFSPROC4_NULL, compound_head};
 use wire::rpc::{
-    RPC_VERSION, accept_stat, auth_stat, call_body, mismatch_info, msg_type, rejected_reply,
+    AUTH_TLS, RPC_VERSION, accept_stat, auth_stat, call_body, mismatch_info, msg_type,
+    rejected_reply,
 };
 use wire::xdr::{Decode, Reader, XdrError};
 
 use super::credential::Credential;
 use super::reply::Refusal;
-use super::{Procedure, Stop};
+use super::{Procedure, Stop, tls};
 
 /// How a record begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,6 +26,8 @@ pub(super) enum Header {
         procedure: Procedure,
         credential: Credential,
     },
+    /// A call that asks for TLS.
+    Probe { xid: u32 },
     /// A call that nothing more is done for than to say why.
     Refused { xid: u32, why: Refusal },
     /// The answer to a callback.
@@ -56,6 +59,13 @@ pub(super) fn header(bytes: &[u8]) -> Result<(usize, Header), XdrError> {
         }
         Ok(call) => call,
     };
+    if call.cred.flavor == AUTH_TLS {
+        let header = match tls::check_probe(&call).and_then(|()| procedure(&call)) {
+            Ok(_) => Header::Probe { xid },
+            Err(why) => Header::Refused { xid, why },
+        };
+        return Ok((from.position(), header));
+    }
     let header = match admit(&call) {
         Ok((procedure, credential)) => Header::Call {
             xid,
@@ -70,6 +80,10 @@ pub(super) fn header(bytes: &[u8]) -> Result<(usize, Header), XdrError> {
 /// The procedure of a call and its credential.
 fn admit(call: &call_body<'_>) -> Result<(Procedure, Credential), Refusal> {
     let credential = Credential::of(call).map_err(Refusal::auth)?;
+    Ok((procedure(call)?, credential))
+}
+
+fn procedure(call: &call_body<'_>) -> Result<Procedure, Refusal> {
     let procedure = match (call.prog, call.vers) {
         (NFS4_PROGRAM, NFS_V4) => match call.proc {
             NFSPROC4_NULL => Some(Procedure::Null),
@@ -88,10 +102,7 @@ fn admit(call: &call_body<'_>) -> Result<(Procedure, Credential), Refusal> {
         (MOUNT_PROGRAM, _) => return Err(Refusal::versions(MOUNT_V3, MOUNT_V3)),
         _ => return Err(Refusal::stat(accept_stat::PROG_UNAVAIL)),
     };
-    match procedure {
-        Some(procedure) => Ok((procedure, credential)),
-        None => Err(Refusal::stat(accept_stat::PROC_UNAVAIL)),
-    }
+    procedure.ok_or(Refusal::stat(accept_stat::PROC_UNAVAIL))
 }
 
 /// The procedure with this number, if there is one.

@@ -72,7 +72,7 @@ fn nets_hold_the_addresses_that_begin_alike() {
 
 #[test]
 fn the_first_rule_that_matches_decides() {
-    let nets = |text: &str| Clients::Nets(vec![text.parse().unwrap()]);
+    let nets = |text: &str| Clients::nets(vec![text.parse().unwrap()]);
     let rule = |clients, anon_uid| Rule {
         clients,
         anon_uid,
@@ -81,7 +81,7 @@ fn the_first_rule_that_matches_decides() {
     let rules = vec![
         rule(nets("10.0.0.1"), 1),
         rule(nets("10.0.0.0/24"), 2),
-        rule(Clients::Nets(Vec::new()), 3),
+        rule(Clients::nets(Vec::new()), 3),
     ];
     let export = Export::new("/a", fs(), rules).unwrap();
     let uid = |client: &str| export.rule(address(client)).map(|rule| rule.anon_uid);

@@ -1,3 +1,4 @@
+use std::net::IpAddr;
 use std::sync::OnceLock;
 
 use store::fs::{FileSystem, Memory};
@@ -27,7 +28,7 @@ fn export(path: &str, instance: u64, clients: Clients) -> Export {
 }
 
 fn only(net: &str) -> Clients {
-    Clients::Nets(vec![net.parse().unwrap()])
+    Clients::nets(vec![net.parse().unwrap()])
 }
 
 fn live(exports: Vec<Export>) -> Live {
@@ -209,7 +210,7 @@ proptest::proptest! {
     ) {
         let clients = |mask: u8| {
             let nets = (0..2).filter(|bit| mask >> bit & 1 == 1);
-            Clients::Nets(nets.map(|bit| format!("10.0.0.{bit}").parse().unwrap()).collect())
+            Clients::nets(nets.map(|bit| format!("10.0.0.{bit}").parse().unwrap()))
         };
         let exports = paths.iter().map(|(path, &mask)| export(path, 1, clients(mask)));
         let Ok(exports) = Exports::new(exports.collect(), Time::default()) else {

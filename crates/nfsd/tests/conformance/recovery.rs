@@ -263,7 +263,7 @@ fn state_of_a_removed_export_is_admin_revoked() {
 #[test]
 fn exports_are_what_a_client_may_see() {
     let mut none = machine::rule();
-    none.clients = nfsd::exports::Clients::Nets(vec!["192.0.2.0/24".parse().expect("a net")]);
+    none.clients = nfsd::exports::Clients::nets(vec!["192.0.2.0/24".parse().expect("a net")]);
     let mut fixed = machine::rule();
     fixed.is_read_only = true;
     let mut without_credential = machine::rule();

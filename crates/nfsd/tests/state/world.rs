@@ -264,6 +264,7 @@ pub fn exports(fs: &Arc<Memory>, path: &str) -> Exports {
         anon_uid: 65534,
         anon_gid: 65534,
         flavors: vec![Flavor::Sys],
+        ..Rule::default()
     };
     let fs: Arc<dyn FileSystem> = fs.clone();
     let export = Export::new(path, fs, vec![rule]).expect("an export");

@@ -61,7 +61,7 @@ fn rule(change: impl FnOnce(&mut Rule)) -> Vec<Rule> {
 
 fn world() -> World {
     let fs = memory(256 * MIB, 9);
-    let only = |net: &str| Clients::Nets(vec![net.parse().unwrap()]);
+    let only = |net: &str| Clients::nets(vec![net.parse().unwrap()]);
     let exports = vec![
         Export::new("/pub", fs.clone(), rule(|_| {})),
         Export::new("/in/ro", fs.clone(), rule(|rule| rule.is_read_only = true)),

@@ -1,0 +1,128 @@
+//! How connections are protected, and which ways of that an export takes: `xprtsec` of
+//! exports(5), by RPC-with-TLS (RFC 9289).
+
+use std::fmt;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+/// How a connection is protected.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Xprtsec {
+    /// Not at all.
+    #[default]
+    None,
+    /// By TLS, in which the client has shown no certificate.
+    Tls,
+    /// By TLS, in which the client has shown a good certificate.
+    Mtls,
+}
+
+impl Xprtsec {
+    /// All ways, the weakest first.
+    pub const ALL: [Xprtsec; 3] = [Xprtsec::None, Xprtsec::Tls, Xprtsec::Mtls];
+
+    /// As exports(5) and mount call it.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Xprtsec::None => "none",
+            Xprtsec::Tls => "tls",
+            Xprtsec::Mtls => "mtls",
+        }
+    }
+
+    fn bit(self) -> u8 {
+        1 << self as u8
+    }
+}
+
+/// The ways that an export takes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct XprtsecModes(u8);
+
+impl XprtsecModes {
+    /// Every way.
+    pub const ALL: XprtsecModes = XprtsecModes(0b111);
+
+    /// These. Who may come with TLS may show a certificate, too.
+    #[must_use]
+    pub fn new(named: &[Xprtsec]) -> XprtsecModes {
+        XprtsecModes(named.iter().fold(0, |bits, way| bits | way.bit()))
+    }
+
+    /// The ways that are named, the weakest first.
+    pub fn named(self) -> impl Iterator<Item = Xprtsec> {
+        let is_named = move |way: &Xprtsec| self.0 & way.bit() != 0;
+        Xprtsec::ALL.into_iter().filter(is_named)
+    }
+
+    /// Whether a connection that is protected so may use the export (else NFS4ERR_WRONGSEC, or
+    /// NFS3ERR_ACCES). A certificate is no less than TLS alone.
+    #[inline]
+    #[must_use]
+    pub fn take(self, has: Xprtsec) -> bool {
+        let enough = match has {
+            Xprtsec::None => Xprtsec::None.bit(),
+            Xprtsec::Tls => Xprtsec::Tls.bit(),
+            Xprtsec::Mtls => Xprtsec::Tls.bit() | Xprtsec::Mtls.bit(),
+        };
+        self.0 & enough != 0
+    }
+}
+
+/// As in exports(5): `tls:mtls`.
+impl fmt::Display for XprtsecModes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let words: Vec<&str> = self.named().map(Xprtsec::word).collect();
+        f.write_str(&words.join(":"))
+    }
+}
+
+impl fmt::Debug for XprtsecModes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// What is known of a client by its connection: what rules of exports look at.
+#[derive(Clone, Debug)]
+pub struct ConnectedClient {
+    /// Its address.
+    pub address: IpAddr,
+    /// How its connection is protected.
+    pub xprtsec: Xprtsec,
+    /// Subject alternative names of its certificate with their kinds, as
+    /// `DNS:client.example.org`.
+    pub names: Arc<[String]>,
+}
+
+/// In the clear.
+impl From<IpAddr> for ConnectedClient {
+    fn from(address: IpAddr) -> ConnectedClient {
+        ConnectedClient {
+            address,
+            xprtsec: Xprtsec::None,
+            names: Arc::default(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn export_takes_the_ways_it_names_and_certificates_where_it_takes_tls() {
+        let taken = |named: &[Xprtsec]| {
+            let modes = XprtsecModes::new(named);
+            Xprtsec::ALL.map(|has| modes.take(has))
+        };
+        assert_eq!(taken(&[Xprtsec::None]), [true, false, false]);
+        assert_eq!(taken(&[Xprtsec::Tls]), [false, true, true]);
+        assert_eq!(taken(&[Xprtsec::Mtls]), [false, false, true]);
+        assert_eq!(taken(&Xprtsec::ALL), [true; 3]);
+        assert_eq!(XprtsecModes::new(&Xprtsec::ALL), XprtsecModes::ALL);
+        let shown = XprtsecModes::new(&[Xprtsec::Mtls, Xprtsec::Tls]);
+        assert_eq!(shown.to_string(), "tls:mtls");
+    }
+}

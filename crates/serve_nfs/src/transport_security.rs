@@ -1,0 +1,52 @@
+//! RPC-with-TLS (RFC 9289) on a connection: from the answer to its probe to what its client has
+//! proved.
+
+use std::sync::Arc;
+
+use engine::{Connection as _, RefusalKind};
+use reactor::Driver;
+use tls::{Certificate, CertificateHandshake, ProvenPeer};
+
+use crate::NfsConnection;
+
+impl NfsConnection {
+    /// Once everything was sent in the clear, TLS begins.
+    #[cold]
+    pub(crate) fn begin_tls<D: Driver>(&mut self, driver: &mut D) {
+        let link = &mut self.core.link;
+        if link.has_unsent() || link.stream.is_sending() {
+            return;
+        }
+        let tls = self.local.service.tls.as_ref();
+        let side = tls.expect("it was offered").side();
+        match CertificateHandshake::server(side.config.clone()) {
+            Ok(handshake) => {
+                link.stream.begin_handshake(handshake);
+                link.machine.tls_begun();
+                link.receive(driver);
+            }
+            Err(error) => {
+                self.note_refusal(RefusalKind::TLS, &error);
+                self.is_leaving = true;
+            }
+        }
+    }
+
+    /// A handshake has ended well.
+    #[cold]
+    pub(crate) fn secured(&mut self) {
+        let shown = match self.core.link.stream.proven_peer() {
+            Some(ProvenPeer::Certificate(shown)) => shown.as_ref(),
+            Some(ProvenPeer::Psk(_)) | None => None,
+        };
+        let names = shown.map(|shown| Arc::from(&*shown.names));
+        self.certificate = shown.map(name_of);
+        self.peer.secure(self.local.service.nfsd(), names);
+    }
+}
+
+/// What people call the client with a certificate: its first name, or else its subject.
+fn name_of(shown: &Certificate) -> String {
+    let first = shown.names.first();
+    first.unwrap_or(&shown.subject).clone()
+}
