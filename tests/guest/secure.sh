@@ -13,18 +13,21 @@ certificates() {
     mount -t 9p -o ro,trans=virtio tls /etc/tls
 }
 
-# tls_daemon: tlshd does the handshakes for this guest's kernel, with the PSKs that the kernel
-# has and the certificates in /etc/tls, if any. It says what it did in /tmp/tlshd.log.
+# tls_daemon [CERTIFICATE KEY AUTHORITY]: tlshd does the handshakes for this guest's kernel, with
+# the PSKs that the kernel has and the certificates in /etc/tls, if any: these files of them, or
+# cert.pem, key.pem and ca.pem. It says what it did in /tmp/tlshd.log.
 tls_daemon() {
     printf '%s\n' "127.0.0.1 localhost" "10.0.2.2 machine" >/etc/hosts
     printf '%s\n' "[debug]" "loglevel=1" "[authenticate]" "keyrings=.nvme" >/etc/tlshd.conf
     if [ -e /etc/tls/ca.pem ]; then
         for side in client server; do
-            printf '%s\n' "[authenticate.$side]" "x509.truststore=/etc/tls/ca.pem" \
-                "x509.certificate=/etc/tls/cert.pem" "x509.private_key=/etc/tls/key.pem"
+            printf '%s\n' "[authenticate.$side]" "x509.truststore=/etc/tls/${3:-ca.pem}" \
+                "x509.certificate=/etc/tls/${1:-cert.pem}" \
+                "x509.private_key=/etc/tls/${2:-key.pem}"
         done >>/etc/tlshd.conf
     fi
     tlshd -s -c /etc/tlshd.conf >>/tmp/tlshd.log 2>&1 &
+    daemon=$!
     # It listens for what this kernel asks of it: a generic netlink socket in a group.
     until_true tlshd "awk '\$2 == 16 && \$4 ~ /[1-9a-f]/ { found = 1 } END { exit !found }' /proc/net/netlink"
 }

@@ -1,4 +1,4 @@
-//! A certificate authority of a test's own, and a certificate of it.
+//! A certificate authority of a test's own, certificates of it, and another authority.
 
 use crate::child::output;
 use crate::packages::Sysroot;
@@ -6,6 +6,11 @@ use std::path::Path;
 
 const NEW: &str = "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -noenc -days 30";
 const AUTHORITY: &str = "-keyout ca.key -out ca.pem -addext keyUsage=critical,keyCertSign";
+const OTHER: &str = "-keyout other.key -out other.pem -addext keyUsage=critical,keyCertSign";
+/// Of the same authority, for days that are over.
+const EXPIRED: &str = "-keyout expired.key -out expired.pem -CA ca.pem -CAkey ca.key \
+    -not_before 20200101000000Z -not_after 20200201000000Z \
+    -addext basicConstraints=critical,CA:false -addext subjectAltName=DNS:localhost";
 /// With the addresses by which guest and machine reach each other, and themselves.
 const SIGNED: &str = "-keyout key.pem -out cert.pem -CA ca.pem -CAkey ca.key \
     -addext basicConstraints=critical,CA:false \
@@ -16,7 +21,30 @@ const SIGNED: &str = "-keyout key.pem -out cert.pem -CA ca.pem -CAkey ca.key \
 /// # Errors
 /// What openssl says.
 pub fn make(packages: &Sysroot, folder: &Path) -> Result<(), String> {
-    for (subject, more) in [("/CN=CA of a test", AUTHORITY), ("/CN=localhost", SIGNED)] {
+    run(packages, folder, &[("/CN=CA of a test", AUTHORITY)])?;
+    renew(packages, folder)
+}
+
+/// Makes `cert.pem` and `key.pem` anew, of the authority that is there.
+///
+/// # Errors
+/// What openssl says.
+pub fn renew(packages: &Sysroot, folder: &Path) -> Result<(), String> {
+    run(packages, folder, &[("/CN=localhost", SIGNED)])
+}
+
+/// Makes what nobody is to take beside those: `expired.pem` with `expired.key`, of the same
+/// authority, and `other.pem`, another authority.
+///
+/// # Errors
+/// What openssl says.
+pub fn make_bad(packages: &Sysroot, folder: &Path) -> Result<(), String> {
+    let bad = [("/CN=localhost", EXPIRED), ("/CN=another CA", OTHER)];
+    run(packages, folder, &bad)
+}
+
+fn run(packages: &Sysroot, folder: &Path, made: &[(&str, &str)]) -> Result<(), String> {
+    for (subject, more) in made {
         let mut openssl = packages.command("usr/bin/openssl");
         openssl
             .args(NEW.split_whitespace())

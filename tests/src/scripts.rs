@@ -29,6 +29,10 @@ pub const KERBEROS: &str = include_str!("../guest/kerberos.sh");
 
 /// Behind [`SECURE`]: TLS with weft.
 pub const SECURE_WEFT: &str = include_str!("../guest/secure-weft.sh");
+/// Files over TLS with weft, behind [`SECURE`].
+pub const SECURE_NFS_WEFT: &str = include_str!("../guest/secure-nfs-weft.sh");
+/// The kernel's server of files over TLS for weft's client, behind [`SECURE`] and [`KNFSD`].
+pub const SECURE_NFS_SERVE: &str = include_str!("../guest/secure-nfs-serve.sh");
 /// DH-HMAC-CHAP with weft, behind [`SECURE`].
 pub const SECURE_CHAP_WEFT: &str = include_str!("../guest/secure-chap-weft.sh");
 /// DH-HMAC-CHAP of weft's initiator with the kernel's target.

@@ -222,6 +222,7 @@ const SECURE_MODULES: &[&str] = &[
     "configfs",
     "krb5enc",
     "nfsd",
+    "nfsv3",
     "nfsv4",
     "null_blk",
     "nvmet",

@@ -13,6 +13,7 @@ use serde::Serialize;
 use wire::nfs4::nfs_ftype4;
 
 use crate::chap::ChapArgs;
+use crate::nfs_tls::NfsTlsArgs;
 use crate::nvme_host::NvmeHostArgs;
 use crate::perf::admin_driver;
 
@@ -42,6 +43,9 @@ pub struct DiscoverArgs {
     /// Of iSCSI
     #[command(flatten)]
     pub chap: ChapArgs,
+    /// Of NFS
+    #[command(flatten)]
+    pub nfs_tls: NfsTlsArgs,
     /// Print one JSON object
     #[arg(long)]
     pub json: bool,
@@ -136,7 +140,7 @@ pub fn discover(args: &DiscoverArgs) -> (Listing, Vec<String>) {
         .filter(|url| url.starts_with("nfs://"))
     {
         let listing = Listing {
-            files: files(url).map_err(&mut note).ok(),
+            files: files(url, &args.nfs_tls).map_err(&mut note).ok(),
             ..Listing::default()
         };
         return (listing, errors);
@@ -195,10 +199,16 @@ fn targets(args: &DiscoverArgs, to: SocketAddr) -> Result<Vec<TargetRecord>, Str
 }
 
 /// What lies in a directory of an NFS server.
-pub(crate) fn files(url: &str) -> Result<Vec<FileRecord>, String> {
+pub(crate) fn files(url: &str, tls: &NfsTlsArgs) -> Result<Vec<FileRecord>, String> {
     let address = nfs::NfsAddress::parse(url)?;
-    let listed = || -> Result<Vec<FileRecord>, nfs::ClientError> {
-        let mut client = Client::connect(admin_driver()?, address.socket, Params::new()?)?;
+    let tls = tls.with_server(&address.host)?;
+    let socket = address.socket;
+    let listed = move || -> Result<Vec<FileRecord>, nfs::ClientError> {
+        let params = Params {
+            tls,
+            ..Params::new()?
+        };
+        let mut client = Client::connect(admin_driver()?, address.socket, params)?;
         let directory = client.lookup(address.path.iter().map(String::as_str))?;
         let entries = client.entries(&directory)?;
         // What was found stays found where the server is gone.
@@ -208,7 +218,7 @@ pub(crate) fn files(url: &str) -> Result<Vec<FileRecord>, String> {
         found.sort_by(|a, b| a.path.cmp(&b.path));
         Ok(found)
     };
-    listed().map_err(|error| format!("nfs://{}: {error}", address.socket))
+    listed().map_err(|error| format!("nfs://{socket}: {error}"))
 }
 
 impl FileRecord {

@@ -9,6 +9,7 @@ pub mod chap;
 pub mod clock;
 pub mod discover;
 pub mod latency;
+mod nfs_tls;
 pub mod nvme_host;
 pub mod perf;
 mod private_file;

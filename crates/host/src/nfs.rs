@@ -21,6 +21,6 @@ pub use ::nfs::client::{
 pub use address::{ClientIdentity, NfsAddress, user};
 pub use attributes::Attributes;
 pub use client::{Client, Params};
-pub use connection::{CallEvent, ServerConnection};
+pub use connection::{CallEvent, RpcTls, ServerConnection};
 pub use error::ClientError;
 pub use files::{Access, Create, Entry, Handle, Open};

@@ -8,6 +8,7 @@ use auth::psk::TlsPsk;
 use link::{Link, Stream, StreamTokens};
 use machine::Machine;
 use reactor::{Completion, Driver, Token};
+use tls::Handshake;
 use tls::psk_handshake::PskHandshake;
 
 /// A connection uses as many tokens, from the one that it was opened with.
@@ -168,6 +169,13 @@ impl<P: HostProtocol> Transport<P> {
     #[inline]
     pub(crate) fn take_down(&mut self) -> Option<P::Error> {
         self.down.take()
+    }
+
+    /// Begins a handshake of TLS between what was said in the clear and what follows.
+    #[cold]
+    pub(crate) fn begin_tls<D: Driver>(&mut self, handshake: impl Into<Handshake>, driver: &mut D) {
+        self.link.stream.begin_handshake(handshake);
+        self.link.flush(driver);
     }
 
     /// Makes the steps of a handshake, if there is one: a host has nothing else to do meanwhile.

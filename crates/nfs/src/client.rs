@@ -8,6 +8,7 @@
 mod callback;
 mod compound;
 mod connection;
+mod probe;
 mod receive;
 mod requests;
 mod slots;

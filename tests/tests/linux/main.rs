@@ -15,3 +15,4 @@ mod peer;
 mod secure;
 mod story;
 mod tls;
+mod tls_files;

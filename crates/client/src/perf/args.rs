@@ -13,6 +13,7 @@ use super::device::{Device, ISCSI_QUEUE_DEPTH_MAX};
 use super::local;
 use super::workload::Rw;
 use crate::chap::ChapArgs;
+use crate::nfs_tls::NfsTlsArgs;
 use crate::nvme_host::NvmeHostArgs;
 use crate::units::{parse_bytes, parse_duration};
 
@@ -121,6 +122,9 @@ pub struct PerfArgs {
     /// Of iSCSI
     #[command(flatten)]
     pub chap: ChapArgs,
+    /// Of NFS
+    #[command(flatten)]
+    pub nfs_tls: NfsTlsArgs,
 
     /// The targets are paths to one namespace of one subsystem: every job uses
     /// all of them, the ANA optimized ones first, and sends what a path fails

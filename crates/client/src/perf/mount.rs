@@ -1,6 +1,8 @@
 //! What a load on files of an NFS server needs: it is made before, and taken away after.
 
-use host::nfs::{Access, Client, ClientError, Create, Handle, NfsAddress, Open, Params, Slots};
+use host::nfs::{
+    Access, Client, ClientError, Create, Handle, NfsAddress, Open, Params, RpcTls, Slots,
+};
 use random::Random;
 use reactor::EpollDriver;
 use wire::nfs4::{nfs_ftype4, nfsstat4, sessionid4, stable_how4};
@@ -50,7 +52,8 @@ pub(super) fn mount(
     address: &NfsAddress,
     first: u32,
 ) -> Result<(Mount, TargetInfo, Vec<JobPlan>), String> {
-    let mut mount = Mount::connect(address).map_err(|error| error.to_string())?;
+    let tls = args.nfs_tls.with_server(&address.host)?;
+    let mut mount = Mount::connect(address, tls).map_err(|error| error.to_string())?;
     match mount.plan(args, address, first) {
         Ok((target, jobs)) => Ok((mount, target, jobs)),
         Err(error) => {
@@ -66,8 +69,11 @@ fn error_text(error: ClientError) -> String {
 }
 
 impl Mount {
-    fn connect(address: &NfsAddress) -> Result<Mount, ClientError> {
-        let mut params = Params::new()?;
+    fn connect(address: &NfsAddress, tls: Option<RpcTls>) -> Result<Mount, ClientError> {
+        let mut params = Params {
+            tls,
+            ..Params::new()?
+        };
         let client = Client::connect(admin_driver()?, address.socket, params.clone())?;
         params.minor = client.minor();
         Ok(Mount {

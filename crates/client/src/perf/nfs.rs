@@ -123,7 +123,7 @@ impl NfsLine {
     pub fn open<D: Driver>(driver: &mut D, plan: &NfsPlan, base: Token) -> io::Result<NfsLine> {
         let depth = plan.slots.count();
         let settings = plan.params.settings(depth as u16);
-        let connection = ServerConnection::open(driver, plan.to, settings, base)?;
+        let connection = plan.params.connection(driver, plan.to, settings, base)?;
         let minor = plan.params.minor;
         let idle: Vec<Tag> = (0..depth as Tag).rev().collect();
         let calls = match &plan.work {

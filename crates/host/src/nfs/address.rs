@@ -17,6 +17,8 @@ const PORT: u16 = 2049;
 pub struct NfsAddress {
     /// Where to connect.
     pub socket: SocketAddr,
+    /// Name or address of the server, as it is written.
+    pub host: String,
     /// Names from the root of all exports on.
     pub path: Vec<String>,
 }
@@ -36,8 +38,13 @@ impl NfsAddress {
         if let Some(dots) = path.iter().find(|name| matches!(name.as_str(), "." | "..")) {
             return Err(format!("`{url}`: `{dots}` is no name on a server"));
         }
+        let host = match authority.rsplit_once(':') {
+            Some((host, port)) if !port.contains(']') => host,
+            _ => authority,
+        };
         Ok(NfsAddress {
             socket: resolve(authority, PORT)?,
+            host: host.trim_matches(['[', ']']).to_owned(),
             path,
         })
     }
@@ -87,12 +94,13 @@ mod tests {
         let full = NfsAddress::parse("nfs://127.0.0.1:20490/a//b c/").expect("a URL");
         assert_eq!(full.socket, "127.0.0.1:20490".parse().expect("address"));
         assert_eq!(full.path, ["a", "b c"]);
-        for (url, socket) in [
-            ("nfs://[::1]", "[::1]:2049"),
-            ("nfs://[::1]:9/", "[::1]:9"),
-            ("nfs://127.0.0.1/", "127.0.0.1:2049"),
+        for (url, socket, host) in [
+            ("nfs://[::1]", "[::1]:2049", "::1"),
+            ("nfs://[::1]:9/", "[::1]:9", "::1"),
+            ("nfs://127.0.0.1/", "127.0.0.1:2049", "127.0.0.1"),
         ] {
             let root = NfsAddress::parse(url).expect("a URL");
+            assert_eq!(root.host, host);
             assert_eq!(root.socket, socket.parse().expect("address"));
             assert!(root.path.is_empty());
         }

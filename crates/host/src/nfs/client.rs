@@ -1,6 +1,7 @@
 //! A client of a server, with a session and a driver of its own: one COMPOUND
 //! at a time, waiting for each answer.
 
+use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -19,7 +20,7 @@ use wire::nfs4::{
 
 use super::files::Opens;
 use super::{
-    CallEvent, ClientError, ClientIdentity, Handle, ServerConnection, TOKENS_PER_CONNECTION,
+    CallEvent, ClientError, ClientIdentity, Handle, RpcTls, ServerConnection, TOKENS_PER_CONNECTION,
 };
 use crate::Payload;
 
@@ -53,6 +54,8 @@ pub struct Params {
     pub slots: u32,
     /// Bytes of one READ or WRITE.
     pub io_bytes_max: u32,
+    /// Nothing goes but in TLS; `None`: all goes in the clear.
+    pub tls: Option<RpcTls>,
     /// How long a lost connection, a server that starts again or one that asks
     /// for patience is waited for; without any, what is lost is lost.
     pub patience: Duration,
@@ -72,6 +75,7 @@ impl Params {
             connections: 1,
             slots: 8,
             io_bytes_max: 1 << 20,
+            tls: None,
             patience: Duration::ZERO,
         })
     }
@@ -86,6 +90,24 @@ impl Params {
             callback_program: CALLBACK_PROGRAM,
             auth: self.auth.clone(),
         }
+    }
+
+    /// Starts to connect, as [`ServerConnection::open`].
+    ///
+    /// # Errors
+    /// Where the driver can make no socket.
+    pub fn connection<D: Driver>(
+        &self,
+        driver: &mut D,
+        to: SocketAddr,
+        settings: RpcClientSettings,
+        base: Token,
+    ) -> io::Result<ServerConnection> {
+        let mut connection = ServerConnection::open(driver, to, settings, base)?;
+        if let Some(tls) = &self.tls {
+            connection.ask_for_tls(tls.clone());
+        }
+        Ok(connection)
     }
 
     fn channels(&self, slots: u32, callback_slots: u32) -> Channels {
@@ -186,7 +208,7 @@ impl<D: Driver> Client<D> {
             let base = number as Token * TOKENS_PER_CONNECTION;
             let settings = params.settings(params.slots.min(1 << 15) as u16);
             lanes.push(ClientLane {
-                connection: Some(ServerConnection::open(&mut driver, to, settings, base)?),
+                connection: Some(params.connection(&mut driver, to, settings, base)?),
                 // CREATE_SESSION binds the first.
                 needs_bind: number > 0,
                 retry_at: None,

@@ -2,6 +2,8 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
 
 use ::nfs::client::{
     CallData, ClientConnection as Calls, ClientOp, Compound, RpcAnswer, RpcClientSettings, Slot,
@@ -10,6 +12,7 @@ use ::nfs::client::{
 use link::CommandMemory as Memory;
 use machine::{Machine, Tag};
 use reactor::{Driver, Token};
+use tls::{CertificateHandshake, ClientConfig, Identity, rpc_client_side};
 
 use super::ClientError;
 use crate::transport::{HostProtocol, Transport};
@@ -41,9 +44,35 @@ impl HostProtocol for Nfs {
     const CLOSED: ClientError = ClientError::Closed;
 }
 
+/// What a client of RPC-with-TLS (RFC 9289) believes in and shows.
+#[derive(Clone, Debug)]
+pub struct RpcTls {
+    /// Of [`tls::rpc_client_side`].
+    pub side: Arc<ClientConfig>,
+    /// The name or address that the server's certificate is to be for.
+    pub name: String,
+}
+
+impl RpcTls {
+    /// With a server of this name, whose certificate an authority in the file `ca` has signed;
+    /// `shown`: files of a certificate and its key.
+    ///
+    /// # Errors
+    /// What of the files cannot be used.
+    pub fn read(name: &str, ca: &Path, shown: Option<(&Path, &Path)>) -> Result<RpcTls, String> {
+        let shown = shown.map(|(certificate, key)| Identity::read(certificate, key));
+        Ok(RpcTls {
+            side: rpc_client_side(ca, shown.transpose()?)?,
+            name: name.to_owned(),
+        })
+    }
+}
+
 /// One connection to a server.
 pub struct ServerConnection {
     transport: Transport<Nfs>,
+    /// Asked for before anything else.
+    tls: Option<RpcTls>,
 }
 
 impl ServerConnection {
@@ -62,6 +91,13 @@ impl ServerConnection {
         ServerConnection::over(driver, to, Calls::new(settings), base)
     }
 
+    /// Nothing goes but in TLS: a connection to a server that has none, or another certificate,
+    /// goes down. Before the first completion.
+    pub fn ask_for_tls(&mut self, tls: RpcTls) {
+        self.transport.link.machine.ask_for_tls();
+        self.tls = Some(tls);
+    }
+
     fn over<D: Driver>(
         driver: &mut D,
         to: SocketAddr,
@@ -69,7 +105,8 @@ impl ServerConnection {
         base: Token,
     ) -> io::Result<ServerConnection> {
         let transport = Transport::open(driver, to, machine, None, base)?;
-        Ok(ServerConnection { transport })
+        let tls = None;
+        Ok(ServerConnection { transport, tls })
     }
 
     /// Connects again after [`ServerConnection::is_closed`]: calls without an answer
@@ -91,6 +128,7 @@ impl ServerConnection {
         let mut machine = self.transport.link.machine;
         machine.restart();
         let mut again = ServerConnection::over(driver, to, machine, base)?;
+        again.tls = self.tls;
         for (tag, memory) in (0..tags).zip(memory) {
             again.transport.link.set_data(tag, memory);
         }
@@ -215,8 +253,19 @@ impl ServerConnection {
         if let Some(error) = self.transport.take_down() {
             return Some(CallEvent::Down(error));
         }
-        let op = self.transport.next_op(driver)?;
+        let op = loop {
+            match self.transport.next_op(driver)? {
+                ClientOp::StartTls => {
+                    if let Err(error) = self.begin_tls(driver) {
+                        self.transport.close(driver);
+                        return Some(CallEvent::Down(error));
+                    }
+                }
+                op => break op,
+            }
+        };
         Some(match op {
+            ClientOp::StartTls => unreachable!("seen to above"),
             ClientOp::Answered { tag } => CallEvent::Answered(tag),
             ClientOp::CallBack { xid } => CallEvent::CallBack(xid),
             ClientOp::Fatal(error) => {
@@ -224,5 +273,16 @@ impl ServerConnection {
                 CallEvent::Down(ClientError::Protocol(error))
             }
         })
+    }
+
+    /// The server has agreed to TLS.
+    #[cold]
+    fn begin_tls<D: Driver>(&mut self, driver: &mut D) -> Result<(), ClientError> {
+        let tls = self.tls.as_ref().expect("it was asked for");
+        let handshake = CertificateHandshake::client(tls.side.clone(), &tls.name);
+        let handshake = handshake.map_err(|error| ClientError::Unusable(error.to_string()))?;
+        self.transport.begin_tls(handshake, driver);
+        self.transport.link.machine.tls_begun();
+        Ok(())
     }
 }

@@ -15,6 +15,7 @@ use wire::xdr::{Decode, Encode, List, Opaque, Reader, XdrError, pad};
 
 use super::Slot;
 use super::compound::{Compound, Places, Results};
+use super::probe::Probe;
 use super::receive::Inbound;
 use super::template::Template;
 
@@ -110,6 +111,9 @@ pub enum ClientOp {
         /// Transaction identifier.
         xid: u32,
     },
+    /// The server begins with TLS ([`ClientConnection::ask_for_tls`]): begin the stream's
+    /// handshake, then say [`ClientConnection::tls_begun`].
+    StartTls,
     /// The connection is of no use any more: close it, and
     /// [`ClientConnection::restart`] on another.
     Fatal(RpcClientFatalError),
@@ -134,6 +138,13 @@ pub enum RpcClientFatalError {
     /// It calls and takes no answers.
     #[error("too many callbacks whose answers are not taken")]
     Callbacks,
+    /// It was asked for TLS.
+    #[error("it does not speak TLS on this port (no STARTTLS in the answer to AUTH_TLS)")]
+    NoTls,
+    /// Bytes in the clear between its answer to the question for TLS and the handshake:
+    /// another on the way may have put them there.
+    #[error("bytes in the clear behind its answer to AUTH_TLS")]
+    BehindProbe,
 }
 
 /// Why a call was not executed, where RPC says so (RFC 5531, section 9).
@@ -246,6 +257,9 @@ pub struct ClientConnection {
     /// What stands at the beginning of every call, from its mark on.
     head: Vec<u8>,
     is_ended: bool,
+    probe: Probe,
+    /// Where that begins on every stream.
+    first_probe: Probe,
 }
 
 /// Where the transaction identifier lies in a record with its mark.
@@ -289,7 +303,22 @@ impl ClientConnection {
             xid_next: 0,
             head,
             is_ended: false,
+            probe: Probe::Over,
+            first_probe: Probe::Over,
         }
+    }
+
+    /// Asks the server for TLS before anything else, here and after each
+    /// [`ClientConnection::restart`]: calls wait for it.
+    pub fn ask_for_tls(&mut self) {
+        self.first_probe = Probe::Asks;
+        self.probe = Probe::Asks;
+    }
+
+    /// What comes and goes from now on does so in TLS.
+    pub fn tls_begun(&mut self) {
+        assert!(self.probe == Probe::Begins, "it was announced");
+        self.probe = Probe::Over;
     }
 
     /// The stream is lost, and another one begins: every call without an answer
@@ -302,6 +331,7 @@ impl ClientConnection {
         self.sent = 0;
         self.is_payload_sent = false;
         self.is_ended = false;
+        self.probe = self.first_probe;
         for (call, tag) in self.calls.iter_mut().zip(0..) {
             if call.state != CallState::Free {
                 call.state = CallState::Ready;
@@ -522,6 +552,14 @@ impl ClientConnection {
     }
 
     #[cold]
+    fn receive_probe(&mut self, staged: &[u8], at: &mut usize) -> Option<Step<ClientOp>> {
+        match self.probe.take(staged, at) {
+            Ok(begins) => begins.map(|()| Step::Op(ClientOp::StartTls)),
+            Err(error) => Some(Step::Op(self.fail(error))),
+        }
+    }
+
+    #[cold]
     pub(super) fn fail(&mut self, error: RpcClientFatalError) -> ClientOp {
         self.is_ended = true;
         ClientOp::Fatal(error)
@@ -582,6 +620,12 @@ impl Machine for ClientConnection {
 
     #[inline]
     fn recv_plan(&self) -> RecvPlan {
+        if let Some(stage_max) = self.probe.stage_max() {
+            return RecvPlan {
+                direct: None,
+                stage_max,
+            };
+        }
         let is_large = self.reads > 0 && self.read_bytes >= self.reads * LARGE_READ;
         RecvPlan {
             direct: self.inbound.direct(),
@@ -596,9 +640,10 @@ impl Machine for ClientConnection {
 
     #[inline]
     fn poll_step(&mut self, _: Nanos, staged: &[u8], at: &mut usize) -> Option<Step<ClientOp>> {
-        match self.is_ended {
-            false => self.receive(staged, at),
-            true => {
+        match (self.is_ended, self.probe) {
+            (false, Probe::Over) => self.receive(staged, at),
+            (false, _) => self.receive_probe(staged, at),
+            (true, _) => {
                 *at = staged.len();
                 None
             }
@@ -611,13 +656,20 @@ impl Machine for ClientConnection {
 
     #[inline]
     fn has_transmit(&self) -> bool {
-        !self.ready.is_empty() && !self.is_ended
+        let is_ready = match self.probe {
+            Probe::Over => !self.ready.is_empty(),
+            probe => probe == Probe::Asks,
+        };
+        is_ready && !self.is_ended
     }
 
     #[inline]
     fn poll_transmit(&mut self, out: &mut impl Transmit) {
         if self.is_ended {
             return;
+        }
+        if self.probe != Probe::Over {
+            return self.probe.transmit(out);
         }
         while let Some(ready) = self.ready.front() {
             let (bytes, payload) = match ready {

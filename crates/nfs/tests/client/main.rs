@@ -22,6 +22,7 @@ use wire::rpc::{accept_stat, accepted_body, auth_stat, rejected_reply};
 use wire::xdr::{Decode, Encode, List, Opaque, Payload, Reader};
 
 mod session;
+mod tls;
 
 const PROGRAM: u32 = 0x4000_0000;
 const STATE: stateid4 = stateid4 {
@@ -51,6 +52,7 @@ struct Client {
     /// Answered calls: what follows RPC's header, and the data in memory.
     answers: Vec<Answered>,
     callbacks: Vec<(u32, Vec<u8>)>,
+    starts_tls: bool,
     fatal: Option<RpcClientFatalError>,
 }
 
@@ -60,6 +62,7 @@ impl Client {
             end: End::new(ClientConnection::new(settings)),
             answers: Vec::new(),
             callbacks: Vec::new(),
+            starts_tls: false,
             fatal: None,
         }
     }
@@ -81,6 +84,7 @@ impl Client {
                 ClientOp::CallBack { xid } => {
                     self.callbacks.push((xid, machine.callback().to_vec()));
                 }
+                ClientOp::StartTls => self.starts_tls = true,
                 ClientOp::Fatal(error) => self.fatal = Some(error),
             }
         }

@@ -46,7 +46,7 @@ fn rules_change_under_an_open_file(backend: Choice) {
         assert_eq!(status(write(&mut client)), Some(nfsstat4::NFS4ERR_ROFS));
         client.read(&open, 0, &mut [0; 3]).expect("still readable");
         set(rule(Rule {
-            clients: Clients::Nets(vec!["192.0.2.0/24".parse().expect("a network")]),
+            clients: Clients::nets(vec!["192.0.2.0/24".parse().expect("a network")]),
             ..Rule::default()
         }));
         assert_eq!(status(write(&mut client)), Some(nfsstat4::NFS4ERR_STALE));

@@ -18,6 +18,7 @@ mod restart;
 mod running;
 mod sessions;
 mod stopping;
+mod tls;
 
 #[global_allocator]
 static ALLOCATOR: mem::counters::CountingAllocator = mem::counters::CountingAllocator;
