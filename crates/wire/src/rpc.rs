@@ -1,5 +1,6 @@
 //! ONC RPC version 2 (RFC 5531): the headers of calls and answers, and the
-//! record marks that divide a TCP stream into them (section 11).
+//! record marks that divide a TCP stream into them (section 11). Credentials of RPCSEC_GSS
+//! (RFC 2203).
 
 described!("rpc");
 
@@ -78,6 +79,58 @@ mod tests {
         assert_eq!(call_body::decode(&mut Reader::new(&bytes)), Ok(call));
         let cut = call_body::decode(&mut Reader::new(&bytes[..34]));
         assert_eq!(cut, Err(XdrError::Short));
+    }
+
+    #[test]
+    fn a_gss_credential_lies_as_the_standard_has_it() {
+        let credential = rpc_gss_cred_vers_1_t {
+            gss_proc: rpc_gss_proc_t::RPCSEC_GSS_DESTROY,
+            seq_num: 0x0102_0304,
+            service: rpc_gss_service_t::rpc_gss_svc_privacy,
+            handle: Opaque(&[9, 8, 7, 6, 5]),
+        };
+        let mut bytes = Vec::new();
+        RPCSEC_GSS_VERS_1.encode(&mut bytes);
+        credential.encode(&mut bytes);
+        let expected = [
+            0, 0, 0, 1, 0, 0, 0, 3, 1, 2, 3, 4, 0, 0, 0, 3, 0, 0, 0, 5, 9, 8, 7, 6, 5, 0, 0, 0,
+        ];
+        assert_eq!(bytes, expected);
+        let decode = |bytes| rpc_gss_cred_vers_1_t::decode(&mut Reader::new(bytes));
+        assert_eq!(decode(&bytes[4..]), Ok(credential));
+        assert_eq!(decode(&bytes[4..27]), Err(XdrError::Short));
+        for (at, value) in [(7, 4), (15, 0), (15, 4), (19, 129)] {
+            let mut bytes = bytes.clone();
+            bytes[at] = value;
+            let error = decode(&bytes[4..]).expect_err("no value of the standard");
+            assert_ne!(error, XdrError::Short, "{value} at {at}");
+        }
+    }
+
+    #[test]
+    fn results_of_making_a_gss_context_lie_as_the_standard_has_them() {
+        let token = rpc_gss_init_arg {
+            gss_token: Opaque(&[1, 2]),
+        };
+        let results = rpc_gss_init_res {
+            handle: Opaque(&[3]),
+            gss_major: 1,
+            gss_minor: 0x0a0b,
+            seq_window: 128,
+            gss_token: Opaque(&[]),
+        };
+        let mut bytes = Vec::new();
+        token.encode(&mut bytes);
+        results.encode(&mut bytes);
+        let words: Vec<u32> = bytes
+            .chunks(4)
+            .map(|w| u32::from_be_bytes(w.try_into().unwrap()))
+            .collect();
+        let expected = [2, 0x0102_0000, 1, 0x0300_0000, 1, 0x0a0b, 128, 0];
+        assert_eq!(words, expected);
+        let from = &mut Reader::new(&bytes);
+        assert_eq!(rpc_gss_init_arg::decode(from), Ok(token));
+        assert_eq!(rpc_gss_init_res::decode(from), Ok(results));
     }
 
     #[test]
