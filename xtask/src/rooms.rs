@@ -20,7 +20,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("nvmf", &["auth", "faults", "machine", "wire"]),
     ("scsi", &["wire"]),
     ("iscsi", &["auth", "faults", "machine", "wire"]),
-    ("nfs", &["machine", "wire"]),
+    ("nfs", &["auth", "machine", "wire"]),
     ("reactor", &["faults", "mem"]),
     ("store", &["faults", "machine", "mem", "reactor"]),
     ("link", &["auth", "machine", "mem", "reactor", "tls"]),
@@ -53,7 +53,8 @@ const MAY_USE: &[(&str, &[&str])] = &[
     (
         "serve_nfs",
         &[
-            "engine", "link", "machine", "mem", "nfs", "nfsd", "reactor", "store", "tls",
+            "auth", "engine", "link", "machine", "mem", "nfs", "nfsd", "reactor", "store", "tls",
+            "wire",
         ],
     ),
     (

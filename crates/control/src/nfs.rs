@@ -376,7 +376,13 @@ fn xprtsec(sink: &mut Sink, section: &Section) -> Option<XprtsecModes> {
 }
 
 fn flavors(sink: &mut Sink, section: &Section) -> Option<Vec<Flavor>> {
-    const FLAVORS: &[(&str, Flavor)] = &[("sys", Flavor::Sys), ("none", Flavor::None)];
+    const FLAVORS: &[(&str, Flavor)] = &[
+        ("sys", Flavor::Sys),
+        ("none", Flavor::None),
+        ("krb5", Flavor::Krb5),
+        ("krb5i", Flavor::Krb5i),
+        ("krb5p", Flavor::Krb5p),
+    ];
     let list = section.texts(sink, "security")?;
     if list.is_empty() {
         let text = "`security` names how clients identify their users: [\"sys\"]";
@@ -396,8 +402,8 @@ fn flavors(sink: &mut Sink, section: &Section) -> Option<Vec<Flavor>> {
             None => {
                 let hint = hint(item.value, FLAVORS.iter().map(|(word, _)| *word));
                 let text = format!(
-                    "`security` holds \"sys\" (AUTH_SYS) and \"none\" (AUTH_NONE), not \
-                     \"{}\"{hint}",
+                    "`security` holds \"sys\" (AUTH_SYS), \"none\" (AUTH_NONE), and of Kerberos \
+                     \"krb5\", \"krb5i\" (integrity) and \"krb5p\" (privacy), not \"{}\"{hint}",
                     item.value
                 );
                 sink.add(&item.span, text);

@@ -1,11 +1,16 @@
 //! A server of nothing: its calls are kept until a test answers them.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use machine::{Machine as _, Tag};
 use nfs::connection::{Connection, RpcServerFatalError, ServerOp, Stop};
+use nfs::gss::Contexts;
 use testkit::End;
+use wire::rpc::auth_stat;
 use wire::xdr::Encode;
+
+use crate::gss::accept;
 
 /// A call as a server saw it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,6 +46,7 @@ pub struct RpcDouble {
     pub starts_tls: bool,
     /// How it ended.
     pub fatal: Option<RpcServerFatalError>,
+    contexts: Option<Arc<Contexts>>,
 }
 
 impl RpcDouble {
@@ -56,6 +62,15 @@ impl RpcDouble {
             starves: false,
             starts_tls: false,
             fatal: None,
+            contexts: None,
+        }
+    }
+
+    /// The same, with these contexts.
+    pub fn with_contexts(machine: Connection, contexts: Arc<Contexts>) -> RpcDouble {
+        RpcDouble {
+            contexts: Some(contexts.clone()),
+            ..RpcDouble::new(machine.with_contexts(contexts))
         }
     }
 
@@ -91,6 +106,18 @@ impl RpcDouble {
                         self.feed(true);
                     }
                 }
+                ServerOp::Place {
+                    tag,
+                    offset,
+                    at,
+                    len,
+                } => {
+                    let bytes = self.end.machine.unwrapped(at, len);
+                    let offset = offset as usize;
+                    self.end.memory[usize::from(tag)][offset..offset + bytes.len()]
+                        .copy_from_slice(bytes);
+                }
+                ServerOp::Init { tag } => self.init(tag),
                 ServerOp::Call { tag } => self.see(tag),
                 ServerOp::Answer { tag, xid } => {
                     let bytes = self.end.machine.answer(tag).to_vec();
@@ -99,6 +126,18 @@ impl RpcDouble {
                 }
                 ServerOp::StartTls => self.starts_tls = true,
                 ServerOp::Fatal(error) => self.fatal = Some(error),
+            }
+        }
+    }
+
+    /// Takes a token that makes a context.
+    fn init(&mut self, tag: Tag) {
+        let contexts = self.contexts.as_ref().expect("it has contexts");
+        match accept(contexts, self.end.machine.init(tag), (1, self.end.now)) {
+            Some(answer) => self.end.machine.send_init(tag, &answer),
+            None => {
+                let why = auth_stat::RPCSEC_GSS_CREDPROBLEM;
+                self.end.machine.send_denied(tag, why);
             }
         }
     }
@@ -151,6 +190,15 @@ impl RpcDouble {
             let reply = self.end.machine.reply(tag);
             (bytes.len() as u32).encode(reply.bytes());
             reply.payload(data, 0, bytes.len() as u32);
+        }
+        let End {
+            machine, memory, ..
+        } = &mut self.end;
+        if machine.is_protected(tag) {
+            machine.gather_payload(tag, |tag, offset, len, to| {
+                let (offset, len) = (offset as usize, len as usize);
+                to.extend_from_slice(&memory[usize::from(tag)][offset..offset + len]);
+            });
         }
         self.end.machine.send(tag);
     }

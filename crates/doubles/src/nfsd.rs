@@ -15,8 +15,9 @@ use nfsd::offload::{CopyWork, WorkAround};
 use nfsd::{Around, Execution, Exports, Nfsd, Peer, Step, prepare};
 use reactor::{Completion, Driver, Token, Wait};
 use store::fs::{FileSystem, Task, Time};
-use wire::rpc::RecordMark;
+use wire::rpc::{RecordMark, auth_stat};
 
+use crate::gss::accept;
 use crate::queues::{NO_SOCKETS, Queues};
 
 /// What a call waits for.
@@ -126,7 +127,8 @@ impl NfsdDouble {
     pub fn connect(&mut self, address: SocketAddr) -> usize {
         let at = self.conns.len();
         let socket = self.driver.add();
-        let machine = Connection::new(self.connection, self.driver.now);
+        let contexts = self.nfsd.contexts.clone();
+        let machine = Connection::new(self.connection, self.driver.now).with_contexts(contexts);
         self.conns.push(Conn {
             link: Link::new(machine, Stream::new(socket, StreamTokens::default())),
             peer: Peer::new(&self.nfsd, at as u64 + 1, address),
@@ -436,6 +438,16 @@ impl NfsdDouble {
                 c.link.set_data(tag, CommandMemory::reserved(reserved));
                 c.link.machine.prepared(tag);
             }
+            ServerOp::Place {
+                tag,
+                offset,
+                at,
+                len,
+            } => {
+                let link = &self.conns[conn].link;
+                link.put(tag, offset, link.machine.unwrapped(at, len));
+            }
+            ServerOp::Init { tag } => self.init(conn, tag),
             ServerOp::Call { tag } => {
                 self.execute(conn, tag, |execution, around| execution.begin(tag, around))
             }
@@ -454,6 +466,16 @@ impl NfsdDouble {
             ServerOp::Fatal(error) => self.conns[conn].fatal = Some(error),
         }
         true
+    }
+
+    /// Takes a token that makes a context of RPCSEC_GSS.
+    fn init(&mut self, conn: usize, tag: Tag) {
+        let machine = &mut self.conns[conn].link.machine;
+        let contexts = &self.nfsd.contexts;
+        match accept(contexts, machine.init(tag), (conn as u64, self.driver.now)) {
+            Some(answer) if self.nfsd.has_gss() => machine.send_init(tag, &answer),
+            _ => machine.send_denied(tag, auth_stat::RPCSEC_GSS_CREDPROBLEM),
+        }
     }
 
     fn around<T>(&mut self, conn: usize, tag: Tag, with: impl FnOnce(&mut Around<'_>) -> T) -> T {

@@ -33,6 +33,8 @@ pub enum About {
     Handshakes,
     /// What hosts prove themselves by: one computation at a time, however many come.
     Authentication,
+    /// Security contexts of GSS-API: making one may ask files and the network.
+    SecurityContexts,
     /// Reservations, size and state of the volume at an address, or a file system.
     State(usize),
     /// The same volume, of which something is asked that changes nothing.

@@ -464,6 +464,9 @@ impl<'c> Back<'c> {
         let flavors = rule.flavors.iter().map(|flavor| match flavor {
             Flavor::Sys => "sys",
             Flavor::None => "none",
+            Flavor::Krb5 => "krb5",
+            Flavor::Krb5i => "krb5i",
+            Flavor::Krb5p => "krb5p",
         });
         let flavors: Vec<&str> = flavors.collect();
         let xprtsec = match rule.xprtsec {

@@ -287,6 +287,34 @@ impl<M: Machine> Link<M> {
         is_there.then(|| &bytes[at..at + len])
     }
 
+    /// Puts bytes into the data of `tag`, from byte `offset` on.
+    pub fn put(&self, tag: Tag, offset: u32, bytes: &[u8]) {
+        work::spend_bytes(bytes.len() as u64);
+        let mut from = 0;
+        self.data[usize::from(tag)].each_part(offset, bytes.len() as u32, |to| {
+            let part = &bytes[from..from + to.len() as usize];
+            from += part.len();
+            mem::copy_in(to, part);
+        });
+    }
+
+    /// Calls `f` with the machine, and what appends bytes of a tag's data: so many, from an
+    /// offset.
+    pub fn with_data<T>(
+        &mut self,
+        f: impl FnOnce(&mut M, &dyn Fn(Tag, u32, u32, &mut Vec<u8>)) -> T,
+    ) -> T {
+        let data = &self.data;
+        f(&mut self.machine, &|tag, offset, len, to| {
+            work::spend_bytes(len.into());
+            data[usize::from(tag)].each_part(offset, len, |part| {
+                let at = to.len();
+                to.resize(at + part.len() as usize, 0);
+                mem::copy_out(part, &mut to[at..]);
+            });
+        })
+    }
+
     /// Takes the data of `tag` away, leaving it none. Memory that a receive
     /// under way writes stays here until the receive ends, and nothing is
     /// returned.

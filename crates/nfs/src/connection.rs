@@ -7,6 +7,7 @@
 //! is a retransmission, and which caller may do what, others decide.
 
 mod credential;
+mod gss;
 mod receive;
 mod reply;
 mod scan;
@@ -15,6 +16,7 @@ mod tls;
 
 use machine::{Machine, Nanos, RecvPlan, Step, Tag, Transmit};
 use std::collections::VecDeque;
+use std::sync::Arc;
 use wire::mount3::mount_proc3;
 use wire::nfs3::nfs_proc3;
 use wire::nfs4::{nfs_opnum4, offset4};
@@ -23,11 +25,13 @@ use wire::rpc::{call_body, opaque_auth};
 use wire::xdr::{Encode, Opaque};
 
 pub use self::credential::{Credential, Flavor};
+use self::gss::GssCall;
 use self::receive::{Inbound, Known};
 use self::reply::Refusal;
 pub use self::reply::{Mark, Reply};
 use self::slots::{CallState, RecordSlots, trim};
 use self::tls::TlsState;
+use crate::gss::{Contexts, InitAnswer};
 
 /// Callbacks that may wait for an answer.
 const CALLS_OUT_MAX: usize = 16;
@@ -153,7 +157,8 @@ pub enum Stop {
 pub struct Call<'a> {
     /// Transaction identifier.
     pub xid: u32,
-    /// Bytes of the whole record, its marks not counted.
+    /// Bytes of the whole record, its marks not counted; by RPCSEC_GSS those of the
+    /// arguments alone, which a retry in another context has too.
     pub record_bytes: u32,
     /// Which.
     pub procedure: Procedure,
@@ -230,6 +235,25 @@ pub enum ServerOp {
         /// Bytes.
         bytes: u32,
     },
+    /// Data of a WRITE whose call was protected by RPCSEC_GSS: copy
+    /// [`Connection::unwrapped`] to byte `offset` of the memory of `tag` before the next
+    /// step.
+    Place {
+        /// What names the data.
+        tag: Tag,
+        /// Its first byte that is placed.
+        offset: u32,
+        /// Where those bytes lie.
+        at: u32,
+        /// How many there are.
+        len: u32,
+    },
+    /// A token that makes a context of RPCSEC_GSS: see [`Connection::init`], then say
+    /// [`Connection::send_init`], or [`Connection::send_denied`].
+    Init {
+        /// The call.
+        tag: Tag,
+    },
     /// A call is here: see [`Connection::call`]. Say [`Connection::send`] when
     /// its results are in [`Connection::reply`].
     Call {
@@ -305,6 +329,10 @@ pub struct Connection {
     is_ended: bool,
     deadline: Option<Nanos>,
     tls: TlsState,
+    /// Those of the server; without them no call by RPCSEC_GSS is let in.
+    contexts: Option<Arc<Contexts>>,
+    /// When the last step was taken.
+    now: Nanos,
 }
 
 impl Connection {
@@ -330,6 +358,16 @@ impl Connection {
             is_ended: false,
             deadline: Some(now.saturating_add(settings.handshake_timeout)),
             tls: TlsState::Clear,
+            contexts: None,
+            now,
+        }
+    }
+
+    /// The same; calls by RPCSEC_GSS are in these contexts.
+    pub fn with_contexts(self, contexts: Arc<Contexts>) -> Connection {
+        Connection {
+            contexts: Some(contexts),
+            ..self
         }
     }
 
@@ -426,13 +464,73 @@ impl Connection {
         Some(tag)
     }
 
-    /// The results of a call are all appended.
+    /// The results of a call are all appended; those that [`Connection::is_protected`] were
+    /// gathered.
     #[inline]
     pub fn send(&mut self, tag: Tag) {
         if self.is_ended {
             return;
         }
         self.end_call(tag);
+        if self.slots[tag].gss.is_some() {
+            return self.send_protected(tag);
+        }
+        self.queue(tag);
+    }
+
+    /// Protects the results of a call by RPCSEC_GSS, where its client wants that.
+    #[cold]
+    fn send_protected(&mut self, tag: Tag) {
+        let slot = &mut self.slots[tag];
+        let closed = match &slot.gss {
+            Some(GssCall::InContext(call)) => call.close(&mut slot.reply),
+            _ => Ok(()),
+        };
+        match closed {
+            Ok(()) => self.queue(tag),
+            Err(_) => self.queue_refusal(tag, Refusal::NO_CONTEXT),
+        }
+    }
+
+    /// Whether RPCSEC_GSS protects the results of a call as bytes: then data goes out
+    /// behind [`Connection::gather_payload`].
+    #[inline]
+    pub fn is_protected(&self, tag: Tag) -> bool {
+        let gss = self.slots[tag].gss.as_ref();
+        gss.is_some_and(GssCall::is_protected)
+    }
+
+    /// The payload of an answer becomes bytes of it: `copy` appends so many bytes of a
+    /// tag's data, from an offset. The data stays with its tag until the answer has gone.
+    pub fn gather_payload(&mut self, call: Tag, copy: impl FnMut(Tag, u32, u32, &mut Vec<u8>)) {
+        self.slots[call].reply.gather(copy);
+    }
+
+    /// The bytes that [`ServerOp::Place`] named.
+    pub fn unwrapped(&self, at: u32, len: u32) -> &[u8] {
+        self.inbound.unwrapped(at, len)
+    }
+
+    /// The call that [`ServerOp::Init`] named: the handle of the context that it goes on
+    /// with, if it does not begin one, and the token.
+    pub fn init(&self, tag: Tag) -> (Option<&[u8]>, &[u8]) {
+        let slot = &self.slots[tag];
+        let Some(GssCall::Init(handle)) = &slot.gss else {
+            panic!("it makes no context");
+        };
+        let args = slot.args.get(slot.args_at as usize..).unwrap_or_default();
+        let token = gss::token(args).expect("it was read before");
+        (handle.as_deref(), token)
+    }
+
+    /// Answers the call that [`ServerOp::Init`] named.
+    pub fn send_init(&mut self, tag: Tag, answer: &InitAnswer) {
+        if self.is_ended {
+            return;
+        }
+        self.end_call(tag);
+        let slot = &mut self.slots[tag];
+        gss::answer_init(slot.xid, answer, &mut slot.reply);
         self.queue(tag);
     }
 
@@ -484,8 +582,14 @@ impl Connection {
         let slot = &mut self.slots[tag];
         slot.state = CallState::Sending;
         trim(&mut slot.args);
+        let verifier = slot.gss.as_ref().and_then(GssCall::verifier);
+        let (why, mic) = match verifier {
+            None => (why, None),
+            Some(Ok(mic)) => (why, Some(mic)),
+            Some(Err(_)) => (Refusal::NO_CONTEXT, None),
+        };
         match why {
-            Refusal::Accepted(body) => slot.reply.accepted(slot.xid, body),
+            Refusal::Accepted(body) => slot.reply.accepted(slot.xid, body, mic.as_deref()),
             Refusal::Denied(why) => slot.reply.denied(slot.xid, why),
         }
         self.queue(tag);
@@ -659,11 +763,12 @@ impl Machine for Connection {
     }
 
     #[inline]
-    fn poll_step(&mut self, _: Nanos, staged: &[u8], at: &mut usize) -> Option<Step<ServerOp>> {
+    fn poll_step(&mut self, now: Nanos, staged: &[u8], at: &mut usize) -> Option<Step<ServerOp>> {
         if self.is_ended {
             *at = staged.len();
             return None;
         }
+        self.now = now;
         let step = self.receive(staged, at);
         if step.is_none() {
             self.was_held = self.is_held();

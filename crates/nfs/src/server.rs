@@ -9,6 +9,7 @@ mod client;
 pub mod files;
 mod grace;
 pub mod locks;
+mod protection;
 mod registry;
 mod secret;
 mod session;
@@ -26,7 +27,8 @@ use wire::nfs4::{clientid4, sequenceid4, sessionid4, verifier4};
 
 pub use client::{Client, Principal};
 use grace::Grace;
-pub use registry::callback_user;
+pub use protection::{Operations, Protection};
+pub use registry::{callback_user, has_callback_way};
 pub use secret::Secret;
 pub use session::{Callback, Channel, ConnectionId, RequestId, Sequenced, Session};
 pub use set_clientid::CallbackAddress;
@@ -413,6 +415,8 @@ pub struct Exchanged {
     pub sequenceid: sequenceid4,
     /// Whether EXCHGID4_FLAG_CONFIRMED_R is set.
     pub is_confirmed: bool,
+    /// How its state is protected.
+    pub protection: Option<Protection>,
 }
 
 /// What a client names itself by (`client_owner4`).
@@ -426,4 +430,6 @@ pub struct ClientOwner<'a> {
     pub host: u64,
     /// What program it says it is (`nii_name`); empty if it does not.
     pub implementation: &'a [u8],
+    /// How its state is to be protected.
+    pub protection: Option<Protection>,
 }

@@ -9,7 +9,7 @@ use machine::{Nanos, Tag};
 use mem::Pool;
 use nfs::compound::Compound;
 use nfs::connection::{Connection, Credential, Mark, Reply};
-use nfs::server::Client;
+use nfs::server::{Client, Principal};
 use reactor::{FileIo, Token};
 use store::fs::{self, Asker, Caller, FileSystem, Output, Progress, Task, Time};
 use store::meter::IoOp;
@@ -19,6 +19,7 @@ use wire::xdr::{Encode, List};
 use crate::Nfsd;
 use crate::continuation::Continuation;
 use crate::duplicate_request_cache::Once;
+use crate::events::Reason;
 use crate::peer::{Peer, SessionUse};
 use crate::pseudo::{self, Granted, PseudoPlace};
 
@@ -403,13 +404,25 @@ impl<'a> RunningCall<'a> {
         let granted = self.peer.view.granted(export);
         let granted = granted.filter(|granted| self.is_same(granted));
         let granted = granted.ok_or(nfsstat4::NFS4ERR_STALE)?;
-        let reason = match granted.lacks(self.credential().flavor, self.peer.xprtsec()) {
+        let lacked = granted.lacks(self.credential().flavor, self.peer.xprtsec());
+        let reason = match lacked {
             None => return Ok(()),
+            Some(Reason::Flavor) if self.is_machine_allowed() => return Ok(()),
             Some(reason) => reason,
         };
         let path = granted.export.path();
         self.nfsd.events.refused(self.peer.address, path, reason);
         Err(nfsstat4::NFS4ERR_WRONGSEC)
+    }
+
+    /// Whether the machine's principal may do the operation for whatever user (RFC 8881,
+    /// section 18.35.3).
+    #[cold]
+    fn is_machine_allowed(&self) -> bool {
+        let number = self.flow.compound.number();
+        let principal = Principal::from(self.credential());
+        let client = self.client();
+        client.is_some_and(|client| client.allows(number, principal))
     }
 
     /// Whether an export is that of the file system that the call has come to

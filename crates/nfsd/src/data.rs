@@ -195,7 +195,8 @@ pub(crate) fn read<'a>(run: &mut RunningCall<'a>, args: &READ4args) -> Operation
         caller: &caller,
         id: file,
     };
-    let begun = begin_read(run.pool, from, (offset, len));
+    let is_protected = run.link.machine.is_protected(run.flow.tag);
+    let begun = begin_read(run.pool, from, (offset, len), is_protected);
     match begun.map_err(|error| status(error, run.minor()))? {
         Reading::Lent(loan, is_end) => give(run, Source::Loan(loan), is_end),
         Reading::Ask(op, buf) => ask_file_system(run, op, is_open, ThenData::Read(buf)),

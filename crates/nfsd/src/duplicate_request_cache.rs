@@ -41,6 +41,7 @@ impl CallKey {
         let step = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3);
         let head = [procedure, credential.uid, credential.gid];
         let head = head.iter().flat_map(|word| word.to_le_bytes());
+        let head = head.chain(credential.principal.to_le_bytes());
         let begin = head.fold(0xcbf2_9ce4_8422_2325, |hash, byte| step(hash, &byte));
         CallKey {
             xid,
@@ -214,9 +215,6 @@ impl DuplicateRequestCache {
     }
 }
 
-/// Bytes of an answer before its results: xid, type, status, verifier, status.
-const HEADER_BYTES: usize = 24;
-
 /// What a call is known by, once it does something that must not be done twice.
 #[derive(Debug, Default)]
 pub(crate) struct Once {
@@ -238,7 +236,7 @@ impl Once {
     fn keep(&mut self, reply: &Reply) {
         let results = reply.results();
         // What READ has sent is not there any more.
-        let is_all = reply.record_bytes() as usize == HEADER_BYTES + results.len();
+        let is_all = !reply.has_payload();
         match self.known.take() {
             Some((replies, known)) if !is_all => replies.forget(known),
             Some((replies, known)) => replies.finish(known, results),

@@ -204,7 +204,8 @@ pub struct Rule {
     pub clients: Clients,
     /// Nothing may be changed.
     pub is_read_only: bool,
-    /// Which users become anonymous; a call with [`Flavor::None`] always is.
+    /// Which users become anonymous; a call with [`Flavor::None`], and one by a principal
+    /// that is no user here, always is.
     pub squash: Squash,
     /// The anonymous user.
     pub anon_uid: u32,
@@ -244,11 +245,11 @@ impl Rule {
     #[inline]
     pub fn acting_credential(&self, said: &Credential) -> Option<Credential> {
         let is_root = || said.uid == 0 || said.gid == 0 || said.gids().contains(&0);
-        match (said.flavor, self.squash) {
-            (Flavor::None, _) | (_, Squash::All) => {
-                Some(Credential::sys(self.anon_uid, self.anon_gid, []))
-            }
-            (Flavor::Sys, Squash::Root) if is_root() => {
+        let is_anonymous = said.flavor == Flavor::None || said.is_unknown;
+        match self.squash {
+            Squash::All => Some(self.anonymous()),
+            Squash::Root | Squash::None if is_anonymous => Some(self.anonymous()),
+            Squash::Root if is_root() => {
                 let or = |id: u32, anon: u32| if id == 0 { anon } else { id };
                 Some(Credential::sys(
                     or(said.uid, self.anon_uid),
@@ -256,8 +257,12 @@ impl Rule {
                     said.gids().iter().map(|&gid| or(gid, self.anon_gid)),
                 ))
             }
-            (Flavor::Sys, Squash::None | Squash::Root) => None,
+            Squash::None | Squash::Root => None,
         }
+    }
+
+    fn anonymous(&self) -> Credential {
+        Credential::sys(self.anon_uid, self.anon_gid, [])
     }
 }
 

@@ -96,6 +96,7 @@ mod tests {
             id: b"a",
             host: 1,
             implementation: b"",
+            protection: None,
         };
         let principal = nfs::server::Principal::from(&nfs::connection::Credential::default());
         let address = nfs::server::CallbackAddress {

@@ -41,10 +41,11 @@ mod status;
 mod v3;
 pub mod xprtsec;
 
-use std::sync::atomic::AtomicBool;
-use std::sync::{Mutex, Weak};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, Weak};
 
 use machine::Nanos;
+use nfs::gss::{Contexts, ContextsSettings};
 use nfs::server::Server;
 use nfs::server::files::Files;
 
@@ -95,6 +96,9 @@ pub struct Nfsd {
     pub copies: offload::OffloadedCopies,
     /// Calls to clients that are to be made.
     pub outbox: callback::Outbox,
+    /// The security contexts of clients, where something makes them.
+    pub contexts: Arc<Contexts>,
+    has_gss: AtomicBool,
     /// What is exported.
     pub exports: exports::Live,
     /// What was exported before, as long as states are taken away of files there.
@@ -119,8 +123,11 @@ impl Nfsd {
         exports: Exports,
         now: Nanos,
     ) -> Nfsd {
+        let contexts = Contexts::new(ContextsSettings::default(), settings.server.secret);
         Nfsd {
             settings,
+            contexts: Arc::new(contexts),
+            has_gss: AtomicBool::new(false),
             server: Server::new(settings.server, boot, known, now),
             files: Files::new(boot, settings.server.secret, DELEGATIONS_MAX),
             work: offload::CopyQueue::default(),
@@ -133,5 +140,16 @@ impl Nfsd {
             events: events::Events::default(),
             is_drained: AtomicBool::new(false),
         }
+    }
+
+    /// Whether clients may make security contexts: else no call by RPCSEC_GSS comes, and
+    /// clients are told of none.
+    pub fn has_gss(&self) -> bool {
+        self.has_gss.load(Ordering::Relaxed)
+    }
+
+    /// Clients may make security contexts from now on, or no more.
+    pub fn set_gss(&self, has_gss: bool) {
+        self.has_gss.store(has_gss, Ordering::Relaxed);
     }
 }

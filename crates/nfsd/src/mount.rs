@@ -6,13 +6,11 @@ use std::net::IpAddr;
 use std::sync::{Mutex, PoisonError};
 
 use machine::Tag;
-use nfs::connection::Flavor;
 use store::fs::{self, Caller, FileId, FsOp, ObjectKind, Output, Progress};
 use wire::mount3::{
     AUTH_FLAVORS_MAX, MNTNAMLEN, dirpath, groupnode, mount_proc3, mountbody, mountres3,
     mountres3_ok, mountstat3, name,
 };
-use wire::rpc::{AUTH_NONE, AUTH_SYS};
 use wire::xdr::{Decode, Encode, List, Opaque, Reader, XdrError};
 
 use crate::call::{Around, Step};
@@ -222,11 +220,7 @@ impl MountCall {
             return mountres3::default(status).encode(to);
         };
         let handle = granted.export.handle(self.file).encode();
-        let number = |flavor: &Flavor| match flavor {
-            Flavor::None => AUTH_NONE,
-            Flavor::Sys => AUTH_SYS,
-        };
-        let flavors = granted.rule.flavors.iter().map(number);
+        let flavors = granted.rule.flavors.iter().map(|flavor| flavor.number());
         let flavors: Vec<u32> = flavors.take(AUTH_FLAVORS_MAX as usize).collect();
         mountres3::MNT3_OK(mountres3_ok {
             fhandle: Opaque(&handle),

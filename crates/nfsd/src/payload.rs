@@ -26,8 +26,10 @@ pub(crate) fn begin_read(
     pool: &Pool,
     from: File<'_>,
     (offset, len): (u64, u32),
+    is_protected: bool,
 ) -> Result<Reading, Error> {
-    if let Some(lent) = from.lend(offset, len) {
+    // What is sent protected is a copy, which the memory that is taken here is counted for.
+    if !is_protected && let Some(lent) = from.lend(offset, len) {
         return lent.map(|(loan, is_end)| Reading::Lent(loan, is_end));
     }
     let Some(buf) = pool.get(len.max(1)) else {
@@ -39,6 +41,16 @@ pub(crate) fn begin_read(
         buf: buf.range().slice(0, len),
     };
     Ok(Reading::Ask(op, buf))
+}
+
+/// All results of a call are there: sends them. Where they are protected, data is among
+/// the bytes.
+#[inline]
+pub(crate) fn send(link: &mut Link<Connection>, call: Tag) {
+    if link.machine.is_protected(call) {
+        link.with_data(|machine, copy| machine.gather_payload(call, copy));
+    }
+    link.machine.send(call);
 }
 
 /// How a WRITE stands.

@@ -118,6 +118,11 @@ impl Peer {
         self.view.client().xprtsec
     }
 
+    /// The number of its host, as of [`Asker::host`].
+    pub fn host(&self) -> u64 {
+        self.asker.host
+    }
+
     /// The client whose session it has used last.
     pub fn client(&self) -> Option<clientid4> {
         Some(self.sessions.last()?.session.client.id)

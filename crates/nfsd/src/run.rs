@@ -169,7 +169,7 @@ impl Execution {
         } else {
             flow.once.end(reply);
         }
-        machine.send(flow.tag);
+        payload::send(around.link, flow.tag);
         around.peer.answered = Some(flow.io());
         self.flow = None;
     }

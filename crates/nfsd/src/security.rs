@@ -4,10 +4,10 @@
 use nfs::connection::Flavor;
 use store::fs::{self, FsOp, Output, check_name};
 use wire::nfs4::{
-    SECINFO_NO_NAME4args, SECINFO4args, SECINFO4resok, nfsstat4, secinfo_style4, secinfo4,
+    SECINFO_NO_NAME4args, SECINFO4args, SECINFO4resok, nfsstat4, rpcsec_gss_info, secinfo_style4,
+    secinfo4,
 };
-use wire::rpc::{AUTH_NONE, AUTH_SYS};
-use wire::xdr::{Encode, List};
+use wire::xdr::{Encode, List, Opaque};
 
 use crate::call::{Ask, OperationOutcome, RunningCall};
 use crate::continuation::{Continuation, ThenSecinfo};
@@ -67,27 +67,45 @@ pub(crate) fn secinfo_no_name<'a>(
     }
 }
 
+/// Kerberos 5 as a mechanism of GSS-API, in DER without tag and length: 1.2.840.113554.1.2.2
+/// (RFC 1964, section 1).
+const KERBEROS: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x12, 0x01, 0x02, 0x02];
+
+/// What the directories above the exports take: whatever a client may be let in with below.
+const EVERYTHING: [Flavor; 5] = [
+    Flavor::Sys,
+    Flavor::Krb5,
+    Flavor::Krb5i,
+    Flavor::Krb5p,
+    Flavor::None,
+];
+
 /// Answers for a place. With sessions the current file handle is used up.
 fn answer_secinfo<'a>(run: &mut RunningCall<'a>, place: PseudoPlace) -> OperationOutcome<'a> {
-    let everything = [Flavor::Sys, Flavor::None];
     let flavors: &[Flavor] = match place {
-        PseudoPlace::Pseudo(_) => &everything,
+        PseudoPlace::Pseudo(_) => &EVERYTHING,
         PseudoPlace::File { export, .. } => {
             let granted = run.peer.view.granted(export);
             &granted.ok_or(nfsstat4::NFS4ERR_STALE)?.rule.flavors
         }
     };
-    let number = |flavor: &Flavor| match flavor {
-        Flavor::None => AUTH_NONE,
-        Flavor::Sys => AUTH_SYS,
-    };
-    let all: Vec<secinfo4<'_>> = flavors
-        .iter()
-        .map(|flavor| secinfo4::default(number(flavor)))
-        .collect();
+    let has_gss = run.nfsd.has_gss();
+    let flavors = flavors.iter().filter(|flavor| has_gss || !flavor.is_gss());
+    let all: Vec<secinfo4<'_>> = flavors.map(|flavor| secinfo_of(*flavor)).collect();
     if run.minor() > 0 {
         run.flow.current = None;
     }
     let list: SECINFO4resok<'_> = List::Of(&all);
     run.ok(|to| list.encode(to))
+}
+
+fn secinfo_of(flavor: Flavor) -> secinfo4<'static> {
+    match flavor.service() {
+        None => secinfo4::default(flavor.number()),
+        Some(service) => secinfo4::case_6(rpcsec_gss_info {
+            oid: Opaque(KERBEROS),
+            qop: 0,
+            service: service as u32,
+        }),
+    }
 }

@@ -2,7 +2,10 @@
 //! 7530, sections 16.29, 16.33, 16.34).
 
 use faults::Fault;
-use nfs::server::{CallbackAddress, Channel, ClientOwner, Principal, callback_user};
+use nfs::server::{
+    CallbackAddress, Channel, ClientOwner, Operations, Principal, Protection, callback_user,
+    has_callback_way,
+};
 use store::fs::{self, Output};
 use wire::nfs4::{
     BACKCHANNEL_CTL4args, BIND_CONN_TO_SESSION4args, BIND_CONN_TO_SESSION4resok,
@@ -10,8 +13,8 @@ use wire::nfs4::{
     DESTROY_CLIENTID4args, DESTROY_SESSION4args, EXCHANGE_ID4args, EXCHANGE_ID4resok,
     EXCHGID4_FLAG_CONFIRMED_R, EXCHGID4_FLAG_USE_NON_PNFS, RECLAIM_COMPLETE4args, RENEW4args,
     SETCLIENTID_CONFIRM4args, SETCLIENTID4args, SETCLIENTID4resok, channel_attrs4,
-    channel_dir_from_client4, clientaddr4, nfsstat4, server_owner4, state_protect4_a,
-    state_protect4_r,
+    channel_dir_from_client4, clientaddr4, nfsstat4, server_owner4, state_protect_ops4,
+    state_protect4_a, state_protect4_r,
 };
 use wire::xdr::{Encode, List, Opaque};
 
@@ -42,6 +45,7 @@ pub(crate) fn setclientid<'a>(
         id: args.client.id.0,
         host: run.peer.asker().host,
         implementation: b"",
+        protection: None,
     };
     let location = &args.callback.cb_location;
     let address = CallbackAddress {
@@ -93,6 +97,9 @@ pub(crate) fn backchannel_ctl<'a>(
     args: &BACKCHANNEL_CTL4args<'a>,
 ) -> OperationOutcome<'a> {
     let session = run.session().ok_or(nfsstat4::NFS4ERR_OP_NOT_IN_SESSION)?;
+    if !has_callback_way(args.bca_sec_parms.iter()) {
+        return Err(nfsstat4::NFS4ERR_NOENT);
+    }
     session.set_callback_program(
         args.bca_cb_program,
         callback_user(args.bca_sec_parms.iter()),
@@ -106,6 +113,8 @@ pub(crate) fn bind_conn_to_session<'a>(
 ) -> OperationOutcome<'a> {
     let held = run.peer.session(run.nfsd, &args.bctsa_sessid);
     let held = held.ok_or(nfsstat4::NFS4ERR_BADSESSION)?;
+    let principal = Principal::from(run.credential());
+    held.session.client.check_protection(principal)?;
     let dir = held.session.bind(run.peer.id, args.bctsa_dir)?;
     run.peer.states.bound(&held.session);
     held.session.client.renew(run.now);
@@ -126,18 +135,25 @@ pub(crate) fn exchange_id<'a>(
     run: &mut RunningCall<'a>,
     args: &EXCHANGE_ID4args<'a>,
 ) -> OperationOutcome<'a> {
-    // Protection of state rests on RPCSEC_GSS, which there is not.
-    match args.eia_state_protect {
-        state_protect4_a::SP4_NONE => {}
-        state_protect4_a::SP4_MACH_CRED(_) => return Err(nfsstat4::NFS4ERR_INVAL),
+    let protection = match &args.eia_state_protect {
+        state_protect4_a::SP4_NONE => None,
+        // It rests on what cannot be changed on the way.
+        state_protect4_a::SP4_MACH_CRED(_) if !run.credential().flavor.has_integrity() => {
+            return Err(nfsstat4::NFS4ERR_INVAL);
+        }
+        state_protect4_a::SP4_MACH_CRED(ops) => {
+            let asked = Operations::of_bitmap(ops.spo_must_allow.iter());
+            Some(Protection::new(asked))
+        }
         state_protect4_a::SP4_SSV(_) => return Err(nfsstat4::NFS4ERR_ENCR_ALG_UNSUPP),
-    }
+    };
     let implementation = args.eia_client_impl_id.iter().next();
     let owner = ClientOwner {
         verifier: args.eia_clientowner.co_verifier,
         id: args.eia_clientowner.co_ownerid.0,
         host: run.peer.asker().host,
         implementation: implementation.map_or(b"", |own| own.nii_name.0),
+        protection,
     };
     let principal = Principal::from(run.credential());
     let (server, minor) = (&run.nfsd.server, run.minor());
@@ -153,11 +169,19 @@ pub(crate) fn exchange_id<'a>(
     };
     // The same on every address of this server, and on no other server.
     let identity = run.nfsd.settings.identity;
+    let of = exchanged.protection.unwrap_or_default();
+    let (enforced, allowed) = (of.enforced.bitmap(), of.allowed.bitmap());
     let resok = EXCHANGE_ID4resok {
         eir_clientid: exchanged.clientid,
         eir_sequenceid: exchanged.sequenceid,
         eir_flags: EXCHGID4_FLAG_USE_NON_PNFS | confirmed,
-        eir_state_protect: state_protect4_r::SP4_NONE,
+        eir_state_protect: match exchanged.protection {
+            None => state_protect4_r::SP4_NONE,
+            Some(_) => state_protect4_r::SP4_MACH_CRED(state_protect_ops4 {
+                spo_must_enforce: List::Of(&enforced),
+                spo_must_allow: List::Of(&allowed),
+            }),
+        },
         eir_server_owner: server_owner4 {
             so_minor_id: 0,
             so_major_id: Opaque(&identity),
@@ -227,7 +251,8 @@ pub(crate) fn destroy_clientid<'a>(
 ) -> OperationOutcome<'a> {
     let id = args.dca_clientid;
     let has_state = run.nfsd.files.has_state(id);
-    run.nfsd.server.destroy_clientid(id, has_state)?;
+    let principal = Principal::from(run.credential());
+    run.nfsd.server.destroy_clientid(id, has_state, principal)?;
     run.nfsd.remove_gone_clients();
     run.ok(|_| {})
 }

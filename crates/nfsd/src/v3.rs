@@ -25,6 +25,7 @@ use self::call::V3CallState;
 use crate::call::{Around, Step};
 use crate::events::{Events, Reason};
 use crate::mount;
+use crate::payload;
 use crate::peer::Peer;
 use crate::pseudo::{Lost, PseudoPlace};
 
@@ -176,7 +177,7 @@ impl V3Call {
                     machine.drop_call(self.tag);
                     around.link.set_data(self.tag, CommandMemory::default());
                 }
-                false => machine.send(self.tag),
+                false => payload::send(around.link, self.tag),
             }
         }
         step

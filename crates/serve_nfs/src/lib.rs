@@ -9,6 +9,7 @@
 
 mod config;
 pub mod files;
+mod gss;
 mod mail;
 pub mod records;
 mod service;
@@ -21,6 +22,7 @@ use std::sync::Arc;
 
 use ::nfs::Connection as Transport;
 use ::nfs::connection::{RpcServerSettings, ServerOp};
+use auth::gss_acceptor::AcceptStep;
 use engine::blocks::KeptJob;
 use engine::hosts::HostPlace;
 use engine::job::{Job, Jobs};
@@ -53,7 +55,7 @@ const CLIENT_REFUSED: RefusalKind = RefusalKind("NFS client refused");
 const MOUNT_REFUSED: RefusalKind = RefusalKind("NFS mount refused");
 
 /// Mail between reactors, with answers to calls.
-pub type NfsMail = engine::Mail<GoOn, OwnMail>;
+pub type NfsMail = engine::Mail<CallAnswer, OwnMail>;
 
 /// Where the answer to a call comes from that is not there yet.
 pub enum CallWork {
@@ -170,6 +172,8 @@ pub struct NfsConnection {
     called: Vec<(u32, u64, Nanos)>,
     /// What the certificate is called that its client has shown.
     certificate: Option<String>,
+    /// Tokens under way that make security contexts.
+    accepting: usize,
     /// It has called something.
     is_known: bool,
     /// It closes when the calls under way are answered.
@@ -194,7 +198,7 @@ pub fn open(
     };
     let peer = Peer::new(nfsd, via.connection, via.peer);
     let (shared, here) = (service.shared.clone(), (local.jobs.clone(), pool));
-    let machine = Transport::new(settings, now);
+    let machine = Transport::new(settings, now).with_contexts(nfsd.contexts.clone());
     NfsConnection {
         core: Core::new(machine, id, stream, (via, place), shared, here),
         local: local.clone(),
@@ -204,6 +208,7 @@ pub fn open(
         starved: 0,
         called: Vec::new(),
         certificate: None,
+        accepting: 0,
         is_known: false,
         is_leaving: false,
     }
@@ -241,12 +246,16 @@ impl NfsConnection {
 }
 
 /// What a call waited for elsewhere is done.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct GoOn;
+pub enum CallAnswer {
+    /// It goes on.
+    GoOn,
+    /// A token was taken that makes a security context.
+    Accepted(AcceptStep),
+}
 
 impl Protocol for NfsConnection {
     type Machine = Transport;
-    type Answer = GoOn;
+    type Answer = CallAnswer;
     type Mail = OwnMail;
     type Job = CallWork;
     type Local = Local;
@@ -271,8 +280,8 @@ impl Protocol for NfsConnection {
 
     /// What was to answer has failed, and the target stops. What clients
     /// may reclaim is not on the disk then, as when the disk fails.
-    fn lost() -> GoOn {
-        GoOn
+    fn lost() -> CallAnswer {
+        CallAnswer::GoOn
     }
 
     #[inline]
@@ -293,6 +302,20 @@ impl Protocol for NfsConnection {
             }
             ServerOp::PrepareArgs { call, tag, bytes } => {
                 self.prepare_args((tag, bytes), driver.pool()) || self.refuse_more(call, tag)
+            }
+            ServerOp::Place {
+                tag,
+                offset,
+                at,
+                len,
+            } => {
+                let link = &self.core.link;
+                link.put(tag, offset, link.machine.unwrapped(at, len));
+                true
+            }
+            ServerOp::Init { tag } => {
+                self.accept(tag);
+                true
             }
             ServerOp::Answer { tag, xid } => {
                 self.called_back(tag, xid, driver);
@@ -320,12 +343,19 @@ impl Protocol for NfsConnection {
                 self.note_refusal(RefusalKind::END, &reason);
                 self.is_leaving = true;
             }
-            ServerOp::Answer { .. } | ServerOp::StartTls | ServerOp::Fatal(_) => {}
+            ServerOp::Place { .. }
+            | ServerOp::Init { .. }
+            | ServerOp::Answer { .. }
+            | ServerOp::StartTls
+            | ServerOp::Fatal(_) => {}
         }
     }
 
-    fn answered<D: Driver>(&mut self, tag: Tag, _: GoOn, driver: &mut D) {
-        self.go_on(tag, driver);
+    fn answered<D: Driver>(&mut self, tag: Tag, answer: CallAnswer, driver: &mut D) {
+        match answer {
+            CallAnswer::GoOn => self.go_on(tag, driver),
+            CallAnswer::Accepted(step) => self.accepted(tag, step, driver.now()),
+        }
     }
 
     #[inline]
@@ -427,7 +457,11 @@ impl Protocol for NfsConnection {
             ServerOp::Call { tag }
             | ServerOp::PrepareArgs { tag, .. }
             | ServerOp::Prepare { tag, .. } => [Some(tag), None],
-            ServerOp::Answer { .. } | ServerOp::StartTls | ServerOp::Fatal(_) => [None; 2],
+            ServerOp::Place { .. }
+            | ServerOp::Init { .. }
+            | ServerOp::Answer { .. }
+            | ServerOp::StartTls
+            | ServerOp::Fatal(_) => [None; 2],
         }
     }
 
@@ -608,7 +642,9 @@ impl NfsConnection {
     #[cold]
     fn keep_records(&mut self, tag: Tag) {
         let later = self.later(tag);
-        self.local.service.keep_records(move || later.answer(GoOn));
+        self.local
+            .service
+            .keep_records(move || later.answer(CallAnswer::GoOn));
     }
 
     /// As [`NfsConnection::settle`], of a call that is not tried again by itself.

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use ::nfs::server::{ClientEvent, Departure, Secret};
+use auth::gss_acceptor::GssAcceptor;
 use engine::{About, Post, Refusal, Remedy, Shared};
 use machine::{Nanos, locked};
 use nfsd::xprtsec::Xprtsec;
@@ -88,6 +89,8 @@ pub struct Service {
     records: Mutex<Option<Records>>,
     /// Where the time of day comes from.
     pub wall: Wall,
+    /// What makes security contexts of clients.
+    acceptor: Mutex<Option<Arc<dyn GssAcceptor>>>,
     /// Records are not on the disk: it is tried again with every tick.
     are_records_behind: AtomicBool,
     /// Clients that were refused, as is noted.
@@ -129,6 +132,7 @@ impl Service {
             start: Mutex::new(Some(start)),
             records: Mutex::new(records),
             wall,
+            acceptor: Mutex::new(None),
             are_records_behind: AtomicBool::new(false),
             clients_refused: AtomicU64::new(0),
             ticked: AtomicU64::new(0),
@@ -146,6 +150,7 @@ impl Service {
                 exports,
             } = start;
             let nfsd = Nfsd::new(settings, boot, known, exports, now);
+            nfsd.set_gss(self.acceptor().is_some());
             assert!(self.nfsd.set(nfsd).is_ok(), "it starts once");
         }
     }
@@ -154,6 +159,18 @@ impl Service {
     #[inline]
     pub fn nfsd(&self) -> &Nfsd {
         self.nfsd.get().expect("a reactor runs")
+    }
+
+    /// Users may prove who they are to this from now on; `None`: they cannot.
+    pub fn set_acceptor(&self, acceptor: Option<Arc<dyn GssAcceptor>>) {
+        if let Some(nfsd) = self.nfsd.get() {
+            nfsd.set_gss(acceptor.is_some());
+        }
+        *locked(&self.acceptor) = acceptor;
+    }
+
+    pub(crate) fn acceptor(&self) -> Option<Arc<dyn GssAcceptor>> {
+        locked(&self.acceptor).clone()
     }
 
     /// How many reactors there are.
@@ -448,6 +465,7 @@ mod tests {
             id: b"a_client",
             host: 1,
             implementation: b"",
+            protection: None,
         };
         let address = ::nfs::server::CallbackAddress {
             program: 0,

@@ -9,7 +9,8 @@ use auth::psk::{Derivation, Psk, PskHash, TlsPsk};
 use link::{CommandMemory, Link, Stream, StreamProblem, StreamTokens};
 use machine::{Direct, Machine, Nanos, RecvPlan, Step, Tag, Transmit};
 use mem::{Budget, Pool, Region};
-use tls::psk_handshake::{KnownPsks, PskHandshake, Secured};
+use tls::Secured;
+use tls::psk_handshake::{KnownPsks, PskHandshake};
 use tls::records::{
     ContentType, EXTRA_BYTES, HEADER_BYTES, Opened, Opener, Plain, RecordError, Sealed, Sealer,
 };

@@ -1,10 +1,14 @@
 //! Credentials of calls (RFC 5531, sections 8 and 9, appendix A).
 
-use wire::rpc::{AUTH_NONE, AUTH_SYS, auth_stat, authsys_parms, call_body};
+use auth::user::User;
+use wire::rpc::{
+    AUTH_NONE, AUTH_SYS, RPC_AUTH_GSS_KRB5, RPC_AUTH_GSS_KRB5I, RPC_AUTH_GSS_KRB5P, auth_stat,
+    authsys_parms, call_body, rpc_gss_service_t,
+};
 use wire::xdr::{Decode, Reader};
 
-/// Further groups that AUTH_SYS carries at most.
-const GIDS_MAX: usize = 16;
+/// Further groups that count: AUTH_SYS carries 16 at most.
+const GIDS_MAX: usize = 32;
 
 /// A flavor of authentication that is taken.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -14,6 +18,48 @@ pub enum Flavor {
     None,
     /// AUTH_SYS: the user that the client names.
     Sys,
+    /// RPCSEC_GSS by Kerberos 5: the user that has proved to be it.
+    Krb5,
+    /// The same; arguments and results have a checksum.
+    Krb5i,
+    /// The same; arguments and results are encrypted.
+    Krb5p,
+}
+
+impl Flavor {
+    /// Whether a user proves to be it by RPCSEC_GSS.
+    #[inline]
+    pub fn is_gss(self) -> bool {
+        self.service().is_some()
+    }
+
+    /// How RPCSEC_GSS protects arguments and results.
+    #[inline]
+    pub fn service(self) -> Option<rpc_gss_service_t> {
+        match self {
+            Flavor::None | Flavor::Sys => None,
+            Flavor::Krb5 => Some(rpc_gss_service_t::rpc_gss_svc_none),
+            Flavor::Krb5i => Some(rpc_gss_service_t::rpc_gss_svc_integrity),
+            Flavor::Krb5p => Some(rpc_gss_service_t::rpc_gss_svc_privacy),
+        }
+    }
+
+    /// Whether arguments and results cannot be changed on their way.
+    #[inline]
+    pub fn has_integrity(self) -> bool {
+        matches!(self, Flavor::Krb5i | Flavor::Krb5p)
+    }
+
+    /// Its number where one names mechanism and service too (RFC 2623, section 4.2).
+    pub fn number(self) -> u32 {
+        match self {
+            Flavor::None => AUTH_NONE,
+            Flavor::Sys => AUTH_SYS,
+            Flavor::Krb5 => RPC_AUTH_GSS_KRB5,
+            Flavor::Krb5i => RPC_AUTH_GSS_KRB5I,
+            Flavor::Krb5p => RPC_AUTH_GSS_KRB5P,
+        }
+    }
 }
 
 /// The user of a call, as the call names it.
@@ -21,16 +67,21 @@ pub enum Flavor {
 pub struct Credential {
     /// How it is said.
     pub flavor: Flavor,
-    /// User; 0 with [`Flavor::None`], where it means nothing.
+    /// User; 0 with [`Flavor::None`] and of [`Credential::is_unknown`], where it means
+    /// nothing.
     pub uid: u32,
     /// Group; likewise.
     pub gid: u32,
+    /// With RPCSEC_GSS the principal, by a number that is its own; else 0.
+    pub principal: u64,
+    /// With RPCSEC_GSS: the principal is no user here.
+    pub is_unknown: bool,
     gids: [u32; GIDS_MAX],
     gids_len: u8,
 }
 
 impl Credential {
-    /// AUTH_SYS with these ids; of `gids` the first 16.
+    /// AUTH_SYS with these ids; of `gids` the first 32.
     pub fn sys(uid: u32, gid: u32, gids: impl IntoIterator<Item = u32>) -> Credential {
         let mut credential = Credential {
             flavor: Flavor::Sys,
@@ -43,6 +94,18 @@ impl Credential {
             credential.gids_len += 1;
         }
         credential
+    }
+
+    /// RPCSEC_GSS by a principal which is this user here.
+    pub(crate) fn gss(principal: u64, user: Option<&User>) -> Credential {
+        let (uid, gid) = user.map_or((0, 0), |user| (user.uid, user.gid));
+        let gids = user.into_iter().flat_map(|user| user.gids.iter().copied());
+        Credential {
+            flavor: Flavor::Krb5,
+            principal,
+            is_unknown: user.is_none(),
+            ..Credential::sys(uid, gid, gids)
+        }
     }
 
     /// Further groups.

@@ -1,12 +1,15 @@
 //! The way of the bytes that come: record marks off, arguments into the
 //! buffer of their call, data of WRITEs to its memory.
 
+mod protected;
+
 use machine::inbound::{Inbound as Payload, Walk};
 use machine::{Direct, Step, Tag, Tail};
 use wire::nfs3::nfs_proc3;
 use wire::rpc::{RecordMark, accept_stat};
 use wire::xdr::{Decode, Reader, XdrError};
 
+use self::protected::Unwrapped;
 use super::credential::Credential;
 use super::reply::Refusal;
 use super::scan::{self, Header, Operation};
@@ -45,6 +48,8 @@ enum RecordPart {
     Write3,
     /// All of it belongs to the record's buffer: of a call.
     Args,
+    /// Likewise, of a call that RPCSEC_GSS protects.
+    Protected,
     /// Likewise, of an answer.
     Rest,
     /// It is skipped.
@@ -71,6 +76,12 @@ pub(super) struct Inbound {
     pub(super) refusal: Option<Refusal>,
     /// It asks for TLS, and gets it.
     pub(super) is_probe: bool,
+    /// The call is not answered.
+    is_dropped: bool,
+    /// The arguments of a call that was protected: what is received follows them.
+    unwrapped: Option<Unwrapped>,
+    /// Those are walked.
+    is_unwrapped: bool,
     /// The data of a WRITE, and its padding.
     payload: Payload,
     /// The data of WRITEs in this record.
@@ -83,6 +94,12 @@ pub(super) struct Inbound {
 }
 
 impl Inbound {
+    /// Bytes of protected arguments.
+    pub(super) fn unwrapped(&self, at: u32, len: u32) -> &[u8] {
+        let unwrapped = self.unwrapped.as_ref().expect("a step has named them");
+        &unwrapped.bytes[at as usize..(at + len) as usize]
+    }
+
     #[inline]
     pub(super) fn is_blocked(&self) -> bool {
         self.args_wanted.is_some() || self.payload.is_blocked()
@@ -146,6 +163,9 @@ impl Inbound {
 
     #[inline]
     pub(super) fn direct(&self) -> Option<Direct> {
+        if self.is_unwrapped {
+            return None;
+        }
         let payload = self.payload.direct()?;
         let len = payload.len.min(self.left);
         (len > 0).then_some(Direct { len, ..payload })
@@ -224,11 +244,29 @@ struct Write3 {
 }
 
 impl Connection {
+    /// Takes what was received, and before it what was protected in it.
     #[inline]
     pub(super) fn receive(&mut self, staged: &[u8], at: &mut usize) -> Option<Step<ServerOp>> {
         if self.tls == TlsState::Announced {
             return self.before_tls(&staged[*at..]);
         }
+        loop {
+            if self.inbound.unwrapped.is_some() {
+                let step = self.walk_unwrapped();
+                if step.is_some() || self.inbound.unwrapped.is_some() {
+                    return step;
+                }
+            }
+            let step = self.walk(staged, at);
+            if step.is_some() || self.inbound.unwrapped.is_none() {
+                return step;
+            }
+        }
+    }
+
+    /// Takes bytes up to the next step, or to the end of a protected record.
+    #[inline]
+    fn walk(&mut self, staged: &[u8], at: &mut usize) -> Option<Step<ServerOp>> {
         loop {
             let inbound = &mut self.inbound;
             if inbound.args_wanted.is_some() {
@@ -265,6 +303,9 @@ impl Connection {
                     && let Some(step) = self.end_record()
                 {
                     return Some(step);
+                }
+                if self.inbound.unwrapped.is_some() {
+                    return None;
                 }
                 continue;
             }
@@ -331,8 +372,13 @@ impl Connection {
             false => u32::MAX,
         };
         let args_max = self.slots[call].args_max;
-        let bytes = args_max.saturating_add(more);
-        let bytes = bytes.min(self.settings.args_bytes_max);
+        // Of a protected call all of its record comes here first.
+        let is_protected = self.inbound.part == RecordPart::Protected;
+        let most = match is_protected {
+            true => self.settings.record_bytes_max(),
+            false => self.settings.args_bytes_max,
+        };
+        let bytes = args_max.saturating_add(more).min(most);
         if bytes == args_max {
             return Some(self.fail(RpcServerFatalError::LongArguments));
         }
@@ -342,6 +388,12 @@ impl Connection {
             return None;
         };
         self.inbound.args_wanted = Some((tag, bytes));
+        // Its arguments are copied out of it, which data of WRITEs has other memory for.
+        let copied = match is_protected {
+            true => bytes.min(self.settings.args_bytes_max),
+            false => 0,
+        };
+        let bytes = bytes + copied;
         Some(Step::Op(ServerOp::PrepareArgs { call, tag, bytes }))
     }
 
@@ -366,7 +418,7 @@ impl Connection {
         }
         if matches!(
             part,
-            RecordPart::Args | RecordPart::Rest | RecordPart::Nothing
+            RecordPart::Args | RecordPart::Protected | RecordPart::Rest | RecordPart::Nothing
         ) {
             if part != RecordPart::Nothing {
                 args.extend_from_slice(chunk);
@@ -493,21 +545,20 @@ impl Connection {
                 slot.xid = xid;
                 slot.procedure = procedure;
                 slot.credential = credential;
-                self.inbound.part = match procedure {
-                    Procedure::Null => RecordPart::Nothing,
-                    Procedure::Compound => {
-                        self.known.note(&slot.args, &credential);
-                        RecordPart::Compound
-                    }
-                    Procedure::Nfs3(nfs_proc3::NFSPROC3_WRITE) => RecordPart::Write3,
-                    Procedure::Nfs3(_) | Procedure::Mount3(_) => RecordPart::Args,
-                };
+                if procedure == Procedure::Compound {
+                    self.known.note(&slot.args, &credential);
+                }
+                self.inbound.part = arguments_of(procedure);
                 self.deadline = None;
             }
             Header::Probe { xid } => {
                 slot.xid = xid;
                 self.inbound.part = RecordPart::Nothing;
                 self.on_probe();
+            }
+            Header::Gss { xid } => {
+                slot.xid = xid;
+                self.on_gss_header(tag);
             }
             Header::Refused { xid, why } => {
                 slot.xid = xid;
@@ -629,7 +680,8 @@ impl Connection {
             inbound.bulk = BULK_CALLS;
         }
         let tag = tag?;
-        let staged = inbound.is_last && inbound.left as usize <= available;
+        let is_here = inbound.is_last && inbound.left as usize <= available;
+        let staged = is_here && !inbound.is_unwrapped;
         Some(Step::Op(ServerOp::Prepare {
             call,
             tag,
@@ -649,6 +701,10 @@ impl Connection {
         }
         inbound.payload = Payload::default();
         self.slots[tag].record_bytes = inbound.record_bytes;
+        if inbound.is_dropped {
+            self.slots.free(tag);
+            return None;
+        }
         if let Some(why) = inbound.refusal.take() {
             self.queue_refusal(tag, why);
             return None;
@@ -666,6 +722,10 @@ impl Connection {
                 let xid = self.slots[tag].xid;
                 return Some(Step::Op(ServerOp::Answer { tag, xid }));
             }
+            RecordPart::Protected => {
+                self.unwrap(tag);
+                return None;
+            }
             RecordPart::Operation | RecordPart::Last => self.slots[tag].stop = Stop::BadXdr,
             RecordPart::Args | RecordPart::Nothing => {}
         }
@@ -674,16 +734,36 @@ impl Connection {
             self.slots.free(tag);
             return None;
         }
+        if slot.gss.is_some() {
+            return self.begin_gss_call(tag);
+        }
         slot.reply.begin(slot.xid);
         if slot.procedure == Procedure::Null {
             slot.state = CallState::Sending;
             self.queue(tag);
             return None;
         }
+        self.begin_call(tag);
+        Some(Step::Op(ServerOp::Call { tag }))
+    }
+
+    #[inline]
+    fn begin_call(&mut self, tag: Tag) {
+        let slot = &mut self.slots[tag];
         slot.state = CallState::Executing;
         self.executing += 1;
         self.args_bytes += slot.free_args_bytes(&self.settings);
-        Some(Step::Op(ServerOp::Call { tag }))
+    }
+}
+
+/// What a procedure's arguments are taken as.
+#[inline]
+fn arguments_of(procedure: Procedure) -> RecordPart {
+    match procedure {
+        Procedure::Null => RecordPart::Nothing,
+        Procedure::Compound => RecordPart::Compound,
+        Procedure::Nfs3(nfs_proc3::NFSPROC3_WRITE) => RecordPart::Write3,
+        Procedure::Nfs3(_) | Procedure::Mount3(_) => RecordPart::Args,
     }
 }
 

@@ -2,8 +2,8 @@
 
 use machine::{Tag, Tail, Transmit};
 use wire::rpc::{
-    AUTH_NONE, RecordMark, accept_stat, accepted_body, auth_stat, mismatch_info, msg_type,
-    opaque_auth, rejected_reply, reply_stat,
+    AUTH_NONE, RPCSEC_GSS, RecordMark, accept_stat, accepted_body, auth_stat, mismatch_info,
+    msg_type, opaque_auth, rejected_reply, reply_stat,
 };
 use wire::xdr::{Encode, Opaque, pad};
 
@@ -28,6 +28,8 @@ pub struct Reply {
     parts: Vec<ReplyPart>,
     /// Payload with its padding.
     payload_bytes: u32,
+    /// Where the results begin.
+    results_at: usize,
     sent: usize,
     parts_sent: usize,
 }
@@ -96,7 +98,29 @@ impl Reply {
 
     /// The bytes of the results: what follows the header of RPC.
     pub fn results(&self) -> &[u8] {
-        &self.bytes[HEADER_BYTES..]
+        &self.bytes[self.results_at..]
+    }
+
+    /// Whether there is payload beside the bytes.
+    pub fn has_payload(&self) -> bool {
+        !self.parts.is_empty()
+    }
+
+    /// Payload becomes bytes: `copy` appends so much of a tag's data from an offset.
+    pub(super) fn gather(&mut self, mut copy: impl FnMut(Tag, u32, u32, &mut Vec<u8>)) {
+        let parts = std::mem::take(&mut self.parts);
+        let room = self.bytes.len() + self.payload_bytes as usize;
+        let bytes = std::mem::replace(&mut self.bytes, Vec::with_capacity(room));
+        let mut from = 0;
+        for part in parts {
+            self.bytes.extend_from_slice(&bytes[from..part.at as usize]);
+            from = part.at as usize;
+            copy(part.tag, part.offset, part.len, &mut self.bytes);
+            let padding = pad(part.len as usize);
+            self.bytes.extend_from_slice(&[0; 3][..padding]);
+        }
+        self.bytes.extend_from_slice(&bytes[from..]);
+        self.payload_bytes = 0;
     }
 
     pub(super) fn reset(&mut self, keep_bytes: usize) {
@@ -120,6 +144,21 @@ impl Reply {
         words[..4].copy_from_slice(&xid.to_be_bytes());
         words[4..8].copy_from_slice(&(msg_type::REPLY as u32).to_be_bytes());
         self.bytes.extend_from_slice(&head);
+        self.results_at = HEADER_BYTES;
+    }
+
+    /// The same with a verifier of RPCSEC_GSS, and `ahead` zeros before the results.
+    pub(super) fn begin_verified(&mut self, xid: u32, mic: &[u8], ahead: usize) {
+        self.begin_accepted(xid, Some(mic));
+        accept_stat::SUCCESS.encode(&mut self.bytes);
+        self.results_at = self.bytes.len() + ahead;
+        self.bytes.resize(self.results_at, 0);
+    }
+
+    /// What was appended since [`Reply::begin_verified`], with the zeros before it.
+    pub(super) fn protected(&mut self, ahead: usize) -> (&mut Vec<u8>, usize) {
+        debug_assert!(self.parts.is_empty(), "payload was gathered");
+        (&mut self.bytes, self.results_at - ahead)
     }
 
     #[inline]
@@ -138,10 +177,19 @@ impl Reply {
         stat.encode(to);
     }
 
-    fn begin_accepted(&mut self, xid: u32) {
+    fn begin_accepted(&mut self, xid: u32, mic: Option<&[u8]>) {
         self.begin_as(xid, reply_stat::MSG_ACCEPTED);
-        // The verifier: AUTH_NONE, empty.
-        0u64.encode(&mut self.bytes);
+        let verifier = match mic {
+            None => opaque_auth {
+                flavor: AUTH_NONE,
+                body: Opaque(&[]),
+            },
+            Some(mic) => opaque_auth {
+                flavor: RPCSEC_GSS,
+                body: Opaque(mic),
+            },
+        };
+        verifier.encode(&mut self.bytes);
     }
 
     /// The answer to a client that asks for TLS: it begins (RFC 9289, section 4.1).
@@ -155,9 +203,9 @@ impl Reply {
         accept_stat::SUCCESS.encode(&mut self.bytes);
     }
 
-    /// An answer without results.
-    pub(super) fn accepted(&mut self, xid: u32, body: accepted_body) {
-        self.begin_accepted(xid);
+    /// An answer without results; with a verifier of RPCSEC_GSS, if there is one.
+    pub(super) fn accepted(&mut self, xid: u32, body: accepted_body, mic: Option<&[u8]>) {
+        self.begin_accepted(xid, mic);
         body.encode(&mut self.bytes);
     }
 
@@ -215,6 +263,10 @@ pub(super) enum Refusal {
 }
 
 impl Refusal {
+    /// The security context of the call is good no more (RFC 2203, section 5.3.3.4).
+    pub(super) const NO_CONTEXT: Refusal =
+        Refusal::Denied(rejected_reply::AUTH_ERROR(auth_stat::RPCSEC_GSS_CTXPROBLEM));
+
     pub(super) fn auth(why: auth_stat) -> Refusal {
         Refusal::Denied(rejected_reply::AUTH_ERROR(why))
     }

@@ -9,7 +9,7 @@ use wire::nfs4::{
 };
 use wire::nfs4::{NFS_V4, NFS4_PROGRAM, NFSPROC4_COMPOUND, NFSPROC4_NULL, compound_head};
 use wire::rpc::{
-    AUTH_TLS, RPC_VERSION, accept_stat, auth_stat, call_body, mismatch_info, msg_type,
+    AUTH_TLS, RPC_VERSION, RPCSEC_GSS, accept_stat, auth_stat, call_body, mismatch_info, msg_type,
     rejected_reply,
 };
 use wire::xdr::{Decode, Reader, XdrError};
@@ -30,6 +30,8 @@ pub(super) enum Header {
     Probe { xid: u32 },
     /// A call that nothing more is done for than to say why.
     Refused { xid: u32, why: Refusal },
+    /// A call by RPCSEC_GSS, of which nothing is believed yet.
+    Gss { xid: u32 },
     /// The answer to a callback.
     Answer { xid: u32 },
 }
@@ -57,6 +59,9 @@ pub(super) fn header(bytes: &[u8]) -> Result<(usize, Header), XdrError> {
             let why = Refusal::auth(auth_stat::AUTH_BADCRED);
             return Ok((from.position(), Header::Refused { xid, why }));
         }
+        Ok(call) if call.cred.flavor == RPCSEC_GSS => {
+            return Ok((from.position(), Header::Gss { xid }));
+        }
         Ok(call) => call,
     };
     if call.cred.flavor == AUTH_TLS {
@@ -83,7 +88,8 @@ fn admit(call: &call_body<'_>) -> Result<(Procedure, Credential), Refusal> {
     Ok((procedure(call)?, credential))
 }
 
-fn procedure(call: &call_body<'_>) -> Result<Procedure, Refusal> {
+/// The procedure of a call.
+pub(super) fn procedure(call: &call_body<'_>) -> Result<Procedure, Refusal> {
     let procedure = match (call.prog, call.vers) {
         (NFS4_PROGRAM, NFS_V4) => match call.proc {
             NFSPROC4_NULL => Some(Procedure::Null),

@@ -5,6 +5,7 @@ use std::ops::{Index, IndexMut};
 use machine::Tag;
 
 use super::credential::Credential;
+use super::gss::GssCall;
 use super::reply::Reply;
 use super::scan::HandleUse;
 use super::{Procedure, RpcServerSettings, Stop};
@@ -38,6 +39,8 @@ pub(super) struct RecordSlot {
     pub record_bytes: u32,
     pub procedure: Procedure,
     pub credential: Credential,
+    /// It came by RPCSEC_GSS.
+    pub gss: Option<GssCall>,
     /// The record without its marks and payloads.
     pub args: Vec<u8>,
     /// Bytes that those may have.
@@ -88,6 +91,7 @@ impl RecordSlot {
         self.payloads.clear();
         self.extras.clear();
         self.is_answer = false;
+        self.gss = None;
         self.args_at = 0;
         self.ops = 0;
         self.stop = Stop::End;

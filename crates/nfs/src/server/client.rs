@@ -3,27 +3,49 @@
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use machine::Nanos;
-use wire::nfs4::{clientid4, verifier4};
+use wire::nfs4::{clientid4, nfs_opnum4, nfsstat4, verifier4};
 
-use super::ClientOwner;
+use super::{ClientOwner, Protection};
 use crate::connection::{Credential, Flavor};
 
 /// What is kept of the name of a client's program.
 const IMPLEMENTATION_BYTES_MAX: usize = 128;
 
 /// The principal that made a client's record: only it may change that (RFC 8881,
-/// section 2.4.3).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// section 2.4.3). Two are the same whatever service of RPCSEC_GSS they use.
+#[derive(Clone, Copy, Debug)]
 pub struct Principal {
-    flavor: Flavor,
-    uid: u32,
+    kind: PrincipalKind,
+    /// Whether what it says cannot be changed on its way.
+    has_integrity: bool,
 }
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum PrincipalKind {
+    Nothing,
+    User(u32),
+    Gss(u64),
+}
+
+impl PartialEq for Principal {
+    fn eq(&self, other: &Principal) -> bool {
+        self.kind == other.kind
+    }
+}
+
+impl Eq for Principal {}
 
 impl From<&Credential> for Principal {
     fn from(credential: &Credential) -> Principal {
         Principal {
-            flavor: credential.flavor,
-            uid: credential.uid,
+            kind: match credential.flavor {
+                Flavor::None => PrincipalKind::Nothing,
+                Flavor::Sys => PrincipalKind::User(credential.uid),
+                Flavor::Krb5 | Flavor::Krb5i | Flavor::Krb5p => {
+                    PrincipalKind::Gss(credential.principal)
+                }
+            },
+            has_integrity: credential.flavor.has_integrity(),
         }
     }
 }
@@ -46,6 +68,8 @@ pub struct Client {
     pub host: u64,
     /// What program it is (`nii_name`), as far as it says so.
     pub implementation: Box<[u8]>,
+    /// How its state is protected.
+    pub protection: Option<Protection>,
     /// When the lease was renewed last.
     renewed: AtomicU64,
     status_flags: AtomicU32,
@@ -72,6 +96,7 @@ impl Client {
             principal,
             host: owner.host,
             implementation: implementation[..kept].into(),
+            protection: owner.protection,
             renewed: AtomicU64::new(now),
             status_flags: AtomicU32::new(0),
             has_reclaimed: AtomicBool::new(false),
@@ -79,6 +104,27 @@ impl Client {
             is_recorded: AtomicBool::new(false),
             is_gone: AtomicBool::new(false),
         }
+    }
+
+    /// Whether a principal may do what protection is enforced for.
+    ///
+    /// # Errors
+    /// NFS4ERR_WRONG_CRED.
+    pub fn check_protection(&self, principal: Principal) -> Result<(), nfsstat4> {
+        match self.protection.is_none() || self.is_machine(principal) {
+            true => Ok(()),
+            false => Err(nfsstat4::NFS4ERR_WRONG_CRED),
+        }
+    }
+
+    /// Whether the machine's principal may do this although the file wants another flavor.
+    pub fn allows(&self, number: nfs_opnum4, principal: Principal) -> bool {
+        let protection = self.protection.as_ref();
+        protection.is_some_and(|of| of.allowed.has(number)) && self.is_machine(principal)
+    }
+
+    fn is_machine(&self, principal: Principal) -> bool {
+        principal == self.principal && principal.has_integrity
     }
 
     /// Which of the registry's owners it is among.

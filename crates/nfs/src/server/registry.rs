@@ -143,6 +143,7 @@ impl Server {
             (None, true) => return Err(nfsstat4::NFS4ERR_NOENT),
             (Some(entry), true) => {
                 let client = &entry.client;
+                client.check_protection(principal)?;
                 return match () {
                     // 9, 8, 6
                     () if client.principal != principal => Err(nfsstat4::NFS4ERR_PERM),
@@ -161,12 +162,14 @@ impl Server {
             }
             // 2: it is known.
             (Some(entry), false) if entry.client.verifier == owner.verifier => {
+                entry.client.check_protection(principal)?;
                 entry.client.renew(now);
                 return Ok(entry.exchanged());
             }
             // 5: it has started again; the old record goes when this one is
             // confirmed. 1: it is new.
-            (Some(_), false) | (None, false) => {}
+            (Some(entry), false) => entry.client.check_protection(principal)?,
+            (None, false) => {}
         }
         // 4: an unconfirmed record is worth nothing.
         if let Some(id) = unconfirmed {
@@ -274,6 +277,7 @@ impl Server {
         if !entry.is_confirmed && entry.client.principal != principal {
             return Err(nfsstat4::NFS4ERR_CLID_INUSE);
         }
+        entry.client.check_protection(principal)?;
         if args.csa_flags & !SESSION_FLAGS != 0 {
             return Err(nfsstat4::NFS4ERR_INVAL);
         }
@@ -292,7 +296,11 @@ impl Server {
         registry.session_next += 1;
         let number = (self.settings.secret).bits(For::Session, registry.session_next);
         let id = session_id(args.csa_clientid, number);
-        let flags = args.csa_flags & CREATE_SESSION4_FLAG_CONN_BACK_CHAN;
+        // Without a way that is known here there is no way back, and so no delegation.
+        let flags = match has_callback_way(args.csa_sec_parms.iter()) {
+            true => args.csa_flags & CREATE_SESSION4_FLAG_CONN_BACK_CHAN,
+            false => 0,
+        };
         let callbacks = (
             args.csa_cb_program,
             callback_user(args.csa_sec_parms.iter()),
@@ -322,6 +330,7 @@ impl Server {
         if session.client.principal != principal {
             return Err(nfsstat4::NFS4ERR_WRONG_CRED);
         }
+        session.client.check_protection(principal)?;
         if let Some(entry) = registry.clients.get_mut(&session.client.id) {
             entry.sessions.retain(|other| other != id);
         }
@@ -334,10 +343,16 @@ impl Server {
     ///
     /// # Errors
     /// Its status.
-    pub fn destroy_clientid(&self, id: clientid4, has_state: bool) -> Result<(), nfsstat4> {
+    pub fn destroy_clientid(
+        &self,
+        id: clientid4,
+        has_state: bool,
+        principal: Principal,
+    ) -> Result<(), nfsstat4> {
         let mut registry = self.registry();
         let entry = registry.clients.get(&id);
         let entry = entry.ok_or(nfsstat4::NFS4ERR_STALE_CLIENTID)?;
+        entry.client.check_protection(principal)?;
         if has_state || !entry.sessions.is_empty() {
             return Err(nfsstat4::NFS4ERR_CLIENTID_BUSY);
         }
@@ -457,6 +472,7 @@ impl ClientEntry {
             clientid: self.client.id,
             sequenceid: self.sequenceid.wrapping_add(1),
             is_confirmed: self.is_confirmed,
+            protection: self.client.protection,
         }
     }
 }
@@ -472,6 +488,16 @@ pub fn callback_user<'a>(
         callback_sec_parms4::case_6(_) => None,
     });
     user.unwrap_or(Some((0, 0)))
+}
+
+/// Whether a client can be called at all: not where it wants nothing but RPCSEC_GSS, for
+/// which the server has no context of its own.
+pub fn has_callback_way<'a>(mut ways: impl Iterator<Item = callback_sec_parms4<'a>>) -> bool {
+    let is_gss = |way: &callback_sec_parms4<'_>| matches!(way, callback_sec_parms4::case_6(_));
+    match ways.next() {
+        None => true,
+        Some(first) => !is_gss(&first) || ways.any(|way| !is_gss(&way)),
+    }
 }
 
 /// What is agreed on: no more than the client asks for, nor than there may be.

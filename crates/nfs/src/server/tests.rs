@@ -36,6 +36,7 @@ fn owner(id: &[u8], boot: u8) -> ClientOwner<'_> {
         id,
         host: 1,
         implementation: b"",
+        protection: None,
     }
 }
 
@@ -139,7 +140,8 @@ fn exchange_id_has_nine_cases() {
             Exchanged {
                 clientid,
                 sequenceid,
-                is_confirmed: true
+                is_confirmed: true,
+                protection: None,
             }
         );
     }
@@ -223,7 +225,7 @@ fn sessions_and_clients_are_destroyed() {
     let server = server();
     let session = confirmed(&server, b"a", 1, 0);
     let (id, client) = (session.id, session.client.id);
-    let busy = server.destroy_clientid(client, false);
+    let busy = server.destroy_clientid(client, false, user(0));
     assert_eq!(busy, Err(nfsstat4::NFS4ERR_CLIENTID_BUSY));
     assert_eq!(
         server.destroy_session(&id, user(3)),
@@ -237,11 +239,11 @@ fn sessions_and_clients_are_destroyed() {
     assert!(server.session(&id).is_none());
     assert_eq!(sequence(&session, 0, 1), Err(nfsstat4::NFS4ERR_BADSESSION));
     assert_eq!(
-        server.destroy_clientid(client, true),
+        server.destroy_clientid(client, true, user(0)),
         Err(nfsstat4::NFS4ERR_CLIENTID_BUSY)
     );
-    assert_eq!(server.destroy_clientid(client, false), Ok(()));
-    let stale = server.destroy_clientid(client, false);
+    assert_eq!(server.destroy_clientid(client, false, user(0)), Ok(()));
+    let stale = server.destroy_clientid(client, false, user(0));
     assert_eq!(stale, Err(nfsstat4::NFS4ERR_STALE_CLIENTID));
     assert_eq!(server.take_records().0, [], "it never was on record");
     assert_eq!(server.counts(), (0, 0));

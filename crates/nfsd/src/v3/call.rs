@@ -520,7 +520,8 @@ impl V3CallState {
             caller: &caller,
             id: file,
         };
-        let begun = begin_read(with.pool, from, (offset, count));
+        let is_protected = with.link.machine.is_protected(with.tag);
+        let begun = begin_read(with.pool, from, (offset, count), is_protected);
         let (data, next) = match begun {
             Err(error) => return V3Next::Done(Err(error)),
             Ok(Reading::NoMemory) => return V3Next::NoMemory,

@@ -114,6 +114,24 @@ fn without_sockets() {
     }
 }
 
+/// The same by users that prove who they are, whatever RPCSEC_GSS protects of their calls.
+#[test]
+fn without_sockets_by_gss() {
+    use nfs::connection::Flavor;
+    for flavor in [Flavor::Krb5, Flavor::Krb5i, Flavor::Krb5p] {
+        let rule = nfsd::exports::Rule {
+            // What is wrong with headers is tried without.
+            flavors: vec![flavor, Flavor::Sys],
+            ..machine::rule()
+        };
+        let exports = vec![("/", machine::memory("all"), rule)];
+        let server = machine::server(nfsd::NfsdSettings::default(), exports, Vec::new());
+        let service = flavor.service().expect("it has one");
+        all(&machine::tried_by_gss(&server, &[], service));
+        assert!(!server.borrow().nfsd.contexts.is_empty());
+    }
+}
+
 /// The same over TCP, by a target that runs here.
 #[test]
 fn over_tcp() {

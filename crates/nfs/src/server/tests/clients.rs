@@ -1,6 +1,6 @@
 //! Which client a name stands for, and what a session is made of.
 
-use wire::nfs4::{EXCHGID4_FLAG_SUPP_FENCE_OPS, callback_sec_parms4, cb_sys_cred};
+use wire::nfs4::{EXCHGID4_FLAG_SUPP_FENCE_OPS, callback_sec_parms4, cb_sys_cred, gss_cb_handles4};
 use wire::xdr::Opaque;
 
 use super::*;
@@ -41,14 +41,18 @@ fn destroyed_clients_leave_no_name() {
         exchanged.unwrap().clientid
     };
     let has_no_owner = || server.registry().owners.iter().all(HashMap::is_empty);
-    server.destroy_clientid(exchange(1), false).unwrap();
+    server
+        .destroy_clientid(exchange(1), false, user(0))
+        .unwrap();
     assert!(has_no_owner(), "it was not confirmed");
     let session = confirmed(&server, b"a", 1, 0);
     let next = exchange(2);
     server.destroy_session(&session.id, user(0)).unwrap();
-    server.destroy_clientid(session.client.id, false).unwrap();
+    server
+        .destroy_clientid(session.client.id, false, user(0))
+        .unwrap();
     assert!(!has_no_owner(), "it has begun to start again");
-    server.destroy_clientid(next, false).unwrap();
+    server.destroy_clientid(next, false, user(0)).unwrap();
     assert!(has_no_owner());
 }
 
@@ -120,4 +124,12 @@ fn callbacks_carry_the_user_that_the_client_names_first() {
     assert_eq!(callback_user([none, sys].into_iter()), None);
     assert_eq!(callback_user([sys, none].into_iter()), Some((5, 6)));
     assert_eq!(callback_user(std::iter::empty()), Some((0, 0)), "root");
+    let gss = callback_sec_parms4::case_6(gss_cb_handles4 {
+        gcbp_service: 1,
+        gcbp_handle_from_server: Opaque(b"s"),
+        gcbp_handle_from_client: Opaque(b"c"),
+    });
+    assert!(has_callback_way([gss, none].into_iter()));
+    assert!(has_callback_way(std::iter::empty()));
+    assert!(!has_callback_way([gss, gss].into_iter()), "nothing else");
 }

@@ -1,0 +1,364 @@
+//! The contexts of a server, by handle.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use auth::gss::{GssContext, GssError};
+use auth::gss_acceptor::{AcceptStep, Unfinished};
+use machine::{Nanos, locked, work};
+use wire::rpc::rpc_gss_service_t;
+
+use super::window::Window;
+use super::{WINDOW_TOLD, major};
+use crate::connection::{Credential, Flavor};
+use crate::server::Secret;
+
+/// How a context is named: a number, and bits that only the server can make of it.
+type Handle = [u8; 16];
+
+/// How many contexts there may be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ContextsSettings {
+    /// Of all clients.
+    pub contexts_max: usize,
+    /// Of one host, behind whose address there may be many.
+    pub contexts_of_host_max: usize,
+    /// Of all clients that are not finished.
+    pub unfinished_max: usize,
+    /// So long an unfinished one is kept.
+    pub unfinished_time: Nanos,
+}
+
+impl Default for ContextsSettings {
+    fn default() -> ContextsSettings {
+        ContextsSettings {
+            contexts_max: 8192,
+            contexts_of_host_max: 2048,
+            unfinished_max: 64,
+            unfinished_time: 30_000_000_000,
+        }
+    }
+}
+
+/// An established context.
+pub struct Context {
+    handle: Handle,
+    /// Its user; the flavor is that of each call.
+    credential: Credential,
+    /// Where it was made from, as its caller numbers hosts.
+    host: u64,
+    /// From then on it is good no more.
+    expires: Nanos,
+    /// When it was used last.
+    used: AtomicU64,
+    state: Mutex<ContextState>,
+}
+
+struct ContextState {
+    gss: Box<dyn GssContext>,
+    window: Window,
+}
+
+impl fmt::Debug for Context {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Context")
+            .field("credential", &self.credential)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A context that was used less than this ago is not noted as used again.
+const USED_NANOS: Nanos = 1_000_000_000;
+
+impl Context {
+    /// The credential of a call in it with this service.
+    pub(crate) fn credential(&self, service: rpc_gss_service_t) -> Credential {
+        let mut credential = self.credential;
+        credential.flavor = match service {
+            rpc_gss_service_t::rpc_gss_svc_none => Flavor::Krb5,
+            rpc_gss_service_t::rpc_gss_svc_integrity => Flavor::Krb5i,
+            rpc_gss_service_t::rpc_gss_svc_privacy => Flavor::Krb5p,
+        };
+        credential
+    }
+
+    /// Checks the header of a call, then whether its sequence number is new; false: the
+    /// call is not answered.
+    pub(crate) fn verify_header(
+        &self,
+        header: &[u8],
+        mic: &[u8],
+        number: u32,
+    ) -> Result<bool, GssError> {
+        work::spend_bytes(header.len() as u64);
+        let mut state = locked(&self.state);
+        state.gss.verify_mic(header, mic)?;
+        Ok(state.window.take(number))
+    }
+
+    /// As [`GssContext::mic`].
+    pub(crate) fn mic(&self, message: &[u8], out: &mut Vec<u8>) -> Result<(), GssError> {
+        work::spend_bytes(message.len() as u64);
+        locked(&self.state).gss.mic(message, out)
+    }
+
+    /// As [`GssContext::verify_mic`].
+    pub(crate) fn verify_mic(&self, message: &[u8], mic: &[u8]) -> Result<(), GssError> {
+        work::spend_bytes(message.len() as u64);
+        locked(&self.state).gss.verify_mic(message, mic)
+    }
+
+    /// As [`GssContext::wrap`].
+    pub(crate) fn wrap(&self, message: &[u8], out: &mut Vec<u8>) -> Result<(), GssError> {
+        // It is encrypted, and its checksum is computed.
+        work::spend_bytes(2 * message.len() as u64);
+        locked(&self.state).gss.wrap(message, out)
+    }
+
+    /// As [`GssContext::unwrap`].
+    pub(crate) fn unwrap(&self, token: &mut [u8]) -> Result<std::ops::Range<usize>, GssError> {
+        work::spend_bytes(2 * token.len() as u64);
+        locked(&self.state).gss.unwrap(token)
+    }
+
+    fn is_expired(&self, now: Nanos) -> bool {
+        now >= self.expires
+    }
+}
+
+/// A context of which further tokens are awaited.
+struct Begun {
+    unfinished: Unfinished,
+    since: Nanos,
+}
+
+#[derive(Default)]
+struct Table {
+    contexts: HashMap<Handle, Arc<Context>>,
+    /// How many each host has.
+    hosts: HashMap<u64, usize>,
+    unfinished: HashMap<Handle, Begun>,
+    next: u64,
+}
+
+impl Table {
+    fn remove(&mut self, handle: &Handle) -> Option<Arc<Context>> {
+        let context = self.contexts.remove(handle)?;
+        if let Some(count) = self.hosts.get_mut(&context.host) {
+            *count -= 1;
+            if *count == 0 {
+                self.hosts.remove(&context.host);
+            }
+        }
+        Some(context)
+    }
+
+    /// Removes the context, of a host if one is named, that is good no more, or else was
+    /// not used for longest. Its client makes another one.
+    fn make_room(&mut self, host: Option<u64>, now: Nanos) {
+        work::spend(self.contexts.len() as u64);
+        let of_host = |context: &&Arc<Context>| host.is_none_or(|host| context.host == host);
+        let all = self.contexts.values().filter(of_host);
+        let first = all.min_by_key(|context| {
+            (
+                !context.is_expired(now),
+                context.used.load(Ordering::Relaxed),
+            )
+        });
+        if let Some(handle) = first.map(|context| context.handle) {
+            self.remove(&handle);
+        }
+    }
+}
+
+/// The contexts of a server.
+pub struct Contexts {
+    settings: ContextsSettings,
+    secret: Secret,
+    table: Mutex<Table>,
+}
+
+impl fmt::Debug for Contexts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Contexts({})", self.len())
+    }
+}
+
+/// The answer to a call that makes a context, for
+/// [`Connection::send_init`](crate::Connection::send_init).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct InitAnswer {
+    /// Names the context, or what there is of it; empty where there is none.
+    pub handle: Vec<u8>,
+    /// Status of GSS-API.
+    pub major: u32,
+    /// Status of the mechanism.
+    pub minor: u32,
+    /// What the initiator is sent.
+    pub token: Vec<u8>,
+    /// The checksum of the window's size, where the context is made.
+    pub verifier: Option<Vec<u8>>,
+}
+
+impl Contexts {
+    /// None yet; handles and principals are numbered with `secret`.
+    pub fn new(settings: ContextsSettings, secret: Secret) -> Contexts {
+        Contexts {
+            settings,
+            secret,
+            table: Mutex::default(),
+        }
+    }
+
+    /// How many there are, those not counted that are not finished.
+    pub fn len(&self) -> usize {
+        locked(&self.table).contexts.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The context of a handle that is good now.
+    pub(crate) fn find(&self, handle: &[u8], now: Nanos) -> Option<Arc<Context>> {
+        let handle: Handle = handle.try_into().ok()?;
+        let mut table = locked(&self.table);
+        let context = table.contexts.get(&handle)?;
+        if context.is_expired(now) {
+            table.remove(&handle);
+            return None;
+        }
+        let context = context.clone();
+        drop(table);
+        if now.saturating_sub(context.used.load(Ordering::Relaxed)) > USED_NANOS {
+            context.used.store(now, Ordering::Relaxed);
+        }
+        Some(context)
+    }
+
+    /// A context is destroyed. Calls that are under way in it are answered still.
+    pub(crate) fn remove(&self, context: &Context) {
+        locked(&self.table).remove(&context.handle);
+    }
+
+    /// What [`GssAcceptor::step`](auth::gss_acceptor::GssAcceptor::step) begins or goes on with: of a call
+    /// with this handle, which one that begins does not have. `None`: no such handle.
+    #[allow(clippy::option_option)]
+    pub fn take_unfinished(&self, handle: Option<&[u8]>) -> Option<Option<Unfinished>> {
+        let Some(handle) = handle else {
+            return Some(None);
+        };
+        let handle: Handle = handle.try_into().ok()?;
+        let begun = locked(&self.table).unfinished.remove(&handle)?;
+        Some(Some(begun.unfinished))
+    }
+
+    /// A step was made for a client on `host`: what it is answered. `time_s` is the time of
+    /// day, in seconds since 1970, when the clock of connections says `now`.
+    pub fn on_step(&self, step: AcceptStep, host: u64, (now, time_s): (Nanos, u64)) -> InitAnswer {
+        match step {
+            AcceptStep::Continue { token, unfinished } => InitAnswer {
+                handle: self.keep(unfinished, now).to_vec(),
+                major: major::CONTINUE_NEEDED,
+                token,
+                ..InitAnswer::default()
+            },
+            AcceptStep::Done { token, mut context } => {
+                let mut verifier = Vec::new();
+                if context
+                    .mic(&WINDOW_TOLD.to_be_bytes(), &mut verifier)
+                    .is_err()
+                {
+                    return InitAnswer {
+                        major: major::FAILURE,
+                        ..InitAnswer::default()
+                    };
+                }
+                let left_s = context.expires_at_s().saturating_sub(time_s);
+                let principal = self.secret.number_of(context.client_name().as_bytes());
+                let credential = Credential::gss(principal, context.user());
+                let expires = now.saturating_add(left_s.saturating_mul(1_000_000_000));
+                InitAnswer {
+                    handle: self.add(context, credential, host, (now, expires)).to_vec(),
+                    major: major::COMPLETE,
+                    minor: 0,
+                    token,
+                    verifier: Some(verifier),
+                }
+            }
+            AcceptStep::Failed {
+                major,
+                minor,
+                token,
+                why: _,
+            } => InitAnswer {
+                major,
+                minor,
+                token,
+                ..InitAnswer::default()
+            },
+        }
+    }
+
+    fn handle(&self, table: &mut Table) -> Handle {
+        table.next += 1;
+        let mut handle = [0; 16];
+        handle[..8].copy_from_slice(&table.next.to_be_bytes());
+        handle[8..].copy_from_slice(&self.secret.of_context(table.next).to_be_bytes());
+        handle
+    }
+
+    /// Keeps what is not finished; the oldest goes where there are too many.
+    fn keep(&self, unfinished: Unfinished, now: Nanos) -> Handle {
+        let mut table = locked(&self.table);
+        let table = &mut *table;
+        let time = self.settings.unfinished_time;
+        table
+            .unfinished
+            .retain(|_, begun| now.saturating_sub(begun.since) < time);
+        if table.unfinished.len() >= self.settings.unfinished_max
+            && let Some(oldest) = table.unfinished.keys().min().copied()
+        {
+            table.unfinished.remove(&oldest);
+        }
+        let handle = self.handle(table);
+        let since = now;
+        table.unfinished.insert(handle, Begun { unfinished, since });
+        handle
+    }
+
+    fn add(
+        &self,
+        gss: Box<dyn GssContext>,
+        credential: Credential,
+        host: u64,
+        (now, expires): (Nanos, Nanos),
+    ) -> Handle {
+        let mut table = locked(&self.table);
+        let table = &mut *table;
+        let of_host = table.hosts.get(&host).copied().unwrap_or(0);
+        if of_host >= self.settings.contexts_of_host_max {
+            table.make_room(Some(host), now);
+        } else if table.contexts.len() >= self.settings.contexts_max {
+            table.make_room(None, now);
+        }
+        let handle = self.handle(table);
+        let context = Context {
+            handle,
+            credential,
+            host,
+            expires,
+            used: AtomicU64::new(now),
+            state: Mutex::new(ContextState {
+                gss,
+                window: Window::default(),
+            }),
+        };
+        *table.hosts.entry(host).or_default() += 1;
+        table.contexts.insert(handle, Arc::new(context));
+        handle
+    }
+}

@@ -1,0 +1,527 @@
+//! RPCSEC_GSS and what is exported: which flavors are let in and told of, as whom a
+//! principal acts, state that a machine's credential protects.
+
+#![forbid(unsafe_code)]
+
+use std::sync::Arc;
+
+use doubles::gss::{GssClient, SERVICES};
+use doubles::nfsd::NfsdDouble;
+use nfs::connection::Flavor;
+use nfs::gss::major;
+use nfsd::exports::{Export, Exports, Rule, Squash};
+use nfsd::{Nfsd, NfsdSettings};
+use store::fs::{FileSystem, Memory, Time};
+use testkit::nfs::call::{call_header, call_header_of, write3};
+use testkit::nfs::client::{FORE, create_session, sequence, setclientid, setclientid_confirm};
+use testkit::nfs::compound::*;
+use wire::mount3::{MOUNT_PROGRAM, MOUNT_V3, mount_proc3, mountres3};
+use wire::nfs3::{NFS_V3, READ3args, nfs_proc3};
+use wire::nfs4::*;
+use wire::rpc::{accept_stat, accepted_body, auth_stat, rpc_gss_service_t};
+use wire::xdr::{Decode, Encode, List, Opaque, Reader};
+
+use nfs_opnum4 as op;
+
+const NONE: rpc_gss_service_t = SERVICES[0];
+const INTEGRITY: rpc_gss_service_t = SERVICES[1];
+const PRIVACY: rpc_gss_service_t = SERVICES[2];
+/// The data of one READ or WRITE at most, as [`NfsdSettings`] has it.
+const IO_BYTES_MAX: usize = 1 << 20;
+
+/// A server of exports, each with flavors of its own, and a client of it.
+struct World {
+    server: NfsdDouble,
+    conn: usize,
+    xid: u32,
+}
+
+fn world() -> World {
+    let time = Time::default();
+    let fs: Arc<dyn FileSystem> = Arc::new(Memory::new("m", 256 << 20, 9, time).expect("memory"));
+    let all = [Flavor::Krb5p, Flavor::Krb5i, Flavor::Krb5, Flavor::Sys];
+    let of = |path: &str, flavors: &[Flavor]| {
+        let rule = Rule {
+            squash: Squash::None,
+            flavors: flavors.to_vec(),
+            ..Rule::default()
+        };
+        Export::new(path, fs.clone(), vec![rule]).expect("an export")
+    };
+    let exports = vec![
+        of("/all", &all),
+        of("/private", &[Flavor::Krb5p]),
+        of("/either", &[Flavor::Krb5i, Flavor::Krb5p]),
+        of("/plain", &[Flavor::Sys]),
+    ];
+    let exports = Exports::new(exports, time).expect("exports");
+    let nfsd = Nfsd::new(NfsdSettings::default(), 3, [], exports, 0);
+    nfsd.set_gss(true);
+    let mut server = NfsdDouble::new(nfsd, 128 << 20);
+    let conn = server.connect("192.0.2.1:700".parse().expect("an address"));
+    World {
+        server,
+        conn,
+        xid: 0,
+    }
+}
+
+impl World {
+    fn client(&mut self, name: &str) -> GssClient {
+        let mut client = GssClient::new(name, u64::from(u32::MAX));
+        let answer = self.server.call(self.conn, &client.init(0));
+        assert_eq!(client.take_init(&answer), (major::COMPLETE, 0));
+        client
+    }
+
+    /// Results of a procedure by RPCSEC_GSS.
+    fn call(
+        &mut self,
+        client: &mut GssClient,
+        service: rpc_gss_service_t,
+        (program, version, procedure): (u32, u32, u32),
+        args: &[u8],
+    ) -> Result<Vec<u8>, Vec<u8>> {
+        self.xid += 1;
+        let number = client.number;
+        let record = client.call((self.xid, program, version, procedure), args, service);
+        let answer = self.server.call(self.conn, &record);
+        let (status, results) = client.open(&answer, number, service)?;
+        assert_eq!(status, accepted_body::default(accept_stat::SUCCESS));
+        Ok(results)
+    }
+
+    fn compound(
+        &mut self,
+        client: &mut GssClient,
+        service: rpc_gss_service_t,
+        minor: u32,
+        ops: &Ops,
+    ) -> CompoundAnswer {
+        let of = (NFS4_PROGRAM, NFS_V4, NFSPROC4_COMPOUND);
+        let args = compound_args(minor, ops);
+        let results = self.call(client, service, of, &args);
+        CompoundAnswer::read(&results.expect("it is let in"))
+    }
+
+    /// The same by AUTH_SYS, as root.
+    fn compound_by_sys(&mut self, minor: u32, ops: &Ops) -> CompoundAnswer {
+        self.xid += 1;
+        let mut record = call_header(self.xid, |_| {});
+        record.extend(compound_args(minor, ops));
+        let answer = self.server.call(self.conn, &record);
+        CompoundAnswer::read(&answer[24..])
+    }
+}
+
+/// What SECINFO tells: the number of a flavor, and the service where it has one.
+fn told(answer: &CompoundAnswer) -> Vec<(u32, u32)> {
+    let list = SECINFO4resok::decode(&mut Reader::new(answer.body(op::OP_SECINFO)));
+    let list = list.expect("a list");
+    let told = list.iter().map(|one| match one {
+        secinfo4::case_6(info) => {
+            let kerberos = [0x2a, 0x86, 0x48, 0x86, 0xf7, 0x12, 1, 2, 2];
+            assert_eq!((info.oid.0, info.qop), (&kerberos[..], 0));
+            (6, info.service)
+        }
+        secinfo4::default(flavor) => (flavor, 0),
+    });
+    told.collect()
+}
+
+#[test]
+fn flavors_are_told_in_the_order_of_the_export() {
+    let mut world = world();
+    let mut client = world.client("user7@TEST");
+    let mut ask = |of: &str| {
+        let asked = ops().root().secinfo(of);
+        told(&world.compound(&mut client, NONE, 0, &asked))
+    };
+    assert_eq!(ask("all"), [(6, 3), (6, 2), (6, 1), (1, 0)]);
+    assert_eq!(ask("either"), [(6, 2), (6, 3)]);
+    assert_eq!(ask("plain"), [(1, 0)]);
+    // The directories above take all that may be taken below.
+    let no_name = nfs_argop4::OP_SECINFO_NO_NAME(SECINFO_NO_NAME4args {
+        style: secinfo_style4::SECINFO_STYLE4_CURRENT_FH,
+    });
+    let asked = ops().root().op(no_name);
+    // Only SEQUENCE may come first with sessions.
+    let refused = world.compound_by_sys(1, &asked);
+    assert_eq!(
+        refused.results[0].status,
+        nfsstat4::NFS4ERR_OP_NOT_IN_SESSION
+    );
+}
+
+#[test]
+fn server_without_an_acceptor_tells_of_no_kerberos() {
+    let mut world = world();
+    world.server.nfsd.set_gss(false);
+    let asked = ops().root().secinfo("all");
+    assert_eq!(told(&world.compound_by_sys(0, &asked)), [(1, 0)]);
+}
+
+#[test]
+fn export_takes_the_flavors_that_it_names() {
+    let mut world = world();
+    let mut client = world.client("user7@TEST");
+    let cases = [
+        ("all", [true, true, true], true),
+        ("private", [false, false, true], false),
+        ("either", [false, true, true], false),
+        ("plain", [false, false, false], true),
+    ];
+    for (path, takes, takes_sys) in cases {
+        let asked = ops().root().lookup(path).getfh();
+        for (service, takes) in SERVICES.into_iter().zip(takes) {
+            let answer = world.compound(&mut client, service, 0, &asked);
+            let status = match takes {
+                true => nfsstat4::NFS4_OK,
+                false => nfsstat4::NFS4ERR_WRONGSEC,
+            };
+            assert_eq!(answer.status, status, "{path} with {service:?}");
+        }
+        let status = world.compound_by_sys(0, &asked).status;
+        assert_eq!(status == nfsstat4::NFS4_OK, takes_sys, "{path}");
+        // A handle leads no further than a name.
+        let handle = {
+            let service = SERVICES[takes.iter().rposition(|takes| *takes).unwrap_or(0)];
+            let answer = match takes_sys {
+                true => world.compound_by_sys(0, &asked),
+                false => world.compound(&mut client, service, 0, &asked),
+            };
+            answer.handle()
+        };
+        let asked = ops().fh(&handle).getattr(&[FATTR4_SIZE]);
+        let status = world.compound_by_sys(0, &asked).status;
+        assert_eq!(
+            status == nfsstat4::NFS4_OK,
+            takes_sys,
+            "{path} by its handle"
+        );
+    }
+}
+
+fn mounted(world: &mut World, path: &str) -> (Vec<u8>, Vec<u32>) {
+    let mount = mount_proc3::MOUNTPROC3_MNT as u32;
+    let mut record = call_header_of(9, (MOUNT_PROGRAM, MOUNT_V3, mount));
+    Opaque::<1024>(path.as_bytes()).encode(&mut record);
+    let answer = world.server.call(world.conn, &record);
+    match mountres3::decode(&mut Reader::new(&answer[24..])).expect("results") {
+        mountres3::MNT3_OK(ok) => (ok.fhandle.0.to_vec(), ok.auth_flavors.iter().collect()),
+        mountres3::default(status) => panic!("{status:?}"),
+    }
+}
+
+#[test]
+fn mount_of_version_3_names_flavors_in_their_order() {
+    let mut world = world();
+    let (_, flavors) = mounted(&mut world, "/all");
+    assert_eq!(flavors, [390_005, 390_004, 390_003, 1]);
+}
+
+#[test]
+fn version_3_refuses_a_flavor_that_the_export_does_not_name() {
+    let mut world = world();
+    let mut client = world.client("user7@TEST");
+    let (handle, _) = mounted(&mut world, "/private");
+    let mut args = Vec::new();
+    Opaque::<64>(&handle).encode(&mut args);
+    let of = (NFS4_PROGRAM, NFS_V3, nfs_proc3::NFSPROC3_GETATTR as u32);
+    let refused = world.call(&mut client, INTEGRITY, of, &args);
+    let too_weak = [1, 1, auth_stat::AUTH_TOOWEAK as u32].map(u32::to_be_bytes);
+    assert_eq!(refused, Err(too_weak.concat()));
+    let results = world.call(&mut client, PRIVACY, of, &args);
+    assert_eq!(results.expect("let in")[..4], [0; 4], "NFS3_OK");
+}
+
+#[test]
+fn principal_acts_as_its_user_and_one_that_is_none_as_the_anonymous_one() {
+    let mut world = world();
+    world.compound_by_sys(
+        0,
+        &ops()
+            .root()
+            .lookup("all")
+            .setattr(ANONYMOUS, &Attributes::mode(0o777)),
+    );
+    for (name, owner) in [("user7@TEST", "7"), ("host/one@TEST", "65534")] {
+        let mut client = world.client(name);
+        let made = ops()
+            .root()
+            .lookup("all")
+            .mkdir(name.split('/').next().unwrap());
+        let asked = made.getattr(&[FATTR4_OWNER]);
+        let answer = world.compound(&mut client, PRIVACY, 0, &asked).ok();
+        let (_, values) = answer.attributes();
+        let said = Opaque::<64>::decode(&mut Reader::new(&values)).expect("a name");
+        assert_eq!(said.0, owner.as_bytes(), "{name}");
+    }
+}
+
+#[test]
+fn protected_reads_and_writes_are_as_large_as_may_be() {
+    let data: Vec<u8> = (0..IO_BYTES_MAX as u32)
+        .map(|at| (at * 7 >> 3) as u8)
+        .collect();
+    for (service, name) in [(INTEGRITY, "one"), (PRIVACY, "two"), (NONE, "three")] {
+        let mut world = world();
+        world.compound_by_sys(
+            0,
+            &ops()
+                .root()
+                .lookup("all")
+                .setattr(ANONYMOUS, &Attributes::mode(0o777)),
+        );
+        let mut client = world.client("user7@TEST");
+        // In version 3.
+        let (root, _) = mounted(&mut world, "/all");
+        let mut args = Vec::new();
+        Opaque::<64>(&root).encode(&mut args);
+        Opaque::<255>(name.as_bytes()).encode(&mut args);
+        // UNCHECKED, and no attribute but the mode.
+        [0, 1, 0o666, 0, 0, 0, 0, 0]
+            .iter()
+            .for_each(|word: &u32| word.encode(&mut args));
+        let of = |procedure| (NFS4_PROGRAM, NFS_V3, procedure as u32);
+        let create = of(nfs_proc3::NFSPROC3_CREATE);
+        let made = world
+            .call(&mut client, service, create, &args)
+            .expect("let in");
+        assert_eq!(
+            made[..8],
+            [0, 0, 0, 0, 0, 0, 0, 1],
+            "it is made, and has a handle"
+        );
+        let len = u32::from_be_bytes(made[8..12].try_into().expect("4 bytes")) as usize;
+        let handle = made[12..12 + len].to_vec();
+        let (wire, rest) = write3(0, &handle, 0, &data);
+        let args = &wire[wire.len() - rest.len() - data.len()..];
+        let write = of(nfs_proc3::NFSPROC3_WRITE);
+        let wrote = world
+            .call(&mut client, service, write, args)
+            .expect("let in");
+        assert_eq!(wrote[..4], [0; 4]);
+        let mut args = Vec::new();
+        READ3args {
+            file: Opaque(&handle),
+            offset: 0,
+            count: IO_BYTES_MAX as u32,
+        }
+        .encode(&mut args);
+        let read = of(nfs_proc3::NFSPROC3_READ);
+        let results = world
+            .call(&mut client, service, read, &args)
+            .expect("let in");
+        assert!(results.ends_with(&data), "{service:?}");
+        // In 4.0 by the anonymous state, and in a session.
+        let session = session(&mut world, &mut client, service);
+        for (minor, begin) in [(0, ops()), (1, sequence(session, 0, 1, false))] {
+            let asked = begin
+                .fh(&handle)
+                .write(ANONYMOUS, 0, stable_how4::UNSTABLE4, &data);
+            world.compound(&mut client, service, minor, &asked).ok();
+            let begin = match minor {
+                0 => ops(),
+                _ => sequence(session, 0, 2, false),
+            };
+            let asked = begin.fh(&handle).read(ANONYMOUS, 0, IO_BYTES_MAX as u32);
+            let answer = world.compound(&mut client, service, minor, &asked).ok();
+            assert!(answer.data().0 == data, "4.{minor} with {service:?}");
+        }
+    }
+}
+
+fn exchange(protect: state_protect4_a<'_>) -> Ops {
+    ops().op(nfs_argop4::OP_EXCHANGE_ID(EXCHANGE_ID4args {
+        eia_clientowner: client_owner4 {
+            co_verifier: [7; 8],
+            co_ownerid: Opaque(b"the client"),
+        },
+        eia_flags: 0,
+        eia_state_protect: protect,
+        eia_client_impl_id: List::Of(&[]),
+    }))
+}
+
+/// The client identifier, and the next number of CREATE_SESSION.
+fn exchanged(answer: &CompoundAnswer) -> (u64, u32) {
+    let body = answer.body(op::OP_EXCHANGE_ID);
+    let from = &mut Reader::new(body);
+    (
+        u64::decode(from).expect("it"),
+        u32::decode(from).expect("it"),
+    )
+}
+
+fn session(world: &mut World, client: &mut GssClient, service: rpc_gss_service_t) -> [u8; 16] {
+    let asked = exchange(state_protect4_a::SP4_NONE);
+    let answer = world.compound(client, service, 1, &asked).ok();
+    let (id, next) = exchanged(&answer);
+    let asked = create_session(id, next, 0, FORE_LARGE);
+    let answer = world.compound(client, service, 1, &asked).ok();
+    answer.body(op::OP_CREATE_SESSION)[..16]
+        .try_into()
+        .expect("16 bytes")
+}
+
+/// A session with room for the largest data.
+const FORE_LARGE: channel_attrs4<'static> = channel_attrs4 {
+    ca_maxrequestsize: (1 << 20) + (16 << 10),
+    ca_maxresponsesize: (1 << 20) + (16 << 10),
+    ..FORE
+};
+
+/// What a Linux client asks for.
+const ENFORCED: [u32; 2] = [0, 1 << 9 | 1 << 10 | 1 << 11 | 1 << 12 | 1 << 25];
+const ALLOWED: [u32; 2] = [
+    1 << 4 | 1 << 8 | 1 << 14 | 1 << 21 | 1 << 33 - 32 | 1 << 38 - 32,
+    1 << 13 | 1 << 20 | 1 << 23,
+];
+
+fn protected() -> state_protect4_a<'static> {
+    state_protect4_a::SP4_MACH_CRED(state_protect_ops4 {
+        spo_must_enforce: List::Of(&ENFORCED),
+        spo_must_allow: List::Of(&ALLOWED),
+    })
+}
+
+#[test]
+fn state_that_the_machine_protects_is_for_its_principal_alone() {
+    let mut world = world();
+    let mut machine = world.client("host/one@TEST");
+    let mut user = world.client("user7@TEST");
+    let answer = world.compound(&mut machine, NONE, 1, &exchange(protected()));
+    assert_eq!(
+        answer.status,
+        nfsstat4::NFS4ERR_INVAL,
+        "it rests on integrity"
+    );
+    let answer = world.compound_by_sys(1, &exchange(protected()));
+    assert_eq!(answer.status, nfsstat4::NFS4ERR_INVAL);
+    let answer = world
+        .compound(&mut machine, INTEGRITY, 1, &exchange(protected()))
+        .ok();
+    let (id, next) = exchanged(&answer);
+    // Flags stand before how it is protected.
+    let from = &mut Reader::new(&answer.body(op::OP_EXCHANGE_ID)[16..]);
+    let state_protect4_r::SP4_MACH_CRED(agreed) = state_protect4_r::decode(from).expect("it")
+    else {
+        panic!("it is not protected");
+    };
+    let enforced: Vec<u32> = agreed.spo_must_enforce.iter().collect();
+    assert_eq!(enforced, ENFORCED);
+    let allowed: Vec<u32> = agreed.spo_must_allow.iter().collect();
+    assert_eq!(allowed[0] & 1 << 4, 1 << 4, "CLOSE");
+    let wrong = [
+        create_session(id, next, 0, FORE),
+        ops().op(nfs_argop4::OP_DESTROY_CLIENTID(DESTROY_CLIENTID4args {
+            dca_clientid: id,
+        })),
+    ];
+    for asked in &wrong {
+        let by_user = world.compound(&mut user, PRIVACY, 1, asked).status;
+        assert_ne!(by_user, nfsstat4::NFS4_OK);
+        let without = world.compound(&mut machine, NONE, 1, asked).status;
+        assert_eq!(without, nfsstat4::NFS4ERR_WRONG_CRED);
+    }
+    let asked = create_session(id, next, 0, FORE);
+    let answer = world.compound(&mut machine, PRIVACY, 1, &asked).ok();
+    let session: [u8; 16] = answer.body(op::OP_CREATE_SESSION)[..16]
+        .try_into()
+        .expect("16");
+    let bind = ops().op(nfs_argop4::OP_BIND_CONN_TO_SESSION(
+        BIND_CONN_TO_SESSION4args {
+            bctsa_sessid: session,
+            bctsa_dir: channel_dir_from_client4::CDFC4_FORE,
+            bctsa_use_conn_in_rdma_mode: false,
+        },
+    ));
+    let destroy = ops().op(nfs_argop4::OP_DESTROY_SESSION(DESTROY_SESSION4args {
+        dsa_sessionid: session,
+    }));
+    for asked in [&bind, &destroy] {
+        for (client, service) in [(&mut user, PRIVACY), (&mut machine, NONE)] {
+            let answer = world.compound(client, service, 1, asked);
+            assert_eq!(answer.status, nfsstat4::NFS4ERR_WRONG_CRED);
+        }
+        assert_eq!(
+            world.compound_by_sys(1, asked).status,
+            nfsstat4::NFS4ERR_WRONG_CRED
+        );
+    }
+    // Users work in the session of their machine.
+    let asked = sequence(session, 0, 1, false)
+        .root()
+        .lookup("private")
+        .getfh();
+    world.compound(&mut user, PRIVACY, 1, &asked).ok();
+    world.compound(&mut machine, INTEGRITY, 1, &bind).ok();
+    world.compound(&mut machine, INTEGRITY, 1, &destroy).ok();
+}
+
+#[test]
+fn machine_may_ask_what_it_was_allowed_where_the_export_wants_another_flavor() {
+    let mut world = world();
+    let mut machine = world.client("host/one@TEST");
+    let mut user = world.client("user7@TEST");
+    let asked = ops().root().lookup("private").getfh();
+    let handle = world.compound(&mut user, PRIVACY, 0, &asked).ok().handle();
+    let answer = world
+        .compound(&mut machine, INTEGRITY, 1, &exchange(protected()))
+        .ok();
+    let (id, next) = exchanged(&answer);
+    let asked = create_session(id, next, 0, FORE);
+    let answer = world.compound(&mut machine, INTEGRITY, 1, &asked).ok();
+    let session: [u8; 16] = answer.body(op::OP_CREATE_SESSION)[..16]
+        .try_into()
+        .expect("16");
+    let close = |at| {
+        let begin = sequence(session, 0, at, false).fh(&handle);
+        begin.close(
+            0,
+            stateid4 {
+                seqid: 1,
+                other: [9; 12],
+            },
+        )
+    };
+    let mut status =
+        |client: &mut GssClient, service, ops: &Ops| world.compound(client, service, 1, ops).status;
+    assert_eq!(
+        status(&mut machine, INTEGRITY, &close(1)),
+        nfsstat4::NFS4ERR_BAD_STATEID
+    );
+    assert_eq!(
+        status(&mut machine, NONE, &close(2)),
+        nfsstat4::NFS4ERR_WRONGSEC
+    );
+    assert_eq!(
+        status(&mut user, INTEGRITY, &close(3)),
+        nfsstat4::NFS4ERR_WRONGSEC
+    );
+    let read = sequence(session, 0, 4, false)
+        .fh(&handle)
+        .getattr(&[FATTR4_SIZE]);
+    assert_eq!(
+        status(&mut machine, INTEGRITY, &read),
+        nfsstat4::NFS4ERR_WRONGSEC
+    );
+}
+
+#[test]
+fn client_of_version_4_0_is_not_for_another_principal() {
+    let mut world = world();
+    let mut one = world.client("host/one@TEST");
+    let mut two = world.client("host/two@TEST");
+    let answer = world
+        .compound(&mut one, INTEGRITY, 0, &setclientid(b"name", [1; 8]))
+        .ok();
+    let body = answer.body(op::OP_SETCLIENTID).to_vec();
+    let id = u64::from_be_bytes(body[..8].try_into().expect("8 bytes"));
+    let confirm = setclientid_confirm(id, body[8..16].try_into().expect("8 bytes"));
+    let by_other = world.compound(&mut two, INTEGRITY, 0, &confirm).status;
+    assert_eq!(by_other, nfsstat4::NFS4ERR_CLID_INUSE);
+    // Another service is the same principal.
+    world.compound(&mut one, PRIVACY, 0, &confirm).ok();
+}

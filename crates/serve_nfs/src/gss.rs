@@ -1,0 +1,77 @@
+//! Security contexts of RPCSEC_GSS: their tokens are taken by the blocking worker.
+
+use ::nfs::gss::{InitAnswer, major};
+use auth::gss_acceptor::AcceptStep;
+use engine::{About, Elsewhere as _, Refusal, RefusalKind};
+use machine::{Nanos, Tag};
+use wire::rpc::auth_stat;
+
+use crate::{CallAnswer, NfsConnection};
+
+/// A client has proved nothing.
+const CONTEXT_REFUSED: RefusalKind = RefusalKind("NFS Kerberos login refused");
+/// Tokens of one connection that are taken at a time. Clients send one, and wait.
+const ACCEPTING_MAX: usize = 4;
+
+impl NfsConnection {
+    /// A token is here that begins a context, or goes on with one.
+    #[cold]
+    pub(crate) fn accept(&mut self, tag: Tag) {
+        let service = self.local.service.clone();
+        let machine = &mut self.core.link.machine;
+        let Some(acceptor) = service.acceptor() else {
+            let reason = "it asks for Kerberos, which this server has no keytab for";
+            self.refuse_context(&reason);
+            let machine = &mut self.core.link.machine;
+            return machine.send_denied(tag, auth_stat::AUTH_BADCRED);
+        };
+        if self.accepting >= ACCEPTING_MAX {
+            let answer = InitAnswer {
+                major: major::FAILURE,
+                ..InitAnswer::default()
+            };
+            return machine.send_init(tag, &answer);
+        }
+        let (handle, token) = machine.init(tag);
+        let token = token.to_vec();
+        let Some(unfinished) = service.nfsd().contexts.take_unfinished(handle) else {
+            return machine.send_denied(tag, auth_stat::RPCSEC_GSS_CREDPROBLEM);
+        };
+        self.accepting += 1;
+        let later = self.later_unless_lost(tag, CallAnswer::Accepted(lost()));
+        service.shared.blocking(About::SecurityContexts, move || {
+            let step = acceptor.step(unfinished, &token);
+            later.answer(CallAnswer::Accepted(step));
+        });
+    }
+
+    /// The token was taken.
+    #[cold]
+    pub(crate) fn accepted(&mut self, tag: Tag, step: AcceptStep, now: Nanos) {
+        self.accepting -= 1;
+        if let AcceptStep::Failed { why, .. } = &step {
+            self.refuse_context(why);
+        }
+        let time_s = self.local.service.wall.time(now).seconds.max(0) as u64;
+        let contexts = &self.local.service.nfsd().contexts;
+        let answer = contexts.on_step(step, self.peer.host(), (now, time_s));
+        self.core.link.machine.send_init(tag, &answer);
+    }
+
+    fn refuse_context(&self, reason: &dyn std::fmt::Display) {
+        self.core.shared.refusals.note(Refusal {
+            peer: Some(self.core.via.peer),
+            ..Refusal::new(CONTEXT_REFUSED, reason)
+        });
+    }
+}
+
+/// The worker has lost a token: our own failure.
+fn lost() -> AcceptStep {
+    AcceptStep::Failed {
+        major: major::FAILURE,
+        minor: 0,
+        token: Vec::new(),
+        why: "the acceptor has failed".into(),
+    }
+}
