@@ -7,6 +7,7 @@ mod iscsi_target;
 mod nfs_compounds;
 mod nfs_connection;
 mod nvme_tcp;
+mod rpcsec_gss;
 mod scsi_cdb;
 mod tls;
 
@@ -18,6 +19,7 @@ pub use nfs_connection::nfs_connection;
 pub use nvme_tcp::{
     controller as nvme_tcp_controller, host as nvme_tcp_host, host_stream, pdu as nvme_tcp_pdu,
 };
+pub use rpcsec_gss::rpcsec_gss;
 pub use scsi_cdb::scsi_cdb;
 pub use tls::{hello as tls_hello, records as tls_records, stream as tls_stream};
 
@@ -35,6 +37,7 @@ pub const TARGETS: &[(&str, Body)] = &[
     ("nvme_tcp_controller", nvme_tcp_controller),
     ("nvme_tcp_host", nvme_tcp_host),
     ("nvme_tcp_pdu", nvme_tcp_pdu),
+    ("rpcsec_gss", rpcsec_gss),
     ("scsi_cdb", scsi_cdb),
     ("tls_hello", tls_hello),
     ("tls_records", tls_records),

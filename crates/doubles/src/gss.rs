@@ -317,7 +317,7 @@ impl GssClient {
                 put_opaque(&mut bytes, &token);
             }
         }
-        self.number += 1;
+        self.number = self.number.wrapping_add(1);
         bytes
     }
 

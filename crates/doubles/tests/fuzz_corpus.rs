@@ -81,6 +81,7 @@ replays! {
     nvme_tcp_controller
     nvme_tcp_host
     nvme_tcp_pdu
+    rpcsec_gss
     scsi_cdb
     tls_hello
     tls_records
