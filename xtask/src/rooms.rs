@@ -64,6 +64,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "engine",
             "faults",
             "iscsi",
+            "kerberos",
             "link",
             "machine",
             "mem",

@@ -23,6 +23,8 @@ pub(crate) fn disturbs(change: &Change, undo: Option<&Change>, places: &[Option<
         | Change::AddFileSystem(_)
         | Change::AddExport(_)
         | Change::SetReferrals(_)
+        // What was proved by other keys holds on.
+        | Change::SetKerberos(Some(_))
         // Who has asked which targets there are has its answer.
         | Change::SetDiscoveryAuth(_) => false,
         Change::RemoveListener { .. }
@@ -31,6 +33,7 @@ pub(crate) fn disturbs(change: &Change, undo: Option<&Change>, places: &[Option<
         | Change::RemoveTarget { .. }
         | Change::RemoveLun { .. }
         | Change::RemoveExport { .. }
+        | Change::SetKerberos(None)
         | Change::EvictConnections(_)
         | Change::EvictClient { .. }
         | Change::SetDrained(_) => true,

@@ -9,6 +9,8 @@ use server::nfs::{NfsSettings, Rule as ExportRule, Squash, TlsFiles, Xprtsec, Xp
 use server::{Config, check, nfs};
 use tls::ServerSide;
 
+mod kerberos;
+
 use crate::by_name::ByName;
 use crate::certificates::{alternative_name, is_alternative_name, tls_files};
 use crate::policy::{Number, Rule, count, pick, size};
@@ -57,6 +59,7 @@ pub(crate) fn read(
         grace_ms: GRACE_MS.read(sink, section, default.grace_ms),
         state,
         tls: tls(sink, section, folder),
+        kerberos: section.and_then(|section| kerberos::read(sink, section, folder)),
     };
     if let Some(section) = section
         && settings.grace_ms < settings.lease_ms

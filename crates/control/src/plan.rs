@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use faults::Fault;
 use iscsi::{PortalGroup, Target};
 use nvmf::{AnaGroup, HostTerms};
-use server::nfs::{ExportSpec, FileSystemKind, FileSystemSpec};
+use server::nfs::{ExportSpec, FileSystemKind, FileSystemSpec, NfsSettings};
 use server::{
     Ana, Change, Config, IscsiTargetSpec, ListenerSpec, LunSpec, NamespaceSpec, SubsystemSpec,
 };
@@ -49,6 +49,7 @@ pub fn plan(running: &Config, desired: &Config) -> Result<Vec<PlannedChange>, Ve
     plan.listeners();
     plan.volumes();
     plan.file_systems();
+    plan.kerberos();
     plan.exports();
     plan.subsystems();
     plan.targets();
@@ -168,7 +169,10 @@ pub fn at_restart(running: &Config, desired: &Config) -> Vec<String> {
         ("[admin] listen", admin.listen == desired.admin.listen),
         ("[admin] state", admin.state == desired.admin.state),
         ("[admin.tls]", admin.tls == desired.admin.tls),
-        ("a setting of [nfs]", *nfs == desired.nfs),
+        (
+            "a setting of [nfs]",
+            *nfs == with_kerberos_of(&desired.nfs, nfs),
+        ),
     ];
     let differing = are_same.into_iter().filter(|(_, is_same)| !is_same);
     differing
@@ -188,7 +192,16 @@ pub fn until_restart(desired: Config, running: &Config) -> Config {
         listeners: desired.listeners,
         referrals: desired.referrals,
         start: desired.start,
+        nfs: with_kerberos_of(&running.nfs, &desired.nfs),
         ..running.clone()
+    }
+}
+
+/// Settings of NFS, but for those of Kerberos, which change while clients are connected.
+fn with_kerberos_of(nfs: &NfsSettings, other: &NfsSettings) -> NfsSettings {
+    NfsSettings {
+        kerberos: other.kerberos.clone(),
+        ..nfs.clone()
     }
 }
 
@@ -231,6 +244,25 @@ impl Planner<'_> {
             let change = Change::AddListener(spec.clone());
             self.add(Phase::AddListeners, change, undo, text);
         }
+    }
+
+    /// Keys are there before an export asks for what they prove, and until none does.
+    fn kerberos(&mut self) {
+        let (from, to) = (&self.running.nfs.kerberos, &self.desired.nfs.kerberos);
+        if from == to {
+            return;
+        }
+        let (phase, text) = match (from, to) {
+            (_, None) => (Phase::AddListeners, "NFS clients can use Kerberos no more"),
+            (None, _) => (Phase::Open, "NFS clients can use Kerberos"),
+            _ => (
+                Phase::Open,
+                "the keys or the realm of NFS clients' Kerberos change",
+            ),
+        };
+        let change = Change::SetKerberos(to.clone());
+        let undo = Some(Change::SetKerberos(from.clone()));
+        self.add(phase, change, undo, text.to_owned());
     }
 
     fn volumes(&mut self) {

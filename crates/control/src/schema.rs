@@ -286,6 +286,16 @@ pub const SCHEMA: &[Keys] = &[
             key("grace_ms", Takes::Number),
             key("state", Takes::File),
             key("tls", Takes::Table(NFS_TLS)),
+            key("kerberos", Takes::Table(KERBEROS)),
+        ],
+    ),
+    (
+        KERBEROS,
+        &[
+            key("keytab", Takes::File),
+            key("domain", Takes::Text),
+            key("realm", Takes::Text),
+            key("service", Takes::Text),
         ],
     ),
     (NFS_TLS, TLS_FILES),
@@ -394,6 +404,7 @@ pub(crate) const TARGET_ANA: &str = "[[iscsi.target.ana]]";
 pub(crate) const FILE_SYSTEM: &str = "[[file_system]]";
 pub(crate) const NFS: &str = "[nfs]";
 pub(crate) const NFS_TLS: &str = "[nfs.tls]";
+pub(crate) const KERBEROS: &str = "[nfs.kerberos]";
 pub(crate) const EXPORT: &str = "[[export]]";
 pub(crate) const CLIENT: &str = "[[export.client]]";
 pub(crate) const LISTENER: &str = "[[listener]]";

@@ -59,6 +59,21 @@ pub struct NfsSettings {
     pub state: Option<PathBuf>,
     /// What RPC-with-TLS is spoken by; `None`: it is not offered.
     pub tls: Option<TlsFiles>,
+    /// How users prove who they are; without it no ticket is taken.
+    pub kerberos: Option<KerberosSettings>,
+}
+
+/// Kerberos of clients.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KerberosSettings {
+    /// The file with the keys of the service.
+    pub keytab: PathBuf,
+    /// `nfs@HOST`, or `nfs` for every host that the file has keys of.
+    pub service: String,
+    /// Whose users are users of this machine.
+    pub realm: String,
+    /// What stands behind the `@` in names of owners (RFC 8881, section 5.9).
+    pub domain: String,
 }
 
 impl Default for NfsSettings {
@@ -69,6 +84,7 @@ impl Default for NfsSettings {
             grace_ms: 90_000,
             state: None,
             tls: None,
+            kerberos: None,
         }
     }
 }

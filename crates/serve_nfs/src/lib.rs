@@ -45,7 +45,7 @@ pub use nfsd::exports::{
 pub use nfsd::xprtsec::{ConnectedClient, Xprtsec, XprtsecModes};
 pub use tls::{RenewedTls, ServerSide, TlsFiles};
 
-pub use self::config::{ExportSpec, FileSystemKind, FileSystemSpec, NfsSettings};
+pub use self::config::{ExportSpec, FileSystemKind, FileSystemSpec, KerberosSettings, NfsSettings};
 pub use self::mail::{ClientInfo, OwnMail, on_tick};
 pub use self::service::{Service, Wall};
 

@@ -14,7 +14,7 @@ use machine::locked;
 use nfsd::exports::Rule;
 use nvmf::command::AnaState;
 use nvmf::{AnaGroup, Referral, Registry, Subsystem};
-use serve_nfs::{ExportSpec, FileSystemSpec};
+use serve_nfs::{ExportSpec, FileSystemSpec, KerberosSettings};
 use store::{ResizeError, Volume};
 
 use crate::check;
@@ -25,6 +25,7 @@ mod drain;
 mod evict;
 mod files;
 mod iscsi;
+pub(crate) mod kerberos;
 mod listener;
 mod namespaces;
 mod volume;
@@ -178,6 +179,9 @@ pub enum Change {
     },
     /// Sets the other discovery services that this one names.
     SetReferrals(Vec<Referral>),
+    /// Sets by which keys users of NFS clients prove who they are; `None`: they cannot.
+    /// Contexts that there are stay.
+    SetKerberos(Option<KerberosSettings>),
     /// Opens a file system.
     AddFileSystem(FileSystemSpec),
     /// Closes a file system that is not exported.
@@ -243,6 +247,9 @@ pub enum ChangeError {
     /// The file system is exported under this path.
     #[error("file system \"{0}\" is exported as {1}: remove that export first")]
     Exported(String, String),
+    /// The keys of the service could not be used.
+    #[error("[nfs.kerberos]: {0}")]
+    Kerberos(::kerberos::KerberosError),
     /// The address could not be listened on.
     #[error("{}", cannot_listen(.0, .1))]
     Listen(SocketAddr, io::Error),
@@ -366,6 +373,7 @@ impl Shared {
             },
             Change::SetTargetAna { name, groups } => self.set_target_ana_groups(&name, groups),
             Change::SetReferrals(referrals) => self.set_referrals(referrals),
+            Change::SetKerberos(settings) => self.set_kerberos(settings.as_ref()),
             Change::AddTarget(spec) => self.add_target(&spec),
             Change::RemoveTarget { name } => self.remove_target(&name),
             Change::AddLun { name, lun } => self.add_lun(&name, &lun),

@@ -7,6 +7,7 @@ use std::path::Path;
 use reactor::BoundListener;
 use store::{Info, Problem};
 
+use crate::change::kerberos::acceptor;
 use crate::config::{Config, Start};
 use crate::start::StartError;
 use crate::state::own_identity;
@@ -71,6 +72,12 @@ pub fn examine(config: &Config) -> (Vec<Finding>, Config) {
                 .map(|error| StartError::NfsState(state.clone(), error).to_string()),
         };
         findings.extend(text.map(|text| Finding { text, stops: true }));
+    }
+    if let Some(settings) = &config.nfs.kerberos
+        && let Err(error) = acceptor(settings)
+    {
+        let text = StartError::Kerberos(error).to_string();
+        findings.push(Finding { text, stops: true });
     }
     for spec in &config.listeners {
         if let Err(error) = BoundListener::bind(spec.address) {

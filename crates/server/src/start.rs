@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 use std::{io, thread};
 
+use crate::change::kerberos::acceptor;
 use engine::blocking_worker::{BlockingWorker, caught};
 use engine::placement::Placer;
 use engine::reservation::Hears;
@@ -50,6 +51,9 @@ pub enum StartError {
     /// The files by which NFS speaks TLS cannot be used.
     #[error("[nfs.tls]: {0}")]
     NfsTls(String),
+    /// The keys by which users of NFS clients prove who they are cannot be used.
+    #[error("[nfs.kerberos]: {0}")]
+    Kerberos(kerberos::KerberosError),
     /// A socket that listens already has an address that the configuration does not name.
     #[error(
         "the service manager hands over a socket that listens on {0}, and no [[listener]] has \
@@ -512,14 +516,17 @@ fn nfs_of(
     let tls = config.nfs.tls.as_ref();
     let tls = tls.map(|files| RenewedTls::read(files, ServerSide::for_rpc));
     let tls = tls.transpose().map_err(StartError::NfsTls)?;
-    Ok(Service::new(
+    let service = Service::new(
         (engine.clone(), mailboxes.clone()),
         (handshake_timeout(&config.limits), tls),
         &config.nfs,
         exports,
         records.transpose()?,
         wall,
-    ))
+    );
+    let acceptor = config.nfs.kerberos.as_ref().map(acceptor);
+    service.set_acceptor(acceptor.transpose().map_err(StartError::Kerberos)?);
+    Ok(service)
 }
 
 /// Puts together what the reactors share, without any thread but perhaps the

@@ -7,8 +7,8 @@ use serde_json::{Map, Value};
 use super::EditProblem;
 use crate::schema::{
     ADMIN, ADMIN_CLIENT, ADMIN_TLS, ANA, CLIENT, DISCOVERY, EXPORT, FILE_SYSTEM, GROUP, HOST,
-    INITIATOR, ISCSI, LISTENER, LUN, NAMESPACE, NFS, NVME, POLICY, PORTAL_GROUP, REFERRAL,
-    SUBSYSTEM, TARGET, TARGET_ANA, TOKEN, Takes, VOLUME, is_secret, keys_of,
+    INITIATOR, ISCSI, KERBEROS, LISTENER, LUN, NAMESPACE, NFS, NVME, POLICY, PORTAL_GROUP,
+    REFERRAL, SUBSYSTEM, TARGET, TARGET_ANA, TOKEN, Takes, VOLUME, is_secret, keys_of,
 };
 use crate::source::nearest;
 
@@ -180,6 +180,7 @@ pub(crate) const KINDS: &[Kind] = &[
         named("initiators", "name")),
     kind("target/ana", target(&["ana"]), TARGET_ANA, Naming::Both("group", "portal_group"), None),
     kind("nfs", file(&["nfs"]), NFS, SET, None),
+    kind("nfs/kerberos", file(&["nfs", "kerberos"]), KERBEROS, SET, None),
     kind("export", file(&["export"]), EXPORT, Naming::First(&["path"]), None),
     kind("export/client", export(&["client"]), CLIENT, Naming::First(&["clients"]),
         named("clients", "clients")),

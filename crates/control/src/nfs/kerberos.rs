@@ -1,0 +1,92 @@
+//! By which keys users of NFS clients prove who they are, and who they are here.
+
+use std::path::{Path, PathBuf};
+
+use server::check;
+use server::nfs::KerberosSettings;
+
+use crate::schema::{KERBEROS, SCHEMA};
+use crate::secret::private_bytes;
+use crate::source::{At, Section, Sink};
+
+/// What a file of keys begins with: of the versions of its format, the second is written today.
+const MAGIC: [&[u8]; 2] = [&[5, 2], &[5, 1]];
+
+/// The service that clients of NFS ask for (RFC 7530, section 3.2.1).
+const SERVICE: &str = "nfs";
+
+/// Bytes of a realm's name at most.
+const REALM_BYTES_MAX: usize = 255;
+
+pub(super) fn read(sink: &mut Sink, nfs: &Section, folder: &Path) -> Option<KerberosSettings> {
+    let section = nfs.table(sink, SCHEMA, "kerberos", KERBEROS)?;
+    section.missing(sink, "keytab", "keytab = \"/etc/krb5.keytab\"");
+    section.missing(sink, "domain", "domain = \"example.org\"");
+    let keytab = section.text(sink, "keytab");
+    let keytab = keytab.and_then(|path| checked_keytab(sink, &path, folder));
+    let domain = section.text(sink, "domain");
+    if let Some(domain) = &domain
+        && let Err(why) = check::host(domain.value)
+    {
+        let text = format!("{why}: `domain` is as in \"example.org\"");
+        sink.add(&domain.span, text);
+    }
+    let realm = section.text(sink, "realm");
+    if let Some(realm) = &realm
+        && !is_realm(realm.value)
+    {
+        let text = format!(
+            "\"{}\" is no realm: write it as `klist` shows it behind the @, \"EXAMPLE.ORG\"",
+            realm.value
+        );
+        sink.add(&realm.span, text);
+    }
+    let service = section.text(sink, "service");
+    if let Some(service) = &service {
+        check_service(sink, service);
+    }
+    let domain = domain?.value.to_owned();
+    let default_realm = || domain.to_ascii_uppercase();
+    Some(KerberosSettings {
+        keytab: keytab?,
+        service: service.map_or(SERVICE, |service| service.value).to_owned(),
+        realm: realm.map_or_else(default_realm, |realm| realm.value.to_owned()),
+        domain,
+    })
+}
+
+/// The file is looked at now, as other files of keys are.
+fn checked_keytab(sink: &mut Sink, path: &At<&str>, folder: &Path) -> Option<PathBuf> {
+    let file = folder.join(path.value);
+    let wrong = match private_bytes(&file, 2) {
+        Ok(bytes) if MAGIC.contains(&&*bytes) => return Some(file),
+        Ok(_) => format!(
+            "{} is no keytab: `ktadd -k {}` of `kadmin` makes one",
+            file.display(),
+            file.display()
+        ),
+        Err(why) => why,
+    };
+    sink.add(&path.span, format!("`keytab`: {wrong}"));
+    None
+}
+
+fn is_realm(text: &str) -> bool {
+    let is_fine = |c: char| !c.is_whitespace() && !c.is_control() && !"@/\\\"".contains(c);
+    !text.is_empty() && text.len() <= REALM_BYTES_MAX && text.chars().all(is_fine)
+}
+
+fn check_service(sink: &mut Sink, service: &At<&str>) {
+    let host = match service.value.split_once('@') {
+        None if service.value == SERVICE => return,
+        Some((SERVICE, host)) => check::host(host).err(),
+        _ => Some(format!("\"{}\" is another service", service.value)),
+    };
+    if let Some(why) = host {
+        let text = format!(
+            "{why}: `service` is \"nfs\", for every host that the keytab has keys of, or \
+             \"nfs@HOST\" for one of them"
+        );
+        sink.add(&service.span, text);
+    }
+}

@@ -1,0 +1,134 @@
+//! Keys by which users of NFS clients prove who they are.
+
+use server::Change;
+use server::nfs::KerberosSettings;
+
+use super::*;
+use crate::plan::{at_restart, plan, until_restart};
+
+const KEYTAB: &[u8] = &[5, 2, 0, 0];
+
+/// A folder with files of keys.
+fn keys() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    for (name, bytes, mode) in [
+        ("weft.keytab", KEYTAB, 0o600),
+        ("old.keytab", KEYTAB, 0o600),
+        ("open.keytab", KEYTAB, 0o644),
+        ("text.keytab", b"keys", 0o600),
+    ] {
+        let path = folder.path().join(name);
+        std::fs::write(&path, bytes).unwrap();
+        std::fs::set_permissions(path, PermissionsExt::from_mode(mode)).unwrap();
+    }
+    folder
+}
+
+fn with(folder: &Path, kerberos: &str) -> Result<Config, Vec<Problem>> {
+    let text = format!(
+        "[nfs]\n{kerberos}\n\
+         [[file_system]]\nname = \"a\"\nkind = \"mem\"\nsize = \"1MiB\"\n\
+         [[export]]\npath = \"/a\"\nfile_system = \"a\"\nallow_any_client = true\n\
+         [[listener]]\naddress = \"127.0.0.1:2049\"\nprotocol = \"nfs\"\n"
+    );
+    parse(&text, &origin(folder.to_str().unwrap()), &[0])
+}
+
+const LEAST: &str = "[nfs.kerberos]\nkeytab = \"weft.keytab\"\ndomain = \"example.org\"\n";
+
+#[test]
+fn kerberos_takes_its_realm_of_the_domain_and_every_name_of_the_service_by_default() {
+    let folder = keys();
+    let least = with(folder.path(), LEAST).unwrap();
+    let settings = KerberosSettings {
+        keytab: folder.path().join("weft.keytab"),
+        service: "nfs".to_owned(),
+        realm: "EXAMPLE.ORG".to_owned(),
+        domain: "example.org".to_owned(),
+    };
+    assert_eq!(least.nfs.kerberos.as_ref(), Some(&settings));
+    let more = format!("{LEAST}realm = \"Lab\"\nservice = \"nfs@files.example.org\"\n");
+    let more = with(folder.path(), &more).unwrap();
+    let settings = KerberosSettings {
+        service: "nfs@files.example.org".to_owned(),
+        realm: "Lab".to_owned(),
+        ..settings
+    };
+    assert_eq!(more.nfs.kerberos, Some(settings));
+    assert_eq!(with(folder.path(), "").unwrap().nfs.kerberos, None);
+}
+
+#[test]
+fn kerberos_without_its_keys_or_with_names_that_are_none_is_refused() {
+    let folder = keys();
+    for (from, to, parts) in [
+        (
+            "weft.keytab",
+            "none.keytab",
+            &["`keytab`", "none.keytab cannot be read"][..],
+        ),
+        (
+            "weft.keytab",
+            "open.keytab",
+            &["(mode 0644): `chmod 600` it"],
+        ),
+        ("weft.keytab", "text.keytab", &["is no keytab", "ktadd -k"]),
+        ("keytab =", "# keytab =", &["lacks the key `keytab`"]),
+        ("keytab =", "keytaab =", &["did you mean `keytab`"]),
+        ("domain =", "# domain =", &["lacks the key `domain`"]),
+        (
+            "example.org",
+            "example org",
+            &["no host name", "\"example.org\""],
+        ),
+        (
+            "domain =",
+            "realm = \"A@B\"\ndomain =",
+            &["\"A@B\" is no realm", "klist"],
+        ),
+        ("domain =", "realm = \"\"\ndomain =", &["is no realm"]),
+        (
+            "domain =",
+            "service = \"host\"\ndomain =",
+            &["another service", "nfs@HOST"],
+        ),
+        (
+            "domain =",
+            "service = \"nfs@a b\"\ndomain =",
+            &["no host name", "nfs@HOST"],
+        ),
+    ] {
+        let list = with(folder.path(), &LEAST.replacen(from, to, 1)).unwrap_err();
+        // A key that is called otherwise is also one that lacks.
+        for part in parts {
+            let is_told = list.iter().any(|problem| problem.text.contains(part));
+            assert!(is_told, "{to}: {part}: {list:#?}");
+        }
+    }
+}
+
+#[test]
+fn kerberos_changes_while_clients_are_connected_and_cuts_them_only_when_it_goes() {
+    let folder = keys();
+    let [without, first, second] = ["", LEAST, &LEAST.replace("weft.keytab", "old.keytab")]
+        .map(|text| with(folder.path(), text).unwrap());
+    for (from, to, cuts) in [
+        (&without, &first, false),
+        (&first, &second, false),
+        (&first, &without, true),
+    ] {
+        assert_eq!(at_restart(from, to), Vec::<String>::new());
+        assert_eq!(until_restart(to.clone(), from).nfs, to.nfs);
+        let planned = plan(from, to).unwrap();
+        let [step] = &planned[..] else {
+            panic!("{planned:#?}");
+        };
+        assert_eq!(step.change, Change::SetKerberos(to.nfs.kerberos.clone()));
+        assert_eq!(
+            step.undo,
+            Some(Change::SetKerberos(from.nfs.kerberos.clone()))
+        );
+        assert!(step.text.contains("Kerberos"), "{}", step.text);
+        assert_eq!(step.disturbs, cuts, "{}", step.text);
+    }
+}
