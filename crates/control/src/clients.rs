@@ -262,12 +262,13 @@ impl Reached<'_> {
 
     fn iscsi_windows(&self, target: &str, user: Option<&str>) -> Vec<ClientStep> {
         let (ip, port) = (self.address.ip(), self.address.port());
-        let chap = match user {
-            Some(user) => {
-                format!(" -AuthenticationType ONEWAYCHAP -ChapUsername {user} -ChapSecret SECRET")
-            }
-            None => String::new(),
-        };
+        let chap = user.map_or_else(String::new, |user| {
+            // PowerShell takes what is between these as it is, and two of them for one.
+            let user = user.replace('\'', "''");
+            format!(" -AuthenticationType ONEWAYCHAP -ChapUsername '{user}' -ChapSecret SECRET")
+        });
+        let connect =
+            format!("Connect-IscsiTarget -NodeAddress {target} -IsPersistent $true{chap}");
         vec![
             step(
                 "In PowerShell, as administrator",
@@ -277,12 +278,17 @@ impl Reached<'_> {
                         "New-IscsiTargetPortal -TargetPortalAddress {ip} \
                          -TargetPortalPortNumber {port}"
                     ),
-                    format!("Connect-IscsiTarget -NodeAddress {target} -IsPersistent $true{chap}"),
+                    connect.clone(),
                 ],
             ),
             step(
-                "With several paths and MPIO",
-                &["New-MSDSMSupportedHW -VendorId WEFT -ProductId volume".to_owned()],
+                "With several paths and MPIO, instead of the last line: the first two once, then \
+                 the last for the address of each path",
+                &[
+                    "New-MSDSMSupportedHW -VendorId WEFT -ProductId volume".to_owned(),
+                    "Update-MPIOClaimedHW -Confirm:$false".to_owned(),
+                    format!("{connect} -IsMultipathEnabled $true -TargetPortalAddress {ip}"),
+                ],
             ),
         ]
     }
@@ -447,6 +453,11 @@ mod tests {
         assert!(
             esxi.contains("--authname='a'\\''; reboot' --secret=SECRET"),
             "{esxi}"
+        );
+        let windows = lines(unit, ClientSystem::Windows);
+        assert!(
+            windows.contains("-ChapUsername 'a''; reboot' -ChapSecret SECRET"),
+            "{windows}"
         );
     }
 
