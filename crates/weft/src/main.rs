@@ -365,6 +365,56 @@ mod tests {
         Cli::command().debug_assert();
     }
 
+    /// Command lines of weft in the pages: in the text between backquotes, and in examples.
+    fn command_lines() -> Vec<(PathBuf, String)> {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        let docs = std::fs::read_dir(root.join("docs")).expect("the pages");
+        let docs = docs.map(|entry| entry.expect("a page").path());
+        let pages = docs.chain([root.join("README.md")]);
+        let mut found = Vec::new();
+        for page in pages.filter(|page| page.extension().is_some_and(|it| it == "md")) {
+            let text = std::fs::read_to_string(&page).expect("a text");
+            let inline = text.split('`').skip(1).step_by(2).map(str::to_owned);
+            let examples = text
+                .lines()
+                .map(|line| line.trim_start_matches(['$', '#', ' ']));
+            let examples = examples.map(str::to_owned);
+            let all = inline.chain(examples.filter(|line| !line.contains('`')));
+            let commands = all.filter(|line| line.starts_with("weft ") && !line.contains('\n'));
+            found.extend(commands.map(|command| (page.clone(), command)));
+        }
+        found
+    }
+
+    #[test]
+    fn commands_and_options_that_pages_name_are_there() {
+        let mut whole = Cli::command();
+        whole.build();
+        let lines = command_lines();
+        assert!(lines.len() > 150, "{} command lines", lines.len());
+        for (page, line) in lines {
+            let words = line.split([' ', '=']).skip(1);
+            let mut words = words.take_while(|word| !matches!(*word, "|" | ">" | "&&" | "||"));
+            let mut command = &whole;
+            let name = words.next().unwrap_or_default();
+            let is_there = name.starts_with('-') || command.find_subcommand(name).is_some();
+            assert!(is_there, "{page:?}: {line}: no such command");
+            for word in [name].into_iter().chain(words) {
+                if let Some(below) = command.find_subcommand(word) {
+                    command = below;
+                }
+                let Some(option) = word.strip_prefix("--") else {
+                    continue;
+                };
+                let mut known = command.get_arguments().chain(whole.get_arguments());
+                assert!(
+                    known.any(|known| known.get_long() == Some(option)),
+                    "{page:?}: {line}: no such option"
+                );
+            }
+        }
+    }
+
     #[test]
     fn perf_and_serve_agree_on_the_default() {
         let config = control::default_config();

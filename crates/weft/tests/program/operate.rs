@@ -110,13 +110,15 @@ fn run(mut page: Page, prepare: impl Fn(&Page, &Path)) {
     fs::write(&file.path, page.as_here(&toml)).expect("room");
     prepare(&page, folder);
     let serving = serve(&file.path);
-    let weft = format!("weft() {{ {} \"$@\"; }}", env!("CARGO_BIN_EXE_weft"));
+    let programs = Path::new(env!("CARGO_BIN_EXE_weft")).parent();
+    let programs = programs.expect("a folder").display().to_string();
+    let path = format!("{programs}:{}", std::env::var("PATH").unwrap_or_default());
     let all = page.commands();
     assert!(all.len() > 8, "{}", all.len());
     for (command, printed) in all {
-        let script = format!("{weft}\n{}", page.as_here(&command));
         let mut shell = Command::new("sh");
-        shell.args(["-ec", &script]).current_dir(folder);
+        shell.args(["-ec", &page.as_here(&command)]);
+        shell.current_dir(folder).env("PATH", &path);
         // Where commands look for the socket.
         let output = shell.env("RUNTIME_DIRECTORY", folder).output();
         let output = output.expect("a shell");
