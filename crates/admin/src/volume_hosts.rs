@@ -10,11 +10,11 @@ pub(crate) type VolumeHosts = BTreeMap<(Protocol, String), u64>;
 
 /// Hosts with a controller and initiators with a session, each with the subsystem or target, and
 /// of a session with the logical units that it sees; `None`: all.
-type Connected = Vec<(Protocol, String, String, Option<Vec<u16>>)>;
+type TargetUsers = Vec<(Protocol, String, String, Option<Vec<u16>>)>;
 
 /// The volumes that hosts are connected to.
 pub(crate) fn volume_hosts(running: &Running) -> VolumeHosts {
-    let mut all: Connected = Vec::new();
+    let mut all: TargetUsers = Vec::new();
     for controller in running.controllers() {
         let (host, subsystem) = (controller.host, controller.subsystem);
         all.push((Protocol::NvmeTcp, subsystem, host, None));
@@ -28,7 +28,7 @@ pub(crate) fn volume_hosts(running: &Running) -> VolumeHosts {
     counted(&running.served(), &all)
 }
 
-fn counted(served: &Served, all: &Connected) -> VolumeHosts {
+fn counted(served: &Served, all: &TargetUsers) -> VolumeHosts {
     let mut hosts: BTreeMap<(Protocol, &str), BTreeSet<&str>> = BTreeMap::new();
     let mut sees = |protocol, volume, host| {
         let of_volume = hosts.entry((protocol, volume)).or_default();

@@ -275,10 +275,8 @@ pub fn start_with(
     }
     let first = shared.mailboxes.set(mailboxes).is_ok();
     assert!(first, "a target starts once");
-    for go in starts {
-        // A reactor that is gone says why in its report.
-        let _ = go.send(());
-    }
+    // A reactor that is gone says why in its report.
+    starts.into_iter().for_each(|go| drop(go.send(())));
     Ok(Running {
         shared,
         backend,
