@@ -55,6 +55,10 @@ pub const ISCSI_CRASH: &str = include_str!("../guest/iscsi-crash.sh");
 pub const ISCSI_TOOLS: &str = include_str!("../guest/iscsi-tools.sh");
 /// Two portals as paths of one disk, while the target is changed.
 pub const ISCSI_MULTIPATH: &str = include_str!("../guest/iscsi-multipath.sh");
+/// What the console tells clients of Linux to do; behind [`LAB`] and [`ISCSI`].
+pub const CONNECT_PAGE: &str = include_str!("../guest/connect-page.sh");
+/// An initiator that reaches weft through WireGuard; behind [`LAB`] and [`ISCSI`].
+pub const TUNNEL: &str = include_str!("../guest/tunnel.sh");
 /// An initiator whose target is changed by commands.
 pub const ISCSI_STORY: &str = include_str!("../guest/iscsi-story.sh");
 

@@ -54,6 +54,7 @@ pub static RELEASE: System = System {
         "iproute2",
         "libiscsi-bin",
         "libnfs-utils",
+        "mount",
         "multipath-tools",
         "nfs-common",
         "nfs-ganesha-vfs",
@@ -66,6 +67,7 @@ pub static RELEASE: System = System {
         "tgt",
         "udev",
         "util-linux",
+        "wireguard-tools",
         "xz-utils",
         "zstd",
     ],
@@ -103,6 +105,7 @@ pub static RELEASE: System = System {
         "usr/bin/sg_vpd",
         "usr/bin/sg_write_same",
         "usr/bin/sg_xcopy",
+        "usr/bin/wg",
         "usr/sbin/nvme",
     ],
     files: &[
@@ -137,7 +140,9 @@ pub static RELEASE: System = System {
         "target_core_file",
         "target_core_iblock",
         "target_core_mod",
+        "veth",
         "virtio_blk",
+        "wireguard",
     ],
 };
 

@@ -6,6 +6,7 @@
 
 mod authentication;
 mod changes;
+mod connect_page;
 mod host;
 mod import;
 mod iscsi;
@@ -16,3 +17,4 @@ mod secure;
 mod story;
 mod tls;
 mod tls_files;
+mod tunnel;
