@@ -12,6 +12,7 @@ use sha2::{Digest as _, Sha256, Sha384, Sha512};
 
 use crate::Secret;
 use crate::hash::hmac;
+use crate::psk::Psk;
 use crate::secret::are_equal;
 
 pub use group::{DhchapGroup, DhchapKeyPair};
@@ -57,6 +58,12 @@ impl DhchapHash {
     #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
         DhchapHash::ALL.into_iter().find(|hash| hash.name() == name)
+    }
+
+    /// Whether a TLS cipher suite has it, so that a key for TLS can be made by it.
+    #[must_use]
+    pub const fn is_of_tls(self) -> bool {
+        matches!(self, DhchapHash::Sha256 | DhchapHash::Sha384)
     }
 
     /// Bytes of a digest, and of a challenge.
@@ -116,7 +123,7 @@ pub struct DhchapTerms<'a> {
     pub session_key: Option<&'a Secret>,
     /// T_ID.
     pub t_id: u16,
-    /// SC_C.
+    /// SC_C of AUTH_Negotiate.
     pub sc_c: u8,
     /// NQN of the host.
     pub hostnqn: &'a str,
@@ -177,8 +184,12 @@ impl DhchapResponse {
 }
 
 /// The PSK for TLS that both challenges make with the session key (secure channel
-/// concatenation: Base 2.1, section 8.3.5.5.9).
+/// concatenation: Base 2.1, section 8.3.4.5.9). `None`: no cipher suite has the hash.
+///
+/// Linux gives HMAC what Diffie-Hellman made in place of its digest. HMAC takes the digest of a
+/// key that is longer than a block (RFC 2104, section 2), and the least group makes 256 bytes:
+/// both make the same PSK.
 #[must_use]
-pub fn generated_psk(hash: DhchapHash, session_key: &Secret, c1: &[u8], c2: &[u8]) -> Secret {
-    hash.hmac(session_key, &[c1, c2])
+pub fn generated_psk(hash: DhchapHash, session_key: &Secret, c1: &[u8], c2: &[u8]) -> Option<Psk> {
+    Psk::generated(hash.hmac(session_key, &[c1, c2]))
 }

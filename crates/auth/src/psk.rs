@@ -161,7 +161,7 @@ enum PskKind {
     Configured,
     /// It is the retained key (hash 00 of the interchange).
     Retained,
-    /// It is of DH-HMAC-CHAP (Base 2.1, section 8.3.5.5.9).
+    /// It is of DH-HMAC-CHAP (Base 2.1, section 8.3.4.5.9).
     Generated,
 }
 

@@ -232,6 +232,7 @@ pub fn notes(config: &Config) -> Vec<String> {
         notes.push(note.to_owned());
     }
     notes.extend(nfs::note(config));
+    notes.extend(nvme::expired_notes(config));
     notes.extend(admin::note(&config.admin));
     notes.extend(memory_note(config, store::memory::limit()));
     for (scope, auth) in discovery.chain(targets) {

@@ -4,13 +4,14 @@ use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 use std::path::Path;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use auth::dhchap::{DhchapGroup, DhchapHash};
 use auth::{HostPsk, KEY_FILE_BYTES_MAX, Secret, parse_keys};
 use nvmf::command::AnaState;
 use nvmf::dhchap::{DhchapChoice, DhchapKeys};
 use nvmf::{AnaGroup, HostTerms, check_host_nqn, check_subsystem_nqn};
-use server::{ListenerSpec, NamespaceSpec, Protocol, SubsystemSpec, check};
+use server::{Config, ListenerSpec, NamespaceSpec, Protocol, SubsystemSpec, check};
 use uuid::Uuid;
 
 use crate::listener::spoken;
@@ -158,6 +159,27 @@ fn terms_of_host(sink: &mut Sink, section: &Section, secrets: &Secrets) -> Optio
 fn keys(path: &Path) -> Result<Vec<HostPsk>, String> {
     let bytes = Secret::new(private_bytes(path, KEY_FILE_BYTES_MAX as u64 + 1)?);
     parse_keys(bytes.bytes()).map_err(|why| format!("{}: {why}", path.display()))
+}
+
+/// Which hosts have keys for TLS that are all expired: they are refused.
+pub(crate) fn expired_notes(config: &Config) -> impl Iterator<Item = String> {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    let now = now.unwrap_or_default();
+    let all = config.subsystems.iter().flat_map(|subsystem| {
+        let terms = subsystem.terms.iter();
+        terms.map(|terms| (&*subsystem.nqn, terms))
+    });
+    let expired = all.filter(move |(_, terms)| {
+        let mut keys = terms.psks.iter();
+        terms.needs_tls() && keys.all(|key| key.until.is_some_and(|until| until <= now))
+    });
+    expired.map(|(subnqn, terms)| {
+        format!(
+            "subsystem {subnqn}: every key of host {} has expired: `weft key check` says when, \
+             `weft key rotate` makes another",
+            terms.nqn
+        )
+    })
 }
 
 /// The secrets that a host authenticates with, if it must.

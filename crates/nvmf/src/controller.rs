@@ -137,6 +137,11 @@ pub struct Controller {
     pub(crate) listener: u16,
     pub(crate) local: SocketAddr,
     pub(crate) arrival: Arrival,
+    /// The identity of the key that its host speaks TLS by, if that was made by authentication:
+    /// it ends with the controller.
+    pub(crate) generated_key: Option<String>,
+    /// Its host has made a key for TLS by authentication.
+    pub(crate) has_concatenated: bool,
     pub(crate) features: Features,
     pub(crate) errors: VecDeque<(u64, ErrorNote)>,
     pub(crate) error_count: u64,
@@ -326,6 +331,8 @@ impl Controller {
             listener: association.listener,
             local: association.local,
             arrival: association.arrival,
+            generated_key: None,
+            has_concatenated: false,
             features,
             errors: VecDeque::new(),
             error_count: 0,

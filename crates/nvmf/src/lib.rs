@@ -61,8 +61,8 @@ pub use controller::{Activity, Controller, ErrorNote};
 pub use lba_status::{LbaStatus, LbaStatusKind};
 pub use nqn::{NqnError, check_host_nqn, check_subsystem_nqn};
 pub use registry::{
-    Connected, ControllerChange, ControllerId, Refusal, Registry, RegistryConfig, Via,
-    connect_names,
+    Connected, ControllerChange, ControllerId, GeneratedKey, Refusal, Registry, RegistryConfig,
+    Via, connect_names,
 };
 pub use request::{AdminOutcome, Env, IoCounters, Reply};
 pub use subsystem::{

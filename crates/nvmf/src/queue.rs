@@ -34,6 +34,17 @@ const ENTRIES_BEFORE_CONNECT: usize = 32;
 /// The SQHD of a host that asked for no SQ flow control.
 const NO_SQHD: u16 = 0xffff;
 
+/// Whether a host authenticates on a queue (Base 2.0, section 8.13.5).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum InBandAuthentication {
+    /// It has no secret.
+    None,
+    /// It may: a key that it has made by its secret stands for it.
+    Allowed,
+    /// It must before anything else is executed.
+    Required,
+}
+
 /// What Connect made of the queue pair.
 #[derive(Clone, Debug)]
 pub struct Role {
@@ -45,8 +56,8 @@ pub struct Role {
     pub flow_control_disabled: bool,
     /// What I/O commands may name.
     pub namespaces: Arc<[Geometry]>,
-    /// The host must authenticate before anything else is executed.
-    pub must_authenticate: bool,
+    /// Whether the host authenticates.
+    pub authentication: InBandAuthentication,
 }
 
 /// Work for the driver. What a command is, [`Queue::command`] tells. `F` is why the
@@ -237,7 +248,7 @@ impl Queue {
                 entries: 2,
                 flow_control_disabled: false,
                 namespaces: Arc::new([]),
-                must_authenticate: false,
+                authentication: InBandAuthentication::None,
             },
             phase: QueuePhase::Connect,
             slots: CommandSlots::new(),
@@ -499,7 +510,9 @@ impl Queue {
     #[cold]
     fn connected(&mut self, status: Status) {
         self.phase = match status.is_success() {
-            true if self.role.must_authenticate => QueuePhase::Authenticating,
+            true if self.role.authentication == InBandAuthentication::Required => {
+                QueuePhase::Authenticating
+            }
             true => QueuePhase::Live,
             false => QueuePhase::Connect,
         };

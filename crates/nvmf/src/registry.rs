@@ -1,6 +1,7 @@
 //! Which subsystems there are, where they are reached, and their controllers.
 
 mod change;
+mod generated;
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -9,7 +10,7 @@ use std::sync::Arc;
 
 use machine::{Nanos, Tag, work};
 use wire::nvme::admin::GET_LOG_PAGE;
-use wire::nvme::authentication::ATR;
+use wire::nvme::authentication::{ASCR, ATR, Concatenation};
 use wire::nvme::discovery::DISCOVERY_NQN;
 use wire::nvme::fabrics::{CONNECT_DATA_BYTES, ConnectData, NQN_BYTES, nqn_text};
 use wire::nvme::{ConnectCommand, PropertyGet, PropertySet, Sqe, Status};
@@ -19,14 +20,19 @@ use auth::psk::PskIdentity;
 
 use crate::admin;
 use crate::controller::{Activity, Association, Controller, ErrorNote};
+use crate::dhchap::controller::ConcatenationTerms;
 use crate::dhchap::{DhchapChoice, DhchapKeys};
 use crate::discovery::{self, DiscoveryLog, Port};
 use crate::identify;
 use crate::nqn::check_host_nqn;
+use crate::queue::InBandAuthentication;
 use crate::request::{AdminOutcome, AdminRequest, Env, Reply};
 use crate::subsystem::{
     ADMIN_ENTRIES_MAX, Arrival, CNTLID_MAX, HostTerms, Limits, ListenerSpec, Referral, Subsystem,
 };
+
+pub use self::generated::GeneratedKey;
+use self::generated::GeneratedKeys;
 
 /// What a registry starts with.
 #[derive(Clone, Debug, Default)]
@@ -55,6 +61,13 @@ pub struct Via {
 }
 
 impl Via {
+    /// The identity, where the host has made its key by authentication.
+    fn generated_key(&self) -> Option<&str> {
+        let identity = self.psk_identity.as_deref()?;
+        let named = PskIdentity::parse(identity)?;
+        named.is_generated.then_some(identity)
+    }
+
     fn arrival(&self) -> Arrival {
         Arrival {
             address: self.peer.ip(),
@@ -97,8 +110,10 @@ pub struct Connected {
     pub activity: Arc<Activity>,
     /// Completion dword 0: the Controller ID, and whether authentication is required.
     pub result: u32,
-    /// The host must authenticate before anything else is executed.
-    pub must_authenticate: bool,
+    /// Whether the host authenticates.
+    pub authentication: InBandAuthentication,
+    /// The keys for TLS that it may make by that, or must.
+    pub concatenation: ConcatenationTerms,
     /// Another Host Identifier, under which controllers of the same host NQN are connected: two
     /// hosts have one name.
     pub other_hostid: Option<[u8; 16]>,
@@ -169,6 +184,8 @@ struct SubsystemEntry {
     /// Where the search for a free Controller ID starts: an ID rests before it
     /// is given out again.
     cntlid_next: u16,
+    /// Keys for TLS that hosts have made by authentication.
+    generated: GeneratedKeys,
 }
 
 /// Which subsystems there are, where they are reached, and their controllers.
@@ -180,7 +197,7 @@ pub struct Registry {
     id_next: u64,
     generation: u64,
     is_drained: bool,
-    /// The subsystems of which a host has keys.
+    /// The subsystems of which a host has keys, or can make them.
     with_keys: BTreeSet<String>,
 }
 
@@ -224,19 +241,21 @@ impl Registry {
             controllers: BTreeMap::new(),
             of_hosts: BTreeMap::new(),
             cntlid_next: first,
+            generated: GeneratedKeys::default(),
         };
         let previous = self.entries.insert(nqn, entry);
         assert!(previous.is_none(), "two subsystems of one NQN");
     }
 
     fn note_keys(&mut self, subsystem: &Subsystem) {
-        match subsystem.terms.iter().any(HostTerms::needs_tls) {
+        let may_speak_tls = |terms: &HostTerms| terms.needs_tls() || terms.dhchap.is_some();
+        match subsystem.terms.iter().any(may_speak_tls) {
             true => self.with_keys.insert(subsystem.nqn.clone()),
             false => self.with_keys.remove(&subsystem.nqn),
         };
     }
 
-    /// Whether any host has a key, so that some speak TLS.
+    /// Whether any host has a key, or can make one by authentication, so that some speak TLS.
     pub fn has_keys(&self) -> bool {
         !self.with_keys.is_empty()
     }
@@ -400,8 +419,9 @@ impl Registry {
             kato_ms: command.kato_ms,
         };
         let mut controller = Controller::new(association, now);
+        controller.generated_key = via.generated_key().map(str::to_owned);
         controller.add_queue(0, via.connection);
-        let connected = connected(id, &controller, command);
+        let connected = connected(id, &controller, command, via);
         self.controllers.insert(id, controller);
         Ok(Connected {
             other_hostid: (known != data.hostid).then_some(known),
@@ -440,6 +460,17 @@ impl Registry {
                 )
             });
         }
+        let is_admitted = controller.subsystem.admits(hostnqn, via.arrival());
+        if !is_admitted || (controller.has_concatenated && via.psk_identity.is_none()) {
+            return Err(Refusal {
+                status: Status::CONNECT_INVALID_HOST.dnr(),
+                ..Refusal::data(
+                    HOSTNQN,
+                    "its controller is there to make a key for TLS (`--concat`), with which the \
+                     host connects again",
+                )
+            });
+        }
         if controller.hostid != data.hostid {
             return Err(Refusal::data(
                 HOSTID,
@@ -472,7 +503,7 @@ impl Registry {
         controller.add_queue(command.qid, via.connection);
         // Older Linux hosts send no Keep Alive before all their queues are connected.
         controller.note_traffic();
-        Ok(connected(id, controller, command))
+        Ok(connected(id, controller, command, via))
     }
 
     /// The connection of a connected queue has ended and nothing of it is in
@@ -493,6 +524,9 @@ impl Registry {
             {
                 entry.controllers.remove(&controller.cntlid);
                 entry.let_go(&controller.hostnqn);
+                if let Some(identity) = &controller.generated_key {
+                    entry.generated.remove(&controller.hostnqn, identity);
+                }
             }
         }
         closing
@@ -637,7 +671,9 @@ fn not_admitted(subsystem: &Subsystem, hostnqn: &str, via: &Via) -> Option<&'sta
     if !subsystem.is_visible_from(hostnqn, via.peer.ip()) {
         return Some("the host comes from an address that its `networks` do not have");
     }
-    (!subsystem.admits(hostnqn, via.arrival()))
+    // A host that authenticates may do so first, to make a key.
+    let may_concatenate = subsystem.dhchap_keys(hostnqn).is_some();
+    (!may_concatenate && !subsystem.admits(hostnqn, via.arrival()))
         .then_some("the host has a key for TLS, and connects without: `nvme connect --tls`")
 }
 
@@ -674,9 +710,27 @@ fn host_name(field: &[u8; NQN_BYTES]) -> Result<&str, Refusal> {
     Ok(name)
 }
 
-fn connected(id: ControllerId, controller: &Controller, command: &ConnectCommand) -> Connected {
-    let keys = controller.subsystem.dhchap_keys(&controller.hostnqn);
-    let authreq = keys.map_or(0, |_| ATR);
+fn connected(
+    id: ControllerId,
+    controller: &Controller,
+    command: &ConnectCommand,
+    via: &Via,
+) -> Connected {
+    let (subsystem, hostnqn) = (&controller.subsystem, &controller.hostnqn);
+    let is_admitted = subsystem.admits(hostnqn, via.arrival());
+    let concatenation = match (command.qid, &via.psk_identity) {
+        (0, None) if !is_admitted => ConcatenationTerms::Required(Concatenation::NewTlsPsk),
+        (0, None) => ConcatenationTerms::Allowed(Concatenation::NewTlsPsk),
+        (0, Some(_)) => ConcatenationTerms::Allowed(Concatenation::ReplaceTlsPsk),
+        _ => ConcatenationTerms::None,
+    };
+    // A key that was made by authentication stands for it.
+    let (authentication, authreq) = match subsystem.dhchap_keys(hostnqn) {
+        None => (InBandAuthentication::None, 0),
+        Some(_) if via.generated_key().is_some() => (InBandAuthentication::Allowed, 0),
+        Some(_) if is_admitted => (InBandAuthentication::Required, ATR),
+        Some(_) => (InBandAuthentication::Required, ASCR),
+    };
     Connected {
         controller: id,
         cntlid: controller.cntlid,
@@ -686,7 +740,8 @@ fn connected(id: ControllerId, controller: &Controller, command: &ConnectCommand
         subsystem: controller.subsystem.clone(),
         activity: controller.activity().clone(),
         result: u32::from(controller.cntlid) | authreq,
-        must_authenticate: keys.is_some(),
+        authentication,
+        concatenation,
         other_hostid: None,
     }
 }

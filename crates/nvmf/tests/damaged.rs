@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use doubles::nvme::ControllerDouble;
 use nvmf::command::{AnaState, Geometry};
-use nvmf::queue::Role;
+use nvmf::queue::{InBandAuthentication, Role};
 use nvmf::tcp::{controller, host};
 use testkit::End;
 use wire::nvme::{ConnectCommand, Sqe, Status, io};
@@ -170,7 +170,7 @@ impl Pair {
             entries: 8,
             flow_control_disabled: true,
             namespaces: Arc::new([geometry]),
-            must_authenticate: false,
+            authentication: InBandAuthentication::None,
         };
         Pair {
             host: End::new(host::Qpair::new(wanted)),

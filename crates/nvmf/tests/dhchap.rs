@@ -2,16 +2,17 @@
 //! controller's against hosts that break the rules.
 #![allow(missing_docs)]
 
-use auth::dhchap::{DhchapGroup, DhchapHash, DhchapKey};
-use nvmf::dhchap::controller::{Answer, Authentication, Outcome};
+use auth::dhchap::{DhchapGroup, DhchapHash, DhchapKey, DhchapKeyPair, DhchapSide, DhchapTerms};
+use auth::psk::{Psk, PskHash};
+use nvmf::dhchap::controller::{Answer, Authentication, ConcatenationTerms, Outcome};
 use nvmf::dhchap::host::{self, Next};
 use nvmf::dhchap::{DhchapChoice, DhchapKeys};
 use proptest::prelude::*;
 use random::Random;
 use wire::nvme::Status;
 use wire::nvme::authentication::{
-    FailureExplanation, FailureMessage, MessageHeader, Negotiate, ProtocolDescriptor, Success2,
-    auth_id,
+    ChallengeMessage, Concatenation, FailureExplanation, FailureMessage, MessageHeader, Negotiate,
+    ProtocolDescriptor, Success1, Success2, auth_id,
 };
 use zerocopy::IntoBytes;
 
@@ -60,11 +61,19 @@ struct Controller {
 impl Controller {
     fn new(keys: DhchapKeys, choice: DhchapChoice) -> Self {
         Controller {
-            machine: Authentication::new(HOST, SUBSYSTEM),
+            machine: Authentication::new(HOST, SUBSYSTEM, ConcatenationTerms::None),
             keys,
             choice,
             random: Random::new(7),
             outcomes: Vec::new(),
+        }
+    }
+
+    /// The same, of a queue that takes `terms` of secure channel concatenation.
+    fn concatenating(keys: DhchapKeys, choice: DhchapChoice, terms: ConcatenationTerms) -> Self {
+        Controller {
+            machine: Authentication::new(HOST, SUBSYSTEM, terms),
+            ..Controller::new(keys, choice)
         }
     }
 
@@ -113,8 +122,25 @@ impl Controller {
 
     /// A host with `keys` goes through all of it.
     fn meet(&mut self, keys: DhchapKeys, choice: DhchapChoice) -> Next {
-        let mut random = Random::new(9);
         let mut end = host::Authentication::new((keys, choice), (HOST, SUBSYSTEM), T_ID);
+        self.meet_host(&mut end)
+    }
+
+    /// The same with a key for TLS, and the one that the host has then.
+    fn meet_and_make_key(
+        &mut self,
+        keys: DhchapKeys,
+        choice: DhchapChoice,
+        kind: Concatenation,
+    ) -> (Next, Option<Psk>) {
+        let end = host::Authentication::new((keys, choice), (HOST, SUBSYSTEM), T_ID);
+        let mut end = end.concatenating(kind);
+        let next = self.meet_host(&mut end);
+        (next, end.psk().cloned())
+    }
+
+    fn meet_host(&mut self, end: &mut host::Authentication) -> Next {
+        let mut random = Random::new(9);
         let mut next = end.begin();
         loop {
             next = match next {
@@ -146,6 +172,7 @@ fn every_hash_and_group_authenticates_one_way_and_both_ways() {
                     hash,
                     group,
                     is_mutual,
+                    psk: None,
                 };
                 assert_eq!(controller.outcomes, [wanted]);
             }
@@ -164,6 +191,198 @@ fn controller_takes_the_first_of_its_own_that_the_host_has() {
     let chosen = (DhchapHash::Sha384, DhchapGroup::Null);
     let is_chosen = |outcome: &Outcome| matches!(outcome, Outcome::Authenticated { hash, group, .. } if (*hash, *group) == chosen);
     assert!(controller.outcomes.iter().all(is_chosen) && controller.outcomes.len() == 1);
+}
+
+#[test]
+fn both_ends_make_the_same_key_for_tls_by_every_hash_and_group_that_may() {
+    use Concatenation::{NewTlsPsk, ReplaceTlsPsk};
+    let groups = DhchapGroup::ALL
+        .into_iter()
+        .filter(|group| *group != DhchapGroup::Null);
+    for (group, kind) in groups.zip([NewTlsPsk, ReplaceTlsPsk].into_iter().cycle()) {
+        for (hash, of_key) in [
+            (DhchapHash::Sha256, PskHash::Sha256),
+            (DhchapHash::Sha384, PskHash::Sha384),
+        ] {
+            for is_mutual in [false, true] {
+                let keys = keys(is_mutual.then_some(2));
+                let terms = ConcatenationTerms::Required(kind);
+                let choice = DhchapChoice::default();
+                let mut controller = Controller::concatenating(keys.clone(), choice, terms);
+                let (met, psk) = controller.meet_and_make_key(keys, only(hash, group), kind);
+                assert_eq!(met, Next::Authenticated, "{hash} {group} {is_mutual}");
+                assert_eq!(psk.as_ref().map(Psk::hash), Some(of_key));
+                let wanted = Outcome::Authenticated {
+                    hash,
+                    group,
+                    is_mutual,
+                    psk,
+                };
+                assert_eq!(controller.outcomes, [wanted]);
+            }
+        }
+    }
+}
+
+#[test]
+fn key_for_tls_is_made_by_the_strongest_hash_and_group_that_may() {
+    let kind = Concatenation::NewTlsPsk;
+    let choice = DhchapChoice {
+        groups: vec![DhchapGroup::Null, DhchapGroup::Ffdhe2048],
+        ..DhchapChoice::default()
+    };
+    let terms = ConcatenationTerms::Allowed(kind);
+    let mut controller = Controller::concatenating(keys(None), choice, terms);
+    let all = DhchapChoice::default();
+    let (met, psk) = controller.meet_and_make_key(keys(None), all.clone(), kind);
+    assert_eq!(met, Next::Authenticated);
+    assert_eq!(psk.as_ref().map(Psk::hash), Some(PskHash::Sha384));
+    // One that asks for none gets none, by what it prefers.
+    assert_eq!(controller.meet(keys(None), all), Next::Authenticated);
+    let none = Outcome::Authenticated {
+        hash: DhchapHash::Sha512,
+        group: DhchapGroup::Null,
+        is_mutual: false,
+        psk: None,
+    };
+    assert_eq!(controller.outcomes[1..], [none]);
+}
+
+#[test]
+fn secure_channel_that_is_not_for_the_queue_is_a_mismatch() {
+    use Concatenation::{NewTlsPsk, ReplaceTlsPsk};
+    use ConcatenationTerms::{Allowed, None, Required};
+    use FailureExplanation::{ConcatenationMismatch, HashNotUsable};
+    let (new, replace) = (NewTlsPsk as u8, ReplaceTlsPsk as u8);
+    let of = |hashes: &[u8], groups: &[u8]| ProtocolDescriptor::new(hashes, groups);
+    let usual = of(&[1], &[1]);
+    for (terms, sc_c, descriptor, explanation) in [
+        (None, new, usual, ConcatenationMismatch),
+        (None, replace, usual, ConcatenationMismatch),
+        (Allowed(NewTlsPsk), replace, usual, ConcatenationMismatch),
+        (Allowed(ReplaceTlsPsk), new, usual, ConcatenationMismatch),
+        // Obsolete, and never there.
+        (Allowed(NewTlsPsk), 1, usual, ConcatenationMismatch),
+        (Allowed(NewTlsPsk), 4, usual, ConcatenationMismatch),
+        (Required(NewTlsPsk), 0, usual, ConcatenationMismatch),
+        (
+            Allowed(NewTlsPsk),
+            new,
+            of(&[1], &[0]),
+            ConcatenationMismatch,
+        ),
+        // No cipher suite of TLS has SHA-512.
+        (Allowed(NewTlsPsk), new, of(&[3], &[1]), HashNotUsable),
+    ] {
+        let choice = DhchapChoice {
+            groups: vec![DhchapGroup::Null, DhchapGroup::Ffdhe2048],
+            ..DhchapChoice::default()
+        };
+        let mut controller = Controller::concatenating(keys(Option::None), choice, terms);
+        controller
+            .send(&negotiate(sc_c, &[descriptor], 1))
+            .expect("told later");
+        let told = controller.failure(T_ID);
+        assert_eq!(told, explanation as u8, "{terms:?}, SC_C {sc_c}");
+    }
+}
+
+/// SC_C is among what both sides prove: one that is changed on its way is found.
+#[test]
+fn secure_channel_that_is_asked_for_or_dropped_on_the_way_authenticates_no_host() {
+    let kind = Concatenation::NewTlsPsk;
+    let choice = only(DhchapHash::Sha256, DhchapGroup::Ffdhe2048);
+    for concatenates in [false, true] {
+        let terms = ConcatenationTerms::Allowed(kind);
+        let mut controller = Controller::concatenating(keys(None), choice.clone(), terms);
+        let own = (keys(None), choice.clone());
+        let mut end = host::Authentication::new(own, (HOST, SUBSYSTEM), T_ID);
+        if concatenates {
+            end = end.concatenating(kind);
+        }
+        let Next::Send(mut message) = end.begin() else {
+            panic!("Negotiate goes first");
+        };
+        message[6] ^= kind as u8;
+        controller.send(&message).expect("taken");
+        end.sent();
+        let challenge = controller.receive().expect("a challenge");
+        let mut random = Random::new(3);
+        let Next::Send(mut reply) = end.received(&challenge, &mut |b| fill(&mut random, b)) else {
+            panic!("a reply goes next");
+        };
+        // As the controller wants it by now: CVALID and SEQNUM.
+        (reply[8], reply[12]) = match concatenates {
+            false => (1, 0),
+            true => (0, 0),
+        };
+        controller.send(&reply).expect("told later");
+        assert_eq!(controller.failure(T_ID), FailureExplanation::Failed as u8);
+    }
+}
+
+#[test]
+fn key_for_tls_without_a_challenge_of_the_host_is_refused() {
+    let kind = Concatenation::NewTlsPsk;
+    let choice = only(DhchapHash::Sha256, DhchapGroup::Ffdhe2048);
+    let terms = ConcatenationTerms::Allowed(kind);
+    let mut controller = Controller::concatenating(keys(None), choice.clone(), terms);
+    let own = (keys(None), choice);
+    let end = host::Authentication::new(own, (HOST, SUBSYSTEM), T_ID);
+    let mut end = end.concatenating(kind);
+    let Next::Send(message) = end.begin() else {
+        panic!("Negotiate goes first");
+    };
+    controller.send(&message).expect("taken");
+    end.sent();
+    let challenge = controller.receive().expect("a challenge");
+    let Next::Send(mut reply) = end.received(&challenge, &mut |bytes| bytes.fill(7)) else {
+        panic!("a reply goes next");
+    };
+    reply[8] = 0;
+    controller.send(&reply).expect("told later");
+    let code = FailureExplanation::IncorrectPayload as u8;
+    assert_eq!(controller.failure(T_ID), code);
+}
+
+/// As Linux's controller responds to a host that wants a key and it to prove itself.
+#[test]
+fn host_takes_a_response_of_a_controller_that_leaves_sc_c_out() {
+    let kind = Concatenation::NewTlsPsk;
+    let (hash, group) = (DhchapHash::Sha256, DhchapGroup::Ffdhe2048);
+    let own = keys(Some(2));
+    for (sc_c, is_taken) in [(0, true), (kind as u8, true), (3, false)] {
+        let identity = (own.clone(), only(hash, group));
+        let end = host::Authentication::new(identity, (HOST, SUBSYSTEM), T_ID);
+        let mut end = end.concatenating(kind);
+        end.begin();
+        end.sent();
+        let mut random = Random::new(5);
+        let mut random = |bytes: &mut [u8]| fill(&mut random, bytes);
+        let pair = DhchapKeyPair::new(group, &mut random).expect("a group");
+        let head = ChallengeMessage::new(T_ID, (1, 32), (1, 256), 9);
+        let challenge = [head.as_bytes(), &[5; 32], pair.public()].concat();
+        let Next::Send(reply) = end.received(&challenge, &mut random) else {
+            panic!("a reply goes next");
+        };
+        end.sent();
+        let shared = pair.agree(&reply[16 + 64..]).expect("a value of the group");
+        let terms = DhchapTerms {
+            hash,
+            session_key: Some(&hash.session_key(&shared)),
+            t_id: T_ID,
+            sc_c,
+            hostnqn: HOST,
+            subnqn: SUBSYSTEM,
+        };
+        let seqnum = u32::from_le_bytes(reply[12..16].try_into().expect("4 bytes"));
+        let controllers = own.controller.as_ref().expect("it has one");
+        let response = terms.response(DhchapSide::Controller, controllers, &reply[48..80], seqnum);
+        let head = Success1::new(T_ID, 32, true);
+        end.received(&[head.as_bytes(), response.bytes()].concat(), &mut random);
+        let is_content = end.sent() == Next::Authenticated;
+        assert_eq!(is_content, is_taken, "{sc_c}");
+    }
 }
 
 #[test]

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use doubles::nvme::ControllerDouble;
 use machine::Tag;
 use nvmf::command::{AnaState, Geometry};
-use nvmf::queue::{AbortOutcome, Role};
+use nvmf::queue::{AbortOutcome, InBandAuthentication, Role};
 use nvmf::tcp::{controller, host};
 use proptest::prelude::*;
 use random::Random;
@@ -90,7 +90,7 @@ impl World {
             entries,
             flow_control_disabled,
             namespaces: Arc::new([geometry]),
-            must_authenticate: false,
+            authentication: InBandAuthentication::None,
         };
         let model: Vec<u8> = (0..WINDOWS * WINDOW_BLOCKS * BLOCK)
             .map(|n| (n / 7) as u8)

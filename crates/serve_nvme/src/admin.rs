@@ -13,7 +13,7 @@ use link::CommandMemory;
 use machine::{Machine as _, Nanos, Tag};
 use nvmf::command::Command;
 use nvmf::dhchap::controller::Authentication;
-use nvmf::queue::{Done, RefusedCommand, Role};
+use nvmf::queue::{Done, InBandAuthentication, RefusedCommand, Role};
 use nvmf::{
     AdminOutcome, Connected, ControllerId, Env, ErrorNote, IoCounters, LbaStatus, LbaStatusKind,
     Registry, Reply, WriteProtect,
@@ -162,9 +162,9 @@ impl NvmeConnection {
             entries,
             flow_control_disabled: connected.flow_control_disabled,
             namespaces: served.geometry.clone(),
-            must_authenticate: connected.must_authenticate,
+            authentication: connected.authentication,
         });
-        let authentication = Authentication::new(host, &subsystem.nqn);
+        let authentication = Authentication::new(host, &subsystem.nqn, connected.concatenation);
         self.bound = Some(Bound {
             controller: connected.controller,
             cntlid: connected.cntlid,
@@ -178,7 +178,7 @@ impl NvmeConnection {
             authentication: Arc::new(Mutex::new(authentication)),
             is_admitted: false,
         });
-        if !connected.must_authenticate {
+        if connected.authentication != InBandAuthentication::Required {
             self.admit(entries.into());
         }
     }

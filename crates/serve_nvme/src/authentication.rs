@@ -10,6 +10,7 @@ use nvmf::dhchap::controller::{Answer, Outcome};
 use reactor::must_fill_random;
 use wire::nvme::Status;
 
+use super::host_keys::since_1970;
 use super::{AUTHENTICATION_FAILED, CommandAnswer, NvmeConnection};
 
 impl NvmeConnection {
@@ -89,9 +90,14 @@ impl NvmeConnection {
                 hash,
                 group,
                 is_mutual,
+                psk,
             }) => {
                 tracing::debug!(peer = %self.core.via.peer, host = bound.host, qid = bound.qid,
-                    %hash, %group, is_mutual, "queue authenticated");
+                    %hash, %group, is_mutual, makes_key = psk.is_some(), "queue authenticated");
+                if let Some(psk) = psk {
+                    let mut registry = self.service.registry();
+                    registry.add_generated_key(bound.controller, &psk, since_1970());
+                }
                 self.authentications.set(self.authentications.get() + 1);
                 let machine = &mut self.core.link.machine;
                 machine.authenticated();

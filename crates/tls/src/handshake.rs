@@ -2,7 +2,7 @@
 //! bytes in, bytes out. What they cost (about half a millisecond) is for a thread beside the
 //! reactors.
 
-use auth::psk::TlsPsk;
+use auth::psk::{PskIdentity, TlsPsk};
 
 use crate::certificate::Certificate;
 use crate::certificate_handshake::CertificateHandshake;
@@ -30,6 +30,9 @@ pub enum HandshakeError {
          NQN than here (`weft key check`)"
     )]
     UnknownIdentity(String),
+    /// The key of the identity has expired.
+    #[error("the key of the TLS identity \"{0}\" has expired: {remedy}", remedy = of_expired(.0))]
+    Expired(String),
     /// The key of the identity is another.
     #[error("the key of the TLS identity \"{0}\" is another on the host than here")]
     WrongKey(String),
@@ -54,6 +57,16 @@ pub enum HandshakeError {
     Failed(String),
 }
 
+/// What is done about a key that has expired.
+fn of_expired(identity: &str) -> &'static str {
+    match PskIdentity::parse(identity) {
+        Some(named) if named.is_generated => {
+            "the host authenticates again to make another (`nvme reset`)"
+        }
+        _ => "give the host one that is good (`weft key check`, `weft key rotate`)",
+    }
+}
+
 impl HandshakeError {
     /// What the client is told.
     #[must_use]
@@ -65,7 +78,9 @@ impl HandshakeError {
             | HandshakeError::NoKeyExchange
             | HandshakeError::Certificate(_)
             | HandshakeError::Failed(_) => Alert::HandshakeFailure,
-            HandshakeError::UnknownIdentity(_) => Alert::UnknownPskIdentity,
+            HandshakeError::UnknownIdentity(_) | HandshakeError::Expired(_) => {
+                Alert::UnknownPskIdentity
+            }
             HandshakeError::WrongKey(_) | HandshakeError::OtherBinder(_) => Alert::DecryptError,
         }
     }
@@ -75,6 +90,7 @@ impl HandshakeError {
     pub fn identity(&self) -> Option<&str> {
         match self {
             HandshakeError::UnknownIdentity(identity)
+            | HandshakeError::Expired(identity)
             | HandshakeError::WrongKey(identity)
             | HandshakeError::OtherBinder(identity) => Some(identity),
             _ => None,

@@ -171,6 +171,9 @@ pub(crate) fn chosen_psk(message: &[u8], known: &dyn KnownPsks) -> Result<TlsPsk
         let psks = known.psks_of(&identity);
         let proves = |psk: &TlsPsk| proves_key(psk, offer.truncated, binder.0);
         let wrong = match (psks.is_empty(), PskIdentity::parse(&identity)) {
+            (true, _) if known.has_expired(&identity) => {
+                HandshakeError::Expired(identity.clone().into_owned())
+            }
             (true, _) => HandshakeError::UnknownIdentity(identity.clone().into_owned()),
             (false, Some(named)) if binder.0.len() != named.hash.digest_bytes() => {
                 HandshakeError::OtherBinder(identity.clone().into_owned())

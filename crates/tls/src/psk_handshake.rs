@@ -23,6 +23,12 @@ const POLICY: &str = "20230317";
 pub trait KnownPsks: Send + Sync {
     /// Those of an identity that a client says: several where it does not tell which is meant.
     fn psks_of(&self, identity: &str) -> Vec<TlsPsk>;
+
+    /// Whether the identity had a key that is good no longer; asked where it has no other. The
+    /// client is told no more than of one that no host has.
+    fn has_expired(&self, _identity: &str) -> bool {
+        false
+    }
 }
 
 /// One handshake.

@@ -197,11 +197,7 @@ fn check(path: &Path, pair: &Pair) -> Result<String, String> {
             Some(until) => {
                 let is_over = UNIX_EPOCH + until <= SystemTime::now();
                 let until = humantime::format_rfc3339_seconds(UNIX_EPOCH + until);
-                let word = if is_over {
-                    "not good since"
-                } else {
-                    "good until"
-                };
+                let word = if is_over { "expired" } else { "good until" };
                 format!("{word} {until}")
             }
         };

@@ -1,6 +1,7 @@
 use sha2::{Digest as _, Sha256};
 
 use super::*;
+use crate::psk::Derivation;
 
 const HOST: &str = "nqn.2014-08.org.nvmexpress:uuid:f81d4fae-7dec-11d0-a765-00a0c91e6bf6";
 const SUBSYSTEM: &str = "nqn.2026-01.io.weft:disk";
@@ -243,29 +244,51 @@ fn responses_are_those_that_were_computed_apart() {
     }
 }
 
-/// The PSKs of the same challenges and session key.
-const PSKS: [(DhchapHash, &str); 3] = [
+/// The PSKs of the same challenges and session key; of those that are keys for TLS, the digest in
+/// the identity and the key that follow.
+const PSKS: [(DhchapHash, &str, Option<(&str, &str)>); 3] = [
     (
         DhchapHash::Sha256,
         "198a8579bc81ff31dfc2a72cad828c64d90d65dbde456968ea0505cc2cec802a",
+        Some((
+            "uuCVoH4wPcKF+GowfXypJg/F+kQJxSj0neAi8fpYe+A=",
+            "6fbb403879533061cad54c08c2c449822e30fcf04295d561b37a69a4f60f25b5",
+        )),
     ),
     (
         DhchapHash::Sha384,
         "2666ca8d5d947d0069d3a195d1c193b3c391a571c02abe1aae9d70cf738a82ad5baa049bddd90ef1d1a9bdfe7da8ae86",
+        Some((
+            "5nH2f6greiG7QmdWy9/sCs94rcaUA3an8otrNHqb6o+MIJmu2bfst1/9d7n3Y5vU",
+            "10763a51e71f6c7de819ea5091a7194bd0564b38657e5edcd5fcd264311e9fd9d2b1bf5ab6abf8a74dcb4475216327d9",
+        )),
     ),
     (
         DhchapHash::Sha512,
         "2f967e46b627f8d5f1e5819728f9837e83816cd16c072f274b454f08f648f2a1f6c5fcc5e2c95c36f84b7615644e52f3731cc2fcc2c0bed995443a32a3474e83",
+        None,
     ),
 ];
 
 #[test]
 fn generated_psks_are_those_that_were_computed_apart() {
-    for (hash, psk) in PSKS {
-        let session_key = hash.session_key(&Secret::new(steps(0, 3, 256)));
+    for (hash, psk, of_tls) in PSKS {
+        let shared = Secret::new(steps(0, 3, 256));
+        let session_key = hash.session_key(&shared);
         let [c1, c2] = [7, 11].map(|step| steps(0, step, hash.len()));
+        // What Linux gives HMAC as its key makes no other.
+        for key in [&session_key, &shared] {
+            assert_eq!(hex(hash.hmac(key, &[&c1, &c2]).bytes()), psk);
+        }
         let made = generated_psk(hash, &session_key, &c1, &c2);
-        assert_eq!(hex(made.bytes()), psk);
+        assert_eq!(made.is_some(), hash.is_of_tls());
+        let made = made.map(|psk| psk.tls_psk(HOST, SUBSYSTEM, Derivation::Standard));
+        let made = made.map(|psk| (psk.identity, hex(psk.secret.bytes())));
+        let wanted = of_tls.map(|(digest, secret)| {
+            let identity = format!("NVMe1G0{} {HOST} {SUBSYSTEM} {digest}", hash as u8);
+            (identity, secret.to_owned())
+        });
+        assert_eq!(made, wanted);
     }
 }
 

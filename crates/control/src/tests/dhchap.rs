@@ -139,3 +139,22 @@ fn hashes_and_groups_are_taken_in_the_order_of_the_file() {
         assert!(shown.contains(parts), "{shown}");
     }
 }
+
+#[test]
+fn keys_that_have_all_expired_are_noted() {
+    let folder = tempfile::tempdir().unwrap();
+    let origin = origin(folder.path().to_str().unwrap());
+    let key = "NVMeTLSkey-1:01:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh+KfiaR:";
+    let over = format!("{key} until 2026-01-01T00:00:00Z\n");
+    for (keys, is_noted) in [
+        (over.clone(), true),
+        (format!("{over}{key}\n"), false),
+        (format!("{over}{key} until 2999-01-01T00:00:00Z\n"), false),
+    ] {
+        secret_file(folder.path(), "i", &keys, 0o600);
+        let text = with("", "psk_file = \"i.secret\"");
+        let told = notes(&parse(&text, &origin, &[0]).unwrap()).concat();
+        let is_told = told.contains("every key of host nqn.2026-01.io.weft:i has expired");
+        assert_eq!(is_told, is_noted, "{keys}: {told}");
+    }
+}

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use machine::Machine;
 use nvmf::command::{AnaState, Geometry};
-use nvmf::queue::{AbortOutcome, Op, Role};
+use nvmf::queue::{AbortOutcome, InBandAuthentication, Op, Role};
 use nvmf::tcp::{FatalError, controller, host};
 use random::Random;
 use testkit::End;
@@ -270,7 +270,7 @@ fn target(config: u8) -> ControllerDouble {
         entries: 16,
         flow_control_disabled: config & 8 == 0,
         namespaces: Arc::new([geometry(1), geometry(2)]),
-        must_authenticate: false,
+        authentication: InBandAuthentication::None,
     };
     let media = vec![0xa5; BLOCKS as usize * 512];
     ControllerDouble::new(controller::Qpair::new(settings, 0), role, media)

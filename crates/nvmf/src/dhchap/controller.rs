@@ -3,24 +3,47 @@
 use std::mem;
 
 use auth::dhchap::{
-    DhchapGroup, DhchapHash, DhchapKeyPair, DhchapResponse, DhchapSide, DhchapTerms,
+    DhchapGroup, DhchapHash, DhchapKeyPair, DhchapResponse, DhchapSide, DhchapTerms, generated_psk,
 };
+use auth::psk::Psk;
 use wire::nvme::Status;
 use wire::nvme::authentication::{
-    ChallengeMessage, FailureExplanation, FailureMessage, Negotiate, ProtocolDescriptor,
-    ReplyMessage, Success1, auth_id, auth_type,
+    ChallengeMessage, Concatenation, FailureExplanation, FailureMessage, Negotiate,
+    ProtocolDescriptor, ReplyMessage, Success1, auth_id, auth_type,
 };
 use zerocopy::IntoBytes;
 
 use super::{DhchapChoice, DhchapKeys, FillRandom, challenge, kind_of, sequence_number, split};
 
+/// What a queue takes of secure channel concatenation (Base 2.1, section 8.3.4.4.1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ConcatenationTerms {
+    /// Nothing: it is an I/O queue.
+    None,
+    /// The host may ask for this.
+    Allowed(Concatenation),
+    /// The host has to: it may use the subsystem by TLS alone.
+    Required(Concatenation),
+}
+
 /// What a transaction is about.
 #[derive(Clone, Debug)]
 struct Transaction {
     t_id: u16,
+    concatenation: Option<Concatenation>,
     hash: DhchapHash,
     group: DhchapGroup,
     keys: DhchapKeys,
+}
+
+/// What the controller has computed of a reply that is right.
+#[derive(Debug)]
+struct Proof {
+    transaction: Transaction,
+    /// The controller's response, if the host wants one.
+    response: Option<DhchapResponse>,
+    /// The key for TLS, if the host wants one.
+    psk: Option<Psk>,
 }
 
 /// What the host was asked.
@@ -42,10 +65,10 @@ enum ControllerStep {
     Working(u16),
     /// The host answers.
     Challenged(OpenChallenge),
-    /// The host asks for DH-HMAC-CHAP_Success1 next; the controller's response.
-    Verified(Transaction, Option<DhchapResponse>),
+    /// The host asks for DH-HMAC-CHAP_Success1 next.
+    Verified(Proof),
     /// The host says whether it is content with that.
-    Answered(Transaction),
+    Answered(Proof),
     /// The host asks for AUTH_Failure1 next.
     Failed(u16, FailureExplanation),
 }
@@ -73,6 +96,8 @@ pub enum Outcome {
         group: DhchapGroup,
         /// The controller has proven to know its own.
         is_mutual: bool,
+        /// The key for TLS that both have now, where the host has asked for one.
+        psk: Option<Psk>,
     },
     /// It has not, or is not content.
     Failed {
@@ -102,8 +127,10 @@ struct Verification {
     subnqn: String,
     response: Vec<u8>,
     value: Vec<u8>,
-    /// The host's challenge and its sequence number.
-    theirs: Option<(Vec<u8>, u32)>,
+    /// The host's challenge.
+    challenge: Option<Vec<u8>>,
+    /// Its sequence number; 0: it is for a key alone, and not to be answered.
+    seqnum: u32,
 }
 
 /// What came of a [`Work`].
@@ -113,7 +140,7 @@ pub struct Worked(WorkedKind);
 #[derive(Debug)]
 enum WorkedKind {
     Pair(OpenChallenge),
-    Verified(Transaction, Option<DhchapResponse>),
+    Verified(Proof),
     Failed(u16, Mistake),
 }
 
@@ -148,7 +175,7 @@ impl Work {
             WorkKind::Verify(verification) => {
                 let t_id = verification.asked.transaction.t_id;
                 match verification.verify() {
-                    Ok(response) => WorkedKind::Verified(verification.asked.transaction, response),
+                    Ok(proof) => WorkedKind::Verified(proof),
                     Err(mistake) => WorkedKind::Failed(t_id, mistake),
                 }
             }
@@ -157,10 +184,13 @@ impl Work {
 }
 
 impl Verification {
-    /// The controller's response, if the host wants one.
-    fn verify(&self) -> Result<Option<DhchapResponse>, Mistake> {
+    fn verify(self) -> Result<Proof, Mistake> {
         let Transaction {
-            t_id, hash, keys, ..
+            t_id,
+            concatenation,
+            hash,
+            keys,
+            ..
         } = &self.asked.transaction;
         let session_key = match &self.asked.pair {
             None => None,
@@ -176,7 +206,7 @@ impl Verification {
             hash: *hash,
             session_key: session_key.as_ref(),
             t_id: *t_id,
-            sc_c: 0,
+            sc_c: concatenation.map_or(0, |kind| kind as u8),
             hostnqn: &self.hostnqn,
             subnqn: &self.subnqn,
         };
@@ -186,20 +216,27 @@ impl Verification {
             let why = "the host's secret (`--dhchap-secret`) is not the one configured for it";
             return mistake(FailureExplanation::Failed, why);
         }
-        let Some((challenge, seqnum)) = &self.theirs else {
-            return Ok(None);
+        let mut proof = Proof {
+            transaction: self.asked.transaction.clone(),
+            response: None,
+            psk: None,
         };
-        let Some(own) = &keys.controller else {
-            let why = "the host wants weft to prove itself (`--dhchap-ctrl-secret`), and no \
-                       `dhchap_ctrl_secret_file` is configured for it";
-            return mistake(FailureExplanation::Failed, why);
+        let Some(theirs) = &self.challenge else {
+            return Ok(proof);
         };
-        Ok(Some(terms.response(
-            DhchapSide::Controller,
-            own,
-            challenge,
-            *seqnum,
-        )))
+        if let (Some(_), Some(session_key)) = (concatenation, &session_key) {
+            proof.psk = generated_psk(*hash, session_key, challenge, theirs);
+        }
+        if self.seqnum != 0 {
+            let Some(own) = &keys.controller else {
+                let why = "the host wants weft to prove itself (`--dhchap-ctrl-secret`), and no \
+                           `dhchap_ctrl_secret_file` is configured for it";
+                return mistake(FailureExplanation::Failed, why);
+            };
+            let response = terms.response(DhchapSide::Controller, own, theirs, self.seqnum);
+            proof.response = Some(response);
+        }
+        Ok(proof)
     }
 }
 
@@ -208,6 +245,7 @@ impl Verification {
 pub struct Authentication {
     hostnqn: String,
     subnqn: String,
+    concatenation: ConcatenationTerms,
     step: ControllerStep,
     outcome: Option<Outcome>,
 }
@@ -215,10 +253,11 @@ pub struct Authentication {
 impl Authentication {
     /// Of a queue that `hostnqn` has connected to `subnqn`.
     #[must_use]
-    pub fn new(hostnqn: &str, subnqn: &str) -> Self {
+    pub fn new(hostnqn: &str, subnqn: &str, concatenation: ConcatenationTerms) -> Self {
         Authentication {
             hostnqn: hostnqn.to_owned(),
             subnqn: subnqn.to_owned(),
+            concatenation,
             step: ControllerStep::Idle,
             outcome: None,
         }
@@ -263,7 +302,7 @@ impl Authentication {
         };
         if kind == (COMMON, auth_id::NEGOTIATE) {
             *t_id = theirs;
-            let transaction = negotiate(message, keys, choice)?;
+            let transaction = self.negotiate(message, keys, choice)?;
             self.step = ControllerStep::Negotiated(transaction);
             return Ok(Answer::Status(Status::SUCCESS));
         }
@@ -295,12 +334,68 @@ impl Authentication {
                 let work = WorkKind::Verify(Box::new(verification));
                 Ok(Answer::Work(Work(work)))
             }
-            ControllerStep::Answered(transaction) => {
-                self.succeed(&transaction, true);
+            ControllerStep::Answered(proof) => {
+                self.succeed(proof);
                 Ok(Answer::Status(Status::SUCCESS))
             }
             _ => unreachable!("a message is due in these steps"),
         }
+    }
+
+    /// AUTH_Negotiate (section 8.13.4.1): the first of ours that the host has too.
+    fn negotiate(
+        &self,
+        message: &[u8],
+        keys: &DhchapKeys,
+        choice: &DhchapChoice,
+    ) -> Result<Transaction, Mistake> {
+        let Some((negotiate, rest)) = split::<Negotiate>(message) else {
+            return mistake(
+                FailureExplanation::IncorrectPayload,
+                "a message is too short",
+            );
+        };
+        let concatenation = concatenation(negotiate.sc_c, self.concatenation)?;
+        let descriptor = descriptor(negotiate, rest)?;
+        let hashes = descriptor.hashes.get(..descriptor.halen.into());
+        let groups = descriptor.groups.get(..descriptor.dhlen.into());
+        let (Some(hashes), Some(groups)) = (hashes, groups) else {
+            let why = "the host names more hashes or groups than there is room for";
+            return mistake(FailureExplanation::IncorrectPayload, why);
+        };
+        let mut own = choice.hashes.iter();
+        let is_usable = |hash: &DhchapHash| concatenation.is_none() || hash.is_of_tls();
+        let hash = own.find(|own| hashes.contains(&(**own as u8)) && is_usable(own));
+        let Some(hash) = hash else {
+            let why = match concatenation {
+                None => "the host takes none of the subsystem's `dhchap_hashes`",
+                Some(_) => {
+                    "TLS behind authentication (`--concat`) needs sha256 or sha384, and the host \
+                     and the subsystem's `dhchap_hashes` have neither in common"
+                }
+            };
+            return mistake(FailureExplanation::HashNotUsable, why);
+        };
+        let mut own = choice.groups.iter();
+        let mut common = own.by_ref().filter(|own| groups.contains(&(**own as u8)));
+        let Some(first) = common.next() else {
+            let why = "the host takes none of the subsystem's `dhchap_groups`";
+            return mistake(FailureExplanation::GroupNotUsable, why);
+        };
+        let is_usable =
+            |group: &&DhchapGroup| concatenation.is_none() || **group != DhchapGroup::Null;
+        let Some(group) = Some(first).into_iter().chain(common).find(is_usable) else {
+            let why = "TLS behind authentication (`--concat`) needs a group, and the host and the \
+                       subsystem's `dhchap_groups` have none but null in common";
+            return mistake(FailureExplanation::ConcatenationMismatch, why);
+        };
+        Ok(Transaction {
+            t_id: negotiate.header.t_id.get(),
+            concatenation,
+            hash: *hash,
+            group: *group,
+            keys: keys.clone(),
+        })
     }
 
     /// DH-HMAC-CHAP_Reply (section 8.13.5.4.3).
@@ -323,20 +418,24 @@ impl Authentication {
             return incorrect("the length of another group");
         }
         let seqnum = reply.seqnum.get();
-        let wants_response = match reply.cvalid {
+        let has_challenge = match reply.cvalid {
             0 => false,
             1 => true,
             _ => return incorrect("a CVALID that is neither 0 nor 1"),
         };
-        if wants_response && seqnum == 0 {
+        let makes_key = asked.transaction.concatenation.is_some();
+        if has_challenge && seqnum == 0 && !makes_key {
             return incorrect("a challenge with sequence number 0");
+        }
+        if makes_key && !has_challenge {
+            return incorrect("no challenge, of which a key for TLS is made");
         }
         if rest.len() < 2 * hl + dhvlen {
             return incorrect("too few bytes");
         }
         let (response, rest) = rest.split_at(hl);
         let (theirs, rest) = rest.split_at(hl);
-        if wants_response && theirs == asked.challenge {
+        if has_challenge && theirs == asked.challenge {
             return incorrect("the challenge that it was sent");
         }
         Ok(Verification {
@@ -344,7 +443,8 @@ impl Authentication {
             subnqn: self.subnqn.clone(),
             response: response.to_vec(),
             value: rest[..dhvlen].to_vec(),
-            theirs: wants_response.then(|| (theirs.to_vec(), seqnum)),
+            challenge: has_challenge.then(|| theirs.to_vec()),
+            seqnum,
             asked,
         })
     }
@@ -391,10 +491,13 @@ impl Authentication {
                 self.step = ControllerStep::Working(transaction.t_id);
                 return Answer::Work(work);
             }
-            ControllerStep::Verified(transaction, response) => {
-                let Transaction { t_id, hash, .. } = *transaction;
-                let head = Success1::new(t_id, hash.len() as u8, response.is_some());
-                let response = response.as_ref().map_or(&[][..], DhchapResponse::bytes);
+            ControllerStep::Verified(proof) => {
+                let Transaction { t_id, hash, .. } = proof.transaction;
+                let head = Success1::new(t_id, hash.len() as u8, proof.response.is_some());
+                let response = proof
+                    .response
+                    .as_ref()
+                    .map_or(&[][..], DhchapResponse::bytes);
                 [head.as_bytes(), response].concat()
             }
             ControllerStep::Failed(t_id, explanation) => {
@@ -405,12 +508,11 @@ impl Authentication {
         if len < message.len() {
             return Answer::Status(Status::INVALID_FIELD.dnr());
         }
-        if let ControllerStep::Verified(transaction, response) =
-            mem::replace(&mut self.step, ControllerStep::Idle)
+        if let ControllerStep::Verified(proof) = mem::replace(&mut self.step, ControllerStep::Idle)
         {
-            match response {
-                Some(_) => self.step = ControllerStep::Answered(transaction),
-                None => self.succeed(&transaction, false),
+            match proof.response {
+                Some(_) => self.step = ControllerStep::Answered(proof),
+                None => self.succeed(proof),
             }
         }
         Answer::Message(message)
@@ -424,8 +526,8 @@ impl Authentication {
                 self.step = ControllerStep::Challenged(asked);
                 Answer::Message(message)
             }
-            WorkedKind::Verified(transaction, response) => {
-                self.step = ControllerStep::Verified(transaction, response);
+            WorkedKind::Verified(proof) => {
+                self.step = ControllerStep::Verified(proof);
                 Answer::Status(Status::SUCCESS)
             }
             WorkedKind::Failed(t_id, mistake) => {
@@ -435,11 +537,12 @@ impl Authentication {
         }
     }
 
-    fn succeed(&mut self, transaction: &Transaction, is_mutual: bool) {
+    fn succeed(&mut self, proof: Proof) {
         self.outcome = Some(Outcome::Authenticated {
-            hash: transaction.hash,
-            group: transaction.group,
-            is_mutual,
+            hash: proof.transaction.hash,
+            group: proof.transaction.group,
+            is_mutual: proof.response.is_some(),
+            psk: proof.psk,
         });
     }
 
@@ -455,33 +558,55 @@ impl Authentication {
     fn t_id(&self) -> u16 {
         match &self.step {
             ControllerStep::Idle => 0,
-            ControllerStep::Negotiated(transaction)
-            | ControllerStep::Verified(transaction, _)
-            | ControllerStep::Answered(transaction) => transaction.t_id,
+            ControllerStep::Negotiated(transaction) => transaction.t_id,
+            ControllerStep::Verified(proof) | ControllerStep::Answered(proof) => {
+                proof.transaction.t_id
+            }
             ControllerStep::Challenged(asked) => asked.transaction.t_id,
             ControllerStep::Working(t_id) | ControllerStep::Failed(t_id, _) => *t_id,
         }
     }
 }
 
-/// AUTH_Negotiate (section 8.13.4.1): the first of ours that the host has too.
-fn negotiate(
-    message: &[u8],
-    keys: &DhchapKeys,
-    choice: &DhchapChoice,
-) -> Result<Transaction, Mistake> {
-    let Some((negotiate, rest)) = split::<Negotiate>(message) else {
-        return mistake(
-            FailureExplanation::IncorrectPayload,
-            "a message is too short",
-        );
+/// What of secure channel concatenation SC_C asks for, on a queue that takes `terms` of it.
+fn concatenation(sc_c: u8, terms: ConcatenationTerms) -> Result<Option<Concatenation>, Mistake> {
+    use Concatenation::{NewTlsPsk, ReplaceTlsPsk};
+    let refused = |why| mistake(FailureExplanation::ConcatenationMismatch, why);
+    let kind = match terms {
+        ConcatenationTerms::None if sc_c == 0 => return Ok(None),
+        ConcatenationTerms::Allowed(_) if sc_c == 0 => return Ok(None),
+        ConcatenationTerms::None => {
+            return refused("the host wants a key for TLS from an I/O queue");
+        }
+        ConcatenationTerms::Required(_) if sc_c == 0 => {
+            return refused(
+                "the host may connect by TLS alone, and asks for no key: connect with --concat, or \
+                 with --tls and a key of its own",
+            );
+        }
+        ConcatenationTerms::Allowed(kind) | ConcatenationTerms::Required(kind) => kind,
     };
-    if negotiate.sc_c != 0 {
-        let why = "the host wants TLS behind authentication (`--concat`), which is not served";
-        return mistake(FailureExplanation::ConcatenationMismatch, why);
+    match kind {
+        _ if sc_c == kind as u8 => Ok(Some(kind)),
+        ReplaceTlsPsk if sc_c == NewTlsPsk as u8 => {
+            refused("the host wants its first key for TLS (NEWTLSPSK) on a connection with TLS")
+        }
+        NewTlsPsk if sc_c == ReplaceTlsPsk as u8 => refused(
+            "the host wants another key for TLS (REPLACETLSPSK) on a connection without TLS",
+        ),
+        _ => refused("the host wants a secure channel of a kind that is not known"),
     }
+}
+
+/// The protocol descriptor of DH-HMAC-CHAP behind the head of AUTH_Negotiate.
+fn descriptor<'a>(
+    negotiate: &Negotiate,
+    descriptors: &'a [u8],
+) -> Result<&'a ProtocolDescriptor, Mistake> {
     let count = usize::from(negotiate.napd);
-    let descriptors = rest.as_chunks::<{ size_of::<ProtocolDescriptor>() }>().0;
+    let descriptors = descriptors
+        .as_chunks::<{ size_of::<ProtocolDescriptor>() }>()
+        .0;
     let Some(descriptors) = descriptors.get(..count).filter(|some| !some.is_empty()) else {
         let why = "the host names fewer protocols than it says";
         return mistake(FailureExplanation::IncorrectPayload, why);
@@ -494,28 +619,7 @@ fn negotiate(
         let why = "the host does not name DH-HMAC-CHAP";
         return mistake(FailureExplanation::ProtocolNotUsable, why);
     };
-    let hashes = descriptor.hashes.get(..descriptor.halen.into());
-    let groups = descriptor.groups.get(..descriptor.dhlen.into());
-    let (Some(hashes), Some(groups)) = (hashes, groups) else {
-        let why = "the host names more hashes or groups than there is room for";
-        return mistake(FailureExplanation::IncorrectPayload, why);
-    };
-    let mut own = choice.hashes.iter();
-    let Some(hash) = own.find(|own| hashes.contains(&(**own as u8))) else {
-        let why = "the host takes none of the subsystem's `dhchap_hashes`";
-        return mistake(FailureExplanation::HashNotUsable, why);
-    };
-    let mut own = choice.groups.iter();
-    let Some(group) = own.find(|own| groups.contains(&(**own as u8))) else {
-        let why = "the host takes none of the subsystem's `dhchap_groups`";
-        return mistake(FailureExplanation::GroupNotUsable, why);
-    };
-    Ok(Transaction {
-        t_id: negotiate.header.t_id.get(),
-        hash: *hash,
-        group: *group,
-        keys: keys.clone(),
-    })
+    Ok(descriptor)
 }
 
 fn challenge_message(asked: &OpenChallenge) -> Vec<u8> {

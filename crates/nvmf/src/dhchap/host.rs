@@ -1,10 +1,11 @@
 //! The host's end.
 
 use auth::dhchap::{
-    DhchapGroup, DhchapHash, DhchapKeyPair, DhchapResponse, DhchapSide, DhchapTerms,
+    DhchapGroup, DhchapHash, DhchapKeyPair, DhchapResponse, DhchapSide, DhchapTerms, generated_psk,
 };
+use auth::psk::Psk;
 use wire::nvme::authentication::{
-    ChallengeMessage, FailureExplanation, FailureMessage, MessageHeader, Negotiate,
+    ChallengeMessage, Concatenation, FailureExplanation, FailureMessage, MessageHeader, Negotiate,
     ProtocolDescriptor, ReplyMessage, Success1, Success2, auth_id, auth_type,
 };
 use zerocopy::IntoBytes;
@@ -32,10 +33,10 @@ enum HostStep {
     Negotiate,
     /// The challenge comes next.
     Negotiated,
-    /// The reply goes next; what the controller must answer.
-    Replying(Option<DhchapResponse>),
+    /// The reply goes next; what the controller must answer, one of these, if anything.
+    Replying(Vec<DhchapResponse>),
     /// DH-HMAC-CHAP_Success1 comes next.
-    Replied(Option<DhchapResponse>),
+    Replied(Vec<DhchapResponse>),
     /// DH-HMAC-CHAP_Success2 was sent.
     Accepting,
     /// AUTH_Failure2 was sent.
@@ -51,7 +52,9 @@ pub struct Authentication {
     hostnqn: String,
     subnqn: String,
     t_id: u16,
+    concatenation: Option<Concatenation>,
     hash: Option<DhchapHash>,
+    psk: Option<Psk>,
     step: HostStep,
 }
 
@@ -72,9 +75,33 @@ impl Authentication {
             hostnqn: hostnqn.to_owned(),
             subnqn: subnqn.to_owned(),
             t_id,
+            concatenation: None,
             hash: None,
+            psk: None,
             step: HostStep::Negotiate,
         }
+    }
+
+    /// The same, with a key for TLS made besides: see [`Authentication::psk`].
+    #[must_use]
+    pub fn concatenating(mut self, kind: Concatenation) -> Self {
+        self.concatenation = Some(kind);
+        // No cipher suite has SHA-512, and without a group there is no session key.
+        self.choice.hashes.retain(|hash| hash.is_of_tls());
+        self.choice
+            .groups
+            .retain(|group| *group != DhchapGroup::Null);
+        self
+    }
+
+    /// The key for TLS that was made, once both sides are content.
+    #[must_use]
+    pub fn psk(&self) -> Option<&Psk> {
+        self.psk.as_ref()
+    }
+
+    fn sc_c(&self) -> u8 {
+        self.concatenation.map_or(0, |kind| kind as u8)
     }
 
     /// What is done first.
@@ -95,7 +122,7 @@ impl Authentication {
         );
         let head = Negotiate {
             header: MessageHeader::common(auth_id::NEGOTIATE, self.t_id),
-            sc_c: 0,
+            sc_c: self.sc_c(),
             napd: 1,
         };
         Next::Send([head.as_bytes(), descriptor.as_bytes()].concat())
@@ -208,20 +235,34 @@ impl Authentication {
             hash,
             session_key: session_key.as_ref(),
             t_id: self.t_id,
-            sc_c: 0,
+            sc_c: self.sc_c(),
             hostnqn: &self.hostnqn,
             subnqn: &self.subnqn,
         };
         let seqnum = head.seqnum.get();
         let response = terms.response(DhchapSide::Host, &self.keys.host, c1, seqnum);
-        let (mut c2, mut seqnum, mut wanted) = (vec![0; hash.len()], 0, None);
+        let (mut c2, mut seqnum, mut wanted) = (vec![0; hash.len()], 0, Vec::new());
+        let has_challenge = self.keys.controller.is_some() || self.concatenation.is_some();
+        if has_challenge {
+            c2 = challenge(hash, random);
+        }
         if let Some(own) = &self.keys.controller {
-            (c2, seqnum) = (challenge(hash, random), sequence_number(random));
-            wanted = Some(terms.response(DhchapSide::Controller, own, &c2, seqnum));
+            seqnum = sequence_number(random);
+            // Linux's controller computes its response with an SC_C of 0. What the host has
+            // asked for is protected by its own response.
+            wanted = [terms.sc_c, 0]
+                .map(|sc_c| {
+                    let terms = DhchapTerms { sc_c, ..terms };
+                    terms.response(DhchapSide::Controller, own, &c2, seqnum)
+                })
+                .into();
+        }
+        if let (Some(_), Some(session_key)) = (self.concatenation, &session_key) {
+            self.psk = generated_psk(hash, session_key, c1, &c2);
         }
         let value = pair.as_ref().map_or(&[][..], DhchapKeyPair::public);
         let (hl, dhvlen) = (hash.len() as u8, dhvlen as u16);
-        let head = ReplyMessage::new(self.t_id, hl, wanted.is_some(), dhvlen, seqnum);
+        let head = ReplyMessage::new(self.t_id, hl, has_challenge, dhvlen, seqnum);
         let reply = [head.as_bytes(), response.bytes(), &c2, value].concat();
         self.hash = Some(hash);
         self.step = HostStep::Replying(wanted);
@@ -229,21 +270,18 @@ impl Authentication {
     }
 
     /// DH-HMAC-CHAP_Success1 (section 8.13.5.4.4).
-    fn accepted(
-        &mut self,
-        message: &[u8],
-        wanted: Option<DhchapResponse>,
-    ) -> Result<Next, Mistake> {
+    fn accepted(&mut self, message: &[u8], wanted: Vec<DhchapResponse>) -> Result<Next, Mistake> {
         let (head, rest) = self.expect::<Success1>(message, auth_id::SUCCESS1)?;
         let hl = self.hash.map_or(0, DhchapHash::len);
         if usize::from(head.hl) != hl {
             return Err(TOO_SHORT);
         }
-        let Some(wanted) = wanted else {
+        if wanted.is_empty() {
             return Ok(Next::Authenticated);
-        };
+        }
         let response = rest.get(..hl).filter(|_| head.rvalid == 1);
-        if !response.is_some_and(|response| wanted.matches(response)) {
+        let is_wanted = |response| wanted.iter().any(|wanted| wanted.matches(response));
+        if !response.is_some_and(is_wanted) {
             return Err((
                 FailureExplanation::Failed,
                 "the controller does not know its secret: it is another subsystem, or the \

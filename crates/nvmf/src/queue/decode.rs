@@ -6,7 +6,7 @@ use wire::nvme::{
     fctype,
 };
 
-use super::{Queue, QueuePhase};
+use super::{InBandAuthentication, Queue, QueuePhase};
 use crate::command::{Command, Need, decode_io, decode_reservation, is_io};
 
 /// Bytes of Connect data (Base 2.0, section 6.3).
@@ -109,7 +109,7 @@ impl Queue {
     /// sections 6.1 and 6.2).
     fn authentication(&self, sqe: &Sqe) -> Result<u32, Status> {
         let command = AuthenticationCommand::decode(sqe);
-        if !self.role.must_authenticate {
+        if self.role.authentication == InBandAuthentication::None {
             return Err(Status::COMMAND_SEQUENCE.dnr());
         }
         let is_known = (command.secp, command.spsp) == (SECP, [SPSP; 2]);

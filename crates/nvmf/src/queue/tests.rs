@@ -47,7 +47,10 @@ fn connect(queue: &mut Queue, qid: u16, flow_control_disabled: bool, must_authen
         entries: ENTRIES,
         flow_control_disabled,
         namespaces: Arc::new([namespace(1)]),
-        must_authenticate,
+        authentication: match must_authenticate {
+            true => InBandAuthentication::Required,
+            false => InBandAuthentication::None,
+        },
     });
     queue.complete(tag, Done::default());
     assert_eq!(answered(queue), [(0, Status::SUCCESS)]);

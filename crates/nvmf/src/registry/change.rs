@@ -25,7 +25,7 @@ impl Registry {
     /// Asymmetric Namespace Access Change, one whose discovery log changes
     /// Discovery Log Page Change; controllers of hosts that are not allowed
     /// any more, or came through a listener where it is not reached any more,
-    /// end.
+    /// end. Keys for TLS that a host has made by a secret go with the secret.
     ///
     /// # Panics
     /// If it is the discovery subsystem, or an identifier in it is out of range
@@ -44,6 +44,10 @@ impl Registry {
             let differences = differences(previous, &subsystem);
             let entry = self.entries.get_mut(&subsystem.nqn).expect("found before");
             entry.subsystem = subsystem.clone();
+            entry.generated.retain_hosts(|host| {
+                let keys = subsystem.dhchap_keys(host);
+                keys.is_some() && keys == previous.dhchap_keys(host)
+            });
             for id in entry.controllers.values() {
                 let controller = self
                     .controllers

@@ -14,7 +14,7 @@ use wire::nvme_tcp::{Data, MAXH2CDATA_MIN, PDA_MAX, pdu_type};
 use self::transfers::{Incoming, Transfers};
 use super::{FatalError, Framing, Malformed, terminate};
 use crate::command::Geometry;
-use crate::queue::{self, AbortOutcome, Done, Queue, Role};
+use crate::queue::{self, AbortOutcome, Done, InBandAuthentication, Queue, Role};
 
 /// Staging when small PDUs are expected.
 const STAGE_LARGE: u32 = 256 * 1024;
@@ -157,7 +157,7 @@ impl Qpair {
 
     /// Connect will succeed: call it before completing Connect.
     pub fn attach(&mut self, role: Role) {
-        if role.must_authenticate {
+        if role.authentication == InBandAuthentication::Required {
             self.handshake_until = self.handshake_until.saturating_add(AUTHENTICATION_TIMEOUT);
         }
         self.queue.attach(role);

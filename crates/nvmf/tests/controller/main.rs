@@ -6,6 +6,7 @@ mod changes;
 mod connect;
 mod discovery;
 mod features;
+mod generated_keys;
 mod identify;
 mod lifecycle;
 mod logs;

@@ -14,7 +14,7 @@ use std::sync::{Arc, LazyLock};
 use doubles::nvme::ControllerDouble;
 use machine::{Machine, RecvPlan, Tag};
 use nvmf::command::{AnaState, Command, Geometry, Io, IoKind};
-use nvmf::queue::{AbortOutcome, Done, RefusedCommand, Role};
+use nvmf::queue::{AbortOutcome, Done, InBandAuthentication, RefusedCommand, Role};
 use nvmf::tcp::FatalError;
 use nvmf::tcp::controller::{Op, Qpair, Settings};
 use proptest::prelude::*;
@@ -60,7 +60,7 @@ fn role(qid: u16, flow_control_disabled: bool) -> Role {
         entries: 8,
         flow_control_disabled,
         namespaces,
-        must_authenticate: false,
+        authentication: InBandAuthentication::None,
     }
 }
 
@@ -846,7 +846,7 @@ fn authentication_has_a_deadline_and_its_failure_a_short_one() {
     let mut peer = Peer::fresh(1, true);
     let machine = &mut peer.target.end.machine;
     let role = Role {
-        must_authenticate: true,
+        authentication: InBandAuthentication::Required,
         ..role(1, true)
     };
     machine.attach(role);

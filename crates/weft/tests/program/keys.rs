@@ -174,6 +174,9 @@ fn key_is_replaced_and_old_and_new_are_good_while_a_load_goes_on() {
     keyed.serving.log_line("get other terms");
     keyed.perf(HOST, Some(&first)).expect("the newest key");
     assert!(keyed.perf(HOST, Some(&old)).is_err());
+    let (code, said) = key("check", &first, &[]);
+    let counts = ["good\n", "expired 20"].map(|state| said.matches(state).count());
+    assert!(code == Some(0) && counts == [1, 2], "{said}");
     // Who was connected stays.
     load.end();
     end_in_order(keyed.serving);

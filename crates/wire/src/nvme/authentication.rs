@@ -42,6 +42,17 @@ pub mod auth_id {
     pub const FAILURE1: u8 = 0xf1;
 }
 
+/// Secure Channel Concatenation: the key for TLS that an authentication makes besides (SC_C of
+/// AUTH_Negotiate: Base 2.1, section 8.3.4.4.1). None is made where SC_C is 0, NOSC.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Concatenation {
+    /// The first key, on an Admin Queue without TLS.
+    NewTlsPsk = 0x02,
+    /// Another one, on an Admin Queue with TLS.
+    ReplaceTlsPsk = 0x03,
+}
+
 /// Reason Code of both failures: authentication failure, the only one.
 pub const AUTHENTICATION_FAILURE: u8 = 0x01;
 

@@ -1,0 +1,92 @@
+//! Keys for TLS that hosts and subsystems make by authentication (secure channel concatenation:
+//! Base 2.1, section 8.3.4.5.9). They live in memory alone.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use auth::psk::{Derivation, Psk, PskIdentity, TlsPsk};
+
+use super::{ControllerId, Registry};
+
+/// How long a key is good for: hosts are to replace it every hour.
+const LIFETIME: Duration = Duration::from_secs(3600);
+
+/// A key that a host has made with a subsystem.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GeneratedKey {
+    /// The key.
+    pub psk: TlsPsk,
+    /// When it is good for no connection any more, since the start of 1970.
+    pub until: Duration,
+}
+
+/// The keys of a subsystem, by the NQN of the host that each is of; the oldest first.
+#[derive(Debug, Default)]
+pub(super) struct GeneratedKeys(BTreeMap<String, VecDeque<GeneratedKey>>);
+
+impl GeneratedKeys {
+    /// Adds a key of a host, which has `max` at most: its oldest goes.
+    fn add(&mut self, hostnqn: &str, key: GeneratedKey, max: usize) {
+        let keys = self.0.entry(hostnqn.to_owned()).or_default();
+        keys.retain(|known| known.psk.identity != key.psk.identity);
+        keys.push_back(key);
+        keys.drain(..keys.len().saturating_sub(max));
+    }
+
+    pub(super) fn remove(&mut self, hostnqn: &str, identity: &str) {
+        if let Some(keys) = self.0.get_mut(hostnqn) {
+            keys.retain(|key| key.psk.identity != identity);
+            if keys.is_empty() {
+                self.0.remove(hostnqn);
+            }
+        }
+    }
+
+    /// Keeps the keys of those hosts that `keeps` names.
+    pub(super) fn retain_hosts(&mut self, keeps: impl Fn(&str) -> bool) {
+        self.0.retain(|hostnqn, _| keeps(hostnqn));
+    }
+
+    fn find(&self, hostnqn: &str, identity: &str) -> Option<&GeneratedKey> {
+        let mut keys = self.0.get(hostnqn)?.iter();
+        keys.find(|key| key.psk.identity == identity)
+    }
+}
+
+impl Registry {
+    /// Keeps the key that the host of a controller has made by authentication at `now`, since
+    /// the start of 1970. It is good for an hour, in place of the one of that kind that the
+    /// controller speaks TLS by.
+    ///
+    /// A controller that speaks TLS takes its key with it when it ends. One that does not has
+    /// made the key for another, whose host comes next: its I/O queues are refused from now on.
+    pub fn add_generated_key(&mut self, id: ControllerId, psk: &Psk, now: Duration) {
+        let Some(controller) = self.controllers.get_mut(&id) else {
+            return;
+        };
+        let (hostnqn, subsystem) = (&controller.hostnqn, &controller.subsystem);
+        let Some(entry) = self.entries.get_mut(&subsystem.nqn) else {
+            return;
+        };
+        let psk = psk.tls_psk(hostnqn, &subsystem.nqn, Derivation::Standard);
+        if controller.arrival.is_encrypted {
+            let previous = controller.generated_key.replace(psk.identity.clone());
+            if let Some(previous) = previous {
+                entry.generated.remove(hostnqn, &previous);
+            }
+        }
+        controller.has_concatenated = true;
+        let until = now + LIFETIME;
+        // Each of a host's controllers has one.
+        let max = subsystem.limits.controllers_of_host_max.into();
+        let key = GeneratedKey { psk, until };
+        entry.generated.add(hostnqn, key, max);
+    }
+
+    /// The key that `identity` names, if it was made by authentication and is still known.
+    pub fn generated_key(&self, identity: &str) -> Option<&GeneratedKey> {
+        let named = PskIdentity::parse(identity)?;
+        let entry = self.entries.get(named.subnqn)?;
+        entry.generated.find(named.hostnqn, identity)
+    }
+}

@@ -1,0 +1,198 @@
+//! Keys for TLS that a host makes by authentication: how it comes by them, and how they go.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use auth::dhchap::{DhchapHash, DhchapKey};
+use auth::psk::{Derivation, Psk, PskHash};
+use auth::{HostPsk, Secret};
+use nvmf::dhchap::DhchapKeys;
+use nvmf::dhchap::controller::ConcatenationTerms;
+use nvmf::queue::InBandAuthentication;
+use nvmf::{Connected, ControllerId, HostTerms};
+use wire::nvme::Status;
+use wire::nvme::authentication::{ASCR, ATR, Concatenation};
+
+use crate::bench::{Bench, CC_ENABLE, HOST, NQN, command, data};
+
+const NOW: Duration = Duration::from_secs(1_800_000_000);
+
+fn secret(byte: u8) -> Option<DhchapKeys> {
+    Some(DhchapKeys {
+        host: DhchapKey::new(DhchapHash::Sha256, &mut |bytes| bytes.fill(byte)),
+        controller: None,
+    })
+}
+
+/// The usual subsystem with `terms` of the usual host, and room for `max` of its controllers.
+fn set_terms(bench: &mut Bench, terms: HostTerms, max: u16) {
+    let mut subsystem = bench.registry.subsystem(NQN).expect("there is one");
+    let edited = Arc::make_mut(&mut subsystem);
+    edited.terms = vec![terms];
+    edited.limits.controllers_of_host_max = max;
+    let _ = bench.registry.replace_subsystem(subsystem);
+}
+
+/// A target whose usual host has a secret.
+fn bench() -> Bench {
+    let mut bench = Bench::new();
+    let dhchap = secret(1);
+    let terms = HostTerms {
+        dhchap,
+        ..HostTerms::new(HOST)
+    };
+    set_terms(&mut bench, terms, 4);
+    bench
+}
+
+fn generated(byte: u8) -> Psk {
+    Psk::generated(Secret::new([byte; 32])).expect("the length of a key")
+}
+
+fn identity(byte: u8) -> String {
+    let psk = generated(byte).tls_psk(HOST, NQN, Derivation::Standard);
+    psk.identity
+}
+
+/// An Admin Queue by the key of `byte`, or without TLS.
+fn admin_queue(bench: &mut Bench, byte: Option<u8>) -> Connected {
+    bench.psk_identity = byte.map(identity);
+    let connected = bench.connect(&command(0, 31, 0), &data(0xffff, NQN));
+    connected.expect("admitted")
+}
+
+fn make_key(bench: &mut Bench, id: ControllerId, byte: u8) {
+    bench.registry.add_generated_key(id, &generated(byte), NOW);
+}
+
+fn has_key(bench: &Bench, byte: u8) -> bool {
+    bench.registry.generated_key(&identity(byte)).is_some()
+}
+
+#[test]
+fn key_that_a_host_has_made_stands_for_its_secret_on_every_queue() {
+    let mut bench = bench();
+    assert!(bench.registry.has_keys(), "the host may speak TLS");
+    let plain = admin_queue(&mut bench, None);
+    assert_eq!(plain.authentication, InBandAuthentication::Required);
+    assert_eq!(plain.result & !0xffff, ATR);
+    let terms = ConcatenationTerms::Allowed(Concatenation::NewTlsPsk);
+    assert_eq!(plain.concatenation, terms);
+    make_key(&mut bench, plain.controller, 1);
+    let key = bench.registry.generated_key(&identity(1)).expect("made");
+    assert_eq!(key.until, NOW + Duration::from_secs(3600));
+    assert_eq!(key.psk.identity, identity(1));
+    assert!(key.psk.identity.starts_with("NVMe1G01 "));
+    // The key outlives the controller that it was made on: the next one comes by it.
+    bench.registry.disconnected(plain.controller, 0);
+    let secured = admin_queue(&mut bench, Some(1));
+    assert_eq!(secured.authentication, InBandAuthentication::Allowed);
+    assert_eq!(secured.result & !0xffff, 0);
+    let terms = ConcatenationTerms::Allowed(Concatenation::ReplaceTlsPsk);
+    assert_eq!(secured.concatenation, terms);
+    bench.set_cc(secured.controller, CC_ENABLE);
+    let queue = bench.io_queue(secured.cntlid, 1).expect("admitted");
+    assert_eq!(queue.authentication, InBandAuthentication::Allowed);
+    assert_eq!(queue.concatenation, ConcatenationTerms::None);
+}
+
+#[test]
+fn io_queue_without_tls_is_refused_once_a_key_was_made() {
+    let mut bench = bench();
+    let plain = admin_queue(&mut bench, None);
+    bench.set_cc(plain.controller, CC_ENABLE);
+    assert!(bench.io_queue(plain.cntlid, 1).is_ok());
+    make_key(&mut bench, plain.controller, 1);
+    let refusal = bench.io_queue(plain.cntlid, 2).expect_err("refused");
+    assert_eq!(refusal.status.code(), Status::CONNECT_INVALID_HOST);
+    assert!(refusal.reason.contains("--concat"), "{}", refusal.reason);
+}
+
+#[test]
+fn host_that_connects_by_tls_alone_may_come_without_to_make_a_key_and_for_nothing_else() {
+    let mut bench = Bench::new();
+    let key = HostPsk {
+        psk: Psk::new(PskHash::Sha256, |bytes| bytes.fill(9)),
+        until: None,
+    };
+    let terms = HostTerms {
+        psks: vec![key],
+        dhchap: secret(1),
+        ..HostTerms::new(HOST)
+    };
+    set_terms(&mut bench, terms, 4);
+    let plain = admin_queue(&mut bench, None);
+    assert_eq!(plain.result & !0xffff, ASCR);
+    let terms = ConcatenationTerms::Required(Concatenation::NewTlsPsk);
+    assert_eq!(plain.authentication, InBandAuthentication::Required);
+    assert_eq!(plain.concatenation, terms);
+    bench.set_cc(plain.controller, CC_ENABLE);
+    assert!(bench.io_queue(plain.cntlid, 1).is_err());
+    make_key(&mut bench, plain.controller, 1);
+    assert!(bench.io_queue(plain.cntlid, 1).is_err());
+    let secured = admin_queue(&mut bench, Some(1));
+    assert_eq!(secured.authentication, InBandAuthentication::Allowed);
+}
+
+#[test]
+fn key_goes_with_the_controller_whose_host_speaks_tls_by_it() {
+    let mut bench = bench();
+    let plain = admin_queue(&mut bench, None);
+    make_key(&mut bench, plain.controller, 1);
+    let secured = admin_queue(&mut bench, Some(1));
+    bench.set_cc(secured.controller, CC_ENABLE);
+    bench.io_queue(secured.cntlid, 1).expect("admitted");
+    bench.registry.disconnected(secured.controller, 0);
+    assert!(has_key(&bench, 1), "an I/O queue is left");
+    bench.registry.disconnected(secured.controller, 1);
+    assert!(!has_key(&bench, 1));
+}
+
+#[test]
+fn key_that_replaces_another_is_the_only_one_of_its_controller() {
+    let mut bench = bench();
+    let plain = admin_queue(&mut bench, None);
+    make_key(&mut bench, plain.controller, 1);
+    let secured = admin_queue(&mut bench, Some(1));
+    for byte in 2..5 {
+        make_key(&mut bench, secured.controller, byte);
+        let known: Vec<u8> = (1..6).filter(|byte| has_key(&bench, *byte)).collect();
+        assert_eq!(known, [byte]);
+    }
+    bench.registry.disconnected(secured.controller, 0);
+    assert!(!has_key(&bench, 4));
+}
+
+#[test]
+fn keys_go_with_the_secret_that_made_them() {
+    let mut bench = bench();
+    let plain = admin_queue(&mut bench, None);
+    let terms = |dhchap| HostTerms {
+        dhchap,
+        ..HostTerms::new(HOST)
+    };
+    make_key(&mut bench, plain.controller, 1);
+    set_terms(&mut bench, terms(secret(1)), 5);
+    assert!(has_key(&bench, 1), "the secret is the same");
+    set_terms(&mut bench, terms(secret(2)), 5);
+    assert!(!has_key(&bench, 1));
+    make_key(&mut bench, plain.controller, 2);
+    set_terms(&mut bench, terms(None), 5);
+    assert!(!has_key(&bench, 2));
+    set_terms(&mut bench, terms(secret(2)), 5);
+    make_key(&mut bench, plain.controller, 3);
+    let _ = bench.registry.remove_subsystem(NQN);
+    assert!(!has_key(&bench, 3));
+}
+
+#[test]
+fn host_has_as_many_keys_as_controllers_at_most() {
+    let mut bench = bench();
+    let plain = admin_queue(&mut bench, None);
+    for byte in 1..=9 {
+        make_key(&mut bench, plain.controller, byte);
+        make_key(&mut bench, plain.controller, byte);
+    }
+    let known: Vec<u8> = (1..10).filter(|byte| has_key(&bench, *byte)).collect();
+    assert_eq!(known, [6, 7, 8, 9], "the oldest go first");
+}
