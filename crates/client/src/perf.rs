@@ -205,6 +205,7 @@ fn associate(
     let (to, subnqn) = (address.socket, &address.subnqn);
     let admin = Admin::connect(driver, to, subnqn, host, args.settings(), KATO_MS);
     let mut admin = admin.map_err(at)?;
+    let host = admin.host().clone();
     let controller = admin.controller().map_err(at)?;
     let namespace = admin.namespace(address.nsid).map_err(at)?;
     let queues = admin.set_queue_count(args.numjobs).map_err(at)?;
@@ -358,7 +359,7 @@ impl WorkersRun {
     fn send(&self, letter: Letter) {
         self.mailboxes
             .iter()
-            .for_each(|mailbox| mailbox.send(letter));
+            .for_each(|mailbox| mailbox.send(letter.clone()));
     }
 
     fn join(&mut self) -> Result<Vec<WorkerOutcome>, String> {

@@ -98,6 +98,8 @@ pub struct HostIdentity {
     pub psk: Option<Psk>,
     /// The secrets that it authenticates with, and a controller to it.
     pub dhchap: Option<DhchapKeys>,
+    /// It makes its key for TLS by authentication, one for each controller.
+    pub concatenates: bool,
 }
 
 impl HostIdentity {
@@ -117,7 +119,18 @@ impl HostIdentity {
             hostid,
             psk: None,
             dhchap: None,
+            concatenates: false,
         })
+    }
+
+    /// The same host with a key that it has made by authentication, which stands for it.
+    pub(crate) fn with_generated_psk(&self, psk: Psk) -> Self {
+        HostIdentity {
+            psk: Some(psk),
+            dhchap: None,
+            concatenates: false,
+            ..self.clone()
+        }
     }
 }
 

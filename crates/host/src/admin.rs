@@ -70,13 +70,15 @@ pub struct NamespaceInfo {
 /// The Admin Queue of a controller, with a driver of its own.
 pub struct Admin<D> {
     caller: Caller<D>,
+    host: HostIdentity,
     cntlid: u16,
     cap: u64,
 }
 
 impl<D: Driver> Admin<D> {
     /// Connects to `subnqn` at `to` and enables the controller. `kato_ms` is
-    /// its Keep Alive Timeout, 0 for none: see [`Admin::keep_alive`].
+    /// its Keep Alive Timeout, 0 for none: see [`Admin::keep_alive`]. A host that is to make
+    /// a key for TLS does so on a connection before this one.
     ///
     /// # Errors
     /// Where the connection fails or the controller refuses.
@@ -88,7 +90,7 @@ impl<D: Driver> Admin<D> {
         settings: Settings,
         kato_ms: u32,
     ) -> Result<Self, Error> {
-        let params = QueueParams {
+        let params = |host: &HostIdentity| QueueParams {
             settings,
             connect: ConnectCommand {
                 recfmt: 0,
@@ -102,15 +104,30 @@ impl<D: Driver> Admin<D> {
             psk: host.psk.clone(),
             dhchap: host.dhchap.clone(),
         };
-        let (caller, result) = Caller::open(driver, to, params)?;
+        let (driver, host) = match host.concatenates {
+            false => (driver, host.clone()),
+            true => {
+                let (driver, psk) = Caller::make_key(driver, to, params(host))?;
+                (driver, host.with_generated_psk(psk))
+            }
+        };
+        let (caller, result) = Caller::open(driver, to, params(&host))?;
         let mut admin = Admin {
             caller,
+            host,
             cntlid: result as u16,
             cap: 0,
         };
         admin.cap = admin.property(offset::CAP, true)?;
         admin.enable()?;
         Ok(admin)
+    }
+
+    /// Whose I/O queues of the controller are: the host that connected it, with the key for TLS
+    /// that it has made, if it has.
+    #[must_use]
+    pub fn host(&self) -> &HostIdentity {
+        &self.host
     }
 
     /// The controller's ID.

@@ -18,11 +18,16 @@ impl Queue {
     pub(crate) fn authentication(&self) -> Result<Option<Authentication>, Error> {
         let unusable = |why: &str| Error::Unusable(why.to_owned());
         let result = self.connected as u32;
-        if result & ASCR != 0 {
-            let why = "the controller wants authentication and TLS behind it";
+        if result & ASCR != 0 && self.concatenation.is_none() {
+            let why = "the controller wants authentication and TLS behind it (`--concat`)";
             return Err(unusable(why));
         }
-        let is_wanted = result & ATR != 0;
+        let is_wanted = result & (ATR | ASCR) != 0;
+        if self.concatenation.is_some() && !is_wanted {
+            let why = "the controller wants no authentication, by which a key for TLS is made \
+                       (`--concat`)";
+            return Err(unusable(why));
+        }
         let Some(keys) = &self.params.dhchap else {
             let why = "the controller wants the host to authenticate, and it has no secret";
             return match is_wanted {
@@ -35,11 +40,15 @@ impl Queue {
         }
         let data = &self.params.connect_data;
         let (hostnqn, subnqn) = (nqn_text(&data.hostnqn), nqn_text(&data.subnqn));
-        Ok(Some(Authentication::new(
+        let authentication = Authentication::new(
             (keys.clone(), DhchapChoice::default()),
             (hostnqn.unwrap_or_default(), subnqn.unwrap_or_default()),
             self.params.connect.qid,
-        )))
+        );
+        Ok(Some(match self.concatenation {
+            Some(kind) => authentication.concatenating(kind),
+            None => authentication,
+        }))
     }
 
     /// Does what comes next.

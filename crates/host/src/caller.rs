@@ -4,11 +4,13 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use auth::psk::Psk;
 use link::CommandMemory as Memory;
 use machine::{Nanos, Tag};
 use mem::Pool;
 use nvmf::tcp::host::{Completion, Data, Settings};
 use reactor::{Driver, Wait};
+use wire::nvme::authentication::Concatenation;
 use wire::nvme::fabrics::ConnectData;
 use wire::nvme::{ConnectCommand, Sqe};
 
@@ -74,6 +76,25 @@ impl<D: Driver> Caller<D> {
     /// Where the connection fails or the controller refuses.
     pub fn open(mut driver: D, to: SocketAddr, params: QueueParams) -> Result<(Self, u64), Error> {
         let queue = Queue::open(&mut driver, to, params, 0)?;
+        Caller::over(driver, queue)
+    }
+
+    /// Connects a queue to make a key for TLS by its authentication, and closes it.
+    pub(crate) fn make_key(
+        mut driver: D,
+        to: SocketAddr,
+        params: QueueParams,
+    ) -> Result<(D, Psk), Error> {
+        let mut queue = Queue::open(&mut driver, to, params, 0)?;
+        queue.concatenate(Concatenation::NewTlsPsk);
+        let (mut caller, _) = Caller::over(driver, queue)?;
+        let psk = caller.queue.generated_psk().cloned();
+        let psk = psk.expect("a queue is not live without it");
+        caller.close()?;
+        Ok((caller.driver, psk))
+    }
+
+    fn over(driver: D, queue: Queue) -> Result<(Self, u64), Error> {
         let mut caller = Caller {
             driver,
             queue,

@@ -22,7 +22,7 @@ const TURN: Duration = Duration::from_millis(20);
 const KEEP_ALIVES: u32 = 3;
 
 /// What became of a path's controller, for the owners of its queues.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PathChange {
     /// There is a controller: queues may be connected.
     Up {
@@ -34,6 +34,8 @@ pub enum PathChange {
         in_capsule_max: u32,
         /// State of the namespace there.
         ana: AnaState,
+        /// Whose the queues are: see [`Admin::host`].
+        host: Box<HostIdentity>,
     },
     /// The namespace has this state there.
     Ana {
@@ -179,6 +181,7 @@ impl<D: Driver> Keeper<D> {
                 cntlid: up.controller.cntlid,
                 in_capsule_max: up.controller.in_capsule_max,
                 ana: up.ana,
+                host: Box::new(up.admin.host().clone()),
             },
             KeeperState::Down(..) => PathChange::Lost { epoch: self.epoch },
             KeeperState::GivenUp => PathChange::GivenUp,

@@ -10,6 +10,7 @@ use nvmf::dhchap::DhchapKeys;
 use nvmf::dhchap::host::Authentication;
 use nvmf::tcp::host::{Completion, Data, Op, Qpair, Role, Settings};
 use reactor::{Driver, Token};
+use wire::nvme::authentication::Concatenation;
 use wire::nvme::fabrics::{CONNECT_DATA_BYTES, ConnectData, NQN_BYTES};
 use wire::nvme::{ConnectCommand, Sqe, Status};
 use zerocopy::IntoBytes;
@@ -96,6 +97,9 @@ pub struct Queue {
     pub(crate) transport: Transport<NvmeTcp>,
     pub(crate) params: QueueParams,
     pub(crate) authentication: Option<Authentication>,
+    /// The key for TLS that its authentication is to make.
+    pub(crate) concatenation: Option<Concatenation>,
+    generated_psk: Option<Psk>,
     /// What Connect was answered.
     pub(crate) connected: u64,
 }
@@ -118,8 +122,23 @@ impl Queue {
             transport,
             params,
             authentication: None,
+            concatenation: None,
+            generated_psk: None,
             connected: 0,
         })
+    }
+
+    /// Has a key for TLS made by its authentication (secure channel concatenation: Base 2.1,
+    /// section 8.3.4.5.9): see [`Queue::generated_psk`]. Call it before the queue is live; a
+    /// controller that wants no authentication is of no use then.
+    pub fn concatenate(&mut self, kind: Concatenation) {
+        self.concatenation = Some(kind);
+    }
+
+    /// The key that was made, once the queue is live.
+    #[must_use]
+    pub fn generated_psk(&self) -> Option<&Psk> {
+        self.generated_psk.as_ref()
     }
 
     /// Whether commands may be submitted.
@@ -274,7 +293,8 @@ impl Queue {
     }
 
     pub(crate) fn live(&mut self) -> Event {
-        self.authentication = None;
+        let authentication = self.authentication.take();
+        self.generated_psk = authentication.and_then(|made| made.psk().cloned());
         self.transport.enter(QueuePhase::Live);
         Event::Live(self.connected)
     }

@@ -216,6 +216,7 @@ impl World {
             cntlid: admin.cntlid(),
             in_capsule_max: 8192,
             ana: AnaState::Optimized,
+            host: Box::new(admin.host().clone()),
         };
         self.admins.push(admin);
         self.paths.on_change(&mut self.driver, at, change);
@@ -379,6 +380,7 @@ fn commands_of_a_lost_path_fail_over_only_once_it_is_closed() {
         cntlid: admin.cntlid(),
         in_capsule_max: 8192,
         ana: AnaState::Optimized,
+        host: Box::new(admin.host().clone()),
     };
     world.admins.push(admin);
     world.paths.on_change(&mut world.driver, 0, change);

@@ -139,6 +139,7 @@ impl SimHost {
                 hostid: [number as u8 + 1; 16],
                 psk: plan.hosts[number].psk(number),
                 dhchap: None,
+                concatenates: false,
             },
             stage: HostStage::Down(0),
             since: 0,
@@ -472,6 +473,7 @@ impl SimHost {
             hostid,
             psk,
             dhchap,
+            ..
         } = &self.identity;
         let params = QueueParams {
             settings: Settings {

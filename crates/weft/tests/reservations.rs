@@ -72,6 +72,7 @@ impl Host {
             hostid: [number; 16],
             psk: None,
             dhchap: None,
+            concatenates: false,
         };
         let settings = Settings::default();
         let mut admin = Admin::connect(driver(), to, NQN, &identity, settings, 0).expect("admin");

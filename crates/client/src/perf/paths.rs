@@ -242,7 +242,9 @@ fn run(
         }
         if let Some(change) = change {
             let letter = Letter::Path(number, change);
-            mailboxes.iter().for_each(|mailbox| mailbox.send(letter));
+            for mailbox in &mailboxes {
+                mailbox.send(letter.clone());
+            }
         }
     }
     keeper.shutdown();

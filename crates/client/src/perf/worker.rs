@@ -42,7 +42,7 @@ pub struct WorkerPlan {
 }
 
 /// Letters to a worker.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Letter {
     /// Start the load.
     Begin,
@@ -439,7 +439,7 @@ impl<D: Driver> Handler<D, Letter> for Worker {
             Letter::Path(path, change) => {
                 let now = driver.now();
                 for job in &mut self.jobs {
-                    job.on_path(driver, (path, change), now, &mut self.tallies);
+                    job.on_path(driver, (path, change.clone()), now, &mut self.tallies);
                 }
                 self.mark_all();
             }

@@ -9,7 +9,7 @@ use reactor::{Driver, Token};
 
 use super::PathRequest;
 use super::select::PathAccess;
-use crate::{Error, Memory, PathChange, PathSignal, Queue, QueueParams};
+use crate::{Error, HostIdentity, Memory, PathChange, PathSignal, Queue, QueueParams};
 
 /// No path, or no request.
 pub(super) const NONE: u16 = u16::MAX;
@@ -19,7 +19,7 @@ pub(super) const NONE: u16 = u16::MAX;
 pub struct PathParams {
     /// Where to connect.
     pub to: SocketAddr,
-    /// The queue; controller and in-capsule data as a [`PathChange`] says.
+    /// The queue; controller, in-capsule data and secrets as a [`PathChange`] says.
     pub queue: QueueParams,
     /// How the path's keeper is told.
     pub signal: Arc<PathSignal>,
@@ -55,11 +55,11 @@ pub struct PathReport {
 }
 
 /// A controller as a keeper has connected it.
-#[derive(Clone, Copy)]
 struct Controller {
     epoch: u64,
     cntlid: u16,
     in_capsule_max: u32,
+    host: Box<HostIdentity>,
 }
 
 pub(super) struct Path {
@@ -221,6 +221,7 @@ impl Path {
         let mut params = self.params.queue.clone();
         params.connect_data.cntlid = controller.cntlid.into();
         params.in_capsule_max = controller.in_capsule_max;
+        (params.psk, params.dhchap) = (controller.host.psk, controller.host.dhchap);
         match Queue::open(driver, self.params.to, params, self.base) {
             Ok(queue) => {
                 self.connects += 1;
@@ -237,11 +238,13 @@ impl Path {
                 cntlid,
                 in_capsule_max,
                 ana,
+                host,
             } => {
                 let controller = Controller {
                     epoch,
                     cntlid,
                     in_capsule_max,
+                    host,
                 };
                 (self.ana, self.is_distrusted, self.is_given_up) = (ana, false, false);
                 match self.queue {

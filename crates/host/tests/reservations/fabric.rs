@@ -219,6 +219,7 @@ pub fn identity(number: u128) -> HostIdentity {
         hostid: number.to_be_bytes(),
         psk: None,
         dhchap: None,
+        concatenates: false,
     }
 }
 

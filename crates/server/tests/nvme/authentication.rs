@@ -17,11 +17,11 @@ use crate::disks::subsystem;
 use crate::initiator::driver;
 use crate::report::report;
 
-fn random(bytes: &mut [u8]) {
+pub fn random(bytes: &mut [u8]) {
     fill_random(bytes).expect("random bytes");
 }
 
-fn keys(is_mutual: bool) -> DhchapKeys {
+pub fn keys(is_mutual: bool) -> DhchapKeys {
     let key = |hash| DhchapKey::new(hash, &mut random);
     DhchapKeys {
         host: key(DhchapHash::Sha256),
@@ -29,7 +29,7 @@ fn keys(is_mutual: bool) -> DhchapKeys {
     }
 }
 
-fn quick() -> DhchapChoice {
+pub fn quick() -> DhchapChoice {
     DhchapChoice {
         groups: vec![DhchapGroup::Ffdhe2048, DhchapGroup::Null],
         ..DhchapChoice::default()
@@ -37,7 +37,7 @@ fn quick() -> DhchapChoice {
 }
 
 /// The usual subsystem, where the usual host has secrets.
-fn secured(keys: &DhchapKeys) -> SubsystemSpec {
+pub fn secured(keys: &DhchapKeys) -> SubsystemSpec {
     SubsystemSpec {
         hosts: Some(vec![HOST.to_owned(), OTHER.to_owned()]),
         terms: vec![HostTerms {
@@ -52,7 +52,7 @@ fn secured(keys: &DhchapKeys) -> SubsystemSpec {
 /// A host without secrets.
 const OTHER: &str = "nqn.2026-01.org.example:open";
 
-fn start(backend: Choice, keys: &DhchapKeys) -> Running {
+pub fn start(backend: Choice, keys: &DhchapKeys) -> Running {
     let config = Config {
         subsystems: vec![secured(keys)],
         ..config(backend, Limits::default(), 64 << 20)
@@ -60,7 +60,7 @@ fn start(backend: Choice, keys: &DhchapKeys) -> Running {
     server::start(config).expect("starts")
 }
 
-fn identity(keys: Option<DhchapKeys>) -> HostIdentity {
+pub fn identity(keys: Option<DhchapKeys>) -> HostIdentity {
     HostIdentity {
         dhchap: keys,
         ..HostIdentity::new(Some(HOST)).expect("random bytes")
@@ -70,6 +70,11 @@ fn identity(keys: Option<DhchapKeys>) -> HostIdentity {
 /// One transaction on a queue by hand.
 fn authenticate(queue: &mut Queue, keys: &DhchapKeys, choice: DhchapChoice) -> Next {
     let mut end = Authentication::new((keys.clone(), choice), (HOST, NQN), 5);
+    authenticate_by(queue, &mut end)
+}
+
+/// The transaction of `end` on a queue by hand.
+pub fn authenticate_by(queue: &mut Queue, end: &mut Authentication) -> Next {
     let mut next = end.begin();
     loop {
         next = match next {
@@ -83,7 +88,7 @@ fn authenticate(queue: &mut Queue, keys: &DhchapKeys, choice: DhchapChoice) -> N
                 let message = queue.fetch(sqe, RECEIVE_BYTES).expect("a message");
                 end.received(&message, &mut random)
             }
-            end => return end,
+            over => return over,
         }
     }
 }

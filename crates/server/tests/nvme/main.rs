@@ -5,6 +5,7 @@ mod authentication;
 mod both;
 mod commands;
 mod common;
+mod concatenation;
 mod copies;
 #[path = "../shared/disks.rs"]
 mod disks;
