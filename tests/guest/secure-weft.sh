@@ -1,9 +1,19 @@
 # TLS with weft, which holds this host to a key: behind SECURE.
-# Set by the caller besides ADDR, PORT, NQN: KEY, an interchange key, and its CIPHER. At MARK
-# the caller gives weft another key.
+# Set by the caller besides ADDR, PORT, NQN: KEY and NEXT, interchange keys, and their CIPHER.
+# At the MARKs the caller gives weft NEXT besides KEY, lets KEY expire, and gives it another.
 
 discovery=nqn.2014-08.org.nvmexpress.discovery
 tls_daemon
+
+# connects_by SERIAL: by the key that the kernel has under that serial number; for a moment.
+connects_by() {
+    nvme connect -t tcp -a "$ADDR" -s "$PORT" -n "$NQN" --tls --tls-key="$1" >/tmp/said 2>&1 ||
+        return 1
+    controller=/sys/class/nvme/$(sed -n 's/.*device: //p' /tmp/said)
+    until_true "live" '[ "$(cat $controller/state)" = live ]'
+    protected tls "$1"
+    disconnected
+}
 
 step without TLS
 shut_out
@@ -30,17 +40,29 @@ connected --tls -g -G
 written_is_read "$disk"
 disconnected
 
-step verified load
+step rotation under verified load
 connected --tls --nr-io-queues=2
 fio --minimal --output=/tmp/fio --filename="$disk" --name=load --ioengine=libaio --direct=1 \
-    --iodepth=16 --rw=randwrite --bssplit=4k/60:16k/30:256k/10 --size=32M --io_size=8M \
-    --verify=crc32c --verify_fatal=1 || fail "$(cat /tmp/fio)"
+    --iodepth=16 --rw=randwrite --bssplit=4k/60:16k/30:256k/10 --size=32M --time_based \
+    --runtime=4 --verify=crc32c --verify_fatal=1 &
+sleep 1
+echo "MARK rotation"
+wait $! || fail "$(cat /tmp/fio)"
+protected tls "$serial"
 disconnected
+next=$(insert_psk "$NEXT")
+until_true "the next key" 'connects_by "$next"'
+connects_by "$serial" || fail "$(cat /tmp/said)"
 
 step discovery by TLS
 NQN=$discovery insert_psk "$KEY" >/dev/null
 nvme discover -t tcp -a "$ADDR" -s "$PORT" --tls >/tmp/discovered || fail "$(cat /tmp/tlshd.log)"
 has "subnqn: *$NQN" /tmp/discovered
+
+step expired key
+echo "MARK expired key"
+until_true "expiry of the key that was" '! connects_by "$serial"'
+connects_by "$next" || fail "$(cat /tmp/said)"
 
 step wrong key
 echo "MARK another key"

@@ -77,7 +77,7 @@ fn kernels_host_and_weft_authenticate_each_other_by_every_hash_and_group() {
     target.expect_orderly_end();
 }
 
-fn secret_file(folder: &Path, name: &str, secret: &str) -> String {
+pub fn secret_file(folder: &Path, name: &str, secret: &str) -> String {
     let path = folder.join(name);
     fs::write(&path, secret).expect("a file");
     fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).expect("a mode");

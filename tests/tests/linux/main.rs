@@ -6,6 +6,7 @@
 
 mod authentication;
 mod changes;
+mod concatenation;
 mod connect_page;
 mod host;
 mod import;

@@ -35,20 +35,28 @@ fn session(name: &str, system: &'static System, hash: PskHash, cipher: &str) {
     );
     let target = WeftProcess::serve(name, &config, address);
     let port = address.port().to_string();
-    let right = key(0);
+    let (right, next) = (key(0), key(9));
     let settings = [
         ("ADDR", MACHINE),
         ("PORT", &port),
         ("NQN", NQN),
         ("KEY", &right),
+        ("NEXT", &next),
         ("CIPHER", cipher),
     ];
     let mut config = Config::new(name, &script(&settings, &[SECURE, SECURE_WEFT]));
     config.system = system;
-    let guest = Guest::start(&config).expect("a guest, as everything for it is there");
-    let guest = guest.until("MARK another key");
-    fs::write(&file, key(7)).expect("written");
-    target.reload();
+    let mut guest = Guest::start(&config).expect("a guest, as everything for it is there");
+    let expired = format!("{next}\n{right} until 2026-01-01T00:00:00Z\n");
+    for (mark, keys) in [
+        ("MARK rotation", format!("{next}\n{right}\n")),
+        ("MARK expired key", expired),
+        ("MARK another key", key(7)),
+    ] {
+        guest = guest.until(mark);
+        fs::write(&file, keys).expect("written");
+        target.reload();
+    }
     let said = guest.finish().expect_success();
     let last = said.lines().last().unwrap_or_default();
     assert!(last.starts_with("STEP") && last.ends_with(" end"), "{said}");
@@ -61,6 +69,7 @@ fn session(name: &str, system: &'static System, hash: PskHash, cipher: &str) {
         log.contains("no host has the TLS identity that it says"),
         "{log}"
     );
+    assert!(log.contains("has expired: give the host one"), "{log}");
     let is_old = log.contains("derives its TLS key as libnvme up to 1.13 does");
     assert_eq!(is_old, std::ptr::eq(system, &TRIXIE), "{log}");
     target.expect_orderly_end();
