@@ -265,6 +265,7 @@ fn tell_problem(file: Option<&Path>, problem: api::ProblemDetails) {
             column: mistake.column,
             text: mistake.text,
             excerpt: mistake.excerpt,
+            other_line: None,
         });
         let list = list.collect();
         return tell(&Problems { file, list }.with_excerpts().trim_end());
