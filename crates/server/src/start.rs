@@ -261,9 +261,7 @@ pub fn start_with(
             .map_err(|error| StartError::Reactor(cpu, error))?;
         reactors.push((cpu, is_ready, go));
     }
-    let mut mailboxes = Vec::new();
-    let mut backend = "";
-    let mut starts = Vec::new();
+    let (mut mailboxes, mut starts, mut backend) = (Vec::new(), Vec::new(), "");
     for (cpu, is_ready, go) in reactors {
         let ready: ReactorReady = is_ready
             .recv()
@@ -275,8 +273,10 @@ pub fn start_with(
     }
     let first = shared.mailboxes.set(mailboxes).is_ok();
     assert!(first, "a target starts once");
-    // A reactor that is gone says why in its report.
-    starts.into_iter().for_each(|go| drop(go.send(())));
+    for go in starts {
+        // A reactor that is gone says why in its report.
+        let _ = go.send(());
+    }
     Ok(Running {
         shared,
         backend,
