@@ -33,7 +33,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     (
         "nfsd",
         &[
-            "engine", "faults", "link", "machine", "mem", "nfs", "reactor", "store", "wire",
+            "auth", "engine", "faults", "link", "machine", "mem", "nfs", "reactor", "store", "wire",
         ],
     ),
     (

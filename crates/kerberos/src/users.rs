@@ -2,8 +2,8 @@
 
 use std::ffi::CString;
 
-use auth::user::User;
-use nix::unistd::{self, getgrouplist};
+use auth::user::{AccountKind, Accounts, User};
+use nix::unistd::{self, Gid, Group, Uid, getgrouplist};
 
 /// Groups of one user at most; further ones are left out.
 const GIDS_MAX: usize = 1024;
@@ -48,6 +48,34 @@ impl Users {
     }
 }
 
+impl Accounts for Users {
+    fn name(&self, kind: AccountKind, id: u32) -> Option<String> {
+        match kind {
+            AccountKind::User => {
+                let entry = unistd::User::from_uid(Uid::from_raw(id));
+                entry.ok().flatten().map(|entry| entry.name)
+            }
+            AccountKind::Group => {
+                let entry = Group::from_gid(Gid::from_raw(id));
+                entry.ok().flatten().map(|entry| entry.name)
+            }
+        }
+    }
+
+    fn number(&self, kind: AccountKind, name: &str) -> Option<u32> {
+        match kind {
+            AccountKind::User => {
+                let entry = unistd::User::from_name(name).ok().flatten();
+                entry.map(|entry| entry.uid.as_raw())
+            }
+            AccountKind::Group => {
+                let entry = Group::from_name(name).ok().flatten();
+                entry.map(|entry| entry.gid.as_raw())
+            }
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -57,6 +85,17 @@ mod tests {
         let root = Users::new("TEST").user_of("root@TEST").expect("a user");
         assert_eq!((root.uid, root.gid), (0, 0));
         assert!(root.gids.contains(&0));
+    }
+
+    #[test]
+    fn numbers_and_names_of_users_and_groups_lead_to_each_other() {
+        let users = Users::new("TEST");
+        for kind in [AccountKind::User, AccountKind::Group] {
+            assert_eq!(users.name(kind, 0).as_deref(), Some("root"));
+            assert_eq!(users.number(kind, "root"), Some(0));
+            assert_eq!(users.number(kind, "no-such-name-of-weft"), None);
+            assert_eq!(users.name(kind, 4_000_000_000), None);
+        }
     }
 
     #[test]

@@ -2,6 +2,7 @@
 //! 12.2; RFC 8276, section 8): which there are, since when, how their values
 //! are written, and which may be set.
 
+use auth::user::AccountKind;
 use wire::nfs4::{self, bitmap4, fattr4, mode4, nfs_ftype4, nfsstat4, nfstime4, settime4};
 use wire::xdr::{Decode, Encode, List, Opaque, Reader};
 
@@ -21,6 +22,10 @@ pub struct Values<'a> {
     pub system: System,
     /// Room in that; only looked at where [`AskedAttributes::needs_room`] says so.
     pub room: FreeSpace,
+    /// The owner's name, `user@domain`; without one the number is told.
+    pub owner: Option<&'a str>,
+    /// That of the group.
+    pub group: Option<&'a str>,
 }
 
 /// One object.
@@ -91,6 +96,16 @@ pub struct FreeSpace {
     /// Objects that may still be made.
     pub files_free: u64,
 }
+
+/// Bytes of an owner or group at most.
+pub const OWNER_BYTES_MAX: usize = 1024;
+
+/// The number of an owner or group by its name, `user@domain`; NFS4ERR_BADOWNER where there is
+/// none.
+pub type ReadOwner<'o> = dyn Fn(AccountKind, &[u8]) -> Result<u32, nfsstat4> + 'o;
+
+/// Of a server that knows no names.
+pub const NO_NAMES: &ReadOwner<'static> = &|_, _| Err(nfsstat4::NFS4ERR_BADOWNER);
 
 type Write = fn(&Values<'_>, u32, &mut Vec<u8>);
 
@@ -252,12 +267,12 @@ const TABLE: &[AttributeRow] = &[
     AttributeRow(
         nfs4::FATTR4_OWNER,
         0,
-        GetSet(|v, _, to| write_id(v.object.uid, to)),
+        GetSet(|v, _, to| write_owner(v.owner, v.object.uid, to)),
     ),
     AttributeRow(
         nfs4::FATTR4_OWNER_GROUP,
         0,
-        GetSet(|v, _, to| write_id(v.object.gid, to)),
+        GetSet(|v, _, to| write_owner(v.group, v.object.gid, to)),
     ),
     AttributeRow(
         nfs4::FATTR4_RAWDEV,
@@ -417,8 +432,12 @@ fn write_bitmap(bits: Bits, to: &mut Vec<u8>) {
     List::<u32, WORDS>::Of(&bits[..len]).encode(to);
 }
 
-/// An owner or group by its number (RFC 8881, section 5.9).
-fn write_id(id: u32, to: &mut Vec<u8>) {
+/// An owner or group by its name, or else its number (RFC 8881, section 5.9).
+fn write_owner(name: Option<&str>, id: u32, to: &mut Vec<u8>) {
+    if let Some(name) = name {
+        return Opaque::<{ OWNER_BYTES_MAX }>(name.as_bytes()).encode(to);
+    }
+
     let mut digits = [0; 10];
     let mut at = digits.len();
     let mut rest = id;
@@ -433,16 +452,20 @@ fn write_id(id: u32, to: &mut Vec<u8>) {
     Opaque::<10>(&digits[at..]).encode(to);
 }
 
-/// Only as it would be written: digits, without leading zeros.
-fn read_id(text: &[u8]) -> Result<u32, nfsstat4> {
+/// By digits, only as they would be written, without leading zeros; else by its name.
+fn read_owner(text: &[u8], kind: AccountKind, owners: &ReadOwner<'_>) -> Result<u32, nfsstat4> {
     if text.is_empty() {
         return Err(nfsstat4::NFS4ERR_INVAL);
     }
     let is_number =
         matches!(text, [b'0'] | [b'1'..=b'9', ..]) && text.iter().all(u8::is_ascii_digit);
+    let name = text;
     let text = std::str::from_utf8(text).ok().filter(|_| is_number);
-    let id = text.and_then(|text| text.parse().ok());
-    id.ok_or(nfsstat4::NFS4ERR_BADOWNER)
+    match text.map(str::parse) {
+        Some(Ok(id)) => Ok(id),
+        Some(Err(_)) => Err(nfsstat4::NFS4ERR_BADOWNER),
+        None => owners(kind, name),
+    }
 }
 
 /// Attributes that a client asks for, those of them that there are.
@@ -483,6 +506,11 @@ impl AskedAttributes {
             nfs4::FATTR4_SPACE_TOTAL,
         ];
         rooms.iter().any(|&number| has(&self.bits, number))
+    }
+
+    /// Whether a value is an owner or a group.
+    pub fn needs_owners(&self) -> bool {
+        has(&self.bits, nfs4::FATTR4_OWNER) || has(&self.bits, nfs4::FATTR4_OWNER_GROUP)
     }
 
     /// Whether a value is about the object beyond what names it, so that the object
@@ -584,13 +612,18 @@ pub struct SetAttributes {
 
 impl SetAttributes {
     /// What a `fattr4` asks to be set. With `is_new`, of an object that is
-    /// being made: only then there is a umask (RFC 8275).
+    /// being made: only then there is a umask (RFC 8275). `owners` knows names.
     ///
     /// # Errors
     /// [`nfsstat4::NFS4ERR_ATTRNOTSUPP`] for one that there is not,
     /// [`nfsstat4::NFS4ERR_INVAL`] for one that cannot be set, or not so,
     /// [`nfsstat4::NFS4ERR_BADOWNER`], [`nfsstat4::NFS4ERR_BADXDR`].
-    pub fn read(wanted: &fattr4<'_>, minor: u32, is_new: bool) -> Result<SetAttributes, nfsstat4> {
+    pub fn read(
+        wanted: &fattr4<'_>,
+        minor: u32,
+        is_new: bool,
+        owners: &ReadOwner<'_>,
+    ) -> Result<SetAttributes, nfsstat4> {
         check_supported(&wanted.attrmask, minor)?;
         let mut bits = [0; WORDS];
         let words = wanted.attrmask.iter();
@@ -609,7 +642,7 @@ impl SetAttributes {
         let mut set = SetAttributes::default();
         let mut from = Reader::new(wanted.attr_vals.0);
         for AttributeRow(number, ..) in TABLE.iter().filter(|row| has(&bits, row.0)) {
-            set.read_one(*number, &mut from)?;
+            set.read_one(*number, &mut from, owners)?;
         }
         match from.rest().is_empty() {
             true => Ok(set),
@@ -617,12 +650,18 @@ impl SetAttributes {
         }
     }
 
-    fn read_one(&mut self, number: u32, from: &mut Reader<'_>) -> Result<(), nfsstat4> {
+    fn read_one(
+        &mut self,
+        number: u32,
+        from: &mut Reader<'_>,
+        owners: &ReadOwner<'_>,
+    ) -> Result<(), nfsstat4> {
+        let mut owner = |kind| read_owner(value::<Text<'_>>(from)?.0, kind, owners);
         match number {
+            nfs4::FATTR4_OWNER => self.uid = Some(owner(AccountKind::User)?),
+            nfs4::FATTR4_OWNER_GROUP => self.gid = Some(owner(AccountKind::Group)?),
             nfs4::FATTR4_SIZE => self.size = Some(value(from)?),
             nfs4::FATTR4_MODE => self.mode = Some(value(from)?),
-            nfs4::FATTR4_OWNER => self.uid = Some(read_id(value::<Text<'_>>(from)?.0)?),
-            nfs4::FATTR4_OWNER_GROUP => self.gid = Some(read_id(value::<Text<'_>>(from)?.0)?),
             nfs4::FATTR4_TIME_ACCESS_SET => self.accessed = Some(time(from)?),
             nfs4::FATTR4_TIME_MODIFY_SET => self.modified = Some(time(from)?),
             nfs4::FATTR4_MODE_UMASK => {
@@ -638,7 +677,7 @@ impl SetAttributes {
     }
 }
 
-type Text<'a> = Opaque<'a, 1024>;
+type Text<'a> = Opaque<'a, { OWNER_BYTES_MAX }>;
 
 fn value<'a, T: Decode<'a>>(from: &mut Reader<'a>) -> Result<T, nfsstat4> {
     T::decode(from).map_err(|_| nfsstat4::NFS4ERR_BADXDR)

@@ -1,12 +1,17 @@
 //! Attributes, what they let one do, and extended ones (RFC 8276).
 
-use nfs::attributes::{AskedAttributes, FreeSpace, Object, SetAttributes, System, Values};
+use std::sync::Arc;
+
+use auth::user::AccountKind;
+use nfs::attributes::{
+    AskedAttributes, FreeSpace, NO_NAMES, Object, ReadOwner, SetAttributes, System, Values,
+};
 use nfs::server::files::WRITE;
 use store::fs::access::rights;
 use store::fs::{self, Attr, Device, FileId, FsOp, ObjectKind, Output, SetXattr, Statfs, Time};
 use wire::nfs4::{
     self, ACCESS4args, ACCESS4resok, GETATTR4args, LISTXATTRS4args, SETATTR4args, SETXATTR4args,
-    VERIFY4args, XATTR4args, change_info4, component4, nfs_argop4, nfs_ftype4, nfs_opnum4,
+    VERIFY4args, XATTR4args, change_info4, component4, fattr4, nfs_argop4, nfs_ftype4, nfs_opnum4,
     nfsstat4, nfstime4, setxattr_option4,
 };
 use wire::xdr::{Encode, Opaque, pad};
@@ -165,6 +170,65 @@ fn lease_s(nfsd: &Nfsd) -> u32 {
     (nfsd.settings.server.lease / 1_000_000_000) as u32
 }
 
+/// Names of an object's owners, where a client is told names.
+#[derive(Debug, Default)]
+pub(crate) struct OwnerNames {
+    owner: Option<Arc<str>>,
+    group: Option<Arc<str>>,
+}
+
+impl RunningCall<'_> {
+    /// Whether its user has proved who it is: owners have names then.
+    fn has_names(&self) -> bool {
+        self.credential().flavor.is_gss()
+    }
+
+    /// The names of an object's owners, if the client asks for them and is told names.
+    ///
+    /// # Errors
+    /// NFS4ERR_DELAY where they are looked up.
+    #[inline]
+    pub(crate) fn owner_names(
+        &self,
+        asked: AskedAttributes,
+        attr: &Attr,
+    ) -> Result<OwnerNames, nfsstat4> {
+        match asked.needs_owners() && self.has_names() {
+            true => self.look_up_owners(attr),
+            false => Ok(OwnerNames::default()),
+        }
+    }
+
+    #[cold]
+    fn look_up_owners(&self, attr: &Attr) -> Result<OwnerNames, nfsstat4> {
+        let owners = &self.nfsd.owners;
+        // Both are asked for before the client comes again.
+        let owner = owners.name(AccountKind::User, attr.uid, self.now);
+        let group = owners.name(AccountKind::Group, attr.gid, self.now);
+        Ok(OwnerNames {
+            owner: owner?,
+            group: group?,
+        })
+    }
+
+    /// What a `fattr4` asks to be set.
+    ///
+    /// # Errors
+    /// As [`SetAttributes::read`]; NFS4ERR_DELAY where a name is looked up.
+    pub(crate) fn read_attributes(
+        &self,
+        wanted: &fattr4<'_>,
+        is_new: bool,
+    ) -> Result<SetAttributes, nfsstat4> {
+        let by_name = |kind, name: &[u8]| self.nfsd.owners.number(kind, name, self.now);
+        let owners: &ReadOwner<'_> = match self.has_names() {
+            true => &by_name,
+            false => NO_NAMES,
+        };
+        SetAttributes::read(wanted, self.minor(), is_new, owners)
+    }
+}
+
 /// Calls `with` with the values of the object at a place.
 ///
 /// # Errors
@@ -174,7 +238,7 @@ fn with_values<T>(
     nfsd: &Nfsd,
     view: &View,
     place: PseudoPlace,
-    attr: &Attr,
+    (attr, names): (&Attr, &OwnerNames),
     room: &FreeSpace,
     with: impl FnOnce(&Values<'_>) -> T,
 ) -> Result<T, nfsstat4> {
@@ -206,6 +270,8 @@ fn with_values<T>(
         handle: &handle,
         system,
         room: *room,
+        owner: names.owner.as_deref(),
+        group: names.group.as_deref(),
     }))
 }
 
@@ -218,12 +284,12 @@ pub(crate) fn write(
     nfsd: &Nfsd,
     view: &View,
     place: PseudoPlace,
-    attr: &Attr,
+    of: (&Attr, &OwnerNames),
     room: &FreeSpace,
     asked: AskedAttributes,
     to: &mut Vec<u8>,
 ) -> Result<(), nfsstat4> {
-    with_values(nfsd, view, place, attr, room, |values| {
+    with_values(nfsd, view, place, of, room, |values| {
         asked.write(values, to);
     })
 }
@@ -255,9 +321,11 @@ fn got_attr<'a>(
     room: &FreeSpace,
 ) -> OperationOutcome<'a> {
     let place = run.current()?;
+    let names = run.owner_names(asked, attr)?;
     run.ok(|_| ())?;
     let to = run.link.machine.reply(run.flow.tag).bytes();
-    match write(run.nfsd, &run.peer.view, place, attr, room, asked, to) {
+    let of = (attr, &names);
+    match write(run.nfsd, &run.peer.view, place, of, room, asked, to) {
         Ok(()) => Ok(NextStep::Done),
         Err(status) => run.replace_result(status),
     }
@@ -286,8 +354,10 @@ fn verified<'a>(run: &mut RunningCall<'a>, attr: &Attr, room: &FreeSpace) -> Ope
         unreachable!("VERIFY or NVERIFY asked");
     };
     let (place, minor) = (run.current()?, run.minor());
+    let asked = AskedAttributes::new(&args.obj_attributes.attrmask, minor)?;
+    let names = run.owner_names(asked, attr)?;
     let view = &run.peer.view;
-    let is_same = with_values(run.nfsd, view, place, attr, room, |values| {
+    let is_same = with_values(run.nfsd, view, place, (attr, &names), room, |values| {
         nfs::attributes::verify(&args.obj_attributes, minor, values)
     })??;
     let is_nverify = run.flow.compound.number() == nfs_opnum4::OP_NVERIFY;
@@ -306,7 +376,7 @@ pub(crate) fn setattr<'a>(
     args: &SETATTR4args<'a>,
 ) -> OperationOutcome<'a> {
     let place = run.current()?;
-    let set = SetAttributes::read(&args.obj_attributes, run.minor(), false)?;
+    let set = run.read_attributes(&args.obj_attributes, false)?;
     run.check_writable(place)?;
     run.reserve(SETATTR_BYTES)?;
     let is_open = match set.size {

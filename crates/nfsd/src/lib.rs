@@ -26,6 +26,7 @@ mod names;
 pub mod offload;
 mod open;
 mod owner_seqid;
+pub mod owners;
 mod payload;
 mod peer;
 pub mod pseudo;
@@ -99,6 +100,8 @@ pub struct Nfsd {
     /// The security contexts of clients, where something makes them.
     pub contexts: Arc<Contexts>,
     has_gss: AtomicBool,
+    /// Names of owners, for clients that have one.
+    pub owners: owners::Owners,
     /// What is exported.
     pub exports: exports::Live,
     /// What was exported before, as long as states are taken away of files there.
@@ -128,6 +131,7 @@ impl Nfsd {
             settings,
             contexts: Arc::new(contexts),
             has_gss: AtomicBool::new(false),
+            owners: owners::Owners::default(),
             server: Server::new(settings.server, boot, known, now),
             files: Files::new(boot, settings.server.secret, DELEGATIONS_MAX),
             work: offload::CopyQueue::default(),

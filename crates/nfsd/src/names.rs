@@ -331,7 +331,7 @@ pub(crate) fn create<'a>(
         createtype4::NF4DIR => New::Directory,
         createtype4::default(_) => return Err(nfsstat4::NFS4ERR_BADTYPE),
     };
-    let set = SetAttributes::read(&args.createattrs, run.minor(), true)?;
+    let set = run.read_attributes(&args.createattrs, true)?;
     if set.size.is_some() {
         return Err(nfsstat4::NFS4ERR_INVAL);
     }

@@ -302,7 +302,7 @@ fn create<'a>(
     (dir, name): (FileId, &'a [u8]),
     how: &createhow4<'a>,
 ) -> Result<Go<'a>, nfsstat4> {
-    let read = |attrs| SetAttributes::read(attrs, run.minor(), true);
+    let read = |attrs| run.read_attributes(attrs, true);
     let (new, set) = match how {
         createhow4::UNCHECKED4(attrs) => (New::Unchecked, read(attrs)?),
         createhow4::GUARDED4(attrs) => (New::Guarded, read(attrs)?),

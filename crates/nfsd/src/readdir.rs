@@ -7,7 +7,7 @@ use wire::nfs4::{READDIR4args, component4, nfs_argop4, nfsstat4};
 use wire::xdr::{Encode, Opaque};
 
 use crate::answers::{AnswerWait, ENTRIES_MAX, listing_bytes};
-use crate::attributes::{blank_attributes, room, write};
+use crate::attributes::{OwnerNames, blank_attributes, room, write};
 use crate::call::{Ask, NextStep, OperationOutcome, QuestionBegun, RunningCall};
 use crate::continuation::{Continuation, ThenReaddir};
 use crate::names::{ANSWERED, file};
@@ -113,7 +113,7 @@ fn list<'a>(
         run.nfsd,
         &run.peer.view,
         place,
-        &blank_attributes(),
+        (&blank_attributes(), &OwnerNames::default()),
         &room,
         asked,
         &mut one,
@@ -159,6 +159,7 @@ fn write_listing<'a>(
     let PseudoPlace::File { export, .. } = run.current()? else {
         unreachable!("a file system has listed it");
     };
+    check_owners(run, asked, listing)?;
     run.ok(|to| listing.verifier.encode(to))?;
     let begin = run.reply().bytes().len();
     let mut is_end = listing.is_end;
@@ -180,6 +181,21 @@ fn write_listing<'a>(
         is_first = false;
     }
     end(run, is_end)
+}
+
+/// Whether all names of owners are known: those that are not are asked for together.
+///
+/// # Errors
+/// NFS4ERR_DELAY where one is not.
+fn check_owners(
+    run: &RunningCall<'_>,
+    asked: AskedAttributes,
+    listing: &Listing,
+) -> Result<(), nfsstat4> {
+    let attrs = listing.iter().filter_map(|(entry, _)| entry.attr);
+    attrs.fold(Ok(()), |known, attr| {
+        known.and(run.owner_names(asked, &attr).map(drop))
+    })
 }
 
 /// No entry follows.
@@ -208,6 +224,10 @@ fn write_entry(
         export,
         file: entry.file,
     };
+    let names = match &entry.attr {
+        Some(attr) => run.owner_names(asked, attr)?,
+        None => OwnerNames::default(),
+    };
     let reply = run.link.machine.reply(run.flow.tag);
     let to = reply.bytes();
     let before = to.len();
@@ -228,7 +248,8 @@ fn write_entry(
             return Ok(());
         }
     };
-    write(run.nfsd, &run.peer.view, place, &attr, room, asked, to)
+    let of = (&attr, &names);
+    write(run.nfsd, &run.peer.view, place, of, room, asked, to)
 }
 
 /// Entries of a directory of the pseudo file system, of which those before the
@@ -275,12 +296,13 @@ fn list_pseudo<'a>(
         let Some(attr) = attr else {
             continue;
         };
+        let names = run.owner_names(asked, &attr)?;
         let reply = run.link.machine.reply(run.flow.tag);
         let to = reply.bytes();
         let mark = to.len();
         write_name(cookie, name.as_bytes(), to);
-        let room = FreeSpace::default();
-        write(run.nfsd, &run.peer.view, place, &attr, &room, asked, to)?;
+        let (of, room) = ((&attr, &names), FreeSpace::default());
+        write(run.nfsd, &run.peer.view, place, of, &room, asked, to)?;
         if (to.len() - begin) as u32 + FRAME_BYTES - 8 > args.maxcount {
             to.truncate(mark);
             return match mark - begin > 8 {

@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use auth::user::{AccountKind, Accounts};
 use doubles::gss::{GssClient, SERVICES};
 use doubles::nfsd::NfsdDouble;
 use nfs::connection::Flavor;
@@ -524,4 +525,100 @@ fn client_of_version_4_0_is_not_for_another_principal() {
     assert_eq!(by_other, nfsstat4::NFS4ERR_CLID_INUSE);
     // Another service is the same principal.
     world.compound(&mut one, PRIVACY, 0, &confirm).ok();
+}
+
+/// One user and one group.
+struct Few;
+
+impl Accounts for Few {
+    fn name(&self, kind: AccountKind, id: u32) -> Option<String> {
+        let known = [
+            (AccountKind::User, 7, "alice"),
+            (AccountKind::Group, 8, "staff"),
+        ];
+        let found = known.iter().find(|known| (known.0, known.1) == (kind, id));
+        found.map(|known| known.2.to_owned())
+    }
+
+    fn number(&self, kind: AccountKind, name: &str) -> Option<u32> {
+        [7, 8]
+            .into_iter()
+            .find(|id| self.name(kind, *id).as_deref() == Some(name))
+    }
+}
+
+/// Owner and group.
+fn owners(answer: &CompoundAnswer) -> (String, String) {
+    let (_, values) = answer.attributes();
+    let mut from = Reader::new(&values);
+    let mut next = || {
+        let text = Opaque::<64>::decode(&mut from).expect("a name");
+        String::from_utf8(text.0.to_vec()).expect("UTF-8")
+    };
+    (next(), next())
+}
+
+#[test]
+fn owners_have_names_for_users_that_prove_who_they_are_and_numbers_for_others() {
+    const BOTH: [u32; 2] = [FATTR4_OWNER, FATTR4_OWNER_GROUP];
+    let mut world = world();
+    world.server.nfsd.owners.set_domain(Some("example.org"));
+    let root = || ops().root().lookup("all");
+    world.compound_by_sys(0, &root().mkdir("d")).ok();
+    let mut client = world.client("user0@TEST");
+    // What is not known comes later, and is asked for meanwhile.
+    let mut settled = |world: &mut World, asked: &Ops| {
+        let late = world.compound(&mut client, PRIVACY, 0, asked);
+        assert_eq!(late.status, NFS4ERR_DELAY);
+        let nfsd = &world.server.nfsd;
+        let questions = nfsd.owners.take_questions().expect("they are asked for");
+        nfsd.owners.answer(questions, &Few);
+        world.compound(&mut client, PRIVACY, 0, asked)
+    };
+    let set = |owner: &'static [u8], group: &'static [u8]| {
+        let owner = Attributes::of(FATTR4_OWNER, &Opaque::<64>(owner));
+        let both = owner.and(FATTR4_OWNER_GROUP, &Opaque::<64>(group));
+        root().lookup("d").setattr(ANONYMOUS, &both)
+    };
+    let named = set(b"alice@example.org", b"8");
+    settled(&mut world, &named).ok();
+    settled(&mut world, &set(b"mallory@example.org", b"8")).is(NFS4ERR_BADOWNER);
+    let of_d = root().lookup("d").getattr(&BOTH);
+    let told = settled(&mut world, &of_d).ok();
+    let names = (
+        "alice@example.org".to_owned(),
+        "staff@example.org".to_owned(),
+    );
+    assert_eq!(owners(&told), names);
+    // Root has no name there.
+    let of_root = root().getattr(&BOTH);
+    let told = settled(&mut world, &of_root).ok();
+    assert_eq!(owners(&told), ("0".to_owned(), "0".to_owned()));
+    let numbers = world.compound_by_sys(0, &of_d).ok();
+    assert_eq!(owners(&numbers), ("7".to_owned(), "8".to_owned()));
+    let named = world.compound_by_sys(0, &named);
+    assert_eq!(named.status, NFS4ERR_BADOWNER);
+}
+
+#[test]
+fn directory_is_listed_once_the_names_of_all_owners_in_it_are_known() {
+    let mut world = world();
+    world.server.nfsd.owners.set_domain(Some("example.org"));
+    let root = || ops().root().lookup("all");
+    for (name, owner) in [("a", b"7"), ("b", b"9")] {
+        let owner = Attributes::of(FATTR4_OWNER, &Opaque::<64>(owner));
+        let made = root().mkdir(name).setattr(ANONYMOUS, &owner);
+        world.compound_by_sys(0, &made).ok();
+    }
+    let mut client = world.client("user0@TEST");
+    let listed = root().readdir(0, [0; 8], 4096, &[FATTR4_OWNER]);
+    let late = world.compound(&mut client, PRIVACY, 0, &listed);
+    assert_eq!(late.status, NFS4ERR_DELAY);
+    let nfsd = &world.server.nfsd;
+    let questions = nfsd.owners.take_questions().expect("they are asked for");
+    nfsd.owners.answer(questions, &Few);
+    let answer = world.compound(&mut client, PRIVACY, 0, &listed).ok();
+    let body = answer.body(op::OP_READDIR);
+    let has = |text: &[u8]| body.windows(text.len()).any(|at| at == text);
+    assert!(has(b"alice@example.org") && has(b"\0\0\0\x019"), "{body:?}");
 }

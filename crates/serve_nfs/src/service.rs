@@ -9,8 +9,10 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use ::nfs::server::{ClientEvent, Departure, Secret};
 use auth::gss_acceptor::GssAcceptor;
+use auth::user::Accounts;
 use engine::{About, Post, Refusal, Remedy, Shared};
 use machine::{Nanos, locked};
+use nfsd::owners::Questions;
 use nfsd::xprtsec::Xprtsec;
 use nfsd::{ExportRefused, Exports, NfsEvent, Nfsd, NfsdSettings, Reason};
 use store::fs::Time;
@@ -91,6 +93,8 @@ pub struct Service {
     pub wall: Wall,
     /// What makes security contexts of clients.
     acceptor: Mutex<Option<Arc<dyn GssAcceptor>>>,
+    /// What owners are called there: the domain, and the users and groups of this machine.
+    accounts: Mutex<Option<(Arc<str>, Arc<dyn Accounts>)>>,
     /// Records are not on the disk: it is tried again with every tick.
     are_records_behind: AtomicBool,
     /// Clients that were refused, as is noted.
@@ -133,6 +137,7 @@ impl Service {
             records: Mutex::new(records),
             wall,
             acceptor: Mutex::new(None),
+            accounts: Mutex::new(None),
             are_records_behind: AtomicBool::new(false),
             clients_refused: AtomicU64::new(0),
             ticked: AtomicU64::new(0),
@@ -151,6 +156,7 @@ impl Service {
             } = start;
             let nfsd = Nfsd::new(settings, boot, known, exports, now);
             nfsd.set_gss(self.acceptor().is_some());
+            nfsd.owners.set_domain(self.domain().as_deref());
             assert!(self.nfsd.set(nfsd).is_ok(), "it starts once");
         }
     }
@@ -167,6 +173,32 @@ impl Service {
             nfsd.set_gss(acceptor.is_some());
         }
         *locked(&self.acceptor) = acceptor;
+    }
+
+    /// Clients whose users prove who they are see owners as `user@domain` from now on, by these
+    /// accounts; `None`: as numbers.
+    pub fn set_accounts(&self, accounts: Option<(Arc<str>, Arc<dyn Accounts>)>) {
+        *locked(&self.accounts) = accounts;
+        if let Some(nfsd) = self.nfsd.get() {
+            nfsd.owners.set_domain(self.domain().as_deref());
+        }
+    }
+
+    fn domain(&self) -> Option<Arc<str>> {
+        let accounts = locked(&self.accounts);
+        accounts.as_ref().map(|(domain, _)| domain.clone())
+    }
+
+    /// Has the blocking worker ask who owners are.
+    #[cold]
+    pub(crate) fn look_up_owners(self: &Arc<Self>, questions: Questions) {
+        let service = self.clone();
+        self.shared.blocking(About::SecurityContexts, move || {
+            let accounts = locked(&service.accounts).clone();
+            if let Some((_, accounts)) = accounts {
+                service.nfsd().owners.answer(questions, &*accounts);
+            }
+        });
     }
 
     pub(crate) fn acceptor(&self) -> Option<Arc<dyn GssAcceptor>> {

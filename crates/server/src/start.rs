@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 use std::{io, thread};
 
-use crate::change::kerberos::acceptor;
+use crate::change::kerberos::set as set_kerberos;
 use engine::blocking_worker::{BlockingWorker, caught};
 use engine::placement::Placer;
 use engine::reservation::Hears;
@@ -522,8 +522,7 @@ fn nfs_of(
         records.transpose()?,
         wall,
     );
-    let acceptor = config.nfs.kerberos.as_ref().map(acceptor);
-    service.set_acceptor(acceptor.transpose().map_err(StartError::Kerberos)?);
+    set_kerberos(&service, config.nfs.kerberos.as_ref()).map_err(StartError::Kerberos)?;
     Ok(service)
 }
 

@@ -38,6 +38,8 @@ fn values() -> Values<'static> {
             has_xattrs: true,
         },
         room: FreeSpace::default(),
+        owner: None,
+        group: None,
     }
 }
 
@@ -157,7 +159,7 @@ fn values_of_attributes_to_set_are_checked() {
     let accessed = settime4::SET_TO_SERVER_TIME4;
     let modified = settime4::SET_TO_CLIENT_TIME4(TIME);
     let vals = encoded(&[&7u64, &Opaque::<9>(b"65534"), &accessed, &modified]);
-    let set = SetAttributes::read(&fattr(&words, &vals), 0, false);
+    let set = SetAttributes::read(&fattr(&words, &vals), 0, false, NO_NAMES);
     let expected = SetAttributes {
         size: Some(7),
         uid: Some(65534),
@@ -217,11 +219,11 @@ fn values_of_attributes_to_set_are_checked() {
         ),
     ] {
         let words = mask(numbers);
-        let result = SetAttributes::read(&fattr(&words, &vals), 2, false);
+        let result = SetAttributes::read(&fattr(&words, &vals), 2, false, NO_NAMES);
         assert_eq!(result, Err(error), "{numbers:?}");
     }
     // A fourth word.
-    let result = SetAttributes::read(&fattr(&late, &[]), 2, false);
+    let result = SetAttributes::read(&fattr(&late, &[]), 2, false, NO_NAMES);
     assert_eq!(result, Err(nfsstat4::NFS4ERR_ATTRNOTSUPP));
 }
 
@@ -229,14 +231,48 @@ fn values_of_attributes_to_set_are_checked() {
 fn mode_umask_is_only_for_new_objects() {
     let words = mask(&[nfs4::FATTR4_MODE_UMASK]);
     let vals = encoded(&[&0o777u32, &0o022u32]);
-    let set = SetAttributes::read(&fattr(&words, &vals), 2, true).unwrap();
+    let set = SetAttributes::read(&fattr(&words, &vals), 2, true, NO_NAMES).unwrap();
     assert_eq!(set.mode, Some(0o755));
-    let set = SetAttributes::read(&fattr(&words, &vals), 2, false);
+    let set = SetAttributes::read(&fattr(&words, &vals), 2, false, NO_NAMES);
     assert_eq!(set, Err(nfsstat4::NFS4ERR_INVAL));
-    let set = SetAttributes::read(&fattr(&words, &vals), 1, true);
+    let set = SetAttributes::read(&fattr(&words, &vals), 1, true, NO_NAMES);
     assert_eq!(set, Err(nfsstat4::NFS4ERR_ATTRNOTSUPP));
     let both = mask(&[nfs4::FATTR4_MODE, nfs4::FATTR4_MODE_UMASK]);
     let vals = encoded(&[&0o777u32, &0o777u32, &0o022u32]);
-    let set = SetAttributes::read(&fattr(&both, &vals), 2, true);
+    let set = SetAttributes::read(&fattr(&both, &vals), 2, true, NO_NAMES);
     assert_eq!(set, Err(nfsstat4::NFS4ERR_INVAL));
+}
+
+#[test]
+fn owners_are_written_and_read_by_name_where_a_server_knows_names() {
+    let words = mask(&[nfs4::FATTR4_OWNER, nfs4::FATTR4_OWNER_GROUP]);
+    let asked = AskedAttributes::new(&List::Of(&words), 2).unwrap();
+    assert!(asked.needs_owners());
+    let named = Values {
+        owner: Some("alice@example.org"),
+        group: None,
+        ..values()
+    };
+    let mut bytes = Vec::new();
+    asked.write(&named, &mut bytes);
+    let written = fattr4::decode(&mut Reader::new(&bytes)).unwrap();
+    let vals = encoded(&[&Opaque::<20>(b"alice@example.org"), &Opaque::<20>(b"0")]);
+    assert_eq!(written.attr_vals.0, vals);
+    let names: &ReadOwner<'_> = &|kind, name| match (kind, name) {
+        (AccountKind::User, b"alice@example.org") => Ok(7),
+        (AccountKind::Group, b"staff@example.org") => Ok(8),
+        _ => Err(nfsstat4::NFS4ERR_BADOWNER),
+    };
+    let read = |owner: &'static [u8], group: &'static [u8]| {
+        let vals = encoded(&[&Opaque::<20>(owner), &Opaque::<20>(group)]);
+        let set = SetAttributes::read(&fattr(&words, &vals), 2, false, names);
+        set.map(|set| (set.uid, set.gid))
+    };
+    let both = Ok((Some(7), Some(8)));
+    assert_eq!(read(b"alice@example.org", b"staff@example.org"), both);
+    assert_eq!(read(b"7", b"staff@example.org"), both);
+    let bad = Err(nfsstat4::NFS4ERR_BADOWNER);
+    assert_eq!(read(b"staff@example.org", b"8"), bad);
+    // No number, though it has digits alone.
+    assert_eq!(read(b"4294967296", b"8"), bad);
 }

@@ -1,7 +1,7 @@
 //! How NFS clients' users prove who they are.
 
 use ::kerberos::{Acceptor, KerberosError, Users};
-use auth::gss_acceptor::GssAcceptor;
+use serve_nfs::Service;
 
 use super::*;
 
@@ -10,16 +10,28 @@ impl Shared {
         &self,
         settings: Option<&KerberosSettings>,
     ) -> Result<Left, ChangeError> {
-        let acceptor = settings.map(acceptor).transpose();
-        self.nfs
-            .set_acceptor(acceptor.map_err(ChangeError::Kerberos)?);
+        set(&self.nfs, settings).map_err(ChangeError::Kerberos)?;
         Ok(Left::Nothing)
     }
 }
 
-/// What makes contexts by the keys that the settings name. It blocks.
-pub(crate) fn acceptor(settings: &KerberosSettings) -> Result<Arc<dyn GssAcceptor>, KerberosError> {
+/// Has NFS take contexts by the keys that the settings name, and tell owners by the names of
+/// their domain. It blocks.
+pub(crate) fn set(nfs: &Service, settings: Option<&KerberosSettings>) -> Result<(), KerberosError> {
+    let Some(settings) = settings else {
+        nfs.set_acceptor(None);
+        nfs.set_accounts(None);
+        return Ok(());
+    };
+    let acceptor = acceptor(settings)?;
     let users = Users::new(&settings.realm);
-    let acceptor = Acceptor::open(&settings.keytab, &settings.service, users)?;
-    Ok(Arc::new(acceptor))
+    nfs.set_accounts(Some((settings.domain.as_str().into(), Arc::new(users))));
+    nfs.set_acceptor(Some(Arc::new(acceptor)));
+    Ok(())
+}
+
+/// What makes contexts by the keys that the settings name. It blocks.
+pub(crate) fn acceptor(settings: &KerberosSettings) -> Result<Acceptor, KerberosError> {
+    let users = Users::new(&settings.realm);
+    Acceptor::open(&settings.keytab, &settings.service, users)
 }

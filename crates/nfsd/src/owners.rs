@@ -1,0 +1,298 @@
+//! Names of owners and groups (RFC 8881, section 5.9), for clients whose users prove who they
+//! are: what a user is called on both sides is the same, and the number may not be.
+//!
+//! The database of users may block. What is not known yet is asked for, and the client comes
+//! again (NFS4ERR_DELAY); what is known for long is told, and asked for anew.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+
+use auth::user::{AccountKind, Accounts};
+use machine::{Nanos, locked};
+use wire::nfs4::nfsstat4;
+
+/// For how long what is known is told without asking anew.
+const FRESH: Nanos = 600 * 1_000_000_000;
+/// Answers that are kept at most; where there are more, all are asked for anew.
+const KNOWN_MAX: usize = 16 * 1024;
+/// Questions under way at most; what is asked beyond comes again.
+const ASKED_MAX: usize = 1024;
+/// Bytes of a name at most.
+const NAME_BYTES_MAX: usize = 256;
+
+/// What is asked of the database.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Question {
+    Name(AccountKind, u32),
+    Number(AccountKind, Box<str>),
+}
+
+/// What it has said.
+#[derive(Clone, Debug)]
+enum Answer {
+    /// `user@domain`.
+    Name(Option<Arc<str>>),
+    Number(Option<u32>),
+}
+
+/// The names that are known.
+#[derive(Default)]
+pub struct Owners {
+    state: Mutex<State>,
+    is_asked: AtomicBool,
+}
+
+#[derive(Default)]
+struct State {
+    /// `None`: owners have numbers alone.
+    domain: Option<Arc<str>>,
+    /// With when each was asked for.
+    known: HashMap<Question, (Answer, Nanos)>,
+    /// With when they were asked; `None` of those under way.
+    asked: HashMap<Question, Option<Nanos>>,
+}
+
+/// Questions for the database.
+pub struct Questions {
+    domain: Arc<str>,
+    asked: Vec<(Question, Nanos)>,
+}
+
+impl Owners {
+    /// Owners are `user@domain` from now on; `None`: they are numbers.
+    pub fn set_domain(&self, domain: Option<&str>) {
+        let domain = domain.map(Arc::from);
+        *locked(&self.state) = State {
+            domain,
+            ..State::default()
+        };
+    }
+
+    /// The name of a number, if it has one.
+    ///
+    /// # Errors
+    /// NFS4ERR_DELAY where that is asked for.
+    pub(crate) fn name(
+        &self,
+        kind: AccountKind,
+        id: u32,
+        now: Nanos,
+    ) -> Result<Option<Arc<str>>, nfsstat4> {
+        let mut state = locked(&self.state);
+        if state.domain.is_none() {
+            return Ok(None);
+        }
+        match self.look_up(&mut state, Question::Name(kind, id), now)? {
+            Answer::Name(name) => Ok(name),
+            Answer::Number(_) => unreachable!("a name was asked for"),
+        }
+    }
+
+    /// The number of a name, `user@domain`.
+    ///
+    /// # Errors
+    /// NFS4ERR_BADOWNER where there is none, NFS4ERR_DELAY where that is asked for.
+    pub(crate) fn number(
+        &self,
+        kind: AccountKind,
+        name: &[u8],
+        now: Nanos,
+    ) -> Result<u32, nfsstat4> {
+        let bad = nfsstat4::NFS4ERR_BADOWNER;
+        let text = std::str::from_utf8(name).map_err(|_| bad)?;
+        let (name, domain) = text.rsplit_once('@').ok_or(bad)?;
+        let mut state = locked(&self.state);
+        let own = state.domain.as_ref().ok_or(bad)?;
+        if !own.eq_ignore_ascii_case(domain) || name.len() > NAME_BYTES_MAX || name.contains('\0') {
+            return Err(bad);
+        }
+        match self.look_up(&mut state, Question::Number(kind, name.into()), now)? {
+            Answer::Number(number) => number.ok_or(bad),
+            Answer::Name(_) => unreachable!("a number was asked for"),
+        }
+    }
+
+    fn look_up(
+        &self,
+        state: &mut State,
+        question: Question,
+        now: Nanos,
+    ) -> Result<Answer, nfsstat4> {
+        let known = state.known.get(&question).cloned();
+        if let Some((answer, since)) = &known
+            && now.saturating_sub(*since) < FRESH
+        {
+            return Ok(answer.clone());
+        }
+        if state.asked.len() < ASKED_MAX && !state.asked.contains_key(&question) {
+            state.asked.insert(question, Some(now));
+            self.is_asked.store(true, Ordering::Release);
+        }
+        known
+            .map(|(answer, _)| answer)
+            .ok_or(nfsstat4::NFS4ERR_DELAY)
+    }
+
+    /// What is to be asked of the database, if anything.
+    #[inline]
+    pub fn take_questions(&self) -> Option<Questions> {
+        match self.is_asked.load(Ordering::Acquire) {
+            true => self.take_asked(),
+            false => None,
+        }
+    }
+
+    #[cold]
+    fn take_asked(&self) -> Option<Questions> {
+        let mut state = locked(&self.state);
+        self.is_asked.store(false, Ordering::Release);
+        let domain = state.domain.clone()?;
+        let asked = state.asked.iter_mut();
+        let asked = asked.filter_map(|(question, since)| Some((question.clone(), since.take()?)));
+        let asked: Vec<_> = asked.collect();
+        (!asked.is_empty()).then_some(Questions { domain, asked })
+    }
+
+    /// Asks the database, and keeps what it says. It blocks.
+    pub fn answer(&self, questions: Questions, accounts: &dyn Accounts) {
+        for (question, since) in questions.asked {
+            let answer = match &question {
+                Question::Name(kind, id) => {
+                    let name = accounts.name(*kind, *id);
+                    let named = name.map(|name| format!("{name}@{}", questions.domain).into());
+                    Answer::Name(named)
+                }
+                Question::Number(kind, name) => Answer::Number(accounts.number(*kind, name)),
+            };
+            let mut state = locked(&self.state);
+            // Another domain was set meanwhile: what is kept is of that.
+            if state.domain.as_ref() != Some(&questions.domain) {
+                return;
+            }
+            if state.known.len() >= KNOWN_MAX {
+                state.known.clear();
+            }
+            state.asked.remove(&question);
+            state.known.insert(question, (answer, since));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicUsize;
+
+    use super::*;
+    use AccountKind::{Group, User};
+
+    /// One user and one group, and how often they were asked for.
+    #[derive(Default)]
+    struct Few(AtomicUsize);
+
+    impl Accounts for Few {
+        fn name(&self, kind: AccountKind, id: u32) -> Option<String> {
+            self.0.fetch_add(1, Ordering::Relaxed);
+            match (kind, id) {
+                (User, 7) => Some("alice".to_owned()),
+                (Group, 8) => Some("staff".to_owned()),
+                _ => None,
+            }
+        }
+
+        fn number(&self, kind: AccountKind, name: &str) -> Option<u32> {
+            self.0.fetch_add(1, Ordering::Relaxed);
+            match (kind, name) {
+                (User, "alice") => Some(7),
+                (Group, "staff") => Some(8),
+                _ => None,
+            }
+        }
+    }
+
+    const DELAY: nfsstat4 = nfsstat4::NFS4ERR_DELAY;
+    const BAD: nfsstat4 = nfsstat4::NFS4ERR_BADOWNER;
+
+    fn owners() -> (Owners, Few) {
+        let owners = Owners::default();
+        owners.set_domain(Some("example.org"));
+        (owners, Few::default())
+    }
+
+    fn settle(owners: &Owners, few: &Few) {
+        if let Some(questions) = owners.take_questions() {
+            owners.answer(questions, few);
+        }
+    }
+
+    #[test]
+    fn name_and_number_are_known_once_the_database_has_answered() {
+        let (owners, few) = owners();
+        let name = |kind, id| {
+            owners
+                .name(kind, id, 0)
+                .map(|name| name.map(|n| n.to_string()))
+        };
+        let number = |kind, name: &str| owners.number(kind, name.as_bytes(), 0);
+        for _ in 0..3 {
+            assert_eq!(name(User, 7), Err(DELAY));
+            assert_eq!(name(User, 9), Err(DELAY));
+            assert_eq!(number(Group, "staff@EXAMPLE.org"), Err(DELAY));
+            assert_eq!(number(Group, "alice@example.org"), Err(DELAY));
+        }
+        settle(&owners, &few);
+        assert_eq!(few.0.load(Ordering::Relaxed), 4, "each is asked for once");
+        assert_eq!(name(User, 7), Ok(Some("alice@example.org".to_owned())));
+        assert_eq!(name(User, 9), Ok(None));
+        assert_eq!(number(Group, "staff@example.org"), Ok(8));
+        assert_eq!(number(Group, "alice@example.org"), Err(BAD));
+        assert!(owners.take_questions().is_none());
+    }
+
+    #[test]
+    fn names_that_are_none_of_the_domain_are_bad_without_a_question() {
+        let (owners, _) = owners();
+        let long = format!("{}@example.org", "a".repeat(NAME_BYTES_MAX + 1));
+        let texts: [&[u8]; 5] = [
+            b"alice",
+            b"alice@other.org",
+            b"\xff@example.org",
+            b"a\0@example.org",
+            long.as_bytes(),
+        ];
+        for text in texts {
+            assert_eq!(owners.number(User, text, 0), Err(BAD));
+        }
+        owners.set_domain(None);
+        assert_eq!(owners.number(User, b"alice@example.org", 0), Err(BAD));
+        assert_eq!(owners.name(User, 7, 0), Ok(None));
+        assert!(owners.take_questions().is_none());
+    }
+
+    #[test]
+    fn answer_that_is_old_is_told_and_asked_for_anew() {
+        let (owners, few) = owners();
+        assert!(owners.name(User, 7, 0).is_err());
+        settle(&owners, &few);
+        for (now, asked) in [(FRESH - 1, 1), (FRESH, 2), (FRESH + 1, 2)] {
+            assert!(owners.name(User, 7, now).is_ok(), "{now}");
+            settle(&owners, &few);
+            assert_eq!(few.0.load(Ordering::Relaxed), asked, "{now}");
+        }
+    }
+
+    #[test]
+    fn answer_for_another_domain_is_not_kept_and_questions_have_a_bound() {
+        let (owners, few) = owners();
+        assert!(owners.name(User, 7, 0).is_err());
+        let questions = owners.take_questions().expect("one");
+        owners.set_domain(Some("other.org"));
+        owners.answer(questions, &few);
+        assert_eq!(owners.name(User, 7, 0), Err(DELAY));
+        for id in 0..2 * ASKED_MAX as u32 {
+            assert_eq!(owners.name(Group, id, 0), Err(DELAY));
+        }
+        let questions = owners.take_questions().expect("many");
+        assert_eq!(questions.asked.len(), ASKED_MAX);
+    }
+}
