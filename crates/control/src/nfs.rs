@@ -14,7 +14,7 @@ mod kerberos;
 use crate::by_name::ByName;
 use crate::certificates::{alternative_name, is_alternative_name, tls_files};
 use crate::policy::{Number, Rule, count, pick, size};
-use crate::schema::{CLIENT, EXPORT, FILE_SYSTEM, NFS, NFS_TLS, SCHEMA};
+use crate::schema::{CLIENT, EXPORT, FILE_SYSTEM, KERBEROS, NFS, NFS_TLS, SCHEMA};
 use crate::source::choice;
 use crate::source::{At, Section, Sink, hint};
 
@@ -51,7 +51,8 @@ pub(crate) fn read(
     let state = section.and_then(|section| section.text(sink, "state"));
     let state = state.map(|path| folder.join(path.value));
     let (file_systems, names) = file_systems(sink, file, (folder, state.as_deref()));
-    let exports = exports(sink, file, &names);
+    let has_keys = section.is_some_and(|section| section.has("kerberos"));
+    let exports = exports(sink, file, &names, has_keys);
     let default = NfsSettings::default();
     let settings = NfsSettings {
         io_bytes_max: IO_BYTES_MAX.read(sink, section, default.io_bytes_max),
@@ -228,7 +229,7 @@ fn dir(
     })
 }
 
-fn exports(sink: &mut Sink, file: &Section, names: &ByName<()>) -> Vec<ExportSpec> {
+fn exports(sink: &mut Sink, file: &Section, names: &ByName<()>, has_keys: bool) -> Vec<ExportSpec> {
     let mut exports: Vec<ExportSpec> = Vec::new();
     let mut lines: BTreeMap<String, usize> = BTreeMap::new();
     for section in file.tables(sink, SCHEMA, "export", EXPORT) {
@@ -248,7 +249,7 @@ fn exports(sink: &mut Sink, file: &Section, names: &ByName<()>) -> Vec<ExportSpe
             let text = format!("there is no file system \"{}\"{hint}", name.value);
             sink.add(&name.span, text);
         }
-        let rules = rules(sink, &section);
+        let rules = rules(sink, &section, has_keys);
         if let (Some(path), Some(file_system)) = (path, file_system) {
             exports.push(ExportSpec {
                 path: path.value.to_owned(),
@@ -286,12 +287,12 @@ fn related<'k>(known: &'k BTreeMap<String, usize>, path: &str) -> Option<(&'k St
 }
 
 /// The rules of an export: first clients with terms of their own, then all others.
-fn rules(sink: &mut Sink, section: &Section) -> Vec<ExportRule> {
-    let general = terms(sink, section, &ExportRule::default());
+fn rules(sink: &mut Sink, section: &Section, has_keys: bool) -> Vec<ExportRule> {
+    let general = terms(sink, section, &ExportRule::default(), has_keys);
     let mut rules = Vec::new();
     for section in section.tables(sink, SCHEMA, "client", CLIENT) {
         section.missing(sink, "clients", "clients = [\"192.0.2.0/24\"]");
-        let own = terms(sink, &section, &general);
+        let own = terms(sink, &section, &general, has_keys);
         let clients = Clients::Named(named(sink, &section).unwrap_or_default());
         rules.push(ExportRule { clients, ..own });
     }
@@ -328,7 +329,7 @@ fn rules(sink: &mut Sink, section: &Section) -> Vec<ExportRule> {
 }
 
 /// What a section says of its clients; where it says nothing as `general` has it.
-fn terms(sink: &mut Sink, section: &Section, general: &ExportRule) -> ExportRule {
+fn terms(sink: &mut Sink, section: &Section, general: &ExportRule, has_keys: bool) -> ExportRule {
     const SQUASH: &[(&str, Squash)] = &[
         ("root", Squash::Root),
         ("all", Squash::All),
@@ -343,7 +344,7 @@ fn terms(sink: &mut Sink, section: &Section, general: &ExportRule) -> ExportRule
         squash: pick(sink, from, "squash", SQUASH).unwrap_or(general.squash),
         anon_uid: ANON_UID.read(sink, from, general.anon_uid),
         anon_gid: ANON_GID.read(sink, from, general.anon_gid),
-        flavors: flavors(sink, section).unwrap_or_else(|| general.flavors.clone()),
+        flavors: flavors(sink, section, has_keys).unwrap_or_else(|| general.flavors.clone()),
         xprtsec: xprtsec(sink, section).unwrap_or(general.xprtsec),
     }
 }
@@ -378,7 +379,7 @@ fn xprtsec(sink: &mut Sink, section: &Section) -> Option<XprtsecModes> {
     Some(XprtsecModes::new(&ways))
 }
 
-fn flavors(sink: &mut Sink, section: &Section) -> Option<Vec<Flavor>> {
+fn flavors(sink: &mut Sink, section: &Section, has_keys: bool) -> Option<Vec<Flavor>> {
     const FLAVORS: &[(&str, Flavor)] = &[
         ("sys", Flavor::Sys),
         ("none", Flavor::None),
@@ -401,7 +402,16 @@ fn flavors(sink: &mut Sink, section: &Section) -> Option<Vec<Flavor>> {
                     format!("\"{}\" is in the list already", item.value),
                 );
             }
-            Some((_, flavor)) => flavors.push(*flavor),
+            Some((word, flavor)) => {
+                if flavor.is_gss() && !has_keys {
+                    let text = format!(
+                        "there are no keys by which a user could prove itself with \"{word}\": \
+                         {KERBEROS} names them"
+                    );
+                    sink.add(&item.span, text);
+                }
+                flavors.push(*flavor);
+            }
             None => {
                 let hint = hint(item.value, FLAVORS.iter().map(|(word, _)| *word));
                 let text = format!(

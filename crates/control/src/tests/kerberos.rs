@@ -24,14 +24,21 @@ fn keys() -> tempfile::TempDir {
     folder
 }
 
-fn with(folder: &Path, kerberos: &str) -> Result<Config, Vec<Problem>> {
-    let text = format!(
+fn with_text(kerberos: &str) -> String {
+    format!(
         "[nfs]\n{kerberos}\n\
          [[file_system]]\nname = \"a\"\nkind = \"mem\"\nsize = \"1MiB\"\n\
          [[export]]\npath = \"/a\"\nfile_system = \"a\"\nallow_any_client = true\n\
          [[listener]]\naddress = \"127.0.0.1:2049\"\nprotocol = \"nfs\"\n"
-    );
-    parse(&text, &origin(folder.to_str().unwrap()), &[0])
+    )
+}
+
+fn with(folder: &Path, kerberos: &str) -> Result<Config, Vec<Problem>> {
+    parse(
+        &with_text(kerberos),
+        &origin(folder.to_str().unwrap()),
+        &[0],
+    )
 }
 
 const LEAST: &str = "[nfs.kerberos]\nkeytab = \"weft.keytab\"\ndomain = \"example.org\"\n";
@@ -105,6 +112,24 @@ fn kerberos_without_its_keys_or_with_names_that_are_none_is_refused() {
             assert!(is_told, "{to}: {part}: {list:#?}");
         }
     }
+}
+
+#[test]
+fn export_by_kerberos_is_fine_with_keys() {
+    let folder = keys();
+    let text = |kerberos: &str| {
+        let of_export = "allow_any_client = true";
+        let security = format!("{of_export}\nsecurity = [\"krb5p\", \"krb5i\", \"krb5\", \"sys\"]");
+        let config = with_text(kerberos).replacen(of_export, &security, 1);
+        parse(&config, &origin(folder.path().to_str().unwrap()), &[0])
+    };
+    assert_eq!(text(LEAST).unwrap().exports[0].rules[0].flavors.len(), 4);
+    let list = text("").unwrap_err();
+    assert_eq!(list.len(), 3, "{list:#?}");
+    assert!(
+        list.iter()
+            .all(|problem| problem.text.contains("[nfs.kerberos]"))
+    );
 }
 
 #[test]

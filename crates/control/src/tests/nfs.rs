@@ -236,7 +236,7 @@ fn rules_of_an_export_are_checked() {
         (
             "allow_any_client = true\nsecurity = [\"krb5\"]",
             "11:13",
-            &["\"sys\"", "\"none\"", "not \"krb5\""],
+            &["no keys", "\"krb5\"", "[nfs.kerberos]"],
         ),
         (
             "allow_any_client = true\nsecurity = []",
