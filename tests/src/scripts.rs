@@ -27,6 +27,9 @@ pub const SECURE_NFS: &str = include_str!("../guest/secure-nfs.sh");
 /// Kerberos with that server; behind [`KNFSD`].
 pub const KERBEROS: &str = include_str!("../guest/kerberos.sh");
 
+/// Kerberos with weft.
+pub const KERBEROS_WEFT: &str = include_str!("../guest/kerberos-weft.sh");
+
 /// Behind [`SECURE`]: TLS with weft.
 pub const SECURE_WEFT: &str = include_str!("../guest/secure-weft.sh");
 /// Files over TLS with weft, behind [`SECURE`].

@@ -11,6 +11,7 @@ mod connect_page;
 mod host;
 mod import;
 mod iscsi;
+mod kerberos;
 mod live;
 mod nfs;
 mod peer;
