@@ -192,10 +192,11 @@ fn check_owners(
     asked: AskedAttributes,
     listing: &Listing,
 ) -> Result<(), nfsstat4> {
-    let attrs = listing.iter().filter_map(|(entry, _)| entry.attr);
-    attrs.fold(Ok(()), |known, attr| {
-        known.and(run.owner_names(asked, &attr).map(drop))
-    })
+    let mut known = Ok(());
+    for attr in listing.iter().filter_map(|(entry, _)| entry.attr) {
+        known = known.and(run.owner_names(asked, &attr).map(drop));
+    }
+    known
 }
 
 /// No entry follows.

@@ -569,7 +569,7 @@ fn owners_have_names_for_users_that_prove_who_they_are_and_numbers_for_others() 
     // What is not known comes later, and is asked for meanwhile.
     let mut settled = |world: &mut World, asked: &Ops| {
         let late = world.compound(&mut client, PRIVACY, 0, asked);
-        assert_eq!(late.status, NFS4ERR_DELAY);
+        assert_eq!(late.status, nfsstat4::NFS4ERR_DELAY);
         let nfsd = &world.server.nfsd;
         let questions = nfsd.owners.take_questions().expect("they are asked for");
         nfsd.owners.answer(questions, &Few);
@@ -582,7 +582,7 @@ fn owners_have_names_for_users_that_prove_who_they_are_and_numbers_for_others() 
     };
     let named = set(b"alice@example.org", b"8");
     settled(&mut world, &named).ok();
-    settled(&mut world, &set(b"mallory@example.org", b"8")).is(NFS4ERR_BADOWNER);
+    settled(&mut world, &set(b"mallory@example.org", b"8")).is(nfsstat4::NFS4ERR_BADOWNER);
     let of_d = root().lookup("d").getattr(&BOTH);
     let told = settled(&mut world, &of_d).ok();
     let names = (
@@ -597,7 +597,7 @@ fn owners_have_names_for_users_that_prove_who_they_are_and_numbers_for_others() 
     let numbers = world.compound_by_sys(0, &of_d).ok();
     assert_eq!(owners(&numbers), ("7".to_owned(), "8".to_owned()));
     let named = world.compound_by_sys(0, &named);
-    assert_eq!(named.status, NFS4ERR_BADOWNER);
+    assert_eq!(named.status, nfsstat4::NFS4ERR_BADOWNER);
 }
 
 #[test]
@@ -613,7 +613,7 @@ fn directory_is_listed_once_the_names_of_all_owners_in_it_are_known() {
     let mut client = world.client("user0@TEST");
     let listed = root().readdir(0, [0; 8], 4096, &[FATTR4_OWNER]);
     let late = world.compound(&mut client, PRIVACY, 0, &listed);
-    assert_eq!(late.status, NFS4ERR_DELAY);
+    assert_eq!(late.status, nfsstat4::NFS4ERR_DELAY);
     let nfsd = &world.server.nfsd;
     let questions = nfsd.owners.take_questions().expect("they are asked for");
     nfsd.owners.answer(questions, &Few);

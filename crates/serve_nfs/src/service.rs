@@ -77,6 +77,9 @@ struct Start {
     exports: Exports,
 }
 
+/// What stands behind the `@` in names of owners, and the users and groups of this machine.
+pub type DomainAccounts = (Arc<str>, Arc<dyn Accounts>);
+
 /// What NFS connections on all reactors have in common.
 pub struct Service {
     /// What all protocols have in common.
@@ -94,7 +97,7 @@ pub struct Service {
     /// What makes security contexts of clients.
     acceptor: Mutex<Option<Arc<dyn GssAcceptor>>>,
     /// What owners are called there: the domain, and the users and groups of this machine.
-    accounts: Mutex<Option<(Arc<str>, Arc<dyn Accounts>)>>,
+    accounts: Mutex<Option<DomainAccounts>>,
     /// Records are not on the disk: it is tried again with every tick.
     are_records_behind: AtomicBool,
     /// Clients that were refused, as is noted.
@@ -177,7 +180,7 @@ impl Service {
 
     /// Clients whose users prove who they are see owners as `user@domain` from now on, by these
     /// accounts; `None`: as numbers.
-    pub fn set_accounts(&self, accounts: Option<(Arc<str>, Arc<dyn Accounts>)>) {
+    pub fn set_accounts(&self, accounts: Option<DomainAccounts>) {
         *locked(&self.accounts) = accounts;
         if let Some(nfsd) = self.nfsd.get() {
             nfsd.owners.set_domain(self.domain().as_deref());

@@ -219,7 +219,7 @@ pub fn settings(plan: &NfsPlan) -> NfsSettings {
         lease_ms: plan.lease_ms,
         grace_ms: plan.grace_ms,
         state: None,
-        tls: None,
+        ..NfsSettings::default()
     }
 }
 
