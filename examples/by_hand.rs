@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use machine::{Machine, Step, Tag, Tail, Transmit};
 use nvmf::command::{AnaState, Command, Geometry, Io, IoKind};
-use nvmf::queue::{Done, Op, Role};
+use nvmf::queue::{Done, InBandAuthentication, Op, Role};
 use nvmf::tcp::controller;
 use nvmf::tcp::host::{self, Data};
 use wire::nvme::{ConnectCommand, Sqe, Status, io};
@@ -96,7 +96,7 @@ fn execute(controller: &mut End<controller::Qpair>, tag: Tag) {
                 qid: 1,
                 entries: 8,
                 flow_control_disabled: false,
-                must_authenticate: false,
+                authentication: InBandAuthentication::None,
                 namespaces: Arc::new([Geometry {
                     nsid: 1,
                     block_shift: BLOCK_BYTES.trailing_zeros() as u8,
