@@ -181,6 +181,10 @@ impl<P: HostProtocol> Transport<P> {
     /// Makes the steps of a handshake, if there is one: a host has nothing else to do meanwhile.
     #[inline]
     fn go_on_with_handshake<D: Driver>(&mut self, driver: &mut D) {
+        if !self.is_open() {
+            // What came of it came too late.
+            return;
+        }
         while let Some(work) = self.link.stream.take_handshake() {
             if let Some(left) = self.link.stream.on_handshake(work.step(), driver) {
                 self.link.on_received(left);
