@@ -141,6 +141,12 @@ impl Queue {
         self.generated_psk.as_ref()
     }
 
+    /// Names this in its Connect, whoever the key is of that it speaks TLS by. Call it before
+    /// the queue is live. A host has no use for it: a test that the controller minds has.
+    pub fn connect_as(&mut self, connect_data: ConnectData) {
+        self.params.connect_data = connect_data;
+    }
+
     /// Whether commands may be submitted.
     #[inline]
     #[must_use]

@@ -9,36 +9,46 @@ use nvmf::command::AnaState;
 use server::{Ana, Config, IscsiTargetSpec, NamespaceSpec, SubsystemSpec};
 
 use crate::changes::host_nqn;
+use crate::credentials::{Credentials, Proof};
 use crate::plan::Plan;
 use crate::target::{initiator_name, lun, nsid, subnqn, volume_name};
 
-/// What a host may do by a way that it takes, as a document has it.
+/// How a host comes in.
+#[derive(Clone, Copy)]
+pub struct Arrival {
+    /// By which listener.
+    pub listener: SocketAddr,
+    /// With which key and secret.
+    pub shown: Credentials,
+}
+
+/// What a host may do as it comes in, as a document has it.
 pub struct HostAccess<'d> {
     plan: &'d Plan,
     document: &'d Config,
     host: usize,
-    way: SocketAddr,
+    arrival: Arrival,
 }
 
 impl<'d> HostAccess<'d> {
-    /// Of a host that comes in by a way.
+    /// Of a host that comes in so.
     pub fn new(
         plan: &'d Plan,
         document: &'d Config,
-        (host, way): (usize, SocketAddr),
+        (host, arrival): (usize, Arrival),
     ) -> HostAccess<'d> {
         HostAccess {
             plan,
             document,
             host,
-            way,
+            arrival,
         }
     }
 
     /// The place of the listener.
     fn place(&self) -> Option<u16> {
         let listeners = (0..).zip(&self.document.listeners);
-        let mut listeners = listeners.filter(|(_, spec)| spec.address == self.way);
+        let mut listeners = listeners.filter(|(_, spec)| spec.address == self.arrival.listener);
         listeners.next().map(|(place, _)| place)
     }
 
@@ -56,19 +66,50 @@ impl<'d> HostAccess<'d> {
         Some((spec, entry))
     }
 
+    /// The NVMe host that it says to be.
+    fn nqn(&self) -> String {
+        host_nqn(self.arrival.shown.poses_as.unwrap_or(self.host))
+    }
+
+    /// What its key and its secret are compared with; `None` for initiators, which have none.
+    fn proof(&self) -> Option<Proof<'d>> {
+        let spec = self.subsystem()?;
+        let is_nvme = self.plan.hosts[self.host].iscsi.is_none();
+        is_nvme.then(|| Proof::new(self.plan, spec, (self.host, self.arrival.shown)))
+    }
+
     /// Whether it may connect.
     pub fn may_connect(&self) -> bool {
+        self.may_stay() && self.has_key() && self.has_secret()
+    }
+
+    /// Whether the key that it speaks TLS by, or speaks none, fits.
+    pub fn has_key(&self) -> bool {
+        self.proof().is_none_or(|proof| proof.has_key())
+    }
+
+    /// Whether its secret fits.
+    pub fn has_secret(&self) -> bool {
+        self.proof().is_none_or(|proof| proof.has_secret())
+    }
+
+    /// Whether it may be connected, by whatever key and secret it has come in.
+    pub fn may_stay(&self) -> bool {
         let Some(place) = self.place() else {
             return false;
         };
         if self.plan.hosts[self.host].iscsi.is_some() {
             return self.entry().is_some();
         }
-        let nqn = host_nqn(self.host);
+        let requires_tls = self.document.listeners[usize::from(place)].requires_tls;
+        if requires_tls && self.plan.hosts[self.host].tls.is_none() {
+            return false;
+        }
+        let nqn = self.nqn();
         self.subsystem().is_some_and(|spec| {
             spec.hosts.as_ref().is_none_or(|hosts| hosts.contains(&nqn))
                 && (spec.listeners.as_ref()).is_none_or(|places| places.contains(&place))
-        })
+        }) && self.proof().is_some_and(|proof| proof.may_stay())
     }
 
     /// The ANA group of a volume that it sees, and that group's state on its way.
@@ -101,7 +142,7 @@ impl<'d> HostAccess<'d> {
 
     /// The namespaces that it sees.
     fn namespaces(&self) -> impl Iterator<Item = &'d NamespaceSpec> {
-        let nqn = host_nqn(self.host);
+        let nqn = self.nqn();
         let all = self
             .subsystem()
             .into_iter()
@@ -112,7 +153,7 @@ impl<'d> HostAccess<'d> {
     /// Whether it may read and write a volume.
     pub fn may_use(&self, volume: usize) -> bool {
         let path = self.path(volume);
-        self.may_connect() && path.is_some_and(|(_, state)| state.is_accessible())
+        self.may_stay() && path.is_some_and(|(_, state)| state.is_accessible())
     }
 
     /// What the namespaces are that it sees, by their numbers.

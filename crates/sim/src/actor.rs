@@ -55,6 +55,14 @@ impl Actor {
         }
     }
 
+    /// Times that it showed another key or secret than it has at first, or posed as another.
+    pub fn odd_arrivals(&self) -> u64 {
+        match self {
+            Actor::Nvme(host) => host.odd_arrivals(),
+            Actor::Iscsi(_) => 0,
+        }
+    }
+
     /// Its task management functions that ended something.
     pub fn functions(&self) -> u64 {
         match self {

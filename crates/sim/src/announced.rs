@@ -7,7 +7,7 @@ use std::sync::Arc;
 use control::PlannedChange;
 use server::{Change, Config};
 
-use crate::access::HostAccess;
+use crate::access::{Arrival, HostAccess};
 use crate::checker::{Stamp, Verdict, Violation};
 use crate::plan::Plan;
 use crate::target::{lun, nsid, subnqn, target_name};
@@ -41,7 +41,7 @@ pub enum Told {
 /// How a host comes in.
 #[derive(Clone, Copy)]
 struct Way {
-    listener: SocketAddr,
+    arrival: Arrival,
     /// When it began to connect.
     since: Stamp,
     /// When it had all its connections.
@@ -109,9 +109,9 @@ impl Announced {
     }
 
     /// A host begins to connect.
-    pub fn connects(&mut self, host: usize, listener: SocketAddr, now: Stamp) {
+    pub fn connects(&mut self, host: usize, arrival: Arrival, now: Stamp) {
         self.ways[host] = Some(Way {
-            listener,
+            arrival,
             since: now,
             live_at: None,
         });
@@ -143,7 +143,7 @@ impl Announced {
     }
 
     fn access<'a>(&'a self, document: &'a Config, host: usize, way: Way) -> HostAccess<'a> {
-        HostAccess::new(&self.plan, document, (host, way.listener))
+        HostAccess::new(&self.plan, document, (host, way.arrival))
     }
 
     /// Whether a host may be kept out, or cut, since it began to connect.
@@ -153,21 +153,40 @@ impl Announced {
         };
         let mut documents = self.documents(way.since);
         let mut steps = self.steps(way.since);
-        documents.any(|document| !self.access(document, host, way).may_connect())
-            || steps.any(|change| cuts(change, &self.plan, host, way.listener))
+        let may_be = |document| {
+            let access = self.access(document, host, way);
+            match way.live_at {
+                // Connections by keys and secrets that are gone stay.
+                Some(_) => access.may_stay(),
+                None => access.may_connect(),
+            }
+        };
+        documents.any(|document| !may_be(document))
+            || steps.any(|change| cuts(change, &self.plan, host, way.arrival.listener))
     }
 
-    /// A host was let in.
+    /// A host was let in: its key, its secret and the rest fit a document, which may be one for
+    /// each, as they are looked at one after another.
     pub fn let_in(&self, host: usize) -> Verdict {
         let Some(way) = self.ways[host] else {
             return Ok(());
         };
-        let mut documents = self.documents(way.since);
-        match documents.any(|document| self.access(document, host, way).may_connect()) {
-            true => Ok(()),
-            false => Err(Violation(format!(
+        let any = |fits: &dyn Fn(&HostAccess<'_>) -> bool| {
+            let mut documents = self.documents(way.since);
+            documents.any(|document| fits(&self.access(document, host, way)))
+        };
+        let shown = way.arrival.shown;
+        match () {
+            () if !any(&|access| access.may_stay()) => Err(Violation(format!(
                 "host {host} was let in, which no document says"
             ))),
+            () if !any(&|access| access.has_key()) => Err(Violation(format!(
+                "host {host} was let in with {shown:?}, and no document has its key"
+            ))),
+            () if !any(&|access| access.has_secret()) => Err(Violation(format!(
+                "host {host} was let in with {shown:?}, and no document has its secret"
+            ))),
+            () => Ok(()),
         }
     }
 
@@ -188,7 +207,7 @@ impl Announced {
         let mut documents = self.documents(since);
         documents.any(|document| !self.access(document, host, way).may_use(volume))
             || self.steps(since).any(|change| {
-                cuts(change, &self.plan, host, way.listener)
+                cuts(change, &self.plan, host, way.arrival.listener)
                     || takes(change, &self.plan, host, volume)
             })
     }
@@ -222,7 +241,7 @@ impl Announced {
             // its connections end, also where the new document has the portal again.
             Told::Access(volume) => {
                 takes(change, &self.plan, host, volume)
-                    || cuts(change, &self.plan, host, way.listener)
+                    || cuts(change, &self.plan, host, way.arrival.listener)
             }
             Told::Ana => false,
         };
@@ -253,7 +272,7 @@ impl Announced {
         self.owed
             .retain(|(host, told, _)| match (told, ways[*host]) {
                 (Told::Capacity(volume), Some(way)) => {
-                    HostAccess::new(plan, new, (*host, way.listener)).may_use(*volume)
+                    HostAccess::new(plan, new, (*host, way.arrival)).may_use(*volume)
                 }
                 _ => true,
             });
@@ -264,7 +283,7 @@ impl Announced {
                 continue;
             };
             let (before, after) = (self.access(old, host, way), self.access(new, host, way));
-            if !before.may_connect() || !after.may_connect() {
+            if !before.may_stay() || !after.may_stay() {
                 continue;
             }
             let mut all = Vec::new();
@@ -331,7 +350,7 @@ impl Announced {
         let mut ways = self.ways.iter().enumerate();
         ways.any(|(host, way)| {
             way.is_some_and(|way| {
-                way.live_at.is_some() && !self.access(document, host, way).may_connect()
+                way.live_at.is_some() && !self.access(document, host, way).may_stay()
             })
         })
     }
@@ -343,12 +362,23 @@ impl Announced {
             let (before, after) = (self.access(old, host, way), self.access(new, host, way));
             let lost = (0..self.plan.volumes.len())
                 .filter(|volume| before.may_use(*volume) && !after.may_use(*volume));
-            let is_cut = before.may_connect() && !after.may_connect();
+            let is_cut = before.may_stay() && !after.may_stay();
             let mut said = steps.iter().filter(|step| step.disturbs);
             if (is_cut || lost.count() > 0)
-                && !said.any(|step| concerns(&step.change, &self.plan, host, way.listener))
+                && !said.any(|step| concerns(&step.change, &self.plan, host, way.arrival.listener))
             {
                 let text = format!("host {host} loses what it has, which no line of the plan says");
+                return Err(Violation(text));
+            }
+            let proves = |access: &HostAccess<'_>| access.has_key() && access.has_secret();
+            let stays = before.may_stay() && after.may_stay();
+            let mut texts = steps.iter().map(|step| &step.text);
+            if stays
+                && proves(&before)
+                && !proves(&after)
+                && !texts.any(|text| text.contains("by keys that are gone stay"))
+            {
+                let text = format!("host {host} stays by a key that is gone, and no line says so");
                 return Err(Violation(text));
             }
         }
@@ -406,6 +436,7 @@ fn nqn_of(plan: &Plan, host: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::credentials::Credentials;
     use crate::documents;
     use crate::target::portal;
 
@@ -417,7 +448,11 @@ mod tests {
         let mut announced = Announced::new(&plan.take().expect("seeds have initiators"));
         let document = documents::base(&announced.plan, &[]);
         announced.holds(&[&document], 1);
-        announced.connects(0, portal(), 2);
+        let arrival = Arrival {
+            listener: portal(),
+            shown: Credentials::default(),
+        };
+        announced.connects(0, arrival, 2);
         announced.is_live(0, 3);
         announced.plan_begins(&[&document, &document], 4);
         announced

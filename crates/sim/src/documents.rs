@@ -3,11 +3,10 @@
 
 use std::collections::BTreeMap;
 
-use auth::HostPsk;
 use control::format_size;
 use iscsi::InitiatorAcl;
 use nvmf::command::AnaState;
-use nvmf::{Advertise, AnaGroup, HostTerms, Referral};
+use nvmf::{Advertise, AnaGroup, Referral};
 use random::Random;
 use server::nfs::{ExportSpec, FileSystemKind, FileSystemSpec, Rule};
 use server::{
@@ -17,6 +16,7 @@ use server::{
 use store::{Kind, Spec};
 
 use crate::changes::host_nqn;
+use crate::credentials;
 use crate::nfs;
 use crate::plan::Plan;
 use crate::target::{
@@ -33,29 +33,25 @@ const GROUPS: u32 = 2;
 /// A volume grows no more when it is so many times as large as it was.
 const GROWN_MAX: u64 = 3;
 
-/// The keys of the hosts that have any.
-fn terms(plan: &Plan) -> Vec<HostTerms> {
-    let hosts = plan.hosts.iter().enumerate();
-    let keys = hosts.filter_map(|(number, host)| Some((number, host.psk(number)?)));
-    keys.map(|(number, psk)| HostTerms {
-        psks: vec![HostPsk { psk, until: None }],
-        ..HostTerms::new(host_nqn(number))
-    })
-    .collect()
-}
-
 /// The document in which all hosts have everything, with volumes as large as they are.
 pub fn base(plan: &Plan, media: &[Medium]) -> Config {
-    let subsystem = |subsystem: usize| SubsystemSpec {
-        nqn: subnqn(subsystem),
-        serial: format!("SIM{subsystem}"),
-        model: "simulated".into(),
-        hosts: None,
-        terms: terms(plan),
-        namespaces: (0..plan.volumes.len())
-            .map(|volume| namespace(subsystem, volume))
-            .collect(),
-        ..SubsystemSpec::default()
+    let subsystem = |subsystem: usize| {
+        let mut spec = SubsystemSpec {
+            nqn: subnqn(subsystem),
+            serial: format!("SIM{subsystem}"),
+            model: "simulated".into(),
+            hosts: None,
+            namespaces: (0..plan.volumes.len())
+                .map(|volume| namespace(subsystem, volume))
+                .collect(),
+            ..SubsystemSpec::default()
+        };
+        credentials::hold_to_all(plan, &mut spec);
+        spec
+    };
+    let listener = |n: usize| ListenerSpec {
+        requires_tls: plan.tls_listener == Some(n),
+        ..address(n).into()
     };
     Config {
         volumes: (media.iter().enumerate())
@@ -64,7 +60,7 @@ pub fn base(plan: &Plan, media: &[Medium]) -> Config {
         subsystems: (0..plan.subsystems).map(subsystem).collect(),
         iscsi_targets: vec![iscsi_target(plan)],
         listeners: (0..plan.listeners)
-            .map(|n| address(n).into())
+            .map(listener)
             .chain([ListenerSpec::iscsi(portal())])
             .chain(plan.nfs.iter().map(|_| ListenerSpec::nfs(nfs_portal())))
             .collect(),
@@ -119,7 +115,7 @@ pub struct Desired {
 /// A random document, of what is in `base` and of spares.
 pub fn random(plan: &Plan, base: &Config, r: &mut Random) -> Desired {
     let mut document = base.clone();
-    listeners(&mut document, r);
+    listeners(plan, &mut document, r);
     volumes(plan, &mut document, r);
     let places = document.listeners.iter().zip(0..);
     let places: Vec<u16> = places
@@ -156,7 +152,7 @@ pub fn random(plan: &Plan, base: &Config, r: &mut Random) -> Desired {
 }
 
 /// Those that hosts use are mostly there; others come and go; their order is any.
-fn listeners(document: &mut Config, r: &mut Random) {
+fn listeners(plan: &Plan, document: &mut Config, r: &mut Random) {
     let listeners = &mut document.listeners;
     listeners.retain(|spec| spec.protocol == Protocol::Nfs || !r.one_in(6));
     for n in 0..SPARES {
@@ -170,6 +166,9 @@ fn listeners(document: &mut Config, r: &mut Random) {
                 host: "198.51.100.1".to_owned(),
                 port: Some(spec.address.port()),
             });
+        }
+        if spec.protocol == Protocol::NvmeTcp && plan.has_credentials() && r.one_in(6) {
+            spec.requires_tls = !spec.requires_tls;
         }
     }
     if r.one_in(2) {
@@ -246,6 +245,7 @@ fn subsystem(
 ) {
     let hosts: Vec<String> = (0..plan.hosts.len()).map(host_nqn).collect();
     spec.hosts = some_of(&hosts, r);
+    credentials::hold_to_some(plan, spec, r);
     spec.listeners = some_of(places, r);
     spec.ana_groups = groups(places, r);
     spec.namespaces.retain(|_| !r.one_in(5));
@@ -441,6 +441,7 @@ fn said_of_access(
         let states = states(&spec.ana_groups);
         let (nqn, hosts) = (&spec.nqn, &spec.hosts);
         let what = (&spec.serial, &spec.model, hosts, listeners, states);
+        let what = (what, credentials::words_of(spec));
         said.insert(format!("subsystem {nqn}"), format!("{what:?}"));
         for spec in &spec.namespaces {
             said.insert(

@@ -2,7 +2,7 @@
 //! of a kernel: when one queue is lost, all are, and it connects anew.
 
 use host::{Completion as Cqe, Data};
-use host::{Error, Event as QueueEvent, HostIdentity, Memory, Queue, QueueParams, Settings};
+use host::{Error, Event as QueueEvent, Memory, Queue, QueueParams, Settings};
 use machine::Tag;
 use mem::Pool;
 use reactor::{Completion, Driver, Nanos, Token};
@@ -16,9 +16,11 @@ use wire::nvme::reservation::{Notification, notice};
 use wire::nvme::{ConnectCommand, PropertyGet, PropertySet, Sqe, Status, admin};
 use zerocopy::FromBytes;
 
+use crate::access::Arrival;
 use crate::announced::Told;
 use crate::changes::host_nqn;
 use crate::checker::{Verdict, Violation};
+use crate::credentials::HostCredentials;
 use crate::driver::SimDriver;
 use crate::plan::{Harm, HostPlan, Plan};
 use crate::target::{address, subnqn};
@@ -103,7 +105,7 @@ pub struct SimHost {
     listeners: usize,
     listener: usize,
     driver: SimDriver,
-    identity: HostIdentity,
+    credentials: HostCredentials,
     stage: HostStage,
     since: Nanos,
     lanes: Vec<HostLane>,
@@ -126,7 +128,11 @@ impl SimHost {
         plan: &Plan,
         pool: Pool,
     ) -> SimHost {
-        world.borrow_mut().after(US, WorldEvent::Turn(id));
+        let mut soon = world.borrow_mut();
+        soon.after(US, WorldEvent::Turn(id));
+        // Every record that is changed on its way is found, those of handshakes, too.
+        soon.net.driver(id).speaks_tls = plan.hosts[number].tls.is_some();
+        drop(soon);
         SimHost {
             number,
             plan: plan.hosts[number],
@@ -134,13 +140,7 @@ impl SimHost {
             listeners: plan.listeners,
             listener: 0,
             driver: SimDriver::new(world, id, pool),
-            identity: HostIdentity {
-                hostnqn: host_nqn(number),
-                hostid: [number as u8 + 1; 16],
-                psk: plan.hosts[number].psk(number),
-                dhchap: None,
-                concatenates: false,
-            },
+            credentials: HostCredentials::new(plan, number),
             stage: HostStage::Down(0),
             since: 0,
             lanes: Vec::new(),
@@ -152,6 +152,11 @@ impl SimHost {
             wants_end: false,
             lives: 0,
         }
+    }
+
+    /// Times that it has shown what is not its own, or not of the first generation.
+    pub fn odd_arrivals(&self) -> u64 {
+        self.credentials.odd
     }
 
     /// Whether it has all its queues.
@@ -190,6 +195,10 @@ impl SimHost {
     pub fn turn(&mut self, world: &SharedWorld, work: &mut HostWork) -> Verdict {
         let mut completions = std::mem::take(&mut self.completions);
         self.driver.begin_turn(&mut completions);
+        for lane in &mut self.lanes {
+            let of_socket = || self.driver.connection_of(lane.socket);
+            lane.connection = lane.connection.or_else(of_socket);
+        }
         for completion in completions.drain(..) {
             self.completion(completion, work)?;
         }
@@ -213,6 +222,10 @@ impl SimHost {
             match event {
                 QueueEvent::Live(result) => {
                     work.let_in(self.number)?;
+                    if self.credentials.shown.poses_as.is_some() {
+                        // It has no business under another name.
+                        return self.begin_end(work);
+                    }
                     self.came_up(at, result);
                 }
                 QueueEvent::Completed(tag, cqe) => self.completed(at, tag, &cqe, work)?,
@@ -272,7 +285,6 @@ impl SimHost {
     /// Connect of a queue succeeded.
     fn came_up(&mut self, at: usize, result: u64) {
         let lane = &mut self.lanes[at];
-        lane.connection = self.driver.connection_of(lane.socket);
         // What the Admin Queue brings is no data of blocks: it must be right.
         if self.harm != Harm::Data || lane.qid != 0 {
             self.driver.allow_bit_flips(lane.connection);
@@ -468,13 +480,10 @@ impl SimHost {
             _ => (self.cntlid, 0),
         };
         let no_flow_control = self.plan.no_flow_control && qid != 0;
-        let HostIdentity {
-            hostnqn,
-            hostid,
-            psk,
-            dhchap,
-            ..
-        } = &self.identity;
+        let connect_data = |hostnqn: &str| {
+            let (hostid, subnqn) = ([self.number as u8 + 1; 16], subnqn(self.plan.subsystem));
+            ConnectData::new(hostid, cntlid, &subnqn, hostnqn)
+        };
         let params = QueueParams {
             settings: Settings {
                 header_digest: self.plan.header_digest,
@@ -494,17 +503,21 @@ impl SimHost {
                 },
                 kato_ms,
             },
-            connect_data: ConnectData::new(*hostid, cntlid, &subnqn(self.plan.subsystem), hostnqn),
+            connect_data: connect_data(&host_nqn(self.number)),
             in_capsule_max: if qid == 0 { 8192 } else { self.in_capsule_max },
-            psk: psk.clone(),
-            dhchap: dhchap.clone(),
+            psk: self.credentials.psk(),
+            dhchap: self.credentials.dhchap(),
         };
         let base = self.next_base;
         self.next_base += TOKENS;
         let queue = Queue::open(&mut self.driver, address(self.listener), params, base);
+        let mut queue = queue.expect("a simulated socket can be made");
+        if let Some(other) = self.credentials.shown.poses_as {
+            queue.connect_as(connect_data(&host_nqn(other)));
+        }
         self.lanes.push(HostLane {
             base,
-            queue: queue.expect("a simulated socket can be made"),
+            queue,
             qid,
             connection: None,
             socket: self.driver.last_connect(),
@@ -526,7 +539,11 @@ impl SimHost {
                 self.lanes.clear();
                 let listeners = self.listeners as u64;
                 self.listener = world.borrow_mut().random.below(listeners) as usize;
-                work.connects(self.number, address(self.listener));
+                let arrival = Arrival {
+                    listener: address(self.listener),
+                    shown: self.credentials.draw(),
+                };
+                work.connects(self.number, arrival);
                 self.open(0);
                 self.wake(world, now + CONNECT_TIMEOUT);
             }

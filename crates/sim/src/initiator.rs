@@ -14,7 +14,9 @@ use wire::iscsi::TaskFunction;
 use wire::nvme::Status;
 use wire::scsi::status;
 
+use crate::access::Arrival;
 use crate::checker::{Verdict, Violation};
+use crate::credentials::Credentials;
 use crate::driver::SimDriver;
 use crate::host::{COMMAND_TIMEOUT, CONNECT_TIMEOUT, HostStage, TOKENS};
 use crate::plan::{Harm, HostPlan, IscsiPlan, Plan};
@@ -377,7 +379,11 @@ impl SimInitiator {
                 self.stage = HostStage::Starting;
                 self.since = now;
                 self.lanes.clear();
-                work.connects(self.number, portal());
+                let arrival = Arrival {
+                    listener: portal(),
+                    shown: Credentials::default(),
+                };
+                work.connects(self.number, arrival);
                 self.open(0, None);
                 self.wake(world, now + CONNECT_TIMEOUT);
             }

@@ -96,14 +96,20 @@ fn run() -> io::Result<ExitCode> {
     writeln!(
         io::stdout(),
         "{seeds} seeds from {}: {} operations, {} answers checked, {} commands failed, hosts came \
-         up {} times, {} of them iSCSI sessions, {} task management functions, {} faults, {} documents \
-         applied, {} taken back, {} refused, {} s",
+         up {} times, {} of them iSCSI sessions, {} by TLS, {} authenticated, {} with another key, \
+         secret or name, {} bits flipped, {} of them under TLS, {} task management functions, {} \
+         faults, {} documents applied, {} taken back, {} refused, {} s",
         options.from,
         total.ops,
         total.checked,
         total.failed,
         total.lives,
         total.sessions,
+        total.secured,
+        total.authenticated,
+        total.odd_arrivals,
+        total.flips.iter().sum::<u64>(),
+        total.secured_flips,
         total.functions,
         total.faults,
         total.applies[0],

@@ -7,6 +7,7 @@ use std::net::SocketAddr;
 use mem::{BufRange, Pool, Stage};
 use reactor::{Batch, Completion, ConnectedSocket, Nanos, Received, SocketId, Token};
 
+use crate::records::RecordWatch;
 use crate::world::{DriverId, MS, US, World, WorldEvent};
 
 /// Errors of sockets, by their Linux numbers.
@@ -119,6 +120,8 @@ struct SimConnection {
     is_exposed: bool,
     /// A bit of it was flipped on its way.
     is_damaged: bool,
+    /// By TLS: what the connecting end has sent, and the accepting one.
+    watches: Option<Box<[RecordWatch; 2]>>,
 }
 
 struct Attempt {
@@ -156,6 +159,9 @@ pub struct DriverState {
     pub busy_until: Nanos,
     /// Bits that were flipped on the connections it has made.
     pub flips: u64,
+    /// It speaks TLS on the connections that it makes: their bits may be flipped from the
+    /// first on.
+    pub speaks_tls: bool,
     /// Its user has panicked, and gets no more completions.
     pub has_failed: bool,
 }
@@ -192,6 +198,7 @@ impl Net {
             batches: Vec::new(),
             busy_until: 0,
             flips: 0,
+            speaks_tls: false,
             has_failed: false,
         });
         self.drivers.len() - 1
@@ -416,8 +423,9 @@ impl World {
             ],
             is_dead: false,
             maker: driver,
-            is_exposed: false,
+            is_exposed: self.net.drivers[driver].speaks_tls,
             is_damaged: false,
+            watches: (self.net.drivers[driver].speaks_tls).then(Box::default),
         });
         self.net.slot(driver, socket).what = SlotUse::End(connection, 0);
         self.trace(|| format!("connection {connection}: driver {driver} to {to}"));
@@ -667,6 +675,15 @@ impl World {
             return;
         }
         let new = this.inbox.len().saturating_sub(was) as u64;
+        if let Some(watches) = &mut link.watches {
+            // The host always speaks TLS; it may meet a target that does not.
+            let came: Vec<u8> = this.inbox.iter().skip(was).copied().collect();
+            let told = watches[1 - end].take(&came, end == 1);
+            assert!(
+                told.is_ok(),
+                "connection {connection} by TLS: a record is {told:?}"
+            );
+        }
         if let Some(flip) = flip
             && new > 0
         {

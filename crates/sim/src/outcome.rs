@@ -13,6 +13,12 @@ pub struct RunOutcome {
     pub lives: u64,
     /// Those of them that were iSCSI sessions.
     pub sessions: u64,
+    /// Those of them that spoke TLS.
+    pub secured: u64,
+    /// Those of them that authenticated by DH-HMAC-CHAP.
+    pub authenticated: u64,
+    /// Times that hosts showed another key or secret than they have at first, or posed as others.
+    pub odd_arrivals: u64,
     /// Task management functions that ended something.
     pub functions: u64,
     /// All lives, until everything was to work.
@@ -21,6 +27,8 @@ pub struct RunOutcome {
     pub faults: u64,
     /// Bits that were flipped on their way, of NVMe and of iSCSI.
     pub flips: [u64; 2],
+    /// Those of them that were flipped under TLS.
+    pub secured_flips: u64,
     /// Lives beyond the first of hosts of which no bit was flipped, until everything was
     /// to work.
     pub relives: u64,
@@ -42,6 +50,10 @@ impl RunOutcome {
         self.failed += other.failed;
         self.lives += other.lives;
         self.sessions += other.sessions;
+        self.secured += other.secured;
+        self.authenticated += other.authenticated;
+        self.odd_arrivals += other.odd_arrivals;
+        self.secured_flips += other.secured_flips;
         self.functions += other.functions;
         self.faults += other.faults;
         for (sum, flips) in self.flips.iter_mut().zip(other.flips) {

@@ -1,10 +1,12 @@
 //! What a seed stands for.
 
-use auth::psk::{Psk, PskHash};
+use auth::dhchap::{DhchapGroup, DhchapHash};
+use auth::psk::PskHash;
 use host::iscsi::Digest;
 use random::Random;
 use reactor::Nanos;
 
+use crate::credentials::DhchapPlan;
 use crate::disk::DiskSettings;
 use crate::net::NetSettings;
 use crate::world::{MS, S, US};
@@ -70,14 +72,11 @@ pub struct HostPlan {
     pub volume: Option<usize>,
     /// It speaks TLS, by a key of this hash.
     pub tls: Option<PskHash>,
+    /// It authenticates by DH-HMAC-CHAP.
+    pub dhchap: Option<DhchapPlan>,
 }
 
 impl HostPlan {
-    /// The key of the host with a number, if it has one.
-    pub fn psk(&self, host: usize) -> Option<Psk> {
-        Some(Psk::new(self.tls?, |bytes| bytes.fill(host as u8 + 1)))
-    }
-
     /// Header and data digests that it insists on.
     pub fn set_digests(&mut self, header: bool, data: bool) {
         (self.header_digest, self.data_digest) = (header, data);
@@ -231,6 +230,10 @@ pub struct Plan {
     pub subsystems: usize,
     /// Listeners, each a way to every subsystem.
     pub listeners: usize,
+    /// The one of them where only TLS is spoken.
+    pub tls_listener: Option<usize>,
+    /// The group that hosts authenticate in.
+    pub dhchap_group: DhchapGroup,
     /// The hosts.
     pub hosts: Vec<HostPlan>,
     /// The network.
@@ -317,6 +320,7 @@ const COPIES: u64 = 0x636f_7079_636f_7079;
 const PANIC: u64 = 0x7061_6e69_6370_616e;
 const APPLIES: u64 = 0x6170_706c_6965_7321;
 const TLS: u64 = 0x746c_735f_746c_735f;
+const DHCHAP: u64 = 0x6468_6368_6170_6468;
 const FULL: u64 = 0x6675_6c6c_6675_6c6c;
 
 impl Plan {
@@ -336,6 +340,8 @@ impl Plan {
             volumes,
             subsystems,
             listeners: r.weighted(&[(1, 1), (1, 2)]),
+            tls_listener: None,
+            dhchap_group: DhchapGroup::Null,
             hosts,
             net: NetSettings {
                 latency: r.pick(&[2, 20, 20, 200]) * US,
@@ -389,6 +395,7 @@ impl Plan {
             plan.apply_documents(r.percent(50), r);
         }
         plan.speak_tls(&mut Random::new(seed ^ TLS));
+        plan.authenticate(&mut Random::new(seed ^ DHCHAP));
         plan
     }
 }
@@ -422,6 +429,33 @@ impl Plan {
         for host in nvme {
             host.tls = r.pick(&[None, Some(PskHash::Sha256), Some(PskHash::Sha384)]);
         }
+        // Those that do not speak TLS have another way.
+        if self.listeners > 1 && r.one_in(2) {
+            self.tls_listener = Some(1);
+        }
+    }
+
+    /// In some seeds NVMe hosts authenticate, by TLS or without, beside others that do not.
+    fn authenticate(&mut self, r: &mut Random) {
+        if !r.one_in(4) {
+            return;
+        }
+        let groups = [(7, DhchapGroup::Null), (1, DhchapGroup::Ffdhe2048)];
+        self.dhchap_group = r.weighted(&groups);
+        let nvme = self.hosts.iter_mut().filter(|host| host.iscsi.is_none());
+        for host in nvme {
+            let dhchap = DhchapPlan {
+                hash: r.pick(&DhchapHash::ALL),
+                is_mutual: r.percent(50),
+            };
+            host.dhchap = (!r.one_in(3)).then_some(dhchap);
+        }
+    }
+
+    /// Whether a host speaks TLS or authenticates.
+    pub fn has_credentials(&self) -> bool {
+        let mut hosts = self.hosts.iter();
+        hosts.any(|host| host.tls.is_some() || host.dhchap.is_some())
     }
 
     /// What bits that are flipped may do to a host.
@@ -609,6 +643,7 @@ fn host(r: &mut Random, subsystems: usize) -> HostPlan {
         iscsi: None,
         volume: None,
         tls: None,
+        dhchap: None,
     }
 }
 

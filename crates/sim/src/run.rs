@@ -174,8 +174,8 @@ impl SeedRun {
         if let Some(panic) = self.plan.panic {
             self.script_after(panic.after, PANIC);
         }
+        self.target_started();
         if let Some(applies) = self.plan.applies {
-            self.target_started();
             self.script_after(applies.interval, APPLY);
         }
         self.until("the work is done", SeedRun::is_done)?;
@@ -195,10 +195,14 @@ impl SeedRun {
             failed: self.work.answers[0],
             lives: self.hosts.iter().map(Actor::lives).sum(),
             sessions: self.hosts.iter().map(Actor::sessions).sum(),
+            secured: self.lives_of(|host| host.tls.is_some()),
+            authenticated: self.lives_of(|host| host.dhchap.is_some()),
+            odd_arrivals: self.hosts.iter().map(Actor::odd_arrivals).sum(),
             functions: self.hosts.iter().map(Actor::functions).sum(),
             lives_in_chaos: self.lives_in_chaos,
             faults: self.faults,
             flips: self.flips(),
+            secured_flips: self.secured_flips(),
             relives: self.relives,
             nfs: self.nfs_outcome(),
             applies: self.applies.counts,
@@ -212,6 +216,19 @@ impl SeedRun {
             flips[usize::from(host.iscsi.is_some())] += self.flips_of(n);
         }
         flips
+    }
+
+    fn secured_flips(&self) -> u64 {
+        let hosts = self.plan.hosts.iter().enumerate();
+        let secured = hosts.filter(|(_, host)| host.tls.is_some());
+        secured.map(|(number, _)| self.flips_of(number)).sum()
+    }
+
+    /// How often hosts came up that a plan makes so.
+    fn lives_of(&self, is_so: fn(&HostPlan) -> bool) -> u64 {
+        let hosts = self.hosts.iter().zip(&self.plan.hosts);
+        let those = hosts.filter(|(_, plan)| is_so(plan));
+        those.map(|(host, _)| host.lives()).sum()
     }
 
     fn flips_of(&self, host: usize) -> u64 {

@@ -1,5 +1,7 @@
 //! Thousands of seeds keep what weft promises, and a seed says everything.
 
+use auth::psk::PskHash;
+
 /// Seeds that CI runs.
 const SEEDS: u64 = 2000;
 
@@ -30,6 +32,10 @@ fn every_seed_keeps_the_promises() {
     assert!(total.lives > 3 * SEEDS, "{total:?}");
     assert!(total.sessions > SEEDS / 2, "{total:?}");
     assert!(total.functions > SEEDS / 2, "{total:?}");
+    assert!(total.secured > SEEDS / 4, "{total:?}");
+    assert!(total.authenticated > SEEDS / 4, "{total:?}");
+    assert!(total.odd_arrivals > SEEDS / 10, "{total:?}");
+    assert!(total.secured_flips > SEEDS / 100, "{total:?}");
     let [applied, taken_back, refused] = total.applies;
     assert!(applied > SEEDS / 4, "{total:?}");
     assert!(taken_back > SEEDS / 40, "{total:?}");
@@ -105,6 +111,28 @@ fn flipped_bits_of_a_host_end_no_connection_of_another() {
         lives += outcome.lives_in_chaos;
     }
     assert!(flips > 200 && lives > 500, "{flips} bits, {lives} lives");
+}
+
+/// Every bit that is flipped under TLS, that of a handshake, too, ends a connection and nothing
+/// else: the checker sees no data that is other than it was written.
+#[test]
+fn flipped_bits_under_tls_end_connections_and_change_nothing() {
+    let (mut flips, mut lives) = (0, 0);
+    for seed in 0..200 {
+        let mut plan = sim::Plan::new(seed);
+        plan.only_flip_bits();
+        plan.net.flips = 300;
+        for host in &mut plan.hosts {
+            (host.iscsi, host.tls) = (None, Some(PskHash::Sha256));
+            host.subsystem = 0;
+        }
+        let outcome = sim::run_plan(plan, 200).unwrap_or_else(|failure| panic!("{failure}"));
+        assert_eq!(outcome.relives, 0, "seed {seed}");
+        assert_eq!(outcome.flips, [outcome.secured_flips, 0], "seed {seed}");
+        flips += outcome.secured_flips;
+        lives += outcome.secured;
+    }
+    assert!(flips > 500 && lives > 800, "{flips} bits, {lives} lives");
 }
 
 /// The reactor that has panicked does not go on with what came short.

@@ -103,11 +103,12 @@ impl Serving for LiveTarget<'_> {
 impl SeedRun {
     /// A target has been started with the document.
     pub(super) fn target_started(&mut self) {
-        let Some(target) = self.target.as_ref().filter(|_| self.plan.applies.is_some()) else {
-            return;
-        };
+        let Some(target) = &self.target else { return };
         let (shared, config) = (target.shared.clone(), self.applies.document.clone());
         self.work.documents_hold(&[&config]);
+        if self.plan.applies.is_none() {
+            return;
+        }
         let live = LiveTarget {
             run: RefCell::new(self),
             shared,

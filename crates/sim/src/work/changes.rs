@@ -1,12 +1,11 @@
 //! What changes while hosts work: sizes, what is there, and what hosts must be
 //! notified of.
 
-use std::net::SocketAddr;
-
 use control::PlannedChange;
 use server::{Change, Config};
 
 use super::{CheckedIo, HostWork};
+use crate::access::Arrival;
 use crate::announced::Told;
 use crate::checker::{Stamp, Value, Verdict, Violation, ZEROS};
 use crate::reserve::Notice;
@@ -203,9 +202,9 @@ impl HostWork {
     }
 
     /// A host begins to connect.
-    pub fn connects(&mut self, host: usize, listener: SocketAddr) {
+    pub fn connects(&mut self, host: usize, arrival: Arrival) {
         let now = self.checker.stamp();
-        self.announced.connects(host, listener, now);
+        self.announced.connects(host, arrival, now);
     }
 
     /// It has all its connections.
@@ -216,10 +215,7 @@ impl HostWork {
 
     /// A host was let in.
     pub fn let_in(&self, host: usize) -> Verdict {
-        match self.plan.applies {
-            Some(_) => self.announced.let_in(host),
-            None => Ok(()),
-        }
+        self.announced.let_in(host)
     }
 
     /// Whether a document may keep a host out.
