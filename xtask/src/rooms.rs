@@ -10,7 +10,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("needs", &[]),
     ("machine", &["faults"]),
     ("mem", &["faults", "machine"]),
-    ("tls", &["auth", "mem"]),
+    ("tls", &["auth", "faults", "mem"]),
     ("wire", &[]),
     ("random", &[]),
     ("testkit", &["machine", "wire"]),

@@ -119,6 +119,26 @@ pub enum Fault {
     UnlockAll,
     /// A client is answered that it may have state before its record is on the disk.
     AnswerBeforeRecord,
+    /// A Connect may name another host than the one whose key TLS is spoken by.
+    OtherIdentity,
+    /// Records of TLS are taken whatever their tags are.
+    AnyTag,
+    /// All records of TLS that a side sends are sealed with one nonce.
+    SameNonce,
+    /// Keys for TLS are good when their time is over.
+    NoExpiry,
+    /// Keys for TLS that a change takes away stay good.
+    KeepKeys,
+    /// What is no TLS is taken where TLS is required.
+    PlainBesideTls,
+    /// Hosts that have keys for TLS may come without.
+    PlainHosts,
+    /// What a host answers to a challenge is not compared.
+    AnyResponse,
+    /// What a controller answers to a challenge is not compared.
+    AnyControllerResponse,
+    /// Hosts that have secrets are not asked to authenticate.
+    NoAuthentication,
     /// When a reactor has failed the others go on.
     KeepServing,
     /// A disk may have everything that waits for disks.

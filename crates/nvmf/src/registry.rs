@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use faults::Fault;
 use machine::{Nanos, Tag, work};
 use wire::nvme::admin::GET_LOG_PAGE;
 use wire::nvme::authentication::{ASCR, ATR, Concatenation};
@@ -339,7 +340,8 @@ impl Registry {
     /// Whether a host that speaks TLS does so by a key of its own: who has a key is not
     /// whoever it says.
     fn is_own_key(&self, subnqn: &str, hostnqn: &str, via: &Via) -> Result<(), Refusal> {
-        let Some(identity) = &via.psk_identity else {
+        let identity = via.psk_identity.as_ref();
+        let Some(identity) = identity.filter(|_| !faults::is(Fault::OtherIdentity)) else {
             return Ok(());
         };
         let named = PskIdentity::parse(identity);
@@ -725,7 +727,9 @@ fn connected(
         _ => ConcatenationTerms::None,
     };
     // A key that was made by authentication stands for it.
-    let (authentication, authreq) = match subsystem.dhchap_keys(hostnqn) {
+    let keys = subsystem.dhchap_keys(hostnqn);
+    let keys = keys.filter(|_| !faults::is(Fault::NoAuthentication));
+    let (authentication, authreq) = match keys {
         None => (InBandAuthentication::None, 0),
         Some(_) if via.generated_key().is_some() => (InBandAuthentication::Allowed, 0),
         Some(_) if is_admitted => (InBandAuthentication::Required, ATR),

@@ -7,6 +7,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use auth::HostPsk;
 use auth::psk::{Derivation, Psk, PskIdentity, TlsPsk};
 use engine::HandshakeTerms;
+use faults::Fault;
 use nvmf::Subsystem;
 use tls::psk_handshake::KnownPsks;
 use wire::nvme::discovery::DISCOVERY_NQN;
@@ -18,7 +19,7 @@ pub fn handshake_terms(service: &Arc<Service>, requires_tls: bool) -> Option<Han
     let is_spoken = requires_tls || service.registry().has_keys();
     is_spoken.then(|| HandshakeTerms {
         known: Arc::new(HostKeys(service.clone())),
-        allows_plain: !requires_tls,
+        allows_plain: !requires_tls || faults::is(Fault::PlainBesideTls),
     })
 }
 
@@ -41,7 +42,8 @@ impl HostKeys {
     fn keys_of(&self, named: &PskIdentity<'_>, have_expired: bool) -> Vec<Psk> {
         let now = since_1970();
         let is_meant = |key: &&HostPsk| {
-            let has_expired = key.until.is_some_and(|until| until <= now);
+            let has_expired =
+                key.until.is_some_and(|until| until <= now) && !faults::is(Fault::NoExpiry);
             has_expired == have_expired && key.psk.hash() == named.hash
         };
         let registry = self.0.registry();

@@ -2,9 +2,11 @@
 //! seeds must find it. Needs the feature `broken`; `cargo xtask ci` asks for it.
 #![cfg(feature = "broken")]
 
+use auth::dhchap::DhchapHash;
+use auth::psk::PskHash;
 use faults::{Fault, set};
 use random::Random;
-use sim::{Lies, Plan};
+use sim::{DhchapPlan, Lies, Plan};
 
 /// Seeds within which each fault must be found.
 const SEEDS: usize = 4000;
@@ -133,6 +135,47 @@ fn applies_to_nvme(plan: &mut Plan) -> bool {
     applies(plan) && !plan.hosts.is_empty()
 }
 
+/// Two hosts or more of one subsystem speak TLS.
+fn speaks_tls(plan: &mut Plan) -> bool {
+    plan.hosts.retain(|host| host.iscsi.is_none());
+    for host in &mut plan.hosts {
+        (host.subsystem, host.tls) = (0, Some(PskHash::Sha384));
+    }
+    plan.hosts.len() > 1
+}
+
+/// One of them does not.
+fn speaks_tls_or_none(plan: &mut Plan) -> bool {
+    let are_more = speaks_tls(plan);
+    if let Some(last) = plan.hosts.last_mut() {
+        last.tls = None;
+    }
+    are_more
+}
+
+/// The same, and there is a listener for those that do.
+fn has_tls_listener(plan: &mut Plan) -> bool {
+    (plan.listeners, plan.tls_listener) = (2, Some(1));
+    speaks_tls_or_none(plan)
+}
+
+/// Documents are applied, and nothing else goes wrong, while hosts speak TLS.
+fn applies_to_tls(plan: &mut Plan) -> bool {
+    applies(plan) && speaks_tls(plan)
+}
+
+/// Hosts authenticate; controllers, too, where it `is_mutual`.
+fn authenticates(plan: &mut Plan, is_mutual: bool) -> bool {
+    plan.hosts.retain(|host| host.iscsi.is_none());
+    for host in &mut plan.hosts {
+        host.dhchap = Some(DhchapPlan {
+            hash: DhchapHash::Sha256,
+            is_mutual,
+        });
+    }
+    !plan.hosts.is_empty()
+}
+
 /// How content that was lost with the power shows.
 const LOST: &[&str] = &["left of the last epoch", "zeros that nothing explains"];
 
@@ -227,6 +270,95 @@ fn digests_of_sense_data_that_are_not_checked_are_found() {
         aims,
         Fault::NoTextDigests,
         &["initiator", "nothing explains"],
+    );
+}
+
+#[test]
+fn records_of_tls_that_were_changed_and_are_taken_are_found() {
+    let aims = |plan: &mut Plan| {
+        plan.net.flips = 100;
+        plan.hosts
+            .iter_mut()
+            .for_each(|host| host.set_digests(false, false));
+        speaks_tls(plan)
+    };
+    is_found_where(aims, Fault::AnyTag, &[DAMAGED, OTHERS].concat());
+}
+
+#[test]
+fn nonces_of_tls_that_are_used_twice_are_found() {
+    is_found_where(speaks_tls, Fault::SameNonce, &["Twice"]);
+}
+
+#[test]
+fn hosts_that_connect_under_the_name_of_another_by_their_own_key_are_found() {
+    is_found_where(
+        speaks_tls,
+        Fault::OtherIdentity,
+        &["no document has its key"],
+    );
+}
+
+#[test]
+fn keys_that_are_good_when_their_time_is_over_are_found() {
+    is_found_where(
+        applies_to_tls,
+        Fault::NoExpiry,
+        &["no document has its key"],
+    );
+}
+
+#[test]
+fn keys_that_stay_good_when_they_are_gone_are_found() {
+    is_found_where(
+        applies_to_tls,
+        Fault::KeepKeys,
+        &["no document has its key", "after an apply"],
+    );
+}
+
+#[test]
+fn hosts_without_tls_where_it_is_required_are_found() {
+    is_found_where(
+        has_tls_listener,
+        Fault::PlainBesideTls,
+        &["which no document says"],
+    );
+}
+
+#[test]
+fn hosts_that_have_keys_and_come_without_are_found() {
+    is_found_where(
+        speaks_tls_or_none,
+        Fault::PlainHosts,
+        &["which no document says"],
+    );
+}
+
+#[test]
+fn answers_of_hosts_that_are_not_compared_are_found() {
+    is_found_where(
+        |plan| authenticates(plan, false),
+        Fault::AnyResponse,
+        &["no document has its secret"],
+    );
+}
+
+#[test]
+fn answers_of_controllers_that_are_not_compared_are_found() {
+    is_found_where(
+        |plan| applies(plan) && authenticates(plan, true),
+        Fault::AnyControllerResponse,
+        &["no document has its secret"],
+    );
+}
+
+#[test]
+fn hosts_that_are_not_asked_to_authenticate_are_found() {
+    is_found_where(
+        |plan| authenticates(plan, false),
+        Fault::NoAuthentication,
+        &["no document has its secret"],
     );
 }
 

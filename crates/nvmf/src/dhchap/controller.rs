@@ -6,6 +6,7 @@ use auth::dhchap::{
     DhchapGroup, DhchapHash, DhchapKeyPair, DhchapResponse, DhchapSide, DhchapTerms, generated_psk,
 };
 use auth::psk::Psk;
+use faults::Fault;
 use wire::nvme::Status;
 use wire::nvme::authentication::{
     ChallengeMessage, Concatenation, FailureExplanation, FailureMessage, Negotiate,
@@ -212,7 +213,7 @@ impl Verification {
         };
         let (challenge, seqnum) = (&self.asked.challenge, self.asked.seqnum);
         let wanted = terms.response(DhchapSide::Host, &keys.host, challenge, seqnum);
-        if !wanted.matches(&self.response) {
+        if !wanted.matches(&self.response) && !faults::is(Fault::AnyResponse) {
             let why = "the host's secret (`--dhchap-secret`) is not the one configured for it";
             return mistake(FailureExplanation::Failed, why);
         }

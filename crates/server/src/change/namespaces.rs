@@ -163,6 +163,10 @@ impl Shared {
     ) -> Result<Left, ChangeError> {
         let mut registry = self.nvme.registry();
         let known = subsystem(&registry, &spec.nqn)?;
+        let mut spec = spec;
+        if faults::is(Fault::KeepKeys) {
+            keep_keys(&known.terms, &mut spec.terms);
+        }
         self.check_access(&known, &spec)?;
         let nsids: Vec<u32> = known.namespaces.iter().map(|n| n.nsid).collect();
         let mut volumes = self.nvme.places().volumes_of(&spec.nqn, &nsids);
@@ -303,6 +307,16 @@ impl Shared {
             true => Left::Nothing,
             false => Left::fence(Scope::Connections(closing)),
         }
+    }
+}
+
+/// Keys that hosts had stay good, which is wrong.
+fn keep_keys(known: &[HostTerms], terms: &mut [HostTerms]) {
+    for terms in terms {
+        let known = known.iter().filter(|known| known.nqn == terms.nqn);
+        terms
+            .psks
+            .extend(known.flat_map(|known| known.psks.clone()));
     }
 }
 
