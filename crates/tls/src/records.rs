@@ -594,7 +594,7 @@ mod tests {
             sealed(&mut sealer, ContentType::ApplicationData, b"data");
             assert_eq!(sealer.records_of_key(), count);
         }
-        sealer.update();
+        let _ = sealer.update();
         assert_eq!(sealer.records_of_key(), 0);
     }
 

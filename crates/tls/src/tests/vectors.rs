@@ -9,8 +9,9 @@ use auth::psk::{Derivation, PskHash, TlsPsk};
 use mem::{Budget, Pool};
 
 use crate::cipher::{AesGcm, CipherSource, Way};
+use crate::handshake::HandshakeError;
 use crate::hello::{Offer, binder_of, chosen_psk, finished_of};
-use crate::psk_handshake::{HandshakeError, KnownPsks};
+use crate::psk_handshake::KnownPsks;
 use crate::records::{
     Alert, ContentType, EXTRA_BYTES, Opened, Opener, Plain, RecordError, Sealed, Sealer,
 };
