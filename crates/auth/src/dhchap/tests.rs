@@ -246,22 +246,22 @@ fn responses_are_those_that_were_computed_apart() {
 
 /// The PSKs of the same challenges and session key; of those that are keys for TLS, the digest in
 /// the identity and the key that follow.
-const PSKS: [(DhchapHash, &str, Option<(&str, &str)>); 3] = [
+const PSKS: [(DhchapHash, &str, Option<[&str; 2]>); 3] = [
     (
         DhchapHash::Sha256,
         "198a8579bc81ff31dfc2a72cad828c64d90d65dbde456968ea0505cc2cec802a",
-        Some((
+        Some([
             "uuCVoH4wPcKF+GowfXypJg/F+kQJxSj0neAi8fpYe+A=",
             "6fbb403879533061cad54c08c2c449822e30fcf04295d561b37a69a4f60f25b5",
-        )),
+        ]),
     ),
     (
         DhchapHash::Sha384,
         "2666ca8d5d947d0069d3a195d1c193b3c391a571c02abe1aae9d70cf738a82ad5baa049bddd90ef1d1a9bdfe7da8ae86",
-        Some((
+        Some([
             "5nH2f6greiG7QmdWy9/sCs94rcaUA3an8otrNHqb6o+MIJmu2bfst1/9d7n3Y5vU",
             "10763a51e71f6c7de819ea5091a7194bd0564b38657e5edcd5fcd264311e9fd9d2b1bf5ab6abf8a74dcb4475216327d9",
-        )),
+        ]),
     ),
     (
         DhchapHash::Sha512,
@@ -284,7 +284,7 @@ fn generated_psks_are_those_that_were_computed_apart() {
         assert_eq!(made.is_some(), hash.is_of_tls());
         let made = made.map(|psk| psk.tls_psk(HOST, SUBSYSTEM, Derivation::Standard));
         let made = made.map(|psk| (psk.identity, hex(psk.secret.bytes())));
-        let wanted = of_tls.map(|(digest, secret)| {
+        let wanted = of_tls.map(|[digest, secret]| {
             let identity = format!("NVMe1G0{} {HOST} {SUBSYSTEM} {digest}", hash as u8);
             (identity, secret.to_owned())
         });
