@@ -8,6 +8,7 @@ use auth::Secret;
 use auth::psk::{Derivation, PskHash, TlsPsk};
 use mem::{Budget, Pool};
 
+use crate::HandshakeError;
 use crate::cipher::{AesGcm, CipherSource, Way};
 use crate::handshake::HandshakeError;
 use crate::hello::{Offer, binder_of, chosen_psk, finished_of};
