@@ -118,6 +118,15 @@ impl PskHandshake {
     }
 
     fn secured(&mut self) -> Result<Secured, HandshakeError> {
+        let connection = self.connection.as_ref().expect("it has negotiated");
+        // A client may leave its key out of a second ClientHello.
+        if connection
+            .negotiated_psk_identity_length()
+            .map_err(failed)?
+            == 0
+        {
+            return Err(HandshakeError::NoPsk);
+        }
         let (sealer, opener) = self.secrets.keys(self.mode == Mode::Server)?;
         Ok(Secured {
             sealer,
