@@ -5,8 +5,8 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use api::{
-    ConnectionStatus, Connections, Host, Hosts, IscsiConnection, IscsiSession, IscsiSessions,
-    NfsClient, NfsClients,
+    ConnectionStatus, ConnectionTls, Connections, Host, Hosts, IscsiConnection, IscsiSession,
+    IscsiSessions, NfsClient, NfsClients,
 };
 use axum::Json;
 use axum::extract::rejection::QueryRejection;
@@ -14,7 +14,7 @@ use axum::extract::{Query, State};
 use axum::http::StatusCode;
 use serde::Deserialize;
 use server::nfs::ClientInfo;
-use server::{ConnectionInfo, ConnectionRole, Listed, Protocol, Running};
+use server::{ConnectionInfo, ConnectionRole, Listed, Protocol, Running, TlsInfo};
 use store::reservation::Registrant;
 use utoipa::IntoParams;
 use utoipa_axum::router::OpenApiRouter;
@@ -254,6 +254,8 @@ impl Seen {
             waits_for_memory: base.is_short,
             header_digest: info.header_digest,
             data_digest: info.data_digest,
+            tls: base.tls.map(tls_of),
+            authenticated: false,
             cntlid: None,
             qid: None,
             entries: None,
@@ -267,7 +269,9 @@ impl Seen {
                 cntlid,
                 qid,
                 entries,
+                is_authenticated,
             } => {
+                connection.authenticated = is_authenticated;
                 connection.cntlid = Some(cntlid);
                 connection.qid = Some(qid);
                 connection.entries = Some(entries);
@@ -298,6 +302,17 @@ impl Seen {
             ConnectionRole::Nfs(id) => self.clients.get(&id?).cloned(),
             _ => info.host.as_ref().map(|name| shown(name.as_bytes())),
         }
+    }
+}
+
+/// How a connection is encrypted.
+fn tls_of(tls: TlsInfo) -> ConnectionTls {
+    ConnectionTls {
+        cipher: tls.cipher.to_owned(),
+        psk_version: tls.psk.map(|psk| psk.version),
+        psk_hash: tls.psk.map(|psk| psk.hash.to_owned()),
+        psk_is_generated: tls.psk.is_some_and(|psk| psk.is_generated),
+        psk_derivation_is_old: tls.psk.is_some_and(|psk| psk.is_old),
     }
 }
 
@@ -497,6 +512,7 @@ fn add(host: &mut Host, info: &ConnectionInfo) {
     }
     host.targets.extend(target);
     host.connections += 1;
+    host.tls_connections += usize::from(info.base.tls.is_some());
     host.paths.insert(info.base.via.local);
     host.ios += info.base.ios;
     host.io_bytes += info.base.io_bytes;

@@ -115,6 +115,14 @@ fn of_connection(info: &ConnectionInfo) -> Vec<Finding> {
             format!("where the network checks what it carries, connect without: {without}"),
         ));
     }
+    let psk = info.base.tls.and_then(|tls| tls.psk);
+    if psk.is_some_and(|psk| psk.is_old) {
+        found.push(finding(
+            format!("connection {id} has a key that its host derives as libnvme up to 1.13 does"),
+            "weft takes it, other targets do not: a newer libnvme on the host, which then inserts \
+             the key once more (`nvme check-tls-key --insert`)",
+        ));
+    }
     if let ConnectionRole::Queue { qid, entries, .. } = info.role
         && qid > 0
         && entries < QUEUE_ENTRIES_MIN

@@ -7,7 +7,7 @@ use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeCounterValue, text};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Registry;
-use server::metrics::{BOUNDS, Histogram, Metrics, bound};
+use server::metrics::{BOUNDS, Histogram, Metrics, TLS_FAILURES, TlsCounts, bound};
 use server::{COUNTS, CountKind};
 
 /// The media type of the text.
@@ -114,6 +114,7 @@ impl Collector for Exposition {
         self.encode_hosts(to)?;
         self.encode_stages(to)?;
         self.encode_peers(to)?;
+        self.encode_tls(to)?;
         self.encode_reactors(to)?;
         self.encode_whole(to)
     }
@@ -244,6 +245,44 @@ impl Exposition {
             "weft_nfs_grace",
             "Whether NFS clients may still reclaim what they had before the start: 1 or 0",
             plain(nfs.is_in_grace.into()),
+        )
+    }
+
+    fn encode_tls(&self, to: &mut Families<'_>) -> fmt::Result {
+        let all = || self.metrics.tls.iter();
+        let at = |listener| vec![("listener", listener)];
+        to.counters(
+            "weft_tls_handshakes",
+            "Handshakes of TLS that have made a connection, by listener for NVMe/TCP and NFS",
+            all().map(|(listener, counts)| (at(&**listener), counts.handshakes)),
+        )?;
+        to.counters(
+            "weft_tls_handshake_failures",
+            "Handshakes of TLS that have made no connection, and peers without TLS where it is \
+             required, by why",
+            all().flat_map(|(listener, counts)| {
+                TLS_FAILURES.iter().map(move |reason| {
+                    let labels = vec![("listener", &**listener), ("reason", *reason)];
+                    let times = counts.failures.get(reason);
+                    (labels, times.copied().unwrap_or_default())
+                })
+            }),
+        )?;
+        to.gauges(
+            "weft_tls_connections",
+            "Connections that are encrypted now",
+            all().map(|(listener, counts)| (at(&**listener), counts.open)),
+        )?;
+        to.counters(
+            "weft_tls_bytes",
+            "Bytes of plaintext in records that came (opened) and that were sent (sealed); of an \
+             open connection up to 1 MiB is not counted yet",
+            all().flat_map(|(listener, TlsCounts { bytes, .. })| {
+                [("opened", bytes.opened), ("sealed", bytes.sealed)].map(|(way, bytes)| {
+                    let labels = vec![("listener", &**listener), ("direction", way)];
+                    (labels, bytes)
+                })
+            }),
         )
     }
 

@@ -50,6 +50,12 @@ pub struct ConnectionStatus {
     pub header_digest: bool,
     /// Data has digests.
     pub data_digest: bool,
+    /// How it is encrypted, if it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tls: Option<ConnectionTls>,
+    /// NVMe: the host has authenticated by DH-HMAC-CHAP on this queue.
+    #[serde(default)]
+    pub authenticated: bool,
     /// NVMe: the controller.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cntlid: Option<u16>,
@@ -68,6 +74,25 @@ pub struct ConnectionStatus {
     /// NFS: the client.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub client: Option<String>,
+}
+
+/// How a connection is encrypted.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ConnectionTls {
+    /// The cipher suite, as TLS calls it.
+    pub cipher: String,
+    /// NVMe: the version of the identity of the pre-shared key, 0 or 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub psk_version: Option<u8>,
+    /// NVMe: the hash of that key, SHA-256 or SHA-384.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub psk_hash: Option<String>,
+    /// NVMe: DH-HMAC-CHAP has made that key.
+    #[serde(default)]
+    pub psk_is_generated: bool,
+    /// NVMe: the host derives that key as libnvme up to 1.13 does.
+    #[serde(default)]
+    pub psk_derivation_is_old: bool,
 }
 
 /// Connections that were asked for.
@@ -97,6 +122,9 @@ pub struct Host {
     pub targets: BTreeSet<String>,
     /// How many connections it has.
     pub connections: usize,
+    /// How many of them are encrypted.
+    #[serde(default)]
+    pub tls_connections: usize,
     /// NVMe: its controllers, each of a subsystem.
     #[schema(value_type = BTreeSet<Vec<Value>>)]
     pub controllers: BTreeSet<(String, u16)>,
@@ -128,6 +156,7 @@ impl Host {
             addresses: BTreeSet::new(),
             targets: BTreeSet::new(),
             connections: 0,
+            tls_connections: 0,
             controllers: BTreeSet::new(),
             sessions: BTreeSet::new(),
             paths: BTreeSet::new(),

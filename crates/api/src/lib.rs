@@ -19,8 +19,8 @@ mod self_test;
 mod status;
 
 pub use connections::{
-    ClientReport, ConnectionStatus, Connections, Evicted, Finding, Host, Hosts, IscsiConnection,
-    IscsiSession, IscsiSessions, NfsClient, NfsClients,
+    ClientReport, ConnectionStatus, ConnectionTls, Connections, Evicted, Finding, Host, Hosts,
+    IscsiConnection, IscsiSession, IscsiSessions, NfsClient, NfsClients,
 };
 pub use document::{
     Audit, AuditRecord, AuditVerified, Changed, ConfigText, Document, DocumentSource, Generation,

@@ -52,6 +52,24 @@ impl PskHash {
         }
     }
 
+    /// As people call it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            PskHash::Sha256 => "SHA-256",
+            PskHash::Sha384 => "SHA-384",
+        }
+    }
+
+    /// The cipher suite that it is the hash of, as TLS calls it.
+    #[must_use]
+    pub fn cipher_suite(self) -> &'static str {
+        match self {
+            PskHash::Sha256 => "TLS_AES_128_GCM_SHA256",
+            PskHash::Sha384 => "TLS_AES_256_GCM_SHA384",
+        }
+    }
+
     /// The digest of `bytes`.
     #[must_use]
     pub fn digest(self, bytes: &[u8]) -> Vec<u8> {

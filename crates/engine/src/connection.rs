@@ -9,15 +9,15 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use auth::psk::PskIdentity;
+use auth::psk::{Derivation, PskIdentity, TlsPsk};
 use link::{HandshakeDone, Link, Stream};
 use machine::{Machine, Nanos, Tag, work};
 use mem::Pool;
 use reactor::{Driver, Received};
 use store::meter::{IoMeter, IoOp};
 
-use crate::blocking_worker::About;
 use crate::commands::CommandRoom;
+use crate::handshakes::HandshakePlace;
 use crate::hosts::{ConnectedHost, HostName, HostPlace};
 use crate::job::Jobs;
 use crate::life::ConnectionLife;
@@ -26,6 +26,7 @@ use crate::protocol::{ConnectionEvent, ConnectionStage, Protocol, ProtocolOp};
 use crate::refusals::{Refusal, RefusalKind};
 use crate::sample::{Sample, StageMeters};
 use crate::shared::Shared;
+use crate::tls_meter::MeteredTls;
 use crate::token::{ConnectionId, ConnectionRef};
 use crate::waiting::{Waiting, Waits};
 
@@ -86,6 +87,40 @@ impl Drop for OpenConnection {
     }
 }
 
+/// How a connection is encrypted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TlsInfo {
+    /// The cipher suite, as TLS calls it.
+    pub cipher: &'static str,
+    /// The pre-shared key that both sides have proved to have; `None`: there is none.
+    pub psk: Option<PskInfo>,
+}
+
+/// A pre-shared key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PskInfo {
+    /// The version of its identity, 0 or 1.
+    pub version: u8,
+    /// DH-HMAC-CHAP has made it.
+    pub is_generated: bool,
+    /// Its hash, SHA-256 or SHA-384.
+    pub hash: &'static str,
+    /// The host derives it as libnvme up to 1.13 does.
+    pub is_old: bool,
+}
+
+impl PskInfo {
+    fn of(psk: &TlsPsk) -> Option<PskInfo> {
+        let named = PskIdentity::parse(&psk.identity)?;
+        Some(PskInfo {
+            version: named.version,
+            is_generated: named.is_generated,
+            hash: psk.hash.name(),
+            is_old: psk.derivation == Derivation::Old,
+        })
+    }
+}
+
 /// What every connection has, as an administrator may want to know it.
 #[derive(Clone, Copy, Debug)]
 pub struct ConnectionInfo {
@@ -107,6 +142,8 @@ pub struct ConnectionInfo {
     pub is_short: bool,
     /// Bytes of memory that its commands and what has arrived of them hold.
     pub held_bytes: u64,
+    /// How it is encrypted; `None`: it is not.
+    pub tls: Option<TlsInfo>,
 }
 
 /// What every connection has.
@@ -146,6 +183,10 @@ pub struct Core<P: Protocol> {
     ended_ticks: u32,
     /// When the peer sent something last.
     heard_at: Nanos,
+    /// A step of its handshake that is made elsewhere.
+    handshake: Option<HandshakePlace>,
+    /// It is encrypted.
+    tls: Option<MeteredTls>,
 }
 
 impl<P: Protocol> Core<P> {
@@ -181,6 +222,8 @@ impl<P: Protocol> Core<P> {
             has_more: false,
             ended_ticks: 0,
             heard_at: 0,
+            handshake: None,
+            tls: None,
         }
     }
 
@@ -197,6 +240,10 @@ impl<P: Protocol> Core<P> {
             io_bytes: life.counts.io_bytes,
             is_short: self.is_waiting(),
             held_bytes: self.link.held_bytes(),
+            tls: self.link.stream.cipher_suite().map(|cipher| TlsInfo {
+                cipher,
+                psk: self.link.stream.psk().and_then(PskInfo::of),
+            }),
         }
     }
 
@@ -361,6 +408,10 @@ impl<P: Protocol> Core<P> {
 
     /// The socket is gone.
     pub fn on_closed(&mut self) {
+        if let (Some(tls), Some(bytes)) = (&mut self.tls, self.link.stream.tls_bytes()) {
+            tls.tell(bytes);
+        }
+        self.tls = None;
         self.state = ConnectionState::Closed;
     }
 
@@ -426,10 +477,11 @@ pub trait Connection: Protocol {
         if let Some(work) = core.link.stream.take_handshake() {
             let connection = ConnectionRef::unpack(core.via.connection);
             let shared = core.shared.clone();
-            core.shared.blocking(About::Handshakes, move || {
+            let place = core.shared.handshake(core.via.peer.ip(), move || {
                 let mail = ShardMail::Handshake(connection, Box::new(work.step()));
                 shared.send(connection.shard as usize, mail);
             });
+            core.handshake = Some(place);
         }
         if core.link.stream.take_key_used_up() {
             let (host, target) = self.names();
@@ -441,6 +493,9 @@ pub trait Connection: Protocol {
         if let Some(problem) = core.link.stream.take_problem() {
             let named = problem.identity().and_then(PskIdentity::parse);
             let core = self.core();
+            if let Some(reason) = problem.reason() {
+                core.shared.tls_meter(core.via.listener).failed(reason);
+            }
             core.shared.refusals.note(Refusal {
                 peer: Some(core.via.peer),
                 host: named.map(|named| named.hostnqn),
@@ -455,7 +510,12 @@ pub trait Connection: Protocol {
         if !self.core().is_open() {
             return;
         }
-        let left = self.core_mut().link.stream.on_handshake(done, driver);
+        let core = self.core_mut();
+        core.handshake = None;
+        let left = core.link.stream.on_handshake(done, driver);
+        if core.link.stream.tls_bytes().is_some() && core.tls.is_none() {
+            core.tls = Some(MeteredTls::new(core.shared.tls_meter(core.via.listener)));
+        }
         if self.core().link.stream.proven_peer().is_some() {
             self.on_event(ConnectionEvent::Secured, driver);
         }
@@ -509,6 +569,7 @@ pub trait Connection: Protocol {
             let core = self.core_mut();
             core.waiting.clear();
             core.room = CommandRoom::default();
+            core.handshake = None;
             core.link.stream.close(driver);
         }
     }
@@ -623,6 +684,9 @@ pub trait Connection: Protocol {
         if core.sample.replies() {
             let meters = stage_meters(&core.shared, &core.host, core.protocol);
             core.sample.turn_ends(core.link.batches(), meters, driver);
+        }
+        if let (Some(tls), Some(bytes)) = (&mut core.tls, core.link.stream.tls_bytes()) {
+            tls.note(bytes);
         }
         self.on_event(ConnectionEvent::TurnEnds, driver);
         wants_more

@@ -13,6 +13,7 @@ mod commands;
 pub mod connection;
 pub mod fence;
 mod flushes;
+mod handshakes;
 pub mod hosts;
 pub mod job;
 mod last_refusals;
@@ -33,12 +34,13 @@ pub mod steps;
 #[cfg(test)]
 mod tests;
 mod ticks;
+pub mod tls_meter;
 pub mod token;
 pub mod waiting;
 
 pub use blocking_worker::About;
 pub use blocks::{Blocks, OnVolumes};
-pub use connection::{Connection, ConnectionInfo, Core, Via};
+pub use connection::{Connection, ConnectionInfo, Core, TlsInfo, Via};
 pub use fence::Scope;
 pub use last_refusals::{LastRefusal, Remedy};
 pub use later::{Elsewhere, Later};

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::io;
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::Duration;
@@ -13,12 +14,14 @@ use store::meter::PROTOCOLS_MAX;
 
 use crate::blocking_worker::{self, About, Desk};
 use crate::fence::{Passage, Scope};
+use crate::handshakes::{HandshakePlace, HandshakeQueue};
 use crate::hosts::{Hosts, SHORTAGE};
 use crate::placement::Load;
 use crate::post::{Post, ShardMail};
 use crate::refusals::Refusals;
 use crate::reservation::Hears;
 use crate::sample::StageTimes;
+use crate::tls_meter::{TlsMeter, TlsMeters};
 use crate::token::ConnectionRef;
 
 /// How long there is enough memory before a shortage is told again.
@@ -56,6 +59,8 @@ pub struct Shared {
     pub unsynced: AtomicU64,
     post: Arc<dyn Post<ShardMail>>,
     desk: Arc<Desk>,
+    handshakes: Arc<HandshakeQueue>,
+    tls: TlsMeters,
     started: OnceLock<Nanos>,
     is_stopping: AtomicBool,
     /// When a connection last went short of memory; 0 for never.
@@ -83,6 +88,8 @@ impl Shared {
             unsynced: AtomicU64::new(0),
             post,
             desk: Arc::default(),
+            handshakes: Arc::default(),
+            tls: TlsMeters::default(),
             started: OnceLock::new(),
             is_stopping: AtomicBool::new(false),
             short_at: AtomicU64::new(0),
@@ -152,6 +159,38 @@ impl Shared {
             let looked_at = volume.clone();
             self.blocking(About::question(volume), move || looked_at.look_at_space());
         }
+    }
+
+    /// Has a step of a handshake with a peer at `address` made, in the turn of the address, if
+    /// its place is still kept then.
+    pub(crate) fn handshake(
+        self: &Arc<Self>,
+        address: IpAddr,
+        step: impl FnOnce() + Send + 'static,
+    ) -> HandshakePlace {
+        let (place, begins) = self.handshakes.add(address, Box::new(step));
+        if begins {
+            self.make_handshakes();
+        }
+        place
+    }
+
+    /// Has the next step made, and those after it.
+    fn make_handshakes(self: &Arc<Self>) {
+        let shared = self.clone();
+        self.blocking(About::Handshakes, move || {
+            if let Some(step) = shared.handshakes.take() {
+                step();
+            }
+            if shared.handshakes.goes_on() {
+                shared.make_handshakes();
+            }
+        });
+    }
+
+    /// What is counted of TLS at the listener of this number.
+    pub fn tls_meter(&self, listener: u16) -> Arc<TlsMeter> {
+        self.tls.of(listener)
     }
 
     /// Pieces of the blocking worker's work that wait.

@@ -37,6 +37,27 @@ pub enum StreamProblem {
 }
 
 impl StreamProblem {
+    /// All words of [`StreamProblem::reason`].
+    pub const REASONS: [&str; HandshakeError::REASONS.len() + 1] = {
+        let mut all = ["plain"; HandshakeError::REASONS.len() + 1];
+        let mut at = 0;
+        while at < HandshakeError::REASONS.len() {
+            all[at] = HandshakeError::REASONS[at];
+            at += 1;
+        }
+        all
+    };
+
+    /// A word for why there is no connection that is encrypted; `None`: there was one.
+    #[must_use]
+    pub fn reason(&self) -> Option<&'static str> {
+        match self {
+            StreamProblem::Record(_) => None,
+            StreamProblem::Handshake(error) => Some(error.reason()),
+            StreamProblem::Plain => Some("plain"),
+        }
+    }
+
     /// The identity that the peer has said, if it has.
     #[must_use]
     pub fn identity(&self) -> Option<&str> {
@@ -45,6 +66,15 @@ impl StreamProblem {
             StreamProblem::Record(_) | StreamProblem::Plain => None,
         }
     }
+}
+
+/// Bytes of plaintext that a connection has had in records.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TlsBytes {
+    /// In those that came.
+    pub opened: u64,
+    /// In those that were sent.
+    pub sealed: u64,
 }
 
 /// A handshake on its way to be made elsewhere.
@@ -131,6 +161,7 @@ impl OpeningLayer {
                 false => return Err(StreamProblem::Plain),
             }
         }
+        work::spend_bytes(bytes.len() as u64);
         self.input.extend_from_slice(bytes);
         Ok(Opening::Handshake)
     }
@@ -187,6 +218,7 @@ pub(crate) struct RecordLayer {
     /// It was told that the key of what is sent is used up.
     has_told_of_key: bool,
     records_of_key_max: u64,
+    bytes: TlsBytes,
 }
 
 impl RecordLayer {
@@ -208,7 +240,18 @@ impl RecordLayer {
             takes_key_update: false,
             has_told_of_key: false,
             records_of_key_max: RECORDS_OF_KEY_MAX,
+            bytes: TlsBytes::default(),
         }
+    }
+
+    /// What was in its records so far.
+    pub fn bytes(&self) -> TlsBytes {
+        self.bytes
+    }
+
+    /// The cipher suite, as TLS calls it.
+    pub fn cipher_suite(&self) -> &'static str {
+        self.sealer.hash().cipher_suite()
     }
 
     pub fn peer(&self) -> &ProvenPeer {
@@ -248,6 +291,7 @@ impl RecordLayer {
             ..received
         };
         let mut direct = self.direct.take();
+        let staged_before = out.stage.as_ref().map_or(0, Stage::len);
         if let Some(mut cipher) = received.stage {
             let mut at = 0;
             while let Some(len) = Opener::record_bytes(&cipher.bytes()[at..])?
@@ -265,6 +309,8 @@ impl RecordLayer {
             cipher.keep_from(at);
             self.cipher = (!cipher.is_empty() && !self.has_ended).then_some(cipher);
         }
+        let staged = out.stage.as_ref().map_or(0, Stage::len);
+        self.bytes.opened += u64::from(out.direct) + (staged - staged_before) as u64;
         match out.eof && self.cipher.is_some() {
             true => Err(RecordError::Truncated),
             false => Ok(out),
@@ -311,6 +357,7 @@ impl RecordLayer {
     /// Takes a batch to be sealed and sent.
     pub fn take(&mut self, batch: Box<Batch>) {
         assert!(self.unsealed.is_none(), "one batch at a time");
+        self.bytes.sealed += batch.len_bytes();
         self.unsealed = Some(batch);
     }
 

@@ -10,7 +10,7 @@ use reactor::{Batch, ConnectedSocket, Driver, Received, SocketId, Token};
 use tls::{Handshake, ProvenPeer};
 
 use crate::secure::{
-    HandshakeDone, HandshakeWork, Opening, OpeningLayer, RecordLayer, StreamProblem,
+    HandshakeDone, HandshakeWork, Opening, OpeningLayer, RecordLayer, StreamProblem, TlsBytes,
 };
 
 /// What the completions of a stream carry.
@@ -116,6 +116,23 @@ impl Stream {
     pub fn proven_peer(&self) -> Option<&ProvenPeer> {
         match &self.layer {
             Layer::Secure(layer) => Some(layer.peer()),
+            Layer::Plain | Layer::Opening(_) => None,
+        }
+    }
+
+    /// The cipher suite of the connection, as TLS calls it; `None`: it is not encrypted.
+    pub fn cipher_suite(&self) -> Option<&'static str> {
+        match &self.layer {
+            Layer::Secure(layer) => Some(layer.cipher_suite()),
+            Layer::Plain | Layer::Opening(_) => None,
+        }
+    }
+
+    /// What was in the records of the connection so far; `None`: it is not encrypted.
+    #[inline]
+    pub fn tls_bytes(&self) -> Option<TlsBytes> {
+        match &self.layer {
+            Layer::Secure(layer) => Some(layer.bytes()),
             Layer::Plain | Layer::Opening(_) => None,
         }
     }

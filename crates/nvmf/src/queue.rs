@@ -275,6 +275,11 @@ impl Queue {
         self.phase == QueuePhase::Live
     }
 
+    /// Whether its host had to authenticate, and has.
+    pub fn is_authenticated(&self) -> bool {
+        self.is_live() && self.role.authentication == InBandAuthentication::Required
+    }
+
     /// Whether Connect has made it.
     pub(crate) fn is_connected(&self) -> bool {
         matches!(self.phase, QueuePhase::Live | QueuePhase::Authenticating)

@@ -14,13 +14,13 @@ use wire::nvme::discovery::DISCOVERY_NQN;
 
 use crate::Service;
 
-/// On what terms TLS is spoken at a listener, if it is.
-pub fn handshake_terms(service: &Arc<Service>, requires_tls: bool) -> Option<HandshakeTerms> {
-    let is_spoken = requires_tls || service.registry().has_keys();
-    is_spoken.then(|| HandshakeTerms {
+/// On what terms TLS is spoken at a listener. Where no host has a key, peers that try are told
+/// so.
+pub fn handshake_terms(service: &Arc<Service>, requires_tls: bool) -> HandshakeTerms {
+    HandshakeTerms {
         known: Arc::new(HostKeys(service.clone())),
         allows_plain: !requires_tls || faults::is(Fault::PlainBesideTls),
-    })
+    }
 }
 
 /// Keys that are tried for one identity: what a peer says in the clear costs no more.
@@ -95,6 +95,10 @@ impl HostKeys {
 impl KnownPsks for HostKeys {
     fn psks_of(&self, identity: &str) -> Vec<TlsPsk> {
         self.psks(identity, false)
+    }
+
+    fn has_any(&self) -> bool {
+        self.0.registry().has_keys()
     }
 
     fn has_expired(&self, identity: &str) -> bool {

@@ -15,6 +15,8 @@ pub struct QueueInfo {
     pub qid: u16,
     /// Commands that its host may have in flight.
     pub entries: usize,
+    /// Its host has authenticated, as it must.
+    pub is_authenticated: bool,
 }
 
 impl NvmeConnection {
@@ -27,6 +29,7 @@ impl NvmeConnection {
             cntlid: bound.cntlid,
             qid: bound.qid,
             entries: self.core.link.machine.queue().entries(),
+            is_authenticated: self.core.link.machine.queue().is_authenticated(),
         })
     }
 }

@@ -39,6 +39,8 @@ pub enum ConnectionRole {
         qid: u16,
         /// Commands that its host may have in flight.
         entries: usize,
+        /// Its host has authenticated by DH-HMAC-CHAP, as it must.
+        is_authenticated: bool,
     },
     /// Of an iSCSI session.
     Session {

@@ -56,7 +56,7 @@ pub use config::{
 pub use connection_info::{ConnectionInfo, ConnectionRole, Listed};
 pub use connections::{CONNECTIONS_LISTED_MAX, ControllerInfo};
 pub use engine::hosts::network;
-pub use engine::{LastRefusal, RefusalKind, Remedy};
+pub use engine::{LastRefusal, RefusalKind, Remedy, TlsInfo};
 pub use examine::{Finding, examine};
 pub use report::{COUNTS, Count, CountKind, Report};
 pub use serve_nfs as nfs;

@@ -6,9 +6,12 @@ use std::sync::atomic::Ordering;
 
 use engine::hosts::ConnectedHost;
 use engine::sample::Stage;
+pub use engine::tls_meter::TlsCounts;
+use link::StreamProblem;
 pub use store::meter::{BOUNDS, Histogram, OpCounts, SIZE_BOUNDS, bound};
 use store::meter::{IoMeter, IoOp};
 
+use crate::config::Protocol;
 use crate::report::Report;
 use crate::serving::PROTOCOLS;
 use crate::start::Running;
@@ -19,6 +22,9 @@ const HOSTS_MAX: usize = 1000;
 const OTHER_HOSTS: &str = "other";
 /// Volumes whose space is looked at at a time.
 const LOOKS_MAX: usize = 16;
+
+/// Why there was no connection that is encrypted: a word each.
+pub const TLS_FAILURES: &[&str] = &StreamProblem::REASONS;
 
 /// What is measured of a target, as of now. What is gone is not in it.
 #[derive(Debug)]
@@ -31,6 +37,8 @@ pub struct Metrics {
     pub stages: Vec<(&'static str, Vec<(&'static str, Histogram)>)>,
     /// Connections by protocol.
     pub connections: Vec<(&'static str, u64)>,
+    /// What is counted of TLS, by the address of the listener; of those that may speak it.
+    pub tls: Vec<(String, TlsCounts)>,
     /// Refusals by kind.
     pub refusals: Vec<(&'static str, u64)>,
     /// By the number of the reactor; `None` of one that does not answer.
@@ -129,6 +137,7 @@ impl Running {
             hosts: self.host_metrics(),
             stages: stages.collect(),
             connections: PROTOCOLS.into_iter().zip(connections).collect(),
+            tls: self.tls_metrics(),
             refusals: refusals.map(|(kind, times)| (kind.0, times)).collect(),
             reactors: self.reports(),
             cpus: self.config().cpus.clone(),
@@ -138,6 +147,17 @@ impl Running {
             driver: self.backend(),
             is_drained: self.is_drained(),
         }
+    }
+
+    fn tls_metrics(&self) -> Vec<(String, TlsCounts)> {
+        let state = self.shared.state();
+        let all = state.listeners.iter();
+        let speaking = all.filter(|(_, open)| open.spec.protocol != Protocol::Iscsi);
+        let told = speaking.map(|(number, open)| {
+            let meter = self.shared.engine.tls_meter(*number);
+            (open.spec.address.to_string(), meter.counts())
+        });
+        told.collect()
     }
 
     fn volume_metrics(&self) -> Vec<VolumeMetrics> {

@@ -149,7 +149,7 @@ impl Protocols for Serving {
         let (protocol, requires_tls) = (spec.protocol, spec.requires_tls);
         drop(state);
         match protocol {
-            Protocol::NvmeTcp => serve_nvme::handshake_terms(&self.shared.nvme, requires_tls),
+            Protocol::NvmeTcp => Some(serve_nvme::handshake_terms(&self.shared.nvme, requires_tls)),
             Protocol::Iscsi | Protocol::Nfs => None,
         }
     }
@@ -294,6 +294,7 @@ impl ServedConnection {
                             cntlid,
                             qid,
                             entries,
+                            is_authenticated: queue.is_authenticated,
                         };
                         (Some((queue.host, queue.subsystem)), role)
                     }

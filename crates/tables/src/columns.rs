@@ -50,6 +50,10 @@ pub const CONNECTIONS: &[Column<ConnectionStatus>] = &[
     figure("in flight", |of| Cell::count(of.in_flight)),
     figure("memory", |of| Cell::Bytes(of.held_bytes)),
     text("digests", |of| digests(of.header_digest, of.data_digest)),
+    text("encrypted", encrypted),
+    text("authenticated", |of| {
+        Cell::text(if of.authenticated { "DH-HMAC-CHAP" } else { "" })
+    }),
     text("host", |of| Cell::option(of.host.as_ref())),
     text("target", |of| Cell::option(of.target.as_ref())),
 ];
@@ -59,6 +63,7 @@ pub const HOSTS: &[Column<Host>] = &[
     text("protocol", |of| Cell::text(of.protocol.name())),
     text("addresses", |of| Cell::list(&of.addresses)),
     figure("connections", |of| Cell::count(of.connections)),
+    figure("encrypted", |of| Cell::count(of.tls_connections)),
     figure("controllers", |of| Cell::count(of.controllers.len())),
     figure("sessions", |of| Cell::count(of.sessions.len())),
     figure("paths", |of| Cell::count(of.paths.len())),
@@ -209,6 +214,23 @@ fn digests(header: bool, data: bool) -> Cell {
         (false, true) => "data",
         (false, false) => "",
     })
+}
+
+/// The cipher suite of a connection, and the key that it was made by.
+fn encrypted(of: &ConnectionStatus) -> Cell {
+    let Some(tls) = &of.tls else {
+        return Cell::text("plain");
+    };
+    let mut text = tls.cipher.clone();
+    if let (Some(version), Some(hash)) = (tls.psk_version, &tls.psk_hash) {
+        let made = if tls.psk_is_generated {
+            "generated "
+        } else {
+            ""
+        };
+        text += &format!(", {made}PSK {version} {hash}");
+    }
+    Cell::text(text)
 }
 
 /// Which part of its host's association a connection is.

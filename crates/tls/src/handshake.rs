@@ -4,6 +4,7 @@
 
 use auth::psk::{PskIdentity, TlsPsk};
 
+use crate::alert_received::AlertReceived;
 use crate::certificate::Certificate;
 use crate::certificate_handshake::CertificateHandshake;
 use crate::psk_handshake::PskHandshake;
@@ -24,6 +25,12 @@ pub enum HandshakeError {
     /// Keys without a key exchange, which NVMe/TCP does not allow.
     #[error("it offers pre-shared keys without a key exchange (psk_ke), which is not allowed")]
     NoKeyExchange,
+    /// There is no key at all.
+    #[error(
+        "it speaks TLS, and no host has a key here: connect without --tls, or make a key \
+         (`weft key new`)"
+    )]
+    NoKeys,
     /// No host has the identity.
     #[error(
         "no host has the TLS identity that it says, \"{0}\": another key, host NQN or subsystem \
@@ -52,7 +59,10 @@ pub enum HandshakeError {
         /// As many may come.
         max_bytes: usize,
     },
-    /// It was ended by the peer, or failed.
+    /// The peer has ended it.
+    #[error("it has ended the TLS handshake with {0}")]
+    Alert(AlertReceived),
+    /// It failed.
     #[error("the TLS handshake failed: {0}")]
     Failed(String),
 }
@@ -77,13 +87,51 @@ impl HandshakeError {
             HandshakeError::NoPsk
             | HandshakeError::NoKeyExchange
             | HandshakeError::Certificate(_)
+            | HandshakeError::Alert(_)
             | HandshakeError::Failed(_) => Alert::HandshakeFailure,
-            HandshakeError::UnknownIdentity(_) | HandshakeError::Expired(_) => {
-                Alert::UnknownPskIdentity
-            }
+            HandshakeError::NoKeys
+            | HandshakeError::UnknownIdentity(_)
+            | HandshakeError::Expired(_) => Alert::UnknownPskIdentity,
             HandshakeError::WrongKey(_) | HandshakeError::OtherBinder(_) => Alert::DecryptError,
         }
     }
+
+    /// A word for what is counted: one of [`HandshakeError::REASONS`].
+    #[must_use]
+    pub fn reason(&self) -> &'static str {
+        match self {
+            HandshakeError::Malformed => "malformed",
+            HandshakeError::Version => "version",
+            HandshakeError::NoPsk => "no-psk",
+            HandshakeError::NoKeyExchange => "no-key-exchange",
+            HandshakeError::NoKeys => "no-keys",
+            HandshakeError::UnknownIdentity(_) => "unknown-identity",
+            HandshakeError::Expired(_) => "expired",
+            HandshakeError::WrongKey(_) => "wrong-key",
+            HandshakeError::OtherBinder(_) => "other-binder",
+            HandshakeError::Certificate(_) => "certificate",
+            HandshakeError::TooLong { .. } => "too-long",
+            HandshakeError::Alert(_) => "alert",
+            HandshakeError::Failed(_) => "failed",
+        }
+    }
+
+    /// All words of [`HandshakeError::reason`].
+    pub const REASONS: [&str; 13] = [
+        "malformed",
+        "version",
+        "no-psk",
+        "no-key-exchange",
+        "no-keys",
+        "unknown-identity",
+        "expired",
+        "wrong-key",
+        "other-binder",
+        "certificate",
+        "too-long",
+        "alert",
+        "failed",
+    ];
 
     /// The identity that the client has said, if it has.
     #[must_use]

@@ -5,6 +5,7 @@
 //! over it.
 #![allow(unsafe_code)]
 
+mod alert_received;
 mod certificate;
 mod certificate_handshake;
 mod cipher;
@@ -20,6 +21,7 @@ mod tests;
 mod traffic_secrets;
 mod words;
 
+pub use alert_received::AlertReceived;
 pub use certificate::{Certificate, SAN_KINDS};
 pub use certificate_handshake::{CertificateHandshake, HANDSHAKE_BYTES_MAX};
 pub use handshake::{Handshake, HandshakeError, HandshakeStep, ProvenPeer, Secured};

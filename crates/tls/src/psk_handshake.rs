@@ -11,6 +11,7 @@ use s2n_tls::enums::{Blinding, Mode, PskHmac};
 use s2n_tls::psk::Psk;
 use s2n_tls::security::Policy;
 
+use crate::alert_received::AlertReceived;
 use crate::handshake::{HandshakeError, HandshakeStep, ProvenPeer, Secured};
 use crate::hello;
 use crate::traffic_secrets::{TrafficSecrets, note};
@@ -23,6 +24,9 @@ const POLICY: &str = "20230317";
 pub trait KnownPsks: Send + Sync {
     /// Those of an identity that a client says: several where it does not tell which is meant.
     fn psks_of(&self, identity: &str) -> Vec<TlsPsk>;
+
+    /// Whether there is any.
+    fn has_any(&self) -> bool;
 
     /// Whether the identity had a key that is good no longer; asked where it has no other. The
     /// client is told no more than of one that no host has.
@@ -94,7 +98,13 @@ impl PskHandshake {
                 let Some(message) = hello::client_hello(&self.bytes.input)? else {
                     return Ok(None);
                 };
-                self.psk = Some(hello::chosen_psk(&message, &**known)?);
+                let chosen = hello::chosen_psk(&message, &**known);
+                self.psk = Some(chosen.map_err(|error| match error {
+                    HandshakeError::UnknownIdentity(_) if !known.has_any() => {
+                        HandshakeError::NoKeys
+                    }
+                    error => error,
+                })?);
             }
             let psk = self
                 .psk
@@ -106,7 +116,8 @@ impl PskHandshake {
         let told = self
             .secrets
             .told_by(|| connection.poll_negotiate().map_ok(drop));
-        let told = told.map_err(failed);
+        let alert = connection.alert().map(AlertReceived);
+        let told = told.map_err(|error| alert.map_or_else(|| failed(error), HandshakeError::Alert));
         match told {
             Poll::Pending => {
                 self.bytes.input.drain(..self.bytes.taken);
@@ -257,6 +268,10 @@ mod tests {
             let fits = |psk: &&TlsPsk| psk.identity == identity;
             self.0.iter().filter(fits).cloned().collect()
         }
+
+        fn has_any(&self) -> bool {
+            !self.0.is_empty()
+        }
     }
 
     const HOST: &str = "nqn.2026-01.io.weft:host";
@@ -358,18 +373,23 @@ mod tests {
             key(PskHash::Sha256, byte).tls_psk_version_0(HOST, SUBSYSTEM, Derivation::Standard)
         };
         let identity = psk(1).identity;
+        let received = |alert| Some(HandshakeError::Alert(AlertReceived(alert as u8)));
         let (server, client) = shake(psk(1), vec![psk(2)], 1000);
         assert_eq!(
             server.err(),
             Some(HandshakeError::WrongKey(identity.clone()))
         );
-        assert!(client.is_err());
-        let (server, client) = shake(psk(1), Vec::new(), 1000);
+        assert_eq!(client.err(), received(Alert::DecryptError));
+        let other = key(PskHash::Sha256, 1).tls_psk(HOST, SUBSYSTEM, Derivation::Standard);
+        let (server, client) = shake(psk(1), vec![other], 1000);
         assert_eq!(
             server.err(),
             Some(HandshakeError::UnknownIdentity(identity))
         );
-        assert!(client.is_err());
+        assert_eq!(client.err(), received(Alert::UnknownPskIdentity));
+        let (server, client) = shake(psk(1), Vec::new(), 1000);
+        assert_eq!(server.err(), Some(HandshakeError::NoKeys));
+        assert_eq!(client.err(), received(Alert::UnknownPskIdentity));
         // A key for SHA-384 under a binder of SHA-256.
         let right = key(PskHash::Sha384, 1).tls_psk(HOST, SUBSYSTEM, Derivation::Standard);
         let wrong = TlsPsk {

@@ -7,6 +7,7 @@ use auth::psk::PskHash;
 use faults::Fault;
 use mem::{BufRange, Stage};
 
+use crate::alert_received::AlertReceived;
 use crate::cipher::{AesGcm, CipherSource, NONCE_BYTES, TAG_BYTES, Way};
 
 /// Bytes of a record's header.
@@ -101,7 +102,7 @@ pub enum RecordError {
     #[error("its connection ends within a TLS record: what it has sent was cut short")]
     Truncated,
     /// It says that something is wrong.
-    #[error("it ends TLS with alert {0}")]
+    #[error("it ends TLS with {}", AlertReceived(*.0))]
     Alert(u8),
 }
 
@@ -222,6 +223,12 @@ impl Sealer {
         Sealer {
             traffic: Traffic::new(hash, secret, Way::Seal),
         }
+    }
+
+    /// The hash of the cipher suite.
+    #[must_use]
+    pub fn hash(&self) -> PskHash {
+        self.traffic.hash
     }
 
     /// Puts a record of `len` bytes, which are `plain`, to the start of `to`; bytes of the

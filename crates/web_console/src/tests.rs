@@ -37,6 +37,8 @@ fn connection(number: u64) -> ConnectionStatus {
         waits_for_memory: false,
         header_digest: false,
         data_digest: false,
+        tls: None,
+        authenticated: false,
         cntlid: Some(1),
         qid: Some(1),
         entries: Some(32),

@@ -308,6 +308,10 @@ impl KnownPsks for Always {
     fn psks_of(&self, identity: &str) -> Vec<TlsPsk> {
         vec![psk(PskHash::Sha256, identity, &self.0)]
     }
+
+    fn has_any(&self) -> bool {
+        true
+    }
 }
 
 #[test]

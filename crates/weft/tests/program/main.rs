@@ -9,6 +9,7 @@ mod drain;
 mod events;
 mod found;
 mod generations;
+mod handshakes;
 mod import;
 mod keys;
 mod logs;
