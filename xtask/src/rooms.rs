@@ -161,6 +161,7 @@ const TESTS_MAY_USE: &[(&str, &[&str])] = &[
         ],
     ),
     ("client", &["needs", "nvmf", "server", "testkit"]),
+    ("control", &["needs"]),
     ("import", &["control", "reactor"]),
     ("weft", &["host", "needs"]),
 ];

@@ -9,7 +9,7 @@ use std::time::UNIX_EPOCH;
 
 use api::Generation;
 use control::with_absolute_paths;
-use control::{FileText, Problem, Problems};
+use control::{FileText, Problem, Problems, SecretsRead};
 use server::Config;
 
 use crate::audit::{Audit, MADE};
@@ -32,6 +32,8 @@ pub struct Document {
     audit: Audit,
     /// What a start has to tell, a line each.
     notes: Vec<String>,
+    /// What the secrets of the text were when they were read last.
+    pub(crate) secrets: SecretsRead,
 }
 
 /// A text that is on the disk, but does not hold yet.
@@ -65,7 +67,8 @@ impl Document {
             Some(file) => FileText::read(file)?,
             None => FileText::of_own(text.to_owned()),
         };
-        let config = text.parse(file.unwrap_or(Path::new(name)))?;
+        let none = SecretsRead::default();
+        let (config, secrets) = text.parse_again(file.unwrap_or(Path::new(name)), &none)?;
         let keeper = Keeper::new(file, name, config.admin.state.as_deref());
         let own = sha256(text.text.as_bytes());
         let found = (keeper.folder().as_ref().ok())
@@ -84,6 +87,7 @@ impl Document {
             text: text.text.into(),
             generations,
             notes,
+            secrets,
         };
         let mut later = None;
         let made = last.as_ref().map(|(made, _)| made.clone());
@@ -144,12 +148,12 @@ impl Document {
         let path = self.generations.as_ref().map(|all| all.path(number));
         let path = path.unwrap_or_default();
         let text = FileText::of_own(text);
-        let config = text
-            .parse(self.keeper.place())
-            .map_err(|problems| Problems {
-                file: path.display().to_string(),
-                ..problems
-            })?;
+        let parsed = text.parse_again(self.keeper.place(), &SecretsRead::default());
+        let (config, secrets) = parsed.map_err(|problems| Problems {
+            file: path.display().to_string(),
+            ..problems
+        })?;
+        self.secrets = secrets;
         let note = format!("generation {number}, {}", path.display());
         self.notes.push(note);
         self.text = text.text.into();
@@ -177,15 +181,19 @@ impl Document {
         }
     }
 
-    /// What would be served with this text.
-    pub(crate) fn parse(&self, text: &str, holder: &Holder) -> Result<Config, Problems> {
+    /// What would be served with this text, and what was read of its secrets.
+    pub(crate) fn parse(
+        &self,
+        text: &str,
+        holder: &Holder,
+    ) -> Result<(Config, SecretsRead), Problems> {
         let mut text = FileText::of_own(text.to_owned());
         if let Holder::File(real) = holder
             && let Ok(there) = fs::metadata(real)
         {
             text.mode = there.mode();
         }
-        text.parse(self.keeper.place())
+        text.parse_again(self.keeper.place(), &self.secrets)
     }
 
     /// Whether the file is as weft knows it, or has `text` already: then that is not written.

@@ -9,7 +9,7 @@ use api::{
     History, HistoryEntry, Host, LastChange, Listener, ObjectChange, ObjectVerb, PlanLine,
     RefusalSummary, Refusals, RequestKey, TargetStatus,
 };
-use control::{Edit, ObjectPath, PlannedChange, ServedDocument};
+use control::{Edit, ObjectPath, PlannedChange, SecretsRead, ServedDocument};
 use server::{AdminRole, AdminSpec, Config, LastRefusal, Protocol, Running, Served};
 use tls::RenewedTls;
 use tokio::sync::Semaphore;
@@ -96,6 +96,8 @@ struct Shown {
     missing: Vec<String>,
     /// What of the text holds from the next start on.
     at_restart: Vec<String>,
+    /// Secrets that could not be read again: what was read before holds.
+    unread: Vec<String>,
 }
 
 fn line_of(change: &PlannedChange) -> PlanLine {
@@ -148,6 +150,7 @@ impl ServedFile {
                 last: None,
                 missing: running.missing().to_vec(),
                 at_restart: Vec::new(),
+                unread: Vec::new(),
             }),
             state: Mutex::new(ServedState {
                 served: ServedDocument::new(loaded, &*running),
@@ -220,7 +223,7 @@ impl ServedFile {
         document.check_file(&text)?;
         let holder = document.keeper.holder();
         let config = document.parse(&text, &holder);
-        let config = config.map_err(|problems| match &asked.object {
+        let (config, secrets) = config.map_err(|problems| match &asked.object {
             Some(object) => NotApplied::of_object(object, &text, &problems),
             None => NotApplied::Mistakes(problems),
         })?;
@@ -270,6 +273,7 @@ impl ServedFile {
         match done {
             Ok(()) => {
                 self.set_admin(admin);
+                self.set_secrets(document, secrets);
                 let generation = document.generation.generation;
                 Ok((Generation { generation, ..made }, lines))
             }
@@ -293,6 +297,15 @@ impl ServedFile {
         self.look_at_tls();
     }
 
+    /// Goes by these secrets from now on, and tells of those that could not be read.
+    fn set_secrets(&self, document: &mut Document, secrets: SecretsRead) {
+        for line in secrets.kept() {
+            tracing::warn!("{line}");
+        }
+        locked(&self.shown).unread = secrets.kept().to_vec();
+        document.secrets = secrets;
+    }
+
     /// What TLS is spoken by, each with its section.
     fn tls(&self) -> impl Iterator<Item = (&'static str, &RenewedTls)> {
         let admin = self.places.get().and_then(|places| places.tls.as_deref());
@@ -311,6 +324,7 @@ impl ServedFile {
     /// What will not do as it is.
     fn warnings(&self) -> Vec<String> {
         let mut warnings = notes_of_groups(&self.admin().groups);
+        warnings.extend(locked(&self.shown).unread.iter().cloned());
         let wrong =
             |(section, tls): (&str, &RenewedTls)| Some(renewed::warning(section, &tls.wrong()?));
         warnings.extend(self.tls().filter_map(wrong));
@@ -390,8 +404,8 @@ impl ServedFile {
         file: &Path,
     ) -> Result<Generation, NotApplied> {
         let read = document.read_again(file)?;
-        let config = read.parse(document.keeper.place());
-        let config = config.map_err(NotApplied::Mistakes)?;
+        let parsed = read.parse_again(document.keeper.place(), &document.secrets);
+        let (config, secrets) = parsed.map_err(NotApplied::Mistakes)?;
         let admin = config.admin.clone();
         let access = self.access_changes(&admin);
         let plan = served.plan(config, &*self.running);
@@ -417,6 +431,7 @@ impl ServedFile {
         let made = served.apply(plan, &*self.running, told);
         made.map_err(NotApplied::Failed)?;
         self.set_admin(admin);
+        self.set_secrets(document, secrets);
         if *read.text != *document.text {
             document.follow_file(generation.clone(), read.text);
         }

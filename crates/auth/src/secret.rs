@@ -19,7 +19,17 @@ impl Secret {
     /// The secret of `bytes`; whether they are as many as they should be is the
     /// caller's to check.
     pub fn new(bytes: impl Into<Vec<u8>>) -> Self {
-        Secret(bytes.into().into_boxed_slice())
+        let bytes = bytes.into();
+        let len = bytes.len();
+        Secret::first(bytes, len)
+    }
+
+    /// The secret of the first `len` of some bytes. Nothing of them is left where they were.
+    pub fn first(mut bytes: Vec<u8>, len: usize) -> Self {
+        // A vector that gives room back may leave a copy behind.
+        let secret = Secret(bytes[..len].into());
+        bytes.zeroize();
+        secret
     }
 
     /// Bytes.
@@ -81,6 +91,10 @@ mod tests {
         assert_eq!((secret.len(), secret.is_empty()), (13, false));
         assert!(Secret::new(*b"").is_empty());
         assert_eq!(format!("{secret:?}"), "Secret(..)");
+        assert_eq!(
+            Secret::first(b"correct horse".to_vec(), 7),
+            Secret::new(*b"correct")
+        );
     }
 
     /// Two bytes that differ in the same bits do not make up for each other.

@@ -2,6 +2,9 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
+use nvmf::{DISCOVERY_NQN, HostTerms};
+use server::{ListenerSpec, SubsystemSpec};
+
 /// Something that is served, and where.
 #[derive(Clone, Debug)]
 pub struct Reached<'a> {
@@ -16,8 +19,13 @@ pub struct Reached<'a> {
 /// What a client reaches.
 #[derive(Clone, Copy, Debug)]
 pub enum ReachedObject<'a> {
-    /// An NVMe subsystem, by its NQN.
-    Subsystem(&'a str),
+    /// An NVMe subsystem.
+    Subsystem {
+        /// Its NQN.
+        nqn: &'a str,
+        /// What its hosts prove themselves by.
+        proof: NvmeProof,
+    },
     /// A logical unit of an iSCSI target.
     Unit {
         /// The name of the target.
@@ -29,6 +37,77 @@ pub enum ReachedObject<'a> {
     },
     /// The path of an export.
     Export(&'a str),
+}
+
+/// Which hosts of a subsystem have to do something.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ProvenBy {
+    /// None of them.
+    #[default]
+    NoHost,
+    /// Those that have a key or a secret; there are others.
+    SomeHosts,
+    /// Whichever host it is.
+    EveryHost,
+}
+
+impl ProvenBy {
+    fn of(subsystem: &SubsystemSpec, does: impl Fn(&HostTerms) -> bool) -> ProvenBy {
+        let doing = subsystem.terms.iter().filter(|terms| does(terms)).count();
+        match &subsystem.hosts {
+            _ if doing == 0 => ProvenBy::NoHost,
+            Some(hosts) if hosts.len() == doing => ProvenBy::EveryHost,
+            _ => ProvenBy::SomeHosts,
+        }
+    }
+}
+
+/// What hosts of a subsystem prove themselves by at a listener.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct NvmeProof {
+    /// By a key for TLS.
+    pub tls: ProvenBy,
+    /// By a secret of DH-HMAC-CHAP.
+    pub dhchap: ProvenBy,
+    /// Discovery is told over TLS alone.
+    pub discovers_by_tls: bool,
+}
+
+impl NvmeProof {
+    /// That of the hosts of `subsystem` at `listener`.
+    #[must_use]
+    pub fn of(subsystem: &SubsystemSpec, listener: &ListenerSpec) -> NvmeProof {
+        NvmeProof {
+            tls: match listener.requires_tls {
+                true => ProvenBy::EveryHost,
+                false => ProvenBy::of(subsystem, HostTerms::needs_tls),
+            },
+            dhchap: ProvenBy::of(subsystem, |terms| terms.dhchap.is_some()),
+            discovers_by_tls: listener.requires_tls,
+        }
+    }
+}
+
+/// What a Linux host does with its copy of a key for TLS, in `file`, before it connects.
+/// `host` and `file` are as a shell takes them.
+#[must_use]
+pub fn tls_key_steps(host: &str, subsystem: &str, file: &str) -> Vec<ClientStep> {
+    let insert = |command: &str, title: &str| {
+        let lines = [subsystem, DISCOVERY_NQN].map(|subnqn| {
+            format!(
+                "{command} --identity=1 --hostnqn={host} --subsysnqn={subnqn} \
+                 --keydata=\"$(head -n1 {file})\""
+            )
+        });
+        step(title, &lines)
+    };
+    vec![
+        insert(
+            "nvme check-tls-key --insert",
+            "Its key, as root, with tlshd (ktls-utils) running",
+        ),
+        insert("nvme keys insert-tls-psk", "The same with nvme-cli 3"),
+    ]
 }
 
 /// What runs on a client.
@@ -86,14 +165,20 @@ impl Reached<'_> {
     #[must_use]
     pub fn steps(&self, system: ClientSystem) -> Vec<ClientStep> {
         match (self.what, system) {
-            (ReachedObject::Subsystem(nqn), ClientSystem::Linux) => self.nvme_linux(nqn),
-            (ReachedObject::Subsystem(nqn), ClientSystem::Esxi) => self.nvme_esxi(nqn),
-            (ReachedObject::Subsystem(_), ClientSystem::Windows) => vec![step(
+            (ReachedObject::Subsystem { nqn, proof }, ClientSystem::Linux) => {
+                self.nvme_linux(nqn, proof)
+            }
+            (ReachedObject::Subsystem { nqn, proof }, ClientSystem::Esxi) => {
+                self.nvme_esxi(nqn, proof)
+            }
+            (ReachedObject::Subsystem { .. }, ClientSystem::Windows) => vec![step(
                 "weft was not tried with an NVMe/TCP initiator of Windows: serve the volume as a \
                  LUN of an iSCSI target",
                 &[],
             )],
-            (ReachedObject::Subsystem(nqn), ClientSystem::Other) => self.nvme_own(nqn),
+            (ReachedObject::Subsystem { nqn, proof }, ClientSystem::Other) => {
+                self.nvme_own(nqn, proof)
+            }
             (ReachedObject::Unit { target, user, .. }, ClientSystem::Linux) => {
                 self.iscsi_linux(target, user)
             }
@@ -115,21 +200,47 @@ impl Reached<'_> {
         }
     }
 
-    fn nvme_linux(&self, nqn: &str) -> Vec<ClientStep> {
+    fn nvme_linux(&self, nqn: &str, proof: NvmeProof) -> Vec<ClientStep> {
         let (ip, port) = (self.address.ip(), self.address.port());
-        vec![
-            step(
-                "From Linux, as root, with nvme-cli",
-                &[
-                    "modprobe nvme-tcp".to_owned(),
-                    format!("nvme discover -t tcp -a {ip} -s {port}"),
-                    format!("nvme connect -t tcp -a {ip} -s {port} -n {nqn}"),
-                ],
-            ),
+        let options = |is_asked: &dyn Fn(ProvenBy) -> bool| {
+            let tls = if is_asked(proof.tls) { TLS_OPTION } else { "" };
+            let dhchap = match is_asked(proof.dhchap) {
+                true => DHCHAP_OPTION,
+                false => "",
+            };
+            format!("{tls}{dhchap}")
+        };
+        let of_all = options(&|by| by == ProvenBy::EveryHost);
+        let of_some = options(&|by| by != ProvenBy::NoHost);
+        let discovers_by = if proof.discovers_by_tls {
+            TLS_OPTION
+        } else {
+            ""
+        };
+        let connect = format!("nvme connect -t tcp -a {ip} -s {port} -n {nqn}");
+        let mut steps = vec![step(
+            "From Linux, as root, with nvme-cli",
+            &[
+                "modprobe nvme-tcp".to_owned(),
+                format!("nvme discover -t tcp -a {ip} -s {port}{discovers_by}"),
+                format!("{connect}{of_all}"),
+            ],
+        )];
+        if of_some != of_all {
+            let title = "The same of a host that has a key or a secret in the configuration";
+            steps.push(step(title, &[format!("{connect}{of_some}")]));
+        }
+        if proof.tls != ProvenBy::NoHost {
+            let title = "A key for TLS, made here once for each host: it prints what both sides do";
+            let new = format!("weft key new host.psk --host {HOST_NQN} --subsystem {nqn}");
+            steps.push(step(title, &[new]));
+            steps.extend(tls_key_steps(HOST_NQN_THERE, nqn, "host.psk"));
+        }
+        steps.extend([
             step(
                 "At every start: a line of /etc/nvme/discovery.conf, and two commands once",
                 &[
-                    format!("--transport=tcp --traddr={ip} --trsvcid={port}"),
+                    format!("--transport=tcp --traddr={ip} --trsvcid={port}{discovers_by}"),
                     "echo nvme-tcp > /etc/modules-load.d/nvme-tcp.conf".to_owned(),
                     "systemctl enable nvmf-autoconnect.service".to_owned(),
                 ],
@@ -143,10 +254,18 @@ impl Reached<'_> {
                 )],
             ),
             fstab_of_block(),
-        ]
+        ]);
+        steps
     }
 
-    fn nvme_esxi(&self, nqn: &str) -> Vec<ClientStep> {
+    fn nvme_esxi(&self, nqn: &str, proof: NvmeProof) -> Vec<ClientStep> {
+        let is_proven = [proof.tls, proof.dhchap].contains(&ProvenBy::EveryHost);
+        if is_proven {
+            let title = "weft was not tried with TLS or DH-HMAC-CHAP of ESXi: name its host in \
+                         `hosts`, which asks neither, and give it a [[listener]] without \
+                         `tls = \"required\"`";
+            return vec![step(title, &[])];
+        }
         let (ip, port) = (self.address.ip(), self.address.port());
         vec![
             step(
@@ -173,13 +292,24 @@ impl Reached<'_> {
         ]
     }
 
-    fn nvme_own(&self, nqn: &str) -> Vec<ClientStep> {
+    fn nvme_own(&self, nqn: &str, proof: NvmeProof) -> Vec<ClientStep> {
         let (weft, address) = (self.weft, self.address);
+        let every = |by| by == ProvenBy::EveryHost;
+        let mut options = String::new();
+        if every(proof.tls) || every(proof.dhchap) {
+            options += &format!(" -q {HOST_NQN}");
+        }
+        if every(proof.tls) {
+            options += " --psk-file host.psk";
+        }
+        if every(proof.dhchap) {
+            options += " --dhchap-secret-file host.dhchap";
+        }
         vec![step(
             "With weft's own initiator, as anybody",
             &[
-                format!("{weft} discover {address}"),
-                format!("{weft} perf nvme-tcp://{address}/{nqn} --rw randread --bs 4k"),
+                format!("{weft} discover {address}{options}"),
+                format!("{weft} perf nvme-tcp://{address}/{nqn}{options} --rw randread --bs 4k"),
             ],
         )]
     }
@@ -374,6 +504,15 @@ impl Reached<'_> {
     }
 }
 
+/// How nvme-cli is told to speak TLS.
+const TLS_OPTION: &str = " --tls";
+/// How nvme-cli is told the secret of a host, which stands in a file there.
+const DHCHAP_OPTION: &str = " --dhchap-secret=\"$(cat host.dhchap)\"";
+/// Stands for the NQN of a host.
+const HOST_NQN: &str = "HOSTNQN";
+/// The same on the host itself.
+const HOST_NQN_THERE: &str = "$(cat /etc/nvme/hostnqn)";
+
 /// Where clients look that are not told.
 const NFS_PORT: u16 = 2049;
 
@@ -428,6 +567,8 @@ fn fstab_of_block() -> ClientStep {
 mod tests {
     use super::*;
 
+    const NQN: &str = "nqn.2026-01.org.example:disks";
+
     fn lines(what: ReachedObject, system: ClientSystem) -> String {
         let reached = Reached {
             what,
@@ -464,7 +605,10 @@ mod tests {
     #[test]
     fn every_system_is_told_something_of_everything() {
         let all = [
-            ReachedObject::Subsystem("nqn.2026-01.org.example:disks"),
+            ReachedObject::Subsystem {
+                nqn: NQN,
+                proof: NvmeProof::default(),
+            },
             ReachedObject::Unit {
                 target: "iqn.2026-01.org.example:disks",
                 lun: 7,
@@ -486,5 +630,113 @@ mod tests {
         }
         let mount = lines(all[2], ClientSystem::Linux);
         assert!(mount.contains("192.0.2.1:'/a file' /mnt"), "{mount}");
+    }
+
+    fn of_subsystem(proof: NvmeProof, system: ClientSystem) -> String {
+        lines(ReachedObject::Subsystem { nqn: NQN, proof }, system)
+    }
+
+    #[test]
+    fn hosts_with_keys_are_told_to_speak_tls_and_others_are_not() {
+        let plain = of_subsystem(NvmeProof::default(), ClientSystem::Linux);
+        for part in ["--tls", "tls-key", "dhchap", "weft key"] {
+            assert!(!plain.contains(part), "{part}: {plain}");
+        }
+        let connect = format!("nvme connect -t tcp -a 192.0.2.1 -s 3260 -n {NQN}");
+        for (tls, discovers_by_tls) in [
+            (ProvenBy::SomeHosts, false),
+            (ProvenBy::EveryHost, false),
+            (ProvenBy::EveryHost, true),
+        ] {
+            let proof = NvmeProof {
+                tls,
+                discovers_by_tls,
+                ..NvmeProof::default()
+            };
+            let told = of_subsystem(proof, ClientSystem::Linux);
+            let has = |line: &str| told.lines().any(|told| told == line);
+            assert!(has(&format!("{connect} --tls")), "{told}");
+            assert_eq!(has(&connect), tls == ProvenBy::SomeHosts, "{told}");
+            let discover = "nvme discover -t tcp -a 192.0.2.1 -s 3260";
+            assert_eq!(has(discover), !discovers_by_tls, "{told}");
+            for part in [
+                "weft key new host.psk",
+                "nvme check-tls-key --insert",
+                "nvme keys insert-tls-psk",
+            ] {
+                assert!(told.contains(part), "{part}: {told}");
+            }
+            let own = of_subsystem(proof, ClientSystem::Other);
+            assert_eq!(
+                own.matches("-q HOSTNQN --psk-file host.psk").count(),
+                if tls == ProvenBy::EveryHost { 2 } else { 0 },
+                "{own}"
+            );
+        }
+    }
+
+    #[test]
+    fn hosts_with_secrets_are_told_where_theirs_is_read() {
+        let proof = NvmeProof {
+            dhchap: ProvenBy::EveryHost,
+            ..NvmeProof::default()
+        };
+        let told = of_subsystem(proof, ClientSystem::Linux);
+        assert!(
+            told.contains("--dhchap-secret=\"$(cat host.dhchap)\""),
+            "{told}"
+        );
+        let own = of_subsystem(proof, ClientSystem::Other);
+        assert!(own.contains("--dhchap-secret-file host.dhchap"), "{own}");
+        assert_eq!(of_subsystem(proof, ClientSystem::Esxi), "");
+    }
+
+    #[test]
+    fn proof_follows_the_hosts_of_a_subsystem_and_its_listener() {
+        let [plain, tls] = [false, true].map(|requires_tls| ListenerSpec {
+            requires_tls,
+            ..ListenerSpec::from(SocketAddr::from(([192, 0, 2, 1], 4420)))
+        });
+        let key = auth::HostPsk {
+            psk: auth::psk::Psk::new(auth::psk::PskHash::Sha256, |bytes| bytes.fill(1)),
+            until: None,
+        };
+        let keyed = HostTerms {
+            psks: vec![key],
+            ..HostTerms::new("nqn.2026-01.org.example:a")
+        };
+        let named = |names: &[&str]| {
+            let names = names
+                .iter()
+                .map(|name| format!("nqn.2026-01.org.example:{name}"));
+            Some(names.collect())
+        };
+        for (hosts, terms, at, by) in [
+            (None, vec![], &plain, ProvenBy::NoHost),
+            (None, vec![keyed.clone()], &plain, ProvenBy::SomeHosts),
+            (
+                named(&["a"]),
+                vec![keyed.clone()],
+                &plain,
+                ProvenBy::EveryHost,
+            ),
+            (
+                named(&["a", "b"]),
+                vec![keyed.clone()],
+                &plain,
+                ProvenBy::SomeHosts,
+            ),
+            (named(&["b"]), vec![], &tls, ProvenBy::EveryHost),
+        ] {
+            let subsystem = SubsystemSpec {
+                hosts,
+                terms,
+                nqn: NQN.to_owned(),
+                ..SubsystemSpec::default()
+            };
+            let proof = NvmeProof::of(&subsystem, at);
+            assert_eq!((proof.tls, proof.dhchap), (by, ProvenBy::NoHost));
+            assert_eq!(proof.discovers_by_tls, at.requires_tls);
+        }
     }
 }

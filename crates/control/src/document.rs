@@ -91,6 +91,9 @@ impl EditProblem {
     /// told, or what the field takes.
     #[must_use]
     pub fn of_text(object: &ObjectPath, field: Option<&str>, told: &str) -> Self {
+        let name = field.map(|field| format!("`{field}`: "));
+        let own = name.and_then(|name| told.strip_prefix(&*name));
+        let told = own.unwrap_or(told);
         match told.split_once("; ") {
             Some((reason, hint)) => Self::new(object, field, reason, hint),
             None => Self::new(object, field, told, kind::remedy(object, field)),

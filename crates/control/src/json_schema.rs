@@ -88,7 +88,7 @@ fn form(takes: Takes) -> Value {
     let number = json!({ "type": "integer", "minimum": 0 });
     let of = |title| json!({ "$ref": format!("#/definitions/{}", name_of(title)) });
     match takes {
-        Takes::Text | Takes::File | Takes::FileOr(_) => text,
+        Takes::Text | Takes::File | Takes::FileOr(_) | Takes::Secret => text,
         Takes::Flag => json!({ "type": "boolean" }),
         Takes::Number => number,
         Takes::NumberOr(word) => json!({ "anyOf": [number, { "enum": [word] }] }),

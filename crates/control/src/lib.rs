@@ -29,6 +29,7 @@ mod policy;
 mod reload;
 mod schema;
 mod secret;
+mod secret_place;
 mod source;
 mod targets;
 mod value;
@@ -50,7 +51,9 @@ use store::memory::MemoryLimit;
 
 pub use allow::{Allowed, allow};
 pub use built_in::{BUILT_IN, NFS_PORT_ELSE, built_in_text, default_config};
-pub use clients::{ClientStep, ClientSystem, Reached, ReachedObject, reachable};
+pub use clients::{
+    ClientStep, ClientSystem, NvmeProof, ProvenBy, Reached, ReachedObject, reachable, tls_key_steps,
+};
 pub use document::{
     Edit, EditProblem, ObjectField, ObjectKind, ObjectPath, SET, edit, fuzz_edits, object_at,
     object_kind, object_kinds, object_name, objects, with_absolute_paths,
@@ -61,6 +64,7 @@ pub use one_line::{OneLine, OneLineFile};
 pub use plan::{PlannedChange, plan};
 pub use reload::{DocumentPlan, MadeChanges, ServedDocument, Serving};
 pub use schema::{SCHEMA, Takes};
+pub use secret::SecretsRead;
 pub use source::{Problem, Problems, hint};
 pub use value::{format_cpus, format_size, parse_size};
 pub use without_secrets::{with_secrets_hidden, without_secrets};
@@ -160,6 +164,20 @@ impl FileText {
     /// # Errors
     /// Everything that is wrong with it.
     pub fn parse(&self, path: &Path) -> Result<Config, Problems> {
+        let (config, _) = self.parse_again(path, &SecretsRead::default())?;
+        Ok(config)
+    }
+
+    /// The same, for a process that serves: a secret that cannot be read now is what it was
+    /// `before`. Also what was read of secrets.
+    ///
+    /// # Errors
+    /// Everything that is wrong with it.
+    pub fn parse_again(
+        &self,
+        path: &Path,
+        before: &SecretsRead,
+    ) -> Result<(Config, SecretsRead), Problems> {
         // As it was named: a link to the folder of a version leads elsewhere later.
         let place = match path == Path::new(BUILT_IN) {
             true => path.to_owned(),
@@ -169,13 +187,13 @@ impl FileText {
             folder: place.parent().unwrap_or(Path::new("")),
             mode: Some(self.mode),
         };
-        let parsed = parse(&self.text, &origin, &reactor::affinity());
-        let mut config = parsed.map_err(|list| Problems {
+        let parsed = parse::parse(&self.text, &origin, before, &reactor::affinity());
+        let (mut config, secrets) = parsed.map_err(|list| Problems {
             file: path.display().to_string(),
             list,
         })?;
         identify_memory(&mut config, &file_behind(place));
-        Ok(config)
+        Ok((config, secrets))
     }
 }
 
@@ -233,6 +251,7 @@ pub fn notes(config: &Config) -> Vec<String> {
     }
     notes.extend(nfs::note(config));
     notes.extend(nvme::expired_notes(config));
+    notes.extend(listener::closed(config));
     notes.extend(admin::note(&config.admin));
     notes.extend(memory_note(config, store::memory::limit()));
     for (scope, auth) in discovery.chain(targets) {
@@ -278,7 +297,8 @@ fn memory_note(config: &Config, limit: Option<MemoryLimit>) -> Option<String> {
 /// # Errors
 /// Everything that is wrong with it.
 pub fn parse(text: &str, origin: &Origin, allowed: &[usize]) -> Result<Config, Vec<Problem>> {
-    parse::parse(text, origin, allowed)
+    let (config, _) = parse::parse(text, origin, &SecretsRead::default(), allowed)?;
+    Ok(config)
 }
 
 #[cfg(test)]

@@ -3,8 +3,8 @@
 use std::net::SocketAddr;
 use std::ops::Range;
 
-use nvmf::{Advertise, Referral};
-use server::{ListenerSpec, Protocol, check};
+use nvmf::{Advertise, HostTerms, Referral};
+use server::{Config, ListenerSpec, Protocol, SubsystemSpec, check};
 
 use crate::policy::pick;
 use crate::schema::{EXPORT, LISTENER, REFERRAL, SCHEMA, SUBSYSTEM, TARGET};
@@ -139,6 +139,31 @@ pub(crate) fn reachable(
         let text = "no [[listener]] has `protocol = \"nfs\"`: no export could be reached";
         sink.add(&span, text);
     }
+}
+
+/// Listeners that take TLS alone where no host has a key, a line each. It is no mistake: a host
+/// whose key is known to others is shut out by taking it away.
+pub(crate) fn closed(config: &Config) -> Vec<String> {
+    let is_closed = |(number, listener): &(u16, &ListenerSpec)| {
+        let is_reached = |spec: &&SubsystemSpec| {
+            let on = spec.listeners.as_ref();
+            listener.discovery_only || on.is_none_or(|on| on.contains(number))
+        };
+        let mut reached = config.subsystems.iter().filter(is_reached);
+        listener.protocol == Protocol::NvmeTcp
+            && listener.requires_tls
+            && !reached.any(|spec| spec.terms.iter().any(HostTerms::needs_tls))
+    };
+    let all = (0..).zip(&config.listeners).filter(is_closed);
+    let told = all.map(|(_, listener)| {
+        format!(
+            "no host can connect at {}: it takes TLS alone (`tls = \"required\"`), and no host of \
+             what it serves has a key; `weft key new` makes one, `psk_file` in \
+             [[nvme.subsystem.host]] names it",
+            listener.address
+        )
+    });
+    told.collect()
 }
 
 fn address(

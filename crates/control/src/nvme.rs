@@ -3,11 +3,9 @@
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
-use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use auth::dhchap::{DhchapGroup, DhchapHash};
-use auth::{HostPsk, KEY_FILE_BYTES_MAX, Secret, parse_keys};
 use nvmf::command::AnaState;
 use nvmf::dhchap::{DhchapChoice, DhchapKeys};
 use nvmf::{AnaGroup, HostTerms, check_host_nqn, check_subsystem_nqn};
@@ -17,8 +15,8 @@ use uuid::Uuid;
 use crate::listener::spoken;
 use crate::policy::pick;
 use crate::schema::{ANA, HOST, NAMESPACE, SCHEMA, SUBSYSTEM};
-use crate::secret::{Secrets, private_bytes};
-use crate::source::{At, Section, Sink, file, hint};
+use crate::secret::Secrets;
+use crate::source::{At, Section, Sink, hint};
 use crate::targets::networks;
 use crate::volume::Volumes;
 
@@ -71,7 +69,8 @@ fn subsystem(
         }
         nqn.value.to_owned()
     });
-    let (hosts, terms) = hosts(sink, section, secrets);
+    let named = nqn.as_deref().unwrap_or("SUBNQN");
+    let (hosts, terms) = hosts(sink, section, secrets, named);
     let dhchap = dhchap_choice(sink, section);
     let serial = fixed_text(sink, section, "serial", check::SERIAL_BYTES);
     let model = fixed_text(sink, section, "model", check::MODEL_BYTES);
@@ -100,6 +99,7 @@ fn hosts(
     sink: &mut Sink,
     section: &Section,
     secrets: &Secrets,
+    subnqn: &str,
 ) -> (Option<Vec<String>>, Vec<HostTerms>) {
     let any = section.flag(sink, "allow_any_host").unwrap_or(false);
     match (any, section.has("hosts") || section.has("host")) {
@@ -117,7 +117,7 @@ fn hosts(
     let mut hosts = host_list(sink, section).unwrap_or_default();
     let mut terms: Vec<HostTerms> = Vec::new();
     for section in section.tables(sink, SCHEMA, "host", HOST) {
-        let Some(of_host) = terms_of_host(sink, &section, secrets) else {
+        let Some(of_host) = terms_of_host(sink, &section, secrets, subnqn) else {
             continue;
         };
         if hosts.contains(&of_host.nqn) || terms.iter().any(|known| known.nqn == of_host.nqn) {
@@ -133,7 +133,12 @@ fn hosts(
 }
 
 /// What a host with a table of its own is held to.
-fn terms_of_host(sink: &mut Sink, section: &Section, secrets: &Secrets) -> Option<HostTerms> {
+fn terms_of_host(
+    sink: &mut Sink,
+    section: &Section,
+    secrets: &Secrets,
+    subnqn: &str,
+) -> Option<HostTerms> {
     section.missing(sink, "nqn", "nqn = \"nqn.2014-08.org.nvmexpress:uuid:...\"");
     let nqn = section.text(sink, "nqn");
     if let Some(nqn) = &nqn
@@ -141,24 +146,13 @@ fn terms_of_host(sink: &mut Sink, section: &Section, secrets: &Secrets) -> Optio
     {
         sink.add(&nqn.span, why.to_string());
     }
-    let path = file(sink, section, "psk_file", secrets.folder());
-    let psks = path.map(|path| keys(&path)).transpose();
-    let psks = psks.unwrap_or_else(|why| {
-        sink.add(&section.span_of("psk_file"), format!("`psk_file`: {why}"));
-        None
-    });
+    let named = nqn.as_ref().map_or("HOSTNQN", |nqn| nqn.value);
     Some(HostTerms {
-        psks: psks.unwrap_or_default(),
+        psks: secrets.psks(sink, section, (named, subnqn)),
         networks: networks(sink, section).unwrap_or_default(),
-        dhchap: dhchap_keys(sink, section, secrets),
+        dhchap: dhchap_keys(sink, section, secrets, (named, subnqn)),
         ..HostTerms::new(nqn?.value)
     })
-}
-
-/// The keys in a file that other users may not read.
-fn keys(path: &Path) -> Result<Vec<HostPsk>, String> {
-    let bytes = Secret::new(private_bytes(path, KEY_FILE_BYTES_MAX as u64 + 1)?);
-    parse_keys(bytes.bytes()).map_err(|why| format!("{}: {why}", path.display()))
 }
 
 /// Which hosts have keys for TLS that are all expired: they are refused.
@@ -183,12 +177,17 @@ pub(crate) fn expired_notes(config: &Config) -> impl Iterator<Item = String> {
 }
 
 /// The secrets that a host authenticates with, if it must.
-fn dhchap_keys(sink: &mut Sink, section: &Section, secrets: &Secrets) -> Option<DhchapKeys> {
+fn dhchap_keys(
+    sink: &mut Sink,
+    section: &Section,
+    secrets: &Secrets,
+    (nqn, subnqn): (&str, &str),
+) -> Option<DhchapKeys> {
     const HOST_KEYS: (&str, &str) = ("dhchap_secret", "dhchap_secret_file");
     const CONTROLLER_KEYS: (&str, &str) = ("dhchap_ctrl_secret", "dhchap_ctrl_secret_file");
     let has = |(itself, in_file)| section.has(itself) || section.has(in_file);
-    let host = secrets.dhchap_key(sink, section, HOST_KEYS);
-    let controller = secrets.dhchap_key(sink, section, CONTROLLER_KEYS);
+    let host = secrets.dhchap_key(sink, section, HOST_KEYS, nqn);
+    let controller = secrets.dhchap_key(sink, section, CONTROLLER_KEYS, subnqn);
     let span = || match section.has(CONTROLLER_KEYS.0) {
         true => section.span_of(CONTROLLER_KEYS.0),
         false => section.span_of(CONTROLLER_KEYS.1),

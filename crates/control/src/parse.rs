@@ -5,7 +5,7 @@ use toml::de::DeTable;
 
 use crate::by_name::ByName;
 use crate::schema::{ADMIN, FILE, ISCSI, NFS, NVME, POLICY, SCHEMA};
-use crate::secret::Secrets;
+use crate::secret::{Secrets, SecretsRead};
 use crate::source::{Section, Sink};
 use crate::targets::{self, Rest};
 use crate::volume::volumes;
@@ -14,8 +14,9 @@ use crate::{Origin, Problem, admin, listener, nfs, nvme, pattern, policy};
 pub(crate) fn parse(
     text: &str,
     origin: &Origin,
+    before: &SecretsRead,
     allowed: &[usize],
-) -> Result<Config, Vec<Problem>> {
+) -> Result<(Config, SecretsRead), Vec<Problem>> {
     let (mut table, errors) = DeTable::parse_recoverable(text);
     let mut sink = Sink::new(text);
     for error in errors {
@@ -28,7 +29,7 @@ pub(crate) fn parse(
     let nvme = file.table(sink, SCHEMA, "nvme", NVME);
     let limits = policy::limits(sink, nvme.as_ref());
     let (listeners, is_whole) = listener::listeners(sink, &file);
-    let mut secrets = Secrets::new(origin);
+    let mut secrets = Secrets::new(origin, before);
     let subsystems = nvme::subsystems(sink, nvme.as_ref(), &secrets, (&volumes, &listeners));
     let referrals = listener::referrals(sink, nvme.as_ref());
     let section = file.table(sink, SCHEMA, "iscsi", ISCSI);
@@ -73,7 +74,7 @@ pub(crate) fn parse(
         },
     };
     match sink.take() {
-        problems if problems.is_empty() => Ok(config),
+        problems if problems.is_empty() => Ok((config, secrets.into_read())),
         problems => Err(problems),
     }
 }

@@ -21,6 +21,8 @@ pub enum Takes {
     File,
     /// The same, or this word.
     FileOr(&'static str),
+    /// The same, or another place of a secret: a credential or a key of the kernel.
+    Secret,
     /// True or false.
     Flag,
     /// A whole number.
@@ -130,11 +132,11 @@ pub const SCHEMA: &[Keys] = &[
         &[
             key("nqn", Takes::Text),
             key("networks", Takes::Texts),
-            key("psk_file", Takes::File),
+            key("psk_file", Takes::Secret),
             key("dhchap_secret", Takes::Text),
-            key("dhchap_secret_file", Takes::File),
+            key("dhchap_secret_file", Takes::Secret),
             key("dhchap_ctrl_secret", Takes::Text),
-            key("dhchap_ctrl_secret_file", Takes::File),
+            key("dhchap_ctrl_secret_file", Takes::Secret),
         ],
     ),
     (
@@ -427,5 +429,5 @@ const TLS_FILES: &[Key] = &[
 const CREDENTIALS: &[Key] = &[
     key("user", Takes::Text),
     key("secret", Takes::Text),
-    key("secret_file", Takes::File),
+    key("secret_file", Takes::Secret),
 ];

@@ -1,27 +1,43 @@
-//! CHAP names and secrets of a file, and those of DH-HMAC-CHAP: from files of their own or from the
-//! configuration itself, and shown nowhere.
+//! Keys for TLS, CHAP names and secrets, and those of DH-HMAC-CHAP: from places of their own or
+//! from the configuration itself, and shown nowhere.
 
-use std::fs::{self, File};
-use std::io::Read;
+use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::ops::Range;
-use std::os::unix::fs::MetadataExt;
-use std::path::Path;
 
-use auth::Secret;
 use auth::dhchap::DhchapKey;
+use auth::{HostPsk, KEY_FILE_BYTES_MAX, Secret, parse_keys};
 use iscsi::Credentials;
 
 use crate::Origin;
 use crate::schema::SCHEMA;
-use crate::source::file;
+use crate::secret_place::{SecretPlace, is_private};
 use crate::source::{Section, Sink};
 
-/// What others may do with a file so that it holds no secret: read or write it.
-const OPEN_TO_ALL: u32 = 0o006;
+/// Bytes of a secret with the end of its line, and one more: what is longer is refused.
+const SECRET_TEXT_BYTES: usize = Secret::LEN_MAX + 3;
+
+/// What the places of secrets had when they could be read last: a process that serves goes by
+/// that while one of them cannot be, so that no host waits for the file of another.
+#[derive(Debug, Default)]
+pub struct SecretsRead {
+    by_place: BTreeMap<SecretPlace, Secret>,
+    kept: Vec<String>,
+}
+
+impl SecretsRead {
+    /// What could not be read, and by what is gone meanwhile, a line each.
+    #[must_use]
+    pub fn kept(&self) -> &[String] {
+        &self.kept
+    }
+}
 
 /// The secrets that were read so far: those of one side are not the other's.
 pub(crate) struct Secrets<'o> {
     origin: &'o Origin<'o>,
+    before: &'o SecretsRead,
+    now: RefCell<SecretsRead>,
     list: Vec<KnownFile>,
 }
 
@@ -33,16 +49,39 @@ struct KnownFile {
 }
 
 impl<'o> Secrets<'o> {
-    pub fn new(origin: &'o Origin<'o>) -> Self {
+    /// None yet; `before`: what was read of an earlier text.
+    pub fn new(origin: &'o Origin<'o>, before: &'o SecretsRead) -> Self {
         Secrets {
             origin,
+            before,
+            now: RefCell::default(),
             list: Vec::new(),
         }
     }
 
-    /// What relative paths start from.
-    pub fn folder(&self) -> &Path {
-        self.origin.folder
+    /// What was read.
+    pub fn into_read(self) -> SecretsRead {
+        self.now.into_inner()
+    }
+
+    /// The keys for TLS of the host `nqn` that `psk_file` names, if it is there.
+    pub fn psks(
+        &self,
+        sink: &mut Sink,
+        section: &Section,
+        (nqn, subnqn): (&str, &str),
+    ) -> Vec<HostPsk> {
+        let made = format!(
+            "`weft key new FILE --host {nqn} --subsystem {subnqn}` makes one, for the host too"
+        );
+        let keys = self.placed(
+            sink,
+            section,
+            "psk_file",
+            (KEY_FILE_BYTES_MAX + 1, &made),
+            |key| parse_keys(key.bytes()),
+        );
+        keys.unwrap_or_default()
     }
 
     /// The credentials under `key`, `chap` or `mutual_chap`, if that is there.
@@ -61,7 +100,8 @@ impl<'o> Secrets<'o> {
         {
             sink.add(&user.span, why);
         }
-        let secret = self.secret(sink, &section);
+        let named = user.as_ref().map_or("the user", |user| user.value);
+        let secret = self.secret(sink, &section, named);
         let (user, (secret, span)) = (user?.value.to_owned(), secret?);
         self.list.push(KnownFile {
             secret: secret.clone(),
@@ -71,39 +111,47 @@ impl<'o> Secrets<'o> {
         Some(Credentials { user, secret })
     }
 
-    fn secret(&self, sink: &mut Sink, section: &Section) -> Option<(Secret, Range<usize>)> {
+    fn secret(
+        &self,
+        sink: &mut Sink,
+        section: &Section,
+        user: &str,
+    ) -> Option<(Secret, Range<usize>)> {
         if !section.has("secret") {
             section.missing(sink, "secret_file", "secret_file = \"alice.secret\"");
         }
-        self.made(sink, section, ("secret", "secret_file"), |bytes| {
-            let secret = Secret::new(bytes);
-            server::check::chap_secret(&secret)?;
-            Ok(secret)
+        let made = format!("write the secret of {user} to it, and no other line");
+        self.made(sink, section, ("secret", "secret_file"), &made, |secret| {
+            server::check::chap_secret(secret)?;
+            Ok(secret.clone())
         })
     }
 
-    /// The key of DH-HMAC-CHAP under one of two names, if it is there.
+    /// The key of DH-HMAC-CHAP of `nqn` under one of two names, if it is there.
     pub fn dhchap_key(
         &self,
         sink: &mut Sink,
         section: &Section,
         names: (&'static str, &'static str),
+        nqn: &str,
     ) -> Option<DhchapKey> {
-        let made = self.made(sink, section, names, |bytes| {
-            let text = String::from_utf8(bytes).unwrap_or_default();
+        let made = format!("`nvme gen-dhchap-key --nqn={nqn} > FILE` makes one");
+        let key = self.made(sink, section, names, &made, |secret| {
+            let text = str::from_utf8(secret.bytes()).unwrap_or_default();
             DhchapKey::parse(text.trim_end()).map_err(|why| why.to_string())
         });
-        made.map(|(key, _)| key)
+        key.map(|(key, _)| key)
     }
 
-    /// What `make` makes of the bytes that stand under the first of two names, or in the file
-    /// that the second names, and where that is.
+    /// What `make` makes of the secret that stands under the first of two names, or in the place
+    /// that the second names, and where that is. `made` says how it comes to be there.
     fn made<T>(
         &self,
         sink: &mut Sink,
         section: &Section,
         (itself, in_file): (&'static str, &'static str),
-        make: impl FnOnce(Vec<u8>) -> Result<T, String>,
+        made: &str,
+        make: impl Fn(&Secret) -> Result<T, String>,
     ) -> Option<(T, Range<usize>)> {
         let key = match (section.has(itself), section.has(in_file)) {
             (true, true) => {
@@ -116,24 +164,67 @@ impl<'o> Secrets<'o> {
             (false, false) => return None,
         };
         let span = section.span_of(key);
-        let found = match key == itself {
-            true => {
-                let text = section.text(sink, key)?;
-                let mode = self.origin.mode;
-                match mode.map_or(Ok(()), |mode| is_private("this file", mode)) {
-                    Ok(()) => Ok(text.value.as_bytes().to_vec()),
-                    Err(why) => Err(format!("{why}; or use `{in_file}`")),
-                }
-            }
-            false => read(&file(sink, section, key, self.origin.folder)?),
-        };
-        match found.and_then(make) {
+        if key == in_file {
+            let of_line = |secret: &Secret| make(&line_of(secret));
+            let made = self.placed(sink, section, key, (SECRET_TEXT_BYTES, made), of_line)?;
+            return Some((made, span));
+        }
+        let text = section.text(sink, key)?;
+        let mode = self.origin.mode;
+        let private = mode.map_or(Ok(()), |mode| is_private("this file", mode));
+        let private = private.map_err(|why| format!("{why}, or use `{in_file}`"));
+        match private.and_then(|()| make(&Secret::new(text.value.as_bytes()))) {
             Ok(made) => Some((made, span)),
             Err(why) => {
                 sink.add(&span, format!("`{key}`: {why}"));
                 None
             }
         }
+    }
+
+    /// What `make` makes of the secret in the place that `key` names, if it is there; of what
+    /// the place had before, where it cannot be read.
+    fn placed<T>(
+        &self,
+        sink: &mut Sink,
+        section: &Section,
+        key: &'static str,
+        (most, made): (usize, &str),
+        make: impl Fn(&Secret) -> Result<T, String>,
+    ) -> Option<T> {
+        let text = section.text(sink, key)?;
+        let mut wrong = |why: &str| {
+            sink.add(&text.span, format!("`{key}`: {why}"));
+            None
+        };
+        if text.value.is_empty() {
+            return wrong("it is empty");
+        }
+        let place = match SecretPlace::parse(text.value, self.origin.folder) {
+            Ok(place) => place,
+            Err(why) => return wrong(&why),
+        };
+        let mut now = self.now.borrow_mut();
+        let read = place.read(most, made).and_then(|secret| {
+            let made = make(&secret).map_err(|why| format!("{place}: {why}"))?;
+            now.by_place.insert(place.clone(), secret);
+            Ok(made)
+        });
+        let why = match read {
+            Ok(made) => return Some(made),
+            Err(why) => why,
+        };
+        let before = self.before.by_place.get(&place);
+        let Some((secret, made)) = before.and_then(|secret| Some((secret, make(secret).ok()?)))
+        else {
+            return wrong(&why);
+        };
+        now.kept.push(format!(
+            "line {}, `{key}`: {why}. What was read before stays good until weft ends",
+            sink.line(&text.span)
+        ));
+        now.by_place.insert(place, secret.clone());
+        Some(made)
     }
 
     /// Reports secrets by which both sides prove themselves (RFC 7143, section
@@ -151,36 +242,9 @@ impl<'o> Secrets<'o> {
     }
 }
 
-/// The bytes of a file that other users may not read, without the end of its
-/// line.
-fn read(path: &Path) -> Result<Vec<u8>, String> {
-    let bytes = private_bytes(path, Secret::LEN_MAX as u64 + 3)?;
-    let line = bytes.strip_suffix(b"\n").unwrap_or(&bytes);
-    Ok(line.strip_suffix(b"\r").unwrap_or(line).to_vec())
-}
-
-/// The first `most` bytes of a file that other users may not read.
-pub(crate) fn private_bytes(path: &Path, most: u64) -> Result<Vec<u8>, String> {
-    let shown = path.display();
-    let cannot = |error| format!("{shown} cannot be read: {error}");
-    // Looked at before it is opened: opening a pipe would block.
-    if !fs::metadata(path).map_err(cannot)?.is_file() {
-        return Err(format!("{shown} is no file"));
-    }
-    let file = File::open(path).map_err(cannot)?;
-    let about = file.metadata().map_err(cannot)?;
-    is_private(&shown.to_string(), about.mode())?;
-    let mut bytes = Vec::new();
-    file.take(most).read_to_end(&mut bytes).map_err(cannot)?;
-    Ok(bytes)
-}
-
-fn is_private(file: &str, mode: u32) -> Result<(), String> {
-    match mode & OPEN_TO_ALL {
-        0 => Ok(()),
-        _ => Err(format!(
-            "everybody on this machine may read or write {file} (mode {:04o}): `chmod 600` it",
-            mode & 0o7777
-        )),
-    }
+/// Without the end of its line.
+fn line_of(secret: &Secret) -> Secret {
+    let bytes = secret.bytes();
+    let line = bytes.strip_suffix(b"\n").unwrap_or(bytes);
+    Secret::new(line.strip_suffix(b"\r").unwrap_or(line))
 }

@@ -120,7 +120,7 @@ fn has_form(value: &Value, takes: Takes) -> bool {
     let all =
         |is_one: fn(&Value) -> bool| value.as_array().is_some_and(|all| all.iter().all(is_one));
     match takes {
-        Takes::Text | Takes::File | Takes::FileOr(_) => value.is_str(),
+        Takes::Text | Takes::File | Takes::FileOr(_) | Takes::Secret => value.is_str(),
         Takes::Flag => value.is_bool(),
         Takes::Number => value.is_integer(),
         Takes::NumberOr(_) | Takes::Size => value.is_integer() || value.is_str(),

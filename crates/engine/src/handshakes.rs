@@ -38,7 +38,7 @@ pub(crate) struct HandshakePlace {
 }
 
 impl HandshakeQueue {
-    /// One more step of a peer at `address`; also whether somebody has to begin to serve.
+    /// One more step of a peer at `address`; also whether serving has to begin.
     pub fn add(self: &Arc<Self>, address: IpAddr, step: BlockingWork) -> (HandshakePlace, bool) {
         let mut table = locked(&self.table);
         table.came += 1;

@@ -70,6 +70,8 @@ impl Need {
             // The right to have a network namespace of its own.
             "network_namespace" => network_namespace(),
             "loop_device" => loop_device(),
+            // Keyrings of the kernel (CONFIG_KEYS).
+            "keyring" => keyring(),
             // Any block device that this process sees.
             "block_device" => block_device(),
             "ipv6" => ipv6(),
@@ -130,6 +132,10 @@ fn root() -> Found {
         0 => Ok(()),
         uid => Err(format!("user {uid} runs the tests")),
     }
+}
+
+fn keyring() -> Found {
+    File::open("/proc/keys").map(drop).map_err(refused)
 }
 
 /// Runs a program without a word.

@@ -59,6 +59,8 @@ pub mod tcp;
 
 pub use controller::{Activity, Controller, ErrorNote};
 pub use lba_status::{LbaStatus, LbaStatusKind};
+pub use wire::nvme::discovery::DISCOVERY_NQN;
+
 pub use nqn::{NqnError, check_host_nqn, check_subsystem_nqn};
 pub use registry::{
     Connected, ControllerChange, ControllerId, GeneratedKey, Refusal, Registry, RegistryConfig,

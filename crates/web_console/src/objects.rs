@@ -272,12 +272,9 @@ fn actions(page: &Page<'_>, object: &ConfigObject) -> Markup {
                 }
             }
             @if page.may_change() {
-                // A host has a name alone.
-                @if kind != "subsystem/host" {
-                    li {
-                        a href=(change_link("set", kind, names)) {
-                            "Change…" span.unseen { " " (plain(subject)) }
-                        }
+                li {
+                    a href=(change_link("set", kind, names)) {
+                        "Change…" span.unseen { " " (plain(subject)) }
                     }
                 }
                 @for inner in inner_kinds(kind) {

@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::net::SocketAddr;
 use std::path::Path;
 
-use control::{ClientSystem, Reached, ReachedObject, reachable};
+use control::{ClientSystem, NvmeProof, Reached, ReachedObject, reachable};
 use server::nfs::{Clients, ExportSpec, FileSystemKind, Rule};
 use server::{Ana, Config, IscsiTargetSpec, ListenerSpec, Protocol};
 
@@ -219,13 +219,17 @@ pub fn commands(config: &Config, addresses: &[SocketAddr]) -> String {
 fn nvme_commands(config: &Config, addresses: &[SocketAddr]) -> Option<String> {
     let mut subsystems = config.subsystems.iter();
     let subsystem = subsystems.find(|subsystem| !subsystem.namespaces.is_empty())?;
-    let address = first(config, addresses, |number, listener| {
+    let (listener, address) = first(config, addresses, |number, listener| {
         let on = subsystem.listeners.as_ref();
         listener.protocol == Protocol::NvmeTcp
             && !listener.discovery_only
             && on.is_none_or(|on| on.contains(&number))
     })?;
-    Some(steps(ReachedObject::Subsystem(&subsystem.nqn), address))
+    let what = ReachedObject::Subsystem {
+        nqn: &subsystem.nqn,
+        proof: NvmeProof::of(subsystem, listener),
+    };
+    Some(steps(what, address))
 }
 
 /// Those for the first target with a logical unit, on the first portal where it is
@@ -233,7 +237,7 @@ fn nvme_commands(config: &Config, addresses: &[SocketAddr]) -> Option<String> {
 fn iscsi_commands(config: &Config, addresses: &[SocketAddr]) -> Option<String> {
     let mut targets = config.iscsi_targets.iter();
     let IscsiTargetSpec { target, luns, .. } = targets.find(|spec| !spec.luns.is_empty())?;
-    let address = first(config, addresses, |number, listener| {
+    let (_, address) = first(config, addresses, |number, listener| {
         let is_on = target.portal_groups.is_empty() || target.portal_group_of(number).is_some();
         listener.protocol == Protocol::Iscsi && is_on
     })?;
@@ -248,7 +252,7 @@ fn iscsi_commands(config: &Config, addresses: &[SocketAddr]) -> Option<String> {
 /// Those for the first export, on the first listener for NFS.
 fn nfs_commands(config: &Config, addresses: &[SocketAddr]) -> Option<String> {
     let path = &config.exports.first()?.path;
-    let address = first(config, addresses, |_, listener| {
+    let (_, address) = first(config, addresses, |_, listener| {
         listener.protocol == Protocol::Nfs
     })?;
     Some(steps(ReachedObject::Export(path), address))
@@ -275,14 +279,15 @@ fn steps(what: ReachedObject, address: SocketAddr) -> String {
 }
 
 /// The first listener that will do, as this machine itself can connect to it.
-fn first(
-    config: &Config,
+fn first<'c>(
+    config: &'c Config,
     addresses: &[SocketAddr],
     will_do: impl Fn(u16, &ListenerSpec) -> bool,
-) -> Option<SocketAddr> {
+) -> Option<(&'c ListenerSpec, SocketAddr)> {
     let listeners = (0..).zip(&config.listeners).zip(addresses);
     let mut listeners = listeners.filter(|((number, listener), _)| will_do(*number, listener));
-    listeners.next().map(|(_, address)| reachable(*address))
+    let ((_, listener), address) = listeners.next()?;
+    Some((listener, reachable(*address)))
 }
 
 /// How the user can start this very program again.

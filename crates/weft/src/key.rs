@@ -10,6 +10,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use auth::psk::{Derivation, Psk, PskHash};
 use auth::{HostPsk, KEY_FILE_BYTES_MAX, Secret, key_line, parse_keys};
 use clap::{Args, Subcommand, ValueEnum};
+use control::ClientStep;
 use nvmf::{check_host_nqn, check_subsystem_nqn};
 use wire::nvme::discovery::DISCOVERY_NQN;
 
@@ -125,7 +126,13 @@ fn make(path: &Path, pair: &Pair, hash: HashName) -> Result<String, String> {
         HashName::Sha256 => PskHash::Sha256,
         HashName::Sha384 => PskHash::Sha384,
     })?;
-    write_new(path, &key_line(&key))?;
+    let shown = path.display();
+    write_new(path, &key_line(&key)).map_err(|error| match error.kind() {
+        io::ErrorKind::AlreadyExists => {
+            format!("{shown} is there already: give another name, or remove it if no host has it")
+        }
+        _ => format!("{shown} cannot be made: {error}"),
+    })?;
     give_to_owner_of_folder(path)?;
     let path = &fs::canonicalize(path).map_err(|error| format!("{}: {error}", path.display()))?;
     let shown = path.display();
@@ -161,21 +168,12 @@ fn on_the_host(path: &Path, pair: &Pair) -> String {
     let Pair { host, subsystem } = pair;
     let file = path.file_name().unwrap_or_default().to_string_lossy();
     let file = format!("'{}'", file.replace('\'', r"'\''"));
-    let mut text = format!(
-        "On the host, as root, with tlshd (ktls-utils) running and its copy of the key in {file}:\n\n"
-    );
-    for subnqn in [subsystem, DISCOVERY_NQN] {
-        text += &format!(
-            "    nvme check-tls-key --insert --identity=1 --hostnqn={host} \\\n        \
-             --subsysnqn={subnqn} --keydata=\"$(head -n1 {file})\"\n"
-        );
-    }
-    text += "\nWith nvme-cli 3:\n\n";
-    for subnqn in [subsystem, DISCOVERY_NQN] {
-        text += &format!(
-            "    nvme keys insert-tls-psk --identity=1 --hostnqn={host} \\\n        \
-             --subsysnqn={subnqn} --keydata=\"$(head -n1 {file})\"\n"
-        );
+    let mut text = format!("On the host, with its copy of the key in {file}.\n");
+    for ClientStep { title, lines } in control::tls_key_steps(host, subsystem, &file) {
+        text += &format!("\n{title}:\n\n");
+        for line in lines {
+            text += &format!("    {line}\n");
+        }
     }
     text += &format!(
         "\nThen it connects:\n\n    \
@@ -186,12 +184,9 @@ fn on_the_host(path: &Path, pair: &Pair) -> String {
 }
 
 fn check(path: &Path, pair: &Pair) -> Result<String, String> {
-    let mut text = String::new();
-    for (number, key) in (1..).zip(read(path)?) {
-        let hash = match key.psk.hash() {
-            PskHash::Sha256 => "SHA-256, TLS_AES_128_GCM_SHA256",
-            PskHash::Sha384 => "SHA-384, TLS_AES_256_GCM_SHA384",
-        };
+    let (keys, mut text) = (read(path)?, mode_of(path)?);
+    for (number, key) in (1..).zip(keys) {
+        let (hash, suite) = (key.psk.hash().name(), key.psk.hash().cipher_suite());
         let until = match key.until {
             None => "good".to_owned(),
             Some(until) => {
@@ -201,7 +196,7 @@ fn check(path: &Path, pair: &Pair) -> Result<String, String> {
                 format!("{word} {until}")
             }
         };
-        text += &format!("key {number}: {hash}, {until}\n");
+        text += &format!("key {number}: {hash}, {suite}, {until}\n");
         for (what, derivation) in [
             ("identity", Derivation::Standard),
             ("identity, as libnvme up to 1.13 makes it", Derivation::Old),
@@ -215,6 +210,26 @@ fn check(path: &Path, pair: &Pair) -> Result<String, String> {
         text += &format!("  identity of version 0:\n    {}\n", psk.identity);
     }
     Ok(text)
+}
+
+/// What others may do with the file, if they may do anything.
+fn mode_of(path: &Path) -> Result<String, String> {
+    /// Read or written by everybody, weft takes no secret from it.
+    const OPEN_TO_ALL: u32 = 0o006;
+    let shown = path.display();
+    let about = fs::metadata(path).map_err(|error| format!("{shown}: {error}"))?;
+    let mode = about.mode() & 0o777;
+    Ok(match mode & 0o077 {
+        0 => String::new(),
+        open if open & OPEN_TO_ALL != 0 => format!(
+            "mode {mode:04o}: everybody on this machine may read or write the key, so weft does \
+             not take it: `chmod 600 {shown}`, and make another key if others had it\n"
+        ),
+        _ => format!(
+            "mode {mode:04o}: its group may read or write the key; if that is not meant, \
+             `chmod 600 {shown}`\n"
+        ),
+    })
 }
 
 fn rotate(path: &Path, pair: &Pair, grace: Duration) -> Result<String, String> {
@@ -247,7 +262,15 @@ fn rotate(path: &Path, pair: &Pair, grace: Duration) -> Result<String, String> {
     let mut beside = target.as_os_str().to_owned();
     beside.push(".new");
     let beside = Path::new(&beside);
-    write_new(beside, &text)?;
+    write_new(beside, &text).map_err(|error| match error.kind() {
+        io::ErrorKind::AlreadyExists => format!(
+            "{} is left of a rotation that did not come to its end, or of one under way: no host \
+             has its key, so remove it, and rotate again; {} is as it was before",
+            beside.display(),
+            path.display()
+        ),
+        _ => format!("{} cannot be made: {error}", beside.display()),
+    })?;
     let replaced = chown(beside, Some(about.uid()), Some(about.gid()))
         .and_then(|()| fs::set_permissions(beside, about.permissions()))
         .and_then(|()| fs::rename(beside, &target));
@@ -280,21 +303,13 @@ fn read(path: &Path) -> Result<Vec<HostPsk>, String> {
 }
 
 /// Writes a file that is not there yet, for its owner alone.
-fn write_new(path: &Path, text: &str) -> Result<(), String> {
+fn write_new(path: &Path, text: &str) -> io::Result<()> {
     let made = OpenOptions::new()
         .write(true)
         .create_new(true)
         .mode(0o600)
         .open(path);
-    let written = made.and_then(|mut file| {
-        file.write_all(text.as_bytes())?;
-        file.sync_all()
-    });
-    let shown = path.display();
-    written.map_err(|error| match error.kind() {
-        io::ErrorKind::AlreadyExists => {
-            format!("{shown} is there already: give another name, or remove it if no host has it")
-        }
-        _ => format!("{shown} cannot be made: {error}"),
-    })
+    let mut file = made?;
+    file.write_all(text.as_bytes())?;
+    file.sync_all()
 }

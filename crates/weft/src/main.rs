@@ -4,6 +4,7 @@
 mod ask;
 mod banner;
 mod changes;
+mod core_dump;
 mod doctor;
 mod drain;
 mod events;

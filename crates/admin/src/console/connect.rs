@@ -7,7 +7,7 @@ use axum::Json;
 use axum::extract::{Extension, Request, State};
 use axum::http::StatusCode;
 use axum::response::Response;
-use control::{ClientSystem, Reached, ReachedObject, reachable};
+use control::{ClientSystem, NvmeProof, Reached, ReachedObject, reachable};
 use server::Served as ServedNow;
 use web_console::{ConnectPage, Page};
 
@@ -65,7 +65,7 @@ fn asked(served: &ServedFile, pairs: &Pairs) -> Result<SelfTestRequest, Problem>
         ..SelfTestRequest::default()
     };
     match *what {
-        ReachedObject::Subsystem(nqn) => asked.subsystem = Some(nqn.to_owned()),
+        ReachedObject::Subsystem { nqn, .. } => asked.subsystem = Some(nqn.to_owned()),
         ReachedObject::Unit { target, lun, .. } => {
             (asked.target, asked.lun) = (Some(target.to_owned()), Some(lun));
         }
@@ -101,7 +101,7 @@ fn shown(served: &ServedFile, page: &Page<'_>, pairs: &Pairs, tested: Option<Sel
         served: all.iter().map(|(name, ..)| name.clone()).collect(),
         listeners: addresses.iter().map(SocketAddr::to_string).collect(),
         host_is: match what {
-            ReachedObject::Subsystem(_) => Some("as host NQN"),
+            ReachedObject::Subsystem { .. } => Some("as host NQN"),
             ReachedObject::Unit { .. } => Some("as initiator"),
             ReachedObject::Export(_) => None,
         },
@@ -116,8 +116,14 @@ fn all(served: &ServedNow) -> Vec<(String, ReachedObject<'_>, Vec<SocketAddr>)> 
     let mut all = Vec::new();
     for subsystem in &served.subsystems {
         let nqn = &subsystem.nqn;
-        let what = ReachedObject::Subsystem(nqn);
-        all.push((format!("NVMe {nqn}"), what, of_subsystem(served, subsystem)));
+        let addresses = of_subsystem(served, subsystem);
+        let mut listeners = served.listeners.iter().map(|(_, spec)| spec);
+        let first = listeners.find(|spec| Some(&spec.address) == addresses.first());
+        let what = ReachedObject::Subsystem {
+            nqn,
+            proof: first.map_or_else(NvmeProof::default, |at| NvmeProof::of(subsystem, at)),
+        };
+        all.push((format!("NVMe {nqn}"), what, addresses));
     }
     for spec in &served.targets {
         let (target, luns) = (&spec.target, &spec.luns);

@@ -10,6 +10,7 @@ use crate::schema::{
     INITIATOR, ISCSI, KERBEROS, LISTENER, LUN, NAMESPACE, NFS, NVME, POLICY, PORTAL_GROUP,
     REFERRAL, SUBSYSTEM, TARGET, TARGET_ANA, TOKEN, Takes, VOLUME, is_secret, keys_of,
 };
+use crate::secret_place::SECRET_PLACE;
 use crate::source::nearest;
 
 /// One object of a configuration: its kind, and the names of what it is in and of itself.
@@ -364,6 +365,7 @@ pub(super) fn remedy(object: &ObjectPath, field: Option<&str>) -> String {
     let form = match key.takes {
         Takes::Text => "a text",
         Takes::File | Takes::FileOr(_) => "the path of a file",
+        Takes::Secret => SECRET_PLACE,
         Takes::Flag => "true or false",
         Takes::Number | Takes::NumberOr(_) => "a whole number",
         Takes::Size => "a size, as 1GiB",

@@ -6,6 +6,7 @@ use toml_edit::{DocumentMut, Item, TableLike, Value};
 
 use super::list::set_text;
 use crate::schema::{FILE, Takes, keys_of};
+use crate::secret_place::is_no_path;
 
 /// The text with every relative path in it made absolute, as of a configuration in `folder`. A
 /// text that is no TOML stays as it is.
@@ -44,6 +45,11 @@ fn absolute_in(table: &mut dyn TableLike, section: &str, folder: &Path, changed:
                 }
             }
             (Takes::File, Item::Value(Value::String(text))) if !text.value().is_empty() => {
+                *changed |= set_text(text, &folder.join(text.value()).to_string_lossy());
+            }
+            (Takes::Secret, Item::Value(Value::String(text)))
+                if !text.value().is_empty() && !is_no_path(text.value()) =>
+            {
                 *changed |= set_text(text, &folder.join(text.value()).to_string_lossy());
             }
             (Takes::FileOr(word), Item::Value(Value::String(text))) if text.value() != word => {

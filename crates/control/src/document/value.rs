@@ -4,6 +4,7 @@ use serde_json::Value as Json;
 use toml_edit::{Array, InlineTable, Value};
 
 use crate::schema::{Key, SCHEMA, Takes, keys_of};
+use crate::secret_place::SECRET_PLACE;
 use crate::source::hint_for_key;
 
 /// The key of a section, or what is wrong with its name.
@@ -25,6 +26,7 @@ pub(super) fn value(takes: Takes, json: &Json) -> Result<Value, String> {
     match takes {
         Takes::Text => text("a text"),
         Takes::File => text("the path of a file"),
+        Takes::Secret => text(SECRET_PLACE),
         Takes::FileOr(word) => text(&format!("the path of a file, or \"{word}\"")),
         Takes::Flag => match json {
             Json::Bool(flag) => Ok(Value::from(*flag)),

@@ -6,7 +6,7 @@ use server::check;
 use server::nfs::KerberosSettings;
 
 use crate::schema::{KERBEROS, SCHEMA};
-use crate::secret::private_bytes;
+use crate::secret_place::SecretPlace;
 use crate::source::{At, Section, Sink};
 
 /// What a file of keys begins with: of the versions of its format, the second is written today.
@@ -58,8 +58,9 @@ pub(super) fn read(sink: &mut Sink, nfs: &Section, folder: &Path) -> Option<Kerb
 /// The file is looked at now, as other files of keys are.
 fn checked_keytab(sink: &mut Sink, path: &At<&str>, folder: &Path) -> Option<PathBuf> {
     let file = folder.join(path.value);
-    let wrong = match private_bytes(&file, 2) {
-        Ok(bytes) if MAGIC.contains(&&*bytes) => return Some(file),
+    let place = SecretPlace::File(file.clone());
+    let wrong = match place.read(2, "`ktadd -k FILE` of `kadmin` makes one") {
+        Ok(first) if MAGIC.iter().any(|magic| first.bytes() == *magic) => return Some(file),
         Ok(_) => format!(
             "{} is no keytab: `ktadd -k {}` of `kadmin` makes one",
             file.display(),

@@ -733,7 +733,7 @@ fn secret_in_a_file_that_other_users_may_read_is_refused() {
             Ok(_) => assert!(is_fine, "{mode:o}"),
             Err(list) => {
                 assert!(!is_fine && list.len() == 1, "{mode:o}: {list:?}");
-                let shown = format!("(mode {:04o}): `chmod 600` it", mode & 0o777);
+                let shown = format!("(mode {:04o}); `chmod 600` it", mode & 0o777);
                 assert!(list[0].text.contains(&shown), "{list:?}");
                 assert!(list[0].text.contains("use `secret_file`"), "{list:?}");
             }

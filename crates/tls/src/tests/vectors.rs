@@ -10,7 +10,6 @@ use mem::{Budget, Pool};
 
 use crate::HandshakeError;
 use crate::cipher::{AesGcm, CipherSource, Way};
-use crate::handshake::HandshakeError;
 use crate::hello::{Offer, binder_of, chosen_psk, finished_of};
 use crate::psk_handshake::KnownPsks;
 use crate::records::{

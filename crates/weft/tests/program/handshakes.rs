@@ -72,7 +72,7 @@ impl Target {
         text(&output.stdout)
     }
 
-    /// What an operator is told, wherever he looks, has a part.
+    /// What is told of refused peers, in each place, has a part.
     #[track_caller]
     fn expect_told(&self, part: &str) {
         for arguments in [

@@ -147,6 +147,40 @@ fn rotation_keeps_owner_mode_and_links_of_a_file() {
 }
 
 #[test]
+fn file_that_others_may_read_or_that_a_rotation_has_left_is_told_with_its_remedy() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("host.psk");
+    key("new", &path, &[]);
+    for (mode, part) in [
+        (0o600, None),
+        (0o640, Some("mode 0640: its group may read")),
+        (0o644, Some("mode 0644: everybody on this machine may read")),
+    ] {
+        fs::set_permissions(&path, Permissions::from_mode(mode)).expect("ours");
+        let (code, said) = key("check", &path, &[]);
+        assert_eq!(code, Some(0), "{said}");
+        match part {
+            Some(part) => assert!(
+                said.starts_with(part) && said.contains("chmod 600"),
+                "{said}"
+            ),
+            None => assert!(said.starts_with("key 1: SHA-384"), "{said}"),
+        }
+    }
+    fs::write(folder.path().join("host.psk.new"), "").expect("room");
+    let before = fs::read_to_string(&path).expect("text");
+    let (code, said) = key("rotate", &path, &[]);
+    assert_eq!(code, Some(1), "{said}");
+    for part in [
+        "host.psk.new is left of a rotation",
+        "remove it, and rotate again",
+    ] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+    assert_eq!(fs::read_to_string(&path).expect("text"), before);
+}
+
+#[test]
 fn key_is_replaced_and_old_and_new_are_good_while_a_load_goes_on() {
     let mut keyed = Keyed::start();
     let first = keyed.path("first.psk");
@@ -190,7 +224,11 @@ fn host_without_its_key_is_told_why_it_is_refused() {
     let wrong = keyed.path("wrong.psk");
     let (code, said) = key("new", &wrong, &["--hash", "sha256"]);
     assert_eq!(code, Some(0), "{said}");
-    assert!(keyed.perf(HOST, Some(&wrong)).is_err());
+    let told = keyed.perf(HOST, Some(&wrong)).expect_err("another key");
+    assert!(
+        told.contains("alert 115, unknown_psk_identity: it knows no such"),
+        "{told}"
+    );
     let socket = keyed.path("admin.sock");
     let output = weft(&["refusals", "--at", socket.to_str().expect("UTF-8")]);
     let told = text(&output.stdout);

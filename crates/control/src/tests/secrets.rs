@@ -1,0 +1,97 @@
+//! Places of secrets: what is there arrives, and what is gone was there before.
+
+use std::fs;
+use std::path::PathBuf;
+
+use auth::psk::{Psk, PskHash};
+use auth::{HostPsk, key_line};
+use linux_keyutils::{KeyRing, KeyRingIdentifier};
+use needs::needs;
+
+use super::*;
+
+/// A line of a key file.
+fn key() -> String {
+    key_line(&HostPsk {
+        psk: Psk::new(PskHash::Sha256, |bytes| bytes.fill(9)),
+        until: None,
+    })
+}
+
+/// A configuration in a folder, one host of which has its key in `place`.
+struct InFolder {
+    folder: tempfile::TempDir,
+    text: FileText,
+}
+
+impl InFolder {
+    fn new(place: &str) -> InFolder {
+        let table = "[[nvme.subsystem.host]]\nnqn = \"nqn.2026-01.io.weft:i\"";
+        let host = format!("{table}\npsk_file = \"{place}\"");
+        InFolder {
+            folder: tempfile::tempdir().expect("a folder"),
+            text: FileText::of_own(file(SIZE, "", &host, LOCAL, "")),
+        }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn parse(&self, before: &SecretsRead) -> Result<(Config, SecretsRead), Problems> {
+        self.text.parse_again(&self.path("weft.toml"), before)
+    }
+}
+
+#[test]
+fn key_whose_file_is_gone_or_damaged_is_what_it_was_and_told() {
+    let of = InFolder::new("i.psk");
+    let path = of.path("i.psk");
+    let write = |text: &str, mode| {
+        fs::write(&path, text).expect("room");
+        fs::set_permissions(&path, PermissionsExt::from_mode(mode)).expect("ours");
+    };
+    write(&key(), 0o600);
+    let none = SecretsRead::default();
+    let (config, first) = of.parse(&none).expect("a key");
+    assert_eq!(first.kept(), [] as [&str; 0]);
+    let spoilt: [(&str, &dyn Fn()); 3] = [
+        ("line 1: it is no TLS key", &|| write("nonsense\n", 0o600)),
+        ("chmod 600", &|| write(&key(), 0o644)),
+        ("weft key new", &|| fs::remove_file(&path).expect("ours")),
+    ];
+    let mut before = first;
+    for (part, spoil) in spoilt {
+        spoil();
+        let (now, read) = of.parse(&before).expect(part);
+        assert_eq!(now.subsystems, config.subsystems, "{part}");
+        let [told] = read.kept() else {
+            panic!("{part}: {:?}", read.kept());
+        };
+        assert!(told.contains("i.psk") && told.contains(part), "{told}");
+        // Without what was read before it is a mistake.
+        let told = of.parse(&none).expect_err(part).to_string();
+        assert!(told.contains("i.psk") && told.contains(part), "{told}");
+        before = read;
+    }
+    write(&key(), 0o600);
+    let (_, read) = of.parse(&before).expect("a key");
+    assert_eq!(read.kept(), [] as [&str; 0]);
+}
+
+/// CONFIG_KEYS, and no container that keeps keyrings from its processes.
+#[needs(keyring)]
+#[test]
+fn key_comes_from_a_keyring_of_the_kernel() {
+    let description = format!("weft test {}", std::process::id());
+    let of = InFolder::new(&format!("keyring:{description}"));
+    let none = SecretsRead::default();
+    let told = of.parse(&none).expect_err("no such key").to_string();
+    assert!(told.contains("no keyring of weft has it"), "{told}");
+    let ring = KeyRing::from_special_id(KeyRingIdentifier::Session, false).expect("a keyring");
+    let added = ring.add_key(&*description, key().as_bytes()).expect("room");
+    let (config, _) = of.parse(&none).expect("a key");
+    assert!(config.subsystems[0].terms[0].needs_tls());
+    added.invalidate().expect("ours");
+    assert!(of.parse(&none).is_err());
+}

@@ -1,0 +1,207 @@
+//! Where keys and secrets come from, and what becomes of hosts when a place has none any more.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+use crate::serving::{File, Serving, file, free_port, serve_by, text, weft};
+use crate::told::end_in_order;
+
+const NQN: &str = "nqn.2026-01.io.weft:a";
+const HOST: &str = "nqn.2026-01.org.example:first";
+const OTHER_HOST: &str = "nqn.2026-01.org.example:second";
+
+/// A configuration whose host has its key in `place`, at a port; `more` of the listener.
+fn config(port: u16, place: &str, more: &str) -> File {
+    file(&format!(
+        "[[volume]]\nname = \"a\"\nkind = \"ram\"\nsize = \"8MiB\"\n\
+         [[nvme.subsystem]]\nnqn = \"{NQN}\"\nhosts = [\"{OTHER_HOST}\"]\nvolumes = [\"a\"]\n\
+         [[nvme.subsystem.host]]\nnqn = \"{HOST}\"\npsk_file = \"{place}\"\n\
+         [[listener]]\naddress = \"127.0.0.1:{port}\"\n{more}[admin]\nsocket = \"admin.sock\"\n"
+    ))
+}
+
+fn make_key(path: &Path) {
+    let path = path.to_str().expect("UTF-8");
+    let output = weft(&["key", "new", path, "--host", HOST, "--subsystem", NQN]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+}
+
+/// A program with these credentials of a service manager, or without any.
+fn with_credentials(folder: Option<&Path>) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_weft"));
+    match folder {
+        Some(folder) => command.env("CREDENTIALS_DIRECTORY", folder),
+        None => command.env_remove("CREDENTIALS_DIRECTORY"),
+    };
+    command
+}
+
+fn check(config: &Path, credentials: Option<&Path>) -> Output {
+    let mut command = with_credentials(credentials);
+    let output = command.args(["check", "-c"]).arg(config).output();
+    output.expect("weft starts")
+}
+
+fn ask(config: &Path, arguments: &[&str]) -> Output {
+    let socket = config.with_file_name("admin.sock");
+    weft(&[arguments, &["--at", socket.to_str().expect("UTF-8")]].concat())
+}
+
+#[track_caller]
+fn expect_done(output: &Output) -> String {
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    text(&output.stdout)
+}
+
+#[track_caller]
+fn expect_parts(told: &str, parts: &[&str]) {
+    for part in parts {
+        assert!(told.contains(part), "{part}: {told}");
+    }
+}
+
+fn perf(port: u16, keys: &Path) -> Output {
+    let url = format!("nvme-tcp://127.0.0.1:{port}/{NQN}");
+    let keys = keys.to_str().expect("UTF-8");
+    weft(&[
+        "perf",
+        &url,
+        "-q",
+        HOST,
+        "--psk-file",
+        keys,
+        "--runtime",
+        "200ms",
+    ])
+}
+
+#[test]
+fn key_file_that_is_missing_at_the_start_is_told_with_its_host_and_its_remedy() {
+    let file = config(free_port(), "first.psk", "");
+    let output = check(&file.path, None);
+    assert_eq!(output.status.code(), Some(2));
+    let told = text(&output.stdout) + &text(&output.stderr);
+    let path = file.path.with_file_name("first.psk");
+    let remedy = format!(
+        "`weft key new {} --host {HOST} --subsystem {NQN}` makes one",
+        path.display()
+    );
+    expect_parts(&told, &["first.psk cannot be read", &remedy]);
+    assert_eq!(told.matches("`psk_file`").count(), 1, "{told}");
+}
+
+#[test]
+fn key_file_that_is_gone_holds_up_no_change_and_its_key_stays_good() {
+    let port = free_port();
+    let file = config(port, "first.psk", "");
+    let [path, old] = ["first.psk", "old.psk"].map(|name| file.path.with_file_name(name));
+    make_key(&path);
+    fs::copy(&path, &old).expect("a copy with its mode");
+    let mut serving = serve_by(with_credentials(None), &file.path, Stdio::piped());
+    expect_done(&perf(port, &old));
+    fs::remove_file(&path).expect("ours");
+    expect_done(&ask(&file.path, &["set", "volume", "a", "size=16MiB"]));
+    serving.log_line("What was read before stays good");
+    let status = expect_done(&ask(&file.path, &["status"]));
+    expect_parts(&status, &["first.psk cannot be read", "`weft key new "]);
+    expect_done(&perf(port, &old));
+    // A change that names a file anew needs it.
+    let set = ["set", "subsystem/host", NQN, HOST, "psk_file=none.psk"];
+    let refused = ask(&file.path, &set);
+    let told = text(&refused.stderr);
+    assert_eq!(refused.status.code(), Some(2), "{told}");
+    expect_parts(&told, &["none.psk cannot be read", "`weft key new "]);
+    assert_eq!(told.matches("`psk_file`").count(), 1, "{told}");
+    // The next look finds it again.
+    fs::copy(&old, &path).expect("a copy");
+    serving.signal("HUP");
+    serving.log_line("reloaded");
+    let status = expect_done(&ask(&file.path, &["status"]));
+    assert!(!status.contains("cannot be read"), "{status}");
+    expect_done(&perf(port, &old));
+    end_in_order(serving);
+}
+
+#[test]
+fn key_comes_from_a_credential_of_the_service_manager() {
+    let port = free_port();
+    let file = config(port, "credential:first", "");
+    let folder = tempfile::tempdir().expect("a folder");
+    let key = folder.path().join("first");
+    let told = text(&check(&file.path, None).stderr);
+    expect_parts(
+        &told,
+        &["has no credential first", "LoadCredential=first:FILE"],
+    );
+    let told = text(&check(&file.path, Some(folder.path())).stderr);
+    expect_parts(
+        &told,
+        &[
+            "has no credential first",
+            "LoadCredential=first:FILE",
+            "weft key new",
+        ],
+    );
+    make_key(&key);
+    let command = with_credentials(Some(folder.path()));
+    let serving = serve_by(command, &file.path, Stdio::piped());
+    expect_done(&perf(port, &key));
+    // The same text of another folder still means the credential.
+    let elsewhere = tempfile::tempdir().expect("a folder");
+    let copy = elsewhere.path().join("copy.toml");
+    fs::copy(&file.path, &copy).expect("a copy");
+    expect_done(&ask(
+        &file.path,
+        &["apply", "-c", copy.to_str().expect("UTF-8")],
+    ));
+    let dumped = expect_done(&ask(&file.path, &["dump"]));
+    expect_parts(&dumped, &["\"credential:first\""]);
+    expect_unknown(&serving, &key, &dumped);
+    end_in_order(serving);
+}
+
+/// No key is in the arguments of a process, in what it has shown or in `dumped`.
+fn expect_unknown(serving: &Serving, key: &Path, dumped: &str) {
+    let line = fs::read_to_string(key).expect("text");
+    let key = line.trim();
+    let of_process = |name: &str| {
+        let path = format!("/proc/{}/{name}", serving.child.id());
+        text(&fs::read(path).expect("our child"))
+    };
+    let words = of_process("cmdline");
+    // Nothing of its memory is in a core dump: headers of its own files are.
+    assert_eq!(of_process("coredump_filter").trim(), "00000010");
+    for shown in [&*words, &serving.shown, dumped] {
+        assert!(!shown.contains(key), "{shown}");
+    }
+}
+
+#[test]
+fn hosts_are_told_to_speak_tls_where_they_must_and_a_closed_listener_is_noted() {
+    let required = "tls = \"required\"\n";
+    let file = config(free_port(), "first.psk", required);
+    make_key(&file.path.with_file_name("first.psk"));
+    let serving = serve_by(with_credentials(None), &file.path, Stdio::piped());
+    expect_parts(
+        &serving.shown,
+        &[
+            "nvme discover -t tcp -a 127.0.0.1 -s",
+            " --tls\n",
+            "--psk-file host.psk",
+        ],
+    );
+    assert!(
+        !serving.shown.contains("no host can connect"),
+        "{}",
+        serving.shown
+    );
+    end_in_order(serving);
+    let text_of = fs::read_to_string(&file.path).expect("text");
+    fs::write(&file.path, text_of.replace("psk_file", "# psk_file")).expect("room");
+    let told = expect_done(&check(&file.path, None));
+    expect_parts(
+        &told,
+        &["note: no host can connect at 127.0.0.1:", "weft key new"],
+    );
+}
