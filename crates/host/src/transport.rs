@@ -57,6 +57,8 @@ pub(crate) struct Transport<P: HostProtocol> {
     state: TransportState<P::TransportPhase>,
     base: Token,
     down: Option<P::Error>,
+    /// Why it goes down once the peer has been told so.
+    ending: Option<P::Error>,
 }
 
 impl<P: HostProtocol> Transport<P> {
@@ -87,6 +89,7 @@ impl<P: HostProtocol> Transport<P> {
             state: TransportState::Opening,
             base,
             down: None,
+            ending: None,
         })
     }
 
@@ -132,6 +135,7 @@ impl<P: HostProtocol> Transport<P> {
     pub(crate) fn close<D: Driver>(&mut self, driver: &mut D) {
         if !matches!(self.state, TransportState::Closing | TransportState::Closed) {
             self.state = TransportState::Closing;
+            self.down = self.ending.take().or(self.down.take());
             self.link.stream.say_end(driver);
             self.link.stream.close(driver);
         }
@@ -193,9 +197,10 @@ impl<P: HostProtocol> Transport<P> {
             self.link.receive(driver);
         }
         if let Some(problem) = self.link.stream.take_problem() {
-            self.link.flush_now(driver);
             let problem = format!("TLS: {problem}");
-            self.fail(driver, io::Error::other(problem).into());
+            self.ending = Some(io::Error::other(problem).into());
+            self.state = TransportState::Ending;
+            self.send_last(driver);
         }
     }
 
@@ -215,7 +220,7 @@ impl<P: HostProtocol> Transport<P> {
             }
             C::Sent { result: Ok(()), .. } => {
                 self.link.on_sent();
-                if P::TELLS_WHY && matches!(self.state, TransportState::Ending) {
+                if matches!(self.state, TransportState::Ending) {
                     self.send_last(driver);
                 }
             }

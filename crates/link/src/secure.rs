@@ -166,6 +166,11 @@ impl OpeningLayer {
         Ok(Opening::Handshake)
     }
 
+    /// Whether nothing that came is still to be looked at.
+    pub fn is_idle(&self) -> bool {
+        self.input.is_empty() && self.handshake.is_some()
+    }
+
     /// The next step, if there is something to make it of.
     pub fn take_work(&mut self) -> Option<HandshakeWork> {
         if self.input.is_empty() {

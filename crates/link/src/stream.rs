@@ -228,7 +228,11 @@ impl Stream {
         let opened = match &mut self.layer {
             Layer::Plain => return received,
             Layer::Opening(layer) => match layer.on_received(&received) {
-                Ok(Opening::Handshake) => Ok(nothing),
+                // What came before the end says why it ends; then the socket tells of it again.
+                Ok(Opening::Handshake) => Ok(Received {
+                    eof: nothing.eof && layer.is_idle(),
+                    ..nothing
+                }),
                 Ok(Opening::Plain) => {
                     self.layer = Layer::Plain;
                     return received;
