@@ -411,7 +411,7 @@ impl<'a> RunningCall<'a> {
             Some(reason) => reason,
         };
         let path = granted.export.path();
-        self.nfsd.events.refused(self.peer.address, path, reason);
+        self.nfsd.events.refused(self.peer, path, reason);
         Err(nfsstat4::NFS4ERR_WRONGSEC)
     }
 

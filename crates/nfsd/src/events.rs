@@ -7,6 +7,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use nfs::server::{ClientEvent, Untold};
 
 use crate::Nfsd;
+use crate::peer::Peer;
 use crate::xprtsec::{Xprtsec, XprtsecModes};
 
 /// What has happened.
@@ -31,6 +32,8 @@ pub enum NfsEvent {
 pub struct ExportRefused {
     /// The client.
     pub peer: SocketAddr,
+    /// The first name in its certificate, if it has shown one.
+    pub name: Option<String>,
     /// What was asked for.
     pub path: String,
     /// Why not.
@@ -104,11 +107,12 @@ impl Events {
         });
     }
 
-    /// The client at an address may not use an export.
+    /// A client may not use an export.
     #[cold]
-    pub(crate) fn refused(&self, peer: SocketAddr, path: &str, reason: Reason) {
+    pub(crate) fn refused(&self, peer: &Peer, path: &str, reason: Reason) {
         self.refused_queue().push(ExportRefused {
-            peer,
+            peer: peer.address,
+            name: peer.view.client().names.first().cloned(),
             path: path.to_owned(),
             reason,
         });

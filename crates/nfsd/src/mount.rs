@@ -139,7 +139,7 @@ impl MountCall {
     fn walk(&mut self, path: Option<&str>, around: &mut Around<'_>) -> Option<Step> {
         if around.nfsd.is_drained() {
             self.status = mountstat3::MNT3ERR_SERVERFAULT;
-            let (events, peer) = (&around.nfsd.events, around.peer.address);
+            let (events, peer) = (&around.nfsd.events, &*around.peer);
             events.refused(peer, path.unwrap_or("?"), Reason::Drained);
             return None;
         }
@@ -153,7 +153,7 @@ impl MountCall {
                 false => Reason::NoExport,
             };
             let nfsd = around.nfsd;
-            nfsd.events.refused(around.peer.address, asked, reason);
+            nfsd.events.refused(around.peer, asked, reason);
             return None;
         };
         let fs = granted.export.fs();

@@ -158,7 +158,7 @@ pub(crate) fn file(place: PseudoPlace) -> fs::FileId {
 pub(crate) fn putrootfh<'a>(run: &mut RunningCall<'a>) -> OperationOutcome<'a> {
     let (nfsd, peer) = (run.nfsd, &run.peer);
     if peer.view.hides_root() {
-        nfsd.events.refused(peer.address, "/", Reason::Address);
+        nfsd.events.refused(peer, "/", Reason::Address);
     }
     run.set_current(run.peer.view.root());
     run.ok(|_| ())
@@ -214,7 +214,7 @@ pub(crate) fn lookup<'a>(
             let (nfsd, peer) = (run.nfsd, &run.peer);
             let Some(place) = peer.view.lookup(dir, name) else {
                 if let Some((path, reason)) = peer.view.not_found(dir, name) {
-                    nfsd.events.refused(peer.address, &path, reason);
+                    nfsd.events.refused(peer, &path, reason);
                 }
                 return Err(nfsstat4::NFS4ERR_NOENT);
             };

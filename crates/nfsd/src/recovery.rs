@@ -148,7 +148,7 @@ impl Nfsd {
         owner: &ClientOwner<'_>,
     ) -> Result<(), nfsstat4> {
         if self.is_drained() && !self.server.is_known(minor, owner) {
-            self.events.refused(peer.address, "/", Reason::Drained);
+            self.events.refused(peer, "/", Reason::Drained);
             return Err(nfsstat4::NFS4ERR_DELAY);
         }
         let before = self.server.before(minor, owner.id);

@@ -215,7 +215,7 @@ fn find(
     };
     let granted = view.granted(export).expect("it was found there");
     if let Some(reason) = granted.lacks(credential.flavor, peer.xprtsec()) {
-        events.refused(peer.address, granted.export.path(), reason);
+        events.refused(peer, granted.export.path(), reason);
         return match reason {
             Reason::Xprtsec { .. } => Ok(Err(nfsstat3::NFS3ERR_ACCES)),
             _ => Err(Unfit::Flavor),

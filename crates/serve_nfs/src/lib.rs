@@ -451,6 +451,11 @@ impl Protocol for NfsConnection {
         }
     }
 
+    /// Of a client that has shown a certificate what that calls it.
+    fn names(&self) -> (Option<&str>, Option<&str>) {
+        (self.certificate.as_deref(), None)
+    }
+
     #[inline]
     fn commands(op: &ServerOp) -> [Option<Tag>; 2] {
         match *op {

@@ -312,9 +312,16 @@ impl Service {
             refusals.note_arrivals(events.left_out);
         }
         let refused = nfsd.take_refused();
-        for ExportRefused { peer, path, reason } in refused.list {
+        for refused in refused.list {
+            let ExportRefused {
+                peer,
+                name,
+                path,
+                reason,
+            } = refused;
             refusals.note(Refusal {
                 peer: Some(peer),
+                host: name.as_deref(),
                 target: Some(&path),
                 remedy: match reason {
                     Reason::Address => Remedy::ListPeer,

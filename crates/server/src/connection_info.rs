@@ -12,7 +12,8 @@ pub struct ConnectionInfo {
     pub base: engine::ConnectionInfo,
     /// What is spoken on it.
     pub protocol: Protocol,
-    /// NQN of the host, or name of the initiator, once it has said so.
+    /// NQN of the host, or name of the initiator, once it has said so; of a client of NFS the
+    /// name in its certificate, if it has shown one.
     pub host: Option<String>,
     /// The subsystem or target that it is for.
     pub target: Option<String>,

@@ -333,7 +333,7 @@ impl ServedConnection {
             ServedConnection::Nfs(c) => ConnectionInfo {
                 base: c.core().info(life, now),
                 protocol: Protocol::Nfs,
-                host: None,
+                host: c.names().0.map(str::to_owned),
                 target: None,
                 in_flight: c.core().link.machine.executing(),
                 header_digest: false,
