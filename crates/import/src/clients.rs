@@ -82,6 +82,17 @@ pub(crate) struct ExportTerms {
     pub xprtsec: Vec<&'static str>,
 }
 
+/// Why a flavor is not carried over that proves who users are.
+pub(crate) fn left_out_flavor(name: &str) -> String {
+    match name.starts_with("krb5") {
+        true => format!(
+            "{name} is left out: add it to `security` when [nfs.kerberos] names a keytab, until \
+             then clients that prove themselves by it cannot"
+        ),
+        false => format!("weft has no {name}: clients that prove themselves by it cannot"),
+    }
+}
+
 impl ExportTerms {
     /// What both allow.
     fn least(self, other: &ExportTerms) -> ExportTerms {

@@ -8,7 +8,7 @@
 use std::collections::HashMap;
 
 use crate::Import;
-use crate::clients::{AskedClient, Client, ExportTerms};
+use crate::clients::{AskedClient, Client, ExportTerms, left_out_flavor};
 use crate::model::{ExportModel, Notes};
 use crate::report::Place;
 use crate::report::Weight::{Access, Default, Lost};
@@ -258,7 +258,7 @@ impl ReadExport {
             true => found?,
         };
         if terms.security.is_empty() {
-            let why = "weft has neither Kerberos nor another proof: who needs it is not let in";
+            let why = "nothing is left that can be taken over: who needs it is not let in";
             import.report.add(at.place, "sec", Access, why);
             return None;
         }
@@ -369,8 +369,7 @@ fn security(import: &mut Import, at: &SourceKey, value: &str) -> Vec<&'static st
             "none" | "null" if !found.contains(&"none") => found.push("none"),
             "sys" | "none" | "null" => {}
             other => {
-                let why =
-                    format!("weft has no {other}: clients that prove themselves by it cannot");
+                let why = left_out_flavor(other);
                 import.report.add(at.place, "sec", Access, why);
             }
         }

@@ -7,7 +7,7 @@
 use std::net::{IpAddr, Ipv4Addr};
 
 use crate::Import;
-use crate::clients::{AskedClient, Client, ExportTerms, mask_bits};
+use crate::clients::{AskedClient, Client, ExportTerms, left_out_flavor, mask_bits};
 use crate::exports::{ByPath, export_lines, in_order};
 use crate::model::{ExportModel, Notes};
 use crate::report::Weight::{Access, Default, Lost};
@@ -155,7 +155,7 @@ fn read_line(
         clients.push(Client::Any);
     }
     if terms.security.is_empty() {
-        let why = "weft has neither Kerberos nor another proof: who needs it is not let in";
+        let why = "nothing is left that can be taken over: who needs it is not let in";
         import.report.add(at.place, "-sec", Access, why);
         is_open = false;
     }
@@ -232,8 +232,7 @@ fn security(import: &mut Import, key: &SourceKey, value: &str, terms: &mut Expor
             "sys" if !terms.security.contains(&"sys") => terms.security.push("sys"),
             "sys" => {}
             other => {
-                let why =
-                    format!("weft has no {other}: clients that prove themselves by it cannot");
+                let why = left_out_flavor(other);
                 import.report.add(key.place, &key.name, Access, why);
             }
         }

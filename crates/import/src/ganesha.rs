@@ -6,7 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use crate::Import;
 use crate::blocks::{self, BlockStyle};
-use crate::clients::{AskedClient, Client, ExportTerms};
+use crate::clients::{AskedClient, Client, ExportTerms, left_out_flavor};
 use crate::model::{ExportModel, Notes, Spoken};
 use crate::nvmetcli::see_all;
 use crate::report::Place;
@@ -67,7 +67,11 @@ const BLOCKS: &[(&str, Weight, &str)] = &[
     ("gpfs", Lost, "weft serves directories"),
     ("proxy", Lost, "weft serves directories"),
     ("9p", Lost, "weft serves NFS"),
-    ("nfs_krb5", Lost, "weft has no Kerberos"),
+    (
+        "nfs_krb5",
+        Lost,
+        "[nfs.kerberos] says by which keytab users prove who they are",
+    ),
     ("nfs_ip_name", Default, "weft looks names up when it starts"),
     (
         "pseudofs",
@@ -285,8 +289,7 @@ fn terms(import: &mut Import, asked: &Asked) -> Option<ExportTerms> {
             "sys" => flavors.push("sys"),
             "none" => flavors.push("none"),
             other => {
-                let why =
-                    format!("weft has no {other}: clients that prove themselves by it cannot");
+                let why = left_out_flavor(other);
                 import.report.add(place, "sectype", Access, why);
             }
         }
@@ -294,7 +297,7 @@ fn terms(import: &mut Import, asked: &Asked) -> Option<ExportTerms> {
     flavors.sort_unstable_by(|a, b| b.cmp(a));
     flavors.dedup();
     if flavors.is_empty() {
-        let why = "weft has neither Kerberos nor another proof: who needs it is not let in";
+        let why = "nothing is left that can be taken over: who needs it is not let in";
         import.report.add(place, "sectype", Access, why);
         return None;
     }

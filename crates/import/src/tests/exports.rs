@@ -80,7 +80,10 @@ fn exports_of_linux_are_carried_over() {
         &["source:6", "ACCESS", "*.lab.example.org is a pattern"],
     );
     tells(&found, &["source:6", "ACCESS", "@staff is a netgroup"]);
-    tells(&found, &["source:5", "ACCESS", "weft has no krb5"]);
+    tells(
+        &found,
+        &["source:5", "ACCESS", "krb5 is left out", "[nfs.kerberos]"],
+    );
     tells(&found, &["source:5", "lost", "fsid", "HOST:/srv/a b/x"]);
     tells(&found, &["source:5", "lost", "crossmnt"]);
     tells(&found, &["lost", "secure"]);
@@ -203,7 +206,10 @@ V4: /shared -sec=sys
     assert_eq!(config.exports[3].rules[0].clients, Clients::Any);
     tells(&found, &["source:1", "lost", "HOST:/shared/x"]);
     tells(&found, &["source:6", "lost", "-maproot", "alice"]);
-    tells(&found, &["source:6", "ACCESS", "weft has no krb5"]);
+    tells(
+        &found,
+        &["source:6", "ACCESS", "krb5 is left out", "[nfs.kerberos]"],
+    );
     tells(&found, &["source:7", "ACCESS", "-tls"]);
     let told = mistakes("exports-bsd", "/a -network 192.0.2.0 -mask 255.0.255.0\n");
     assert!(
