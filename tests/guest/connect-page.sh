@@ -6,7 +6,7 @@
 # mounted: what a line of /etc/fstab mounts at a start, in the Debian; it keeps a file.
 mounted() {
     debian mount -a >/tmp/said 2>&1 || fail "mount -a: $(cat /tmp/said)"
-    mountpoint -q $debian/mnt || fail "not mounted: $(cat $debian/etc/fstab)"
+    debian mountpoint -q /mnt || fail "not mounted: $(cat $debian/etc/fstab)"
     echo kept >$debian/mnt/file
     debian umount /mnt
 }
@@ -24,7 +24,7 @@ wait_for /dev/nvme0n1
 
 step a file system at every start
 mkfs.ext4 -q -F /dev/nvme0n1
-uuid=$(blkid /dev/nvme0n1 | sed 's/.* UUID="\([^"]*\)".*/\1/')
+uuid=$(debian blkid -o value -s UUID /dev/nvme0n1)
 echo "$FSTAB" | sed "s/UUID=\.\.\./UUID=$uuid/" >$debian/etc/fstab
 mounted
 nvme disconnect -n "$NQN" >/tmp/said
