@@ -376,12 +376,23 @@ mod tests {
         for page in pages.filter(|page| page.extension().is_some_and(|it| it == "md")) {
             let text = std::fs::read_to_string(&page).expect("a text");
             let inline = text.split('`').skip(1).step_by(2).map(str::to_owned);
-            let examples = text
-                .lines()
-                .map(|line| line.trim_start_matches(['$', '#', ' ']));
+            let fenced = text.split("```").skip(1).step_by(2);
+            let examples = fenced.flat_map(|block| {
+                let prompt = if block.starts_with("console") {
+                    "$ "
+                } else {
+                    ""
+                };
+                let lines = block.lines();
+                lines.filter_map(move |line| line.strip_prefix(prompt))
+            });
             let examples = examples.map(str::to_owned);
-            let all = inline.chain(examples.filter(|line| !line.contains('`')));
-            let commands = all.filter(|line| line.starts_with("weft ") && !line.contains('\n'));
+            let all = inline.chain(examples);
+            // With a second blank it is what a command prints.
+            let is_command = |line: &String| {
+                line.starts_with("weft ") && !line.starts_with("weft  ") && !line.contains('\n')
+            };
+            let commands = all.filter(is_command);
             found.extend(commands.map(|command| (page.clone(), command)));
         }
         found
