@@ -1,7 +1,6 @@
-//! Secure channel concatenation: the kernel's host with weft, and weft's initiator with the
-//! kernel's target.
+//! Secure channel concatenation: the kernel's host with weft.
 
-use std::net::{SocketAddr, TcpStream};
+use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
 
@@ -9,11 +8,9 @@ use auth::dhchap::{DhchapHash, DhchapKey};
 use auth::psk::{Psk, PskHash};
 use interop::guest::{Config, Guest};
 use interop::initramfs::HOST_NQN;
-use interop::scripts::{
-    KERNEL_TARGET, MACHINE, SECURE, SECURE_CONCAT_SERVE, SECURE_CONCAT_WEFT, SECURE_KERNEL, script,
-};
+use interop::scripts::{MACHINE, SECURE, SECURE_CONCAT_WEFT, script};
 use interop::systems::FORKY;
-use interop::weft::{NQN, WeftProcess, free_address, perf};
+use interop::weft::{NQN, WeftProcess, free_address};
 use needs::needs;
 
 use crate::authentication::secret_file;
@@ -92,60 +89,4 @@ fn host_makes_its_keys_for_tls_by_authentication() {
     assert!(log.contains(why), "{log}");
     assert!(!log.contains("DHHC"), "a secret is told");
     target.expect_orderly_end();
-}
-
-#[needs(guest, system(forky))]
-#[test]
-fn initiator_makes_its_keys_for_tls_with_the_kernels_own_target() {
-    let name = "concatenation-kernel-target";
-    let (address, next) = (free_address(), free_address());
-    let ways = ["sha256-ffdhe2048", "sha384-ffdhe8192"];
-    let (own, back) = (secret(1), secret(2));
-    let settings = [
-        ("ADDR", "10.0.2.15"),
-        ("PORT", "4420"),
-        ("NQN", NQN),
-        ("HOST", HOST_NQN),
-        ("SECRET", &own),
-        ("BACK", &back),
-        ("WAYS", &ways.join(" ")),
-    ];
-    let pieces = [KERNEL_TARGET, SECURE, SECURE_KERNEL, SECURE_CONCAT_SERVE];
-    let mut config = Config::new(name, &script(&settings, &pieces));
-    config.system = &FORKY;
-    config.forwards = vec![(address.port(), 4421), (next.port(), 4422)];
-    let mut guest = Guest::start(&config).expect("a guest, as everything for it is there");
-    let folder = tempfile::tempdir().expect("a folder");
-    let [own, back] = [("host", own), ("controller", back)]
-        .map(|(name, secret)| secret_file(folder.path(), name, &secret));
-    let load = [
-        "--hostnqn",
-        HOST_NQN,
-        "--rw=randwrite",
-        "--size=4MiB",
-        "--verify",
-        "--runtime=1s",
-        "--ramp-time=0s",
-        "--concat",
-        "--dhchap-secret-file",
-    ];
-    for way in ways {
-        guest = guest.until(&format!("MARK {way}"));
-        for (arguments, is_let_in) in [
-            (vec![&*own], true),
-            (vec![&*own, "--dhchap-ctrl-secret-file", &*back], true),
-            (vec![&*back], false),
-            (vec![&*own, "--dhchap-ctrl-secret-file", &*own], false),
-        ] {
-            let ended = perf(address, &[&load[..], &arguments[..]].concat());
-            let said = guest.output();
-            assert_eq!(
-                ended.is_ok(),
-                is_let_in,
-                "{way}: {ended:?}\n--- guest\n{said}"
-            );
-        }
-        drop(TcpStream::connect(next).expect("the guest still runs"));
-    }
-    guest.finish().expect_success();
 }

@@ -41,7 +41,6 @@ fn session(name: &str, system: &'static System, hash: PskHash, cipher: &str) {
         ("PORT", &port),
         ("NQN", NQN),
         ("KEY", &right),
-        ("NEXT", &next),
         ("CIPHER", cipher),
     ];
     let mut config = Config::new(name, &script(&settings, &[SECURE, SECURE_WEFT]));
@@ -51,6 +50,7 @@ fn session(name: &str, system: &'static System, hash: PskHash, cipher: &str) {
     for (mark, keys) in [
         ("MARK rotation", format!("{next}\n{right}\n")),
         ("MARK expired key", expired),
+        ("MARK the key again", right.clone()),
         ("MARK another key", key(7)),
     ] {
         guest = guest.until(mark);
