@@ -61,8 +61,11 @@ concatenated
 disconnected
 SECRET=$was
 echo "MARK the secret that was"
-until_true "refusal of the other secret" \
-    '! nvme connect -t tcp -a "$ADDR" -s "$PORT" -n "$NQN" --dhchap-secret="$OTHER" --concat'
+until_true "the secret that was" \
+    'nvme connect -t tcp -a "$ADDR" -s "$PORT" -n "$NQN" --dhchap-secret="$SECRET" --concat >/tmp/said 2>&1'
+controller=/sys/class/nvme/$(sed -n 's/.*device: //p' /tmp/said)
+disconnected
+: >/tmp/tlshd.log
 
 step both sides and digests
 concatenated --dhchap-ctrl-secret="$BACK" -g -G
