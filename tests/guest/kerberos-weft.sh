@@ -73,7 +73,6 @@ for version in 4.2 4.1 4.0 3; do
         as bin "cp /tmp/content /mnt/bin/$version-$security" || fail "bin cannot write"
         # Nobody there knows this machine: it is the anonymous user.
         ls /mnt/daemon >/tmp/said 2>&1 && fail "this machine is root there"
-        [ "$(as daemon "stat -c %u:%g $file")" = 1:1 ] || fail "$(as daemon "ls -ln /mnt/daemon")"
         detach
     done
 done
@@ -84,7 +83,12 @@ for file in /mnt/daemon/* /mnt/bin/*; do
     same /tmp/content "$file"
 done
 [ "$(ls /mnt/daemon | wc -l)" = 12 ] || fail "$(ls /mnt/daemon)"
-[ "$(stat -c %u /mnt/bin/3-krb5p)" = 2 ] || fail "$(ls -ln /mnt/bin)"
+# By AUTH_SYS, as numbers: this guest has no program that maps the names that users with
+# tickets see.
+for file in /mnt/daemon/*; do
+    [ "$(stat -c %u:%g "$file")" = 1:1 ] || fail "$(ls -ln /mnt/daemon)"
+done
+[ "$(stat -c %u:%g /mnt/bin/3-krb5p)" = 2:2 ] || fail "$(ls -ln /mnt/bin)"
 detach
 
 step ticket that expires and is renewed
