@@ -23,14 +23,14 @@ const NAME_BYTES_MAX: usize = 256;
 
 /// What is asked of the database.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-enum Question {
+enum OwnerQuestion {
     Name(AccountKind, u32),
     Number(AccountKind, Box<str>),
 }
 
 /// What it has said.
 #[derive(Clone, Debug)]
-enum Answer {
+enum OwnerAnswer {
     /// `user@domain`.
     Name(Option<Arc<str>>),
     Number(Option<u32>),
@@ -39,33 +39,33 @@ enum Answer {
 /// The names that are known.
 #[derive(Default)]
 pub struct Owners {
-    state: Mutex<State>,
+    state: Mutex<KnownOwners>,
     is_asked: AtomicBool,
 }
 
 #[derive(Default)]
-struct State {
+struct KnownOwners {
     /// `None`: owners have numbers alone.
     domain: Option<Arc<str>>,
     /// With when each was asked for.
-    known: HashMap<Question, (Answer, Nanos)>,
+    known: HashMap<OwnerQuestion, (OwnerAnswer, Nanos)>,
     /// With when they were asked; `None` of those under way.
-    asked: HashMap<Question, Option<Nanos>>,
+    asked: HashMap<OwnerQuestion, Option<Nanos>>,
 }
 
 /// Questions for the database.
 pub struct Questions {
     domain: Arc<str>,
-    asked: Vec<(Question, Nanos)>,
+    asked: Vec<(OwnerQuestion, Nanos)>,
 }
 
 impl Owners {
     /// Owners are `user@domain` from now on; `None`: they are numbers.
     pub fn set_domain(&self, domain: Option<&str>) {
         let domain = domain.map(Arc::from);
-        *locked(&self.state) = State {
+        *locked(&self.state) = KnownOwners {
             domain,
-            ..State::default()
+            ..KnownOwners::default()
         };
     }
 
@@ -83,9 +83,9 @@ impl Owners {
         if state.domain.is_none() {
             return Ok(None);
         }
-        match self.look_up(&mut state, Question::Name(kind, id), now)? {
-            Answer::Name(name) => Ok(name),
-            Answer::Number(_) => unreachable!("a name was asked for"),
+        match self.look_up(&mut state, OwnerQuestion::Name(kind, id), now)? {
+            OwnerAnswer::Name(name) => Ok(name),
+            OwnerAnswer::Number(_) => unreachable!("a name was asked for"),
         }
     }
 
@@ -107,18 +107,18 @@ impl Owners {
         if !own.eq_ignore_ascii_case(domain) || name.len() > NAME_BYTES_MAX || name.contains('\0') {
             return Err(bad);
         }
-        match self.look_up(&mut state, Question::Number(kind, name.into()), now)? {
-            Answer::Number(number) => number.ok_or(bad),
-            Answer::Name(_) => unreachable!("a number was asked for"),
+        match self.look_up(&mut state, OwnerQuestion::Number(kind, name.into()), now)? {
+            OwnerAnswer::Number(number) => number.ok_or(bad),
+            OwnerAnswer::Name(_) => unreachable!("a number was asked for"),
         }
     }
 
     fn look_up(
         &self,
-        state: &mut State,
-        question: Question,
+        state: &mut KnownOwners,
+        question: OwnerQuestion,
         now: Nanos,
-    ) -> Result<Answer, nfsstat4> {
+    ) -> Result<OwnerAnswer, nfsstat4> {
         let known = state.known.get(&question).cloned();
         if let Some((answer, since)) = &known
             && now.saturating_sub(*since) < FRESH
@@ -158,12 +158,14 @@ impl Owners {
     pub fn answer(&self, questions: Questions, accounts: &dyn Accounts) {
         for (question, since) in questions.asked {
             let answer = match &question {
-                Question::Name(kind, id) => {
+                OwnerQuestion::Name(kind, id) => {
                     let name = accounts.name(*kind, *id);
                     let named = name.map(|name| format!("{name}@{}", questions.domain).into());
-                    Answer::Name(named)
+                    OwnerAnswer::Name(named)
                 }
-                Question::Number(kind, name) => Answer::Number(accounts.number(*kind, name)),
+                OwnerQuestion::Number(kind, name) => {
+                    OwnerAnswer::Number(accounts.number(*kind, name))
+                }
             };
             let mut state = locked(&self.state);
             // Another domain was set meanwhile: what is kept is of that.
