@@ -156,7 +156,7 @@ fn probe_in_tls_is_refused() {
     assert!(!server.starts_tls && !server.end.machine.awaits_tls());
 }
 
-/// Who is on the way could else put calls before those of the client.
+/// Another on the way could else put calls before those of the client.
 #[test]
 fn bytes_in_the_clear_behind_a_probe_end_the_connection_and_are_never_taken() {
     let behind = [call(2), probe(2), vec![0], b"\x16\x03\x01\x00".to_vec()];

@@ -44,7 +44,7 @@ impl XprtsecModes {
     /// Every way.
     pub const ALL: XprtsecModes = XprtsecModes(0b111);
 
-    /// These. Who may come with TLS may show a certificate, too.
+    /// These.
     #[must_use]
     pub fn new(named: &[Xprtsec]) -> XprtsecModes {
         XprtsecModes(named.iter().fold(0, |bits, way| bits | way.bit()))

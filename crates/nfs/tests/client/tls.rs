@@ -60,7 +60,7 @@ fn server_without_tls_gets_no_call() {
     assert!(client.send().is_empty() && server.calls.is_empty());
 }
 
-/// Who is on the way could else answer in place of the server.
+/// Another on the way could else answer in place of the server.
 #[test]
 fn bytes_in_the_clear_behind_the_answer_end_the_connection() {
     let (mut client, mut server) = (client(), server_with_tls());
