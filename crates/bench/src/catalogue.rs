@@ -12,6 +12,7 @@ mod shapes;
 mod sizes;
 #[cfg(test)]
 mod tests;
+mod tls;
 
 use super::load::{Load, LoadProtocol, Subject};
 use super::measured::{Effort, Quantity, SeriesRole};
@@ -39,6 +40,9 @@ pub const CATALOGUE: &[SweepSpec] = &[
     sizes::DIGESTS_NVME_WRITE,
     sizes::DIGESTS_ISCSI_READ,
     sizes::DIGESTS_ISCSI_WRITE,
+    tls::READ,
+    tls::WRITE,
+    tls::CONNECTIONS,
     others::CONNECTIONS_READ,
     others::CONNECTIONS_WRITE,
     others::CONNECTIONS_LARGE_READ,

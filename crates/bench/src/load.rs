@@ -133,6 +133,8 @@ pub struct Load {
     pub header_digest: bool,
     /// Data digest.
     pub data_digest: bool,
+    /// TLS by a pre-shared key; `None`: in the clear. Of NVMe/TCP alone.
+    pub tls: Option<TlsKey>,
     /// Open loop: I/Os a second over all connections; `None`: closed loop.
     pub rate: Option<f64>,
     /// CPUs of the target, the first ones of this process's; the client has the
@@ -146,6 +148,29 @@ pub struct Load {
     /// Whether [`Sample::distribution`](super::measured::Sample::distribution) is
     /// wanted.
     pub distribution: bool,
+}
+
+/// A key that hosts speak TLS by, and with it the cipher suite.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TlsKey {
+    /// SHA-256, TLS_AES_128_GCM_SHA256.
+    Sha256,
+    /// SHA-384, TLS_AES_256_GCM_SHA384.
+    Sha384,
+}
+
+impl TlsKey {
+    /// As a file of keys holds it: the bytes from 1 on, which keep nothing secret.
+    #[must_use]
+    pub fn interchange(self) -> &'static str {
+        match self {
+            TlsKey::Sha256 => "NVMeTLSkey-1:01:AQIDBAUGBwgJCgsMDQ4PEBESExQVFhcYGRobHB0eHyAl7OaH:\n",
+            TlsKey::Sha384 => {
+                "NVMeTLSkey-1:02:AQIDBAUGBwgJCgsMDQ4PEBESExQVFhcYGRobHB0eHyAhIiMkJSYnKCkqKywtLi8w\
+                 yg3Bcw==:\n"
+            }
+        }
+    }
 }
 
 /// How long one run takes.

@@ -138,6 +138,10 @@ pub enum Quantity {
     WakeupsPerIo,
     /// Allocations of the target for an I/O.
     AllocationsPerIo,
+    /// CPU time of the target for a connection that is made, microseconds.
+    TargetCpuUsPerConnection,
+    /// Memory that the target has more for a connection that is made and idle, bytes.
+    TargetBytesPerConnection,
 }
 
 /// What a point could not get past.

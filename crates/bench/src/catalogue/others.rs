@@ -29,7 +29,7 @@ const fn counts(
     }
 }
 
-const fn categories(
+pub(super) const fn categories(
     label: &'static str,
     names: &'static [&'static str],
     quick: &'static [f64],

@@ -63,6 +63,7 @@ pub const ONE: Load = Load {
     is_null: false,
     header_digest: false,
     data_digest: false,
+    tls: None,
     rate: None,
     target_cores: 1,
     mtu: None,
@@ -227,6 +228,17 @@ pub const ALLOCATIONS: Chart = chart(
     "allocations",
     "Allocations of the target for an I/O",
     Quantity::AllocationsPerIo,
+);
+
+pub const CPU_PER_CONNECTION: Chart = chart(
+    "cpu-per-connection",
+    "CPU of the target for a connection that is made",
+    Quantity::TargetCpuUsPerConnection,
+);
+pub const MEMORY_PER_CONNECTION: Chart = chart(
+    "memory-per-connection",
+    "Memory of the target for an idle connection",
+    Quantity::TargetBytesPerConnection,
 );
 
 /// What the first series does not have: the network's share.

@@ -1,7 +1,7 @@
 use std::collections::BTreeSet;
 
 use super::*;
-use crate::load::{Driver, Mode, Payload, Placement, Spin};
+use crate::load::{Driver, Mode, Payload, Placement, Spin, TlsKey};
 use client::perf::Rw;
 
 const EFFORTS: [Effort; 3] = [Effort::Quick, Effort::Normal, Effort::Full];
@@ -163,8 +163,9 @@ fn sweeps_of_throughput_have_their_ceiling() {
             .series
             .iter()
             .any(|series| series.role() == SeriesRole::Ceiling);
-        // Bare sockets know no names.
-        assert!(has_ceiling || sweep.name == "nfs-names", "{}", sweep.name);
+        // Bare sockets know no names, and make no handshake.
+        let has_none = ["nfs-names", "tls-connections"].contains(&sweep.name);
+        assert!(has_ceiling || has_none, "{}", sweep.name);
     }
 }
 
@@ -349,6 +350,21 @@ fn every_comparison_is_there() {
         let is_there = |series: &SeriesSpec| series.role() == SeriesRole::Peer;
         assert!(sweep(name).series.iter().any(is_there), "{name}");
     }
+}
+
+#[test]
+fn tls_is_measured_beside_the_clear_with_either_cipher() {
+    for name in ["tls-read", "tls-write", "tls-connections"] {
+        let spec = sweep(name);
+        let loads = spec.series.iter().map(|series| spec.load_at(series, 1.0));
+        let keys: Vec<_> = loads.map(|load| load.tls).take(3).collect();
+        assert_eq!(
+            keys,
+            [None, Some(TlsKey::Sha256), Some(TlsKey::Sha384)],
+            "{name}"
+        );
+    }
+    draws("tls-connections", &[Quantity::TargetBytesPerConnection]);
 }
 
 /// (bytes, outstanding, connections), as their labels say; five rounds of each.

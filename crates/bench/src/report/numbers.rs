@@ -53,6 +53,18 @@ pub(super) fn shown(quantity: Quantity) -> Shown {
         ),
         Quantity::WakeupsPerIo => ("Wakeups per I/O", "", 1.0, "wakeups-per-io"),
         Quantity::AllocationsPerIo => ("Allocations per I/O", "", 1.0, "allocations-per-io"),
+        Quantity::TargetCpuUsPerConnection => (
+            "Target CPU per connection",
+            "µs",
+            1.0,
+            "target-cpu-us-per-connection",
+        ),
+        Quantity::TargetBytesPerConnection => (
+            "Target memory per connection",
+            "bytes",
+            1.0,
+            "target-bytes-per-connection",
+        ),
     };
     Shown {
         name,
@@ -184,6 +196,8 @@ mod tests {
             Quantity::CopiedBytesPerIo,
             Quantity::WakeupsPerIo,
             Quantity::AllocationsPerIo,
+            Quantity::TargetCpuUsPerConnection,
+            Quantity::TargetBytesPerConnection,
         ];
         for quantity in all {
             let json = serde_json::to_string(&quantity).expect("serializes");

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::{self, Command, Stdio};
 use std::sync::atomic::AtomicBool;
@@ -199,6 +200,11 @@ impl Child {
         cpu_ns(self.id())
     }
 
+    /// Memory that it has now, bytes.
+    pub fn resident_bytes(&self) -> u64 {
+        resident_bytes(self.id())
+    }
+
     /// Sends a signal.
     pub fn signal(&self, signal: rustix::process::Signal) {
         let id = rustix::process::Pid::from_child(&self.child);
@@ -268,6 +274,16 @@ fn await_line<T>(
     Ok(None)
 }
 
+/// Memory that a process has, bytes; 0 where the kernel does not tell.
+fn resident_bytes(id: u32) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{id}/status")).unwrap_or_default();
+    let mut lines = status
+        .lines()
+        .filter_map(|line| line.strip_prefix("VmRSS:"));
+    let kib = lines.next().and_then(|line| line.split_whitespace().next());
+    kib.and_then(|kib| kib.parse::<u64>().ok()).unwrap_or(0) << 10
+}
+
 /// CPU time of all threads that a process has, nanoseconds: the scheduler's
 /// count, or in hundredths of a second where the kernel keeps none.
 fn cpu_ns(id: u32) -> u64 {
@@ -306,7 +322,12 @@ impl TempFile {
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let name = format!("weft-bench-{}-{number}-{name}", process::id());
         let path = std::env::temp_dir().join(name);
-        match fs::write(&path, content) {
+        let file = fs::File::create(&path).and_then(|mut file| {
+            // Keys may stand in it.
+            file.set_permissions(fs::Permissions::from_mode(0o600))?;
+            file.write_all(content.as_bytes())
+        });
+        match file {
             Ok(()) => Ok(TempFile(path)),
             Err(error) => Err(FigureError::Failed(format!("{}: {error}", path.display()))),
         }

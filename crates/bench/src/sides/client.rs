@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::super::load::{LoadProtocol, Spin};
 use super::child::{Child, Words, list};
+use super::config::host_name;
 use super::sampled::{ClientSample, Look, Looks, json, number};
 use super::{Around, FigureError, check_not_stopped};
 use client::perf::Rw;
@@ -32,6 +33,8 @@ pub struct LoadHost {
     pub urls: Vec<String>,
     /// Bytes of each device.
     pub device_bytes: u64,
+    /// The file of the key that it speaks TLS by, if it does.
+    pub key_file: Option<String>,
 }
 
 /// Fio's word for a kind of load.
@@ -62,12 +65,15 @@ pub fn words(
     add("ramp-time", millis(how_long.ramp));
     add("runtime", millis(how_long.runtime));
     add("cpus", list(&around.cpus.client));
-    let name = format!("2026-01.io.weft:host{}", host.number);
+    let name = host_name(host.number);
     match host.protocol {
         LoadProtocol::NvmeTcp => add("hostnqn", format!("nqn.{name}")),
         LoadProtocol::Iscsi => add("initiator", format!("iqn.{name}")),
         LoadProtocol::Nfs if load.rw.is_metadata() => {}
         LoadProtocol::Nfs => add("size", host.device_bytes.to_string()),
+    }
+    if let Some(path) = &host.key_file {
+        add("psk-file", path.clone());
     }
     if matches!(load.rw, Rw::Getattr | Rw::Readdir) {
         add("nrfiles", FILES.into());

@@ -31,6 +31,8 @@ pub struct Config {
     pub block_bytes: u32,
     /// Whether volumes keep nothing.
     pub is_null: bool,
+    /// The file of the key by which hosts speak TLS, and how many hosts there are.
+    pub tls: Option<(String, u16)>,
     /// Settings.
     pub mode: Mode,
     /// One reactor each.
@@ -41,6 +43,11 @@ pub struct Config {
     pub ip: IpAddr,
     /// In the order of the protocols.
     pub ports: Vec<u16>,
+}
+
+/// What a host calls itself, without the kind of name.
+pub fn host_name(number: u16) -> String {
+    format!("2026-01.io.weft:host{number}")
 }
 
 /// A port for each protocol: its own, or one that is free now on the loopback
@@ -139,7 +146,8 @@ impl Config {
             LoadProtocol::NvmeTcp => write!(
                 text,
                 "[[nvme.subsystem]]\nnqn = \"{NQN}{at}\"\nallow_any_host = true\n\
-                 volumes = [\"{word}{at}\"]\n"
+                 volumes = [\"{word}{at}\"]\n{}",
+                self.keyed_hosts()
             ),
             LoadProtocol::Iscsi => write!(
                 text,
@@ -154,6 +162,16 @@ impl Config {
                 2 * size + FILES_BYTES
             ),
         };
+    }
+
+    /// The hosts that speak TLS.
+    fn keyed_hosts(&self) -> String {
+        let (path, hosts) = self.tls.clone().unwrap_or_default();
+        let host = |number| {
+            let name = host_name(number);
+            format!("[[nvme.subsystem.host]]\nnqn = \"nqn.{name}\"\npsk_file = \"{path}\"\n")
+        };
+        (0..hosts).map(host).collect()
     }
 
     fn policy(&self, text: &mut String) {

@@ -152,6 +152,7 @@ pub fn measure_peer(around: &Around, name: &str) -> Result<SideRun, FigureError>
         protocol,
         urls: vec![served.url.clone()],
         device_bytes,
+        key_file: None,
     };
     client::fill(around, &host)?;
     let words = client::words(around, Spin::Default, &host, 1.0)?;
@@ -198,6 +199,7 @@ pub fn measure_client(around: &Around, name: &str) -> Result<SideRun, FigureErro
         protocol,
         urls: vec![target.url(protocol, 0)],
         device_bytes,
+        key_file: None,
     };
     client::fill(around, &host)?;
     let planned = (client.plan)(around, &target, protocol)?;

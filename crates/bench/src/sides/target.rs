@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
-use super::super::load::{Driver, Load, LoadProtocol, Mode};
+use super::super::load::{Driver, Load, LoadProtocol, Mode, TlsKey};
+use super::super::measured::Quantity;
 use super::child::{Child, TempFile, Words};
 use super::client::{self, Clients, LoadHost};
 use super::config::{Config, ZERO_COPY_BYTES_MIN, ports, protocols};
@@ -16,6 +17,8 @@ use super::{Around, FigureError, SideRun};
 /// How long a target may take to start, and to tell what it counts.
 const START_MAX: Duration = Duration::from_secs(20);
 const TELL_MAX: Duration = Duration::from_secs(5);
+/// What the file of the key is called.
+const KEY_FILE: &str = "host.psk";
 /// Devices are a whole number of these.
 const DEVICE_UNIT: u64 = 1 << 20;
 
@@ -28,6 +31,9 @@ fn is_reading(load: &Load) -> bool {
 pub fn available(protocol: LoadProtocol, mode: &Mode, load: &Load) -> Result<(), String> {
     if load.rw.is_metadata() && protocol != LoadProtocol::Nfs {
         return Err("only NFS has names and attributes".into());
+    }
+    if load.tls.is_some() && protocol != LoadProtocol::NvmeTcp {
+        return Err("only NVMe/TCP has pre-shared keys".into());
     }
     if load.is_null && protocol == LoadProtocol::Nfs {
         return Err("no file system keeps nothing: a file is there, or it is not".into());
@@ -51,12 +57,18 @@ pub struct ServingTarget {
     child: Child,
     config: Config,
     file: TempFile,
+    key_file: Option<TempFile>,
     text: String,
 }
 
 impl ServingTarget {
     /// Starts it; when this returns, hosts can connect.
-    pub fn start(around: &Around, config: Config) -> Result<ServingTarget, FigureError> {
+    pub fn start(around: &Around, mut config: Config) -> Result<ServingTarget, FigureError> {
+        let key = around.load.tls.map(TlsKey::interchange);
+        let key_file = key.map(|key| TempFile::new(KEY_FILE, key)).transpose()?;
+        if let Some(((path, _), file)) = config.tls.as_mut().zip(key_file.as_ref()) {
+            *path = file.0.to_string_lossy().into_owned();
+        }
         let text = config.text();
         let file = TempFile::new("target.toml", &text)?;
         let path = file.0.to_string_lossy().into_owned();
@@ -72,6 +84,7 @@ impl ServingTarget {
             child,
             config,
             file,
+            key_file,
             text,
         })
     }
@@ -91,6 +104,11 @@ impl ServingTarget {
         self.config.name(protocol, 0)
     }
 
+    /// CPU time so far, nanoseconds, and memory now, bytes.
+    fn spent(&self) -> [u64; 2] {
+        [self.child.cpu_ns(), self.child.resident_bytes()]
+    }
+
     /// What it has done so far.
     pub fn look(&mut self, stop: &AtomicBool) -> Result<Look, FigureError> {
         self.child.signal(Signal::USR1);
@@ -106,7 +124,15 @@ impl ServingTarget {
     pub fn commands(&self) -> Vec<String> {
         let path = self.file.0.to_string_lossy();
         let shown = self.child.shown().replace(&*path, "target.toml");
-        vec![format!("# target.toml\n{}", self.text), shown]
+        vec![format!("# target.toml\n{}", self.shown(&self.text)), shown]
+    }
+
+    /// With a short name for the file of the key.
+    fn shown(&self, text: &str) -> String {
+        match &self.key_file {
+            Some(file) => text.replace(&*file.0.to_string_lossy(), KEY_FILE),
+            None => text.to_owned(),
+        }
     }
 }
 
@@ -129,6 +155,7 @@ pub fn hosts(
         protocol,
         urls: devices(number).into_iter().map(&url).collect(),
         device_bytes: config.device_bytes,
+        key_file: config.tls.as_ref().map(|(path, _)| path.clone()),
     };
     (0..load.hosts).map(host).collect()
 }
@@ -146,6 +173,7 @@ pub fn config(around: &Around, protocol: LoadProtocol, mode: &Mode) -> Result<Co
         device_bytes: (share / DEVICE_UNIT).max(1) * DEVICE_UNIT,
         block_bytes: load.block_bytes,
         is_null: load.is_null,
+        tls: load.tls.map(|_| (KEY_FILE.to_owned(), load.hosts)),
         mode: *mode,
         cpus: around.cpus.target.clone(),
         is_shared: around.cpus.is_shared,
@@ -171,6 +199,8 @@ pub fn measure(
         if is_filled {
             let everything = LoadHost {
                 urls: (0..load.devices).map(url).collect(),
+                // As a host that is not named.
+                key_file: None,
                 ..all[0].clone()
             };
             client::fill(around, &everything)?;
@@ -180,14 +210,26 @@ pub fn measure(
             words.push(client::words(around, mode.spin, host, share)?);
         }
     }
-    commands.extend(words.iter().map(Words::shown));
+    commands.extend(words.iter().map(|words| target.shown(&words.shown())));
+    let before = target.spent();
     let clients = Clients::connect(around, &words)?;
+    let after = target.spent();
     let (told, looks) = clients.run(around, || target.look(around.stop))?;
     // The others' figures are none of this one's.
     let told = ClientSample::together(&told[..load.hosts.into()]);
     let cores = (around.cpus.target.len(), around.cpus.client.len());
+    let mut sample = sample(&told, Some(&looks), cores, load);
+    // With an Admin Queue for each of its devices.
+    let queues = load.devices.max(load.hosts) * (load.connections + 1);
+    for (quantity, index, scale) in [
+        (Quantity::TargetCpuUsPerConnection, 0, 1e-3),
+        (Quantity::TargetBytesPerConnection, 1, 1.0),
+    ] {
+        let spent = after[index].saturating_sub(before[index]) as f64 * scale;
+        sample.values.insert(quantity, spent / f64::from(queues));
+    }
     Ok(SideRun {
-        sample: sample(&told, Some(&looks), cores, load),
+        sample,
         commands,
         versions: Vec::new(),
     })
