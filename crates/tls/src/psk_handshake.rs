@@ -85,6 +85,10 @@ impl PskHandshake {
     pub fn step(&mut self, input: &[u8]) -> HandshakeStep {
         self.bytes.input.extend_from_slice(input);
         let end = self.go_on().transpose();
+        if end.is_some() {
+            // Here, where steps are made: a reactor would serve many I/Os meanwhile.
+            self.connection = None;
+        }
         let mut output = std::mem::take(&mut self.bytes.output);
         if let (Some(Err(error)), true) = (&end, output.is_empty() && self.mode == Mode::Server) {
             output.extend(error.alert().in_the_clear());
