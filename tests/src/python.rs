@@ -8,19 +8,27 @@ use crate::child::output;
 use crate::packages::{cache_dir, key};
 use crate::{Unavailable, workspace_dir};
 
-/// An environment (PEP 405) with the packages of `tests/python/requirements.txt`.
+/// An environment (PEP 405) with the packages that a file of `tests/python` names.
 #[derive(Debug)]
 pub struct Python {
     folder: PathBuf,
 }
 
 impl Python {
-    /// Makes it in the cache, if that does not have it.
+    /// Makes the one of `requirements.txt` in the cache, if that does not have it.
     ///
     /// # Errors
     /// What is not to be had.
     pub fn prepare() -> Result<Python, Unavailable> {
-        let wanted = workspace_dir().join("tests/python/requirements.txt");
+        Python::prepare_of("requirements.txt")
+    }
+
+    /// The same of another file.
+    ///
+    /// # Errors
+    /// What is not to be had.
+    pub fn prepare_of(requirements: &str) -> Result<Python, Unavailable> {
+        let wanted = workspace_dir().join("tests/python").join(requirements);
         let packages = fs::read(&wanted).map_err(|e| Unavailable::wrap(wanted.display(), e))?;
         let folder = cache_dir().join(format!("python-{}", key(&packages)));
         fs::create_dir_all(cache_dir())?;

@@ -1,0 +1,316 @@
+//! Other people's TLS speaks with weft: OpenSSL, and tlslite-ng where something is to be wrong.
+//! GnuTLS does so in guests, as tlshd.
+
+#![forbid(unsafe_code)]
+
+use std::fmt::Write as _;
+use std::io::{Read, Write};
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use auth::psk::{Derivation, Psk, PskHash, TlsPsk};
+use interop::child::{output, tail, tied};
+use interop::python::Python;
+use interop::weft::{NQN, WeftProcess, free_address, perf};
+use interop::workspace_dir;
+use needs::needs;
+use tempfile::TempDir;
+
+const HOST: &str = "nqn.2026-01.org.example:host";
+
+/// A target whose listener takes TLS alone, with a key of each hash.
+struct Secured {
+    target: WeftProcess,
+    address: SocketAddr,
+    folder: TempDir,
+    psks: [TlsPsk; 2],
+}
+
+impl Secured {
+    fn start(name: &str) -> Secured {
+        let folder = tempfile::tempdir().expect("a folder");
+        let keys = [(PskHash::Sha256, 3), (PskHash::Sha384, 4)];
+        let keys = keys.map(|(hash, byte)| Psk::new(hash, |bytes| bytes.fill(byte)));
+        let text: String = keys.iter().map(|key| key.interchange() + "\n").collect();
+        let file = folder.path().join("host.psk");
+        write_private(&file, &text);
+        let address = free_address();
+        let config = format!(
+            r#"
+[[volume]]
+name = "v"
+kind = "ram"
+size = "64MiB"
+[[nvme.subsystem]]
+nqn = "{NQN}"
+volumes = ["v"]
+[[nvme.subsystem.host]]
+nqn = "{HOST}"
+psk_file = "{}"
+[[listener]]
+address = "{address}"
+tls = "required"
+[admin]
+socket = "admin.sock"
+"#,
+            file.display()
+        );
+        Secured {
+            target: WeftProcess::serve(name, &config, address),
+            address,
+            folder,
+            psks: keys.map(|key| key.tls_psk(HOST, NQN, Derivation::Standard)),
+        }
+    }
+
+    fn psk(&self, hash: PskHash) -> &TlsPsk {
+        let mut psks = self.psks.iter();
+        psks.find(|psk| psk.hash == hash).expect("one of each")
+    }
+
+    /// `openssl s_client` that ends with its input.
+    fn s_client(&self, psk: &TlsPsk, more: &[&str]) -> Command {
+        let mut command = tied(Path::new("openssl"));
+        command.args(["s_client", "-quiet", "-no_ign_eof", "-connect"]);
+        command.arg(self.address.to_string());
+        command.args(["-psk_identity", &psk.identity]).args(more);
+        command
+    }
+
+    /// A session that OpenSSL takes a key of: it knows no other way to one for SHA-384.
+    fn session(&self, psk: &TlsPsk) -> String {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH);
+        let cipher = match psk.hash {
+            PskHash::Sha256 => "1301",
+            PskHash::Sha384 => "1302",
+        };
+        let description = format!(
+            "asn1=SEQUENCE:session\n[session]\nversion=INTEGER:1\nprotocol=INTEGER:0x0304\n\
+             cipher=FORMAT:HEX,OCT:{cipher}\nid=FORMAT:HEX,OCT:00\nkey=FORMAT:HEX,OCT:{}\n\
+             time=EXP:1,INTEGER:{}\ntimeout=EXP:2,INTEGER:100000\nearly=EXP:15,INTEGER:16384\n",
+            hex(psk.secret.bytes()),
+            now.expect("after 1970").as_secs(),
+        );
+        let script = "openssl asn1parse -genconf /dev/stdin -noout -out session.der; \
+             echo '-----BEGIN SSL SESSION PARAMETERS-----'; openssl base64 -in session.der; \
+             echo '-----END SSL SESSION PARAMETERS-----'";
+        let mut shell = Command::new("sh");
+        shell.args(["-ec", script]).current_dir(&self.folder);
+        shell.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut shell = shell.spawn().expect("a shell");
+        let mut input = shell.stdin.take().expect("a pipe");
+        input.write_all(description.as_bytes()).expect("it reads");
+        drop(input);
+        let session = shell.wait_with_output().expect("a shell").stdout;
+        let path = self.folder.path().join("session.pem");
+        write_private(&path, &String::from_utf8(session).expect("text"));
+        path.display().to_string()
+    }
+
+    /// What weft says of those that it has refused, on one line.
+    fn refusals(&self) -> String {
+        let told = self.target.run(&["refusals"]);
+        told.split_whitespace().collect::<Vec<_>>().join(" ")
+    }
+}
+
+fn write_private(path: &Path, text: &str) {
+    use std::os::unix::fs::OpenOptionsExt;
+    let mut file = std::fs::OpenOptions::new();
+    let file = file.write(true).create(true).truncate(true).mode(0o600);
+    let mut file = file.open(path).expect("room");
+    file.write_all(text.as_bytes()).expect("room");
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+/// ICReq, by the fewest bytes that are not zero.
+fn icreq() -> [u8; 128] {
+    let mut pdu = [0; 128];
+    (pdu[2], pdu[4]) = (128, 128);
+    pdu
+}
+
+/// Sends ICReq through a program and ends its input: the type of the PDU that is answered, and
+/// what the program said.
+fn exchange(command: &mut Command, folder: &Path) -> (Option<u8>, String) {
+    let said = folder.join("said");
+    command.stdin(Stdio::piped()).stdout(Stdio::piped());
+    command.stderr(std::fs::File::create(&said).expect("room"));
+    let mut child = command.spawn().expect("the program");
+    let (mut input, mut out) = (child.stdin.take(), child.stdout.take());
+    // It may have ended already.
+    let _ = input.as_mut().expect("a pipe").write_all(&icreq());
+    let mut answer = [0; 128];
+    let came = out.as_mut().expect("a pipe").read_exact(&mut answer);
+    drop(input);
+    let ended = child.wait().expect("our child");
+    let said = std::fs::read_to_string(&said).unwrap_or_default();
+    let is_good = came.is_ok() && ended.success();
+    (is_good.then_some(answer[0]), said)
+}
+
+/// The type of ICResp.
+const ICRESP: u8 = 1;
+
+#[needs(program("openssl"))]
+#[test]
+fn openssl_connects_by_keys_of_both_hashes() {
+    let secured = Secured::start("tls-openssl");
+    let folder = secured.folder.path();
+    let psk = secured.psk(PskHash::Sha256);
+    let key = hex(psk.secret.bytes());
+    let mut plain_key = secured.s_client(psk, &["-tls1_3", "-psk", &key]);
+    let (answer, said) = exchange(&mut plain_key, folder);
+    assert_eq!(answer, Some(ICRESP), "{said}");
+    for hash in PskHash::ALL {
+        let psk = secured.psk(hash);
+        let session = secured.session(psk);
+        // After a HelloRetryRequest it would offer the session no more.
+        let words = ["-tls1_3", "-psk_session", &session, "-groups", "P-256"];
+        let (answer, said) = exchange(&mut secured.s_client(psk, &words), folder);
+        assert_eq!(answer, Some(ICRESP), "{hash:?}: {said}");
+    }
+    secured.target.expect_orderly_end();
+}
+
+#[needs(program("openssl"))]
+#[test]
+fn openssl_is_told_why_it_is_refused() {
+    let secured = Secured::start("tls-openssl-refused");
+    let folder = secured.folder.path();
+    let psk = secured.psk(PskHash::Sha256);
+    let key = hex(psk.secret.bytes());
+    let wrong = hex(&[9; 32]);
+    for (words, alert, reason) in [
+        (
+            &["-tls1_2", "-psk", &key][..],
+            "protocol version",
+            "does not speak TLS 1.3",
+        ),
+        (
+            &["-tls1_3", "-psk", &wrong],
+            "decrypt error",
+            "is another on the host than here",
+        ),
+        (
+            &["-tls1_3"],
+            "handshake failure",
+            "offers no pre-shared key",
+        ),
+    ] {
+        let (answer, said) = exchange(&mut secured.s_client(psk, words), folder);
+        assert_eq!(answer, None, "{words:?}");
+        assert!(
+            said.contains(&format!("alert {alert}")),
+            "{words:?}: {said}"
+        );
+        let refusals = secured.refusals();
+        assert!(refusals.contains(reason), "{words:?}: {refusals}");
+    }
+    secured.target.expect_orderly_end();
+}
+
+#[needs(program("openssl"))]
+#[test]
+fn early_data_is_dropped_and_the_handshake_goes_on() {
+    let secured = Secured::start("tls-early");
+    let folder = secured.folder.path();
+    let psk = secured.psk(PskHash::Sha384);
+    let session = secured.session(psk);
+    let early = folder.join("early");
+    std::fs::write(&early, icreq()).expect("room");
+    let early = early.display().to_string();
+    let words = [
+        "-tls1_3",
+        "-psk_session",
+        &session,
+        "-groups",
+        "P-256",
+        "-early_data",
+        &early,
+    ];
+    // Had it been taken, the second ICReq would be a mistake.
+    let (answer, said) = exchange(&mut secured.s_client(psk, &words), folder);
+    assert_eq!(answer, Some(ICRESP), "{said}");
+    let refusals = secured.refusals();
+    assert!(refusals.contains("nothing was refused"), "{refusals}");
+    secured.target.expect_orderly_end();
+}
+
+/// Cases of `hostile_tls.py`, and how each ends. `closed` is where there is nobody to be told.
+const ENDS: &[(&str, &str)] = &[
+    ("good", "answered"),
+    ("wrong key", "refused: decrypt_error"),
+    ("unknown identity", "refused: unknown_psk_identity"),
+    ("no key", "refused: handshake_failure"),
+    ("no key exchange", "refused: handshake_failure"),
+    ("old version", "refused: protocol_version"),
+    ("key updates", "close_notify"),
+    ("flood of key updates", "unexpected_message"),
+    ("flood of empty records", "unexpected_message"),
+    ("record over its length", "record_overflow"),
+    ("plaintext over its length", "record_overflow"),
+    ("record of another number", "bad_record_mac"),
+    ("data in the clear", "unexpected_message"),
+    ("change of cipher", "unexpected_message"),
+    ("handshake again", "unexpected_message"),
+    ("request for a certificate", "unexpected_message"),
+    ("key update of a wrong form", "unexpected_message"),
+    ("content of no type", "unexpected_message"),
+    ("fatal alert", "closed"),
+    ("close notify", "close_notify"),
+    ("data in single bytes", "close_notify"),
+    ("truncated", "closed"),
+];
+
+#[needs(program("python3"))]
+#[test]
+fn hostile_peer_is_told_by_alerts_and_others_go_on() {
+    let python = Python::prepare_of("tls.txt").expect("Python's packages");
+    let secured = Secured::start("tls-hostile");
+    // Others, meanwhile: one host with each key, whose data is compared.
+    let keys = secured.folder.path().join("host.psk").display().to_string();
+    let address = secured.address;
+    let load = thread::spawn(move || {
+        let words = [
+            "--hostnqn",
+            HOST,
+            "--psk-file",
+            &keys,
+            "--rw=randrw",
+            "--verify",
+            "--numjobs=2",
+            "--runtime=8s",
+        ];
+        perf(address, &words)
+    });
+    for psk in &secured.psks {
+        let digest = match psk.hash {
+            PskHash::Sha256 => "sha256",
+            PskHash::Sha384 => "sha384",
+        };
+        let mut script = python.program("python");
+        script.arg(workspace_dir().join("tests/python/hostile_tls.py"));
+        script.arg(secured.address.port().to_string());
+        script.args([&psk.identity, &hex(psk.secret.bytes()), digest]);
+        script.args(ENDS.iter().map(|(case, _)| case));
+        let told = output(&mut script).unwrap_or_else(|why| panic!("{why}"));
+        let told = String::from_utf8(told).expect("text");
+        let wanted = ENDS.iter().map(|(case, end)| format!("{case}: {end}\n"));
+        assert_eq!(told, wanted.collect::<String>(), "{digest}");
+    }
+    let load = load.join().expect("it does not panic");
+    load.unwrap_or_else(|why| panic!("{why}: {}", tail(&secured.target.log(), 20)));
+    let refusals = secured.refusals();
+    assert!(refusals.contains("within a TLS record"), "{refusals}");
+    secured.target.expect_orderly_end();
+}
