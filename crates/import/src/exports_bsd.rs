@@ -127,17 +127,11 @@ fn read_line(
                     .report
                     .add(at.place, &key.name, Lost, "weft has no WebNFS");
             }
-            "tls" | "tlscert" => {
-                terms.xprtsec = match &*key.name {
-                    "tls" => vec!["tls", "mtls"],
-                    _ => vec!["mtls"],
-                };
-                let why = "nobody is let in before [nfs.tls] names rpc.tlsservd's certificate";
-                import.report.add(at.place, &key.name, Access, why);
-            }
+            "tls" => encrypted(import, &key, &["tls", "mtls"], &mut terms),
+            "tlscert" => encrypted(import, &key, &["mtls"], &mut terms),
             "webnfs" | "public" | "tlscertuser" => {
-                let why = "weft has neither WebNFS nor users of certificates: who had to use it \
-                           is not let in";
+                let why = "weft has neither WebNFS nor users of certificates: a client that had \
+                           to use it is not let in";
                 import.report.add(at.place, &key.name, Access, why);
                 is_open = false;
             }
@@ -223,6 +217,18 @@ fn map(
         }
     };
     terms.anon_gid = gid.unwrap_or(terms.anon_gid);
+}
+
+/// Clients are let in over TLS alone.
+fn encrypted(
+    import: &mut Import,
+    key: &SourceKey,
+    xprtsec: &[&'static str],
+    terms: &mut ExportTerms,
+) {
+    terms.xprtsec = xprtsec.to_vec();
+    let why = "no client is let in before [nfs.tls] names rpc.tlsservd's certificate";
+    import.report.add(key.place, &key.name, Access, why);
 }
 
 fn security(import: &mut Import, key: &SourceKey, value: &str, terms: &mut ExportTerms) {

@@ -19,9 +19,9 @@ use wire::xdr::{Encode, List};
 use crate::Nfsd;
 use crate::continuation::Continuation;
 use crate::duplicate_request_cache::Once;
-use crate::events::Reason;
 use crate::peer::{Peer, SessionUse};
 use crate::pseudo::{self, Granted, PseudoPlace};
+use crate::reason::Reason;
 
 /// What a call finds around it while it runs.
 pub struct Around<'a> {

@@ -8,7 +8,7 @@ use nfs::server::{ClientEvent, Untold};
 
 use crate::Nfsd;
 use crate::peer::Peer;
-use crate::xprtsec::{Xprtsec, XprtsecModes};
+use crate::reason::Reason;
 
 /// What has happened.
 #[derive(Debug)]
@@ -38,48 +38,6 @@ pub struct ExportRefused {
     pub path: String,
     /// Why not.
     pub reason: Reason,
-}
-
-/// Why an export is not for a client.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reason {
-    /// No rule names its address.
-    Address,
-    /// Its rule does not take the authentication flavor of its calls.
-    Flavor,
-    /// Its connection is not protected as its rule wants.
-    Xprtsec {
-        /// As it is.
-        has: Xprtsec,
-        /// As it may be.
-        takes: XprtsecModes,
-    },
-    /// There is no such export.
-    NoExport,
-    /// The server takes no client.
-    Drained,
-}
-
-impl std::fmt::Display for Reason {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Reason::Address => {
-                "neither its address nor a certificate of it is among the export's `clients`"
-            }
-            Reason::Flavor => "its authentication flavor is not in the export's `security`",
-            Reason::Xprtsec { has, takes } => {
-                let best = takes.named().next().unwrap_or_default();
-                let (has, best) = (has.word(), best.word());
-                return write!(
-                    f,
-                    "its connection has xprtsec={has}, and the export's `xprtsec` takes {takes}: \
-                     mount it with `-o xprtsec={best}`"
-                );
-            }
-            Reason::NoExport => "there is no such export",
-            Reason::Drained => "weft is drained: `weft drain --end` lets clients in again",
-        })
-    }
 }
 
 /// What was not taken yet.

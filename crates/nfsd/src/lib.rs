@@ -31,7 +31,8 @@ mod payload;
 mod peer;
 pub mod pseudo;
 mod readdir;
-pub mod recovery;
+pub mod reason;
+mod recovery;
 mod retransmission;
 mod run;
 mod security;
@@ -52,10 +53,11 @@ use nfs::server::files::Files;
 
 pub use call::{Around, CallIo, Elsewhere, Step};
 pub use data::prepare;
-pub use events::{ExportRefused, NfsEvent, Reason};
+pub use events::{ExportRefused, NfsEvent};
 pub use exports::Exports;
 pub use peer::{Peer, host_address, host_name};
 pub use pseudo::{Granted, Lost, PseudoPlace, View};
+pub use reason::Reason;
 pub use run::Execution;
 
 /// Read delegations of all clients together at most.

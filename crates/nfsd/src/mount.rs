@@ -14,9 +14,9 @@ use wire::mount3::{
 use wire::xdr::{Decode, Encode, List, Opaque, Reader, XdrError};
 
 use crate::call::{Around, Step};
-use crate::events::Reason;
 use crate::exports::Clients;
 use crate::pseudo::View;
+use crate::reason::Reason;
 
 /// Entries of the list of mounts: it only informs (section 5.2.2).
 const MOUNTS_MAX: usize = 1024;

@@ -15,8 +15,8 @@ use wire::xdr::{Encode, Opaque};
 
 use crate::call::{Ask, OperationOutcome, QuestionBegun, RunningCall};
 use crate::continuation::{Continuation, ThenNames};
-use crate::events::Reason;
 use crate::pseudo::{Lost, PseudoPlace};
+use crate::reason::Reason;
 use crate::state;
 use crate::status::status;
 

@@ -9,9 +9,9 @@ use std::sync::Arc;
 use nfs::connection::Flavor;
 use store::fs::{Attr, Device, Error, FileId, FsOp, ObjectKind, Output, Statfs, Time};
 
-use crate::events::Reason;
 use crate::exports::{Export, Exports, ExportsError, Live, Rule, id_of_path, names};
 use crate::handle::Handle;
+use crate::reason::Reason;
 use crate::xprtsec::{ConnectedClient, Xprtsec};
 
 /// A directory of the pseudo file system.

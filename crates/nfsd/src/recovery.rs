@@ -14,8 +14,8 @@ use wire::nfs4::{
 };
 
 use crate::callback::Errand;
-use crate::events::Reason;
 use crate::offload::CopyWork;
+use crate::reason::Reason;
 use crate::{Exports, Nfsd, Peer};
 
 impl Nfsd {

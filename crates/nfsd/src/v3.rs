@@ -23,11 +23,12 @@ use wire::rpc::{accept_stat, auth_stat};
 use self::args::V3Asked;
 use self::call::V3CallState;
 use crate::call::{Around, Step};
-use crate::events::{Events, Reason};
+use crate::events::Events;
 use crate::mount;
 use crate::payload;
 use crate::peer::Peer;
 use crate::pseudo::{Lost, PseudoPlace};
+use crate::reason::Reason;
 
 /// A call of NFSv3 or MOUNT under way, and when it is over, the next.
 #[derive(Default)]

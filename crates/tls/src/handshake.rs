@@ -6,8 +6,6 @@ use auth::psk::{PskIdentity, TlsPsk};
 
 use crate::alert_received::AlertReceived;
 use crate::certificate::Certificate;
-use crate::certificate_handshake::CertificateHandshake;
-use crate::psk_handshake::PskHandshake;
 use crate::records::{Alert, Opener, Sealer};
 
 /// Why there is no connection.
@@ -173,34 +171,4 @@ pub struct HandshakeStep {
     pub output: Vec<u8>,
     /// The end, if it is there.
     pub end: Option<Result<Secured, HandshakeError>>,
-}
-
-/// One handshake.
-pub enum Handshake {
-    /// By a pre-shared key.
-    Psk(Box<PskHandshake>),
-    /// By certificates.
-    Certificate(Box<CertificateHandshake>),
-}
-
-impl Handshake {
-    /// Goes on with what was received. A client's first step has no input.
-    pub fn step(&mut self, input: &[u8]) -> HandshakeStep {
-        match self {
-            Handshake::Psk(handshake) => handshake.step(input),
-            Handshake::Certificate(handshake) => handshake.step(input),
-        }
-    }
-}
-
-impl From<PskHandshake> for Handshake {
-    fn from(handshake: PskHandshake) -> Handshake {
-        Handshake::Psk(Box::new(handshake))
-    }
-}
-
-impl From<CertificateHandshake> for Handshake {
-    fn from(handshake: CertificateHandshake) -> Handshake {
-        Handshake::Certificate(Box::new(handshake))
-    }
 }

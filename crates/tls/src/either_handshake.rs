@@ -1,0 +1,35 @@
+//! A handshake, whichever library makes it.
+
+use crate::certificate_handshake::CertificateHandshake;
+use crate::handshake::HandshakeStep;
+use crate::psk_handshake::PskHandshake;
+
+/// One handshake.
+pub enum Handshake {
+    /// By a pre-shared key.
+    Psk(Box<PskHandshake>),
+    /// By certificates.
+    Certificate(Box<CertificateHandshake>),
+}
+
+impl Handshake {
+    /// Goes on with what was received. A client's first step has no input.
+    pub fn step(&mut self, input: &[u8]) -> HandshakeStep {
+        match self {
+            Handshake::Psk(handshake) => handshake.step(input),
+            Handshake::Certificate(handshake) => handshake.step(input),
+        }
+    }
+}
+
+impl From<PskHandshake> for Handshake {
+    fn from(handshake: PskHandshake) -> Handshake {
+        Handshake::Psk(Box::new(handshake))
+    }
+}
+
+impl From<CertificateHandshake> for Handshake {
+    fn from(handshake: CertificateHandshake) -> Handshake {
+        Handshake::Certificate(Box::new(handshake))
+    }
+}
