@@ -101,15 +101,13 @@ fn read_line(
             clients.extend(import.client(at, word));
             continue;
         };
-        let (name, value) = match option.split_once('=') {
-            Some((name, value)) => (name, Some(value.to_owned())),
+        let (name, given) = match option.split_once('=') {
+            Some((name, value)) => (name, Some(value)),
             None => (option, None),
         };
-        let mut value = || {
-            value
-                .clone()
-                .or_else(|| rest.next().cloned())
-                .unwrap_or_default()
+        let mut value = || match given {
+            Some(value) => value.to_owned(),
+            None => rest.next().cloned().unwrap_or_default(),
         };
         let mut key = at.clone();
         key.name = format!("-{name}");
@@ -123,9 +121,8 @@ fn read_line(
             "alldirs" | "quiet" | "noresvmnt" => {}
             "index" => {
                 let _ = value();
-                import
-                    .report
-                    .add(at.place, &key.name, Lost, "weft has no WebNFS");
+                let why = "weft has no WebNFS";
+                import.report.add(at.place, &key.name, Lost, why);
             }
             "tls" => encrypted(import, &key, &["tls", "mtls"], &mut terms),
             "tlscert" => encrypted(import, &key, &["mtls"], &mut terms),

@@ -11,7 +11,7 @@ use random::Random;
 use server::SubsystemSpec;
 
 use crate::changes::host_nqn;
-use crate::plan::Plan;
+use crate::plan::{DhchapPlan, Plan};
 
 /// What a host shows to be let in. Its keys and secrets have two generations: those of the
 /// first are in the document in which all hosts have everything.
@@ -23,15 +23,6 @@ pub struct Credentials {
     pub secret: u8,
     /// The host that it says to be in its Connect, if that is another.
     pub poses_as: Option<usize>,
-}
-
-/// How a host authenticates.
-#[derive(Clone, Copy, Debug)]
-pub struct DhchapPlan {
-    /// The hash that its secrets are transformed by.
-    pub hash: DhchapHash,
-    /// The controller has to authenticate, too.
-    pub is_mutual: bool,
 }
 
 /// What a host has, and what of it it shows.

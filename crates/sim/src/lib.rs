@@ -31,7 +31,6 @@ mod target;
 mod work;
 mod world;
 
-pub use credentials::DhchapPlan;
 pub use outcome::{Failure, NfsOutcome, RunOutcome};
-pub use plan::{Lies, PanicPlan, Plan};
+pub use plan::{DhchapPlan, Lies, PanicPlan, Plan};
 pub use run::{run, run_plan};

@@ -6,7 +6,6 @@ use host::iscsi::Digest;
 use random::Random;
 use reactor::Nanos;
 
-use crate::credentials::DhchapPlan;
 use crate::disk::DiskSettings;
 use crate::net::NetSettings;
 use crate::world::{MS, S, US};
@@ -297,6 +296,15 @@ pub struct AppliesPlan {
     pub is_exact: bool,
 }
 
+/// How a host authenticates.
+#[derive(Clone, Copy, Debug)]
+pub struct DhchapPlan {
+    /// The hash that its secrets are transformed by.
+    pub hash: DhchapHash,
+    /// The controller has to authenticate, too.
+    pub is_mutual: bool,
+}
+
 /// When a reactor panics.
 #[derive(Clone, Copy, Debug)]
 pub struct PanicPlan {
@@ -374,12 +382,7 @@ impl Plan {
             dead_disk: None,
             applies: None,
         };
-        for host in &mut plan.hosts {
-            if r.one_in(3) {
-                host.subsystem = subsystems;
-                host.iscsi = Some(iscsi(r));
-            }
-        }
+        plan.some_are_initiators(r);
         // Chance of its own, so that the rest of a seed is what it would be without.
         plan.nfs = nfs(&mut Random::new(seed ^ NFS));
         let turns = [8, 64, 512, machine::work::TURN_UNITS_MAX];
@@ -401,6 +404,16 @@ impl Plan {
 }
 
 impl Plan {
+    /// A third of the hosts speaks iSCSI.
+    fn some_are_initiators(&mut self, r: &mut Random) {
+        for host in &mut self.hosts {
+            if r.one_in(3) {
+                host.subsystem = self.subsystems;
+                host.iscsi = Some(iscsi(r));
+            }
+        }
+    }
+
     /// In some seeds bits are flipped on their way. Some hosts have digests to see it
     /// by.
     fn flip_bits(&mut self, r: &mut Random) {

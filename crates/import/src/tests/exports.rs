@@ -185,9 +185,10 @@ V4: /shared -sec=sys
 /shared/four -alldirs
 /shared/five -maproot=alice -sec=krb5:sys localhost
 /shared/six -tls -network 192.0.2.0/24
+/shared/seven -tlscert -network 192.0.2.0/24
 ";
     let (found, config) = loaded("exports-bsd", text);
-    assert_eq!(config.exports.len(), 6);
+    assert_eq!(config.exports.len(), 7);
     let [one, net4] = &config.exports[0].rules[..] else {
         panic!("two rules");
     };
@@ -211,6 +212,11 @@ V4: /shared -sec=sys
         &["source:6", "ACCESS", "krb5 is left out", "[nfs.kerberos]"],
     );
     tells(&found, &["source:7", "ACCESS", "-tls"]);
+    let ways = |at: usize| -> Vec<&str> {
+        let ways = config.exports[at].rules[0].xprtsec.named();
+        ways.map(|way| way.word()).collect()
+    };
+    assert_eq!((ways(5), ways(6)), (vec!["tls", "mtls"], vec!["mtls"]));
     let told = mistakes("exports-bsd", "/a -network 192.0.2.0 -mask 255.0.255.0\n");
     assert!(
         told.contains("source:1: -network 192.0.2.0: write"),
