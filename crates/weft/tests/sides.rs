@@ -32,6 +32,7 @@ const LOAD: Load = Load {
     is_null: false,
     header_digest: false,
     data_digest: false,
+    tls: None,
     rate: None,
     target_cores: 1,
     mtu: None,

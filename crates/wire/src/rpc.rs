@@ -83,6 +83,9 @@ mod tests {
 
     #[test]
     fn a_gss_credential_lies_as_the_standard_has_it() {
+        fn decode(bytes: &[u8]) -> Result<rpc_gss_cred_vers_1_t<'_>, XdrError> {
+            rpc_gss_cred_vers_1_t::decode(&mut Reader::new(bytes))
+        }
         let credential = rpc_gss_cred_vers_1_t {
             gss_proc: rpc_gss_proc_t::RPCSEC_GSS_DESTROY,
             seq_num: 0x0102_0304,
@@ -96,7 +99,6 @@ mod tests {
             0, 0, 0, 1, 0, 0, 0, 3, 1, 2, 3, 4, 0, 0, 0, 3, 0, 0, 0, 5, 9, 8, 7, 6, 5, 0, 0, 0,
         ];
         assert_eq!(bytes, expected);
-        let decode = |bytes| rpc_gss_cred_vers_1_t::decode(&mut Reader::new(bytes));
         assert_eq!(decode(&bytes[4..]), Ok(credential));
         assert_eq!(decode(&bytes[4..27]), Err(XdrError::Short));
         for (at, value) in [(7, 4), (15, 0), (15, 4), (19, 129)] {

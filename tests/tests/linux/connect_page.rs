@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use control::{ClientSystem, Reached, ReachedObject};
+use control::{ClientSystem, NvmeProof, Reached, ReachedObject};
 use interop::guest::{Config, Guest, prepare};
 use interop::scripts::{CONNECT_PAGE, ISCSI, LAB, MACHINE, script};
 use interop::systems::RELEASE;
@@ -47,7 +47,11 @@ fn lines_of_the_connect_page_for_linux_do_what_they_say() {
          [admin]\nsocket = \"off\"\nlisten = \"off\"\n",
     );
     let _target = WeftProcess::serve("connect-page", &config, nvme);
-    let [connect, every_start, udev, fstab] = steps(ReachedObject::Subsystem(NQN), nvme);
+    let subsystem = ReachedObject::Subsystem {
+        nqn: NQN,
+        proof: NvmeProof::default(),
+    };
+    let [connect, every_start, udev, fstab] = steps(subsystem, nvme);
     let unit = ReachedObject::Unit {
         target: IQN,
         lun: 0,
