@@ -203,9 +203,14 @@ pub(crate) fn asked(
         })
     });
     let request = match text("idempotency-key")? {
-        Some(key) if key.is_empty() || key.len() > KEY_BYTES_MAX => {
+        // As `Idempotency-Key` of the API's description has it.
+        Some(key)
+            if !(1..=KEY_BYTES_MAX).contains(&key.len())
+                || !key.bytes().all(|byte| byte.is_ascii_graphic()) =>
+        {
             return Err(bad(format!(
-                "Idempotency-Key has 1 to {KEY_BYTES_MAX} characters"
+                "Idempotency-Key has 1 to {KEY_BYTES_MAX} characters of ASCII that print, and \
+                 no space"
             )));
         }
         key => key.map(|key| RequestKey {

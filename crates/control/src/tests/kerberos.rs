@@ -77,7 +77,7 @@ fn kerberos_without_its_keys_or_with_names_that_are_none_is_refused() {
         (
             "weft.keytab",
             "open.keytab",
-            &["(mode 0644): `chmod 600` it"],
+            &["(mode 0644); `chmod 600` it"],
         ),
         ("weft.keytab", "text.keytab", &["is no keytab", "ktadd -k"]),
         ("keytab =", "# keytab =", &["lacks the key `keytab`"]),

@@ -158,6 +158,8 @@ fn sample(
             (Quantity::CopiedBytesPerIo, 0.0),
             (Quantity::WakeupsPerIo, 0.001),
             (Quantity::AllocationsPerIo, 0.0),
+            (Quantity::TargetCpuUsPerConnection, 2e8 / iops),
+            (Quantity::TargetBytesPerConnection, 6e9 / iops),
         ]);
     }
     let shares = [0.5, 0.9, 0.99, 0.999, 0.9999, 0.99999, 1.0];
