@@ -345,6 +345,21 @@ fn text_of_records(records: &[DiscoveryRecord]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: DiscoverArgs,
+    }
+
+    #[test]
+    fn discovery_has_no_key_made_for_it() {
+        let words = "discover -q nqn.h --dhchap-secret-file f";
+        let parse = |line: &str| Line::try_parse_from(line.split(' ')).map(|line| line.args);
+        assert!(parse(words).expect("parses").nvme_host.psk_file.is_none());
+        assert!(parse(&format!("{words} --concat")).is_err());
+    }
 
     #[test]
     fn records_speak_nvme_clis_words() {

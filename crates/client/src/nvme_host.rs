@@ -24,9 +24,6 @@ pub struct NvmeHostArgs {
     /// File with the secret that the controller must prove to know
     #[arg(long, value_name = "FILE", requires = "dhchap_secret_file")]
     pub dhchap_ctrl_secret_file: Option<PathBuf>,
-    /// Speak TLS by a key that authentication makes (secure channel concatenation)
-    #[arg(long, requires = "dhchap_secret_file", conflicts_with = "psk_file")]
-    pub concat: bool,
 }
 
 impl NvmeHostArgs {
@@ -44,7 +41,6 @@ impl NvmeHostArgs {
         Ok(HostIdentity {
             psk: psk.flatten(),
             dhchap,
-            concatenates: self.concat,
             ..host
         })
     }
@@ -111,8 +107,6 @@ mod tests {
         let keys = args.identity().expect("keys").dhchap.expect("given");
         assert_eq!(keys.host.interchange(), key);
         assert_eq!(keys.controller, Some(keys.host));
-        let concat = parse(&format!("{line} --concat")).expect("parses");
-        assert!(concat.identity().expect("keys").concatenates);
     }
 
     #[test]
@@ -120,8 +114,6 @@ mod tests {
         for line in [
             "--dhchap-secret-file f",
             "--hostnqn nqn.x --dhchap-ctrl-secret-file f",
-            "--hostnqn nqn.x --concat",
-            "--hostnqn nqn.x --psk-file f --dhchap-secret-file f --concat",
         ] {
             assert!(parse(line).is_err(), "{line}");
         }

@@ -137,7 +137,7 @@ fn measure_on(
     let mut paths = None;
     let (targets, mut jobs) = match args.multipath {
         Some(policy) => {
-            let host = args.nvme_host.identity()?;
+            let host = args.host_identity()?;
             let addresses = args.path_addresses()?;
             let paths = paths.insert(Paths::connect(args, &addresses, &host)?);
             paths.plan(args, policy)?
@@ -164,7 +164,7 @@ fn plan(
     args: &PerfArgs,
     associations: &mut Vec<Association>,
 ) -> Result<(Vec<TargetInfo>, Vec<JobPlan>), String> {
-    let host = args.nvme_host.identity()?;
+    let host = args.host_identity()?;
     let initiator = args.chap.identity()?;
     let mut targets = Vec::new();
     let mut jobs = Vec::new();

@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use host::iscsi::{self, Digest};
 use host::nfs;
-use host::{Address, Policy, Settings};
+use host::{Address, HostIdentity, Policy, Settings};
 use reactor::Choice;
 
 use super::device::{Device, ISCSI_QUEUE_DEPTH_MAX};
@@ -113,6 +113,9 @@ pub struct PerfArgs {
     /// Of NVMe/TCP
     #[command(flatten)]
     pub nvme_host: NvmeHostArgs,
+    /// Speak TLS by a key that authentication makes (secure channel concatenation)
+    #[arg(long, requires = "dhchap_secret_file", conflicts_with = "psk_file")]
+    pub concat: bool,
     /// Header digests
     #[arg(short = 'g', long)]
     pub hdr_digest: bool,
@@ -249,6 +252,17 @@ fn parse_spin(text: &str) -> Result<u64, String> {
 }
 
 impl PerfArgs {
+    /// Who this host is to NVMe controllers; reads the files.
+    ///
+    /// # Errors
+    /// A sentence for the user.
+    pub fn host_identity(&self) -> Result<HostIdentity, String> {
+        Ok(HostIdentity {
+            concatenates: self.concat,
+            ..self.nvme_host.identity()?
+        })
+    }
+
     /// The targets that are named.
     ///
     /// # Errors
@@ -397,6 +411,9 @@ impl PerfArgs {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt;
+
     use host::{ControllerInfo, NamespaceInfo};
 
     use super::*;
@@ -430,6 +447,22 @@ mod tests {
         block_bytes: 4096,
         block_count: 256,
     };
+
+    #[test]
+    fn key_for_tls_is_made_where_that_is_asked_for() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("secret");
+        let key = "DHHC-1:00:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh+KfiaR:";
+        fs::write(&path, key).expect("written");
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).expect("a mode");
+        let line = format!("-q nqn.h --dhchap-secret-file {}", path.display());
+        let concatenates = |line: &str| {
+            let args = parse(line).expect("parses");
+            args.host_identity().expect("a secret").concatenates
+        };
+        assert!(!concatenates(&line));
+        assert!(concatenates(&format!("{line} --concat")));
+    }
 
     #[test]
     fn fios_words_are_understood() {
@@ -521,6 +554,8 @@ mod tests {
             "--reconnect-delay 1",
             "--multipath --ctrl-loss-tmo -2",
             "-n nqn.a nvme-tcp://127.0.0.1/nqn.a",
+            "-q nqn.h --concat",
+            "-q nqn.h --psk-file f --dhchap-secret-file f --concat",
         ] {
             assert!(parse(line).is_err(), "{line}");
         }
