@@ -105,3 +105,137 @@ impl KnownPsks for HostKeys {
         !self.psks(identity, true).is_empty()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use auth::Secret;
+    use auth::dhchap::{DhchapHash, DhchapKey};
+    use engine::{ConnectionLimits, Post, Shared};
+    use nvmf::dhchap::{DhchapChoice, DhchapKeys};
+    use nvmf::{HostTerms, Limits, ListenerSpec, Registry, RegistryConfig, Via};
+    use tls::HandshakeError;
+    use tls::psk_handshake::PskHandshake;
+    use wire::nvme::ConnectCommand;
+    use wire::nvme::fabrics::ConnectData;
+    use zerocopy::IntoBytes;
+
+    use super::*;
+    use crate::Subsystems;
+
+    const NQN: &str = "nqn.2026-01.io.weft:disk";
+    const HOST: &str = "nqn.2026-01.io.weft:host";
+    const ADDRESS: &str = "192.0.2.1:4420";
+    const HOUR: Duration = Duration::from_secs(3600);
+
+    /// Mail that is sent to it goes nowhere.
+    struct DiscardedMail;
+
+    impl<M> Post<M> for DiscardedMail {
+        fn send(&self, _: usize, _: M) {}
+    }
+
+    /// A subsystem whose host has a secret.
+    fn registry() -> Registry {
+        let secret = DhchapKey::new(DhchapHash::Sha256, &mut |bytes| bytes.fill(1));
+        let subsystem = Subsystem {
+            nqn: NQN.to_owned(),
+            serial: "WEFT0001".to_owned(),
+            model: "weft".to_owned(),
+            firmware: "0.1.0".to_owned(),
+            hosts: None,
+            terms: vec![HostTerms {
+                dhchap: Some(DhchapKeys {
+                    host: secret,
+                    controller: None,
+                }),
+                ..HostTerms::new(HOST)
+            }],
+            dhchap: DhchapChoice::default(),
+            listeners: None,
+            namespaces: Vec::new().into(),
+            ana_groups: Vec::new(),
+            limits: Limits {
+                io_queues_max: 1,
+                queue_entries_max: 32,
+                io_bytes_max: 1 << 20,
+                in_capsule_bytes_max: 8192,
+                controllers_of_host_max: 2,
+            },
+            cntlids: 1..=2,
+            is_drained: false,
+        };
+        let listener = ListenerSpec {
+            number: 0,
+            address: ADDRESS.parse().expect("an address"),
+            advertise: None,
+            discovery_only: false,
+            requires_tls: false,
+        };
+        Registry::new(RegistryConfig {
+            subsystems: vec![Arc::new(subsystem)],
+            listeners: vec![listener],
+            referrals: Vec::new(),
+        })
+    }
+
+    /// The keys of a host that has made one at each of these times; the first byte of each is
+    /// its place.
+    fn keys_made_at(times: &[Duration]) -> HostKeys {
+        let mut registry = registry();
+        let command = ConnectCommand {
+            recfmt: 0,
+            qid: 0,
+            sqsize: 31,
+            cattr: 0,
+            kato_ms: 0,
+        };
+        let data = ConnectData::new([7; 16], 0xffff, NQN, HOST);
+        let via = Via {
+            connection: 1,
+            listener: 0,
+            local: ADDRESS.parse().expect("an address"),
+            peer: "192.0.2.99:50000".parse().expect("an address"),
+            psk_identity: None,
+        };
+        let connected = registry.connect(&command, data.as_bytes(), &via, 0);
+        let controller = connected.expect("admitted").controller;
+        for (byte, made_at) in (0..).zip(times) {
+            registry.add_generated_key(controller, &generated(byte), *made_at);
+        }
+        let limits = ConnectionLimits {
+            connections_max: 1,
+            connections_of_address_max: 1,
+            turn_units_max: 1,
+        };
+        let shared = Arc::new(Shared::new(limits, 1, Arc::new(DiscardedMail)));
+        let nothing = store::Spec::new("", store::Kind::Null, 512, 512);
+        let nothing = store::open(&nothing).expect("a null volume needs nothing");
+        let places = Subsystems::new(nothing, Vec::new());
+        let post = Arc::new(DiscardedMail);
+        let service = Service::new(shared, post, Default::default(), registry, places);
+        HostKeys(Arc::new(service))
+    }
+
+    fn generated(byte: u8) -> Psk {
+        Psk::generated(Secret::new([byte; 32])).expect("the length of a key")
+    }
+
+    #[test]
+    fn generated_key_is_refused_as_expired_an_hour_after_it_was_made() {
+        let now = since_1970();
+        let keys = Arc::new(keys_made_at(&[now - HOUR, now]));
+        let [expired, good, never_made] =
+            [0, 1, 2].map(|byte| generated(byte).tls_psk(HOST, NQN, Derivation::Standard));
+        let told = |psk: &TlsPsk| {
+            let hello = PskHandshake::client(psk.clone()).step(&[]).output;
+            let end = PskHandshake::server(keys.clone()).step(&hello).end;
+            end.map(|end| end.err().expect("a client has more to say"))
+        };
+        assert_eq!(told(&good), None);
+        let error = |psk: TlsPsk| told(&psk).map(|error| (error, psk.identity));
+        let (why, identity) = error(expired).expect("refused");
+        assert_eq!(why, HandshakeError::Expired(identity));
+        let (why, identity) = error(never_made).expect("refused");
+        assert_eq!(why, HandshakeError::UnknownIdentity(identity));
+    }
+}
