@@ -13,7 +13,8 @@ use std::net::SocketAddr;
 use std::time::Instant;
 use wire::nvme::authentication::{AuthenticationCommand, Concatenation};
 use wire::nvme::fabrics::ConnectData;
-use wire::nvme::{ConnectCommand, Sqe, io as opcode};
+use wire::nvme::property::offset;
+use wire::nvme::{ConnectCommand, PropertyGet, Sqe, io as opcode};
 
 use crate::authentication::{authenticate_by, identity, keys, quick, random, secured, start};
 use crate::common::{BLOCK, HOST, Host, NQN, config, stop};
@@ -211,9 +212,12 @@ fn key_that_was_replaced_opens_nothing_and_costs_no_connection(backend: Choice) 
     let second = replaced(&mut admin, &keys);
     assert!(admin_queue(backend, to, &first).is_err());
     assert!(admin_queue(backend, to, &second).is_ok());
-    let keep_alive = Sqe::new(wire::nvme::admin::KEEP_ALIVE);
+    let status = PropertyGet {
+        offset: offset::CSTS,
+        is_8_bytes: false,
+    };
     admin
-        .command("Keep Alive", &keep_alive, Payload::None)
+        .command("Property Get", &status.encode(), Payload::None)
         .expect("the connection goes on");
     stop(running);
 }
