@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use nvmf::command::AnaState;
+use nvmf::dhchap::DhchapKeys;
 use nvmf::tcp::host::{Completion, Settings};
 use reactor::Driver;
 use wire::nvme::discovery::{DISCOVERY_NQN, LogEntry, LogHeader, TRTYPE_TCP};
@@ -36,6 +37,19 @@ const CC_SHUTDOWN: u64 = CC_ENABLE | 1 << 14;
 
 /// CMIC: the controller reports Asymmetric Namespace Access (Base 2.0, figure 275).
 const CMIC_ANA: u8 = 1 << 3;
+
+/// What is said besides where there is no connection by a key from an authentication in which
+/// both sides have proven themselves: Linux's controller forgets what the key is made of before
+/// it makes it.
+fn by_mutual_key(error: Error) -> Error {
+    match error {
+        Error::Socket(_) | Error::Closed => Error::Unusable(format!(
+            "{error}; a target of Linux makes no key (`--concat`) where it proves itself \
+             (`--dhchap-ctrl-secret-file`): leave that out, or use `--psk-file`"
+        )),
+        error => error,
+    }
+}
 
 /// What a host needs to know of a controller.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -104,6 +118,8 @@ impl<D: Driver> Admin<D> {
             psk: host.psk.clone(),
             dhchap: host.dhchap.clone(),
         };
+        let asks_for_proof = |keys: &DhchapKeys| keys.controller.is_some();
+        let is_mutual = host.concatenates && host.dhchap.as_ref().is_some_and(asks_for_proof);
         let (driver, host) = match host.concatenates {
             false => (driver, host.clone()),
             true => {
@@ -111,7 +127,11 @@ impl<D: Driver> Admin<D> {
                 (driver, host.with_generated_psk(psk))
             }
         };
-        let (caller, result) = Caller::open(driver, to, params(&host))?;
+        let opened = Caller::open(driver, to, params(&host));
+        let (caller, result) = opened.map_err(|error| match is_mutual {
+            true => by_mutual_key(error),
+            false => error,
+        })?;
         let mut admin = Admin {
             caller,
             host,

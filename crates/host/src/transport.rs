@@ -14,6 +14,10 @@ use tls::psk_handshake::PskHandshake;
 /// A connection uses as many tokens, from the one that it was opened with.
 pub const TOKENS_PER_CONNECTION: Token = 4;
 
+/// What is known of a peer that closes the connection in place of an answer: some send no alert.
+const LEFT_HANDSHAKE: &str =
+    "TLS: the connection was closed amid the handshake, without a reason: see the other side's log";
+
 /// Tokens of a connection, counted from its first.
 mod token {
     pub(super) const CONNECT: u64 = 0;
@@ -214,7 +218,11 @@ impl<P: HostProtocol> Transport<P> {
                 ..
             } => {
                 if self.link.on_received(received) {
-                    self.fail(driver, P::CLOSED);
+                    let error = match self.link.stream.is_in_handshake() {
+                        true => io::Error::other(LEFT_HANDSHAKE).into(),
+                        false => P::CLOSED,
+                    };
+                    self.fail(driver, error);
                 }
                 self.go_on_with_handshake(driver);
             }

@@ -5,7 +5,8 @@
 mod ends;
 
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use auth::HostPsk;
@@ -127,6 +128,25 @@ fn data_of_every_size_passes() {
         }
         stop(running);
     }
+}
+
+#[test]
+fn peer_that_leaves_amid_a_handshake_is_told_from_one_that_leaves_later() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let to = listener.local_addr().expect("an address");
+    let leaves = thread::spawn(move || {
+        for _ in 0..2 {
+            let (mut peer, _) = listener.accept().expect("a host");
+            let said = peer.read(&mut [0; 4096]).expect("a hello or ICReq");
+            assert!(said > 0);
+        }
+    });
+    let why = |host: &HostIdentity| connect(to, host).err().expect("no answer").to_string();
+    let told = why(&host(FRIEND, Some(key(PskHash::Sha256, 7))));
+    assert!(told.contains("closed amid the handshake"), "{told}");
+    let told = why(&host(FRIEND, None));
+    assert_eq!(told, Error::Closed.to_string());
+    leaves.join().expect("both have come");
 }
 
 #[test]

@@ -137,6 +137,11 @@ impl Stream {
         }
     }
 
+    /// Whether a handshake of TLS is under way.
+    pub fn is_in_handshake(&self) -> bool {
+        matches!(self.layer, Layer::Opening(_))
+    }
+
     /// Whether the peer has said that nothing more comes of it.
     #[inline]
     pub fn peer_has_ended(&self) -> bool {
