@@ -40,6 +40,10 @@ pub const SECURE_NFS_SERVE: &str = include_str!("../guest/secure-nfs-serve.sh");
 pub const SECURE_CHAP_WEFT: &str = include_str!("../guest/secure-chap-weft.sh");
 /// Both in one with weft, by secure channel concatenation; behind [`SECURE`].
 pub const SECURE_CONCAT_WEFT: &str = include_str!("../guest/secure-concat-weft.sh");
+/// TLS of weft's initiator with the kernel's target, behind [`SECURE_KERNEL`].
+pub const SECURE_TLS_SERVE: &str = include_str!("../guest/secure-tls-serve.sh");
+/// The same by secure channel concatenation.
+pub const SECURE_CONCAT_SERVE: &str = include_str!("../guest/secure-concat-serve.sh");
 /// DH-HMAC-CHAP of weft's initiator with the kernel's target.
 pub const SECURE_CHAP_SERVE: &str = include_str!("../guest/secure-chap-serve.sh");
 

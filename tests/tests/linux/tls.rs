@@ -1,16 +1,21 @@
 //! An unmodified Linux kernel speaks TLS with weft: the programs of two suites, which derive
-//! keys in two ways.
+//! keys in two ways, as hosts, and the kernel's target with weft's initiator.
 
 use std::fs::{self, Permissions};
+use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
 
 use auth::psk::{Psk, PskHash};
 use interop::guest::{Config, Guest};
 use interop::initramfs::HOST_NQN;
-use interop::scripts::{MACHINE, SECURE, SECURE_WEFT, script};
+use interop::scripts::{
+    KERNEL_TARGET, MACHINE, SECURE, SECURE_KERNEL, SECURE_TLS_SERVE, SECURE_WEFT, script,
+};
 use interop::systems::{FORKY, System, TRIXIE};
-use interop::weft::{NQN, WeftProcess, free_address};
+use interop::weft::{NQN, WeftProcess, free_address, perf};
 use needs::needs;
+
+use crate::authentication::secret_file;
 
 /// A target that holds the guest to a key, and a session with it.
 fn session(name: &str, system: &'static System, hash: PskHash, cipher: &str) {
@@ -91,4 +96,65 @@ fn host_speaks_tls_by_a_key_of_sha_256() {
 #[test]
 fn host_that_derives_keys_in_the_old_way_speaks_tls() {
     session("tls-old", &TRIXIE, PskHash::Sha256, "AES-128-GCM");
+}
+
+/// Verified loads: small and large, each kind of reactor.
+const LOADS: [&str; 3] = [
+    "--rw=randwrite --bs=4k --iodepth=32 --size=8MiB",
+    "--rw=randrw --bs=64k --iodepth=8 --numjobs=2 --size=16MiB --hdr-digest --data-digest",
+    "--rw=write --bs=1m --iodepth=4 --size=16MiB --io-backend=epoll",
+];
+
+#[needs(guest, system(forky))]
+#[test]
+fn initiator_speaks_tls_with_the_kernels_own_target() {
+    let (address, next) = (free_address(), free_address());
+    let keys = [
+        ("SHA-256", PskHash::Sha256, "AES-128-GCM"),
+        ("SHA-384", PskHash::Sha384, "AES-256-GCM"),
+    ]
+    .map(|(name, hash, cipher)| {
+        let key = Psk::new(hash, |bytes| bytes.fill(5)).interchange();
+        (name, format!("{key} {cipher}"), key)
+    });
+    let settings = [
+        ("ADDR", "10.0.2.15"),
+        ("PORT", "4420"),
+        ("NQN", NQN),
+        ("HOST", HOST_NQN),
+        ("PSK_SHA256", &keys[0].1),
+        ("PSK_SHA384", &keys[1].1),
+    ];
+    let pieces = [KERNEL_TARGET, SECURE, SECURE_KERNEL, SECURE_TLS_SERVE];
+    let mut config = Config::new("tls-kernel-target", &script(&settings, &pieces));
+    config.system = &FORKY;
+    config.forwards = vec![(address.port(), 4421), (next.port(), 4422)];
+    let mut guest = Guest::start(&config).expect("a guest, as everything for it is there");
+    let folder = tempfile::tempdir().expect("a folder");
+    let other = Psk::new(PskHash::Sha256, |bytes| bytes.fill(6)).interchange();
+    let other = secret_file(folder.path(), "other", &other);
+    for (name, _, key) in &keys {
+        guest = guest.until(&format!("MARK {name}"));
+        let key = secret_file(folder.path(), name, key);
+        let perf = |load: &str, words: &[&str]| {
+            let load = load
+                .split(' ')
+                .chain(["--verify", "--runtime=1s", "--ramp-time=0s"]);
+            let words = load
+                .chain(["--hostnqn", HOST_NQN])
+                .chain(words.iter().copied());
+            perf(address, &words.collect::<Vec<_>>())
+        };
+        for load in LOADS {
+            if let Err(error) = perf(load, &["--psk-file", &key]) {
+                panic!("{name}: {load}: {error}\n--- guest\n{}", guest.output());
+            }
+        }
+        let why = perf(LOADS[0], &["--psk-file", &other]).expect_err("another key");
+        assert!(why.contains("closed amid the handshake"), "{why}");
+        let why = perf(LOADS[0], &[]).expect_err("without TLS");
+        assert!(why.contains("closed the connection"), "{why}");
+        drop(TcpStream::connect(next).expect("the guest still runs"));
+    }
+    guest.finish().expect_success();
 }
