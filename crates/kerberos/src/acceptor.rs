@@ -46,7 +46,10 @@ impl Acceptor {
     }
 
     fn establish(&self, context: Context) -> Result<Established, Failure> {
-        Established::new(context, |client| self.users.user_of(client))
+        Established::new(context, |client| {
+            let user = self.users.user_of(client);
+            user.map_err(|errno| Failure::of_users(client, errno))
+        })
     }
 }
 

@@ -21,12 +21,12 @@ impl Established {
     /// With the user that the client is on this machine, by `user_of`.
     pub fn new(
         context: Context,
-        user_of: impl FnOnce(&str) -> Option<User>,
+        user_of: impl FnOnce(&str) -> Result<Option<User>, Failure>,
     ) -> Result<Established, Failure> {
         let about = context.about()?;
         let now = SystemTime::now().duration_since(UNIX_EPOCH);
         let now_s = now.unwrap_or(Duration::ZERO).as_secs();
-        let user = user_of(&about.initiator);
+        let user = user_of(&about.initiator)?;
         Ok(Established {
             context,
             client: about.initiator,

@@ -92,7 +92,7 @@ impl Initiator {
                 unfinished: Begun(context),
             },
             true => {
-                let established = Established::new(context, |_| None);
+                let established = Established::new(context, |_| Ok(None));
                 InitiateStep::Done {
                     token,
                     context: Box::new(established.map_err(KerberosError::Failed)?),

@@ -3,6 +3,7 @@
 use std::ffi::CString;
 
 use auth::user::{AccountKind, Accounts, User};
+use nix::errno::Errno;
 use nix::unistd::{self, Gid, Group, Uid, getgrouplist};
 
 /// Groups of one user at most; further ones are left out.
@@ -26,16 +27,27 @@ impl Users {
     /// Principals of other realms, and of machines and services (`host/NAME`, `nfs/NAME`,
     /// `root/NAME`), are no users here: an export's anonymous user is what they are, as the
     /// kernel's server has it.
-    pub fn user_of(&self, principal: &str) -> Option<User> {
-        let name = self.name_of(principal)?;
-        let entry = unistd::User::from_name(name).ok().flatten()?;
-        let name = CString::new(name).ok()?;
-        let gids = getgrouplist(&name, entry.gid).unwrap_or_default();
-        Some(User {
+    ///
+    /// # Errors
+    /// The database cannot be asked, which does not make a user another one.
+    pub fn user_of(&self, principal: &str) -> Result<Option<User>, Errno> {
+        let Some(name) = self.name_of(principal) else {
+            return Ok(None);
+        };
+        let entry = match unistd::User::from_name(name) {
+            // So too a database says that it does not know the name (getpwnam(3)).
+            Err(Errno::ENOENT | Errno::ESRCH | Errno::EBADF | Errno::EPERM) => None,
+            asked => asked?,
+        };
+        let (Some(entry), Ok(name)) = (entry, CString::new(name)) else {
+            return Ok(None);
+        };
+        let gids = getgrouplist(&name, entry.gid)?;
+        Ok(Some(User {
             uid: entry.uid.as_raw(),
             gid: entry.gid.as_raw(),
             gids: gids.iter().take(GIDS_MAX).map(|gid| gid.as_raw()).collect(),
-        })
+        }))
     }
 
     /// The name in it, if it is of one part and of this realm. A backslash begins what a
@@ -82,7 +94,8 @@ mod tests {
 
     #[test]
     fn principal_of_the_realm_is_the_user_of_its_name() {
-        let root = Users::new("TEST").user_of("root@TEST").expect("a user");
+        let root = Users::new("TEST").user_of("root@TEST");
+        let root = root.expect("the database").expect("a user");
         assert_eq!((root.uid, root.gid), (0, 0));
         assert!(root.gids.contains(&0));
     }
@@ -112,7 +125,7 @@ mod tests {
             "no-such-user-of-weft@TEST",
         ];
         for principal in others {
-            assert_eq!(users.user_of(principal), None, "{principal}");
+            assert_eq!(users.user_of(principal), Ok(None), "{principal}");
         }
     }
 }

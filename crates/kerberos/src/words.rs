@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use nix::errno::Errno;
+
 /// A call that failed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Failure {
@@ -26,7 +28,22 @@ impl fmt::Display for Failure {
 const NO_CONTEXT: u32 = 8;
 const CONTEXT_EXPIRED: u32 = 12;
 
+/// A call fails for a reason of its own (RFC 2744, section 3.9.1).
+const FAILURE: u32 = 13 << 16;
+
 impl Failure {
+    /// The user database does not tell which user a client is.
+    pub(crate) fn of_users(client: &str, errno: Errno) -> Failure {
+        Failure {
+            major: FAILURE,
+            minor: 0,
+            said: format!(
+                "the user database of this machine cannot be asked who {client} is: {}",
+                errno.desc()
+            ),
+        }
+    }
+
     /// Whether no message of this context can be right any more.
     pub(crate) fn is_of_context(&self) -> bool {
         let routine_error = self.major >> 16 & 0xff;

@@ -366,6 +366,18 @@ fn context_that_is_destroyed_takes_no_call_and_answers_those_under_way() {
 }
 
 #[test]
+fn contexts_that_are_cleared_take_no_call() {
+    let contexts = contexts(ContextsSettings::default());
+    let mut server = connection(&contexts);
+    let mut client = client(&mut server, "user7@TEST");
+    contexts.clear();
+    assert!(contexts.is_empty());
+    let call = client.call(numbered(COMPOUND, 3), &small(), PRIVACY);
+    let answer = one(say(&mut server, &call, 8));
+    assert_eq!(answer[8..], denied(auth_stat::RPCSEC_GSS_CREDPROBLEM));
+}
+
+#[test]
 fn context_ends_with_its_ticket() {
     let contexts = contexts(ContextsSettings::default());
     let mut server = connection(&contexts);

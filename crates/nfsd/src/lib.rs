@@ -154,8 +154,10 @@ impl Nfsd {
         self.has_gss.load(Ordering::Relaxed)
     }
 
-    /// Clients may make security contexts from now on, or no more.
+    /// Clients may make security contexts from now on, or no more. Those that are there are
+    /// gone, since other keys or another realm made them.
     pub fn set_gss(&self, has_gss: bool) {
+        self.contexts.clear();
         self.has_gss.store(has_gss, Ordering::Relaxed);
     }
 }

@@ -125,7 +125,7 @@ impl MountCall {
         let to = reply.bytes();
         match self.procedure {
             mount_proc3::MOUNTPROC3_MNT => self.mounted(view, to),
-            mount_proc3::MOUNTPROC3_DUMP => mounts.with(|list| dump(list, to)),
+            mount_proc3::MOUNTPROC3_DUMP => mounts.with(|list| dump(list, client, to)),
             mount_proc3::MOUNTPROC3_EXPORT => export(view, to),
             mount_proc3::MOUNTPROC3_UMNT
             | mount_proc3::MOUNTPROC3_UMNTALL
@@ -230,8 +230,9 @@ impl MountCall {
     }
 }
 
-fn dump(list: &VecDeque<(IpAddr, String)>, to: &mut Vec<u8>) {
-    for (client, path) in list {
+/// What a client has mounted: what others have is not for it to know.
+fn dump(list: &VecDeque<(IpAddr, String)>, own: IpAddr, to: &mut Vec<u8>) {
+    for (client, path) in list.iter().filter(|(client, _)| *client == own) {
         true.encode(to);
         let client = client.to_string();
         mountbody {

@@ -172,10 +172,11 @@ impl Service {
 
     /// Users may prove who they are to this from now on; `None`: they cannot.
     pub fn set_acceptor(&self, acceptor: Option<Arc<dyn GssAcceptor>>) {
-        if let Some(nfsd) = self.nfsd.get() {
-            nfsd.set_gss(acceptor.is_some());
-        }
+        let has_gss = acceptor.is_some();
         *locked(&self.acceptor) = acceptor;
+        if let Some(nfsd) = self.nfsd.get() {
+            nfsd.set_gss(has_gss);
+        }
     }
 
     /// Clients whose users prove who they are see owners as `user@domain` from now on, by these

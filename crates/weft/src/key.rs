@@ -2,7 +2,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt, chown};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, fchown};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -127,13 +127,13 @@ fn make(path: &Path, pair: &Pair, hash: HashName) -> Result<String, String> {
         HashName::Sha384 => PskHash::Sha384,
     })?;
     let shown = path.display();
-    write_new(path, &key_line(&key)).map_err(|error| match error.kind() {
+    let file = write_new(path, &key_line(&key)).map_err(|error| match error.kind() {
         io::ErrorKind::AlreadyExists => {
             format!("{shown} is there already: give another name, or remove it if no host has it")
         }
         _ => format!("{shown} cannot be made: {error}"),
     })?;
-    give_to_owner_of_folder(path)?;
+    give_to_owner_of_folder(&file, path)?;
     let path = &fs::canonicalize(path).map_err(|error| format!("{}: {error}", path.display()))?;
     let shown = path.display();
     Ok(format!(
@@ -148,15 +148,16 @@ fn make(path: &Path, pair: &Pair, hash: HashName) -> Result<String, String> {
     ))
 }
 
-/// Root makes keys for the user whose folder it is: weft as a service runs as another user.
-fn give_to_owner_of_folder(path: &Path) -> Result<(), String> {
+/// Root makes keys for the user whose folder it is: weft as a service runs as another user. Its
+/// name is not gone by, since that user may have put another file there meanwhile.
+fn give_to_owner_of_folder(file: &File, path: &Path) -> Result<(), String> {
     let folder = path
         .parent()
         .filter(|folder| !folder.as_os_str().is_empty());
     let given = fs::metadata(folder.unwrap_or(Path::new("."))).and_then(|folder| {
-        let own = fs::metadata(path)?.uid();
+        let own = file.metadata()?.uid();
         match own == 0 && folder.uid() != 0 {
-            true => chown(path, Some(folder.uid()), Some(folder.gid())),
+            true => fchown(file, Some(folder.uid()), Some(folder.gid())),
             false => Ok(()),
         }
     });
@@ -262,7 +263,7 @@ fn rotate(path: &Path, pair: &Pair, grace: Duration) -> Result<String, String> {
     let mut beside = target.as_os_str().to_owned();
     beside.push(".new");
     let beside = Path::new(&beside);
-    write_new(beside, &text).map_err(|error| match error.kind() {
+    let file = write_new(beside, &text).map_err(|error| match error.kind() {
         io::ErrorKind::AlreadyExists => format!(
             "{} is left of a rotation that did not come to its end, or of one under way: no host \
              has its key, so remove it, and rotate again; {} is as it was before",
@@ -271,8 +272,8 @@ fn rotate(path: &Path, pair: &Pair, grace: Duration) -> Result<String, String> {
         ),
         _ => format!("{} cannot be made: {error}", beside.display()),
     })?;
-    let replaced = chown(beside, Some(about.uid()), Some(about.gid()))
-        .and_then(|()| fs::set_permissions(beside, about.permissions()))
+    let replaced = fchown(&file, Some(about.uid()), Some(about.gid()))
+        .and_then(|()| file.set_permissions(about.permissions()))
         .and_then(|()| fs::rename(beside, &target));
     replaced.map_err(|error| {
         let _ = fs::remove_file(beside);
@@ -303,7 +304,7 @@ fn read(path: &Path) -> Result<Vec<HostPsk>, String> {
 }
 
 /// Writes a file that is not there yet, for its owner alone.
-fn write_new(path: &Path, text: &str) -> io::Result<()> {
+fn write_new(path: &Path, text: &str) -> io::Result<File> {
     let made = OpenOptions::new()
         .write(true)
         .create_new(true)
@@ -311,5 +312,6 @@ fn write_new(path: &Path, text: &str) -> io::Result<()> {
         .open(path);
     let mut file = made?;
     file.write_all(text.as_bytes())?;
-    file.sync_all()
+    file.sync_all()?;
+    Ok(file)
 }

@@ -244,6 +244,12 @@ impl Contexts {
         locked(&self.table).remove(&context.handle);
     }
 
+    /// All are gone: users have to prove anew who they are. Calls that are under way are
+    /// answered still.
+    pub fn clear(&self) {
+        *locked(&self.table) = Table::default();
+    }
+
     /// What [`GssAcceptor::step`](auth::gss_acceptor::GssAcceptor::step) begins or goes on with: of a call
     /// with this handle, which one that begins does not have. `None`: no such handle.
     #[allow(clippy::option_option)]
