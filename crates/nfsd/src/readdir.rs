@@ -274,13 +274,22 @@ fn list_pseudo<'a>(
             return end(run, true);
         };
         cookie = at;
-        let fs = match place {
+        let granted = match place {
             PseudoPlace::Pseudo(_) => None,
-            PseudoPlace::File { export, .. } => view.granted(export).map(|g| g.export.fs().clone()),
+            PseudoPlace::File { export, .. } => view.granted(export),
         };
+        // What a call must not enter is there, and nothing more is told of it.
+        let (flavor, xprtsec) = (run.credential().flavor, run.peer.xprtsec());
+        let is_shut =
+            (granted.as_ref()).is_some_and(|granted| granted.lacks(flavor, xprtsec).is_some());
+        if is_shut && !asked.has_rdattr_error() {
+            return Err(nfsstat4::NFS4ERR_WRONGSEC);
+        }
+        let fs = granted.map(|granted| granted.export.fs().clone());
         let name = name.to_owned();
         drop(entries);
         let attr = match (root.take(), fs) {
+            _ if is_shut => None,
             (Some((of, attr)), _) if of == cookie => Some(attr),
             (_, None) => run.peer.view.attr(file(place)),
             (_, Some(fs)) => {
@@ -294,16 +303,22 @@ fn list_pseudo<'a>(
                 }
             }
         };
-        let Some(attr) = attr else {
-            continue;
+        let names = match &attr {
+            Some(attr) => run.owner_names(asked, attr)?,
+            None if is_shut => OwnerNames::default(),
+            None => continue,
         };
-        let names = run.owner_names(asked, &attr)?;
         let reply = run.link.machine.reply(run.flow.tag);
         let to = reply.bytes();
         let mark = to.len();
         write_name(cookie, name.as_bytes(), to);
-        let (of, room) = ((&attr, &names), FreeSpace::default());
-        write(run.nfsd, &run.peer.view, place, of, &room, asked, to)?;
+        match &attr {
+            None => asked.write_error(nfsstat4::NFS4ERR_WRONGSEC, to),
+            Some(attr) => {
+                let (of, room) = ((attr, &names), FreeSpace::default());
+                write(run.nfsd, &run.peer.view, place, of, &room, asked, to)?;
+            }
+        }
         if (to.len() - begin) as u32 + FRAME_BYTES - 8 > args.maxcount {
             to.truncate(mark);
             return match mark - begin > 8 {

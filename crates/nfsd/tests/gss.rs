@@ -163,6 +163,37 @@ fn server_without_an_acceptor_tells_of_no_kerberos() {
 }
 
 #[test]
+fn readdir_tells_nothing_but_the_names_of_exports_that_want_another_flavor() {
+    let mut world = world();
+    let listed = |asked: &[u32]| ops().root().readdir(0, [0; 8], 4096, asked);
+    let answer = world.compound_by_sys(0, &listed(&[FATTR4_RDATTR_ERROR, FATTR4_SIZE]));
+    let answer = answer.ok();
+    let body = answer.body(op::OP_READDIR);
+    let told = READDIR4resok::decode(&mut Reader::new(body)).expect("READDIR4resok");
+    let shut = nfsstat4::NFS4ERR_WRONGSEC as u32;
+    let mut names = Vec::new();
+    for entry in told.entries.iter() {
+        let name = str::from_utf8(entry.name.0).expect("UTF-8");
+        let is_open = ["all", "plain"].contains(&name);
+        let is_told = entry.attrs.attr_vals.0 == shut.to_be_bytes();
+        assert_eq!(is_told, !is_open, "{name}");
+        names.push(name);
+    }
+    names.sort_unstable();
+    assert_eq!(names, ["all", "either", "plain", "private"]);
+    let status = world.compound_by_sys(0, &listed(&[FATTR4_SIZE])).status;
+    assert_eq!(status, nfsstat4::NFS4ERR_WRONGSEC);
+    let mut client = world.client("user7@TEST");
+    let answer = world.compound(
+        &mut client,
+        PRIVACY,
+        0,
+        &ops().root().lookup("private").getfh(),
+    );
+    assert_eq!(answer.status, nfsstat4::NFS4_OK);
+}
+
+#[test]
 fn export_takes_the_flavors_that_it_names() {
     let mut world = world();
     let mut client = world.client("user7@TEST");
