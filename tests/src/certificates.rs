@@ -4,7 +4,9 @@ use crate::child::output;
 use crate::packages::Sysroot;
 use std::path::Path;
 
-const NEW: &str = "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -noenc -days 30";
+/// Good since long ago, as a guest's clock may be behind.
+const NEW: &str = "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -noenc \
+    -not_before 20200101000000Z -not_after 20991231235959Z";
 const AUTHORITY: &str = "-keyout ca.key -out ca.pem -addext keyUsage=critical,keyCertSign";
 const OTHER: &str = "-keyout other.key -out other.pem -addext keyUsage=critical,keyCertSign";
 /// Of the same authority, for days that are over.

@@ -11,7 +11,7 @@ use crate::attributes::{OwnerNames, blank_attributes, room, write};
 use crate::call::{Ask, NextStep, OperationOutcome, QuestionBegun, RunningCall};
 use crate::continuation::{Continuation, ThenReaddir};
 use crate::names::{ANSWERED, file};
-use crate::pseudo::PseudoPlace;
+use crate::pseudo::{Granted, PseudoPlace};
 
 /// Bytes of the result beside its entries: the verifier, and that no entry
 /// follows, and whether that was all.
@@ -278,10 +278,10 @@ fn list_pseudo<'a>(
             PseudoPlace::Pseudo(_) => None,
             PseudoPlace::File { export, .. } => view.granted(export),
         };
-        // What a call must not enter is there, and nothing more is told of it.
+        // Of what a call must not enter nothing is told but where it is.
         let (flavor, xprtsec) = (run.credential().flavor, run.peer.xprtsec());
-        let is_shut =
-            (granted.as_ref()).is_some_and(|granted| granted.lacks(flavor, xprtsec).is_some());
+        let lacks = |granted: &Granted<'_>| granted.lacks(flavor, xprtsec).is_some();
+        let is_shut = asked.needs_object() && granted.as_ref().is_some_and(lacks);
         if is_shut && !asked.has_rdattr_error() {
             return Err(nfsstat4::NFS4ERR_WRONGSEC);
         }
