@@ -11,7 +11,7 @@ use store::ResizeError;
 
 use crate::checker::Violation;
 use crate::plan::Plan;
-use crate::target::{SimTarget, address, namespace, nsid, subnqn, volume_name};
+use crate::target::{self, SimTarget, address, namespace, nsid, subnqn, volume_name};
 
 /// What is changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -240,7 +240,7 @@ fn change(plan: &Plan, what: WhatChanges, is_back: bool) -> Change {
             address: address(listener),
         },
         (WhatChanges::Unlistened { listener }, true) => {
-            Change::AddListener(address(listener).into())
+            Change::AddListener(target::listener(plan, listener))
         }
         (WhatChanges::Denied { host }, _) => {
             let others = (0..8).filter(|&other| other != host).map(host_nqn);

@@ -33,6 +33,8 @@ pub struct HostCredentials {
     /// Hosts that have keys or secrets, of the same subsystem.
     others: Vec<usize>,
     random: Random,
+    /// It may show something else than it has at first.
+    comes_odd: bool,
     /// What it shows this time.
     pub shown: Credentials,
     /// Times that it has shown something else than it has at first.
@@ -54,6 +56,7 @@ impl HostCredentials {
             dhchap: own.dhchap,
             others: others.map(|(other, _)| other).collect(),
             random: Random::new(plan.seed ^ 0x7368_6f77_6e73_6f00 ^ host as u64),
+            comes_odd: plan.odd_arrivals,
             shown: Credentials::default(),
             odd: 0,
         }
@@ -62,6 +65,9 @@ impl HostCredentials {
     /// What it shows from now on: mostly its own name, with the key and the secret of the first
     /// generation.
     pub fn draw(&mut self) -> Credentials {
+        if !self.comes_odd {
+            return self.shown;
+        }
         let r = &mut self.random;
         self.shown = Credentials {
             psk: u8::from(self.tls.is_some() && r.one_in(6)),

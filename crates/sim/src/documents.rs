@@ -20,8 +20,8 @@ use crate::credentials;
 use crate::nfs;
 use crate::plan::Plan;
 use crate::target::{
-    Medium, address, initiator_name, lun, namespace, nfs_portal, portal, subnqn, taken_address,
-    target_name, volume_name,
+    Medium, address, initiator_name, listener, lun, namespace, nfs_portal, portal, subnqn,
+    taken_address, target_name, volume_name,
 };
 
 /// Volumes, listeners and file systems that no host uses come and go.
@@ -49,10 +49,6 @@ pub fn base(plan: &Plan, media: &[Medium]) -> Config {
         credentials::hold_to_all(plan, &mut spec);
         spec
     };
-    let listener = |n: usize| ListenerSpec {
-        requires_tls: plan.tls_listener == Some(n),
-        ..address(n).into()
-    };
     Config {
         volumes: (media.iter().enumerate())
             .map(|(n, medium)| medium.spec(n))
@@ -60,7 +56,7 @@ pub fn base(plan: &Plan, media: &[Medium]) -> Config {
         subsystems: (0..plan.subsystems).map(subsystem).collect(),
         iscsi_targets: vec![iscsi_target(plan)],
         listeners: (0..plan.listeners)
-            .map(listener)
+            .map(|n| listener(plan, n))
             .chain([ListenerSpec::iscsi(portal())])
             .chain(plan.nfs.iter().map(|_| ListenerSpec::nfs(nfs_portal())))
             .collect(),

@@ -231,6 +231,8 @@ pub struct Plan {
     pub listeners: usize,
     /// The one of them where only TLS is spoken.
     pub tls_listener: Option<usize>,
+    /// Hosts come now and then in the name of another, or with another key or secret.
+    pub odd_arrivals: bool,
     /// The group that hosts authenticate in.
     pub dhchap_group: DhchapGroup,
     /// The hosts.
@@ -349,6 +351,7 @@ impl Plan {
             subsystems,
             listeners: r.weighted(&[(1, 1), (1, 2)]),
             tls_listener: None,
+            odd_arrivals: true,
             dhchap_group: DhchapGroup::Null,
             hosts,
             net: NetSettings {
@@ -606,6 +609,7 @@ impl Plan {
     }
 
     fn nothing_goes_wrong(&mut self) {
+        self.odd_arrivals = false;
         self.faults = FaultPlan {
             interval: 3 * S,
             count_max: 0,

@@ -13,7 +13,7 @@ use reactor::{
     BoundListener, Completion, DiskFile, Driver, Handler, Nanos, Receiver, Trimmer, Wait,
 };
 use server::parts::{Acceptor, BlockingWorker, OpenedStore, Placer, ServerMail, Shard, assemble};
-use server::{Config, NamespaceSpec};
+use server::{Config, ListenerSpec, NamespaceSpec};
 use store::reservation::{Registrant, ScsiNexus};
 use store::{Spec, State, Volume};
 use uuid::Uuid;
@@ -199,6 +199,14 @@ pub struct SimTarget {
     /// What its reactors share.
     pub shared: Arc<server::parts::Shared>,
     reactors: Vec<Reactor>,
+}
+
+/// A listener of NVMe, as the document has it that all begins with.
+pub fn listener(plan: &Plan, number: usize) -> ListenerSpec {
+    ListenerSpec {
+        requires_tls: plan.tls_listener == Some(number),
+        ..address(number).into()
+    }
 }
 
 /// Where hosts find it.
