@@ -63,8 +63,8 @@ pub use wire::nvme::discovery::DISCOVERY_NQN;
 
 pub use nqn::{NqnError, check_host_nqn, check_subsystem_nqn};
 pub use registry::{
-    Connected, ControllerChange, ControllerId, GeneratedKey, Refusal, Registry, RegistryConfig,
-    Via, connect_names,
+    AuthenticationRefusal, Connected, ControllerChange, ControllerId, GeneratedKey, Refusal,
+    Registry, RegistryConfig, Via, connect_names,
 };
 pub use request::{AdminOutcome, Env, IoCounters, Reply};
 pub use subsystem::{

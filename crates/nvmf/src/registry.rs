@@ -1,5 +1,6 @@
 //! Which subsystems there are, where they are reached, and their controllers.
 
+mod authenticated;
 mod change;
 mod generated;
 
@@ -32,6 +33,7 @@ use crate::subsystem::{
     ADMIN_ENTRIES_MAX, Arrival, CNTLID_MAX, HostTerms, Limits, ListenerSpec, Referral, Subsystem,
 };
 
+pub use self::authenticated::AuthenticationRefusal;
 pub use self::generated::GeneratedKey;
 use self::generated::GeneratedKeys;
 

@@ -166,9 +166,10 @@ fn every_hash_and_group_authenticates_one_way_and_both_ways() {
             for is_mutual in [false, true] {
                 let keys = keys(is_mutual.then_some(2));
                 let mut controller = Controller::new(keys.clone(), DhchapChoice::default());
-                let met = controller.meet(keys, only(hash, group));
+                let met = controller.meet(keys.clone(), only(hash, group));
                 assert_eq!(met, Next::Authenticated, "{hash} {group} {is_mutual}");
                 let wanted = Outcome::Authenticated {
+                    keys,
                     hash,
                     group,
                     is_mutual,
@@ -209,10 +210,12 @@ fn both_ends_make_the_same_key_for_tls_by_every_hash_and_group_that_may() {
                 let terms = ConcatenationTerms::Required(kind);
                 let choice = DhchapChoice::default();
                 let mut controller = Controller::concatenating(keys.clone(), choice, terms);
-                let (met, psk) = controller.meet_and_make_key(keys, only(hash, group), kind);
+                let choice = only(hash, group);
+                let (met, psk) = controller.meet_and_make_key(keys.clone(), choice, kind);
                 assert_eq!(met, Next::Authenticated, "{hash} {group} {is_mutual}");
                 assert_eq!(psk.as_ref().map(Psk::hash), Some(of_key));
                 let wanted = Outcome::Authenticated {
+                    keys,
                     hash,
                     group,
                     is_mutual,
@@ -240,6 +243,7 @@ fn key_for_tls_is_made_by_the_strongest_hash_and_group_that_may() {
     // One that asks for none gets none, by what it prefers.
     assert_eq!(controller.meet(keys(None), all), Next::Authenticated);
     let none = Outcome::Authenticated {
+        keys: keys(None),
         hash: DhchapHash::Sha512,
         group: DhchapGroup::Null,
         is_mutual: false,

@@ -1,12 +1,13 @@
 //! In-band authentication: what takes long is computed beside the reactors.
 
+use std::fmt::Display;
 use std::sync::Arc;
 
-use engine::{About, Elsewhere as _, Refusal, Remedy};
+use engine::{About, Elsewhere as _, Protocol as _, Refusal, Remedy};
 use link::CommandMemory;
 use machine::{Nanos, Tag, locked};
-use nvmf::Reply;
 use nvmf::dhchap::controller::{Answer, Outcome};
+use nvmf::{AuthenticationRefusal, Reply};
 use reactor::must_fill_random;
 use wire::nvme::Status;
 
@@ -87,17 +88,22 @@ impl NvmeConnection {
         match outcome {
             None => {}
             Some(Outcome::Authenticated {
+                keys,
                 hash,
                 group,
                 is_mutual,
                 psk,
             }) => {
+                let mut registry = self.service.registry();
+                let taken =
+                    registry.authenticated(bound.controller, &keys, psk.as_ref(), since_1970());
+                drop(registry);
+                if let Err(why) = taken {
+                    let is_secret = why == AuthenticationRefusal::OtherSecrets;
+                    return self.authentication_failed(&why, is_secret, now);
+                }
                 tracing::debug!(peer = %self.core.via.peer, host = bound.host, qid = bound.qid,
                     %hash, %group, is_mutual, makes_key = psk.is_some(), "queue authenticated");
-                if let Some(psk) = psk {
-                    let mut registry = self.service.registry();
-                    registry.add_generated_key(bound.controller, &psk, since_1970());
-                }
                 self.authentications.set(self.authentications.get() + 1);
                 let machine = &mut self.core.link.machine;
                 machine.authenticated();
@@ -107,20 +113,25 @@ impl NvmeConnection {
                 }
             }
             Some(Outcome::Failed { why, is_secret }) => {
-                let (host, target) = (Some(&*bound.host), Some(&*bound.target));
-                self.core.shared.refusals.note(Refusal {
-                    peer: Some(self.core.via.peer),
-                    host,
-                    target,
-                    remedy: match is_secret {
-                        true => Remedy::Secret,
-                        false => Remedy::None,
-                    },
-                    ..Refusal::new(AUTHENTICATION_FAILED, &why)
-                });
-                self.core.link.machine.authentication_failed(now);
+                self.authentication_failed(&why, is_secret, now);
             }
         }
+    }
+
+    /// The host has not proven what it is; `is_secret`: it has another secret.
+    fn authentication_failed(&mut self, why: &dyn Display, is_secret: bool, now: Nanos) {
+        let (host, target) = self.names();
+        self.core.shared.refusals.note(Refusal {
+            peer: Some(self.core.via.peer),
+            host,
+            target,
+            remedy: match is_secret {
+                true => Remedy::Secret,
+                false => Remedy::None,
+            },
+            ..Refusal::new(AUTHENTICATION_FAILED, why)
+        });
+        self.core.link.machine.authentication_failed(now);
     }
 }
 

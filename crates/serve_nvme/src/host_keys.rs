@@ -199,8 +199,11 @@ mod tests {
         };
         let connected = registry.connect(&command, data.as_bytes(), &via, 0);
         let controller = connected.expect("admitted").controller;
+        let (keys, _) = registry.dhchap(controller).expect("it has a secret");
         for (byte, made_at) in (0..).zip(times) {
-            registry.add_generated_key(controller, &generated(byte), *made_at);
+            let psk = generated(byte);
+            let taken = registry.authenticated(controller, &keys, Some(&psk), *made_at);
+            assert_eq!(taken, Ok(()));
         }
         let limits = ConnectionLimits {
             connections_max: 1,

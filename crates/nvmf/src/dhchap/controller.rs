@@ -91,6 +91,8 @@ pub enum Answer {
 pub enum Outcome {
     /// Its host has proven to know the secret.
     Authenticated {
+        /// The secrets that were the host's when it began.
+        keys: DhchapKeys,
         /// By this hash.
         hash: DhchapHash,
         /// In this group.
@@ -540,6 +542,7 @@ impl Authentication {
 
     fn succeed(&mut self, proof: Proof) {
         self.outcome = Some(Outcome::Authenticated {
+            keys: proof.transaction.keys,
             hash: proof.transaction.hash,
             group: proof.transaction.group,
             is_mutual: proof.response.is_some(),

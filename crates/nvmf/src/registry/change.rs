@@ -88,13 +88,17 @@ impl Registry {
         change
     }
 
-    /// Ends the controllers that any of these connections is a queue of.
+    /// Ends the controllers that any of these connections is a queue of. Keys for TLS that
+    /// their hosts have made with the same subsystems go, too.
     pub fn end_controllers_of(&mut self, connections: &BTreeSet<u64>) -> ControllerChange {
         let mut change = ControllerChange::default();
-        for controller in self.controllers_mut() {
+        for controller in self.controllers.values_mut() {
             if controller.has_any(connections) {
                 controller.end();
                 change.closing.extend(controller.take_closing());
+                if let Some(entry) = self.entries.get_mut(&controller.subsystem.nqn) {
+                    entry.generated.remove_host(&controller.hostnqn);
+                }
             }
         }
         change

@@ -33,6 +33,11 @@ impl GeneratedKeys {
         keys.drain(..keys.len().saturating_sub(max));
     }
 
+    /// Takes all keys of a host away.
+    pub(super) fn remove_host(&mut self, hostnqn: &str) {
+        self.0.remove(hostnqn);
+    }
+
     pub(super) fn remove(&mut self, hostnqn: &str, identity: &str) {
         if let Some(keys) = self.0.get_mut(hostnqn) {
             keys.retain(|key| key.psk.identity != identity);
@@ -60,7 +65,7 @@ impl Registry {
     ///
     /// A controller that speaks TLS takes its key with it when it ends. One that does not has
     /// made the key for another, whose host comes next: its I/O queues are refused from now on.
-    pub fn add_generated_key(&mut self, id: ControllerId, psk: &Psk, now: Duration) {
+    pub(super) fn add_generated_key(&mut self, id: ControllerId, psk: &Psk, now: Duration) {
         let Some(controller) = self.controllers.get_mut(&id) else {
             return;
         };

@@ -9,7 +9,7 @@ use auth::{HostPsk, Secret};
 use nvmf::dhchap::DhchapKeys;
 use nvmf::dhchap::controller::ConcatenationTerms;
 use nvmf::queue::InBandAuthentication;
-use nvmf::{Connected, ControllerId, HostTerms};
+use nvmf::{AuthenticationRefusal, Connected, ControllerId, HostTerms};
 use wire::nvme::Status;
 use wire::nvme::authentication::{ASCR, ATR, Concatenation};
 
@@ -62,7 +62,10 @@ fn admin_queue(bench: &mut Bench, byte: Option<u8>) -> Connected {
 }
 
 fn make_key(bench: &mut Bench, id: ControllerId, byte: u8) {
-    bench.registry.add_generated_key(id, &generated(byte), NOW);
+    let (keys, _) = bench.registry.dhchap(id).expect("the host has a secret");
+    let psk = generated(byte);
+    let taken = bench.registry.authenticated(id, &keys, Some(&psk), NOW);
+    assert_eq!(taken, Ok(()));
 }
 
 fn has_key(bench: &Bench, byte: u8) -> bool {
@@ -183,6 +186,43 @@ fn keys_go_with_the_secret_that_made_them() {
     make_key(&mut bench, plain.controller, 3);
     let _ = bench.registry.remove_subsystem(NQN);
     assert!(!has_key(&bench, 3));
+}
+
+#[test]
+fn secret_that_was_replaced_amid_authentication_makes_no_key() {
+    let mut bench = bench();
+    let id = admin_queue(&mut bench, None).controller;
+    let (old, _) = bench.registry.dhchap(id).expect("the host has a secret");
+    for dhchap in [secret(2), None] {
+        let terms = HostTerms {
+            dhchap,
+            ..HostTerms::new(HOST)
+        };
+        set_terms(&mut bench, terms, 4);
+        for psk in [Some(generated(1)), None] {
+            let taken = bench.registry.authenticated(id, &old, psk.as_ref(), NOW);
+            assert_eq!(taken, Err(AuthenticationRefusal::OtherSecrets));
+        }
+        assert!(!has_key(&bench, 1));
+    }
+}
+
+#[test]
+fn keys_go_with_their_host_when_its_controllers_are_ended() {
+    let mut bench = bench();
+    let plain = admin_queue(&mut bench, None);
+    let connection = bench.last_connection();
+    make_key(&mut bench, plain.controller, 1);
+    let (keys, _) = bench.registry.dhchap(plain.controller).expect("a secret");
+    let change = bench.registry.end_controllers_of(&[connection].into());
+    assert_eq!(change.closing, [connection]);
+    assert!(!has_key(&bench, 1));
+    let psk = generated(2);
+    let taken = bench
+        .registry
+        .authenticated(plain.controller, &keys, Some(&psk), NOW);
+    assert_eq!(taken, Err(AuthenticationRefusal::Ended));
+    assert!(!has_key(&bench, 2));
 }
 
 #[test]

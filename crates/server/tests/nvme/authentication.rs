@@ -75,7 +75,12 @@ fn authenticate(queue: &mut Queue, keys: &DhchapKeys, choice: DhchapChoice) -> N
 
 /// The transaction of `end` on a queue by hand.
 pub fn authenticate_by(queue: &mut Queue, end: &mut Authentication) -> Next {
-    let mut next = end.begin();
+    let next = end.begin();
+    go_on(queue, end, next)
+}
+
+/// The rest of it, from `next` on.
+pub fn go_on(queue: &mut Queue, end: &mut Authentication, mut next: Next) -> Next {
     loop {
         next = match next {
             Next::Send(message) => {

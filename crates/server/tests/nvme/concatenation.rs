@@ -16,7 +16,9 @@ use wire::nvme::fabrics::ConnectData;
 use wire::nvme::property::offset;
 use wire::nvme::{ConnectCommand, PropertyGet, Sqe, io as opcode};
 
-use crate::authentication::{authenticate_by, identity, keys, quick, random, secured, start};
+use crate::authentication::{
+    authenticate_by, go_on, identity, keys, quick, random, secured, start,
+};
 use crate::common::{BLOCK, HOST, Host, NQN, config, stop};
 use crate::initiator::driver;
 use crate::report::report;
@@ -238,4 +240,36 @@ fn keys_of_a_secret_that_changed_open_nothing_and_cost_no_connection(backend: Ch
     assert!(connect(backend, to, &concatenating(&old)).is_err());
     assert!(connect(backend, to, &concatenating(&new)).is_ok());
     stop(running);
+}
+
+#[each_driver]
+fn secret_that_is_replaced_amid_a_transaction_makes_no_key(backend: Choice) {
+    for is_mutual in [false, true] {
+        let (old, new) = (keys(is_mutual), keys(is_mutual));
+        let running = start(backend, &old);
+        let to = running.addresses()[0];
+        let (mut plain, _) = Host::at(to).queue(0, 0xffff).expect("connected");
+        let end = Authentication::new((old, quick()), (HOST, NQN), 5);
+        let mut end = end.concatenating(Concatenation::NewTlsPsk);
+        let Next::Send(negotiate) = end.begin() else {
+            panic!("the host begins");
+        };
+        let sqe = AuthenticationCommand::new(negotiate.len() as u32).encode_send();
+        assert!(plain.command(sqe, &negotiate).0.is_success());
+        let next = end.sent();
+        let change = Change::SetSubsystem {
+            spec: secured(&new),
+            sets_ana: false,
+        };
+        running.change(change).expect("changed");
+        assert_eq!(go_on(&mut plain, &mut end, next), Next::Authenticated);
+        plain.expect_end();
+        let psk = end.psk().expect("the host has made one");
+        assert!(admin_queue(backend, to, psk).is_err());
+        let told = reasons(&running);
+        assert!(told[0].contains("secrets have changed"), "{told:?}");
+        assert_eq!(report(&running).authentications, 0);
+        assert!(connect(backend, to, &concatenating(&new)).is_ok());
+        stop(running);
+    }
 }
