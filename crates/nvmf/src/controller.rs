@@ -140,6 +140,8 @@ pub struct Controller {
     /// The identity of the key that its host speaks TLS by, if that was made by authentication:
     /// it ends with the controller.
     pub(crate) generated_key: Option<String>,
+    /// Its host has authenticated, or need not.
+    pub(crate) is_proven: bool,
     /// Its host has made a key for TLS by authentication.
     pub(crate) has_concatenated: bool,
     pub(crate) features: Features,
@@ -332,6 +334,7 @@ impl Controller {
             local: association.local,
             arrival: association.arrival,
             generated_key: None,
+            is_proven: false,
             has_concatenated: false,
             features,
             errors: VecDeque::new(),

@@ -3,10 +3,11 @@
 mod authenticated;
 mod change;
 mod generated;
+mod host_controllers;
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use faults::Fault;
@@ -36,6 +37,7 @@ use crate::subsystem::{
 pub use self::authenticated::AuthenticationRefusal;
 pub use self::generated::GeneratedKey;
 use self::generated::GeneratedKeys;
+use self::host_controllers::HostControllers;
 
 /// What a registry starts with.
 #[derive(Clone, Debug, Default)]
@@ -59,6 +61,8 @@ pub struct Via {
     pub local: SocketAddr,
     /// The host's address.
     pub peer: SocketAddr,
+    /// What of that one machine has: all of IPv4's, of IPv6's the subnet prefix.
+    pub network: IpAddr,
     /// The identity of the key that its TLS is made with; `None`: it speaks none.
     pub psk_identity: Option<String>,
 }
@@ -120,14 +124,9 @@ pub struct Connected {
     /// Another Host Identifier, under which controllers of the same host NQN are connected: two
     /// hosts have one name.
     pub other_hostid: Option<[u8; 16]>,
-}
-
-/// What a host has of a subsystem.
-struct HostControllers {
-    /// How many controllers.
-    count: u16,
-    /// The Host Identifier that came last.
-    hostid: [u8; 16],
+    /// Connections to close: of a controller whose host has not authenticated, which has ended
+    /// for this one.
+    pub closing: Vec<u64>,
 }
 
 /// A Connect was refused (Base 2.0, section 6.3).
@@ -182,7 +181,7 @@ struct SubsystemEntry {
     subsystem: Arc<Subsystem>,
     is_discovery: bool,
     controllers: BTreeMap<u16, ControllerId>,
-    /// How many of them a host has, by its NQN; those with any.
+    /// Which of them a host has, by its NQN; those with any.
     of_hosts: BTreeMap<String, HostControllers>,
     /// Where the search for a free Controller ID starts: an ID rests before it
     /// is given out again.
@@ -394,8 +393,8 @@ impl Registry {
         // Controllers end and Controller IDs come free again: the host may try later.
         let max = entry.subsystem.limits.controllers_of_host_max;
         let of_host = entry.of_hosts.get(hostnqn);
-        let (count, known) = of_host.map_or((0, data.hostid), |own| (own.count, own.hostid));
-        if count >= max {
+        let other_hostid = of_host.and_then(|own| own.other_hostid(data.hostid));
+        if of_host.is_some_and(|own| own.count() >= max) {
             let reason = format!("controllers_of_host_max = {max} is reached");
             return Err(Refusal::new(Status::CONNECT_BUSY, reason));
         }
@@ -406,11 +405,6 @@ impl Registry {
         let id = ControllerId(self.id_next);
         self.id_next += 1;
         entry.controllers.insert(cntlid, id);
-        let of_host = HostControllers {
-            count: count + 1,
-            hostid: data.hostid,
-        };
-        entry.of_hosts.insert(hostnqn.to_owned(), of_host);
         let association = Association {
             subsystem: entry.subsystem.clone(),
             is_discovery: entry.is_discovery,
@@ -426,9 +420,19 @@ impl Registry {
         controller.generated_key = via.generated_key().map(str::to_owned);
         controller.add_queue(0, via.connection);
         let connected = connected(id, &controller, command, via);
+        let of_host = entry.of_hosts.entry(hostnqn.to_owned()).or_default();
+        controller.is_proven = connected.authentication != InBandAuthentication::Required;
+        let ended = match controller.is_proven {
+            true => {
+                of_host.add(data.hostid);
+                None
+            }
+            false => of_host.add_unproven(id, via.network),
+        };
         self.controllers.insert(id, controller);
         Ok(Connected {
-            other_hostid: (known != data.hostid).then_some(known),
+            other_hostid,
+            closing: ended.map_or_else(Vec::new, |ended| self.end_controller(ended)),
             ..connected
         })
     }
@@ -510,6 +514,13 @@ impl Registry {
         Ok(connected(id, controller, command, via))
     }
 
+    /// Ends a controller; connections to close.
+    fn end_controller(&mut self, id: ControllerId) -> Vec<u64> {
+        let controller = self.live(id);
+        controller.end();
+        controller.take_closing()
+    }
+
     /// The connection of a connected queue has ended and nothing of it is in
     /// flight any more. Returns connections to close: without its Admin Queue
     /// a controller ends.
@@ -527,7 +538,7 @@ impl Registry {
                 && entry.controllers.get(&controller.cntlid) == Some(&id)
             {
                 entry.controllers.remove(&controller.cntlid);
-                entry.let_go(&controller.hostnqn);
+                entry.let_go(id, &controller);
                 if let Some(identity) = &controller.generated_key {
                     entry.generated.remove(&controller.hostnqn, identity);
                 }
@@ -749,16 +760,20 @@ fn connected(
         authentication,
         concatenation,
         other_hostid: None,
+        closing: Vec::new(),
     }
 }
 
 impl SubsystemEntry {
     /// A host has one controller less.
-    fn let_go(&mut self, hostnqn: &str) {
-        if let Some(of_host) = self.of_hosts.get_mut(hostnqn) {
-            of_host.count -= 1;
-            if of_host.count == 0 {
-                self.of_hosts.remove(hostnqn);
+    fn let_go(&mut self, id: ControllerId, controller: &Controller) {
+        if let Some(of_host) = self.of_hosts.get_mut(&controller.hostnqn) {
+            match controller.is_proven {
+                true => of_host.remove(),
+                false => of_host.remove_unproven(id),
+            }
+            if of_host.is_empty() {
+                self.of_hosts.remove(&controller.hostnqn);
             }
         }
     }

@@ -151,6 +151,9 @@ impl NvmeConnection {
     }
 
     fn attach(&mut self, connected: Connected, registry: &mut Registry) {
+        for connection in &connected.closing {
+            self.core.shared.close(*connection);
+        }
         let subsystem = &connected.subsystem;
         let controller = registry.controller(connected.controller);
         let controller = controller.expect("it was just connected");

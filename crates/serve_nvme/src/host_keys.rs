@@ -195,6 +195,7 @@ mod tests {
             listener: 0,
             local: ADDRESS.parse().expect("an address"),
             peer: "192.0.2.99:50000".parse().expect("an address"),
+            network: [192, 0, 2, 99].into(),
             psk_identity: None,
         };
         let connected = registry.connect(&command, data.as_bytes(), &via, 0);

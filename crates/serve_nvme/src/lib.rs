@@ -17,7 +17,7 @@ use std::rc::Rc;
 use std::sync::{Arc, Mutex};
 
 use engine::blocks::{AfterIo, VolumeWork};
-use engine::hosts::HostPlace;
+use engine::hosts::{HostPlace, network};
 use engine::job::{Job, Jobs};
 use engine::{
     Blocks, Connection as _, ConnectionEvent, ConnectionId, ConnectionStage, Core, Elsewhere as _,
@@ -167,6 +167,7 @@ fn via(via: &Via, stream: &Stream) -> nvmf::Via {
         connection: via.connection,
         local: via.local,
         peer: via.peer,
+        network: network(via.peer.ip()),
         listener: via.listener,
     }
 }

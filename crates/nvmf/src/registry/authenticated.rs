@@ -17,14 +17,19 @@ pub enum AuthenticationRefusal {
     /// It has proven to know secrets that are not its own any more.
     #[error("the host's secrets have changed since its authentication began")]
     OtherSecrets,
+    /// It has as many controllers as it may.
+    #[error("controllers_of_host_max = {0} is reached")]
+    TooManyControllers(u16),
 }
 
 impl Registry {
     /// The host of a controller has proven on one of its queues to know `keys`, which were its
     /// own when it began, and has made the key `psk` by that at `now`, since the start of 1970.
+    /// With the first time the controller has its place among those of its host.
     ///
     /// # Errors
-    /// The controller has ended since, or the secrets are others now. No key is kept then.
+    /// The controller has ended since, the secrets are others now, or there is no place. No key
+    /// is kept then.
     pub fn authenticated(
         &mut self,
         id: ControllerId,
@@ -32,11 +37,22 @@ impl Registry {
         psk: Option<&Psk>,
         now: Duration,
     ) -> Result<(), AuthenticationRefusal> {
-        let controller = self.controllers.get(&id);
+        let controller = self.controllers.get_mut(&id);
         let controller = controller.filter(|controller| !controller.has_ended());
         let controller = controller.ok_or(AuthenticationRefusal::Ended)?;
         if controller.subsystem.dhchap_keys(&controller.hostnqn) != Some(keys) {
             return Err(AuthenticationRefusal::OtherSecrets);
+        }
+        if !controller.is_proven {
+            let max = controller.subsystem.limits.controllers_of_host_max;
+            let entry = self.entries.get_mut(&controller.subsystem.nqn);
+            let of_host = entry.and_then(|entry| entry.of_hosts.get_mut(&controller.hostnqn));
+            let of_host = of_host.ok_or(AuthenticationRefusal::Ended)?;
+            if of_host.count() >= max {
+                return Err(AuthenticationRefusal::TooManyControllers(max));
+            }
+            of_host.prove(id, controller.hostid);
+            controller.is_proven = true;
         }
         if let Some(psk) = psk {
             self.add_generated_key(id, psk, now);

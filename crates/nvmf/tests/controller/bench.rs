@@ -1,5 +1,6 @@
 //! A registry with one host at it.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use machine::{Nanos, Tag};
@@ -73,6 +74,8 @@ pub struct Bench {
     pub listener: u16,
     /// Of the TLS that hosts speak.
     pub psk_identity: Option<String>,
+    /// Where hosts come from.
+    pub network: IpAddr,
     next_connection: u64,
 }
 
@@ -100,6 +103,7 @@ impl Bench {
             used_bytes: 0,
             listener: 0,
             psk_identity: None,
+            network: [192, 0, 2, 99].into(),
             next_connection: 100,
         }
     }
@@ -120,6 +124,7 @@ impl Bench {
             listener: self.listener,
             local: local.parse().unwrap(),
             peer: "192.0.2.99:50000".parse().unwrap(),
+            network: self.network,
             psk_identity: self.psk_identity.clone(),
         };
         self.next_connection += 1;

@@ -15,7 +15,7 @@ use wire::nvme::authentication::{ASCR, ATR, Concatenation};
 
 use crate::bench::{Bench, CC_ENABLE, HOST, NQN, command, data};
 
-const NOW: Duration = Duration::from_secs(1_800_000_000);
+pub const NOW: Duration = Duration::from_secs(1_800_000_000);
 
 fn secret(byte: u8) -> Option<DhchapKeys> {
     Some(DhchapKeys {
@@ -34,7 +34,7 @@ fn set_terms(bench: &mut Bench, terms: HostTerms, max: u16) {
 }
 
 /// A target whose usual host has a secret.
-fn bench() -> Bench {
+pub fn bench() -> Bench {
     let mut bench = Bench::new();
     let dhchap = secret(1);
     let terms = HostTerms {
@@ -55,20 +55,20 @@ fn identity(byte: u8) -> String {
 }
 
 /// An Admin Queue by the key of `byte`, or without TLS.
-fn admin_queue(bench: &mut Bench, byte: Option<u8>) -> Connected {
+pub fn admin_queue(bench: &mut Bench, byte: Option<u8>) -> Connected {
     bench.psk_identity = byte.map(identity);
     let connected = bench.connect(&command(0, 31, 0), &data(0xffff, NQN));
     connected.expect("admitted")
 }
 
-fn make_key(bench: &mut Bench, id: ControllerId, byte: u8) {
+pub fn make_key(bench: &mut Bench, id: ControllerId, byte: u8) {
     let (keys, _) = bench.registry.dhchap(id).expect("the host has a secret");
     let psk = generated(byte);
     let taken = bench.registry.authenticated(id, &keys, Some(&psk), NOW);
     assert_eq!(taken, Ok(()));
 }
 
-fn has_key(bench: &Bench, byte: u8) -> bool {
+pub fn has_key(bench: &Bench, byte: u8) -> bool {
     bench.registry.generated_key(&identity(byte)).is_some()
 }
 

@@ -1,6 +1,7 @@
 //! The controller side without a transport: what a host gets to see.
 
 mod admin;
+mod authentication;
 mod bench;
 mod changes;
 mod connect;

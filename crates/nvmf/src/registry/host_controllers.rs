@@ -1,0 +1,80 @@
+//! How many controllers of a subsystem a host has. Those whose host has to authenticate and has
+//! not yet are apart: whoever says its NQN has some of those, and takes no other's place.
+
+use std::collections::VecDeque;
+use std::net::IpAddr;
+
+use super::ControllerId;
+
+/// The most controllers of a host that wait for its authentication.
+const UNPROVEN_MAX: usize = 16;
+
+/// What a host has of a subsystem.
+#[derive(Debug, Default)]
+pub(super) struct HostControllers {
+    /// How many controllers whose host has authenticated, or need not.
+    count: u16,
+    /// The Host Identifier of them that came last.
+    hostid: [u8; 16],
+    /// Those whose host has to authenticate and has not, with the part of its address that one
+    /// machine has; the oldest first.
+    unproven: VecDeque<(ControllerId, IpAddr)>,
+}
+
+impl HostControllers {
+    pub fn count(&self) -> u16 {
+        self.count
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.count == 0 && self.unproven.is_empty()
+    }
+
+    /// The Host Identifier that came last, if it is another.
+    pub fn other_hostid(&self, hostid: [u8; 16]) -> Option<[u8; 16]> {
+        (self.count > 0 && self.hostid != hostid).then_some(self.hostid)
+    }
+
+    /// One more, whose host has authenticated or need not.
+    pub fn add(&mut self, hostid: [u8; 16]) {
+        self.count += 1;
+        self.hostid = hostid;
+    }
+
+    /// One more, whose host has to authenticate. Where there are too many, the one whose place
+    /// it takes: the oldest of the address that has most.
+    pub fn add_unproven(&mut self, id: ControllerId, network: IpAddr) -> Option<ControllerId> {
+        self.unproven.push_back((id, network));
+        if self.unproven.len() <= UNPROVEN_MAX {
+            return None;
+        }
+        let of_address = |address| {
+            let all = self.unproven.iter();
+            all.filter(|(_, other)| *other == address).count()
+        };
+        let most = (self
+            .unproven
+            .iter()
+            .map(|(_, address)| of_address(*address)))
+        .max();
+        let all = &mut self.unproven.iter();
+        let place = all.position(|(_, address)| Some(of_address(*address)) == most)?;
+        self.unproven.remove(place).map(|(id, _)| id)
+    }
+
+    /// The host of one has authenticated.
+    pub fn prove(&mut self, id: ControllerId, hostid: [u8; 16]) {
+        self.remove_unproven(id);
+        self.add(hostid);
+    }
+
+    /// One less, whose host has authenticated or need not.
+    pub fn remove(&mut self) {
+        self.count -= 1;
+    }
+
+    /// One less, whose host has not authenticated, if it has its place still.
+    pub fn remove_unproven(&mut self, id: ControllerId) {
+        self.unproven.retain(|(other, _)| *other != id);
+    }
+}
