@@ -29,10 +29,9 @@ pub enum About {
     Target,
     /// What is remembered of clients.
     Records,
-    /// Handshakes of TLS: however many there are, they take no more than one processor.
-    Handshakes,
-    /// What hosts prove themselves by: one computation at a time, however many come.
-    Authentication,
+    /// What peers prove themselves by, in handshakes of TLS and in authentication: however many
+    /// there are, they take no more than one processor.
+    Proofs,
     /// Security contexts of GSS-API: making one may ask files and the network.
     SecurityContexts,
     /// Reservations, size and state of the volume at an address, or a file system.
@@ -53,8 +52,9 @@ impl About {
     }
 }
 
-/// Each connection and each change has a bounded number of works under way, so it
-/// needs no bound of its own.
+/// It has no bound of its own. Each change and each open connection has a bounded number of works
+/// under way. Those of a connection that closes stay, so what costs a peer nothing to ask for, and
+/// the target long, waits in [`Shared::prove`](crate::Shared::prove) instead.
 pub type Desk = Blocking<About, BlockingWork>;
 
 /// Starts the first thread of a desk. A thread ends when `is_needed` is false. Where

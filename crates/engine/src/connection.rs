@@ -17,11 +17,11 @@ use reactor::{Driver, Received};
 use store::meter::{IoMeter, IoOp};
 
 use crate::commands::CommandRoom;
-use crate::handshakes::HandshakePlace;
 use crate::hosts::{ConnectedHost, HostName, HostPlace};
 use crate::job::Jobs;
 use crate::life::ConnectionLife;
 use crate::post::ShardMail;
+use crate::proofs::ProofPlace;
 use crate::protocol::{ConnectionEvent, ConnectionStage, Protocol, ProtocolOp};
 use crate::refusals::{Refusal, RefusalKind};
 use crate::sample::{Sample, StageMeters};
@@ -184,7 +184,7 @@ pub struct Core<P: Protocol> {
     /// When the peer sent something last.
     heard_at: Nanos,
     /// A step of its handshake that is made elsewhere.
-    handshake: Option<HandshakePlace>,
+    handshake: Option<ProofPlace>,
     /// It is encrypted.
     tls: Option<MeteredTls>,
 }
@@ -477,7 +477,7 @@ pub trait Connection: Protocol {
         if let Some(work) = core.link.stream.take_handshake() {
             let connection = ConnectionRef::unpack(core.via.connection);
             let shared = core.shared.clone();
-            let place = core.shared.handshake(core.via.peer.ip(), move || {
+            let place = core.shared.prove(core.via.peer.ip(), move || {
                 let mail = ShardMail::Handshake(connection, Box::new(work.step()));
                 shared.send(connection.shard as usize, mail);
             });

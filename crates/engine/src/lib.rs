@@ -13,7 +13,6 @@ mod commands;
 pub mod connection;
 pub mod fence;
 mod flushes;
-mod handshakes;
 pub mod hosts;
 pub mod job;
 mod last_refusals;
@@ -23,6 +22,7 @@ mod orphan;
 pub mod payload;
 pub mod placement;
 pub mod post;
+mod proofs;
 pub mod protocol;
 pub mod refusals;
 pub mod reservation;
@@ -47,6 +47,7 @@ pub use later::{Elsewhere, Later};
 pub use life::ConnectionLife;
 pub use orphan::Orphans;
 pub use post::{Mail, Post};
+pub use proofs::ProofPlace;
 pub use protocol::{
     AnyConnection, ConnectionEvent, ConnectionStage, HandshakeTerms, Has, Protocol, ProtocolOp,
     Protocols,

@@ -14,10 +14,10 @@ use store::meter::PROTOCOLS_MAX;
 
 use crate::blocking_worker::{self, About, Desk};
 use crate::fence::{Passage, Scope};
-use crate::handshakes::{HandshakePlace, HandshakeQueue};
 use crate::hosts::{Hosts, SHORTAGE};
 use crate::placement::Load;
 use crate::post::{Post, ShardMail};
+use crate::proofs::{ProofPlace, ProofQueue};
 use crate::refusals::Refusals;
 use crate::reservation::Hears;
 use crate::sample::StageTimes;
@@ -59,7 +59,7 @@ pub struct Shared {
     pub unsynced: AtomicU64,
     post: Arc<dyn Post<ShardMail>>,
     desk: Arc<Desk>,
-    handshakes: Arc<HandshakeQueue>,
+    proofs: Arc<ProofQueue>,
     tls: TlsMeters,
     started: OnceLock<Nanos>,
     is_stopping: AtomicBool,
@@ -88,7 +88,7 @@ impl Shared {
             unsynced: AtomicU64::new(0),
             post,
             desk: Arc::default(),
-            handshakes: Arc::default(),
+            proofs: Arc::default(),
             tls: TlsMeters::default(),
             started: OnceLock::new(),
             is_stopping: AtomicBool::new(false),
@@ -161,29 +161,29 @@ impl Shared {
         }
     }
 
-    /// Has a step of a handshake with a peer at `address` made, in the turn of the address, if
-    /// its place is still kept then.
-    pub(crate) fn handshake(
+    /// Has a step made by which a peer at `address` proves what it is, in the turn of the
+    /// address, if its place is still kept then. The step does not block.
+    pub fn prove(
         self: &Arc<Self>,
         address: IpAddr,
         step: impl FnOnce() + Send + 'static,
-    ) -> HandshakePlace {
-        let (place, begins) = self.handshakes.add(address, Box::new(step));
+    ) -> ProofPlace {
+        let (place, begins) = self.proofs.add(address, Box::new(step));
         if begins {
-            self.make_handshakes();
+            self.make_proofs();
         }
         place
     }
 
     /// Has the next step made, and those after it.
-    fn make_handshakes(self: &Arc<Self>) {
+    fn make_proofs(self: &Arc<Self>) {
         let shared = self.clone();
-        self.blocking(About::Handshakes, move || {
-            if let Some(step) = shared.handshakes.take() {
+        self.blocking(About::Proofs, move || {
+            if let Some(step) = shared.proofs.take() {
                 step();
             }
-            if shared.handshakes.goes_on() {
-                shared.make_handshakes();
+            if shared.proofs.goes_on() {
+                shared.make_proofs();
             }
         });
     }

@@ -3,7 +3,7 @@
 use std::fmt::Display;
 use std::sync::Arc;
 
-use engine::{About, Elsewhere as _, Protocol as _, Refusal, Remedy};
+use engine::{Elsewhere as _, Protocol as _, Refusal, Remedy};
 use link::CommandMemory;
 use machine::{Nanos, Tag, locked};
 use nvmf::dhchap::controller::{Answer, Outcome};
@@ -76,7 +76,10 @@ impl NvmeConnection {
             });
         };
         match is_long {
-            true => self.core.shared.blocking(About::Authentication, compute),
+            true => {
+                let address = self.core.via.peer.ip();
+                self.proof = Some(self.core.shared.prove(address, compute));
+            }
             false => compute(),
         }
     }

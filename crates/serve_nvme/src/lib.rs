@@ -21,7 +21,7 @@ use engine::hosts::{HostPlace, network};
 use engine::job::{Job, Jobs};
 use engine::{
     Blocks, Connection as _, ConnectionEvent, ConnectionId, ConnectionStage, Core, Elsewhere as _,
-    Has, JobId, OnVolumes as _, Orphans as _, Post, Protocol, RefusalKind, Shard, Via,
+    Has, JobId, OnVolumes as _, Orphans as _, Post, ProofPlace, Protocol, RefusalKind, Shard, Via,
 };
 use link::{CommandMemory, Stream};
 use machine::{Machine as _, Nanos, Tag};
@@ -82,6 +82,8 @@ pub struct NvmeConnection {
     /// When the keep alive timer of the controller whose Admin Queue this is runs out, if
     /// its host says nothing.
     keep_alive_at: Option<Nanos>,
+    /// The place of its host's step of authentication, which is computed elsewhere.
+    proof: Option<ProofPlace>,
     /// Of its reactor.
     authentications: Rc<Cell<u64>>,
 }
@@ -126,6 +128,7 @@ pub fn open(
         bound: None,
         aborts: Vec::new(),
         keep_alive_at: None,
+        proof: None,
         authentications: local.authentications.clone(),
     }
 }
@@ -327,6 +330,7 @@ impl Protocol for NvmeConnection {
                 if self.is_admitted() && self.bound().qid == 0 {
                     self.tell_gone("host disconnected");
                 }
+                self.proof = None;
                 self.orphan_all(driver);
             }
             ConnectionEvent::Removed => self.leave(),

@@ -1,6 +1,7 @@
-//! Steps of TLS handshakes that wait for the thread that makes them. Addresses take turns: one
-//! with many keeps another waiting for one step of its own. There are as many as connections at
-//! most, each of which has one; one that closes takes its step out.
+//! Steps by which peers prove what they are, in handshakes of TLS and in authentication, that
+//! wait for the thread that makes them. Addresses take turns: one with many keeps another waiting
+//! for one step of its own. There are as many as connections at most, each of which has one at a
+//! time; one that closes takes its step out.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -14,12 +15,12 @@ use crate::hosts::network;
 
 /// Those that wait.
 #[derive(Default)]
-pub(crate) struct HandshakeQueue {
-    table: Mutex<HandshakeTable>,
+pub(crate) struct ProofQueue {
+    table: Mutex<ProofTable>,
 }
 
 #[derive(Default)]
-struct HandshakeTable {
+struct ProofTable {
     /// By address, or subnet of IPv6, the oldest first.
     waiting: BTreeMap<IpAddr, BTreeMap<u64, BlockingWork>>,
     /// The address that had the last turn.
@@ -31,22 +32,22 @@ struct HandshakeTable {
 }
 
 /// The place of a step that waits, until it is dropped.
-pub(crate) struct HandshakePlace {
-    queue: Arc<HandshakeQueue>,
+pub struct ProofPlace {
+    queue: Arc<ProofQueue>,
     address: IpAddr,
     number: u64,
 }
 
-impl HandshakeQueue {
+impl ProofQueue {
     /// One more step of a peer at `address`; also whether serving has to begin.
-    pub fn add(self: &Arc<Self>, address: IpAddr, step: BlockingWork) -> (HandshakePlace, bool) {
+    pub fn add(self: &Arc<Self>, address: IpAddr, step: BlockingWork) -> (ProofPlace, bool) {
         let mut table = locked(&self.table);
         table.came += 1;
         let (address, number) = (network(address), table.came);
         let of_address = table.waiting.entry(address).or_default();
         of_address.insert(number, step);
         let begins = !std::mem::replace(&mut table.is_served, true);
-        let place = HandshakePlace {
+        let place = ProofPlace {
             queue: self.clone(),
             address,
             number,
@@ -78,7 +79,7 @@ impl HandshakeQueue {
     }
 }
 
-impl Drop for HandshakePlace {
+impl Drop for ProofPlace {
     fn drop(&mut self) {
         let mut table = locked(&self.queue.table);
         let Some(of_address) = table.waiting.get_mut(&self.address) else {
@@ -102,7 +103,7 @@ mod tests {
 
     /// A queue, and a way to add a step that notes the last byte of its address.
     struct Noted {
-        queue: Arc<HandshakeQueue>,
+        queue: Arc<ProofQueue>,
         made: Arc<Mutex<Vec<u8>>>,
     }
 
@@ -114,7 +115,7 @@ mod tests {
             }
         }
 
-        fn add(&self, host: u8) -> HandshakePlace {
+        fn add(&self, host: u8) -> ProofPlace {
             let made = self.made.clone();
             let step = move || made.lock().expect("whole").push(host);
             let address = IpAddr::from([10, 0, 0, host]);
@@ -149,7 +150,7 @@ mod tests {
 
     #[test]
     fn steps_of_one_address_are_made_in_their_order() {
-        let queue: Arc<HandshakeQueue> = Arc::default();
+        let queue: Arc<ProofQueue> = Arc::default();
         let made: Arc<Mutex<Vec<u32>>> = Arc::default();
         let address = IpAddr::from([10, 0, 0, 1]);
         let add = |n| {
@@ -176,7 +177,7 @@ mod tests {
 
     #[test]
     fn serving_begins_once_until_nothing_waits() {
-        let queue: Arc<HandshakeQueue> = Arc::default();
+        let queue: Arc<ProofQueue> = Arc::default();
         let add = || queue.add(IpAddr::from([10, 0, 0, 1]), Box::new(|| ()));
         let (one, begins) = add();
         assert!(begins);
