@@ -609,7 +609,8 @@ impl Plan {
     }
 
     fn nothing_goes_wrong(&mut self) {
-        self.odd_arrivals = false;
+        // Nor is a host refused.
+        (self.tls_listener, self.odd_arrivals) = (None, false);
         self.faults = FaultPlan {
             interval: 3 * S,
             count_max: 0,
