@@ -72,7 +72,7 @@ fn check_tells_what_targets_there_are_and_no_secret() {
         told.contains(&format!("{path}:10:40: `secret_file`")),
         "{told}"
     );
-    assert!(told.contains("(mode 0644): `chmod 600` it"), "{told}");
+    assert!(told.contains("(mode 0644); `chmod 600` it"), "{told}");
     open(0o600).expect("ours");
     let output = weft(&["check", "-c", path]);
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
