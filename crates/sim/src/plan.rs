@@ -453,7 +453,7 @@ impl Plan {
 
     /// In some seeds NVMe hosts authenticate, by TLS or without, beside others that do not. Not
     /// where documents are applied: the checker does not know of a queue that connects behind a
-    /// controller which came before its host had a secret.
+    /// controller that came before its host had a secret.
     fn authenticate(&mut self, r: &mut Random) {
         if self.applies.is_some() || !r.one_in(4) {
             return;
