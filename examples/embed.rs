@@ -39,7 +39,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 /// One volume, one subsystem, one listener whose port the kernel chooses.
 fn serve() -> Result<Running, Box<dyn Error>> {
     let config = Config {
-        volumes: vec![Spec::new("disk", Kind::Ram, 16 << 20, BLOCK_BYTES as u32)],
+        volumes: vec![Spec::new("disk", Kind::RAM, 16 << 20, BLOCK_BYTES as u32)],
         subsystems: vec![SubsystemSpec {
             nqn: NQN.into(),
             serial: "1".into(),

@@ -72,7 +72,7 @@ impl Volume for Failing {
 }
 
 fn main() -> Result<(), Box<dyn StdError>> {
-    let spec = Spec::new("disk", Kind::Ram, 16 << 20, 4096);
+    let spec = Spec::new("disk", Kind::RAM, 16 << 20, 4096);
     let volume: Arc<dyn Volume> = Arc::new(Failing {
         below: store::open(&spec)?,
         every: FAILS_EVERY,

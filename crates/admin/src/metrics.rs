@@ -379,7 +379,7 @@ mod tests {
     /// Prints how long a scrape takes.
     #[test]
     fn scrape_of_4096_volumes_and_1000_hosts_has_a_line_for_each() {
-        let volumes = (0..VOLUMES).map(|at| Spec::new(format!("v{at}"), Kind::Null, 1 << 20, 512));
+        let volumes = (0..VOLUMES).map(|at| Spec::new(format!("v{at}"), Kind::NULL, 1 << 20, 512));
         let running = server::start(Config {
             volumes: volumes.collect(),
             ..Config::default()

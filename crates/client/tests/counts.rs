@@ -41,7 +41,7 @@ impl Way {
 
 /// One RAM volume and one memory file system behind one reactor.
 fn start(backend: Choice) -> Running {
-    start_on(store::Kind::Ram, backend)
+    start_on(store::Kind::RAM, backend)
 }
 
 /// One volume behind one reactor.
@@ -288,7 +288,7 @@ fn a_fragmented_volume_costs_no_copies_either(backend: Choice) {
 fn an_io_on_a_file_allocates_nothing_either(backend: Choice) {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("disk");
-    let running = start_on(store::Kind::File { path }, backend);
+    let running = start_on(store::Kind::file(path), backend);
     run(
         (&running, Way::Nvme),
         "--rw write --bs 1m --iodepth 4",

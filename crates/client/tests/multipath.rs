@@ -31,7 +31,7 @@ impl Served {
     fn of(volume: &str) -> Self {
         let any = SocketAddr::from(([127, 0, 0, 1], 0));
         let running = server::start(Config {
-            volumes: vec![store::Spec::new(volume, store::Kind::Ram, 8 << 20, 512)],
+            volumes: vec![store::Spec::new(volume, store::Kind::RAM, 8 << 20, 512)],
             subsystems: vec![SubsystemSpec {
                 nqn: NQN.into(),
                 serial: "1".into(),

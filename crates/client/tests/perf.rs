@@ -42,7 +42,7 @@ impl Served {
     fn with(read_only: bool) -> Self {
         let volume = store::Spec {
             read_only,
-            ..store::Spec::new("ram", store::Kind::Ram, SIZE, 512)
+            ..store::Spec::new("ram", store::Kind::RAM, SIZE, 512)
         };
         let any = SocketAddr::from(([127, 0, 0, 1], 0));
         let running = server::start(Config {

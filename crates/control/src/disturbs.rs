@@ -285,7 +285,7 @@ mod tests {
     fn change_that_adds_cuts_nothing() {
         let (name, nqn) = (|| "a".to_owned(), || "nqn.a".to_owned());
         for change in [
-            Change::AddVolume(Spec::new("a", Kind::Null, 1 << 20, 512)),
+            Change::AddVolume(Spec::new("a", Kind::NULL, 1 << 20, 512)),
             Change::AddSubsystem(SubsystemSpec::default()),
             Change::AddNamespace {
                 nqn: nqn(),
@@ -388,7 +388,7 @@ mod tests {
         let name = || "a".to_owned();
         let volume = Change::RemoveVolume { name: name() };
         let files = Change::RemoveFileSystem { name: name() };
-        let back = Change::AddVolume(Spec::new("a", Kind::Null, 1 << 20, 512));
+        let back = Change::AddVolume(Spec::new("a", Kind::NULL, 1 << 20, 512));
         for change in [volume, files] {
             assert!(disturbs(&change, None, STAYING));
             assert!(!disturbs(&change, Some(&back), STAYING));

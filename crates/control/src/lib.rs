@@ -272,7 +272,7 @@ pub fn notes(config: &Config) -> Vec<String> {
 /// That all that may lie in memory at once is more than there is.
 fn memory_note(config: &Config, limit: Option<MemoryLimit>) -> Option<String> {
     let limit = limit?;
-    let volumes = config.volumes.iter().filter(|spec| spec.kind == Kind::Ram);
+    let volumes = config.volumes.iter().filter(|spec| spec.kind == Kind::RAM);
     let volumes: u64 = volumes.map(|spec| spec.size_bytes).sum();
     let files = config.file_systems.iter().map(|spec| match spec.kind {
         FileSystemKind::Mem { size_bytes } => size_bytes,

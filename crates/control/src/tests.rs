@@ -77,7 +77,7 @@ fn a_plain_file_says_what_it_says() {
     let config = read(&text).unwrap();
     let default = default_config();
     assert_eq!(config.volumes[0].size_bytes, 1 << 20);
-    assert_eq!(config.volumes[0].kind, Kind::Ram);
+    assert_eq!(config.volumes[0].kind, Kind::RAM);
     assert_eq!(config.volumes[0].block_bytes, 4096);
     assert_eq!(config.subsystems[0].hosts, None);
     assert_eq!(config.subsystems[0].model, default.subsystems[0].model);
@@ -366,7 +366,7 @@ fn a_block_device_is_served_whole() {
         .replace("\"ram\"", "\"block\"\npath = \"/dev/sdz\"\nstate = \"s\"");
     let config = parse(&text, &origin("conf"), &[0]).unwrap();
     let path = PathBuf::from("/dev/sdz");
-    assert_eq!(config.volumes[0].kind, Kind::Block { path });
+    assert_eq!(config.volumes[0].kind, Kind::block(path));
     assert_eq!(config.volumes[0].size_bytes, 0);
     assert_eq!(config.volumes[0].state, Some(PathBuf::from("conf/s")));
     let text = file("", "", ANY, LOCAL, "").replace("\"ram\"", "\"block\"");
@@ -381,7 +381,7 @@ fn a_file_volume_lies_beside_its_configuration() {
     let text = file(SIZE, "", ANY, LOCAL, "").replace("\"ram\"", "\"file\"\npath = \"x/y.img\"");
     let config = parse(&text, &origin("conf"), &[0]).unwrap();
     let path = PathBuf::from("conf/x/y.img");
-    assert_eq!(config.volumes[0].kind, Kind::File { path });
+    assert_eq!(config.volumes[0].kind, Kind::file(path));
 }
 
 #[test]

@@ -156,8 +156,8 @@ fn volume_kind(sink: &mut Sink, section: &Section, folder: &Path) -> Option<Kind
             let text = format!("a \"{}\" volume has no `path`", kind.name);
             sink.add(&section.span_of("path"), text);
         }
-        return Some((kind.at)(PathBuf::new()));
+        return Some(kind.at(None));
     };
     section.missing(sink, "path", &format!("path = \"{example}\""));
-    Some((kind.at)(file(sink, section, "path", folder)?))
+    Some(kind.at(Some(file(sink, section, "path", folder)?)))
 }

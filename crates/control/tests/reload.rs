@@ -478,8 +478,8 @@ proptest! {
             let before = comparable(&running);
             // A volume whose folder is not there: what was changed before is taken back.
             let mut broken = config.clone();
-            let path = "no/such/folder/disk".into();
-            let volume = store::Spec::new("broken", store::Kind::File { path }, 1 << 20, 512);
+            let path = "no/such/folder/disk";
+            let volume = store::Spec::new("broken", store::Kind::file(path), 1 << 20, 512);
             broken.volumes.push(volume);
             let refused = apply(&mut document, broken, &running, |_| ()).expect_err("there is no folder");
             prop_assert_eq!(comparable(&running), before.clone(), "{:?}", refused);
@@ -522,7 +522,7 @@ fn document_whose_change_cannot_be_taken_back_is_served_after_a_restart_alone() 
     let [port, _] = ports();
     let volume = |name: &str, folder: &Path| {
         let path = folder.join(name);
-        store::Spec::new(name, store::Kind::File { path }, 1 << 20, 512)
+        store::Spec::new(name, store::Kind::file(path), 1 << 20, 512)
     };
     let inner = folder.path().join("inner");
     std::fs::create_dir(&inner).expect("a folder");

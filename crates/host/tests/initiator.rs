@@ -29,7 +29,7 @@ const PLAIN: Settings = Settings {
 
 fn serve() -> Running {
     let volume =
-        |name: &str, block_bytes| store::Spec::new(name, store::Kind::Ram, 1 << 20, block_bytes);
+        |name: &str, block_bytes| store::Spec::new(name, store::Kind::RAM, 1 << 20, block_bytes);
     let namespace = |nsid, volume: &str| NamespaceSpec {
         nsid,
         volume: volume.into(),

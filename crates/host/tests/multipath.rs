@@ -145,7 +145,7 @@ impl World {
     fn new(policy: Policy, fast_io_fail: Option<u64>) -> Self {
         let any = SocketAddr::from(([127, 0, 0, 1], 0));
         let config = Config {
-            volumes: vec![store::Spec::new("a", store::Kind::Ram, 1 << 20, 4096)],
+            volumes: vec![store::Spec::new("a", store::Kind::RAM, 1 << 20, 4096)],
             subsystems: vec![SubsystemSpec {
                 nqn: NQN.into(),
                 serial: "S1".into(),

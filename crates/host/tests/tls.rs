@@ -39,7 +39,7 @@ fn serve(psks: Vec<HostPsk>, backend: Choice) -> Running {
         ..ListenerSpec::from(SocketAddr::from(([127, 0, 0, 1], 0)))
     };
     let config = Config {
-        volumes: vec![store::Spec::new("a", store::Kind::Ram, SIZE, 4096)],
+        volumes: vec![store::Spec::new("a", store::Kind::RAM, SIZE, 4096)],
         subsystems: vec![SubsystemSpec {
             nqn: NQN.into(),
             serial: "S1".into(),

@@ -180,7 +180,7 @@ impl<'c> Back<'c> {
                 continue;
             };
             let what = format!("{} nsid {}", subsystem.nqn, namespace.nsid);
-            let (Kind::File { path } | Kind::Block { path }) = &spec.kind else {
+            let Some(path) = spec.kind.path() else {
                 let why = "nvmet serves files and devices: what is in memory is left out";
                 self.lose(Access, &what, why);
                 continue;
@@ -238,16 +238,15 @@ impl<'c> Back<'c> {
     }
 
     fn storage_object(&mut self, spec: &Spec) -> (Value, String) {
-        let (plugin, mut object) = match &spec.kind {
-            Kind::Block { path } => ("block", json!({ "dev": path, "readonly": spec.read_only })),
-            Kind::File { path } => ("fileio", json!({ "dev": path, "size": spec.size_bytes })),
-            Kind::Ram => (
+        let kind = &spec.kind;
+        let (plugin, mut object) = match kind.path() {
+            Some(path) if kind.name() == "block" => {
+                ("block", json!({ "dev": path, "readonly": spec.read_only }))
+            }
+            Some(path) => ("fileio", json!({ "dev": path, "size": spec.size_bytes })),
+            None => (
                 "ramdisk",
-                json!({ "size": spec.size_bytes, "nullio": false }),
-            ),
-            Kind::Null => (
-                "ramdisk",
-                json!({ "size": spec.size_bytes, "nullio": true }),
+                json!({ "size": spec.size_bytes, "nullio": *kind == Kind::NULL }),
             ),
         };
         if spec.read_only && plugin != "block" {

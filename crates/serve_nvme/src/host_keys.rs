@@ -212,7 +212,7 @@ mod tests {
             turn_units_max: 1,
         };
         let shared = Arc::new(Shared::new(limits, 1, Arc::new(DiscardedMail)));
-        let nothing = store::Spec::new("", store::Kind::Null, 512, 512);
+        let nothing = store::Spec::new("", store::Kind::NULL, 512, 512);
         let nothing = store::open(&nothing).expect("a null volume needs nothing");
         let places = Subsystems::new(nothing, Vec::new());
         let post = Arc::new(DiscardedMail);

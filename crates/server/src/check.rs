@@ -404,7 +404,7 @@ mod tests {
         let state_of = |name: &str| {
             let spec = Spec {
                 state: Some(at(name)),
-                ..Spec::new("disk", store::Kind::Ram, 4096, 512)
+                ..Spec::new("disk", store::Kind::RAM, 4096, 512)
             };
             files(&spec).remove(0).1
         };

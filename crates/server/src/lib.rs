@@ -17,7 +17,7 @@
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let running = server::start(Config {
-//!     volumes: vec![Spec::new("disk", Kind::Ram, 1 << 20, 512)],
+//!     volumes: vec![Spec::new("disk", Kind::RAM, 1 << 20, 512)],
 //!     iscsi_targets: vec![IscsiTargetSpec {
 //!         luns: vec![LunSpec::new(0, "disk")],
 //!         ..IscsiTargetSpec::new("iqn.2026-01.org.example:disk")

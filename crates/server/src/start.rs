@@ -557,7 +557,7 @@ pub fn assemble(
     let engine = Arc::new(engine::Shared::new(limits, reactors, mailboxes.clone()));
     let nothing = store::Spec {
         read_only: true,
-        ..store::Spec::new("", store::Kind::Null, 512, 512)
+        ..store::Spec::new("", store::Kind::NULL, 512, 512)
     };
     let nothing = store::open(&nothing).expect("a null volume needs nothing");
     let nvme = nvme_of(config, &state, (&engine, &mailboxes), nothing.clone());
@@ -835,7 +835,7 @@ mod tests {
     fn volume_is_opened_while_another_change_is_made_and_added_after_it() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("disk");
-        let kind = store::Kind::File { path: path.clone() };
+        let kind = store::Kind::file(path.clone());
         let spec = store::Spec::new("a", kind, 1 << 20, 512);
         let running = start(Config::default()).expect("nothing is served");
         let shared = running.shared.clone();

@@ -135,9 +135,7 @@ pub fn random(plan: &Plan, base: &Config, r: &mut Random) -> Desired {
     if fails {
         match r.one_in(2) {
             true => {
-                let kind = Kind::File {
-                    path: "/dev/null/none".into(),
-                };
+                let kind = Kind::file("/dev/null/none");
                 let spec = Spec::new(UNOPENED, kind, 1 << 20, 512);
                 document.volumes.push(spec);
             }
@@ -187,7 +185,7 @@ fn volumes(plan: &Plan, document: &mut Config, r: &mut Random) {
     for n in 0..SPARES {
         if r.one_in(2) {
             let size_bytes = r.weighted(&[(1, 1 << 20), (3, 2 << 20)]);
-            let spec = Spec::new(spare_name(n), Kind::Ram, size_bytes, 512);
+            let spec = Spec::new(spare_name(n), Kind::RAM, size_bytes, 512);
             document.volumes.push(spec);
         }
     }

@@ -279,10 +279,8 @@ impl Medium {
     /// What it is to a document.
     pub fn spec(&self, n: usize) -> Spec {
         let kind = match self.plan.lies {
-            Lies::Memory => store::Kind::Ram,
-            Lies::File => store::Kind::File {
-                path: volume_name(n).into(),
-            },
+            Lies::Memory => store::Kind::RAM,
+            Lies::File => store::Kind::file(volume_name(n)),
         };
         let size_bytes = self.blocks * u64::from(self.plan.block_bytes);
         Spec {

@@ -765,7 +765,7 @@ mod tests {
         for to in [8192, 2048] {
             let folder = tempfile::tempdir().unwrap();
             let path = folder.path().join("disk");
-            let kind = Kind::File { path: path.clone() };
+            let kind = Kind::file(path.clone());
             let volume = File::open(&Spec::new("disk", kind, 4096, 512), &path).unwrap();
             volume.check_lost(&Io::Flush).expect("nothing is lost yet");
             fault::FAILS.set(true);

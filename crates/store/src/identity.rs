@@ -604,7 +604,7 @@ mod tests {
     const OBJECT: &str = "0123456789abcdef";
 
     fn spec(uuid: Option<Uuid>) -> Spec {
-        let ram = Spec::new("disk", Kind::Ram, 4096, 512);
+        let ram = Spec::new("disk", Kind::RAM, 4096, 512);
         Spec { uuid, ..ram }
     }
 

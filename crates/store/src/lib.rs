@@ -171,7 +171,7 @@ pub struct Space {
 ///     }
 /// }
 ///
-/// let disk = store::open(&Spec::new("disk", Kind::Ram, 1 << 20, 512))?;
+/// let disk = store::open(&Spec::new("disk", Kind::RAM, 1 << 20, 512))?;
 /// let sealed = Sealed(disk);
 /// assert_eq!(sealed.size_bytes(), 1 << 20);
 /// # Ok::<(), store::OpenError>(())

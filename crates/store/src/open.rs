@@ -22,8 +22,8 @@ pub struct KindRow {
     pub path: Option<&'static str>,
     /// Where no size is given it has one of its own.
     pub has_own_size: bool,
-    /// The kind whose data lies at this path, which is empty where it has none.
-    pub at: fn(PathBuf) -> Kind,
+    /// Whether its state file lies beside its path, unless configured.
+    pub(crate) has_state_beside: bool,
     /// Opens a volume whose size and block size are possible. Blocks.
     open: fn(&Spec, &Path) -> OpenResult,
     /// Looks at what would be opened. Nothing is made or changed; blocks.
@@ -42,7 +42,7 @@ pub const KINDS: &[KindRow] = &[
         name: "null",
         path: None,
         has_own_size: false,
-        at: |_| Kind::Null,
+        has_state_beside: false,
         open: |spec, _| Ok(Arc::new(Null::open(in_memory(spec)?).map_err(no_memory)?)),
         examine: |spec, _| Ok(of_memory(spec)),
     },
@@ -50,7 +50,7 @@ pub const KINDS: &[KindRow] = &[
         name: "ram",
         path: None,
         has_own_size: false,
-        at: |_| Kind::Ram,
+        has_state_beside: false,
         open: |spec, _| {
             check_memory(spec.size_bytes)?;
             Ok(Arc::new(Ram::open(in_memory(spec)?).map_err(no_memory)?))
@@ -64,7 +64,7 @@ pub const KINDS: &[KindRow] = &[
         name: "file",
         path: Some("disk0.img"),
         has_own_size: false,
-        at: |path| Kind::File { path },
+        has_state_beside: true,
         open: |spec, path| {
             let volume = File::open(spec, path)?;
             volume.look_at_space();
@@ -80,25 +80,36 @@ pub const KINDS: &[KindRow] = &[
         name: "block",
         path: Some("/dev/sdb"),
         has_own_size: true,
-        at: |path| Kind::Block { path },
+        has_state_beside: false,
         open: |spec, path| Ok(Arc::new(File::open_device(spec, path)?)),
         examine: |spec, path| Ok((block::open(spec, path)?.1, None, None)),
     },
 ];
 
-/// The row of a volume's kind, and its path.
-fn row(spec: &Spec) -> (&'static KindRow, &Path) {
-    let row = KINDS.iter().find(|row| row.name == spec.kind.name());
-    let path = spec.kind.path().unwrap_or(Path::new(""));
-    (row.expect("every kind has a row"), path)
+impl KindRow {
+    /// This kind, with the path that it has where an example names one.
+    pub fn at(&self, path: Option<PathBuf>) -> Kind {
+        let name = self.name;
+        Kind { name, path }
+    }
+}
+
+/// The row of a kind.
+pub(crate) fn row(kind: &Kind) -> &'static KindRow {
+    let row = KINDS.iter().find(|row| row.name == kind.name);
+    row.expect("every kind has a row")
+}
+
+/// Where a volume's data lies, empty where it has no path.
+fn path(spec: &Spec) -> &Path {
+    spec.kind.path().unwrap_or(Path::new(""))
 }
 
 /// Opens a volume. Blocks on the file system: not for a reactor at work.
 pub fn open(spec: &Spec) -> Result<Arc<dyn Volume>, OpenError> {
     let opened = || {
         check(spec)?;
-        let (row, path) = row(spec);
-        (row.open)(spec, path)
+        (row(&spec.kind).open)(spec, path(spec))
     };
     opened().map_err(|problem| OpenError {
         volume: spec.name.clone(),
@@ -139,8 +150,7 @@ pub struct Examined {
 pub fn examine(spec: &Spec) -> Result<Examined, OpenError> {
     let examined = || {
         check(spec)?;
-        let (row, path) = row(spec);
-        let (uuid, former, note) = (row.examine)(spec, path)?;
+        let (uuid, former, note) = (row(&spec.kind).examine)(spec, path(spec))?;
         state::examine(spec, uuid, former)?;
         let info = spec.info(uuid, false);
         Ok(Examined { info, note })
@@ -156,7 +166,7 @@ fn check(spec: &Spec) -> Result<(), Problem> {
     if !BLOCK_SIZES.contains(&block_bytes) {
         return Err(Problem::BlockSize(block_bytes));
     }
-    let is_whole_device = size_bytes == 0 && row(spec).0.has_own_size;
+    let is_whole_device = size_bytes == 0 && row(&spec.kind).has_own_size;
     if size_bytes == 0 && !is_whole_device
         || size_bytes > SIZE_MAX_BYTES
         || !size_bytes.is_multiple_of(u64::from(block_bytes))

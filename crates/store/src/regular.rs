@@ -405,14 +405,12 @@ mod tests {
 
     fn spec(path: &Path, size_bytes: u64) -> Spec {
         let path = path.to_owned();
-        Spec::new("disk", Kind::File { path }, size_bytes, 512)
+        Spec::new("disk", Kind::file(path), size_bytes, 512)
     }
 
     /// Opens it where attributes answer so.
     fn open_where(answer: Option<Errno>, spec: &Spec) -> Result<(Uuid, State), Problem> {
-        let Kind::File { path } = &spec.kind else {
-            unreachable!("a file")
-        };
+        let path = spec.kind.path().expect("a file");
         fault::ANSWER.set(answer);
         let opened = open(spec, path);
         fault::ANSWER.set(None);

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use uuid::Uuid;
 
+use crate::open::row;
 use crate::{Info, identity};
 
 /// Bytes that a logical block may have.
@@ -84,11 +85,10 @@ impl Spec {
 
     /// The file that keeps its reservations and the like, if any does.
     pub fn state_path(&self) -> Option<PathBuf> {
-        match (&self.state, &self.kind) {
-            (Some(path), _) => Some(path.clone()),
-            (None, Kind::File { path }) => Some(beside(path)),
-            (None, _) => None,
+        if self.state.is_some() || !row(&self.kind).has_state_beside {
+            return self.state.clone();
         }
+        self.kind.path().map(beside)
     }
 
     /// The configured UUID, or one that follows from the name.
@@ -121,56 +121,62 @@ impl Spec {
     }
 }
 
-/// Where a volume's data lies.
+/// Where a volume's data lies: a row of [`KINDS`](crate::KINDS), and a path where it has one.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// Nowhere: reads give zeros, writes are discarded.
-    Null,
-    /// In memory of the process.
-    Ram,
-    /// In a file, created if missing (its folder must be there).
-    File {
-        /// The file.
-        path: PathBuf,
-    },
-    /// On a block device, which nothing else may use meanwhile.
-    Block {
-        /// The device.
-        path: PathBuf,
-    },
+pub struct Kind {
+    pub(crate) name: &'static str,
+    pub(crate) path: Option<PathBuf>,
 }
 
 impl Kind {
+    /// Nowhere: reads give zeros, writes are discarded.
+    pub const NULL: Kind = Kind {
+        name: "null",
+        path: None,
+    };
+    /// In memory of the process.
+    pub const RAM: Kind = Kind {
+        name: "ram",
+        path: None,
+    };
+
+    /// In a file, created if missing (its folder must be there).
+    pub fn file(path: impl Into<PathBuf>) -> Kind {
+        Kind {
+            name: "file",
+            path: Some(path.into()),
+        }
+    }
+
+    /// On a block device, which nothing else may use meanwhile.
+    pub fn block(path: impl Into<PathBuf>) -> Kind {
+        Kind {
+            name: "block",
+            path: Some(path.into()),
+        }
+    }
+
     /// Its word in the configuration.
     pub fn name(&self) -> &'static str {
-        match self {
-            Kind::Null => "null",
-            Kind::Ram => "ram",
-            Kind::File { .. } => "file",
-            Kind::Block { .. } => "block",
-        }
+        self.name
     }
 
     /// The file or device, if it has one.
     pub fn path(&self) -> Option<&Path> {
-        match self {
-            Kind::Null | Kind::Ram => None,
-            Kind::File { path } | Kind::Block { path } => Some(path),
-        }
+        self.path.as_deref()
     }
 
     /// Whether it lies in memory of the process, and so ends with it.
     pub fn is_memory(&self) -> bool {
-        self.path().is_none()
+        self.path.is_none()
     }
 }
 
 impl fmt::Display for Kind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Kind::Null | Kind::Ram => f.write_str(self.name()),
-            Kind::File { path } => write!(f, "file {}", path.display()),
-            Kind::Block { path } => write!(f, "block device {}", path.display()),
+        match &self.path {
+            Some(path) => write!(f, "{} {}", self.name, path.display()),
+            None => f.write_str(self.name),
         }
     }
 }

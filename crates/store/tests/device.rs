@@ -56,7 +56,7 @@ impl Drop for Loop {
 
 fn block_spec(path: &Path, size_bytes: u64) -> Spec {
     let path = path.to_owned();
-    spec(Kind::Block { path }, size_bytes, 512)
+    spec(Kind::block(path), size_bytes, 512)
 }
 
 fn problem(spec: &Spec) -> (Problem, String) {

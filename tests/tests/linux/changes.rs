@@ -11,7 +11,7 @@ use store::{Kind, Spec};
 pub type Step<'a> = (&'a str, &'a dyn Fn(&Running));
 
 pub fn ram(name: &str, size_bytes: u64, block_bytes: u32) -> Spec {
-    Spec::new(name, Kind::Ram, size_bytes, block_bytes)
+    Spec::new(name, Kind::RAM, size_bytes, block_bytes)
 }
 
 pub fn change(target: &Running, change: Change) {

@@ -51,9 +51,9 @@ impl LocalAddress {
             }
         }
         let kind = match (kind, path) {
-            ("ram", _) => StoreKind::Ram,
-            ("null", _) => StoreKind::Null,
-            ("file", Some(path)) => StoreKind::File { path },
+            ("ram", _) => StoreKind::RAM,
+            ("null", _) => StoreKind::NULL,
+            ("file", Some(path)) => StoreKind::file(path),
             ("file", None) => return Err("local:file needs ?path=FILE".into()),
             _ => {
                 return Err(format!(
@@ -215,7 +215,7 @@ mod tests {
     fn urls_name_volumes() {
         let ram = LocalAddress::parse("ram?size=8m&block=512").expect("an address");
         assert_eq!((ram.size_bytes, ram.block_bytes), (8 << 20, 512));
-        assert_eq!(ram.kind, StoreKind::Ram);
+        assert_eq!(ram.kind, StoreKind::RAM);
         let null = LocalAddress::parse("null").expect("an address");
         assert_eq!((null.size_bytes, null.block_bytes), (1 << 30, 4096));
         let file = LocalAddress::parse("file?path=a/b").expect("an address");

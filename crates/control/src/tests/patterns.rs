@@ -58,7 +58,7 @@ fn everything_in_the_table_goes_with_the_name() {
     let hosts = "hosts = [\"nqn.2026-01.a:{100..131}\", \"nqn.2026-01.a:b\"]";
     let config = read(&text.replace(ANY, hosts)).unwrap();
     let path = PathBuf::from("d4/5.img");
-    assert_eq!(config.volumes[4].kind, Kind::File { path });
+    assert_eq!(config.volumes[4].kind, Kind::file(path));
     let hosts = config.subsystems[4].hosts.as_deref().unwrap();
     assert_eq!(hosts, ["nqn.2026-01.a:104", "nqn.2026-01.a:b"]);
 }

@@ -130,7 +130,7 @@ fn listeners_of_a_subsystem_change_with_it_alone() {
 #[test]
 fn namespace_of_another_volume_is_removed_and_added() {
     let changes = changes(|desired| {
-        let other = Spec::new("other", Kind::Ram, 1 << 20, 512);
+        let other = Spec::new("other", Kind::RAM, 1 << 20, 512);
         desired.volumes.push(other);
         desired.subsystems[0].namespaces[0].volume = "other".to_owned();
     });

@@ -240,7 +240,7 @@ fn persistence_is_a_feature_and_outlasts_the_target() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("disk");
     let spec = store::Spec {
-        kind: store::Kind::File { path: path.clone() },
+        kind: store::Kind::file(path.clone()),
         ..ram("disk")
     };
     let open = || store::open(&spec).expect("the volume opens");
@@ -317,7 +317,7 @@ fn persistence_of_all_namespaces_is_of_each() {
     let folder = tempfile::tempdir().expect("a folder");
     let open = |name: &str| {
         let path = folder.path().join(name);
-        let kind = store::Kind::File { path };
+        let kind = store::Kind::file(path);
         store::open(&store::Spec { kind, ..ram(name) }).expect("the volume opens")
     };
     let volumes = ["one", "two", "three"].map(open);
@@ -367,7 +367,7 @@ fn error_log_tells_where_a_conflict_was() {
 fn registration_that_cannot_be_kept_is_refused_and_noted() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("disk");
-    let kind = store::Kind::File { path };
+    let kind = store::Kind::file(path);
     let volume = store::open(&store::Spec {
         kind,
         ..ram("disk")

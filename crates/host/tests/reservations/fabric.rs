@@ -31,7 +31,7 @@ fn plain() -> Settings {
 
 /// A RAM volume of 1 MiB.
 pub fn ram(name: &str) -> store::Spec {
-    store::Spec::new(name, store::Kind::Ram, 1 << 20, BLOCK as u32)
+    store::Spec::new(name, store::Kind::RAM, 1 << 20, BLOCK as u32)
 }
 
 /// Serves volumes as the namespaces 1, 2 and so on, and in another subsystem as

@@ -90,12 +90,7 @@ fn the_classic_form_is_carried_over() {
     assert_eq!(two.target.acl[0].networks.len(), 1);
     assert_eq!(shut.target.acl, [], "who says nothing lets nobody in");
     let example = &config.volumes[0];
-    assert_eq!(
-        example.kind,
-        Kind::File {
-            path: path("/srv/example_1").into()
-        }
-    );
+    assert_eq!(example.kind, Kind::file(path("/srv/example_1")));
     let naa: String = example
         .names
         .naa

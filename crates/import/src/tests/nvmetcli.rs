@@ -63,12 +63,7 @@ const WHOLE: &str = r#"{
 fn a_dump_is_carried_over_with_all_identities() {
     let (found, config) = loaded("nvmetcli", WHOLE);
     let db = &config.volumes[0];
-    assert_eq!(
-        db.kind,
-        Kind::Block {
-            path: path("/dev/vg0/db").into()
-        }
-    );
+    assert_eq!(db.kind, Kind::block(path("/dev/vg0/db")));
     assert_eq!(
         db.uuid.expect("a UUID").to_string(),
         "d592cdf3-5d1c-44e0-8412-3fcf7d99df27"

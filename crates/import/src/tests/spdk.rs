@@ -67,13 +67,13 @@ fn calls_are_followed_and_identities_stay() {
     };
     assert_eq!(
         (malloc.kind.clone(), malloc.size_bytes),
-        (Kind::Ram, 64 << 20)
+        (Kind::RAM, 64 << 20)
     );
     assert_eq!(
         malloc.names.eui64,
         Some([0xab, 0xcd, 0xef, 1, 0x23, 0x45, 0x67, 0x89])
     );
-    assert_eq!((null.kind.clone(), null.block_bytes), (Kind::Null, 4096));
+    assert_eq!((null.kind.clone(), null.block_bytes), (Kind::NULL, 4096));
     // "AIO0": 0xa, 'i' (69h) shifted out to 90h, then 'o' (6fh) and 0.
     let naa = aio.names.naa.as_ref().expect("a designator");
     let hex: String = naa.iter().map(|byte| format!("{byte:02x}")).collect();

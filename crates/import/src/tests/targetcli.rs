@@ -88,12 +88,7 @@ fn a_configuration_is_carried_over_with_all_identities() {
     let [db, logs, ram] = &config.volumes[..] else {
         panic!("three volumes");
     };
-    assert_eq!(
-        db.kind,
-        Kind::Block {
-            path: path("/dev/vg0/db").into()
-        }
-    );
+    assert_eq!(db.kind, Kind::block(path("/dev/vg0/db")));
     let naa = db.names.naa.as_ref().expect("a designator");
     let hex: String = naa.iter().map(|byte| format!("{byte:02x}")).collect();
     assert_eq!(hex, "6001405ab12345670123456789abcdef");
@@ -107,7 +102,7 @@ fn a_configuration_is_carried_over_with_all_identities() {
     assert_eq!(names.revision.as_deref(), Some("4.0"));
     assert_eq!(logs.names.product.as_deref(), Some("FILEIO"));
     assert_eq!((logs.block_bytes, logs.size_bytes), (4096, 2 << 30));
-    assert_eq!((ram.kind.clone(), ram.size_bytes), (Kind::Ram, 600 << 20));
+    assert_eq!((ram.kind.clone(), ram.size_bytes), (Kind::RAM, 600 << 20));
     let [db, ram] = &config.iscsi_targets[..] else {
         panic!("two targets");
     };

@@ -22,9 +22,7 @@ const WRITE_SAME_16: u8 = 0x93;
 fn on_files(backend: Choice, folder: &std::path::Path, memory_max: u64) -> Config {
     let mut config = config(backend, Limits::default(), memory_max);
     for volume in &mut config.volumes {
-        volume.kind = Kind::File {
-            path: folder.join(&volume.name),
-        };
+        volume.kind = Kind::file(folder.join(&volume.name));
     }
     config
 }

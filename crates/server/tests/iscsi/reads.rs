@@ -253,10 +253,8 @@ fn commands_to_a_missing_logical_unit_are_refused(backend: Choice) {
 #[each_driver]
 fn one_command_of_8_mib_writes_and_reads(backend: Choice) {
     let folder = tempfile::tempdir().expect("a folder");
-    let file = store::Kind::File {
-        path: folder.path().join("disk"),
-    };
-    for kind in [store::Kind::Ram, file] {
+    let file = store::Kind::file(folder.path().join("disk"));
+    for kind in [store::Kind::RAM, file] {
         let mut config = config(backend, Limits::default(), 256 << 20);
         config.volumes[0].kind = kind;
         let running = server::start(config).expect("starts");
@@ -307,7 +305,7 @@ fn a_read_with_fua_of_8_mib_is_flushed_once_it_has_been_read(backend: Choice) {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("disk");
     let mut config = config(backend, Limits::default(), 256 << 20);
-    config.volumes[0].kind = store::Kind::File { path };
+    config.volumes[0].kind = store::Kind::file(path);
     let gate = Gate::open_over(&config.volumes[0]);
     let other = store::open(&config.volumes[1]).expect("memory");
     let volumes: Vec<Arc<dyn Volume>> = vec![gate.clone(), other];

@@ -145,9 +145,7 @@ fn reached_by(client: &mut Client) -> Option<u32> {
 fn an_administrator_sets_a_threshold() {
     let folder = tempfile::tempdir().expect("a folder");
     let mut config = config(Choice::Auto, Limits::default(), 64 << 20);
-    config.volumes[1].kind = store::Kind::File {
-        path: folder.path().join("other"),
-    };
+    config.volumes[1].kind = store::Kind::file(folder.path().join("other"));
     config.iscsi_targets[0].space_warning_bytes = Some(u64::MAX);
     let running = server::start(config).expect("starts");
     let mut client = login_anyhow(&running);

@@ -190,10 +190,8 @@ fn a_subsystem_whose_states_a_target_shares_stays(backend: Choice) {
 #[each_driver]
 fn atomicity_is_told_alike_of_every_kind_of_volume(backend: Choice) {
     let folder = tempfile::tempdir().expect("a folder");
-    let file = Kind::File {
-        path: folder.path().join("disk"),
-    };
-    for kind in [Kind::Ram, Kind::Null, file] {
+    let file = Kind::file(folder.path().join("disk"));
+    for kind in [Kind::RAM, Kind::NULL, file] {
         for block_bytes in [512, 4096] {
             let mut config = config_of_shared_states(backend);
             config.volumes[0].kind = kind.clone();
@@ -231,10 +229,8 @@ fn atomicity_is_told_alike_of_every_kind_of_volume(backend: Choice) {
 #[each_driver]
 fn utilization_of_a_thin_namespace_follows_writes_and_deallocations(backend: Choice) {
     let folder = tempfile::tempdir().expect("a folder");
-    let file = Kind::File {
-        path: folder.path().join("disk"),
-    };
-    for kind in [Kind::Ram, file] {
+    let file = Kind::file(folder.path().join("disk"));
+    for kind in [Kind::RAM, file] {
         let mut config = config_of_shared_states(backend);
         config.volumes[0].kind = kind;
         let running = server::start(config).expect("starts");

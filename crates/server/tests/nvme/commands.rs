@@ -26,9 +26,7 @@ const COUNT: u64 = 4096;
 
 fn served(backend: Choice, folder: &Path) -> Config {
     let file = store::Spec {
-        kind: store::Kind::File {
-            path: folder.join("disk"),
-        },
+        kind: store::Kind::file(folder.join("disk")),
         ..ram("file", COUNT)
     };
     let small = store::Spec {
@@ -254,7 +252,7 @@ fn read_with_fua_flushes_a_file_and_no_memory(backend: Choice) {
 fn read_with_fua_is_flushed_after_its_data_was_read(backend: Choice) {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("disk");
-    let kind = store::Kind::File { path };
+    let kind = store::Kind::file(path);
     let gate = Gate::open_over(&store::Spec {
         kind,
         ..ram("ram", COUNT)

@@ -18,9 +18,7 @@ const COUNT: u64 = 4096;
 fn served(backend: Choice, folder: &std::path::Path) -> Config {
     let mut config = config(backend, Limits::default(), 256 << 20);
     config.volumes.push(store::Spec {
-        kind: store::Kind::File {
-            path: folder.join("disk"),
-        },
+        kind: store::Kind::file(folder.join("disk")),
         ..ram("file", COUNT)
     });
     config.volumes.push(store::Spec {

@@ -19,9 +19,7 @@ const FILE: u32 = 2;
 fn served(backend: Choice, folder: &std::path::Path) -> Config {
     let mut config = config(backend, Limits::default(), 256 << 20);
     config.volumes.push(store::Spec {
-        kind: store::Kind::File {
-            path: folder.join("disk"),
-        },
+        kind: store::Kind::file(folder.join("disk")),
         ..ram("file", 4096)
     });
     config.subsystems[0].namespaces.push(NamespaceSpec {

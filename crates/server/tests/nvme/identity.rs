@@ -77,9 +77,7 @@ fn volume_with_the_identity_of_another_is_refused_by_name_at_start_and_live() {
 fn volume_that_is_missing_takes_only_itself_away_where_that_is_wanted() {
     let folder = tempfile::tempdir().expect("a folder");
     let missing = store::Spec {
-        kind: store::Kind::Block {
-            path: folder.path().join("none"),
-        },
+        kind: store::Kind::block(folder.path().join("none")),
         ..ram("none", 16)
     };
     let mut subsystem = disks::subsystem();

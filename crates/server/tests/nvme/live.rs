@@ -624,9 +624,7 @@ fn file_volume_is_flushed_and_unlocked_when_it_is_removed(backend: Choice) {
     with_target(backend, Limits::default(), 64 << 20, |running| {
         let folder = tempfile::tempdir().expect("a folder");
         let file = |name: &str, state: Option<&str>| store::Spec {
-            kind: store::Kind::File {
-                path: folder.path().join(name),
-            },
+            kind: store::Kind::file(folder.path().join(name)),
             state: state.map(|state| folder.path().join(state)),
             ..ram(name, 16)
         };

@@ -39,7 +39,7 @@ fn serve(backend: Choice, folder: &Path) -> Config {
     config.volumes = vec![ram("ram", 4096), ram("other", 4096)];
     for volume in &mut config.volumes {
         let path = folder.join(&volume.name);
-        volume.kind = Kind::File { path };
+        volume.kind = Kind::file(path);
     }
     let mut disks = IscsiTargetSpec::new(DISKS);
     disks.luns = vec![LunSpec::new(0, "other")];

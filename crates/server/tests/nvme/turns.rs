@@ -30,7 +30,7 @@ fn read_waits_for_its_turn_at_a_disk_and_not_for_all_that_another_host_asked_for
     config.volumes = ["busy", "beside"].map(|name| ram(name, 1 << 14)).into();
     for volume in &mut config.volumes {
         let path = folder.path().join(volume.name.as_str());
-        volume.kind = Kind::File { path };
+        volume.kind = Kind::file(path);
     }
     config.subsystems[0].namespaces = [(1, "busy"), (2, "beside")]
         .map(|(nsid, volume)| NamespaceSpec {
@@ -89,7 +89,7 @@ fn read_waits_for_its_turn_at_a_disk_and_not_for_all_that_another_host_asked_for
 fn log_page_about_all_namespaces_costs_its_host_what_they_cost() {
     let mut config = config(Choice::Auto, Limits::default(), 64 << 20);
     let names = Vec::from_iter((1..=NSID_MAX).map(|nsid| (nsid, format!("null{nsid}"))));
-    let null = |name: &str| store::Spec::new(name, Kind::Null, 1 << 20, BLOCK as u32);
+    let null = |name: &str| store::Spec::new(name, Kind::NULL, 1 << 20, BLOCK as u32);
     config.volumes = names.iter().map(|(_, name)| null(name)).collect();
     let namespaces = names.into_iter().map(|(nsid, volume)| NamespaceSpec {
         nsid,

@@ -7,7 +7,7 @@ pub const BLOCK: usize = 4096;
 
 /// A RAM volume of `blocks` blocks.
 pub fn ram(name: &str, blocks: u64) -> store::Spec {
-    store::Spec::new(name, store::Kind::Ram, blocks * BLOCK as u64, BLOCK as u32)
+    store::Spec::new(name, store::Kind::RAM, blocks * BLOCK as u64, BLOCK as u32)
 }
 
 /// A subsystem whose namespace 1 is the volume "ram".

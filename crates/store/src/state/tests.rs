@@ -12,7 +12,7 @@ fn open(path: &Path) -> Result<State, Problem> {
 fn spec(state: Option<&Path>) -> Spec {
     Spec {
         state: state.map(Path::to_owned),
-        ..Spec::new("disk", Kind::Ram, 4096, 512)
+        ..Spec::new("disk", Kind::RAM, 4096, 512)
     }
 }
 
@@ -322,11 +322,9 @@ fn state_of_the_former_volume_that_cannot_be_saved_keeps_a_file_from_being_opene
         kind,
         ..spec(Some(&path))
     };
-    let file = Kind::File {
-        path: folder.path().join("disk"),
-    };
+    let file = Kind::file(folder.path().join("disk"));
     let former = Some(Former::Original(VOLUME));
-    for (kind, is_opened) in [(file, false), (Kind::Ram, true)] {
+    for (kind, is_opened) in [(file, false), (Kind::RAM, true)] {
         fault::NEXT.set(Some(SaveStep::Rename));
         let opened = State::in_file(&spec(kind), Uuid::from_u128(8), former, None);
         assert_eq!(opened.is_ok(), is_opened);
@@ -437,9 +435,7 @@ fn state_file_of_an_open_volume_is_refused_to_another_by_any_path() {
     fs::create_dir(folder.path().join("x")).unwrap();
     let path = folder.path().join("state");
     let other_path = folder.path().join("x/../state");
-    let kind = Kind::File {
-        path: folder.path().join("disk"),
-    };
+    let kind = Kind::file(folder.path().join("disk"));
     let open_as = |path: &Path, read_only| {
         let spec = Spec {
             read_only,
@@ -510,7 +506,7 @@ fn first_state_that_is_not_written_leaves_the_volume_to_be_opened() {
     for step in [SaveStep::SyncFile, SaveStep::Rename, SaveStep::SyncFolder] {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("disk");
-        let kind = Kind::File { path: path.clone() };
+        let kind = Kind::file(path.clone());
         let spec = Spec::new("disk", kind, 4096, 512);
         let open = || crate::regular::open(&spec, &path);
         let (file, uuid, state) = open().unwrap();

@@ -69,5 +69,5 @@ pub fn spec(kind: Kind, size_bytes: u64, block_bytes: u32) -> Spec {
 
 pub fn file_spec(path: &Path, size_bytes: u64) -> Spec {
     let path = PathBuf::from(path);
-    spec(Kind::File { path }, size_bytes, 512)
+    spec(Kind::file(path), size_bytes, 512)
 }

@@ -43,7 +43,7 @@ pub fn verify(offset: u64, len: u64, piece: usize) -> Io {
 
 /// A fresh RAM volume, and a fresh file through each file layer.
 fn each_writable(choice: Choice, mut test: impl FnMut(&dyn Volume, &mut dyn Files)) {
-    let ram = open(&spec(Kind::Ram, SIZE, 512)).unwrap();
+    let ram = open(&spec(Kind::RAM, SIZE, 512)).unwrap();
     test(&*ram, &mut Fake::default());
     for mut files in file_layers(choice) {
         let (_folder, _, volume) = file_volume(SIZE);
@@ -132,7 +132,7 @@ fn bits_are_set_and_none_is_cleared(choice: Choice) {
 
 #[test]
 fn null_compares_with_zeros() {
-    let volume = open(&spec(Kind::Null, 1 << 40, 4096)).unwrap();
+    let volume = open(&spec(Kind::NULL, 1 << 40, 4096)).unwrap();
     let mut files = Fake::default();
     // Longer than the zeros that it has.
     let mut data = vec![0; 9 << 20];
@@ -297,7 +297,7 @@ fn a_write_that_cannot_unmark_leaves_the_mark() {
 fn read_only_volumes_compare_but_neither_mark_nor_replace() {
     let (_folder, path, volume) = file_volume(SIZE);
     drop(volume);
-    for kind in [Kind::Null, Kind::Ram, Kind::File { path }] {
+    for kind in [Kind::NULL, Kind::RAM, Kind::file(path)] {
         let mut spec = spec(kind, SIZE, 512);
         spec.read_only = true;
         let volume = open(&spec).unwrap();

@@ -61,7 +61,7 @@ fn compare_with_model(volume: &dyn Volume, files: &mut dyn Files, steps: u32, se
 #[test]
 fn ram_holds_what_was_written() {
     for block_bytes in [512, 4096] {
-        let volume = open(&spec(Kind::Ram, SIZE, block_bytes)).unwrap();
+        let volume = open(&spec(Kind::RAM, SIZE, block_bytes)).unwrap();
         compare_with_model(&*volume, &mut Fake::default(), 400, 0x5eed);
     }
 }
@@ -179,7 +179,7 @@ fn a_file_system_without_zero_range_or_holes_serves_the_same() {
 
 #[test]
 fn memory_is_read_and_written_in_steps_of_any_length() {
-    let volume = open(&spec(Kind::Ram, 16 << 20, 512)).unwrap();
+    let volume = open(&spec(Kind::RAM, 16 << 20, 512)).unwrap();
     let mut files = Fake::default();
     for len in [4096, BUF_BYTES_MAX, BUF_BYTES_MAX + 512, 3 * BUF_BYTES_MAX] {
         let data: Vec<u8> = (0..len).map(|at| (at / 512 * 7 + at) as u8).collect();
@@ -248,7 +248,7 @@ fn zeros_longer_than_their_source_are_written_in_parts() {
 
 #[test]
 fn ram_lends_what_is_read_and_written() {
-    let volume = open(&spec(Kind::Ram, SIZE, 4096)).unwrap();
+    let volume = open(&spec(Kind::RAM, SIZE, 4096)).unwrap();
     let mut files = Fake::default();
     let data: Vec<u8> = (0..65536).map(|i| (i / 256) as u8 | 1).collect();
     let mut loan = volume.borrow(4096, 65536).unwrap();
@@ -288,7 +288,7 @@ fn ram_lends_what_is_read_and_written() {
 
 #[test]
 fn null_reads_zeros_and_lends_no_memory_for_writes() {
-    let volume = open(&spec(Kind::Null, 1 << 40, 4096)).unwrap();
+    let volume = open(&spec(Kind::NULL, 1 << 40, 4096)).unwrap();
     let mut files = Fake::default();
     write(&*volume, &mut files, 4096, &[5; 4096], true).unwrap();
     assert_eq!(read(&*volume, &mut files, 4096, 4096).unwrap(), [0; 4096]);
@@ -317,7 +317,7 @@ fn io_beyond_the_end_or_on_a_read_only_volume_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("disk");
     drop(open(&file_spec(&path, SIZE)).unwrap());
-    for kind in [Kind::Null, Kind::Ram, Kind::File { path }] {
+    for kind in [Kind::NULL, Kind::RAM, Kind::file(path)] {
         let mut spec = spec(kind, SIZE, 512);
         let mut files = Fake::default();
         let buf = buffer(1024);
@@ -433,7 +433,7 @@ fn deallocating_gives_memory_back() {
     // Large beside what tests that run meanwhile take and give back.
     let size = 256 << 20;
     let most_kib = 192 << 10;
-    let volume = open(&spec(Kind::Ram, size, 4096)).unwrap();
+    let volume = open(&spec(Kind::RAM, size, 4096)).unwrap();
     let mut files = Fake::default();
     let empty = private_memory_kib();
     let chunk = vec![1; 1 << 20];

@@ -35,17 +35,17 @@ pub fn assert_says(text: &str, parts: &[&str]) {
 #[test]
 fn impossible_sizes_are_refused() {
     for block_bytes in [0, 511, 1024, 8192] {
-        let (problem, text) = problem(&spec(Kind::Null, SIZE, block_bytes));
+        let (problem, text) = problem(&spec(Kind::NULL, SIZE, block_bytes));
         assert!(matches!(problem, Problem::BlockSize(b) if b == block_bytes));
         assert_says(&text, &["512 or 4096"]);
     }
     for size_bytes in [0, 4095, 4096 + 512, (1 << 50) + 4096, u64::MAX] {
-        let (problem, text) = problem(&spec(Kind::Null, size_bytes, 4096));
+        let (problem, text) = problem(&spec(Kind::NULL, size_bytes, 4096));
         assert!(matches!(problem, Problem::Size { .. }), "{size_bytes}");
         assert_says(&text, &[&size_bytes.to_string(), "multiple", "4096"]);
     }
-    open(&spec(Kind::Null, 1 << 50, 4096)).unwrap();
-    let (problem, text) = problem(&spec(Kind::Ram, 1 << 50, 4096));
+    open(&spec(Kind::NULL, 1 << 50, 4096)).unwrap();
+    let (problem, text) = problem(&spec(Kind::RAM, 1 << 50, 4096));
     assert!(matches!(problem, Problem::Memory { .. }));
     assert_says(&text, &["smaller", "file volume"]);
 }
@@ -165,7 +165,7 @@ fn the_lock_lasts_as_long_as_the_last_operation() {
 
 #[test]
 fn identity_of_memory_follows_from_the_name_and_can_be_given() {
-    let mut spec = spec(Kind::Ram, SIZE, 512);
+    let mut spec = spec(Kind::RAM, SIZE, 512);
     let first = open(&spec).unwrap().info().clone();
     assert_eq!(open(&spec).unwrap().info(), &first, "after a restart");
     spec.name = "other".into();
@@ -331,12 +331,7 @@ fn file_of_the_very_size_in_no_known_format_is_served_as_it_is() {
 fn state_file_in_a_folder_that_is_missing_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let missing = folder.path().join("no");
-    for kind in [
-        Kind::Ram,
-        Kind::File {
-            path: folder.path().join("disk"),
-        },
-    ] {
+    for kind in [Kind::RAM, Kind::file(folder.path().join("disk"))] {
         let mut spec = spec(kind, SIZE, 512);
         spec.state = Some(missing.join("state"));
         let (found, told) = problem(&spec);
@@ -359,14 +354,14 @@ fn examining_tells_what_opening_would_and_makes_nothing() {
     fs::write(at("large"), vec![0; 2 * SIZE as usize]).unwrap();
     fs::write(at("whole"), vec![0; SIZE as usize]).unwrap();
     fs::write(at("whole.weft"), "nonsense").unwrap();
-    let mut stateless = spec(Kind::Ram, SIZE, 512);
+    let mut stateless = spec(Kind::RAM, SIZE, 512);
     stateless.state = Some(at("no/state"));
-    let mut refused = vec![stateless, spec(Kind::Ram, 1 << 50, 512)];
+    let mut refused = vec![stateless, spec(Kind::RAM, 1 << 50, 512)];
     refused
         .extend(["small", "image", "large", "whole", "no/disk"].map(|n| file_spec(&at(n), SIZE)));
     refused.push(file_spec(folder.path(), SIZE));
     let path = at("none");
-    refused.push(spec(Kind::Block { path }, 0, 512));
+    refused.push(spec(Kind::block(path), 0, 512));
     for spec in refused {
         let Err(told) = store::examine(&spec) else {
             panic!("{spec:?}");

@@ -11,7 +11,7 @@ const FRAME: u64 = FRAME_BYTES as u64;
 const SIZE: u64 = 64 * FRAME;
 
 fn ram(size_bytes: u64) -> std::sync::Arc<dyn Volume> {
-    open(&spec(Kind::Ram, size_bytes, 512)).unwrap()
+    open(&spec(Kind::RAM, size_bytes, 512)).unwrap()
 }
 
 fn fill(loan: &Loan, byte: u8) {

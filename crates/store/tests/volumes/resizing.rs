@@ -18,7 +18,7 @@ const SIZE: u64 = 64 << 10;
 #[test]
 fn growth_shows_at_once_and_reads_as_zeros() {
     let (_folder, path, file) = file_volume(SIZE);
-    let null = open(&spec(Kind::Null, SIZE, 512)).unwrap();
+    let null = open(&spec(Kind::NULL, SIZE, 512)).unwrap();
     for volume in [file, null] {
         let mut files = Fake::default();
         let beyond = read(&*volume, &mut files, SIZE, 512);

@@ -79,7 +79,7 @@ fn state_file_of_another_volume_is_refused_with_both_uuids() {
         let spec = store::Spec {
             state: Some(folder.join("other")),
             uuid: uuid::Uuid::parse_str(other).ok(),
-            ..store::Spec::new("o", store::Kind::Ram, SIZE, 512)
+            ..store::Spec::new("o", store::Kind::RAM, SIZE, 512)
         };
         let volume = store::open(&spec).expect("memory");
         volume.state().protect_permanently().expect("kept");

@@ -217,7 +217,7 @@ fn copy_that_fails_reports_the_segments_copied_before() {
 #[test]
 fn reservations_and_write_protection_hold_on_both_sides() {
     let read_only = store::Spec {
-        kind: store::Kind::Null,
+        kind: store::Kind::NULL,
         read_only: true,
         ..small("protected")
     };

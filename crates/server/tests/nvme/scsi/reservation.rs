@@ -480,7 +480,7 @@ fn only_a_new_registrant_names_others_and_all_tg_pt_registers_them_too() {
 fn registration_that_cannot_be_kept_is_refused_and_noted() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("disk");
-    let kind = store::Kind::File { path };
+    let kind = store::Kind::file(path);
     let running = serve(vec![store::Spec {
         kind,
         ..small("file")
@@ -500,9 +500,7 @@ fn registration_that_cannot_be_kept_is_refused_and_noted() {
 fn registrations_outlast_a_restart_where_they_can() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = store::Spec {
-        kind: store::Kind::File {
-            path: folder.path().join("disk"),
-        },
+        kind: store::Kind::file(folder.path().join("disk")),
         uuid: Some(uuid::Uuid::from_u128(5)),
         ..small("file")
     };

@@ -15,9 +15,7 @@ const SAME_BLOCK: u8 = 0b11 << 1;
 fn on_each_volume(test: impl Fn(&mut Nexus)) {
     let folder = tempfile::tempdir().expect("a folder");
     let file = store::Spec {
-        kind: store::Kind::File {
-            path: folder.path().join("disk"),
-        },
+        kind: store::Kind::file(folder.path().join("disk")),
         ..small("file")
     };
     let running = serve(vec![small("memory"), file]);
