@@ -45,19 +45,22 @@ impl NvmeConnection {
 
     fn answer_authentication(&mut self, tag: Tag, answer: Answer, now: Nanos) {
         let len = self.core.link.range(tag).map_or(0, |range| range.len());
+        // Settled first: a host is told of success when it is let in.
+        let answer = match self.settle_authentication(now) {
+            Ok(()) => answer,
+            Err(_) => answer.refused(),
+        };
         let work = match answer {
             Answer::Status(status) => {
                 let reply = Reply {
                     status,
                     ..Reply::done(0)
                 };
-                self.reply(tag, reply);
-                return self.settle_authentication(now);
+                return self.reply(tag, reply);
             }
             Answer::Message(message) => {
                 let len = self.put_answer(tag, &padded(message, len));
-                self.reply(tag, Reply::data(len as usize));
-                return self.settle_authentication(now);
+                return self.reply(tag, Reply::data(len as usize));
             }
             Answer::Work(work) => work,
         };
@@ -85,8 +88,16 @@ impl NvmeConnection {
     }
 
     /// What authentication has come to, if anything has changed.
-    pub(crate) fn settle_authentication(&mut self, now: Nanos) {
-        let Some(bound) = &self.bound else { return };
+    ///
+    /// # Errors
+    /// The host has proven to know its secret, and is refused all the same.
+    pub(crate) fn settle_authentication(
+        &mut self,
+        now: Nanos,
+    ) -> Result<(), AuthenticationRefusal> {
+        let Some(bound) = &self.bound else {
+            return Ok(());
+        };
         let outcome = locked(&bound.authentication).take_outcome();
         match outcome {
             None => {}
@@ -103,7 +114,8 @@ impl NvmeConnection {
                 drop(registry);
                 if let Err(why) = taken {
                     let is_secret = why == AuthenticationRefusal::OtherSecrets;
-                    return self.authentication_failed(&why, is_secret, now);
+                    self.authentication_failed(&why, is_secret, now);
+                    return Err(why);
                 }
                 tracing::debug!(peer = %self.core.via.peer, host = bound.host, qid = bound.qid,
                     %hash, %group, is_mutual, makes_key = psk.is_some(), "queue authenticated");
@@ -119,6 +131,7 @@ impl NvmeConnection {
                 self.authentication_failed(&why, is_secret, now);
             }
         }
+        Ok(())
     }
 
     /// The host has not proven what it is; `is_secret`: it has another secret.

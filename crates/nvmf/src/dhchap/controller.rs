@@ -86,6 +86,24 @@ pub enum Answer {
     Work(Work),
 }
 
+impl Answer {
+    /// In place of an answer that tells the host of success: it has proven to know its secret,
+    /// and is refused all the same.
+    #[must_use]
+    pub fn refused(self) -> Answer {
+        match self {
+            Answer::Message(message) => {
+                let t_id = kind_of(&message).map_or(0, |(_, t_id)| t_id);
+                let failed = FailureExplanation::Failed;
+                let message = FailureMessage::new(auth_id::FAILURE1, t_id, failed);
+                Answer::Message(message.as_bytes().to_vec())
+            }
+            // Behind DH-HMAC-CHAP_Success2 the host asks for no message.
+            _ => Answer::Status(Status::AUTHENTICATION_REQUIRED.dnr()),
+        }
+    }
+}
+
 /// What changed for the queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {

@@ -79,14 +79,16 @@ pub fn authenticate_by(queue: &mut Queue, end: &mut Authentication) -> Next {
     go_on(queue, end, next)
 }
 
-/// The rest of it, from `next` on.
+/// The rest of it, from `next` on; a message that is refused with a status fails it.
 pub fn go_on(queue: &mut Queue, end: &mut Authentication, mut next: Next) -> Next {
     loop {
         next = match next {
             Next::Send(message) => {
                 let sqe = AuthenticationCommand::new(message.len() as u32).encode_send();
-                assert_eq!(queue.command(sqe, &message).0, Status::SUCCESS);
-                end.sent()
+                match queue.command(sqe, &message).0 {
+                    Status::SUCCESS => end.sent(),
+                    status => Next::Failed(status.to_string()),
+                }
             }
             Next::Receive => {
                 let sqe = AuthenticationCommand::new(RECEIVE_BYTES).encode_receive();
