@@ -197,7 +197,9 @@ fn some_psks(tls: Option<PskHash>, host: usize, r: &mut Random) -> Vec<HostPsk> 
 }
 
 fn some_secrets(dhchap: Option<DhchapPlan>, host: usize, r: &mut Random) -> Option<DhchapKeys> {
-    let DhchapPlan { hash, .. } = dhchap?;
+    let Some(DhchapPlan { hash, .. }) = dhchap else {
+        return r.one_in(8).then(|| secrets(DhchapHash::Sha256, host, 0));
+    };
     let (first, second) = (secrets(hash, host, 0), secrets(hash, host, 1));
     match r.below(10) {
         0..5 => Some(first),
