@@ -1,9 +1,11 @@
 //! Security contexts of RPCSEC_GSS (RFC 2203) that a server has, by handle. All its
 //! connections share them: a client uses one context on several.
 
+mod service;
 mod table;
 mod window;
 
+pub(crate) use service::AHEAD_BYTES;
 pub use table::{Context, Contexts, ContextsSettings, InitAnswer};
 
 /// Calls that a client may have under way in a context, as it is told (RFC 2203, section

@@ -16,10 +16,7 @@ use super::Procedure;
 use super::credential::Credential;
 use super::reply::{Refusal, Reply};
 use super::scan;
-use crate::gss::{Context, Contexts, InitAnswer, WINDOW_TOLD};
-
-/// Bytes that stand before protected results: their length, the sequence number.
-const AHEAD_BYTES: usize = 8;
+use crate::gss::{AHEAD_BYTES, Context, Contexts, InitAnswer, WINDOW_TOLD};
 
 /// A call by RPCSEC_GSS.
 #[derive(Debug)]
@@ -186,28 +183,7 @@ impl InContext {
     /// Where the arguments lie in what was sent for them (section 5.3.2): `None` if that is
     /// not what the client has protected for this call.
     pub(super) fn open(&self, body: &mut [u8]) -> Option<Range<usize>> {
-        let range = match self.service {
-            rpc_gss_service_t::rpc_gss_svc_none => return Some(0..body.len()),
-            rpc_gss_service_t::rpc_gss_svc_integrity => {
-                let from = &mut Reader::new(body);
-                let (data, mic) = (opaque(from).ok()?, opaque(from).ok()?);
-                from.rest().is_empty().then_some(())?;
-                self.context.verify_mic(data, mic).ok()?;
-                let at = size_of::<u32>();
-                at..at + data.len()
-            }
-            rpc_gss_service_t::rpc_gss_svc_privacy => {
-                let from = &mut Reader::new(body);
-                let len = opaque(from).ok()?.len();
-                from.rest().is_empty().then_some(())?;
-                let at = size_of::<u32>();
-                let found = self.context.unwrap(&mut body[at..at + len]).ok()?;
-                at + found.start..at + found.end
-            }
-        };
-        let from = &mut Reader::new(&body[range.clone()]);
-        let number = u32::decode(from).ok()?;
-        (number == self.number).then(|| range.start + from.position()..range.end)
+        self.context.open((self.service, self.number), body)
     }
 
     /// Protects the results that were appended since [`InContext::begin`] (section 5.3.3.3).
@@ -216,36 +192,7 @@ impl InContext {
             return Ok(());
         }
         let (bytes, at) = reply.protected(AHEAD_BYTES);
-        let data_at = at + size_of::<u32>();
-        bytes[data_at..data_at + size_of::<u32>()].copy_from_slice(&self.number.to_be_bytes());
-        let mut token = Vec::new();
-        match self.service {
-            rpc_gss_service_t::rpc_gss_svc_none => unreachable!("it protects nothing"),
-            rpc_gss_service_t::rpc_gss_svc_integrity => {
-                let len = (bytes.len() - data_at) as u32;
-                bytes[at..data_at].copy_from_slice(&len.to_be_bytes());
-                self.context.mic(&bytes[data_at..], &mut token)?;
-            }
-            rpc_gss_service_t::rpc_gss_svc_privacy => {
-                self.context.wrap(&bytes[data_at..], &mut token)?;
-                bytes.truncate(at);
-            }
-        }
-        // Either may be longer than an opaque of the credential.
-        (token.len() as u32).encode(bytes);
-        bytes.extend_from_slice(&token);
-        bytes.extend_from_slice(&[0; 3][..pad(token.len())]);
-        Ok(())
-    }
-}
-
-/// An opaque of any length, whose padding is zeros.
-fn opaque<'a>(from: &mut Reader<'a>) -> Result<&'a [u8], XdrError> {
-    let len = from.len(from.rest().len())?;
-    let bytes = from.take(len)?;
-    match from.take(pad(len))?.iter().all(|&byte| byte == 0) {
-        true => Ok(bytes),
-        false => Err(XdrError::Value { what: "padding" }),
+        self.context.protect((self.service, self.number), bytes, at)
     }
 }
 

@@ -11,7 +11,7 @@ use machine::{Nanos, locked, work};
 use wire::rpc::rpc_gss_service_t;
 
 use super::window::Window;
-use super::{WINDOW_TOLD, major};
+use super::{WINDOW_TOLD, major, service};
 use crate::connection::{Credential, Flavor};
 use crate::server::Secret;
 
@@ -104,28 +104,41 @@ impl Context {
         locked(&self.state).gss.mic(message, out)
     }
 
-    /// As [`GssContext::verify_mic`].
-    pub(crate) fn verify_mic(&self, message: &[u8], mic: &[u8]) -> Result<(), GssError> {
-        work::spend_bytes(message.len() as u64);
-        locked(&self.state).gss.verify_mic(message, mic)
+    /// Protects results: as [`service::protect`].
+    pub(crate) fn protect(
+        &self,
+        by: (rpc_gss_service_t, u32),
+        bytes: &mut Vec<u8>,
+        at: usize,
+    ) -> Result<(), GssError> {
+        spend(by.0, bytes.len() - at);
+        service::protect(&mut *locked(&self.state).gss, by, bytes, at)
     }
 
-    /// As [`GssContext::wrap`].
-    pub(crate) fn wrap(&self, message: &[u8], out: &mut Vec<u8>) -> Result<(), GssError> {
-        // It is encrypted, and its checksum is computed.
-        work::spend_bytes(2 * message.len() as u64);
-        locked(&self.state).gss.wrap(message, out)
-    }
-
-    /// As [`GssContext::unwrap`].
-    pub(crate) fn unwrap(&self, token: &mut [u8]) -> Result<std::ops::Range<usize>, GssError> {
-        work::spend_bytes(2 * token.len() as u64);
-        locked(&self.state).gss.unwrap(token)
+    /// Where the arguments lie in what was sent for them: as [`service::open`].
+    pub(crate) fn open(
+        &self,
+        by: (rpc_gss_service_t, u32),
+        body: &mut [u8],
+    ) -> Option<std::ops::Range<usize>> {
+        spend(by.0, body.len());
+        service::open(&mut *locked(&self.state).gss, by, body)
     }
 
     fn is_expired(&self, now: Nanos) -> bool {
         now >= self.expires
     }
+}
+
+/// The work on so many protected bytes.
+fn spend(service: rpc_gss_service_t, len: usize) {
+    let passes = match service {
+        rpc_gss_service_t::rpc_gss_svc_none => 0,
+        rpc_gss_service_t::rpc_gss_svc_integrity => 1,
+        // They are encrypted, and their checksum is computed.
+        rpc_gss_service_t::rpc_gss_svc_privacy => 2,
+    };
+    work::spend_bytes(passes * len as u64);
 }
 
 /// A context of which further tokens are awaited.
