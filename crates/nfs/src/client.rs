@@ -5,6 +5,7 @@
 //! A COMPOUND is written with [`Compound`], its answer read with [`Results`].
 //! What is sent over and over is written once, as a [`Template`].
 
+mod answer;
 mod callback;
 mod compound;
 mod connection;
@@ -14,11 +15,11 @@ mod requests;
 mod slots;
 mod template;
 
+pub use answer::{RpcAnswer, RpcRefused};
 pub use callback::Backchannel;
 pub use compound::{Compound, Results, Wrong};
 pub use connection::{
-    Auth, CallData, ClientConnection, ClientOp, RpcAnswer, RpcClientFatalError, RpcClientSettings,
-    RpcRefused,
+    Auth, CallData, ClientConnection, ClientOp, RpcClientFatalError, RpcClientSettings,
 };
 pub use requests::{Channels, create_session, exchange_id};
 pub use slots::{Sequenced, Slot, Slots};

@@ -1,7 +1,6 @@
 //! One connection: calls that wait for their answers, and what is to be sent.
 
 use std::collections::VecDeque;
-use std::fmt;
 
 use machine::{Machine, Nanos, RecvPlan, Step, Tag, Tail, Transmit};
 use wire::nfs4::{
@@ -9,12 +8,13 @@ use wire::nfs4::{
 };
 use wire::rpc::{
     AUTH_NONE, AUTH_SYS, RPC_VERSION, RecordMark, accept_stat, accepted_body, accepted_reply,
-    authsys_parms, call_body, mismatch_info, msg_type, opaque_auth, rejected_reply, reply_body,
+    authsys_parms, call_body, mismatch_info, msg_type, opaque_auth, reply_body,
 };
-use wire::xdr::{Decode, Encode, List, Opaque, Reader, XdrError, pad};
+use wire::xdr::{Decode, Encode, List, Opaque, Reader, pad};
 
 use super::Slot;
-use super::compound::{Compound, Places, Results};
+use super::answer::{RpcAnswer, results};
+use super::compound::{Compound, Places};
 use super::probe::Probe;
 use super::receive::Inbound;
 use super::template::Template;
@@ -145,63 +145,6 @@ pub enum RpcClientFatalError {
     /// another on the way may have put them there.
     #[error("bytes in the clear behind its answer to AUTH_TLS")]
     BehindProbe,
-}
-
-/// Why a call was not executed, where RPC says so (RFC 5531, section 9).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RpcRefused {
-    /// It was let in, but is not served.
-    Accepted(accepted_body),
-    /// It was not let in.
-    Denied(rejected_reply),
-    /// The answer cannot be read.
-    Unreadable(XdrError),
-}
-
-impl fmt::Display for RpcRefused {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            RpcRefused::Accepted(accepted_body::PROG_MISMATCH(found)) => {
-                write!(f, "PROG_MISMATCH, {} to {}", found.low, found.high)
-            }
-            RpcRefused::Accepted(accepted_body::default(status)) => write!(f, "{status:?}"),
-            RpcRefused::Denied(rejected_reply::AUTH_ERROR(why)) => write!(f, "{why:?}"),
-            RpcRefused::Denied(rejected_reply::RPC_MISMATCH(_)) => f.write_str("RPC_MISMATCH"),
-            RpcRefused::Unreadable(error) => write!(f, "an answer that cannot be read: {error}"),
-        }
-    }
-}
-
-impl std::error::Error for RpcRefused {}
-
-/// The answer to a call.
-#[derive(Clone, Copy, Debug)]
-pub struct RpcAnswer<'a> {
-    /// What follows the header of RPC.
-    bytes: Result<&'a [u8], RpcRefused>,
-    /// Data of READs lies in the call's memory, not in `bytes`.
-    is_placed: bool,
-    /// Bytes of data that lie in the call's memory.
-    pub data_len: u32,
-}
-
-impl<'a> RpcAnswer<'a> {
-    /// The results of a COMPOUND.
-    ///
-    /// # Errors
-    /// Where RPC refuses, or the answer makes no sense.
-    #[inline]
-    pub fn results(&self) -> Result<Results<'a>, RpcRefused> {
-        Results::read(self.bytes?, self.is_placed).map_err(RpcRefused::Unreadable)
-    }
-
-    /// What follows the header of RPC, without data that was placed: nothing after a NULL.
-    ///
-    /// # Errors
-    /// Where RPC refuses.
-    pub fn body(&self) -> Result<&'a [u8], RpcRefused> {
-        self.bytes
-    }
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -587,28 +530,6 @@ fn seal(bytes: &mut [u8], data: CallData) {
         len: (bytes.len() - RecordMark::LEN) as u32 + payload,
     };
     bytes[..RecordMark::LEN].copy_from_slice(&mark.encode());
-}
-
-/// Behind xid and type of an answer that was accepted and succeeded, without a
-/// verifier: MSG_ACCEPTED, AUTH_NONE, no bytes, SUCCESS.
-const SUCCESS: [u8; 16] = [0; 16];
-
-/// What an answer's header says, and what follows it.
-#[inline]
-fn results(message: &[u8]) -> Result<&[u8], RpcRefused> {
-    let body = &message[8..];
-    if body.starts_with(&SUCCESS) {
-        return Ok(&body[SUCCESS.len()..]);
-    }
-    let mut from = Reader::new(body);
-    match reply_body::decode(&mut from).map_err(RpcRefused::Unreadable)? {
-        reply_body::MSG_ACCEPTED(accepted_reply {
-            body: accepted_body::default(accept_stat::SUCCESS),
-            ..
-        }) => Ok(&body[from.position()..]),
-        reply_body::MSG_ACCEPTED(accepted) => Err(RpcRefused::Accepted(accepted.body)),
-        reply_body::MSG_DENIED(why) => Err(RpcRefused::Denied(why)),
-    }
 }
 
 impl Machine for ClientConnection {
