@@ -7,10 +7,11 @@ use std::process::Command;
 use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use auth::gss::{GssContext, GssError};
+use auth::gss::{GssContext, GssError, Unfinished};
 use auth::gss_acceptor::{AcceptStep, GssAcceptor};
+use auth::gss_initiator::{GssInitiator, InitiateStep};
 use interop::kdc::Realm;
-use kerberos::{Acceptor, InitiateStep, Initiator, Keys, Users};
+use kerberos::{Acceptor, Initiator, Keys, Users};
 use needs::needs;
 
 /// Where the realm's files are, for the process that the test goes on in.
@@ -67,7 +68,7 @@ fn initiator(folder: &Path, user: &str) -> Initiator {
 }
 
 /// The initiator's first token. Nothing of Kerberos needs a second.
-fn first_token(initiator: &Initiator) -> (kerberos::Begun, Vec<u8>) {
+fn first_token(initiator: &Initiator) -> (Unfinished, Vec<u8>) {
     match initiator.step(None, b"") {
         Ok(InitiateStep::Continue { token, unfinished }) => (unfinished, token),
         Ok(InitiateStep::Done { .. }) => panic!("established before the acceptor proved itself"),

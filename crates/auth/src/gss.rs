@@ -39,3 +39,6 @@ pub trait GssContext: Send {
         None
     }
 }
+
+/// A context that needs more tokens of the other side: what it is only its maker knows.
+pub struct Unfinished(pub Box<dyn std::any::Any + Send>);

@@ -1,9 +1,7 @@
 //! What makes the GSS-API security contexts of a server (RFC 2743, section 2.2.2): what a
 //! protocol's driver asks of it, whatever it is.
 
-use std::any::Any;
-
-use crate::gss::GssContext;
+use crate::gss::{GssContext, Unfinished};
 
 /// Accepts contexts, from any thread.
 pub trait GssAcceptor: Send + Sync {
@@ -11,9 +9,6 @@ pub trait GssAcceptor: Send + Sync {
     /// one. It may block, on files and on the network, so no reactor calls it.
     fn step(&self, unfinished: Option<Unfinished>, token: &[u8]) -> AcceptStep;
 }
-
-/// A context that needs more tokens of its initiator: what it is only its acceptor knows.
-pub struct Unfinished(pub Box<dyn Any + Send>);
 
 /// What comes of a token.
 pub enum AcceptStep {

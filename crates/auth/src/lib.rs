@@ -9,6 +9,7 @@ pub mod chap;
 pub mod dhchap;
 pub mod gss;
 pub mod gss_acceptor;
+pub mod gss_initiator;
 mod hash;
 mod interchange;
 mod key_file;

@@ -3,8 +3,8 @@
 
 use std::ops::Range;
 
-use auth::gss::{GssContext, GssError};
-use auth::gss_acceptor::{AcceptStep, GssAcceptor, Unfinished};
+use auth::gss::{GssContext, GssError, Unfinished};
+use auth::gss_acceptor::{AcceptStep, GssAcceptor};
 use auth::user::User;
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use nfs::gss::{Contexts, InitAnswer, major};

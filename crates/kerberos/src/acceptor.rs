@@ -4,7 +4,8 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use auth::gss_acceptor::{AcceptStep, GssAcceptor, Unfinished};
+use auth::gss::Unfinished;
+use auth::gss_acceptor::{AcceptStep, GssAcceptor};
 
 use crate::calls::{Context, Credential, Name};
 use crate::established::Established;

@@ -120,6 +120,11 @@ unsafe impl Send for Name {}
 unsafe impl Sync for Name {}
 
 impl Name {
+    /// None: the library takes whatever it finds.
+    pub fn none(functions: &'static Functions) -> Name {
+        Name(functions, null_mut())
+    }
+
     /// `service@host`, or `service` of any host.
     pub fn of_service(functions: &'static Functions, name: &str) -> Result<Name, Failure> {
         Name::import(functions, name, &oid(HOST_BASED))
@@ -196,6 +201,11 @@ impl Credential {
             count: pointers.len() as u32,
             elements: pointers.as_ptr(),
         };
+        // A set of none is an error; without a set the library looks where it always does.
+        let places = match pointers.is_empty() {
+            true => std::ptr::null(),
+            false => &raw const places,
+        };
         let mechanism = oid(KERBEROS);
         let mechanisms = OidSet {
             count: 1,
@@ -210,7 +220,7 @@ impl Credential {
                 0,
                 &mechanisms,
                 usage,
-                &places,
+                places,
                 &mut made.1,
                 null_mut(),
                 null_mut(),

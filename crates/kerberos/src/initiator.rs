@@ -3,12 +3,13 @@
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use auth::gss::GssContext;
+use auth::gss::Unfinished;
+use auth::gss_initiator::{GssInitiator, InitiateStep};
 
-use crate::KerberosError;
 use crate::calls::{Context, Credential, Name};
 use crate::established::Established;
 use crate::library::library;
+use crate::{Failure, KerberosError};
 
 /// Where a client's tickets come from.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,27 +25,6 @@ pub struct Initiator {
     credential: Credential,
     target: Name,
 }
-
-/// How a context that was begun stands.
-pub enum InitiateStep {
-    /// The acceptor is to get this token, and its answer belongs to the next step.
-    Continue {
-        /// For the acceptor.
-        token: Vec<u8>,
-        /// The context so far.
-        unfinished: Begun,
-    },
-    /// The context is established.
-    Done {
-        /// For the acceptor, if it is not empty.
-        token: Vec<u8>,
-        /// For the messages to come.
-        context: Box<dyn GssContext>,
-    },
-}
-
-/// A context that is not established yet.
-pub struct Begun(Context);
 
 impl Initiator {
     /// As `principal`, `user@REALM`, with the service `target`, `nfs@HOST`. It blocks.
@@ -72,30 +52,39 @@ impl Initiator {
         Ok(Initiator { credential, target })
     }
 
-    /// The next step of a context, with what the acceptor answered; nothing begins one. It
-    /// blocks.
+    /// As the user of this process, by the tickets that `kinit` has left for it (in the cache
+    /// that `KRB5CCNAME` or krb5.conf names), with the service `target`. It blocks.
     ///
     /// # Errors
-    /// What the KDC, the acceptor or the library refuses.
-    pub fn step(
-        &self,
-        unfinished: Option<Begun>,
-        token: &[u8],
-    ) -> Result<InitiateStep, KerberosError> {
-        let new = || Context::new(self.credential.functions());
-        let mut context = unfinished.map_or_else(new, |begun| begun.0);
+    /// What is wrong with the library, or that there are no tickets.
+    pub fn of_user(target: &str) -> Result<Initiator, KerberosError> {
+        let functions = library()?;
+        let credential = Credential::to_initiate(&Name::none(functions), &[]);
+        let credential = credential.map_err(KerberosError::Failed)?;
+        let target = Name::of_service(functions, target).map_err(KerberosError::Failed)?;
+        Ok(Initiator { credential, target })
+    }
+}
+
+impl GssInitiator for Initiator {
+    fn step(&self, unfinished: Option<Unfinished>, token: &[u8]) -> Result<InitiateStep, String> {
+        let mut context = match unfinished {
+            None => Context::new(self.credential.functions()),
+            Some(Unfinished(begun)) => *begun.downcast().expect("a context that began here"),
+        };
         let step = context.initiate(&self.credential, &self.target, token);
         let token = step.token;
-        Ok(match step.is_established.map_err(KerberosError::Failed)? {
+        let in_words = |failure: Failure| failure.to_string();
+        Ok(match step.is_established.map_err(in_words)? {
             false => InitiateStep::Continue {
                 token,
-                unfinished: Begun(context),
+                unfinished: Unfinished(Box::new(context)),
             },
             true => {
                 let established = Established::new(context, |_| Ok(None));
                 InitiateStep::Done {
                     token,
-                    context: Box::new(established.map_err(KerberosError::Failed)?),
+                    context: Box::new(established.map_err(in_words)?),
                 }
             }
         })

@@ -19,7 +19,7 @@ mod words;
 use std::path::PathBuf;
 
 pub use acceptor::Acceptor;
-pub use initiator::{Begun, InitiateStep, Initiator, Keys};
+pub use initiator::{Initiator, Keys};
 pub use users::Users;
 pub use words::Failure;
 

@@ -5,8 +5,8 @@ use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use auth::gss::{GssContext, GssError};
-use auth::gss_acceptor::{AcceptStep, Unfinished};
+use auth::gss::{GssContext, GssError, Unfinished};
+use auth::gss_acceptor::AcceptStep;
 use machine::{Nanos, locked, work};
 use wire::rpc::rpc_gss_service_t;
 
