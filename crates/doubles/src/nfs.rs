@@ -191,6 +191,11 @@ impl RpcDouble {
             (bytes.len() as u32).encode(reply.bytes());
             reply.payload(data, 0, bytes.len() as u32);
         }
+        self.send(tag);
+    }
+
+    /// Sends the answer to a call; payload goes into what is protected.
+    pub fn send(&mut self, tag: Tag) {
         let End {
             machine, memory, ..
         } = &mut self.end;

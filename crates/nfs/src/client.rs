@@ -9,6 +9,7 @@ mod answer;
 mod callback;
 mod compound;
 mod connection;
+mod gss;
 mod probe;
 mod receive;
 mod requests;
@@ -21,6 +22,7 @@ pub use compound::{Compound, Results, Wrong};
 pub use connection::{
     Auth, CallData, ClientConnection, ClientOp, RpcClientFatalError, RpcClientSettings,
 };
+pub use gss::ContextAnswer;
 pub use requests::{Channels, create_session, exchange_id};
 pub use slots::{Sequenced, Slot, Slots};
 pub use template::Template;

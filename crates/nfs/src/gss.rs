@@ -1,7 +1,7 @@
 //! Security contexts of RPCSEC_GSS (RFC 2203) that a server has, by handle. All its
 //! connections share them: a client uses one context on several.
 
-mod service;
+pub(crate) mod service;
 mod table;
 mod window;
 

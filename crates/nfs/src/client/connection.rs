@@ -15,6 +15,7 @@ use wire::xdr::{Decode, Encode, List, Opaque, Reader, pad};
 use super::Slot;
 use super::answer::{RpcAnswer, results};
 use super::compound::{Compound, Places};
+use super::gss::Security;
 use super::probe::Probe;
 use super::receive::Inbound;
 use super::template::Template;
@@ -111,6 +112,9 @@ pub enum ClientOp {
         /// Transaction identifier.
         xid: u32,
     },
+    /// The server has answered a token of a security context: see
+    /// [`ClientConnection::take_token_answer`].
+    TokenAnswered,
     /// The server begins with TLS ([`ClientConnection::ask_for_tls`]): begin the stream's
     /// handshake, then say [`ClientConnection::tls_begun`].
     StartTls,
@@ -141,6 +145,9 @@ pub enum RpcClientFatalError {
     /// It was asked for TLS.
     #[error("it does not speak TLS on this port (no STARTTLS in the answer to AUTH_TLS)")]
     NoTls,
+    /// What RPCSEC_GSS protects is not what the server sent: another on the way has changed it.
+    #[error("an answer that does not prove to be the server's (RPCSEC_GSS)")]
+    Unproven,
     /// Bytes in the clear between its answer to the question for TLS and the handshake:
     /// another on the way may have put them there.
     #[error("bytes in the clear behind its answer to AUTH_TLS")]
@@ -148,7 +155,7 @@ pub enum RpcClientFatalError {
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum CallState {
+pub(super) enum CallState {
     #[default]
     Free,
     /// In the ready queue.
@@ -159,21 +166,26 @@ enum CallState {
 
 /// A call: its record as it goes out, which stays until it is answered.
 #[derive(Debug, Default)]
-struct OutgoingCall {
-    state: CallState,
+pub(super) struct OutgoingCall {
+    pub state: CallState,
     xid: u32,
-    data: CallData,
+    pub data: CallData,
     /// The record with its mark, without data that has memory of its own.
-    bytes: Vec<u8>,
+    pub bytes: Vec<u8>,
     /// Where that data stands.
-    payload_at: u32,
+    pub payload_at: u32,
+    /// Its sequence number, in which context it has that.
+    pub number: u32,
+    pub epoch: u32,
 }
 
 /// What is to be sent.
 #[derive(Debug)]
-enum ToSend {
+pub(super) enum ToSend {
     Call(Tag),
     Reply(Vec<u8>),
+    /// What makes a security context, ahead of the calls that go in it.
+    Token(Vec<u8>),
 }
 
 /// The client's end of one connection.
@@ -186,20 +198,21 @@ enum ToSend {
 pub struct ClientConnection {
     settings: RpcClientSettings,
     pub(super) inbound: Inbound,
-    calls: Vec<OutgoingCall>,
+    pub(super) calls: Vec<OutgoingCall>,
     free: Vec<Tag>,
-    ready: VecDeque<ToSend>,
+    pub(super) ready: VecDeque<ToSend>,
     replies: usize,
     /// Bytes of the first in `ready` that were sent, and whether its data was.
-    sent: usize,
-    is_payload_sent: bool,
+    pub(super) sent: usize,
+    pub(super) is_payload_sent: bool,
     /// Reads that are not answered, and their bytes.
     reads: u64,
     read_bytes: u64,
     xid_next: u16,
     /// What stands at the beginning of every call, from its mark on.
-    head: Vec<u8>,
+    pub(super) head: Vec<u8>,
     is_ended: bool,
+    pub(super) security: Option<Box<Security>>,
     probe: Probe,
     /// Where that begins on every stream.
     first_probe: Probe,
@@ -208,7 +221,7 @@ pub struct ClientConnection {
 /// Where the transaction identifier lies in a record with its mark.
 pub(super) const XID_AT: usize = RecordMark::LEN;
 /// Where the procedure lies.
-const PROCEDURE_AT: usize = XID_AT + 20;
+pub(super) const PROCEDURE_AT: usize = XID_AT + 20;
 
 impl ClientConnection {
     /// The machine of a fresh connection.
@@ -246,6 +259,7 @@ impl ClientConnection {
             xid_next: 0,
             head,
             is_ended: false,
+            security: None,
             probe: Probe::Over,
             first_probe: Probe::Over,
         }
@@ -275,6 +289,7 @@ impl ClientConnection {
         self.is_payload_sent = false;
         self.is_ended = false;
         self.probe = self.first_probe;
+        self.restart_security();
         for (call, tag) in self.calls.iter_mut().zip(0..) {
             if call.state != CallState::Free {
                 call.state = CallState::Ready;
@@ -380,8 +395,7 @@ impl ClientConnection {
             CallData::In(0) | CallData::Out(0) => CallData::None,
             data => data,
         };
-        let xid = u32::from(self.xid_next) << 16 | u32::from(tag);
-        self.xid_next = self.xid_next.wrapping_add(1);
+        let xid = self.next_xid(tag);
         let call = &mut self.calls[usize::from(tag)];
         call.bytes[XID_AT..XID_AT + 4].copy_from_slice(&xid.to_be_bytes());
         call.xid = xid;
@@ -394,15 +408,24 @@ impl ClientConnection {
         self.ready.push_back(ToSend::Call(tag));
     }
 
+    #[inline]
+    pub(super) fn next_xid(&mut self, tag: Tag) -> u32 {
+        let xid = u32::from(self.xid_next) << 16 | u32::from(tag);
+        self.xid_next = self.xid_next.wrapping_add(1);
+        xid
+    }
+
     /// The call that an answer names: its tag, and the data it may bring.
     #[inline]
     pub(super) fn answered(&self, xid: u32) -> Option<(Tag, Option<u32>)> {
         let tag = xid as Tag;
-        let call = self.calls.get(usize::from(tag))?;
+        let Some(call) = self.calls.get(usize::from(tag)) else {
+            return self.is_token_answer(xid).then_some((tag, None));
+        };
         let is_it = call.state == CallState::Sent && call.xid == xid;
         let data = match call.data {
-            CallData::In(len) => Some(len),
-            CallData::None | CallData::Out(_) => None,
+            CallData::In(len) if !self.protects_data() => Some(len),
+            _ => None,
         };
         is_it.then_some((tag, data))
     }
@@ -520,7 +543,7 @@ fn write_compound(
 }
 
 /// Writes the record mark.
-fn seal(bytes: &mut [u8], data: CallData) {
+pub(super) fn seal(bytes: &mut [u8], data: CallData) {
     let payload = match data {
         CallData::Out(len) => len + pad(len as usize) as u32,
         CallData::None | CallData::In(_) => 0,
@@ -548,6 +571,7 @@ impl Machine for ClientConnection {
             };
         }
         let is_large = self.reads > 0 && self.read_bytes >= self.reads * LARGE_READ;
+        let is_large = is_large && !self.protects_data();
         RecvPlan {
             direct: self.inbound.direct(),
             stage_max: if is_large { STAGE_HEADERS } else { STAGE_LARGE },
@@ -578,7 +602,7 @@ impl Machine for ClientConnection {
     #[inline]
     fn has_transmit(&self) -> bool {
         let is_ready = match self.probe {
-            Probe::Over => !self.ready.is_empty(),
+            Probe::Over => self.first_goes(),
             probe => probe == Probe::Asks,
         };
         is_ready && !self.is_ended
@@ -592,18 +616,18 @@ impl Machine for ClientConnection {
         if self.probe != Probe::Over {
             return self.probe.transmit(out);
         }
-        while let Some(ready) = self.ready.front() {
-            let (bytes, payload) = match ready {
-                ToSend::Reply(bytes) => (bytes, None),
+        while self.first_goes() {
+            let (bytes, payload) = match &self.ready[0] {
+                ToSend::Reply(bytes) | ToSend::Token(bytes) => (bytes, None),
                 ToSend::Call(tag) => {
                     let call = &self.calls[usize::from(*tag)];
+                    let sealed = self.security.as_ref().and_then(|of| of.sealed(*tag));
+                    let (bytes, at) = sealed.unwrap_or((&call.bytes, call.payload_at as usize));
                     let payload = match call.data {
-                        CallData::Out(len) if !self.is_payload_sent => {
-                            Some((*tag, call.payload_at as usize, len))
-                        }
+                        CallData::Out(len) if !self.is_payload_sent => Some((*tag, at, len)),
                         _ => None,
                     };
-                    (&call.bytes, payload)
+                    (bytes, payload)
                 }
             };
             if !out.has_room() {
@@ -628,9 +652,16 @@ impl Machine for ClientConnection {
             self.sent = 0;
             self.is_payload_sent = false;
             match self.ready.pop_front() {
-                Some(ToSend::Call(tag)) => self.calls[usize::from(tag)].state = CallState::Sent,
-                _ => self.replies -= 1,
+                Some(ToSend::Call(tag)) => {
+                    self.calls[usize::from(tag)].state = CallState::Sent;
+                    if let Some(security) = &mut self.security {
+                        security.sent();
+                    }
+                }
+                Some(ToSend::Reply(_)) => self.replies -= 1,
+                Some(ToSend::Token(_)) | None => {}
             }
+            self.prepare();
         }
     }
 

@@ -5,7 +5,7 @@ use machine::inbound::{Inbound as Payload, Walk};
 use machine::{Direct, Step, Tag, Tail};
 use wire::nfs4::{READ4resok, compound_res_head, nfs_opnum4, nfs_resop4, nfsstat4};
 use wire::rpc::{RecordMark, accept_stat, accepted_body, accepted_reply, msg_type, reply_body};
-use wire::xdr::{Decode, Reader, XdrError};
+use wire::xdr::{Decode, Reader, XdrError, pad};
 
 use super::connection::{ClientConnection, ClientOp, RpcClientFatalError};
 
@@ -66,6 +66,8 @@ pub(super) struct Inbound {
     data_len: u32,
     /// Data that arrives, and its padding.
     payload: Payload,
+    /// The same, where it came protected.
+    data: Vec<u8>,
     /// Where the arguments of a callback begin.
     callback_at: usize,
 }
@@ -95,6 +97,47 @@ impl Inbound {
     #[inline]
     pub(super) fn data_len(&self) -> u32 {
         self.data_len
+    }
+
+    /// The message, to take its protection off.
+    pub(super) fn message_mut(&mut self) -> &mut Vec<u8> {
+        &mut self.bytes
+    }
+
+    /// Data of READs that came protected.
+    pub(super) fn data(&self) -> &[u8] {
+        &self.data
+    }
+
+    /// Takes the data of READs out of a message that came protected, at most `data_max` bytes:
+    /// what stays is as where data has gone to its memory.
+    pub(super) fn take_data(&mut self, data_max: u32) -> Result<(), RpcClientFatalError> {
+        self.data.clear();
+        self.data_max = Some(data_max);
+        let (mut at, mut part) = (8, RecordPart::Answer);
+        while let Some((len, item)) = read(part, &self.bytes[at..]) {
+            at += len;
+            part = match (item, part) {
+                (RecordPiece::Answer(results), _) => RecordPart::Results(results),
+                (RecordPiece::Data(len), RecordPart::Results(left)) => {
+                    let len = len as usize;
+                    let end = (at + len + pad(len)).min(self.bytes.len());
+                    if self.data.len() + len > data_max as usize || end - at < len {
+                        return Err(RpcClientFatalError::Overrun);
+                    }
+                    self.data.extend_from_slice(&self.bytes[at..at + len]);
+                    self.bytes.drain(at..end);
+                    RecordPart::Results(left - 1)
+                }
+                (RecordPiece::Result, RecordPart::Results(left)) => RecordPart::Results(left - 1),
+                _ => break,
+            };
+            if part == RecordPart::Results(0) {
+                break;
+            }
+        }
+        self.data_len = self.data.len() as u32;
+        Ok(())
     }
 
     pub(super) fn set_callback(&mut self, at: usize) {
@@ -171,6 +214,7 @@ impl Inbound {
         self.record_bytes = 0;
         self.data_max = None;
         self.data_len = 0;
+        self.data.clear();
     }
 }
 
@@ -392,6 +436,7 @@ impl ClientConnection {
             return Some(self.fail(RpcClientFatalError::NoMessage));
         }
         match inbound.message {
+            Message::Answer(tag) if self.security.is_some() => self.finish_secured(tag),
             Message::Answer(tag) => Some(self.finish(tag)),
             Message::Call => match self.called() {
                 Ok(op) => op,

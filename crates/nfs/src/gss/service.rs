@@ -12,7 +12,7 @@ pub(crate) const AHEAD_BYTES: usize = 8;
 
 /// Protects what stands behind [`AHEAD_BYTES`] bytes at `at`, which end `bytes`, for the call of
 /// this number.
-pub(super) fn protect(
+pub(crate) fn protect(
     context: &mut dyn GssContext,
     (service, number): (rpc_gss_service_t, u32),
     bytes: &mut Vec<u8>,
@@ -42,7 +42,7 @@ pub(super) fn protect(
 
 /// Where in `body` the message lies that the other side has protected for the call of this
 /// number; `None` if that is not what it is.
-pub(super) fn open(
+pub(crate) fn open(
     context: &mut dyn GssContext,
     (service, number): (rpc_gss_service_t, u32),
     body: &mut [u8],

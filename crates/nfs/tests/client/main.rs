@@ -21,6 +21,7 @@ use wire::nfs4::{
 use wire::rpc::{accept_stat, accepted_body, auth_stat, rejected_reply};
 use wire::xdr::{Decode, Encode, List, Opaque, Payload, Reader};
 
+mod gss;
 mod session;
 mod tls;
 
@@ -53,6 +54,8 @@ struct Client {
     answers: Vec<Answered>,
     callbacks: Vec<(u32, Vec<u8>)>,
     starts_tls: bool,
+    /// What the server answered to tokens.
+    tokens: Vec<Result<ContextAnswer, RpcRefused>>,
     fatal: Option<RpcClientFatalError>,
 }
 
@@ -63,6 +66,7 @@ impl Client {
             answers: Vec::new(),
             callbacks: Vec::new(),
             starts_tls: false,
+            tokens: Vec::new(),
             fatal: None,
         }
     }
@@ -71,18 +75,24 @@ impl Client {
     fn receive(&mut self, stream: &mut VecDeque<u8>, max: usize) -> bool {
         let taken = self.end.receive(stream, max) > 0;
         while let Some(op) = self.end.next_op() {
-            let machine = &self.end.machine;
+            let machine = &mut self.end.machine;
             match op {
                 ClientOp::Answered { tag } => {
                     let answer = machine.answer();
                     let bytes = answer.body().map(<[u8]>::to_vec);
                     let len = answer.data_len as usize;
                     let memory = self.end.memory.get(usize::from(tag));
-                    let data = memory.map_or(Vec::new(), |memory| memory[..len].to_vec());
+                    let data = match machine.protects_data() {
+                        true => machine.protected_data()[..len].to_vec(),
+                        false => memory.map_or(Vec::new(), |memory| memory[..len].to_vec()),
+                    };
                     self.answers.push((tag, bytes, data));
                 }
                 ClientOp::CallBack { xid } => {
                     self.callbacks.push((xid, machine.callback().to_vec()));
+                }
+                ClientOp::TokenAnswered => {
+                    self.tokens.extend(machine.take_token_answer());
                 }
                 ClientOp::StartTls => self.starts_tls = true,
                 ClientOp::Fatal(error) => self.fatal = Some(error),
@@ -135,6 +145,10 @@ impl Client {
         let tag = self.end.machine.compound(1, CallData::Out(len), write);
         let tag = tag.expect("room");
         self.end.set_memory(tag, data.to_vec());
+        if self.end.machine.protects_data() {
+            let put = |into: &mut [u8]| into.copy_from_slice(data);
+            self.end.machine.put_data(tag, put);
+        }
         tag
     }
 
@@ -280,7 +294,7 @@ impl Model {
         let reply = server.end.machine.reply(tag);
         reply.payload(named, 0, len);
         reply.bytes().extend(&bytes[at..]);
-        server.end.machine.send(tag);
+        server.send(tag);
     }
 
     /// Appends a result; where its data belongs, and that data.
