@@ -167,6 +167,31 @@ fn load() -> Result<Functions, KerberosError> {
     Functions::of(library).map_err(missing)
 }
 
+/// Has an `exit` of the process come to its end before the destructors of libraries: those of this
+/// one destroy locks, which other threads take for as long as the process is there. A thread that
+/// the KDC or the user database keeps waiting could not be waited for.
+#[cfg(target_env = "gnu")]
+fn leave_destructors_out() {
+    unsafe extern "C" {
+        /// on_exit(3): what is registered last is called first, and that of libraries was
+        /// registered before `main`.
+        fn on_exit(function: extern "C" fn(c_int, Opaque), argument: Opaque) -> c_int;
+    }
+
+    extern "C" fn end(code: c_int, _: Opaque) {
+        // SAFETY: it only ends the process.
+        unsafe { libc::_exit(code) }
+    }
+
+    // SAFETY: the function is there for as long as the program, and uses no argument.
+    let failed = unsafe { on_exit(end, std::ptr::null_mut()) };
+    assert_eq!(failed, 0, "there is memory for one more function");
+}
+
+/// This C library leaves locks that are destroyed as they are.
+#[cfg(not(target_env = "gnu"))]
+fn leave_destructors_out() {}
+
 /// The library. One that could not be loaded is looked for again the next time: it may have been
 /// installed meanwhile.
 pub(crate) fn library() -> Result<&'static Functions, KerberosError> {
@@ -175,7 +200,10 @@ pub(crate) fn library() -> Result<&'static Functions, KerberosError> {
         Some(functions) => Ok(functions),
         None => {
             let functions = load()?;
-            Ok(LOADED.get_or_init(|| functions))
+            Ok(LOADED.get_or_init(|| {
+                leave_destructors_out();
+                functions
+            }))
         }
     }
 }
