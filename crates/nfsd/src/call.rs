@@ -377,6 +377,12 @@ impl<'a> RunningCall<'a> {
         self.link.machine.call(self.flow.tag).credential
     }
 
+    /// The principal that makes it.
+    #[inline]
+    pub(crate) fn principal(&self) -> Principal {
+        Principal::new(self.credential(), self.peer.certificate)
+    }
+
     /// Its minor version.
     #[inline]
     pub(crate) fn minor(&self) -> u32 {
@@ -420,7 +426,7 @@ impl<'a> RunningCall<'a> {
     #[cold]
     fn is_machine_allowed(&self) -> bool {
         let number = self.flow.compound.number();
-        let principal = Principal::from(self.credential());
+        let principal = self.principal();
         let client = self.client();
         client.is_some_and(|client| client.allows(number, principal))
     }

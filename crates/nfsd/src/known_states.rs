@@ -98,7 +98,8 @@ mod tests {
             implementation: b"",
             protection: None,
         };
-        let principal = nfs::server::Principal::from(&nfs::connection::Credential::default());
+        let principal = nfs::connection::Credential::default();
+        let principal = nfs::server::Principal::new(&principal, None);
         let address = nfs::server::CallbackAddress {
             program: 0,
             netid: Box::default(),

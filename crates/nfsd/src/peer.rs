@@ -17,7 +17,7 @@ use crate::duplicate_request_cache::AddressReplies;
 use crate::exports::Export;
 use crate::known_states::SeenStates;
 use crate::pseudo::View;
-use crate::xprtsec::{ConnectedClient, Xprtsec};
+use crate::xprtsec::{ConnectedClient, ShownCertificate, Xprtsec};
 
 /// Sessions that a connection remembers: a client has one for each server that
 /// it takes this one for.
@@ -34,6 +34,8 @@ pub struct Peer {
     pub(crate) states: SeenStates,
     /// What it sees of the exports.
     pub(crate) view: View,
+    /// The number of its client's certificate, if that has shown one.
+    pub(crate) certificate: Option<u64>,
     /// What its address has called, once it calls something that must not be done twice.
     replies: Option<Arc<AddressReplies>>,
     /// Memory of its large answers.
@@ -87,6 +89,7 @@ impl Peer {
             address,
             states: SeenStates::default(),
             view: View::new(&nfsd.exports, address.ip()),
+            certificate: None,
             replies: None,
             answers: Answers::default(),
             asker: Asker {
@@ -98,16 +101,17 @@ impl Peer {
         }
     }
 
-    /// Its connection is protected by TLS from now on; `names` are those of the certificate
-    /// that it has shown, if it has.
-    pub fn secure(&mut self, nfsd: &Nfsd, names: Option<Arc<[String]>>) {
+    /// Its connection is protected by TLS from now on; its client has shown this certificate, if
+    /// it has shown one.
+    pub fn secure(&mut self, nfsd: &Nfsd, shown: Option<ShownCertificate>) {
+        self.certificate = shown.as_ref().map(|shown| nfsd.number_of(shown));
         let client = ConnectedClient {
             address: self.address.ip(),
-            xprtsec: match names {
+            xprtsec: match shown {
                 None => Xprtsec::Tls,
                 Some(_) => Xprtsec::Mtls,
             },
-            names: names.unwrap_or_default(),
+            names: shown.map(|shown| shown.names).unwrap_or_default(),
         };
         self.view = View::new(&nfsd.exports, client);
     }

@@ -1,7 +1,7 @@
 //! SEQUENCE (RFC 8881, section 18.46): the slot that a call is in.
 
 use faults::Fault;
-use nfs::server::{Principal, RequestId, Sequenced};
+use nfs::server::{RequestId, Sequenced};
 use wire::nfs4::{SEQUENCE4args, SEQUENCE4resok, nfsstat4};
 use wire::xdr::Encode;
 
@@ -16,7 +16,7 @@ pub(crate) fn sequence<'a>(
     let request = RequestId {
         record_bytes: run.link.machine.call(run.flow.tag).record_bytes,
         ops: run.flow.compound.ops(),
-        principal: Principal::from(run.credential()),
+        principal: run.principal(),
     };
     match held.session.sequence(args, &request, run.now)? {
         Sequenced::New(resok) => {

@@ -3,8 +3,7 @@
 
 use faults::Fault;
 use nfs::server::{
-    CallbackAddress, Channel, ClientOwner, Operations, Principal, Protection, callback_user,
-    has_callback_way,
+    CallbackAddress, Channel, ClientOwner, Operations, Protection, callback_user, has_callback_way,
 };
 use store::fs::{self, Output};
 use wire::nfs4::{
@@ -54,7 +53,7 @@ pub(crate) fn setclientid<'a>(
         address: location.r_addr.0.into(),
         ident: args.callback_ident,
     };
-    let principal = Principal::from(run.credential());
+    let principal = run.principal();
     let server = &run.nfsd.server;
     run.nfsd.check_arrival(run.peer, 0, &owner)?;
     let has_state = |id| run.nfsd.files.has_state(id);
@@ -83,7 +82,7 @@ pub(crate) fn setclientid_confirm<'a>(
     run: &mut RunningCall<'a>,
     args: &SETCLIENTID_CONFIRM4args,
 ) -> OperationOutcome<'a> {
-    let principal = Principal::from(run.credential());
+    let principal = run.principal();
     let (id, verifier) = (args.clientid, args.setclientid_confirm);
     let server = &run.nfsd.server;
     server.confirm_clientid(id, verifier, principal, run.now)?;
@@ -113,7 +112,7 @@ pub(crate) fn bind_conn_to_session<'a>(
 ) -> OperationOutcome<'a> {
     let held = run.peer.session(run.nfsd, &args.bctsa_sessid);
     let held = held.ok_or(nfsstat4::NFS4ERR_BADSESSION)?;
-    let principal = Principal::from(run.credential());
+    let principal = run.principal();
     held.session.client.check_protection(principal)?;
     let dir = held.session.bind(run.peer.id, args.bctsa_dir)?;
     run.peer.states.bound(&held.session);
@@ -155,7 +154,7 @@ pub(crate) fn exchange_id<'a>(
         implementation: implementation.map_or(b"", |own| own.nii_name.0),
         protection,
     };
-    let principal = Principal::from(run.credential());
+    let principal = run.principal();
     let (server, minor) = (&run.nfsd.server, run.minor());
     run.nfsd.check_arrival(run.peer, minor, &owner)?;
     let files = &run.nfsd.files;
@@ -196,7 +195,7 @@ pub(crate) fn create_session<'a>(
     run: &mut RunningCall<'a>,
     args: &CREATE_SESSION4args<'a>,
 ) -> OperationOutcome<'a> {
-    let principal = Principal::from(run.credential());
+    let principal = run.principal();
     let session = run.nfsd.server.create_session(args, principal, run.now)?;
     run.nfsd.admit(session.client.id, false);
     run.nfsd.remove_gone_clients();
@@ -239,7 +238,7 @@ pub(crate) fn destroy_session<'a>(
     if is_own && run.flow.compound.taken() != run.flow.compound.ops() {
         return Err(nfsstat4::NFS4ERR_NOT_ONLY_OP);
     }
-    let principal = Principal::from(run.credential());
+    let principal = run.principal();
     let server = &run.nfsd.server;
     server.destroy_session(&args.dsa_sessionid, principal)?;
     run.ok(|_| {})
@@ -251,7 +250,7 @@ pub(crate) fn destroy_clientid<'a>(
 ) -> OperationOutcome<'a> {
     let id = args.dca_clientid;
     let has_state = run.nfsd.files.has_state(id);
-    let principal = Principal::from(run.credential());
+    let principal = run.principal();
     run.nfsd.server.destroy_clientid(id, has_state, principal)?;
     run.nfsd.remove_gone_clients();
     run.ok(|_| {})

@@ -84,6 +84,15 @@ impl fmt::Debug for XprtsecModes {
     }
 }
 
+/// A good certificate that a client has shown.
+#[derive(Clone, Debug)]
+pub struct ShownCertificate {
+    /// Its subject.
+    pub subject: String,
+    /// Its subject alternative names with their kinds, as `DNS:client.example.org`.
+    pub names: Arc<[String]>,
+}
+
 /// What is known of a client by its connection: what rules of exports look at.
 #[derive(Clone, Debug)]
 pub struct ConnectedClient {

@@ -502,7 +502,8 @@ mod tests {
         );
         service.begin(0);
         let server = &service.nfsd().server;
-        let principal = (&::nfs::connection::Credential::default()).into();
+        let anonymous = ::nfs::connection::Credential::default();
+        let principal = ::nfs::server::Principal::new(&anonymous, None);
         let owner = ::nfs::server::ClientOwner {
             verifier: [0; 8],
             id: b"a_client",

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use engine::{Connection as _, RefusalKind};
+use nfsd::xprtsec::ShownCertificate;
 use reactor::Driver;
 use tls::{Certificate, CertificateHandshake, ProvenPeer};
 
@@ -39,9 +40,12 @@ impl NfsConnection {
             Some(ProvenPeer::Certificate(shown)) => shown.as_ref(),
             Some(ProvenPeer::Psk(_)) | None => None,
         };
-        let names = shown.map(|shown| Arc::from(&*shown.names));
         self.certificate = shown.map(name_of);
-        self.peer.secure(self.local.service.nfsd(), names);
+        let shown = shown.map(|shown| ShownCertificate {
+            subject: shown.subject.clone(),
+            names: Arc::from(&*shown.names),
+        });
+        self.peer.secure(self.local.service.nfsd(), shown);
     }
 }
 

@@ -12,10 +12,13 @@ use crate::connection::{Credential, Flavor};
 const IMPLEMENTATION_BYTES_MAX: usize = 128;
 
 /// The principal that made a client's record: only it may change that (RFC 8881,
-/// section 2.4.3). Two are the same whatever service of RPCSEC_GSS they use.
+/// section 2.4.3). Two are the same whatever service of RPCSEC_GSS they use. A machine with a
+/// certificate (RFC 9289, section 4.2) has no principal in common with one that shows another, or
+/// none: AUTH_SYS lets each name any user.
 #[derive(Clone, Copy, Debug)]
 pub struct Principal {
     kind: PrincipalKind,
+    certificate: Option<u64>,
     /// Whether what it says cannot be changed on its way.
     has_integrity: bool,
 }
@@ -29,14 +32,16 @@ enum PrincipalKind {
 
 impl PartialEq for Principal {
     fn eq(&self, other: &Principal) -> bool {
-        self.kind == other.kind
+        (self.kind, self.certificate) == (other.kind, other.certificate)
     }
 }
 
 impl Eq for Principal {}
 
-impl From<&Credential> for Principal {
-    fn from(credential: &Credential) -> Principal {
+impl Principal {
+    /// Of a call on a connection whose client has shown a certificate of this number
+    /// ([`Secret::number_of`](super::Secret::number_of) its names), or none.
+    pub fn new(credential: &Credential, certificate: Option<u64>) -> Principal {
         Principal {
             kind: match credential.flavor {
                 Flavor::None => PrincipalKind::Nothing,
@@ -45,6 +50,7 @@ impl From<&Credential> for Principal {
                     PrincipalKind::Gss(credential.principal)
                 }
             },
+            certificate,
             has_integrity: credential.flavor.has_integrity(),
         }
     }
@@ -106,12 +112,15 @@ impl Client {
         }
     }
 
-    /// Whether a principal may do what protection is enforced for.
+    /// Whether a principal may do what protection is enforced for. What was made with a
+    /// certificate is protected by it.
     ///
     /// # Errors
     /// NFS4ERR_WRONG_CRED.
     pub fn check_protection(&self, principal: Principal) -> Result<(), nfsstat4> {
-        match self.protection.is_none() || self.is_machine(principal) {
+        let has_certificate = principal.certificate == self.principal.certificate;
+        let is_let = self.protection.is_none() || self.is_machine(principal);
+        match has_certificate && is_let {
             true => Ok(()),
             false => Err(nfsstat4::NFS4ERR_WRONG_CRED),
         }

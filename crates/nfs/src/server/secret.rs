@@ -58,7 +58,7 @@ impl Secret {
     }
 
     /// A number for a name: without the secret no two names can be found that share one.
-    pub(crate) fn number_of(self, name: &[u8]) -> u64 {
+    pub fn number_of(self, name: &[u8]) -> u64 {
         let mut hasher = SipHasher24::new_with_key(&self.0);
         hasher.write_u64(self.bits(For::Name, name.len() as u64));
         hasher.write(name);

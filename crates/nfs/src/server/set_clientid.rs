@@ -57,16 +57,20 @@ impl Server {
         let known = registry.owners[WITHOUT_SESSIONS].get(owner.id);
         let unconfirmed = known.and_then(|known| known.unconfirmed);
         let confirmed = known.and_then(|known| known.confirmed);
+        if let Some(id) = confirmed {
+            let client = &registry.clients[&id].client;
+            // Another principal has the name, and something to lose.
+            let is_others = client.principal != principal;
+            if is_others && has_state(id) && !self.is_expired(client, now) {
+                return Err(nfsstat4::NFS4ERR_CLID_INUSE);
+            }
+        }
         if let Some(id) = unconfirmed {
             registry.remove(id, Departure::Replaced);
         }
         if let Some(id) = confirmed {
             let entry = registry.clients.get_mut(&id).expect("it is confirmed");
             if entry.client.principal != principal {
-                // Another principal has the name, and something to lose, or not.
-                if has_state(id) && !self.is_expired(&entry.client, now) {
-                    return Err(nfsstat4::NFS4ERR_CLID_INUSE);
-                }
                 registry.remove(id, Departure::Replaced);
             } else if entry.client.verifier == owner.verifier {
                 // It is known, and takes callbacks elsewhere.

@@ -21,7 +21,7 @@ fn server() -> Server {
 }
 
 fn user(uid: u32) -> Principal {
-    Principal::from(&Credential::sys(uid, 0, []))
+    Principal::new(&Credential::sys(uid, 0, []), None)
 }
 
 /// The time, with every client having state.

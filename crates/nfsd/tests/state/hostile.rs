@@ -51,6 +51,54 @@ fn an_exclusive_open_with_the_verifier_of_another_user_is_refused() {
     }
 }
 
+/// A machine with a certificate keeps its state, whatever name and user one without it claims.
+#[test]
+fn client_without_certificate_cannot_end_the_state_of_one_that_has_shown_one() {
+    const NAMES: [&str; 2] = ["DNS:a.example.org", "IP:192.0.2.1"];
+    for minor in [0, 1, 2] {
+        let mut world = World::new();
+        let mut client = world.returned_with("a", minor, &NAMES);
+        if minor > 0 {
+            world.complete(&mut client);
+        }
+        let args = OPEN4args {
+            seqid: 1,
+            openhow: openflag4::OPEN4_CREATE(createhow4::UNCHECKED4(mode())),
+            ..opening(&client, "o", "f")
+        };
+        world.open(&mut client, args).expect("opened");
+        world.verifier = *b"another.";
+        let number = match minor {
+            0 => nfs_opnum4::OP_SETCLIENTID,
+            _ => nfs_opnum4::OP_EXCHANGE_ID,
+        };
+        let [plain, other, again] = [0; 3].map(|_| world.connect());
+        world.server.secure(other, &["DNS:b.example.org"]);
+        // The same names, in another order.
+        world.server.secure(again, &[NAMES[1], NAMES[0]]);
+        let mut introduce = |conn| {
+            let introduction = world.introduction("a", minor);
+            world.plain(conn, minor, &introduction).next(number)
+        };
+        let in_use = nfsstat4::NFS4ERR_CLID_INUSE;
+        let told = [plain, other, again].map(&mut introduce);
+        assert_eq!(told, [in_use, in_use, NFS4_OK], "4.{minor}");
+        if minor > 0 {
+            // No connection without it is bound to its session.
+            let args = BIND_CONN_TO_SESSION4args {
+                bctsa_sessid: client.session,
+                bctsa_dir: channel_dir_from_client4::CDFC4_FORE_OR_BOTH,
+                bctsa_use_conn_in_rdma_mode: false,
+            };
+            let bind = Ops::default().op(arg::OP_BIND_CONN_TO_SESSION(args));
+            let mut bound = world.plain(plain, minor, &bind);
+            let wrong = nfsstat4::NFS4ERR_WRONG_CRED;
+            assert_eq!(bound.next(nfs_opnum4::OP_BIND_CONN_TO_SESSION), wrong);
+        }
+        assert!(world.server.nfsd.files.has_state(client.id), "4.{minor}");
+    }
+}
+
 /// Reclaiming is for what a client had: the file's permissions say what it may have had.
 #[test]
 fn a_reclaim_by_a_user_who_could_not_have_opened_is_refused() {

@@ -422,6 +422,17 @@ impl World {
     /// A client that has not said RECLAIM_COMPLETE.
     pub fn returned(&mut self, name: &str, minor: u32) -> Client {
         let conn = self.connect();
+        self.returned_on(conn, name, minor)
+    }
+
+    /// The same, which has shown a certificate with these names.
+    pub fn returned_with(&mut self, name: &str, minor: u32, names: &[&str]) -> Client {
+        let conn = self.connect();
+        self.server.secure(conn, names);
+        self.returned_on(conn, name, minor)
+    }
+
+    fn returned_on(&mut self, conn: usize, name: &str, minor: u32) -> Client {
         match minor {
             0 => self.old_client(conn, name),
             _ => self.session_client(conn, name, minor),

@@ -4,7 +4,7 @@
 use nfs::connection::Credential;
 use nfs::server::files::{LockArgs, OpenArgs, ShareReservation};
 use nfs::server::locks::Range;
-use nfs::server::{CallbackAddress, ClientOwner};
+use nfs::server::{CallbackAddress, ClientOwner, Principal};
 use nfsd::Nfsd;
 use reactor::Nanos;
 
@@ -54,7 +54,7 @@ fn establish_client(nfsd: &Nfsd, incarnation: u8, now: Nanos) -> u64 {
         address: Box::default(),
         ident: 0,
     };
-    let principal = (&Credential::default()).into();
+    let principal = Principal::new(&Credential::default(), None);
     let set = (nfsd.server).set_clientid(owner, address, principal, (now, &|_| true));
     let (id, verifier) = set.expect("there is room");
     let confirmed = nfsd.server.confirm_clientid(id, verifier, principal, now);

@@ -21,6 +21,61 @@ fn name_is_in_use_while_its_client_has_a_session_or_state() {
     }
 }
 
+/// Root of a machine that has shown the certificate of this number, or none.
+fn machine(certificate: Option<u64>) -> Principal {
+    Principal::new(&Credential::sys(0, 0, []), certificate)
+}
+
+#[test]
+fn client_with_a_certificate_is_its_own_and_no_one_elses() {
+    let server = server();
+    let own = machine(Some(1));
+    let exchange = |boot, flags, by| server.exchange_id(1, owner(b"a", boot), flags, by, at(0));
+    let id = exchange(1, 0, own).unwrap().clientid;
+    let create = |sequence, by| server.create_session(&session_args(id, sequence), by, 0);
+    let session = create(1, own).unwrap();
+    for other in [machine(None), machine(Some(2))] {
+        for boot in [1, 2] {
+            let in_use = exchange(boot, 0, other);
+            assert_eq!(in_use, Err(nfsstat4::NFS4ERR_CLID_INUSE));
+        }
+        let wrong = Some(nfsstat4::NFS4ERR_WRONG_CRED);
+        assert_eq!(exchange(1, UPDATE, other).err(), wrong);
+        assert_eq!(create(2, other).err(), wrong);
+        assert_eq!(session.client.check_protection(other).err(), wrong);
+        assert_eq!(server.destroy_session(&session.id, other).err(), wrong);
+        assert_eq!(server.destroy_clientid(id, false, other).err(), wrong);
+    }
+    assert!(!session.is_gone() && !session.client.is_gone());
+    assert_eq!(exchange(1, 0, own).unwrap().clientid, id);
+    server.destroy_session(&session.id, own).unwrap();
+    server.destroy_clientid(id, false, own).unwrap();
+}
+
+#[test]
+fn client_of_version_4_0_that_starts_again_is_not_removed_by_one_without_its_certificate() {
+    let server = server();
+    let set = |boot, by| {
+        let address = CallbackAddress {
+            program: 1,
+            netid: Box::default(),
+            address: Box::default(),
+            ident: 1,
+        };
+        server.set_clientid(owner(b"a", boot), address, by, at(0))
+    };
+    let own = machine(Some(1));
+    let (id, verifier) = set(1, own).unwrap();
+    server.confirm_clientid(id, verifier, own, 0).unwrap();
+    let (again, verifier) = set(2, own).unwrap();
+    for other in [machine(None), machine(Some(2)), user(1)] {
+        let in_use = Err(nfsstat4::NFS4ERR_CLID_INUSE);
+        assert_eq!(set(3, other).map(|_| ()), in_use);
+        assert_eq!(server.confirm_clientid(again, verifier, other, 0), in_use);
+    }
+    server.confirm_clientid(again, verifier, own, 0).unwrap();
+}
+
 #[test]
 fn version_4_1_has_no_fencing_of_operations() {
     let exchange = |minor| {
