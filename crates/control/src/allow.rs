@@ -5,10 +5,11 @@ use std::net::IpAddr;
 use iscsi::{InitiatorAcl, Target, check_initiator_name};
 use nvmf::check_host_nqn;
 use serde_json::{Map, json};
-use server::nfs::{ConnectedClient, Net, Xprtsec};
+use server::nfs::{ClientName, Clients, ConnectedClient, ExportSpec, Net, Rule, Xprtsec};
 use server::{LastRefusal, Remedy, Served, SubsystemSpec};
 use toml::Value;
 
+use crate::certificates::is_alternative_name;
 use crate::document::{Edit, ObjectPath};
 
 /// A list that is longer is not told whole.
@@ -43,7 +44,7 @@ pub fn allow(refused: &LastRefusal, served: &Served) -> Option<Allowed> {
             let (target, host) = (target?, host.unwrap_or_default());
             let of_nvme = || host_of_subsystem(target, host, refused.address?, served);
             let of_iscsi = || initiator_of_target(target, host, refused.address?, served);
-            let of_nfs = || client_of_export(target, refused.address?, served);
+            let of_nfs = || client_of_export(target, host, refused.address?, served);
             of_nvme().or_else(of_iscsi).or_else(of_nfs)
         }
     }
@@ -168,7 +169,8 @@ fn initiator_of_target(
     })
 }
 
-fn client_of_export(path: &str, address: IpAddr, served: &Served) -> Option<Allowed> {
+/// `name` is that of the certificate that the client has shown; without one it is empty.
+fn client_of_export(path: &str, name: &str, from: IpAddr, served: &Served) -> Option<Allowed> {
     let parts = |path: &str| -> Vec<String> {
         let parts = path.split('/').filter(|part| !part.is_empty());
         parts.map(str::to_owned).collect()
@@ -177,12 +179,28 @@ fn client_of_export(path: &str, address: IpAddr, served: &Served) -> Option<Allo
     let within = served.exports.iter();
     let within = within.filter(|export| asked.starts_with(&parts(&export.path)));
     let export = within.max_by_key(|export| export.path.len())?;
+    let known = ConnectedClient {
+        names: [name.to_owned()].into(),
+        ..ConnectedClient::from(from)
+    };
     let mut rules = export.rules.iter();
-    let client = ConnectedClient::from(address);
-    if rules.any(|rule| rule.clients.contains(&client)) {
+    if rules.any(|rule| rule.clients.contains(&known)) {
         return None;
     }
-    let client = Net::host(address).to_string();
+    let client = match name {
+        "" if wants_certificate(export) => {
+            return Some(Allowed {
+                lines: format!(
+                    "# mount with `-o xprtsec=mtls` and a certificate that `clients` of\n\
+                     # [[export]] path = {} names: its address would not help",
+                    quoted(&export.path)
+                ),
+                edit: None,
+            });
+        }
+        name if is_alternative_name(name) => name.to_owned(),
+        _ => Net::host(from).to_string(),
+    };
     let edit = one_more(
         "export/client",
         &export.path,
@@ -196,6 +214,21 @@ fn client_of_export(path: &str, address: IpAddr, served: &Served) -> Option<Allo
         ),
         edit,
     })
+}
+
+/// Whether clients of an export have to show a certificate: it names them by nothing else, or takes
+/// no connection without one.
+fn wants_certificate(export: &ExportSpec) -> bool {
+    let by_certificate = |rule: &Rule| match &rule.clients {
+        Clients::Any => false,
+        Clients::Named(names) => {
+            let mut names = names.iter();
+            names.all(|name| matches!(name, ClientName::Certificate(_)))
+        }
+    };
+    // One more client has the terms of what stands last.
+    let takes_others = |rule: &Rule| rule.xprtsec.named().any(|way| way != Xprtsec::Mtls);
+    export.rules.iter().all(by_certificate) || !export.rules.last().is_some_and(takes_others)
 }
 
 /// What of an export would take connections that are protected less.
@@ -265,6 +298,7 @@ fn secret(target: Option<&str>, initiator: Option<&str>, served: &Served) -> Str
 mod tests {
     use nvmf::HostTerms;
     use server::IscsiTargetSpec;
+    use server::nfs::XprtsecModes;
 
     use super::*;
 
@@ -306,6 +340,73 @@ mod tests {
             reason: String::new(),
             remedy: Remedy::ListPeer,
         }
+    }
+
+    fn exported(names: &[&str], xprtsec: &[Xprtsec]) -> Served {
+        let names = names.iter().map(|name| match name.parse() {
+            Ok(net) => ClientName::Net(net),
+            Err(_) => ClientName::Certificate((*name).to_owned()),
+        });
+        let rule = Rule {
+            clients: Clients::Named(names.collect()),
+            xprtsec: XprtsecModes::new(xprtsec),
+            ..Rule::default()
+        };
+        Served {
+            exports: vec![ExportSpec {
+                path: "/homes".to_owned(),
+                file_system: "homes".to_owned(),
+                rules: vec![rule],
+            }],
+            ..served(Vec::new(), Vec::new())
+        }
+    }
+
+    #[test]
+    fn client_of_an_export_has_told_by_what_it_would_be_let_in() {
+        const DNS: &str = "DNS:web1.example.org";
+        let told = |name: &str, served: &Served| {
+            let mut refused = refused(name, "/homes/alice");
+            refused.host = refused.host.filter(|name| !name.is_empty());
+            allow(&refused, served)
+        };
+        // Without a certificate no address helps.
+        for served in [
+            exported(&[DNS], &Xprtsec::ALL),
+            exported(&["198.51.100.0/24"], &[Xprtsec::Mtls]),
+        ] {
+            let allowed = told("", &served).expect("a comment");
+            assert!(
+                allowed
+                    .lines
+                    .contains("`-o xprtsec=mtls` and a certificate")
+            );
+            assert!(allowed.lines.contains("\"/homes\""), "{}", allowed.lines);
+            assert!(allowed.lines.lines().all(|line| line.starts_with('#')));
+            assert_eq!(allowed.edit, None);
+        }
+        let edit = |client: &str| {
+            let fields = json!({ "clients": [client] });
+            one_more("export/client", "/homes", client, fields)
+        };
+        // A name in its certificate does, and is less than its address.
+        for served in [
+            exported(&[DNS], &Xprtsec::ALL),
+            exported(&["198.51.100.0/24"], &[Xprtsec::Mtls]),
+        ] {
+            let name = "DNS:web2.example.org";
+            let allowed = told(name, &served).expect("lines");
+            assert!(
+                allowed
+                    .lines
+                    .ends_with("clients = [\"DNS:web2.example.org\"]")
+            );
+            assert_eq!(allowed.edit, edit(name));
+        }
+        let both = exported(&[DNS, "198.51.100.0/24"], &Xprtsec::ALL);
+        assert_eq!(told(DNS, &both), None, "it is named");
+        let nameless = told("", &both).expect("lines");
+        assert_eq!(nameless.edit, edit("192.0.2.7"));
     }
 
     #[test]
