@@ -90,6 +90,21 @@ impl Queue {
         None
     }
 
+    /// What is said besides where the connection ends before the transaction does: a controller
+    /// of Linux that refuses a host may close the connection before its answer has gone.
+    pub(crate) fn amid_authentication(&self, error: Error) -> Error {
+        match error {
+            Error::Socket(_) | Error::Closed if self.authentication.is_some() => {
+                Error::Unusable(format!(
+                    "{error} amid the authentication: most likely the controller refuses the \
+                     host, as its secret (`--dhchap-secret-file`) is not the one that the \
+                     controller has"
+                ))
+            }
+            error => error,
+        }
+    }
+
     /// A message went, or came.
     pub(crate) fn on_authentication_completed<D: Driver>(
         &mut self,

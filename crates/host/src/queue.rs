@@ -221,7 +221,7 @@ impl Queue {
     pub fn next_event<D: Driver>(&mut self, driver: &mut D) -> Option<Event> {
         loop {
             if let Some(error) = self.transport.take_down() {
-                return Some(Event::Down(error));
+                return Some(Event::Down(self.amid_authentication(error)));
             }
             match self.transport.next_op(driver)? {
                 Op::Completed { tag, cqe } => {

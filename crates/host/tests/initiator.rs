@@ -5,18 +5,23 @@
 mod ends;
 
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::thread;
 
+use auth::dhchap::{DhchapHash, DhchapKey};
 use ends::{driver, stop};
 use host::{
     Admin, Data, Error, Event, HostIdentity, Memory, Queue, QueueParams, Settings, discover,
 };
 use mem::Region;
+use nvmf::dhchap::DhchapKeys;
 use reactor::{Completion, Driver, EpollDriver, Wait};
 use server::{Config, Limits, NamespaceSpec, Running, SubsystemSpec};
+use wire::nvme::authentication::ATR;
 use wire::nvme::fabrics::ConnectData;
 use wire::nvme::{ConnectCommand, Sqe, Status, io};
-use wire::nvme_tcp::pdu_type;
+use wire::nvme_tcp::{CommonHeader, IcResp, pdu_type};
+use zerocopy::{FromZeros, IntoBytes};
 
 const NQN: &str = "nqn.2026-01.io.weft:test";
 const PLAIN: Settings = Settings {
@@ -319,4 +324,52 @@ fn a_termination_request_goes_behind_what_is_being_sent() {
     let mut all = Vec::new();
     peer.read_to_end(&mut all).expect("to the end");
     assert_eq!(all[IC_REQ_BYTES], pdu_type::H2C_TERM_REQ);
+}
+
+/// A controller that wants authentication: its side up to the host's first message of it, of
+/// which it reads only what `all` asks for.
+fn wants_authentication(mut peer: TcpStream, all: bool) {
+    const CONNECT_BYTES: usize = 72 + 1024;
+    let mut bytes = [0; CONNECT_BYTES];
+    peer.read_exact(&mut bytes[..128]).expect("ICReq");
+    let response = IcResp {
+        ch: CommonHeader::new(pdu_type::IC_RESP, IcResp::HLEN),
+        maxh2cdata: 0x2000.into(),
+        ..IcResp::new_zeroed()
+    };
+    peer.write_all(response.as_bytes()).expect("sent");
+    peer.read_exact(&mut bytes).expect("Connect");
+    let mut answer = [0; 24];
+    answer[..8].copy_from_slice(&[pdu_type::CAPSULE_RESP, 0, 24, 0, 24, 0, 0, 0]);
+    answer[8..12].copy_from_slice(&(1 | ATR).to_le_bytes());
+    answer[20..22].copy_from_slice(&bytes[10..12]);
+    peer.write_all(&answer).expect("sent");
+    let len = if all { CONNECT_BYTES } else { 72 };
+    assert!(peer.read(&mut bytes[..len]).expect("Authentication Send") >= 72);
+}
+
+#[test]
+fn controller_that_closes_amid_an_authentication_is_told_as_one_that_may_refuse_the_host() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let to = listener.local_addr().expect("an address");
+    let leaves = thread::spawn(move || {
+        for reads_all in [true, false] {
+            wants_authentication(listener.accept().expect("a host").0, reads_all);
+        }
+    });
+    let key = DhchapKey::new(DhchapHash::Sha256, &mut |bytes| bytes.fill(1));
+    let host = HostIdentity {
+        dhchap: Some(DhchapKeys {
+            host: key,
+            controller: None,
+        }),
+        ..friend()
+    };
+    // One end comes in order, the other is a reset: not all was read.
+    for end in ["the controller closed the connection amid", "socket: "] {
+        let told = connect(to, &host).err().expect("no controller").to_string();
+        assert!(told.starts_with(end), "{told}");
+        assert!(told.contains("refuses the host"), "{told}");
+    }
+    leaves.join().expect("both have come");
 }
