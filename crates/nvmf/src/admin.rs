@@ -111,6 +111,9 @@ fn dispatch(request: &mut AdminRequest<'_>, tag: Tag) -> Result<AdminOutcome, Fa
     if request.sqe.flags & (Sqe::FUSE_MASK | Sqe::PSDT_MASK) != Sqe::PSDT_SGL {
         return Err(Fault::field(at::FLAGS));
     }
+    if command.scope == effect::SCOPE_NAMESPACE {
+        request.expect_protected()?;
+    }
     (command.run)(request, tag)
 }
 

@@ -384,6 +384,13 @@ impl Controller {
         self.features.kato_ms
     }
 
+    /// Whether it is there for its host to make a key for TLS, and for nothing else: what the
+    /// host sends it is in the clear.
+    pub(crate) fn only_makes_key(&self) -> bool {
+        let has_key = self.has_concatenated && !self.arrival.is_encrypted;
+        has_key || !self.subsystem.admits(&self.hostnqn, self.arrival)
+    }
+
     /// The subsystem as of now.
     pub fn subsystem(&self) -> &Arc<Subsystem> {
         &self.subsystem

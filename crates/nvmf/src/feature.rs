@@ -390,6 +390,7 @@ pub(crate) fn set(request: &mut AdminRequest<'_>) -> Result<AdminOutcome, Fault>
         return Err(Fault::new(Status::FEATURE_NOT_SAVEABLE, at::CDW10));
     }
     if feature.scope == Scope::Namespace {
+        request.expect_protected()?;
         if !feature.takes_all || request.sqe.nsid.get() != NSID_ALL {
             request.accessible_namespace()?;
         }

@@ -469,7 +469,7 @@ impl Registry {
             });
         }
         let is_admitted = controller.subsystem.admits(hostnqn, via.arrival());
-        if !is_admitted || (controller.has_concatenated && via.psk_identity.is_none()) {
+        if !is_admitted || controller.only_makes_key() {
             return Err(Refusal {
                 status: Status::CONNECT_INVALID_HOST.dnr(),
                 ..Refusal::data(

@@ -227,4 +227,13 @@ impl AdminRequest<'_> {
             _ => Err(Fault::field(at::NSID)),
         }
     }
+
+    /// A controller that is there to make a key for TLS has nothing to do with namespaces: its
+    /// host has not authenticated as it must (Base 2.1, section 8.3.4.5.9).
+    pub fn expect_protected(&self) -> Result<(), Fault> {
+        match self.controller.only_makes_key() {
+            true => Err(Fault::of(Status::AUTHENTICATION_REQUIRED.dnr())),
+            false => Ok(()),
+        }
+    }
 }

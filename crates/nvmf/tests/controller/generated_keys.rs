@@ -9,9 +9,11 @@ use auth::{HostPsk, Secret};
 use nvmf::dhchap::DhchapKeys;
 use nvmf::dhchap::controller::ConcatenationTerms;
 use nvmf::queue::InBandAuthentication;
-use nvmf::{AuthenticationRefusal, Connected, ControllerId, HostTerms};
-use wire::nvme::Status;
+use nvmf::{AdminOutcome, AuthenticationRefusal, Connected, ControllerId, HostTerms};
 use wire::nvme::authentication::{ASCR, ATR, Concatenation};
+use wire::nvme::feature::fid;
+use wire::nvme::identify::cns;
+use wire::nvme::{Sqe, Status, admin};
 
 use crate::bench::{Bench, CC_ENABLE, HOST, NQN, command, data};
 
@@ -131,10 +133,64 @@ fn host_that_connects_by_tls_alone_may_come_without_to_make_a_key_and_for_nothin
     assert_eq!(plain.concatenation, terms);
     bench.set_cc(plain.controller, CC_ENABLE);
     assert!(bench.io_queue(plain.cntlid, 1).is_err());
+    let protected = on_namespace(
+        &mut bench,
+        plain.controller,
+        admin::SET_FEATURES,
+        fid::WRITE_PROTECTION,
+    );
+    assert_eq!(protected, Status::AUTHENTICATION_REQUIRED.dnr());
     make_key(&mut bench, plain.controller, 1);
     assert!(bench.io_queue(plain.cntlid, 1).is_err());
     let secured = admin_queue(&mut bench, Some(1));
     assert_eq!(secured.authentication, InBandAuthentication::Allowed);
+}
+
+/// A command on namespace 1, as far as its status.
+fn on_namespace(bench: &mut Bench, id: ControllerId, opcode: u8, fid: u8) -> Status {
+    let mut sqe = Sqe::new(opcode);
+    sqe.flags = Sqe::PSDT_SGL;
+    sqe.nsid = 1.into();
+    sqe.cdw10 = u32::from(fid).into();
+    // Get LBA Status: of allocated blocks.
+    sqe.cdw13 = (0x11 << 24).into();
+    match bench.run(id, 1, &sqe, &[], &mut [0; 64]) {
+        AdminOutcome::Done(reply) => reply.status,
+        _ => Status::SUCCESS,
+    }
+}
+
+#[test]
+fn host_changes_no_namespace_in_the_clear_where_it_makes_a_key() {
+    let commands = [
+        (admin::SET_FEATURES, fid::WRITE_PROTECTION),
+        (admin::SET_FEATURES, fid::RESERVATION_PERSISTENCE),
+        (admin::SET_FEATURES, fid::RESERVATION_NOTIFICATION_MASK),
+        (admin::GET_LBA_STATUS, 0),
+    ];
+    let mut bench = bench();
+    let plain = admin_queue(&mut bench, None).controller;
+    bench.set_cc(plain, CC_ENABLE);
+    let mut statuses =
+        |bench: &mut Bench, id| commands.map(|(opcode, fid)| on_namespace(bench, id, opcode, fid));
+    let refused = Status::AUTHENTICATION_REQUIRED.dnr();
+    assert!(
+        !statuses(&mut bench, plain).contains(&refused),
+        "no TLS is asked for"
+    );
+    make_key(&mut bench, plain, 1);
+    assert_eq!(statuses(&mut bench, plain), [refused; 4]);
+    // What a host of Linux sends before it goes, and comes back by TLS, is executed.
+    assert!(bench.identify(plain, cns::CONTROLLER, 0).is_ok());
+    assert!(
+        bench
+            .set_feature(plain, fid::ASYNC_EVENT_CONFIG, 0)
+            .status
+            .is_success()
+    );
+    let secured = admin_queue(&mut bench, Some(1)).controller;
+    bench.set_cc(secured, CC_ENABLE);
+    assert!(!statuses(&mut bench, secured).contains(&refused));
 }
 
 #[test]
