@@ -185,7 +185,7 @@ impl ServedFile {
     ) -> Result<Changed, NotApplied> {
         let mut state = locked(&self.state);
         if let Some(again) = self.keeper.answered(asked.request.as_ref())? {
-            return Ok(self.answer(again, None));
+            return Ok(self.answer(again));
         }
         let outcome = self.change_state(&mut state, asked, desired);
         if !asked.dry_run {
@@ -200,11 +200,15 @@ impl ServedFile {
                     tracing::warn!("a refusal is not in the audit: {why}");
                 }
             }
-            let outcome = outcome.as_ref().map(|(generation, _)| generation);
+            let outcome = outcome.as_ref().map(|(generation, ..)| generation);
             self.note(&state.document, "changed", asked, outcome);
         }
-        let (generation, lines) = outcome?;
-        Ok(self.answer(generation, asked.dry_run.then_some(lines)))
+        let (generation, lines, not_read) = outcome?;
+        Ok(Changed {
+            plan: asked.dry_run.then_some(lines),
+            not_read,
+            ..self.answer(generation)
+        })
     }
 
     fn change_state(
@@ -212,7 +216,7 @@ impl ServedFile {
         ServedState { served, document }: &mut ServedState,
         asked: &ChangeAsked,
         desired: impl FnOnce(&Document) -> Result<String, NotApplied>,
-    ) -> Result<(Generation, Vec<PlanLine>), NotApplied> {
+    ) -> Result<(Generation, Vec<PlanLine>, Vec<String>), NotApplied> {
         let current = &document.generation;
         if let Some(numbers) = &asked.if_match
             && !numbers.contains(&current.generation)
@@ -227,6 +231,7 @@ impl ServedFile {
             Some(object) => NotApplied::of_object(object, &text, &problems),
             None => NotApplied::Mistakes(problems),
         })?;
+        let not_read = secrets.kept().to_vec();
         let admin = config.admin.clone();
         let plan = served.plan(config, &*self.running);
         let plan = plan.map_err(NotApplied::Fixed)?;
@@ -248,7 +253,7 @@ impl ServedFile {
             ..generation_of(&asked.verb, &text, current.generation)
         };
         if asked.dry_run {
-            return Ok((made, lines));
+            return Ok((made, lines, not_read));
         }
         if !asked.disconnect && lines.iter().any(|line| line.disturbs) {
             return Err(NotApplied::Disturbs(lines));
@@ -275,7 +280,7 @@ impl ServedFile {
                 self.set_admin(admin);
                 self.set_secrets(document, secrets);
                 let generation = document.generation.generation;
-                Ok((Generation { generation, ..made }, lines))
+                Ok((Generation { generation, ..made }, lines, not_read))
             }
             Err(NotApplied::NotKept(mut why)) => {
                 why.extend(served.take_back(changes, &*self.running));
@@ -497,13 +502,14 @@ impl ServedFile {
     }
 
     /// What a change is answered.
-    fn answer(&self, made: Generation, plan: Option<Vec<PlanLine>>) -> Changed {
+    fn answer(&self, made: Generation) -> Changed {
         Changed {
             document: self.keeper.told(made.generation),
             done: made.done,
             not_served: made.not_served,
             at_restart: made.at_restart,
-            plan,
+            not_read: Vec::new(),
+            plan: None,
         }
     }
 

@@ -80,6 +80,9 @@ pub struct Changed {
     pub not_served: Vec<String>,
     /// What of its text holds from the next start on.
     pub at_restart: Vec<String>,
+    /// Keys and secrets that could not be read: what was read before stays good.
+    #[serde(default)]
+    pub not_read: Vec<String>,
     /// Of a dry run: the changes, and which of them disturb.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub plan: Option<Vec<PlanLine>>,

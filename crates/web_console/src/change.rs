@@ -61,6 +61,7 @@ pub fn plan(
         (plan_lines(lines))
         (facts("Not served", &changed.not_served))
         (facts("From the next start on", &changed.at_restart))
+        (facts("Not read", &changed.not_read))
         h2 { "What the configuration says" }
         @match &text {
             Some(text) => { (text) }

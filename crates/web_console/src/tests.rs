@@ -218,6 +218,7 @@ fn names_that_are_html_are_text_in_forms_and_plans() {
         done: texts.clone(),
         not_served: texts.clone(),
         at_restart: texts.clone(),
+        not_read: texts.clone(),
         plan: Some(vec![PlanLine {
             text: HOSTILE.to_owned(),
             disturbs: true,

@@ -281,13 +281,16 @@ fn show_done(out: &mut dyn Write, answer: &Changed) -> io::Result<()> {
     writeln!(out, "; generation {}", kept_in(&answer.document))
 }
 
-/// What of a document is not served now.
+/// What of a document is not served now, or not as it lies in other places.
 fn show_left(out: &mut dyn Write, answer: &Changed) -> io::Result<()> {
     for why in &answer.not_served {
         writeln!(out, "NOT SERVED: {why}")?;
     }
     for why in &answer.at_restart {
         writeln!(out, "NOT YET: {why}")?;
+    }
+    for why in &answer.not_read {
+        writeln!(out, "NOT READ: {why}")?;
     }
     Ok(())
 }
