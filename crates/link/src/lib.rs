@@ -16,7 +16,7 @@ mod tests;
 pub use secure::{HandshakeDone, HandshakeWork, StreamProblem, TlsBytes};
 pub use stream::{Stream, StreamTokens};
 
-use machine::{Direct, Machine, Nanos, Step, Tag, Tail, Transmit, work};
+use machine::{Direct, Machine, Nanos, PAD_MAX, Step, Tag, Tail, Transmit, work};
 use mem::{BUF_BYTES_MAX, Buf, BufRange, Loan, Pool, Reserved, Stage};
 use reactor::{Batch, Driver, Received};
 
@@ -172,8 +172,6 @@ fn parts(bufs: &[Buf], offset: u32, len: u32) -> impl Iterator<Item = BufRange> 
 /// What is ready to be sent waits for payload that lies in the socket until so
 /// many bytes came: as many as one receive into staging brings.
 const UNANSWERED_BYTES_MAX: u32 = 256 << 10;
-/// Zero bytes behind a payload, at most.
-const PAD_MAX: usize = 3;
 const NO_MEMORY: &str = "payload moves only for a command whose memory is known";
 
 /// A machine bound to a stream, with the data of its commands.

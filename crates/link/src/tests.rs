@@ -53,8 +53,8 @@ impl Machine for Script {
         while out.has_room() && !self.sends.is_empty() {
             let (tag, offset, len) = self.sends.remove(0);
             out.header(b"head");
-            // As iSCSI does: up to a multiple of 4.
-            let pad = (len.next_multiple_of(4) - len) as u8;
+            // As iWARP does without CRCs: up to a multiple of 4, and 4 more.
+            let pad = (len.next_multiple_of(4) - len) as u8 + 4;
             out.payload(
                 tag,
                 offset,
@@ -217,7 +217,7 @@ fn payload_in_pieces_leaves_in_order_padded_and_with_its_digest() {
         ));
         bench.link.on_sent();
         let mut part = data[offset as usize..][..len as usize].to_vec();
-        part.resize(part.len().next_multiple_of(4), 0);
+        part.resize(part.len().next_multiple_of(4) + 4, 0);
         want.extend(b"head");
         want.extend(&part);
         want.extend(mem::crc32c_bytes(&part, 0).to_le_bytes());

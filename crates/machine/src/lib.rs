@@ -98,10 +98,13 @@ pub enum Step<O> {
     Op(O),
 }
 
+/// Most bytes of padding: up to a multiple of 4, and a digest that nothing checks.
+pub const PAD_MAX: usize = 7;
+
 /// What follows a payload on the wire.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tail {
-    /// So many zero bytes, at most 3.
+    /// So many zero bytes, at most [`PAD_MAX`].
     pub pad: u8,
     /// Then the CRC32C of payload and padding: 4 bytes, little endian. It continues
     /// this one, of what stands before them and is covered too; else 0.
