@@ -16,6 +16,7 @@ macro_rules! described {
 }
 
 pub mod iscsi;
+pub mod iwarp;
 pub mod mount3;
 pub mod nfs3;
 pub mod nfs4;
