@@ -21,6 +21,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("scsi", &["wire"]),
     ("iscsi", &["auth", "faults", "machine", "wire"]),
     ("nfs", &["auth", "machine", "wire"]),
+    ("iwarp", &["machine", "wire"]),
     ("reactor", &["faults", "mem"]),
     ("store", &["faults", "machine", "mem", "reactor"]),
     ("link", &["auth", "machine", "mem", "reactor", "tls"]),
@@ -146,6 +147,7 @@ const TESTS_MAY_USE: &[(&str, &[&str])] = &[
     ("nvmf", &["doubles", "random", "testkit"]),
     ("iscsi", &["doubles", "random", "testkit"]),
     ("scsi", &["doubles"]),
+    ("iwarp", &["random", "testkit"]),
     ("nfs", &["doubles", "random", "testkit"]),
     ("machine", &["random"]),
     ("kerberos", &["needs"]),
@@ -181,7 +183,9 @@ const DESCRIPTORS: &[&str] = &["bench", "reactor", "sim", "store"];
 const DESCRIPTOR_WORDS: &[&str] = &["OwnedFd", "BorrowedFd", "RawFd", "AsFd", "AsRawFd"];
 
 /// The rooms that hold protocols: no syscall, no clock, no thread.
-const SANS_IO: &[&str] = &["auth", "iscsi", "machine", "nfs", "nvmf", "scsi", "wire"];
+const SANS_IO: &[&str] = &[
+    "auth", "iscsi", "iwarp", "machine", "nfs", "nvmf", "scsi", "wire",
+];
 
 /// What protocol code has no use for.
 const IO: &[&str] = &[

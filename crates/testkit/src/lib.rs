@@ -5,6 +5,7 @@
 
 mod end;
 pub mod iscsi;
+pub mod iwarp;
 pub mod nfs;
 pub mod nvme;
 mod resident;

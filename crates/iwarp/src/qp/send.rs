@@ -1,0 +1,488 @@
+//! FPDUs to the peer: one message after the other, cut into segments.
+
+use std::collections::VecDeque;
+
+use machine::{Tag, Tail, Transmit, crc32c};
+use wire::iwarp::{
+    ReadRequest, TaggedFpdu, UntaggedFpdu, ddp_control, opcode, queue, rdmap_control,
+};
+use zerocopy::IntoBytes;
+
+use super::Qp;
+use crate::mpa::Rtr;
+use crate::stags::{Denied, RegisteredMemory, RemoteAccess, Stags};
+
+/// Bytes of a head that is sent, at most.
+const HEAD_MAX: usize = 128;
+/// ULPDU_Length does not count itself.
+const LENGTH_LEN: usize = 2;
+
+/// A part of the data of a command.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DataPart {
+    /// The command.
+    pub tag: Tag,
+    /// First byte, counted from the start of the command's data.
+    pub offset: u32,
+    /// Bytes.
+    pub len: u32,
+}
+
+/// Bytes of a machine that a Send begins with: 128 at most.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SendHead {
+    bytes: [u8; HEAD_MAX],
+    len: u8,
+}
+
+impl SendHead {
+    /// A copy of `bytes`, 128 at most.
+    pub fn new(bytes: &[u8]) -> SendHead {
+        let mut head = SendHead {
+            bytes: [0; HEAD_MAX],
+            len: bytes.len() as u8,
+        };
+        head.bytes[..bytes.len()].copy_from_slice(bytes);
+        head
+    }
+
+    fn bytes(&self) -> &[u8] {
+        &self.bytes[..usize::from(self.len)]
+    }
+}
+
+/// A message to the peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Work {
+    /// A Send (RFC 5040, section 4.6).
+    Send {
+        /// What it begins with.
+        head: SendHead,
+        /// What follows.
+        body: DataPart,
+        /// The peer's STag to invalidate.
+        invalidate: Option<u32>,
+        /// With a Solicited Event.
+        is_solicited: bool,
+        /// A tag that nothing names any more once the last byte of this message was named.
+        release: Option<Tag>,
+    },
+    /// An RDMA Write (RFC 5040, section 4.3).
+    Write {
+        /// What is written.
+        data: DataPart,
+        /// The peer's STag.
+        stag: u32,
+        /// Tagged Offset of the first byte there.
+        to: u64,
+        /// A tag that nothing names any more once the last byte of this message was named.
+        release: Option<Tag>,
+    },
+}
+
+impl Work {
+    /// Bytes of the message.
+    fn len(&self) -> u32 {
+        match self {
+            Work::Send { head, body, .. } => u32::from(head.len) + body.len,
+            Work::Write { data, .. } => data.len,
+        }
+    }
+}
+
+/// A Read Request of this end whose response has not come.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct PendingRead {
+    pub(super) stag: u32,
+    pub(super) sink: DataPart,
+    pub(super) received: u32,
+    /// It is the RTR, of which the machine above knows nothing.
+    is_rtr: bool,
+}
+
+/// A Read Request that waits for one before it to end.
+#[derive(Clone, Copy, Debug)]
+struct WaitingRead {
+    sink: DataPart,
+    source_stag: u32,
+    source_to: u64,
+}
+
+/// The response to a Read Request of the peer, and the header of its FPDU.
+#[derive(Clone, Copy, Debug)]
+struct QueuedResponse {
+    request: ReadRequest,
+    fpdu: UntaggedFpdu,
+}
+
+/// Where the next message comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum NextMessage {
+    Read,
+    Response,
+    Work,
+}
+
+/// What is to be sent.
+#[derive(Debug)]
+pub(super) struct FpduSender {
+    works: VecDeque<Work>,
+    waiting: VecDeque<WaitingRead>,
+    pending: VecDeque<PendingRead>,
+    responses: VecDeque<QueuedResponse>,
+    /// The message of which some segments were sent, and how many bytes of it.
+    under_way: Option<NextMessage>,
+    sent: u32,
+    /// A response goes before other work: they take turns.
+    responds_next: bool,
+    /// MSN of the next Send and of the next Read Request.
+    send_msn: u32,
+    read_msn: u32,
+    /// Bytes of Read Responses that have not come.
+    pub(super) read_bytes: u64,
+}
+
+impl Default for FpduSender {
+    fn default() -> FpduSender {
+        FpduSender {
+            works: VecDeque::new(),
+            waiting: VecDeque::new(),
+            pending: VecDeque::new(),
+            responses: VecDeque::new(),
+            under_way: None,
+            sent: 0,
+            responds_next: true,
+            send_msn: 1,
+            read_msn: 1,
+            read_bytes: 0,
+        }
+    }
+}
+
+impl FpduSender {
+    pub(super) fn post(&mut self, work: Work) {
+        self.works.push_back(work);
+    }
+
+    pub(super) fn read(&mut self, sink: DataPart, source_stag: u32, source_to: u64) {
+        self.waiting.push_back(WaitingRead {
+            sink,
+            source_stag,
+            source_to,
+        });
+    }
+
+    /// A Read Request of the peer was right.
+    pub(super) fn respond(&mut self, request: ReadRequest, fpdu: UntaggedFpdu) {
+        self.responses.push_back(QueuedResponse { request, fpdu });
+    }
+
+    /// Read Requests of the peer whose response was not sent.
+    pub(super) fn responses(&self) -> usize {
+        self.responses.len()
+    }
+
+    /// The Read Request that the next response belongs to.
+    pub(super) fn oldest_read(&mut self) -> Option<&mut PendingRead> {
+        self.pending.front_mut()
+    }
+
+    /// The oldest Read Request has its response: where that is, if the machine above asked.
+    pub(super) fn read_done(&mut self, stags: &mut Stags) -> Option<DataPart> {
+        let read = self.pending.pop_front()?;
+        stags.remove(read.stag);
+        (!read.is_rtr).then_some(read.sink)
+    }
+
+    /// Whether something may be sent.
+    pub(super) fn has_work(&self, ord: u16) -> bool {
+        self.next(ord).is_some()
+    }
+
+    fn next(&self, ord: u16) -> Option<NextMessage> {
+        let has_read = !self.waiting.is_empty() && self.pending.len() < usize::from(ord);
+        let has_response = !self.responses.is_empty();
+        match self.under_way {
+            Some(source) => Some(source),
+            None if has_read => Some(NextMessage::Read),
+            None if has_response && (self.responds_next || self.works.is_empty()) => {
+                Some(NextMessage::Response)
+            }
+            None => (!self.works.is_empty()).then_some(NextMessage::Work),
+        }
+    }
+
+    /// `len` bytes of a message go out now; its last if `is_last`.
+    fn advance(&mut self, source: NextMessage, len: u32, is_last: bool) {
+        self.sent += len;
+        self.under_way = Some(source);
+        if is_last {
+            self.sent = 0;
+            self.under_way = None;
+            self.responds_next = source == NextMessage::Work;
+        }
+    }
+
+    /// The next Read Request.
+    fn request(&mut self, read: WaitingRead, is_rtr: bool, stags: &mut Stags) -> ReadFpdu {
+        let WaitingRead { sink, .. } = read;
+        let memory = RegisteredMemory {
+            tag: sink.tag,
+            offset: sink.offset,
+            len: sink.len,
+            to: 0,
+            access: RemoteAccess::NONE,
+        };
+        // Of no bytes it needs no memory, and 0 is as good as any STag.
+        let stag = match sink.len {
+            0 => 0,
+            _ => stags.register(memory).expect("as many regions as tags"),
+        };
+        self.read_bytes += u64::from(sink.len);
+        self.pending.push_back(PendingRead {
+            stag,
+            sink,
+            received: 0,
+            is_rtr,
+        });
+        let msn = self.read_msn;
+        self.read_msn = msn.wrapping_add(1);
+        ReadFpdu {
+            fpdu: untagged(
+                ReadRequest::LEN as u32,
+                (opcode::READ_REQUEST, true),
+                queue::READ_REQUEST,
+                (msn, 0),
+            ),
+            request: ReadRequest {
+                sink_stag: stag.into(),
+                sink_to: 0.into(),
+                size: sink.len.into(),
+                source_stag: read.source_stag.into(),
+                source_to: read.source_to.into(),
+            },
+        }
+    }
+
+    /// The first FPDU of an initiator, peer to peer (RFC 6581).
+    pub(super) fn rtr(&mut self, rtr: Rtr, stags: &mut Stags, has_crc: bool) -> Vec<u8> {
+        let mut bytes = match rtr {
+            Rtr::Fpdu => vec![0; LENGTH_LEN],
+            Rtr::Write => tagged(0, (opcode::WRITE, true), 0, 0).as_bytes().to_vec(),
+            Rtr::Read => {
+                let read = WaitingRead {
+                    sink: DataPart::default(),
+                    source_stag: 0,
+                    source_to: 0,
+                };
+                let ReadFpdu { fpdu, request } = self.request(read, true, stags);
+                [fpdu.as_bytes(), request.as_bytes()].concat()
+            }
+        };
+        bytes.resize(bytes.len().next_multiple_of(4), 0);
+        let crc = if has_crc { crc32c(&bytes, 0) } else { 0 };
+        bytes.extend(crc.to_le_bytes());
+        bytes
+    }
+}
+
+/// An RDMA Read Request in its FPDU.
+struct ReadFpdu {
+    fpdu: UntaggedFpdu,
+    request: ReadRequest,
+}
+
+/// The header of a segment with `len` bytes: of opcode `kind.0`, the last if `kind.1`.
+fn tagged(len: u32, kind: (u8, bool), stag: u32, to: u64) -> TaggedFpdu {
+    TaggedFpdu {
+        ulpdu_len: ((TaggedFpdu::LEN - LENGTH_LEN) as u16 + len as u16).into(),
+        ddp: ddp_control::TAGGED | control(kind),
+        rdmap: rdmap_control::VERSION | kind.0,
+        stag: stag.into(),
+        to: to.into(),
+    }
+}
+
+/// The same of an untagged segment.
+fn untagged(len: u32, kind: (u8, bool), qn: u32, (msn, mo): (u32, u32)) -> UntaggedFpdu {
+    UntaggedFpdu {
+        ulpdu_len: ((UntaggedFpdu::LEN - LENGTH_LEN) as u16 + len as u16).into(),
+        ddp: control(kind),
+        rdmap: rdmap_control::VERSION | kind.0,
+        invalidate_stag: 0.into(),
+        qn: qn.into(),
+        msn: msn.into(),
+        mo: mo.into(),
+    }
+}
+
+fn control((_, is_last): (u8, bool)) -> u8 {
+    ddp_control::VERSION | if is_last { ddp_control::LAST } else { 0 }
+}
+
+impl Qp {
+    /// Sends one FPDU; `false`: nothing may be sent, or the stream has ended.
+    pub(super) fn send_fpdu(&mut self, out: &mut impl Transmit) -> bool {
+        match self.sender.next(self.terms.ord) {
+            None => return false,
+            Some(NextMessage::Read) => {
+                let read = self.sender.waiting.pop_front().expect("it was looked at");
+                let ReadFpdu { fpdu, request } = self.sender.request(read, false, &mut self.stags);
+                self.put(
+                    out,
+                    fpdu.as_bytes(),
+                    request.as_bytes(),
+                    DataPart::default(),
+                );
+            }
+            Some(NextMessage::Response) => return self.send_response(out),
+            Some(NextMessage::Work) => self.send_work(out),
+        }
+        true
+    }
+
+    /// How many of `left` bytes go into a segment behind a header of `header_len` bytes:
+    /// of several, all but the last have a multiple of 8.
+    fn segment_len(&self, left: u32, header_len: usize) -> u32 {
+        let room = u32::from(self.settings.ulpdu_max) - (header_len - LENGTH_LEN) as u32;
+        if left <= room { left } else { room & !7 }
+    }
+
+    /// A segment of a Read Response. The memory is looked at again: it may have been
+    /// invalidated since the Request came.
+    fn send_response(&mut self, out: &mut impl Transmit) -> bool {
+        let QueuedResponse { request, fpdu } =
+            *self.sender.responses.front().expect("it was there");
+        let sent = self.sender.sent;
+        let left = request.size.get() - sent;
+        let source = match left {
+            0 => Ok((0, 0)),
+            _ => {
+                let to = request.source_to.get().wrapping_add(sent.into());
+                let stag = request.source_stag.get();
+                self.stags.check(stag, to, left, RemoteAccess::READ)
+            }
+        };
+        let (tag, offset) = match source {
+            Ok(source) => source,
+            Err(denied) => {
+                let header = [fpdu.as_bytes(), request.as_bytes()].concat();
+                self.terminate_with(Denied::of_source(denied), header);
+                return false;
+            }
+        };
+        let len = self.segment_len(left, TaggedFpdu::LEN);
+        let header = tagged(
+            len,
+            (opcode::READ_RESPONSE, len == left),
+            request.sink_stag.get(),
+            request.sink_to.get().wrapping_add(sent.into()),
+        );
+        self.put(out, header.as_bytes(), &[], DataPart { tag, offset, len });
+        self.sender.advance(NextMessage::Response, len, len == left);
+        if len == left {
+            self.sender.responses.pop_front();
+        }
+        true
+    }
+
+    /// A segment of a Send or an RDMA Write.
+    fn send_work(&mut self, out: &mut impl Transmit) {
+        let work = *self.sender.works.front().expect("it was looked at");
+        let (sent, left) = (self.sender.sent, work.len() - self.sender.sent);
+        let (len, release) = match work {
+            Work::Write {
+                data,
+                stag,
+                to,
+                release,
+            } => {
+                let len = self.segment_len(left, TaggedFpdu::LEN);
+                let header = tagged(
+                    len,
+                    (opcode::WRITE, len == left),
+                    stag,
+                    to.wrapping_add(sent.into()),
+                );
+                let offset = data.offset + sent;
+                self.put(
+                    out,
+                    header.as_bytes(),
+                    &[],
+                    DataPart {
+                        offset,
+                        len,
+                        ..data
+                    },
+                );
+                (len, release)
+            }
+            Work::Send {
+                head,
+                body,
+                invalidate,
+                is_solicited,
+                release,
+            } => {
+                let len = self.segment_len(left, UntaggedFpdu::LEN);
+                let kind = (send_opcode(invalidate.is_some(), is_solicited), len == left);
+                let place = (self.sender.send_msn, sent);
+                let mut header = untagged(len, kind, queue::SEND, place);
+                header.invalidate_stag = invalidate.unwrap_or(0).into();
+                let of_head = &head.bytes()[(sent as usize).min(head.bytes().len())..];
+                let of_head = &of_head[..of_head.len().min(len as usize)];
+                let part = DataPart {
+                    offset: body.offset + sent.saturating_sub(head.len.into()),
+                    len: len - of_head.len() as u32,
+                    ..body
+                };
+                self.put(out, header.as_bytes(), of_head, part);
+                (len, release)
+            }
+        };
+        self.sender.advance(NextMessage::Work, len, len == left);
+        if len == left {
+            self.sender.works.pop_front();
+            if matches!(work, Work::Send { .. }) {
+                self.sender.send_msn = self.sender.send_msn.wrapping_add(1);
+            }
+            if let Some(tag) = release {
+                out.release(tag);
+            }
+        }
+    }
+
+    /// Writes an FPDU: `header` and `head` as bytes, `payload` as a name.
+    fn put(&self, out: &mut impl Transmit, header: &[u8], head: &[u8], payload: DataPart) {
+        let mut bytes = [0; UntaggedFpdu::LEN + HEAD_MAX + 8];
+        let mut len = header.len() + head.len();
+        bytes[..header.len()].copy_from_slice(header);
+        bytes[header.len()..len].copy_from_slice(head);
+        let pad = (len as u32 + payload.len).wrapping_neg() % 4;
+        if payload.len > 0 {
+            out.header(&bytes[..len]);
+            let crc = self.terms.crc.then(|| crc32c(&bytes[..len], 0));
+            let tail = Tail {
+                pad: pad as u8 + if crc.is_none() { 4 } else { 0 },
+                digest: crc,
+            };
+            out.payload(payload.tag, payload.offset, payload.len, tail);
+            return;
+        }
+        len += pad as usize;
+        if self.terms.crc {
+            let crc = crc32c(&bytes[..len], 0);
+            bytes[len..len + 4].copy_from_slice(&crc.to_le_bytes());
+        }
+        out.header(&bytes[..len + 4]);
+    }
+}
+
+fn send_opcode(invalidates: bool, is_solicited: bool) -> u8 {
+    match (invalidates, is_solicited) {
+        (false, false) => opcode::SEND,
+        (true, false) => opcode::SEND_INVALIDATE,
+        (false, true) => opcode::SEND_SOLICITED,
+        (true, true) => opcode::SEND_SOLICITED_INVALIDATE,
+    }
+}

@@ -1,0 +1,250 @@
+//! Memory that the peer may name: STags and what stands behind them (RFC 5040, section 2.2;
+//! RFC 5042).
+
+use machine::Tag;
+use wire::iwarp::TerminateCode;
+
+/// Registrations of one stream at a time: as many as there are tags.
+const REGIONS_MAX: usize = 1 << 16;
+
+/// What the peer may do with a region.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RemoteAccess {
+    /// Read it by RDMA Read.
+    pub read: bool,
+    /// Write it by RDMA Write.
+    pub write: bool,
+}
+
+impl RemoteAccess {
+    /// Nothing: only Read Responses that were asked for go there.
+    pub(crate) const NONE: RemoteAccess = RemoteAccess {
+        read: false,
+        write: false,
+    };
+    /// RDMA Read alone.
+    pub const READ: RemoteAccess = RemoteAccess {
+        read: true,
+        ..RemoteAccess::NONE
+    };
+    /// RDMA Write alone.
+    pub const WRITE: RemoteAccess = RemoteAccess {
+        write: true,
+        ..RemoteAccess::NONE
+    };
+}
+
+/// Memory under an STag.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RegisteredMemory {
+    /// The command whose data it is part of.
+    pub tag: Tag,
+    /// First byte, counted from the start of the command's data.
+    pub offset: u32,
+    /// Bytes.
+    pub len: u32,
+    /// Tagged Offset of the first byte.
+    pub to: u64,
+    /// What the peer may do with it.
+    pub access: RemoteAccess,
+}
+
+/// Why the peer may not do with an STag what it asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Denied {
+    Stag,
+    Access,
+    Bounds,
+    Wrap,
+}
+
+impl Denied {
+    /// As DDP says it of a tagged segment (RFC 5041, section 7.2), which knows no access
+    /// rights: these are RDMAP's.
+    pub(crate) const fn of_sink(self) -> TerminateCode {
+        match self {
+            Denied::Stag => TerminateCode::SINK_STAG,
+            Denied::Access => TerminateCode::ACCESS_RIGHTS,
+            Denied::Bounds => TerminateCode::SINK_BOUNDS,
+            Denied::Wrap => TerminateCode::SINK_WRAP,
+        }
+    }
+
+    /// As RDMAP says it of a Read Request (RFC 5040, section 4.8).
+    pub(crate) const fn of_source(self) -> TerminateCode {
+        match self {
+            Denied::Stag => TerminateCode::SOURCE_STAG,
+            Denied::Access => TerminateCode::ACCESS_RIGHTS,
+            Denied::Bounds => TerminateCode::SOURCE_BOUNDS,
+            Denied::Wrap => TerminateCode::SOURCE_WRAP,
+        }
+    }
+}
+
+#[derive(Debug)]
+struct StagSlot {
+    /// The key of its next registration.
+    key: u8,
+    registered: Option<(u32, RegisteredMemory)>,
+}
+
+/// The registrations of one stream. Its peer alone can name them: an STag of another stream
+/// is an invalid one here.
+///
+/// An STag is a slot (16 bits) and a number from the seed (8 bits), which are its index, and
+/// a key (8 bits) that counts the registrations of the slot. One that was invalidated is not
+/// soon valid again.
+#[derive(Debug)]
+pub(crate) struct Stags {
+    slots: Vec<StagSlot>,
+    free: Vec<u16>,
+    seed: u64,
+}
+
+impl Stags {
+    pub(crate) fn new(seed: u64) -> Stags {
+        Stags {
+            slots: Vec::new(),
+            free: Vec::new(),
+            seed,
+        }
+    }
+
+    /// Registrations.
+    pub(crate) fn len(&self) -> usize {
+        self.slots.len() - self.free.len()
+    }
+
+    /// Registers memory; `None`: there are [`REGIONS_MAX`] already.
+    pub(crate) fn register(&mut self, memory: RegisteredMemory) -> Option<u32> {
+        let end = memory.to.checked_add(memory.len.into());
+        assert!(end.is_some(), "a region whose Tagged Offsets wrap");
+        let slot = match self.free.pop() {
+            Some(slot) => slot,
+            None if self.slots.len() == REGIONS_MAX => return None,
+            None => {
+                let key = self.next_random();
+                self.slots.push(StagSlot {
+                    key,
+                    registered: None,
+                });
+                (self.slots.len() - 1) as u16
+            }
+        };
+        let salt = self.next_random();
+        let entry = &mut self.slots[usize::from(slot)];
+        entry.key = entry.key.wrapping_add(1);
+        let stag = u32::from(slot) << 16 | u32::from(salt) << 8 | u32::from(entry.key);
+        entry.registered = Some((stag, memory));
+        Some(stag)
+    }
+
+    /// The memory of `stag` is no longer there for the peer; `None`: it was not.
+    pub(crate) fn remove(&mut self, stag: u32) -> Option<RegisteredMemory> {
+        let memory = *self.find(stag)?;
+        let slot = (stag >> 16) as u16;
+        self.slots[usize::from(slot)].registered = None;
+        self.free.push(slot);
+        Some(memory)
+    }
+
+    pub(crate) fn find(&self, stag: u32) -> Option<&RegisteredMemory> {
+        let slot = self.slots.get((stag >> 16) as usize)?;
+        let (registered, memory) = slot.registered.as_ref()?;
+        (*registered == stag).then_some(memory)
+    }
+
+    /// The tag of `len` bytes, at least 1, at Tagged Offset `to` and where they begin in its
+    /// data, if the peer may do with them what `wanted` says.
+    pub(crate) fn check(
+        &self,
+        stag: u32,
+        to: u64,
+        len: u32,
+        wanted: RemoteAccess,
+    ) -> Result<(Tag, u32), Denied> {
+        let memory = self.find(stag).ok_or(Denied::Stag)?;
+        let has = memory.access;
+        if wanted.read && !has.read || wanted.write && !has.write {
+            return Err(Denied::Access);
+        }
+        let end = to.checked_add(len.into()).ok_or(Denied::Wrap)?;
+        if to < memory.to || end > memory.to + u64::from(memory.len) {
+            return Err(Denied::Bounds);
+        }
+        Ok((memory.tag, memory.offset + (to - memory.to) as u32))
+    }
+
+    /// The next number that follows from the seed.
+    fn next_random(&mut self) -> u8 {
+        self.seed = self
+            .seed
+            .wrapping_mul(0x5851_f42d_4c95_7f2d)
+            .wrapping_add(1);
+        (self.seed >> 56) as u8
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn memory(access: RemoteAccess) -> RegisteredMemory {
+        RegisteredMemory {
+            tag: 5,
+            offset: 100,
+            len: 50,
+            to: 0x1_0000_0000,
+            access,
+        }
+    }
+
+    #[test]
+    fn every_byte_outside_of_a_region_is_denied() {
+        let mut stags = Stags::new(1);
+        let region = memory(RemoteAccess::WRITE);
+        let stag = stags.register(region).expect("room");
+        let check = |to, len| stags.check(stag, to, len, RemoteAccess::WRITE);
+        assert_eq!(check(region.to, 50), Ok((5, 100)));
+        assert_eq!(check(region.to + 49, 1), Ok((5, 149)));
+        for (to, len) in [(region.to - 1, 1), (region.to + 49, 2), (region.to, 51)] {
+            assert_eq!(check(to, len), Err(Denied::Bounds));
+        }
+        assert_eq!(check(region.to + 50, 1), Err(Denied::Bounds));
+        assert_eq!(check(0, 1), Err(Denied::Bounds));
+        assert_eq!(check(u64::MAX, 1), Err(Denied::Wrap));
+        assert_eq!(check(u64::MAX - 3, u32::MAX), Err(Denied::Wrap));
+        let read = stags.check(stag, region.to, 1, RemoteAccess::READ);
+        assert_eq!(read, Err(Denied::Access));
+    }
+
+    #[test]
+    fn stag_that_was_removed_is_denied_for_the_next_255_registrations_of_its_slot() {
+        let mut stags = Stags::new(7);
+        let first = stags.register(memory(RemoteAccess::READ)).expect("room");
+        for _ in 0..255 {
+            let stag = stags.register(memory(RemoteAccess::READ)).expect("room");
+            assert!(stags.remove(stag).is_some());
+            assert_eq!(stags.remove(stag), None, "it was removed");
+        }
+        assert!(stags.remove(first).is_some());
+        for _ in 0..255 {
+            let stag = stags.register(memory(RemoteAccess::READ)).expect("room");
+            assert_eq!(stag >> 16, first >> 16, "the slot is the same");
+            assert_eq!(stags.find(first), None);
+            let checked = stags.check(first, 0x1_0000_0000, 1, RemoteAccess::READ);
+            assert_eq!(checked, Err(Denied::Stag));
+            stags.remove(stag);
+        }
+    }
+
+    #[test]
+    fn stags_are_distinct_and_full_is_no_panic() {
+        let mut stags = Stags::new(3);
+        let all: std::collections::BTreeSet<_> = (0..REGIONS_MAX)
+            .map(|_| stags.register(memory(RemoteAccess::NONE)).expect("room"))
+            .collect();
+        assert_eq!((all.len(), stags.len()), (REGIONS_MAX, REGIONS_MAX));
+        assert_eq!(stags.register(memory(RemoteAccess::NONE)), None);
+    }
+}

@@ -1,0 +1,447 @@
+//! Bytes go where they belong, in any pieces, and are told when they are there.
+
+use std::collections::VecDeque;
+
+use iwarp::{
+    DataPart, Qp, QpOp, QpSettings, ReadsRefused, ReceivedSend, RegisteredMemory, RemoteAccess,
+    SendHead, Work,
+};
+use machine::Machine;
+use testkit::End;
+use testkit::iwarp::mpa_frame;
+use wire::iwarp::{MPA_REQUEST_KEY, ReadRequest, TerminateCode, opcode, queue};
+
+use crate::{BODY, HEAD, connected, feed, sent, settings};
+
+fn region(tag: u16, len: u32, access: RemoteAccess) -> RegisteredMemory {
+    RegisteredMemory {
+        tag,
+        offset: 8,
+        len,
+        to: 1 << 40,
+        access,
+    }
+}
+
+fn pattern(len: usize) -> Vec<u8> {
+    (0..len).map(|at| (at * 7 + 3) as u8).collect()
+}
+
+#[test]
+fn write_in_any_pieces_is_placed_and_nothing_is_told() {
+    let data = pattern(61);
+    for crc in [false, true] {
+        for step in [1, 2, 3, 7, 16, 17, 1000] {
+            let (mut end, peer) = connected(settings(), crc);
+            end.set_memory(1, vec![0xee; 100]);
+            let memory = region(1, 80, RemoteAccess::WRITE);
+            let stag = end.machine.register(memory).expect("room");
+            let mut stream = Vec::new();
+            // The last segment has nothing.
+            for (at, to) in [(0, 1), (1, 20), (20, 20), (20, 61), (61, 61)] {
+                let kind = (opcode::WRITE, (at, to) == (61, 61));
+                stream.extend(peer.tagged(kind, stag, (1 << 40) + at as u64, &data[at..to]));
+            }
+            assert_eq!(feed(&mut end, &stream, step), []);
+            assert_eq!(end.memory[1][8..69], data);
+            let around = end.memory[1][..8].iter().chain(&end.memory[1][69..]);
+            assert!(around.copied().all(|byte| byte == 0xee));
+            assert!(!end.machine.is_finished());
+        }
+    }
+}
+
+#[test]
+fn send_in_segments_of_one_byte_arrives_as_head_and_body() {
+    let message = pattern(HEAD + 20);
+    for crc in [false, true] {
+        for step in [1, 5, 1000] {
+            let (mut end, peer) = connected(settings(), crc);
+            end.machine.post_receives(1);
+            let mut stream = Vec::new();
+            for at in 0..message.len() {
+                let kind = (opcode::SEND_SOLICITED, at + 1 == message.len());
+                let place = (queue::SEND, 1, at as u32);
+                stream.extend(peer.untagged(kind, 0, place, &message[at..=at]));
+            }
+            let received = QpOp::Received(ReceivedSend {
+                body_len: 20,
+                tag: Some(9),
+                invalidated: None,
+                is_solicited: true,
+            });
+            assert_eq!(feed(&mut end, &stream, step), [QpOp::Body, received]);
+            assert_eq!(end.machine.head(), &message[..HEAD]);
+            assert_eq!(end.memory[9][..20], message[HEAD..]);
+            assert!(end.memory[9][20..].iter().all(|byte| *byte == 0));
+        }
+    }
+}
+
+#[test]
+fn send_that_is_all_head_or_nothing_needs_no_memory() {
+    let (mut end, peer) = connected(settings(), true);
+    end.machine.post_receives(3);
+    for (msn, len) in [(1, 0), (2, 5), (3, HEAD)] {
+        let message = pattern(len);
+        let told = feed(&mut end, &peer.send(msn, &message), 2);
+        let received = QpOp::Received(ReceivedSend {
+            body_len: 0,
+            tag: None,
+            invalidated: None,
+            is_solicited: false,
+        });
+        assert_eq!(told, [received]);
+        assert_eq!(end.machine.head(), message);
+    }
+}
+
+/// Takes ops until there is none.
+fn ops(end: &mut End<Qp>) -> Vec<QpOp> {
+    std::iter::from_fn(|| end.next_op()).collect()
+}
+
+#[test]
+fn body_waits_for_its_place_and_for_its_memory() {
+    let (mut end, peer) = connected(settings(), true);
+    end.machine.post_receives(1);
+    let message = pattern(HEAD + BODY);
+    let mut stream: VecDeque<u8> = peer.send(1, &message).into();
+    end.receive(&mut stream, 1000);
+    assert_eq!(ops(&mut end), [QpOp::Body]);
+    assert_eq!(
+        end.machine.head(),
+        &message[..HEAD],
+        "to choose the memory by"
+    );
+    assert_eq!(end.machine.recv_plan().stage_max, 0);
+    end.machine.body_into(4);
+    assert!(end.machine.is_blocked_on(4) && !end.machine.is_blocked_on(5));
+    assert_eq!(
+        (end.machine.recv_plan().stage_max, ops(&mut end)),
+        (0, vec![])
+    );
+    end.set_memory(4, vec![0; BODY]);
+    // Less than there is: the rest is passed over.
+    end.machine.prepared(4, 10);
+    let told = ops(&mut end);
+    assert!(matches!(
+        told[..],
+        [QpOp::Received(ReceivedSend {
+            body_len: 64,
+            tag: Some(4),
+            ..
+        })]
+    ));
+    assert_eq!(end.memory[4][..10], message[HEAD..HEAD + 10]);
+    assert!(end.memory[4][10..].iter().all(|byte| *byte == 0));
+}
+
+#[test]
+fn body_that_nothing_needs_is_passed_over_and_its_crc_counts() {
+    for damage in [0, 1] {
+        let (mut end, peer) = connected(settings(), true);
+        end.machine.post_receives(1);
+        let message = pattern(HEAD + 30);
+        let (first, second) = message.split_at(HEAD + 10);
+        let place = |at: usize| (queue::SEND, 1, at as u32);
+        let mut bytes = peer.untagged((opcode::SEND, false), 0, place(0), first);
+        bytes.extend(peer.untagged((opcode::SEND, true), 0, place(HEAD + 10), second));
+        let at = bytes.len() - 8;
+        bytes[at] ^= damage;
+        let mut stream: VecDeque<u8> = bytes.into();
+        let mut told = Vec::new();
+        while end.receive(&mut stream, 3) > 0 || end.machine.has_step() {
+            while let Some(op) = end.next_op() {
+                told.push(op);
+                if op == QpOp::Body {
+                    end.machine.drop_body();
+                }
+            }
+        }
+        assert_eq!(told[0], QpOp::Body);
+        match damage {
+            0 => assert!(matches!(
+                told[1..],
+                [QpOp::Received(ReceivedSend {
+                    body_len: 30,
+                    tag: None,
+                    ..
+                })]
+            )),
+            _ => assert!(matches!(told[1..], [QpOp::Fatal(_)])),
+        }
+        assert_eq!(end.placed_bytes + end.direct_bytes, 0);
+    }
+}
+
+#[test]
+fn large_payload_goes_straight_to_its_memory() {
+    let (mut end, peer) = connected(settings(), true);
+    end.set_memory(1, vec![0; 40_000]);
+    let memory = region(1, 39_000, RemoteAccess::WRITE);
+    let stag = end.machine.register(memory).expect("room");
+    let data = pattern(39_000);
+    let mut bytes = peer.tagged((opcode::WRITE, false), stag, 1 << 40, &data[..20_000]);
+    bytes.extend(peer.tagged(
+        (opcode::WRITE, true),
+        stag,
+        (1 << 40) + 20_000,
+        &data[20_000..],
+    ));
+    assert_eq!(feed(&mut end, &bytes, 8000), []);
+    assert_eq!(end.memory[1][8..39_008], data);
+    assert!(
+        end.direct_bytes > 30_000,
+        "{} went straight",
+        end.direct_bytes
+    );
+}
+
+#[test]
+fn send_with_invalidate_takes_the_stag_from_the_peer() {
+    for solicited in [false, true] {
+        let (mut end, peer) = connected(settings(), false);
+        end.machine.post_receives(2);
+        end.set_memory(1, vec![0; 100]);
+        let memory = region(1, 80, RemoteAccess::WRITE);
+        let stag = end.machine.register(memory).expect("room");
+        let opcode = match solicited {
+            false => opcode::SEND_INVALIDATE,
+            true => opcode::SEND_SOLICITED_INVALIDATE,
+        };
+        let send = |msn| peer.untagged((opcode, true), stag, (queue::SEND, msn, 0), b"x");
+        let received = QpOp::Received(ReceivedSend {
+            body_len: 0,
+            tag: None,
+            invalidated: Some(stag),
+            is_solicited: solicited,
+        });
+        assert_eq!(feed(&mut end, &send(1), 4), [received]);
+        assert!(!end.machine.invalidate(stag), "it was");
+        let told = feed(&mut end, &send(2), 4);
+        let fault = TerminateCode::CANNOT_INVALIDATE;
+        assert_eq!(
+            told,
+            [QpOp::Fatal(iwarp::QpError::Sent(fault))],
+            "not twice"
+        );
+    }
+}
+
+fn request(sink: (u32, u64), source: (u32, u64), size: u32) -> ReadRequest {
+    ReadRequest {
+        sink_stag: sink.0.into(),
+        sink_to: sink.1.into(),
+        size: size.into(),
+        source_stag: source.0.into(),
+        source_to: source.1.into(),
+    }
+}
+
+#[test]
+fn read_requests_are_answered_in_order_and_in_segments() {
+    for crc in [false, true] {
+        let (mut end, peer) = connected(
+            QpSettings {
+                ulpdu_max: 128,
+                ..settings()
+            },
+            crc,
+        );
+        end.set_memory(1, pattern(300));
+        let memory = region(1, 250, RemoteAccess::READ);
+        let stag = end.machine.register(memory).expect("room");
+        let mut bytes = peer.read_request(1, &request((70, 500), (stag, (1 << 40) + 5), 245));
+        bytes.extend(peer.read_request(2, &request((71, 0), (0, 0), 0)));
+        assert_eq!(feed(&mut end, &bytes, 1), []);
+        let ulpdus = peer.cut(&mut sent(&mut end));
+        let mut data = Vec::new();
+        let lens: Vec<usize> = ulpdus.iter().map(|ulpdu| ulpdu.len() - 14).collect();
+        assert_eq!(lens, [112, 112, 21, 0], "all but the last a multiple of 8");
+        for (index, ulpdu) in ulpdus[..3].iter().enumerate() {
+            let is_last = index == 2;
+            assert_eq!(ulpdu[..2], [if is_last { 0xc1 } else { 0x81 }, 0x42]);
+            assert_eq!(ulpdu[2..6], 70u32.to_be_bytes());
+            assert_eq!(ulpdu[6..14], (500 + data.len() as u64).to_be_bytes());
+            data.extend_from_slice(&ulpdu[14..]);
+        }
+        assert_eq!(data, pattern(300)[13..258]);
+        assert_eq!(ulpdus[3][..6], [0xc1, 0x42, 0, 0, 0, 71]);
+        // Both are answered: two others may come.
+        let again = peer.read_request(3, &request((70, 0), (stag, 1 << 40), 1));
+        assert_eq!(feed(&mut end, &again, 1), []);
+    }
+}
+
+#[test]
+fn responses_and_other_work_take_turns() {
+    let (mut end, peer) = connected(settings(), false);
+    let source = || request((1, 0), (0, 0), 0);
+    feed(&mut end, &peer.read_request(1, &source()), 9);
+    feed(&mut end, &peer.read_request(2, &source()), 9);
+    for _ in 0..3 {
+        end.machine.post(Work::Send {
+            head: SendHead::new(b"x"),
+            body: DataPart::default(),
+            invalidate: None,
+            is_solicited: false,
+            release: None,
+        });
+    }
+    let opcodes: Vec<u8> = peer
+        .cut(&mut sent(&mut end))
+        .iter()
+        .map(|ulpdu| ulpdu[1])
+        .collect();
+    assert_eq!(opcodes, [0x42, 0x43, 0x42, 0x43, 0x43]);
+}
+
+#[test]
+fn memory_that_is_invalidated_before_its_response_is_not_sent() {
+    let (mut end, peer) = connected(
+        QpSettings {
+            ulpdu_max: 128,
+            ..settings()
+        },
+        false,
+    );
+    end.set_memory(1, pattern(300));
+    let memory = region(1, 250, RemoteAccess::READ);
+    let stag = end.machine.register(memory).expect("room");
+    let fpdu = peer.read_request(1, &request((70, 0), (stag, 1 << 40), 200));
+    feed(&mut end, &fpdu, 9);
+    let mut out = VecDeque::new();
+    end.transmit(&mut out, 1);
+    assert!(end.machine.invalidate(stag));
+    end.transmit(&mut out, 1);
+    let ulpdus = peer.cut(&mut out);
+    assert_eq!(ulpdus.len(), 2);
+    assert_eq!(ulpdus[1][18..22], [0x01, 0, 0xe0, 0]);
+    assert_eq!(ulpdus[1][22..], fpdu[..48], "the Read Request");
+    assert!(end.machine.has_step());
+    let fault = iwarp::QpError::Sent(TerminateCode::SOURCE_STAG);
+    assert_eq!(ops(&mut end), [QpOp::Fatal(fault)]);
+    assert!(end.machine.is_finished() && !end.machine.has_transmit());
+}
+
+#[test]
+fn write_to_memory_that_is_invalidated_meanwhile_ends_the_stream() {
+    let (mut end, peer) = connected(settings(), false);
+    end.set_memory(1, vec![0; 100]);
+    let memory = region(1, 80, RemoteAccess::WRITE);
+    let stag = end.machine.register(memory).expect("room");
+    let mut stream: VecDeque<u8> = peer
+        .tagged((opcode::WRITE, true), stag, 1 << 40, &[7; 60])
+        .into();
+    end.receive(&mut stream, 30);
+    assert_eq!(ops(&mut end), []);
+    let placed = end.memory[1].clone();
+    assert!(end.machine.invalidate(stag));
+    while end.receive(&mut stream, 7) > 0 {}
+    let fault = iwarp::QpError::Sent(TerminateCode::SINK_STAG);
+    assert_eq!(ops(&mut end), [QpOp::Fatal(fault)]);
+    assert_eq!(end.memory[1], placed);
+}
+
+#[test]
+fn reads_beyond_the_ord_wait_and_then_go() {
+    let (mut end, peer) = connected(settings(), false);
+    end.set_memory(3, vec![0; 50]);
+    let part = |index: u32| DataPart {
+        tag: 3,
+        offset: index * 10,
+        len: 10,
+    };
+    for index in 0..5 {
+        end.machine.read(part(index), 1, 0).expect("reads");
+    }
+    let mut done = Vec::new();
+    for round in 0..5u8 {
+        let mut requests = VecDeque::from(peer.cut(&mut sent(&mut end)));
+        // Two are under way, and each that ends lets one go.
+        assert_eq!(requests.len(), [2, 1, 1, 1, 0][usize::from(round)]);
+        assert!(!end.machine.has_transmit());
+        done.extend(requests.drain(..).map(|ulpdu| {
+            assert_eq!(ulpdu[..2], [0x41, 0x41]);
+            u32::from_be_bytes(ulpdu[18..22].try_into().expect("4 bytes"))
+        }));
+        let stag = done[usize::from(round)];
+        let response = peer.tagged((opcode::READ_RESPONSE, true), stag, 0, &[round + 1; 10]);
+        let told = feed(&mut end, &response, 6);
+        assert_eq!(told, [QpOp::ReadDone(part(round.into()))]);
+    }
+    let expected: Vec<u8> = (0..50).map(|at| at / 10 + 1).collect();
+    assert_eq!(end.memory[3], expected);
+}
+
+#[test]
+fn reads_of_a_peer_that_takes_none_are_refused() {
+    let mut end = End::new(Qp::responder(settings(), 7, 0));
+    let request = mpa_frame(MPA_REQUEST_KEY, (0, 2), Some((0, 4)), b"");
+    feed(&mut end, &request, 9);
+    end.machine.accept(b"");
+    assert_eq!(
+        end.machine.read(DataPart::default(), 1, 0),
+        Err(ReadsRefused)
+    );
+}
+
+#[test]
+fn messages_are_cut_at_the_longest_ulpdu_and_their_tag_is_released_once() {
+    for crc in [false, true] {
+        let (mut end, peer) = connected(
+            QpSettings {
+                ulpdu_max: 128,
+                ..settings()
+            },
+            crc,
+        );
+        end.set_memory(1, pattern(400));
+        end.machine.post(Work::Write {
+            data: DataPart {
+                tag: 1,
+                offset: 3,
+                len: 230,
+            },
+            stag: 0x55,
+            to: 1000,
+            release: None,
+        });
+        end.machine.post(Work::Send {
+            head: SendHead::new(&pattern(128)),
+            body: DataPart {
+                tag: 1,
+                offset: 5,
+                len: 100,
+            },
+            invalidate: Some(0x66),
+            is_solicited: true,
+            release: Some(1),
+        });
+        let mut out = VecDeque::new();
+        for _ in 0..5 {
+            assert_eq!(end.released, []);
+            end.transmit(&mut out, 1);
+        }
+        end.transmit(&mut out, 1);
+        assert_eq!(end.released, [1]);
+        let ulpdus = peer.cut(&mut out);
+        let (writes, sends) = ulpdus.split_at(3);
+        let mut data = Vec::new();
+        for ulpdu in writes {
+            assert_eq!(ulpdu[6..14], (1000 + data.len() as u64).to_be_bytes());
+            data.extend_from_slice(&ulpdu[14..]);
+        }
+        assert_eq!(data, pattern(400)[3..233]);
+        let mut message = Vec::new();
+        for (index, ulpdu) in sends.iter().enumerate() {
+            assert_eq!(ulpdu[..2], [if index == 2 { 0x41 } else { 0x01 }, 0x46]);
+            assert_eq!(ulpdu[2..6], 0x66u32.to_be_bytes());
+            assert_eq!(ulpdu[6..14], [0, 0, 0, 0, 0, 0, 0, 1], "queue 0, MSN 1");
+            assert_eq!(ulpdu[14..18], (message.len() as u32).to_be_bytes());
+            message.extend_from_slice(&ulpdu[18..]);
+        }
+        assert_eq!(message, [&pattern(128)[..], &pattern(400)[5..105]].concat());
+    }
+}
