@@ -135,8 +135,8 @@ const MAY_USE: &[(&str, &[&str])] = &[
     (
         "doubles",
         &[
-            "auth", "iscsi", "link", "machine", "mem", "nfs", "nfsd", "nvmf", "random", "reactor",
-            "scsi", "store", "testkit", "tls", "wire",
+            "auth", "iscsi", "iwarp", "link", "machine", "mem", "nfs", "nfsd", "nvmf", "random",
+            "reactor", "scsi", "store", "testkit", "tls", "wire",
         ],
     ),
 ];

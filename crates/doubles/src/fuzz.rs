@@ -4,6 +4,7 @@
 mod dhchap;
 mod iscsi;
 mod iscsi_target;
+mod iwarp_stream;
 mod nfs_compounds;
 mod nfs_connection;
 mod nvme_tcp;
@@ -14,6 +15,7 @@ mod tls;
 pub use dhchap::dhchap;
 pub use iscsi::{login_text as iscsi_login_text, pdu as iscsi_pdu};
 pub use iscsi_target::iscsi_target;
+pub use iwarp_stream::iwarp_stream;
 pub use nfs_compounds::{nfs_compounds, nfs_operations_done};
 pub use nfs_connection::nfs_connection;
 pub use nvme_tcp::{
@@ -32,6 +34,7 @@ pub const TARGETS: &[(&str, Body)] = &[
     ("iscsi_login_text", iscsi_login_text),
     ("iscsi_pdu", iscsi_pdu),
     ("iscsi_target", iscsi_target),
+    ("iwarp_stream", iwarp_stream),
     ("nfs_compounds", nfs_compounds),
     ("nfs_connection", nfs_connection),
     ("nvme_tcp_controller", nvme_tcp_controller),
