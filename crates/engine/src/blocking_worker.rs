@@ -32,7 +32,8 @@ pub enum About {
     /// What peers prove themselves by, in handshakes of TLS and in authentication: however many
     /// there are, they take no more than one processor.
     Proofs,
-    /// Security contexts of GSS-API: making one may ask files and the network.
+    /// Security contexts of GSS-API and the users that their names are: making one may ask files
+    /// and the network.
     SecurityContexts,
     /// Reservations, size and state of the volume at an address, or a file system.
     State(usize),

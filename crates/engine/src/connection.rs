@@ -21,7 +21,7 @@ use crate::hosts::{ConnectedHost, HostName, HostPlace};
 use crate::job::Jobs;
 use crate::life::ConnectionLife;
 use crate::post::ShardMail;
-use crate::proofs::ProofPlace;
+use crate::proofs::{ProofKind, ProofPlace};
 use crate::protocol::{ConnectionEvent, ConnectionStage, Protocol, ProtocolOp};
 use crate::refusals::{Refusal, RefusalKind};
 use crate::sample::{Sample, StageMeters};
@@ -477,11 +477,12 @@ pub trait Connection: Protocol {
         if let Some(work) = core.link.stream.take_handshake() {
             let connection = ConnectionRef::unpack(core.via.connection);
             let shared = core.shared.clone();
-            let place = core.shared.prove(core.via.peer.ip(), move || {
+            let step = move || {
                 let mail = ShardMail::Handshake(connection, Box::new(work.step()));
                 shared.send(connection.shard as usize, mail);
-            });
-            core.handshake = Some(place);
+            };
+            let (kind, address) = (ProofKind::Computed, core.via.peer.ip());
+            core.handshake = Some(core.shared.prove(kind, address, step));
         }
         if core.link.stream.take_key_used_up() {
             let (host, target) = self.names();

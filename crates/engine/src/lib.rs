@@ -47,7 +47,7 @@ pub use later::{Elsewhere, Later};
 pub use life::ConnectionLife;
 pub use orphan::Orphans;
 pub use post::{Mail, Post};
-pub use proofs::ProofPlace;
+pub use proofs::{ProofKind, ProofPlace};
 pub use protocol::{
     AnyConnection, ConnectionEvent, ConnectionStage, HandshakeTerms, Has, Protocol, ProtocolOp,
     Protocols,

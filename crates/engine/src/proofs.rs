@@ -1,7 +1,7 @@
-//! Steps by which peers prove what they are, in handshakes of TLS and in authentication, that
-//! wait for the thread that makes them. Addresses take turns: one with many keeps another waiting
-//! for one step of its own. There are as many as connections at most, each of which has one at a
-//! time; one that closes takes its step out.
+//! Steps by which peers prove what they are, in handshakes of TLS, in authentication and in
+//! security contexts, that wait for the thread that makes them. Addresses take turns: one with many keeps another waiting
+//! for one step of its own. There are as many as connections at most, each of which has one or
+//! a few at a time; one that closes takes its steps out.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -10,8 +10,27 @@ use std::sync::{Arc, Mutex};
 
 use machine::locked;
 
-use crate::blocking_worker::BlockingWork;
+use crate::blocking_worker::{About, BlockingWork};
 use crate::hosts::network;
+
+/// What is proved. Steps of one kind keep none of another waiting.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ProofKind {
+    /// In handshakes of TLS and in authentication: a step only computes.
+    Computed,
+    /// By security contexts, and which users their names are: a step may ask files and the
+    /// network.
+    Asked,
+}
+
+impl ProofKind {
+    pub(crate) fn about(self) -> About {
+        match self {
+            ProofKind::Computed => About::Proofs,
+            ProofKind::Asked => About::SecurityContexts,
+        }
+    }
+}
 
 /// Those that wait.
 #[derive(Default)]
@@ -36,6 +55,14 @@ pub struct ProofPlace {
     queue: Arc<ProofQueue>,
     address: IpAddr,
     number: u64,
+    is_left: bool,
+}
+
+impl ProofPlace {
+    /// The step is made whatever becomes of the peer: it is about more than that.
+    pub fn leave(mut self) {
+        self.is_left = true;
+    }
 }
 
 impl ProofQueue {
@@ -51,6 +78,7 @@ impl ProofQueue {
             queue: self.clone(),
             address,
             number,
+            is_left: false,
         };
         (place, begins)
     }
@@ -81,6 +109,9 @@ impl ProofQueue {
 
 impl Drop for ProofPlace {
     fn drop(&mut self) {
+        if self.is_left {
+            return;
+        }
         let mut table = locked(&self.queue.table);
         let Some(of_address) = table.waiting.get_mut(&self.address) else {
             return;

@@ -17,7 +17,7 @@ use crate::fence::{Passage, Scope};
 use crate::hosts::{Hosts, SHORTAGE};
 use crate::placement::Load;
 use crate::post::{Post, ShardMail};
-use crate::proofs::{ProofPlace, ProofQueue};
+use crate::proofs::{ProofKind, ProofPlace, ProofQueue};
 use crate::refusals::Refusals;
 use crate::reservation::Hears;
 use crate::sample::StageTimes;
@@ -59,7 +59,8 @@ pub struct Shared {
     pub unsynced: AtomicU64,
     post: Arc<dyn Post<ShardMail>>,
     desk: Arc<Desk>,
-    proofs: Arc<ProofQueue>,
+    /// By [`ProofKind`].
+    proofs: [Arc<ProofQueue>; 2],
     tls: TlsMeters,
     started: OnceLock<Nanos>,
     is_stopping: AtomicBool,
@@ -88,7 +89,7 @@ impl Shared {
             unsynced: AtomicU64::new(0),
             post,
             desk: Arc::default(),
-            proofs: Arc::default(),
+            proofs: Default::default(),
             tls: TlsMeters::default(),
             started: OnceLock::new(),
             is_stopping: AtomicBool::new(false),
@@ -162,28 +163,30 @@ impl Shared {
     }
 
     /// Has a step made by which a peer at `address` proves what it is, in the turn of the
-    /// address, if its place is still kept then. The step does not block.
+    /// address, if its place is still kept then.
     pub fn prove(
         self: &Arc<Self>,
+        kind: ProofKind,
         address: IpAddr,
         step: impl FnOnce() + Send + 'static,
     ) -> ProofPlace {
-        let (place, begins) = self.proofs.add(address, Box::new(step));
+        let (place, begins) = self.proofs[kind as usize].add(address, Box::new(step));
         if begins {
-            self.make_proofs();
+            self.make_proofs(kind);
         }
         place
     }
 
-    /// Has the next step made, and those after it.
-    fn make_proofs(self: &Arc<Self>) {
+    /// Has the next step made, and those after it, whatever becomes of this one.
+    fn make_proofs(self: &Arc<Self>, kind: ProofKind) {
         let shared = self.clone();
-        self.blocking(About::Proofs, move || {
-            if let Some(step) = shared.proofs.take() {
-                step();
+        self.blocking(kind.about(), move || {
+            let step = shared.proofs[kind as usize].take();
+            if shared.proofs[kind as usize].goes_on() {
+                shared.make_proofs(kind);
             }
-            if shared.proofs.goes_on() {
-                shared.make_proofs();
+            if let Some(step) = step {
+                step();
             }
         });
     }

@@ -4,9 +4,9 @@
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::io;
-use std::net::{TcpListener, TcpStream};
+use std::net::{IpAddr, TcpListener, TcpStream};
 use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
 
 use link::{CommandMemory, Stream};
 use machine::{Machine, Nanos, RecvPlan, Step, Tag, Transmit};
@@ -17,6 +17,7 @@ use store::meter::{IoMeter, IoOp};
 use crate::connection::{Connection, Core, Via, stage_meters};
 use crate::job::{AnswerSource, Job, Jobs};
 use crate::post::{Mail, Post, ShardMail};
+use crate::proofs::ProofKind;
 use crate::protocol::{ConnectionEvent, ConnectionStage, Has, Protocol};
 use crate::shard::Shard;
 use crate::shared::{ConnectionLimits, Shared};
@@ -229,6 +230,34 @@ fn bench() -> Bench {
         driver,
         _peer,
     }
+}
+
+#[test]
+fn step_that_hangs_or_fails_keeps_no_proof_of_another_kind_or_address_waiting() {
+    let shared = bench().shared.clone();
+    shared.start_blocking_worker().expect("a thread");
+    let (tell, told) = mpsc::channel();
+    let (release, held) = mpsc::channel::<()>();
+    let [one, other] = [[10, 0, 0, 1], [10, 0, 0, 2]].map(IpAddr::from);
+    let tells = |what| {
+        let tell = tell.clone();
+        move || tell.send(what).expect("it is awaited")
+    };
+    let begun = tells("begun");
+    let hangs = shared.prove(ProofKind::Asked, one, move || {
+        begun();
+        let _ = held.recv();
+    });
+    assert_eq!(told.recv(), Ok("begun"));
+    let computed = shared.prove(ProofKind::Computed, one, tells("computed"));
+    assert_eq!(told.recv(), Ok("computed"));
+    let fails = shared.prove(ProofKind::Asked, one, || panic!("on purpose"));
+    shared.prove(ProofKind::Asked, other, tells("left")).leave();
+    drop(shared.prove(ProofKind::Asked, other, tells("given up")));
+    let last = shared.prove(ProofKind::Asked, one, tells("last"));
+    drop(release);
+    assert_eq!([told.recv(), told.recv()], [Ok("left"), Ok("last")]);
+    drop((hangs, computed, fails, last));
 }
 
 impl Bench {

@@ -203,8 +203,9 @@ impl RunningCall<'_> {
     fn look_up_owners(&self, attr: &Attr) -> Result<OwnerNames, nfsstat4> {
         let owners = &self.nfsd.owners;
         // Both are asked for before the client comes again.
-        let owner = owners.name(AccountKind::User, attr.uid, self.now);
-        let group = owners.name(AccountKind::Group, attr.gid, self.now);
+        let by = (self.peer.host(), self.now);
+        let owner = owners.name(AccountKind::User, attr.uid, by);
+        let group = owners.name(AccountKind::Group, attr.gid, by);
         Ok(OwnerNames {
             owner: owner?,
             group: group?,
@@ -220,7 +221,8 @@ impl RunningCall<'_> {
         wanted: &fattr4<'_>,
         is_new: bool,
     ) -> Result<SetAttributes, nfsstat4> {
-        let by_name = |kind, name: &[u8]| self.nfsd.owners.number(kind, name, self.now);
+        let by = (self.peer.host(), self.now);
+        let by_name = |kind, name: &[u8]| self.nfsd.owners.number(kind, name, by);
         let owners: &ReadOwner<'_> = match self.has_names() {
             true => &by_name,
             false => NO_NAMES,

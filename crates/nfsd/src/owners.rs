@@ -18,6 +18,8 @@ const FRESH: Nanos = 600 * 1_000_000_000;
 const KNOWN_MAX: usize = 16 * 1024;
 /// Questions under way at most; what is asked beyond comes again.
 const ASKED_MAX: usize = 1024;
+/// Of these, those of one host.
+const ASKED_OF_HOST_MAX: usize = 256;
 /// Bytes of a name at most.
 const NAME_BYTES_MAX: usize = 256;
 
@@ -49,15 +51,56 @@ struct KnownOwners {
     domain: Option<Arc<str>>,
     /// With when each was asked for.
     known: HashMap<OwnerQuestion, (OwnerAnswer, Nanos)>,
-    /// With when they were asked; `None` of those under way.
-    asked: HashMap<OwnerQuestion, Option<Nanos>>,
+    /// With the host that was first to ask, and when; `None` of those under way.
+    asked: HashMap<OwnerQuestion, (u64, Option<Nanos>)>,
+    /// How many each host has among them.
+    hosts: HashMap<u64, usize>,
 }
 
-/// Questions for the database.
-pub struct Questions {
+/// A question for the database.
+pub struct Question {
     domain: Arc<str>,
-    asked: Vec<(OwnerQuestion, Nanos)>,
+    asked: OwnerQuestion,
+    host: u64,
+    since: Nanos,
 }
+
+impl Question {
+    /// The host whose turn it takes, as of [`Asker::host`](store::fs::Asker::host).
+    pub fn host(&self) -> u64 {
+        self.host
+    }
+}
+
+impl KnownOwners {
+    /// Notes a question, unless there are too many.
+    fn ask(&mut self, question: OwnerQuestion, (host, now): Asked) -> bool {
+        let of_host = self.hosts.get(&host).copied().unwrap_or(0);
+        let is_one_more = self.asked.len() < ASKED_MAX
+            && of_host < ASKED_OF_HOST_MAX
+            && !self.asked.contains_key(&question);
+        if is_one_more {
+            self.hosts.insert(host, of_host + 1);
+            self.asked.insert(question, (host, Some(now)));
+        }
+        is_one_more
+    }
+
+    fn answered(&mut self, question: &OwnerQuestion) {
+        let Some((host, _)) = self.asked.remove(question) else {
+            return;
+        };
+        if let Some(count) = self.hosts.get_mut(&host) {
+            *count -= 1;
+            if *count == 0 {
+                self.hosts.remove(&host);
+            }
+        }
+    }
+}
+
+/// The host that asks, as of [`Asker::host`](store::fs::Asker::host), and when.
+pub type Asked = (u64, Nanos);
 
 impl Owners {
     /// Owners are `user@domain` from now on; `None`: they are numbers.
@@ -73,17 +116,17 @@ impl Owners {
     ///
     /// # Errors
     /// NFS4ERR_DELAY where that is asked for.
-    pub(crate) fn name(
+    pub fn name(
         &self,
         kind: AccountKind,
         id: u32,
-        now: Nanos,
+        by: Asked,
     ) -> Result<Option<Arc<str>>, nfsstat4> {
         let mut state = locked(&self.state);
         if state.domain.is_none() {
             return Ok(None);
         }
-        match self.look_up(&mut state, OwnerQuestion::Name(kind, id), now)? {
+        match self.look_up(&mut state, OwnerQuestion::Name(kind, id), by)? {
             OwnerAnswer::Name(name) => Ok(name),
             OwnerAnswer::Number(_) => unreachable!("a name was asked for"),
         }
@@ -97,7 +140,7 @@ impl Owners {
         &self,
         kind: AccountKind,
         name: &[u8],
-        now: Nanos,
+        by: Asked,
     ) -> Result<u32, nfsstat4> {
         let bad = nfsstat4::NFS4ERR_BADOWNER;
         let text = std::str::from_utf8(name).map_err(|_| bad)?;
@@ -107,7 +150,7 @@ impl Owners {
         if !own.eq_ignore_ascii_case(domain) || name.len() > NAME_BYTES_MAX || name.contains('\0') {
             return Err(bad);
         }
-        match self.look_up(&mut state, OwnerQuestion::Number(kind, name.into()), now)? {
+        match self.look_up(&mut state, OwnerQuestion::Number(kind, name.into()), by)? {
             OwnerAnswer::Number(number) => number.ok_or(bad),
             OwnerAnswer::Name(_) => unreachable!("a number was asked for"),
         }
@@ -117,16 +160,15 @@ impl Owners {
         &self,
         state: &mut KnownOwners,
         question: OwnerQuestion,
-        now: Nanos,
+        by: Asked,
     ) -> Result<OwnerAnswer, nfsstat4> {
         let known = state.known.get(&question).cloned();
         if let Some((answer, since)) = &known
-            && now.saturating_sub(*since) < FRESH
+            && by.1.saturating_sub(*since) < FRESH
         {
             return Ok(answer.clone());
         }
-        if state.asked.len() < ASKED_MAX && !state.asked.contains_key(&question) {
-            state.asked.insert(question, Some(now));
+        if state.ask(question, by) {
             self.is_asked.store(true, Ordering::Release);
         }
         known
@@ -136,48 +178,52 @@ impl Owners {
 
     /// What is to be asked of the database, if anything.
     #[inline]
-    pub fn take_questions(&self) -> Option<Questions> {
+    pub fn take_questions(&self) -> Vec<Question> {
         match self.is_asked.load(Ordering::Acquire) {
             true => self.take_asked(),
-            false => None,
+            false => Vec::new(),
         }
     }
 
     #[cold]
-    fn take_asked(&self) -> Option<Questions> {
+    fn take_asked(&self) -> Vec<Question> {
         let mut state = locked(&self.state);
         self.is_asked.store(false, Ordering::Release);
-        let domain = state.domain.clone()?;
+        let Some(domain) = state.domain.clone() else {
+            return Vec::new();
+        };
         let asked = state.asked.iter_mut();
-        let asked = asked.filter_map(|(question, since)| Some((question.clone(), since.take()?)));
-        let asked: Vec<_> = asked.collect();
-        (!asked.is_empty()).then_some(Questions { domain, asked })
+        let asked = asked.filter_map(|(asked, (host, since))| {
+            Some(Question {
+                domain: domain.clone(),
+                asked: asked.clone(),
+                host: *host,
+                since: since.take()?,
+            })
+        });
+        asked.collect()
     }
 
     /// Asks the database, and keeps what it says. It blocks.
-    pub fn answer(&self, questions: Questions, accounts: &dyn Accounts) {
-        for (question, since) in questions.asked {
-            let answer = match &question {
-                OwnerQuestion::Name(kind, id) => {
-                    let name = accounts.name(*kind, *id);
-                    let named = name.map(|name| format!("{name}@{}", questions.domain).into());
-                    OwnerAnswer::Name(named)
-                }
-                OwnerQuestion::Number(kind, name) => {
-                    OwnerAnswer::Number(accounts.number(*kind, name))
-                }
-            };
-            let mut state = locked(&self.state);
-            // Another domain was set meanwhile: what is kept is of that.
-            if state.domain.as_ref() != Some(&questions.domain) {
-                return;
+    pub fn answer(&self, question: Question, accounts: &dyn Accounts) {
+        let Question { domain, asked, .. } = question;
+        let answer = match &asked {
+            OwnerQuestion::Name(kind, id) => {
+                let name = accounts.name(*kind, *id);
+                OwnerAnswer::Name(name.map(|name| format!("{name}@{domain}").into()))
             }
-            if state.known.len() >= KNOWN_MAX {
-                state.known.clear();
-            }
-            state.asked.remove(&question);
-            state.known.insert(question, (answer, since));
+            OwnerQuestion::Number(kind, name) => OwnerAnswer::Number(accounts.number(*kind, name)),
+        };
+        let mut state = locked(&self.state);
+        // Another domain was set meanwhile: what is kept is of that.
+        if state.domain.as_ref() != Some(&domain) {
+            return;
         }
+        if state.known.len() >= KNOWN_MAX {
+            state.known.clear();
+        }
+        state.answered(&asked);
+        state.known.insert(asked, (answer, question.since));
     }
 }
 
@@ -222,8 +268,8 @@ mod tests {
     }
 
     fn settle(owners: &Owners, few: &Few) {
-        if let Some(questions) = owners.take_questions() {
-            owners.answer(questions, few);
+        for question in owners.take_questions() {
+            owners.answer(question, few);
         }
     }
 
@@ -232,10 +278,10 @@ mod tests {
         let (owners, few) = owners();
         let name = |kind, id| {
             owners
-                .name(kind, id, 0)
+                .name(kind, id, (1, 0))
                 .map(|name| name.map(|n| n.to_string()))
         };
-        let number = |kind, name: &str| owners.number(kind, name.as_bytes(), 0);
+        let number = |kind, name: &str| owners.number(kind, name.as_bytes(), (1, 0));
         for _ in 0..3 {
             assert_eq!(name(User, 7), Err(DELAY));
             assert_eq!(name(User, 9), Err(DELAY));
@@ -248,7 +294,7 @@ mod tests {
         assert_eq!(name(User, 9), Ok(None));
         assert_eq!(number(Group, "staff@example.org"), Ok(8));
         assert_eq!(number(Group, "alice@example.org"), Err(BAD));
-        assert!(owners.take_questions().is_none());
+        assert!(owners.take_questions().is_empty());
     }
 
     #[test]
@@ -263,21 +309,21 @@ mod tests {
             long.as_bytes(),
         ];
         for text in texts {
-            assert_eq!(owners.number(User, text, 0), Err(BAD));
+            assert_eq!(owners.number(User, text, (1, 0)), Err(BAD));
         }
         owners.set_domain(None);
-        assert_eq!(owners.number(User, b"alice@example.org", 0), Err(BAD));
-        assert_eq!(owners.name(User, 7, 0), Ok(None));
-        assert!(owners.take_questions().is_none());
+        assert_eq!(owners.number(User, b"alice@example.org", (1, 0)), Err(BAD));
+        assert_eq!(owners.name(User, 7, (1, 0)), Ok(None));
+        assert!(owners.take_questions().is_empty());
     }
 
     #[test]
     fn answer_that_is_old_is_told_and_asked_for_anew() {
         let (owners, few) = owners();
-        assert!(owners.name(User, 7, 0).is_err());
+        assert!(owners.name(User, 7, (1, 0)).is_err());
         settle(&owners, &few);
         for (now, asked) in [(FRESH - 1, 1), (FRESH, 2), (FRESH + 1, 2)] {
-            assert!(owners.name(User, 7, now).is_ok(), "{now}");
+            assert!(owners.name(User, 7, (1, now)).is_ok(), "{now}");
             settle(&owners, &few);
             assert_eq!(few.0.load(Ordering::Relaxed), asked, "{now}");
         }
@@ -286,15 +332,22 @@ mod tests {
     #[test]
     fn answer_for_another_domain_is_not_kept_and_questions_have_a_bound() {
         let (owners, few) = owners();
-        assert!(owners.name(User, 7, 0).is_err());
-        let questions = owners.take_questions().expect("one");
+        assert!(owners.name(User, 7, (1, 0)).is_err());
+        let mut questions = owners.take_questions();
         owners.set_domain(Some("other.org"));
-        owners.answer(questions, &few);
-        assert_eq!(owners.name(User, 7, 0), Err(DELAY));
-        for id in 0..2 * ASKED_MAX as u32 {
-            assert_eq!(owners.name(Group, id, 0), Err(DELAY));
+        owners.answer(questions.remove(0), &few);
+        assert_eq!(owners.name(User, 7, (1, 0)), Err(DELAY));
+        settle(&owners, &few);
+        let mut ids = 0..;
+        for host in 0..2 * (ASKED_MAX / ASKED_OF_HOST_MAX) as u64 {
+            for id in ids.by_ref().take(2 * ASKED_OF_HOST_MAX) {
+                assert_eq!(owners.name(Group, id, (host, 0)), Err(DELAY));
+            }
+            let asked = locked(&owners.state).asked.len();
+            let whole = ASKED_OF_HOST_MAX * (host as usize + 1);
+            assert_eq!(asked, whole.min(ASKED_MAX), "each host has its share");
         }
-        let questions = owners.take_questions().expect("many");
-        assert_eq!(questions.asked.len(), ASKED_MAX);
+        assert_eq!(owners.take_questions().len(), ASKED_MAX);
+        settle(&owners, &few);
     }
 }

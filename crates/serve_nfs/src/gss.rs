@@ -1,8 +1,9 @@
-//! Security contexts of RPCSEC_GSS: their tokens are taken by the blocking worker.
+//! Security contexts of RPCSEC_GSS: their tokens are taken by the blocking worker, by turns of
+//! the addresses that they come from.
 
 use ::nfs::gss::{InitAnswer, major};
 use auth::gss_acceptor::AcceptStep;
-use engine::{About, Elsewhere as _, Refusal, RefusalKind};
+use engine::{Elsewhere as _, ProofKind, Refusal, RefusalKind};
 use machine::{Nanos, Tag};
 use wire::rpc::auth_stat;
 
@@ -25,7 +26,7 @@ impl NfsConnection {
             let machine = &mut self.core.link.machine;
             return machine.send_denied(tag, auth_stat::AUTH_BADCRED);
         };
-        if self.accepting >= ACCEPTING_MAX {
+        if self.accepting.len() >= ACCEPTING_MAX {
             let answer = InitAnswer {
                 major: major::FAILURE,
                 ..InitAnswer::default()
@@ -37,18 +38,20 @@ impl NfsConnection {
         let Some(unfinished) = service.nfsd().contexts.take_unfinished(handle) else {
             return machine.send_denied(tag, auth_stat::RPCSEC_GSS_CREDPROBLEM);
         };
-        self.accepting += 1;
         let later = self.later_unless_lost(tag, CallAnswer::Accepted(lost()));
-        service.shared.blocking(About::SecurityContexts, move || {
+        let step = move || {
             let step = acceptor.step(unfinished, &token);
             later.answer(CallAnswer::Accepted(step));
-        });
+        };
+        let (kind, address) = (ProofKind::Asked, self.core.via.peer.ip());
+        let place = service.shared.prove(kind, address, step);
+        self.accepting.push((tag, place));
     }
 
     /// The token was taken.
     #[cold]
     pub(crate) fn accepted(&mut self, tag: Tag, step: AcceptStep, now: Nanos) {
-        self.accepting -= 1;
+        self.accepting.retain(|(other, _)| *other != tag);
         if let AcceptStep::Failed { why, .. } = &step {
             self.refuse_context(why);
         }

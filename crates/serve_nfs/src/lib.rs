@@ -28,7 +28,7 @@ use engine::hosts::HostPlace;
 use engine::job::{Job, Jobs};
 use engine::{
     Connection as _, ConnectionEvent, ConnectionId, ConnectionStage, Core, Elsewhere as _, Has,
-    JobId, Post, Protocol, Refusal, RefusalKind, Shard, Subject, Via, Waits as _, job,
+    JobId, Post, ProofPlace, Protocol, Refusal, RefusalKind, Shard, Subject, Via, Waits as _, job,
 };
 use link::{CommandMemory, Stream};
 use machine::{Machine, Nanos, Tag};
@@ -173,7 +173,7 @@ pub struct NfsConnection {
     /// What the certificate is called that its client has shown.
     certificate: Option<String>,
     /// Tokens under way that make security contexts.
-    accepting: usize,
+    accepting: Vec<(Tag, ProofPlace)>,
     /// It has called something.
     is_known: bool,
     /// It closes when the calls under way are answered.
@@ -208,7 +208,7 @@ pub fn open(
         starved: 0,
         called: Vec::new(),
         certificate: None,
-        accepting: 0,
+        accepting: Vec::new(),
         is_known: false,
         is_leaving: false,
     }

@@ -198,7 +198,8 @@ pub(crate) fn see_to<D: Driver>(local: &Local, driver: &mut D) {
     while let Some(work) = nfsd.take_work() {
         begin(local, Box::new(work), driver);
     }
-    if let Some(questions) = nfsd.owners.take_questions() {
+    let questions = nfsd.owners.take_questions();
+    if !questions.is_empty() {
         local.service.look_up_owners(questions);
     }
 }

@@ -3,6 +3,7 @@
 
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
+use std::net::{IpAddr, Ipv6Addr};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -10,9 +11,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use ::nfs::server::{ClientEvent, Departure, Secret};
 use auth::gss_acceptor::GssAcceptor;
 use auth::user::Accounts;
-use engine::{About, Post, Refusal, Remedy, Shared};
+use engine::{About, Post, ProofKind, Refusal, Remedy, Shared};
 use machine::{Nanos, locked};
-use nfsd::owners::Questions;
+use nfsd::owners::Question;
 use nfsd::xprtsec::Xprtsec;
 use nfsd::{ExportRefused, Exports, NfsEvent, Nfsd, NfsdSettings, Reason};
 use store::fs::Time;
@@ -193,16 +194,23 @@ impl Service {
         accounts.as_ref().map(|(domain, _)| domain.clone())
     }
 
-    /// Has the blocking worker ask who owners are.
+    /// Has the blocking worker ask who owners are: each that asks in its turn.
     #[cold]
-    pub(crate) fn look_up_owners(self: &Arc<Self>, questions: Questions) {
-        let service = self.clone();
-        self.shared.blocking(About::SecurityContexts, move || {
-            let accounts = locked(&service.accounts).clone();
-            if let Some((_, accounts)) = accounts {
-                service.nfsd().owners.answer(questions, &*accounts);
-            }
-        });
+    pub(crate) fn look_up_owners(self: &Arc<Self>, questions: Vec<Question>) {
+        for question in questions {
+            let service = self.clone();
+            let here = IpAddr::from(Ipv6Addr::LOCALHOST);
+            let address = nfsd::host_address(question.host()).unwrap_or(here);
+            let step = move || {
+                let accounts = locked(&service.accounts).clone();
+                if let Some((_, accounts)) = accounts {
+                    service.nfsd().owners.answer(question, &*accounts);
+                }
+            };
+            // Whoever comes again has the answer.
+            let place = self.shared.prove(ProofKind::Asked, address, step);
+            place.leave();
+        }
     }
 
     pub(crate) fn acceptor(&self) -> Option<Arc<dyn GssAcceptor>> {
@@ -395,6 +403,8 @@ fn settings_of(settings: &NfsSettings, identity: ServerIdentity) -> NfsdSettings
 mod tests {
     use std::path::Path;
 
+    use auth::user::AccountKind;
+
     use super::super::records::Journal;
     use super::*;
 
@@ -444,6 +454,51 @@ mod tests {
         assert!(!service.is_due(SECOND, SECOND / 2));
         assert!(!service.is_due(SECOND + SECOND / 4, SECOND / 2));
         assert!(service.is_due(SECOND + SECOND / 2, SECOND / 2));
+    }
+
+    /// A database that notes the numbers that are asked for.
+    #[derive(Default)]
+    struct Asked(Mutex<Vec<u32>>);
+
+    impl Accounts for Asked {
+        fn name(&self, _: AccountKind, id: u32) -> Option<String> {
+            locked(&self.0).push(id);
+            None
+        }
+
+        fn number(&self, _: AccountKind, _: &str) -> Option<u32> {
+            None
+        }
+    }
+
+    #[test]
+    fn owners_are_looked_up_by_turns_of_the_hosts_that_ask() {
+        let service = Arc::new(Service::new(
+            alone(),
+            (0, None),
+            &NfsSettings::default(),
+            Exports::default(),
+            None,
+            Wall::System,
+        ));
+        service.begin(0);
+        let asked = Arc::new(Asked::default());
+        service.set_accounts(Some(("test".into(), asked.clone())));
+        let owners = &service.nfsd().owners;
+        let hosts = [[10, 0, 0, 1], [10, 0, 0, 2]].map(|address| {
+            let from = std::net::SocketAddr::from((address, 700));
+            nfsd::Peer::new(service.nfsd(), 1, from).host()
+        });
+        for id in (1..=100).chain([200]) {
+            let host = hosts[usize::from(id == 200)];
+            let found = owners.name(AccountKind::User, id, (host, 0));
+            found.expect_err("it is not known yet");
+        }
+        service.look_up_owners(owners.take_questions());
+        service.shared.run_blocking_work();
+        let asked = locked(&asked.0);
+        assert_eq!(asked.len(), 101);
+        assert!(asked[..2].contains(&200), "{:?}", &asked[..2]);
     }
 
     /// A disk that fails while `fails` says so.

@@ -3,7 +3,7 @@
 use std::fmt::Display;
 use std::sync::Arc;
 
-use engine::{Elsewhere as _, Protocol as _, Refusal, Remedy};
+use engine::{Elsewhere as _, ProofKind, Protocol as _, Refusal, Remedy};
 use link::CommandMemory;
 use machine::{Nanos, Tag, locked};
 use nvmf::dhchap::controller::{Answer, Outcome};
@@ -80,8 +80,8 @@ impl NvmeConnection {
         };
         match is_long {
             true => {
-                let address = self.core.via.peer.ip();
-                self.proof = Some(self.core.shared.prove(address, compute));
+                let (kind, address) = (ProofKind::Computed, self.core.via.peer.ip());
+                self.proof = Some(self.core.shared.prove(kind, address, compute));
             }
             false => compute(),
         }
