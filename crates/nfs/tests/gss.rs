@@ -481,6 +481,68 @@ fn context_that_is_idle_longest_goes_when_its_host_has_too_many() {
     assert_eq!(contexts.len(), 3);
 }
 
+/// A call in the context of a client is answered, and tells that its client has the key.
+fn proves(server: &mut RpcDouble, client: &mut GssClient) -> bool {
+    let call = client.call((9, NFS4_PROGRAM, NFS_V4, 0), &[], NONE);
+    let answer = one(say(server, &call, 8));
+    client.open(&answer, client.number - 1, NONE).is_ok()
+}
+
+/// A client on another host, with a context that was made in that second.
+fn client_on(contexts: &Contexts, (host, second): (u64, u64), name: &str) -> GssClient {
+    let mut client = GssClient::new(name, LATE_S);
+    let token = doubles::gss::token_of(name, LATE_S);
+    let made = doubles::gss::accept(contexts, (None, &token), (host, second * SECOND));
+    client.handle = made.expect("it begins").handle;
+    client
+}
+
+#[test]
+fn token_that_is_sent_again_takes_the_place_of_no_context_whose_client_has_the_key() {
+    let contexts = contexts(ContextsSettings {
+        contexts_max: 4,
+        contexts_of_host_max: 3,
+        ..ContextsSettings::default()
+    });
+    let mut server = connection(&contexts);
+    let mut proven = [1, 2].map(|host| client_on(&contexts, (host, host), "user7@TEST"));
+    for client in &mut proven {
+        assert!(proves(&mut server, client));
+    }
+    // From the address of one of them, from another, and from many.
+    for (host, second) in [1, 3, 1, 3, 3, 3, 4, 5, 6, 7, 8].into_iter().zip(10..) {
+        client_on(&contexts, (host, second), "user7@TEST");
+        assert!(contexts.len() <= 4);
+    }
+    server.end.now = 30 * SECOND;
+    for client in &mut proven {
+        assert!(proves(&mut server, client), "it was idle longest");
+    }
+}
+
+#[test]
+fn host_with_most_contexts_makes_room_for_another() {
+    let contexts = contexts(ContextsSettings {
+        contexts_max: 4,
+        contexts_of_host_max: 3,
+        ..ContextsSettings::default()
+    });
+    let mut server = connection(&contexts);
+    let hosts = [(1, 0), (2, 10), (2, 11), (2, 12), (3, 13)];
+    let mut all = hosts.map(|from| {
+        let mut client = client_on(&contexts, from, "user7@TEST");
+        server.end.now = from.1 * SECOND;
+        assert!(proves(&mut server, &mut client));
+        client
+    });
+    let are_there = [0, 1, 2, 3, 4].map(|at| {
+        let call = all[at].call((9, NFS4_PROGRAM, NFS_V4, 0), &[], NONE);
+        let answer = one(say(&mut server, &call, 8));
+        answer[8..] != denied(auth_stat::RPCSEC_GSS_CREDPROBLEM)
+    });
+    assert_eq!(are_there, [true, false, true, true, true]);
+}
+
 #[test]
 fn unfinished_contexts_are_bounded_and_end() {
     let contexts = contexts(ContextsSettings {

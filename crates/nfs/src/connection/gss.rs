@@ -108,7 +108,7 @@ fn admit_to_context(
     let verifier_bytes = 8 + mic.len() + pad(mic.len());
     let checked = &header[..header.len() - verifier_bytes];
     let is_new = match call.verf.flavor {
-        RPCSEC_GSS => context.verify_header(checked, mic, credential.seq_num),
+        RPCSEC_GSS => context.verify_header(checked, (mic, credential.seq_num), now),
         _ => Err(GssError::BadMessage),
     };
     match is_new {

@@ -1,8 +1,9 @@
 //! The contexts of a server, by handle.
 
+use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use auth::gss::{GssContext, GssError, Unfinished};
@@ -51,8 +52,11 @@ pub struct Context {
     host: u64,
     /// From then on it is good no more.
     expires: Nanos,
-    /// When it was used last.
+    /// When it was made, or a call in it was verified last.
     used: AtomicU64,
+    /// A call in it was verified: its client has the key, which one that sends another's token
+    /// once more has not.
+    is_proven: AtomicBool,
     state: Mutex<ContextState>,
 }
 
@@ -89,13 +93,21 @@ impl Context {
     pub(crate) fn verify_header(
         &self,
         header: &[u8],
-        mic: &[u8],
-        number: u32,
+        (mic, number): (&[u8], u32),
+        now: Nanos,
     ) -> Result<bool, GssError> {
         work::spend_bytes(header.len() as u64);
         let mut state = locked(&self.state);
         state.gss.verify_mic(header, mic)?;
-        Ok(state.window.take(number))
+        let is_new = state.window.take(number);
+        drop(state);
+        if is_new && now.saturating_sub(self.used.load(Ordering::Relaxed)) > USED_NANOS {
+            self.used.store(now, Ordering::Relaxed);
+        }
+        if is_new && !self.is_proven.load(Ordering::Relaxed) {
+            self.is_proven.store(true, Ordering::Relaxed);
+        }
+        Ok(is_new)
     }
 
     /// As [`GssContext::mic`].
@@ -168,8 +180,9 @@ impl Table {
         Some(context)
     }
 
-    /// Removes the context, of a host if one is named, that is good no more, or else was
-    /// not used for longest. Its client makes another one.
+    /// Removes a context, of a host if one is named: one that is good no more, else one without
+    /// a verified call, else one of the host that has most; of these the one that was not used for
+    /// longest. Its client makes another one.
     fn make_room(&mut self, host: Option<u64>, now: Nanos) {
         work::spend(self.contexts.len() as u64);
         let of_host = |context: &&Arc<Context>| host.is_none_or(|host| context.host == host);
@@ -177,6 +190,8 @@ impl Table {
         let first = all.min_by_key(|context| {
             (
                 !context.is_expired(now),
+                context.is_proven.load(Ordering::Relaxed),
+                Reverse(self.hosts.get(&context.host)),
                 context.used.load(Ordering::Relaxed),
             )
         });
@@ -244,12 +259,7 @@ impl Contexts {
             table.remove(&handle);
             return None;
         }
-        let context = context.clone();
-        drop(table);
-        if now.saturating_sub(context.used.load(Ordering::Relaxed)) > USED_NANOS {
-            context.used.store(now, Ordering::Relaxed);
-        }
-        Some(context)
+        Some(context.clone())
     }
 
     /// A context is destroyed. Calls that are under way in it are answered still.
@@ -371,6 +381,7 @@ impl Contexts {
             host,
             expires,
             used: AtomicU64::new(now),
+            is_proven: AtomicBool::new(false),
             state: Mutex::new(ContextState {
                 gss,
                 window: Window::default(),
