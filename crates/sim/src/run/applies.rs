@@ -277,7 +277,12 @@ impl SeedRun {
         }
         if self.applies.random.one_in(2) {
             let pause = self.applies.random.around(MS / 2);
-            self.rest(pause)?;
+            let end = self.world.borrow().now + pause;
+            self.script_after(pause, REST);
+            // A target that ends must be let go of before the next one starts.
+            self.until("time passes", |run| {
+                run.world.borrow().now >= end || !run.is_target(shared)
+            })?;
         }
         if !self.is_target(shared) {
             return Ok(Err(ChangeError::Stopping));
