@@ -43,9 +43,9 @@ pub enum HandshakeError {
     WrongKey(String),
     /// The key of the identity is proved by a hash that is not its own.
     #[error(
-        "the host proves its SHA-384 key by SHA-256, as tlshd before 1.1 does: update ktls-utils \
-         and gnutls there, or give it a key for SHA-256 (`weft key new --hash sha256`); TLS \
-         identity \"{0}\""
+        "the host proves its SHA-384 key by SHA-256, as GnuTLS before 3.8.11 and tlshd before 1.1 \
+         do: update gnutls and ktls-utils there, or give it a key for SHA-256 (`weft key new \
+         --hash sha256`); TLS identity \"{0}\""
     )]
     OtherBinder(String),
     /// The peer's certificate is not good.
