@@ -1,5 +1,5 @@
-//! Other people's TLS speaks with weft: OpenSSL, and tlslite-ng where something is to be wrong.
-//! GnuTLS does so in guests, as tlshd.
+//! Other people's TLS speaks with weft: OpenSSL and GnuTLS, and tlslite-ng where something is to
+//! be wrong. GnuTLS does so in guests, too, as tlshd.
 
 #![forbid(unsafe_code)]
 
@@ -77,6 +77,18 @@ socket = "admin.sock"
         command.args(["s_client", "-quiet", "-no_ign_eof", "-connect"]);
         command.arg(self.address.to_string());
         command.args(["-psk_identity", &psk.identity]).args(more);
+        command
+    }
+
+    /// `gnutls-cli` with this key, which keeps its own words from what it receives.
+    fn gnutls_cli(&self, identity: &str, key: &[u8]) -> Command {
+        let mut command = tied(Path::new("gnutls-cli"));
+        let words = "NORMAL:-VERS-ALL:+VERS-TLS1.3:-KX-ALL:+ECDHE-PSK:+PSK";
+        command.args(["--priority", words, "--pskusername", identity]);
+        command.args(["--pskkey", &hex(key), "--logfile"]);
+        command.arg(self.folder.path().join("gnutls.log"));
+        command.args(["--port", &self.address.port().to_string()]);
+        command.arg(self.address.ip().to_string());
         command
     }
 
@@ -216,6 +228,47 @@ fn openssl_is_told_why_it_is_refused() {
         let refusals = secured.refusals();
         assert!(refusals.contains(reason), "{words:?}: {refusals}");
     }
+    secured.target.expect_orderly_end();
+}
+
+#[needs(program("gnutls-cli"))]
+#[test]
+fn gnutls_connects_by_its_key_and_is_told_why_it_is_refused() {
+    let secured = Secured::start("tls-gnutls");
+    let folder = secured.folder.path();
+    let ask = |identity: &str, key: &[u8]| {
+        let (answer, _) = exchange(&mut secured.gnutls_cli(identity, key), folder);
+        let said = std::fs::read_to_string(folder.join("gnutls.log")).unwrap_or_default();
+        (answer, said)
+    };
+    let psk = secured.psk(PskHash::Sha256);
+    let key = psk.secret.bytes();
+    let (answer, said) = ask(&psk.identity, key);
+    assert_eq!(answer, Some(ICRESP), "{said}");
+    assert!(said.contains("PSK") && said.contains("TLS1.3"), "{said}");
+    let unknown = psk.identity.replace(HOST, "nqn.2026-01.org.example:other");
+    for (identity, key, alert, reason) in [
+        (
+            &psk.identity,
+            &[9; 32][..],
+            "[51]",
+            "is another on the host than here",
+        ),
+        (&unknown, key, "[115]", "nqn.2026-01.org.example:other"),
+    ] {
+        let (answer, said) = ask(identity, key);
+        assert_eq!(answer, None, "{identity}: {said}");
+        assert!(said.contains(alert), "{identity}: {said}");
+        let refusals = secured.refusals();
+        assert!(refusals.contains(reason), "{identity}: {refusals}");
+    }
+    // The program has no way to say that a key is for SHA-384.
+    let psk = secured.psk(PskHash::Sha384);
+    let (answer, said) = ask(&psk.identity, psk.secret.bytes());
+    assert_eq!(answer, None, "{said}");
+    let refusals = secured.refusals();
+    let remedy = "update gnutls and ktls-utils there, or give it a key for SHA-256";
+    assert!(refusals.contains(remedy), "{refusals}");
     secured.target.expect_orderly_end();
 }
 
