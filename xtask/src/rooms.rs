@@ -114,7 +114,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     (
         "client",
         &[
-            "auth", "host", "machine", "mem", "random", "reactor", "store", "wire",
+            "auth", "host", "kerberos", "machine", "mem", "random", "reactor", "store", "wire",
         ],
     ),
     ("bench", &["client", "mem", "random", "reactor"]),

@@ -7,13 +7,13 @@ use std::process::ExitCode;
 
 use clap::Args;
 use host::iscsi::{self, DiscoveredTarget};
-use host::nfs::{self, Client, Entry, Params};
+use host::nfs::{self, Client, Entry};
 use host::{DiscoveryEntry, resolve};
 use serde::Serialize;
 use wire::nfs4::nfs_ftype4;
 
 use crate::chap::ChapArgs;
-use crate::nfs_tls::NfsTlsArgs;
+use crate::nfs_client::{NfsClientArgs, no_client, no_path};
 use crate::nvme_host::NvmeHostArgs;
 use crate::perf::admin_driver;
 
@@ -45,7 +45,7 @@ pub struct DiscoverArgs {
     pub chap: ChapArgs,
     /// Of NFS
     #[command(flatten)]
-    pub nfs_tls: NfsTlsArgs,
+    pub nfs_client: NfsClientArgs,
     /// Print one JSON object
     #[arg(long)]
     pub json: bool,
@@ -140,7 +140,7 @@ pub fn discover(args: &DiscoverArgs) -> (Listing, Vec<String>) {
         .filter(|url| url.starts_with("nfs://"))
     {
         let listing = Listing {
-            files: files(url, &args.nfs_tls).map_err(&mut note).ok(),
+            files: files(url, &args.nfs_client).map_err(&mut note).ok(),
             ..Listing::default()
         };
         return (listing, errors);
@@ -199,18 +199,17 @@ fn targets(args: &DiscoverArgs, to: SocketAddr) -> Result<Vec<TargetRecord>, Str
 }
 
 /// What lies in a directory of an NFS server.
-pub(crate) fn files(url: &str, tls: &NfsTlsArgs) -> Result<Vec<FileRecord>, String> {
+pub(crate) fn files(url: &str, args: &NfsClientArgs) -> Result<Vec<FileRecord>, String> {
     let address = nfs::NfsAddress::parse(url)?;
-    let tls = tls.with_server(&address.host)?;
+    let params = args.params(&address.host)?;
     let socket = address.socket;
-    let listed = move || -> Result<Vec<FileRecord>, nfs::ClientError> {
-        let params = Params {
-            tls,
-            ..Params::new()?
-        };
-        let mut client = Client::connect(admin_driver()?, address.socket, params)?;
-        let directory = client.lookup(address.path.iter().map(String::as_str))?;
-        let entries = client.entries(&directory)?;
+    let listed = move || -> Result<Vec<FileRecord>, String> {
+        let driver = admin_driver().map_err(|error| error.to_string())?;
+        let client = Client::connect(driver, address.socket, params);
+        let mut client = client.map_err(|error| no_client(&error))?;
+        let directory = client.lookup(address.path.iter().map(String::as_str));
+        let entries = directory.and_then(|directory| client.entries(&directory));
+        let entries = entries.map_err(|error| no_path(&mut client, &address.path, &error))?;
         // What was found stays found where the server is gone.
         let _ = client.disconnect();
         let above: String = address.path.iter().map(|name| format!("/{name}")).collect();

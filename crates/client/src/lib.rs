@@ -9,7 +9,7 @@ pub mod chap;
 pub mod clock;
 pub mod discover;
 pub mod latency;
-mod nfs_tls;
+mod nfs_client;
 pub mod nvme_host;
 pub mod perf;
 mod private_file;

@@ -7,7 +7,7 @@ use host::{Admin, Caller, Error, HostIdentity, Payload, Settings};
 use wire::nvme::{Sqe, io};
 
 use crate::discover;
-use crate::nfs_tls::NfsTlsArgs;
+use crate::nfs_client::NfsClientArgs;
 use crate::perf::admin_driver;
 
 /// Entries of the I/O queue.
@@ -123,7 +123,7 @@ fn unit(
 }
 
 fn export(probed: &mut Probed, at: SocketAddr, path: &str) -> Result<(), String> {
-    let found = discover::files(&format!("nfs://{at}{path}"), &NfsTlsArgs::default())?;
+    let found = discover::files(&format!("nfs://{at}{path}"), &NfsClientArgs::default())?;
     let steps = ["made a session", "found the path", "disconnected"];
     probed.steps.extend(steps.map(str::to_owned));
     probed

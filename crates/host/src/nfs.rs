@@ -11,7 +11,9 @@ mod client;
 mod connection;
 mod error;
 mod files;
+mod gss;
 mod recovery;
+mod security;
 
 pub use crate::transport::TOKENS_PER_CONNECTION;
 pub use ::nfs::client::{
@@ -24,3 +26,5 @@ pub use client::{Client, Params};
 pub use connection::{CallEvent, RpcTls, ServerConnection};
 pub use error::ClientError;
 pub use files::{Access, Create, Entry, Handle, Open};
+pub use gss::RpcGss;
+pub use security::SecurityFlavor;

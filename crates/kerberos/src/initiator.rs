@@ -60,7 +60,7 @@ impl Initiator {
     pub fn of_user(target: &str) -> Result<Initiator, KerberosError> {
         let functions = library()?;
         let credential = Credential::to_initiate(&Name::none(functions), &[]);
-        let credential = credential.map_err(KerberosError::Failed)?;
+        let credential = credential.map_err(KerberosError::NoTickets)?;
         let target = Name::of_service(functions, target).map_err(KerberosError::Failed)?;
         Ok(Initiator { credential, target })
     }

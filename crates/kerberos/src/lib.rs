@@ -49,6 +49,9 @@ pub enum KerberosError {
         /// What the library says.
         failure: Failure,
     },
+    /// The user of this process has no tickets.
+    #[error("this user has no tickets, `kinit` gets them: {0}")]
+    NoTickets(Failure),
     /// The other side, the KDC or the library refused.
     #[error("{0}")]
     Failed(Failure),

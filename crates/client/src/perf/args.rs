@@ -13,7 +13,7 @@ use super::device::{Device, ISCSI_QUEUE_DEPTH_MAX};
 use super::local;
 use super::workload::Rw;
 use crate::chap::ChapArgs;
-use crate::nfs_tls::NfsTlsArgs;
+use crate::nfs_client::NfsClientArgs;
 use crate::nvme_host::NvmeHostArgs;
 use crate::units::{parse_bytes, parse_duration};
 
@@ -127,7 +127,7 @@ pub struct PerfArgs {
     pub chap: ChapArgs,
     /// Of NFS
     #[command(flatten)]
-    pub nfs_tls: NfsTlsArgs,
+    pub nfs_client: NfsClientArgs,
 
     /// The targets are paths to one namespace of one subsystem: every job uses
     /// all of them, the ANA optimized ones first, and sends what a path fails

@@ -1,8 +1,6 @@
 //! What a load on files of an NFS server needs: it is made before, and taken away after.
 
-use host::nfs::{
-    Access, Client, ClientError, Create, Handle, NfsAddress, Open, Params, RpcTls, Slots,
-};
+use host::nfs::{Access, Client, ClientError, Create, Handle, NfsAddress, Open, Params, Slots};
 use random::Random;
 use reactor::EpollDriver;
 use wire::nfs4::{nfs_ftype4, nfsstat4, sessionid4, stable_how4};
@@ -15,6 +13,7 @@ use super::nfs::{NfsPlan, NfsWork};
 use super::report::TargetInfo;
 use super::workload::Rw;
 use super::{admin_driver, unique};
+use crate::nfs_client::{no_client, no_path};
 
 /// Bytes of a file where the user has not given a size, if there is room for twice as
 /// much.
@@ -52,8 +51,8 @@ pub(super) fn mount(
     address: &NfsAddress,
     first: u32,
 ) -> Result<(Mount, TargetInfo, Vec<JobPlan>), String> {
-    let tls = args.nfs_tls.with_server(&address.host)?;
-    let mut mount = Mount::connect(address, tls).map_err(|error| error.to_string())?;
+    let params = args.nfs_client.params(&address.host)?;
+    let mut mount = Mount::connect(address, params).map_err(|error| no_client(&error))?;
     match mount.plan(args, address, first) {
         Ok((target, jobs)) => Ok((mount, target, jobs)),
         Err(error) => {
@@ -69,11 +68,7 @@ fn error_text(error: ClientError) -> String {
 }
 
 impl Mount {
-    fn connect(address: &NfsAddress, tls: Option<RpcTls>) -> Result<Mount, ClientError> {
-        let mut params = Params {
-            tls,
-            ..Params::new()?
-        };
+    fn connect(address: &NfsAddress, mut params: Params) -> Result<Mount, ClientError> {
         let client = Client::connect(admin_driver()?, address.socket, params.clone())?;
         params.minor = client.minor();
         Ok(Mount {
@@ -92,7 +87,8 @@ impl Mount {
         address: &NfsAddress,
         first: u32,
     ) -> Result<(TargetInfo, Vec<JobPlan>), String> {
-        let found = self.find(&address.path).map_err(error_text)?;
+        let found = self.find(&address.path);
+        let found = found.map_err(|error| no_path(&mut self.client, &address.path, &error))?;
         let (device, work) = match args.rw.is_metadata() {
             false => self.file(args, found)?,
             true => self.names(args, found)?,

@@ -20,7 +20,8 @@ use wire::nfs4::{
 
 use super::files::Opens;
 use super::{
-    CallEvent, ClientError, ClientIdentity, Handle, RpcTls, ServerConnection, TOKENS_PER_CONNECTION,
+    CallEvent, ClientError, ClientIdentity, Handle, RpcGss, RpcTls, ServerConnection,
+    TOKENS_PER_CONNECTION,
 };
 use crate::Payload;
 
@@ -56,6 +57,8 @@ pub struct Params {
     pub io_bytes_max: u32,
     /// Nothing goes but in TLS; `None`: all goes in the clear.
     pub tls: Option<RpcTls>,
+    /// Calls go by RPCSEC_GSS; `None`: as `auth` says.
+    pub gss: Option<RpcGss>,
     /// How long a lost connection, a server that starts again or one that asks
     /// for patience is waited for; without any, what is lost is lost.
     pub patience: Duration,
@@ -76,6 +79,7 @@ impl Params {
             slots: 8,
             io_bytes_max: 1 << 20,
             tls: None,
+            gss: None,
             patience: Duration::ZERO,
         })
     }
@@ -106,6 +110,9 @@ impl Params {
         let mut connection = ServerConnection::open(driver, to, settings, base)?;
         if let Some(tls) = &self.tls {
             connection.ask_for_tls(tls.clone());
+        }
+        if let Some(gss) = &self.gss {
+            connection.secure(gss.clone());
         }
         Ok(connection)
     }

@@ -14,7 +14,8 @@ use machine::{Machine, Tag};
 use reactor::{Driver, Token};
 use tls::{CertificateHandshake, ClientConfig, Identity, rpc_client_side};
 
-use super::ClientError;
+use super::gss::ContextMaker;
+use super::{ClientError, RpcGss};
 use crate::transport::{HostProtocol, Transport};
 
 /// What became of a connection or of one of its calls.
@@ -73,6 +74,8 @@ pub struct ServerConnection {
     transport: Transport<Nfs>,
     /// Asked for before anything else.
     tls: Option<RpcTls>,
+    /// What makes the security context, where calls go in one.
+    contexts: Option<Box<ContextMaker>>,
 }
 
 impl ServerConnection {
@@ -98,6 +101,12 @@ impl ServerConnection {
         self.tls = Some(tls);
     }
 
+    /// Calls go by RPCSEC_GSS, each connection in a context of its own. Before the first call.
+    pub fn secure(&mut self, gss: RpcGss) {
+        self.transport.link.machine.secure(gss.service);
+        self.contexts = Some(Box::new(ContextMaker::new(gss)));
+    }
+
     fn over<D: Driver>(
         driver: &mut D,
         to: SocketAddr,
@@ -105,8 +114,11 @@ impl ServerConnection {
         base: Token,
     ) -> io::Result<ServerConnection> {
         let transport = Transport::open(driver, to, machine, None, base)?;
-        let tls = None;
-        Ok(ServerConnection { transport, tls })
+        Ok(ServerConnection {
+            transport,
+            tls: None,
+            contexts: None,
+        })
     }
 
     /// Connects again after [`ServerConnection::is_closed`]: calls without an answer
@@ -129,17 +141,19 @@ impl ServerConnection {
         machine.restart();
         let mut again = ServerConnection::over(driver, to, machine, base)?;
         again.tls = self.tls;
+        again.contexts = self.contexts;
         for (tag, memory) in (0..tags).zip(memory) {
             again.transport.link.set_data(tag, memory);
         }
         Ok(again)
     }
 
-    /// Whether TCP is connected.
+    /// Whether calls go as soon as they are made: TCP is connected, and there is a security
+    /// context where they need one.
     #[inline]
     #[must_use]
     pub fn is_live(&self) -> bool {
-        self.transport.is_in(())
+        self.transport.is_in(()) && self.transport.link.machine.takes_calls()
     }
 
     /// Whether the driver is done with the connection and all its memory.
@@ -183,7 +197,7 @@ impl ServerConnection {
         write: impl FnOnce(&mut Compound<'_>),
     ) -> Option<Tag> {
         let tag = self.transport.link.machine.compound(minor, data, write)?;
-        self.transport.link.set_data(tag, memory(tag));
+        self.set_memory(tag, memory(tag));
         Some(tag)
     }
 
@@ -218,8 +232,21 @@ impl ServerConnection {
             .link
             .machine
             .from_template(template, slot, offset)?;
-        self.transport.link.set_data(tag, memory(tag));
+        self.set_memory(tag, memory(tag));
         Some(tag)
+    }
+
+    #[inline]
+    fn set_memory(&mut self, tag: Tag, memory: Memory) {
+        let machine = &mut self.transport.link.machine;
+        if machine.protects_data()
+            && let Some(range) = memory.range()
+        {
+            machine.put_data(tag, |into| {
+                mem::copy_out(range.slice(0, into.len() as u32), into);
+            });
+        }
+        self.transport.link.set_data(tag, memory);
     }
 
     /// Takes the memory of an answered call back.
@@ -230,7 +257,23 @@ impl ServerConnection {
     /// Sends what was submitted, with one call, unless a send is under way.
     #[inline]
     pub fn flush<D: Driver>(&mut self, driver: &mut D) {
+        if self.contexts.is_some() {
+            self.prepare(driver);
+        }
         self.transport.flush(driver);
+    }
+
+    /// Sees to it that what is to be sent has a context.
+    #[cold]
+    fn prepare<D: Driver>(&mut self, driver: &mut D) {
+        let Some(contexts) = self.contexts.as_mut().filter(|_| self.transport.is_open()) else {
+            return;
+        };
+        let machine = &mut self.transport.link.machine;
+        machine.prepare();
+        if let Err(error) = contexts.begin(machine) {
+            self.transport.fail(driver, error);
+        }
     }
 
     /// Ends the connection; [`ServerConnection::is_closed`] tells when nothing of it
@@ -261,18 +304,40 @@ impl ServerConnection {
                         return Some(CallEvent::Down(error));
                     }
                 }
+                ClientOp::TokenAnswered => {
+                    let contexts = self.contexts.as_mut().expect("it is secured");
+                    if let Err(error) = contexts.on_answer(&mut self.transport.link.machine) {
+                        self.transport.close(driver);
+                        return Some(CallEvent::Down(error));
+                    }
+                }
                 op => break op,
             }
         };
         Some(match op {
-            ClientOp::StartTls => unreachable!("seen to above"),
-            ClientOp::Answered { tag } => CallEvent::Answered(tag),
+            ClientOp::StartTls | ClientOp::TokenAnswered => unreachable!("seen to above"),
+            ClientOp::Answered { tag } => {
+                if self.transport.link.machine.protects_data() {
+                    self.place_data(tag);
+                }
+                CallEvent::Answered(tag)
+            }
             ClientOp::CallBack { xid } => CallEvent::CallBack(xid),
             ClientOp::Fatal(error) => {
                 self.transport.close(driver);
                 CallEvent::Down(ClientError::Protocol(error))
             }
         })
+    }
+
+    /// Data that came protected goes to the memory of its call.
+    fn place_data(&mut self, tag: Tag) {
+        let memory = self.transport.link.take_data(tag);
+        let data = self.transport.link.machine.protected_data();
+        if let Some(range) = memory.range().filter(|_| !data.is_empty()) {
+            mem::copy_in(range.slice(0, data.len() as u32), data);
+        }
+        self.transport.link.set_data(tag, memory);
     }
 
     /// The server has agreed to TLS.

@@ -1,0 +1,117 @@
+//! Clients of NFS servers: arguments that several commands have.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use clap::{Args, ValueEnum};
+use host::nfs::{Client, ClientError, Params, RpcGss, RpcRefused, RpcTls};
+use kerberos::Initiator;
+use reactor::Driver;
+use wire::nfs4::nfsstat4;
+use wire::rpc::{auth_stat, rejected_reply, rpc_gss_service_t};
+
+/// How calls are secured, as `sec=` of mount(8) has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum NfsSecurity {
+    /// The user of this process says so itself
+    Sys,
+    /// A ticket of Kerberos proves the user
+    Krb5,
+    /// And that nothing was changed on the way
+    Krb5i,
+    /// And all is encrypted
+    Krb5p,
+}
+
+/// Arguments of what speaks NFS. Files are PEM.
+#[derive(Args, Clone, Debug, Default)]
+pub struct NfsClientArgs {
+    /// Speak TLS with NFS servers, whose certificates this authority (CA) has signed, or one of
+    /// several
+    #[arg(long, value_name = "FILE")]
+    pub ca: Option<PathBuf>,
+    /// A certificate to show, which names this client
+    #[arg(long, value_name = "FILE", requires_all = ["ca", "key"])]
+    pub certificate: Option<PathBuf>,
+    /// Its private key
+    #[arg(long, value_name = "FILE", requires = "certificate")]
+    pub key: Option<PathBuf>,
+    /// How calls to NFS servers are secured: by Kerberos with the tickets that `kinit` has left
+    /// for this user, for the service nfs of the host that the URL names [default: sys]
+    #[arg(long, value_enum, value_name = "FLAVOR")]
+    pub sec: Option<NfsSecurity>,
+}
+
+impl NfsClientArgs {
+    /// What a client of the server of this name is to be; reads the files, and the tickets.
+    ///
+    /// # Errors
+    /// A sentence for the user.
+    pub(crate) fn params(&self, server: &str) -> Result<Params, String> {
+        Ok(Params {
+            tls: self.tls(server)?,
+            gss: self.gss(server)?,
+            ..Params::new().map_err(|error| error.to_string())?
+        })
+    }
+
+    fn tls(&self, server: &str) -> Result<Option<RpcTls>, String> {
+        let Some(ca) = &self.ca else {
+            return Ok(None);
+        };
+        let shown = self.certificate.as_deref().zip(self.key.as_deref());
+        RpcTls::read(server, ca, shown).map(Some)
+    }
+
+    fn gss(&self, server: &str) -> Result<Option<RpcGss>, String> {
+        let service = match self.sec {
+            None | Some(NfsSecurity::Sys) => return Ok(None),
+            Some(NfsSecurity::Krb5) => rpc_gss_service_t::rpc_gss_svc_none,
+            Some(NfsSecurity::Krb5i) => rpc_gss_service_t::rpc_gss_svc_integrity,
+            Some(NfsSecurity::Krb5p) => rpc_gss_service_t::rpc_gss_svc_privacy,
+        };
+        let initiator = Initiator::of_user(&format!("nfs@{server}"));
+        let initiator = initiator.map_err(|error| format!("Kerberos: {error}"))?;
+        Ok(Some(RpcGss {
+            initiator: Arc::new(initiator),
+            service,
+        }))
+    }
+}
+
+/// Why there is no client, in words for the user.
+pub(crate) fn no_client(error: &ClientError) -> String {
+    let too_weak = rejected_reply::AUTH_ERROR(auth_stat::AUTH_TOOWEAK);
+    match error {
+        ClientError::Refused(RpcRefused::Denied(why)) if *why == too_weak => {
+            format!("{error}: say --sec krb5, krb5i or krb5p, with a ticket by `kinit`")
+        }
+        error => error.to_string(),
+    }
+}
+
+/// Why a path is not found, in words for the user: where its export wants calls to be secured
+/// otherwise, how.
+pub(crate) fn no_path<D: Driver>(
+    client: &mut Client<D>,
+    path: &[String],
+    error: &ClientError,
+) -> String {
+    if error.status() != Some(nfsstat4::NFS4ERR_WRONGSEC) {
+        return error.to_string();
+    }
+    let flavors = client.security_of(path).unwrap_or_default();
+    let flavors: Vec<String> = flavors.iter().map(ToString::to_string).collect();
+    match flavors.first() {
+        None => error.to_string(),
+        Some(first) => format!(
+            "{error}: /{} takes {}: say --sec {first}{}",
+            path.join("/"),
+            flavors.join(", "),
+            match first.starts_with("krb5") {
+                true => ", with a ticket by `kinit`",
+                false => "",
+            }
+        ),
+    }
+}
