@@ -205,7 +205,7 @@ impl Qp {
         &self.private_data
     }
 
-    /// What both ends agreed on, once the connection stands.
+    /// What both ends agree on, once the peer's frame has come.
     pub fn terms(&self) -> Terms {
         self.terms
     }
@@ -213,7 +213,6 @@ impl Qp {
     /// Accepts the Request with `private_data`, 508 bytes at most.
     pub fn accept(&mut self, private_data: &[u8]) {
         self.answer_with(false, private_data);
-        self.terms = self.answer.terms;
         self.life = Life::AwaitsFpdu;
     }
 
@@ -300,10 +299,10 @@ impl Qp {
         Ok(())
     }
 
-    /// Ends the stream because of a mistake of the peer: of that in the FPDU whose header
-    /// came last.
+    /// Ends the stream because of a mistake of the peer, of the FPDU that came last: one that
+    /// the protocol above has found is [`TerminateCode::UNSPECIFIED`].
     #[cold]
-    fn terminate(&mut self, code: TerminateCode) {
+    pub fn terminate(&mut self, code: TerminateCode) {
         if self.life == Life::Ended {
             return;
         }
@@ -341,6 +340,7 @@ impl Qp {
             return Err(MpaError::EarlyData);
         }
         self.private_data = frame.private_data.to_vec();
+        self.terms = self.answer.terms;
         self.life = Life::AwaitsAnswer;
         self.notice = Some(QpOp::Requested);
         Ok(Some(frame.len))

@@ -2,7 +2,7 @@
 //! nothing of it is told before its CRC.
 
 use machine::inbound::Walk;
-use machine::{Step, Tag, Tail, crc32c};
+use machine::{Step, Tag, Tail, crc32c, work};
 use wire::iwarp::{
     ReadRequest, TaggedFpdu, TerminateCode, TerminateControl, UntaggedFpdu, ddp_control, opcode,
     queue, rdmap_control,
@@ -202,6 +202,7 @@ impl Qp {
             return Some(self.begin_judged(ulpdu_len, fault));
         };
         let header = bytes.get(..header_len)?;
+        work::spend(1);
         self.receiver.header.clear();
         self.receiver.header.extend_from_slice(header);
         match self.segment(len as u32) {

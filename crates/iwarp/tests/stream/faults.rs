@@ -169,6 +169,10 @@ faults! {
         |known| [known.write(known.readable, TO, b"x")];
     write_to_the_sink_of_a_read: Ddp ACCESS_RIGHTS,
         |known| [known.write(known.sink, 0, b"x")];
+    write_to_the_sink_of_a_read_that_has_ended: Ddp SINK_STAG, |known| [
+        known.response(true, known.sink, 0, READ_LEN),
+        known.write(known.sink, 0, b"x"),
+    ];
     write_that_goes_on_at_another_stag: Ddp SINK_STAG, |known| [
         known.peer.tagged((opcode::WRITE, false), known.writable, TO, b"x"),
         known.write(known.writable ^ 1, TO + 1, b"x"),
@@ -292,6 +296,12 @@ faults! {
     read_request_between_the_segments_of_a_response: Ddp UNEXPECTED_OPCODE, |known| [
         known.response(false, known.sink, 0, 8),
         known.read(1, known.readable, TO, 8),
+    ];
+
+    read_request_between_those_segments_behind_another: Ddp UNEXPECTED_OPCODE, |known| [
+        known.read(1, known.readable, TO, 8),
+        known.response(false, known.sink, 0, 8),
+        known.read(2, known.readable, TO, 8),
     ];
 
     terminate_in_the_queue_of_sends: Ddp QUEUE_NUMBER,
