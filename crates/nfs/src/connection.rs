@@ -327,7 +327,11 @@ pub struct Connection {
     calls_out: Vec<u32>,
     xid_next: u32,
     is_ended: bool,
+    /// Until then its client has to identify itself; `None`: it has.
     deadline: Option<Nanos>,
+    /// A call is one of a client that may be here.
+    is_let_in: bool,
+    has_called: bool,
     tls: TlsState,
     /// Those of the server; without them no call by RPCSEC_GSS is let in.
     contexts: Option<Arc<Contexts>>,
@@ -357,6 +361,8 @@ impl Connection {
             xid_next: 1,
             is_ended: false,
             deadline: Some(now.saturating_add(settings.handshake_timeout)),
+            is_let_in: true,
+            has_called: false,
             tls: TlsState::Clear,
             contexts: None,
             now,
@@ -368,6 +374,27 @@ impl Connection {
         Connection {
             contexts: Some(contexts),
             ..self
+        }
+    }
+
+    /// Whether something is exported to the client, as its address and its certificate are
+    /// known: only then a call identifies it.
+    pub fn set_let_in(&mut self, is_let_in: bool) {
+        self.is_let_in = is_let_in;
+    }
+
+    /// Whether the client has identified itself, by a call that does something.
+    #[inline]
+    pub fn is_identified(&self) -> bool {
+        self.deadline.is_none()
+    }
+
+    /// A call is arriving.
+    #[inline]
+    fn has_come(&mut self, procedure: Procedure) {
+        self.has_called = true;
+        if self.is_let_in && procedure != Procedure::Null {
+            self.deadline = None;
         }
     }
 

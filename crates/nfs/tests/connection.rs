@@ -756,7 +756,7 @@ fn a_call_that_waits_for_another_is_a_step_when_that_is_answered() {
 }
 
 #[test]
-fn connection_without_a_first_call_is_cut_off() {
+fn connection_without_a_call_of_a_client_that_may_be_here_is_cut_off() {
     let mut machine = Connection::new(RpcServerSettings::default(), 5);
     let deadline = machine.deadline().unwrap();
     machine.on_deadline(deadline - 1);
@@ -764,9 +764,19 @@ fn connection_without_a_first_call_is_cut_off() {
     assert!(machine.recv_plan().stage_max <= 2048);
     machine.on_deadline(deadline);
     assert!(machine.is_finished());
-    let mut server = server(RpcServerSettings::default());
-    drain(&mut server, &mut whole(&call(1, &[])).into(), usize::MAX);
-    assert_eq!(server.end.machine.deadline(), None);
+    let null = call_header(2, |call| call.proc = 0);
+    for (is_let_in, record, identifies) in [
+        (true, call(1, &[]), true),
+        (true, null.clone(), false),
+        (false, call(1, &[]), false),
+        (false, null, false),
+    ] {
+        let mut server = server(RpcServerSettings::default());
+        server.end.machine.set_let_in(is_let_in);
+        drain(&mut server, &mut whole(&record).into(), usize::MAX);
+        assert_eq!(server.end.machine.is_identified(), identifies);
+        assert_eq!(server.end.machine.deadline().is_none(), identifies);
+    }
 }
 
 #[test]

@@ -122,6 +122,11 @@ impl Peer {
         self.view.client().xprtsec
     }
 
+    /// Whether something is exported to its client.
+    pub fn has_exports(&self) -> bool {
+        self.view.all_granted().next().is_some()
+    }
+
     /// The number of its host, as of [`Asker::host`].
     pub fn host(&self) -> u64 {
         self.asker.host

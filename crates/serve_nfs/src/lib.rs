@@ -174,8 +174,6 @@ pub struct NfsConnection {
     certificate: Option<String>,
     /// Tokens under way that make security contexts.
     accepting: Vec<(Tag, ProofPlace)>,
-    /// It has called something.
-    is_known: bool,
     /// It closes when the calls under way are answered.
     is_leaving: bool,
 }
@@ -198,7 +196,8 @@ pub fn open(
     };
     let peer = Peer::new(nfsd, via.connection, via.peer);
     let (shared, here) = (service.shared.clone(), (local.jobs.clone(), pool));
-    let machine = Transport::new(settings, now).with_contexts(nfsd.contexts.clone());
+    let mut machine = Transport::new(settings, now).with_contexts(nfsd.contexts.clone());
+    machine.set_let_in(peer.has_exports());
     NfsConnection {
         core: Core::new(machine, id, stream, (via, place), shared, here),
         local: local.clone(),
@@ -209,7 +208,6 @@ pub fn open(
         called: Vec::new(),
         certificate: None,
         accepting: Vec::new(),
-        is_known: false,
         is_leaving: false,
     }
 }
@@ -443,7 +441,7 @@ impl Protocol for NfsConnection {
     #[inline]
     fn stage(&self) -> ConnectionStage {
         let is_busy = || self.core.has_jobs() || self.core.is_waiting();
-        match (self.is_leaving, self.is_known) {
+        match (self.is_leaving, self.core.link.machine.is_identified()) {
             (true, _) if is_busy() => ConnectionStage::Draining,
             (true, _) => ConnectionStage::Leaving,
             (false, true) => ConnectionStage::Known,
@@ -586,7 +584,6 @@ impl NfsConnection {
             let step = self.run_call(Some(tag), None, driver, Execution::go_on);
             return self.settle(tag, None, step, driver);
         }
-        self.is_known = true;
         self.core.begins_backend(tag, driver);
         let calls = &self.local.calls;
         calls.set(calls.get() + 1);

@@ -62,6 +62,7 @@ pub(crate) fn on_mail<S: Has<NfsConnection>, D: Driver>(
         }
         OwnMail::ExportsChanged => shard.for_each_of(driver, |c: &mut NfsConnection, _| {
             c.peer.on_exports(nfsd);
+            c.core.link.machine.set_let_in(c.peer.has_exports());
         }),
         OwnMail::List(to) => {
             // The receiver may have given up waiting.

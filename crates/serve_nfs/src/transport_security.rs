@@ -46,6 +46,7 @@ impl NfsConnection {
             names: Arc::from(&*shown.names),
         });
         self.peer.secure(self.local.service.nfsd(), shown);
+        (self.core.link.machine).set_let_in(self.peer.has_exports());
     }
 }
 

@@ -509,7 +509,7 @@ impl Connection {
         slot.args.extend_from_slice(&chunk[..at]);
         self.inbound.ops_left = ops - slot.ops;
         self.inbound.parsed = at;
-        self.deadline = None;
+        self.has_come(Procedure::Compound);
         self.next_operation(tag);
         let used = self.took(at);
         let step =
@@ -549,7 +549,7 @@ impl Connection {
                     self.known.note(&slot.args, &credential);
                 }
                 self.inbound.part = arguments_of(procedure);
-                self.deadline = None;
+                self.has_come(procedure);
             }
             Header::Probe { xid } => {
                 slot.xid = xid;

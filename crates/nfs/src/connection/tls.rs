@@ -48,9 +48,7 @@ impl Connection {
     /// A probe is arriving. One behind a call, in TLS or where there is no TLS is refused.
     #[cold]
     pub(super) fn on_probe(&mut self) {
-        // Until a first call there is a deadline.
-        let is_first = self.deadline.is_some();
-        if self.settings.offers_tls && is_first && self.tls == TlsState::Clear {
+        if self.settings.offers_tls && !self.has_called && self.tls == TlsState::Clear {
             self.inbound.is_probe = true;
         } else {
             self.inbound.refusal = Some(Refusal::auth(auth_stat::AUTH_BADCRED));

@@ -246,7 +246,7 @@ fn silent_connections_do_not_keep_a_client_out(backend: Choice) {
     stop(running);
 }
 
-/// Half a record is worth `handshake_timeout_ms`, before the first call.
+/// Half a record is worth `handshake_timeout_ms`, and NULL no more.
 #[each_driver]
 fn connection_without_a_call_is_closed(backend: Choice) {
     let folder = tempfile::tempdir().expect("a folder");
@@ -255,12 +255,21 @@ fn connection_without_a_call_is_closed(backend: Choice) {
     let running = server::start(config).expect("starts");
     let mut half = raw::open(address(&running));
     half.write_all(&[0x80, 0, 0, 100, 1, 2, 3]).expect("taken");
+    let mut null = raw::open(address(&running));
+    raw::ping(&mut null);
     let mut one = raw::open(address(&running));
-    raw::ping(&mut one);
-    let mut rest = Vec::new();
-    half.read_to_end(&mut rest).expect("closed in order");
-    assert!(rest.is_empty());
-    raw::ping(&mut one);
+    let mut look = |xid| {
+        let compound = raw::compound4(xid, &[raw::putrootfh4()]);
+        one.write_all(&compound).expect("taken");
+        assert_eq!(raw::answer(&mut one).expect("alive").0, xid);
+    };
+    look(1);
+    for stranger in [&mut half, &mut null] {
+        let mut rest = Vec::new();
+        stranger.read_to_end(&mut rest).expect("closed in order");
+        assert!(rest.is_empty());
+    }
+    look(2);
     stop(running);
 }
 
