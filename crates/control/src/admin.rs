@@ -3,12 +3,11 @@
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
 
 use server::{AdminClient, AdminGroup, AdminListen, AdminRole, AdminSocket, AdminSpec, AdminToken};
-use tls::{Certificate, ServerSide};
+use tls::ServerSide;
 
-use crate::certificates::{alternative_name, tls_files};
+use crate::certificates::{alternative_name, out_of_time, tls_files};
 use crate::policy::pick;
 use crate::schema::{ADMIN_CLIENT, ADMIN_TLS, GROUP, SCHEMA, TOKEN};
 use crate::source::{At, Section, Sink};
@@ -115,16 +114,7 @@ pub(crate) fn note(spec: &AdminSpec) -> Option<String> {
     match (&spec.listen, &spec.tls) {
         (AdminListen::Off, _) => None,
         // A certificate that nobody takes keeps no host from its volumes.
-        (_, Some(tls)) => {
-            let chain = tls::read_certificates(&tls.certificate).ok()?;
-            let certificate = Certificate::new(chain.first()?).ok()?;
-            let why = certificate.is_out_of_time(SystemTime::now())?;
-            Some(format!(
-                "[admin.tls] certificate: {} {why}: browsers and commands refuse it; put \
-                 another in its place",
-                tls.certificate.display()
-            ))
-        }
+        (_, Some(tls)) => out_of_time("[admin.tls]", &tls.certificate, "browsers and commands"),
         (AdminListen::At(address), None) if !is_loopback(*address) => Some(format!(
             "[admin] listen: what goes over {address} is not encrypted, tokens and sessions \
              neither: name a certificate in [admin.tls], or keep it to a network that you trust"

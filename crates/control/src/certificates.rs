@@ -1,8 +1,9 @@
 //! Certificates of a file: those that a server shows, and names of those that clients show.
 
 use std::path::Path;
+use std::time::SystemTime;
 
-use tls::{ClientAuthorities, Identity, MakeSide, SAN_KINDS, TlsFiles};
+use tls::{Certificate, ClientAuthorities, Identity, MakeSide, SAN_KINDS, TlsFiles};
 
 use crate::source::{Section, Sink, file};
 
@@ -64,6 +65,18 @@ pub(crate) fn tls_files(
             None
         }
     }
+}
+
+/// That the days of the certificate in a table are over, or have not come; `refused_by`: what takes
+/// it no more.
+pub(crate) fn out_of_time(table: &str, file: &Path, refused_by: &str) -> Option<String> {
+    let chain = tls::read_certificates(file).ok()?;
+    let certificate = Certificate::new(chain.first()?).ok()?;
+    let why = certificate.is_out_of_time(SystemTime::now())?;
+    let file = file.display();
+    Some(format!(
+        "{table} certificate: {file} {why}: {refused_by} refuse it; put another in its place"
+    ))
 }
 
 /// A subject alternative name as weft compares it.

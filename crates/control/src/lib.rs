@@ -249,7 +249,7 @@ pub fn notes(config: &Config) -> Vec<String> {
                     that keeps it";
         notes.push(note.to_owned());
     }
-    notes.extend(nfs::note(config));
+    notes.extend(nfs::notes(config));
     notes.extend(nvme::expired_notes(config));
     notes.extend(listener::closed(config));
     notes.extend(admin::note(&config.admin));

@@ -12,7 +12,7 @@ use tls::ServerSide;
 mod kerberos;
 
 use crate::by_name::ByName;
-use crate::certificates::{alternative_name, is_alternative_name, tls_files};
+use crate::certificates::{alternative_name, is_alternative_name, out_of_time, tls_files};
 use crate::policy::{Number, Rule, count, pick, size};
 use crate::schema::{CLIENT, EXPORT, FILE_SYSTEM, KERBEROS, NFS, NFS_TLS, SCHEMA};
 use crate::source::choice;
@@ -86,8 +86,37 @@ fn tls(sink: &mut Sink, section: Option<&Section>, folder: &Path) -> Option<TlsF
     tls_files(sink, &table, folder, ServerSide::for_rpc)
 }
 
-/// What somebody may want to know whose exports want TLS that is not there.
-pub(crate) fn note(config: &Config) -> Option<String> {
+/// What is allowed, but keeps clients out.
+pub(crate) fn notes(config: &Config) -> impl Iterator<Item = String> {
+    let tls = config.nfs.tls.as_ref();
+    let late = tls.and_then(|tls| out_of_time("[nfs.tls]", &tls.certificate, "NFS clients"));
+    let patterns = config.exports.iter().filter_map(pattern_of);
+    closed_export(config)
+        .into_iter()
+        .chain(late)
+        .chain(patterns)
+}
+
+/// That a name of certificates looks like a pattern, which it is not.
+fn pattern_of(export: &ExportSpec) -> Option<String> {
+    let names = export.rules.iter().flat_map(|rule| match &rule.clients {
+        Clients::Named(names) => &names[..],
+        Clients::Any => &[],
+    });
+    let mut names = names.filter_map(|name| match name {
+        ClientName::Certificate(name) => Some(name),
+        ClientName::Net(_) => None,
+    });
+    let name = names.find(|name| name.contains('*'))?;
+    Some(format!(
+        "`clients` of the export {}: \"{name}\" is no pattern: it lets in those whose certificate \
+         has this very name, with the asterisk; name each other client by itself",
+        export.path
+    ))
+}
+
+/// That exports want TLS which is not there.
+fn closed_export(config: &Config) -> Option<String> {
     let tls = config.nfs.tls.as_ref();
     let can = match tls.map(|tls| tls.client_ca.is_some()) {
         None => &[Xprtsec::None][..],

@@ -362,6 +362,39 @@ fn exports_say_how_connections_are_protected_and_name_clients_by_certificates() 
 }
 
 #[test]
+fn certificate_that_clients_refuse_and_name_that_is_no_pattern_are_noted() {
+    let folder = tempfile::tempdir().expect("a folder");
+    tls_files(folder.path());
+    let origin = origin(folder.path().to_str().expect("a path"));
+    let told = |server: &str, name: &str| {
+        let nfs = format!(
+            "state = \"st\"\n[nfs.tls]\ncertificate = \"{server}.pem\"\nkey = \"{server}.key\"\n\
+             client_ca = \"clients.pem\"\n"
+        );
+        let text = file(&nfs, MEM, &format!("clients = [\"{name}\"]"));
+        notes(&parse(&text, &origin, &[0]).expect("fine"))
+    };
+    assert_eq!(told("server", "DNS:a.example.org"), Vec::<String>::new());
+    let late = told("old", "DNS:a.example.org");
+    assert_eq!(late.len(), 1);
+    for part in [
+        "[nfs.tls] certificate: ",
+        "old.pem has expired",
+        "put another",
+    ] {
+        assert!(late[0].contains(part), "{part}: {late:?}");
+    }
+    let pattern = told("server", "DNS:*.example.org");
+    assert_eq!(pattern.len(), 1);
+    for part in [
+        "\"DNS:*.example.org\" is no pattern",
+        "name each other client",
+    ] {
+        assert!(pattern[0].contains(part), "{part}: {pattern:?}");
+    }
+}
+
+#[test]
 fn export_that_lets_no_client_in_for_want_of_tls_is_noted() {
     let folder = tempfile::tempdir().expect("a folder");
     tls_files(folder.path());
