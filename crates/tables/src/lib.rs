@@ -4,6 +4,7 @@
 
 mod cell;
 mod columns;
+mod plain;
 mod rates;
 
 pub use cell::Cell;
@@ -11,6 +12,7 @@ pub use columns::{
     AUDIT, CLIENTS, CONNECTIONS, Column, EVENTS, HISTORY, HOSTS, OBJECTS, RATES, REFUSALS,
     SESSIONS, figure, text,
 };
+pub use plain::plain;
 pub use rates::{
     NamedRates, Ops, Rates, Scale, SizeRates, Slowest, add_times, host_rates, per_second, quantile,
     sample_of, times_between, volume_rates,

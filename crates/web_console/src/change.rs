@@ -5,8 +5,8 @@ use maud::{Markup, html};
 
 use crate::difference::difference;
 use crate::layout::{CONFIGURATION, Page};
-use crate::plain::plain;
 use crate::table::address;
+use tables::plain;
 
 /// Where changes are asked for.
 const CHANGE: &str = "/configuration/change";

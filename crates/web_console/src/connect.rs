@@ -4,8 +4,8 @@ use api::{SelfTest, SelfTestOutcome};
 use maud::{Markup, html};
 
 use crate::layout::Page;
-use crate::plain::plain;
 use crate::table::address;
+use tables::plain;
 
 /// What a client may connect to, and what it does for that.
 #[derive(Clone, Debug, Default)]

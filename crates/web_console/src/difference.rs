@@ -5,7 +5,7 @@ use std::time::Duration;
 use maud::{Markup, html};
 use similar::{ChangeTag, TextDiff};
 
-use crate::plain::plain;
+use tables::plain;
 
 /// Lines that are shown.
 const LINES_MAX: usize = 1000;

@@ -5,8 +5,8 @@ use maud::{Markup, html};
 
 use crate::change::plan_lines;
 use crate::layout::Page;
-use crate::plain::plain;
 use crate::views::kinds;
+use tables::plain;
 
 /// Whether hosts are to go elsewhere, what was just done, and what can be.
 #[must_use]

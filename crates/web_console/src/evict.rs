@@ -4,8 +4,8 @@ use api::Evicted;
 use maud::{Markup, html};
 
 use crate::layout::Page;
-use crate::plain::plain;
 use crate::table::address;
+use tables::plain;
 
 /// Something that can be ended.
 #[derive(Clone, Copy, Debug)]

@@ -5,7 +5,7 @@ use maud::{Markup, html};
 
 use crate::change::not_done;
 use crate::layout::Page;
-use crate::plain::plain;
+use tables::plain;
 
 /// The form of one object.
 #[derive(Clone, Debug)]

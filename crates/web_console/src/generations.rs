@@ -7,8 +7,8 @@ use tables::{Cell, HISTORY};
 use crate::change::change_address;
 use crate::difference::difference;
 use crate::layout::{CONFIGURATION, Page};
-use crate::plain::plain;
 use crate::table::{Table, TableQuery};
+use tables::plain;
 
 /// What made each generation.
 #[must_use]

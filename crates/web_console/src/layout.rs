@@ -2,7 +2,7 @@
 
 use maud::{DOCTYPE, Markup, html};
 
-use crate::plain::plain;
+use tables::plain;
 
 /// What is served beside the pages.
 pub struct Asset {

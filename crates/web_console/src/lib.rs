@@ -18,7 +18,6 @@ mod layout;
 mod objects;
 mod overview;
 mod performance;
-mod plain;
 mod problem;
 mod table;
 #[cfg(test)]

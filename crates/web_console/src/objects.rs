@@ -8,8 +8,8 @@ use tables::OBJECTS;
 use crate::change::change_address;
 use crate::connect::connect_address;
 use crate::layout::Page;
-use crate::plain::plain;
 use crate::table::{Part, Table, TableQuery, address, search};
+use tables::plain;
 
 /// A page of objects of some kinds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

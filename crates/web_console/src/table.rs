@@ -5,7 +5,7 @@ use std::ops::Range;
 use maud::{Markup, html};
 use tables::{Cell, Column};
 
-use crate::plain::plain;
+use tables::plain;
 
 /// Lines of a page.
 const LINES: usize = 200;

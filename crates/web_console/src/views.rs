@@ -13,8 +13,8 @@ use tables::{AUDIT, CLIENTS, CONNECTIONS, EVENTS, HOSTS, REFUSALS, SESSIONS};
 use crate::change::change_address;
 use crate::evict::Evictable;
 use crate::layout::{HAPPENED, Page};
-use crate::plain::plain;
 use crate::table::{Table, TableQuery, address};
+use tables::plain;
 
 /// Each connection.
 #[must_use]

@@ -15,6 +15,7 @@ use clap::Args;
 use control::{Problem, Problems, format_size};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
+use tables::plain;
 use tls::{ClientConfig, Identity};
 
 use crate::watch::{WatchArgs, watched};
@@ -286,11 +287,25 @@ fn tell_problem(file: Option<&Path>, problem: api::ProblemDetails) {
 }
 
 pub fn tell(text: &dyn Display) {
-    let _ = writeln!(io::stderr(), "{text}");
+    let _ = writeln!(io::stderr(), "{}", plain(&text.to_string()));
 }
 
-/// Prints an answer.
+/// Prints an answer. Peers have chosen some of its texts: what commands a terminal is written
+/// out.
 pub fn end<T: DeserializeOwned>(
+    arguments: &AskArgs,
+    asked: Asked,
+    show: impl FnOnce(&mut dyn Write, &T) -> io::Result<()>,
+) -> io::Result<ExitCode> {
+    end_as_is(arguments, asked, |out, told| {
+        let mut text = Vec::new();
+        show(&mut text, told)?;
+        out.write_all(plain(&String::from_utf8_lossy(&text)).as_bytes())
+    })
+}
+
+/// The same of a text that is to be a file's again.
+pub fn end_as_is<T: DeserializeOwned>(
     arguments: &AskArgs,
     asked: Asked,
     show: impl FnOnce(&mut dyn Write, &T) -> io::Result<()>,

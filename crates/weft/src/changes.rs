@@ -13,7 +13,7 @@ use control::FileText;
 use serde_json::json;
 use tables::{AUDIT, HISTORY};
 
-use crate::ask::{AskArgs, Asked, ask, end, get, marked, tell};
+use crate::ask::{AskArgs, Asked, ask, end, end_as_is, get, marked, tell};
 use crate::{FAILURE, USAGE, table};
 
 #[derive(Args)]
@@ -126,7 +126,7 @@ pub fn rollback(arguments: &RollbackArgs) -> io::Result<ExitCode> {
 /// Prints the text that is served.
 pub fn dump(arguments: &DumpArgs) -> io::Result<ExitCode> {
     let asked = get(&arguments.ask, "/v1/config");
-    end(&arguments.ask, asked, |out, answer: &ConfigText| {
+    end_as_is(&arguments.ask, asked, |out, answer: &ConfigText| {
         out.write_all(answer.text.as_bytes())
     })
 }
@@ -141,7 +141,7 @@ pub fn history(arguments: &HistoryArgs) -> io::Result<ExitCode> {
         ),
         Some(number) => {
             let asked = get(&arguments.ask, &format!("/v1/config/history/{number}"));
-            end(&arguments.ask, asked, |out, answer: &GenerationText| {
+            end_as_is(&arguments.ask, asked, |out, answer: &GenerationText| {
                 out.write_all(answer.text.as_bytes())
             })
         }

@@ -9,6 +9,8 @@ pub fn show<T>(out: &mut dyn Write, columns: &[Column<T>], all: &[T]) -> io::Res
     let heads = columns.iter().map(|column| column.head.to_uppercase());
     let row = |of: &T| {
         let cells = columns.iter().map(|column| (column.cell)(of).to_string());
+        // A line has one row.
+        let cells = cells.map(|cell| cell.replace('\n', "\\n"));
         cells.collect::<Vec<_>>()
     };
     let rows: Vec<Vec<String>> = std::iter::once(heads.collect())

@@ -123,6 +123,22 @@ fn works(one: &Value) -> bool {
 }
 
 #[test]
+fn name_of_a_host_neither_commands_a_terminal_nor_turns_its_line_around() {
+    let open = Open::start();
+    let name = "nqn.2026-01.org.example:\u{202e}tsrif";
+    let load = open.nvme_load(name, 1);
+    open.connections(&["--host", name], 1);
+    let doctor: &[&str] = &["doctor", "client", name];
+    for arguments in [&["get", "hosts"][..], &["get", "connections"], doctor] {
+        let told = open.answer(arguments);
+        assert!(told.contains("example:\\u{202e}tsrif"), "{told}");
+        assert!(!told.contains('\u{202e}'), "{told}");
+    }
+    drop(load);
+    end_in_order(open.serving);
+}
+
+#[test]
 fn connections_are_listed_with_what_is_done_on_them() {
     let open = Open::start();
     assert!(

@@ -2,9 +2,10 @@
 
 use std::borrow::Cow;
 
-/// The text with characters that command written out: control characters, and those that turn
-/// the direction of writing (Unicode Standard Annex 9, section 2).
-pub(crate) fn plain(text: &str) -> Cow<'_, str> {
+/// The text with characters that command written out: control characters but for the end of a
+/// line, and those that turn the direction of writing (Unicode Standard Annex 9, section 2).
+#[must_use]
+pub fn plain(text: &str) -> Cow<'_, str> {
     let commands = |c: char| {
         let turns = matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' |
             '\u{2066}'..='\u{2069}');
@@ -18,4 +19,17 @@ pub(crate) fn plain(text: &str) -> Cow<'_, str> {
         false => c.to_string(),
     };
     Cow::Owned(text.chars().map(one).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_commands_is_written_out() {
+        assert!(matches!(plain("a `b` \"ü\"\n"), Cow::Borrowed(_)));
+        let text = "a\u{202e}b\x1b[31m\u{9b}\r\u{2066}";
+        let shown = "a\\u{202e}b\\u{1b}[31m\\u{9b}\\u{d}\\u{2066}";
+        assert_eq!(plain(text), shown);
+    }
 }
