@@ -10,6 +10,6 @@ const HEADERS_ALONE: &str = "0x10";
 /// Leaves memory out from now on.
 pub fn leave_memory_out() {
     if let Err(error) = fs::write(FILTER, HEADERS_ALONE) {
-        tracing::warn!("{FILTER}: {error}: a core dump has the keys of hosts");
+        tracing::warn!("{FILTER}: {error}: a core dump has the keys that weft reads");
     }
 }

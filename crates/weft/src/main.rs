@@ -177,6 +177,7 @@ fn main() -> ExitCode {
             return ExitCode::from(USAGE);
         }
     };
+    core_dump::leave_memory_out();
     store::frames::touch_ahead();
     let ended = match Cli::try_parse() {
         Ok(arguments) => run(arguments.command, events),

@@ -17,7 +17,6 @@ use reactor::InheritedSockets;
 use serde_json::json;
 use server::{AdminSpec, Protocol, Report, Running};
 
-use crate::core_dump;
 use crate::log::tell_error;
 use crate::signals::{self, SignalAsked};
 use crate::{FAILURE, INTERNAL, USAGE, banner, service};
@@ -56,7 +55,6 @@ fn can_listen(address: SocketAddr) -> bool {
 /// Serves what `file` or the command line says, or what is built in, until a signal; or what it
 /// became by changes that could not be written there.
 pub fn run(file: Option<&Path>, one_line: Option<OneLine>, events: Arc<EventLog>) -> ExitCode {
-    core_dump::leave_memory_out();
     let (name, text) = match (file, &one_line) {
         (Some(_), _) => Default::default(),
         (None, None) => (BUILT_IN.to_owned(), control::built_in_text(nfs_port())),

@@ -1,6 +1,7 @@
 //! Where keys and secrets come from, and what becomes of hosts when a place has none any more.
 
 use std::fs;
+use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
@@ -181,6 +182,29 @@ fn expect_unknown(serving: &Serving, key: &Path, dumped: &str) {
     assert_eq!(of_process("coredump_filter").trim(), "00000010");
     for shown in [&*words, &serving.shown, dumped] {
         assert!(!shown.contains(key), "{shown}");
+    }
+}
+
+#[test]
+fn core_dump_of_an_initiator_has_nothing_of_its_memory() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let key = folder.path().join("first.psk");
+    make_key(&key);
+    let key = key.to_str().expect("UTF-8");
+    // It waits for an answer that never comes.
+    let target = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let url = format!("nvme-tcp://{}/{NQN}", target.local_addr().expect("bound"));
+    for command in ["perf", "discover"] {
+        let words = [command, &url, "--hostnqn", HOST, "--psk-file", key];
+        let mut weft = Command::new(env!("CARGO_BIN_EXE_weft"));
+        weft.args(words).stdout(Stdio::null()).stderr(Stdio::null());
+        let mut weft = weft.spawn().expect("weft starts");
+        let accepted = target.accept().expect("it connects");
+        let filter = fs::read_to_string(format!("/proc/{}/coredump_filter", weft.id()));
+        assert_eq!(filter.expect("our child").trim(), "00000010", "{command}");
+        weft.kill().expect("our child");
+        weft.wait().expect("our child");
+        drop(accepted);
     }
 }
 
