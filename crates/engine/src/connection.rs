@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use auth::psk::{Derivation, PskIdentity, TlsPsk};
-use link::{HandshakeDone, Link, Stream};
+use link::{HandshakeDone, Link, Stream, StreamProblem};
 use machine::{Machine, Nanos, Tag, work};
 use mem::Pool;
 use reactor::{Driver, Received};
@@ -453,6 +453,7 @@ pub trait Connection: Protocol {
             Ok(received) => {
                 let core = self.core_mut();
                 if core.link.on_received(received) {
+                    core.link.stream.end_handshake(StreamProblem::Left);
                     return self.close(driver);
                 }
                 core.heard_at = driver.now();
@@ -464,6 +465,8 @@ pub trait Connection: Protocol {
             }
             Err(error) => {
                 tracing::debug!(peer = %self.core().via.peer, %error, "receive failed");
+                let stream = &mut self.core_mut().link.stream;
+                stream.end_handshake(StreamProblem::Left);
                 self.close(driver);
             }
         }
@@ -490,9 +493,15 @@ pub trait Connection: Protocol {
                 "the TLS key of the connection has sealed 2^24 records, and AES-GCM is good for \
                  2^24.5: connect again (on Linux: `nvme reset`)");
         }
+        self.tell_problem();
+    }
+
+    /// Counts and tells why TLS with its peer comes not about, or ends, once.
+    #[inline]
+    fn tell_problem(&mut self) {
         let core = self.core_mut();
         if let Some(problem) = core.link.stream.take_problem() {
-            let named = problem.identity().and_then(PskIdentity::parse);
+            let named = problem.identity().and_then(PskIdentity::named_in);
             let core = self.core();
             if let Some(reason) = problem.reason() {
                 core.shared.tls_meter(core.via.listener).failed(reason);
@@ -567,6 +576,9 @@ pub trait Connection: Protocol {
         if self.core().is_open() {
             self.core_mut().state = ConnectionState::Closing;
             self.on_event(ConnectionEvent::Closing, driver);
+            let stream = &mut self.core_mut().link.stream;
+            stream.end_handshake(StreamProblem::Unfinished);
+            self.tell_problem();
             let core = self.core_mut();
             core.waiting.clear();
             core.room = CommandRoom::default();

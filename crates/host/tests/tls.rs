@@ -7,7 +7,7 @@ mod ends;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::thread;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use auth::HostPsk;
 use auth::psk::{Psk, PskHash};
@@ -15,13 +15,15 @@ use ends::{driver, stop};
 use host::{Admin, Caller, Error, HostIdentity, Payload, Settings, discover};
 use nvmf::HostTerms;
 use reactor::{Choice, EpollDriver};
-use server::{Config, ListenerSpec, NamespaceSpec, Running, SubsystemSpec};
+use server::{Config, Limits, ListenerSpec, NamespaceSpec, Running, SubsystemSpec};
 use wire::nvme::{Sqe, Status, io};
 
 const NQN: &str = "nqn.2026-01.io.weft:test";
 const FRIEND: &str = "nqn.2026-01.org.example:friend";
 const GUEST: &str = "nqn.2026-01.org.example:guest";
 const SIZE: u64 = 8 << 20;
+/// Long enough for a loaded machine; reached only when a test fails.
+const PATIENCE: Duration = Duration::from_secs(20);
 
 fn key(hash: PskHash, byte: u8) -> Psk {
     Psk::new(hash, |bytes| bytes.fill(byte))
@@ -34,6 +36,10 @@ fn host(nqn: &str, psk: Option<Psk>) -> HostIdentity {
 
 /// A target where one host has keys, and another none. The second listener takes TLS alone.
 fn serve(psks: Vec<HostPsk>, backend: Choice) -> Running {
+    serve_with(psks, backend, 1024)
+}
+
+fn serve_with(psks: Vec<HostPsk>, backend: Choice, connections_max: u32) -> Running {
     let listener = |requires_tls| ListenerSpec {
         requires_tls,
         ..ListenerSpec::from(SocketAddr::from(([127, 0, 0, 1], 0)))
@@ -61,6 +67,10 @@ fn serve(psks: Vec<HostPsk>, backend: Choice) -> Running {
         spin_us_max: 0,
         memory_max: 64 << 20,
         backend,
+        limits: Limits {
+            connections_max,
+            ..Limits::default()
+        },
         ..Config::default()
     };
     server::start(config).expect("the target starts")
@@ -259,6 +269,38 @@ fn peer_that_does_not_shake_hands_costs_no_other_host_anything() {
     (icreq[2], icreq[4]) = (128, 128);
     assert!(answer(tls_alone, &icreq).is_empty());
     beside.keep_alive().expect("alive");
+    stop(running);
+}
+
+#[test]
+fn handshake_that_comes_to_no_end_is_counted_and_told() {
+    let psk = key(PskHash::Sha256, 7);
+    let running = serve_with(one_key(&psk), Choice::Auto, 2);
+    let to = running.addresses()[0];
+    connect(to, &host(FRIEND, Some(psk))).expect("connects");
+    let begin = || {
+        let mut peer = TcpStream::connect(to).expect("connects");
+        peer.write_all(&[22, 3, 1]).expect("sent");
+        peer
+    };
+    let count = |reason| {
+        let metrics = running.metrics();
+        metrics.tls[0].1.failures.get(reason).copied().unwrap_or(0)
+    };
+    let since = Instant::now();
+    // Where there is no room for a newcomer, the oldest that is not known gives way.
+    let mut peers = Vec::new();
+    while count("unfinished") == 0 {
+        peers.push(begin());
+        assert!(since.elapsed() < PATIENCE, "none gives way");
+    }
+    drop(peers);
+    while count("left") == 0 {
+        assert!(since.elapsed() < PATIENCE, "none leaves");
+    }
+    let refusals = running.refusals();
+    let told = |what| refusals.iter().any(|one| one.reason.contains(what));
+    assert!(told("was not over when weft closed") && told("closed the connection amid"));
     stop(running);
 }
 

@@ -34,15 +34,25 @@ pub enum StreamProblem {
     /// Its first byte is none of TLS, and nothing else is spoken here.
     #[error("it speaks no TLS, which this listener wants (`tls = \"required\"`)")]
     Plain,
+    /// The peer has closed the connection before its handshake was over.
+    #[error("it has closed the connection amid the TLS handshake: its own log says why")]
+    Left,
+    /// The connection ends before its handshake is over, and not by the peer.
+    #[error("its TLS handshake was not over when weft closed the connection")]
+    Unfinished,
 }
 
 impl StreamProblem {
     /// All words of [`StreamProblem::reason`].
-    pub const REASONS: [&str; HandshakeError::REASONS.len() + 1] = {
-        let mut all = ["plain"; HandshakeError::REASONS.len() + 1];
+    pub const REASONS: [&str; HandshakeError::REASONS.len() + 3] = {
+        const OWN: [&str; 3] = ["plain", "left", "unfinished"];
+        let mut all = [""; HandshakeError::REASONS.len() + OWN.len()];
         let mut at = 0;
-        while at < HandshakeError::REASONS.len() {
-            all[at] = HandshakeError::REASONS[at];
+        while at < all.len() {
+            all[at] = match at < OWN.len() {
+                true => OWN[at],
+                false => HandshakeError::REASONS[at - OWN.len()],
+            };
             at += 1;
         }
         all
@@ -55,6 +65,8 @@ impl StreamProblem {
             StreamProblem::Record(_) => None,
             StreamProblem::Handshake(error) => Some(error.reason()),
             StreamProblem::Plain => Some("plain"),
+            StreamProblem::Left => Some("left"),
+            StreamProblem::Unfinished => Some("unfinished"),
         }
     }
 
@@ -63,7 +75,7 @@ impl StreamProblem {
     pub fn identity(&self) -> Option<&str> {
         match self {
             StreamProblem::Handshake(error) => error.identity(),
-            StreamProblem::Record(_) | StreamProblem::Plain => None,
+            _ => None,
         }
     }
 }
@@ -186,6 +198,11 @@ impl OpeningLayer {
         self.handshake = Some(done.handshake);
         self.output.extend(done.step.output);
         done.step.end
+    }
+
+    /// Whether a handshake has begun, and is not over.
+    pub fn is_begun(&self) -> bool {
+        self.is_tls
     }
 
     /// What is to be sent.

@@ -160,6 +160,15 @@ impl Stream {
         self.problem.take()
     }
 
+    /// The connection ends: a handshake that has begun and is not over has failed by that.
+    #[cold]
+    pub fn end_handshake(&mut self, why: StreamProblem) {
+        let is_begun = matches!(&self.layer, Layer::Opening(layer) if layer.is_begun());
+        if is_begun && !self.has_failed {
+            self.fail(why);
+        }
+    }
+
     /// Whether the key of what is sent has become used up, once, where the peer is not known to
     /// take another: it has to connect again.
     #[inline]
