@@ -330,6 +330,8 @@ pub enum Opened {
 /// What is received.
 pub struct Opener {
     traffic: Traffic,
+    /// The peer is a server, which may send tickets for a next connection.
+    takes_tickets: bool,
     /// Records without data, one behind the other.
     empty: u32,
 }
@@ -340,7 +342,18 @@ impl Opener {
     pub fn new(hash: PskHash, secret: Secret) -> Opener {
         Opener {
             traffic: Traffic::new(hash, secret, Way::Open),
+            takes_tickets: false,
             empty: 0,
+        }
+    }
+
+    /// The same of a client: servers alone send NewSessionTicket (RFC 8446, section 4.6.1). It
+    /// has no use for them.
+    #[must_use]
+    pub fn taking_tickets(self) -> Opener {
+        Opener {
+            takes_tickets: true,
+            ..self
         }
     }
 
@@ -405,10 +418,11 @@ impl Opener {
         if !self.traffic.key.is_authentic(tag) && !faults::is(Fault::AnyTag) {
             return Err(RecordError::BadTag);
         }
+        // Padding counts too (RFC 8446, section 5.4).
+        if body.len() > PLAIN_BYTES_MAX {
+            return Err(RecordError::TooLong);
+        }
         if kind[0] == ContentType::ApplicationData as u8 {
-            if body.len() > PLAIN_BYTES_MAX {
-                return Err(RecordError::TooLong);
-            }
             self.count_empty(body.len())?;
             stage.advance(rest);
             return Ok(Opened::Data {
@@ -446,9 +460,6 @@ impl Opener {
         unsafe { self.traffic.key.update(from, plain.as_mut_ptr()) };
         let end = plain.iter().rposition(|byte| *byte != 0);
         let kind = plain.split_off(end.ok_or(RecordError::Unexpected)?)[0];
-        if plain.len() > PLAIN_BYTES_MAX {
-            return Err(RecordError::TooLong);
-        }
         const APPLICATION_DATA: u8 = ContentType::ApplicationData as u8;
         const HANDSHAKE: u8 = ContentType::Handshake as u8;
         const ALERT: u8 = ContentType::Alert as u8;
@@ -469,7 +480,7 @@ impl Opener {
                 let is_wanted = *wanted == 1;
                 Ok(Opened::KeyUpdate { is_wanted })
             }
-            (HANDSHAKE, [NEW_SESSION_TICKET, ..]) => {
+            (HANDSHAKE, [NEW_SESSION_TICKET, ..]) if self.takes_tickets => {
                 self.count_empty(0)?;
                 Ok(Opened::Nothing)
             }
@@ -645,12 +656,13 @@ mod tests {
 
     #[test]
     fn messages_after_the_handshake_are_those_that_may_come() {
+        let ticket = &[4, 0, 0, 1, 9][..];
+        let (mut sealer, opener) = both(PskHash::Sha256);
+        let record = sealed(&mut sealer, ContentType::Handshake, ticket);
+        let told = open(&mut opener.taking_tickets(), &record);
+        assert_eq!(told, (Ok(Opened::Nothing), Vec::new()), "of a server");
         for (content, plain, wanted) in [
-            (
-                ContentType::Handshake,
-                &[4, 0, 0, 1, 9][..],
-                Ok(Opened::Nothing),
-            ),
+            (ContentType::Handshake, ticket, Err(RecordError::Unexpected)),
             (
                 ContentType::Handshake,
                 &[24, 0, 0, 1, 2],
@@ -683,8 +695,25 @@ mod tests {
     }
 
     #[test]
+    fn padding_counts_against_the_length_of_a_record() {
+        for content in [ContentType::ApplicationData, ContentType::Alert] {
+            for (zeros, is_fine) in [(PLAIN_BYTES_MAX - 2, true), (PLAIN_BYTES_MAX - 1, false)] {
+                let (mut sealer, mut opener) = both(PskHash::Sha256);
+                let record = padded(&mut sealer, content, &[1, 0], zeros);
+                assert_eq!(Opener::record_bytes(&record), Ok(Some(record.len())));
+                let told = open(&mut opener, &record).0;
+                match is_fine {
+                    true => assert!(told.is_ok(), "{told:?}"),
+                    false => assert_eq!(told, Err(RecordError::TooLong)),
+                }
+            }
+        }
+    }
+
+    #[test]
     fn records_without_data_have_a_bound() {
-        let (mut sealer, mut opener) = both(PskHash::Sha256);
+        let (mut sealer, opener) = both(PskHash::Sha256);
+        let mut opener = opener.taking_tickets();
         let mut send = |content, plain: &[u8]| {
             let record = sealed(&mut sealer, content, plain);
             open(&mut opener, &record).0

@@ -61,6 +61,11 @@ impl TrafficSecrets {
         let (Some(own), Some(theirs)) = (of(!is_server), of(is_server)) else {
             return Err(HandshakeError::Failed("it has made no keys".to_owned()));
         };
-        Ok((Sealer::new(own.0, own.1), Opener::new(theirs.0, theirs.1)))
+        let opener = Opener::new(theirs.0, theirs.1);
+        let opener = match is_server {
+            true => opener,
+            false => opener.taking_tickets(),
+        };
+        Ok((Sealer::new(own.0, own.1), opener))
     }
 }

@@ -108,7 +108,8 @@ fn records_of_the_server_are_those_of_rfc_8448() {
          cb501a59a8fcc49c4bf2e5f0a21c0047c2abf332540dd032e167c2955d",
     );
     let alert = hex("1703030013b58fd67166ebf599d24720cfbe7efa7a8864a9");
-    let mut opener = Opener::new(PskHash::Sha256, secret(SERVER_SECRET));
+    let opener = Opener::new(PskHash::Sha256, secret(SERVER_SECRET));
+    let mut opener = opener.taking_tickets();
     let nothing = (Ok(Opened::Nothing), Vec::new());
     assert_eq!(opened(&mut opener, &ticket), nothing);
     assert_eq!(opened(&mut opener, &data), (DATA, (0..50).collect()));
