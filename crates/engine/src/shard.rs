@@ -12,6 +12,7 @@ use link::Stream;
 use machine::{Nanos, work};
 use reactor::{BoundListener, Completion, ConnectedSocket, Driver, Handler, SocketId};
 use store::counters;
+use tls::Handshake;
 use tls::psk_handshake::PskHandshake;
 
 use crate::connection::Via;
@@ -359,7 +360,7 @@ impl<S: Protocols> Shard<S> {
                         let handshake = PskHandshake::server(terms.known);
                         stream.with_handshake(handshake, terms.allows_plain)
                     }
-                    None => stream,
+                    None => stream.with_handshake(Handshake::NotSpoken, true),
                 };
                 let now = driver.now();
                 Ok(server.open(id, stream, (via, place), driver.pool(), now))

@@ -1,11 +1,13 @@
 //! A handshake, whichever library makes it.
 
 use crate::certificate_handshake::CertificateHandshake;
-use crate::handshake::HandshakeStep;
+use crate::handshake::{HandshakeError, HandshakeStep};
 use crate::psk_handshake::PskHandshake;
 
 /// One handshake.
 pub enum Handshake {
+    /// None: a client that begins one is told so.
+    NotSpoken,
     /// By a pre-shared key.
     Psk(Box<PskHandshake>),
     /// By certificates.
@@ -16,6 +18,10 @@ impl Handshake {
     /// Goes on with what was received. A client's first step has no input.
     pub fn step(&mut self, input: &[u8]) -> HandshakeStep {
         match self {
+            Handshake::NotSpoken => HandshakeStep {
+                output: HandshakeError::NotSpoken.alert().in_the_clear().into(),
+                end: Some(Err(HandshakeError::NotSpoken)),
+            },
             Handshake::Psk(handshake) => handshake.step(input),
             Handshake::Certificate(handshake) => handshake.step(input),
         }

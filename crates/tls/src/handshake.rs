@@ -14,6 +14,12 @@ pub enum HandshakeError {
     /// What came is no ClientHello.
     #[error("what it sends is no TLS handshake")]
     Malformed,
+    /// There is no TLS, or not yet.
+    #[error(
+        "it begins with TLS, and this listener does not: over iSCSI connect without, over NFS \
+         begin in the clear (RFC 9289; `mount -o xprtsec=tls`)"
+    )]
+    NotSpoken,
     /// An older version.
     #[error("it does not speak TLS 1.3")]
     Version,
@@ -82,7 +88,8 @@ impl HandshakeError {
         match self {
             HandshakeError::Malformed | HandshakeError::TooLong { .. } => Alert::DecodeError,
             HandshakeError::Version => Alert::ProtocolVersion,
-            HandshakeError::NoPsk
+            HandshakeError::NotSpoken
+            | HandshakeError::NoPsk
             | HandshakeError::NoKeyExchange
             | HandshakeError::Certificate(_)
             | HandshakeError::Alert(_)
@@ -99,6 +106,7 @@ impl HandshakeError {
     pub fn reason(&self) -> &'static str {
         match self {
             HandshakeError::Malformed => "malformed",
+            HandshakeError::NotSpoken => "not-spoken",
             HandshakeError::Version => "version",
             HandshakeError::NoPsk => "no-psk",
             HandshakeError::NoKeyExchange => "no-key-exchange",
@@ -115,8 +123,9 @@ impl HandshakeError {
     }
 
     /// All words of [`HandshakeError::reason`].
-    pub const REASONS: [&str; 13] = [
+    pub const REASONS: [&str; 14] = [
         "malformed",
+        "not-spoken",
         "version",
         "no-psk",
         "no-key-exchange",

@@ -194,3 +194,30 @@ fn small_io_of_every_protocol_goes_on_beside_hosts_of_all_that_sit_on_memory(bac
     drop((by_nvme, by_iscsi, by_nfs));
     stop(running);
 }
+
+#[each_driver]
+fn peer_that_begins_with_tls_where_none_is_spoken_is_told_so(backend: Choice) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let running = server::start(serve(backend, folder.path())).expect("starts");
+    let addresses = running.addresses();
+    let [_, _, iscsi, nfs, _] = addresses[..] else {
+        panic!("five listeners: {addresses:?}");
+    };
+    for (count, address) in (1..).zip([iscsi, nfs]) {
+        let mut peer = TcpStream::connect(address).expect("it listens");
+        peer.write_all(&[22, 3, 1, 0, 4, 1, 0, 0, 0]).expect("sent");
+        let mut answer = Vec::new();
+        peer.read_to_end(&mut answer).expect("it is closed");
+        assert_eq!(answer, [21, 3, 3, 0, 2, 2, 40], "handshake_failure");
+        let refusals = running.refusals();
+        let all: u64 = refusals.iter().map(|one| one.count).sum();
+        assert_eq!((refusals.len(), all), (1, count));
+        assert!(
+            refusals[0].reason.contains("begins with TLS"),
+            "{refusals:?}"
+        );
+    }
+    use_iscsi(iscsi);
+    use_nfs(nfs);
+    stop(running);
+}
