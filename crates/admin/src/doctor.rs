@@ -44,11 +44,8 @@ fn diagnose(running: &Running, name: &str) -> Result<ClientReport, Problem> {
     let all = hosts_of(running, &running.connections(|_| true));
     let hosts: Vec<_> = all.iter().filter(|host| is_called(host, name)).collect();
     let address: Option<std::net::IpAddr> = name.parse().ok();
-    let refusals = running.refusals().into_iter().filter(|refused| {
-        let is_host = |host: &String| host.eq_ignore_ascii_case(name);
-        refused.host.as_ref().is_some_and(is_host)
-            || refused.address.is_some() && refused.address == address
-    });
+    let refusals = running.refusals().into_iter();
+    let refusals = refusals.filter(|refused| refused.is_of(name));
     let refusals: Vec<_> = refusals.map(|one| refusal_of(one, &seen.served)).collect();
     let clients = running.nfs_clients();
     let wanted = Wanted::host(name, &seen);

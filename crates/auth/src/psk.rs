@@ -314,6 +314,9 @@ pub struct TlsPsk {
     pub derivation: Derivation,
 }
 
+/// Bytes of an NQN, at most (Base 2.0, section 4.5).
+const NQN_BYTES_MAX: usize = 223;
+
 /// Whom an identity names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PskIdentity<'a> {
@@ -330,6 +333,15 @@ pub struct PskIdentity<'a> {
 }
 
 impl<'a> PskIdentity<'a> {
+    /// The NQNs of a host and a subsystem that stand in an identity, whatever else of it is
+    /// wrong.
+    #[must_use]
+    pub fn named_in(text: &'a str) -> Option<(&'a str, &'a str)> {
+        let mut names = text.split(' ').skip(1);
+        let is_nqn = |name: &&str| (1..=NQN_BYTES_MAX).contains(&name.len());
+        Some((names.next().filter(is_nqn)?, names.next().filter(is_nqn)?))
+    }
+
     /// `None`: it is none of NVMe.
     #[must_use]
     pub fn parse(text: &'a str) -> Option<PskIdentity<'a>> {

@@ -508,8 +508,8 @@ pub trait Connection: Protocol {
             }
             core.shared.refusals.note(Refusal {
                 peer: Some(core.via.peer),
-                host: named.map(|named| named.hostnqn),
-                target: named.map(|named| named.subnqn),
+                host: named.map(|(hostnqn, _)| hostnqn),
+                target: named.map(|(_, subnqn)| subnqn),
                 ..Refusal::new(RefusalKind::TLS, &problem)
             });
         }

@@ -80,6 +80,16 @@ impl LastRefusal {
         }
     }
 
+    /// Whether it is of a peer of this name, or of this address: those of a network count as
+    /// one.
+    #[must_use]
+    pub fn is_of(&self, name: &str) -> bool {
+        let address = name.parse().ok().map(network);
+        let is_host = |host: &String| host.eq_ignore_ascii_case(name) || *host == printable(name);
+        self.host.as_ref().is_some_and(is_host)
+            || (address.is_some() && self.address.map(network) == address)
+    }
+
     /// What makes two the same.
     fn key(&self) -> LastKey {
         LastKey {
@@ -243,6 +253,27 @@ mod tests {
         let list = table.list();
         assert_eq!(list[0].host.as_deref(), Some("other"));
         assert_eq!(list[1].host.as_deref(), Some("99750"));
+    }
+
+    #[test]
+    fn refusal_is_of_its_name_as_it_was_said_and_of_its_network() {
+        let of = |address: &str, host: &str| {
+            let refusal = Refusal {
+                peer: Some(SocketAddr::new(address.parse().expect("an address"), 4420)),
+                host: Some(host),
+                ..Refusal::new(RefusalKind::TLS, &"no")
+            };
+            LastRefusal::of(&refusal, "no", 1)
+        };
+        let long = "\u{202e}".repeat(900);
+        for name in ["nqn.a", "NQN.A", "192.0.2.1", "::ffff:192.0.2.1"] {
+            assert!(of("::ffff:192.0.2.1", "nqn.a").is_of(name), "{name}");
+        }
+        assert!(of("192.0.2.1", &long).is_of(&long));
+        assert!(of("2001:db8::1", "b").is_of("2001:db8::2"));
+        for name in ["nqn.b", "192.0.2.2", ""] {
+            assert!(!of("192.0.2.1", "nqn.a").is_of(name), "{name}");
+        }
     }
 
     #[test]

@@ -2,6 +2,8 @@
 //! bytes in, bytes out. What they cost (about half a millisecond) is for a thread beside the
 //! reactors.
 
+use std::borrow::Cow;
+
 use auth::psk::{PskIdentity, TlsPsk};
 
 use crate::alert_received::AlertReceived;
@@ -37,21 +39,24 @@ pub enum HandshakeError {
     NoKeys,
     /// No host has the identity.
     #[error(
-        "no host has the TLS identity that it says, \"{0}\": another key, host NQN or subsystem \
-         NQN than here (`weft key check`)"
+        "no host has the TLS identity that it says, \"{said}\": {remedy}",
+        said = said(.0), remedy = of_unknown(.0)
     )]
     UnknownIdentity(String),
     /// The key of the identity has expired.
-    #[error("the key of the TLS identity \"{0}\" has expired: {remedy}", remedy = of_expired(.0))]
+    #[error(
+        "the key of the TLS identity \"{said}\" has expired: {remedy}",
+        said = said(.0), remedy = of_expired(.0)
+    )]
     Expired(String),
     /// The key of the identity is another.
-    #[error("the key of the TLS identity \"{0}\" is another on the host than here")]
+    #[error("the key of the TLS identity \"{}\" is another on the host than here", said(.0))]
     WrongKey(String),
     /// The key of the identity is proved by a hash that is not its own.
     #[error(
         "the host proves its SHA-384 key by SHA-256, as GnuTLS before 3.8.11 and tlshd before 1.1 \
          do: update gnutls and ktls-utils there, or give it a key for SHA-256 (`weft key new \
-         --hash sha256`); TLS identity \"{0}\""
+         --hash sha256`); TLS identity \"{}\"", said(.0)
     )]
     OtherBinder(String),
     /// The peer's certificate is not good.
@@ -69,6 +74,33 @@ pub enum HandshakeError {
     /// It failed.
     #[error("the TLS handshake failed: {0}")]
     Failed(String),
+}
+
+/// Bytes of an identity that are told: as many as one of NVMe has, but for the longest.
+const TOLD_BYTES_MAX: usize = 256;
+
+/// An identity as far as it is told, and how long it is where it is longer: a client may say
+/// any 16 KiB.
+fn said(identity: &str) -> Cow<'_, str> {
+    match identity.len() <= TOLD_BYTES_MAX {
+        true => Cow::Borrowed(identity),
+        false => {
+            let end = identity.floor_char_boundary(TOLD_BYTES_MAX);
+            Cow::Owned(format!("{}… of {} bytes", &identity[..end], identity.len()))
+        }
+    }
+}
+
+/// What is done about an identity that no host has.
+fn of_unknown(identity: &str) -> &'static str {
+    match PskIdentity::parse(identity) {
+        // Such a key lives as long as its controller does.
+        Some(named) if named.is_generated => {
+            "the key that authentication has made is gone, with its controller or with a restart \
+             of weft: on the host, `nvme disconnect`, then `nvme connect` with --concat again"
+        }
+        _ => "another key, host NQN or subsystem NQN than here (`weft key check`)",
+    }
 }
 
 /// What is done about a key that has expired.
@@ -180,4 +212,41 @@ pub struct HandshakeStep {
     pub output: Vec<u8>,
     /// The end, if it is there.
     pub end: Option<Result<Secured, HandshakeError>>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn identity_is_told_as_far_as_one_of_nvme_goes_and_how_long_it_is() {
+        let whole = "ü".repeat(TOLD_BYTES_MAX / 2);
+        let told = HandshakeError::WrongKey(whole.clone()).to_string();
+        assert!(told.contains(&format!("\"{whole}\"")), "{told}");
+        let long = "a".to_owned() + &"ü".repeat(6000);
+        for error in [
+            HandshakeError::UnknownIdentity(long.clone()),
+            HandshakeError::Expired(long.clone()),
+            HandshakeError::WrongKey(long.clone()),
+            HandshakeError::OtherBinder(long.clone()),
+        ] {
+            let told = error.to_string();
+            assert!(told.contains("ü… of 12001 bytes\""), "{told}");
+            assert!(told.len() < 3 * TOLD_BYTES_MAX, "{told}");
+        }
+    }
+
+    #[test]
+    fn host_whose_generated_key_is_gone_is_told_to_connect_again() {
+        let told = |form| {
+            let identity = format!("{form} nqn.2026-01.a nqn.2026-01.b digest");
+            HandshakeError::UnknownIdentity(identity).to_string()
+        };
+        let gone = told("NVMe1G01");
+        assert!(
+            gone.contains("`nvme disconnect`") && gone.contains("--concat again"),
+            "{gone}"
+        );
+        assert!(told("NVMe1R01").contains("another key"));
+    }
 }

@@ -162,6 +162,26 @@ fn operator_is_told_why_a_handshake_has_failed_in_words_of_the_host() {
 }
 
 #[test]
+fn long_identity_is_told_in_part_and_with_the_host_that_it_names() {
+    let target = Target::start(true);
+    let right = target.key().tls_psk(HOST, NQN, Derivation::Standard);
+    let identity = format!(
+        "NVMe1R02 {HOST} {NQN} {} {}",
+        "x".repeat(6000),
+        "y".repeat(6000)
+    );
+    let part = format!("xxx… of {} bytes", identity.len());
+    let psk = TlsPsk { identity, ..right };
+    assert!(shake(target.plain, psk).is_err());
+    target.expect_told(&part);
+    for name in [HOST, "::ffff:127.0.0.1"] {
+        let told = target.answer(&["doctor", "client", name]);
+        assert!(told.contains(&part), "{name}: {told}");
+    }
+    end_in_order(target.serving);
+}
+
+#[test]
 fn host_that_speaks_tls_where_no_host_has_a_key_is_told_so() {
     let target = Target::start(false);
     let psk = target.key().tls_psk(HOST, NQN, Derivation::Standard);
