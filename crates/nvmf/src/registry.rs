@@ -37,7 +37,7 @@ use crate::subsystem::{
 pub use self::authenticated::AuthenticationRefusal;
 pub use self::generated::GeneratedKey;
 use self::generated::GeneratedKeys;
-use self::host_controllers::HostControllers;
+use self::host_controllers::{HostControllers, one_too_many};
 
 /// What a registry starts with.
 #[derive(Clone, Debug, Default)]
@@ -427,7 +427,9 @@ impl Registry {
                 of_host.add(data.hostid);
                 None
             }
-            false => of_host.add_unproven(id, via.network),
+            false => {
+                (of_host.add_unproven(id, via.network)).or_else(|| entry.take_unproven_beyond_ids())
+            }
         };
         self.controllers.insert(id, controller);
         Ok(Connected {
@@ -776,6 +778,21 @@ impl SubsystemEntry {
                 self.of_hosts.remove(&controller.hostnqn);
             }
         }
+    }
+
+    /// Controllers whose host has to authenticate and has not have half of the Controller IDs at
+    /// most, of whatever hosts they are: which one gives way where they have more.
+    fn take_unproven_beyond_ids(&mut self) -> Option<ControllerId> {
+        let ids = self.subsystem.cntlids.len();
+        let all = self.of_hosts.values().inspect(|_| work::spend(1));
+        let all = all
+            .flat_map(HostControllers::unproven)
+            .inspect(|_| work::spend(1));
+        let id = one_too_many(all, (ids / 2).max(1))?;
+        for of_host in self.of_hosts.values_mut() {
+            of_host.remove_unproven(id);
+        }
+        Some(id)
     }
 
     /// The next free Controller ID, in turn.

@@ -1,7 +1,8 @@
 //! How many controllers of a subsystem a host has. Those whose host has to authenticate and has
 //! not yet are apart: whoever says its NQN has some of those, and takes no other's place.
 
-use std::collections::VecDeque;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, VecDeque};
 use std::net::IpAddr;
 
 use super::ControllerId;
@@ -45,21 +46,14 @@ impl HostControllers {
     /// it takes: the oldest of the address that has most.
     pub fn add_unproven(&mut self, id: ControllerId, network: IpAddr) -> Option<ControllerId> {
         self.unproven.push_back((id, network));
-        if self.unproven.len() <= UNPROVEN_MAX {
-            return None;
-        }
-        let of_address = |address| {
-            let all = self.unproven.iter();
-            all.filter(|(_, other)| *other == address).count()
-        };
-        let most = (self
-            .unproven
-            .iter()
-            .map(|(_, address)| of_address(*address)))
-        .max();
-        let all = &mut self.unproven.iter();
-        let place = all.position(|(_, address)| Some(of_address(*address)) == most)?;
-        self.unproven.remove(place).map(|(id, _)| id)
+        let id = one_too_many(self.unproven.iter(), UNPROVEN_MAX)?;
+        self.remove_unproven(id);
+        Some(id)
+    }
+
+    /// Those whose host has to authenticate and has not.
+    pub fn unproven(&self) -> impl Iterator<Item = &(ControllerId, IpAddr)> + Clone {
+        self.unproven.iter()
     }
 
     /// The host of one has authenticated.
@@ -77,4 +71,22 @@ impl HostControllers {
     pub fn remove_unproven(&mut self, id: ControllerId) {
         self.unproven.retain(|(other, _)| *other != id);
     }
+}
+
+/// Where there are more than `max`, the one that gives way: the oldest of the address that has
+/// most.
+pub(super) fn one_too_many<'a>(
+    all: impl Iterator<Item = &'a (ControllerId, IpAddr)> + Clone,
+    max: usize,
+) -> Option<ControllerId> {
+    let mut of_address: BTreeMap<IpAddr, usize> = BTreeMap::new();
+    for (_, address) in all.clone() {
+        *of_address.entry(*address).or_default() += 1;
+    }
+    if of_address.values().sum::<usize>() <= max {
+        return None;
+    }
+    // Numbers of controllers grow.
+    let first = all.min_by_key(|(id, address)| (Reverse(of_address[address]), *id));
+    first.map(|(id, _)| *id)
 }

@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use nvmf::{AuthenticationRefusal, Connected, ControllerId};
+use nvmf::{AuthenticationRefusal, Connected, ControllerId, HostTerms};
 use wire::nvme::Status;
+use wire::nvme::fabrics::ConnectData;
 
 use crate::bench::{Bench, NQN, command, data};
 use crate::generated_keys::{NOW, admin_queue, bench, has_key, make_key};
@@ -101,4 +102,40 @@ fn host_without_a_place_is_refused_when_it_has_authenticated() {
     assert_eq!(authenticate(&mut bench, waiting), Ok(()), "once more");
     bench.registry.disconnected(waiting, 0);
     assert!(admin_queue(&mut bench, None).closing.is_empty());
+}
+
+#[test]
+fn controllers_that_wait_use_up_no_ids_of_other_hosts() {
+    const IDS: u16 = 8;
+    let mut bench = bench();
+    let mut subsystem = bench.registry.subsystem(NQN).expect("there is one");
+    let edited = Arc::make_mut(&mut subsystem);
+    edited.cntlids = 1..=IDS;
+    let others = (0..5).map(|n| format!("nqn.2024-01.org.example:waiting{n}"));
+    let others = Vec::from_iter(others);
+    let dhchap = edited.terms[0].dhchap.clone();
+    edited.terms.extend(others.iter().map(|nqn| HostTerms {
+        dhchap: dhchap.clone(),
+        ..HostTerms::new(nqn)
+    }));
+    let _ = bench.registry.replace_subsystem(subsystem);
+    let mut waiting = Vec::new();
+    for nqn in others.iter().cycle().take(STORM) {
+        let data = ConnectData::new([7; 16], 0xffff, NQN, nqn);
+        let connected = bench
+            .connect(&command(0, 31, 0), &data)
+            .expect("an ID is left");
+        waiting.push((bench.last_connection(), connected.controller));
+        for closed in connected.closing {
+            let at = waiting
+                .iter()
+                .position(|(connection, _)| *connection == closed);
+            let (_, id) = waiting.remove(at.expect("one that waits"));
+            bench.registry.disconnected(id, 0);
+        }
+        assert!(waiting.len() <= usize::from(IDS) / 2);
+    }
+    for _ in 0..IDS / 2 {
+        bench.controller_of("nqn.2024-01.org.example:without-a-secret");
+    }
 }
