@@ -113,6 +113,8 @@ pub(crate) struct Eviction {
     seen: Seen,
     connections: Vec<ConnectionInfo>,
     clients: BTreeSet<u64>,
+    /// A host that has made keys for TLS by authentication, and how many.
+    keys_of: Option<(String, usize)>,
 }
 
 impl Eviction {
@@ -123,6 +125,7 @@ impl Eviction {
             seen: Seen::of(running),
             connections: Vec::new(),
             clients,
+            keys_of: None,
         }
     }
 
@@ -157,7 +160,11 @@ impl Eviction {
                 )
             }
         };
-        if connections.is_empty() && clients.is_empty() {
+        let keys = match kind {
+            EvictedKind::Host => running.generated_keys_of(id),
+            _ => 0,
+        };
+        if connections.is_empty() && clients.is_empty() && keys == 0 {
             return Err(missing(running, kind, id));
         }
         Ok(Eviction {
@@ -165,6 +172,7 @@ impl Eviction {
             seen,
             connections,
             clients,
+            keys_of: (keys > 0).then(|| (id.to_owned(), keys)),
         })
     }
 
@@ -175,6 +183,8 @@ impl Eviction {
         let connections = self.connections.iter().map(|info| info.base.connection);
         let mut changes = vec![Change::EvictConnections(connections.collect())];
         changes.extend(self.clients.iter().map(|&id| Change::EvictClient { id }));
+        let host = self.keys_of.iter().map(|(host, _)| host.clone());
+        changes.extend(host.map(|host| Change::ForgetGeneratedKeys { host }));
         for change in changes {
             match running.change(change) {
                 Ok(()) => {}
@@ -214,6 +224,11 @@ impl Eviction {
                 _ => format!("connection {id} from {peer} is closed"),
             });
         }
+        lines.extend(self.keys_of.iter().map(|(host, keys)| {
+            format!(
+                "keys for TLS that {host} has made by authentication (--concat): {keys} forgotten"
+            )
+        }));
         lines.extend(self.clients.iter().map(|id| {
             let name = self.seen.client(*id).unwrap_or_default();
             let id = client_id(*id);

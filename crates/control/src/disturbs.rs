@@ -35,6 +35,7 @@ pub(crate) fn disturbs(change: &Change, undo: Option<&Change>, places: &[Option<
         | Change::RemoveExport { .. }
         | Change::SetKerberos(None)
         | Change::EvictConnections(_)
+        | Change::ForgetGeneratedKeys { .. }
         | Change::EvictClient { .. }
         | Change::SetDrained(_) => true,
         // No plan has them: what holds before them is not known.

@@ -208,6 +208,12 @@ pub enum Change {
     /// Ends connections: of NVMe with their controllers; of iSCSI when their initiators were
     /// asked to log out. Those that have gone meanwhile are left out.
     EvictConnections(Vec<ConnectionRef>),
+    /// Forgets the keys for TLS that an NVMe host has made by authentication: it makes another,
+    /// or comes no more by TLS.
+    ForgetGeneratedKeys {
+        /// NQN of the host.
+        host: String,
+    },
     /// Takes away all that an NFS client has: it may begin anew.
     EvictClient {
         /// Its `clientid`, see [`Running::nfs_clients`](crate::Running::nfs_clients).
@@ -389,6 +395,10 @@ impl Shared {
             Change::RemoveExport { path } => self.remove_export(&path),
             Change::SetExport { path, rules } => self.set_export(&path, rules),
             Change::EvictConnections(connections) => Ok(self.evict_connections(&connections)),
+            Change::ForgetGeneratedKeys { host } => {
+                self.nvme.registry().forget_generated_keys(&host);
+                Ok(Left::Nothing)
+            }
             Change::EvictClient { id } => Ok(self.evict_client(id)),
             Change::SetDrained(true) => Ok(self.drain()),
             Change::SetDrained(false) => Ok(self.end_drain()),

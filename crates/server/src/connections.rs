@@ -68,6 +68,12 @@ impl Running {
         listed
     }
 
+    /// How many keys for TLS an NVMe host has made by authentication and has still.
+    #[must_use]
+    pub fn generated_keys_of(&self, hostnqn: &str) -> usize {
+        self.shared.registry().generated_keys_of(hostnqn)
+    }
+
     /// NVMe controllers, oldest first, as many as an answer may have.
     pub fn controllers(&self) -> Vec<ControllerInfo> {
         let registry = self.shared.registry();

@@ -88,6 +88,20 @@ impl Registry {
         entry.generated.add(hostnqn, key, max);
     }
 
+    /// How many keys a host has made, with all subsystems together.
+    pub fn generated_keys_of(&self, hostnqn: &str) -> usize {
+        let all = self.entries.values();
+        let own = all.filter_map(|entry| entry.generated.0.get(hostnqn));
+        own.map(VecDeque::len).sum()
+    }
+
+    /// Forgets all of them.
+    pub fn forget_generated_keys(&mut self, hostnqn: &str) {
+        for entry in self.entries.values_mut() {
+            entry.generated.remove_host(hostnqn);
+        }
+    }
+
     /// The key that `identity` names, if it was made by authentication and is still known.
     pub fn generated_key(&self, identity: &str) -> Option<&GeneratedKey> {
         let named = PskIdentity::parse(identity)?;

@@ -171,7 +171,7 @@ fn host_changes_no_namespace_in_the_clear_where_it_makes_a_key() {
     let mut bench = bench();
     let plain = admin_queue(&mut bench, None).controller;
     bench.set_cc(plain, CC_ENABLE);
-    let mut statuses =
+    let statuses =
         |bench: &mut Bench, id| commands.map(|(opcode, fid)| on_namespace(bench, id, opcode, fid));
     let refused = Status::AUTHENTICATION_REQUIRED.dnr();
     assert!(
@@ -291,4 +291,21 @@ fn host_has_as_many_keys_as_controllers_at_most() {
     }
     let known: Vec<u8> = (1..10).filter(|byte| has_key(&bench, *byte)).collect();
     assert_eq!(known, [6, 7, 8, 9], "the oldest go first");
+}
+
+#[test]
+fn keys_of_a_host_are_forgotten_without_its_controllers() {
+    let mut bench = bench();
+    let plain = admin_queue(&mut bench, None).controller;
+    make_key(&mut bench, plain, 1);
+    make_key(&mut bench, plain, 2);
+    bench.registry.disconnected(plain, 0);
+    assert_eq!(bench.registry.generated_keys_of(HOST), 2);
+    bench
+        .registry
+        .forget_generated_keys("nqn.2024-01.org.example:other");
+    assert_eq!(bench.registry.generated_keys_of(HOST), 2);
+    bench.registry.forget_generated_keys(HOST);
+    assert_eq!(bench.registry.generated_keys_of(HOST), 0);
+    assert!(!has_key(&bench, 1) && !has_key(&bench, 2));
 }
