@@ -71,6 +71,8 @@ pub struct NvmeProof {
     pub dhchap: ProvenBy,
     /// Discovery is told over TLS alone.
     pub discovers_by_tls: bool,
+    /// A host that is not listed is not let in, whatever it proves.
+    pub is_listed: bool,
 }
 
 impl NvmeProof {
@@ -84,6 +86,7 @@ impl NvmeProof {
             },
             dhchap: ProvenBy::of(subsystem, |terms| terms.dhchap.is_some()),
             discovers_by_tls: listener.requires_tls,
+            is_listed: subsystem.hosts.is_some(),
         }
     }
 }
@@ -294,24 +297,38 @@ impl Reached<'_> {
 
     fn nvme_own(&self, nqn: &str, proof: NvmeProof) -> Vec<ClientStep> {
         let (weft, address) = (self.weft, self.address);
-        let every = |by| by == ProvenBy::EveryHost;
-        let mut options = String::new();
-        if every(proof.tls) || every(proof.dhchap) {
-            options += &format!(" -q {HOST_NQN}");
+        let options = |is_asked: &dyn Fn(ProvenBy) -> bool| {
+            let [tls, dhchap] = [proof.tls, proof.dhchap].map(is_asked);
+            let of = |is_there, option: &str| {
+                if is_there {
+                    option.to_owned()
+                } else {
+                    String::new()
+                }
+            };
+            of(tls || dhchap || proof.is_listed, &format!(" -q {HOST_NQN}"))
+                + &of(tls, " --psk-file host.psk")
+                + &of(dhchap, " --dhchap-secret-file host.dhchap")
+        };
+        let of_all = options(&|by| by == ProvenBy::EveryHost);
+        let of_some = options(&|by| by != ProvenBy::NoHost);
+        // Discovery asks for no secret, and tells a host of what it may see.
+        let discovers_by = match proof.discovers_by_tls {
+            true => of_all.clone(),
+            false => options(&|_| false),
+        };
+        let perf = |options: &str| {
+            format!("{weft} perf nvme-tcp://{address}/{nqn}{options} --rw randread --bs 4k")
+        };
+        let mut lines = vec![
+            format!("{weft} discover {address}{discovers_by}"),
+            perf(&of_all),
+        ];
+        if of_some != of_all {
+            let which = "  # of a host that has a key or a secret in the configuration";
+            lines.push(perf(&of_some) + which);
         }
-        if every(proof.tls) {
-            options += " --psk-file host.psk";
-        }
-        if every(proof.dhchap) {
-            options += " --dhchap-secret-file host.dhchap";
-        }
-        vec![step(
-            "With weft's own initiator, as anybody",
-            &[
-                format!("{weft} discover {address}{options}"),
-                format!("{weft} perf nvme-tcp://{address}/{nqn}{options} --rw randread --bs 4k"),
-            ],
-        )]
+        vec![step("With weft's own initiator, as anybody", &lines)]
     }
 
     fn iscsi_linux(&self, target: &str, user: Option<&str>) -> Vec<ClientStep> {
@@ -667,12 +684,25 @@ mod tests {
                 assert!(told.contains(part), "{part}: {told}");
             }
             let own = of_subsystem(proof, ClientSystem::Other);
+            // Discovery is open where it is not over TLS alone.
             assert_eq!(
                 own.matches("-q HOSTNQN --psk-file host.psk").count(),
-                if tls == ProvenBy::EveryHost { 2 } else { 0 },
+                if discovers_by_tls { 2 } else { 1 },
                 "{own}"
             );
+            let plain = format!("perf nvme-tcp://192.0.2.1:3260/{NQN} --rw");
+            assert_eq!(own.contains(&plain), tls == ProvenBy::SomeHosts, "{own}");
         }
+    }
+
+    #[test]
+    fn host_of_a_list_says_its_name() {
+        let proof = NvmeProof {
+            is_listed: true,
+            ..NvmeProof::default()
+        };
+        let own = of_subsystem(proof, ClientSystem::Other);
+        assert!(own.contains(&format!("{NQN} -q HOSTNQN --rw")), "{own}");
     }
 
     #[test]
