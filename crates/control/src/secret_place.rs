@@ -73,8 +73,10 @@ impl SecretPlace {
             SecretPlace::Credential(name) => {
                 let folder = env::var_os(CREDENTIALS_DIRECTORY).ok_or_else(|| {
                     format!(
-                        "weft has no credential {name}: ${CREDENTIALS_DIRECTORY} is not set; start \
-                         it by systemd, with LoadCredential={name}:FILE in its unit"
+                        "weft has no credential {name}: systemd gives it to the service alone \
+                         (${CREDENTIALS_DIRECTORY} is not set); start weft by its unit, with \
+                         LoadCredential={name}:FILE in it, or check as `systemd-run --pipe -p \
+                         LoadCredential={name}:FILE weft check -c ...`"
                     )
                 })?;
                 let path = Path::new(&folder).join(name);

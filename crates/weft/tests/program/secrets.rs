@@ -140,7 +140,11 @@ fn key_comes_from_a_credential_of_the_service_manager() {
     let told = text(&check(&file.path, None).stderr);
     expect_parts(
         &told,
-        &["has no credential first", "LoadCredential=first:FILE"],
+        &[
+            "has no credential first",
+            "to the service alone",
+            "LoadCredential=first:FILE",
+        ],
     );
     let told = text(&check(&file.path, Some(folder.path())).stderr);
     expect_parts(
