@@ -110,7 +110,7 @@ pub fn serve(places: AdminPlaces, served: Arc<ServedFile>) -> io::Result<AdminTh
     let thread = in_thread(places, move |listeners| async move {
         tokio::select! {
             never = accept(listeners, tls, access) => never,
-            never = look_at_files(move || looking.look_at_tls(), renewed::EVERY) => never,
+            never = look_at_files(move || looking.look_at_files(), renewed::EVERY) => never,
             never = take_samples(measured) => never,
         }
     })?;

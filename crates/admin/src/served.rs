@@ -1,6 +1,5 @@
 //! What is served: SIGHUP and the admin socket change it, one at a time.
 
-use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Instant;
 
@@ -9,7 +8,7 @@ use api::{
     History, HistoryEntry, Host, LastChange, Listener, ObjectChange, ObjectVerb, PlanLine,
     RefusalSummary, Refusals, RequestKey, TargetStatus,
 };
-use control::{Edit, ObjectPath, PlannedChange, SecretsRead, ServedDocument};
+use control::{Edit, ObjectPath, PlannedChange, Problems, SecretsRead, ServedDocument};
 use server::{AdminRole, AdminSpec, Config, LastRefusal, Protocol, Running, Served};
 use tls::RenewedTls;
 use tokio::sync::Semaphore;
@@ -326,6 +325,12 @@ impl ServedFile {
         }
     }
 
+    /// Takes what has changed in other places than the document. Blocks.
+    pub(crate) fn look_at_files(&self) {
+        self.look_at_tls();
+        self.look_at_keyrings();
+    }
+
     /// What will not do as it is.
     fn warnings(&self) -> Vec<String> {
         let mut warnings = notes_of_groups(&self.admin().groups);
@@ -394,22 +399,50 @@ impl ServedFile {
             return;
         };
         let mut state = locked(&self.state);
-        let outcome = self.reload_state(&mut state, file);
+        let read = state.document.read_again(file);
+        let outcome = read.and_then(|read| {
+            let ServedState { document, .. } = &*state;
+            let parsed = read.parse_again(document.keeper.place(), &document.secrets);
+            self.serve_again(&mut state, &read.text, parsed)
+        });
+        self.note_own(&state.document, "SIGHUP", outcome.as_ref());
+    }
+
+    /// Serves what the document says with keys of the kernel's keyrings that were revoked or
+    /// have expired since they were read: they are good for nothing. Blocks.
+    pub(crate) fn look_at_keyrings(&self) {
+        let mut state = locked(&self.state);
+        let document = &state.document;
+        if !document.secrets.has_withdrawn() {
+            return;
+        }
+        let text = document.text.clone();
+        let parsed = document.parse(&text, &document.keeper.holder());
+        let outcome = self.serve_again(&mut state, &text, parsed);
+        self.note_own(
+            &state.document,
+            "a key that was withdrawn",
+            outcome.as_ref(),
+        );
+    }
+
+    /// Says how a reload went that weft itself has begun.
+    fn note_own(&self, document: &Document, verb: &str, outcome: Result<&Generation, &NotApplied>) {
         let asked = ChangeAsked {
-            verb: "SIGHUP".to_owned(),
+            verb: verb.to_owned(),
             uid: rustix::process::geteuid().as_raw(),
             ..ChangeAsked::default()
         };
-        self.note(&state.document, "reloaded", &asked, outcome.as_ref());
+        self.note(document, "reloaded", &asked, outcome);
     }
 
-    fn reload_state(
+    /// Serves a text that its author has asked for already.
+    fn serve_again(
         &self,
         ServedState { served, document }: &mut ServedState,
-        file: &Path,
+        text: &str,
+        parsed: Result<(Config, SecretsRead), Problems>,
     ) -> Result<Generation, NotApplied> {
-        let read = document.read_again(file)?;
-        let parsed = read.parse_again(document.keeper.place(), &document.secrets);
         let (config, secrets) = parsed.map_err(NotApplied::Mistakes)?;
         let admin = config.admin.clone();
         let access = self.access_changes(&admin);
@@ -430,15 +463,15 @@ impl ServedFile {
                 .collect(),
             not_served: plan.missing.clone(),
             at_restart: plan.at_restart.clone(),
-            ..generation_of("reload", &read.text, document.generation.generation)
+            ..generation_of("reload", text, document.generation.generation)
         };
         let told = |line: &str| tracing::info!("reload: {line}");
         let made = served.apply(plan, &*self.running, told);
         made.map_err(NotApplied::Failed)?;
         self.set_admin(admin);
         self.set_secrets(document, secrets);
-        if *read.text != *document.text {
-            document.follow_file(generation.clone(), read.text);
+        if *text != *document.text {
+            document.follow_file(generation.clone(), text.to_owned());
         }
         Ok(generation)
     }

@@ -2,10 +2,12 @@
 //! from the configuration itself, and shown nowhere.
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
+use std::sync::OnceLock;
+use std::time::Duration;
 
-use auth::dhchap::DhchapKey;
+use auth::dhchap::{DhchapHash, DhchapKey};
 use auth::{HostPsk, KEY_FILE_BYTES_MAX, Secret, parse_keys};
 use iscsi::Credentials;
 
@@ -22,6 +24,8 @@ const SECRET_TEXT_BYTES: usize = Secret::LEN_MAX + 3;
 #[derive(Debug, Default)]
 pub struct SecretsRead {
     by_place: BTreeMap<SecretPlace, Secret>,
+    /// Those whose secret was taken back since: it is good for nothing any more.
+    withdrawn: BTreeSet<SecretPlace>,
     kept: Vec<String>,
 }
 
@@ -31,6 +35,25 @@ impl SecretsRead {
     pub fn kept(&self) -> &[String] {
         &self.kept
     }
+
+    /// Whether a key of the kernel was revoked, or has expired, since it was read: what is
+    /// served then is to be read again.
+    #[must_use]
+    pub fn has_withdrawn(&self) -> bool {
+        let mut places = self.by_place.keys();
+        places.any(|place| !self.withdrawn.contains(place) && place.is_withdrawn())
+    }
+}
+
+/// What stands for a secret that was taken back: one that no peer has, the same for as long as
+/// the process lives.
+fn unknown_secret() -> &'static [u8; 32] {
+    static UNKNOWN: OnceLock<[u8; 32]> = OnceLock::new();
+    UNKNOWN.get_or_init(|| {
+        let mut bytes = [0; 32];
+        reactor::must_fill_random(&mut bytes);
+        bytes
+    })
 }
 
 /// The secrets that were read so far: those of one side are not the other's.
@@ -81,7 +104,13 @@ impl<'o> Secrets<'o> {
             (KEY_FILE_BYTES_MAX + 1, &made),
             |key| parse_keys(key.bytes()),
         );
-        keys.unwrap_or_default()
+        let (mut keys, is_withdrawn) = keys.unwrap_or_default();
+        if is_withdrawn {
+            // The host needs TLS still, and is told that its key has expired.
+            keys.iter_mut()
+                .for_each(|key| key.until = Some(Duration::ZERO));
+        }
+        keys
     }
 
     /// The credentials under `key`, `chap` or `mutual_chap`, if that is there.
@@ -121,9 +150,14 @@ impl<'o> Secrets<'o> {
             section.missing(sink, "secret_file", "secret_file = \"alice.secret\"");
         }
         let made = format!("write the secret of {user} to it, and no other line");
-        self.made(sink, section, ("secret", "secret_file"), &made, |secret| {
+        let names = ("secret", "secret_file");
+        let secret = self.made(sink, section, names, &made, |secret| {
             server::check::chap_secret(secret)?;
             Ok(secret.clone())
+        });
+        secret.map(|(secret, is_withdrawn, span)| match is_withdrawn {
+            true => (Secret::new(*unknown_secret()), span),
+            false => (secret, span),
         })
     }
 
@@ -140,11 +174,21 @@ impl<'o> Secrets<'o> {
             let text = str::from_utf8(secret.bytes()).unwrap_or_default();
             DhchapKey::parse(text.trim_end()).map_err(|why| why.to_string())
         });
-        key.map(|(key, _)| key)
+        key.map(|(key, is_withdrawn, _)| match is_withdrawn {
+            true => DhchapKey::new(DhchapHash::Sha256, &mut |bytes| {
+                let unknown = unknown_secret().iter().cycle();
+                bytes
+                    .iter_mut()
+                    .zip(unknown)
+                    .for_each(|(to, from)| *to = *from);
+            }),
+            false => key,
+        })
     }
 
     /// What `make` makes of the secret that stands under the first of two names, or in the place
-    /// that the second names, and where that is. `made` says how it comes to be there.
+    /// that the second names, whether it was taken back, and where that is. `made` says how it
+    /// comes to be there.
     fn made<T>(
         &self,
         sink: &mut Sink,
@@ -152,7 +196,7 @@ impl<'o> Secrets<'o> {
         (itself, in_file): (&'static str, &'static str),
         made: &str,
         make: impl Fn(&Secret) -> Result<T, String>,
-    ) -> Option<(T, Range<usize>)> {
+    ) -> Option<(T, bool, Range<usize>)> {
         let key = match (section.has(itself), section.has(in_file)) {
             (true, true) => {
                 let text = format!("`{itself}` and `{in_file}` contradict each other");
@@ -166,15 +210,15 @@ impl<'o> Secrets<'o> {
         let span = section.span_of(key);
         if key == in_file {
             let of_line = |secret: &Secret| make(&line_of(secret));
-            let made = self.placed(sink, section, key, (SECRET_TEXT_BYTES, made), of_line)?;
-            return Some((made, span));
+            let placed = self.placed(sink, section, key, (SECRET_TEXT_BYTES, made), of_line);
+            return placed.map(|(made, is_withdrawn)| (made, is_withdrawn, span));
         }
         let text = section.text(sink, key)?;
         let mode = self.origin.mode;
         let private = mode.map_or(Ok(()), |mode| is_private("this file", mode));
         let private = private.map_err(|why| format!("{why}, or use `{in_file}`"));
         match private.and_then(|()| make(&Secret::new(text.value.as_bytes()))) {
-            Ok(made) => Some((made, span)),
+            Ok(made) => Some((made, false, span)),
             Err(why) => {
                 sink.add(&span, format!("`{key}`: {why}"));
                 None
@@ -183,7 +227,7 @@ impl<'o> Secrets<'o> {
     }
 
     /// What `make` makes of the secret in the place that `key` names, if it is there; of what
-    /// the place had before, where it cannot be read.
+    /// the place had before, where it cannot be read, and whether that was taken back.
     fn placed<T>(
         &self,
         sink: &mut Sink,
@@ -191,7 +235,7 @@ impl<'o> Secrets<'o> {
         key: &'static str,
         (most, made): (usize, &str),
         make: impl Fn(&Secret) -> Result<T, String>,
-    ) -> Option<T> {
+    ) -> Option<(T, bool)> {
         let text = section.text(sink, key)?;
         let mut wrong = |why: &str| {
             sink.add(&text.span, format!("`{key}`: {why}"));
@@ -211,7 +255,7 @@ impl<'o> Secrets<'o> {
             Ok(made)
         });
         let why = match read {
-            Ok(made) => return Some(made),
+            Ok(made) => return Some((made, false)),
             Err(why) => why,
         };
         let before = self.before.by_place.get(&place);
@@ -219,12 +263,20 @@ impl<'o> Secrets<'o> {
         else {
             return wrong(&why);
         };
+        let is_withdrawn = self.before.withdrawn.contains(&place) || place.is_withdrawn();
+        let holds = match is_withdrawn {
+            true => "What was read before is good for nothing any more",
+            false => "What was read before stays good until weft ends",
+        };
         now.kept.push(format!(
-            "line {}, `{key}`: {why}. What was read before stays good until weft ends",
+            "line {}, `{key}`: {why}. {holds}",
             sink.line(&text.span)
         ));
-        now.by_place.insert(place, secret.clone());
-        Some(made)
+        now.by_place.insert(place.clone(), secret.clone());
+        if is_withdrawn {
+            now.withdrawn.insert(place);
+        }
+        Some((made, is_withdrawn))
     }
 
     /// Reports secrets by which both sides prove themselves (RFC 7143, section

@@ -95,6 +95,20 @@ impl SecretPlace {
     }
 }
 
+impl SecretPlace {
+    /// Whether what it had was taken back: a key of the kernel was revoked or has expired
+    /// (keyrings(7)).
+    pub fn is_withdrawn(&self) -> bool {
+        let SecretPlace::Keyring(description) = self else {
+            return false;
+        };
+        matches!(
+            key_of(description, 1),
+            Err(KeyError::KeyRevoked | KeyError::KeyExpired)
+        )
+    }
+}
+
 impl fmt::Display for SecretPlace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -190,9 +204,13 @@ fn open(file: &str, mode: u32) -> String {
 /// its user (request_key(2)).
 fn key_of(description: &str, most: usize) -> Result<Secret, KeyError> {
     let session = KeyRing::from_special_id(KeyRingIdentifier::Session, false)?;
-    let key = session.search(description).or_else(|_| {
-        KeyRing::from_special_id(KeyRingIdentifier::User, false)?.search(description)
-    })?;
+    let of_user = || KeyRing::from_special_id(KeyRingIdentifier::User, false)?.search(description);
+    let key = session
+        .search(description)
+        .or_else(|first| match of_user() {
+            Err(KeyError::KeyDoesNotExist) => Err(first),
+            found => found,
+        })?;
     let mut bytes = vec![0; most];
     let read = key.read(&mut bytes);
     let len = *read.as_ref().unwrap_or(&0);

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use auth::psk::{Psk, PskHash};
 use auth::{HostPsk, key_line};
@@ -94,4 +95,39 @@ fn key_comes_from_a_keyring_of_the_kernel() {
     assert!(config.subsystems[0].terms[0].needs_tls());
     added.invalidate().expect("ours");
     assert!(of.parse(&none).is_err());
+}
+
+#[needs(keyring)]
+#[test]
+fn key_that_the_kernel_takes_back_is_good_for_nothing_and_its_host_still_needs_tls() {
+    let description = format!("weft test of withdrawal {}", std::process::id());
+    let of = InFolder::new(&format!("keyring:{description}"));
+    let ring = KeyRing::from_special_id(KeyRingIdentifier::Session, false).expect("a keyring");
+    let added = ring.add_key(&*description, key().as_bytes()).expect("room");
+    let (config, mut before) = of.parse(&SecretsRead::default()).expect("a key");
+    assert_eq!(config.subsystems[0].terms[0].psks[0].until, None);
+    assert!(!before.has_withdrawn());
+    added.revoke().expect("ours");
+    assert!(before.has_withdrawn());
+    // The kernel forgets revoked keys in the end: that brings none back.
+    for part in ["was revoked", "no keyring of weft has it"] {
+        let (config, now) = of.parse(&before).expect(part);
+        let terms = &config.subsystems[0].terms[0];
+        assert!(terms.needs_tls());
+        assert_eq!(terms.psks[0].until, Some(Duration::ZERO), "{part}");
+        let [told] = now.kept() else {
+            panic!("{part}: {:?}", now.kept());
+        };
+        assert!(
+            told.contains(part) && told.contains("good for nothing"),
+            "{told}"
+        );
+        assert!(!now.has_withdrawn(), "it is known");
+        before = now;
+        let _ = ring.unlink_key(added);
+    }
+    ring.add_key(&*description, key().as_bytes()).expect("room");
+    let (config, read) = of.parse(&before).expect("a key again");
+    assert_eq!(config.subsystems[0].terms[0].psks[0].until, None);
+    assert_eq!(read.kept(), [] as [&str; 0]);
 }
