@@ -14,6 +14,7 @@ use s2n_tls::security::Policy;
 use crate::alert_received::AlertReceived;
 use crate::handshake::{HandshakeError, HandshakeStep, ProvenPeer, Secured};
 use crate::hello;
+use crate::records::Alert;
 use crate::traffic_secrets::{TrafficSecrets, note};
 
 /// Of the library's policies one whose suites of TLS 1.3 are those of AES-GCM, which NVMe/TCP
@@ -91,9 +92,18 @@ impl PskHandshake {
         }
         let mut output = std::mem::take(&mut self.bytes.output);
         if let (Some(Err(error)), true) = (&end, output.is_empty() && self.mode == Mode::Server) {
-            output.extend(error.alert().in_the_clear());
+            output.extend(self.alert(error.alert()));
         }
         HandshakeStep { output, end }
+    }
+
+    /// The record of a server's alert. Behind its Finished a server seals all that it sends (RFC
+    /// 8446, section 4.4.4): the library itself sends close_notify alone.
+    fn alert(&self, alert: Alert) -> Vec<u8> {
+        match self.secrets.keys(true) {
+            Ok((mut sealer, _)) => sealer.alert(alert),
+            Err(_) => alert.in_the_clear().to_vec(),
+        }
     }
 
     fn go_on(&mut self) -> Result<Option<Secured>, HandshakeError> {
@@ -263,7 +273,7 @@ mod tests {
     use mem::{Budget, Pool};
 
     use super::*;
-    use crate::records::{Alert, ContentType, EXTRA_BYTES, Opened, Plain, Sealed};
+    use crate::records::{ContentType, EXTRA_BYTES, Opened, Plain, RecordError, Sealed};
 
     struct Known(Vec<TlsPsk>);
 
@@ -405,6 +415,26 @@ mod tests {
             server.err(),
             Some(HandshakeError::OtherBinder(right.identity))
         );
+    }
+
+    #[test]
+    fn client_whose_finished_is_spoilt_is_told_so_under_keys() {
+        let psk = key(PskHash::Sha256, 3).tls_psk(HOST, SUBSYSTEM, Derivation::Standard);
+        let mut server = PskHandshake::server(Arc::new(Known(vec![psk.clone()])));
+        let mut client = PskHandshake::client(psk);
+        let hello = client.step(&[]).output;
+        let flight = server.step(&hello);
+        assert!(flight.end.is_none());
+        let last = client.step(&flight.output);
+        let mut client = last.end.expect("its last step").expect("the right key");
+        let mut finished = last.output;
+        *finished.last_mut().expect("a record") ^= 1;
+        let told = server.step(&finished);
+        assert!(matches!(told.end, Some(Err(HandshakeError::Failed(_)))));
+        let mut stage = Pool::new(Budget::new(16 << 20)).unwrap().stage_of(32 << 10);
+        let opened = client.opener.open(&told.output, None, &mut stage);
+        let alert = Alert::HandshakeFailure as u8;
+        assert_eq!(opened, Err(RecordError::Alert(alert)));
     }
 
     #[test]
