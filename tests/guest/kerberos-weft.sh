@@ -16,6 +16,9 @@ mount -t 9p -o ro,trans=virtio kerberos $keys
 mount -t rpc_pipefs pipes $pipes
 cp $keys/krb5.conf /etc/krb5.conf
 cp $keys/guest.keytab /etc/krb5.keytab
+# Owners are names to users with tickets: the kernel asks nfsidmap which users they are here.
+printf '%s\n' "[General]" "Domain = test" "[Translation]" "Method = nsswitch" >/etc/idmapd.conf
+echo 'create id_resolver * * /usr/sbin/nfsidmap -t 600 %k %d' >/etc/request-key.conf
 
 # tickets USER [WORDS]: new ones, where rpc.gssd looks for them.
 tickets() {
@@ -25,6 +28,11 @@ tickets() {
     kinit.mit -k -t "$keys/$user.keytab" -c "FILE:$cache" "$@" "$user@TEST" >/tmp/said 2>&1 ||
         fail "kinit $user: $(cat /tmp/said)"
     chown "$user" "$cache"
+}
+
+# owner FILE: user and group, as daemon sees them.
+owner() {
+    as daemon "stat -c %U:%G $1"
 }
 
 # as USER COMMAND: what a user does, in one line.
@@ -69,6 +77,7 @@ for version in 4.2 4.1 4.0 3; do
         file=/mnt/daemon/$version-$security
         as daemon "cp /tmp/content $file" || fail "daemon cannot write"
         as daemon "cmp /tmp/content $file" || fail "daemon cannot read"
+        [ "$(owner "$file")" = daemon:daemon ] || fail "it is of $(owner "$file")"
         as bin "cat $file" >/tmp/said 2>&1 && fail "bin reads what is daemon's"
         as bin "cp /tmp/content /mnt/bin/$version-$security" || fail "bin cannot write"
         # Nobody there knows this machine: it is the anonymous user.
@@ -83,13 +92,41 @@ for file in /mnt/daemon/* /mnt/bin/*; do
     same /tmp/content "$file"
 done
 [ "$(ls /mnt/daemon | wc -l)" = 12 ] || fail "$(ls /mnt/daemon)"
-# By AUTH_SYS, as numbers: this guest has no program that maps the names that users with
-# tickets see.
+# By AUTH_SYS, as numbers.
 for file in /mnt/daemon/*; do
     [ "$(stat -c %u:%g "$file")" = 1:1 ] || fail "$(ls -ln /mnt/daemon)"
 done
 [ "$(stat -c %u:%g /mnt/bin/3-krb5p)" = 2:2 ] || fail "$(ls -ln /mnt/bin)"
 detach
+
+step owners by name
+# Now root acts by its own ticket: weft knows it as root.
+kill "$(pidof rpc.gssd)" || fail "no rpc.gssd"
+until_true "the end of rpc.gssd" '! pidof rpc.gssd >/tmp/said'
+rpc.gssd -n -p $pipes
+tickets root
+for version in 4.2 4.1 4.0; do
+    attach $version krb5p
+    file=/mnt/daemon/given-$version
+    cp /tmp/content $file || fail "root cannot write"
+    for to in bin:daemon daemon:bin; do
+        chown $to $file || fail "chown $to"
+        [ "$(stat -c %U:%G $file)" = $to ] || fail "$(ls -l /mnt/daemon)"
+    done
+    ls -l $file | grep -q " daemon  *bin " || fail "$(ls -l /mnt/daemon)"
+    detach
+done
+# Names went to weft, not numbers: it has those of its own users.
+attach 4.2 sys
+for version in 4.2 4.1 4.0; do
+    [ "$(stat -c %u:%g /mnt/daemon/given-$version)" = 1:2 ] || fail "$(ls -ln /mnt/daemon)"
+    rm /mnt/daemon/given-$version
+done
+detach
+rm /tmp/krb5cc_0
+kill "$(pidof rpc.gssd)" || fail "no rpc.gssd"
+until_true "the end of rpc.gssd" '! pidof rpc.gssd >/tmp/said'
+rpc.gssd -p $pipes
 
 step ticket that expires and is renewed
 attach 4.2 krb5i

@@ -20,6 +20,7 @@ fn keys(realm: &Realm, guest: &Path) -> Result<(), String> {
     for (principal, keytab) in [
         ("nfs/files.test", "weft.keytab"),
         ("host/guest.test", "guest.keytab"),
+        ("root", "root.keytab"),
         ("daemon", "daemon.keytab"),
         ("bin", "bin.keytab"),
     ] {
