@@ -21,6 +21,7 @@ pub mod mount3;
 pub mod nfs3;
 pub mod nfs4;
 pub mod nvme;
+pub mod nvme_rdma;
 pub mod nvme_tcp;
 pub mod rpc;
 pub mod scsi;
