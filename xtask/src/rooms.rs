@@ -17,7 +17,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("auth", &[]),
     ("kerberos", &["auth"]),
     ("tune", &[]),
-    ("nvmf", &["auth", "faults", "machine", "wire"]),
+    ("nvmf", &["auth", "faults", "iwarp", "machine", "wire"]),
     ("scsi", &["wire"]),
     ("iscsi", &["auth", "faults", "machine", "wire"]),
     ("nfs", &["auth", "machine", "wire"]),

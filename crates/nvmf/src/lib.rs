@@ -50,6 +50,7 @@ mod lba_status;
 mod log;
 mod nqn;
 pub mod queue;
+pub mod rdma;
 mod registry;
 mod request;
 pub mod reservation;
