@@ -20,11 +20,22 @@ pub enum AccountKind {
     Group,
 }
 
+/// The database of users cannot be asked, which tells nothing of whom it knows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the database of users cannot be asked")]
+pub struct AccountsUnavailable;
+
 /// Users and groups of this machine. What it is asked may block.
 pub trait Accounts: Send + Sync {
     /// The name of a number, if it has one.
-    fn name(&self, kind: AccountKind, id: u32) -> Option<String>;
+    ///
+    /// # Errors
+    /// The database cannot be asked.
+    fn name(&self, kind: AccountKind, id: u32) -> Result<Option<String>, AccountsUnavailable>;
 
     /// The number of a name, if there is one.
-    fn number(&self, kind: AccountKind, name: &str) -> Option<u32>;
+    ///
+    /// # Errors
+    /// The database cannot be asked.
+    fn number(&self, kind: AccountKind, name: &str) -> Result<Option<u32>, AccountsUnavailable>;
 }

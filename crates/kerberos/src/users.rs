@@ -2,7 +2,7 @@
 
 use std::ffi::CString;
 
-use auth::user::{AccountKind, Accounts, User};
+use auth::user::{AccountKind, Accounts, AccountsUnavailable, User};
 use nix::errno::Errno;
 use nix::unistd::{self, Gid, Group, Uid, getgrouplist};
 
@@ -34,11 +34,7 @@ impl Users {
         let Some(name) = self.name_of(principal) else {
             return Ok(None);
         };
-        let entry = match unistd::User::from_name(name) {
-            // So too a database says that it does not know the name (getpwnam(3)).
-            Err(Errno::ENOENT | Errno::ESRCH | Errno::EBADF | Errno::EPERM) => None,
-            asked => asked?,
-        };
+        let entry = known(unistd::User::from_name(name))?;
         let (Some(entry), Ok(name)) = (entry, CString::new(name)) else {
             return Ok(None);
         };
@@ -60,31 +56,42 @@ impl Users {
     }
 }
 
+/// What a database has said of a name or number.
+fn known<T>(asked: Result<Option<T>, Errno>) -> Result<Option<T>, Errno> {
+    match asked {
+        // So too it says that it does not know it (getpwnam(3)).
+        Err(Errno::ENOENT | Errno::ESRCH | Errno::EBADF | Errno::EPERM) => Ok(None),
+        asked => asked,
+    }
+}
+
 impl Accounts for Users {
-    fn name(&self, kind: AccountKind, id: u32) -> Option<String> {
-        match kind {
+    fn name(&self, kind: AccountKind, id: u32) -> Result<Option<String>, AccountsUnavailable> {
+        let name = match kind {
             AccountKind::User => {
                 let entry = unistd::User::from_uid(Uid::from_raw(id));
-                entry.ok().flatten().map(|entry| entry.name)
+                known(entry.map(|entry| entry.map(|entry| entry.name)))
             }
             AccountKind::Group => {
                 let entry = Group::from_gid(Gid::from_raw(id));
-                entry.ok().flatten().map(|entry| entry.name)
+                known(entry.map(|entry| entry.map(|entry| entry.name)))
             }
-        }
+        };
+        name.map_err(|_| AccountsUnavailable)
     }
 
-    fn number(&self, kind: AccountKind, name: &str) -> Option<u32> {
-        match kind {
+    fn number(&self, kind: AccountKind, name: &str) -> Result<Option<u32>, AccountsUnavailable> {
+        let number = match kind {
             AccountKind::User => {
-                let entry = unistd::User::from_name(name).ok().flatten();
-                entry.map(|entry| entry.uid.as_raw())
+                let entry = unistd::User::from_name(name);
+                known(entry.map(|entry| entry.map(|entry| entry.uid.as_raw())))
             }
             AccountKind::Group => {
-                let entry = Group::from_name(name).ok().flatten();
-                entry.map(|entry| entry.gid.as_raw())
+                let entry = Group::from_name(name);
+                known(entry.map(|entry| entry.map(|entry| entry.gid.as_raw())))
             }
-        }
+        };
+        number.map_err(|_| AccountsUnavailable)
     }
 }
 
@@ -104,10 +111,10 @@ mod tests {
     fn numbers_and_names_of_users_and_groups_lead_to_each_other() {
         let users = Users::new("TEST");
         for kind in [AccountKind::User, AccountKind::Group] {
-            assert_eq!(users.name(kind, 0).as_deref(), Some("root"));
-            assert_eq!(users.number(kind, "root"), Some(0));
-            assert_eq!(users.number(kind, "no-such-name-of-weft"), None);
-            assert_eq!(users.name(kind, 4_000_000_000), None);
+            assert_eq!(users.name(kind, 0), Ok(Some("root".to_owned())));
+            assert_eq!(users.number(kind, "root"), Ok(Some(0)));
+            assert_eq!(users.number(kind, "no-such-name-of-weft"), Ok(None));
+            assert_eq!(users.name(kind, 4_000_000_000), Ok(None));
         }
     }
 
@@ -127,5 +134,16 @@ mod tests {
         for principal in others {
             assert_eq!(users.user_of(principal), Ok(None), "{principal}");
         }
+    }
+
+    #[test]
+    fn database_that_fails_does_not_say_that_it_knows_no_such_name() {
+        for errno in [Errno::ENOENT, Errno::ESRCH, Errno::EBADF, Errno::EPERM] {
+            assert_eq!(known::<()>(Err(errno)), Ok(None));
+        }
+        for errno in [Errno::EIO, Errno::EMFILE, Errno::ENOMEM, Errno::ETIMEDOUT] {
+            assert_eq!(known::<()>(Err(errno)), Err(errno));
+        }
+        assert_eq!(known(Ok(Some(7))), Ok(Some(7)));
     }
 }

@@ -8,12 +8,14 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
-use auth::user::{AccountKind, Accounts};
+use auth::user::{AccountKind, Accounts, AccountsUnavailable};
 use machine::{Nanos, locked};
 use wire::nfs4::nfsstat4;
 
 /// For how long what is known is told without asking anew.
 const FRESH: Nanos = 600 * 1_000_000_000;
+/// For how long where the database could not be asked.
+const RETRY: Nanos = 10 * 1_000_000_000;
 /// Answers that are kept at most; where there are more, all are asked for anew.
 const KNOWN_MAX: usize = 16 * 1024;
 /// Questions under way at most; what is asked beyond comes again.
@@ -49,7 +51,7 @@ pub struct Owners {
 struct KnownOwners {
     /// `None`: owners have numbers alone.
     domain: Option<Arc<str>>,
-    /// With when each was asked for.
+    /// With until when each is fresh.
     known: HashMap<OwnerQuestion, (OwnerAnswer, Nanos)>,
     /// With the host that was first to ask, and when; `None` of those under way.
     asked: HashMap<OwnerQuestion, (u64, Option<Nanos>)>,
@@ -84,6 +86,15 @@ impl KnownOwners {
             self.asked.insert(question, (host, Some(now)));
         }
         is_one_more
+    }
+
+    /// What was answered last, or that there is no such name or number.
+    fn known_or_none(&self, question: &OwnerQuestion) -> OwnerAnswer {
+        let known = self.known.get(question).map(|(answer, _)| answer.clone());
+        known.unwrap_or(match question {
+            OwnerQuestion::Name(..) => OwnerAnswer::Name(None),
+            OwnerQuestion::Number(..) => OwnerAnswer::Number(None),
+        })
     }
 
     fn answered(&mut self, question: &OwnerQuestion) {
@@ -163,8 +174,8 @@ impl Owners {
         by: Asked,
     ) -> Result<OwnerAnswer, nfsstat4> {
         let known = state.known.get(&question).cloned();
-        if let Some((answer, since)) = &known
-            && by.1.saturating_sub(*since) < FRESH
+        if let Some((answer, until)) = &known
+            && by.1 < *until
         {
             return Ok(answer.clone());
         }
@@ -204,26 +215,33 @@ impl Owners {
         asked.collect()
     }
 
-    /// Asks the database, and keeps what it says. It blocks.
+    /// Asks the database, and keeps what it says. It blocks. One that cannot be asked leaves what
+    /// was known, and else owners have numbers alone for a while.
     pub fn answer(&self, question: Question, accounts: &dyn Accounts) {
         let Question { domain, asked, .. } = question;
         let answer = match &asked {
-            OwnerQuestion::Name(kind, id) => {
-                let name = accounts.name(*kind, *id);
-                OwnerAnswer::Name(name.map(|name| format!("{name}@{domain}").into()))
+            OwnerQuestion::Name(kind, id) => accounts
+                .name(*kind, *id)
+                .map(|name| OwnerAnswer::Name(name.map(|name| format!("{name}@{domain}").into()))),
+            OwnerQuestion::Number(kind, name) => {
+                accounts.number(*kind, name).map(OwnerAnswer::Number)
             }
-            OwnerQuestion::Number(kind, name) => OwnerAnswer::Number(accounts.number(*kind, name)),
         };
         let mut state = locked(&self.state);
         // Another domain was set meanwhile: what is kept is of that.
         if state.domain.as_ref() != Some(&domain) {
             return;
         }
+        let (answer, time) = match answer {
+            Ok(answer) => (answer, FRESH),
+            Err(AccountsUnavailable) => (state.known_or_none(&asked), RETRY),
+        };
         if state.known.len() >= KNOWN_MAX {
             state.known.clear();
         }
         state.answered(&asked);
-        state.known.insert(asked, (answer, question.since));
+        let until = question.since.saturating_add(time);
+        state.known.insert(asked, (answer, until));
     }
 }
 
@@ -234,27 +252,39 @@ mod tests {
     use super::*;
     use AccountKind::{Group, User};
 
-    /// One user and one group, and how often they were asked for.
+    /// One user and one group, how often they were asked for, and whether they cannot be.
     #[derive(Default)]
-    struct Few(AtomicUsize);
+    struct Few(AtomicUsize, AtomicBool);
+
+    impl Few {
+        fn ask<T>(&self, answer: Option<T>) -> Result<Option<T>, AccountsUnavailable> {
+            self.0.fetch_add(1, Ordering::Relaxed);
+            match self.1.load(Ordering::Relaxed) {
+                true => Err(AccountsUnavailable),
+                false => Ok(answer),
+            }
+        }
+    }
 
     impl Accounts for Few {
-        fn name(&self, kind: AccountKind, id: u32) -> Option<String> {
-            self.0.fetch_add(1, Ordering::Relaxed);
-            match (kind, id) {
+        fn name(&self, kind: AccountKind, id: u32) -> Result<Option<String>, AccountsUnavailable> {
+            self.ask(match (kind, id) {
                 (User, 7) => Some("alice".to_owned()),
                 (Group, 8) => Some("staff".to_owned()),
                 _ => None,
-            }
+            })
         }
 
-        fn number(&self, kind: AccountKind, name: &str) -> Option<u32> {
-            self.0.fetch_add(1, Ordering::Relaxed);
-            match (kind, name) {
+        fn number(
+            &self,
+            kind: AccountKind,
+            name: &str,
+        ) -> Result<Option<u32>, AccountsUnavailable> {
+            self.ask(match (kind, name) {
                 (User, "alice") => Some(7),
                 (Group, "staff") => Some(8),
                 _ => None,
-            }
+            })
         }
     }
 
@@ -327,6 +357,28 @@ mod tests {
             settle(&owners, &few);
             assert_eq!(few.0.load(Ordering::Relaxed), asked, "{now}");
         }
+    }
+
+    #[test]
+    fn database_that_fails_is_asked_again_soon_and_what_was_known_is_told_meanwhile() {
+        let (owners, few) = owners();
+        let name = |id, now| owners.name(User, id, (1, now)).map(|name| name.is_some());
+        assert_eq!(name(7, 0), Err(DELAY));
+        settle(&owners, &few);
+        few.1.store(true, Ordering::Relaxed);
+        // Known, and old; and never known.
+        assert_eq!((name(7, FRESH), name(8, FRESH)), (Ok(true), Err(DELAY)));
+        let number = |now| owners.number(User, b"alice@example.org", (1, now));
+        assert_eq!(number(FRESH), Err(DELAY));
+        settle(&owners, &few);
+        assert_eq!((name(7, FRESH), name(8, FRESH)), (Ok(true), Ok(false)));
+        assert_eq!(number(FRESH), Err(BAD));
+        assert!(owners.take_questions().is_empty(), "not at once");
+        few.1.store(false, Ordering::Relaxed);
+        assert_eq!(number(FRESH + RETRY), Err(BAD));
+        settle(&owners, &few);
+        assert_eq!(number(FRESH + RETRY), Ok(7));
+        assert_eq!(number(2 * FRESH + RETRY - 1), Ok(7));
     }
 
     #[test]

@@ -403,7 +403,7 @@ fn settings_of(settings: &NfsSettings, identity: ServerIdentity) -> NfsdSettings
 mod tests {
     use std::path::Path;
 
-    use auth::user::AccountKind;
+    use auth::user::{AccountKind, AccountsUnavailable};
 
     use super::super::records::Journal;
     use super::*;
@@ -461,13 +461,13 @@ mod tests {
     struct Asked(Mutex<Vec<u32>>);
 
     impl Accounts for Asked {
-        fn name(&self, _: AccountKind, id: u32) -> Option<String> {
+        fn name(&self, _: AccountKind, id: u32) -> Result<Option<String>, AccountsUnavailable> {
             locked(&self.0).push(id);
-            None
+            Ok(None)
         }
 
-        fn number(&self, _: AccountKind, _: &str) -> Option<u32> {
-            None
+        fn number(&self, _: AccountKind, _: &str) -> Result<Option<u32>, AccountsUnavailable> {
+            Ok(None)
         }
     }
 
