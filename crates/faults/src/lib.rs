@@ -139,6 +139,16 @@ pub enum Fault {
     AnyControllerResponse,
     /// Hosts that have secrets are not asked to authenticate.
     NoAuthentication,
+    /// Exports that take TLS alone are for connections without.
+    PlainExports,
+    /// Checksums of headers of RPCSEC_GSS are not compared.
+    AnyMic,
+    /// Calls of RPCSEC_GSS whose numbers were seen, or are too low, are executed.
+    NoWindow,
+    /// Security contexts are good when their time is over.
+    KeepContexts,
+    /// All users of a host are the first who has a security context.
+    OnePrincipal,
     /// When a reactor has failed the others go on.
     KeepServing,
     /// A disk may have everything that waits for disks.
