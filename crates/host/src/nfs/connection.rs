@@ -270,8 +270,10 @@ impl ServerConnection {
             return;
         };
         let machine = &mut self.transport.link.machine;
-        machine.prepare();
-        if let Err(error) = contexts.begin(machine) {
+        let prepared = machine.prepare().map_err(|error| {
+            ClientError::Unusable(format!("no call can be protected (RPCSEC_GSS): {error}"))
+        });
+        if let Err(error) = prepared.and_then(|()| contexts.begin(machine)) {
             self.transport.fail(driver, error);
         }
     }

@@ -661,7 +661,8 @@ impl Machine for ClientConnection {
                 Some(ToSend::Reply(_)) => self.replies -= 1,
                 Some(ToSend::Token(_)) | None => {}
             }
-            self.prepare();
+            // An error comes again when the driver prepares the next.
+            let _ = self.prepare();
         }
     }
 

@@ -23,8 +23,8 @@ use super::connection::{
 use super::{RpcClientFatalError, connection};
 use crate::gss::{AHEAD_BYTES, major, service};
 
-/// Contexts that a server forgets, one after the other, before a call of any is answered: then
-/// its refusal is the answer.
+/// Contexts that are lost, one after the other, before a call of any is answered: then the refusal
+/// of a server that forgets them is the answer.
 const LOSSES_MAX: u32 = 3;
 
 /// In place of a tag, which no call has: the call that makes a context.
@@ -351,16 +351,19 @@ impl ClientConnection {
     }
 
     /// Makes the first of those calls ready that are to be sent.
-    pub fn prepare(&mut self) {
+    ///
+    /// # Errors
+    /// One context after the other is good for no call.
+    pub fn prepare(&mut self) -> Result<(), GssError> {
         let Some(security) = &mut self.security else {
-            return;
+            return Ok(());
         };
         let Some(ToSend::Call(tag)) = self.ready.front() else {
-            return;
+            return Ok(());
         };
         let has_room = security.under_way < security.window;
         if security.sealed.is_some() || security.stage != ContextStage::Established || !has_room {
-            return;
+            return Ok(());
         }
         let call = &mut self.calls[usize::from(*tag)];
         let (head, args) = (
@@ -377,9 +380,14 @@ impl ClientConnection {
             true => security.seal(*tag, head, args, data),
             false => Err(GssError::NoContext),
         };
-        if sealed.is_err() {
+        if let Err(error) = sealed {
             security.stage = ContextStage::Absent;
+            security.losses += 1;
+            if security.losses >= LOSSES_MAX {
+                return Err(error);
+            }
         }
+        Ok(())
     }
 
     /// Whether the first of those that are to be sent can go.

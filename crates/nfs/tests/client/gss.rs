@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use auth::gss::{GssContext, GssError};
 use doubles::gss::{FakeContext, SERVICES, token_of};
 use nfs::gss::{Contexts, ContextsSettings, major};
 use nfs::server::Secret;
@@ -38,7 +39,7 @@ impl World {
 
     /// The server has what the client sends, and the client what the server answers at once.
     fn exchange(&mut self) {
-        self.client.end.machine.prepare();
+        self.client.end.machine.prepare().expect("it protects");
         let mut sent = self.client.send();
         while self.server.receive(&mut sent, usize::MAX) {}
         self.answers(usize::MAX);
@@ -262,13 +263,13 @@ fn lost_stream_costs_neither_calls_nor_the_context() {
         world.client.write(0, &content(0, 50));
         // While the context is made.
         world.client.end.machine.send_token(&token_of(NAME, LATER));
-        world.client.end.machine.prepare();
+        world.client.end.machine.prepare().expect("it protects");
         world.client.send();
         world.client.restart();
         world.server = served(&world.contexts);
         world.establish(NAME);
         // When the call has gone out.
-        world.client.end.machine.prepare();
+        world.client.end.machine.prepare().expect("it protects");
         assert!(!world.client.send().is_empty());
         world.client.restart();
         world.server = served(&world.contexts);
@@ -316,4 +317,51 @@ fn calls_under_way_are_no_more_than_the_window_of_the_server() {
     world.execute();
     world.answers(usize::MAX);
     assert_eq!(world.client.answers.len(), 200);
+}
+
+/// A context that is good for nothing.
+struct Useless(FakeContext);
+
+impl GssContext for Useless {
+    fn mic(&mut self, _: &[u8], _: &mut Vec<u8>) -> Result<(), GssError> {
+        Err(GssError::NoContext)
+    }
+
+    fn verify_mic(&mut self, message: &[u8], mic: &[u8]) -> Result<(), GssError> {
+        self.0.verify_mic(message, mic)
+    }
+
+    fn wrap(&mut self, _: &[u8], _: &mut Vec<u8>) -> Result<(), GssError> {
+        Err(GssError::NoContext)
+    }
+
+    fn unwrap(&mut self, _: &mut [u8]) -> Result<std::ops::Range<usize>, GssError> {
+        Err(GssError::NoContext)
+    }
+
+    fn client_name(&self) -> &str {
+        self.0.client_name()
+    }
+
+    fn expires_at_s(&self) -> u64 {
+        self.0.expires_at_s()
+    }
+}
+
+#[test]
+fn contexts_that_protect_nothing_are_not_made_for_ever() {
+    let mut world = World::new(INTEGRITY);
+    world.client.getattr();
+    for made in 1..=3 {
+        assert!(world.client.end.machine.wants_context());
+        world.client.end.machine.send_token(&token_of(NAME, LATER));
+        world.exchange();
+        let answer = world.answer();
+        let context = Box::new(Useless(FakeContext::new(NAME, LATER)));
+        let machine = &mut world.client.end.machine;
+        machine.establish(context, &answer).expect("the server's");
+        let prepared = machine.prepare();
+        assert_eq!(prepared.is_err(), made == 3, "{made}");
+        assert!(!machine.has_transmit() && machine.wants_context());
+    }
 }
