@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use clap::{Args, ValueEnum};
-use host::nfs::{Client, ClientError, Params, RpcGss, RpcRefused, RpcTls};
+use host::nfs::{Client, ClientError, Params, RpcGss, RpcRefused, RpcTls, SecurityFlavor};
 use kerberos::Initiator;
 use reactor::Driver;
 use wire::nfs4::nfsstat4;
@@ -101,17 +101,19 @@ pub(crate) fn no_path<D: Driver>(
         return error.to_string();
     }
     let flavors = client.security_of(path).unwrap_or_default();
-    let flavors: Vec<String> = flavors.iter().map(ToString::to_string).collect();
+    let names: Vec<String> = flavors.iter().map(ToString::to_string).collect();
+    let place = path.join("/");
     match flavors.first() {
         None => error.to_string(),
-        Some(first) => format!(
-            "{error}: /{} takes {}: say --sec {first}{}",
-            path.join("/"),
-            flavors.join(", "),
-            match first.starts_with("krb5") {
-                true => ", with a ticket by `kinit`",
-                false => "",
-            }
+        // It is the transport that is not secured as it is to be (RFC 9289, section 5.1).
+        Some(_) if flavors.contains(&client.flavor()) => {
+            format!("{error}: /{place} may want TLS: say --ca, perhaps --certificate and --key")
+        }
+        Some(SecurityFlavor::Gss(_)) => format!(
+            "{error}: /{place} takes {}: say --sec {}, with a ticket by `kinit`",
+            names.join(", "),
+            names[0]
         ),
+        Some(_) => format!("{error}: /{place} takes {}", names.join(", ")),
     }
 }

@@ -59,6 +59,12 @@ impl SecurityFlavor {
 }
 
 impl<D: Driver> Client<D> {
+    /// How this client's calls are secured.
+    pub fn flavor(&self) -> SecurityFlavor {
+        let gss = self.params.gss.as_ref();
+        gss.map_or(SecurityFlavor::Sys, |gss| SecurityFlavor::Gss(gss.service))
+    }
+
     /// What the first place on a path takes that ends a call with NFS4ERR_WRONGSEC, in the order
     /// of the server: nothing if none does.
     ///
