@@ -105,14 +105,20 @@ impl Realm {
     }
 
     /// Writes tickets of a principal by the keys in a keytab to the file of that name in the
-    /// folder.
+    /// folder; `more` are words for `kinit`.
     ///
     /// # Errors
     /// What `kinit` says.
-    pub fn get_tickets(&self, principal: &str, keytab: &Path, to: &str) -> Result<PathBuf, String> {
+    pub fn get_tickets(
+        &self,
+        principal: &str,
+        keytab: &Path,
+        to: &str,
+        more: &[&str],
+    ) -> Result<PathBuf, String> {
         let path = self.folder().join(to);
         let (keytab, cache) = (keytab.display().to_string(), path.display().to_string());
-        let words = ["-k", "-t", &keytab, "-c", &cache, principal];
+        let words = [&["-k", "-t", &keytab, "-c", &cache], more, &[principal]].concat();
         output(&mut command(
             &self.packages,
             self.folder(),

@@ -32,6 +32,7 @@ fn in_realm(test: &str, more: &str, prepare: fn(&Realm) -> Result<(), String>, b
         .args([test, "--exact", "--nocapture"])
         .env(FOLDER, realm.folder())
         .env("KRB5_CONFIG", realm.folder().join("krb5.conf"))
+        .env("KRB5CCNAME", realm.folder().join("tickets"))
         .output()
         .expect("a child");
     let said = String::from_utf8_lossy(&child.stdout);
@@ -261,7 +262,7 @@ fn tickets_in_a_file_serve_as_a_keytab_does() {
     let prepare = |realm: &Realm| {
         let keytab = realm.folder().join("alice.keytab");
         realm
-            .get_tickets("alice@TEST", &keytab, "tickets")
+            .get_tickets("alice@TEST", &keytab, "tickets", &[])
             .map(drop)
     };
     in_realm(name, "", prepare, |folder| {
@@ -272,6 +273,41 @@ fn tickets_in_a_file_serve_as_a_keytab_does() {
         assert_eq!(server.client_name(), "alice@TEST");
         let other = Initiator::open(&keys, "root@TEST", "nfs@host");
         assert!(other.is_err(), "the tickets are of alice");
+    });
+}
+
+#[needs(guest, system(forky), library("libgssapi_krb5.so.2"))]
+#[test]
+fn context_after_the_users_tickets_expired_and_were_renewed_is_made_by_one_initiator() {
+    let name = "context_after_the_users_tickets_expired_and_were_renewed_is_made_by_one_initiator";
+    let prepare = |realm: &Realm| {
+        let keytab = realm.folder().join("alice.keytab");
+        realm.get_tickets("alice@TEST", &keytab, "renewed", &[])?;
+        let short = &["-l", "4s"];
+        realm
+            .get_tickets("alice@TEST", &keytab, "tickets", short)
+            .map(drop)
+    };
+    in_realm(name, "clockskew = 1", prepare, |folder| {
+        let acceptor = acceptor(&folder.join("nfs.keytab"));
+        let initiator = Initiator::of_user("nfs@host").expect("tickets");
+        let [_, server] = pair(&initiator, &acceptor);
+        assert_eq!(server.client_name(), "alice@TEST");
+        thread::sleep(Duration::from_secs(6));
+        let why = match initiator.step(None, b"") {
+            Ok(_) => panic!("the ticket has expired"),
+            Err(why) => why,
+        };
+        assert!(why.contains("expired") && why.contains("kinit"), "{why}");
+        fs::rename(folder.join("renewed"), folder.join("tickets")).expect("renamed");
+        let [_, server] = pair(&initiator, &acceptor);
+        assert_eq!(server.client_name(), "alice@TEST");
+        fs::remove_file(folder.join("tickets")).expect("removed");
+        let why = match Initiator::of_user("nfs@host") {
+            Ok(_) => panic!("there are no tickets"),
+            Err(error) => error.to_string(),
+        };
+        assert!(why.contains("`kinit` gets them"), "{why}");
     });
 }
 

@@ -31,7 +31,7 @@ impl World {
             realm.add_keys(principal, keytab).expect("its keys");
         }
         let keytab = realm.folder().join("root.keytab");
-        let tickets = realm.get_tickets("root@TEST", &keytab, "tickets");
+        let tickets = realm.get_tickets("root@TEST", &keytab, "tickets", &[]);
         let address = free_address();
         let config = config(address, &realm.folder().join("weft.keytab"));
         World {
