@@ -13,6 +13,8 @@ use auth::HostPsk;
 use auth::psk::{Psk, PskHash};
 use ends::{driver, stop};
 use host::{Admin, Caller, Error, HostIdentity, Payload, Settings, discover};
+use link::HANDSHAKE_UNITS;
+use machine::work::TURN_UNITS_MAX;
 use nvmf::HostTerms;
 use reactor::{Choice, EpollDriver};
 use server::{Config, Limits, ListenerSpec, NamespaceSpec, Running, SubsystemSpec};
@@ -304,14 +306,12 @@ fn handshake_that_comes_to_no_end_is_counted_and_told() {
     stop(running);
 }
 
-/// A ClientHello costs a bounded number of derivations, whatever a peer says in the clear.
-#[test]
-fn hello_with_one_identity_many_times_is_looked_at_once() {
-    let running = serve(one_key(&key(PskHash::Sha256, 7)), Choice::Auto);
+/// A ClientHello with one identity of the friend's so many times, and binders that prove no key.
+fn hello(times: usize) -> Vec<u8> {
     let identity = format!("NVMe0R01 {FRIEND} {NQN}");
     let mut identities = Vec::new();
     let mut binders = Vec::new();
-    for _ in 0..8 {
+    for _ in 0..times {
         identities.extend((identity.len() as u16).to_be_bytes());
         identities.extend(identity.as_bytes());
         identities.extend([0; 4]);
@@ -332,13 +332,72 @@ fn hello_with_one_identity_many_times_is_looked_at_once() {
     let mut message = vec![1];
     message.extend(&(hello.len() as u32).to_be_bytes()[1..]);
     message.extend(hello);
-    let record = [&[22, 3, 1][..], &long(&message)].concat();
-    let decrypt_error = vec![21, 3, 3, 0, 2, 2, 51];
-    assert_eq!(answer(running.addresses()[0], &record), decrypt_error);
+    [&[22, 3, 1][..], &long(&message)].concat()
+}
+
+/// The alert `decrypt_error` in the clear.
+const DECRYPT_ERROR: [u8; 7] = [21, 3, 3, 0, 2, 2, 51];
+
+/// A ClientHello costs a bounded number of derivations, whatever a peer says in the clear.
+#[test]
+fn hello_with_one_identity_many_times_is_looked_at_once() {
+    let running = serve(one_key(&key(PskHash::Sha256, 7)), Choice::Auto);
+    assert_eq!(answer(running.addresses()[0], &hello(8)), DECRYPT_ERROR);
     let refusals = running.refusals();
     let wrong = refusals
         .iter()
         .filter(|refusal| refusal.reason.contains("is another on the host"));
     assert_eq!(wrong.count(), 1);
+    stop(running);
+}
+
+/// All of a storm's handshakes are made beside the one reactor: no turn on it has the work of a
+/// step, so that an I/O of another host waits for none.
+#[test]
+fn storm_of_hellos_has_no_handshake_made_in_a_turn_of_the_reactor() {
+    const HELLOS: usize = 10_000;
+    const PEERS: usize = 8;
+    let running = serve(one_key(&key(PskHash::Sha256, 7)), Choice::Auto);
+    let [both, tls_alone] = running.addresses()[..] else {
+        panic!("two listeners");
+    };
+    let guest = host(GUEST, None);
+    let mut admin = connect(both, &guest).expect("connects");
+    admin.set_queue_count(1).expect("a queue");
+    let queue = (admin.cntlid(), 2);
+    let line = Caller::io(driver(), both, NQN, &guest, settings(false), queue);
+    let mut line = line.expect("connects");
+    let mut read = Sqe::new(io::READ);
+    read.nsid = 1.into();
+    let (told, reads) = thread::scope(|scope| {
+        let storm = |_| {
+            scope.spawn(|| {
+                let hello = hello(1);
+                let answers = (0..HELLOS / PEERS).map(|_| answer(tls_alone, &hello));
+                answers.filter(|answer| *answer == DECRYPT_ERROR).count()
+            })
+        };
+        let peers: Vec<_> = (0..PEERS).map(storm).collect();
+        let mut reads = 0;
+        while !peers.iter().all(|peer| peer.is_finished()) {
+            let mut block = vec![0; 4096];
+            line.command("Read", &read, Payload::In(&mut block))
+                .expect("it is answered");
+            reads += 1;
+        }
+        let told = peers.into_iter().map(|peer| peer.join().expect("no panic"));
+        (told.sum::<usize>(), reads)
+    });
+    assert_eq!(told, HELLOS);
+    assert!(reads > 0, "a host was served");
+    let report = loop {
+        let report = running.report();
+        if report.silent == 0 {
+            break report;
+        }
+    };
+    let units = report.turn_units_max;
+    const { assert!(HANDSHAKE_UNITS > TURN_UNITS_MAX) };
+    assert!(units <= TURN_UNITS_MAX, "{units} units in one turn");
     stop(running);
 }

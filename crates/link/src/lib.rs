@@ -13,7 +13,7 @@ mod stream;
 #[cfg(test)]
 mod tests;
 
-pub use secure::{HandshakeDone, HandshakeWork, StreamProblem, TlsBytes};
+pub use secure::{HANDSHAKE_UNITS, HandshakeDone, HandshakeWork, StreamProblem, TlsBytes};
 pub use stream::{Stream, StreamTokens};
 
 use machine::{Direct, Machine, Nanos, PAD_MAX, Step, Tag, Tail, Transmit, work};

@@ -89,6 +89,9 @@ pub struct TlsBytes {
     pub sealed: u64,
 }
 
+/// What a step of a handshake costs, in units of [`machine::work`]: about half a millisecond.
+pub const HANDSHAKE_UNITS: u64 = 16 << 10;
+
 /// A handshake on its way to be made elsewhere.
 pub struct HandshakeWork {
     handshake: Handshake,
@@ -96,9 +99,10 @@ pub struct HandshakeWork {
 }
 
 impl HandshakeWork {
-    /// Makes a step, which takes about half a millisecond.
+    /// Makes a step, which costs [`HANDSHAKE_UNITS`].
     #[must_use]
     pub fn step(mut self) -> HandshakeDone {
+        work::spend(HANDSHAKE_UNITS);
         let step = self.handshake.step(&self.input);
         HandshakeDone {
             handshake: self.handshake,
