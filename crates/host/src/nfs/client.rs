@@ -38,7 +38,7 @@ const OPS_MAX: u32 = 32;
 /// What a READ or WRITE has beside its data, at most.
 const HEADERS_MAX: u32 = 4096;
 /// Bytes of an answer that the server is asked to keep.
-const CACHED_BYTES_MAX: u32 = 1024;
+const CACHED_BYTES_MAX: u32 = 4096;
 
 /// What a client is to be.
 #[derive(Clone, Debug)]
