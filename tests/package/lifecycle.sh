@@ -102,6 +102,46 @@ systemctl is-active weft
 systemctl restart weft
 weft discover 127.0.0.1:4420 | grep "$nqn"
 
+# A key for TLS that systemd hands over, then one that the keyring of its user has, each by the
+# drop-in that docs/security.md gives.
+host=nqn.2014-08.org.nvmexpress:uuid:6d1f0a5e-5f0c-4a2b-9c57-3f2f6f6b7e01
+with_tls() {
+    weft perf "nvme-tcp://127.0.0.1:4420/$nqn?nsid=1" --hostnqn "$host" --psk-file /etc/credstore/db1.psk \
+        --rw randrw --verify --size 16MiB --bs 4k --runtime 1s --ramp-time 0
+}
+drop_in() {
+    printf '[Service]\n%s\n' "$1" >/etc/systemd/system/weft.service.d/secrets.conf
+    systemctl daemon-reload
+    systemctl restart weft
+}
+mkdir -p /etc/credstore
+weft key new /etc/credstore/db1.psk --host "$host" --subsystem "$nqn"
+cat >>"$file" <<TOML
+[[nvme.subsystem.host]]
+nqn = "$host"
+psk_file = "credential:db1"
+TOML
+drop_in LoadCredential=db1:/etc/credstore/db1.psk
+with_tls
+setpriv --reuid=weft --regid=weft --clear-groups keyctl padd user weft:db1 @u </etc/credstore/db1.psk
+sed -i 's/"credential:db1"/"keyring:weft:db1"/' "$file"
+drop_in KeyringMode=shared
+with_tls
+
+# Kerberos: the library is loaded, and a file of keys read.
+ktutil <<'KEYS'
+addent -password -p nfs/files.example.org@EXAMPLE.ORG -k 1 -e aes256-cts-hmac-sha1-96
+secret
+wkt /etc/weft/weft.keytab
+quit
+KEYS
+chown weft: /etc/weft/weft.keytab
+printf '[nfs.kerberos]\nkeytab = "weft.keytab"\ndomain = "example.org"\n' >>"$file"
+systemctl restart weft
+grep libgssapi_krb5 "/proc/$(main_pid)/maps"
+rm /etc/systemd/system/weft.service.d/secrets.conf
+systemctl daemon-reload
+
 # Removed, and purged: what it stored stays.
 pid=$(main_pid)
 dpkg -r weft
