@@ -198,25 +198,13 @@ const API_EXAMPLES: &str = "40";
 
 /// The admin API under a fuzzer that its description leads.
 pub fn schemathesis() -> ExitCode {
-    let mut test = Command::new(env!("CARGO"));
-    test.args([
-        "test",
-        "--workspace",
-        "--test",
-        "api",
-        "--",
-        "--nocapture",
-        "schemathesis",
-    ]);
+    let mut test = tests_of(&["api", "--", "--nocapture", "schemathesis"]);
     test.env("WEFT_API_EXAMPLES", API_EXAMPLES);
     // The test has the same seed each time.
     if std::env::var_os("WEFT_SEED").is_none() {
         test.env("WEFT_SEED", std::process::id().to_string());
     }
-    match succeeds(&mut test) {
-        true => ExitCode::SUCCESS,
-        false => ExitCode::FAILURE,
-    }
+    exit_code(succeeds(&mut test))
 }
 
 /// How often the story of an operator's day is gone through; the test does it once.
@@ -224,18 +212,27 @@ const STORY_TIMES: &str = "3";
 
 /// An operator's day by commands, by the API and in the console, with a guest as the host.
 pub fn story() -> ExitCode {
-    let mut test = Command::new(env!("CARGO"));
-    test.args(["test", "--workspace", "--test", "linux", "--", "story::"]);
+    let mut test = tests_of(&["linux", "--", "story::"]);
     test.env("WEFT_STORY_TIMES", STORY_TIMES);
     exit_code(succeeds(&mut test))
 }
 
 /// TLS and authentication between the kernel's own two sides.
 pub fn secure() -> ExitCode {
+    exit_code(succeeds(&mut tests_of(&[
+        "linux",
+        "--",
+        "--ignored",
+        "secure::",
+    ])))
+}
+
+/// The tests of that name and words for them, of the whole workspace: for one package its
+/// dependencies would be built once more.
+fn tests_of(words: &[&str]) -> Command {
     let mut test = Command::new(env!("CARGO"));
-    test.args(["test", "--workspace", "--test", "linux", "--"]);
-    test.args(["--ignored", "secure::"]);
-    exit_code(succeeds(&mut test))
+    test.args(["test", "--workspace", "--test"]).args(words);
+    test
 }
 
 /// Undefined behaviour in the room of raw memory.
@@ -450,12 +447,10 @@ pub fn mutants() -> ExitCode {
     command.args(["--workspace", "--sharding", "round-robin"]);
     command.args(["--shard", &format!("7/{SAMPLED_OF}")]);
     is_fine &= succeeds(&mut command);
-    if is_fine {
-        ExitCode::SUCCESS
-    } else {
+    if !is_fine {
         eprintln!("Each mutant that was missed needs a test, or a reason: target/mutants/*");
-        ExitCode::FAILURE
     }
+    exit_code(is_fine)
 }
 
 fn mutate(name: &str) -> Command {
