@@ -229,7 +229,7 @@ impl Seen {
         let clients = running.nfs_clients().into_iter();
         Seen {
             served: running.served(),
-            clients: clients.map(|c| (c.id, shown(&c.owner))).collect(),
+            clients: clients.map(|c| (c.id, host_name(&c))).collect(),
         }
     }
 
@@ -584,6 +584,12 @@ fn session_of(session: &iscsi::SessionInfo) -> IscsiSession {
     }
 }
 
+/// What an NFS client is called as a host: what it has proved to be, or what it says.
+fn host_name(client: &ClientInfo) -> String {
+    let identity = client.identity.as_ref().map(String::as_bytes);
+    shown(identity.unwrap_or(&client.owner))
+}
+
 fn client_of(client: &ClientInfo) -> NfsClient {
     let status = match client.is_expired {
         true => "courtesy",
@@ -593,6 +599,7 @@ fn client_of(client: &ClientInfo) -> NfsClient {
     NfsClient {
         id: client_id(client.id),
         name: shown(&client.owner),
+        identity: client.identity.as_ref().map(|name| shown(name.as_bytes())),
         address: client.address,
         version: format!("4.{}", client.minor),
         implementation: shown(&client.implementation),

@@ -24,7 +24,8 @@ pub struct ConnectionStatus {
     /// The listener that it came in by, if that is still there.
     #[schema(value_type = Option<String>)]
     pub listener: Option<SocketAddr>,
-    /// Host NQN, initiator name or NFS owner, as far as it has said it.
+    /// Host NQN, initiator name, or what an NFS client has proved to be, else its owner, as far as
+    /// it has said it.
     pub host: Option<String>,
     /// Subsystem or target.
     pub target: Option<String>,
@@ -252,8 +253,11 @@ pub struct IscsiSessions {
 pub struct NfsClient {
     /// By which it is asked for and evicted: its `clientid` in hex.
     pub id: String,
-    /// Its owner string.
+    /// Its owner string, which any client may claim that has proved nothing.
     pub name: String,
+    /// What it has proved to be: a name in its certificate, or its principal of Kerberos.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub identity: Option<String>,
     /// Where it comes from.
     #[schema(value_type = Option<String>)]
     pub address: Option<IpAddr>,

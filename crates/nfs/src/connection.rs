@@ -415,6 +415,11 @@ impl Connection {
         }
     }
 
+    /// What the client of a call has proved to be by RPCSEC_GSS.
+    pub fn principal(&self, tag: Tag) -> Option<&str> {
+        self.slots[tag].gss.as_ref()?.principal()
+    }
+
     /// Where the results of a call go: behind the header of an answer that says
     /// that it succeeded.
     #[inline]

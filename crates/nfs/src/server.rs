@@ -430,6 +430,8 @@ pub struct ClientOwner<'a> {
     pub host: u64,
     /// What program it says it is (`nii_name`); empty if it does not.
     pub implementation: &'a [u8],
+    /// What it has proved to be, if anything.
+    pub identity: Option<&'a str>,
     /// How its state is to be protected.
     pub protection: Option<Protection>,
 }

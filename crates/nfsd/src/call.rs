@@ -380,7 +380,13 @@ impl<'a> RunningCall<'a> {
     /// The principal that makes it.
     #[inline]
     pub(crate) fn principal(&self) -> Principal {
-        Principal::new(self.credential(), self.peer.certificate)
+        Principal::new(self.credential(), self.peer.certificate_number())
+    }
+
+    /// What its client has proved to be: a name in its certificate, or its principal of Kerberos.
+    pub(crate) fn proven_identity(&self) -> Option<&str> {
+        let principal = || self.link.machine.principal(self.flow.tag);
+        self.peer.certificate_name().or_else(principal)
     }
 
     /// Its minor version.

@@ -96,6 +96,7 @@ mod tests {
             id: b"a",
             host: 1,
             implementation: b"",
+            identity: None,
             protection: None,
         };
         let principal = nfs::connection::Credential::default();

@@ -34,8 +34,8 @@ pub struct Peer {
     pub(crate) states: SeenStates,
     /// What it sees of the exports.
     pub(crate) view: View,
-    /// The number of its client's certificate, if that has shown one.
-    pub(crate) certificate: Option<u64>,
+    /// The number of its client's certificate and what it is called, if that has shown one.
+    certificate: Option<(u64, String)>,
     /// What its address has called, once it calls something that must not be done twice.
     replies: Option<Arc<AddressReplies>>,
     /// Memory of its large answers.
@@ -104,7 +104,9 @@ impl Peer {
     /// Its connection is protected by TLS from now on; its client has shown this certificate, if
     /// it has shown one.
     pub fn secure(&mut self, nfsd: &Nfsd, shown: Option<ShownCertificate>) {
-        self.certificate = shown.as_ref().map(|shown| nfsd.number_of(shown));
+        self.certificate = shown
+            .as_ref()
+            .map(|shown| (nfsd.number_of(shown), shown.name().to_owned()));
         let client = ConnectedClient {
             address: self.address.ip(),
             xprtsec: match shown {
@@ -120,6 +122,16 @@ impl Peer {
     #[inline]
     pub fn xprtsec(&self) -> Xprtsec {
         self.view.client().xprtsec
+    }
+
+    #[inline]
+    pub(crate) fn certificate_number(&self) -> Option<u64> {
+        self.certificate.as_ref().map(|(number, _)| *number)
+    }
+
+    /// What the certificate is called that its client has shown.
+    pub fn certificate_name(&self) -> Option<&str> {
+        self.certificate.as_ref().map(|(_, name)| &**name)
     }
 
     /// Whether something is exported to its client.

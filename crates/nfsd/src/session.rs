@@ -44,6 +44,7 @@ pub(crate) fn setclientid<'a>(
         id: args.client.id.0,
         host: run.peer.asker().host,
         implementation: b"",
+        identity: run.proven_identity(),
         protection: None,
     };
     let location = &args.callback.cb_location;
@@ -152,6 +153,7 @@ pub(crate) fn exchange_id<'a>(
         id: args.eia_clientowner.co_ownerid.0,
         host: run.peer.asker().host,
         implementation: implementation.map_or(b"", |own| own.nii_name.0),
+        identity: run.proven_identity(),
         protection,
     };
     let principal = run.principal();

@@ -93,6 +93,14 @@ pub struct ShownCertificate {
     pub names: Arc<[String]>,
 }
 
+impl ShownCertificate {
+    /// What people call its client: its first name, or else its subject.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        self.names.first().unwrap_or(&self.subject)
+    }
+}
+
 /// What is known of a client by its connection: what rules of exports look at.
 #[derive(Clone, Debug)]
 pub struct ConnectedClient {

@@ -556,6 +556,13 @@ fn client_of_version_4_0_is_not_for_another_principal() {
     assert_eq!(by_other, nfsstat4::NFS4ERR_CLID_INUSE);
     // Another service is the same principal.
     world.compound(&mut one, PRIVACY, 0, &confirm).ok();
+    let known = world
+        .server
+        .nfsd
+        .server
+        .client(id)
+        .expect("it is confirmed");
+    assert_eq!(known.identity.as_deref(), Some("host/one@TEST"));
 }
 
 /// One user and one group.

@@ -170,8 +170,6 @@ pub struct NfsConnection {
     /// Our calls that are not answered: the xid, what [`Nfsd`](nfsd::Nfsd) calls
     /// it, and when it was made.
     called: Vec<(u32, u64, Nanos)>,
-    /// What the certificate is called that its client has shown.
-    certificate: Option<String>,
     /// Tokens under way that make security contexts.
     accepting: Vec<(Tag, ProofPlace)>,
     /// It closes when the calls under way are answered.
@@ -206,7 +204,6 @@ pub fn open(
         slots: Vec::new(),
         starved: 0,
         called: Vec::new(),
-        certificate: None,
         accepting: Vec::new(),
         is_leaving: false,
     }
@@ -451,7 +448,7 @@ impl Protocol for NfsConnection {
 
     /// Of a client that has shown a certificate what that calls it.
     fn names(&self) -> (Option<&str>, Option<&str>) {
-        (self.certificate.as_deref(), None)
+        (self.peer.certificate_name(), None)
     }
 
     #[inline]

@@ -121,6 +121,9 @@ pub struct ClientInfo {
     pub id: u64,
     /// How it calls itself (`co_ownerid`).
     pub owner: Vec<u8>,
+    /// What it had proved to be when it came: a name in its certificate, or its principal of
+    /// Kerberos.
+    pub identity: Option<String>,
     /// Its minor version of NFSv4.
     pub minor: u32,
     /// The address that it came from, of IPv6 the first of its network.
@@ -162,6 +165,7 @@ fn clients(nfsd: &Nfsd, now: Nanos) -> Vec<ClientInfo> {
             ClientInfo {
                 id: client.id,
                 owner: client.owner.to_vec(),
+                identity: client.identity.as_deref().map(str::to_owned),
                 minor: client.minor,
                 address: nfsd::host_address(client.host),
                 implementation: client.implementation.to_vec(),

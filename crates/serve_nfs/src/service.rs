@@ -564,6 +564,7 @@ mod tests {
             id: b"a_client",
             host: 1,
             implementation: b"",
+            identity: None,
             protection: None,
         };
         let address = ::nfs::server::CallbackAddress {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use engine::{Connection as _, RefusalKind};
 use nfsd::xprtsec::ShownCertificate;
 use reactor::Driver;
-use tls::{Certificate, CertificateHandshake, ProvenPeer};
+use tls::{CertificateHandshake, ProvenPeer};
 
 use crate::NfsConnection;
 
@@ -40,7 +40,6 @@ impl NfsConnection {
             Some(ProvenPeer::Certificate(shown)) => shown.as_ref(),
             Some(ProvenPeer::Psk(_)) | None => None,
         };
-        self.certificate = shown.map(name_of);
         let shown = shown.map(|shown| ShownCertificate {
             subject: shown.subject.clone(),
             names: Arc::from(&*shown.names),
@@ -48,10 +47,4 @@ impl NfsConnection {
         self.peer.secure(self.local.service.nfsd(), shown);
         (self.core.link.machine).set_let_in(self.peer.has_exports());
     }
-}
-
-/// What people call the client with a certificate: its first name, or else its subject.
-fn name_of(shown: &Certificate) -> String {
-    let first = shown.names.first();
-    first.unwrap_or(&shown.subject).clone()
 }

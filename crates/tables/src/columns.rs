@@ -112,6 +112,7 @@ pub const CLIENTS: &[Column<NfsClient>] = &[
     figure("opens", |of| Cell::count(of.opens)),
     figure("locks", |of| Cell::count(of.locks)),
     figure("delegations", |of| Cell::count(of.delegations)),
+    text("identity", |of| Cell::option(of.identity.as_ref())),
     text("name", |of| Cell::text(&of.name)),
     text("implementation", |of| Cell::text(&of.implementation)),
 ];

@@ -143,6 +143,14 @@ impl GssCall {
         }
     }
 
+    /// The principal of its context.
+    pub(super) fn principal(&self) -> Option<&str> {
+        match self {
+            GssCall::Init(_) => None,
+            GssCall::InContext(call) => Some(call.context.principal()),
+        }
+    }
+
     /// The verifier of an answer (section 5.3.3.2); `None` where there is none.
     pub(super) fn verifier(&self) -> Option<Result<Vec<u8>, GssError>> {
         match self {

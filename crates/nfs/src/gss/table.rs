@@ -47,6 +47,8 @@ impl Default for ContextsSettings {
 /// An established context.
 pub struct Context {
     handle: Handle,
+    /// What its client has proved to be.
+    principal: Box<str>,
     /// Its user; the flavor is that of each call.
     credential: Credential,
     /// Where it was made from, as its caller numbers hosts.
@@ -87,6 +89,11 @@ impl Context {
             rpc_gss_service_t::rpc_gss_svc_privacy => Flavor::Krb5p,
         };
         credential
+    }
+
+    /// What its client has proved to be.
+    pub(crate) fn principal(&self) -> &str {
+        &self.principal
     }
 
     /// Checks the header of a call, then whether its sequence number is new; false: the
@@ -393,6 +400,7 @@ impl Contexts {
         };
         let context = Context {
             handle,
+            principal: gss.client_name().into(),
             credential,
             host,
             expires,

@@ -11,6 +11,9 @@ use crate::connection::{Credential, Flavor};
 /// What is kept of the name of a client's program.
 const IMPLEMENTATION_BYTES_MAX: usize = 128;
 
+/// What is kept of what a client has proved to be.
+const IDENTITY_CHARS_MAX: usize = 256;
+
 /// The principal that made a client's record: only it may change that (RFC 8881,
 /// section 2.4.3). Two are the same whatever service of RPCSEC_GSS they use. A machine with a
 /// certificate (RFC 9289, section 4.2) has no principal in common with one that shows another, or
@@ -74,6 +77,8 @@ pub struct Client {
     pub host: u64,
     /// What program it is (`nii_name`), as far as it says so.
     pub implementation: Box<[u8]>,
+    /// What it had proved to be, if anything: a name that another cannot claim.
+    pub identity: Option<Box<str>>,
     /// How its state is protected.
     pub protection: Option<Protection>,
     /// When the lease was renewed last.
@@ -102,6 +107,10 @@ impl Client {
             principal,
             host: owner.host,
             implementation: implementation[..kept].into(),
+            identity: owner.identity.map(|name| {
+                let kept = name.chars().take(IDENTITY_CHARS_MAX);
+                kept.collect::<String>().into()
+            }),
             protection: owner.protection,
             renewed: AtomicU64::new(now),
             status_flags: AtomicU32::new(0),

@@ -36,6 +36,7 @@ fn owner(id: &[u8], boot: u8) -> ClientOwner<'_> {
         id,
         host: 1,
         implementation: b"",
+        identity: None,
         protection: None,
     }
 }

@@ -96,6 +96,9 @@ fn client_without_certificate_cannot_end_the_state_of_one_that_has_shown_one() {
             assert_eq!(bound.next(nfs_opnum4::OP_BIND_CONN_TO_SESSION), wrong);
         }
         assert!(world.server.nfsd.files.has_state(client.id), "4.{minor}");
+        let known = world.server.nfsd.server.client(client.id);
+        let known = known.expect("it is there");
+        assert_eq!(known.identity.as_deref(), Some(NAMES[0]));
     }
 }
 

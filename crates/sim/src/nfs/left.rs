@@ -46,6 +46,7 @@ fn establish_client(nfsd: &Nfsd, incarnation: u8, now: Nanos) -> u64 {
         id: b"has had much",
         host: 1,
         implementation: b"",
+        identity: None,
         protection: None,
     };
     let address = CallbackAddress {
