@@ -4,15 +4,16 @@
 use interop::guest::{Config, Guest};
 use interop::initramfs::HOST_NQN;
 use interop::scripts::{
-    KERNEL_TARGET, MACHINE, SECURE, SECURE_CHAP_SERVE, SECURE_CHAP_WEFT, SECURE_KERNEL, script,
+    MACHINE, SECURE, SECURE_CHAP_SERVE, SECURE_CHAP_WEFT, SECURE_KERNEL, script,
 };
 use interop::systems::FORKY;
-use interop::weft::{NQN, WeftProcess, free_address, perf};
+use interop::weft::{NQN, WeftProcess, free_address};
 use needs::needs;
 use std::fs;
-use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
+
+use crate::kernel_target::{KernelTarget, LOAD};
 
 /// Secrets of the bytes 0 to 31 and 100 to 131, of the host and of the controller.
 const SECRET: &str = "DHHC-1:01:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh+KfiaR:";
@@ -87,53 +88,36 @@ pub fn secret_file(folder: &Path, name: &str, secret: &str) -> String {
 #[needs(guest, system(forky))]
 #[test]
 fn initiator_and_the_kernels_own_target_authenticate_each_other() {
-    let name = "authentication-kernel-target";
-    let (address, next) = (free_address(), free_address());
     let ways = [WAYS[0], WAYS[2], WAYS[5]];
     let settings = [
-        ("ADDR", "10.0.2.15"),
-        ("PORT", "4420"),
-        ("NQN", NQN),
-        ("HOST", HOST_NQN),
         ("SECRET", SECRET),
         ("BACK", BACK),
         ("WAYS", &ways.join(" ")),
     ];
-    let pieces = [KERNEL_TARGET, SECURE_KERNEL, SECURE_CHAP_SERVE];
-    let mut config = Config::new(name, &script(&settings, &pieces));
-    config.system = &FORKY;
-    config.forwards = vec![(address.port(), 4420), (next.port(), 4421)];
-    let mut guest = Guest::start(&config).expect("a guest, as everything for it is there");
+    let pieces = [SECURE_KERNEL, SECURE_CHAP_SERVE];
+    let name = "authentication-kernel-target";
+    let mut target = KernelTarget::start(name, &settings, &pieces, [4420, 4421]);
     let folder = tempfile::tempdir().expect("a folder");
     let [secret, back] = [("host", SECRET), ("controller", BACK)]
         .map(|(name, secret)| secret_file(folder.path(), name, secret));
-    let load = [
-        "--hostnqn",
-        HOST_NQN,
-        "--rw=randwrite",
-        "--size=4MiB",
-        "--verify",
-        "--runtime=1s",
-        "--ramp-time=0s",
-        "--dhchap-secret-file",
-    ];
     for way in ways {
-        guest = guest.until(&format!("MARK {way}"));
+        target = target.until(&format!("MARK {way}"));
         for (arguments, is_let_in) in [
             (vec![&*secret], true),
             (vec![&*secret, "--dhchap-ctrl-secret-file", &*back], true),
             (vec![&*back], false),
             (vec![&*secret, "--dhchap-ctrl-secret-file", &*secret], false),
         ] {
-            let ended = perf(address, &[&load[..], &arguments[..]].concat());
-            let said = guest.output();
+            let words = [&LOAD[..], &["--dhchap-secret-file"], &arguments].concat();
+            let ended = target.perf(&words);
+            let said = target.output();
             assert_eq!(
                 ended.is_ok(),
                 is_let_in,
                 "{way}: {ended:?}\n--- guest\n{said}"
             );
         }
-        drop(TcpStream::connect(next).expect("the guest still runs"));
+        target.go_on();
     }
-    guest.finish().expect_success();
+    target.finish();
 }

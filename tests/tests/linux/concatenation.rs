@@ -1,7 +1,7 @@
 //! Secure channel concatenation: the kernel's host with weft, and weft's initiator with the
 //! kernel's target.
 
-use std::net::{SocketAddr, TcpStream};
+use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
 
@@ -10,13 +10,14 @@ use auth::psk::{Psk, PskHash};
 use interop::guest::{Config, Guest};
 use interop::initramfs::HOST_NQN;
 use interop::scripts::{
-    KERNEL_TARGET, MACHINE, SECURE, SECURE_CONCAT_SERVE, SECURE_CONCAT_WEFT, SECURE_KERNEL, script,
+    MACHINE, SECURE, SECURE_CONCAT_SERVE, SECURE_CONCAT_WEFT, SECURE_KERNEL, script,
 };
 use interop::systems::FORKY;
-use interop::weft::{NQN, WeftProcess, free_address, perf};
+use interop::weft::{NQN, WeftProcess, free_address};
 use needs::needs;
 
 use crate::authentication::secret_file;
+use crate::kernel_target::{KernelTarget, LOAD};
 
 fn secret(byte: u8) -> String {
     DhchapKey::new(DhchapHash::Sha256, &mut |bytes| bytes.fill(byte)).interchange()
@@ -97,54 +98,39 @@ fn host_makes_its_keys_for_tls_by_authentication() {
 #[needs(guest, system(forky))]
 #[test]
 fn initiator_makes_its_keys_for_tls_with_the_kernels_own_target() {
-    let name = "concatenation-kernel-target";
-    let (address, next) = (free_address(), free_address());
     let ways = [
         "sha256:ffdhe2048:AES-128-GCM",
         "sha384:ffdhe3072:AES-256-GCM",
     ];
     let (own, back) = (secret(1), secret(2));
     let settings = [
-        ("ADDR", "10.0.2.15"),
-        ("PORT", "4420"),
-        ("NQN", NQN),
-        ("HOST", HOST_NQN),
-        ("SECRET", &own),
+        ("SECRET", &*own),
         ("BACK", &back),
         ("WAYS", &ways.join(" ")),
     ];
-    let pieces = [KERNEL_TARGET, SECURE, SECURE_KERNEL, SECURE_CONCAT_SERVE];
-    let mut config = Config::new(name, &script(&settings, &pieces));
-    config.system = &FORKY;
-    config.forwards = vec![(address.port(), 4421), (next.port(), 4422)];
-    let mut guest = Guest::start(&config).expect("a guest, as everything for it is there");
+    let pieces = [SECURE, SECURE_KERNEL, SECURE_CONCAT_SERVE];
+    let name = "concatenation-kernel-target";
+    let mut target = KernelTarget::start(name, &settings, &pieces, [4421, 4422]);
     let folder = tempfile::tempdir().expect("a folder");
-    let [own, back] = [("host", own), ("controller", back)]
-        .map(|(name, secret)| secret_file(folder.path(), name, &secret));
-    let load = [
-        "--hostnqn",
-        HOST_NQN,
-        "--rw=randwrite",
-        "--size=4MiB",
-        "--verify",
-        "--runtime=1s",
-        "--ramp-time=0s",
-        "--concat",
-        "--dhchap-secret-file",
-    ];
+    let [own, back] = [("host", &own), ("controller", &back)]
+        .map(|(name, secret)| secret_file(folder.path(), name, secret));
     for way in ways {
-        guest = guest.until(&format!("MARK {way}"));
-        let perf = |words: &[&str]| perf(address, &[&load[..], words].concat());
+        target = target.until(&format!("MARK {way}"));
+        let perf = |words: &[&str]| {
+            let concat = ["--concat", "--dhchap-secret-file"];
+            target.perf(&[&LOAD[..], &concat, words].concat())
+        };
         if let Err(error) = perf(&[&own]) {
-            panic!("{way}: {error}\n--- guest\n{}", guest.output());
+            panic!("{way}: {error}\n--- guest\n{}", target.output());
         }
+        // Told by the target, or guessed where it has closed the connection before its answer.
         let why = perf(&[&back]).expect_err("another secret");
         assert!(why.contains("the controller refuses the host"), "{why}");
         // The kernel's target has no key to go on by once it has proven itself.
         let mutual = [&*own, "--dhchap-ctrl-secret-file", &back];
         let why = perf(&mutual).expect_err("no key");
         assert!(why.contains("a target of Linux makes no key"), "{why}");
-        drop(TcpStream::connect(next).expect("the guest still runs"));
+        target.go_on();
     }
-    guest.finish().expect_success();
+    target.finish();
 }

@@ -12,6 +12,7 @@ mod host;
 mod import;
 mod iscsi;
 mod kerberos;
+mod kernel_target;
 mod live;
 mod nfs;
 mod peer;

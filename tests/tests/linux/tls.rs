@@ -2,20 +2,18 @@
 //! keys in two ways, as hosts, and the kernel's target with weft's initiator.
 
 use std::fs::{self, Permissions};
-use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
 
 use auth::psk::{Psk, PskHash};
 use interop::guest::{Config, Guest};
 use interop::initramfs::HOST_NQN;
-use interop::scripts::{
-    KERNEL_TARGET, MACHINE, SECURE, SECURE_KERNEL, SECURE_TLS_SERVE, SECURE_WEFT, script,
-};
+use interop::scripts::{MACHINE, SECURE, SECURE_KERNEL, SECURE_TLS_SERVE, SECURE_WEFT, script};
 use interop::systems::{FORKY, System, TRIXIE};
-use interop::weft::{NQN, WeftProcess, free_address, perf};
+use interop::weft::{NQN, WeftProcess, free_address};
 use needs::needs;
 
 use crate::authentication::secret_file;
+use crate::kernel_target::KernelTarget;
 
 /// A target that holds the guest to a key, and a session with it.
 fn session(name: &str, system: &'static System, hash: PskHash, cipher: &str) {
@@ -108,7 +106,6 @@ const LOADS: [&str; 3] = [
 #[needs(guest, system(forky))]
 #[test]
 fn initiator_speaks_tls_with_the_kernels_own_target() {
-    let (address, next) = (free_address(), free_address());
     let keys = [
         ("SHA-256", PskHash::Sha256, "AES-128-GCM"),
         ("SHA-384", PskHash::Sha384, "AES-256-GCM"),
@@ -117,44 +114,29 @@ fn initiator_speaks_tls_with_the_kernels_own_target() {
         let key = Psk::new(hash, |bytes| bytes.fill(5)).interchange();
         (name, format!("{key} {cipher}"), key)
     });
-    let settings = [
-        ("ADDR", "10.0.2.15"),
-        ("PORT", "4420"),
-        ("NQN", NQN),
-        ("HOST", HOST_NQN),
-        ("PSK_SHA256", &keys[0].1),
-        ("PSK_SHA384", &keys[1].1),
-    ];
-    let pieces = [KERNEL_TARGET, SECURE, SECURE_KERNEL, SECURE_TLS_SERVE];
-    let mut config = Config::new("tls-kernel-target", &script(&settings, &pieces));
-    config.system = &FORKY;
-    config.forwards = vec![(address.port(), 4421), (next.port(), 4422)];
-    let mut guest = Guest::start(&config).expect("a guest, as everything for it is there");
+    let settings = [("PSK_SHA256", &*keys[0].1), ("PSK_SHA384", &keys[1].1)];
+    let pieces = [SECURE, SECURE_KERNEL, SECURE_TLS_SERVE];
+    let mut target = KernelTarget::start("tls-kernel-target", &settings, &pieces, [4421, 4422]);
     let folder = tempfile::tempdir().expect("a folder");
     let other = Psk::new(PskHash::Sha256, |bytes| bytes.fill(6)).interchange();
     let other = secret_file(folder.path(), "other", &other);
     for (name, _, key) in &keys {
-        guest = guest.until(&format!("MARK {name}"));
+        target = target.until(&format!("MARK {name}"));
         let key = secret_file(folder.path(), name, key);
         let perf = |load: &str, words: &[&str]| {
-            let load = load
-                .split(' ')
-                .chain(["--verify", "--runtime=1s", "--ramp-time=0s"]);
-            let words = load
-                .chain(["--hostnqn", HOST_NQN])
-                .chain(words.iter().copied());
-            perf(address, &words.collect::<Vec<_>>())
+            let words = load.split(' ').chain(words.iter().copied());
+            target.perf(&words.collect::<Vec<_>>())
         };
         for load in LOADS {
             if let Err(error) = perf(load, &["--psk-file", &key]) {
-                panic!("{name}: {load}: {error}\n--- guest\n{}", guest.output());
+                panic!("{name}: {load}: {error}\n--- guest\n{}", target.output());
             }
         }
         let why = perf(LOADS[0], &["--psk-file", &other]).expect_err("another key");
         assert!(why.contains("closed amid the handshake"), "{why}");
         let why = perf(LOADS[0], &[]).expect_err("without TLS");
         assert!(why.contains("closed the connection"), "{why}");
-        drop(TcpStream::connect(next).expect("the guest still runs"));
+        target.go_on();
     }
-    guest.finish().expect_success();
+    target.finish();
 }
