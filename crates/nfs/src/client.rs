@@ -9,6 +9,7 @@ mod answer;
 mod callback;
 mod compound;
 mod connection;
+mod fatal;
 mod gss;
 mod probe;
 mod receive;
@@ -19,9 +20,8 @@ mod template;
 pub use answer::{RpcAnswer, RpcRefused};
 pub use callback::Backchannel;
 pub use compound::{Compound, Results, Wrong};
-pub use connection::{
-    Auth, CallData, ClientConnection, ClientOp, RpcClientFatalError, RpcClientSettings,
-};
+pub use connection::{Auth, CallData, ClientConnection, ClientOp, RpcClientSettings};
+pub use fatal::RpcClientFatalError;
 pub use gss::ContextAnswer;
 pub use requests::{Channels, create_session, exchange_id};
 pub use slots::{Sequenced, Slot, Slots};

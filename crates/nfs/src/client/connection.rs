@@ -15,6 +15,7 @@ use wire::xdr::{Decode, Encode, List, Opaque, Reader, pad};
 use super::Slot;
 use super::answer::{RpcAnswer, results};
 use super::compound::{Compound, Places};
+use super::fatal::RpcClientFatalError;
 use super::gss::Security;
 use super::probe::Probe;
 use super::receive::Inbound;
@@ -121,37 +122,6 @@ pub enum ClientOp {
     /// The connection is of no use any more: close it, and
     /// [`ClientConnection::restart`] on another.
     Fatal(RpcClientFatalError),
-}
-
-/// Why a connection ended: the server does not speak RPC, or keeps to no
-/// bounds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum RpcClientFatalError {
-    /// A record that is neither call nor answer.
-    #[error("a record that is no RPC message")]
-    NoMessage,
-    /// A record longer than what was asked for can be.
-    #[error("an answer longer than asked for")]
-    LongRecord,
-    /// More fragments than a record needs.
-    #[error("a record in too many fragments")]
-    Fragments,
-    /// More data than was asked for.
-    #[error("more data than asked for")]
-    Overrun,
-    /// It calls and takes no answers.
-    #[error("too many callbacks whose answers are not taken")]
-    Callbacks,
-    /// It was asked for TLS.
-    #[error("it does not speak TLS on this port (no STARTTLS in the answer to AUTH_TLS)")]
-    NoTls,
-    /// What RPCSEC_GSS protects is not what the server sent: another on the way has changed it.
-    #[error("an answer that does not prove to be the server's (RPCSEC_GSS)")]
-    Unproven,
-    /// Bytes in the clear between its answer to the question for TLS and the handshake:
-    /// another on the way may have put them there.
-    #[error("bytes in the clear behind its answer to AUTH_TLS")]
-    BehindProbe,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -17,10 +17,11 @@ use wire::rpc::{
 use wire::xdr::{Decode, Encode, Opaque, Reader, pad};
 
 use super::answer::{RpcRefused, results};
+use super::connection;
 use super::connection::{
     CallData, CallState, ClientConnection, ClientOp, PROCEDURE_AT, ToSend, XID_AT,
 };
-use super::{RpcClientFatalError, connection};
+use super::fatal::RpcClientFatalError;
 use crate::gss::{AHEAD_BYTES, major, service};
 
 /// Contexts that are lost, one after the other, before a call of any is answered: then the refusal

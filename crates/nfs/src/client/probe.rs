@@ -9,7 +9,7 @@ use wire::rpc::{
 };
 use wire::xdr::{Decode, Encode, Opaque, Reader};
 
-use super::RpcClientFatalError;
+use super::fatal::RpcClientFatalError;
 
 /// The transaction identifier of probes.
 const XID: u32 = u32::from_be_bytes(*b"tls?");

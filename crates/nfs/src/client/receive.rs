@@ -7,7 +7,8 @@ use wire::nfs4::{READ4resok, compound_res_head, nfs_opnum4, nfs_resop4, nfsstat4
 use wire::rpc::{RecordMark, accept_stat, accepted_body, accepted_reply, msg_type, reply_body};
 use wire::xdr::{Decode, Reader, XdrError, pad};
 
-use super::connection::{ClientConnection, ClientOp, RpcClientFatalError};
+use super::connection::{ClientConnection, ClientOp};
+use super::fatal::RpcClientFatalError;
 
 /// Fragments of one record.
 const FRAGMENTS_MAX: u32 = 1024;
