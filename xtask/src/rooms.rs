@@ -121,8 +121,8 @@ const MAY_USE: &[(&str, &[&str])] = &[
     (
         "sim",
         &[
-            "auth", "control", "faults", "host", "iscsi", "link", "machine", "mem", "nfs", "nfsd",
-            "nvmf", "random", "reactor", "server", "store", "wire",
+            "auth", "control", "doubles", "faults", "host", "iscsi", "link", "machine", "mem",
+            "nfs", "nfsd", "nvmf", "random", "reactor", "server", "store", "wire",
         ],
     ),
     (

@@ -22,6 +22,7 @@ use crate::changes::host_nqn;
 use crate::checker::{Verdict, Violation};
 use crate::credentials::HostCredentials;
 use crate::driver::SimDriver;
+use crate::net::Secures;
 use crate::plan::{Harm, HostPlan, Plan};
 use crate::target::{address, subnqn};
 use crate::work::{CheckedIo, HostWork};
@@ -131,7 +132,7 @@ impl SimHost {
         let mut soon = world.borrow_mut();
         soon.after(US, WorldEvent::Turn(id));
         // Every record that is changed on its way is found, those of handshakes, too.
-        soon.net.driver(id).speaks_tls = plan.hosts[number].tls.is_some();
+        soon.net.driver(id).secures = plan.hosts[number].tls.map(|_| Secures::AtOnce);
         drop(soon);
         SimHost {
             number,

@@ -122,14 +122,18 @@ fn run() -> io::Result<ExitCode> {
         io::stdout(),
         "NFS: {} answers checked, clients came up {} times, {} of them to take back what they had; \
          {} calls repeated on another connection, {} without an outcome, {} writes made again after \
-         a restart, {} delegations",
+         a restart, {} delegations, came up {} times by TLS, {} bits flipped, {} answers checked of \
+         users who prove who they are",
         nfs.checked,
         nfs.lives,
         nfs.reclaimed,
         nfs.repeated,
         nfs.lost,
         nfs.rewritten,
-        nfs.delegations
+        nfs.delegations,
+        nfs.secured,
+        nfs.flips,
+        nfs.proven
     )?;
     Ok(ExitCode::SUCCESS)
 }

@@ -144,6 +144,25 @@ struct SocketSlot {
     what: SlotUse,
 }
 
+/// When TLS begins on a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Secures {
+    /// With its first byte.
+    AtOnce,
+    /// Behind a call and its answer (RFC 9289, section 4.1).
+    BehindProbe,
+}
+
+impl Secures {
+    /// What is looked for both ways.
+    fn watches(self) -> [RecordWatch; 2] {
+        match self {
+            Secures::AtOnce => Default::default(),
+            Secures::BehindProbe => [RecordWatch::behind_a_call(), RecordWatch::behind_a_call()],
+        }
+    }
+}
+
 /// What the world keeps of one driver.
 pub struct DriverState {
     /// Ready for its user, with the socket that each belongs to.
@@ -161,7 +180,7 @@ pub struct DriverState {
     pub flips: u64,
     /// It speaks TLS on the connections that it makes: their bits may be flipped from the
     /// first on.
-    pub speaks_tls: bool,
+    pub secures: Option<Secures>,
     /// Its user has panicked, and gets no more completions.
     pub has_failed: bool,
 }
@@ -198,7 +217,7 @@ impl Net {
             batches: Vec::new(),
             busy_until: 0,
             flips: 0,
-            speaks_tls: false,
+            secures: None,
             has_failed: false,
         });
         self.drivers.len() - 1
@@ -416,6 +435,7 @@ impl World {
             );
         };
         let connection = self.net.connections.len();
+        let secures = self.net.drivers[driver].secures;
         self.net.connections.push(SimConnection {
             ends: [
                 SocketEnd::new(Holder::Socket(driver, socket), local),
@@ -423,9 +443,9 @@ impl World {
             ],
             is_dead: false,
             maker: driver,
-            is_exposed: self.net.drivers[driver].speaks_tls,
+            is_exposed: secures.is_some(),
             is_damaged: false,
-            watches: (self.net.drivers[driver].speaks_tls).then(Box::default),
+            watches: secures.map(|secures| Box::new(secures.watches())),
         });
         self.net.slot(driver, socket).what = SlotUse::End(connection, 0);
         self.trace(|| format!("connection {connection}: driver {driver} to {to}"));

@@ -1,6 +1,7 @@
 //! NFS: clients, the file system that they use, and what they may see of it.
 
 mod ask;
+mod certificates;
 mod client;
 mod ended;
 mod had;
@@ -8,29 +9,37 @@ mod kept;
 mod left;
 mod model;
 mod names;
+mod user;
+mod users;
 
 use std::io;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
+use mem::Pool;
+use nfs::connection::Flavor;
 use nfsd::exports::{Rule, Squash};
+use nfsd::xprtsec::{Xprtsec, XprtsecModes};
 use random::Random;
 use reactor::Nanos;
 use server::nfs::{ExportSpec, FileSystemKind, FileSystemSpec, NfsSettings};
 use server::parts::{Journal, Wall};
 use store::fs::{Dir, FileSystem, Time};
 
-use crate::plan::NfsPlan;
+use crate::plan::{HOSTS_END, NfsPlan, Plan, USERS};
 use crate::posix::Posix;
-use crate::world::MS;
+use crate::world::{MS, SharedWorld};
 
 use ask::{Ask, New, OpenShare, Range4};
 pub use client::NfsClient;
 use kept::{INSTANCE, Late, Medium};
 pub use left::leave_states;
 use model::Model;
+pub use users::Users;
 
+/// The time of day when a run begins, in seconds since 1970.
+const WALL_SECONDS: u64 = 1_700_000_000;
 /// Files that all clients have open, and read and write.
 const DATA_FILES: usize = 3;
 /// Files behind those that are opened so that others may not.
@@ -63,6 +72,8 @@ pub struct Common {
     pub delegations: u64,
     /// Writes come short, and they and COMMITs fail.
     pub may_fail: bool,
+    /// Some clients speak TLS.
+    pub has_tls: bool,
 }
 
 /// The records of the server.
@@ -139,6 +150,7 @@ impl Nfs {
                 rewritten: 0,
                 delegations: 0,
                 may_fail: plan.is_dir,
+                has_tls: plan.has_tls(),
             },
         }
     }
@@ -166,7 +178,7 @@ impl Nfs {
     /// The time of day.
     pub fn wall() -> Wall {
         Wall::Since(Time {
-            seconds: 1_700_000_000,
+            seconds: WALL_SECONDS as i64,
             nanos: 0,
         })
     }
@@ -191,17 +203,52 @@ impl Nfs {
     }
 }
 
+/// The clients of a plan.
+pub fn clients(world: &SharedWorld, plan: &Plan, pools: &[Pool]) -> Vec<NfsClient> {
+    let Some(nfs) = &plan.nfs else {
+        return Vec::new();
+    };
+    let clients = nfs.clients.iter().enumerate();
+    clients
+        .map(|(number, &client)| {
+            let id = HOSTS_END + number;
+            let driver = (id, pools[id].clone());
+            NfsClient::new(world, number, driver, client, nfs.block_bytes)
+        })
+        .collect()
+}
+
+/// The users of a plan who prove who they are.
+pub fn users(world: &SharedWorld, plan: &Plan, pools: &[Pool]) -> Option<Users> {
+    let users = plan.nfs.as_ref()?.users?;
+    let driver = (USERS, pools[USERS].clone());
+    Some(Users::new(world, driver, users, !plan.seed))
+}
+
 /// What is exported.
 pub fn exports() -> Vec<ExportSpec> {
     let rule = Rule {
         squash: Squash::None,
         ..Rule::default()
     };
-    vec![ExportSpec {
-        path: "/files".into(),
+    let export = |path: &str, rule| ExportSpec {
+        path: path.into(),
         file_system: "kept".into(),
         rules: vec![rule],
-    }]
+    };
+    let secured = Rule {
+        xprtsec: XprtsecModes::new(&[Xprtsec::Tls]),
+        ..rule.clone()
+    };
+    let proven = Rule {
+        flavors: vec![Flavor::Krb5, Flavor::Krb5i, Flavor::Krb5p],
+        ..rule.clone()
+    };
+    vec![
+        export("/files", rule),
+        export("/secured", secured),
+        export("/proven", proven),
+    ]
 }
 
 /// What is exported, as a document names it: it is open before any target starts.
@@ -219,6 +266,7 @@ pub fn settings(plan: &NfsPlan) -> NfsSettings {
         lease_ms: plan.lease_ms,
         grace_ms: plan.grace_ms,
         state: None,
+        tls: plan.has_tls().then(certificates::shown),
         ..NfsSettings::default()
     }
 }
@@ -245,6 +293,9 @@ pub fn verify(client: &mut NfsClient, common: &Common) {
 
 /// What a client asks for next.
 fn next(client: &mut NfsClient, random: &mut Random, common: &mut Common) -> Option<Ask> {
+    if common.has_tls && random.one_in(16) {
+        return Some(Ask::Secured);
+    }
     let file = random.below(DATA_FILES as u64) as usize;
     let blocks = |random: &mut Random| {
         let from = random.below(common.blocks as u64) as usize;

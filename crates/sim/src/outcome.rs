@@ -83,6 +83,12 @@ pub struct NfsOutcome {
     pub rewritten: u64,
     /// Delegations given.
     pub delegations: u64,
+    /// Times that clients mounted, or took back what they had, by TLS.
+    pub secured: u64,
+    /// Bits that were flipped on the way, by TLS or with users' protection.
+    pub flips: u64,
+    /// Answers checked of users who prove who they are.
+    pub proven: u64,
 }
 
 impl NfsOutcome {
@@ -97,6 +103,9 @@ impl NfsOutcome {
             lost: self.lost + other.lost,
             rewritten: self.rewritten + other.rewritten,
             delegations: self.delegations + other.delegations,
+            secured: self.secured + other.secured,
+            flips: self.flips + other.flips,
+            proven: self.proven + other.proven,
         }
     }
 }

@@ -17,6 +17,9 @@ const CLIENTS_MAX: usize = 3;
 /// The drivers of hosts end here, and those of clients.
 pub const HOSTS_END: usize = SHARDS_MAX + HOSTS_MAX;
 pub const CLIENTS_END: usize = HOSTS_END + CLIENTS_MAX;
+/// Behind them the driver of the users of one machine.
+pub const USERS: usize = CLIENTS_END;
+pub const DRIVERS: usize = USERS + 1;
 /// Where a volume's data lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lies {
@@ -163,6 +166,27 @@ pub struct NfsPlan {
     /// The disk below a `dir` is full now and then, and the power fails soon after, so
     /// often; 0 where there is room.
     pub full_cuts: u32,
+    /// Users of one machine prove who they are.
+    pub users: Option<UsersPlan>,
+}
+
+/// Users who prove who they are by RPCSEC_GSS.
+#[derive(Clone, Copy, Debug)]
+pub struct UsersPlan {
+    /// How many.
+    pub users: u32,
+    /// Calls of each.
+    pub ops: u64,
+    /// How long a context is good, in seconds.
+    pub lives_s: u64,
+    /// They end contexts themselves.
+    pub ends_contexts: bool,
+    /// Arguments and results are protected.
+    pub only_protected: bool,
+    /// Bits of their connection are flipped once all have contexts.
+    pub is_exposed: bool,
+    /// Mean time between two calls.
+    pub think: Nanos,
 }
 
 /// An NFS client.
@@ -174,6 +198,15 @@ pub struct NfsClientPlan {
     pub slots: u32,
     /// Requests in all.
     pub ops: u64,
+    /// It speaks nothing but TLS, behind a probe.
+    pub tls: bool,
+}
+
+impl NfsPlan {
+    /// Whether a client speaks TLS.
+    pub fn has_tls(&self) -> bool {
+        self.clients.iter().any(|client| client.tls)
+    }
 }
 
 /// What the iSCSI target takes.
@@ -331,6 +364,8 @@ const PANIC: u64 = 0x7061_6e69_6370_616e;
 const APPLIES: u64 = 0x6170_706c_6965_7321;
 const TLS: u64 = 0x746c_735f_746c_735f;
 const DHCHAP: u64 = 0x6468_6368_6170_6468;
+const USERS_PROVE: u64 = 0x7573_6572_7573_6572;
+const RPC_TLS: u64 = 0x7270_632d_746c_7321;
 const FULL: u64 = 0x6675_6c6c_6675_6c6c;
 
 impl Plan {
@@ -402,6 +437,8 @@ impl Plan {
         }
         plan.speak_tls(&mut Random::new(seed ^ TLS));
         plan.authenticate(&mut Random::new(seed ^ DHCHAP));
+        plan.secure_clients(&mut Random::new(seed ^ RPC_TLS));
+        plan.prove_users(&mut Random::new(seed ^ USERS_PROVE));
         plan
     }
 }
@@ -449,6 +486,38 @@ impl Plan {
         if self.listeners > 1 && r.one_in(2) {
             self.tls_listener = Some(1);
         }
+    }
+
+    /// In some seeds NFS clients speak TLS, beside others that do not.
+    fn secure_clients(&mut self, r: &mut Random) {
+        let Some(nfs) = self.nfs.as_mut().filter(|_| r.one_in(3)) else {
+            return;
+        };
+        for client in &mut nfs.clients {
+            client.tls = r.percent(60);
+        }
+    }
+
+    /// In some seeds users prove who they are, on files in memory. Where bits are flipped, all
+    /// that they ask for is protected, and contexts stay.
+    pub fn prove_users(&mut self, r: &mut Random) {
+        let is_exposed = self.net.flips > 0;
+        let Some(nfs) = self.nfs.as_mut().filter(|_| r.one_in(4)) else {
+            return;
+        };
+        (nfs.survives, nfs.is_dir, nfs.full_cuts) = (false, false, 0);
+        nfs.users = Some(UsersPlan {
+            users: r.between(2, 3) as u32,
+            ops: r.between(40, 160),
+            lives_s: match is_exposed {
+                true => 10_000,
+                false => r.pick(&[1, 3, 10_000]),
+            },
+            ends_contexts: !is_exposed && r.percent(50),
+            only_protected: is_exposed || r.percent(30),
+            is_exposed,
+            think: r.pick(&[20, 200, 20_000]) * US,
+        });
     }
 
     /// In some seeds NVMe hosts authenticate, by TLS or without, beside others that do not.
@@ -706,6 +775,7 @@ fn nfs(r: &mut Random) -> Option<NfsPlan> {
         lanes: r.weighted(&[(2, 1), (2, 2), (1, 3)]),
         slots: r.pick(&[1, 2, 4, 8]),
         ops: r.between(40, 160),
+        tls: false,
     };
     let mut plan = NfsPlan {
         clients: (0..r.between(1, 3)).map(|_| client(r)).collect(),
@@ -720,6 +790,7 @@ fn nfs(r: &mut Random) -> Option<NfsPlan> {
         think: r.pick(&[20, 200, 1000]) * US,
         others: r.weighted(&[(7, 0), (1, OTHERS)]),
         full_cuts: 0,
+        users: None,
     };
     // `dir` has none of the others.
     plan.is_dir = plan.survives && plan.others == 0 && r.one_in(2);

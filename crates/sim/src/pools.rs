@@ -4,7 +4,7 @@ use std::cell::RefCell;
 
 use mem::{Budget, Pool};
 
-use crate::plan::{CLIENTS_END, SHARDS_MAX};
+use crate::plan::{DRIVERS, SHARDS_MAX};
 
 /// What all buffers of one driver may take.
 const POOL_BYTES: u64 = 256 << 20;
@@ -17,21 +17,21 @@ thread_local! {
     static POOLS: RefCell<Vec<Pool>> = const { RefCell::new(Vec::new()) };
 }
 
-/// The pools of the reactors, then those of the hosts, then of the NFS clients.
+/// The pools of the reactors, then those of the hosts, then of the NFS clients, and of users.
 pub fn of_a_seed(little_memory: bool) -> Vec<Pool> {
     POOLS.with_borrow_mut(|pools| {
         let pool = |budget| Pool::new(budget).expect("address space is left");
         if pools.is_empty() {
-            pools.resize_with(CLIENTS_END, || pool(Budget::new(POOL_BYTES)));
+            pools.resize_with(DRIVERS, || pool(Budget::new(POOL_BYTES)));
             pools.extend((0..SHARDS_MAX).map(|_| pool(Budget::new(LITTLE_BYTES))));
         }
         // Every seed finds the same: nothing reserved.
         for pool in pools.iter() {
             pool.trim();
         }
-        let mut all = pools[..CLIENTS_END].to_vec();
+        let mut all = pools[..DRIVERS].to_vec();
         if little_memory {
-            all[..SHARDS_MAX].clone_from_slice(&pools[CLIENTS_END..]);
+            all[..SHARDS_MAX].clone_from_slice(&pools[DRIVERS..]);
         }
         all
     })

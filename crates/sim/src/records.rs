@@ -3,6 +3,8 @@
 use std::collections::HashSet;
 use std::hash::{DefaultHasher, Hasher as _};
 
+use wire::rpc::RecordMark;
+
 /// Bytes of a record's header: type, version, length.
 const HEADER_BYTES: usize = 5;
 /// The types of records: change_cipher_spec, alert, handshake, application_data (RFC 8446,
@@ -17,6 +19,8 @@ pub struct RecordWatch {
     bytes: Vec<u8>,
     /// Records under keys, as digests.
     seen: HashSet<u64>,
+    /// A record of RPC comes first, in the clear.
+    awaits_call: bool,
     /// It is no TLS: another began so, who speaks none.
     is_plain: bool,
 }
@@ -31,6 +35,28 @@ pub enum RecordFault {
 }
 
 impl RecordWatch {
+    /// Of a side that asks for TLS by a call of RPC, or answers it, and speaks TLS then.
+    pub fn behind_a_call() -> RecordWatch {
+        RecordWatch {
+            awaits_call: true,
+            ..RecordWatch::default()
+        }
+    }
+
+    /// Passes over the record of RPC; false: it is not all here.
+    fn take_call(&mut self) -> bool {
+        let Some(mark) = self.bytes.first_chunk() else {
+            return false;
+        };
+        let end = RecordMark::LEN + RecordMark::decode(*mark).len as usize;
+        let is_whole = self.bytes.len() >= end;
+        if is_whole {
+            self.bytes.drain(..end);
+            self.awaits_call = false;
+        }
+        is_whole
+    }
+
     /// Takes what was sent. What is no TLS from its first byte on may be what a side sends that
     /// speaks none; `always` where it does.
     pub fn take(&mut self, bytes: &[u8], always: bool) -> Result<(), RecordFault> {
@@ -38,6 +64,9 @@ impl RecordWatch {
             return Ok(());
         }
         self.bytes.extend_from_slice(bytes);
+        if self.awaits_call && !self.take_call() {
+            return Ok(());
+        }
         let mut at = 0;
         while let Some(header) = self.bytes[at..].first_chunk::<HEADER_BYTES>() {
             let [kind, major, _, high, low] = *header;

@@ -15,9 +15,9 @@ use crate::checker::{Verdict, Violation};
 use crate::disk::Disk;
 use crate::documents;
 use crate::net::Net;
-use crate::nfs::{self, Nfs, NfsClient};
+use crate::nfs::{self, Nfs, NfsClient, Users};
 use crate::outcome::{Failure, NfsOutcome, RunOutcome};
-use crate::plan::{CLIENTS_END, HOSTS_END, HostPlan, Plan, SHARDS_MAX};
+use crate::plan::{DRIVERS, HOSTS_END, HostPlan, Plan, SHARDS_MAX, USERS};
 use crate::pools;
 use crate::posix::Posix;
 use crate::target::{Medium, SimTarget, address};
@@ -94,6 +94,7 @@ struct SeedRun {
     hosts: Vec<Actor>,
     nfs: Option<Nfs>,
     clients: Vec<NfsClient>,
+    users: Option<Users>,
     work: HostWork,
     /// Faults go on.
     is_chaos: bool,
@@ -144,13 +145,15 @@ impl SeedRun {
                 Actor::new(&world, n, id, &plan, pools[id].clone())
             })
             .collect();
-        let clients = clients(&world, &plan, &pools);
+        let clients = nfs::clients(&world, &plan, &pools);
+        let users = nfs::users(&world, &plan, &pools);
         let full_cuts = plan.nfs.as_ref().map_or(0, |nfs| nfs.full_cuts);
         SeedRun {
             plan,
             world,
             nfs,
             clients,
+            users,
             pools,
             media,
             target: Some(target),
@@ -244,6 +247,14 @@ impl SeedRun {
             checked: nfs.common.model.checked,
             lives: sum(|client| client.lives),
             reclaimed: sum(|client| client.reclaimed),
+            secured: (self.clients.iter())
+                .filter(|client| client.speaks_tls())
+                .map(|client| client.lives)
+                .sum(),
+            flips: (HOSTS_END..DRIVERS)
+                .map(|driver| self.world.borrow_mut().net.driver(driver).flips)
+                .sum(),
+            proven: self.users.as_ref().map_or(0, Users::checked),
             repeated: sum(|client| client.repeated),
             lost: nfs.common.lost,
             rewritten: nfs.common.rewritten,
@@ -321,6 +332,10 @@ impl SeedRun {
             nfs::verify(client, &nfs.common);
             client.wake(&self.world);
         }
+        if let Some(users) = &mut self.users {
+            users.verify();
+            users.wake(&self.world);
+        }
         Ok(())
     }
 
@@ -335,7 +350,8 @@ impl SeedRun {
             return self.applies.is_over();
         }
         let is_done = !self.work.has_more() && is_idle;
-        is_done && self.clients.iter().all(NfsClient::is_idle)
+        let are_idle = self.users.as_ref().is_none_or(Users::is_idle);
+        is_done && are_idle && self.clients.iter().all(NfsClient::is_idle)
     }
 
     /// The end: nothing may be left of anything.
@@ -348,17 +364,22 @@ impl SeedRun {
             client.end();
             client.wake(&self.world);
         }
+        if let Some(users) = &mut self.users {
+            users.end();
+            users.wake(&self.world);
+        }
         self.until("all connections have ended", |run| {
             let target = run.target.as_ref();
             run.hosts.iter().all(Actor::is_gone)
                 && run.clients.iter().all(NfsClient::is_gone)
+                && run.users.as_ref().is_none_or(Users::is_gone)
                 && target.is_some_and(|target| target.connections() == 0)
         })?;
         let target = self.target.as_ref().expect("it runs");
         let leaks = [
             ("controllers", target.controllers() as u64),
             ("buffers of the target", self.lent(0..SHARDS_MAX)),
-            ("buffers of hosts", self.lent(SHARDS_MAX..CLIENTS_END)),
+            ("buffers of hosts", self.lent(SHARDS_MAX..DRIVERS)),
         ];
         for (what, count) in leaks {
             if count > 0 {
@@ -403,6 +424,9 @@ impl SeedRun {
     }
 
     fn turn(&mut self, driver: usize) -> Verdict {
+        if let (USERS, Some(users)) = (driver, &mut self.users) {
+            return users.turn(&self.world);
+        }
         if let (HOSTS_END.., Some(nfs)) = (driver, &mut self.nfs) {
             return self.clients[driver - HOSTS_END].turn(&self.world, &mut nfs.common);
         }
@@ -865,6 +889,9 @@ impl SeedRun {
             for client in &mut self.clients {
                 client.turn(&self.world, &mut nfs.common)?;
             }
+            if let Some(users) = &mut self.users {
+                users.turn(&self.world)?;
+            }
         }
         self.note_media_errors();
         {
@@ -895,6 +922,9 @@ impl SeedRun {
             }
             for client in &mut self.clients {
                 client.target_died(plan.survives);
+            }
+            if let Some(users) = &mut self.users {
+                users.target_died();
             }
         }
         self.changes.forget();
@@ -932,21 +962,6 @@ impl SeedRun {
         let delay = world.random.around(100 * US);
         world.after(delay, WorldEvent::Script(BURY));
     }
-}
-
-/// The NFS clients of a plan.
-fn clients(world: &SharedWorld, plan: &Plan, pools: &[Pool]) -> Vec<NfsClient> {
-    let Some(nfs) = &plan.nfs else {
-        return Vec::new();
-    };
-    let clients = nfs.clients.iter().enumerate();
-    clients
-        .map(|(number, &client)| {
-            let id = HOSTS_END + number;
-            let driver = (id, pools[id].clone());
-            NfsClient::new(world, number, driver, client, nfs.block_bytes)
-        })
-        .collect()
 }
 
 /// A connection is reset, or stands still for a while.

@@ -8,6 +8,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
+use doubles::gss::FakeAcceptor;
 use mem::Pool;
 use reactor::{
     BoundListener, Completion, DiskFile, Driver, Handler, Nanos, Receiver, Trimmer, Wait,
@@ -346,6 +347,9 @@ impl SimTarget {
         }
         let shared = assemble(config, opened, &addresses, BlockingWorker::Inline, bind);
         let shared = shared.expect("the configuration is right");
+        if plan.nfs.as_ref().is_some_and(|nfs| nfs.users.is_some()) {
+            shared.nfs.set_acceptor(Some(Arc::new(FakeAcceptor)));
+        }
         let cpus = (0..plan.shards).collect();
         let placer = Placer::new(config.placement, cpus, shared.engine.load.clone());
         let mut acceptor = Some(Acceptor { listeners, placer });

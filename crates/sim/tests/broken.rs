@@ -176,6 +176,27 @@ fn authenticates(plan: &mut Plan, is_mutual: bool) -> bool {
     !plan.hosts.is_empty()
 }
 
+/// NFS clients speak TLS, beside one that does not, where there are two.
+fn secures_clients(plan: &mut Plan) -> bool {
+    let Some(nfs) = &mut plan.nfs else {
+        return false;
+    };
+    for (number, client) in nfs.clients.iter_mut().enumerate() {
+        client.tls = number == 0;
+    }
+    nfs.clients.len() > 1
+}
+
+/// Users prove who they are, and no bit is flipped.
+fn proves_users(plan: &mut Plan) -> bool {
+    plan.net.flips = 0;
+    let chances = (plan.seed..).map(Random::new);
+    for mut chance in chances.take(20) {
+        plan.prove_users(&mut chance);
+    }
+    plan.nfs.as_ref().is_some_and(|nfs| nfs.users.is_some())
+}
+
 /// How content that was lost with the power shows.
 const LOST: &[&str] = &["left of the last epoch", "zeros that nothing explains"];
 
@@ -360,6 +381,50 @@ fn hosts_that_are_not_asked_to_authenticate_are_found() {
         Fault::NoAuthentication,
         &["no document has its secret"],
     );
+}
+
+#[test]
+fn clients_without_tls_in_exports_that_take_nothing_else_are_found() {
+    let words = &["an export that takes TLS alone answers"];
+    is_found_where(secures_clients, Fault::PlainExports, words);
+}
+
+#[test]
+fn records_of_rpc_with_tls_that_were_changed_and_are_taken_are_found() {
+    let aims = |plan: &mut Plan| {
+        plan.net.flips = 100;
+        plan.hosts.truncate(1);
+        secures_clients(plan)
+    };
+    is_found_where(aims, Fault::AnyTag, &["client", "of NFS", "panic"]);
+}
+
+#[test]
+fn nonces_of_rpc_with_tls_that_are_used_twice_are_found() {
+    is_found_where(secures_clients, Fault::SameNonce, &["Twice"]);
+}
+
+#[test]
+fn calls_in_the_contexts_of_others_are_found() {
+    is_found_where(proves_users, Fault::AnyMic, &["is taken without its key"]);
+}
+
+#[test]
+fn calls_that_are_executed_again_in_their_context_are_found() {
+    let words = &["one that must have none"];
+    is_found_where(proves_users, Fault::NoWindow, words);
+}
+
+#[test]
+fn contexts_that_are_good_when_their_time_is_over_are_found() {
+    let words = &["whose time is over"];
+    is_found_where(proves_users, Fault::KeepContexts, words);
+}
+
+#[test]
+fn users_that_are_taken_for_others_are_found() {
+    let words = &["ends with NFS4ERR_ACCESS", "ends with NFS4_OK"];
+    is_found_where(proves_users, Fault::OnePrincipal, words);
 }
 
 #[test]

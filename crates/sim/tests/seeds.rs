@@ -1,6 +1,7 @@
 //! Thousands of seeds keep what weft promises, and a seed says everything.
 
 use auth::psk::PskHash;
+use random::Random;
 
 /// Seeds that CI runs.
 const SEEDS: u64 = 2000;
@@ -47,6 +48,9 @@ fn every_seed_keeps_the_promises() {
     assert!(nfs.reclaimed > SEEDS / 40, "{total:?}");
     assert!(nfs.rewritten > SEEDS / 10, "{total:?}");
     assert!(nfs.delegations > SEEDS / 10, "{total:?}");
+    assert!(nfs.secured > SEEDS / 10, "{total:?}");
+    assert!(nfs.flips > SEEDS / 100, "{total:?}");
+    assert!(nfs.proven > SEEDS, "{total:?}");
 }
 
 #[test]
@@ -133,6 +137,32 @@ fn flipped_bits_under_tls_end_connections_and_change_nothing() {
         lives += outcome.secured;
     }
     assert!(flips > 500 && lives > 800, "{flips} bits, {lives} lives");
+}
+
+/// Every bit that is flipped between NFS clients that speak TLS, and users who have their calls
+/// protected, and their target ends a connection or a call and nothing else.
+#[test]
+fn flipped_bits_of_nfs_are_found_by_tls_and_by_the_protection_of_users() {
+    let (mut flips, mut checked, mut proven) = (0, 0, 0);
+    for seed in 0..600 {
+        let mut plan = sim::Plan::new(seed);
+        plan.applies = None;
+        plan.hosts.truncate(1);
+        (plan.ops, plan.net.flips) = (60, 100);
+        plan.prove_users(&mut Random::new(seed));
+        let Some(nfs) = &mut plan.nfs else {
+            continue;
+        };
+        nfs.clients.iter_mut().for_each(|client| client.tls = true);
+        let outcome = sim::run_plan(plan, 200).unwrap_or_else(|failure| panic!("{failure}"));
+        flips += outcome.nfs.flips;
+        checked += outcome.nfs.checked;
+        proven += outcome.nfs.proven;
+    }
+    assert!(
+        flips > 500 && checked > 5000 && proven > 1000,
+        "{flips} bits, {checked} answers, {proven} of users"
+    );
 }
 
 /// The reactor that has panicked does not go on with what came short.

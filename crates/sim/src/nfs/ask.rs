@@ -106,6 +106,8 @@ pub enum Ask {
     },
     Close(usize),
     Return(usize),
+    /// Looks into the export that takes TLS alone.
+    Secured,
     Renew,
     DestroySession,
     DestroyClient,
@@ -130,6 +132,7 @@ impl Ask {
                 | Ask::Look(_)
                 | Ask::Root
                 | Ask::FindHome
+                | Ask::Secured
                 | Ask::Renew
         )
     }
@@ -212,20 +215,7 @@ pub fn write(ask: &Ask, of: &SimIdentity, to: &mut Compound<'_>) {
             let args = RECLAIM_COMPLETE4args { rca_one_fs: false };
             to.op(&nfs_argop4::OP_RECLAIM_COMPLETE(args));
         }
-        Ask::Root => {
-            to.op(&nfs_argop4::OP_PUTROOTFH);
-            lookup(to, b"files");
-            to.op(&nfs_argop4::OP_GETFH);
-        }
-        Ask::FindHome => {
-            putfh(to, &of.root);
-            lookup(to, &of.name());
-            to.op(&nfs_argop4::OP_GETFH);
-        }
-        Ask::MakeHome => {
-            putfh(to, &of.root);
-            make_directory(to, &of.name());
-        }
+        Ask::Root | Ask::Secured | Ask::FindHome | Ask::MakeHome => write_way(ask, of, to),
         Ask::DestroySession => {
             let args = DESTROY_SESSION4args {
                 dsa_sessionid: of.session,
@@ -247,6 +237,32 @@ pub fn write(ask: &Ask, of: &SimIdentity, to: &mut Compound<'_>) {
         Ask::Make(..) | Ask::Remove(_) | Ask::Rename(..) | Ask::Look(_) => {
             write_name(ask, of, to);
         }
+    }
+}
+
+/// From the root, or from that of the files, to where a client works.
+fn write_way(ask: &Ask, of: &SimIdentity, to: &mut Compound<'_>) {
+    match ask {
+        Ask::Root => {
+            to.op(&nfs_argop4::OP_PUTROOTFH);
+            lookup(to, b"files");
+            to.op(&nfs_argop4::OP_GETFH);
+        }
+        Ask::Secured => {
+            to.op(&nfs_argop4::OP_PUTROOTFH);
+            lookup(to, b"secured");
+            getattr(to);
+        }
+        Ask::FindHome => {
+            putfh(to, &of.root);
+            lookup(to, &of.name());
+            to.op(&nfs_argop4::OP_GETFH);
+        }
+        Ask::MakeHome => {
+            putfh(to, &of.root);
+            make_directory(to, &of.name());
+        }
+        _ => unreachable!("no way"),
     }
 }
 

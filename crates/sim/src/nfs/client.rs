@@ -13,15 +13,16 @@ use host::nfs::{
 use host::nfs::{TOKENS_PER_CONNECTION, Wrong};
 use mem::Pool;
 use nfs::client::{Backchannel, Channels};
-use reactor::{Completion, Driver, Nanos, Token};
+use reactor::{Completion, Driver, Nanos, SocketId, Token};
 use wire::nfs4::{SEQUENCE4resok, nfs_cb_argop4, nfs_opnum4, nfsstat4, stateid4};
 
 use super::ask::{Ask, OpenShare};
 use super::had::SimIdentity;
 use super::names::Names;
-use super::{Common, DATA_FILES};
+use super::{Common, DATA_FILES, certificates};
 use crate::checker::{Verdict, Violation};
 use crate::driver::SimDriver;
+use crate::net::Secures;
 use crate::plan::NfsClientPlan;
 use crate::target::nfs_portal;
 use crate::world::{DriverId, MS, S, SharedWorld, US, WorldEvent};
@@ -58,6 +59,9 @@ struct SentRequest {
 struct ClientLane {
     base: Token,
     connection: Option<ServerConnection>,
+    socket: SocketId,
+    /// Of the network, once it is connected.
+    number: Option<usize>,
     jobs: Vec<Option<SentRequest>>,
     retry_at: Option<Nanos>,
     since: Nanos,
@@ -72,6 +76,12 @@ impl ClientLane {
             .flatten()
             .map(|job| job.begun_at.max(self.since));
         begun.min()
+    }
+
+    /// Whether it waits for an answer to BIND_CONN_TO_SESSION.
+    fn binds(&self) -> bool {
+        let mut jobs = self.jobs.iter().flatten();
+        jobs.any(|job| job.ask == Ask::Bind)
     }
 
     fn connection(&mut self) -> &mut ServerConnection {
@@ -94,7 +104,7 @@ enum ClientStage {
 
 /// A client.
 pub struct NfsClient {
-    plan: NfsClientPlan,
+    pub(super) plan: NfsClientPlan,
     driver: SimDriver,
     stage: ClientStage,
     pub(super) id: SimIdentity,
@@ -141,7 +151,10 @@ impl NfsClient {
         plan: NfsClientPlan,
         block_bytes: usize,
     ) -> NfsClient {
-        world.borrow_mut().after(US, WorldEvent::Turn(id));
+        let mut soon = world.borrow_mut();
+        soon.after(US, WorldEvent::Turn(id));
+        soon.net.driver(id).secures = plan.tls.then_some(Secures::BehindProbe);
+        drop(soon);
         let mut identity = SimIdentity {
             number,
             incarnation: 1,
@@ -183,6 +196,11 @@ impl NfsClient {
     /// Whether it has a session and nothing to take back.
     pub fn is_live(&self) -> bool {
         self.stage == ClientStage::Live
+    }
+
+    /// Whether it speaks nothing but TLS.
+    pub fn speaks_tls(&self) -> bool {
+        self.plan.tls
     }
 
     /// Whether it has ended for good.
@@ -282,6 +300,10 @@ impl NfsClient {
     pub fn turn(&mut self, world: &SharedWorld, common: &mut Common) -> Verdict {
         let mut completions = std::mem::take(&mut self.completions);
         self.driver.begin_turn(&mut completions);
+        for lane in &mut self.lanes {
+            let of_socket = || self.driver.connection_of(lane.socket);
+            lane.number = lane.number.or_else(of_socket);
+        }
         for completion in completions.drain(..) {
             self.completion(world, completion, common)?;
         }
@@ -326,7 +348,10 @@ impl NfsClient {
                     let results = self.called(connection.callback());
                     connection.answer_callback(xid, |to| to.extend_from_slice(&results));
                 }
-                ConnectionEvent::Down(host::nfs::ClientError::Protocol(error)) => {
+                // What is said before TLS begins may be damaged.
+                ConnectionEvent::Down(host::nfs::ClientError::Protocol(error))
+                    if !self.driver.is_damaged(self.lanes[at].number) =>
+                {
                     return Err(Violation(format!("client {}: {error}", self.id.number)));
                 }
                 ConnectionEvent::Down(_) => {}
@@ -633,9 +658,15 @@ impl NfsClient {
         let base = self.next_base;
         self.next_base += TOKENS_PER_CONNECTION;
         let connection = ServerConnection::open(&mut self.driver, nfs_portal(), settings, base);
+        let mut connection = connection.expect("a simulated socket can be made");
+        if self.plan.tls {
+            connection.ask_for_tls(certificates::believed());
+        }
         self.lanes.push(ClientLane {
             base,
-            connection: Some(connection.expect("a simulated socket can be made")),
+            connection: Some(connection),
+            socket: self.driver.last_connect(),
+            number: None,
             jobs: Vec::new(),
             retry_at: None,
             since: now,
@@ -680,6 +711,7 @@ impl NfsClient {
             let connection = lane.connection.take().expect("put back at once");
             let again = connection.reopen(&mut self.driver, nfs_portal());
             lane.connection = Some(again.expect("a simulated socket can be made"));
+            (lane.socket, lane.number) = (self.driver.last_connect(), None);
             (lane.retry_at, lane.since, lane.needs_bind) = (None, now, true);
             self.wake_at(world, now + CALL_TIMEOUT);
         }
@@ -833,7 +865,8 @@ impl NfsClient {
         }
         for lane in 0..self.lanes.len() {
             let it = &mut self.lanes[lane];
-            if it.needs_bind && it.connection().is_live() {
+            // One that has no answer yet is sent again with the others.
+            if it.needs_bind && it.connection().is_live() && !it.binds() {
                 it.needs_bind = false;
                 self.submit(world, lane, Ask::Bind, None, common)?;
             }
@@ -938,6 +971,7 @@ fn is_ordinary(ask: &Ask) -> bool {
             | Ask::Look(_)
             | Ask::Lock(_)
             | Ask::LockWrongly(..)
+            | Ask::Secured
             | Ask::Renew
     )
 }

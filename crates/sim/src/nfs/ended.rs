@@ -149,6 +149,7 @@ impl NfsClient {
     ) -> Verdict {
         match ask {
             Ask::Renew => Ok(()),
+            Ask::Secured => self.secured_ended(found.0, common),
             Ask::Root | Ask::MakeHome | Ask::FindHome | Ask::Complete => {
                 self.setup_ended(ask, found.0, common)
             }
@@ -204,6 +205,17 @@ impl NfsClient {
                 Ok(())
             }
             (ask, status) => unexpected(ask, status),
+        }
+    }
+
+    /// The export that takes TLS alone is for those that speak it.
+    fn secured_ended(&self, results: Results<'_>, common: &mut Common) -> Verdict {
+        common.model.checked += 1;
+        match (self.plan.tls, results.status) {
+            (true, nfsstat4::NFS4_OK) | (false, nfsstat4::NFS4ERR_WRONGSEC) => Ok(()),
+            (has_tls, status) => Err(Violation(format!(
+                "an export that takes TLS alone answers {status:?} to a client, has TLS: {has_tls}"
+            ))),
         }
     }
 
