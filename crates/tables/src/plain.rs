@@ -26,7 +26,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_commands_is_written_out() {
+    fn character_that_commands_is_written_out() {
         assert!(matches!(plain("a `b` \"ü\"\n"), Cow::Borrowed(_)));
         let text = "a\u{202e}b\x1b[31m\u{9b}\r\u{2066}";
         let shown = "a\\u{202e}b\\u{1b}[31m\\u{9b}\\u{d}\\u{2066}";

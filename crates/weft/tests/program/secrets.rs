@@ -197,9 +197,10 @@ fn core_dump_of_an_initiator_has_nothing_of_its_memory() {
     let key = key.to_str().expect("UTF-8");
     // It waits for an answer that never comes.
     let target = TcpListener::bind("127.0.0.1:0").expect("a port");
-    let url = format!("nvme-tcp://{}/{NQN}", target.local_addr().expect("bound"));
-    for command in ["perf", "discover"] {
-        let words = [command, &url, "--hostnqn", HOST, "--psk-file", key];
+    let address = target.local_addr().expect("bound").to_string();
+    let url = format!("nvme-tcp://{address}/{NQN}");
+    for (command, place) in [("perf", &url), ("discover", &address)] {
+        let words = [command, place, "--hostnqn", HOST, "--psk-file", key];
         let mut weft = Command::new(env!("CARGO_BIN_EXE_weft"));
         weft.args(words).stdout(Stdio::null()).stderr(Stdio::null());
         let mut weft = weft.spawn().expect("weft starts");
