@@ -148,7 +148,7 @@ impl Service {
         }
     }
 
-    /// The first reactor is there, whose clock says `now`.
+    /// A reactor is there, whose clock says `now`: the first to say so begins.
     pub fn begin(&self, now: Nanos) {
         let mut start = locked(&self.start);
         if let Some(start) = start.take() {

@@ -436,6 +436,8 @@ impl Reactor {
         };
         let mut driver = reactor::open(self.choice, &self.driver, pool)?;
         let (mailbox, mail) = reactor::mailbox(driver.waker());
+        // Files can be asked about as soon as the server has started.
+        self.shared.nfs.begin(driver.now());
         let _ = ready.send(Ok((mailbox, driver.name())));
         if may_go.recv().is_err() {
             return Ok(Report::default());
@@ -829,6 +831,17 @@ impl Running {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The thread of a reactor may be late.
+    #[test]
+    fn server_that_has_just_started_answers_for_its_files() {
+        for _ in 0..32 {
+            let running = start(Config::default()).expect("nothing is served");
+            assert!(running.metrics().volumes.is_empty());
+            running.stop();
+            running.wait(Duration::from_secs(20)).expect("in order");
+        }
+    }
 
     /// Opening waits for what is below a volume; no other change waits for that.
     #[test]

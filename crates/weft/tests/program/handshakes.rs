@@ -140,7 +140,11 @@ fn operator_is_told_why_a_handshake_has_failed_in_words_of_the_host() {
             "is another on the host than here",
             "wrong-key",
         ),
-        (by_sha_256, "as GnuTLS before 3.8.11 and tlshd before 1.1 do", "other-binder"),
+        (
+            by_sha_256,
+            "as GnuTLS before 3.8.11 and tlshd before 1.1 do",
+            "other-binder",
+        ),
     ];
     for (psk, part, reason) in cases {
         let failed = shake(target.tls, psk).err();
