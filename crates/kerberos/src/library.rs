@@ -172,6 +172,7 @@ fn load() -> Result<Functions, KerberosError> {
 /// the KDC or the user database keeps waiting could not be waited for.
 #[cfg(target_env = "gnu")]
 fn leave_destructors_out() {
+    // SAFETY: the C library has it, with these arguments.
     unsafe extern "C" {
         /// on_exit(3): what is registered last is called first, and that of libraries was
         /// registered before `main`.
