@@ -76,7 +76,7 @@ impl Question {
 
 impl KnownOwners {
     /// Notes a question, unless there are too many.
-    fn ask(&mut self, question: OwnerQuestion, (host, now): Asked) -> bool {
+    fn ask(&mut self, question: OwnerQuestion, (host, now): AskedBy) -> bool {
         let of_host = self.hosts.get(&host).copied().unwrap_or(0);
         let is_one_more = self.asked.len() < ASKED_MAX
             && of_host < ASKED_OF_HOST_MAX
@@ -111,7 +111,7 @@ impl KnownOwners {
 }
 
 /// The host that asks, as of [`Asker::host`](store::fs::Asker::host), and when.
-pub type Asked = (u64, Nanos);
+pub type AskedBy = (u64, Nanos);
 
 impl Owners {
     /// Owners are `user@domain` from now on; `None`: they are numbers.
@@ -131,7 +131,7 @@ impl Owners {
         &self,
         kind: AccountKind,
         id: u32,
-        by: Asked,
+        by: AskedBy,
     ) -> Result<Option<Arc<str>>, nfsstat4> {
         let mut state = locked(&self.state);
         if state.domain.is_none() {
@@ -151,7 +151,7 @@ impl Owners {
         &self,
         kind: AccountKind,
         name: &[u8],
-        by: Asked,
+        by: AskedBy,
     ) -> Result<u32, nfsstat4> {
         let bad = nfsstat4::NFS4ERR_BADOWNER;
         let text = std::str::from_utf8(name).map_err(|_| bad)?;
@@ -171,7 +171,7 @@ impl Owners {
         &self,
         state: &mut KnownOwners,
         question: OwnerQuestion,
-        by: Asked,
+        by: AskedBy,
     ) -> Result<OwnerAnswer, nfsstat4> {
         let known = state.known.get(&question).cloned();
         if let Some((answer, until)) = &known

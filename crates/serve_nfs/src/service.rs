@@ -458,9 +458,9 @@ mod tests {
 
     /// A database that notes the numbers that are asked for.
     #[derive(Default)]
-    struct Asked(Mutex<Vec<u32>>);
+    struct NotedIds(Mutex<Vec<u32>>);
 
-    impl Accounts for Asked {
+    impl Accounts for NotedIds {
         fn name(&self, _: AccountKind, id: u32) -> Result<Option<String>, AccountsUnavailable> {
             locked(&self.0).push(id);
             Ok(None)
@@ -482,7 +482,7 @@ mod tests {
             Wall::System,
         ));
         service.begin(0);
-        let asked = Arc::new(Asked::default());
+        let asked = Arc::new(NotedIds::default());
         service.set_accounts(Some(("test".into(), asked.clone())));
         let owners = &service.nfsd().owners;
         let hosts = [[10, 0, 0, 1], [10, 0, 0, 2]].map(|address| {
