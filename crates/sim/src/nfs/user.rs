@@ -326,7 +326,7 @@ impl User {
         if ask == UserAsk::Init {
             return Ok(self.began(answer));
         }
-        let Some(results) = self.opened(&accepted.verf.body.0.to_vec(), from.rest()) else {
+        let Some(results) = self.opened(accepted.verf.body.0, from.rest()) else {
             return Ok(Heard::Wrong(format!(
                 "{ask:?} is answered without protection"
             )));
