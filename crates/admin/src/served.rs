@@ -8,7 +8,7 @@ use api::{
     History, HistoryEntry, Host, LastChange, Listener, ObjectChange, ObjectVerb, PlanLine,
     RefusalSummary, Refusals, RequestKey, TargetStatus,
 };
-use control::{Edit, ObjectPath, PlannedChange, Problems, SecretsRead, ServedDocument};
+use control::{Edit, FileText, ObjectPath, PlannedChange, Problems, SecretsRead, ServedDocument};
 use server::{AdminRole, AdminSpec, Config, LastRefusal, Protocol, Running, Served};
 use tls::RenewedTls;
 use tokio::sync::Semaphore;
@@ -408,22 +408,19 @@ impl ServedFile {
         self.note_own(&state.document, "SIGHUP", outcome.as_ref());
     }
 
-    /// Serves what the document says with keys of the kernel's keyrings that were revoked or
-    /// have expired since they were read: they are good for nothing. Blocks.
+    /// Serves what the document says with the keys that the kernel's keyrings have now: those that
+    /// were revoked or have expired are good for nothing. Blocks.
     pub(crate) fn look_at_keyrings(&self) {
         let mut state = locked(&self.state);
         let document = &state.document;
-        if !document.secrets.has_withdrawn() {
+        if !document.secrets.has_other_keys() {
             return;
         }
-        let text = document.text.clone();
-        let parsed = document.parse(&text, &document.keeper.holder());
-        let outcome = self.serve_again(&mut state, &text, parsed);
-        self.note_own(
-            &state.document,
-            "a key that was withdrawn",
-            outcome.as_ref(),
-        );
+        // As it is served: what has become of its file keeps no key good.
+        let text = FileText::of_own(document.text.to_string());
+        let parsed = text.parse_again(document.keeper.place(), &document.secrets);
+        let outcome = self.serve_again(&mut state, &text.text, parsed);
+        self.note_own(&state.document, "other keys in a keyring", outcome.as_ref());
     }
 
     /// Says how a reload went that weft itself has begun.

@@ -296,7 +296,8 @@ impl DiscoveryRecord {
     }
 }
 
-/// What was found as nvme-cli and iscsiadm print it.
+/// What was found as nvme-cli and iscsiadm print it; what would command a terminal is written
+/// out.
 fn text(listing: &Listing) -> String {
     let mut out = String::new();
     if let Some(records) = &listing.records {
@@ -305,7 +306,8 @@ fn text(listing: &Listing) -> String {
     if let Some(targets) = &listing.targets {
         out += &format!("\niSCSI targets: {}\n", targets.len());
         for t in targets {
-            out += &format!("{},{} {}\n", t.portal, t.tpgt, t.target);
+            let (portal, target) = (t.portal.escape_debug(), t.target.escape_debug());
+            out += &format!("{portal},{} {target}\n", t.tpgt);
         }
     }
     if let Some(files) = &listing.files {
@@ -335,7 +337,7 @@ fn text_of_records(records: &[DiscoveryRecord]) -> String {
             ("eflags", &r.eflags),
             ("sectype", &r.sectype),
         ] {
-            out += &format!("{:<8} {value}\n", format!("{key}:"));
+            out += &format!("{:<8} {}\n", format!("{key}:"), value.escape_debug());
         }
     }
     out

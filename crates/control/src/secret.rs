@@ -2,9 +2,8 @@
 //! from the configuration itself, and shown nowhere.
 
 use std::cell::RefCell;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::ops::Range;
-use std::sync::OnceLock;
 use std::time::Duration;
 
 use auth::dhchap::{DhchapHash, DhchapKey};
@@ -13,7 +12,7 @@ use iscsi::Credentials;
 
 use crate::Origin;
 use crate::schema::SCHEMA;
-use crate::secret_place::{SecretPlace, is_private};
+use crate::secret_place::{KeyNow, SecretPlace, is_private};
 use crate::source::{Section, Sink};
 
 /// Bytes of a secret with the end of its line, and one more: what is longer is refused.
@@ -24,8 +23,11 @@ const SECRET_TEXT_BYTES: usize = Secret::LEN_MAX + 3;
 #[derive(Debug, Default)]
 pub struct SecretsRead {
     by_place: BTreeMap<SecretPlace, Secret>,
-    /// Those whose secret was taken back since: it is good for nothing any more.
-    withdrawn: BTreeSet<SecretPlace>,
+    /// What stands for secrets that were taken back since: one each that no peer has, as long as
+    /// the place has no other.
+    withdrawn: BTreeMap<SecretPlace, Secret>,
+    /// What places had of which no secret could be made.
+    unusable: BTreeMap<SecretPlace, Secret>,
     kept: Vec<String>,
 }
 
@@ -36,24 +38,27 @@ impl SecretsRead {
         &self.kept
     }
 
-    /// Whether a key of the kernel was revoked, or has expired, since it was read: what is
-    /// served then is to be read again.
+    /// Whether a key of the kernel is another than it was when it was read, was revoked or has
+    /// expired: what is served then is to be read again.
     #[must_use]
-    pub fn has_withdrawn(&self) -> bool {
-        let mut places = self.by_place.keys();
-        places.any(|place| !self.withdrawn.contains(place) && place.is_withdrawn())
+    pub fn has_other_keys(&self) -> bool {
+        let mut places = self.by_place.iter();
+        places.any(|(place, before)| match place.key_now() {
+            KeyNow::Read(now) => match self.unusable.get(place) {
+                Some(known) => !now.bytes().starts_with(known.bytes()),
+                None => now != *before || self.withdrawn.contains_key(place),
+            },
+            KeyNow::Withdrawn => !self.withdrawn.contains_key(place),
+            KeyNow::Unreadable => false,
+        })
     }
 }
 
-/// What stands for a secret that was taken back: one that no peer has, the same for as long as
-/// the process lives.
-fn unknown_secret() -> &'static [u8; 32] {
-    static UNKNOWN: OnceLock<[u8; 32]> = OnceLock::new();
-    UNKNOWN.get_or_init(|| {
-        let mut bytes = [0; 32];
-        reactor::must_fill_random(&mut bytes);
-        bytes
-    })
+/// What stands for a secret that was taken back.
+fn stand_in() -> Secret {
+    let mut bytes = [0; 32];
+    reactor::must_fill_random(&mut bytes);
+    Secret::new(bytes)
 }
 
 /// The secrets that were read so far: those of one side are not the other's.
@@ -104,8 +109,8 @@ impl<'o> Secrets<'o> {
             (KEY_FILE_BYTES_MAX + 1, &made),
             |key| parse_keys(key.bytes()),
         );
-        let (mut keys, is_withdrawn) = keys.unwrap_or_default();
-        if is_withdrawn {
+        let (mut keys, stand_in) = keys.unwrap_or_default();
+        if stand_in.is_some() {
             // The host needs TLS still, and is told that its key has expired.
             keys.iter_mut()
                 .for_each(|key| key.until = Some(Duration::ZERO));
@@ -155,10 +160,7 @@ impl<'o> Secrets<'o> {
             server::check::chap_secret(secret)?;
             Ok(secret.clone())
         });
-        secret.map(|(secret, is_withdrawn, span)| match is_withdrawn {
-            true => (Secret::new(*unknown_secret()), span),
-            false => (secret, span),
-        })
+        secret.map(|(secret, stand_in, span)| (stand_in.unwrap_or(secret), span))
     }
 
     /// The key of DH-HMAC-CHAP of `nqn` under one of two names, if it is there.
@@ -174,21 +176,21 @@ impl<'o> Secrets<'o> {
             let text = str::from_utf8(secret.bytes()).unwrap_or_default();
             DhchapKey::parse(text.trim_end()).map_err(|why| why.to_string())
         });
-        key.map(|(key, is_withdrawn, _)| match is_withdrawn {
-            true => DhchapKey::new(DhchapHash::Sha256, &mut |bytes| {
-                let unknown = unknown_secret().iter().cycle();
+        key.map(|(key, stand_in, _)| match stand_in {
+            Some(unknown) => DhchapKey::new(DhchapHash::Sha256, &mut |bytes| {
+                let unknown = unknown.bytes().iter().cycle();
                 bytes
                     .iter_mut()
                     .zip(unknown)
                     .for_each(|(to, from)| *to = *from);
             }),
-            false => key,
+            None => key,
         })
     }
 
     /// What `make` makes of the secret that stands under the first of two names, or in the place
-    /// that the second names, whether it was taken back, and where that is. `made` says how it
-    /// comes to be there.
+    /// that the second names, what stands for it if it was taken back, and where that is. `made`
+    /// says how it comes to be there.
     fn made<T>(
         &self,
         sink: &mut Sink,
@@ -196,7 +198,7 @@ impl<'o> Secrets<'o> {
         (itself, in_file): (&'static str, &'static str),
         made: &str,
         make: impl Fn(&Secret) -> Result<T, String>,
-    ) -> Option<(T, bool, Range<usize>)> {
+    ) -> Option<(T, Option<Secret>, Range<usize>)> {
         let key = match (section.has(itself), section.has(in_file)) {
             (true, true) => {
                 let text = format!("`{itself}` and `{in_file}` contradict each other");
@@ -211,14 +213,14 @@ impl<'o> Secrets<'o> {
         if key == in_file {
             let of_line = |secret: &Secret| make(&line_of(secret));
             let placed = self.placed(sink, section, key, (SECRET_TEXT_BYTES, made), of_line);
-            return placed.map(|(made, is_withdrawn)| (made, is_withdrawn, span));
+            return placed.map(|(made, stand_in)| (made, stand_in, span));
         }
         let text = section.text(sink, key)?;
         let mode = self.origin.mode;
         let private = mode.map_or(Ok(()), |mode| is_private("this file", mode));
         let private = private.map_err(|why| format!("{why}, or use `{in_file}`"));
         match private.and_then(|()| make(&Secret::new(text.value.as_bytes()))) {
-            Ok(made) => Some((made, false, span)),
+            Ok(made) => Some((made, None, span)),
             Err(why) => {
                 sink.add(&span, format!("`{key}`: {why}"));
                 None
@@ -227,7 +229,8 @@ impl<'o> Secrets<'o> {
     }
 
     /// What `make` makes of the secret in the place that `key` names, if it is there; of what
-    /// the place had before, where it cannot be read, and whether that was taken back.
+    /// the place had before, where it cannot be read, and what stands for that if it was taken
+    /// back.
     fn placed<T>(
         &self,
         sink: &mut Sink,
@@ -235,7 +238,7 @@ impl<'o> Secrets<'o> {
         key: &'static str,
         (most, made): (usize, &str),
         make: impl Fn(&Secret) -> Result<T, String>,
-    ) -> Option<(T, bool)> {
+    ) -> Option<(T, Option<Secret>)> {
         let text = section.text(sink, key)?;
         let mut wrong = |why: &str| {
             sink.add(&text.span, format!("`{key}`: {why}"));
@@ -250,12 +253,16 @@ impl<'o> Secrets<'o> {
         };
         let mut now = self.now.borrow_mut();
         let read = place.read(most, made).and_then(|secret| {
-            let made = make(&secret).map_err(|why| format!("{place}: {why}"))?;
-            now.by_place.insert(place.clone(), secret);
-            Ok(made)
+            let made = make(&secret).map_err(|why| format!("{place}: {why}"));
+            let of = match made.is_ok() {
+                true => &mut now.by_place,
+                false => &mut now.unusable,
+            };
+            of.insert(place.clone(), secret);
+            made
         });
         let why = match read {
-            Ok(made) => return Some((made, false)),
+            Ok(made) => return Some((made, None)),
             Err(why) => why,
         };
         let before = self.before.by_place.get(&place);
@@ -263,8 +270,11 @@ impl<'o> Secrets<'o> {
         else {
             return wrong(&why);
         };
-        let is_withdrawn = self.before.withdrawn.contains(&place) || place.is_withdrawn();
-        let holds = match is_withdrawn {
+        let known = self.before.withdrawn.get(&place);
+        let known = known.or_else(|| now.withdrawn.get(&place)).cloned();
+        let is_withdrawn = || matches!(place.key_now(), KeyNow::Withdrawn);
+        let stand_in = known.or_else(|| is_withdrawn().then(stand_in));
+        let holds = match stand_in.is_some() {
             true => "What was read before is good for nothing any more",
             false => "What was read before stays good until weft ends",
         };
@@ -273,10 +283,10 @@ impl<'o> Secrets<'o> {
             sink.line(&text.span)
         ));
         now.by_place.insert(place.clone(), secret.clone());
-        if is_withdrawn {
-            now.withdrawn.insert(place);
+        if let Some(stand_in) = &stand_in {
+            now.withdrawn.insert(place, stand_in.clone());
         }
-        Some((made, is_withdrawn))
+        Some((made, stand_in))
     }
 
     /// Reports secrets by which both sides prove themselves (RFC 7143, section

@@ -8,7 +8,7 @@ use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use auth::Secret;
+use auth::{KEY_FILE_BYTES_MAX, Secret};
 use linux_keyutils::{KeyError, KeyRing, KeyRingIdentifier};
 
 /// What others may do with a file so that it holds no secret: read or write it.
@@ -95,17 +95,27 @@ impl SecretPlace {
     }
 }
 
+/// What a key of the kernel is.
+pub(crate) enum KeyNow {
+    /// It can be read.
+    Read(Secret),
+    /// It was revoked or has expired (keyrings(7)).
+    Withdrawn,
+    /// It is not there, or cannot be read.
+    Unreadable,
+}
+
 impl SecretPlace {
-    /// Whether what it had was taken back: a key of the kernel was revoked or has expired
-    /// (keyrings(7)).
-    pub fn is_withdrawn(&self) -> bool {
+    /// What the key is that it names; places that are none are not looked at.
+    pub fn key_now(&self) -> KeyNow {
         let SecretPlace::Keyring(description) = self else {
-            return false;
+            return KeyNow::Unreadable;
         };
-        matches!(
-            key_of(description, 1),
-            Err(KeyError::KeyRevoked | KeyError::KeyExpired)
-        )
+        match key_of(description, KEY_FILE_BYTES_MAX + 1) {
+            Ok(secret) => KeyNow::Read(secret),
+            Err(KeyError::KeyRevoked | KeyError::KeyExpired) => KeyNow::Withdrawn,
+            Err(_) => KeyNow::Unreadable,
+        }
     }
 }
 

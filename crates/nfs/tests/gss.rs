@@ -521,6 +521,34 @@ fn token_that_is_sent_again_takes_the_place_of_no_context_whose_client_has_the_k
 }
 
 #[test]
+fn newcomer_without_a_call_stays_where_another_host_has_filled_the_table() {
+    let contexts = contexts(ContextsSettings {
+        contexts_max: 4,
+        contexts_of_host_max: 3,
+        ..ContextsSettings::default()
+    });
+    let mut server = connection(&contexts);
+    for second in 0..3 {
+        let mut client = client_on(&contexts, (1, second), "user7@TEST");
+        assert!(proves(&mut server, &mut client));
+    }
+    let mut newcomer = client_on(&contexts, (2, 10), "user7@TEST");
+    client_on(&contexts, (3, 11), "user7@TEST");
+    assert!(proves(&mut server, &mut newcomer));
+}
+
+#[test]
+fn token_identifies_no_connection_and_a_call_in_its_context_does() {
+    let mut server = server();
+    server.end.machine.set_let_in(true);
+    let mut client = client(&mut server, "user7@TEST");
+    assert!(!server.end.machine.is_identified());
+    let call = client.call(numbered(COMPOUND, 3), &small(), NONE);
+    say(&mut server, &call, usize::MAX);
+    assert!(server.end.machine.is_identified());
+}
+
+#[test]
 fn host_with_most_contexts_makes_room_for_another() {
     let contexts = contexts(ContextsSettings {
         contexts_max: 4,

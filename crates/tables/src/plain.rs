@@ -2,14 +2,14 @@
 
 use std::borrow::Cow;
 
-/// The text with characters that command written out: control characters but for the end of a
-/// line, and those that turn the direction of writing (Unicode Standard Annex 9, section 2).
+/// The text with characters written out that show nothing of themselves, or command: but for the
+/// end of a line control characters, separators, and what formats, such as what turns the
+/// direction of writing (Unicode Standard Annex 9, section 2).
 #[must_use]
 pub fn plain(text: &str) -> Cow<'_, str> {
     let commands = |c: char| {
-        let turns = matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' |
-            '\u{2066}'..='\u{2069}');
-        turns || (c.is_control() && c != '\n')
+        let is_shown = matches!(c, '\n' | '"' | '\'' | '\\');
+        !is_shown && c.escape_debug().len() > 1
     };
     if !text.contains(commands) {
         return Cow::Borrowed(text);
@@ -31,5 +31,8 @@ mod tests {
         let text = "a\u{202e}b\x1b[31m\u{9b}\r\u{2066}";
         let shown = "a\\u{202e}b\\u{1b}[31m\\u{9b}\\u{d}\\u{2066}";
         assert_eq!(plain(text), shown);
+        for unseen in ["\u{2028}", "\u{200b}", "\u{feff}", "\u{ad}", "\u{e0041}"] {
+            assert!(plain(unseen).starts_with("\\u{"), "{unseen:?}");
+        }
     }
 }

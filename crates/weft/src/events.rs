@@ -8,6 +8,7 @@ use std::time::Duration;
 use admin::{Followed, Request};
 use clap::Args;
 use serde_json::Value;
+use tables::plain;
 
 use crate::ask::{self, AskArgs};
 
@@ -106,5 +107,5 @@ fn line_of(event: &Value, is_json: bool) -> String {
             .map_or_else(|| value.to_string(), str::to_owned);
         line += &format!(" {name}={value}");
     }
-    line
+    plain(&line).replace('\n', "\\n")
 }

@@ -4,6 +4,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use auth::dhchap::{DhchapHash, DhchapKey};
 use auth::psk::{Psk, PskHash};
 use auth::{HostPsk, key_line};
 use linux_keyutils::{KeyRing, KeyRingIdentifier};
@@ -27,8 +28,11 @@ struct InFolder {
 
 impl InFolder {
     fn new(place: &str) -> InFolder {
-        let table = "[[nvme.subsystem.host]]\nnqn = \"nqn.2026-01.io.weft:i\"";
-        let host = format!("{table}\npsk_file = \"{place}\"");
+        InFolder::with(&format!("psk_file = \"{place}\""))
+    }
+
+    fn with(lines: &str) -> InFolder {
+        let host = format!("[[nvme.subsystem.host]]\nnqn = \"nqn.2026-01.io.weft:i\"\n{lines}");
         InFolder {
             folder: tempfile::tempdir().expect("a folder"),
             text: FileText::of_own(file(SIZE, "", &host, LOCAL, "")),
@@ -106,9 +110,9 @@ fn key_that_the_kernel_takes_back_is_good_for_nothing_and_its_host_still_needs_t
     let added = ring.add_key(&*description, key().as_bytes()).expect("room");
     let (config, mut before) = of.parse(&SecretsRead::default()).expect("a key");
     assert_eq!(config.subsystems[0].terms[0].psks[0].until, None);
-    assert!(!before.has_withdrawn());
+    assert!(!before.has_other_keys());
     added.revoke().expect("ours");
-    assert!(before.has_withdrawn());
+    assert!(before.has_other_keys());
     // The kernel forgets revoked keys in the end: that brings none back.
     for part in ["was revoked", "no keyring of weft has it"] {
         let (config, now) = of.parse(&before).expect(part);
@@ -122,12 +126,57 @@ fn key_that_the_kernel_takes_back_is_good_for_nothing_and_its_host_still_needs_t
             told.contains(part) && told.contains("good for nothing"),
             "{told}"
         );
-        assert!(!now.has_withdrawn(), "it is known");
+        assert!(!now.has_other_keys(), "it is known");
         before = now;
         let _ = ring.unlink_key(added);
     }
+    ring.add_key(&*description, b"no key").expect("room");
+    assert!(before.has_other_keys());
+    let (config, before) = of.parse(&before).expect("the host still needs TLS");
+    assert_eq!(
+        config.subsystems[0].terms[0].psks[0].until,
+        Some(Duration::ZERO)
+    );
+    assert!(!before.has_other_keys(), "it is known");
     ring.add_key(&*description, key().as_bytes()).expect("room");
+    assert!(before.has_other_keys());
     let (config, read) = of.parse(&before).expect("a key again");
     assert_eq!(config.subsystems[0].terms[0].psks[0].until, None);
     assert_eq!(read.kept(), [] as [&str; 0]);
+    // Another key in its place is taken, too.
+    ring.add_key(&*description, key().as_bytes()).expect("room");
+    assert!(read.has_other_keys());
+}
+
+#[needs(keyring)]
+#[test]
+fn secrets_of_both_sides_that_the_kernel_takes_back_are_no_one_secret() {
+    let description = |side| format!("weft test of {side} {}", std::process::id());
+    let ring = KeyRing::from_special_id(KeyRingIdentifier::Session, false).expect("a keyring");
+    let added = [("host", 1), ("controller", 2)].map(|(side, byte)| {
+        let secret = DhchapKey::new(DhchapHash::Sha256, &mut |bytes| bytes.fill(byte));
+        let added = ring.add_key(&description(side), secret.interchange().as_bytes());
+        added.expect("room")
+    });
+    let of = InFolder::with(&format!(
+        "dhchap_secret_file = \"keyring:{}\"\ndhchap_ctrl_secret_file = \"keyring:{}\"",
+        description("host"),
+        description("controller")
+    ));
+    let keys = |config: &Config| config.subsystems[0].terms[0].dhchap.clone();
+    let (config, before) = of.parse(&SecretsRead::default()).expect("two secrets");
+    let first = keys(&config);
+    for key in added {
+        key.revoke().expect("ours");
+    }
+    assert!(before.has_other_keys());
+    let (config, before) = of.parse(&before).expect("the host still needs secrets");
+    let none = keys(&config);
+    assert!(none.is_some() && none != first);
+    let (config, _) = of.parse(&before).expect("nothing is new");
+    assert_eq!(
+        keys(&config),
+        none,
+        "each is the same for as long as it is gone"
+    );
 }

@@ -199,9 +199,9 @@ impl Table {
         first.map(|context| context.credential)
     }
 
-    /// Removes a context, of a host if one is named: one that is good no more, else one without
-    /// a verified call, else one of the host that has most; of these the one that was not used for
-    /// longest. Its client makes another one.
+    /// Removes a context, of a host if one is named: one that is good no more, else one of the
+    /// host that has most; of these one without a verified call, else the one that was not used
+    /// for longest. Its client makes another one.
     fn make_room(&mut self, host: Option<u64>, now: Nanos) {
         work::spend(self.contexts.len() as u64);
         let of_host = |context: &&Arc<Context>| host.is_none_or(|host| context.host == host);
@@ -209,8 +209,8 @@ impl Table {
         let first = all.min_by_key(|context| {
             (
                 !context.is_expired(now),
-                context.is_proven.load(Ordering::Relaxed),
                 Reverse(self.hosts.get(&context.host)),
+                context.is_proven.load(Ordering::Relaxed),
                 context.used.load(Ordering::Relaxed),
             )
         });

@@ -62,7 +62,7 @@ impl Connection {
                     GssCall::InContext(_) => arguments_of(procedure),
                 };
                 slot.gss = Some(call);
-                self.deadline = None;
+                self.has_come(procedure);
             }
             Admission::Refused(why, call) => {
                 slot.gss = call;
