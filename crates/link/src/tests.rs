@@ -428,7 +428,7 @@ fn sends_that_were_gathered_leave_in_order_with_those_that_follow() {
     }
     assert!(!bench.link.stream.is_sending() && !bench.link.has_unsent());
     for tag in 0..3 {
-        let mut found = vec![0; 4 + 4096 + 4];
+        let mut found = vec![0; 4 + 4096 + 8];
         bench.peer.read_exact(&mut found).unwrap();
         assert_eq!(&found[..4], b"head");
         assert!(found[4..4100].iter().all(|&byte| byte == tag), "{tag}");
@@ -471,9 +471,9 @@ fn cost_of_two_pdus(fast_path: bool) -> (u64, u64) {
         batches += 1;
     }
     let copied = mem::counters::here().copied_bytes - copied;
-    let mut found = vec![0; 2 * (4 + 3000 + 4)];
+    let mut found = vec![0; 2 * (4 + 3000 + 8)];
     bench.peer.read_exact(&mut found).unwrap();
-    for pdu in found.chunks(4 + 3000 + 4) {
+    for pdu in found.chunks(4 + 3000 + 8) {
         assert!(pdu[4..3004] == data, "as it came in");
     }
     (copied, batches)
