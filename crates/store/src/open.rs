@@ -10,7 +10,7 @@ use crate::file::File;
 use crate::null::Null;
 use crate::problem::{OpenError, Problem, no_memory};
 use crate::ram::Ram;
-use crate::spec::{BLOCK_SIZES, Kind, SIZE_MAX_BYTES, Spec};
+use crate::spec::{BLOCK_SIZES, Kind, SIZE_MAX_BYTES, Spec, beside};
 use crate::state::Former;
 use crate::{Base, Info, State, Volume, block, identity, memory, regular, state};
 
@@ -98,6 +98,16 @@ impl KindRow {
 pub(crate) fn row(kind: &Kind) -> &'static KindRow {
     let row = KINDS.iter().find(|row| row.name == kind.name);
     row.expect("every kind has a row")
+}
+
+impl Spec {
+    /// The file that keeps its reservations and the like, if any does.
+    pub fn state_path(&self) -> Option<PathBuf> {
+        if self.state.is_some() || !row(&self.kind).has_state_beside {
+            return self.state.clone();
+        }
+        self.kind.path().map(beside)
+    }
 }
 
 /// Where a volume's data lies, empty where it has no path.

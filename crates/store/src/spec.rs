@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 
 use uuid::Uuid;
 
-use crate::open::row;
 use crate::{Info, identity};
 
 /// Bytes that a logical block may have.
@@ -81,14 +80,6 @@ impl Spec {
             names: Names::default(),
             state: None,
         }
-    }
-
-    /// The file that keeps its reservations and the like, if any does.
-    pub fn state_path(&self) -> Option<PathBuf> {
-        if self.state.is_some() || !row(&self.kind).has_state_beside {
-            return self.state.clone();
-        }
-        self.kind.path().map(beside)
     }
 
     /// The configured UUID, or one that follows from the name.

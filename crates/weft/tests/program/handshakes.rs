@@ -142,7 +142,7 @@ fn operator_is_told_why_a_handshake_has_failed_in_words_of_the_host() {
         ),
         (
             by_sha_256,
-            "as GnuTLS before 3.8.11 and tlshd before 1.1 do",
+            "as GnuTLS before 3.8.11 and tlshd before 1.1",
             "other-binder",
         ),
     ];
