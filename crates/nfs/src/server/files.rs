@@ -500,9 +500,12 @@ impl Files {
         state.ok_or(nfsstat4::NFS4ERR_BAD_STATEID)
     }
 
-    /// Whether a client has anything.
+    /// Whether a client has anything: what it has closed is kept for its replays alone.
     pub fn has_state(&self, client: clientid4) -> bool {
-        self.with(client, |holdings| !holdings.states.is_empty())
+        self.with(client, |holdings| {
+            let mut states = holdings.states.values();
+            states.any(|state| state.word() & GONE == 0)
+        })
     }
 
     /// States of one client: opens, those with locks, delegations, copies.

@@ -559,6 +559,16 @@ fn copy_is_a_state_until_it_ends() {
 }
 
 #[test]
+fn client_of_version_4_0_that_has_closed_all_has_no_state() {
+    let files = files();
+    files.admit_client(A, true);
+    let state = open(&files, A, b"o", READ | WRITE);
+    assert!(files.has_state(A));
+    files.close(&state).unwrap();
+    assert!(!files.has_state(A));
+}
+
+#[test]
 fn a_client_that_is_forgotten_loses_all_its_state() {
     let files = files();
     let state = open(&files, A, b"o", READ | WRITE);
