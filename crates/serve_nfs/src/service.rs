@@ -207,7 +207,7 @@ impl Service {
                     service.nfsd().owners.answer(question, &*accounts);
                 }
             };
-            // Whoever comes again has the answer.
+            // A call that comes again finds the answer.
             let place = self.shared.prove(ProofKind::Asked, address, step);
             place.leave();
         }

@@ -1,5 +1,6 @@
 //! How many controllers of a subsystem a host has. Those whose host has to authenticate and has
-//! not yet are apart: whoever says its NQN has some of those, and takes no other's place.
+//! not yet are apart: so many that only say its NQN take no place of those that have proved it, and each
+//! address its share of the places in which they wait.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, VecDeque};

@@ -38,7 +38,7 @@ Feq0/QPfcQU1sKLs43ZdwWqmdsD22O8o6/LULr8I
 -----END CERTIFICATE-----
 ";
 
-/// Known to all who have this file: it guards nothing.
+/// It stands here for all to read: it guards nothing.
 const KEY: &str = "-----BEGIN PRIVATE KEY-----
 MC4CAQAwBQYDK2VwBCIEII+OoRN49a48tm2d50nCbSko0ux46cEDFE+QmztHUCjO
 -----END PRIVATE KEY-----

@@ -1,4 +1,5 @@
-//! A user who proves who he is by RPCSEC_GSS: what he asks for, and what an answer may be.
+//! A user with a security context of RPCSEC_GSS: what its calls are, and what their answers may
+//! be.
 
 use auth::gss::GssContext as _;
 use doubles::gss::{GssClient, SERVICES};
@@ -31,7 +32,7 @@ pub enum UserAsk {
     Init,
     /// The end of it.
     Destroy,
-    /// To make his directory, which no other may enter.
+    /// To make its directory, which no other may enter.
     Home,
     Make(usize),
     Remove(usize),
@@ -69,7 +70,7 @@ pub struct User {
     gss: GssClient,
     /// When the context must be good no more, if there is one.
     expires: Option<Nanos>,
-    /// Whether his directory and each name are there, as far as he knows.
+    /// Whether its directory and each name are there, as far as answers have told.
     home: Option<bool>,
     names: [Option<bool>; NAMES],
     pub sent: Option<UserCall>,
@@ -77,7 +78,7 @@ pub struct User {
     kept: Vec<Vec<u8>>,
     /// The highest number of those.
     seen: u32,
-    /// Names that he looks at before he is done.
+    /// Names that are looked at before it is done.
     looks: usize,
     ops_left: u64,
     pub checked: u64,
@@ -106,7 +107,7 @@ impl User {
         self.ops_left == 0 && self.looks == 0 && self.sent.is_none()
     }
 
-    /// He looks at everything.
+    /// Each name is looked at.
     pub fn verify(&mut self) {
         self.looks = NAMES;
     }
@@ -115,7 +116,7 @@ impl User {
         self.expires.is_some()
     }
 
-    /// Names his context.
+    /// Names its context.
     pub fn handle(&self) -> Option<Vec<u8>> {
         self.expires.map(|_| self.gss.handle.clone())
     }
@@ -437,7 +438,7 @@ impl User {
         if !is_explained {
             return Err(Violation(format!(
                 "user {uid}: {ask:?} ends with {status:?} after {count} operations, and the name \
-                 was there, as far as he knows: {known:?}"
+                 was there, as far as answers have told: {known:?}"
             )));
         }
         *known = match ask {

@@ -102,7 +102,7 @@ fn key_file_that_is_gone_holds_up_no_change_and_its_key_stays_good() {
     let mut serving = serve_by(with_credentials(None), &file.path, Stdio::piped());
     expect_done(&perf(port, &old));
     fs::remove_file(&path).expect("ours");
-    // Whoever changes the file of keys is told, though the document is as it was.
+    // A file of keys that has changed is told, though the document is as it was.
     let text_file = file.path.to_str().expect("UTF-8");
     for verb in ["diff", "apply"] {
         let told = expect_done(&ask(&file.path, &[verb, "-c", text_file]));
