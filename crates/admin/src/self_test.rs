@@ -13,7 +13,7 @@ use axum::http::StatusCode;
 use client::probe::{ProbeTo, Probed, probe};
 use control::reachable;
 use iscsi::Target;
-use server::{Protocol, Served as ServedNow, SubsystemSpec};
+use server::{Protocol, Served as ServedNow, SubsystemSpec, check};
 
 use crate::body::body_of;
 use crate::off_thread::{Served, off_thread};
@@ -124,8 +124,9 @@ fn object(
             let found = all.clone().find(|target| target.name == *name);
             let known = || all.map(|target| &*target.name).collect();
             let found = found.ok_or_else(|| missing("target", name, known()))?;
-            let to = ProbeTo::Unit(name.clone(), asked.lun.unwrap_or_default());
-            Ok((to, of_target(served, found)))
+            let lun = check::lun(asked.lun.unwrap_or_default().into())
+                .map_err(|why| Problem::new(StatusCode::UNPROCESSABLE_ENTITY, why))?;
+            Ok((ProbeTo::Unit(name.clone(), lun), of_target(served, found)))
         }
         (None, None, Some(path)) => {
             let all = &served.exports;

@@ -15,7 +15,8 @@ pub struct SelfTestRequest {
     pub nsid: Option<u32>,
     /// Name of an iSCSI target.
     pub target: Option<String>,
-    /// A logical unit of it. `None`: 0.
+    /// A logical unit of it: 0 to 16383. `None`: 0.
+    #[schema(maximum = 16383)]
     pub lun: Option<u16>,
     /// Path of an export.
     pub export: Option<String>,

@@ -171,6 +171,8 @@ fn self_test_of_nothing_that_is_served_is_told_what_is_wrong() {
             "no such listener",
         ),
         (json!({"subsystem": OPEN, "colour": "red"}), 400, "colour"),
+        (json!({"target": IQN, "lun": 16384}), 422, "from 0 to 16383"),
+        (json!({"target": IQN, "lun": 65536}), 400, "65536"),
         (json!("one"), 400, "what is tried"),
     ] {
         let (found, told) = tried(&admin, &asked);
