@@ -58,7 +58,8 @@ pub(crate) fn failure(major: u32, minor: u32, say: impl Fn(u32, bool) -> String)
         minor => say(minor, true),
     };
     let mut said = match of_minor.trim() {
-        "" => say(major, false),
+        // The library has no words for the minor status.
+        "" | "Success" => say(major, false),
         text => text.to_owned(),
     };
     if let Some((name, _, advice)) = find(minor) {
@@ -192,6 +193,7 @@ mod tests {
 
     fn said(minor: i32) -> String {
         let say = |_: u32, is_minor| match is_minor {
+            true if minor == 13 => String::from("Success"),
             true => String::from("of the minor"),
             false => String::from("of the major"),
         };
@@ -212,6 +214,7 @@ mod tests {
     fn failure_with_no_minor_status_or_an_unknown_one_says_what_the_library_says() {
         assert_eq!(said(0), "of the major");
         assert_eq!(said(12), "of the minor");
+        assert_eq!(said(13), "of the major");
         assert_eq!(
             Failure::default().to_string(),
             "the library gives no reason"
