@@ -338,11 +338,8 @@ impl Protocol for NfsConnection {
                 self.note_refusal(RefusalKind::END, &reason);
                 self.is_leaving = true;
             }
-            ServerOp::Place { .. }
-            | ServerOp::Init { .. }
-            | ServerOp::Answer { .. }
-            | ServerOp::StartTls
-            | ServerOp::Fatal(_) => {}
+            // The others need no memory.
+            _ => {}
         }
     }
 
@@ -457,11 +454,7 @@ impl Protocol for NfsConnection {
             ServerOp::Call { tag }
             | ServerOp::PrepareArgs { tag, .. }
             | ServerOp::Prepare { tag, .. } => [Some(tag), None],
-            ServerOp::Place { .. }
-            | ServerOp::Init { .. }
-            | ServerOp::Answer { .. }
-            | ServerOp::StartTls
-            | ServerOp::Fatal(_) => [None; 2],
+            _ => [None; 2],
         }
     }
 

@@ -191,14 +191,6 @@ impl Table {
         Some(context)
     }
 
-    /// Whose the oldest context of a host is.
-    fn first_of(&self, host: u64) -> Option<Credential> {
-        let contexts = self.contexts.values();
-        let of_host = contexts.filter(|context| context.host == host);
-        let first = of_host.min_by_key(|context| context.handle);
-        first.map(|context| context.credential)
-    }
-
     /// Removes a context, of a host if one is named: one that is good no more, else one of the
     /// host that has most; of these one without a verified call, else the one that was not used
     /// for longest. Its client makes another one.
@@ -394,8 +386,10 @@ impl Contexts {
             table.make_room(None, now);
         }
         let handle = self.handle(table);
+        let is_of_host = |other: &&Arc<Context>| other.host == host;
+        let others = || table.contexts.values().find(is_of_host);
         let credential = match faults::is(Fault::OnePrincipal) {
-            true => table.first_of(host).unwrap_or(credential),
+            true => others().map_or(credential, |other| other.credential),
             false => credential,
         };
         let context = Context {
