@@ -311,6 +311,19 @@ impl Server {
         record.is_confirmed.then(|| record.client.clone())
     }
 
+    /// A client, whether it is confirmed or not.
+    pub fn introduced(&self, id: clientid4) -> Option<Arc<Client>> {
+        let registry = self.registry();
+        Some(registry.clients.get(&id)?.client.clone())
+    }
+
+    /// The confirmed client of a name, of sessions or of version 4.0.
+    pub fn named(&self, minor: u32, name: &[u8]) -> Option<Arc<Client>> {
+        let registry = self.registry();
+        let confirmed = registry.owners[usize::from(minor > 0)].get(name)?.confirmed;
+        Some(registry.clients[&confirmed?].client.clone())
+    }
+
     /// What the client of a name, of sessions or of version 4.0, was before it started
     /// again.
     pub fn before(&self, minor: u32, name: &[u8]) -> Option<clientid4> {
@@ -321,10 +334,8 @@ impl Server {
 
     /// Whether a client is one that there is already, and has not started again.
     pub fn is_known(&self, minor: u32, owner: &ClientOwner<'_>) -> bool {
-        let registry = self.registry();
-        let known = registry.owners[usize::from(minor > 0)].get(owner.id);
-        let confirmed = known.and_then(|known| known.confirmed);
-        confirmed.is_some_and(|id| registry.clients[&id].client.verifier == owner.verifier)
+        let named = self.named(minor, owner.id);
+        named.is_some_and(|client| client.verifier == owner.verifier)
     }
 
     /// All confirmed clients.

@@ -19,6 +19,7 @@ use wire::xdr::{Encode, List};
 use crate::Nfsd;
 use crate::continuation::Continuation;
 use crate::duplicate_request_cache::Once;
+use crate::events::ClientRefused;
 use crate::peer::{Peer, SessionUse};
 use crate::pseudo::{self, Granted, PseudoPlace};
 use crate::reason::Reason;
@@ -387,6 +388,36 @@ impl<'a> RunningCall<'a> {
     pub(crate) fn proven_identity(&self) -> Option<&str> {
         let principal = || self.link.machine.principal(self.flow.tag);
         self.peer.certificate_name().or_else(principal)
+    }
+
+    /// The operation ends with `status`: the operator is told where that is since the name of a
+    /// client is another principal's. What `holder` finds is told of that client.
+    #[cold]
+    pub(crate) fn name_refused(
+        &self,
+        status: nfsstat4,
+        owner: &[u8],
+        holder: impl FnOnce() -> Option<Arc<Client>>,
+    ) -> nfsstat4 {
+        let of_principal = [nfsstat4::NFS4ERR_CLID_INUSE, nfsstat4::NFS4ERR_WRONG_CRED];
+        if of_principal.contains(&status) {
+            self.nfsd.events.client_refused(ClientRefused {
+                peer: self.peer.address,
+                identity: self.proven_identity().map(str::to_owned),
+                owner: owner.into(),
+                holder: holder(),
+            });
+        }
+        status
+    }
+
+    /// The same where it is since a client, which is there, is another principal's.
+    #[cold]
+    pub(crate) fn client_refused(&self, status: nfsstat4, client: Option<Arc<Client>>) -> nfsstat4 {
+        match client {
+            Some(client) => self.name_refused(status, &client.owner, || Some(client.clone())),
+            None => status,
+        }
     }
 
     /// Its minor version.

@@ -53,7 +53,7 @@ use nfs::server::files::Files;
 
 pub use call::{Around, CallIo, Elsewhere, Step};
 pub use data::prepare;
-pub use events::{ExportRefused, NfsEvent};
+pub use events::{ClientRefused, ExportRefused, NfsEvent};
 pub use exports::Exports;
 pub use peer::{Peer, host_address, host_name};
 pub use pseudo::{Granted, Lost, PseudoPlace, View};

@@ -67,13 +67,14 @@ pub(crate) fn setclientid<'a>(
             };
             run.ok(|to| resok.encode(to))
         }
-        Err(nfsstat4::NFS4ERR_CLID_INUSE) => {
+        Err(status @ nfsstat4::NFS4ERR_CLID_INUSE) => {
+            run.name_refused(status, owner.id, || server.named(0, owner.id));
             // The address of the client that has the name is not for others.
             let hidden = clientaddr4 {
                 r_netid: Opaque(b"tcp"),
                 r_addr: Opaque(b"0.0.0.0.0.0"),
             };
-            run.answer(nfsstat4::NFS4ERR_CLID_INUSE, |to| hidden.encode(to))
+            run.answer(status, |to| hidden.encode(to))
         }
         Err(status) => Err(status),
     }
@@ -86,7 +87,8 @@ pub(crate) fn setclientid_confirm<'a>(
     let principal = run.principal();
     let (id, verifier) = (args.clientid, args.setclientid_confirm);
     let server = &run.nfsd.server;
-    server.confirm_clientid(id, verifier, principal, run.now)?;
+    let confirmed = server.confirm_clientid(id, verifier, principal, run.now);
+    confirmed.map_err(|status| run.client_refused(status, server.introduced(id)))?;
     run.nfsd.admit(id, true);
     run.nfsd.remove_gone_clients();
     run.ok(|_| {})
@@ -114,7 +116,9 @@ pub(crate) fn bind_conn_to_session<'a>(
     let held = run.peer.session(run.nfsd, &args.bctsa_sessid);
     let held = held.ok_or(nfsstat4::NFS4ERR_BADSESSION)?;
     let principal = run.principal();
-    held.session.client.check_protection(principal)?;
+    let client = &held.session.client;
+    let checked = client.check_protection(principal);
+    checked.map_err(|status| run.client_refused(status, Some(client.clone())))?;
     let dir = held.session.bind(run.peer.id, args.bctsa_dir)?;
     run.peer.states.bound(&held.session);
     held.session.client.renew(run.now);
@@ -162,7 +166,9 @@ pub(crate) fn exchange_id<'a>(
     let files = &run.nfsd.files;
     let has_state = |id| files.has_state(id);
     let known: (_, &dyn Fn(_) -> _) = (run.now, &has_state);
-    let exchanged = server.exchange_id(minor, owner, args.eia_flags, principal, known)?;
+    let exchanged = server.exchange_id(minor, owner, args.eia_flags, principal, known);
+    let holder = || server.named(minor, owner.id);
+    let exchanged = exchanged.map_err(|status| run.name_refused(status, owner.id, holder))?;
     run.nfsd.remove_gone_clients();
     let confirmed = match exchanged.is_confirmed {
         true => EXCHGID4_FLAG_CONFIRMED_R,
@@ -198,7 +204,10 @@ pub(crate) fn create_session<'a>(
     args: &CREATE_SESSION4args<'a>,
 ) -> OperationOutcome<'a> {
     let principal = run.principal();
-    let session = run.nfsd.server.create_session(args, principal, run.now)?;
+    let server = &run.nfsd.server;
+    let session = server.create_session(args, principal, run.now);
+    let client = || server.introduced(args.csa_clientid);
+    let session = session.map_err(|status| run.client_refused(status, client()))?;
     run.nfsd.admit(session.client.id, false);
     run.nfsd.remove_gone_clients();
     if session.flags & CREATE_SESSION4_FLAG_CONN_BACK_CHAN != 0 {
@@ -242,7 +251,10 @@ pub(crate) fn destroy_session<'a>(
     }
     let principal = run.principal();
     let server = &run.nfsd.server;
-    server.destroy_session(&args.dsa_sessionid, principal)?;
+    let id = &args.dsa_sessionid;
+    let client = || Some(server.session(id)?.client.clone());
+    let destroyed = server.destroy_session(id, principal);
+    destroyed.map_err(|status| run.client_refused(status, client()))?;
     run.ok(|_| {})
 }
 
@@ -253,7 +265,9 @@ pub(crate) fn destroy_clientid<'a>(
     let id = args.dca_clientid;
     let has_state = run.nfsd.files.has_state(id);
     let principal = run.principal();
-    run.nfsd.server.destroy_clientid(id, has_state, principal)?;
+    let server = &run.nfsd.server;
+    let destroyed = server.destroy_clientid(id, has_state, principal);
+    destroyed.map_err(|status| run.client_refused(status, server.introduced(id)))?;
     run.nfsd.remove_gone_clients();
     run.ok(|_| {})
 }

@@ -345,6 +345,17 @@ impl Service {
         if refused.left_out > 0 {
             refusals.note_unnamed(MOUNT_REFUSED, refused.left_out);
         }
+        let refused = nfsd.take_clients_refused();
+        for refused in refused.list {
+            refusals.note(Refusal {
+                peer: Some(refused.peer),
+                host: Some(&String::from_utf8_lossy(&refused.owner)),
+                ..Refusal::new(CLIENT_REFUSED, &refused)
+            });
+        }
+        if refused.left_out > 0 {
+            refusals.note_unnamed(CLIENT_REFUSED, refused.left_out);
+        }
     }
 
     /// Whether the caller is to look at leases this time.

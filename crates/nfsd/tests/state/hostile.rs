@@ -83,6 +83,13 @@ fn client_without_certificate_cannot_end_the_state_of_one_that_has_shown_one() {
         let in_use = nfsstat4::NFS4ERR_CLID_INUSE;
         let told = [plain, other, again].map(&mut introduce);
         assert_eq!(told, [in_use, in_use, NFS4_OK], "4.{minor}");
+        let refused = world.server.nfsd.take_clients_refused().list;
+        let told: Vec<_> = refused.iter().map(ToString::to_string).collect();
+        assert_eq!(told.len(), 2, "{told:?}");
+        let holder = format!("has proved `{}`, from 127.0.0.1", NAMES[0]);
+        assert!(told.iter().all(|told| told.contains(&holder)), "{told:?}");
+        assert!(told[1].contains("this one `DNS:b.example.org`"), "{told:?}");
+        assert!(refused.iter().all(|refused| *refused.owner == *b"a"));
         if minor > 0 {
             // No connection without it is bound to its session.
             let args = BIND_CONN_TO_SESSION4args {
