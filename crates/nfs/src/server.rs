@@ -9,7 +9,9 @@ mod client;
 pub mod files;
 mod grace;
 pub mod locks;
+mod principal;
 mod protection;
+mod record;
 mod registry;
 mod secret;
 mod session;
@@ -25,9 +27,11 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use machine::{Nanos, locked, work};
 use wire::nfs4::{clientid4, sequenceid4, sessionid4, verifier4};
 
-pub use client::{Client, Principal};
+pub use client::Client;
 use grace::Grace;
+pub use principal::{Principal, ProvenNumber, proven_number};
 pub use protection::{Operations, Protection};
+pub use record::{Record, RecordedClient};
 pub use registry::{callback_user, has_callback_way};
 pub use secret::Secret;
 pub use session::{Callback, Channel, ConnectionId, RequestId, Sequenced, Session};
@@ -80,15 +84,6 @@ impl Default for ServerSettings {
             secret: Secret::default(),
         }
     }
-}
-
-/// A change of what must be known after a restart.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Record {
-    /// This client (`co_ownerid`) may have state.
-    Kept(Box<[u8]>),
-    /// It has none any more.
-    Gone(Box<[u8]>),
 }
 
 /// What is to be reported, as much as may be held until it is taken.
@@ -238,7 +233,7 @@ impl Server {
     pub fn new(
         settings: ServerSettings,
         boot: u32,
-        known: impl IntoIterator<Item = Box<[u8]>>,
+        known: impl IntoIterator<Item = RecordedClient>,
         now: Nanos,
     ) -> Server {
         assert!(settings.fore.slots > 0 && settings.clients_max > 0);

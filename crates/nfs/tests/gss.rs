@@ -434,7 +434,7 @@ fn principals_share_a_connection_and_are_told_apart() {
         .collect();
     assert_eq!((said[0].uid, said[1].uid, said[3].uid), (7, 8, 7));
     assert!(said[2].is_unknown && !said[0].is_unknown);
-    let principals: std::collections::HashSet<u64> =
+    let principals: std::collections::HashSet<u128> =
         said.iter().map(|said| said.principal).collect();
     assert_eq!(principals.len(), 4);
     assert!(said.iter().all(|said| said.flavor == Flavor::Krb5));

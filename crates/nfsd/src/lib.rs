@@ -48,8 +48,8 @@ use std::sync::{Arc, Mutex, Weak};
 
 use machine::Nanos;
 use nfs::gss::{Contexts, ContextsSettings};
-use nfs::server::Server;
 use nfs::server::files::Files;
+use nfs::server::{RecordedClient, Server};
 
 pub use call::{Around, CallIo, Elsewhere, Step};
 pub use data::prepare;
@@ -59,7 +59,6 @@ pub use peer::{Peer, host_address, host_name};
 pub use pseudo::{Granted, Lost, PseudoPlace, View};
 pub use reason::Reason;
 pub use run::Execution;
-use xprtsec::ShownCertificate;
 
 /// Read delegations of all clients together at most.
 const DELEGATIONS_MAX: u32 = 64 * 1024;
@@ -125,7 +124,7 @@ impl Nfsd {
     pub fn new(
         settings: NfsdSettings,
         boot: u32,
-        known: impl IntoIterator<Item = Box<[u8]>>,
+        known: impl IntoIterator<Item = RecordedClient>,
         exports: Exports,
         now: Nanos,
     ) -> Nfsd {
@@ -147,18 +146,6 @@ impl Nfsd {
             events: events::Events::default(),
             is_drained: AtomicBool::new(false),
         }
-    }
-
-    /// The number of a certificate: of its names in whatever order, so that one which is renewed
-    /// has the same, or else of its subject.
-    fn number_of(&self, certificate: &ShownCertificate) -> u64 {
-        let mut names: Vec<&str> = certificate.names.iter().map(String::as_str).collect();
-        names.sort_unstable();
-        let text = match names.is_empty() {
-            true => certificate.subject.clone(),
-            false => names.join("\n"),
-        };
-        self.settings.server.secret.number_of(text.as_bytes())
     }
 
     /// Whether clients may make security contexts: else no call by RPCSEC_GSS comes, and

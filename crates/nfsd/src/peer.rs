@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use nfs::connection::Connection;
-use nfs::server::Session;
+use nfs::server::{ProvenNumber, Session, proven_number};
 use store::fs::Asker;
 use store::meter::IoMeter;
 use wire::nfs4::{clientid4, sessionid4};
@@ -34,8 +34,8 @@ pub struct Peer {
     pub(crate) states: SeenStates,
     /// What it sees of the exports.
     pub(crate) view: View,
-    /// The number of its client's certificate and what it is called, if that has shown one.
-    certificate: Option<(u64, String)>,
+    /// What the certificate of its client is called, with its number, if that has shown one.
+    certificate: Option<(ProvenNumber, String)>,
     /// What its address has called, once it calls something that must not be done twice.
     replies: Option<Arc<AddressReplies>>,
     /// Memory of its large answers.
@@ -104,9 +104,8 @@ impl Peer {
     /// Its connection is protected by TLS from now on; its client has shown this certificate, if
     /// it has shown one.
     pub fn secure(&mut self, nfsd: &Nfsd, shown: Option<ShownCertificate>) {
-        self.certificate = shown
-            .as_ref()
-            .map(|shown| (nfsd.number_of(shown), shown.name().to_owned()));
+        let name = shown.as_ref().map(ShownCertificate::name);
+        self.certificate = name.map(|name| (proven_number(name), name.to_owned()));
         let client = ConnectedClient {
             address: self.address.ip(),
             xprtsec: match shown {
@@ -125,7 +124,7 @@ impl Peer {
     }
 
     #[inline]
-    pub(crate) fn certificate_number(&self) -> Option<u64> {
+    pub(crate) fn certificate_number(&self) -> Option<ProvenNumber> {
         self.certificate.as_ref().map(|(number, _)| *number)
     }
 

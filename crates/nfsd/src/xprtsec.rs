@@ -94,7 +94,8 @@ pub struct ShownCertificate {
 }
 
 impl ShownCertificate {
-    /// What people call its client: its first name, or else its subject.
+    /// What its client is known by: its first name, or else its subject. One that is renewed with
+    /// more names behind it is of the same client.
     #[must_use]
     pub fn name(&self) -> &str {
         self.names.first().unwrap_or(&self.subject)

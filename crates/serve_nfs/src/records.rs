@@ -2,10 +2,11 @@
 //! may reclaim after a restart, and the number of the start.
 //!
 //! One text file. Each line ends with a checksum of its own: `server` and what
-//! clients know it by, `boot` and the number of the start, then `kept` or `gone` and
-//! a client's name in hexadecimal. Lines are appended and synced before the client
-//! gets an answer; at each start, and when most of the lines are of the past, a new
-//! file takes the place of the old one.
+//! clients know it by, `boot` and the number of the start, then `kept` or `gone`, a
+//! client's name in hexadecimal, and the principal that made its record. Lines are
+//! appended and synced before the client gets an answer; at each start, and when most of
+//! the lines are of the past, a new file takes the place of the old one. Files of the
+//! first version have no principals: the next line about such a name takes its place.
 //! A last line that a crash has cut off was never answered for, and is left out.
 //! Any other damage is an error: a server that took it for an empty file would let
 //! clients take what others may still reclaim.
@@ -17,11 +18,13 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use nfs::server::Record;
+use nfs::server::{Principal, Record, RecordedClient};
 use reactor::must_fill_random;
 
 /// First words of the file, with the version of the format.
-const MAGIC: &str = "weft-nfs-clients 1";
+const MAGIC: &str = "weft-nfs-clients 2";
+/// The same of a file without principals.
+const MAGIC_OF_NAMES: &str = "weft-nfs-clients 1";
 /// The file in the state folder.
 const FILE: &str = "nfs-clients";
 /// No file is larger: some 16,000 clients with the longest names.
@@ -177,7 +180,7 @@ pub struct Records {
     journal: Box<dyn Journal>,
     identity: ServerIdentity,
     boot: u32,
-    kept: BTreeSet<Box<[u8]>>,
+    kept: BTreeSet<RecordedClient>,
     /// In the journal.
     lines: usize,
     /// What an append left that failed must not be followed by anything.
@@ -224,8 +227,8 @@ impl Records {
     }
 
     /// The clients on record.
-    pub fn kept(&self) -> impl Iterator<Item = &[u8]> {
-        self.kept.iter().map(|owner| &**owner)
+    pub fn kept(&self) -> impl Iterator<Item = &RecordedClient> {
+        self.kept.iter()
     }
 
     /// On the disk when it returns. Blocks.
@@ -233,12 +236,8 @@ impl Records {
         let mut text = String::new();
         let mut lines = 0;
         for change in changes {
-            let (word, owner, is_new) = match change {
-                Record::Kept(owner) => ("kept", owner, self.kept.insert(owner.clone())),
-                Record::Gone(owner) => ("gone", owner, self.kept.remove(owner)),
-            };
-            if is_new {
-                line(&mut text, word, owner);
+            if apply(&mut self.kept, change) {
+                push_change(&mut text, change);
                 lines += 1;
             }
         }
@@ -257,11 +256,14 @@ impl Records {
 
     fn rewrite(&mut self) -> io::Result<()> {
         let mut text = format!("{MAGIC}\n");
-        line(&mut text, "server", &self.identity);
+        push(
+            &mut text,
+            &format!("server {}", hexadecimal(&self.identity)),
+        );
         push(&mut text, &format!("boot {}", self.boot));
-        self.kept
-            .iter()
-            .for_each(|owner| line(&mut text, "kept", owner));
+        for client in &self.kept {
+            push_change(&mut text, &Record::Kept(client.clone()));
+        }
         self.is_torn = true;
         self.journal.replace(text.as_bytes())?;
         self.is_torn = false;
@@ -270,9 +272,53 @@ impl Records {
     }
 }
 
-fn line(text: &mut String, word: &str, owner: &[u8]) {
-    let digits: String = owner.iter().map(|byte| format!("{byte:02x}")).collect();
-    push(text, &format!("{word} {digits}"));
+/// What a change makes of the clients on record; whether it is one.
+fn apply(kept: &mut BTreeSet<RecordedClient>, change: &Record) -> bool {
+    let (Record::Kept(client) | Record::Gone(client)) = change;
+    let unproven = RecordedClient {
+        owner: client.owner.clone(),
+        principal: None,
+    };
+    let had_name = client.principal.is_some() && kept.remove(&unproven);
+    had_name
+        | match change {
+            Record::Kept(client) => kept.insert(client.clone()),
+            Record::Gone(client) => kept.remove(client),
+        }
+}
+
+fn hexadecimal(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn push_change(text: &mut String, change: &Record) {
+    let (word, RecordedClient { owner, principal }) = match change {
+        Record::Kept(client) => ("kept", client),
+        Record::Gone(client) => ("gone", client),
+    };
+    let mut line = format!("{word} {}", hexadecimal(owner));
+    if let Some(principal) = principal {
+        line.push_str(&format!(" {principal}"));
+    }
+    push(text, &line);
+}
+
+/// What [`push_change`] has written, without the checksum.
+fn change(line: &str) -> Option<Record> {
+    let (word, rest) = line.split_once(' ')?;
+    let (digits, principal) = match rest.split_once(' ') {
+        None => (rest, None),
+        Some((digits, principal)) => (digits, Some(Principal::parse(principal)?)),
+    };
+    let client = RecordedClient {
+        owner: bytes(digits)?,
+        principal,
+    };
+    match word {
+        "kept" => Some(Record::Kept(client)),
+        "gone" => Some(Record::Gone(client)),
+        _ => None,
+    }
 }
 
 /// A line, and its checksum: CRC32C in hexadecimal.
@@ -289,7 +335,7 @@ fn checked(line: &[u8]) -> Option<&str> {
     (sum == mem::crc32c_bytes(line.as_bytes(), 0)).then_some(line)
 }
 
-fn owner(digits: &str) -> Option<Box<[u8]>> {
+fn bytes(digits: &str) -> Option<Box<[u8]>> {
     let pairs = digits.as_bytes().chunks(2);
     let byte = |pair: &[u8]| {
         let pair = std::str::from_utf8(pair).ok()?;
@@ -300,7 +346,7 @@ fn owner(digits: &str) -> Option<Box<[u8]>> {
 
 /// What the server is known by, the number of its last start, and the clients on
 /// record.
-type KnownServer = (ServerIdentity, u32, BTreeSet<Box<[u8]>>);
+type KnownServer = (ServerIdentity, u32, BTreeSet<RecordedClient>);
 
 /// What the file `path` says in `bytes`.
 fn known(path: &Path, bytes: &[u8]) -> io::Result<KnownServer> {
@@ -315,17 +361,18 @@ fn known(path: &Path, bytes: &[u8]) -> io::Result<KnownServer> {
 }
 
 /// What a file says.
-fn read(bytes: &[u8]) -> Result<KnownServer, String> {
-    if bytes.len() as u64 > BYTES_MAX {
+fn read(file: &[u8]) -> Result<KnownServer, String> {
+    if file.len() as u64 > BYTES_MAX {
         return Err(format!("has more than {BYTES_MAX} bytes"));
     }
     let damaged = |number: usize| format!("is damaged in line {number}");
-    let mut lines = bytes.split(|byte| *byte == b'\n').zip(1..);
-    if lines.next().map(|(line, _)| line) != Some(MAGIC.as_bytes()) {
+    let mut lines = file.split(|byte| *byte == b'\n').zip(1..);
+    let first = lines.next().map_or(&b""[..], |(line, _)| line);
+    if ![MAGIC, MAGIC_OF_NAMES].map(str::as_bytes).contains(&first) {
         return Err(format!("does not begin with '{MAGIC}'"));
     }
     let mut next = || lines.next().and_then(|(line, _)| checked(line));
-    let identity = next().and_then(|line| owner(line.strip_prefix("server ")?));
+    let identity = next().and_then(|line| bytes(line.strip_prefix("server ")?));
     let identity = identity.and_then(|identity| (*identity).try_into().ok());
     let identity = identity.ok_or_else(|| damaged(2))?;
     let boot = next().and_then(|line| line.strip_prefix("boot ")?.parse().ok());
@@ -340,11 +387,8 @@ fn read(bytes: &[u8]) -> Result<KnownServer, String> {
         if let Some(number) = cut {
             return Err(damaged(number));
         }
-        match line.split_once(' ').map(|(word, rest)| (word, owner(rest))) {
-            Some(("kept", Some(owner))) => drop(kept.insert(owner)),
-            Some(("gone", Some(owner))) => drop(kept.remove(&owner)),
-            _ => return Err(damaged(number)),
-        }
+        let change = change(line).ok_or_else(|| damaged(number))?;
+        apply(&mut kept, &change);
     }
     Ok((identity, boot, kept))
 }
@@ -352,6 +396,8 @@ fn read(bytes: &[u8]) -> Result<KnownServer, String> {
 #[cfg(test)]
 mod tests {
     use std::sync::{Arc, Mutex};
+
+    use nfs::connection::Credential;
 
     use super::*;
 
@@ -392,16 +438,31 @@ mod tests {
         Records::open(Box::new(disk.clone()), 7).expect("whole")
     }
 
+    fn user(uid: u32) -> Option<Principal> {
+        Some(Principal::new(&Credential::sys(uid, 0, []), None))
+    }
+
+    fn client(name: &[u8], principal: Option<Principal>) -> RecordedClient {
+        RecordedClient {
+            owner: name.into(),
+            principal,
+        }
+    }
+
     fn kept(name: &[u8]) -> Record {
-        Record::Kept(name.into())
+        Record::Kept(client(name, user(0)))
     }
 
     fn gone(name: &[u8]) -> Record {
-        Record::Gone(name.into())
+        Record::Gone(client(name, user(0)))
     }
 
     fn names(records: &Records) -> Vec<Vec<u8>> {
-        records.kept().map(<[u8]>::to_vec).collect()
+        records.kept().map(|client| client.owner.to_vec()).collect()
+    }
+
+    fn all(records: &Records) -> Vec<RecordedClient> {
+        records.kept().cloned().collect()
     }
 
     #[test]
@@ -420,6 +481,40 @@ mod tests {
         assert_eq!(names(&records), [odd.to_vec(), b"b".to_vec()]);
         assert_eq!(open(&disk).boot(), 9);
         assert_ne!(open(&Disk::default()).identity(), identity);
+    }
+
+    #[test]
+    fn clients_of_one_name_are_told_apart_by_their_principals() {
+        let disk = Disk::default();
+        let of_first = user(0).map(|own| Principal::parse(&format!("{own} certificate ff")));
+        let of_first = of_first.expect("a principal");
+        let [first, second] = [of_first, user(1)].map(|of| client(b"a", of));
+        let mut records = open(&disk);
+        let changes = [&first, &second].map(|client| Record::Kept(client.clone()));
+        records.note(&changes).expect("room");
+        let mut records = open(&disk);
+        assert_eq!(all(&records).len(), 2);
+        records.note(&[Record::Gone(second)]).expect("room");
+        assert_eq!(all(&open(&disk)), [first]);
+    }
+
+    /// A file of the version before: names alone.
+    #[test]
+    fn names_without_principals_are_kept_until_their_clients_are_back() {
+        let lines = ["server 00112233445566778899aabbccddeeff", "boot 4"];
+        let lines = lines
+            .into_iter()
+            .chain(["kept 61", "kept 62", "kept 63", "gone 63"]);
+        let mut file = "weft-nfs-clients 1\n".to_owned();
+        lines.for_each(|line| push(&mut file, line));
+        let disk = Disk::default();
+        *disk.bytes.lock().unwrap() = Some(file.into_bytes());
+        let mut records = open(&disk);
+        assert_eq!(records.boot(), 5);
+        assert_eq!(all(&records), [client(b"a", None), client(b"b", None)]);
+        assert_eq!(all(&open(&disk)), all(&records));
+        records.note(&[kept(b"a"), gone(b"b")]).expect("room");
+        assert_eq!(all(&open(&disk)), [client(b"a", user(0))]);
     }
 
     /// Whatever a crash leaves of the last append, what was synced before is
@@ -447,7 +542,7 @@ mod tests {
             .note(&[kept(b"first"), kept(b"second")])
             .expect("room");
         let whole = disk.bytes.lock().unwrap().clone().expect("something");
-        let last = whole.len() - b"kept 7365636f6e64 01234567\n".len();
+        let last = whole.len() - b"kept 7365636f6e64 uid 0 01234567\n".len();
         for at in 0..last - 1 {
             let mut bytes = whole.clone();
             bytes[at] ^= 1;

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use ::nfs::server::{ClientEvent, Departure, Secret};
+use ::nfs::server::{ClientEvent, Departure, RecordedClient, Secret};
 use auth::gss_acceptor::GssAcceptor;
 use auth::user::Accounts;
 use engine::{About, Post, ProofKind, Refusal, Remedy, Shared};
@@ -74,7 +74,7 @@ pub(crate) fn later(time: Time, by: Nanos) -> Time {
 struct Start {
     settings: NfsdSettings,
     boot: u32,
-    known: Vec<Box<[u8]>>,
+    known: Vec<RecordedClient>,
     exports: Exports,
 }
 
@@ -118,7 +118,7 @@ impl Service {
         wall: Wall,
     ) -> Service {
         let kept = records.iter().flat_map(Records::kept);
-        let known = kept.map(Box::from).collect();
+        let known = kept.cloned().collect();
         // Clients of a server without records must see that it is another one.
         let random = || RandomState::new().hash_one(0) as u32;
         let boot = records.as_ref().map_or_else(random, Records::boot);
@@ -600,6 +600,7 @@ mod tests {
         service.write_records();
         assert!(!service.are_records_behind());
         let records = Records::open(disk(), 7).expect("whole");
-        assert_eq!(records.kept().collect::<Vec<_>>(), [b"a_client"]);
+        let kept: Vec<_> = records.kept().map(|client| &*client.owner).collect();
+        assert_eq!(kept, [b"a_client"]);
     }
 }

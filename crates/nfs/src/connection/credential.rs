@@ -7,6 +7,8 @@ use wire::rpc::{
 };
 use wire::xdr::{Decode, Reader};
 
+use crate::server::ProvenNumber;
+
 /// Further groups that count: AUTH_SYS carries 16 at most.
 const GIDS_MAX: usize = 32;
 
@@ -72,8 +74,8 @@ pub struct Credential {
     pub uid: u32,
     /// Group; likewise.
     pub gid: u32,
-    /// With RPCSEC_GSS the principal, by a number that is its own; else 0.
-    pub principal: u64,
+    /// With RPCSEC_GSS the principal, by [its number](crate::server::proven_number); else 0.
+    pub principal: ProvenNumber,
     /// With RPCSEC_GSS: the principal is no user here.
     pub is_unknown: bool,
     gids: [u32; GIDS_MAX],
@@ -97,7 +99,7 @@ impl Credential {
     }
 
     /// RPCSEC_GSS by a principal which is this user here.
-    pub(crate) fn gss(principal: u64, user: Option<&User>) -> Credential {
+    pub(crate) fn gss(principal: ProvenNumber, user: Option<&User>) -> Credential {
         let (uid, gid) = user.map_or((0, 0), |user| (user.uid, user.gid));
         let gids = user.into_iter().flat_map(|user| user.gids.iter().copied());
         Credential {

@@ -15,7 +15,7 @@ use wire::rpc::rpc_gss_service_t;
 use super::window::Window;
 use super::{WINDOW_TOLD, major, service};
 use crate::connection::{Credential, Flavor};
-use crate::server::Secret;
+use crate::server::{Secret, proven_number};
 
 /// How a context is named: a number, and bits that only the server can make of it.
 type Handle = [u8; 16];
@@ -242,7 +242,7 @@ pub struct InitAnswer {
 }
 
 impl Contexts {
-    /// None yet; handles and principals are numbered with `secret`.
+    /// None yet; handles are numbered with `secret`.
     pub fn new(settings: ContextsSettings, secret: Secret) -> Contexts {
         Contexts {
             settings,
@@ -318,7 +318,7 @@ impl Contexts {
                     };
                 }
                 let left_s = context.expires_at_s().saturating_sub(time_s);
-                let principal = self.secret.number_of(context.client_name().as_bytes());
+                let principal = proven_number(context.client_name());
                 let credential = Credential::gss(principal, context.user());
                 let expires = now.saturating_add(left_s.saturating_mul(1_000_000_000));
                 InitAnswer {

@@ -5,59 +5,14 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use machine::Nanos;
 use wire::nfs4::{clientid4, nfs_opnum4, nfsstat4, verifier4};
 
+use super::principal::Principal;
 use super::{ClientOwner, Protection};
-use crate::connection::{Credential, Flavor};
 
 /// What is kept of the name of a client's program.
 const IMPLEMENTATION_BYTES_MAX: usize = 128;
 
 /// What is kept of what a client has proved to be.
 const IDENTITY_CHARS_MAX: usize = 256;
-
-/// The principal that made a client's record: only it may change that (RFC 8881,
-/// section 2.4.3). Two are the same whatever service of RPCSEC_GSS they use. A machine with a
-/// certificate (RFC 9289, section 4.2) has no principal in common with one that shows another, or
-/// none: AUTH_SYS lets each name any user.
-#[derive(Clone, Copy, Debug)]
-pub struct Principal {
-    kind: PrincipalKind,
-    certificate: Option<u64>,
-    /// Whether what it says cannot be changed on its way.
-    has_integrity: bool,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum PrincipalKind {
-    Nothing,
-    User(u32),
-    Gss(u64),
-}
-
-impl PartialEq for Principal {
-    fn eq(&self, other: &Principal) -> bool {
-        (self.kind, self.certificate) == (other.kind, other.certificate)
-    }
-}
-
-impl Eq for Principal {}
-
-impl Principal {
-    /// Of a call on a connection whose client has shown a certificate of this number
-    /// ([`Secret::number_of`](super::Secret::number_of) its names), or none.
-    pub fn new(credential: &Credential, certificate: Option<u64>) -> Principal {
-        Principal {
-            kind: match credential.flavor {
-                Flavor::None => PrincipalKind::Nothing,
-                Flavor::Sys => PrincipalKind::User(credential.uid),
-                Flavor::Krb5 | Flavor::Krb5i | Flavor::Krb5p => {
-                    PrincipalKind::Gss(credential.principal)
-                }
-            },
-            certificate,
-            has_integrity: credential.flavor.has_integrity(),
-        }
-    }
-}
 
 /// A record of a client (RFC 8881, section 2.4), shared by its sessions.
 #[derive(Debug)]

@@ -14,11 +14,13 @@ use wire::nfs4::{
     sessionid4,
 };
 
-use super::client::{Client, Principal};
+use super::client::Client;
+use super::principal::Principal;
 use super::secret::For;
 use super::session::{Channel, Session};
 use super::{
-    ClientEntry, ClientEvent, ClientOwner, Departure, Exchanged, Record, Registry, Server,
+    ClientEntry, ClientEvent, ClientOwner, Departure, Exchanged, Record, RecordedClient, Registry,
+    Server,
 };
 
 /// What a client may set in EXCHANGE_ID.
@@ -84,13 +86,16 @@ impl Registry {
         if owner.confirmed.is_none() && owner.unconfirmed.is_none() {
             owners.remove(name);
         }
-        // Another client may go by the same name: it started again, or is of the
-        // other kind. Then the record is its.
+        // Another client of the principal may go by the same name: it started again, or is of
+        // the other kind. Then the record is its.
         let heirs = self
             .owners
             .iter()
             .filter_map(|owners| owners.get(name)?.confirmed);
-        let heirs: Vec<_> = heirs.filter_map(|id| self.clients.get(&id)).collect();
+        let heirs: Vec<_> = heirs
+            .filter_map(|id| self.clients.get(&id))
+            .filter(|heir| heir.client.principal == entry.client.principal)
+            .collect();
         let (is_recorded, is_last) = (entry.client.is_recorded(), heirs.is_empty());
         if is_recorded {
             heirs.iter().for_each(|heir| heir.client.take_record());
@@ -99,7 +104,8 @@ impl Registry {
         // have to wait for.
         let was_on_record = is_recorded || entry.client.may_reclaim();
         if entry.is_confirmed && was_on_record && is_last {
-            self.changes.record(Record::Gone(name.clone()));
+            self.changes
+                .record(Record::Gone(RecordedClient::of(&entry.client)));
         }
         if entry.is_confirmed {
             self.changes.events.push(ClientEvent {
@@ -133,6 +139,9 @@ impl Server {
             return Err(nfsstat4::NFS4ERR_INVAL);
         }
         let is_update = flags & EXCHGID4_FLAG_UPD_CONFIRMED_REC_A != 0;
+        if !is_update {
+            self.check_awaited(owner.id, principal, now)?;
+        }
         let mut registry = self.registry();
         let known = registry.owners[SESSIONS].get(owner.id);
         let unconfirmed = known.and_then(|known| known.unconfirmed);
@@ -179,6 +188,24 @@ impl Server {
         Ok(entry.exchanged())
     }
 
+    /// Whether a principal may have this name while clients reclaim: that of another which may
+    /// have state since before the restart is its own until then, as if its lease had not run
+    /// out.
+    ///
+    /// # Errors
+    /// NFS4ERR_CLID_INUSE.
+    pub(super) fn check_awaited(
+        &self,
+        name: &[u8],
+        principal: Principal,
+        now: Nanos,
+    ) -> Result<(), nfsstat4> {
+        match self.is_in_grace(now) && self.grace.awaits_another(name, principal) {
+            true => Err(nfsstat4::NFS4ERR_CLID_INUSE),
+            false => Ok(()),
+        }
+    }
+
     /// One more client, not confirmed yet.
     pub(super) fn add<'r>(
         &self,
@@ -206,7 +233,7 @@ impl Server {
         let id = u64::from(self.boot) << 32 | u64::from(low);
         *registry.hosts.entry(owner.host).or_default() += 1;
         let client = Client::new((id, minor), &owner, principal, now);
-        if self.grace.awaits(owner.id) {
+        if self.grace.awaits(owner.id, principal) {
             client.let_reclaim();
         }
         let owners = &mut registry.owners[client.owners()];
@@ -269,6 +296,7 @@ impl Server {
         if args.csa_sequence == entry.sequenceid
             && let Some(last) = &entry.last
         {
+            entry.client.check_protection(principal)?;
             return Ok(last.clone());
         }
         if args.csa_sequence != entry.sequenceid.wrapping_add(1) {
@@ -370,7 +398,7 @@ impl Server {
             return Err(nfsstat4::NFS4ERR_COMPLETE_ALREADY);
         }
         self.record(client);
-        self.grace.done(&client.owner);
+        self.grace.done(&client.owner, client.principal);
         Ok(())
     }
 
@@ -382,8 +410,10 @@ impl Server {
             return;
         }
         let mut registry = self.registry();
-        registry.changes.record(Record::Kept(client.owner.clone()));
-        self.grace.recorded(&client.owner);
+        registry
+            .changes
+            .record(Record::Kept(RecordedClient::of(client)));
+        self.grace.recorded(&client.owner, client.principal);
     }
 
     /// Whether a client may take state now, as one that it had before a restart
@@ -436,8 +466,8 @@ impl Server {
     #[cold]
     pub fn end_grace(&self) {
         let mut registry = self.registry();
-        for owner in self.grace.end() {
-            registry.changes.record(Record::Gone(owner));
+        for client in self.grace.end() {
+            registry.changes.record(Record::Gone(client));
         }
     }
 }

@@ -30,8 +30,6 @@ pub(super) enum For {
     State(u64),
     /// Handles of security contexts.
     Context,
-    /// Names.
-    Name,
 }
 
 impl Secret {
@@ -44,7 +42,6 @@ impl Secret {
             For::Confirm => (2, 0),
             For::State(client) => (3, client),
             For::Context => (4, 0),
-            For::Name => (5, 0),
         };
         for word in [kind, of, number] {
             hasher.write_u64(word);
@@ -55,14 +52,6 @@ impl Secret {
     /// What cannot be guessed of the handle of the security context of this number.
     pub(crate) fn of_context(self, number: u64) -> u64 {
         self.bits(For::Context, number)
-    }
-
-    /// A number for a name: without the secret no two names can be found that share one.
-    pub fn number_of(self, name: &[u8]) -> u64 {
-        let mut hasher = SipHasher24::new_with_key(&self.0);
-        hasher.write_u64(self.bits(For::Name, name.len() as u64));
-        hasher.write(name);
-        hasher.finish()
     }
 
     fn round(self, what: For, round: u64, half: u32) -> u32 {

@@ -10,7 +10,8 @@ use wire::nfs4::{
     SEQUENCE4resok, channel_dir_from_client4, channel_dir_from_server4, nfsstat4, sessionid4,
 };
 
-use super::client::{Client, Principal};
+use super::client::Client;
+use super::principal::Principal;
 
 /// What a channel of a session may carry (`channel_attrs4`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

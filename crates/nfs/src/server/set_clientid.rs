@@ -6,7 +6,8 @@ use std::sync::Arc;
 use machine::Nanos;
 use wire::nfs4::{clientid4, nfsstat4, verifier4};
 
-use super::client::{Client, Principal};
+use super::client::Client;
+use super::principal::Principal;
 use super::secret::For;
 use super::{ClientOwner, Departure, Server};
 
@@ -48,6 +49,7 @@ impl Server {
         principal: Principal,
         (now, has_state): (Nanos, &dyn Fn(clientid4) -> bool),
     ) -> Result<(clientid4, verifier4), nfsstat4> {
+        self.check_awaited(owner.id, principal, now)?;
         let mut registry = self.registry();
         let registry = &mut *registry;
         registry.session_next += 1;

@@ -24,6 +24,14 @@ fn user(uid: u32) -> Principal {
     Principal::new(&Credential::sys(uid, 0, []), None)
 }
 
+/// A client of [`confirmed`] or [`old_client`] as it is on record.
+fn recorded(name: &[u8]) -> RecordedClient {
+    RecordedClient {
+        owner: name.into(),
+        principal: Some(user(0)),
+    }
+}
+
 /// The time, with every client having state.
 fn at(now: Nanos) -> (Nanos, &'static dyn Fn(clientid4) -> bool) {
     (now, &|_| true)
@@ -404,16 +412,16 @@ fn a_client_that_starts_again_stays_on_record() {
     server.reclaim_complete(&first.client).unwrap();
     let second = confirmed(&server, b"a", 2, 0);
     assert!(first.is_gone());
-    let name: Box<[u8]> = b"a"[..].into();
-    assert_eq!(server.take_records().0, [Record::Kept(name.clone())]);
+    let client = recorded(b"a");
+    assert_eq!(server.take_records().0, [Record::Kept(client.clone())]);
     assert!(server.evict(second.client.id));
-    assert_eq!(server.take_records().0, [Record::Gone(name)]);
+    assert_eq!(server.take_records().0, [Record::Gone(client)]);
 }
 
 #[test]
 fn grace_ends_with_the_last_client_to_complete_its_reclaims() {
-    let names = [b"a"[..].into(), b"b"[..].into()];
-    let server = Server::new(ServerSettings::default(), 8, names.clone(), 0);
+    let known = [recorded(b"a"), recorded(b"b")];
+    let server = Server::new(ServerSettings::default(), 8, known, 0);
     assert!(server.is_in_grace(SECOND));
     let a = confirmed(&server, b"a", 1, 0);
     let stranger = confirmed(&server, b"x", 1, 0);
@@ -452,9 +460,8 @@ fn grace_ends_with_the_last_client_to_complete_its_reclaims() {
 /// back after the next start.
 #[test]
 fn client_that_has_not_reclaimed_in_grace_is_off_the_record() {
-    let name = |name: &[u8]| Box::<[u8]>::from(name);
-    let names = [&b"a"[..], b"b", b"c", b"d"].map(name);
-    let server = Server::new(ServerSettings::default(), 9, names, 0);
+    let known = [&b"a"[..], b"b", b"c", b"d"].map(recorded);
+    let server = Server::new(ServerSettings::default(), 9, known, 0);
     let a = confirmed(&server, b"a", 1, 0);
     server.reclaim_complete(&a.client).unwrap();
     // It came, and is silent since; of version 4.0, it has taken something back.
@@ -466,7 +473,7 @@ fn client_that_has_not_reclaimed_in_grace_is_off_the_record() {
     let (records, number) = server.take_records();
     assert_eq!(
         records,
-        [Record::Kept(name(b"a")), Record::Kept(name(b"c"))]
+        [Record::Kept(recorded(b"a")), Record::Kept(recorded(b"c"))]
     );
     assert!(server.has_unsaved());
     server.saved(number);
@@ -476,14 +483,14 @@ fn client_that_has_not_reclaimed_in_grace_is_off_the_record() {
     records.sort_by_key(|record| format!("{record:?}"));
     assert_eq!(
         records,
-        [Record::Gone(name(b"d")), Record::Gone(name(b"b"))]
+        [Record::Gone(recorded(b"d")), Record::Gone(recorded(b"b"))]
     );
     server.saved(number);
     assert!(!server.is_in_grace(91 * SECOND) && !server.has_unsaved());
     // A client whose lease has run out, and whose state is in the way of another.
     let (id, now) = (a.client.id, 200 * SECOND);
     assert!(server.expire(id, now) && server.has_unsaved());
-    assert_eq!(server.take_records().0, [Record::Gone(name(b"a"))]);
+    assert_eq!(server.take_records().0, [Record::Gone(recorded(b"a"))]);
 }
 
 #[test]
@@ -797,9 +804,9 @@ fn setclientid_takes_effect_when_it_is_confirmed() {
         [id]
     );
     let (other, _) = set(1, 6, 9, 200 * SECOND).unwrap();
-    let name: Box<[u8]> = b"a"[..].into();
+    let records = server.take_records().0;
     assert!(
-        !server.take_records().0.contains(&Record::Gone(name)),
+        !records.contains(&Record::Gone(recorded(b"a"))),
         "one has a session"
     );
     assert!(other != again && server.client(again).is_none());

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use doubles::gss::GssClient;
 use nfs::gss::major;
+use nfs::server::RecordedClient;
 use nfsd::exports::{Export, Exports, Rule, Squash};
 use nfsd::{Nfsd, NfsdSettings};
 use store::fs::{FileSystem, Memory, Time};
@@ -86,6 +87,10 @@ pub fn server(
     listed: Listed<'_>,
     known: Vec<Box<[u8]>>,
 ) -> Rc<RefCell<doubles::nfsd::NfsdDouble>> {
+    let known = known.into_iter().map(|owner| RecordedClient {
+        owner,
+        principal: None,
+    });
     let nfsd = Nfsd::new(settings, 1, known, exports(listed), 0);
     let mut server = doubles::nfsd::NfsdDouble::new(nfsd, 64 << 20);
     server.time = TIME;

@@ -74,8 +74,10 @@ fn client_without_certificate_cannot_end_the_state_of_one_that_has_shown_one() {
         };
         let [plain, other, again] = [0; 3].map(|_| world.connect());
         world.server.secure(other, &["DNS:b.example.org"]);
-        // The same names, in another order.
-        world.server.secure(again, &[NAMES[1], NAMES[0]]);
+        // Renewed, with one more name.
+        world
+            .server
+            .secure(again, &[NAMES[0], "DNS:0.example.org", NAMES[1]]);
         let mut introduce = |conn| {
             let introduction = world.introduction("a", minor);
             world.plain(conn, minor, &introduction).next(number)
@@ -106,6 +108,46 @@ fn client_without_certificate_cannot_end_the_state_of_one_that_has_shown_one() {
         let known = world.server.nfsd.server.client(client.id);
         let known = known.expect("it is there");
         assert_eq!(known.identity.as_deref(), Some(NAMES[0]));
+    }
+}
+
+/// Nor after a restart, when nothing but its record tells of it.
+#[test]
+fn client_without_certificate_takes_no_name_and_no_state_of_before_a_restart() {
+    const NAME: &str = "DNS:a.example.org";
+    for minor in [0, 1, 2] {
+        let mut world = World::new();
+        let mut client = world.returned_with("a", minor, &[NAME]);
+        if minor > 0 {
+            world.complete(&mut client);
+        }
+        world.create(&mut client, "o", "f");
+        world.restart();
+        world.verifier = *b"another.";
+        let number = match minor {
+            0 => nfs_opnum4::OP_SETCLIENTID,
+            _ => nfs_opnum4::OP_EXCHANGE_ID,
+        };
+        let [plain, other] = [0; 2].map(|_| world.connect());
+        world.server.secure(other, &["DNS:b.example.org"]);
+        for conn in [plain, other] {
+            let introduction = world.introduction("a", minor);
+            let status = world.plain(conn, minor, &introduction).next(number);
+            assert_eq!(status, nfsstat4::NFS4ERR_CLID_INUSE, "4.{minor}");
+        }
+        let told = world.server.nfsd.take_clients_refused().list;
+        assert_eq!(told.len(), 2);
+        assert!(told.iter().all(|refused| *refused.owner == *b"a"));
+        assert_eq!(told[1].identity.as_deref(), Some("DNS:b.example.org"));
+        assert!(told[0].to_string().contains("before the restart"));
+        let back = world.returned_with("a", minor, &[NAME]);
+        let back = world
+            .server
+            .nfsd
+            .server
+            .client(back.id)
+            .expect("it is there");
+        assert!(back.may_reclaim());
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use doubles::nfsd::NfsdDouble;
 use nfs::connection::Flavor;
-use nfs::server::Record;
+use nfs::server::{Record, RecordedClient};
 use nfsd::exports::{Clients, Export, Exports, Rule, Squash};
 use nfsd::{Nfsd, NfsdSettings};
 use store::fs::{FileSystem, Memory, Time};
@@ -271,7 +271,7 @@ pub fn exports(fs: &Arc<Memory>, path: &str) -> Exports {
     Exports::new(vec![export], Time::default()).expect("exports")
 }
 
-fn start(fs: &Arc<Memory>, boot: u32, known: BTreeSet<Box<[u8]>>) -> NfsdDouble {
+fn start(fs: &Arc<Memory>, boot: u32, known: BTreeSet<RecordedClient>) -> NfsdDouble {
     let nfsd = Nfsd::new(NfsdSettings::default(), boot, known, exports(fs, "/"), 0);
     NfsdDouble::new(nfsd, 64 << 20)
 }
@@ -297,20 +297,26 @@ impl World {
     }
 
     /// The clients on record.
-    pub fn on_record(&self) -> BTreeSet<Box<[u8]>> {
+    fn recorded(&self) -> BTreeSet<RecordedClient> {
         let mut kept = BTreeSet::new();
         for record in &self.server.records {
             match record {
-                Record::Kept(name) => kept.insert(name.clone()),
-                Record::Gone(name) => kept.remove(name),
+                Record::Kept(client) => kept.insert(client.clone()),
+                Record::Gone(client) => kept.remove(client),
             };
         }
         kept
     }
 
+    /// Their names.
+    pub fn on_record(&self) -> BTreeSet<Box<[u8]>> {
+        let recorded = self.recorded().into_iter();
+        recorded.map(|client| client.owner).collect()
+    }
+
     /// The server is killed, and started again.
     pub fn restart(&mut self) {
-        let known = self.on_record();
+        let known = self.recorded();
         let boot = self.server.nfsd.server.boot() + 1;
         let mut server = start(&self.fs, boot, known.clone());
         server.records = known.into_iter().map(Record::Kept).collect();

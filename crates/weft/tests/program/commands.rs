@@ -408,7 +408,7 @@ fn files_are_served_by_the_commands_that_it_prints() {
     assert!(
         std::fs::read_to_string(records)
             .expect("records")
-            .starts_with("weft-nfs-clients 1\n")
+            .starts_with("weft-nfs-clients 2\n")
     );
 }
 

@@ -22,7 +22,7 @@ fn name_is_in_use_while_its_client_has_a_session_or_state() {
 }
 
 /// Root of a machine that has shown the certificate of this number, or none.
-fn machine(certificate: Option<u64>) -> Principal {
+fn machine(certificate: Option<ProvenNumber>) -> Principal {
     Principal::new(&Credential::sys(0, 0, []), certificate)
 }
 
@@ -74,6 +74,86 @@ fn client_of_version_4_0_that_starts_again_is_not_removed_by_one_without_its_cer
         assert_eq!(server.confirm_clientid(again, verifier, other, 0), in_use);
     }
     server.confirm_clientid(again, verifier, own, 0).unwrap();
+}
+
+/// After a restart the name of a client that may have state is its own until it has reclaimed, or
+/// its time for that is over (RFC 8881, sections 2.4.3, 8.4.2.1).
+#[test]
+fn name_on_record_is_its_principals_alone_while_clients_reclaim() {
+    let own = machine(Some(1));
+    let on_record = |owner: &[u8], principal| RecordedClient {
+        owner: owner.into(),
+        principal,
+    };
+    let known = [on_record(b"a", Some(own)), on_record(b"b", None)];
+    let server = Server::new(ServerSettings::default(), 8, known, 0);
+    let exchange = |name, by, now| server.exchange_id(1, owner(name, 1), 0, by, at(now));
+    let set = |name, by, now| {
+        let address = CallbackAddress {
+            program: 1,
+            netid: Box::default(),
+            address: Box::default(),
+            ident: 1,
+        };
+        server.set_clientid(owner(name, 1), address, by, at(now))
+    };
+    let in_use = Some(nfsstat4::NFS4ERR_CLID_INUSE);
+    for other in [machine(None), machine(Some(2)), user(1)] {
+        assert_eq!(exchange(b"a", other, 0).err(), in_use);
+        assert_eq!(set(b"a", other, 0).err(), in_use);
+        assert!(exchange(b"new", other, 0).is_ok());
+    }
+    let may_reclaim = |id| server.introduced(id).expect("it is there").may_reclaim();
+    assert!(may_reclaim(exchange(b"a", own, 0).unwrap().clientid));
+    assert!(may_reclaim(set(b"a", own, 0).unwrap().0));
+    // What a version of names alone has written is the first comer's.
+    assert!(may_reclaim(exchange(b"b", user(1), 0).unwrap().clientid));
+    let over = ServerSettings::default().grace;
+    let late = exchange(b"a", user(1), over).unwrap().clientid;
+    assert!(!may_reclaim(late));
+}
+
+/// Of the other kind, with or without sessions, a client may have the name of one of another
+/// principal: neither touches the record of the other.
+#[test]
+fn record_of_a_client_outlives_one_of_another_principal_with_its_name() {
+    let server = server();
+    let first = confirmed(&server, b"a", 1, 0);
+    server.reclaim_complete(&first.client).unwrap();
+    let address = CallbackAddress {
+        program: 1,
+        netid: Box::default(),
+        address: Box::default(),
+        ident: 0,
+    };
+    let (id, verifier) = server
+        .set_clientid(owner(b"a", 1), address, user(9), at(0))
+        .unwrap();
+    server.confirm_clientid(id, verifier, user(9), 0).unwrap();
+    server.record(&server.client(id).unwrap());
+    let second = RecordedClient {
+        principal: Some(user(9)),
+        ..recorded(b"a")
+    };
+    let kept = [recorded(b"a"), second.clone()].map(Record::Kept);
+    assert_eq!(server.take_records().0, kept);
+    assert!(server.evict(id));
+    assert_eq!(server.take_records().0, [Record::Gone(second)]);
+}
+
+/// Its answer has the session's identifier.
+#[test]
+fn create_session_is_repeated_for_its_principal_alone() {
+    let server = server();
+    let own = machine(Some(1));
+    let exchanged = server.exchange_id(1, owner(b"a", 1), 0, own, at(0));
+    let id = exchanged.unwrap().clientid;
+    let create = |by| server.create_session(&session_args(id, 1), by, 0);
+    let session = create(own).unwrap();
+    assert_eq!(create(own).unwrap().id, session.id);
+    let wrong = Some(nfsstat4::NFS4ERR_WRONG_CRED);
+    assert_eq!(create(machine(None)).err(), wrong);
+    assert_eq!(create(machine(Some(2))).err(), wrong);
 }
 
 #[test]
