@@ -390,6 +390,16 @@ impl<'a> RunningCall<'a> {
         self.peer.certificate_name().or_else(principal)
     }
 
+    /// Whether its principal may do the operation on a client, as far as that wants it enforced.
+    ///
+    /// # Errors
+    /// NFS4ERR_WRONG_CRED, of which the operator is told.
+    pub(crate) fn check_enforced(&self, client: &Arc<Client>) -> Result<(), nfsstat4> {
+        let number = self.flow.compound.number();
+        let checked = client.check_enforced(number, self.principal());
+        checked.map_err(|status| self.client_refused(status, Some(client.clone())))
+    }
+
     /// The operation ends with `status`: the operator is told where that is since the name of a
     /// client is another principal's. What `holder` finds is told of that client.
     #[cold]

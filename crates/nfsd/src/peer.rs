@@ -1,5 +1,6 @@
 //! What belongs to one connection.
 
+use std::cell::Cell;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -52,6 +53,22 @@ pub struct Peer {
 /// that reactors which share it do not fight for its line.
 pub(crate) struct SessionUse {
     pub(crate) session: Arc<Session>,
+    /// The connection may be used for it.
+    is_bound: Cell<bool>,
+}
+
+impl SessionUse {
+    /// Whether the connection was associated with the session by CREATE_SESSION or
+    /// BIND_CONN_TO_SESSION, or needs not be (RFC 8881, section 18.46.3).
+    #[inline]
+    pub(crate) fn is_bound(&self) -> bool {
+        self.is_bound.get()
+    }
+
+    /// It is associated.
+    pub(crate) fn bind(&self) {
+        self.is_bound.set(true);
+    }
 }
 
 /// The number of a host: of its address, of IPv6 the network that
@@ -199,7 +216,11 @@ impl Peer {
             Some(at) => self.sessions.remove(at),
             None => {
                 let session = nfsd.server.session(id)?;
-                Rc::new(SessionUse { session })
+                let must_bind = session.client.must_bind(self.certificate_number());
+                Rc::new(SessionUse {
+                    session,
+                    is_bound: Cell::new(!must_bind),
+                })
             }
         };
         if self.sessions.len() == SESSIONS_MAX {

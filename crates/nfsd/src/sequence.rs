@@ -13,6 +13,9 @@ pub(crate) fn sequence<'a>(
 ) -> OperationOutcome<'a> {
     let held = run.peer.session(run.nfsd, &args.sa_sessionid);
     let held = held.ok_or(nfsstat4::NFS4ERR_BADSESSION)?;
+    if !held.is_bound() {
+        return Err(nfsstat4::NFS4ERR_CONN_NOT_BOUND_TO_SESSION);
+    }
     let request = RequestId {
         record_bytes: run.link.machine.call(run.flow.tag).record_bytes,
         ops: run.flow.compound.ops(),

@@ -99,6 +99,7 @@ pub(crate) fn backchannel_ctl<'a>(
     args: &BACKCHANNEL_CTL4args<'a>,
 ) -> OperationOutcome<'a> {
     let session = run.session().ok_or(nfsstat4::NFS4ERR_OP_NOT_IN_SESSION)?;
+    run.check_enforced(&session.client)?;
     if !has_callback_way(args.bca_sec_parms.iter()) {
         return Err(nfsstat4::NFS4ERR_NOENT);
     }
@@ -120,6 +121,7 @@ pub(crate) fn bind_conn_to_session<'a>(
     let checked = client.check_protection(principal);
     checked.map_err(|status| run.client_refused(status, Some(client.clone())))?;
     let dir = held.session.bind(run.peer.id, args.bctsa_dir)?;
+    held.bind();
     run.peer.states.bound(&held.session);
     held.session.client.renew(run.now);
     if faults::is(Fault::ForgetLocks) {
@@ -146,8 +148,9 @@ pub(crate) fn exchange_id<'a>(
             return Err(nfsstat4::NFS4ERR_INVAL);
         }
         state_protect4_a::SP4_MACH_CRED(ops) => {
-            let asked = Operations::of_bitmap(ops.spo_must_allow.iter());
-            Some(Protection::new(asked))
+            let enforced = Operations::of_bitmap(ops.spo_must_enforce.iter());
+            let allowed = Operations::of_bitmap(ops.spo_must_allow.iter());
+            Some(Protection::new(enforced, allowed))
         }
         state_protect4_a::SP4_SSV(_) => return Err(nfsstat4::NFS4ERR_ENCR_ALG_UNSUPP),
     };
@@ -208,6 +211,9 @@ pub(crate) fn create_session<'a>(
     let session = server.create_session(args, principal, run.now);
     let client = || server.introduced(args.csa_clientid);
     let session = session.map_err(|status| run.client_refused(status, client()))?;
+    if let Some(held) = run.peer.session(run.nfsd, &session.id) {
+        held.bind();
+    }
     run.nfsd.admit(session.client.id, false);
     run.nfsd.remove_gone_clients();
     if session.flags & CREATE_SESSION4_FLAG_CONN_BACK_CHAN != 0 {
@@ -282,6 +288,7 @@ pub(crate) fn reclaim_complete<'a>(
         return run.ok(|_| {});
     }
     let client = run.client().ok_or(nfsstat4::NFS4ERR_OP_NOT_IN_SESSION)?;
+    run.check_enforced(client)?;
     run.nfsd.server.reclaim_complete(client)?;
     match run.nfsd.server.has_unsaved() && !faults::is(Fault::AnswerBeforeRecord) {
         true => run.wait(

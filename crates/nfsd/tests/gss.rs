@@ -492,6 +492,63 @@ fn state_that_the_machine_protects_is_for_its_principal_alone() {
     world.compound(&mut machine, INTEGRITY, 1, &destroy).ok();
 }
 
+/// RFC 8881, sections 2.10.8.3 and 18.46.3: an identifier of a session is no secret.
+#[test]
+fn session_that_the_machine_protects_is_used_on_connections_that_it_has_bound() {
+    let mut world = world();
+    let mut machine = world.client("host/one@TEST");
+    let mut user = world.client("user7@TEST");
+    let exchanged_id = exchange(state_protect4_a::SP4_MACH_CRED(state_protect_ops4 {
+        // What Linux asks for, and all that the standard names besides.
+        spo_must_enforce: List::Of(&[ENFORCED[0] | 1 << 7, ENFORCED[1] | 1 << 8 | 1 << 26]),
+        spo_must_allow: List::Of(&[]),
+    }));
+    let answer = world
+        .compound(&mut machine, INTEGRITY, 1, &exchanged_id)
+        .ok();
+    let (id, next) = exchanged(&answer);
+    let asked = create_session(id, next, 0, FORE);
+    let answer = world.compound(&mut machine, INTEGRITY, 1, &asked).ok();
+    let session: [u8; 16] = answer.body(op::OP_CREATE_SESSION)[..16]
+        .try_into()
+        .expect("16");
+    let in_session = |at| sequence(session, 0, at, false);
+    let made_on = world.conn;
+    world.conn = (world.server).connect("192.0.2.9:700".parse().expect("an address"));
+    let done = nfs_argop4::OP_RECLAIM_COMPLETE(RECLAIM_COMPLETE4args { rca_one_fs: false });
+    let back = nfs_argop4::OP_BACKCHANNEL_CTL(BACKCHANNEL_CTL4args {
+        bca_cb_program: 7,
+        bca_sec_parms: List::Of(&[]),
+    });
+    for asked in [in_session(1).op(done), in_session(1).op(back)] {
+        let by_sys = world.compound_by_sys(1, &asked).status;
+        assert_eq!(by_sys, nfsstat4::NFS4ERR_CONN_NOT_BOUND_TO_SESSION);
+        let by_user = world.compound(&mut user, PRIVACY, 1, &asked).status;
+        assert_eq!(by_user, nfsstat4::NFS4ERR_CONN_NOT_BOUND_TO_SESSION);
+    }
+    let bind = ops().op(nfs_argop4::OP_BIND_CONN_TO_SESSION(
+        BIND_CONN_TO_SESSION4args {
+            bctsa_sessid: session,
+            bctsa_dir: channel_dir_from_client4::CDFC4_FORE,
+            bctsa_use_conn_in_rdma_mode: false,
+        },
+    ));
+    world.compound(&mut machine, INTEGRITY, 1, &bind).ok();
+    world.compound(&mut user, PRIVACY, 1, &in_session(1)).ok();
+    // What it wants to be enforced is for the machine there, too.
+    world.conn = made_on;
+    for (at, asked) in [(2, done), (4, back)] {
+        let wrong = world.compound(&mut user, PRIVACY, 1, &in_session(at).op(asked));
+        assert_eq!(wrong.status, nfsstat4::NFS4ERR_WRONG_CRED);
+        world
+            .compound(&mut machine, INTEGRITY, 1, &in_session(at + 1).op(asked))
+            .ok();
+    }
+    let told = world.server.nfsd.take_clients_refused().list;
+    let told: Vec<_> = told.iter().map(|one| one.identity.as_deref()).collect();
+    assert_eq!(told, [Some("user7@TEST"); 2]);
+}
+
 #[test]
 fn machine_may_ask_what_it_was_allowed_where_the_export_wants_another_flavor() {
     let mut world = world();

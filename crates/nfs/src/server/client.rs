@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use machine::Nanos;
 use wire::nfs4::{clientid4, nfs_opnum4, nfsstat4, verifier4};
 
-use super::principal::Principal;
+use super::principal::{Principal, ProvenNumber};
 use super::{ClientOwner, Protection};
 
 /// What is kept of the name of a client's program.
@@ -88,6 +88,26 @@ impl Client {
             true => Ok(()),
             false => Err(nfsstat4::NFS4ERR_WRONG_CRED),
         }
+    }
+
+    /// Whether a principal may do an operation, as far as the client wants that enforced.
+    ///
+    /// # Errors
+    /// NFS4ERR_WRONG_CRED.
+    pub fn check_enforced(&self, number: nfs_opnum4, principal: Principal) -> Result<(), nfsstat4> {
+        let protection = self.protection.as_ref();
+        let is_enforced = protection.is_some_and(|of| of.enforced.has(number));
+        match !is_enforced || self.is_machine(principal) {
+            true => Ok(()),
+            false => Err(nfsstat4::NFS4ERR_WRONG_CRED),
+        }
+    }
+
+    /// Whether a connection whose client has shown this certificate, or none, is to be bound to
+    /// a session of it before it is used for that: else whoever has seen the session's identifier
+    /// could use it.
+    pub fn must_bind(&self, certificate: Option<ProvenNumber>) -> bool {
+        self.protection.is_some() || self.principal.certificate != certificate
     }
 
     /// Whether the machine's principal may do this although the file wants another flavor.

@@ -50,6 +50,11 @@ impl Operations {
     pub fn and(self, other: Operations) -> Operations {
         Operations(self.0 & other.0)
     }
+
+    /// Those that are in one or both.
+    pub fn or(self, other: Operations) -> Operations {
+        Operations(self.0 | other.0)
+    }
 }
 
 /// What only the machine's principal may do, with integrity: who else could, could take the
@@ -61,6 +66,11 @@ const ENFORCED: Operations = Operations::of(&[
     OP_DESTROY_SESSION,
     OP_DESTROY_CLIENTID,
 ]);
+
+/// What is for the machine's principal where the client wants that: it needs no file handle, so
+/// that no export wants another principal for it.
+const ENFORCEABLE: Operations =
+    Operations::of(&[OP_DELEGPURGE, OP_BACKCHANNEL_CTL, OP_RECLAIM_COMPLETE]);
 
 /// What the machine's principal may be let do for users: it gives state back, and asks.
 const ALLOWED: Operations = Operations::of(&[
@@ -77,18 +87,18 @@ const ALLOWED: Operations = Operations::of(&[
 /// How the state of one client is protected.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Protection {
-    /// `spo_must_enforce`: the same for all clients.
+    /// `spo_must_enforce`.
     pub enforced: Operations,
     /// `spo_must_allow`.
     pub allowed: Operations,
 }
 
 impl Protection {
-    /// With as much of what a client asks to be allowed as may be.
-    pub fn new(asked: Operations) -> Protection {
+    /// With as much as may be of what a client wants to be enforced and allowed.
+    pub fn new(enforced: Operations, allowed: Operations) -> Protection {
         Protection {
-            enforced: ENFORCED,
-            allowed: asked.and(ALLOWED),
+            enforced: enforced.and(ENFORCEABLE).or(ENFORCED),
+            allowed: allowed.and(ALLOWED),
         }
     }
 }
@@ -107,7 +117,10 @@ mod tests {
         assert!(Operations::default().bitmap().is_empty());
         let all = Operations::of_bitmap([u32::MAX; 64]);
         assert_eq!(all.bitmap(), [u32::MAX; 4]);
-        let protection = Protection::new(all);
+        let protection = Protection::new(all, all);
         assert!(protection.allowed.has(OP_LOCKU) && !protection.allowed.has(OP_WRITE));
+        assert!(protection.enforced.has(OP_DELEGPURGE) && !protection.enforced.has(OP_CLOSE));
+        let none = Operations::default();
+        assert_eq!(Protection::new(none, none).enforced, ENFORCED);
     }
 }

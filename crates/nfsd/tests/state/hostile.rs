@@ -103,6 +103,14 @@ fn client_without_certificate_cannot_end_the_state_of_one_that_has_shown_one() {
             let mut bound = world.plain(plain, minor, &bind);
             let wrong = nfsstat4::NFS4ERR_WRONG_CRED;
             assert_eq!(bound.next(nfs_opnum4::OP_BIND_CONN_TO_SESSION), wrong);
+            // Nor may it use it, whatever it calls.
+            let mut used = client.clone();
+            used.sequence += 1;
+            let asked = world.sequenced(&used, &Ops::default().op(arg::OP_PUTROOTFH));
+            let unbound = nfsstat4::NFS4ERR_CONN_NOT_BOUND_TO_SESSION;
+            let mut refused = world.plain(plain, minor, &asked);
+            assert_eq!(refused.next(nfs_opnum4::OP_SEQUENCE), unbound);
+            assert_eq!(world.run(&mut client, Ops::default()).status, NFS4_OK);
         }
         assert!(world.server.nfsd.files.has_state(client.id), "4.{minor}");
         let known = world.server.nfsd.server.client(client.id);
