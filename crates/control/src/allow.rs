@@ -176,15 +176,21 @@ fn client_of_export(path: &str, name: &str, from: IpAddr, served: &Served) -> Op
         parts.map(str::to_owned).collect()
     };
     let asked = parts(path);
-    let within = served.exports.iter();
-    let within = within.filter(|export| asked.starts_with(&parts(&export.path)));
-    let export = within.max_by_key(|export| export.path.len())?;
     let known = ConnectedClient {
         names: [name.to_owned()].into(),
         ..ConnectedClient::from(from)
     };
-    let mut rules = export.rules.iter();
-    if rules.any(|rule| rule.clients.contains(&known)) {
+    let lets_in = |export: &ExportSpec| {
+        let mut rules = export.rules.iter();
+        rules.any(|rule| rule.clients.contains(&known))
+    };
+    let within = served.exports.iter();
+    let within = within.filter(|export| asked.starts_with(&parts(&export.path)));
+    let Some(export) = within.max_by_key(|export| export.path.len()) else {
+        let lets_none_in = path == "/" && !served.exports.iter().any(lets_in);
+        return lets_none_in.then(|| client_of_some_export(name, from, served));
+    };
+    if lets_in(export) {
         return None;
     }
     let client = match name {
@@ -198,8 +204,7 @@ fn client_of_export(path: &str, name: &str, from: IpAddr, served: &Served) -> Op
                 edit: None,
             });
         }
-        name if is_alternative_name(name) => name.to_owned(),
-        _ => Net::host(from).to_string(),
+        name => client_entry(name, from),
     };
     let edit = one_more(
         "export/client",
@@ -214,6 +219,30 @@ fn client_of_export(path: &str, name: &str, from: IpAddr, served: &Served) -> Op
         ),
         edit,
     })
+}
+
+/// What `clients` of an export would name a client by.
+fn client_entry(name: &str, from: IpAddr) -> String {
+    match is_alternative_name(name) {
+        true => name.to_owned(),
+        false => Net::host(from).to_string(),
+    }
+}
+
+/// A client that no export lets in has not said yet which it wants.
+fn client_of_some_export(name: &str, from: IpAddr, served: &Served) -> Allowed {
+    let lines = match name.is_empty() && served.exports.iter().all(wants_certificate) {
+        true => {
+            "# mount with `-o xprtsec=mtls` and a certificate that `clients` of the [[export]] \
+                 names:\n# its address would not help"
+                .to_owned()
+        }
+        false => format!(
+            "# at the end of the [[export]] that it is to mount:\n[[export.client]]\nclients = [{}]",
+            quoted(&client_entry(name, from))
+        ),
+    };
+    Allowed { lines, edit: None }
 }
 
 /// Whether clients of an export have to show a certificate: it names them by nothing else, or takes
@@ -407,6 +436,24 @@ mod tests {
         assert_eq!(told(DNS, &both), None, "it is named");
         let nameless = told("", &both).expect("lines");
         assert_eq!(nameless.edit, edit("192.0.2.7"));
+    }
+
+    #[test]
+    fn client_that_no_export_lets_in_has_its_entry_of_clients_told() {
+        const DNS: &str = "DNS:web1.example.org";
+        let net = exported(&["198.51.100.0/24"], &Xprtsec::ALL);
+        let told = |served: &Served, name| allow(&refused(name, "/"), served);
+        for (name, entry) in [("", "192.0.2.7"), (DNS, DNS)] {
+            let allowed = told(&net, name).expect("lines");
+            let (comment, lines) = allowed.lines.split_once('\n').expect("a comment");
+            assert!(comment.contains("that it is to mount"), "{comment}");
+            assert_eq!(lines, format!("[[export.client]]\nclients = [\"{entry}\"]"));
+            assert_eq!(allowed.edit, None);
+        }
+        let by_certificate = told(&exported(&[DNS], &Xprtsec::ALL), "").expect("a comment");
+        let mut lines = by_certificate.lines.lines();
+        assert!(lines.all(|line| line.starts_with('#')));
+        assert_eq!(told(&exported(&["192.0.2.0/24"], &Xprtsec::ALL), ""), None);
     }
 
     #[test]

@@ -143,15 +143,17 @@ impl Granted<'_> {
     /// protected so, if it lacks anything.
     #[inline]
     pub(crate) fn lacks(&self, flavor: Flavor, has: Xprtsec) -> Option<Reason> {
-        let is_secure = self.rule.xprtsec.take(has) || faults::is(Fault::PlainExports);
-        match () {
-            () if !is_secure => Some(Reason::Xprtsec {
-                has,
-                takes: self.rule.xprtsec,
-            }),
-            () if !self.rule.takes(flavor) => Some(Reason::Flavor),
-            () => None,
-        }
+        let has_flavor = self.rule.takes(flavor);
+        let of_flavor = (!has_flavor).then_some(Reason::Flavor);
+        self.lacks_protection(has).or(of_flavor)
+    }
+
+    /// What a connection that is protected so lacks, whatever its calls are.
+    #[inline]
+    fn lacks_protection(&self, has: Xprtsec) -> Option<Reason> {
+        let takes = self.rule.xprtsec;
+        let is_secure = takes.take(has) || faults::is(Fault::PlainExports);
+        (!is_secure).then_some(Reason::Xprtsec { has, takes })
     }
 }
 
@@ -231,6 +233,25 @@ impl View {
     /// The exports that the client may use, by path.
     pub fn all_granted(&self) -> impl Iterator<Item = Granted<'_>> {
         (0..self.rules.len()).filter_map(|index| self.granted_at(index))
+    }
+
+    /// Why no export lets the client in, whatever it calls, and the path of the one that it lacks
+    /// least for; `None` where one does.
+    pub(crate) fn bar(&self) -> Option<(&str, Reason)> {
+        let mut all = Vec::new();
+        for granted in self.all_granted() {
+            let reason = granted.lacks_protection(self.client.xprtsec)?;
+            all.push((granted.export.path(), reason, granted.rule.xprtsec));
+        }
+        let least = all
+            .into_iter()
+            .min_by_key(|(.., takes)| takes.named().next());
+        let barred = least.map(|(path, reason, _)| (path, reason));
+        let of_all = match &*self.exports.exports {
+            [only] => only.path(),
+            _ => "/",
+        };
+        barred.or(Some((of_all, Reason::AllExports)))
     }
 
     /// The uppermost directory.

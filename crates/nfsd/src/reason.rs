@@ -7,6 +7,8 @@ use crate::xprtsec::{Xprtsec, XprtsecModes};
 pub enum Reason {
     /// No rule names its address.
     Address,
+    /// No rule of any export does.
+    AllExports,
     /// Its rule does not take the authentication flavor of its calls.
     Flavor,
     /// Its connection is not protected as its rule wants.
@@ -27,6 +29,9 @@ impl std::fmt::Display for Reason {
         f.write_str(match self {
             Reason::Address => {
                 "neither its address nor a certificate of it is among the export's `clients`"
+            }
+            Reason::AllExports => {
+                "neither its address nor a certificate of it is among the `clients` of any export"
             }
             Reason::Flavor => "its authentication flavor is not in the export's `security`",
             Reason::Xprtsec { has, takes } => {

@@ -137,10 +137,11 @@ impl Nfsd {
 
     /// Whether a client may ask for a client id, after a restart or not: what it had before
     /// its last start is gone. Else a client that restarts again and again would have more
-    /// than others may. No new one may while the server is drained.
+    /// than others may. No new one may while the server is drained, and none that no export
+    /// lets in: it could take the names of those that may.
     ///
     /// # Errors
-    /// NFS4ERR_DELAY.
+    /// NFS4ERR_DELAY, NFS4ERR_ACCESS, NFS4ERR_WRONGSEC.
     pub(crate) fn check_arrival(
         &self,
         peer: &Peer,
@@ -150,6 +151,13 @@ impl Nfsd {
         if self.is_drained() && !self.server.is_known(minor, owner) {
             self.events.refused(peer, "/", Reason::Drained);
             return Err(nfsstat4::NFS4ERR_DELAY);
+        }
+        if let Some((path, reason)) = peer.view.bar() {
+            self.events.refused(peer, path, reason);
+            return Err(match reason {
+                Reason::Xprtsec { .. } => nfsstat4::NFS4ERR_WRONGSEC,
+                _ => nfsstat4::NFS4ERR_ACCESS,
+            });
         }
         let before = self.server.before(minor, owner.id);
         match before.is_some_and(|before| self.files.is_leaving(before)) {

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 /// How a connection is protected.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Xprtsec {
     /// Not at all.
     #[default]

@@ -333,7 +333,7 @@ impl Service {
                 host: name.as_deref(),
                 target: Some(&path),
                 remedy: match reason {
-                    Reason::Address => Remedy::ListPeer,
+                    Reason::Address | Reason::AllExports => Remedy::ListPeer,
                     Reason::Xprtsec { has, .. } => Remedy::Protection {
                         has_tls: has == Xprtsec::Tls,
                     },

@@ -5,6 +5,7 @@ use store::fs::{FileSystem, Memory};
 
 use super::*;
 use crate::exports::Clients;
+use crate::xprtsec::XprtsecModes;
 
 fn address(text: &str) -> IpAddr {
     text.parse().unwrap()
@@ -48,6 +49,42 @@ fn tree() -> Live {
         export("/a/two/z", 4, only("10.0.0.0/8")),
         export("/b", 5, only("192.0.2.1")),
     ])
+}
+
+#[test]
+fn client_is_barred_where_no_export_takes_its_connection() {
+    use crate::xprtsec::Xprtsec::{Mtls, None as Clear, Tls};
+    let wants = |path: &str, instance, ways: &[Xprtsec]| {
+        let rule = Rule {
+            xprtsec: XprtsecModes::new(ways),
+            clients: only("10.0.0.0/8"),
+            ..Rule::default()
+        };
+        Export::new(path, fs(instance), vec![rule]).unwrap()
+    };
+    let both = || vec![wants("/a", 1, &[Mtls]), wants("/b", 2, &[Tls, Mtls])];
+    let here = ConnectedClient::from(address("10.0.0.1"));
+    let in_tls = ConnectedClient {
+        xprtsec: Tls,
+        ..here.clone()
+    };
+    let barred = |exports, client: &ConnectedClient| {
+        let view = View::new(&live(exports), client.clone());
+        view.bar().map(|(path, reason)| (path.to_owned(), reason))
+    };
+    // Of several it is the one that it lacks least for.
+    let reason = Reason::Xprtsec {
+        has: Clear,
+        takes: XprtsecModes::new(&[Tls, Mtls]),
+    };
+    assert_eq!(barred(both(), &here), Some(("/b".to_owned(), reason)));
+    assert_eq!(barred(both(), &in_tls), None);
+    let elsewhere = ConnectedClient::from(address("192.0.2.1"));
+    let unnamed = |path: &str| Some((path.to_owned(), Reason::AllExports));
+    assert_eq!(barred(both(), &elsewhere), unnamed("/"));
+    let one = vec![wants("/a", 1, &[Clear])];
+    assert_eq!(barred(one, &elsewhere), unnamed("/a"));
+    assert_eq!(barred(Vec::new(), &here), unnamed("/"));
 }
 
 /// Every path that can be walked to.

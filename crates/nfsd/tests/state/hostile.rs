@@ -4,6 +4,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 use nfs::server::files::{OpenArgs, ShareReservation};
+use nfsd::xprtsec::{Xprtsec, XprtsecModes};
 use wire::nfs4::*;
 
 use crate::world::*;
@@ -156,6 +157,46 @@ fn client_without_certificate_takes_no_name_and_no_state_of_before_a_restart() {
             .client(back.id)
             .expect("it is there");
         assert!(back.may_reclaim());
+    }
+}
+
+/// It has nothing to lose, and could hold or end what others have by their names.
+#[test]
+fn client_that_no_export_lets_in_has_no_record() {
+    use nfsd::exports::{Clients, Rule};
+    let mut world = World::new();
+    let rule = |clients: &str, xprtsec| Rule {
+        clients: Clients::nets(vec![clients.parse().expect("a network")]),
+        xprtsec,
+        ..Rule::default()
+    };
+    let all = XprtsecModes::ALL;
+    let mtls = XprtsecModes::new(&[Xprtsec::Mtls]);
+    let cases = [
+        (rule("192.0.2.0/24", all), nfsstat4::NFS4ERR_ACCESS),
+        (rule("127.0.0.1", mtls), nfsstat4::NFS4ERR_WRONGSEC),
+        (rule("127.0.0.1", all), NFS4_OK),
+    ];
+    for (rule, expected) in cases {
+        world
+            .server
+            .set_exports(exports_by(&world.fs, "/files", rule));
+        for minor in [0, 1, 2] {
+            let number = match minor {
+                0 => nfs_opnum4::OP_SETCLIENTID,
+                _ => nfs_opnum4::OP_EXCHANGE_ID,
+            };
+            let conn = world.connect();
+            let introduction = world.introduction("a", minor);
+            let status = world.plain(conn, minor, &introduction).next(number);
+            assert_eq!(status, expected, "4.{minor}");
+            let told = world.server.nfsd.take_refused().list;
+            let paths: Vec<_> = told.iter().map(|refused| &*refused.path).collect();
+            let is_told = expected != NFS4_OK;
+            assert_eq!(paths, ["/files"][..usize::from(is_told)], "4.{minor}");
+            let (clients, _) = world.server.nfsd.server.counts();
+            assert_eq!(clients > 0, !is_told);
+        }
     }
 }
 

@@ -266,6 +266,11 @@ pub fn exports(fs: &Arc<Memory>, path: &str) -> Exports {
         flavors: vec![Flavor::Sys],
         ..Rule::default()
     };
+    exports_by(fs, path, rule)
+}
+
+/// One export with one rule.
+pub fn exports_by(fs: &Arc<Memory>, path: &str, rule: Rule) -> Exports {
     let fs: Arc<dyn FileSystem> = fs.clone();
     let export = Export::new(path, fs, vec![rule]).expect("an export");
     Exports::new(vec![export], Time::default()).expect("exports")
