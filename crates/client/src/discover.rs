@@ -13,7 +13,7 @@ use serde::Serialize;
 use wire::nfs4::nfs_ftype4;
 
 use crate::chap::ChapArgs;
-use crate::nfs_client::{NfsClientArgs, no_client, no_path};
+use crate::nfs_client::{NfsClientArgs, no_path, takes};
 use crate::nvme_host::NvmeHostArgs;
 use crate::perf::admin_driver;
 
@@ -82,7 +82,8 @@ pub struct DiscoveryRecord {
 pub struct FileRecord {
     /// From the root of all exports on.
     pub path: String,
-    /// What it is: `directory`, `file` or another kind.
+    /// What it is: `directory`, `file` or another kind; of what the server does not show to such
+    /// calls `not shown`, and which it takes.
     pub kind: String,
     /// The identifier of what it names.
     pub fileid: Option<u64>,
@@ -203,17 +204,25 @@ pub(crate) fn files(url: &str, args: &NfsClientArgs) -> Result<Vec<FileRecord>, 
     let address = nfs::NfsAddress::parse(url)?;
     let params = args.params(&address.host)?;
     let socket = address.socket;
-    let listed = move || -> Result<Vec<FileRecord>, String> {
+    let listed = || -> Result<Vec<FileRecord>, String> {
         let driver = admin_driver().map_err(|error| error.to_string())?;
         let client = Client::connect(driver, address.socket, params);
-        let mut client = client.map_err(|error| no_client(&error))?;
+        let mut client = client.map_err(|error| args.no_client(&error))?;
         let directory = client.lookup(address.path.iter().map(String::as_str));
         let entries = directory.and_then(|directory| client.entries(&directory));
         let entries = entries.map_err(|error| no_path(&mut client, &address.path, &error))?;
-        // What was found stays found where the server is gone.
-        let _ = client.disconnect();
         let above: String = address.path.iter().map(|name| format!("/{name}")).collect();
         let mut found: Vec<_> = entries.iter().map(|e| FileRecord::of(&above, e)).collect();
+        for (entry, record) in entries.iter().zip(&mut found) {
+            if let Some(status) = entry.attributes.error {
+                let mut path = address.path.clone();
+                path.push(String::from_utf8_lossy(&entry.name).into_owned());
+                let takes = takes(&mut client, &path).unwrap_or_else(|| format!("{status:?}"));
+                record.kind = format!("not shown: {takes}");
+            }
+        }
+        // What was found stays found where the server is gone.
+        let _ = client.disconnect();
         found.sort_by(|a, b| a.path.cmp(&b.path));
         Ok(found)
     };

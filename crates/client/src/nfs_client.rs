@@ -63,6 +63,28 @@ impl NfsClientArgs {
         RpcTls::read(server, ca, shown).map(Some)
     }
 
+    /// Why there is no client, in words for the user.
+    pub(crate) fn no_client(&self, error: &ClientError) -> String {
+        let too_weak = rejected_reply::AUTH_ERROR(auth_stat::AUTH_TOOWEAK);
+        let remedy = match (error, error.status()) {
+            (ClientError::Refused(RpcRefused::Denied(why)), _) if *why == too_weak => {
+                match self.sec {
+                    None | Some(NfsSecurity::Sys) => {
+                        "say --sec krb5, krb5i or krb5p, with a ticket by `kinit`"
+                    }
+                    Some(_) => "it takes another --sec: krb5p, krb5i, krb5 or sys",
+                }
+            }
+            (_, Some(nfsstat4::NFS4ERR_ACCESS)) => {
+                "no export of the server is for this machine: its `clients` are to have the address \
+                 of it, or a name of a certificate that --ca, --certificate and --key show"
+            }
+            (_, Some(nfsstat4::NFS4ERR_WRONGSEC)) => WANTS_TLS,
+            _ => return error.to_string(),
+        };
+        format!("{error}: {remedy}")
+    }
+
     fn gss(&self, server: &str) -> Result<Option<RpcGss>, String> {
         let service = match self.sec {
             None | Some(NfsSecurity::Sys) => return Ok(None),
@@ -79,14 +101,16 @@ impl NfsClientArgs {
     }
 }
 
-/// Why there is no client, in words for the user.
-pub(crate) fn no_client(error: &ClientError) -> String {
-    let too_weak = rejected_reply::AUTH_ERROR(auth_stat::AUTH_TOOWEAK);
-    match error {
-        ClientError::Refused(RpcRefused::Denied(why)) if *why == too_weak => {
-            format!("{error}: say --sec krb5, krb5i or krb5p, with a ticket by `kinit`")
-        }
-        error => error.to_string(),
+/// The transport is not secured as it is to be (RFC 9289, section 5.1).
+const WANTS_TLS: &str = "it may want TLS: say --ca, perhaps --certificate and --key";
+
+/// What a place takes that the server does not show to calls as they are, in words for the user.
+pub(crate) fn takes<D: Driver>(client: &mut Client<D>, path: &[String]) -> Option<String> {
+    let flavors = client.security_of(path).unwrap_or_default();
+    let names: Vec<String> = flavors.iter().map(ToString::to_string).collect();
+    match flavors.contains(&client.flavor()) {
+        true => Some("TLS, or a certificate".to_owned()),
+        false => Some(names.join(", ")).filter(|names| !names.is_empty()),
     }
 }
 
@@ -105,10 +129,7 @@ pub(crate) fn no_path<D: Driver>(
     let place = path.join("/");
     match flavors.first() {
         None => error.to_string(),
-        // It is the transport that is not secured as it is to be (RFC 9289, section 5.1).
-        Some(_) if flavors.contains(&client.flavor()) => {
-            format!("{error}: /{place} may want TLS: say --ca, perhaps --certificate and --key")
-        }
+        Some(_) if flavors.contains(&client.flavor()) => format!("{error}: /{place}: {WANTS_TLS}"),
         Some(SecurityFlavor::Gss(_)) => format!(
             "{error}: /{place} takes {}: say --sec {}, with a ticket by `kinit`",
             names.join(", "),

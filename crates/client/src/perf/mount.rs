@@ -13,7 +13,7 @@ use super::nfs::{NfsPlan, NfsWork};
 use super::report::TargetInfo;
 use super::workload::Rw;
 use super::{admin_driver, unique};
-use crate::nfs_client::{no_client, no_path};
+use crate::nfs_client::no_path;
 
 /// Bytes of a file where the user has not given a size, if there is room for twice as
 /// much.
@@ -52,7 +52,8 @@ pub(super) fn mount(
     first: u32,
 ) -> Result<(Mount, TargetInfo, Vec<JobPlan>), String> {
     let params = args.nfs_client.params(&address.host)?;
-    let mut mount = Mount::connect(address, params).map_err(|error| no_client(&error))?;
+    let mount = Mount::connect(address, params);
+    let mut mount = mount.map_err(|error| args.nfs_client.no_client(&error))?;
     match mount.plan(args, address, first) {
         Ok((target, jobs)) => Ok((mount, target, jobs)),
         Err(error) => {

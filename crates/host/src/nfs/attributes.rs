@@ -2,7 +2,8 @@
 
 use wire::nfs4::{
     FATTR4_CHANGE, FATTR4_FILEID, FATTR4_MAXREAD, FATTR4_MAXWRITE, FATTR4_MODE, FATTR4_NUMLINKS,
-    FATTR4_SIZE, FATTR4_SPACE_AVAIL, FATTR4_TYPE, fattr4, nfs_ftype4,
+    FATTR4_RDATTR_ERROR, FATTR4_SIZE, FATTR4_SPACE_AVAIL, FATTR4_TYPE, fattr4, nfs_ftype4,
+    nfsstat4,
 };
 use wire::xdr::{Decode, Reader, XdrError};
 
@@ -16,8 +17,9 @@ pub(super) const ASKED: &[u32] = &[
         | bit(FATTR4_MAXWRITE),
     bit(FATTR4_MODE) | bit(FATTR4_NUMLINKS) | bit(FATTR4_SPACE_AVAIL),
 ];
-/// The same of each entry of a directory.
-pub(super) const ASKED_OF_ENTRIES: &[u32] = &[bit(FATTR4_TYPE) | bit(FATTR4_FILEID)];
+/// The same of each entry of a directory: one that is not shown does not hide the others.
+pub(super) const ASKED_OF_ENTRIES: &[u32] =
+    &[bit(FATTR4_TYPE) | bit(FATTR4_RDATTR_ERROR) | bit(FATTR4_FILEID)];
 
 const fn bit(number: u32) -> u32 {
     1 << (number % 32)
@@ -28,6 +30,8 @@ const fn bit(number: u32) -> u32 {
 pub struct Attributes {
     /// What it is.
     pub kind: Option<nfs_ftype4>,
+    /// Of an entry of a directory: why the server does not show the others (`rdattr_error`).
+    pub error: Option<nfsstat4>,
     /// Grows with every change.
     pub change: Option<u64>,
     /// Bytes.
@@ -56,6 +60,10 @@ impl Attributes {
             for bit in (0..32).filter(|bit| word & 1 << bit != 0) {
                 match at * 32 + bit {
                     FATTR4_TYPE => found.kind = Some(nfs_ftype4::decode(from)?),
+                    FATTR4_RDATTR_ERROR => {
+                        let status = nfsstat4::decode(from)?;
+                        found.error = Some(status).filter(|status| *status != nfsstat4::NFS4_OK);
+                    }
                     FATTR4_CHANGE => found.change = Some(u64::decode(from)?),
                     FATTR4_SIZE => found.size = Some(u64::decode(from)?),
                     FATTR4_FILEID => found.fileid = Some(u64::decode(from)?),
@@ -101,5 +109,21 @@ mod tests {
             "that was not asked for"
         );
         assert!(Attributes::read(&all(ASKED)).is_err(), "more than there is");
+    }
+
+    #[test]
+    fn entry_that_is_not_shown_has_its_status() {
+        for (status, error) in [
+            (nfsstat4::NFS4_OK, None),
+            (nfsstat4::NFS4ERR_WRONGSEC, Some(nfsstat4::NFS4ERR_WRONGSEC)),
+        ] {
+            let mut values = Vec::new();
+            status.encode(&mut values);
+            let all = fattr4 {
+                attrmask: List::Of(&[bit(FATTR4_RDATTR_ERROR)]),
+                attr_vals: Opaque(&values),
+            };
+            assert_eq!(Attributes::read(&all).map(|found| found.error), Ok(error));
+        }
     }
 }

@@ -3,9 +3,10 @@
 use host::nfs::{Access, Create};
 use needs::each_driver;
 use reactor::Choice;
+use server::nfs::Flavor;
 use wire::nfs4::{nfsstat4, stable_how4};
 
-use crate::common::{at, drain, fill, make, pattern, with_server};
+use crate::common::{at, config, connect, drain, fill, make, params, pattern, stop, with_server};
 
 /// Sizes around what is staged, what lies beside attributes, and one call's data.
 const SIZES: [usize; 8] = [1, 511, 4096, 8192, 8193, 65_537, 1 << 20, (2 << 20) + 4097];
@@ -59,6 +60,26 @@ fn second_client_finds_files_of_the_first_by_name(backend: Choice) {
         let gone = one.lookup([export, "below"]).expect_err("gone");
         assert_eq!(gone.status(), Some(nfsstat4::NFS4ERR_NOENT));
     });
+}
+
+/// Of exports that want calls to be secured otherwise the list of those above says that.
+#[each_driver]
+fn entry_that_is_not_shown_hides_no_other(backend: Choice) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut config = config(backend, folder.path());
+    config.exports[1].rules[0].flavors = vec![Flavor::Krb5];
+    let running = server::start(config).expect("starts");
+    let mut client = connect(&running, params());
+    let root = client.lookup([]).expect("the uppermost directory");
+    let entries = client.entries(&root).expect("listed").into_iter();
+    let mut told: Vec<_> = entries
+        .map(|entry| (entry.name, entry.attributes.error))
+        .collect();
+    told.sort_by(|a, b| a.0.cmp(&b.0));
+    let wants_other = Some(nfsstat4::NFS4ERR_WRONGSEC);
+    let expected = [(b"dir".to_vec(), wants_other), (b"mem".to_vec(), None)];
+    assert_eq!(told, expected);
+    stop(running);
 }
 
 /// FILE_SYNC says so, and the verifier is one while the server runs.
