@@ -24,5 +24,6 @@ pub mod nvme;
 pub mod nvme_rdma;
 pub mod nvme_tcp;
 pub mod rpc;
+pub mod rpc_rdma;
 pub mod scsi;
 pub mod xdr;

@@ -250,7 +250,7 @@ impl<'a, T: Decode<'a> + Copy, const MAX: usize> List<'a, T, MAX> {
     }
 
     /// The values in order.
-    pub fn iter(&self) -> impl Iterator<Item = T> + 'a {
+    pub fn iter(&self) -> impl Iterator<Item = T> + use<'a, T, MAX> {
         let (read, of): (_, &'a [T]) = match *self {
             List::Read { bytes, .. } => (bytes, &[]),
             List::Of(values) => (&[][..], values),
