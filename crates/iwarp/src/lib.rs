@@ -28,5 +28,7 @@ mod qp;
 mod stags;
 
 pub use mpa::{CrcPolicy, MpaError, Terms, ulpdu_max};
-pub use qp::{DataPart, Qp, QpError, QpOp, QpSettings, ReadsRefused, ReceivedSend, SendHead, Work};
+pub use qp::{
+    DataPart, OWN_BYTES, Qp, QpError, QpOp, QpSettings, ReadsRefused, ReceivedSend, SendHead, Work,
+};
 pub use stags::{RegisteredMemory, RemoteAccess};

@@ -10,7 +10,7 @@ use wire::iwarp::{MPA_REPLY_KEY, MPA_REQUEST_KEY, READ_DEPTH_UNSET, TerminateCod
 
 use self::receive::FpduReceiver;
 use self::send::FpduSender;
-pub use self::send::{DataPart, SendHead, Work};
+pub use self::send::{DataPart, OWN_BYTES, SendHead, Work};
 use crate::mpa::{self, CrcPolicy, FRAME_MAX, MpaAnswer, MpaError, ReplyOutcome, Terms, Wishes};
 use crate::stags::{RegisteredMemory, Stags};
 
@@ -297,6 +297,12 @@ impl Qp {
             self.sender.read(sink, stag, to);
         }
         Ok(())
+    }
+
+    /// The bytes that were read for the machine above ([`OWN_BYTES`]), once
+    /// [`QpOp::ReadDone`] has told of it, until the next step.
+    pub fn take_read_bytes(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.receiver.read_bytes)
     }
 
     /// Ends the stream because of a mistake of the peer, of the FPDU that came last: one that

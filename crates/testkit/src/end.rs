@@ -1,5 +1,6 @@
 //! A driver on plain memory, for a machine of any protocol.
 
+use std::cell::Cell;
 use std::collections::VecDeque;
 
 use machine::{Machine, Nanos, Step, Tag, Tail, Transmit, crc32c};
@@ -123,6 +124,7 @@ impl<M: Machine> End<M> {
             memory: &self.memory,
             released: &mut self.released,
             left: pdus_max,
+            has_room: Cell::new(Some(false)),
             wrote: false,
         };
         self.machine.poll_transmit(&mut sink);
@@ -139,6 +141,8 @@ struct Sink<'a> {
     memory: &'a [Vec<u8>],
     released: &'a mut Vec<Tag>,
     left: usize,
+    /// Whether a PDU may begin; `None`: one has begun, and more header bytes are of the same.
+    has_room: Cell<Option<bool>>,
     wrote: bool,
 }
 
@@ -147,6 +151,7 @@ const HEADER_ROOM: usize = 16 << 10;
 
 impl Transmit for Sink<'_> {
     fn has_room(&self) -> bool {
+        self.has_room.set(Some(self.left > 0));
         self.left > 0
     }
 
@@ -156,10 +161,10 @@ impl Transmit for Sink<'_> {
 
     fn header(&mut self, bytes: &[u8]) {
         assert!(bytes.len() <= HEADER_ROOM, "asked for the room of a header");
-        self.left = self
-            .left
-            .checked_sub(1)
-            .expect("asked has_room before every PDU");
+        if let Some(has_room) = self.has_room.take() {
+            assert!(has_room, "asked has_room before every PDU");
+            self.left -= 1;
+        }
         self.wrote = true;
         self.stream.extend(bytes);
     }

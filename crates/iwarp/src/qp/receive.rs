@@ -9,7 +9,7 @@ use wire::iwarp::{
 };
 use zerocopy::FromBytes;
 
-use super::{Life, Qp, QpError, QpOp, ReceivedSend};
+use super::{Life, OWN_BYTES, Qp, QpError, QpOp, ReceivedSend};
 use crate::mpa::Rtr;
 use crate::stags::{Denied, RemoteAccess};
 
@@ -81,6 +81,8 @@ pub(super) struct FpduReceiver {
     pub(super) body_wanted: u32,
     /// Bytes of the Send so far.
     send_len: u32,
+    /// Bytes of a Read Response for the machine above.
+    pub(super) read_bytes: Vec<u8>,
     /// MSN of the next Send and of the next Read Request.
     send_msn: u32,
     read_msn: u32,
@@ -100,6 +102,7 @@ impl Default for FpduReceiver {
             body: BodyPlace::Unasked,
             body_wanted: 0,
             send_len: 0,
+            read_bytes: Vec::new(),
             send_msn: 1,
             read_msn: 1,
             receives: 0,
@@ -113,10 +116,11 @@ impl FpduReceiver {
         matches!(self.state, FpduState::Body { .. })
     }
 
-    /// Whether more tagged segments of a message follow.
+    /// Whether more tagged segments of a message follow, into memory.
     pub(super) fn is_in_tagged_message(&self) -> bool {
         use OpenMessage::{Response, Write};
-        matches!(self.open, Some(Write { .. } | Response))
+        let into_memory = self.read_bytes.is_empty();
+        into_memory && matches!(self.open, Some(Write { .. } | Response))
     }
 
     /// Whether an RDMA Write to `stag` is arriving.
@@ -175,7 +179,12 @@ impl Qp {
                     Walk::More => return None,
                     Walk::Step(step) => return Some(step),
                     Walk::Data { is_intact, .. } => self.fpdu_is_here(is_intact),
-                    Walk::Header | Walk::Text { .. } => unreachable!("payload was begun"),
+                    Walk::Text { is_intact } => {
+                        let bytes = self.inbound.text();
+                        self.receiver.read_bytes.extend_from_slice(bytes);
+                        self.fpdu_is_here(is_intact);
+                    }
+                    Walk::Header => unreachable!("payload was begun"),
                 },
                 FpduState::Judged { left, crc, fault } => {
                     self.judge((left, crc, fault), staged, at)?;
@@ -358,8 +367,13 @@ impl Qp {
             return Err(TerminateCode::SINK_BOUNDS);
         }
         let destination = (read.sink.tag, read.sink.offset + read.received);
+        if read.received == 0 {
+            self.receiver.read_bytes.clear();
+        }
         read.received += segment.len;
-        self.sender.read_bytes -= u64::from(segment.len);
+        if read.sink.tag != OWN_BYTES {
+            self.sender.read_bytes -= u64::from(segment.len);
+        }
         self.receiver.open = (!segment.is_last).then_some(OpenMessage::Response);
         Ok(destination)
     }
@@ -450,8 +464,14 @@ impl Qp {
                 body: len - left,
             };
         } else if matches!(opcode, opcode::WRITE | opcode::READ_RESPONSE) {
-            let (tag, offset) = destination.unwrap_or_default();
-            self.begin_payload(tag, offset, len, u32::MAX);
+            match destination.unwrap_or_default() {
+                (OWN_BYTES, _) => {
+                    let tail = self.receiver.tail(self.terms.crc);
+                    self.inbound.begin_text(len, tail);
+                    self.receiver.state = FpduState::Payload;
+                }
+                (tag, offset) => self.begin_payload(tag, offset, len, u32::MAX),
+            }
         } else {
             self.begin_rest(len);
         }

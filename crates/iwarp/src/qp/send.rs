@@ -17,10 +17,18 @@ const HEAD_MAX: usize = 128;
 /// ULPDU_Length does not count itself.
 const LENGTH_LEN: usize = 2;
 
+/// In place of a command: bytes of the machine above. Where they are sent, its batch is told
+/// of them as payload and writes them as header bytes. What is read there comes by
+/// [`Qp::take_read_bytes`].
+pub const OWN_BYTES: Tag = Tag::MAX;
+
+/// Most header bytes of an FPDU, but for those of [`OWN_BYTES`]: headers, padding, CRC.
+const FPDU_BYTES_MAX: usize = UntaggedFpdu::LEN + HEAD_MAX + 8;
+
 /// A part of the data of a command.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DataPart {
-    /// The command.
+    /// The command, or [`OWN_BYTES`].
     pub tag: Tag,
     /// First byte, counted from the start of the command's data.
     pub offset: u32,
@@ -238,7 +246,9 @@ impl FpduSender {
             0 => 0,
             _ => stags.register(memory).expect("as many regions as tags"),
         };
-        self.read_bytes += u64::from(sink.len);
+        if sink.tag != OWN_BYTES {
+            self.read_bytes += u64::from(sink.len);
+        }
         self.pending.push_back(PendingRead {
             stag,
             sink,
@@ -348,6 +358,16 @@ impl Qp {
         if left <= room { left } else { room & !7 }
     }
 
+    /// The same of the data of `tag`, as much as the batch has room for.
+    fn work_len(&self, left: u32, header_len: usize, tag: Tag, out: &impl Transmit) -> u32 {
+        let len = self.segment_len(left, header_len);
+        let room = match tag {
+            OWN_BYTES => (out.header_room() - FPDU_BYTES_MAX) as u32,
+            _ => u32::MAX,
+        };
+        if len <= room { len } else { room & !7 }
+    }
+
     /// A segment of a Read Response. The memory is looked at again: it may have been
     /// invalidated since the Request came.
     fn send_response(&mut self, out: &mut impl Transmit) -> bool {
@@ -397,7 +417,7 @@ impl Qp {
                 to,
                 release,
             } => {
-                let len = self.segment_len(left, TaggedFpdu::LEN);
+                let len = self.work_len(left, TaggedFpdu::LEN, data.tag, out);
                 let header = tagged(
                     len,
                     (opcode::WRITE, len == left),
@@ -424,7 +444,7 @@ impl Qp {
                 is_solicited,
                 release,
             } => {
-                let len = self.segment_len(left, UntaggedFpdu::LEN);
+                let len = self.work_len(left, UntaggedFpdu::LEN, body.tag, out);
                 let kind = (send_opcode(invalidate.is_some(), is_solicited), len == left);
                 let place = (self.sender.send_msn, sent);
                 let mut header = untagged(len, kind, queue::SEND, place);
@@ -454,7 +474,7 @@ impl Qp {
 
     /// Writes an FPDU: `header` and `head` as bytes, `payload` as a name.
     fn put(&self, out: &mut impl Transmit, header: &[u8], head: &[u8], payload: DataPart) {
-        let mut bytes = [0; UntaggedFpdu::LEN + HEAD_MAX + 8];
+        let mut bytes = [0; FPDU_BYTES_MAX];
         let mut len = header.len() + head.len();
         bytes[..header.len()].copy_from_slice(header);
         bytes[header.len()..len].copy_from_slice(head);

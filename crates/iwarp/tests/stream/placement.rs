@@ -3,8 +3,8 @@
 use std::collections::VecDeque;
 
 use iwarp::{
-    DataPart, Qp, QpOp, QpSettings, ReadsRefused, ReceivedSend, RegisteredMemory, RemoteAccess,
-    SendHead, Work,
+    DataPart, OWN_BYTES, Qp, QpOp, QpSettings, ReadsRefused, ReceivedSend, RegisteredMemory,
+    RemoteAccess, SendHead, Work,
 };
 use machine::Machine;
 use testkit::End;
@@ -373,6 +373,76 @@ fn reads_beyond_the_ord_wait_and_then_go() {
     }
     let expected: Vec<u8> = (0..50).map(|at| at / 10 + 1).collect();
     assert_eq!(end.memory[3], expected);
+}
+
+#[test]
+fn bytes_of_the_machine_above_are_sent_from_it_and_read_for_it() {
+    for crc in [false, true] {
+        let (mut end, peer) = connected(settings(), crc);
+        // More than a batch has room for as header bytes.
+        let own = pattern(40_000);
+        end.memory.resize(usize::from(OWN_BYTES) + 1, Vec::new());
+        end.memory[usize::from(OWN_BYTES)] = own.clone();
+        let part = |offset, len| DataPart {
+            tag: OWN_BYTES,
+            offset,
+            len,
+        };
+        end.machine.post(Work::Write {
+            data: part(5, 30_000),
+            stag: 7,
+            to: 100,
+            release: None,
+        });
+        end.machine.post(Work::Send {
+            head: SendHead::new(b"head"),
+            body: part(30_005, 9_000),
+            invalidate: None,
+            is_solicited: false,
+            release: None,
+        });
+        let mut out = VecDeque::new();
+        while end.machine.has_transmit() {
+            end.transmit(&mut out, 1);
+        }
+        let ulpdus = peer.cut(&mut out);
+        assert!(ulpdus.len() > 2 && ulpdus.iter().all(|ulpdu| ulpdu.len() <= 16 << 10));
+        let (writes, sends): (Vec<_>, Vec<_>) = ulpdus.iter().partition(|ulpdu| ulpdu[1] == 0x40);
+        let written = writes.iter().flat_map(|ulpdu| &ulpdu[14..]).copied();
+        assert!(written.eq(own[5..30_005].iter().copied()));
+        let message = [b"head", &own[30_005..39_005]].concat();
+        let got = sends.iter().flat_map(|ulpdu| &ulpdu[18..]).copied();
+        assert!(got.eq(message));
+
+        for len in [0, 1, 1000] {
+            end.machine.read(part(0, len), 9, 1).expect("reads");
+            let ulpdu = peer.cut(&mut sent(&mut end)).remove(0);
+            let stag = u32::from_be_bytes(ulpdu[18..22].try_into().expect("4 bytes"));
+            let bytes = pattern(len as usize);
+            let (first, last) = bytes.split_at(bytes.len() / 8 * 4);
+            let to = first.len() as u64;
+            let mut response = Vec::new();
+            if to > 0 {
+                response = peer.tagged((opcode::READ_RESPONSE, false), stag, 0, first);
+            }
+            response.extend(peer.tagged((opcode::READ_RESPONSE, true), stag, to, last));
+            let told = feed(&mut end, &response, 7);
+            assert_eq!(told, [QpOp::ReadDone(part(0, len))]);
+            assert_eq!(end.machine.take_read_bytes(), bytes);
+        }
+        // No byte of them is told before its CRC.
+        end.machine.read(part(0, 8), 9, 1).expect("reads");
+        let ulpdu = peer.cut(&mut sent(&mut end)).remove(0);
+        let stag = u32::from_be_bytes(ulpdu[18..22].try_into().expect("4 bytes"));
+        let mut response = peer.tagged((opcode::READ_RESPONSE, true), stag, 0, &[1; 8]);
+        *response.last_mut().expect("a CRC") ^= 1;
+        let fault = iwarp::QpError::Sent(TerminateCode::CRC);
+        let expected = match crc {
+            true => QpOp::Fatal(fault),
+            false => QpOp::ReadDone(part(0, 8)),
+        };
+        assert_eq!(feed(&mut end, &response, 7), [expected]);
+    }
 }
 
 #[test]
