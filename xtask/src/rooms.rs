@@ -20,7 +20,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("nvmf", &["auth", "faults", "iwarp", "machine", "wire"]),
     ("scsi", &["wire"]),
     ("iscsi", &["auth", "faults", "machine", "wire"]),
-    ("nfs", &["auth", "faults", "machine", "wire"]),
+    ("nfs", &["auth", "faults", "iwarp", "machine", "wire"]),
     ("iwarp", &["machine", "wire"]),
     ("reactor", &["faults", "mem"]),
     ("store", &["faults", "machine", "mem", "reactor"]),

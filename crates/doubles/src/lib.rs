@@ -1,6 +1,6 @@
 //! Test doubles: machines with what they need around them, on plain memory, driven by
 //! hand. [`nvme`] and [`iscsi`] execute commands on a byte vector, [`nfs`] keeps calls
-//! until a test answers them, [`nfsd`] is a whole server without sockets. [`gss`] is a
+//! until a test answers them, [`rdma`] has clients of it by RDMA, [`nfsd`] is a whole server without sockets. [`gss`] is a
 //! mechanism that proves users by their names. [`fuzz`] has the bodies of the fuzz targets.
 //!
 //! It uses the protocols, so their integration tests may use it, and their unit tests
@@ -14,3 +14,4 @@ pub mod nfs;
 pub mod nfsd;
 pub mod nvme;
 mod queues;
+pub mod rdma;

@@ -93,7 +93,7 @@ impl RpcDouble {
                     len,
                     ..
                 } => {
-                    let handle = self.end.machine.write_handle(call);
+                    let handle = self.end.machine.write_handle(call, tag);
                     self.places.push((offset, handle.map(<[u8]>::to_vec)));
                     self.starved = Some((tag, len));
                     if !self.starves {
@@ -144,8 +144,10 @@ impl RpcDouble {
 
     /// Gives the memory that was asked for, or none.
     pub fn feed(&mut self, gives: bool) {
+        // What comes by RDMA is not held back.
+        let holds_back = !self.end.machine.is_rdma();
         if let Some((tag, _)) = self.starved_args.take() {
-            assert!(self.end.machine.is_blocked_on(tag));
+            assert_eq!(self.end.machine.is_blocked_on(tag), holds_back);
             match gives {
                 true => self.end.machine.prepared(tag),
                 false => self.end.machine.refuse(tag),
@@ -154,7 +156,7 @@ impl RpcDouble {
         let Some((tag, len)) = self.starved.take() else {
             return;
         };
-        assert!(self.end.machine.is_blocked_on(tag));
+        assert_eq!(self.end.machine.is_blocked_on(tag), holds_back);
         match gives {
             true => {
                 self.end.set_memory(tag, vec![0xee; len as usize]);
@@ -189,17 +191,18 @@ impl RpcDouble {
             self.end.set_memory(data, bytes.clone());
             let reply = self.end.machine.reply(tag);
             (bytes.len() as u32).encode(reply.bytes());
+            reply.data_item(bytes.len() as u32);
             reply.payload(data, 0, bytes.len() as u32);
         }
         self.send(tag);
     }
 
-    /// Sends the answer to a call; payload goes into what is protected.
+    /// Sends the answer to a call; payload goes among its bytes where it must.
     pub fn send(&mut self, tag: Tag) {
         let End {
             machine, memory, ..
         } = &mut self.end;
-        if machine.is_protected(tag) {
+        if machine.wants_gathered(tag) {
             machine.gather_payload(tag, |tag, offset, len, to| {
                 let (offset, len) = (offset as usize, len as usize);
                 to.extend_from_slice(&memory[usize::from(tag)][offset..offset + len]);

@@ -1,4 +1,5 @@
-//! One TCP connection of ONC RPC (RFC 5531) with the calls of NFS on it.
+//! One connection of ONC RPC (RFC 5531) with the calls of NFS on it: records on TCP, or
+//! messages by RDMA.
 //!
 //! The driver gets a call when all of it is here: its arguments lie together
 //! in a buffer of the call, the data of each WRITE in memory that it was asked
@@ -8,12 +9,14 @@
 
 mod credential;
 mod gss;
+mod rdma;
 mod receive;
 mod reply;
 mod scan;
 mod slots;
 mod tls;
 
+use iwarp::QpError;
 use machine::{Machine, Nanos, RecvPlan, Step, Tag, Transmit};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -26,6 +29,8 @@ use wire::xdr::{Encode, Opaque};
 
 pub use self::credential::{Credential, Flavor};
 use self::gss::GssCall;
+pub use self::rdma::RdmaSettings;
+use self::rdma::RdmaState;
 use self::receive::{Inbound, Known};
 use self::reply::Refusal;
 pub use self::reply::{Mark, Reply};
@@ -296,6 +301,12 @@ pub enum RpcServerFatalError {
     /// on the way may have put them there.
     #[error("bytes in the clear behind its AUTH_TLS probe, before it has an answer")]
     BehindProbe,
+    /// The client came by RDMA, and takes no RDMA Reads: what it writes could not be had.
+    #[error("a connection by RDMA of a client that takes no RDMA Reads: its IRD is 0")]
+    NoReads,
+    /// The stream of a client that came by RDMA.
+    #[error(transparent)]
+    Rdma(QpError),
 }
 
 /// The server's end of one connection.
@@ -337,6 +348,7 @@ pub struct Connection {
     contexts: Option<Arc<Contexts>>,
     /// When the last step was taken.
     now: Nanos,
+    rdma: RdmaState,
 }
 
 impl Connection {
@@ -366,6 +378,7 @@ impl Connection {
             tls: TlsState::Clear,
             contexts: None,
             now,
+            rdma: RdmaState::Off,
         }
     }
 
@@ -478,9 +491,10 @@ impl Connection {
     /// The file handle that the WRITE whose data [`ServerOp::Prepare`] announced will
     /// be for, where the call says it itself.
     #[inline]
-    pub fn write_handle(&self, call: Tag) -> Option<&[u8]> {
+    pub fn write_handle(&self, call: Tag, tag: Tag) -> Option<&[u8]> {
         let slot = &self.slots[call];
-        let (at, len) = slot.handle?;
+        let in_chunk = self.rdma.on().and_then(|rdma| rdma.write_handle(tag));
+        let (at, len) = in_chunk.unwrap_or(slot.handle)?;
         slot.args.get(at as usize..(at + len) as usize)
     }
 
@@ -496,7 +510,7 @@ impl Connection {
         Some(tag)
     }
 
-    /// The results of a call are all appended; those that [`Connection::is_protected`] were
+    /// The results of a call are all appended; those that [`Connection::wants_gathered`] were
     /// gathered.
     #[inline]
     pub fn send(&mut self, tag: Tag) {
@@ -524,8 +538,14 @@ impl Connection {
         }
     }
 
-    /// Whether RPCSEC_GSS protects the results of a call as bytes: then data goes out
-    /// behind [`Connection::gather_payload`].
+    /// Whether data of a call goes out among the bytes of its results: behind
+    /// [`Connection::gather_payload`], once all results are appended.
+    #[inline]
+    pub fn wants_gathered(&mut self, tag: Tag) -> bool {
+        self.is_protected(tag) || self.rdma_gathers(tag)
+    }
+
+    /// Whether RPCSEC_GSS protects the results of a call as bytes.
     #[inline]
     pub fn is_protected(&self, tag: Tag) -> bool {
         let gss = self.slots[tag].gss.as_ref();
@@ -569,9 +589,12 @@ impl Connection {
     /// A record goes out when its turn comes.
     #[inline]
     fn queue(&mut self, tag: Tag) {
-        let reply = &mut self.slots[tag].reply;
-        reply.seal();
-        self.ready_bytes += reply.bytes().len();
+        let slot = &mut self.slots[tag];
+        match self.rdma.on() {
+            None => slot.reply.seal(),
+            Some(rdma) => rdma.seal(slot),
+        }
+        self.ready_bytes += slot.reply.bytes().len();
         self.ready.push_back(tag);
     }
 
@@ -599,7 +622,7 @@ impl Connection {
         }
         self.end_call(tag);
         assert!(self.slots[tag].payloads.is_empty(), "it has no data");
-        self.slots.free(tag);
+        self.free(tag);
     }
 
     fn send_refusal(&mut self, tag: Tag, why: Refusal) {
@@ -646,7 +669,7 @@ impl Connection {
     /// Memory for `tag` is there.
     #[inline]
     pub fn prepared(&mut self, tag: Tag) {
-        if !self.is_ended {
+        if !self.is_ended && !self.read_awaited(tag, true) {
             self.inbound.prepared(tag, &mut self.slots);
         }
     }
@@ -654,7 +677,7 @@ impl Connection {
     /// The driver has no memory for `tag`. Data is skipped, and the WRITE has no tag in
     /// [`Call::payloads`]; without its arguments a call is [`Stop::Delay`].
     pub fn refuse(&mut self, tag: Tag) {
-        if !self.is_ended {
+        if !self.is_ended && !self.read_awaited(tag, false) {
             self.inbound.refuse(tag, &mut self.slots);
         }
     }
@@ -710,8 +733,11 @@ impl Connection {
         }
         .encode(to);
         args(to);
+        if !self.queue_callback(tag) {
+            self.slots.free(tag);
+            return None;
+        }
         self.calls_out.push(xid);
-        self.queue(tag);
         Some(xid)
     }
 
@@ -729,8 +755,28 @@ impl Connection {
     /// The answer was read. Memory that its tag names is released.
     pub fn forget_answer(&mut self, tag: Tag) {
         if !self.is_ended {
-            self.slots.free(tag);
+            self.free(tag);
         }
+    }
+
+    /// A record is done with.
+    #[inline]
+    fn free(&mut self, tag: Tag) {
+        self.let_go_of_send(tag);
+        self.slots.free(tag);
+    }
+
+    /// The next of `ready` was sent.
+    #[inline]
+    fn sent(&mut self, out: &mut impl Transmit) {
+        let tag = self.ready.pop_front().expect("it was sent");
+        self.ready_bytes -= self.slots[tag].reply.bytes().len();
+        while let Some(extra) = self.slots[tag].extras.pop() {
+            out.release(extra);
+            self.slots.free(extra);
+        }
+        out.release(tag);
+        self.free(tag);
     }
 
     /// Nothing is taken any more; answers that are ready still go.
@@ -743,6 +789,9 @@ impl Connection {
 
     #[cold]
     fn fail(&mut self, error: RpcServerFatalError) -> Step<ServerOp> {
+        if let Some(rdma) = self.rdma.on_mut() {
+            rdma.terminate();
+        }
         self.end();
         Step::Op(ServerOp::Fatal(error))
     }
@@ -777,6 +826,9 @@ impl Machine for Connection {
 
     #[inline]
     fn recv_plan(&self) -> RecvPlan {
+        if let Some(rdma) = self.rdma.on() {
+            return rdma.recv_plan(self.inbound.stage_max(self.deadline.is_some()));
+        }
         if self.is_held() && !self.is_ended {
             return RecvPlan {
                 direct: None,
@@ -791,7 +843,10 @@ impl Machine for Connection {
 
     #[inline]
     fn on_direct(&mut self, len: u32) {
-        self.inbound.on_direct(len);
+        match self.rdma.on_mut() {
+            None => self.inbound.on_direct(len),
+            Some(rdma) => rdma.on_direct(len),
+        }
     }
 
     #[inline]
@@ -801,6 +856,12 @@ impl Machine for Connection {
             return None;
         }
         self.now = now;
+        if !matches!(self.rdma, RdmaState::Off) {
+            self.decide_on_rdma(&staged[*at..], now);
+            if self.is_rdma() {
+                return self.poll_rdma(now, staged, at);
+            }
+        }
         let step = self.receive(staged, at);
         if step.is_none() {
             self.was_held = self.is_held();
@@ -810,37 +871,40 @@ impl Machine for Connection {
 
     #[inline]
     fn has_step(&self) -> bool {
+        if let Some(rdma) = self.rdma.on() {
+            return !self.is_ended && self.has_rdma_step(rdma);
+        }
         self.was_held && !self.is_held()
     }
 
     #[inline]
     fn is_blocked_on(&self, tag: Tag) -> bool {
-        self.inbound.is_blocked_on(tag)
+        !self.is_rdma() && self.inbound.is_blocked_on(tag)
     }
 
-    fn on_digest(&mut self, _: Tag, _: u32) {
-        unreachable!("RPC has no digests");
+    fn on_digest(&mut self, tag: Tag, crc: u32) {
+        let rdma = self.rdma.on_mut().expect("records have no digests");
+        rdma.on_digest(tag, crc);
     }
 
     #[inline]
     fn has_transmit(&self) -> bool {
+        if let Some(rdma) = self.rdma.on() {
+            return self.has_rdma_transmit(rdma);
+        }
         !self.ready.is_empty()
     }
 
     #[inline]
     fn poll_transmit(&mut self, out: &mut impl Transmit) {
+        if self.is_rdma() {
+            return self.transmit_rdma(out);
+        }
         while let Some(&tag) = self.ready.front() {
             if !self.slots[tag].reply.transmit(out) {
                 return;
             }
-            self.ready.pop_front();
-            self.ready_bytes -= self.slots[tag].reply.bytes().len();
-            while let Some(extra) = self.slots[tag].extras.pop() {
-                out.release(extra);
-                self.slots.free(extra);
-            }
-            out.release(tag);
-            self.slots.free(tag);
+            self.sent(out);
         }
     }
 

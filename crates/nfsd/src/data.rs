@@ -87,7 +87,7 @@ pub fn prepare(
         return true;
     }
     peer.view.refresh(&nfsd.exports);
-    let place = link.machine.write_handle(call);
+    let place = link.machine.write_handle(call, tag);
     let place = place.and_then(|handle| peer.view.find(handle).ok());
     let loan = match place {
         Some(PseudoPlace::File { export, .. }) => {

@@ -43,11 +43,11 @@ pub(crate) fn begin_read(
     Ok(Reading::Ask(op, buf))
 }
 
-/// All results of a call are there: sends them. Where they are protected, data is among
-/// the bytes.
+/// All results of a call are there: sends them. Where they must be in one piece, data is
+/// among the bytes.
 #[inline]
 pub(crate) fn send(link: &mut Link<Connection>, call: Tag) {
-    if link.machine.is_protected(call) {
+    if link.machine.wants_gathered(call) {
         link.with_data(|machine, copy| machine.gather_payload(call, copy));
     }
     link.machine.send(call);

@@ -9,6 +9,7 @@ pub mod iwarp;
 pub mod nfs;
 pub mod nvme;
 mod resident;
+pub mod rpc_rdma;
 
 pub use end::End;
 pub use resident::resident_bytes;

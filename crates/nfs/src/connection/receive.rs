@@ -7,7 +7,7 @@ use machine::inbound::{Inbound as Payload, Walk};
 use machine::{Direct, Step, Tag, Tail};
 use wire::nfs3::nfs_proc3;
 use wire::rpc::{RecordMark, accept_stat};
-use wire::xdr::{Decode, Reader, XdrError};
+use wire::xdr::{Decode, Reader, XdrError, pad};
 
 use self::protected::Unwrapped;
 use super::credential::Credential;
@@ -98,6 +98,12 @@ impl Inbound {
     pub(super) fn unwrapped(&self, at: u32, len: u32) -> &[u8] {
         let unwrapped = self.unwrapped.as_ref().expect("a step has named them");
         &unwrapped.bytes[at as usize..(at + len) as usize]
+    }
+
+    /// Whether a record is walked that is all here.
+    #[inline]
+    pub(super) fn is_unwrapped(&self) -> bool {
+        self.unwrapped.is_some()
     }
 
     #[inline]
@@ -333,17 +339,23 @@ impl Connection {
         }
     }
 
+    /// A slot for a record that is arriving.
+    #[inline]
+    pub(super) fn take_slot(&mut self) -> Tag {
+        let tag = self.slots.take(CallState::Gathering).expect("not full");
+        let slot = &mut self.slots[tag];
+        slot.args_max = self.settings.args_bytes_free();
+        if slot.args.capacity() == 0 {
+            slot.args = std::mem::take(&mut self.spare_args);
+        }
+        tag
+    }
+
     #[inline]
     fn begin_fragment(&mut self, mark: RecordMark) -> Result<(), RpcServerFatalError> {
         if self.inbound.tag.is_none() {
-            let tag = self.slots.take(CallState::Gathering).expect("not full");
-            let slot = &mut self.slots[tag];
-            slot.args_max = self.settings.args_bytes_free();
-            if slot.args.capacity() == 0 {
-                slot.args = std::mem::take(&mut self.spare_args);
-            }
             self.inbound = Inbound {
-                tag: Some(tag),
+                tag: Some(self.take_slot()),
                 bulk: self.inbound.bulk,
                 ..Inbound::default()
             };
@@ -631,7 +643,7 @@ impl Connection {
     }
 
     #[inline]
-    fn operation_is_here(&mut self, tag: Tag) {
+    pub(super) fn operation_is_here(&mut self, tag: Tag) {
         self.slots[tag].ops += 1;
         self.inbound.ops_left -= 1;
         self.next_operation(tag);
@@ -653,8 +665,13 @@ impl Connection {
         available: usize,
     ) -> Option<Step<ServerOp>> {
         let inbound = &self.inbound;
-        let is_beyond_record = inbound.is_last && len > inbound.left;
-        if is_beyond_record {
+        let position = inbound.record_bytes - inbound.left;
+        let chunk = self.slots[call].chunks.find(position, len);
+        let is_there = match chunk {
+            None => !inbound.is_last || len <= inbound.left,
+            Some(bytes) => bytes.is_some(),
+        };
+        if !is_there {
             self.stop(call, Stop::BadXdr);
             return None;
         }
@@ -671,6 +688,20 @@ impl Connection {
         self.slots[call].payloads.push(tag);
         let inbound = &mut self.inbound;
         inbound.io_bytes += len;
+        if let Some(Some(bytes)) = chunk {
+            inbound.record_bytes += len + pad(len as usize) as u32;
+            self.begin_chunk((call, tag), (position, len), bytes);
+            let staged = false;
+            return tag.map(|tag| {
+                Step::Op(ServerOp::Prepare {
+                    call,
+                    tag,
+                    offset,
+                    len,
+                    staged,
+                })
+            });
+        }
         let tail = Tail::padded(len, false);
         match tag {
             Some(tag) => inbound.payload.begin_blocked(tag, 0, len, tail),
@@ -702,11 +733,20 @@ impl Connection {
         inbound.payload = Payload::default();
         self.slots[tag].record_bytes = inbound.record_bytes;
         if inbound.is_dropped {
-            self.slots.free(tag);
+            self.free(tag);
             return None;
         }
+        let chunks = &self.slots[tag].chunks;
+        if chunks.has_unfound() && self.slots[tag].stop == Stop::End {
+            let garbage = Refusal::stat(accept_stat::GARBAGE_ARGS);
+            inbound.refusal.get_or_insert(garbage);
+        }
         if let Some(why) = inbound.refusal.take() {
-            self.queue_refusal(tag, why);
+            let chunks = &mut self.slots[tag].chunks;
+            match chunks.awaits_data() {
+                true => chunks.refusal = Some(why),
+                false => self.queue_refusal(tag, why),
+            }
             return None;
         }
         if inbound.is_probe {
@@ -731,7 +771,21 @@ impl Connection {
         }
         let slot = &mut self.slots[tag];
         if slot.is_answer {
-            self.slots.free(tag);
+            self.free(tag);
+            return None;
+        }
+        match slot.chunks.awaits_data() {
+            true => None,
+            false => self.call_is_here(tag),
+        }
+    }
+
+    /// All of a call is here, with its data.
+    #[inline]
+    pub(super) fn call_is_here(&mut self, tag: Tag) -> Option<Step<ServerOp>> {
+        let slot = &mut self.slots[tag];
+        if let Some(why) = slot.chunks.refusal.take() {
+            self.queue_refusal(tag, why);
             return None;
         }
         if slot.gss.is_some() {

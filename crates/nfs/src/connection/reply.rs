@@ -1,11 +1,15 @@
 //! A record that goes out: bytes with payloads between them.
 
+mod items;
+
 use machine::{Tag, Tail, Transmit};
 use wire::rpc::{
     AUTH_NONE, RPCSEC_GSS, RecordMark, accept_stat, accepted_body, auth_stat, mismatch_info,
     msg_type, opaque_auth, rejected_reply, reply_stat,
 };
 use wire::xdr::{Encode, Opaque, pad};
+
+use self::items::DataItem;
 
 /// What tells a client that TLS begins.
 const STARTTLS: &[u8] = b"STARTTLS";
@@ -26,6 +30,8 @@ struct ReplyPart {
 pub struct Reply {
     bytes: Vec<u8>,
     parts: Vec<ReplyPart>,
+    /// Data of results, in their order.
+    items: Vec<DataItem>,
     /// Payload with its padding.
     payload_bytes: u32,
     /// Where the results begin.
@@ -39,6 +45,7 @@ pub struct Reply {
 pub struct Mark {
     bytes: usize,
     parts: usize,
+    items: usize,
     payload_bytes: u32,
 }
 
@@ -85,6 +92,7 @@ impl Reply {
         Mark {
             bytes: self.bytes.len(),
             parts: self.parts.len(),
+            items: self.items.len(),
             payload_bytes: self.payload_bytes,
         }
     }
@@ -93,6 +101,7 @@ impl Reply {
     pub fn back_to(&mut self, mark: Mark) {
         self.bytes.truncate(mark.bytes);
         self.parts.truncate(mark.parts);
+        self.items.truncate(mark.items);
         self.payload_bytes = mark.payload_bytes;
     }
 
@@ -106,7 +115,8 @@ impl Reply {
         !self.parts.is_empty()
     }
 
-    /// Payload becomes bytes: `copy` appends so much of a tag's data from an offset.
+    /// Payload that has no memory of its own to go to becomes bytes: `copy` appends so much of
+    /// a tag's data from an offset.
     pub(super) fn gather(&mut self, mut copy: impl FnMut(Tag, u32, u32, &mut Vec<u8>)) {
         let parts = std::mem::take(&mut self.parts);
         let room = self.bytes.len() + self.payload_bytes as usize;
@@ -115,21 +125,28 @@ impl Reply {
         for part in parts {
             self.bytes.extend_from_slice(&bytes[from..part.at as usize]);
             from = part.at as usize;
+            let at = self.bytes.len() as u32;
+            let part = ReplyPart { at, ..part };
+            if self.is_placed(&part) {
+                self.parts.push(part);
+                continue;
+            }
             copy(part.tag, part.offset, part.len, &mut self.bytes);
             let padding = pad(part.len as usize);
             self.bytes.extend_from_slice(&[0; 3][..padding]);
+            let grown = self.bytes.len() as u32 - at;
+            self.payload_bytes -= grown;
+            let behind = self.items.iter_mut().filter(|item| item.at > at);
+            behind.for_each(|item| item.at += grown);
         }
         self.bytes.extend_from_slice(&bytes[from..]);
-        self.payload_bytes = 0;
     }
 
     pub(super) fn reset(&mut self, keep_bytes: usize) {
         if self.bytes.capacity() > keep_bytes {
             self.bytes = Vec::new();
         }
-        self.bytes.clear();
-        self.parts.clear();
-        self.payload_bytes = 0;
+        self.empty();
         self.sent = 0;
         self.parts_sent = 0;
     }
@@ -158,6 +175,8 @@ impl Reply {
     /// What was appended since [`Reply::begin_verified`], with the zeros before it.
     pub(super) fn protected(&mut self, ahead: usize) -> (&mut Vec<u8>, usize) {
         debug_assert!(self.parts.is_empty(), "payload was gathered");
+        // What is protected can be placed no more.
+        self.items.clear();
         (&mut self.bytes, self.results_at - ahead)
     }
 
@@ -165,6 +184,7 @@ impl Reply {
     fn empty(&mut self) {
         self.bytes.clear();
         self.parts.clear();
+        self.items.clear();
         self.payload_bytes = 0;
     }
 

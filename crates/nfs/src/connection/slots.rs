@@ -6,6 +6,7 @@ use machine::Tag;
 
 use super::credential::Credential;
 use super::gss::GssCall;
+use super::rdma::CallChunks;
 use super::reply::Reply;
 use super::scan::HandleUse;
 use super::{Procedure, RpcServerSettings, Stop};
@@ -60,6 +61,8 @@ pub(super) struct RecordSlot {
     pub own_is_used: bool,
     /// Further tags of the call.
     pub extras: Vec<Tag>,
+    /// What of it is in memory of the client, where it came by RDMA.
+    pub chunks: CallChunks,
     pub reply: Reply,
 }
 
@@ -90,6 +93,7 @@ impl RecordSlot {
         self.reply.reset(KEEP_BYTES);
         self.payloads.clear();
         self.extras.clear();
+        self.chunks.reset();
         self.is_answer = false;
         self.gss = None;
         self.args_at = 0;

@@ -48,7 +48,8 @@ impl Connection {
     /// A probe is arriving. One behind a call, in TLS or where there is no TLS is refused.
     #[cold]
     pub(super) fn on_probe(&mut self) {
-        if self.settings.offers_tls && !self.has_called && self.tls == TlsState::Clear {
+        let may_begin = !self.has_called && self.tls == TlsState::Clear && !self.is_rdma();
+        if self.settings.offers_tls && may_begin {
             self.inbound.is_probe = true;
         } else {
             self.inbound.refusal = Some(Refusal::auth(auth_stat::AUTH_BADCRED));

@@ -1,5 +1,5 @@
-//! Calls by RPCSEC_GSS on their way in: a protected one is collected, opened, and its
-//! arguments are walked over as if they had come so.
+//! Records that are all here are walked over as if they were received: those that came by
+//! RDMA, and the arguments of calls by RPCSEC_GSS, which are collected and opened first.
 
 use machine::{Step, Tag};
 use wire::rpc::{accept_stat, auth_stat};
@@ -9,22 +9,41 @@ use crate::connection::gss::{self, Admission, GssCall};
 use crate::connection::reply::Refusal;
 use crate::connection::{Connection, Procedure, ServerOp};
 
-/// Arguments that RPCSEC_GSS has protected, and how far they are walked.
+/// A record, and how far it is walked.
 #[derive(Debug)]
 pub(super) struct Unwrapped {
-    /// The arguments lie at its end.
+    /// It lies at their end.
     pub(super) bytes: Vec<u8>,
     at: usize,
 }
 
 impl Connection {
-    /// Walks over arguments as if they were received without protection.
-    #[cold]
-    pub(super) fn walk_unwrapped(&mut self) -> Option<Step<ServerOp>> {
+    /// Begins to walk over the record that is all of `bytes` from `at`.
+    pub(in crate::connection) fn begin_whole(&mut self, tag: Tag, bytes: Vec<u8>, at: usize) {
+        let len = (bytes.len() - at) as u32;
+        self.inbound = Inbound {
+            tag: Some(tag),
+            left: len,
+            is_last: true,
+            is_inside: true,
+            record_bytes: len,
+            bulk: self.inbound.bulk,
+            is_unwrapped: true,
+            unwrapped: Some(Unwrapped { bytes, at }),
+            ..Inbound::default()
+        };
+    }
+
+    /// Walks over a record as if it was received.
+    #[inline(never)]
+    pub(in crate::connection) fn walk_unwrapped(&mut self) -> Option<Step<ServerOp>> {
         let mut unwrapped = self.inbound.unwrapped.take()?;
         let step = self.walk(&unwrapped.bytes, &mut unwrapped.at);
-        if self.inbound.tag.is_some() {
+        // One that was protected has made way for what it protects.
+        if self.inbound.tag.is_some() && self.inbound.unwrapped.is_none() {
             self.inbound.unwrapped = Some(unwrapped);
+        } else {
+            self.let_go_of_bytes(unwrapped.bytes);
         }
         Some(match step? {
             Step::Place {
@@ -91,21 +110,9 @@ impl Connection {
         if slot.args_max > self.settings.args_bytes_free() {
             slot.args_max = self.settings.args_bytes_max;
         }
-        self.inbound = Inbound {
-            tag: Some(tag),
-            part: arguments_of(slot.procedure),
-            left: range.len() as u32,
-            is_last: true,
-            is_inside: true,
-            record_bytes: range.len() as u32,
-            bulk: self.inbound.bulk,
-            is_unwrapped: true,
-            unwrapped: Some(Unwrapped {
-                bytes,
-                at: body + range.start,
-            }),
-            ..Inbound::default()
-        };
+        let part = arguments_of(slot.procedure);
+        self.begin_whole(tag, bytes, body + range.start);
+        self.inbound.part = part;
     }
 
     /// A call by RPCSEC_GSS is here, and without its protection.
