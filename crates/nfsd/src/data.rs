@@ -215,6 +215,7 @@ fn give<'a>(run: &mut RunningCall<'a>, source: Source, is_end: bool) -> Operatio
     let data = Payload { len: source.len() };
     let resok = READ4resok { eof: is_end, data };
     run.ok(|to| resok.encode(to))?;
+    run.reply().data_item(data.len);
     send(run, source, 0, data.len);
     Ok(NextStep::Done)
 }

@@ -397,8 +397,10 @@ fn read_link<'a>(run: &mut RunningCall<'a>, result: Result<Output, Error>) -> Op
     let Output::Bytes(text) = run.done(result)? else {
         unreachable!("{ANSWERED}");
     };
-    let text: wire::nfs4::linktext4<'_> = Opaque(&text);
-    run.ok(|to| text.encode(to))
+    let link: wire::nfs4::linktext4<'_> = Opaque(&text);
+    let next = run.ok(|to| link.encode(to))?;
+    run.reply().data_item_behind(text.len() as u32);
+    Ok(next)
 }
 
 pub(crate) fn remove<'a>(

@@ -52,7 +52,7 @@ pub(super) fn write(
     };
     let to = reply.bytes();
     match *asked {
-        V3Asked::Of(_) => answer.about_object(settings, to),
+        V3Asked::Of(_) => answer.about_object(settings, reply),
         V3Asked::Setattr(..) | V3Asked::Remove(..) => WCC3res {
             status: call.status,
             wcc: answer.wcc(0),
@@ -169,8 +169,9 @@ impl V3Answer<'_> {
     }
 
     /// GETATTR, READLINK, FSSTAT, FSINFO, PATHCONF.
-    fn about_object(&self, settings: &NfsdSettings, to: &mut Vec<u8>) {
+    fn about_object(&self, settings: &NfsdSettings, reply: &mut Reply) {
         let call = self.call;
+        let to = reply.bytes();
         match (call.procedure, &call.output) {
             (nfs_proc3::NFSPROC3_GETATTR, _) => match self.after(0) {
                 Some(attr) if self.is_ok() => GETATTR3res::NFS3_OK(attr).encode(to),
@@ -182,6 +183,7 @@ impl V3Answer<'_> {
                     data: Opaque(text),
                 })
                 .encode(to);
+                reply.data_item_behind(text.len() as u32);
             }
             (nfs_proc3::NFSPROC3_FSSTAT, Some(Output::Statfs(stat))) if self.is_ok() => {
                 FSSTAT3res::NFS3_OK(FSSTAT3resok {
@@ -296,6 +298,7 @@ impl V3Answer<'_> {
             data: Payload { len },
         })
         .encode(reply.bytes());
+        reply.data_item(len);
         if let (Some(tag), 1..) = (call.data, len) {
             reply.payload(tag, 0, len);
         }
