@@ -8,6 +8,7 @@ mod iwarp_stream;
 mod nfs_compounds;
 mod nfs_connection;
 mod nvme_tcp;
+mod rpc_rdma;
 mod rpcsec_gss;
 mod scsi_cdb;
 mod tls;
@@ -21,6 +22,7 @@ pub use nfs_connection::nfs_connection;
 pub use nvme_tcp::{
     controller as nvme_tcp_controller, host as nvme_tcp_host, host_stream, pdu as nvme_tcp_pdu,
 };
+pub use rpc_rdma::rpc_rdma;
 pub use rpcsec_gss::rpcsec_gss;
 pub use scsi_cdb::scsi_cdb;
 pub use tls::{hello as tls_hello, records as tls_records, stream as tls_stream};
@@ -40,6 +42,7 @@ pub const TARGETS: &[(&str, Body)] = &[
     ("nvme_tcp_controller", nvme_tcp_controller),
     ("nvme_tcp_host", nvme_tcp_host),
     ("nvme_tcp_pdu", nvme_tcp_pdu),
+    ("rpc_rdma", rpc_rdma),
     ("rpcsec_gss", rpcsec_gss),
     ("scsi_cdb", scsi_cdb),
     ("tls_hello", tls_hello),

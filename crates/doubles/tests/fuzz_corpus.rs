@@ -82,6 +82,7 @@ replays! {
     nvme_tcp_controller
     nvme_tcp_host
     nvme_tcp_pdu
+    rpc_rdma
     rpcsec_gss
     scsi_cdb
     tls_hello
