@@ -1,4 +1,4 @@
-//! A client of RPC-over-RDMA, made of a stream, against a server of nothing.
+//! A client of RPC-over-RDMA, made of a stream; and one against a server of nothing.
 
 use std::collections::VecDeque;
 
@@ -12,76 +12,60 @@ use testkit::rpc_rdma::{Message, Segment, segment};
 
 use crate::nfs::RpcDouble;
 
-/// Where each region of the client begins, as Tagged Offset.
+/// Where each region of a client begins, as Tagged Offset.
 const TO: u64 = 0x1000;
-/// The tag of what the client sends; those of its regions follow.
+/// The tag of what a client sends; those of its regions follow.
 const SEND: Tag = 0;
-/// Regions of a client.
-pub const REGIONS_MAX: Tag = 64;
+/// Regions of a client at a time.
+const REGIONS_MAX: Tag = 64;
 
-/// Both ends, and what the client has got.
+/// A client's end of a stream, with memory that the server may be told of.
 #[derive(Debug)]
-pub struct RdmaPair {
-    /// The client's end of the stream.
-    pub client: End<Qp>,
-    /// The server.
-    pub server: RpcDouble,
+pub struct RdmaClient {
+    /// The stream.
+    pub end: End<Qp>,
     /// Messages of the server, and the handle that each invalidated.
     pub received: Vec<(Vec<u8>, Option<u32>)>,
-    /// Why the client's stream ended.
+    /// Why the stream ended.
     pub fatal: Option<QpError>,
-    /// So many bytes are received at a time.
-    pub step: usize,
-    there: VecDeque<u8>,
-    back: VecDeque<u8>,
-    regions: Tag,
+    /// Handles of its regions.
+    regions: Vec<u32>,
 }
 
-impl RdmaPair {
-    /// Both ends, of which the client has sent its Request with `private_data`.
-    pub fn new(
-        settings: (RpcServerSettings, RdmaSettings),
-        client: QpSettings,
-        private_data: &[u8],
-        step: usize,
-    ) -> RdmaPair {
-        let client = QpSettings {
+impl RdmaClient {
+    /// One that sends its Request with `private_data`.
+    pub fn new(stream: QpSettings, private_data: &[u8]) -> RdmaClient {
+        let stream = QpSettings {
             head_max: u16::MAX,
             send_max: u16::MAX.into(),
-            tags_max: usize::from(REGIONS_MAX),
-            ..client
+            tags_max: usize::from(REGIONS_MAX) + 1,
+            ..stream
         };
-        let server = Connection::new(settings.0, 0).with_rdma(settings.1, 4);
-        let mut pair = RdmaPair {
-            client: End::new(Qp::initiator(client, 3, private_data, 0)),
-            server: RpcDouble::new(server),
+        let mut end = End::new(Qp::initiator(stream, 3, private_data, 0));
+        end.machine.post_receives(1 << 20);
+        RdmaClient {
+            end,
             received: Vec::new(),
             fatal: None,
-            step,
-            there: VecDeque::new(),
-            back: VecDeque::new(),
-            regions: SEND + 1,
-        };
-        pair.client.machine.post_receives(1 << 20);
-        pair.exchange();
-        pair
+            regions: Vec::new(),
+        }
     }
 
-    /// Memory of the client which the server may read, and all of it as a segment.
+    /// Memory that the server may read, and all of it as a segment.
     pub fn readable(&mut self, bytes: &[u8]) -> Segment {
-        self.region(bytes.to_vec(), RemoteAccess::READ)
+        self.add(bytes.to_vec(), RemoteAccess::READ)
     }
 
-    /// Memory of the client that the server may write.
+    /// Memory that the server may write.
     pub fn writable(&mut self, len: u32) -> Segment {
-        self.region(vec![0xdd; len as usize], RemoteAccess::WRITE)
+        self.add(vec![0xdd; len as usize], RemoteAccess::WRITE)
     }
 
-    fn region(&mut self, bytes: Vec<u8>, access: RemoteAccess) -> Segment {
-        let (tag, len) = (self.regions, bytes.len() as u32);
-        self.regions += 1;
-        assert!(self.regions <= REGIONS_MAX, "no more regions");
-        self.client.set_memory(tag, bytes);
+    fn add(&mut self, bytes: Vec<u8>, access: RemoteAccess) -> Segment {
+        let len = bytes.len() as u32;
+        let tag = self.regions.len() as Tag + SEND + 1;
+        assert!(tag <= REGIONS_MAX, "no more regions");
+        self.end.set_memory(tag, bytes);
         let memory = RegisteredMemory {
             tag,
             offset: 0,
@@ -89,25 +73,39 @@ impl RdmaPair {
             to: TO,
             access,
         };
-        let handle = self.client.machine.register(memory).expect("room");
+        let handle = self.end.machine.register(memory).expect("room");
+        self.regions.push(handle);
         segment(handle, TO, len)
     }
 
     /// What lies in the last region but `back` now.
     pub fn memory(&self, back: u16) -> &[u8] {
-        &self.client.memory[usize::from(self.regions - 1 - back)]
+        self.region(self.regions.len() - 1 - usize::from(back))
     }
 
-    /// Sends a message, and lets both ends go on.
-    pub fn send(&mut self, message: &Message) {
-        self.send_bytes(message.encode());
+    /// What lies in a region now, of those that were not taken back.
+    pub fn region(&self, index: usize) -> &[u8] {
+        &self.end.memory[index + usize::from(SEND) + 1]
     }
 
-    /// The same of any bytes.
-    pub fn send_bytes(&mut self, bytes: Vec<u8>) {
+    /// How many regions there are.
+    pub fn regions(&self) -> usize {
+        self.regions.len()
+    }
+
+    /// The server can name no region any more.
+    pub fn take_regions_back(&mut self) {
+        for handle in self.regions.drain(..) {
+            // The server may have invalidated it already.
+            self.end.machine.invalidate(handle);
+        }
+    }
+
+    /// Posts a Send.
+    pub fn post(&mut self, bytes: Vec<u8>) {
         let len = bytes.len() as u32;
-        self.client.set_memory(SEND, bytes);
-        self.client.machine.post(Work::Send {
+        self.end.set_memory(SEND, bytes);
+        self.end.machine.post(Work::Send {
             head: SendHead::new(&[]),
             body: DataPart {
                 tag: SEND,
@@ -118,40 +116,91 @@ impl RdmaPair {
             is_solicited: false,
             release: None,
         });
+    }
+
+    /// Sends what it has to send: whether that was anything.
+    pub fn transmit(&mut self, to: &mut VecDeque<u8>) -> bool {
+        let has_transmit = self.end.machine.has_transmit();
+        while self.end.machine.has_transmit() {
+            self.end.transmit(to, 3);
+        }
+        has_transmit
+    }
+
+    /// Receives at most `max` bytes: whether there were any.
+    pub fn receive(&mut self, from: &mut VecDeque<u8>, max: usize) -> bool {
+        let has_taken = self.end.receive(from, max) > 0;
+        while let Some(op) = self.end.next_op() {
+            match op {
+                QpOp::Established => {}
+                QpOp::Received(send) => {
+                    let bytes = self.end.machine.head().to_vec();
+                    self.received.push((bytes, send.invalidated));
+                }
+                QpOp::Fatal(why) => self.fatal = Some(why),
+                other => panic!("{other:?}"),
+            }
+        }
+        has_taken
+    }
+}
+
+/// A client and a server of nothing.
+#[derive(Debug)]
+pub struct RdmaPair {
+    /// The client.
+    pub client: RdmaClient,
+    /// The server.
+    pub server: RpcDouble,
+    /// So many bytes are received at a time.
+    pub step: usize,
+    there: VecDeque<u8>,
+    back: VecDeque<u8>,
+}
+
+impl RdmaPair {
+    /// Both ends, of which the client has sent its Request with `private_data`.
+    pub fn new(
+        settings: (RpcServerSettings, RdmaSettings),
+        client: QpSettings,
+        private_data: &[u8],
+        step: usize,
+    ) -> RdmaPair {
+        let server = Connection::new(settings.0, 0).with_rdma(settings.1, 4);
+        let mut pair = RdmaPair {
+            client: RdmaClient::new(client, private_data),
+            server: RpcDouble::new(server),
+            step,
+            there: VecDeque::new(),
+            back: VecDeque::new(),
+        };
+        pair.exchange();
+        pair
+    }
+
+    /// Sends a message, and lets both ends go on.
+    pub fn send(&mut self, message: &Message) {
+        self.send_bytes(message.encode());
+    }
+
+    /// The same of any bytes.
+    pub fn send_bytes(&mut self, bytes: Vec<u8>) {
+        self.client.post(bytes);
         self.exchange();
     }
 
     /// Both ends go on until neither has anything to say.
     pub fn exchange(&mut self) {
         loop {
-            let mut is_quiet = true;
-            while self.client.machine.has_transmit() {
-                self.client.transmit(&mut self.there, 3);
-                is_quiet = false;
-            }
+            let mut is_quiet = !self.client.transmit(&mut self.there);
             while self.server.end.machine.has_transmit() {
                 self.server.end.transmit(&mut self.back, 3);
                 is_quiet = false;
             }
             is_quiet &= !self.server.receive(&mut self.there, self.step);
-            is_quiet &= self.client.receive(&mut self.back, self.step) == 0;
-            self.take_client_ops();
+            is_quiet &= !self.client.receive(&mut self.back, self.step);
             if is_quiet {
                 return;
-            }
-        }
-    }
-
-    fn take_client_ops(&mut self) {
-        while let Some(op) = self.client.next_op() {
-            match op {
-                QpOp::Established => {}
-                QpOp::Received(send) => {
-                    let bytes = self.client.machine.head().to_vec();
-                    self.received.push((bytes, send.invalidated));
-                }
-                QpOp::Fatal(why) => self.fatal = Some(why),
-                other => panic!("{other:?}"),
             }
         }
     }

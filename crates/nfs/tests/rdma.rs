@@ -83,7 +83,7 @@ fn reduce(call: &[u8], data: &[u8]) -> (Vec<u8>, u32) {
 }
 
 fn received(pair: &mut RdmaPair) -> Vec<Result<Message, rpc_rdma_error>> {
-    let all = std::mem::take(&mut pair.received);
+    let all = std::mem::take(&mut pair.client.received);
     all.iter()
         .map(|(bytes, _)| Message::decode(bytes))
         .collect()
@@ -104,10 +104,10 @@ fn words(bytes: &[u8]) -> Vec<u32> {
 #[test]
 fn a_connection_tells_its_sizes_and_credits() {
     let mut pair = pair();
-    let own = RpcRdmaPrivateData::decode(pair.client.machine.private_data());
+    let own = RpcRdmaPrivateData::decode(pair.client.end.machine.private_data());
     assert_eq!(own, Some(client_data()));
     pair.send(&Message::short(9, 1, call_header(9, |call| call.proc = 0)));
-    let (bytes, _) = pair.received[0].clone();
+    let (bytes, _) = pair.client.received[0].clone();
     let header = [9, 1, u32::from(CREDITS), 0, 0, 0, 0];
     assert_eq!(words(&bytes), [&header[..], &[9, 1, 0, 0, 0, 0]].concat());
 }
@@ -170,7 +170,7 @@ fn data_of_a_write_is_read_straight_into_its_memory() {
         let mut reads = Vec::new();
         let mut from = 0;
         for to in cuts.iter().copied().chain([whole.len()]) {
-            reads.push((position, pair.readable(&whole[from..to])));
+            reads.push((position, pair.client.readable(&whole[from..to])));
             from = to;
         }
         let message = Message {
@@ -204,7 +204,7 @@ fn calls_go_on_while_data_of_another_waits_for_memory() {
     ];
     let (rest, position) = reduce(&call(4, &parts), &data);
     for xid in [4, 6] {
-        let reads = vec![(position, pair.readable(&data))];
+        let reads = vec![(position, pair.client.readable(&data))];
         let body = [&u32::to_be_bytes(xid)[..], &rest[4..]].concat();
         pair.send(&Message {
             reads,
@@ -254,9 +254,9 @@ fn two_writes_have_chunks_of_their_own() {
     let (rest, _) = reduce(&rest, &two);
     // In any order.
     let reads = vec![
-        (second, pair.readable(&two[..100])),
-        (first, pair.readable(&one)),
-        (second, pair.readable(&two[100..])),
+        (second, pair.client.readable(&two[..100])),
+        (first, pair.client.readable(&one)),
+        (second, pair.client.readable(&two[100..])),
     ];
     pair.send(&Message {
         reads,
@@ -280,8 +280,8 @@ fn text_of_a_symbolic_link_is_put_in_its_place() {
     let header = call_header_of(2, (NFS4_PROGRAM, 3, nfs_proc3::NFSPROC3_SYMLINK as u32));
     let position = (header.len() + args.len()) as u32;
     let reads = vec![
-        (position, pair.readable(&text[..1])),
-        (position, pair.readable(&text[1..])),
+        (position, pair.client.readable(&text[..1])),
+        (position, pair.client.readable(&text[1..])),
     ];
     let rest = [&header[..], &args, &[7; 8]].concat();
     pair.send(&Message {
@@ -317,11 +317,11 @@ fn long_calls_are_read_from_the_chunk_at_position_zero() {
         for reduced in [false, true] {
             let bytes = if reduced { &rest } else { &whole };
             let mut reads = vec![
-                (0, pair.readable(&bytes[..301])),
-                (0, pair.readable(&bytes[301..])),
+                (0, pair.client.readable(&bytes[..301])),
+                (0, pair.client.readable(&bytes[301..])),
             ];
             if reduced {
-                reads.insert(0, (position, pair.readable(&large)));
+                reads.insert(0, (position, pair.client.readable(&large)));
             }
             pair.send(&Message {
                 is_long: true,
@@ -343,7 +343,7 @@ fn long_call_without_memory_is_a_system_error() {
     pair.server.starves = true;
     let parts = [CompoundPart::Write(2, pattern(8193, 2))];
     let whole = call(6, &parts);
-    let reads = vec![(0, pair.readable(&whole))];
+    let reads = vec![(0, pair.client.readable(&whole))];
     pair.send(&Message {
         is_long: true,
         reads,
@@ -382,19 +382,21 @@ fn data_of_a_read_is_written_to_its_chunk() {
         };
         let mut pair = pair_with(stream, 500);
         let data = pattern(5001, 4);
-        let (first, second) = (pair.writable(3000), pair.writable(4000));
-        let unused = pair.writable(10);
-        let reply = pair.writable(20);
+        let (first, second) = (pair.client.writable(3000), pair.client.writable(4000));
+        let unused = pair.client.writable(10);
+        let reply = pair.client.writable(20);
         let message = Message {
             writes: vec![vec![first, second], vec![unused]],
             reply: Some(vec![reply]),
             ..Message::default()
         };
         let seen = answered(&mut pair, std::slice::from_ref(&data), message);
-        assert_eq!(pair.memory(3), &data[..3000]);
-        assert_eq!(pair.memory(2)[..2001], data[3000..]);
+        assert_eq!(pair.client.memory(3), &data[..3000]);
+        assert_eq!(pair.client.memory(2)[..2001], data[3000..]);
         assert!(
-            pair.memory(2)[2001..].iter().all(|byte| *byte == 0xdd),
+            pair.client.memory(2)[2001..]
+                .iter()
+                .all(|byte| *byte == 0xdd),
             "no padding"
         );
         let mut body = answer_head(7, &seen);
@@ -416,7 +418,7 @@ fn data_of_a_read_is_written_to_its_chunk() {
             reply: Some(vec![Segment { length: 0, ..reply }]),
             ..Message::short(7, CREDITS.into(), body)
         };
-        assert_eq!(pair.received[0].1, None, "several handles");
+        assert_eq!(pair.client.received[0].1, None, "several handles");
         assert_eq!(one(&mut pair), expected);
     }
 }
@@ -429,17 +431,17 @@ fn the_only_handle_of_a_call_is_invalidated_where_the_client_takes_that() {
             ..client_data()
         };
         let mut pair = RdmaPair::new(settings(), QpSettings::default(), &data.encode(), 1000);
-        let all = pair.writable(3000);
+        let all = pair.client.writable(3000);
         let half = |offset| segment(all.handle, all.offset + offset, 1500);
         let message = Message {
             writes: vec![vec![half(0), half(1500)]],
             ..Message::default()
         };
         answered(&mut pair, &[pattern(2000, 1)], message);
-        assert_eq!(pair.memory(0)[..2000], pattern(2000, 1));
-        let (_, invalidated) = pair.received[0];
+        assert_eq!(pair.client.memory(0)[..2000], pattern(2000, 1));
+        let (_, invalidated) = pair.client.received[0];
         assert_eq!(invalidated, takes_invalidate.then_some(all.handle));
-        assert_eq!(pair.fatal, None);
+        assert_eq!(pair.client.fatal, None);
     }
 }
 
@@ -447,15 +449,19 @@ fn the_only_handle_of_a_call_is_invalidated_where_the_client_takes_that() {
 fn several_results_go_to_chunks_in_their_order() {
     let mut pair = pair();
     let data = [pattern(5000, 1), Vec::new(), pattern(30, 2), pattern(41, 3)];
-    let (first, second, last) = (pair.writable(5000), pair.writable(9), pair.writable(50));
+    let (first, second, last) = (
+        pair.client.writable(5000),
+        pair.client.writable(9),
+        pair.client.writable(50),
+    );
     let message = Message {
         // The third has a chunk that says that its data is wanted in the answer.
         writes: vec![vec![first], vec![second], vec![], vec![last]],
         ..Message::default()
     };
     let seen = answered(&mut pair, &data, message);
-    assert_eq!(pair.memory(2), data[0]);
-    assert_eq!(pair.memory(0)[..41], data[3]);
+    assert_eq!(pair.client.memory(2), data[0]);
+    assert_eq!(pair.client.memory(0)[..41], data[3]);
     let mut body = answer_head(7, &seen);
     5000u32.encode(&mut body);
     0u32.encode(&mut body);
@@ -475,7 +481,7 @@ fn several_results_go_to_chunks_in_their_order() {
 #[test]
 fn text_among_the_bytes_of_an_answer_goes_to_its_chunk() {
     let mut pair = pair();
-    let chunk = pair.writable(100);
+    let chunk = pair.client.writable(100);
     pair.send(&Message {
         writes: vec![vec![chunk]],
         ..Message::short(7, 1, call(7, &[CompoundPart::Getattr(vec![1])]))
@@ -493,8 +499,8 @@ fn text_among_the_bytes_of_an_answer_goes_to_its_chunk() {
     let answer = one(&mut pair);
     assert_eq!(words(&answer.body), [7, 1, 0, 0, 0, 0, 1, 33, 2]);
     assert_eq!(answer.writes[0][0].length, 33);
-    assert_eq!(pair.memory(0)[..33], text);
-    assert_eq!(pair.memory(0)[33], 0xdd);
+    assert_eq!(pair.client.memory(0)[..33], text);
+    assert_eq!(pair.client.memory(0)[33], 0xdd);
 }
 
 #[test]
@@ -506,8 +512,8 @@ fn long_answers_go_to_their_chunk_with_the_data_that_has_none() {
         };
         let mut pair = pair_with(stream, 999);
         let data = [pattern(4001, 1), pattern(3, 2), pattern(2000, 3)];
-        let write = pair.writable(4001);
-        let (first, second) = (pair.writable(1999), pair.writable(9000));
+        let write = pair.client.writable(4001);
+        let (first, second) = (pair.client.writable(1999), pair.client.writable(9000));
         let message = Message {
             writes: vec![vec![write], vec![]],
             reply: Some(vec![first, second]),
@@ -525,7 +531,7 @@ fn long_answers_go_to_their_chunk_with_the_data_that_has_none() {
         pair.server.end.machine.reply(tag).bytes().extend(&more);
         pair.server.answer(0, &data);
         pair.exchange();
-        assert_eq!(pair.memory(2), data[0]);
+        assert_eq!(pair.client.memory(2), data[0]);
         let mut whole = answer_head(7, &seen);
         let args = whole.split_off(24);
         whole.extend(&more);
@@ -536,7 +542,7 @@ fn long_answers_go_to_their_chunk_with_the_data_that_has_none() {
                 whole.extend(padded(bytes));
             }
         }
-        let got = [pair.memory(1), pair.memory(0)].concat();
+        let got = [pair.client.memory(1), pair.client.memory(0)].concat();
         assert_eq!(got[..whole.len()], whole);
         assert!(got[whole.len()..].iter().all(|byte| *byte == 0xdd));
         let length = whole.len() as u32 - 1999;
@@ -553,8 +559,8 @@ fn long_answers_go_to_their_chunk_with_the_data_that_has_none() {
 #[test]
 fn answers_without_room_are_errors_and_the_connection_goes_on() {
     let mut pair = pair();
-    let write = pair.writable(4000);
-    let reply = pair.writable(4000);
+    let write = pair.client.writable(4000);
+    let reply = pair.client.writable(4000);
     let none = (vec![], None);
     for (writes, reply) in [
         none.clone(),
@@ -573,7 +579,7 @@ fn answers_without_room_are_errors_and_the_connection_goes_on() {
         assert_eq!(one(&mut pair).xid, 7);
     }
     assert!(
-        pair.memory(1).iter().all(|byte| *byte == 0xdd),
+        pair.client.memory(1).iter().all(|byte| *byte == 0xdd),
         "nothing was written"
     );
 }
@@ -581,14 +587,14 @@ fn answers_without_room_are_errors_and_the_connection_goes_on() {
 #[test]
 fn a_client_that_says_nothing_of_itself_gets_1024_bytes_in_a_send() {
     let mut pair = RdmaPair::new(settings(), QpSettings::default(), b"", usize::MAX);
-    let reply = pair.writable(4000);
+    let reply = pair.client.writable(4000);
     for (len, is_long) in [(800, false), (1000, true)] {
         let message = Message {
             reply: Some(vec![reply]),
             ..Message::default()
         };
         answered(&mut pair, &[pattern(len, 1)], message);
-        let (bytes, _) = &pair.received[0];
+        let (bytes, _) = &pair.client.received[0];
         assert!(bytes.len() <= 1024);
         assert_eq!(one(&mut pair).is_long, is_long);
     }
@@ -702,7 +708,7 @@ fn errors_tell_transaction_and_version_of_the_message() {
     pairs.push(([0xabce, 1, 1, 2, 0, 0, 0], vec![0xabce, 1, 8, 4, 2]));
     for (sent, answer) in pairs {
         pair.send_bytes(words_of(&sent));
-        let (bytes, _) = pair.received.pop().expect("an error");
+        let (bytes, _) = pair.client.received.pop().expect("an error");
         assert_eq!(words(&bytes), answer);
     }
 }
@@ -728,7 +734,7 @@ fn chunks_that_no_argument_has_make_garbage_of_a_call() {
         let mut pair = pair();
         let reads = chunks
             .iter()
-            .map(|(position, len)| (*position, pair.readable(&data[..*len])));
+            .map(|(position, len)| (*position, pair.client.readable(&data[..*len])));
         let reads = reads.collect();
         pair.send(&Message {
             reads,
@@ -738,7 +744,7 @@ fn chunks_that_no_argument_has_make_garbage_of_a_call() {
         assert_eq!(words(&one(&mut pair).body), [5, 1, 0, 0, 0, 4]);
     }
     let mut pair = pair();
-    let reads = vec![(position, pair.readable(&data[..4999]))];
+    let reads = vec![(position, pair.client.readable(&data[..4999]))];
     pair.send(&Message {
         reads,
         ..Message::short(5, 1, rest)
@@ -758,7 +764,7 @@ fn more_calls_than_there_are_credits_end_the_stream() {
     let why = QpError::Sent(TerminateCode::NO_BUFFER);
     assert_eq!(pair.server.fatal, Some(RpcServerFatalError::Rdma(why)));
     let why = QpError::Received(TerminateCode::NO_BUFFER);
-    assert_eq!(pair.fatal, Some(why));
+    assert_eq!(pair.client.fatal, Some(why));
 }
 
 #[test]
@@ -774,7 +780,7 @@ fn memory_that_the_client_never_gave_ends_the_stream_and_executes_nothing() {
     let data = pattern(5000, 1);
     let (rest, position) = reduce(&call(5, &[CompoundPart::Write(1, data.clone())]), &data);
     let mut pair = pair();
-    let there = pair.readable(&data);
+    let there = pair.client.readable(&data);
     let reads = vec![(position, segment(there.handle ^ 1, 0x1000, 5000))];
     pair.send(&Message {
         reads,
@@ -819,7 +825,7 @@ fn the_first_byte_says_whether_records_come() {
 fn callbacks_go_out_as_the_client_has_credits_for_them() {
     let mut pair = pair();
     answered(&mut pair, &[], Message::default());
-    pair.received.clear();
+    pair.client.received.clear();
     let machine = &mut pair.server.end.machine;
     let xids: Vec<u32> = (0..4)
         .map(|index| {
@@ -861,7 +867,7 @@ fn callbacks_go_out_as_the_client_has_credits_for_them() {
         answered(&mut pair, &[], Message::default());
         assert_eq!(received(&mut pair).len(), 1);
     }
-    assert_eq!((pair.fatal, pair.server.fatal), (None, None));
+    assert_eq!((pair.client.fatal, pair.server.fatal), (None, None));
 }
 
 /// Bytes that stand nowhere else.
@@ -891,10 +897,10 @@ fn cut_up(pair: &mut RdmaPair, bytes: &[u8], random: &mut Random) -> Vec<Segment
     let mut rest = bytes;
     while segments.len() < 5 && random.one_in(2) {
         let (piece, behind) = rest.split_at(random.below(rest.len() as u64 + 1) as usize);
-        segments.push(pair.readable(piece));
+        segments.push(pair.client.readable(piece));
         rest = behind;
     }
-    segments.push(pair.readable(rest));
+    segments.push(pair.client.readable(rest));
     segments
 }
 
@@ -904,7 +910,7 @@ fn put_together(pair: &RdmaPair, answer: &Message, data: &[Vec<u8>], chunks: u16
         false => answer.body.clone(),
         true => {
             let length = answer.reply.as_ref().expect("a chunk")[0].length;
-            pair.memory(0)[..length as usize].to_vec()
+            pair.client.memory(0)[..length as usize].to_vec()
         }
     };
     // From the end, so that what is before stays where it was.
@@ -916,7 +922,7 @@ fn put_together(pair: &RdmaPair, answer: &Message, data: &[Vec<u8>], chunks: u16
         }
         let lengths = answer.writes[index].iter().map(|segment| segment.length);
         assert_eq!(lengths.sum::<u32>() as usize, item.len());
-        let got = &pair.memory(chunks - index as u16)[..item.len()];
+        let got = &pair.client.memory(chunks - index as u16)[..item.len()];
         bytes.splice(at..at, padded(got));
         at -= 4;
     }
@@ -976,8 +982,8 @@ proptest! {
             message.is_long = true;
         }
         message.reads = reads;
-        message.writes = (0..chunks).map(|_| vec![pair.writable(5000)]).collect();
-        message.reply = Some(vec![pair.writable(60_000)]);
+        message.writes = (0..chunks).map(|_| vec![pair.client.writable(5000)]).collect();
+        message.reply = Some(vec![pair.client.writable(60_000)]);
         pair.send(&message);
         prop_assert_eq!(pair.server.fatal, None);
         prop_assert_eq!(&pair.server.calls[0].1, &seen);

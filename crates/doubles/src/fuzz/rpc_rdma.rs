@@ -58,11 +58,11 @@ pub fn rpc_rdma(input: &[u8]) {
     };
     let mut pair = RdmaPair::new((rpc, rdma), Default::default(), &private_data, step);
     pair.server.starves = config[0] & 8 != 0;
-    let readable = pair.readable(&[BLANK; REGION_BYTES as usize]);
+    let readable = pair.client.readable(&[BLANK; REGION_BYTES as usize]);
     let handles = [
         readable.handle,
-        pair.writable(REGION_BYTES).handle,
-        pair.writable(REGION_BYTES).handle,
+        pair.client.writable(REGION_BYTES).handle,
+        pair.client.writable(REGION_BYTES).handle,
     ];
     let mut xid = 0;
     while let Some((&[mode, low, high], rest)) = records.split_first_chunk::<3>() {
@@ -89,7 +89,7 @@ pub fn rpc_rdma(input: &[u8]) {
         if config[0] & 16 != 0 && random.one_in(4) {
             pair.server.end.machine.call_back((1, 1, 0), |_| {});
         }
-        if pair.server.fatal.is_some() || pair.fatal.is_some() {
+        if pair.server.fatal.is_some() || pair.client.fatal.is_some() {
             break;
         }
         assert!(
@@ -99,7 +99,7 @@ pub fn rpc_rdma(input: &[u8]) {
     }
     assert!(pair.server.end.machine.tags_max() <= 32, "tags are bounded");
     assert!(
-        pair.memory(2).iter().all(|byte| *byte == BLANK),
+        pair.client.memory(2).iter().all(|byte| *byte == BLANK),
         "it may be read alone"
     );
 }
