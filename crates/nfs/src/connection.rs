@@ -301,6 +301,12 @@ pub enum RpcServerFatalError {
     /// on the way may have put them there.
     #[error("bytes in the clear behind its AUTH_TLS probe, before it has an answer")]
     BehindProbe,
+    /// Records, where clients come by RDMA alone.
+    #[error("calls without RDMA, where clients come by RDMA alone")]
+    Records,
+    /// A Request of MPA, where clients do not come by RDMA.
+    #[error("a connection by RDMA, where clients do not come by RDMA")]
+    NoRdma,
     /// The client came by RDMA, and takes no RDMA Reads: what it writes could not be had.
     #[error("a connection by RDMA of a client that takes no RDMA Reads: its IRD is 0")]
     NoReads,
@@ -857,7 +863,9 @@ impl Machine for Connection {
         }
         self.now = now;
         if !matches!(self.rdma, RdmaState::Off) {
-            self.decide_on_rdma(&staged[*at..], now);
+            if let Some(step) = self.decide_on_rdma(&staged[*at..], now) {
+                return Some(step);
+            }
             if self.is_rdma() {
                 return self.poll_rdma(now, staged, at);
             }

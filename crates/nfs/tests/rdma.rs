@@ -13,7 +13,7 @@ use proptest::prelude::*;
 use random::Random;
 use testkit::nfs::call::{CompoundPart, call_header, call_header_of, compound, cut, record};
 use testkit::rpc_rdma::{Message, Segment, segment};
-use wire::iwarp::TerminateCode;
+use wire::iwarp::{MPA_REQUEST_KEY, TerminateCode};
 use wire::nfs3::nfs_proc3;
 use wire::nfs4::NFS4_PROGRAM;
 use wire::rpc_rdma::{RpcRdmaPrivateData, rpc_rdma_error, rpc_rdma_errvers};
@@ -819,6 +819,17 @@ fn the_first_byte_says_whether_records_come() {
     while server.receive(&mut stream, 1) {}
     assert!(!server.end.machine.is_rdma());
     assert_eq!(server.calls[0].1.xid, 5);
+    // Where either is not taken, it is told which.
+    let only = RdmaSettings {
+        takes_records: false,
+        ..rdma
+    };
+    let mut server = RpcDouble::new(Connection::new(rpc, 0).with_rdma(only, 1));
+    server.receive(&mut record(&bytes, || 10).into(), 1);
+    assert_eq!(server.fatal, Some(RpcServerFatalError::Records));
+    let mut server = RpcDouble::new(Connection::new(rpc, 0));
+    server.receive(&mut MPA_REQUEST_KEY.to_vec().into(), usize::MAX);
+    assert_eq!(server.fatal, Some(RpcServerFatalError::NoRdma));
 }
 
 #[test]

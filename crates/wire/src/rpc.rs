@@ -4,6 +4,8 @@
 
 described!("rpc");
 
+use crate::iwarp::MPA_REQUEST_KEY;
+
 /// A fragment of a record: how long it is, and whether it is the last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RecordMark {
@@ -26,6 +28,12 @@ impl RecordMark {
             is_last: word >> 31 == 1,
             len: word & 0x7fff_ffff,
         }
+    }
+
+    /// Whether the client has sent a Request of MPA instead (RFC 5044, section 7.1.1).
+    #[must_use]
+    pub fn is_mpa_request(self) -> bool {
+        self.encode() == MPA_REQUEST_KEY[..Self::LEN]
     }
 
     /// Writes it.

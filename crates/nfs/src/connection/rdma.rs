@@ -38,6 +38,8 @@ pub struct RdmaSettings {
     pub inline_bytes_max: u16,
     /// Calls that a client may send before it has an answer, at least 1.
     pub credits: u16,
+    /// Clients may send records instead.
+    pub takes_records: bool,
 }
 
 impl Default for RdmaSettings {
@@ -46,6 +48,7 @@ impl Default for RdmaSettings {
             stream: QpSettings::default(),
             inline_bytes_max: 4096,
             credits: 64,
+            takes_records: true,
         }
     }
 }
@@ -208,13 +211,17 @@ impl Connection {
 
     /// The first byte says how messages come. A record mark that begins with the same would be
     /// of a record longer than any.
-    pub(super) fn decide_on_rdma(&mut self, staged: &[u8], now: Nanos) {
-        if let (&RdmaState::Offered(settings, seed), Some(first)) = (&self.rdma, staged.first()) {
-            self.rdma = match *first == MPA_REQUEST_KEY[0] {
-                true => RdmaState::On(Box::new(Rdma::new(settings, seed, now))),
-                false => RdmaState::Off,
-            };
+    pub(super) fn decide_on_rdma(&mut self, staged: &[u8], now: Nanos) -> Option<Step<ServerOp>> {
+        let (RdmaState::Offered(settings, seed), Some(first)) = (&self.rdma, staged.first()) else {
+            return None;
+        };
+        let (settings, seed) = (*settings, *seed);
+        if *first == MPA_REQUEST_KEY[0] {
+            self.rdma = RdmaState::On(Box::new(Rdma::new(settings, seed, now)));
+            return None;
         }
+        self.rdma = RdmaState::Off;
+        (!settings.takes_records).then(|| self.fail(RpcServerFatalError::Records))
     }
 
     /// As [`Machine::has_step`].

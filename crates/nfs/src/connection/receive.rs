@@ -367,7 +367,10 @@ impl Connection {
         inbound.left = mark.len;
         inbound.is_last = mark.is_last;
         if inbound.record_bytes > self.settings.record_bytes_max() {
-            return Err(RpcServerFatalError::LongRecord);
+            return Err(match mark.is_mpa_request() && !self.has_called {
+                true => RpcServerFatalError::NoRdma,
+                false => RpcServerFatalError::LongRecord,
+            });
         }
         match inbound.fragments > self.settings.fragments_max {
             true => Err(RpcServerFatalError::Fragments),
