@@ -7,6 +7,7 @@
 //! [`Connection::send`], in any order of calls. What calls mean, whether one
 //! is a retransmission, and which caller may do what, others decide.
 
+mod chunks;
 mod credential;
 mod gss;
 mod rdma;

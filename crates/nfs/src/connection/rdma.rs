@@ -11,7 +11,6 @@
 //! bounded by its credits.
 
 mod calls;
-mod chunks;
 mod send;
 
 use std::collections::VecDeque;
@@ -21,8 +20,7 @@ use machine::{Machine, Nanos, RecvPlan, Step, Tag};
 use wire::iwarp::{MPA_REQUEST_KEY, TerminateCode};
 use wire::rpc_rdma::RpcRdmaPrivateData;
 
-use self::chunks::AwaitedMemory;
-pub(super) use self::chunks::CallChunks;
+use super::chunks::AwaitedMemory;
 use super::{CALLS_OUT_MAX, Connection, RpcServerFatalError, ServerOp};
 
 /// Bytes of a header without chunks, and of the shortest that is looked at (RFC 8166, section

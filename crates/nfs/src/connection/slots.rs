@@ -4,9 +4,9 @@ use std::ops::{Index, IndexMut};
 
 use machine::Tag;
 
+use super::chunks::CallChunks;
 use super::credential::Credential;
 use super::gss::GssCall;
-use super::rdma::CallChunks;
 use super::reply::Reply;
 use super::scan::HandleUse;
 use super::{Procedure, RpcServerSettings, Stop};
@@ -93,7 +93,7 @@ impl RecordSlot {
         self.reply.reset(KEEP_BYTES);
         self.payloads.clear();
         self.extras.clear();
-        self.chunks.reset();
+        self.chunks.reset(trim);
         self.is_answer = false;
         self.gss = None;
         self.args_at = 0;

@@ -10,8 +10,8 @@ use wire::rpc_rdma::{
 };
 use wire::xdr::{Encode, pad};
 
-use super::chunks::Frame;
 use super::{HEADER_BYTES, Rdma};
+use crate::connection::chunks::Frame;
 use crate::connection::reply::Reply;
 use crate::connection::slots::{CallState, RecordSlot};
 use crate::connection::{CALLS_OUT_MAX, Connection};

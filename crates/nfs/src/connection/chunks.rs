@@ -5,7 +5,7 @@ use machine::Tag;
 use wire::rpc_rdma::{CHUNK_SEGMENTS_MAX, rpc_rdma_header, xdr_rdma_segment};
 use wire::xdr::{Decode, Reader, pad};
 
-use crate::connection::reply::Refusal;
+use super::reply::Refusal;
 
 /// A chunk of a call with fewer bytes is put in its place before the call is read: the text
 /// of a symbolic link is no longer, and memory of its own is not worth its trouble.
@@ -109,7 +109,7 @@ fn is_spliced(position: u32, bytes: u64) -> bool {
 
 /// The chunks of a message, as far as they have come.
 #[derive(Debug, Default)]
-pub(in crate::connection) struct CallChunks {
+pub(super) struct CallChunks {
     /// The chunk lists as they came; empty: there are none.
     lists: Vec<u8>,
     /// The message has taken a receive, which another may have when it is over.
@@ -123,7 +123,7 @@ pub(in crate::connection) struct CallChunks {
     /// The call was walked, and only the data is missing.
     pub(super) is_walked: bool,
     /// Why the call is not executed.
-    pub(in crate::connection) refusal: Option<Refusal>,
+    pub(super) refusal: Option<Refusal>,
     /// The Send, while it waits for chunks, and where the message begins in it.
     pub(super) send: (Vec<u8>, usize),
     /// What was read of those chunks, in the order of their positions.
@@ -155,12 +155,12 @@ impl CallChunks {
     }
 
     /// Whether data was announced that stands nowhere in the call.
-    pub(in crate::connection) fn has_unfound(&self) -> bool {
+    pub(super) fn has_unfound(&self) -> bool {
         self.unfound_bytes > 0
     }
 
     /// Whether the call has data that has not come. It goes on when that has.
-    pub(in crate::connection) fn awaits_data(&mut self) -> bool {
+    pub(super) fn awaits_data(&mut self) -> bool {
         self.is_walked = self.missing > 0;
         self.is_walked
     }
@@ -168,7 +168,7 @@ impl CallChunks {
     /// Whether data lies in a chunk that stands at `position` of the call; then its bytes, if
     /// they are those of an argument of `len` bytes.
     #[inline]
-    pub(in crate::connection) fn find(&self, position: u32, len: u32) -> Option<Option<u32>> {
+    pub(super) fn find(&self, position: u32, len: u32) -> Option<Option<u32>> {
         match self.unfound_bytes {
             0 => None,
             _ => self.find_data(position, len),
@@ -255,20 +255,17 @@ impl CallChunks {
         Some((call, begin))
     }
 
-    /// For another message; buffers of a common size are kept.
-    pub(in crate::connection) fn reset(&mut self) {
-        if self.lists.is_empty() && !self.has_receive && self.frame.head.is_empty() {
+    /// For another message; of its buffers stays what `trim` leaves.
+    pub(super) fn reset(&mut self, trim: impl Fn(&mut Vec<u8>)) {
+        let Frame { head, tail, .. } = &mut self.frame;
+        if self.lists.is_empty() && head.is_empty() {
             return;
         }
-        let mut lists = std::mem::take(&mut self.lists);
-        let mut frame = std::mem::take(&mut self.frame);
-        crate::connection::slots::trim(&mut lists);
-        crate::connection::slots::trim(&mut frame.head);
-        crate::connection::slots::trim(&mut frame.tail);
-        frame.is_long = false;
+        [&mut self.lists, head, tail].into_iter().for_each(trim);
+        self.frame.is_long = false;
         *self = CallChunks {
-            lists,
-            frame,
+            lists: std::mem::take(&mut self.lists),
+            frame: std::mem::take(&mut self.frame),
             ..CallChunks::default()
         };
     }
