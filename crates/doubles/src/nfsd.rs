@@ -70,6 +70,7 @@ pub struct NfsdDouble {
     work: Vec<Option<(CopyWork, Task)>>,
     done: Vec<Completion>,
     connection: nfs::connection::RpcServerSettings,
+    rdma: Option<nfs::connection::RdmaSettings>,
 }
 
 /// A token names a connection and a call of it, or work without a call.
@@ -103,7 +104,18 @@ impl NfsdDouble {
                 io_bytes_max,
                 ..nfs::connection::RpcServerSettings::default()
             },
+            rdma: None,
         }
+    }
+
+    /// Clients of connections from now on may come by RDMA.
+    pub fn set_rdma(&mut self, settings: nfs::connection::RdmaSettings) {
+        self.rdma = Some(settings);
+    }
+
+    /// Whether they may.
+    pub fn takes_rdma(&self) -> bool {
+        self.rdma.is_some()
     }
 
     /// Connections from now on have these.
@@ -130,6 +142,10 @@ impl NfsdDouble {
         let socket = self.driver.add();
         let contexts = self.nfsd.contexts.clone();
         let machine = Connection::new(self.connection, self.driver.now).with_contexts(contexts);
+        let machine = match self.rdma {
+            Some(settings) => machine.with_rdma(settings, at as u64),
+            None => machine,
+        };
         self.conns.push(Conn {
             link: Link::new(machine, Stream::new(socket, StreamTokens::default())),
             peer: Peer::new(&self.nfsd, at as u64 + 1, address),

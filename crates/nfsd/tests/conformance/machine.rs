@@ -21,6 +21,8 @@ use wire::rpc::{
 };
 use wire::xdr::{Decode, Encode, Opaque, Reader};
 
+use crate::rdma::RdmaConnection;
+
 /// The time of day at the beginning.
 const TIME: Time = Time {
     seconds: 1_000_000,
@@ -100,7 +102,7 @@ pub fn server(
 /// A connection on which users prove by RPCSEC_GSS who they are, of which cases know
 /// nothing.
 struct GssConnection {
-    plain: Connection,
+    plain: Box<dyn Transport>,
     service: rpc_gss_service_t,
     /// By the credential that a case writes.
     clients: BTreeMap<Vec<u8>, GssClient>,
@@ -197,21 +199,25 @@ pub fn tried_by_gss(
     }
 }
 
-fn connection(server: &Rc<RefCell<doubles::nfsd::NfsdDouble>>) -> Connection {
+/// A connection, by RDMA where the server takes that.
+fn connection(server: &Rc<RefCell<doubles::nfsd::NfsdDouble>>) -> Box<dyn Transport> {
     let address: SocketAddr = "127.0.0.1:700".parse().expect("an address");
     let number = server.borrow_mut().connect(address);
-    Connection {
+    if server.borrow().takes_rdma() {
+        return Box::new(RdmaConnection::new(server, number));
+    }
+    Box::new(Connection {
         server: server.clone(),
         number,
         sent: VecDeque::new(),
-    }
+    })
 }
 
 /// What the cases want of a server.
 pub fn tried(server: &Rc<RefCell<doubles::nfsd::NfsdDouble>>, base: &[&str]) -> ServerUnderTest {
     let (connects, advances) = (server.clone(), server.clone());
     ServerUnderTest {
-        connect: Rc::new(move || Box::new(connection(&connects))),
+        connect: Rc::new(move || connection(&connects)),
         advance: Some(Rc::new(move |by| advances.borrow_mut().advance(by))),
         seen: Rc::default(),
         base: base.iter().map(|name| (*name).to_owned()).collect(),

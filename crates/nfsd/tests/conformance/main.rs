@@ -11,6 +11,7 @@ mod locks;
 mod machine;
 mod names;
 mod opens;
+mod rdma;
 mod recovery;
 mod rpc;
 mod sessions;
@@ -129,6 +130,30 @@ fn without_sockets_by_gss() {
         let service = flavor.service().expect("it has one");
         all(&machine::tried_by_gss(&server, &[], service));
         assert!(!server.borrow().nfsd.contexts.is_empty());
+    }
+}
+
+/// The same by RDMA; and by users that prove who they are, whose calls and answers are in
+/// chunks as soon as they are protected and long.
+#[test]
+fn without_sockets_by_rdma() {
+    use nfs::connection::{Flavor, RdmaSettings};
+    for flavor in [Flavor::Sys, Flavor::Krb5, Flavor::Krb5p] {
+        let rule = nfsd::exports::Rule {
+            flavors: vec![flavor, Flavor::Sys],
+            ..machine::rule()
+        };
+        let exports = vec![("/", machine::memory("all"), rule)];
+        let server = machine::server(nfsd::NfsdSettings::default(), exports, Vec::new());
+        server.borrow_mut().set_rdma(RdmaSettings::default());
+        all(&match flavor.service() {
+            None => machine::tried(&server, &[]),
+            Some(service) => machine::tried_by_gss(&server, &[], service),
+        });
+        let [data, calls, results, answers] = rdma::take_used();
+        let is_readable = flavor != Flavor::Krb5p;
+        assert_eq!((data > 0, results > 0), (is_readable, is_readable));
+        assert!(calls > 0 && answers > 0);
     }
 }
 
