@@ -246,6 +246,12 @@ impl Qp {
         is_known
     }
 
+    /// Bytes that RDMA Writes have brought to the memory of `stag`; of one that was
+    /// invalidated, until memory is registered again.
+    pub fn written(&self, stag: u32) -> u64 {
+        self.stags.written(stag)
+    }
+
     /// The peer may send `count` Sends more: one for each receive that the upper layer's
     /// protocol lets it count on. One beyond them ends the stream.
     pub fn post_receives(&mut self, count: u32) {

@@ -83,9 +83,11 @@ impl Denied {
 
 #[derive(Debug)]
 struct StagSlot {
-    /// The key of its next registration.
-    key: u8,
-    registered: Option<(u32, RegisteredMemory)>,
+    /// The STag of its last registration.
+    stag: u32,
+    memory: Option<RegisteredMemory>,
+    /// Bytes that the peer wrote there.
+    written: u64,
 }
 
 /// The registrations of one stream. Its peer alone can name them: an STag of another stream
@@ -125,33 +127,54 @@ impl Stags {
             None => {
                 let key = self.next_random();
                 self.slots.push(StagSlot {
-                    key,
-                    registered: None,
+                    stag: key.into(),
+                    memory: None,
+                    written: 0,
                 });
                 (self.slots.len() - 1) as u16
             }
         };
         let salt = self.next_random();
         let entry = &mut self.slots[usize::from(slot)];
-        entry.key = entry.key.wrapping_add(1);
-        let stag = u32::from(slot) << 16 | u32::from(salt) << 8 | u32::from(entry.key);
-        entry.registered = Some((stag, memory));
-        Some(stag)
+        let key = (entry.stag as u8).wrapping_add(1);
+        *entry = StagSlot {
+            stag: u32::from(slot) << 16 | u32::from(salt) << 8 | u32::from(key),
+            memory: Some(memory),
+            written: 0,
+        };
+        Some(entry.stag)
     }
 
     /// The memory of `stag` is no longer there for the peer; `None`: it was not.
     pub(crate) fn remove(&mut self, stag: u32) -> Option<RegisteredMemory> {
         let memory = *self.find(stag)?;
         let slot = (stag >> 16) as u16;
-        self.slots[usize::from(slot)].registered = None;
+        self.slots[usize::from(slot)].memory = None;
         self.free.push(slot);
         Some(memory)
     }
 
     pub(crate) fn find(&self, stag: u32) -> Option<&RegisteredMemory> {
+        self.slot(stag)?.memory.as_ref()
+    }
+
+    /// The slot whose last registration is `stag`.
+    fn slot(&self, stag: u32) -> Option<&StagSlot> {
         let slot = self.slots.get((stag >> 16) as usize)?;
-        let (registered, memory) = slot.registered.as_ref()?;
-        (*registered == stag).then_some(memory)
+        (slot.stag == stag).then_some(slot)
+    }
+
+    /// The peer has written `len` bytes to the memory of `stag`, if there is any.
+    pub(crate) fn note_written(&mut self, stag: u32, len: u32) {
+        let slot = self.slots.get_mut((stag >> 16) as usize);
+        if let Some(slot) = slot.filter(|slot| slot.stag == stag) {
+            slot.written += u64::from(len);
+        }
+    }
+
+    /// Bytes that the peer wrote to the memory of `stag`, the last of its slot.
+    pub(crate) fn written(&self, stag: u32) -> u64 {
+        self.slot(stag).map_or(0, |slot| slot.written)
     }
 
     /// The tag of `len` bytes, at least 1, at Tagged Offset `to` and where they begin in its
@@ -236,6 +259,19 @@ mod tests {
             assert_eq!(checked, Err(Denied::Stag));
             stags.remove(stag);
         }
+    }
+
+    #[test]
+    fn bytes_written_are_told_until_the_slot_is_registered_again() {
+        let mut stags = Stags::new(7);
+        let first = stags.register(memory(RemoteAccess::WRITE)).expect("room");
+        stags.note_written(first, 20);
+        stags.note_written(first, 5);
+        stags.note_written(first ^ 1, 5);
+        assert!(stags.remove(first).is_some());
+        assert_eq!((stags.written(first), stags.written(first ^ 1)), (25, 0));
+        let second = stags.register(memory(RemoteAccess::WRITE)).expect("room");
+        assert_eq!((stags.written(first), stags.written(second)), (0, 0));
     }
 
     #[test]

@@ -552,8 +552,11 @@ impl Qp {
         match segment.opcode {
             opcode::READ_REQUEST => self.read_requested(),
             opcode::TERMINATE => self.terminated(),
+            opcode::WRITE => {
+                let fpdu = TaggedFpdu::ref_from_bytes(&self.receiver.header).expect("tagged");
+                self.stags.note_written(fpdu.stag.get(), segment.len);
+            }
             _ if !segment.is_last => {}
-            opcode::WRITE => {}
             opcode::READ_RESPONSE => {
                 if let Some(sink) = self.sender.read_done(&mut self.stags) {
                     self.notice = Some(QpOp::ReadDone(sink));
