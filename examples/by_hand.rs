@@ -10,9 +10,10 @@ use std::sync::Arc;
 
 use machine::{Machine, Step, Tag, Tail, Transmit};
 use nvmf::command::{AnaState, Command, Geometry, Io, IoKind};
+use nvmf::host::{Data, HostRole};
 use nvmf::queue::{Done, InBandAuthentication, Op, Role};
 use nvmf::tcp::controller;
-use nvmf::tcp::host::{self, Data};
+use nvmf::tcp::host;
 use wire::nvme::{ConnectCommand, Sqe, Status, io};
 
 const BLOCK_BYTES: u32 = 512;
@@ -47,7 +48,7 @@ fn read_block(slba: u64) -> Vec<u8> {
                 host::Op::Ready => connect(&mut host),
                 host::Op::Completed { tag, cqe } if cqe.data_len == 0 => {
                     assert_eq!(cqe.status, Status::SUCCESS, "Connect");
-                    host.machine.attach(host::Role {
+                    host.machine.attach(HostRole {
                         entries: 8,
                         in_capsule_max: 0,
                         flow_control_disabled: false,

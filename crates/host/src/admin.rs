@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use nvmf::command::AnaState;
 use nvmf::dhchap::DhchapKeys;
-use nvmf::tcp::host::{Completion, Settings};
+use nvmf::host::Completion;
+use nvmf::tcp::host::Settings;
 use reactor::Driver;
 use wire::nvme::discovery::{DISCOVERY_NQN, LogEntry, LogHeader, TRTYPE_TCP};
 use wire::nvme::fabrics::ConnectData;

@@ -4,7 +4,7 @@ use link::CommandMemory as Memory;
 use machine::Tag;
 use nvmf::dhchap::DhchapChoice;
 use nvmf::dhchap::host::{Authentication, Next, RECEIVE_BYTES};
-use nvmf::tcp::host::{Completion, Data};
+use nvmf::host::{Completion, Data};
 use reactor::{Driver, must_fill_random};
 use wire::nvme::authentication::{ASCR, ATR, AuthenticationCommand};
 use wire::nvme::fabrics::nqn_text;

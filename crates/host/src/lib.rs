@@ -34,5 +34,6 @@ pub use link::CommandMemory as Memory;
 pub use multipath::{Multipath, PathParams, PathReport, PathState, Policy};
 pub use nvmf::command::AnaState;
 pub use nvmf::dhchap::DhchapKeys;
-pub use nvmf::tcp::host::{Completion, Data, Settings};
+pub use nvmf::host::{Completion, Data};
+pub use nvmf::tcp::host::Settings;
 pub use queue::{Event, Queue, QueueParams, TOKENS_PER_QUEUE};

@@ -14,7 +14,7 @@ use std::collections::VecDeque;
 
 use machine::{Nanos, Tag};
 use mem::BufRange;
-use nvmf::tcp::host::{Completion, Data};
+use nvmf::host::{Completion, Data};
 use reactor::{Driver, Token};
 use wire::nvme::{Sqe, Status, io};
 

@@ -8,7 +8,8 @@ use link::CommandMemory as Memory;
 use machine::{Machine, Tag};
 use nvmf::dhchap::DhchapKeys;
 use nvmf::dhchap::host::Authentication;
-use nvmf::tcp::host::{Completion, Data, Op, Qpair, Role, Settings};
+use nvmf::host::{Completion, Data, HostRole};
+use nvmf::tcp::host::{Op, Qpair, Settings};
 use reactor::{Driver, Token};
 use wire::nvme::authentication::Concatenation;
 use wire::nvme::fabrics::{CONNECT_DATA_BYTES, ConnectData, NQN_BYTES};
@@ -277,7 +278,7 @@ impl Queue {
             );
             return None;
         }
-        self.transport.link.machine.attach(Role {
+        self.transport.link.machine.attach(HostRole {
             entries: self.params.connect.sqsize.saturating_add(1),
             in_capsule_max: self.params.in_capsule_max,
             flow_control_disabled: self.params.connect.cattr

@@ -44,6 +44,7 @@ mod controller;
 pub mod dhchap;
 mod discovery;
 mod feature;
+pub mod host;
 mod identify;
 mod item;
 mod lba_status;

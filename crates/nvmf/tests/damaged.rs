@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use doubles::nvme::ControllerDouble;
 use nvmf::command::{AnaState, Geometry};
+use nvmf::host::{Completion, Data, HostRole};
 use nvmf::queue::{InBandAuthentication, Role};
 use nvmf::tcp::{controller, host};
 use testkit::End;
@@ -78,14 +79,14 @@ struct Pair {
     to_target: Way,
     to_host: Way,
     is_ready: bool,
-    ended: Option<host::Completion>,
+    ended: Option<Completion>,
     fatal: bool,
 }
 
 /// What a command does to the media, or brings from it.
 struct Asked {
     sqe: Sqe,
-    data: host::Data,
+    data: Data,
     memory: Vec<u8>,
 }
 
@@ -99,7 +100,7 @@ fn commands() -> Vec<Asked> {
         let len = (blocks * BLOCK) as u32;
         Asked {
             sqe,
-            data: fill.map_or(host::Data::In(len), |_| host::Data::Out(len)),
+            data: fill.map_or(Data::In(len), |_| Data::Out(len)),
             memory: vec![fill.unwrap_or(0x55); len as usize],
         }
     };
@@ -115,7 +116,7 @@ fn commands() -> Vec<Asked> {
     vec![
         Asked {
             sqe: connect.encode(),
-            data: host::Data::Out(1024),
+            data: Data::Out(1024),
             memory: vec![9; 1024],
         },
         io(io::WRITE, 0, 1, Some(0xa5)),
@@ -124,7 +125,7 @@ fn commands() -> Vec<Asked> {
         io(io::READ, 0, 16, None),
         Asked {
             sqe: flush,
-            data: host::Data::None,
+            data: Data::None,
             memory: Vec::new(),
         },
     ]
@@ -222,7 +223,7 @@ impl Pair {
         let status = self.ended.take()?.status;
         if status == Status::SUCCESS {
             match number {
-                0 => self.host.machine.attach(host::Role {
+                0 => self.host.machine.attach(HostRole {
                     entries: 8,
                     in_capsule_max: 512,
                     flow_control_disabled: true,

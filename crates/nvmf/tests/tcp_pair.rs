@@ -9,6 +9,7 @@ use std::sync::Arc;
 use doubles::nvme::ControllerDouble;
 use machine::Tag;
 use nvmf::command::{AnaState, Geometry};
+use nvmf::host::{Data, HostRole};
 use nvmf::queue::{AbortOutcome, InBandAuthentication, Role};
 use nvmf::tcp::{controller, host};
 use proptest::prelude::*;
@@ -44,7 +45,7 @@ struct World {
     model: Vec<u8>,
     windows: Vec<usize>,
     pending: HashMap<Tag, Expected>,
-    role: host::Role,
+    role: HostRole,
     is_ready: bool,
     submitted: usize,
     completed: usize,
@@ -103,7 +104,7 @@ impl World {
             model,
             windows: (0..WINDOWS).collect(),
             pending: HashMap::new(),
-            role: host::Role {
+            role: HostRole {
                 entries,
                 in_capsule_max: settings.in_capsule_max,
                 flow_control_disabled,
@@ -163,7 +164,7 @@ impl World {
             io::READ => {
                 expected.data = Some(there);
                 memory = vec![0x55; len];
-                host::Data::In(len as u32)
+                Data::In(len as u32)
             }
             io::WRITE | io::COMPARE => {
                 memory = if opcode == io::WRITE {
@@ -177,16 +178,16 @@ impl World {
                     memory[len - 1] ^= 1;
                     expected.status = Status::COMPARE_FAILURE;
                 }
-                host::Data::Out(len as u32)
+                Data::Out(len as u32)
             }
             io::WRITE_UNCORRECTABLE => {
                 // What the memory target puts there for it.
                 expected.writes = Some((at, vec![0xbd; len]));
-                host::Data::None
+                Data::None
             }
             io::WRITE_ZEROES => {
                 expected.writes = Some((at, vec![0; len]));
-                host::Data::None
+                Data::None
             }
             io::DATASET_MANAGEMENT => {
                 let range = DsmRange {
@@ -199,9 +200,9 @@ impl World {
                 sqe.cdw10 = 0.into();
                 sqe.cdw11 = DSM_AD.into();
                 expected.writes = Some((at, vec![0; len]));
-                host::Data::Out(4096)
+                Data::Out(4096)
             }
-            _ => host::Data::None,
+            _ => Data::None,
         };
         if self.random.one_in(10) {
             // Refused at once, whatever data it has: the stream must go on.
@@ -215,13 +216,7 @@ impl World {
     }
 
     /// Puts a command on the queue, if that is not full.
-    fn put(
-        &mut self,
-        sqe: &Sqe,
-        data: host::Data,
-        memory: Vec<u8>,
-        expected: Expected,
-    ) -> Option<Tag> {
+    fn put(&mut self, sqe: &Sqe, data: Data, memory: Vec<u8>, expected: Expected) -> Option<Tag> {
         let tag = self.host.machine.submit(sqe, data)?;
         self.host.set_memory(tag, memory);
         assert!(
@@ -268,7 +263,7 @@ impl World {
             writes: Some((to * BLOCK, copied)),
         };
         let len = table.len() as u32;
-        let data = host::Data::Out(len);
+        let data = Data::Out(len);
         if self.put(&sqe, data, table, expected).is_some() {
             self.windows.pop();
             self.copied += 1;
@@ -303,7 +298,7 @@ impl World {
             false => (Status::COMPARE_FAILURE, Status::FUSED_FAILED),
         };
         let writes = matches.then(|| (at, written.clone()));
-        let data = host::Data::Out(len as u32);
+        let data = Data::Out(len as u32);
         let compare = half(io::COMPARE, Sqe::FUSE_FIRST);
         let write = half(io::WRITE, Sqe::FUSE_SECOND);
         let first = self.put(&compare, data, compared, expect(None, first, None));
@@ -363,10 +358,7 @@ impl World {
                     cattr,
                     kato_ms: 0,
                 };
-                let tag = self
-                    .host
-                    .machine
-                    .submit(&connect.encode(), host::Data::Out(1024));
+                let tag = self.host.machine.submit(&connect.encode(), Data::Out(1024));
                 self.host.set_memory(tag.expect("one entry"), vec![1; 1024]);
             }
             host::Op::Completed { cqe, .. } if !self.is_ready => {

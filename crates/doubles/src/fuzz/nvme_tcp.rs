@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use machine::Machine;
 use nvmf::command::{AnaState, Geometry};
+use nvmf::host::{Data, HostRole};
 use nvmf::queue::{AbortOutcome, InBandAuthentication, Op, Role};
 use nvmf::tcp::{FatalError, controller, host};
 use random::Random;
@@ -113,7 +114,7 @@ pub fn pdu(input: &[u8]) {
         let handshake = digests(config).ic_resp(0, 4096);
         said(&mut end, &handshake, usize::MAX, |end, op| {
             attach(end, config);
-            let data = [host::Data::In(4096), host::Data::Out(4096)];
+            let data = [Data::In(4096), Data::Out(4096)];
             for (opcode, data) in [io::READ, io::WRITE].into_iter().zip(data) {
                 let tag = end.machine.submit(&Sqe::new(opcode), data);
                 end.set_memory(tag.expect("room"), vec![7; 4096]);
@@ -362,7 +363,7 @@ fn host_settings(config: u8) -> host::Settings {
 }
 
 fn attach(end: &mut End<host::Qpair>, config: u8) {
-    end.machine.attach(host::Role {
+    end.machine.attach(HostRole {
         entries: 8,
         in_capsule_max: 1024,
         flow_control_disabled: config & 8 == 0,
@@ -372,17 +373,13 @@ fn attach(end: &mut End<host::Qpair>, config: u8) {
 fn submit(end: &mut End<host::Qpair>, random: &mut Random, in_flight: &mut [Option<u32>]) {
     let len = [512, 4096, 12_288][random.below(3) as usize];
     let (opcode, data) = match random.below(3) {
-        0 => (io::READ, host::Data::In(len)),
-        1 => (io::WRITE, host::Data::Out(len)),
-        _ => (io::FLUSH, host::Data::None),
+        0 => (io::READ, Data::In(len)),
+        1 => (io::WRITE, Data::Out(len)),
+        _ => (io::FLUSH, Data::None),
     };
     if let Some(tag) = end.machine.submit(&Sqe::new(opcode), data) {
         end.set_memory(tag, vec![random.below(256) as u8; len as usize]);
-        let expects = if let host::Data::In(len) = data {
-            len
-        } else {
-            0
-        };
+        let expects = if let Data::In(len) = data { len } else { 0 };
         let before = in_flight[usize::from(tag)].replace(expects);
         assert_eq!(before, None, "a tag was given twice");
     }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use host::{
     Admin, Data, Error, Event, HostIdentity, Memory, Payload, Queue, QueueParams, Settings,
 };
-use nvmf::tcp::host::Completion;
+use nvmf::host::Completion;
 use reactor::{Driver, EpollDriver, Wait};
 use server::{Config, NamespaceSpec, Running, SubsystemSpec};
 use store::Volume;

@@ -14,6 +14,8 @@ use wire::nvme_tcp::{
 };
 use zerocopy::{FromZeros, IntoBytes};
 
+use crate::host::{self, Completion, Data, HostCommand, HostCommands, HostRole};
+
 use super::{
     FatalError, Framing, Malformed, alignment, field, frame, invalid, put_header, term_req,
     terminate, view,
@@ -56,74 +58,14 @@ impl Default for Settings {
     }
 }
 
-/// What Connect and Identify made of the queue pair.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Role {
-    /// Entries of the submission queue (a count), at least 2; one fewer
-    /// commands are in flight at most.
-    pub entries: u16,
-    /// In-capsule data that the controller takes, in bytes: IOCCSZ * 16 - 64 on
-    /// an I/O queue, 8192 on the Admin Queue.
-    pub in_capsule_max: u32,
-    /// Connect asked for no SQ flow control and the controller agreed (SQHD FFFFh).
-    pub flow_control_disabled: bool,
-}
-
-/// The data that a command comes with, in bytes; 0 is none.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Data {
-    /// No data.
-    None,
-    /// Controller to host: at most so many.
-    In(u32),
-    /// Host to controller.
-    Out(u32),
-}
-
 /// What happened.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Op {
-    /// The connection is initialized: Connect may be submitted.
-    Ready,
-    /// A command ended; its tag and memory are free.
-    Completed {
-        /// The command.
-        tag: Tag,
-        /// How it ended.
-        cqe: Completion,
-    },
-    /// The connection ends once everything was sent.
-    Fatal(FatalError),
-}
-
-/// How a command ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Completion {
-    /// Its status; Transient Transport Error too when data did not match its
-    /// digest on the way here.
-    pub status: Status,
-    /// Dwords 0 and 1.
-    pub result: u64,
-    /// SQ head pointer; FFFFh without flow control.
-    pub sqhd: u16,
-    /// Bytes of data that came.
-    pub data_len: u32,
-}
+pub type Op = host::Op<FatalError>;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum QpairPhase {
     IcResp,
     Live,
     Ended,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum SlotState {
-    Free,
-    /// In the ready queue: the capsule is to be sent.
-    SendCapsule,
-    /// The controller has it.
-    Sent,
 }
 
 /// What is to be sent, in the order in which it became ready.
@@ -147,29 +89,27 @@ impl ToSend {
     }
 }
 
-#[derive(Clone, Copy, Debug)]
-struct CommandSlot {
-    state: SlotState,
+/// How far the data of a command has come.
+#[derive(Clone, Copy, Debug, Default)]
+struct Transfer {
     /// A data digest did not match.
     is_damaged: bool,
     /// The data now arriving ends the command.
     is_success: bool,
-    data: Data,
     /// Bytes whose PDU has begun (in), or that the capsule and R2Ts covered (out).
     moved: u32,
     /// Bytes in the capsule.
     capsule: u32,
     /// R2Ts whose data is not all sent.
     r2ts: u32,
-    sqe: Sqe,
 }
 
-impl CommandSlot {
-    fn expects(&self) -> u32 {
-        match self.data {
-            Data::In(len) => len - self.moved,
-            _ => 0,
-        }
+/// Bytes that are still to come.
+#[inline]
+fn expects(command: &HostCommand<Transfer>) -> u32 {
+    match command.data {
+        Data::In(len) => len - command.transfer.moved,
+        _ => 0,
     }
 }
 
@@ -180,7 +120,7 @@ impl CommandSlot {
 /// [`Transmit::release`] is never called.
 #[derive(Debug)]
 pub struct Qpair {
-    role: Role,
+    commands: HostCommands<Transfer>,
     phase: QpairPhase,
     /// Of the PDUs that come.
     framing: Framing,
@@ -190,15 +130,10 @@ pub struct Qpair {
     capsule_pdo: u8,
     data_pdo: u8,
     inbound: Inbound,
-    slots: Vec<CommandSlot>,
-    free: Vec<Tag>,
     ready: VecDeque<ToSend>,
     /// Reads whose data is still to come, and how much.
     reads: u64,
     read_bytes: u64,
-    /// SQ tail and head as flow control counts them.
-    tail: u16,
-    head: u16,
     control: Vec<u8>,
 }
 
@@ -214,11 +149,7 @@ impl Qpair {
             ..IcReq::new_zeroed()
         };
         Qpair {
-            role: Role {
-                entries: 2,
-                in_capsule_max: ADMIN_IN_CAPSULE_MAX,
-                flow_control_disabled: true,
-            },
+            commands: HostCommands::new(ADMIN_IN_CAPSULE_MAX),
             phase: QpairPhase::IcResp,
             framing: Framing::default(),
             settings,
@@ -226,24 +157,16 @@ impl Qpair {
             capsule_pdo: CapsuleCmd::HLEN,
             data_pdo: DataHeader::HLEN,
             inbound: Inbound::default(),
-            slots: Vec::new(),
-            free: Vec::new(),
             ready: VecDeque::new(),
             reads: 0,
             read_bytes: 0,
-            tail: 0,
-            head: 0,
             control: request.as_bytes().to_vec(),
         }
     }
 
     /// Connect succeeded: the queue has its size now.
-    pub fn attach(&mut self, role: Role) {
-        assert!(role.entries >= 2, "a queue has at least 2 entries");
-        self.role = role;
-        // Connect used the first entry.
-        self.tail = 1;
-        self.head = 1;
+    pub fn attach(&mut self, role: HostRole) {
+        self.commands.attach(role);
     }
 
     /// Header and data digests in use, known from [`Op::Ready`] on.
@@ -254,76 +177,36 @@ impl Qpair {
     /// Commands in flight.
     #[inline]
     pub fn in_flight(&self) -> usize {
-        self.slots.len() - self.free.len()
+        self.commands.in_flight()
     }
 
     /// How many commands [`Qpair::submit`] would take now. The two of a fused
     /// pair must be submitted one behind the other: see that there are two.
+    #[inline]
     pub fn room(&self) -> u16 {
-        if self.phase != QpairPhase::Live {
-            return 0;
+        match self.phase {
+            QpairPhase::Live => self.commands.room(),
+            QpairPhase::IcResp | QpairPhase::Ended => 0,
         }
-        let entries = self.role.entries;
-        let room = entries - 1 - self.in_flight() as u16;
-        if self.role.flow_control_disabled {
-            return room;
-        }
-        let used = (self.tail + entries - self.head) % entries;
-        room.min(entries - 1 - used)
     }
 
     /// Takes a command; CID, PSDT and SGL are filled in here. `None`: the queue
     /// is full, or the connection is not ready.
     #[inline]
     pub fn submit(&mut self, sqe: &Sqe, data: Data) -> Option<Tag> {
-        if self.phase != QpairPhase::Live || self.in_flight() >= usize::from(self.role.entries) - 1
-        {
+        if self.phase != QpairPhase::Live {
             return None;
         }
-        if !self.role.flow_control_disabled {
-            let next = (self.tail + 1) % self.role.entries;
-            if next == self.head {
-                return None;
-            }
-            self.tail = next;
-        }
+        let tag = self.commands.submit(sqe, data)?;
         // Fabrics commands carry their data in the capsule on every queue
         // (section 3.3.1).
         let in_capsule_max = match sqe.opcode {
             FABRICS => ADMIN_IN_CAPSULE_MAX,
-            _ => self.role.in_capsule_max,
+            _ => self.commands.role().in_capsule_max,
         };
-        let tag = self.free.pop().unwrap_or_else(|| {
-            self.slots.push(CommandSlot {
-                state: SlotState::Free,
-                is_damaged: false,
-                is_success: false,
-                data: Data::None,
-                moved: 0,
-                capsule: 0,
-                r2ts: 0,
-                sqe: Sqe::default(),
-            });
-            (self.slots.len() - 1) as Tag
-        });
-        let data = match data {
-            Data::In(0) | Data::Out(0) => Data::None,
-            data => data,
-        };
-        let slot = &mut self.slots[usize::from(tag)];
-        *slot = CommandSlot {
-            state: SlotState::SendCapsule,
-            is_damaged: false,
-            is_success: false,
-            data,
-            moved: 0,
-            capsule: 0,
-            r2ts: 0,
-            sqe: *sqe,
-        };
-        slot.sqe.flags = sqe.flags & !Sqe::PSDT_MASK | Sqe::PSDT_SGL;
-        slot.sqe.cid = tag.into();
-        slot.sqe.sgl = match data {
+        let command = self.commands.of(tag);
+        let transfer = &mut command.transfer;
+        command.sqe.sgl = match command.data {
             Data::None => Sgl::new(Sgl::TRANSPORT, 0),
             Data::In(len) => {
                 self.reads += 1;
@@ -331,17 +214,17 @@ impl Qpair {
                 Sgl::new(Sgl::TRANSPORT, len)
             }
             Data::Out(len) if len <= in_capsule_max => {
-                slot.capsule = len;
+                transfer.capsule = len;
                 Sgl::new(Sgl::IN_CAPSULE, len)
             }
             Data::Out(len) => {
                 if self.settings.part_in_capsule {
-                    slot.capsule = in_capsule_max & !3;
+                    transfer.capsule = in_capsule_max & !3;
                 }
                 Sgl::new(Sgl::TRANSPORT, len)
             }
         };
-        slot.moved = slot.capsule;
+        transfer.moved = transfer.capsule;
         self.ready.push_back(ToSend::Capsule(tag));
         Some(tag)
     }
@@ -433,31 +316,30 @@ impl Qpair {
         };
         let header: &DataHeader = view(bytes);
         let (tag, len) = (header.cccid.get(), header.datal.get());
-        let slot = self.slots.get_mut(usize::from(tag));
-        let Some(slot) =
-            slot.filter(|slot| slot.state == SlotState::Sent && matches!(slot.data, Data::In(_)))
-        else {
+        let command = self.commands.sent(tag);
+        let Some(command) = command.filter(|command| matches!(command.data, Data::In(_))) else {
             return Err(invalid(field::CCCID));
         };
         if len == 0 || len != found.data_len {
             return Err(invalid(field::DATAL));
         }
         // Data comes in order (section 3.3.2).
-        let (offset, expected) = (header.datao.get(), slot.moved + slot.expects());
+        let (offset, moved) = (header.datao.get(), command.transfer.moved);
+        let expected = moved + expects(command);
         if u64::from(offset) + u64::from(len) > u64::from(expected) {
             return Err((Fes::DataTransferOutOfRange, 0));
         }
-        if offset != slot.moved {
+        if offset != moved {
             return Err((Fes::PduSequenceError, 0));
         }
-        slot.is_success = header.ch.flags & flags::SUCCESS != 0;
-        if slot.is_success && header.ch.flags & flags::LAST_PDU == 0 {
+        command.transfer.is_success = header.ch.flags & flags::SUCCESS != 0;
+        if command.transfer.is_success && header.ch.flags & flags::LAST_PDU == 0 {
             return Err(invalid(field::FLAGS));
         }
         self.inbound
-            .begin(tag, slot.moved, len, u32::MAX, self.framing.tail());
-        slot.moved += len;
-        self.reads -= u64::from(slot.expects() == 0);
+            .begin(tag, moved, len, u32::MAX, self.framing.tail());
+        command.transfer.moved += len;
+        self.reads -= u64::from(expects(command) == 0);
         self.read_bytes -= u64::from(len);
         Ok((found.used, None))
     }
@@ -470,28 +352,28 @@ impl Qpair {
         };
         let header: &R2t = view(bytes);
         let (tag, len) = (header.cccid.get(), header.r2tl.get());
-        let slot = self.slots.get_mut(usize::from(tag));
-        let Some(slot) = slot.filter(|slot| slot.state == SlotState::Sent) else {
+        let Some(command) = self.commands.sent(tag) else {
             return Err(invalid(field::CCCID));
         };
-        let Data::Out(total) = slot.data else {
+        let Data::Out(total) = command.data else {
             return Err(invalid(field::CCCID));
         };
+        let transfer = &mut command.transfer;
         if len == 0 {
             return Err(invalid(field::R2TL));
         }
-        if slot.r2ts > self.settings.maxr2t {
+        if transfer.r2ts > self.settings.maxr2t {
             return Err((Fes::LimitExceeded, 0));
         }
         let offset = header.r2to.get();
         if u64::from(offset) + u64::from(len) > u64::from(total) {
             return Err((Fes::DataTransferOutOfRange, 0));
         }
-        if offset != slot.moved {
+        if offset != transfer.moved {
             return Err((Fes::PduSequenceError, 0));
         }
-        slot.moved += len;
-        slot.r2ts += 1;
+        transfer.moved += len;
+        transfer.r2ts += 1;
         self.ready.push_back(ToSend::Data {
             tag,
             ttag: header.ttag.get(),
@@ -509,11 +391,10 @@ impl Qpair {
         };
         let cqe = &view::<CapsuleResp>(bytes).cqe;
         let tag = cqe.cid.get();
-        let slot = self.slots.get(usize::from(tag));
-        let Some(slot) = slot.filter(|slot| slot.state == SlotState::Sent) else {
+        let Some(command) = self.commands.sent(tag) else {
             return Err(invalid(CQE_CID));
         };
-        if slot.r2ts > 0 {
+        if command.transfer.r2ts > 0 {
             // The controller gave up before all data went out.
             self.ready.retain(|ready| ready.tag() != tag);
         }
@@ -524,32 +405,22 @@ impl Qpair {
     /// Ends a command.
     #[inline]
     fn finish(&mut self, tag: Tag, status: Status, result: u64, sqhd: u16) -> Op {
-        if sqhd < self.role.entries {
-            self.head = sqhd;
-        }
-        let slot = &mut self.slots[usize::from(tag)];
-        let missing = slot.expects();
+        let command = self.commands.of(tag);
+        let missing = expects(command);
         if missing > 0 {
             self.reads -= 1;
             self.read_bytes -= u64::from(missing);
         }
-        slot.state = SlotState::Free;
-        let damaged = slot.is_damaged && status.is_success();
-        let status = if damaged {
-            Status::TRANSIENT_TRANSPORT
-        } else {
-            status
+        let transfer = command.transfer;
+        let status = match transfer.is_damaged && status.is_success() {
+            true => Status::TRANSIENT_TRANSPORT,
+            false => status,
         };
-        let data_len = if let Data::In(_) = slot.data {
-            slot.moved
-        } else {
-            0
+        let data_len = match command.data {
+            Data::In(_) => transfer.moved,
+            _ => 0,
         };
-        self.free.push(tag);
-        if self.in_flight() == 0 {
-            // Every entry was taken, whatever SQHD says: nothing would put a wrong one right.
-            self.head = self.tail;
-        }
+        self.commands.end(tag, sqhd);
         Op::Completed {
             tag,
             cqe: Completion {
@@ -565,25 +436,21 @@ impl Qpair {
     /// SQHD, so flow control is off (section 3.3.2).
     #[inline]
     fn received(&mut self, tag: Tag, intact: bool) -> Option<Op> {
-        let slot = &mut self.slots[usize::from(tag)];
-        slot.is_damaged |= !intact;
-        slot.is_success
+        let transfer = &mut self.commands.of(tag).transfer;
+        transfer.is_damaged |= !intact;
+        transfer
+            .is_success
             .then(|| self.finish(tag, Status::SUCCESS, 0, 0xffff))
     }
 
     #[inline]
     fn put_capsule(&mut self, tag: Tag, out: &mut impl Transmit) {
-        let slot = &mut self.slots[usize::from(tag)];
-        slot.state = SlotState::Sent;
+        self.commands.set_sent(tag);
+        let command = self.commands.of(tag);
         let mut ch = CommonHeader::new(pdu_type::CAPSULE_CMD, CapsuleCmd::HLEN);
-        let in_capsule = slot.capsule;
+        let (sqe, in_capsule) = (command.sqe, command.transfer.capsule);
         let pdo = set_lengths(&mut ch, self.framing, self.capsule_pdo, in_capsule);
-        put_header(
-            out,
-            CapsuleCmd { ch, sqe: slot.sqe }.as_bytes(),
-            self.framing,
-            pdo,
-        );
+        put_header(out, CapsuleCmd { ch, sqe }.as_bytes(), self.framing, pdo);
         if in_capsule > 0 {
             out.payload(tag, 0, in_capsule, self.framing.tail());
         }
@@ -607,7 +474,7 @@ impl Qpair {
         let is_last = *left == 0;
         if is_last {
             self.ready.pop_front();
-            self.slots[usize::from(tag)].r2ts -= 1;
+            self.commands.of(tag).transfer.r2ts -= 1;
         }
         let mut ch = CommonHeader::new(pdu_type::H2C_DATA, DataHeader::HLEN);
         ch.flags = if is_last { flags::LAST_PDU } else { 0 };
@@ -662,7 +529,7 @@ impl Machine for Qpair {
     type Op = Op;
 
     fn tags_max(&self) -> usize {
-        self.slots.len()
+        self.commands.tags_max()
     }
 
     #[inline]

@@ -45,7 +45,7 @@ impl Peer {
         let request = pdus.ic_req_with(hpda, maxr2t);
         assert_eq!(peer.sent(), [(pdu_type::IC_REQ, request)]);
         assert_eq!(peer.receive(&pdus.ic_resp(cpda, MAXH2CDATA)), [Op::Ready]);
-        peer.end.machine.attach(Role {
+        peer.end.machine.attach(HostRole {
             entries: 4,
             in_capsule_max: 512,
             flow_control_disabled: true,
@@ -429,7 +429,7 @@ fn the_queue_holds_one_less_than_its_entries() {
     assert_eq!(peer.read(512), 1);
 
     let mut peer = Peer::live(Pdus::default(), 0);
-    let role = Role {
+    let role = HostRole {
         entries: 4,
         in_capsule_max: 512,
         flow_control_disabled: false,
@@ -451,7 +451,7 @@ fn the_queue_holds_one_less_than_its_entries() {
 #[test]
 fn a_wrong_head_does_not_stop_a_queue_of_which_nothing_is_in_flight() {
     let mut peer = Peer::live(Pdus::default(), 0);
-    peer.end.machine.attach(Role {
+    peer.end.machine.attach(HostRole {
         entries: 2,
         in_capsule_max: 512,
         flow_control_disabled: false,
