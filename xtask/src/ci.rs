@@ -101,8 +101,6 @@ const QUICK: &[CiStep] = &[
             "--test",
             "tcp_controller",
             "--test",
-            "tcp_pair",
-            "--test",
             "v3",
             "--test",
             "xdr",

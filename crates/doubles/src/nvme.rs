@@ -3,20 +3,62 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use machine::Tag;
+use machine::{Machine, Tag};
 use nvmf::command::{Command, Geometry, Io, IoKind, copy_ranges, deallocate_ranges};
-use nvmf::queue::{Done, Op, RefusedCommand, Role};
-use nvmf::tcp::FatalError;
-use nvmf::tcp::controller::Qpair;
+use nvmf::queue::{AbortOutcome, Done, Op, Queue, RefusedCommand, Role};
+use nvmf::{rdma, tcp};
 use testkit::End;
 use wire::nvme::Status;
+
+/// A controller's end of any transport: its calls are those of the ends themselves.
+#[allow(missing_docs)]
+pub trait ControllerMachine: Machine<Op = Op<Self::Error>> {
+    type Error: Copy;
+
+    fn queue(&self) -> &Queue;
+    fn attach(&mut self, role: Role);
+    fn prepared(&mut self, tag: Tag);
+    fn complete(&mut self, tag: Tag, done: Done);
+    fn set_namespaces(&mut self, namespaces: Arc<[Geometry]>);
+    fn abort(&mut self, cid: u16) -> AbortOutcome;
+}
+
+macro_rules! controller_machine {
+    ($machine:ty, $error:ty) => {
+        impl ControllerMachine for $machine {
+            type Error = $error;
+
+            fn queue(&self) -> &Queue {
+                self.queue()
+            }
+            fn attach(&mut self, role: Role) {
+                self.attach(role);
+            }
+            fn prepared(&mut self, tag: Tag) {
+                self.prepared(tag);
+            }
+            fn complete(&mut self, tag: Tag, done: Done) {
+                self.complete(tag, done);
+            }
+            fn set_namespaces(&mut self, namespaces: Arc<[Geometry]>) {
+                self.set_namespaces(namespaces);
+            }
+            fn abort(&mut self, cid: u16) -> AbortOutcome {
+                self.abort(cid)
+            }
+        }
+    };
+}
+
+controller_machine!(tcp::controller::Qpair, tcp::FatalError);
+controller_machine!(rdma::controller::Qpair, iwarp::QpError);
 
 /// A controller's end whose namespaces all lie on one byte vector. Connect
 /// succeeds, Admin commands are answered with bytes of their opcode.
 #[derive(Debug)]
-pub struct ControllerDouble {
+pub struct ControllerDouble<M: ControllerMachine = tcp::controller::Qpair> {
     /// The machine and its memory.
-    pub end: End<Qpair>,
+    pub end: End<M>,
     /// What the namespaces hold.
     pub media: Vec<u8>,
     /// Commands that wait for memory.
@@ -30,16 +72,16 @@ pub struct ControllerDouble {
     /// Event requests that the host forgot, and the events of those that had one.
     pub forgotten: Vec<(Tag, Option<u32>)>,
     /// Why the connection ended.
-    pub fatal: Option<FatalError>,
+    pub fatal: Option<M::Error>,
     /// Tags named by an operation and not released yet.
     pub named: Vec<bool>,
     role: Role,
     checked: usize,
 }
 
-impl ControllerDouble {
+impl<M: ControllerMachine> ControllerDouble<M> {
     /// `machine` on `media`; Connect makes it `role`.
-    pub fn new(machine: Qpair, role: Role, media: Vec<u8>) -> ControllerDouble {
+    pub fn new(machine: M, role: Role, media: Vec<u8>) -> ControllerDouble<M> {
         ControllerDouble {
             end: End::new(machine),
             media,

@@ -55,6 +55,7 @@ pub mod rdma;
 mod registry;
 mod request;
 pub mod reservation;
+pub mod step;
 mod subsystem;
 pub mod support;
 pub mod tcp;

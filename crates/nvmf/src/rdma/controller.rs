@@ -13,6 +13,7 @@ use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 use crate::command::Geometry;
 use crate::queue::{AbortOutcome, Done, Op, Queue, Role};
+use crate::step;
 
 /// What a queue pair may do; the same for all of a listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -372,39 +373,9 @@ impl Machine for Qpair {
                 *at = staged.len();
                 return None;
             }
-            let op = match self.qp.poll_step(now, staged, at)? {
-                Step::Op(op) => self.stream_op(op),
-                Step::Place {
-                    tag,
-                    offset,
-                    at,
-                    len,
-                    digest,
-                } => {
-                    return Some(Step::Place {
-                        tag,
-                        offset,
-                        at,
-                        len,
-                        digest,
-                    });
-                }
-                Step::Digest {
-                    tag,
-                    offset,
-                    len,
-                    seed,
-                } => {
-                    return Some(Step::Digest {
-                        tag,
-                        offset,
-                        len,
-                        seed,
-                    });
-                }
-            };
-            if let Some(op) = op {
-                return Some(Step::Op(op));
+            let step = self.qp.poll_step(now, staged, at)?;
+            if let Some(step) = step::filter_map(step, |op| self.stream_op(op)) {
+                return Some(step);
             }
         }
     }

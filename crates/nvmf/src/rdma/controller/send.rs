@@ -1,41 +1,13 @@
 //! What goes to the host.
 
 use iwarp::{DataPart, SendHead, Work};
-use machine::{Machine, Tag, Tail, Transmit};
+use machine::{Machine, Transmit};
 use wire::nvme_rdma::KeyedSgl;
 use zerocopy::IntoBytes;
 
 use super::{HostMemory, Qpair};
 use crate::queue::Answer;
-
-/// A batch that notes the end of an answer.
-struct AnswerBatch<'a, T> {
-    out: &'a mut T,
-    is_answered: bool,
-}
-
-impl<T: Transmit> Transmit for AnswerBatch<'_, T> {
-    fn has_room(&self) -> bool {
-        self.out.has_room()
-    }
-
-    fn header_room(&self) -> usize {
-        self.out.header_room()
-    }
-
-    fn header(&mut self, bytes: &[u8]) {
-        self.out.header(bytes);
-    }
-
-    fn payload(&mut self, tag: Tag, offset: u32, len: u32, tail: Tail) {
-        self.out.payload(tag, offset, len, tail);
-    }
-
-    /// Which tags the driver knows, the queue says.
-    fn release(&mut self, _: Tag) {
-        self.is_answered = true;
-    }
-}
+use crate::rdma::ReleaseBatch;
 
 impl Qpair {
     /// Hands one answer after the other to the stream, so that a tag is free only when its
@@ -46,12 +18,12 @@ impl Qpair {
             if let Some(answer) = self.queue.answer().filter(|_| may_answer) {
                 self.answer(&answer);
             }
-            let mut batch = AnswerBatch {
+            let mut is_answered = false;
+            self.qp.poll_transmit(&mut ReleaseBatch {
                 out,
-                is_answered: false,
-            };
-            self.qp.poll_transmit(&mut batch);
-            if !batch.is_answered {
+                on_release: |_| is_answered = true,
+            });
+            if !is_answered {
                 break;
             }
             self.is_answering = false;

@@ -1,17 +1,19 @@
 //! The host's and the controller's machine against each other over a pipe in
-//! memory: random commands (fused pairs too), digests, alignments, R2Ts, sizes,
-//! splits, aborts, memory that comes late and completions out of order. Every
-//! byte is checked.
+//! memory, by TCP and by RDMA: random commands (fused pairs too), digests, alignments,
+//! R2Ts, RDMA Reads, sizes, splits, aborts, memory that comes late and completions out of
+//! order. Every byte is checked.
 
 use std::collections::{HashMap, VecDeque};
+use std::fmt::Display;
 use std::sync::Arc;
 
-use doubles::nvme::ControllerDouble;
-use machine::Tag;
+use doubles::nvme::{ControllerDouble, ControllerMachine};
+use iwarp::{CrcPolicy, QpSettings};
+use machine::{Machine, Tag};
 use nvmf::command::{AnaState, Geometry};
-use nvmf::host::{Data, HostRole};
+use nvmf::host::{Data, HostRole, Op};
 use nvmf::queue::{AbortOutcome, InBandAuthentication, Role};
-use nvmf::tcp::{controller, host};
+use nvmf::{rdma, tcp};
 use proptest::prelude::*;
 use random::Random;
 use testkit::End;
@@ -36,15 +38,129 @@ struct Expected {
     writes: Option<(usize, Vec<u8>)>,
 }
 
-struct World {
+/// A host's end of any transport.
+trait HostMachine: Machine<Op = Op<Self::Error>> {
+    type Error: Display;
+
+    fn attach(&mut self, role: HostRole);
+    fn submit(&mut self, sqe: &Sqe, data: Data) -> Option<Tag>;
+    fn room(&self) -> u16;
+    fn in_flight(&self) -> usize;
+}
+
+macro_rules! host_machine {
+    ($machine:ty, $error:ty) => {
+        impl HostMachine for $machine {
+            type Error = $error;
+
+            fn attach(&mut self, role: HostRole) {
+                self.attach(role);
+            }
+            fn submit(&mut self, sqe: &Sqe, data: Data) -> Option<Tag> {
+                self.submit(sqe, data)
+            }
+            fn room(&self) -> u16 {
+                self.room()
+            }
+            fn in_flight(&self) -> usize {
+                self.in_flight()
+            }
+        }
+    };
+}
+
+host_machine!(tcp::host::Qpair, tcp::FatalError);
+host_machine!(rdma::host::RdmaQpair, rdma::host::RdmaHostError);
+
+/// Both ends, the host's for the queue of a Connect, and how much data capsules have at most.
+type Ends<T> = (
+    Box<dyn FnOnce(&ConnectCommand) -> <T as Transport>::Host>,
+    <T as Transport>::Controller,
+    u32,
+);
+
+/// Both ends of a transport.
+trait Transport: Sized {
+    type Host: HostMachine;
+    type Controller: ControllerMachine;
+
+    /// Both with settings that `pick` chooses.
+    fn ends(pick: &mut impl FnMut(&[u32]) -> u32) -> Ends<Self>;
+}
+
+struct Tcp;
+
+impl Transport for Tcp {
+    type Host = tcp::host::Qpair;
+    type Controller = tcp::controller::Qpair;
+
+    fn ends(pick: &mut impl FnMut(&[u32]) -> u32) -> Ends<Self> {
+        let wanted = tcp::host::Settings {
+            header_digest: pick(&[0, 1]) == 1,
+            data_digest: pick(&[0, 1]) == 1,
+            hpda: pick(&[0, 0, 1, 3, 15, 31]) as u8,
+            maxr2t: pick(&[0, 0, 1, 3, 100]),
+            part_in_capsule: pick(&[0, 0, 1]) == 1,
+        };
+        let settings = tcp::controller::Settings {
+            in_capsule_max: pick(&[0, 512, 4096, 8192]),
+            maxh2cdata: pick(&[4096, 16_384, 1 << 20]),
+            cpda: pick(&[0, 0, 1, 7, 31]) as u8,
+            r2t_bytes_max: pick(&[512, 4096, 10_000, 1 << 20]),
+            header_digest: pick(&[0, 1, 1]) == 1,
+            data_digest: pick(&[0, 1, 1]) == 1,
+            ..tcp::controller::Settings::default()
+        };
+        let host = move |_: &ConnectCommand| tcp::host::Qpair::new(wanted);
+        let controller = tcp::controller::Qpair::new(settings, 0);
+        (Box::new(host), controller, settings.in_capsule_max)
+    }
+}
+
+struct Rdma;
+
+impl Transport for Rdma {
+    type Host = rdma::host::RdmaQpair;
+    type Controller = rdma::controller::Qpair;
+
+    fn ends(pick: &mut impl FnMut(&[u32]) -> u32) -> Ends<Self> {
+        let mut crc = || match pick(&[0, 1]) {
+            0 => CrcPolicy::Off,
+            _ => CrcPolicy::Prefer,
+        };
+        let (here, there) = (crc(), crc());
+        let wanted = rdma::host::RdmaHostSettings {
+            crc: here,
+            ird_max: pick(&[1, 3, 128]) as u16,
+            ulpdu_max: pick(&[128, 1454, 65_535]) as u16,
+        };
+        let settings = rdma::controller::RdmaSettings {
+            stream: QpSettings {
+                crc: there,
+                ord_max: pick(&[1, 2, 128]) as u16,
+                ulpdu_max: pick(&[128, 1454, 65_535]) as u16,
+                ..QpSettings::default()
+            },
+            in_capsule_max: pick(&[0, 512, 4096, 8192]),
+            ..rdma::controller::RdmaSettings::default()
+        };
+        let host =
+            move |connect: &ConnectCommand| rdma::host::RdmaQpair::new(wanted, connect, 1, 7, 0);
+        let controller = rdma::controller::Qpair::new(settings, 8, 0);
+        (Box::new(host), controller, settings.in_capsule_max)
+    }
+}
+
+struct World<T: Transport> {
     random: Random,
-    host: End<host::Qpair>,
-    target: ControllerDouble,
+    host: End<T::Host>,
+    target: ControllerDouble<T::Controller>,
     to_target: VecDeque<u8>,
     to_host: VecDeque<u8>,
     model: Vec<u8>,
     windows: Vec<usize>,
     pending: HashMap<Tag, Expected>,
+    connect: ConnectCommand,
     role: HostRole,
     is_ready: bool,
     submitted: usize,
@@ -55,28 +171,20 @@ struct World {
     aborted: usize,
 }
 
-impl World {
-    fn new(seed: u64) -> World {
+impl<T: Transport> World<T> {
+    fn new(seed: u64) -> World<T> {
         let mut random = Random::new(seed);
         let mut pick = |of: &[u32]| of[random.below(of.len() as u64) as usize];
-        let wanted = host::Settings {
-            header_digest: pick(&[0, 1]) == 1,
-            data_digest: pick(&[0, 1]) == 1,
-            hpda: pick(&[0, 0, 1, 3, 15, 31]) as u8,
-            maxr2t: pick(&[0, 0, 1, 3, 100]),
-            part_in_capsule: pick(&[0, 0, 1]) == 1,
-        };
-        let settings = controller::Settings {
-            in_capsule_max: pick(&[0, 512, 4096, 8192]),
-            maxh2cdata: pick(&[4096, 16_384, 1 << 20]),
-            cpda: pick(&[0, 0, 1, 7, 31]) as u8,
-            r2t_bytes_max: pick(&[512, 4096, 10_000, 1 << 20]),
-            header_digest: pick(&[0, 1, 1]) == 1,
-            data_digest: pick(&[0, 1, 1]) == 1,
-            ..controller::Settings::default()
-        };
+        let (host, controller, in_capsule_max) = T::ends(&mut pick);
         let entries = pick(&[2, 3, 8, 64]) as u16;
         let flow_control_disabled = pick(&[0, 1]) == 1;
+        let connect = ConnectCommand {
+            recfmt: 0,
+            qid: 1,
+            sqsize: entries - 1,
+            cattr: if flow_control_disabled { 4 } else { 0 },
+            kato_ms: 0,
+        };
         let block_count = (WINDOWS * WINDOW_BLOCKS) as u64;
         let geometry = Geometry {
             nsid: 1,
@@ -97,8 +205,9 @@ impl World {
             .map(|n| (n / 7) as u8)
             .collect();
         World {
-            host: End::new(host::Qpair::new(wanted)),
-            target: ControllerDouble::new(controller::Qpair::new(settings, 0), role, model.clone()),
+            host: End::new(host(&connect)),
+            target: ControllerDouble::new(controller, role, model.clone()),
+            connect,
             to_target: VecDeque::new(),
             to_host: VecDeque::new(),
             model,
@@ -106,7 +215,7 @@ impl World {
             pending: HashMap::new(),
             role: HostRole {
                 entries,
-                in_capsule_max: settings.in_capsule_max,
+                in_capsule_max,
                 flow_control_disabled,
             },
             is_ready: false,
@@ -342,31 +451,21 @@ impl World {
         self.aborted += 1;
     }
 
-    fn on_host_op(&mut self, op: host::Op) {
+    fn on_host_op(&mut self, op: <T::Host as Machine>::Op) {
         match op {
-            host::Op::Ready => {
-                let cattr = if self.role.flow_control_disabled {
-                    4
-                } else {
-                    0
-                };
-                let sqsize = self.role.entries - 1;
-                let connect = ConnectCommand {
-                    recfmt: 0,
-                    qid: 1,
-                    sqsize,
-                    cattr,
-                    kato_ms: 0,
-                };
-                let tag = self.host.machine.submit(&connect.encode(), Data::Out(1024));
+            Op::Ready => {
+                let tag = self
+                    .host
+                    .machine
+                    .submit(&self.connect.encode(), Data::Out(1024));
                 self.host.set_memory(tag.expect("one entry"), vec![1; 1024]);
             }
-            host::Op::Completed { cqe, .. } if !self.is_ready => {
+            Op::Completed { cqe, .. } if !self.is_ready => {
                 assert_eq!((cqe.status, cqe.result), (Status::SUCCESS, 1));
                 self.host.machine.attach(self.role);
                 self.is_ready = true;
             }
-            host::Op::Completed { tag, cqe } => {
+            Op::Completed { tag, cqe } => {
                 let expected = self.pending.remove(&tag).expect("it was submitted");
                 assert_eq!(cqe.status, expected.status);
                 if let Some(data) = expected.data {
@@ -381,7 +480,7 @@ impl World {
                 }
                 self.completed += 1;
             }
-            host::Op::Fatal(error) => panic!("{error}"),
+            Op::Fatal(error) => panic!("{error}"),
         }
     }
 
@@ -422,13 +521,13 @@ impl World {
             }
             _ => {}
         }
-        assert_eq!(self.target.fatal, None);
+        assert!(self.target.fatal.is_none());
     }
 }
 
 /// Plays `commands` commands from `seed` and returns the world they leave.
-fn play(seed: u64, commands: usize) -> World {
-    let mut world = World::new(seed);
+fn play<T: Transport>(seed: u64, commands: usize) -> World<T> {
+    let mut world = World::<T>::new(seed);
     let mut steps = 0;
     // The last answer may overtake data of a refused command.
     while world.completed < commands.max(world.submitted)
@@ -457,11 +556,11 @@ fn play(seed: u64, commands: usize) -> World {
     world
 }
 
-#[test]
-fn everything_arrives() {
+/// Plays many seeds.
+fn play_all<T: Transport>() {
     let (mut moved, mut fused, mut copied, mut aborted) = (0, 0, 0, 0);
     for seed in 0..64 {
-        let world = play(seed, 150);
+        let world = play::<T>(seed, 150);
         (fused, copied, aborted) = (
             fused + world.fused,
             copied + world.copied,
@@ -480,11 +579,26 @@ fn everything_arrives() {
     );
 }
 
+#[test]
+fn everything_arrives_by_tcp() {
+    play_all::<Tcp>();
+}
+
+#[test]
+fn everything_arrives_by_rdma() {
+    play_all::<Rdma>();
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
     #[test]
-    fn everything_arrives_whatever_the_seed(seed: u64) {
-        play(seed, 100);
+    fn everything_arrives_by_tcp_whatever_the_seed(seed: u64) {
+        play::<Tcp>(seed, 100);
+    }
+
+    #[test]
+    fn everything_arrives_by_rdma_whatever_the_seed(seed: u64) {
+        play::<Rdma>(seed, 100);
     }
 }
