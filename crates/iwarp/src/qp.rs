@@ -19,6 +19,9 @@ const STAGE_LARGE: u32 = 256 * 1024;
 /// Staging when the FPDUs of a large payload are expected: what follows one payload and the
 /// header of the next, which then lands directly.
 const STAGE_HEADERS: u32 = 7 + 20;
+/// Staging when large RDMA Writes are expected: what follows the payload of one, a short Send
+/// and the header of the next Write, which then lands directly.
+const STAGE_WRITES: u32 = 7 + 40 + 16;
 /// From so many bytes of Read Responses still to come, a receive for each FPDU costs less
 /// than copying them.
 const BULK_MIN: u64 = 16 * 1024;
@@ -426,6 +429,7 @@ impl Machine for Qp {
             _ if self.inbound.is_blocked() || self.receiver.awaits_body() => 0,
             _ if self.receiver.is_in_tagged_message() => STAGE_HEADERS,
             _ if self.sender.read_bytes >= BULK_MIN => STAGE_HEADERS,
+            _ if self.stags.awaits_large_writes() => STAGE_WRITES,
             _ => STAGE_LARGE,
         };
         RecvPlan {

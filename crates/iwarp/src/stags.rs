@@ -7,6 +7,9 @@ use wire::iwarp::TerminateCode;
 /// Registrations of one stream at a time: as many as there are tags.
 const REGIONS_MAX: usize = 1 << 16;
 
+/// Regions that are on average this large are worth a receive for each FPDU.
+const LARGE_REGION: u64 = 32 * 1024;
+
 /// What the peer may do with a region.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RemoteAccess {
@@ -90,6 +93,16 @@ struct StagSlot {
     written: u64,
 }
 
+impl StagSlot {
+    /// Bytes that the peer may write and has not.
+    fn unwritten(&self) -> u64 {
+        let memory = self.memory.filter(|memory| memory.access.write);
+        memory.map_or(0, |memory| {
+            u64::from(memory.len).saturating_sub(self.written)
+        })
+    }
+}
+
 /// The registrations of one stream. Its peer alone can name them: an STag of another stream
 /// is an invalid one here.
 ///
@@ -101,6 +114,9 @@ pub(crate) struct Stags {
     slots: Vec<StagSlot>,
     free: Vec<u16>,
     seed: u64,
+    /// Regions with bytes that the peer may write and has not, and how many.
+    unwritten: u64,
+    unwritten_bytes: u64,
 }
 
 impl Stags {
@@ -109,6 +125,8 @@ impl Stags {
             slots: Vec::new(),
             free: Vec::new(),
             seed,
+            unwritten: 0,
+            unwritten_bytes: 0,
         }
     }
 
@@ -142,15 +160,31 @@ impl Stags {
             memory: Some(memory),
             written: 0,
         };
-        Some(entry.stag)
+        let stag = entry.stag;
+        self.count_unwritten(0, stag);
+        Some(stag)
+    }
+
+    /// The slot of `stag` had `before` unwritten bytes, and has others now.
+    fn count_unwritten(&mut self, before: u64, stag: u32) {
+        let after = self.slot(stag).map_or(0, StagSlot::unwritten);
+        self.unwritten_bytes = self.unwritten_bytes + after - before;
+        self.unwritten = self.unwritten + u64::from(after > 0) - u64::from(before > 0);
+    }
+
+    /// Whether the RDMA Writes to come are large.
+    pub(crate) fn awaits_large_writes(&self) -> bool {
+        self.unwritten > 0 && self.unwritten_bytes >= self.unwritten * LARGE_REGION
     }
 
     /// The memory of `stag` is no longer there for the peer; `None`: it was not.
     pub(crate) fn remove(&mut self, stag: u32) -> Option<RegisteredMemory> {
-        let memory = *self.find(stag)?;
+        let slot = self.slot(stag)?;
+        let (memory, before) = (slot.memory?, slot.unwritten());
         let slot = (stag >> 16) as u16;
         self.slots[usize::from(slot)].memory = None;
         self.free.push(slot);
+        self.count_unwritten(before, stag);
         Some(memory)
     }
 
@@ -168,7 +202,9 @@ impl Stags {
     pub(crate) fn note_written(&mut self, stag: u32, len: u32) {
         let slot = self.slots.get_mut((stag >> 16) as usize);
         if let Some(slot) = slot.filter(|slot| slot.stag == stag) {
+            let before = slot.unwritten();
             slot.written += u64::from(len);
+            self.count_unwritten(before, stag);
         }
     }
 

@@ -500,3 +500,52 @@ fn wrong_crc_ends_the_connection_before_the_command() {
     let why = QpError::Sent(TerminateCode::CRC).into();
     assert_eq!(peer.receive(&bytes), [Op::Fatal(why)]);
 }
+
+/// The RDMA Writes of `len` bytes under `stag`, in FPDUs of at most 60,000.
+fn rdma_writes(peer: &Peer, stag: u32, len: usize) -> Vec<u8> {
+    let data: Vec<u8> = (0..len).map(|at| (at / 3) as u8).collect();
+    let parts = data.chunks(60_000).enumerate();
+    let fpdus = parts.map(|(index, part)| {
+        let to = index * 60_000;
+        let kind = (opcode::WRITE, to + part.len() == len);
+        peer.fpdus.tagged(kind, stag, to as u64, part)
+    });
+    fpdus.collect::<Vec<_>>().concat()
+}
+
+#[test]
+fn large_reads_bypass_staging_and_small_ones_come_together() {
+    for crc in [false, true] {
+        let mut peer = Peer::live(crc, ENTRIES);
+        let reads: Vec<_> = (0..3).map(|_| peer.read(131_072)).collect();
+        let mut bytes = Vec::new();
+        for (tag, stag) in reads.clone() {
+            bytes.extend(rdma_writes(&peer, stag, 131_072));
+            bytes.extend(peer.response(tag, Some(stag)));
+        }
+        let told = peer.receive(&bytes);
+        assert_eq!(
+            told,
+            reads
+                .iter()
+                .map(|(tag, _)| completed(*tag, 131_072))
+                .collect::<Vec<_>>()
+        );
+        let end = &peer.end;
+        assert_eq!(end.direct_bytes + end.placed_bytes, 3 * 131_072);
+        // Of each FPDU no more than what one receive stages behind the last.
+        assert!(
+            end.placed_bytes <= 9 * 63,
+            "{} bytes were copied",
+            end.placed_bytes
+        );
+        let reads: Vec<_> = (0..3).map(|_| peer.read(4096)).collect();
+        let mut stream = VecDeque::new();
+        for (tag, stag) in reads {
+            stream.extend(rdma_writes(&peer, stag, 4096));
+            stream.extend(peer.response(tag, Some(stag)));
+        }
+        let (len, taken) = (stream.len(), peer.end.receive(&mut stream, usize::MAX));
+        assert_eq!(taken, len, "in one receive");
+    }
+}
