@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use clap::Args;
 use host::iscsi::{self, DiscoveredTarget};
 use host::nfs::{self, Client, Entry};
-use host::{DiscoveryEntry, resolve};
+use host::{DiscoveryEntry, NvmeTransport, QueueSettings, RdmaHostSettings, Settings, resolve};
 use serde::Serialize;
 use wire::nfs4::nfs_ftype4;
 
@@ -25,8 +25,8 @@ const ISCSI: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), wire:
 /// Arguments of `weft discover`.
 #[derive(Args, Clone, Debug)]
 pub struct DiscoverArgs {
-    /// Discovery controller as address:port, iSCSI portal as iscsi://address:port,
-    /// or NFS server as nfs://address:port, whose exports and files are listed;
+    /// Discovery controller as address:port, over RDMA as rdma://address:port, iSCSI
+    /// portal as iscsi://address:port, or NFS server as nfs://address:port, whose exports and files are listed;
     /// without it, -a and -s, and without these discovery controller and portal
     /// of this machine
     #[arg(value_name = "ADDRESS", conflicts_with_all = ["traddr", "trsvcid"])]
@@ -37,7 +37,7 @@ pub struct DiscoverArgs {
     /// Port of the discovery controller [default: 4420]
     #[arg(short = 's', long)]
     pub trsvcid: Option<u16>,
-    /// Of NVMe/TCP
+    /// Of NVMe
     #[command(flatten)]
     pub nvme_host: NvmeHostArgs,
     /// Of iSCSI
@@ -158,23 +158,31 @@ pub fn discover(args: &DiscoverArgs) -> (Listing, Vec<String>) {
     (listing, errors)
 }
 
+/// A discovery controller that is asked, and over what.
+type DiscoveryAddress = (NvmeTransport, SocketAddr);
+
 /// Where discovery asks: a discovery controller, a portal, or both.
 fn discovery_addresses(
     args: &DiscoverArgs,
-) -> Result<(Option<SocketAddr>, Option<SocketAddr>), String> {
+) -> Result<(Option<DiscoveryAddress>, Option<SocketAddr>), String> {
+    let tcp = |to| Some((NvmeTransport::Tcp, to));
     match &args.address {
-        Some(text) => match text.strip_prefix("iscsi://") {
-            Some(portal) => Ok((
-                None,
-                Some(resolve(portal.trim_end_matches('/'), ISCSI.port())?),
-            )),
-            None => Ok((Some(resolve(text, NVME.port())?), None)),
+        Some(text) => match text.split_once("://") {
+            Some(("iscsi", portal)) => {
+                let portal = resolve(portal.trim_end_matches('/'), ISCSI.port())?;
+                Ok((None, Some(portal)))
+            }
+            Some(("rdma", to)) => {
+                let to = resolve(to.trim_end_matches('/'), NVME.port())?;
+                Ok((Some((NvmeTransport::Rdma, to)), None))
+            }
+            _ => Ok((tcp(resolve(text, NVME.port())?), None)),
         },
-        None if args.traddr.is_none() && args.trsvcid.is_none() => Ok((Some(NVME), Some(ISCSI))),
+        None if args.traddr.is_none() && args.trsvcid.is_none() => Ok((tcp(NVME), Some(ISCSI))),
         None => {
             let address = args.traddr.unwrap_or(NVME.ip());
             let port = args.trsvcid.unwrap_or(NVME.port());
-            Ok((Some(SocketAddr::new(address, port)), None))
+            Ok((tcp(SocketAddr::new(address, port)), None))
         }
     }
 }
@@ -183,10 +191,18 @@ fn discovery_addresses(
 ///
 /// # Errors
 /// A sentence for the user.
-pub fn records(args: &DiscoverArgs, to: SocketAddr) -> Result<Vec<DiscoveryRecord>, String> {
+pub fn records(
+    args: &DiscoverArgs,
+    (transport, to): (NvmeTransport, SocketAddr),
+) -> Result<Vec<DiscoveryRecord>, String> {
     let host = args.nvme_host.identity()?;
     let driver = admin_driver().map_err(|e| e.to_string())?;
-    let entries = host::discover(driver, to, &host).map_err(|e| format!("{to}: {e}"))?;
+    let settings: QueueSettings = match transport {
+        NvmeTransport::Tcp => Settings::default().into(),
+        NvmeTransport::Rdma => RdmaHostSettings::default().into(),
+    };
+    let entries = host::discover(driver, to, &host, settings);
+    let entries = entries.map_err(|error| format!("{to}: {error}"))?;
     Ok(entries.iter().map(DiscoveryRecord::new).collect())
 }
 
@@ -434,13 +450,17 @@ mod tests {
             let words = std::iter::once("discover").chain(line.split_whitespace());
             discovery_addresses(&Line::parse_from(words).args).map(|(nvme, iscsi)| {
                 let text = |to: Option<SocketAddr>| to.map_or("-".into(), |to| to.to_string());
-                (text(nvme), text(iscsi))
+                let is_rdma = nvme.is_some_and(|(transport, _)| transport == NvmeTransport::Rdma);
+                assert_eq!(is_rdma, line.starts_with("rdma://"), "{line}");
+                (text(nvme.map(|(_, to)| to)), text(iscsi))
             })
         };
         let both = |a: &str, b: &str| Ok((a.to_owned(), b.to_owned()));
         assert_eq!(found(""), both("127.0.0.1:4420", "127.0.0.1:3260"));
         assert_eq!(found("-s 4421"), both("127.0.0.1:4421", "-"));
         assert_eq!(found("127.0.0.2:9"), both("127.0.0.2:9", "-"));
+        assert_eq!(found("rdma://127.0.0.2"), both("127.0.0.2:4420", "-"));
+        assert_eq!(found("rdma://[::1]:9/"), both("[::1]:9", "-"));
         assert_eq!(found("iscsi://127.0.0.2"), both("-", "127.0.0.2:3260"));
         assert_eq!(found("iscsi://[::1]:9/"), both("-", "[::1]:9"));
         assert!(found("nowhere").is_err());

@@ -9,7 +9,7 @@ use host::{DhchapKey, DhchapKeys, HostIdentity};
 
 use crate::private_file::read_private;
 
-/// Arguments of what speaks NVMe/TCP.
+/// Arguments of what speaks NVMe.
 #[derive(Args, Clone, Debug, Default)]
 pub struct NvmeHostArgs {
     /// Host NQN [default: a new one]

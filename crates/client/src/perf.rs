@@ -203,7 +203,8 @@ fn associate(
     let at = |error: host::Error| format!("{}: {error}", address.socket);
     let driver = admin_driver().map_err(|e| e.to_string())?;
     let (to, subnqn) = (address.socket, &address.subnqn);
-    let admin = Admin::connect(driver, to, subnqn, host, args.settings(), KATO_MS);
+    let settings = args.settings(address.transport);
+    let admin = Admin::connect(driver, to, subnqn, host, settings, KATO_MS);
     let mut admin = admin.map_err(at)?;
     let host = admin.host().clone();
     let controller = admin.controller().map_err(at)?;
@@ -219,7 +220,7 @@ fn associate(
     let areas = args.job_areas(&device, u64::from(args.numjobs))?;
     let jobs = areas.into_iter().zip(1..).map(|(area, qid)| {
         let queue = QueueParams {
-            settings: args.settings(),
+            settings,
             connect: ConnectCommand {
                 recfmt: 0,
                 qid,

@@ -11,9 +11,33 @@ use wire::nvme::fabrics::NQN_BYTES_MAX;
 /// The port of NVMe/TCP I/O controllers where none is named (NVMe/TCP 3.1).
 const PORT: u16 = 4420;
 
+/// What NVMe goes over.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum NvmeTransport {
+    /// NVMe/TCP, `nvme-tcp://`.
+    #[default]
+    Tcp,
+    /// NVMe/RDMA over iWARP, `rdma://`.
+    Rdma,
+}
+
+impl NvmeTransport {
+    /// The transport of a URL and what follows its scheme; `None`: it is no URL of NVMe.
+    #[must_use]
+    pub fn of_url(url: &str) -> Option<(NvmeTransport, &str)> {
+        match url.split_once("://")? {
+            ("nvme-tcp", rest) => Some((NvmeTransport::Tcp, rest)),
+            ("rdma", rest) => Some((NvmeTransport::Rdma, rest)),
+            _ => None,
+        }
+    }
+}
+
 /// One namespace of a subsystem behind a TCP address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Address {
+    /// What is spoken there.
+    pub transport: NvmeTransport,
     /// Where to connect.
     pub socket: SocketAddr,
     /// NVM subsystem NQN.
@@ -23,12 +47,12 @@ pub struct Address {
 }
 
 impl Address {
-    /// Reads `nvme-tcp://host[:port]/nqn[?nsid=1]`.
+    /// Reads `nvme-tcp://host[:port]/nqn[?nsid=1]`, or the same with `rdma://`.
     ///
     /// # Errors
     /// A sentence for the user.
     pub fn parse(url: &str) -> Result<Self, String> {
-        let rest = url.strip_prefix("nvme-tcp://").ok_or_else(|| {
+        let (transport, rest) = NvmeTransport::of_url(url).ok_or_else(|| {
             format!("`{url}` is no target: write nvme-tcp://host:port/nqn?nsid=1")
         })?;
         let (authority, path) = rest
@@ -48,10 +72,14 @@ impl Address {
                 Some(nsid.ok_or_else(|| format!("`?{query}` is not understood: use ?nsid=1"))?)
             }
         };
-        Self::new(resolve(authority, PORT)?, subnqn, nsid)
+        let address = Self::new(resolve(authority, PORT)?, subnqn, nsid)?;
+        Ok(Address {
+            transport,
+            ..address
+        })
     }
 
-    /// An address; checks the length of the NQN.
+    /// An address of NVMe/TCP; checks the length of the NQN.
     ///
     /// # Errors
     /// A sentence for the user.
@@ -60,6 +88,7 @@ impl Address {
             return Err(format!("an NQN has 1 to {NQN_BYTES_MAX} bytes"));
         }
         Ok(Address {
+            transport: NvmeTransport::Tcp,
             socket,
             subnqn: subnqn.to_owned(),
             nsid,
@@ -162,6 +191,10 @@ mod tests {
         let short = Address::parse("nvme-tcp://[::1]/nqn.x").expect("a URL");
         assert_eq!(short.socket, "[::1]:4420".parse().expect("address"));
         assert_eq!(short.nsid, None);
+        assert_eq!(short.transport, NvmeTransport::Tcp);
+        let rdma = Address::parse("rdma://[::1]/nqn.x").expect("a URL");
+        assert_eq!(rdma.transport, NvmeTransport::Rdma);
+        assert_eq!((rdma.socket, rdma.subnqn), (short.socket, short.subnqn));
         assert_eq!(
             Address::parse("nvme-tcp://[::1]:9/nqn.x?ns=2")
                 .expect("a URL")
@@ -176,6 +209,7 @@ mod tests {
         for url in [
             "127.0.0.1/nqn.x",
             "nvme-tcp://127.0.0.1",
+            "nvme-rdma://127.0.0.1/nqn.x",
             "nvme-tcp://127.0.0.1/",
             "nvme-tcp://127.0.0.1/nqn.x?nsid=0",
             "nvme-tcp://127.0.0.1/nqn.x?nsid=a",

@@ -7,7 +7,6 @@ use std::time::Duration;
 use nvmf::command::AnaState;
 use nvmf::dhchap::DhchapKeys;
 use nvmf::host::Completion;
-use nvmf::tcp::host::Settings;
 use reactor::Driver;
 use wire::nvme::discovery::{DISCOVERY_NQN, LogEntry, LogHeader, TRTYPE_TCP};
 use wire::nvme::fabrics::ConnectData;
@@ -19,12 +18,10 @@ use wire::nvme::{ConnectCommand, PropertyGet, PropertySet, Sqe, admin};
 use zerocopy::FromBytes;
 
 use crate::ana::{self, AnaInfo};
-use crate::{Caller, Error, HostIdentity, Payload, QueueParams};
+use crate::{Caller, Error, HostIdentity, Payload, QueueParams, QueueSettings};
 
 /// Entries of the Admin Queue: the least that the standard allows (Base 2.0, 3.3.1).
 const ADMIN_ENTRIES: u16 = 32;
-/// In-capsule data of the Admin Queue (NVMe/TCP 3.3.2.2.1).
-const ADMIN_IN_CAPSULE: u32 = 8192;
 /// Controller ID with which a controller is asked for (dynamic model).
 const CNTLID_ANY: u16 = 0xffff;
 /// Records of a discovery log that are read at most.
@@ -85,6 +82,7 @@ pub struct NamespaceInfo {
 /// The Admin Queue of a controller, with a driver of its own.
 pub struct Admin<D> {
     caller: Caller<D>,
+    settings: QueueSettings,
     host: HostIdentity,
     cntlid: u16,
     cap: u64,
@@ -102,9 +100,10 @@ impl<D: Driver> Admin<D> {
         to: SocketAddr,
         subnqn: &str,
         host: &HostIdentity,
-        settings: Settings,
+        settings: impl Into<QueueSettings>,
         kato_ms: u32,
     ) -> Result<Self, Error> {
+        let settings = settings.into();
         let params = |host: &HostIdentity| QueueParams {
             settings,
             connect: ConnectCommand {
@@ -115,7 +114,7 @@ impl<D: Driver> Admin<D> {
                 kato_ms,
             },
             connect_data: ConnectData::new(host.hostid, CNTLID_ANY, subnqn, &host.hostnqn),
-            in_capsule_max: ADMIN_IN_CAPSULE,
+            in_capsule_max: settings.admin_in_capsule_max(),
             psk: host.psk.clone(),
             dhchap: host.dhchap.clone(),
         };
@@ -135,6 +134,7 @@ impl<D: Driver> Admin<D> {
         })?;
         let mut admin = Admin {
             caller,
+            settings,
             host,
             cntlid: result as u16,
             cap: 0,
@@ -165,13 +165,17 @@ impl<D: Driver> Admin<D> {
         let bytes = self.identify(cns::CONTROLLER, 0)?;
         let (c, _) = identify::Controller::read_from_prefix(&bytes[..]).expect("4096 bytes");
         let page_shift = 12 + (self.cap >> 48 & 15) as u32;
+        let mdts = page_shift + u32::from(c.mdts);
+        let mdts = (c.mdts != 0).then(|| 1u64 << mdts.min(62));
+        // IOCCSZ counts 16-byte units and includes the 64-byte SQE. Data that begins behind
+        // an offset is of no use here.
+        let capsule = c.ioccsz.get().saturating_mul(16).saturating_sub(64);
         Ok(ControllerInfo {
             cntlid: self.cntlid,
             model: ascii(&c.mn),
             serial: ascii(&c.sn),
-            transfer_max: (c.mdts != 0).then(|| 1u64 << (page_shift + u32::from(c.mdts)).min(62)),
-            // IOCCSZ counts 16-byte units and includes the 64-byte SQE.
-            in_capsule_max: c.ioccsz.get().saturating_mul(16).saturating_sub(64),
+            transfer_max: [mdts, self.settings.data_max()].into_iter().flatten().min(),
+            in_capsule_max: if c.icdoff.get() == 0 { capsule } else { 0 },
             queue_entries_max: u32::from(Cap(self.cap).mqes()) + 1,
             ana: (c.cmic & CMIC_ANA != 0).then(|| AnaInfo {
                 transition_s: c.anatt,
@@ -514,8 +518,8 @@ pub fn discover<D: Driver>(
     driver: D,
     to: SocketAddr,
     host: &HostIdentity,
+    settings: impl Into<QueueSettings>,
 ) -> Result<Vec<DiscoveryEntry>, Error> {
-    let settings = Settings::default();
     let mut admin = Admin::connect(driver, to, DISCOVERY_NQN, host, settings, 0)?;
     let entries = admin.discovery_log()?;
     // The log is here: a shutdown that fails takes nothing away.

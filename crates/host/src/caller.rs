@@ -9,13 +9,12 @@ use link::CommandMemory as Memory;
 use machine::{Nanos, Tag};
 use mem::Pool;
 use nvmf::host::{Completion, Data};
-use nvmf::tcp::host::Settings;
 use reactor::{Driver, Wait};
 use wire::nvme::authentication::Concatenation;
 use wire::nvme::fabrics::ConnectData;
 use wire::nvme::{ConnectCommand, Sqe};
 
-use crate::{Error, Event, HostIdentity, Queue, QueueParams};
+use crate::{Error, Event, HostIdentity, Queue, QueueParams, QueueSettings};
 
 /// How long a command may take.
 const COMMAND_TIMEOUT: Duration = Duration::from_secs(10);
@@ -120,11 +119,11 @@ impl<D: Driver> Caller<D> {
         to: SocketAddr,
         subnqn: &str,
         host: &HostIdentity,
-        settings: Settings,
+        settings: impl Into<QueueSettings>,
         (cntlid, entries): (u16, u16),
     ) -> Result<Self, Error> {
         let params = QueueParams {
-            settings,
+            settings: settings.into(),
             connect: ConnectCommand {
                 recfmt: 0,
                 qid: 1,

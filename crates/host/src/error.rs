@@ -2,6 +2,7 @@
 
 use std::io;
 
+use nvmf::rdma::host::RdmaHostError;
 use nvmf::tcp::FatalError;
 use wire::nvme::Status;
 
@@ -15,8 +16,11 @@ pub enum Error {
     #[error("the controller closed the connection")]
     Closed,
     /// One side broke the protocol; the connection was terminated.
-    #[error("protocol error: {0:?}")]
-    Protocol(FatalError),
+    #[error("protocol error: {0}")]
+    Protocol(#[from] FatalError),
+    /// The same over RDMA, or the controller rejects the connection.
+    #[error("RDMA: {0}")]
+    Rdma(#[from] RdmaHostError),
     /// The controller refused a command.
     #[error("{command} was refused: {status}")]
     Refused {

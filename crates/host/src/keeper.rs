@@ -9,11 +9,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use nvmf::command::AnaState;
-use nvmf::tcp::host::Settings;
 use reactor::Driver;
 use wire::nvme::feature::async_event;
 
-use crate::{Admin, ControllerInfo, Error, HostIdentity, NamespaceInfo};
+use crate::{Admin, ControllerInfo, Error, HostIdentity, NamespaceInfo, QueueSettings};
 
 /// How long a turn without anything to do takes: what a queue's user signals
 /// is seen after as long.
@@ -79,8 +78,8 @@ pub struct KeeperParams {
     pub subnqn: String,
     /// The identity of this host.
     pub host: HostIdentity,
-    /// What to agree on in ICReq.
-    pub settings: Settings,
+    /// Its transport, and what to agree on there.
+    pub settings: QueueSettings,
     /// Namespace whose state is told; `None`: the first active one.
     pub nsid: Option<u32>,
     /// I/O queues that there are to be.

@@ -1,4 +1,4 @@
-//! The user-space initiators: NVMe/TCP here, iSCSI in [`iscsi`], the client of
+//! The user-space initiators: NVMe/TCP and NVMe/RDMA here, iSCSI in [`iscsi`], the client of
 //! files in [`nfs`]. All three are a machine on a socket of the caller's reactor
 //! (`transport`).
 //!
@@ -20,10 +20,11 @@ pub mod iscsi;
 mod keeper;
 mod multipath;
 pub mod nfs;
+mod qpair;
 mod queue;
 mod transport;
 
-pub use address::{Address, HostIdentity, resolve};
+pub use address::{Address, HostIdentity, NvmeTransport, resolve};
 pub use admin::{Admin, ControllerInfo, DiscoveryEntry, NamespaceInfo, discover};
 pub use ana::AnaInfo;
 pub use auth::dhchap::DhchapKey;
@@ -35,5 +36,7 @@ pub use multipath::{Multipath, PathParams, PathReport, PathState, Policy};
 pub use nvmf::command::AnaState;
 pub use nvmf::dhchap::DhchapKeys;
 pub use nvmf::host::{Completion, Data};
+pub use nvmf::rdma::host::{CrcPolicy, RdmaHostSettings};
 pub use nvmf::tcp::host::Settings;
+pub use qpair::QueueSettings;
 pub use queue::{Event, Queue, QueueParams, TOKENS_PER_QUEUE};

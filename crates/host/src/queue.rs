@@ -8,25 +8,27 @@ use link::CommandMemory as Memory;
 use machine::{Machine, Tag};
 use nvmf::dhchap::DhchapKeys;
 use nvmf::dhchap::host::Authentication;
-use nvmf::host::{Completion, Data, HostRole};
-use nvmf::tcp::host::{Op, Qpair, Settings};
-use reactor::{Driver, Token};
+use nvmf::host::{Completion, Data, HostRole, Op};
+use reactor::{Driver, Token, must_fill_random};
 use wire::nvme::authentication::Concatenation;
 use wire::nvme::fabrics::{CONNECT_DATA_BYTES, ConnectData, NQN_BYTES};
 use wire::nvme::{ConnectCommand, Sqe, Status};
 use zerocopy::IntoBytes;
 
 use crate::Error;
+use crate::qpair::{HostQpair, QueueSettings};
 use crate::transport::{HostProtocol, TOKENS_PER_CONNECTION, Transport};
 
 /// A queue uses as many tokens, from the one that it was opened with.
 pub const TOKENS_PER_QUEUE: Token = TOKENS_PER_CONNECTION;
 
+const NO_TLS: &str = "NVMe/RDMA has no TLS: use no key there, or NVMe/TCP";
+
 /// What a queue is to be.
 #[derive(Clone)]
 pub struct QueueParams {
-    /// What to agree on in ICReq.
-    pub settings: Settings,
+    /// Its transport, and what to agree on there.
+    pub settings: QueueSettings,
     /// The Connect command: queue identifier, size (0's based), attributes.
     pub connect: ConnectCommand,
     /// Host, subsystem and controller of the Connect.
@@ -71,7 +73,7 @@ pub enum Event {
 
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) enum QueuePhase {
-    /// ICReq was sent.
+    /// ICReq or an MPA Request was sent.
     Handshake,
     /// Connect was sent.
     Connecting(Tag),
@@ -80,11 +82,11 @@ pub(crate) enum QueuePhase {
     Live,
 }
 
-/// What the transport is told of NVMe/TCP.
-pub(crate) struct NvmeTcp;
+/// What the transport is told of NVMe.
+pub(crate) struct Nvme;
 
-impl HostProtocol for NvmeTcp {
-    type Machine = Qpair;
+impl HostProtocol for Nvme {
+    type Machine = HostQpair;
     type TransportPhase = QueuePhase;
     type Error = Error;
 
@@ -93,9 +95,9 @@ impl HostProtocol for NvmeTcp {
     const CLOSED: Error = Error::Closed;
 }
 
-/// One queue of a controller on one TCP connection.
+/// One queue of a controller on one connection.
 pub struct Queue {
-    pub(crate) transport: Transport<NvmeTcp>,
+    pub(crate) transport: Transport<Nvme>,
     pub(crate) params: QueueParams,
     pub(crate) authentication: Option<Authentication>,
     /// The key for TLS that its authentication is to make.
@@ -110,14 +112,25 @@ impl Queue {
     /// `base + TOKENS_PER_QUEUE - 1`: hand them to [`Queue::on_completion`].
     ///
     /// # Errors
-    /// Where the driver can make no socket.
+    /// Where the driver can make no socket, or TLS is to be spoken over RDMA.
     pub fn open<D: Driver>(
         driver: &mut D,
         to: SocketAddr,
         params: QueueParams,
         base: Token,
     ) -> io::Result<Queue> {
-        let machine = Qpair::new(params.settings);
+        if matches!(params.settings, QueueSettings::Rdma(_)) && params.psk.is_some() {
+            return Err(io::Error::other(NO_TLS));
+        }
+        let mut seed = [0; 8];
+        must_fill_random(&mut seed);
+        let machine = HostQpair::new(
+            params.settings,
+            &params.connect,
+            params.connect_data.cntlid.get(),
+            u64::from_ne_bytes(seed),
+            driver.now(),
+        );
         let transport = Transport::open(driver, to, machine, params.tls_psk(), base)?;
         Ok(Queue {
             transport,
@@ -241,7 +254,7 @@ impl Queue {
                     return Some(Event::Completed(tag, cqe));
                 }
                 Op::Ready => self.send_connect(driver),
-                Op::Fatal(error) => self.transport.end(driver, Error::Protocol(error)),
+                Op::Fatal(error) => self.transport.end(driver, error),
             }
         }
     }

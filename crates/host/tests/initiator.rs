@@ -122,7 +122,7 @@ fn an_unknown_host_is_refused_with_connect_invalid_host() {
 #[test]
 fn the_discovery_log_names_the_subsystem() {
     let running = serve();
-    let entries = discover(driver(), running.addresses()[0], &friend()).expect("a log");
+    let entries = discover(driver(), running.addresses()[0], &friend(), PLAIN).expect("a log");
     let ours = entries
         .iter()
         .find(|e| e.subnqn == NQN)
@@ -154,7 +154,7 @@ fn next(driver: &mut EpollDriver, queue: &mut Queue) -> Event {
 
 fn params(cntlid: u16, host: &HostIdentity, settings: Settings) -> QueueParams {
     QueueParams {
-        settings,
+        settings: settings.into(),
         connect: ConnectCommand {
             recfmt: 0,
             qid: 1,

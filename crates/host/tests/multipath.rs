@@ -170,7 +170,7 @@ impl World {
             .map(|at: usize| PathParams {
                 to: running.addresses()[at],
                 queue: QueueParams {
-                    settings: Settings::default(),
+                    settings: Settings::default().into(),
                     connect: ConnectCommand {
                         recfmt: 0,
                         qid: 1,

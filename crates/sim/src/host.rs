@@ -492,7 +492,8 @@ impl SimHost {
                 hpda: self.plan.hpda,
                 maxr2t: self.plan.maxr2t,
                 part_in_capsule: self.plan.part_in_capsule,
-            },
+            }
+            .into(),
             connect: ConnectCommand {
                 recfmt: 0,
                 qid,

@@ -81,7 +81,7 @@ impl Guest {
         };
         let (hostnqn, hostid) = (host_nqn(self.id), [self.id as u8; 16]);
         let params = QueueParams {
-            settings: Settings::default(),
+            settings: Settings::default().into(),
             connect: ConnectCommand {
                 recfmt: 0,
                 qid,

@@ -6,7 +6,10 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use host::iscsi::{self, Digest};
 use host::nfs;
-use host::{Address, HostIdentity, Policy, Settings};
+use host::{
+    Address, CrcPolicy, HostIdentity, NvmeTransport, Policy, QueueSettings, RdmaHostSettings,
+    Settings,
+};
 use reactor::Choice;
 
 use super::device::{Device, ISCSI_QUEUE_DEPTH_MAX};
@@ -92,8 +95,8 @@ pub enum LoadAddress {
 /// Arguments of `weft perf`: fio's words where fio has one.
 #[derive(Args, Clone, Debug)]
 pub struct PerfArgs {
-    /// Targets as nvme-tcp://host:port/nqn?nsid=1, iscsi://host:port/iqn/lun or
-    /// nfs://host:port/path; without any, the one that -a, -s, -n and --nsid name.
+    /// Targets as nvme-tcp://host:port/nqn?nsid=1, rdma://host:port/nqn?nsid=1,
+    /// iscsi://host:port/iqn/lun or nfs://host:port/path; without any, the one that -a, -s, -n and --nsid name.
     /// To compare with: local:ram?size=1g&block=4k, local:null or
     /// local:file?path=FILE, a volume of this process without a network
     #[arg(value_name = "URL", conflicts_with_all = ["traddr", "trsvcid", "nqn", "nsid"])]
@@ -110,7 +113,7 @@ pub struct PerfArgs {
     /// Namespace identifier [default: the first namespace]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
     pub nsid: Option<u32>,
-    /// Of NVMe/TCP
+    /// Of NVMe
     #[command(flatten)]
     pub nvme_host: NvmeHostArgs,
     /// Speak TLS by a key that authentication makes (secure channel concatenation)
@@ -119,7 +122,7 @@ pub struct PerfArgs {
     /// Header digests
     #[arg(short = 'g', long)]
     pub hdr_digest: bool,
-    /// Data digests
+    /// Data digests; over RDMA, CRCs of MPA
     #[arg(short = 'G', long)]
     pub data_digest: bool,
     /// Of iSCSI
@@ -298,7 +301,7 @@ impl PerfArgs {
             .map(|place| match place {
                 LoadAddress::Nvme(address) => Ok(address),
                 LoadAddress::Iscsi(_) | LoadAddress::Nfs(_) | LoadAddress::Local(_) => {
-                    Err("--multipath is NVMe's: use it with nvme-tcp:// URLs")
+                    Err("--multipath is NVMe's: use it with nvme-tcp:// or rdma:// URLs")
                 }
             });
         let all: Vec<Address> = all.collect::<Result<_, _>>()?;
@@ -333,11 +336,20 @@ impl PerfArgs {
 
     /// What to agree on with a controller.
     #[must_use]
-    pub fn settings(&self) -> Settings {
-        Settings {
-            header_digest: self.hdr_digest,
-            data_digest: self.data_digest,
-            ..Settings::default()
+    pub fn settings(&self, transport: NvmeTransport) -> QueueSettings {
+        match transport {
+            NvmeTransport::Tcp => QueueSettings::Tcp(Settings {
+                header_digest: self.hdr_digest,
+                data_digest: self.data_digest,
+                ..Settings::default()
+            }),
+            NvmeTransport::Rdma => QueueSettings::Rdma(RdmaHostSettings {
+                crc: match self.data_digest {
+                    true => CrcPolicy::Require,
+                    false => CrcPolicy::Off,
+                },
+                ..RdmaHostSettings::default()
+            }),
         }
     }
 
@@ -486,8 +498,14 @@ mod tests {
         assert_eq!((args.rate, args.spin_us), (Some(20_000.0), Some(u64::MAX)));
         assert_eq!(args.cpus, Some(CpuList(vec![0, 1])));
         assert_eq!(args.io_backend, Backend::IoUring);
-        let settings = args.settings();
+        let QueueSettings::Tcp(settings) = args.settings(NvmeTransport::Tcp) else {
+            panic!("of NVMe/TCP");
+        };
         assert!(settings.header_digest && settings.data_digest);
+        let QueueSettings::Rdma(settings) = args.settings(NvmeTransport::Rdma) else {
+            panic!("of NVMe/RDMA");
+        };
+        assert_eq!(settings.crc, CrcPolicy::Require);
         let addresses = args.path_addresses().expect_err("two namespaces");
         assert!(addresses.contains("one namespace"));
         let places = args.target_addresses().expect("places");

@@ -159,7 +159,7 @@ fn start_path_keeper(
         to: address.socket,
         subnqn: address.subnqn.clone(),
         host: host.clone(),
-        settings: args.settings(),
+        settings: args.settings(address.transport),
         nsid: address.nsid,
         queues: args.numjobs,
         kato_ms: KATO_MS,

@@ -83,7 +83,7 @@ impl Line {
     /// Connects queue `qid` of the controller `cntlid` of a subsystem.
     pub fn open(to: SocketAddr, subnqn: &str, host: &HostIdentity, qid: u16, cntlid: u16) -> Line {
         let params = QueueParams {
-            settings: plain(),
+            settings: plain().into(),
             connect: ConnectCommand {
                 recfmt: 0,
                 qid,

@@ -151,7 +151,7 @@ fn host_that_speaks_tls_alone_comes_by_authentication_too(backend: Choice) {
 fn admin_queue(backend: Choice, to: SocketAddr, psk: &Psk) -> Result<Caller<AnyDriver>, Error> {
     let host = identity(None);
     let params = QueueParams {
-        settings: Settings::default(),
+        settings: Settings::default().into(),
         connect: ConnectCommand {
             recfmt: 0,
             qid: 0,

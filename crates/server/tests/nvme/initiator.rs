@@ -116,7 +116,7 @@ impl Seat {
         let mut driver = driver(self.choice);
         let (host, cntlid) = (&self.identity, self.cntlid);
         let params = QueueParams {
-            settings,
+            settings: settings.into(),
             connect: ConnectCommand {
                 recfmt: 0,
                 qid,
