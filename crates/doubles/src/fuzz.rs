@@ -7,6 +7,7 @@ mod iscsi_target;
 mod iwarp_stream;
 mod nfs_compounds;
 mod nfs_connection;
+mod nvme_rdma;
 mod nvme_tcp;
 mod rpc_rdma;
 mod rpcsec_gss;
@@ -19,6 +20,7 @@ pub use iscsi_target::iscsi_target;
 pub use iwarp_stream::iwarp_stream;
 pub use nfs_compounds::{nfs_compounds, nfs_operations_done};
 pub use nfs_connection::nfs_connection;
+pub use nvme_rdma::{host as nvme_rdma_host, told as nvme_rdma_host_told};
 pub use nvme_tcp::{
     controller as nvme_tcp_controller, host as nvme_tcp_host, host_stream, pdu as nvme_tcp_pdu,
 };
@@ -26,6 +28,17 @@ pub use rpc_rdma::rpc_rdma;
 pub use rpcsec_gss::rpcsec_gss;
 pub use scsi_cdb::scsi_cdb;
 pub use tls::{hello as tls_hello, records as tls_records, stream as tls_stream};
+
+/// The records of an input: mode and bytes of each.
+fn records(mut bytes: &[u8]) -> impl Iterator<Item = (u8, &[u8])> {
+    std::iter::from_fn(move || {
+        let (&[mode, low, high], rest) = bytes.split_first_chunk::<3>()?;
+        let len = usize::from(u16::from_le_bytes([low, high])).min(rest.len());
+        let (record, rest) = rest.split_at(len);
+        bytes = rest;
+        Some((mode, record))
+    })
+}
 
 /// The body of a fuzz target.
 pub type Body = fn(&[u8]);
@@ -39,6 +52,7 @@ pub const TARGETS: &[(&str, Body)] = &[
     ("iwarp_stream", iwarp_stream),
     ("nfs_compounds", nfs_compounds),
     ("nfs_connection", nfs_connection),
+    ("nvme_rdma_host", nvme_rdma_host),
     ("nvme_tcp_controller", nvme_tcp_controller),
     ("nvme_tcp_host", nvme_tcp_host),
     ("nvme_tcp_pdu", nvme_tcp_pdu),

@@ -79,6 +79,7 @@ replays! {
     iwarp_stream
     nfs_compounds
     nfs_connection
+    nvme_rdma_host
     nvme_tcp_controller
     nvme_tcp_host
     nvme_tcp_pdu
@@ -103,6 +104,21 @@ fn bodies_take_random_inputs() {
             println!("{name}, seed {seed}");
             body(&bytes(&mut random, len));
         }
+    }
+}
+
+#[test]
+fn controllers_of_the_corpus_complete_commands_and_make_every_kind_of_mistake() {
+    let folder = fuzz_folder().join("corpus/nvme_rdma_host");
+    let entries = fs::read_dir(folder).expect("a corpus");
+    let inputs = entries.map(|entry| fs::read(entry.expect("an entry").path()).expect("bytes"));
+    let told: Vec<String> = inputs
+        .flat_map(|input| fuzz::nvme_rdma_host_told(&input))
+        .collect();
+    let count = |words: &str| told.iter().filter(|op| op.contains(words)).count();
+    assert!(count("Completed") > 40, "{told:?}");
+    for mistake in ["Cid", "Invalidation", "ResponseLen", "NoReceives", "Stream"] {
+        assert!(count(mistake) > 0, "{mistake}: {told:?}");
     }
 }
 

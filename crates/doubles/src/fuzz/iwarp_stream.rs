@@ -75,22 +75,11 @@ fn settings(has_crc: bool) -> QpSettings {
     }
 }
 
-/// The records of an input: mode and bytes of each.
-fn records(mut bytes: &[u8]) -> impl Iterator<Item = (u8, &[u8])> {
-    std::iter::from_fn(move || {
-        let (&[mode, low, high], rest) = bytes.split_first_chunk::<3>()?;
-        let len = usize::from(u16::from_le_bytes([low, high])).min(rest.len());
-        let (record, rest) = rest.split_at(len);
-        bytes = rest;
-        Some((mode, record))
-    })
-}
-
 /// Frames and FPDUs to a stream whose connection does not stand yet.
 fn handshake(qp: Qp, key: &[u8; 16], bytes: &[u8], random: &mut Random) {
     let mut end = End::new(qp);
     let mut stream = VecDeque::new();
-    for (mode, record) in records(bytes) {
+    for (mode, record) in super::records(bytes) {
         match (mode & 1, record.split_first_chunk::<6>()) {
             (1, Some((&[flags, revision, ird, irds, ord, ords], data))) => {
                 let words = (
@@ -188,7 +177,7 @@ fn rig(has_crc: bool) -> Rig {
 fn stream(rig: &Rig, bytes: &[u8]) -> VecDeque<u8> {
     let mut stream = VecDeque::new();
     let mut msns = [1u32; 3];
-    for (mode, record) in records(bytes) {
+    for (mode, record) in super::records(bytes) {
         match mode % 3 {
             0 => stream.extend(record),
             1 => stream.extend(rig.peer.fpdu(record)),
