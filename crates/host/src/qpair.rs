@@ -1,7 +1,7 @@
 //! The machine of a queue, whichever transport it goes over.
 
 use machine::{Machine, Nanos, RecvPlan, Step, Tag, Transmit};
-use nvmf::host::{Data, HostRole, Op};
+use nvmf::host::{Data, HostOp, HostRole};
 use nvmf::rdma::host::{RdmaHostSettings, RdmaQpair};
 use nvmf::step;
 use nvmf::tcp::host::{Qpair, Settings};
@@ -103,16 +103,16 @@ impl HostQpair {
 }
 
 /// The same of either transport.
-fn with_error<E: Into<Error>>(op: Op<E>) -> Op<Error> {
+fn with_error<E: Into<Error>>(op: HostOp<E>) -> HostOp<Error> {
     match op {
-        Op::Ready => Op::Ready,
-        Op::Completed { tag, cqe } => Op::Completed { tag, cqe },
-        Op::Fatal(error) => Op::Fatal(error.into()),
+        HostOp::Ready => HostOp::Ready,
+        HostOp::Completed { tag, cqe } => HostOp::Completed { tag, cqe },
+        HostOp::Fatal(error) => HostOp::Fatal(error.into()),
     }
 }
 
 impl Machine for HostQpair {
-    type Op = Op<Error>;
+    type Op = HostOp<Error>;
 
     #[inline]
     fn tags_max(&self) -> usize {
@@ -130,7 +130,12 @@ impl Machine for HostQpair {
     }
 
     #[inline]
-    fn poll_step(&mut self, now: Nanos, staged: &[u8], at: &mut usize) -> Option<Step<Op<Error>>> {
+    fn poll_step(
+        &mut self,
+        now: Nanos,
+        staged: &[u8],
+        at: &mut usize,
+    ) -> Option<Step<HostOp<Error>>> {
         either!(self, qpair => {
             let step = qpair.poll_step(now, staged, at)?;
             step::filter_map(step, |op| Some(with_error(op)))

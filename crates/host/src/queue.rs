@@ -8,7 +8,7 @@ use link::CommandMemory as Memory;
 use machine::{Machine, Tag};
 use nvmf::dhchap::DhchapKeys;
 use nvmf::dhchap::host::Authentication;
-use nvmf::host::{Completion, Data, HostRole, Op};
+use nvmf::host::{Completion, Data, HostOp, HostRole};
 use reactor::{Driver, Token, must_fill_random};
 use wire::nvme::authentication::Concatenation;
 use wire::nvme::fabrics::{CONNECT_DATA_BYTES, ConnectData, NQN_BYTES};
@@ -238,7 +238,7 @@ impl Queue {
                 return Some(Event::Down(self.amid_authentication(error)));
             }
             match self.transport.next_op(driver)? {
-                Op::Completed { tag, cqe } => {
+                HostOp::Completed { tag, cqe } => {
                     if self.transport.is_in(QueuePhase::Connecting(tag)) {
                         match self.on_connect_completed(driver, tag, &cqe) {
                             Some(event) => return Some(event),
@@ -253,8 +253,8 @@ impl Queue {
                     }
                     return Some(Event::Completed(tag, cqe));
                 }
-                Op::Ready => self.send_connect(driver),
-                Op::Fatal(error) => self.transport.end(driver, error),
+                HostOp::Ready => self.send_connect(driver),
+                HostOp::Fatal(error) => self.transport.end(driver, error),
             }
         }
     }

@@ -30,7 +30,7 @@ pub enum Data {
 
 /// What happened; `E` is why a connection of the transport ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Op<E> {
+pub enum HostOp<E> {
     /// The connection is initialized: Connect may be submitted.
     Ready,
     /// A command ended; its tag and memory are free.

@@ -11,7 +11,7 @@ use doubles::nvme::{ControllerDouble, ControllerMachine};
 use iwarp::{CrcPolicy, QpSettings};
 use machine::{Machine, Tag};
 use nvmf::command::{AnaState, Geometry};
-use nvmf::host::{Data, HostRole, Op};
+use nvmf::host::{Data, HostOp, HostRole};
 use nvmf::queue::{AbortOutcome, InBandAuthentication, Role};
 use nvmf::{rdma, tcp};
 use proptest::prelude::*;
@@ -39,7 +39,7 @@ struct Expected {
 }
 
 /// A host's end of any transport.
-trait HostMachine: Machine<Op = Op<Self::Error>> {
+trait HostMachine: Machine<Op = HostOp<Self::Error>> {
     type Error: Display;
 
     fn attach(&mut self, role: HostRole);
@@ -453,19 +453,19 @@ impl<T: Transport> World<T> {
 
     fn on_host_op(&mut self, op: <T::Host as Machine>::Op) {
         match op {
-            Op::Ready => {
+            HostOp::Ready => {
                 let tag = self
                     .host
                     .machine
                     .submit(&self.connect.encode(), Data::Out(1024));
                 self.host.set_memory(tag.expect("one entry"), vec![1; 1024]);
             }
-            Op::Completed { cqe, .. } if !self.is_ready => {
+            HostOp::Completed { cqe, .. } if !self.is_ready => {
                 assert_eq!((cqe.status, cqe.result), (Status::SUCCESS, 1));
                 self.host.machine.attach(self.role);
                 self.is_ready = true;
             }
-            Op::Completed { tag, cqe } => {
+            HostOp::Completed { tag, cqe } => {
                 let expected = self.pending.remove(&tag).expect("it was submitted");
                 assert_eq!(cqe.status, expected.status);
                 if let Some(data) = expected.data {
@@ -480,7 +480,7 @@ impl<T: Transport> World<T> {
                 }
                 self.completed += 1;
             }
-            Op::Fatal(error) => panic!("{error}"),
+            HostOp::Fatal(error) => panic!("{error}"),
         }
     }
 

@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 
 use iwarp::QpError;
 use machine::Machine;
-use nvmf::host::{Data, HostRole, Op};
+use nvmf::host::{Data, HostOp, HostRole};
 use nvmf::rdma::host::{CrcPolicy, RdmaHostError, RdmaHostOp, RdmaHostSettings, RdmaQpair};
 use random::Random;
 use testkit::End;
@@ -153,19 +153,19 @@ impl Rig {
         assert_eq!(self.fatal, None, "nothing is told behind the end");
         self.told.push(format!("{op:?}"));
         match op {
-            Op::Ready => self.end.machine.attach(HostRole {
+            HostOp::Ready => self.end.machine.attach(HostRole {
                 entries: ENTRIES,
                 in_capsule_max: IN_CAPSULE_MAX,
                 flow_control_disabled: true,
             }),
-            Op::Completed { tag, cqe } => {
+            HostOp::Completed { tag, cqe } => {
                 let sent = self.commands[usize::from(tag)].take();
                 match sent.expect("it was in flight").data {
                     Data::In(len) => assert!(cqe.data_len <= len),
                     Data::Out(_) | Data::None => assert_eq!(cqe.data_len, 0),
                 }
             }
-            Op::Fatal(why) => self.fatal = Some(why),
+            HostOp::Fatal(why) => self.fatal = Some(why),
         }
     }
 

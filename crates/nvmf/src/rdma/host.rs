@@ -15,7 +15,7 @@ use wire::nvme_rdma::{CmAccept, CmReject, CmRequest, KeyedSgl, cm_status};
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 use super::ReleaseBatch;
-use crate::host::{Completion, Data, HostCommands, HostRole, Op};
+use crate::host::{Completion, Data, HostCommands, HostOp, HostRole};
 use crate::step;
 
 /// Commands in flight at most: as many as a stream has regions.
@@ -97,7 +97,7 @@ fn sts_words(sts: Option<u16>) -> &'static str {
 }
 
 /// What happened.
-pub type RdmaHostOp = Op<RdmaHostError>;
+pub type RdmaHostOp = HostOp<RdmaHostError>;
 
 /// What the transport keeps of a command.
 #[derive(Clone, Copy, Debug, Default)]
@@ -108,7 +108,7 @@ struct Transfer {
 
 /// The host's end of one NVMe/RDMA connection, which is one queue pair.
 ///
-/// A tag lives from [`RdmaQpair::submit`] to [`Op::Completed`]; its memory must be
+/// A tag lives from [`RdmaQpair::submit`] to [`HostOp::Completed`]; its memory must be
 /// known to the driver before the next [`Machine::poll_transmit`].
 /// [`Transmit::release`] is never called.
 #[derive(Debug)]
@@ -165,7 +165,7 @@ impl RdmaQpair {
         self.commands.attach(role);
     }
 
-    /// Whether CRCs are in use, known from [`Op::Ready`] on.
+    /// Whether CRCs are in use, known from [`HostOp::Ready`] on.
     pub fn has_crc(&self) -> bool {
         self.qp.terms().crc
     }
@@ -269,7 +269,7 @@ impl RdmaQpair {
         }
         self.commands_max = crqsize.min(COMMANDS_MAX);
         self.qp.post_receives(self.receives.into());
-        Some(Op::Ready)
+        Some(HostOp::Ready)
     }
 
     /// The controller has rejected the connection.
@@ -277,7 +277,7 @@ impl RdmaQpair {
     fn rejected(&mut self) -> RdmaHostOp {
         let reject = CmReject::ref_from_prefix(self.qp.private_data());
         let sts = reject.ok().map(|(reject, _)| reject.sts.get());
-        Op::Fatal(RdmaHostError::Rejected(sts))
+        HostOp::Fatal(RdmaHostError::Rejected(sts))
     }
 
     /// A response capsule.
@@ -307,7 +307,7 @@ impl RdmaQpair {
         let sqhd = cqe.sqhd.get();
         self.commands.end(cid, sqhd);
         self.qp.post_receives(1);
-        Some(Op::Completed {
+        Some(HostOp::Completed {
             tag: cid,
             cqe: Completion {
                 status: cqe.status(),
@@ -325,7 +325,7 @@ impl RdmaQpair {
             QpOp::Received(received) => self.responded(received),
             QpOp::Established => self.accepted(),
             QpOp::Rejected => Some(self.rejected()),
-            QpOp::Fatal(why) => Some(Op::Fatal(self.mistake.take().unwrap_or(why.into()))),
+            QpOp::Fatal(why) => Some(HostOp::Fatal(self.mistake.take().unwrap_or(why.into()))),
             QpOp::Requested => unreachable!("of a responder"),
             QpOp::Body => unreachable!("no more bytes than a response has are taken"),
             QpOp::ReadDone(_) => unreachable!("a host reads nothing"),

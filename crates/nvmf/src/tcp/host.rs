@@ -59,7 +59,7 @@ impl Default for Settings {
 }
 
 /// What happened.
-pub type Op = host::Op<FatalError>;
+pub type Op = host::HostOp<FatalError>;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum QpairPhase {

@@ -63,7 +63,7 @@ impl Peer {
         let mut peer = Peer::fresh(crc);
         peer.sent_bytes();
         let told = peer.reply(0, accept(0, crqsize).as_bytes());
-        assert_eq!(told, [Op::Ready]);
+        assert_eq!(told, [HostOp::Ready]);
         assert_eq!(peer.end.machine.has_crc(), crc);
         peer.end.machine.attach(HostRole {
             entries: ENTRIES,
@@ -163,7 +163,7 @@ fn stag_of(sqe: &Sqe, len: u32) -> u32 {
 }
 
 fn completed(tag: Tag, data_len: u32) -> RdmaHostOp {
-    Op::Completed {
+    HostOp::Completed {
         tag,
         cqe: Completion {
             status: Status::SUCCESS,
@@ -201,7 +201,7 @@ fn no_command_is_sent_before_the_controller_accepts() {
     assert_eq!(peer.end.machine.room(), 0);
     let refused = peer.end.machine.submit(&Sqe::new(io::FLUSH), Data::None);
     assert_eq!(refused, None);
-    assert_eq!(peer.reply(0, accept(0, 4).as_bytes()), [Op::Ready]);
+    assert_eq!(peer.reply(0, accept(0, 4).as_bytes()), [HostOp::Ready]);
     assert_eq!(peer.end.machine.room(), 1, "the Connect");
     assert_eq!(peer.end.machine.deadline(), None);
 }
@@ -236,7 +236,7 @@ fn answers_without_a_connection_say_why() {
     ] {
         let mut peer = Peer::fresh(false);
         peer.sent_bytes();
-        assert_eq!(peer.reply(flags, data), [Op::Fatal(why)]);
+        assert_eq!(peer.reply(flags, data), [HostOp::Fatal(why)]);
         assert!(why.to_string().contains(words), "{why}");
         assert!(peer.end.machine.is_finished());
         assert_eq!(peer.end.machine.room(), 0);
@@ -291,7 +291,7 @@ fn memory_of_a_read_is_written_and_its_stag_is_worth_nothing_afterwards() {
                 assert_eq!(peer.end.memory[usize::from(tag)], memory);
                 let late = peer.rdma_write(stag, 0, &[9]);
                 let why = QpError::Sent(TerminateCode::SINK_STAG).into();
-                assert_eq!(peer.receive_in_steps(&late, step), [Op::Fatal(why)]);
+                assert_eq!(peer.receive_in_steps(&late, step), [HostOp::Fatal(why)]);
                 assert_eq!(peer.end.memory[usize::from(tag)], memory);
             }
         }
@@ -452,7 +452,7 @@ fn mistakes_of_a_controller_end_the_connection_and_are_named() {
                     }
                     why => why,
                 };
-                assert_eq!(told.last(), Some(&Op::Fatal(why)), "{name}");
+                assert_eq!(told.last(), Some(&HostOp::Fatal(why)), "{name}");
                 assert_eq!(
                     told.len(),
                     if name == "answers twice" { 2 } else { 1 },
@@ -486,7 +486,7 @@ fn response_to_a_command_whose_capsule_was_not_sent_ends_the_connection() {
     let tag = peer.end.machine.submit(&Sqe::new(io::FLUSH), Data::None);
     let response = peer.response(tag.expect("room"), None);
     let why = RdmaHostError::Cid(tag.expect("room"));
-    assert_eq!(peer.receive(&response), [Op::Fatal(why)]);
+    assert_eq!(peer.receive(&response), [HostOp::Fatal(why)]);
 }
 
 #[test]
@@ -498,7 +498,7 @@ fn wrong_crc_ends_the_connection_before_the_command() {
     bytes[last] ^= 1;
     bytes.extend(peer.response(tag, Some(stag)));
     let why = QpError::Sent(TerminateCode::CRC).into();
-    assert_eq!(peer.receive(&bytes), [Op::Fatal(why)]);
+    assert_eq!(peer.receive(&bytes), [HostOp::Fatal(why)]);
 }
 
 /// The RDMA Writes of `len` bytes under `stag`, in FPDUs of at most 60,000.
