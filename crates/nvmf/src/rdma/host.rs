@@ -99,9 +99,9 @@ fn sts_words(sts: Option<u16>) -> &'static str {
 /// What happened.
 pub type RdmaHostOp = HostOp<RdmaHostError>;
 
-/// What the transport keeps of a command.
+/// Memory of a command that the controller may name.
 #[derive(Clone, Copy, Debug, Default)]
-struct Transfer {
+struct NamedMemory {
     /// The STag of its memory, if its data is not in the capsule.
     stag: Option<u32>,
 }
@@ -114,7 +114,7 @@ struct Transfer {
 #[derive(Debug)]
 pub struct RdmaQpair {
     qp: Qp,
-    commands: HostCommands<Transfer>,
+    commands: HostCommands<NamedMemory>,
     /// HRQSIZE: responses that the controller may send.
     receives: u16,
     /// CRQSIZE: commands that the controller has at a time at most; 0 until it has accepted.

@@ -91,7 +91,7 @@ impl ToSend {
 
 /// How far the data of a command has come.
 #[derive(Clone, Copy, Debug, Default)]
-struct Transfer {
+struct DataProgress {
     /// A data digest did not match.
     is_damaged: bool,
     /// The data now arriving ends the command.
@@ -106,7 +106,7 @@ struct Transfer {
 
 /// Bytes that are still to come.
 #[inline]
-fn expects(command: &HostCommand<Transfer>) -> u32 {
+fn expects(command: &HostCommand<DataProgress>) -> u32 {
     match command.data {
         Data::In(len) => len - command.transfer.moved,
         _ => 0,
@@ -120,7 +120,7 @@ fn expects(command: &HostCommand<Transfer>) -> u32 {
 /// [`Transmit::release`] is never called.
 #[derive(Debug)]
 pub struct Qpair {
-    commands: HostCommands<Transfer>,
+    commands: HostCommands<DataProgress>,
     phase: QpairPhase,
     /// Of the PDUs that come.
     framing: Framing,
