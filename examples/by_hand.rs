@@ -11,7 +11,7 @@ use std::sync::Arc;
 use machine::{Machine, Step, Tag, Tail, Transmit};
 use nvmf::command::{AnaState, Command, Geometry, Io, IoKind};
 use nvmf::host::{Data, HostRole};
-use nvmf::queue::{Done, InBandAuthentication, Op, Role};
+use nvmf::queue::{ControllerEnd as _, Done, InBandAuthentication, Op, Role};
 use nvmf::tcp::controller;
 use nvmf::tcp::host;
 use wire::nvme::{ConnectCommand, Sqe, Status, io};

@@ -238,6 +238,7 @@ impl Seen {
         let mut connection = ConnectionStatus {
             id: base.connection.to_string(),
             protocol: protocol_of(info.protocol),
+            rdma: info.is_rdma,
             peer: canonical(base.via.peer),
             local: base.via.local,
             listener: self.listener(base.via.listener),

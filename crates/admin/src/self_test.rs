@@ -72,7 +72,9 @@ pub(crate) fn addresses(
 ) -> Vec<SocketAddr> {
     let all = served.listeners.iter();
     let fitting = all.filter(|(number, listener)| {
-        listener.protocol == protocol && !listener.discovery_only && will_do(*number)
+        // weft's own initiator goes by TCP.
+        let does = listener.protocol == protocol && !listener.rdma.is_only();
+        does && !listener.discovery_only && will_do(*number)
     });
     fitting.map(|(_, listener)| listener.address).collect()
 }

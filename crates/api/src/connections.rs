@@ -15,6 +15,9 @@ pub struct ConnectionStatus {
     pub id: String,
     /// What it speaks.
     pub protocol: Protocol,
+    /// It is carried by RDMA.
+    #[serde(default)]
+    pub rdma: bool,
     /// Where it comes from.
     #[schema(value_type = String)]
     pub peer: SocketAddr,

@@ -73,6 +73,8 @@ pub struct NvmeProof {
     pub discovers_by_tls: bool,
     /// A host that is not listed is not let in, whatever it proves.
     pub is_listed: bool,
+    /// By RDMA, as the listener refuses NVMe/TCP.
+    pub is_by_rdma: bool,
 }
 
 impl NvmeProof {
@@ -87,6 +89,7 @@ impl NvmeProof {
             dhchap: ProvenBy::of(subsystem, |terms| terms.dhchap.is_some()),
             discovers_by_tls: listener.requires_tls,
             is_listed: subsystem.hosts.is_some(),
+            is_by_rdma: listener.rdma.is_only(),
         }
     }
 }
@@ -220,12 +223,13 @@ impl Reached<'_> {
         } else {
             ""
         };
-        let connect = format!("nvme connect -t tcp -a {ip} -s {port} -n {nqn}");
+        let by = if proof.is_by_rdma { "rdma" } else { "tcp" };
+        let connect = format!("nvme connect -t {by} -a {ip} -s {port} -n {nqn}");
         let mut steps = vec![step(
             "From Linux, as root, with nvme-cli",
             &[
-                "modprobe nvme-tcp".to_owned(),
-                format!("nvme discover -t tcp -a {ip} -s {port}{discovers_by}"),
+                format!("modprobe nvme-{by}"),
+                format!("nvme discover -t {by} -a {ip} -s {port}{discovers_by}"),
                 format!("{connect}{of_all}"),
             ],
         )];

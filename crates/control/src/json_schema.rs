@@ -90,6 +90,7 @@ fn form(takes: Takes) -> Value {
     match takes {
         Takes::Text | Takes::File | Takes::FileOr(_) | Takes::Secret => text,
         Takes::Flag => json!({ "type": "boolean" }),
+        Takes::FlagOr(word) => json!({ "anyOf": [{ "type": "boolean" }, { "enum": [word] }] }),
         Takes::Number => number,
         Takes::NumberOr(word) => json!({ "anyOf": [number, { "enum": [word] }] }),
         Takes::Size => json!({ "anyOf": [number, { "type": "string", "pattern": size() }] }),

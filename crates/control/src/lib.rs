@@ -26,6 +26,7 @@ mod parse;
 mod pattern;
 mod plan;
 mod policy;
+mod rdma;
 mod reload;
 mod schema;
 mod secret;

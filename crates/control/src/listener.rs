@@ -7,6 +7,7 @@ use nvmf::{Advertise, HostTerms, Referral};
 use server::{Config, ListenerSpec, Protocol, SubsystemSpec, check};
 
 use crate::policy::pick;
+use crate::rdma::rdma;
 use crate::schema::{EXPORT, LISTENER, REFERRAL, SCHEMA, SUBSYSTEM, TARGET};
 use crate::source::{Section, Sink};
 
@@ -21,15 +22,6 @@ pub(crate) const PROTOCOLS: &[(&str, Protocol)] = &[
 
 /// Whether hosts speak TLS alone.
 const TLS: &[(&str, bool)] = &[("allowed", false), ("required", true)];
-
-/// What is spoken at a listener, as people call it.
-pub(crate) fn spoken(protocol: Protocol) -> &'static str {
-    match protocol {
-        Protocol::NvmeTcp => "NVMe/TCP",
-        Protocol::Iscsi => "iSCSI",
-        Protocol::Nfs => "NFS",
-    }
-}
 
 /// The listeners; and whether all of them could be read.
 pub(crate) fn listeners(sink: &mut Sink, file: &Section) -> (Vec<ListenerSpec>, bool) {
@@ -57,6 +49,7 @@ pub(crate) fn listeners(sink: &mut Sink, file: &Section) -> (Vec<ListenerSpec>, 
             };
             sink.add(&section.span_of("tls"), text);
         }
+        let rdma = rdma(sink, section, protocol, requires_tls);
         if advertise.is_some() && protocol == Protocol::Nfs {
             let text = "`advertise` is for NVMe/TCP and iSCSI: NFS tells no client an address";
             sink.add(&section.span_of("advertise"), text);
@@ -71,6 +64,7 @@ pub(crate) fn listeners(sink: &mut Sink, file: &Section) -> (Vec<ListenerSpec>, 
             advertise,
             discovery_only,
             requires_tls,
+            rdma,
         };
         listeners.push((spec, section.span.clone()));
     }

@@ -12,7 +12,6 @@ use nvmf::{AnaGroup, HostTerms, check_host_nqn, check_subsystem_nqn};
 use server::{Config, ListenerSpec, NamespaceSpec, Protocol, SubsystemSpec, check};
 use uuid::Uuid;
 
-use crate::listener::spoken;
 use crate::policy::pick;
 use crate::schema::{ANA, HOST, NAMESPACE, SCHEMA, SUBSYSTEM};
 use crate::secret::Secrets;
@@ -288,7 +287,7 @@ fn reached(sink: &mut Sink, section: &Section, listeners: &[ListenerSpec]) -> Op
             let why = format!("the listener {} is `discovery_only`", text.value);
             sink.add(&text.span, why);
         } else if spec.protocol != Protocol::NvmeTcp {
-            let other = spoken(spec.protocol);
+            let other = spec.spoken();
             let why = format!("the listener {} speaks {other}, not NVMe/TCP", text.value);
             sink.add(&text.span, why);
         } else if numbers.contains(&number) {

@@ -14,7 +14,6 @@ use store::Spec;
 
 use crate::disturbs::disturbs;
 use crate::format_size;
-use crate::listener::spoken;
 use crate::nvme::ANA_STATES;
 
 /// One change of a [`plan`].
@@ -228,7 +227,7 @@ impl Planner<'_> {
                 continue;
             }
             let address = spec.address;
-            let spoken = spoken(spec.protocol);
+            let spoken = spec.spoken();
             let text = format!("listener {address} ({spoken}) is removed: connections by it end");
             let undo = Some(Change::AddListener(spec.clone()));
             let change = Change::RemoveListener { address };
@@ -239,7 +238,7 @@ impl Planner<'_> {
                 continue;
             }
             let address = spec.address;
-            let text = format!("listener {address} ({}) is added", spoken(spec.protocol));
+            let text = format!("listener {address} ({}) is added", spec.spoken());
             let undo = Some(Change::RemoveListener { address });
             let change = Change::AddListener(spec.clone());
             self.add(Phase::AddListeners, change, undo, text);

@@ -25,6 +25,8 @@ pub enum Takes {
     Secret,
     /// True or false.
     Flag,
+    /// The same, or this word.
+    FlagOr(&'static str),
     /// A whole number.
     Number,
     /// The same, or this word.
@@ -337,6 +339,10 @@ pub const SCHEMA: &[Keys] = &[
             key("advertise", Takes::Text),
             key("discovery_only", Takes::Flag),
             key("tls", Takes::Text),
+            key("rdma", Takes::FlagOr(crate::rdma::ONLY)),
+            key("mpa_crc", Takes::Text),
+            key("fpdu_bytes_max", Takes::Size),
+            key("rdma_reads_max", Takes::Number),
         ],
     ),
     (

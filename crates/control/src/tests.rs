@@ -21,6 +21,7 @@ mod kerberos;
 mod nfs;
 mod patterns;
 mod plan;
+mod rdma;
 mod secrets;
 
 const EXAMPLE: &str = include_str!("../../../weft.example.toml");

@@ -122,6 +122,7 @@ fn has_form(value: &Value, takes: Takes) -> bool {
     match takes {
         Takes::Text | Takes::File | Takes::FileOr(_) | Takes::Secret => value.is_str(),
         Takes::Flag => value.is_bool(),
+        Takes::FlagOr(_) => value.is_bool() || value.is_str(),
         Takes::Number => value.is_integer(),
         Takes::NumberOr(_) | Takes::Size => value.is_integer() || value.is_str(),
         Takes::Texts => all(Value::is_str),

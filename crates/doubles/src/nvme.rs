@@ -5,53 +5,33 @@ use std::sync::Arc;
 
 use machine::{Machine, Tag};
 use nvmf::command::{Command, Geometry, Io, IoKind, copy_ranges, deallocate_ranges};
-use nvmf::queue::{AbortOutcome, Done, Op, Queue, RefusedCommand, Role};
+use nvmf::queue::{ControllerEnd, Done, Op, RefusedCommand, Role};
 use nvmf::{rdma, tcp};
 use testkit::End;
 use wire::nvme::Status;
 
-/// A controller's end of any transport: its calls are those of the ends themselves.
-#[allow(missing_docs)]
-pub trait ControllerMachine: Machine<Op = Op<Self::Error>> {
+/// A controller's end of any transport, with why its connection ends.
+pub trait ControllerMachine: ControllerEnd + Machine<Op = Op<Self::Error>> {
+    /// Why it ends.
     type Error: Copy;
 
-    fn queue(&self) -> &Queue;
-    fn attach(&mut self, role: Role);
-    fn prepared(&mut self, tag: Tag);
-    fn complete(&mut self, tag: Tag, done: Done);
-    fn set_namespaces(&mut self, namespaces: Arc<[Geometry]>);
-    fn abort(&mut self, cid: u16) -> AbortOutcome;
+    /// The host may have the controller that it asks for.
+    fn grant_queue(&mut self) {
+        unreachable!("of NVMe/RDMA")
+    }
 }
 
-macro_rules! controller_machine {
-    ($machine:ty, $error:ty) => {
-        impl ControllerMachine for $machine {
-            type Error = $error;
-
-            fn queue(&self) -> &Queue {
-                self.queue()
-            }
-            fn attach(&mut self, role: Role) {
-                self.attach(role);
-            }
-            fn prepared(&mut self, tag: Tag) {
-                self.prepared(tag);
-            }
-            fn complete(&mut self, tag: Tag, done: Done) {
-                self.complete(tag, done);
-            }
-            fn set_namespaces(&mut self, namespaces: Arc<[Geometry]>) {
-                self.set_namespaces(namespaces);
-            }
-            fn abort(&mut self, cid: u16) -> AbortOutcome {
-                self.abort(cid)
-            }
-        }
-    };
+impl ControllerMachine for tcp::controller::Qpair {
+    type Error = tcp::FatalError;
 }
 
-controller_machine!(tcp::controller::Qpair, tcp::FatalError);
-controller_machine!(rdma::controller::Qpair, iwarp::QpError);
+impl ControllerMachine for rdma::controller::Qpair {
+    type Error = rdma::controller::RdmaError;
+
+    fn grant_queue(&mut self) {
+        self.answer_queue(true);
+    }
+}
 
 /// A controller's end whose namespaces all lie on one byte vector. Connect
 /// succeeds, Admin commands are answered with bytes of their opcode.
@@ -119,6 +99,7 @@ impl<M: ControllerMachine> ControllerDouble<M> {
                 }
                 Op::Forgotten { tag, event } => self.forgotten.push((tag, event)),
                 Op::Refused(refused) => self.refused.push(refused),
+                Op::QueueAsked { .. } => self.end.machine.grant_queue(),
                 Op::Fatal(error) => self.fatal = Some(error),
             }
         }

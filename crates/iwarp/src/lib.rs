@@ -29,6 +29,7 @@ mod stags;
 
 pub use mpa::{CrcPolicy, MpaError, Terms, ulpdu_max};
 pub use qp::{
-    DataPart, OWN_BYTES, Qp, QpError, QpOp, QpSettings, ReadsRefused, ReceivedSend, SendHead, Work,
+    DataPart, OWN_BYTES, Qp, QpCounts, QpError, QpOp, QpSettings, ReadsRefused, ReceivedSend,
+    SendHead, Work,
 };
 pub use stags::{RegisteredMemory, RemoteAccess};

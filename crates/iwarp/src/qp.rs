@@ -70,6 +70,17 @@ impl Default for QpSettings {
     }
 }
 
+/// What a stream has moved, and has under way.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct QpCounts {
+    /// FPDUs that have begun to arrive.
+    pub fpdus_received: u64,
+    /// FPDUs that were sent, Terminates not counted.
+    pub fpdus_sent: u64,
+    /// RDMA Reads of this end whose response has not come.
+    pub reads: u64,
+}
+
 /// Why a stream ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum QpError {
@@ -82,6 +93,13 @@ pub enum QpError {
     /// The peer sent a Terminate.
     #[error("peer terminated the stream: {}", words(*.0))]
     Received(TerminateCode),
+}
+
+impl QpError {
+    /// Whether either side has sent a Terminate.
+    pub fn is_terminate(&self) -> bool {
+        matches!(self, QpError::Sent(_) | QpError::Received(_))
+    }
 }
 
 fn words(code: TerminateCode) -> &'static str {
@@ -159,6 +177,8 @@ pub struct Qp {
     /// Frames of the handshake, the RTR or a Terminate, before everything else.
     control: Vec<u8>,
     notice: Option<QpOp>,
+    fpdus_received: u64,
+    fpdus_sent: u64,
 }
 
 impl Qp {
@@ -191,6 +211,8 @@ impl Qp {
             sender: FpduSender::default(),
             control: Vec::new(),
             notice: None,
+            fpdus_received: 0,
+            fpdus_sent: 0,
         }
     }
 
@@ -211,6 +233,15 @@ impl Qp {
     /// What both ends agree on, once the peer's frame has come.
     pub fn terms(&self) -> Terms {
         self.terms
+    }
+
+    /// What it has moved so far.
+    pub fn counts(&self) -> QpCounts {
+        QpCounts {
+            fpdus_received: self.fpdus_received,
+            fpdus_sent: self.fpdus_sent,
+            reads: self.sender.reads_under_way(),
+        }
     }
 
     /// Accepts the Request with `private_data`, 508 bytes at most.
@@ -489,7 +520,9 @@ impl Machine for Qp {
             out.header(&self.control);
             self.control = Vec::new();
         }
-        while self.life == Life::Live && out.has_room() && self.send_fpdu(out) {}
+        while self.life == Life::Live && out.has_room() && self.send_fpdu(out) {
+            self.fpdus_sent += 1;
+        }
         if self.life == Life::Ended && !self.control.is_empty() && out.has_room() {
             out.header(&self.control);
             self.control = Vec::new();

@@ -6,9 +6,10 @@ use std::sync::Arc;
 
 use machine::work;
 use wire::nvme::discovery::{
-    ADRFAM_IPV4, ADRFAM_IPV6, DISCOVERY_NQN, EFLAGS_EPCSD, LogEntry, LogHeader, SECTYPE_TLS_1_3,
-    SUBTYPE_CURRENT, SUBTYPE_NVM, SUBTYPE_REFERRAL, TREQ_SECURE_CHANNEL_REQUIRED,
-    TREQ_SQ_FLOW_CONTROL_DISABLE, TRTYPE_TCP,
+    ADRFAM_IPV4, ADRFAM_IPV6, DISCOVERY_NQN, EFLAGS_EPCSD, LogEntry, LogHeader, RDMA_CMS_RDMA_CM,
+    RDMA_PRTYPE_IWARP, RDMA_QPTYPE_CONNECTED, SECTYPE_TLS_1_3, SUBTYPE_CURRENT, SUBTYPE_NVM,
+    SUBTYPE_REFERRAL, TREQ_SECURE_CHANNEL_REQUIRED, TREQ_SQ_FLOW_CONTROL_DISABLE, TRTYPE_RDMA,
+    TRTYPE_TCP,
 };
 use wire::nvme::fabrics::nqn_field;
 use wire::nvme::identify::{ascii, zeroed};
@@ -16,11 +17,12 @@ use zerocopy::IntoBytes;
 
 use crate::subsystem::ADMIN_ENTRIES_MAX;
 use crate::subsystem::{ListenerSpec, Referral, Subsystem};
+use crate::transport::Transport;
 
 const HEADER_BYTES: usize = size_of::<LogHeader>();
 const ENTRY_BYTES: usize = size_of::<LogEntry>();
 
-/// A listener as a host reaches it.
+/// A listener as a host reaches it by one transport.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Port {
     /// Number of the listener.
@@ -29,35 +31,48 @@ pub(crate) struct Port {
     port: u16,
     discovery_only: bool,
     requires_tls: bool,
+    transport: Transport,
     /// The host came in here.
     is_current: bool,
 }
 
 impl Port {
-    /// Whether a subsystem is reached here.
-    pub fn serves(&self, subsystem: &Subsystem) -> bool {
-        !self.discovery_only && subsystem.is_on(self.number)
+    /// Whether a subsystem is reached here by a host that needs TLS for it, or does not.
+    /// TLS is for NVMe/TCP.
+    pub fn serves(&self, subsystem: &Subsystem, needs_tls: bool) -> bool {
+        let is_carried = self.transport == Transport::Tcp || !needs_tls;
+        is_carried && !self.discovery_only && subsystem.is_on(self.number)
     }
 }
 
-/// The listeners as a host reaches them that came in through listener `current`
-/// and reached us at `local`; each address once.
-pub(crate) fn ports(listeners: &[ListenerSpec], current: u16, local: SocketAddr) -> Vec<Port> {
+/// The listeners as a host reaches them that came in through listener and transport
+/// `current` and reached us at `local`; each address once for each transport.
+pub(crate) fn ports(
+    listeners: &[ListenerSpec],
+    current: (u16, Transport),
+    local: SocketAddr,
+) -> Vec<Port> {
     let mut ports: Vec<Port> = Vec::new();
-    for listener in listeners {
+    let by_transport = listeners.iter().flat_map(|listener| {
+        let all = Transport::ALL.into_iter();
+        let own = all.filter(|transport| listener.transports.has(*transport));
+        own.map(move |transport| (listener, transport))
+    });
+    for (listener, transport) in by_transport {
         let Some((host, port)) = reachable(listener, local.ip().to_canonical()) else {
             continue;
         };
-        let is_current = listener.number == current;
+        let is_current = (listener.number, transport) == current;
         let known = ports
             .iter_mut()
-            .find(|known| known.host == host && known.port == port);
+            .find(|known| known.host == host && known.port == port && known.transport == transport);
         let found = Port {
             number: listener.number,
             host,
             port,
             discovery_only: listener.discovery_only,
             requires_tls: listener.requires_tls,
+            transport,
             is_current,
         };
         match known {
@@ -131,8 +146,8 @@ impl DiscoveryLog {
         let mut served = Vec::new();
         for subsystem in visible {
             work::spend(ports.len() as u64);
-            let at = (0..ports.len()).filter(|index| ports[*index].serves(subsystem));
             let of_host = subsystem.needs_tls(hostnqn);
+            let at = (0..ports.len()).filter(|index| ports[*index].serves(subsystem, of_host));
             served.extend(at.map(|port| ServedAt {
                 subsystem: subsystem.clone(),
                 port,
@@ -205,6 +220,10 @@ fn encode(entry: &LogRecord<'_>) -> LogEntry {
         LogRecord::Nvm(served, _) => served.needs_tls,
         LogRecord::Referral(_) => false,
     };
+    let transport = match *entry {
+        LogRecord::Current(port) | LogRecord::Nvm(_, port) => port.transport,
+        LogRecord::Referral(_) => Transport::Tcp,
+    };
     let (subtype, subnqn, host, port, portid, eflags) = match *entry {
         LogRecord::Current(port) => (
             SUBTYPE_CURRENT,
@@ -233,7 +252,17 @@ fn encode(entry: &LogRecord<'_>) -> LogEntry {
         ),
     };
     let mut entry: LogEntry = zeroed();
-    entry.trtype = TRTYPE_TCP;
+    match transport {
+        Transport::Tcp => entry.trtype = TRTYPE_TCP,
+        Transport::Rdma => {
+            entry.trtype = TRTYPE_RDMA;
+            entry.tsas[..3].copy_from_slice(&[
+                RDMA_QPTYPE_CONNECTED,
+                RDMA_PRTYPE_IWARP,
+                RDMA_CMS_RDMA_CM,
+            ]);
+        }
+    }
     entry.adrfam = if host.parse::<Ipv6Addr>().is_ok() {
         ADRFAM_IPV6
     } else {

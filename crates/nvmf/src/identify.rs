@@ -21,6 +21,7 @@ use crate::item::NamedItem;
 use crate::request::{AdminRequest, Fault, Reply, at};
 use crate::reservation::rescap;
 use crate::subsystem::{ADMIN_ENTRIES_MAX, ANA_GROUPS_MAX, NSID_MAX, Namespace, Subsystem};
+use crate::transport::Transport;
 
 /// Unit of MDTS, VSL, WZSL and WUSL: the minimum memory page (CAP.MPSMIN is 0),
 /// bytes.
@@ -258,8 +259,13 @@ fn identify_controller(controller: &Controller) -> wire_id::Controller {
     id.aerl = EVENT_REQUESTS_MAX as u8 - 1;
     id.elpe = ERROR_ENTRIES_MAX as u8 - 1;
     id.kas = (KEEP_ALIVE_GRANULARITY_MS as u16 / 100).into();
-    // SGLs without alignment, in-capsule offsets, transport data blocks.
-    id.sgls = (1 | 1 << 20 | 1 << 21).into();
+    // SGLs without alignment, in-capsule offsets, and what carries other data: keyed data
+    // blocks or transport data blocks.
+    let carries = match controller.arrival.transport {
+        Transport::Rdma => 1 << 2,
+        Transport::Tcp => 1 << 21,
+    };
+    id.sgls = (1 | 1 << 20 | carries).into();
     nqn_field(&mut id.subnqn, &subsystem.nqn);
     if controller.is_discovery {
         id.cntrltype = 2;

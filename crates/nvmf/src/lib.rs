@@ -59,6 +59,7 @@ pub mod step;
 mod subsystem;
 pub mod support;
 pub mod tcp;
+pub mod transport;
 
 pub use controller::{Activity, Controller, ErrorNote};
 pub use lba_status::{LbaStatus, LbaStatusKind};

@@ -12,6 +12,7 @@
 //! its fused partner failed) is answered when the transport has nothing more to do with
 //! its data, so that none of it can come after its answer: [`Queue::next_withdrawn`].
 
+mod controller_end;
 mod decode;
 mod fused;
 mod give_up;
@@ -22,9 +23,10 @@ mod tests;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use machine::Tag;
+use machine::{Nanos, Tag};
 use wire::nvme::{Cqe, Sqe, Status, admin};
 
+pub use self::controller_end::ControllerEnd;
 use self::decode::{Transfer, error_location, is_plain, transfer};
 use self::slots::{CommandSlots, Fused, SlotState};
 use crate::command::{Command, Geometry, decode_io, is_io};
@@ -33,6 +35,11 @@ use crate::command::{Command, Geometry, decode_io, is_io};
 const ENTRIES_BEFORE_CONNECT: usize = 32;
 /// The SQHD of a host that asked for no SQ flow control.
 const NO_SQHD: u16 = 0xffff;
+
+/// How long a host that must authenticate has for it.
+const AUTHENTICATION_TIMEOUT: Nanos = 60_000_000_000;
+/// How long a host whose authentication has failed has to ask why.
+const FAILURE_TIMEOUT: Nanos = 1_000_000_000;
 
 /// Whether a host authenticates on a queue (Base 2.0, section 8.13.5).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -104,8 +111,30 @@ pub enum Op<F> {
     },
     /// A command was refused, and is answered already: for the error log.
     Refused(RefusedCommand),
+    /// NVMe/RDMA: the host asks for an I/O queue of the controller with this Controller ID,
+    /// before it connects one: say whether the host may have a controller of that ID.
+    QueueAsked {
+        /// CNTLID, never 0.
+        cntlid: u16,
+    },
     /// The connection ends once everything was sent.
     Fatal(F),
+}
+
+impl<F> Op<F> {
+    /// The same with another word for why the connection ends.
+    #[inline]
+    pub fn map_fatal<E>(self, of: impl FnOnce(F) -> E) -> Op<E> {
+        match self {
+            Op::Prepare { tag, len, staged } => Op::Prepare { tag, len, staged },
+            Op::Execute { tag } => Op::Execute { tag },
+            Op::ExecuteFused { compare, write } => Op::ExecuteFused { compare, write },
+            Op::Forgotten { tag, event } => Op::Forgotten { tag, event },
+            Op::Refused(refused) => Op::Refused(refused),
+            Op::QueueAsked { cntlid } => Op::QueueAsked { cntlid },
+            Op::Fatal(why) => Op::Fatal(of(why)),
+        }
+    }
 }
 
 /// A command that never became an [`Op::Execute`].
@@ -235,12 +264,14 @@ pub struct Queue {
     notices: VecDeque<QueueNotice>,
     /// Tags that are over without an answer.
     unanswered: Vec<Tag>,
+    /// Until Connect and authentication must have succeeded.
+    live_until: Nanos,
 }
 
 impl Queue {
-    /// A queue that Connect has not made yet; no command has more data than
-    /// `io_bytes_max`.
-    pub(crate) fn new(io_bytes_max: u32) -> Queue {
+    /// A queue that Connect has not made yet, and must have by `live_until`; no command has
+    /// more data than `io_bytes_max`.
+    pub(crate) fn new(io_bytes_max: u32, live_until: Nanos) -> Queue {
         Queue {
             io_bytes_max,
             role: Role {
@@ -258,12 +289,16 @@ impl Queue {
             withdrawn: Vec::new(),
             notices: VecDeque::new(),
             unanswered: Vec::new(),
+            live_until,
         }
     }
 
     /// Connect will succeed: call it before completing Connect.
-    pub(crate) fn attach(&mut self, role: Role) {
+    fn attach(&mut self, role: Role) {
         assert!(role.entries >= 2, "a queue has at least 2 entries");
+        if role.authentication == InBandAuthentication::Required {
+            self.live_until = self.live_until.saturating_add(AUTHENTICATION_TIMEOUT);
+        }
         if self.phase == QueuePhase::Connecting {
             self.role = role;
         }
@@ -285,8 +320,19 @@ impl Queue {
         matches!(self.phase, QueuePhase::Live | QueuePhase::Authenticating)
     }
 
+    /// When its host has had time enough to connect and to authenticate.
+    pub(crate) fn deadline(&self) -> Option<Nanos> {
+        let is_over = self.is_live() || self.is_ended();
+        (!is_over).then_some(self.live_until)
+    }
+
+    fn authentication_failed(&mut self, now: Nanos) {
+        self.set_authenticated(false);
+        self.live_until = now.saturating_add(FAILURE_TIMEOUT);
+    }
+
     /// The host has proven what it is, or it must again: nothing else is executed before.
-    pub(crate) fn set_authenticated(&mut self, is_authenticated: bool) {
+    fn set_authenticated(&mut self, is_authenticated: bool) {
         if self.is_connected() {
             self.phase = match is_authenticated {
                 true => QueuePhase::Live,

@@ -5,6 +5,8 @@
 pub mod controller;
 pub mod host;
 
+pub use iwarp::{CrcPolicy, QpCounts, QpSettings, ulpdu_max};
+
 use machine::{Tag, Tail, Transmit};
 
 /// A batch whose released tags are told to the queue pair: which tags the driver may

@@ -33,6 +33,7 @@ use crate::request::{AdminOutcome, AdminRequest, Env, Reply};
 use crate::subsystem::{
     ADMIN_ENTRIES_MAX, Arrival, CNTLID_MAX, HostTerms, Limits, ListenerSpec, Referral, Subsystem,
 };
+use crate::transport::Transport;
 
 pub use self::authenticated::AuthenticationRefusal;
 pub use self::generated::GeneratedKey;
@@ -65,6 +66,8 @@ pub struct Via {
     pub network: IpAddr,
     /// The identity of the key that its TLS is made with; `None`: it speaks none.
     pub psk_identity: Option<String>,
+    /// What carries the connection.
+    pub transport: Transport,
 }
 
 impl Via {
@@ -79,6 +82,7 @@ impl Via {
         Arrival {
             address: self.peer.ip(),
             is_encrypted: self.psk_identity.is_some(),
+            transport: self.transport,
         }
     }
 }
@@ -285,6 +289,16 @@ impl Registry {
     /// A controller, unless it is gone.
     pub fn controller(&mut self, id: ControllerId) -> Option<&mut Controller> {
         self.controllers.get_mut(&id)
+    }
+
+    /// Whether any subsystem has a controller of that ID that came by the same listener.
+    pub fn has_cntlid(&self, cntlid: u16, listener: u16) -> bool {
+        work::spend(self.entries.len() as u64);
+        let mut own = self.entries.values().filter_map(|entry| {
+            let id = entry.controllers.get(&cntlid)?;
+            self.controllers.get(id)
+        });
+        own.any(|controller| controller.listener == listener)
     }
 
     /// Connect (Base 2.0, section 6.3): creates a controller for an Admin
@@ -495,6 +509,12 @@ impl Registry {
                 "the controller was connected through another listener",
             ));
         }
+        if controller.arrival.transport != via.transport {
+            return Err(Refusal::data(
+                CNTLID,
+                "the controller was connected by another transport",
+            ));
+        }
         let limits = &controller.subsystem.limits;
         if controller.is_discovery || command.qid > limits.io_queues_max {
             return Err(Refusal::command(
@@ -667,7 +687,8 @@ impl Registry {
 
     /// The listeners as a controller's host reaches them.
     fn ports(&self, controller: &Controller) -> Vec<Port> {
-        discovery::ports(&self.listeners, controller.listener, controller.local)
+        let current = (controller.listener, controller.arrival.transport);
+        discovery::ports(&self.listeners, current, controller.local)
     }
 
     fn live(&mut self, id: ControllerId) -> &mut Controller {

@@ -14,6 +14,7 @@ use wire::nvme::discovery::DISCOVERY_NQN;
 
 use crate::command::AnaState;
 use crate::dhchap::{DhchapChoice, DhchapKeys};
+use crate::transport::{Transport, Transports};
 
 /// A namespace of an NVM subsystem.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -223,6 +224,8 @@ pub struct Arrival {
     pub address: IpAddr,
     /// What it sends is encrypted, by a key of its own.
     pub is_encrypted: bool,
+    /// What carries its queues.
+    pub transport: Transport,
 }
 
 impl HostTerms {
@@ -361,6 +364,8 @@ pub struct ListenerSpec {
     pub discovery_only: bool,
     /// Hosts connect by TLS alone.
     pub requires_tls: bool,
+    /// By which transports hosts connect.
+    pub transports: Transports,
 }
 
 /// An address as hosts are to use it: behind address translation, or by name.

@@ -12,7 +12,7 @@ use iwarp::{CrcPolicy, QpSettings};
 use machine::{Machine, Tag};
 use nvmf::command::{AnaState, Geometry};
 use nvmf::host::{Data, HostOp, HostRole};
-use nvmf::queue::{AbortOutcome, InBandAuthentication, Role};
+use nvmf::queue::{AbortOutcome, ControllerEnd as _, InBandAuthentication, Role};
 use nvmf::{rdma, tcp};
 use proptest::prelude::*;
 use random::Random;

@@ -12,8 +12,10 @@ use iwarp::{
 };
 use machine::{Machine, Tag};
 use nvmf::command::{AnaState, Command, Geometry};
-use nvmf::queue::{AbortOutcome, Done, InBandAuthentication, Op, RefusedCommand, Role};
-use nvmf::rdma::controller::{Qpair, RdmaSettings};
+use nvmf::queue::{
+    AbortOutcome, ControllerEnd as _, Done, InBandAuthentication, Op, RefusedCommand, Role,
+};
+use nvmf::rdma::controller::{Qpair, RdmaError, RdmaSettings};
 use testkit::End;
 use wire::iwarp::TerminateCode;
 use wire::nvme::{ConnectCommand, Disconnect, Sgl, Sqe, Status, io};
@@ -22,6 +24,8 @@ use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 /// Entries of the queue.
 const ENTRIES: u16 = 4;
+/// The one controller that there is.
+const CNTLID: u16 = 5;
 /// The host's memory: tags of what it reads into, writes from, and sends in capsules.
 const READ: Tag = 1;
 const WRITTEN: Tag = 2;
@@ -40,7 +44,7 @@ struct Pair {
     back: VecDeque<u8>,
     work: Vec<Tag>,
     refused: Vec<RefusedCommand>,
-    fatal: Option<QpError>,
+    fatal: Option<RdmaError>,
     completions: Vec<Completion>,
     host_ops: Vec<QpOp>,
     /// So many bytes are received at a time.
@@ -216,6 +220,9 @@ impl Pair {
                 Op::Execute { tag } => self.work.push(tag),
                 Op::Refused(refused) => self.refused.push(refused),
                 Op::Fatal(why) => self.fatal = Some(why),
+                Op::QueueAsked { cntlid } => {
+                    self.controller.machine.answer_queue(cntlid == CNTLID);
+                }
                 other => panic!("{other:?}"),
             }
         }
@@ -475,6 +482,21 @@ fn request_that_does_not_fit_is_rejected_with_its_status() {
             host_settings(),
             cm_status::INVALID_HRQSIZE,
         ),
+        (
+            with(|request| request.hrqsize = 9.into()),
+            host_settings(),
+            cm_status::INVALID_HRQSIZE,
+        ),
+        (
+            with(|request| request.qid = 129.into()),
+            host_settings(),
+            cm_status::INVALID_QID,
+        ),
+        (
+            with(|request| request.cntlid = (CNTLID + 1).into()),
+            host_settings(),
+            cm_status::INVALID_CNTLID,
+        ),
         (with(|_| {}), reads_none, cm_status::INVALID_IRD),
     ] {
         let pair = Pair::new(&data, stream, CrcPolicy::Off);
@@ -484,7 +506,10 @@ fn request_that_does_not_fit_is_rejected_with_its_status() {
         assert!(pair.controller.machine.is_finished());
     }
     let pair = Pair::new(
-        &with(|request| request.hsqsize = 7.into()),
+        &with(|request| {
+            request.hsqsize = 7.into();
+            request.cntlid = CNTLID.into();
+        }),
         host_settings(),
         CrcPolicy::Off,
     );
@@ -503,7 +528,10 @@ fn capsule_beyond_crqsize_ends_the_connection() {
     pair.send(&command(io::FLUSH, 8, Sgl::default()), 0);
     assert_eq!(pair.fatal, None, "each answer lets one more come");
     pair.send(&command(io::FLUSH, 9, Sgl::default()), 0);
-    assert_eq!(pair.fatal, Some(QpError::Sent(TerminateCode::NO_BUFFER)));
+    assert_eq!(
+        pair.fatal,
+        Some(QpError::Sent(TerminateCode::NO_BUFFER).into())
+    );
     let told = QpOp::Fatal(QpError::Received(TerminateCode::NO_BUFFER));
     assert_eq!(pair.host_ops, [QpOp::Established, told]);
     assert!(pair.controller.machine.is_finished());
@@ -514,12 +542,15 @@ fn capsule_that_is_too_short_or_too_long_ends_the_connection() {
     let mut pair = Pair::connected(CrcPolicy::Off);
     pair.post(&[0; 63], 0);
     pair.exchange();
-    assert_eq!(pair.fatal, Some(QpError::Sent(TerminateCode::UNSPECIFIED)));
+    assert_eq!(
+        pair.fatal,
+        Some(QpError::Sent(TerminateCode::UNSPECIFIED).into())
+    );
     let mut pair = Pair::connected(CrcPolicy::Off);
     pair.send(&command(io::WRITE, 1, in_capsule(1025)), 1025);
     assert_eq!(
         pair.fatal,
-        Some(QpError::Sent(TerminateCode::MESSAGE_TOO_LONG))
+        Some(QpError::Sent(TerminateCode::MESSAGE_TOO_LONG).into())
     );
     assert!(pair.work.is_empty());
 }
@@ -530,7 +561,7 @@ fn memory_that_the_host_does_not_have_ends_the_connection() {
     let sgl = KeyedSgl::new(KeyedSgl::PLAIN, 0x55, TO, 1024);
     pair.send(&command(io::WRITE, 1, sgl), 0);
     let code = TerminateCode::SOURCE_STAG;
-    assert_eq!(pair.fatal, Some(QpError::Received(code)));
+    assert_eq!(pair.fatal, Some(QpError::Received(code).into()));
     assert!(pair.work.is_empty() && pair.controller.machine.is_finished());
 }
 
@@ -545,7 +576,7 @@ fn capsule_that_was_damaged_is_neither_executed_nor_refused() {
         let last = pair.there.len() - 9;
         pair.there[last] ^= 1;
         pair.exchange();
-        assert_eq!(pair.fatal, Some(QpError::Sent(TerminateCode::CRC)));
+        assert_eq!(pair.fatal, Some(QpError::Sent(TerminateCode::CRC).into()));
         assert!(pair.work.is_empty() && pair.refused.is_empty());
         assert!(pair.completions.is_empty());
     }

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use engine::{Connection as _, Core, JobId, Orphans as _};
 use machine::Tag;
 use nvmf::command::{Command, recheck};
-use nvmf::queue::{AbortOutcome, Done};
-use nvmf::tcp::controller::{Op, Qpair};
+use nvmf::queue::{AbortOutcome, ControllerEnd as _, Done, Op};
+use nvmf::transport::{Qpair, QpairOp};
 use reactor::Driver;
 use store::Volume;
 use wire::nvme::Status;
@@ -102,7 +102,7 @@ impl NvmeConnection {
         let now = bound.served.geometry.clone();
         self.core.link.machine.set_namespaces(now.clone());
         let refusal =
-            |machine: &Qpair, op: &Op| recheck(command_of(machine, op)?, &before, &now).err();
+            |machine: &Qpair, op: &QpairOp| recheck(command_of(machine, op)?, &before, &now).err();
         loop {
             let Core { waiting, link, .. } = &mut self.core;
             let machine = &link.machine;
@@ -117,7 +117,7 @@ impl NvmeConnection {
     }
 
     /// An operation that waited for memory will not be executed.
-    pub(crate) fn refuse(&mut self, op: Op, status: Status) {
+    pub(crate) fn refuse(&mut self, op: QpairOp, status: Status) {
         match op {
             Op::Execute { tag } => match *self.command(tag) {
                 Command::Io(io) => self.fail(tag, status, io.namespace, io.offset),
@@ -129,7 +129,7 @@ impl NvmeConnection {
                 self.fail(compare, status, io.namespace, io.offset);
                 self.fail(write, Status::FUSED_FAILED, io.namespace, io.offset);
             }
-            Op::Forgotten { .. } | Op::Refused(_) | Op::Fatal(_) => {
+            Op::Forgotten { .. } | Op::Refused(_) | Op::QueueAsked { .. } | Op::Fatal(_) => {
                 unreachable!("nothing to wait for")
             }
         }
@@ -150,11 +150,13 @@ impl NvmeConnection {
 }
 
 /// The command of an operation that waits for memory.
-fn command_of<'a>(machine: &'a Qpair, op: &Op) -> Option<&'a Command> {
+fn command_of<'a>(machine: &'a Qpair, op: &QpairOp) -> Option<&'a Command> {
     let tag = match *op {
         Op::Prepare { tag, .. } | Op::Execute { tag } => tag,
         Op::ExecuteFused { write, .. } => write,
-        Op::Forgotten { .. } | Op::Refused(_) | Op::Fatal(_) => return None,
+        Op::Forgotten { .. } | Op::Refused(_) | Op::QueueAsked { .. } | Op::Fatal(_) => {
+            return None;
+        }
     };
     Some(machine.queue().command(tag))
 }

@@ -13,7 +13,7 @@ use link::CommandMemory;
 use machine::{Machine as _, Nanos, Tag};
 use nvmf::command::Command;
 use nvmf::dhchap::controller::Authentication;
-use nvmf::queue::{Done, InBandAuthentication, RefusedCommand, Role};
+use nvmf::queue::{ControllerEnd as _, Done, InBandAuthentication, RefusedCommand, Role};
 use nvmf::{
     AdminOutcome, Connected, ControllerId, Env, ErrorNote, IoCounters, LbaStatus, LbaStatusKind,
     Registry, Reply, WriteProtect,
@@ -123,7 +123,8 @@ impl NvmeConnection {
         let mut data = [0; CONNECT_DATA_BYTES];
         let data = &mut data[..range.len().min(CONNECT_DATA_BYTES as u32) as usize];
         mem::copy_out(range.slice(0, data.len() as u32), data);
-        let via = via(&self.core.via, &self.core.link.stream);
+        let link = &self.core.link;
+        let via = via(&self.core.via, &link.stream, &link.machine);
         match registry.connect(command, data, &via, now) {
             Ok(connected) => {
                 let reply = Reply::done(u64::from(connected.result));

@@ -7,6 +7,7 @@ use engine::{Elsewhere as _, ProofKind, Protocol as _, Refusal, Remedy};
 use link::CommandMemory;
 use machine::{Nanos, Tag, locked};
 use nvmf::dhchap::controller::{Answer, Outcome};
+use nvmf::queue::ControllerEnd as _;
 use nvmf::{AuthenticationRefusal, Reply};
 use reactor::must_fill_random;
 use wire::nvme::Status;

@@ -112,6 +112,7 @@ mod tests {
     use auth::dhchap::{DhchapHash, DhchapKey};
     use engine::{ConnectionLimits, Post, Shared};
     use nvmf::dhchap::{DhchapChoice, DhchapKeys};
+    use nvmf::transport::{Transport, Transports};
     use nvmf::{HostTerms, Limits, ListenerSpec, Registry, RegistryConfig, Via};
     use tls::HandshakeError;
     use tls::psk_handshake::PskHandshake;
@@ -170,6 +171,7 @@ mod tests {
             advertise: None,
             discovery_only: false,
             requires_tls: false,
+            transports: Transports::Tcp,
         };
         Registry::new(RegistryConfig {
             subsystems: vec![Arc::new(subsystem)],
@@ -197,6 +199,7 @@ mod tests {
             peer: "192.0.2.99:50000".parse().expect("an address"),
             network: [192, 0, 2, 99].into(),
             psk_identity: None,
+            transport: Transport::Tcp,
         };
         let connected = registry.connect(&command, data.as_bytes(), &via, 0);
         let controller = connected.expect("admitted").controller;
@@ -216,7 +219,7 @@ mod tests {
         let nothing = store::open(&nothing).expect("a null volume needs nothing");
         let places = Subsystems::new(nothing, Vec::new());
         let post = Arc::new(DiscardedMail);
-        let service = Service::new(shared, post, Default::default(), registry, places);
+        let service = Service::new(shared, post, registry, places);
         HostKeys(Arc::new(service))
     }
 

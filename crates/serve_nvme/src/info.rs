@@ -1,5 +1,7 @@
 //! What an administrator may want to know of a connection.
 
+use nvmf::queue::ControllerEnd as _;
+
 use super::NvmeConnection;
 
 /// A queue, beside what every connection has.

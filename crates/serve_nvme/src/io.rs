@@ -8,7 +8,7 @@ use link::CommandMemory;
 use machine::Tag;
 use mem::Buf;
 use nvmf::command::{Command, Io, IoKind};
-use nvmf::queue::Done;
+use nvmf::queue::{ControllerEnd as _, Done};
 use reactor::Driver;
 use store::Error;
 use wire::nvme::Status;

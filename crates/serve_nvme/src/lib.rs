@@ -1,4 +1,4 @@
-//! NVMe/TCP: what queue pairs and controllers do on volumes.
+//! NVMe over TCP and RDMA: what queue pairs and controllers do on volumes.
 #![forbid(unsafe_code)]
 
 mod abort;
@@ -7,6 +7,7 @@ mod authentication;
 mod host_keys;
 mod info;
 mod io;
+mod rdma;
 mod reservation;
 mod served;
 mod service;
@@ -28,16 +29,20 @@ use machine::{Machine as _, Nanos, Tag};
 use mem::Pool;
 use nvmf::command::{Command, Geometry, IoKind};
 use nvmf::dhchap::controller::Authentication;
-use nvmf::queue::{Done, RefusedCommand};
-use nvmf::tcp::controller::{Op, Qpair};
+use nvmf::queue::{ControllerEnd as _, Done, Op, RefusedCommand};
+use nvmf::rdma::controller::RdmaError;
+use nvmf::transport::{Qpair, QpairOp, QpairSettings};
 use nvmf::{Activity, ControllerId};
-use reactor::Driver;
+use reactor::{Driver, must_fill_random};
 use store::Volume;
 use store::meter::IoOp;
 use wire::nvme::Status;
+use wire::nvme_rdma::cm_status;
 
 pub use self::host_keys::handshake_terms;
 pub use self::info::QueueInfo;
+use self::rdma::RdmaCounted;
+pub use self::rdma::RdmaCounts;
 use self::reservation::Rights;
 pub use self::served::{ServedSubsystem, Subsystems};
 pub use self::service::{NvmeMail, OwnMail, Service, Sharing};
@@ -72,7 +77,7 @@ pub(crate) struct Bound {
     is_admitted: bool,
 }
 
-/// One NVMe/TCP connection.
+/// One connection of a queue pair.
 pub struct NvmeConnection {
     core: Core<NvmeConnection>,
     service: Arc<Service>,
@@ -86,6 +91,7 @@ pub struct NvmeConnection {
     proof: Option<ProofPlace>,
     /// Of its reactor.
     authentications: Rc<Cell<u64>>,
+    rdma: RdmaCounted,
 }
 
 /// What the connections of one reactor share.
@@ -94,6 +100,7 @@ pub struct Local {
     jobs: Rc<RefCell<Jobs<CommandWork>>>,
     /// Queues whose host has authenticated, each time.
     authentications: Rc<Cell<u64>>,
+    rdma: Rc<Cell<RdmaCounts>>,
 }
 
 impl Local {
@@ -104,7 +111,13 @@ impl Local {
             service,
             jobs,
             authentications: Rc::default(),
+            rdma: Rc::default(),
         }
+    }
+
+    /// What connections by RDMA have moved.
+    pub fn rdma(&self) -> RdmaCounts {
+        self.rdma.get()
     }
 
     /// Queues whose host has authenticated, each time.
@@ -113,14 +126,16 @@ impl Local {
     }
 }
 
-/// A connection that just came.
+/// A connection that just came by a listener with these settings.
 pub fn open(
-    local: &Local,
+    (local, settings): (&Local, QpairSettings),
     (id, stream): (ConnectionId, Stream),
     came: (Via, HostPlace),
     (pool, now): (&Pool, Nanos),
 ) -> NvmeConnection {
-    let machine = Qpair::new(local.service.settings, now);
+    let mut seed = [0; 8];
+    must_fill_random(&mut seed);
+    let machine = Qpair::new(settings, u64::from_le_bytes(seed), now);
     let (service, here) = (&local.service, (local.jobs.clone(), pool));
     NvmeConnection {
         core: Core::new(machine, id, stream, came, service.shared.clone(), here),
@@ -130,6 +145,7 @@ pub fn open(
         keep_alive_at: None,
         proof: None,
         authentications: local.authentications.clone(),
+        rdma: RdmaCounted::new(&local.rdma),
     }
 }
 
@@ -164,9 +180,10 @@ impl From<Status> for CommandAnswer {
 }
 
 /// As the registry knows it.
-fn via(via: &Via, stream: &Stream) -> nvmf::Via {
+fn via(via: &Via, stream: &Stream, machine: &Qpair) -> nvmf::Via {
     nvmf::Via {
         psk_identity: stream.psk().map(|psk| psk.identity.clone()),
+        transport: machine.transport(),
         connection: via.connection,
         local: via.local,
         peer: via.peer,
@@ -205,7 +222,7 @@ impl Protocol for NvmeConnection {
     }
 
     #[inline]
-    fn execute<D: Driver>(&mut self, op: &Op, driver: &mut D) -> bool {
+    fn execute<D: Driver>(&mut self, op: &QpairOp, driver: &mut D) -> bool {
         match *op {
             Op::Execute { tag } => self.execute_command(tag, driver),
             Op::Prepare { tag, len, staged } => self.prepare(tag, len, staged),
@@ -218,7 +235,12 @@ impl Protocol for NvmeConnection {
                 self.note_refused(refused);
                 true
             }
+            Op::QueueAsked { cntlid } => {
+                self.answer_queue(cntlid);
+                true
+            }
             Op::Fatal(error) => {
+                self.count_end(&error);
                 self.note_refusal(RefusalKind::END, &error);
                 true
             }
@@ -232,20 +254,22 @@ impl Protocol for NvmeConnection {
     }
 
     #[inline]
-    fn commands(op: &Op) -> [Option<Tag>; 2] {
+    fn commands(op: &QpairOp) -> [Option<Tag>; 2] {
         match *op {
             Op::Prepare { tag, .. } | Op::Execute { tag } => [Some(tag), None],
             Op::ExecuteFused { compare, write } => [Some(compare), Some(write)],
-            Op::Forgotten { .. } | Op::Refused(_) | Op::Fatal(_) => [None; 2],
+            Op::Forgotten { .. } | Op::Refused(_) | Op::QueueAsked { .. } | Op::Fatal(_) => {
+                [None; 2]
+            }
         }
     }
 
     #[inline]
-    fn is_whole(op: &Op) -> bool {
+    fn is_whole(op: &QpairOp) -> bool {
         matches!(op, Op::Execute { .. } | Op::ExecuteFused { .. })
     }
 
-    fn refuse<D: Driver>(&mut self, op: Op, _: &mut D) {
+    fn refuse<D: Driver>(&mut self, op: QpairOp, _: &mut D) {
         let status = match &self.bound {
             Some(bound) => bound.activity.delay_retry(Status::COMMAND_INTERRUPTED),
             None => Status::COMMAND_INTERRUPTED,
@@ -334,11 +358,13 @@ impl Protocol for NvmeConnection {
                 self.proof = None;
                 self.orphan_all(driver);
             }
-            ConnectionEvent::Removed => self.leave(),
-            ConnectionEvent::Secured
-            | ConnectionEvent::Ran
-            | ConnectionEvent::Resumed
-            | ConnectionEvent::TurnEnds => {}
+            ConnectionEvent::Removed => {
+                self.end_rdma();
+                self.leave();
+            }
+            ConnectionEvent::Secured => self.core.link.machine.secured(),
+            ConnectionEvent::Ran => self.count_rdma(),
+            ConnectionEvent::Resumed | ConnectionEvent::TurnEnds => {}
         }
     }
 
@@ -419,6 +445,18 @@ impl NvmeConnection {
 
     fn geometry(&self, namespace: u32) -> Geometry {
         self.bound().served.geometry[namespace as usize]
+    }
+
+    /// A host asks by RDMA for an I/O queue of a controller: whether there is one of that ID.
+    fn answer_queue(&mut self, cntlid: u16) {
+        let registry = self.service.registry();
+        let is_known = registry.has_cntlid(cntlid, self.core.via.listener);
+        drop(registry);
+        if !is_known {
+            let why = RdmaError::Rejected(cm_status::INVALID_CNTLID);
+            self.note_refusal(RefusalKind::END, &why);
+        }
+        self.core.link.machine.answer_queue(is_known);
     }
 
     /// What a command in flight is.

@@ -9,7 +9,6 @@ use engine::{ConnectionRef, Post, Shared};
 use faults::Fault;
 use machine::locked;
 use nvmf::reservation as nvme;
-use nvmf::tcp::controller::Settings;
 use nvmf::{Registry, Subsystem};
 use store::Volume;
 use store::reservation::{Notice, Registrant};
@@ -49,8 +48,6 @@ pub type Sharing = Box<dyn Fn(&Subsystem, bool) + Send + Sync>;
 pub struct Service {
     /// What all protocols have in common.
     pub shared: Arc<Shared>,
-    /// What a queue pair may do.
-    pub settings: Settings,
     pub(super) post: Arc<dyn Post<NvmeMail>>,
     registry: Mutex<Registry>,
     /// Taken after the registry where both are held.
@@ -63,13 +60,11 @@ impl Service {
     pub fn new(
         shared: Arc<Shared>,
         post: Arc<dyn Post<NvmeMail>>,
-        settings: Settings,
         registry: Registry,
         places: Subsystems,
     ) -> Service {
         Service {
             shared,
-            settings,
             post,
             registry: Mutex::new(registry),
             places: Mutex::new(places),

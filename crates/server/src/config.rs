@@ -7,6 +7,8 @@ use std::path::PathBuf;
 pub use engine::placement::Placement;
 use iscsi::{Auth, PortalGroup, Target};
 use nvmf::dhchap::DhchapChoice;
+use nvmf::rdma::CrcPolicy;
+use nvmf::transport::Transports;
 use nvmf::{Advertise, AnaGroup, HostTerms, Referral};
 pub use serve_iscsi::Ana;
 use serve_nfs::{ExportSpec, FileSystemSpec, NfsSettings, TlsFiles};
@@ -232,13 +234,60 @@ pub struct ListenerSpec {
     /// another: behind address translation, or by a name.
     pub advertise: Option<Advertise>,
     /// Only the discovery service answers here, and discovery does not name it
-    /// as a way to a subsystem. For NVMe/TCP.
+    /// as a way to a subsystem. For NVMe.
     pub discovery_only: bool,
     /// Hosts connect by TLS alone; else those that have keys. For NVMe/TCP.
     pub requires_tls: bool,
+    /// How hosts connect by RDMA. For NVMe.
+    pub rdma: RdmaSpec,
+}
+
+/// How hosts connect by RDMA over iWARP at a listener.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RdmaSpec {
+    /// Whether they do, and whether they connect without.
+    pub transports: Transports,
+    /// Which CRCs MPA has.
+    pub crc: CrcPolicy,
+    /// Most bytes of an FPDU that is sent, 256 to 65536.
+    pub fpdu_bytes_max: u32,
+    /// RDMA Reads of one connection at a time, 1 to 1024.
+    pub reads_max: u16,
+}
+
+impl RdmaSpec {
+    /// Whether hosts connect by RDMA alone.
+    #[must_use]
+    pub fn is_only(&self) -> bool {
+        self.transports == Transports::Rdma
+    }
+}
+
+impl Default for RdmaSpec {
+    /// They do not.
+    fn default() -> Self {
+        RdmaSpec {
+            transports: Transports::Tcp,
+            crc: CrcPolicy::Prefer,
+            fpdu_bytes_max: 64 << 10,
+            reads_max: 128,
+        }
+    }
 }
 
 impl ListenerSpec {
+    /// What is spoken there, as people call it.
+    #[must_use]
+    pub fn spoken(&self) -> &'static str {
+        match (self.protocol, self.rdma.transports) {
+            (Protocol::NvmeTcp, Transports::Tcp) => "NVMe/TCP",
+            (Protocol::NvmeTcp, Transports::Both) => "NVMe/TCP and NVMe/RDMA",
+            (Protocol::NvmeTcp, Transports::Rdma) => "NVMe/RDMA",
+            (Protocol::Iscsi, _) => "iSCSI",
+            (Protocol::Nfs, _) => "NFS",
+        }
+    }
+
     /// An iSCSI portal.
     pub fn iscsi(address: SocketAddr) -> Self {
         ListenerSpec {
@@ -259,7 +308,7 @@ impl ListenerSpec {
 /// What is spoken at a listener.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Protocol {
-    /// NVMe over TCP.
+    /// NVMe over TCP, and over RDMA where [`ListenerSpec::rdma`] says so.
     #[default]
     NvmeTcp,
     /// iSCSI.
@@ -277,6 +326,7 @@ impl From<SocketAddr> for ListenerSpec {
             advertise: None,
             discovery_only: false,
             requires_tls: false,
+            rdma: RdmaSpec::default(),
         }
     }
 }

@@ -12,6 +12,8 @@ pub struct ConnectionInfo {
     pub base: engine::ConnectionInfo,
     /// What is spoken on it.
     pub protocol: Protocol,
+    /// It is carried by RDMA.
+    pub is_rdma: bool,
     /// NQN of the host, or name of the initiator, once it has said so; of a client of NFS the
     /// name in its certificate, if it has shown one.
     pub host: Option<String>,
@@ -19,7 +21,7 @@ pub struct ConnectionInfo {
     pub target: Option<String>,
     /// Commands in flight, those included whose answer is not sent yet.
     pub in_flight: usize,
-    /// Whether headers are covered by a digest.
+    /// Whether headers are covered by a digest, or by a CRC of MPA.
     pub header_digest: bool,
     /// Whether data is.
     pub data_digest: bool,

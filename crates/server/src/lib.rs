@@ -51,7 +51,7 @@ pub use change::{Change, ChangeError};
 pub use config::{
     AdminClient, AdminGroup, AdminListen, AdminRole, AdminSocket, AdminSpec, AdminToken, Ana,
     Config, IscsiTargetSpec, Limits, ListenerSpec, LunSpec, NamespaceSpec, Placement, Protocol,
-    Start, SubsystemSpec, default_portal_group,
+    RdmaSpec, Start, SubsystemSpec, default_portal_group,
 };
 pub use connection_info::{ConnectionInfo, ConnectionRole, Listed};
 pub use connections::{CONNECTIONS_LISTED_MAX, ControllerInfo};

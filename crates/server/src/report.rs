@@ -22,6 +22,8 @@ pub struct Report {
     pub nfs_calls: u64,
     /// Queues of NVMe hosts that have authenticated, each time.
     pub authentications: u64,
+    /// What connections by RDMA have moved.
+    pub rdma: serve_nvme::RdmaCounts,
     /// Connections that are open now, or about to end.
     pub connections: u64,
     /// How often a connection was told the time: one on which nothing happens is not.
@@ -155,6 +157,30 @@ pub const COUNTS: &[Count] = &[
         Counter,
         authentications,
         "Queues of NVMe hosts that have authenticated, each time"
+    ),
+    count!(
+        "rdma_fpdus_received",
+        Counter,
+        rdma.fpdus_received,
+        "FPDUs of iWARP that have come"
+    ),
+    count!(
+        "rdma_fpdus_sent",
+        Counter,
+        rdma.fpdus_sent,
+        "FPDUs of iWARP that were sent"
+    ),
+    count!(
+        "rdma_reads",
+        Gauge,
+        rdma.reads,
+        "RDMA Reads whose response has not come"
+    ),
+    count!(
+        "rdma_terminates",
+        Counter,
+        rdma.terminates,
+        "Streams of iWARP that ended by a Terminate, of either side"
     ),
     count!(
         "syscalls",

@@ -17,21 +17,26 @@ use engine::{
 use link::{HandshakeDone, Stream};
 use machine::Nanos;
 use mem::Pool;
+use nvmf::queue::ControllerEnd as _;
+use nvmf::rdma::controller::RdmaSettings;
+use nvmf::rdma::{QpSettings, ulpdu_max};
+use nvmf::transport::{QpairSettings, Transport};
 use reactor::{Driver, Received};
 use store::Volume;
 use store::meter::PROTOCOLS_MAX;
 
-use crate::config::Protocol;
+use crate::config::{Limits, Protocol, RdmaSpec};
 use crate::connection_info::{ConnectionInfo, ConnectionRole, ConnectionsAsked};
 use crate::report::Report;
 use crate::shared::{ServerMail, Shared};
+use crate::start::handshake_timeout;
 
 /// One reactor's share of the target.
 pub type Shard = engine::Shard<Serving>;
 
 /// A connection of whichever protocol; the branch is mostly the same.
 pub enum ServedConnection {
-    /// A queue pair of NVMe/TCP.
+    /// A queue pair of NVMe.
     Nvme(Box<serve_nvme::NvmeConnection>),
     /// Of a session of iSCSI.
     Iscsi(Box<serve_iscsi::IscsiConnection>),
@@ -162,10 +167,18 @@ impl Protocols for Serving {
         pool: &Pool,
         now: Nanos,
     ) -> ServedConnection {
-        let protocol = self.shared.state().protocol_of(came.0.listener);
+        let state = self.shared.state();
+        let listener = state.listeners.get(&came.0.listener);
+        let spoken = listener.map(|listener| (listener.spec.protocol, listener.spec.rdma));
+        drop(state);
         let (stream, here) = ((id, stream), (pool, now));
-        match protocol.unwrap_or_default() {
-            Protocol::NvmeTcp => Serving::any(serve_nvme::open(&self.nvme, stream, came, here)),
+        // One that came as its listener went is closed soon.
+        let (protocol, rdma) = spoken.unwrap_or_default();
+        match protocol {
+            Protocol::NvmeTcp => {
+                let settings = qpair_settings(&self.shared.limits, rdma);
+                Serving::any(serve_nvme::open((&self.nvme, settings), stream, came, here))
+            }
             Protocol::Iscsi => Serving::any(serve_iscsi::open(&self.iscsi, stream, came, here)),
             Protocol::Nfs => Serving::any(serve_nfs::open(&self.nfs, stream, came, here)),
         }
@@ -253,11 +266,45 @@ impl Protocols for Serving {
             orphans: shard.server.orphans() as u64,
             nfs_calls: shard.server.nfs.calls(),
             authentications: shard.server.nvme.authentications(),
+            rdma: shard.server.nvme.rdma(),
             turn_units_max: shard.turn_units_max(),
             connections: shard.open_connections() as u64,
             ticks: shard.ticks(),
             ..Report::of_this_reactor(driver)
         }
+    }
+}
+
+/// What a queue pair may do that comes by a listener with this of RDMA.
+fn qpair_settings(limits: &Limits, rdma: RdmaSpec) -> QpairSettings {
+    let handshake_timeout = handshake_timeout(limits);
+    QpairSettings {
+        transports: rdma.transports,
+        tcp: nvmf::tcp::controller::Settings {
+            in_capsule_max: limits.in_capsule_bytes_max,
+            maxh2cdata: limits.h2c_data_bytes_max,
+            cpda: limits.cpda,
+            io_bytes_max: limits.io_bytes_max,
+            header_digest: limits.header_digest,
+            data_digest: limits.data_digest,
+            handshake_timeout,
+            ..Default::default()
+        },
+        rdma: RdmaSettings {
+            stream: QpSettings {
+                crc: rdma.crc,
+                ird_max: rdma.reads_max,
+                ord_max: rdma.reads_max,
+                ulpdu_max: ulpdu_max(rdma.fpdu_bytes_max.min(u16::MAX.into()) as u16),
+                tags_max: limits.queue_entries_max.into(),
+                handshake_timeout,
+                ..QpSettings::default()
+            },
+            in_capsule_max: limits.in_capsule_bytes_max,
+            io_bytes_max: limits.io_bytes_max,
+            entries_max: limits.queue_entries_max,
+            qid_max: limits.io_queues_max,
+        },
     }
 }
 
@@ -303,6 +350,7 @@ impl ServedConnection {
                 ConnectionInfo {
                     base: c.core().info(life, now),
                     protocol: Protocol::NvmeTcp,
+                    is_rdma: machine.transport() == Transport::Rdma,
                     host,
                     target,
                     in_flight: machine.queue().in_flight(),
@@ -322,6 +370,7 @@ impl ServedConnection {
                 ConnectionInfo {
                     base: c.core().info(life, now),
                     protocol: Protocol::Iscsi,
+                    is_rdma: false,
                     host: host.map(str::to_owned),
                     target: target.map(str::to_owned),
                     in_flight: machine.in_flight(),
@@ -333,6 +382,7 @@ impl ServedConnection {
             ServedConnection::Nfs(c) => ConnectionInfo {
                 base: c.core().info(life, now),
                 protocol: Protocol::Nfs,
+                is_rdma: false,
                 host: c.names().0.map(str::to_owned),
                 target: None,
                 in_flight: c.core().link.machine.executing(),

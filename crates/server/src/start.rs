@@ -605,7 +605,7 @@ pub fn assemble(
     Ok(shared)
 }
 
-fn handshake_timeout(limits: &Limits) -> Nanos {
+pub(crate) fn handshake_timeout(limits: &Limits) -> Nanos {
     u64::from(limits.handshake_timeout_ms) * 1_000_000
 }
 
@@ -616,17 +616,6 @@ fn nvme_of(
     (engine, mailboxes): (&Arc<engine::Shared>, &Arc<Mailboxes>),
     nothing: Arc<dyn Volume>,
 ) -> Arc<serve_nvme::Service> {
-    let limits = &config.limits;
-    let settings = nvmf::tcp::controller::Settings {
-        in_capsule_max: limits.in_capsule_bytes_max,
-        maxh2cdata: limits.h2c_data_bytes_max,
-        cpda: limits.cpda,
-        io_bytes_max: limits.io_bytes_max,
-        header_digest: limits.header_digest,
-        data_digest: limits.data_digest,
-        handshake_timeout: handshake_timeout(limits),
-        ..Default::default()
-    };
     let registry = Registry::new(RegistryConfig {
         subsystems: Vec::new(),
         listeners: state.listener_list(),
@@ -634,9 +623,7 @@ fn nvme_of(
     });
     let places = serve_nvme::Subsystems::new(nothing, state.listener_numbers());
     let (engine, post) = (engine.clone(), mailboxes.clone());
-    Arc::new(serve_nvme::Service::new(
-        engine, post, settings, registry, places,
-    ))
+    Arc::new(serve_nvme::Service::new(engine, post, registry, places))
 }
 
 /// What serves iSCSI: no target yet. Targets may share the states of subsystems.

@@ -130,6 +130,7 @@ impl ServedState {
             advertise: spec.advertise.clone(),
             discovery_only: spec.discovery_only,
             requires_tls: spec.requires_tls,
+            transports: spec.rdma.transports,
         });
         list.collect()
     }

@@ -38,7 +38,12 @@ pub const fn figure<T>(head: &'static str, cell: fn(&T) -> Cell) -> Column<T> {
 /// Of connections.
 pub const CONNECTIONS: &[Column<ConnectionStatus>] = &[
     text("ID", |of| Cell::text(&of.id)),
-    text("protocol", |of| Cell::text(of.protocol.name())),
+    text("protocol", |of| {
+        Cell::text(match of.rdma {
+            true => "NVMe/RDMA",
+            false => of.protocol.name(),
+        })
+    }),
     text("peer", |of| Cell::text(of.peer.to_string())),
     text("local", |of| Cell::text(of.local.to_string())),
     text("state", |of| Cell::text(&of.state)),

@@ -21,6 +21,7 @@ fn connection(number: u64) -> ConnectionStatus {
     ConnectionStatus {
         id: number.to_string(),
         protocol: Protocol::NvmeTcp,
+        rdma: false,
         peer: address,
         local: address,
         listener: Some(address),

@@ -38,11 +38,12 @@ pub fn contents(config: &Config, addresses: &[SocketAddr]) -> String {
     }
     for (listener, address) in config.listeners.iter().zip(addresses) {
         let what = match (listener.protocol, listener.discovery_only) {
-            (Protocol::NvmeTcp, false) => "NVMe/TCP with discovery",
-            (Protocol::NvmeTcp, true) => "NVMe/TCP, discovery only",
-            (Protocol::Iscsi, _) => "iSCSI",
-            (Protocol::Nfs, _) => "NFS 4.2, 4.1, 4.0 and 3",
+            (Protocol::NvmeTcp, false) => " with discovery",
+            (Protocol::NvmeTcp, true) => ", discovery only",
+            (Protocol::Iscsi, _) => "",
+            (Protocol::Nfs, _) => " 4.2, 4.1, 4.0 and 3",
         };
+        let what = format!("{}{what}", listener.spoken());
         let _ = write!(text, "  on {address} {what}");
         if let Some(advertise) = &listener.advertise {
             let port = advertise.port.unwrap_or(address.port());

@@ -138,6 +138,22 @@ pub mod cm_status {
     pub const INVALID_ORD: u16 = 8;
     /// Invalid CNTLID.
     pub const INVALID_CNTLID: u16 = 9;
+
+    /// What a status is called; `None`: it is reserved.
+    pub fn name(sts: u16) -> Option<&'static str> {
+        Some(match sts {
+            INVALID_LENGTH => "Invalid Private Data Length",
+            INVALID_RECFMT => "Invalid RECFMT",
+            INVALID_QID => "Invalid QID",
+            INVALID_HSQSIZE => "Invalid HSQSIZE",
+            INVALID_HRQSIZE => "Invalid HRQSIZE",
+            NO_RESOURCES => "No Resources",
+            INVALID_IRD => "Invalid IRD",
+            INVALID_ORD => "Invalid ORD",
+            INVALID_CNTLID => "Invalid CNTLID",
+            _ => return None,
+        })
+    }
 }
 
 #[cfg(test)]

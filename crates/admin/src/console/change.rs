@@ -475,7 +475,7 @@ fn json_of(takes: Takes, said: &str) -> Option<Value> {
         return None;
     }
     Some(match takes {
-        Takes::Flag => match text.parse::<bool>() {
+        Takes::Flag | Takes::FlagOr(_) => match text.parse::<bool>() {
             Ok(flag) => Value::from(flag),
             Err(_) => Value::from(text),
         },

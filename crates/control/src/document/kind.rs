@@ -366,7 +366,7 @@ pub(super) fn remedy(object: &ObjectPath, field: Option<&str>) -> String {
         Takes::Text => "a text",
         Takes::File | Takes::FileOr(_) => "the path of a file",
         Takes::Secret => SECRET_PLACE,
-        Takes::Flag => "true or false",
+        Takes::Flag | Takes::FlagOr(_) => "true or false",
         Takes::Number | Takes::NumberOr(_) => "a whole number",
         Takes::Size => "a size, as 1GiB",
         Takes::Texts => "a list of texts, as [\"a\", \"b\"]",

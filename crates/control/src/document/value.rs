@@ -32,6 +32,11 @@ pub(super) fn value(takes: Takes, json: &Json) -> Result<Value, String> {
             Json::Bool(flag) => Ok(Value::from(*flag)),
             _ => Err(wrong("true or false", json)),
         },
+        Takes::FlagOr(word) => match json {
+            Json::Bool(flag) => Ok(Value::from(*flag)),
+            _ if json == word => Ok(Value::from(word)),
+            _ => Err(wrong(&format!("true, false or \"{word}\""), json)),
+        },
         Takes::Number => number(json).ok_or_else(|| wrong("a whole number", json)),
         Takes::NumberOr(word) if json == word => Ok(Value::from(word)),
         Takes::NumberOr(word) => {

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use machine::Machine;
 use nvmf::command::{AnaState, Geometry};
 use nvmf::host::{Data, HostRole};
-use nvmf::queue::{AbortOutcome, InBandAuthentication, Op, Role};
+use nvmf::queue::{AbortOutcome, ControllerEnd as _, InBandAuthentication, Op, Role};
 use nvmf::tcp::{FatalError, controller, host};
 use random::Random;
 use testkit::End;
@@ -102,7 +102,9 @@ pub fn pdu(input: &[u8]) {
             let command = match op {
                 Op::Prepare { tag, .. } | Op::Execute { tag } => Some(tag),
                 Op::ExecuteFused { write, .. } => Some(write),
-                Op::Forgotten { .. } | Op::Refused(_) | Op::Fatal(_) => None,
+                Op::Forgotten { .. } | Op::Refused(_) | Op::QueueAsked { .. } | Op::Fatal(_) => {
+                    None
+                }
             };
             let command = command.map(|tag| end.machine.queue().command(tag));
             format!("{op:?} {command:?}")

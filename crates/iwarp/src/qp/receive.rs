@@ -212,6 +212,7 @@ impl Qp {
         };
         let header = bytes.get(..header_len)?;
         work::spend(1);
+        self.fpdus_received += 1;
         self.receiver.header.clear();
         self.receiver.header.extend_from_slice(header);
         match self.segment(len as u32) {

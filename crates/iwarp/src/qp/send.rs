@@ -195,6 +195,11 @@ impl FpduSender {
         self.pending.front_mut()
     }
 
+    /// Read Requests whose response has not come.
+    pub(super) fn reads_under_way(&self) -> u64 {
+        self.pending.len() as u64
+    }
+
     /// The oldest Read Request has its response: where that is, if the machine above asked.
     pub(super) fn read_done(&mut self, stags: &mut Stags) -> Option<DataPart> {
         let read = self.pending.pop_front()?;

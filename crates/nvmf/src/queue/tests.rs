@@ -22,7 +22,7 @@ fn namespace(nsid: u32) -> Geometry {
 
 /// A queue that Connect has made.
 fn live(qid: u16, flow_control_disabled: bool) -> Queue {
-    let mut queue = Queue::new(64 << 10);
+    let mut queue = Queue::new(64 << 10, 0);
     connect(&mut queue, qid, flow_control_disabled, false);
     assert!(queue.is_live());
     queue
@@ -290,7 +290,7 @@ fn a_first_without_its_second_is_given_up() {
 
 #[test]
 fn only_connect_comes_before_there_is_a_queue() {
-    let mut queue = Queue::new(4096);
+    let mut queue = Queue::new(4096, 0);
     assert_eq!(submit(&mut queue, &command(io::READ, 3, 0), 0), None);
     let sequence = Status::COMMAND_SEQUENCE.dnr();
     assert_eq!(answered(&mut queue), [(3, sequence)]);
@@ -352,7 +352,7 @@ fn commands_whose_data_moves_see_a_namespace_go() {
 /// While the data of a Connect comes, nothing else is executed.
 #[test]
 fn commands_beside_a_connect_are_refused() {
-    let mut queue = Queue::new(64 << 10);
+    let mut queue = Queue::new(64 << 10, 0);
     let connect = ConnectCommand {
         recfmt: 0,
         qid: 0,
@@ -387,7 +387,7 @@ fn commands_beside_a_connect_are_refused() {
 #[test]
 fn queue_of_a_host_that_must_authenticate_takes_nothing_else_before() {
     for qid in [0, 1] {
-        let mut queue = Queue::new(64 << 10);
+        let mut queue = Queue::new(64 << 10, 0);
         connect(&mut queue, qid, false, true);
         assert!(!queue.is_live() && queue.is_connected());
         assert_eq!(queue.entries(), usize::from(ENTRIES));

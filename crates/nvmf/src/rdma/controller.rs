@@ -2,17 +2,14 @@
 
 mod send;
 
-use std::sync::Arc;
-
-use iwarp::{DataPart, Qp, QpError, QpOp, QpSettings, ReceivedSend};
+use iwarp::{DataPart, Qp, QpCounts, QpError, QpOp, QpSettings, ReceivedSend};
 use machine::{Machine, Nanos, RecvPlan, Step, Tag, Transmit};
 use wire::iwarp::TerminateCode;
 use wire::nvme::{Sgl, Sqe, Status};
 use wire::nvme_rdma::{CmAccept, CmReject, CmRequest, KeyedSgl, cm_status};
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
-use crate::command::Geometry;
-use crate::queue::{AbortOutcome, Done, Op, Queue, Role};
+use crate::queue::{ControllerEnd, Op, Queue};
 use crate::step;
 
 /// What a queue pair may do; the same for all of a listener.
@@ -26,6 +23,8 @@ pub struct RdmaSettings {
     pub io_bytes_max: u32,
     /// Most entries of a queue: what CAP.MQES announces, and one.
     pub entries_max: u16,
+    /// The highest QID.
+    pub qid_max: u16,
 }
 
 impl Default for RdmaSettings {
@@ -35,12 +34,30 @@ impl Default for RdmaSettings {
             in_capsule_max: 8192,
             io_bytes_max: 1 << 20,
             entries_max: 1024,
+            qid_max: 128,
         }
     }
 }
 
+/// Why a connection ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RdmaError {
+    /// Its stream does.
+    #[error(transparent)]
+    Stream(#[from] QpError),
+    /// The host asks for what it cannot have: the STS of [`CmReject`].
+    #[error("NVMe/RDMA connection rejected: {}", cm_status::name(*.0).unwrap_or("reserved status"))]
+    Rejected(u16),
+    /// The listener serves no hosts by RDMA.
+    #[error("NVMe/RDMA connection rejected: the listener is without `rdma = true`")]
+    NotServed,
+    /// The host speaks MPA inside TLS.
+    #[error("NVMe/RDMA connection rejected: it does not go through TLS")]
+    InTls,
+}
+
 /// Work for the driver.
-pub type RdmaOp = Op<QpError>;
+pub type RdmaOp = Op<RdmaError>;
 
 /// Where the data of a command that comes from the host is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -91,8 +108,10 @@ pub struct Qpair {
     commands: Vec<HostMemory>,
     /// The answer that goes next is in the stream's hands.
     is_answering: bool,
-    /// Until Connect must have succeeded.
-    handshake_until: Nanos,
+    /// CRQSIZE of a host whose controller the driver is asked for.
+    asked: Option<u16>,
+    /// Why no host is served.
+    refusal: Option<RdmaError>,
 }
 
 impl Qpair {
@@ -107,118 +126,108 @@ impl Qpair {
         Qpair {
             settings,
             qp: Qp::responder(stream, seed, now),
-            queue: Queue::new(settings.io_bytes_max),
+            queue: Queue::new(
+                settings.io_bytes_max,
+                now.saturating_add(stream.handshake_timeout),
+            ),
             capsule: Capsule::Bare,
             commands: Vec::new(),
             is_answering: false,
-            handshake_until: now.saturating_add(stream.handshake_timeout),
+            asked: None,
+            refusal: None,
         }
     }
 
-    /// Its commands.
-    pub fn queue(&self) -> &Queue {
-        &self.queue
+    /// What its stream has moved.
+    pub fn counts(&self) -> QpCounts {
+        self.qp.counts()
     }
 
-    /// Connect will succeed: call it before completing Connect.
-    pub fn attach(&mut self, role: Role) {
-        self.queue.attach(role);
+    /// Whether CRCs cover what is received, and what is sent.
+    pub fn has_crc(&self) -> bool {
+        self.qp.terms().crc
     }
 
-    /// Memory for `tag` is there.
-    pub fn prepared(&mut self, tag: Tag) {
-        if !self.queue.prepared(tag) {
-            return self.stop_withdrawn();
-        }
-        let command = &mut self.commands[usize::from(tag)];
-        let len = command.len;
-        let Some(keyed) = command.keyed else {
-            return self.qp.prepared(tag, len);
-        };
-        command.incoming = Incoming::Read;
-        let offset = 0;
-        let asked = self.qp.read(
-            DataPart { tag, offset, len },
-            keyed.key.get(),
-            keyed.address.get(),
-        );
-        asked.expect("hosts that take no reads are rejected");
+    /// Rejects the host, when it has asked: it cannot be served here.
+    pub(crate) fn refuse(&mut self, why: RdmaError) {
+        self.refusal = Some(why);
     }
 
-    /// The command of `tag` ended: after [`Op::Execute`] or
-    /// [`Op::ExecuteFused`], or instead of [`Qpair::prepared`].
-    pub fn complete(&mut self, tag: Tag, done: Done) {
-        self.queue.complete(tag, done);
-        self.stop_withdrawn();
-    }
-
-    /// The namespaces of the queue changed: commands from now on may name these. Commands
-    /// whose data is still arriving are checked again.
-    pub fn set_namespaces(&mut self, namespaces: Arc<[Geometry]>) {
-        self.queue.set_namespaces(namespaces);
-        self.stop_withdrawn();
-    }
-
-    /// Ends the command `cid`, if it is not answered already (Base 2.0, section 5.1).
-    pub fn abort(&mut self, cid: u16) -> AbortOutcome {
-        let outcome = self.queue.abort(cid);
-        self.stop_withdrawn();
-        outcome
-    }
-
-    /// Commands that were given up are answered when none of their data is on its way: a
-    /// Read that was asked for comes.
-    fn stop_withdrawn(&mut self) {
-        while let Some(tag) = self.queue.next_withdrawn() {
-            match self.commands[usize::from(tag)].incoming {
-                Incoming::Nowhere => self.queue.data_over(tag),
-                Incoming::Capsule if self.qp.is_blocked_on(tag) => self.qp.prepared(tag, 0),
-                Incoming::Capsule | Incoming::Read => {}
-            }
+    /// The answer to [`Op::QueueAsked`]: whether the host may have a controller of that ID.
+    pub fn answer_queue(&mut self, is_known: bool) {
+        match self.asked.take() {
+            Some(crqsize) if is_known => self.accept(crqsize),
+            Some(_) => self.reject(cm_status::INVALID_CNTLID),
+            // The connection ended meanwhile.
+            None => {}
         }
     }
 
     /// The host's request: its queue is as long as this end can take, and its memory can be
     /// read.
-    fn requested(&mut self) {
-        match self.check_request() {
-            Ok(crqsize) => {
-                let accept = CmAccept {
-                    crqsize: crqsize.into(),
-                    ..CmAccept::new_zeroed()
-                };
-                self.qp.accept(accept.as_bytes());
-                self.qp.post_receives(crqsize.into());
-            }
-            Err(sts) => {
-                let reject = CmReject {
-                    recfmt: 0.into(),
-                    sts: sts.into(),
-                };
-                self.qp.reject(reject.as_bytes());
-                self.queue.end();
-            }
+    fn requested(&mut self) -> Option<RdmaOp> {
+        if let Some(why) = self.refusal {
+            self.qp.reject(&[]);
+            self.queue.end();
+            return Some(Op::Fatal(why));
         }
+        let (request, crqsize) = match self.check_request() {
+            Ok(checked) => checked,
+            Err(sts) => {
+                self.reject(sts);
+                return Some(Op::Fatal(RdmaError::Rejected(sts)));
+            }
+        };
+        let cntlid = request.cntlid.get();
+        // Hosts of older standards say 0, which is no controller's.
+        if request.qid.get() == 0 || cntlid == 0 {
+            self.accept(crqsize);
+            return None;
+        }
+        self.asked = Some(crqsize);
+        Some(Op::QueueAsked { cntlid })
     }
 
-    /// CRQSIZE, or why not.
-    fn check_request(&self) -> Result<u16, u16> {
-        let Ok((request, _)) = CmRequest::ref_from_prefix(self.qp.private_data()) else {
+    fn accept(&mut self, crqsize: u16) {
+        let accept = CmAccept {
+            crqsize: crqsize.into(),
+            ..CmAccept::new_zeroed()
+        };
+        self.qp.accept(accept.as_bytes());
+        self.qp.post_receives(crqsize.into());
+    }
+
+    fn reject(&mut self, sts: u16) {
+        let reject = CmReject {
+            recfmt: 0.into(),
+            sts: sts.into(),
+        };
+        self.qp.reject(reject.as_bytes());
+        self.queue.end();
+    }
+
+    /// What the host asks for, and CRQSIZE; or why not.
+    fn check_request(&self) -> Result<(CmRequest, u16), u16> {
+        let Ok((request, _)) = CmRequest::read_from_prefix(self.qp.private_data()) else {
             return Err(cm_status::INVALID_LENGTH);
         };
         if request.recfmt.get() != 0 {
             return Err(cm_status::INVALID_RECFMT);
         }
+        if request.qid.get() > self.settings.qid_max {
+            return Err(cm_status::INVALID_QID);
+        }
         let hsqsize = request.hsqsize.get();
         if hsqsize == 0 || hsqsize >= self.settings.entries_max {
             return Err(cm_status::INVALID_HSQSIZE);
         }
-        if request.hrqsize.get() == 0 {
+        let hrqsize = request.hrqsize.get();
+        if hrqsize == 0 || hrqsize > self.settings.entries_max {
             return Err(cm_status::INVALID_HRQSIZE);
         }
         match self.qp.terms().ord {
             0 => Err(cm_status::INVALID_IRD),
-            _ => Ok(hsqsize + 1),
+            _ => Ok((request, hsqsize + 1)),
         }
     }
 
@@ -313,10 +322,7 @@ impl Qpair {
     /// What comes of what the stream tells.
     fn stream_op(&mut self, op: QpOp) -> Option<RdmaOp> {
         match op {
-            QpOp::Requested => {
-                self.requested();
-                None
-            }
+            QpOp::Requested => self.requested(),
             QpOp::Body => self.body(),
             QpOp::Received(received) => self.received(received),
             QpOp::ReadDone(sink) => {
@@ -325,7 +331,7 @@ impl Qpair {
             }
             QpOp::Fatal(why) => {
                 self.queue.end();
-                Some(Op::Fatal(why))
+                Some(Op::Fatal(why.into()))
             }
             QpOp::Established | QpOp::Rejected => unreachable!("of an initiator"),
         }
@@ -346,6 +352,47 @@ impl Qpair {
 
     fn has_notice(&self) -> bool {
         self.capsule == Capsule::Bare && self.queue.has_notice()
+    }
+}
+
+impl ControllerEnd for Qpair {
+    fn queue(&self) -> &Queue {
+        &self.queue
+    }
+
+    fn queue_mut(&mut self) -> &mut Queue {
+        &mut self.queue
+    }
+
+    fn prepared(&mut self, tag: Tag) {
+        if !self.queue.prepared(tag) {
+            return self.stop_withdrawn();
+        }
+        let command = &mut self.commands[usize::from(tag)];
+        let len = command.len;
+        let Some(keyed) = command.keyed else {
+            return self.qp.prepared(tag, len);
+        };
+        command.incoming = Incoming::Read;
+        let offset = 0;
+        let asked = self.qp.read(
+            DataPart { tag, offset, len },
+            keyed.key.get(),
+            keyed.address.get(),
+        );
+        asked.expect("hosts that take no reads are rejected");
+    }
+
+    /// Commands that were given up are answered when none of their data is on its way: a
+    /// Read that was asked for comes.
+    fn stop_withdrawn(&mut self) {
+        while let Some(tag) = self.queue.next_withdrawn() {
+            match self.commands[usize::from(tag)].incoming {
+                Incoming::Nowhere => self.queue.data_over(tag),
+                Incoming::Capsule if self.qp.is_blocked_on(tag) => self.qp.prepared(tag, 0),
+                Incoming::Capsule | Incoming::Read => {}
+            }
+        }
     }
 }
 
@@ -406,8 +453,7 @@ impl Machine for Qpair {
     }
 
     fn deadline(&self) -> Option<Nanos> {
-        let is_over = self.queue.is_live() || self.is_finished();
-        (!is_over).then_some(self.handshake_until)
+        self.queue.deadline()
     }
 
     fn on_deadline(&mut self, now: Nanos) {

@@ -3,10 +3,9 @@
 #[cfg(test)]
 mod tests;
 
-pub use iwarp::CrcPolicy;
 use iwarp::{
-    DataPart, Qp, QpError, QpOp, QpSettings, ReceivedSend, RegisteredMemory, RemoteAccess,
-    SendHead, Work,
+    CrcPolicy, DataPart, Qp, QpError, QpOp, QpSettings, ReceivedSend, RegisteredMemory,
+    RemoteAccess, SendHead, Work,
 };
 use machine::{Machine, Nanos, RecvPlan, Step, Tag, Transmit};
 use wire::iwarp::TerminateCode;
@@ -83,16 +82,7 @@ pub enum RdmaHostError {
 fn sts_words(sts: Option<u16>) -> &'static str {
     match sts {
         None => "it does not say why",
-        Some(cm_status::INVALID_LENGTH) => "Invalid Private Data Length",
-        Some(cm_status::INVALID_RECFMT) => "Invalid RECFMT",
-        Some(cm_status::INVALID_QID) => "Invalid QID",
-        Some(cm_status::INVALID_HSQSIZE) => "Invalid HSQSIZE",
-        Some(cm_status::INVALID_HRQSIZE) => "Invalid HRQSIZE",
-        Some(cm_status::NO_RESOURCES) => "No Resources",
-        Some(cm_status::INVALID_IRD) => "Invalid IRD",
-        Some(cm_status::INVALID_ORD) => "Invalid ORD",
-        Some(cm_status::INVALID_CNTLID) => "Invalid CNTLID",
-        Some(_) => "for a reason that no standard names",
+        Some(sts) => cm_status::name(sts).unwrap_or("for a reason that no standard names"),
     }
 }
 

@@ -242,7 +242,11 @@ impl Registry {
                             subsystem.is_visible_from(&controller.hostnqn, address)
                         })
                         .into_iter()
-                        .flat_map(|subsystem| ports.iter().filter(|port| port.serves(subsystem)))
+                        .flat_map(|subsystem| {
+                            let needs_tls = subsystem.needs_tls(&controller.hostnqn);
+                            let all = ports.iter();
+                            all.filter(move |port| port.serves(subsystem, needs_tls))
+                        })
                         .map(|port| port.number)
                         .collect()
                 };

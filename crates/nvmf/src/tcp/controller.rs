@@ -5,16 +5,14 @@ mod send;
 mod transfers;
 
 use std::collections::VecDeque;
-use std::sync::Arc;
 
 use machine::inbound::{Inbound, Walk};
 use machine::{Machine, Nanos, RecvPlan, Step, Tag, Transmit};
-use wire::nvme_tcp::{Data, MAXH2CDATA_MIN, PDA_MAX, pdu_type};
+use wire::nvme_tcp::{Data, Fes, MAXH2CDATA_MIN, PDA_MAX, pdu_type};
 
 use self::transfers::{Incoming, Transfers};
 use super::{FatalError, Framing, Malformed, terminate};
-use crate::command::Geometry;
-use crate::queue::{self, AbortOutcome, Done, InBandAuthentication, Queue, Role};
+use crate::queue::{self, ControllerEnd, Queue};
 
 /// Staging when small PDUs are expected.
 const STAGE_LARGE: u32 = 256 * 1024;
@@ -29,11 +27,6 @@ const R2TS_MAX: u32 = 8;
 /// From so many bytes still to come for R2Ts, a receive for each PDU costs less
 /// than copying them.
 const BULK_MIN: u64 = 16 * 1024;
-
-/// How long a host that must authenticate has for it.
-const AUTHENTICATION_TIMEOUT: Nanos = 60_000_000_000;
-/// How long a host whose authentication has failed has to ask why.
-const FAILURE_TIMEOUT: Nanos = 1_000_000_000;
 
 /// What a queue pair may do; the same for all of a listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,7 +75,7 @@ pub type Op = queue::Op<FatalError>;
 /// Every tag that an [`Op`] named ends with [`Transmit::release`]; a command
 /// that the machine refuses itself never shows. While memory is awaited for
 /// in-capsule data, [`Machine::recv_plan`] wants nothing (`stage_max` 0): keep
-/// the staged bytes and walk them again after [`Qpair::prepared`]. More commands in flight
+/// the staged bytes and walk them again after [`ControllerEnd::prepared`]. More commands in flight
 /// than the queue has entries end the connection.
 #[derive(Debug)]
 pub struct Qpair {
@@ -109,8 +102,6 @@ pub struct Qpair {
     r2t_bytes: u64,
     /// An ICResp or C2HTermReq, before everything else.
     control: Vec<u8>,
-    /// Until Connect and authentication must have succeeded.
-    handshake_until: Nanos,
 }
 
 impl Qpair {
@@ -121,7 +112,10 @@ impl Qpair {
         assert!(settings.cpda <= PDA_MAX);
         Qpair {
             settings,
-            queue: Queue::new(settings.io_bytes_max),
+            queue: Queue::new(
+                settings.io_bytes_max,
+                now.saturating_add(settings.handshake_timeout),
+            ),
             is_initialized: false,
             framing: Framing::default(),
             c2h_pdo: Data::HLEN,
@@ -134,14 +128,7 @@ impl Qpair {
             asking: VecDeque::new(),
             r2t_bytes: 0,
             control: Vec::new(),
-            handshake_until: now.saturating_add(settings.handshake_timeout),
         }
-    }
-
-    /// Its commands.
-    #[inline]
-    pub fn queue(&self) -> &Queue {
-        &self.queue
     }
 
     /// Whether payload is covered by a digest.
@@ -153,73 +140,6 @@ impl Qpair {
     /// Whether headers are.
     pub fn header_digest(&self) -> bool {
         self.framing.header
-    }
-
-    /// Connect will succeed: call it before completing Connect.
-    pub fn attach(&mut self, role: Role) {
-        if role.authentication == InBandAuthentication::Required {
-            self.handshake_until = self.handshake_until.saturating_add(AUTHENTICATION_TIMEOUT);
-        }
-        self.queue.attach(role);
-    }
-
-    /// The host has authenticated: its commands are executed from now on.
-    pub fn authenticated(&mut self) {
-        self.queue.set_authenticated(true);
-    }
-
-    /// It has failed to, at `now`: no command of it is executed any more, and soon the
-    /// connection ends.
-    pub fn authentication_failed(&mut self, now: Nanos) {
-        self.queue.set_authenticated(false);
-        self.handshake_until = now.saturating_add(FAILURE_TIMEOUT);
-    }
-
-    /// Memory for `tag` is there.
-    #[inline]
-    pub fn prepared(&mut self, tag: Tag) {
-        if !self.queue.prepared(tag) {
-            return self.stop_withdrawn();
-        }
-        let incoming = &self.incoming[usize::from(tag)];
-        if incoming.asked < incoming.len {
-            self.ask(tag);
-        }
-        if self.inbound.is_blocked_on(tag) {
-            self.inbound.unblock(tag, u32::MAX);
-        }
-    }
-
-    /// The command of `tag` ended: after [`Op::Execute`] or
-    /// [`Op::ExecuteFused`], or instead of [`Qpair::prepared`].
-    #[inline]
-    pub fn complete(&mut self, tag: Tag, done: Done) {
-        self.queue.complete(tag, done);
-        self.stop_withdrawn();
-    }
-
-    /// The namespaces of the queue changed: commands from now on may name
-    /// these. A namespace keeps its index while it exists. Commands whose data
-    /// is still arriving are checked again.
-    pub fn set_namespaces(&mut self, namespaces: Arc<[Geometry]>) {
-        self.queue.set_namespaces(namespaces);
-        self.stop_withdrawn();
-    }
-
-    /// Ends the command `cid`, if it is not answered already (Base 2.0, section
-    /// 5.1).
-    pub fn abort(&mut self, cid: u16) -> AbortOutcome {
-        let outcome = self.queue.abort(cid);
-        self.stop_withdrawn();
-        outcome
-    }
-
-    /// Asks for no more data of commands that were given up.
-    #[inline]
-    fn stop_withdrawn(&mut self) {
-        while let Some(tag) = self.queue.next_withdrawn() {
-            self.stop(tag);
-        }
     }
 
     /// Asks for no more data of `tag`, which was given up; it is answered when nothing of
@@ -236,6 +156,13 @@ impl Qpair {
         if incoming.r2ts == 0 && !self.inbound.is_on(tag) {
             self.queue.data_over(tag);
         }
+    }
+
+    /// Refuses a host, which began with `bytes`, as this is a port of another transport.
+    #[cold]
+    pub(crate) fn refuse(&mut self, bytes: &[u8]) {
+        // The reason is the caller's.
+        let _ = self.fail((Fes::UnsupportedParameter, 0), bytes);
     }
 
     /// Data of `tag` is to be asked for.
@@ -264,6 +191,39 @@ impl Qpair {
         self.inbound.discard();
         self.asking.clear();
         self.control.clear();
+    }
+}
+
+impl ControllerEnd for Qpair {
+    #[inline]
+    fn queue(&self) -> &Queue {
+        &self.queue
+    }
+
+    #[inline]
+    fn queue_mut(&mut self) -> &mut Queue {
+        &mut self.queue
+    }
+
+    #[inline]
+    fn prepared(&mut self, tag: Tag) {
+        if !self.queue.prepared(tag) {
+            return self.stop_withdrawn();
+        }
+        let incoming = &self.incoming[usize::from(tag)];
+        if incoming.asked < incoming.len {
+            self.ask(tag);
+        }
+        if self.inbound.is_blocked_on(tag) {
+            self.inbound.unblock(tag, u32::MAX);
+        }
+    }
+
+    #[inline]
+    fn stop_withdrawn(&mut self) {
+        while let Some(tag) = self.queue.next_withdrawn() {
+            self.stop(tag);
+        }
     }
 }
 
@@ -389,8 +349,7 @@ impl Machine for Qpair {
     }
 
     fn deadline(&self) -> Option<Nanos> {
-        let is_over = self.queue.is_live() || self.queue.is_ended();
-        (!is_over).then_some(self.handshake_until)
+        self.queue.deadline()
     }
 
     fn on_deadline(&mut self, now: Nanos) {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use machine::{Nanos, Tag};
 use nvmf::dhchap::DhchapChoice;
+use nvmf::transport::{Transport, Transports};
 use nvmf::{
     AdminOutcome, Connected, ControllerId, Env, IoCounters, Limits, ListenerSpec, Namespace,
     Refusal, Registry, RegistryConfig, Reply, Subsystem, Via,
@@ -74,6 +75,8 @@ pub struct Bench {
     pub listener: u16,
     /// Of the TLS that hosts speak.
     pub psk_identity: Option<String>,
+    /// What carries hosts' queues.
+    pub transport: Transport,
     /// Where hosts come from.
     pub network: IpAddr,
     next_connection: u64,
@@ -103,6 +106,7 @@ impl Bench {
             used_bytes: 0,
             listener: 0,
             psk_identity: None,
+            transport: Transport::Tcp,
             network: [192, 0, 2, 99].into(),
             next_connection: 100,
         }
@@ -126,6 +130,7 @@ impl Bench {
             peer: "192.0.2.99:50000".parse().unwrap(),
             network: self.network,
             psk_identity: self.psk_identity.clone(),
+            transport: self.transport,
         };
         self.next_connection += 1;
         self.registry.connect(command, data, &via, self.now)
@@ -289,6 +294,7 @@ pub fn listener(number: u16, address: &str) -> ListenerSpec {
         advertise: None,
         discovery_only: false,
         requires_tls: false,
+        transports: Transports::Tcp,
     }
 }
 

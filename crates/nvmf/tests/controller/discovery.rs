@@ -1,6 +1,9 @@
 //! The discovery log: its entries for each host and address.
 
-use nvmf::{Advertise, ControllerChange, ListenerSpec, Referral, Subsystem};
+use auth::HostPsk;
+use auth::psk::{Psk, PskHash};
+use nvmf::transport::{Transport, Transports};
+use nvmf::{Advertise, ControllerChange, HostTerms, ListenerSpec, Referral, Subsystem};
 use wire::nvme::discovery::DISCOVERY_NQN;
 use wire::nvme::fabrics::ConnectData;
 use wire::nvme::log::lid;
@@ -16,6 +19,7 @@ const OTHER: &str = "nqn.2024-01.org.example:other";
 /// An entry of the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Entry {
+    transport: u8,
     subtype: u8,
     portid: u16,
     eflags: u16,
@@ -49,7 +53,16 @@ fn all_entries(bench: &mut Bench, hostnqn: &str, local: &str) -> Vec<Entry> {
             let entry = bench
                 .log(id, lid::DISCOVERY, 0, 1024 * (index + 1), 1024)
                 .unwrap();
-            assert_eq!((entry[0], entry[3]), (3, 4), "TRTYPE, TREQ");
+            let tsas = &entry[768..1024];
+            match entry[0] {
+                // QPTYPE, PRTYPE, CMS: connected, iWARP, RDMA_CM.
+                1 => assert_eq!(tsas[..3], [1, 4, 1]),
+                // A secure channel is required: TLS 1.3.
+                3 if entry[3] & 1 != 0 => assert_eq!(tsas[0], 2),
+                other => assert_eq!((other, tsas[0]), (3, 0)),
+            }
+            assert!(tsas[3..].iter().all(|byte| *byte == 0));
+            assert_eq!(entry[3] & !1, 4, "TREQ");
             assert_eq!(
                 (u16_at(&entry, 6), u16_at(&entry, 8)),
                 (0xffff, 128),
@@ -61,6 +74,7 @@ fn all_entries(bench: &mut Bench, hostnqn: &str, local: &str) -> Vec<Entry> {
             };
             let address = format!("{} {}", text(512, 768), text(32, 64));
             Entry {
+                transport: entry[0],
                 subtype: entry[2],
                 portid: u16_at(&entry, 4),
                 eflags: u16_at(&entry, 10),
@@ -162,6 +176,7 @@ fn the_log_in_its_order() {
     assert_eq!(change, ControllerChange::default());
     bench.listener = 1;
     let entry = |subtype, portid, eflags, subnqn: &str, address: &str| Entry {
+        transport: 3,
         subtype,
         portid,
         eflags,
@@ -240,6 +255,45 @@ fn discovery_listeners_lead_elsewhere() {
         .map(|entry| (entry.subnqn.as_str(), entry.portid))
         .collect();
     assert_eq!(found, [(NQN, 1), (NQN, 3), (PRIVATE_NQN, 3)]);
+}
+
+/// An entry for each transport, each once; what the host needs TLS for is not carried by RDMA.
+#[test]
+fn listener_for_both_transports_is_named_twice() {
+    let mut keyed = subsystem(PRIVATE_NQN, vec![]);
+    keyed.terms = vec![HostTerms {
+        psks: vec![HostPsk {
+            psk: Psk::new(PskHash::Sha256, |bytes| bytes.fill(1)),
+            until: None,
+        }],
+        ..HostTerms::new(HOST)
+    }];
+    let mut bench = Bench::with(vec![disk(), keyed], &[]);
+    let with = |number, address, transports| ListenerSpec {
+        transports,
+        ..listener(number, address)
+    };
+    let _ = bench.registry.set_listeners(vec![
+        with(0, "0.0.0.0:4420", Transports::Both),
+        with(1, "0.0.0.0:4421", Transports::Rdma),
+    ]);
+    bench.transport = Transport::Rdma;
+    let all = all_entries(&mut bench, HOST, "192.0.2.1:4420");
+    let found: Vec<_> = all
+        .iter()
+        .map(|entry| {
+            let numbers = (entry.subtype, entry.transport, entry.portid);
+            (numbers, entry.subnqn.as_str())
+        })
+        .collect();
+    let expected = [
+        ((3, 1, 1), DISCOVERY_NQN),
+        ((2, 3, 1), NQN),
+        ((2, 1, 1), NQN),
+        ((2, 1, 2), NQN),
+        ((2, 3, 1), PRIVATE_NQN),
+    ];
+    assert_eq!(found, expected);
 }
 
 /// Two listeners at one address are one place for a host.

@@ -1,5 +1,6 @@
 //! Identify: every structure, and what is refused.
 
+use nvmf::transport::Transport;
 use nvmf::{Namespace, WriteProtect};
 use wire::nvme::discovery::DISCOVERY_NQN;
 use wire::nvme::feature::fid;
@@ -72,6 +73,21 @@ fn identify_controller_fields() {
         (0, 0, 1),
         "ICDOFF, FCATT, MSDBD"
     );
+}
+
+/// Data that is not in the capsule has keyed descriptors; all else is as over TCP.
+#[test]
+fn controller_by_rdma() {
+    let mut bench = Bench::new();
+    let id = bench.controller();
+    let by_tcp = bench.identify(id, cns::CONTROLLER, 0).unwrap();
+    let mut bench = Bench::new();
+    bench.transport = Transport::Rdma;
+    let id = bench.controller();
+    let mut by_rdma = bench.identify(id, cns::CONTROLLER, 0).unwrap();
+    assert_eq!(u32_at(&by_rdma, 536), 0x10_0005, "SGLS");
+    by_rdma[536..540].copy_from_slice(&by_tcp[536..540]);
+    assert_eq!(by_rdma, by_tcp);
 }
 
 #[test]

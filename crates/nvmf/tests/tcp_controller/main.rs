@@ -14,7 +14,9 @@ use std::sync::{Arc, LazyLock};
 use doubles::nvme::ControllerDouble;
 use machine::{Machine, RecvPlan, Tag};
 use nvmf::command::{AnaState, Command, Geometry, Io, IoKind};
-use nvmf::queue::{AbortOutcome, Done, InBandAuthentication, RefusedCommand, Role};
+use nvmf::queue::{
+    AbortOutcome, ControllerEnd as _, Done, InBandAuthentication, RefusedCommand, Role,
+};
 use nvmf::tcp::FatalError;
 use nvmf::tcp::controller::{Op, Qpair, Settings};
 use proptest::prelude::*;

@@ -1,5 +1,7 @@
 //! Changes of where hosts reach the target.
 
+use nvmf::transport::Transport;
+
 use super::*;
 use crate::config::Protocol;
 use crate::state::{Gone, Listener};
@@ -50,6 +52,10 @@ impl Shared {
     fn check_listener(&self, spec: &ListenerSpec) -> ChangeOutcome {
         if spec.discovery_only && spec.protocol == Protocol::Iscsi {
             let text = "a portal that only answers discovery is for NVMe/TCP alone";
+            return Err(ChangeError::Invalid(text.to_owned()));
+        }
+        if spec.requires_tls && spec.rdma.transports.has(Transport::Rdma) {
+            let text = "NVMe/RDMA does not go through TLS: a listener takes one or the other";
             return Err(ChangeError::Invalid(text.to_owned()));
         }
         if let Some(advertise) = &spec.advertise {

@@ -9,6 +9,14 @@ pub const DISCOVERY_NQN: &str = "nqn.2014-08.org.nvmexpress.discovery";
 
 /// Transport Type: TCP.
 pub const TRTYPE_TCP: u8 = 3;
+/// Transport type: RDMA.
+pub const TRTYPE_RDMA: u8 = 1;
+/// Transport specific address subtype of RDMA, byte 0 (RDMA_QPTYPE): reliable connected.
+pub const RDMA_QPTYPE_CONNECTED: u8 = 1;
+/// The same, byte 1 (RDMA_PRTYPE): iWARP.
+pub const RDMA_PRTYPE_IWARP: u8 = 4;
+/// The same, byte 2 (RDMA_CMS): RDMA_IP_CM.
+pub const RDMA_CMS_RDMA_CM: u8 = 1;
 /// Address Family: IPv4.
 pub const ADRFAM_IPV4: u8 = 1;
 /// Address Family: IPv6.

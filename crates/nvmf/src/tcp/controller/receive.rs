@@ -10,7 +10,7 @@ use zerocopy::{FromZeros, IntoBytes};
 
 use super::transfers::Incoming;
 use super::{Op, Qpair, R2TS_MAX};
-use crate::queue::Overrun;
+use crate::queue::{ControllerEnd as _, Overrun};
 use crate::tcp::{Framing, Malformed, alignment, field, frame, invalid, term_req, view};
 
 /// What was taken of the bytes at hand: how many, and what comes of them. `None`: more are

@@ -1,0 +1,65 @@
+//! How hosts connect by RDMA at a listener.
+
+use nvmf::rdma::CrcPolicy;
+use nvmf::transport::Transports;
+use server::{Protocol, RdmaSpec};
+
+use crate::policy::{Number, Rule, count, pick, size};
+use crate::source::{Section, Sink};
+
+/// The word for listeners without TCP's own.
+pub(crate) const ONLY: &str = "only";
+
+const MPA_CRC: &[(&str, CrcPolicy)] = &[
+    ("require", CrcPolicy::Require),
+    ("prefer", CrcPolicy::Prefer),
+    ("off", CrcPolicy::Off),
+];
+
+const FPDU_BYTES_MAX: Number = size("fpdu_bytes_max", 256, 64 << 10, Rule::Any);
+const RDMA_READS_MAX: Number = count("rdma_reads_max", 1, 1024);
+/// What is of no use without `rdma`.
+const TERMS: [&str; 3] = ["mpa_crc", "fpdu_bytes_max", "rdma_reads_max"];
+
+/// What a listener of `protocol` says of RDMA; `requires_tls`: hosts speak TLS alone there.
+pub(crate) fn rdma(
+    sink: &mut Sink,
+    section: &Section,
+    protocol: Protocol,
+    requires_tls: bool,
+) -> RdmaSpec {
+    let default = RdmaSpec::default();
+    let transports = match section.word("rdma") {
+        Some(ONLY) => Transports::Rdma,
+        Some(other) => {
+            let text = format!("`rdma` takes true, false or \"{ONLY}\", not \"{other}\"");
+            sink.add(&section.span_of("rdma"), text);
+            default.transports
+        }
+        None => match section.flag(sink, "rdma") {
+            Some(true) => Transports::Both,
+            Some(false) | None => default.transports,
+        },
+    };
+    let is_served = transports != Transports::Tcp;
+    if section.has("rdma") && protocol != Protocol::NvmeTcp {
+        sink.add(&section.span_of("rdma"), "`rdma` is for NVMe");
+    } else if is_served && requires_tls {
+        let text = "`rdma` cannot stand beside `tls = \"required\"`: NVMe/RDMA does not go \
+                    through TLS; give it a [[listener]] of its own";
+        sink.add(&section.span_of("rdma"), text);
+    }
+    // One that is set off keeps what it had.
+    if !section.has("rdma") {
+        for key in TERMS.iter().filter(|key| section.has(key)) {
+            let text = format!("`{key}` does nothing without `rdma = true`");
+            sink.add(&section.span_of(key), text);
+        }
+    }
+    RdmaSpec {
+        transports,
+        crc: pick(sink, Some(section), "mpa_crc", MPA_CRC).unwrap_or(default.crc),
+        fpdu_bytes_max: FPDU_BYTES_MAX.read(sink, Some(section), default.fpdu_bytes_max),
+        reads_max: RDMA_READS_MAX.read(sink, Some(section), default.reads_max),
+    }
+}
