@@ -5,10 +5,8 @@ use nvmf::transport::Transports;
 use server::{Protocol, RdmaSpec};
 
 use crate::policy::{Number, Rule, count, pick, size};
+use crate::schema::RDMA_ONLY;
 use crate::source::{Section, Sink};
-
-/// The word for listeners without TCP's own.
-pub(crate) const ONLY: &str = "only";
 
 const MPA_CRC: &[(&str, CrcPolicy)] = &[
     ("require", CrcPolicy::Require),
@@ -30,9 +28,9 @@ pub(crate) fn rdma(
 ) -> RdmaSpec {
     let default = RdmaSpec::default();
     let transports = match section.word("rdma") {
-        Some(ONLY) => Transports::Rdma,
+        Some(RDMA_ONLY) => Transports::Rdma,
         Some(other) => {
-            let text = format!("`rdma` takes true, false or \"{ONLY}\", not \"{other}\"");
+            let text = format!("`rdma` takes true, false or \"{RDMA_ONLY}\", not \"{other}\"");
             sink.add(&section.span_of("rdma"), text);
             default.transports
         }

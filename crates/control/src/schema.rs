@@ -43,6 +43,9 @@ pub enum Takes {
     Tables(&'static str),
 }
 
+/// `rdma` of listeners without NVMe/TCP.
+pub(crate) const RDMA_ONLY: &str = "only";
+
 const fn key(name: &'static str, takes: Takes) -> Key {
     Key { name, takes }
 }
@@ -339,7 +342,7 @@ pub const SCHEMA: &[Keys] = &[
             key("advertise", Takes::Text),
             key("discovery_only", Takes::Flag),
             key("tls", Takes::Text),
-            key("rdma", Takes::FlagOr(crate::rdma::ONLY)),
+            key("rdma", Takes::FlagOr(RDMA_ONLY)),
             key("mpa_crc", Takes::Text),
             key("fpdu_bytes_max", Takes::Size),
             key("rdma_reads_max", Takes::Number),

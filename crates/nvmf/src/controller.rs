@@ -18,6 +18,7 @@ use crate::item::NamedItem;
 use crate::request::Reply;
 use crate::reservation::Notifications;
 use crate::subsystem::{Arrival, Namespace, Subsystem};
+use crate::transport::Transport;
 
 /// Asynchronous Event Requests that a controller holds (AERL + 1).
 pub(crate) const EVENT_REQUESTS_MAX: usize = 4;
@@ -372,6 +373,11 @@ impl Controller {
     /// NQN of the host.
     pub fn hostnqn(&self) -> &str {
         &self.hostnqn
+    }
+
+    /// The listener that it was made at, and what carries its queues.
+    pub(crate) fn came_by(&self) -> (u16, Transport) {
+        (self.listener, self.arrival.transport)
     }
 
     /// Number of the listener that it was made at.

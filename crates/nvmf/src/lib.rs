@@ -38,6 +38,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+pub mod accepted;
 mod admin;
 pub mod command;
 mod controller;

@@ -36,6 +36,9 @@ const ENTRIES_BEFORE_CONNECT: usize = 32;
 /// The SQHD of a host that asked for no SQ flow control.
 const NO_SQHD: u16 = 0xffff;
 
+/// Staging until Connect has succeeded: a peer that sends half a header and
+/// waits holds no more than this.
+pub(crate) const STAGE_HANDSHAKE: u32 = 2048;
 /// How long a host that must authenticate has for it.
 const AUTHENTICATION_TIMEOUT: Nanos = 60_000_000_000;
 /// How long a host whose authentication has failed has to ask why.

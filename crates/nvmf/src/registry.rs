@@ -503,16 +503,10 @@ impl Registry {
         }
         // Queues of an association are on one port (Base 2.0, section 3.1.2): ANA
         // states are a port's.
-        if controller.listener != via.listener {
+        if controller.came_by() != (via.listener, via.transport) {
             return Err(Refusal::data(
                 CNTLID,
-                "the controller was connected through another listener",
-            ));
-        }
-        if controller.arrival.transport != via.transport {
-            return Err(Refusal::data(
-                CNTLID,
-                "the controller was connected by another transport",
+                "the controller was connected through another listener or transport",
             ));
         }
         let limits = &controller.subsystem.limits;
@@ -687,8 +681,7 @@ impl Registry {
 
     /// The listeners as a controller's host reaches them.
     fn ports(&self, controller: &Controller) -> Vec<Port> {
-        let current = (controller.listener, controller.arrival.transport);
-        discovery::ports(&self.listeners, current, controller.local)
+        discovery::ports(&self.listeners, controller.came_by(), controller.local)
     }
 
     fn live(&mut self, id: ControllerId) -> &mut Controller {

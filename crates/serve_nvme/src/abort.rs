@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use engine::{Connection as _, Core, JobId, Orphans as _};
 use machine::Tag;
+use nvmf::accepted::{AcceptedQpair, QpairOp};
 use nvmf::command::{Command, recheck};
 use nvmf::queue::{AbortOutcome, ControllerEnd as _, Done, Op};
-use nvmf::transport::{Qpair, QpairOp};
 use reactor::Driver;
 use store::Volume;
 use wire::nvme::Status;
@@ -101,8 +101,9 @@ impl NvmeConnection {
         let before = std::mem::replace(&mut bound.served, new).geometry;
         let now = bound.served.geometry.clone();
         self.core.link.machine.set_namespaces(now.clone());
-        let refusal =
-            |machine: &Qpair, op: &QpairOp| recheck(command_of(machine, op)?, &before, &now).err();
+        let refusal = |machine: &AcceptedQpair, op: &QpairOp| {
+            recheck(command_of(machine, op)?, &before, &now).err()
+        };
         loop {
             let Core { waiting, link, .. } = &mut self.core;
             let machine = &link.machine;
@@ -150,7 +151,7 @@ impl NvmeConnection {
 }
 
 /// The command of an operation that waits for memory.
-fn command_of<'a>(machine: &'a Qpair, op: &QpairOp) -> Option<&'a Command> {
+fn command_of<'a>(machine: &'a AcceptedQpair, op: &QpairOp) -> Option<&'a Command> {
     let tag = match *op {
         Op::Prepare { tag, .. } | Op::Execute { tag } => tag,
         Op::ExecuteFused { write, .. } => write,

@@ -27,11 +27,11 @@ use engine::{
 use link::{CommandMemory, Stream};
 use machine::{Machine as _, Nanos, Tag};
 use mem::Pool;
+use nvmf::accepted::{AcceptedQpair, QpairOp, QpairSettings};
 use nvmf::command::{Command, Geometry, IoKind};
 use nvmf::dhchap::controller::Authentication;
 use nvmf::queue::{ControllerEnd as _, Done, Op, RefusedCommand};
 use nvmf::rdma::controller::RdmaError;
-use nvmf::transport::{Qpair, QpairOp, QpairSettings};
 use nvmf::{Activity, ControllerId};
 use reactor::{Driver, must_fill_random};
 use store::Volume;
@@ -135,7 +135,7 @@ pub fn open(
 ) -> NvmeConnection {
     let mut seed = [0; 8];
     must_fill_random(&mut seed);
-    let machine = Qpair::new(settings, u64::from_le_bytes(seed), now);
+    let machine = AcceptedQpair::new(settings, u64::from_le_bytes(seed), now);
     let (service, here) = (&local.service, (local.jobs.clone(), pool));
     NvmeConnection {
         core: Core::new(machine, id, stream, came, service.shared.clone(), here),
@@ -180,7 +180,7 @@ impl From<Status> for CommandAnswer {
 }
 
 /// As the registry knows it.
-fn via(via: &Via, stream: &Stream, machine: &Qpair) -> nvmf::Via {
+fn via(via: &Via, stream: &Stream, machine: &AcceptedQpair) -> nvmf::Via {
     nvmf::Via {
         psk_identity: stream.psk().map(|psk| psk.identity.clone()),
         transport: machine.transport(),
@@ -193,7 +193,7 @@ fn via(via: &Via, stream: &Stream, machine: &Qpair) -> nvmf::Via {
 }
 
 impl Protocol for NvmeConnection {
-    type Machine = Qpair;
+    type Machine = AcceptedQpair;
     type Answer = CommandAnswer;
     type Mail = OwnMail;
     type Job = CommandWork;

@@ -3,9 +3,9 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
+use nvmf::accepted::QpairError;
 use nvmf::rdma::QpCounts;
 use nvmf::rdma::controller::RdmaError;
-use nvmf::transport::QpairError;
 
 use super::NvmeConnection;
 

@@ -17,10 +17,11 @@ use engine::{
 use link::{HandshakeDone, Stream};
 use machine::Nanos;
 use mem::Pool;
+use nvmf::accepted::QpairSettings;
 use nvmf::queue::ControllerEnd as _;
 use nvmf::rdma::controller::RdmaSettings;
 use nvmf::rdma::{QpSettings, ulpdu_max};
-use nvmf::transport::{QpairSettings, Transport};
+use nvmf::transport::Transport;
 use reactor::{Driver, Received};
 use store::Volume;
 use store::meter::PROTOCOLS_MAX;

@@ -9,7 +9,7 @@ use wire::nvme::{Sgl, Sqe, Status};
 use wire::nvme_rdma::{CmAccept, CmReject, CmRequest, KeyedSgl, cm_status};
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
-use crate::queue::{ControllerEnd, Op, Queue};
+use crate::queue::{ControllerEnd, Op, Queue, STAGE_HANDSHAKE};
 use crate::step;
 
 /// What a queue pair may do; the same for all of a listener.
@@ -404,7 +404,14 @@ impl Machine for Qpair {
     }
 
     fn recv_plan(&self) -> RecvPlan {
-        self.qp.recv_plan()
+        let plan = self.qp.recv_plan();
+        match self.queue.is_live() {
+            true => plan,
+            false => RecvPlan {
+                stage_max: plan.stage_max.min(STAGE_HANDSHAKE),
+                ..plan
+            },
+        }
     }
 
     fn on_direct(&mut self, len: u32) {

@@ -12,13 +12,10 @@ use wire::nvme_tcp::{Data, Fes, MAXH2CDATA_MIN, PDA_MAX, pdu_type};
 
 use self::transfers::{Incoming, Transfers};
 use super::{FatalError, Framing, Malformed, terminate};
-use crate::queue::{self, ControllerEnd, Queue};
+use crate::queue::{self, ControllerEnd, Queue, STAGE_HANDSHAKE};
 
 /// Staging when small PDUs are expected.
 const STAGE_LARGE: u32 = 256 * 1024;
-/// Staging until Connect has succeeded: a peer that sends half a header and
-/// waits holds no more than this.
-const STAGE_HANDSHAKE: u32 = 2048;
 /// Staging when R2T data is expected: a capsule and the header of an H2CData
 /// PDU, with their digests. What follows that header then lands directly.
 const STAGE_HEADERS: u32 = 76 + 28;

@@ -5,11 +5,12 @@
 use std::collections::VecDeque;
 
 use machine::Machine;
+use nvmf::accepted::{AcceptedQpair, QpairError, QpairSettings};
 use nvmf::queue::Op;
 use nvmf::rdma::QpSettings;
 use nvmf::rdma::controller::{RdmaError, RdmaSettings};
 use nvmf::tcp::controller::Settings;
-use nvmf::transport::{Qpair, QpairError, QpairSettings, Transport, Transports};
+use nvmf::transport::{Transport, Transports};
 use testkit::End;
 use testkit::iwarp::mpa_frame;
 use testkit::nvme::Pdus;
@@ -23,7 +24,7 @@ const TIMEOUT: u64 = 1000;
 /// When it was accepted.
 const ACCEPTED: u64 = 7;
 
-fn port(transports: Transports) -> End<Qpair> {
+fn port(transports: Transports) -> End<AcceptedQpair> {
     let settings = QpairSettings {
         transports,
         tcp: Settings {
@@ -38,11 +39,11 @@ fn port(transports: Transports) -> End<Qpair> {
             ..RdmaSettings::default()
         },
     };
-    End::new(Qpair::new(settings, 5, ACCEPTED))
+    End::new(AcceptedQpair::new(settings, 5, ACCEPTED))
 }
 
 /// What comes of these bytes, received one by one: what is sent, and why the connection ends.
-fn answered(port: &mut End<Qpair>, bytes: &[u8]) -> (Vec<u8>, Option<QpairError>) {
+fn answered(port: &mut End<AcceptedQpair>, bytes: &[u8]) -> (Vec<u8>, Option<QpairError>) {
     let mut stream: VecDeque<u8> = bytes.iter().copied().collect();
     let (mut sent, mut fatal) = (VecDeque::new(), None);
     while !stream.is_empty() {
