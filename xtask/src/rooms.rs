@@ -159,7 +159,7 @@ const TESTS_MAY_USE: &[(&str, &[&str])] = &[
     (
         "server",
         &[
-            "doubles", "host", "needs", "random", "testkit", "tls", "wire",
+            "doubles", "host", "iwarp", "needs", "random", "testkit", "tls", "wire",
         ],
     ),
     ("client", &["needs", "nvmf", "server", "testkit"]),

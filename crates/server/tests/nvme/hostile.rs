@@ -2,19 +2,24 @@
 //! corpus, against a target that serves another host meanwhile. That host must
 //! not notice, and memory must stay under its ceiling.
 //!
+//! Over RDMA it is capsules with bad commands, and FPDUs that no host may send.
+//!
 //! `WEFT_HOSTILE=1000000 cargo test --release -p server --test nvme hostile -- --nocapture`
 //! runs a million; a plain test a part of that.
+
+mod rdma;
 
 use needs::each_driver;
 use random::Random;
 use std::io::{ErrorKind, Read, Write};
-use std::net::{Shutdown, SocketAddr};
+use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use doubles::fuzz::host_stream;
+use nvmf::transport::Transports;
 use reactor::Choice;
 use server::{Limits, NamespaceSpec, Running, SubsystemSpec};
 use testkit::nvme::Pdus;
@@ -53,8 +58,15 @@ struct Field {
     machine: Mutex<Duration>,
 }
 
-fn serve(backend: Choice) -> Running {
+impl Field {
+    fn note_handled(&self, count: u64) -> u64 {
+        self.handled.fetch_add(count, Ordering::Relaxed) + count
+    }
+}
+
+fn serve(backend: Choice, transports: Transports) -> Running {
     let mut config = config(backend, Limits::default(), MEMORY_MAX);
+    config.listeners[0].rdma.transports = transports;
     config.cpus = reactor::available_cpus().into_iter().take(2).collect();
     config.volumes.push(ram("attacked", 64));
     config.volumes.push(ram("protected", 64));
@@ -126,26 +138,41 @@ fn oversleep(field: &Field, cpu: usize) {
 
 /// An attacker's connection and what it still has to read.
 struct Attack {
-    queue: Queue,
+    stream: TcpStream,
     answers: Vec<u8>,
     unanswered: u64,
+    answer: Answer,
+}
+
+/// Bytes of what the answers begin with, and whether it is the answer to something sent;
+/// `None`: not all of it is there.
+type Answer = fn(&[u8]) -> Option<(usize, bool)>;
+
+/// A PDU of NVMe/TCP: one answer to each command, one for what ends the connection.
+fn pdu(answers: &[u8]) -> Option<(usize, bool)> {
+    let (ch, _) = CommonHeader::ref_from_prefix(answers).ok()?;
+    let ends = matches!(ch.pdu_type, pdu_type::CAPSULE_RESP | pdu_type::C2H_TERM_REQ);
+    let is_last = ch.pdu_type == pdu_type::C2H_DATA && ch.flags & flags::SUCCESS != 0;
+    let plen = ch.plen.get() as usize;
+    (answers.len() >= plen).then_some((plen, ends || is_last))
 }
 
 impl Attack {
-    fn new(queue: Queue) -> Attack {
+    fn new(stream: TcpStream, answer: Answer) -> Attack {
         let patience = Some(Duration::from_millis(20));
-        queue.stream.set_read_timeout(patience).expect("settable");
+        stream.set_read_timeout(patience).expect("settable");
         Attack {
-            queue,
+            stream,
             answers: Vec::new(),
             unanswered: 0,
+            answer,
         }
     }
 
     /// Takes what has come, waits a little if nothing has. `None`: it is over.
     fn take_answers(&mut self) -> Option<u64> {
         let mut bytes = [0; 16 * 1024];
-        match self.queue.stream.read(&mut bytes) {
+        match self.stream.read(&mut bytes) {
             Ok(0) => return None,
             Ok(len) => self.answers.extend_from_slice(&bytes[..len]),
             Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
@@ -154,16 +181,9 @@ impl Attack {
             Err(_) => return None,
         }
         let (mut count, mut at) = (0, 0);
-        while let Ok((ch, _)) = CommonHeader::ref_from_prefix(&self.answers[at..]) {
-            let plen = ch.plen.get() as usize;
-            if self.answers.len() - at < plen {
-                break;
-            }
-            // One for each command, one for what ends the connection.
-            let ends = matches!(ch.pdu_type, pdu_type::CAPSULE_RESP | pdu_type::C2H_TERM_REQ);
-            let is_last = ch.pdu_type == pdu_type::C2H_DATA && ch.flags & flags::SUCCESS != 0;
-            count += u64::from(ends || is_last);
-            at += plen;
+        while let Some((len, is_answer)) = (self.answer)(&self.answers[at..]) {
+            count += u64::from(is_answer);
+            at += len;
         }
         self.answers.drain(..at);
         self.unanswered = self.unanswered.saturating_sub(count);
@@ -171,8 +191,8 @@ impl Attack {
     }
 }
 
-/// A command with some of everything wrong.
-fn bad_command(random: &mut Random, cid: u16) -> Vec<u8> {
+/// A command with some of everything wrong, and the data in its capsule.
+fn bad_command(random: &mut Random, cid: u16) -> (Sqe, Vec<u8>) {
     const OPCODES: [u8; 24] = [
         0, 1, 2, 4, 5, 8, 9, 0xc, 0xd, 0xe, 0x11, 0x15, 0x19, 0x7f, 0x0a, 0x06, 0x18, 0x86, 1, 2,
         1, 5, 1, 0x19,
@@ -211,7 +231,12 @@ fn bad_command(random: &mut Random, cid: u16) -> Vec<u8> {
     if random.one_in(16) {
         sqe.sgl.address = random.next_u64().into();
     }
-    let data: Vec<u8> = (0..in_capsule).map(|n| (n as u32 ^ len) as u8).collect();
+    let data = (0..in_capsule).map(|n| (n as u32 ^ len) as u8).collect();
+    (sqe, data)
+}
+
+fn bad_capsule(random: &mut Random, cid: u16) -> Vec<u8> {
+    let (sqe, data) = bad_command(random, cid);
     Pdus::default().capsule_cmd(&sqe, &data)
 }
 
@@ -228,7 +253,7 @@ fn bad_pdu(random: &mut Random, cid: u16) -> Vec<u8> {
         ),
         1 => pdus.ic_req(random.below(256) as u8),
         2 => pdus.r2t(cid, 0, 0, 512),
-        _ => bad_command(random, cid),
+        _ => bad_capsule(random, cid),
     };
     if random.one_in(2) {
         let at = random.below(bytes.len().min(24) as u64) as usize;
@@ -247,48 +272,60 @@ fn attack_by_seed(field: &Field, random: &mut Random) {
     let Ok((admin, cntlid)) = std::panic::catch_unwind(|| host.admin()) else {
         return;
     };
-    let (mut attack, _admin) = if random.one_in(4) {
-        (Attack::new(admin), None)
+    let (queue, _admin) = if random.one_in(4) {
+        (admin, None)
     } else {
         let Ok((queue, _)) = host.queue(1, cntlid) else {
             return;
         };
-        (Attack::new(queue), Some(admin))
+        (queue, Some(admin))
     };
-    let mut cid = 100u16;
-    for _ in 0..64 {
-        let mut burst = Vec::new();
-        while attack.unanswered < UNANSWERED_MAX && burst.len() < 64 * 1024 {
-            cid = 100 + (cid - 99) % 0x4000;
-            let ends = random.one_in(600);
-            burst.extend(if ends {
-                bad_pdu(random, cid)
-            } else {
-                bad_command(random, cid)
-            });
-            attack.unanswered += 1;
-        }
-        if attack.queue.stream.write_all(&burst).is_err() {
-            return;
-        }
-        loop {
-            match attack.take_answers() {
-                None => return,
-                Some(0) => break,
-                Some(count) => {
-                    let handled = field.handled.fetch_add(count, Ordering::Relaxed) + count;
-                    if handled >= field.wanted {
-                        return;
-                    }
-                    if attack.unanswered < UNANSWERED_MAX / 2 {
-                        break;
+    let attack = Attack::new(queue.stream, pdu);
+    let pdu = |random: &mut Random, cid| match random.one_in(600) {
+        true => bad_pdu(random, cid),
+        false => bad_capsule(random, cid),
+    };
+    attack.run(field, random, pdu);
+}
+
+impl Attack {
+    /// Sends what `next` makes of the next CID, until something of it ends the connection.
+    fn run(
+        mut self,
+        field: &Field,
+        random: &mut Random,
+        mut next: impl FnMut(&mut Random, u16) -> Vec<u8>,
+    ) {
+        let attack = &mut self;
+        let mut cid = 100u16;
+        for _ in 0..64 {
+            let mut burst = Vec::new();
+            while attack.unanswered < UNANSWERED_MAX && burst.len() < 64 * 1024 {
+                cid = 100 + (cid - 99) % 0x4000;
+                burst.extend(next(random, cid));
+                attack.unanswered += 1;
+            }
+            if attack.stream.write_all(&burst).is_err() {
+                return;
+            }
+            loop {
+                match attack.take_answers() {
+                    None => return,
+                    Some(0) => break,
+                    Some(count) => {
+                        if field.note_handled(count) >= field.wanted {
+                            return;
+                        }
+                        if attack.unanswered < UNANSWERED_MAX / 2 {
+                            break;
+                        }
                     }
                 }
             }
-        }
-        if attack.unanswered >= UNANSWERED_MAX {
-            // It waits for data that is not sent: it goes, and leaves all that.
-            return;
+            if attack.unanswered >= UNANSWERED_MAX {
+                // It waits for data that is not sent: it goes, and leaves all that.
+                return;
+            }
         }
     }
 }
@@ -310,13 +347,13 @@ fn attack_by_corpus(field: &Field, random: &mut Random) {
         false => Ok(Queue::open(field.address)),
     };
     let Ok(queue) = queue else { return };
-    let mut attack = Attack::new(queue);
-    if attack.queue.stream.write_all(&stream).is_err() {
+    let mut attack = Attack::new(queue.stream, pdu);
+    if attack.stream.write_all(&stream).is_err() {
         return;
     }
-    let _ = attack.queue.stream.shutdown(Shutdown::Write);
+    let _ = attack.stream.shutdown(Shutdown::Write);
     while let Some(count) = attack.take_answers() {
-        field.handled.fetch_add(count, Ordering::Relaxed);
+        field.note_handled(count);
     }
 }
 
@@ -358,8 +395,22 @@ fn watch(field: &Field, running: &Running) {
 
 #[each_driver]
 fn bad_input_does_not_disturb_another_host(backend: Choice) {
+    undisturbed_by(backend, Transports::Tcp, |field, random| {
+        match random.one_in(4) {
+            true => attack_by_corpus(field, random),
+            false => attack_by_seed(field, random),
+        }
+    });
+}
+
+#[each_driver]
+fn bad_fpdus_do_not_disturb_another_host(backend: Choice) {
+    undisturbed_by(backend, Transports::Both, rdma::attack);
+}
+
+fn undisturbed_by(backend: Choice, transports: Transports, attack: fn(&Field, &mut Random)) {
     let wanted = std::env::var("WEFT_HOSTILE").map_or(USUAL, |n| n.parse().expect("a number"));
-    let running = serve(backend);
+    let running = serve(backend, transports);
     let field = Field {
         address: running.addresses()[0],
         handled: AtomicU64::new(0),
@@ -383,11 +434,7 @@ fn bad_input_does_not_disturb_another_host(backend: Choice) {
             scope.spawn(move || {
                 let mut random = Random::new(seed);
                 while field.handled.load(Ordering::Relaxed) < field.wanted {
-                    if random.one_in(4) {
-                        attack_by_corpus(field, &mut random);
-                    } else {
-                        attack_by_seed(field, &mut random);
-                    }
+                    attack(field, &mut random);
                 }
             });
         }

@@ -22,6 +22,8 @@ mod live;
 mod memory;
 mod panics;
 mod protocols;
+mod rdma;
+mod rdma_host;
 #[path = "../shared/report.rs"]
 mod report;
 #[path = "../shared/running.rs"]
