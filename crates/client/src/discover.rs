@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use clap::Args;
 use host::iscsi::{self, DiscoveredTarget};
 use host::nfs::{self, Client, Entry};
-use host::{DiscoveryEntry, NvmeTransport, QueueSettings, RdmaHostSettings, Settings, resolve};
+use host::{DiscoveryEntry, QueueSettings, RdmaHostSettings, Settings, Transport, resolve};
 use serde::Serialize;
 use wire::nfs4::nfs_ftype4;
 
@@ -159,13 +159,13 @@ pub fn discover(args: &DiscoverArgs) -> (Listing, Vec<String>) {
 }
 
 /// A discovery controller that is asked, and over what.
-type DiscoveryAddress = (NvmeTransport, SocketAddr);
+type DiscoveryAddress = (Transport, SocketAddr);
 
 /// Where discovery asks: a discovery controller, a portal, or both.
 fn discovery_addresses(
     args: &DiscoverArgs,
 ) -> Result<(Option<DiscoveryAddress>, Option<SocketAddr>), String> {
-    let tcp = |to| Some((NvmeTransport::Tcp, to));
+    let tcp = |to| Some((Transport::Tcp, to));
     match &args.address {
         Some(text) => match text.split_once("://") {
             Some(("iscsi", portal)) => {
@@ -174,7 +174,7 @@ fn discovery_addresses(
             }
             Some(("rdma", to)) => {
                 let to = resolve(to.trim_end_matches('/'), NVME.port())?;
-                Ok((Some((NvmeTransport::Rdma, to)), None))
+                Ok((Some((Transport::Rdma, to)), None))
             }
             _ => Ok((tcp(resolve(text, NVME.port())?), None)),
         },
@@ -193,13 +193,13 @@ fn discovery_addresses(
 /// A sentence for the user.
 pub fn records(
     args: &DiscoverArgs,
-    (transport, to): (NvmeTransport, SocketAddr),
+    (transport, to): (Transport, SocketAddr),
 ) -> Result<Vec<DiscoveryRecord>, String> {
     let host = args.nvme_host.identity()?;
     let driver = admin_driver().map_err(|e| e.to_string())?;
     let settings: QueueSettings = match transport {
-        NvmeTransport::Tcp => Settings::default().into(),
-        NvmeTransport::Rdma => RdmaHostSettings::default().into(),
+        Transport::Tcp => Settings::default().into(),
+        Transport::Rdma => RdmaHostSettings::default().into(),
     };
     let entries = host::discover(driver, to, &host, settings);
     let entries = entries.map_err(|error| format!("{to}: {error}"))?;
@@ -450,7 +450,7 @@ mod tests {
             let words = std::iter::once("discover").chain(line.split_whitespace());
             discovery_addresses(&Line::parse_from(words).args).map(|(nvme, iscsi)| {
                 let text = |to: Option<SocketAddr>| to.map_or("-".into(), |to| to.to_string());
-                let is_rdma = nvme.is_some_and(|(transport, _)| transport == NvmeTransport::Rdma);
+                let is_rdma = nvme.is_some_and(|(transport, _)| transport == Transport::Rdma);
                 assert_eq!(is_rdma, line.starts_with("rdma://"), "{line}");
                 (text(nvme.map(|(_, to)| to)), text(iscsi))
             })

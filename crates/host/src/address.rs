@@ -5,31 +5,19 @@ use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
 
 use nvmf::dhchap::DhchapKeys;
+use nvmf::transport::Transport;
 use reactor::fill_random;
 use wire::nvme::fabrics::NQN_BYTES_MAX;
 
 /// The port of NVMe/TCP I/O controllers where none is named (NVMe/TCP 3.1).
 const PORT: u16 = 4420;
 
-/// What NVMe goes over.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum NvmeTransport {
-    /// NVMe/TCP, `nvme-tcp://`.
-    #[default]
-    Tcp,
-    /// NVMe/RDMA over iWARP, `rdma://`.
-    Rdma,
-}
-
-impl NvmeTransport {
-    /// The transport of a URL and what follows its scheme; `None`: it is no URL of NVMe.
-    #[must_use]
-    pub fn of_url(url: &str) -> Option<(NvmeTransport, &str)> {
-        match url.split_once("://")? {
-            ("nvme-tcp", rest) => Some((NvmeTransport::Tcp, rest)),
-            ("rdma", rest) => Some((NvmeTransport::Rdma, rest)),
-            _ => None,
-        }
+/// The transport of a URL and what follows its scheme; `None`: it is no URL of NVMe.
+fn transport(url: &str) -> Option<(Transport, &str)> {
+    match url.split_once("://")? {
+        ("nvme-tcp", rest) => Some((Transport::Tcp, rest)),
+        ("rdma", rest) => Some((Transport::Rdma, rest)),
+        _ => None,
     }
 }
 
@@ -37,7 +25,7 @@ impl NvmeTransport {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Address {
     /// What is spoken there.
-    pub transport: NvmeTransport,
+    pub transport: Transport,
     /// Where to connect.
     pub socket: SocketAddr,
     /// NVM subsystem NQN.
@@ -52,7 +40,7 @@ impl Address {
     /// # Errors
     /// A sentence for the user.
     pub fn parse(url: &str) -> Result<Self, String> {
-        let (transport, rest) = NvmeTransport::of_url(url).ok_or_else(|| {
+        let (transport, rest) = transport(url).ok_or_else(|| {
             format!("`{url}` is no target: write nvme-tcp://host:port/nqn?nsid=1")
         })?;
         let (authority, path) = rest
@@ -88,7 +76,7 @@ impl Address {
             return Err(format!("an NQN has 1 to {NQN_BYTES_MAX} bytes"));
         }
         Ok(Address {
-            transport: NvmeTransport::Tcp,
+            transport: Transport::Tcp,
             socket,
             subnqn: subnqn.to_owned(),
             nsid,
@@ -191,9 +179,9 @@ mod tests {
         let short = Address::parse("nvme-tcp://[::1]/nqn.x").expect("a URL");
         assert_eq!(short.socket, "[::1]:4420".parse().expect("address"));
         assert_eq!(short.nsid, None);
-        assert_eq!(short.transport, NvmeTransport::Tcp);
+        assert_eq!(short.transport, Transport::Tcp);
         let rdma = Address::parse("rdma://[::1]/nqn.x").expect("a URL");
-        assert_eq!(rdma.transport, NvmeTransport::Rdma);
+        assert_eq!(rdma.transport, Transport::Rdma);
         assert_eq!((rdma.socket, rdma.subnqn), (short.socket, short.subnqn));
         assert_eq!(
             Address::parse("nvme-tcp://[::1]:9/nqn.x?ns=2")

@@ -24,7 +24,7 @@ mod qpair;
 mod queue;
 mod transport;
 
-pub use address::{Address, HostIdentity, NvmeTransport, resolve};
+pub use address::{Address, HostIdentity, resolve};
 pub use admin::{Admin, ControllerInfo, DiscoveryEntry, NamespaceInfo, discover};
 pub use ana::AnaInfo;
 pub use auth::dhchap::DhchapKey;
@@ -37,7 +37,8 @@ pub use nvmf::command::AnaState;
 pub use nvmf::dhchap::DhchapKeys;
 pub use nvmf::host::{Completion, Data};
 pub use nvmf::rdma::CrcPolicy;
-pub use nvmf::rdma::host::RdmaHostSettings;
+pub use nvmf::rdma::host::{RdmaHostError, RdmaHostSettings};
 pub use nvmf::tcp::host::Settings;
+pub use nvmf::transport::Transport;
 pub use qpair::QueueSettings;
 pub use queue::{Event, Queue, QueueParams, TOKENS_PER_QUEUE};

@@ -9,14 +9,17 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::thread;
 
 use auth::dhchap::{DhchapHash, DhchapKey};
+use auth::psk::{Psk, PskHash};
 use ends::{driver, stop};
 use host::{
-    Admin, Data, Error, Event, HostIdentity, Memory, Queue, QueueParams, Settings, discover,
+    Admin, CrcPolicy, Data, DiscoveryEntry, Error, Event, HostIdentity, Memory, Queue, QueueParams,
+    QueueSettings, RdmaHostSettings, Settings, discover,
 };
 use mem::Region;
 use nvmf::dhchap::DhchapKeys;
+use nvmf::transport::Transports;
 use reactor::{Completion, Driver, EpollDriver, Wait};
-use server::{Config, Limits, NamespaceSpec, Running, SubsystemSpec};
+use server::{Config, Limits, ListenerSpec, NamespaceSpec, RdmaSpec, Running, SubsystemSpec};
 use wire::nvme::authentication::ATR;
 use wire::nvme::fabrics::ConnectData;
 use wire::nvme::{ConnectCommand, Sqe, Status, io};
@@ -32,7 +35,31 @@ const PLAIN: Settings = Settings {
     part_in_capsule: false,
 };
 
+/// Each transport without digests and with all of them.
+fn each_settings() -> [QueueSettings; 4] {
+    let digests = Settings {
+        header_digest: true,
+        data_digest: true,
+        ..PLAIN
+    };
+    let rdma = |crc| RdmaHostSettings {
+        crc,
+        ..RdmaHostSettings::default()
+    };
+    [
+        PLAIN.into(),
+        digests.into(),
+        rdma(CrcPolicy::Off).into(),
+        rdma(CrcPolicy::Require).into(),
+    ]
+}
+
+/// A target that hosts connect to by TCP and by RDMA.
 fn serve() -> Running {
+    serve_by(Transports::Both)
+}
+
+fn serve_by(transports: Transports) -> Running {
     let volume =
         |name: &str, block_bytes| store::Spec::new(name, store::Kind::RAM, 1 << 20, block_bytes);
     let namespace = |nsid, volume: &str| NamespaceSpec {
@@ -50,7 +77,14 @@ fn serve() -> Running {
             namespaces: vec![namespace(3, "a"), namespace(7, "b")],
             ..SubsystemSpec::default()
         }],
-        listeners: vec![SocketAddr::from(([127, 0, 0, 1], 0)).into()],
+        listeners: vec![ListenerSpec {
+            rdma: RdmaSpec {
+                transports,
+                crc: CrcPolicy::Off,
+                ..RdmaSpec::default()
+            },
+            ..SocketAddr::from(([127, 0, 0, 1], 0)).into()
+        }],
         cpus: vec![reactor::available_cpus()[0]],
         spin_us_max: 0,
         memory_max: 64 << 20,
@@ -69,13 +103,28 @@ fn friend() -> HostIdentity {
 }
 
 fn connect(to: SocketAddr, host: &HostIdentity) -> Result<Admin<EpollDriver>, Error> {
-    Admin::connect(driver(), to, NQN, host, PLAIN, 10_000)
+    connect_by(to, host, PLAIN.into())
+}
+
+fn connect_by(
+    to: SocketAddr,
+    host: &HostIdentity,
+    settings: QueueSettings,
+) -> Result<Admin<EpollDriver>, Error> {
+    Admin::connect(driver(), to, NQN, host, settings, 10_000)
 }
 
 #[test]
 fn a_controller_tells_what_it_is() {
     let running = serve();
-    let mut admin = connect(running.addresses()[0], &friend()).expect("connects");
+    for settings in each_settings() {
+        check_controller(connect_by(running.addresses()[0], &friend(), settings));
+    }
+    stop(running);
+}
+
+fn check_controller(admin: Result<Admin<EpollDriver>, Error>) {
+    let mut admin = admin.expect("connects");
     let controller = admin.controller().expect("Identify");
     assert_eq!(controller.cntlid, admin.cntlid());
     assert_eq!(
@@ -99,7 +148,31 @@ fn a_controller_tells_what_it_is() {
     assert_eq!(admin.set_queue_count(2).expect("count"), 2);
     admin.keep_alive().expect("alive");
     admin.shutdown().expect("in order");
-    stop(running);
+}
+
+#[test]
+fn host_by_rdma_is_told_why_it_has_no_connection() {
+    let by_tcp = serve_by(Transports::Tcp);
+    let rdma = RdmaHostSettings::default().into();
+    let error = connect_by(by_tcp.addresses()[0], &friend(), rdma).map(drop);
+    let error = error.expect_err("a listener for TCP").to_string();
+    assert!(error.contains("rejects the connection"), "{error}");
+    stop(by_tcp);
+    let by_rdma = serve_by(Transports::Rdma);
+    let to = by_rdma.addresses()[0];
+    let error = connect(to, &friend()).map(drop).expect_err("for RDMA");
+    assert!(matches!(error, Error::Protocol(_)), "{error}");
+    let psk = Psk::new(PskHash::Sha256, |bytes| bytes.fill(7));
+    let keyed = HostIdentity {
+        psk: Some(psk),
+        ..friend()
+    };
+    let error = connect_by(to, &keyed, rdma).map(drop).expect_err("a key");
+    assert!(
+        error.to_string().contains("NVMe/RDMA has no TLS"),
+        "{error}"
+    );
+    stop(by_rdma);
 }
 
 #[test]
@@ -122,14 +195,18 @@ fn an_unknown_host_is_refused_with_connect_invalid_host() {
 #[test]
 fn the_discovery_log_names_the_subsystem() {
     let running = serve();
-    let entries = discover(driver(), running.addresses()[0], &friend(), PLAIN).expect("a log");
-    let ours = entries
-        .iter()
-        .find(|e| e.subnqn == NQN)
-        .expect("the subsystem");
-    assert_eq!((ours.trtype, ours.adrfam, ours.subtype), (3, 1, 2));
-    assert_eq!(ours.traddr, "127.0.0.1");
-    assert_eq!(ours.trsvcid, running.addresses()[0].port().to_string());
+    for settings in each_settings() {
+        let to = running.addresses()[0];
+        let entries = discover(driver(), to, &friend(), settings).expect("a log");
+        // By TCP and by RDMA.
+        for trtype in [3, 1] {
+            let is_it = |e: &&DiscoveryEntry| (e.subnqn.as_str(), e.trtype) == (NQN, trtype);
+            let ours = entries.iter().find(is_it).expect("the subsystem");
+            assert_eq!((ours.adrfam, ours.subtype), (1, 2));
+            assert_eq!(ours.traddr, "127.0.0.1");
+            assert_eq!(ours.trsvcid, to.port().to_string());
+        }
+    }
     stop(running);
 }
 
@@ -152,7 +229,7 @@ fn next(driver: &mut EpollDriver, queue: &mut Queue) -> Event {
     }
 }
 
-fn params(cntlid: u16, host: &HostIdentity, settings: Settings) -> QueueParams {
+fn params(cntlid: u16, host: &HostIdentity, settings: impl Into<QueueSettings>) -> QueueParams {
     QueueParams {
         settings: settings.into(),
         connect: ConnectCommand {
@@ -173,13 +250,8 @@ fn params(cntlid: u16, host: &HostIdentity, settings: Settings) -> QueueParams {
 fn an_io_queue_moves_data_and_reports_what_fails() {
     let running = serve();
     let host = friend();
-    for digests in [false, true] {
-        let settings = Settings {
-            header_digest: digests,
-            data_digest: digests,
-            ..PLAIN
-        };
-        let mut admin = connect(running.addresses()[0], &host).expect("connects");
+    for settings in each_settings() {
+        let mut admin = connect_by(running.addresses()[0], &host, settings).expect("connects");
         assert_eq!(admin.set_queue_count(1).expect("count"), 1);
         let mut driver = driver();
         let params = params(admin.cntlid(), &host, settings);
@@ -191,7 +263,7 @@ fn an_io_queue_moves_data_and_reports_what_fails() {
                 .is_none()
         );
         assert!(matches!(next(&mut driver, &mut queue), Event::Live(_)));
-        // In the capsule, by R2T, and by many R2Ts' worth.
+        // In the capsule; by R2T or RDMA Read; by many R2Ts' worth, and many FPDUs.
         for len in [4096u32, 65_536, 1 << 20] {
             let region = Region::anonymous(2 << 20).expect("memory");
             let (from, into) = (region.range(0, len), region.range(1 << 20, len));
@@ -245,12 +317,17 @@ fn an_io_queue_moves_data_and_reports_what_fails() {
 
 #[test]
 fn a_queue_holds_no_more_than_its_size_and_goes_down_once() {
-    let running = serve();
+    for settings in each_settings() {
+        check_size(serve(), settings);
+    }
+}
+
+fn check_size(running: Running, settings: QueueSettings) {
     let host = friend();
-    let mut admin = connect(running.addresses()[0], &host).expect("connects");
+    let mut admin = connect_by(running.addresses()[0], &host, settings).expect("connects");
     admin.set_queue_count(1).expect("count");
     let mut driver = driver();
-    let params = params(admin.cntlid(), &host, PLAIN);
+    let params = params(admin.cntlid(), &host, settings);
     let mut queue = Queue::open(&mut driver, running.addresses()[0], params, 0).expect("a socket");
     assert!(matches!(next(&mut driver, &mut queue), Event::Live(_)));
     let region = Region::anonymous(4096).expect("memory");

@@ -1,4 +1,5 @@
-//! Several paths used as one, step by step: nothing here happens by itself.
+//! Several paths used as one, step by step: nothing here happens by itself. One goes over
+//! TCP and one over RDMA.
 #![allow(missing_docs)]
 
 #[path = "shared/ends.rs"]
@@ -10,14 +11,15 @@ use std::sync::Arc;
 use ends::{driver, stop};
 use host::{
     Admin, AnaState, Data, HostIdentity, Multipath, PathChange, PathParams, PathReport, PathSignal,
-    PathState, Policy, QueueParams, Settings, TOKENS_PER_QUEUE,
+    PathState, Policy, QueueParams, QueueSettings, RdmaHostSettings, Settings, TOKENS_PER_QUEUE,
 };
 use mem::{BufRange, Pool, Region, Stage};
+use nvmf::transport::Transports;
 use reactor::{
     Batch, BoundListener, Completion, ConnectedSocket, Counters, DiskFile, Driver, EpollDriver,
     FallocateMode, FileIo, SocketId, Ticket, Token, Wait, Waker,
 };
-use server::{Change, Config, NamespaceSpec, Running, SubsystemSpec};
+use server::{Change, Config, ListenerSpec, NamespaceSpec, RdmaSpec, Running, SubsystemSpec};
 use wire::nvme::fabrics::ConnectData;
 use wire::nvme::{ConnectCommand, Sqe, Status, io};
 
@@ -141,9 +143,23 @@ struct World {
 const TOKENS: Token = 40;
 const REQUESTS_MAX: u16 = 16;
 
+/// What the path to listener `at` goes over.
+fn settings(at: usize) -> QueueSettings {
+    match at {
+        0 => Settings::default().into(),
+        _ => RdmaHostSettings::default().into(),
+    }
+}
+
 impl World {
     fn new(policy: Policy, fast_io_fail: Option<u64>) -> Self {
-        let any = SocketAddr::from(([127, 0, 0, 1], 0));
+        let listener = |transports| ListenerSpec {
+            rdma: RdmaSpec {
+                transports,
+                ..RdmaSpec::default()
+            },
+            ..SocketAddr::from(([127, 0, 0, 1], 0)).into()
+        };
         let config = Config {
             volumes: vec![store::Spec::new("a", store::Kind::RAM, 1 << 20, 4096)],
             subsystems: vec![SubsystemSpec {
@@ -157,7 +173,7 @@ impl World {
                 }],
                 ..SubsystemSpec::default()
             }],
-            listeners: vec![any.into(), any.into()],
+            listeners: vec![listener(Transports::Both), listener(Transports::Rdma)],
             cpus: vec![reactor::available_cpus()[0]],
             spin_us_max: 0,
             memory_max: 64 << 20,
@@ -170,7 +186,7 @@ impl World {
             .map(|at: usize| PathParams {
                 to: running.addresses()[at],
                 queue: QueueParams {
-                    settings: Settings::default().into(),
+                    settings: settings(at),
                     connect: ConnectCommand {
                         recfmt: 0,
                         qid: 1,
@@ -207,8 +223,7 @@ impl World {
     /// Makes a controller at listener `at`, and its queue.
     fn up(&mut self, at: usize, epoch: u64) {
         let to = self.running.addresses()[at];
-        let settings = Settings::default();
-        let admin = Admin::connect(driver(), to, NQN, &self.host, settings, 0);
+        let admin = Admin::connect(driver(), to, NQN, &self.host, settings(at), 0);
         let mut admin = admin.expect("connects");
         assert_eq!(admin.set_queue_count(1).expect("count"), 1);
         let change = PathChange::Up {

@@ -7,8 +7,7 @@ use clap::{Args, ValueEnum};
 use host::iscsi::{self, Digest};
 use host::nfs;
 use host::{
-    Address, CrcPolicy, HostIdentity, NvmeTransport, Policy, QueueSettings, RdmaHostSettings,
-    Settings,
+    Address, CrcPolicy, HostIdentity, Policy, QueueSettings, RdmaHostSettings, Settings, Transport,
 };
 use reactor::Choice;
 
@@ -336,14 +335,14 @@ impl PerfArgs {
 
     /// What to agree on with a controller.
     #[must_use]
-    pub fn settings(&self, transport: NvmeTransport) -> QueueSettings {
+    pub fn settings(&self, transport: Transport) -> QueueSettings {
         match transport {
-            NvmeTransport::Tcp => QueueSettings::Tcp(Settings {
+            Transport::Tcp => QueueSettings::Tcp(Settings {
                 header_digest: self.hdr_digest,
                 data_digest: self.data_digest,
                 ..Settings::default()
             }),
-            NvmeTransport::Rdma => QueueSettings::Rdma(RdmaHostSettings {
+            Transport::Rdma => QueueSettings::Rdma(RdmaHostSettings {
                 crc: match self.data_digest {
                     true => CrcPolicy::Require,
                     false => CrcPolicy::Off,
@@ -498,11 +497,11 @@ mod tests {
         assert_eq!((args.rate, args.spin_us), (Some(20_000.0), Some(u64::MAX)));
         assert_eq!(args.cpus, Some(CpuList(vec![0, 1])));
         assert_eq!(args.io_backend, Backend::IoUring);
-        let QueueSettings::Tcp(settings) = args.settings(NvmeTransport::Tcp) else {
+        let QueueSettings::Tcp(settings) = args.settings(Transport::Tcp) else {
             panic!("of NVMe/TCP");
         };
         assert!(settings.header_digest && settings.data_digest);
-        let QueueSettings::Rdma(settings) = args.settings(NvmeTransport::Rdma) else {
+        let QueueSettings::Rdma(settings) = args.settings(Transport::Rdma) else {
             panic!("of NVMe/RDMA");
         };
         assert_eq!(settings.crc, CrcPolicy::Require);

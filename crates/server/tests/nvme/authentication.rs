@@ -1,11 +1,14 @@
 //! Hosts that must authenticate: weft's own initiator, and hosts by hand.
 
 use auth::dhchap::{DhchapGroup, DhchapHash, DhchapKey};
-use host::{Admin, Caller, Error, HostIdentity, Payload, Settings};
+use host::{
+    Admin, Caller, Error, HostIdentity, Payload, QueueSettings, RdmaHostSettings, Settings,
+};
 use needs::each_driver;
 use nvmf::HostTerms;
 use nvmf::dhchap::host::{Authentication, Next, RECEIVE_BYTES};
 use nvmf::dhchap::{DhchapChoice, DhchapKeys};
+use nvmf::transport::Transports;
 use reactor::{Choice, fill_random};
 use server::{Change, Config, Limits, Remedy, Running, SubsystemSpec};
 use wire::nvme::authentication::{ATR, AuthenticationCommand};
@@ -53,10 +56,11 @@ pub fn secured(keys: &DhchapKeys) -> SubsystemSpec {
 const OTHER: &str = "nqn.2026-01.org.example:open";
 
 pub fn start(backend: Choice, keys: &DhchapKeys) -> Running {
-    let config = Config {
+    let mut config = Config {
         subsystems: vec![secured(keys)],
         ..config(backend, Limits::default(), 64 << 20)
     };
+    config.listeners[0].rdma.transports = Transports::Both;
     server::start(config).expect("starts")
 }
 
@@ -110,12 +114,18 @@ fn get_cap() -> Sqe {
 
 #[each_driver]
 fn initiator_authenticates_its_admin_and_io_queues(backend: Choice) {
-    for is_mutual in [false, true] {
+    let by_tcp = QueueSettings::from(Settings::default());
+    let by_rdma = RdmaHostSettings::default().into();
+    for (is_mutual, settings) in [
+        (false, by_tcp),
+        (true, by_tcp),
+        (false, by_rdma),
+        (true, by_rdma),
+    ] {
         let keys = keys(is_mutual);
         let running = start(backend, &keys);
         let address = running.addresses()[0];
         let host = identity(Some(keys));
-        let settings = Settings::default();
         let admin = Admin::connect(driver(backend), address, NQN, &host, settings, 0);
         let mut admin = admin.expect("admitted");
         admin.set_queue_count(1).expect("granted");
