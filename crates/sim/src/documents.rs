@@ -20,7 +20,7 @@ use crate::credentials;
 use crate::nfs;
 use crate::plan::Plan;
 use crate::target::{
-    Medium, address, initiator_name, listener, lun, namespace, nfs_portal, portal, subnqn,
+    Medium, address, initiator_name, listener, lun, namespace, nfs_portal, portal, rdma, subnqn,
     taken_address, target_name, volume_name,
 };
 
@@ -163,6 +163,7 @@ fn listeners(plan: &Plan, document: &mut Config, r: &mut Random) {
         }
         if spec.protocol == Protocol::NvmeTcp && plan.has_credentials() && r.one_in(6) {
             spec.requires_tls = !spec.requires_tls;
+            spec.rdma = rdma(spec.requires_tls);
         }
     }
     if r.one_in(2) {

@@ -2,7 +2,10 @@
 //! of a kernel: when one queue is lost, all are, and it connects anew.
 
 use host::{Completion as Cqe, Data};
-use host::{Error, Event as QueueEvent, Memory, Queue, QueueParams, Settings};
+use host::{
+    CrcPolicy, Error, Event as QueueEvent, Memory, Queue, QueueParams, QueueSettings,
+    RdmaHostError, RdmaHostSettings, Settings,
+};
 use machine::Tag;
 use mem::Pool;
 use reactor::{Completion, Driver, Nanos, Token};
@@ -239,11 +242,15 @@ impl SimHost {
     /// A queue is lost: so is the controller.
     fn went_down(&mut self, error: &Error, work: &mut HostWork) -> Verdict {
         work.trace(|| format!("host {}: queue lost: {error}", self.number));
-        if let Error::Protocol(error) = error
-            && !self.is_damaged()
-        {
-            let (host, what) = (self.number, format!("{error:?}"));
-            return Err(Violation(format!("host {host}: protocol error: {what}")));
+        let is_mistake = match error {
+            // The controller that it is of is gone meanwhile.
+            Error::Rdma(RdmaHostError::Rejected(_)) => false,
+            Error::Protocol(_) | Error::Rdma(_) => true,
+            _ => false,
+        };
+        if is_mistake && !self.is_damaged() {
+            let host = self.number;
+            return Err(Violation(format!("host {host}: {error}")));
         }
         work.was_cut(self.number, &error.to_string())?;
         self.begin_end(work)
@@ -470,6 +477,28 @@ impl SimHost {
         self.command(0, &get.encode(), Data::None, Sent::Ready);
     }
 
+    /// What its queues go over.
+    fn settings(&self) -> QueueSettings {
+        let plan = &self.plan;
+        match plan.rdma {
+            false => QueueSettings::Tcp(Settings {
+                header_digest: plan.header_digest,
+                data_digest: plan.data_digest,
+                hpda: plan.hpda,
+                maxr2t: plan.maxr2t,
+                part_in_capsule: plan.part_in_capsule,
+            }),
+            true => QueueSettings::Rdma(RdmaHostSettings {
+                crc: match plan.header_digest {
+                    true => CrcPolicy::Require,
+                    false => CrcPolicy::Off,
+                },
+                ird_max: plan.maxr2t as u16 + 1,
+                ulpdu_max: if plan.part_in_capsule { 1454 } else { u16::MAX },
+            }),
+        }
+    }
+
     fn open(&mut self, qid: u16) {
         let entries = if qid == 0 {
             ADMIN_ENTRIES
@@ -486,14 +515,7 @@ impl SimHost {
             ConnectData::new(hostid, cntlid, &subnqn, hostnqn)
         };
         let params = QueueParams {
-            settings: Settings {
-                header_digest: self.plan.header_digest,
-                data_digest: self.plan.data_digest,
-                hpda: self.plan.hpda,
-                maxr2t: self.plan.maxr2t,
-                part_in_capsule: self.plan.part_in_capsule,
-            }
-            .into(),
+            settings: self.settings(),
             connect: ConnectCommand {
                 recfmt: 0,
                 qid,
@@ -506,7 +528,11 @@ impl SimHost {
                 kato_ms,
             },
             connect_data: connect_data(&host_nqn(self.number)),
-            in_capsule_max: if qid == 0 { 8192 } else { self.in_capsule_max },
+            in_capsule_max: match qid {
+                0 if self.plan.rdma => 0,
+                0 => 8192,
+                _ => self.in_capsule_max,
+            },
             psk: self.credentials.psk(),
             dhchap: self.credentials.dhchap(),
         };

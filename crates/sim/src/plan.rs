@@ -76,6 +76,8 @@ pub struct HostPlan {
     pub tls: Option<PskHash>,
     /// It authenticates by DH-HMAC-CHAP.
     pub dhchap: Option<DhchapPlan>,
+    /// It connects by RDMA, and header digests stand for CRCs.
+    pub rdma: bool,
 }
 
 impl HostPlan {
@@ -94,6 +96,7 @@ impl HostPlan {
     /// Whether digests guard its headers, and its data, for certain.
     fn digests(&self) -> (bool, bool) {
         match &self.iscsi {
+            None if self.rdma => (self.header_digest, self.header_digest),
             None => (self.header_digest, self.data_digest),
             Some(iscsi) => (
                 iscsi.header_digest == Digest::Required,
@@ -365,6 +368,7 @@ const APPLIES: u64 = 0x6170_706c_6965_7321;
 const TLS: u64 = 0x746c_735f_746c_735f;
 const DHCHAP: u64 = 0x6468_6368_6170_6468;
 const USERS_PROVE: u64 = 0x7573_6572_7573_6572;
+const RDMA: u64 = 0x7264_6d61_7264_6d61;
 const RPC_TLS: u64 = 0x7270_632d_746c_7321;
 const FULL: u64 = 0x6675_6c6c_6675_6c6c;
 
@@ -435,7 +439,7 @@ impl Plan {
         if r.one_in(4) {
             plan.apply_documents(r.percent(50), r);
         }
-        plan.speak_tls(&mut Random::new(seed ^ TLS));
+        plan.choose_transports(seed);
         plan.authenticate(&mut Random::new(seed ^ DHCHAP));
         plan.secure_clients(&mut Random::new(seed ^ RPC_TLS));
         plan.prove_users(&mut Random::new(seed ^ USERS_PROVE));
@@ -473,6 +477,12 @@ impl Plan {
         }
     }
 
+    /// What NVMe hosts connect by.
+    fn choose_transports(&mut self, seed: u64) {
+        self.speak_tls(&mut Random::new(seed ^ TLS));
+        self.connect_by_rdma(&mut Random::new(seed ^ RDMA));
+    }
+
     /// In some seeds NVMe hosts speak TLS, beside others that do not.
     fn speak_tls(&mut self, r: &mut Random) {
         if !r.one_in(4) {
@@ -485,6 +495,16 @@ impl Plan {
         // Those that do not speak TLS have another way.
         if self.listeners > 1 && r.one_in(2) {
             self.tls_listener = Some(1);
+        }
+    }
+
+    /// In some seeds NVMe hosts without TLS connect by RDMA, beside others that do not.
+    fn connect_by_rdma(&mut self, r: &mut Random) {
+        if r.one_in(3) {
+            let all = self.hosts.iter_mut();
+            for host in all.filter(|host| host.iscsi.is_none() && host.tls.is_none()) {
+                host.rdma = r.percent(60);
+            }
         }
     }
 
@@ -731,6 +751,7 @@ fn host(r: &mut Random, subsystems: usize) -> HostPlan {
         volume: None,
         tls: None,
         dhchap: None,
+        rdma: false,
     }
 }
 

@@ -10,11 +10,13 @@ use std::sync::{Arc, Mutex};
 
 use doubles::gss::FakeAcceptor;
 use mem::Pool;
+use nvmf::rdma::CrcPolicy;
+use nvmf::transport::Transports;
 use reactor::{
     BoundListener, Completion, DiskFile, Driver, Handler, Nanos, Receiver, Trimmer, Wait,
 };
 use server::parts::{Acceptor, BlockingWorker, OpenedStore, Placer, ServerMail, Shard, assemble};
-use server::{Config, ListenerSpec, NamespaceSpec};
+use server::{Config, ListenerSpec, NamespaceSpec, RdmaSpec};
 use store::reservation::{Registrant, ScsiNexus};
 use store::{Spec, State, Volume};
 use uuid::Uuid;
@@ -204,9 +206,23 @@ pub struct SimTarget {
 
 /// A listener of NVMe, as the document has it that all begins with.
 pub fn listener(plan: &Plan, number: usize) -> ListenerSpec {
+    let requires_tls = plan.tls_listener == Some(number);
     ListenerSpec {
-        requires_tls: plan.tls_listener == Some(number),
+        requires_tls,
+        rdma: rdma(requires_tls),
         ..address(number).into()
+    }
+}
+
+/// Hosts connect by RDMA, too, where they need no TLS.
+pub fn rdma(requires_tls: bool) -> RdmaSpec {
+    RdmaSpec {
+        transports: match requires_tls {
+            true => Transports::Tcp,
+            false => Transports::Both,
+        },
+        crc: CrcPolicy::Off,
+        ..RdmaSpec::default()
     }
 }
 
