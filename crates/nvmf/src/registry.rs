@@ -4,6 +4,7 @@ mod authenticated;
 mod change;
 mod generated;
 mod host_controllers;
+mod unproven;
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -38,7 +39,8 @@ use crate::transport::Transport;
 pub use self::authenticated::AuthenticationRefusal;
 pub use self::generated::GeneratedKey;
 use self::generated::GeneratedKeys;
-use self::host_controllers::{HostControllers, one_too_many};
+use self::host_controllers::HostControllers;
+use self::unproven::Unproven;
 
 /// What a registry starts with.
 #[derive(Clone, Debug, Default)]
@@ -187,6 +189,7 @@ struct SubsystemEntry {
     controllers: BTreeMap<u16, ControllerId>,
     /// Which of them a host has, by its NQN; those with any.
     of_hosts: BTreeMap<String, HostControllers>,
+    unproven: Unproven,
     /// Where the search for a free Controller ID starts: an ID rests before it
     /// is given out again.
     cntlid_next: u16,
@@ -246,6 +249,7 @@ impl Registry {
             is_discovery,
             controllers: BTreeMap::new(),
             of_hosts: BTreeMap::new(),
+            unproven: Unproven::default(),
             cntlid_next: first,
             generated: GeneratedKeys::default(),
         };
@@ -434,15 +438,17 @@ impl Registry {
         controller.generated_key = via.generated_key().map(str::to_owned);
         controller.add_queue(0, via.connection);
         let connected = connected(id, &controller, command, via);
-        let of_host = entry.of_hosts.entry(hostnqn.to_owned()).or_default();
         controller.is_proven = connected.authentication != InBandAuthentication::Required;
         let ended = match controller.is_proven {
             true => {
+                let of_host = entry.of_hosts.entry(hostnqn.to_owned()).or_default();
                 of_host.add(data.hostid);
                 None
             }
+            // They have half of the Controller IDs at most, of whatever hosts they are.
             false => {
-                (of_host.add_unproven(id, via.network)).or_else(|| entry.take_unproven_beyond_ids())
+                let max = (entry.subsystem.cntlids.len() / 2).max(1);
+                entry.unproven.add(id, hostnqn, via, max)
             }
         };
         self.controllers.insert(id, controller);
@@ -783,30 +789,15 @@ fn connected(
 impl SubsystemEntry {
     /// A host has one controller less.
     fn let_go(&mut self, id: ControllerId, controller: &Controller) {
+        if !controller.is_proven {
+            return self.unproven.remove(id);
+        }
         if let Some(of_host) = self.of_hosts.get_mut(&controller.hostnqn) {
-            match controller.is_proven {
-                true => of_host.remove(),
-                false => of_host.remove_unproven(id),
-            }
-            if of_host.is_empty() {
+            of_host.remove();
+            if of_host.count() == 0 {
                 self.of_hosts.remove(&controller.hostnqn);
             }
         }
-    }
-
-    /// Controllers whose host has to authenticate and has not have half of the Controller IDs at
-    /// most, of whatever hosts they are: which one gives way where they have more.
-    fn take_unproven_beyond_ids(&mut self) -> Option<ControllerId> {
-        let ids = self.subsystem.cntlids.len();
-        let all = self.of_hosts.values().inspect(|_| work::spend(1));
-        let all = all
-            .flat_map(HostControllers::unproven)
-            .inspect(|_| work::spend(1));
-        let id = one_too_many(all, (ids / 2).max(1))?;
-        for of_host in self.of_hosts.values_mut() {
-            of_host.remove_unproven(id);
-        }
-        Some(id)
     }
 
     /// The next free Controller ID, in turn.

@@ -43,15 +43,18 @@ impl Registry {
         if controller.subsystem.dhchap_keys(&controller.hostnqn) != Some(keys) {
             return Err(AuthenticationRefusal::OtherSecrets);
         }
+        let entry = self.entries.get_mut(&controller.subsystem.nqn);
+        let entry = entry.ok_or(AuthenticationRefusal::Ended)?;
+        let (hostnqn, address) = (&controller.hostnqn, controller.arrival.address);
+        entry.unproven.note_proven(hostnqn, address);
         if !controller.is_proven {
             let max = controller.subsystem.limits.controllers_of_host_max;
-            let entry = self.entries.get_mut(&controller.subsystem.nqn);
-            let of_host = entry.and_then(|entry| entry.of_hosts.get_mut(&controller.hostnqn));
-            let of_host = of_host.ok_or(AuthenticationRefusal::Ended)?;
+            let of_host = entry.of_hosts.entry(hostnqn.clone()).or_default();
             if of_host.count() >= max {
                 return Err(AuthenticationRefusal::TooManyControllers(max));
             }
-            of_host.prove(id, controller.hostid);
+            of_host.add(controller.hostid);
+            entry.unproven.remove(id);
             controller.is_proven = true;
         }
         if let Some(psk) = psk {

@@ -48,6 +48,8 @@ impl Registry {
                 let keys = subsystem.dhchap_keys(host);
                 keys.is_some() && keys == previous.dhchap_keys(host)
             });
+            let has_to = |host: &str| subsystem.dhchap_keys(host).is_some();
+            entry.unproven.retain_hosts(has_to);
             for id in entry.controllers.values() {
                 let controller = self
                     .controllers

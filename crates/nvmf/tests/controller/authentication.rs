@@ -1,5 +1,6 @@
 //! Controllers whose host has to authenticate and has not: they take no place of others.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use nvmf::{AuthenticationRefusal, Connected, ControllerId, HostTerms};
@@ -11,18 +12,58 @@ use crate::generated_keys::{NOW, admin_queue, bench, has_key, make_key};
 
 /// More than wait at a time.
 const STORM: usize = 40;
-/// How many wait at a time.
+/// How many of one address wait at a time.
 const UNPROVEN_MAX: usize = 16;
 /// Controllers of a host that has proven itself.
 const CONTROLLERS_MAX: u16 = 4;
 
-/// A target with Controller IDs for a storm, whose usual host has a secret.
-fn roomy() -> Bench {
+/// A target with so many Controller IDs, whose usual host has a secret.
+fn with_ids(ids: u16) -> Bench {
     let mut bench = bench();
     let mut subsystem = bench.registry.subsystem(NQN).expect("there is one");
-    Arc::make_mut(&mut subsystem).cntlids = 1..=1000;
+    Arc::make_mut(&mut subsystem).cntlids = 1..=ids;
     let _ = bench.registry.replace_subsystem(subsystem);
     bench
+}
+
+/// One with Controller IDs for a storm.
+fn roomy() -> Bench {
+    with_ids(1000)
+}
+
+/// Hosts come from here now.
+fn come_from(bench: &mut Bench, address: [u8; 4]) {
+    bench.address = address.into();
+    bench.network = bench.address;
+}
+
+/// Connects 300 times with the NQN of the usual host from 20 other addresses.
+fn storm_from_many(bench: &mut Bench) -> Vec<u64> {
+    let addresses = (0..300u16).map(|n| [198, 51, 100, (n % 20) as u8]);
+    storm_from(bench, addresses, come_from)
+}
+
+/// Connects with the NQN of the usual host from each of these addresses, and authenticates never.
+/// Connections that were closed for that; each has gone.
+fn storm_from(
+    bench: &mut Bench,
+    addresses: impl Iterator<Item = [u8; 4]>,
+    come_from: fn(&mut Bench, [u8; 4]),
+) -> Vec<u64> {
+    let mut waiting = BTreeMap::new();
+    let mut closed = Vec::new();
+    for address in addresses {
+        come_from(bench, address);
+        let connected = admin_queue(bench, None);
+        waiting.insert(bench.last_connection(), connected.controller);
+        for connection in connected.closing {
+            if let Some(id) = waiting.remove(&connection) {
+                bench.registry.disconnected(id, 0);
+            }
+            closed.push(connection);
+        }
+    }
+    closed
 }
 
 /// Connects many times with the NQN of the usual host, and authenticates never. Connections
@@ -61,14 +102,72 @@ fn connects_without_authentication_keep_out_no_host_of_that_name() {
     for _ in 0..CONTROLLERS_MAX - 2 {
         assert!(by_key(&mut bench).closing.is_empty());
     }
-    bench.network = [192, 0, 2, 1].into();
+    come_from(&mut bench, [192, 0, 2, 1]);
     let own = admin_queue(&mut bench, None);
     let own_connection = bench.last_connection();
-    bench.network = [192, 0, 2, 99].into();
-    assert_eq!(own.closing.len(), 1);
+    come_from(&mut bench, [192, 0, 2, 99]);
+    assert!(own.closing.is_empty(), "its address has places of its own");
     assert!(!storm(&mut bench).contains(&own_connection));
     assert_eq!(authenticate(&mut bench, own.controller), Ok(()));
-    assert_eq!(storm(&mut bench).len(), STORM - 1);
+    // The address of the storm was the host's own before, and had other places.
+    assert_eq!(storm(&mut bench).len(), STORM - UNPROVEN_MAX);
+}
+
+#[test]
+fn connects_from_many_addresses_in_the_name_of_a_host_do_not_keep_it_out() {
+    let mut bench = roomy();
+    // It has never authenticated: nothing tells its address from theirs.
+    let own = admin_queue(&mut bench, None).controller;
+    let own_connection = bench.last_connection();
+    assert!(!storm_from_many(&mut bench).contains(&own_connection));
+    assert_eq!(authenticate(&mut bench, own), Ok(()));
+    // Nor while they wait.
+    come_from(&mut bench, [192, 0, 2, 99]);
+    let own = admin_queue(&mut bench, None);
+    assert!(own.closing.is_empty());
+    assert_eq!(authenticate(&mut bench, own.controller), Ok(()));
+}
+
+#[test]
+fn host_that_has_authenticated_keeps_its_place_from_there_where_all_are_taken() {
+    // A place for each four of the twenty addresses.
+    let mut bench = with_ids(10);
+    let first = admin_queue(&mut bench, None).controller;
+    assert_eq!(authenticate(&mut bench, first), Ok(()));
+    bench.registry.disconnected(first, 0);
+    let own = admin_queue(&mut bench, None).controller;
+    let own_connection = bench.last_connection();
+    let closed = storm_from_many(&mut bench);
+    assert!(closed.len() > 200 && !closed.contains(&own_connection));
+    assert_eq!(authenticate(&mut bench, own), Ok(()));
+    bench.registry.disconnected(own, 0);
+    // Of a network that others have addresses of, too, its own is meant.
+    come_from(&mut bench, [192, 0, 2, 99]);
+    let own = admin_queue(&mut bench, None).controller;
+    let own_connection = bench.last_connection();
+    let beside = (0..STORM as u8).map(|last| [192, 0, 2, last]);
+    let closed = storm_from(&mut bench, beside, |bench, address| {
+        bench.address = address.into();
+    });
+    assert!(closed.len() > 20 && !closed.contains(&own_connection));
+    assert_eq!(authenticate(&mut bench, own), Ok(()));
+}
+
+#[test]
+fn host_whose_secret_goes_is_not_known_by_its_address_any_more() {
+    let mut bench = with_ids(10);
+    let first = admin_queue(&mut bench, None).controller;
+    assert_eq!(authenticate(&mut bench, first), Ok(()));
+    bench.registry.disconnected(first, 0);
+    let with_secret = bench.registry.subsystem(NQN).expect("there is one");
+    let mut without = with_secret.clone();
+    Arc::make_mut(&mut without).terms.clear();
+    for subsystem in [without, with_secret] {
+        let _ = bench.registry.replace_subsystem(subsystem);
+    }
+    let _ = admin_queue(&mut bench, None);
+    let own_connection = bench.last_connection();
+    assert!(storm_from_many(&mut bench).contains(&own_connection));
 }
 
 #[test]

@@ -78,6 +78,8 @@ pub struct Bench {
     /// What carries hosts' queues.
     pub transport: Transport,
     /// Where hosts come from.
+    pub address: IpAddr,
+    /// What of that one machine has.
     pub network: IpAddr,
     next_connection: u64,
 }
@@ -107,6 +109,7 @@ impl Bench {
             listener: 0,
             psk_identity: None,
             transport: Transport::Tcp,
+            address: [192, 0, 2, 99].into(),
             network: [192, 0, 2, 99].into(),
             next_connection: 100,
         }
@@ -127,7 +130,7 @@ impl Bench {
             connection: self.next_connection,
             listener: self.listener,
             local: local.parse().unwrap(),
-            peer: "192.0.2.99:50000".parse().unwrap(),
+            peer: (self.address, 50000).into(),
             network: self.network,
             psk_identity: self.psk_identity.clone(),
             transport: self.transport,
