@@ -1,13 +1,15 @@
 //! What is known of one client, and what of it is slow, refused or about to end.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use api::{ClientReport, Finding, Host};
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
 use server::nfs::ClientInfo;
-use server::{Ana, ConnectionInfo, ConnectionRole, Protocol, Running};
+use server::{
+    Ana, ConnectionInfo, ConnectionRole, LastRefusal, NOT_AUTHENTICATED, Protocol, Running,
+};
 
 use crate::body::Named;
 use crate::connections::{Seen, Wanted, client_id, hosts_of, is_called, targets_of};
@@ -45,8 +47,8 @@ fn diagnose(running: &Running, name: &str) -> Result<ClientReport, Problem> {
     let hosts: Vec<_> = all.iter().filter(|host| is_called(host, name)).collect();
     let address: Option<std::net::IpAddr> = name.parse().ok();
     let refusals = running.refusals().into_iter();
-    let refusals = refusals.filter(|refused| refused.is_of(name));
-    let refusals: Vec<_> = refusals.map(|one| refusal_of(one, &seen.served)).collect();
+    let refusals: Vec<_> = refusals.filter(|refused| refused.is_of(name)).collect();
+    let has_forgotten = running.has_forgotten_refusals();
     let clients = running.nfs_clients();
     let wanted = Wanted::host(name, &seen);
     let ids = wanted.clients();
@@ -56,16 +58,11 @@ fn diagnose(running: &Running, name: &str) -> Result<ClientReport, Problem> {
         .collect();
     if hosts.is_empty() && refusals.is_empty() && clients.is_empty() {
         let known = all.iter().map(|host| host.name.as_str());
-        let detail = format!(
-            "nothing is known of a client {}: it is not connected, and nothing of it was refused \
-             since weft was started{}",
-            shown(name.as_bytes()),
-            control::hint(name, known)
-        );
+        let detail = nothing_known(name, has_forgotten) + &control::hint(name, known);
         return Err(Problem::new(StatusCode::NOT_FOUND, detail));
     }
     let connections = running.connections(move |info| wanted.has(info));
-    let mut findings = BTreeSet::new();
+    let mut findings = of_refusals(&refusals, has_forgotten);
     if running.is_drained() {
         findings.insert(finding(
             "weft is drained: no path gives access, and no host is let in",
@@ -88,9 +85,59 @@ fn diagnose(running: &Running, name: &str) -> Result<ClientReport, Problem> {
     Ok(ClientReport {
         hosts: hosts.into_iter().cloned().collect(),
         nfs_clients: clients.iter().map(|client| client_id(client.id)).collect(),
-        refusals,
+        refusals: (refusals.into_iter())
+            .map(|one| refusal_of(one, &seen.served))
+            .collect(),
         findings: findings.into_iter().collect(),
     })
+}
+
+/// That there is nothing to say of a client.
+fn nothing_known(name: &str, has_forgotten: bool) -> String {
+    let refused = match has_forgotten {
+        true => "and none of the last refusals is of it (there were more than weft keeps)",
+        false => "and nothing of it was refused since weft was started",
+    };
+    let name = shown(name.as_bytes());
+    format!("nothing is known of a client {name}: it is not connected, {refused}")
+}
+
+/// Addresses that one finding names.
+const ADDRESSES_TOLD_MAX: usize = 8;
+
+/// Hosts that have not authenticated, and refusals that are not known any more.
+fn of_refusals(refusals: &[LastRefusal], has_forgotten: bool) -> BTreeSet<Finding> {
+    let mut unproven: BTreeMap<&str, (u64, BTreeSet<String>)> = BTreeMap::new();
+    for refused in refusals.iter().filter(|one| one.kind == NOT_AUTHENTICATED) {
+        let host = refused.host.as_deref().unwrap_or_default();
+        let (count, addresses) = unproven.entry(host).or_default();
+        *count += refused.count;
+        addresses.extend(refused.address.map(|address| address.to_string()));
+    }
+    let unproven = unproven.into_iter().map(|(host, (count, addresses))| {
+        let mut named: Vec<_> = addresses.into_iter().collect();
+        let others = named.split_off(named.len().min(ADDRESSES_TOLD_MAX)).len();
+        let named = named.join(", ");
+        let others = match others {
+            0 => String::new(),
+            others => format!(" and {others} addresses more"),
+        };
+        finding(
+            format!(
+                "{count} connections in the name of {host} have not authenticated, from \
+                 {named}{others}"
+            ),
+            "if they are the host's own, give it its secret (`nvme connect --dhchap-secret`); else \
+             restrict `networks` of its [[nvme.subsystem.host]] to those that it is in",
+        )
+    });
+    let forgotten = (has_forgotten && refusals.is_empty()).then(|| {
+        finding(
+            "there were more refusals than weft keeps: some may have been of this client",
+            "look into the log of weft, which tells of each sort once a minute",
+        )
+    });
+    unproven.chain(forgotten).collect()
 }
 
 fn of_connection(info: &ConnectionInfo) -> Vec<Finding> {
@@ -343,4 +390,53 @@ fn of_client(client: &ClientInfo) -> Vec<Finding> {
         ));
     }
     found
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::IpAddr;
+
+    use server::Remedy;
+
+    use super::*;
+
+    fn unproven(last: u8, count: u64) -> LastRefusal {
+        LastRefusal {
+            first_unix_s: 0,
+            last_unix_s: 0,
+            count,
+            kind: NOT_AUTHENTICATED,
+            address: Some(IpAddr::from([192, 0, 2, last])),
+            host: Some("nqn.2026-01.org.example:a".to_owned()),
+            target: None,
+            reason: String::new(),
+            remedy: Remedy::Secret,
+        }
+    }
+
+    #[test]
+    fn connections_in_the_name_of_a_host_are_told_with_their_addresses_and_what_to_restrict() {
+        let refusals: Vec<_> = (1..=20).map(|last| unproven(last, 15)).collect();
+        let found = Vec::from_iter(of_refusals(&refusals, true));
+        let [found] = &found[..] else {
+            panic!("{found:?}");
+        };
+        assert!(
+            found.what.starts_with(
+                "300 connections in the name of nqn.2026-01.org.example:a have not authenticated, \
+                 from 192.0.2.1, "
+            ) && found.what.ends_with(" and 12 addresses more"),
+            "{found:?}"
+        );
+        assert!(found.remedy.contains("restrict `networks`"), "{found:?}");
+    }
+
+    #[test]
+    fn client_of_which_no_refusal_is_known_is_told_whether_there_were_more() {
+        assert_eq!(of_refusals(&[], false), BTreeSet::new());
+        let found = Vec::from_iter(of_refusals(&[], true));
+        assert!(found[0].what.contains("more refusals than weft keeps"));
+        assert!(nothing_known("a", false).contains("since weft was started"));
+        assert!(nothing_known("a", true).contains("more than weft keeps"));
+    }
 }

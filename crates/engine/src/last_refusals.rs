@@ -119,6 +119,8 @@ pub(crate) struct LastRefusals {
     /// With the number of the last time.
     kept: BTreeMap<LastKey, (u64, LastRefusal)>,
     noted: u64,
+    /// Some gave way to others.
+    has_forgotten: bool,
 }
 
 impl LastRefusals {
@@ -147,7 +149,13 @@ impl LastRefusals {
         let oldest = all.min_by_key(|(_, (noted, _))| *noted);
         if let Some(oldest) = oldest.map(|(key, _)| key.clone()) {
             self.kept.remove(&oldest);
+            self.has_forgotten = true;
         }
+    }
+
+    /// Whether some gave way to others.
+    pub fn has_forgotten(&self) -> bool {
+        self.has_forgotten
     }
 
     /// The latest at the end.
@@ -246,10 +254,12 @@ mod tests {
     fn address_with_many_refusals_leaves_those_of_others() {
         let mut table = LastRefusals::default();
         note(&mut table, 7, "other");
+        assert!(!table.has_forgotten());
         for n in 0..100_000 {
             note(&mut table, 8, &n.to_string());
         }
         assert_eq!(table.kept.len(), 1 + OF_ADDRESS_MAX);
+        assert!(table.has_forgotten());
         let list = table.list();
         assert_eq!(list[0].host.as_deref(), Some("other"));
         assert_eq!(list[1].host.as_deref(), Some("99750"));

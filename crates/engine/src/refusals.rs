@@ -347,6 +347,11 @@ impl Refusals {
         locked(&self.last).list()
     }
 
+    /// Whether there were more than [`Refusals::last`] has.
+    pub fn has_forgotten(&self) -> bool {
+        locked(&self.last).has_forgotten()
+    }
+
     /// Counts more refusals of which only the number is known.
     pub fn note_unnamed(&self, kind: RefusalKind, times: u64) {
         let mut table = self.table();

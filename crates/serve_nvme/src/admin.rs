@@ -181,6 +181,7 @@ impl NvmeConnection {
             hostids: (connected.other_hostid).map(|other| [controller.hostid(), other]),
             authentication: Arc::new(Mutex::new(authentication)),
             is_admitted: false,
+            has_failed: false,
         });
         if connected.authentication != InBandAuthentication::Required {
             self.admit(entries.into());

@@ -13,7 +13,7 @@ use reactor::must_fill_random;
 use wire::nvme::Status;
 
 use super::host_keys::since_1970;
-use super::{AUTHENTICATION_FAILED, CommandAnswer, NvmeConnection};
+use super::{AUTHENTICATION_FAILED, Bound, CommandAnswer, NOT_AUTHENTICATED, NvmeConnection};
 
 impl NvmeConnection {
     /// Authentication Send, all of whose message is here.
@@ -149,6 +149,27 @@ impl NvmeConnection {
             ..Refusal::new(AUTHENTICATION_FAILED, why)
         });
         self.core.link.machine.authentication_failed(now);
+        if let Some(bound) = &mut self.bound {
+            bound.has_failed = true;
+        }
+    }
+
+    /// The connection ends: whether its host has authenticated, where it must, is told if nothing
+    /// else tells of it.
+    pub(crate) fn note_unproven(&self) {
+        let is_told = |bound: &Bound| bound.is_admitted || bound.has_failed;
+        if self.bound.as_ref().is_none_or(is_told) {
+            return;
+        }
+        let (host, target) = self.names();
+        let why = "its connection ends before the host that it names has authenticated";
+        self.core.shared.refusals.note(Refusal {
+            peer: Some(self.core.via.peer),
+            host,
+            target,
+            remedy: Remedy::Secret,
+            ..Refusal::new(NOT_AUTHENTICATED, &why)
+        });
     }
 }
 

@@ -57,6 +57,8 @@ pub type CommandWork = VolumeWork<CommandAnswer>;
 const CONNECT_REFUSED: RefusalKind = RefusalKind("Connect refused");
 /// A host did not prove to know its secret.
 const AUTHENTICATION_FAILED: RefusalKind = RefusalKind("authentication failed");
+/// A connection in the name of a host that has to authenticate has ended before it has.
+pub const NOT_AUTHENTICATED: RefusalKind = RefusalKind("authentication missing");
 /// A controller ends.
 const CONTROLLER_ENDED: RefusalKind = RefusalKind("controller ended");
 
@@ -75,6 +77,8 @@ pub(crate) struct Bound {
     authentication: Arc<Mutex<Authentication>>,
     /// The host has proven what it is, where it must.
     is_admitted: bool,
+    /// It has tried to, and has not: that is told.
+    has_failed: bool,
 }
 
 /// One connection of a queue pair.
@@ -355,6 +359,7 @@ impl Protocol for NvmeConnection {
                 if self.is_admitted() && self.bound().qid == 0 {
                     self.tell_gone("host disconnected");
                 }
+                self.note_unproven();
                 self.proof = None;
                 self.orphan_all(driver);
             }

@@ -60,6 +60,7 @@ pub use engine::{LastRefusal, RefusalKind, Remedy, TlsInfo};
 pub use examine::{Finding, examine};
 pub use report::{COUNTS, Count, CountKind, Report};
 pub use serve_nfs as nfs;
+pub use serve_nvme::NOT_AUTHENTICATED;
 pub use served::Served;
 pub use start::{Running, StartError, start, start_on};
 

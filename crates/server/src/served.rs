@@ -36,6 +36,11 @@ impl Running {
     pub fn refusals(&self) -> Vec<LastRefusal> {
         self.shared.engine.refusals.last()
     }
+
+    /// Whether more was refused than [`Running::refusals`] has.
+    pub fn has_forgotten_refusals(&self) -> bool {
+        self.shared.engine.refusals.has_forgotten()
+    }
 }
 
 impl Shared {

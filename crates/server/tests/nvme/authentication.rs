@@ -1,5 +1,7 @@
 //! Hosts that must authenticate: weft's own initiator, and hosts by hand.
 
+use std::collections::BTreeMap;
+
 use auth::dhchap::{DhchapGroup, DhchapHash, DhchapKey};
 use host::{
     Admin, Caller, Error, HostIdentity, Payload, QueueSettings, RdmaHostSettings, Settings,
@@ -10,11 +12,12 @@ use nvmf::dhchap::host::{Authentication, Next, RECEIVE_BYTES};
 use nvmf::dhchap::{DhchapChoice, DhchapKeys};
 use nvmf::transport::Transports;
 use reactor::{Choice, fill_random};
-use server::{Change, Config, Limits, Remedy, Running, SubsystemSpec};
+use server::{Change, Config, Limits, NOT_AUTHENTICATED, Remedy, Running, SubsystemSpec};
 use wire::nvme::authentication::{ATR, AuthenticationCommand};
 use wire::nvme::property::offset;
 use wire::nvme::{PropertyGet, Sqe, Status, io as opcode};
 
+use crate::commands::wait_for;
 use crate::common::{BLOCK, HOST, Host, NQN, Queue, config, stop};
 use crate::disks::subsystem;
 use crate::initiator::driver;
@@ -298,7 +301,9 @@ fn wrong_secret_is_refused_told_and_costs_no_other_anything(backend: Choice) {
         ..right
     };
     assert!(error(Some(wants_more)).contains("the controller refuses the host"));
-    let refused = running.refusals();
+    let mut refused = running.refusals();
+    // The host without a secret has not tried.
+    refused.retain(|one| one.kind != NOT_AUTHENTICATED);
     let reasons: Vec<_> = refused.iter().map(|one| &*one.reason).collect();
     assert!(reasons[0].contains("`--dhchap-secret`"), "{reasons:?}");
     assert!(
@@ -312,6 +317,33 @@ fn wrong_secret_is_refused_told_and_costs_no_other_anything(backend: Choice) {
         );
     }
     admin.shutdown().expect("in order");
+    stop(running);
+}
+
+#[each_driver]
+fn connections_that_end_before_their_host_has_authenticated_are_told(backend: Choice) {
+    let right = keys(false);
+    let running = start(backend, &right);
+    let host = Host::at(running.addresses()[0]);
+    let untried = [(); 3].map(|()| host.queue(0, 0xffff).expect("connected").0);
+    let (mut good, _) = host.queue(0, 0xffff).expect("connected");
+    assert_eq!(
+        authenticate(&mut good, &right, quick()),
+        Next::Authenticated
+    );
+    let (mut wrong, _) = host.queue(0, 0xffff).expect("connected");
+    let told = authenticate(&mut wrong, &keys(false), quick());
+    assert!(matches!(told, Next::Failed(_)), "{told:?}");
+    wrong.expect_end();
+    drop((untried, good));
+    let counts = || {
+        let refused = running.refusals();
+        let counts = refused.iter().map(|one| (one.kind.0, one.count));
+        counts.collect::<BTreeMap<_, _>>()
+    };
+    wait_for(|| running.connections(|_| true).list.is_empty());
+    let told = BTreeMap::from([(NOT_AUTHENTICATED.0, 3), ("authentication failed", 1)]);
+    assert_eq!(counts(), told);
     stop(running);
 }
 
