@@ -165,6 +165,7 @@ const TESTS_MAY_USE: &[(&str, &[&str])] = &[
     ("client", &["needs", "nvmf", "server", "testkit"]),
     ("control", &["needs"]),
     ("import", &["control", "reactor"]),
+    ("admin", &["auth", "needs"]),
     ("weft", &["host", "needs"]),
 ];
 

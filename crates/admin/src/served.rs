@@ -416,11 +416,38 @@ impl ServedFile {
         if !document.secrets.has_other_keys() {
             return;
         }
-        // As it is served: what has become of its file keeps no key good.
+        // As it is served: what has become of its file keeps no key good, nor does what else the
+        // document names.
         let text = FileText::of_own(document.text.to_string());
-        let parsed = text.parse_again(document.keeper.place(), &document.secrets);
-        let outcome = self.serve_again(&mut state, &text.text, parsed);
+        let (read, secrets) = text.secrets_again(document.keeper.place(), &document.secrets);
+        let outcome = self.serve_secrets(&mut state, &read, secrets);
         self.note_own(&state.document, "other keys in a keyring", outcome.as_ref());
+    }
+
+    /// Serves the document by the keys and secrets that were read of it again.
+    fn serve_secrets(
+        &self,
+        ServedState { served, document }: &mut ServedState,
+        read: &Config,
+        secrets: SecretsRead,
+    ) -> Result<Generation, NotApplied> {
+        let plan = served.plan_secrets(read).map_err(NotApplied::Fixed)?;
+        let generation = {
+            let shown = locked(&self.shown);
+            Generation {
+                done: (plan.changes.iter())
+                    .map(|change| change.text.clone())
+                    .collect(),
+                not_served: shown.missing.clone(),
+                at_restart: shown.at_restart.clone(),
+                ..generation_of("reload", &document.text, document.generation.generation)
+            }
+        };
+        let told = |line: &str| tracing::info!("reload: {line}");
+        let made = served.apply(plan, &*self.running, told);
+        made.map_err(NotApplied::Failed)?;
+        self.set_secrets(document, secrets);
+        Ok(generation)
     }
 
     /// Says how a reload went that weft itself has begun.

@@ -1,6 +1,8 @@
 //! Changes of a document on a target that runs: what the disk has then, and after every
 //! step that fails or is the last of the process.
 
+mod keyrings;
+
 use std::collections::BTreeSet;
 use std::fs;
 use std::net::Ipv4Addr;

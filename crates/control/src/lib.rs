@@ -179,22 +179,38 @@ impl FileText {
         path: &Path,
         before: &SecretsRead,
     ) -> Result<(Config, SecretsRead), Problems> {
-        // As it was named: a link to the folder of a version leads elsewhere later.
-        let place = match path == Path::new(BUILT_IN) {
-            true => path.to_owned(),
-            false => absolute(path).unwrap_or_else(|_| path.to_owned()),
-        };
-        let origin = Origin {
-            folder: place.parent().unwrap_or(Path::new("")),
-            mode: Some(self.mode),
-        };
-        let parsed = parse::parse(&self.text, &origin, before, &reactor::affinity());
+        let place = named_place(path);
+        let parsed = self.parsed(&place, before).whole();
         let (mut config, secrets) = parsed.map_err(|list| Problems {
             file: path.display().to_string(),
             list,
         })?;
         identify_memory(&mut config, &file_behind(place));
         Ok((config, secrets))
+    }
+
+    /// What the places of its secrets have now, whatever else is wrong by now: a configuration of
+    /// which nothing but hosts' keys and secrets is to be used, and what was read.
+    #[must_use]
+    pub fn secrets_again(&self, path: &Path, before: &SecretsRead) -> (Config, SecretsRead) {
+        let parsed = self.parsed(&named_place(path), before);
+        (parsed.config, parsed.secrets)
+    }
+
+    fn parsed(&self, place: &Path, before: &SecretsRead) -> parse::Parsed {
+        let origin = Origin {
+            folder: place.parent().unwrap_or(Path::new("")),
+            mode: Some(self.mode),
+        };
+        parse::parse(&self.text, &origin, before, &reactor::affinity())
+    }
+}
+
+/// A path as it was named: a link to the folder of a version leads elsewhere later.
+fn named_place(path: &Path) -> PathBuf {
+    match path == Path::new(BUILT_IN) {
+        true => path.to_owned(),
+        false => absolute(path).unwrap_or_else(|_| path.to_owned()),
     }
 }
 
@@ -298,7 +314,8 @@ fn memory_note(config: &Config, limit: Option<MemoryLimit>) -> Option<String> {
 /// # Errors
 /// Everything that is wrong with it.
 pub fn parse(text: &str, origin: &Origin, allowed: &[usize]) -> Result<Config, Vec<Problem>> {
-    let (config, _) = parse::parse(text, origin, &SecretsRead::default(), allowed)?;
+    let parsed = parse::parse(text, origin, &SecretsRead::default(), allowed);
+    let (config, _) = parsed.whole()?;
     Ok(config)
 }
 

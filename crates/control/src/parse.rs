@@ -11,12 +11,30 @@ use crate::targets::{self, Rest};
 use crate::volume::volumes;
 use crate::{Origin, Problem, admin, listener, nfs, nvme, pattern, policy};
 
+/// All of a text that could be read, and what is wrong with the rest.
+pub(crate) struct Parsed {
+    pub config: Config,
+    pub secrets: SecretsRead,
+    pub problems: Vec<Problem>,
+}
+
+impl Parsed {
+    /// # Errors
+    /// Something is wrong.
+    pub fn whole(self) -> Result<(Config, SecretsRead), Vec<Problem>> {
+        match self.problems.is_empty() {
+            true => Ok((self.config, self.secrets)),
+            false => Err(self.problems),
+        }
+    }
+}
+
 pub(crate) fn parse(
     text: &str,
     origin: &Origin,
     before: &SecretsRead,
     allowed: &[usize],
-) -> Result<(Config, SecretsRead), Vec<Problem>> {
+) -> Parsed {
     let (mut table, errors) = DeTable::parse_recoverable(text);
     let mut sink = Sink::new(text);
     for error in errors {
@@ -73,8 +91,9 @@ pub(crate) fn parse(
             ..limits
         },
     };
-    match sink.take() {
-        problems if problems.is_empty() => Ok((config, secrets.into_read())),
-        problems => Err(problems),
+    Parsed {
+        config,
+        secrets: secrets.into_read(),
+        problems: sink.take(),
     }
 }

@@ -1,10 +1,12 @@
 //! A running target follows its document.
 
+use std::collections::BTreeMap;
+
 use faults::Fault;
-use iscsi::Target;
-use nvmf::AnaGroup;
+use iscsi::{Auth, Target};
+use nvmf::{AnaGroup, HostTerms};
 use server::parts::Shared;
-use server::{Ana, Change, ChangeError, Config, Running, Start, check};
+use server::{Ana, Change, ChangeError, Config, IscsiTargetSpec, Running, Start, check};
 
 use crate::plan::{PlannedChange, at_restart, plan, until_restart};
 
@@ -49,7 +51,7 @@ pub struct ServedDocument {
 }
 
 /// Names of what a degraded start has left out, and each change of the document since.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Missing {
     volumes: Vec<String>,
     file_systems: Vec<String>,
@@ -135,6 +137,22 @@ impl ServedDocument {
         })
     }
 
+    /// The changes that make the target go by the keys and secrets of hosts and initiators that
+    /// `read` has, and by nothing else of it: it is the same document, read again.
+    ///
+    /// # Errors
+    /// What cannot be changed, a line each.
+    pub fn plan_secrets(&self, read: &Config) -> Result<DocumentPlan, Vec<String>> {
+        let desired = with_secrets_of(&self.config, read);
+        Ok(DocumentPlan {
+            changes: plan(&self.config, &desired)?,
+            missing: Vec::new(),
+            at_restart: Vec::new(),
+            desired,
+            still: self.missing.clone(),
+        })
+    }
+
     /// A document without what was missing at the start and is so still: what that is,
     /// and why, a line each. What is new in it must be there.
     fn without_missing(
@@ -188,7 +206,7 @@ impl ServedDocument {
         let next = ServedDocument {
             numbers: Self::numbers_of(&desired, running)?,
             config: desired,
-            not_taken_back: Vec::new(),
+            not_taken_back: self.not_taken_back.clone(),
             missing: still,
         };
         for (at, step) in steps.iter().enumerate() {
@@ -330,6 +348,58 @@ impl ServedDocument {
     fn number_portals(&self, target: &mut Target) {
         let groups = target.portal_groups.iter_mut();
         groups.for_each(|group| self.number(&mut group.portals));
+    }
+}
+
+/// A document with the keys and secrets of `read`, which is the same, read again: of hosts and
+/// initiators that prove themselves in both by the same.
+fn with_secrets_of(served: &Config, read: &Config) -> Config {
+    let mut config = served.clone();
+    for subsystem in &mut config.subsystems {
+        let mut all = read.subsystems.iter();
+        let again = all.find(|again| again.nqn == subsystem.nqn);
+        let again = again.iter().flat_map(|again| &again.terms);
+        let again: BTreeMap<&str, &HostTerms> = again.map(|terms| (&*terms.nqn, terms)).collect();
+        for terms in &mut subsystem.terms {
+            let proves = |terms: &HostTerms| (terms.psks.is_empty(), terms.dhchap.is_some());
+            if let Some(again) = again.get(&*terms.nqn)
+                && proves(again) == proves(terms)
+            {
+                terms.psks.clone_from(&again.psks);
+                terms.dhchap.clone_from(&again.dhchap);
+            }
+        }
+    }
+    for IscsiTargetSpec { target, .. } in &mut config.iscsi_targets {
+        let mut all = read.iscsi_targets.iter().map(|spec| &spec.target);
+        let Some(again) = all.find(|again| again.name == target.name) else {
+            continue;
+        };
+        take_secrets(&mut target.auth, &again.auth);
+        for (entry, again) in target.acl.iter_mut().zip(&again.acl) {
+            if let (Some(auth), Some(of_again)) = (&mut entry.auth, &again.auth)
+                && entry.name == again.name
+            {
+                take_secrets(auth, of_again);
+            }
+        }
+    }
+    take_secrets(&mut config.iscsi_discovery, &read.iscsi_discovery);
+    config
+}
+
+/// Takes the secrets of users that are the same.
+fn take_secrets(auth: &mut Auth, again: &Auth) {
+    let both = [
+        (&mut auth.chap, &again.chap),
+        (&mut auth.mutual, &again.mutual),
+    ];
+    for (own, again) in both {
+        if let (Some(own), Some(again)) = (own, again)
+            && own.user == again.user
+        {
+            own.secret = again.secret.clone();
+        }
     }
 }
 
