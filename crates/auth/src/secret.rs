@@ -8,7 +8,10 @@ use zeroize::Zeroize as _;
 /// Something that only we and a peer know. Neither `Debug` nor anything else
 /// shows it, and comparing takes a time that tells nothing.
 #[derive(Clone)]
-pub struct Secret(Box<[u8]>);
+pub struct Secret {
+    bytes: Box<[u8]>,
+    is_withdrawn: bool,
+}
 
 impl Secret {
     /// The least bytes of a CHAP secret: 96 random bits (RFC 7143, section 9.2.1).
@@ -27,30 +30,45 @@ impl Secret {
     /// The secret of the first `len` of some bytes. Nothing of them is left where they were.
     pub fn first(mut bytes: Vec<u8>, len: usize) -> Self {
         // A vector that gives room back may leave a copy behind.
-        let secret = Secret(bytes[..len].into());
+        let secret = Secret {
+            bytes: bytes[..len].into(),
+            is_withdrawn: false,
+        };
         bytes.zeroize();
         secret
     }
 
+    /// What stands for a secret that was taken back: `bytes` are no peer's.
+    pub fn withdrawn(bytes: impl Into<Vec<u8>>) -> Self {
+        let mut secret = Secret::new(bytes);
+        secret.is_withdrawn = true;
+        secret
+    }
+
+    /// Whether it stands for one that was taken back, so that no peer can know it.
+    pub fn is_withdrawn(&self) -> bool {
+        self.is_withdrawn
+    }
+
     /// Bytes.
     pub fn len(&self) -> usize {
-        self.0.len()
+        self.bytes.len()
     }
 
     /// Whether there are no bytes.
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.bytes.is_empty()
     }
 
     /// The bytes, for what computes with them.
     pub fn bytes(&self) -> &[u8] {
-        &self.0
+        &self.bytes
     }
 }
 
 impl Drop for Secret {
     fn drop(&mut self) {
-        self.0.zeroize();
+        self.bytes.zeroize();
     }
 }
 
@@ -62,7 +80,7 @@ impl fmt::Debug for Secret {
 
 impl PartialEq for Secret {
     fn eq(&self, other: &Self) -> bool {
-        are_equal(&self.0, &other.0)
+        are_equal(&self.bytes, &other.bytes)
     }
 }
 

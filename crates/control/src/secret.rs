@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::time::Duration;
 
-use auth::dhchap::{DhchapHash, DhchapKey};
+use auth::dhchap::DhchapKey;
 use auth::{HostPsk, KEY_FILE_BYTES_MAX, Secret, parse_keys};
 use iscsi::Credentials;
 
@@ -58,7 +58,7 @@ impl SecretsRead {
 fn stand_in() -> Secret {
     let mut bytes = [0; 32];
     reactor::must_fill_random(&mut bytes);
-    Secret::new(bytes)
+    Secret::withdrawn(bytes)
 }
 
 /// The secrets that were read so far: those of one side are not the other's.
@@ -177,13 +177,7 @@ impl<'o> Secrets<'o> {
             DhchapKey::parse(text.trim_end()).map_err(|why| why.to_string())
         });
         key.map(|(key, stand_in, _)| match stand_in {
-            Some(unknown) => DhchapKey::new(DhchapHash::Sha256, &mut |bytes| {
-                let unknown = unknown.bytes().iter().cycle();
-                bytes
-                    .iter_mut()
-                    .zip(unknown)
-                    .for_each(|(to, from)| *to = *from);
-            }),
+            Some(stand_in) => DhchapKey::withdrawn(stand_in),
             None => key,
         })
     }

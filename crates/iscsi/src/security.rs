@@ -194,9 +194,14 @@ impl Security {
             ));
         }
         if !is_right {
-            return Err(LoginRefused::authentication(
-                "wrong secret: it is not the one that the target's `chap` has",
-            ));
+            let why = match credentials.secret.is_withdrawn() {
+                true => {
+                    "the secret of the target's `chap` was taken back: its key was revoked or has \
+                     expired; put another in its place"
+                }
+                false => "wrong secret: it is not the one that the target's `chap` has",
+            };
+            return Err(LoginRefused::authentication(why));
         }
         if wants_proof {
             self.prove(challenge, keys, out)?;

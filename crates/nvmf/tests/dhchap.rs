@@ -417,6 +417,15 @@ fn wrong_secrets_are_told_apart_to_the_administrator_alone() {
             "controller refuses the host",
         ),
         (
+            DhchapKeys {
+                host: DhchapKey::withdrawn(Secret::withdrawn([7; 32])),
+                controller: None,
+            },
+            keys(None),
+            "was taken back: its key was revoked",
+            "controller refuses the host",
+        ),
+        (
             keys(None),
             keys(Some(2)),
             "no `dhchap_ctrl_secret_file`",

@@ -84,6 +84,21 @@ impl DhchapKey {
         }
     }
 
+    /// In the place of one that was taken back: see [`Secret::withdrawn`].
+    #[must_use]
+    pub fn withdrawn(stand_in: Secret) -> DhchapKey {
+        DhchapKey {
+            key: stand_in,
+            hash: Some(DhchapHash::Sha256),
+        }
+    }
+
+    /// Whether it stands for one that was taken back.
+    #[must_use]
+    pub fn is_withdrawn(&self) -> bool {
+        self.key.is_withdrawn()
+    }
+
     /// As both sides are told it: whoever sees it has it.
     #[must_use]
     pub fn interchange(&self) -> String {

@@ -234,7 +234,13 @@ impl Verification {
         let (challenge, seqnum) = (&self.asked.challenge, self.asked.seqnum);
         let wanted = terms.response(DhchapSide::Host, &keys.host, challenge, seqnum);
         if !wanted.matches(&self.response) && !faults::is(Fault::AnyResponse) {
-            let why = "the host's secret (`--dhchap-secret`) is not the one configured for it";
+            let why = match keys.host.is_withdrawn() {
+                true => {
+                    "the host's secret was taken back: its key was revoked or has expired; put \
+                     another in its place, and give it to the host (`--dhchap-secret`)"
+                }
+                false => "the host's secret (`--dhchap-secret`) is not the one configured for it",
+            };
             return mistake(FailureExplanation::Failed, why);
         }
         let mut proof = Proof {

@@ -372,6 +372,16 @@ fn failed_authentication_names_its_reason_for_the_log() {
         assert!(reason(&outcome).contains(part), "{}", reason(&outcome));
     }
 
+    let mut taken_back = auth();
+    if let Some(known) = &mut taken_back.chap {
+        known.secret = Secret::withdrawn([7; 32]);
+    }
+    let mut registry = registry_with(taken_back);
+    let mut initiator = challenged(&mut registry, number);
+    let proof = format!("CHAP_N=host|CHAP_R={response}");
+    let outcome = initiator.send(&mut registry, TO_OPERATIONAL, &proof);
+    assert!(reason(&outcome).contains("was taken back"));
+
     let mut registry = registry_with(Auth {
         algorithms: Vec::new(),
         ..auth()
