@@ -5,9 +5,6 @@ use std::io::Read;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-/// What others may do with a file so that it holds no secret: read or write it.
-const OPEN_TO_ALL: u32 = 0o006;
-
 /// The first `most` bytes of one; a sentence for the user where it cannot be used.
 pub(crate) fn read_private(path: &Path, most: usize) -> Result<Vec<u8>, String> {
     let shown = path.display();
@@ -18,12 +15,7 @@ pub(crate) fn read_private(path: &Path, most: usize) -> Result<Vec<u8>, String> 
     }
     let file = File::open(path).map_err(cannot)?;
     let mode = file.metadata().map_err(cannot)?.mode();
-    if mode & OPEN_TO_ALL != 0 {
-        return Err(format!(
-            "everybody on this machine may read or write {shown} (mode {:04o}): `chmod 600` it",
-            mode & 0o7777
-        ));
-    }
+    auth::check_private(&shown.to_string(), mode)?;
     let mut bytes = Vec::new();
     file.take(most as u64)
         .read_to_end(&mut bytes)

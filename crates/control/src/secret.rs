@@ -12,7 +12,7 @@ use iscsi::Credentials;
 
 use crate::Origin;
 use crate::schema::SCHEMA;
-use crate::secret_place::{KeyNow, SecretPlace, is_private};
+use crate::secret_place::{KeyNow, SecretPlace};
 use crate::source::{Section, Sink};
 
 /// Bytes of a secret with the end of its line, and one more: what is longer is refused.
@@ -211,7 +211,7 @@ impl<'o> Secrets<'o> {
         }
         let text = section.text(sink, key)?;
         let mode = self.origin.mode;
-        let private = mode.map_or(Ok(()), |mode| is_private("this file", mode));
+        let private = mode.map_or(Ok(()), |mode| auth::check_private("this file", mode));
         let private = private.map_err(|why| format!("{why}, or use `{in_file}`"));
         match private.and_then(|()| make(&Secret::new(text.value.as_bytes()))) {
             Ok(made) => Some((made, None, span)),

@@ -11,8 +11,6 @@ use std::path::{Path, PathBuf};
 use auth::{KEY_FILE_BYTES_MAX, Secret};
 use linux_keyutils::{KeyError, KeyRing, KeyRingIdentifier};
 
-/// What others may do with a file so that it holds no secret: read or write it.
-const OPEN_TO_ALL: u32 = 0o006;
 /// What stands before the name of a credential (systemd.exec(5), `LoadCredential=`).
 const CREDENTIAL: &str = "credential:";
 /// What stands before the description of a key of type `user` (keyrings(7)).
@@ -139,8 +137,8 @@ enum Unread {
     Error(io::Error),
     /// It is a folder, a pipe, a socket or a device.
     NoFile,
-    /// Everybody may read or write it.
-    Open(u32),
+    /// Everybody may read or write it: so, and what to do.
+    Open(String),
 }
 
 impl Unread {
@@ -158,7 +156,7 @@ impl Unread {
                 format!("{shown} cannot be read: {error}; {remedy}")
             }
             Unread::NoFile => format!("{shown} is no file; name one"),
-            Unread::Open(mode) => open(&shown.to_string(), mode),
+            Unread::Open(why) => why,
         }
     }
 }
@@ -177,9 +175,7 @@ fn read_private(path: &Path, most: usize) -> Result<Secret, Unread> {
     }
     let mut file = File::open(path)?;
     let mode = file.metadata()?.mode();
-    if mode & OPEN_TO_ALL != 0 {
-        return Err(Unread::Open(mode));
-    }
+    auth::check_private(&path.display().to_string(), mode).map_err(Unread::Open)?;
     // Of the whole size at once: what grows leaves copies behind.
     let mut bytes = vec![0; most];
     let mut len = 0;
@@ -195,19 +191,6 @@ fn read_private(path: &Path, most: usize) -> Result<Secret, Unread> {
         }
     }
     Ok(Secret::first(bytes, len))
-}
-
-/// Refuses what stands in `file` if everybody may read or write it.
-pub(crate) fn is_private(file: &str, mode: u32) -> Result<(), String> {
-    match mode & OPEN_TO_ALL {
-        0 => Ok(()),
-        _ => Err(open(file, mode)),
-    }
-}
-
-fn open(file: &str, mode: u32) -> String {
-    let mode = mode & 0o7777;
-    format!("everybody on this machine may read or write {file} (mode {mode:04o}); `chmod 600` it")
 }
 
 /// The first `most` bytes of a key that the process may find: in its session keyring, or that of

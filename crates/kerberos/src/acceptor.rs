@@ -12,9 +12,6 @@ use crate::established::Established;
 use crate::library::library;
 use crate::{Failure, KerberosError, Users};
 
-/// What others may do with a file so that it holds no secret: read or write it.
-const OPEN_TO_ALL: u32 = 0o006;
-
 /// Accepts contexts for a service with the keys of a keytab.
 ///
 /// The keytab is read anew for each context: keys that are added to it need no more than that.
@@ -93,11 +90,5 @@ fn check_private(path: &Path) -> Result<(), String> {
     if !about.is_file() {
         return Err(format!("keytab {shown} is no file"));
     }
-    match about.mode() & OPEN_TO_ALL {
-        0 => Ok(()),
-        _ => Err(format!(
-            "everybody on this machine may read or write {shown} (mode {:04o}): `chmod 600` it",
-            about.mode() & 0o7777
-        )),
-    }
+    auth::check_private(&shown.to_string(), about.mode())
 }

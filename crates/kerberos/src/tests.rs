@@ -59,7 +59,7 @@ fn keytab_that_is_missing_open_to_all_or_no_file_is_refused_with_the_remedy() {
     let path = keytab(folder.path());
     fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).expect("a mode");
     let open = refusal(&path, "nfs");
-    assert!(open.contains("(mode 0644): `chmod 600` it"), "{open}");
+    assert!(open.contains("(mode 0644); `chmod 600` it"), "{open}");
 }
 
 #[needs(library("libgssapi_krb5.so.2"))]

@@ -2,6 +2,7 @@
 //! controller's against hosts that break the rules.
 #![allow(missing_docs)]
 
+use auth::Secret;
 use auth::dhchap::{DhchapGroup, DhchapHash, DhchapKey, DhchapKeyPair, DhchapSide, DhchapTerms};
 use auth::psk::{Psk, PskHash};
 use nvmf::dhchap::controller::{Answer, Authentication, ConcatenationTerms, Outcome};

@@ -17,9 +17,6 @@ use crate::words::problem_of;
 /// More than any of these files has.
 const FILE_BYTES_MAX: u64 = 16 << 20;
 
-/// What others may do with a file so that it holds no secret: read or write it.
-const OPEN_TO_ALL: u32 = 0o006;
-
 /// A certificate with those that it is signed by, and its key.
 #[derive(Debug)]
 pub struct Identity {
@@ -105,13 +102,7 @@ pub fn read_crls(path: &Path) -> Result<Vec<CertificateRevocationListDer<'static
 /// What is wrong with it.
 pub fn read_key(path: &Path) -> Result<PrivateKeyDer<'static>, String> {
     let shown = path.display();
-    let bytes = read(path, |mode| match mode & OPEN_TO_ALL {
-        0 => Ok(()),
-        _ => Err(format!(
-            "everybody on this machine may read or write {shown} (mode {:04o}): `chmod 600` it",
-            mode & 0o7777
-        )),
-    })?;
+    let bytes = read(path, |mode| auth::check_private(&shown.to_string(), mode))?;
     let text = String::from_utf8_lossy(&bytes);
     if text.contains("ENCRYPTED PRIVATE KEY") || text.contains("Proc-Type: 4,ENCRYPTED") {
         return Err(format!(

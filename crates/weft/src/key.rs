@@ -141,9 +141,10 @@ fn make(path: &Path, pair: &Pair, hash: HashName) -> Result<String, String> {
          Here, in the [[nvme.subsystem]] nqn = \"{}\":\n\n\
          \x20   [[nvme.subsystem.host]]\n\
          \x20   nqn = \"{}\"\n\
-         \x20   psk_file = \"{shown}\"\n\n{}",
+         \x20   psk_file = {}\n\n{}",
         pair.subsystem,
         pair.host,
+        toml::Value::from(shown.to_string()),
         on_the_host(path, pair)
     ))
 }
@@ -168,7 +169,7 @@ fn give_to_owner_of_folder(file: &File, path: &Path) -> Result<(), String> {
 fn on_the_host(path: &Path, pair: &Pair) -> String {
     let Pair { host, subsystem } = pair;
     let file = path.file_name().unwrap_or_default().to_string_lossy();
-    let file = format!("'{}'", file.replace('\'', r"'\''"));
+    let file = shell_quoted(&file);
     let mut text = format!("On the host, with its copy of the key in {file}.\n");
     for ClientStep { title, lines } in control::tls_key_steps(host, subsystem, &file) {
         text += &format!("\n{title}:\n\n");
@@ -185,7 +186,7 @@ fn on_the_host(path: &Path, pair: &Pair) -> String {
 }
 
 fn check(path: &Path, pair: &Pair) -> Result<String, String> {
-    let (keys, mut text) = (read(path)?, mode_of(path)?);
+    let (keys, mut text) = (read(path)?, checked_mode(path)?);
     for (number, key) in (1..).zip(keys) {
         let (hash, suite) = (key.psk.hash().name(), key.psk.hash().cipher_suite());
         let until = match key.until {
@@ -213,24 +214,27 @@ fn check(path: &Path, pair: &Pair) -> Result<String, String> {
     Ok(text)
 }
 
-/// What others may do with the file, if they may do anything.
-fn mode_of(path: &Path) -> Result<String, String> {
-    /// Read or written by everybody, weft takes no secret from it.
-    const OPEN_TO_ALL: u32 = 0o006;
-    let shown = path.display();
+/// What the group of the file may do with it, if it may do anything; what everybody may do with it
+/// weft does not take.
+fn checked_mode(path: &Path) -> Result<String, String> {
+    let shown = path.display().to_string();
     let about = fs::metadata(path).map_err(|error| format!("{shown}: {error}"))?;
+    auth::check_private(&shown, about.mode())
+        .map_err(|why| format!("{why}, and make another key if others had it"))?;
     let mode = about.mode() & 0o777;
-    Ok(match mode & 0o077 {
+    Ok(match mode & 0o070 {
         0 => String::new(),
-        open if open & OPEN_TO_ALL != 0 => format!(
-            "mode {mode:04o}: everybody on this machine may read or write the key, so weft does \
-             not take it: `chmod 600 {shown}`, and make another key if others had it\n"
-        ),
         _ => format!(
             "mode {mode:04o}: its group may read or write the key; if that is not meant, \
-             `chmod 600 {shown}`\n"
+             `chmod 600 {}`\n",
+            shell_quoted(&shown)
         ),
     })
+}
+
+/// As a shell takes it for one word.
+fn shell_quoted(text: &str) -> String {
+    format!("'{}'", text.replace('\'', r"'\''"))
 }
 
 fn rotate(path: &Path, pair: &Pair, grace: Duration) -> Result<String, String> {

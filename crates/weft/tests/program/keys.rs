@@ -98,6 +98,11 @@ fn key_is_made_for_its_owner_alone_and_both_sides_are_told() {
     ] {
         assert!(said.contains(part), "{part}: {said}");
     }
+    let odd = folder.path().join("the \"host's\" key");
+    let (_, said) = key("new", &odd, &[]);
+    let line = said.lines().find(|line| line.contains("psk_file"));
+    let line: toml::Table = line.expect("told").trim().parse().expect("TOML");
+    assert_eq!(line["psk_file"].as_str(), odd.to_str());
     let (code, said) = key("new", &path, &[]);
     assert!(
         code == Some(1) && said.contains("is there already"),
@@ -151,10 +156,14 @@ fn file_that_others_may_read_or_that_a_rotation_has_left_is_told_with_its_remedy
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("host.psk");
     key("new", &path, &[]);
+    fs::set_permissions(&path, Permissions::from_mode(0o644)).expect("ours");
+    let (code, said) = key("check", &path, &[]);
+    assert_eq!(code, Some(1), "{said}");
+    let part = "(mode 0644); `chmod 600` it, and make another key";
+    assert!(said.contains(part), "{said}");
     for (mode, part) in [
         (0o600, None),
         (0o640, Some("mode 0640: its group may read")),
-        (0o644, Some("mode 0644: everybody on this machine may read")),
     ] {
         fs::set_permissions(&path, Permissions::from_mode(mode)).expect("ours");
         let (code, said) = key("check", &path, &[]);
