@@ -9,7 +9,7 @@ use crate::certificate::Certificate;
 use crate::handshake::{HandshakeError, HandshakeStep, ProvenPeer, Secured};
 use crate::records::{HEADER_BYTES, RECORD_BYTES_MAX};
 use crate::traffic_secrets::TrafficSecrets;
-use crate::words::problem_of;
+use crate::words::{is_older_version, problem_of};
 
 /// Bytes that a peer may send in a handshake: a chain of certificates has a few thousand.
 pub const HANDSHAKE_BYTES_MAX: usize = 64 << 10;
@@ -133,6 +133,7 @@ fn failed(error: Error) -> HandshakeError {
     let problem = problem_of(&error);
     match error {
         Error::InvalidCertificate(_) => HandshakeError::Certificate(problem),
+        Error::PeerIncompatible(why) if is_older_version(&why) => HandshakeError::Version,
         _ => HandshakeError::Failed(problem),
     }
 }
@@ -305,6 +306,15 @@ mod tests {
         let (end, output) = told(&call);
         assert_eq!(end, Some(HandshakeError::Malformed));
         assert_eq!(output, Alert::DecodeError.in_the_clear());
+        // Without supported_versions it is one of TLS 1.2 (RFC 8446, section 4.2.1).
+        let mut older = hello.clone();
+        let at = (older.windows(7)).position(|bytes| bytes == [0, 43, 0, 3, 2, 3, 4]);
+        older[at.expect("an extension")] = 0xfa;
+        let (end, output) = told(&older);
+        assert_eq!(end, Some(HandshakeError::Version));
+        assert_eq!(output, Alert::ProtocolVersion.in_the_clear());
+        let words = HandshakeError::Version.to_string();
+        assert!(words.contains("TLS 1.2 or older") && words.contains("update it"));
         // Behind the header of the record: the type and the length of the hello.
         for at in HEADER_BYTES..HEADER_BYTES + 4 {
             let mut changed = hello.clone();

@@ -9,6 +9,7 @@ use auth::psk::{PskIdentity, TlsPsk};
 use crate::alert_received::AlertReceived;
 use crate::certificate::Certificate;
 use crate::records::{Alert, Opener, Sealer};
+use crate::words::OLDER_VERSION;
 
 /// Why there is no connection.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -23,7 +24,7 @@ pub enum HandshakeError {
     )]
     NotSpoken,
     /// An older version.
-    #[error("it does not speak TLS 1.3")]
+    #[error("{OLDER_VERSION}")]
     Version,
     /// No key is offered.
     #[error("it offers no pre-shared key: connect with --tls, with the key in the host's keyring")]

@@ -62,6 +62,8 @@ pub enum Alert {
     RecordOverflow = 22,
     /// Nothing in common.
     HandshakeFailure = 40,
+    /// A field of a message has a value that it may not.
+    IllegalParameter = 47,
     /// A message of a wrong form.
     DecodeError = 50,
     /// A key that is not the one of its identity.
@@ -101,6 +103,12 @@ pub enum RecordError {
     /// It is not all there, and nothing more comes.
     #[error("its connection ends within a TLS record: what it has sent was cut short")]
     Truncated,
+    /// KeyUpdate asks for what it cannot (RFC 8446, section 4.6.3).
+    #[error("it sends a KeyUpdate that asks for what there is not")]
+    BadKeyUpdate,
+    /// An alert is not two bytes long (RFC 8446, section 6).
+    #[error("it sends an alert of TLS that is not two bytes long")]
+    BadAlert,
     /// It says that something is wrong.
     #[error("it ends TLS with {}", AlertReceived(*.0))]
     Alert(u8),
@@ -114,6 +122,8 @@ impl RecordError {
             RecordError::Unexpected | RecordError::Empty => Some(Alert::UnexpectedMessage),
             RecordError::TooLong => Some(Alert::RecordOverflow),
             RecordError::BadTag => Some(Alert::BadRecordMac),
+            RecordError::BadKeyUpdate => Some(Alert::IllegalParameter),
+            RecordError::BadAlert => Some(Alert::DecodeError),
             RecordError::Truncated | RecordError::Alert(_) => None,
         }
     }
@@ -480,12 +490,15 @@ impl Opener {
                 let is_wanted = *wanted == 1;
                 Ok(Opened::KeyUpdate { is_wanted })
             }
+            (HANDSHAKE, [KEY_UPDATE_TYPE, 0, 0, 1, _]) => Err(RecordError::BadKeyUpdate),
             (HANDSHAKE, [NEW_SESSION_TICKET, ..]) if self.takes_tickets => {
                 self.count_empty(0)?;
                 Ok(Opened::Nothing)
             }
             (ALERT, [_, 0]) => Ok(Opened::End),
             (ALERT, [_, alert]) => Err(RecordError::Alert(*alert)),
+            // One without any byte may not come at all (section 5.4).
+            (ALERT, [_, ..]) => Err(RecordError::BadAlert),
             _ => Err(RecordError::Unexpected),
         }
     }
@@ -666,7 +679,7 @@ mod tests {
             (
                 ContentType::Handshake,
                 &[24, 0, 0, 1, 2],
-                Err(RecordError::Unexpected),
+                Err(RecordError::BadKeyUpdate),
             ),
             (
                 ContentType::Handshake,
@@ -681,7 +694,9 @@ mod tests {
             (ContentType::Handshake, &[], Err(RecordError::Unexpected)),
             (ContentType::Alert, &[1, 0], Ok(Opened::End)),
             (ContentType::Alert, &[2, 20], Err(RecordError::Alert(20))),
-            (ContentType::Alert, &[2], Err(RecordError::Unexpected)),
+            (ContentType::Alert, &[], Err(RecordError::Unexpected)),
+            (ContentType::Alert, &[2], Err(RecordError::BadAlert)),
+            (ContentType::Alert, &[1, 0, 0], Err(RecordError::BadAlert)),
         ] {
             let (mut sealer, mut opener) = both(PskHash::Sha256);
             let record = sealed(&mut sealer, content, plain);
@@ -689,6 +704,11 @@ mod tests {
             assert_eq!(told, wanted, "{content:?} {plain:?}");
             assert!(staged.is_empty());
         }
+        assert_eq!(
+            RecordError::BadKeyUpdate.alert(),
+            Some(Alert::IllegalParameter)
+        );
+        assert_eq!(RecordError::BadAlert.alert(), Some(Alert::DecodeError));
         let (mut sealer, mut opener) = both(PskHash::Sha256);
         let record = sealer.alert(Alert::BadRecordMac);
         assert_eq!(open(&mut opener, &record).0, Err(RecordError::Alert(20)));

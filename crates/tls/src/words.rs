@@ -2,7 +2,23 @@
 
 use std::io;
 
-use rustls::{AlertDescription, CertificateError, Error, InvalidMessage};
+use rustls::{AlertDescription, CertificateError, Error, InvalidMessage, PeerIncompatible};
+
+/// Of a peer without TLS 1.3.
+pub(crate) const OLDER_VERSION: &str = "it speaks TLS 1.2 or older, and weft speaks TLS 1.3 \
+                                        alone: update it, or let it speak TLS 1.3";
+
+/// Whether the peer has no TLS 1.3.
+pub(crate) fn is_older_version(why: &PeerIncompatible) -> bool {
+    matches!(
+        why,
+        PeerIncompatible::SupportedVersionsExtensionRequired
+            | PeerIncompatible::Tls12NotOffered
+            | PeerIncompatible::Tls12NotOfferedOrEnabled
+            | PeerIncompatible::ServerTlsVersionIsDisabledByOurConfig
+            | PeerIncompatible::ServerDoesNotSupportTls12Or13
+    )
+}
 
 /// What of a handshake, a certificate or a key is wrong, and what to do.
 #[must_use]
@@ -47,6 +63,7 @@ pub fn problem_of(error: &Error) -> String {
             }
             other => format!("the certificate is not good: {other}"),
         },
+        Error::PeerIncompatible(why) if is_older_version(why) => OLDER_VERSION.into(),
         Error::AlertReceived(alert) => problem_of_alert(*alert),
         Error::InvalidMessage(
             InvalidMessage::InvalidContentType | InvalidMessage::UnknownProtocolVersion,
