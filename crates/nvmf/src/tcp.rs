@@ -3,6 +3,7 @@
 
 pub mod controller;
 pub mod host;
+mod other_protocol;
 
 use faults::Fault;
 use machine::{Tail, crc32c};
@@ -24,6 +25,9 @@ pub enum FatalError {
         /// PDU type of the PDU in error.
         pdu_type: u8,
     },
+    /// What the peer begins with is another protocol: a termination request to it is queued.
+    #[error("it speaks {0}, and this port NVMe/TCP: connect it to another port")]
+    OtherProtocol(&'static str),
     /// The peer sent a termination request.
     #[error("peer terminated the connection: {name} (FES {fes:02x}h), FEI {fei:#x}")]
     Received {

@@ -11,6 +11,7 @@ use machine::{Machine, Nanos, RecvPlan, Step, Tag, Transmit};
 use wire::nvme_tcp::{Data, Fes, MAXH2CDATA_MIN, PDA_MAX, pdu_type};
 
 use self::transfers::{Incoming, Transfers};
+use super::other_protocol::other_protocol;
 use super::{FatalError, Framing, Malformed, terminate};
 use crate::queue::{self, ControllerEnd, Queue, STAGE_HANDSHAKE};
 
@@ -175,12 +176,9 @@ impl Qpair {
     #[cold]
     fn fail(&mut self, why: Malformed, bytes: &[u8]) -> Op {
         self.end();
-        Op::Fatal(terminate(
-            pdu_type::C2H_TERM_REQ,
-            why,
-            bytes,
-            &mut self.control,
-        ))
+        let error = terminate(pdu_type::C2H_TERM_REQ, why, bytes, &mut self.control);
+        let other = other_protocol(bytes).filter(|_| !self.is_initialized);
+        Op::Fatal(other.map_or(error, FatalError::OtherProtocol))
     }
 
     fn end(&mut self) {

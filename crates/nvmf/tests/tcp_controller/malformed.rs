@@ -250,3 +250,36 @@ fn payload_that_arrives_after_the_answer_to_a_disconnect_is_used_up() {
     assert!(peer.target.end.machine.is_finished());
     peer.target.end.machine.on_direct(4096);
 }
+
+#[test]
+fn other_protocol_is_told_by_its_name_and_ended_as_a_wrong_pdu_is() {
+    let login = [&[0x43, 0x87, 0, 0][..], &[0; 44]].concat();
+    let call = [
+        0x80, 0, 0, 40, 1, 2, 3, 4, 0, 0, 0, 0, 0, 0, 0, 2, 0, 1, 0x86, 0xa3,
+    ];
+    let told = |bytes: &[u8]| {
+        let mut peer = Peer::fresh(0, true);
+        let answers = peer.send(bytes);
+        expect_term("another protocol", &answers, bytes, 1, 0);
+        peer.target.fatal.expect("it ends").to_string()
+    };
+    for (bytes, name) in [
+        (&[22, 3, 1, 2, 0, 1, 0, 1, 0xfc, 3, 3][..], "TLS"),
+        (b"GET / HTTP/1.1\r\n", "HTTP"),
+        (b"CONNECT a:1 HTTP/1.1\r\n", "HTTP"),
+        (b"SSH-2.0-OpenSSH\r\n", "SSH"),
+        (&login, "iSCSI"),
+        (&call, "ONC RPC"),
+        (b"MPA ID Req Frame\x40\x01\0\0", "MPA"),
+    ] {
+        let told = told(bytes);
+        assert!(told.contains(&format!("it speaks {name}")), "{told}");
+    }
+    assert!(told(b"GET what is no request").contains("PDU of type 47h"));
+    // Behind ICReq it is a wrong PDU.
+    let mut peer = Peer::fresh(0, true);
+    peer.send(&Pdus::default().ic_req(0));
+    peer.send(b"GET / HTTP/1.1\r\n");
+    let told = peer.target.fatal.expect("it ends").to_string();
+    assert!(told.contains("PDU of type 47h"), "{told}");
+}
