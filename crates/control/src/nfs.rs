@@ -110,7 +110,8 @@ fn pattern_of(export: &ExportSpec) -> Option<String> {
     let name = names.find(|name| name.contains('*'))?;
     Some(format!(
         "`clients` of the export {}: \"{name}\" is no pattern: it lets in those whose certificate \
-         has this very name, with the asterisk; name each other client by itself",
+         has this very name, with the asterisk; write the own name of each client in its place, \
+         as `openssl x509 -noout -ext subjectAltName` shows it",
         export.path
     ))
 }

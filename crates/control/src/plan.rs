@@ -10,7 +10,7 @@ use server::nfs::{ExportSpec, FileSystemKind, FileSystemSpec, NfsSettings};
 use server::{
     Ana, Change, Config, IscsiTargetSpec, ListenerSpec, LunSpec, NamespaceSpec, SubsystemSpec,
 };
-use store::Spec;
+use store::{Kind, Spec};
 
 use crate::disturbs::disturbs;
 use crate::format_size;
@@ -312,9 +312,16 @@ impl Planner<'_> {
         }
         let (from, to) = (format_size(old.size_bytes), format_size(new.size_bytes));
         if new.size_bytes != 0 && new.size_bytes < old.size_bytes {
+            // A file that is larger than its volume is not opened.
+            let and_cut = match new.kind.path() {
+                Some(path) if new.kind == Kind::file(path) => {
+                    format!("`truncate -s {} {}`, ", new.size_bytes, path.display())
+                }
+                _ => String::new(),
+            };
             return self.refuse(format!(
                 "volume \"{name}\" would shrink from {from} to {to}, and what lies behind would \
-                 be lost: remove it, and add it again under the new size"
+                 be lost: remove it, {and_cut}and add it again under the new size"
             ));
         }
         let change = Change::ResizeVolume {
@@ -440,13 +447,11 @@ impl Planner<'_> {
             ));
         }
         let mut changes = Vec::new();
-        if old.hosts != new.hosts {
+        if !has_same_names(&old.hosts, &new.hosts) {
             let hosts = told(new.hosts.as_deref(), "may connect");
             changes.push(format!("{hosts}, controllers of other hosts end"));
         }
-        if old.terms != new.terms {
-            changes.push(changed_terms(&old.terms, &new.terms));
-        }
+        changes.extend(changed_terms(&old.terms, &new.terms));
         if old.dhchap != new.dhchap {
             changes.push("its hosts authenticate by other hashes or groups".to_owned());
         }
@@ -465,7 +470,7 @@ impl Planner<'_> {
             match pair {
                 Counterpart::Gone(old) => self.remove_namespace(nqn, old),
                 Counterpart::New(new) => self.add_namespace(nqn, new),
-                Counterpart::Both(old, new) if old == new => {}
+                Counterpart::Both(old, new) if is_same_namespace(old, new) => {}
                 Counterpart::Both(old, new) if old.volume == new.volume => {
                     let hosts = told(new.hosts.as_deref(), "see it");
                     let (nsid, group) = (new.nsid, new.ana_group);
@@ -720,9 +725,25 @@ impl Planner<'_> {
     }
 }
 
-/// Which hosts are held to something else, and what of it does not hold for those that are here:
-/// keys that they had before hold for their connections.
-fn changed_terms(old: &[HostTerms], new: &[HostTerms]) -> String {
+/// Whether lists have the same names: their order means nothing.
+fn has_same_names(old: &Option<Vec<String>>, new: &Option<Vec<String>>) -> bool {
+    let names = |list: &Option<Vec<String>>| -> Option<BTreeSet<String>> {
+        list.as_ref().map(|list| list.iter().cloned().collect())
+    };
+    old == new || names(old) == names(new)
+}
+
+fn is_same_namespace(old: &NamespaceSpec, new: &NamespaceSpec) -> bool {
+    let renamed = NamespaceSpec {
+        hosts: new.hosts.clone(),
+        ..old.clone()
+    };
+    renamed == *new && has_same_names(&old.hosts, &new.hosts)
+}
+
+/// Which hosts are held to something else, if any are, and what of it does not hold for those that
+/// are here: keys that they had before hold for their connections.
+fn changed_terms(old: &[HostTerms], new: &[HostTerms]) -> Option<String> {
     let of_host = |all: &[HostTerms], nqn: &str| {
         let found = all.iter().find(|terms| terms.nqn == nqn);
         found.cloned().unwrap_or_else(|| HostTerms::new(nqn))
@@ -732,6 +753,9 @@ fn changed_terms(old: &[HostTerms], new: &[HostTerms]) -> String {
     let all = names.into_iter();
     let all = all.map(|nqn| (of_host(old, nqn), of_host(new, nqn)));
     let changed: Vec<_> = all.filter(|(old, new)| old != new).collect();
+    if changed.is_empty() {
+        return None;
+    }
     let names: Vec<String> = changed.iter().map(|(_, new)| new.nqn.clone()).collect();
     let mut text = told(Some(&names), "get other terms (`host`)");
     let loses_keys = |(old, new): &(HostTerms, HostTerms)| {
@@ -741,7 +765,7 @@ fn changed_terms(old: &[HostTerms], new: &[HostTerms]) -> String {
     if changed.iter().any(loses_keys) {
         text += "; connections by keys that are gone stay";
     }
-    text
+    Some(text)
 }
 
 fn without_namespaces(spec: &SubsystemSpec) -> SubsystemSpec {

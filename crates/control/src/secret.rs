@@ -195,7 +195,9 @@ impl<'o> Secrets<'o> {
     ) -> Option<(T, Option<Secret>, Range<usize>)> {
         let key = match (section.has(itself), section.has(in_file)) {
             (true, true) => {
-                let text = format!("`{itself}` and `{in_file}` contradict each other");
+                let text = format!(
+                    "`{itself}` and `{in_file}` contradict each other; keep `{in_file}` alone"
+                );
                 sink.add(&section.span_of(itself), text);
                 return None;
             }

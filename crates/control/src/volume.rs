@@ -141,7 +141,7 @@ fn volume(sink: &mut Sink, section: &Section, folder: &Path, name: Option<&str>)
 /// Whether a file is taken as it is.
 fn is_adopted(sink: &mut Sink, section: &Section) -> bool {
     if section.has("adopt") && !section.says("kind", "file") {
-        let text = "`adopt` is for volumes of the kind \"file\"";
+        let text = "`adopt` is for volumes of the kind \"file\"; leave it out";
         sink.add(&section.span_of("adopt"), text);
     }
     section.flag(sink, "adopt").unwrap_or(false)
@@ -153,7 +153,10 @@ fn volume_kind(sink: &mut Sink, section: &Section, folder: &Path) -> Option<Kind
     let kind = &KINDS[choice(sink, section, "kind", &words)?];
     let Some(example) = kind.path else {
         if section.has("path") {
-            let text = format!("a \"{}\" volume has no `path`", kind.name);
+            let text = format!(
+                "a \"{}\" volume has no `path`; leave it out, or set `kind = \"file\"`",
+                kind.name
+            );
             sink.add(&section.span_of("path"), text);
         }
         return Some(kind.at(None));

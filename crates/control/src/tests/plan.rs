@@ -93,6 +93,50 @@ fn line_about_many_hosts_names_the_first_of_them() {
     );
 }
 
+#[test]
+fn lists_of_hosts_in_another_order_change_nothing() {
+    let host = |name: &str| format!("nqn.2026-01.org.example:{name}");
+    let read = |order: [&str; 2]| {
+        let [one, two] = order.map(host);
+        let of_host = |nqn: &str| {
+            format!("[[nvme.subsystem.host]]\nnqn = \"{nqn}\"\nnetworks = [\"10.0.0.0/8\"]\n")
+        };
+        let hosts = format!("{}{}", of_host(&one), of_host(&two));
+        let mut config = read(&file(SIZE, "", &hosts, LOCAL, "")).expect("right");
+        config.subsystems[0].namespaces[0].hosts = Some(vec![one, two]);
+        config
+    };
+    let (old, new) = (read(["a", "b"]), read(["b", "a"]));
+    assert_ne!(old.subsystems, new.subsystems);
+    assert_eq!(plan(&old, &new), Ok(Vec::new()));
+    let other = read(["a", "c"]);
+    let changes = plan(&old, &other).expect("it may change");
+    let [change] = &changes[..] else {
+        panic!("{changes:?}");
+    };
+    for part in ["may connect", "see it", "get other terms"] {
+        assert!(change.text.contains(part), "{part}: {}", change.text);
+    }
+}
+
+#[test]
+fn file_that_would_shrink_is_to_be_cut_before_it_is_added_again() {
+    let sized = |kind: Kind, size_bytes| {
+        let mut config = default_config();
+        config.volumes = vec![Spec::new("disk", kind, size_bytes, 512)];
+        config
+    };
+    let refused = |kind: Kind| {
+        let lines = plan(&sized(kind.clone(), 8192), &sized(kind, 4096));
+        lines.expect_err("it would shrink").join("\n")
+    };
+    let told = refused(Kind::file("/srv/disk.img"));
+    let remedy = "remove it, `truncate -s 4096 /srv/disk.img`, and add it again";
+    assert!(told.contains(remedy), "{told}");
+    let told = refused(Kind::RAM);
+    assert!(told.contains("remove it, and add it again"), "{told}");
+}
+
 /// The changes from what is built in to what `edit` makes of it.
 fn changes(edit: impl FnOnce(&mut Config)) -> Vec<Change> {
     let running = default_config();
