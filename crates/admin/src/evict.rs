@@ -249,9 +249,10 @@ impl Eviction {
             let mut targets = self.seen.served.targets.iter();
             let is_target = targets.any(|known| known.target.name == *target);
             let line = match subsystem {
-                Some(subsystem) if subsystem.hosts.is_some() => {
-                    format!("take {host} off `hosts` of the [[nvme.subsystem]] {target}")
-                }
+                Some(subsystem) if subsystem.hosts.is_some() => format!(
+                    "take {host} off the hosts of the [[nvme.subsystem]] {target}: `weft rm \
+                     subsystem/host {target} {host}`"
+                ),
                 Some(_) => format!(
                     "`allow_any_host` lets any host in: list `hosts` of the [[nvme.subsystem]] \
                      {target} in its place"

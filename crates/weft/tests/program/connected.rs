@@ -29,10 +29,15 @@ pub struct Open {
 
 impl Open {
     pub fn start() -> Open {
+        Open::start_for("allow_any_host = true\n")
+    }
+
+    /// With these lines of the subsystem, which say the hosts that may connect.
+    fn start_for(hosts: &str) -> Open {
         let (nvme, iscsi, nfs) = (free_port(), free_port(), free_port());
         let file = file(&format!(
             "[[volume]]\nname = \"disk{{0..3}}\"\nkind = \"ram\"\nsize = \"8MiB\"\n\
-             [[nvme.subsystem]]\nnqn = \"{NQN}\"\nvolumes = [\"disk0\", \"disk2\"]\nallow_any_host = true\n\
+             [[nvme.subsystem]]\nnqn = \"{NQN}\"\nvolumes = [\"disk0\", \"disk2\"]\n{hosts}\
              [[iscsi.target]]\nname = \"{IQN}\"\nvolumes = [\"disk1\"]\n\
              allow_any_initiator = true\n\
              [[file_system]]\nname = \"m0\"\nkind = \"mem\"\nsize = \"16MiB\"\n\
@@ -384,6 +389,31 @@ fn eviction_ends_what_is_named_and_costs_no_other_host_an_error() {
     drop(evicted);
     stays.into_iter().for_each(Load::end);
     end_in_order(open.serving);
+}
+
+#[test]
+fn eviction_of_a_listed_host_names_the_command_that_keeps_it_out() {
+    for hosts in [
+        format!("hosts = [\"{OTHER_HOST}\", \"{HOST}\"]\n"),
+        format!(
+            "hosts = [\"{OTHER_HOST}\"]\n\
+             [[nvme.subsystem.host]]\nnqn = \"{HOST}\"\nnetworks = [\"127.0.0.0/8\"]\n"
+        ),
+    ] {
+        let open = Open::start_for(&hosts);
+        let load = open.nvme_load(HOST, 1);
+        open.connections(&["--host", HOST], 2);
+        let shown = open.answer(&["evict", "host", HOST]);
+        let (_, command) = shown.split_once("`weft ").expect("a command");
+        let (command, _) = command.split_once('`').expect("its end");
+        let words = command.split(' ').chain(["--disconnect"]);
+        open.answer(&Vec::from_iter(words));
+        let url = format!("nvme-tcp://127.0.0.1:{}/{NQN}", open.nvme);
+        let again = weft(&["perf", &url, "--hostnqn", HOST, "--runtime", "100ms"]);
+        assert_ne!(again.status.code(), Some(0));
+        drop(load);
+        end_in_order(open.serving);
+    }
 }
 
 #[test]
