@@ -9,8 +9,8 @@ use crate::schema::{KERBEROS, SCHEMA};
 use crate::secret_place::SecretPlace;
 use crate::source::{At, Section, Sink};
 
-/// What a file of keys begins with: of the versions of its format, the second is written today.
-const MAGIC: [&[u8]; 2] = [&[5, 2], &[5, 1]];
+/// Bytes of a file of keys that are looked at: one of a host has a few hundred.
+const KEYTAB_BYTES_MAX: usize = 64 << 10;
 
 /// The service that clients of NFS ask for (RFC 7530, section 3.2.1).
 const SERVICE: &str = "nfs";
@@ -59,17 +59,42 @@ pub(super) fn read(sink: &mut Sink, nfs: &Section, folder: &Path) -> Option<Kerb
 fn checked_keytab(sink: &mut Sink, path: &At<&str>, folder: &Path) -> Option<PathBuf> {
     let file = folder.join(path.value);
     let place = SecretPlace::File(file.clone());
-    let wrong = match place.read(2, "`ktadd -k FILE` of `kadmin` makes one") {
-        Ok(first) if MAGIC.iter().any(|magic| first.bytes() == *magic) => return Some(file),
-        Ok(_) => format!(
-            "{} is no keytab: `ktadd -k {}` of `kadmin` makes one",
-            file.display(),
-            file.display()
-        ),
+    let read = place.read(KEYTAB_BYTES_MAX, "`ktadd -k FILE` of `kadmin` makes one");
+    let shown = file.display();
+    let wrong = match read.map(|keytab| has_keys(keytab.bytes())) {
+        Ok(Some(true)) => return Some(file),
+        Ok(Some(false)) => {
+            format!("{shown} has no keys: `ktadd -k {shown} nfs/HOST` of `kadmin` adds one")
+        }
+        Ok(None) => format!("{shown} is no keytab: `ktadd -k {shown}` of `kadmin` makes one"),
         Err(why) => why,
     };
     sink.add(&path.span, format!("`keytab`: {wrong}"));
     None
+}
+
+/// Whether a keytab has an entry. `None`: it is none. Of the versions of its format the second is
+/// written today, with numbers in network order; those of the first are in the machine's own. What
+/// was removed is left as a hole, whose size is negative.
+fn has_keys(keytab: &[u8]) -> Option<bool> {
+    let size_of: fn([u8; 4]) -> i32 = match keytab {
+        [5, 2, ..] => i32::from_be_bytes,
+        [5, 1, ..] => i32::from_ne_bytes,
+        _ => return None,
+    };
+    let mut rest = &keytab[2..];
+    while let Some((size, behind)) = rest.split_first_chunk() {
+        let size = size_of(*size);
+        if size > 0 {
+            return Some(true);
+        }
+        let hole = size.unsigned_abs() as usize;
+        let Some(next) = behind.get(hole..).filter(|_| hole > 0) else {
+            break;
+        };
+        rest = next;
+    }
+    Some(false)
 }
 
 fn is_realm(text: &str) -> bool {

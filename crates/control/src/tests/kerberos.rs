@@ -6,7 +6,7 @@ use server::nfs::KerberosSettings;
 use super::*;
 use crate::plan::{at_restart, plan, until_restart};
 
-const KEYTAB: &[u8] = &[5, 2, 0, 0];
+const KEYTAB: &[u8] = &[5, 2, 0, 0, 0, 1, 0];
 
 /// A folder with files of keys.
 fn keys() -> tempfile::TempDir {
@@ -16,6 +16,18 @@ fn keys() -> tempfile::TempDir {
         ("old.keytab", KEYTAB, 0o600),
         ("open.keytab", KEYTAB, 0o644),
         ("text.keytab", b"keys", 0o600),
+        ("empty.keytab", &[5, 2], 0o600),
+        // What was removed leaves a hole.
+        (
+            "holes.keytab",
+            &[5, 2, 255, 255, 255, 254, 0, 0, 255, 255, 255, 255, 0],
+            0o600,
+        ),
+        (
+            "behind.keytab",
+            &[5, 2, 255, 255, 255, 254, 0, 0, 0, 0, 0, 1, 0],
+            0o600,
+        ),
     ] {
         let path = folder.path().join(name);
         std::fs::write(&path, bytes).unwrap();
@@ -63,6 +75,8 @@ fn kerberos_takes_its_realm_of_the_domain_and_every_name_of_the_service_by_defau
     };
     assert_eq!(more.nfs.kerberos, Some(settings));
     assert_eq!(with(folder.path(), "").unwrap().nfs.kerberos, None);
+    let behind = LEAST.replace("weft.keytab", "behind.keytab");
+    assert!(with(folder.path(), &behind).is_ok(), "a key behind a hole");
 }
 
 #[test]
@@ -73,6 +87,16 @@ fn kerberos_without_its_keys_or_with_names_that_are_none_is_refused() {
             "weft.keytab",
             "none.keytab",
             &["`keytab`", "none.keytab cannot be read"][..],
+        ),
+        (
+            "weft.keytab",
+            "empty.keytab",
+            &["empty.keytab has no keys", "`kadmin` adds one"],
+        ),
+        (
+            "weft.keytab",
+            "holes.keytab",
+            &["holes.keytab has no keys", "`kadmin` adds one"],
         ),
         (
             "weft.keytab",
