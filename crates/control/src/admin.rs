@@ -110,16 +110,16 @@ fn listen(sink: &mut Sink, section: &Section, is_open: bool) -> AdminListen {
 }
 
 /// What somebody may want to know who lets others in over TCP.
-pub(crate) fn note(spec: &AdminSpec) -> Option<String> {
+pub(crate) fn notes(spec: &AdminSpec) -> Vec<String> {
     match (&spec.listen, &spec.tls) {
-        (AdminListen::Off, _) => None,
+        (AdminListen::Off, _) => Vec::new(),
         // A certificate that nobody takes keeps no host from its volumes.
-        (_, Some(tls)) => out_of_time("[admin.tls]", &tls.certificate, "browsers and commands"),
-        (AdminListen::At(address), None) if !is_loopback(*address) => Some(format!(
+        (_, Some(tls)) => out_of_time("[admin.tls]", tls, "browsers and commands"),
+        (AdminListen::At(address), None) if !is_loopback(*address) => vec![format!(
             "[admin] listen: what goes over {address} is not encrypted, tokens and sessions \
              neither: name a certificate in [admin.tls], or keep it to a network that you trust"
-        )),
-        _ => None,
+        )],
+        _ => Vec::new(),
     }
 }
 

@@ -67,16 +67,33 @@ pub(crate) fn tls_files(
     }
 }
 
-/// That the days of the certificate in a table are over, or have not come; `refused_by`: what takes
-/// it no more.
-pub(crate) fn out_of_time(table: &str, file: &Path, refused_by: &str) -> Option<String> {
-    let chain = tls::read_certificates(file).ok()?;
-    let certificate = Certificate::new(chain.first()?).ok()?;
-    let why = certificate.is_out_of_time(SystemTime::now())?;
-    let file = file.display();
-    Some(format!(
-        "{table} certificate: {file} {why}: {refused_by} refuse it; put another in its place"
-    ))
+/// That the days of the certificate in a table, or of an authority of clients', are over or have
+/// not come; `refused_by`: what takes the certificate no more.
+pub(crate) fn out_of_time(table: &str, files: &TlsFiles, refused_by: &str) -> Vec<String> {
+    let now = SystemTime::now();
+    let first_of = |file: &Path, most: usize| {
+        let all = tls::read_certificates(file).unwrap_or_default();
+        let all = all.iter().take(most);
+        let mut whys = all.filter_map(|one| Certificate::new(one).ok()?.is_out_of_time(now));
+        Some((file.display().to_string(), whys.next()?))
+    };
+    // Behind the first are those that it is signed by.
+    let own = first_of(&files.certificate, 1).map(|(file, why)| {
+        format!(
+            "{table} certificate: {file} {why}: {refused_by} refuse it; put another in its place"
+        )
+    });
+    let authorities = files.client_ca.as_deref();
+    let authority = authorities.and_then(|file| first_of(file, usize::MAX));
+    // TLS looks at the days of what an authority has signed, and not at its own (RFC 5280, section
+    // 6.1).
+    let authority = authority.map(|(file, why)| {
+        format!(
+            "{table} client_ca: an authority in {file} {why}: clients are let in by what it has \
+             signed all the same; put its successor in its place, or take it out"
+        )
+    });
+    own.into_iter().chain(authority).collect()
 }
 
 /// A subject alternative name as weft compares it.

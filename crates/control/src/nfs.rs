@@ -89,11 +89,11 @@ fn tls(sink: &mut Sink, section: Option<&Section>, folder: &Path) -> Option<TlsF
 /// What is allowed, but keeps clients out.
 pub(crate) fn notes(config: &Config) -> impl Iterator<Item = String> {
     let tls = config.nfs.tls.as_ref();
-    let late = tls.and_then(|tls| out_of_time("[nfs.tls]", &tls.certificate, "NFS clients"));
+    let late = tls.map(|tls| out_of_time("[nfs.tls]", tls, "NFS clients"));
     let patterns = config.exports.iter().filter_map(pattern_of);
     closed_export(config)
         .into_iter()
-        .chain(late)
+        .chain(late.into_iter().flatten())
         .chain(patterns)
 }
 

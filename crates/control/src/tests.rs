@@ -900,6 +900,14 @@ fn admin_speaks_tls_by_files_that_do_and_knows_clients_by_names_of_a_kind() {
     let old = tls.replace("server.", "old.");
     let told = notes(&read(&old).expect("fine")).concat();
     assert!(told.contains("old.pem has expired"), "{told}");
+    let old_ca = format!("{tls}client_ca = \"old.pem\"\n");
+    let told = notes(&read(&old_ca).expect("fine")).concat();
+    let part = "[admin.tls] client_ca: an authority in ";
+    assert!(
+        told.contains(part) && told.contains("old.pem has expired"),
+        "{told}"
+    );
+    assert!(told.contains("put its successor in its place"), "{told}");
     for (text, part) in [
         (
             tls.replace("server.pem", "none.pem"),

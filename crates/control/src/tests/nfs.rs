@@ -388,7 +388,7 @@ fn certificate_that_clients_refuse_and_name_that_is_no_pattern_are_noted() {
     assert_eq!(pattern.len(), 1);
     for part in [
         "\"DNS:*.example.org\" is no pattern",
-        "name each other client",
+        "write the own name of each client",
     ] {
         assert!(pattern[0].contains(part), "{part}: {pattern:?}");
     }
