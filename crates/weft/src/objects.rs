@@ -1,7 +1,7 @@
 //! Commands on single objects of the document: `weft add`, `set` and `rm`, and what `weft get`
 //! shows of them.
 
-use std::io::{self, Write};
+use std::io::{self, BufRead, Read as _, Write};
 use std::process::ExitCode;
 
 use admin::encoded;
@@ -19,7 +19,7 @@ pub struct EditArgs {
     /// `weft get` shows each with its kind
     kind: String,
     /// The names of what it is in and its own, then KEY=VALUE for each key of its table. A
-    /// value is TOML, or a text
+    /// value is TOML, or a text; of a secret it is -, and the secret is a line of standard input
     #[arg(value_name = "NAME|KEY=VALUE")]
     words: Vec<String>,
     #[command(flatten)]
@@ -74,7 +74,14 @@ impl EditArgs {
         for word in &self.words[names.len()..] {
             match field(word) {
                 Some((key, value)) if !fields.contains_key(key) => {
-                    fields.insert(key.to_owned(), value_of(value));
+                    let value = match told_value(key, value, &mut io::stdin().lock()) {
+                        Ok(value) => value,
+                        Err(why) => {
+                            tell(&format!("weft: {why}"));
+                            return Ok(ExitCode::from(USAGE));
+                        }
+                    };
+                    fields.insert(key.to_owned(), value);
                 }
                 Some((key, _)) => {
                     tell(&format!("weft: {key} is given twice: name it once"));
@@ -116,6 +123,60 @@ fn field(word: &str) -> Option<(&str, &str)> {
     (!key.is_empty() && key.chars().all(is_key)).then_some((key, value))
 }
 
+/// Bytes of a secret in a line, at most.
+const SECRET_LINE_BYTES_MAX: u64 = 4096;
+
+/// Whether the value of a key is a secret itself.
+fn is_secret(key: &str) -> bool {
+    key == "secret" || key.ends_with("_secret")
+}
+
+/// The value of a key: of a secret what a line of `input` has.
+///
+/// # Errors
+/// The secret is among the arguments, which every user of the machine sees, and the history of the
+/// shell keeps.
+fn told_value(key: &str, value: &str, input: &mut dyn BufRead) -> Result<Value, String> {
+    let shown = "every user of this machine sees the arguments of a process";
+    if is_secret(key) {
+        return match value {
+            "" => Ok(Value::Null),
+            "-" => {
+                let mut line = String::new();
+                let read = input.take(SECRET_LINE_BYTES_MAX).read_line(&mut line);
+                match read {
+                    Ok(0) => Err(format!("{key}: standard input has no line for it")),
+                    Ok(_) => Ok(line.trim_end_matches(['\r', '\n']).into()),
+                    Err(error) => Err(format!("{key}: standard input cannot be read: {error}")),
+                }
+            }
+            _ => Err(format!(
+                "{key}: {shown}: name a file that has it (`{key}_file=PATH`), or give it as a \
+                 line of standard input (`{key}=-`)"
+            )),
+        };
+    }
+    let value = value_of(value);
+    match has_secret(&value) {
+        true => Err(format!(
+            "{key}: it has a secret, and {shown}: name a file that has it, as `secret_file`"
+        )),
+        false => Ok(value),
+    }
+}
+
+/// Whether any table in a value has a secret.
+fn has_secret(value: &Value) -> bool {
+    match value {
+        Value::Object(fields) => {
+            let mut fields = fields.iter();
+            fields.any(|(key, value)| is_secret(key) || has_secret(value))
+        }
+        Value::Array(all) => all.iter().any(has_secret),
+        _ => false,
+    }
+}
+
 /// What TOML takes it for, else a text. Nothing: the key goes, and its default holds.
 fn value_of(text: &str) -> Value {
     if text.is_empty() {
@@ -149,6 +210,26 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn secret_is_taken_of_standard_input_and_of_no_argument() {
+        let told =
+            |key: &str, value: &str| told_value(key, value, &mut &b"a secret\r\nanother"[..]);
+        for key in ["secret", "dhchap_secret", "dhchap_ctrl_secret"] {
+            assert_eq!(told(key, "-"), Ok(json!("a secret")));
+            assert_eq!(told(key, ""), Ok(json!(null)));
+            let why = told(key, "a secret").expect_err(key);
+            for part in [&format!("`{key}_file=PATH`"), &format!("`{key}=-`")] {
+                assert!(why.contains(part) && !why.contains("a secret"), "{why}");
+            }
+        }
+        let why = told("chap", r#"{ user = "a", secret = "b" }"#).expect_err("a secret");
+        assert!(why.contains("`secret_file`"), "{why}");
+        for value in [r#"{ user = "a", secret_file = "b" }"#, "-", "secret"] {
+            assert!(told("chap", value).is_ok(), "{value}");
+        }
+        assert!(told_value("secret", "-", &mut &b""[..]).is_err());
+    }
 
     #[test]
     fn words_are_names_or_keys_with_values_of_toml_or_texts() {

@@ -1,6 +1,9 @@
 //! Single objects of the document, added, changed and removed.
 
-use std::fs;
+use std::fs::{self, Permissions};
+use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
+use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
@@ -228,5 +231,40 @@ fn mistake_in_an_object_is_told_with_object_and_field() {
     }
     assert_eq!(fs::read(&admin.file.path).expect("there"), before);
     assert_eq!(admin.status()["document"]["generation"], 1);
+    end_in_order(admin.serving);
+}
+
+/// A secret in the form of DH-HMAC-CHAP.
+const SECRET: &str = "DHHC-1:01:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh+KfiaR:";
+
+#[test]
+fn secret_among_the_arguments_is_refused_and_one_of_standard_input_is_set() {
+    let admin = Admin::start();
+    fs::set_permissions(&admin.file.path, Permissions::from_mode(0o600)).expect("ours");
+    let host = "nqn.2026-01.org.example:h";
+    let add = ["add", "subsystem/host", NQN, host];
+    let shown = format!("dhchap_secret={SECRET}");
+    let parts = [
+        "sees the arguments",
+        "`dhchap_secret=-`",
+        "`dhchap_secret_file=PATH`",
+    ];
+    refused(&admin, &[&add[..], &[&shown]].concat(), 2, &parts);
+    let mut weft = Command::new(env!("CARGO_BIN_EXE_weft"));
+    weft.args(add).args(["dhchap_secret=-", "--at"]);
+    weft.arg(admin.file.path.with_file_name("admin.sock"));
+    weft.stdin(Stdio::piped()).stdout(Stdio::null());
+    let mut weft = weft.spawn().expect("it starts");
+    let mut input = weft.stdin.take().expect("piped");
+    input
+        .write_all(format!("{SECRET}\n").as_bytes())
+        .expect("it reads");
+    drop(input);
+    assert!(weft.wait().expect("our child").success());
+    let now = fs::read_to_string(&admin.file.path).expect("there");
+    assert!(
+        now.contains(&format!("dhchap_secret = \"{SECRET}\"")),
+        "{now}"
+    );
     end_in_order(admin.serving);
 }
