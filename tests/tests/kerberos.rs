@@ -7,9 +7,9 @@ use std::process::Command;
 use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use auth::gss::{GssContext, GssError, Unfinished};
-use auth::gss_acceptor::{AcceptStep, GssAcceptor};
-use auth::gss_initiator::{GssInitiator, InitiateStep};
+use auth::gss::{ContextStep, GssContext, GssError, Unfinished};
+use auth::gss_acceptor::{AcceptError, GssAcceptor};
+use auth::gss_initiator::GssInitiator;
 use interop::kdc::Realm;
 use kerberos::{Acceptor, Initiator, Keys, Users};
 use needs::needs;
@@ -71,8 +71,8 @@ fn initiator(folder: &Path, user: &str) -> Initiator {
 /// The initiator's first token. Nothing of Kerberos needs a second.
 fn first_token(initiator: &Initiator) -> (Unfinished, Vec<u8>) {
     match initiator.step(None, b"") {
-        Ok(InitiateStep::Continue { token, unfinished }) => (unfinished, token),
-        Ok(InitiateStep::Done { .. }) => panic!("established before the acceptor proved itself"),
+        Ok(ContextStep::Continue { token, unfinished }) => (unfinished, token),
+        Ok(ContextStep::Done { .. }) => panic!("established before the acceptor proved itself"),
         Err(error) => panic!("{error}"),
     }
 }
@@ -83,9 +83,9 @@ type Accepted = Result<(Vec<u8>, Box<dyn GssContext>), (u32, String)>;
 /// What an acceptor made of a token.
 fn accepted(acceptor: &Acceptor, token: &[u8]) -> Accepted {
     match acceptor.step(None, token) {
-        AcceptStep::Done { token, context } => Ok((token, context)),
-        AcceptStep::Failed { major, why, .. } => Err((major, why)),
-        AcceptStep::Continue { .. } => panic!("Kerberos needs one token"),
+        Ok(ContextStep::Done { token, context }) => Ok((token, context)),
+        Err(AcceptError { major, why, .. }) => Err((major, why)),
+        Ok(ContextStep::Continue { .. }) => panic!("Kerberos needs one token"),
     }
 }
 
@@ -104,11 +104,11 @@ fn pair(initiator: &Initiator, acceptor: &Acceptor) -> [Box<dyn GssContext>; 2] 
     let (begun, token) = first_token(initiator);
     let (answer, server) = accepted(acceptor, &token).expect("a context");
     match initiator.step(Some(begun), &answer) {
-        Ok(InitiateStep::Done { token, context }) => {
+        Ok(ContextStep::Done { token, context }) => {
             assert!(token.is_empty());
             [context, server]
         }
-        Ok(InitiateStep::Continue { .. }) => panic!("a third token"),
+        Ok(ContextStep::Continue { .. }) => panic!("a third token"),
         Err(error) => panic!("{error}"),
     }
 }

@@ -42,3 +42,22 @@ pub trait GssContext: Send {
 
 /// A context that needs more tokens of the other side: what it is only its maker knows.
 pub struct Unfinished(pub Box<dyn std::any::Any + Send>);
+
+/// How a context stands behind a step of an acceptor or an initiator.
+pub enum ContextStep {
+    /// The other side is to get `token`, and its answer belongs to the next step
+    /// (GSS_S_CONTINUE_NEEDED).
+    Continue {
+        /// For the other side.
+        token: Vec<u8>,
+        /// The context so far.
+        unfinished: Unfinished,
+    },
+    /// The context is established (GSS_S_COMPLETE).
+    Done {
+        /// For the other side, if it is not empty.
+        token: Vec<u8>,
+        /// For the messages to come.
+        context: Box<dyn GssContext>,
+    },
+}

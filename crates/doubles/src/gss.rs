@@ -3,8 +3,8 @@
 
 use std::ops::Range;
 
-use auth::gss::{GssContext, GssError, Unfinished};
-use auth::gss_acceptor::{AcceptStep, GssAcceptor};
+use auth::gss::{ContextStep, GssContext, GssError, Unfinished};
+use auth::gss_acceptor::{AcceptError, GssAcceptor};
 use auth::user::User;
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use nfs::gss::{Contexts, InitAnswer, major};
@@ -131,28 +131,32 @@ pub fn token_of(name: &str, expires_at_s: u64) -> Vec<u8> {
 }
 
 impl GssAcceptor for FakeAcceptor {
-    fn step(&self, unfinished: Option<Unfinished>, token: &[u8]) -> AcceptStep {
+    fn step(
+        &self,
+        unfinished: Option<Unfinished>,
+        token: &[u8],
+    ) -> Result<ContextStep, AcceptError> {
         let text = str::from_utf8(token).ok();
         let said = text.and_then(|text| text.split_once(' '));
         let said = said.and_then(|(until, name)| Some((until.parse().ok()?, name)));
         let Some((expires_at_s, name)) = said.filter(|(_, name)| !name.starts_with("bad")) else {
-            return AcceptStep::Failed {
+            return Err(AcceptError {
                 major: major::FAILURE,
                 minor: 77,
                 token: b"no".to_vec(),
                 why: "the name is bad".into(),
-            };
+            });
         };
         if name.starts_with("slow") && unfinished.is_none() {
-            return AcceptStep::Continue {
+            return Ok(ContextStep::Continue {
                 token: b"again".to_vec(),
                 unfinished: Unfinished(Box::new(())),
-            };
+            });
         }
-        AcceptStep::Done {
+        Ok(ContextStep::Done {
             token: b"welcome".to_vec(),
             context: Box::new(FakeContext::new(name, expires_at_s)),
-        }
+        })
     }
 }
 

@@ -4,8 +4,8 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use auth::gss::Unfinished;
-use auth::gss_acceptor::{AcceptStep, GssAcceptor};
+use auth::gss::{ContextStep, Unfinished};
+use auth::gss_acceptor::{AcceptError, GssAcceptor};
 
 use crate::calls::{Context, Credential, Name};
 use crate::established::Established;
@@ -52,8 +52,12 @@ impl Acceptor {
 }
 
 impl GssAcceptor for Acceptor {
-    fn step(&self, unfinished: Option<Unfinished>, token: &[u8]) -> AcceptStep {
-        let failed = |failure: Failure, token| AcceptStep::Failed {
+    fn step(
+        &self,
+        unfinished: Option<Unfinished>,
+        token: &[u8],
+    ) -> Result<ContextStep, AcceptError> {
+        let failed = |failure: Failure, token| AcceptError {
             major: failure.major,
             minor: failure.minor,
             token,
@@ -64,18 +68,19 @@ impl GssAcceptor for Acceptor {
             Some(Unfinished(begun)) => *begun.downcast().expect("a context that began here"),
         };
         let step = context.accept(&self.credential, token);
+        let token = step.token;
         match step.is_established {
-            Err(failure) => failed(failure, step.token),
-            Ok(false) => AcceptStep::Continue {
-                token: step.token,
+            Err(failure) => Err(failed(failure, token)),
+            Ok(false) => Ok(ContextStep::Continue {
+                token,
                 unfinished: Unfinished(Box::new(context)),
-            },
+            }),
             Ok(true) => match self.establish(context) {
-                Err(failure) => failed(failure, Vec::new()),
-                Ok(established) => AcceptStep::Done {
-                    token: step.token,
+                Err(failure) => Err(failed(failure, Vec::new())),
+                Ok(established) => Ok(ContextStep::Done {
+                    token,
                     context: Box::new(established),
-                },
+                }),
             },
         }
     }

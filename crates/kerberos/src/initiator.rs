@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use auth::gss::Unfinished;
-use auth::gss_initiator::{GssInitiator, InitiateStep};
+use auth::gss::{ContextStep, Unfinished};
+use auth::gss_initiator::GssInitiator;
 
 use crate::calls::{Context, Credential, Name};
 use crate::established::Established;
@@ -67,7 +67,7 @@ impl Initiator {
 }
 
 impl GssInitiator for Initiator {
-    fn step(&self, unfinished: Option<Unfinished>, token: &[u8]) -> Result<InitiateStep, String> {
+    fn step(&self, unfinished: Option<Unfinished>, token: &[u8]) -> Result<ContextStep, String> {
         let mut context = match unfinished {
             None => Context::new(self.credential.functions()),
             Some(Unfinished(begun)) => *begun.downcast().expect("a context that began here"),
@@ -76,13 +76,13 @@ impl GssInitiator for Initiator {
         let token = step.token;
         let in_words = |failure: Failure| failure.to_string();
         Ok(match step.is_established.map_err(in_words)? {
-            false => InitiateStep::Continue {
+            false => ContextStep::Continue {
                 token,
                 unfinished: Unfinished(Box::new(context)),
             },
             true => {
                 let established = Established::new(context, |_| Ok(None));
-                InitiateStep::Done {
+                ContextStep::Done {
                     token,
                     context: Box::new(established.map_err(in_words)?),
                 }

@@ -2,7 +2,8 @@
 //! the addresses that they come from.
 
 use ::nfs::gss::{InitAnswer, major};
-use auth::gss_acceptor::AcceptStep;
+use auth::gss::ContextStep;
+use auth::gss_acceptor::AcceptError;
 use engine::{Elsewhere as _, ProofKind, Refusal, RefusalKind};
 use machine::{Nanos, Tag};
 use wire::rpc::auth_stat;
@@ -50,10 +51,15 @@ impl NfsConnection {
 
     /// The token was taken.
     #[cold]
-    pub(crate) fn accepted(&mut self, tag: Tag, step: AcceptStep, now: Nanos) {
+    pub(crate) fn accepted(
+        &mut self,
+        tag: Tag,
+        step: Result<ContextStep, AcceptError>,
+        now: Nanos,
+    ) {
         self.accepting.retain(|(other, _)| *other != tag);
-        if let AcceptStep::Failed { why, .. } = &step {
-            self.refuse_context(why);
+        if let Err(error) = &step {
+            self.refuse_context(&error.why);
         }
         let time_s = self.local.service.wall.time(now).seconds.max(0) as u64;
         let contexts = &self.local.service.nfsd().contexts;
@@ -70,11 +76,11 @@ impl NfsConnection {
 }
 
 /// The worker has lost a token: our own failure.
-fn lost() -> AcceptStep {
-    AcceptStep::Failed {
+fn lost() -> Result<ContextStep, AcceptError> {
+    Err(AcceptError {
         major: major::FAILURE,
         minor: 0,
         token: Vec::new(),
         why: "the acceptor has failed".into(),
-    }
+    })
 }

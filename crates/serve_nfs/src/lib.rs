@@ -22,7 +22,8 @@ use std::sync::Arc;
 
 use ::nfs::Connection as Transport;
 use ::nfs::connection::{RpcServerSettings, ServerOp};
-use auth::gss_acceptor::AcceptStep;
+use auth::gss::ContextStep;
+use auth::gss_acceptor::AcceptError;
 use engine::blocks::KeptJob;
 use engine::hosts::HostPlace;
 use engine::job::{Job, Jobs};
@@ -245,7 +246,7 @@ pub enum CallAnswer {
     /// It goes on.
     GoOn,
     /// A token was taken that makes a security context.
-    Accepted(AcceptStep),
+    Accepted(Result<ContextStep, AcceptError>),
 }
 
 impl Protocol for NfsConnection {

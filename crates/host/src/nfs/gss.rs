@@ -4,8 +4,8 @@ use std::fmt;
 use std::sync::Arc;
 
 use ::nfs::client::ClientConnection as Calls;
-use auth::gss::Unfinished;
-use auth::gss_initiator::{GssInitiator, InitiateStep};
+use auth::gss::{ContextStep, Unfinished};
+use auth::gss_initiator::GssInitiator;
 use wire::rpc::rpc_gss_service_t;
 
 use super::ClientError;
@@ -85,13 +85,13 @@ impl ContextMaker {
     ) -> Result<Option<Box<dyn auth::gss::GssContext>>, ClientError> {
         let step = self.gss.initiator.step(self.unfinished.take(), token);
         match step.map_err(ClientError::Unusable)? {
-            InitiateStep::Continue { token, unfinished } => {
+            ContextStep::Continue { token, unfinished } => {
                 self.unfinished = Some(unfinished);
                 machine.send_token(&token);
                 Ok(None)
             }
-            InitiateStep::Done { token, context } if token.is_empty() => Ok(Some(context)),
-            InitiateStep::Done { .. } => Err(ClientError::Unusable(
+            ContextStep::Done { token, context } if token.is_empty() => Ok(Some(context)),
+            ContextStep::Done { .. } => Err(ClientError::Unusable(
                 "a security context of one token, which nothing of Kerberos makes".into(),
             )),
         }

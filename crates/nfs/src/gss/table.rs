@@ -6,8 +6,8 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use auth::gss::{GssContext, GssError, Unfinished};
-use auth::gss_acceptor::AcceptStep;
+use auth::gss::{ContextStep, GssContext, GssError, Unfinished};
+use auth::gss_acceptor::AcceptError;
 use faults::Fault;
 use machine::{Nanos, locked, work};
 use wire::rpc::rpc_gss_service_t;
@@ -298,15 +298,20 @@ impl Contexts {
 
     /// A step was made for a client on `host`: what it is answered. `time_s` is the time of
     /// day, in seconds since 1970, when the clock of connections says `now`.
-    pub fn on_step(&self, step: AcceptStep, host: u64, (now, time_s): (Nanos, u64)) -> InitAnswer {
+    pub fn on_step(
+        &self,
+        step: Result<ContextStep, AcceptError>,
+        host: u64,
+        (now, time_s): (Nanos, u64),
+    ) -> InitAnswer {
         match step {
-            AcceptStep::Continue { token, unfinished } => InitAnswer {
+            Ok(ContextStep::Continue { token, unfinished }) => InitAnswer {
                 handle: self.keep(unfinished, now).to_vec(),
                 major: major::CONTINUE_NEEDED,
                 token,
                 ..InitAnswer::default()
             },
-            AcceptStep::Done { token, mut context } => {
+            Ok(ContextStep::Done { token, mut context }) => {
                 let mut verifier = Vec::new();
                 if context
                     .mic(&WINDOW_TOLD.to_be_bytes(), &mut verifier)
@@ -329,12 +334,12 @@ impl Contexts {
                     verifier: Some(verifier),
                 }
             }
-            AcceptStep::Failed {
+            Err(AcceptError {
                 major,
                 minor,
                 token,
                 why: _,
-            } => InitAnswer {
+            }) => InitAnswer {
                 major,
                 minor,
                 token,
