@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use nvmf::{DISCOVERY_NQN, HostTerms};
+use nvmf::DISCOVERY_NQN;
 use server::{ListenerSpec, SubsystemSpec};
 
 /// Something that is served, and where.
@@ -39,36 +39,46 @@ pub enum ReachedObject<'a> {
     Export(&'a str),
 }
 
-/// Which hosts of a subsystem have to do something.
+/// What a host proves itself by.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum ProvenBy {
-    /// None of them.
-    #[default]
-    NoHost,
-    /// Those that have a key or a secret; there are others.
-    SomeHosts,
-    /// Whichever host it is.
-    EveryHost,
+pub struct HostProof {
+    /// A key for TLS.
+    pub tls: bool,
+    /// A secret of DH-HMAC-CHAP.
+    pub dhchap: bool,
 }
 
-impl ProvenBy {
-    fn of(subsystem: &SubsystemSpec, does: impl Fn(&HostTerms) -> bool) -> ProvenBy {
-        let doing = subsystem.terms.iter().filter(|terms| does(terms)).count();
-        match &subsystem.hosts {
-            _ if doing == 0 => ProvenBy::NoHost,
-            Some(hosts) if hosts.len() == doing => ProvenBy::EveryHost,
-            _ => ProvenBy::SomeHosts,
+impl HostProof {
+    /// All there are, that of a host that proves nothing first.
+    const ALL: [HostProof; 4] = [
+        HostProof::new(false, false),
+        HostProof::new(true, false),
+        HostProof::new(false, true),
+        HostProof::new(true, true),
+    ];
+
+    /// Of a host that has a key for TLS, and of one that has a secret.
+    #[must_use]
+    pub const fn new(tls: bool, dhchap: bool) -> HostProof {
+        HostProof { tls, dhchap }
+    }
+
+    /// What it has, behind a command that others have, too.
+    fn comment(self) -> &'static str {
+        match (self.tls, self.dhchap) {
+            (false, false) => "",
+            (true, false) => "  # of a host that has a key in the configuration",
+            (false, true) => "  # of a host that has a secret in the configuration",
+            (true, true) => "  # of a host that has a key and a secret in the configuration",
         }
     }
 }
 
 /// What hosts of a subsystem prove themselves by at a listener.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NvmeProof {
-    /// By a key for TLS.
-    pub tls: ProvenBy,
-    /// By a secret of DH-HMAC-CHAP.
-    pub dhchap: ProvenBy,
+    /// Which of [`HostProof::ALL`] there are, one at least.
+    has: [bool; HostProof::ALL.len()],
     /// Discovery is told over TLS alone.
     pub discovers_by_tls: bool,
     /// A host that is not listed is not let in, whatever it proves.
@@ -77,20 +87,52 @@ pub struct NvmeProof {
     pub is_by_rdma: bool,
 }
 
+impl Default for NvmeProof {
+    /// Nothing, whichever host it is.
+    fn default() -> NvmeProof {
+        NvmeProof::new(&[HostProof::default()])
+    }
+}
+
 impl NvmeProof {
+    /// There are hosts that prove themselves by each of these, of which there is one at least.
+    #[must_use]
+    pub fn new(hosts: &[HostProof]) -> NvmeProof {
+        NvmeProof {
+            has: HostProof::ALL.map(|proof| hosts.contains(&proof)),
+            discovers_by_tls: false,
+            is_listed: false,
+            is_by_rdma: false,
+        }
+    }
+
     /// That of the hosts of `subsystem` at `listener`.
     #[must_use]
     pub fn of(subsystem: &SubsystemSpec, listener: &ListenerSpec) -> NvmeProof {
+        let proof = |tls, dhchap| HostProof::new(tls || listener.requires_tls, dhchap);
+        let terms = subsystem.terms.iter();
+        let mut hosts: Vec<_> = terms
+            .map(|terms| proof(terms.needs_tls(), terms.dhchap.is_some()))
+            .collect();
+        let listed = subsystem.hosts.as_ref().map(Vec::len);
+        if listed.is_none_or(|listed| listed > hosts.len()) || hosts.is_empty() {
+            hosts.push(proof(false, false));
+        }
         NvmeProof {
-            tls: match listener.requires_tls {
-                true => ProvenBy::EveryHost,
-                false => ProvenBy::of(subsystem, HostTerms::needs_tls),
-            },
-            dhchap: ProvenBy::of(subsystem, |terms| terms.dhchap.is_some()),
             discovers_by_tls: listener.requires_tls,
             is_listed: subsystem.hosts.is_some(),
             is_by_rdma: listener.rdma.is_only(),
+            ..NvmeProof::new(&hosts)
         }
+    }
+
+    /// The ways there are; of the first the command stands without a comment where it is the only
+    /// one, or proves nothing.
+    fn ways(self) -> impl Iterator<Item = (HostProof, &'static str)> {
+        let there = HostProof::ALL.into_iter().zip(self.has);
+        let there = there.filter_map(|(proof, is_there)| is_there.then_some(proof));
+        let is_only = self.has.iter().filter(|has| **has).count() == 1;
+        there.map(move |proof| (proof, if is_only { "" } else { proof.comment() }))
     }
 }
 
@@ -208,36 +250,24 @@ impl Reached<'_> {
 
     fn nvme_linux(&self, nqn: &str, proof: NvmeProof) -> Vec<ClientStep> {
         let (ip, port) = (self.address.ip(), self.address.port());
-        let options = |is_asked: &dyn Fn(ProvenBy) -> bool| {
-            let tls = if is_asked(proof.tls) { TLS_OPTION } else { "" };
-            let dhchap = match is_asked(proof.dhchap) {
-                true => DHCHAP_OPTION,
-                false => "",
-            };
-            format!("{tls}{dhchap}")
-        };
-        let of_all = options(&|by| by == ProvenBy::EveryHost);
-        let of_some = options(&|by| by != ProvenBy::NoHost);
         let discovers_by = if proof.discovers_by_tls {
             TLS_OPTION
         } else {
             ""
         };
         let by = if proof.is_by_rdma { "rdma" } else { "tcp" };
-        let connect = format!("nvme connect -t {by} -a {ip} -s {port} -n {nqn}");
-        let mut steps = vec![step(
-            "From Linux, as root, with nvme-cli",
-            &[
-                format!("modprobe nvme-{by}"),
-                format!("nvme discover -t {by} -a {ip} -s {port}{discovers_by}"),
-                format!("{connect}{of_all}"),
-            ],
-        )];
-        if of_some != of_all {
-            let title = "The same of a host that has a key or a secret in the configuration";
-            steps.push(step(title, &[format!("{connect}{of_some}")]));
-        }
-        if proof.tls != ProvenBy::NoHost {
+        let connect = proof.ways().map(|(HostProof { tls, dhchap }, comment)| {
+            let tls = if tls { TLS_OPTION } else { "" };
+            let dhchap = if dhchap { DHCHAP_OPTION } else { "" };
+            format!("nvme connect -t {by} -a {ip} -s {port} -n {nqn}{tls}{dhchap}{comment}")
+        });
+        let first = [
+            format!("modprobe nvme-{by}"),
+            format!("nvme discover -t {by} -a {ip} -s {port}{discovers_by}"),
+        ];
+        let lines: Vec<_> = first.into_iter().chain(connect).collect();
+        let mut steps = vec![step("From Linux, as root, with nvme-cli", &lines)];
+        if proof.ways().any(|(host, _)| host.tls) {
             let title = "A key for TLS, made here once for each host: it prints what both sides do";
             let new = format!("weft key new host.psk --host {HOST_NQN} --subsystem {nqn}");
             steps.push(step(title, &[new]));
@@ -247,8 +277,8 @@ impl Reached<'_> {
             step(
                 "At every start: a line of /etc/nvme/discovery.conf, and two commands once",
                 &[
-                    format!("--transport=tcp --traddr={ip} --trsvcid={port}{discovers_by}"),
-                    "echo nvme-tcp > /etc/modules-load.d/nvme-tcp.conf".to_owned(),
+                    format!("--transport={by} --traddr={ip} --trsvcid={port}{discovers_by}"),
+                    format!("echo nvme-{by} > /etc/modules-load.d/nvme-{by}.conf"),
                     "systemctl enable nvmf-autoconnect.service".to_owned(),
                 ],
             ),
@@ -266,8 +296,8 @@ impl Reached<'_> {
     }
 
     fn nvme_esxi(&self, nqn: &str, proof: NvmeProof) -> Vec<ClientStep> {
-        let is_proven = [proof.tls, proof.dhchap].contains(&ProvenBy::EveryHost);
-        if is_proven {
+        let is_open = proof.ways().any(|(host, _)| host == HostProof::default());
+        if !is_open {
             let title = "weft was not tried with TLS or DH-HMAC-CHAP of ESXi: name its host in \
                          `hosts`, which asks neither, and give it a [[listener]] without \
                          `tls = \"required\"`";
@@ -301,37 +331,26 @@ impl Reached<'_> {
 
     fn nvme_own(&self, nqn: &str, proof: NvmeProof) -> Vec<ClientStep> {
         let (weft, address) = (self.weft, self.address);
-        let options = |is_asked: &dyn Fn(ProvenBy) -> bool| {
-            let [tls, dhchap] = [proof.tls, proof.dhchap].map(is_asked);
-            let of = |is_there, option: &str| {
-                if is_there {
-                    option.to_owned()
-                } else {
-                    String::new()
-                }
+        let options = |HostProof { tls, dhchap }| {
+            let is_named = tls || dhchap || proof.is_listed;
+            let of = |is_there, option: &str| match is_there {
+                true => option.to_owned(),
+                false => String::new(),
             };
-            of(tls || dhchap || proof.is_listed, &format!(" -q {HOST_NQN}"))
+            of(is_named, &format!(" -q {HOST_NQN}"))
                 + &of(tls, " --psk-file host.psk")
                 + &of(dhchap, " --dhchap-secret-file host.dhchap")
         };
-        let of_all = options(&|by| by == ProvenBy::EveryHost);
-        let of_some = options(&|by| by != ProvenBy::NoHost);
         // Discovery asks for no secret, and tells a host of what it may see.
-        let discovers_by = match proof.discovers_by_tls {
-            true => of_all.clone(),
-            false => options(&|_| false),
-        };
-        let perf = |options: &str| {
-            format!("{weft} perf nvme-tcp://{address}/{nqn}{options} --rw randread --bs 4k")
-        };
-        let mut lines = vec![
-            format!("{weft} discover {address}{discovers_by}"),
-            perf(&of_all),
-        ];
-        if of_some != of_all {
-            let which = "  # of a host that has a key or a secret in the configuration";
-            lines.push(perf(&of_some) + which);
-        }
+        let discovers_by = options(HostProof::new(proof.discovers_by_tls, false));
+        let discover = format!("{weft} discover {address}{discovers_by}");
+        let perf = proof.ways().map(|(host, comment)| {
+            let options = options(host);
+            format!(
+                "{weft} perf nvme-tcp://{address}/{nqn}{options} --rw randread --bs 4k{comment}"
+            )
+        });
+        let lines: Vec<_> = [discover].into_iter().chain(perf).collect();
         vec![step("With weft's own initiator, as anybody", &lines)]
     }
 
@@ -586,6 +605,8 @@ fn fstab_of_block() -> ClientStep {
 
 #[cfg(test)]
 mod tests {
+    use nvmf::HostTerms;
+
     use super::*;
 
     const NQN: &str = "nqn.2026-01.org.example:disks";
@@ -653,6 +674,9 @@ mod tests {
         assert!(mount.contains("192.0.2.1:'/a file' /mnt"), "{mount}");
     }
 
+    const TLS: HostProof = HostProof::new(true, false);
+    const DHCHAP: HostProof = HostProof::new(false, true);
+
     fn of_subsystem(proof: NvmeProof, system: ClientSystem) -> String {
         lines(ReachedObject::Subsystem { nqn: NQN, proof }, system)
     }
@@ -664,20 +688,17 @@ mod tests {
             assert!(!plain.contains(part), "{part}: {plain}");
         }
         let connect = format!("nvme connect -t tcp -a 192.0.2.1 -s 3260 -n {NQN}");
-        for (tls, discovers_by_tls) in [
-            (ProvenBy::SomeHosts, false),
-            (ProvenBy::EveryHost, false),
-            (ProvenBy::EveryHost, true),
-        ] {
+        for (is_some, discovers_by_tls) in [(true, false), (false, false), (false, true)] {
+            let hosts = [TLS, HostProof::default()];
             let proof = NvmeProof {
-                tls,
                 discovers_by_tls,
-                ..NvmeProof::default()
+                ..NvmeProof::new(&hosts[..1 + usize::from(is_some)])
             };
             let told = of_subsystem(proof, ClientSystem::Linux);
             let has = |line: &str| told.lines().any(|told| told == line);
-            assert!(has(&format!("{connect} --tls")), "{told}");
-            assert_eq!(has(&connect), tls == ProvenBy::SomeHosts, "{told}");
+            let comment = if is_some { TLS.comment() } else { "" };
+            assert!(has(&format!("{connect} --tls{comment}")), "{told}");
+            assert_eq!(has(&connect), is_some, "{told}");
             let discover = "nvme discover -t tcp -a 192.0.2.1 -s 3260";
             assert_eq!(has(discover), !discovers_by_tls, "{told}");
             for part in [
@@ -695,7 +716,35 @@ mod tests {
                 "{own}"
             );
             let plain = format!("perf nvme-tcp://192.0.2.1:3260/{NQN} --rw");
-            assert_eq!(own.contains(&plain), tls == ProvenBy::SomeHosts, "{own}");
+            assert_eq!(own.contains(&plain), is_some, "{own}");
+        }
+    }
+
+    #[test]
+    fn hosts_with_keys_and_others_with_secrets_are_told_apart() {
+        let proof = NvmeProof::new(&[TLS, DHCHAP]);
+        for system in [ClientSystem::Linux, ClientSystem::Other] {
+            let told = of_subsystem(proof, system);
+            let of = |comment: &str| {
+                let mut lines = told.lines();
+                lines.find(|line| line.ends_with(comment)).expect(comment)
+            };
+            let (key, secret) = (
+                of("a key in the configuration"),
+                of("a secret in the configuration"),
+            );
+            assert!(
+                !key.contains("dhchap") && secret.contains("dhchap"),
+                "{told}"
+            );
+            assert!(
+                !secret.contains("--tls") && !secret.contains("--psk-file"),
+                "{told}"
+            );
+            let connects = told
+                .lines()
+                .filter(|line| line.contains("nvme connect") || line.contains(" perf "));
+            assert_eq!(connects.count(), 2, "{told}");
         }
     }
 
@@ -711,10 +760,7 @@ mod tests {
 
     #[test]
     fn hosts_with_secrets_are_told_where_theirs_is_read() {
-        let proof = NvmeProof {
-            dhchap: ProvenBy::EveryHost,
-            ..NvmeProof::default()
-        };
+        let proof = NvmeProof::new(&[DHCHAP]);
         let told = of_subsystem(proof, ClientSystem::Linux);
         assert!(
             told.contains("--dhchap-secret=\"$(cat host.dhchap)\""),
@@ -745,22 +791,19 @@ mod tests {
                 .map(|name| format!("nqn.2026-01.org.example:{name}"));
             Some(names.collect())
         };
+        let none = HostProof::default();
         for (hosts, terms, at, by) in [
-            (None, vec![], &plain, ProvenBy::NoHost),
-            (None, vec![keyed.clone()], &plain, ProvenBy::SomeHosts),
-            (
-                named(&["a"]),
-                vec![keyed.clone()],
-                &plain,
-                ProvenBy::EveryHost,
-            ),
+            (None, vec![], &plain, &[none][..]),
+            (None, vec![keyed.clone()], &plain, &[none, TLS]),
+            (named(&["a"]), vec![keyed.clone()], &plain, &[TLS]),
             (
                 named(&["a", "b"]),
                 vec![keyed.clone()],
                 &plain,
-                ProvenBy::SomeHosts,
+                &[none, TLS],
             ),
-            (named(&["b"]), vec![], &tls, ProvenBy::EveryHost),
+            (named(&["b"]), vec![], &tls, &[TLS]),
+            (Some(vec![]), vec![], &plain, &[none]),
         ] {
             let subsystem = SubsystemSpec {
                 hosts,
@@ -769,7 +812,7 @@ mod tests {
                 ..SubsystemSpec::default()
             };
             let proof = NvmeProof::of(&subsystem, at);
-            assert_eq!((proof.tls, proof.dhchap), (by, ProvenBy::NoHost));
+            assert!(proof.ways().map(|(host, _)| host).eq(by.iter().copied()));
             assert_eq!(proof.discovers_by_tls, at.requires_tls);
         }
     }
