@@ -44,8 +44,8 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf, absolute};
 use std::time::UNIX_EPOCH;
 
-use server::Config;
 use server::nfs::FileSystemKind;
+use server::{Config, check};
 use store::Kind;
 use store::identity::of_memory;
 use store::memory::MemoryLimit;
@@ -182,6 +182,10 @@ impl FileText {
     ) -> Result<(Config, SecretsRead), Problems> {
         let place = named_place(path);
         let parsed = self.parsed(&place, before).whole();
+        let parsed = parsed.and_then(|(config, secrets)| match own_file(&config, &place) {
+            Some(problem) => Err(vec![problem]),
+            None => Ok((config, secrets)),
+        });
         let (mut config, secrets) = parsed.map_err(|list| Problems {
             file: path.display().to_string(),
             list,
@@ -205,6 +209,20 @@ impl FileText {
         };
         parse::parse(&self.text, &origin, before, &reactor::affinity())
     }
+}
+
+/// A volume that lies in the configuration itself: hosts would overwrite it.
+fn own_file(config: &Config, place: &Path) -> Option<Problem> {
+    let own = place.canonicalize().ok()?;
+    config.volumes.iter().find_map(|volume| {
+        let mut files = check::files(volume).into_iter();
+        let (key, _) = files.find(|(_, path)| path.canonicalize().is_ok_and(|path| path == own))?;
+        Some(Problem::of_file(format!(
+            "`{key}` of the volume \"{}\" is this very file, which would become a disk; name \
+             another file",
+            volume.name
+        )))
+    })
 }
 
 /// A path as it was named: a link to the folder of a version leads elsewhere later.

@@ -326,3 +326,27 @@ fn sum_of_what_lies_in_memory_is_told_where_it_is_more_than_there_is() {
         assert!(note.contains(part), "{part:?} is not in: {note}");
     }
 }
+
+#[test]
+fn configuration_is_no_disk_of_its_own() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("weft.toml");
+    std::os::unix::fs::symlink(&path, folder.path().join("link")).expect("a link");
+    for (lines, key) in [
+        (
+            "kind = \"file\"\npath = \"weft.toml\"\nadopt = true",
+            "`path`",
+        ),
+        ("kind = \"file\"\npath = \"link\"\nadopt = true", "`path`"),
+        ("kind = \"ram\"\nstate = \"weft.toml\"", "`state`"),
+    ] {
+        let text = volume(lines).replacen("kind = \"ram\"\n", "", 1);
+        std::fs::write(&path, text).expect("a file");
+        let told = load(&path).expect_err(lines).to_string();
+        let part = format!("{key} of the volume \"a\" is this very file");
+        assert!(
+            told.contains(&part) && told.contains("name another"),
+            "{told}"
+        );
+    }
+}
