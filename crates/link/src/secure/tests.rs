@@ -159,3 +159,17 @@ fn large_batch_leaves_in_sends_of_a_buffer_each() {
     assert!(came[4..] == plain[..] && came.starts_with(b"head"));
     assert_eq!(sends, 5);
 }
+
+#[test]
+fn idle_layer_holds_little_more_than_its_keys() {
+    let (mut one, mut other) = (layer(true), layer(false));
+    let record = sent_of(&mut one, b"a command");
+    let (data, _) = received(&mut other, &record, false).expect("opened");
+    assert_eq!(data, b"a command");
+    for layer in [&one, &other] {
+        assert!(layer.cipher.is_none() && layer.stage.is_none() && layer.unsealed.is_none());
+        assert_eq!(layer.ahead.capacity(), 0);
+    }
+    // A connection may hold 8 KiB more over TLS than in the clear: `tls` has the rest of them.
+    assert!(size_of::<RecordLayer>() <= size_of::<Secured>() + 1024);
+}
