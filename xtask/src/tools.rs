@@ -376,6 +376,16 @@ const GUARDED: &[Guarded] = &[
         tests: &["--lib"],
     },
     Guarded {
+        package: "tls",
+        files: &["crates/tls/src/*.rs"],
+        tests: &["--lib"],
+    },
+    Guarded {
+        package: "kerberos",
+        files: &["crates/kerberos/src/*.rs"],
+        tests: &["--lib"],
+    },
+    Guarded {
         package: "nvmf",
         files: &[
             "crates/nvmf/src/registry.rs",
