@@ -26,6 +26,8 @@ pub const KNFSD: &str = include_str!("../guest/knfsd.sh");
 pub const SECURE_NFS: &str = include_str!("../guest/secure-nfs.sh");
 /// Kerberos with that server; behind [`KNFSD`].
 pub const KERBEROS: &str = include_str!("../guest/kerberos.sh");
+/// The kernel's server of files with Kerberos for weft's client, behind [`KNFSD`].
+pub const KERBEROS_SERVE: &str = include_str!("../guest/kerberos-serve.sh");
 
 /// Kerberos with weft.
 pub const KERBEROS_WEFT: &str = include_str!("../guest/kerberos-weft.sh");
