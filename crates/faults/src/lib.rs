@@ -143,6 +143,8 @@ pub enum Fault {
     PlainExports,
     /// Checksums of headers of RPCSEC_GSS are not compared.
     AnyMic,
+    /// Checksums of arguments of RPCSEC_GSS are not compared.
+    AnyArguments,
     /// Calls of RPCSEC_GSS whose numbers were seen, or are too low, are executed.
     NoWindow,
     /// Security contexts are good when their time is over.

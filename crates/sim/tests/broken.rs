@@ -190,6 +190,17 @@ fn secures_clients(plan: &mut Plan) -> bool {
 /// Users prove who they are, and no bit is flipped.
 fn proves_users(plan: &mut Plan) -> bool {
     plan.net.flips = 0;
+    has_users(plan)
+}
+
+/// Users have what they send protected, and many bits of it are flipped.
+fn flips_bits_of_users(plan: &mut Plan) -> bool {
+    plan.net.flips = 100;
+    plan.hosts.truncate(1);
+    has_users(plan)
+}
+
+fn has_users(plan: &mut Plan) -> bool {
     let chances = (plan.seed..).map(Random::new);
     for mut chance in chances.take(20) {
         plan.prove_users(&mut chance);
@@ -407,6 +418,12 @@ fn nonces_of_rpc_with_tls_that_are_used_twice_are_found() {
 #[test]
 fn calls_in_the_contexts_of_others_are_found() {
     is_found_where(proves_users, Fault::AnyMic, &["is taken without its key"]);
+}
+
+#[test]
+fn arguments_that_were_changed_and_are_executed_are_found() {
+    let words = &["as far as answers have told"];
+    is_found_where(flips_bits_of_users, Fault::AnyArguments, words);
 }
 
 #[test]
