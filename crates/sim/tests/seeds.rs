@@ -166,6 +166,26 @@ fn flipped_bits_of_nfs_are_found_by_tls_and_by_the_protection_of_users() {
     );
 }
 
+/// What comes of a connection that is being closed is not taken for the beginning of the next.
+#[test]
+fn users_whose_connections_are_reset_amid_a_call_take_answers_of_the_next_alone() {
+    let mut proven = 0;
+    for seed in 0..400 {
+        let mut plan = sim::Plan::new(seed);
+        plan.applies = None;
+        plan.hosts.truncate(1);
+        (plan.ops, plan.net.flips, plan.net.window_bytes) = (60, 0, 100);
+        (plan.faults.resets, plan.faults.count_max) = (100, 100);
+        plan.prove_users(&mut Random::new(seed));
+        if plan.nfs.as_ref().is_none_or(|nfs| nfs.users.is_none()) {
+            continue;
+        }
+        let outcome = sim::run_plan(plan, 200).unwrap_or_else(|failure| panic!("{failure}"));
+        proven += outcome.nfs.proven;
+    }
+    assert!(proven > 1000, "{proven} answers of users");
+}
+
 /// The reactor that has panicked does not go on with what came short.
 #[test]
 fn writes_that_come_short_when_a_reactor_panics_may_be_there_in_part() {

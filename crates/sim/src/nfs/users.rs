@@ -156,7 +156,7 @@ impl Users {
             Completion::Received {
                 result: Ok(received),
                 ..
-            } if !received.eof => {
+            } if !received.eof && self.stage == UsersStage::Live => {
                 if let Some(stage) = received.stage {
                     self.inbox.extend_from_slice(stage.bytes());
                 }
