@@ -640,7 +640,8 @@ impl HostWork {
         let op = self.checker.op(io.ops[0]).clone();
         self.check_status(io.ops[0], status)?;
         self.check_access(&io.ops, status)?;
-        if self.is_healed && !status.is_success() && self.refusals_left > 0 {
+        let is_read = matches!(op.kind, OpKind::Read);
+        if is_read && self.is_healed && !status.is_success() && self.refusals_left > 0 {
             // Another host reads it: one that may.
             self.refusals_left -= 1;
             self.verify.push_back((op.volume, op.first, op.blocks));

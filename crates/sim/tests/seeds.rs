@@ -166,6 +166,25 @@ fn flipped_bits_of_nfs_are_found_by_tls_and_by_the_protection_of_users() {
     );
 }
 
+/// Documents take units away while flushes are under way, which end when all is read once more.
+#[test]
+fn refused_commands_that_read_nothing_are_not_read_again() {
+    let mut failed = 0;
+    for seed in 0..400 {
+        let mut plan = sim::Plan::new(seed);
+        plan.apply_documents(false, &mut Random::new(seed));
+        plan.hosts.retain(|host| host.iscsi.is_some());
+        if plan.hosts.is_empty() {
+            continue;
+        }
+        (plan.flushes, plan.ops, plan.nfs) = (300, 60, None);
+        plan.disk.latency = 2_000_000;
+        let outcome = sim::run_plan(plan, 200).unwrap_or_else(|failure| panic!("{failure}"));
+        failed += outcome.failed;
+    }
+    assert!(failed > 500, "{failed} commands were refused");
+}
+
 /// What comes of a connection that is being closed is not taken for the beginning of the next.
 #[test]
 fn users_whose_connections_are_reset_amid_a_call_take_answers_of_the_next_alone() {
