@@ -114,7 +114,7 @@ impl NvmeConnection {
                     registry.authenticated(bound.controller, &keys, psk.as_ref(), since_1970());
                 drop(registry);
                 if let Err(why) = taken {
-                    let is_secret = why == AuthenticationRefusal::OtherSecrets;
+                    let is_secret = why == AuthenticationRefusal::OtherSecret;
                     self.authentication_failed(&why, is_secret, now);
                     return Err(why);
                 }

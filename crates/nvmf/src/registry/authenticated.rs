@@ -14,22 +14,23 @@ pub enum AuthenticationRefusal {
     /// An administrator has ended its controller meanwhile.
     #[error("its controller has ended")]
     Ended,
-    /// It has proven to know secrets that are not its own any more.
-    #[error("the host's secrets have changed since its authentication began")]
-    OtherSecrets,
+    /// It has proven to know a secret that is not its own any more.
+    #[error("the host's secret has changed since its authentication began")]
+    OtherSecret,
     /// It has as many controllers as it may.
     #[error("controllers_of_host_max = {0} is reached")]
     TooManyControllers(u16),
 }
 
 impl Registry {
-    /// The host of a controller has proven on one of its queues to know `keys`, which were its
-    /// own when it began, and has made the key `psk` by that at `now`, since the start of 1970.
-    /// With the first time the controller has its place among those of its host.
+    /// The host of a controller has proven on one of its queues to know its secret of `keys`, which
+    /// were its own when it began, and has made the key `psk` by that at `now`, since the start of
+    /// 1970. With the first time the controller has its place among those of its host. The
+    /// controller's secret may have changed: what that proved is for the host to judge.
     ///
     /// # Errors
-    /// The controller has ended since, the secrets are others now, or there is no place. No key
-    /// is kept then.
+    /// The controller has ended since, the host's secret is another now, or there is no place. No
+    /// key is kept then.
     pub fn authenticated(
         &mut self,
         id: ControllerId,
@@ -40,8 +41,9 @@ impl Registry {
         let controller = self.controllers.get_mut(&id);
         let controller = controller.filter(|controller| !controller.has_ended());
         let controller = controller.ok_or(AuthenticationRefusal::Ended)?;
-        if controller.subsystem.dhchap_keys(&controller.hostnqn) != Some(keys) {
-            return Err(AuthenticationRefusal::OtherSecrets);
+        let own = controller.subsystem.dhchap_keys(&controller.hostnqn);
+        if own.is_none_or(|own| own.host != keys.host) {
+            return Err(AuthenticationRefusal::OtherSecret);
         }
         let entry = self.entries.get_mut(&controller.subsystem.nqn);
         let entry = entry.ok_or(AuthenticationRefusal::Ended)?;

@@ -257,9 +257,29 @@ fn secret_that_was_replaced_amid_authentication_makes_no_key() {
         set_terms(&mut bench, terms, 4);
         for psk in [Some(generated(1)), None] {
             let taken = bench.registry.authenticated(id, &old, psk.as_ref(), NOW);
-            assert_eq!(taken, Err(AuthenticationRefusal::OtherSecrets));
+            assert_eq!(taken, Err(AuthenticationRefusal::OtherSecret));
         }
         assert!(!has_key(&bench, 1));
+    }
+}
+
+#[test]
+fn secret_of_the_controller_that_is_replaced_amid_authentication_refuses_no_host() {
+    let mut bench = bench();
+    let id = admin_queue(&mut bench, None).controller;
+    for replaced in [secret(2).map(|keys| keys.host), None] {
+        let (old, _) = bench.registry.dhchap(id).expect("the host has a secret");
+        let dhchap = Some(DhchapKeys {
+            controller: replaced,
+            ..old.clone()
+        });
+        let terms = HostTerms {
+            dhchap,
+            ..HostTerms::new(HOST)
+        };
+        set_terms(&mut bench, terms, 4);
+        let taken = bench.registry.authenticated(id, &old, None, NOW);
+        assert_eq!(taken, Ok(()), "the host's own is the same");
     }
 }
 

@@ -273,7 +273,7 @@ fn host_is_told_that_its_secret_was_replaced_amid_a_transaction_and_makes_no_key
             assert!(admin_queue(backend, to, psk).is_err());
         }
         let told = reasons(&running);
-        assert!(told[0].contains("secrets have changed"), "{told:?}");
+        assert!(told[0].contains("secret has changed"), "{told:?}");
         assert_eq!(report(&running).authentications, 0);
         assert!(connect(backend, to, &concatenating(&new)).is_ok());
         stop(running);
