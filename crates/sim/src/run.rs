@@ -1,6 +1,8 @@
 //! One seed, from its plan to its verdict.
 
 mod applies;
+mod changes;
+mod faults;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -10,7 +12,7 @@ use reactor::Nanos;
 use store::fs::Dir;
 
 use crate::actor::Actor;
-use crate::changes::{ChangeStep, Changes, WhatChanges};
+use crate::changes::Changes;
 use crate::checker::{Verdict, Violation};
 use crate::disk::Disk;
 use crate::documents;
@@ -20,7 +22,7 @@ use crate::outcome::{Failure, NfsOutcome, RunOutcome};
 use crate::plan::{DRIVERS, HOSTS_END, HostPlan, Plan, SHARDS_MAX, USERS};
 use crate::pools;
 use crate::posix::Posix;
-use crate::target::{Medium, SimTarget, address};
+use crate::target::{Medium, SimTarget};
 use crate::work::HostWork;
 use crate::world::{BLOCKING_WORK, MS, S, SharedWorld, US, World, WorldEvent};
 use applies::Applies;
@@ -628,258 +630,6 @@ impl SeedRun {
         Ok(())
     }
 
-    /// Something goes wrong.
-    fn fault(&mut self) -> Verdict {
-        #[derive(Clone, Copy)]
-        enum Fault {
-            Reset,
-            Stall,
-            Vanish,
-            Slow,
-            StandStill,
-            Kill,
-            PowerCut,
-            Change,
-        }
-        let faults = self.plan.faults;
-        let choices = [
-            (faults.resets, Fault::Reset),
-            (faults.stalls, Fault::Stall),
-            (faults.vanishes, Fault::Vanish),
-            (faults.slow, Fault::Slow),
-            (faults.standstills, Fault::StandStill),
-            (faults.kills, Fault::Kill),
-            (faults.power_cuts, Fault::PowerCut),
-            (faults.changes, Fault::Change),
-        ];
-        if choices.iter().all(|(weight, _)| *weight == 0) {
-            return Ok(());
-        }
-        self.faults += 1;
-        let world = self.world.clone();
-        let mut world = world.borrow_mut();
-        let fault = world.random.weighted(&choices);
-        match fault {
-            Fault::Reset | Fault::Stall => {
-                disturb(&mut world, matches!(fault, Fault::Reset));
-            }
-            Fault::Vanish => {
-                drop(world);
-                self.vanish()?;
-            }
-            Fault::Slow => {
-                let actors = SHARDS_MAX + self.hosts.len();
-                let driver = world.random.below(actors as u64) as usize;
-                let until = world.now + world.random.around(MS);
-                world.net.driver(driver).busy_until = until;
-            }
-            Fault::StandStill => {
-                drop(world);
-                self.pause_target();
-            }
-            Fault::Change => {
-                drop(world);
-                self.change();
-            }
-            Fault::Kill | Fault::PowerCut => {
-                drop(world);
-                self.crash(matches!(fault, Fault::PowerCut))?;
-            }
-        }
-        Ok(())
-    }
-
-    /// The target's process ends where it stands, or the power fails; it starts again
-    /// soon.
-    fn crash(&mut self, power: bool) -> Verdict {
-        if self.target.is_some() {
-            self.stop_target(power)?;
-            let pause = self.world.borrow_mut().random.around(5 * MS);
-            self.script_after(pause, RESTART);
-        }
-        Ok(())
-    }
-
-    /// The target's machine is paused.
-    fn pause_target(&mut self) {
-        let mut world = self.world.borrow_mut();
-        let time = world.random.between(MS, 4 * S);
-        let until = world.now + time;
-        world.trace(|| format!("the target stands still for {} ms", time / MS));
-        for connection in world.net.live_connections() {
-            // What was sent meanwhile comes right after.
-            let late = world.random.below(50 * US);
-            world.hold_arrivals(connection, until + late);
-        }
-        for shard in 0..self.plan.shards {
-            world.net.driver(shard).busy_until = until;
-        }
-        self.stood_still += time;
-    }
-
-    /// A host is gone from one moment to the next; it returns.
-    fn vanish(&mut self) -> Verdict {
-        let (host, back) = {
-            let mut world = self.world.borrow_mut();
-            let all = self.hosts.len() + self.clients.len();
-            let host = world.random.below(all as u64) as usize;
-            let back = world.now + world.random.around(20 * MS);
-            if world.random.percent(70) {
-                world.at(back, WorldEvent::Script(BURY));
-            }
-            world.trace(|| format!("host {host} vanishes"));
-            (host, back)
-        };
-        match (host.checked_sub(self.hosts.len()), &mut self.nfs) {
-            (Some(client), Some(nfs)) => {
-                self.clients[client].vanish(&self.world, back, &mut nfs.common);
-                Ok(())
-            }
-            _ => self.hosts[host].vanish(&self.world, back, &mut self.work),
-        }
-    }
-
-    /// What is served changes, or changes back.
-    fn change(&mut self) {
-        let Some(target) = self.target.as_ref().filter(|target| !target.has_failed()) else {
-            return;
-        };
-        let sizes: Vec<_> = self.media.iter().map(|medium| medium.blocks).collect();
-        let next = {
-            let random = &mut self.world.borrow_mut().random;
-            let shared = &sizes[..self.plan.shared_volumes()];
-            self.changes.next(&self.plan, shared, random)
-        };
-        let Some((what, is_back)) = next else { return };
-        self.world.borrow_mut().trace(|| match is_back {
-            true => format!("{what:?} is taken back"),
-            false => format!("{what:?}"),
-        });
-        let all = 0..sizes.len();
-        match what {
-            WhatChanges::Resize { volume, blocks } => {
-                let medium = &self.media[volume];
-                if medium.is_odd {
-                    return;
-                }
-                // What is cut off goes when it is cut off.
-                if blocks > sizes[volume] {
-                    medium.set_file_blocks(&self.world, blocks);
-                }
-                self.work.resizing(volume, blocks);
-            }
-            WhatChanges::Gone { subsystem, volume } if is_back => {
-                self.work.set_absent(subsystem, volume..volume + 1, false);
-            }
-            WhatChanges::Gone { subsystem, volume } => {
-                self.work.set_may_be_gone(subsystem, volume, true);
-            }
-            WhatChanges::Inaccessible { subsystem } if is_back => {
-                self.work.set_absent(subsystem, all, false);
-            }
-            _ => {}
-        }
-        self.changes.make(target, &self.plan, (what, is_back));
-        target.call(&self.world);
-    }
-
-    /// Cuts off what the target has cut off of a file.
-    fn note_cut(&mut self) -> Verdict {
-        if !self.changes.is_resizing() && !self.media.iter().any(|medium| medium.is_odd) {
-            return Ok(());
-        }
-        for (volume, medium) in self.media.iter().enumerate() {
-            let cut = medium.file_blocks().filter(|&now| now < medium.blocks);
-            let (Some(blocks), Some(file)) = (cut, medium.file()) else {
-                continue;
-            };
-            let bytes = blocks * u64::from(medium.plan.block_bytes);
-            // A write there would make the file longer again.
-            if self
-                .world
-                .borrow()
-                .disk
-                .is_busy_behind(file, bytes as usize)
-            {
-                let text = format!("volume {volume}: I/O is under way behind the new end");
-                return Err(Violation(text));
-            }
-            medium.set_file_blocks(&self.world, blocks);
-        }
-        Ok(())
-    }
-
-    /// The hosts that use a subsystem.
-    fn hosts_of(&self, subsystem: usize) -> Vec<usize> {
-        let hosts = self.plan.hosts.iter().enumerate();
-        let theirs = hosts.filter(|(_, host)| host.subsystem == subsystem);
-        theirs.map(|(n, _)| n).collect()
-    }
-
-    /// Takes note of a change that is made.
-    fn note_change(&mut self) -> Verdict {
-        let Some(step) = self.changes.take()? else {
-            return Ok(());
-        };
-        self.world.borrow_mut().trace(|| format!("{step:?}"));
-        if let ChangeStep::Made(..) = step {
-            let delay = self.world.borrow_mut().random.around(5 * MS);
-            self.script_after(delay, TAKE_BACK);
-        }
-        let all = 0..self.media.len();
-        match step {
-            ChangeStep::Over(WhatChanges::Resize { volume, blocks }) => {
-                self.media[volume].blocks = blocks;
-                self.work.resized(volume, blocks);
-            }
-            ChangeStep::Over(WhatChanges::Gone { subsystem, volume }) => {
-                self.work.set_may_be_gone(subsystem, volume, false);
-            }
-            ChangeStep::Refused(WhatChanges::Resize { volume, .. }) => self.work.kept_size(volume),
-            // It is cut off later, or never: hosts keep away from there.
-            ChangeStep::Made(WhatChanges::Resize { volume, blocks }, _) => {
-                self.media[volume].is_odd = true;
-                self.work.keep_below(volume, blocks);
-            }
-            ChangeStep::Made(WhatChanges::Gone { subsystem, volume }, true) => {
-                self.work.set_absent(subsystem, volume..volume + 1, true);
-                self.work
-                    .forbid_writes(&self.hosts_of(subsystem), volume..volume + 1);
-            }
-            ChangeStep::Made(WhatChanges::Inaccessible { subsystem }, true) => {
-                self.work.set_absent(subsystem, all.clone(), true);
-                self.work.forbid_writes(&self.hosts_of(subsystem), all);
-            }
-            ChangeStep::Made(WhatChanges::Unlistened { listener }, true) => {
-                let left = self.world.borrow().net.connections_to(address(listener));
-                if left > 0 {
-                    let text = format!("{left} connections are left of listener {listener}");
-                    return Err(Violation(text));
-                }
-            }
-            _ => {}
-        }
-        Ok(())
-    }
-
-    /// The sizes that the volumes of a target that has ended have.
-    fn settle_sizes(&mut self) {
-        for (volume, medium) in self.media.iter_mut().enumerate() {
-            medium.is_odd = false;
-            // A file that is shorter than it was has been cut off.
-            let now = medium.file_blocks().unwrap_or(medium.blocks);
-            match now < medium.blocks {
-                true => {
-                    medium.blocks = now;
-                    self.work.resized(volume, now);
-                }
-                false => {
-                    self.work.restored(volume, medium.blocks);
-                }
-            }
-        }
-    }
-
     /// The target's process ends where it stands, and perhaps its machine.
     fn stop_target(&mut self, power: bool) -> Verdict {
         // What has arrived at a host is handled before this.
@@ -962,19 +712,5 @@ impl SeedRun {
         world.reset_vanished();
         let delay = world.random.around(100 * US);
         world.after(delay, WorldEvent::Script(BURY));
-    }
-}
-
-/// A connection is reset, or stands still for a while.
-fn disturb(world: &mut World, resets: bool) {
-    let connections = world.net.live_connections();
-    if connections.is_empty() {
-        return;
-    }
-    let connection = world.random.pick(&connections);
-    let time = world.random.around(MS);
-    match resets {
-        true => world.reset(connection),
-        false => world.stall(connection, time),
     }
 }
