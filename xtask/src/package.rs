@@ -42,7 +42,20 @@ fn is_made() -> bool {
     let _ = std::fs::remove_dir_all(Path::new(ROOT).join(OUTPUT));
     let mut build = Command::new(env!("CARGO"));
     build.args(["build", "--release", "--package", "weft", "--bin", "weft"]);
-    succeeds(&mut build) && says_of_itself() && MAKERS.iter().all(|(name, words)| make(name, words))
+    succeeds(&mut build)
+        && says_of_itself()
+        && is_stripped()
+        && MAKERS.iter().all(|(name, words)| make(name, words))
+}
+
+/// The program of both packages, without what only debuggers read: three quarters of it. The names
+/// of functions stay, for backtraces and `perf`, and the probes.
+fn is_stripped() -> bool {
+    let mut strip = Command::new("strip");
+    strip
+        .args(["--strip-debug", "-o"])
+        .arg(Path::new(OUTPUT).join("weft"));
+    succeeds(strip.arg("target/release/weft"))
 }
 
 /// Has the program write its manual pages and completions, for both packages.
