@@ -258,6 +258,7 @@ impl<P: Protocol> Core<P> {
         self.host = self.shared.hosts.host(name, self.pool.budget());
         self.room = CommandRoom::default();
         self.pool = self.pool.of(self.host.share.clone());
+        self.link.stream.count_to(&self.pool);
     }
 
     /// So many of its commands have room, whatever there is: those of a short queue that
@@ -524,6 +525,7 @@ pub trait Connection: Protocol {
         core.handshake = None;
         let left = core.link.stream.on_handshake(done, driver);
         if core.link.stream.tls_bytes().is_some() && core.tls.is_none() {
+            core.link.stream.count_to(&core.pool);
             core.tls = Some(MeteredTls::new(core.shared.tls_meter(core.via.listener)));
         }
         if self.core().link.stream.proven_peer().is_some() {

@@ -16,9 +16,10 @@ use tls::{Handshake, HandshakeError, HandshakeStep, ProvenPeer, Secured};
 const TLS_HANDSHAKE: u8 = 22;
 /// Bytes of a handshake that are asked for at once, and that wait for a step.
 const HANDSHAKE_BYTES_MAX: u32 = 20 << 10;
-/// Bytes of records in one send, at most: so many stay in a processor's cache until the kernel
-/// takes them.
+/// Bytes of a buffer with records, at most.
 const SEALED_BYTES_MAX: u32 = 256 << 10;
+/// Buffers with records in one send, at most: room for a batch of many PDUs.
+const SEALED_BUFS_MAX: usize = 5;
 /// Room for a few records, where a buffer for all there are is not to be had.
 const FEW_RECORDS_BYTES: u32 = 64 << 10;
 
@@ -225,6 +226,8 @@ pub(crate) struct RecordLayer {
     opener: Opener,
     sealer: Sealer,
     pool: Pool,
+    /// What all but the first buffer of a send are taken of; `None`: a send has one.
+    share: Option<Pool>,
     /// What was received of a record that is not whole.
     cipher: Option<Stage>,
     /// Where the plaintext of the receive under way goes.
@@ -255,6 +258,7 @@ impl RecordLayer {
             opener: secured.opener,
             sealer: secured.sealer,
             pool,
+            share: None,
             cipher: None,
             direct: None,
             stage: None,
@@ -380,6 +384,11 @@ impl RecordLayer {
         Ok(0)
     }
 
+    /// As [`Stream::count_to`](crate::Stream::count_to).
+    pub fn count_to(&mut self, share: &Pool) {
+        self.share = Some(share.clone());
+    }
+
     /// Takes a batch to be sealed and sent.
     pub fn take(&mut self, batch: Box<Batch>) {
         assert!(self.unsealed.is_none(), "one batch at a time");
@@ -431,9 +440,10 @@ impl RecordLayer {
         if self.takes_key_update && self.key_is_used_up() {
             self.ahead.extend(self.sealer.update());
         }
-        let (mut out, mut sealed) = (None, None);
+        let mut out = None;
+        let mut sealed = [const { None }; SEALED_BUFS_MAX];
         if let Some(mut plain) = self.unsealed.take() {
-            sealed = self.seal_into_buffer(&mut plain);
+            self.seal_into_buffers(&mut plain, &mut sealed);
             if plain.is_empty() {
                 plain.clear();
                 out = Some(plain);
@@ -443,7 +453,7 @@ impl RecordLayer {
         }
         let mut out = out.unwrap_or_else(|| driver.batch());
         out.header(&std::mem::take(&mut self.ahead));
-        if let Some((buf, bytes)) = sealed {
+        for (buf, bytes) in sealed.into_iter().flatten() {
             out.payload(buf.range().slice(0, bytes));
             out.hold(buf);
         }
@@ -464,31 +474,42 @@ impl RecordLayer {
         out
     }
 
-    /// Seals as much of a batch as goes into one buffer.
-    fn seal_into_buffer(&mut self, plain: &mut Batch) -> Option<(Buf, u32)> {
-        let left = plain.len_bytes();
-        let records = left.div_ceil(PLAIN_BYTES_MAX as u64);
-        let all = left + records * EXTRA_BYTES as u64;
-        let all = all.min(SEALED_BYTES_MAX.into()) as u32;
-        let buf = self.pool.get(all);
-        let buf = buf.or_else(|| self.pool.get(all.min(FEW_RECORDS_BYTES)))?;
-        let mut at = 0;
-        while !plain.is_empty() {
-            let len = (PLAIN_BYTES_MAX as u64).min(plain.len_bytes()) as u32;
-            let whole = len + EXTRA_BYTES as u32;
-            if at + whole > buf.len() {
+    /// Seals a batch as far as there are buffers and the turn has a share: one in any case.
+    fn seal_into_buffers(&mut self, plain: &mut Batch, bufs: &mut [Option<(Buf, u32)>]) {
+        let pools = std::iter::once(&self.pool).chain(self.share.iter().cycle());
+        for (buf, pool) in bufs.iter_mut().zip(pools) {
+            *buf = seal_into_buffer(&mut self.sealer, plain, pool);
+            if buf.is_none() || plain.is_empty() || work::is_used_up() {
                 break;
             }
-            let to = Sealed::Range(buf.range().slice(at, whole));
-            seal_record(&mut self.sealer, plain, len as usize, to);
-            at += whole;
         }
-        Some((buf, at))
     }
 
     pub fn held_bytes(&self) -> u64 {
         self.cipher.as_ref().map_or(0, Stage::capacity) as u64
     }
+}
+
+/// Seals as much of a batch as goes into one buffer.
+fn seal_into_buffer(sealer: &mut Sealer, plain: &mut Batch, pool: &Pool) -> Option<(Buf, u32)> {
+    let left = plain.len_bytes();
+    let records = left.div_ceil(PLAIN_BYTES_MAX as u64);
+    let all = left + records * EXTRA_BYTES as u64;
+    let all = all.min(SEALED_BYTES_MAX.into()) as u32;
+    let buf = pool.get(all);
+    let buf = buf.or_else(|| pool.get(all.min(FEW_RECORDS_BYTES)))?;
+    let mut at = 0;
+    while !plain.is_empty() {
+        let len = (PLAIN_BYTES_MAX as u64).min(plain.len_bytes()) as u32;
+        let whole = len + EXTRA_BYTES as u32;
+        if at + whole > buf.len() {
+            break;
+        }
+        let to = Sealed::Range(buf.range().slice(at, whole));
+        seal_record(sealer, plain, len as usize, to);
+        at += whole;
+    }
+    Some((buf, at))
 }
 
 /// Seals the next bytes of a batch.

@@ -5,7 +5,7 @@
 //! bytes and seals them before the driver sees the batch (`secure.rs`).
 
 use auth::psk::TlsPsk;
-use mem::{BufRange, Stage};
+use mem::{BufRange, Pool, Stage};
 use reactor::{Batch, ConnectedSocket, Driver, Received, SocketId, Token};
 use tls::{Handshake, ProvenPeer};
 
@@ -303,6 +303,15 @@ impl Stream {
                     more: self.has_more,
                 })
             }
+        }
+    }
+
+    /// A send of records has several buffers from now on, all but the first of `pool`, which
+    /// counts them to a host. That is for targets: a target waits for what its host sends, and
+    /// is faster where the first of it leaves early. Without records nothing changes.
+    pub fn count_to(&mut self, pool: &Pool) {
+        if let Layer::Secure(layer) = &mut self.layer {
+            layer.count_to(pool);
         }
     }
 

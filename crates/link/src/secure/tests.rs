@@ -2,7 +2,7 @@
 
 use auth::Secret;
 use auth::psk::PskHash;
-use mem::{Budget, Region};
+use mem::{Budget, Region, Share};
 use reactor::{AnyDriver, Choice, DriverConfig};
 
 use super::*;
@@ -137,27 +137,73 @@ fn end_of_the_peer_comes_behind_its_data_and_nothing_comes_behind_it() {
     assert!(server.peer_has_ended());
 }
 
-#[test]
-fn large_batch_leaves_in_sends_of_a_buffer_each() {
-    let (mut server, mut client) = (layer(false), layer(true));
-    let region = Region::anonymous(1 << 20).expect("room");
-    let plain: Vec<u8> = (0..1u32 << 20).map(|n| (n * 7 + n / 256) as u8).collect();
-    mem::copy_in(region.range(0, 1 << 20), &plain);
+/// Bytes of records of full size in a buffer.
+const PLAIN_OF_BUF: usize =
+    SEALED_BYTES_MAX as usize / (PLAIN_BYTES_MAX + EXTRA_BYTES) * PLAIN_BYTES_MAX;
+
+/// Sends `len` bytes in turns that may cost `units_max` each: how many of them each send brings
+/// to the peer.
+fn opened_of_sends(server: &mut RecordLayer, len: u32, units_max: u64) -> Vec<usize> {
+    let mut client = layer(true);
+    let region = Region::anonymous(len.into()).expect("room");
+    let plain: Vec<u8> = (0..len).map(|n| (n * 7 + n / 256) as u8).collect();
+    mem::copy_in(region.range(0, len), &plain);
     let mut batch = Batch::new();
-    batch.header(b"head");
-    batch.payload(region.range(0, 1 << 20));
+    batch.payload(region.range(0, len));
     server.take(batch);
-    let (mut came, mut sends) = (Vec::new(), 0);
+    let (mut came, mut sends) = (Vec::new(), Vec::new());
     while server.has_output() {
-        let bytes = sent(&mut server);
-        assert!(!bytes.is_empty() && bytes.len() <= SEALED_BYTES_MAX as usize);
-        sends += 1;
-        let (data, _) = received(&mut client, &bytes, false).expect("data");
-        came.extend(data);
+        let bytes = work::take_turn(&mut 0, units_max, || sent(server));
+        let before = came.len();
+        for part in bytes.chunks(SEALED_BYTES_MAX as usize / 2) {
+            came.extend(received(&mut client, part, false).expect("data").0);
+        }
+        sends.push(came.len() - before);
     }
-    assert_eq!(came.len(), plain.len() + 4);
-    assert!(came[4..] == plain[..] && came.starts_with(b"head"));
-    assert_eq!(sends, 5);
+    assert!(came == plain);
+    sends
+}
+
+/// The same of a MiB where more than one buffer of a send is not to be had.
+fn sends_one_buffer_at_a_time(server: &mut RecordLayer, units_max: u64) {
+    let sends = opened_of_sends(server, 1 << 20, units_max);
+    let rest = (1 << 20) - 4 * PLAIN_OF_BUF;
+    assert_eq!(sends, [[PLAIN_OF_BUF; 4].as_slice(), &[rest]].concat());
+}
+
+/// A layer whose sends have several buffers.
+fn target() -> RecordLayer {
+    let mut target = layer(false);
+    target.count_to(&pool());
+    target
+}
+
+#[test]
+fn batch_of_a_target_leaves_in_one_send_of_several_buffers() {
+    let sends = |len| opened_of_sends(&mut target(), len, u64::MAX);
+    assert_eq!(sends(1 << 20), [1 << 20]);
+    let most = SEALED_BUFS_MAX * PLAIN_OF_BUF;
+    assert_eq!(sends(2 << 20), [most, (2 << 20) - most]);
+}
+
+#[test]
+fn batch_of_a_host_leaves_in_sends_of_a_buffer_each() {
+    sends_one_buffer_at_a_time(&mut layer(false), u64::MAX);
+}
+
+#[test]
+fn turn_whose_share_is_used_up_sends_one_buffer() {
+    sends_one_buffer_at_a_time(&mut target(), 1);
+}
+
+#[test]
+fn host_whose_share_is_used_up_is_sent_one_buffer_at_a_time() {
+    let mut server = layer(false);
+    let pool = pool();
+    let of_host = pool.of(Share::new(pool.budget().clone()));
+    let _held: Vec<Buf> = std::iter::from_fn(|| of_host.get(FEW_RECORDS_BYTES)).collect();
+    server.count_to(&of_host);
+    sends_one_buffer_at_a_time(&mut server, u64::MAX);
 }
 
 #[test]
