@@ -233,8 +233,11 @@ fn mistakes_of_a_command_cost_that_command_alone(backend: Choice) {
     });
 }
 
+/// Makes FPDUs.
+type Makes<'a> = &'a dyn Fn(Fpdus) -> Vec<u8>;
+
 /// The Terminate that an I/O queue gets for an FPDU, which ends that queue alone.
-fn terminated(running: &Running, fpdu: &dyn Fn(Fpdus) -> Vec<u8>) -> Option<QpOp> {
+fn terminated(running: &Running, fpdu: Makes<'_>) -> Option<QpOp> {
     let (_admin, mut io) = RdmaQueue::pair(running.addresses()[0]);
     io.stream
         .write_all(&fpdu(Fpdus { crc: true }))
@@ -260,7 +263,7 @@ fn mistakes_of_the_stream_cost_that_connection_alone(backend: Choice) {
         let far = |fpdus: Fpdus| fpdus.send(9, &[0; 64]);
         let short = |fpdus: Fpdus| fpdus.send(2, &[0; 63]);
         let long = |fpdus: Fpdus| fpdus.send(2, &[0; 64 + (16 << 10) + 1]);
-        let cases: [(&dyn Fn(Fpdus) -> Vec<u8>, TerminateCode); 8] = [
+        let cases: [(Makes<'_>, TerminateCode); 8] = [
             (&written, TerminateCode::SINK_STAG),
             (&response, TerminateCode::UNEXPECTED_OPCODE),
             (&damaged, TerminateCode::CRC),
