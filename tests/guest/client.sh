@@ -6,14 +6,14 @@
 # then finds OTHER too: namespaces 1 (16 MiB, 512 byte blocks) and 7 (32, 4096).
 
 step discover
-nvme discover -t tcp -a "$ADDR" -s "$PORT" >/tmp/discovered
+nvme discover -t "$TRANSPORT" -a "$ADDR" -s "$PORT" >/tmp/discovered
 has "subnqn: *$NQN" /tmp/discovered
-has "trtype: *tcp" /tmp/discovered
+has "trtype: *$TRANSPORT" /tmp/discovered
 has "subtype: *nvme subsystem" /tmp/discovered
 
 step connect
 # shellcheck disable=SC2086
-nvme connect -t tcp -a "$ADDR" -s "$PORT" -n "$NQN" $OPTIONS
+nvme connect -t "$TRANSPORT" -a "$ADDR" -s "$PORT" -n "$NQN" $OPTIONS
 wait_for /dev/nvme0n1
 queues=$(($(cat /sys/class/nvme/nvme0/queue_count) - 1))
 [ "$queues" = "$QUEUES" ] || fail "$queues I/O queues, not $QUEUES"
@@ -124,7 +124,7 @@ if [ -n "$ADVERTISED" ]; then
     ip addr del 127.0.0.1/8 dev lo
     ip route flush table local 127.0.0.0/8
     ip route add "$ADVERTISED" via 10.0.2.2 dev eth0
-    nvme connect-all -t tcp -a "$ADVERTISED" -s "$PORT"
+    nvme connect-all -t "$TRANSPORT" -a "$ADVERTISED" -s "$PORT"
     # By name: the discovery controller took the first number.
     device() {
         found=$(grep -lxF "$1" /sys/class/nvme/nvme*/subsysnqn) || fail "no controller of $1"

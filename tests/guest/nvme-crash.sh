@@ -4,7 +4,7 @@ disk=/dev/nvme0n1
 
 connect() {
     # shellcheck disable=SC2086
-    nvme connect -t tcp -a "$ADDR" -s "$PORT" -n "$NQN" --reconnect-delay=1 --ctrl-loss-tmo=90 $OPTIONS
+    nvme connect -t "$TRANSPORT" -a "$ADDR" -s "$PORT" -n "$NQN" --reconnect-delay=1 --ctrl-loss-tmo=90 $OPTIONS
     wait_for $disk
 }
 

@@ -1,6 +1,9 @@
 # Common to all scripts. Set by the caller: ADDR, PORT, NQN.
 set -eu
 
+# What carries NVMe; rdma.sh says otherwise.
+TRANSPORT=tcp
+
 # A step's name is what a failure is looked up by; the time is the guest's.
 step() {
     read -r up _ </proc/uptime

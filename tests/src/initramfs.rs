@@ -95,7 +95,7 @@ impl From<io::Error> for Unavailable {
 }
 
 /// The one kernel that was unpacked.
-fn kernel_version(sysroot: &Sysroot) -> Result<String, Unavailable> {
+pub(crate) fn kernel_version(sysroot: &Sysroot) -> Result<String, Unavailable> {
     let modules = sysroot.root.join("lib/modules");
     let listed = fs::read_dir(&modules).map_err(|e| Unavailable::wrap(modules.display(), e))?;
     let names: Vec<String> = listed

@@ -18,6 +18,7 @@ pub mod files;
 pub mod guest;
 pub mod initramfs;
 pub mod kdc;
+mod kernel_module;
 pub mod packages;
 pub mod prometheus;
 pub mod python;

@@ -238,7 +238,14 @@ fn fetch_into(work: &Path, release: &str, system: &System) -> Result<(), Unavail
             output(&mut unpack).map_err(Unavailable)?;
         }
     }
-    as_without_merge(&work.join("root"))
+    as_without_merge(&work.join("root"))?;
+    let sysroot = Sysroot {
+        root: work.join("root"),
+    };
+    for module in system.built {
+        crate::kernel_module::build(&sysroot, module, &work.join("module"))?;
+    }
+    Ok(())
 }
 
 /// Runs apt-get on lists, status and archives below `work`.

@@ -8,6 +8,8 @@ pub const KERNEL_TARGET: &str = include_str!("../guest/kernel-target.sh");
 const DISK: &str = include_str!("../guest/disk.sh");
 /// A target that is killed and started again: behind [`NVME_CRASH`] or [`ISCSI_CRASH`].
 pub const CRASH: &str = include_str!("../guest/crash.sh");
+/// Before [`CLIENT`] or [`NVME_CRASH`]: the host connects by RDMA.
+pub const RDMA: &str = include_str!("../guest/rdma.sh");
 /// The host of that.
 pub const NVME_CRASH: &str = include_str!("../guest/nvme-crash.sh");
 

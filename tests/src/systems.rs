@@ -20,6 +20,22 @@ pub struct System {
     pub loaded: &'static [&'static str],
     /// Kernel modules that a script may load with `modprobe`.
     pub modules: &'static [&'static str],
+    /// Kernel modules that the distribution's kernel is without: they are built from its
+    /// source, which is among the packages with the headers.
+    pub built: &'static [BuiltModule],
+}
+
+/// A kernel module that is built.
+#[derive(Debug)]
+pub struct BuiltModule {
+    /// The name by which a script loads it.
+    pub name: &'static str,
+    /// Its folder in the kernel's source, which makes a module of the folder's own name.
+    pub folder: &'static str,
+    /// The option of the kernel's configuration that it is.
+    pub option: &'static str,
+    /// Constants of the source that are made true.
+    pub constants: &'static [&'static str],
 }
 
 impl System {
@@ -144,6 +160,57 @@ pub static RELEASE: System = System {
         "virtio_blk",
         "wireguard",
     ],
+    built: &[],
+};
+
+/// The machine's release as a host that speaks RDMA without a card: soft iWARP (siw), as it
+/// is, and one that asks for CRCs and for the first FPDU, and sends large ones.
+pub static SIW: System = System {
+    name: "siw",
+    suite: None,
+    kernel: None,
+    packages: &[
+        "busybox-static",
+        "dash",
+        "e2fsprogs",
+        "fio",
+        "iproute2",
+        "kmod",
+        "linux-headers-amd64",
+        "linux-source",
+        "nvme-cli",
+        "xfsprogs",
+        "xz-utils",
+        "zstd",
+    ],
+    programs: &[
+        "bin/dash",
+        "bin/ip",
+        "sbin/fsck.ext4",
+        "sbin/mkfs.ext4",
+        "sbin/mkfs.xfs",
+        "sbin/xfs_repair",
+        "usr/bin/fio",
+        "usr/bin/rdma",
+        "usr/sbin/nvme",
+    ],
+    files: &["etc/mke2fs.conf"],
+    loaded: &["ext4"],
+    modules: &["nvme_rdma", "siw", "siw_strict", "xfs"],
+    built: &[
+        BuiltModule {
+            name: "siw",
+            folder: "drivers/infiniband/sw/siw",
+            option: "CONFIG_RDMA_SIW",
+            constants: &[],
+        },
+        BuiltModule {
+            name: "siw_strict",
+            folder: "drivers/infiniband/sw/siw",
+            option: "CONFIG_RDMA_SIW",
+            constants: &["mpa_crc_required", "peer_to_peer", "try_gso"],
+        },
+    ],
 };
 
 /// A kernel and programs young enough for TLS and in-band authentication of NVMe/TCP.
@@ -157,6 +224,7 @@ pub static FORKY: System = System {
     // Not xfs, which takes a guest 2 s.
     loaded: &["ext4"],
     modules: SECURE_MODULES,
+    built: &[],
 };
 
 /// The same kernel with programs from before FORKY's: libnvme derives PSKs otherwise than the

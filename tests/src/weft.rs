@@ -38,6 +38,8 @@ pub struct Setup {
     pub size_mib: u32,
     /// Its block size.
     pub block_bytes: u32,
+    /// More lines of the listener.
+    pub listener: &'static str,
     /// As a user without any right, where this process may become one.
     pub unprivileged: bool,
     /// What denies it system calls: a launcher, `deny_io_uring` or `under_profile`, and its
@@ -55,6 +57,7 @@ impl Default for Setup {
             volume: "ram",
             size_mib: 256,
             block_bytes: 4096,
+            listener: "",
             unprivileged: false,
             launcher: None,
             small_disk_mib: None,
@@ -309,13 +312,14 @@ fn config(setup: &Setup, address: SocketAddr) -> String {
          [[nvme.subsystem]]\nnqn = \"{NQN_OTHER}\"\nallow_any_host = true\n\
          [[nvme.subsystem.namespace]]\nnsid = 1\nvolume = \"o1\"\n\
          [[nvme.subsystem.namespace]]\nnsid = 7\nvolume = \"o7\"\n\
-         [[listener]]\naddress = \"{address}\"\n\
+         [[listener]]\naddress = \"{address}\"\n{listener}\n\
          [policy]\nio = \"{io}\"\n\
          [nvme]\ncontrollers_of_host_max = 2000\n\
          [admin]\nsocket = \"off\"\n",
         kind = setup.volume,
         size = setup.size_mib,
         block = setup.block_bytes,
+        listener = setup.listener,
         path = if setup.volume == "file" {
             "path = \"v.img\""
         } else {

@@ -7,7 +7,7 @@
 #![forbid(unsafe_code)]
 
 use interop::guest::{Config, Guest, GuestEnd, GuestOutcome};
-use interop::systems::{FORKY, RELEASE, TRIXIE};
+use interop::systems::{FORKY, RELEASE, SIW, TRIXIE};
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -40,7 +40,7 @@ fn main() -> ExitCode {
     let mut config = Config::new("by-hand", &script);
     config.cpus = cpus;
     if let Ok(name) = std::env::var("WEFT_GUEST_SYSTEM") {
-        let Some(system) = [&RELEASE, &FORKY, &TRIXIE]
+        let Some(system) = [&RELEASE, &FORKY, &TRIXIE, &SIW]
             .into_iter()
             .find(|s| s.name == name)
         else {

@@ -16,6 +16,7 @@ mod kernel_target;
 mod live;
 mod nfs;
 mod peer;
+mod rdma;
 mod secure;
 mod story;
 mod tls;

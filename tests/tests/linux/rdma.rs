@@ -1,0 +1,83 @@
+//! An unmodified Linux kernel as the host by RDMA: its NVMe/RDMA on soft iWARP, which is
+//! built from the same kernel's source.
+
+use interop::guest::{Config, Guest};
+use interop::scripts::{CLIENT, CRASH, MACHINE, NVME_CRASH, RDMA, script};
+use interop::systems::SIW;
+use interop::weft::{NQN, Setup, WeftProcess};
+use needs::needs;
+
+use crate::host::{KILLS, REFUSED};
+
+/// The host's whole session by RDMA; `module`: which soft iWARP it has.
+fn session(name: &str, module: &str, setup: Setup) {
+    let target = WeftProcess::start(name, setup);
+    let port = target.address().port().to_string();
+    let settings = [
+        ("ADDR", MACHINE),
+        ("PORT", &port),
+        ("NQN", NQN),
+        ("SIW", module),
+        // Where the machine is busy, an emulated guest may not run for seconds.
+        ("OPTIONS", "--nr-io-queues=2 --keep-alive-tmo=30"),
+        ("QUEUES", "2"),
+        ("COMPARE", "1"),
+        ("ADVERTISED", ""),
+    ];
+    let mut config = Config::new(name, &script(&settings, &[RDMA, CLIENT]));
+    config.system = &SIW;
+    config.cpus = 2;
+    let guest = Guest::start(&config).expect("a guest");
+    guest.finish().expect_success();
+    target.expect_orderly_end();
+}
+
+#[needs(guest, program("make"), program("gcc"))]
+#[test]
+fn session_by_rdma() {
+    let setup = Setup {
+        listener: "rdma = true",
+        block_bytes: 512,
+        ..Setup::default()
+    };
+    session("rdma", "siw", setup);
+}
+
+#[needs(guest, program("make"), program("gcc"))]
+#[test]
+fn session_by_rdma_with_a_stricter_peer() {
+    let setup = Setup {
+        listener: "rdma = \"only\"\nmpa_crc = \"off\"",
+        volume: "file",
+        ..Setup::default()
+    };
+    session("rdma-strict", "siw_strict", setup);
+}
+
+/// As over TCP: the target dies twice, and the host finds every flushed byte.
+#[needs(guest, program("make"), program("gcc"))]
+#[test]
+fn target_killed_under_load_by_rdma() {
+    let name = "rdma-killed";
+    let setup = Setup {
+        listener: "rdma = true",
+        volume: "file",
+        ..Setup::default()
+    };
+    let mut target = WeftProcess::start(name, setup);
+    let port = target.address().port().to_string();
+    let settings = [
+        ("ADDR", MACHINE),
+        ("PORT", &port),
+        ("NQN", NQN),
+        ("SIW", "siw"),
+        ("OPTIONS", "--nr-io-queues=2"),
+    ];
+    let mut config = Config::new(name, &script(&settings, &[RDMA, NVME_CRASH, CRASH]));
+    config.system = &SIW;
+    config.cpus = 2;
+    let guest = Guest::start(&config).expect("a guest");
+    let guest = target.dies_at(guest, &KILLS, REFUSED);
+    guest.finish().expect_success();
+    target.expect_orderly_end();
+}
