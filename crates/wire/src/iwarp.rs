@@ -153,7 +153,7 @@ pub const READ_DEPTH_MASK: u16 = 0x3fff;
 /// This IRD or ORD is not negotiated here but by the upper layers.
 pub const READ_DEPTH_UNSET: u16 = 0x3fff;
 
-/// DDP's control field (RFC 5041, section 4.2).
+/// DDP's control field (RFC 5041, section 4.1).
 pub mod ddp_control {
     /// T: the segment is tagged.
     pub const TAGGED: u8 = 0x80;
@@ -257,6 +257,8 @@ codes! {
     ACCESS_RIGHTS = 0, 1, 0x02, "RDMAP: access rights violation";
     SOURCE_NOT_ASSOCIATED = 0, 1, 0x03, "RDMAP: STag not associated with the stream";
     SOURCE_WRAP = 0, 1, 0x04, "RDMAP: Tagged Offset wraps";
+    STAG_PROTECTED = 0, 1, 0x09, "RDMAP: STag cannot be invalidated, by its protection";
+    PROTECTION_UNSPECIFIED = 0, 1, 0xff, "RDMAP: unspecified protection error";
     RDMAP_VERSION = 0, 2, 0x05, "RDMAP: invalid version";
     UNEXPECTED_OPCODE = 0, 2, 0x06, "RDMAP: unexpected opcode";
     STREAM_CATASTROPHIC = 0, 2, 0x07, "RDMAP: catastrophic error of the stream";
@@ -343,6 +345,15 @@ mod tests {
         assert_eq!(control.as_bytes(), [0x12, 5, 0xc0, 0]);
         assert_eq!(TerminateCode::from(control), code);
         assert_eq!(code.name(), Some("DDP: message too long for its buffer"));
+        let protected = TerminateControl {
+            layer_etype: 0x01,
+            code: 9,
+            ..control
+        };
+        assert_eq!(
+            TerminateCode::from(protected),
+            TerminateCode::STAG_PROTECTED
+        );
         let unknown = TerminateCode { code: 0x77, ..code };
         assert_eq!(unknown.name(), None);
     }
