@@ -26,38 +26,7 @@ pub fn rpc_rdma(input: &[u8]) {
         return;
     };
     let mut random = Random::new(u64::from(u32::from_le_bytes(*config)));
-    let rpc = RpcServerSettings {
-        calls_max: CREDITS,
-        args_bytes_max: 2048,
-        args_bytes_free_max: 512,
-        args_bytes_all_max: 4096,
-        unsent_bytes_max: 4096,
-        io_bytes_max: 16 << 10,
-        ops_max: 8,
-        writes_max: 2,
-        ..RpcServerSettings::default()
-    };
-    let rdma = RdmaSettings {
-        inline_bytes_max: 1024,
-        credits: CREDITS,
-        ..RdmaSettings::default()
-    };
-    let private_data = [
-        0xf6,
-        0xab,
-        0x0e,
-        0x18,
-        1,
-        config[0] & 1,
-        0,
-        config[0] >> 1 & 3,
-    ];
-    let step = match config[1] & 3 {
-        0 => usize::MAX,
-        step => usize::from(step) * 37,
-    };
-    let mut pair = RdmaPair::new((rpc, rdma), Default::default(), &private_data, step);
-    pair.server.starves = config[0] & 8 != 0;
+    let mut pair = pair(config);
     let readable = pair.client.readable(&[BLANK; REGION_BYTES as usize]);
     let handles = [
         readable.handle,
@@ -102,6 +71,43 @@ pub fn rpc_rdma(input: &[u8]) {
         pair.client.memory(2).iter().all(|byte| *byte == BLANK),
         "it may be read alone"
     );
+}
+
+/// Both ends, as the configuration says.
+fn pair(config: &[u8; 4]) -> RdmaPair {
+    let rpc = RpcServerSettings {
+        calls_max: CREDITS,
+        args_bytes_max: 2048,
+        args_bytes_free_max: 512,
+        args_bytes_all_max: 4096,
+        unsent_bytes_max: 4096,
+        io_bytes_max: 16 << 10,
+        ops_max: 8,
+        writes_max: 2,
+        ..RpcServerSettings::default()
+    };
+    let rdma = RdmaSettings {
+        inline_bytes_max: 1024,
+        credits: CREDITS,
+        ..RdmaSettings::default()
+    };
+    let private_data = [
+        0xf6,
+        0xab,
+        0x0e,
+        0x18,
+        1,
+        config[0] & 1,
+        0,
+        config[0] >> 1 & 3,
+    ];
+    let step = match config[1] & 3 {
+        0 => usize::MAX,
+        step => usize::from(step) * 37,
+    };
+    let mut pair = RdmaPair::new((rpc, rdma), Default::default(), &private_data, step);
+    pair.server.starves = config[0] & 8 != 0;
+    pair
 }
 
 /// A Send of a client.
