@@ -40,8 +40,8 @@ pub(crate) fn rdma(
         },
     };
     let is_served = transports != Transports::Tcp;
-    if section.has("rdma") && protocol != Protocol::NvmeTcp {
-        sink.add(&section.span_of("rdma"), "`rdma` is for NVMe");
+    if section.has("rdma") && protocol == Protocol::Iscsi {
+        sink.add(&section.span_of("rdma"), "`rdma` is for NVMe and NFS");
     } else if is_served && requires_tls {
         let text = "`rdma` cannot stand beside `tls = \"required\"`: NVMe/RDMA does not go \
                     through TLS; give it a [[listener]] of its own";

@@ -36,10 +36,10 @@ use machine::{Machine, Nanos, Tag};
 use mem::Pool;
 use nfsd::callback::Callback;
 use nfsd::{Around, Elsewhere, Execution, Peer, Step};
-use reactor::{Driver, FileIo, Token};
+use reactor::{Driver, FileIo, Token, must_fill_random};
 use store::fs::{self, FileSystem, Time};
 
-pub use ::nfs::connection::Flavor;
+pub use ::nfs::connection::{Flavor, RdmaSettings};
 pub use nfsd::exports::{
     ClientName, Clients, ExportsError, Net, RULES_MAX, Rule, Squash, check_path, clash,
 };
@@ -177,9 +177,9 @@ pub struct NfsConnection {
     is_leaving: bool,
 }
 
-/// A connection that was just accepted.
+/// A connection that was just accepted; its client may come by RDMA, if there are settings.
 pub fn open(
-    local: &Rc<Local>,
+    (local, rdma): (&Rc<Local>, Option<RdmaSettings>),
     (id, stream): (ConnectionId, Stream),
     (via, place): (Via, HostPlace),
     (pool, now): (&Pool, Nanos),
@@ -197,6 +197,11 @@ pub fn open(
     let (shared, here) = (service.shared.clone(), (local.jobs.clone(), pool));
     let mut machine = Transport::new(settings, now).with_contexts(nfsd.contexts.clone());
     machine.set_let_in(peer.has_exports());
+    if let Some(rdma) = rdma {
+        let mut seed = [0; 8];
+        must_fill_random(&mut seed);
+        machine = machine.with_rdma(rdma, u64::from_le_bytes(seed));
+    }
     NfsConnection {
         core: Core::new(machine, id, stream, (via, place), shared, here),
         local: local.clone(),

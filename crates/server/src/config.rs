@@ -238,7 +238,7 @@ pub struct ListenerSpec {
     pub discovery_only: bool,
     /// Hosts connect by TLS alone; else those that have keys. For NVMe/TCP.
     pub requires_tls: bool,
-    /// How hosts connect by RDMA. For NVMe.
+    /// How hosts connect by RDMA. For NVMe and NFS.
     pub rdma: RdmaSpec,
 }
 
@@ -284,7 +284,9 @@ impl ListenerSpec {
             (Protocol::NvmeTcp, Transports::Both) => "NVMe/TCP and NVMe/RDMA",
             (Protocol::NvmeTcp, Transports::Rdma) => "NVMe/RDMA",
             (Protocol::Iscsi, _) => "iSCSI",
-            (Protocol::Nfs, _) => "NFS",
+            (Protocol::Nfs, Transports::Tcp) => "NFS",
+            (Protocol::Nfs, Transports::Both) => "NFS, also by RDMA",
+            (Protocol::Nfs, Transports::Rdma) => "NFS by RDMA",
         }
     }
 

@@ -58,6 +58,7 @@ pub use connections::{CONNECTIONS_LISTED_MAX, ControllerInfo};
 pub use engine::hosts::network;
 pub use engine::{LastRefusal, RefusalKind, Remedy, TlsInfo};
 pub use examine::{Finding, examine};
+pub use nvmf::transport::Transports;
 pub use report::{COUNTS, Count, CountKind, Report};
 pub use serve_nfs as nfs;
 pub use serve_nvme::NOT_AUTHENTICATED;

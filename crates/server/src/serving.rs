@@ -181,7 +181,10 @@ impl Protocols for Serving {
                 Serving::any(serve_nvme::open((&self.nvme, settings), stream, came, here))
             }
             Protocol::Iscsi => Serving::any(serve_iscsi::open(&self.iscsi, stream, came, here)),
-            Protocol::Nfs => Serving::any(serve_nfs::open(&self.nfs, stream, came, here)),
+            Protocol::Nfs => {
+                let rdma = nfs_rdma(&self.shared.limits, rdma);
+                Serving::any(serve_nfs::open((&self.nfs, rdma), stream, came, here))
+            }
         }
     }
 
@@ -293,19 +296,36 @@ fn qpair_settings(limits: &Limits, rdma: RdmaSpec) -> QpairSettings {
         },
         rdma: RdmaSettings {
             stream: QpSettings {
-                crc: rdma.crc,
-                ird_max: rdma.reads_max,
-                ord_max: rdma.reads_max,
-                ulpdu_max: ulpdu_max(rdma.fpdu_bytes_max.min(u16::MAX.into()) as u16),
                 tags_max: limits.queue_entries_max.into(),
-                handshake_timeout,
-                ..QpSettings::default()
+                ..stream_settings(limits, rdma)
             },
             in_capsule_max: limits.in_capsule_bytes_max,
             io_bytes_max: limits.io_bytes_max,
             entries_max: limits.queue_entries_max,
             qid_max: limits.io_queues_max,
         },
+    }
+}
+
+/// What a client of NFS may do by RDMA, if it may come so.
+fn nfs_rdma(limits: &Limits, rdma: RdmaSpec) -> Option<serve_nfs::RdmaSettings> {
+    let settings = serve_nfs::RdmaSettings {
+        stream: stream_settings(limits, rdma),
+        takes_records: !rdma.is_only(),
+        ..serve_nfs::RdmaSettings::default()
+    };
+    rdma.transports.has(Transport::Rdma).then_some(settings)
+}
+
+/// What a stream of iWARP may do that comes by a listener with this of RDMA.
+fn stream_settings(limits: &Limits, rdma: RdmaSpec) -> QpSettings {
+    QpSettings {
+        crc: rdma.crc,
+        ird_max: rdma.reads_max,
+        ord_max: rdma.reads_max,
+        ulpdu_max: ulpdu_max(rdma.fpdu_bytes_max.min(u16::MAX.into()) as u16),
+        handshake_timeout: handshake_timeout(limits),
+        ..QpSettings::default()
     }
 }
 
@@ -383,7 +403,7 @@ impl ServedConnection {
             ServedConnection::Nfs(c) => ConnectionInfo {
                 base: c.core().info(life, now),
                 protocol: Protocol::Nfs,
-                is_rdma: false,
+                is_rdma: c.core().link.machine.is_rdma(),
                 host: c.names().0.map(str::to_owned),
                 target: None,
                 in_flight: c.core().link.machine.executing(),

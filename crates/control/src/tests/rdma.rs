@@ -59,12 +59,12 @@ fn mistakes_of_rdma_are_told_where_they_are() {
             ["`tls = \"required\"`", "TLS"],
         ),
         (
-            "protocol = \"nfs\"\nrdma = true",
+            "protocol = \"iscsi\"\nrdma = true",
             "16:8",
-            ["`rdma` is for NVMe", ""],
+            ["`rdma` is for NVMe and NFS", ""],
         ),
     ] {
-        let text = match more.contains("nfs") {
+        let text = match more.contains("iscsi") {
             // The subsystem is reached at another.
             true => listener(more) + "[[listener]]\naddress = \"127.0.0.1:4421\"\n",
             false => listener(more),

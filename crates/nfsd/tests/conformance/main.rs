@@ -157,9 +157,8 @@ fn without_sockets_by_rdma() {
     }
 }
 
-/// The same over TCP, by a target that runs here.
-#[test]
-fn over_tcp() {
+/// A target that runs here, with RDMA as `rdma` says.
+fn target(rdma: server::RdmaSpec) -> (server::Running, std::net::SocketAddr) {
     use server::nfs::{Clients, ExportSpec, FileSystemKind, FileSystemSpec, Rule, Squash};
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = listener.local_addr().expect("an address");
@@ -181,12 +180,37 @@ fn over_tcp() {
             file_system: "files".into(),
             rules: vec![rule],
         }],
-        listeners: vec![server::ListenerSpec::nfs(address)],
+        listeners: vec![server::ListenerSpec {
+            rdma,
+            ..server::ListenerSpec::nfs(address)
+        }],
         ..server::Config::default()
     };
-    let running = server::start(config).expect("a target");
+    (server::start(config).expect("a target"), address)
+}
+
+/// The same over TCP, by a target that runs here.
+#[test]
+fn over_tcp() {
+    let (running, address) = target(server::RdmaSpec::default());
     all(&ServerUnderTest {
         connect: Rc::new(move || socket::connect(address)),
+        advance: None,
+        seen: SeenResults::default(),
+        base: vec!["some".into(), "where".into()],
+    });
+    running.stop();
+}
+
+/// The same by RDMA, on the port of those that come without.
+#[test]
+fn over_rdma() {
+    let (running, address) = target(server::RdmaSpec {
+        transports: server::Transports::Both,
+        ..server::RdmaSpec::default()
+    });
+    all(&ServerUnderTest {
+        connect: Rc::new(move || Box::new(rdma::RdmaConnection::connect(address))),
         advance: None,
         seen: SeenResults::default(),
         base: vec!["some".into(), "where".into()],

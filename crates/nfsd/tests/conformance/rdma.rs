@@ -3,7 +3,10 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
 use std::rc::Rc;
+use std::time::Duration;
 
 use doubles::nfsd::NfsdDouble;
 use doubles::rdma::RdmaClient;
@@ -154,10 +157,53 @@ fn place_of(answer: &[u8], place: ResultPlace) -> usize {
     }
 }
 
+/// What carries the bytes of a stream.
+trait Carrier {
+    /// Hands bytes to the server: what it has sent meanwhile.
+    fn pass(&mut self, bytes: &[u8]) -> Vec<u8>;
+    /// What the server sends next; nothing where it has ended, or has nothing to say.
+    fn wait(&mut self) -> Vec<u8>;
+}
+
+/// Of the server without sockets, by the number of the connection.
+struct Memory(Rc<RefCell<NfsdDouble>>, usize);
+
+impl Carrier for Memory {
+    fn pass(&mut self, bytes: &[u8]) -> Vec<u8> {
+        let mut server = self.0.borrow_mut();
+        if !bytes.is_empty() {
+            server.receive(self.1, bytes);
+        }
+        server.sent(self.1)
+    }
+
+    fn wait(&mut self) -> Vec<u8> {
+        self.pass(&[])
+    }
+}
+
+/// Of a server elsewhere.
+impl Carrier for TcpStream {
+    fn pass(&mut self, bytes: &[u8]) -> Vec<u8> {
+        // One that has ended says so when it is read.
+        let _ = self.write_all(bytes);
+        self.set_nonblocking(true).expect("a socket");
+        let read = self.wait();
+        self.set_nonblocking(false).expect("a socket");
+        read
+    }
+
+    fn wait(&mut self) -> Vec<u8> {
+        let mut bytes = vec![0; 64 << 10];
+        let len = self.read(&mut bytes).unwrap_or(0);
+        bytes.truncate(len);
+        bytes
+    }
+}
+
 /// A client that comes by RDMA.
 pub struct RdmaConnection {
-    server: Rc<RefCell<NfsdDouble>>,
-    number: usize,
+    carrier: Box<dyn Carrier>,
     client: RdmaClient,
     /// Calls that are not answered, by xid: where their data goes, and their last region.
     calls: BTreeMap<u32, (Option<ResultPlace>, usize)>,
@@ -165,16 +211,28 @@ pub struct RdmaConnection {
 }
 
 impl RdmaConnection {
-    /// One that the server has accepted.
+    /// One that the server without sockets has accepted.
     pub fn new(server: &Rc<RefCell<NfsdDouble>>, number: usize) -> RdmaConnection {
+        RdmaConnection::by(Box::new(Memory(server.clone(), number)))
+    }
+
+    /// One to a server elsewhere.
+    pub fn connect(address: SocketAddr) -> RdmaConnection {
+        let stream = TcpStream::connect(address).expect("a connection");
+        stream.set_nodelay(true).expect("a socket");
+        let timeout = Some(Duration::from_secs(30));
+        stream.set_read_timeout(timeout).expect("a socket");
+        RdmaConnection::by(Box::new(stream))
+    }
+
+    fn by(carrier: Box<dyn Carrier>) -> RdmaConnection {
         let data = RpcRdmaPrivateData {
             takes_invalidate: true,
             send_bytes_max: 4096,
             receive_bytes_max: 4096,
         };
         let mut connection = RdmaConnection {
-            server: server.clone(),
-            number,
+            carrier,
             client: RdmaClient::new(Default::default(), &data.encode()),
             calls: BTreeMap::new(),
             answers: VecDeque::new(),
@@ -184,18 +242,20 @@ impl RdmaConnection {
     }
 
     fn exchange(&mut self) {
-        let mut stream = VecDeque::new();
         loop {
-            let mut server = self.server.borrow_mut();
-            if self.client.transmit(&mut stream) {
-                let bytes: Vec<u8> = stream.drain(..).collect();
-                server.receive(self.number, &bytes);
-            }
-            stream.extend(server.sent(self.number));
-            drop(server);
-            if stream.is_empty() {
+            let mut bytes = VecDeque::new();
+            self.client.transmit(&mut bytes);
+            let sent = self.carrier.pass(bytes.make_contiguous());
+            if sent.is_empty() {
                 return;
             }
+            self.take(sent.into());
+        }
+    }
+
+    /// Takes what the server has sent.
+    fn take(&mut self, mut stream: VecDeque<u8>) {
+        while !stream.is_empty() {
             while self.client.receive(&mut stream, usize::MAX) {}
             for (message, _) in std::mem::take(&mut self.client.received) {
                 // An error is no answer.
@@ -284,7 +344,16 @@ impl Transport for RdmaConnection {
     }
 
     fn receive(&mut self) -> Option<Vec<u8>> {
-        self.poll()
+        loop {
+            if let Some(answer) = self.poll() {
+                return Some(answer);
+            }
+            let sent = self.carrier.wait();
+            if sent.is_empty() {
+                return None;
+            }
+            self.take(sent.into());
+        }
     }
 
     fn poll(&mut self) -> Option<Vec<u8>> {
