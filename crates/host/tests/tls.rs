@@ -179,7 +179,7 @@ fn hosts_with_and_without_keys_share_a_listener() {
     }
     assert!(connect(tls_alone, &host(GUEST, None)).is_err());
     let told = |to, host: &HostIdentity| {
-        let entries = discover(driver(), to, host).expect("a log");
+        let entries = discover(driver(), to, host, settings(false)).expect("a log");
         let ports = entries.iter().filter(|entry| entry.subnqn == NQN);
         ports.map(|entry| entry.trsvcid.clone()).collect::<Vec<_>>()
     };
