@@ -6,6 +6,7 @@
 //! turns at each value. One sweep gives several charts: rate, throughput and CPU
 //! of the same runs.
 
+mod iwarp;
 mod others;
 mod series;
 mod shapes;
@@ -25,8 +26,11 @@ pub const CATALOGUE: &[SweepSpec] = &[
     sizes::ISCSI_WRITE,
     sizes::NFS_READ,
     sizes::NFS_WRITE,
-    sizes::IWARP_READ,
-    sizes::IWARP_WRITE,
+    iwarp::READ,
+    iwarp::WRITE,
+    iwarp::LATENCY,
+    iwarp::CRC,
+    iwarp::FPDU,
     shapes::NVME_READ,
     shapes::NVME_WRITE,
     shapes::ISCSI_READ,

@@ -53,6 +53,8 @@ pub enum Shape {
 pub enum Headers {
     /// NVMe/TCP's.
     NvmeTcp,
+    /// NVMe/RDMA's, over iWARP.
+    NvmeRdma,
     /// iSCSI's.
     Iscsi,
     /// NFSv4.2's.
@@ -75,6 +77,12 @@ impl Headers {
             // A command capsule with its PDU header (NVMe/TCP 3.6.2.6: 8 + 64); a
             // C2HData header, or a response capsule with its PDU header (8 + 16).
             Headers::NvmeTcp => (72, 24),
+            // A Send with a command capsule (20 + 64 + 4 bytes of CRC); a Send with a response
+            // capsule (20 + 16 + 4), behind an RDMA Write (16 + 4) where data is read.
+            Headers::NvmeRdma => match rw {
+                Shape::Read => (88, 20 + 40),
+                Shape::Write => (88, 40),
+            },
             // Basic Header Segments (RFC 7143, section 11.2.1).
             Headers::Iscsi => (48, 48),
             // READ: state id, offset, count; whether the file ends, how much came.

@@ -47,6 +47,8 @@ pub const CLIENTS: &[(&str, LoadProtocol)] = &[
 pub enum LoadProtocol {
     /// NVMe/TCP.
     NvmeTcp,
+    /// NVMe/RDMA over iWARP in software; data digests are MPA's CRCs.
+    NvmeRdma,
     /// iSCSI.
     Iscsi,
     /// NFS 4.2.
@@ -133,6 +135,8 @@ pub struct Load {
     pub header_digest: bool,
     /// Data digest.
     pub data_digest: bool,
+    /// Most bytes of an FPDU of NVMe/RDMA that the target sends; `None`: 64 KiB.
+    pub fpdu_bytes_max: Option<u32>,
     /// TLS by a pre-shared key; `None`: in the clear. Of NVMe/TCP alone.
     pub tls: Option<TlsKey>,
     /// Open loop: I/Os a second over all connections; `None`: closed loop.

@@ -32,6 +32,7 @@ const LOAD: Load = Load {
     is_null: false,
     header_digest: false,
     data_digest: false,
+    fpdu_bytes_max: None,
     tls: None,
     rate: None,
     target_cores: 1,

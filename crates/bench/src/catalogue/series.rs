@@ -63,6 +63,7 @@ pub const ONE: Load = Load {
     is_null: false,
     header_digest: false,
     data_digest: false,
+    fpdu_bytes_max: None,
     tls: None,
     rate: None,
     target_cores: 1,

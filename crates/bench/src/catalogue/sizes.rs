@@ -9,11 +9,14 @@ use super::{Axis, Care, Chart, Reference, Scale, SeriesSpec, SweepSpec, Unit};
 use crate::load::LoadProtocol::{Iscsi, Nfs, NvmeTcp};
 use crate::load::{Load, LoadProtocol, Subject};
 use crate::measured::Quantity;
-use client::perf::Rw;
 
 const K: f64 = 1024.0;
 
-const fn sizes(quick: &'static [f64], normal: &'static [f64], full: &'static [f64]) -> Axis {
+pub(super) const fn sizes(
+    quick: &'static [f64],
+    normal: &'static [f64],
+    full: &'static [f64],
+) -> Axis {
     Axis {
         label: "I/O size, bytes",
         scale: Scale::Log2,
@@ -67,7 +70,7 @@ const NFS_SIZES: Axis = sizes(
         1024.0 * K,
     ],
 );
-const SMALL_SIZES: Axis = sizes(
+pub(super) const SMALL_SIZES: Axis = sizes(
     &[512.0, 64.0 * K],
     &[512.0, 4.0 * K, 64.0 * K],
     &[
@@ -81,12 +84,12 @@ const SMALL_SIZES: Axis = sizes(
         64.0 * K,
     ],
 );
-const LATENCY_SIZES: Axis = sizes(
+pub(super) const LATENCY_SIZES: Axis = sizes(
     &[512.0, 64.0 * K],
     &[512.0, 4.0 * K, 64.0 * K],
     &[512.0, 2.0 * K, 4.0 * K, 16.0 * K, 64.0 * K],
 );
-const DIGEST_SIZES: Axis = sizes(
+pub(super) const DIGEST_SIZES: Axis = sizes(
     &[4.0 * K, 128.0 * K],
     &[4.0 * K, 128.0 * K],
     &[4.0 * K, 32.0 * K, 128.0 * K],
@@ -288,49 +291,7 @@ pub const NFS_WRITE: SweepSpec = SweepSpec {
     ..NFS_READ
 };
 
-const SMALL_BLOCKS: Load = Load {
-    block_bytes: 512,
-    ..FOUR
-};
-
-pub const IWARP_READ: SweepSpec = SweepSpec {
-    name: "iwarp-read",
-    title: "Random reads over I/O size on the axis of the RDMA paper, over NVMe/TCP",
-    paper: "Chelsio, High Performance NVMe over 40GbE iWARP: READ",
-    about: "The paper's axis, from one 512-byte block to 64 KiB. weft has no RDMA yet: what is \
-        measured is NVMe/TCP. Four connections, 32 I/Os outstanding on each or 1 MiB.",
-    axis: SMALL_SIZES,
-    load: SMALL_BLOCKS,
-    vary: by_size,
-    series: &[
-        weft("fast path", NvmeTcp, FAST),
-        weft("plain", NvmeTcp, PLAIN),
-        cold(NvmeTcp),
-    ],
-    charts: &[IOPS, THROUGHPUT, MEAN, TARGET_CPU],
-    references: &[Reference {
-        text: "READ: iWARP adapter, 40 GbE, two SSDs, at small sizes",
-        quantity: Some(Quantity::Iops),
-        x: Some(512.0),
-        value: 1.2e6,
-        unit: "I/Os a second",
-    }],
-    care: Care::Other,
-};
-
-pub const IWARP_WRITE: SweepSpec = SweepSpec {
-    name: "iwarp-write",
-    title: "Random writes over I/O size on the axis of the RDMA paper, over NVMe/TCP",
-    paper: "Chelsio, High Performance NVMe over 40GbE iWARP: WRITE",
-    load: Load {
-        rw: Rw::RandWrite,
-        ..SMALL_BLOCKS
-    },
-    references: &[],
-    ..IWARP_READ
-};
-
-fn one_at_a_time(load: &mut Load, x: f64) {
+pub(super) fn one_at_a_time(load: &mut Load, x: f64) {
     load.bs = x as u32;
 }
 
@@ -408,7 +369,7 @@ const fn digest(name: &'static str, protocol: LoadProtocol, adjust: fn(&mut Load
     with(name, Subject::Weft(protocol, FAST), adjust)
 }
 
-const DIGEST_CHARTS: &[Chart] = &[IOPS, THROUGHPUT, TARGET_CPU, CLIENT_CPU, COPIES];
+pub(super) const DIGEST_CHARTS: &[Chart] = &[IOPS, THROUGHPUT, TARGET_CPU, CLIENT_CPU, COPIES];
 
 pub const DIGESTS_NVME_READ: SweepSpec = SweepSpec {
     name: "digests-nvme-read",

@@ -343,7 +343,7 @@ fn every_comparison_is_there() {
     }
     for (_, protocol) in crate::load::PEERS {
         let name = match protocol {
-            LoadProtocol::NvmeTcp => "peers-nvme",
+            LoadProtocol::NvmeTcp | LoadProtocol::NvmeRdma => "peers-nvme",
             LoadProtocol::Iscsi => "peers-iscsi",
             LoadProtocol::Nfs => "peers-nfs",
         };

@@ -206,16 +206,27 @@ pub(super) const CLAIMS: &[ReportClaim] = &[
     ReportClaim {
         what: "NVMe over iWARP: 1.2 million reads a second, line rate of 40 GbE from 4 KiB on, \
             writes limited by the number of SSDs",
-        reach: Reach::Remains,
-        evidence: &[],
-        verdict: "weft has no RDMA yet. The paper's axis is measured over NVMe/TCP, which says \
-            nothing about iWARP.",
+        reach: Reach::Partly,
+        evidence: &[
+            of("iwarp-read", "NVMe/RDMA", 512.0, Iops, Elsewhere(1.2e6)),
+            of("iwarp-read", "NVMe/RDMA", 4.0 * K, Iops, Times("NVMe/TCP")),
+            of("iwarp-write", "NVMe/RDMA", 4.0 * K, Iops, Times("NVMe/TCP")),
+        ],
+        verdict: "iWARP in software, on the cores that the volumes have too: what the protocol \
+            costs beside NVMe/TCP is measured; what an adapter saves is not.",
     },
     ReportClaim {
         what: "NVMe over iWARP adds less than 13 µs (40 GbE)",
-        reach: Reach::Remains,
-        evidence: &[],
-        verdict: "RDMA in software remains; what NVMe/TCP adds is no number of it.",
+        reach: Reach::Partly,
+        evidence: &[of(
+            "iwarp-latency",
+            "NVMe/RDMA",
+            512.0,
+            P50Us,
+            Beyond("local"),
+        )],
+        verdict: "What iWARP in software adds over loopback, without a wire and without an \
+            adapter.",
     },
     ReportClaim {
         what: "Data moves between adapter and SSD without copies and without the CPU",
@@ -699,9 +710,8 @@ mod tests {
     #[test]
     fn claim_about_iwarp_has_no_number_of_nvme_tcp() {
         let of_iwarp = CLAIMS.iter().filter(|claim| claim.what.contains("iWARP"));
-        for claim in of_iwarp {
-            assert!(claim.evidence.is_empty(), "{}", claim.what);
-            assert_eq!(claim.reach, Reach::Remains);
+        for evidence in of_iwarp.flat_map(|claim| claim.evidence) {
+            assert_eq!(evidence.series, "NVMe/RDMA", "{evidence:?}");
         }
     }
 

@@ -84,6 +84,7 @@ fn of_many(sources: &[Source<'_>]) -> Option<Setup> {
     let each = many.iter().filter_map(|(series, load)| {
         let (what, protocol) = match series.subject {
             Subject::Weft(LoadProtocol::NvmeTcp, _) => ("subsystems", "NVMe/TCP"),
+            Subject::Weft(LoadProtocol::NvmeRdma, _) => ("subsystems", "NVMe/RDMA"),
             Subject::Weft(LoadProtocol::Iscsi, _) => ("LUNs", "iSCSI"),
             Subject::Weft(LoadProtocol::Nfs, _) => ("shares", "NFS"),
             _ => return None,

@@ -67,7 +67,7 @@ pub fn words(
     add("cpus", list(&around.cpus.client));
     let name = host_name(host.number);
     match host.protocol {
-        LoadProtocol::NvmeTcp => add("hostnqn", format!("nqn.{name}")),
+        LoadProtocol::NvmeTcp | LoadProtocol::NvmeRdma => add("hostnqn", format!("nqn.{name}")),
         LoadProtocol::Iscsi => add("initiator", format!("iqn.{name}")),
         LoadProtocol::Nfs if load.rw.is_metadata() => {}
         LoadProtocol::Nfs => add("size", host.device_bytes.to_string()),

@@ -33,6 +33,8 @@ pub struct Config {
     pub is_null: bool,
     /// The file of the key by which hosts speak TLS, and how many hosts there are.
     pub tls: Option<(String, u16)>,
+    /// Most bytes of an FPDU of NVMe/RDMA.
+    pub fpdu_bytes_max: Option<u32>,
     /// Settings.
     pub mode: Mode,
     /// One reactor each.
@@ -54,7 +56,7 @@ pub fn host_name(number: u16) -> String {
 /// interface, where others may be in use.
 pub fn ports(protocols: &[LoadProtocol], ip: IpAddr) -> std::io::Result<Vec<u16>> {
     let own = |protocol: &LoadProtocol| match protocol {
-        LoadProtocol::NvmeTcp => 4420,
+        LoadProtocol::NvmeTcp | LoadProtocol::NvmeRdma => 4420,
         LoadProtocol::Iscsi => 3260,
         LoadProtocol::Nfs => 2049,
     };
@@ -80,10 +82,11 @@ pub fn protocols(protocol: LoadProtocol, load: &Load) -> Vec<LoadProtocol> {
     std::iter::once(protocol).chain(others).collect()
 }
 
-/// How each protocol calls itself in a configuration and in an URL.
+/// How each protocol calls itself, and volumes that are served by it alone.
 pub fn word(protocol: LoadProtocol) -> &'static str {
     match protocol {
         LoadProtocol::NvmeTcp => "nvme-tcp",
+        LoadProtocol::NvmeRdma => "nvme-rdma",
         LoadProtocol::Iscsi => "iscsi",
         LoadProtocol::Nfs => "nfs",
     }
@@ -121,14 +124,26 @@ impl Config {
             self.devices(*protocol, &mut text);
         }
         for (protocol, port) in self.protocols.iter().zip(&self.ports) {
-            let (address, word) = (SocketAddr::new(self.ip, *port), word(*protocol));
+            let address = SocketAddr::new(self.ip, *port);
+            let (word, rdma) = match protocol {
+                LoadProtocol::NvmeRdma => (word(LoadProtocol::NvmeTcp), self.rdma()),
+                other => (word(*other), String::new()),
+            };
             let _ = write!(
                 text,
-                "[[listener]]\naddress = \"{address}\"\nprotocol = \"{word}\"\n"
+                "[[listener]]\naddress = \"{address}\"\nprotocol = \"{word}\"\n{rdma}"
             );
         }
         self.policy(&mut text);
         text
+    }
+
+    /// Of a listener for RDMA: a host decides whether there are CRCs.
+    fn rdma(&self) -> String {
+        let bytes = self.fpdu_bytes_max;
+        let bytes = bytes.map(|bytes| format!("fpdu_bytes_max = {bytes}\n"));
+        let bytes = bytes.unwrap_or_default();
+        format!("rdma = \"only\"\nmpa_crc = \"off\"\n{bytes}")
     }
 
     fn devices(&self, protocol: LoadProtocol, text: &mut String) {
@@ -143,7 +158,7 @@ impl Config {
             );
         }
         let _ = match protocol {
-            LoadProtocol::NvmeTcp => write!(
+            LoadProtocol::NvmeTcp | LoadProtocol::NvmeRdma => write!(
                 text,
                 "[[nvme.subsystem]]\nnqn = \"{NQN}{at}\"\nallow_any_host = true\n\
                  volumes = [\"{word}{at}\"]\n{}",
@@ -221,7 +236,7 @@ impl Config {
     pub fn name(&self, protocol: LoadProtocol, device: u16) -> String {
         let at = self.suffix(device);
         match protocol {
-            LoadProtocol::NvmeTcp => format!("{NQN}{at}"),
+            LoadProtocol::NvmeTcp | LoadProtocol::NvmeRdma => format!("{NQN}{at}"),
             LoadProtocol::Iscsi => format!("{IQN}{at}"),
             LoadProtocol::Nfs => format!("/files{at}"),
         }
@@ -233,6 +248,7 @@ impl Config {
         let authority = self.address(protocol);
         match protocol {
             LoadProtocol::NvmeTcp => format!("nvme-tcp://{authority}/{name}"),
+            LoadProtocol::NvmeRdma => format!("rdma://{authority}/{name}"),
             LoadProtocol::Iscsi => format!("iscsi://{authority}/{name}/0"),
             LoadProtocol::Nfs => format!("nfs://{authority}{name}/{FILE}"),
         }

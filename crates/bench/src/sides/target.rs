@@ -174,6 +174,7 @@ pub fn config(around: &Around, protocol: LoadProtocol, mode: &Mode) -> Result<Co
         block_bytes: load.block_bytes,
         is_null: load.is_null,
         tls: load.tls.map(|_| (KEY_FILE.to_owned(), load.hosts)),
+        fpdu_bytes_max: load.fpdu_bytes_max,
         mode: *mode,
         cpus: around.cpus.target.clone(),
         is_shared: around.cpus.is_shared,
