@@ -266,7 +266,7 @@ impl Eviction {
             lines.insert(line);
         }
         if !self.clients.is_empty() {
-            let line = "take its address off `clients` of the [[export]]s that it uses, or list \
+            let line = "take its address, or the name of its certificate, off `clients` of the [[export]]s that it uses, or list \
                         them in place of `allow_any_client`";
             lines.insert(line.to_owned());
         }

@@ -72,7 +72,7 @@ pub(crate) fn addresses(
 ) -> Vec<SocketAddr> {
     let all = served.listeners.iter();
     let fitting = all.filter(|(number, listener)| {
-        // weft's own initiator goes by TCP.
+        // A test goes by TCP.
         let does = listener.protocol == protocol && !listener.rdma.is_only();
         does && !listener.discovery_only && will_do(*number)
     });
@@ -153,7 +153,7 @@ pub(crate) fn run(served: &ServedFile, asked: &SelfTestRequest) -> Result<SelfTe
         Some(asked) => known.into_iter().find(|known| *known == asked),
     };
     let Some(listener) = listener else {
-        let detail = "it is served at no such listener";
+        let detail = "it is served at no such listener by TCP, which a test goes by";
         return Err(Problem::new(StatusCode::NOT_FOUND, detail));
     };
     let address = reachable(listener);

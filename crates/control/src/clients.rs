@@ -77,7 +77,7 @@ impl HostProof {
 /// What hosts of a subsystem prove themselves by at a listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NvmeProof {
-    /// Which of [`HostProof::ALL`] there are, one at least.
+    /// Which of [`HostProof::ALL`] there are.
     has: [bool; HostProof::ALL.len()],
     /// Discovery is told over TLS alone.
     pub discovers_by_tls: bool,
@@ -95,7 +95,7 @@ impl Default for NvmeProof {
 }
 
 impl NvmeProof {
-    /// There are hosts that prove themselves by each of these, of which there is one at least.
+    /// There are hosts that prove themselves by each of these.
     #[must_use]
     pub fn new(hosts: &[HostProof]) -> NvmeProof {
         NvmeProof {
@@ -117,6 +117,10 @@ impl NvmeProof {
         let listed = subsystem.hosts.as_ref().map(Vec::len);
         if listed.is_none_or(|listed| listed > hosts.len()) || hosts.is_empty() {
             hosts.push(proof(false, false));
+        }
+        if listener.rdma.is_only() {
+            // RDMA has no TLS: a host with a key for it cannot connect.
+            hosts.retain(|host| !host.tls);
         }
         NvmeProof {
             discovers_by_tls: listener.requires_tls,
@@ -213,6 +217,13 @@ impl Reached<'_> {
     #[must_use]
     pub fn steps(&self, system: ClientSystem) -> Vec<ClientStep> {
         match (self.what, system) {
+            (ReachedObject::Subsystem { proof, .. }, _) if proof.ways().next().is_none() => {
+                vec![step(
+                    "No host can connect: all have keys for TLS, and the listener is for RDMA \
+                     alone, which has no TLS. Give them one without `rdma = \"only\"`",
+                    &[],
+                )]
+            }
             (ReachedObject::Subsystem { nqn, proof }, ClientSystem::Linux) => {
                 self.nvme_linux(nqn, proof)
             }
@@ -343,12 +354,14 @@ impl Reached<'_> {
         };
         // Discovery asks for no secret, and tells a host of what it may see.
         let discovers_by = options(HostProof::new(proof.discovers_by_tls, false));
-        let discover = format!("{weft} discover {address}{discovers_by}");
+        let (by, discover_by) = match proof.is_by_rdma {
+            true => ("rdma", "rdma://"),
+            false => ("nvme-tcp", ""),
+        };
+        let discover = format!("{weft} discover {discover_by}{address}{discovers_by}");
         let perf = proof.ways().map(|(host, comment)| {
             let options = options(host);
-            format!(
-                "{weft} perf nvme-tcp://{address}/{nqn}{options} --rw randread --bs 4k{comment}"
-            )
+            format!("{weft} perf {by}://{address}/{nqn}{options} --rw randread --bs 4k{comment}")
         });
         let lines: Vec<_> = [discover].into_iter().chain(perf).collect();
         vec![step("With weft's own initiator, as anybody", &lines)]
@@ -679,6 +692,38 @@ mod tests {
 
     fn of_subsystem(proof: NvmeProof, system: ClientSystem) -> String {
         lines(ReachedObject::Subsystem { nqn: NQN, proof }, system)
+    }
+
+    #[test]
+    fn hosts_of_a_listener_for_rdma_alone_are_told_to_come_by_rdma() {
+        let proof = NvmeProof {
+            is_by_rdma: true,
+            ..NvmeProof::new(&[DHCHAP])
+        };
+        let linux = of_subsystem(proof, ClientSystem::Linux);
+        let own = of_subsystem(proof, ClientSystem::Other);
+        for text in [&linux, &own] {
+            assert!(!text.contains("tcp"), "{text}");
+        }
+        assert!(linux.contains("nvme connect -t rdma"), "{linux}");
+        assert!(own.contains("discover rdma://192.0.2.1:3260"), "{own}");
+        assert!(own.contains("perf rdma://192.0.2.1:3260/"), "{own}");
+        // Hosts with keys for TLS alone.
+        let proof = NvmeProof {
+            is_by_rdma: true,
+            ..NvmeProof::new(&[])
+        };
+        for system in ClientSystem::ALL {
+            let reached = Reached {
+                what: ReachedObject::Subsystem { nqn: NQN, proof },
+                address: "192.0.2.1:3260".parse().expect("an address"),
+                weft: "weft",
+            };
+            let [step] = &reached.steps(system)[..] else {
+                panic!("{}", system.name());
+            };
+            assert!(step.lines.is_empty() && step.title.contains("No host can connect"));
+        }
     }
 
     #[test]

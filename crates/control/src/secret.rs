@@ -171,7 +171,7 @@ impl<'o> Secrets<'o> {
         names: (&'static str, &'static str),
         nqn: &str,
     ) -> Option<DhchapKey> {
-        let made = format!("`nvme gen-dhchap-key --nqn={nqn} > FILE` makes one");
+        let made = format!("`umask 077; nvme gen-dhchap-key --nqn={nqn} > FILE` makes one");
         let key = self.made(sink, section, names, &made, |secret| {
             let text = str::from_utf8(secret.bytes()).unwrap_or_default();
             DhchapKey::parse(text.trim_end()).map_err(|why| why.to_string())

@@ -164,7 +164,7 @@ impl NfsdDouble {
     /// A connection is in TLS from now on; its client has shown a certificate with these names.
     pub fn secure(&mut self, conn: usize, names: &[&str]) {
         let shown = ShownCertificate {
-            subject: "CN=client".into(),
+            owner: names.first().unwrap_or(&"CN=client").to_string(),
             names: names.iter().map(|&name| name.to_owned()).collect(),
         };
         self.conns[conn].peer.secure(&self.nfsd, Some(shown));

@@ -17,9 +17,9 @@ use wire::nfs4::{bitmap4, nfs_argop4, nfs_opnum4, nfsstat4, stateid4};
 use wire::xdr::{Encode, List};
 
 use crate::Nfsd;
+use crate::client_refused::ClientRefused;
 use crate::continuation::Continuation;
 use crate::duplicate_request_cache::Once;
-use crate::events::ClientRefused;
 use crate::peer::{Peer, SessionUse};
 use crate::pseudo::{self, Granted, PseudoPlace};
 use crate::reason::Reason;

@@ -1,7 +1,7 @@
 //! What belongs to one connection.
 
 use std::cell::Cell;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -16,6 +16,7 @@ use crate::answers::Answers;
 use crate::call::CallIo;
 use crate::duplicate_request_cache::AddressReplies;
 use crate::exports::Export;
+use crate::hosts::host_number;
 use crate::known_states::SeenStates;
 use crate::pseudo::View;
 use crate::xprtsec::{ConnectedClient, ShownCertificate, Xprtsec};
@@ -71,33 +72,6 @@ impl SessionUse {
     }
 }
 
-/// The number of a host: of its address, of IPv6 the network that
-/// it may choose addresses in. Never 0, which is the server itself.
-fn host(address: IpAddr) -> u64 {
-    match address.to_canonical() {
-        IpAddr::V4(address) => 1 << 32 | u64::from(address.to_bits()),
-        IpAddr::V6(address) => ((address.to_bits() >> 64) as u64).max(1),
-    }
-}
-
-/// What [`Asker::host`] is of: an address, or a network.
-pub fn host_name(host: u64) -> String {
-    match host_address(host) {
-        None => "this server".into(),
-        Some(IpAddr::V4(address)) => address.to_string(),
-        Some(IpAddr::V6(network)) => format!("{network}/64"),
-    }
-}
-
-/// The address, or the first of the network, of a host; `None` for this server.
-pub fn host_address(host: u64) -> Option<IpAddr> {
-    match (host >> 32, host) {
-        (0, 0) => None,
-        (1, _) => Some(Ipv4Addr::from_bits(host as u32).into()),
-        _ => Some(Ipv6Addr::from_bits(u128::from(host) << 64).into()),
-    }
-}
-
 impl Peer {
     /// A connection from `address` that was just accepted.
     pub fn new(nfsd: &Nfsd, id: u64, address: SocketAddr) -> Peer {
@@ -110,7 +84,7 @@ impl Peer {
             replies: None,
             answers: Answers::default(),
             asker: Asker {
-                host: host(address.ip()),
+                host: host_number(address.ip()),
                 connection: id,
             },
             sessions: Vec::new(),
@@ -121,8 +95,8 @@ impl Peer {
     /// Its connection is protected by TLS from now on; its client has shown this certificate, if
     /// it has shown one.
     pub fn secure(&mut self, nfsd: &Nfsd, shown: Option<ShownCertificate>) {
-        let name = shown.as_ref().map(ShownCertificate::name);
-        self.certificate = name.map(|name| (proven_number(name), name.to_owned()));
+        let owner = shown.as_ref().map(|shown| shown.owner.clone());
+        self.certificate = owner.map(|owner| (proven_number(&owner), owner));
         let client = ConnectedClient {
             address: self.address.ip(),
             xprtsec: match shown {
@@ -228,23 +202,5 @@ impl Peer {
         }
         self.sessions.push(held.clone());
         Some(held)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn hosts_are_told_apart_by_what_they_cannot_choose() {
-        let host = |text: &str| host(text.parse().expect("an address"));
-        assert_eq!(host("192.0.2.1"), host("::ffff:192.0.2.1"));
-        assert_ne!(host("192.0.2.1"), host("192.0.2.2"));
-        assert_eq!(host("2001:db8::1"), host("2001:db8::ffff:9"));
-        assert_ne!(host("2001:db8::1"), host("2001:db8:0:1::1"));
-        assert_ne!(host("::1"), Asker::default().host);
-        assert_eq!(host_name(host("192.0.2.1")), "192.0.2.1");
-        assert_eq!(host_name(host("2001:db8::1")), "2001:db8::/64");
-        assert_eq!(host_name(0), "this server");
     }
 }

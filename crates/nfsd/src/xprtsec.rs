@@ -87,19 +87,11 @@ impl fmt::Debug for XprtsecModes {
 /// A good certificate that a client has shown.
 #[derive(Clone, Debug)]
 pub struct ShownCertificate {
-    /// Its subject.
-    pub subject: String,
+    /// What its client is known by. A certificate that is renewed with more names behind the first
+    /// is of the same client.
+    pub owner: String,
     /// Its subject alternative names with their kinds, as `DNS:client.example.org`.
     pub names: Arc<[String]>,
-}
-
-impl ShownCertificate {
-    /// What its client is known by: its first name, or else its subject. One that is renewed with
-    /// more names behind it is of the same client.
-    #[must_use]
-    pub fn name(&self) -> &str {
-        self.names.first().unwrap_or(&self.subject)
-    }
 }
 
 /// What is known of a client by its connection: what rules of exports look at.

@@ -710,8 +710,13 @@ fn not_admitted(subsystem: &Subsystem, hostnqn: &str, via: &Via) -> Option<&'sta
     }
     // A host that authenticates may do so first, to make a key.
     let may_concatenate = subsystem.dhchap_keys(hostnqn).is_some();
-    (!may_concatenate && !subsystem.admits(hostnqn, via.arrival()))
-        .then_some("the host has a key for TLS, and connects without: `nvme connect --tls`")
+    let is_out = !may_concatenate && !subsystem.admits(hostnqn, via.arrival());
+    is_out.then_some(match via.transport {
+        Transport::Tcp => "the host has a key for TLS, and connects without: `nvme connect --tls`",
+        Transport::Rdma => {
+            "the host has a key for TLS, which RDMA has not: `nvme connect -t tcp --tls`"
+        }
+    })
 }
 
 fn connect_data(data: &[u8]) -> Option<&ConnectData> {

@@ -4,8 +4,8 @@
 //! One text file. Each line ends with a checksum of its own: `server` and what
 //! clients know it by, `boot` and the number of the start, then `kept` or `gone`, a
 //! client's name in hexadecimal, and the principal that made its record. Lines are
-//! appended and synced before the client gets an answer; at each start, and when most of
-//! the lines are of the past, a new file takes the place of the old one. Files of the
+//! appended and synced before the client gets an answer; at each start, and when more was
+//! appended than it had, a new file takes the place of the old one. Files of the
 //! first version have no principals: the next line about such a name takes its place.
 //! A last line that a crash has cut off was never answered for, and is left out.
 //! Any other damage is an error: a server that took it for an empty file would let
@@ -27,10 +27,11 @@ const MAGIC: &str = "weft-nfs-clients 2";
 const MAGIC_OF_NAMES: &str = "weft-nfs-clients 1";
 /// The file in the state folder.
 const FILE: &str = "nfs-clients";
-/// No file is larger: some 16,000 clients with the longest names.
-const BYTES_MAX: u64 = 64 << 20;
-/// Lines of the past that are kept whatever the number of clients.
-const PAST_MIN: usize = 1024;
+/// No file is larger: the clients of both kinds that a server may have, and as many that reclaim,
+/// with the longest names, are less than half of it, and so are the lines behind them.
+const BYTES_MAX: u64 = 512 << 20;
+/// Bytes that are appended whatever the number of clients.
+const APPENDED_MIN: usize = 64 << 10;
 /// How long to wait for a process that is about to end.
 const LOCK_PATIENCE: Duration = Duration::from_secs(2);
 
@@ -181,8 +182,10 @@ pub struct Records {
     identity: ServerIdentity,
     boot: u32,
     kept: BTreeSet<RecordedClient>,
-    /// In the journal.
-    lines: usize,
+    /// Bytes of the journal when it was written anew,
+    rewritten: usize,
+    /// and what was appended since.
+    appended: usize,
     /// What an append left that failed must not be followed by anything.
     is_torn: bool,
 }
@@ -209,7 +212,8 @@ impl Records {
             identity,
             boot: boot.wrapping_add(1).max(1),
             kept,
-            lines: 0,
+            rewritten: 0,
+            appended: 0,
             is_torn: false,
         };
         records.rewrite()?;
@@ -234,18 +238,16 @@ impl Records {
     /// On the disk when it returns. Blocks.
     pub fn note(&mut self, changes: &[Record]) -> io::Result<()> {
         let mut text = String::new();
-        let mut lines = 0;
         for change in changes {
             if apply(&mut self.kept, change) {
                 push_change(&mut text, change);
-                lines += 1;
             }
         }
-        if lines == 0 && !self.is_torn {
+        if text.is_empty() && !self.is_torn {
             return Ok(());
         }
-        self.lines += lines;
-        if self.is_torn || self.lines > 2 * self.kept.len() + PAST_MIN {
+        self.appended += text.len();
+        if self.is_torn || self.appended > self.rewritten + APPENDED_MIN {
             return self.rewrite();
         }
         self.is_torn = true;
@@ -267,7 +269,8 @@ impl Records {
         self.is_torn = true;
         self.journal.replace(text.as_bytes())?;
         self.is_torn = false;
-        self.lines = self.kept.len();
+        self.rewritten = text.len();
+        self.appended = 0;
         Ok(())
     }
 }
@@ -369,7 +372,9 @@ fn read(file: &[u8]) -> Result<KnownServer, String> {
     let mut lines = file.split(|byte| *byte == b'\n').zip(1..);
     let first = lines.next().map_or(&b""[..], |(line, _)| line);
     if ![MAGIC, MAGIC_OF_NAMES].map(str::as_bytes).contains(&first) {
-        return Err(format!("does not begin with '{MAGIC}'"));
+        return Err(format!(
+            "does not begin with '{MAGIC}': a later version of weft has written it, or it is damaged"
+        ));
     }
     let mut next = || lines.next().and_then(|(line, _)| checked(line));
     let identity = next().and_then(|line| bytes(line.strip_prefix("server ")?));
@@ -563,16 +568,19 @@ mod tests {
         assert_eq!(names(&open(&disk)), [b"one", b"two"]);
     }
 
+    /// What is read at the next start is bounded by the clients that there are, however long
+    /// their names.
     #[test]
     fn records_of_gone_clients_are_compacted() {
         let disk = Disk::default();
         let mut records = open(&disk);
-        for _ in 0..5 * PAST_MIN {
-            records.note(&[kept(b"fickle")]).expect("room");
-            records.note(&[gone(b"fickle")]).expect("room");
+        let name = [b'n'; 1024];
+        for _ in 0..100 {
+            records.note(&[kept(&name)]).expect("room");
+            records.note(&[gone(&name)]).expect("room");
+            let len = disk.bytes.lock().unwrap().as_ref().map_or(0, Vec::len);
+            assert!(len < 2 * APPENDED_MIN, "{len} bytes of no client");
         }
-        let len = disk.bytes.lock().unwrap().as_ref().map_or(0, Vec::len);
-        assert!(len < 64 * PAST_MIN, "{len} bytes of no client");
     }
 
     #[test]

@@ -41,7 +41,7 @@ impl NfsConnection {
             Some(ProvenPeer::Psk(_)) | None => None,
         };
         let shown = shown.map(|shown| ShownCertificate {
-            subject: shown.subject.clone(),
+            owner: shown.owner.clone(),
             names: Arc::from(&*shown.names),
         });
         self.peer.secure(self.local.service.nfsd(), shown);

@@ -220,12 +220,16 @@ pub fn commands(config: &Config, addresses: &[SocketAddr]) -> String {
 fn nvme_commands(config: &Config, addresses: &[SocketAddr]) -> Option<String> {
     let mut subsystems = config.subsystems.iter();
     let subsystem = subsystems.find(|subsystem| !subsystem.namespaces.is_empty())?;
-    let (listener, address) = first(config, addresses, |number, listener| {
+    let will_do = |number, listener: &ListenerSpec| {
         let on = subsystem.listeners.as_ref();
         listener.protocol == Protocol::NvmeTcp
             && !listener.discovery_only
             && on.is_none_or(|on| on.contains(&number))
-    })?;
+    };
+    let takes_tcp =
+        |number, listener: &ListenerSpec| will_do(number, listener) && !listener.rdma.is_only();
+    let found = first(config, addresses, takes_tcp);
+    let (listener, address) = found.or_else(|| first(config, addresses, will_do))?;
     let what = ReachedObject::Subsystem {
         nqn: &subsystem.nqn,
         proof: NvmeProof::of(subsystem, listener),
@@ -250,11 +254,11 @@ fn iscsi_commands(config: &Config, addresses: &[SocketAddr]) -> Option<String> {
     Some(steps(unit, address))
 }
 
-/// Those for the first export, on the first listener for NFS.
+/// Those for the first export, on the first listener for NFS over TCP.
 fn nfs_commands(config: &Config, addresses: &[SocketAddr]) -> Option<String> {
     let path = &config.exports.first()?.path;
     let (_, address) = first(config, addresses, |_, listener| {
-        listener.protocol == Protocol::Nfs
+        listener.protocol == Protocol::Nfs && !listener.rdma.is_only()
     })?;
     Some(steps(ReachedObject::Export(path), address))
 }

@@ -1,8 +1,8 @@
 //! NVMe/RDMA over iWARP in software, beside NVMe/TCP.
 
 use super::series::{
-    ADDED, COPIES, CPU_PER_IO, FAST, IOPS, MEAN, ONE, P50, P99, PLAIN, SYSCALLS, TARGET_CPU,
-    THROUGHPUT, by_size, by_size_deep, cold, hot, local, weft, with, with_both,
+    ADDED, COPIES, CPU_PER_IO, FAST, IOPS, MEAN, ONE, P50, P99, SYSCALLS, TARGET_CPU, THROUGHPUT,
+    by_size, by_size_deep, cold, hot, local, weft, with, with_both,
 };
 use super::sizes::{DIGEST_CHARTS, DIGEST_SIZES, LATENCY_SIZES, SMALL_SIZES, one_at_a_time, sizes};
 use super::{Axis, Care, Reference, SweepSpec};
@@ -33,7 +33,6 @@ pub const READ: SweepSpec = SweepSpec {
     vary: by_size,
     series: &[
         weft("NVMe/RDMA", NvmeRdma, FAST),
-        weft("NVMe/RDMA, plain", NvmeRdma, PLAIN),
         weft("NVMe/TCP", NvmeTcp, FAST),
         hot(NvmeRdma),
         cold(NvmeRdma),

@@ -208,7 +208,7 @@ pub(super) const CLAIMS: &[ReportClaim] = &[
             writes limited by the number of SSDs",
         reach: Reach::Partly,
         evidence: &[
-            of("iwarp-read", "NVMe/RDMA", 512.0, Iops, Elsewhere(1.2e6)),
+            of("iwarp-read", "NVMe/RDMA", 512.0, Iops, Alone).claimed(1.2e6),
             of("iwarp-read", "NVMe/RDMA", 4.0 * K, Iops, Times("NVMe/TCP")),
             of("iwarp-write", "NVMe/RDMA", 4.0 * K, Iops, Times("NVMe/TCP")),
         ],
@@ -218,13 +218,7 @@ pub(super) const CLAIMS: &[ReportClaim] = &[
     ReportClaim {
         what: "NVMe over iWARP adds less than 13 µs (40 GbE)",
         reach: Reach::Partly,
-        evidence: &[of(
-            "iwarp-latency",
-            "NVMe/RDMA",
-            512.0,
-            P50Us,
-            Beyond("local"),
-        )],
+        evidence: &[of("iwarp-latency", "NVMe/RDMA", 512.0, P50Us, Beyond(LOCAL)).claimed(13.0)],
         verdict: "What iWARP in software adds over loopback, without a wire and without an \
             adapter.",
     },

@@ -59,14 +59,19 @@ pub(super) fn read(sink: &mut Sink, nfs: &Section, folder: &Path) -> Option<Kerb
 fn checked_keytab(sink: &mut Sink, path: &At<&str>, folder: &Path) -> Option<PathBuf> {
     let file = folder.join(path.value);
     let place = SecretPlace::File(file.clone());
-    let read = place.read(KEYTAB_BYTES_MAX, "`ktadd -k FILE` of `kadmin` makes one");
+    let read = place.read(
+        KEYTAB_BYTES_MAX,
+        "`ktadd -k FILE nfs/HOST` of `kadmin` makes one",
+    );
     let shown = file.display();
     let wrong = match read.map(|keytab| has_keys(keytab.bytes())) {
         Ok(Some(true)) => return Some(file),
         Ok(Some(false)) => {
             format!("{shown} has no keys: `ktadd -k {shown} nfs/HOST` of `kadmin` adds one")
         }
-        Ok(None) => format!("{shown} is no keytab: `ktadd -k {shown}` of `kadmin` makes one"),
+        Ok(None) => format!(
+            "{shown} is no keytab: move it away, and `ktadd -k {shown} nfs/HOST` of `kadmin` makes one"
+        ),
         Err(why) => why,
     };
     sink.add(&path.span, format!("`keytab`: {wrong}"));

@@ -467,10 +467,11 @@ fn check_tells_what_a_start_would_miss() {
     let volumes = "[[volume]]\nname = \"sdx\"\nkind = \"block\"\npath = \"/dev/not-there\"\n\
                    [[volume]]\nname = \"far\"\nkind = \"file\"\npath = \"no/far.img\"\nsize = \"8MiB\"\n\
                    [[volume]]\nname = \"kept\"\nkind = \"ram\"\nsize = \"8MiB\"\nstate = \"none/kept\"\n\
-                   [[volume]]\nname = \"small\"\nkind = \"file\"\npath = \"weft.toml\"\nsize = \"8MiB\"\n\
+                   [[volume]]\nname = \"small\"\nkind = \"file\"\npath = \"small.img\"\nsize = \"8MiB\"\n\
                    [[nvme.subsystem]]";
     let file = file(&good(free_port()).replacen("[[nvme.subsystem]]", volumes, 1));
     let path = file.path.to_str().expect("UTF-8");
+    std::fs::write(file.path.with_file_name("small.img"), "of another").expect("a file");
     let output = weft(&["check", "-c", path]);
     assert_eq!(output.status.code(), Some(1));
     let told = text(&output.stderr);

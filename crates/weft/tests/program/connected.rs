@@ -404,10 +404,10 @@ fn eviction_of_a_listed_host_names_the_command_that_keeps_it_out() {
         let load = open.nvme_load(HOST, 1);
         open.connections(&["--host", HOST], 2);
         let shown = open.answer(&["evict", "host", HOST]);
-        let (_, command) = shown.split_once("`weft ").expect("a command");
+        let (_, command) = shown.split_once("`weft rm ").expect("a command");
         let (command, _) = command.split_once('`').expect("its end");
-        let words = command.split(' ').chain(["--disconnect"]);
-        open.answer(&Vec::from_iter(words));
+        let words = command.split_whitespace().chain(["--disconnect"]);
+        open.answer(&Vec::from_iter(["rm"].into_iter().chain(words)));
         let url = format!("nvme-tcp://127.0.0.1:{}/{NQN}", open.nvme);
         let again = weft(&["perf", &url, "--hostnqn", HOST, "--runtime", "100ms"]);
         assert_ne!(again.status.code(), Some(0));

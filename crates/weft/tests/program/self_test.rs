@@ -168,7 +168,7 @@ fn self_test_of_nothing_that_is_served_is_told_what_is_wrong() {
         (
             json!({"subsystem": OPEN, "listener": "127.0.0.1:1"}),
             404,
-            "no such listener",
+            "at no such listener",
         ),
         (json!({"subsystem": OPEN, "colour": "red"}), 400, "colour"),
         (json!({"target": IQN, "lun": 16384}), 422, "from 0 to 16383"),

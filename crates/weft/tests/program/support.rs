@@ -74,8 +74,11 @@ fn bundle_has_what_helps_and_no_secret_of_any_kind() {
     let serving = serve(&file.path);
     let socket = file.path.with_file_name("admin.sock");
     let socket = ["--at", socket.to_str().expect("UTF-8")];
-    let changed = format!("chap={{ user = \"finder\", secret = \"{}\" }}", SECRETS[6]);
-    let set = ["set", "iscsi/discovery", &changed];
+    let secret = file.path.with_file_name("changed.secret");
+    std::fs::write(&secret, SECRETS[6]).expect("a file");
+    std::fs::set_permissions(&secret, std::fs::Permissions::from_mode(0o600)).expect("ours");
+    let changed = "chap={ user = \"finder\", secret_file = \"changed.secret\" }";
+    let set = ["set", "iscsi/discovery", changed];
     let output = weft(&[&set[..], &socket].concat());
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
     let path = file.path.with_file_name("bundle.tar.gz");
