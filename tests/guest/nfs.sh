@@ -11,7 +11,7 @@ chmod +x /tmp/exerciser
 # not what this client remembers.
 attach() {
     mkdir -p "$3"
-    options="vers=$1,port=$PORT,proto=tcp,actimeo=0${4:+,$4}"
+    options="vers=$1,port=$PORT,proto=$TRANSPORT,actimeo=0${4:+,$4}"
     [ "$1" != 3 ] || options="$options,nolock,mountport=$PORT,mountproto=tcp"
     mount.nfs "$ADDR:$2" "$3" -o "$options" >/tmp/said 2>&1 ||
         fail "mount -o $options $2: $(cat /tmp/said)"

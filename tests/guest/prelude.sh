@@ -1,7 +1,7 @@
 # Common to all scripts. Set by the caller: ADDR, PORT, NQN.
 set -eu
 
-# What carries NVMe; rdma.sh says otherwise.
+# What carries NVMe and NFS; rdma.sh says otherwise.
 TRANSPORT=tcp
 
 # A step's name is what a failure is looked up by; the time is the guest's.

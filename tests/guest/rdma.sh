@@ -1,9 +1,8 @@
-# A host that connects by RDMA: soft iWARP on its network. Set by the caller: SIW, the kernel
-# module.
+# A host of NVMe or client of files that connects by RDMA: soft iWARP on its network. Set by
+# the caller: SIW, the kernel module.
 
 step "$SIW"
-modprobe "$SIW"
-modprobe nvme_rdma
+modprobe -a "$SIW" nvme_rdma rpcrdma
 rdma link add siw0 type siw netdev eth0
 rdma link show >/tmp/said
 has siw0 /tmp/said

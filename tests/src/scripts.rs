@@ -8,7 +8,7 @@ pub const KERNEL_TARGET: &str = include_str!("../guest/kernel-target.sh");
 const DISK: &str = include_str!("../guest/disk.sh");
 /// A target that is killed and started again: behind [`NVME_CRASH`] or [`ISCSI_CRASH`].
 pub const CRASH: &str = include_str!("../guest/crash.sh");
-/// Before [`CLIENT`] or [`NVME_CRASH`]: the host connects by RDMA.
+/// Before [`CLIENT`], [`NVME_CRASH`] or [`NFS`]: the host or client connects by RDMA.
 pub const RDMA: &str = include_str!("../guest/rdma.sh");
 /// The host of that.
 pub const NVME_CRASH: &str = include_str!("../guest/nvme-crash.sh");
@@ -100,6 +100,8 @@ pub const NFS: &str = include_str!("../guest/nfs.sh");
 pub const NFS_SESSION: &str = include_str!("../guest/nfs-session.sh");
 /// A client whose server is killed and started again.
 pub const NFS_CRASH: &str = include_str!("../guest/nfs-crash.sh");
+/// Data, links and listings by RDMA, with chunks and without.
+pub const NFS_RDMA: &str = include_str!("../guest/nfs-rdma.sh");
 /// A client that writes more than there is room for.
 pub const NFS_FULL: &str = include_str!("../guest/nfs-full.sh");
 /// One of two clients on kernels of their own.

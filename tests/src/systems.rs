@@ -163,8 +163,8 @@ pub static RELEASE: System = System {
     built: &[],
 };
 
-/// The machine's release as a host that speaks RDMA without a card: soft iWARP (siw), as it
-/// is, and one that asks for CRCs and for the first FPDU, and sends large ones.
+/// The machine's release as a host and client that speaks RDMA without a card: soft iWARP
+/// (siw), as it is, and one that asks for CRCs and for the first FPDU, and sends large ones.
 pub static SIW: System = System {
     name: "siw",
     suite: None,
@@ -178,6 +178,7 @@ pub static SIW: System = System {
         "kmod",
         "linux-headers-amd64",
         "linux-source",
+        "nfs-common",
         "nvme-cli",
         "xfsprogs",
         "xz-utils",
@@ -189,14 +190,24 @@ pub static SIW: System = System {
         "sbin/fsck.ext4",
         "sbin/mkfs.ext4",
         "sbin/mkfs.xfs",
+        "sbin/mount.nfs",
         "sbin/xfs_repair",
         "usr/bin/fio",
         "usr/bin/rdma",
         "usr/sbin/nvme",
     ],
-    files: &["etc/mke2fs.conf"],
+    files: &["etc/mke2fs.conf", "etc/netconfig"],
     loaded: &["ext4"],
-    modules: &["nvme_rdma", "siw", "siw_strict", "xfs"],
+    modules: &[
+        "nfsv3",
+        "nfsv4",
+        "nvme_rdma",
+        "rpcrdma",
+        "siw",
+        "siw_strict",
+        "virtio_blk",
+        "xfs",
+    ],
     built: &[
         BuiltModule {
             name: "siw",

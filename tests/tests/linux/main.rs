@@ -17,6 +17,7 @@ mod live;
 mod nfs;
 mod peer;
 mod rdma;
+mod rdma_files;
 mod secure;
 mod story;
 mod tls;

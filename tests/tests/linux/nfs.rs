@@ -4,6 +4,7 @@ use interop::child::output;
 use interop::guest::{Config, Guest};
 use interop::is_ci;
 use interop::scripts::{MACHINE, NFS, NFS_CRASH, NFS_FULL, NFS_PAIR, NFS_SESSION, script};
+use interop::systems::{RELEASE, System};
 use interop::weft::{WeftProcess, free_address};
 use needs::needs;
 use std::net::SocketAddr;
@@ -12,9 +13,27 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
+/// What carries NFS, and clients that have it.
+pub(crate) struct Transport {
+    pub(crate) system: &'static System,
+    /// More lines of the listener.
+    pub(crate) listener: &'static str,
+    /// What scripts of clients begin with.
+    pub(crate) first: &'static [&'static str],
+    /// What it is set by.
+    pub(crate) settings: &'static [(&'static str, &'static str)],
+}
+
+static TCP: Transport = Transport {
+    system: &RELEASE,
+    listener: "",
+    first: &[],
+    settings: &[],
+};
+
 /// A file system in memory as `/mem`, a directory as `/dir`, both for all
-/// users, root included.
-fn config(address: SocketAddr, dir: &Path, io: &str) -> String {
+/// users, root included; `listener`: more lines of the listener.
+fn config(address: SocketAddr, dir: &Path, listener: &str) -> String {
     let dir = dir.display();
     format!(
         "[nfs]\nstate = \"state\"\nlease_ms = 10000\ngrace_ms = 10000\n\
@@ -22,8 +41,7 @@ fn config(address: SocketAddr, dir: &Path, io: &str) -> String {
          [[file_system]]\nname = \"dir\"\nkind = \"dir\"\npath = \"{dir}\"\n\
          [[export]]\npath = \"/mem\"\nfile_system = \"mem\"\nallow_any_client = true\nsquash = \"none\"\n\
          [[export]]\npath = \"/dir\"\nfile_system = \"dir\"\nallow_any_client = true\nsquash = \"none\"\n\
-         [[listener]]\naddress = \"{address}\"\nprotocol = \"nfs\"\n\
-         [policy]\nio = \"{io}\"\n"
+         [[listener]]\naddress = \"{address}\"\nprotocol = \"nfs\"\n{listener}\n"
     )
 }
 
@@ -51,8 +69,11 @@ fn steps() -> &'static str {
     if is_ci() { "500" } else { "60" }
 }
 
-fn guest(name: &str, settings: &[(&str, &str)], pieces: &[&str]) -> Guest {
-    let mut config = Config::new(name, &script(settings, pieces));
+fn guest(by: &Transport, name: &str, settings: &[(&str, &str)], pieces: &[&str]) -> Guest {
+    let settings = [by.settings, settings].concat();
+    let pieces = [by.first, &[NFS], pieces].concat();
+    let mut config = Config::new(name, &script(&settings, &pieces));
+    config.system = by.system;
     config.cpus = 2;
     config.program = Some(env!("CARGO_BIN_EXE_exerciser").into());
     if is_ci() {
@@ -62,15 +83,12 @@ fn guest(name: &str, settings: &[(&str, &str)], pieces: &[&str]) -> Guest {
     Guest::start(&config).expect("a guest, as everything for it is there")
 }
 
-/// Every version, one connection to sixteen, memory and a directory: what
-/// programs do, against a model.
-#[needs(guest)]
-#[test]
-fn nfs_session() {
-    let name = "nfs";
+/// A client goes through `piece` to its end, against a server of its own.
+pub(crate) fn session(by: &Transport, name: &str, piece: &str) {
     let (address, dir, seed) = (free_address(), open_folder(), seed());
     let _socket = UnixListener::bind(dir.path().join("socket")).expect("a socket");
-    let target = WeftProcess::serve(name, &config(address, dir.path(), "auto"), address);
+    let config = config(address, dir.path(), by.listener);
+    let target = WeftProcess::serve(name, &config, address);
     let port = address.port().to_string();
     let settings = [
         ("ADDR", MACHINE),
@@ -80,11 +98,19 @@ fn nfs_session() {
         ("EXPORTS", "/dir /mem"),
         ("TRIED", if is_ci() { "/dir /mem" } else { "/mem" }),
     ];
-    let output = guest(name, &settings, &[NFS, NFS_SESSION]).finish();
+    let output = guest(by, name, &settings, &[piece]).finish();
     let output = output.expect_success();
     let last = output.lines().rfind(|line| line.starts_with("STEP"));
     assert!(last.is_some_and(|line| line.ends_with(" end")), "{output}");
     target.expect_orderly_end();
+}
+
+/// Every version, one connection to sixteen, memory and a directory: what
+/// programs do, against a model.
+#[needs(guest)]
+#[test]
+fn nfs_session() {
+    session(&TCP, "nfs", NFS_SESSION);
 }
 
 /// The server dies twice, under load of clients of three versions and with
@@ -92,9 +118,13 @@ fn nfs_session() {
 #[needs(guest)]
 #[test]
 fn nfs_server_killed_under_load() {
-    let name = "nfs-killed";
+    killed_under_load(&TCP, "nfs-killed");
+}
+
+pub(crate) fn killed_under_load(by: &Transport, name: &str) {
     let (address, dir, seed) = (free_address(), open_folder(), seed());
-    let mut target = WeftProcess::serve(name, &config(address, dir.path(), "auto"), address);
+    let config = config(address, dir.path(), by.listener);
+    let mut target = WeftProcess::serve(name, &config, address);
     let port = address.port().to_string();
     let settings = [
         ("ADDR", MACHINE),
@@ -103,7 +133,7 @@ fn nfs_server_killed_under_load() {
         ("SEED", &seed),
         ("EXPORT", "/dir"),
     ];
-    let guest = guest(name, &settings, &[NFS, NFS_CRASH]);
+    let guest = guest(by, name, &settings, &[NFS_CRASH]);
     let kills = ["MARK under load", "MARK with dirty pages"];
     // Long enough for clients to find out.
     let guest = target.dies_at(guest, &kills, Duration::from_millis(500));
@@ -182,14 +212,16 @@ fn nfs_write_to_a_full_file_system_fails_at_once() {
         ("PORT", &port),
         ("EXPORTS", "/tmpfs /ext4"),
     ];
-    guest(name, &settings, &[NFS, NFS_FULL])
+    guest(&TCP, name, &settings, &[NFS_FULL])
         .finish()
         .expect_success();
     target.expect_orderly_end();
 }
 
-/// A client of two kernels, by name: its own version, and what it does at the end.
-fn one_of_two(port: &str, seed: &str, name: &str, other: &str, version: &str, end: &str) -> Guest {
+/// A client of two kernels, by name, the other's name, its own version, and what it does at
+/// the end.
+fn one_of_two(by: &Transport, port: &str, seed: &str, client: [&str; 4]) -> Guest {
+    let [name, other, version, end] = client;
     let settings = [
         ("ADDR", MACHINE),
         ("PORT", port),
@@ -201,7 +233,7 @@ fn one_of_two(port: &str, seed: &str, name: &str, other: &str, version: &str, en
         ("END", end),
         ("LEASE_S", "10"),
     ];
-    guest(&format!("nfs-{name}"), &settings, &[NFS, NFS_PAIR])
+    guest(by, &format!("nfs-{name}"), &settings, &[NFS_PAIR])
 }
 
 /// What the exerciser said of all its runs in one guest: how much it has counted,
@@ -224,13 +256,17 @@ fn counted(output: &str) -> (u64, u64) {
 #[needs(guest)]
 #[test]
 fn nfs_two_kernels() {
-    let name = "nfs-two";
+    two_kernels(&TCP, "nfs-two");
+}
+
+pub(crate) fn two_kernels(by: &Transport, name: &str) {
     let (address, dir, seed) = (free_address(), open_folder(), seed());
-    let target = WeftProcess::serve(name, &config(address, dir.path(), "auto"), address);
+    let config = config(address, dir.path(), by.listener);
+    let target = WeftProcess::serve(name, &config, address);
     let port = address.port().to_string();
-    let first = one_of_two(&port, &seed, "first", "second", "4.2", "holds");
+    let first = one_of_two(by, &port, &seed, ["first", "second", "4.2", "holds"]);
     let other_seed = format!("{seed}1");
-    let second = one_of_two(&port, &other_seed, "second", "first", "4.1", "takes");
+    let second = one_of_two(by, &port, &other_seed, ["second", "first", "4.1", "takes"]);
     let first = first.until("MARK holds");
     let second = second.until("MARK refused");
     let first_said = first.output();
