@@ -4,6 +4,8 @@ mod receive;
 mod send;
 mod terminate;
 
+use std::borrow::Cow;
+
 use machine::inbound::Inbound;
 use machine::{Machine, Nanos, RecvPlan, Step, Tag, Transmit};
 use wire::iwarp::{MPA_REPLY_KEY, MPA_REQUEST_KEY, READ_DEPTH_UNSET, TerminateCode};
@@ -102,8 +104,11 @@ impl QpError {
     }
 }
 
-fn words(code: TerminateCode) -> &'static str {
-    code.name().unwrap_or("reserved code")
+fn words(code: TerminateCode) -> Cow<'static, str> {
+    let (layer, etype, number) = (code.layer, code.etype, code.code);
+    let reserved =
+        || format!("reserved, layer {layer}, error type {etype}, error code {number:#04x}");
+    code.name().map_or_else(|| reserved().into(), Cow::from)
 }
 
 /// A Send that has arrived.

@@ -240,7 +240,9 @@ macro_rules! codes {
 
             /// What it means, `None` if no standard says.
             pub fn name(self) -> Option<&'static str> {
-                match (self.layer, self.etype, self.code) {
+                // A local catastrophic error of RDMAP has no code: any value may stand there.
+                let has_code = (self.layer, self.etype) != (0, 0);
+                match (self.layer, self.etype, if has_code { self.code } else { 0 }) {
                     $(($layer, $etype, $code) => Some($words),)*
                     _ => None,
                 }
@@ -356,5 +358,10 @@ mod tests {
         );
         let unknown = TerminateCode { code: 0x77, ..code };
         assert_eq!(unknown.name(), None);
+        let catastrophic = TerminateCode {
+            code: 0xff,
+            ..TerminateCode::RDMAP_CATASTROPHIC
+        };
+        assert_eq!(catastrophic.name(), Some("RDMAP: local catastrophic error"));
     }
 }

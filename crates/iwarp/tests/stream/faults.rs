@@ -414,10 +414,11 @@ fn errors_say_what_happened() {
     let error = QpError::Sent(TerminateCode::SINK_BOUNDS).to_string();
     assert_eq!(error, "stream terminated: DDP: base or bounds violation");
     let unknown = TerminateCode {
-        layer: 9,
-        etype: 0,
-        code: 0,
+        layer: 0,
+        etype: 2,
+        code: 2,
     };
     let error = QpError::Received(unknown).to_string();
-    assert_eq!(error, "peer terminated the stream: reserved code");
+    let numbers = "reserved, layer 0, error type 2, error code 0x02";
+    assert_eq!(error, format!("peer terminated the stream: {numbers}"));
 }
