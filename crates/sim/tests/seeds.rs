@@ -129,7 +129,7 @@ fn flipped_bits_under_tls_end_connections_and_change_nothing() {
         plan.net.flips = 300;
         for host in &mut plan.hosts {
             (host.iscsi, host.tls) = (None, Some(PskHash::Sha256));
-            host.subsystem = 0;
+            (host.subsystem, host.rdma) = (0, false);
         }
         let outcome = sim::run_plan(plan, 200).unwrap_or_else(|failure| panic!("{failure}"));
         assert_eq!(outcome.relives, 0, "seed {seed}");
@@ -232,6 +232,7 @@ fn writes_to_a_dir_keep_the_promises_where_the_disk_is_full_and_the_power_fails(
     for seed in 0..1500 {
         let mut plan = sim::Plan::new(seed);
         plan.applies = None;
+        plan.hosts.iter_mut().for_each(|host| host.rdma = false);
         let Some(nfs) = plan.nfs.as_mut().filter(|nfs| nfs.is_dir) else {
             continue;
         };
