@@ -3,7 +3,6 @@
 use machine::{Machine, Nanos, RecvPlan, Step, Tag, Transmit};
 use nvmf::host::{Data, HostOp, HostRole};
 use nvmf::rdma::host::{RdmaHostSettings, RdmaQpair};
-use nvmf::step;
 use nvmf::tcp::host::{Qpair, Settings};
 use wire::nvme::{ConnectCommand, Sqe};
 use wire::nvme_tcp::ADMIN_IN_CAPSULE_MAX;
@@ -138,7 +137,7 @@ impl Machine for HostQpair {
     ) -> Option<Step<HostOp<Error>>> {
         either!(self, qpair => {
             let step = qpair.poll_step(now, staged, at)?;
-            step::filter_map(step, |op| Some(with_error(op)))
+            step.filter_map(|op| Some(with_error(op)))
         })
     }
 

@@ -98,6 +98,41 @@ pub enum Step<O> {
     Op(O),
 }
 
+impl<O> Step<O> {
+    /// The step of a machine that stands on the one of this step, whose work comes to what `op`
+    /// says; `None`: there is nothing to do.
+    #[inline]
+    pub fn filter_map<P>(self, op: impl FnOnce(O) -> Option<P>) -> Option<Step<P>> {
+        Some(match self {
+            Step::Op(of) => Step::Op(op(of)?),
+            Step::Place {
+                tag,
+                offset,
+                at,
+                len,
+                digest,
+            } => Step::Place {
+                tag,
+                offset,
+                at,
+                len,
+                digest,
+            },
+            Step::Digest {
+                tag,
+                offset,
+                len,
+                seed,
+            } => Step::Digest {
+                tag,
+                offset,
+                len,
+                seed,
+            },
+        })
+    }
+}
+
 /// Most bytes of padding: up to a multiple of 4, and a digest that nothing checks.
 pub const PAD_MAX: usize = 7;
 

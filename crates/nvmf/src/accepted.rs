@@ -222,11 +222,11 @@ impl Machine for AcceptedQpair {
         match &mut self.carrier {
             Carrier::Tcp(tcp) => {
                 let step = tcp.poll_step(now, staged, at)?;
-                Some(with_error(step))
+                step.filter_map(|op| Some(op.map_fatal(QpairError::Tcp)))
             }
             Carrier::Rdma(rdma) => {
                 let step = rdma.poll_step(now, staged, at)?;
-                Some(with_error(step))
+                step.filter_map(|op| Some(op.map_fatal(QpairError::Rdma)))
             }
         }
     }
@@ -267,37 +267,5 @@ impl Machine for AcceptedQpair {
 
     fn on_deadline(&mut self, now: Nanos) {
         each!(mut self, machine => machine.on_deadline(now));
-    }
-}
-
-/// A step of one transport as a step of either.
-#[inline]
-fn with_error<F: Into<QpairError>>(step: Step<Op<F>>) -> Step<QpairOp> {
-    match step {
-        Step::Op(op) => Step::Op(op.map_fatal(F::into)),
-        Step::Place {
-            tag,
-            offset,
-            at,
-            len,
-            digest,
-        } => Step::Place {
-            tag,
-            offset,
-            at,
-            len,
-            digest,
-        },
-        Step::Digest {
-            tag,
-            offset,
-            len,
-            seed,
-        } => Step::Digest {
-            tag,
-            offset,
-            len,
-            seed,
-        },
     }
 }

@@ -56,7 +56,6 @@ pub mod rdma;
 mod registry;
 mod request;
 pub mod reservation;
-pub mod step;
 mod subsystem;
 pub mod support;
 pub mod tcp;

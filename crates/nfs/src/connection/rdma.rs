@@ -263,40 +263,12 @@ impl Connection {
                 return Some(step);
             }
             let rdma = self.rdma.on_mut()?;
-            match rdma.qp.poll_step(now, staged, at)? {
-                Step::Op(op) => {
-                    if let Some(step) = self.on_stream(op) {
-                        return Some(step);
-                    }
-                }
-                Step::Place {
-                    tag,
-                    offset,
-                    at,
-                    len,
-                    digest,
-                } => {
-                    return Some(Step::Place {
-                        tag,
-                        offset,
-                        at,
-                        len,
-                        digest,
-                    });
-                }
-                Step::Digest {
-                    tag,
-                    offset,
-                    len,
-                    seed,
-                } => {
-                    return Some(Step::Digest {
-                        tag,
-                        offset,
-                        len,
-                        seed,
-                    });
-                }
+            let step = match rdma.qp.poll_step(now, staged, at)? {
+                Step::Op(op) => self.on_stream(op),
+                other => other.filter_map(|_| None),
+            };
+            if step.is_some() {
+                return step;
             }
         }
     }

@@ -10,7 +10,6 @@ use wire::nvme_rdma::{CmAccept, CmReject, CmRequest, KeyedSgl, cm_status};
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 use crate::queue::{ControllerEnd, Op, Queue, STAGE_HANDSHAKE};
-use crate::step;
 
 /// What a queue pair may do; the same for all of a listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -428,7 +427,7 @@ impl Machine for Qpair {
                 return None;
             }
             let step = self.qp.poll_step(now, staged, at)?;
-            if let Some(step) = step::filter_map(step, |op| self.stream_op(op)) {
+            if let Some(step) = step.filter_map(|op| self.stream_op(op)) {
                 return Some(step);
             }
         }

@@ -15,7 +15,6 @@ use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 use super::ReleaseBatch;
 use crate::host::{Completion, Data, HostCommands, HostOp, HostRole};
-use crate::step;
 
 /// Commands in flight at most: as many as a stream has regions.
 const COMMANDS_MAX: u16 = 1 << 15;
@@ -344,7 +343,7 @@ impl Machine for RdmaQpair {
     fn poll_step(&mut self, now: Nanos, staged: &[u8], at: &mut usize) -> Option<Step<RdmaHostOp>> {
         loop {
             let step = self.qp.poll_step(now, staged, at)?;
-            if let Some(step) = step::filter_map(step, |op| self.stream_op(op)) {
+            if let Some(step) = step.filter_map(|op| self.stream_op(op)) {
                 return Some(step);
             }
         }
