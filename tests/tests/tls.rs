@@ -317,7 +317,7 @@ const ENDS: &[(&str, &str)] = &[
     ("change of cipher", "unexpected_message"),
     ("handshake again", "unexpected_message"),
     ("request for a certificate", "unexpected_message"),
-    ("key update of a wrong form", "unexpected_message"),
+    ("key update of a wrong form", "illegal_parameter"),
     ("content of no type", "unexpected_message"),
     ("fatal alert", "closed"),
     ("close notify", "close_notify"),
