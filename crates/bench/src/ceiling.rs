@@ -21,6 +21,7 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use random::Random;
+use rustix::net::{SendAncillaryBuffer, SendFlags, sendmsg};
 use rustix::thread::LinkNameSpaceType;
 use serde::Serialize;
 
@@ -538,7 +539,15 @@ impl<'a> Span<'a> {
                 }
             }
         }
-        let sent = ready(c.stream.write_vectored(&slices[..used]))?;
+        // A client that has ended is no signal to this process, as a write would be.
+        let mut nothing = SendAncillaryBuffer::default();
+        let sent = sendmsg(
+            &c.stream,
+            &slices[..used],
+            &mut nothing,
+            SendFlags::NOSIGNAL,
+        );
+        let sent = ready(sent.map_err(io::Error::from))?;
         c.sources.drain(..(c.at + sent) / reply);
         Ok(sent)
     }
