@@ -18,14 +18,20 @@ use crate::stags::{RegisteredMemory, Stags};
 
 /// Staging when small FPDUs are expected.
 const STAGE_LARGE: u32 = 256 * 1024;
-/// Staging when the FPDUs of a large payload are expected: what follows one payload and the
+/// Staging within a message of large payload: what follows the payload of one FPDU and the
 /// header of the next, which then lands directly.
 const STAGE_HEADERS: u32 = 7 + 20;
-/// Staging when large RDMA Writes are expected: what follows the payload of one, a short Send
-/// and the header of the next Write, which then lands directly.
-const STAGE_WRITES: u32 = 7 + 40 + 16;
-/// From so many bytes of Read Responses still to come, a receive for each FPDU costs less
-/// than copying them.
+/// Where large messages follow each other a short Send may stand between two: its header and
+/// CRC, and its head, of so many bytes at most.
+const SHORT_SEND: u32 = 20 + 4;
+const SHORT_HEAD_MAX: u16 = 64;
+/// Of a message so much may be left behind one FPDU that its last one is staged with it: what a
+/// power of two up to 1 MiB leaves, as an FPDU has not quite 64 KiB.
+const LAST_SEGMENT_MAX: u64 = 256;
+/// What the last FPDU has besides.
+const LAST_SEGMENT_HEADERS: u32 = 16 + 4;
+/// From so many bytes of Read Responses still to come, and of so many in an FPDU, a receive for
+/// each FPDU costs less than copying them.
 const BULK_MIN: u64 = 16 * 1024;
 
 /// Regions that the peer may name at a time, with those of reads that wait for their end.
@@ -303,6 +309,12 @@ impl Qp {
         &self.receiver.head
     }
 
+    /// Bytes of the body that [`QpOp::Body`] tells of, if all is at hand: once it has its place,
+    /// the next steps bring it, before any byte is received.
+    pub fn staged_body(&self) -> Option<u32> {
+        self.receiver.staged_body()
+    }
+
     /// The body of the Send that is arriving goes to the data of `tag`, from its start, once
     /// [`Qp::prepared`] says that there is memory.
     pub fn body_into(&mut self, tag: Tag) {
@@ -435,6 +447,18 @@ impl Qp {
         Ok(Some(frame.len))
     }
 
+    /// Staging where large payload is expected; `left` bytes of a message follow the FPDU that
+    /// is arriving.
+    fn stage_of_large(&self, left: u64) -> u32 {
+        let head = self.settings.head_max.min(SHORT_HEAD_MAX);
+        let behind_message = STAGE_HEADERS + SHORT_SEND + u32::from(head);
+        match left {
+            0 => behind_message,
+            ..=LAST_SEGMENT_MAX => behind_message + LAST_SEGMENT_HEADERS + left as u32,
+            _ => STAGE_HEADERS,
+        }
+    }
+
     /// Takes what `bytes` hold of the handshake.
     fn handshake(&mut self, bytes: &[u8]) -> usize {
         let taken = match self.life {
@@ -460,12 +484,15 @@ impl Machine for Qp {
     }
 
     fn recv_plan(&self) -> RecvPlan {
+        let tagged_left = self.tagged_left();
+        let is_large = !self.receiver.has_small_fpdus
+            && (tagged_left.is_some()
+                || self.sender.read_bytes >= BULK_MIN
+                || self.stags.awaits_large_writes());
         let stage_max = match self.life {
             Life::AwaitsRequest | Life::AwaitsAnswer | Life::AwaitsReply => FRAME_MAX as u32,
             _ if self.inbound.is_blocked() || self.receiver.awaits_body() => 0,
-            _ if self.receiver.is_in_tagged_message() => STAGE_HEADERS,
-            _ if self.sender.read_bytes >= BULK_MIN => STAGE_HEADERS,
-            _ if self.stags.awaits_large_writes() => STAGE_WRITES,
+            _ if is_large => self.stage_of_large(tagged_left.unwrap_or(0)),
             _ => STAGE_LARGE,
         };
         RecvPlan {

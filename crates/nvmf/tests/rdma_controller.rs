@@ -17,6 +17,7 @@ use nvmf::queue::{
 };
 use nvmf::rdma::controller::{Qpair, RdmaError, RdmaSettings};
 use testkit::End;
+use testkit::iwarp::Fpdus;
 use wire::iwarp::TerminateCode;
 use wire::nvme::{ConnectCommand, Disconnect, Sgl, Sqe, Status, io};
 use wire::nvme_rdma::{CmAccept, CmReject, CmRequest, KeyedSgl, cm_status};
@@ -336,6 +337,32 @@ fn data_of_a_write_comes_from_the_host_or_in_its_capsule() {
         pair.complete(tag, Status::SUCCESS, 0);
         let done = [(1, Status::SUCCESS, Some(key)), (2, Status::SUCCESS, None)];
         assert_eq!(pair.completions, done);
+    }
+}
+
+/// What the driver is told of the staged bytes decides whether it places data where it stays:
+/// never a byte too early.
+#[test]
+fn data_in_a_capsule_is_staged_when_all_of_it_is_at_hand() {
+    for crc in [CrcPolicy::Off, CrcPolicy::Require] {
+        for missing in [0, 1, 4, 5, 1023, 1024] {
+            let mut pair = Pair::connected(crc);
+            let write = command(io::WRITE, 1, in_capsule(1024));
+            let capsule = [write.as_bytes(), &pattern(1024, 2)].concat();
+            let crc = pair.controller.machine.has_crc();
+            // Behind Connect.
+            let mut stream: VecDeque<u8> = Fpdus { crc }.send(2, &capsule).into();
+            stream.truncate(stream.len() - missing);
+            pair.controller.receive(&mut stream, usize::MAX);
+            let Some(Op::Prepare { tag, staged, .. }) = pair.controller.next_op() else {
+                panic!("it asks for memory");
+            };
+            assert_eq!(staged, missing == 0, "{missing} bytes are missing");
+            pair.controller.set_memory(tag, vec![0; 1024]);
+            pair.controller.machine.prepared(tag);
+            let next = pair.controller.next_op();
+            assert_eq!(matches!(next, Some(Op::Execute { .. })), staged);
+        }
     }
 }
 

@@ -9,9 +9,9 @@ use wire::iwarp::{
 };
 use zerocopy::FromBytes;
 
-use super::{Life, OWN_BYTES, Qp, QpError, QpOp, ReceivedSend};
+use super::{BULK_MIN, Life, OWN_BYTES, Qp, QpError, QpOp, ReceivedSend};
 use crate::mpa::Rtr;
-use crate::stags::{Denied, RemoteAccess};
+use crate::stags::{Denied, RegisteredMemory, RemoteAccess};
 
 /// Bytes of a CRC.
 const CRC_LEN: usize = 4;
@@ -72,6 +72,9 @@ pub(super) struct FpduReceiver {
     /// Header of the FPDU that came last: tagged or untagged, as its length says.
     header: Vec<u8>,
     segment: Segment,
+    /// The peer's FPDUs are too small for a receive each: what the last segment tells that
+    /// another one of its message follows.
+    pub(super) has_small_fpdus: bool,
     /// CRC32C of the FPDU so far.
     crc: u32,
     open: Option<OpenMessage>,
@@ -79,6 +82,8 @@ pub(super) struct FpduReceiver {
     pub(super) head: Vec<u8>,
     body: BodyPlace,
     pub(super) body_wanted: u32,
+    /// All of the body lies in the staged bytes, with what follows it in its FPDU.
+    body_is_staged: bool,
     /// Bytes of the Send so far.
     send_len: u32,
     /// Bytes of a Read Response for the machine above.
@@ -96,11 +101,13 @@ impl Default for FpduReceiver {
             state: FpduState::Header,
             header: Vec::new(),
             segment: Segment::default(),
+            has_small_fpdus: false,
             crc: 0,
             open: None,
             head: Vec::new(),
             body: BodyPlace::Unasked,
             body_wanted: 0,
+            body_is_staged: false,
             send_len: 0,
             read_bytes: Vec::new(),
             send_msn: 1,
@@ -116,11 +123,10 @@ impl FpduReceiver {
         matches!(self.state, FpduState::Body { .. })
     }
 
-    /// Whether more tagged segments of a message follow, into memory.
-    pub(super) fn is_in_tagged_message(&self) -> bool {
-        use OpenMessage::{Response, Write};
-        let into_memory = self.read_bytes.is_empty();
-        into_memory && matches!(self.open, Some(Write { .. } | Response))
+    /// Bytes of the body, if all of it is staged.
+    pub(super) fn staged_body(&self) -> Option<u32> {
+        let is_staged = self.body_is_staged;
+        is_staged.then(|| self.send_len - self.head.len() as u32)
     }
 
     /// Whether an RDMA Write to `stag` is arriving.
@@ -168,6 +174,22 @@ impl FpduReceiver {
 }
 
 impl Qp {
+    /// Bytes behind the FPDU that is arriving of its message, where that goes on into memory:
+    /// of an RDMA Write at most, up to the end of the region.
+    pub(super) fn tagged_left(&self) -> Option<u64> {
+        let open = self.receiver.open.as_ref();
+        match open.filter(|_| self.receiver.read_bytes.is_empty())? {
+            OpenMessage::Write { stag, to } => {
+                let end = |memory: &RegisteredMemory| memory.to + u64::from(memory.len);
+                let end = self.stags.find(*stag).map_or(u64::MAX, end);
+                // A segment of no bytes may name any place.
+                Some(end.saturating_sub(*to))
+            }
+            OpenMessage::Response => self.sender.read_left(),
+            OpenMessage::Send { .. } => None,
+        }
+    }
+
     /// Takes what `staged[*at..]` holds; `None`: a notice, or nothing more.
     pub(super) fn walk(&mut self, staged: &[u8], at: &mut usize) -> Option<Step<QpOp>> {
         while self.notice.is_none() && self.life != Life::Ended {
@@ -294,6 +316,9 @@ impl Qp {
         };
         self.receiver.segment = segment;
         if let Ok(fpdu) = TaggedFpdu::read_from_bytes(header) {
+            if !segment.is_last {
+                self.receiver.has_small_fpdus = u64::from(len) < BULK_MIN;
+            }
             return match segment.opcode {
                 opcode::WRITE => self.write_segment(&fpdu, segment),
                 opcode::READ_RESPONSE => self.response_segment(&fpdu, segment).map(Some),
@@ -400,6 +425,7 @@ impl Qp {
             }
             receiver.head.clear();
             receiver.body = BodyPlace::Unasked;
+            receiver.body_is_staged = false;
             receiver.send_len = 0;
         }
         if fpdu.mo.get() != receiver.send_len {
@@ -490,6 +516,9 @@ impl Qp {
             self.receiver.state = FpduState::Head { left, body };
             return None;
         }
+        let len = body + self.receiver.tail(self.terms.crc).bytes();
+        let is_staged = staged.len() - *at >= len as usize;
+        self.receiver.body_is_staged = self.receiver.segment.is_last && is_staged;
         self.begin_rest(body);
         Some(())
     }

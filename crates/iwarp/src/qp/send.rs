@@ -195,6 +195,12 @@ impl FpduSender {
         self.pending.front_mut()
     }
 
+    /// Bytes of the oldest Read Response that have not begun to arrive.
+    pub(super) fn read_left(&self) -> Option<u64> {
+        let read = self.pending.front()?;
+        Some(u64::from(read.sink.len - read.received))
+    }
+
     /// Read Requests whose response has not come.
     pub(super) fn reads_under_way(&self) -> u64 {
         self.pending.len() as u64

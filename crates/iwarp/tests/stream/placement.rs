@@ -515,3 +515,71 @@ fn messages_are_cut_at_the_longest_ulpdu_and_their_tag_is_released_once() {
         assert_eq!(message, [&pattern(128)[..], &pattern(400)[5..105]].concat());
     }
 }
+
+/// Receives that a stream of RDMA Writes to one region takes, each of `message` bytes and in
+/// FPDUs of `fpdu` bytes, with a Send behind each; and the bytes that were staged and copied.
+fn receives_of_writes(message: usize, fpdu: usize) -> (usize, u64) {
+    const MESSAGES: usize = 8;
+    let (mut end, peer) = connected(settings(), true);
+    let mut stream = VecDeque::new();
+    for n in 0..MESSAGES {
+        let tag = 10 + n as u16;
+        end.set_memory(tag, vec![0; message]);
+        let memory = RegisteredMemory {
+            tag,
+            offset: 0,
+            len: message as u32,
+            to: 0,
+            access: RemoteAccess::WRITE,
+        };
+        let stag = end.machine.register(memory).expect("room");
+        for (at, part) in pattern(message).chunks(fpdu).enumerate() {
+            let to = at * fpdu;
+            let kind = (opcode::WRITE, to + part.len() == message);
+            stream.extend(peer.tagged(kind, stag, to as u64, part));
+        }
+        stream.extend(peer.send(1 + n as u32, &pattern(HEAD)));
+    }
+    end.machine.post_receives(MESSAGES as u32);
+    let mut receives = 0;
+    while end.receive(&mut stream, usize::MAX) > 0 {
+        receives += 1;
+        for op in ops(&mut end) {
+            assert!(matches!(op, QpOp::Received(_)), "{op:?}");
+        }
+    }
+    assert!(stream.is_empty());
+    for tag in 10..10 + MESSAGES {
+        assert_eq!(end.memory[tag], pattern(message));
+    }
+    (receives, end.placed_bytes)
+}
+
+#[test]
+fn large_message_takes_a_receive_for_each_full_fpdu() {
+    // An FPDU has not quite 64 KiB: a short one ends the message.
+    for (message, fpdus) in [(64 << 10, 1), (128 << 10, 2), (256 << 10, 4)] {
+        let (receives, placed_bytes) = receives_of_writes(message, 65520);
+        assert!(receives <= 8 * fpdus + 2, "{receives} of {message} bytes");
+        assert!(placed_bytes <= 8 * 256, "{placed_bytes} of {message} bytes");
+    }
+}
+
+#[test]
+fn segment_of_no_bytes_may_name_a_place_behind_the_region() {
+    let (mut end, peer) = connected(settings(), true);
+    end.set_memory(9, vec![0; 100]);
+    let region = region(9, 16, RemoteAccess::WRITE);
+    let stag = end.machine.register(region).expect("room");
+    let write = peer.tagged((opcode::WRITE, false), stag, u64::MAX, b"");
+    assert_eq!(feed(&mut end, &write, usize::MAX), []);
+    assert!(end.machine.recv_plan().stage_max > 0);
+}
+
+#[test]
+fn fpdus_of_a_tcp_segment_are_received_many_at_a_time() {
+    let (receives, placed_bytes) = receives_of_writes(128 << 10, 1428);
+    // The first tells how the peer cuts.
+    assert!(receives <= 8, "{receives}");
+    assert!(placed_bytes <= 8 * (128 << 10), "{placed_bytes}");
+}

@@ -278,8 +278,11 @@ impl Qpair {
             self.qp.drop_body();
             return None;
         }
-        let op = self.submit(&sqe, len);
-        if let Some(Op::Prepare { tag, .. }) = op {
+        let mut op = self.submit(&sqe, len);
+        if let Some(Op::Prepare { tag, staged, .. }) = &mut op {
+            let tag = *tag;
+            let is_all = self.qp.staged_body() == Some(len);
+            *staged = is_all && sqe.flags & Sqe::FUSE_MASK == 0;
             self.capsule = Capsule::Of(tag);
             self.commands[usize::from(tag)].incoming = Incoming::Capsule;
             self.qp.body_into(tag);
