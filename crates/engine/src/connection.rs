@@ -612,6 +612,8 @@ pub trait Connection: Protocol {
             }
         }
         let core = self.core_mut();
+        // The machine stops too where the share is used up.
+        core.gives_way();
         if core.holds_back() {
             core.link.shrink_stage(&core.pool);
         }

@@ -206,7 +206,9 @@ pub trait Machine {
     /// Takes the next step that `staged[*at..]` allows at the time `now` and moves `at` past
     /// what it used. `None`: more bytes are needed; what lies behind `at` then
     /// is an unfinished header and must come again, first, with the next
-    /// receive. After a fatal error the machine uses up whatever it is given.
+    /// receive. Where the connection's share of the turn is used up ([`work::is_used_up`]), it
+    /// may be more: what is staged is walked again in the next turn, before anything is
+    /// received. After a fatal error the machine uses up whatever it is given.
     fn poll_step(&mut self, now: Nanos, staged: &[u8], at: &mut usize) -> Option<Step<Self::Op>>;
 
     /// Whether [`Machine::poll_step`] may yield something without new bytes: what it holds

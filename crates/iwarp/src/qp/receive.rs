@@ -190,10 +190,12 @@ impl Qp {
         }
     }
 
-    /// Takes what `staged[*at..]` holds; `None`: a notice, or nothing more.
+    /// Takes what `staged[*at..]` holds; `None`: a notice, or nothing more for now. Very many
+    /// FPDUs of which nothing is told are for more than one turn.
     pub(super) fn walk(&mut self, staged: &[u8], at: &mut usize) -> Option<Step<QpOp>> {
         while self.notice.is_none() && self.life != Life::Ended {
             match self.receiver.state {
+                FpduState::Header if work::is_used_up() => return None,
                 FpduState::Header => *at += self.fpdu(&staged[*at..])?,
                 FpduState::Head { left, body } => self.take_head(left, body, staged, at)?,
                 FpduState::Body { .. } => return None,
@@ -507,6 +509,7 @@ impl Qp {
     /// Takes bytes of the head; `None`: more are needed.
     fn take_head(&mut self, left: u32, body: u32, staged: &[u8], at: &mut usize) -> Option<()> {
         let bytes = take(staged, at, left);
+        work::spend_bytes(bytes.len() as u64);
         if self.terms.crc {
             self.receiver.crc = crc32c(bytes, self.receiver.crc);
         }

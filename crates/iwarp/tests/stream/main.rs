@@ -5,6 +5,7 @@ mod faults;
 mod handshake;
 mod pair;
 mod placement;
+mod turns;
 
 use std::collections::VecDeque;
 

@@ -4,6 +4,7 @@
 use std::io::{Read, Write};
 
 use iwarp::{CrcPolicy, QpError, QpOp, RemoteAccess};
+use machine::work::OPERATION_UNITS;
 use needs::each_driver;
 use nvmf::transport::Transports;
 use reactor::Choice;
@@ -18,6 +19,7 @@ use zerocopy::{FromBytes, IntoBytes};
 use crate::common::{BLOCK, Host, Queue, config, stop};
 use crate::disks::ram;
 use crate::rdma_host::{Data, HSQSIZE, RdmaQueue, TO, cm_request};
+use crate::report::report;
 use testkit::nvme::Pdus;
 
 /// Runs a test with a target whose first listener takes these transports.
@@ -316,4 +318,36 @@ fn host_with_more_capsules_than_crqsize_or_memory_it_took_back_is_terminated(bac
             "nothing was written"
         );
     });
+}
+
+/// The host sends as many empty RDMA Writes as two receives take, which is a thousand shares.
+#[each_driver]
+fn empty_fpdus_take_turns_with_what_others_do(backend: Choice) {
+    const SHARE: u64 = 64;
+    const FPDUS: usize = 32_768;
+    let limits = Limits {
+        turn_units_max: SHARE,
+        ..Limits::default()
+    };
+    let mut config = config(backend, limits, 64 << 20);
+    config.cpus.truncate(1);
+    config.listeners[0].rdma = BOTH;
+    let running = server::start(config).expect("starts");
+    let address = running.addresses()[0];
+    let (_admin, mut io) = RdmaQueue::pair(address);
+    let (_other_admin, mut other) = Host::at(address).pair();
+    let before = report(&running).turn_units_max;
+    let mut feeder = io.stream.try_clone().expect("a socket");
+    let empty = Fpdus { crc: true }.tagged((opcode::WRITE, true), 0, 0, b"");
+    let flood = std::thread::spawn(move || feeder.write_all(&empty.repeat(FPDUS)));
+    while !flood.is_finished() {
+        assert!(other.is_alive());
+    }
+    flood.join().expect("no panic").expect("all was taken");
+    let (status, ..) = io.command(blocks(io::FLUSH, 0, 1), Data::Nowhere);
+    assert_eq!(status, Status::SUCCESS, "all of it was walked");
+    let units = report(&running).turn_units_max;
+    let most = before.max(SHARE + 2 * OPERATION_UNITS);
+    assert!(units <= most, "{units} units, {before} before");
+    stop(running);
 }
