@@ -9,10 +9,12 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use needs::each_driver;
+use nvmf::transport::Transports;
 use reactor::Choice;
 use server::nfs::{ExportSpec, FileSystemKind, FileSystemSpec, Rule, Squash};
 use server::{
-    Config, IscsiTargetSpec, ListenerSpec, LunSpec, NamespaceSpec, Report, Running, SubsystemSpec,
+    Config, IscsiTargetSpec, ListenerSpec, LunSpec, NamespaceSpec, RdmaSpec, Report, Running,
+    SubsystemSpec,
 };
 
 #[global_allocator]
@@ -25,6 +27,7 @@ const TARGET: &str = "iqn.2026-01.io.weft:default";
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
     Nvme,
+    Rdma,
     Iscsi,
     Nfs,
 }
@@ -33,6 +36,7 @@ impl Way {
     fn url(self, running: &Running) -> String {
         match self {
             Way::Nvme => format!("nvme-tcp://{}/{NQN}", running.addresses()[0]),
+            Way::Rdma => format!("rdma://{}/{NQN}", running.addresses()[0]),
             Way::Iscsi => format!("iscsi://{}/{TARGET}/0", running.addresses()[1]),
             Way::Nfs => format!("nfs://{}/", running.addresses()[2]),
         }
@@ -46,7 +50,20 @@ fn start(backend: Choice) -> Running {
 
 /// One volume behind one reactor.
 fn start_on(kind: store::Kind, backend: Choice) -> Running {
+    start_with(kind, backend, RdmaSpec::default().fpdu_bytes_max)
+}
+
+/// The same, which sends FPDUs of so many bytes at most.
+fn start_with(kind: store::Kind, backend: Choice, fpdu_bytes_max: u32) -> Running {
     let any = std::net::SocketAddr::from(([127, 0, 0, 1], 0));
+    let nvme = ListenerSpec {
+        rdma: RdmaSpec {
+            transports: Transports::Both,
+            fpdu_bytes_max,
+            ..RdmaSpec::default()
+        },
+        ..ListenerSpec::from(any)
+    };
     let config = Config {
         volumes: vec![store::Spec::new("volume", kind, 64 << 20, 4096)],
         subsystems: vec![SubsystemSpec {
@@ -78,7 +95,7 @@ fn start_on(kind: store::Kind, backend: Choice) -> Running {
                 ..Rule::default()
             }],
         }],
-        listeners: vec![any.into(), ListenerSpec::iscsi(any), ListenerSpec::nfs(any)],
+        listeners: vec![nvme, ListenerSpec::iscsi(any), ListenerSpec::nfs(any)],
         cpus: vec![reactor::available_cpus()[0]],
         backend,
         spin_us_max: 0,
@@ -102,6 +119,7 @@ fn report(running: &Running) -> Report {
 struct Spent {
     before: Report,
     after: Report,
+    client: client::perf::Spent,
 }
 
 impl Spent {
@@ -112,10 +130,14 @@ impl Spent {
         let mut runtime_ms = 400;
         loop {
             let before = report(running);
-            run((running, way), words, &format!("{runtime_ms}ms"));
+            let client = run((running, way), words, &format!("{runtime_ms}ms"));
             let after = report(running);
             if after.ios - before.ios >= ios_min || runtime_ms > 10_000 {
-                return Spent { before, after };
+                return Spent {
+                    before,
+                    after,
+                    client: client.initiator,
+                };
             }
             runtime_ms *= 3;
         }
@@ -132,11 +154,12 @@ impl Spent {
     }
 }
 
-fn run((running, way): (&Running, Way), words: &str, runtime: &str) {
+fn run((running, way): (&Running, Way), words: &str, runtime: &str) -> client::perf::Report {
     let url = way.url(running);
     let line = format!("{url} --runtime {runtime} --ramp-time 0s {words}");
     let report = line::perf(&line, &AtomicBool::new(false)).expect("the load runs");
     assert_eq!(report.errors, client::perf::Errors::default(), "{words}");
+    report
 }
 
 fn end(running: Running) {
@@ -230,7 +253,7 @@ fn a_write_of_16_kib_comes_with_its_command(backend: Choice) {
 #[each_driver]
 fn large_payload_is_never_copied(backend: Choice) {
     let running = start(backend);
-    for way in [Way::Nvme, Way::Iscsi, Way::Nfs] {
+    for way in [Way::Nvme, Way::Rdma, Way::Iscsi, Way::Nfs] {
         for words in [
             "--rw randread --bs 128k --iodepth 32",
             "--rw randwrite --bs 128k --iodepth 32",
@@ -243,6 +266,43 @@ fn large_payload_is_never_copied(backend: Choice) {
             assert!(copies < copies_max, "{way:?} {words}: {copies} copies");
         }
     }
+    end(running);
+}
+
+/// Of large FPDUs every payload is received where it belongs, at both ends, with CRCs and
+/// without.
+#[each_driver]
+fn payload_by_rdma_is_copied_at_neither_end(backend: Choice) {
+    let running = start(backend);
+    for words in [
+        "--rw randread --bs 128k --iodepth 16",
+        "--rw randread --bs 128k --iodepth 16 -G",
+        "--rw randwrite --bs 32k --iodepth 16",
+        "--rw randwrite --bs 128k --iodepth 16 -G",
+    ] {
+        let spent = Spent::on((&running, Way::Rdma), words, 2000);
+        let by_client = spent.client.copied_bytes_per_io / spent.per_io(|r| r.io_bytes);
+        let copies = spent.copies_per_byte();
+        println!("{backend:?} {words}: {copies:.5} copies a byte, {by_client:.5} by the client");
+        // What comes with a header is copied.
+        assert!(copies < 0.002, "{words}: {copies} copies");
+        assert!(by_client < 0.002, "{words}: {by_client} copies");
+    }
+    end(running);
+}
+
+/// Several FPDUs of a TCP segment each are received at a time, and their payload is copied once.
+#[each_driver]
+fn fpdus_of_a_segment_cost_a_copy_and_no_receive_of_their_own(backend: Choice) {
+    let running = start_with(store::Kind::RAM, backend, 1448);
+    let words = "--rw randread --bs 128k --iodepth 16 -G";
+    let by_tcp = Spent::on((&running, Way::Nvme), words, 2000);
+    let spent = Spent::on((&running, Way::Rdma), words, 2000);
+    let by_client = spent.client.copied_bytes_per_io / spent.per_io(|r| r.io_bytes);
+    let syscalls = [by_tcp, spent].map(|spent| spent.client.syscalls_per_io);
+    println!("{backend:?}: {by_client:.5} copies a byte, {syscalls:.3?} syscalls an I/O");
+    assert!((0.9..=1.001).contains(&by_client), "{by_client} copies");
+    assert!(syscalls[1] <= syscalls[0] + 0.5, "{syscalls:?} syscalls");
     end(running);
 }
 

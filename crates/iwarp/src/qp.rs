@@ -30,9 +30,8 @@ const SHORT_HEAD_MAX: u16 = 64;
 const LAST_SEGMENT_MAX: u64 = 256;
 /// What the last FPDU has besides.
 const LAST_SEGMENT_HEADERS: u32 = 16 + 4;
-/// From so many bytes of Read Responses still to come, and of so many in an FPDU, a receive for
-/// each FPDU costs less than copying them.
-const BULK_MIN: u64 = 16 * 1024;
+/// From so many bytes of payload in an FPDU, a receive for it costs less than copying them.
+const DIRECT_MIN: u32 = 16 * 1024;
 
 /// Regions that the peer may name at a time, with those of reads that wait for their end.
 const REGISTERED_MAX: usize = 1 << 15;
@@ -485,9 +484,9 @@ impl Machine for Qp {
 
     fn recv_plan(&self) -> RecvPlan {
         let tagged_left = self.tagged_left();
-        let is_large = !self.receiver.has_small_fpdus
+        let is_large = !self.receiver.is_cut_small
             && (tagged_left.is_some()
-                || self.sender.read_bytes >= BULK_MIN
+                || self.sender.read_bytes >= DIRECT_MIN.into()
                 || self.stags.awaits_large_writes());
         let stage_max = match self.life {
             Life::AwaitsRequest | Life::AwaitsAnswer | Life::AwaitsReply => FRAME_MAX as u32,

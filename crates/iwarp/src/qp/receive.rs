@@ -9,7 +9,7 @@ use wire::iwarp::{
 };
 use zerocopy::FromBytes;
 
-use super::{BULK_MIN, Life, OWN_BYTES, Qp, QpError, QpOp, ReceivedSend};
+use super::{DIRECT_MIN, Life, OWN_BYTES, Qp, QpError, QpOp, ReceivedSend};
 use crate::mpa::Rtr;
 use crate::stags::{Denied, RegisteredMemory, RemoteAccess};
 
@@ -72,9 +72,6 @@ pub(super) struct FpduReceiver {
     /// Header of the FPDU that came last: tagged or untagged, as its length says.
     header: Vec<u8>,
     segment: Segment,
-    /// The peer's FPDUs are too small for a receive each: what the last segment tells that
-    /// another one of its message follows.
-    pub(super) has_small_fpdus: bool,
     /// CRC32C of the FPDU so far.
     crc: u32,
     open: Option<OpenMessage>,
@@ -84,6 +81,8 @@ pub(super) struct FpduReceiver {
     pub(super) body_wanted: u32,
     /// All of the body lies in the staged bytes, with what follows it in its FPDU.
     body_is_staged: bool,
+    /// The peer cuts data into small segments: it has an FPDU in each of TCP's.
+    pub(super) is_cut_small: bool,
     /// Bytes of the Send so far.
     send_len: u32,
     /// Bytes of a Read Response for the machine above.
@@ -101,13 +100,13 @@ impl Default for FpduReceiver {
             state: FpduState::Header,
             header: Vec::new(),
             segment: Segment::default(),
-            has_small_fpdus: false,
             crc: 0,
             open: None,
             head: Vec::new(),
             body: BodyPlace::Unasked,
             body_wanted: 0,
             body_is_staged: false,
+            is_cut_small: false,
             send_len: 0,
             read_bytes: Vec::new(),
             send_msn: 1,
@@ -318,8 +317,9 @@ impl Qp {
         };
         self.receiver.segment = segment;
         if let Ok(fpdu) = TaggedFpdu::read_from_bytes(header) {
-            if !segment.is_last {
-                self.receiver.has_small_fpdus = u64::from(len) < BULK_MIN;
+            // The last has what is left.
+            if len >= DIRECT_MIN || !segment.is_last {
+                self.receiver.is_cut_small = len < DIRECT_MIN;
             }
             return match segment.opcode {
                 opcode::WRITE => self.write_segment(&fpdu, segment),

@@ -576,10 +576,43 @@ fn segment_of_no_bytes_may_name_a_place_behind_the_region() {
     assert!(end.machine.recv_plan().stage_max > 0);
 }
 
+/// A receive for each segment of a TCP segment's size would cost more than a copy.
 #[test]
-fn fpdus_of_a_tcp_segment_are_received_many_at_a_time() {
-    let (receives, placed_bytes) = receives_of_writes(128 << 10, 1428);
-    // The first tells how the peer cuts.
-    assert!(receives <= 8, "{receives}");
-    assert!(placed_bytes <= 8 * (128 << 10), "{placed_bytes}");
+fn small_segments_are_received_several_at_a_time_and_large_ones_each_by_itself() {
+    const LARGE: usize = 32 << 10;
+    let (mut end, peer) = connected(settings(), true);
+    end.set_memory(3, vec![0; 16 * LARGE]);
+    let memory = RegisteredMemory {
+        tag: 3,
+        offset: 0,
+        len: 16 * LARGE as u32,
+        to: 0,
+        access: RemoteAccess::WRITE,
+    };
+    let stag = end.machine.register(memory).expect("room");
+    for (sizes, are_several) in [
+        (&[1408, 1408, 100][..], true),
+        // One that is alone says nothing.
+        (&[100], true),
+        (&[LARGE, LARGE, 100], false),
+        (&[100], false),
+        (&[1408, 1408], true),
+        (&[LARGE], false),
+    ] {
+        let mut to = 0;
+        for (at, len) in sizes.iter().enumerate() {
+            let kind = (opcode::WRITE, at + 1 == sizes.len());
+            let fpdu = peer.tagged(kind, stag, to, &vec![7; *len]);
+            to += *len as u64;
+            assert_eq!(feed(&mut end, &fpdu, usize::MAX), []);
+            if at > 0 || sizes.len() == 1 {
+                let stage_max = end.machine.recv_plan().stage_max as usize;
+                assert_eq!(
+                    stage_max >= 2 * LARGE,
+                    are_several,
+                    "{sizes:?}: {stage_max}"
+                );
+            }
+        }
+    }
 }
