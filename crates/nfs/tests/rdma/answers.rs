@@ -228,3 +228,28 @@ fn a_client_that_says_nothing_of_itself_gets_1024_bytes_in_a_send() {
         assert_eq!(one(&mut pair).is_long, is_long);
     }
 }
+
+/// The header of an answer repeats the chunks that the call has for it.
+#[test]
+fn no_send_is_longer_than_the_client_takes() {
+    const SEND_MAX: usize = 1024;
+    for (segments, is_answered) in [(61, true), (62, true), (63, false), (64, false)] {
+        for data in [vec![], pattern(2000, 1)] {
+            let mut pair = RdmaPair::new(settings(), QpSettings::default(), b"", usize::MAX);
+            let all = pair.client.writable(64 * 64);
+            let part = |at: u32| segment(all.handle, all.offset + u64::from(at) * 64, 64);
+            let message = Message {
+                reply: Some((0..segments).map(part).collect()),
+                ..Message::default()
+            };
+            answered(&mut pair, std::slice::from_ref(&data), message);
+            let (bytes, _) = &pair.client.received[0];
+            assert!(bytes.len() <= SEND_MAX, "{} bytes", bytes.len());
+            let answer = received(&mut pair).remove(0);
+            match is_answered {
+                true => assert!(answer.expect("no error").is_long),
+                false => assert_eq!(answer, Err(rpc_rdma_error::ERR_CHUNK)),
+            }
+        }
+    }
+}

@@ -68,7 +68,8 @@ enum Form {
 }
 
 impl Rdma {
-    /// Marks which data goes to chunks of its own, and says how the rest goes.
+    /// Marks which data goes to chunks of its own, and says how the rest goes: no Send is longer
+    /// than the client takes, be it a header alone.
     fn form(&self, lists: &Lists<'_>, reply: &mut Reply) -> Form {
         let mut is_right = true;
         reply.place_items(|index, len| {
@@ -77,10 +78,11 @@ impl Rdma {
             chunk.is_some()
         });
         let bytes = reply.unplaced_bytes();
-        if !is_right {
+        let room = (self.send_bytes_max as usize).checked_sub(head_bytes(lists));
+        let Some(room) = room.filter(|_| is_right) else {
             return Form::None;
-        }
-        if head_bytes(lists) + bytes as usize <= self.send_bytes_max as usize {
+        };
+        if bytes as usize <= room {
             return Form::Short;
         }
         let reply_chunk = lists.as_ref().and_then(|lists| lists.rdma_reply);
