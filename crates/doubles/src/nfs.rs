@@ -40,6 +40,8 @@ pub struct RpcDouble {
     pub starved: Option<(Tag, u32)>,
     /// The same for arguments.
     pub starved_args: Option<(Tag, u32)>,
+    /// Bytes of all memory that was asked for arguments.
+    pub args_bytes_asked: u64,
     /// Give no memory by itself.
     pub starves: bool,
     /// TLS was announced.
@@ -59,6 +61,7 @@ impl RpcDouble {
             places: Vec::new(),
             starved: None,
             starved_args: None,
+            args_bytes_asked: 0,
             starves: false,
             starts_tls: false,
             fatal: None,
@@ -101,6 +104,7 @@ impl RpcDouble {
                     }
                 }
                 ServerOp::PrepareArgs { tag, bytes, .. } => {
+                    self.args_bytes_asked += u64::from(bytes);
                     self.starved_args = Some((tag, bytes));
                     if !self.starves {
                         self.feed(true);

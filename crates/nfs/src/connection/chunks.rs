@@ -114,6 +114,8 @@ pub(super) struct CallChunks {
     lists: Vec<u8>,
     /// The message has taken a receive, which another may have when it is over.
     pub(super) has_receive: bool,
+    /// Bytes of the Send and of chunks that no memory was asked for.
+    pub(super) held_bytes: u32,
     /// A handle that the answer invalidates.
     pub(super) invalidates: Option<u32>,
     /// Bytes of data whose place in the call was not found yet.

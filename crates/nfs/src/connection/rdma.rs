@@ -96,6 +96,8 @@ pub(super) struct Rdma {
     spare: Vec<u8>,
     /// Calls whose parts were put in their places, and that are not begun.
     assembled: VecDeque<Tag>,
+    /// Bytes of calls with chunks that no memory was asked for.
+    chunk_bytes: u32,
     /// Memory that is read into once it is there.
     awaited: Vec<AwaitedMemory>,
     /// The calls that RDMA Reads are for, in the order in which they end.
@@ -126,6 +128,7 @@ impl Rdma {
             sends: VecDeque::new(),
             spare: Vec::new(),
             assembled: VecDeque::new(),
+            chunk_bytes: 0,
             awaited: Vec::new(),
             reads: VecDeque::new(),
             whole: VecDeque::new(),
@@ -237,8 +240,11 @@ impl Connection {
     /// The message of a slot is done with: another may come instead.
     #[inline]
     pub(super) fn let_go_of_send(&mut self, tag: Tag) {
-        let had = std::mem::take(&mut self.slots[tag].chunks.has_receive);
+        let chunks = &mut self.slots[tag].chunks;
+        let had = std::mem::take(&mut chunks.has_receive);
+        let held_bytes = std::mem::take(&mut chunks.held_bytes);
         if let (true, Some(rdma)) = (had, self.rdma.on_mut()) {
+            rdma.chunk_bytes -= held_bytes;
             rdma.qp.post_receives(1);
         }
     }

@@ -238,6 +238,9 @@ fn long_calls_are_read_from_the_chunk_at_position_zero() {
     }
 }
 
+/// Bytes of a Send whose call lies in a chunk of one segment.
+const LONG_HEADER: usize = 52;
+
 #[test]
 fn long_call_without_memory_is_a_system_error() {
     let mut pair = pair();
@@ -250,11 +253,72 @@ fn long_call_without_memory_is_a_system_error() {
         reads,
         ..Message::short(6, 1, Vec::new())
     });
-    assert_eq!(
-        pair.server.starved_args.map(|(_, bytes)| bytes as usize),
-        Some(whole.len())
-    );
+    let asked = pair.server.starved_args.map(|(_, bytes)| bytes as usize);
+    assert_eq!(asked, Some(LONG_HEADER + whole.len()));
     pair.server.feed(false);
     pair.exchange();
     assert_eq!(words(&one(&mut pair).body), [6, 1, 0, 0, 0, 5]);
+}
+
+/// Makes a call, with memory of the client.
+type MakesCall<'a> = &'a dyn Fn(u32, &mut RdmaPair) -> Message;
+
+/// All that its credits let a client send, with chunks that it does not let the server have.
+#[test]
+fn calls_whose_chunks_do_not_come_have_memory_that_was_asked_for() {
+    const CALLS: u16 = 64;
+    let data = pattern(5000, 1);
+    let names = vec![CompoundPart::Lookup(vec![b'n'; 200]); 15];
+    let long = |xid: u32, pair: &mut RdmaPair| Message {
+        is_long: true,
+        reads: vec![(0, pair.client.readable(&call(xid, &names)))],
+        ..Message::short(xid, 1, Vec::new())
+    };
+    let write = [&names[..], &[CompoundPart::Write(1, data.clone())]].concat();
+    let with_data = |xid: u32, pair: &mut RdmaPair| {
+        let (rest, position) = reduce(&call(xid, &write), &data);
+        Message {
+            reads: vec![(position, pair.client.readable(&data))],
+            ..Message::short(xid, 1, rest)
+        }
+    };
+    let cases: [(MakesCall<'_>, bool); 2] = [(&long, true), (&with_data, false)];
+    for (makes, is_long) in cases {
+        let (rpc, rdma) = settings();
+        let credits = CALLS;
+        let rdma = RdmaSettings { credits, ..rdma };
+        let private = client_data().encode();
+        let mut pair = RdmaPair::new((rpc, rdma), QpSettings::default(), &private, usize::MAX);
+        // Where calls were, others find as much.
+        for round in 1..=2 {
+            let (mut there, mut held_bytes) = (VecDeque::new(), 0);
+            for xid in 0..CALLS.into() {
+                let message = makes(xid, &mut pair);
+                let of_call = message.reads[0].1.length;
+                held_bytes += message.encode().len() as u64;
+                held_bytes += u64::from(if is_long { of_call } else { 0 });
+                pair.client.post(message.encode());
+                pair.client.transmit(&mut there);
+                while pair.server.receive(&mut there, usize::MAX) {}
+            }
+            assert!(pair.server.calls.is_empty() && pair.server.fatal.is_none());
+            let beside = held_bytes - pair.server.args_bytes_asked / round;
+            assert!(
+                beside <= u64::from(rpc.args_bytes_all_max),
+                "{beside} bytes of {held_bytes} have no memory"
+            );
+            answer_all(&mut pair, CALLS);
+        }
+    }
+}
+
+/// Answers so many calls, all that there are.
+fn answer_all(pair: &mut RdmaPair, calls: u16) {
+    for _ in 0..calls {
+        pair.exchange();
+        pair.server.answer(0, &[]);
+    }
+    pair.exchange();
+    assert_eq!(received(pair).len(), usize::from(calls));
+    pair.client.take_regions_back();
 }

@@ -157,23 +157,31 @@ impl Connection {
                     slot.chunks.set(&send[FIXED_BYTES..at], &lists);
                     slot.chunks.invalidates = lists.handle;
                 }
-                if lists.spliced_bytes == 0 {
-                    self.begin_whole(tag, send, at);
-                    return None;
-                }
                 if slot.chunks.is_long() {
                     send.truncate(at);
                 }
+                if lists.spliced_bytes + lists.data_bytes == 0 {
+                    self.begin_whole(tag, send, at);
+                    return None;
+                }
                 slot.chunks.send = (send, at);
-                return self.want_spliced(tag, lists.spliced_bytes);
+                return self.want_chunks(tag, lists.spliced_bytes);
             }
         }
         None
     }
 
-    /// Reads what has its place in a call, once there is memory for it.
-    fn want_spliced(&mut self, call: Tag, bytes: u32) -> Option<Step<ServerOp>> {
-        if bytes <= self.settings.args_bytes_free() {
+    /// Reads what has its place in a call, once there is memory for it. The call keeps that, and
+    /// its Send, for as long as its client likes: only a little of all such is a part of what a
+    /// connection costs.
+    fn want_chunks(&mut self, call: Tag, spliced_bytes: u32) -> Option<Step<ServerOp>> {
+        let rdma = self.rdma.on_mut()?;
+        let chunks = &mut self.slots[call].chunks;
+        let bytes = spliced_bytes + chunks.send.0.len() as u32;
+        let is_small = spliced_bytes <= self.settings.args_bytes_free();
+        if is_small && rdma.chunk_bytes + bytes <= self.settings.args_bytes_all_max {
+            rdma.chunk_bytes += bytes;
+            chunks.held_bytes = bytes;
             self.read_spliced(call);
             return None;
         }
@@ -192,9 +200,13 @@ impl Connection {
         loop {
             position = self.slots[call].chunks.next_spliced(position);
             let Some(position) = position else {
-                return;
+                break;
             };
             self.read_chunk(call, position, (OWN_BYTES, u32::MAX));
+        }
+        if self.slots[call].chunks.missing == 0 {
+            let rdma = self.rdma.on_mut().expect("it is on");
+            rdma.assembled.push_back(call);
         }
     }
 
