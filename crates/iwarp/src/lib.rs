@@ -23,10 +23,12 @@
 //! [`Step::Op`]: machine::Step::Op
 #![forbid(unsafe_code)]
 
+mod batch;
 mod mpa;
 mod qp;
 mod stags;
 
+pub use batch::UpperBatch;
 pub use mpa::{CrcPolicy, MpaError, Terms, ulpdu_max};
 pub use qp::{
     DataPart, OWN_BYTES, Qp, QpCounts, QpError, QpOp, QpSettings, ReadsRefused, ReceivedSend,

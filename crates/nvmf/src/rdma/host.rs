@@ -5,7 +5,7 @@ mod tests;
 
 use iwarp::{
     CrcPolicy, DataPart, Qp, QpError, QpOp, QpSettings, ReceivedSend, RegisteredMemory,
-    RemoteAccess, SendHead, Work,
+    RemoteAccess, SendHead, UpperBatch, Work,
 };
 use machine::{Machine, Nanos, RecvPlan, Step, Tag, Transmit};
 use wire::iwarp::TerminateCode;
@@ -13,7 +13,6 @@ use wire::nvme::{ConnectCommand, Cqe, Sgl, Sqe};
 use wire::nvme_rdma::{CmAccept, CmReject, CmRequest, KeyedSgl, cm_status};
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
-use super::ReleaseBatch;
 use crate::host::{Completion, Data, HostCommands, HostOp, HostRole};
 
 /// Commands in flight at most: as many as a stream has regions.
@@ -365,9 +364,10 @@ impl Machine for RdmaQpair {
     #[inline]
     fn poll_transmit(&mut self, out: &mut impl Transmit) {
         let commands = &mut self.commands;
-        self.qp.poll_transmit(&mut ReleaseBatch {
+        self.qp.poll_transmit(&mut UpperBatch {
             out,
-            on_release: |tag| commands.set_sent(tag),
+            payload: Transmit::payload,
+            release: |tag| commands.set_sent(tag),
         });
     }
 

@@ -1,7 +1,7 @@
 //! What goes to the client: a message in a Send or in the chunk for the answer, data of
 //! results in chunks of their own.
 
-use iwarp::{DataPart, OWN_BYTES, Qp, SendHead, Work};
+use iwarp::{DataPart, OWN_BYTES, Qp, SendHead, UpperBatch, Work};
 use machine::{Machine, PAD_MAX, Tag, Tail, Transmit, crc32c};
 use wire::rpc::msg_type;
 use wire::rpc_rdma::{
@@ -247,53 +247,32 @@ impl<'a> Target<'a> {
     }
 }
 
-/// A batch into which the stream puts what it sends of one message: its own bytes are bytes
-/// there too.
-struct MessageBatch<'a, T> {
-    out: &'a mut T,
-    /// What [`OWN_BYTES`] names, one behind the other.
-    own: [&'a [u8]; 3],
-    is_sent: bool,
-}
-
-impl<T: Transmit> Transmit for MessageBatch<'_, T> {
-    fn has_room(&self) -> bool {
-        self.out.has_room()
+/// Puts payload of a message into a batch: what [`OWN_BYTES`] names are bytes of `own` there,
+/// which lie one behind the other.
+fn put_payload(
+    out: &mut impl Transmit,
+    own: [&[u8]; 3],
+    (tag, offset, len): (Tag, u32, u32),
+    tail: Tail,
+) {
+    if tag != OWN_BYTES {
+        return out.payload(tag, offset, len, tail);
     }
-
-    fn header_room(&self) -> usize {
-        self.out.header_room()
+    let (from, to) = (offset as usize, (offset + len) as usize);
+    let mut crc = tail.digest;
+    let mut begin = 0;
+    for piece in own {
+        let end = begin + piece.len();
+        let (first, last) = (from.clamp(begin, end), to.clamp(begin, end));
+        let bytes = &piece[first - begin..last - begin];
+        out.header(bytes);
+        crc = crc.map(|crc| crc32c(bytes, crc));
+        begin = end;
     }
-
-    fn header(&mut self, bytes: &[u8]) {
-        self.out.header(bytes);
-    }
-
-    fn payload(&mut self, tag: Tag, offset: u32, len: u32, tail: Tail) {
-        if tag != OWN_BYTES {
-            return self.out.payload(tag, offset, len, tail);
-        }
-        let (from, to) = (offset as usize, (offset + len) as usize);
-        let mut crc = tail.digest;
-        let mut begin = 0;
-        for piece in self.own {
-            let end = begin + piece.len();
-            let (first, last) = (from.clamp(begin, end), to.clamp(begin, end));
-            let bytes = &piece[first - begin..last - begin];
-            self.out.header(bytes);
-            crc = crc.map(|crc| crc32c(bytes, crc));
-            begin = end;
-        }
-        let pad = &[0; PAD_MAX][..usize::from(tail.pad)];
-        self.out.header(pad);
-        if let Some(crc) = crc {
-            self.out.header(&crc32c(pad, crc).to_le_bytes());
-        }
-    }
-
-    /// Which tags the driver knows, the connection says.
-    fn release(&mut self, _: Tag) {
-        self.is_sent = true;
+    let pad = &[0; PAD_MAX][..usize::from(tail.pad)];
+    out.header(pad);
+    if let Some(crc) = crc {
+        out.header(&crc32c(pad, crc).to_le_bytes());
     }
 }
 
@@ -315,10 +294,16 @@ impl Connection {
                 let frame = &slot.chunks.frame;
                 own = [&frame.head, slot.reply.message(), &frame.tail];
             }
-            let is_sent = false;
-            let mut batch = MessageBatch { out, own, is_sent };
-            rdma.qp.poll_transmit(&mut batch);
-            if !batch.is_sent {
+            let mut is_sent = false;
+            rdma.qp.poll_transmit(&mut UpperBatch {
+                out: &mut *out,
+                payload: |out: &mut _, tag, offset, len, tail| {
+                    put_payload(out, own, (tag, offset, len), tail);
+                },
+                // Which tags the driver knows, the connection says.
+                release: |_| is_sent = true,
+            });
+            if !is_sent {
                 return;
             }
             rdma.is_sending = false;

@@ -1,13 +1,12 @@
 //! What goes to the host.
 
-use iwarp::{DataPart, SendHead, Work};
+use iwarp::{DataPart, SendHead, UpperBatch, Work};
 use machine::{Machine, Transmit};
 use wire::nvme_rdma::KeyedSgl;
 use zerocopy::IntoBytes;
 
 use super::{HostMemory, Qpair};
 use crate::queue::Answer;
-use crate::rdma::ReleaseBatch;
 
 impl Qpair {
     /// Hands one answer after the other to the stream, so that a tag is free only when its
@@ -19,9 +18,10 @@ impl Qpair {
                 self.answer(&answer);
             }
             let mut is_answered = false;
-            self.qp.poll_transmit(&mut ReleaseBatch {
-                out,
-                on_release: |_| is_answered = true,
+            self.qp.poll_transmit(&mut UpperBatch {
+                out: &mut *out,
+                payload: Transmit::payload,
+                release: |_| is_answered = true,
             });
             if !is_answered {
                 break;
