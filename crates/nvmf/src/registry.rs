@@ -709,7 +709,7 @@ fn not_admitted(subsystem: &Subsystem, hostnqn: &str, via: &Via) -> Option<&'sta
         return Some("the host comes from an address that its `networks` do not have");
     }
     // A host that authenticates may do so first, to make a key.
-    let may_concatenate = subsystem.dhchap_keys(hostnqn).is_some();
+    let may_concatenate = via.transport.has_tls() && subsystem.dhchap_keys(hostnqn).is_some();
     let is_out = !may_concatenate && !subsystem.admits(hostnqn, via.arrival());
     is_out.then_some(match via.transport {
         Transport::Tcp => "the host has a key for TLS, and connects without: `nvme connect --tls`",
@@ -761,6 +761,7 @@ fn connected(
     let (subsystem, hostnqn) = (&controller.subsystem, &controller.hostnqn);
     let is_admitted = subsystem.admits(hostnqn, via.arrival());
     let concatenation = match (command.qid, &via.psk_identity) {
+        _ if !via.transport.has_tls() => ConcatenationTerms::None,
         (0, None) if !is_admitted => ConcatenationTerms::Required(Concatenation::NewTlsPsk),
         (0, None) => ConcatenationTerms::Allowed(Concatenation::NewTlsPsk),
         (0, Some(_)) => ConcatenationTerms::Allowed(Concatenation::ReplaceTlsPsk),

@@ -13,6 +13,11 @@ pub enum Transport {
 impl Transport {
     /// All of them.
     pub const ALL: [Transport; 2] = [Transport::Tcp, Transport::Rdma];
+
+    /// Whether its connections may speak TLS.
+    pub const fn has_tls(self) -> bool {
+        matches!(self, Transport::Tcp)
+    }
 }
 
 /// By which transports hosts connect at a listener.

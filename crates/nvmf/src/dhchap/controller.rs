@@ -19,7 +19,7 @@ use super::{DhchapChoice, DhchapKeys, FillRandom, challenge, kind_of, sequence_n
 /// What a queue takes of secure channel concatenation (Base 2.1, section 8.3.4.4.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConcatenationTerms {
-    /// Nothing: it is an I/O queue.
+    /// Nothing: it is an I/O queue, or its transport has no TLS.
     None,
     /// The host may ask for this.
     Allowed(Concatenation),
@@ -604,7 +604,9 @@ fn concatenation(sc_c: u8, terms: ConcatenationTerms) -> Result<Option<Concatena
         ConcatenationTerms::None if sc_c == 0 => return Ok(None),
         ConcatenationTerms::Allowed(_) if sc_c == 0 => return Ok(None),
         ConcatenationTerms::None => {
-            return refused("the host wants a key for TLS from an I/O queue");
+            return refused(
+                "the host wants a key for TLS, which an Admin Queue by TCP alone makes",
+            );
         }
         ConcatenationTerms::Required(_) if sc_c == 0 => {
             return refused(

@@ -7,6 +7,7 @@ use needs::each_driver;
 use nvmf::HostTerms;
 use nvmf::dhchap::DhchapKeys;
 use nvmf::dhchap::host::{Authentication, Next, RECEIVE_BYTES};
+use nvmf::transport::Transports;
 use reactor::{AnyDriver, Choice};
 use server::{Change, Config, Limits, Running, SubsystemSpec};
 use std::net::SocketAddr;
@@ -21,6 +22,7 @@ use crate::authentication::{
 };
 use crate::common::{BLOCK, HOST, Host, NQN, config, stop};
 use crate::initiator::driver;
+use crate::rdma_host::{Data, RdmaQueue};
 use crate::report::report;
 use crate::running::PATIENCE;
 
@@ -111,25 +113,31 @@ fn host_with_another_secret_makes_no_key(backend: Choice) {
     stop(running);
 }
 
+/// The usual host has a key for TLS and secrets.
+fn by_tls_alone(backend: Choice, keys: &DhchapKeys, psk: &Psk) -> Config {
+    let psks = vec![HostPsk {
+        psk: psk.clone(),
+        until: None,
+    }];
+    let terms = HostTerms {
+        psks,
+        dhchap: Some(keys.clone()),
+        ..HostTerms::new(HOST)
+    };
+    Config {
+        subsystems: vec![SubsystemSpec {
+            terms: vec![terms],
+            ..secured(keys)
+        }],
+        ..config(backend, Limits::default(), 64 << 20)
+    }
+}
+
 #[each_driver]
 fn host_that_speaks_tls_alone_comes_by_authentication_too(backend: Choice) {
     let keys = keys(true);
     let psk = Psk::new(PskHash::Sha256, |bytes| bytes.fill(9));
-    let spec = secured(&keys);
-    let config = Config {
-        subsystems: vec![SubsystemSpec {
-            terms: vec![HostTerms {
-                psks: vec![HostPsk {
-                    psk: psk.clone(),
-                    until: None,
-                }],
-                dhchap: Some(keys.clone()),
-                ..HostTerms::new(HOST)
-            }],
-            ..spec
-        }],
-        ..config(backend, Limits::default(), 64 << 20)
-    };
+    let config = by_tls_alone(backend, &keys, &psk);
     let running = server::start(config).expect("starts");
     let to = running.addresses()[0];
     let why = refused(backend, to, &identity(Some(keys.clone())));
@@ -278,4 +286,47 @@ fn host_is_told_that_its_secret_was_replaced_amid_a_transaction_and_makes_no_key
         assert!(connect(backend, to, &concatenating(&new)).is_ok());
         stop(running);
     }
+}
+
+/// RDMA has no TLS: what a host sent behind the key would go in the clear.
+#[each_driver]
+fn host_by_rdma_makes_no_key(backend: Choice) {
+    let keys = keys(true);
+    let running = start(backend, &keys);
+    let (mut queue, _) = RdmaQueue::connect(running.addresses()[0], 0, 0xffff).expect("connected");
+    let end = Authentication::new((keys.clone(), quick()), (HOST, NQN), 5);
+    let mut end = end.concatenating(Concatenation::NewTlsPsk);
+    let mut next = end.begin();
+    let why = loop {
+        next = match next {
+            Next::Send(message) => {
+                let sqe = AuthenticationCommand::new(message.len() as u32).encode_send();
+                let (status, ..) = queue.command(sqe, Data::Read(&message));
+                assert_eq!(status, Status::SUCCESS);
+                end.sent()
+            }
+            Next::Receive => {
+                let sqe = AuthenticationCommand::new(RECEIVE_BYTES).encode_receive();
+                let (_, _, message) = queue.command(sqe, Data::Written(RECEIVE_BYTES));
+                end.received(&message, &mut random)
+            }
+            Next::Authenticated => panic!("it has a key"),
+            Next::Failed(why) => break why,
+        };
+    };
+    assert!(why.contains("concatenation mismatch"), "{why}");
+    let told = reasons(&running);
+    assert!(told[0].contains("by TCP alone"), "{told:?}");
+    stop(running);
+    // Nor is it let in to make one, where it may come by TLS alone.
+    let psk = Psk::new(PskHash::Sha256, |bytes| bytes.fill(9));
+    let mut config = by_tls_alone(backend, &keys, &psk);
+    config.listeners[0].rdma.transports = Transports::Both;
+    let running = server::start(config).expect("starts");
+    let connected = RdmaQueue::connect(running.addresses()[0], 0, 0xffff);
+    let status = connected.map(drop).expect_err("refused");
+    assert_eq!(status, Status::CONNECT_INVALID_HOST.dnr());
+    let told = reasons(&running);
+    assert!(told[0].contains("which RDMA has not"), "{told:?}");
+    stop(running);
 }
