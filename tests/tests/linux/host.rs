@@ -137,29 +137,35 @@ fn administrator() {
 }
 
 /// The target dies twice, under load and right after a flush: the host comes
-/// back by itself and finds every flushed byte.
-#[needs(guest)]
-#[test]
-fn target_killed_under_load() {
-    let name = "killed";
-    let setup = Setup {
-        volume: "file",
-        ..Setup::default()
-    };
+/// back by itself and finds every flushed byte. `before` makes it ready to connect, with the
+/// settings in `more`.
+pub fn killed_under_load(
+    (name, setup): (&str, Setup),
+    (system, before): (&'static System, &[&str]),
+    more: &[(&str, &str)],
+) {
     let mut target = WeftProcess::start(name, setup);
     let port = target.address().port().to_string();
-    let settings = [
-        ("ADDR", MACHINE),
-        ("PORT", &port),
-        ("NQN", NQN),
-        ("OPTIONS", QUEUES),
-    ];
-    let mut config = Config::new(name, &script(&settings, &[NVME_CRASH, CRASH]));
+    let settings = [("ADDR", MACHINE), ("PORT", &port), ("NQN", NQN)];
+    let settings = [&settings[..], more].concat();
+    let parts = [before, &[NVME_CRASH, CRASH][..]].concat();
+    let mut config = Config::new(name, &script(&settings, &parts));
+    config.system = system;
     config.cpus = 2;
     let guest = Guest::start(&config).expect("a guest, as everything for it is there");
     let guest = target.dies_at(guest, &KILLS, REFUSED);
     guest.finish().expect_success();
     target.expect_orderly_end();
+}
+
+#[needs(guest)]
+#[test]
+fn target_killed_under_load() {
+    let setup = Setup {
+        volume: "file",
+        ..Setup::default()
+    };
+    killed_under_load(("killed", setup), (&RELEASE, &[]), &[("OPTIONS", QUEUES)]);
 }
 
 /// The client's script against the kernel's own target: what fails here is

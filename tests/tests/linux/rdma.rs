@@ -2,12 +2,12 @@
 //! built from the same kernel's source.
 
 use interop::guest::{Config, Guest};
-use interop::scripts::{CLIENT, CRASH, MACHINE, NVME_CRASH, RDMA, script};
+use interop::scripts::{CLIENT, MACHINE, RDMA, script};
 use interop::systems::SIW;
 use interop::weft::{NQN, Setup, WeftProcess};
 use needs::needs;
 
-use crate::host::{KILLS, REFUSED};
+use crate::host::killed_under_load;
 
 /// The host's whole session by RDMA; `module`: which soft iWARP it has.
 fn session(name: &str, module: &str, setup: Setup) {
@@ -54,30 +54,14 @@ fn session_by_rdma_with_a_stricter_peer() {
     session("rdma-strict", "siw_strict", setup);
 }
 
-/// As over TCP: the target dies twice, and the host finds every flushed byte.
 #[needs(guest, program("make"), program("gcc"))]
 #[test]
 fn target_killed_under_load_by_rdma() {
-    let name = "rdma-killed";
     let setup = Setup {
         listener: "rdma = true",
         volume: "file",
         ..Setup::default()
     };
-    let mut target = WeftProcess::start(name, setup);
-    let port = target.address().port().to_string();
-    let settings = [
-        ("ADDR", MACHINE),
-        ("PORT", &port),
-        ("NQN", NQN),
-        ("SIW", "siw"),
-        ("OPTIONS", "--nr-io-queues=2"),
-    ];
-    let mut config = Config::new(name, &script(&settings, &[RDMA, NVME_CRASH, CRASH]));
-    config.system = &SIW;
-    config.cpus = 2;
-    let guest = Guest::start(&config).expect("a guest");
-    let guest = target.dies_at(guest, &KILLS, REFUSED);
-    guest.finish().expect_success();
-    target.expect_orderly_end();
+    let more = [("SIW", "siw"), ("OPTIONS", "--nr-io-queues=2")];
+    killed_under_load(("rdma-killed", setup), (&SIW, &[RDMA]), &more);
 }
