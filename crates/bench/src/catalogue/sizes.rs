@@ -308,8 +308,7 @@ const LATENCY: &[SeriesSpec] = &[
 pub const LATENCY_READ: SweepSpec = SweepSpec {
     name: "latency-read",
     title: "Latency of reads over I/O size, local against remote",
-    paper: "Chelsio, High performance 100G iSCSI: figure 4; High Performance NVMe over 40GbE \
-        iWARP: latency",
+    paper: "Chelsio, High performance 100G iSCSI: figure 4",
     about: "One I/O at a time. Local: the same kind of volume in the client's own process; files \
         have none, since a file system of weft's is only reached through NFS, and the kernel's own \
         would be another one. Loopback is no wire: what is added here is software alone.",
@@ -321,22 +320,13 @@ pub const LATENCY_READ: SweepSpec = SweepSpec {
     vary: one_at_a_time,
     series: LATENCY,
     charts: &[MEAN, P50, P99, ADDED, CPU_PER_IO],
-    references: &[
-        Reference {
-            text: "added to a local READ by iSCSI with PDU offload, 100 GbE",
-            quantity: None,
-            x: None,
-            value: 15.0,
-            unit: "us",
-        },
-        Reference {
-            text: "added by NVMe over iWARP, 40 GbE, less than",
-            quantity: None,
-            x: None,
-            value: 13.0,
-            unit: "us",
-        },
-    ],
+    references: &[Reference {
+        text: "added to a local READ by iSCSI with PDU offload, 100 GbE",
+        quantity: None,
+        x: None,
+        value: 15.0,
+        unit: "us",
+    }],
     care: Care::Other,
 };
 
