@@ -7,19 +7,22 @@ mod ends;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::thread;
+use std::time::Duration;
 
 use auth::dhchap::{DhchapHash, DhchapKey};
 use auth::psk::{Psk, PskHash};
 use ends::{driver, stop};
 use host::{
-    Admin, CrcPolicy, Data, DiscoveryEntry, Error, Event, HostIdentity, Memory, Queue, QueueParams,
-    QueueSettings, RdmaHostSettings, Settings, discover,
+    Admin, AnaState, Caller, CrcPolicy, Data, DiscoveryEntry, Error, Event, HostIdentity, Memory,
+    Payload, Queue, QueueParams, QueueSettings, RdmaHostSettings, Settings, discover,
 };
 use mem::Region;
 use nvmf::dhchap::DhchapKeys;
 use nvmf::transport::Transports;
 use reactor::{Completion, Driver, EpollDriver, Wait};
-use server::{Config, Limits, ListenerSpec, NamespaceSpec, RdmaSpec, Running, SubsystemSpec};
+use server::{
+    Change, Config, Limits, ListenerSpec, NamespaceSpec, RdmaSpec, Running, SubsystemSpec,
+};
 use wire::nvme::authentication::ATR;
 use wire::nvme::fabrics::ConnectData;
 use wire::nvme::{ConnectCommand, Sqe, Status, io};
@@ -311,6 +314,63 @@ fn an_io_queue_moves_data_and_reports_what_fails() {
         );
         queue.close(&mut driver);
         admin.shutdown().expect("in order");
+    }
+    stop(running);
+}
+
+/// Of Asynchronous Event Configuration, and dword 0 of what it has told (Base 2.0, sections
+/// 5.27.1.8 and 5.2.1).
+const ANA_CHANGE_NOTICES: u32 = 1 << 11;
+const ANA_CHANGED: u32 = 0x000c_0302;
+/// Turns that an event may take, and what is waited in each; reached only when a test fails.
+const TURNS_MAX: usize = 20;
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// Each host by its own transport, on one listener, whose states they share.
+#[test]
+fn hosts_of_each_transport_are_told_of_ana_states_and_kept_to_them() {
+    let running = serve();
+    let to = running.addresses()[0];
+    let host = friend();
+    let mut hosts = each_settings().map(|settings| {
+        let mut admin = connect_by(to, &host, settings).expect("connects");
+        let info = admin.controller().expect("Identify").ana.expect("there is");
+        let state = admin.ana_state(info, 3).expect("a log");
+        assert_eq!(state, AnaState::Optimized);
+        admin.enable_notices(ANA_CHANGE_NOTICES).expect("set");
+        assert_eq!(admin.set_queue_count(1).expect("count"), 1);
+        let seat = (admin.cntlid(), 8);
+        let io = Caller::io(driver(), to, NQN, &host, settings, seat);
+        (admin, io.expect("connects"), info)
+    });
+    for (state, is_open) in [
+        (AnaState::Inaccessible, false),
+        (AnaState::NonOptimized, true),
+    ] {
+        let change = Change::SetAna {
+            nqn: NQN.into(),
+            listener: Some(to),
+            group: 1,
+            state,
+        };
+        running.change(change).expect("a change");
+        for (admin, io, info) in &mut hosts {
+            // A turn may bring something else.
+            let mut told = (0..TURNS_MAX).map(|_| admin.idle(PAUSE).expect("alive"));
+            assert_eq!(told.find_map(|event| event), Some(ANA_CHANGED));
+            assert_eq!(admin.ana_state(*info, 3).expect("a log"), state);
+            let mut sqe = Sqe::new(io::READ);
+            sqe.nsid = 3.into();
+            sqe.set_blocks(0, 1);
+            let mut block = [0xee; 4096];
+            match io.command("Read", &sqe, Payload::In(&mut block)) {
+                Ok(_) => assert!(is_open && block == [0; 4096]),
+                Err(Error::Refused { status, .. }) => {
+                    assert_eq!((status.code(), is_open), (Status::ANA_INACCESSIBLE, false));
+                }
+                Err(other) => panic!("{other}"),
+            }
+        }
     }
     stop(running);
 }

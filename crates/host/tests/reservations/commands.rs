@@ -69,9 +69,13 @@ const BEHAVIOR: [[(bool, bool); 3]; 6] = {
 
 #[test]
 fn every_command_under_every_type() {
+    WAYS.into_iter().for_each(every_command);
+}
+
+fn every_command(way: Way) {
     let running = serve_ram();
     let to = running.addresses()[0];
-    let mut hosts = [1, 2, 3].map(|number| Host::connect(to, number));
+    let mut hosts = [1, 2, 3].map(|number| Host::connect_by(way, to, NQN, number));
     hosts[1].join(2);
     hosts[2].join(3);
     for rtype in 1..=6 {

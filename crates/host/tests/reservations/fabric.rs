@@ -7,11 +7,13 @@ use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
 use host::{
-    Admin, Data, Error, Event, HostIdentity, Memory, Payload, Queue, QueueParams, Settings,
+    Admin, Data, Error, Event, HostIdentity, Memory, Payload, Queue, QueueParams, QueueSettings,
+    RdmaHostSettings, Settings,
 };
 use nvmf::host::Completion;
+use nvmf::transport::Transports;
 use reactor::{Driver, EpollDriver, Wait};
-use server::{Config, NamespaceSpec, Running, SubsystemSpec};
+use server::{Config, ListenerSpec, NamespaceSpec, RdmaSpec, Running, SubsystemSpec};
 use store::Volume;
 use wire::nvme::fabrics::ConnectData;
 use wire::nvme::reservation::{IEKEY, action};
@@ -25,9 +27,27 @@ pub const BLOCK: usize = 512;
 /// Reached only when a test fails.
 const PATIENCE_NS: u64 = 20_000_000_000;
 
-fn plain() -> Settings {
-    Settings::default()
+/// What carries the queues of the host with a number.
+pub type Way = fn(u128) -> QueueSettings;
+
+pub fn by_tcp(_: u128) -> QueueSettings {
+    Settings::default().into()
 }
+
+fn by_rdma(_: u128) -> QueueSettings {
+    RdmaHostSettings::default().into()
+}
+
+/// One host by TCP, the next by RDMA.
+fn by_both(number: u128) -> QueueSettings {
+    if number % 2 == 0 {
+        by_rdma(number)
+    } else {
+        by_tcp(number)
+    }
+}
+
+pub const WAYS: [Way; 3] = [by_tcp, by_rdma, by_both];
 
 /// A RAM volume of 1 MiB.
 pub fn ram(name: &str) -> store::Spec {
@@ -53,7 +73,13 @@ pub fn serve(volumes: Vec<Arc<dyn Volume>>) -> Running {
     };
     let config = Config {
         subsystems: vec![subsystem(NQN, 1), subsystem(TWIN, 11)],
-        listeners: vec![SocketAddr::from(([127, 0, 0, 1], 0)).into()],
+        listeners: vec![ListenerSpec {
+            rdma: RdmaSpec {
+                transports: Transports::Both,
+                ..RdmaSpec::default()
+            },
+            ..SocketAddr::from(([127, 0, 0, 1], 0)).into()
+        }],
         cpus: vec![reactor::available_cpus()[0]; 2],
         spin_us_max: 0,
         placement: server::Placement::RoundRobin,
@@ -81,9 +107,14 @@ pub struct Pending(u16);
 
 impl Line {
     /// Connects queue `qid` of the controller `cntlid` of a subsystem.
-    pub fn open(to: SocketAddr, subnqn: &str, host: &HostIdentity, qid: u16, cntlid: u16) -> Line {
+    pub fn open(
+        (to, settings): (SocketAddr, QueueSettings),
+        subnqn: &str,
+        host: &HostIdentity,
+        (qid, cntlid): (u16, u16),
+    ) -> Line {
         let params = QueueParams {
-            settings: plain().into(),
+            settings,
             connect: ConnectCommand {
                 recfmt: 0,
                 qid,
@@ -229,10 +260,15 @@ impl Host {
     }
 
     pub fn connect_to(to: SocketAddr, subnqn: &str, number: u128) -> Host {
-        let host = identity(number);
-        let mut admin = Admin::connect(driver(), to, subnqn, &host, plain(), 0).expect("connects");
+        Host::connect_by(by_tcp, to, subnqn, number)
+    }
+
+    pub fn connect_by(way: Way, to: SocketAddr, subnqn: &str, number: u128) -> Host {
+        let (host, settings) = (identity(number), way(number));
+        let admin = Admin::connect(driver(), to, subnqn, &host, settings, 0);
+        let mut admin = admin.expect("connects");
         assert_eq!(admin.set_queue_count(1).expect("a queue"), 1);
-        let line = Line::open(to, subnqn, &host, 1, admin.cntlid());
+        let line = Line::open((to, settings), subnqn, &host, (1, admin.cntlid()));
         Host {
             hostid: host.hostid,
             admin,

@@ -19,9 +19,13 @@ fn event(host: &mut Host) -> u32 {
 
 #[test]
 fn each_registrant_is_notified_of_what_happened_to_it() {
+    WAYS.into_iter().for_each(each_is_notified);
+}
+
+fn each_is_notified(way: Way) {
     let running = serve_ram();
     let to = running.addresses()[0];
-    let mut hosts = [1, 2, 3, 4].map(|number| Host::connect(to, number));
+    let mut hosts = [1, 2, 3, 4].map(|number| Host::connect_by(way, to, NQN, number));
     let [a, b, c, stranger] = &mut hosts;
     for (host, key) in [(&mut *a, 1), (&mut *b, 2), (&mut *c, 3)] {
         host.join(key);
@@ -97,7 +101,7 @@ fn an_async_event_request_that_waits_is_answered_by_a_notification() {
     a.join(1);
     b.join(2);
     // An Admin Queue by hand: a second controller of b.
-    let mut path = Line::open(to, NQN, &identity(2), 0, 0xffff);
+    let mut path = Line::open((to, by_tcp(2)), NQN, &identity(2), (0, 0xffff));
     let enable = PropertySet {
         offset: offset::CC,
         is_8_bytes: false,
