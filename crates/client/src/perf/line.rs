@@ -130,7 +130,7 @@ pub enum Line {
     /// A queue on each path.
     Paths(Box<Multipath>, Box<Sqes>),
     /// Every path was given up, and that was told.
-    Severed(Box<Multipath>),
+    Severed(Box<Multipath>, Box<Sqes>),
     /// One session.
     Iscsi(Box<ScsiLine>),
     /// One connection of a session.
@@ -140,27 +140,58 @@ pub enum Line {
 }
 
 /// A command of each kind on a namespace.
-pub struct Sqes([Sqe; 2]);
+pub struct Sqes {
+    of_kind: [Sqe; 2],
+    /// Bytes that reads are to bring, by tag.
+    wanted: Vec<u32>,
+}
 
 impl Sqes {
     fn new(nsid: u32) -> Box<Sqes> {
-        Box::new(Sqes([io::READ, io::WRITE].map(|opcode| {
-            let mut sqe = Sqe::new(opcode);
-            sqe.nsid = nsid.into();
-            sqe
-        })))
+        Box::new(Sqes {
+            of_kind: [io::READ, io::WRITE].map(|opcode| {
+                let mut sqe = Sqe::new(opcode);
+                sqe.nsid = nsid.into();
+                sqe
+            }),
+            wanted: Vec::new(),
+        })
     }
 
     /// The command of an I/O, and its data.
     #[inline]
     fn of(&mut self, io: &LoadIo) -> (&Sqe, Data) {
-        let sqe = &mut self.0[io.kind as usize];
+        let sqe = &mut self.of_kind[io.kind as usize];
         sqe.set_blocks(io.lba, io.blocks);
         let data = match io.kind {
             IoDirection::Write => Data::Out(io.len),
             IoDirection::Read | IoDirection::Metadata => Data::In(io.len),
         };
         (sqe, data)
+    }
+
+    /// An I/O was submitted.
+    #[inline]
+    fn submitted(&mut self, tag: Tag, io: &LoadIo) {
+        let index = usize::from(tag);
+        if index >= self.wanted.len() {
+            self.wanted.resize(index + 1, 0);
+        }
+        self.wanted[index] = match io.kind {
+            IoDirection::Write => 0,
+            IoDirection::Read | IoDirection::Metadata => io.len,
+        };
+    }
+
+    /// How an I/O has ended.
+    #[inline]
+    fn ended(&self, tag: Tag, completion: &Completion) -> LineEvent {
+        let result = match completion.status.is_success() {
+            true if completion.data_len < self.wanted[usize::from(tag)] => Err(IoFailed::Short),
+            true => Ok(()),
+            false => Err(IoFailed::Nvme(completion.status)),
+        };
+        LineEvent::Completed(tag, result)
     }
 }
 
@@ -278,7 +309,7 @@ impl Line {
         match self {
             Line::None | Line::Local(_) => true,
             Line::Queue(queue, _) => queue.is_live(),
-            Line::Paths(paths, _) | Line::Severed(paths) => paths.is_whole(),
+            Line::Paths(paths, _) | Line::Severed(paths, _) => paths.is_whole(),
             Line::Iscsi(line) => line.is_ready && line.connection.is_live(),
             Line::Nfs(line) => line.is_live(),
         }
@@ -289,7 +320,7 @@ impl Line {
     pub fn is_failing(&self) -> bool {
         match self {
             Line::None | Line::Queue(..) | Line::Iscsi(_) | Line::Nfs(_) | Line::Local(_) => false,
-            Line::Paths(paths, _) | Line::Severed(paths) => paths.is_failing(),
+            Line::Paths(paths, _) | Line::Severed(paths, _) => paths.is_failing(),
         }
     }
 
@@ -298,7 +329,7 @@ impl Line {
         match self {
             Line::None => true,
             Line::Queue(queue, _) => queue.is_closed(),
-            Line::Paths(paths, _) | Line::Severed(paths) => paths.is_closed(),
+            Line::Paths(paths, _) | Line::Severed(paths, _) => paths.is_closed(),
             Line::Iscsi(line) => line.connection.is_closed(),
             Line::Nfs(line) => line.is_closed(),
             Line::Local(line) => line.is_idle(),
@@ -308,7 +339,7 @@ impl Line {
     /// What became of each path, if there are several.
     pub fn paths(&self) -> Vec<PathReport> {
         match self {
-            Line::Paths(paths, _) | Line::Severed(paths) => paths.reports().collect(),
+            Line::Paths(paths, _) | Line::Severed(paths, _) => paths.reports().collect(),
             _ => Vec::new(),
         }
     }
@@ -325,14 +356,18 @@ impl Line {
     #[inline]
     pub fn submit(&mut self, io: &LoadIo, memory: impl FnOnce(Tag) -> BufRange) -> Option<Tag> {
         match self {
-            Line::None | Line::Severed(_) => None,
+            Line::None | Line::Severed(..) => None,
             Line::Queue(queue, sqes) => {
                 let (sqe, data) = sqes.of(io);
-                queue.submit(sqe, data, |tag| Memory::lent(memory(tag)))
+                let tag = queue.submit(sqe, data, |tag| Memory::lent(memory(tag)))?;
+                sqes.submitted(tag, io);
+                Some(tag)
             }
             Line::Paths(paths, sqes) => {
                 let (sqe, data) = sqes.of(io);
-                paths.submit(sqe, data, memory)
+                let tag = paths.submit(sqe, data, memory)?;
+                sqes.submitted(tag, io);
+                Some(tag)
             }
             Line::Iscsi(line) => line.submit(io, memory),
             Line::Nfs(line) => line.submit(io, memory),
@@ -346,7 +381,7 @@ impl Line {
         match self {
             Line::None => {}
             Line::Queue(queue, _) => queue.flush(driver),
-            Line::Paths(paths, _) | Line::Severed(paths) => paths.flush(driver),
+            Line::Paths(paths, _) | Line::Severed(paths, _) => paths.flush(driver),
             Line::Iscsi(line) => line.connection.flush(driver),
             Line::Nfs(line) => line.flush(driver),
             Line::Local(line) => line.flush(driver),
@@ -368,7 +403,7 @@ impl Line {
             Line::Iscsi(line) => line.connection.on_completion(driver, completion),
             Line::Nfs(line) => line.on_completion(driver, completion),
             Line::Local(line) => line.on_completion(driver, token, completion),
-            Line::Paths(paths, _) | Line::Severed(paths) => {
+            Line::Paths(paths, _) | Line::Severed(paths, _) => {
                 paths.on_completion(driver, token, completion);
             }
         }
@@ -405,18 +440,16 @@ impl Line {
             Line::Iscsi(line) => line.next_event(driver),
             Line::Nfs(line) => line.next_event(driver),
             Line::Local(line) => line.next_event(),
-            Line::Queue(queue, _) => loop {
+            Line::Queue(queue, sqes) => loop {
                 match queue.next_event(driver)? {
-                    Event::Completed(tag, completion) => {
-                        return Some(LineEvent::Completed(tag, result(&completion)));
-                    }
+                    Event::Completed(tag, completion) => return Some(sqes.ended(tag, &completion)),
                     Event::Live(_) => {}
                     Event::Down(error) => return Some(LineEvent::Down(error.to_string())),
                 }
             },
-            Line::Paths(paths, _) | Line::Severed(paths) => {
+            Line::Paths(paths, sqes) | Line::Severed(paths, sqes) => {
                 if let Some((tag, completion)) = paths.next_completed(driver) {
-                    return Some(LineEvent::Completed(tag, result(&completion)));
+                    return Some(sqes.ended(tag, &completion));
                 }
                 self.report_all_paths_lost()
             }
@@ -428,8 +461,8 @@ impl Line {
         if !matches!(self, Line::Paths(paths, _) if paths.is_given_up()) {
             return None;
         }
-        if let Line::Paths(paths, _) = std::mem::take(self) {
-            *self = Line::Severed(paths);
+        if let Line::Paths(paths, sqes) = std::mem::take(self) {
+            *self = Line::Severed(paths, sqes);
         }
         Some(LineEvent::Down("every path was given up".into()))
     }
@@ -439,17 +472,53 @@ impl Line {
         match self {
             Line::None | Line::Local(_) => {}
             Line::Queue(queue, _) => queue.close(driver),
-            Line::Paths(paths, _) | Line::Severed(paths) => paths.close(driver),
+            Line::Paths(paths, _) | Line::Severed(paths, _) => paths.close(driver),
             Line::Iscsi(line) => line.connection.close(driver),
             Line::Nfs(line) => line.close(driver),
         }
     }
 }
 
-#[inline]
-fn result(completion: &Completion) -> Result<(), IoFailed> {
-    match completion.status.is_success() {
-        true => Ok(()),
-        false => Err(IoFailed::Nvme(completion.status)),
+#[cfg(test)]
+mod tests {
+    use wire::nvme::Status;
+
+    use super::*;
+
+    /// What comes of an I/O of 4096 bytes that ends so.
+    fn ended(kind: IoDirection, status: Status, data_len: u32) -> Result<(), String> {
+        let io = LoadIo {
+            kind,
+            lba: 0,
+            blocks: 8,
+            len: 4096,
+        };
+        let mut sqes = Sqes::new(1);
+        sqes.submitted(5, &io);
+        let completion = Completion {
+            status,
+            result: 0,
+            sqhd: 0,
+            data_len,
+        };
+        match sqes.ended(5, &completion) {
+            LineEvent::Completed(5, result) => result.map_err(|failed| failed.to_string()),
+            _ => panic!("an I/O has ended"),
+        }
+    }
+
+    #[test]
+    fn read_that_brings_less_than_it_asked_for_fails() {
+        use IoDirection::{Read, Write};
+        let short = Err("fewer bytes than asked for".to_owned());
+        assert_eq!(ended(Read, Status::SUCCESS, 0), short);
+        assert_eq!(ended(Read, Status::SUCCESS, 4095), short);
+        assert_eq!(ended(Read, Status::SUCCESS, 4096), Ok(()));
+        assert_eq!(ended(Write, Status::SUCCESS, 0), Ok(()));
+        let wrong = Status::LBA_OUT_OF_RANGE;
+        assert_eq!(
+            ended(Read, wrong, 0),
+            Err(IoFailed::Nvme(wrong).to_string())
+        );
     }
 }

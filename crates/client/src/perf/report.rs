@@ -182,6 +182,14 @@ impl TargetInfo {
     }
 }
 
+/// What the target says of itself commands no terminal.
+impl std::fmt::Display for TargetInfo {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (size, model) = (show_bytes(self.size_bytes), self.model.escape_debug());
+        write!(f, "{} {} ({size}, {model})", self.address, self.name)
+    }
+}
+
 /// What became of one path to the namespace, over all jobs and the whole run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct PathUse {
@@ -369,8 +377,7 @@ impl Report {
         let mut out = String::new();
         let l = &self.load;
         for t in &self.targets {
-            let size = show_bytes(t.size_bytes);
-            let _ = writeln!(out, "{} {} ({size}, {})", t.address, t.name, t.model);
+            let _ = writeln!(out, "{t}");
         }
         let name = l.name();
         let _ = writeln!(
@@ -583,4 +590,22 @@ fn verified(jobs: &[&JobOutcome]) -> Verified {
             .extend(job.examples.iter().take(room).cloned());
     }
     verified
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_target_says_of_itself_commands_no_terminal() {
+        let target = TargetInfo {
+            address: "192.0.2.1:4420".into(),
+            name: TargetName::Nfs { path: "/a".into() },
+            size_bytes: 4096,
+            block_bytes: 512,
+            model: "disk\u{1b}[2J\u{202e}".into(),
+        };
+        let shown = "192.0.2.1:4420 /a (4KiB, disk\\u{1b}[2J\\u{202e})";
+        assert_eq!(target.to_string(), shown);
+    }
 }
