@@ -36,11 +36,17 @@ impl std::fmt::Display for Reason {
             Reason::Flavor => "its authentication flavor is not in the export's `security`",
             Reason::Xprtsec { has, takes } => {
                 let best = takes.named().next().unwrap_or_default();
+                // TLS is TCP's alone, and the client may have come by RDMA.
+                let proto = if best == Xprtsec::None {
+                    ""
+                } else {
+                    "proto=tcp,"
+                };
                 let (has, best) = (has.word(), best.word());
                 return write!(
                     f,
                     "its connection has xprtsec={has}, and the export's `xprtsec` takes {takes}: \
-                     mount it with `-o xprtsec={best}`"
+                     mount it with `-o {proto}xprtsec={best}`"
                 );
             }
             Reason::NoExport => "there is no such export",

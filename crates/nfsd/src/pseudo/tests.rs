@@ -78,6 +78,13 @@ fn client_is_barred_where_no_export_takes_its_connection() {
         takes: XprtsecModes::new(&[Tls, Mtls]),
     };
     assert_eq!(barred(both(), &here), Some(("/b".to_owned(), reason)));
+    // By RDMA too, which has no TLS.
+    assert!(reason.to_string().ends_with("`-o proto=tcp,xprtsec=tls`"));
+    let clear = Reason::Xprtsec {
+        has: Tls,
+        takes: XprtsecModes::new(&[Clear]),
+    };
+    assert!(clear.to_string().ends_with("`-o xprtsec=none`"));
     assert_eq!(barred(both(), &in_tls), None);
     let elsewhere = ConnectedClient::from(address("192.0.2.1"));
     let unnamed = |path: &str| Some((path.to_owned(), Reason::AllExports));
