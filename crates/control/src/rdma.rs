@@ -2,7 +2,8 @@
 
 use nvmf::rdma::CrcPolicy;
 use nvmf::transport::Transports;
-use server::{Protocol, RdmaSpec};
+use server::nfs::Xprtsec;
+use server::{Config, Protocol, RdmaSpec, SubsystemSpec};
 
 use crate::policy::{Number, Rule, count, pick, size};
 use crate::schema::RDMA_ONLY;
@@ -60,4 +61,38 @@ pub(crate) fn rdma(
         fpdu_bytes_max: FPDU_BYTES_MAX.read(sink, Some(section), default.fpdu_bytes_max),
         reads_max: RDMA_READS_MAX.read(sink, Some(section), default.reads_max),
     }
+}
+
+/// Hosts and exports that are for TLS alone where hosts come by RDMA alone, a line each.
+pub(crate) fn notes(config: &Config) -> impl Iterator<Item = String> {
+    const REMEDY: &str = "is for TLS alone, and every listener there takes RDMA alone \
+                          (`rdma = \"only\"`), which has no TLS: set `rdma = true` at one of them";
+    let is_closed = move |spec: &&SubsystemSpec| {
+        by_rdma_alone(config, Protocol::NvmeTcp, |number| {
+            spec.listeners
+                .as_ref()
+                .is_none_or(|on| on.contains(&number))
+        })
+    };
+    let closed = config.subsystems.iter().filter(is_closed);
+    let hosts = closed.flat_map(|spec| {
+        let terms = spec.terms.iter().filter(|terms| terms.needs_tls());
+        terms.map(|terms| format!("subsystem {}: host {} {REMEDY}", spec.nqn, terms.nqn))
+    });
+    let is_without = by_rdma_alone(config, Protocol::Nfs, |_| true);
+    let exports = config.exports.iter().filter(move |export| {
+        let mut rules = export.rules.iter();
+        is_without && rules.any(|rule| !rule.xprtsec.take(Xprtsec::None))
+    });
+    hosts.chain(exports.map(|export| format!("the export {} {REMEDY}", export.path)))
+}
+
+/// Whether a protocol has listeners among those that `is_of` says, all by RDMA alone.
+fn by_rdma_alone(config: &Config, protocol: Protocol, is_of: impl Fn(u16) -> bool) -> bool {
+    let all = (0..).zip(&config.listeners);
+    let here = all.filter(|(number, spec)| {
+        spec.protocol == protocol && !spec.discovery_only && is_of(*number)
+    });
+    let only: Vec<bool> = here.map(|(_, spec)| spec.rdma.is_only()).collect();
+    !only.is_empty() && only.iter().all(|only| *only)
 }

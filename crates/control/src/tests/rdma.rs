@@ -1,8 +1,12 @@
 //! How hosts connect by RDMA at a listener.
 
+use auth::HostPsk;
+use auth::psk::{Psk, PskHash};
+use nvmf::HostTerms;
 use nvmf::rdma::CrcPolicy;
 use nvmf::transport::Transports;
-use server::RdmaSpec;
+use server::nfs::{Xprtsec, XprtsecModes};
+use server::{Config, RdmaSpec};
 
 use super::*;
 
@@ -71,4 +75,39 @@ fn mistakes_of_rdma_are_told_where_they_are() {
         };
         expect(&text, at, &parts);
     }
+}
+
+#[test]
+fn what_is_for_tls_alone_where_hosts_come_by_rdma_alone_is_noted() {
+    const HOST: &str = "nqn.2026-01.org.example:secret";
+    let told = |config: &Config| {
+        let all = notes(config).into_iter();
+        all.filter(|note| note.contains("takes RDMA alone"))
+            .collect::<Vec<_>>()
+    };
+    let mut config = default_config();
+    let psk = Psk::new(PskHash::Sha256, |bytes| bytes.fill(9));
+    let psks = vec![HostPsk { psk, until: None }];
+    let terms = HostTerms {
+        psks,
+        ..HostTerms::new(HOST)
+    };
+    config.subsystems[0].terms.push(terms);
+    config.exports[0].rules[0].xprtsec = XprtsecModes::new(&[Xprtsec::Tls]);
+    for transports in [Transports::Tcp, Transports::Both] {
+        for listener in &mut config.listeners {
+            listener.rdma.transports = transports;
+        }
+        assert_eq!(told(&config), [] as [&str; 0]);
+    }
+    for listener in &mut config.listeners {
+        listener.rdma.transports = Transports::Rdma;
+    }
+    let closed = told(&config);
+    assert_eq!(closed.len(), 2, "{closed:?}");
+    assert!(closed[0].contains(HOST) && closed[1].contains(&config.exports[0].path));
+    assert!(closed.iter().all(|note| note.contains("`rdma = true`")));
+    config.subsystems[0].terms.clear();
+    config.exports[0].rules[0].xprtsec = XprtsecModes::ALL;
+    assert_eq!(told(&config), [] as [&str; 0]);
 }
