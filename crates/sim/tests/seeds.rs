@@ -232,7 +232,6 @@ fn writes_to_a_dir_keep_the_promises_where_the_disk_is_full_and_the_power_fails(
     for seed in 0..1500 {
         let mut plan = sim::Plan::new(seed);
         plan.applies = None;
-        plan.hosts.iter_mut().for_each(|host| host.rdma = false);
         let Some(nfs) = plan.nfs.as_mut().filter(|nfs| nfs.is_dir) else {
             continue;
         };

@@ -263,9 +263,13 @@ impl NfsClient {
         self.wake_at(world, at);
     }
 
-    /// The power of the target has failed.
+    /// The power of the target has failed. What was to be asked again, of names that it may have
+    /// changed, begins with a look at them.
     pub fn power_failed(&mut self) {
         self.names.power_failed();
+        for (_, ask) in &mut self.later {
+            *ask = self.names.begin_again(ask);
+        }
     }
 
     /// The target's process has ended.

@@ -73,6 +73,12 @@ impl Names {
         Some(ask)
     }
 
+    /// The same for one that has begun and was not executed.
+    pub fn begin_again(&mut self, ask: &Ask) -> Ask {
+        self.free(ask);
+        self.begin(ask).expect("it had these names for itself")
+    }
+
     fn free(&mut self, ask: &Ask) {
         concerned(ask)
             .iter()
