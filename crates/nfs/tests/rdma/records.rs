@@ -36,8 +36,8 @@ fn cut_up(pair: &mut RdmaPair, bytes: &[u8], random: &mut Random) -> Vec<Segment
     segments
 }
 
-/// An answer as the client puts it together: from a Send, chunks of data, the chunk of all.
-fn put_together(pair: &RdmaPair, answer: &Message, data: &[Vec<u8>], chunks: u16) -> Vec<u8> {
+/// The record that an answer stands for: from a Send, chunks of data, the chunk of all.
+fn record_of(pair: &RdmaPair, answer: &Message, data: &[Vec<u8>], chunks: u16) -> Vec<u8> {
     let mut bytes = match answer.is_long {
         false => answer.body.clone(),
         true => {
@@ -122,6 +122,6 @@ proptest! {
         pair.server.answer(0, &answers);
         pair.exchange();
         let got = one(&mut pair);
-        prop_assert_eq!(put_together(&pair, &got, &answers, chunks), answer);
+        prop_assert_eq!(record_of(&pair, &got, &answers, chunks), answer);
     }
 }

@@ -260,7 +260,7 @@ impl RdmaConnection {
             for (message, _) in std::mem::take(&mut self.client.received) {
                 // An error is no answer.
                 if let Ok(message) = Message::decode(&message) {
-                    let answer = self.put_together(message);
+                    let answer = self.record_of(message);
                     self.answers.push_back(answer);
                 }
             }
@@ -268,7 +268,7 @@ impl RdmaConnection {
     }
 
     /// The record that a message stands for.
-    fn put_together(&mut self, message: Message) -> Vec<u8> {
+    fn record_of(&mut self, message: Message) -> Vec<u8> {
         let Some((place, last)) = self.calls.remove(&message.xid) else {
             return message.body;
         };

@@ -32,7 +32,7 @@ fn roomy() -> Bench {
 }
 
 /// Hosts come from here now.
-fn come_from(bench: &mut Bench, address: [u8; 4]) {
+fn set_peer_address(bench: &mut Bench, address: [u8; 4]) {
     bench.address = address.into();
     bench.network = bench.address;
 }
@@ -40,7 +40,7 @@ fn come_from(bench: &mut Bench, address: [u8; 4]) {
 /// Connects 300 times with the NQN of the usual host from 20 other addresses.
 fn storm_from_many(bench: &mut Bench) -> Vec<u64> {
     let addresses = (0..300u16).map(|n| [198, 51, 100, (n % 20) as u8]);
-    storm_from(bench, addresses, come_from)
+    storm_from(bench, addresses, set_peer_address)
 }
 
 /// Connects with the NQN of the usual host from each of these addresses, and authenticates never.
@@ -48,12 +48,12 @@ fn storm_from_many(bench: &mut Bench) -> Vec<u64> {
 fn storm_from(
     bench: &mut Bench,
     addresses: impl Iterator<Item = [u8; 4]>,
-    come_from: fn(&mut Bench, [u8; 4]),
+    set_peer_address: fn(&mut Bench, [u8; 4]),
 ) -> Vec<u64> {
     let mut waiting = BTreeMap::new();
     let mut closed = Vec::new();
     for address in addresses {
-        come_from(bench, address);
+        set_peer_address(bench, address);
         let connected = admin_queue(bench, None);
         waiting.insert(bench.last_connection(), connected.controller);
         for connection in connected.closing {
@@ -102,10 +102,10 @@ fn connects_without_authentication_keep_out_no_host_of_that_name() {
     for _ in 0..CONTROLLERS_MAX - 2 {
         assert!(by_key(&mut bench).closing.is_empty());
     }
-    come_from(&mut bench, [192, 0, 2, 1]);
+    set_peer_address(&mut bench, [192, 0, 2, 1]);
     let own = admin_queue(&mut bench, None);
     let own_connection = bench.last_connection();
-    come_from(&mut bench, [192, 0, 2, 99]);
+    set_peer_address(&mut bench, [192, 0, 2, 99]);
     assert!(own.closing.is_empty(), "its address has places of its own");
     assert!(!storm(&mut bench).contains(&own_connection));
     assert_eq!(authenticate(&mut bench, own.controller), Ok(()));
@@ -122,7 +122,7 @@ fn connects_from_many_addresses_in_the_name_of_a_host_do_not_keep_it_out() {
     assert!(!storm_from_many(&mut bench).contains(&own_connection));
     assert_eq!(authenticate(&mut bench, own), Ok(()));
     // Nor while they wait.
-    come_from(&mut bench, [192, 0, 2, 99]);
+    set_peer_address(&mut bench, [192, 0, 2, 99]);
     let own = admin_queue(&mut bench, None);
     assert!(own.closing.is_empty());
     assert_eq!(authenticate(&mut bench, own.controller), Ok(()));
@@ -142,7 +142,7 @@ fn host_that_has_authenticated_keeps_its_place_from_there_where_all_are_taken() 
     assert_eq!(authenticate(&mut bench, own), Ok(()));
     bench.registry.disconnected(own, 0);
     // Of a network that others have addresses of, too, its own is meant.
-    come_from(&mut bench, [192, 0, 2, 99]);
+    set_peer_address(&mut bench, [192, 0, 2, 99]);
     let own = admin_queue(&mut bench, None).controller;
     let own_connection = bench.last_connection();
     let beside = (0..STORM as u8).map(|last| [192, 0, 2, last]);

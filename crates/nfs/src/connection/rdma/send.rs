@@ -113,7 +113,7 @@ impl Rdma {
         let head = &mut frame.head;
         if form == Form::None {
             reply.clear();
-            self.put_error(xid, RPC_RDMA_VERSION, rpc_rdma_error::ERR_CHUNK, head);
+            self.encode_rdma_error(xid, RPC_RDMA_VERSION, rpc_rdma_error::ERR_CHUNK, head);
             slot.chunks.frame = frame;
             return;
         }
@@ -151,7 +151,13 @@ impl Rdma {
     }
 
     /// Appends an error instead of an answer (section 4.5).
-    pub(super) fn put_error(&self, xid: u32, vers: u32, error: rpc_rdma_error, to: &mut Vec<u8>) {
+    pub(super) fn encode_rdma_error(
+        &self,
+        xid: u32,
+        vers: u32,
+        error: rpc_rdma_error,
+        to: &mut Vec<u8>,
+    ) {
         let message = rdma_msg {
             rdma_xid: xid,
             rdma_vers: vers,
@@ -324,7 +330,7 @@ impl Connection {
         chunks.has_receive = true;
         let rdma = self.rdma.on_mut().expect("it is on");
         let mut frame = Frame::default();
-        rdma.put_error(xid, vers, error, &mut frame.head);
+        rdma.encode_rdma_error(xid, vers, error, &mut frame.head);
         chunks.frame = frame;
         self.ready.push_back(tag);
     }
