@@ -421,8 +421,6 @@ impl Registry {
             Refusal::new(Status::CONNECT_BUSY, reason)
         })?;
         let id = ControllerId(self.id_next);
-        self.id_next += 1;
-        entry.controllers.insert(cntlid, id);
         let association = Association {
             subsystem: entry.subsystem.clone(),
             is_discovery: entry.is_discovery,
@@ -445,12 +443,14 @@ impl Registry {
                 of_host.add(data.hostid);
                 None
             }
-            // They have half of the Controller IDs at most, of whatever hosts they are.
+            // They have half of the Controller IDs at most, whichever hosts they are of.
             false => {
                 let max = (entry.subsystem.cntlids.len() / 2).max(1);
-                entry.unproven.add(id, hostnqn, via, max)
+                entry.unproven.add(id, hostnqn, via, max)?
             }
         };
+        self.id_next += 1;
+        entry.controllers.insert(cntlid, id);
         self.controllers.insert(id, controller);
         Ok(Connected {
             other_hostid,

@@ -1,7 +1,8 @@
 //! Controllers of a subsystem whose host has to authenticate and has not. They take no place of
 //! those whose host has, and places are shared out by address: whatever comes from others in the
 //! name of a host ends no controller of it before all places of the subsystem are taken. Then
-//! those go first that come from elsewhere than their host has authenticated from last.
+//! those go first that come from elsewhere than their host has authenticated from last. One that
+//! has given way has its Controller ID until its connections are closed, and counts until then.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -9,7 +10,9 @@ use std::net::IpAddr;
 
 use machine::work;
 
-use super::{ControllerId, Via};
+use wire::nvme::Status;
+
+use super::{ControllerId, Refusal, Via};
 
 /// The most of a host from one address.
 const OF_HOST_AND_ADDRESS_MAX: usize = 16;
@@ -30,36 +33,48 @@ pub(super) struct Unproven {
     /// The same by origin and NQN of the host. Numbers of controllers grow, so the oldest of
     /// each is its first.
     by_origin: BTreeMap<(Origin, String), BTreeSet<ControllerId>>,
+    /// Those that have given way, and whose connections are being closed.
+    ending: BTreeSet<ControllerId>,
     /// Where each host has authenticated from last.
     proven_from: BTreeMap<String, IpAddr>,
 }
 
 impl Unproven {
-    /// One more, of which there are `max` at most, at least one. Where there are too many, the
-    /// one that gives way to it.
+    /// One more. There are `max` at most: half of them wait, and half are ending, at least one of
+    /// each. Where too many wait, the one that gives way to it.
+    ///
+    /// # Errors
+    /// One would have to give way, and as many as may are ending.
     pub fn add(
         &mut self,
         id: ControllerId,
         hostnqn: &str,
         via: &Via,
         max: usize,
-    ) -> Option<ControllerId> {
+    ) -> Result<Option<ControllerId>, Refusal> {
         let address = via.peer.ip().to_canonical();
         let origin = match self.proven_from.get(hostnqn) == Some(&address) {
             true => Origin::Known(address),
             false => Origin::Other(via.network),
         };
         let place = (origin, hostnqn.to_owned());
+        let beside = self.by_origin.get(&place);
+        let beside = beside.filter(|beside| beside.len() >= OF_HOST_AND_ADDRESS_MAX);
+        let is_full = self.places.len() >= max.div_ceil(2);
+        if (is_full || beside.is_some()) && self.ending.len() >= (max / 2).max(1) {
+            let reason = "too many controllers wait for their hosts to authenticate, or end \
+                          without: they have half of `cntlids` at most";
+            return Err(Refusal::new(Status::CONNECT_BUSY, reason));
+        }
+        let oldest = beside.and_then(BTreeSet::first).copied();
         self.places.insert(id, place.clone());
-        let beside = self.by_origin.entry(place).or_default();
-        beside.insert(id);
-        let first = match beside.len() > OF_HOST_AND_ADDRESS_MAX {
-            true => beside.first().copied(),
-            false if self.places.len() > max => self.first_of_most(),
-            false => None,
-        };
-        self.remove(first?);
-        first
+        self.by_origin.entry(place).or_default().insert(id);
+        let first = oldest.or_else(|| is_full.then(|| self.first_of_most()).flatten());
+        if let Some(first) = first {
+            self.remove(first);
+            self.ending.insert(first);
+        }
+        Ok(first)
     }
 
     /// The oldest of the origin that has most; of those that are known only where there is no
@@ -81,8 +96,9 @@ impl Unproven {
         most.map(|(_, (_, first))| first)
     }
 
-    /// One less, if it has its place still.
+    /// One less: its host has authenticated, or its connections are closed.
     pub fn remove(&mut self, id: ControllerId) {
+        self.ending.remove(&id);
         let Some(place) = self.places.remove(&id) else {
             return;
         };

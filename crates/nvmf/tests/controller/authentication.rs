@@ -204,6 +204,35 @@ fn host_without_a_place_is_refused_when_it_has_authenticated() {
 }
 
 #[test]
+fn controllers_that_end_for_others_use_up_no_ids_of_other_hosts() {
+    const IDS: u16 = 8;
+    let mut bench = with_ids(IDS);
+    // Nothing that was closed has gone yet.
+    let mut waiting = BTreeMap::new();
+    let mut ending = Vec::new();
+    for last in 0..STORM as u8 {
+        set_peer_address(&mut bench, [198, 51, 100, last]);
+        match bench.connect(&command(0, 31, 0), &data(0xffff, NQN)) {
+            Ok(connected) => {
+                waiting.insert(bench.last_connection(), connected.controller);
+                for connection in connected.closing {
+                    ending.push(waiting.remove(&connection).expect("one that waits"));
+                }
+            }
+            Err(refusal) => assert_eq!(refusal.status, Status::CONNECT_BUSY),
+        }
+        assert!(!waiting.is_empty());
+    }
+    assert_eq!(waiting.len() + ending.len(), usize::from(IDS) / 2);
+    for _ in 0..IDS / 2 {
+        bench.controller_of("nqn.2024-01.org.example:without-a-secret");
+    }
+    // What has gone counts no more.
+    bench.registry.disconnected(ending[0], 0);
+    assert_eq!(admin_queue(&mut bench, None).closing.len(), 1);
+}
+
+#[test]
 fn controllers_that_wait_use_up_no_ids_of_other_hosts() {
     const IDS: u16 = 8;
     let mut bench = bench();
