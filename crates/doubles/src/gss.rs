@@ -7,11 +7,13 @@ use auth::gss::{ContextStep, GssContext, GssError, Unfinished};
 use auth::gss_acceptor::{AcceptError, GssAcceptor};
 use auth::user::User;
 use hmac::{Hmac, KeyInit as _, Mac as _};
+use machine::Tag;
+use nfs::connection::Connection;
 use nfs::gss::{Contexts, InitAnswer, major};
 use sha2::Sha256;
 use testkit::nfs::call::call_header;
 use wire::rpc::{
-    AUTH_NONE, RPCSEC_GSS, RPCSEC_GSS_VERS_1, accepted_body, opaque_auth, reply_body,
+    AUTH_NONE, RPCSEC_GSS, RPCSEC_GSS_VERS_1, accepted_body, auth_stat, opaque_auth, reply_body,
     rpc_gss_cred_vers_1_t, rpc_gss_init_arg, rpc_gss_init_res, rpc_gss_proc_t, rpc_gss_service_t,
 };
 use wire::xdr::{Decode, Encode, Opaque, Reader, pad};
@@ -170,6 +172,20 @@ pub fn accept(
     let unfinished = contexts.take_unfinished(handle)?;
     let step = FakeAcceptor.step(unfinished, token);
     Some(contexts.on_step(step, host, (now, now / 1_000_000_000)))
+}
+
+/// Answers a call that makes a context, as [`accept`] does. It is denied where there are no
+/// contexts, or no such handle.
+pub fn answer_init(
+    machine: &mut Connection,
+    tag: Tag,
+    contexts: Option<&Contexts>,
+    at: (u64, u64),
+) {
+    match contexts.and_then(|contexts| accept(contexts, machine.init(tag), at)) {
+        Some(answer) => machine.send_init(tag, &answer),
+        None => machine.send_denied(tag, auth_stat::RPCSEC_GSS_CREDPROBLEM),
+    }
 }
 
 /// The other side of a context: what it says on any connection.

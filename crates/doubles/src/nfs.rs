@@ -7,10 +7,9 @@ use machine::{Machine as _, Tag};
 use nfs::connection::{Connection, RpcServerFatalError, ServerOp, Stop};
 use nfs::gss::Contexts;
 use testkit::End;
-use wire::rpc::auth_stat;
 use wire::xdr::Encode;
 
-use crate::gss::accept;
+use crate::gss::answer_init;
 
 /// A call as a server saw it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,6 +22,13 @@ pub struct SeenCall {
     pub ops: (u32, Stop),
     /// The data of its WRITEs.
     pub data: Vec<Option<Vec<u8>>>,
+}
+
+/// The answer to a call of the server's own, which the machine has no longer.
+pub(crate) fn taken_answer(machine: &mut Connection, tag: Tag) -> Vec<u8> {
+    let answer = machine.answer(tag).to_vec();
+    machine.forget_answer(tag);
+    answer
 }
 
 /// A connection whose calls are kept until a test answers them.
@@ -99,16 +105,10 @@ impl RpcDouble {
                     let handle = self.end.machine.write_handle(call, tag);
                     self.places.push((offset, handle.map(<[u8]>::to_vec)));
                     self.starved = Some((tag, len));
-                    if !self.starves {
-                        self.feed(true);
-                    }
                 }
                 ServerOp::PrepareArgs { tag, bytes, .. } => {
                     self.args_bytes_asked += u64::from(bytes);
                     self.starved_args = Some((tag, bytes));
-                    if !self.starves {
-                        self.feed(true);
-                    }
                 }
                 ServerOp::Place {
                     tag,
@@ -121,27 +121,20 @@ impl RpcDouble {
                     self.end.memory[usize::from(tag)][offset..offset + bytes.len()]
                         .copy_from_slice(bytes);
                 }
-                ServerOp::Init { tag } => self.init(tag),
+                ServerOp::Init { tag } => {
+                    let at = (1, self.end.now);
+                    answer_init(&mut self.end.machine, tag, self.contexts.as_deref(), at);
+                }
                 ServerOp::Call { tag } => self.see(tag),
                 ServerOp::Answer { tag, xid } => {
-                    let bytes = self.end.machine.answer(tag).to_vec();
+                    let bytes = taken_answer(&mut self.end.machine, tag);
                     self.answers.push((xid, bytes));
-                    self.end.machine.forget_answer(tag);
                 }
                 ServerOp::StartTls => self.starts_tls = true,
                 ServerOp::Fatal(error) => self.fatal = Some(error),
             }
-        }
-    }
-
-    /// Takes a token that makes a context.
-    fn init(&mut self, tag: Tag) {
-        let contexts = self.contexts.as_ref().expect("it has contexts");
-        match accept(contexts, self.end.machine.init(tag), (1, self.end.now)) {
-            Some(answer) => self.end.machine.send_init(tag, &answer),
-            None => {
-                let why = auth_stat::RPCSEC_GSS_CREDPROBLEM;
-                self.end.machine.send_denied(tag, why);
+            if !self.starves {
+                self.feed(true);
             }
         }
     }
@@ -150,23 +143,18 @@ impl RpcDouble {
     pub fn feed(&mut self, gives: bool) {
         // What comes by RDMA is not held back.
         let holds_back = !self.end.machine.is_rdma();
-        if let Some((tag, _)) = self.starved_args.take() {
+        let args = self.starved_args.take().map(|(tag, _)| (tag, None));
+        let data = self.starved.take().map(|(tag, len)| (tag, Some(len)));
+        for (tag, data_len) in args.into_iter().chain(data) {
             assert_eq!(self.end.machine.is_blocked_on(tag), holds_back);
-            match gives {
-                true => self.end.machine.prepared(tag),
-                false => self.end.machine.refuse(tag),
+            if !gives {
+                self.end.machine.refuse(tag);
+                continue;
             }
-        }
-        let Some((tag, len)) = self.starved.take() else {
-            return;
-        };
-        assert_eq!(self.end.machine.is_blocked_on(tag), holds_back);
-        match gives {
-            true => {
+            if let Some(len) = data_len {
                 self.end.set_memory(tag, vec![0xee; len as usize]);
-                self.end.machine.prepared(tag);
             }
-            false => self.end.machine.refuse(tag),
+            self.end.machine.prepared(tag);
         }
     }
 

@@ -16,9 +16,10 @@ use nfsd::xprtsec::ShownCertificate;
 use nfsd::{Around, Execution, Exports, Nfsd, Peer, Step, prepare};
 use reactor::{Completion, Driver, Token, Wait};
 use store::fs::{FileSystem, Task, Time};
-use wire::rpc::{RecordMark, auth_stat};
+use wire::rpc::RecordMark;
 
-use crate::gss::accept;
+use crate::gss::answer_init;
+use crate::nfs::taken_answer;
 use crate::queues::{NO_SOCKETS, Queues};
 
 /// What a call waits for.
@@ -481,8 +482,7 @@ impl NfsdDouble {
                 let c = &mut self.conns[conn];
                 let at = c.callbacks.iter().position(|(of, _)| *of == xid);
                 let (_, id) = c.callbacks.remove(at.expect("it was called"));
-                let answer = c.link.machine.answer(tag).to_vec();
-                c.link.machine.forget_answer(tag);
+                let answer = taken_answer(&mut c.link.machine, tag);
                 self.in_turn(|server| {
                     let now = server.driver.now;
                     server.nfsd.answered(id, Some(&answer), now);
@@ -497,11 +497,8 @@ impl NfsdDouble {
     /// Takes a token that makes a context of RPCSEC_GSS.
     fn init(&mut self, conn: usize, tag: Tag) {
         let machine = &mut self.conns[conn].link.machine;
-        let contexts = &self.nfsd.contexts;
-        match accept(contexts, machine.init(tag), (conn as u64, self.driver.now)) {
-            Some(answer) if self.nfsd.has_gss() => machine.send_init(tag, &answer),
-            _ => machine.send_denied(tag, auth_stat::RPCSEC_GSS_CREDPROBLEM),
-        }
+        let contexts = self.nfsd.has_gss().then_some(&*self.nfsd.contexts);
+        answer_init(machine, tag, contexts, (conn as u64, self.driver.now));
     }
 
     fn around<T>(&mut self, conn: usize, tag: Tag, with: impl FnOnce(&mut Around<'_>) -> T) -> T {
