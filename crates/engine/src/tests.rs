@@ -1,6 +1,8 @@
 //! A connection whose machine does as it is told, on a socket whose peer does nothing: when
 //! it is to be told the time, and when it ends because it sits on memory.
 
+mod secured;
+
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::io;
@@ -9,7 +11,7 @@ use std::rc::Rc;
 use std::sync::{Arc, mpsc};
 
 use link::{CommandMemory, Stream};
-use machine::{Machine, Nanos, RecvPlan, Step, Tag, Transmit};
+use machine::{Machine, Nanos, RecvPlan, Step, Tag, Tail, Transmit};
 use mem::{Budget, Buf, Pool};
 use reactor::{AnyDriver, Choice, Driver, DriverConfig, FileIo, Token, Wait};
 use store::meter::{IoMeter, IoOp};
@@ -37,6 +39,8 @@ const WAIT_TICKS: usize = 50;
 #[derive(Default)]
 struct Script {
     pdus: usize,
+    /// So much data of its command goes next.
+    payload_bytes: u32,
     ops: VecDeque<Tag>,
     /// There is memory for so many operations.
     ops_with_memory: usize,
@@ -72,10 +76,17 @@ impl Machine for Script {
     fn on_digest(&mut self, _: Tag, _: u32) {}
 
     fn has_transmit(&self) -> bool {
-        self.pdus > 0
+        self.pdus > 0 || self.payload_bytes > 0
     }
 
     fn poll_transmit(&mut self, out: &mut impl Transmit) {
+        match std::mem::take(&mut self.payload_bytes) {
+            0 => {}
+            len => {
+                out.payload(TAG, 0, len, Tail::digest(false));
+                out.release(TAG);
+            }
+        }
         if self.pdus > 0 && out.has_room() {
             self.pdus -= 1;
             out.header(b"head");
@@ -178,7 +189,7 @@ impl Post<ShardMail> for NoPost {
 struct Bench {
     connection: Scripted,
     driver: AnyDriver,
-    _peer: TcpStream,
+    peer: TcpStream,
 }
 
 impl std::ops::Deref for Bench {
@@ -201,8 +212,8 @@ fn bench() -> Bench {
     let mut driver = reactor::open(Choice::Epoll, &config, pool.clone()).expect("a driver");
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let local = listener.local_addr().expect("bound");
-    let _peer = TcpStream::connect(local).expect("connects");
-    let (ours, peer) = listener.accept().expect("connected");
+    let peer = TcpStream::connect(local).expect("connects");
+    let (ours, address) = listener.accept().expect("connected");
     let socket = driver.add_socket(ours.into()).expect("room");
     let limits = ConnectionLimits {
         connections_max: 1,
@@ -210,7 +221,7 @@ fn bench() -> Bench {
         turn_units_max: 1 << 20,
     };
     let shared = Arc::new(Shared::new(limits, 1, Arc::new(NoPost)));
-    let place = shared.hosts.place(peer.ip(), 1).expect("free");
+    let place = shared.hosts.place(address.ip(), 1).expect("free");
     let id = ConnectionId {
         index: 0,
         generation: 0,
@@ -218,7 +229,7 @@ fn bench() -> Bench {
     let via = Via {
         connection: 0,
         local,
-        peer,
+        peer: address,
         listener: 0,
     };
     let jobs = Rc::new(RefCell::new(Jobs::new(0, Rc::new(Cell::new(0)))));
@@ -228,7 +239,7 @@ fn bench() -> Bench {
     Bench {
         connection: Scripted(core),
         driver,
-        _peer,
+        peer,
     }
 }
 
