@@ -288,7 +288,8 @@ pub fn notes(config: &Config) -> Vec<String> {
     notes.extend(nfs::notes(config));
     notes.extend(nvme::expired_notes(config));
     notes.extend(listener::closed(config));
-    notes.extend(rdma::notes(config));
+    notes.extend(rdma::closed(config));
+    notes.extend(rdma::idle_terms(config));
     notes.extend(admin::notes(&config.admin));
     notes.extend(memory_note(config, store::memory::limit()));
     for (scope, auth) in discovery.chain(targets) {

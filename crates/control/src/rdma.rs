@@ -3,7 +3,7 @@
 use nvmf::rdma::CrcPolicy;
 use nvmf::transport::Transports;
 use server::nfs::Xprtsec;
-use server::{Config, Protocol, RdmaSpec, SubsystemSpec};
+use server::{Config, ListenerSpec, Protocol, RdmaSpec, SubsystemSpec};
 
 use crate::policy::{Number, Rule, count, pick, size};
 use crate::schema::RDMA_ONLY;
@@ -28,14 +28,15 @@ pub(crate) fn rdma(
     requires_tls: bool,
 ) -> RdmaSpec {
     let default = RdmaSpec::default();
+    let form = format!("true, false or \"{RDMA_ONLY}\"");
     let transports = match section.word("rdma") {
         Some(RDMA_ONLY) => Transports::Rdma,
         Some(other) => {
-            let text = format!("`rdma` takes true, false or \"{RDMA_ONLY}\", not \"{other}\"");
+            let text = format!("`rdma` takes {form}, not \"{other}\"");
             sink.add(&section.span_of("rdma"), text);
             default.transports
         }
-        None => match section.flag(sink, "rdma") {
+        None => match section.flag_of(sink, "rdma", &form) {
             Some(true) => Transports::Both,
             Some(false) | None => default.transports,
         },
@@ -64,7 +65,7 @@ pub(crate) fn rdma(
 }
 
 /// Hosts and exports that are for TLS alone where hosts come by RDMA alone, a line each.
-pub(crate) fn notes(config: &Config) -> impl Iterator<Item = String> {
+pub(crate) fn closed(config: &Config) -> impl Iterator<Item = String> {
     const REMEDY: &str = "is for TLS alone, and every listener there takes RDMA alone \
                           (`rdma = \"only\"`), which has no TLS: set `rdma = true` at one of them";
     let is_closed = move |spec: &&SubsystemSpec| {
@@ -95,4 +96,21 @@ fn by_rdma_alone(config: &Config, protocol: Protocol, is_of: impl Fn(u16) -> boo
     });
     let only: Vec<bool> = here.map(|(_, spec)| spec.rdma.is_only()).collect();
     !only.is_empty() && only.iter().all(|only| *only)
+}
+
+/// Listeners that say how hosts connect by RDMA where none do, a line each. It is no mistake: RDMA
+/// that is set off keeps what it had.
+pub(crate) fn idle_terms(config: &Config) -> impl Iterator<Item = String> {
+    let is_idle = |listener: &&ListenerSpec| {
+        let rdma = listener.rdma;
+        rdma.transports == Transports::Tcp && rdma != RdmaSpec::default()
+    };
+    let idle = config.listeners.iter().filter(is_idle);
+    idle.map(|listener| {
+        let terms = TERMS.map(|term| format!("`{term}`")).join(", ");
+        format!(
+            "listener {}: RDMA is off (`rdma = false`), so {terms} do nothing",
+            listener.address
+        )
+    })
 }

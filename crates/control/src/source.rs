@@ -263,15 +263,17 @@ impl<'a, 'i> Section<'a, 'i> {
     }
 
     pub fn flag(&self, sink: &mut Sink, key: &str) -> Option<bool> {
+        self.flag_of(sink, key, "true or false")
+    }
+
+    /// A flag of a key that takes what `form` says, where it is neither of the others.
+    pub fn flag_of(&self, sink: &mut Sink, key: &str, form: &str) -> Option<bool> {
         let value = self.value(key)?;
         if let DeValue::Boolean(flag) = value.get_ref() {
             return Some(*flag);
         }
         let found = kind_of(value.get_ref());
-        sink.add(
-            &value.span(),
-            format!("`{key}` takes true or false, not {found}"),
-        );
+        sink.add(&value.span(), format!("`{key}` takes {form}, not {found}"));
         None
     }
 

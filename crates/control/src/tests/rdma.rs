@@ -40,7 +40,7 @@ fn mistakes_of_rdma_are_told_where_they_are() {
             "15:8",
             ["true, false or \"only\"", "\"maybe\""],
         ),
-        ("rdma = 1", "15:8", ["`rdma` takes", "number"]),
+        ("rdma = 1", "15:8", ["true, false or \"only\"", "number"]),
         (
             "rdma = true\nmpa_crc = \"on\"",
             "16:11",
@@ -110,4 +110,22 @@ fn what_is_for_tls_alone_where_hosts_come_by_rdma_alone_is_noted() {
     config.subsystems[0].terms.clear();
     config.exports[0].rules[0].xprtsec = XprtsecModes::ALL;
     assert_eq!(told(&config), [] as [&str; 0]);
+}
+
+#[test]
+fn terms_of_rdma_that_is_off_are_noted() {
+    let noted = |more: &str| {
+        let config = read(&listener(more)).expect(more);
+        let all = notes(&config).into_iter();
+        all.filter(|note| note.contains("RDMA is off")).count()
+    };
+    for (more, count) in [
+        ("rdma = false\nmpa_crc = \"off\"", 1),
+        ("rdma = false\nrdma_reads_max = 3", 1),
+        ("rdma = true\nmpa_crc = \"off\"", 0),
+        ("rdma = false", 0),
+        ("", 0),
+    ] {
+        assert_eq!(noted(more), count, "{more}");
+    }
 }
