@@ -738,7 +738,7 @@ fn the_example_loads_as_it_is_and_with_everything_in_it_live() {
     std::fs::create_dir(folder.path().join("share")).unwrap();
     tls_files(folder.path());
     let keytab = folder.path().join("weft.keytab");
-    std::fs::write(&keytab, [5, 2, 0, 0, 0, 1, 0]).unwrap();
+    std::fs::write(&keytab, kerberos::keytab(&[&kerberos::entry("nfs")])).unwrap();
     std::fs::set_permissions(keytab, PermissionsExt::from_mode(0o600)).unwrap();
     let origin = origin(folder.path().to_str().unwrap());
     let config = parse(&uncommented(EXAMPLE), &origin, &[0, 1]).unwrap();

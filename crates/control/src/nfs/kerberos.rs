@@ -64,13 +64,15 @@ fn checked_keytab(sink: &mut Sink, path: &At<&str>, folder: &Path) -> Option<Pat
         "`ktadd -k FILE nfs/HOST` of `kadmin` makes one",
     );
     let shown = file.display();
-    let wrong = match read.map(|keytab| has_keys(keytab.bytes())) {
+    let wrong = match read.map(|keytab| has_key(keytab.bytes())) {
         Ok(Some(true)) => return Some(file),
-        Ok(Some(false)) => {
-            format!("{shown} has no keys: `ktadd -k {shown} nfs/HOST` of `kadmin` adds one")
-        }
+        Ok(Some(false)) => format!(
+            "{shown} has no key of {SERVICE}/HOST: `ktadd -k {shown} {SERVICE}/HOST` of `kadmin` \
+             adds one"
+        ),
         Ok(None) => format!(
-            "{shown} is no keytab: move it away, and `ktadd -k {shown} nfs/HOST` of `kadmin` makes one"
+            "{shown} is no keytab: move it away, and `ktadd -k {shown} {SERVICE}/HOST` of `kadmin` \
+             makes one"
         ),
         Err(why) => why,
     };
@@ -78,28 +80,65 @@ fn checked_keytab(sink: &mut Sink, path: &At<&str>, folder: &Path) -> Option<Pat
     None
 }
 
-/// Whether a keytab has an entry. `None`: it is none. Of the versions of its format the second is
-/// written today, with numbers in network order; those of the first are in the machine's own. What
-/// was removed is left as a hole, whose size is negative.
-fn has_keys(keytab: &[u8]) -> Option<bool> {
-    let size_of: fn([u8; 4]) -> i32 = match keytab {
-        [5, 2, ..] => i32::from_be_bytes,
-        [5, 1, ..] => i32::from_ne_bytes,
+/// How a version of keytabs writes its numbers, and the components of a principal that it counts
+/// before the first that is one of the name.
+struct KeytabVersion {
+    size_of: fn([u8; 4]) -> i32,
+    count_of: fn([u8; 2]) -> u16,
+    components_before: u16,
+}
+
+/// Numbers are in the machine's order, and the realm counts.
+const FIRST: KeytabVersion = KeytabVersion {
+    size_of: i32::from_ne_bytes,
+    count_of: u16::from_ne_bytes,
+    components_before: 1,
+};
+/// Numbers are in network order.
+const SECOND: KeytabVersion = KeytabVersion {
+    size_of: i32::from_be_bytes,
+    count_of: u16::from_be_bytes,
+    components_before: 0,
+};
+
+/// Whether a keytab has an entry of the service (MIT's "Keytab file format"). `None`: it is none.
+/// What was removed is left as a hole, whose size is negative.
+fn has_key(keytab: &[u8]) -> Option<bool> {
+    let version = match keytab {
+        [5, 1, ..] => FIRST,
+        [5, 2, ..] => SECOND,
         _ => return None,
     };
     let mut rest = &keytab[2..];
     while let Some((size, behind)) = rest.split_first_chunk() {
-        let size = size_of(*size);
-        if size > 0 {
-            return Some(true);
-        }
-        let hole = size.unsigned_abs() as usize;
-        let Some(next) = behind.get(hole..).filter(|_| hole > 0) else {
+        let size = (version.size_of)(*size);
+        let len = size.unsigned_abs() as usize;
+        let Some((entry, next)) = behind.split_at_checked(len).filter(|_| len > 0) else {
             break;
         };
+        if size > 0 && version.service(entry) == Some(SERVICE.as_bytes()) {
+            return Some(true);
+        }
         rest = next;
     }
     Some(false)
+}
+
+impl KeytabVersion {
+    /// The first component of an entry's principal.
+    fn service<'e>(&self, entry: &'e [u8]) -> Option<&'e [u8]> {
+        let (components, entry) = entry.split_first_chunk()?;
+        let (_realm, entry) = self.text(entry)?;
+        let (first, _) = self.text(entry)?;
+        let is_there = (self.count_of)(*components) > self.components_before;
+        is_there.then_some(first)
+    }
+
+    /// A text with its length before it, and what follows.
+    fn text<'e>(&self, bytes: &'e [u8]) -> Option<(&'e [u8], &'e [u8])> {
+        let (len, rest) = bytes.split_first_chunk()?;
+        rest.split_at_checked((self.count_of)(*len).into())
+    }
 }
 
 fn is_realm(text: &str) -> bool {

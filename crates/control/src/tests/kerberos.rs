@@ -6,28 +6,55 @@ use server::nfs::KerberosSettings;
 use super::*;
 use crate::plan::{at_restart, plan, until_restart};
 
-const KEYTAB: &[u8] = &[5, 2, 0, 0, 0, 1, 0];
+/// An entry of this service on a host, of the realm R, behind its size.
+pub(super) fn entry(service: &str) -> Vec<u8> {
+    let mut entry = vec![0, 2, 0, 1, b'R'];
+    for text in [service, "host"] {
+        entry.extend((text.len() as u16).to_be_bytes());
+        entry.extend(text.as_bytes());
+    }
+    // Name type, time, version, and a key of two bytes.
+    entry.extend([0, 0, 0, 1, 0, 0, 0, 0, 1, 0, 18, 0, 2, 7, 7]);
+    [&(entry.len() as u32).to_be_bytes()[..], &entry].concat()
+}
+
+/// A keytab of the second version.
+pub(super) fn keytab(entries: &[&[u8]]) -> Vec<u8> {
+    [&[5, 2][..], &entries.concat()].concat()
+}
+
+/// One of the first, whose numbers are in the machine's order and whose realm counts.
+fn old_keytab() -> Vec<u8> {
+    let mut entry = 3u16.to_ne_bytes().to_vec();
+    for text in ["R", "nfs", "host"] {
+        entry.extend((text.len() as u16).to_ne_bytes());
+        entry.extend(text.as_bytes());
+    }
+    let size = (entry.len() as u32).to_ne_bytes();
+    [&[5, 1][..], &size, &entry].concat()
+}
+
+/// What was removed leaves a hole.
+const HOLE: &[u8] = &[255, 255, 255, 254, 0, 0];
 
 /// A folder with files of keys.
 fn keys() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
+    let (of_nfs, of_host) = (entry("nfs"), entry("host"));
+    let mut removed = entry("nfs");
+    let size = -(removed.len() as i32 - 4);
+    removed[..4].copy_from_slice(&size.to_be_bytes());
     for (name, bytes, mode) in [
-        ("weft.keytab", KEYTAB, 0o600),
-        ("old.keytab", KEYTAB, 0o600),
-        ("open.keytab", KEYTAB, 0o644),
-        ("text.keytab", b"keys", 0o600),
-        ("empty.keytab", &[5, 2], 0o600),
-        // What was removed leaves a hole.
-        (
-            "holes.keytab",
-            &[5, 2, 255, 255, 255, 254, 0, 0, 255, 255, 255, 255, 0],
-            0o600,
-        ),
-        (
-            "behind.keytab",
-            &[5, 2, 255, 255, 255, 254, 0, 0, 0, 0, 0, 1, 0],
-            0o600,
-        ),
+        ("weft.keytab", keytab(&[&of_nfs]), 0o600),
+        ("old.keytab", keytab(&[&of_nfs]), 0o600),
+        ("open.keytab", keytab(&[&of_nfs]), 0o644),
+        ("text.keytab", b"keys".to_vec(), 0o600),
+        ("empty.keytab", keytab(&[]), 0o600),
+        ("holes.keytab", keytab(&[HOLE, &removed]), 0o600),
+        ("host.keytab", keytab(&[&of_host, &of_host]), 0o600),
+        ("short.keytab", keytab(&[&of_nfs[..9]]), 0o600),
+        ("first.keytab", old_keytab(), 0o600),
+        ("behind.keytab", keytab(&[HOLE, &of_host, &of_nfs]), 0o600),
     ] {
         let path = folder.path().join(name);
         std::fs::write(&path, bytes).unwrap();
@@ -75,8 +102,11 @@ fn kerberos_takes_its_realm_of_the_domain_and_every_name_of_the_service_by_defau
     };
     assert_eq!(more.nfs.kerberos, Some(settings));
     assert_eq!(with(folder.path(), "").unwrap().nfs.kerberos, None);
-    let behind = LEAST.replace("weft.keytab", "behind.keytab");
-    assert!(with(folder.path(), &behind).is_ok(), "a key behind a hole");
+    // A key behind a hole and others, and one of the first version.
+    for keytab in ["behind.keytab", "first.keytab"] {
+        let text = LEAST.replace("weft.keytab", keytab);
+        assert!(with(folder.path(), &text).is_ok(), "{keytab}");
+    }
 }
 
 #[test]
@@ -91,13 +121,11 @@ fn kerberos_without_its_keys_or_with_names_that_are_none_is_refused() {
         (
             "weft.keytab",
             "empty.keytab",
-            &["empty.keytab has no keys", "`kadmin` adds one"],
+            &["empty.keytab has no key of nfs/HOST", "`kadmin` adds one"],
         ),
-        (
-            "weft.keytab",
-            "holes.keytab",
-            &["holes.keytab has no keys", "`kadmin` adds one"],
-        ),
+        ("weft.keytab", "holes.keytab", &["has no key of nfs/HOST"]),
+        ("weft.keytab", "host.keytab", &["has no key of nfs/HOST"]),
+        ("weft.keytab", "short.keytab", &["has no key of nfs/HOST"]),
         (
             "weft.keytab",
             "open.keytab",
