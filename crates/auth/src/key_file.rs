@@ -18,6 +18,19 @@ pub struct HostPsk {
     pub until: Option<Duration>,
 }
 
+impl HostPsk {
+    /// Takes it back, with whatever time it had.
+    pub fn withdraw(&mut self) {
+        self.until = Some(Duration::ZERO);
+    }
+
+    /// Whether it was taken back: no key that is made has expired before 1970.
+    #[must_use]
+    pub fn is_withdrawn(&self) -> bool {
+        self.until == Some(Duration::ZERO)
+    }
+}
+
 /// The keys of a file of at most [`KEY_FILE_BYTES_MAX`] bytes.
 ///
 /// # Errors

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use auth::HostPsk;
 use auth::dhchap::{DhchapGroup, DhchapHash};
 use nvmf::command::AnaState;
 use nvmf::dhchap::{DhchapChoice, DhchapKeys};
@@ -154,7 +155,7 @@ fn terms_of_host(
     })
 }
 
-/// Which hosts have keys for TLS that are all expired: they are refused.
+/// Which hosts have keys for TLS that have all expired or were all revoked: they are refused.
 pub(crate) fn expired_notes(config: &Config) -> impl Iterator<Item = String> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     let now = now.unwrap_or_default();
@@ -167,11 +168,14 @@ pub(crate) fn expired_notes(config: &Config) -> impl Iterator<Item = String> {
         terms.needs_tls() && keys.all(|key| key.until.is_some_and(|until| until <= now))
     });
     expired.map(|(subnqn, terms)| {
-        format!(
-            "subsystem {subnqn}: every key of host {} has expired: `weft key check` says when, \
-             `weft key rotate` makes another",
-            terms.nqn
-        )
+        let why = match terms.psks.iter().all(HostPsk::is_withdrawn) {
+            true => {
+                "was revoked in its keyring, or has expired there: `keyctl padd` puts another in \
+                     its place"
+            }
+            false => "has expired: `weft key check` says when, `weft key rotate` makes another",
+        };
+        format!("subsystem {subnqn}: every key of host {} {why}", terms.nqn)
     })
 }
 

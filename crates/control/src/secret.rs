@@ -4,7 +4,6 @@
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::ops::Range;
-use std::time::Duration;
 
 use auth::dhchap::DhchapKey;
 use auth::{HostPsk, KEY_FILE_BYTES_MAX, Secret, parse_keys};
@@ -111,9 +110,8 @@ impl<'o> Secrets<'o> {
         );
         let (mut keys, stand_in) = keys.unwrap_or_default();
         if stand_in.is_some() {
-            // The host needs TLS still, and is told that its key has expired.
-            keys.iter_mut()
-                .for_each(|key| key.until = Some(Duration::ZERO));
+            // The host needs TLS still, and is told that its key is good no longer.
+            keys.iter_mut().for_each(HostPsk::withdraw);
         }
         keys
     }

@@ -44,9 +44,9 @@ pub enum HandshakeError {
         said = said(.0), remedy = of_unknown(.0)
     )]
     UnknownIdentity(String),
-    /// The key of the identity has expired.
+    /// The key of the identity has expired, or was revoked in its keyring.
     #[error(
-        "the key of the TLS identity \"{said}\" has expired: {remedy}",
+        "the key of the TLS identity \"{said}\" has expired or was revoked: {remedy}",
         said = said(.0), remedy = of_expired(.0)
     )]
     Expired(String),
@@ -104,7 +104,7 @@ fn of_unknown(identity: &str) -> &'static str {
     }
 }
 
-/// What is done about a key that has expired.
+/// What is done about a key that is good no longer.
 fn of_expired(identity: &str) -> &'static str {
     match PskIdentity::parse(identity) {
         Some(named) if named.is_generated => {

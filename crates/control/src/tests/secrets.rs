@@ -119,6 +119,8 @@ fn key_that_the_kernel_takes_back_is_good_for_nothing_and_its_host_still_needs_t
         let terms = &config.subsystems[0].terms[0];
         assert!(terms.needs_tls());
         assert_eq!(terms.psks[0].until, Some(Duration::ZERO), "{part}");
+        let noted = notes(&config).concat();
+        assert!(noted.contains("was revoked in its keyring"), "{noted}");
         let [told] = now.kept() else {
             panic!("{part}: {:?}", now.kept());
         };
