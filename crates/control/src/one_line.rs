@@ -346,7 +346,7 @@ mod tests {
         let told = one_line.told(&problems.expect_err("mistakes"));
         for part in [
             "weft serve: --ram b=1MiB: a volume \"b\" is there already, of --ram b=1MiB\n",
-            "weft serve: --file /srv/c.img: the volume of --file /srv/c.img lies in this file",
+            "weft serve: --file /srv/c.img: the volume of --file /srv/c.img lies in /srv/c.img already",
             "weft serve: --export /srv/in line 2: the file system of --export /srv/in line 2 is this",
             "weft serve: --listen 127.0.0.1: 127.0.0.1:4420 is there already",
         ] {

@@ -211,7 +211,9 @@ impl<'o> Secrets<'o> {
         }
         let text = section.text(sink, key)?;
         let mode = self.origin.mode;
-        let private = mode.map_or(Ok(()), |mode| auth::check_private("this file", mode));
+        let private = mode.map_or(Ok(()), |mode| {
+            auth::check_private("the configuration", mode)
+        });
         let private = private.map_err(|why| format!("{why}, or use `{in_file}`"));
         match private.and_then(|()| make(&Secret::new(text.value.as_bytes()))) {
             Ok(made) => Some((made, None, span)),

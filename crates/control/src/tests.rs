@@ -608,16 +608,17 @@ fn volumes_do_not_share_names_or_files() {
         format!("[[volume]]\nname = \"{name}\"\nkind = \"file\"\npath = \"i\"\nsize = 4096\n")
     };
     let text = file(SIZE, "", ANY, LOCAL, "") + &one("b") + &one("c");
-    expect(&text, "25:8", &["volume in line 17", "this file already"]);
+    expect(&text, "25:8", &["volume in line 17", "/i already"]);
     // What one keeps its reservations in, said or not, is not another's.
     let state = one("c").replace("path = \"i\"", "path = \"j\"\nstate = \"i.weft\"");
     let text = file(SIZE, "", ANY, LOCAL, "") + &one("b") + &state;
-    expect(&text, "26:9", &["volume in line 17", "this file already"]);
+    expect(&text, "26:9", &["volume in line 17", "/i.weft already"]);
     // Nor is what is made beside that.
     for beside in ["i.weft.new", "i.weft.lock"] {
         let other = one("c").replace("\"i\"", &format!("\"{beside}\""));
         let text = file(SIZE, "", ANY, LOCAL, "") + &one("b") + &other;
-        expect(&text, "25:8", &["volume in line 17", "this file already"]);
+        let already = format!("/{beside} already");
+        expect(&text, "25:8", &["volume in line 17", &already]);
     }
 }
 

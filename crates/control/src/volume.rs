@@ -41,10 +41,13 @@ pub(crate) fn volumes(sink: &mut Sink, file: &Section, folder: &Path) -> Volumes
         let volume = volume(sink, &section, folder, name.as_deref());
         let line = sink.line(&section.span);
         let files = volume.iter().flat_map(check::files);
-        let shared = files.filter_map(|(key, path)| Some((key, paths.insert(path, line)?)));
-        if let Some((key, first)) = shared.min_by_key(|(_, first)| *first) {
-            let text = ("the volume ", first, " lies in this file already");
-            sink.add_with_line(&section.span_of(key), text);
+        let shared = files.filter_map(|(key, path)| {
+            let first = paths.insert(path.clone(), line)?;
+            Some((key, path, first))
+        });
+        if let Some((key, path, first)) = shared.min_by_key(|(.., first)| *first) {
+            let there = format!(" lies in {} already", path.display());
+            sink.add_with_line(&section.span_of(key), ("the volume ", first, &there));
         }
         if let Some(volume) = &volume {
             taken.add(sink, &section, volume);

@@ -71,7 +71,7 @@ fn collision_within_a_pattern_is_reported_once() {
     let text = format!("{again}{MANY}");
     expect(&text, "6:8", &["\"ram05\" is there already, in line 1"]);
     let text = MANY.replace("kind = \"ram\"", "kind = \"file\"\npath = \"one.img\"");
-    expect(&text, "4:8", &["lies in this file already"]);
+    expect(&text, "4:8", &["/one.img already"]);
     let uuid = "uuid = \"f81d4fae-7dec-11d0-a765-00a0c91e6bf6\"\nsize";
     expect(
         &MANY.replace("size", uuid),
