@@ -157,23 +157,26 @@ fn told_value(key: &str, value: &str, input: &mut dyn BufRead) -> Result<Value, 
         };
     }
     let value = value_of(value);
-    match has_secret(&value) {
-        true => Err(format!(
-            "{key}: it has a secret, and {shown}: name a file that has it, as `secret_file`"
+    match secret_in(&value) {
+        Some(secret) => Err(format!(
+            "{key}: it has a secret, and {shown}: name a file that has it, as `{secret}_file`"
         )),
-        false => Ok(value),
+        None => Ok(value),
     }
 }
 
-/// Whether any table in a value has a secret.
-fn has_secret(value: &Value) -> bool {
+/// The key of a secret that any table in a value has.
+fn secret_in(value: &Value) -> Option<&str> {
     match value {
         Value::Object(fields) => {
             let mut fields = fields.iter();
-            fields.any(|(key, value)| is_secret(key) || has_secret(value))
+            fields.find_map(|(key, value)| match is_secret(key) {
+                true => Some(&**key),
+                false => secret_in(value),
+            })
         }
-        Value::Array(all) => all.iter().any(has_secret),
-        _ => false,
+        Value::Array(all) => all.iter().find_map(secret_in),
+        _ => None,
     }
 }
 
@@ -225,6 +228,8 @@ mod tests {
         }
         let why = told("chap", r#"{ user = "a", secret = "b" }"#).expect_err("a secret");
         assert!(why.contains("`secret_file`"), "{why}");
+        let why = told("hosts", r#"[{ nqn = "a", dhchap_secret = "b" }]"#).expect_err("a secret");
+        assert!(why.contains("`dhchap_secret_file`"), "{why}");
         for value in [r#"{ user = "a", secret_file = "b" }"#, "-", "secret"] {
             assert!(told("chap", value).is_ok(), "{value}");
         }
