@@ -102,11 +102,17 @@ impl<D: Driver> Caller<D> {
             posted: None,
             arrived: None,
         };
-        let result = caller.wait("answer to Connect", |event| match event {
+        let connected = caller.wait("answer to Connect", |event| match event {
             Event::Live(result) => Some(result),
             _ => None,
-        })?;
-        Ok((caller, result))
+        });
+        match connected {
+            Ok(result) => Ok((caller, result)),
+            Err(Error::TimedOut { .. }) => Err(Error::TimedOut {
+                waiting_for: caller.queue.waits_for(),
+            }),
+            Err(error) => Err(error),
+        }
     }
 
     /// Connects I/O queue 1 of the controller `cntlid`, which has been asked
@@ -253,5 +259,60 @@ impl<D: Driver> Caller<D> {
             while self.queue.next_event(&mut self.driver).is_some() {}
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use auth::psk::PskHash;
+    use mem::Budget;
+    use reactor::{DriverConfig, EpollDriver};
+
+    use super::*;
+    use crate::Settings;
+
+    #[test]
+    fn what_a_queue_waits_for_is_told_as_far_as_it_has_come() {
+        let silent = TcpListener::bind("127.0.0.1:0").expect("a port is free");
+        let to = silent.local_addr().expect("it is bound");
+        let key = Psk::new(PskHash::Sha256, |bytes| bytes.fill(7));
+        for (psk, tls) in [(None, false), (Some(key), true)] {
+            let pool = Pool::new(Budget::new(16 << 20)).expect("there is address space");
+            let driver = EpollDriver::new(&DriverConfig::default(), pool);
+            let mut driver = driver.expect("the kernel has epoll");
+            let host = HostIdentity::new(None).expect("random bytes");
+            let params = QueueParams {
+                settings: Settings::default().into(),
+                connect: ConnectCommand {
+                    recfmt: 0,
+                    qid: 0,
+                    sqsize: 31,
+                    cattr: 0,
+                    kato_ms: 0,
+                },
+                connect_data: ConnectData::new(host.hostid, 0xffff, "nqn.a", &host.hostnqn),
+                in_capsule_max: 0,
+                psk,
+                dhchap: None,
+            };
+            let queue = Queue::open(&mut driver, to, params, 0).expect("a socket can be made");
+            assert_eq!(queue.waits_for(), "TCP connection");
+            let mut caller = Caller {
+                driver,
+                queue,
+                out: Vec::new(),
+                posted: None,
+                arrived: None,
+            };
+            while caller.queue.waits_for() == "TCP connection" {
+                let soon = caller.driver.now() + 1_000_000_000;
+                caller.turn(soon).expect("nothing has failed");
+            }
+            let waits_for = caller.queue.waits_for();
+            assert_eq!(waits_for.contains("TLS"), tls, "{waits_for}");
+            assert_eq!(waits_for.contains("ICReq"), !tls, "{waits_for}");
+        }
     }
 }

@@ -168,6 +168,23 @@ impl Queue {
         self.transport.is_in(QueuePhase::Live)
     }
 
+    /// What comes next before it is live.
+    pub(crate) fn waits_for(&self) -> &'static str {
+        let Some(phase) = self.transport.phase() else {
+            return "TCP connection";
+        };
+        let is_in_tls = self.transport.link.stream.is_in_handshake();
+        match (phase, self.params.settings) {
+            (QueuePhase::Handshake, _) if is_in_tls => "end of the TLS handshake",
+            (QueuePhase::Handshake, QueueSettings::Tcp(_)) => {
+                "answer to ICReq (does its port speak NVMe/TCP in the clear?)"
+            }
+            (QueuePhase::Handshake, QueueSettings::Rdma(_)) => "answer to the MPA Request",
+            (QueuePhase::Connecting(_) | QueuePhase::Live, _) => "answer to Connect",
+            (QueuePhase::Authenticating(_), _) => "next message of the authentication",
+        }
+    }
+
     /// Whether the driver is done with the connection and all its memory.
     #[must_use]
     pub fn is_closed(&self) -> bool {

@@ -108,6 +108,14 @@ impl<P: HostProtocol> Transport<P> {
         matches!(self.state, TransportState::Open(_))
     }
 
+    /// How far the protocol has come, if TCP is connected and nothing has gone wrong.
+    pub(crate) fn phase(&self) -> Option<P::TransportPhase> {
+        match self.state {
+            TransportState::Open(phase) => Some(phase),
+            _ => None,
+        }
+    }
+
     /// Whether the connection is open and the protocol in `phase`.
     #[inline]
     pub(crate) fn is_in(&self, phase: P::TransportPhase) -> bool {
