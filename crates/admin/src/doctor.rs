@@ -127,8 +127,10 @@ fn of_refusals(refusals: &[LastRefusal], has_forgotten: bool) -> BTreeSet<Findin
                 "{count} connections in the name of {host} have not authenticated, from \
                  {named}{others}"
             ),
-            "if they are the host's own, give it its secret (`nvme connect --dhchap-secret`); else \
-             restrict `networks` of its [[nvme.subsystem.host]] to those that it is in",
+            "if they are the host's own, give it its secret (`nvme connect --dhchap-secret`, and \
+             --concat where it is to make a key for TLS); those from this machine may be \
+             self-tests; else restrict `networks` of its [[nvme.subsystem.host]] to those that it \
+             is in",
         )
     });
     let forgotten = (has_forgotten && refusals.is_empty()).then(|| {

@@ -157,12 +157,19 @@ impl NvmeConnection {
     /// The connection ends: whether its host has authenticated, where it must, is told if nothing
     /// else tells of it.
     pub(crate) fn note_unproven(&self) {
-        let is_told = |bound: &Bound| bound.is_admitted || bound.has_failed;
-        if self.bound.as_ref().is_none_or(is_told) {
+        let is_untold = |bound: &&Bound| !bound.is_admitted && !bound.has_failed;
+        let Some(bound) = self.bound.as_ref().filter(is_untold) else {
             return;
-        }
-        let (host, target) = self.names();
-        let why = "its connection ends before the host that it names has authenticated";
+        };
+        let needs_key = locked(&bound.authentication).needs_key();
+        let (via, (host, target)) = (self.core.via, self.names());
+        let more = match (needs_key, via.peer.ip() == via.local.ip()) {
+            (true, _) => ": it may connect by TLS alone, and makes a key for that by --concat",
+            (_, true) => ": it came from this machine, as a self-test does, which has no secret",
+            _ => "",
+        };
+        let why =
+            format!("its connection ends before the host that it names has authenticated{more}");
         self.core.shared.refusals.note(Refusal {
             peer: Some(self.core.via.peer),
             host,

@@ -290,6 +290,12 @@ impl Authentication {
         }
     }
 
+    /// Whether the host is to make a key for TLS, without which it is not admitted.
+    #[must_use]
+    pub fn needs_key(&self) -> bool {
+        matches!(self.concatenation, ConcatenationTerms::Required(_))
+    }
+
     /// What changed since it was asked last.
     pub fn take_outcome(&mut self) -> Option<Outcome> {
         self.outcome.take()

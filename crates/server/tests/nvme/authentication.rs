@@ -344,6 +344,10 @@ fn connections_that_end_before_their_host_has_authenticated_are_told(backend: Ch
     wait_for(|| running.connections(|_| true).list.is_empty());
     let told = BTreeMap::from([(NOT_AUTHENTICATED.0, 3), ("authentication failed", 1)]);
     assert_eq!(counts(), told);
+    let refused = running.refusals();
+    let untried = refused.iter().find(|one| one.kind == NOT_AUTHENTICATED);
+    let why = &untried.expect("told").reason;
+    assert!(why.contains("from this machine, as a self-test"), "{why}");
     stop(running);
 }
 

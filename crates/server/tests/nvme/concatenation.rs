@@ -20,6 +20,7 @@ use wire::nvme::{ConnectCommand, PropertyGet, Sqe, Status, io as opcode};
 use crate::authentication::{
     authenticate_by, go_on, identity, keys, quick, random, secured, start,
 };
+use crate::commands::wait_for;
 use crate::common::{BLOCK, HOST, Host, NQN, config, stop};
 use crate::initiator::driver;
 use crate::rdma_host::{Data, RdmaQueue};
@@ -142,6 +143,14 @@ fn host_that_speaks_tls_alone_comes_by_authentication_too(backend: Choice) {
     let to = running.addresses()[0];
     let why = refused(backend, to, &identity(Some(keys.clone())));
     assert!(why.contains("--concat"), "{why}");
+    // One that does not ask for a key may end its connection without a word.
+    let told = || {
+        let reasons = reasons(&running).into_iter();
+        reasons.filter(|why| why.contains("ends before")).collect()
+    };
+    drop(Host::at(to).queue(0, 0xffff).expect("connected"));
+    wait_for(|| !Vec::<String>::is_empty(&told()));
+    assert!(told()[0].contains("--concat"), "{:?}", told());
     for host in [
         concatenating(&keys),
         HostIdentity {
