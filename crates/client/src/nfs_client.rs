@@ -55,6 +55,11 @@ impl NfsClientArgs {
         })
     }
 
+    /// Whether any of them is given: the others need `ca`.
+    pub(crate) fn is_said(&self) -> bool {
+        self.ca.is_some() || self.sec.is_some()
+    }
+
     fn tls(&self, server: &str) -> Result<Option<RpcTls>, String> {
         let Some(ca) = &self.ca else {
             return Ok(None);

@@ -275,6 +275,10 @@ impl PerfArgs {
         if wants_files && (self.targets.is_empty() || !are_files) {
             return Err("only NFS has names and attributes: use nfs:// URLs".into());
         }
+        let has_nfs = self.targets.iter().any(|url| url.starts_with("nfs://"));
+        if self.nfs_client.is_said() && !has_nfs {
+            return Err("--ca and --sec are for NFS: name an nfs:// URL".into());
+        }
         if self.targets.is_empty() {
             let socket = SocketAddr::new(self.traddr, self.trsvcid);
             let address = Address::new(socket, &self.nqn, self.nsid)?;
@@ -510,6 +514,21 @@ mod tests {
         let places = args.target_addresses().expect("places");
         assert!(matches!(&places[1], LoadAddress::Nvme(address) if address.nsid == Some(2)));
         assert!(matches!(&places[0], LoadAddress::Nvme(address) if address.socket.port() == 4420));
+    }
+
+    #[test]
+    fn arguments_of_nfs_want_a_url_of_nfs() {
+        for more in ["--ca ca.pem", "--sec krb5"] {
+            for (url, is_fine) in [
+                ("", false),
+                ("nvme-tcp://127.0.0.1/nqn.a", false),
+                ("nfs://127.0.0.1/a", true),
+            ] {
+                let args = parse(&format!("{more} {url}")).expect("parses");
+                let told = args.target_addresses().map(drop);
+                assert_eq!(told.is_ok(), is_fine, "{more} {url}: {told:?}");
+            }
+        }
     }
 
     #[test]
