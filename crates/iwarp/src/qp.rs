@@ -14,7 +14,7 @@ use self::receive::FpduReceiver;
 use self::send::FpduSender;
 pub use self::send::{DataPart, OWN_BYTES, SendHead, Work};
 use crate::mpa::{self, CrcPolicy, FRAME_MAX, MpaAnswer, MpaError, ReplyOutcome, Terms, Wishes};
-use crate::stags::{RegisteredMemory, Stags};
+use crate::stags::{RegisteredMemory, RemoteAccess, Stags};
 
 /// Staging when small FPDUs are expected.
 const STAGE_LARGE: u32 = 256 * 1024;
@@ -278,6 +278,42 @@ impl Qp {
             REGISTERED_MAX.. => None,
             _ => self.stags.register(memory),
         }
+    }
+
+    /// Lets the peer read `bytes` of the machine above from now on, from Tagged Offset 0 on;
+    /// `None`: as for [`Qp::register`].
+    pub fn lend_bytes(&mut self, bytes: Vec<u8>) -> Option<u32> {
+        let len = bytes.len() as u32;
+        self.register_bytes(bytes, len, RemoteAccess::READ)
+    }
+
+    /// Lets the peer write `len` bytes for the machine above from now on, from Tagged Offset 0
+    /// on; `None`: as for [`Qp::register`]. No memory is taken before they come.
+    pub fn collect_bytes(&mut self, len: u32) -> Option<u32> {
+        self.register_bytes(Vec::new(), len, RemoteAccess::WRITE)
+    }
+
+    fn register_bytes(&mut self, bytes: Vec<u8>, len: u32, access: RemoteAccess) -> Option<u32> {
+        let memory = RegisteredMemory {
+            tag: OWN_BYTES,
+            offset: 0,
+            len,
+            to: 0,
+            access,
+        };
+        match self.stags.len() {
+            REGISTERED_MAX.. => None,
+            _ => self.stags.register_with(memory, Some(bytes)),
+        }
+    }
+
+    /// The bytes of what [`Qp::lend_bytes`] or [`Qp::collect_bytes`] has registered as `stag`,
+    /// up to the last that the peer wrote: it can name them no more. Of an STag that was
+    /// invalidated, until memory is registered again.
+    pub fn take_bytes(&mut self, stag: u32) -> Vec<u8> {
+        self.invalidate(stag);
+        let bytes = self.stags.bytes_mut(stag);
+        bytes.map_or(Vec::new(), std::mem::take)
     }
 
     /// The peer can name the memory of `stag` no more; `false`: it could not. A peer that is

@@ -91,12 +91,16 @@ struct StagSlot {
     memory: Option<RegisteredMemory>,
     /// Bytes that the peer wrote there.
     written: u64,
+    /// The memory itself, where it is bytes of this stream's end: up to the last that the peer
+    /// wrote.
+    bytes: Option<Vec<u8>>,
 }
 
 impl StagSlot {
-    /// Bytes that the peer may write and has not.
+    /// Bytes that the peer may write straight into memory and has not.
     fn unwritten(&self) -> u64 {
-        let memory = self.memory.filter(|memory| memory.access.write);
+        let is_direct = |memory: &RegisteredMemory| memory.access.write && self.bytes.is_none();
+        let memory = self.memory.filter(is_direct);
         memory.map_or(0, |memory| {
             u64::from(memory.len).saturating_sub(self.written)
         })
@@ -137,6 +141,16 @@ impl Stags {
 
     /// Registers memory; `None`: there are [`REGIONS_MAX`] already.
     pub(crate) fn register(&mut self, memory: RegisteredMemory) -> Option<u32> {
+        self.register_with(memory, None)
+    }
+
+    /// The same; `bytes`: the memory is these bytes of this stream's end, and such as the peer
+    /// writes.
+    pub(crate) fn register_with(
+        &mut self,
+        memory: RegisteredMemory,
+        bytes: Option<Vec<u8>>,
+    ) -> Option<u32> {
         let end = memory.to.checked_add(memory.len.into());
         assert!(end.is_some(), "a region whose Tagged Offsets wrap");
         let slot = match self.free.pop() {
@@ -148,6 +162,7 @@ impl Stags {
                     stag: key.into(),
                     memory: None,
                     written: 0,
+                    bytes: None,
                 });
                 (self.slots.len() - 1) as u16
             }
@@ -159,10 +174,22 @@ impl Stags {
             stag: u32::from(slot) << 16 | u32::from(salt) << 8 | u32::from(key),
             memory: Some(memory),
             written: 0,
+            bytes,
         };
         let stag = entry.stag;
         self.count_unwritten(0, stag);
         Some(stag)
+    }
+
+    /// The memory of `stag`, where it is bytes of this stream's end.
+    pub(crate) fn bytes(&self, stag: u32) -> Option<&[u8]> {
+        self.slot(stag)?.bytes.as_deref()
+    }
+
+    /// The same, also of an STag that was removed, until its slot is registered again.
+    pub(crate) fn bytes_mut(&mut self, stag: u32) -> Option<&mut Vec<u8>> {
+        let slot = self.slots.get_mut((stag >> 16) as usize);
+        slot.filter(|slot| slot.stag == stag)?.bytes.as_mut()
     }
 
     /// The slot of `stag` had `before` unwritten bytes, and has others now.

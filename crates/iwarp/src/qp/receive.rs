@@ -176,14 +176,15 @@ impl Qp {
     /// Bytes behind the FPDU that is arriving of its message, where that goes on into memory:
     /// of an RDMA Write at most, up to the end of the region.
     pub(super) fn tagged_left(&self) -> Option<u64> {
-        let open = self.receiver.open.as_ref();
-        match open.filter(|_| self.receiver.read_bytes.is_empty())? {
+        match self.receiver.open? {
+            OpenMessage::Write { stag, .. } if self.stags.bytes(stag).is_some() => None,
             OpenMessage::Write { stag, to } => {
                 let end = |memory: &RegisteredMemory| memory.to + u64::from(memory.len);
-                let end = self.stags.find(*stag).map_or(u64::MAX, end);
+                let end = self.stags.find(stag).map_or(u64::MAX, end);
                 // A segment of no bytes may name any place.
-                Some(end.saturating_sub(*to))
+                Some(end.saturating_sub(to))
             }
+            OpenMessage::Response if !self.receiver.read_bytes.is_empty() => None,
             OpenMessage::Response => self.sender.read_left(),
             OpenMessage::Send { .. } => None,
         }
@@ -203,8 +204,9 @@ impl Qp {
                     Walk::Step(step) => return Some(step),
                     Walk::Data { is_intact, .. } => self.fpdu_is_here(is_intact),
                     Walk::Text { is_intact } => {
-                        let bytes = self.inbound.text();
-                        self.receiver.read_bytes.extend_from_slice(bytes);
+                        if is_intact {
+                            self.keep_text();
+                        }
                         self.fpdu_is_here(is_intact);
                     }
                     Walk::Header => unreachable!("payload was begun"),
@@ -215,6 +217,21 @@ impl Qp {
             }
         }
         None
+    }
+
+    /// Keeps what has come for the machine above; where that is in its memory was checked.
+    fn keep_text(&mut self) {
+        let text = self.inbound.text();
+        if self.receiver.segment.opcode == opcode::READ_RESPONSE {
+            return self.receiver.read_bytes.extend_from_slice(text);
+        }
+        let fpdu = TaggedFpdu::ref_from_bytes(&self.receiver.header).expect("tagged");
+        if let Some(bytes) = self.stags.bytes_mut(fpdu.stag.get()) {
+            let begin = fpdu.to.get() as usize;
+            let end = begin + text.len();
+            bytes.resize(bytes.len().max(end), 0);
+            bytes[begin..end].copy_from_slice(text);
+        }
     }
 
     /// The header at the start of `bytes`: how many it has; `None`: more are needed.

@@ -402,14 +402,20 @@ impl Qp {
                 return false;
             }
         };
-        let len = self.segment_len(left, TaggedFpdu::LEN);
+        let len = self.work_len(left, TaggedFpdu::LEN, tag, out);
         let header = tagged(
             len,
             (opcode::READ_RESPONSE, len == left),
             request.sink_stag.get(),
             request.sink_to.get().wrapping_add(sent.into()),
         );
-        self.put(out, header.as_bytes(), &[], DataPart { tag, offset, len });
+        match self.stags.bytes(request.source_stag.get()) {
+            Some(bytes) if len > 0 => {
+                let bytes = &bytes[offset as usize..][..len as usize];
+                self.put_bytes(out, header.as_bytes(), bytes);
+            }
+            _ => self.put(out, header.as_bytes(), &[], DataPart { tag, offset, len }),
+        }
         self.sender.advance(NextMessage::Response, len, len == left);
         if len == left {
             self.sender.responses.pop_front();
@@ -506,6 +512,19 @@ impl Qp {
             bytes[len..len + 4].copy_from_slice(&crc.to_le_bytes());
         }
         out.header(&bytes[..len + 4]);
+    }
+
+    /// The same with payload that is `bytes` of this end.
+    fn put_bytes(&self, out: &mut impl Transmit, header: &[u8], bytes: &[u8]) {
+        out.header(header);
+        out.header(bytes);
+        let pad = &[0; 3][..(header.len() + bytes.len()).wrapping_neg() % 4];
+        out.header(pad);
+        let crc = match self.terms.crc {
+            true => crc32c(pad, crc32c(bytes, crc32c(header, 0))),
+            false => 0,
+        };
+        out.header(&crc.to_le_bytes());
     }
 }
 

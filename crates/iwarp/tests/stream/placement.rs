@@ -3,12 +3,12 @@
 use std::collections::VecDeque;
 
 use iwarp::{
-    DataPart, OWN_BYTES, Qp, QpOp, QpSettings, ReadsRefused, ReceivedSend, RegisteredMemory,
-    RemoteAccess, SendHead, Work,
+    DataPart, OWN_BYTES, Qp, QpError, QpOp, QpSettings, ReadsRefused, ReceivedSend,
+    RegisteredMemory, RemoteAccess, SendHead, Work,
 };
 use machine::Machine;
 use testkit::End;
-use testkit::iwarp::mpa_frame;
+use testkit::iwarp::{Fpdus, mpa_frame};
 use wire::iwarp::{MPA_REQUEST_KEY, ReadRequest, TerminateCode, opcode, queue};
 
 use crate::{BODY, HEAD, connected, feed, sent, settings};
@@ -615,4 +615,114 @@ fn small_segments_are_received_several_at_a_time_and_large_ones_each_by_itself()
             }
         }
     }
+}
+
+/// The payload of the tagged segments of `sent`, which are Read Responses without a gap.
+fn responses(sent: &mut VecDeque<u8>, peer: Fpdus) -> Vec<u8> {
+    let mut payload = Vec::new();
+    for ulpdu in peer.cut(sent) {
+        assert_eq!(ulpdu[1] & 15, opcode::READ_RESPONSE);
+        let to = u64::from_be_bytes(ulpdu[6..14].try_into().expect("8 bytes"));
+        assert_eq!(to, payload.len() as u64);
+        assert_eq!(
+            ulpdu[0] & 0x40 != 0,
+            payload.len() + ulpdu.len() - 14 == LENT
+        );
+        payload.extend_from_slice(&ulpdu[14..]);
+    }
+    payload
+}
+
+/// Bytes that are lent: more than a batch has room for.
+const LENT: usize = 50_001;
+
+#[test]
+fn bytes_that_are_lent_are_read_in_any_pieces_until_they_are_taken_back() {
+    for crc in [false, true] {
+        for step in [1, 1000] {
+            let (mut end, peer) = connected(settings(), crc);
+            let stag = end.machine.lend_bytes(pattern(LENT)).expect("room");
+            let request = |size: usize, source_to: u64| ReadRequest {
+                sink_stag: 9.into(),
+                sink_to: 0.into(),
+                size: (size as u32).into(),
+                source_stag: stag.into(),
+                source_to: source_to.into(),
+            };
+            let read = peer.read_request(1, &request(LENT, 0));
+            assert_eq!(feed(&mut end, &read, step), []);
+            assert_eq!(responses(&mut sent(&mut end), peer), pattern(LENT));
+            assert_eq!(end.machine.take_bytes(stag), pattern(LENT));
+            assert!(end.machine.take_bytes(stag).is_empty());
+            let again = peer.read_request(2, &request(1, 0));
+            let why = QpError::Sent(TerminateCode::SOURCE_STAG);
+            assert_eq!(feed(&mut end, &again, step), [QpOp::Fatal(why)]);
+        }
+    }
+}
+
+#[test]
+fn bytes_that_the_peer_writes_are_collected_in_any_pieces() {
+    let data = pattern(3001);
+    for crc in [false, true] {
+        for step in [1, 7, 100_000] {
+            let (mut end, peer) = connected(settings(), crc);
+            end.machine.post_receives(1);
+            let other = end.machine.collect_bytes(10).expect("room");
+            let stag = end.machine.collect_bytes(4000).expect("room");
+            let mut stream = Vec::new();
+            // The second message is the first of the bytes, with another between.
+            for (of, at, to, is_last) in [
+                (stag, 1000, 1100, false),
+                (stag, 1100, 3001, true),
+                (other, 0, 5, true),
+                (stag, 0, 1000, true),
+            ] {
+                let kind = (opcode::WRITE, is_last);
+                stream.extend(peer.tagged(kind, of, at as u64, &data[at..to]));
+            }
+            let kind = (opcode::SEND_INVALIDATE, true);
+            stream.extend(peer.untagged(kind, stag, (queue::SEND, 1, 0), b"done"));
+            let received = QpOp::Received(ReceivedSend {
+                body_len: 0,
+                tag: None,
+                invalidated: Some(stag),
+                is_solicited: false,
+            });
+            assert_eq!(feed(&mut end, &stream, step), [received]);
+            assert_eq!(end.machine.written(stag), 3001);
+            assert_eq!(end.machine.take_bytes(stag), data);
+            assert_eq!(end.machine.take_bytes(other), data[..5]);
+        }
+    }
+}
+
+#[test]
+fn bytes_are_collected_within_bounds_and_with_a_right_crc_alone() {
+    let (mut end, peer) = connected(settings(), true);
+    let stag = end.machine.collect_bytes(10).expect("room");
+    let good = peer.tagged((opcode::WRITE, true), stag, 0, &[1; 4]);
+    let mut bad = peer.tagged((opcode::WRITE, true), stag, 4, &[2; 4]);
+    let last = bad.len() - 1;
+    bad[last] ^= 1;
+    let why = QpError::Sent(TerminateCode::CRC);
+    let told = feed(&mut end, &[good, bad].concat(), 5);
+    assert_eq!(told, [QpOp::Fatal(why)]);
+    assert_eq!(end.machine.take_bytes(stag), [1; 4]);
+    let (mut end, peer) = connected(settings(), true);
+    let stag = end.machine.collect_bytes(10).expect("room");
+    let beyond = peer.tagged((opcode::WRITE, true), stag, 7, &[1; 4]);
+    let why = QpError::Sent(TerminateCode::SINK_BOUNDS);
+    assert_eq!(feed(&mut end, &beyond, 5), [QpOp::Fatal(why)]);
+    assert!(end.machine.take_bytes(stag).is_empty());
+}
+
+#[test]
+fn large_messages_that_are_collected_come_in_large_receives() {
+    let (mut end, peer) = connected(settings(), false);
+    let stag = end.machine.collect_bytes(1 << 20).expect("room");
+    assert!(end.machine.recv_plan().stage_max > 60_000);
+    let part = peer.tagged((opcode::WRITE, false), stag, 0, &pattern(60_000));
+    assert_eq!(feed(&mut end, &part, usize::MAX), []);
+    assert!(end.machine.recv_plan().stage_max > 60_000);
 }
