@@ -13,6 +13,7 @@ pub mod client;
 pub mod compound;
 pub mod connection;
 pub mod gss;
+mod rdma;
 pub mod server;
 
 pub use connection::Connection;

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use wire::rpc::{accept_stat, accepted_body, accepted_reply, rejected_reply, reply_body};
+use wire::rpc_rdma::rpc_rdma_error;
 use wire::xdr::{Decode, Reader, XdrError};
 
 use super::compound::Results;
@@ -16,6 +17,9 @@ pub enum RpcRefused {
     Denied(rejected_reply),
     /// The answer cannot be read.
     Unreadable(XdrError),
+    /// The server cannot use what was said of it by RDMA, or the answer had no room (RFC 8166,
+    /// section 4.5).
+    Header(rpc_rdma_error),
 }
 
 impl fmt::Display for RpcRefused {
@@ -27,6 +31,14 @@ impl fmt::Display for RpcRefused {
             RpcRefused::Accepted(accepted_body::default(status)) => write!(f, "{status:?}"),
             RpcRefused::Denied(rejected_reply::AUTH_ERROR(why)) => write!(f, "{why:?}"),
             RpcRefused::Denied(rejected_reply::RPC_MISMATCH(_)) => f.write_str("RPC_MISMATCH"),
+            RpcRefused::Header(rpc_rdma_error::ERR_VERS(range)) => write!(
+                f,
+                "RDMA_ERROR, ERR_VERS: versions {} to {} of RPC-over-RDMA, of which 1 is known",
+                range.rdma_vers_low, range.rdma_vers_high
+            ),
+            RpcRefused::Header(rpc_rdma_error::ERR_CHUNK) => {
+                f.write_str("RDMA_ERROR, ERR_CHUNK: chunks that the server cannot use")
+            }
             RpcRefused::Unreadable(error) => write!(f, "an answer that cannot be read: {error}"),
         }
     }

@@ -18,6 +18,7 @@ use super::compound::{Compound, Places};
 use super::fatal::RpcClientFatalError;
 use super::gss::Security;
 use super::probe::Probe;
+use super::rdma::Rdma;
 use super::receive::Inbound;
 use super::template::Template;
 
@@ -26,7 +27,7 @@ const CHUNK_BYTES: usize = 480;
 /// Capacity that a buffer keeps when its call is over.
 const KEEP_BYTES: usize = 4096;
 /// Answers to the server's calls that may wait to be sent.
-const REPLIES_MAX: usize = 64;
+pub(super) const REPLIES_MAX: usize = 64;
 /// Staging when small answers are expected.
 const STAGE_LARGE: u32 = 256 << 10;
 /// Staging when large reads are expected: the padding of one, and what stands
@@ -144,6 +145,8 @@ pub(super) struct OutgoingCall {
     pub bytes: Vec<u8>,
     /// Where that data stands.
     pub payload_at: u32,
+    /// Its answer fits in any Send.
+    pub has_short_answer: bool,
     /// Its sequence number, in which context it has that.
     pub number: u32,
     pub epoch: u32,
@@ -166,7 +169,7 @@ pub(super) enum ToSend {
 /// stream was lost is sent again, as it was, after [`ClientConnection::restart`].
 #[derive(Debug)]
 pub struct ClientConnection {
-    settings: RpcClientSettings,
+    pub(super) settings: RpcClientSettings,
     pub(super) inbound: Inbound,
     pub(super) calls: Vec<OutgoingCall>,
     free: Vec<Tag>,
@@ -183,6 +186,8 @@ pub struct ClientConnection {
     pub(super) head: Vec<u8>,
     is_ended: bool,
     pub(super) security: Option<Box<Security>>,
+    /// What messages go by, in place of records.
+    pub(super) rdma: Option<Box<Rdma>>,
     probe: Probe,
     /// Where that begins on every stream.
     first_probe: Probe,
@@ -230,6 +235,7 @@ impl ClientConnection {
             head,
             is_ended: false,
             security: None,
+            rdma: None,
             probe: Probe::Over,
             first_probe: Probe::Over,
         }
@@ -258,6 +264,7 @@ impl ClientConnection {
         self.sent = 0;
         self.is_payload_sent = false;
         self.is_ended = false;
+        self.rdma = None;
         self.probe = self.first_probe;
         self.restart_security();
         for (call, tag) in self.calls.iter_mut().zip(0..) {
@@ -272,6 +279,11 @@ impl ClientConnection {
     #[inline]
     pub fn in_flight(&self) -> usize {
         self.calls.len() - self.free.len()
+    }
+
+    /// Calls that may wait for their answers.
+    pub(super) fn calls_max(&self) -> u32 {
+        self.settings.calls_max.into()
     }
 
     /// How many calls would be taken now.
@@ -330,6 +342,7 @@ impl ClientConnection {
         let call = &mut self.calls[usize::from(tag)];
         template.write(&mut call.bytes, slot, offset);
         call.payload_at = template.payload_at();
+        call.has_short_answer = true;
         self.queue(tag, template.data);
         Some(tag)
     }
@@ -353,7 +366,9 @@ impl ClientConnection {
     }
 
     fn submit(&mut self, tag: Tag, data: CallData) {
-        seal(&mut self.calls[usize::from(tag)].bytes, data);
+        let call = &mut self.calls[usize::from(tag)];
+        seal(&mut call.bytes, data);
+        call.has_short_answer = false;
         self.queue(tag, data);
     }
 
@@ -424,9 +439,9 @@ impl ClientConnection {
     /// The answer that [`ClientOp::Answered`] told of.
     #[inline]
     pub fn answer(&self) -> RpcAnswer<'_> {
-        let bytes = self.inbound.message();
+        let refusal = self.inbound.refusal();
         RpcAnswer {
-            bytes: results(bytes),
+            bytes: refusal.map_or_else(|| results(self.inbound.message()), Err),
             is_placed: self.inbound.is_placed(),
             data_len: self.inbound.data_len(),
         }
@@ -487,6 +502,36 @@ impl ClientConnection {
         Ok(None)
     }
 
+    /// Whether answers to callbacks are to be sent.
+    pub(super) fn has_replies(&self) -> bool {
+        self.replies > 0
+    }
+
+    /// Whether a part of the first of what is to be sent has gone.
+    pub(super) fn is_amid_first(&self) -> bool {
+        let by_rdma = self.rdma.as_ref().is_some_and(|rdma| rdma.is_sending());
+        self.sent > 0 || self.is_payload_sent || by_rdma
+    }
+
+    /// All of the first of what was to be sent has gone.
+    #[inline]
+    pub(super) fn first_is_sent(&mut self) {
+        self.sent = 0;
+        self.is_payload_sent = false;
+        match self.ready.pop_front() {
+            Some(ToSend::Call(tag)) => {
+                self.calls[usize::from(tag)].state = CallState::Sent;
+                if let Some(security) = &mut self.security {
+                    security.sent();
+                }
+            }
+            Some(ToSend::Reply(_)) => self.replies -= 1,
+            Some(ToSend::Token(_)) | None => {}
+        }
+        // An error comes again when the driver prepares the next.
+        let _ = self.prepare();
+    }
+
     #[cold]
     fn receive_probe(&mut self, staged: &[u8], at: &mut usize) -> Option<Step<ClientOp>> {
         match self.probe.take(staged, at) {
@@ -534,6 +579,9 @@ impl Machine for ClientConnection {
 
     #[inline]
     fn recv_plan(&self) -> RecvPlan {
+        if let Some(rdma) = &self.rdma {
+            return rdma.recv_plan();
+        }
         if let Some(stage_max) = self.probe.stage_max() {
             return RecvPlan {
                 direct: None,
@@ -550,12 +598,16 @@ impl Machine for ClientConnection {
 
     #[inline]
     fn on_direct(&mut self, len: u32) {
-        self.inbound.on_direct(len);
+        match &mut self.rdma {
+            Some(rdma) => rdma.on_direct(len),
+            None => self.inbound.on_direct(len),
+        }
     }
 
     #[inline]
-    fn poll_step(&mut self, _: Nanos, staged: &[u8], at: &mut usize) -> Option<Step<ClientOp>> {
+    fn poll_step(&mut self, now: Nanos, staged: &[u8], at: &mut usize) -> Option<Step<ClientOp>> {
         match (self.is_ended, self.probe) {
+            (false, _) if self.rdma.is_some() => self.poll_rdma(now, staged, at),
             (false, Probe::Over) => self.receive(staged, at),
             (false, _) => self.receive_probe(staged, at),
             (true, _) => {
@@ -565,12 +617,21 @@ impl Machine for ClientConnection {
         }
     }
 
-    fn on_digest(&mut self, _: Tag, _: u32) {
-        unreachable!("RPC has no digests");
+    fn has_step(&self) -> bool {
+        let by_rdma = self.rdma.as_ref().is_some_and(|rdma| rdma.has_step());
+        by_rdma && !self.is_ended
+    }
+
+    fn on_digest(&mut self, tag: Tag, crc: u32) {
+        let rdma = self.rdma.as_mut().expect("RPC has no digests");
+        rdma.on_digest(tag, crc);
     }
 
     #[inline]
     fn has_transmit(&self) -> bool {
+        if let Some(rdma) = &self.rdma {
+            return self.has_rdma_transmit(rdma);
+        }
         let is_ready = match self.probe {
             Probe::Over => self.first_goes(),
             probe => probe == Probe::Asks,
@@ -580,6 +641,9 @@ impl Machine for ClientConnection {
 
     #[inline]
     fn poll_transmit(&mut self, out: &mut impl Transmit) {
+        if self.rdma.is_some() {
+            return self.transmit_rdma(out);
+        }
         if self.is_ended {
             return;
         }
@@ -619,30 +683,21 @@ impl Machine for ClientConnection {
                     continue;
                 }
             }
-            self.sent = 0;
-            self.is_payload_sent = false;
-            match self.ready.pop_front() {
-                Some(ToSend::Call(tag)) => {
-                    self.calls[usize::from(tag)].state = CallState::Sent;
-                    if let Some(security) = &mut self.security {
-                        security.sent();
-                    }
-                }
-                Some(ToSend::Reply(_)) => self.replies -= 1,
-                Some(ToSend::Token(_)) | None => {}
-            }
-            // An error comes again when the driver prepares the next.
-            let _ = self.prepare();
+            self.first_is_sent();
         }
     }
 
     fn is_finished(&self) -> bool {
-        self.is_ended
+        self.is_ended || self.rdma.as_ref().is_some_and(|rdma| rdma.is_finished())
     }
 
     fn deadline(&self) -> Option<Nanos> {
-        None
+        self.rdma.as_ref()?.deadline()
     }
 
-    fn on_deadline(&mut self, _: Nanos) {}
+    fn on_deadline(&mut self, now: Nanos) {
+        if let Some(rdma) = &mut self.rdma {
+            rdma.on_deadline(now);
+        }
+    }
 }

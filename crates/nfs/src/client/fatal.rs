@@ -1,5 +1,7 @@
 //! What ends a connection.
 
+use iwarp::QpError;
+
 /// Why a connection ended: the server does not speak RPC, or keeps to no
 /// bounds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -29,4 +31,19 @@ pub enum RpcClientFatalError {
     /// another on the way may have put them there.
     #[error("bytes in the clear behind its answer to AUTH_TLS")]
     BehindProbe,
+    /// Its stream of RDMA ends.
+    #[error(transparent)]
+    Rdma(#[from] QpError),
+    /// It does not take the connection.
+    #[error("the server rejects the connection (MPA): see its log")]
+    Rejected,
+    /// A Send that is no message of RPC-over-RDMA version 1.
+    #[error("a Send without a header of RPC-over-RDMA version 1")]
+    Header,
+    /// An answer of which less was written than it says, or data that is not in its chunk.
+    #[error("an answer whose bytes were not written to the chunks that the call had for them")]
+    Chunk,
+    /// An answer invalidates what its call has not named.
+    #[error("bogus remote invalidation of STag {0:#010x}")]
+    Invalidation(u32),
 }

@@ -29,7 +29,7 @@ use crate::gss::{AHEAD_BYTES, major, service};
 const LOSSES_MAX: u32 = 3;
 
 /// In place of a tag, which no call has: the call that makes a context.
-const TOKEN: Tag = Tag::MAX;
+pub(super) const TOKEN: Tag = Tag::MAX;
 
 /// How a context stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -133,7 +133,7 @@ impl Security {
         }
     }
 
-    fn protects(&self) -> bool {
+    pub(super) fn protects(&self) -> bool {
         self.service != rpc_gss_service_t::rpc_gss_svc_none
     }
 
@@ -275,11 +275,13 @@ impl ClientConnection {
             .is_some_and(|security| security.protects())
     }
 
-    /// Whether calls go as soon as they are made: there is a context, where they need one.
+    /// Whether calls go as soon as they are made: there is a context, where they need one, and
+    /// the server has accepted a stream of RDMA.
     #[inline]
     pub fn takes_calls(&self) -> bool {
         let security = self.security.as_ref();
-        security.is_none_or(|security| security.stage == ContextStage::Established)
+        let has_context = security.is_none_or(|of| of.stage == ContextStage::Established);
+        has_context && self.rdma.as_ref().is_none_or(|rdma| rdma.is_live())
     }
 
     /// Whether the driver is to begin a context, by [`ClientConnection::send_token`].
@@ -314,7 +316,7 @@ impl ClientConnection {
         connection::seal(&mut bytes, CallData::None);
         security.making = Some(xid);
         // Nothing goes before it, but the rest of what goes already.
-        let behind = usize::from(self.sent > 0 || self.is_payload_sent);
+        let behind = usize::from(self.is_amid_first());
         self.ready.insert(behind, ToSend::Token(bytes));
     }
 
@@ -422,6 +424,7 @@ impl ClientConnection {
 
     /// All of an answer is here, on a connection with RPCSEC_GSS.
     pub(super) fn finish_secured(&mut self, tag: Tag) -> Option<ClientOp> {
+        let is_amid_first = self.is_amid_first();
         let security = self.security.as_mut().expect("it is secured");
         if tag == TOKEN {
             security.making = None;
@@ -437,7 +440,7 @@ impl ClientConnection {
                     security.stage = ContextStage::Absent;
                     security.losses += 1;
                     // It is sealed for what is lost.
-                    if self.sent == 0 && !self.is_payload_sent {
+                    if !is_amid_first {
                         security.sealed = None;
                     }
                 }
@@ -454,6 +457,19 @@ impl ClientConnection {
             return Some(self.fail(RpcClientFatalError::Overrun));
         }
         Some(self.finish(tag))
+    }
+
+    /// There is no answer to a call, which was not taken: what that is to the driver, if it is
+    /// not the end of the call.
+    pub(super) fn refuse_secured(&mut self, tag: Tag, why: RpcRefused) -> Option<ClientOp> {
+        let security = self.security.as_mut()?;
+        if tag != TOKEN {
+            security.under_way -= 1;
+            return None;
+        }
+        security.making = None;
+        security.answered = Some(Err(why));
+        Some(ClientOp::TokenAnswered)
     }
 
     /// Another stream begins: a context that was being made begins again.

@@ -7,6 +7,7 @@ use wire::nfs4::{READ4resok, compound_res_head, nfs_opnum4, nfs_resop4, nfsstat4
 use wire::rpc::{RecordMark, accept_stat, accepted_body, accepted_reply, msg_type, reply_body};
 use wire::xdr::{Decode, Reader, XdrError, pad};
 
+use super::answer::RpcRefused;
 use super::connection::{ClientConnection, ClientOp};
 use super::fatal::RpcClientFatalError;
 
@@ -71,6 +72,8 @@ pub(super) struct Inbound {
     data: Vec<u8>,
     /// Where the arguments of a callback begin.
     callback_at: usize,
+    /// Why there is no answer to the call.
+    refusal: Option<RpcRefused>,
 }
 
 impl Inbound {
@@ -113,32 +116,68 @@ impl Inbound {
     /// Takes the data of READs out of a message that came protected, at most `data_max` bytes:
     /// what stays is as where data has gone to its memory.
     pub(super) fn take_data(&mut self, data_max: u32) -> Result<(), RpcClientFatalError> {
-        self.data.clear();
-        self.data_max = Some(data_max);
-        let (mut at, mut part) = (8, RecordPart::Answer);
-        while let Some((len, item)) = read(part, &self.bytes[at..]) {
-            at += len;
-            part = match (item, part) {
-                (RecordPiece::Answer(results), _) => RecordPart::Results(results),
-                (RecordPiece::Data(len), RecordPart::Results(left)) => {
-                    let len = len as usize;
-                    let end = (at + len + pad(len)).min(self.bytes.len());
-                    if self.data.len() + len > data_max as usize || end - at < len {
-                        return Err(RpcClientFatalError::Overrun);
-                    }
-                    self.data.extend_from_slice(&self.bytes[at..at + len]);
-                    self.bytes.drain(at..end);
-                    RecordPart::Results(left - 1)
-                }
-                (RecordPiece::Result, RecordPart::Results(left)) => RecordPart::Results(left - 1),
-                _ => break,
-            };
-            if part == RecordPart::Results(0) {
-                break;
+        let Inbound { bytes, data, .. } = self;
+        data.clear();
+        each_read(bytes, |bytes, at, len| {
+            let len = len as usize;
+            let end = (at + len + pad(len)).min(bytes.len());
+            if data.len() + len > data_max as usize || end - at < len {
+                return Err(RpcClientFatalError::Overrun);
             }
-        }
+            data.extend_from_slice(&bytes[at..at + len]);
+            bytes.drain(at..end);
+            Ok(())
+        })?;
+        self.data_max = Some(data_max);
         self.data_len = self.data.len() as u32;
         Ok(())
+    }
+
+    /// The answer to a call has come, as a whole; where the call has memory for data of at most
+    /// so many bytes, `data_bytes` of it are there.
+    pub(super) fn take_answer(
+        &mut self,
+        message: Vec<u8>,
+        (tag, data_max): (Tag, Option<u32>),
+        data_bytes: u32,
+    ) -> Result<(), RpcClientFatalError> {
+        self.begin_record();
+        self.bytes = message;
+        self.message = Message::Answer(tag);
+        let Some(data_max) = data_max else {
+            return Ok(());
+        };
+        self.data_max = Some(data_max);
+        let mut found = 0u32;
+        match common_read(&self.bytes) {
+            Some((_, 1, len)) => found = len,
+            _ => each_read(&mut self.bytes, |_, _, len| {
+                found = found.saturating_add(len);
+                Ok(())
+            })?,
+        }
+        self.data_len = found;
+        match found <= data_bytes.min(data_max) {
+            true => Ok(()),
+            false => Err(RpcClientFatalError::Chunk),
+        }
+    }
+
+    /// A call of the server's has come, as a whole.
+    pub(super) fn take_call(&mut self, message: &[u8]) {
+        self.begin_record();
+        self.bytes.extend_from_slice(message);
+        self.message = Message::Call;
+    }
+
+    /// Something has come in place of an answer.
+    pub(super) fn refuse(&mut self, why: RpcRefused) {
+        self.begin_record();
+        self.refusal = Some(why);
+    }
+
+    pub(super) fn refusal(&self) -> Option<RpcRefused> {
+        self.refusal
     }
 
     pub(super) fn set_callback(&mut self, at: usize) {
@@ -216,12 +255,38 @@ impl Inbound {
         self.data_max = None;
         self.data_len = 0;
         self.data.clear();
+        self.refusal = None;
     }
+}
+
+/// Calls `each` for the data of every READ in the message of an answer: where it begins, or
+/// would, and its length. What `each` takes out of the message is not looked at.
+fn each_read(
+    message: &mut Vec<u8>,
+    mut each: impl FnMut(&mut Vec<u8>, usize, u32) -> Result<(), RpcClientFatalError>,
+) -> Result<(), RpcClientFatalError> {
+    let (mut at, mut part) = (8, RecordPart::Answer);
+    while let Some((len, item)) = read(part, message.get(at..).unwrap_or(&[])) {
+        at += len;
+        part = match (item, part) {
+            (RecordPiece::Answer(results), _) => RecordPart::Results(results),
+            (RecordPiece::Data(len), RecordPart::Results(left)) => {
+                each(message, at, len)?;
+                RecordPart::Results(left - 1)
+            }
+            (RecordPiece::Result, RecordPart::Results(left)) => RecordPart::Results(left - 1),
+            _ => break,
+        };
+        if part == RecordPart::Results(0) {
+            break;
+        }
+    }
+    Ok(())
 }
 
 /// The number that lies at `at`.
 #[inline]
-fn word(bytes: &[u8], at: usize) -> Option<u32> {
+pub(super) fn word(bytes: &[u8], at: usize) -> Option<u32> {
     let word = bytes.get(at..at + 4)?;
     Some(u32::from_be_bytes(word.try_into().ok()?))
 }

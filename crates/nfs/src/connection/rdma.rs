@@ -22,10 +22,7 @@ use wire::rpc_rdma::RpcRdmaPrivateData;
 
 use super::chunks::AwaitedMemory;
 use super::{CALLS_OUT_MAX, Connection, RpcServerFatalError, ServerOp};
-
-/// Bytes of a header without chunks, and of the shortest that is looked at (RFC 8166, section
-/// 4.5).
-const HEADER_BYTES: usize = 28;
+use crate::rdma::HEADER_BYTES;
 
 /// What a connection may do by RPC-over-RDMA; the same for all of a listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -22,6 +22,7 @@ use wire::rpc::{accept_stat, accepted_body, auth_stat, rejected_reply};
 use wire::xdr::{Decode, Encode, List, Opaque, Payload, Reader};
 
 mod gss;
+mod rdma;
 mod session;
 mod tls;
 
@@ -292,6 +293,7 @@ impl Model {
         let len = content.len() as u32;
         server.end.set_memory(named, content);
         let reply = server.end.machine.reply(tag);
+        reply.data_item(len);
         reply.payload(named, 0, len);
         reply.bytes().extend(&bytes[at..]);
         server.send(tag);

@@ -6,10 +6,11 @@ use wire::rpc::{accept_stat, msg_type};
 use wire::rpc_rdma::{RPC_RDMA_VERSION, rdma_body, rdma_proc, rpc_rdma_error, rpc_rdma_errvers};
 use wire::xdr::{Decode, Reader};
 
-use super::{HEADER_BYTES, Rdma};
+use super::Rdma;
 use crate::connection::chunks::{self, AwaitedData, AwaitedMemory, CheckedLists};
 use crate::connection::reply::Refusal;
 use crate::connection::{Connection, ServerOp, scan};
+use crate::rdma::HEADER_BYTES;
 
 /// What a Send is.
 #[derive(Debug)]

@@ -1,8 +1,8 @@
 //! What goes to the client: a message in a Send or in the chunk for the answer, data of
 //! results in chunks of their own.
 
-use iwarp::{DataPart, OWN_BYTES, Qp, SendHead, UpperBatch, Work};
-use machine::{Machine, PAD_MAX, Tag, Tail, Transmit, crc32c};
+use iwarp::{DataPart, OWN_BYTES, Qp, SendHead, Work};
+use machine::{Machine, Tag, Transmit};
 use wire::rpc::msg_type;
 use wire::rpc_rdma::{
     RPC_RDMA_VERSION, rdma_body, rdma_msg, rdma_proc, rpc_rdma_error, rpc_rdma_header,
@@ -10,11 +10,12 @@ use wire::rpc_rdma::{
 };
 use wire::xdr::{Encode, pad};
 
-use super::{HEADER_BYTES, Rdma};
+use super::Rdma;
 use crate::connection::chunks::Frame;
 use crate::connection::reply::Reply;
 use crate::connection::slots::{CallState, RecordSlot};
 use crate::connection::{CALLS_OUT_MAX, Connection};
+use crate::rdma::{HEADER_BYTES, send_message};
 
 /// The chunks that a client has for results and for all of an answer, none in both
 /// where it has no lists.
@@ -253,35 +254,6 @@ impl<'a> Target<'a> {
     }
 }
 
-/// Puts payload of a message into a batch: what [`OWN_BYTES`] names are bytes of `own` there,
-/// which lie one behind the other.
-fn put_payload(
-    out: &mut impl Transmit,
-    own: [&[u8]; 3],
-    (tag, offset, len): (Tag, u32, u32),
-    tail: Tail,
-) {
-    if tag != OWN_BYTES {
-        return out.payload(tag, offset, len, tail);
-    }
-    let (from, to) = (offset as usize, (offset + len) as usize);
-    let mut crc = tail.digest;
-    let mut begin = 0;
-    for piece in own {
-        let end = begin + piece.len();
-        let (first, last) = (from.clamp(begin, end), to.clamp(begin, end));
-        let bytes = &piece[first - begin..last - begin];
-        out.header(bytes);
-        crc = crc.map(|crc| crc32c(bytes, crc));
-        begin = end;
-    }
-    let pad = &[0; PAD_MAX][..usize::from(tail.pad)];
-    out.header(pad);
-    if let Some(crc) = crc {
-        out.header(&crc32c(pad, crc).to_le_bytes());
-    }
-}
-
 impl Connection {
     /// Hands one message after the other to the stream, so that a tag is free only when its
     /// last byte was named.
@@ -300,16 +272,7 @@ impl Connection {
                 let frame = &slot.chunks.frame;
                 own = [&frame.head, slot.reply.message(), &frame.tail];
             }
-            let mut is_sent = false;
-            rdma.qp.poll_transmit(&mut UpperBatch {
-                out: &mut *out,
-                payload: |out: &mut _, tag, offset, len, tail| {
-                    put_payload(out, own, (tag, offset, len), tail);
-                },
-                // Which tags the driver knows, the connection says.
-                release: |_| is_sent = true,
-            });
-            if !is_sent {
+            if !send_message(&mut rdma.qp, out, own) {
                 return;
             }
             rdma.is_sending = false;
