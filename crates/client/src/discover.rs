@@ -26,7 +26,8 @@ const ISCSI: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), wire:
 #[derive(Args, Clone, Debug)]
 pub struct DiscoverArgs {
     /// Discovery controller as address:port, over RDMA as rdma://address:port, iSCSI
-    /// portal as iscsi://address:port, or NFS server as nfs://address:port, whose exports and files are listed;
+    /// portal as iscsi://address:port, or NFS server as nfs://address:port, over RDMA as
+    /// nfs+rdma://address:port, whose exports and files are listed;
     /// without it, -a and -s, and without these discovery controller and portal
     /// of this machine
     #[arg(value_name = "ADDRESS", conflicts_with_all = ["traddr", "trsvcid"])]
@@ -138,7 +139,7 @@ pub fn discover(args: &DiscoverArgs) -> (Listing, Vec<String>) {
     if let Some(url) = args
         .address
         .as_ref()
-        .filter(|url| url.starts_with("nfs://"))
+        .filter(|url| nfs::NfsAddress::is_url(url))
     {
         let listing = Listing {
             files: files(url, &args.nfs_client).map_err(&mut note).ok(),
@@ -218,12 +219,11 @@ fn targets(args: &DiscoverArgs, to: SocketAddr) -> Result<Vec<TargetRecord>, Str
 /// What lies in a directory of an NFS server.
 pub(crate) fn files(url: &str, args: &NfsClientArgs) -> Result<Vec<FileRecord>, String> {
     let address = nfs::NfsAddress::parse(url)?;
-    let params = args.params(&address.host)?;
-    let socket = address.socket;
+    let params = args.params(&address)?;
     let listed = || -> Result<Vec<FileRecord>, String> {
         let driver = admin_driver().map_err(|error| error.to_string())?;
         let client = Client::connect(driver, address.socket, params);
-        let mut client = client.map_err(|error| args.no_client(&error))?;
+        let mut client = client.map_err(|error| args.no_client(&address, &error))?;
         let directory = client.lookup(address.path.iter().map(String::as_str));
         let entries = directory.and_then(|directory| client.entries(&directory));
         let entries = entries.map_err(|error| no_path(&mut client, &address.path, &error))?;
@@ -242,7 +242,7 @@ pub(crate) fn files(url: &str, args: &NfsClientArgs) -> Result<Vec<FileRecord>, 
         found.sort_by(|a, b| a.path.cmp(&b.path));
         Ok(found)
     };
-    listed().map_err(|error| format!("nfs://{socket}: {error}"))
+    listed().map_err(|error| format!("{}: {error}", address.server_url()))
 }
 
 impl FileRecord {

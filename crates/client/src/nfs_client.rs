@@ -4,7 +4,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use clap::{Args, ValueEnum};
-use host::nfs::{Client, ClientError, Params, RpcGss, RpcRefused, RpcTls, SecurityFlavor};
+use host::nfs::{
+    Client, ClientError, NfsAddress, Params, RdmaClientSettings, RpcGss, RpcRefused, RpcTls,
+    SecurityFlavor,
+};
 use kerberos::Initiator;
 use reactor::Driver;
 use wire::nfs4::nfsstat4;
@@ -43,14 +46,20 @@ pub struct NfsClientArgs {
 }
 
 impl NfsClientArgs {
-    /// What a client of the server of this name is to be; reads the files, and the tickets.
+    /// What a client of the server at this address is to be; reads the files, and the tickets.
     ///
     /// # Errors
     /// A sentence for the user.
-    pub(crate) fn params(&self, server: &str) -> Result<Params, String> {
+    pub(crate) fn params(&self, address: &NfsAddress) -> Result<Params, String> {
+        if address.is_rdma && self.ca.is_some() {
+            return Err(
+                "NFS by RDMA has no TLS: say nfs:// with --ca, or nfs+rdma:// without".into(),
+            );
+        }
         Ok(Params {
-            tls: self.tls(server)?,
-            gss: self.gss(server)?,
+            tls: self.tls(&address.host)?,
+            gss: self.gss(&address.host)?,
+            rdma: address.is_rdma.then(RdmaClientSettings::default),
             ..Params::new().map_err(|error| error.to_string())?
         })
     }
@@ -69,9 +78,12 @@ impl NfsClientArgs {
     }
 
     /// Why there is no client, in words for the user.
-    pub(crate) fn no_client(&self, error: &ClientError) -> String {
+    pub(crate) fn no_client(&self, address: &NfsAddress, error: &ClientError) -> String {
         let too_weak = rejected_reply::AUTH_ERROR(auth_stat::AUTH_TOOWEAK);
         let remedy = match (error, error.status()) {
+            (ClientError::Closed, _) if address.is_rdma => {
+                "it may not speak RDMA on this port: say nfs://, or a port where it does"
+            }
             (ClientError::Refused(RpcRefused::Denied(why)), _) if *why == too_weak => {
                 match self.sec {
                     None | Some(NfsSecurity::Sys) => {

@@ -13,15 +13,17 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use client::perf::Report;
 use files::{Files, load};
+use server::RdmaSpec;
 use server::nfs::NfsSettings;
 use testkit::nfs::proxy;
 use wire::nfs4::{nfs_opnum4, nfsstat4};
 
 fn start(io_bytes_max: u32) -> Files {
-    Files::start(NfsSettings {
+    let nfs = NfsSettings {
         io_bytes_max,
         ..NfsSettings::default()
-    })
+    };
+    Files::start(nfs, RdmaSpec::default())
 }
 
 fn perf(address: SocketAddr, words: &str) -> Result<Report, String> {

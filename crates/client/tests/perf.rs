@@ -19,7 +19,8 @@ use needs::each_driver;
 use reactor::Choice;
 use server::nfs::NfsSettings;
 use server::{
-    Config, IscsiTargetSpec, ListenerSpec, LunSpec, NamespaceSpec, Running, SubsystemSpec,
+    Config, IscsiTargetSpec, ListenerSpec, LunSpec, NamespaceSpec, RdmaSpec, Running,
+    SubsystemSpec, Transports,
 };
 
 const SIZE: u64 = 8 << 20;
@@ -495,17 +496,41 @@ fn an_iscsi_load_says_what_goes_wrong() {
 }
 
 fn start_files() -> Files {
-    Files::start(NfsSettings::default())
+    start_files_by("nfs")
 }
+
+/// That are served in this way alone.
+fn start_files_by(scheme: &str) -> Files {
+    let transports = match scheme {
+        "nfs" => Transports::Tcp,
+        _ => Transports::Rdma,
+    };
+    let rdma = RdmaSpec {
+        transports,
+        ..RdmaSpec::default()
+    };
+    Files::start(NfsSettings::default(), rdma)
+}
+
+/// By TCP and by RDMA.
+const SCHEMES: [&str; 2] = ["nfs", "nfs+rdma"];
 
 impl Files {
     fn url(&self, path: &str) -> String {
-        format!("nfs://{}{path}", self.address())
+        self.url_of("nfs", path)
+    }
+
+    fn url_of(&self, scheme: &str, path: &str) -> String {
+        format!("{scheme}://{}{path}", self.address())
     }
 
     /// What lies in a directory, by `weft discover`.
     fn list(&self, path: &str) -> Vec<String> {
-        let url = self.url(path);
+        self.list_of("nfs", path)
+    }
+
+    fn list_of(&self, scheme: &str, path: &str) -> Vec<String> {
+        let url = self.url_of(scheme, path);
         let line = DiscoverLine::try_parse_from(["discover", &url]).expect("a good line");
         let (listing, errors) = discover::discover(&line.args);
         assert_eq!(errors, [""; 0]);
@@ -516,8 +541,12 @@ impl Files {
 
 #[test]
 fn files_are_loaded_and_nothing_is_left() {
-    let files = start_files();
-    let url = files.url("/files");
+    SCHEMES.iter().for_each(|scheme| load_files(scheme));
+}
+
+fn load_files(scheme: &str) {
+    let files = start_files_by(scheme);
+    let url = files.url_of(scheme, "/files");
     for (words, reads, writes) in [
         (
             "--rw randread --bs 4k --iodepth 32 --io-backend epoll",
@@ -531,6 +560,7 @@ fn files_are_loaded_and_nothing_is_left() {
             true,
             true,
         ),
+        ("--rw randrw --bs 128k --iodepth 8 --verify -G", true, true),
         // Neither whole pages nor whole words.
         (
             "--rw randrw --bs 5001 --iodepth 8 --numjobs 2 --verify",
@@ -542,6 +572,8 @@ fn files_are_loaded_and_nothing_is_left() {
             (r.read.ios > 0 || !reads) && (r.write.ios > 0 || !writes)
         });
         assert!(report.is_clean(), "{words}: {}", report.text());
+        let model = &report.targets[0].model;
+        assert_eq!(model.ends_with("by RDMA"), scheme == "nfs+rdma", "{model}");
         let has = (report.read.ios > 0, report.write.ios > 0);
         assert_eq!((has, report.metadata.ops), ((reads, writes), 0), "{words}");
         assert_eq!(report.targets[0].size_bytes, 8 << 20);
@@ -549,9 +581,9 @@ fn files_are_loaded_and_nothing_is_left() {
             let checked = report.verify.map(|verified| verified.checked);
             assert!(checked.is_some_and(|checked| checked > 0), "{words}");
         }
-        assert_eq!(files.list("/files"), [""; 0], "{words}");
+        assert_eq!(files.list_of(scheme, "/files"), [""; 0], "{words}");
     }
-    assert_eq!(files.list(""), ["/files"]);
+    assert_eq!(files.list_of(scheme, ""), ["/files"]);
 }
 
 #[test]
@@ -584,8 +616,12 @@ fn a_file_that_is_named_stays() {
 
 #[test]
 fn names_and_attributes_are_loaded_and_nothing_is_left() {
-    let files = start_files();
-    let url = files.url("/files");
+    SCHEMES.iter().for_each(|scheme| load_names(scheme));
+}
+
+fn load_names(scheme: &str) {
+    let files = start_files_by(scheme);
+    let url = files.url_of(scheme, "/files");
     for (words, lists) in [
         ("--rw create --iodepth 8 --numjobs 2", false),
         ("--rw create --bs 100k --iodepth 2", false),
@@ -606,7 +642,7 @@ fn names_and_attributes_are_loaded_and_nothing_is_left() {
         let whole = report.metadata.ops as f64 * 2500.0;
         assert_eq!(entries > 0.0, lists, "{words}");
         assert!(!lists || entries < whole, "{words}: {entries} entries");
-        assert_eq!(files.list("/files"), [""; 0], "{words}");
+        assert_eq!(files.list_of(scheme, "/files"), [""; 0], "{words}");
     }
 }
 
@@ -660,6 +696,10 @@ fn impossible_loads_of_files_are_refused() {
         (format!("{root} --rw write --size 1g"), "NFS4ERR_NOSPC"),
         ("--rw getattr".into(), "nfs://"),
         (
+            format!("{} --ca /none", files.url_of("nfs+rdma", "/files")),
+            "no TLS",
+        ),
+        (
             format!("nvme-tcp://127.0.0.1/nqn.a {root} --rw create"),
             "nfs://",
         ),
@@ -672,8 +712,12 @@ fn impossible_loads_of_files_are_refused() {
 
 #[test]
 fn a_server_that_goes_away_ends_the_load() {
-    let files = start_files();
-    let url = files.url("/files");
+    SCHEMES.iter().for_each(|scheme| lose_server(scheme));
+}
+
+fn lose_server(scheme: &str) {
+    let files = start_files_by(scheme);
+    let url = files.url_of(scheme, "/files");
     let loading = thread::spawn(move || {
         let words = format!("{url} --rw randread --size 1m --runtime 60s");
         line::perf(&words, &AtomicBool::new(false))
@@ -690,4 +734,17 @@ fn a_server_that_goes_away_ends_the_load() {
         assert_eq!(report.errors.connections_down, 1);
         assert!(report.seconds < 50.0, "it ends with its connection");
     }
+}
+
+#[test]
+fn server_without_rdma_is_named() {
+    let files = start_files();
+    let url = files.url_of("nfs+rdma", "/files");
+    let error = load(&url).expect_err("it speaks no RDMA");
+    assert!(error.contains("may not speak RDMA"), "{error}");
+    let line = DiscoverLine::try_parse_from(["discover", &url]).expect("a good line");
+    let (listing, errors) = discover::discover(&line.args);
+    assert!(listing.files.is_none());
+    assert!(errors[0].starts_with("nfs+rdma://127.0.0.1:"), "{errors:?}");
+    assert!(errors[0].contains("may not speak RDMA"), "{errors:?}");
 }

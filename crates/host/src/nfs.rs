@@ -1,6 +1,6 @@
 //! The user-space client of NFSv4.1 and 4.2 on a reactor.
 //!
-//! [`ServerConnection`] is one TCP connection: it belongs to the owner of its driver
+//! [`ServerConnection`] is one connection, of TCP or of iWARP on it: it belongs to the owner of its driver
 //! and takes COMPOUNDs without allocating. [`Client`] is a client of a server
 //! with a session and a driver of its own, whose calls wait for their answers
 //! and outlive lost connections and servers that start again.
@@ -17,8 +17,8 @@ mod security;
 
 pub use crate::transport::TOKENS_PER_CONNECTION;
 pub use ::nfs::client::{
-    Auth, CallData, Channels, Compound, Results, RpcAnswer, RpcClientSettings, RpcRefused,
-    Sequenced, Slot, Slots, Template, Wrong,
+    Auth, CallData, Channels, Compound, RdmaClientSettings, Results, RpcAnswer, RpcClientSettings,
+    RpcRefused, Sequenced, Slot, Slots, Template, Wrong,
 };
 pub use address::{ClientIdentity, NfsAddress, user};
 pub use attributes::Attributes;

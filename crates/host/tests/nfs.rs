@@ -13,12 +13,23 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use ends::{driver, stop};
-use host::nfs::{Access, Client, ClientError, Create, Handle, Params};
+use host::nfs::{Access, Client, ClientError, Create, Handle, Params, RdmaClientSettings};
 use reactor::EpollDriver;
 use server::nfs::{ExportSpec, FileSystemKind, FileSystemSpec, NfsSettings, Rule, Squash};
-use server::{Config, ListenerSpec, Running};
+use server::{Config, ListenerSpec, RdmaSpec, Running, Transports};
 use testkit::nfs::proxy;
 use wire::nfs4::{nfs_ftype4, nfsstat4, stable_how4};
+
+/// What a client's messages go by: records, or RPC-over-RDMA.
+type Way = Option<RdmaClientSettings>;
+
+const RECORDS: Way = None;
+
+/// Runs a test by records and by RDMA.
+fn each_way(test: impl Fn(Way)) {
+    test(RECORDS);
+    test(Some(RdmaClientSettings::default()));
+}
 
 const STABLE: stable_how4 = stable_how4::FILE_SYNC4;
 
@@ -53,7 +64,13 @@ fn start(folder: &Path, address: SocketAddr) -> Running {
             state: Some(folder.join("clients")),
             ..NfsSettings::default()
         },
-        listeners: vec![ListenerSpec::nfs(address)],
+        listeners: vec![ListenerSpec {
+            rdma: RdmaSpec {
+                transports: Transports::Both,
+                ..RdmaSpec::default()
+            },
+            ..ListenerSpec::nfs(address)
+        }],
         cpus: vec![reactor::available_cpus()[0]],
         spin_us_max: 0,
         memory_max: 128 << 20,
@@ -86,16 +103,21 @@ impl Served {
     }
 
     fn client(&self, connections: usize, export: &str) -> (Caller, Handle) {
-        client(self.address, connections, export)
+        self.client_by(RECORDS, connections, export)
+    }
+
+    fn client_by(&self, way: Way, connections: usize, export: &str) -> (Caller, Handle) {
+        client(self.address, way, connections, export)
     }
 }
 
 type Caller = Client<EpollDriver>;
 
 /// A client with so many connections, and what is behind an export.
-fn client(to: SocketAddr, connections: usize, export: &str) -> (Caller, Handle) {
+fn client(to: SocketAddr, way: Way, connections: usize, export: &str) -> (Caller, Handle) {
     let params = Params {
         connections,
+        rdma: way,
         patience: Duration::from_secs(20),
         ..Params::new().expect("random bytes")
     };
@@ -146,9 +168,13 @@ fn files_are_made_in_every_way() {
 
 #[test]
 fn read_of_a_file_returns_what_was_written() {
+    each_way(read_back);
+}
+
+fn read_back(way: Way) {
     let served = Served::start();
     for export in ["mem", "dir"] {
-        let (mut client, root) = served.client(2, export);
+        let (mut client, root) = served.client_by(way, 2, export);
         let how = (Access::Both, Create::Guarded);
         let open = client.open((&root, "file"), how, false).expect("room");
         let bytes: Vec<u8> = (0..300_007u32).map(|at| (at % 251) as u8).collect();
@@ -183,8 +209,12 @@ fn read_of_a_file_returns_what_was_written() {
 
 #[test]
 fn directories_are_listed_to_their_end() {
+    each_way(list);
+}
+
+fn list(way: Way) {
     let served = Served::start();
-    let (mut client, root) = served.client(1, "mem");
+    let (mut client, root) = served.client_by(way, 1, "mem");
     let directory = client.create_directory(&root, "many").expect("made");
     let exists = client.create_directory(&root, "many");
     assert_eq!(status(exists), nfsstat4::NFS4ERR_EXIST);
@@ -213,9 +243,13 @@ fn directories_are_listed_to_their_end() {
 
 #[test]
 fn a_lost_connection_is_made_again() {
+    each_way(lose_connections);
+}
+
+fn lose_connections(way: Way) {
     let served = Served::start();
     for connections in [1, 3] {
-        let (mut client, root) = served.client(connections, "mem");
+        let (mut client, root) = served.client_by(way, connections, "mem");
         let name = format!("file {connections}");
         let how = (Access::Both, Create::Guarded);
         let open = client.open((&root, &name), how, false).expect("room");
@@ -263,8 +297,12 @@ fn without_patience_a_lost_connection_is_the_end() {
 
 #[test]
 fn opens_outlive_the_server() {
+    each_way(restart);
+}
+
+fn restart(way: Way) {
     let mut served = Served::start();
-    let (mut client, root) = served.client(2, "dir");
+    let (mut client, root) = served.client_by(way, 2, "dir");
     let how = (Access::Both, Create::Guarded);
     let open = client.open((&root, "file"), how, false).expect("room");
     let other = client.open((&root, "other"), how, false).expect("room");
@@ -295,10 +333,14 @@ fn opens_outlive_the_server() {
 
 #[test]
 fn a_delegation_is_given_back_when_another_client_opens_to_write() {
+    each_way(recall);
+}
+
+fn recall(way: Way) {
     let served = Served::start();
     for connections in [1, 4] {
-        let (mut reader, root) = served.client(connections, "mem");
-        let (mut writer, _) = served.client(1, "mem");
+        let (mut reader, root) = served.client_by(way, connections, "mem");
+        let (mut writer, _) = served.client_by(way, 1, "mem");
         let name = format!("file {connections}");
         let how = (Access::Both, Create::Guarded);
         let open = writer.open((&root, &name), how, false).expect("room");
@@ -314,7 +356,7 @@ fn a_delegation_is_given_back_when_another_client_opens_to_write() {
         }
         let address = served.address;
         let writing = std::thread::spawn(move || {
-            let (mut writer, root) = client(address, 1, "mem");
+            let (mut writer, root) = client(address, way, 1, "mem");
             let how = (Access::Write, Create::No);
             let open = writer.open((&root, &name), how, false)?;
             writer.write(&open, 0, (b"2", STABLE))?;
@@ -408,6 +450,10 @@ fn pass(mut from: TcpStream, mut into: TcpStream, mut budget: usize, cuts: &Atom
 
 #[test]
 fn a_connection_lost_in_the_middle_of_anything_costs_nothing() {
+    each_way(cut_anywhere);
+}
+
+fn cut_anywhere(way: Way) {
     const ALL: usize = usize::MAX;
     // In headers, in data, between a call and its answer, on either way.
     const BUDGETS: &[(usize, usize)] = &[
@@ -430,7 +476,7 @@ fn a_connection_lost_in_the_middle_of_anything_costs_nothing() {
     ];
     let served = Served::start();
     let cutter = Cutter::start(served.address, BUDGETS);
-    let (mut client, root) = client(cutter.address, 1, "mem");
+    let (mut client, root) = client(cutter.address, way, 1, "mem");
     let data: Vec<u8> = (0..60_000u32).map(|at| (at % 253) as u8).collect();
     for turn in 0..200 {
         let name = format!("file {turn}");
@@ -475,7 +521,7 @@ fn of_minor_versions(to: SocketAddr, most: u32) -> (SocketAddr, Arc<Mutex<Vec<u3
 fn a_server_without_4_2_is_asked_in_4_1() {
     let mut served = Served::start();
     let (address, seen) = of_minor_versions(served.address, 1);
-    let (mut client, root) = client(address, 2, "dir");
+    let (mut client, root) = client(address, RECORDS, 2, "dir");
     assert_eq!(client.minor(), 1);
     let how = (Access::Both, Create::Guarded);
     let open = client.open((&root, "file"), how, false).expect("room");

@@ -95,7 +95,8 @@ pub enum LoadAddress {
 #[derive(Args, Clone, Debug)]
 pub struct PerfArgs {
     /// Targets as nvme-tcp://host:port/nqn?nsid=1, rdma://host:port/nqn?nsid=1,
-    /// iscsi://host:port/iqn/lun or nfs://host:port/path; without any, the one that -a, -s, -n and --nsid name.
+    /// iscsi://host:port/iqn/lun, nfs://host:port/path or nfs+rdma://host:port/path; without any,
+    /// the one that -a, -s, -n and --nsid name.
     /// To compare with: local:ram?size=1g&block=4k, local:null or
     /// local:file?path=FILE, a volume of this process without a network
     #[arg(value_name = "URL", conflicts_with_all = ["traddr", "trsvcid", "nqn", "nsid"])]
@@ -270,10 +271,10 @@ impl PerfArgs {
     /// # Errors
     /// A sentence for the user.
     pub fn target_addresses(&self) -> Result<Vec<LoadAddress>, String> {
-        let are_files = self.targets.iter().all(|url| url.starts_with("nfs://"));
+        let are_files = (self.targets.iter()).all(|url| nfs::NfsAddress::is_url(url));
         let wants_files = self.rw.is_metadata() || self.nrfiles.is_some();
         if wants_files && (self.targets.is_empty() || !are_files) {
-            return Err("only NFS has names and attributes: use nfs:// URLs".into());
+            return Err("only NFS has names and attributes: use nfs:// or nfs+rdma:// URLs".into());
         }
         let has_nfs = self.targets.iter().any(|url| url.starts_with("nfs://"));
         if self.nfs_client.is_said() && !has_nfs {
@@ -287,7 +288,7 @@ impl PerfArgs {
         let all = self.targets.iter().map(|url| match url.split_once(':') {
             Some(("local", volume)) => local::LocalAddress::parse(volume).map(LoadAddress::Local),
             Some(("iscsi", _)) => iscsi::IscsiAddress::parse(url).map(LoadAddress::Iscsi),
-            Some(("nfs", _)) => nfs::NfsAddress::parse(url).map(LoadAddress::Nfs),
+            Some(("nfs" | "nfs+rdma", _)) => nfs::NfsAddress::parse(url).map(LoadAddress::Nfs),
             _ => Address::parse(url).map(LoadAddress::Nvme),
         });
         all.collect()
@@ -347,12 +348,18 @@ impl PerfArgs {
                 ..Settings::default()
             }),
             Transport::Rdma => QueueSettings::Rdma(RdmaHostSettings {
-                crc: match self.data_digest {
-                    true => CrcPolicy::Require,
-                    false => CrcPolicy::Off,
-                },
+                crc: self.mpa_crc(),
                 ..RdmaHostSettings::default()
             }),
+        }
+    }
+
+    /// Which CRCs of MPA are asked for.
+    #[must_use]
+    pub fn mpa_crc(&self) -> CrcPolicy {
+        match self.data_digest {
+            true => CrcPolicy::Require,
+            false => CrcPolicy::Off,
         }
     }
 

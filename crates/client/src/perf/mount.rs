@@ -51,9 +51,12 @@ pub(super) fn mount(
     address: &NfsAddress,
     first: u32,
 ) -> Result<(Mount, TargetInfo, Vec<JobPlan>), String> {
-    let params = args.nfs_client.params(&address.host)?;
+    let mut params = args.nfs_client.params(address)?;
+    if let Some(rdma) = &mut params.rdma {
+        rdma.crc = args.mpa_crc();
+    }
     let mount = Mount::connect(address, params);
-    let mut mount = mount.map_err(|error| args.nfs_client.no_client(&error))?;
+    let mut mount = mount.map_err(|error| args.nfs_client.no_client(address, &error))?;
     match mount.plan(args, address, first) {
         Ok((target, jobs)) => Ok((mount, target, jobs)),
         Err(error) => {
@@ -119,7 +122,8 @@ impl Mount {
             JobPlan::new(args, LinePlan::Nfs(Box::new(plan)), &device, area, unique)
         });
         let path = format!("/{}", address.path.join("/"));
-        let model = format!("NFSv4.{}", self.params.minor);
+        let over = if address.is_rdma { " by RDMA" } else { "" };
+        let model = format!("NFSv4.{}{over}", self.params.minor);
         let plans = plans.collect();
         Ok((
             TargetInfo::file(address.socket, path, &device, &model),

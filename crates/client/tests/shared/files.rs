@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use client::perf::Report;
 use server::nfs::{ExportSpec, FileSystemKind, FileSystemSpec, NfsSettings, Rule, Squash};
-use server::{Config, ListenerSpec, Running};
+use server::{Config, ListenerSpec, RdmaSpec, Running};
 
 use crate::line;
 
@@ -17,7 +17,7 @@ pub const SHORT: &str = "--runtime 100ms --ramp-time 10ms";
 pub struct Files(pub Running);
 
 impl Files {
-    pub fn start(nfs: NfsSettings) -> Files {
+    pub fn start(nfs: NfsSettings, rdma: RdmaSpec) -> Files {
         let any = SocketAddr::from(([127, 0, 0, 1], 0));
         let running = server::start(Config {
             file_systems: vec![FileSystemSpec {
@@ -35,7 +35,10 @@ impl Files {
                 }],
             }],
             nfs,
-            listeners: vec![ListenerSpec::nfs(any)],
+            listeners: vec![ListenerSpec {
+                rdma,
+                ..ListenerSpec::nfs(any)
+            }],
             cpus: vec![reactor::available_cpus()[0]],
             spin_us_max: 0,
             memory_max: 64 << 20,

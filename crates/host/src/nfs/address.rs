@@ -11,10 +11,23 @@ use crate::resolve;
 
 /// The port of NFS (RFC 8881, section 2.9.3).
 const PORT: u16 = 2049;
+/// The same by RDMA (RFC 8267, section 9).
+const RDMA_PORT: u16 = 20049;
+
+/// Whether a URL of NFS means RDMA, and what follows its scheme; `None`: it is none of NFS.
+fn transport(url: &str) -> Option<(bool, &str)> {
+    match url.split_once("://")? {
+        ("nfs", rest) => Some((false, rest)),
+        ("nfs+rdma", rest) => Some((true, rest)),
+        _ => None,
+    }
+}
 
 /// A place in the files of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NfsAddress {
+    /// RPC-over-RDMA is spoken there.
+    pub is_rdma: bool,
     /// Where to connect.
     pub socket: SocketAddr,
     /// Name or address of the server, as it is written.
@@ -24,13 +37,18 @@ pub struct NfsAddress {
 }
 
 impl NfsAddress {
-    /// Reads `nfs://host[:port]/path`.
+    /// Whether a URL is one of NFS.
+    #[must_use]
+    pub fn is_url(url: &str) -> bool {
+        transport(url).is_some()
+    }
+
+    /// Reads `nfs://host[:port]/path`, or the same with `nfs+rdma://`.
     ///
     /// # Errors
     /// A sentence for the user.
     pub fn parse(url: &str) -> Result<Self, String> {
-        let rest = url
-            .strip_prefix("nfs://")
+        let (is_rdma, rest) = transport(url)
             .ok_or_else(|| format!("`{url}` is no NFS URL: write nfs://host:port/path"))?;
         let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
         let names = path.split('/').filter(|name| !name.is_empty());
@@ -42,11 +60,20 @@ impl NfsAddress {
             Some((host, port)) if !port.contains(']') => host,
             _ => authority,
         };
+        let port = if is_rdma { RDMA_PORT } else { PORT };
         Ok(NfsAddress {
-            socket: resolve(authority, PORT)?,
+            is_rdma,
+            socket: resolve(authority, port)?,
             host: host.trim_matches(['[', ']']).to_owned(),
             path,
         })
+    }
+
+    /// The URL of the server, with the address that its name leads to.
+    #[must_use]
+    pub fn server_url(&self) -> String {
+        let scheme = if self.is_rdma { "nfs+rdma" } else { "nfs" };
+        format!("{scheme}://{}", self.socket)
     }
 }
 
@@ -104,7 +131,12 @@ mod tests {
             assert_eq!(root.socket, socket.parse().expect("address"));
             assert!(root.path.is_empty());
         }
+        let rdma = NfsAddress::parse("nfs+rdma://[::1]/a").expect("a URL");
+        assert_eq!(rdma.socket, "[::1]:20049".parse().expect("address"));
+        assert!(rdma.is_rdma && !full.is_rdma);
+        assert_eq!(rdma.path, ["a"]);
         for url in [
+            "rdma://127.0.0.1/a",
             "127.0.0.1:/a",
             "nfs://127.0.0.1/a/../b",
             "nfs://127.0.0.1:99999/",

@@ -6,8 +6,8 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use ::nfs::client::{
-    Auth, Backchannel, CallData, Channels, Compound, Results, RpcClientSettings, Sequenced, Slots,
-    Wrong, create_session,
+    Auth, Backchannel, CallData, Channels, Compound, RdmaClientSettings, Results,
+    RpcClientSettings, Sequenced, Slots, Wrong, create_session,
 };
 use link::CommandMemory as Memory;
 use machine::{Nanos, Tag};
@@ -59,6 +59,8 @@ pub struct Params {
     pub tls: Option<RpcTls>,
     /// Calls go by RPCSEC_GSS; `None`: as `auth` says.
     pub gss: Option<RpcGss>,
+    /// Messages go by RPC-over-RDMA, which has no TLS; `None`: by records on TCP.
+    pub rdma: Option<RdmaClientSettings>,
     /// How long a lost connection, a server that starts again or one that asks
     /// for patience is waited for; without any, what is lost is lost.
     pub patience: Duration,
@@ -80,6 +82,7 @@ impl Params {
             io_bytes_max: 1 << 20,
             tls: None,
             gss: None,
+            rdma: None,
             patience: Duration::ZERO,
         })
     }
@@ -113,6 +116,9 @@ impl Params {
         }
         if let Some(gss) = &self.gss {
             connection.secure(gss.clone());
+        }
+        if let Some(settings) = self.rdma {
+            connection.use_rdma(driver, settings);
         }
         Ok(connection)
     }

@@ -6,12 +6,12 @@ use std::path::Path;
 use std::sync::Arc;
 
 use ::nfs::client::{
-    CallData, ClientConnection as Calls, ClientOp, Compound, RpcAnswer, RpcClientSettings, Slot,
-    Template,
+    CallData, ClientConnection as Calls, ClientOp, Compound, RdmaClientSettings, RpcAnswer,
+    RpcClientSettings, Slot, Template,
 };
 use link::CommandMemory as Memory;
 use machine::{Machine, Tag};
-use reactor::{Driver, Token};
+use reactor::{Driver, Token, must_fill_random};
 use tls::{CertificateHandshake, ClientConfig, Identity, rpc_client_side};
 
 use super::gss::ContextMaker;
@@ -42,6 +42,7 @@ impl HostProtocol for Nfs {
     type Error = ClientError;
 
     const FIRST: () = ();
+    const TELLS_WHY: bool = true;
     const CLOSED: ClientError = ClientError::Closed;
 }
 
@@ -74,6 +75,8 @@ pub struct ServerConnection {
     transport: Transport<Nfs>,
     /// Asked for before anything else.
     tls: Option<RpcTls>,
+    /// Messages go by RPC-over-RDMA.
+    rdma: Option<RdmaClientSettings>,
     /// What makes the security context, where calls go in one.
     contexts: Option<Box<ContextMaker>>,
 }
@@ -101,6 +104,17 @@ impl ServerConnection {
         self.tls = Some(tls);
     }
 
+    /// Messages go by RPC-over-RDMA on iWARP: a connection to a server that does not speak it
+    /// goes down. Before the first completion; not with TLS.
+    pub fn use_rdma<D: Driver>(&mut self, driver: &D, settings: RdmaClientSettings) {
+        let mut seed = [0; 8];
+        must_fill_random(&mut seed);
+        let seed = u64::from_ne_bytes(seed);
+        let machine = &mut self.transport.link.machine;
+        machine.use_rdma(settings, seed, driver.now());
+        self.rdma = Some(settings);
+    }
+
     /// Calls go by RPCSEC_GSS, each connection in a context of its own. Before the first call.
     pub fn secure(&mut self, gss: RpcGss) {
         self.transport.link.machine.secure(gss.service);
@@ -117,6 +131,7 @@ impl ServerConnection {
         Ok(ServerConnection {
             transport,
             tls: None,
+            rdma: None,
             contexts: None,
         })
     }
@@ -142,14 +157,17 @@ impl ServerConnection {
         let mut again = ServerConnection::over(driver, to, machine, base)?;
         again.tls = self.tls;
         again.contexts = self.contexts;
+        if let Some(settings) = self.rdma {
+            again.use_rdma(driver, settings);
+        }
         for (tag, memory) in (0..tags).zip(memory) {
             again.transport.link.set_data(tag, memory);
         }
         Ok(again)
     }
 
-    /// Whether calls go as soon as they are made: TCP is connected, and there is a security
-    /// context where they need one.
+    /// Whether calls go as soon as they are made: TCP is connected, a server by RDMA has accepted,
+    /// and there is a security context where they need one.
     #[inline]
     #[must_use]
     pub fn is_live(&self) -> bool {
@@ -326,10 +344,22 @@ impl ServerConnection {
             }
             ClientOp::CallBack { xid } => CallEvent::CallBack(xid),
             ClientOp::Fatal(error) => {
-                self.transport.close(driver);
+                self.end(driver);
                 CallEvent::Down(ClientError::Protocol(error))
             }
         })
+    }
+
+    /// Ends the connection; by RDMA the server is told why first.
+    #[cold]
+    fn end<D: Driver>(&mut self, driver: &mut D) {
+        match self.rdma {
+            None => self.transport.close(driver),
+            Some(_) => {
+                self.transport.end(driver, ClientError::Closed);
+                self.transport.take_down();
+            }
+        }
     }
 
     /// Data that came protected goes to the memory of its call.
