@@ -108,8 +108,8 @@ const QUICK: &[CiStep] = &[
     ),
 ];
 
-/// Tests that are ignored whatever the machine has, each with what runs it; a name that ends
-/// with `::` is a module's.
+/// Tests that are ignored whatever the machine has, each with what runs it. The others of them
+/// say it in their reason, behind [`LAB`].
 const BY_DESIGN: &[(&str, &str)] = &[
     (
         "metering_of_an_io_is_timed",
@@ -123,7 +123,6 @@ const BY_DESIGN: &[(&str, &str)] = &[
         "listing_of_a_million_files_has_every_name_once",
         "cargo test -p store --test dir -- --ignored listing_of_a_million_files",
     ),
-    ("secure::", "cargo xtask lab secure"),
     ("child", "the test that starts it as a process of its own"),
     (
         "how_long_calls_take",
@@ -134,6 +133,9 @@ const BY_DESIGN: &[(&str, &str)] = &[
         "cargo test -p store --test dir -- --ignored many_outstanding_operations",
     ),
 ];
+
+/// How the command begins at the end of a reason.
+const LAB: &str = "cargo xtask lab ";
 
 /// Cargo's own variable: 0 compiles crates whole.
 const INCREMENTAL: &str = "CARGO_INCREMENTAL";
@@ -148,14 +150,11 @@ struct Ignored {
 }
 
 impl Ignored {
-    fn command(&self) -> Option<&'static str> {
-        let last = self.test.rsplit("::").next().unwrap_or_default();
-        let is_it = |name: &str| match name.ends_with("::") {
-            true => self.test.starts_with(name),
-            false => name == last,
-        };
-        let known = BY_DESIGN.iter().find(|(name, _)| is_it(name));
-        known.map(|(_, command)| *command)
+    fn command(&self) -> Option<&str> {
+        let name = self.test.rsplit("::").next().unwrap_or_default();
+        let known = BY_DESIGN.iter().find(|(known, _)| *known == name);
+        let in_lab = || self.why.find(LAB).map(|at| &self.why[at..]);
+        known.map(|(_, command)| *command).or_else(in_lab)
     }
 }
 
@@ -318,6 +317,8 @@ mod tests {
         let told = [&*one.program, &*one.test, &*one.why];
         assert_eq!(told, ["dir", "a::c", "io_uring: no"]);
         assert_eq!(one.command(), None);
+        let all = found("test a::d ... ignored, it is long: cargo xtask lab story\n");
+        assert_eq!(all[0].command(), Some("cargo xtask lab story"));
     }
 
     #[test]
@@ -334,18 +335,14 @@ mod tests {
         let mut seen = Vec::new();
         for file in files(&[".rs"]) {
             for (at, line) in file.text.lines().enumerate() {
-                if !line.trim_start().starts_with("#[ignore") {
+                if !line.trim_start().starts_with("#[ignore") || line.contains(LAB) {
                     continue;
                 }
                 let rest: Vec<&str> = file.text.lines().skip(at).collect();
                 let next = functions(&crate::scan::code(&rest.join("\n")));
                 let name = next.first().map(|function| function.name.clone());
                 let name = name.expect("a function below it");
-                let path = file.path.strip_suffix(".rs").expect("a source");
-                let module = format!("{}::", path.rsplit('/').next().unwrap_or_default());
-                let known = BY_DESIGN
-                    .iter()
-                    .find(|(test, _)| *test == name || *test == module);
+                let known = BY_DESIGN.iter().find(|(test, _)| *test == name);
                 let known = known
                     .unwrap_or_else(|| panic!("{}:{}: {name}: xtask/src/ci.rs", file.path, at + 1));
                 seen.push(known.0);

@@ -48,6 +48,7 @@ usage: cargo xtask ci                                  formatting, lints and eve
                                                        root and Debian
        cargo xtask lab schemathesis                    requests made up of the API's description, many
        cargo xtask lab story                           an operator's day three times, each way
+       cargo xtask lab guests                          guests of whose kind the tests have another
        cargo xtask lab secure                          TLS and authentication between the kernel's
                                                        own two sides, in the guests that weft is
                                                        tried with
@@ -74,6 +75,7 @@ fn main() -> ExitCode {
         ["lab", "container"] => container::lab(),
         ["lab", "schemathesis"] => tools::schemathesis(),
         ["lab", "story"] => tools::story(),
+        ["lab", "guests"] => tools::guests(),
         ["lab", "secure"] => tools::secure(),
         ["deny"] => tools::check(&tools::DENY),
         ["coverage"] => tools::check(&tools::COVERAGE),

@@ -212,19 +212,24 @@ const STORY_TIMES: &str = "3";
 
 /// An operator's day by commands, by the API and in the console, with a guest as the host.
 pub fn story() -> ExitCode {
-    let mut test = tests_of(&["linux", "--", "story::"]);
+    let mut test = tests_of(&["linux", "--", "--include-ignored", "story::"]);
     test.env("WEFT_STORY_TIMES", STORY_TIMES);
     exit_code(succeeds(&mut test))
 }
 
 /// TLS and authentication between the kernel's own two sides.
 pub fn secure() -> ExitCode {
-    exit_code(succeeds(&mut tests_of(&[
-        "linux",
-        "--",
-        "--ignored",
-        "secure::",
-    ])))
+    ignored_guests(&["secure::"])
+}
+
+/// The guests of which the test command has another of their kind.
+pub fn guests() -> ExitCode {
+    ignored_guests(&["--skip", "secure::", "--skip", "story::"])
+}
+
+fn ignored_guests(words: &[&str]) -> ExitCode {
+    let words = [&["linux", "--", "--ignored"], words].concat();
+    exit_code(succeeds(&mut tests_of(&words)))
 }
 
 /// The tests of that name and words for them, of the whole workspace: for one package its

@@ -50,6 +50,7 @@ fn session(name: &str, system: &'static System, setup: Setup, digests: &str) {
 
 #[needs(guest, io_uring, ci)]
 #[test]
+#[ignore = "another test has one such guest: cargo xtask lab guests"]
 fn session_on_io_uring() {
     let setup = Setup {
         io: "io_uring",
@@ -89,6 +90,7 @@ fn session_on_epoll() {
 
 #[needs(guest, ci)]
 #[test]
+#[ignore = "another test has one such guest: cargo xtask lab guests"]
 fn session_on_epoll_with_digests() {
     let setup = Setup {
         io: "epoll",

@@ -81,6 +81,7 @@ fn iscsi_session_on_io_uring() {
 
 #[needs(guest)]
 #[test]
+#[ignore = "another test has one such guest: cargo xtask lab guests"]
 fn iscsi_session_on_epoll() {
     session("iscsi-epoll", "epoll", "file", 4096);
 }

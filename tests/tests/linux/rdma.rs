@@ -45,6 +45,7 @@ fn session_by_rdma() {
 
 #[needs(guest, program("make"), program("gcc"))]
 #[test]
+#[ignore = "another test has one such guest: cargo xtask lab guests"]
 fn session_by_rdma_with_a_stricter_peer() {
     let setup = Setup {
         listener: "rdma = \"only\"\nmpa_crc = \"off\"",
@@ -56,6 +57,7 @@ fn session_by_rdma_with_a_stricter_peer() {
 
 #[needs(guest, program("make"), program("gcc"))]
 #[test]
+#[ignore = "another test has one such guest: cargo xtask lab guests"]
 fn target_killed_under_load_by_rdma() {
     let setup = Setup {
         listener: "rdma = true",

@@ -29,24 +29,28 @@ fn files_by_rdma() {
 
 #[needs(guest, program("make"), program("gcc"))]
 #[test]
+#[ignore = "another test has one such guest: cargo xtask lab guests"]
 fn files_by_rdma_with_a_stricter_peer() {
     session(&STRICT, "rdma-files-strict", NFS_RDMA);
 }
 
 #[needs(guest, program("make"), program("gcc"))]
 #[test]
+#[ignore = "another test has one such guest: cargo xtask lab guests"]
 fn nfs_session_by_rdma() {
     session(&BY_RDMA, "rdma-session", NFS_SESSION);
 }
 
 #[needs(guest, program("make"), program("gcc"))]
 #[test]
+#[ignore = "another test has one such guest: cargo xtask lab guests"]
 fn nfs_server_killed_under_load_by_rdma() {
     killed_under_load(&BY_RDMA, "rdma-files-killed");
 }
 
 #[needs(guest, program("make"), program("gcc"))]
 #[test]
+#[ignore = "another test has one such guest: cargo xtask lab guests"]
 fn nfs_two_kernels_by_rdma() {
     two_kernels(&BY_RDMA, "rdma-two");
 }
