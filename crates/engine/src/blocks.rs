@@ -88,8 +88,7 @@ impl<A: 'static> AnswerSource for VolumeWork<A> {
 
     fn cancel(&mut self, files: &mut dyn FileIo, token: Token) {
         if let VolumeWork::Volume(on) = self {
-            on.task.cancel();
-            files.cancel_file(token);
+            on.task.cancel(files, token);
         }
     }
 
@@ -405,7 +404,7 @@ pub trait OnVolumes: Blocks {
         let Job {
             tag, mark, work, ..
         } = job;
-        let kept = Some((id, mark));
+        let kept = Some((id.whole(), mark));
         let on = match work {
             VolumeWork::Volume(on) => on,
             VolumeWork::Turn(steps) => return self.go_on(tag, kept, steps, driver),

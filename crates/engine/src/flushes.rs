@@ -39,18 +39,23 @@ impl Flushes {
         if free.is_none() {
             self.0.push(None);
         }
-        let token = Subject::Sync(at as u32).token();
+        let token = Subject::Sync(at as u32, 0).token();
         let progress = volume.start(Io::Flush, driver, token);
         let task = None;
         self.go_on(at, Flush { volume, task, then }, progress);
     }
 
     /// The kernel has done something for one.
-    pub(crate) fn resume<D: Driver>(&mut self, driver: &mut D, at: u32, result: io::Result<u32>) {
+    pub(crate) fn resume<D: Driver>(
+        &mut self,
+        driver: &mut D,
+        (at, leg): (u32, u8),
+        result: io::Result<u32>,
+    ) {
         let flush = self.0[at as usize].take();
         let mut flush = flush.expect("a sync that completes was started");
         let task = flush.task.take().expect("it waits for its task");
-        let token = Subject::Sync(at).token();
+        let token = Subject::Sync(at, leg).token();
         let progress = flush.volume.resume(task, result, driver, token);
         self.go_on(at as usize, flush, progress);
     }

@@ -306,7 +306,7 @@ impl<W: AnswerSource> Jobs<W> {
     pub fn release(&mut self, id: JobId) {
         self.unlink(id);
         let entry = &mut self.entries[id.place()];
-        entry.generation = entry.generation.wrapping_add(1);
+        entry.generation = JobId::next_generation(entry.generation);
         self.free.push(id.place() as u32);
         if self.free.len() > KEPT_MAX && self.free.len() == self.entries.len() {
             self.shrink();
@@ -317,7 +317,7 @@ impl<W: AnswerSource> Jobs<W> {
     #[cold]
     fn shrink(&mut self) {
         let last = self.entries.iter().map(|entry| entry.generation);
-        self.generation = last.max().unwrap_or(0).wrapping_add(1);
+        self.generation = JobId::next_generation(last.max().unwrap_or(0));
         (self.entries, self.free, self.discarded) = Default::default();
     }
 

@@ -850,7 +850,7 @@ impl<S: Protocols, D: Driver> Handler<D, S::Mail> for Shard<S> {
             }
             Completion::File { token, result } => match Subject::of(token) {
                 Subject::File(id) => self.on_file(driver, id, result),
-                Subject::Sync(n) => self.flushes.resume(driver, n, result),
+                Subject::Sync(n, leg) => self.flushes.resume(driver, (n, leg), result),
                 other => unreachable!("file work of {other:?}"),
             },
             Completion::Accepted { token, result } => match (Subject::of(token), result) {

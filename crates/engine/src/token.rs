@@ -91,8 +91,10 @@ impl ConnectionId {
 pub struct JobId {
     /// The number of the table, then the place in it.
     pub index: u32,
-    /// Which of the successive tenants of that place.
+    /// Which of the successive tenants of that place, of [`JobId::GENERATION_BITS`].
     pub generation: u32,
+    /// In a completion what a volume has put there ([`store::LEG_BITS`]), else 0.
+    pub leg: u8,
 }
 
 /// Tables of jobs that a reactor may have.
@@ -102,12 +104,31 @@ const PLACE_BITS: u32 = INDEX_BITS - JOB_TABLES_MAX.ilog2();
 pub const JOBS_MAX: u32 = 1 << PLACE_BITS;
 
 impl JobId {
+    /// Bits of a generation.
+    pub const GENERATION_BITS: u32 = u32::BITS - store::LEG_BITS;
+
     /// The job at a place of a table.
     #[inline]
     pub fn new(table: u32, place: u32, generation: u32) -> JobId {
         debug_assert!(table < JOB_TABLES_MAX && place < JOBS_MAX);
-        let index = table << PLACE_BITS | place;
-        JobId { index, generation }
+        debug_assert!(generation >> JobId::GENERATION_BITS == 0);
+        JobId {
+            index: table << PLACE_BITS | place,
+            generation,
+            leg: 0,
+        }
+    }
+
+    /// The generation after this one.
+    #[inline]
+    pub fn next_generation(generation: u32) -> u32 {
+        (generation + 1) & ((1 << JobId::GENERATION_BITS) - 1)
+    }
+
+    /// The job, whatever of it has completed.
+    #[inline]
+    pub fn whole(self) -> JobId {
+        JobId { leg: 0, ..self }
     }
 
     /// The number of its table.
@@ -136,15 +157,17 @@ pub enum Subject {
     Close(ConnectionId),
     /// File work of a job.
     File(JobId),
-    /// The sync of a volume at the end, by the volume's number.
-    Sync(u32),
+    /// The sync of a volume at the end, by the volume's number, and what the volume has
+    /// put into the token.
+    Sync(u32, u8),
 }
 
 const INDEX_BITS: u32 = 28;
 const INDEX_MASK: u32 = (1 << INDEX_BITS) - 1;
 
 impl Subject {
-    /// kind:4 | index:28 | generation:32, from the top.
+    /// kind:4 | index:28 | generation:32, from the top. Where volumes complete something, the
+    /// last [`store::LEG_BITS`] of the generation are theirs.
     #[inline]
     pub fn token(self) -> Token {
         let (kind, index, generation) = match self {
@@ -152,8 +175,11 @@ impl Subject {
             Subject::Recv(c) => (1, c.index, c.generation.into()),
             Subject::Send(c) => (2, c.index, c.generation.into()),
             Subject::Close(c) => (3, c.index, c.generation.into()),
-            Subject::File(job) => (4, job.index, job.generation),
-            Subject::Sync(n) => (5, n, 0),
+            Subject::File(job) => {
+                let generation = job.generation << store::LEG_BITS;
+                (4, job.index, generation | u32::from(job.leg))
+            }
+            Subject::Sync(n, leg) => (5, n, leg.into()),
         };
         debug_assert!(index <= INDEX_MASK);
         (kind << 60) | (u64::from(index) << 32) | u64::from(generation)
@@ -174,9 +200,10 @@ impl Subject {
             3 => Subject::Close(connection),
             4 => Subject::File(JobId {
                 index,
-                generation: token as u32,
+                generation: token as u32 >> store::LEG_BITS,
+                leg: token as u8,
             }),
-            5 => Subject::Sync(index),
+            5 => Subject::Sync(index, token as u8),
             kind => unreachable!("token of unknown kind {kind}"),
         }
     }
@@ -243,9 +270,10 @@ mod tests {
             Subject::Close(id),
             Subject::File(JobId {
                 index: INDEX_MASK,
-                generation: u32::MAX,
+                generation: u32::MAX >> store::LEG_BITS,
+                leg: u8::MAX,
             }),
-            Subject::Sync(7),
+            Subject::Sync(7, 3),
         ] {
             assert_eq!(Subject::of(subject.token()), subject);
         }

@@ -51,7 +51,7 @@ pub use rustix::io::Errno;
 pub use spec::{BLOCK_SIZES, Kind, Names, SIZE_MAX_BYTES, Spec};
 pub use state::{Medium, State, StateError, files as state_files, uuid_by_state};
 pub use stats::{ErrorStats, Stats};
-pub use task::{Parked, Progress, Task};
+pub use task::{LEG_BITS, Parked, Progress, Task};
 
 use std::io::Result as IoResult;
 
@@ -234,14 +234,16 @@ pub trait Volume: Send + Sync {
         None
     }
 
-    /// Begins an I/O. What completes for it carries `token`, one at a time per
-    /// task: file operations, and the [`reactor::Ticket`] of one that waits for
-    /// its turn. Memory named by `io` must live until the task is done.
+    /// Begins an I/O. What completes for it (file operations, and the
+    /// [`reactor::Ticket`] of one that waits for its turn) carries `token` in all but its
+    /// low [`LEG_BITS`] bits, which are 0 here: a volume over others has a completion
+    /// to come for each of these bits' values at most. Memory named by `io` must live
+    /// until the task is done.
     fn start(&self, io: Io, files: &mut dyn FileIo, token: Token) -> Progress;
 
-    /// Goes on with a task whose completion has come with `result`: finishes
-    /// it, continues a short read or write, or fails. With an error for a task
-    /// that [waits](Task::is_waiting) it ends with that, undone.
+    /// Goes on with a task whose completion has come with `result` and `token`:
+    /// finishes it, continues a short read or write, or fails. With an error for a
+    /// task that [waits](Task::is_waiting) it ends with that, undone.
     fn resume(
         &self,
         task: Task,

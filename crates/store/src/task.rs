@@ -5,9 +5,16 @@ use std::any::Any;
 use std::fmt::Debug;
 use std::sync::Arc;
 
+use reactor::{FileIo, Token};
+
 use crate::io::{Error, Io};
 use crate::kept::Saving;
 use crate::locks::StripePlace;
+
+/// Low bits of a token that are a volume's: which of the volumes below something
+/// completes for. They are 0 in the token that an I/O is started with, and come back as
+/// the completion has them.
+pub const LEG_BITS: u32 = 8;
 
 /// How a started I/O stands.
 #[must_use]
@@ -46,7 +53,7 @@ pub trait Parked: Any + Debug + Send {
     }
 
     /// See [`Task::cancel`].
-    fn cancel(&mut self) {}
+    fn cancel(&mut self, _: &mut dyn FileIo, _: Token) {}
 }
 
 impl Task {
@@ -79,12 +86,16 @@ impl Task {
 
     /// It is not wanted any more: it ends at the next completion, with ECANCELED
     /// if it was not over then anyway. One that has begun to change the volume
-    /// goes on to its end, lest half of it stays.
-    pub fn cancel(&mut self) {
+    /// goes on to its end, lest half of it stays. `files` and `token` are those that it
+    /// was started with.
+    pub fn cancel(&mut self, files: &mut dyn FileIo, token: Token) {
         match &mut self.0 {
-            TaskKind::File(task) => task.is_canceled = true,
+            TaskKind::File(task) => {
+                task.is_canceled = true;
+                files.cancel_file(token);
+            }
             TaskKind::Ram(_) => {}
-            TaskKind::Parked(state) => state.cancel(),
+            TaskKind::Parked(state) => state.cancel(files, token),
         }
     }
 

@@ -6,24 +6,30 @@ mod real;
 use std::path::{Path, PathBuf};
 
 use mem::{BufRange, Region};
-use store::{Error, Io, Kind, Progress, Spec, Volume};
+use reactor::Token;
+use store::{Error, Io, Kind, LEG_BITS, Progress, Spec, Volume};
 
 pub use files::Files;
 pub use real::Real;
 
 /// Runs one I/O to its end.
 pub fn run(volume: &dyn Volume, files: &mut dyn Files, io: Io) -> Result<(), Error> {
-    let mut progress = volume.start(io, files.io(), 7);
+    let mut progress = volume.start(io, files.io(), token_of(7));
     loop {
         match progress {
             Progress::Done(result) => return result,
             Progress::Pending(task) => {
                 let (token, result) = files.completion();
-                assert_eq!(token, 7);
-                progress = volume.resume(task, result, files.io(), 7);
+                assert_eq!(token >> LEG_BITS, 7);
+                progress = volume.resume(task, result, files.io(), token);
             }
         }
     }
+}
+
+/// The token of the I/O of a number.
+pub fn token_of(number: u64) -> Token {
+    number << LEG_BITS
 }
 
 pub fn write(

@@ -13,20 +13,20 @@ use crate::file_volume;
 use mem::{BufRange, counters};
 use needs::each_driver;
 use reactor::{Choice, DiskFile, FallocateMode, FileIo, Ticket, Token};
-use store::{Errno, Error, Io, Progress, Task, Volume};
+use store::{Errno, Error, Io, LEG_BITS, Progress, Task, Volume};
 
 const SIZE: u64 = 4 << 20;
 
-/// I/Os on one volume at once; their tokens are their order.
-struct Desk<'a> {
+/// I/Os on one volume at once; their tokens are of their order.
+pub struct Desk<'a> {
     volume: &'a dyn Volume,
-    files: Fake,
-    tasks: Vec<Option<Task>>,
-    results: Vec<Option<Result<(), Error>>>,
+    pub files: Fake,
+    pub tasks: Vec<Option<Task>>,
+    pub results: Vec<Option<Result<(), Error>>>,
 }
 
 impl Desk<'_> {
-    fn new(volume: &dyn Volume) -> Desk<'_> {
+    pub fn new(volume: &dyn Volume) -> Desk<'_> {
         Desk {
             volume,
             files: Fake::default(),
@@ -35,11 +35,12 @@ impl Desk<'_> {
         }
     }
 
-    fn start(&mut self, io: Io) -> usize {
+    pub fn start(&mut self, io: Io) -> usize {
         let index = self.tasks.len();
         self.tasks.push(None);
         self.results.push(None);
-        let progress = self.volume.start(io, &mut self.files, index as Token);
+        let token = token_of(index as u64);
+        let progress = self.volume.start(io, &mut self.files, token);
         self.note(index, progress);
         index
     }
@@ -53,40 +54,57 @@ impl Desk<'_> {
 
     /// Ends the oldest file operation that is under way.
     fn step(&mut self) {
-        let (token, result) = self.files.complete(0);
-        self.resume(token as usize, result);
+        self.step_at(0);
+    }
+
+    /// Ends the file operation at `index` of those that are under way.
+    pub fn step_at(&mut self, index: usize) {
+        let (token, result) = self.files.complete(index);
+        self.resume(token, result);
         self.calls();
     }
 
-    fn resume(&mut self, index: usize, result: std::io::Result<u32>) {
+    pub fn resume(&mut self, token: Token, result: std::io::Result<u32>) {
+        let index = (token >> LEG_BITS) as usize;
         let task = self.tasks[index].take().expect("completes once");
-        let progress = (self.volume).resume(task, result, &mut self.files, index as Token);
+        let progress = (self.volume).resume(task, result, &mut self.files, token);
         self.note(index, progress);
     }
 
     /// Goes on with those that were called.
-    fn calls(&mut self) {
+    pub fn calls(&mut self) {
         loop {
             let called = self.files.rung();
             if called.is_empty() {
                 return;
             }
             for token in called {
-                if self.tasks[token as usize].is_some() {
-                    self.resume(token as usize, Ok(0));
+                if self.tasks[(token >> LEG_BITS) as usize].is_some() {
+                    self.resume(token, Ok(0));
                 }
             }
         }
     }
 
-    fn waits(&self, index: usize) -> bool {
+    pub fn waits(&self, index: usize) -> bool {
         self.tasks[index].as_ref().is_some_and(Task::is_waiting)
     }
 
-    fn finish(&mut self) {
+    fn waiting(&self) -> usize {
+        (0..self.tasks.len())
+            .filter(|index| self.waits(*index))
+            .count()
+    }
+
+    /// Ends all that is under way.
+    pub fn finish_all(&mut self) {
         while self.files.pending() > 0 {
             self.step();
         }
+    }
+
+    pub fn finish(&mut self) {
+        self.finish_all();
         assert!(self.tasks.iter().all(Option::is_none), "left waiting");
     }
 }
@@ -226,9 +244,12 @@ fn an_io_that_waits_can_be_dropped_or_canceled_and_never_happens() {
     let (io, seen) = read_io(0, 4096);
     let read = desk.start(io);
     desk.tasks[dropped] = None;
-    desk.tasks[canceled].as_mut().unwrap().cancel();
+    desk.tasks[canceled]
+        .as_mut()
+        .unwrap()
+        .cancel(&mut Fake::default(), 0);
     let errno = std::io::Error::from_raw_os_error(libc::ECANCELED);
-    desk.resume(refused, Err(errno));
+    desk.resume(token_of(refused as u64), Err(errno));
     desk.finish();
     let gone = Errno::CANCELED;
     assert_eq!(desk.results[canceled], Some(Err(Error::WriteFailed(gone))));
@@ -248,13 +269,19 @@ fn a_canceled_io_that_has_begun_to_write_goes_on_to_its_end() {
     desk.files.faults = VecDeque::from([Fault::Short(2048), Fault::Errno(libc::ECANCELED)]);
     let write = desk.start(write_io(0, 1, 4096));
     desk.step();
-    desk.tasks[write].as_mut().unwrap().cancel();
+    desk.tasks[write]
+        .as_mut()
+        .unwrap()
+        .cancel(&mut Fake::default(), 0);
     desk.finish();
     assert_eq!(desk.results[write], Some(Ok(())));
     // Nothing is written when it comes: an interruption ends it.
     desk.files.faults = VecDeque::from([Fault::Errno(libc::EINTR)]);
     let write = desk.start(write_io(0, 2, 4096));
-    desk.tasks[write].as_mut().unwrap().cancel();
+    desk.tasks[write]
+        .as_mut()
+        .unwrap()
+        .cancel(&mut Fake::default(), 0);
     desk.finish();
     assert!(matches!(
         desk.results[write],
@@ -262,7 +289,10 @@ fn a_canceled_io_that_has_begun_to_write_goes_on_to_its_end() {
     ));
     // Between the compare and the write.
     let replace = desk.start(compare_and_write(0, &[1; 512], &[3; 512], false));
-    desk.tasks[replace].as_mut().unwrap().cancel();
+    desk.tasks[replace]
+        .as_mut()
+        .unwrap()
+        .cancel(&mut Fake::default(), 0);
     desk.finish();
     assert!(matches!(
         desk.results[replace],
@@ -276,80 +306,86 @@ fn a_canceled_io_that_has_begun_to_write_goes_on_to_its_end() {
     assert_eq!(bytes, [1; 4096]);
 }
 
-/// Everything at once in one stripe, completed in any order, short and
-/// interrupted: every I/O finds what those before it have left, in the order
-/// in which they were started.
 #[test]
 fn ios_that_meet_happen_in_the_order_of_their_start() {
     for seed in 1..=60u64 {
         let (_folder, _, volume) = file_volume(64 << 10);
-        let mut desk = Desk::new(&*volume);
-        let mut random = Random::new(seed);
-        let mut model = vec![0u8; 64 << 10];
-        let mut expected = Vec::new();
-        for _ in 0..80 {
-            if random.below(3) == 0 {
-                let fault = match random.below(4) {
-                    0 => Fault::Short(1 + random.below(3000) as u32),
-                    1 => Fault::Errno(libc::EINTR),
-                    _ => Fault::None,
-                };
-                desk.files.faults.push_back(fault);
-            }
-            let first = random.below(24);
-            let len = (1 + random.below(8)) as usize * 512;
-            let offset = first * 512;
-            let place = offset as usize..offset as usize + len;
-            let byte = random.below(256) as u8;
-            let (io, buf, result) = match random.below(6) {
-                0 | 1 => {
-                    let (io, buf) = read_io(offset, len);
-                    (io, Some((buf, model[place].to_vec())), Ok(()))
-                }
-                2 => {
-                    // Half of them match.
-                    let mut old = model[place.clone()].to_vec();
-                    let hit = random.below(2) == 0;
-                    old[len - 1] ^= u8::from(!hit);
-                    let io = compare_and_write(offset, &old, &vec![byte; len], hit);
-                    let miscompare = Error::Miscompare {
-                        offset: len as u64 - 1,
-                    };
-                    if hit {
-                        model[place].fill(byte);
-                    }
-                    (io, None, if hit { Ok(()) } else { Err(miscompare) })
-                }
-                3 => {
-                    model[place].fill(0);
-                    let len = len as u64;
-                    (Io::Deallocate { offset, len }, None, Ok(()))
-                }
-                _ => {
-                    model[place].fill(byte);
-                    (write_io(offset, byte, len), None, Ok(()))
-                }
+        meet(&*volume, seed);
+    }
+}
+
+/// I/Os that wait at a time.
+const WAITING_MAX: usize = 24;
+
+/// Everything at once in the first bytes of a volume of 64 KiB, completed in any order,
+/// short and interrupted: every I/O finds what those before it have left, in the order in
+/// which they were started.
+pub fn meet(volume: &dyn Volume, seed: u64) {
+    let mut desk = Desk::new(volume);
+    let mut random = Random::new(seed);
+    let mut model = vec![0u8; 64 << 10];
+    let mut expected = Vec::new();
+    for _ in 0..80 {
+        if random.below(3) == 0 {
+            let fault = match random.below(4) {
+                0 => Fault::Short(1 + random.below(3000) as u32),
+                1 => Fault::Errno(libc::EINTR),
+                _ => Fault::None,
             };
-            desk.start(io);
-            expected.push((buf, result));
-            while random.below(3) == 0 && desk.files.pending() > 0 {
-                let any = random.below(desk.files.pending() as u64) as usize;
-                let (token, result) = desk.files.complete(any);
-                desk.resume(token as usize, result);
-                desk.calls();
-            }
+            desk.files.faults.push_back(fault);
         }
-        desk.finish();
-        for (at, (seen, result)) in expected.into_iter().enumerate() {
-            assert_eq!(desk.results[at], Some(result), "seed {seed} I/O {at}");
-            if let Some((buf, content)) = seen {
-                let mut bytes = vec![0; content.len()];
-                mem::copy_out(buf, &mut bytes);
-                assert!(
-                    bytes == content,
-                    "seed {seed}: I/O {at} read something else"
-                );
+        let first = random.below(24);
+        let len = (1 + random.below(8)) as usize * 512;
+        let offset = first * 512;
+        let place = offset as usize..offset as usize + len;
+        let byte = random.below(256) as u8;
+        let (io, buf, result) = match random.below(6) {
+            0 | 1 => {
+                let (io, buf) = read_io(offset, len);
+                (io, Some((buf, model[place].to_vec())), Ok(()))
             }
+            2 => {
+                // Half of them match.
+                let mut old = model[place.clone()].to_vec();
+                let hit = random.below(2) == 0;
+                old[len - 1] ^= u8::from(!hit);
+                let io = compare_and_write(offset, &old, &vec![byte; len], hit);
+                let miscompare = Error::Miscompare {
+                    offset: len as u64 - 1,
+                };
+                if hit {
+                    model[place].fill(byte);
+                }
+                (io, None, if hit { Ok(()) } else { Err(miscompare) })
+            }
+            3 => {
+                model[place].fill(0);
+                let len = len as u64;
+                (Io::Deallocate { offset, len }, None, Ok(()))
+            }
+            _ => {
+                model[place].fill(byte);
+                (write_io(offset, byte, len), None, Ok(()))
+            }
+        };
+        desk.start(io);
+        expected.push((buf, result));
+        // More than some that wait may be overtaken.
+        while desk.files.pending() > 0 && (random.below(3) == 0 || desk.waiting() > WAITING_MAX) {
+            let any = random.below(desk.files.pending() as u64) as usize;
+            desk.step_at(any);
+        }
+    }
+    desk.finish();
+    for (at, (seen, result)) in expected.into_iter().enumerate() {
+        assert_eq!(desk.results[at], Some(result), "seed {seed} I/O {at}");
+        if let Some((buf, content)) = seen {
+            let mut bytes = vec![0; content.len()];
+            mem::copy_out(buf, &mut bytes);
+            assert!(
+                bytes == content,
+                "seed {seed}: I/O {at} read something else"
+            );
         }
     }
 }

@@ -33,8 +33,8 @@ impl Parked for JoinedTask {
         self.at == 0 && self.below.is_waiting()
     }
 
-    fn cancel(&mut self) {
-        self.below.cancel();
+    fn cancel(&mut self, files: &mut dyn FileIo, token: Token) {
+        self.below.cancel(files, token);
     }
 }
 
@@ -164,7 +164,7 @@ fn parked_task_waits_and_is_canceled_as_the_one_below() {
     let begun = pending(joined.start(write_io(0, 1, 4096), &mut files, 1));
     let mut waits = pending(joined.start(write_io(0, 2, 4096), &mut files, 2));
     assert!(!begun.is_waiting() && waits.is_waiting());
-    waits.cancel();
+    waits.cancel(&mut files, 2);
     let canceled = io::Error::from_raw_os_error(libc::ECANCELED);
     let ended = joined.resume(waits, Err(canceled), &mut files, 2);
     let gone = Error::WriteFailed(Errno::CANCELED);
