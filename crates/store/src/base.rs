@@ -9,6 +9,7 @@ use rustix::io::Errno;
 
 use crate::kept::KeptMarks;
 use crate::meter::IoMeters;
+use crate::parts::TakenRanges;
 use crate::stats::Counters;
 use crate::{Error, Info, Io, Progress, Range, State};
 
@@ -23,6 +24,10 @@ pub struct Base {
     pub(crate) counters: Counters,
     meters: IoMeters,
     kept: Arc<KeptMarks>,
+    /// What of it other volumes are made of.
+    pub(crate) taken: TakenRanges,
+    /// Low bits of tokens that its I/Os need, see [`crate::LEG_BITS`].
+    pub(crate) leg_bits: u32,
 }
 
 impl Base {
@@ -36,6 +41,18 @@ impl Base {
             counters: Counters::default(),
             meters: IoMeters::default(),
             kept: Arc::new(KeptMarks::new(State::volatile())),
+            taken: TakenRanges::default(),
+            leg_bits: 0,
+        }
+    }
+
+    /// Of a volume that is made of others, at which its I/Os need so many low bits of
+    /// tokens.
+    pub(crate) fn over(info: Info, size_bytes: u64, leg_bits: u32) -> Base {
+        Base {
+            counters: Counters::of_volume_over_others(),
+            leg_bits,
+            ..Base::new(info, size_bytes)
         }
     }
 
@@ -62,6 +79,12 @@ impl Base {
     #[inline]
     pub fn meters(&self) -> &IoMeters {
         &self.meters
+    }
+
+    /// The name of a volume that is made of it, or of a range of it: hosts are served that
+    /// one.
+    pub fn owner(&self) -> Option<String> {
+        self.taken.owner()
     }
 
     /// What the volume is.

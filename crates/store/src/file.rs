@@ -644,7 +644,7 @@ impl Volume for File {
             _ => size_bytes,
         };
         let from = self.size_bytes();
-        resize::check(self.info(), from, size_bytes, allow_shrink)?;
+        resize::check(&self.base, from, size_bytes, allow_shrink)?;
         match size_bytes < from {
             true => self.shrink(from, size_bytes),
             false => self.resize_to(size_bytes),

@@ -57,6 +57,16 @@ pub(crate) fn of_copy(original: Uuid, object: &str) -> Uuid {
     Uuid::new_v5(&original, format!("copy\n{object}").as_bytes())
 }
 
+/// The UUID of a volume that is made of others: of no other volumes, on any machine, is one
+/// with it made.
+pub(crate) fn of_parts(kind: &str, name: &str, parts: &[Uuid]) -> Uuid {
+    let mut text = format!("parts\n{kind}\n{name}");
+    for part in parts {
+        text += &format!("\n{part}");
+    }
+    Uuid::new_v5(&NAMESPACE, text.as_bytes())
+}
+
 /// Text that is the same after a restart, and another on every other machine.
 pub fn of_machine(what: &str) -> String {
     let mut text = derive("machine", what).simple().to_string();

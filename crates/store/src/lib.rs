@@ -4,12 +4,15 @@
 //! reactors at once, never blocks them and holds no state of an I/O: what a
 //! started I/O still needs is a [`Task`] that its driver keeps.
 //!
-//! | kind    | reads            | writes    | lasts                                   |
-//! |---------|------------------|-----------|-----------------------------------------|
-//! | `null`  | zeros            | discarded | nothing                                 |
-//! | `ram`   | its own memory   | into it   | as long as the process                  |
-//! | `file`  | through `FileIo` | likewise  | flushed data outlives a machine's crash |
-//! | `block` | likewise         | likewise  | likewise                                |
+//! | kind     | reads                      | writes    | lasts                                   |
+//! |----------|----------------------------|-----------|-----------------------------------------|
+//! | `null`   | zeros                      | discarded | nothing                                 |
+//! | `ram`    | its own memory             | into it   | as long as the process                  |
+//! | `file`   | through `FileIo`           | likewise  | flushed data outlives a machine's crash |
+//! | `block`  | likewise                   | likewise  | likewise                                |
+//! | `slice`  | a range of another volume  | likewise  | as long as that                         |
+//! | `concat` | volumes, end to end        | likewise  | as long as all of them                  |
+//! | `stripe` | volumes, chunks in turn    | likewise  | likewise                                |
 #![forbid(unsafe_code)]
 
 mod base;
@@ -28,6 +31,8 @@ pub mod memory;
 pub mod meter;
 mod null;
 mod open;
+mod over;
+mod parts;
 mod problem;
 mod ram;
 mod regular;
@@ -42,13 +47,13 @@ mod unreadable;
 
 pub use base::Base;
 pub use io::{Error, Io};
-pub use open::{Examined, KINDS, KindRow, examine, open, over_file};
+pub use open::{Examined, KINDS, KindRow, examine, examine_over, open, open_over, over_file};
 pub use problem::{OpenError, Problem, remedy};
 pub use regular::expect_own_file;
 pub use reservation::Reservations;
 pub use resize::ResizeError;
 pub use rustix::io::Errno;
-pub use spec::{BLOCK_SIZES, Kind, Names, SIZE_MAX_BYTES, Spec};
+pub use spec::{BLOCK_SIZES, Kind, Names, SIZE_MAX_BYTES, Settings, Spec};
 pub use state::{Medium, State, StateError, files as state_files, uuid_by_state};
 pub use stats::{ErrorStats, Stats};
 pub use task::{LEG_BITS, Parked, Progress, Task};
@@ -64,7 +69,7 @@ use uuid::Uuid;
 pub struct Info {
     /// Its name in the configuration.
     pub name: String,
-    /// `null`, `ram`, `file` or `block`.
+    /// Its word in the configuration, as `ram`.
     pub kind: &'static str,
     /// Bytes of a logical block, one of [`BLOCK_SIZES`].
     pub block_bytes: u32,
@@ -89,6 +94,8 @@ pub struct Info {
     pub revision: Option<String>,
     /// Every change is refused with [`Error::ReadOnly`].
     pub read_only: bool,
+    /// Space is taken as it is written, and given back.
+    pub is_thin: bool,
     /// A completed write may be lost with the machine until a flush. False for
     /// memory: no flush could make a write there more durable than it is.
     pub volatile_cache: bool,

@@ -134,6 +134,14 @@ impl Locks {
         self.acquire_rest(claim, claim.stripes(), caller)
     }
 
+    /// Takes a range if it is free; the answer gives it back when it is dropped.
+    #[inline]
+    pub(crate) fn try_acquire(self: &Arc<Locks>, claim: Claim) -> Option<HeldRange<'_>> {
+        // What waits is dropped at once, before it could be called.
+        let taken = self.acquire(claim, || Caller::Thread(thread::current()));
+        taken.ok().map(|()| HeldRange { locks: self, claim })
+    }
+
     /// Takes what is left of a range: the stripes of `rest`.
     #[inline]
     fn acquire_rest(
@@ -188,6 +196,18 @@ impl Locks {
             taken = place.go_on(me);
         }
         true
+    }
+}
+
+/// A range that is taken for as long as this lives.
+pub(crate) struct HeldRange<'l> {
+    locks: &'l Locks,
+    claim: Claim,
+}
+
+impl Drop for HeldRange<'_> {
+    fn drop(&mut self) {
+        self.locks.release(&self.claim);
     }
 }
 

@@ -112,7 +112,7 @@ impl Volume for Null {
 
     fn resize(&self, size_bytes: u64, allow_shrink: bool) -> Result<(), ResizeError> {
         let from = self.size_bytes();
-        resize::check(self.info(), from, size_bytes, allow_shrink)?;
+        resize::check(&self.base, from, size_bytes, allow_shrink)?;
         self.base.set_size(size_bytes);
         Ok(())
     }

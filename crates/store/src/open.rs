@@ -1,5 +1,6 @@
 //! From a description to an open volume.
 
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -8,9 +9,10 @@ use uuid::Uuid;
 
 use crate::file::File;
 use crate::null::Null;
+use crate::over::{self, PARTS_MAX, PartInfo};
 use crate::problem::{OpenError, Problem, no_memory};
 use crate::ram::Ram;
-use crate::spec::{BLOCK_SIZES, Kind, SIZE_MAX_BYTES, Spec, beside};
+use crate::spec::{BLOCK_SIZES, Kind, SIZE_MAX_BYTES, Settings, Spec, beside};
 use crate::state::Former;
 use crate::{Base, Info, State, Volume, block, identity, memory, regular, state};
 
@@ -22,19 +24,43 @@ pub struct KindRow {
     pub path: Option<&'static str>,
     /// Where no size is given it has one of its own.
     pub has_own_size: bool,
+    /// How many other volumes it is made of.
+    pub parts: RangeInclusive<usize>,
+    /// The key of the configuration that it alone has, and an example of its value.
+    pub own_key: Option<(&'static str, &'static str)>,
     /// Whether its state file lies beside its path, unless configured.
     pub(crate) has_state_beside: bool,
     /// Opens a volume whose size and block size are possible. Blocks.
-    open: fn(&Spec, &Path) -> OpenResult,
+    open: fn(&Spec, &Path, Vec<Arc<dyn Volume>>) -> OpenResult,
     /// Looks at what would be opened. Nothing is made or changed; blocks.
-    examine: fn(&Spec, &Path) -> Result<VolumeFound, Problem>,
+    examine: fn(&Spec, &Path, &[PartInfo]) -> Result<VolumeFound, Problem>,
 }
 
 type OpenResult = Result<Arc<dyn Volume>, Problem>;
 
-/// What is found of a volume that can be opened: its UUID, what its state file may say
-/// else, and what may surprise.
-type VolumeFound = (Uuid, Option<Former>, Option<String>);
+/// What is found of a volume that can be opened.
+struct VolumeFound {
+    info: Info,
+    size_bytes: u64,
+    /// What its state file may say else.
+    former: Option<Former>,
+    /// What may surprise.
+    note: Option<String>,
+}
+
+impl VolumeFound {
+    fn new(spec: &Spec, uuid: Uuid, former: Option<Former>) -> VolumeFound {
+        VolumeFound {
+            info: spec.info(uuid, !spec.kind.is_memory()),
+            size_bytes: spec.size_bytes,
+            former,
+            note: None,
+        }
+    }
+}
+
+/// No other volume.
+const NONE: RangeInclusive<usize> = 0..=0;
 
 /// Every kind of volume.
 pub const KINDS: &[KindRow] = &[
@@ -42,20 +68,24 @@ pub const KINDS: &[KindRow] = &[
         name: "null",
         path: None,
         has_own_size: false,
+        parts: NONE,
+        own_key: None,
         has_state_beside: false,
-        open: |spec, _| Ok(Arc::new(Null::open(in_memory(spec)?).map_err(no_memory)?)),
-        examine: |spec, _| Ok(of_memory(spec)),
+        open: |spec, _, _| Ok(Arc::new(Null::open(in_memory(spec)?).map_err(no_memory)?)),
+        examine: |spec, _, _| Ok(of_memory(spec)),
     },
     KindRow {
         name: "ram",
         path: None,
         has_own_size: false,
+        parts: NONE,
+        own_key: None,
         has_state_beside: false,
-        open: |spec, _| {
+        open: |spec, _, _| {
             check_memory(spec.size_bytes)?;
             Ok(Arc::new(Ram::open(in_memory(spec)?).map_err(no_memory)?))
         },
-        examine: |spec, _| {
+        examine: |spec, _, _| {
             check_memory(spec.size_bytes)?;
             Ok(of_memory(spec))
         },
@@ -64,46 +94,99 @@ pub const KINDS: &[KindRow] = &[
         name: "file",
         path: Some("disk0.img"),
         has_own_size: false,
+        parts: NONE,
+        own_key: None,
         has_state_beside: true,
-        open: |spec, path| {
+        open: |spec, path, _| {
             let volume = File::open(spec, path)?;
             volume.look_at_space();
             Ok(Arc::new(volume))
         },
-        examine: |spec, path| {
+        examine: |spec, path, _| {
             let note = regular::space_note(spec, path);
             let (uuid, former) = regular::examine(spec, path)?;
-            Ok((uuid, former, note))
+            let found = VolumeFound::new(spec, uuid, former);
+            Ok(VolumeFound { note, ..found })
         },
     },
     KindRow {
         name: "block",
         path: Some("/dev/sdb"),
         has_own_size: true,
+        parts: NONE,
+        own_key: None,
         has_state_beside: false,
-        open: |spec, path| Ok(Arc::new(File::open_device(spec, path)?)),
-        examine: |spec, path| Ok((block::open(spec, path)?.1, None, None)),
+        open: |spec, path, _| Ok(Arc::new(File::open_device(spec, path)?)),
+        examine: |spec, path, _| {
+            let (_, uuid, size_bytes) = block::open(spec, path)?;
+            let found = VolumeFound::new(spec, uuid, None);
+            Ok(VolumeFound {
+                size_bytes,
+                ..found
+            })
+        },
     },
+    row_over("slice", true, 1..=1, Some(("offset_bytes", "\"1GiB\""))),
+    row_over("concat", false, 1..=PARTS_MAX, None),
+    row_over(
+        "stripe",
+        true,
+        2..=PARTS_MAX,
+        Some(("chunk_bytes", "\"64KiB\"")),
+    ),
 ];
+
+/// The row of a kind that is made of other volumes.
+const fn row_over(
+    name: &'static str,
+    has_own_size: bool,
+    parts: RangeInclusive<usize>,
+    own_key: Option<(&'static str, &'static str)>,
+) -> KindRow {
+    KindRow {
+        name,
+        path: None,
+        has_own_size,
+        parts,
+        own_key,
+        has_state_beside: false,
+        open: |spec, _, below| Ok(Arc::new(over::open(spec, below)?)),
+        examine: |spec, _, parts| {
+            let shape = over::shape(spec, parts)?;
+            Ok(VolumeFound {
+                info: shape.info,
+                size_bytes: shape.size_bytes,
+                former: None,
+                note: None,
+            })
+        },
+    }
+}
 
 impl KindRow {
     /// This kind, with the path that it has where an example names one.
     pub fn at(&self, path: Option<PathBuf>) -> Kind {
-        let name = self.name;
-        Kind { name, path }
+        Kind {
+            path,
+            ..self.over(Vec::new(), Settings::None)
+        }
     }
-}
 
-/// The row of a kind.
-pub(crate) fn row(kind: &Kind) -> &'static KindRow {
-    let row = KINDS.iter().find(|row| row.name == kind.name);
-    row.expect("every kind has a row")
+    /// This kind, made of the volumes of these names.
+    pub fn over(&self, of: Vec<String>, settings: Settings) -> Kind {
+        Kind {
+            name: self.name,
+            path: None,
+            of,
+            settings,
+        }
+    }
 }
 
 impl Spec {
     /// The file that keeps its reservations and the like, if any does.
     pub fn state_path(&self) -> Option<PathBuf> {
-        if self.state.is_some() || !row(&self.kind).has_state_beside {
+        if self.state.is_some() || !self.kind.row().has_state_beside {
             return self.state.clone();
         }
         self.kind.path().map(beside)
@@ -115,11 +198,18 @@ fn path(spec: &Spec) -> &Path {
     spec.kind.path().unwrap_or(Path::new(""))
 }
 
-/// Opens a volume. Blocks on the file system: not for a reactor at work.
+/// Opens a volume that is made of no others. Blocks on the file system: not for a reactor at
+/// work.
 pub fn open(spec: &Spec) -> Result<Arc<dyn Volume>, OpenError> {
+    open_over(spec, Vec::new())
+}
+
+/// Opens a volume that is made of these, which are those that it names in `of`, in that order.
+/// They are parts of it until it is closed. Blocks likewise.
+pub fn open_over(spec: &Spec, below: Vec<Arc<dyn Volume>>) -> Result<Arc<dyn Volume>, OpenError> {
     let opened = || {
         check(spec)?;
-        (row(&spec.kind).open)(spec, path(spec))
+        (spec.kind.row().open)(spec, path(spec), below)
     };
     opened().map_err(|problem| OpenError {
         volume: spec.name.clone(),
@@ -151,6 +241,8 @@ pub fn over_file(
 pub struct Examined {
     /// What hosts would know it by.
     pub info: Info,
+    /// What it would have.
+    pub size_bytes: u64,
     /// What may surprise.
     pub note: Option<String>,
 }
@@ -158,12 +250,22 @@ pub struct Examined {
 /// What would keep a volume from being opened now, or what it would be. Nothing is
 /// made or changed; blocks.
 pub fn examine(spec: &Spec) -> Result<Examined, OpenError> {
+    examine_over(spec, &[])
+}
+
+/// The same of one that is made of others: of what those would be, in the order of `of`.
+pub fn examine_over(spec: &Spec, below: &[&Examined]) -> Result<Examined, OpenError> {
     let examined = || {
         check(spec)?;
-        let (uuid, former, note) = (row(&spec.kind).examine)(spec, path(spec))?;
-        state::examine(spec, uuid, former)?;
-        let info = spec.info(uuid, false);
-        Ok(Examined { info, note })
+        let parts = below.iter().map(|part| (&part.info, part.size_bytes));
+        let parts: Vec<PartInfo> = parts.collect();
+        let found = (spec.kind.row().examine)(spec, path(spec), &parts)?;
+        state::examine(spec, found.info.uuid, found.former)?;
+        Ok(Examined {
+            info: found.info,
+            size_bytes: found.size_bytes,
+            note: found.note,
+        })
     };
     examined().map_err(|problem| OpenError {
         volume: spec.name.clone(),
@@ -176,8 +278,8 @@ fn check(spec: &Spec) -> Result<(), Problem> {
     if !BLOCK_SIZES.contains(&block_bytes) {
         return Err(Problem::BlockSize(block_bytes));
     }
-    let is_whole_device = size_bytes == 0 && row(&spec.kind).has_own_size;
-    if size_bytes == 0 && !is_whole_device
+    let is_all = size_bytes == 0 && spec.kind.row().has_own_size;
+    if size_bytes == 0 && !is_all
         || size_bytes > SIZE_MAX_BYTES
         || !size_bytes.is_multiple_of(u64::from(block_bytes))
     {
@@ -191,7 +293,8 @@ fn check(spec: &Spec) -> Result<(), Problem> {
 
 /// What a volume in memory has in common with others.
 fn in_memory(spec: &Spec) -> Result<Base, Problem> {
-    let (uuid, former, _) = of_memory(spec);
+    let VolumeFound { info, former, .. } = of_memory(spec);
+    let uuid = info.uuid;
     if let Some(Former::Original(original)) = former {
         tell_copied_state(spec, original, uuid);
     }
@@ -200,7 +303,7 @@ fn in_memory(spec: &Spec) -> Result<Base, Problem> {
         atomic_bytes: mem::BUF_BYTES_MAX,
         // Nothing outlives a power failure that could be half written.
         atomic_power_fail_bytes: mem::BUF_BYTES_MAX,
-        ..spec.info(uuid, false)
+        ..info
     };
     let state = State::in_file(spec, uuid, former, None)?;
     Ok(Base::new(info, spec.size_bytes).with_state(state))
@@ -213,7 +316,7 @@ fn of_memory(spec: &Spec) -> VolumeFound {
         Some(held) if held.copy == Some(uuid) => Former::Original(held.volume),
         _ => Former::Own(identity::derive(spec.kind.name(), &spec.name)),
     };
-    (uuid, Some(former), None)
+    VolumeFound::new(spec, uuid, Some(former))
 }
 
 /// Warns an operator who relied on a copied state file, or on one from a backup.

@@ -170,6 +170,75 @@ pub enum Problem {
         /// As asked for.
         size_bytes: u64,
     },
+    /// Too few or too many volumes that it is to be made of.
+    #[error(
+        "a volume of the kind \"{kind}\" is made of {}: name as many in `of`",
+        how_many(*.least, *.most, *.has)
+    )]
+    PartCount {
+        /// Of the volume.
+        kind: &'static str,
+        /// As configured.
+        has: usize,
+        /// As many at least,
+        least: usize,
+        /// and at most.
+        most: usize,
+    },
+    /// A volume that it is to be made of has larger blocks.
+    #[error(
+        "the volume \"{part}\" has blocks of {part_block_bytes} bytes, this one of {block_bytes}: \
+         set block_bytes to {part_block_bytes} or a multiple of it"
+    )]
+    PartBlock {
+        /// The name of that volume.
+        part: String,
+        /// Bytes of its blocks.
+        part_block_bytes: u32,
+        /// Of the volume that is to be made.
+        block_bytes: u32,
+    },
+    /// A volume that it is to be made of may not be changed.
+    #[error("the volume \"{0}\" is read only: set read_only for this one too")]
+    PartReadOnly(String),
+    /// A volume that it is to be made of, or the range of it, is part of another.
+    #[error(
+        "the volume \"{part}\", or the range of it that this one would have, is part of \
+         \"{owner}\": name another volume, or a range that is free"
+    )]
+    PartTaken {
+        /// The name of that volume.
+        part: String,
+        /// The name of the volume that it is part of.
+        owner: String,
+    },
+    /// More, or, where that counts, less than the volumes that it is to be made of hold.
+    #[error("{}", parts_size(*.size_bytes, *.has_bytes))]
+    PartsSize {
+        /// As asked for.
+        size_bytes: u64,
+        /// What there is room for.
+        has_bytes: u64,
+    },
+    /// A place or a length that is no whole number of blocks.
+    #[error("`{key}` ({bytes}) is no multiple of the block size ({block_bytes})")]
+    NotInBlocks {
+        /// In the configuration.
+        key: &'static str,
+        /// As configured.
+        bytes: u64,
+        /// Of the volume.
+        block_bytes: u64,
+    },
+    /// Chunks of no bytes.
+    #[error("`chunk_bytes` is 0: set it to a multiple of the block size, as \"64KiB\"")]
+    NoChunk,
+    /// Too many volumes below each other.
+    #[error(
+        "it is made of volumes that are made of so many others that an I/O on it cannot tell them \
+         apart: make it of fewer"
+    )]
+    TooDeep,
     /// What the volume remembers beside its data cannot be trusted.
     #[error(
         "the state file {} {why}: bring it back from a backup, or, if no host relies on its \
@@ -219,6 +288,27 @@ fn server(holder: Option<u32>) -> String {
         None => "another process ('fuser' or 'lslocks' names it): stop that one or use another \
                  file"
             .to_owned(),
+    }
+}
+
+/// So many volumes, of which there are so many.
+fn how_many(least: usize, most: usize, has: usize) -> String {
+    match most {
+        1 => format!("one other, not of {has}"),
+        most => format!("{least} to {most} others, not of {has}"),
+    }
+}
+
+/// What is wrong with the size of a volume that is made of others.
+fn parts_size(size_bytes: u64, has_bytes: u64) -> String {
+    match (size_bytes, has_bytes) {
+        (_, 0) => "there is no room for it on the volumes that it is made of: make those larger, \
+                   or let it begin before their end"
+            .to_owned(),
+        _ => format!(
+            "the volumes that it is made of have room for {has_bytes} bytes, its size is \
+             {size_bytes}: set it to {has_bytes}"
+        ),
     }
 }
 

@@ -242,7 +242,7 @@ impl Volume for Ram {
             .lock()
             .expect("nothing panics under this lock");
         let from = self.size_bytes();
-        resize::check(self.info(), from, size_bytes, allow_shrink)?;
+        resize::check(&self.base, from, size_bytes, allow_shrink)?;
         if let Some(limit) = memory::limit().filter(|limit| size_bytes > limit.bytes) {
             return Err(ResizeError::Memory { size_bytes, limit });
         }

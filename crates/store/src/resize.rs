@@ -4,7 +4,7 @@ use std::io;
 
 use crate::memory::MemoryLimit;
 use crate::problem::remedy;
-use crate::{Info, Problem, SIZE_MAX_BYTES};
+use crate::{Base, Problem, SIZE_MAX_BYTES};
 
 /// Why a volume could not take another size, and what to do about it. It has
 /// the size that it had.
@@ -51,6 +51,29 @@ pub enum ResizeError {
         /// What there is.
         limit: MemoryLimit,
     },
+    /// More than the volumes below have room for.
+    #[error(
+        "a size of {size_bytes} bytes is more than the {has_bytes} that its volumes have room \
+         for: make those larger first, or ask for less"
+    )]
+    Below {
+        /// As asked for.
+        size_bytes: u64,
+        /// What there is room for.
+        has_bytes: u64,
+    },
+    /// The range that it would take of the volume below is another's.
+    #[error("the volume \"{0}\" lies behind it: remove that first")]
+    Taken(String),
+    /// Another volume is made of it, and relies on what it has.
+    #[error("the volume \"{0}\" is made of it and relies on its size: remove that first")]
+    Part(String),
+    /// It is as large as what it is made of.
+    #[error(
+        "a volume of the kind \"{0}\" is as large as its volumes, which keep their sizes: remove \
+         it, resize the last of them, and add it again"
+    )]
+    Fixed(&'static str),
     /// I/O on the part that would go has been under way too long.
     #[error("I/O on the part that would go does not end: try again when the disk answers")]
     Busy,
@@ -66,11 +89,12 @@ pub enum ResizeError {
 
 /// What is wrong with a change from `from` to `to` bytes on any volume.
 pub(crate) fn check(
-    info: &Info,
+    base: &Base,
     from: u64,
     to: u64,
     allow_shrink: bool,
 ) -> Result<(), ResizeError> {
+    let info = base.info();
     let block_bytes = info.block_bytes;
     // That a device has another size is no change of ours.
     if info.read_only && info.kind != "block" {
@@ -81,6 +105,9 @@ pub(crate) fn check(
             size_bytes: to,
             block_bytes,
         });
+    }
+    if let Some(owner) = base.taken.keeps_from(from, to) {
+        return Err(ResizeError::Part(owner));
     }
     if to < from && !allow_shrink {
         return Err(ResizeError::Shrink {

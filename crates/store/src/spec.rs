@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use uuid::Uuid;
 
-use crate::{Info, identity};
+use crate::{Info, KINDS, KindRow, identity};
 
 /// Bytes that a logical block may have.
 pub const BLOCK_SIZES: [u32; 2] = [512, 4096];
@@ -27,8 +27,8 @@ pub struct Spec {
     pub name: String,
     /// Where its data lies.
     pub kind: Kind,
-    /// Capacity, a multiple of `block_bytes`; 0, for a block device only, is
-    /// all that it has.
+    /// Capacity, a multiple of `block_bytes`; 0, where [`KindRow::has_own_size`], is all
+    /// that there is.
     pub size_bytes: u64,
     /// One of [`BLOCK_SIZES`].
     pub block_bytes: u32,
@@ -105,6 +105,7 @@ impl Spec {
             product: names.product,
             revision: names.revision,
             read_only: self.read_only,
+            is_thin: matches!(self.kind.name, "ram" | "file"),
             volatile_cache,
             atomic_bytes: ATOMIC_BYTES,
             atomic_power_fail_bytes: self.block_bytes,
@@ -112,39 +113,93 @@ impl Spec {
     }
 }
 
-/// Where a volume's data lies: a row of [`KINDS`](crate::KINDS), and a path where it has one.
+/// Where a volume's data lies: a row of [`KINDS`](crate::KINDS), and a path or other volumes
+/// where it has such.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Kind {
     pub(crate) name: &'static str,
     pub(crate) path: Option<PathBuf>,
+    pub(crate) of: Vec<String>,
+    pub(crate) settings: Settings,
+}
+
+/// What kinds of volumes that are made of others have besides.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Settings {
+    /// Nothing.
+    None,
+    /// Of a `slice`.
+    Slice {
+        /// The byte of the other volume that it begins at.
+        offset_bytes: u64,
+    },
+    /// Of a `stripe`.
+    Stripe {
+        /// Bytes that follow each other on one volume.
+        chunk_bytes: u32,
+    },
 }
 
 impl Kind {
     /// Nowhere: reads give zeros, writes are discarded.
-    pub const NULL: Kind = Kind {
-        name: "null",
-        path: None,
-    };
+    pub const NULL: Kind = Kind::in_memory("null");
     /// In memory of the process.
-    pub const RAM: Kind = Kind {
-        name: "ram",
-        path: None,
-    };
+    pub const RAM: Kind = Kind::in_memory("ram");
+
+    const fn in_memory(name: &'static str) -> Kind {
+        Kind {
+            name,
+            path: None,
+            of: Vec::new(),
+            settings: Settings::None,
+        }
+    }
+
+    fn at(name: &'static str, path: impl Into<PathBuf>) -> Kind {
+        let path = Some(path.into());
+        Kind {
+            path,
+            ..Kind::in_memory(name)
+        }
+    }
+
+    fn over(name: &'static str, of: &[&str], settings: Settings) -> Kind {
+        Kind {
+            of: of.iter().map(|&name| name.to_owned()).collect(),
+            settings,
+            ..Kind::in_memory(name)
+        }
+    }
 
     /// In a file, created if missing (its folder must be there).
     pub fn file(path: impl Into<PathBuf>) -> Kind {
-        Kind {
-            name: "file",
-            path: Some(path.into()),
-        }
+        Kind::at("file", path)
     }
 
     /// On a block device, which nothing else may use meanwhile.
     pub fn block(path: impl Into<PathBuf>) -> Kind {
-        Kind {
-            name: "block",
-            path: Some(path.into()),
-        }
+        Kind::at("block", path)
+    }
+
+    /// A range of the volume of a name, from a byte on.
+    pub fn slice(of: &str, offset_bytes: u64) -> Kind {
+        Kind::over("slice", &[of], Settings::Slice { offset_bytes })
+    }
+
+    /// The volumes of these names, one behind the other.
+    pub fn concat(of: &[&str]) -> Kind {
+        Kind::over("concat", of, Settings::None)
+    }
+
+    /// Chunks of the volumes of these names in turn (RAID 0).
+    pub fn stripe(of: &[&str], chunk_bytes: u32) -> Kind {
+        Kind::over("stripe", of, Settings::Stripe { chunk_bytes })
+    }
+
+    /// What is true of all of its kind.
+    pub fn row(&self) -> &'static KindRow {
+        let row = KINDS.iter().find(|row| row.name == self.name);
+        row.expect("every kind has a row")
     }
 
     /// Its word in the configuration.
@@ -157,9 +212,20 @@ impl Kind {
         self.path.as_deref()
     }
 
-    /// Whether it lies in memory of the process, and so ends with it.
+    /// The names of the volumes that it is made of, in the order that counts.
+    pub fn of(&self) -> &[String] {
+        &self.of
+    }
+
+    /// What it has besides.
+    pub fn settings(&self) -> Settings {
+        self.settings
+    }
+
+    /// Whether it lies in memory of the process, and so ends with it. What is made of others
+    /// ends with them.
     pub fn is_memory(&self) -> bool {
-        self.path.is_none()
+        self.path.is_none() && self.of.is_empty()
     }
 }
 
@@ -167,7 +233,8 @@ impl fmt::Display for Kind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.path {
             Some(path) => write!(f, "{} {}", self.name, path.display()),
-            None => f.write_str(self.name),
+            None if self.of.is_empty() => f.write_str(self.name),
+            None => write!(f, "{} of {}", self.name, self.of.join(", ")),
         }
     }
 }

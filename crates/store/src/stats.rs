@@ -99,22 +99,14 @@ struct Cells([AtomicU64; CELLS]);
 impl Here<'_, Cells> {
     #[inline]
     fn count_read(&self, len: u32) {
-        counters::add(len);
         self.one(READ);
         self.more(READ_BYTES, u64::from(len));
     }
 
     #[inline]
     fn count_write(&self, len: u32) {
-        counters::add(len);
         self.one(WRITE);
         self.more(WRITE_BYTES, u64::from(len));
-    }
-
-    /// Counts an I/O that moves no bytes.
-    fn count_bare(&self, cell: usize) {
-        counters::add(0);
-        self.one(cell);
     }
 
     #[inline]
@@ -130,22 +122,50 @@ impl Here<'_, Cells> {
 
 /// See the module.
 #[derive(Default)]
-pub(crate) struct Counters(Stripes<Cells>);
+pub(crate) struct Counters {
+    cells: Stripes<Cells>,
+    /// Its I/Os are done, and counted for the thread, on other volumes.
+    is_over_others: bool,
+}
 
 impl Counters {
+    /// Those of a volume that is made of others.
+    pub(crate) fn of_volume_over_others() -> Counters {
+        Counters {
+            is_over_others: true,
+            ..Counters::default()
+        }
+    }
+
+    /// Counts one for the thread.
+    #[inline]
+    fn count_here(&self, bytes: u32) {
+        if !self.is_over_others {
+            counters::add(bytes);
+        }
+    }
+
     /// Counts one finished I/O.
     #[inline]
     pub(crate) fn count(&self, io: &Io, result: &Result<(), Error>) {
         if let Err(error) = result {
             return self.count_error(error);
         }
-        let here = self.0.here();
+        let here = self.cells.here();
+        match io {
+            Io::Read { buf, .. }
+            | Io::Write { buf, .. }
+            | Io::OrWrite { buf, .. }
+            | Io::CompareAndWrite { write: buf, .. } => self.count_here(buf.len()),
+            Io::Flush | Io::Zero { .. } | Io::Deallocate { .. } => self.count_here(0),
+            Io::Compare { .. } | Io::Verify { .. } | Io::MarkUnreadable { .. } => {}
+        }
         match io {
             Io::Read { buf, .. } => here.count_read(buf.len()),
             Io::Write { buf, .. } | Io::OrWrite { buf, .. } => here.count_write(buf.len()),
-            Io::Flush => here.count_bare(FLUSH),
-            Io::Zero { .. } => here.count_bare(ZERO),
-            Io::Deallocate { .. } => here.count_bare(DEALLOCATE),
+            Io::Flush => here.one(FLUSH),
+            Io::Zero { .. } => here.one(ZERO),
+            Io::Deallocate { .. } => here.one(DEALLOCATE),
             Io::Compare { buf, .. } => {
                 here.one(COMPARE);
                 here.more(COMPARE_BYTES, u64::from(buf.len()));
@@ -166,14 +186,18 @@ impl Counters {
     /// Counts a read that was lent.
     #[inline]
     pub(crate) fn count_read(&self, len: u32) {
-        self.0.here().count_read(len);
+        self.count_here(len);
+        self.cells.here().count_read(len);
     }
 
     /// Counts a write that was received into memory of the volume.
     #[inline]
     pub(crate) fn count_write(&self, len: u32, result: &Result<(), Error>) {
         match result {
-            Ok(()) => self.0.here().count_write(len),
+            Ok(()) => {
+                self.count_here(len);
+                self.cells.here().count_write(len);
+            }
             Err(error) => self.count_error(error),
         }
     }
@@ -191,13 +215,13 @@ impl Counters {
             Error::Unreadable => 7,
             Error::Busy => 8,
         };
-        self.0.here().one(ERRORS + kind);
+        self.cells.here().one(ERRORS + kind);
     }
 
     pub(crate) fn stats(&self) -> Stats {
         work::spend_bytes(size_of::<Counters>() as u64);
         let mut sums = [0u64; CELLS];
-        for cells in self.0.iter() {
+        for cells in self.cells.iter() {
             work::spend_bytes(size_of::<Cells>() as u64);
             for (sum, cell) in sums.iter_mut().zip(&cells.0) {
                 *sum = sum.wrapping_add(cell.load(Relaxed));

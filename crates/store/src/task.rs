@@ -10,6 +10,7 @@ use reactor::{FileIo, Token};
 use crate::io::{Error, Io};
 use crate::kept::Saving;
 use crate::locks::StripePlace;
+use crate::over::CompositeTask;
 
 /// Low bits of a token that are a volume's: which of the volumes below something
 /// completes for. They are 0 in the token that an I/O is started with, and come back as
@@ -34,11 +35,12 @@ pub enum Progress {
 #[derive(Debug)]
 pub struct Task(TaskKind);
 
-/// Those of the kinds of volumes in this crate take no memory of their own.
+/// Those of volumes that are made of no others take no memory of their own.
 #[derive(Debug)]
 enum TaskKind {
     File(FileTask),
     Ram(RamTask),
+    Composite(Box<CompositeTask>),
     Parked(Box<dyn Parked>),
 }
 
@@ -80,6 +82,7 @@ impl Task {
         match &self.0 {
             TaskKind::File(task) => matches!(task.wait, Some(TaskWait::Range(_))),
             TaskKind::Ram(_) => false,
+            TaskKind::Composite(task) => task.is_waiting(),
             TaskKind::Parked(state) => state.is_waiting(),
         }
     }
@@ -95,6 +98,7 @@ impl Task {
                 files.cancel_file(token);
             }
             TaskKind::Ram(_) => {}
+            TaskKind::Composite(task) => task.cancel(files, token),
             TaskKind::Parked(state) => state.cancel(files, token),
         }
     }
@@ -107,12 +111,26 @@ impl Task {
         }
     }
 
+    /// The same of a volume that is made of others.
+    pub(crate) fn into_composite(self) -> Box<CompositeTask> {
+        match self.0 {
+            TaskKind::Composite(task) => task,
+            other => unreachable!("the task of another volume: {other:?}"),
+        }
+    }
+
     /// The same of a RAM volume.
     pub(crate) fn into_ram(self) -> RamTask {
         match self.0 {
             TaskKind::Ram(task) => task,
             other => unreachable!("the task of another volume: {other:?}"),
         }
+    }
+}
+
+impl From<Box<CompositeTask>> for Progress {
+    fn from(task: Box<CompositeTask>) -> Progress {
+        Progress::Pending(Task(TaskKind::Composite(task)))
     }
 }
 

@@ -10,6 +10,7 @@ mod fake;
 mod faults;
 mod identity;
 mod opening;
+mod over;
 mod ram;
 mod ranges;
 mod resizing;
