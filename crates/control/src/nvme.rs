@@ -487,13 +487,19 @@ pub(crate) fn volume(sink: &mut Sink, section: &Section, volumes: &Volumes) -> O
     known_volume(sink, &name, volumes)
 }
 
-/// The name of a volume that the file has.
+/// The name of a volume that the file has, and that hosts may be served.
 pub(crate) fn known_volume(sink: &mut Sink, name: &At<&str>, volumes: &Volumes) -> Option<String> {
-    if volumes.names.find(name.value).is_some() {
-        return Some(name.value.to_owned());
-    }
-    let hint = volumes.names.hint(name.value);
-    let text = format!("there is no volume \"{}\"{hint}", name.value);
+    let text = match volumes.names.find(name.value) {
+        Some(None) => return Some(name.value.to_owned()),
+        Some(Some(owner)) => format!(
+            "the volume \"{}\" is part of \"{owner}\", and hosts are served that one alone",
+            name.value
+        ),
+        None => {
+            let hint = volumes.names.hint(name.value);
+            format!("there is no volume \"{}\"{hint}", name.value)
+        }
+    };
     sink.add(&name.span, text);
     None
 }

@@ -293,6 +293,8 @@ impl Planner<'_> {
                 Counterpart::Both(old, new) => self.volume(old, new),
             }
         }
+        // What is made of others stands behind them, and goes before them.
+        self.phases[Phase::Close as usize].reverse();
     }
 
     fn volume(&mut self, old: &Spec, new: &Spec) {
@@ -330,7 +332,7 @@ impl Planner<'_> {
             allow_shrink: false,
         };
         let text = match new.size_bytes {
-            0 => format!("volume \"{name}\" becomes as large as its device"),
+            0 => format!("volume \"{name}\" becomes as large as what is below it"),
             _ => format!("volume \"{name}\" grows from {from} to {to}: its hosts are told"),
         };
         self.add(Phase::Grow, change, None, text);

@@ -6,7 +6,9 @@ use faults::Fault;
 use iscsi::{Auth, Target};
 use nvmf::{AnaGroup, HostTerms};
 use server::parts::Shared;
-use server::{Ana, Change, ChangeError, Config, IscsiTargetSpec, Running, Start, check};
+use server::{
+    Ana, Change, ChangeError, Config, IscsiTargetSpec, Running, Start, StartError, check,
+};
 
 use crate::plan::{PlannedChange, at_restart, plan, until_restart};
 
@@ -165,7 +167,15 @@ impl ServedDocument {
             return (desired, still, lines);
         }
         for spec in &desired.volumes {
-            if self.missing.volumes.contains(&spec.name)
+            let is_missing = self.missing.volumes.contains(&spec.name);
+            let mut parts = spec.kind.of().iter();
+            if let Some(part) = parts.find(|part| still.volumes.contains(part))
+                && is_missing
+            {
+                lines.push(StartError::Part(spec.name.clone(), part.clone()).to_string());
+                still.volumes.push(spec.name.clone());
+            } else if is_missing
+                && spec.kind.of().is_empty()
                 && let Err(why) = running.shared().can_open(spec)
             {
                 still.volumes.push(spec.name.clone());

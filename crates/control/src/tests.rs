@@ -23,6 +23,7 @@ mod patterns;
 mod plan;
 mod rdma;
 mod secrets;
+mod volumes;
 
 const EXAMPLE: &str = include_str!("../../../weft.example.toml");
 

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 use server::check;
-use store::{BLOCK_SIZES, KINDS, Kind, SIZE_MAX_BYTES, Spec};
+use store::{BLOCK_SIZES, KINDS, Kind, KindRow, Problem, SIZE_MAX_BYTES, Settings, Spec};
 use uuid::Uuid;
 
 use crate::by_name::ByName;
@@ -16,11 +16,18 @@ use crate::value::format_size;
 /// A logical block where the file says nothing.
 pub(crate) const BLOCK_BYTES_DEFAULT: u32 = 4096;
 
+mod parts;
+
+/// Bytes of a stripe's chunk where the file says nothing.
+const CHUNK_BYTES_DEFAULT: u32 = 64 << 10;
+
 /// Volumes, and how a later section finds them.
 pub(crate) struct Volumes {
+    /// Those that others are made of stand before these.
     pub list: Vec<Spec>,
-    /// Names, of broken ones too, so that one mistake is told once.
-    pub names: ByName<()>,
+    /// Names, of broken ones too, so that one mistake is told once; with the volume that each
+    /// is part of.
+    pub names: ByName<Option<String>>,
 }
 
 pub(crate) fn volumes(sink: &mut Sink, file: &Section, folder: &Path) -> Volumes {
@@ -28,6 +35,7 @@ pub(crate) fn volumes(sink: &mut Sink, file: &Section, folder: &Path) -> Volumes
     let mut lines: HashMap<String, usize> = HashMap::new();
     let mut paths: HashMap<PathBuf, usize> = HashMap::new();
     let mut taken = TakenNames::default();
+    let mut made = Vec::new();
     for section in file.tables(sink, SCHEMA, "volume", VOLUME) {
         let name = volume_name(sink, &section);
         if let Some(name) = &name {
@@ -51,17 +59,23 @@ pub(crate) fn volumes(sink: &mut Sink, file: &Section, folder: &Path) -> Volumes
         }
         if let Some(volume) = &volume {
             taken.add(sink, &section, volume);
+            made.extend(parts::MadeVolume::new(&section, volume));
         }
-        names.extend(name.map(|name| (name, ())));
+        names.extend(name);
         list.extend(volume);
     }
     if !file.has("volume") && !file.has("file_system") {
         let text = "there is no [[volume]] and no [[file_system]]: nothing to serve";
         sink.add(&(0..0), text);
     }
+    let owners = parts::owners(sink, &made, &names);
+    let owned = |name: String| {
+        let owner = owners.get(name.as_str()).map(|owner| (*owner).to_owned());
+        (name, owner)
+    };
     Volumes {
-        list,
-        names: ByName::new(names),
+        names: ByName::new(names.iter().cloned().map(owned)),
+        list: parts::in_order(sink, list, &made),
     }
 }
 
@@ -76,7 +90,6 @@ fn volume_name(sink: &mut Sink, section: &Section) -> Option<String> {
 }
 
 fn volume(sink: &mut Sink, section: &Section, folder: &Path, name: Option<&str>) -> Option<Spec> {
-    let kind = volume_kind(sink, section, folder);
     let block_bytes = match section.number(sink, "block_bytes", true) {
         Some(block) => {
             let known = BLOCK_SIZES
@@ -91,6 +104,7 @@ fn volume(sink: &mut Sink, section: &Section, folder: &Path, name: Option<&str>)
         }
         None => Some(BLOCK_BYTES_DEFAULT),
     };
+    let kind = volume_kind(sink, section, folder, block_bytes);
     let mut kinds = KINDS.iter().filter(|kind| kind.has_own_size);
     let has_own_size = kinds.any(|kind| section.says("kind", kind.name));
     if !has_own_size {
@@ -128,7 +142,7 @@ fn volume(sink: &mut Sink, section: &Section, folder: &Path, name: Option<&str>)
         kind: kind?,
         size_bytes: match size {
             Some(size) => size.value,
-            // All that the device has.
+            // All that there is below.
             None if has_own_size && !section.has("size") => 0,
             None => return None,
         },
@@ -150,20 +164,105 @@ fn is_adopted(sink: &mut Sink, section: &Section) -> bool {
     section.flag(sink, "adopt").unwrap_or(false)
 }
 
-fn volume_kind(sink: &mut Sink, section: &Section, folder: &Path) -> Option<Kind> {
+fn volume_kind(
+    sink: &mut Sink,
+    section: &Section,
+    folder: &Path,
+    block_bytes: Option<u32>,
+) -> Option<Kind> {
     section.missing(sink, "kind", "kind = \"ram\"");
     let words: Vec<&str> = KINDS.iter().map(|kind| kind.name).collect();
     let kind = &KINDS[choice(sink, section, "kind", &words)?];
+    only_of_its_kind(sink, section, kind);
+    if *kind.parts.end() > 0 {
+        let of = volumes_below(sink, section, kind);
+        let settings = settings(sink, section, kind, block_bytes);
+        return Some(kind.over(of?, settings?));
+    }
     let Some(example) = kind.path else {
-        if section.has("path") {
-            let text = format!(
-                "a \"{}\" volume has no `path`; leave it out, or set `kind = \"file\"`",
-                kind.name
-            );
-            sink.add(&section.span_of("path"), text);
-        }
         return Some(kind.at(None));
     };
     section.missing(sink, "path", &format!("path = \"{example}\""));
     Some(kind.at(Some(file(sink, section, "path", folder)?)))
+}
+
+/// Refuses keys that other kinds have alone.
+fn only_of_its_kind(sink: &mut Sink, section: &Section, kind: &KindRow) {
+    let has = |row: &KindRow, key: &str| match key {
+        "path" => row.path.is_some(),
+        "of" => *row.parts.end() > 0,
+        _ => row.own_key.is_some_and(|(own, _)| own == key),
+    };
+    let own_keys = KINDS.iter().filter_map(|row| row.own_key);
+    for key in ["path", "of"].into_iter().chain(own_keys.map(|(own, _)| own)) {
+        if !section.has(key) || has(kind, key) {
+            continue;
+        }
+        let others = KINDS.iter().filter(|row| has(row, key));
+        let others: Vec<&str> = others.map(|row| row.name).collect();
+        let text = format!(
+            "a \"{}\" volume has no `{key}`; leave it out, or set `kind` to \"{}\"",
+            kind.name,
+            others.join("\", \"")
+        );
+        sink.add(&section.span_of(key), text);
+    }
+}
+
+/// The names of the volumes that it is made of.
+fn volumes_below(sink: &mut Sink, section: &Section, kind: &KindRow) -> Option<Vec<String>> {
+    section.missing(sink, "of", "of = [\"disk0\"]");
+    let of = section.texts(sink, "of")?;
+    if !kind.parts.contains(&of.len()) {
+        let problem = Problem::PartCount {
+            kind: kind.name,
+            has: of.len(),
+            least: *kind.parts.start(),
+            most: *kind.parts.end(),
+        };
+        sink.add(&section.span_of("of"), problem.to_string());
+        return None;
+    }
+    Some(of.iter().map(|name| name.value.to_owned()).collect())
+}
+
+/// What it has besides, as its kind has.
+fn settings(
+    sink: &mut Sink,
+    section: &Section,
+    kind: &KindRow,
+    block_bytes: Option<u32>,
+) -> Option<Settings> {
+    let mut in_blocks = |key, default: u32| {
+        let Some(bytes) = section.number(sink, key, true) else {
+            return (!section.has(key)).then_some(default.into());
+        };
+        let block_bytes = u64::from(block_bytes?);
+        if !bytes.value.is_multiple_of(block_bytes) {
+            let bytes_of = bytes.value;
+            let problem = Problem::NotInBlocks {
+                key,
+                bytes: bytes_of,
+                block_bytes,
+            };
+            sink.add(&bytes.span, problem.to_string());
+            return None;
+        }
+        Some(bytes.value)
+    };
+    match kind.name {
+        "slice" => Some(Settings::Slice {
+            offset_bytes: in_blocks("offset_bytes", 0)?,
+        }),
+        "stripe" => {
+            let bytes = in_blocks("chunk_bytes", CHUNK_BYTES_DEFAULT)?;
+            let chunk_bytes = u32::try_from(bytes).ok().filter(|bytes| *bytes > 0);
+            if chunk_bytes.is_none() {
+                let text = "`chunk_bytes` is from one block to less than 4GiB";
+                sink.add(&section.span_of("chunk_bytes"), text);
+            }
+            chunk_bytes.map(|chunk_bytes| Settings::Stripe { chunk_bytes })
+        }
+        _ => Some(Settings::None),
+    }
 }

@@ -181,7 +181,8 @@ impl<'c> Back<'c> {
             };
             let what = format!("{} nsid {}", subsystem.nqn, namespace.nsid);
             let Some(path) = spec.kind.path() else {
-                let why = "nvmet serves files and devices: what is in memory is left out";
+                let why = "nvmet serves files and devices: what is in memory, or made of other volumes, is \
+                           left out";
                 self.lose(Access, &what, why);
                 continue;
             };

@@ -398,7 +398,7 @@ impl UnitPlace {
     }
 
     fn is_thin(&self) -> bool {
-        matches!(self.volume.info().kind, "ram" | "file")
+        self.volume.info().is_thin
     }
 
     /// What a target port shows of it.
@@ -422,9 +422,9 @@ impl UnitPlace {
         };
         let here = groups.iter().find(|group| group.tag == tag);
         // Memory has no larger blocks.
-        let physical = match info.kind {
-            "null" | "ram" => 1,
-            _ => PHYSICAL_BLOCK_BYTES / info.block_bytes,
+        let physical = match info.volatile_cache {
+            false => 1,
+            true => PHYSICAL_BLOCK_BYTES / info.block_bytes,
         };
         let unit = Unit {
             lun: self.lun,

@@ -241,6 +241,9 @@ pub enum ChangeError {
     /// The volume is still used: by what.
     #[error("volume \"{0}\" is used by {1}: remove that first")]
     InUse(String, String),
+    /// The first volume is part of the second.
+    #[error("volume \"{0}\" is part of the volume \"{1}\": remove that first")]
+    PartOf(String, String),
     /// The volume could not be opened.
     #[error("{0}")]
     Open(store::OpenError),
@@ -311,7 +314,7 @@ impl Shared {
     pub fn change(self: &Arc<Self>, change: Change, done: ChangeDone) {
         let opened = match &change {
             Change::AddVolume(spec) => match self.open_volume(spec) {
-                Ok(volume) => Some(volume),
+                Ok(volume) => Some((spec.clone(), volume)),
                 Err(error) => return done(self, Err(error)),
             },
             _ => None,
@@ -322,7 +325,7 @@ impl Shared {
         }
         let paths = path_states(&change);
         let begun = match opened {
-            Some(volume) => self.add_volume(volume),
+            Some((spec, volume)) => self.add_volume(&spec, volume),
             None => self.begin(change),
         };
         match begun {

@@ -1,11 +1,12 @@
 //! What of a configuration a start would fail at on this machine as it is now:
 //! looked at, and nothing made, changed or kept.
 
+use std::collections::HashSet;
 use std::io;
 use std::path::Path;
 
 use reactor::BoundListener;
-use store::{Info, Problem};
+use store::{Examined, Problem, Spec};
 
 use crate::change::kerberos::acceptor;
 use crate::config::{Config, Start};
@@ -30,23 +31,24 @@ pub fn examine(config: &Config) -> (Vec<Finding>, Config) {
     let (mut gone, mut gone_files) = (Vec::new(), Vec::new());
     let mut findings = Vec::new();
     let is_strict = config.start == Start::Strict;
-    let mut infos: Vec<Info> = Vec::new();
+    let mut found: Vec<Examined> = Vec::new();
+    let mut taken: HashSet<&str> = HashSet::new();
     for spec in &config.volumes {
-        let examined = store::examine(spec).map_err(StartError::Volume);
-        let examined = examined.and_then(|examined| {
-            own_identity(&examined.info, infos.iter()).map_err(StartError::Config)?;
-            Ok(examined)
-        });
-        match examined {
+        if spec.kind.of().iter().any(|part| taken.contains(&**part)) {
+            taken.insert(&spec.name);
+            continue;
+        }
+        match examine_volume(spec, &found) {
             Ok(examined) => {
-                infos.push(examined.info);
-                let notes = examined.note.into_iter();
+                let notes = examined.note.clone().into_iter();
                 findings.extend(notes.map(|text| Finding { text, stops: false }));
+                found.push(examined);
             }
             Err(error) => {
                 let is_taken = is_taken(&error);
-                if !is_taken {
-                    gone.push(spec.name.clone());
+                match is_taken {
+                    true => drop(taken.insert(&spec.name)),
+                    false => gone.push(spec.name.clone()),
                 }
                 findings.push(Finding {
                     text: error.to_string(),
@@ -91,6 +93,19 @@ pub fn examine(config: &Config) -> (Vec<Finding>, Config) {
     let mut served = config.clone();
     served.leave_out(&gone, &gone_files);
     (findings, served)
+}
+
+/// Looks at a volume beside those that were found.
+fn examine_volume(spec: &Spec, found: &[Examined]) -> Result<Examined, StartError> {
+    let below = spec.kind.of().iter().map(|part| {
+        let there = found.iter().find(|other| other.info.name == *part);
+        there.ok_or_else(|| StartError::Part(spec.name.clone(), part.clone()))
+    });
+    let below: Vec<&Examined> = below.collect::<Result<_, _>>()?;
+    let examined = store::examine_over(spec, &below).map_err(StartError::Volume)?;
+    let others = found.iter().map(|other| &other.info);
+    own_identity(&examined.info, others).map_err(StartError::Config)?;
+    Ok(examined)
 }
 
 /// Whether another process has the volume now.

@@ -39,6 +39,9 @@ pub enum StartError {
     /// A volume could not be opened.
     #[error("{0}")]
     Volume(store::OpenError),
+    /// The first volume is made of the second, which is not open.
+    #[error("volume \"{0}\": the volume \"{1}\", which it is made of, is not there")]
+    Part(String, String),
     /// A file system could not be opened.
     #[error("{0}")]
     FileSystem(String),
@@ -148,8 +151,7 @@ pub fn start_on(mut config: Config, listening: Vec<BoundListener>) -> Result<Run
     };
     let mut gone = Vec::new();
     for spec in &config.volumes {
-        let volume = store::open(spec).map_err(StartError::Volume);
-        let volume = volume.and_then(|volume| {
+        let volume = opened.open_volume(spec).and_then(|volume| {
             let others = opened.volumes.iter().map(|other| other.info());
             let own = own_identity(volume.info(), others);
             own.map_err(StartError::Config).map(|()| volume)
@@ -192,6 +194,21 @@ pub struct OpenedStore {
     pub wall: Wall,
     /// Sockets that listen already, each on the address of a listener; the others are bound.
     pub listening: Vec<BoundListener>,
+}
+
+impl OpenedStore {
+    /// Opens a volume, over those that are open.
+    pub fn open_volume(&self, spec: &store::Spec) -> Result<Arc<dyn Volume>, StartError> {
+        let below = spec.kind.of().iter().map(|part| {
+            let mut volumes = self.volumes.iter();
+            let found = volumes.find(|volume| volume.info().name == *part);
+            found
+                .cloned()
+                .ok_or_else(|| StartError::Part(spec.name.clone(), part.clone()))
+        });
+        let below = below.collect::<Result<_, _>>()?;
+        store::open_over(spec, below).map_err(StartError::Volume)
+    }
 }
 
 impl<V: Volume + 'static> From<Vec<Arc<V>>> for OpenedStore {

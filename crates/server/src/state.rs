@@ -67,6 +67,15 @@ pub(crate) fn own_identity<'i>(
     Ok(())
 }
 
+pub(crate) fn unknown_volume(name: &str) -> ChangeError {
+    ChangeError::Unknown("volume", format!("\"{name}\""))
+}
+
+/// The volume is in the middle of another change.
+pub(crate) fn volume_busy(name: &str) -> ChangeError {
+    ChangeError::InUse(name.to_owned(), "a resize that is not over".to_owned())
+}
+
 impl ServedState {
     pub fn new(listeners: Vec<ListenerSpec>) -> ServedState {
         let listener_next = u16::try_from(listeners.len()).expect("bounded by LISTENERS_MAX");
@@ -113,6 +122,31 @@ impl ServedState {
         self.volumes
             .iter()
             .find(|volume| volume.info().name == name)
+    }
+
+    /// The volumes that one is to be made of.
+    pub fn volumes_below(&self, spec: &store::Spec) -> Result<Vec<Arc<dyn Volume>>, ChangeError> {
+        let below = spec.kind.of().iter();
+        let below = below.map(|name| match self.volume(name) {
+            Some(volume) if self.is_resizing(volume) => Err(volume_busy(name)),
+            Some(volume) => Ok(volume.clone()),
+            None => Err(unknown_volume(name)),
+        });
+        below.collect()
+    }
+
+    /// The volume of a name, to which something is to be done that is not done to parts of
+    /// others, or while it is resized.
+    pub fn free_volume(&self, name: &str) -> Result<&Arc<dyn Volume>, ChangeError> {
+        let volume = self.volume(name);
+        let volume = volume.ok_or_else(|| unknown_volume(name))?;
+        if let Some(owner) = volume.base().owner() {
+            return Err(ChangeError::PartOf(name.to_owned(), owner));
+        }
+        match self.is_resizing(volume) {
+            true => Err(volume_busy(name)),
+            false => Ok(volume),
+        }
     }
 
     /// Whether a resize of the volume is under way.

@@ -338,10 +338,13 @@ impl SimTarget {
         pools: &[Pool],
     ) -> SimTarget {
         let volumes = media.iter().enumerate().map(|(n, m)| m.open(world, n));
-        let mut volumes: Vec<_> = volumes.collect();
+        let mut opened = OpenedStore::from(volumes.collect::<Vec<_>>());
         let is_medium = |spec: &&Spec| (0..media.len()).any(|n| spec.name == volume_name(n));
         let others = config.volumes.iter().filter(|spec| !is_medium(spec));
-        volumes.extend(others.map(|spec| store::open(spec).expect("memory is left")));
+        for spec in others {
+            let volume = opened.open_volume(spec).expect("memory is left");
+            opened.volumes.push(volume);
+        }
         let addresses = config.listeners.iter().map(|spec| spec.address);
         let addresses: Vec<SocketAddr> = addresses.collect();
         let listeners = addresses.iter().copied().map(BoundListener::unbound);
@@ -355,7 +358,6 @@ impl SimTarget {
             _ => Ok(BoundListener::unbound(address)),
         });
         let now = world.borrow().now;
-        let mut opened = OpenedStore::from(volumes);
         if let Some(nfs) = nfs {
             opened.file_systems = vec![nfs.start(now)];
             opened.journal = Some(nfs.journal());

@@ -198,6 +198,7 @@ pub(crate) const KINDS: &[Kind] = &[
 pub(super) const REFERENCES: &[(&str, &str, &str)] = &[
     ("volume", "subsystem/namespace", "volume"),
     ("volume", "target/lun", "volume"),
+    ("volume", "volume", "of"),
     ("file_system", "export", "file_system"),
     ("subsystem", "target", "subsystem"),
     ("listener", "subsystem", "listeners"),

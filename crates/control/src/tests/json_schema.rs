@@ -42,7 +42,13 @@ fn mistakes(whole: &Value, schema: &Value, value: &Value, at: &str) -> Vec<Strin
         }
         ("minimum", Value::Number(_)) => no(value.as_i64().is_none_or(|n| n >= 0), "such number"),
         // There is one, of sizes.
-        ("pattern", Value::String(text)) => no(crate::value::parse_size(text).is_ok(), "size"),
+        ("pattern", Value::String(text)) => {
+            let sizes = crate::pattern::members(text);
+            let are_sizes = sizes
+                .iter()
+                .all(|text| crate::value::parse_size(text).is_ok());
+            no(are_sizes, "size")
+        }
         ("items", Value::Array(items)) => items.iter().flat_map(|item| judge(said, item)).collect(),
         ("properties", Value::Object(members)) => members
             .iter()

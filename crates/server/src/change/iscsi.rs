@@ -6,7 +6,7 @@ use engine::About;
 use scsi::provisioning::{Threshold, Thresholds};
 use scsi::{AccessState, Modes};
 
-use super::namespaces::{check_ana_groups, subsystem, unknown_volume, volume_busy};
+use super::namespaces::{check_ana_groups, subsystem};
 use super::*;
 use crate::config::Protocol;
 use crate::state::ServedState;
@@ -479,11 +479,7 @@ fn place_lun(
         let text = format!("{} of {name}", lun.lun);
         return Err(ChangeError::Exists("LUN", text));
     }
-    let volume = state.volume(&lun.volume);
-    let volume = volume.ok_or_else(|| unknown_volume(&lun.volume))?.clone();
-    if state.is_resizing(&volume) {
-        return Err(volume_busy(&lun.volume));
-    }
+    let volume = state.free_volume(&lun.volume)?.clone();
     if places.users(&volume).iter().any(|(user, _)| user == name) {
         let text = format!("volume \"{}\" is there already in {name}", lun.volume);
         return Err(ChangeError::Invalid(text));

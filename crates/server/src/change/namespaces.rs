@@ -85,11 +85,7 @@ impl Shared {
             let name = format!("{} of {nqn}", spec.nsid);
             return Err(ChangeError::Exists("namespace", name));
         }
-        let volume = state.volume(&spec.volume);
-        let volume = volume.ok_or_else(|| unknown_volume(&spec.volume))?;
-        if state.is_resizing(volume) {
-            return Err(volume_busy(&spec.volume));
-        }
+        let volume = state.free_volume(&spec.volume)?;
         let namespace = namespace(spec, volume.as_ref());
         let mut known = subsystem.namespaces.iter();
         let is_there = known.any(|known| known.uuid == namespace.uuid)
@@ -401,15 +397,6 @@ fn unknown_subsystem(nqn: &str) -> ChangeError {
     ChangeError::Unknown("subsystem", nqn.to_owned())
 }
 
-pub(super) fn unknown_volume(name: &str) -> ChangeError {
-    ChangeError::Unknown("volume", format!("\"{name}\""))
-}
-
-/// The volume is in the middle of another change.
-pub(super) fn volume_busy(name: &str) -> ChangeError {
-    ChangeError::InUse(name.to_owned(), "a resize that is not over".to_owned())
-}
-
 /// A namespace as the registry knows it.
 fn namespace(spec: &NamespaceSpec, volume: &dyn Volume) -> Namespace {
     let info = volume.info();
@@ -423,7 +410,7 @@ fn namespace(spec: &NamespaceSpec, volume: &dyn Volume) -> Namespace {
             true => WriteProtect::Permanent,
             false => WriteProtect::Off,
         },
-        is_thin: matches!(info.kind, "ram" | "file"),
+        is_thin: info.is_thin,
         persists_state: volume.state().can_persist(),
         volatile_cache: info.volatile_cache,
         ana_group: spec.ana_group,

@@ -2,8 +2,8 @@
 
 use faults::Fault;
 
-use super::namespaces::{unknown_volume, volume_busy};
 use super::*;
+use crate::state::{unknown_volume, volume_busy};
 use engine::About;
 
 impl Shared {
@@ -14,17 +14,41 @@ impl Shared {
         check::volume_name(&spec.name).map_err(ChangeError::Invalid)?;
         check::names(&spec.names).map_err(ChangeError::Invalid)?;
         self.expect_no_volume(&spec.name)?;
+        let below = self.volumes_below(spec)?;
         self.take_files(spec)?;
-        store::open(spec).map_err(|error| {
+        store::open_over(spec, below).map_err(|error| {
             self.state().files.remove(&spec.name);
             ChangeError::Open(error)
         })
     }
 
-    /// Adds a volume that was opened for it.
-    pub(super) fn add_volume(&self, volume: Arc<dyn Volume>) -> Result<Left, ChangeError> {
-        let name = volume.info().name.clone();
-        let added = self.state().add_volume(volume);
+    /// The volumes that one is to be made of.
+    fn volumes_below(&self, spec: &store::Spec) -> Result<Vec<Arc<dyn Volume>>, ChangeError> {
+        let below = self.state().volumes_below(spec)?;
+        below
+            .iter()
+            .try_for_each(|part| self.expect_unplaced(part))?;
+        Ok(below)
+    }
+
+    fn expect_unplaced(&self, volume: &Arc<dyn Volume>) -> ChangeOutcome {
+        let user = self.nvme.places().user(volume);
+        match user.or_else(|| self.iscsi.places().user(volume)) {
+            Some(user) => Err(ChangeError::InUse(volume.info().name.clone(), user)),
+            None => Ok(()),
+        }
+    }
+
+    /// Adds a volume that was opened for it. Meanwhile what it is made of may have been given
+    /// to hosts.
+    pub(super) fn add_volume(
+        &self,
+        spec: &store::Spec,
+        volume: Arc<dyn Volume>,
+    ) -> Result<Left, ChangeError> {
+        let name = spec.name.clone();
+        let below = self.volumes_below(spec);
+        let added = below.and_then(|_| self.state().add_volume(volume));
         if added.is_err() {
             self.state().files.remove(&name);
         }
@@ -51,9 +75,11 @@ impl Shared {
         let at = (state.volumes.iter()).position(|volume| volume.info().name == name);
         let at = at.ok_or_else(|| unknown_volume(name))?;
         let volume = state.volumes[at].clone();
-        let user = self.nvme.places().user(&volume);
-        if let Some(user) = user.or_else(|| self.iscsi.places().user(&volume)) {
-            return Err(ChangeError::InUse(name.to_owned(), user));
+        self.expect_unplaced(&volume)?;
+        let owner = volume.base().owner();
+        // One that is being closed needs its name no more.
+        if let Some(owner) = owner.filter(|owner| state.volume(owner).is_some()) {
+            return Err(ChangeError::PartOf(name.to_owned(), owner));
         }
         if state.is_resizing(&volume) {
             return Err(volume_busy(name));

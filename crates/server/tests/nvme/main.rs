@@ -21,6 +21,7 @@ mod limits;
 mod live;
 mod memory;
 mod panics;
+mod parts;
 mod protocols;
 mod rdma;
 mod rdma_host;

@@ -1,0 +1,228 @@
+//! Volumes that are made of others.
+
+use server::Change;
+use store::Settings;
+
+use super::*;
+
+const REST: &str = "[[nvme.subsystem]]\nnqn = \"nqn.2026-01.io.weft:a\"\nallow_any_host = true\n\
+                    [[listener]]\naddress = \"127.0.0.1:4420\"\n";
+
+/// A volume of a kind with these keys.
+fn volume(name: &str, kind: &str, keys: &str) -> String {
+    format!("[[volume]]\nname = \"{name}\"\nkind = \"{kind}\"\n{keys}\n")
+}
+
+fn ram(name: &str) -> String {
+    volume(name, "ram", "size = \"1GiB\"")
+}
+
+fn with_rest(volumes: &[String]) -> String {
+    volumes.concat() + REST
+}
+
+/// 32 volumes of 1 GiB on a stripe of five.
+fn many() -> String {
+    let drives = "size = \"8GiB\"\npath = \"d{0..4}.img\"";
+    let slices = "of = [\"pool\"]\noffset_bytes = \"{0..31}GiB\"\nsize = \"1GiB\"";
+    with_rest(&[
+        // In any order.
+        volume("v{0..31}", "slice", slices),
+        volume(
+            "pool",
+            "stripe",
+            "of = [\"d{0..4}\"]\nchunk_bytes = \"128KiB\"",
+        ),
+        volume("d{0..4}", "file", drives),
+    ])
+}
+
+#[test]
+fn volumes_stand_behind_those_that_they_are_made_of() {
+    let config = read(&many()).unwrap();
+    let names: Vec<&str> = config.volumes.iter().map(|spec| &*spec.name).collect();
+    assert_eq!(names[..7], ["d0", "d1", "d2", "d3", "d4", "pool", "v0"]);
+    let pool = &config.volumes[5];
+    assert_eq!(pool.kind.of(), ["d0", "d1", "d2", "d3", "d4"]);
+    let chunk_bytes = 128 << 10;
+    assert_eq!(pool.kind.settings(), Settings::Stripe { chunk_bytes });
+    assert_eq!(pool.size_bytes, 0, "all that there is");
+    let last = &config.volumes[37];
+    let offset_bytes = 31 << 30;
+    assert_eq!(last.kind, Kind::slice("pool", offset_bytes));
+    assert_eq!(last.size_bytes, 1 << 30);
+}
+
+#[test]
+fn parts_that_are_not_there_or_are_others_already_are_told_with_their_place() {
+    let of = |names: &str| format!("of = [{names}]");
+    let slice = |from: &str| format!("of = [\"a\"]\noffset_bytes = \"{from}\"\nsize = \"4KiB\"");
+    let cases: [(&[String], &str, &[&str]); 9] = [
+        (
+            &[ram("disk"), volume("s", "slice", &of("\"disc\""))],
+            "8:6",
+            &["there is no volume \"disc\"", "did you mean `disk`?"],
+        ),
+        (
+            &[volume("s", "slice", &of("\"s\""))],
+            "4:6",
+            &["the volume \"s\" is made of itself"],
+        ),
+        (
+            &[
+                ram("a"),
+                ram("b"),
+                volume("s", "stripe", &of("\"a\", \"a\"")),
+            ],
+            "12:6",
+            &["is part of \"s\" already"],
+        ),
+        (
+            &[
+                ram("a"),
+                volume("s", "slice", &slice("0")),
+                volume("t", "slice", &slice("2KiB")),
+            ],
+            "15:16",
+            &["`offset_bytes` (2048) is no multiple of the block size (4096)"],
+        ),
+        (
+            &[
+                ram("a"),
+                volume("s", "slice", &slice("0")),
+                volume("t", "slice", &slice("0")),
+            ],
+            "14:6",
+            &["what \"t\" takes of it, is part of \"s\" already"],
+        ),
+        (
+            &[ram("a"), volume("s", "stripe", &of("\"a\""))],
+            "8:6",
+            &["2 to 32 others, not of 1"],
+        ),
+        (
+            &[
+                ram("a"),
+                volume("s", "ram", "size = \"1GiB\"\nof = [\"a\"]"),
+            ],
+            "9:6",
+            &[
+                "a \"ram\" volume has no `of`",
+                "set `kind` to \"slice\", \"concat\", \"stripe\"",
+            ],
+        ),
+        (
+            &[
+                ram("a"),
+                volume("s", "slice", "of = [\"a\"]\nchunk_bytes = 4096"),
+            ],
+            "9:15",
+            &["a \"slice\" volume has no `chunk_bytes`", "\"stripe\""],
+        ),
+        (
+            &[
+                ram("a"),
+                ram("b"),
+                volume("s", "stripe", "of = [\"a\", \"b\"]\nchunk_bytes = 0"),
+            ],
+            "13:15",
+            &["`chunk_bytes` is from one block"],
+        ),
+    ];
+    for (volumes, at, parts) in cases {
+        expect(&with_rest(volumes), at, parts);
+    }
+    // Slices beside each other, and all of one in the end.
+    let beside = [
+        ram("a"),
+        volume("s", "slice", &slice("0")),
+        volume("t", "slice", &slice("4KiB")),
+    ];
+    read(&with_rest(&beside)).unwrap();
+    let to_the_end = volume("u", "slice", "of = [\"a\"]\noffset_bytes = \"8KiB\"");
+    read(&with_rest(&[&beside[..], &[to_the_end]].concat())).unwrap();
+}
+
+#[test]
+fn circle_of_volumes_is_told_of_each_of_them() {
+    let made = |name: &str, of: &str| volume(name, "slice", &format!("of = [\"{of}\"]"));
+    let text = with_rest(&[made("a", "b"), made("b", "c"), made("c", "a")]);
+    let problems = read(&text).unwrap_err();
+    assert_eq!(problems.len(), 3);
+    assert!(
+        problems[2]
+            .text
+            .contains("the volume \"c\" is made of itself")
+    );
+    // So is what lies too deep.
+    let levels = |count: usize| {
+        let others = (1..count).map(|n| made(&format!("v{n}"), &format!("v{}", n - 1)));
+        let volumes: Vec<String> = [ram("v0")].into_iter().chain(others).collect();
+        read(&with_rest(&volumes))
+    };
+    levels(9).unwrap();
+    let problems = levels(10).unwrap_err();
+    assert!(
+        problems[0].text.contains("more than 8 deep"),
+        "{problems:?}"
+    );
+}
+
+#[test]
+fn hosts_are_served_no_part_of_another_volume() {
+    let text = many().replace(
+        "allow_any_host = true",
+        "allow_any_host = true\nvolumes = [\"d1\"]",
+    );
+    let told = only(&text);
+    let expected = "the volume \"d1\" is part of \"pool\", and hosts are served that one alone";
+    assert!(told.contains(expected), "{told}");
+    let target = "[[iscsi.target]]\nname = \"iqn.2026-01.io.weft:a\"\nallow_any_initiator = true\n\
+                  volumes = [\"pool\"]\n[[listener]]\naddress = \"127.0.0.1:3260\"\n\
+                  protocol = \"iscsi\"\n";
+    let told = only(&format!("{}{target}", many()));
+    assert!(
+        told.contains("the volume \"pool\" is part of \"v0\""),
+        "{told}"
+    );
+    let whole = many().replace(
+        "allow_any_host = true",
+        "allow_any_host = true\nvolumes = [\"v5\"]",
+    );
+    read(&whole).unwrap();
+}
+
+#[test]
+fn volumes_are_opened_from_the_bottom_and_closed_from_the_top() {
+    let made = read(&many()).unwrap();
+    let nothing = read(&with_rest(&[ram("else")])).unwrap();
+    let names = |from: &Config, to: &Config| -> Vec<String> {
+        let changes = plan(from, to).expect("it may change").into_iter();
+        let names = changes.filter_map(|planned| match planned.change {
+            Change::AddVolume(spec) => Some(format!("+{}", spec.name)),
+            Change::RemoveVolume { name } => Some(format!("-{name}")),
+            _ => None,
+        });
+        names.collect()
+    };
+    let opened = names(&nothing, &made);
+    assert_eq!(
+        opened[..7],
+        ["+d0", "+d1", "+d2", "+d3", "+d4", "+pool", "+v0"]
+    );
+    assert_eq!(opened[38], "-else", "what is in memory goes last");
+    let closed = names(&made, &nothing);
+    assert_eq!(closed[0], "-v31");
+    assert_eq!(
+        closed[31..38],
+        ["-v0", "-pool", "-d4", "-d3", "-d2", "-d1", "-d0"]
+    );
+    assert_eq!(closed[38], "+else");
+    // Where its data lies does not change while it is served.
+    let other = read(&many().replace("128KiB", "64KiB")).unwrap();
+    let refused = plan(&made, &other).expect_err("another chunk").join("\n");
+    assert!(
+        refused.contains("volume \"pool\": nothing but its size changes"),
+        "{refused}"
+    );
+}
