@@ -251,7 +251,7 @@ impl Eviction {
             let line = match subsystem {
                 Some(subsystem) if subsystem.hosts.is_some() => format!(
                     "take {host} off the hosts of the [[nvme.subsystem]] {target}: `weft rm \
-                     subsystem/host {target} {host}`"
+                     subsystem/host {target} {host} --disconnect`"
                 ),
                 Some(_) => format!(
                     "`allow_any_host` lets any host in: list `hosts` of the [[nvme.subsystem]] \

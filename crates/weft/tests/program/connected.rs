@@ -406,7 +406,7 @@ fn eviction_of_a_listed_host_names_the_command_that_keeps_it_out() {
         let shown = open.answer(&["evict", "host", HOST]);
         let (_, command) = shown.split_once("`weft rm ").expect("a command");
         let (command, _) = command.split_once('`').expect("its end");
-        let words = command.split_whitespace().chain(["--disconnect"]);
+        let words = command.split_whitespace();
         open.answer(&Vec::from_iter(["rm"].into_iter().chain(words)));
         let url = format!("nvme-tcp://127.0.0.1:{}/{NQN}", open.nvme);
         let again = weft(&["perf", &url, "--hostnqn", HOST, "--runtime", "100ms"]);
