@@ -5,8 +5,8 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use api::{
-    ConnectionStatus, ConnectionTls, Connections, Host, Hosts, IscsiConnection, IscsiSession,
-    IscsiSessions, NfsClient, NfsClients,
+    AskedProtocol, ConnectionStatus, ConnectionTls, Connections, Host, Hosts, IscsiConnection,
+    IscsiSession, IscsiSessions, NfsClient, NfsClients,
 };
 use axum::Json;
 use axum::extract::rejection::QueryRejection;
@@ -47,7 +47,7 @@ pub(crate) fn routes() -> OpenApiRouter<Arc<ServedFile>> {
 #[serde(deny_unknown_fields)]
 struct ConnectionQuery {
     /// What they speak.
-    #[param(value_type = Option<api::Protocol>)]
+    #[param(value_type = Option<AskedProtocol>, inline)]
     protocol: Option<String>,
     /// The name or address of the host.
     host: Option<String>,
@@ -347,7 +347,7 @@ struct WantedHost {
 /// Which connections are asked for, in terms of what they say.
 #[derive(Default)]
 pub(crate) struct Wanted {
-    protocol: Option<api::Protocol>,
+    protocol: Option<AskedProtocol>,
     host: Option<WantedHost>,
     /// Subsystems and targets that a volume is behind.
     targets: Option<BTreeSet<String>>,
@@ -383,9 +383,9 @@ impl Wanted {
 
     fn of(query: &ConnectionQuery, seen: &Seen) -> Result<Wanted, Problem> {
         let protocol = query.protocol.as_ref().map(|name| {
-            let mut all = api::Protocol::ALL.into_iter();
+            let mut all = AskedProtocol::ALL.into_iter();
             all.find(|one| one.name() == name).ok_or_else(|| {
-                let names = api::Protocol::ALL.map(api::Protocol::name).join(", ");
+                let names = AskedProtocol::ALL.map(AskedProtocol::name).join(", ");
                 let detail = format!("there is no protocol {name:?}: it is one of {names}");
                 Problem::new(StatusCode::BAD_REQUEST, detail)
             })
@@ -439,8 +439,8 @@ impl Wanted {
             let own = info.target.as_ref();
             own.is_some_and(|own| targets.contains(own))
         };
-        self.protocol
-            .is_none_or(|protocol| protocol == protocol_of(info.protocol))
+        let shown = AskedProtocol::of(protocol_of(info.protocol), info.is_rdma);
+        self.protocol.is_none_or(|asked| asked.has(shown))
             && self.host.as_ref().is_none_or(is_host)
             && self.targets.as_ref().is_none_or(is_target)
     }

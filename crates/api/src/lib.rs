@@ -71,3 +71,80 @@ impl Protocol {
         }
     }
 }
+
+/// Which connections are asked for: of a protocol, or of what carries it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum AskedProtocol {
+    /// NVMe/TCP.
+    NvmeTcp,
+    /// NVMe/RDMA.
+    NvmeRdma,
+    /// iSCSI.
+    Iscsi,
+    /// NFS of all versions.
+    Nfs,
+    /// NFS by RDMA alone.
+    NfsRdma,
+}
+
+impl AskedProtocol {
+    /// All there are.
+    pub const ALL: [AskedProtocol; 5] = [
+        AskedProtocol::NvmeTcp,
+        AskedProtocol::NvmeRdma,
+        AskedProtocol::Iscsi,
+        AskedProtocol::Nfs,
+        AskedProtocol::NfsRdma,
+    ];
+
+    /// As it is asked for, and shown.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            AskedProtocol::NvmeTcp => "nvme-tcp",
+            AskedProtocol::NvmeRdma => "nvme-rdma",
+            AskedProtocol::Iscsi => "iscsi",
+            AskedProtocol::Nfs => "nfs",
+            AskedProtocol::NfsRdma => "nfs-rdma",
+        }
+    }
+
+    /// The one of a connection that says most of it.
+    #[must_use]
+    pub fn of(protocol: Protocol, is_rdma: bool) -> AskedProtocol {
+        match (protocol, is_rdma) {
+            (Protocol::NvmeTcp, false) => AskedProtocol::NvmeTcp,
+            (Protocol::NvmeTcp, true) => AskedProtocol::NvmeRdma,
+            (Protocol::Iscsi, _) => AskedProtocol::Iscsi,
+            (Protocol::Nfs, false) => AskedProtocol::Nfs,
+            (Protocol::Nfs, true) => AskedProtocol::NfsRdma,
+        }
+    }
+
+    /// Whether a connection that is shown as `shown` is one of those that are asked for.
+    #[must_use]
+    pub fn has(self, shown: AskedProtocol) -> bool {
+        self == shown || (self, shown) == (AskedProtocol::Nfs, AskedProtocol::NfsRdma)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn connections_by_rdma_are_those_of_a_word_of_their_own_and_of_nfs() {
+        let asked = |protocol, is_rdma| {
+            let shown = AskedProtocol::of(protocol, is_rdma);
+            let all = AskedProtocol::ALL.into_iter();
+            let all = all.filter(|asked| asked.has(shown));
+            all.map(AskedProtocol::name).collect::<Vec<_>>()
+        };
+        assert_eq!(asked(Protocol::NvmeTcp, false), ["nvme-tcp"]);
+        assert_eq!(asked(Protocol::NvmeTcp, true), ["nvme-rdma"]);
+        assert_eq!(asked(Protocol::Iscsi, false), ["iscsi"]);
+        assert_eq!(asked(Protocol::Nfs, false), ["nfs"]);
+        assert_eq!(asked(Protocol::Nfs, true), ["nfs", "nfs-rdma"]);
+    }
+}

@@ -1,8 +1,8 @@
 //! The columns of each kind of answer.
 
 use api::{
-    AuditRecord, ConfigObject, ConnectionStatus, EventLine, HistoryEntry, Host, IscsiSession,
-    NfsClient, RefusalSummary,
+    AskedProtocol, AuditRecord, ConfigObject, ConnectionStatus, EventLine, HistoryEntry, Host,
+    IscsiSession, NfsClient, RefusalSummary,
 };
 
 use crate::{Cell, NamedRates};
@@ -39,10 +39,7 @@ pub const fn figure<T>(head: &'static str, cell: fn(&T) -> Cell) -> Column<T> {
 pub const CONNECTIONS: &[Column<ConnectionStatus>] = &[
     text("ID", |of| Cell::text(&of.id)),
     text("protocol", |of| {
-        Cell::text(match of.rdma {
-            true => "NVMe/RDMA",
-            false => of.protocol.name(),
-        })
+        Cell::text(AskedProtocol::of(of.protocol, of.rdma).name())
     }),
     text("peer", |of| Cell::text(of.peer.to_string())),
     text("local", |of| Cell::text(of.local.to_string())),
