@@ -274,7 +274,7 @@ mod tests {
     use crate::Settings;
 
     #[test]
-    fn what_a_queue_waits_for_is_told_as_far_as_it_has_come() {
+    fn queue_says_what_it_waits_for_as_far_as_it_has_come() {
         let silent = TcpListener::bind("127.0.0.1:0").expect("a port is free");
         let to = silent.local_addr().expect("it is bound");
         let key = Psk::new(PskHash::Sha256, |bytes| bytes.fill(7));
