@@ -32,9 +32,12 @@ pub enum MpaError {
     /// PD_Length is above 512.
     #[error("MPA frame with {0} bytes of private data, of which 512 are allowed")]
     PrivateDataLen(u16),
-    /// The peer's revision is neither 1 nor 2, or not that of the Request.
+    /// The revision of a Request is neither 1 nor 2.
     #[error("MPA revision {0}, of which 1 and 2 are known")]
     Revision(u8),
+    /// The revision of a Reply is not that of the Request, which is enhanced.
+    #[error("MPA Reply of revision {0} to a Request of revision 2: the peer knows no RFC 6581")]
+    ReplyRevision(u8),
     /// The peer wants markers.
     #[error("peer wants MPA markers, which are not supported: turn them off there")]
     Markers,
@@ -274,7 +277,7 @@ pub(crate) fn outcome(reply: &ParsedFrame<'_>, wishes: &Wishes) -> Result<ReplyO
         return Ok(ReplyOutcome::Rejected);
     }
     if reply.revision != MPA_REVISION_MAX {
-        return Err(MpaError::Revision(reply.revision));
+        return Err(MpaError::ReplyRevision(reply.revision));
     }
     if reply.flags & mpa_flags::MARKERS != 0 {
         return Err(MpaError::Markers);

@@ -273,11 +273,11 @@ fn reply_that_is_wrong_ends_the_connection_without_a_word() {
         (reply(mpa_flags::ENHANCED, None), MpaError::NotEnhanced),
         (
             mpa_frame(MPA_REPLY_KEY, (0, 1), None, b""),
-            MpaError::Revision(1),
+            MpaError::ReplyRevision(1),
         ),
         (
             mpa_frame(MPA_REPLY_KEY, (0, 3), None, b""),
-            MpaError::Revision(3),
+            MpaError::ReplyRevision(3),
         ),
         (request(0, 2, Some((2, 2)), b""), MpaError::Key),
         (
