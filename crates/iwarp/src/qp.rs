@@ -361,6 +361,22 @@ impl Qp {
         self.begin_body(None);
     }
 
+    /// The first `len_max` bytes of the body of the Send that is arriving are for the machine
+    /// above too: they become part of [`Qp::head`]. What comes behind them is passed over.
+    pub fn body_into_head(&mut self, len_max: u32) {
+        self.extend_head(len_max);
+    }
+
+    /// Nothing needs what is on its way to the data of `tag` any more, whose memory is free:
+    /// it is passed over. [`QpOp::ReadDone`] tells nothing of it.
+    pub fn abandon(&mut self, tag: Tag) {
+        if self.inbound.is_on(tag) {
+            self.inbound.discard();
+        }
+        self.receiver.abandon(tag);
+        self.sender.abandon(tag);
+    }
+
     /// Memory for the body that goes to `tag` is there: its first `wanted` bytes. What comes
     /// behind them is passed over.
     pub fn prepared(&mut self, tag: Tag, wanted: u32) {

@@ -77,6 +77,8 @@ pub(super) struct FpduReceiver {
     open: Option<OpenMessage>,
     /// The head of the Send that is arriving, or the header of RDMAP.
     pub(super) head: Vec<u8>,
+    /// Bytes of its body that the head takes too.
+    head_room: u32,
     body: BodyPlace,
     pub(super) body_wanted: u32,
     /// All of the body lies in the staged bytes, with what follows it in its FPDU.
@@ -103,6 +105,7 @@ impl Default for FpduReceiver {
             crc: 0,
             open: None,
             head: Vec::new(),
+            head_room: 0,
             body: BodyPlace::Unasked,
             body_wanted: 0,
             body_is_staged: false,
@@ -126,6 +129,13 @@ impl FpduReceiver {
     pub(super) fn staged_body(&self) -> Option<u32> {
         let is_staged = self.body_is_staged;
         is_staged.then(|| self.send_len - self.head.len() as u32)
+    }
+
+    /// The body that goes to the data of `tag` is passed over.
+    pub(super) fn abandon(&mut self, tag: Tag) {
+        if self.body == BodyPlace::Into(tag) {
+            self.body = BodyPlace::Dropped;
+        }
     }
 
     /// Whether an RDMA Write to `stag` is arriving.
@@ -209,7 +219,8 @@ impl Qp {
                         }
                         self.fpdu_is_here(is_intact);
                     }
-                    Walk::Header => unreachable!("payload was begun"),
+                    // Of data that was abandoned, whose CRC nothing can tell.
+                    Walk::Header => self.fpdu_is_here(true),
                 },
                 FpduState::Judged { left, crc, fault } => {
                     self.judge((left, crc, fault), staged, at)?;
@@ -340,7 +351,7 @@ impl Qp {
             }
             return match segment.opcode {
                 opcode::WRITE => self.write_segment(&fpdu, segment),
-                opcode::READ_RESPONSE => self.response_segment(&fpdu, segment).map(Some),
+                opcode::READ_RESPONSE => self.response_segment(&fpdu, segment),
                 _ => Err(TerminateCode::UNEXPECTED_OPCODE),
             };
         }
@@ -399,7 +410,7 @@ impl Qp {
         &mut self,
         fpdu: &TaggedFpdu,
         segment: Segment,
-    ) -> Result<(Tag, u32), TerminateCode> {
+    ) -> Result<Option<(Tag, u32)>, TerminateCode> {
         let is_expected = matches!(self.receiver.open, None | Some(OpenMessage::Response));
         let read = self.sender.oldest_read().filter(|_| is_expected);
         let read = read.ok_or(TerminateCode::UNEXPECTED_OPCODE)?;
@@ -411,7 +422,8 @@ impl Qp {
         if !is_in_order || segment.is_last != (segment.len == left) {
             return Err(TerminateCode::SINK_BOUNDS);
         }
-        let destination = (read.sink.tag, read.sink.offset + read.received);
+        let place = (read.sink.tag, read.sink.offset + read.received);
+        let destination = read.is_wanted.then_some(place);
         if read.received == 0 {
             self.receiver.read_bytes.clear();
         }
@@ -443,6 +455,7 @@ impl Qp {
                 return Err(TerminateCode::NO_BUFFER);
             }
             receiver.head.clear();
+            receiver.head_room = 0;
             receiver.body = BodyPlace::Unasked;
             receiver.body_is_staged = false;
             receiver.send_len = 0;
@@ -501,7 +514,10 @@ impl Qp {
             opcode::WRITE | opcode::READ_RESPONSE => 0,
             opcode::READ_REQUEST => ReadRequest::LEN,
             opcode::TERMINATE => TerminateControl::LEN,
-            _ => usize::from(self.settings.head_max) - self.receiver.head.len(),
+            _ => {
+                let of_body = self.receiver.head_room as usize;
+                usize::from(self.settings.head_max) + of_body - self.receiver.head.len()
+            }
         };
         let left = len.min(head_max as u32);
         if left > 0 {
@@ -510,13 +526,14 @@ impl Qp {
                 body: len - left,
             };
         } else if matches!(opcode, opcode::WRITE | opcode::READ_RESPONSE) {
-            match destination.unwrap_or_default() {
-                (OWN_BYTES, _) => {
+            match destination {
+                Some((OWN_BYTES, _)) => {
                     let tail = self.receiver.tail(self.terms.crc);
                     self.inbound.begin_text(len, tail);
                     self.receiver.state = FpduState::Payload;
                 }
-                (tag, offset) => self.begin_payload(tag, offset, len, u32::MAX),
+                Some((tag, offset)) => self.begin_payload(tag, offset, len, u32::MAX),
+                None => self.begin_payload(0, 0, len, 0),
             }
         } else {
             self.begin_rest(len);
@@ -587,6 +604,23 @@ impl Qp {
         let start = self.body_start(len);
         self.inbound.begin_blocked(tag, start, len, tail);
         self.receiver.state = FpduState::Payload;
+    }
+
+    /// The machine above takes the body as bytes.
+    pub(super) fn extend_head(&mut self, len_max: u32) {
+        if self.life == Life::Ended {
+            return;
+        }
+        let FpduState::Body { len } = self.receiver.state else {
+            panic!("no body was told of");
+        };
+        self.receiver.body = BodyPlace::Dropped;
+        self.receiver.head_room = len_max;
+        let left = len.min(len_max);
+        self.receiver.state = FpduState::Head {
+            left,
+            body: len - left,
+        };
     }
 
     /// All of an FPDU has come.

@@ -104,8 +104,8 @@ pub(super) struct PendingRead {
     pub(super) stag: u32,
     pub(super) sink: DataPart,
     pub(super) received: u32,
-    /// It is the RTR, of which the machine above knows nothing.
-    is_rtr: bool,
+    /// The machine above asked for it, and has not abandoned it: the RTR is this end's own.
+    pub(super) is_wanted: bool,
 }
 
 /// A Read Request that waits for one before it to end.
@@ -201,6 +201,15 @@ impl FpduSender {
         Some(u64::from(read.sink.len - read.received))
     }
 
+    /// What is read to the data of `tag` is passed over.
+    pub(super) fn abandon(&mut self, tag: Tag) {
+        self.waiting.retain(|read| read.sink.tag != tag);
+        let pending = self.pending.iter_mut();
+        for read in pending.filter(|read| read.sink.tag == tag) {
+            read.is_wanted = false;
+        }
+    }
+
     /// Read Requests whose response has not come.
     pub(super) fn reads_under_way(&self) -> u64 {
         self.pending.len() as u64
@@ -210,7 +219,7 @@ impl FpduSender {
     pub(super) fn read_done(&mut self, stags: &mut Stags) -> Option<DataPart> {
         let read = self.pending.pop_front()?;
         stags.remove(read.stag);
-        (!read.is_rtr).then_some(read.sink)
+        read.is_wanted.then_some(read.sink)
     }
 
     /// Whether something may be sent.
@@ -264,7 +273,7 @@ impl FpduSender {
             stag,
             sink,
             received: 0,
-            is_rtr,
+            is_wanted: !is_rtr,
         });
         let msn = self.read_msn;
         self.read_msn = msn.wrapping_add(1);

@@ -10,6 +10,7 @@ use machine::Machine;
 use testkit::End;
 use testkit::iwarp::{Fpdus, mpa_frame};
 use wire::iwarp::{MPA_REQUEST_KEY, ReadRequest, TerminateCode, opcode, queue};
+use zerocopy::FromBytes;
 
 use crate::{BODY, HEAD, connected, feed, sent, settings};
 
@@ -93,6 +94,48 @@ fn send_that_is_all_head_or_nothing_needs_no_memory() {
         });
         assert_eq!(told, [received]);
         assert_eq!(end.machine.head(), message);
+    }
+}
+
+#[test]
+fn body_that_becomes_part_of_the_head_needs_no_memory_and_has_a_bound() {
+    let message = pattern(HEAD + 40);
+    for crc in [false, true] {
+        for (len_max, step) in [(40, 1), (40, 7), (30, 1), (30, 1000), (0, 3)] {
+            let (mut end, peer) = connected(settings(), crc);
+            end.machine.post_receives(1);
+            let mut stream = VecDeque::new();
+            for (from, to) in [
+                (0, 5),
+                (5, HEAD + 3),
+                (HEAD + 3, HEAD + 3),
+                (HEAD + 3, HEAD + 40),
+            ] {
+                let kind = (opcode::SEND, to == message.len());
+                let place = (queue::SEND, 1, from as u32);
+                stream.extend(peer.untagged(kind, 0, place, &message[from..to]));
+            }
+            let mut told = Vec::new();
+            loop {
+                while let Some(op) = end.next_op() {
+                    told.push(op);
+                    if op == QpOp::Body {
+                        end.machine.body_into_head(len_max);
+                    }
+                }
+                if end.receive(&mut stream, step) == 0 {
+                    break;
+                }
+            }
+            let received = QpOp::Received(ReceivedSend {
+                body_len: 40 - len_max,
+                tag: None,
+                invalidated: None,
+                is_solicited: false,
+            });
+            assert_eq!(told, [QpOp::Body, received]);
+            assert_eq!(end.machine.head(), &message[..HEAD + len_max as usize]);
+        }
     }
 }
 
@@ -725,4 +768,63 @@ fn large_messages_that_are_collected_come_in_large_receives() {
     let part = peer.tagged((opcode::WRITE, false), stag, 0, &pattern(60_000));
     assert_eq!(feed(&mut end, &part, usize::MAX), []);
     assert!(end.machine.recv_plan().stage_max > 60_000);
+}
+
+/// The sink STags of the Read Requests that `end` sends now.
+fn sinks_asked_for(end: &mut End<Qp>, peer: Fpdus) -> Vec<u32> {
+    let ulpdus = peer.cut(&mut sent(end)).into_iter();
+    let requests = ulpdus.map(|ulpdu| {
+        let (_, request) = ReadRequest::ref_from_suffix(&ulpdu).expect("a Read Request");
+        request.sink_stag.get()
+    });
+    requests.collect()
+}
+
+#[test]
+fn what_is_abandoned_is_passed_over_wherever_it_stands() {
+    let data = pattern(20);
+    for crc in [false, true] {
+        // Bytes of the response that have come when its data is abandoned.
+        for before in [0, 1, 20, 25, 30, 39, 60] {
+            let (mut end, peer) = connected(settings(), crc);
+            sent(&mut end);
+            end.set_memory(3, vec![0; 40]);
+            end.set_memory(4, vec![0; 20]);
+            for (tag, offset) in [(3, 0), (3, 20), (3, 20), (4, 0)] {
+                let sink = DataPart {
+                    tag,
+                    offset,
+                    len: 20,
+                };
+                end.machine.read(sink, 77, 0).expect("it takes reads");
+            }
+            let stags = sinks_asked_for(&mut end, peer);
+            assert_eq!(stags.len(), 2, "as many as the ORD");
+            let response = |stag| {
+                let mut bytes = peer.tagged((opcode::READ_RESPONSE, false), stag, 0, &data[..7]);
+                bytes.extend(peer.tagged((opcode::READ_RESPONSE, true), stag, 7, &data[7..]));
+                bytes
+            };
+            let mut stream: VecDeque<u8> = response(stags[0]).into();
+            let mut first: VecDeque<u8> = stream.drain(..before.min(stream.len())).collect();
+            while end.receive(&mut first, 1) > 0 {
+                assert_eq!(ops(&mut end), []);
+            }
+            end.machine.abandon(3);
+            // Memory that is no more: to place anything there panics.
+            end.set_memory(3, Vec::new());
+            stream.extend(response(stags[1]));
+            assert_eq!(feed(&mut end, &Vec::from(stream), 2), []);
+            let stags = sinks_asked_for(&mut end, peer);
+            assert_eq!(stags.len(), 1, "the third was not asked for yet");
+            let sink = DataPart {
+                tag: 4,
+                offset: 0,
+                len: 20,
+            };
+            let told = feed(&mut end, &response(stags[0]), 5);
+            assert_eq!(told, [QpOp::ReadDone(sink)]);
+            assert_eq!(end.memory[4], data);
+        }
+    }
 }
