@@ -368,13 +368,19 @@ impl Qp {
     }
 
     /// Nothing needs what is on its way to the data of `tag` any more, whose memory is free:
-    /// it is passed over. [`QpOp::ReadDone`] tells nothing of it.
+    /// it is passed over. [`QpOp::ReadDone`] tells nothing of it, and
+    /// [`Qp::has_abandoned_reads`] whether the peer is still asked for any.
     pub fn abandon(&mut self, tag: Tag) {
         if self.inbound.is_on(tag) {
             self.inbound.discard();
         }
         self.receiver.abandon(tag);
         self.sender.abandon(tag);
+    }
+
+    /// Whether memory of the peer is being read that was abandoned: it must stay there.
+    pub fn has_abandoned_reads(&self) -> bool {
+        self.sender.has_abandoned()
     }
 
     /// Memory for the body that goes to `tag` is there: its first `wanted` bytes. What comes
@@ -392,6 +398,11 @@ impl Qp {
         if self.life != Life::Ended {
             self.sender.post(work);
         }
+    }
+
+    /// Whether something that was posted is not all named yet.
+    pub fn has_posted(&self) -> bool {
+        self.sender.has_posted()
     }
 
     /// Reads memory of the peer, from Tagged Offset `to` of its `stag`, into `sink`, which

@@ -172,6 +172,10 @@ impl FpduSender {
         self.works.push_back(work);
     }
 
+    pub(super) fn has_posted(&self) -> bool {
+        !self.works.is_empty()
+    }
+
     pub(super) fn read(&mut self, sink: DataPart, source_stag: u32, source_to: u64) {
         self.waiting.push_back(WaitingRead {
             sink,
@@ -208,6 +212,11 @@ impl FpduSender {
         for read in pending.filter(|read| read.sink.tag == tag) {
             read.is_wanted = false;
         }
+    }
+
+    /// Whether a response is to come that is passed over.
+    pub(super) fn has_abandoned(&self) -> bool {
+        self.pending.iter().any(|read| !read.is_wanted)
     }
 
     /// Read Requests whose response has not come.

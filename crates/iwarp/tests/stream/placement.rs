@@ -810,11 +810,14 @@ fn what_is_abandoned_is_passed_over_wherever_it_stands() {
             while end.receive(&mut first, 1) > 0 {
                 assert_eq!(ops(&mut end), []);
             }
+            assert!(!end.machine.has_abandoned_reads());
             end.machine.abandon(3);
+            assert!(end.machine.has_abandoned_reads());
             // Memory that is no more: to place anything there panics.
             end.set_memory(3, Vec::new());
             stream.extend(response(stags[1]));
             assert_eq!(feed(&mut end, &Vec::from(stream), 2), []);
+            assert!(!end.machine.has_abandoned_reads());
             let stags = sinks_asked_for(&mut end, peer);
             assert_eq!(stags.len(), 1, "the third was not asked for yet");
             let sink = DataPart {
