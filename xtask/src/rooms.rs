@@ -19,7 +19,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("tune", &[]),
     ("nvmf", &["auth", "faults", "iwarp", "machine", "wire"]),
     ("scsi", &["wire"]),
-    ("iscsi", &["auth", "faults", "machine", "wire"]),
+    ("iscsi", &["auth", "faults", "iwarp", "machine", "wire"]),
     ("nfs", &["auth", "faults", "iwarp", "machine", "wire"]),
     ("iwarp", &["machine", "wire"]),
     ("reactor", &["faults", "mem"]),

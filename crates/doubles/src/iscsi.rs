@@ -4,9 +4,8 @@ use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::rc::Rc;
 
-use iscsi::target::{
-    AbortOutcome, Connection, ConnectionRole, Done, FatalError, RejectedPdu, TargetOp, Task,
-};
+use iscsi::accepted::AcceptedConnection;
+use iscsi::target::{AbortOutcome, ConnectionRole, Done, FatalError, RejectedPdu, TargetOp, Task};
 use iscsi::{LoginAnswer, Session};
 use machine::{Machine, Tag};
 use testkit::End;
@@ -27,7 +26,7 @@ const INQUIRY_LEN: u32 = 61;
 #[derive(Debug)]
 pub struct TargetDouble {
     /// The machine and its memory.
-    pub end: End<Connection>,
+    pub end: End<AcceptedConnection>,
     /// What the logical units hold.
     pub media: Vec<u8>,
     /// Tasks that wait for memory, and how much of it.
@@ -57,7 +56,7 @@ pub struct TargetDouble {
 
 impl TargetDouble {
     /// `machine` on `media`; its login makes it `role`.
-    pub fn new(machine: Connection, role: ConnectionRole, media: Vec<u8>) -> TargetDouble {
+    pub fn new(machine: AcceptedConnection, role: ConnectionRole, media: Vec<u8>) -> TargetDouble {
         TargetDouble {
             end: End::new(machine),
             media,

@@ -1,4 +1,4 @@
-//! A client of RPC-over-RDMA, made of a stream; and one against a server of nothing.
+//! The initiating end of a stream, by hand; and one against a server of RPC of nothing.
 
 use std::collections::VecDeque;
 
@@ -19,7 +19,7 @@ const SEND: Tag = 0;
 /// Regions of a client at a time.
 const REGIONS_MAX: Tag = 64;
 
-/// A client's end of a stream, with memory that the server may be told of.
+/// The end of a stream that has connected, with memory that the other may be told of.
 #[derive(Debug)]
 pub struct RdmaClient {
     /// The stream.
@@ -28,6 +28,8 @@ pub struct RdmaClient {
     pub received: Vec<(Vec<u8>, Option<u32>)>,
     /// Why the stream ended.
     pub fatal: Option<QpError>,
+    /// The other end has rejected it.
+    pub is_rejected: bool,
     /// Handles of its regions.
     regions: Vec<u32>,
 }
@@ -47,6 +49,7 @@ impl RdmaClient {
             end,
             received: Vec::new(),
             fatal: None,
+            is_rejected: false,
             regions: Vec::new(),
         }
     }
@@ -138,6 +141,7 @@ impl RdmaClient {
                     self.received.push((bytes, send.invalidated));
                 }
                 QpOp::Fatal(why) => self.fatal = Some(why),
+                QpOp::Rejected => self.is_rejected = true,
                 other => panic!("{other:?}"),
             }
         }

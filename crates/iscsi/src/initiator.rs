@@ -4,6 +4,7 @@
 //! CDBs, task management, text and NOPs, and tells what became of them. A
 //! [`InitiatorSession`] is what the connections of one session share.
 
+mod carried;
 mod connection;
 mod login;
 mod receive;
@@ -12,9 +13,13 @@ mod session;
 #[cfg(test)]
 mod tests;
 
+use iwarp::QpSettings;
 use machine::Tag;
 use wire::iscsi::{AsyncEvent, LoginStatus, TaskAttribute};
 
+use crate::iser::IserError;
+
+pub use carried::CarriedConnection;
 pub use connection::InitiatorConnection;
 pub use login::{Chap, RANDOM_LEN};
 pub use session::InitiatorSession;
@@ -72,6 +77,10 @@ pub struct InitiatorSettings {
     pub max_connections: u16,
     /// SCSI commands in flight on this connection at most.
     pub queue_depth: u16,
+    /// The stream of RDMA that carries the connection (RFC 7145), if it is not TCP: without
+    /// digests, and with no unsolicited data but that of commands. How Sends are taken follows
+    /// from iSER.
+    pub rdma: Option<QpSettings>,
 }
 
 impl InitiatorSettings {
@@ -94,6 +103,7 @@ impl InitiatorSettings {
             max_outstanding_r2t: 4,
             max_connections: 1,
             queue_depth: 128,
+            rdma: None,
         }
     }
 
@@ -311,6 +321,9 @@ pub enum InitiatorFatalError {
         /// Of the request.
         opcode: u8,
     },
+    /// The stream of RDMA ends, or what comes by it breaks iSER.
+    #[error(transparent)]
+    Rdma(#[from] IserError),
     /// The target broke the protocol.
     #[error("the target sent a PDU of opcode {opcode:02x}h: {what}")]
     Protocol {

@@ -1,10 +1,13 @@
 //! Operational keys, as the target answers them (RFC 7143, sections 6.2 and 13).
 
+use crate::carrier::Carrier;
 use crate::config::{DigestPolicy, PortalGroup, SessionLimits, Target};
+use crate::login::LoginRefused;
 use crate::negotiated::{LENGTH_MAX, LENGTH_MIN, Negotiated};
 use crate::nexus::SessionKind;
 use crate::text::Key;
 use crate::text::{self, IRRELEVANT, NONE, NOT_UNDERSTOOD, REJECT};
+use wire::iscsi::LoginStatus;
 
 /// The digest that there is.
 const CRC32C: &str = "CRC32C";
@@ -54,12 +57,33 @@ enum Rule {
     Marker,
     /// The interval of a marker: `Reject`.
     MarkerInterval,
+    /// `Yes` by RDMA, else `No`; the keys below are irrelevant then.
+    RdmaExtensions,
+    /// Most data of a PDU but Data-In and Data-Out: what one of both ends takes.
+    RecvDataSegmentLength(Receiver),
+    /// A number of its sender, 0 or at least 2; is not answered.
+    DeclaredNumber,
+    /// A boolean of its sender; is not answered.
+    DeclaredFlag(Option<DeclaredFlag>),
+}
+
+/// The end that receives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Receiver {
+    Initiator,
+    Target,
+}
+
+/// A flag that is declared, and that something depends on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum DeclaredFlag {
+    SolicitedOnly,
 }
 
 /// A key of the operational stage.
 struct KeyRow {
     name: &'static str,
-    /// Section of RFC 7143.
+    /// Section of RFC 7143, or of RFC 7145 behind that number.
     section: &'static str,
     rule: Rule,
     /// Of the session, hence of its leading connection alone (LO).
@@ -87,9 +111,33 @@ const fn length(field: Field) -> Rule {
     Rule::Number(field, Choice::Least, LENGTH_MIN as u64, LENGTH_MAX as u64)
 }
 
-/// RFC 7143, sections 13.1 to 13.25; RFC 7144, section 7.1.1. MaxBurstLength
-/// stands before FirstBurstLength, which must not exceed it.
-const ROWS: [KeyRow; 20] = [
+/// A key of iSER, which is declared.
+const fn declared_of_iser(name: &'static str, section: &'static str, rule: Rule) -> KeyRow {
+    row((name, section), rule, true, false)
+}
+
+/// RFC 7143, sections 13.1 to 13.25; RFC 7144, section 7.1.1; RFC 7145, section 6.
+/// MaxBurstLength stands before FirstBurstLength, which must not exceed it, and
+/// TaggedBufferForSolicitedDataOnly before ImmediateData, which depends on it.
+const ROWS: [KeyRow; 27] = [
+    row(
+        ("RDMAExtensions", "7145, 6.3"),
+        Rule::RdmaExtensions,
+        true,
+        false,
+    ),
+    declared_of_iser(
+        "TaggedBufferForSolicitedDataOnly",
+        "7145, 6.9",
+        Rule::DeclaredFlag(Some(DeclaredFlag::SolicitedOnly)),
+    ),
+    declared_of_iser("iSERHelloRequired", "7145, 6.10", Rule::DeclaredFlag(None)),
+    declared_of_iser(
+        "MaxOutstandingUnexpectedPDUs",
+        "7145, 6.7",
+        Rule::DeclaredNumber,
+    ),
+    declared_of_iser("MaxAHSLength", "7145, 6.8", Rule::DeclaredNumber),
     row(("HeaderDigest", "13.1"), Rule::HeaderDigest, false, true),
     row(("DataDigest", "13.1"), Rule::DataDigest, false, true),
     row(
@@ -97,6 +145,18 @@ const ROWS: [KeyRow; 20] = [
         Rule::MaxRecvDataSegmentLength,
         false,
         true,
+    ),
+    row(
+        ("TargetRecvDataSegmentLength", "7145, 6.4"),
+        Rule::RecvDataSegmentLength(Receiver::Target),
+        false,
+        false,
+    ),
+    row(
+        ("InitiatorRecvDataSegmentLength", "7145, 6.5"),
+        Rule::RecvDataSegmentLength(Receiver::Initiator),
+        false,
+        false,
     ),
     row(
         ("MaxConnections", "13.2"),
@@ -203,9 +263,13 @@ impl Rule {
             Rule::Number(_, Choice::Greatest, ..) => "max",
             Rule::Boolean(_, Choice::Least) => "AND",
             Rule::Boolean(_, Choice::Greatest) => "OR",
-            Rule::MaxRecvDataSegmentLength => "declared",
+            Rule::MaxRecvDataSegmentLength | Rule::DeclaredNumber | Rule::DeclaredFlag(_) => {
+                "declared"
+            }
             Rule::Marker => "No",
             Rule::MarkerInterval => "Reject",
+            Rule::RdmaExtensions => "AND",
+            Rule::RecvDataSegmentLength(_) => "min",
         }
     }
 }
@@ -245,6 +309,7 @@ pub(crate) struct Negotiation {
     limits: SessionLimits,
     header_digest: DigestPolicy,
     data_digest: DigestPolicy,
+    carrier: Carrier,
     agreed: Negotiated,
     /// Keys that came, by the bit of their row.
     came: u32,
@@ -276,6 +341,7 @@ impl Negotiation {
             limits,
             header_digest: group.header_digest.unwrap_or(target.header_digest),
             data_digest: group.data_digest.unwrap_or(target.data_digest),
+            carrier: Carrier::Tcp,
             agreed,
             came: 0,
             offered: 0,
@@ -299,6 +365,39 @@ impl Negotiation {
             },
             ..own
         }
+    }
+
+    /// The connection is carried by RDMA (RFC 7145, section 6). There are no digests, and no
+    /// unsolicited data but that of commands. A digest that the target requires is there if
+    /// CRCs of MPA are. Those that join a session are by RDMA if its first connection is.
+    pub fn set_carrier(&mut self, carrier: Carrier) -> Result<(), LoginRefused> {
+        if !self.is_leading && self.agreed.rdma_extensions != carrier.is_rdma() {
+            return Err(LoginRefused::because(
+                LoginStatus::CannotIncludeInSession,
+                "the connections of a session are all by TCP or all by RDMA, as its first is",
+            ));
+        }
+        let Carrier::Rdma { has_crc } = carrier else {
+            return Ok(());
+        };
+        let both = [self.header_digest, self.data_digest];
+        if both.contains(&DigestPolicy::Required) && !has_crc {
+            return Err(LoginRefused::error(
+                "the target requires digests, and its connection by RDMA has no CRCs of MPA: turn \
+                 them on in the initiator, or set `mpa_crc`",
+            ));
+        }
+        self.carrier = carrier;
+        self.header_digest = DigestPolicy::None;
+        self.data_digest = DigestPolicy::None;
+        self.limits.error_recovery_level = 0;
+        self.limits.initial_r2t = true;
+        self.agreed.rdma_extensions = true;
+        if self.kind == SessionKind::Normal {
+            self.agreed.max_recv_data_segment_length =
+                Negotiated::default().max_recv_data_segment_length;
+        }
+        Ok(())
     }
 
     /// Takes the operational keys of a request and answers them; keys that are
@@ -343,7 +442,9 @@ impl Negotiation {
     /// Says what the target has to say of its own, once, and asks for what it
     /// insists on.
     pub fn declare(&mut self, out: &mut Vec<u8>) {
-        if !std::mem::replace(&mut self.has_declared, true) {
+        // What limits PDUs by RDMA is negotiated.
+        let is_declared = self.kind == SessionKind::Discovery || !self.carrier.is_rdma();
+        if !std::mem::replace(&mut self.has_declared, true) && is_declared {
             let length = self.agreed.max_recv_data_segment_length.to_string();
             text::push(out, "MaxRecvDataSegmentLength", &length);
         }
@@ -426,6 +527,66 @@ impl Negotiation {
             }
             Rule::Marker => fixed(text::yes_or_no(false)),
             Rule::MarkerInterval => fixed(REJECT),
+            Rule::RdmaExtensions
+            | Rule::RecvDataSegmentLength(_)
+            | Rule::DeclaredNumber
+            | Rule::DeclaredFlag(_) => self.answer_of_iser(row, value),
+        }
+    }
+
+    /// What is answered to a key of iSER (RFC 7145, section 6).
+    fn answer_of_iser(
+        &mut self,
+        row: &KeyRow,
+        value: &str,
+    ) -> Result<Option<String>, NegotiationFailed> {
+        let is_rdma = self.carrier.is_rdma();
+        let answer = match row.rule {
+            Rule::RdmaExtensions => match text::boolean(value) {
+                None => REJECT,
+                Some(false) if is_rdma => {
+                    let remedy = "the connection is by RDMA, where it is `Yes`";
+                    return Err(NegotiationFailed::new(row.name, value, remedy));
+                }
+                Some(flag) => text::yes_or_no(flag && is_rdma),
+            },
+            _ if !is_rdma => IRRELEVANT,
+            Rule::RecvDataSegmentLength(receiver) => match declared_length(value) {
+                None => REJECT,
+                Some(length) => {
+                    let length = self.agree_on_length(receiver, length);
+                    return Ok(Some(length.to_string()));
+                }
+            },
+            Rule::DeclaredNumber => match text::number(value) {
+                None | Some(1) => REJECT,
+                Some(_) => return Ok(None),
+            },
+            _ => match (text::boolean(value), row.rule) {
+                (None, _) => REJECT,
+                (Some(flag), Rule::DeclaredFlag(Some(DeclaredFlag::SolicitedOnly))) => {
+                    self.agreed.solicited_only = Some(flag);
+                    return Ok(None);
+                }
+                _ => return Ok(None),
+            },
+        };
+        Ok(Some(answer.to_owned()))
+    }
+
+    /// Most data that `receiver` takes in a PDU: the smaller of its and of what the initiator
+    /// says.
+    fn agree_on_length(&mut self, receiver: Receiver, length: u32) -> u32 {
+        match receiver {
+            Receiver::Initiator => {
+                self.agreed.max_send_data_segment_length = length;
+                length
+            }
+            Receiver::Target => {
+                let length = length.min(self.limits.max_recv_data_segment_bytes);
+                self.agreed.max_recv_data_segment_length = length;
+                length
+            }
         }
     }
 
@@ -458,7 +619,11 @@ impl Negotiation {
         match field {
             Field::MaxConnections => limits.connections_max.into(),
             Field::InitialR2t => limits.initial_r2t.into(),
-            Field::ImmediateData => limits.immediate_data.into(),
+            // Where the memory of a write begins must be known to read the rest of it.
+            Field::ImmediateData => {
+                let is_known = self.agreed.solicited_only.is_some() || !self.carrier.is_rdma();
+                (limits.immediate_data && is_known).into()
+            }
             Field::MaxBurstLength => limits.max_burst_bytes.into(),
             // At most MaxBurstLength, as negotiated or by default.
             Field::FirstBurstLength => limits

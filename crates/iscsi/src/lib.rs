@@ -3,9 +3,12 @@
 //! command.
 #![forbid(unsafe_code)]
 
+pub mod accepted;
+mod carrier;
 mod config;
 mod discovery;
 pub mod initiator;
+pub mod iser;
 mod keys;
 mod login;
 mod name;
@@ -18,6 +21,7 @@ pub mod support;
 pub mod target;
 pub mod text;
 
+pub use carrier::Carrier;
 pub use config::{
     Advertise, Auth, Credentials, DigestPolicy, InitiatorAcl, Portal, PortalGroup, Redirect,
     SessionLimits, Target,

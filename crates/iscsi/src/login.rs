@@ -7,6 +7,7 @@ use std::sync::Arc;
 use wire::iscsi::{LoginRequest, LoginResponse, LoginStatus, Stage, VERSION, flags};
 use zerocopy::big_endian::U16;
 
+use crate::carrier::Carrier;
 use crate::config::Target;
 use crate::keys::{self, Negotiation};
 use crate::name::NAME_LEN_MAX;
@@ -32,6 +33,8 @@ pub struct LoginStep {
     pub request: LoginRequest,
     /// Text, at most [`LOGIN_TEXT_MAX`] bytes.
     pub text: Vec<u8>,
+    /// What carries the connection.
+    pub carrier: Carrier,
 }
 
 /// A Login Response.

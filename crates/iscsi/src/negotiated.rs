@@ -39,6 +39,23 @@ pub struct Negotiated {
     pub data_sequence_in_order: bool,
     /// ErrorRecoveryLevel.
     pub error_recovery_level: u8,
+    /// RDMAExtensions: data is moved by RDMA, and those that limit data segments limit
+    /// other PDUs than Data-In and Data-Out (RFC 7145, section 6).
+    pub rdma_extensions: bool,
+    /// TaggedBufferForSolicitedDataOnly: the memory of a write begins behind what came with its
+    /// command; `None`: the initiator does not say.
+    pub solicited_only: Option<bool>,
+}
+
+impl Negotiated {
+    /// Most data of a Data-In PDU.
+    #[inline]
+    pub(crate) fn data_in_max(&self) -> u32 {
+        match self.rdma_extensions {
+            true => self.max_burst_length,
+            false => self.max_send_data_segment_length,
+        }
+    }
 }
 
 impl Default for Negotiated {
@@ -59,6 +76,8 @@ impl Default for Negotiated {
             data_pdu_in_order: true,
             data_sequence_in_order: true,
             error_recovery_level: 0,
+            rdma_extensions: false,
+            solicited_only: None,
         }
     }
 }

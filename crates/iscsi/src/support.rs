@@ -22,7 +22,7 @@ mod tests {
         let names: Vec<_> = keys().map(|key| key.name).collect();
         let distinct: BTreeSet<_> = names.iter().collect();
         assert_eq!(names.len(), distinct.len());
-        // Those of RFC 7143, sections 12.1 and 13, and the four of RFC 3720.
-        assert_eq!(names.len(), 35);
+        // Those of RFC 7143, sections 12.1 and 13, the four of RFC 3720, and those of RFC 7145.
+        assert_eq!(names.len(), 42);
     }
 }

@@ -32,6 +32,8 @@ use self::recovery::{Hole, KeptAnswer};
 use self::tasks::{Kind, State, Tasks};
 use self::text::Exchange;
 use self::transfers::{NO_TRANSFER, Transfers};
+use crate::carrier::Carrier;
+use crate::iser::IserError;
 use crate::negotiated::Negotiated;
 use crate::session::Session;
 use machine::inbound::{Inbound, Walk};
@@ -245,6 +247,10 @@ pub enum FatalError {
     },
     /// The initiator did not answer a NOP-In in time.
     KeepAlive,
+    /// The stream of RDMA ends, or what comes by it breaks iSER.
+    Rdma(IserError),
+    /// The listener serves no initiators by TCP.
+    TcpNotServed,
 }
 
 impl FatalError {
@@ -274,6 +280,10 @@ impl fmt::Display for FatalError {
                 false => write!(f, "CmdSN {cmd_sn} came, and {expected} did not"),
             },
             FatalError::KeepAlive => f.write_str("no answer to a NOP-In in time"),
+            FatalError::Rdma(error) => error.fmt(f),
+            FatalError::TcpNotServed => f.write_str(
+                "refused: the listener is for iSER alone (`rdma = \"only\"`), and this came by TCP",
+            ),
         }
     }
 }
@@ -335,6 +345,11 @@ impl Done {
         }
     }
 
+    /// Whether the task was aborted.
+    pub(crate) fn is_aborted(&self) -> bool {
+        self.is_aborted
+    }
+
     /// The task was aborted by a task management function: it has no response.
     pub fn aborted() -> Done {
         Done {
@@ -387,6 +402,7 @@ pub struct Connection {
     phase: ConnectionPhase,
     header_digest: bool,
     data_digest: bool,
+    carrier: Carrier,
     keys: Negotiated,
     session: Rc<RefCell<Session>>,
     cid: u16,
@@ -501,6 +517,7 @@ impl Connection {
             phase: ConnectionPhase::Login,
             header_digest: false,
             data_digest: false,
+            carrier: Carrier::Tcp,
             keys: Negotiated::default(),
             session: Rc::new(RefCell::new(Session::new(0, 1, true))),
             cid: 0,
@@ -555,6 +572,31 @@ impl Connection {
     /// Whether headers are.
     pub fn header_digest(&self) -> bool {
         self.header_digest
+    }
+
+    /// Says what carries it, before its first PDU.
+    pub(crate) fn set_carrier(&mut self, carrier: Carrier) {
+        self.carrier = carrier;
+    }
+
+    /// The values of its keys.
+    pub(crate) fn keys(&self) -> &Negotiated {
+        &self.keys
+    }
+
+    /// The task whose data is next and waits for its memory.
+    pub(crate) fn arriving_tag(&self) -> Option<Tag> {
+        self.inbound.blocked_tag()
+    }
+
+    /// The task with this Initiator Task Tag, in any state.
+    pub(crate) fn tag_of(&self, itt: u32) -> Option<Tag> {
+        self.tasks.find(itt)
+    }
+
+    /// Ends it: what carries it has ended.
+    pub(crate) fn lose(&mut self) {
+        self.end();
     }
 
     /// Tasks in flight, those included whose answer is not sent yet.

@@ -10,11 +10,12 @@ use std::ops::Range;
 use std::rc::Rc;
 
 use doubles::iscsi::{BLOCK, TargetDouble};
+use iscsi::accepted::AcceptedConnection;
 use iscsi::initiator::{
     self, Command, CommandOutcome, Digest, ExpectedData, InitiatorConnection, InitiatorFatalError,
     InitiatorOp, InitiatorSettings, RANDOM_LEN, lun_field,
 };
-use iscsi::target::{Connection, ConnectionRole, FatalError, TargetSettings};
+use iscsi::target::{ConnectionRole, FatalError, TargetSettings};
 use iscsi::{Negotiated, Session};
 use testkit::End;
 use testkit::iscsi::cdb;
@@ -169,7 +170,7 @@ impl Pair {
             nop_interval: 0,
             nop_timeout: 0,
         };
-        let machine = Connection::new(TargetSettings::default(), 0);
+        let machine = AcceptedConnection::new(TargetSettings::default(), None, 0, 0);
         let mut target = TargetDouble::new(machine, role, media_after(0));
         target.text_answer = agreed.into();
         let session = initiator::InitiatorSession::new([0x80, 0, 0, 1, 0, 0], CMD_SN);

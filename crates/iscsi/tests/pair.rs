@@ -1,5 +1,5 @@
 //! The initiator's and the target's machine against each other over a pipe in
-//! memory: random commands, digests, lengths that do not agree, immediate,
+//! memory, as TCP and as iSER: random commands, digests, lengths that do not agree, immediate,
 //! unsolicited and solicited data, segment and burst sizes, splits, task
 //! management, pings, texts, memory that comes late and completions out of
 //! order. Every byte is checked.
@@ -10,10 +10,12 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::rc::Rc;
 
 use doubles::iscsi::TargetDouble;
+use iscsi::accepted::{AcceptedConnection, IserSettings};
 use iscsi::initiator::{
     self, Command, CommandOutcome, Completion, Digest, ExpectedData, InitiatorOp, RANDOM_LEN,
     Residual, lun_field,
 };
+use iscsi::iser::{CrcPolicy, QpSettings};
 use iscsi::{Negotiated, Session, target};
 use machine::Tag;
 use proptest::prelude::*;
@@ -58,7 +60,7 @@ struct Tally {
 
 struct World {
     random: Random,
-    initiator: End<initiator::InitiatorConnection>,
+    initiator: End<initiator::CarriedConnection>,
     target: TargetDouble,
     /// What the initiator wrote and no flip was decided about.
     sent: VecDeque<u8>,
@@ -125,10 +127,68 @@ fn agreed(random: &mut Random) -> (initiator::InitiatorSettings, Negotiated, Str
     (settings, negotiated, text)
 }
 
+/// The same by RDMA, and what the target's streams may do.
+fn agreed_by_rdma(
+    random: &mut Random,
+) -> (
+    initiator::InitiatorSettings,
+    Negotiated,
+    String,
+    IserSettings,
+) {
+    let (settings, negotiated, answer) = agreed(random);
+    let negotiated = Negotiated {
+        header_digest: false,
+        data_digest: false,
+        initial_r2t: true,
+        rdma_extensions: true,
+        solicited_only: Some(false),
+        ..negotiated
+    };
+    let mut stream = || QpSettings {
+        crc: match random.one_in(2) {
+            true => CrcPolicy::Prefer,
+            false => CrcPolicy::Off,
+        },
+        ulpdu_max: [128, 1454, 9000, u16::MAX][random.below(4) as usize],
+        ..QpSettings::default()
+    };
+    let settings = initiator::InitiatorSettings {
+        header_digest: Digest::Never,
+        data_digest: Digest::Never,
+        rdma: Some(stream()),
+        ..settings
+    };
+    let keys = answer.split('\0').filter(|pair| {
+        let others = ["HeaderDigest", "DataDigest", "MaxRecv", "InitialR2T"];
+        !others.iter().any(|key| pair.starts_with(key))
+    });
+    let mut answer = keys.collect::<Vec<_>>().join("\0");
+    answer += &format!(
+        "RDMAExtensions=Yes\0InitialR2T=Yes\0TargetRecvDataSegmentLength={}\0\
+         InitiatorRecvDataSegmentLength={}\0",
+        negotiated.max_recv_data_segment_length, negotiated.max_send_data_segment_length
+    );
+    let rdma = IserSettings {
+        stream: stream(),
+        takes_tcp: false,
+    };
+    (settings, negotiated, answer, rdma)
+}
+
 impl World {
-    fn new(seed: u64) -> World {
+    fn new(seed: u64, is_rdma: bool) -> World {
         let mut random = Random::new(seed);
-        let (settings, negotiated, answer) = agreed(&mut random);
+        let (settings, negotiated, answer, rdma) = match is_rdma {
+            true => {
+                let (settings, negotiated, answer, rdma) = agreed_by_rdma(&mut random);
+                (settings, negotiated, answer, Some(rdma))
+            }
+            false => {
+                let (settings, negotiated, answer) = agreed(&mut random);
+                (settings, negotiated, answer, None)
+            }
+        };
         let depth = [1, 2, 16, 128][random.below(4) as usize];
         let role = target::ConnectionRole {
             session: Rc::new(RefCell::new(Session::new(CMD_SN, depth, false))),
@@ -140,11 +200,12 @@ impl World {
         let model: Vec<u8> = (0..WINDOWS * WINDOW_BLOCKS * BLOCK)
             .map(|n| (n / 7) as u8)
             .collect();
-        let machine = target::Connection::new(target::TargetSettings::default(), 0);
+        let machine = AcceptedConnection::new(target::TargetSettings::default(), rdma, seed, 0);
         let mut target = TargetDouble::new(machine, role, model.clone());
         target.text_answer = answer.into_bytes();
         let session = initiator::InitiatorSession::new([0x80, 0, 0, 1, 0, 0], CMD_SN);
-        let connection = initiator::InitiatorConnection::new(settings, session, 0, [1; RANDOM_LEN]);
+        let connection =
+            initiator::CarriedConnection::new(settings, session, 0, [1; RANDOM_LEN], 0);
         World {
             initiator: End::new(connection),
             target,
@@ -479,8 +540,13 @@ impl World {
 
 /// Plays `commands` commands from `seed` and returns the world they leave.
 fn play(seed: u64, commands: usize, flips: bool) -> World {
-    let mut world = World::new(seed);
+    let mut world = World::new(seed, false);
     world.flips = flips;
+    run(world, seed, commands)
+}
+
+/// The same of a world that is there.
+fn run(mut world: World, seed: u64, commands: usize) -> World {
     let mut steps = 0;
     let mut step = |world: &mut World| {
         world.step(commands);
@@ -542,6 +608,24 @@ fn everything_arrives() {
 }
 
 #[test]
+fn everything_arrives_by_rdma() {
+    let mut all = Tally::default();
+    for seed in 0..64 {
+        let world = run(World::new(seed, true), seed, 150);
+        assert!(world.target.end.machine.is_rdma());
+        all.aborted += world.tally.aborted;
+        all.managed += world.tally.managed;
+        all.residuals += world.tally.residuals;
+        all.bytes += world.tally.bytes;
+    }
+    assert!(all.bytes > 10_000_000, "{all:?}");
+    assert!(
+        all.aborted > 100 && all.managed > 200 && all.residuals > 1000,
+        "{all:?}"
+    );
+}
+
+#[test]
 fn immediate_data_with_flipped_bits_arrives_in_the_end() {
     let flips: usize = (0..64).map(|seed| play(seed, 150, true).tally.flips).sum();
     assert!(flips > 150, "{flips}");
@@ -553,5 +637,6 @@ proptest! {
     #[test]
     fn everything_arrives_whatever_the_seed(seed: u64) {
         play(seed, 100, false);
+        run(World::new(seed, true), seed, 100);
     }
 }

@@ -159,6 +159,12 @@ impl Inbound {
         self.is_blocked() && self.tag == tag
     }
 
+    /// The command whose data stands before its memory.
+    #[inline]
+    pub fn blocked_tag(&self) -> Option<Tag> {
+        self.is_blocked().then_some(self.tag)
+    }
+
     /// Whether data stands before its memory.
     #[inline]
     pub fn is_blocked(&self) -> bool {

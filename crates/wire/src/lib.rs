@@ -16,6 +16,7 @@ macro_rules! described {
 }
 
 pub mod iscsi;
+pub mod iser;
 pub mod iwarp;
 pub mod mount3;
 pub mod nfs3;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use auth::{Algorithm, Secret, binary};
 use iscsi::text;
 use iscsi::{
-    AfterLogin, Auth, Credentials, DigestPolicy, LENGTH_MAX, LENGTH_MIN, LOGIN_ANSWER_MAX,
+    AfterLogin, Auth, Carrier, Credentials, DigestPolicy, LENGTH_MAX, LENGTH_MIN, LOGIN_ANSWER_MAX,
     LOGIN_TEXT_MAX, LoginOutcome, LoginState, LoginStep, Negotiated, PortalGroup, Registry,
     RegistryConfig, SessionId, SessionLimits, Target, Via,
 };
@@ -39,6 +39,8 @@ mod mode {
     pub const CLOSED: u8 = 1 << 5;
     /// It names the session that came last.
     pub const JOINING: u8 = 1 << 6;
+    /// It comes by RDMA.
+    pub const RDMA: u8 = 1 << 7;
 }
 
 /// A connection and what it knows.
@@ -107,6 +109,10 @@ impl World {
         let step = LoginStep {
             request,
             text: whole_text(mode, bytes, &line.heard),
+            carrier: match mode & mode::RDMA {
+                0 => Carrier::Tcp,
+                _ => Carrier::Rdma { has_crc: at == 0 },
+            },
         };
         let random = &mut self.random;
         let mut fill = |bytes: &mut [u8]| bytes.fill_with(|| random.below(256) as u8);

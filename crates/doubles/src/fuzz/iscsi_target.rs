@@ -10,7 +10,8 @@ use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::rc::Rc;
 
-use iscsi::target::{Connection, ConnectionRole, FatalError, TargetSettings};
+use iscsi::accepted::AcceptedConnection;
+use iscsi::target::{ConnectionRole, FatalError, TargetSettings};
 use iscsi::{Negotiated, Session};
 use machine::Machine;
 use random::Random;
@@ -89,7 +90,7 @@ fn target(config: u8) -> (TargetDouble, Pdus) {
         nop_interval: 0,
         nop_timeout: 0,
     };
-    let machine = Connection::new(TargetSettings::default(), 0);
+    let machine = AcceptedConnection::new(TargetSettings::default(), None, 0, 0);
     let mut target = TargetDouble::new(machine, role, vec![0xa5; BLOCKS * BLOCK]);
     target.text_answer = (0..3000).map(|byte| byte as u8).collect();
     let pdus = Pdus {

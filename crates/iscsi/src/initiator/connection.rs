@@ -281,6 +281,16 @@ impl InitiatorConnection {
         }
     }
 
+    /// Most data of a PDU that the target may send.
+    pub(crate) fn recv_max(&self) -> u32 {
+        self.max_recv
+    }
+
+    /// What carries it has ended.
+    pub(crate) fn lose(&mut self, why: InitiatorFatalError) -> InitiatorOp {
+        self.fail(why)
+    }
+
     /// The sense data of the command that the last step ended.
     pub fn sense(&self) -> &[u8] {
         &self.segment[self.sense.0..self.sense.1]
@@ -329,10 +339,12 @@ impl InitiatorConnection {
                     immediate = first_burst.min(self.agreed.max_send_data_segment_length);
                 }
                 moved = match self.agreed.initial_r2t {
+                    // The target reads the rest as it needs it.
+                    _ if self.agreed.rdma_extensions => len,
                     true => immediate,
                     false => first_burst,
                 };
-                if moved > immediate {
+                if moved > immediate && !self.agreed.rdma_extensions {
                     pdu.flags &= !flags::FINAL;
                 }
                 pdu.data_segment_length = wire::iscsi::U24::new(immediate);
@@ -507,7 +519,7 @@ impl InitiatorConnection {
 
     /// The slot in flight that an Initiator Task Tag names.
     #[inline]
-    pub(super) fn slot_of(&self, itt: u32) -> Option<Tag> {
+    pub(crate) fn slot_of(&self, itt: u32) -> Option<Tag> {
         let tag = itt as u16;
         let slot = self.slots.get(usize::from(tag))?;
         (slot.state == CommandState::Sent && itt >> 16 == u32::from(self.cid)).then_some(tag)

@@ -148,6 +148,11 @@ impl Login {
         }
     }
 
+    /// Whether data is to be moved by RDMA, which a discovery session has none of.
+    fn is_by_rdma(&self) -> bool {
+        self.settings.rdma.is_some() && self.settings.session_type != SessionType::Discovery
+    }
+
     /// The keys of the operational stage.
     fn operational(&self, text: &mut Vec<u8>) {
         let s = &self.settings;
@@ -158,13 +163,21 @@ impl Login {
         };
         text::push(text, "HeaderDigest", digest(s.header_digest));
         text::push(text, "DataDigest", digest(s.data_digest));
-        text::push(
-            text,
-            "MaxRecvDataSegmentLength",
-            &s.max_recv_data_segment.to_string(),
-        );
+        let recv_max = s.max_recv_data_segment.to_string();
+        match self.is_by_rdma() {
+            true => {
+                text::push(text, "InitiatorRecvDataSegmentLength", &recv_max);
+                let send_max = s.first_burst.to_string();
+                text::push(text, "TargetRecvDataSegmentLength", &send_max);
+            }
+            false => text::push(text, "MaxRecvDataSegmentLength", &recv_max),
+        }
         if self.is_joining {
             return;
+        }
+        if self.is_by_rdma() {
+            text::push(text, "RDMAExtensions", "Yes");
+            text::push(text, "TaggedBufferForSolicitedDataOnly", "No");
         }
         text::push(text, "ErrorRecoveryLevel", "0");
         text::push(text, "DefaultTime2Wait", "2");
@@ -173,7 +186,8 @@ impl Login {
             return;
         }
         text::push(text, "MaxConnections", &s.max_connections.to_string());
-        text::push(text, "InitialR2T", text::yes_or_no(s.initial_r2t));
+        let initial_r2t = s.initial_r2t || self.is_by_rdma();
+        text::push(text, "InitialR2T", text::yes_or_no(initial_r2t));
         text::push(text, "ImmediateData", text::yes_or_no(s.immediate_data));
         text::push(text, "MaxBurstLength", &s.max_burst.to_string());
         let first_burst = s.first_burst.min(s.max_burst);
@@ -371,12 +385,17 @@ impl Login {
             .first_burst_length
             .min(self.agreed.max_burst_length);
         self.agreed.max_recv_data_segment_length = s.max_recv_data_segment;
+        if self.is_by_rdma() && !self.agreed.rdma_extensions {
+            let key = "RDMAExtensions";
+            return Err(InitiatorFatalError::Negotiation { key });
+        }
         Ok(LoginNext::Done(self.agreed))
     }
 
     /// Takes what the target says to one key. What it may not say is an error:
     /// the answer to an offer is within the offer.
     fn take(&mut self, key: &str, value: &str) -> Result<(), InitiatorFatalError> {
+        let is_by_rdma = self.is_by_rdma();
         let (s, agreed) = (&self.settings, &mut self.agreed);
         let digest = |name| match value {
             "CRC32C" => Ok(true),
@@ -399,6 +418,17 @@ impl Login {
                     number("MaxRecvDataSegmentLength", LENGTH_MIN, LENGTH_MAX)?;
             }
             "TargetPortalGroupTag" | "TargetAlias" | "TargetAddress" => {}
+            "RDMAExtensions" if is_by_rdma && value == "Yes" => agreed.rdma_extensions = true,
+            "InitiatorRecvDataSegmentLength" if is_by_rdma => {
+                let name = "InitiatorRecvDataSegmentLength";
+                number(name, LENGTH_MIN, s.max_recv_data_segment)?;
+            }
+            "TargetRecvDataSegmentLength" if is_by_rdma => {
+                let name = "TargetRecvDataSegmentLength";
+                let length = number(name, LENGTH_MIN, s.first_burst)?;
+                agreed.max_send_data_segment_length = length;
+            }
+            "MaxOutstandingUnexpectedPDUs" | "MaxAHSLength" if is_by_rdma => {}
             "MaxBurstLength" => {
                 agreed.max_burst_length = number("MaxBurstLength", LENGTH_MIN, s.max_burst)?;
             }
@@ -416,7 +446,7 @@ impl Login {
             "ErrorRecoveryLevel" => {
                 agreed.error_recovery_level = number("ErrorRecoveryLevel", 0, 0)? as u8;
             }
-            "InitialR2T" if value == "Yes" || !s.initial_r2t && value == "No" => {
+            "InitialR2T" if value == "Yes" || !s.initial_r2t && !is_by_rdma && value == "No" => {
                 agreed.initial_r2t = value == "Yes";
             }
             "InitialR2T" => return Err(InitiatorFatalError::Negotiation { key: "InitialR2T" }),

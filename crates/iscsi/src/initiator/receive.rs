@@ -45,7 +45,8 @@ impl InitiatorConnection {
             return Ok((0, None));
         }
         let (opcode, len) = (bhs.opcode(), bhs.data_segment_length.get());
-        if len > self.max_recv {
+        let is_moved = opcode == opcode::DATA_IN && self.agreed.rdma_extensions;
+        if len > self.max_recv && !is_moved {
             return protocol(opcode, "its data segment is longer than was declared");
         }
         let is_login = opcode == opcode::LOGIN_RESPONSE;

@@ -63,7 +63,8 @@ impl InitiatorConnection {
         if immediate > 0 {
             out.payload(tag, 0, immediate, Tail::padded(immediate, self.data_digest));
         }
-        if slot.moved > immediate && matches!(slot.data, ExpectedData::Out(_)) {
+        let is_sent = !self.agreed.rdma_extensions;
+        if is_sent && slot.moved > immediate && matches!(slot.data, ExpectedData::Out(_)) {
             // Unsolicited data follows its command in the order of the commands
             // (section 4.2.5.2).
             self.ready.push_front(ToSend::Data {

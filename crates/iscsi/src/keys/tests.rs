@@ -75,6 +75,15 @@ fn every_key_is_answered_by_its_rule() {
         ("HeaderDigest", "X-org.example.sum", "Reject"),
         ("DataDigest", "None", "None"),
         ("DataDigest", "CRC32C", "CRC32C"),
+        ("RDMAExtensions", "Yes", "No"),
+        ("RDMAExtensions", "No", "No"),
+        ("RDMAExtensions", "1", "Reject"),
+        ("TaggedBufferForSolicitedDataOnly", "Yes", "Irrelevant"),
+        ("iSERHelloRequired", "No", "Irrelevant"),
+        ("MaxOutstandingUnexpectedPDUs", "0", "Irrelevant"),
+        ("MaxAHSLength", "256", "Irrelevant"),
+        ("TargetRecvDataSegmentLength", "8192", "Irrelevant"),
+        ("InitiatorRecvDataSegmentLength", "8192", "Irrelevant"),
     ];
     for (key, value, expected) in table {
         let mut negotiation = leading(&target());
@@ -84,6 +93,113 @@ fn every_key_is_answered_by_its_rule() {
     assert!(ROWS.iter().all(|row| {
         table.iter().any(|line| line.0 == row.name) || row.name == "MaxRecvDataSegmentLength"
     }));
+}
+
+/// The same of a connection by RDMA.
+fn by_rdma(target: &Target) -> Negotiation {
+    let mut negotiation = leading(target);
+    let carrier = Carrier::Rdma { has_crc: true };
+    negotiation.set_carrier(carrier).expect("it may be");
+    negotiation
+}
+
+#[test]
+fn keys_of_iser_are_answered_by_rdma() {
+    // What is declared has no answer.
+    let table = [
+        ("RDMAExtensions", "Yes", "Yes"),
+        ("RDMAExtensions", "yes", "Reject"),
+        ("TaggedBufferForSolicitedDataOnly", "Yes", ""),
+        ("TaggedBufferForSolicitedDataOnly", "No", ""),
+        ("TaggedBufferForSolicitedDataOnly", "0", "Reject"),
+        ("iSERHelloRequired", "Yes", ""),
+        ("iSERHelloRequired", "maybe", "Reject"),
+        ("MaxOutstandingUnexpectedPDUs", "0", ""),
+        ("MaxOutstandingUnexpectedPDUs", "2", ""),
+        ("MaxOutstandingUnexpectedPDUs", "1", "Reject"),
+        ("MaxAHSLength", "256", ""),
+        ("MaxAHSLength", "long", "Reject"),
+        ("TargetRecvDataSegmentLength", "262144", "100000"),
+        ("TargetRecvDataSegmentLength", "512", "512"),
+        ("TargetRecvDataSegmentLength", "511", "Reject"),
+        ("InitiatorRecvDataSegmentLength", "262144", "262144"),
+        ("InitiatorRecvDataSegmentLength", "0", "Reject"),
+        ("HeaderDigest", "CRC32C,None", "None"),
+        ("DataDigest", "CRC32C", "Reject"),
+        ("InitialR2T", "No", "Yes"),
+        ("ErrorRecoveryLevel", "2", "0"),
+    ];
+    for (key, value, expected) in table {
+        let answer = answers(&mut by_rdma(&target()), &[(key, value)]);
+        let expected = match expected {
+            "" => String::new(),
+            expected => format!("{key}={expected}"),
+        };
+        assert_eq!(answer, Ok(expected), "{key}={value}");
+    }
+    let refused = answers(&mut by_rdma(&target()), &[("RDMAExtensions", "No")]);
+    assert!(refused.expect_err("it is by RDMA").0.contains("by RDMA"));
+}
+
+#[test]
+fn keys_of_iser_that_are_not_sent_are_as_the_standard_has_them() {
+    let expected = Negotiated {
+        rdma_extensions: true,
+        ..Negotiated::default()
+    };
+    assert_eq!(by_rdma(&target()).agreed(), expected);
+    let mut out = Vec::new();
+    by_rdma(&target()).declare(&mut out);
+    assert!(out.is_empty(), "MaxRecvDataSegmentLength is not of iSER");
+}
+
+#[test]
+fn immediate_data_by_rdma_needs_to_be_known_where_the_rest_begins() {
+    let offer = ("ImmediateData", "Yes");
+    let told = ("TaggedBufferForSolicitedDataOnly", "Yes");
+    let mut negotiation = by_rdma(&target());
+    let text = answers(&mut negotiation, &[offer]);
+    assert_eq!(text.as_deref(), Ok("ImmediateData=No"));
+    assert!(!negotiation.agreed().immediate_data);
+    let mut negotiation = by_rdma(&target());
+    let text = answers(&mut negotiation, &[offer, told]);
+    assert_eq!(text.as_deref(), Ok("ImmediateData=Yes"));
+    assert_eq!(negotiation.agreed().solicited_only, Some(true));
+}
+
+#[test]
+fn digests_that_a_target_requires_are_there_by_rdma_if_crcs_are() {
+    let target = Target {
+        data_digest: DigestPolicy::Required,
+        ..target()
+    };
+    let mut negotiation = by_rdma(&target);
+    let text = answers(&mut negotiation, &[("DataDigest", "None")]);
+    assert_eq!(text.as_deref(), Ok("DataDigest=None"));
+    assert!(negotiation.is_acceptable() && !negotiation.is_open());
+    let carrier = Carrier::Rdma { has_crc: false };
+    let refused = leading(&target).set_carrier(carrier).expect_err("no CRC");
+    assert_eq!(refused.status, LoginStatus::InitiatorError);
+}
+
+#[test]
+fn connections_of_a_session_are_all_by_rdma_or_all_by_tcp() {
+    let carriers = [Carrier::Tcp, Carrier::Rdma { has_crc: false }];
+    for (first, second) in [(0, 0), (0, 1), (1, 0), (1, 1)] {
+        let agreed = Negotiated {
+            rdma_extensions: carriers[first].is_rdma(),
+            ..Negotiated::default()
+        };
+        let group = PortalGroup::default();
+        let mut joining = Negotiation::joining((&target(), &group), &agreed);
+        let joined = joining.set_carrier(carriers[second]);
+        let status = joined.map_err(|refused| refused.status);
+        let expected = match first == second {
+            true => Ok(()),
+            false => Err(LoginStatus::CannotIncludeInSession),
+        };
+        assert_eq!(status, expected);
+    }
 }
 
 #[test]

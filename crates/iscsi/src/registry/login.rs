@@ -67,7 +67,11 @@ impl Registry {
                 self.check_drained(begun.kind)?;
                 begun
             }
-            none => none.insert(self.begin(request, stages.current, &identity, via)?),
+            none => {
+                let mut begun = self.begin(request, stages.current, &identity, via)?;
+                begun.negotiation.set_carrier(step.carrier)?;
+                none.insert(begun)
+            }
         };
         let mut out = Vec::new();
         let next = begun.step(stages, &pairs, random, &mut out)?;

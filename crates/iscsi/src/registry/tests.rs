@@ -132,6 +132,7 @@ impl Initiator {
         let step = LoginStep {
             request: self.request,
             text: text_of(pairs),
+            carrier: crate::Carrier::Tcp,
         };
         registry.login(&mut self.state, &step, &self.via, &mut counting())
     }

@@ -9,6 +9,7 @@ use super::receive::Frame;
 use super::{
     Connection, ConnectionPhase, ConnectionRole, FatalError, Hold, TargetOp, TargetSettings,
 };
+use crate::carrier::Carrier;
 use crate::login::{LOGIN_TEXT_MAX, LoginAnswer, LoginStep, OTHER_LOGIN};
 
 /// What is known of a login.
@@ -30,6 +31,7 @@ pub struct Detached {
     login: Login,
     stat_sn: u32,
     deadline: Option<Nanos>,
+    carrier: Carrier,
 }
 
 impl Connection {
@@ -50,6 +52,7 @@ impl Connection {
             login: std::mem::take(&mut self.login),
             stat_sn: self.stat_sn,
             deadline: self.deadline,
+            carrier: self.carrier,
         };
         self.end();
         detached
@@ -62,8 +65,10 @@ impl Connection {
             login,
             stat_sn,
             deadline,
+            carrier,
         } = detached;
         let mut connection = Connection::with(settings, login, stat_sn, deadline);
+        connection.carrier = carrier;
         connection.hold = Hold::Answer;
         connection
     }
@@ -121,6 +126,7 @@ impl Connection {
         LoginStep {
             request: self.login.request,
             text: std::mem::take(&mut self.login.text),
+            carrier: self.carrier,
         }
     }
 

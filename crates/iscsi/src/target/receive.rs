@@ -66,7 +66,7 @@ impl Connection {
             data_len: bhs.data_segment_length.get(),
             staged: bytes.len(),
         };
-        if frame.data_len > self.keys.max_recv_data_segment_length {
+        if frame.data_len > self.data_segment_max(bhs.opcode()) {
             return Err(FatalError::Format {
                 opcode: bhs.opcode(),
                 what: "more data than MaxRecvDataSegmentLength",
@@ -86,6 +86,15 @@ impl Connection {
             return Ok(used);
         }
         self.other(bhs, &frame)
+    }
+
+    /// Most data that a PDU may bring: of Data-Out by RDMA, what was asked for.
+    #[inline]
+    fn data_segment_max(&self, opcode: u8) -> u32 {
+        match opcode == opcode::DATA_OUT && self.carrier.is_rdma() {
+            true => self.keys.max_burst_length,
+            false => self.keys.max_recv_data_segment_length,
+        }
     }
 
     /// Everything but SCSI Command and Data-Out.
@@ -145,8 +154,9 @@ impl Connection {
         if bhs.is_immediate() {
             return Ok(Order::Now(false));
         }
-        // Its data decides whether it is received: by its digest, or by its length.
-        let may_fail = self.data_digest || bhs.opcode() == opcode::TEXT_REQUEST;
+        // Its data decides whether it is received: by its digest or CRC, or by its length.
+        let may_fail =
+            self.data_digest || self.carrier.is_rdma() || bhs.opcode() == opcode::TEXT_REQUEST;
         let waits = may_fail && bhs.data_segment_length.get() > 0;
         let turn = self.session.borrow_mut().take(cmd_sn, waits);
         match turn {

@@ -51,8 +51,7 @@ impl Connection {
             if let ControlPdu::Release(tag) = item {
                 self.ready.pop_front();
                 self.extras -= 1;
-                self.tasks.free(tag);
-                out.release(tag);
+                self.release(tag, out);
                 continue;
             }
             if !out.has_room() {
@@ -112,10 +111,28 @@ impl Connection {
         self.tasks[tag].is_queued = false;
         if self.keeps {
             self.keep_task(tag);
+        } else {
+            self.release(tag, out);
+        }
+        true
+    }
+
+    /// Nothing is sent for a task any more. By RDMA its bytes are named later, and it is there
+    /// until [`Connection::end_task`].
+    #[inline]
+    fn release(&mut self, tag: Tag, out: &mut impl Transmit) {
+        if self.carrier.is_rdma() {
+            self.tasks[tag].holds_window = false;
+            out.release(tag);
         } else if self.tasks.free(tag) {
             out.release(tag);
         }
-        true
+    }
+
+    /// The last byte of a task that was released to RDMA is named: whether the driver knows
+    /// its tag.
+    pub(crate) fn end_task(&mut self, tag: Tag) -> bool {
+        self.tasks.free(tag)
     }
 
     /// The numbers of a PDU that ends a task, or of any other.
@@ -228,11 +245,14 @@ impl Connection {
     }
 
     /// Whether the last Data-In PDU carries the status: there is nothing else to
-    /// be said (section 11.7.3).
+    /// be said (section 11.7.3), and it is a PDU (RFC 7145, section 7.3.5).
     #[inline]
     pub(super) fn carries_status(&self, tag: Tag) -> bool {
         let slot = &self.tasks[tag];
-        slot.status == status::GOOD && !slot.has_sense && slot.snack_tag == 0
+        !self.carrier.is_rdma()
+            && slot.status == status::GOOD
+            && !slot.has_sense
+            && slot.snack_tag == 0
     }
 
     /// What the next Data-In PDU of a task brings: as much as the initiator
@@ -246,7 +266,7 @@ impl Connection {
             true => left,
             false => left.min(burst_max - offset % burst_max),
         };
-        let len = in_burst.min(self.keys.max_send_data_segment_length);
+        let len = in_burst.min(self.keys.data_in_max());
         Piece {
             offset,
             len,

@@ -155,7 +155,7 @@ fn a_login_takes_no_longer_than_it_may() {
 #[test]
 fn a_connection_moves_to_another_core_before_its_last_answer() {
     let session = Rc::new(RefCell::new(Session::new(CMD_SN, 8, false)));
-    let mut machine = Connection::new(TargetSettings::default(), 0);
+    let mut machine = AcceptedConnection::new(TargetSettings::default(), None, 0, 0);
     let bytes = login(TO_FULL_FEATURE, b"k=v\0");
     let mut at = 0;
     let step = machine.poll_step(0, &bytes, &mut at);
@@ -169,7 +169,7 @@ fn a_connection_moves_to_another_core_before_its_last_answer() {
     fn is_send<T: Send>(value: T) -> T {
         value
     }
-    let mut machine = Connection::resume(is_send(detached));
+    let mut machine = AcceptedConnection::resume(is_send(detached));
     assert_eq!(machine.recv_plan().stage_max, 0);
     machine.attach(ConnectionRole {
         session: session.clone(),
@@ -189,7 +189,7 @@ fn a_connection_moves_to_another_core_before_its_last_answer() {
 
 #[test]
 fn a_refused_login_ends_the_connection_behind_its_answer() {
-    let mut machine = Connection::new(TargetSettings::default(), 0);
+    let mut machine = AcceptedConnection::new(TargetSettings::default(), None, 0, 0);
     let bytes = login(SECURITY, b"");
     let mut at = 0;
     assert_eq!(

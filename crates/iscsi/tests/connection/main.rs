@@ -18,7 +18,8 @@ use std::rc::Rc;
 use std::sync::LazyLock;
 
 use doubles::iscsi::{BLOCK, TargetDouble, UNSOLICITED};
-use iscsi::target::{Connection, ConnectionRole, Done, FatalError, TargetOp, TargetSettings};
+use iscsi::accepted::AcceptedConnection;
+use iscsi::target::{ConnectionRole, Done, FatalError, TargetOp, TargetSettings};
 use iscsi::{Negotiated, Session};
 use machine::{Machine, Nanos, Step};
 use random::Random;
@@ -103,7 +104,7 @@ impl Peer {
         static MEDIA: LazyLock<Vec<u8>> = LazyLock::new(|| pattern(1, BLOCKS * BLOCK));
         let media = MEDIA.clone();
         Peer {
-            target: TargetDouble::new(Connection::new(settings, 5), role, media),
+            target: TargetDouble::new(AcceptedConnection::new(settings, None, 0, 5), role, media),
             out: VecDeque::new(),
             pdus: Pdus {
                 header_digest: keys.header_digest,

@@ -278,6 +278,7 @@ fn log_in(peer: &mut Peer, auth: Auth) -> Vec<InitiatorOp> {
         let step = LoginStep {
             request: *request.bhs.cast(),
             text: request.data.clone(),
+            carrier: crate::Carrier::Tcp,
         };
         let mut random = |bytes: &mut [u8]| bytes.fill(round + 1);
         let outcome = registry.login(&mut state, &step, &via, &mut random);

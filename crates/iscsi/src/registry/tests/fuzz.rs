@@ -121,7 +121,11 @@ proptest! {
                         Initiator::new(name).with(tsih, cid)
                     });
                     initiator.request.flags = flags;
-                    let step = LoginStep { request: initiator.request, text: text_of(&text) };
+                    let step = LoginStep {
+                        request: initiator.request,
+                        text: text_of(&text),
+                        carrier: crate::Carrier::Tcp,
+                    };
                     let outcome =
                         registry.login(&mut initiator.state, &step, &initiator.via, &mut counting());
                     prop_assert!(outcome.answer.text.len() <= crate::LOGIN_ANSWER_MAX);

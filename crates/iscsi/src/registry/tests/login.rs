@@ -118,7 +118,7 @@ fn unknown_keys_and_keys_out_of_place_are_answered() {
     let outcome = initiator.send(&mut registry, OPERATIONAL, &pairs);
     assert_eq!(
         bars(&outcome.answer.text),
-        "TargetPortalGroupTag=1|X-com.example.ping=NotUnderstood|RDMAExtensions=NotUnderstood|\
+        "TargetPortalGroupTag=1|RDMAExtensions=No|X-com.example.ping=NotUnderstood|\
          SendTargets=Reject|TargetAlias=Reject|MaxRecvDataSegmentLength=262144"
     );
     assert_eq!(outcome.answer.response.flags, 0x04, "it stays");
@@ -183,6 +183,7 @@ fn stages_can_be_left_out_but_not_gone_back_to() {
         let step = LoginStep {
             request: initiator.request,
             text: text_of(&names),
+            carrier: crate::Carrier::Tcp,
         };
         let outcome = registry.login(&mut initiator.state, &step, &initiator.via, &mut counting());
         assert_eq!(refused(&outcome), Status::InitiatorError, "{wrong:#04x}");
