@@ -121,23 +121,27 @@ const fn declared_of_iser(name: &'static str, section: &'static str, rule: Rule)
 /// TaggedBufferForSolicitedDataOnly before ImmediateData, which depends on it.
 const ROWS: [KeyRow; 27] = [
     row(
-        ("RDMAExtensions", "7145, 6.3"),
+        ("RDMAExtensions", "RFC 7145, 6.3"),
         Rule::RdmaExtensions,
         true,
         false,
     ),
     declared_of_iser(
         "TaggedBufferForSolicitedDataOnly",
-        "7145, 6.9",
+        "RFC 7145, 6.9",
         Rule::DeclaredFlag(Some(DeclaredFlag::SolicitedOnly)),
     ),
-    declared_of_iser("iSERHelloRequired", "7145, 6.10", Rule::DeclaredFlag(None)),
+    declared_of_iser(
+        "iSERHelloRequired",
+        "RFC 7145, 6.10",
+        Rule::DeclaredFlag(None),
+    ),
     declared_of_iser(
         "MaxOutstandingUnexpectedPDUs",
-        "7145, 6.7",
+        "RFC 7145, 6.7",
         Rule::DeclaredNumber,
     ),
-    declared_of_iser("MaxAHSLength", "7145, 6.8", Rule::DeclaredNumber),
+    declared_of_iser("MaxAHSLength", "RFC 7145, 6.8", Rule::DeclaredNumber),
     row(("HeaderDigest", "13.1"), Rule::HeaderDigest, false, true),
     row(("DataDigest", "13.1"), Rule::DataDigest, false, true),
     row(
@@ -147,13 +151,13 @@ const ROWS: [KeyRow; 27] = [
         true,
     ),
     row(
-        ("TargetRecvDataSegmentLength", "7145, 6.4"),
+        ("TargetRecvDataSegmentLength", "RFC 7145, 6.4"),
         Rule::RecvDataSegmentLength(Receiver::Target),
         false,
         false,
     ),
     row(
-        ("InitiatorRecvDataSegmentLength", "7145, 6.5"),
+        ("InitiatorRecvDataSegmentLength", "RFC 7145, 6.5"),
         Rule::RecvDataSegmentLength(Receiver::Initiator),
         false,
         false,
@@ -518,7 +522,13 @@ impl Negotiation {
                 let length = declared_length(value);
                 let length = length
                     .ok_or_else(|| NegotiationFailed::new(row.name, value, "512 is the least"))?;
-                self.agreed.max_send_data_segment_length = length;
+                // By RDMA it is of discovery, where Linux has receives of what every
+                // initiator takes.
+                let max = match self.carrier.is_rdma() {
+                    true => Negotiated::default().max_send_data_segment_length,
+                    false => LENGTH_MAX,
+                };
+                self.agreed.max_send_data_segment_length = length.min(max);
                 Ok(None)
             }
             Rule::TaskReporting => {

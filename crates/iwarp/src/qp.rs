@@ -451,6 +451,7 @@ impl Qp {
 
     fn stop(&mut self) {
         self.life = Life::Ended;
+        self.receiver.stop();
         self.inbound.discard();
         self.sender = FpduSender::default();
     }

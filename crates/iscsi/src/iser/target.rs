@@ -309,11 +309,13 @@ impl IserTarget {
     }
 
     pub(crate) fn recv_plan(&self, connection: &Connection) -> RecvPlan {
-        if self.feed.is_open() {
-            return RecvPlan {
-                direct: None,
-                stage_max: 0,
-            };
+        const NOTHING: RecvPlan = RecvPlan {
+            direct: None,
+            stage_max: 0,
+        };
+        // A connection that takes nothing now may go to another core.
+        if self.feed.is_open() || connection.recv_plan() == NOTHING {
+            return NOTHING;
         }
         let plan = self.qp.recv_plan();
         match connection.session() {

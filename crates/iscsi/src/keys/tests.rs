@@ -151,6 +151,12 @@ fn keys_of_iser_that_are_not_sent_are_as_the_standard_has_them() {
     let mut out = Vec::new();
     by_rdma(&target()).declare(&mut out);
     assert!(out.is_empty(), "MaxRecvDataSegmentLength is not of iSER");
+    let mut discovery = Negotiation::leading(None);
+    let carrier = Carrier::Rdma { has_crc: false };
+    discovery.set_carrier(carrier).expect("it may be");
+    let declared = [("MaxRecvDataSegmentLength", "32768")];
+    assert_eq!(answers(&mut discovery, &declared).as_deref(), Ok(""));
+    assert_eq!(discovery.agreed().max_send_data_segment_length, 8192);
 }
 
 #[test]

@@ -131,6 +131,11 @@ impl FpduReceiver {
         is_staged.then(|| self.send_len - self.head.len() as u32)
     }
 
+    /// Nothing is asked of the machine above any more.
+    pub(super) fn stop(&mut self) {
+        self.state = FpduState::Header;
+    }
+
     /// The body that goes to the data of `tag` is passed over.
     pub(super) fn abandon(&mut self, tag: Tag) {
         if self.body == BodyPlace::Into(tag) {

@@ -831,3 +831,18 @@ fn what_is_abandoned_is_passed_over_wherever_it_stands() {
         }
     }
 }
+
+#[test]
+fn stream_that_is_ended_before_a_body_has_its_place_takes_what_comes() {
+    let (mut end, peer) = connected(settings(), true);
+    end.machine.post_receives(1);
+    let mut stream: VecDeque<u8> = peer.send(1, &pattern(HEAD + BODY)).into();
+    stream.extend(peer.send(2, b"more"));
+    end.receive(&mut stream, HEAD + 30);
+    assert_eq!(ops(&mut end), [QpOp::Body]);
+    end.machine.terminate(TerminateCode::UNSPECIFIED);
+    while !stream.is_empty() {
+        assert!(end.receive(&mut stream, 7) > 0);
+        ops(&mut end);
+    }
+}
