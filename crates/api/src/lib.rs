@@ -80,8 +80,10 @@ pub enum AskedProtocol {
     NvmeTcp,
     /// NVMe/RDMA.
     NvmeRdma,
-    /// iSCSI.
+    /// iSCSI, by TCP or RDMA.
     Iscsi,
+    /// iSCSI by RDMA alone.
+    Iser,
     /// NFS of all versions.
     Nfs,
     /// NFS by RDMA alone.
@@ -90,10 +92,11 @@ pub enum AskedProtocol {
 
 impl AskedProtocol {
     /// All there are.
-    pub const ALL: [AskedProtocol; 5] = [
+    pub const ALL: [AskedProtocol; 6] = [
         AskedProtocol::NvmeTcp,
         AskedProtocol::NvmeRdma,
         AskedProtocol::Iscsi,
+        AskedProtocol::Iser,
         AskedProtocol::Nfs,
         AskedProtocol::NfsRdma,
     ];
@@ -105,6 +108,7 @@ impl AskedProtocol {
             AskedProtocol::NvmeTcp => "nvme-tcp",
             AskedProtocol::NvmeRdma => "nvme-rdma",
             AskedProtocol::Iscsi => "iscsi",
+            AskedProtocol::Iser => "iser",
             AskedProtocol::Nfs => "nfs",
             AskedProtocol::NfsRdma => "nfs-rdma",
         }
@@ -116,7 +120,8 @@ impl AskedProtocol {
         match (protocol, is_rdma) {
             (Protocol::NvmeTcp, false) => AskedProtocol::NvmeTcp,
             (Protocol::NvmeTcp, true) => AskedProtocol::NvmeRdma,
-            (Protocol::Iscsi, _) => AskedProtocol::Iscsi,
+            (Protocol::Iscsi, false) => AskedProtocol::Iscsi,
+            (Protocol::Iscsi, true) => AskedProtocol::Iser,
             (Protocol::Nfs, false) => AskedProtocol::Nfs,
             (Protocol::Nfs, true) => AskedProtocol::NfsRdma,
         }
@@ -125,7 +130,8 @@ impl AskedProtocol {
     /// Whether a connection that is shown as `shown` is one of those that are asked for.
     #[must_use]
     pub fn has(self, shown: AskedProtocol) -> bool {
-        self == shown || (self, shown) == (AskedProtocol::Nfs, AskedProtocol::NfsRdma)
+        use AskedProtocol::{Iscsi, Iser, Nfs, NfsRdma};
+        self == shown || matches!((self, shown), (Iscsi, Iser) | (Nfs, NfsRdma))
     }
 }
 
@@ -134,7 +140,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn connections_by_rdma_are_those_of_a_word_of_their_own_and_of_nfs() {
+    fn connections_by_rdma_have_a_word_of_their_own_and_are_those_of_iscsi_and_nfs() {
         let asked = |protocol, is_rdma| {
             let shown = AskedProtocol::of(protocol, is_rdma);
             let all = AskedProtocol::ALL.into_iter();
@@ -144,6 +150,7 @@ mod tests {
         assert_eq!(asked(Protocol::NvmeTcp, false), ["nvme-tcp"]);
         assert_eq!(asked(Protocol::NvmeTcp, true), ["nvme-rdma"]);
         assert_eq!(asked(Protocol::Iscsi, false), ["iscsi"]);
+        assert_eq!(asked(Protocol::Iscsi, true), ["iscsi", "iser"]);
         assert_eq!(asked(Protocol::Nfs, false), ["nfs"]);
         assert_eq!(asked(Protocol::Nfs, true), ["nfs", "nfs-rdma"]);
     }

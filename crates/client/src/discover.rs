@@ -26,8 +26,8 @@ const ISCSI: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), wire:
 #[derive(Args, Clone, Debug)]
 pub struct DiscoverArgs {
     /// Discovery controller as address:port, over RDMA as rdma://address:port, iSCSI
-    /// portal as iscsi://address:port, or NFS server as nfs://address:port, over RDMA as
-    /// nfs+rdma://address:port, whose exports and files are listed;
+    /// portal as iscsi://address:port, over RDMA as iser://address:port, or NFS server as
+    /// nfs://address:port, over RDMA as nfs+rdma://address:port, whose exports and files are listed;
     /// without it, -a and -s, and without these discovery controller and portal
     /// of this machine
     #[arg(value_name = "ADDRESS", conflicts_with_all = ["traddr", "trsvcid"])]
@@ -161,17 +161,20 @@ pub fn discover(args: &DiscoverArgs) -> (Listing, Vec<String>) {
 
 /// A discovery controller that is asked, and over what.
 type DiscoveryAddress = (Transport, SocketAddr);
+/// A portal that is asked, and the stream of RDMA that it is asked by, if not by TCP.
+type PortalAddress = (SocketAddr, Option<iscsi::QpSettings>);
 
 /// Where discovery asks: a discovery controller, a portal, or both.
 fn discovery_addresses(
     args: &DiscoverArgs,
-) -> Result<(Option<DiscoveryAddress>, Option<SocketAddr>), String> {
+) -> Result<(Option<DiscoveryAddress>, Option<PortalAddress>), String> {
     let tcp = |to| Some((Transport::Tcp, to));
     match &args.address {
         Some(text) => match text.split_once("://") {
-            Some(("iscsi", portal)) => {
+            Some((by @ ("iscsi" | "iser"), portal)) => {
                 let portal = resolve(portal.trim_end_matches('/'), ISCSI.port())?;
-                Ok((None, Some(portal)))
+                let rdma = (by == "iser").then(iscsi::QpSettings::default);
+                Ok((None, Some((portal, rdma))))
             }
             Some(("rdma", to)) => {
                 let to = resolve(to.trim_end_matches('/'), NVME.port())?;
@@ -179,7 +182,9 @@ fn discovery_addresses(
             }
             _ => Ok((tcp(resolve(text, NVME.port())?), None)),
         },
-        None if args.traddr.is_none() && args.trsvcid.is_none() => Ok((tcp(NVME), Some(ISCSI))),
+        None if args.traddr.is_none() && args.trsvcid.is_none() => {
+            Ok((tcp(NVME), Some((ISCSI, None))))
+        }
         None => {
             let address = args.traddr.unwrap_or(NVME.ip());
             let port = args.trsvcid.unwrap_or(NVME.port());
@@ -208,11 +213,12 @@ pub fn records(
 }
 
 /// The answer to SendTargets.
-fn targets(args: &DiscoverArgs, to: SocketAddr) -> Result<Vec<TargetRecord>, String> {
+fn targets(args: &DiscoverArgs, (to, rdma): PortalAddress) -> Result<Vec<TargetRecord>, String> {
     let initiator = args.chap.identity()?;
     let driver = admin_driver().map_err(|e| e.to_string())?;
-    let found = iscsi::discover(driver, to, &initiator, args.chap.chap()?);
-    let found = found.map_err(|error| format!("iscsi://{to}: {error}"))?;
+    let found = iscsi::discover(driver, to, &initiator, args.chap.chap()?, rdma);
+    let by = if rdma.is_some() { "iser" } else { "iscsi" };
+    let found = found.map_err(|error| format!("{by}://{to}: {error}"))?;
     Ok(found.iter().flat_map(TargetRecord::of).collect())
 }
 
@@ -452,7 +458,9 @@ mod tests {
                 let text = |to: Option<SocketAddr>| to.map_or("-".into(), |to| to.to_string());
                 let is_rdma = nvme.is_some_and(|(transport, _)| transport == Transport::Rdma);
                 assert_eq!(is_rdma, line.starts_with("rdma://"), "{line}");
-                (text(nvme.map(|(_, to)| to)), text(iscsi))
+                let is_iser = iscsi.is_some_and(|(_, rdma)| rdma.is_some());
+                assert_eq!(is_iser, line.starts_with("iser://"), "{line}");
+                (text(nvme.map(|(_, to)| to)), text(iscsi.map(|(to, _)| to)))
             })
         };
         let both = |a: &str, b: &str| Ok((a.to_owned(), b.to_owned()));
@@ -463,6 +471,7 @@ mod tests {
         assert_eq!(found("rdma://[::1]:9/"), both("[::1]:9", "-"));
         assert_eq!(found("iscsi://127.0.0.2"), both("-", "127.0.0.2:3260"));
         assert_eq!(found("iscsi://[::1]:9/"), both("-", "[::1]:9"));
+        assert_eq!(found("iser://127.0.0.2"), both("-", "127.0.0.2:3260"));
         assert!(found("nowhere").is_err());
     }
 }

@@ -256,7 +256,7 @@ fn log_in(
     let (to, name) = (address.portal, &address.target);
     let at = |error: iscsi::SessionError| format!("{to}: {error}");
     let driver = admin_driver().map_err(|e| e.to_string())?;
-    let settings = args.iscsi_settings(&initiator.name, name)?;
+    let settings = args.iscsi_settings(&initiator.name, address)?;
     let params = |number| Params::new(settings.clone(), initiator, number);
     let first_params = params(first).map_err(|e| e.to_string())?;
     let mut session = Session::open(driver, to, first_params).map_err(at)?;

@@ -49,7 +49,7 @@ pub(crate) fn listeners(sink: &mut Sink, file: &Section) -> (Vec<ListenerSpec>, 
             };
             sink.add(&section.span_of("tls"), text);
         }
-        let rdma = rdma(sink, section, protocol, requires_tls);
+        let rdma = rdma(sink, section, requires_tls);
         if advertise.is_some() && protocol == Protocol::Nfs {
             let text = "`advertise` is for NVMe/TCP and iSCSI: NFS tells no client an address";
             sink.add(&section.span_of("advertise"), text);

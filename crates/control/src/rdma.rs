@@ -20,13 +20,8 @@ const RDMA_READS_MAX: Number = count("rdma_reads_max", 1, 1024);
 /// What is of no use without `rdma`.
 const TERMS: [&str; 3] = ["mpa_crc", "fpdu_bytes_max", "rdma_reads_max"];
 
-/// What a listener of `protocol` says of RDMA; `requires_tls`: hosts speak TLS alone there.
-pub(crate) fn rdma(
-    sink: &mut Sink,
-    section: &Section,
-    protocol: Protocol,
-    requires_tls: bool,
-) -> RdmaSpec {
+/// What a listener says of RDMA; `requires_tls`: hosts speak TLS alone there.
+pub(crate) fn rdma(sink: &mut Sink, section: &Section, requires_tls: bool) -> RdmaSpec {
     let default = RdmaSpec::default();
     let form = format!("true, false or \"{RDMA_ONLY}\"");
     let transports = match section.word("rdma") {
@@ -42,9 +37,7 @@ pub(crate) fn rdma(
         },
     };
     let is_served = transports != Transports::Tcp;
-    if section.has("rdma") && protocol == Protocol::Iscsi {
-        sink.add(&section.span_of("rdma"), "`rdma` is for NVMe and NFS");
-    } else if is_served && requires_tls {
+    if is_served && requires_tls {
         let text = "`rdma` cannot stand beside `tls = \"required\"`: NVMe/RDMA does not go \
                     through TLS; give it a [[listener]] of its own";
         sink.add(&section.span_of("rdma"), text);

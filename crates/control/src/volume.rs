@@ -194,7 +194,10 @@ fn only_of_its_kind(sink: &mut Sink, section: &Section, kind: &KindRow) {
         _ => row.own_key.is_some_and(|(own, _)| own == key),
     };
     let own_keys = KINDS.iter().filter_map(|row| row.own_key);
-    for key in ["path", "of"].into_iter().chain(own_keys.map(|(own, _)| own)) {
+    for key in ["path", "of"]
+        .into_iter()
+        .chain(own_keys.map(|(own, _)| own))
+    {
         if !section.has(key) || has(kind, key) {
             continue;
         }

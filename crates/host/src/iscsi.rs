@@ -17,6 +17,7 @@ pub use ::iscsi::initiator::{
     Async, Chap, Command, CommandOutcome, Completion, Digest, ExpectedData, InitiatorFatalError,
     InitiatorSession as SessionState, InitiatorSettings, Residual, lun_field,
 };
+pub use ::iscsi::iser::QpSettings;
 pub use address::{Initiator, IscsiAddress};
 pub use auth::{Algorithm, Secret};
 pub use connection::{Params, SessionConnection, SessionEvent};

@@ -29,12 +29,13 @@ use engine::{
     Blocks, Connection as _, ConnectionEvent, ConnectionId, ConnectionStage, Core, Elsewhere as _,
     Has, JobId, OnVolumes as _, Orphans as _, Post, Protocol, RefusalKind, Shard, Via,
 };
-use iscsi::target::{Connection as Transport, Done, TargetOp};
+use iscsi::accepted::{AcceptedConnection as Transport, IserSettings};
+use iscsi::target::{Done, TargetOp};
 use iscsi::{LoginState, SessionId, SessionKind};
 use link::Stream;
 use machine::{Machine as _, Nanos, Tag};
 use mem::Pool;
-use reactor::Driver;
+use reactor::{Driver, must_fill_random};
 use scsi::{Attention, Sense};
 use store::Volume;
 use store::meter::IoOp;
@@ -90,14 +91,17 @@ pub struct IscsiConnection {
     has_moved: bool,
 }
 
-/// A connection that just came.
+/// A connection that just came by a listener that takes RDMA as `rdma` says.
 pub fn open(
-    local: &Rc<Local>,
+    (local, rdma): (&Rc<Local>, Option<IserSettings>),
     stream: (ConnectionId, Stream),
     came: (Via, HostPlace),
     (pool, now): (&Pool, Nanos),
 ) -> IscsiConnection {
-    let machine = Transport::new(local.service.settings, now);
+    let mut seed = [0; 8];
+    must_fill_random(&mut seed);
+    let seed = u64::from_le_bytes(seed);
+    let machine = Transport::new(local.service.settings, rdma, seed, now);
     IscsiConnection::new(local, machine, stream, came, pool)
 }
 

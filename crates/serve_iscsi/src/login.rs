@@ -11,7 +11,8 @@ use engine::{
     About, Connection as _, ConnectionId, ConnectionRef, Has, Orphans as _, Refusal, Remedy, Scope,
     Shard, Shared, Via,
 };
-use iscsi::target::{Connection as Transport, ConnectionRole, Detached, Done};
+use iscsi::accepted::{AcceptedConnection as Transport, DetachedConnection};
+use iscsi::target::{ConnectionRole, Done};
 use iscsi::{AfterLogin, Joined, LoginAnswer, LoginOutcome, LogoutOutcome, SessionKind};
 use link::{CommandMemory, Stream};
 use machine::{Machine, Nanos, Tag};
@@ -46,7 +47,7 @@ pub struct Handover {
     /// What it was on the reactor that it leaves.
     pub(crate) via: Via,
     place: HostPlace,
-    machine: Detached,
+    machine: DetachedConnection,
     answer: LoginAnswer,
     joined: Box<Joined>,
 }

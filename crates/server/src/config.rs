@@ -283,7 +283,9 @@ impl ListenerSpec {
             (Protocol::NvmeTcp, Transports::Tcp) => "NVMe/TCP",
             (Protocol::NvmeTcp, Transports::Both) => "NVMe/TCP and NVMe/RDMA",
             (Protocol::NvmeTcp, Transports::Rdma) => "NVMe/RDMA",
-            (Protocol::Iscsi, _) => "iSCSI",
+            (Protocol::Iscsi, Transports::Tcp) => "iSCSI",
+            (Protocol::Iscsi, Transports::Both) => "iSCSI and iSER",
+            (Protocol::Iscsi, Transports::Rdma) => "iSER",
             (Protocol::Nfs, Transports::Tcp) => "NFS",
             (Protocol::Nfs, Transports::Both) => "NFS, also by RDMA",
             (Protocol::Nfs, Transports::Rdma) => "NFS by RDMA",
@@ -313,7 +315,7 @@ pub enum Protocol {
     /// NVMe over TCP, and over RDMA where [`ListenerSpec::rdma`] says so.
     #[default]
     NvmeTcp,
-    /// iSCSI.
+    /// iSCSI over TCP, and by RDMA (iSER) where [`ListenerSpec::rdma`] says so.
     Iscsi,
     /// NFS, of every version, and MOUNT.
     Nfs,

@@ -14,6 +14,7 @@ use engine::{
     Connection as _, ConnectionEvent, ConnectionId, ConnectionLife, HandshakeTerms, Has, JobId,
     Protocol as _, Protocols, Via,
 };
+use iscsi::accepted::IserSettings;
 use link::{HandshakeDone, Stream};
 use machine::Nanos;
 use mem::Pool;
@@ -180,7 +181,10 @@ impl Protocols for Serving {
                 let settings = qpair_settings(&self.shared.limits, rdma);
                 Serving::any(serve_nvme::open((&self.nvme, settings), stream, came, here))
             }
-            Protocol::Iscsi => Serving::any(serve_iscsi::open(&self.iscsi, stream, came, here)),
+            Protocol::Iscsi => {
+                let rdma = iscsi_rdma(&self.shared.limits, rdma);
+                Serving::any(serve_iscsi::open((&self.iscsi, rdma), stream, came, here))
+            }
             Protocol::Nfs => {
                 let rdma = nfs_rdma(&self.shared.limits, rdma);
                 Serving::any(serve_nfs::open((&self.nfs, rdma), stream, came, here))
@@ -307,6 +311,15 @@ fn qpair_settings(limits: &Limits, rdma: RdmaSpec) -> QpairSettings {
     }
 }
 
+/// What an initiator of iSCSI may do by RDMA, if it may come so.
+fn iscsi_rdma(limits: &Limits, rdma: RdmaSpec) -> Option<IserSettings> {
+    let settings = IserSettings {
+        stream: stream_settings(limits, rdma),
+        takes_tcp: !rdma.is_only(),
+    };
+    rdma.transports.has(Transport::Rdma).then_some(settings)
+}
+
 /// What a client of NFS may do by RDMA, if it may come so.
 fn nfs_rdma(limits: &Limits, rdma: RdmaSpec) -> Option<serve_nfs::RdmaSettings> {
     let settings = serve_nfs::RdmaSettings {
@@ -391,7 +404,7 @@ impl ServedConnection {
                 ConnectionInfo {
                     base: c.core().info(life, now),
                     protocol: Protocol::Iscsi,
-                    is_rdma: false,
+                    is_rdma: machine.is_rdma(),
                     host: host.map(str::to_owned),
                     target: target.map(str::to_owned),
                     in_flight: machine.in_flight(),

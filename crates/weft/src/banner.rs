@@ -238,13 +238,13 @@ fn nvme_commands(config: &Config, addresses: &[SocketAddr]) -> Option<String> {
 }
 
 /// Those for the first target with a logical unit, on the first portal where it is
-/// reached.
+/// reached over TCP.
 fn iscsi_commands(config: &Config, addresses: &[SocketAddr]) -> Option<String> {
     let mut targets = config.iscsi_targets.iter();
     let IscsiTargetSpec { target, luns, .. } = targets.find(|spec| !spec.luns.is_empty())?;
     let (_, address) = first(config, addresses, |number, listener| {
         let is_on = target.portal_groups.is_empty() || target.portal_group_of(number).is_some();
-        listener.protocol == Protocol::Iscsi && is_on
+        listener.protocol == Protocol::Iscsi && !listener.rdma.is_only() && is_on
     })?;
     let unit = ReachedObject::Unit {
         target: &target.name,

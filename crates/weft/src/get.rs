@@ -21,8 +21,8 @@ pub struct GetArgs {
     /// One of them alone: a connection, session or NFS client by its ID, a host by its name or
     /// address; an object by the names of what it is in, and its own
     names: Vec<String>,
-    /// Connections of this protocol alone: nvme-tcp, nvme-rdma, iscsi, nfs (with those by RDMA),
-    /// nfs-rdma
+    /// Connections of this protocol alone: nvme-tcp, nvme-rdma, iscsi and nfs (with those by
+    /// RDMA), iser, nfs-rdma
     #[arg(long)]
     protocol: Option<String>,
     /// Connections of this host alone, by its name or address

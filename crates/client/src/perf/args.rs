@@ -95,8 +95,8 @@ pub enum LoadAddress {
 #[derive(Args, Clone, Debug)]
 pub struct PerfArgs {
     /// Targets as nvme-tcp://host:port/nqn?nsid=1, rdma://host:port/nqn?nsid=1,
-    /// iscsi://host:port/iqn/lun, nfs://host:port/path or nfs+rdma://host:port/path; without any,
-    /// the one that -a, -s, -n and --nsid name.
+    /// iscsi://host:port/iqn/lun, iser://host:port/iqn/lun, nfs://host:port/path or
+    /// nfs+rdma://host:port/path; without any, the one that -a, -s, -n and --nsid name.
     /// To compare with: local:ram?size=1g&block=4k, local:null or
     /// local:file?path=FILE, a volume of this process without a network
     #[arg(value_name = "URL", conflicts_with_all = ["traddr", "trsvcid", "nqn", "nsid"])]
@@ -287,7 +287,7 @@ impl PerfArgs {
         }
         let all = self.targets.iter().map(|url| match url.split_once(':') {
             Some(("local", volume)) => local::LocalAddress::parse(volume).map(LoadAddress::Local),
-            Some(("iscsi", _)) => iscsi::IscsiAddress::parse(url).map(LoadAddress::Iscsi),
+            Some(("iscsi" | "iser", _)) => iscsi::IscsiAddress::parse(url).map(LoadAddress::Iscsi),
             Some(("nfs" | "nfs+rdma", _)) => nfs::NfsAddress::parse(url).map(LoadAddress::Nfs),
             _ => Address::parse(url).map(LoadAddress::Nvme),
         });
@@ -316,15 +316,28 @@ impl PerfArgs {
         Ok(all)
     }
 
-    /// What to agree on with an iSCSI target: a session of `initiator`.
+    /// What to agree on with the iSCSI target at `address`: a session of `initiator`.
     ///
     /// # Errors
     /// A sentence for the user.
     pub fn iscsi_settings(
         &self,
         initiator: &str,
-        target: &str,
+        address: &iscsi::IscsiAddress,
     ) -> Result<iscsi::InitiatorSettings, String> {
+        let target = &address.target;
+        if address.is_rdma {
+            let stream = iscsi::QpSettings {
+                crc: self.mpa_crc(),
+                ..iscsi::QpSettings::default()
+            };
+            return Ok(iscsi::InitiatorSettings {
+                chap: self.chap.chap()?,
+                queue_depth: self.iodepth.min(ISCSI_QUEUE_DEPTH_MAX),
+                rdma: Some(stream),
+                ..iscsi::InitiatorSettings::new(initiator, target)
+            });
+        }
         let digest = |is_wanted| match is_wanted {
             true => Digest::Required,
             false => Digest::Never,

@@ -62,18 +62,8 @@ fn mistakes_of_rdma_are_told_where_they_are() {
             "16:8",
             ["`tls = \"required\"`", "TLS"],
         ),
-        (
-            "protocol = \"iscsi\"\nrdma = true",
-            "16:8",
-            ["`rdma` is for NVMe and NFS", ""],
-        ),
     ] {
-        let text = match more.contains("iscsi") {
-            // The subsystem is reached at another.
-            true => listener(more) + "[[listener]]\naddress = \"127.0.0.1:4421\"\n",
-            false => listener(more),
-        };
-        expect(&text, at, &parts);
+        expect(&listener(more), at, &parts);
     }
 }
 

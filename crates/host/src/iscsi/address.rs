@@ -19,15 +19,18 @@ pub struct IscsiAddress {
     pub target: String,
     /// Logical unit number, below 16,384.
     pub lun: u16,
+    /// It is reached by RDMA (iSER).
+    pub is_rdma: bool,
 }
 
 impl IscsiAddress {
-    /// Reads `iscsi://host[:port]/target[/lun]`.
+    /// Reads `iscsi://host[:port]/target[/lun]`, and `iser://` of the same.
     ///
     /// # Errors
     /// A sentence for the user.
     pub fn parse(url: &str) -> Result<Self, String> {
-        let rest = url.strip_prefix("iscsi://").ok_or_else(|| {
+        let by_rdma = url.strip_prefix("iser://");
+        let rest = by_rdma.or(url.strip_prefix("iscsi://")).ok_or_else(|| {
             format!("`{url}` is no iSCSI target: write iscsi://host:port/iqn.../lun")
         })?;
         let (authority, path) = rest
@@ -52,6 +55,7 @@ impl IscsiAddress {
             portal: resolve(authority, PORT)?,
             target: check_target_name(target).map_err(|error| format!("`{target}`: {error}"))?,
             lun,
+            is_rdma: by_rdma.is_some(),
         })
     }
 }
@@ -118,7 +122,9 @@ mod tests {
         );
         let short = IscsiAddress::parse("iscsi://[::1]/iqn.2026-01.io.weft:a").expect("a URL");
         assert_eq!(short.portal, "[::1]:3260".parse().expect("address"));
-        assert_eq!(short.lun, 0);
+        assert_eq!((short.lun, short.is_rdma), (0, false));
+        let by_rdma = IscsiAddress::parse("iser://[::1]/iqn.2026-01.io.weft:a").expect("a URL");
+        assert!(by_rdma.is_rdma && by_rdma.portal == short.portal);
     }
 
     #[test]

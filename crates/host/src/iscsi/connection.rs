@@ -4,7 +4,7 @@ use std::io;
 use std::net::SocketAddr;
 
 use ::iscsi::initiator::{
-    Async, Command, Completion, ExpectedData, InitiatorConnection, InitiatorOp, InitiatorSession,
+    Async, CarriedConnection, Command, Completion, ExpectedData, InitiatorOp, InitiatorSession,
     InitiatorSettings, RANDOM_LEN,
 };
 use link::CommandMemory as Memory;
@@ -87,7 +87,7 @@ enum LoginPhase {
 struct Iscsi;
 
 impl HostProtocol for Iscsi {
-    type Machine = InitiatorConnection;
+    type Machine = CarriedConnection;
     type TransportPhase = LoginPhase;
     type Error = SessionError;
 
@@ -129,7 +129,13 @@ impl SessionConnection {
         session: InitiatorSession,
         base: Token,
     ) -> io::Result<SessionConnection> {
-        let machine = InitiatorConnection::new(params.settings, session, params.cid, params.random);
+        let Params {
+            settings,
+            cid,
+            random,
+            ..
+        } = params;
+        let machine = CarriedConnection::new(settings, session, cid, random, driver.now());
         let transport = Transport::open(driver, to, machine, None, base)?;
         Ok(SessionConnection { transport })
     }

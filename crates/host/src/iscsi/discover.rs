@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use reactor::Driver;
 
-use super::{Chap, Initiator, InitiatorSettings, Params, Session, SessionError};
+use super::{Chap, Initiator, InitiatorSettings, Params, QpSettings, Session, SessionError};
 
 /// A target and where it is reached.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -15,7 +15,8 @@ pub struct DiscoveredTarget {
     pub addresses: Vec<(String, u16)>,
 }
 
-/// Asks the portal at `to` for its targets, in a discovery session.
+/// Asks the portal at `to` for its targets, in a discovery session, which `rdma` carries if it
+/// is there.
 ///
 /// # Errors
 /// Where the connection fails, the portal refuses or does not make sense.
@@ -24,9 +25,11 @@ pub fn discover<D: Driver>(
     to: SocketAddr,
     initiator: &Initiator,
     chap: Option<Chap>,
+    rdma: Option<QpSettings>,
 ) -> Result<Vec<DiscoveredTarget>, SessionError> {
     let settings = InitiatorSettings {
         chap,
+        rdma,
         ..InitiatorSettings::discovery(&initiator.name)
     };
     let mut session = Session::open(driver, to, Params::new(settings, initiator, 0)?)?;

@@ -66,7 +66,7 @@ fn a_thousand_targets_are_discovered(backend: Choice) {
 
 /// The names that discovery tells, and where the targets are.
 fn discovered(at: SocketAddr, name: &str) -> Vec<(String, Vec<(String, u16)>)> {
-    let targets = discover(driver(), at, &initiator(name), None).expect("SendTargets");
+    let targets = discover(driver(), at, &initiator(name), None, None).expect("SendTargets");
     let targets = targets.into_iter();
     targets
         .map(|target| (target.name, target.addresses))
@@ -422,7 +422,7 @@ fn discovery_needs_chap_after_a_change(backend: Choice) {
             ..Auth::default()
         };
         make(running, Change::SetDiscoveryAuth(auth));
-        let found = discover(driver(), at, &initiator(ALICE), None);
+        let found = discover(driver(), at, &initiator(ALICE), None, None);
         let error = found.expect_err("a refusal").to_string();
         let status = LoginStatus::AuthenticationFailure.to_string();
         assert!(error.contains(&status), "{error}");

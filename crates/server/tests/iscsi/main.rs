@@ -13,6 +13,7 @@ mod live;
 mod login;
 mod memory;
 mod order;
+mod rdma;
 mod reads;
 #[path = "../shared/report.rs"]
 mod report;

@@ -309,7 +309,7 @@ fn host_that_is_not_connected_is_told_with_those_that_are() {
         (
             &["get", "connections", "--protocol", "smb"],
             1,
-            &["nvme-tcp, nvme-rdma, iscsi, nfs, nfs-rdma"],
+            &["nvme-tcp, nvme-rdma, iscsi, iser, nfs, nfs-rdma"],
         ),
         (
             &["get", "hosts", "--host", "x"],
