@@ -276,7 +276,7 @@ impl PerfArgs {
         if wants_files && (self.targets.is_empty() || !are_files) {
             return Err("only NFS has names and attributes: use nfs:// or nfs+rdma:// URLs".into());
         }
-        let has_nfs = self.targets.iter().any(|url| url.starts_with("nfs://"));
+        let has_nfs = self.targets.iter().any(|url| url.starts_with("nfs"));
         if self.nfs_client.is_said() && !has_nfs {
             return Err("--ca and --sec are for NFS: name an nfs:// URL".into());
         }
