@@ -133,20 +133,19 @@ impl Inbound {
         Ok(())
     }
 
-    /// The answer to a call has come, as a whole; where the call has memory for data of at most
-    /// so many bytes, `data_bytes` of it are there.
-    pub(super) fn take_answer(
+    /// A message has come, as a whole.
+    pub(super) fn take_message(&mut self, message: &[u8]) {
+        self.begin_record();
+        self.bytes.extend_from_slice(message);
+    }
+
+    /// It is the answer to a call with memory for data of at most `data_max` bytes, of which
+    /// `data_bytes` are there.
+    pub(super) fn note_data(
         &mut self,
-        message: Vec<u8>,
-        (tag, data_max): (Tag, Option<u32>),
+        data_max: u32,
         data_bytes: u32,
     ) -> Result<(), RpcClientFatalError> {
-        self.begin_record();
-        self.bytes = message;
-        self.message = Message::Answer(tag);
-        let Some(data_max) = data_max else {
-            return Ok(());
-        };
         self.data_max = Some(data_max);
         let mut found = 0u32;
         match common_read(&self.bytes) {
@@ -161,13 +160,6 @@ impl Inbound {
             true => Ok(()),
             false => Err(RpcClientFatalError::Chunk),
         }
-    }
-
-    /// A call of the server's has come, as a whole.
-    pub(super) fn take_call(&mut self, message: &[u8]) {
-        self.begin_record();
-        self.bytes.extend_from_slice(message);
-        self.message = Message::Call;
     }
 
     /// Something has come in place of an answer.

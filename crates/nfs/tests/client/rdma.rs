@@ -843,3 +843,74 @@ fn server_that_rejects_the_connection_is_named() {
     assert_eq!(client.fatal, Some(RpcClientFatalError::Rejected));
     assert!(client.send().is_empty());
 }
+
+/// Whatever a server sends and writes, it costs the connection at most; what it may not write
+/// stays as it is.
+#[test]
+fn any_server_costs_the_connection_at_most() {
+    let (mut fatal, mut answered) = (0, 0);
+    for seed in 0..4000 {
+        let mut random = Random::new(seed);
+        let mut peer = Peer::new(&[]);
+        let mut calls: Vec<Message> = Vec::new();
+        let mut written = Vec::new();
+        for _ in 0..12 {
+            match random.below(3) {
+                0 => {
+                    peer.client.getattr();
+                }
+                1 => {
+                    peer.client.read(0, 200);
+                }
+                _ => written.push(peer.client.write(0, &[5; 300])),
+            }
+            peer.exchange();
+            calls.extend(peer.sent.drain(..));
+            if peer.client.fatal.is_some() || calls.is_empty() {
+                break;
+            }
+            let call = calls[random.below(calls.len() as u64) as usize].clone();
+            let segments = call.writes.iter().flatten();
+            let segments = segments.chain(call.reply.iter().flatten());
+            let segments: Vec<Segment> = segments.copied().collect();
+            if let Some(to) = segments.first()
+                && random.one_in(2)
+            {
+                peer.write(*to, random.below(u64::from(to.length.min(400)) + 1) as u32);
+            }
+            let mut answer = Message {
+                xid: call.xid,
+                credits: random.below(5) as u32,
+                is_long: random.one_in(6),
+                writes: call.writes.clone(),
+                reply: call.reply.clone(),
+                body: read_answer(call.xid, random.below(210) as u32),
+                ..Message::default()
+            };
+            for segment in answer.writes.iter_mut().flatten() {
+                segment.length = random.below(210) as u32;
+            }
+            for segment in answer.reply.iter_mut().flatten() {
+                segment.length = random.below(420) as u32;
+            }
+            let mut bytes = answer.encode();
+            if random.one_in(3) {
+                let at = random.below(bytes.len() as u64) as usize;
+                bytes[at] ^= 1 << random.below(8);
+            }
+            if random.one_in(8) {
+                bytes.truncate(random.below(bytes.len() as u64) as usize);
+            }
+            let invalidate = segments.first().filter(|_| random.one_in(4));
+            peer.send(bytes, invalidate.map(|segment| segment.handle));
+        }
+        fatal += u32::from(peer.client.fatal.is_some());
+        answered += peer.client.answers.len();
+        for tag in written {
+            let memory = &peer.client.end.memory[usize::from(tag)];
+            let is_in_use = memory.len() == 300;
+            assert!(!is_in_use || *memory == [5; 300], "seed {seed}");
+        }
+    }
+    assert!(fatal > 1000 && answered > 1000, "{fatal}, {answered}");
+}

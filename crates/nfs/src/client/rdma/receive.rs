@@ -90,26 +90,6 @@ impl Rdma {
         }
         chunks
     }
-
-    /// All of an answer without data that has a chunk, and bytes of that data; `None`: the
-    /// server did not write what it says.
-    fn answer(&mut self, chunks: CallChunks, form: AnswerForm) -> Option<(Vec<u8>, u32)> {
-        let written = chunks.data.map_or(0, |stag| self.qp.written(stag));
-        let bytes = match form.long_bytes {
-            None => self.qp.head()[form.at..].to_vec(),
-            Some(len) => {
-                let mut bytes = self.qp.take_bytes(chunks.answer?);
-                let len = usize::try_from(len).ok()?;
-                if len > bytes.len() {
-                    return None;
-                }
-                bytes.truncate(len);
-                bytes
-            }
-        };
-        let data_bytes = u32::try_from(form.data_bytes).ok()?;
-        (form.data_bytes <= written).then_some((bytes, data_bytes))
-    }
 }
 
 impl ClientConnection {
@@ -137,7 +117,7 @@ impl ClientConnection {
             (Message::Error(error), Some((tag, _))) => Ok(Some(self.refused(tag, error))),
             (Message::Call(at), _) => {
                 let rdma = self.rdma.as_ref().expect("it is on");
-                self.inbound.take_call(&rdma.qp.head()[at..]);
+                self.inbound.take_message(&rdma.qp.head()[at..]);
                 self.called()
             }
             (Message::Answer(form), call) => self.take_answer((xid, form), call),
@@ -162,14 +142,28 @@ impl ClientConnection {
             return Ok(None);
         };
         let chunks = rdma.end_call(tag);
-        let answer = rdma.answer(chunks, form);
-        let (bytes, data_bytes) = answer.ok_or(RpcClientFatalError::Chunk)?;
-        let is_answer = (word(&bytes, 0), word(&bytes, 4));
+        let wrong = RpcClientFatalError::Chunk;
+        match form.long_bytes {
+            None => self.inbound.take_message(&rdma.qp.head()[form.at..]),
+            Some(len) => {
+                let bytes = rdma.qp.take_bytes(chunks.answer.ok_or(wrong)?);
+                let answer = usize::try_from(len).ok().and_then(|len| bytes.get(..len));
+                self.inbound.take_message(answer.ok_or(wrong)?);
+            }
+        }
+        let bytes = self.inbound.message();
+        let is_answer = (word(bytes, 0), word(bytes, 4));
         if is_answer != (Some(xid), Some(msg_type::REPLY as u32)) {
             return Err(RpcClientFatalError::NoMessage);
         }
-        self.inbound
-            .take_answer(bytes, (tag, data_max), data_bytes)?;
+        let written = chunks.data.map_or(0, |stag| rdma.qp.written(stag));
+        let data_bytes = u32::try_from(form.data_bytes).map_err(|_| wrong)?;
+        if u64::from(data_bytes) > written {
+            return Err(wrong);
+        }
+        if let Some(data_max) = data_max {
+            self.inbound.note_data(data_max, data_bytes)?;
+        }
         Ok(match self.security.is_some() {
             true => self.finish_secured(tag),
             false => Some(self.finish(tag)),

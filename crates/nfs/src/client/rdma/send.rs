@@ -28,6 +28,18 @@ struct Parts {
     answer_bytes: Option<u32>,
 }
 
+impl Parts {
+    /// Bytes of the header of a call all of which goes in its Send.
+    fn head_bytes(&self) -> usize {
+        let of_data = match self.data {
+            CallData::None => 0,
+            CallData::In(_) => WRITE_CHUNK_BYTES,
+            CallData::Out(_) => READ_CHUNK_BYTES,
+        };
+        HEADER_BYTES + of_data + self.answer_bytes.map_or(0, |_| REPLY_CHUNK_BYTES)
+    }
+}
+
 impl Rdma {
     /// Whether the server takes one more call.
     fn has_credit(&self) -> bool {
@@ -36,49 +48,10 @@ impl Rdma {
 
     /// Makes the header of a call, and lets the server name what it says.
     fn begin_call(&mut self, message: &[u8], parts: &Parts) {
-        let Parts {
-            tag,
-            data,
-            position,
-            answer_bytes,
-        } = *parts;
         let xid = u32::from_be_bytes(*message.first_chunk().expect("a call"));
-        let (len, access) = match data {
-            CallData::None => (0, RemoteAccess::READ),
-            CallData::In(len) => (len, RemoteAccess::WRITE),
-            CallData::Out(len) => (len, RemoteAccess::READ),
-        };
-        let is_read = matches!(data, CallData::Out(_));
-        let head_bytes = HEADER_BYTES
-            + if is_read { READ_CHUNK_BYTES } else { 0 }
-            + if matches!(data, CallData::In(_)) {
-                WRITE_CHUNK_BYTES
-            } else {
-                0
-            }
-            + answer_bytes.map_or(0, |_| REPLY_CHUNK_BYTES);
-        self.is_long = head_bytes + message.len() > self.send_bytes_max as usize;
-        let registered = "calls under way are fewer than regions";
-        let qp = &mut self.qp;
-        let of_data = || {
-            let memory = RegisteredMemory {
-                tag,
-                offset: 0,
-                len,
-                to: 0,
-                access,
-            };
-            qp.register(memory).expect(registered)
-        };
-        let data_stag = (data != CallData::None).then(of_data);
-        let lent = self.is_long.then(|| message.to_vec());
-        let call = lent.map(|bytes| self.qp.lend_bytes(bytes).expect(registered));
-        let answer = answer_bytes.map(|len| self.qp.collect_bytes(len).expect(registered));
-        *self.chunks_of(tag) = CallChunks {
-            call,
-            data: data_stag,
-            answer,
-        };
+        self.is_long = parts.head_bytes() + message.len() > self.send_bytes_max as usize;
+        let chunks = self.register(message, parts);
+        *self.chunks_of(parts.tag) = chunks;
         self.put_fixed(xid, self.calls_max);
         let to = &mut self.head;
         let segment = |handle, length| xdr_rdma_segment {
@@ -86,26 +59,52 @@ impl Rdma {
             length,
             offset: 0,
         };
-        let read_data = data_stag
-            .filter(|_| is_read)
-            .map(|stag| (position, stag, len));
-        let reads = call.map(|stag| (0, stag, message.len() as u32));
-        for (position, stag, len) in reads.into_iter().chain(read_data) {
+        let (read, written) = match (parts.data, chunks.data) {
+            (CallData::Out(len), Some(stag)) => (Some((parts.position, stag, len)), None),
+            (CallData::In(len), Some(stag)) => (None, Some((stag, len))),
+            _ => (None, None),
+        };
+        let call = chunks.call.map(|stag| (0, stag, message.len() as u32));
+        for (position, stag, len) in call.into_iter().chain(read) {
             true.encode(to);
             position.encode(to);
             segment(stag, len).encode(to);
         }
         false.encode(to);
-        if let Some(stag) = data_stag.filter(|_| !is_read) {
+        if let Some((stag, len)) = written {
             true.encode(to);
             1u32.encode(to);
             segment(stag, len).encode(to);
         }
         false.encode(to);
-        answer.is_some().encode(to);
-        if let (Some(stag), Some(len)) = (answer, answer_bytes) {
+        chunks.answer.is_some().encode(to);
+        if let (Some(stag), Some(len)) = (chunks.answer, parts.answer_bytes) {
             1u32.encode(to);
             segment(stag, len).encode(to);
+        }
+    }
+
+    /// Lets the server name the parts of a call.
+    fn register(&mut self, message: &[u8], parts: &Parts) -> CallChunks {
+        let registered = "calls under way are fewer than regions";
+        let data = match parts.data {
+            CallData::None => None,
+            CallData::In(len) => Some((len, RemoteAccess::WRITE)),
+            CallData::Out(len) => Some((len, RemoteAccess::READ)),
+        };
+        let memory = data.map(|(len, access)| RegisteredMemory {
+            tag: parts.tag,
+            offset: 0,
+            len,
+            to: 0,
+            access,
+        });
+        let lent = self.is_long.then(|| message.to_vec());
+        let qp = &mut self.qp;
+        CallChunks {
+            data: memory.map(|memory| qp.register(memory).expect(registered)),
+            call: lent.map(|bytes| qp.lend_bytes(bytes).expect(registered)),
+            answer: (parts.answer_bytes).map(|len| qp.collect_bytes(len).expect(registered)),
         }
     }
 
