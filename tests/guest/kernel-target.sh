@@ -1,6 +1,6 @@
 # The kernel's own target in this guest, so that a script is known to be right
 # before it judges another target: one RAM-backed namespace on loopback.
-modprobe -a configfs null_blk nvmet nvmet_tcp
+modprobe -a configfs null_blk nvmet nvmet_"$TRANSPORT"
 mount -t configfs none /sys/kernel/config
 disk=/sys/kernel/config/nullb/disk
 mkdir -p $disk
@@ -18,7 +18,7 @@ echo -n /dev/disk >$nvmet/subsystems/"$NQN"/namespaces/1/device_path
 echo 1 >$nvmet/subsystems/"$NQN"/namespaces/1/enable
 mkdir $nvmet/ports/1
 echo ipv4 >$nvmet/ports/1/addr_adrfam
-echo tcp >$nvmet/ports/1/addr_trtype
+echo "$TRANSPORT" >$nvmet/ports/1/addr_trtype
 echo "$ADDR" >$nvmet/ports/1/addr_traddr
 echo "$PORT" >$nvmet/ports/1/addr_trsvcid
 ln -s $nvmet/subsystems/"$NQN" $nvmet/ports/1/subsystems/"$NQN"

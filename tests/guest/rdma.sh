@@ -1,5 +1,5 @@
-# A host of NVMe or client of files that connects by RDMA: soft iWARP on its network. Set by
-# the caller: SIW, the kernel module.
+# RDMA, as whatever the kernel is: soft iWARP on its network. Set by the caller: SIW, the kernel
+# module.
 
 step "$SIW"
 modprobe -a "$SIW" nvme_rdma rpcrdma

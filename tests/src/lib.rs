@@ -22,6 +22,7 @@ mod kernel_module;
 pub mod packages;
 pub mod prometheus;
 pub mod python;
+pub mod relay;
 pub mod scripts;
 pub mod suite;
 pub mod systems;

@@ -8,9 +8,9 @@ pub const KERNEL_TARGET: &str = include_str!("../guest/kernel-target.sh");
 const DISK: &str = include_str!("../guest/disk.sh");
 /// A target that is killed and started again: behind [`NVME_CRASH`] or [`ISCSI_CRASH`].
 pub const CRASH: &str = include_str!("../guest/crash.sh");
-/// Before [`CLIENT`], [`NVME_CRASH`] or [`NFS`]: the host or client connects by RDMA.
+/// Before what connects or serves by RDMA.
 pub const RDMA: &str = include_str!("../guest/rdma.sh");
-/// The host of that.
+/// The host of [`CRASH`].
 pub const NVME_CRASH: &str = include_str!("../guest/nvme-crash.sh");
 
 /// TLS and in-band authentication, as a host does them; for guests of
@@ -30,6 +30,11 @@ pub const SECURE_NFS: &str = include_str!("../guest/secure-nfs.sh");
 pub const KERBEROS: &str = include_str!("../guest/kerberos.sh");
 /// The kernel's server of files with Kerberos for weft's client, behind [`KNFSD`].
 pub const KERBEROS_SERVE: &str = include_str!("../guest/kerberos-serve.sh");
+
+/// The kernel's server of files by RDMA for weft's client, behind [`RDMA`] and [`KNFSD`].
+pub const RDMA_SERVE_NFS: &str = include_str!("../guest/rdma-serve-nfs.sh");
+/// rping with an endpoint on the machine, behind [`RDMA`].
+pub const RPING: &str = include_str!("../guest/rping.sh");
 
 /// Kerberos with weft.
 pub const KERBEROS_WEFT: &str = include_str!("../guest/kerberos-weft.sh");

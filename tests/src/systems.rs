@@ -163,8 +163,8 @@ pub static RELEASE: System = System {
     built: &[],
 };
 
-/// The machine's release as a host and client that speaks RDMA without a card: soft iWARP
-/// (siw), as it is, and one that asks for CRCs and for the first FPDU, and sends large ones.
+/// The machine's release, which speaks RDMA without a card as host and client, target and
+/// server: soft iWARP (siw), as it is, and one that asks for CRCs and for the first FPDU, and sends large ones.
 pub static SIW: System = System {
     name: "siw",
     suite: None,
@@ -174,12 +174,15 @@ pub static SIW: System = System {
         "dash",
         "e2fsprogs",
         "fio",
+        "ibverbs-providers",
         "iproute2",
         "kmod",
         "linux-headers-amd64",
         "linux-source",
         "nfs-common",
+        "nfs-kernel-server",
         "nvme-cli",
+        "rdmacm-utils",
         "xfsprogs",
         "xz-utils",
         "zstd",
@@ -194,14 +197,30 @@ pub static SIW: System = System {
         "sbin/xfs_repair",
         "usr/bin/fio",
         "usr/bin/rdma",
+        "usr/bin/rping",
+        "usr/sbin/exportfs",
+        "usr/sbin/nfsdcld",
         "usr/sbin/nvme",
+        "usr/sbin/rpc.mountd",
+        "usr/sbin/rpc.nfsd",
     ],
-    files: &["etc/mke2fs.conf", "etc/netconfig"],
+    files: &[
+        "etc/libibverbs.d/siw.driver",
+        "etc/mke2fs.conf",
+        "etc/netconfig",
+        "usr/lib/x86_64-linux-gnu/libibverbs/libsiw-rdmav34.so",
+    ],
     loaded: &["ext4"],
     modules: &[
+        "configfs",
+        "nfsd",
         "nfsv3",
         "nfsv4",
+        "null_blk",
         "nvme_rdma",
+        "nvmet",
+        "nvmet_rdma",
+        "rdma_ucm",
         "rpcrdma",
         "siw",
         "siw_strict",

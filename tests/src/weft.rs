@@ -295,6 +295,13 @@ pub fn perf(address: SocketAddr, arguments: &[&str]) -> Result<String, String> {
     output(&mut perf).map(|said| String::from_utf8_lossy(&said).into_owned())
 }
 
+/// The same of whatever the URL names.
+pub fn perf_url(url: &str, arguments: &[&str]) -> Result<String, String> {
+    let mut perf = tied(binary());
+    perf.arg("perf").arg(url).args(arguments);
+    output(&mut perf).map(|said| String::from_utf8_lossy(&said).into_owned())
+}
+
 /// An address that was free a moment ago.
 pub fn free_address() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");

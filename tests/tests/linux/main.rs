@@ -18,6 +18,8 @@ mod nfs;
 mod peer;
 mod rdma;
 mod rdma_files;
+mod rdma_peer;
+mod rping;
 mod secure;
 mod story;
 mod tls;
