@@ -207,6 +207,7 @@ impl Exposition {
         let Metrics {
             connections,
             refusals,
+            terminates,
             nfs,
             ..
         } = &self.metrics;
@@ -220,6 +221,19 @@ impl Exposition {
             "Connections, logins, commands and clients that were refused, and connections that \
              ended by a mistake of their peers",
             (refusals.iter()).map(|(reason, times)| (vec![("reason", *reason)], *times)),
+        )?;
+        to.counters(
+            "weft_rdma_terminates",
+            "Streams of iWARP that ended by a Terminate, by its sender and by the error of its \
+             layer, type and code",
+            terminates.iter().map(|(protocol, (sender, error, times))| {
+                let labels = vec![
+                    ("protocol", *protocol),
+                    ("sender", *sender),
+                    ("error", *error),
+                ];
+                (labels, *times)
+            }),
         )?;
         let plain = |value: u64| [(vec![], value)];
         to.gauges(

@@ -27,6 +27,7 @@ mod batch;
 mod mpa;
 mod qp;
 mod stags;
+mod terminates;
 
 pub use batch::UpperBatch;
 pub use mpa::{CrcPolicy, MpaError, Terms, ulpdu_max};
@@ -35,3 +36,4 @@ pub use qp::{
     SendHead, Work,
 };
 pub use stags::{RegisteredMemory, RemoteAccess};
+pub use terminates::{TerminateCount, TerminateCounts};

@@ -102,13 +102,6 @@ pub enum QpError {
     Received(TerminateCode),
 }
 
-impl QpError {
-    /// Whether either side has sent a Terminate.
-    pub fn is_terminate(&self) -> bool {
-        matches!(self, QpError::Sent(_) | QpError::Received(_))
-    }
-}
-
 fn words(code: TerminateCode) -> Cow<'static, str> {
     let (layer, etype, number) = (code.layer, code.etype, code.code);
     let reserved =

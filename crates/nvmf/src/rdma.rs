@@ -5,4 +5,4 @@
 pub mod controller;
 pub mod host;
 
-pub use iwarp::{CrcPolicy, QpCounts, QpSettings, ulpdu_max};
+pub use iwarp::{CrcPolicy, QpCounts, QpSettings, TerminateCount, TerminateCounts, ulpdu_max};

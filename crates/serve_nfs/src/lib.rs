@@ -21,7 +21,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use ::nfs::Connection as Transport;
-use ::nfs::connection::{RpcServerSettings, ServerOp};
+use ::nfs::connection::{RpcServerFatalError, RpcServerSettings, ServerOp};
 use auth::gss::ContextStep;
 use auth::gss_acceptor::AcceptError;
 use engine::blocks::KeptJob;
@@ -325,6 +325,9 @@ impl Protocol for NfsConnection {
             // Once the answer has gone: at the end of a turn.
             ServerOp::StartTls => true,
             ServerOp::Fatal(error) => {
+                if let RpcServerFatalError::Rdma(why) = &error {
+                    self.local.service.terminates.note(why);
+                }
                 self.core.shared.refusals.note(Refusal {
                     peer: Some(self.core.via.peer),
                     ..Refusal::new(RefusalKind::END, &error)

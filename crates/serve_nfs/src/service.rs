@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use ::nfs::connection::TerminateCounts;
 use ::nfs::server::{ClientEvent, Departure, RecordedClient, Secret};
 use auth::gss_acceptor::GssAcceptor;
 use auth::user::Accounts;
@@ -105,6 +106,8 @@ pub struct Service {
     clients_refused: AtomicU64,
     /// When the leases were looked at last.
     ticked: AtomicU64,
+    /// How streams by RDMA have ended.
+    pub terminates: TerminateCounts,
 }
 
 impl Service {
@@ -145,6 +148,7 @@ impl Service {
             are_records_behind: AtomicBool::new(false),
             clients_refused: AtomicU64::new(0),
             ticked: AtomicU64::new(0),
+            terminates: TerminateCounts::default(),
         }
     }
 

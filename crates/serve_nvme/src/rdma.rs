@@ -18,8 +18,6 @@ pub struct RdmaCounts {
     pub fpdus_sent: u64,
     /// RDMA Reads whose response has not come.
     pub reads: u64,
-    /// Streams that ended by a Terminate, of either side.
-    pub terminates: u64,
 }
 
 /// What of it a connection has been counted for.
@@ -69,10 +67,8 @@ impl NvmeConnection {
 
     /// Counts how its stream ends.
     pub(crate) fn count_end(&self, why: &QpairError) {
-        if matches!(why, QpairError::Rdma(RdmaError::Stream(why)) if why.is_terminate()) {
-            let mut all = self.rdma.all.get();
-            all.terminates += 1;
-            self.rdma.all.set(all);
+        if let QpairError::Rdma(RdmaError::Stream(why)) = why {
+            self.service.terminates.note(why);
         }
     }
 }

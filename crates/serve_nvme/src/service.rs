@@ -8,6 +8,7 @@ use engine::reservation::Hears;
 use engine::{ConnectionRef, Post, Shared};
 use faults::Fault;
 use machine::locked;
+use nvmf::rdma::TerminateCounts;
 use nvmf::reservation as nvme;
 use nvmf::{Registry, Subsystem};
 use store::Volume;
@@ -53,6 +54,8 @@ pub struct Service {
     /// Taken after the registry where both are held.
     places: Mutex<Subsystems>,
     sharing: OnceLock<Sharing>,
+    /// How streams by RDMA have ended.
+    pub terminates: TerminateCounts,
 }
 
 impl Service {
@@ -69,6 +72,7 @@ impl Service {
             registry: Mutex::new(registry),
             places: Mutex::new(places),
             sharing: OnceLock::new(),
+            terminates: TerminateCounts::default(),
         }
     }
 

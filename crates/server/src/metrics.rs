@@ -8,6 +8,7 @@ use engine::hosts::ConnectedHost;
 use engine::sample::Stage;
 pub use engine::tls_meter::TlsCounts;
 use link::StreamProblem;
+use nvmf::rdma::TerminateCount;
 pub use store::meter::{BOUNDS, Histogram, OpCounts, SIZE_BOUNDS, bound};
 use store::meter::{IoMeter, IoOp};
 
@@ -41,6 +42,8 @@ pub struct Metrics {
     pub tls: Vec<(String, TlsCounts)>,
     /// Refusals by kind.
     pub refusals: Vec<(&'static str, u64)>,
+    /// Streams by RDMA that ended by a Terminate: of what, and by which.
+    pub terminates: Vec<(&'static str, TerminateCount)>,
     /// By the number of the reactor; `None` of one that does not answer.
     pub reactors: Vec<Option<Report>>,
     /// By the number of the reactor, the CPU that it is pinned to.
@@ -139,6 +142,7 @@ impl Running {
             connections: PROTOCOLS.into_iter().zip(connections).collect(),
             tls: self.tls_metrics(),
             refusals: refusals.map(|(kind, times)| (kind.0, times)).collect(),
+            terminates: self.terminates(),
             reactors: self.reports(),
             cpus: self.config().cpus.clone(),
             nfs: self.nfs_metrics(),
@@ -147,6 +151,13 @@ impl Running {
             driver: self.backend(),
             is_drained: self.is_drained(),
         }
+    }
+
+    fn terminates(&self) -> Vec<(&'static str, TerminateCount)> {
+        let (nvme, nfs) = (&self.shared.nvme.terminates, &self.shared.nfs.terminates);
+        let all = [("nvme-rdma", nvme), ("nfs-rdma", nfs)].into_iter();
+        all.flat_map(|(of, counts)| counts.list().into_iter().map(move |count| (of, count)))
+            .collect()
     }
 
     fn tls_metrics(&self) -> Vec<(String, TlsCounts)> {

@@ -177,12 +177,6 @@ pub const COUNTS: &[Count] = &[
         "RDMA Reads whose response has not come"
     ),
     count!(
-        "rdma_terminates",
-        Counter,
-        rdma.terminates,
-        "Streams of iWARP that ended by a Terminate, of either side"
-    ),
-    count!(
         "syscalls",
         Counter,
         driver.syscalls,

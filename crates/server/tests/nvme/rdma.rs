@@ -281,6 +281,13 @@ fn mistakes_of_the_stream_cost_that_connection_alone(backend: Choice) {
         for (fpdu, code) in cases {
             let told = Some(QpOp::Fatal(QpError::Received(code)));
             assert_eq!(terminated(running, fpdu), told);
+            let name = code.name().expect("one of the standard's");
+            let metrics = running.metrics();
+            let counted = metrics.terminates.iter();
+            let counted = counted.filter(|(of, (sender, error, _))| {
+                (*of, *sender, *error) == ("nvme-rdma", "weft", name)
+            });
+            assert_eq!(counted.count(), 1, "{name}");
             let (status, ..) = other.command(blocks(io::FLUSH, 0, 1), Data::Nowhere);
             assert_eq!(status, Status::SUCCESS);
         }
