@@ -514,6 +514,7 @@ fn add(host: &mut Host, info: &ConnectionInfo) {
     host.targets.extend(target);
     host.connections += 1;
     host.tls_connections += usize::from(info.base.tls.is_some());
+    host.rdma_connections += usize::from(info.is_rdma);
     host.paths.insert(info.base.via.local);
     host.ios += info.base.ios;
     host.io_bytes += info.base.io_bytes;

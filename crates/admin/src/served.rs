@@ -638,6 +638,8 @@ impl ServedFile {
         let listeners = served.listeners.iter().map(|(_, listener)| Listener {
             address: listener.address,
             protocol: protocol_of(listener.protocol),
+            rdma: listener.rdma.is_served(),
+            rdma_only: listener.rdma.is_only(),
         });
         TargetStatus {
             version: env!("CARGO_PKG_VERSION").to_owned(),

@@ -129,6 +129,9 @@ pub struct Host {
     /// How many of them are encrypted.
     #[serde(default)]
     pub tls_connections: usize,
+    /// How many of them are carried by RDMA.
+    #[serde(default)]
+    pub rdma_connections: usize,
     /// NVMe: its controllers, each of a subsystem.
     #[schema(value_type = BTreeSet<Vec<Value>>)]
     pub controllers: BTreeSet<(String, u16)>,
@@ -161,6 +164,7 @@ impl Host {
             targets: BTreeSet::new(),
             connections: 0,
             tls_connections: 0,
+            rdma_connections: 0,
             controllers: BTreeSet::new(),
             sessions: BTreeSet::new(),
             paths: BTreeSet::new(),
@@ -170,6 +174,13 @@ impl Host {
             held_bytes: 0,
             reservations: BTreeSet::new(),
         }
+    }
+
+    /// What it speaks, and what carries that.
+    #[must_use]
+    pub fn speaks(&self) -> &'static str {
+        let by_tcp = self.rdma_connections < self.connections;
+        self.protocol.name_over(by_tcp, self.rdma_connections > 0)
     }
 }
 

@@ -70,6 +70,20 @@ impl Protocol {
             Protocol::Nfs => "nfs",
         }
     }
+
+    /// The same with what carries it: TCP, RDMA or both.
+    #[must_use]
+    pub fn name_over(self, tcp: bool, rdma: bool) -> &'static str {
+        match (self, tcp, rdma) {
+            (_, _, false) => self.name(),
+            (Protocol::NvmeTcp, false, true) => "nvme-rdma",
+            (Protocol::NvmeTcp, true, true) => "nvme-tcp, nvme-rdma",
+            (Protocol::Iscsi, false, true) => "iser",
+            (Protocol::Iscsi, true, true) => "iscsi, iser",
+            (Protocol::Nfs, false, true) => "nfs-rdma",
+            (Protocol::Nfs, true, true) => "nfs, nfs-rdma",
+        }
+    }
 }
 
 /// Which connections are asked for: of a protocol, or of what carries it.

@@ -76,6 +76,20 @@ pub struct Listener {
     pub address: SocketAddr,
     /// What is spoken there.
     pub protocol: Protocol,
+    /// Hosts come by RDMA.
+    #[serde(default)]
+    pub rdma: bool,
+    /// They do not come without.
+    #[serde(default)]
+    pub rdma_only: bool,
+}
+
+impl Listener {
+    /// What is spoken there, and what carries that.
+    #[must_use]
+    pub fn speaks(&self) -> &'static str {
+        self.protocol.name_over(!self.rdma_only, self.rdma)
+    }
 }
 
 /// Where the admin API is asked.

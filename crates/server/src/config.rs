@@ -8,7 +8,7 @@ pub use engine::placement::Placement;
 use iscsi::{Auth, PortalGroup, Target};
 use nvmf::dhchap::DhchapChoice;
 use nvmf::rdma::CrcPolicy;
-use nvmf::transport::Transports;
+use nvmf::transport::{Transport, Transports};
 use nvmf::{Advertise, AnaGroup, HostTerms, Referral};
 pub use serve_iscsi::Ana;
 use serve_nfs::{ExportSpec, FileSystemSpec, NfsSettings, TlsFiles};
@@ -256,6 +256,12 @@ pub struct RdmaSpec {
 }
 
 impl RdmaSpec {
+    /// Whether hosts connect by RDMA.
+    #[must_use]
+    pub fn is_served(&self) -> bool {
+        self.transports.has(Transport::Rdma)
+    }
+
     /// Whether hosts connect by RDMA alone.
     #[must_use]
     pub fn is_only(&self) -> bool {

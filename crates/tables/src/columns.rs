@@ -1,7 +1,7 @@
 //! The columns of each kind of answer.
 
 use api::{
-    AskedProtocol, AuditRecord, ConfigObject, ConnectionStatus, EventLine, HistoryEntry, Host,
+    AuditRecord, ConfigObject, ConnectionStatus, EventLine, HistoryEntry, Host,
     IscsiSession, NfsClient, RefusalSummary,
 };
 
@@ -39,7 +39,7 @@ pub const fn figure<T>(head: &'static str, cell: fn(&T) -> Cell) -> Column<T> {
 pub const CONNECTIONS: &[Column<ConnectionStatus>] = &[
     text("ID", |of| Cell::text(&of.id)),
     text("protocol", |of| {
-        Cell::text(AskedProtocol::of(of.protocol, of.rdma).name())
+        Cell::text(of.protocol.name_over(!of.rdma, of.rdma))
     }),
     text("peer", |of| Cell::text(of.peer.to_string())),
     text("local", |of| Cell::text(of.local.to_string())),
@@ -62,7 +62,7 @@ pub const CONNECTIONS: &[Column<ConnectionStatus>] = &[
 
 /// Of hosts.
 pub const HOSTS: &[Column<Host>] = &[
-    text("protocol", |of| Cell::text(of.protocol.name())),
+    text("protocol", |of| Cell::text(of.speaks())),
     text("addresses", |of| Cell::list(&of.addresses)),
     figure("connections", |of| Cell::count(of.connections)),
     figure("encrypted", |of| Cell::count(of.tls_connections)),

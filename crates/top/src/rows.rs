@@ -61,6 +61,8 @@ pub(crate) struct VolumeRow {
 pub(crate) struct ConnectionRow {
     pub id: String,
     pub protocol: Protocol,
+    /// It is carried by RDMA.
+    pub rdma: bool,
     pub peer: String,
     pub host: Option<String>,
     pub target: Option<String>,
@@ -264,6 +266,7 @@ impl<'a> Between<'a> {
             ConnectionRow {
                 id: of.id.clone(),
                 protocol: of.protocol,
+                rdma: of.rdma,
                 peer: of.peer.to_string(),
                 host: of.host.clone(),
                 target: of.target.clone(),

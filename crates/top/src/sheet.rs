@@ -221,7 +221,9 @@ const CONNECTIONS: &[Column<ConnectionRow>] = &[
     figure("bytes/s", |of| bytes(of.bytes_per_s)),
     figure("QD", |of| Cell::count(of.in_flight)),
     text("host", |of| Cell::option(of.host.as_ref())),
-    text("protocol", |of| Cell::text(of.protocol.name())),
+    text("protocol", |of| {
+        Cell::text(of.protocol.name_over(!of.rdma, of.rdma))
+    }),
     text("state", |of| Cell::text(&of.state)),
     figure("reactor", |of| Cell::Count(of.reactor.into())),
     figure("memory", |of| Cell::Bytes(of.held_bytes)),

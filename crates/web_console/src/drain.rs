@@ -34,7 +34,7 @@ fn begun(page: &Page<'_>, drain: &Drain) -> Markup {
             "."
         }
         p { "Gone since: " (drain.gone.len()) ". Connected still: " (drain.left.len()) "." }
-        ul { @for host in &drain.left { li { (plain(&host.name)) ", " (host.protocol.name()) } } }
+        ul { @for host in &drain.left { li { (plain(&host.name)) ", " (host.speaks()) } } }
         @if page.may_change() {
             form.serve method="post" action=(page.path) {
                 div.buttons { button.main name="step" value="end" { "Let hosts in again" } }

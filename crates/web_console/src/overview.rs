@@ -34,7 +34,7 @@ pub fn overview(page: &Page<'_>, status: &TargetStatus, refusals: &Refusals) -> 
         } @else {
             dl.facts {
                 @for listener in &status.listeners {
-                    dt { (listener.protocol.name()) }
+                    dt { (listener.speaks()) }
                     dd { code { (listener.address) } }
                 }
             }

@@ -351,8 +351,8 @@ fn show_status(out: &mut dyn Write, status: &TargetStatus) -> io::Result<()> {
     }
     row("driver", status.driver.clone())?;
     for listener in &status.listeners {
-        let protocol = listener.protocol.name();
-        row("listener", format!("{} {protocol}", listener.address))?;
+        let spoken = listener.speaks();
+        row("listener", format!("{} {spoken}", listener.address))?;
     }
     if let Some(address) = status.admin.address {
         let is_encrypted = status

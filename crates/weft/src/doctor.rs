@@ -40,7 +40,7 @@ fn show(out: &mut dyn Write, answer: &ClientReport) -> io::Result<()> {
         writeln!(
             out,
             "{} {} from {}: connections {}, paths {}, I/Os {}, {}",
-            host.protocol.name(),
+            host.speaks(),
             host.name,
             addresses.join(", "),
             host.connections,

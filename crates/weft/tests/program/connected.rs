@@ -34,6 +34,11 @@ impl Open {
 
     /// With these lines of the subsystem, which say the hosts that may connect.
     fn start_for(hosts: &str) -> Open {
+        Open::start_with(hosts, "")
+    }
+
+    /// The same, and with these lines of the listener for NVMe.
+    fn start_with(hosts: &str, listener: &str) -> Open {
         let (nvme, iscsi, nfs) = (free_port(), free_port(), free_port());
         let file = file(&format!(
             "[[volume]]\nname = \"disk{{0..3}}\"\nkind = \"ram\"\nsize = \"8MiB\"\n\
@@ -42,7 +47,7 @@ impl Open {
              allow_any_initiator = true\n\
              [[file_system]]\nname = \"m0\"\nkind = \"mem\"\nsize = \"16MiB\"\n\
              [[export]]\npath = \"/m0\"\nfile_system = \"m0\"\nallow_any_client = true\n\
-             [[listener]]\naddress = \"127.0.0.1:{nvme}\"\n\
+             [[listener]]\naddress = \"127.0.0.1:{nvme}\"\n{listener}\
              [[listener]]\naddress = \"127.0.0.1:{iscsi}\"\nprotocol = \"iscsi\"\n\
              [[listener]]\naddress = \"127.0.0.1:{nfs}\"\nprotocol = \"nfs\"\n\
              [policy]\nmemory_max = \"1GiB\"\n[admin]\nsocket = \"admin.sock\"\n"
@@ -270,6 +275,36 @@ fn hosts_sessions_and_clients_are_listed_with_what_they_have() {
         let shown = open.answer(&["get", kind, id]);
         assert_eq!(shown.lines().count(), 2, "{shown}");
     }
+    loads.into_iter().for_each(Load::end);
+    end_in_order(open.serving);
+}
+
+#[test]
+fn host_by_rdma_is_told_as_one_wherever_hosts_are() {
+    let open = Open::start_with("allow_any_host = true\n", "rdma = true\n");
+    let url = format!("rdma://127.0.0.1:{}/{NQN}?nsid=1", open.nvme);
+    let loads = [
+        Load::start_as(&url, &["--hostnqn", HOST]),
+        open.nvme_load(OTHER_HOST, 2),
+    ];
+    open.connections(&[], 2 + 2);
+    let told = |arguments: &[&str], name: &str| {
+        let all = open.answer(arguments);
+        let line = all.lines().find(|line| line.contains(name));
+        line.unwrap_or_else(|| panic!("{name}: {all}")).to_owned()
+    };
+    for (name, speaks) in [(HOST, "nvme-rdma "), (OTHER_HOST, "nvme-tcp ")] {
+        for arguments in [
+            &["get", "connections"][..],
+            &["get", "hosts"],
+            &["doctor", "client", name],
+        ] {
+            let line = told(arguments, name);
+            assert!(line.contains(speaks), "{arguments:?}: {line}");
+        }
+    }
+    let listener = told(&["status"], &format!("127.0.0.1:{}", open.nvme));
+    assert!(listener.ends_with(" nvme-tcp, nvme-rdma"), "{listener}");
     loads.into_iter().for_each(Load::end);
     end_in_order(open.serving);
 }
