@@ -4,6 +4,7 @@
 mod dhchap;
 mod iscsi;
 mod iscsi_target;
+mod iser_target;
 mod iwarp_stream;
 mod nfs_compounds;
 mod nfs_connection;
@@ -17,6 +18,7 @@ mod tls;
 pub use dhchap::dhchap;
 pub use iscsi::{login_text as iscsi_login_text, pdu as iscsi_pdu};
 pub use iscsi_target::iscsi_target;
+pub use iser_target::iser_target;
 pub use iwarp_stream::iwarp_stream;
 pub use nfs_compounds::{nfs_compounds, nfs_operations_done};
 pub use nfs_connection::nfs_connection;
@@ -49,6 +51,7 @@ pub const TARGETS: &[(&str, Body)] = &[
     ("iscsi_login_text", iscsi_login_text),
     ("iscsi_pdu", iscsi_pdu),
     ("iscsi_target", iscsi_target),
+    ("iser_target", iser_target),
     ("iwarp_stream", iwarp_stream),
     ("nfs_compounds", nfs_compounds),
     ("nfs_connection", nfs_connection),

@@ -266,6 +266,17 @@ impl TargetDouble {
     /// Sends at most `pdus_max` PDUs and checks what was released.
     pub fn transmit(&mut self, stream: &mut VecDeque<u8>, pdus_max: usize) {
         self.end.transmit(stream, pdus_max);
+        self.take_released();
+    }
+
+    /// The same of a machine that may have nothing to send after all: whether it sent.
+    pub fn transmit_some(&mut self, stream: &mut VecDeque<u8>) -> bool {
+        let has_sent = self.end.transmit_some(stream, usize::MAX);
+        self.take_released();
+        has_sent
+    }
+
+    fn take_released(&mut self) {
         for at in self.checked..self.end.released.len() {
             self.unname(self.end.released[at]);
         }

@@ -76,6 +76,7 @@ replays! {
     iscsi_login_text
     iscsi_pdu
     iscsi_target
+    iser_target
     iwarp_stream
     nfs_compounds
     nfs_connection

@@ -6,7 +6,7 @@ use wire::iwarp::{
     MpaEnhanced, MpaFrame, ReadRequest, TaggedFpdu, UntaggedFpdu, ddp_control, mpa_flags, opcode,
     queue, rdmap_control,
 };
-use zerocopy::IntoBytes;
+use zerocopy::{FromBytes, IntoBytes};
 
 /// CRC32C bit by bit, as its definition has it: apart from the code under test.
 pub fn crc32c_by_bits(bytes: &[u8]) -> u32 {
@@ -39,6 +39,12 @@ pub fn mpa_frame(
         private_data_len: ((words.len() + private_data.len()) as u16).into(),
     };
     [header.as_bytes(), &words, private_data].concat()
+}
+
+/// Bytes of the frame that stands at the start of `bytes`.
+pub fn mpa_frame_len(bytes: &[u8]) -> usize {
+    let (header, _) = MpaFrame::ref_from_prefix(bytes).expect("a frame");
+    MpaFrame::LEN + usize::from(header.private_data_len.get())
 }
 
 /// How FPDUs are written.
