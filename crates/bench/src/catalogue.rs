@@ -7,6 +7,7 @@
 //! of the same runs.
 
 mod iwarp;
+mod nfs_rdma;
 mod others;
 mod series;
 mod shapes;
@@ -31,6 +32,8 @@ pub const CATALOGUE: &[SweepSpec] = &[
     iwarp::LATENCY,
     iwarp::CRC,
     iwarp::FPDU,
+    nfs_rdma::READ,
+    nfs_rdma::WRITE,
     shapes::NVME_READ,
     shapes::NVME_WRITE,
     shapes::ISCSI_READ,

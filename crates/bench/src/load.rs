@@ -53,6 +53,16 @@ pub enum LoadProtocol {
     Iscsi,
     /// NFS 4.2.
     Nfs,
+    /// NFS 4.2 by RDMA over iWARP in software; data digests are MPA's CRCs.
+    NfsRdma,
+}
+
+impl LoadProtocol {
+    /// Whether files are what is used.
+    #[must_use]
+    pub fn has_files(self) -> bool {
+        matches!(self, LoadProtocol::Nfs | LoadProtocol::NfsRdma)
+    }
 }
 
 /// Where the ceiling's payload lies.
@@ -135,7 +145,7 @@ pub struct Load {
     pub header_digest: bool,
     /// Data digest.
     pub data_digest: bool,
-    /// Most bytes of an FPDU of NVMe/RDMA that the target sends; `None`: 64 KiB.
+    /// Most bytes of an FPDU of iWARP that the target sends; `None`: 64 KiB.
     pub fpdu_bytes_max: Option<u32>,
     /// TLS by a pre-shared key; `None`: in the clear. Of NVMe/TCP alone.
     pub tls: Option<TlsKey>,

@@ -145,7 +145,7 @@ fn every_load_has_sizes_that_can_be_run() {
                         load.target_cores,
                     ];
                     assert!(least.iter().all(|count| *count >= 1), "{what}");
-                    assert!(!load.rw.is_metadata() || series.protocol() == LoadProtocol::Nfs);
+                    assert!(!load.rw.is_metadata() || series.protocol().has_files());
                     // Series of one point are asked for the same amount of work.
                     let first = sweep.load_at(&sweep.series[0], *x);
                     assert_eq!((load.rw, load.bs), (first.rw, first.bs), "{what}");
@@ -345,10 +345,27 @@ fn every_comparison_is_there() {
         let name = match protocol {
             LoadProtocol::NvmeTcp | LoadProtocol::NvmeRdma => "peers-nvme",
             LoadProtocol::Iscsi => "peers-iscsi",
-            LoadProtocol::Nfs => "peers-nfs",
+            LoadProtocol::Nfs | LoadProtocol::NfsRdma => "peers-nfs",
         };
         let is_there = |series: &SeriesSpec| series.role() == SeriesRole::Peer;
         assert!(sweep(name).series.iter().any(is_there), "{name}");
+    }
+}
+
+#[test]
+fn nfs_by_rdma_is_measured_beside_nfs() {
+    for (name, rw) in [
+        ("nfs-rdma-read", Rw::RandRead),
+        ("nfs-rdma-write", Rw::RandWrite),
+    ] {
+        let spec = sweep(name);
+        let protocols: Vec<_> = spec.series.iter().map(SeriesSpec::protocol).collect();
+        let nfs = LoadProtocol::Nfs;
+        assert_eq!(protocols, [LoadProtocol::NfsRdma, nfs, nfs], "{name}");
+        assert_eq!(spec.load.rw, rw);
+        for effort in EFFORTS {
+            assert_eq!(spec.axis.points(effort), [128.0 * K, 1024.0 * K]);
+        }
     }
 }
 

@@ -87,6 +87,7 @@ fn of_many(sources: &[Source<'_>]) -> Option<Setup> {
             Subject::Weft(LoadProtocol::NvmeRdma, _) => ("subsystems", "NVMe/RDMA"),
             Subject::Weft(LoadProtocol::Iscsi, _) => ("LUNs", "iSCSI"),
             Subject::Weft(LoadProtocol::Nfs, _) => ("shares", "NFS"),
+            Subject::Weft(LoadProtocol::NfsRdma, _) => ("shares", "NFS by RDMA"),
             _ => return None,
         };
         let (share, connections) = (load.devices / load.hosts, load.connections);

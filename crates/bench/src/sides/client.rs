@@ -69,8 +69,8 @@ pub fn words(
     match host.protocol {
         LoadProtocol::NvmeTcp | LoadProtocol::NvmeRdma => add("hostnqn", format!("nqn.{name}")),
         LoadProtocol::Iscsi => add("initiator", format!("iqn.{name}")),
-        LoadProtocol::Nfs if load.rw.is_metadata() => {}
-        LoadProtocol::Nfs => add("size", host.device_bytes.to_string()),
+        LoadProtocol::Nfs | LoadProtocol::NfsRdma if load.rw.is_metadata() => {}
+        LoadProtocol::Nfs | LoadProtocol::NfsRdma => add("size", host.device_bytes.to_string()),
     }
     if let Some(path) = &host.key_file {
         add("psk-file", path.clone());
@@ -130,7 +130,7 @@ pub fn fill(around: &Around, host: &LoadHost) -> Result<(), FigureError> {
         add("ramp-time", "0ms".into());
         add("runtime", millis(runtime));
         add("cpus", list(&around.cpus.client));
-        if host.protocol == LoadProtocol::Nfs {
+        if host.protocol.has_files() {
             // A file that is not there is written before anything is measured.
             add("size", host.device_bytes.to_string());
         }
@@ -141,7 +141,7 @@ pub fn fill(around: &Around, host: &LoadHost) -> Result<(), FigureError> {
         };
         let text = Child::start(&words)?.output(CONNECT_MAX + runtime, around.stop)?;
         written = number(&json(&text)?, "/total/ios")? * bs as f64;
-        if host.protocol == LoadProtocol::Nfs || written >= wanted as f64 {
+        if host.protocol.has_files() || written >= wanted as f64 {
             return Ok(());
         }
         // As long as it takes at this speed, and some.

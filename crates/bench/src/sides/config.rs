@@ -59,6 +59,7 @@ pub fn ports(protocols: &[LoadProtocol], ip: IpAddr) -> std::io::Result<Vec<u16>
         LoadProtocol::NvmeTcp | LoadProtocol::NvmeRdma => 4420,
         LoadProtocol::Iscsi => 3260,
         LoadProtocol::Nfs => 2049,
+        LoadProtocol::NfsRdma => 20049,
     };
     if !ip.is_loopback() {
         return Ok(protocols.iter().map(own).collect());
@@ -89,6 +90,7 @@ pub fn word(protocol: LoadProtocol) -> &'static str {
         LoadProtocol::NvmeRdma => "nvme-rdma",
         LoadProtocol::Iscsi => "iscsi",
         LoadProtocol::Nfs => "nfs",
+        LoadProtocol::NfsRdma => "nfs-rdma",
     }
 }
 
@@ -127,6 +129,7 @@ impl Config {
             let address = SocketAddr::new(self.ip, *port);
             let (word, rdma) = match protocol {
                 LoadProtocol::NvmeRdma => (word(LoadProtocol::NvmeTcp), self.rdma()),
+                LoadProtocol::NfsRdma => (word(LoadProtocol::Nfs), self.rdma()),
                 other => (word(*other), String::new()),
             };
             let _ = write!(
@@ -150,7 +153,7 @@ impl Config {
         let (at, size, block) = (self.pattern(), self.device_bytes, self.block_bytes);
         let word = word(protocol);
         let kind = kind(self.is_null);
-        if protocol != LoadProtocol::Nfs {
+        if !protocol.has_files() {
             let _ = write!(
                 text,
                 "[[volume]]\nname = \"{word}{at}\"\nkind = \"{kind}\"\nsize = {size}\n\
@@ -169,7 +172,7 @@ impl Config {
                 "[[iscsi.target]]\nname = \"{IQN}{at}\"\nallow_any_initiator = true\n\
                  volumes = [\"{word}{at}\"]\n"
             ),
-            LoadProtocol::Nfs => write!(
+            LoadProtocol::Nfs | LoadProtocol::NfsRdma => write!(
                 text,
                 "[[file_system]]\nname = \"files{at}\"\nkind = \"mem\"\nsize = {}\n\
                  [[export]]\npath = \"/files{at}\"\nfile_system = \"files{at}\"\n\
@@ -238,7 +241,7 @@ impl Config {
         match protocol {
             LoadProtocol::NvmeTcp | LoadProtocol::NvmeRdma => format!("{NQN}{at}"),
             LoadProtocol::Iscsi => format!("{IQN}{at}"),
-            LoadProtocol::Nfs => format!("/files{at}"),
+            LoadProtocol::Nfs | LoadProtocol::NfsRdma => format!("/files{at}"),
         }
     }
 
@@ -251,6 +254,7 @@ impl Config {
             LoadProtocol::NvmeRdma => format!("rdma://{authority}/{name}"),
             LoadProtocol::Iscsi => format!("iscsi://{authority}/{name}/0"),
             LoadProtocol::Nfs => format!("nfs://{authority}{name}/{FILE}"),
+            LoadProtocol::NfsRdma => format!("nfs+rdma://{authority}{name}/{FILE}"),
         }
     }
 }

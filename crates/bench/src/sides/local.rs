@@ -13,7 +13,7 @@ const END_MAX: Duration = Duration::from_secs(60);
 
 /// Whether there is anything like this load without a network.
 pub fn available(protocol: LoadProtocol, load: &Load) -> Result<(), String> {
-    if protocol == LoadProtocol::Nfs {
+    if protocol.has_files() {
         return Err(
             "a file system of weft's is reached through NFS alone: a local one is the kernel's"
                 .into(),

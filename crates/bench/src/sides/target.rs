@@ -29,13 +29,13 @@ fn is_reading(load: &Load) -> bool {
 
 /// Whether a mode can be had here under this load.
 pub fn available(protocol: LoadProtocol, mode: &Mode, load: &Load) -> Result<(), String> {
-    if load.rw.is_metadata() && protocol != LoadProtocol::Nfs {
+    if load.rw.is_metadata() && !protocol.has_files() {
         return Err("only NFS has names and attributes".into());
     }
     if load.tls.is_some() && protocol != LoadProtocol::NvmeTcp {
         return Err("only NVMe/TCP has pre-shared keys".into());
     }
-    if load.is_null && protocol == LoadProtocol::Nfs {
+    if load.is_null && protocol.has_files() {
         return Err("no file system keeps nothing: a file is there, or it is not".into());
     }
     if mode.zero_copy && !(is_reading(load) && load.bs >= ZERO_COPY_BYTES_MIN) {

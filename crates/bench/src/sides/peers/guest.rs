@@ -234,7 +234,7 @@ fn plan(
     let name = target.name(protocol);
     let connections = around.load.connections;
     let mut fio = fio::words(around, "libaio", RUNTIME_MIN);
-    if protocol == LoadProtocol::Nfs {
+    if protocol.has_files() {
         fio.push(format!("--size={}", around.how_long.volume_bytes));
     }
     let fio = fio.join(" ");
