@@ -20,8 +20,8 @@ mod template;
 
 pub use answer::{RpcAnswer, RpcRefused};
 pub use callback::Backchannel;
-pub use compound::{Compound, Results, Wrong};
-pub use connection::{Auth, CallData, ClientConnection, ClientOp, RpcClientSettings};
+pub use compound::{CallData, Compound, Results, Wrong};
+pub use connection::{Auth, ClientConnection, ClientOp, RpcClientSettings};
 pub use fatal::RpcClientFatalError;
 pub use gss::ContextAnswer;
 pub use rdma::RdmaClientSettings;

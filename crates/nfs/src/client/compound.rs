@@ -11,6 +11,19 @@ const WRITE_OFFSET: usize = 8 + 4 + 4;
 /// Bytes of SEQUENCE's arguments behind and with its sequence id.
 const SEQUENCE_ID: usize = 4 * 4;
 
+/// The data of a call that has memory of its own, in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum CallData {
+    /// None: all of the call and of its answer lies in buffers of the connection.
+    #[default]
+    None,
+    /// The data of the READs, one behind the other: at most so many.
+    In(u32),
+    /// The data of the one WRITE that has been given to [`Compound::op`]: exactly
+    /// so many.
+    Out(u32),
+}
+
 /// Where in a record values stand that change from call to call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Places {

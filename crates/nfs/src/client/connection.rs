@@ -14,7 +14,7 @@ use wire::xdr::{Decode, Encode, List, Opaque, Reader, pad};
 
 use super::Slot;
 use super::answer::{RpcAnswer, results};
-use super::compound::{Compound, Places};
+use super::compound::{CallData, Compound, Places};
 use super::fatal::RpcClientFatalError;
 use super::gss::Security;
 use super::probe::Probe;
@@ -84,19 +84,6 @@ pub struct RpcClientSettings {
     pub callback_program: u32,
     /// The credential of its calls.
     pub auth: Auth,
-}
-
-/// The data of a call that has memory of its own, in bytes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum CallData {
-    /// None: all of the call and of its answer lies in buffers of the connection.
-    #[default]
-    None,
-    /// The data of the READs, one behind the other: at most so many.
-    In(u32),
-    /// The data of the one WRITE that has been given to [`Compound::op`]: exactly
-    /// so many.
-    Out(u32),
 }
 
 /// What happened.

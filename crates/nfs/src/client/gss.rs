@@ -17,10 +17,9 @@ use wire::rpc::{
 use wire::xdr::{Decode, Encode, Opaque, Reader, pad};
 
 use super::answer::{RpcRefused, results};
+use super::compound::CallData;
 use super::connection;
-use super::connection::{
-    CallData, CallState, ClientConnection, ClientOp, PROCEDURE_AT, ToSend, XID_AT,
-};
+use super::connection::{CallState, ClientConnection, ClientOp, PROCEDURE_AT, ToSend, XID_AT};
 use super::fatal::RpcClientFatalError;
 use crate::gss::{AHEAD_BYTES, major, service};
 

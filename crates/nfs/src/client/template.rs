@@ -1,8 +1,7 @@
 //! A COMPOUND that is sent over and over, written once.
 
 use super::Slot;
-use super::compound::Places;
-use super::connection::CallData;
+use super::compound::{CallData, Places};
 
 /// A record of which only the slot and the place in a file change.
 #[derive(Clone, Debug)]

@@ -14,7 +14,7 @@ use crate::client::fatal::RpcClientFatalError;
 use crate::client::receive::word;
 
 /// What a Send is.
-enum Message {
+enum ServerMessage {
     Error(rpc_rdma_error),
     /// A call of the server's, which begins there.
     Call(usize),
@@ -41,14 +41,16 @@ fn used(chunk: &xdr_write_chunk<'_>) -> u64 {
 }
 
 /// The transaction identifier of a Send, and what it is (RFC 8166, section 4.2).
-fn message(send: &[u8]) -> Option<(u32, Message)> {
+fn message(send: &[u8]) -> Option<(u32, ServerMessage)> {
     let from = &mut Reader::new(send);
     let header = rdma_msg::decode(from).ok()?;
     let body = from.rest();
     let at = send.len() - body.len();
     let (lists, is_long) = match header.body {
-        rdma_body::RDMA_ERROR(error) => return Some((header.rdma_xid, Message::Error(error))),
-        rdma_body::RDMA_DONE => return Some((header.rdma_xid, Message::Nothing)),
+        rdma_body::RDMA_ERROR(error) => {
+            return Some((header.rdma_xid, ServerMessage::Error(error)));
+        }
+        rdma_body::RDMA_DONE => return Some((header.rdma_xid, ServerMessage::Nothing)),
         rdma_body::RDMA_MSG(lists) => (lists, false),
         rdma_body::RDMA_NOMSG(lists) => (lists, true),
     };
@@ -68,8 +70,8 @@ fn message(send: &[u8]) -> Option<(u32, Message)> {
     }
     let is_call = !is_long && word(body, 4) == Some(msg_type::CALL as u32);
     let message = match is_call {
-        true => Message::Call(at),
-        false => Message::Answer(AnswerForm {
+        true => ServerMessage::Call(at),
+        false => ServerMessage::Answer(AnswerForm {
             at,
             long_bytes: is_long.then(|| rdma_reply.map_or(0, |chunk| used(&chunk))),
             data_bytes,
@@ -103,7 +105,7 @@ impl ClientConnection {
         let send = rdma.qp.head();
         let (xid, message) = message(send).ok_or(RpcClientFatalError::Header)?;
         let call = match message {
-            Message::Call(_) => None,
+            ServerMessage::Call(_) => None,
             _ => self.answered(xid),
         };
         if let Some(stag) = invalidated
@@ -112,15 +114,15 @@ impl ClientConnection {
             return Err(RpcClientFatalError::Invalidation(stag));
         }
         match (message, call) {
-            (Message::Nothing, _) => Ok(None),
-            (Message::Error(_), None) => Ok(None),
-            (Message::Error(error), Some((tag, _))) => Ok(Some(self.refused(tag, error))),
-            (Message::Call(at), _) => {
+            (ServerMessage::Nothing, _) => Ok(None),
+            (ServerMessage::Error(_), None) => Ok(None),
+            (ServerMessage::Error(error), Some((tag, _))) => Ok(Some(self.refused(tag, error))),
+            (ServerMessage::Call(at), _) => {
                 let rdma = self.rdma.as_ref().expect("it is on");
                 self.inbound.take_message(&rdma.qp.head()[at..]);
                 self.called()
             }
-            (Message::Answer(form), call) => self.take_answer((xid, form), call),
+            (ServerMessage::Answer(form), call) => self.take_answer((xid, form), call),
         }
     }
 

@@ -7,7 +7,8 @@ use wire::rpc_rdma::{RPC_RDMA_VERSION, rdma_proc, xdr_rdma_segment};
 use wire::xdr::Encode;
 
 use super::{CallChunks, Rdma};
-use crate::client::connection::{CallData, ClientConnection, REPLIES_MAX, ToSend};
+use crate::client::compound::CallData;
+use crate::client::connection::{ClientConnection, REPLIES_MAX, ToSend};
 use crate::client::gss::TOKEN;
 use crate::rdma::{HEADER_BYTES, send_message};
 
