@@ -34,6 +34,8 @@ pub enum Lies {
 pub struct VolumePlan {
     /// Where its data lies.
     pub lies: Lies,
+    /// It is made of so many slices of its file, one behind the other; 1: it is the file.
+    pub slices: u64,
     /// Bytes of a block.
     pub block_bytes: u32,
     /// Its size.
@@ -728,6 +730,7 @@ fn volume(r: &mut Random) -> VolumePlan {
     };
     VolumePlan {
         lies: r.weighted(&[(3, Lies::File), (2, Lies::Memory)]),
+        slices: 1,
         block_bytes,
         blocks,
         hot: 0,

@@ -151,6 +151,7 @@ impl SharesRoom {
             listeners: 1,
             volumes: vec![VolumePlan {
                 lies: Lies::File,
+                slices: 1,
                 block_bytes: BLOCK,
                 blocks: 4096,
                 hot: 0,

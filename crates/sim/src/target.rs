@@ -111,11 +111,15 @@ pub struct Medium {
     /// The descriptor of its file, and that file's number.
     file: Option<(Arc<DiskFile>, usize)>,
     /// What the volume remembers beside its data; every change is durable.
-    state: Arc<Mutex<Option<Vec<u8>>>>,
+    state: KeptState,
+    /// The same of its file where it is made of slices of that.
+    marks: KeptState,
 }
 
+type KeptState = Arc<Mutex<Option<Vec<u8>>>>;
+
 /// Where a simulated volume's state lies.
-struct StateMedium(Arc<Mutex<Option<Vec<u8>>>>);
+struct StateMedium(KeptState);
 
 impl store::Medium for StateMedium {
     fn load(&self) -> io::Result<Option<Vec<u8>>> {
@@ -260,6 +264,7 @@ impl Medium {
             is_odd: false,
             file,
             state: Arc::default(),
+            marks: Arc::default(),
         }
     }
 
@@ -312,10 +317,42 @@ impl Medium {
             return store::open(&spec).expect("memory is left");
         };
         world.borrow_mut().disk.open(*number);
-        let medium = Box::new(StateMedium(self.state.clone()));
-        let uuid = spec.uuid.expect("set above");
-        let state = State::open(medium, uuid).expect("it was written whole");
-        store::over_file(&spec, fd.clone(), state).expect("a simulated file opens")
+        let state = |kept: &KeptState| {
+            let medium = Box::new(StateMedium(kept.clone()));
+            let uuid = spec.uuid.expect("set above");
+            State::open(medium, uuid).expect("it was written whole")
+        };
+        if self.plan.slices == 1 {
+            let opened = store::over_file(&spec, fd.clone(), state(&self.state));
+            return opened.expect("a simulated file opens");
+        }
+        let file = Spec {
+            name: format!("{}-file", spec.name),
+            ..spec.clone()
+        };
+        let file = store::over_file(&file, fd.clone(), state(&self.marks));
+        let slices = self.slices_of(file.expect("a simulated file opens"));
+        let names: Vec<String> = slices.iter().map(|s| s.info().name.clone()).collect();
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        let whole = Spec {
+            kind: store::Kind::concat(&names),
+            ..spec.clone()
+        };
+        let opened = store::over_volumes(&whole, slices, state(&self.state));
+        opened.expect("slices of a simulated file open")
+    }
+
+    /// Slices of its file, as many as planned, one behind the other.
+    fn slices_of(&self, file: Arc<dyn Volume>) -> Vec<Arc<dyn Volume>> {
+        let block_bytes = self.plan.block_bytes;
+        let bound = |n| n * self.blocks / self.plan.slices * u64::from(block_bytes);
+        let slices = (0..self.plan.slices).map(|n| {
+            let kind = store::Kind::slice(&file.info().name, bound(n));
+            let name = format!("{}-{n}", file.info().name);
+            let spec = Spec::new(name, kind, bound(n + 1) - bound(n), block_bytes);
+            store::open_over(&spec, vec![file.clone()]).expect("they lie beside each other")
+        });
+        slices.collect()
     }
 }
 

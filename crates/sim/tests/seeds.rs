@@ -225,6 +225,23 @@ fn writes_that_come_short_when_a_reactor_panics_may_be_there_in_part() {
     }
 }
 
+#[test]
+fn volumes_that_are_made_of_others_keep_all_promises() {
+    for seed in 3000..3200 {
+        let mut plan = sim::Plan::new(seed);
+        in_slices(&mut plan, seed);
+        sim::run_plan(plan, 200).unwrap_or_else(|failure| panic!("{failure}"));
+    }
+}
+
+/// Every volume is made of slices of a file, which keep their sizes.
+fn in_slices(plan: &mut sim::Plan, seed: u64) {
+    (plan.applies, plan.faults.changes) = (None, 0);
+    for volume in &mut plan.volumes {
+        (volume.lies, volume.slices) = (sim::Lies::File, 2 + seed % 7);
+    }
+}
+
 /// What a full disk has taken of a write is answered, and safe where the answer says so.
 #[test]
 fn writes_to_a_dir_keep_the_promises_where_the_disk_is_full_and_the_power_fails() {

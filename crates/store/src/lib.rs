@@ -47,7 +47,9 @@ mod unreadable;
 
 pub use base::Base;
 pub use io::{Error, Io};
-pub use open::{Examined, KINDS, KindRow, examine, examine_over, open, open_over, over_file};
+pub use open::{
+    Examined, KINDS, KindRow, examine, examine_over, open, open_over, over_file, over_volumes,
+};
 pub use problem::{OpenError, Problem, remedy};
 pub use regular::expect_own_file;
 pub use reservation::Reservations;

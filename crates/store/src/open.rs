@@ -236,6 +236,22 @@ pub fn over_file(
     }
 }
 
+/// A volume that is made of these, as by [`open_over`], with a state that is kept elsewhere.
+pub fn over_volumes(
+    spec: &Spec,
+    below: Vec<Arc<dyn Volume>>,
+    state: State,
+) -> Result<Arc<dyn Volume>, OpenError> {
+    let opened = check(spec).and_then(|()| over::open_with(spec, below, state));
+    match opened {
+        Ok(volume) => Ok(Arc::new(volume)),
+        Err(problem) => Err(OpenError {
+            volume: spec.name.clone(),
+            problem,
+        }),
+    }
+}
+
 /// What [`examine`] has found of a volume that can be opened.
 #[derive(Debug)]
 pub struct Examined {

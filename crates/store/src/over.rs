@@ -10,7 +10,7 @@ use uuid::Uuid;
 
 use crate::problem::Problem;
 use crate::spec::Settings;
-use crate::{BLOCK_SIZES, Info, LEG_BITS, SIZE_MAX_BYTES, Spec, Volume, identity};
+use crate::{BLOCK_SIZES, Info, LEG_BITS, SIZE_MAX_BYTES, Spec, State, Volume, identity};
 use map::Map;
 
 pub(crate) use composite::Composite;
@@ -149,14 +149,28 @@ fn info(spec: &Spec, parts: &[PartInfo], map: &Map) -> Info {
     }
 }
 
-/// Opens a volume that is made of these.
+/// Opens a volume that is made of these, which has a state file where one is configured.
 pub(crate) fn open(spec: &Spec, below: Vec<Arc<dyn Volume>>) -> Result<Composite, Problem> {
-    let parts: Vec<PartInfo> = below
+    let shape = shape(spec, &infos(&below))?;
+    let state = State::in_file(spec, shape.info.uuid, None, None)?;
+    Composite::open(spec, shape, below, state)
+}
+
+/// The same with another state.
+pub(crate) fn open_with(
+    spec: &Spec,
+    below: Vec<Arc<dyn Volume>>,
+    state: State,
+) -> Result<Composite, Problem> {
+    let shape = shape(spec, &infos(&below))?;
+    Composite::open(spec, shape, below, state)
+}
+
+fn infos(volumes: &[Arc<dyn Volume>]) -> Vec<PartInfo<'_>> {
+    let infos = volumes
         .iter()
-        .map(|volume| (volume.info(), volume.size_bytes()))
-        .collect();
-    let shape = shape(spec, &parts)?;
-    Composite::open(spec, shape, below)
+        .map(|volume| (volume.info(), volume.size_bytes()));
+    infos.collect()
 }
 
 /// The bits of a token by which a volume tells those apart that it is made of: above

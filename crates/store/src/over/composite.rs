@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use faults::Fault;
 use machine::work;
 use mem::Loan;
 use reactor::{FileIo, Token};
@@ -52,6 +53,7 @@ impl Composite {
         spec: &Spec,
         shape: Shape,
         below: Vec<Arc<dyn Volume>>,
+        state: State,
     ) -> Result<Composite, Problem> {
         let bits = LegBits::over(&below)?;
         let taken = taken(&shape.map, shape.size_bytes);
@@ -61,7 +63,6 @@ impl Composite {
             Ok(Leg { part, is_told })
         });
         let legs: Vec<Leg> = legs.collect::<Result<_, Problem>>()?;
-        let state = State::in_file(spec, shape.info.uuid, None, None)?;
         let base = Base::over(shape.info, shape.size_bytes, bits.total);
         Ok(Composite {
             base: base.with_state(state),
@@ -88,6 +89,7 @@ impl Composite {
     fn claim(&self, io: &Io) -> Option<Claim> {
         let (offset, len) = io.extent();
         let moves = !matches!(io, Io::Flush | Io::Verify { .. });
+        let moves = moves && !faults::is(Fault::NoLocksOverParts);
         let locks = moves && len > 0 && self.locks.is_some() && !self.base.info.read_only;
         locks.then(|| Claim::new(offset, len, !io.leaves_volume_unchanged()))
     }
