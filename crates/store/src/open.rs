@@ -183,6 +183,14 @@ impl KindRow {
     }
 }
 
+impl Kind {
+    /// What is true of all of its kind.
+    pub fn row(&self) -> &'static KindRow {
+        let row = KINDS.iter().find(|row| row.name == self.name);
+        row.expect("every kind has a row")
+    }
+}
+
 impl Spec {
     /// The file that keeps its reservations and the like, if any does.
     pub fn state_path(&self) -> Option<PathBuf> {

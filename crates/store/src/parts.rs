@@ -17,7 +17,7 @@ pub(crate) const WHOLE: Range = Range {
 pub(crate) struct TakenRanges(Mutex<Vec<TakenRange>>);
 
 struct TakenRange {
-    /// That of the [`Part`].
+    /// That of the [`VolumePart`].
     number: u64,
     /// The name of the volume that is made of it.
     owner: String,
@@ -70,7 +70,7 @@ impl TakenRanges {
 
 /// A volume that another one is made of, or a range of it. Nothing else may be made of that
 /// until this is dropped.
-pub(crate) struct Part {
+pub(crate) struct VolumePart {
     volume: Arc<dyn Volume>,
     /// Which of all parts that there ever were.
     number: u64,
@@ -78,7 +78,7 @@ pub(crate) struct Part {
     keeps_size: bool,
 }
 
-impl Part {
+impl VolumePart {
     /// Takes `range` of a volume for the volume `owner`. Where that `keeps_size`, the volume
     /// cannot be resized meanwhile.
     pub(crate) fn take(
@@ -86,7 +86,7 @@ impl Part {
         owner: &str,
         range: Range,
         keeps_size: bool,
-    ) -> Result<Part, Problem> {
+    ) -> Result<VolumePart, Problem> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let taken = volume.base().taken.take(TakenRange {
@@ -96,7 +96,7 @@ impl Part {
             keeps_size,
         });
         match taken {
-            Ok(()) => Ok(Part {
+            Ok(()) => Ok(VolumePart {
                 volume,
                 number,
                 owner: owner.to_owned(),
@@ -124,7 +124,7 @@ impl Part {
     }
 }
 
-impl Drop for Part {
+impl Drop for VolumePart {
     fn drop(&mut self) {
         let mut ranges = self.volume.base().taken.ranges();
         ranges.retain(|taken| taken.number != self.number);

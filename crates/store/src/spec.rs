@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use uuid::Uuid;
 
-use crate::{Info, KINDS, KindRow, identity};
+use crate::{Info, identity};
 
 /// Bytes that a logical block may have.
 pub const BLOCK_SIZES: [u32; 2] = [512, 4096];
@@ -27,7 +27,7 @@ pub struct Spec {
     pub name: String,
     /// Where its data lies.
     pub kind: Kind,
-    /// Capacity, a multiple of `block_bytes`; 0, where [`KindRow::has_own_size`], is all
+    /// Capacity, a multiple of `block_bytes`; 0, where [`KindRow::has_own_size`](crate::KindRow::has_own_size), is all
     /// that there is.
     pub size_bytes: u64,
     /// One of [`BLOCK_SIZES`].
@@ -194,12 +194,6 @@ impl Kind {
     /// Chunks of the volumes of these names in turn (RAID 0).
     pub fn stripe(of: &[&str], chunk_bytes: u32) -> Kind {
         Kind::over("stripe", of, Settings::Stripe { chunk_bytes })
-    }
-
-    /// What is true of all of its kind.
-    pub fn row(&self) -> &'static KindRow {
-        let row = KINDS.iter().find(|row| row.name == self.name);
-        row.expect("every kind has a row")
     }
 
     /// Its word in the configuration.

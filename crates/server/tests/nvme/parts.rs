@@ -155,7 +155,7 @@ fn part_of_a_volume_is_not_served_and_goes_after_it() {
 }
 
 #[test]
-fn what_is_missing_takes_what_is_made_of_it_away() {
+fn volume_that_is_missing_takes_those_that_are_made_of_it_away() {
     let folder = tempfile::tempdir().expect("a folder");
     let lost = Kind::file(folder.path().join("no/disk"));
     let config = Config {

@@ -12,10 +12,10 @@ use reactor::{FileIo, Token};
 use tracing::error;
 
 use super::map::{Map, Run};
-use super::task::{CompositeTask, Piece, RunningPiece, canceled, cut, moved};
+use super::task::{CompositeTask, IoPiece, RunningPiece, canceled, cut, moved};
 use super::{LegBits, Shape};
 use crate::locks::{Caller, Claim, HeldRange, Locks};
-use crate::parts::{Part, WHOLE};
+use crate::parts::{VolumePart, WHOLE};
 use crate::problem::Problem;
 use crate::{
     Base, Error, Extent, Io, Progress, Range, ResizeError, Space, Spec, State, Task, Volume, resize,
@@ -40,7 +40,7 @@ pub(crate) struct Composite {
 
 /// One of the volumes that it is made of.
 struct Leg {
-    part: Part,
+    part: VolumePart,
     /// That I/O on it fails is in the log.
     is_told: AtomicBool,
 }
@@ -58,7 +58,7 @@ impl Composite {
         let bits = LegBits::over(&below)?;
         let taken = taken(&shape.map, shape.size_bytes);
         let legs = below.into_iter().map(|volume| {
-            let part = Part::take(volume, &spec.name, taken, shape.keeps_sizes)?;
+            let part = VolumePart::take(volume, &spec.name, taken, shape.keeps_sizes)?;
             let is_told = AtomicBool::new(false);
             Ok(Leg { part, is_told })
         });
@@ -118,12 +118,12 @@ impl Composite {
     }
 
     /// The next piece of a task, and how far it is cut up then.
-    fn next_piece(&self, task: &CompositeTask) -> Option<(Piece, u64)> {
+    fn next_piece(&self, task: &CompositeTask) -> Option<(IoPiece, u64)> {
         let (offset, len) = task.io.extent();
         match task.io {
             Io::Flush => {
                 let leg = task.next as usize;
-                let piece = Piece {
+                let piece = IoPiece {
                     leg,
                     from: 0,
                     io: Io::Flush,
@@ -137,7 +137,7 @@ impl Composite {
                 let on_leg = |leg| (leg, self.map.on_leg(leg, Range { offset, len }));
                 let mut legs = (task.next as usize..self.legs.len()).map(on_leg);
                 let (leg, range) = legs.find(|(_, range)| range.len > 0)?;
-                let piece = Piece {
+                let piece = IoPiece {
                     leg,
                     from: 0,
                     io: moved(&task.io, range),
@@ -149,7 +149,7 @@ impl Composite {
                 let run = self.map.run(offset + task.next);
                 let part = run.len.min(len - task.next);
                 let is_whole = part == len;
-                let piece = Piece {
+                let piece = IoPiece {
                     leg: run.leg,
                     from: task.next,
                     io: self.data_io(task, is_whole, part as u32, run.offset),
@@ -197,7 +197,13 @@ impl Composite {
         }
     }
 
-    fn begin(&self, task: &mut CompositeTask, piece: Piece, files: &mut dyn FileIo, whole: Token) {
+    fn begin(
+        &self,
+        task: &mut CompositeTask,
+        piece: IoPiece,
+        files: &mut dyn FileIo,
+        whole: Token,
+    ) {
         let token = self.bits.on_leg(whole, piece.leg);
         let progress = self.leg(piece.leg).start(piece.io, files, token);
         self.note(task, piece, progress, files, token);
@@ -206,7 +212,7 @@ impl Composite {
     fn note(
         &self,
         task: &mut CompositeTask,
-        piece: Piece,
+        piece: IoPiece,
         progress: Progress,
         files: &mut dyn FileIo,
         token: Token,
@@ -219,7 +225,9 @@ impl Composite {
                 None
             }
             Progress::Done(Err(error)) => {
-                self.tell(piece, error);
+                if !task.is_canceled {
+                    self.tell(piece, error);
+                }
                 return task.fail(piece.from, error);
             }
             Progress::Pending(below) => Some(below),
@@ -284,7 +292,7 @@ impl Composite {
     }
 
     /// Tells the log which of the volumes fails, once.
-    fn tell(&self, piece: Piece, error: Error) {
+    fn tell(&self, piece: IoPiece, error: Error) {
         let is_failure = !matches!(
             error,
             Error::Miscompare { .. } | Error::Unreadable | Error::Busy

@@ -10,7 +10,7 @@ use crate::{Error, Io, Range, Task};
 
 /// What is to be done on one of the volumes below.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Piece {
+pub(crate) struct IoPiece {
     pub leg: usize,
     /// Bytes of the I/O before it.
     pub from: u64,
@@ -20,7 +20,7 @@ pub(crate) struct Piece {
 /// A piece that is under way.
 #[derive(Debug)]
 pub(crate) struct RunningPiece {
-    pub piece: Piece,
+    pub piece: IoPiece,
     /// None: there was no memory for it, and it is tried again at its next turn.
     pub task: Option<Task>,
 }
@@ -111,9 +111,19 @@ impl CompositeTask {
         }
     }
 
-    /// See [`Task::cancel`].
+    /// Whether the only piece under way is all of it.
+    fn is_one_piece(&self) -> bool {
+        let bytes = |io: &Io| io.extent().1;
+        matches!(&self.running[..], [one] if bytes(&one.piece.io) == bytes(&self.io))
+    }
+
+    /// See [`Task::cancel`]. A change of several pieces goes on with all of them: one that
+    /// was taken back would leave the others.
     pub(crate) fn cancel(&mut self, files: &mut dyn FileIo, token: Token) {
         self.is_canceled = true;
+        if self.has_changed && !self.is_one_piece() {
+            return;
+        }
         for running in &mut self.running {
             if let Some(task) = &mut running.task {
                 task.cancel(files, self.bits.on_leg(token, running.piece.leg));

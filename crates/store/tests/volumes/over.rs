@@ -467,14 +467,21 @@ fn io_that_waits_for_its_range_can_be_dropped_and_one_that_reads_be_canceled() {
     assert_eq!(desk.results[canceled], Some(Err(gone)));
     // What has begun to write goes on to its end, on all of them.
     let write = desk.start(write_io(0, 3, 16 << 10));
-    desk.step_at(0);
     let mut task = desk.tasks[write].take().unwrap();
-    task.cancel(&mut Fake::default(), token_of(write as u64));
+    task.cancel(&mut desk.files, token_of(write as u64));
     desk.tasks[write] = Some(task);
     desk.finish_all();
     assert_eq!(desk.results[write], Some(Ok(())));
     let seen = read(&*opened.volume, &mut desk.files, 0, 16 << 10).unwrap();
     assert_eq!(seen, [3; 16 << 10]);
+    // One that lies on one of them ends as it does there.
+    let write = desk.start(write_io(0, 4, 4096));
+    let mut task = desk.tasks[write].take().unwrap();
+    task.cancel(&mut desk.files, token_of(write as u64));
+    desk.tasks[write] = Some(task);
+    desk.finish_all();
+    let gone = Error::WriteFailed(Errno::CANCELED);
+    assert_eq!(desk.results[write], Some(Err(gone)));
 }
 
 #[test]
@@ -492,7 +499,7 @@ fn io_of_a_slice_waits_where_it_waits_below() {
 }
 
 #[test]
-fn what_lies_on_one_volume_in_memory_is_lent_and_nothing_that_is_being_changed() {
+fn memory_of_one_volume_is_lent_and_no_range_that_lies_on_several() {
     let (a, b) = (ram("a", 64 << 10), ram("b", 64 << 10));
     let (_folder, file) = file("c", 64 << 10);
     let stripe = over("s", Kind::stripe(&["a", "b"], 4096), &[&a, &b]);
@@ -626,7 +633,7 @@ fn stripe_grows_with_its_volumes_and_a_concatenation_keeps_its_size() {
 }
 
 #[test]
-fn what_cannot_be_made_is_refused_with_what_would_be_right() {
+fn impossible_volume_is_refused_with_what_would_be_right() {
     let large = open(&Spec::new("l", Kind::RAM, 1 << 20, 4096)).unwrap();
     let sealed = Spec {
         read_only: true,
