@@ -4,7 +4,9 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 use server::check;
-use store::{BLOCK_SIZES, KINDS, Kind, KindRow, Problem, SIZE_MAX_BYTES, Settings, Spec};
+use store::{
+    BLOCK_SIZES, DELAY_KEYS, KINDS, Kind, KindRow, Latency, Problem, SIZE_MAX_BYTES, Settings, Spec,
+};
 use uuid::Uuid;
 
 use crate::by_name::ByName;
@@ -191,13 +193,10 @@ fn only_of_its_kind(sink: &mut Sink, section: &Section, kind: &KindRow) {
     let has = |row: &KindRow, key: &str| match key {
         "path" => row.path.is_some(),
         "of" => *row.parts.end() > 0,
-        _ => row.own_key.is_some_and(|(own, _)| own == key),
+        _ => row.own_keys.contains(&key),
     };
-    let own_keys = KINDS.iter().filter_map(|row| row.own_key);
-    for key in ["path", "of"]
-        .into_iter()
-        .chain(own_keys.map(|(own, _)| own))
-    {
+    let own_keys = KINDS.iter().flat_map(|row| row.own_keys);
+    for key in ["path", "of"].into_iter().chain(own_keys.copied()) {
         if !section.has(key) || has(kind, key) {
             continue;
         }
@@ -266,6 +265,38 @@ fn settings(
             }
             chunk_bytes.map(|chunk_bytes| Settings::Stripe { chunk_bytes })
         }
+        "delay" => Some(Settings::Delay {
+            read: latency(sink, section, &DELAY_KEYS[..3])?,
+            write: latency(sink, section, &DELAY_KEYS[3..])?,
+        }),
         _ => Some(Settings::None),
     }
+}
+
+/// How long I/Os take at least, by these keys: the shortest, the mean, the tail.
+fn latency(sink: &mut Sink, section: &Section, keys: &[&str]) -> Option<Latency> {
+    let mut us = |key| match section.number(sink, key, false) {
+        Some(us) => {
+            let fits = u32::try_from(us.value).ok();
+            if fits.is_none() {
+                sink.add(&us.span, format!("`{key}` is less than 2^32"));
+            }
+            fits.map(Some)
+        }
+        None => (!section.has(key)).then_some(None),
+    };
+    let (fixed, mean, tail) = (us(keys[0])?, us(keys[1])?, us(keys[2])?);
+    let fixed_us = fixed.unwrap_or(0);
+    let mean_us = mean.unwrap_or(fixed_us);
+    if mean_us < fixed_us {
+        let (fixed, mean) = (keys[0], keys[1]);
+        let text = format!("`{mean}` is less than `{fixed}`, which every I/O takes");
+        sink.add(&section.span_of(mean), text);
+        return None;
+    }
+    Some(Latency {
+        fixed_us,
+        mean_us,
+        tail_us: tail.unwrap_or(0),
+    })
 }

@@ -116,6 +116,10 @@ impl FileIo for AnyDriver {
         each!(self, driver => driver.ticket(token))
     }
 
+    fn complete_after(&mut self, after_ns: Nanos, token: Token) {
+        each!(self, driver => driver.complete_after(after_ns, token))
+    }
+
     fn cancel_file(&mut self, token: Token) {
         each!(self, driver => driver.cancel_file(token))
     }

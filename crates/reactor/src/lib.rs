@@ -24,6 +24,7 @@ mod shares;
 mod spin;
 mod sync;
 mod sys;
+mod timers;
 mod trim;
 mod types;
 mod uring;

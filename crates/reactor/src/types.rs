@@ -164,6 +164,11 @@ pub trait FileIo {
     );
     /// A completion that anyone may bring about, from any thread.
     fn ticket(&mut self, token: Token) -> Ticket;
+    /// A completion with no bytes when so much time has passed; at once where there is no
+    /// time.
+    fn complete_after(&mut self, _after_ns: Nanos, token: Token) {
+        self.ticket(token).ring();
+    }
     /// Asks for the operations of `token` to end early. Each still has its one
     /// completion: ECANCELED where it had not begun, EINTR where it was stopped
     /// on its way, and its usual result where nothing stops it.

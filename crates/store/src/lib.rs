@@ -13,6 +13,7 @@
 //! | `slice`  | a range of another volume  | likewise  | as long as that                         |
 //! | `concat` | volumes, end to end        | likewise  | as long as all of them                  |
 //! | `stripe` | volumes, chunks in turn    | likewise  | likewise                                |
+//! | `delay`  | another volume, later      | likewise  | as long as that                         |
 #![forbid(unsafe_code)]
 
 mod base;
@@ -48,14 +49,15 @@ mod unreadable;
 pub use base::Base;
 pub use io::{Error, Io};
 pub use open::{
-    Examined, KINDS, KindRow, examine, examine_over, open, open_over, over_file, over_volumes,
+    DELAY_KEYS, Examined, KINDS, KindRow, examine, examine_over, open, open_over, over_file,
+    over_volumes,
 };
 pub use problem::{OpenError, Problem, remedy};
 pub use regular::expect_own_file;
 pub use reservation::Reservations;
 pub use resize::ResizeError;
 pub use rustix::io::Errno;
-pub use spec::{BLOCK_SIZES, Kind, Names, SIZE_MAX_BYTES, Settings, Spec};
+pub use spec::{BLOCK_SIZES, Kind, Latency, Names, SIZE_MAX_BYTES, Settings, Spec};
 pub use state::{Medium, State, StateError, files as state_files, uuid_by_state};
 pub use stats::{ErrorStats, Stats};
 pub use task::{LEG_BITS, Parked, Progress, Task};

@@ -26,8 +26,8 @@ pub struct KindRow {
     pub has_own_size: bool,
     /// How many other volumes it is made of.
     pub parts: RangeInclusive<usize>,
-    /// The key of the configuration that it alone has, and an example of its value.
-    pub own_key: Option<(&'static str, &'static str)>,
+    /// The keys of the configuration that it alone has.
+    pub own_keys: &'static [&'static str],
     /// Whether its state file lies beside its path, unless configured.
     pub(crate) has_state_beside: bool,
     /// Opens a volume whose size and block size are possible. Blocks.
@@ -69,7 +69,7 @@ pub const KINDS: &[KindRow] = &[
         path: None,
         has_own_size: false,
         parts: NONE,
-        own_key: None,
+        own_keys: &[],
         has_state_beside: false,
         open: |spec, _, _| Ok(Arc::new(Null::open(in_memory(spec)?).map_err(no_memory)?)),
         examine: |spec, _, _| Ok(of_memory(spec)),
@@ -79,7 +79,7 @@ pub const KINDS: &[KindRow] = &[
         path: None,
         has_own_size: false,
         parts: NONE,
-        own_key: None,
+        own_keys: &[],
         has_state_beside: false,
         open: |spec, _, _| {
             check_memory(spec.size_bytes)?;
@@ -95,7 +95,7 @@ pub const KINDS: &[KindRow] = &[
         path: Some("disk0.img"),
         has_own_size: false,
         parts: NONE,
-        own_key: None,
+        own_keys: &[],
         has_state_beside: true,
         open: |spec, path, _| {
             let volume = File::open(spec, path)?;
@@ -114,7 +114,7 @@ pub const KINDS: &[KindRow] = &[
         path: Some("/dev/sdb"),
         has_own_size: true,
         parts: NONE,
-        own_key: None,
+        own_keys: &[],
         has_state_beside: false,
         open: |spec, path, _| Ok(Arc::new(File::open_device(spec, path)?)),
         examine: |spec, path, _| {
@@ -126,14 +126,23 @@ pub const KINDS: &[KindRow] = &[
             })
         },
     },
-    row_over("slice", true, 1..=1, Some(("offset_bytes", "\"1GiB\""))),
-    row_over("concat", false, 1..=PARTS_MAX, None),
-    row_over(
-        "stripe",
-        true,
-        2..=PARTS_MAX,
-        Some(("chunk_bytes", "\"64KiB\"")),
-    ),
+    row_over("slice", true, 1..=1, &["offset_bytes"]),
+    row_over("concat", false, 1..=PARTS_MAX, &[]),
+    row_over("stripe", true, 2..=PARTS_MAX, &["chunk_bytes"]),
+    KindRow {
+        open: |spec, _, below| Ok(Arc::new(over::open_delay(spec, below)?)),
+        ..row_over("delay", true, 1..=1, DELAY_KEYS)
+    },
+];
+
+/// The keys of a `delay`, in microseconds: of reads, then of writes.
+pub const DELAY_KEYS: &[&str] = &[
+    "read_fixed_us",
+    "read_mean_us",
+    "read_tail_us",
+    "write_fixed_us",
+    "write_mean_us",
+    "write_tail_us",
 ];
 
 /// The row of a kind that is made of other volumes.
@@ -141,14 +150,14 @@ const fn row_over(
     name: &'static str,
     has_own_size: bool,
     parts: RangeInclusive<usize>,
-    own_key: Option<(&'static str, &'static str)>,
+    own_keys: &'static [&'static str],
 ) -> KindRow {
     KindRow {
         name,
         path: None,
         has_own_size,
         parts,
-        own_key,
+        own_keys,
         has_state_beside: false,
         open: |spec, _, below| Ok(Arc::new(over::open(spec, below)?)),
         examine: |spec, _, parts| {

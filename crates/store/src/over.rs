@@ -14,9 +14,11 @@ use crate::{BLOCK_SIZES, Info, LEG_BITS, SIZE_MAX_BYTES, Spec, State, Volume, id
 use map::Map;
 
 pub(crate) use composite::Composite;
+pub(crate) use delay::open as open_delay;
 pub(crate) use task::CompositeTask;
 
 mod composite;
+mod delay;
 mod map;
 mod task;
 
@@ -57,6 +59,7 @@ pub(crate) fn shape(spec: &Spec, parts: &[PartInfo]) -> Result<Shape, Problem> {
             legs: parts.len() as u64,
         },
         Settings::Stripe { .. } => return Err(Problem::NoChunk),
+        Settings::Delay { .. } => Map::Slice { offset: 0 },
         Settings::None => Map::Concat {
             ends: ends(&sizes, block_bytes),
         },

@@ -138,6 +138,24 @@ pub enum Settings {
         /// Bytes that follow each other on one volume.
         chunk_bytes: u32,
     },
+    /// Of a `delay`.
+    Delay {
+        /// Of what reads.
+        read: Latency,
+        /// Of all else.
+        write: Latency,
+    },
+}
+
+/// How long each I/O takes at least.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Latency {
+    /// The shortest, microseconds.
+    pub fixed_us: u32,
+    /// The mean, microseconds: what is above the shortest is distributed exponentially.
+    pub mean_us: u32,
+    /// That of one in a thousand, microseconds; 0: none is special.
+    pub tail_us: u32,
 }
 
 impl Kind {
@@ -194,6 +212,11 @@ impl Kind {
     /// Chunks of the volumes of these names in turn (RAID 0).
     pub fn stripe(of: &[&str], chunk_bytes: u32) -> Kind {
         Kind::over("stripe", of, Settings::Stripe { chunk_bytes })
+    }
+
+    /// The volume of a name, whose I/Os take longer.
+    pub fn delay(of: &str, read: Latency, write: Latency) -> Kind {
+        Kind::over("delay", &[of], Settings::Delay { read, write })
     }
 
     /// Its word in the configuration.

@@ -1,7 +1,7 @@
 //! Volumes that are made of others.
 
 use server::Change;
-use store::Settings;
+use store::{Latency, Settings};
 
 use super::*;
 
@@ -224,5 +224,41 @@ fn volumes_are_opened_from_the_bottom_and_closed_from_the_top() {
     assert!(
         refused.contains("volume \"pool\": nothing but its size changes"),
         "{refused}"
+    );
+}
+
+#[test]
+fn times_of_a_delay_are_those_of_reads_and_of_all_else() {
+    let delay = |keys: &str| {
+        let keys = format!("of = [\"a\"]\n{keys}");
+        with_rest(&[ram("a"), volume("slow", "delay", &keys)])
+    };
+    let keys = "read_fixed_us = 80\nread_mean_us = 100\nread_tail_us = 2000\nwrite_fixed_us = 20";
+    let config = read(&delay(keys)).unwrap();
+    let read_times = Latency {
+        fixed_us: 80,
+        mean_us: 100,
+        tail_us: 2000,
+    };
+    let write_times = Latency {
+        fixed_us: 20,
+        mean_us: 20,
+        tail_us: 0,
+    };
+    let kind = Kind::delay("a", read_times, write_times);
+    assert_eq!(config.volumes[1].kind, kind);
+    let wrong = delay("write_fixed_us = 30\nwrite_mean_us = 20");
+    expect(
+        &wrong,
+        "10:17",
+        &["`write_mean_us` is less than `write_fixed_us`"],
+    );
+    let wrong = delay("read_tail_us = 5000000000");
+    expect(&wrong, "9:16", &["`read_tail_us` is less than 2^32"]);
+    let wrong = with_rest(&[volume("b", "null", "size = \"1MiB\"\nread_fixed_us = 1")]);
+    expect(
+        &wrong,
+        "5:17",
+        &["a \"null\" volume has no `read_fixed_us`"],
     );
 }

@@ -12,6 +12,7 @@ use crate::descriptors::{BoundListener, ConnectedSocket, DiskFile, NOT_THE_KERNE
 use crate::receive::receive;
 use crate::shares::DisksOfFiles;
 use crate::sys::{self, Nanos};
+use crate::timers::Timers;
 use crate::types::{
     Completion, Counters, Driver, DriverConfig, FallocateMode, FileIo, Received, SocketId, Token,
     Wait,
@@ -92,6 +93,7 @@ pub struct EpollDriver {
     done: Vec<FinishedWork>,
     sleeper: Sleeper,
     bell: Arc<Bell>,
+    timers: Timers,
     now: Nanos,
     counters: Counters,
 }
@@ -122,6 +124,7 @@ impl EpollDriver {
             has_pwait2: true,
             done: Vec::new(),
             bell: Bell::new(Some(sleeper.waker())),
+            timers: Timers::default(),
             sleeper,
             now: sys::now(),
             counters: Counters::default(),
@@ -424,6 +427,7 @@ impl EpollDriver {
             out.push(Completion::File { token, result });
         }
         self.bell.take(out);
+        self.timers.take(self.now, out);
     }
 
     fn start(&mut self, file: &Arc<DiskFile>, work: FileCall, token: Token) {
@@ -467,6 +471,10 @@ impl FileIo for EpollDriver {
 
     fn ticket(&mut self, token: Token) -> Ticket {
         self.bell.ticket(token)
+    }
+
+    fn complete_after(&mut self, after_ns: Nanos, token: Token) {
+        self.timers.add(after_ns, token);
     }
 
     fn cancel_file(&mut self, token: Token) {
@@ -616,7 +624,7 @@ impl Driver for EpollDriver {
         self.busy_turns += 1;
         let mut fetched = Ok(());
         if is_idle || self.busy_turns >= BUSY_TURNS_MAX {
-            let sleep_ns = self.sleep_ns(wait, is_idle);
+            let sleep_ns = self.sleep_ns(self.timers.bound(wait), is_idle);
             if sleep_ns > 0 && self.sleeper.try_sleep() {
                 fetched = self.fetch(sleep_ns);
                 self.counters.wakeups += 1;

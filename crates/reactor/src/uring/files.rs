@@ -5,6 +5,7 @@ use super::{CompletionKind, UringDriver, errno, user_data};
 use crate::bell::Ticket;
 use crate::descriptors::DiskFile;
 use crate::shares::Disk;
+use crate::sys::Nanos;
 use crate::types::{Completion, FallocateMode, FileIo, Token};
 use mem::BufRange;
 use rustix::io::Errno;
@@ -106,6 +107,10 @@ impl FileIo for UringDriver {
 
     fn ticket(&mut self, token: Token) -> Ticket {
         self.bell.ticket(token)
+    }
+
+    fn complete_after(&mut self, after_ns: Nanos, token: Token) {
+        self.timers.add(after_ns, token);
     }
 
     fn cancel_file(&mut self, token: Token) {

@@ -25,6 +25,7 @@ use crate::descriptors::{BoundListener, ConnectedSocket, NOT_THE_KERNELS};
 use crate::receive::pieces;
 use crate::shares::{DiskShares, DisksOfFiles};
 use crate::sys::{self, Nanos};
+use crate::timers::Timers;
 use crate::types::{Completion, Counters, Driver, DriverConfig, Received, SocketId, Token, Wait};
 use crate::waker::{Sleeper, Waker};
 use files::{FileOp, SHARE_MAX};
@@ -112,6 +113,7 @@ pub struct UringDriver {
     lone: Lone,
     sleeper: Sleeper,
     bell: Arc<Bell>,
+    timers: Timers,
     wake_count: Box<u64>,
     owed: u32,
     now: Nanos,
@@ -153,6 +155,7 @@ impl UringDriver {
             reaped: Vec::with_capacity(ENTRIES[0] as usize * 4),
             lone: Lone::default(),
             bell: Bell::new(Some(sleeper.waker())),
+            timers: Timers::default(),
             sleeper,
             wake_count: Box::new(0),
             owed: 0,
@@ -697,6 +700,7 @@ impl Driver for UringDriver {
         if self.registered.wants_sweep(self.now) {
             self.registered.sweep(&self.ring, self.now);
         }
+        let wait = self.timers.bound(wait);
         self.lone.begin(wait);
         if wait != Wait::Now {
             self.submit_lone();
@@ -716,6 +720,7 @@ impl Driver for UringDriver {
         self.try_lone(out);
         out.append(&mut self.ready);
         self.bell.take(out);
+        self.timers.take(self.now, out);
         self.lone.end(wait, out.is_empty());
         Ok(())
     }

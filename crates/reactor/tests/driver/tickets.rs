@@ -36,6 +36,25 @@ fn a_ticket_rung_here_is_found_before_the_sleep(choice: Choice) {
     }
 }
 
+#[each_driver]
+fn completions_after_some_time_end_a_sleep_in_the_order_of_their_times(choice: Choice) {
+    const MS: u64 = 1_000_000;
+    let mut world = World::new(choice);
+    for (after_ms, token) in [(30, 3), (0, 1), (10, 2), (30, 4)] {
+        world.driver.complete_after(after_ms * MS, token);
+    }
+    for token in 1..=4 {
+        while world.out.is_empty() {
+            let for_ever = Wait::Until(u64::MAX);
+            world.driver.poll(for_ever, &mut world.out).unwrap();
+        }
+        assert_eq!(world.out[0].token(), token);
+        assert_eq!(world.file(token).unwrap(), 0);
+    }
+    world.poll_now();
+    assert!(world.out.is_empty(), "each comes once");
+}
+
 /// Whatever a cancel meets, each operation has one completion.
 #[each_driver]
 fn canceled_file_work_completes_once(choice: Choice) {

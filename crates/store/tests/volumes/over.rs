@@ -2,8 +2,12 @@
 
 use std::sync::Arc;
 
+use needs::each_driver;
 use proptest::prelude::*;
-use store::{Errno, Error, Extent, Io, Kind, Range, ResizeError, Spec, Volume, open, open_over};
+use reactor::Choice;
+use store::{
+    Errno, Error, Extent, Io, Kind, Latency, Range, ResizeError, Spec, Volume, open, open_over,
+};
 
 use crate::common::*;
 use crate::compare::{compare, compare_and_write, verify};
@@ -11,6 +15,12 @@ use crate::fake::*;
 use crate::ranges::{Desk, meet, read_io, write_io};
 
 const BLOCK: u64 = 512;
+
+const LATENCY: Latency = Latency {
+    fixed_us: 10,
+    mean_us: 20,
+    tail_us: 100,
+};
 
 /// A stack of volumes: what it is made of at the bottom, and how.
 #[derive(Clone, Debug)]
@@ -21,8 +31,9 @@ enum Stack {
     Slice(Box<Stack>, u64, u64),
     Concat(Vec<Stack>),
     Stripe(Vec<Stack>, u64),
+    Delay(Box<Stack>),
 }
-use Stack::{Concat, File, Ram, Slice, Stripe};
+use Stack::{Concat, Delay, File, Ram, Slice, Stripe};
 
 /// Volumes of a stack, and the files that they lie in.
 struct Opened {
@@ -57,6 +68,7 @@ impl Stack {
             Slice(_, offset, size) => (Kind::slice(names[0], *offset), *size),
             Concat(_) => (Kind::concat(&names), self.size()),
             Stripe(_, chunk) => (Kind::stripe(&names, *chunk as u32), 0),
+            Delay(_) => (Kind::delay(names[0], LATENCY, LATENCY), 0),
         };
         open_over(&Spec::new(name, kind, size_bytes, BLOCK as u32), below).unwrap()
     }
@@ -64,7 +76,7 @@ impl Stack {
     fn below(&self) -> &[Stack] {
         match self {
             Ram(_) | File(_) => &[],
-            Slice(below, ..) => std::slice::from_ref(below),
+            Slice(below, ..) | Delay(below) => std::slice::from_ref(below),
             Concat(below) | Stripe(below, _) => below,
         }
     }
@@ -72,6 +84,7 @@ impl Stack {
     fn size(&self) -> u64 {
         match self {
             Ram(size) | File(size) | Slice(_, _, size) => *size,
+            Delay(below) => below.size(),
             Concat(below) => below.iter().map(Stack::size).sum(),
             Stripe(below, chunk) => {
                 let least = below.iter().map(Stack::size).min().unwrap();
@@ -95,11 +108,12 @@ fn stacks() -> impl Strategy<Value = Stack> {
             let len = (len * BLOCK).min(size - from);
             Slice(Box::new(below), from, len)
         });
+        let delay = below.clone().prop_map(|below| Delay(Box::new(below)));
         let several = prop::collection::vec(below, 2..4);
         let stripe =
             (several.clone(), 1..5u64).prop_map(|(below, chunk)| Stripe(below, chunk * BLOCK));
         let is_large = |stack: &Stack| stack.size() >= 8 * BLOCK;
-        prop_oneof![slice, several.prop_map(Concat), stripe]
+        prop_oneof![slice, several.prop_map(Concat), stripe, delay]
             .prop_filter("something may lie over it", is_large)
     });
     stack.prop_filter("made of others", |stack| stack.levels() > 1)
@@ -496,6 +510,36 @@ fn io_of_a_slice_waits_where_it_waits_below() {
     assert!(desk.waits(read));
     desk.finish();
     assert_eq!(desk.files.log.len(), 2);
+}
+
+#[test]
+fn delayed_io_has_not_begun_and_can_be_dropped() {
+    let opened = Delay(Box::new(Stripe(files_of(2, 64 << 10), 4096))).open();
+    let mut desk = Desk::new(&*opened.volume);
+    let write = desk.start(write_io(0, 1, 8192));
+    let dropped = desk.start(write_io(0, 2, 8192));
+    assert!(desk.waits(write) && desk.waits(dropped));
+    assert_eq!(desk.files.pending(), 0);
+    desk.tasks[dropped] = None;
+    desk.calls();
+    assert_eq!(desk.files.pending(), 2);
+    desk.finish();
+    assert_eq!(desk.results[write], Some(Ok(())));
+    assert_eq!(desk.files.log.len(), 2);
+    assert!(opened.volume.lend(0, 512).is_none());
+    let stats = opened.volume.stats();
+    assert_eq!((stats.writes, stats.errors.total()), (1, 0));
+}
+
+#[each_driver]
+fn delayed_ios_are_done_by_each_driver(choice: Choice) {
+    let opened = Delay(Box::new(Ram(64 << 10))).open();
+    let mut files = Real::open(choice);
+    for byte in 0..50 {
+        write(&*opened.volume, &mut files, 4096, &[byte; 4096], false).unwrap();
+        let seen = read(&*opened.volume, &mut files, 4096, 4096).unwrap();
+        assert_eq!(seen, [byte; 4096]);
+    }
 }
 
 #[test]
