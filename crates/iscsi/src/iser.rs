@@ -62,15 +62,15 @@ pub enum IserError {
 }
 
 /// A Send that has come: both headers, and how many bytes the data segment has.
-struct Message<'a> {
+struct SentPdu<'a> {
     iser: &'a IserHeader,
     bhs: &'a Bhs,
     data_len: u32,
 }
 
-impl<'a> Message<'a> {
+impl<'a> SentPdu<'a> {
     /// The headers at the start of `head`, if it begins with an iSCSI PDU.
-    fn parse(head: &'a [u8]) -> Result<Message<'a>, IserError> {
+    fn parse(head: &'a [u8]) -> Result<SentPdu<'a>, IserError> {
         use wire::iser::iser_first::{CONTROL, OPCODE_MASK};
         let headers = IserHeader::ref_from_prefix(head)
             .ok()
@@ -83,7 +83,7 @@ impl<'a> Message<'a> {
         if iser.first & OPCODE_MASK != CONTROL {
             return Err(IserError::Message("its opcode is none of a PDU"));
         }
-        Ok(Message {
+        Ok(SentPdu {
             iser,
             bhs,
             data_len: bhs.data_segment_length.get(),

@@ -402,11 +402,7 @@ impl Login {
             "None" => Ok(false),
             _ => Err(InitiatorFatalError::Negotiation { key: name }),
         };
-        let number = |name, min: u32, max: u32| {
-            let number = text::number(value).and_then(|n| u32::try_from(n).ok());
-            let number = number.filter(|n| (min..=max).contains(n));
-            number.ok_or(InitiatorFatalError::Negotiation { key: name })
-        };
+        let number = |name, min, max| number(name, value, min, max);
         if [text::NOT_UNDERSTOOD, text::IRRELEVANT, text::REJECT].contains(&value) {
             return Ok(());
         }
@@ -418,17 +414,6 @@ impl Login {
                     number("MaxRecvDataSegmentLength", LENGTH_MIN, LENGTH_MAX)?;
             }
             "TargetPortalGroupTag" | "TargetAlias" | "TargetAddress" => {}
-            "RDMAExtensions" if is_by_rdma && value == "Yes" => agreed.rdma_extensions = true,
-            "InitiatorRecvDataSegmentLength" if is_by_rdma => {
-                let name = "InitiatorRecvDataSegmentLength";
-                number(name, LENGTH_MIN, s.max_recv_data_segment)?;
-            }
-            "TargetRecvDataSegmentLength" if is_by_rdma => {
-                let name = "TargetRecvDataSegmentLength";
-                let length = number(name, LENGTH_MIN, s.first_burst)?;
-                agreed.max_send_data_segment_length = length;
-            }
-            "MaxOutstandingUnexpectedPDUs" | "MaxAHSLength" if is_by_rdma => {}
             "MaxBurstLength" => {
                 agreed.max_burst_length = number("MaxBurstLength", LENGTH_MIN, s.max_burst)?;
             }
@@ -465,10 +450,38 @@ impl Login {
                 agreed.default_time2retain = number("DefaultTime2Retain", 0, 0)? as u16;
             }
             "DataPDUInOrder" | "DataSequenceInOrder" | "IFMarker" | "OFMarker" => {}
+            _ if is_by_rdma => return self.take_of_rdma(key, value),
             _ => self.unknown.push(key.to_owned()),
         }
         Ok(())
     }
+
+    /// The same of a key that there is by RDMA alone.
+    fn take_of_rdma(&mut self, key: &str, value: &str) -> Result<(), InitiatorFatalError> {
+        let (s, agreed) = (&self.settings, &mut self.agreed);
+        match key {
+            "RDMAExtensions" if value == "Yes" => agreed.rdma_extensions = true,
+            "InitiatorRecvDataSegmentLength" => {
+                let name = "InitiatorRecvDataSegmentLength";
+                number(name, value, LENGTH_MIN, s.max_recv_data_segment)?;
+            }
+            "TargetRecvDataSegmentLength" => {
+                let name = "TargetRecvDataSegmentLength";
+                let length = number(name, value, LENGTH_MIN, s.first_burst)?;
+                agreed.max_send_data_segment_length = length;
+            }
+            "MaxOutstandingUnexpectedPDUs" | "MaxAHSLength" => {}
+            _ => self.unknown.push(key.to_owned()),
+        }
+        Ok(())
+    }
+}
+
+/// The number that is the value of `key`, from `min` to `max`.
+fn number(key: &'static str, value: &str, min: u32, max: u32) -> Result<u32, InitiatorFatalError> {
+    let number = text::number(value).and_then(|n| u32::try_from(n).ok());
+    let number = number.filter(|n| (min..=max).contains(n));
+    number.ok_or(InitiatorFatalError::Negotiation { key })
 }
 
 fn protocol(what: &'static str) -> InitiatorFatalError {

@@ -9,7 +9,7 @@ use zerocopy::IntoBytes;
 
 use super::feed::Feed;
 use super::gather::{Gather, Gathered, GatheredBatch, PduData, control, send};
-use super::{HEAD_LEN, IserError, Message, RECEIVES, stream_settings};
+use super::{HEAD_LEN, IserError, RECEIVES, SentPdu, stream_settings};
 use crate::initiator::{InitiatorConnection, InitiatorFatalError, InitiatorOp};
 use crate::negotiated::LENGTH_MAX;
 
@@ -26,7 +26,7 @@ struct SentCommand {
 
 /// Data that RDMA Writes have brought for a command, and the response to it.
 #[derive(Debug)]
-struct Answer {
+struct Answered {
     response: ScsiResponse,
     /// Its sense data, with what else there is.
     segment: Vec<u8>,
@@ -42,7 +42,7 @@ pub(crate) struct IserInitiator {
     qp: Qp,
     is_established: bool,
     feed: Feed,
-    answer: Option<Answer>,
+    answer: Option<Answered>,
     /// By tag.
     commands: Vec<SentCommand>,
     gather: Gather,
@@ -99,7 +99,7 @@ impl IserInitiator {
 
     /// Data follows a header: it is taken as bytes.
     fn body(&mut self, connection: &InitiatorConnection) -> Result<(), IserError> {
-        let Message { bhs, data_len, .. } = Message::parse(self.qp.head())?;
+        let SentPdu { bhs, data_len, .. } = SentPdu::parse(self.qp.head())?;
         if bhs.ahs_len() > 0 || data_len > connection.recv_max() {
             return Err(IserError::Message("its data is longer than was agreed on"));
         }
@@ -115,9 +115,9 @@ impl IserInitiator {
     ) -> Result<(), IserError> {
         self.qp.post_receives(1);
         let head = self.qp.head();
-        let Message { bhs, data_len, .. } = Message::parse(head)?;
+        let SentPdu { bhs, data_len, .. } = SentPdu::parse(head)?;
         let behind = &head[HEAD_LEN..];
-        if received.body_len > 0 || !Message::parse(head)?.has_len(behind.len()) {
+        if received.body_len > 0 || !SentPdu::parse(head)?.has_len(behind.len()) {
             return Err(IserError::Message("its length is not that of its PDU"));
         }
         let tag = match bhs.opcode() {
@@ -140,7 +140,7 @@ impl IserInitiator {
             return Err(IserError::Message("it answers a command that was not sent"));
         }
         let written = command.stag.map_or(0, |stag| self.qp.written(stag));
-        self.answer = Some(Answer {
+        self.answer = Some(Answered {
             // No Data-In and no R2T could be missing: they are none.
             response: ScsiResponse {
                 exp_data_sn: 0.into(),

@@ -13,7 +13,7 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use super::feed::Feed;
 use super::gather::{Gather, Gathered, GatheredBatch, PduData, control, send};
-use super::{HEAD_LEN, IserError, Message, RECEIVES, stream_settings};
+use super::{HEAD_LEN, IserError, RECEIVES, SentPdu, stream_settings};
 use crate::carrier::Carrier;
 use crate::target::{Connection, FatalError, TargetOp};
 
@@ -155,11 +155,11 @@ impl IserTarget {
     /// header, as what the connection does of that waits for the data. All else is taken as
     /// bytes first.
     fn body(&mut self, connection: &Connection) -> Result<(), IserError> {
-        let Message {
+        let SentPdu {
             iser,
             bhs,
             data_len,
-        } = Message::parse(self.qp.head())?;
+        } = SentPdu::parse(self.qp.head())?;
         refuse_data_out(bhs)?;
         let is_too_long = data_len > connection.keys().max_recv_data_segment_length;
         if !is_too_long && !has_memory(bhs, data_len, connection) {
@@ -188,7 +188,7 @@ impl IserTarget {
         {
             return self.hello();
         }
-        let message = Message::parse(head)?;
+        let message = SentPdu::parse(head)?;
         refuse_data_out(message.bhs)?;
         let behind = &head[HEAD_LEN..];
         if !message.has_len(behind.len() + received.body_len as usize) {
@@ -197,7 +197,7 @@ impl IserTarget {
         let whole = message.bhs.ahs_len() + padded(message.data_len) as usize;
         let left = whole.saturating_sub(behind.len());
         if received.body_len == 0 {
-            let Message { iser, bhs, .. } = message;
+            let SentPdu { iser, bhs, .. } = message;
             self.command = command(bhs, iser, message.data_len, connection)?;
             self.feed.begin(&head[ISER_HEADER_LEN..]);
         }

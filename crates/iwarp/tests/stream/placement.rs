@@ -781,7 +781,7 @@ fn sinks_asked_for(end: &mut End<Qp>, peer: Fpdus) -> Vec<u32> {
 }
 
 #[test]
-fn what_is_abandoned_is_passed_over_wherever_it_stands() {
+fn abandoned_read_is_passed_over_wherever_it_stands() {
     let data = pattern(20);
     for crc in [false, true] {
         // Bytes of the response that have come when its data is abandoned.
