@@ -184,7 +184,7 @@ impl Composite {
         // All of them read into the same memory.
         let one_at_a_time = matches!(task.io, Io::Verify { .. });
         while !task.is_ending()
-            && !(one_at_a_time && !task.running.is_empty())
+            && (task.running.is_empty() || !one_at_a_time)
             && let Some((piece, next)) = self.next_piece(task)
             && task.running_on(piece.leg).is_none()
         {

@@ -585,6 +585,8 @@ fn file(name: &str, bytes: u64) -> (tempfile::TempDir, Arc<dyn Volume>) {
     (folder, volume)
 }
 
+type Below<'v> = &'v [&'v Arc<dyn Volume>];
+
 fn try_over(
     (name, size_bytes): (&str, u64),
     kind: Kind,
@@ -685,7 +687,7 @@ fn impossible_volume_is_refused_with_what_would_be_right() {
     };
     let sealed = open(&sealed).unwrap();
     let a = ram("a", 1 << 20);
-    let cases: [(Kind, &[&Arc<dyn Volume>], &str); 6] = [
+    let cases: [(Kind, Below, &str); 6] = [
         (Kind::concat(&["l"]), &[&large], "blocks of 4096 bytes"),
         (Kind::concat(&["r"]), &[&sealed], "set read_only"),
         (
