@@ -20,7 +20,7 @@ use crate::credentials;
 use crate::nfs;
 use crate::plan::Plan;
 use crate::target::{
-    Medium, address, initiator_name, listener, lun, namespace, nfs_portal, portal, rdma, subnqn,
+    Medium, address, initiator_name, listener, lun, namespace, nfs_listener, portal, rdma, subnqn,
     taken_address, target_name, volume_name,
 };
 
@@ -58,7 +58,7 @@ pub fn base(plan: &Plan, media: &[Medium]) -> Config {
         listeners: (0..plan.listeners)
             .map(|n| listener(plan, n))
             .chain([ListenerSpec::iscsi(portal())])
-            .chain(plan.nfs.iter().map(|_| ListenerSpec::nfs(nfs_portal())))
+            .chain(plan.nfs.iter().map(|_| nfs_listener()))
             .collect(),
         file_systems: plan.nfs.iter().map(|_| nfs::file_system()).collect(),
         exports: plan.nfs.iter().flat_map(|_| nfs::exports()).collect(),

@@ -32,5 +32,5 @@ mod work;
 mod world;
 
 pub use outcome::{Failure, NfsOutcome, RunOutcome};
-pub use plan::{DhchapPlan, Lies, PanicPlan, Plan};
+pub use plan::{DhchapPlan, Lies, NfsRdmaPlan, PanicPlan, Plan};
 pub use run::{run, run_plan};

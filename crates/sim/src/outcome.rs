@@ -88,7 +88,9 @@ pub struct NfsOutcome {
     pub delegations: u64,
     /// Times that clients mounted, or took back what they had, by TLS.
     pub secured: u64,
-    /// Bits that were flipped on the way, by TLS or with users' protection.
+    /// The same by RDMA.
+    pub by_rdma: u64,
+    /// Bits that were flipped on the way, by TLS, under MPA's CRC or with users' protection.
     pub flips: u64,
     /// Answers checked of users who prove who they are.
     pub proven: u64,
@@ -107,6 +109,7 @@ impl NfsOutcome {
             rewritten: self.rewritten + other.rewritten,
             delegations: self.delegations + other.delegations,
             secured: self.secured + other.secured,
+            by_rdma: self.by_rdma + other.by_rdma,
             flips: self.flips + other.flips,
             proven: self.proven + other.proven,
         }

@@ -2,7 +2,9 @@
 
 use auth::dhchap::{DhchapGroup, DhchapHash};
 use auth::psk::PskHash;
+use host::CrcPolicy;
 use host::iscsi::Digest;
+use host::nfs::RdmaClientSettings;
 use random::Random;
 use reactor::Nanos;
 
@@ -205,6 +207,33 @@ pub struct NfsClientPlan {
     pub ops: u64,
     /// It speaks nothing but TLS, behind a probe.
     pub tls: bool,
+    /// It connects by RDMA, without TLS.
+    pub rdma: Option<NfsRdmaPlan>,
+}
+
+/// How an NFS client connects by RDMA.
+#[derive(Clone, Copy, Debug)]
+pub struct NfsRdmaPlan {
+    /// It insists on CRCs: bits of its connections may be flipped.
+    pub crc: bool,
+    /// An FPDU of it is no longer than a TCP segment on Ethernet.
+    pub small_fpdus: bool,
+    /// RDMA Reads of the server at a time.
+    pub ird_max: u16,
+}
+
+impl NfsRdmaPlan {
+    /// What such a client asks for.
+    pub fn settings(&self) -> RdmaClientSettings {
+        RdmaClientSettings {
+            crc: match self.crc {
+                true => CrcPolicy::Require,
+                false => CrcPolicy::Off,
+            },
+            ird_max: self.ird_max,
+            ulpdu_max: if self.small_fpdus { 1454 } else { u16::MAX },
+        }
+    }
 }
 
 impl NfsPlan {
@@ -372,6 +401,7 @@ const DHCHAP: u64 = 0x6468_6368_6170_6468;
 const USERS_PROVE: u64 = 0x7573_6572_7573_6572;
 const RDMA: u64 = 0x7264_6d61_7264_6d61;
 const RPC_TLS: u64 = 0x7270_632d_746c_7321;
+const RPC_RDMA: u64 = 0x7270_632d_7264_6d61;
 const FULL: u64 = 0x6675_6c6c_6675_6c6c;
 
 impl Plan {
@@ -443,7 +473,6 @@ impl Plan {
         }
         plan.choose_transports(seed);
         plan.authenticate(&mut Random::new(seed ^ DHCHAP));
-        plan.secure_clients(&mut Random::new(seed ^ RPC_TLS));
         plan.prove_users(&mut Random::new(seed ^ USERS_PROVE));
         plan
     }
@@ -479,10 +508,12 @@ impl Plan {
         }
     }
 
-    /// What NVMe hosts connect by.
+    /// What NVMe hosts and NFS clients connect by.
     fn choose_transports(&mut self, seed: u64) {
         self.speak_tls(&mut Random::new(seed ^ TLS));
         self.connect_by_rdma(&mut Random::new(seed ^ RDMA));
+        self.secure_clients(&mut Random::new(seed ^ RPC_TLS));
+        self.connect_clients_by_rdma(&mut Random::new(seed ^ RPC_RDMA));
     }
 
     /// In some seeds NVMe hosts speak TLS, beside others that do not.
@@ -517,6 +548,20 @@ impl Plan {
         };
         for client in &mut nfs.clients {
             client.tls = r.percent(60);
+        }
+    }
+
+    /// In some seeds NFS clients without TLS connect by RDMA, beside others that do not.
+    fn connect_clients_by_rdma(&mut self, r: &mut Random) {
+        let Some(nfs) = self.nfs.as_mut().filter(|_| r.one_in(2)) else {
+            return;
+        };
+        for client in nfs.clients.iter_mut().filter(|client| !client.tls) {
+            client.rdma = r.percent(60).then(|| NfsRdmaPlan {
+                crc: r.one_in(2),
+                small_fpdus: r.one_in(2),
+                ird_max: r.pick(&[1, 2, 128]),
+            });
         }
     }
 
@@ -800,6 +845,7 @@ fn nfs(r: &mut Random) -> Option<NfsPlan> {
         slots: r.pick(&[1, 2, 4, 8]),
         ops: r.between(40, 160),
         tls: false,
+        rdma: None,
     };
     let mut plan = NfsPlan {
         clients: (0..r.between(1, 3)).map(|_| client(r)).collect(),

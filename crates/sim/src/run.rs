@@ -254,6 +254,10 @@ impl SeedRun {
                 .filter(|client| client.speaks_tls())
                 .map(|client| client.lives)
                 .sum(),
+            by_rdma: (self.clients.iter())
+                .filter(|client| client.is_by_rdma())
+                .map(|client| client.lives)
+                .sum(),
             flips: (HOSTS_END..DRIVERS)
                 .map(|driver| self.world.borrow_mut().net.driver(driver).flips)
                 .sum(),

@@ -218,6 +218,14 @@ pub fn listener(plan: &Plan, number: usize) -> ListenerSpec {
     }
 }
 
+/// The listener of NFS.
+pub fn nfs_listener() -> ListenerSpec {
+    ListenerSpec {
+        rdma: rdma(false),
+        ..ListenerSpec::nfs(nfs_portal())
+    }
+}
+
 /// Hosts connect by RDMA, too, where they need no TLS.
 pub fn rdma(requires_tls: bool) -> RdmaSpec {
     RdmaSpec {

@@ -50,6 +50,7 @@ fn every_seed_keeps_the_promises() {
     assert!(nfs.rewritten > SEEDS / 10, "{total:?}");
     assert!(nfs.delegations > SEEDS / 10, "{total:?}");
     assert!(nfs.secured > SEEDS / 10, "{total:?}");
+    assert!(nfs.by_rdma > SEEDS / 10, "{total:?}");
     assert!(nfs.flips > SEEDS / 100, "{total:?}");
     assert!(nfs.proven > SEEDS, "{total:?}");
 }
@@ -154,7 +155,9 @@ fn flipped_bits_of_nfs_are_found_by_tls_and_by_the_protection_of_users() {
         let Some(nfs) = &mut plan.nfs else {
             continue;
         };
-        nfs.clients.iter_mut().for_each(|client| client.tls = true);
+        for client in &mut nfs.clients {
+            (client.tls, client.rdma) = (true, None);
+        }
         let outcome = sim::run_plan(plan, 200).unwrap_or_else(|failure| panic!("{failure}"));
         flips += outcome.nfs.flips;
         checked += outcome.nfs.checked;
@@ -163,6 +166,38 @@ fn flipped_bits_of_nfs_are_found_by_tls_and_by_the_protection_of_users() {
     assert!(
         flips > 500 && checked > 5000 && proven > 1000,
         "{flips} bits, {checked} answers, {proven} of users"
+    );
+}
+
+/// Every bit that is flipped between NFS clients by RDMA and their target once they are connected
+/// ends a connection and nothing else.
+#[test]
+fn flipped_bits_of_nfs_are_found_by_the_crc_of_mpa() {
+    let (mut flips, mut checked) = (0, 0);
+    for seed in 0..500 {
+        let mut plan = sim::Plan::new(seed);
+        plan.applies = None;
+        plan.hosts.truncate(1);
+        (plan.ops, plan.net.flips) = (60, 100);
+        let Some(nfs) = &mut plan.nfs else {
+            continue;
+        };
+        nfs.users = None;
+        for client in &mut nfs.clients {
+            client.tls = false;
+            client.rdma = Some(sim::NfsRdmaPlan {
+                crc: true,
+                small_fpdus: seed % 2 == 0,
+                ird_max: 2,
+            });
+        }
+        let outcome = sim::run_plan(plan, 200).unwrap_or_else(|failure| panic!("{failure}"));
+        flips += outcome.nfs.flips;
+        checked += outcome.nfs.checked;
+    }
+    assert!(
+        flips > 500 && checked > 5000,
+        "{flips} bits, {checked} answers"
     );
 }
 

@@ -203,6 +203,11 @@ impl NfsClient {
         self.plan.tls
     }
 
+    /// Whether it connects by RDMA.
+    pub fn is_by_rdma(&self) -> bool {
+        self.plan.rdma.is_some()
+    }
+
     /// Whether it has ended for good.
     pub fn is_gone(&self) -> bool {
         self.stage == ClientStage::Gone
@@ -313,9 +318,13 @@ impl NfsClient {
         }
         self.completions = completions;
         self.step(world, common)?;
+        let has_crcs = self.plan.rdma.is_some_and(|rdma| rdma.crc);
         for lane in &mut self.lanes {
             let connection = lane.connection.as_mut().expect("it is put back at once");
             connection.flush(&mut self.driver);
+            if has_crcs && connection.is_live() {
+                self.driver.allow_bit_flips(lane.number);
+            }
         }
         Ok(())
     }
@@ -665,6 +674,9 @@ impl NfsClient {
         let mut connection = connection.expect("a simulated socket can be made");
         if self.plan.tls {
             connection.ask_for_tls(certificates::believed());
+        }
+        if let Some(rdma) = &self.plan.rdma {
+            connection.use_rdma(&self.driver, rdma.settings());
         }
         self.lanes.push(ClientLane {
             base,
