@@ -597,7 +597,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_target_says_of_itself_commands_no_terminal() {
+    fn model_of_a_target_commands_no_terminal() {
         let target = TargetInfo {
             address: "192.0.2.1:4420".into(),
             name: TargetName::Nfs { path: "/a".into() },

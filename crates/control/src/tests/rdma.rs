@@ -68,7 +68,7 @@ fn mistakes_of_rdma_are_told_where_they_are() {
 }
 
 #[test]
-fn what_is_for_tls_alone_where_hosts_come_by_rdma_alone_is_noted() {
+fn host_and_export_of_tls_alone_behind_listeners_of_rdma_alone_are_noted() {
     const HOST: &str = "nqn.2026-01.org.example:secret";
     let told = |config: &Config| {
         let all = notes(config).into_iter();

@@ -40,7 +40,7 @@ fn by_rdma(_: u128) -> QueueSettings {
 
 /// One host by TCP, the next by RDMA.
 fn by_both(number: u128) -> QueueSettings {
-    if number % 2 == 0 {
+    if number.is_multiple_of(2) {
         by_rdma(number)
     } else {
         by_tcp(number)
