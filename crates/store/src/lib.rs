@@ -44,6 +44,7 @@ mod state;
 mod stats;
 pub mod stripes;
 mod task;
+pub mod token_bucket;
 mod unreadable;
 
 pub use base::Base;
