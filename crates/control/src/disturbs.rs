@@ -23,6 +23,8 @@ pub(crate) fn disturbs(change: &Change, undo: Option<&Change>, places: &[Option<
         | Change::AddFileSystem(_)
         | Change::AddExport(_)
         | Change::SetReferrals(_)
+        // They wait, and go on.
+        | Change::SetRateLimits(_)
         // What was proved by other keys holds on.
         | Change::SetKerberos(Some(_))
         // Who has asked which targets there are has its answer.

@@ -17,6 +17,7 @@ mod disturbs;
 mod document;
 mod excerpt;
 mod json_schema;
+mod limit;
 mod listener;
 mod names;
 mod nfs;

@@ -9,7 +9,7 @@ use crate::secret::{Secrets, SecretsRead};
 use crate::source::{Section, Sink};
 use crate::targets::{self, Rest};
 use crate::volume::volumes;
-use crate::{Origin, Problem, admin, listener, nfs, nvme, pattern, policy};
+use crate::{Origin, Problem, admin, limit, listener, nfs, nvme, pattern, policy};
 
 /// All of a text that could be read, and what is wrong with the rest.
 pub(crate) struct Parsed {
@@ -62,6 +62,12 @@ pub(crate) fn parse(
     let files = nfs::read(sink, &file, nfs.as_ref(), origin.folder);
     let served = (nvme.as_ref(), section, &file);
     listener::reachable(sink, served, (&listeners, is_whole));
+    let known = limit::Known {
+        volumes: &volumes,
+        exports: &files.exports,
+        listeners: &listeners,
+    };
+    let rate_limits = limit::rate_limits(sink, &file, &known);
     let policy = file.table(sink, SCHEMA, "policy", POLICY);
     let policy = policy.as_ref();
     let admin = file.table(sink, SCHEMA, "admin", ADMIN);
@@ -90,6 +96,7 @@ pub(crate) fn parse(
             scsi_io_bytes_max: iscsi.io_bytes_max,
             ..limits
         },
+        rate_limits,
     };
     Parsed {
         config,

@@ -8,7 +8,8 @@ use iscsi::{PortalGroup, Target};
 use nvmf::{AnaGroup, HostTerms};
 use server::nfs::{ExportSpec, FileSystemKind, FileSystemSpec, NfsSettings};
 use server::{
-    Ana, Change, Config, IscsiTargetSpec, ListenerSpec, LunSpec, NamespaceSpec, SubsystemSpec,
+    Ana, Change, Config, IscsiTargetSpec, ListenerSpec, LunSpec, NamespaceSpec, RateLimit,
+    SubsystemSpec,
 };
 use store::{Kind, Spec};
 
@@ -62,6 +63,7 @@ pub fn plan(running: &Config, desired: &Config) -> Result<Vec<PlannedChange>, Ve
         let text = "the referrals of discovery change".to_owned();
         plan.add(Phase::Set, set(desired), Some(set(running)), text);
     }
+    plan.rate_limits();
     if faults::is(Fault::ListenEarly) {
         let listeners = std::mem::take(&mut plan.phases[Phase::AddListeners as usize]);
         plan.phases[Phase::RemoveListeners as usize].extend(listeners);
@@ -131,6 +133,7 @@ pub fn at_restart(running: &Config, desired: &Config) -> Vec<String> {
         exports: _,
         listeners: _,
         referrals: _,
+        rate_limits: _,
         // Of the next start.
         start: _,
         nfs,
@@ -190,6 +193,7 @@ pub fn until_restart(desired: Config, running: &Config) -> Config {
         exports: desired.exports,
         listeners: desired.listeners,
         referrals: desired.referrals,
+        rate_limits: desired.rate_limits,
         start: desired.start,
         nfs: with_kerberos_of(&running.nfs, &desired.nfs),
         ..running.clone()
@@ -262,6 +266,44 @@ impl Planner<'_> {
         let change = Change::SetKerberos(to.clone());
         let undo = Some(Change::SetKerberos(from.clone()));
         self.add(phase, change, undo, text.to_owned());
+    }
+
+    /// All that hosts may do more comes under limits before, and what they may do no more after.
+    fn rate_limits(&mut self) {
+        let (running, desired) = (&self.running.rate_limits, &self.desired.rate_limits);
+        let in_desired = |limit: &RateLimit| {
+            let listeners = self.in_desired(&limit.listeners)?;
+            Some(RateLimit {
+                listeners,
+                ..limit.clone()
+            })
+        };
+        let before: Option<Vec<RateLimit>> = running.iter().map(in_desired).collect();
+        let by_number = |limit: &RateLimit| RateLimit {
+            listeners: sorted(&limit.listeners),
+            ..limit.clone()
+        };
+        let after: Vec<RateLimit> = desired.iter().map(by_number).collect();
+        if before.as_ref() == Some(&after) {
+            return;
+        }
+        let text = pairs(running, desired, |limit| &limit.name);
+        let text = text.filter_map(|pair| match pair {
+            Counterpart::Gone(old) => Some(format!("\"{}\" goes", old.name)),
+            Counterpart::New(new) => Some(format!("\"{}\" comes", new.name)),
+            Counterpart::Both(old, new) if in_desired(old).as_ref() != Some(&by_number(new)) => {
+                Some(format!("\"{}\" changes", new.name))
+            }
+            Counterpart::Both(..) => None,
+        });
+        let text: Vec<String> = text.collect();
+        let text = match text.is_empty() {
+            true => "limits: their order changes".to_owned(),
+            false => format!("limits: {}, for what waits too", text.join(", ")),
+        };
+        let change = Change::SetRateLimits(desired.clone());
+        let undo = Change::SetRateLimits(running.clone());
+        self.add(Phase::Open, change, Some(undo), text);
     }
 
     fn volumes(&mut self) {

@@ -338,6 +338,10 @@ impl ServedDocument {
             }
             Change::SetTarget(target) => self.number_portals(target),
             Change::SetTargetAna { groups, .. } => self.number_groups(groups),
+            Change::SetRateLimits(limits) => {
+                let limits = limits.iter_mut();
+                limits.for_each(|limit| self.number(&mut limit.listeners));
+            }
             _ => {}
         }
         change

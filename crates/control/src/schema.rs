@@ -73,6 +73,7 @@ pub const SCHEMA: &[Keys] = &[
             key("nfs", Takes::Table(NFS)),
             key("export", Takes::Tables(EXPORT)),
             key("listener", Takes::Tables(LISTENER)),
+            key("limit", Takes::Tables(LIMIT)),
             key("policy", Takes::Table(POLICY)),
             key("admin", Takes::Table(ADMIN)),
         ],
@@ -358,6 +359,25 @@ pub const SCHEMA: &[Keys] = &[
         ],
     ),
     (
+        LIMIT,
+        &[
+            key("name", Takes::Text),
+            key("volumes", Takes::Texts),
+            key("exports", Takes::Texts),
+            key("hosts", Takes::Texts),
+            key("listeners", Takes::Texts),
+            key("iops", Takes::Number),
+            key("read_iops", Takes::Number),
+            key("write_iops", Takes::Number),
+            key("bytes", Takes::Size),
+            key("read_bytes", Takes::Size),
+            key("write_bytes", Takes::Size),
+            key("burst_s", Takes::Number),
+            key("floor_iops", Takes::Number),
+            key("floor_bytes", Takes::Size),
+        ],
+    ),
+    (
         POLICY,
         &[
             key("cpus", Takes::Text),
@@ -428,6 +448,7 @@ pub(crate) const KERBEROS: &str = "[nfs.kerberos]";
 pub(crate) const EXPORT: &str = "[[export]]";
 pub(crate) const CLIENT: &str = "[[export.client]]";
 pub(crate) const LISTENER: &str = "[[listener]]";
+pub(crate) const LIMIT: &str = "[[limit]]";
 pub(crate) const POLICY: &str = "[policy]";
 pub(crate) const ADMIN: &str = "[admin]";
 pub(crate) const TOKEN: &str = "[[admin.token]]";

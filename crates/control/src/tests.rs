@@ -18,6 +18,7 @@ mod identity;
 mod iscsi;
 mod json_schema;
 mod kerberos;
+mod limit;
 mod nfs;
 mod patterns;
 mod plan;

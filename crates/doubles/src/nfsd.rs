@@ -512,6 +512,7 @@ impl NfsdDouble {
                 link: &mut c.link,
                 files: &mut server.driver,
                 pool: &pool,
+                limits: None,
                 token: token(conn, tag),
                 now,
                 time: server.time,
@@ -552,6 +553,7 @@ impl NfsdDouble {
             Step::Pending(fs, task) => c.waits.push((tag, Waits::Task(fs, task))),
             Step::NoMemory if c.is_gone => c.executions[usize::from(tag)].abandon(),
             Step::NoMemory => c.waits.push((tag, Waits::Memory)),
+            Step::HeldBack(_) => unreachable!("there are no limits"),
             Step::Elsewhere(_) | Step::Turn => unreachable!("it went on"),
         }
     }

@@ -17,6 +17,7 @@ use reactor::{Driver, Received};
 use store::meter::{IoMeter, IoOp};
 
 use crate::commands::CommandRoom;
+use crate::held_back::{Limited, OwnLimits};
 use crate::hosts::{ConnectedHost, HostName, HostPlace};
 use crate::job::Jobs;
 use crate::life::ConnectionLife;
@@ -140,6 +141,8 @@ pub struct ConnectionInfo {
     pub io_bytes: u64,
     /// An operation waits for memory.
     pub is_short: bool,
+    /// So many commands wait for a limit.
+    pub held_back: usize,
     /// Bytes of memory that its commands and what has arrived of them hold.
     pub held_bytes: u64,
     /// How it is encrypted; `None`: it is not.
@@ -170,8 +173,10 @@ pub struct Core<P: Protocol> {
     pub(crate) jobs_open: usize,
     /// Memory of those.
     pub(crate) room: CommandRoom,
-    /// Operations that wait for memory.
+    /// Operations that wait for memory, or for limits.
     pub waiting: Waiting<ProtocolOp<P>>,
+    /// Limits of what it reads and writes in a second.
+    pub limits: OwnLimits,
     /// The number of its protocol.
     pub(crate) protocol: usize,
     _open: OpenConnection,
@@ -206,6 +211,7 @@ impl<P: Protocol> Core<P> {
             _open: OpenConnection::new(shared.clone(), protocol),
             dirty: false,
             link: Link::new(machine, stream),
+            limits: OwnLimits::new(shared.rate_limits.clone(), host.clone(), via.listener),
             via,
             shared,
             pool: pool.of(host.share.clone()),
@@ -239,6 +245,7 @@ impl<P: Protocol> Core<P> {
             ios: life.counts.ios,
             io_bytes: life.counts.io_bytes,
             is_short: self.is_waiting(),
+            held_back: self.waiting.held_back.len(),
             held_bytes: self.link.held_bytes(),
             tls: self.link.stream.cipher_suite().map(|cipher| TlsInfo {
                 cipher,
@@ -256,6 +263,8 @@ impl<P: Protocol> Core<P> {
     /// against the share of that host.
     pub fn set_host(&mut self, name: HostName) {
         self.host = self.shared.hosts.host(name, self.pool.budget());
+        let limits = self.shared.rate_limits.clone();
+        self.limits = OwnLimits::new(limits, self.host.clone(), self.via.listener);
         self.room = CommandRoom::default();
         self.pool = self.pool.of(self.host.share.clone());
         self.link.stream.count_to(&self.pool);
@@ -308,6 +317,12 @@ impl<P: Protocol> Core<P> {
         !P::REFUSES_COMMANDS && self.room.is_short()
     }
 
+    /// When what waits for a limit is to be looked at.
+    #[inline]
+    pub fn wakes_at(&self) -> Option<Nanos> {
+        self.waiting.held_back.wakes_at()
+    }
+
     /// Whether it has work for its next turn, whatever happens meanwhile.
     #[inline]
     pub fn has_more(&self) -> bool {
@@ -338,7 +353,8 @@ impl<P: Protocol> Core<P> {
         self.jobs.borrow().find(self.id, tag).is_some()
     }
 
-    /// Takes out an operation of a command that waits for memory: it will not be executed.
+    /// Takes out an operation of a command that waits for memory or for a limit: it will not be
+    /// executed.
     pub fn take_waiting(&mut self, tag: Tag) -> Option<ProtocolOp<P>> {
         self.waiting.take(|op| is_of::<P>(op, tag))
     }
@@ -389,7 +405,7 @@ impl<P: Protocol> Core<P> {
         }
     }
 
-    /// Whether an operation of a command waits for memory.
+    /// Whether an operation of a command waits for memory or for a limit.
     pub(crate) fn is_command_waiting(&self, tag: Tag) -> bool {
         self.waiting.has(|op| is_of::<P>(op, tag))
     }
@@ -607,8 +623,8 @@ pub trait Connection: Protocol {
             }
             if Self::REFUSES_COMMANDS && is_command() && !self.core_mut().has_room() {
                 self.refuse_command(op, driver);
-            } else if !self.execute(&op, driver) {
-                self.wait(op);
+            } else {
+                self.execute_or_hold(op, driver);
             }
         }
         let core = self.core_mut();
@@ -664,6 +680,9 @@ pub trait Connection: Protocol {
             self.resume(driver);
         } else if self.core().holds_back() {
             self.run(driver);
+        }
+        if !self.core().waiting.held_back.is_empty() {
+            self.go_on_held_back(driver);
         }
         let wants_more = !self.core().waiting.is_empty() && self.retry(driver);
         let ends = is_ending(self);

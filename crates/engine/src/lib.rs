@@ -13,6 +13,7 @@ mod commands;
 pub mod connection;
 pub mod fence;
 mod flushes;
+pub mod held_back;
 pub mod hosts;
 pub mod job;
 mod last_refusals;
@@ -24,6 +25,7 @@ pub mod placement;
 pub mod post;
 mod proofs;
 pub mod protocol;
+pub mod rate_limits;
 pub mod refusals;
 pub mod reservation;
 pub mod sample;
@@ -42,6 +44,7 @@ pub use blocking_worker::About;
 pub use blocks::{Blocks, OnVolumes};
 pub use connection::{Connection, ConnectionInfo, Core, TlsInfo, Via};
 pub use fence::Scope;
+pub use held_back::{Demand, Limited};
 pub use last_refusals::{LastRefusal, Remedy};
 pub use later::{Elsewhere, Later};
 pub use life::ConnectionLife;
@@ -52,6 +55,7 @@ pub use protocol::{
     AnyConnection, ConnectionEvent, ConnectionStage, HandshakeTerms, Has, Protocol, ProtocolOp,
     Protocols,
 };
+pub use rate_limits::{Goal, LimitFigures, RateLimit, Rates};
 pub use refusals::{Refusal, RefusalKind};
 pub use shard::Shard;
 pub use shared::{ConnectionLimits, Shared};

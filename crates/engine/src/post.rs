@@ -10,6 +10,7 @@ use store::Volume;
 
 use crate::fence::Passage;
 use crate::hosts::HostPlace;
+use crate::rate_limits::RateLimit;
 use crate::token::{ConnectionRef, JobId};
 
 /// Takes mail of one sort to a reactor.
@@ -64,6 +65,10 @@ pub enum ShardMail {
     Unlisten(u16),
     /// Flush this volume, and say how that went. For the first reactor.
     Flush(Arc<dyn Volume>, AfterMail<Result<(), store::Error>>),
+    /// These limits hold. For the first reactor, which tells the others.
+    SetRateLimits(Vec<RateLimit>),
+    /// Other limits hold: look at what waits for them.
+    RateLimitsChanged,
     /// This reactor's connections wait for memory: give back what you do not use,
     /// and say when you have.
     MemoryWanted(usize),

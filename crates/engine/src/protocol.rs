@@ -15,9 +15,11 @@ use tls::psk_handshake::KnownPsks;
 
 use crate::connection::{Core, Via};
 use crate::fence::Scope;
+use crate::held_back::Demand;
 use crate::hosts::HostPlace;
 use crate::job::{AnswerSource, Job, Jobs, Older};
 use crate::post::{Mail, Post};
+use crate::rate_limits::Goal;
 use crate::shard::Shard;
 use crate::shared::Shared;
 use crate::token::{ConnectionId, JobId};
@@ -167,6 +169,16 @@ pub trait Protocol: Sized + 'static {
     /// Whether all of a command is here with an operation, which executes it.
     fn is_whole(op: &ProtocolOp<Self>) -> bool;
 
+    /// The I/O that a command begins with an operation: its first one, or that of data which is
+    /// to come before it is whole.
+    fn demand(&self, op: &ProtocolOp<Self>) -> Option<Demand>;
+
+    /// What a unit is.
+    fn goal(&self, unit: u32) -> Option<Goal<'_>>;
+
+    /// An operation waits for a limit: its command has come.
+    fn held_back(&mut self, _: &ProtocolOp<Self>) {}
+
     /// Whether the command of a tag is worked on, so that memory it has is not
     /// its peer's to give back.
     fn is_worked_on(&self, tag: Tag) -> bool {
@@ -190,6 +202,8 @@ pub trait AnyConnection {
     fn is_waiting(&self) -> bool;
     /// Whether it has work for its next turn.
     fn has_more(&self) -> bool;
+    /// When what waits for a limit is to be looked at.
+    fn wakes_at(&self) -> Option<Nanos>;
     /// Whether it is open and has not identified itself.
     fn is_stranger(&self) -> bool;
     /// A receive completed.

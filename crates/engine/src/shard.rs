@@ -26,7 +26,7 @@ use crate::protocol::{AnyConnection, Has, Protocol, Protocols};
 use crate::refusals::{Refusal, RefusalKind};
 use crate::shared::Shared;
 use crate::shortage::Shortage;
-use crate::ticks::{TickState, Ticks};
+use crate::ticks::{TickState, Ticks, Wakes};
 use crate::token::{ConnectionId, ConnectionRef, JobId, Subject};
 
 /// How often a connection is told the time on which something has happened, or is under
@@ -89,6 +89,8 @@ struct ConnectionEntry<C> {
     connection: Option<C>,
     share: TurnShare,
     tick: TickState,
+    /// When it is looked at for what waits for a limit.
+    wakes_at: Option<Nanos>,
     life: ConnectionLife,
 }
 
@@ -125,6 +127,7 @@ pub struct Shard<S: Protocols> {
     flushes: Flushes,
     tick_at: Option<Nanos>,
     ticks: Ticks,
+    wakes: Wakes,
     /// The last tick came too late to hold it against any peer.
     was_late: bool,
     stopping: Option<Stopping>,
@@ -175,6 +178,7 @@ impl<S: Protocols> Shard<S> {
             flushes: Flushes::default(),
             tick_at: None,
             ticks: Ticks::default(),
+            wakes: Wakes::default(),
             was_late: false,
             stopping: None,
             gave_up_on_orphans: false,
@@ -394,6 +398,7 @@ impl<S: Protocols> Shard<S> {
                 connection: None,
                 share: TurnShare::default(),
                 tick: TickState::default(),
+                wakes_at: None,
                 life: ConnectionLife::default(),
             });
             (self.table.len() - 1) as u32
@@ -555,6 +560,13 @@ impl<S: Protocols> Shard<S> {
         }
     }
 
+    /// Has connections looked at for what waits for a limit on them, in this turn.
+    fn wake<D: Driver>(&mut self, driver: &mut D, connections: Vec<u32>) {
+        for index in connections {
+            self.run(driver, index, |_, _| ());
+        }
+    }
+
     /// What a connection may spend in a turn.
     #[inline]
     fn units_max(&self) -> u64 {
@@ -671,6 +683,7 @@ impl<S: Protocols> Shard<S> {
         }
         entry.generation = entry.generation.wrapping_add(1);
         self.ticks.forget(index, &mut entry.tick);
+        self.wakes.set(index, &mut entry.wakes_at, None);
         self.free.push(index);
         self.open -= 1;
         self.shared.load[self.number].fetch_sub(1, Ordering::Relaxed);
@@ -786,6 +799,11 @@ impl<S: Protocols> Shard<S> {
             }
             ShardMail::Unlisten(number) => self.unlisten(driver, number),
             ShardMail::Flush(volume, then) => self.flushes.start(driver, volume, then),
+            ShardMail::SetRateLimits(limits) => {
+                self.shared.rate_limits.set(limits, driver.now());
+                self.shared.send_all(|| ShardMail::RateLimitsChanged);
+            }
+            ShardMail::RateLimitsChanged => self.wake(driver, self.wakes.all()),
             ShardMail::MemoryWanted(by) => self.shortage.wanted(by, driver.pool()),
             ShardMail::MemoryFreed => self.shortage.freed(),
             ShardMail::Stop => self.stop(driver),
@@ -820,6 +838,8 @@ impl<S: Protocols> Shard<S> {
             driver.set_host(0);
             self.turn_units_max = self.turn_units_max.max(*units);
             self.has_more |= connection.has_more();
+            let wakes_at = connection.wakes_at();
+            self.wakes.set(index, &mut entry.wakes_at, wakes_at);
             self.shortage.is_here |= connection.is_waiting();
             // One that waits for memory is looked at again when something
             // happens, which is when memory comes free.
@@ -831,6 +851,28 @@ impl<S: Protocols> Shard<S> {
             again
         });
         wants_more
+    }
+
+    /// Time has passed.
+    fn on_tick<D: Driver>(&mut self, driver: &mut D, now: Nanos) {
+        self.shared.refusals.tick(now);
+        let mut strangers = std::mem::take(&mut self.strangers);
+        strangers.retain(|id| self.is_stranger(*id));
+        self.strangers = strangers;
+        // Where the reactor itself stood still, as in a machine that was paused, what hosts
+        // have sent meanwhile is read before their time is up.
+        let is_late = self.tick_at.is_some_and(|at| now > at + TICK);
+        self.was_late = is_late && !self.was_late && !faults::is(Fault::HastyTick);
+        self.in_background(|shard| S::on_tick(shard, now, driver));
+        if !self.was_late {
+            self.tick_connections(now, driver);
+        }
+        let is_needed =
+            self.open > 0 || self.stopping.is_some() || self.shared.refusals.has_untold();
+        self.tick_at = is_needed.then_some(now + TICK);
+        if let Some(Stopping::Closed(until)) = self.stopping {
+            self.gave_up_on_orphans = now >= until;
+        }
     }
 }
 
@@ -920,27 +962,16 @@ impl<S: Protocols, D: Driver> Handler<D, S::Mail> for Shard<S> {
     }
 
     fn deadline(&self) -> Option<Nanos> {
-        self.tick_at
+        let both = [self.tick_at, self.wakes.first()];
+        both.into_iter().flatten().min()
     }
 
     fn on_deadline(&mut self, driver: &mut D, now: Nanos) {
-        self.shared.refusals.tick(now);
-        let mut strangers = std::mem::take(&mut self.strangers);
-        strangers.retain(|id| self.is_stranger(*id));
-        self.strangers = strangers;
-        // Where the reactor itself stood still, as in a machine that was paused, what hosts
-        // have sent meanwhile is read before their time is up.
-        let is_late = self.tick_at.is_some_and(|at| now > at + TICK);
-        self.was_late = is_late && !self.was_late && !faults::is(Fault::HastyTick);
-        self.in_background(|shard| S::on_tick(shard, now, driver));
-        if !self.was_late {
-            self.tick_connections(now, driver);
+        if !faults::is(Fault::SleepOn) {
+            self.wake(driver, self.wakes.due(now));
         }
-        let is_needed =
-            self.open > 0 || self.stopping.is_some() || self.shared.refusals.has_untold();
-        self.tick_at = is_needed.then_some(now + TICK);
-        if let Some(Stopping::Closed(until)) = self.stopping {
-            self.gave_up_on_orphans = now >= until;
+        if self.tick_at.is_some_and(|at| at <= now) {
+            self.on_tick(driver, now);
         }
     }
 

@@ -18,6 +18,7 @@ use crate::hosts::{Hosts, SHORTAGE};
 use crate::placement::Load;
 use crate::post::{Post, ShardMail};
 use crate::proofs::{ProofKind, ProofPlace, ProofQueue};
+use crate::rate_limits::{RateLimit, RateLimits};
 use crate::refusals::Refusals;
 use crate::reservation::Hears;
 use crate::sample::StageTimes;
@@ -49,6 +50,8 @@ pub struct Shared {
     pub refusals: Refusals,
     /// What hosts have.
     pub hosts: Arc<Hosts>,
+    /// How much hosts read and write in a second.
+    pub rate_limits: Arc<RateLimits>,
     /// Connections that are open, by protocol.
     pub connections: [AtomicU64; PROTOCOLS_MAX],
     /// Times of the stages of some commands, by protocol.
@@ -83,6 +86,7 @@ impl Shared {
             load: Arc::new((0..reactors).map(|_| AtomicU32::new(0)).collect()),
             refusals: Refusals::default(),
             hosts: Arc::default(),
+            rate_limits: Arc::default(),
             connections: Default::default(),
             stage_times: Default::default(),
             failures: Mutex::default(),
@@ -120,6 +124,12 @@ impl Shared {
         for shard in 0..self.load.len() {
             self.send(shard, mail());
         }
+    }
+
+    /// These limits hold from now on, for what waits too: when all reactors have passed a fence
+    /// that is begun next.
+    pub fn set_rate_limits(&self, limits: Vec<RateLimit>) {
+        self.send(0, ShardMail::SetRateLimits(limits));
     }
 
     /// Tells a connection's reactor to close it.

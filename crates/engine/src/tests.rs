@@ -17,14 +17,18 @@ use reactor::{AnyDriver, Choice, Driver, DriverConfig, FileIo, Token, Wait};
 use store::meter::{IoMeter, IoOp};
 
 use crate::connection::{Connection, Core, Via, stage_meters};
+use crate::held_back::Demand;
 use crate::job::{AnswerSource, Job, Jobs};
 use crate::post::{Mail, Post, ShardMail};
 use crate::proofs::ProofKind;
 use crate::protocol::{ConnectionEvent, ConnectionStage, Has, Protocol};
+use crate::rate_limits::Goal;
 use crate::shard::Shard;
 use crate::shared::{ConnectionLimits, Shared};
 use crate::token::{ConnectionId, JobId};
 use crate::waiting::Waits;
+
+mod limits;
 
 const NOW: Nanos = 1_000_000_000;
 const MEMORY_MAX: u64 = 64 << 20;
@@ -44,6 +48,10 @@ struct Script {
     ops: VecDeque<Tag>,
     /// There is memory for so many operations.
     ops_with_memory: usize,
+    /// What each operation begins.
+    demand: Option<Demand>,
+    /// Commands that were executed, in order.
+    executed: Vec<Tag>,
     /// Data stands before the memory of its command.
     is_blocked: bool,
     is_finished: bool,
@@ -149,11 +157,22 @@ impl Protocol for Scripted {
 
     fn lost() {}
 
-    fn execute<D: Driver>(&mut self, _: &Tag, _: &mut D) -> bool {
-        let left = &mut self.0.link.machine.ops_with_memory;
-        let has_memory = *left > 0;
-        *left -= usize::from(has_memory);
+    fn execute<D: Driver>(&mut self, tag: &Tag, _: &mut D) -> bool {
+        let script = &mut self.0.link.machine;
+        let has_memory = script.ops_with_memory > 0;
+        if has_memory {
+            script.ops_with_memory -= 1;
+            script.executed.push(*tag);
+        }
         has_memory
+    }
+
+    fn demand(&self, _: &Tag) -> Option<Demand> {
+        self.0.link.machine.demand
+    }
+
+    fn goal(&self, _: u32) -> Option<Goal<'_>> {
+        Some(Goal::Volume("disk0"))
     }
 
     fn refuse<D: Driver>(&mut self, _: Tag, _: &mut D) {}

@@ -69,6 +69,42 @@ impl Ticks {
     }
 }
 
+/// When connections on which something waits for a limit are looked at: to the nanosecond, of all
+/// of a reactor the earliest first.
+#[derive(Default)]
+pub(crate) struct Wakes(BTreeSet<(Nanos, u32)>);
+
+impl Wakes {
+    /// The first of all.
+    #[inline]
+    pub(crate) fn first(&self) -> Option<Nanos> {
+        self.0.first().map(|(at, _)| *at)
+    }
+
+    /// A connection that was to be looked at when `state` says is to be at `next`.
+    #[inline]
+    pub(crate) fn set(&mut self, index: u32, state: &mut Option<Nanos>, next: Option<Nanos>) {
+        if *state == next {
+            return;
+        }
+        if let Some(at) = std::mem::replace(state, next) {
+            self.0.remove(&(at, index));
+        }
+        self.0.extend(next.map(|at| (at, index)));
+    }
+
+    /// Those whose time has come, the earliest first; [`Wakes::set`] follows for each.
+    pub(crate) fn due(&self, now: Nanos) -> Vec<u32> {
+        let due = self.0.range(..=(now, u32::MAX));
+        due.map(|(_, index)| *index).collect()
+    }
+
+    /// All of them.
+    pub(crate) fn all(&self) -> Vec<u32> {
+        self.due(Nanos::MAX)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -88,6 +124,18 @@ mod tests {
         assert_eq!(ticks.told, 1);
         ticks.set_next_tick(5, &mut state, None);
         assert_eq!(ticks.told, 2);
+    }
+
+    #[test]
+    fn connections_wake_in_the_order_of_their_times_however_often_those_change() {
+        let (mut wakes, mut states) = (Wakes::default(), [None; 3]);
+        for (index, at) in [(0, 30), (1, 10), (2, 20), (1, 40), (0, 5)] {
+            wakes.set(index, &mut states[index as usize], Some(at));
+        }
+        assert_eq!(wakes.first(), Some(5));
+        assert_eq!((wakes.due(4), wakes.due(20)), (vec![], vec![0, 2]));
+        wakes.set(0, &mut states[0], None);
+        assert_eq!((wakes.first(), wakes.all()), (Some(20), vec![2, 1]));
     }
 
     #[test]

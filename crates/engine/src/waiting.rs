@@ -15,6 +15,7 @@ use machine::{Nanos, work};
 use reactor::Driver;
 
 use crate::connection::Connection;
+use crate::held_back::HeldBack;
 use crate::protocol::{ConnectionEvent, Protocol, ProtocolOp};
 use crate::refusals::RefusalKind;
 
@@ -35,8 +36,10 @@ struct MemoryWait<O> {
     ticks: u32,
 }
 
-/// What waits for memory on one connection, at most a queue's entries.
+/// What waits for memory, or for limits, on one connection: at most a queue's entries.
 pub struct Waiting<O> {
+    /// For limits.
+    pub(crate) held_back: HeldBack<O>,
     /// For small buffers, to which larger ones leave some memory, and for larger ones;
     /// each in the order they came.
     queues: [VecDeque<MemoryWait<O>>; QUEUES],
@@ -48,6 +51,7 @@ pub struct Waiting<O> {
 impl<O> Default for Waiting<O> {
     fn default() -> Self {
         Waiting {
+            held_back: HeldBack::default(),
             queues: Default::default(),
             stalled: None,
         }
@@ -58,10 +62,10 @@ impl<O> Waiting<O> {
     /// Whether something stands before all that comes.
     #[inline]
     pub fn is_stalled(&self) -> bool {
-        self.stalled.is_some()
+        self.stalled.is_some() || self.held_back.is_stalled()
     }
 
-    /// Whether nothing waits.
+    /// Whether nothing waits for memory.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.all().next().is_none()
@@ -78,7 +82,7 @@ impl<O> Waiting<O> {
 
     /// Whether one is `meant`.
     pub(crate) fn has(&self, meant: impl Fn(&O) -> bool) -> bool {
-        self.all().any(|wait| meant(&wait.op))
+        self.all().any(|wait| meant(&wait.op)) || self.held_back.has(meant)
     }
 
     /// Takes out the first that is `meant`: it will not be executed as it is.
@@ -89,7 +93,8 @@ impl<O> Waiting<O> {
             }
         }
         let is_meant = self.stalled.as_ref().is_some_and(|wait| meant(&wait.op));
-        self.stalled.take_if(|_| is_meant).map(|wait| wait.op)
+        let stalled = self.stalled.take_if(|_| is_meant).map(|wait| wait.op);
+        stalled.or_else(|| self.held_back.take(meant))
     }
 
     /// A tick has passed; whether something waited all of it.
@@ -215,8 +220,9 @@ fn sits_on_memory<P: Protocol>(c: &P) -> bool {
     if core.link.sending_ticks() >= max {
         return true;
     }
-    // Its peer may have sent what is not received before there is room for commands.
-    if core.holds_back() {
+    // Its peer may have sent what is not received before there is room for commands, or
+    // before a limit lets one go.
+    if core.holds_back() || core.waiting.held_back.is_stalled() {
         return false;
     }
     // What a volume has just ended leaves with this turn.

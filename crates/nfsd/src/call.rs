@@ -4,6 +4,8 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
+use engine::Demand;
+use engine::held_back::OwnLimits;
 use link::Link;
 use machine::{Nanos, Tag};
 use mem::Pool;
@@ -36,6 +38,8 @@ pub struct Around<'a> {
     pub files: &'a mut dyn FileIo,
     /// Buffers of its reactor.
     pub pool: &'a Pool,
+    /// How much may be read in a second, if that is limited.
+    pub limits: Option<&'a OwnLimits>,
     /// What completions for it are to carry, one at a time.
     pub token: Token,
     /// The monotonic clock.
@@ -57,6 +61,8 @@ pub enum Step {
     Elsewhere(Elsewhere),
     /// There is no buffer: [`Execution::go_on`] when there may be one again.
     NoMemory,
+    /// A limit holds this READ back: [`Execution::go_on`] when that lets it go.
+    HeldBack(Demand),
     /// Its connection has used its share of the turn up ([`machine::work`]):
     /// [`Execution::go_on`] in the next one.
     Turn,
@@ -83,6 +89,8 @@ pub(crate) enum NextStep {
     Waits,
     /// The operation begins again when there is memory; nothing was appended.
     NoMemory,
+    /// It begins again when a limit lets this READ go; nothing was appended.
+    HeldBack(Demand),
     /// The operation begins again in the next turn; nothing was appended.
     Turn,
     /// There is no further operation, or all results are there.
@@ -161,6 +169,8 @@ pub(crate) struct Flow {
     pub(crate) once: Once,
     /// What it does with data.
     pub(crate) io: CallIo,
+    /// A limit has held its READ back, and does not any more.
+    pub(crate) is_let_go: bool,
 }
 
 /// What an execution goes on with.
@@ -187,6 +197,7 @@ pub(crate) struct RunningCall<'a> {
     pub(crate) peer: &'a mut Peer,
     pub(crate) link: &'a mut Link<Connection>,
     pub(crate) pool: &'a Pool,
+    pub(crate) limits: Option<&'a OwnLimits>,
     pub(crate) files: &'a mut dyn FileIo,
     pub(crate) token: Token,
     pub(crate) now: Nanos,
@@ -323,6 +334,20 @@ impl<'a> RunningCall<'a> {
     pub(crate) fn begin_io(&mut self, op: IoOp, export: u32) {
         let io = &mut self.flow.io;
         (io.op, io.export) = (op, export);
+    }
+
+    /// What a READ of so many bytes of an export is to limits that hold it back now. It waits for
+    /// them once.
+    #[inline]
+    pub(crate) fn held_back(&mut self, export: u32, bytes: u32) -> Option<Demand> {
+        let limits = self.limits.filter(|limits| limits.are_used())?;
+        if std::mem::take(&mut self.flow.is_let_go) {
+            return None;
+        }
+        let granted = self.peer.view.granted(export)?;
+        let held_back = granted.held_back(limits, bytes, self.now);
+        self.flow.is_let_go = held_back.is_some();
+        held_back
     }
 
     /// Asks the file system of the current file handle.
@@ -630,6 +655,7 @@ impl Flow {
             is_replayed: false,
             once: Once::default(),
             io: CallIo::default(),
+            is_let_go: false,
         }
     }
 

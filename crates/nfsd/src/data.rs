@@ -187,6 +187,9 @@ pub(crate) fn read<'a>(run: &mut RunningCall<'a>, args: &READ4args) -> Operation
         return Err(nfsstat4::NFS4ERR_ISDIR);
     };
     run.begin_io(IoOp::Read, export);
+    if let Some(demand) = run.held_back(export, len) {
+        return Ok(NextStep::HeldBack(demand));
+    }
     let granted = run.peer.view.granted(export);
     let fs = granted.ok_or(nfsstat4::NFS4ERR_STALE)?.export.fs();
     let caller = run.caller(is_open);

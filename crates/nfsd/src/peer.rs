@@ -18,7 +18,7 @@ use crate::duplicate_request_cache::AddressReplies;
 use crate::exports::Export;
 use crate::hosts::host_number;
 use crate::known_states::SeenStates;
-use crate::pseudo::View;
+use crate::pseudo::{PseudoPlace, View};
 use crate::xprtsec::{ConnectedClient, ShownCertificate, Xprtsec};
 
 /// Sessions that a connection remembers: a client has one for each server that
@@ -127,6 +127,20 @@ impl Peer {
     /// Whether something is exported to its client.
     pub fn has_exports(&self) -> bool {
         self.view.all_granted().next().is_some()
+    }
+
+    /// The export that a file handle leads into.
+    pub fn export_of(&self, handle: &[u8]) -> Option<u32> {
+        match self.view.find(handle) {
+            Ok(PseudoPlace::File { export, .. }) => Some(export),
+            _ => None,
+        }
+    }
+
+    /// Under which path its client has an export.
+    pub fn export_path(&self, export: u32) -> Option<&str> {
+        let granted = self.view.granted(export)?;
+        Some(granted.export.path())
     }
 
     /// The number of its host, as of [`Asker::host`].

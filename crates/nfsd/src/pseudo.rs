@@ -6,9 +6,13 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use engine::held_back::OwnLimits;
+use engine::{Demand, Goal};
 use faults::Fault;
+use machine::Nanos;
 use nfs::connection::Flavor;
 use store::fs::{Attr, Device, Error, FileId, FsOp, ObjectKind, Output, Statfs, Time};
+use store::meter::IoOp;
 
 use crate::exports::{Export, Exports, ExportsError, Live, Rule, id_of_path, names};
 use crate::handle::Handle;
@@ -139,6 +143,17 @@ pub struct Granted<'a> {
 }
 
 impl Granted<'_> {
+    /// What a READ of so many bytes is to limits that hold it back now.
+    pub(crate) fn held_back(&self, limits: &OwnLimits, bytes: u32, now: Nanos) -> Option<Demand> {
+        let demand = Demand {
+            unit: self.export.id(),
+            op: IoOp::Read,
+            bytes: bytes.into(),
+        };
+        let goal = Goal::Export(self.export.path());
+        (!limits.try_take(demand, goal, now)).then_some(demand)
+    }
+
     /// What a call lacks to use it with this authentication flavor on a connection that is
     /// protected so, if it lacks anything.
     #[inline]

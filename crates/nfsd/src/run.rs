@@ -132,6 +132,7 @@ impl Execution {
             peer: around.peer,
             link: around.link,
             pool: around.pool,
+            limits: around.limits,
             files: around.files,
             token: around.token,
             now: around.now,
@@ -201,6 +202,10 @@ impl<'a> RunningCall<'a> {
                 Ok(NextStep::NoMemory) => {
                     *self.waits = Waits::Again;
                     return Step::NoMemory;
+                }
+                Ok(NextStep::HeldBack(demand)) => {
+                    *self.waits = Waits::Again;
+                    return Step::HeldBack(demand);
                 }
                 Ok(NextStep::Turn) => {
                     *self.waits = Waits::Again;

@@ -26,8 +26,9 @@ use engine::blocks::{AfterIo, VolumeWork};
 use engine::hosts::HostPlace;
 use engine::job::{Job, Jobs};
 use engine::{
-    Blocks, Connection as _, ConnectionEvent, ConnectionId, ConnectionStage, Core, Elsewhere as _,
-    Has, JobId, OnVolumes as _, Orphans as _, Post, Protocol, RefusalKind, Shard, Via,
+    Blocks, Connection as _, ConnectionEvent, ConnectionId, ConnectionStage, Core, Demand,
+    Elsewhere as _, Goal, Has, JobId, OnVolumes as _, Orphans as _, Post, Protocol, RefusalKind,
+    Shard, Via,
 };
 use iscsi::accepted::{AcceptedConnection as Transport, IserSettings};
 use iscsi::target::{Done, TargetOp};
@@ -197,6 +198,25 @@ impl Protocol for IscsiConnection {
             TargetOp::Execute { tag, task } => self.execute_task(*tag, task, driver),
             TargetOp::Prepare { tag, task, staged } => self.prepare(*tag, task, *staged),
             _ => self.execute_rare(op, driver),
+        }
+    }
+
+    fn demand(&self, op: &TargetOp) -> Option<Demand> {
+        match op {
+            TargetOp::Prepare { task, .. } | TargetOp::Execute { task, .. } => self.demand_of(task),
+            _ => None,
+        }
+    }
+
+    fn goal(&self, unit: u32) -> Option<Goal<'_>> {
+        let lun = self.bound.as_ref()?.served.at(unit)?;
+        Some(Goal::Volume(&lun.volume.info().name))
+    }
+
+    /// It has its place in the order of tasks, though it waits.
+    fn held_back(&mut self, op: &TargetOp) {
+        if let TargetOp::Prepare { tag, task, .. } | TargetOp::Execute { tag, task } = op {
+            self.enter_task_set(*tag, task);
         }
     }
 

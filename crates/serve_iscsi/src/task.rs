@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use engine::payload;
-use engine::{Connection as _, Orphans as _, Waits as _};
+use engine::{Connection as _, Demand, Orphans as _, Waits as _};
 use faults::Fault;
 use iscsi::target::{AbortOutcome, Done, TargetOp, Task};
 use link::CommandMemory;
@@ -228,6 +228,32 @@ impl IscsiConnection {
     pub(super) fn may_access(&self, place: u32, access: ReservationAccess) -> bool {
         let volume = &self.place(place).volume;
         self.session_mut().may_access(place, volume, access)
+    }
+
+    /// The I/O that a task begins, on the unit that it names.
+    pub(super) fn demand_of(&self, task: &Task) -> Option<Demand> {
+        let bound = self.bound.as_ref()?;
+        let Address::Unit(lun) = Address::parse(task.lun) else {
+            return None;
+        };
+        let unit = bound.served.place_of(lun)?;
+        let lun = bound.served.at(unit)?;
+        let (op, bytes) = match decode(&task.cdb, &lun.unit).ok()? {
+            Command::Io(io) => match io.kind {
+                IoKind::Read | IoKind::Verify(_) => (IoOp::Read, io.len),
+                IoKind::WriteSame { unmap: true, .. } => (IoOp::Write, 0),
+                IoKind::Write
+                | IoKind::WriteAtomic
+                | IoKind::WriteAndVerify { .. }
+                | IoKind::CompareAndWrite
+                | IoKind::WriteSame { .. }
+                | IoKind::OrWrite => (IoOp::Write, io.len),
+                IoKind::Flush { .. } | IoKind::PreFetch => return None,
+            },
+            Command::Unmap { .. } | Command::ExtendedCopy { .. } => (IoOp::Write, 0),
+            _ => return None,
+        };
+        Some(Demand { unit, op, bytes })
     }
 
     /// Provides memory for the data of a command, as far as the command wants

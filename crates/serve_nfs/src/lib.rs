@@ -28,8 +28,9 @@ use engine::blocks::KeptJob;
 use engine::hosts::HostPlace;
 use engine::job::{Job, Jobs};
 use engine::{
-    Connection as _, ConnectionEvent, ConnectionId, ConnectionStage, Core, Elsewhere as _, Has,
-    JobId, Post, ProofPlace, Protocol, Refusal, RefusalKind, Shard, Subject, Via, Waits as _, job,
+    Connection as _, ConnectionEvent, ConnectionId, ConnectionStage, Core, Demand, Elsewhere as _,
+    Goal, Has, JobId, Limited as _, Post, ProofPlace, Protocol, Refusal, RefusalKind, Shard,
+    Subject, Via, Waits as _, job,
 };
 use link::{CommandMemory, Stream};
 use machine::{Machine, Nanos, Tag};
@@ -38,6 +39,7 @@ use nfsd::callback::Callback;
 use nfsd::{Around, Elsewhere, Execution, Peer, Step};
 use reactor::{Driver, FileIo, Token, must_fill_random};
 use store::fs::{self, FileSystem, Time};
+use store::meter::IoOp;
 
 pub use ::nfs::connection::{Flavor, RdmaSettings};
 pub use nfsd::exports::{
@@ -148,8 +150,10 @@ impl Local {
 #[derive(Default)]
 struct WaitingCall {
     execution: Execution,
-    /// It has begun and waits for memory.
+    /// It has begun and waits for memory, or for a limit.
     is_starved: bool,
+    /// What it waits for a limit with.
+    demand: Option<Demand>,
 }
 
 /// A call to a client that is not answered after this is not waited for: it was
@@ -240,7 +244,10 @@ impl NfsConnection {
             return false;
         }
         let slot = self.slots.get_mut(usize::from(tag));
-        let was = slot.is_some_and(|slot| std::mem::take(&mut slot.is_starved));
+        let was = slot.is_some_and(|slot| {
+            slot.demand = None;
+            std::mem::take(&mut slot.is_starved)
+        });
         self.starved -= usize::from(was);
         was
     }
@@ -335,6 +342,26 @@ impl Protocol for NfsConnection {
                 true
             }
         }
+    }
+
+    /// Data of a WRITE that is to come, or the READ that a call has come to.
+    fn demand(&self, op: &ServerOp) -> Option<Demand> {
+        match *op {
+            ServerOp::Prepare { call, tag, len, .. } => {
+                let handle = self.core.link.machine.write_handle(call, tag)?;
+                Some(Demand {
+                    unit: self.peer.export_of(handle)?,
+                    op: IoOp::Write,
+                    bytes: len.into(),
+                })
+            }
+            ServerOp::Call { tag } => self.slots.get(usize::from(tag))?.demand,
+            _ => None,
+        }
+    }
+
+    fn goal(&self, unit: u32) -> Option<Goal<'_>> {
+        self.peer.export_path(unit).map(Goal::Export)
     }
 
     fn refuse<D: Driver>(&mut self, op: ServerOp, driver: &mut D) {
@@ -539,6 +566,7 @@ impl NfsConnection {
             peer: &mut self.peer,
             link: &mut self.core.link,
             pool: &self.core.pool,
+            limits: Some(&self.core.limits),
             files: driver,
             token: Subject::File(id).token(),
             now,
@@ -615,9 +643,25 @@ impl NfsConnection {
                 self.starve(tag);
                 return false;
             }
+            Step::HeldBack(demand) => {
+                self.core.let_go(kept);
+                self.wait_for_limit(tag, demand, driver);
+            }
             Step::Turn => self.give_way(tag, kept, driver),
         }
         true
+    }
+
+    /// A call goes on when a limit lets the READ go that it has come to.
+    #[cold]
+    fn wait_for_limit<D: Driver>(&mut self, tag: Tag, demand: Demand, driver: &mut D) {
+        let slot = &mut self.slots[usize::from(tag)];
+        if !self.core.is_open() {
+            return slot.execution.abandon();
+        }
+        slot.demand = Some(demand);
+        self.starve(tag);
+        self.hold_back(ServerOp::Call { tag }, driver);
     }
 
     /// Counts a call that is answered.

@@ -21,8 +21,9 @@ use engine::blocks::{AfterIo, VolumeWork};
 use engine::hosts::{HostPlace, network};
 use engine::job::{Job, Jobs};
 use engine::{
-    Blocks, Connection as _, ConnectionEvent, ConnectionId, ConnectionStage, Core, Elsewhere as _,
-    Has, JobId, OnVolumes as _, Orphans as _, Post, ProofPlace, Protocol, RefusalKind, Shard, Via,
+    Blocks, Connection as _, ConnectionEvent, ConnectionId, ConnectionStage, Core, Demand,
+    Elsewhere as _, Goal, Has, JobId, OnVolumes as _, Orphans as _, Post, ProofPlace, Protocol,
+    RefusalKind, Shard, Via,
 };
 use link::{CommandMemory, Stream};
 use machine::{Machine as _, Nanos, Tag};
@@ -271,6 +272,28 @@ impl Protocol for NvmeConnection {
     #[inline]
     fn is_whole(op: &QpairOp) -> bool {
         matches!(op, Op::Execute { .. } | Op::ExecuteFused { .. })
+    }
+
+    fn demand(&self, op: &QpairOp) -> Option<Demand> {
+        let (Op::Prepare { tag, .. } | Op::Execute { tag }) = *op else {
+            return None;
+        };
+        let Command::Io(io) = *self.command(tag) else {
+            return None;
+        };
+        let (op, bytes) = match io.kind {
+            IoKind::Read | IoKind::Compare | IoKind::Verify => (IoOp::Read, io.len),
+            IoKind::Write | IoKind::CompareAndWrite | IoKind::WriteZeroes => (IoOp::Write, io.len),
+            IoKind::Copy | IoKind::Deallocate | IoKind::WriteUncorrectable => (IoOp::Write, 0),
+            IoKind::Flush | IoKind::FlushAll => return None,
+        };
+        let unit = io.namespace;
+        Some(Demand { unit, op, bytes })
+    }
+
+    fn goal(&self, unit: u32) -> Option<Goal<'_>> {
+        let volume = self.bound.as_ref()?.served.volumes.get(unit as usize)?;
+        Some(Goal::Volume(&volume.info().name))
     }
 
     fn refuse<D: Driver>(&mut self, op: QpairOp, _: &mut D) {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use ::iscsi::{Auth, InitiatorAcl, Redirect, Target};
 use engine::post::ShardMail;
-use engine::{ConnectionRef, Scope};
+use engine::{ConnectionRef, RateLimit, Scope};
 use machine::locked;
 use nfsd::exports::Rule;
 use nvmf::command::AnaState;
@@ -179,6 +179,9 @@ pub enum Change {
     },
     /// Sets the other discovery services that this one names.
     SetReferrals(Vec<Referral>),
+    /// Sets how much may be read and written in a second, for what waits too. A limit of the same
+    /// name goes on.
+    SetRateLimits(Vec<RateLimit>),
     /// Sets by which keys users of NFS clients prove who they are; `None`: they cannot.
     /// Contexts that there are stay.
     SetKerberos(Option<KerberosSettings>),
@@ -382,6 +385,10 @@ impl Shared {
             },
             Change::SetTargetAna { name, groups } => self.set_target_ana_groups(&name, groups),
             Change::SetReferrals(referrals) => self.set_referrals(referrals),
+            Change::SetRateLimits(limits) => {
+                self.engine.set_rate_limits(limits);
+                Ok(Left::fence(Scope::Mail))
+            }
             Change::SetKerberos(settings) => self.set_kerberos(settings.as_ref()),
             Change::AddTarget(spec) => self.add_target(&spec),
             Change::RemoveTarget { name } => self.remove_target(&name),

@@ -64,6 +64,14 @@ pub fn file_system_name(name: &str) -> Result<(), String> {
     volume_name(name).map_err(|why| why.replacen("a volume's", "a file system's", 1))
 }
 
+/// A limit's name.
+///
+/// # Errors
+/// What it may be.
+pub fn limit_name(name: &str) -> Result<(), String> {
+    volume_name(name).map_err(|why| why.replacen("a volume's", "a limit's", 1))
+}
+
 /// The files that a volume needs for itself, and the keys that name them; paths
 /// without links and `..`, so that equal ones are one file. Blocks.
 #[must_use]

@@ -5,6 +5,7 @@ use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
 pub use engine::placement::Placement;
+pub use engine::{LimitFigures, RateLimit, Rates};
 use iscsi::{Auth, PortalGroup, Target};
 use nvmf::dhchap::DhchapChoice;
 use nvmf::rdma::CrcPolicy;
@@ -62,6 +63,8 @@ pub struct Config {
     pub admin: AdminSpec,
     /// What one host may ask for.
     pub limits: Limits,
+    /// How much may be read and written in a second.
+    pub rate_limits: Vec<RateLimit>,
 }
 
 /// How administrators reach a process.
@@ -219,6 +222,7 @@ impl Default for Config {
             start: Start::default(),
             admin: AdminSpec::default(),
             limits: Limits::default(),
+            rate_limits: Vec::new(),
         }
     }
 }

@@ -50,8 +50,8 @@ mod state;
 pub use change::{Change, ChangeError};
 pub use config::{
     AdminClient, AdminGroup, AdminListen, AdminRole, AdminSocket, AdminSpec, AdminToken, Ana,
-    Config, IscsiTargetSpec, Limits, ListenerSpec, LunSpec, NamespaceSpec, Placement, Protocol,
-    RdmaSpec, Start, SubsystemSpec, default_portal_group,
+    Config, IscsiTargetSpec, LimitFigures, Limits, ListenerSpec, LunSpec, NamespaceSpec, Placement,
+    Protocol, RateLimit, Rates, RdmaSpec, Start, SubsystemSpec, default_portal_group,
 };
 pub use connection_info::{ConnectionInfo, ConnectionRole, Listed};
 pub use connections::{CONNECTIONS_LISTED_MAX, ControllerInfo};

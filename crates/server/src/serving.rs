@@ -471,6 +471,11 @@ impl AnyConnection for ServedConnection {
     }
 
     #[inline]
+    fn wakes_at(&self) -> Option<Nanos> {
+        each!(self, c => c.core().wakes_at())
+    }
+
+    #[inline]
     fn host(&self) -> u64 {
         each!(self, c => c.core().host())
     }

@@ -574,6 +574,7 @@ pub fn assemble(
     let mailboxes = Arc::new(Mailboxes::default());
     let reactors = config.cpus.len();
     let engine = Arc::new(engine::Shared::new(limits, reactors, mailboxes.clone()));
+    engine.rate_limits.set(config.rate_limits.clone(), 0);
     let nothing = store::Spec {
         read_only: true,
         ..store::Spec::new("", store::Kind::NULL, 512, 512)

@@ -61,7 +61,7 @@ impl ObjectsPage {
     /// Kinds of objects that it shows, without those that are in others.
     fn kinds(self) -> &'static [&'static str] {
         match self {
-            ObjectsPage::Volumes => &["volume"],
+            ObjectsPage::Volumes => &["volume", "limit"],
             ObjectsPage::Nvme => &["subsystem", "referral", "nvme"],
             ObjectsPage::Iscsi => &["target", "portal_group", "iscsi", "iscsi/discovery"],
             ObjectsPage::Files => &["file_system", "export", "nfs", "nfs/kerberos"],

@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 use super::EditProblem;
 use crate::schema::{
     ADMIN, ADMIN_CLIENT, ADMIN_TLS, ANA, CLIENT, DISCOVERY, EXPORT, FILE_SYSTEM, GROUP, HOST,
-    INITIATOR, ISCSI, KERBEROS, LISTENER, LUN, NAMESPACE, NFS, NVME, POLICY, PORTAL_GROUP,
+    INITIATOR, ISCSI, KERBEROS, LIMIT, LISTENER, LUN, NAMESPACE, NFS, NVME, POLICY, PORTAL_GROUP,
     REFERRAL, SUBSYSTEM, TARGET, TARGET_ANA, TOKEN, Takes, VOLUME, is_secret, keys_of,
 };
 use crate::secret_place::SECRET_PLACE;
@@ -186,6 +186,7 @@ pub(crate) const KINDS: &[Kind] = &[
     kind("export/client", export(&["client"]), CLIENT, Naming::First(&["clients"]),
         named("clients", "clients")),
     kind("listener", file(&["listener"]), LISTENER, ADDRESS, None),
+    kind("limit", file(&["limit"]), LIMIT, NAME, None),
     kind("policy", file(&["policy"]), POLICY, SET, None),
     kind("admin", file(&["admin"]), ADMIN, SET, None),
     kind("token", file(&["admin", "token"]), TOKEN, NAME, None),
@@ -204,6 +205,9 @@ pub(super) const REFERENCES: &[(&str, &str, &str)] = &[
     ("listener", "subsystem", "listeners"),
     ("listener", "subsystem/ana", "listener"),
     ("listener", "portal_group", "listeners"),
+    ("volume", "limit", "volumes"),
+    ("export", "limit", "exports"),
+    ("listener", "limit", "listeners"),
     ("portal_group", "target", "portal_groups"),
     ("portal_group", "target/initiator", "portal_groups"),
     ("portal_group", "target/ana", "portal_group"),

@@ -20,6 +20,8 @@ use crate::duplicate_request_cache::{AddressReplies, CallBegun, CallKey};
 use crate::payload::{self, Reading, Writing, begin_read, begin_write};
 use crate::state;
 use crate::{Granted, Nfsd, View};
+use engine::Demand;
+use engine::held_back::OwnLimits;
 use engine::payload::File;
 
 /// A step of a procedure; its objects are numbered as their handles are in the
@@ -125,6 +127,8 @@ pub(super) struct V3CallState {
     pub(super) is_dropped: bool,
     /// Bytes that are reserved for its entries.
     reserved: u32,
+    /// A limit has held it back, and does not any more.
+    is_let_go: bool,
 }
 
 /// What a step comes to.
@@ -137,6 +141,8 @@ enum V3Next<'a> {
     Refused(nfsstat3),
     /// To be begun again when there is memory.
     NoMemory,
+    /// To be begun again when a limit lets this go.
+    HeldBack(Demand),
 }
 
 /// Where a step may look and act.
@@ -144,6 +150,7 @@ struct With<'a> {
     nfsd: &'a Nfsd,
     link: &'a mut Link<Connection>,
     pool: &'a Pool,
+    limits: Option<&'a OwnLimits>,
     granted: Granted<'a>,
     now: Nanos,
     time: Time,
@@ -205,6 +212,7 @@ impl V3CallState {
             since: 0,
             is_dropped: false,
             reserved: 0,
+            is_let_go: false,
         }
     }
 
@@ -302,6 +310,7 @@ impl V3CallState {
                 nfsd: around.nfsd,
                 link: around.link,
                 pool: around.pool,
+                limits: around.limits,
                 granted,
                 now: around.now,
                 time: around.time,
@@ -317,6 +326,7 @@ impl V3CallState {
                     payload::keep(around.link, around.pool, tag);
                     return Step::NoMemory;
                 }
+                V3Next::HeldBack(demand) => return Step::HeldBack(demand),
                 V3Next::Ask(op) => {
                     let caller = self.caller(around.time);
                     let fs = granted.export.fs();
@@ -514,6 +524,14 @@ impl V3CallState {
         with: &mut With<'_>,
     ) -> V3Next<'a> {
         let count = count.min(with.nfsd.settings.io_bytes_max);
+        // It waits for limits once.
+        if let Some(limits) = with.limits.filter(|limits| limits.are_used())
+            && !std::mem::take(&mut self.is_let_go)
+            && let Some(demand) = with.granted.held_back(limits, count, with.now)
+        {
+            self.is_let_go = true;
+            return V3Next::HeldBack(demand);
+        }
         let caller = self.caller(with.time);
         let from = File {
             fs: with.granted.export.fs().as_ref(),

@@ -9,11 +9,14 @@ mod disks;
 #[path = "../nvme/gate.rs"]
 mod gate;
 mod hostile;
+#[path = "../shared/rate_limits.rs"]
+mod limited;
 mod live;
 mod login;
 mod memory;
 mod order;
 mod rdma;
+mod rate_limits;
 mod reads;
 #[path = "../shared/report.rs"]
 mod report;

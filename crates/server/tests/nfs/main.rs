@@ -8,8 +8,11 @@ mod content;
 mod disks;
 mod files;
 mod hostile;
+#[path = "../shared/rate_limits.rs"]
+mod limited;
 mod live;
 mod memory;
+mod rate_limits;
 mod raw;
 #[path = "../shared/report.rs"]
 mod report;

@@ -17,12 +17,15 @@ mod hostile;
 mod identity;
 mod initiator;
 mod lifecycle;
+#[path = "../shared/rate_limits.rs"]
+mod limited;
 mod limits;
 mod live;
 mod memory;
 mod panics;
 mod parts;
 mod protocols;
+mod rate_limits;
 mod rdma;
 mod rdma_host;
 #[path = "../shared/report.rs"]

@@ -66,6 +66,11 @@ state = "optimized"
 [nfs]
 lease_ms = 60000
 
+[[limit]]
+name = "few"
+volumes = ["disk1"]
+iops = 1000
+
 [[listener]]
 address = "127.0.0.1:ISCSI"
 protocol = "iscsi"

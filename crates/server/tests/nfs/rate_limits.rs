@@ -1,0 +1,136 @@
+//! READs and WRITEs that wait for a limit.
+
+use needs::each_driver;
+use reactor::Choice;
+use std::io::Write;
+
+use server::RateLimit;
+
+use crate::common::{Caller, address, at, drain, fill, make, pattern, with_server};
+use crate::limited::{held_back, one_of, set};
+use crate::raw;
+
+const EACH: usize = 64 << 10;
+
+fn of_export(name: &str) -> RateLimit {
+    RateLimit {
+        exports: vec![format!("/{name}")],
+        ..one_of(EACH as u64)
+    }
+}
+
+/// Handles of a file of each version.
+fn file(client: &mut Caller, root: &host::nfs::Handle) -> Vec<u8> {
+    let open = make(client, root, "file");
+    fill(client, &open, &pattern(1, 4 * EACH), EACH);
+    client.handle(&open).as_bytes().to_vec()
+}
+
+#[each_driver]
+fn reads_of_a_limited_export_wait_and_what_is_behind_them_goes_on(backend: Choice) {
+    with_server(backend, |running, name| {
+        let (mut client, root) = at(running, name);
+        let file = file(&mut client, &root);
+        set(running, &[of_export(name)]);
+        let mut stream = raw::open(address(running));
+        for xid in 1..5 {
+            let read = raw::read3(xid, &file, 0, EACH as u32);
+            stream.write_all(&read).expect("taken");
+        }
+        let (xid, _) = raw::answer(&mut stream).expect("the first");
+        assert_eq!(xid, 1);
+        crate::common::until("they wait", || held_back(running) == 3);
+        raw::ping(&mut stream);
+        // Another host's client would wait, and so does this one's: it is the export's limit.
+        set(running, &[]);
+        let mut answered: Vec<u32> = (0..3)
+            .map(|_| {
+                let (xid, results) = raw::answer(&mut stream).expect("an answer");
+                assert_eq!(raw::status(&results), 0);
+                xid
+            })
+            .collect();
+        answered.sort_unstable();
+        assert_eq!(answered, [2, 3, 4]);
+    });
+}
+
+#[each_driver]
+fn data_of_a_write_is_not_received_before_a_limit_lets_it_go(backend: Choice) {
+    with_server(backend, |running, name| {
+        let (mut client, root) = at(running, name);
+        let file = file(&mut client, &root);
+        // By host: the address of the client.
+        let limit = RateLimit {
+            hosts: vec!["127.0.0.1".to_owned()],
+            ..of_export(name)
+        };
+        set(running, &[limit]);
+        let mut stream = raw::open(address(running));
+        let data = pattern(2, EACH);
+        let mut feeder = stream.try_clone().expect("a socket");
+        let writes: Vec<_> = (1..9)
+            .map(|xid| raw::write3(xid, &file, u64::from(xid) * EACH as u64, &data))
+            .collect();
+        let fed = std::thread::spawn(move || {
+            writes
+                .iter()
+                .for_each(|write| feeder.write_all(write).expect("taken"));
+        });
+        let (xid, results) = raw::answer(&mut stream).expect("the first");
+        assert_eq!((xid, raw::status(&results)), (1, 0));
+        crate::common::until("one waits, and keeps the others", || {
+            held_back(running) == 1
+        });
+        set(running, &[]);
+        for _ in 2..9 {
+            let (_, results) = raw::answer(&mut stream).expect("an answer");
+            assert_eq!(raw::status(&results), 0);
+        }
+        fed.join().expect("all was sent");
+    });
+}
+
+/// A client of version 4.1: its reads go on where they stood in their COMPOUNDs.
+#[each_driver]
+fn a_session_goes_on_where_a_limit_held_it(backend: Choice) {
+    with_server(backend, |running, name| {
+        let (mut client, root) = at(running, name);
+        let open = make(&mut client, &root, "session");
+        let data = pattern(3, 4 * EACH);
+        fill(&mut client, &open, &data, EACH);
+        set(running, &[of_export(name)]);
+        let read = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                crate::common::until("one waits", || held_back(running) == 1);
+                set(running, &[]);
+            });
+            drain(&mut client, &open, EACH)
+        });
+        assert!(read == data);
+    });
+}
+
+/// What a connection leaves waiting when it goes is given up.
+#[each_driver]
+fn calls_that_wait_for_a_limit_end_with_their_connection(backend: Choice) {
+    with_server(backend, |running, name| {
+        let (mut client, root) = at(running, name);
+        let file = file(&mut client, &root);
+        set(running, &[of_export(name)]);
+        let mut stream = raw::open(address(running));
+        for xid in 1..5 {
+            let read = raw::read3(xid, &file, 0, EACH as u32);
+            stream.write_all(&read).expect("taken");
+        }
+        raw::answer(&mut stream).expect("the first");
+        crate::common::until("they wait", || held_back(running) == 3);
+        drop(stream);
+        crate::common::until("they are gone", || held_back(running) == 0);
+        set(running, &[]);
+        let mut stream = raw::open(address(running));
+        let read = raw::read3(9, &file, 0, EACH as u32);
+        stream.write_all(&read).expect("taken");
+        raw::answer(&mut stream).expect("served");
+    });
+}
