@@ -10,6 +10,7 @@ use server::{Change, ChangeError};
 use store::ResizeError;
 
 use crate::checker::Violation;
+use crate::limits;
 use crate::plan::Plan;
 use crate::target::{self, SimTarget, address, namespace, nsid, subnqn, volume_name};
 
@@ -40,6 +41,8 @@ pub enum WhatChanges {
         /// Which.
         host: usize,
     },
+    /// Limits let half as much go.
+    Limited,
     /// A listener is taken away, and with it its connections.
     Unlistened {
         /// Which.
@@ -188,6 +191,9 @@ fn larger(volume: usize, sizes: &[u64], random: &mut Random) -> WhatChanges {
 }
 
 fn choose(plan: &Plan, sizes: &[u64], random: &mut Random) -> WhatChanges {
+    if !plan.limits.is_empty() && random.one_in(3) {
+        return WhatChanges::Limited;
+    }
     let volume = random.below(sizes.len() as u64) as usize;
     let subsystem = random.below(plan.subsystems as u64) as usize;
     match random.below(6) {
@@ -241,6 +247,10 @@ fn change(plan: &Plan, what: WhatChanges, is_back: bool) -> Change {
         },
         (WhatChanges::Unlistened { listener }, true) => {
             Change::AddListener(target::listener(plan, listener))
+        }
+        (WhatChanges::Limited, is_back) => {
+            let divisor = if is_back { 1 } else { 2 };
+            Change::SetRateLimits(limits::of_plan(plan, divisor))
         }
         (WhatChanges::Denied { host }, _) => {
             let others = (0..8).filter(|&other| other != host).map(host_nqn);

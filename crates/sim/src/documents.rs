@@ -17,6 +17,7 @@ use store::{Kind, Spec};
 
 use crate::changes::host_nqn;
 use crate::credentials;
+use crate::limits;
 use crate::nfs;
 use crate::plan::Plan;
 use crate::target::{
@@ -80,6 +81,7 @@ pub fn base(plan: &Plan, media: &[Medium]) -> Config {
             turn_units_max: plan.turn_units_max,
             ..Limits::default()
         },
+        rate_limits: limits::of_plan(plan, 1),
         ..Config::default()
     }
 }

@@ -15,6 +15,7 @@ mod documents;
 mod driver;
 mod host;
 mod initiator;
+mod limits;
 mod net;
 mod nfs;
 mod outcome;
@@ -31,6 +32,7 @@ mod target;
 mod work;
 mod world;
 
+pub use limits::LimitPlan;
 pub use outcome::{Failure, NfsOutcome, RunOutcome};
 pub use plan::{DhchapPlan, Lies, NfsRdmaPlan, PanicPlan, Plan};
 pub use run::{run, run_plan};

@@ -39,12 +39,17 @@ pub struct RunOutcome {
     /// Documents that were applied, that were taken back because a change could not be
     /// made, and that were refused.
     pub applies: [u64; 3],
+    /// The time that 99 of a hundred reads and writes of the first volumes took at most, of
+    /// hosts that use one volume alone.
+    pub took_ns: [u64; 2],
+    /// Runs with limits.
+    pub limited: u64,
     /// The same for every run of a seed.
     pub digest: u64,
 }
 
 impl RunOutcome {
-    /// Counts what another run has done; digests and `lives_in_chaos` are of one
+    /// Counts what another run has done; digests, times and `lives_in_chaos` are of one
     /// run alone.
     pub fn add(&mut self, other: &RunOutcome) {
         self.ops += other.ops;
@@ -59,6 +64,7 @@ impl RunOutcome {
         self.secured_flips += other.secured_flips;
         self.functions += other.functions;
         self.faults += other.faults;
+        self.limited += other.limited;
         for (sum, flips) in self.flips.iter_mut().zip(other.flips) {
             *sum += flips;
         }

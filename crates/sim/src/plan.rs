@@ -9,6 +9,7 @@ use random::Random;
 use reactor::Nanos;
 
 use crate::disk::DiskSettings;
+use crate::limits::LimitPlan;
 use crate::net::NetSettings;
 use crate::world::{MS, S, US};
 
@@ -352,6 +353,8 @@ pub struct Plan {
     pub dead_disk: Option<usize>,
     /// Documents are applied, in place of single changes.
     pub applies: Option<AppliesPlan>,
+    /// Limits of what is read and written in a second.
+    pub limits: Vec<LimitPlan>,
 }
 
 /// Documents that are applied while hosts work.
@@ -402,6 +405,7 @@ const USERS_PROVE: u64 = 0x7573_6572_7573_6572;
 const RDMA: u64 = 0x7264_6d61_7264_6d61;
 const RPC_TLS: u64 = 0x7270_632d_746c_7321;
 const RPC_RDMA: u64 = 0x7270_632d_7264_6d61;
+const LIMITS: u64 = 0x6c69_6d69_7473_2121;
 const FULL: u64 = 0x6675_6c6c_6675_6c6c;
 
 impl Plan {
@@ -455,6 +459,7 @@ impl Plan {
             panic: None,
             dead_disk: None,
             applies: None,
+            limits: Vec::new(),
         };
         plan.some_are_initiators(r);
         // Chance of its own, so that the rest of a seed is what it would be without.
@@ -474,11 +479,20 @@ impl Plan {
         plan.choose_transports(seed);
         plan.authenticate(&mut Random::new(seed ^ DHCHAP));
         plan.prove_users(&mut Random::new(seed ^ USERS_PROVE));
+        plan.limit(&mut Random::new(seed ^ LIMITS));
         plan
     }
 }
 
 impl Plan {
+    /// In some seeds volumes or hosts have limits.
+    fn limit(&mut self, r: &mut Random) {
+        if r.one_in(4) {
+            let limits = (0..r.between(1, 2)).map(|_| LimitPlan::new(self, r));
+            self.limits = limits.collect();
+        }
+    }
+
     /// A third of the hosts speaks iSCSI.
     fn some_are_initiators(&mut self, r: &mut Random) {
         for host in &mut self.hosts {
@@ -764,6 +778,33 @@ impl Plan {
         (disk.hangs, self.abort_percent, self.little_memory) = (0, 0, false);
         (self.net.latency, self.net.flips) = (2 * US, 0);
         (self.nfs, self.panic, self.applies) = (None, None, None);
+        self.limits.clear();
+    }
+
+    /// Nothing goes wrong. Half of the hosts use the second volume, the others the first one,
+    /// which is limited if they are to be.
+    pub fn only_limit(&mut self, iops: Option<u64>) {
+        self.nothing_goes_wrong();
+        (self.copies, self.reserve_percent, self.spoils) = (0, 0, 0);
+        (self.ops, self.think) = (1_200, 50 * US);
+        self.io_bytes_max = 16 << 10;
+        (self.net.split_percent, self.net.window_bytes) = (0, 256 << 10);
+        self.turn_units_max = machine::work::TURN_UNITS_MAX;
+        self.volumes.resize(2, self.volumes[0]);
+        for volume in &mut self.volumes {
+            volume.lies = Lies::Memory;
+        }
+        self.hosts.resize(4, self.hosts[0]);
+        for (number, host) in self.hosts.iter_mut().enumerate() {
+            (host.volume, host.entries) = (Some(number % 2), 8);
+        }
+        let limit = |iops| LimitPlan {
+            volume: Some(0),
+            host: None,
+            iops,
+            bytes: 1 << 30,
+        };
+        self.limits = iops.map(limit).into_iter().collect();
     }
 }
 

@@ -193,6 +193,7 @@ impl SeedRun {
             self.read_everything()?;
         }
         self.work.checker.finish()?;
+        self.work.check_limits()?;
         self.end()?;
         Ok(RunOutcome {
             ops: self.work.checker.begun() as u64,
@@ -212,6 +213,8 @@ impl SeedRun {
             relives: self.relives,
             nfs: self.nfs_outcome(),
             applies: self.applies.counts,
+            took_ns: [0, 1].map(|volume| self.work.moved.percentile(volume, 99)),
+            limited: u64::from(!self.plan.limits.is_empty()),
             digest: self.world.borrow().digest(),
         })
     }
@@ -669,6 +672,7 @@ impl SeedRun {
         }
         self.note_cut()?;
         self.target = None;
+        self.work.check_limits()?;
         if let (Some(nfs), Some(plan)) = (&mut self.nfs, &self.plan.nfs) {
             nfs.crash(self.world.borrow().now);
             if let (true, Some(posix)) = (power, nfs.posix()) {

@@ -19,6 +19,7 @@ use crate::checker::{
 };
 use crate::content::{self, SECTOR_BYTES, Sector};
 use crate::host::had_no_effect;
+use crate::limits::{Moved, MovedIo};
 use crate::plan::{Harm, Plan};
 use crate::reserve::{Ask, Book, CommandEnd, Notice, REPORT_BYTES, ReservationReport};
 use crate::target::{host_identifier, nsid};
@@ -150,6 +151,8 @@ pub struct HostWork {
     is_healed: bool,
     /// Commands answered, by whether they succeeded.
     pub answers: [u64; 2],
+    /// What was read and written.
+    pub moved: Moved,
 }
 
 impl HostWork {
@@ -178,6 +181,7 @@ impl HostWork {
             refusals_left: 0,
             is_healed: false,
             answers: [0; 2],
+            moved: Moved::default(),
         }
     }
 
@@ -638,6 +642,9 @@ impl HostWork {
             return self.half(io, Fate::Answered(status), connection);
         }
         let op = self.checker.op(io.ops[0]).clone();
+        if status.is_success() && matches!(op.kind, OpKind::Read | OpKind::Write { .. }) {
+            self.has_moved(&op, took);
+        }
         self.check_status(io.ops[0], status)?;
         self.check_access(&io.ops, status)?;
         let is_read = matches!(op.kind, OpKind::Read);
@@ -676,6 +683,25 @@ impl HostWork {
                 Ok(())
             }
         }
+    }
+
+    fn has_moved(&mut self, op: &CheckedOp, took: Nanos) {
+        let now = self.world.borrow().now;
+        let io = MovedIo {
+            host: op.host,
+            volume: op.volume,
+            bytes: op.blocks * u64::from(self.volumes[op.volume].block_bytes),
+            begun: now - took,
+            ended: now,
+        };
+        let is_own = self.plan.hosts[op.host].volume == Some(op.volume);
+        self.moved.add(io, is_own);
+    }
+
+    /// A target has ended: whether it has kept its limits.
+    pub fn check_limits(&mut self) -> Verdict {
+        let kept = self.moved.check(&self.plan.limits);
+        kept.map_err(Violation)
     }
 
     /// Whether anything explains this status.

@@ -752,6 +752,26 @@ fn answers_before_their_records_are_found() {
     is_found_where(has_nfs, Fault::AnswerBeforeRecord, &["is lost:"]);
 }
 
+/// A volume is limited, and hosts ask it for more than it has.
+fn is_limited(plan: &mut Plan) -> bool {
+    plan.only_limit(Some(400));
+    true
+}
+
+#[test]
+fn ios_that_count_against_no_limit_are_found() {
+    is_found_where(is_limited, Fault::FreeIos, &["has let"]);
+}
+
+#[test]
+fn ios_that_wait_for_a_limit_for_ever_are_found() {
+    is_found_where(
+        is_limited,
+        Fault::SleepOn,
+        &["not within", "was answered after"],
+    );
+}
+
 #[test]
 fn a_target_that_serves_on_after_a_panic_is_found() {
     is_found(Fault::KeepServing, &["after a panic"]);

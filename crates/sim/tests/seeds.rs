@@ -37,6 +37,7 @@ fn every_seed_keeps_the_promises() {
     assert!(total.by_rdma > SEEDS / 4, "{total:?}");
     assert!(total.authenticated > SEEDS / 4, "{total:?}");
     assert!(total.odd_arrivals > SEEDS / 10, "{total:?}");
+    assert!(total.limited > SEEDS / 5, "{total:?}");
     assert!(total.secured_flips > SEEDS / 100, "{total:?}");
     let [applied, taken_back, refused] = total.applies;
     assert!(applied > SEEDS / 4, "{total:?}");
@@ -306,4 +307,35 @@ fn hosts_go_on_while_the_disk_of_others_never_answers() {
         assert_eq!(outcome.lives_in_chaos, hosts, "seed {seed}");
         assert!(outcome.ops >= ops, "seed {seed}");
     }
+}
+
+/// Hosts that wait for a limit cost hosts of another volume, on the same reactors, nothing.
+#[test]
+fn a_limited_neighbour_costs_others_no_time() {
+    const RUNS: u64 = 16;
+    let took = |seed: u64, limit: Option<u64>| {
+        let mut plan = sim::Plan::new(seed);
+        plan.only_limit(limit);
+        let outcome = sim::run_plan(plan, 200).unwrap_or_else(|failure| panic!("{failure}"));
+        assert_eq!(outcome.faults, 0, "seed {seed}");
+        outcome.took_ns
+    };
+    // Of each volume, how much longer 99 of a hundred take where the first is limited. Which hosts
+    // ask for what, and when, is another then: a single run says little.
+    let mut longer: [Vec<f64>; 2] = [Vec::new(), Vec::new()];
+    for seed in 0..RUNS {
+        let (free, limited) = (took(seed, None), took(seed, Some(400)));
+        for (volume, longer) in longer.iter_mut().enumerate() {
+            longer.push(limited[volume] as f64 / free[volume] as f64);
+        }
+    }
+    let [own, others] = longer.map(|mut longer| {
+        longer.sort_by(f64::total_cmp);
+        longer[longer.len() / 2]
+    });
+    println!(
+        "99 of a hundred take {own:.1} times as long, and {others:.2} times on the other volume"
+    );
+    assert!(own > 10.0, "a limit holds them back: {own}");
+    assert!(others <= 1.2, "{others}");
 }
