@@ -115,6 +115,7 @@ impl Collector for Exposition {
         self.encode_stages(to)?;
         self.encode_peers(to)?;
         self.encode_tls(to)?;
+        self.encode_limits(to)?;
         self.encode_reactors(to)?;
         self.encode_whole(to)
     }
@@ -297,6 +298,23 @@ impl Exposition {
                     (labels, bytes)
                 })
             }),
+        )
+    }
+
+    fn encode_limits(&self, to: &mut Families<'_>) -> fmt::Result {
+        let all = || {
+            let limits = self.metrics.limits.iter();
+            limits.map(|figures| (vec![("limit", &*figures.limit.name)], figures.delays))
+        };
+        to.counters(
+            "weft_limit_delayed_ios",
+            "I/Os that a limit has held back and let go, by the limit that was waited for longest",
+            all().map(|(labels, delays)| (labels, delays.ios)),
+        )?;
+        to.counters(
+            "weft_limit_delay_seconds",
+            "Time that those have waited",
+            all().map(|(labels, delays)| (labels, delays.ns as f64 / 1e9)),
         )
     }
 

@@ -12,7 +12,7 @@ use nvmf::rdma::TerminateCount;
 pub use store::meter::{BOUNDS, Histogram, OpCounts, SIZE_BOUNDS, bound};
 use store::meter::{IoMeter, IoOp};
 
-use crate::config::Protocol;
+use crate::config::{LimitFigures, Protocol};
 use crate::report::Report;
 use crate::serving::PROTOCOLS;
 use crate::start::Running;
@@ -40,6 +40,8 @@ pub struct Metrics {
     pub connections: Vec<(&'static str, u64)>,
     /// What is counted of TLS, by the address of the listener; of those that may speak it.
     pub tls: Vec<(String, TlsCounts)>,
+    /// What has waited for limits of what is read and written in a second.
+    pub limits: Vec<LimitFigures>,
     /// Refusals by kind.
     pub refusals: Vec<(&'static str, u64)>,
     /// Streams by RDMA that ended by a Terminate: of what, and by which.
@@ -141,6 +143,7 @@ impl Running {
             stages: stages.collect(),
             connections: PROTOCOLS.into_iter().zip(connections).collect(),
             tls: self.tls_metrics(),
+            limits: engine.rate_limits.figures(),
             refusals: refusals.map(|(kind, times)| (kind.0, times)).collect(),
             terminates: self.terminates(),
             reactors: self.reports(),
