@@ -116,6 +116,10 @@ const BY_DESIGN: &[(&str, &str)] = &[
         "cargo test --release -p engine --lib -- --ignored --nocapture metering_of_an_io",
     ),
     (
+        "asking_limits_about_an_io_is_timed",
+        "cargo test --release -p engine --lib -- --ignored --nocapture asking_limits",
+    ),
+    (
         "a_million_files_of_a_directory_are_listed",
         "cargo test -p interop --test files -- --ignored a_million_files_of_a_directory",
     ),

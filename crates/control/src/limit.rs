@@ -14,13 +14,13 @@ use crate::source::{At, Section, Sink, hint};
 use crate::volume::Volumes;
 
 /// What limits may be about.
-pub(crate) struct Known<'k> {
+pub(crate) struct Nameable<'k> {
     pub volumes: &'k Volumes,
     pub exports: &'k [ExportSpec],
     pub listeners: &'k [ListenerSpec],
 }
 
-pub(crate) fn rate_limits(sink: &mut Sink, file: &Section, known: &Known) -> Vec<RateLimit> {
+pub(crate) fn rate_limits(sink: &mut Sink, file: &Section, known: &Nameable) -> Vec<RateLimit> {
     let mut lines: HashMap<String, usize> = HashMap::new();
     let mut limits = Vec::new();
     for section in file.tables(sink, SCHEMA, "limit", LIMIT) {

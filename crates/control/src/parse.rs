@@ -62,7 +62,7 @@ pub(crate) fn parse(
     let files = nfs::read(sink, &file, nfs.as_ref(), origin.folder);
     let served = (nvme.as_ref(), section, &file);
     listener::reachable(sink, served, (&listeners, is_whole));
-    let known = limit::Known {
+    let known = limit::Nameable {
         volumes: &volumes,
         exports: &files.exports,
         listeners: &listeners,

@@ -17,7 +17,7 @@ use reactor::{Driver, Received};
 use store::meter::{IoMeter, IoOp};
 
 use crate::commands::CommandRoom;
-use crate::held_back::{Limited, OwnLimits};
+use crate::held_back::OwnLimits;
 use crate::hosts::{ConnectedHost, HostName, HostPlace};
 use crate::job::Jobs;
 use crate::life::ConnectionLife;
@@ -29,7 +29,7 @@ use crate::sample::{Sample, StageMeters};
 use crate::shared::Shared;
 use crate::tls_meter::MeteredTls;
 use crate::token::{ConnectionId, ConnectionRef};
-use crate::waiting::{Waiting, Waits};
+use crate::waiting::{Limited, Waiting, Waits};
 
 /// A connection that has ended has so many ticks to say why.
 const ENDED_TICKS_MAX: u32 = 10;

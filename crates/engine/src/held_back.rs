@@ -11,16 +11,11 @@ use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use machine::{Nanos, Tag, work};
-use reactor::Driver;
+use machine::{Nanos, Tag};
 use store::meter::IoOp;
 
-use crate::connection::Connection;
 use crate::hosts::ConnectedHost;
-use crate::payload::keep_staged;
-use crate::protocol::{Protocol, ProtocolOp};
-use crate::rate_limits::{ActiveLimit, Cost, Goal, Places, RateLimits, take, try_take};
-use crate::waiting::Waits;
+use crate::rate_limits::{ActiveLimit, Cost, Goal, RateLimits, TokenPlaces, try_take};
 
 /// An I/O that an operation begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -101,32 +96,32 @@ impl OwnLimits {
 }
 
 /// An operation that waits.
-struct HeldOp<O> {
-    op: O,
-    demand: Demand,
-    since: Nanos,
+pub(crate) struct HeldOp<O> {
+    pub(crate) op: O,
+    pub(crate) demand: Demand,
+    pub(crate) since: Nanos,
     /// Nothing is received before it goes on.
-    stalls: bool,
+    pub(crate) stalls: bool,
 }
 
 /// Those for one unit, in their order.
-struct UnitQueue<O> {
+pub(crate) struct UnitQueue<O> {
     unit: u32,
-    ops: VecDeque<HeldOp<O>>,
+    pub(crate) ops: VecDeque<HeldOp<O>>,
     /// Where the first stands in line, once that has been looked at.
-    places: Option<Places>,
+    pub(crate) places: Option<TokenPlaces>,
 }
 
 /// The operations of a connection that wait for limits.
 pub struct HeldBack<O> {
     /// Never empty ones.
-    queues: Vec<UnitQueue<O>>,
+    pub(crate) queues: Vec<UnitQueue<O>>,
     /// One of them stands before all that comes.
     is_stalled: bool,
     /// Commands whose data may come, and which therefore need not wait again; and as what.
-    let_in: Vec<(Tag, Demand)>,
+    pub(crate) let_in: Vec<(Tag, Demand)>,
     /// When it is time to look at them.
-    wakes_at: Option<Nanos>,
+    pub(crate) wakes_at: Option<Nanos>,
 }
 
 impl<O> Default for HeldBack<O> {
@@ -180,7 +175,11 @@ impl<O> HeldBack<O> {
         self.remove(at, nth).map(|(held, _)| held.op)
     }
 
-    fn remove(&mut self, at: usize, nth: usize) -> Option<(HeldOp<O>, Option<Places>)> {
+    pub(crate) fn remove(
+        &mut self,
+        at: usize,
+        nth: usize,
+    ) -> Option<(HeldOp<O>, Option<TokenPlaces>)> {
         let queue = &mut self.queues[at];
         let held = queue.ops.remove(nth)?;
         self.is_stalled &= !held.stalls;
@@ -195,7 +194,7 @@ impl<O> HeldBack<O> {
         Some((held, places))
     }
 
-    fn push(&mut self, held: HeldOp<O>) {
+    pub(crate) fn push(&mut self, held: HeldOp<O>) {
         let unit = held.demand.unit;
         self.is_stalled |= held.stalls;
         let queue = self.queues.iter_mut().find(|queue| queue.unit == unit);
@@ -212,12 +211,12 @@ impl<O> HeldBack<O> {
         }
     }
 
-    fn waits_for(&self, unit: u32) -> bool {
+    pub(crate) fn waits_for(&self, unit: u32) -> bool {
         self.queues.iter().any(|queue| queue.unit == unit)
     }
 
     /// As what the data of one of these commands was let come; it is forgotten.
-    fn take_let_in(&mut self, tags: [Option<Tag>; 2]) -> Option<Demand> {
+    pub(crate) fn take_let_in(&mut self, tags: [Option<Tag>; 2]) -> Option<Demand> {
         let mut found = None;
         self.let_in.retain(|(tag, demand)| {
             let is_meant = tags.contains(&Some(*tag));
@@ -227,169 +226,3 @@ impl<O> HeldBack<O> {
         found
     }
 }
-
-/// What a connection does about limits.
-pub trait Limited: Protocol {
-    /// Executes an operation, unless a limit holds it back.
-    #[inline]
-    fn execute_or_hold<D: Driver>(&mut self, op: ProtocolOp<Self>, driver: &mut D) {
-        if self.core().limits.are_used() && !self.is_let_in(&op, driver.now()) {
-            self.hold_back(op, driver);
-        } else if !self.execute(&op, driver) {
-            self.wait(op);
-        }
-    }
-
-    /// Whether no limit keeps an operation from being executed; then it has taken what it takes.
-    fn is_let_in(&mut self, op: &ProtocolOp<Self>, now: Nanos) -> bool {
-        let tags = Self::commands(op);
-        let [Some(tag), _] = tags else {
-            return true;
-        };
-        let is_whole = Self::is_whole(op);
-        let let_in = self.core_mut().waiting.held_back.take_let_in(tags);
-        let Some(demand) = self.demand(op) else {
-            return true;
-        };
-        // Where it was let in as another, that was a command of its tag that has ended since.
-        if is_whole && let_in == Some(demand) {
-            return true;
-        }
-        let Some(goal) = self.goal(demand.unit) else {
-            return true;
-        };
-        // What is behind is about commands before it: the data is taken in.
-        if Self::REFUSES_COMMANDS && !is_whole && self.core().stalls(op) {
-            return true;
-        }
-        let is_first = !self.core().waiting.held_back.waits_for(demand.unit);
-        let goes = is_first && self.core().limits.try_take(demand, goal, now);
-        if goes && !is_whole {
-            self.core_mut().waiting.held_back.let_in.push((tag, demand));
-        }
-        goes
-    }
-
-    /// An operation waits for a limit.
-    #[cold]
-    fn hold_back<D: Driver>(&mut self, op: ProtocolOp<Self>, driver: &mut D) {
-        let (Some(demand), [Some(tag), _]) = (self.demand(&op), Self::commands(&op)) else {
-            unreachable!("what begins no I/O waits for no limit");
-        };
-        self.held_back(&op);
-        let core = self.core_mut();
-        if Self::is_whole(&op) && !keep_staged(&mut core.link, tag, |len| core.pool.get(len)) {
-            // It cannot stay where it is. So it goes, and what it takes others wait for.
-            return self.go_anyway(op, demand, driver);
-        }
-        let held = HeldOp {
-            stalls: self.core().stalls(&op),
-            since: driver.now(),
-            op,
-            demand,
-        };
-        self.core_mut().waiting.held_back.push(held);
-    }
-
-    /// An operation waits no longer, whatever limits say.
-    #[cold]
-    fn go_anyway<D: Driver>(&mut self, op: ProtocolOp<Self>, demand: Demand, driver: &mut D) {
-        if let Some(goal) = self.goal(demand.unit) {
-            let limits = self.core().limits.of(demand.unit, goal);
-            take(&limits, demand.cost(), driver.now());
-        }
-        if !self.execute(&op, driver) {
-            self.wait(op);
-        }
-    }
-
-    /// Executes what limits let go now, of each unit in turn.
-    #[cold]
-    fn go_on_held_back<D: Driver>(&mut self, driver: &mut D) {
-        if Self::REFUSES_COMMANDS {
-            self.take_in_what_stalls(driver);
-        }
-        let mut has_gone = true;
-        while std::mem::take(&mut has_gone) {
-            let (mut at, mut wakes_at) = (0, None);
-            while at < self.core().waiting.held_back.queues.len() {
-                if self.core_mut().gives_way() {
-                    return;
-                }
-                work::spend(1);
-                let queues = self.core().waiting.held_back.queues.len();
-                match self.first_goes_at(at, driver.now()) {
-                    goes_at if goes_at <= driver.now() => {
-                        has_gone = true;
-                        self.go_first(at, driver);
-                    }
-                    goes_at => {
-                        let first: Nanos = wakes_at.unwrap_or(Nanos::MAX);
-                        wakes_at = Some(first.min(goes_at));
-                    }
-                }
-                let is_gone = self.core().waiting.held_back.queues.len() < queues;
-                at += usize::from(!is_gone);
-            }
-            self.core_mut().waiting.held_back.wakes_at = wakes_at;
-        }
-    }
-
-    /// When the first of a queue may go. What it goes to, or its limits, may be others by now.
-    fn first_goes_at(&mut self, at: usize, now: Nanos) -> Nanos {
-        let held_back = &mut self.core_mut().waiting.held_back;
-        let queue = &mut held_back.queues[at];
-        let (demand, places) = (queue.ops[0].demand, queue.places.take());
-        let Some(goal) = self.goal(demand.unit) else {
-            return now;
-        };
-        let limits = self.core().limits.of(demand.unit, goal);
-        let mut places = places.unwrap_or_else(|| Places::new(demand.cost()));
-        let goes_at = places.goes_at(&limits, now);
-        self.core_mut().waiting.held_back.queues[at].places = Some(places);
-        goes_at
-    }
-
-    /// The first of a queue goes.
-    fn go_first<D: Driver>(&mut self, at: usize, driver: &mut D) {
-        let removed = self.core_mut().waiting.held_back.remove(at, 0);
-        let (held, places) = removed.expect("a queue has a first");
-        if let (Some(places), Some(goal)) = (places, self.goal(held.demand.unit)) {
-            let limits = self.core().limits.of(held.demand.unit, goal);
-            places.go(&limits, driver.now(), held.since);
-        }
-        let [Some(tag), _] = Self::commands(&held.op) else {
-            unreachable!("what waits is of a command");
-        };
-        let held_back = &mut self.core_mut().waiting.held_back;
-        if !Self::is_whole(&held.op) {
-            held_back.let_in.push((tag, held.demand));
-        }
-        work::spend(work::OPERATION_UNITS);
-        let HeldOp { op, stalls, .. } = held;
-        if !self.execute(&op, driver) {
-            self.wait(op);
-        }
-        if stalls {
-            self.run(driver);
-        }
-    }
-
-    /// Data of commands that wait has come since, and stands before what is behind it.
-    fn take_in_what_stalls<D: Driver>(&mut self, driver: &mut D) {
-        let stalls = |op: &ProtocolOp<Self>| !Self::is_whole(op) && self.core().stalls(op);
-        let mut ops = (self.core().waiting.held_back.queues.iter()).flat_map(|queue| &queue.ops);
-        let Some(held) = ops.find(|held| stalls(&held.op)) else {
-            return;
-        };
-        let tags = Self::commands(&held.op);
-        let taken = (self.core_mut().waiting.held_back).take(|op| Self::commands(op) == tags);
-        let op = taken.expect("it was found");
-        if !self.execute(&op, driver) {
-            self.wait(op);
-        }
-        self.run(driver);
-    }
-}
-
-impl<P: Protocol> Limited for P {}

@@ -265,7 +265,7 @@ fn floors_open_at(limits: &LimitList) -> Option<Nanos> {
 
 /// The place of an I/O in the line of one bucket.
 #[derive(Debug)]
-struct Place {
+struct TokenPlace {
     limit: Arc<ActiveLimit>,
     bucket: TokenBucket,
     tokens: u64,
@@ -275,16 +275,16 @@ struct Place {
 /// The places of an I/O that waits, in the lines of all limits that hold for it. Dropped, it
 /// leaves them to others.
 #[derive(Debug)]
-pub(crate) struct Places {
-    places: Vec<Place>,
+pub(crate) struct TokenPlaces {
+    places: Vec<TokenPlace>,
     cost: Cost,
 }
 
-impl Places {
+impl TokenPlaces {
     /// In no line yet.
-    pub(crate) fn new(cost: Cost) -> Places {
+    pub(crate) fn new(cost: Cost) -> TokenPlaces {
         let places = Vec::new();
-        Places { places, cost }
+        TokenPlaces { places, cost }
     }
 
     /// When the I/O may go under these limits; it stands in line at each that is new.
@@ -298,7 +298,7 @@ impl Places {
                     None => bucket.take(tokens, now),
                 };
                 let (limit, bucket) = (limit.clone(), bucket.clone());
-                self.places.push(Place {
+                self.places.push(TokenPlace {
                     limit,
                     bucket,
                     tokens,
@@ -306,13 +306,13 @@ impl Places {
                 });
             }
         }
-        before.iter().for_each(Place::give_back);
-        let last = self.last().map_or(0, Place::comes_at);
+        before.iter().for_each(TokenPlace::give_back);
+        let last = self.last().map_or(0, TokenPlace::comes_at);
         floors_open_at(limits).map_or(last, |floors| last.min(floors))
     }
 
     /// The place that is waited for longest.
-    fn last(&self) -> Option<&Place> {
+    fn last(&self) -> Option<&TokenPlace> {
         self.places.iter().max_by_key(|place| place.comes_at())
     }
 
@@ -328,7 +328,7 @@ impl Places {
     }
 }
 
-impl Place {
+impl TokenPlace {
     fn comes_at(&self) -> Nanos {
         self.bucket.comes_at(self.place)
     }
@@ -338,9 +338,9 @@ impl Place {
     }
 }
 
-impl Drop for Places {
+impl Drop for TokenPlaces {
     fn drop(&mut self) {
-        self.places.iter().for_each(Place::give_back);
+        self.places.iter().for_each(TokenPlace::give_back);
     }
 }
 

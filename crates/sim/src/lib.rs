@@ -32,7 +32,6 @@ mod target;
 mod work;
 mod world;
 
-pub use limits::LimitPlan;
 pub use outcome::{Failure, NfsOutcome, RunOutcome};
-pub use plan::{DhchapPlan, Lies, NfsRdmaPlan, PanicPlan, Plan};
+pub use plan::{DhchapPlan, Lies, LimitPlan, NfsRdmaPlan, PanicPlan, Plan};
 pub use run::{run, run_plan};

@@ -1,42 +1,17 @@
 //! Limits of what hosts read and write in a second, and whether they are kept.
 
-use random::Random;
 use reactor::Nanos;
 use server::{RateLimit, Rates};
 
 use crate::changes::host_nqn;
-use crate::plan::Plan;
+use crate::plan::{LimitPlan, Plan};
 use crate::target::{initiator_name, volume_name};
 use crate::world::S;
 
 /// What a limit lets go beyond its rate: what comes in a hundredth of a second, and one I/O.
 const SLACK_PERCENT: u64 = 1;
 
-/// A limit of one volume, or of one host.
-#[derive(Clone, Copy, Debug)]
-pub struct LimitPlan {
-    /// The volume that it is about, for all hosts.
-    pub volume: Option<usize>,
-    /// The host that it is about, on all volumes.
-    pub host: Option<usize>,
-    /// Reads and writes in a second.
-    pub iops: u64,
-    /// Bytes of them in a second.
-    pub bytes: u64,
-}
-
 impl LimitPlan {
-    /// Of a volume or a host of a plan.
-    pub fn new(plan: &Plan, r: &mut Random) -> LimitPlan {
-        let of_volume = r.percent(50);
-        LimitPlan {
-            volume: of_volume.then(|| r.below(plan.volumes.len() as u64) as usize),
-            host: (!of_volume).then(|| r.below(plan.hosts.len() as u64) as usize),
-            iops: r.pick(&[50, 500, 5_000]),
-            bytes: r.pick(&[4 << 20, 64 << 20]),
-        }
-    }
-
     fn is_about(&self, io: &MovedIo) -> bool {
         self.volume.is_none_or(|volume| volume == io.volume)
             && self.host.is_none_or(|host| host == io.host)

@@ -9,7 +9,6 @@ use random::Random;
 use reactor::Nanos;
 
 use crate::disk::DiskSettings;
-use crate::limits::LimitPlan;
 use crate::net::NetSettings;
 use crate::world::{MS, S, US};
 
@@ -357,6 +356,32 @@ pub struct Plan {
     pub limits: Vec<LimitPlan>,
 }
 
+/// A limit of one volume, or of one host.
+#[derive(Clone, Copy, Debug)]
+pub struct LimitPlan {
+    /// The volume that it is about, for all hosts.
+    pub volume: Option<usize>,
+    /// The host that it is about, on all volumes.
+    pub host: Option<usize>,
+    /// Reads and writes in a second.
+    pub iops: u64,
+    /// Bytes of them in a second.
+    pub bytes: u64,
+}
+
+impl LimitPlan {
+    /// Of a volume or a host of a plan.
+    pub fn new(plan: &Plan, r: &mut Random) -> LimitPlan {
+        let of_volume = r.percent(50);
+        LimitPlan {
+            volume: of_volume.then(|| r.below(plan.volumes.len() as u64) as usize),
+            host: (!of_volume).then(|| r.below(plan.hosts.len() as u64) as usize),
+            iops: r.pick(&[50, 500, 5_000]),
+            bytes: r.pick(&[4 << 20, 64 << 20]),
+        }
+    }
+}
+
 /// Documents that are applied while hosts work.
 #[derive(Clone, Copy, Debug)]
 pub struct AppliesPlan {
@@ -390,6 +415,8 @@ pub struct PanicPlan {
 
 /// Makes one seed's chance another's.
 const NFS: u64 = 0x6e66_735f_6e66_735f;
+/// What a connection may spend in one turn.
+const TURN_UNITS: [u64; 4] = [8, 64, 512, machine::work::TURN_UNITS_MAX];
 const TURNS: u64 = 0x7475_726e_7475_726e;
 
 /// Names of a directory that is large: looking at each would take longer than a turn.
@@ -464,8 +491,7 @@ impl Plan {
         plan.some_are_initiators(r);
         // Chance of its own, so that the rest of a seed is what it would be without.
         plan.nfs = nfs(&mut Random::new(seed ^ NFS));
-        let turns = [8, 64, 512, machine::work::TURN_UNITS_MAX];
-        plan.turn_units_max = Random::new(seed ^ TURNS).pick(&turns);
+        plan.turn_units_max = Random::new(seed ^ TURNS).pick(&TURN_UNITS);
         plan.flip_bits(&mut Random::new(seed ^ FLIPS));
         plan.meet_on_two_stripes(&mut Random::new(seed ^ STRIPES));
         plan.copy_beside_reservations(&mut Random::new(seed ^ COPIES));
@@ -479,18 +505,18 @@ impl Plan {
         plan.choose_transports(seed);
         plan.authenticate(&mut Random::new(seed ^ DHCHAP));
         plan.prove_users(&mut Random::new(seed ^ USERS_PROVE));
-        plan.limit(&mut Random::new(seed ^ LIMITS));
-        plan
+        plan.limit(&mut Random::new(seed ^ LIMITS))
     }
 }
 
 impl Plan {
     /// In some seeds volumes or hosts have limits.
-    fn limit(&mut self, r: &mut Random) {
+    fn limit(mut self, r: &mut Random) -> Plan {
         if r.one_in(4) {
-            let limits = (0..r.between(1, 2)).map(|_| LimitPlan::new(self, r));
+            let limits = (0..r.between(1, 2)).map(|_| LimitPlan::new(&self, r));
             self.limits = limits.collect();
         }
+        self
     }
 
     /// A third of the hosts speaks iSCSI.

@@ -1,8 +1,8 @@
 //! The columns of each kind of answer.
 
 use api::{
-    AuditRecord, ConfigObject, ConnectionStatus, EventLine, HistoryEntry, Host,
-    IscsiSession, NfsClient, RefusalSummary,
+    AuditRecord, ConfigObject, ConnectionStatus, EventLine, HistoryEntry, Host, IscsiSession,
+    NfsClient, RefusalSummary,
 };
 
 use crate::{Cell, NamedRates};

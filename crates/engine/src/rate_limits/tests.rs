@@ -27,7 +27,7 @@ fn of_disk0(limits: &RateLimits) -> Vec<Arc<ActiveLimit>> {
 /// millisecond.
 struct Host {
     cost: Cost,
-    places: Option<Places>,
+    places: Option<TokenPlaces>,
     went: u64,
 }
 
@@ -42,7 +42,10 @@ impl Host {
 
     fn look(&mut self, limits: &LimitList, now: Nanos) {
         loop {
-            let mut places = self.places.take().unwrap_or_else(|| Places::new(self.cost));
+            let mut places = self
+                .places
+                .take()
+                .unwrap_or_else(|| TokenPlaces::new(self.cost));
             if places.goes_at(limits, now) > now {
                 self.places = Some(places);
                 return;
@@ -105,7 +108,7 @@ fn hosts_that_share_a_limit_have_equal_parts_of_it() {
 }
 
 #[test]
-fn what_is_within_a_floor_waits_for_no_other_limit_and_counts_against_it() {
+fn io_within_a_floor_waits_for_no_other_limit_and_counts_against_it() {
     let limits = RateLimits::default();
     let all = Rates {
         iops: Some(1_000),
@@ -149,7 +152,7 @@ fn a_limit_goes_on_under_its_name_whatever_else_comes_and_goes() {
     };
     limits.set(vec![limit("a", rates(1))], 0);
     take(&of_disk0(&limits), READ, 0);
-    let mut waits = Places::new(READ);
+    let mut waits = TokenPlaces::new(READ);
     assert_eq!(waits.goes_at(&of_disk0(&limits), 0), SECOND);
     limits.set(vec![limit("b", rates(50)), limit("a", rates(2))], 0);
     assert_eq!(waits.goes_at(&of_disk0(&limits), 0), SECOND / 2);
@@ -220,7 +223,7 @@ fn it_is_told_what_has_waited_for_which_limit() {
     );
     let own = of_disk0(&limits);
     take(&own, READ, 0);
-    let mut waits = Places::new(READ);
+    let mut waits = TokenPlaces::new(READ);
     let at = waits.goes_at(&own, 0);
     waits.go(&own, at, 0);
     let delays: Vec<_> = limits.figures().iter().map(|limit| limit.delays).collect();

@@ -3,8 +3,8 @@
 use store::meter::IoOp;
 
 use super::*;
-use crate::held_back::Limited;
-use crate::rate_limits::{Places, RateLimit, RateLimits, Rates};
+use crate::rate_limits::{RateLimit, RateLimits, Rates, TokenPlaces};
+use crate::waiting::Limited;
 
 /// So many I/Os of one second, for which a limit is waited longer than for any test.
 const DEEP: usize = 3_600;
@@ -61,7 +61,7 @@ impl Bench {
 }
 
 #[test]
-fn what_a_limit_holds_back_has_not_begun_and_goes_in_its_order_when_the_limit_goes() {
+fn io_that_a_limit_holds_back_has_not_begun_and_goes_in_its_order_when_the_limit_goes() {
     let mut bench = limited();
     bench.receive(&[1, 2, 3]);
     assert_eq!(
@@ -112,7 +112,7 @@ fn a_limit_holds_for_what_waits_as_soon_as_it_is_another() {
 }
 
 #[test]
-fn what_a_limit_holds_back_can_be_aborted_and_leaves_its_place_to_others() {
+fn io_that_a_limit_holds_back_can_be_aborted_and_leaves_its_place_to_others() {
     let mut bench = limited();
     bench.receive(&[1, 2]);
     bench.look();
@@ -136,7 +136,7 @@ fn what_a_limit_holds_back_can_be_aborted_and_leaves_its_place_to_others() {
     let opens_at = |limits: &RateLimits| {
         let limits = limits.of(&bench.host.name, 0, Goal::Volume("disk0"));
         let cost = bench.link.machine.demand.expect("each reads").cost();
-        Places::new(cost).goes_at(&limits, bench.driver.now())
+        TokenPlaces::new(cost).goes_at(&limits, bench.driver.now())
     };
     assert_eq!(Some(opens_at(&bench.shared.rate_limits)), first);
 }
@@ -158,7 +158,7 @@ fn data_that_stands_before_what_comes_behind_keeps_it_from_being_received_while_
 }
 
 #[test]
-fn what_finds_no_memory_after_it_has_waited_for_a_limit_waits_for_no_limit_again() {
+fn io_that_finds_no_memory_after_it_has_waited_for_a_limit_waits_for_no_limit_again() {
     let mut bench = limited();
     bench.link.machine.ops_with_memory = 0;
     bench.receive(&[1]);

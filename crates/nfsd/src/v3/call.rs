@@ -20,7 +20,6 @@ use crate::duplicate_request_cache::{AddressReplies, CallBegun, CallKey};
 use crate::payload::{self, Reading, Writing, begin_read, begin_write};
 use crate::state;
 use crate::{Granted, Nfsd, View};
-use engine::Demand;
 use engine::held_back::OwnLimits;
 use engine::payload::File;
 
@@ -139,10 +138,8 @@ enum V3Next<'a> {
     Ask(FsOp<'a>),
     /// The procedure ends so.
     Refused(nfsstat3),
-    /// To be begun again when there is memory.
-    NoMemory,
-    /// To be begun again when a limit lets this go.
-    HeldBack(Demand),
+    /// To be begun again when there is memory, or a limit lets it go.
+    Waits(Step),
 }
 
 /// Where a step may look and act.
@@ -286,8 +283,7 @@ impl V3CallState {
             self.known = None;
             return Step::Sent;
         }
-        let asked = V3Asked::read(self.procedure, args);
-        let asked = asked.expect("it was read when it came");
+        let asked = V3Asked::read(self.procedure, args).expect("it was read when it came");
         while let Some(&step) = steps(self.procedure).0.get(self.at) {
             let Some(granted) = self.granted(&around.peer.view) else {
                 break;
@@ -322,11 +318,10 @@ impl V3CallState {
                     self.status = status;
                     continue;
                 }
-                V3Next::NoMemory => {
+                V3Next::Waits(step) => {
                     payload::keep(around.link, around.pool, tag);
-                    return Step::NoMemory;
+                    return step;
                 }
-                V3Next::HeldBack(demand) => return Step::HeldBack(demand),
                 V3Next::Ask(op) => {
                     let caller = self.caller(around.time);
                     let fs = granted.export.fs();
@@ -530,7 +525,7 @@ impl V3CallState {
             && let Some(demand) = with.granted.held_back(limits, count, with.now)
         {
             self.is_let_go = true;
-            return V3Next::HeldBack(demand);
+            return V3Next::Waits(Step::HeldBack(demand));
         }
         let caller = self.caller(with.time);
         let from = File {
@@ -542,7 +537,7 @@ impl V3CallState {
         let begun = begin_read(with.pool, from, (offset, count), is_protected);
         let (data, next) = match begun {
             Err(error) => return V3Next::Done(Err(error)),
-            Ok(Reading::NoMemory) => return V3Next::NoMemory,
+            Ok(Reading::NoMemory) => return V3Next::Waits(Step::NoMemory),
             Ok(Reading::Lent(loan, is_end)) => {
                 let len = loan.len();
                 let data = (len > 0).then(|| CommandMemory::loan(loan));
@@ -577,7 +572,7 @@ impl V3CallState {
             Err(error) => V3Next::Done(Err(error)),
             Ok(Writing::Done(written)) => V3Next::Done(Ok(Output::Written(written))),
             Ok(Writing::Ask(op)) => V3Next::Ask(op),
-            Ok(Writing::NoMemory) => V3Next::NoMemory,
+            Ok(Writing::NoMemory) => V3Next::Waits(Step::NoMemory),
         }
     }
 

@@ -15,8 +15,8 @@ mod live;
 mod login;
 mod memory;
 mod order;
-mod rdma;
 mod rate_limits;
+mod rdma;
 mod reads;
 #[path = "../shared/report.rs"]
 mod report;

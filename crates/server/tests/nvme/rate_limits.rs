@@ -139,7 +139,7 @@ fn a_fused_pair_waits_for_a_limit_as_one_and_is_done_as_one(backend: Choice) {
 
 /// Whichever protocol an I/O comes by, it takes of the same budget.
 #[each_driver]
-fn what_one_protocol_takes_of_a_limit_the_other_has_not(backend: Choice) {
+fn io_by_one_protocol_takes_of_a_limit_that_the_other_has_too(backend: Choice) {
     let mut limit = on_ram(iops(1));
     limit.rates.burst_s = 4;
     let running = serve(backend, vec![limit]);
@@ -217,7 +217,7 @@ fn a_limit_is_about_what_all_of_its_lists_name(backend: Choice) {
 
 /// With its connection goes what waits on it, and its place in the line.
 #[each_driver]
-fn what_waits_for_a_limit_ends_with_its_connection(backend: Choice) {
+fn commands_that_wait_for_a_limit_end_with_their_connection(backend: Choice) {
     let running = serve(backend, vec![on_ram(one_of(BLOCK as u64))]);
     let address = running.addresses()[0];
     let initiator = Initiator::connect(address, backend);

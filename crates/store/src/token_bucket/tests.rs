@@ -82,7 +82,7 @@ fn a_rate_is_kept_to_two_in_a_hundred_over_every_second() {
 }
 
 #[test]
-fn what_takes_more_than_comes_in_a_second_goes_and_others_wait_until_it_is_paid() {
+fn taker_of_more_than_comes_in_a_second_goes_and_others_wait_until_it_is_paid() {
     let bucket = TokenBucket::new(rate(1 << 20, 0), 0);
     let mut one = Threads::new(1);
     one.run(&bucket, (0, 13 * SECOND), MS, 4 << 20);
@@ -92,7 +92,7 @@ fn what_takes_more_than_comes_in_a_second_goes_and_others_wait_until_it_is_paid(
 }
 
 #[test]
-fn what_nothing_took_stays_for_as_long_as_a_burst_is() {
+fn tokens_that_nothing_took_stay_for_as_long_as_a_burst_is() {
     let bucket = TokenBucket::new(rate(100, 5), 0);
     let mut one = Threads::new(1);
     one.run(&bucket, (0, SECOND), MS, 1);
@@ -153,7 +153,7 @@ fn tokens_that_are_given_back_are_anothers() {
 }
 
 #[test]
-fn what_goes_anyway_leaves_no_debt_beyond_itself() {
+fn taker_that_goes_anyway_leaves_no_debt_beyond_itself() {
     let bucket = TokenBucket::new(rate(10, 0), 0);
     for _ in 0..1_000 {
         bucket.take_without_debt(1, SECOND);
