@@ -39,6 +39,7 @@ impl Slow {
             product: None,
             revision: None,
             read_only: false,
+            is_thin: false,
             volatile_cache: false,
             atomic_bytes: BLOCK as u32,
             atomic_power_fail_bytes: BLOCK as u32,
