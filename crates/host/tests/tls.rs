@@ -221,7 +221,11 @@ fn wrong_expired_and_foreign_keys_open_nothing() {
     let reasons: Vec<&str> = refusals.iter().map(|refusal| &*refusal.reason).collect();
     let told = |what| reasons.iter().filter(|why| why.contains(what)).count();
     assert_eq!(told("no host has the TLS identity"), 3, "{reasons:?}");
-    assert_eq!(told("has expired: give the host"), 1, "{reasons:?}");
+    assert_eq!(
+        told("has expired or was revoked: give the host"),
+        1,
+        "{reasons:?}"
+    );
     let names: Vec<_> = refusals
         .iter()
         .map(|refusal| refusal.host.as_deref())

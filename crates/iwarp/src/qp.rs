@@ -510,7 +510,7 @@ impl Qp {
         let behind_message = STAGE_HEADERS + SHORT_SEND + u32::from(head);
         match left {
             0 => behind_message,
-            ..=LAST_SEGMENT_MAX => behind_message + LAST_SEGMENT_HEADERS + left as u32,
+            1..=LAST_SEGMENT_MAX => behind_message + LAST_SEGMENT_HEADERS + left as u32,
             _ => STAGE_HEADERS,
         }
     }

@@ -162,6 +162,12 @@ impl IserTarget {
         } = SentPdu::parse(self.qp.head())?;
         refuse_data_out(bhs)?;
         let is_too_long = data_len > connection.keys().max_recv_data_segment_length;
+        if is_too_long && bhs.ahs_len() > 0 {
+            // The connection would wait for the AHS before it looks at the data.
+            return Err(IserError::Message(
+                "its data is longer than the target takes",
+            ));
+        }
         if !is_too_long && !has_memory(bhs, data_len, connection) {
             self.qp
                 .body_into_head(AHS_LEN_MAX as u32 + padded(data_len));

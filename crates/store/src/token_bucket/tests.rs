@@ -192,20 +192,20 @@ proptest! {
             prop_assert_eq!(bucket.has_come(place, now), bucket.comes_at(place) <= now);
             if bucket.has_come(place, now) {
                 places[at] = None;
-                went.push((now, costs[at]));
+                went.push((now, place.wrapping_add(bucket.kept), costs[at]));
             }
         }
-        for (first, (from, _)) in went.iter().enumerate() {
-            let (mut all, mut last) = (0, 0);
-            for (at, cost) in &went[first..] {
-                // What goes last may cost what it likes: it is paid afterwards.
+        for (first, (from, ..)) in went.iter().enumerate() {
+            // What has the last place may cost what it likes: it is paid afterwards.
+            let (mut all, mut last) = (0, (0, 0));
+            for (at, place, cost) in &went[first..] {
                 let come = u128::from(at - from) * u128::from(per_second) / u128::from(SECOND);
                 let kept = u128::from(bucket.kept);
                 // A place was taken when it was looked for, and may go later than it could.
                 let held: u64 = costs.iter().sum();
-                all += last;
-                last = *cost;
-                prop_assert!(u128::from(all) <= come + kept + u128::from(held) + 1);
+                all += *cost;
+                last = last.max((*place, *cost));
+                prop_assert!(u128::from(all - last.1) <= come + kept + u128::from(held) + 1);
             }
         }
     }

@@ -364,7 +364,7 @@ fn object_that_others_name_is_not_removed_and_they_are_told() {
             "volume/disk1",
             &[
                 "subsystem/nqn.2026-01.io.weft:second/namespace/1",
-                "and 1 more",
+                "and 2 more",
             ][..],
         ),
         ("file_system/files", &["export//files"]),
