@@ -20,6 +20,12 @@ cp $keys/guest.keytab /etc/krb5.keytab
 printf '%s\n' "[General]" "Domain = test" "[Translation]" "Method = nsswitch" >/etc/idmapd.conf
 echo 'create id_resolver * * /usr/sbin/nfsidmap -t 600 %k %d' >/etc/request-key.conf
 
+# gssd [WORDS]: rpc.gssd, once the kernel can ask it: until then mounts are denied.
+gssd() {
+    rpc.gssd "$@" -p $pipes
+    until_true "rpc.gssd" 'ls -l /proc/"$(pidof rpc.gssd)"/fd 2>/dev/null | grep -q "/gssd$"'
+}
+
 # tickets USER [WORDS]: new ones, where rpc.gssd looks for them.
 tickets() {
     user=$1
@@ -64,7 +70,7 @@ for user in daemon bin; do
     chown $user:$user /mnt/$user
 done
 detach
-rpc.gssd -p $pipes
+gssd
 tickets daemon
 tickets bin
 random /tmp/content 1048576
@@ -103,7 +109,7 @@ step owners by name
 # Now root acts by its own ticket: weft knows it as root.
 kill "$(pidof rpc.gssd)" || fail "no rpc.gssd"
 until_true "the end of rpc.gssd" '! pidof rpc.gssd >/tmp/said'
-rpc.gssd -n -p $pipes
+gssd -n
 tickets root
 for version in 4.2 4.1 4.0; do
     attach $version krb5p
@@ -126,7 +132,7 @@ detach
 rm /tmp/krb5cc_0
 kill "$(pidof rpc.gssd)" || fail "no rpc.gssd"
 until_true "the end of rpc.gssd" '! pidof rpc.gssd >/tmp/said'
-rpc.gssd -p $pipes
+gssd
 
 step ticket that expires and is renewed
 attach 4.2 krb5i
