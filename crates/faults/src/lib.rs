@@ -13,8 +13,6 @@ pub enum Fault {
     EarlyAck,
     /// I/Os on a file do not wait for each other.
     NoLocks,
-    /// The same of I/Os on a volume that is made of others.
-    NoLocksOverParts,
     /// A range that lies in several stripes is locked in the first alone.
     LockOneStripe,
     /// Others come between a Compare and the Write that is fused with it.

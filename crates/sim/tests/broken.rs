@@ -51,15 +51,6 @@ fn has_dir(plan: &mut Plan) -> bool {
     plan.nfs.as_ref().is_some_and(|nfs| nfs.is_dir)
 }
 
-/// All volumes are made of slices of a file.
-fn is_made_of_slices(plan: &mut Plan) -> bool {
-    (plan.applies, plan.faults.changes) = (None, 0);
-    for volume in &mut plan.volumes {
-        (volume.lies, volume.slices) = (Lies::File, 8);
-    }
-    true
-}
-
 /// Hosts flush a file whose syncs fail.
 fn fails_to_sync(plan: &mut Plan) -> bool {
     plan.volumes[0].lies = Lies::File;
@@ -457,15 +448,6 @@ fn users_that_are_taken_for_others_are_found() {
 fn files_without_locks_are_found() {
     is_found(
         Fault::NoLocks,
-        &["cannot be what", "in part", "bytes that were never"],
-    );
-}
-
-#[test]
-fn volumes_that_are_made_of_others_without_locks_are_found() {
-    is_found_where(
-        is_made_of_slices,
-        Fault::NoLocksOverParts,
         &["cannot be what", "in part", "bytes that were never"],
     );
 }

@@ -5,7 +5,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use faults::Fault;
 use machine::work;
 use mem::Loan;
 use reactor::{FileIo, Token};
@@ -89,7 +88,6 @@ impl Composite {
     fn claim(&self, io: &Io) -> Option<Claim> {
         let (offset, len) = io.extent();
         let moves = !matches!(io, Io::Flush | Io::Verify { .. });
-        let moves = moves && !faults::is(Fault::NoLocksOverParts);
         let locks = moves && len > 0 && self.locks.is_some() && !self.base.info.read_only;
         locks.then(|| Claim::new(offset, len, !io.leaves_volume_unchanged()))
     }
