@@ -967,9 +967,7 @@ impl<S: Protocols, D: Driver> Handler<D, S::Mail> for Shard<S> {
     }
 
     fn on_deadline(&mut self, driver: &mut D, now: Nanos) {
-        if !faults::is(Fault::SleepOn) {
-            self.wake(driver, self.wakes.due(now));
-        }
+        self.wake(driver, self.wakes.due(now));
         if self.tick_at.is_some_and(|at| at <= now) {
             self.on_tick(driver, now);
         }

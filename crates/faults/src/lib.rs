@@ -58,8 +58,6 @@ pub enum Fault {
     ChangesAreReads,
     /// An I/O that goes at once takes nothing of its limits.
     FreeIos,
-    /// What waits for a limit is not looked at when its time has come.
-    SleepOn,
     /// Whether a host may write where it copies to is not looked at.
     CopyUnasked,
     /// What a host may do is asked once and never again.

@@ -746,15 +746,6 @@ fn ios_that_count_against_no_limit_are_found() {
 }
 
 #[test]
-fn ios_that_wait_for_a_limit_for_ever_are_found() {
-    is_found_where(
-        is_limited,
-        Fault::SleepOn,
-        &["not within", "was answered after"],
-    );
-}
-
-#[test]
 fn a_target_that_serves_on_after_a_panic_is_found() {
     is_found(Fault::KeepServing, &["after a panic"]);
 }
