@@ -72,7 +72,10 @@ fn session(name: &str, system: &'static System, hash: PskHash, cipher: &str) {
         log.contains("no host has the TLS identity that it says"),
         "{log}"
     );
-    assert!(log.contains("has expired or was revoked: give the host one"), "{log}");
+    assert!(
+        log.contains("has expired or was revoked: give the host one"),
+        "{log}"
+    );
     let is_old = log.contains("derives its TLS key as libnvme up to 1.13 does");
     assert_eq!(is_old, std::ptr::eq(system, &TRIXIE), "{log}");
     target.expect_orderly_end();
