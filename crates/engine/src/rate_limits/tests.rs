@@ -211,7 +211,7 @@ fn limits_hold_for_what_they_name_and_for_all_where_they_name_nothing() {
 }
 
 #[test]
-fn it_is_told_what_has_waited_for_which_limit() {
+fn waits_are_told_by_their_limit() {
     let limits = RateLimits::default();
     let rates = |iops| Rates {
         iops: Some(iops),
