@@ -225,22 +225,39 @@ fn step(arguments: &[&str], is_ci: bool) -> std::io::Result<(bool, Vec<Ignored>)
             command.env(INCREMENTAL, "0");
         }
     }
-    // One pipe for both, so that a test's line stands behind its program's.
-    let (reader, writer) = std::io::pipe()?;
-    command.stdin(Stdio::null()).stdout(writer.try_clone()?);
-    let mut child = command.stderr(writer).spawn()?;
-    // With it go our ends for writing, or reading would never end.
-    drop(command);
     let mut found = TestsTold::default();
-    for line in BufReader::new(reader).split(b'\n') {
+    let success = shown(&mut command, |line| found.line(line))?;
+    Ok((success, found.ignored()))
+}
+
+/// Runs a command, shows its lines and gives them to `heard`; whether it succeeded.
+/// A process that it leaves behind is not waited for.
+fn shown(command: &mut Command, mut heard: impl FnMut(&str)) -> std::io::Result<bool> {
+    // One pipe for both, so that a test's line stands behind its program's.
+    let (reader, mut writer) = std::io::pipe()?;
+    command.stdin(Stdio::null()).stdout(writer.try_clone()?);
+    let mut child = command.stderr(writer.try_clone()?).spawn()?;
+    let waiting = std::thread::spawn(move || {
+        let status = child.wait();
+        // The last line: the pipe itself ends when the last process that has it does.
+        writer.write_all(b"\n\0\n")?;
+        status
+    });
+    let lines = BufReader::new(reader).split(b'\n');
+    for line in lines {
         let line = line?;
+        if line == b"\0" {
+            break;
+        }
         let mut out = std::io::stdout().lock();
         out.write_all(&line)?;
         out.write_all(b"\n")?;
-        found.line(&String::from_utf8_lossy(&line));
+        heard(&String::from_utf8_lossy(&line));
     }
-    let success = child.wait()?.success();
-    Ok((success, found.ignored()))
+    let status = waiting
+        .join()
+        .unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+    Ok(status?.success())
 }
 
 /// What the lines of tests told so far.
@@ -308,6 +325,18 @@ mod tests {
         let mut found = TestsTold::default();
         lines.lines().for_each(|line| found.line(line));
         found.ignored()
+    }
+
+    #[test]
+    fn process_that_a_command_leaves_behind_is_not_waited_for() {
+        let mut shell = Command::new("sh");
+        shell.args(["-c", "sleep 60 & echo $!; exit 1"]);
+        let mut told = Vec::new();
+        let success = shown(&mut shell, |line| told.push(line.to_owned()));
+        assert!(!success.expect("a shell"));
+        let kill = Command::new("kill").arg(&told[0]).status();
+        // It was still there, with the pipe.
+        assert!(kill.expect("kill").success());
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use serde_json::Value;
 use crate::admin::{Admin, exchange};
 use crate::connected::{HOST, INITIATOR, Open};
 use crate::reload::Load;
-use crate::serving::{PATIENCE, free_port, good, serve, text, weft};
+use crate::serving::{Ends, PATIENCE, free_port, good, serve, text, weft};
 use crate::told::end_in_order;
 
 /// Those who may follow at a time.
@@ -128,35 +128,27 @@ fn events_tell_who_came_what_was_refused_changed_and_evicted() {
 
 /// A `weft events --follow`.
 struct Follower {
-    child: Child,
+    _weft: Ends,
     lines: Receiver<Value>,
-}
-
-impl Drop for Follower {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
 }
 
 impl Follower {
     fn of(admin: &Admin) -> Follower {
         let socket = admin.file.path.with_file_name("admin.sock");
-        let mut child = Command::new(env!("CARGO_BIN_EXE_weft"))
-            .args(["events", "--follow", "--json", "--at"])
+        let mut weft = Command::new(env!("CARGO_BIN_EXE_weft"));
+        weft.args(["events", "--follow", "--json", "--at"])
             .arg(socket)
             .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()
-            .expect("weft starts");
-        let out = BufReader::new(child.stdout.take().expect("a pipe"));
+            .stderr(Stdio::null());
+        let mut weft = Ends::start(&mut weft);
+        let out = BufReader::new(weft.0.stdout.take().expect("a pipe"));
         let (tell, lines) = channel();
         std::thread::spawn(move || {
             for line in out.lines().map_while(Result::ok) {
                 let _ = tell.send(serde_json::from_str(&line).expect("JSON"));
             }
         });
-        Follower { child, lines }
+        Follower { _weft: weft, lines }
     }
 
     /// The next one.

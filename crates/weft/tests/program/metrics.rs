@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 
 use needs::needs;
 
-use crate::serving::{File, PATIENCE, Serving, file, free_port, serve, text, weft};
+use crate::serving::{Ends, File, PATIENCE, Serving, file, free_port, serve, text, weft};
 use crate::told::end_in_order;
 
 const TABLE_BEGINS: &str = "<!-- The table is made by a test. -->\n";
@@ -118,16 +118,6 @@ fn families(metrics: &str) -> BTreeMap<String, (String, String)> {
     families
 }
 
-/// A process that ends with the test.
-struct Ends(Child);
-
-impl Drop for Ends {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 /// What volumes and exports count of themselves is what reactors count, and it is all.
 #[test]
 fn metrics_count_every_io_by_protocol_and_volume_and_time_one_in_64() {
@@ -187,7 +177,7 @@ fn figures_of_a_load_say_what_the_metrics_say_and_time_hosts_and_their_stages() 
         .args(["--hostnqn", "nqn.2026-01.io.weft:loads"])
         .stdout(Stdio::null())
         .stderr(Stdio::null());
-    let load = Ends(perf.spawn().expect("it starts"));
+    let load = Ends::start(&mut perf);
     let deadline = std::time::Instant::now() + PATIENCE;
     let is_timed = |host: &api::HostFigures| {
         let of = |op: &api::FigureOp| host.ops.get(op).map_or(0, |of| of.times.count());
@@ -253,7 +243,7 @@ fn metrics_tell_hosts_that_are_connected_and_forget_volumes_that_are_gone() {
         .args(["--hostnqn", &host.replace('\\', "")])
         .stdout(Stdio::null())
         .stderr(Stdio::null());
-    let load = Ends(perf.spawn().expect("it starts"));
+    let load = Ends::start(&mut perf);
     let of_host = format!("host=\"{host}\"");
     let deadline = std::time::Instant::now() + PATIENCE;
     let metrics = loop {

@@ -1,9 +1,9 @@
 //! Hosts that read and write while the configuration changes beside them.
 
 use std::fmt::Write as _;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 
-use super::serving::{NO_ADMIN, Serving, file, free_port, serve, text};
+use super::serving::{Ends, NO_ADMIN, Serving, file, free_port, serve, text};
 
 const RELOADS: u64 = 50;
 const NQN: &str = "nqn.2026-01.io.weft:stays";
@@ -77,14 +77,7 @@ fn document(ports: &[u16; 6], bits: u64) -> String {
 }
 
 /// A load whose every block is checked; it ends by a signal.
-pub struct Load(Child);
-
-impl Drop for Load {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
+pub struct Load(Ends);
 
 impl Load {
     pub fn start(url: &str) -> Load {
@@ -94,20 +87,19 @@ impl Load {
     /// By a host that more options describe.
     pub fn start_as(url: &str, more: &[&str]) -> Load {
         let load = ["--rw", "randrw", "--verify", "--size", "4MiB", "--bs", "4k"];
-        let weft = Command::new(env!("CARGO_BIN_EXE_weft"))
-            .args(["perf", url, "--runtime", "600s", "--ramp-time", "0"])
+        let mut weft = Command::new(env!("CARGO_BIN_EXE_weft"));
+        weft.args(["perf", url, "--runtime", "600s", "--ramp-time", "0"])
             .args(load)
             .args(more)
             .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn();
-        Load(weft.expect("weft starts"))
+            .stderr(Stdio::piped());
+        Load(Ends::start(&mut weft))
     }
 
     pub fn end(mut self) {
-        let ended = self.0.try_wait().expect("our child");
+        let ended = self.0.0.try_wait().expect("our child");
         let is_running = ended.is_none();
-        let pid = self.0.id();
+        let pid = self.0.0.id();
         if is_running {
             let mut kill = Command::new("sh");
             let status = kill.args(["-c", &format!("kill -INT {pid}")]).status();
@@ -118,9 +110,9 @@ impl Load {
             pipe.read_to_end(&mut bytes).expect("a pipe");
             text(&bytes)
         };
-        let shown = told(Box::new(self.0.stdout.take().expect("a pipe")));
-        let errors = told(Box::new(self.0.stderr.take().expect("a pipe")));
-        let code = self.0.wait().expect("our child").code();
+        let shown = told(Box::new(self.0.0.stdout.take().expect("a pipe")));
+        let errors = told(Box::new(self.0.0.stderr.take().expect("a pipe")));
+        let code = self.0.0.wait().expect("our child").code();
         assert!(is_running, "it ended before: {shown} {errors}");
         assert_eq!(code, Some(0), "{shown} {errors}");
     }

@@ -31,6 +31,22 @@ pub fn end_of(command: &mut Command) -> Output {
     child.wait_with_output().expect("our child")
 }
 
+/// A command that goes on until it is dropped.
+pub struct Ends(pub Child);
+
+impl Ends {
+    pub fn start(command: &mut Command) -> Ends {
+        Ends(command.spawn().expect("it starts"))
+    }
+}
+
+impl Drop for Ends {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
 /// An output without a reader.
 pub fn unread() -> Stdio {
     let (reader, writer) = std::io::pipe().expect("a pipe");

@@ -8,7 +8,7 @@ use std::process::{Command, Output, Stdio};
 
 use needs::needs;
 
-use crate::serving::{File, Serving, end_of, file, free_port, good, serve, text, weft};
+use crate::serving::{Ends, File, Serving, end_of, file, free_port, good, serve, text, weft};
 use crate::told::end_in_order;
 
 /// Certificates of an authority, made by OpenSSL in a folder of their own.
@@ -255,19 +255,15 @@ fn certificate_lets_its_client_in_for_the_role_of_its_name_over_tls() {
     assert!(events.contains("login-refused"), "{events}");
     let ca = tls.authority.path("ca.pem");
     let [certificate, key] = ["pem", "key"].map(|end| tls.authority.path(&format!("watch.{end}")));
-    let followed = Command::new(env!("CARGO_BIN_EXE_weft"))
-        .args([
-            "events", "--follow", "--since", "0", "--at", &tls.url, "--ca", &ca,
-        ])
-        .args(["--certificate", &certificate, "--key", &key])
-        .stdout(Stdio::piped())
-        .spawn();
-    let mut followed = followed.expect("weft starts");
-    let lines = BufReader::new(followed.stdout.take().expect("a pipe")).lines();
+    let mut followed = Command::new(env!("CARGO_BIN_EXE_weft"));
+    let place = ["--since", "0", "--at", &tls.url, "--ca", &ca];
+    followed.args(["events", "--follow"]).args(place);
+    followed.args(["--certificate", &certificate, "--key", &key]);
+    let mut followed = Ends::start(followed.stdout(Stdio::piped()));
+    let lines = BufReader::new(followed.0.stdout.take().expect("a pipe")).lines();
     let mut lines = lines.map_while(Result::ok);
     assert!(lines.any(|line| line.contains("login-refused")));
-    followed.kill().expect("our child");
-    followed.wait().expect("our child");
+    drop(followed);
     // Addresses to log in by are given at the socket alone.
     expect_refused(&tls.ask("ops", &["login"]), 1, &["Unix socket alone"]);
     end_in_order(tls.serving);

@@ -1,20 +1,20 @@
 //! What is shown of hosts at work: on a terminal, and as lines for programs.
 
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use needs::needs;
 use serde_json::Value;
 
 use crate::admin::with_socket;
-use crate::serving::{PATIENCE, file, free_port, good, serve, text, weft};
+use crate::serving::{Ends, PATIENCE, file, free_port, good, serve, text, weft};
 use crate::told::end_in_order;
 
 const HOST: &str = "nqn.2026-01.io.weft:loads";
 
 /// A host that writes to the target of [`good`] until it is dropped.
-struct Load(Child);
+struct Load(Ends);
 
 impl Load {
     fn start(port: u16) -> Load {
@@ -26,14 +26,7 @@ impl Load {
             .args(["--hostnqn", HOST])
             .stdout(Stdio::null())
             .stderr(Stdio::null());
-        Load(perf.spawn().expect("it starts"))
-    }
-}
-
-impl Drop for Load {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
+        Load(Ends::start(perf))
     }
 }
 

@@ -1,33 +1,22 @@
 //! Answers that are printed anew.
 
 use std::io::{BufRead, BufReader};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
 use crate::connected::Open;
+use crate::serving::Ends;
 use crate::told::end_in_order;
-
-struct Watching(Child);
-
-impl Drop for Watching {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
 
 impl Open {
     /// So many lines of a command that goes on.
     fn watched(&self, arguments: &[&str], count: usize) -> Vec<String> {
         let socket = self.file.path.with_file_name("admin.sock");
-        let child = Command::new(env!("CARGO_BIN_EXE_weft"))
-            .args(arguments)
-            .args(["--watch", "1", "--at"])
-            .arg(socket)
-            .stdout(Stdio::piped())
-            .spawn();
-        let mut watching = Watching(child.expect("weft starts"));
+        let mut weft = Command::new(env!("CARGO_BIN_EXE_weft"));
+        weft.args(arguments).args(["--watch", "1", "--at"]);
+        weft.arg(socket).stdout(Stdio::piped());
+        let mut watching = Ends::start(&mut weft);
         let out = BufReader::new(watching.0.stdout.take().expect("a pipe"));
         let lines = out.lines().map_while(Result::ok).take(count).collect();
         assert!(
