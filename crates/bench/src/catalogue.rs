@@ -15,6 +15,7 @@ mod sizes;
 #[cfg(test)]
 mod tests;
 mod tls;
+mod volumes;
 
 use super::load::{Load, LoadProtocol, Subject};
 use super::measured::{Effort, Quantity, SeriesRole};
@@ -50,6 +51,8 @@ pub const CATALOGUE: &[SweepSpec] = &[
     tls::READ,
     tls::WRITE,
     tls::CONNECTIONS,
+    volumes::READ,
+    volumes::WRITE,
     others::CONNECTIONS_READ,
     others::CONNECTIONS_WRITE,
     others::CONNECTIONS_LARGE_READ,

@@ -138,9 +138,8 @@ pub struct Load {
     pub devices: u16,
     /// Logical block of the volume: 512 or 4096.
     pub block_bytes: u32,
-    /// The volume keeps nothing: reads are zeros, writes are dropped. No memory is
-    /// touched for it.
-    pub is_null: bool,
+    /// What volume is used; NFS has a file system in memory.
+    pub volume: LoadVolume,
     /// Header digest (iSCSI: HeaderDigest; NFS has none).
     pub header_digest: bool,
     /// Data digest.
@@ -162,6 +161,29 @@ pub struct Load {
     /// Whether [`Sample::distribution`](super::measured::Sample::distribution) is
     /// wanted.
     pub distribution: bool,
+}
+
+/// What keeps the data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LoadVolume {
+    /// Memory.
+    Ram,
+    /// Nothing: reads are zeros, writes are dropped. No memory is touched for it.
+    Null,
+    /// A file in the folder for temporary files.
+    File,
+    /// The same past the page cache.
+    DirectFile,
+    /// A file with limits that it never reaches.
+    LimitedFile,
+}
+
+impl LoadVolume {
+    /// Whether payload is somewhere.
+    #[must_use]
+    pub fn has_memory(self) -> bool {
+        self != LoadVolume::Null
+    }
 }
 
 /// A key that hosts speak TLS by, and with it the cipher suite.

@@ -97,7 +97,7 @@ impl PlanItem {
             runtime,
             mut volume_bytes,
         } = self.durations(effort);
-        if self.load().is_null || self.load().rw.is_metadata() {
+        if !self.load().volume.has_memory() || self.load().rw.is_metadata() {
             volume_bytes = 0;
         }
         let (around_ms, bytes_per_ms) = match self.series.subject {

@@ -266,7 +266,7 @@ fn swept(sweep: &'static SweepSpec, effort: Effort, journal: &Journal) -> Sweep 
     };
     let judged = |mut point: Point, of: &'static SeriesSpec| {
         // What touches no memory is not held up by it.
-        let has_memory = !sweep.load_at(of, point.x).is_null;
+        let has_memory = sweep.load_at(of, point.x).volume.has_memory();
         let [hot, cold] = [Payload::Hot, Payload::Cold].map(|payload| {
             let found = has_memory.then(|| ceiling(of.protocol(), payload, point.x));
             found.flatten()

@@ -7,7 +7,7 @@ use server::{Config, ListenerSpec, Protocol, RdmaSpec, SubsystemSpec};
 
 use crate::policy::{Number, Rule, count, pick, size};
 use crate::schema::RDMA_ONLY;
-use crate::source::{Section, Sink};
+use crate::source::{FlagOr, Section, Sink};
 
 const MPA_CRC: &[(&str, CrcPolicy)] = &[
     ("require", CrcPolicy::Require),
@@ -23,18 +23,10 @@ const TERMS: [&str; 3] = ["mpa_crc", "fpdu_bytes_max", "rdma_reads_max"];
 /// What a listener says of RDMA; `requires_tls`: hosts speak TLS alone there.
 pub(crate) fn rdma(sink: &mut Sink, section: &Section, requires_tls: bool) -> RdmaSpec {
     let default = RdmaSpec::default();
-    let form = format!("true, false or \"{RDMA_ONLY}\"");
-    let transports = match section.word("rdma") {
-        Some(RDMA_ONLY) => Transports::Rdma,
-        Some(other) => {
-            let text = format!("`rdma` takes {form}, not \"{other}\"");
-            sink.add(&section.span_of("rdma"), text);
-            default.transports
-        }
-        None => match section.flag_of(sink, "rdma", &form) {
-            Some(true) => Transports::Both,
-            Some(false) | None => default.transports,
-        },
+    let transports = match section.flag_or(sink, "rdma", RDMA_ONLY) {
+        Some(FlagOr::Word) => Transports::Rdma,
+        Some(FlagOr::Flag(true)) => Transports::Both,
+        Some(FlagOr::Flag(false)) | None => default.transports,
     };
     let is_served = transports != Transports::Tcp;
     if is_served && requires_tls {

@@ -45,6 +45,8 @@ pub enum Takes {
 
 /// `rdma` of listeners without NVMe/TCP.
 pub(crate) const RDMA_ONLY: &str = "only";
+/// `direct` of volumes that go through the page cache where they have to.
+pub(crate) const DIRECT_AUTO: &str = "auto";
 
 const fn key(name: &'static str, takes: Takes) -> Key {
     Key { name, takes }
@@ -105,6 +107,8 @@ pub const SCHEMA: &[Keys] = &[
             key("product", Takes::Text),
             key("revision", Takes::Text),
             key("adopt", Takes::Flag),
+            key("direct", Takes::FlagOr(DIRECT_AUTO)),
+            key("preallocate", Takes::Flag),
             key("read_only", Takes::Flag),
         ],
     ),

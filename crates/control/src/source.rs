@@ -176,6 +176,13 @@ pub(crate) struct At<T> {
     pub span: Range<usize>,
 }
 
+/// What a key says that takes a flag or a word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FlagOr {
+    Flag(bool),
+    Word,
+}
+
 /// One table of the file.
 pub(crate) struct Section<'a, 'i> {
     table: &'a DeTable<'i>,
@@ -266,8 +273,22 @@ impl<'a, 'i> Section<'a, 'i> {
         self.flag_of(sink, key, "true or false")
     }
 
+    /// A flag, or `word` in its place.
+    pub fn flag_or(&self, sink: &mut Sink, key: &str, word: &str) -> Option<FlagOr> {
+        let form = format!("true, false or \"{word}\"");
+        match self.word(key) {
+            Some(found) if found == word => Some(FlagOr::Word),
+            Some(other) => {
+                let text = format!("`{key}` takes {form}, not \"{other}\"");
+                sink.add(&self.span_of(key), text);
+                None
+            }
+            None => self.flag_of(sink, key, &form).map(FlagOr::Flag),
+        }
+    }
+
     /// A flag of a key that takes what `form` says, where it is neither of the others.
-    pub fn flag_of(&self, sink: &mut Sink, key: &str, form: &str) -> Option<bool> {
+    fn flag_of(&self, sink: &mut Sink, key: &str, form: &str) -> Option<bool> {
         let value = self.value(key)?;
         if let DeValue::Boolean(flag) = value.get_ref() {
             return Some(*flag);

@@ -5,14 +5,15 @@ use std::path::{Path, PathBuf};
 
 use server::check;
 use store::{
-    BLOCK_SIZES, DELAY_KEYS, KINDS, Kind, KindRow, Latency, Problem, SIZE_MAX_BYTES, Settings, Spec,
+    BLOCK_SIZES, DELAY_KEYS, Direct, KINDS, Kind, KindRow, Latency, Problem, SIZE_MAX_BYTES,
+    Settings, Spec,
 };
 use uuid::Uuid;
 
 use crate::by_name::ByName;
 use crate::names::{TakenNames, names};
-use crate::schema::{SCHEMA, VOLUME};
-use crate::source::{Section, Sink, choice, file};
+use crate::schema::{DIRECT_AUTO, SCHEMA, VOLUME};
+use crate::source::{FlagOr, Section, Sink, choice, file};
 use crate::value::format_size;
 
 /// A logical block where the file says nothing.
@@ -149,7 +150,9 @@ fn volume(sink: &mut Sink, section: &Section, folder: &Path, name: Option<&str>)
             None => return None,
         },
         block_bytes: block_bytes?,
-        adopt: is_adopted(sink, section),
+        adopt: section.flag(sink, "adopt").unwrap_or(false),
+        direct: direct(sink, section),
+        preallocate: is_preallocated(sink, section),
         uuid,
         names: names(sink, section),
         state: file(sink, section, "state", folder),
@@ -157,13 +160,24 @@ fn volume(sink: &mut Sink, section: &Section, folder: &Path, name: Option<&str>)
     })
 }
 
-/// Whether a file is taken as it is.
-fn is_adopted(sink: &mut Sink, section: &Section) -> bool {
-    if section.has("adopt") && !section.says("kind", "file") {
-        let text = "`adopt` is for volumes of the kind \"file\"; leave it out";
-        sink.add(&section.span_of("adopt"), text);
+/// Whether data goes past the page cache.
+fn direct(sink: &mut Sink, section: &Section) -> Direct {
+    match section.flag_or(sink, "direct", DIRECT_AUTO) {
+        Some(FlagOr::Word) => Direct::Auto,
+        Some(FlagOr::Flag(true)) => Direct::Always,
+        Some(FlagOr::Flag(false)) | None => Direct::Never,
     }
-    section.flag(sink, "adopt").unwrap_or(false)
+}
+
+/// Whether a file has all its space from the start on.
+fn is_preallocated(sink: &mut Sink, section: &Section) -> bool {
+    let is_preallocated = section.flag(sink, "preallocate").unwrap_or(false);
+    if is_preallocated && section.flag(sink, "read_only") == Some(true) {
+        let text =
+            "`preallocate` changes the file, which a `read_only` volume does not; leave it out";
+        sink.add(&section.span_of("preallocate"), text);
+    }
+    is_preallocated
 }
 
 fn volume_kind(

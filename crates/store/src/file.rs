@@ -1,7 +1,7 @@
 //! `file` and `block`: a sparse file or a block device, through whatever
 //! [`FileIo`] its reactor has.
 //!
-//! Writes go to the page cache; a flush (fdatasync) or a durable write
+//! Writes go to the page cache, or past it where `direct` says so; a flush (fdatasync) or a durable write
 //! (RWF_DSYNC) brings them to the disk. Creating and growing are durable before
 //! the volume is served, so that flushed data is found again after a crash.
 //!
@@ -42,6 +42,7 @@ use rustix::io::Errno;
 use tracing::{error, info};
 
 use crate::base::compare;
+use crate::direct::DirectFile;
 use crate::locks::{Caller, Claim, Locks};
 use crate::null::{ZEROS_BYTES, zeros};
 use crate::problem::{Problem, no_memory};
@@ -75,13 +76,16 @@ pub(crate) struct File {
     below: Below,
     /// Holds the lock as long as it is open, operations in flight included.
     file: Arc<DiskFile>,
+    /// The same, past the page cache.
+    direct: Option<DirectFile>,
     locks: Arc<Locks>,
     zeros: &'static Region,
     /// The error of the first sync that failed, or 0.
     lost: AtomicI32,
-    /// What the file system below has turned out not to do.
+    /// What the file system below has turned out not to do, or is not to do.
     no_punch: AtomicBool,
     no_zero_range: AtomicBool,
+    preallocate: bool,
     /// One change of size at a time.
     resizing: Mutex<()>,
 }
@@ -91,12 +95,19 @@ impl File {
     pub(crate) fn open(spec: &Spec, path: &Path) -> Result<File, Problem> {
         let (file, uuid, state) = regular::open(spec, path)?;
         let base = Base::new(spec.info(uuid, true), spec.size_bytes);
-        File::new(
+        let direct = DirectFile::open(spec, path, &file)?;
+        let volume = File::new(
             base.with_state(state),
             path,
             Below::File,
             Arc::new(file.into()),
-        )
+        )?;
+        Ok(File {
+            direct,
+            no_punch: AtomicBool::new(spec.preallocate),
+            preallocate: spec.preallocate,
+            ..volume
+        })
     }
 
     /// The block device at `path`.
@@ -105,12 +116,14 @@ impl File {
         info!(path = %path.display(), bytes = size_bytes, "block device opened");
         let state = State::in_file(spec, uuid, None, None)?;
         let base = Base::new(spec.info(uuid, true), size_bytes);
-        File::new(
+        let direct = DirectFile::open(spec, path, &file)?;
+        let volume = File::new(
             base.with_state(state),
             path,
             Below::Device,
             Arc::new(file.into()),
-        )
+        )?;
+        Ok(File { direct, ..volume })
     }
 
     /// On an open descriptor, of which nothing is asked but through [`FileIo`].
@@ -130,11 +143,13 @@ impl File {
             path: path.to_owned(),
             below,
             file,
+            direct: None,
             locks: Locks::new(),
             zeros,
             lost: AtomicI32::new(0),
             no_punch: AtomicBool::new(false),
             no_zero_range: AtomicBool::new(false),
+            preallocate: false,
             resizing: Mutex::default(),
         })
     }
@@ -236,13 +251,25 @@ impl File {
         known.next().map_or(FileStep::WriteZeros, |(step, _)| step)
     }
 
+    /// The description by which `buf` goes to or from `at`.
+    #[inline]
+    fn described(&self, buf: BufRange, at: u64) -> &Arc<DiskFile> {
+        match &self.direct {
+            Some(direct) if direct.takes(buf, at) => &direct.file,
+            _ => &self.file,
+        }
+    }
+
     /// Issues the file operation that the task's step asks for.
     fn submit(&self, task: FileTask, files: &mut dyn FileIo, token: Token) -> Progress {
         let file = &self.file;
         let (offset, len) = task.io.extent();
         let at = offset + task.done_bytes;
         match task.step {
-            FileStep::Fetch => files.read_at(file, fetched(&task), at, token),
+            FileStep::Fetch => {
+                let buf = fetched(&task);
+                files.read_at(self.described(buf, at), buf, at, token);
+            }
             FileStep::Transfer | FileStep::TransferThenSync => match task.io {
                 Io::Write { buf, durable, .. }
                 | Io::CompareAndWrite {
@@ -257,7 +284,8 @@ impl File {
                 } => {
                     let durable = durable && task.step == FileStep::Transfer;
                     let durable = durable && !faults::is(Fault::EarlyAck);
-                    files.write_at(file, rest(buf, &task), at, durable, token);
+                    let buf = rest(buf, &task);
+                    files.write_at(self.described(buf, at), buf, at, durable, token);
                 }
                 _ => unreachable!("only writes transfer"),
             },
@@ -268,7 +296,7 @@ impl File {
             FileStep::WriteZeros => {
                 let part = (len - task.done_bytes).min(u64::from(ZEROS_BYTES));
                 let zeros = self.zeros.range(0, part as u32);
-                files.write_at(file, zeros, at, false, token);
+                files.write_at(self.described(zeros, at), zeros, at, false, token);
             }
             FileStep::Sync | FileStep::SyncThenUnmark => files.sync_data(file, token),
         }
@@ -487,6 +515,9 @@ impl File {
         let file = self.file.as_fd().try_clone_to_owned().map(fs::File::from);
         let file = file.map_err(system("use the file"))?;
         file.set_len(to).map_err(system("resize the file"))?;
+        if self.preallocate {
+            regular::allocate(&file, to).map_err(system("allocate space for the file"))?;
+        }
         let synced = match self.below {
             Below::File => fault::at_sync().and_then(|()| file.sync_all()),
             _ => Ok(()),
@@ -598,7 +629,8 @@ impl Volume for File {
             return self.finish(&task, Err(Error::OutOfRange));
         }
         // The kernel copies what lies in its page cache while it is told.
-        if matches!(io, Io::Read { .. } | Io::Write { .. } | Io::Compare { .. }) {
+        let is_cached = self.direct.is_none();
+        if is_cached && matches!(io, Io::Read { .. } | Io::Write { .. } | Io::Compare { .. }) {
             machine::work::spend_bytes(len);
         }
         if let Some(claim) = self.claim(&io) {

@@ -19,6 +19,7 @@
 mod base;
 mod block;
 pub mod counters;
+mod direct;
 mod file;
 mod format;
 pub mod frames;
@@ -58,7 +59,7 @@ pub use regular::expect_own_file;
 pub use reservation::Reservations;
 pub use resize::ResizeError;
 pub use rustix::io::Errno;
-pub use spec::{BLOCK_SIZES, Kind, Latency, Names, SIZE_MAX_BYTES, Settings, Spec};
+pub use spec::{BLOCK_SIZES, Direct, Kind, Latency, Names, SIZE_MAX_BYTES, Settings, Spec};
 pub use state::{Medium, State, StateError, files as state_files, uuid_by_state};
 pub use stats::{ErrorStats, Stats};
 pub use task::{LEG_BITS, Parked, Progress, Task};

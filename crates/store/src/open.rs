@@ -95,7 +95,7 @@ pub const KINDS: &[KindRow] = &[
         path: Some("disk0.img"),
         has_own_size: false,
         parts: NONE,
-        own_keys: &[],
+        own_keys: &["adopt", "direct", "preallocate"],
         has_state_beside: true,
         open: |spec, path, _| {
             let volume = File::open(spec, path)?;
@@ -114,7 +114,7 @@ pub const KINDS: &[KindRow] = &[
         path: Some("/dev/sdb"),
         has_own_size: true,
         parts: NONE,
-        own_keys: &[],
+        own_keys: &["direct"],
         has_state_beside: false,
         open: |spec, path, _| Ok(Arc::new(File::open_device(spec, path)?)),
         examine: |spec, path, _| {

@@ -115,6 +115,18 @@ pub enum Problem {
         /// As asked for.
         size_bytes: u64,
     },
+    /// A file whose file system moves nothing past the page cache.
+    #[error(
+        "{} cannot be used past the page cache: {source}; leave `direct` out, set it to \"auto\", \
+         or move the file to a file system that knows O_DIRECT (XFS, ext4, btrfs)",
+        .path.display()
+    )]
+    NoDirectIo {
+        /// The file or device.
+        path: PathBuf,
+        /// What the kernel says.
+        source: io::Error,
+    },
     /// A device that cannot be written.
     #[error(
         "{} cannot be written: set read_only, or make it writable ('blockdev --setrw')",

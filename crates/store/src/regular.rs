@@ -5,12 +5,13 @@ use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{Access, OFlags, access, statvfs};
+use rustix::fs::{Access, FallocateFlags, OFlags, access, fallocate, statvfs};
 use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
 use tracing::{info, warn};
 use uuid::Uuid;
 
+use crate::direct::DirectFile;
 use crate::identity::FileIdentity;
 use crate::problem::Problem;
 use crate::state::{Former, folder};
@@ -68,6 +69,9 @@ fn prepare(
     }
     if from < to {
         file.set_len(to).map_err(system("grow"))?;
+    }
+    if spec.preallocate {
+        allocate(file, to).map_err(system("allocate all space of"))?;
     }
     if !spec.read_only {
         if has_state {
@@ -186,6 +190,7 @@ pub(crate) fn examine(spec: &Spec, path: &Path) -> Result<(Uuid, Option<Former>)
         }
         _ => {
             let (file, _) = open_locked(path, spec.read_only)?;
+            DirectFile::open(spec, path, &file)?;
             let identity = found(spec, &file).map_err(system("take the identity of"))?;
             let found = file.metadata().map_err(system("examine"))?;
             check_content(spec, path, &file, &identity, found.len())?;
@@ -219,6 +224,11 @@ fn try_size(path: &Path, size_bytes: u64) -> io::Result<()> {
     }
 }
 
+/// Gives a file of `size_bytes` all its space.
+pub(crate) fn allocate(file: &fs::File, size_bytes: u64) -> io::Result<()> {
+    Ok(fallocate(file, FallocateFlags::empty(), 0, size_bytes)?)
+}
+
 /// Where a file lies, behind links.
 pub(crate) fn followed(path: &Path) -> PathBuf {
     path.canonicalize().unwrap_or_else(|_| path.to_owned())
@@ -230,7 +240,7 @@ pub(crate) fn space_note(spec: &Spec, path: &Path) -> Option<String> {
     let needs_bytes = spec.size_bytes.saturating_sub(has_bytes);
     let below = statvfs(folder(&followed(path)))
         .ok()
-        .filter(|_| !spec.read_only)?;
+        .filter(|_| !spec.read_only && !spec.preallocate)?;
     let free_bytes = below.f_bavail.saturating_mul(below.f_frsize);
     (free_bytes < needs_bytes).then(|| {
         format!(

@@ -37,6 +37,10 @@ pub struct Spec {
     /// Serve a file as it is although weft did not make it, whatever is in it,
     /// and grow it to the size of the volume.
     pub adopt: bool,
+    /// Whether the data of a file or device goes past the page cache.
+    pub direct: Direct,
+    /// A file has all its space from the start on, and keeps it.
+    pub preallocate: bool,
     /// The identity, instead of the stored or derived one.
     pub uuid: Option<Uuid>,
     /// What else hosts know it by, instead of what follows from the UUID.
@@ -44,6 +48,18 @@ pub struct Spec {
     /// Where reservations and the like outlive a restart. Without one: for a
     /// file, beside it, with `.weft` appended to its name; for others, nowhere.
     pub state: Option<PathBuf>,
+}
+
+/// Whether data goes past the page cache (O_DIRECT).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Direct {
+    /// Through the cache.
+    #[default]
+    Never,
+    /// Where the file system knows how.
+    Auto,
+    /// Or the volume is not opened.
+    Always,
 }
 
 /// What hosts know a volume by beside its UUID, where that is configured: of a
@@ -76,6 +92,8 @@ impl Spec {
             block_bytes,
             read_only: false,
             adopt: false,
+            direct: Direct::Never,
+            preallocate: false,
             uuid: None,
             names: Names::default(),
             state: None,
@@ -105,7 +123,7 @@ impl Spec {
             product: names.product,
             revision: names.revision,
             read_only: self.read_only,
-            is_thin: matches!(self.kind.name, "ram" | "file"),
+            is_thin: matches!(self.kind.name, "ram" | "file") && !self.preallocate,
             volatile_cache,
             atomic_bytes: ATOMIC_BYTES,
             atomic_power_fail_bytes: self.block_bytes,

@@ -1,7 +1,9 @@
 //! Series, modes and charts that several sweeps have.
 
 use super::{Chart, ChartKind, Scale, SeriesSpec};
-use crate::load::{Driver, Load, LoadProtocol, Mode, Payload, Placement, Spin, Subject};
+use crate::load::{
+    Driver, Load, LoadProtocol, LoadVolume, Mode, Payload, Placement, Spin, Subject,
+};
 use crate::measured::Quantity;
 use client::perf::Rw;
 
@@ -60,7 +62,7 @@ pub const ONE: Load = Load {
     hosts: 1,
     devices: 1,
     block_bytes: 4096,
-    is_null: false,
+    volume: LoadVolume::Ram,
     header_digest: false,
     data_digest: false,
     fpdu_bytes_max: None,
@@ -91,7 +93,7 @@ pub const FOUR_WRITE: Load = Load {
 };
 
 /// On a volume that keeps nothing.
-pub const NULL: fn(&mut Load) = |load| load.is_null = true;
+pub const NULL: fn(&mut Load) = |load| load.volume = LoadVolume::Null;
 
 /// Header and data digests.
 pub fn with_both(load: &mut Load) {

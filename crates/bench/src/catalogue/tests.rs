@@ -1,7 +1,7 @@
 use std::collections::BTreeSet;
 
 use super::*;
-use crate::load::{Driver, Mode, Payload, Placement, Spin, TlsKey};
+use crate::load::{Driver, LoadVolume, Mode, Payload, Placement, Spin, TlsKey};
 use client::perf::Rw;
 
 const EFFORTS: [Effort; 3] = [Effort::Quick, Effort::Normal, Effort::Full];
@@ -339,7 +339,10 @@ fn every_comparison_is_there() {
     for name in ["latency-4k", "nvme-shapes-read", "iscsi-shapes-write"] {
         let spec = sweep(name);
         let mut loads = spec.series.iter().map(|series| spec.load_at(series, 0.0));
-        assert!(loads.any(|load| load.is_null), "{name} lacks a null volume");
+        assert!(
+            loads.any(|load| !load.volume.has_memory()),
+            "{name} lacks a null volume"
+        );
     }
     for (_, protocol) in crate::load::PEERS {
         let name = match protocol {
@@ -382,6 +385,28 @@ fn tls_is_measured_beside_the_clear_with_either_cipher() {
         );
     }
     draws("tls-connections", &[Quantity::TargetBytesPerConnection]);
+}
+
+#[test]
+fn what_is_laid_over_a_volume_is_measured_beside_the_bare_file() {
+    for (name, rw) in [
+        ("volumes-read", Rw::RandRead),
+        ("volumes-write", Rw::RandWrite),
+    ] {
+        let spec = sweep(name);
+        assert_eq!(spec.load.rw, rw);
+        let loads = spec.series.iter().map(|series| spec.load_at(series, 0.0));
+        let volumes: Vec<_> = loads.map(|load| load.volume).collect();
+        assert_eq!(
+            volumes,
+            [
+                LoadVolume::File,
+                LoadVolume::DirectFile,
+                LoadVolume::LimitedFile
+            ],
+            "{name}"
+        );
+    }
 }
 
 /// (bytes, outstanding, connections), as their labels say; five rounds of each.

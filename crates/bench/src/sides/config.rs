@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::net::{IpAddr, SocketAddr, TcpListener};
 
-use super::super::load::{Driver, Load, LoadProtocol, Mode, Placement, Spin};
+use super::super::load::{Driver, Load, LoadProtocol, LoadVolume, Mode, Placement, Spin};
 use super::child::list;
 
 /// The NQN of the first subsystem, the name of the first iSCSI target.
@@ -29,8 +29,8 @@ pub struct Config {
     pub device_bytes: u64,
     /// Logical block.
     pub block_bytes: u32,
-    /// Whether volumes keep nothing.
-    pub is_null: bool,
+    /// What volumes are.
+    pub volume: LoadVolume,
     /// The file of the key by which hosts speak TLS, and how many hosts there are.
     pub tls: Option<(String, u16)>,
     /// Most bytes of an FPDU of NVMe/RDMA.
@@ -94,11 +94,12 @@ pub fn word(protocol: LoadProtocol) -> &'static str {
     }
 }
 
-/// What weft calls a volume that keeps nothing, and one that is memory.
-pub fn kind(is_null: bool) -> &'static str {
-    match is_null {
-        true => "null",
-        false => "ram",
+/// What weft calls the kind of a volume.
+pub fn kind(volume: LoadVolume) -> &'static str {
+    match volume {
+        LoadVolume::Ram => "ram",
+        LoadVolume::Null => "null",
+        LoadVolume::File | LoadVolume::DirectFile | LoadVolume::LimitedFile => "file",
     }
 }
 
@@ -152,12 +153,14 @@ impl Config {
     fn devices(&self, protocol: LoadProtocol, text: &mut String) {
         let (at, size, block) = (self.pattern(), self.device_bytes, self.block_bytes);
         let word = word(protocol);
-        let kind = kind(self.is_null);
+        let kind = kind(self.volume);
         if !protocol.has_files() {
+            let name = format!("{word}{at}");
             let _ = write!(
                 text,
-                "[[volume]]\nname = \"{word}{at}\"\nkind = \"{kind}\"\nsize = {size}\n\
-                 block_bytes = {block}\n"
+                "[[volume]]\nname = \"{name}\"\nkind = \"{kind}\"\nsize = {size}\n\
+                 block_bytes = {block}\n{}",
+                self.rest_of_volume(&name)
             );
         }
         let _ = match protocol {
@@ -180,6 +183,20 @@ impl Config {
                 2 * size + FILES_BYTES
             ),
         };
+    }
+
+    /// What a volume of this kind has besides; files lie beside the configuration.
+    fn rest_of_volume(&self, name: &str) -> String {
+        let file = format!("path = \"{name}.img\"\n");
+        match self.volume {
+            LoadVolume::Ram | LoadVolume::Null => String::new(),
+            LoadVolume::File => file,
+            LoadVolume::DirectFile => format!("{file}direct = true\n"),
+            LoadVolume::LimitedFile => format!(
+                "{file}[[limit]]\nname = \"{name}\"\nvolumes = [\"{name}\"]\n\
+                 iops = 1_000_000_000\nbytes = \"64GiB\"\n"
+            ),
+        }
     }
 
     /// The hosts that speak TLS.

@@ -1,6 +1,6 @@
 //! The volume without a network between: `weft perf local:...`.
 
-use super::super::load::{Load, LoadProtocol};
+use super::super::load::{Load, LoadProtocol, LoadVolume};
 use super::child::{Child, list};
 use super::client::{millis, rw_word};
 use super::config::kind;
@@ -21,6 +21,9 @@ pub fn available(protocol: LoadProtocol, load: &Load) -> Result<(), String> {
     }
     if load.rw.is_metadata() {
         return Err("a volume has no names and attributes".into());
+    }
+    if !matches!(load.volume, LoadVolume::Ram | LoadVolume::Null) {
+        return Err("a local volume here is memory, or keeps nothing".into());
     }
     Ok(())
 }
@@ -43,7 +46,7 @@ pub fn measure(around: &Around) -> Result<SideRun, FigureError> {
     }
     let size = how_long.volume_bytes / u64::from(load.devices);
     let block = load.block_bytes;
-    let kind = kind(load.is_null);
+    let kind = kind(load.volume);
     let url = format!("local:{kind}?size={size}&block={block}");
     words.extend((0..load.devices).map(|_| url.clone()));
     let words = around.weft(words)?;

@@ -9,7 +9,9 @@ mod tgtd;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use super::super::load::{CLIENTS, Driver, Load, LoadProtocol, Mode, PEERS, Placement, Spin};
+use super::super::load::{
+    CLIENTS, Driver, Load, LoadProtocol, LoadVolume, Mode, PEERS, Placement, Spin,
+};
 use super::child::{Child, Words};
 use super::client::{self, Clients, LoadHost, wait_until};
 use super::namespaces::find;
@@ -113,7 +115,7 @@ fn is_simple(load: &Load) -> Result<(), String> {
         && load.rate.is_none()
         && load.mtu.is_none()
         && !load.beside
-        && !load.is_null
+        && load.volume == LoadVolume::Ram
         && !load.rw.is_metadata();
     match is_simple {
         true => Ok(()),

@@ -1,14 +1,18 @@
 //! weft as the target: `weft serve` of a configuration made for the run.
 
+use std::fs::OpenOptions;
+use std::io::Write;
 use std::net::SocketAddr;
+use std::os::unix::fs::OpenOptionsExt;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
+use tempfile::TempDir;
 
-use super::super::load::{Driver, Load, LoadProtocol, Mode, TlsKey};
+use super::super::load::{Driver, Load, LoadProtocol, LoadVolume, Mode, TlsKey};
 use super::super::measured::Quantity;
-use super::child::{Child, TempFile, Words};
+use super::child::{Child, Words};
 use super::client::{self, Clients, LoadHost};
 use super::config::{Config, ZERO_COPY_BYTES_MIN, ports, protocols};
 use super::sampled::{ClientSample, Counters, Look, sample};
@@ -35,8 +39,8 @@ pub fn available(protocol: LoadProtocol, mode: &Mode, load: &Load) -> Result<(),
     if load.tls.is_some() && protocol != LoadProtocol::NvmeTcp {
         return Err("only NVMe/TCP has pre-shared keys".into());
     }
-    if load.is_null && protocol.has_files() {
-        return Err("no file system keeps nothing: a file is there, or it is not".into());
+    if load.volume != LoadVolume::Ram && protocol.has_files() {
+        return Err("what NFS serves is a file system in memory, and no volume".into());
     }
     if mode.zero_copy && !(is_reading(load) && load.bs >= ZERO_COPY_BYTES_MIN) {
         return Err("only payload of 64 KiB and more is sent so: the rest is the fast path".into());
@@ -56,22 +60,21 @@ pub fn available(protocol: LoadProtocol, mode: &Mode, load: &Load) -> Result<(),
 pub struct ServingTarget {
     child: Child,
     config: Config,
-    file: TempFile,
-    key_file: Option<TempFile>,
+    /// Has its configuration, the file of the key, and what volumes keep in files.
+    folder: TempDir,
     text: String,
 }
 
 impl ServingTarget {
     /// Starts it; when this returns, hosts can connect.
     pub fn start(around: &Around, mut config: Config) -> Result<ServingTarget, FigureError> {
-        let key = around.load.tls.map(TlsKey::interchange);
-        let key_file = key.map(|key| TempFile::new(KEY_FILE, key)).transpose()?;
-        if let Some(((path, _), file)) = config.tls.as_mut().zip(key_file.as_ref()) {
-            *path = file.0.to_string_lossy().into_owned();
+        let folder = tempfile::Builder::new().prefix("weft-bench-").tempdir();
+        let folder = folder.map_err(|error| format!("no folder for the target: {error}"))?;
+        if let Some(((path, _), key)) = config.tls.as_mut().zip(around.load.tls) {
+            *path = file(&folder, KEY_FILE, key.interchange())?;
         }
         let text = config.text();
-        let file = TempFile::new("target.toml", &text)?;
-        let path = file.0.to_string_lossy().into_owned();
+        let path = file(&folder, "target.toml", &text)?;
         let words = Words {
             before: around.net.target.clone(),
             ..around.weft(vec!["serve".into(), "-c".into(), path])?
@@ -83,8 +86,7 @@ impl ServingTarget {
         Ok(ServingTarget {
             child,
             config,
-            file,
-            key_file,
+            folder,
             text,
         })
     }
@@ -122,18 +124,26 @@ impl ServingTarget {
 
     /// What was run: the configuration, and the command.
     pub fn commands(&self) -> Vec<String> {
-        let path = self.file.0.to_string_lossy();
-        let shown = self.child.shown().replace(&*path, "target.toml");
-        vec![format!("# target.toml\n{}", self.shown(&self.text)), shown]
+        let text = self.shown(&self.text);
+        let command = self.shown(&self.child.shown());
+        vec![format!("# target.toml\n{text}"), command]
     }
 
-    /// With a short name for the file of the key.
+    /// With short names for the files in its folder.
     fn shown(&self, text: &str) -> String {
-        match &self.key_file {
-            Some(file) => text.replace(&*file.0.to_string_lossy(), KEY_FILE),
-            None => text.to_owned(),
-        }
+        text.replace(&format!("{}/", self.folder.path().display()), "")
     }
+}
+
+/// Makes a file that its owner alone reads; its path.
+fn file(folder: &TempDir, name: &str, content: &str) -> Result<String, FigureError> {
+    let path = folder.path().join(name);
+    let mut options = OpenOptions::new();
+    let file = options.write(true).create_new(true).mode(0o600).open(&path);
+    let written = file.and_then(|mut file| file.write_all(content.as_bytes()));
+    let shown = path.display().to_string();
+    written.map_err(|error| format!("{shown}: {error}"))?;
+    Ok(shown)
 }
 
 /// What the hosts of a protocol use: each its share of the devices, or all the
@@ -172,7 +182,7 @@ pub fn config(around: &Around, protocol: LoadProtocol, mode: &Mode) -> Result<Co
         devices: load.devices,
         device_bytes: (share / DEVICE_UNIT).max(1) * DEVICE_UNIT,
         block_bytes: load.block_bytes,
-        is_null: load.is_null,
+        volume: load.volume,
         tls: load.tls.map(|_| (KEY_FILE.to_owned(), load.hosts)),
         fpdu_bytes_max: load.fpdu_bytes_max,
         mode: *mode,
@@ -196,7 +206,7 @@ pub fn measure(
     for protocol in target.config.protocols.clone() {
         let url = |device| target.url(protocol, device);
         let all = hosts(load, &target.config, protocol, url);
-        let is_filled = !load.rw.is_metadata() && !load.is_null;
+        let is_filled = !load.rw.is_metadata() && load.volume.has_memory();
         if is_filled {
             let everything = LoadHost {
                 urls: (0..load.devices).map(url).collect(),

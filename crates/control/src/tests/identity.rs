@@ -82,7 +82,6 @@ fn configured_name_of_a_wrong_form_is_told_with_its_place() {
             "revision = \"v\u{e4}\"",
             &["`revision` is 1 to 4 printable ASCII"],
         ),
-        ("adopt = true", &["kind \"file\""]),
     ] {
         expect(
             &volume(line),

@@ -57,7 +57,7 @@ fn volumes_stand_behind_those_that_they_are_made_of() {
 fn parts_that_are_not_there_or_are_others_already_are_told_with_their_place() {
     let of = |names: &str| format!("of = [{names}]");
     let slice = |from: &str| format!("of = [\"a\"]\noffset_bytes = \"{from}\"\nsize = \"4KiB\"");
-    let cases: [(&[String], &str, &[&str]); 9] = [
+    let cases: [(&[String], &str, &[&str]); 11] = [
         (
             &[ram("disk"), volume("s", "slice", &of("\"disc\""))],
             "8:6",
@@ -110,6 +110,20 @@ fn parts_that_are_not_there_or_are_others_already_are_told_with_their_place() {
                 "a \"ram\" volume has no `of`",
                 "set `kind` to \"slice\", \"concat\", \"stripe\"",
             ],
+        ),
+        (
+            &[volume("a", "ram", "size = \"1GiB\"\nadopt = true")],
+            "5:9",
+            &["a \"ram\" volume has no `adopt`", "\"file\""],
+        ),
+        (
+            &[volume(
+                "a",
+                "file",
+                "size = \"1GiB\"\npath = \"a\"\ndirect = \"yes\"",
+            )],
+            "6:10",
+            &["`direct` takes true, false or \"auto\", not \"yes\""],
         ),
         (
             &[

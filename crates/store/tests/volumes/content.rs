@@ -11,11 +11,11 @@ use reactor::Choice;
 use std::os::unix::fs::MetadataExt;
 use store::{Error, Io, Kind, Progress, Volume, open};
 
-const SIZE: u64 = 256 << 10;
+pub const SIZE: u64 = 256 << 10;
 
 /// Random I/Os against a plain array, with short transfers where there are
 /// files below.
-fn compare_with_model(volume: &dyn Volume, files: &mut dyn Files, steps: u32, seed: u64) {
+pub fn compare_with_model(volume: &dyn Volume, files: &mut dyn Files, steps: u32, seed: u64) {
     let block = u64::from(volume.info().block_bytes);
     let mut model = vec![0; SIZE as usize];
     let mut random = Random::new(seed);

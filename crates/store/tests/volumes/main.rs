@@ -6,6 +6,7 @@ mod common;
 
 mod compare;
 mod content;
+mod direct;
 mod fake;
 mod faults;
 mod identity;

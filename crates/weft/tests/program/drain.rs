@@ -2,6 +2,8 @@
 
 use std::time::Instant;
 
+use serde_json::Value;
+
 use crate::admin::exchange;
 use crate::connected::{HOST, INITIATOR, OTHER_HOST, Open};
 use crate::reload::Load;
@@ -9,6 +11,14 @@ use crate::serving::{PATIENCE, text};
 use crate::told::end_in_order;
 
 impl Open {
+    /// Waits until so many hosts read and write: before that they come and go.
+    fn is_used_by(&self, hosts: usize) {
+        self.list(&["get", "hosts"], "hosts", |list| {
+            let uses = |host: &&Value| host["ios"].as_u64() > Some(0);
+            list.iter().filter(uses).count() == hosts
+        });
+    }
+
     /// The answer of `GET` at the socket.
     fn get(&self, path: &str) -> String {
         let socket = self.file.path.with_file_name("admin.sock");
@@ -43,7 +53,7 @@ fn drain_says_whom_it_cuts_and_is_refused_without_disconnect() {
         open.iscsi_load(INITIATOR),
         open.nfs_load("file"),
     ];
-    open.list(&["get", "hosts"], "hosts", |list| list.len() == 3);
+    open.is_used_by(3);
     let shown = open.answer(&["drain", "--dry-run"]);
     for part in [
         &format!("! {HOST}: 1 path to "),
@@ -79,7 +89,7 @@ fn drained_weft_says_who_is_left_and_lets_hosts_in_again_at_the_end() {
     let open = Open::start();
     let hosts = [open.nvme_load(HOST, 1), open.iscsi_load(INITIATOR)];
     let stays = open.nfs_load("file");
-    open.list(&["get", "hosts"], "hosts", |list| list.len() == 3);
+    open.is_used_by(3);
 
     let at_once = || {
         let ended = open.ask(&["drain", "--disconnect", "--wait", "0"]);

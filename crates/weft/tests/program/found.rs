@@ -8,7 +8,8 @@ use std::process::{Command, Stdio};
 use needs::needs;
 use rustix::fs::{CWD, FileType, Mode, XattrFlags, mknodat, setxattr};
 
-use crate::serving::{end_of, file, free_port, good, serve, text, weft};
+use crate::serving::{end_of, file, free_port, good, serve, serve_by, text, weft};
+use crate::told::end_in_order;
 
 const SIZE: u64 = 8 << 20;
 
@@ -43,6 +44,47 @@ fn link_that_leads_nowhere_is_refused_with_its_end() {
     assert_refused(DISK, &parts, |folder| {
         symlink("nowhere", folder.join("disk0.img")).expect("a link");
     });
+}
+
+/// ramfs has nothing below its page cache.
+#[needs(mount, mount_namespace)]
+#[test]
+fn file_system_without_direct_io_is_refused_or_goes_through_the_cache() {
+    let file_of = |direct: &str| {
+        let lines = format!("path = \"disks/disk0.img\"\nsize = \"8MiB\"\ndirect = {direct}\n");
+        file(&good(free_port()).replacen(DISK, &lines, 1))
+    };
+    let mounted = |config: &Path| {
+        let disks = config.with_file_name("disks");
+        fs::create_dir(&disks).expect("a folder");
+        let script = format!(
+            "mount -t ramfs none {0}\ntruncate -s 8M {0}/disk0.img\nexec \"$0\" \"$@\"",
+            disks.display()
+        );
+        let mut command = Command::new("unshare");
+        command.args(["--mount", "sh", "-ec", &script, env!("CARGO_BIN_EXE_weft")]);
+        command
+    };
+    let refused = file_of("true");
+    let mut check = mounted(&refused.path);
+    let output = end_of(
+        check
+            .arg("check")
+            .arg("-c")
+            .arg(&refused.path)
+            .stdout(Stdio::null()),
+    );
+    let told = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{told}");
+    assert!(
+        told.contains("past the page cache") && told.contains("\"auto\""),
+        "{told}"
+    );
+    let taken = file_of("\"auto\"");
+    let mut serving = serve_by(mounted(&taken.path), &taken.path, Stdio::piped());
+    let line = serving.log_line("data goes through the page cache");
+    assert!(line.contains("disk0.img"), "{line}");
+    end_in_order(serving);
 }
 
 /// Twins by what is kept beside their data, which the configuration does not show.
