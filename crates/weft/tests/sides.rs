@@ -8,7 +8,9 @@ use std::sync::atomic::AtomicBool;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use bench::load::{Driver, Durations, Load, LoadProtocol, Mode, Payload, Placement, Spin, Subject};
+use bench::load::{
+    Driver, Durations, Load, LoadProtocol, LoadVolume, Mode, Payload, Placement, Spin, Subject,
+};
 use bench::measured::Quantity;
 use bench::sides::{FigureError, Options, SideRun, available, measure};
 use client::perf::Rw;
@@ -29,7 +31,7 @@ const LOAD: Load = Load {
     hosts: 1,
     devices: 1,
     block_bytes: 4096,
-    is_null: false,
+    volume: LoadVolume::Ram,
     header_digest: false,
     data_digest: false,
     fpdu_bytes_max: None,
@@ -176,7 +178,7 @@ fn bare_sockets_and_the_bare_volume_are_measured_too() {
 #[test]
 fn a_volume_of_nothing_is_measured_behind_a_target_and_without() {
     let null = Load {
-        is_null: true,
+        volume: LoadVolume::Null,
         ..LOAD
     };
     for protocol in [LoadProtocol::NvmeTcp, LoadProtocol::Iscsi] {

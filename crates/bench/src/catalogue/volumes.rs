@@ -2,7 +2,8 @@
 
 use super::others::categories;
 use super::series::{
-    CPU_PER_IO, FAST, IOPS, ONE, ONE_WRITE, P50, P99, SYSCALLS, TARGET_CPU, THROUGHPUT, bars, with,
+    CPU_PER_IO, FAST, IOPS, ONE, ONE_WRITE, P50, P99, SYSCALLS, TARGET_CPU, THROUGHPUT, bars, cold,
+    with,
 };
 use super::{Care, SeriesSpec, SweepSpec};
 use crate::load::LoadProtocol::NvmeTcp;
@@ -25,6 +26,7 @@ const SERIES: &[SeriesSpec] = &[
     with("file, limits", FAST_NVME, |load| {
         load.volume = LoadVolume::LimitedFile;
     }),
+    cold(NvmeTcp),
 ];
 
 pub const READ: SweepSpec = SweepSpec {
@@ -48,7 +50,7 @@ pub const READ: SweepSpec = SweepSpec {
         bars(SYSCALLS),
     ],
     references: &[],
-    care: Care::Main,
+    care: Care::Other,
 };
 
 pub const WRITE: SweepSpec = SweepSpec {

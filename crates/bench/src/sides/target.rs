@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 use tempfile::TempDir;
 
-use super::super::load::{Driver, Load, LoadProtocol, LoadVolume, Mode, TlsKey};
+use super::super::load::{Driver, Load, LoadProtocol, LoadVolume, Mode};
 use super::super::measured::Quantity;
 use super::child::{Child, Words};
 use super::client::{self, Clients, LoadHost};

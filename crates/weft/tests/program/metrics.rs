@@ -177,7 +177,7 @@ fn figures_of_a_load_say_what_the_metrics_say_and_time_hosts_and_their_stages() 
         .args(["--hostnqn", "nqn.2026-01.io.weft:loads"])
         .stdout(Stdio::null())
         .stderr(Stdio::null());
-    let load = Ends::start(&mut perf);
+    let load = Ends::start(perf);
     let deadline = std::time::Instant::now() + PATIENCE;
     let is_timed = |host: &api::HostFigures| {
         let of = |op: &api::FigureOp| host.ops.get(op).map_or(0, |of| of.times.count());
@@ -243,7 +243,7 @@ fn metrics_tell_hosts_that_are_connected_and_forget_volumes_that_are_gone() {
         .args(["--hostnqn", &host.replace('\\', "")])
         .stdout(Stdio::null())
         .stderr(Stdio::null());
-    let load = Ends::start(&mut perf);
+    let load = Ends::start(perf);
     let of_host = format!("host=\"{host}\"");
     let deadline = std::time::Instant::now() + PATIENCE;
     let metrics = loop {

@@ -14,20 +14,16 @@ use crate::told::end_in_order;
 const HOST: &str = "nqn.2026-01.io.weft:loads";
 
 /// A host that writes to the target of [`good`] until it is dropped.
-struct Load(Ends);
-
-impl Load {
-    fn start(port: u16) -> Load {
-        let url = format!("nvme-tcp://127.0.0.1:{port}/nqn.2026-01.io.weft:cli?nsid=1");
-        let mut perf = Command::new(env!("CARGO_BIN_EXE_weft"));
-        let perf = perf
-            .args(["perf", &url, "--rw", "write", "--bs", "4k", "--size", "1m"])
-            .args(["--runtime", "600s", "--ramp-time", "0", "--rate", "1000"])
-            .args(["--hostnqn", HOST])
-            .stdout(Stdio::null())
-            .stderr(Stdio::null());
-        Load(Ends::start(perf))
-    }
+fn load(port: u16) -> Ends {
+    let url = format!("nvme-tcp://127.0.0.1:{port}/nqn.2026-01.io.weft:cli?nsid=1");
+    let mut perf = Command::new(env!("CARGO_BIN_EXE_weft"));
+    let perf = perf
+        .args(["perf", &url, "--rw", "write", "--bs", "4k", "--size", "1m"])
+        .args(["--runtime", "600s", "--ramp-time", "0", "--rate", "1000"])
+        .args(["--hostnqn", HOST])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
+    Ends::start(perf)
 }
 
 /// A terminal of tmux, and what runs in it.
@@ -85,7 +81,7 @@ fn terminal_shows_hosts_over_a_restart_of_weft_and_is_as_it_was_afterwards() {
     let port = free_port();
     let file = file(&with_socket(&good(port)));
     let serving = serve(&file.path);
-    let load = Load::start(port);
+    let first = load(port);
     let (admin, tmux) = (
         file.path.with_file_name("admin.sock"),
         file.path.with_file_name("tmux"),
@@ -117,10 +113,10 @@ fn terminal_shows_hosts_over_a_restart_of_weft_and_is_as_it_was_afterwards() {
     pane.press(&["1"]);
     end_in_order(serving);
     pane.until(&["weft does not answer; asking again"]);
-    drop(load);
+    drop(first);
     let serving = serve(&file.path);
     pane.until(&["weft has started anew"]);
-    let _load = Load::start(port);
+    let _load = load(port);
     pane.until(&[HOST]);
     pane.press(&["k"]);
     pane.until(&["y: yes"]);
@@ -141,7 +137,7 @@ fn lines_for_programs_have_what_hosts_do_and_as_many_as_are_asked_for() {
     let port = free_port();
     let file = file(&with_socket(&good(port)));
     let serving = serve(&file.path);
-    let _load = Load::start(port);
+    let _load = load(port);
     let admin = file.path.with_file_name("admin.sock");
     let socket = ["--at", admin.to_str().expect("UTF-8")];
     let deadline = Instant::now() + PATIENCE;
