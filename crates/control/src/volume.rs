@@ -152,7 +152,7 @@ fn volume(sink: &mut Sink, section: &Section, folder: &Path, name: Option<&str>)
         block_bytes: block_bytes?,
         adopt: section.flag(sink, "adopt").unwrap_or(false),
         direct: direct(sink, section),
-        preallocate: is_preallocated(sink, section),
+        preallocate: section.flag(sink, "preallocate").unwrap_or(false),
         uuid,
         names: names(sink, section),
         state: file(sink, section, "state", folder),
@@ -167,17 +167,6 @@ fn direct(sink: &mut Sink, section: &Section) -> Direct {
         Some(FlagOr::Flag(true)) => Direct::Always,
         Some(FlagOr::Flag(false)) | None => Direct::Never,
     }
-}
-
-/// Whether a file has all its space from the start on.
-fn is_preallocated(sink: &mut Sink, section: &Section) -> bool {
-    let is_preallocated = section.flag(sink, "preallocate").unwrap_or(false);
-    if is_preallocated && section.flag(sink, "read_only") == Some(true) {
-        let text =
-            "`preallocate` changes the file, which a `read_only` volume does not; leave it out";
-        sink.add(&section.span_of("preallocate"), text);
-    }
-    is_preallocated
 }
 
 fn volume_kind(

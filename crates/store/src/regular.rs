@@ -70,7 +70,7 @@ fn prepare(
     if from < to {
         file.set_len(to).map_err(system("grow"))?;
     }
-    if spec.preallocate {
+    if spec.preallocate && !spec.read_only {
         allocate(file, to).map_err(system("allocate all space of"))?;
     }
     if !spec.read_only {
