@@ -582,10 +582,14 @@ impl<M: Machine> Link<M> {
         if self.stream.is_sending() || !is_there {
             return;
         }
-        self.unanswered_bytes = 0;
-        self.batches += 1;
         let mut batch = self.gathered.take().unwrap_or_else(|| driver.batch());
         self.fill(&mut batch, driver);
+        if batch.is_empty() {
+            // What the machine has done sends nothing yet: reads of RDMA wait for others.
+            return;
+        }
+        self.unanswered_bytes = 0;
+        self.batches += 1;
         self.sent_at = self.ticks;
         self.stream.send(driver, batch);
     }

@@ -19,6 +19,8 @@ struct Script {
     direct: u32,
     /// Tag, offset, len of payload that is sent, padded and with a digest.
     sends: Vec<(Tag, u32, u32)>,
+    /// A tag that is over without anything to be sent.
+    over: Option<Tag>,
 }
 
 impl Machine for Script {
@@ -46,10 +48,13 @@ impl Machine for Script {
     }
 
     fn has_transmit(&self) -> bool {
-        !self.sends.is_empty()
+        !self.sends.is_empty() || self.over.is_some()
     }
 
     fn poll_transmit(&mut self, out: &mut impl Transmit) {
+        if let Some(tag) = self.over.take() {
+            out.release(tag);
+        }
         while out.has_room() && !self.sends.is_empty() {
             let (tag, offset, len) = self.sends.remove(0);
             out.header(b"head");
@@ -193,6 +198,30 @@ impl Bench {
 
 fn pattern(len: usize) -> Vec<u8> {
     (0..len).map(|i| (i * 7 + i / 256) as u8).collect()
+}
+
+#[test]
+fn machine_that_writes_nothing_after_all_sends_nothing_and_lets_go_of_memory() {
+    for gathers in [false, true] {
+        let (mut bench, lends) = (bench(), Lends::new());
+        let data = lends.lend(0, &[1; 100]);
+        bench.link.set_data(3, data);
+        bench.link.machine.over = Some(3);
+        if gathers {
+            bench.link.gather(&mut bench.driver);
+        }
+        bench.link.flush_now(&mut bench.driver);
+        assert!(!bench.link.stream.is_sending() && !bench.link.has_unsent());
+        assert_eq!(bench.link.batches(), 0);
+        assert!(lends.is(0, &[9; 100]), "the loan is over");
+        // The next goes as ever.
+        let data = lends.lend(0, &[2; 100]);
+        bench.link.set_data(3, data);
+        bench.link.machine.sends.push((3, 0, 100));
+        bench.link.flush_now(&mut bench.driver);
+        assert!(matches!(bench.completion(), Completion::Sent { .. }));
+        assert_eq!(bench.link.batches(), 1);
+    }
 }
 
 #[test]

@@ -227,7 +227,8 @@ pub trait Machine {
     /// The answer to [`Step::Digest`]: the CRC32C, `seed` continued.
     fn on_digest(&mut self, tag: Tag, crc: u32);
 
-    /// Whether [`Machine::poll_transmit`] would write anything.
+    /// Whether [`Machine::poll_transmit`] has something to do: it writes, lets go of tags, or has
+    /// work of its own that comes to be written later.
     fn has_transmit(&self) -> bool;
 
     /// Writes as many PDUs as are ready and fit.
