@@ -26,9 +26,9 @@ impl Map {
     /// Bytes that there is room for on volumes of these sizes.
     pub(crate) fn capacity(&self, sizes: &[u64]) -> u64 {
         let sizes_of = sizes.iter().copied();
-        match *self {
-            Map::Slice { offset } => sizes_of.sum::<u64>().saturating_sub(offset),
-            Map::Concat { .. } => sizes_of.sum(),
+        match self {
+            Map::Slice { offset } => sizes_of.sum::<u64>().saturating_sub(*offset),
+            Map::Concat { ends } => ends.last().copied().unwrap_or(0),
             Map::Stripe { chunk, legs } => sizes_of.min().unwrap_or(0) / chunk * chunk * legs,
         }
     }

@@ -395,6 +395,27 @@ fn stripe() -> Opened {
 }
 
 #[test]
+fn concat_of_larger_blocks_ends_where_the_last_whole_one_of_each_volume_does() {
+    let below = ["a", "b"].map(|name| {
+        let spec = Spec::new(name, Kind::RAM, (64 << 10) + 2048, 512);
+        open(&spec).unwrap()
+    });
+    let spec = |size| Spec::new("c", Kind::concat(&["a", "b"]), size, 4096);
+    let volume = open_over(&spec(128 << 10), below.to_vec()).unwrap();
+    let mut files = Fake::default();
+    let data: Vec<u8> = (0..128u32 << 10).map(|at| (at / 512) as u8).collect();
+    write(&*volume, &mut files, 0, &data, false).unwrap();
+    assert_eq!(read(&*volume, &mut files, 0, 128 << 10), Ok(data));
+    drop(volume);
+    // No block of it has a half on each.
+    let error = open_over(&spec((128 << 10) + 4096), below.to_vec()).err();
+    let error = error
+        .expect("it would have no bytes at its end")
+        .to_string();
+    assert!(error.contains("131072"), "{error}");
+}
+
+#[test]
 fn pieces_of_an_io_are_under_way_on_all_volumes_at_once() {
     let opened = stripe();
     let mut desk = Desk::new(&*opened.volume);
