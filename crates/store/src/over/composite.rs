@@ -1,5 +1,6 @@
 //! The volume itself: its I/Os, cut into pieces that several volumes are at together.
 
+use std::convert::Infallible;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -499,37 +500,30 @@ impl Volume for Composite {
         // What is known of each volume below, as far as that goes.
         let mut known: Vec<Option<Extent>> = vec![None; self.legs.len()];
         while at < end {
-            let run = self.map.run(at);
-            let found = known[run.leg].filter(|found| run.offset < found.offset + found.len);
-            let found = match found {
-                Some(found) => found,
-                None => {
-                    let left = self.map.on_leg(
-                        run.leg,
-                        Range {
-                            offset: at,
-                            len: end - at,
-                        },
-                    );
-                    let mut one = Vec::new();
-                    self.leg(run.leg)
-                        .extents(left.offset, left.len, 1, &mut one)?;
-                    *known[run.leg].insert(one[0])
-                }
-            };
-            let part = run.len.min(end - at);
-            let len = part.min(found.offset + found.len - run.offset);
+            let (allocated, to) = self.alike(at, end, |leg, rest| {
+                let found = known[leg].filter(|found| rest.offset < found.offset + found.len);
+                let found = match found {
+                    Some(found) => found,
+                    None => {
+                        let mut one = Vec::new();
+                        self.leg(leg).extents(rest.offset, rest.len, 1, &mut one)?;
+                        *known[leg].insert(one[0])
+                    }
+                };
+                Ok::<_, Error>((found.allocated, found.offset + found.len))
+            })?;
+            let len = to - at;
             let is_full = out.len() - first == max;
             match out[first..].last_mut() {
-                Some(last) if last.allocated == found.allocated => last.len += len,
+                Some(last) if last.allocated == allocated => last.len += len,
                 _ if is_full => break,
                 _ => out.push(Extent {
                     offset: at,
                     len,
-                    allocated: found.allocated,
+                    allocated,
                 }),
             }
-            at += len;
+            at = to;
         }
         Ok(())
     }
@@ -554,33 +548,73 @@ impl Volume for Composite {
     }
 
     fn unreadable(&self, offset: u64, len: u64, max: usize) -> Vec<Range> {
-        let mut all = Vec::new();
-        for leg in 0..self.legs.len() {
+        // Two that are apart on a volume below are apart here, so `max` of each are enough.
+        let marks = (0..self.legs.len()).map(|leg| {
             let there = self.map.on_leg(leg, Range { offset, len });
-            let marks = self.leg(leg).unreadable(there.offset, there.len, max);
-            let first = all.len();
-            for mark in marks {
-                let (mut at, end) = (mark.offset, mark.offset + mark.len);
-                while at < end && all.len() - first < max {
-                    let offset = self.map.whole(leg, at);
-                    let len = self.map.run(offset).len.min(end - at);
-                    all.push(Range { offset, len });
-                    at += len;
-                }
-            }
-        }
-        all.sort_unstable_by_key(|range| range.offset);
-        all.dedup_by(|next, last| {
-            let follows = last.offset + last.len == next.offset;
-            last.len += if follows { next.len } else { 0 };
-            follows
+            self.leg(leg).unreadable(there.offset, there.len, max)
         });
-        all.truncate(max);
+        let marks: Vec<Vec<Range>> = marks.collect();
+        let (mut at, end) = (offset, offset + len);
+        let mut all: Vec<Range> = Vec::new();
+        while at < end {
+            let Ok((is_marked, to)) = self.alike(at, end, |leg, rest| {
+                let marks = &marks[leg];
+                let ended = marks.partition_point(|mark| mark.offset + mark.len <= rest.offset);
+                Ok::<_, Infallible>(match marks.get(ended) {
+                    Some(mark) if mark.offset <= rest.offset => (true, mark.offset + mark.len),
+                    Some(mark) => (false, mark.offset),
+                    None => (false, u64::MAX),
+                })
+            });
+            let len = to - at;
+            let is_full = all.len() == max;
+            match all.last_mut() {
+                _ if !is_marked => {}
+                Some(last) if last.offset + last.len == at => last.len += len,
+                _ if is_full => break,
+                _ => all.push(Range { offset: at, len }),
+            }
+            at = to;
+        }
         all
     }
 }
 
 impl Composite {
+    /// What is so of the byte at `at`, and up to where it is of all at once. `look` says it of the
+    /// first byte of a range of a volume below, and up to where there.
+    fn alike<E>(
+        &self,
+        at: u64,
+        end: u64,
+        mut look: impl FnMut(usize, Range) -> Result<(bool, u64), E>,
+    ) -> Result<(bool, u64), E> {
+        let rest = Range {
+            offset: at,
+            len: end - at,
+        };
+        let rest = |leg| self.map.on_leg(leg, rest);
+        let own = self.map.run(at).leg;
+        let (is_so, _) = look(own, rest(own))?;
+        let mut to = end;
+        for leg in 0..self.legs.len() {
+            let rest = rest(leg);
+            if rest.len == 0 {
+                continue;
+            }
+            let (is_so_there, until) = look(leg, rest)?;
+            let differs = if is_so_there == is_so {
+                until
+            } else {
+                rest.offset
+            };
+            if differs < rest.offset + rest.len {
+                to = to.min(self.map.whole(leg, differs));
+            }
+        }
+        Ok((is_so, to))
+    }
+
     /// Bytes of it that something was written to.
     fn allocated_bytes(&self) -> Option<u64> {
         let (mut at, end) = (0, self.size_bytes());

@@ -300,8 +300,11 @@ fn check_marks(volume: &dyn Volume, model: &Model) {
         told[(offset / BLOCK) as usize..(end / BLOCK) as usize].fill(true);
     }
     assert_eq!(told, model.marked);
-    let first = volume.unreadable(0, size, 1);
-    assert_eq!(first.len(), usize::from(told.contains(&true)));
+    let all = volume.unreadable(0, size, usize::MAX);
+    for max in 0..4 {
+        let first = volume.unreadable(0, size, max);
+        assert_eq!(first, all[..max.min(all.len())], "{max} of them");
+    }
 }
 
 /// What is told of extents: all of the volume, and what is not allocated holds zeros.
@@ -413,6 +416,34 @@ fn concat_of_larger_blocks_ends_where_the_last_whole_one_of_each_volume_does() {
         .expect("it would have no bytes at its end")
         .to_string();
     assert!(error.contains("131072"), "{error}");
+}
+
+#[test]
+fn range_that_is_alike_on_all_volumes_is_one_extent_however_many_chunks_it_has() {
+    let below = ["a", "b"].map(|name| open(&Spec::new(name, Kind::NULL, 1 << 49, 512)).unwrap());
+    let spec = Spec::new("s", Kind::stripe(&["a", "b"], 512), 0, 512);
+    let volume = open_over(&spec, below.to_vec()).unwrap();
+    let (len, allocated) = (1 << 50, false);
+    let mut all = Vec::new();
+    volume.extents(0, len, 4, &mut all).unwrap();
+    let whole = Extent {
+        offset: 0,
+        len,
+        allocated,
+    };
+    assert_eq!(all, [whole]);
+    let mark = Range {
+        offset: 512,
+        len: 1 << 40,
+    };
+    let Range { offset, len } = mark;
+    run(
+        &*volume,
+        &mut Fake::default(),
+        Io::MarkUnreadable { offset, len },
+    )
+    .unwrap();
+    assert_eq!(volume.unreadable(0, 1 << 50, 1), [mark]);
 }
 
 #[test]
