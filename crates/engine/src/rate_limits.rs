@@ -16,6 +16,9 @@ use crate::hosts::{HostName, network};
 /// Tokens of an I/O, so that one in a second comes in parts.
 const IO_TOKENS: u64 = 64;
 
+/// What has gone within a floor others wait for no longer than this.
+const FLOOR_DEBT_MAX: Nanos = 1_000_000_000;
+
 /// How much in a second; `None`: as much as there is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Rates {
@@ -206,18 +209,25 @@ impl ActiveLimit {
         self.buckets(cost).all(|(bucket, _)| bucket.is_open(now))
     }
 
-    /// When the floor lets an I/O go that comes next; `None`: there is no floor.
-    fn floor_opens_at(&self) -> Option<Nanos> {
-        let floors = self.floors.iter().flatten();
-        floors.map(TokenBucket::opens_at).max()
+    /// Those of the floor, and what an I/O takes of each.
+    #[inline]
+    fn floors(&self, cost: Cost) -> impl Iterator<Item = (&TokenBucket, u64)> {
+        let all = self.floors.iter().zip([IO_TOKENS, cost.bytes]);
+        all.filter_map(|(floor, tokens)| Some((floor.as_ref()?, tokens)))
     }
 
-    /// An I/O goes: it counts as one within the floor.
+    /// Whether an I/O that comes now is within the floor; not where there is none.
+    fn is_within_floor(&self, now: Nanos) -> bool {
+        let mut floors = self.floors.iter().flatten().peekable();
+        floors.peek().is_some() && floors.all(|floor| floor.is_open(now))
+    }
+
+    /// An I/O goes at once: it counts as one within the floor, if it is.
     #[inline]
     fn take_floor(&self, cost: Cost, now: Nanos) {
-        for (floor, tokens) in self.floors.iter().zip([IO_TOKENS, cost.bytes]) {
-            if let Some(floor) = floor {
-                floor.take_without_debt(tokens, now);
+        for (floor, tokens) in self.floors(cost) {
+            if floor.is_open(now) {
+                floor.take(tokens, now);
             }
         }
     }
@@ -236,11 +246,15 @@ pub(crate) type LimitList = [Arc<ActiveLimit>];
 #[inline]
 pub(crate) fn try_take(limits: &LimitList, cost: Cost, now: Nanos) -> bool {
     let is_open = limits.iter().all(|limit| limit.is_open(cost, now));
-    if !is_open && floors_open_at(limits).is_none_or(|at| at > now) {
+    if !is_open && !limits.iter().any(|limit| limit.is_within_floor(now)) {
         return false;
     }
-    if !faults::is(Fault::FreeIos) {
-        take(limits, cost, now);
+    if faults::is(Fault::FreeIos) {
+        return true;
+    }
+    match is_open {
+        true => take(limits, cost, now),
+        false => take_within_floor(limits, cost, now),
     }
     true
 }
@@ -256,11 +270,16 @@ pub(crate) fn take(limits: &LimitList, cost: Cost, now: Nanos) {
     }
 }
 
-fn floors_open_at(limits: &LimitList) -> Option<Nanos> {
-    limits
-        .iter()
-        .filter_map(|limit| limit.floor_opens_at())
-        .min()
+/// An I/O goes within a floor.
+fn take_within_floor(limits: &LimitList, cost: Cost, now: Nanos) {
+    for limit in limits {
+        for (bucket, tokens) in limit.buckets(cost) {
+            if bucket.opens_at() <= now + FLOOR_DEBT_MAX {
+                bucket.take(tokens, now);
+            }
+        }
+        limit.take_floor(cost, now);
+    }
 }
 
 /// The place of an I/O in the line of one bucket.
@@ -276,56 +295,85 @@ struct TokenPlace {
 /// leaves them to others.
 #[derive(Debug)]
 pub(crate) struct TokenPlaces {
-    places: Vec<TokenPlace>,
+    /// It waits for all of these,
+    maxima: Vec<TokenPlace>,
+    /// or for those of the floor of one limit.
+    floors: Vec<TokenPlace>,
     cost: Cost,
 }
 
 impl TokenPlaces {
     /// In no line yet.
     pub(crate) fn new(cost: Cost) -> TokenPlaces {
-        let places = Vec::new();
-        TokenPlaces { places, cost }
+        TokenPlaces {
+            maxima: Vec::new(),
+            floors: Vec::new(),
+            cost,
+        }
     }
 
     /// When the I/O may go under these limits; it stands in line at each that is new.
     pub(crate) fn goes_at(&mut self, limits: &LimitList, now: Nanos) -> Nanos {
-        let mut before = std::mem::take(&mut self.places);
-        for limit in limits {
-            for (bucket, tokens) in limit.buckets(self.cost) {
-                let kept = before.iter().position(|old| old.bucket.is_same(bucket));
-                let place = match kept {
-                    Some(kept) => before.swap_remove(kept).place,
-                    None => bucket.take(tokens, now),
-                };
-                let (limit, bucket) = (limit.clone(), bucket.clone());
-                self.places.push(TokenPlace {
-                    limit,
-                    bucket,
-                    tokens,
-                    place,
-                });
-            }
-        }
-        before.iter().for_each(TokenPlace::give_back);
+        let cost = self.cost;
+        stand(&mut self.maxima, limits, |limit| limit.buckets(cost), now);
+        stand(&mut self.floors, limits, |limit| limit.floors(cost), now);
         let last = self.last().map_or(0, TokenPlace::comes_at);
-        floors_open_at(limits).map_or(last, |floors| last.min(floors))
+        let floors = limits.iter().filter_map(|limit| {
+            let own = self.floors.iter();
+            let own = own.filter(|place| Arc::ptr_eq(&place.limit, limit));
+            own.map(TokenPlace::comes_at).max()
+        });
+        floors.min().map_or(last, |floors| last.min(floors))
     }
 
     /// The place that is waited for longest.
     fn last(&self) -> Option<&TokenPlace> {
-        self.places.iter().max_by_key(|place| place.comes_at())
+        self.maxima.iter().max_by_key(|place| place.comes_at())
     }
 
     /// It goes, after so long.
-    pub(crate) fn go(mut self, limits: &LimitList, now: Nanos, since: Nanos) {
+    pub(crate) fn go(mut self, now: Nanos, since: Nanos) {
         if let Some(last) = self.last() {
             last.limit.note_delay(now.saturating_sub(since));
         }
-        self.places.clear();
-        for limit in limits {
-            limit.take_floor(self.cost, now);
+        let gone = |places: &mut Vec<TokenPlace>, until: Nanos| {
+            for place in places.drain(..) {
+                if place.comes_at() > until {
+                    place.give_back();
+                }
+            }
+        };
+        gone(&mut self.maxima, now + FLOOR_DEBT_MAX);
+        gone(&mut self.floors, now);
+    }
+}
+
+/// Stands in line at the buckets that limits have, where it does not yet, and leaves those that
+/// are theirs no more.
+fn stand<'l, B: Iterator<Item = (&'l TokenBucket, u64)>>(
+    places: &mut Vec<TokenPlace>,
+    limits: &'l LimitList,
+    buckets: impl Fn(&'l ActiveLimit) -> B,
+    now: Nanos,
+) {
+    let mut before = std::mem::take(places);
+    for limit in limits {
+        for (bucket, tokens) in buckets(limit) {
+            let kept = before.iter().position(|old| old.bucket.is_same(bucket));
+            let place = match kept {
+                Some(kept) => before.swap_remove(kept).place,
+                None => bucket.take(tokens, now),
+            };
+            let (limit, bucket) = (limit.clone(), bucket.clone());
+            places.push(TokenPlace {
+                limit,
+                bucket,
+                tokens,
+                place,
+            });
         }
     }
+    before.iter().for_each(TokenPlace::give_back);
 }
 
 impl TokenPlace {
@@ -340,7 +388,8 @@ impl TokenPlace {
 
 impl Drop for TokenPlaces {
     fn drop(&mut self) {
-        self.places.iter().for_each(TokenPlace::give_back);
+        let all = self.maxima.iter().chain(&self.floors);
+        all.for_each(TokenPlace::give_back);
     }
 }
 

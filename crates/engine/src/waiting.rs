@@ -362,9 +362,8 @@ pub trait Limited: Protocol {
     fn go_first<D: Driver>(&mut self, at: usize, driver: &mut D) {
         let removed = self.core_mut().waiting.held_back.remove(at, 0);
         let (held, places) = removed.expect("a queue has a first");
-        if let (Some(places), Some(goal)) = (places, self.goal(held.demand.unit)) {
-            let limits = self.core().limits.of(held.demand.unit, goal);
-            places.go(&limits, driver.now(), held.since);
+        if let Some(places) = places {
+            places.go(driver.now(), held.since);
         }
         let [Some(tag), _] = Self::commands(&held.op) else {
             unreachable!("what waits is of a command");

@@ -98,18 +98,6 @@ impl TokenBucket {
         later(before, oldest)
     }
 
-    /// Takes tokens as if nothing had a place that has not come: what goes anyway leaves no debt.
-    #[inline]
-    pub fn take_without_debt(&self, tokens: u64, now: Nanos) {
-        let come = self.come(now);
-        let oldest = come.wrapping_sub(self.kept);
-        self.advance(|taken| {
-            let place = later(taken, oldest);
-            let place = if is_later(place, come) { come } else { place };
-            place.wrapping_add(tokens)
-        });
-    }
-
     #[inline]
     fn advance(&self, next: impl Fn(u64) -> u64) -> u64 {
         let advanced = (self.taken).fetch_update(Relaxed, Relaxed, |taken| Some(next(taken)));

@@ -50,7 +50,7 @@ impl Host {
                 self.places = Some(places);
                 return;
             }
-            places.go(limits, now, now);
+            places.go(now, now);
             self.went += 1;
         }
     }
@@ -144,6 +144,54 @@ fn io_within_a_floor_waits_for_no_other_limit_and_counts_against_it() {
 }
 
 #[test]
+fn hosts_that_share_a_floor_have_equal_parts_of_it() {
+    let limits = RateLimits::default();
+    let rates = Rates {
+        iops: Some(1_000),
+        floor_iops: Some(1_000),
+        ..Rates::default()
+    };
+    limits.set(vec![limit("all", rates)], 0);
+    let own = of_disk0(&limits);
+    let mut hosts = [(); 4].map(|()| Host::new(READ));
+    let [a, b, c, d] = &mut hosts;
+    let mut all = [(a, &*own), (b, &own), (c, &own), (d, &own)];
+    run(&mut all, (0, 4 * SECOND));
+    let went = hosts.map(|host| host.went);
+    assert!(
+        went.iter().all(|went| went.abs_diff(1_000) <= 30),
+        "{went:?}"
+    );
+}
+
+#[test]
+fn what_has_gone_within_a_floor_is_waited_for_by_others_no_longer_than_a_second() {
+    let limits = RateLimits::default();
+    let rates = |iops, floor_iops| Rates {
+        iops,
+        floor_iops,
+        ..Rates::default()
+    };
+    let disk0 = RateLimit {
+        volumes: vec!["disk0".to_owned()],
+        ..limit("disk0", rates(None, Some(1_000)))
+    };
+    limits.set(vec![limit("all", rates(Some(10), None)), disk0], 0);
+    let own = of_disk0(&limits);
+    let mut waits = Host::new(READ);
+    run(&mut [(&mut waits, &own)], (0, 4 * SECOND));
+    assert!(waits.went >= 3_990, "{}", waits.went);
+    drop(waits);
+    // The same of what finds the floor open.
+    let comes = (4 * SECOND..8 * SECOND).step_by(1_000_000);
+    assert!(comes.into_iter().all(|now| try_take(&own, READ, now)));
+    let host = HostName::Said("nvme", "nqn.2026-01.io.weft:b".to_owned());
+    let others = limits.of(&host, 0, Goal::Volume("disk1"));
+    let goes_at = TokenPlaces::new(READ).goes_at(&others, 8 * SECOND);
+    assert!((8 * SECOND..=9 * SECOND + SECOND / 5).contains(&goes_at));
+}
+
+#[test]
 fn a_limit_goes_on_under_its_name_whatever_else_comes_and_goes() {
     let limits = RateLimits::default();
     let rates = |iops| Rates {
@@ -163,7 +211,7 @@ fn a_limit_goes_on_under_its_name_whatever_else_comes_and_goes() {
         0,
         "one has come to an end"
     );
-    waits.go(&of_disk0(&limits), 0, 0);
+    waits.go(0, 0);
     limits.set(vec![limit("a", rates(1))], 0);
     assert!(
         try_take(&of_disk0(&limits), READ, 0),
@@ -225,7 +273,7 @@ fn waits_are_told_by_their_limit() {
     take(&own, READ, 0);
     let mut waits = TokenPlaces::new(READ);
     let at = waits.goes_at(&own, 0);
-    waits.go(&own, at, 0);
+    waits.go(at, 0);
     let delays: Vec<_> = limits.figures().iter().map(|limit| limit.delays).collect();
     assert_eq!(delays, [Delays::default(), Delays { ios: 1, ns: at }]);
 }
