@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 
 pub mod accepted;
+mod carried;
 mod carrier;
 mod config;
 mod discovery;

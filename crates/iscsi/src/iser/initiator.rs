@@ -1,5 +1,7 @@
 //! The initiator's end of iSER.
 
+use std::convert::Infallible;
+
 use iwarp::{Qp, QpOp, QpSettings, ReceivedSend, RegisteredMemory, RemoteAccess};
 use machine::{Machine, Nanos, RecvPlan, Step, Tag, Transmit};
 use wire::iscsi::{DataIn, ScsiCommand, ScsiResponse, TAG_NONE, U24, flags, opcode, padded};
@@ -10,6 +12,7 @@ use zerocopy::IntoBytes;
 use super::feed::Feed;
 use super::gather::{Gather, Gathered, GatheredBatch, PduData, control, send};
 use super::{HEAD_LEN, IserError, RECEIVES, SentPdu, stream_settings};
+use crate::carried::IserEnd;
 use crate::initiator::{InitiatorConnection, InitiatorFatalError, InitiatorOp};
 use crate::negotiated::LENGTH_MAX;
 
@@ -38,7 +41,7 @@ struct Answered {
 
 /// The stream below an [`InitiatorConnection`].
 #[derive(Debug)]
-pub(crate) struct IserInitiator {
+pub struct IserInitiator {
     qp: Qp,
     is_established: bool,
     feed: Feed,
@@ -197,95 +200,9 @@ impl IserInitiator {
         }
     }
 
-    pub(crate) fn poll_step(
-        &mut self,
-        connection: &mut InitiatorConnection,
-        now: Nanos,
-        staged: &[u8],
-        at: &mut usize,
-    ) -> Option<Step<InitiatorOp>> {
-        loop {
-            if !self.feed.is_open() {
-                self.feed_answer();
-            }
-            if let Some(step) = self.feed.poll(connection, now) {
-                self.note(&step);
-                return Some(step);
-            }
-            if connection.is_finished() {
-                *at = staged.len();
-                return None;
-            }
-            if self.answer.is_some() {
-                continue;
-            }
-            let step = self.qp.poll_step(now, staged, at)?;
-            if let Some(step) = step.filter_map(|op| self.stream_op(connection, op)) {
-                return Some(step);
-            }
-        }
-    }
-
-    pub(crate) fn has_step(&self, connection: &InitiatorConnection) -> bool {
-        !connection.is_finished() && (connection.has_step() || self.qp.has_step())
-    }
-
-    pub(crate) fn recv_plan(&self) -> RecvPlan {
-        self.qp.recv_plan()
-    }
-
-    pub(crate) fn on_direct(&mut self, len: u32) {
-        self.qp.on_direct(len);
-    }
-
-    pub(crate) fn on_digest(&mut self, tag: Tag, crc: u32) {
-        self.qp.on_digest(tag, crc);
-    }
-
-    pub(crate) fn deadline(&self) -> Option<Nanos> {
-        self.qp.deadline()
-    }
-
-    pub(crate) fn on_deadline(&mut self, now: Nanos) {
-        self.qp.on_deadline(now);
-    }
-
-    pub(crate) fn has_ended(&self) -> bool {
-        self.qp.is_finished()
-    }
-
-    pub(crate) fn has_transmit(&self, connection: &InitiatorConnection) -> bool {
-        connection.has_transmit() && self.may_post() || self.qp.has_transmit()
-    }
-
     /// Whether more may be handed to the stream: when all before is named.
     fn may_post(&self) -> bool {
         self.is_established && !self.qp.has_posted() && !self.qp.is_finished()
-    }
-
-    /// Hands what the connection writes to the stream, so much at a time.
-    pub(crate) fn transmit(
-        &mut self,
-        connection: &mut InitiatorConnection,
-        out: &mut impl Transmit,
-    ) {
-        loop {
-            if connection.has_transmit() && self.may_post() {
-                self.post(connection);
-            }
-            let commands = &mut self.commands;
-            self.qp.poll_transmit(&mut GatheredBatch {
-                out,
-                own: &self.gather.own,
-                on_release: |tag| {
-                    commands[usize::from(tag)].is_named = true;
-                    false
-                },
-            });
-            if !out.has_room() || !connection.has_transmit() || !self.may_post() {
-                return;
-            }
-        }
     }
 
     /// Posts what the connection has to send.
@@ -353,6 +270,102 @@ impl IserInitiator {
             write_stag: of(!is_read),
             read_stag: of(is_read),
             ..IserHeader::default()
+        }
+    }
+}
+
+impl IserEnd for IserInitiator {
+    type Connection = InitiatorConnection;
+    /// An initiator decides by itself.
+    type Undecided = Infallible;
+
+    fn decide(
+        undecided: Infallible,
+        _: u8,
+        _: &mut InitiatorConnection,
+    ) -> Result<Option<IserInitiator>, InitiatorOp> {
+        match undecided {}
+    }
+
+    fn poll_step(
+        &mut self,
+        connection: &mut InitiatorConnection,
+        now: Nanos,
+        staged: &[u8],
+        at: &mut usize,
+    ) -> Option<Step<InitiatorOp>> {
+        loop {
+            if !self.feed.is_open() {
+                self.feed_answer();
+            }
+            if let Some(step) = self.feed.poll(connection, now) {
+                self.note(&step);
+                return Some(step);
+            }
+            if connection.is_finished() {
+                *at = staged.len();
+                return None;
+            }
+            if self.answer.is_some() {
+                continue;
+            }
+            let step = self.qp.poll_step(now, staged, at)?;
+            if let Some(step) = step.filter_map(|op| self.stream_op(connection, op)) {
+                return Some(step);
+            }
+        }
+    }
+
+    fn has_step(&self, connection: &InitiatorConnection) -> bool {
+        !connection.is_finished() && (connection.has_step() || self.qp.has_step())
+    }
+
+    fn recv_plan(&self, _: &InitiatorConnection) -> RecvPlan {
+        self.qp.recv_plan()
+    }
+
+    fn on_direct(&mut self, len: u32) {
+        self.qp.on_direct(len);
+    }
+
+    fn on_digest(&mut self, tag: Tag, crc: u32) {
+        self.qp.on_digest(tag, crc);
+    }
+
+    fn deadline(&self) -> Option<Nanos> {
+        self.qp.deadline()
+    }
+
+    fn on_deadline(&mut self, now: Nanos) {
+        self.qp.on_deadline(now);
+    }
+
+    fn is_finished(&self) -> bool {
+        self.qp.is_finished()
+    }
+
+    fn has_transmit(&self, connection: &InitiatorConnection) -> bool {
+        connection.has_transmit() && self.may_post() || self.qp.has_transmit()
+    }
+
+    /// Hands what the connection writes to the stream, so much at a time.
+    fn transmit(&mut self, connection: &mut InitiatorConnection, out: &mut impl Transmit) {
+        loop {
+            if connection.has_transmit() && self.may_post() {
+                self.post(connection);
+            }
+            let commands = &mut self.commands;
+            self.qp.poll_transmit(&mut GatheredBatch {
+                out,
+                own: &self.gather.own,
+                on_release: |tag| {
+                    commands[usize::from(tag)].is_named = true;
+                    false
+                },
+            });
+            if !out.has_room() || !connection.has_transmit() || !self.may_post() {
+                return;
+            }
         }
     }
 }

@@ -8,17 +8,35 @@ use wire::iscsi::{AHS_LEN_MAX, Bhs, DataIn, DataOut, R2t, ScsiCommand, flags, op
 use wire::iser::{
     ISER_HEADER_LEN, ISER_VERSION, IserCm, IserHeader, IserHello, iser_cm_flags, iser_first,
 };
-use wire::iwarp::TerminateCode;
+use wire::iwarp::{MPA_REQUEST_KEY, TerminateCode};
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::feed::Feed;
 use super::gather::{Gather, Gathered, GatheredBatch, PduData, control, send};
 use super::{HEAD_LEN, IserError, RECEIVES, SentPdu, stream_settings};
+use crate::carried::IserEnd;
 use crate::carrier::Carrier;
 use crate::target::{Connection, FatalError, TargetOp};
 
 /// Staging until the full feature phase.
 const STAGE_LOGIN: u32 = 2048;
+
+/// What the connections of a listener may do that are carried by RDMA.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct IserSettings {
+    /// Their streams; how Sends are taken follows from iSER.
+    pub stream: QpSettings,
+    /// Connections by TCP are taken too.
+    pub takes_tcp: bool,
+}
+
+/// What a stream of RDMA is made of, until the first byte has come.
+#[derive(Debug)]
+pub struct Undecided {
+    pub(crate) settings: Option<IserSettings>,
+    pub(crate) seed: u64,
+    pub(crate) accepted: Nanos,
+}
 
 /// The memory of the initiator that belongs to a command.
 #[derive(Clone, Copy, Debug, Default)]
@@ -37,7 +55,7 @@ struct Solicited {
 
 /// The stream below a [`Connection`], the target's end.
 #[derive(Debug)]
-pub(crate) struct IserTarget {
+pub struct IserTarget {
     qp: Qp,
     refusal: Option<IserError>,
     feed: Feed,
@@ -57,12 +75,7 @@ pub(crate) struct IserTarget {
 impl IserTarget {
     /// The stream of a connection accepted at `now`; with `refusal` it rejects the initiator.
     /// STags follow from `seed`, which is random.
-    pub(crate) fn new(
-        stream: QpSettings,
-        refusal: Option<IserError>,
-        seed: u64,
-        now: Nanos,
-    ) -> IserTarget {
+    fn new(stream: QpSettings, refusal: Option<IserError>, seed: u64, now: Nanos) -> IserTarget {
         IserTarget {
             qp: Qp::responder(stream_settings(stream), seed, now),
             refusal,
@@ -83,10 +96,6 @@ impl IserTarget {
 
     pub(crate) fn has_crc(&self) -> bool {
         self.qp.terms().crc
-    }
-
-    pub(crate) fn has_ended(&self) -> bool {
-        self.qp.is_finished()
     }
 
     /// The initiator's request.
@@ -282,65 +291,6 @@ impl IserTarget {
         }
     }
 
-    pub(crate) fn poll_step(
-        &mut self,
-        connection: &mut Connection,
-        now: Nanos,
-        staged: &[u8],
-        at: &mut usize,
-    ) -> Option<Step<TargetOp>> {
-        loop {
-            let step = self.feed.poll(connection, now);
-            self.place_body(connection);
-            if let Some(step) = step {
-                self.note(&step);
-                return Some(step);
-            }
-            if connection.is_finished() {
-                *at = staged.len();
-                return None;
-            }
-            if self.feed.is_open() {
-                return None;
-            }
-            let step = self.qp.poll_step(now, staged, at)?;
-            if let Some(step) = step.filter_map(|op| self.stream_op(connection, op)) {
-                return Some(step);
-            }
-        }
-    }
-
-    pub(crate) fn has_step(&self, connection: &Connection) -> bool {
-        connection.has_step() || !connection.is_finished() && self.qp.has_step()
-    }
-
-    pub(crate) fn recv_plan(&self, connection: &Connection) -> RecvPlan {
-        const NOTHING: RecvPlan = RecvPlan {
-            direct: None,
-            stage_max: 0,
-        };
-        // A connection that takes nothing now may go to another core.
-        if self.feed.is_open() || connection.recv_plan() == NOTHING {
-            return NOTHING;
-        }
-        let plan = self.qp.recv_plan();
-        match connection.session() {
-            Some(_) => plan,
-            None => RecvPlan {
-                stage_max: plan.stage_max.min(STAGE_LOGIN),
-                ..plan
-            },
-        }
-    }
-
-    pub(crate) fn on_direct(&mut self, len: u32) {
-        self.qp.on_direct(len);
-    }
-
-    pub(crate) fn on_digest(&mut self, tag: Tag, crc: u32) {
-        self.qp.on_digest(tag, crc);
-    }
-
     /// Data that stands before its memory goes on: `wanted` bytes of it are there.
     pub(crate) fn go_on(&mut self, tag: Tag, wanted: u32) {
         if self.qp.is_blocked_on(tag) {
@@ -355,38 +305,12 @@ impl IserTarget {
         self.qp.abandon(tag);
     }
 
-    pub(crate) fn has_transmit(&self, connection: &Connection) -> bool {
-        connection.has_transmit() && self.may_post() || self.qp.has_transmit()
-    }
-
     /// Whether more may be handed to the stream: when all before is named, and not before what
     /// is read for tasks that were aborted has come, as the initiator takes their memory back
     /// when it is told of that.
     fn may_post(&self) -> bool {
         let qp = &self.qp;
         !qp.is_finished() && !qp.has_posted() && !qp.has_abandoned_reads()
-    }
-
-    /// Hands what the connection writes to the stream, so much at a time. A tag is free only
-    /// when its last byte was named.
-    pub(crate) fn transmit(&mut self, connection: &mut Connection, out: &mut impl Transmit) {
-        loop {
-            if connection.has_transmit() && self.may_post() {
-                self.post(connection, out);
-            }
-            let buffers = &mut self.buffers;
-            self.qp.poll_transmit(&mut GatheredBatch {
-                out,
-                own: &self.gather.own,
-                on_release: |tag| {
-                    forget(buffers, tag);
-                    connection.end_task(tag)
-                },
-            });
-            if !out.has_room() || !connection.has_transmit() || !self.may_post() {
-                return;
-            }
-        }
     }
 
     /// Posts what the connection has to send.
@@ -459,6 +383,123 @@ impl IserTarget {
         let asked = self.qp.read(sink, iser.write_stag.get(), to);
         asked.expect("initiators that take no reads are rejected");
         self.solicited.push_back(Solicited { tag, r2t: *r2t });
+    }
+}
+
+impl IserEnd for IserTarget {
+    type Connection = Connection;
+    type Undecided = Undecided;
+
+    #[cold]
+    fn decide(
+        undecided: Undecided,
+        first: u8,
+        connection: &mut Connection,
+    ) -> Result<Option<IserTarget>, TargetOp> {
+        let Undecided {
+            settings,
+            seed,
+            accepted,
+        } = undecided;
+        if first == MPA_REQUEST_KEY[0] {
+            let refusal = settings.is_none().then_some(IserError::NotServed);
+            let stream = settings.map(|settings| settings.stream).unwrap_or_default();
+            return Ok(Some(IserTarget::new(stream, refusal, seed, accepted)));
+        }
+        if settings.is_some_and(|settings| !settings.takes_tcp) {
+            connection.lose();
+            return Err(TargetOp::Fatal(FatalError::TcpNotServed));
+        }
+        Ok(None)
+    }
+
+    fn poll_step(
+        &mut self,
+        connection: &mut Connection,
+        now: Nanos,
+        staged: &[u8],
+        at: &mut usize,
+    ) -> Option<Step<TargetOp>> {
+        loop {
+            let step = self.feed.poll(connection, now);
+            self.place_body(connection);
+            if let Some(step) = step {
+                self.note(&step);
+                return Some(step);
+            }
+            if connection.is_finished() {
+                *at = staged.len();
+                return None;
+            }
+            if self.feed.is_open() {
+                return None;
+            }
+            let step = self.qp.poll_step(now, staged, at)?;
+            if let Some(step) = step.filter_map(|op| self.stream_op(connection, op)) {
+                return Some(step);
+            }
+        }
+    }
+
+    fn has_step(&self, connection: &Connection) -> bool {
+        connection.has_step() || !connection.is_finished() && self.qp.has_step()
+    }
+
+    fn recv_plan(&self, connection: &Connection) -> RecvPlan {
+        const NOTHING: RecvPlan = RecvPlan {
+            direct: None,
+            stage_max: 0,
+        };
+        // A connection that takes nothing now may go to another core.
+        if self.feed.is_open() || connection.recv_plan() == NOTHING {
+            return NOTHING;
+        }
+        let plan = self.qp.recv_plan();
+        match connection.session() {
+            Some(_) => plan,
+            None => RecvPlan {
+                stage_max: plan.stage_max.min(STAGE_LOGIN),
+                ..plan
+            },
+        }
+    }
+
+    fn on_direct(&mut self, len: u32) {
+        self.qp.on_direct(len);
+    }
+
+    fn on_digest(&mut self, tag: Tag, crc: u32) {
+        self.qp.on_digest(tag, crc);
+    }
+
+    fn has_transmit(&self, connection: &Connection) -> bool {
+        connection.has_transmit() && self.may_post() || self.qp.has_transmit()
+    }
+
+    /// Hands what the connection writes to the stream, so much at a time. A tag is free only
+    /// when its last byte was named.
+    fn transmit(&mut self, connection: &mut Connection, out: &mut impl Transmit) {
+        loop {
+            if connection.has_transmit() && self.may_post() {
+                self.post(connection, out);
+            }
+            let buffers = &mut self.buffers;
+            self.qp.poll_transmit(&mut GatheredBatch {
+                out,
+                own: &self.gather.own,
+                on_release: |tag| {
+                    forget(buffers, tag);
+                    connection.end_task(tag)
+                },
+            });
+            if !out.has_room() || !connection.has_transmit() || !self.may_post() {
+                return;
+            }
+        }
+    }
+
+    fn is_finished(&self) -> bool {
+        self.qp.is_finished()
     }
 }
 
