@@ -66,6 +66,57 @@ fn data_of_a_write_is_read_from_its_memory_in_bursts() {
     }
 }
 
+/// Three commands, of which receive number `cut` of the target takes `split` bytes: what came of
+/// them, and the most bytes that this receive could have had.
+fn play(cut: usize, split: usize) -> ((Vec<u8>, Vec<u8>, Vec<u8>), usize) {
+    let mut peer = Peer::live(keys(), CrcPolicy::Require, usize::MAX);
+    let data = pattern(5, 3 * BLOCK);
+    let (immediate, rest) = data.split_at(BLOCK);
+    let written = peer.client.readable(rest);
+    let read = peer.client.writable(2 * BLOCK as u32);
+    let commands = [
+        peer.command(WRITE, cdb::write(9, 1), BLOCK as u32, immediate),
+        peer.command(WRITE, cdb::write(10, 2), 2 * BLOCK as u32, b""),
+        peer.command(READ, cdb::read(3, 2), 2 * BLOCK as u32, b""),
+    ];
+    for (command, (write, read)) in
+        commands
+            .iter()
+            .zip([(None, None), (Some(written), None), (None, Some(read))])
+    {
+        peer.post(command, &header(write, read));
+        peer.client.transmit(&mut peer.there);
+    }
+    for _ in 0..cut {
+        peer.turn();
+        peer.client.transmit(&mut peer.there);
+    }
+    let there = peer.there.len();
+    peer.step = split;
+    peer.turn();
+    peer.step = usize::MAX;
+    peer.run();
+    let answers = peer.received();
+    let statuses = answers
+        .iter()
+        .map(|answer| answer.bhs.cast::<ScsiResponse>().status);
+    let statuses = statuses.collect();
+    let media = peer.media(9, 3).to_vec();
+    ((statuses, media, peer.client.memory(0).to_vec()), there)
+}
+
+#[test]
+fn every_split_gives_the_same() {
+    for cut in 0..2 {
+        let (whole, there) = play(cut, usize::MAX);
+        assert_eq!(whole.0, [0; 3]);
+        assert!(there > 500, "commands, or what is read for one: {there}");
+        for split in 1..there {
+            assert!(play(cut, split).0 == whole, "receive {cut}, at {split}");
+        }
+    }
+}
+
 #[test]
 fn memory_of_a_write_begins_where_the_initiator_has_said_that_it_does() {
     for (solicited_only, len) in [(false, 1024), (true, 1024), (true, 1023), (false, 513)] {
