@@ -1,5 +1,6 @@
-//! iSER: what stands before an iSCSI PDU in a Send, the Hello messages and the private data of
-//! connections (RFC 7145, sections 9 and 4.1, appendix A), all big endian.
+//! iSER: what stands before an iSCSI PDU in a Send and the Hello messages (RFC 7145, section 9),
+//! and the private data of connections, which is InfiniBand's (annex A12) and which Linux sends on
+//! iWARP too; all big endian.
 
 use zerocopy::big_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
