@@ -16,7 +16,7 @@ use zerocopy::FromBytes;
 
 use crate::negotiated::LENGTH_MAX;
 
-pub use iwarp::{CrcPolicy, QpCounts, QpSettings};
+pub use iwarp::{CountedStream, CrcPolicy, QpCounts, QpSettings, StreamCounts, TerminateCounts};
 
 /// Sends that the peer may have sent and that were not taken: what cannot be taken yet stays
 /// in the socket, so that there is no need of less.

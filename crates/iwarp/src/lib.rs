@@ -24,12 +24,14 @@
 #![forbid(unsafe_code)]
 
 mod batch;
+mod counts;
 mod mpa;
 mod qp;
 mod stags;
 mod terminates;
 
 pub use batch::UpperBatch;
+pub use counts::{CountedStream, StreamCounts};
 pub use mpa::{CrcPolicy, MpaError, Terms, ulpdu_max};
 pub use qp::{
     DataPart, OWN_BYTES, Qp, QpCounts, QpError, QpOp, QpSettings, ReadsRefused, ReceivedSend,

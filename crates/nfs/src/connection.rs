@@ -28,7 +28,7 @@ use wire::rpc::{AUTH_NONE, AUTH_SYS, RPC_VERSION, RecordMark, accept_stat, auth_
 use wire::rpc::{call_body, opaque_auth};
 use wire::xdr::{Encode, Opaque};
 
-pub use iwarp::TerminateCounts;
+pub use iwarp::{CountedStream, QpCounts, StreamCounts, TerminateCounts};
 
 pub use self::credential::{Credential, Flavor};
 use self::gss::GssCall;

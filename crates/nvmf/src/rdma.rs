@@ -5,4 +5,7 @@
 pub mod controller;
 pub mod host;
 
-pub use iwarp::{CrcPolicy, QpCounts, QpSettings, TerminateCount, TerminateCounts, ulpdu_max};
+pub use iwarp::{
+    CountedStream, CrcPolicy, QpCounts, QpSettings, StreamCounts, TerminateCount, TerminateCounts,
+    ulpdu_max,
+};

@@ -31,7 +31,8 @@ use engine::{
     Shard, Via,
 };
 use iscsi::accepted::{AcceptedConnection as Transport, IserSettings};
-use iscsi::target::{Done, TargetOp};
+use iscsi::iser::{CountedStream, IserError};
+use iscsi::target::{Done, FatalError, TargetOp};
 use iscsi::{LoginState, SessionId, SessionKind};
 use link::Stream;
 use machine::{Machine as _, Nanos, Tag};
@@ -90,6 +91,7 @@ pub struct IscsiConnection {
     leaves_at: Option<Nanos>,
     /// It is on another reactor now.
     has_moved: bool,
+    rdma: CountedStream,
 }
 
 /// A connection that just came by a listener that takes RDMA as `rdma` says.
@@ -115,7 +117,9 @@ impl IscsiConnection {
         pool: &Pool,
     ) -> IscsiConnection {
         let (service, here) = (local.service.clone(), (local.jobs.clone(), pool));
+        let moved = machine.rdma_counts().unwrap_or_default();
         IscsiConnection {
+            rdma: local.streams.stream(moved),
             core: Core::new(machine, id, stream, came, service.shared.clone(), here),
             service,
             local: local.clone(),
@@ -126,6 +130,14 @@ impl IscsiConnection {
             is_lost: false,
             leaves_at: None,
             has_moved: false,
+        }
+    }
+
+    /// Counts what has moved by RDMA since the last time.
+    #[inline]
+    pub(crate) fn count_rdma(&mut self) {
+        if let Some(now) = self.core.link.machine.rdma_counts() {
+            self.rdma.note(now);
         }
     }
 }
@@ -285,7 +297,10 @@ impl Protocol for IscsiConnection {
     #[inline]
     fn on_event<D: Driver>(&mut self, event: ConnectionEvent, driver: &mut D) {
         match event {
-            ConnectionEvent::Ran => self.note_due(),
+            ConnectionEvent::Ran => {
+                self.note_due();
+                self.count_rdma();
+            }
             ConnectionEvent::TurnEnds => self.move_to_session_reactor(driver),
             ConnectionEvent::Resumed => self.begin_held(driver),
             ConnectionEvent::Tick(now) => self.tick(now, driver),
@@ -297,7 +312,10 @@ impl Protocol for IscsiConnection {
                 }
                 self.orphan_all(driver);
             }
-            ConnectionEvent::Removed => self.leave(),
+            ConnectionEvent::Removed => {
+                self.count_rdma();
+                self.leave();
+            }
             ConnectionEvent::Heard | ConnectionEvent::Secured | ConnectionEvent::Orphaned(_) => {}
         }
     }
@@ -542,6 +560,9 @@ impl IscsiConnection {
                 self.note_refusal(PDU_REJECTED, &format_args!("opcode {opcode:#x}: {reason}"));
             }
             TargetOp::Fatal(error) => {
+                if let FatalError::Rdma(IserError::Stream(why)) = &error {
+                    self.service.terminates.note(why);
+                }
                 self.note_refusal(RefusalKind::END, &error);
                 if error.ends_session() {
                     self.end_session();

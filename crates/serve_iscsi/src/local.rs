@@ -8,6 +8,7 @@ use std::sync::Arc;
 use engine::ConnectionId;
 use engine::job::Jobs;
 use iscsi::SessionId;
+use iscsi::iser::StreamCounts;
 
 use super::session::IscsiSession;
 use super::{Service, TaskWork};
@@ -20,16 +21,19 @@ pub struct Local {
     pub(crate) sessions: RefCell<HashMap<SessionId, Weak<RefCell<IscsiSession>>>>,
     /// Connections that can go on though nothing came for them.
     pub(crate) due: RefCell<Vec<ConnectionId>>,
+    /// Those by RDMA, of every protocol.
+    pub(crate) streams: StreamCounts,
 }
 
 impl Local {
     /// Of a reactor without connections.
-    pub fn new(service: Arc<Service>, jobs: Jobs<TaskWork>) -> Local {
+    pub fn new(service: Arc<Service>, jobs: Jobs<TaskWork>, streams: StreamCounts) -> Local {
         Local {
             service,
             jobs: Rc::new(RefCell::new(jobs)),
             sessions: RefCell::default(),
             due: RefCell::default(),
+            streams,
         }
     }
 

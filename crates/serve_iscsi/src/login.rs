@@ -120,6 +120,7 @@ impl IscsiConnection {
                 self.core.link.machine.login_answer(answer);
             }
             AfterLogin::FullFeature(joined) => {
+                self.count_rdma();
                 let lead = joined.lead_connection.map(ConnectionRef::unpack);
                 if lead.is_some_and(|lead| lead.shard as usize != self.core.shard()) {
                     self.waiting = Some(Box::new(WaitingLogin::Move(answer, joined)));

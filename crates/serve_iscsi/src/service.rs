@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 use engine::reservation::Hears;
 use engine::{ConnectionRef, Post, Scope, Shared};
+use iscsi::iser::TerminateCounts;
 use iscsi::target::TargetSettings;
 use iscsi::{Registry, SessionId};
 use machine::locked;
@@ -71,6 +72,8 @@ pub struct Service {
     /// units, by target and LUN, of which that is being done.
     pub(super) space_due: AtomicU64,
     pub(super) looking: Mutex<BTreeSet<(String, u16)>>,
+    /// How streams by RDMA have ended.
+    pub terminates: TerminateCounts,
 }
 
 impl Service {
@@ -93,6 +96,7 @@ impl Service {
             set_states: OnceLock::new(),
             space_due: AtomicU64::new(0),
             looking: Mutex::default(),
+            terminates: TerminateCounts::default(),
         }
     }
 

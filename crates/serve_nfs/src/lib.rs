@@ -21,7 +21,9 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use ::nfs::Connection as Transport;
-use ::nfs::connection::{RpcServerFatalError, RpcServerSettings, ServerOp};
+use ::nfs::connection::{
+    CountedStream, QpCounts, RpcServerFatalError, RpcServerSettings, ServerOp, StreamCounts,
+};
 use auth::gss::ContextStep;
 use auth::gss_acceptor::AcceptError;
 use engine::blocks::KeptJob;
@@ -115,16 +117,19 @@ pub struct Local {
     calls: Cell<u64>,
     /// When it was which time of day.
     clock: Cell<(Nanos, Time)>,
+    /// Those by RDMA, of every protocol.
+    streams: StreamCounts,
 }
 
 impl Local {
     /// Of a reactor without connections.
-    pub fn new(service: Arc<Service>, jobs: Jobs<CallWork>) -> Local {
+    pub fn new(service: Arc<Service>, jobs: Jobs<CallWork>, streams: StreamCounts) -> Local {
         Local {
             service,
             jobs: Rc::new(RefCell::new(jobs)),
             calls: Cell::default(),
             clock: Cell::default(),
+            streams,
         }
     }
 
@@ -179,6 +184,7 @@ pub struct NfsConnection {
     accepting: Vec<(Tag, ProofPlace)>,
     /// It closes when the calls under way are answered.
     is_leaving: bool,
+    rdma: CountedStream,
 }
 
 /// A connection that was just accepted; its client may come by RDMA, if there are settings.
@@ -216,10 +222,19 @@ pub fn open(
         called: Vec::new(),
         accepting: Vec::new(),
         is_leaving: false,
+        rdma: local.streams.stream(QpCounts::default()),
     }
 }
 
 impl NfsConnection {
+    /// Counts what has moved by RDMA since the last time.
+    #[inline]
+    fn count_rdma(&mut self) {
+        if let Some(now) = self.core.link.machine.rdma_counts() {
+            self.rdma.note(now);
+        }
+    }
+
     /// A call that has just begun waits.
     #[cold]
     fn park(&mut self, tag: Tag, tags_max: usize) {
@@ -448,14 +463,13 @@ impl Protocol for NfsConnection {
                 self.begin_tls(driver);
             }
             ConnectionEvent::Secured => self.secured(),
+            ConnectionEvent::Ran | ConnectionEvent::Removed => self.count_rdma(),
             // What a client has it may have on other connections too.
             ConnectionEvent::SitsOnMemory
             | ConnectionEvent::Heard
-            | ConnectionEvent::Ran
             | ConnectionEvent::Resumed
             | ConnectionEvent::TurnEnds
-            | ConnectionEvent::Orphaned(_)
-            | ConnectionEvent::Removed => {}
+            | ConnectionEvent::Orphaned(_) => {}
         }
     }
 

@@ -33,6 +33,7 @@ use nvmf::command::{Command, Geometry, IoKind};
 use nvmf::dhchap::controller::Authentication;
 use nvmf::queue::{ControllerEnd as _, Done, Op, RefusedCommand};
 use nvmf::rdma::controller::RdmaError;
+use nvmf::rdma::{CountedStream, QpCounts, StreamCounts};
 use nvmf::{Activity, ControllerId};
 use reactor::{Driver, must_fill_random};
 use store::Volume;
@@ -42,8 +43,6 @@ use wire::nvme_rdma::cm_status;
 
 pub use self::host_keys::handshake_terms;
 pub use self::info::QueueInfo;
-use self::rdma::RdmaCounted;
-pub use self::rdma::RdmaCounts;
 use self::reservation::Rights;
 pub use self::served::{ServedSubsystem, Subsystems};
 pub use self::service::{NvmeMail, OwnMail, Service, Sharing};
@@ -96,7 +95,7 @@ pub struct NvmeConnection {
     proof: Option<ProofPlace>,
     /// Of its reactor.
     authentications: Rc<Cell<u64>>,
-    rdma: RdmaCounted,
+    rdma: CountedStream,
 }
 
 /// What the connections of one reactor share.
@@ -105,24 +104,20 @@ pub struct Local {
     jobs: Rc<RefCell<Jobs<CommandWork>>>,
     /// Queues whose host has authenticated, each time.
     authentications: Rc<Cell<u64>>,
-    rdma: Rc<Cell<RdmaCounts>>,
+    /// Those by RDMA, of every protocol.
+    streams: StreamCounts,
 }
 
 impl Local {
     /// Of a reactor without connections.
-    pub fn new(service: Arc<Service>, jobs: Jobs<CommandWork>) -> Local {
+    pub fn new(service: Arc<Service>, jobs: Jobs<CommandWork>, streams: StreamCounts) -> Local {
         let jobs = Rc::new(RefCell::new(jobs));
         Local {
             service,
             jobs,
             authentications: Rc::default(),
-            rdma: Rc::default(),
+            streams,
         }
-    }
-
-    /// What connections by RDMA have moved.
-    pub fn rdma(&self) -> RdmaCounts {
-        self.rdma.get()
     }
 
     /// Queues whose host has authenticated, each time.
@@ -150,7 +145,7 @@ pub fn open(
         keep_alive_at: None,
         proof: None,
         authentications: local.authentications.clone(),
-        rdma: RdmaCounted::new(&local.rdma),
+        rdma: local.streams.stream(QpCounts::default()),
     }
 }
 
@@ -387,7 +382,7 @@ impl Protocol for NvmeConnection {
                 self.orphan_all(driver);
             }
             ConnectionEvent::Removed => {
-                self.end_rdma();
+                self.count_rdma();
                 self.leave();
             }
             ConnectionEvent::Secured => self.core.link.machine.secured(),

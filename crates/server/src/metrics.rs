@@ -157,9 +157,13 @@ impl Running {
     }
 
     fn terminates(&self) -> Vec<(&'static str, TerminateCount)> {
-        let (nvme, nfs) = (&self.shared.nvme.terminates, &self.shared.nfs.terminates);
-        let all = [("nvme-rdma", nvme), ("nfs-rdma", nfs)].into_iter();
-        all.flat_map(|(of, counts)| counts.list().into_iter().map(move |count| (of, count)))
+        let all = [
+            ("nvme-rdma", &self.shared.nvme.terminates),
+            ("iser", &self.shared.iscsi.terminates),
+            ("nfs-rdma", &self.shared.nfs.terminates),
+        ];
+        all.into_iter()
+            .flat_map(|(of, counts)| counts.list().into_iter().map(move |count| (of, count)))
             .collect()
     }
 

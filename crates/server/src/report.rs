@@ -23,7 +23,7 @@ pub struct Report {
     /// Queues of NVMe hosts that have authenticated, each time.
     pub authentications: u64,
     /// What connections by RDMA have moved.
-    pub rdma: serve_nvme::RdmaCounts,
+    pub rdma: nvmf::rdma::QpCounts,
     /// Connections that are open now, or about to end.
     pub connections: u64,
     /// How often a connection was told the time: one on which nothing happens is not.

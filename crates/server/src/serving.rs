@@ -21,7 +21,7 @@ use mem::Pool;
 use nvmf::accepted::QpairSettings;
 use nvmf::queue::ControllerEnd as _;
 use nvmf::rdma::controller::RdmaSettings;
-use nvmf::rdma::{QpSettings, ulpdu_max};
+use nvmf::rdma::{QpSettings, StreamCounts, ulpdu_max};
 use nvmf::transport::Transport;
 use reactor::{Driver, Received};
 use store::Volume;
@@ -65,6 +65,8 @@ pub struct Serving {
     nvme: Rc<serve_nvme::Local>,
     iscsi: Rc<serve_iscsi::Local>,
     nfs: Rc<serve_nfs::Local>,
+    /// Streams by RDMA.
+    streams: StreamCounts,
 }
 
 impl From<Arc<Shared>> for Serving {
@@ -73,10 +75,24 @@ impl From<Arc<Shared>> for Serving {
         let nvme = Jobs::new(NVME, marks.clone());
         let iscsi = Jobs::new(ISCSI, marks.clone());
         let nfs = Jobs::new(NFS, marks.clone());
+        let streams = StreamCounts::default();
         Serving {
-            nvme: Rc::new(serve_nvme::Local::new(shared.nvme.clone(), nvme)),
-            iscsi: Rc::new(serve_iscsi::Local::new(shared.iscsi.clone(), iscsi)),
-            nfs: Rc::new(serve_nfs::Local::new(shared.nfs.clone(), nfs)),
+            nvme: Rc::new(serve_nvme::Local::new(
+                shared.nvme.clone(),
+                nvme,
+                streams.clone(),
+            )),
+            iscsi: Rc::new(serve_iscsi::Local::new(
+                shared.iscsi.clone(),
+                iscsi,
+                streams.clone(),
+            )),
+            nfs: Rc::new(serve_nfs::Local::new(
+                shared.nfs.clone(),
+                nfs,
+                streams.clone(),
+            )),
+            streams,
             marks,
             shared,
         }
@@ -274,7 +290,7 @@ impl Protocols for Serving {
             orphans: shard.server.orphans() as u64,
             nfs_calls: shard.server.nfs.calls(),
             authentications: shard.server.nvme.authentications(),
-            rdma: shard.server.nvme.rdma(),
+            rdma: shard.server.streams.get(),
             turn_units_max: shard.turn_units_max(),
             connections: shard.open_connections() as u64,
             ticks: shard.ticks(),

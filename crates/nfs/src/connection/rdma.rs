@@ -15,7 +15,7 @@ mod send;
 
 use std::collections::VecDeque;
 
-use iwarp::{Qp, QpOp, QpSettings};
+use iwarp::{Qp, QpCounts, QpOp, QpSettings};
 use machine::{Machine, Nanos, RecvPlan, Step, Tag};
 use wire::iwarp::{MPA_REQUEST_KEY, TerminateCode};
 use wire::rpc_rdma::RpcRdmaPrivateData;
@@ -205,6 +205,12 @@ impl Connection {
     /// Whether the client has come by RDMA.
     pub fn is_rdma(&self) -> bool {
         self.rdma.on().is_some()
+    }
+
+    /// What its stream of RDMA has moved; `None` of records.
+    #[inline]
+    pub fn rdma_counts(&self) -> Option<QpCounts> {
+        self.rdma.on().map(|rdma| rdma.qp.counts())
     }
 
     /// The first byte says how messages come. A record mark that begins with the same would be

@@ -18,6 +18,7 @@ use wire::scsi::cdb;
 
 use crate::client::write_16;
 use crate::common::{BLOCK, PATIENCE, TARGET, config, pattern, portal, stop, with_gate_and};
+use crate::report::report;
 
 const ALICE: &str = "iqn.2004-01.org.example:alice";
 const BOTH: RdmaSpec = RdmaSpec {
@@ -96,6 +97,13 @@ fn initiator_by_rdma_has_the_units_of_initiators_by_tcp(backend: Choice) {
         assert_eq!((by_rdma.len(), listed.list.len()), (1, 2));
         assert!(by_rdma[0].header_digest && by_rdma[0].data_digest);
         assert_eq!(by_rdma[0].target.as_deref(), Some(TARGET));
+        // The login, the commands, and an RDMA Read and Write of each burst.
+        let moved = report(running).rdma;
+        assert!(
+            moved.fpdus_received > 20 && moved.fpdus_sent > 20,
+            "{moved:?}"
+        );
+        assert_eq!(moved.reads, 0);
         session.logout().expect("logged out");
     });
 }
