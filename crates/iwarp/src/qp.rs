@@ -21,14 +21,13 @@ const STAGE_LARGE: u32 = 256 * 1024;
 /// Staging within a message of large payload: what follows the payload of one FPDU and the
 /// header of the next, which then lands directly.
 const STAGE_HEADERS: u32 = 7 + 20;
-/// Where large messages follow each other a short Send may stand between two: its header and
-/// CRC, and its head, of so many bytes at most.
+/// So many bytes cost less to copy than a receive for them.
+const COPIED_MAX: u32 = 256;
+/// Where large messages follow each other a short Send may stand between two: header and CRC,
+/// besides a head of up to [`COPIED_MAX`].
 const SHORT_SEND: u32 = 20 + 4;
-const SHORT_HEAD_MAX: u16 = 64;
-/// Of a message so much may be left behind one FPDU that its last one is staged with it: what a
-/// power of two up to 1 MiB leaves, as an FPDU has not quite 64 KiB.
-const LAST_SEGMENT_MAX: u64 = 256;
-/// What the last FPDU has besides.
+/// Of a message [`COPIED_MAX`] may be left behind one FPDU, as a power of two up to 1 MiB leaves
+/// them where an FPDU has not quite 64 KiB. What the last FPDU has besides.
 const LAST_SEGMENT_HEADERS: u32 = 16 + 4;
 /// From so many bytes of payload in an FPDU, a receive for it costs less than copying them.
 const DIRECT_MIN: u32 = 16 * 1024;
@@ -506,11 +505,11 @@ impl Qp {
     /// Staging where large payload is expected; `left` bytes of a message follow the FPDU that
     /// is arriving.
     fn stage_of_large(&self, left: u64) -> u32 {
-        let head = self.settings.head_max.min(SHORT_HEAD_MAX);
-        let behind_message = STAGE_HEADERS + SHORT_SEND + u32::from(head);
-        match left {
-            0 => behind_message,
-            1..=LAST_SEGMENT_MAX => behind_message + LAST_SEGMENT_HEADERS + left as u32,
+        let head = u32::from(self.settings.head_max).min(COPIED_MAX);
+        let behind_message = STAGE_HEADERS + SHORT_SEND + head;
+        match u32::try_from(left) {
+            Ok(0) => behind_message,
+            Ok(left @ ..=COPIED_MAX) => behind_message + LAST_SEGMENT_HEADERS + left,
             _ => STAGE_HEADERS,
         }
     }
