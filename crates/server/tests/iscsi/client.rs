@@ -80,6 +80,28 @@ impl InitiatorPort {
         }
     }
 
+    /// The only request of a login: its header and text.
+    pub fn login_request(&self) -> ([u8; BHS_LEN], String) {
+        let mut text = format!("InitiatorName={}\0", self.name);
+        match &self.target {
+            Some(target) => text += &format!("SessionType=Normal\0TargetName={target}\0"),
+            None => text += "SessionType=Discovery\0",
+        }
+        text += "HeaderDigest=None\0DataDigest=None\0MaxRecvDataSegmentLength=262144\0";
+        for (key, value) in &self.keys {
+            text += &format!("{key}={value}\0");
+        }
+        let mut bhs = [0; BHS_LEN];
+        bhs[0] = opcode::LOGIN_REQUEST | 0x40;
+        // From LoginOperationalNegotiation to FullFeaturePhase.
+        bhs[1] = flags::TRANSIT | 1 << 2 | 3;
+        bhs[8..14].copy_from_slice(&self.isid);
+        bhs[14..16].copy_from_slice(&self.tsih.to_be_bytes());
+        bhs[20..22].copy_from_slice(&self.cid.to_be_bytes());
+        bhs[24..28].copy_from_slice(&self.cmd_sn.to_be_bytes());
+        (bhs, text)
+    }
+
     pub fn with(mut self, key: &'static str, value: &str) -> InitiatorPort {
         self.keys.push((key, value.to_owned()));
         self
@@ -126,23 +148,7 @@ impl Client {
 
     /// The only request of a login.
     pub fn send_login(&mut self, initiator: &InitiatorPort) {
-        let mut text = format!("InitiatorName={}\0", initiator.name);
-        match &initiator.target {
-            Some(target) => text += &format!("SessionType=Normal\0TargetName={target}\0"),
-            None => text += "SessionType=Discovery\0",
-        }
-        text += "HeaderDigest=None\0DataDigest=None\0MaxRecvDataSegmentLength=262144\0";
-        for (key, value) in &initiator.keys {
-            text += &format!("{key}={value}\0");
-        }
-        let mut bhs = [0; BHS_LEN];
-        bhs[0] = opcode::LOGIN_REQUEST | 0x40;
-        // From LoginOperationalNegotiation to FullFeaturePhase.
-        bhs[1] = flags::TRANSIT | 1 << 2 | 3;
-        bhs[8..14].copy_from_slice(&initiator.isid);
-        bhs[14..16].copy_from_slice(&initiator.tsih.to_be_bytes());
-        bhs[20..22].copy_from_slice(&initiator.cid.to_be_bytes());
-        bhs[24..28].copy_from_slice(&initiator.cmd_sn.to_be_bytes());
+        let (bhs, text) = initiator.login_request();
         self.cmd_sn = initiator.cmd_sn;
         self.send(bhs, text.as_bytes());
     }

@@ -1,14 +1,17 @@
-//! Bad input: malformed PDUs, commands and logins from seeds, against a target
+//! Bad input: malformed PDUs, FPDUs, commands and logins from seeds, against a target
 //! that serves another initiator meanwhile. That one must not notice, and memory
 //! must stay under its ceiling.
 //!
 //! `WEFT_HOSTILE=1000000 cargo test --release -p server --test iscsi hostile`
 //! runs a million; a plain test a part of that.
 
+mod rdma;
+
 use needs::each_driver;
+use nvmf::transport::Transports;
 use random::Random;
 use std::io::{ErrorKind, Read, Write};
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -39,8 +42,11 @@ struct Field {
     is_over: AtomicBool,
 }
 
-fn serve(backend: Choice) -> Running {
+fn serve(backend: Choice, transports: Transports) -> Running {
     let mut config = config(backend, Limits::default(), MEMORY_MAX);
+    for listener in &mut config.listeners {
+        listener.rdma.transports = transports;
+    }
     config.volumes.push(ram("attacked", 64));
     let mut evil = IscsiTargetSpec::new(EVIL);
     evil.luns = vec![LunSpec::new(0, "attacked")];
@@ -187,7 +193,6 @@ fn attack(field: &Field, random: &mut Random, initiator: &InitiatorPort) {
     let timeout = Some(Duration::from_millis(2));
     client.stream.set_read_timeout(timeout).expect("a socket");
     let (mut cmd_sn, mut itt) = (initiator.cmd_sn, 1);
-    let mut answers = vec![0; 256 << 10];
     for _ in 0..24 {
         let mut burst = Vec::new();
         let count = 16 + random.below(48);
@@ -198,31 +203,59 @@ fn attack(field: &Field, random: &mut Random, initiator: &InitiatorPort) {
             return;
         }
         field.sent.fetch_add(count, Ordering::Relaxed);
-        // Some take nothing of what they asked for.
-        if random.one_in(10) {
-            continue;
-        }
-        loop {
-            match client.stream.read(&mut answers) {
-                Ok(0) => return,
-                Ok(_) => {}
-                Err(error)
-                    if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) =>
-                {
-                    break;
-                }
-                Err(_) => return,
-            }
+        if has_ended(&mut client.stream, random) {
+            return;
         }
     }
 }
 
+/// Takes what has come; some take nothing of what they asked for. Whether it was the end.
+fn has_ended(stream: &mut TcpStream, random: &mut Random) -> bool {
+    let mut answers = vec![0; 256 << 10];
+    while !random.one_in(10) {
+        match stream.read(&mut answers) {
+            Ok(0) => return true,
+            Ok(_) => {}
+            Err(error) => {
+                return !matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut);
+            }
+        }
+    }
+    false
+}
+
+/// What attacks once, as this initiator.
+type AttackOnce = fn(&Field, &mut Random, &InitiatorPort);
+
 #[each_driver]
 fn bad_input_does_not_disturb_another_initiator(backend: Choice) {
+    let running = serve(backend, Transports::Tcp);
+    undisturbed_by(&running, |field, random, initiator| {
+        match random.one_in(10) {
+            true => bad_login(field, random),
+            false => attack(field, random, initiator),
+        }
+    });
+    stop(running);
+}
+
+#[each_driver]
+fn bad_fpdus_do_not_disturb_another_initiator(backend: Choice) {
+    let running = serve(backend, Transports::Both);
+    undisturbed_by(&running, rdma::attack);
+    let terminates = running.metrics().terminates;
+    let is_ours = |of: &str, sender: &str| (of, sender) == ("iser", "weft");
+    let kinds = terminates
+        .iter()
+        .filter(|(of, (sender, ..))| is_ours(of, sender));
+    assert!(kinds.count() > 5, "{terminates:?}");
+    stop(running);
+}
+
+fn undisturbed_by(running: &Running, attack: AttackOnce) {
     let wanted = std::env::var("WEFT_HOSTILE").map_or(USUAL, |n| n.parse().expect("a number"));
-    let running = serve(backend);
     let field = Field {
-        address: portal(&running),
+        address: portal(running),
         sent: AtomicU64::new(0),
         wanted,
         served: AtomicU64::new(0),
@@ -237,10 +270,7 @@ fn bad_input_does_not_disturb_another_initiator(backend: Choice) {
                 let mut initiator = InitiatorPort::new(100 + seed as u8);
                 initiator.target = Some(EVIL.into());
                 while field.sent.load(Ordering::Relaxed) < field.wanted {
-                    match random.one_in(10) {
-                        true => bad_login(field, &mut random),
-                        false => attack(field, &mut random, &initiator),
-                    }
+                    attack(field, &mut random, &initiator);
                 }
             });
         }
@@ -255,7 +285,7 @@ fn bad_input_does_not_disturb_another_initiator(backend: Choice) {
                 "part {part}: the other initiator stands still"
             );
             served = now;
-            let pool = crate::report::report(&running).pool_bytes;
+            let pool = crate::report::report(running).pool_bytes;
             assert!(pool <= MEMORY_MAX, "part {part}: {pool} bytes of buffers");
         }
         field.is_over.store(true, Ordering::Relaxed);
@@ -268,9 +298,8 @@ fn bad_input_does_not_disturb_another_initiator(backend: Choice) {
     // The attacked target serves an initiator that keeps to the protocol.
     let mut initiator = InitiatorPort::new(1);
     initiator.target = Some(EVIL.into());
-    let mut client = Client::login(portal(&running), &initiator)
+    let mut client = Client::login(portal(running), &initiator)
         .expect("in")
         .calm(&[0]);
     assert!(client.command(0, &read_16(0, 1), BLOCK as u32).is_good());
-    stop(running);
 }
