@@ -8,6 +8,7 @@ mod iser_target;
 mod iwarp_stream;
 mod nfs_compounds;
 mod nfs_connection;
+mod nfs_rdma_client;
 mod nvme_rdma;
 mod nvme_tcp;
 mod rpc_rdma;
@@ -22,6 +23,7 @@ pub use iser_target::iser_target;
 pub use iwarp_stream::iwarp_stream;
 pub use nfs_compounds::{nfs_compounds, nfs_operations_done};
 pub use nfs_connection::nfs_connection;
+pub use nfs_rdma_client::{client as nfs_rdma_client, told as nfs_rdma_client_told};
 pub use nvme_rdma::{host as nvme_rdma_host, told as nvme_rdma_host_told};
 pub use nvme_tcp::{
     controller as nvme_tcp_controller, host as nvme_tcp_host, host_stream, pdu as nvme_tcp_pdu,
@@ -55,6 +57,7 @@ pub const TARGETS: &[(&str, Body)] = &[
     ("iwarp_stream", iwarp_stream),
     ("nfs_compounds", nfs_compounds),
     ("nfs_connection", nfs_connection),
+    ("nfs_rdma_client", nfs_rdma_client),
     ("nvme_rdma_host", nvme_rdma_host),
     ("nvme_tcp_controller", nvme_tcp_controller),
     ("nvme_tcp_host", nvme_tcp_host),

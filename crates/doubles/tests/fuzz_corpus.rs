@@ -80,6 +80,7 @@ replays! {
     iwarp_stream
     nfs_compounds
     nfs_connection
+    nfs_rdma_client
     nvme_rdma_host
     nvme_tcp_controller
     nvme_tcp_host
@@ -119,6 +120,21 @@ fn controllers_of_the_corpus_complete_commands_and_make_every_kind_of_mistake() 
     let count = |words: &str| told.iter().filter(|op| op.contains(words)).count();
     assert!(count("Completed") > 40, "{told:?}");
     for mistake in ["Cid", "Invalidation", "ResponseLen", "NoReceives", "Stream"] {
+        assert!(count(mistake) > 0, "{mistake}: {told:?}");
+    }
+}
+
+#[test]
+fn servers_of_the_corpus_answer_calls_and_make_every_kind_of_mistake() {
+    let folder = fuzz_folder().join("corpus/nfs_rdma_client");
+    let entries = fs::read_dir(folder).expect("a corpus");
+    let inputs = entries.map(|entry| fs::read(entry.expect("an entry").path()).expect("bytes"));
+    let told: Vec<String> = inputs
+        .flat_map(|input| fuzz::nfs_rdma_client_told(&input))
+        .collect();
+    let count = |words: &str| told.iter().filter(|op| op.contains(words)).count();
+    assert!(count("Answered") > 40 && count("CallBack") > 5, "{told:?}");
+    for mistake in ["Invalidation", "Chunk", "Header", "NoMessage", "Rdma(Sent"] {
         assert!(count(mistake) > 0, "{mistake}: {told:?}");
     }
 }
