@@ -178,7 +178,7 @@ impl Host {
 
     /// What it speaks, and what carries that.
     #[must_use]
-    pub fn speaks(&self) -> &'static str {
+    pub fn speaks(&self) -> String {
         let by_tcp = self.rdma_connections < self.connections;
         self.protocol.name_over(by_tcp, self.rdma_connections > 0)
     }

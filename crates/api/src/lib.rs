@@ -64,24 +64,17 @@ impl Protocol {
     /// As the configuration says it.
     #[must_use]
     pub fn name(self) -> &'static str {
-        match self {
-            Protocol::NvmeTcp => "nvme-tcp",
-            Protocol::Iscsi => "iscsi",
-            Protocol::Nfs => "nfs",
-        }
+        AskedProtocol::of(self, false).name()
     }
 
     /// The same with what carries it: TCP, RDMA or both.
     #[must_use]
-    pub fn name_over(self, tcp: bool, rdma: bool) -> &'static str {
-        match (self, tcp, rdma) {
-            (_, _, false) => self.name(),
-            (Protocol::NvmeTcp, false, true) => "nvme-rdma",
-            (Protocol::NvmeTcp, true, true) => "nvme-tcp, nvme-rdma",
-            (Protocol::Iscsi, false, true) => "iser",
-            (Protocol::Iscsi, true, true) => "iscsi, iser",
-            (Protocol::Nfs, false, true) => "nfs-rdma",
-            (Protocol::Nfs, true, true) => "nfs, nfs-rdma",
+    pub fn name_over(self, tcp: bool, rdma: bool) -> String {
+        let by_rdma = AskedProtocol::of(self, true).name();
+        match (tcp, rdma) {
+            (_, false) => self.name().to_owned(),
+            (false, true) => by_rdma.to_owned(),
+            (true, true) => format!("{}, {by_rdma}", self.name()),
         }
     }
 }

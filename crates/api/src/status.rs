@@ -87,7 +87,7 @@ pub struct Listener {
 impl Listener {
     /// What is spoken there, and what carries that.
     #[must_use]
-    pub fn speaks(&self) -> &'static str {
+    pub fn speaks(&self) -> String {
         self.protocol.name_over(!self.rdma_only, self.rdma)
     }
 }
