@@ -67,6 +67,8 @@ pub const STORY: &str = include_str!("../guest/story.sh");
 pub const ISCSI: &str = include_str!("../guest/iscsi.sh");
 /// An initiator's whole session.
 pub const ISCSI_SESSION: &str = include_str!("../guest/iscsi-session.sh");
+/// A session by iSER; behind [`RDMA`] and [`ISCSI`].
+pub const ISER_SESSION: &str = include_str!("../guest/iser-session.sh");
 /// The initiator of [`CRASH`].
 pub const ISCSI_CRASH: &str = include_str!("../guest/iscsi-crash.sh");
 /// The SCSI tools, two initiators, and an NVMe host on the same volume.

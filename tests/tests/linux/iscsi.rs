@@ -17,16 +17,16 @@ use store::Spec;
 use crate::changes::{Step, change, follow, ram, set_ana};
 use crate::host::{KILLS, REFUSED};
 
-const IQN: &str = "iqn.2026-01.org.example:interop";
+pub const IQN: &str = "iqn.2026-01.org.example:interop";
 
 /// A portal, advertised to initiators by the address that the guest reaches.
-fn portal(address: SocketAddr) -> String {
+pub fn portal(address: SocketAddr) -> String {
     format!(
         "[[listener]]\naddress = \"{address}\"\nprotocol = \"iscsi\"\nadvertise = \"{MACHINE}\"\n"
     )
 }
 
-fn volume(name: &str, kind: &str, mib: u32, block_bytes: u32) -> String {
+pub fn volume(name: &str, kind: &str, mib: u32, block_bytes: u32) -> String {
     let path = match kind {
         "file" => format!("path = \"{name}.img\"\n"),
         _ => String::new(),
