@@ -58,8 +58,13 @@ pub(crate) async fn self_test(
     let (_, body) = body_of(request).await?;
     let asked: SelfTestRequest = serde_json::from_slice(&body).map_err(|why| {
         let detail = format!("the body does not say what is tried: {why}");
-        Problem::new(StatusCode::BAD_REQUEST, detail)
-            .hint("name one of subsystem, target and export")
+        let status = match why.is_data() {
+            true => StatusCode::UNPROCESSABLE_ENTITY,
+            false => StatusCode::BAD_REQUEST,
+        };
+        Problem::new(status, detail).hint(
+            "name one of subsystem, target and export, and a listener by its address and port",
+        )
     })?;
     off_thread(move || run(&served, &asked)).await
 }

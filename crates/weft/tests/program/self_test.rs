@@ -170,10 +170,15 @@ fn self_test_of_nothing_that_is_served_is_told_what_is_wrong() {
             404,
             "at no such listener",
         ),
-        (json!({"subsystem": OPEN, "colour": "red"}), 400, "colour"),
+        (json!({"subsystem": OPEN, "colour": "red"}), 422, "colour"),
         (json!({"target": IQN, "lun": 16384}), 422, "from 0 to 16383"),
-        (json!({"target": IQN, "lun": 65536}), 400, "65536"),
-        (json!("one"), 400, "what is tried"),
+        (json!({"target": IQN, "lun": 65536}), 422, "65536"),
+        (json!("one"), 422, "what is tried"),
+        (
+            json!({"subsystem": OPEN, "listener": ""}),
+            422,
+            "its address and port",
+        ),
     ] {
         let (found, told) = tried(&admin, &asked);
         assert_eq!(found, status, "{asked}: {told:#}");
