@@ -123,6 +123,10 @@ impl IserInitiator {
         if received.body_len > 0 || !SentPdu::parse(head)?.has_len(behind.len()) {
             return Err(IserError::Message("its length is not that of its PDU"));
         }
+        // Their data would be taken for bytes of the stream.
+        if matches!(bhs.opcode(), opcode::DATA_IN | opcode::R2T) {
+            return Err(IserError::Message("Data-In or R2T, which go by RDMA"));
+        }
         let tag = match bhs.opcode() {
             opcode::SCSI_RESPONSE => connection.slot_of(bhs.itt.get()),
             _ => None,

@@ -4,6 +4,7 @@
 
 mod commands;
 mod faults;
+mod initiator;
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
