@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use iwarp::{DataPart, Qp, QpCounts, QpOp, QpSettings, ReceivedSend, SendHead, Work};
 use machine::{Machine, Nanos, RecvPlan, Step, Tag, Transmit};
-use wire::iscsi::{AHS_LEN_MAX, Bhs, DataIn, DataOut, R2t, ScsiCommand, flags, opcode, padded};
+use wire::iscsi::{Bhs, DataIn, DataOut, R2t, ScsiCommand, flags, opcode, padded};
 use wire::iser::{
     ISER_HEADER_LEN, ISER_VERSION, IserCm, IserHeader, IserHello, iser_cm_flags, iser_first,
 };
@@ -16,6 +16,7 @@ use super::gather::{Gather, Gathered, GatheredBatch, PduData, control, send};
 use super::{HEAD_LEN, IserError, RECEIVES, SentPdu, stream_settings};
 use crate::carried::IserEnd;
 use crate::carrier::Carrier;
+use crate::login::LOGIN_TEXT_MAX;
 use crate::target::{Connection, FatalError, TargetOp};
 
 /// Staging until the full feature phase.
@@ -59,7 +60,9 @@ pub struct IserTarget {
     qp: Qp,
     refusal: Option<IserError>,
     feed: Feed,
-    /// The header of a PDU is fed, and the data of its Send has no place yet.
+    /// The header of a PDU is fed before its Send is all here.
+    is_ahead: bool,
+    /// It is, and the data of its Send has no place yet.
     has_body: bool,
     /// The command that is fed, by its Initiator Task Tag.
     command: Option<(u32, Buffers)>,
@@ -80,6 +83,7 @@ impl IserTarget {
             qp: Qp::responder(stream_settings(stream), seed, now),
             refusal,
             feed: Feed::default(),
+            is_ahead: false,
             has_body: false,
             command: None,
             buffers: Vec::new(),
@@ -161,8 +165,8 @@ impl IserTarget {
     }
 
     /// Data follows a header that no CRC has proved. Data of a command finds its place by the
-    /// header, as what the connection does of that waits for the data. All else is taken as
-    /// bytes first.
+    /// header, as what the connection does of that waits for the data. Of all else the header
+    /// waits for the data, of which only text is kept.
     fn body(&mut self, connection: &Connection) -> Result<(), IserError> {
         let SentPdu {
             iser,
@@ -178,14 +182,18 @@ impl IserTarget {
             ));
         }
         if !is_too_long && !has_memory(bhs, data_len, connection) {
-            self.qp
-                .body_into_head(AHS_LEN_MAX as u32 + padded(data_len));
+            let text_len = match bhs.opcode() {
+                opcode::TEXT_REQUEST | opcode::LOGIN_REQUEST => padded(data_len),
+                _ => 0,
+            };
+            let kept = bhs.ahs_len() as u32 + text_len.min(LOGIN_TEXT_MAX as u32);
+            self.qp.body_into_head(kept);
             return Ok(());
         }
         let pdu = *bhs;
         self.command = command(&pdu, iser, data_len, connection)?;
         self.feed.begin(pdu.as_bytes());
-        self.has_body = true;
+        (self.is_ahead, self.has_body) = (true, true);
         Ok(())
     }
 
@@ -211,7 +219,7 @@ impl IserTarget {
         }
         let whole = message.bhs.ahs_len() + padded(message.data_len) as usize;
         let left = whole.saturating_sub(behind.len());
-        if received.body_len == 0 {
+        if !std::mem::take(&mut self.is_ahead) {
             let SentPdu { iser, bhs, .. } = message;
             self.command = command(bhs, iser, message.data_len, connection)?;
             self.feed.begin(&head[ISER_HEADER_LEN..]);

@@ -64,6 +64,12 @@ impl Connection {
             };
             return self.refuse(bhs, frame, reason, holds_window);
         }
+        if frame.data_len as usize > LOGIN_TEXT_MAX {
+            // Longer than any text: it is not even collected.
+            self.exchange.ttt = None;
+            self.exchange.text.clear();
+            return self.refuse(bhs, frame, RejectReason::LongOpReject, holds_window);
+        }
         match frame.data_len {
             0 => self.take_text_piece(header, &[]),
             len => {
