@@ -260,6 +260,22 @@ fn long_call_without_memory_is_a_system_error() {
     assert_eq!(words(&one(&mut pair).body), [6, 1, 0, 0, 0, 5]);
 }
 
+#[test]
+fn long_call_of_a_client_without_exports_is_given_no_memory() {
+    let mut pair = pair();
+    pair.server.end.machine.set_let_in(false);
+    pair.server.starves = true;
+    let whole = call(6, &[CompoundPart::Write(2, pattern(8193, 2))]);
+    let reads = vec![(0, pair.client.readable(&whole))];
+    pair.send(&Message {
+        is_long: true,
+        reads,
+        ..Message::short(6, 1, Vec::new())
+    });
+    assert_eq!(pair.server.starved_args, None);
+    assert_eq!(words(&one(&mut pair).body), [6, 1, 0, 0, 0, 5]);
+}
+
 /// Makes a call, with memory of the client.
 type MakesCall<'a> = &'a dyn Fn(u32, &mut RdmaPair) -> Message;
 

@@ -186,6 +186,11 @@ impl Connection {
             self.read_spliced(call);
             return None;
         }
+        if !self.is_let_in {
+            // Nothing is exported to this client: it gets no memory to hold.
+            self.queue_refusal(call, Refusal::stat(accept_stat::SYSTEM_ERR));
+            return None;
+        }
         let tag = self.data_tag(call).expect("its own is not used");
         let rdma = self.rdma.on_mut()?;
         rdma.awaited.push(AwaitedMemory {
