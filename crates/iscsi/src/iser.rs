@@ -12,6 +12,7 @@ pub(crate) mod target;
 use iwarp::QpError;
 use wire::iscsi::{AHS_LEN_MAX, BHS_LEN, Bhs};
 use wire::iser::{ISER_HEADER_LEN, IserHeader};
+use wire::iwarp::TerminateCode;
 use zerocopy::FromBytes;
 
 use crate::negotiated::LENGTH_MAX;
@@ -59,6 +60,18 @@ pub enum IserError {
     /// A message of the peer breaks iSER; a Terminate tells it so.
     #[error("iSER message refused: {0}")]
     Message(&'static str),
+}
+
+impl IserError {
+    /// How its stream ends, where it has come about.
+    #[must_use]
+    pub fn of_stream(self) -> Option<QpError> {
+        match self {
+            IserError::Stream(why) => Some(why),
+            IserError::Message(_) => Some(QpError::Sent(TerminateCode::UNSPECIFIED)),
+            _ => None,
+        }
+    }
 }
 
 /// A Send that has come: both headers, and how many bytes the data segment has.

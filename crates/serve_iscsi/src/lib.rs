@@ -31,7 +31,7 @@ use engine::{
     Shard, Via,
 };
 use iscsi::accepted::{AcceptedConnection as Transport, IserSettings};
-use iscsi::iser::{CountedStream, IserError};
+use iscsi::iser::CountedStream;
 use iscsi::target::{Done, FatalError, TargetOp};
 use iscsi::{LoginState, SessionId, SessionKind};
 use link::Stream;
@@ -560,8 +560,10 @@ impl IscsiConnection {
                 self.note_refusal(PDU_REJECTED, &format_args!("opcode {opcode:#x}: {reason}"));
             }
             TargetOp::Fatal(error) => {
-                if let FatalError::Rdma(IserError::Stream(why)) = &error {
-                    self.service.terminates.note(why);
+                if let FatalError::Rdma(error) = &error
+                    && let Some(why) = error.of_stream()
+                {
+                    self.service.terminates.note(&why);
                 }
                 self.note_refusal(RefusalKind::END, &error);
                 if error.ends_session() {

@@ -234,8 +234,8 @@ impl Rig {
         }
     }
 
-    /// A call that the server has, by the choice of `which`; without any, or where `is_wild`,
-    /// whatever comes.
+    /// A call that the server has, by the choice of `which`; without any, or now and then where
+    /// `is_wild`, whatever comes.
     fn pick(&mut self, which: u8, is_wild: bool, takes: bool) -> Message {
         let count = self.calls.len();
         if count == 0 || is_wild && which & 0x80 != 0 {
@@ -262,6 +262,9 @@ impl Rig {
         };
         let number = u32::from(low) | u32::from(high & 0x1f) << 8;
         let kind = kind % 6;
+        if self.calls.is_empty() && !is_wild && kind != 4 {
+            return Vec::new();
+        }
         let call = self.pick(which, is_wild, matches!(kind, 2 | 3 | 5));
         let credits = u32::from(high >> 5);
         let in_bounds = |segment: &Segment| match is_wild {
@@ -299,7 +302,13 @@ impl Rig {
                     let length = in_bounds(memory);
                     vec![Segment { length, ..*memory }]
                 }));
-                let stag = claimed.map(|memory| memory.handle);
+                // Of this call, or where it is wild of any.
+                let other = self.pick(low, is_wild, false);
+                let named = match is_wild {
+                    true => other.writes.first().and_then(|chunk| chunk.first()),
+                    false => claimed,
+                };
+                let stag = named.map(|memory| memory.handle);
                 self.send(&answer, stag.filter(|_| which & 1 != 0))
             }
             (3, ..) => {

@@ -248,7 +248,7 @@ fn bad_fpdus_do_not_disturb_another_initiator(backend: Choice) {
     let kinds = terminates
         .iter()
         .filter(|(of, (sender, ..))| is_ours(of, sender));
-    assert!(kinds.count() > 5, "{terminates:?}");
+    assert!(kinds.count() > 1, "{terminates:?}");
     stop(running);
 }
 
