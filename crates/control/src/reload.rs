@@ -174,10 +174,7 @@ impl ServedDocument {
             {
                 lines.push(StartError::Part(spec.name.clone(), part.clone()).to_string());
                 still.volumes.push(spec.name.clone());
-            } else if is_missing
-                && spec.kind.of().is_empty()
-                && let Err(why) = running.shared().can_open(spec)
-            {
+            } else if is_missing && let Err(why) = running.shared().can_open(spec) {
                 still.volumes.push(spec.name.clone());
                 lines.push(why.to_string());
             }

@@ -12,7 +12,8 @@ use control::{MadeChanges, Origin, ServedDocument, parse};
 use nvmf::AnaGroup;
 use nvmf::command::AnaState;
 use proptest::prelude::*;
-use server::{Ana, Change, Config, ListenerSpec, Protocol, Running, Served, SubsystemSpec};
+use server::{Ana, Change, Config, ListenerSpec, Protocol, Running, Served, Start, SubsystemSpec};
+use store::{Kind, Spec};
 
 /// What a document has, each at most once; a part that is `None` is not there.
 #[derive(Clone, Debug)]
@@ -608,5 +609,33 @@ fn states_that_were_set_since_the_start_stay_where_the_file_does_not_change_them
     let made = apply(&mut document, desired, &running, |_| ()).expect("it may");
     assert_eq!(made.count(), 1);
     assert_eq!(running.served().subsystems[0].ana_groups, set);
+    stop(running);
+}
+
+/// A volume that is made of others is looked at again like any other, and taken when it fits.
+#[test]
+fn volume_of_others_that_a_start_has_left_out_keeps_nothing_else_from_changing() {
+    let [port, _] = ports();
+    let config = |size_bytes: u64, listeners: usize| Config {
+        cpus: vec![0],
+        start: Start::Degraded,
+        listeners: (0..listeners).map(|n| listener(n, port)).collect(),
+        volumes: vec![
+            Spec::new("whole", Kind::RAM, 8 << 20, 4096),
+            Spec::new("end", Kind::slice("whole", 4 << 20), size_bytes, 4096),
+        ],
+        ..Config::default()
+    };
+    let running = start(&config(5 << 20, 1));
+    let mut document = ServedDocument::new(&config(5 << 20, 1), &running);
+    let plan = document.plan(config(5 << 20, 2), &running).expect("it may");
+    assert!(plan.missing[0].contains("'end'"), "{:?}", plan.missing);
+    let made = document.apply(plan, &running, |_| ()).expect("it may");
+    assert_eq!(made.count(), 1, "the listener");
+    let made = apply(&mut document, config(4 << 20, 2), &running, |_| ()).expect("it fits");
+    assert_eq!(made.count(), 1);
+    let names = running.shared().volumes();
+    let names: Vec<&str> = names.iter().map(|volume| &*volume.info().name).collect();
+    assert_eq!(names, ["whole", "end"]);
     stop(running);
 }

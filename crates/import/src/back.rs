@@ -31,6 +31,10 @@ pub fn export(format: Format, config: &Config, name: &str) -> Option<(String, Re
         "exports" => back.exports(),
         _ => return None,
     };
+    for limit in &config.rate_limits {
+        let why = "the other program has none: hosts read and write as much as they can";
+        back.lose(Lost, &format!("limit \"{}\"", limit.name), why);
+    }
     Some((text, back.report))
 }
 
@@ -222,12 +226,19 @@ impl<'c> Back<'c> {
         let mut objects: Vec<Value> = Vec::new();
         let mut paths: HashMap<&str, String> = HashMap::new();
         for spec in &config.volumes {
-            let all = config.iscsi_targets.iter().flat_map(|target| &target.luns);
-            if all.clone().any(|lun| lun.volume == spec.name) {
-                let (object, path) = self.storage_object(spec);
-                objects.push(object);
-                paths.insert(&spec.name, path);
+            let mut all = config.iscsi_targets.iter().flat_map(|target| &target.luns);
+            if !all.any(|lun| lun.volume == spec.name) {
+                continue;
             }
+            if !spec.kind.of().is_empty() {
+                let why = "LIO serves files, devices and memory: what is made of other volumes is \
+                           left out";
+                self.lose(Access, &spec.name, why);
+                continue;
+            }
+            let (object, path) = self.storage_object(spec);
+            objects.push(object);
+            paths.insert(&spec.name, path);
         }
         let targets = config.iscsi_targets.iter();
         let targets: Vec<Value> = targets.map(|target| self.target(target, &paths)).collect();
@@ -407,7 +418,11 @@ impl<'c> Back<'c> {
     }
 
     fn node_acl(&self, spec: &IscsiTargetSpec, entry: &InitiatorAcl, name: &str) -> Value {
-        let all = spec.luns.iter().map(|lun| lun.lun);
+        let all = spec.luns.iter().filter(|lun| {
+            let volume = self.volume(&lun.volume);
+            volume.is_some_and(|volume| volume.kind.of().is_empty())
+        });
+        let all = all.map(|lun| lun.lun);
         let sees = all.filter(|lun| entry.luns.as_ref().is_none_or(|luns| luns.contains(lun)));
         let mapped = sees.map(|lun| {
             let mut luns = spec.luns.iter().filter(|known| known.lun == lun);

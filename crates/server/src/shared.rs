@@ -11,7 +11,7 @@ use machine::locked;
 use nvmf::Registry;
 use reactor::{BoundListener, Mailbox};
 use serve_nfs::{FileSystemSpec, files};
-use store::Volume;
+use store::{Examined, Volume};
 
 use crate::change::ChangeError;
 use crate::config::{Limits, ListenerSpec};
@@ -154,8 +154,21 @@ impl Shared {
     /// # Errors
     /// Why not, and what to do about it.
     pub fn can_open(&self, spec: &store::Spec) -> Result<(), ChangeError> {
-        let examined = store::examine(spec).map_err(ChangeError::Open)?;
         let volumes = self.volumes();
+        let below = spec.kind.of().iter().map(|part| {
+            let volume = volumes.iter().find(|volume| volume.info().name == *part)?;
+            Some(Examined {
+                info: volume.info().clone(),
+                size_bytes: volume.size_bytes(),
+                note: None,
+            })
+        });
+        // What it is made of may come with it.
+        let Some(below) = below.collect::<Option<Vec<_>>>() else {
+            return Ok(());
+        };
+        let below: Vec<&Examined> = below.iter().collect();
+        let examined = store::examine_over(spec, &below).map_err(ChangeError::Open)?;
         own_identity(&examined.info, volumes.iter().map(|volume| volume.info()))
     }
 

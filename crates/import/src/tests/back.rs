@@ -242,3 +242,33 @@ fn export_leaves_out_and_tells_features_that_the_other_program_lacks() {
     tells(&found, &["ACCESS", "iqn.2016-06.io.spdk:disk1", "secrets"]);
     assert!(export(format("tgt"), &config, "weft.toml").is_none());
 }
+
+#[test]
+fn export_says_what_it_has_no_form_for_and_makes_nothing_else_of_it() {
+    let document = "\
+        [[volume]]\nname = \"r{0..1}\"\nkind = \"file\"\npath = \"/srv/r{0..1}\"\nsize = \"8MiB\"\n\
+        [[volume]]\nname = \"s\"\nkind = \"stripe\"\nof = [\"r{0..1}\"]\n\
+        [[volume]]\nname = \"e\"\nkind = \"file\"\npath = \"/srv/e\"\nsize = \"8MiB\"\n\
+        [[iscsi.target]]\nname = \"iqn.2026-01.org.example:a\"\nvolumes = [\"s\", \"e\"]\n\
+        initiators = [\"iqn.1993-08.org.debian:01:aaaa\"]\n\
+        [[listener]]\naddress = \"127.0.0.1:3260\"\nprotocol = \"iscsi\"\n\
+        [[limit]]\nname = \"slow\"\niops = 100\n";
+    let origin = control::Origin {
+        folder: std::path::Path::new(""),
+        mode: Some(0o600),
+    };
+    let config = control::parse(document, &origin, &reactor::affinity()).expect("a configuration");
+    let (text, report) = export(format("targetcli"), &config, "weft.toml").expect("a format");
+    let found = crate::Imported {
+        document: String::new(),
+        secrets: Vec::new(),
+        report,
+    };
+    assert!(
+        text.contains("/srv/e") && !text.contains("ramdisk"),
+        "{text}"
+    );
+    assert_eq!(text.matches("\"tpg_lun\"").count(), 1, "{text}");
+    tells(&found, &["ACCESS", "s: ", "made of other volumes"]);
+    tells(&found, &["limit \"slow\""]);
+}
