@@ -4,8 +4,7 @@
 
 use host::iscsi::{
     Command, CommandOutcome, ExpectedData, Failure, InitiatorFatalError, InitiatorSettings, Params,
-    QpSettings, SessionConnection, SessionError, SessionEvent as ConnectionEvent, SessionState,
-    lun_field,
+    SessionConnection, SessionError, SessionEvent as ConnectionEvent, SessionState, lun_field,
 };
 use host::{Completion as Cqe, Memory};
 use machine::Tag;
@@ -262,17 +261,6 @@ impl SimInitiator {
         }
     }
 
-    /// The stream below each of its connections, by RDMA.
-    fn stream(&self) -> Option<QpSettings> {
-        let host = &self.host;
-        host.rdma.then(|| QpSettings {
-            crc: host.crc(),
-            ird_max: host.maxr2t as u16 + 1,
-            ulpdu_max: if host.part_in_capsule { 1454 } else { u16::MAX },
-            ..QpSettings::default()
-        })
-    }
-
     fn open(&mut self, cid: u16, session: Option<SessionState>) {
         let p = &self.plan;
         let settings = InitiatorSettings {
@@ -286,7 +274,6 @@ impl SimInitiator {
             max_outstanding_r2t: p.max_outstanding_r2t,
             max_connections: p.connections,
             queue_depth: self.host.entries,
-            rdma: self.stream(),
             ..InitiatorSettings::new(&initiator_name(self.number), &target_name())
         };
         let params = Params {

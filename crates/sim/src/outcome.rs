@@ -15,8 +15,8 @@ pub struct RunOutcome {
     pub sessions: u64,
     /// Those of them that spoke TLS.
     pub secured: u64,
-    /// Those of them that connected by RDMA: NVMe hosts, and iSCSI sessions.
-    pub by_rdma: [u64; 2],
+    /// Those of them that connected by RDMA.
+    pub by_rdma: u64,
     /// Those of them that authenticated by DH-HMAC-CHAP.
     pub authenticated: u64,
     /// Times that hosts showed another key or secret than they have at first, or posed as others.
@@ -58,9 +58,7 @@ impl RunOutcome {
         self.lives += other.lives;
         self.sessions += other.sessions;
         self.secured += other.secured;
-        for (sum, by_rdma) in self.by_rdma.iter_mut().zip(other.by_rdma) {
-            *sum += by_rdma;
-        }
+        self.by_rdma += other.by_rdma;
         self.authenticated += other.authenticated;
         self.odd_arrivals += other.odd_arrivals;
         self.secured_flips += other.secured_flips;

@@ -100,28 +100,12 @@ impl HostPlan {
     /// Whether digests guard its headers, and its data, for certain.
     fn digests(&self) -> (bool, bool) {
         match &self.iscsi {
-            _ if self.rdma => (self.needs_crc(), self.needs_crc()),
+            None if self.rdma => (self.header_digest, self.header_digest),
             None => (self.header_digest, self.data_digest),
             Some(iscsi) => (
                 iscsi.header_digest == Digest::Required,
                 iscsi.data_digest == Digest::Required,
             ),
-        }
-    }
-
-    /// Whether it insists on CRCs, by RDMA.
-    fn needs_crc(&self) -> bool {
-        match &self.iscsi {
-            None => self.header_digest,
-            Some(iscsi) => iscsi.header_digest == Digest::Required,
-        }
-    }
-
-    /// Its CRCs, by RDMA.
-    pub fn crc(&self) -> CrcPolicy {
-        match self.needs_crc() {
-            true => CrcPolicy::Require,
-            false => CrcPolicy::Off,
         }
     }
 }
@@ -446,7 +430,6 @@ const TLS: u64 = 0x746c_735f_746c_735f;
 const DHCHAP: u64 = 0x6468_6368_6170_6468;
 const USERS_PROVE: u64 = 0x7573_6572_7573_6572;
 const RDMA: u64 = 0x7264_6d61_7264_6d61;
-const ISER: u64 = 0x6973_6572_7264_6d61;
 const RPC_TLS: u64 = 0x7270_632d_746c_7321;
 const RPC_RDMA: u64 = 0x7270_632d_7264_6d61;
 const LIMITS: u64 = 0x6c69_6d69_7473_2121;
@@ -565,13 +548,12 @@ impl Plan {
         }
     }
 
-    /// What hosts and NFS clients connect by.
+    /// What NVMe hosts and NFS clients connect by.
     fn choose_transports(&mut self, seed: u64) {
         self.speak_tls(&mut Random::new(seed ^ TLS));
         self.connect_by_rdma(&mut Random::new(seed ^ RDMA));
         self.secure_clients(&mut Random::new(seed ^ RPC_TLS));
         self.connect_clients_by_rdma(&mut Random::new(seed ^ RPC_RDMA));
-        self.connect_initiators_by_rdma(&mut Random::new(seed ^ ISER));
     }
 
     /// In some seeds NVMe hosts speak TLS, beside others that do not.
@@ -594,15 +576,6 @@ impl Plan {
         if r.one_in(3) {
             let all = self.hosts.iter_mut();
             for host in all.filter(|host| host.iscsi.is_none() && host.tls.is_none()) {
-                host.rdma = r.percent(60);
-            }
-        }
-    }
-
-    /// In some seeds iSCSI initiators connect by RDMA, beside others that do not.
-    fn connect_initiators_by_rdma(&mut self, r: &mut Random) {
-        if r.one_in(2) {
-            for host in self.hosts.iter_mut().filter(|host| host.iscsi.is_some()) {
                 host.rdma = r.percent(60);
             }
         }

@@ -202,10 +202,7 @@ impl SeedRun {
             lives: self.hosts.iter().map(Actor::lives).sum(),
             sessions: self.hosts.iter().map(Actor::sessions).sum(),
             secured: self.lives_of(|host| host.tls.is_some()),
-            by_rdma: [
-                self.lives_of(|host| host.rdma && host.iscsi.is_none()),
-                self.lives_of(|host| host.rdma && host.iscsi.is_some()),
-            ],
+            by_rdma: self.lives_of(|host| host.rdma),
             authenticated: self.lives_of(|host| host.dhchap.is_some()),
             odd_arrivals: self.hosts.iter().map(Actor::odd_arrivals).sum(),
             functions: self.hosts.iter().map(Actor::functions).sum(),

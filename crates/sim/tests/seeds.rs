@@ -34,7 +34,7 @@ fn every_seed_keeps_the_promises() {
     assert!(total.sessions > SEEDS / 2, "{total:?}");
     assert!(total.functions > SEEDS / 2, "{total:?}");
     assert!(total.secured > SEEDS / 4, "{total:?}");
-    assert!(total.by_rdma.iter().all(|n| *n > SEEDS / 4), "{total:?}");
+    assert!(total.by_rdma > SEEDS / 4, "{total:?}");
     assert!(total.authenticated > SEEDS / 4, "{total:?}");
     assert!(total.odd_arrivals > SEEDS / 10, "{total:?}");
     assert!(total.limited > SEEDS / 5, "{total:?}");
