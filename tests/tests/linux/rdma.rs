@@ -82,6 +82,7 @@ fn iser_session(name: &str, module: &str, rdma: &str, kind: &str) {
     let config = format!(
         "{}rdma = {rdma}\n{}{}[[volume]]\nname = \"slow\"\nkind = \"delay\"\n\
          of = [\"below\"]\nread_fixed_us = 3000000\nwrite_fixed_us = 3000000\n{}{}{}\
+         chap_algorithms = [\"sha256\", \"md5\"]\n\
          chap = {{ user = \"guest\", secret = \"what the guest knows\" }}\n",
         portal(address),
         volume("v", kind, 128, 512),

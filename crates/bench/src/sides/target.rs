@@ -125,7 +125,7 @@ impl ServingTarget {
     /// What was run: the configuration, and the command.
     pub fn commands(&self) -> Vec<String> {
         let text = self.shown(&self.text);
-        let command = self.shown(&self.child.shown());
+        let command = self.shown(self.child.shown());
         vec![format!("# target.toml\n{text}"), command]
     }
 
