@@ -57,6 +57,9 @@ logout "$CHAP_IQN"
 
 step aborts
 echo 1 >/sys/module/libiscsi/parameters/debug_libiscsi_eh
+# With pings of its own the initiator gives a command more time where they are answered.
+field "$SLOW_IQN" "node.conn[0].timeo.noop_out_interval" 0
+field "$SLOW_IQN" "node.conn[0].timeo.noop_out_timeout" 0
 login "$SLOW_IQN"
 disks 1
 # Reads of whoever looks for partitions come first.

@@ -388,7 +388,7 @@ fn tls_is_measured_beside_the_clear_with_either_cipher() {
 }
 
 #[test]
-fn what_is_laid_over_a_volume_is_measured_beside_the_bare_file() {
+fn settings_of_volumes_are_measured_beside_the_bare_file() {
     for (name, rw) in [
         ("volumes-read", Rw::RandRead),
         ("volumes-write", Rw::RandWrite),

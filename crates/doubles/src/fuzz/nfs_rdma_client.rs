@@ -42,7 +42,7 @@ const STATE: stateid4 = stateid4 {
 };
 
 /// A client, and what its server knows.
-struct Rig {
+struct ServerRig {
     end: End<ClientConnection>,
     peer: Fpdus,
     random: Random,
@@ -79,7 +79,7 @@ pub fn told(input: &[u8]) -> Vec<String> {
 }
 
 fn play(config: [u8; 4], records: &[u8], step: usize) -> (Vec<String>, Vec<Vec<u8>>) {
-    let mut rig = Rig::new(config, step);
+    let mut rig = ServerRig::new(config, step);
     rig.transmit();
     if config[0] & 2 == 0 {
         let server = RpcRdmaPrivateData {
@@ -107,8 +107,8 @@ fn play(config: [u8; 4], records: &[u8], step: usize) -> (Vec<String>, Vec<Vec<u
     (rig.told, rig.end.memory)
 }
 
-impl Rig {
-    fn new(config: [u8; 4], step: usize) -> Rig {
+impl ServerRig {
+    fn new(config: [u8; 4], step: usize) -> ServerRig {
         let crc = config[0] & 1 != 0;
         let mut machine = ClientConnection::new(RpcClientSettings {
             calls_max: CALLS_MAX,
@@ -125,7 +125,7 @@ impl Rig {
             ..RdmaClientSettings::default()
         };
         machine.use_rdma(settings, 1, 0);
-        Rig {
+        ServerRig {
             end: End::new(machine),
             peer: Fpdus { crc },
             random: Random::new(u64::from(u32::from_le_bytes(config))),
@@ -312,44 +312,54 @@ impl Rig {
                 self.send(&answer, stag.filter(|_| which & 1 != 0))
             }
             (3, ..) => {
-                let Some(memory) = call.reply.as_ref().and_then(|chunk| chunk.first()) else {
-                    return Vec::new();
-                };
-                let body = reply(call.xid, rest);
-                let length = if is_wild { number } else { body.len() as u32 };
-                let answer = Message {
-                    xid: call.xid,
-                    credits,
-                    is_long: true,
-                    reply: Some(vec![Segment { length, ..*memory }]),
-                    ..Message::default()
-                };
-                let mut bytes = self.write(memory, (0, true), &body);
-                bytes.extend(self.send(&answer, None));
-                bytes
+                let length = is_wild.then_some(number);
+                self.long_answer(&call, credits, length, rest)
             }
-            (4, ..) => {
-                let mut body = Vec::new();
-                // CALL, RPC version 2, the program, its version and procedure, AUTH_NONE twice.
-                let words = [number, 0, 2, PROGRAM, 1, u32::from(which % 3), 0, 0, 0, 0];
-                words
-                    .iter()
-                    .for_each(|word| body.extend(word.to_be_bytes()));
-                body.extend_from_slice(rest);
-                self.send(&Message::short(number, credits, body), None)
-            }
-            (5, ..) => {
-                let mut bytes = Vec::new();
-                // RDMA_ERROR of version 1: ERR_VERS with the versions, or ERR_CHUNK.
-                let words = [call.xid, 1, credits, 4, 1 + u32::from(which % 2), 1, 1];
-                words
-                    .iter()
-                    .for_each(|word| bytes.extend(word.to_be_bytes()));
-                bytes.truncate(if which % 2 == 0 { 28 } else { 20 });
-                self.send_bytes(&bytes, None)
-            }
+            (4, ..) => self.call_back(number, which, credits, rest),
+            (5, ..) => self.refusal(&call, which, credits),
             _ => Vec::new(),
         }
+    }
+
+    /// An answer in the reply chunk, which it says to have so many bytes, or as many as it has.
+    fn long_answer(
+        &mut self,
+        call: &Message,
+        credits: u32,
+        length: Option<u32>,
+        rest: &[u8],
+    ) -> Vec<u8> {
+        let Some(memory) = call.reply.as_ref().and_then(|chunk| chunk.first()) else {
+            return Vec::new();
+        };
+        let body = reply(call.xid, rest);
+        let length = length.unwrap_or(body.len() as u32);
+        let answer = Message {
+            xid: call.xid,
+            credits,
+            is_long: true,
+            reply: Some(vec![Segment { length, ..*memory }]),
+            ..Message::default()
+        };
+        let mut bytes = self.write(memory, (0, true), &body);
+        bytes.extend(self.send(&answer, None));
+        bytes
+    }
+
+    fn call_back(&mut self, xid: u32, which: u8, credits: u32, rest: &[u8]) -> Vec<u8> {
+        // CALL, RPC version 2, the program, its version and procedure, AUTH_NONE twice.
+        let words = [xid, 0, 2, PROGRAM, 1, u32::from(which % 3), 0, 0, 0, 0];
+        let mut body: Vec<u8> = words.into_iter().flat_map(u32::to_be_bytes).collect();
+        body.extend_from_slice(rest);
+        self.send(&Message::short(xid, credits, body), None)
+    }
+
+    fn refusal(&mut self, call: &Message, which: u8, credits: u32) -> Vec<u8> {
+        // RDMA_ERROR of version 1: ERR_VERS with the versions, or ERR_CHUNK.
+        let words = [call.xid, 1, credits, 4, 1 + u32::from(which % 2), 1, 1];
+        let mut bytes: Vec<u8> = words.into_iter().flat_map(u32::to_be_bytes).collect();
+        bytes.truncate(if which % 2 == 0 { 28 } else { 20 });
+        self.send_bytes(&bytes, None)
     }
 
     fn write(&self, memory: &Segment, (at, is_last): (u32, bool), data: &[u8]) -> Vec<u8> {

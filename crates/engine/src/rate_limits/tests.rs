@@ -165,7 +165,7 @@ fn hosts_that_share_a_floor_have_equal_parts_of_it() {
 }
 
 #[test]
-fn what_has_gone_within_a_floor_is_waited_for_by_others_no_longer_than_a_second() {
+fn debt_of_a_floor_keeps_others_waiting_no_longer_than_a_second() {
     let limits = RateLimits::default();
     let rates = |iops, floor_iops| Rates {
         iops,
