@@ -358,7 +358,7 @@ impl ServerRig {
         // RDMA_ERROR of version 1: ERR_VERS with the versions, or ERR_CHUNK.
         let words = [call.xid, 1, credits, 4, 1 + u32::from(which % 2), 1, 1];
         let mut bytes: Vec<u8> = words.into_iter().flat_map(u32::to_be_bytes).collect();
-        bytes.truncate(if which % 2 == 0 { 28 } else { 20 });
+        bytes.truncate([28, 20][usize::from(which % 2)]);
         self.send_bytes(&bytes, None)
     }
 

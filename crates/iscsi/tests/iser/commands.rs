@@ -66,9 +66,12 @@ fn data_of_a_write_is_read_from_its_memory_in_bursts() {
     }
 }
 
+/// Statuses, what the disk has then, and what the initiator has read.
+type Played = (Vec<u8>, Vec<u8>, Vec<u8>);
+
 /// Three commands, of which receive number `cut` of the target takes `split` bytes: what came of
 /// them, and the most bytes that this receive could have had.
-fn play(cut: usize, split: usize) -> ((Vec<u8>, Vec<u8>, Vec<u8>), usize) {
+fn play(cut: usize, split: usize) -> (Played, usize) {
     let mut peer = Peer::live(keys(), CrcPolicy::Require, usize::MAX);
     let data = pattern(5, 3 * BLOCK);
     let (immediate, rest) = data.split_at(BLOCK);
