@@ -1,9 +1,10 @@
 //! `file` and `block`: a sparse file or a block device, through whatever
 //! [`FileIo`] its reactor has.
 //!
-//! Writes go to the page cache, or past it where `direct` says so; a flush (fdatasync) or a durable write
-//! (RWF_DSYNC) brings them to the disk. Creating and growing are durable before
-//! the volume is served, so that flushed data is found again after a crash.
+//! Writes go to the page cache, or past it where `direct` says so; a flush
+//! (fdatasync) or a durable write (RWF_DSYNC) brings them to the disk. Creating and
+//! growing are durable before the volume is served, so that flushed data is found
+//! again after a crash.
 //!
 //! The kernel reports a failed writeback to one sync and then takes the lost
 //! pages for clean: a second sync would succeed over the hole. So the first
@@ -258,6 +259,12 @@ impl File {
             Some(direct) if direct.takes(buf, at) => &direct.file,
             _ => &self.file,
         }
+    }
+
+    /// Whether `buf` goes through the page cache.
+    #[inline]
+    fn is_cached(&self, buf: BufRange, at: u64) -> bool {
+        Arc::ptr_eq(self.described(buf, at), &self.file)
     }
 
     /// Issues the file operation that the task's step asks for.
@@ -629,8 +636,9 @@ impl Volume for File {
             return self.finish(&task, Err(Error::OutOfRange));
         }
         // The kernel copies what lies in its page cache while it is told.
-        let is_cached = self.direct.is_none();
-        if is_cached && matches!(io, Io::Read { .. } | Io::Write { .. } | Io::Compare { .. }) {
+        if let Io::Read { buf, .. } | Io::Write { buf, .. } | Io::Compare { buf, .. } = io
+            && self.is_cached(buf, offset)
+        {
             machine::work::spend_bytes(len);
         }
         if let Some(claim) = self.claim(&io) {

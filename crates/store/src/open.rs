@@ -7,6 +7,7 @@ use std::sync::Arc;
 use reactor::DiskFile;
 use uuid::Uuid;
 
+use crate::direct::DirectFile;
 use crate::file::File;
 use crate::null::Null;
 use crate::over::{self, PARTS_MAX, PartInfo};
@@ -118,7 +119,8 @@ pub const KINDS: &[KindRow] = &[
         has_state_beside: false,
         open: |spec, path, _| Ok(Arc::new(File::open_device(spec, path)?)),
         examine: |spec, path, _| {
-            let (_, uuid, size_bytes) = block::open(spec, path)?;
+            let (file, uuid, size_bytes) = block::open(spec, path)?;
+            DirectFile::open(spec, path, &file)?;
             let found = VolumeFound::new(spec, uuid, None);
             Ok(VolumeFound {
                 size_bytes,

@@ -35,7 +35,8 @@ pub const READ: SweepSpec = SweepSpec {
     paper: "none",
     about: "One connection by NVMe/TCP, target on one core and client on another. The file lies in \
         the folder for temporary files (TMPDIR) and is all in the page cache where there is memory \
-        for it; direct is past that cache, so that the disk is measured. The limits are ones that it never reaches.",
+        for it; direct is past that cache, so that the disk is measured. The limits are ones that \
+        it never reaches.",
     axis: categories("", &["4k, 128 deep", "128k, 32 deep"], &[0.0], &[0.0, 1.0]),
     load: ONE,
     vary: by_shape,
