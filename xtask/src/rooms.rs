@@ -23,6 +23,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("nfs", &["auth", "faults", "iwarp", "machine", "wire"]),
     ("iwarp", &["machine", "wire"]),
     ("reactor", &["faults", "mem"]),
+    ("crypt", &["auth", "faults", "mem"]),
     ("store", &["faults", "machine", "mem", "reactor"]),
     ("link", &["auth", "machine", "mem", "reactor", "tls"]),
     (
@@ -170,11 +171,11 @@ const TESTS_MAY_USE: &[(&str, &[&str])] = &[
 ];
 
 /// The rooms where `unsafe` may stand.
-const UNSAFE: &[&str] = &["kerberos", "mem", "reactor", "tls"];
+const UNSAFE: &[&str] = &["crypt", "kerberos", "mem", "reactor", "tls"];
 
-/// Lines with the word in their code, tests left out: the number may only shrink. In `tls`
-/// and `kerberos` they are calls of libraries in C.
-const UNSAFE_LINES_MAX: usize = 56 + 24 + 33;
+/// Lines with the word in their code, tests left out: the number may only shrink. In `tls`,
+/// `kerberos` and `crypt` they are calls of libraries in C.
+const UNSAFE_LINES_MAX: usize = 56 + 24 + 33 + 5;
 
 /// The rooms that know file descriptors. To all others, connections, listeners and
 /// files are what a driver takes and gives.

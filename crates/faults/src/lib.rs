@@ -19,6 +19,10 @@ pub enum Fault {
     SplitFused,
     /// Others come between what ORWRITE reads and what it writes.
     SplitOrWrite,
+    /// Others come between what an encrypted volume reads of a range and what it writes there.
+    SplitEncrypted,
+    /// Sectors of an encrypted volume that were never written are deciphered.
+    DecipherHoles,
     /// A copy of several ranges leaves its last step out.
     ShortCopy,
     /// A copy from another volume reads the one that it writes.
