@@ -24,7 +24,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("iwarp", &["machine", "wire"]),
     ("reactor", &["faults", "mem"]),
     ("crypt", &["auth", "faults", "mem"]),
-    ("store", &["faults", "machine", "mem", "reactor"]),
+    ("store", &["crypt", "faults", "machine", "mem", "reactor"]),
     ("link", &["auth", "machine", "mem", "reactor", "tls"]),
     (
         "engine",
@@ -154,7 +154,7 @@ const TESTS_MAY_USE: &[(&str, &[&str])] = &[
     ("kerberos", &["needs"]),
     ("mem", &["random", "testkit"]),
     ("reactor", &["needs", "random"]),
-    ("store", &["needs", "random", "testkit"]),
+    ("store", &["auth", "needs", "random", "testkit"]),
     ("nfsd", &["doubles", "random", "server", "testkit"]),
     ("host", &["server", "store", "testkit"]),
     (

@@ -543,6 +543,6 @@ fn failed<P: Blocks>(
 fn is_failure(error: Error) -> bool {
     !matches!(
         error,
-        Error::Miscompare { .. } | Error::Unreadable | Error::Busy
+        Error::Miscompare { .. } | Error::Unreadable | Error::Locked | Error::Busy
     )
 }

@@ -121,6 +121,14 @@ impl Sense {
         Sense::new(key::DATA_PROTECT, asc::WRITE_PROTECTED)
     }
 
+    /// NOT READY, MANUAL INTERVENTION REQUIRED: the key of the volume below is missing.
+    pub const fn locked() -> Sense {
+        Sense::new(
+            key::NOT_READY,
+            asc::LOGICAL_UNIT_NOT_READY_MANUAL_INTERVENTION_REQUIRED,
+        )
+    }
+
     /// MISCOMPARE at a byte of the data that was compared.
     pub const fn miscompare(offset: u64) -> Sense {
         Sense::new(key::MISCOMPARE, asc::MISCOMPARE_DURING_VERIFY_OPERATION)

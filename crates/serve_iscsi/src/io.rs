@@ -105,6 +105,7 @@ pub(super) fn sense_of(error: Error, unit: Option<&Unit>, at: u64) -> Sense {
         Error::Miscompare { offset } => Sense::miscompare(offset),
         Error::Unreadable | Error::ReadFailed(_) | Error::EndsEarly => Sense::unreadable(lba),
         Error::WriteFailed(_) | Error::FlushFailed(_) => Sense::write_error(lba),
+        Error::Locked => Sense::locked(),
         // A command that meets it here cannot wait any more.
         Error::Busy => internal_failure(),
     }

@@ -252,6 +252,8 @@ pub(crate) fn status_of(error: Error) -> Status {
         Error::Unreadable => Status::UNRECOVERED_READ.dnr(),
         Error::ReadFailed(_) | Error::EndsEarly => Status::UNRECOVERED_READ,
         Error::WriteFailed(_) | Error::FlushFailed(_) => Status::WRITE_FAULT,
+        // It may be unlocked.
+        Error::Locked => Status::NAMESPACE_NOT_READY,
         Error::Busy => Status::COMMAND_INTERRUPTED,
     }
 }

@@ -25,7 +25,7 @@ pub struct Base {
     meters: IoMeters,
     kept: Arc<KeptMarks>,
     /// What of it other volumes are made of.
-    pub(crate) taken: TakenRanges,
+    pub(crate) taken: Arc<TakenRanges>,
     /// Low bits of tokens that its I/Os need, see [`crate::LEG_BITS`].
     pub(crate) leg_bits: u32,
 }
@@ -41,7 +41,7 @@ impl Base {
             counters: Counters::default(),
             meters: IoMeters::default(),
             kept: Arc::new(KeptMarks::new(State::volatile())),
-            taken: TakenRanges::default(),
+            taken: Arc::default(),
             leg_bits: 0,
         }
     }
@@ -53,6 +53,16 @@ impl Base {
             counters: Counters::of_volume_over_others(),
             leg_bits,
             ..Base::new(info, size_bytes)
+        }
+    }
+
+    /// Of a volume that is another one to hosts, with all that this remembers beside its data,
+    /// and what is made of it: the I/Os of both are counted apart.
+    pub(crate) fn around(below: &Base) -> Base {
+        Base {
+            kept: Arc::clone(&below.kept),
+            taken: Arc::clone(&below.taken),
+            ..Base::over(below.info.clone(), below.size_bytes(), below.leg_bits)
         }
     }
 

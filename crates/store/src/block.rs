@@ -10,7 +10,7 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{OFlags, SeekFrom, seek};
-use rustix::io::Errno;
+use rustix::io::{Errno, pread};
 use uuid::Uuid;
 
 use crate::problem::Problem;
@@ -81,6 +81,26 @@ pub(crate) fn open(spec: &Spec, path: &Path) -> Result<(fs::File, Uuid, u64), Pr
 /// What a device has now.
 fn size(file: impl AsFd) -> io::Result<u64> {
     Ok(seek(file, SeekFrom::End(0))?)
+}
+
+/// Bytes at either end of a range by which a device is taken for a new one.
+const END_BYTES: u64 = 1 << 20;
+
+/// Whether a range of a device is zeros at both ends.
+pub(crate) fn is_blank(file: impl AsFd, offset: u64, len: u64) -> bool {
+    let part = len.min(END_BYTES);
+    let is_zero = |at| {
+        let mut bytes = vec![0; part as usize];
+        let mut read = 0;
+        while read < bytes.len() {
+            match pread(&file, &mut bytes[read..], at + read as u64) {
+                Ok(0) | Err(_) => return false,
+                Ok(more) => read += more,
+            }
+        }
+        bytes.iter().all(|byte| *byte == 0)
+    };
+    is_zero(offset) && is_zero(offset + len - part)
 }
 
 /// The size that a volume on the device would have that was asked for

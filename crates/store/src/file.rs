@@ -720,6 +720,15 @@ impl Volume for File {
         Ok(())
     }
 
+    /// Of a device its ends: what makes file systems and tables of partitions writes there.
+    fn is_blank(&self, Range { offset, len }: Range) -> bool {
+        match self.below {
+            Below::File => len == 0 || self.extent(offset, offset + len) == (offset + len, false),
+            Below::Device => block::is_blank(&self.file, offset, len),
+            Below::Unknown => false,
+        }
+    }
+
     fn space(&self) -> Option<Space> {
         if self.below != Below::File {
             return None;

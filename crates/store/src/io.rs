@@ -206,6 +206,9 @@ pub enum Error {
     /// The range, or a part of it, was marked with [`Io::MarkUnreadable`].
     #[error("marked as unreadable")]
     Unreadable,
+    /// The volume is encrypted, and its key is not known: it is not ready.
+    #[error("locked: its key is missing")]
+    Locked,
     /// No memory for it now; to be tried again.
     #[error("no memory for it now")]
     Busy,

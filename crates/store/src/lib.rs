@@ -20,6 +20,7 @@ mod base;
 mod block;
 pub mod counters;
 mod direct;
+mod encrypted;
 mod file;
 mod format;
 pub mod frames;
@@ -49,10 +50,12 @@ pub mod token_bucket;
 mod unreadable;
 
 pub use base::Base;
+pub use crypt::WrappingKey;
+pub use encrypted::{Encryption, EncryptionSettings, EraseError, KeyMedium};
 pub use io::{Error, Io};
 pub use open::{
-    DELAY_KEYS, Examined, KINDS, KindRow, examine, examine_over, open, open_over, over_file,
-    over_volumes,
+    DELAY_KEYS, Examined, KINDS, KindRow, encrypted, examine, examine_over, open, open_over,
+    over_file, over_volumes,
 };
 pub use problem::{OpenError, Problem, remedy};
 pub use regular::expect_own_file;
@@ -301,6 +304,20 @@ pub trait Volume: Send + Sync {
         let used_bytes = self.space().map(|space| space.used_bytes);
         self.base()
             .set_used_bytes(used_bytes.unwrap_or(self.size_bytes()));
+    }
+
+    /// What it is encrypted by, if it is.
+    fn encryption(&self) -> Option<&Encryption> {
+        None
+    }
+
+    /// Whether nothing was ever written to a range, as far as can be told without reading all
+    /// of it. Blocks: not for a reactor at work.
+    fn is_blank(&self, Range { offset, len }: Range) -> bool {
+        let mut found = Vec::new();
+        let asked = self.extents(offset, len, 1, &mut found);
+        let is_hole = |extent: &Extent| !extent.allocated && extent.len == len;
+        asked.is_ok() && found.iter().all(is_hole)
     }
 
     /// The parts of a range that are marked with [`Io::MarkUnreadable`], in

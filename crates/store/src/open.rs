@@ -8,6 +8,7 @@ use reactor::DiskFile;
 use uuid::Uuid;
 
 use crate::direct::DirectFile;
+use crate::encrypted::{self, EncryptionSettings, KeyMedium};
 use crate::file::File;
 use crate::null::Null;
 use crate::over::{self, PARTS_MAX, PartInfo};
@@ -228,12 +229,35 @@ pub fn open(spec: &Spec) -> Result<Arc<dyn Volume>, OpenError> {
 pub fn open_over(spec: &Spec, below: Vec<Arc<dyn Volume>>) -> Result<Arc<dyn Volume>, OpenError> {
     let opened = || {
         check(spec)?;
-        (spec.kind.row().open)(spec, path(spec), below)
+        let Some(settings) = &spec.encryption else {
+            encrypted::key_file::expect_none(spec)?;
+            return (spec.kind.row().open)(spec, path(spec), below);
+        };
+        let volume = (spec.kind.row().open)(spec, path(spec), below)?;
+        let volume = encrypted::open(spec, settings, volume)?;
+        Ok(Arc::new(volume) as Arc<dyn Volume>)
     };
     opened().map_err(|problem| OpenError {
         volume: spec.name.clone(),
         problem,
     })
+}
+
+/// A volume that is another one to hosts, and keeps in it what they write, encrypted, with keys
+/// that lie in `medium`, or (`None`) end with the process. Blocks.
+pub fn encrypted(
+    volume: Arc<dyn Volume>,
+    settings: &EncryptionSettings,
+    medium: Option<Box<dyn KeyMedium>>,
+) -> Result<Arc<dyn Volume>, OpenError> {
+    let name = volume.info().name.clone();
+    match encrypted::open_with(settings, volume, medium) {
+        Ok(volume) => Ok(Arc::new(volume)),
+        Err(problem) => Err(OpenError {
+            volume: name,
+            problem,
+        }),
+    }
 }
 
 /// A `file` volume over an open descriptor, of which nothing is asked but
@@ -296,10 +320,11 @@ pub fn examine_over(spec: &Spec, below: &[&Examined]) -> Result<Examined, OpenEr
         let parts: Vec<PartInfo> = parts.collect();
         let found = (spec.kind.row().examine)(spec, path(spec), &parts)?;
         state::examine(spec, found.info.uuid, found.former)?;
+        let locked = encrypted::examine(spec, &found.info)?;
         Ok(Examined {
             info: found.info,
             size_bytes: found.size_bytes,
-            note: found.note,
+            note: locked.or(found.note),
         })
     };
     examined().map_err(|problem| OpenError {

@@ -251,6 +251,46 @@ pub enum Problem {
          apart: make it of fewer"
     )]
     TooDeep,
+    /// An encrypted volume that has no state file.
+    #[error(
+        "an encrypted volume keeps its keys beside its state file: set `state` to the path of one, \
+         which is created if it does not exist"
+    )]
+    NoPlaceForKeys,
+    /// The keys of the volume cannot be used.
+    #[error(
+        "the file {} with the volume's keys {why}: bring it back from a backup; without it what was \
+         written cannot be read",
+        .path.display()
+    )]
+    Keys {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// There is data, and no keys.
+    #[error(
+        "something was written to it, and the file {} with its keys does not exist: bring it back \
+         from a backup; a volume that was not encrypted becomes so only before anything is written \
+         to it: encrypt another one, and copy",
+        .0.display()
+    )]
+    KeysMissing(PathBuf),
+    /// The key of the owner is that of another volume.
+    #[error(
+        "the key is another one than that by which {} is wrapped: name the right one, or that one \
+         too, as `former_key_file` or `former_passphrase_file`",
+        .0.display()
+    )]
+    WrongKey(PathBuf),
+    /// Its keys lie beside it, and it is to be served as it is.
+    #[error(
+        "it is encrypted, with keys in {}: set `key_file` or `passphrase_file`; or, if its data is \
+         not wanted any more, move that file away",
+        .0.display()
+    )]
+    Encrypted(PathBuf),
     /// What the volume remembers beside its data cannot be trusted.
     #[error(
         "the state file {} {why}: bring it back from a backup, or, if no host relies on its \

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use uuid::Uuid;
 
+use crate::encrypted::EncryptionSettings;
 use crate::{Info, identity};
 
 /// Bytes that a logical block may have.
@@ -48,6 +49,8 @@ pub struct Spec {
     /// Where reservations and the like outlive a restart. Without one: for a
     /// file, beside it, with `.weft` appended to its name; for others, nowhere.
     pub state: Option<PathBuf>,
+    /// By what its keys are wrapped, if what it keeps is encrypted.
+    pub encryption: Option<EncryptionSettings>,
 }
 
 /// Whether data goes past the page cache (O_DIRECT).
@@ -97,6 +100,7 @@ impl Spec {
             uuid: None,
             names: Names::default(),
             state: None,
+            encryption: None,
         }
     }
 

@@ -23,6 +23,7 @@ use tracing::{error, warn};
 use uuid::Uuid;
 
 use crate::Range;
+use crate::encrypted::key_file;
 use crate::identity::{self, StateMark};
 use crate::problem::Problem;
 use crate::regular::{MOVE_IT_AWAY, followed, holder, is_there};
@@ -457,7 +458,7 @@ pub(crate) fn examine(spec: &Spec, volume: Uuid, former: Option<Former>) -> Resu
 
 /// Where the state file of a volume lies. A link leads there and stays: what replaced
 /// it would leave the file that it leads to as it is.
-fn place(spec: &Spec) -> Option<PathBuf> {
+pub(crate) fn place(spec: &Spec) -> Option<PathBuf> {
     let path = spec.state_path()?;
     match path.is_symlink() {
         // One that leads nowhere is refused by its own name.
@@ -473,7 +474,8 @@ pub fn files(spec: &Spec) -> Vec<PathBuf> {
         return Vec::new();
     };
     let (new, lock) = (with_suffix(&path, NEW), with_suffix(&path, LOCK));
-    vec![path, new, lock]
+    let keys = spec.encryption.as_ref().and_then(|_| key_file::path(spec));
+    [path, new, lock].into_iter().chain(keys).collect()
 }
 
 /// Whether a state file can lie at `path`.

@@ -58,6 +58,8 @@ pub struct ErrorStats {
     pub miscompare: u64,
     /// [`Error::Unreadable`].
     pub unreadable: u64,
+    /// [`Error::Locked`].
+    pub locked: u64,
     /// [`Error::Busy`].
     pub busy: u64,
 }
@@ -73,6 +75,7 @@ impl ErrorStats {
             + self.flush_failed
             + self.miscompare
             + self.unreadable
+            + self.locked
             + self.busy
     }
 }
@@ -90,7 +93,7 @@ const VERIFY: usize = 9;
 const VERIFY_BYTES: usize = 10;
 const MARK: usize = 11;
 const ERRORS: usize = 12;
-const CELLS: usize = ERRORS + 9;
+const CELLS: usize = ERRORS + 10;
 
 /// The counters of one thread.
 #[derive(Default)]
@@ -213,7 +216,8 @@ impl Counters {
             Error::FlushFailed(_) => 5,
             Error::Miscompare { .. } => 6,
             Error::Unreadable => 7,
-            Error::Busy => 8,
+            Error::Locked => 8,
+            Error::Busy => 9,
         };
         self.cells.here().one(ERRORS + kind);
     }
@@ -249,7 +253,8 @@ impl Counters {
                 flush_failed: sums[ERRORS + 5],
                 miscompare: sums[ERRORS + 6],
                 unreadable: sums[ERRORS + 7],
-                busy: sums[ERRORS + 8],
+                locked: sums[ERRORS + 8],
+                busy: sums[ERRORS + 9],
             },
         }
     }

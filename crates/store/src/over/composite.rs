@@ -294,7 +294,7 @@ impl Composite {
     fn tell(&self, piece: IoPiece, error: Error) {
         let is_failure = !matches!(
             error,
-            Error::Miscompare { .. } | Error::Unreadable | Error::Busy
+            Error::Miscompare { .. } | Error::Unreadable | Error::Locked | Error::Busy
         );
         let leg = &self.legs[piece.leg];
         if is_failure && !leg.is_told.swap(true, Ordering::Relaxed) {
@@ -545,6 +545,13 @@ impl Volume for Composite {
             _ => all.used_bytes,
         };
         Some(Space { used_bytes, ..all })
+    }
+
+    fn is_blank(&self, range: Range) -> bool {
+        (0..self.legs.len()).all(|leg| {
+            let there = self.map.on_leg(leg, range);
+            self.leg(leg).is_blank(there)
+        })
     }
 
     fn unreadable(&self, offset: u64, len: u64, max: usize) -> Vec<Range> {

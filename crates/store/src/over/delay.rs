@@ -139,6 +139,10 @@ impl Volume for Delay {
         self.below.space()
     }
 
+    fn is_blank(&self, range: Range) -> bool {
+        self.below.is_blank(range)
+    }
+
     fn unreadable(&self, offset: u64, len: u64, max: usize) -> Vec<Range> {
         self.below.unreadable(offset, len, max)
     }

@@ -7,6 +7,7 @@ mod common;
 mod compare;
 mod content;
 mod direct;
+mod encrypted;
 mod fake;
 mod faults;
 mod identity;

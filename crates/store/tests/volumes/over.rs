@@ -6,11 +6,13 @@ use needs::each_driver;
 use proptest::prelude::*;
 use reactor::Choice;
 use store::{
-    Errno, Error, Extent, Io, Kind, Latency, Range, ResizeError, Spec, Volume, open, open_over,
+    Errno, Error, Extent, Io, Kind, Latency, Range, ResizeError, Spec, Volume, encrypted, open,
+    open_over,
 };
 
 use crate::common::*;
 use crate::compare::{compare, compare_and_write, verify};
+use crate::encrypted::by;
 use crate::fake::*;
 use crate::ranges::{Desk, meet, read_io, write_io};
 
@@ -32,8 +34,9 @@ enum Stack {
     Concat(Vec<Stack>),
     Stripe(Vec<Stack>, u64),
     Delay(Box<Stack>),
+    Encrypted(Box<Stack>),
 }
-use Stack::{Concat, Delay, File, Ram, Slice, Stripe};
+use Stack::{Concat, Delay, Encrypted, File, Ram, Slice, Stripe};
 
 /// Volumes of a stack, and the files that they lie in.
 struct Opened {
@@ -60,6 +63,9 @@ impl Stack {
             .collect();
         let names: Vec<String> = below.iter().map(|v| v.info().name.clone()).collect();
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        if let Encrypted(_) = self {
+            return encrypted(below[0].clone(), &by(1), None).unwrap();
+        }
         *count += 1;
         let name = format!("v{count}");
         let (kind, size_bytes) = match self {
@@ -69,6 +75,7 @@ impl Stack {
             Concat(_) => (Kind::concat(&names), self.size()),
             Stripe(_, chunk) => (Kind::stripe(&names, *chunk as u32), 0),
             Delay(_) => (Kind::delay(names[0], LATENCY, LATENCY), 0),
+            Encrypted(_) => unreachable!("it has a description of its own"),
         };
         open_over(&Spec::new(name, kind, size_bytes, BLOCK as u32), below).unwrap()
     }
@@ -76,7 +83,7 @@ impl Stack {
     fn below(&self) -> &[Stack] {
         match self {
             Ram(_) | File(_) => &[],
-            Slice(below, ..) | Delay(below) => std::slice::from_ref(below),
+            Slice(below, ..) | Delay(below) | Encrypted(below) => std::slice::from_ref(below),
             Concat(below) | Stripe(below, _) => below,
         }
     }
@@ -84,7 +91,7 @@ impl Stack {
     fn size(&self) -> u64 {
         match self {
             Ram(size) | File(size) | Slice(_, _, size) => *size,
-            Delay(below) => below.size(),
+            Delay(below) | Encrypted(below) => below.size(),
             Concat(below) => below.iter().map(Stack::size).sum(),
             Stripe(below, chunk) => {
                 let least = below.iter().map(Stack::size).min().unwrap();
@@ -109,11 +116,12 @@ fn stacks() -> impl Strategy<Value = Stack> {
             Slice(Box::new(below), from, len)
         });
         let delay = below.clone().prop_map(|below| Delay(Box::new(below)));
+        let encrypted = below.clone().prop_map(|below| Encrypted(Box::new(below)));
         let several = prop::collection::vec(below, 2..4);
         let stripe =
             (several.clone(), 1..5u64).prop_map(|(below, chunk)| Stripe(below, chunk * BLOCK));
         let is_large = |stack: &Stack| stack.size() >= 8 * BLOCK;
-        prop_oneof![slice, several.prop_map(Concat), stripe, delay]
+        prop_oneof![slice, several.prop_map(Concat), stripe, delay, encrypted]
             .prop_filter("something may lie over it", is_large)
     });
     stack.prop_filter("made of others", |stack| stack.levels() > 1)

@@ -1,0 +1,318 @@
+//! The data key of an encrypted volume: locked, at work, wrapped anew, destroyed.
+
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, RwLock};
+use std::time::Duration;
+
+use crypt::{DATA_KEY_BYTES, DataKey, DerivedKey, Header, HeaderTerms, WrappingKey, Xts};
+use reactor::must_fill_random;
+
+use super::key_file::{KeyFile, KeyMedium};
+use super::settings::EncryptionSettings;
+use crate::locks::{Claim, Locks};
+use crate::problem::Problem;
+use crate::{Error, Info};
+
+/// How long the end of the data key waits for I/O that is under way.
+const ERASE_PATIENCE: Duration = Duration::from_secs(10);
+
+/// The encryption of a volume.
+pub struct Encryption {
+    volume: VolumeTerms,
+    locks: Arc<Locks>,
+    data: RwLock<Option<Arc<Xts>>>,
+    kept: Mutex<Kept>,
+}
+
+/// What of a volume its header must say.
+struct VolumeTerms {
+    uuid: [u8; 16],
+    block_bytes: u32,
+    is_read_only: bool,
+}
+
+/// What is kept of the keys.
+struct Kept {
+    file: KeyFile,
+    /// What the data key is wrapped by, while it is known.
+    by: Option<DerivedKey>,
+    /// There were never any: the volume is new.
+    is_new: bool,
+}
+
+/// Why a data key was not destroyed.
+#[derive(Debug, thiserror::Error)]
+pub enum EraseError {
+    /// The volume is locked: there is nothing that a new data key could be wrapped by.
+    #[error("the volume is locked: give it its key first")]
+    Locked,
+    /// I/O that is under way does not end. Nothing has changed.
+    #[error("I/O that began before does not end: what is below the volume hangs")]
+    Busy,
+    /// The keys could not be written. The volume is locked: the old data key is gone, or
+    /// still there.
+    #[error("the keys could not be overwritten, and the volume is locked: {0}")]
+    Unwritten(io::Error),
+}
+
+/// What a header and the owner's key make.
+struct Opened {
+    data: DataKey,
+    by: DerivedKey,
+    /// It was wrapped by the former key.
+    is_former: bool,
+}
+
+impl Encryption {
+    /// Takes the keys of a volume from where they lie, or makes them for one that `is_blank`.
+    /// Without the owner's key it is locked. Blocks.
+    pub(super) fn open(
+        info: &Info,
+        settings: &EncryptionSettings,
+        medium: Option<Box<dyn KeyMedium>>,
+        is_blank: impl Fn() -> bool,
+        locks: &Arc<Locks>,
+    ) -> Result<Encryption, Problem> {
+        let ends_with_process = medium.is_none();
+        let file = KeyFile::load(medium, !info.read_only)?;
+        let volume = VolumeTerms::of(info);
+        match file.header() {
+            Some(header) => volume.check(header, &file)?,
+            None if ends_with_process => {}
+            None if info.read_only || !is_blank() => return Err(Problem::KeysMissing(file.path())),
+            None => {}
+        }
+        let encryption = Encryption {
+            volume,
+            locks: Arc::clone(locks),
+            data: RwLock::new(None),
+            kept: Mutex::new(Kept {
+                is_new: file.header().is_none(),
+                file,
+                by: None,
+            }),
+        };
+        encryption.follow(settings)?;
+        if let Err(why) = &settings.key
+            && encryption.is_locked()
+        {
+            tracing::error!(
+                volume = info.name,
+                why,
+                "the volume is locked, and hosts are told that it is not ready: give it its key and \
+                 reload the configuration"
+            );
+        }
+        Ok(encryption)
+    }
+
+    fn kept(&self) -> MutexGuard<'_, Kept> {
+        self.kept.lock().expect("nothing panics under this lock")
+    }
+
+    /// Whether there is no key to read or write anything by.
+    #[must_use]
+    pub fn is_locked(&self) -> bool {
+        self.data().is_err()
+    }
+
+    /// The data key that is at work.
+    #[inline]
+    pub(super) fn data(&self) -> Result<Arc<Xts>, Error> {
+        let data = self.data.read().expect("nothing panics under this lock");
+        data.clone().ok_or(Error::Locked)
+    }
+
+    fn set_data(&self, data: Option<DataKey>) {
+        let data = data.map(|data| Arc::new(Xts::new(data)));
+        *self.data.write().expect("nothing panics under this lock") = data;
+    }
+
+    /// Goes by other settings from now on: unlocks a locked volume, and wraps by their key what
+    /// is wrapped by their former one. A key that cannot be read changes nothing. Blocks.
+    ///
+    /// # Errors
+    /// The key is that of another volume, or the keys could not be written: nothing has changed
+    /// but, after the latter, by which of the two the data key is wrapped.
+    pub fn follow(&self, settings: &EncryptionSettings) -> Result<(), Problem> {
+        let Ok(key) = &settings.key else {
+            return Ok(());
+        };
+        let mut kept = self.kept();
+        if kept.is_new {
+            let (data, by) = (new_data_key(), key.derive_new(random()));
+            return self.take_new(&mut kept, data, by, 1);
+        }
+        if self.is_locked() {
+            // It may have been brought back meanwhile.
+            kept.file.reload(!self.volume.is_read_only)?;
+        }
+        let missing = || Problem::KeysMissing(kept.file.path());
+        let header = kept.file.header().ok_or_else(missing)?;
+        self.volume.check(header, &kept.file)?;
+        let opened = open_header(header, key, settings.former.as_ref());
+        let opened = opened.ok_or_else(|| Problem::WrongKey(kept.file.path()))?;
+        if opened.is_former && !self.volume.is_read_only {
+            let generation = header.terms.generation + 1;
+            return self.take_new(&mut kept, opened.data, key.derive_new(random()), generation);
+        }
+        kept.by = Some(opened.by);
+        if self.is_locked() {
+            self.set_data(Some(opened.data));
+        }
+        Ok(())
+    }
+
+    /// Wraps a data key, writes it, and goes by it.
+    fn take_new(
+        &self,
+        kept: &mut Kept,
+        data: DataKey,
+        by: DerivedKey,
+        generation: u64,
+    ) -> Result<(), Problem> {
+        let header = self.volume.seal(generation, &data, &by);
+        let path = kept.file.path();
+        kept.file.put(header).map_err(|source| Problem::System {
+            action: "write the keys",
+            path: Some(path),
+            source,
+        })?;
+        (kept.by, kept.is_new) = (Some(by), false);
+        if self.is_locked() {
+            self.set_data(Some(data));
+        }
+        Ok(())
+    }
+
+    /// Destroys the data key: nothing that was written can be read any more, by whatever keys.
+    /// When it returns, both copies of the wrapped key were overwritten on the disk by those of
+    /// another, which what is written from now on is enciphered by. Waits for I/O that is under
+    /// way; blocks.
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn erase(&self) -> Result<(), EraseError> {
+        let mut kept = self.kept();
+        let by = kept.by.clone().ok_or(EraseError::Locked)?;
+        let all = Claim::new(0, u64::MAX, true);
+        if !self.locks.acquire_within(all, ERASE_PATIENCE) {
+            return Err(EraseError::Busy);
+        }
+        let generation = kept
+            .file
+            .header()
+            .map_or(0, |header| header.terms.generation)
+            + 1;
+        let data = new_data_key();
+        let put = kept.file.put(self.volume.seal(generation, &data, &by));
+        self.set_data(put.is_ok().then_some(data));
+        if put.is_err() {
+            // Which key is there is known again when it is read again.
+            kept.by = None;
+        }
+        self.locks.release(&all);
+        put.map_err(EraseError::Unwritten)
+    }
+}
+
+impl VolumeTerms {
+    fn of(info: &Info) -> VolumeTerms {
+        VolumeTerms {
+            uuid: info.uuid.into_bytes(),
+            block_bytes: info.block_bytes,
+            is_read_only: info.read_only,
+        }
+    }
+
+    /// Refuses keys that are of another volume: what they decipher would be no one's data.
+    fn check(&self, header: &Header, file: &KeyFile) -> Result<(), Problem> {
+        let HeaderTerms {
+            volume,
+            block_bytes,
+            ..
+        } = header.terms;
+        let other = |why| Problem::Keys {
+            path: file.path(),
+            why,
+        };
+        if volume != self.uuid {
+            let uuid = uuid::Uuid::from_bytes(volume);
+            return Err(other(format!(
+                "belongs to the volume with UUID {uuid}, this one has {}: if it is that volume, \
+                 set uuid = \"{uuid}\"; else",
+                uuid::Uuid::from_bytes(self.uuid)
+            )));
+        }
+        match block_bytes == self.block_bytes {
+            true => Ok(()),
+            false => Err(other(format!(
+                "is of a volume with blocks of {block_bytes} bytes, and this one has blocks of {}: \
+                 set block_bytes to {block_bytes}; else",
+                self.block_bytes
+            ))),
+        }
+    }
+
+    fn seal(&self, generation: u64, data: &DataKey, by: &DerivedKey) -> Header {
+        let terms = HeaderTerms {
+            generation,
+            volume: self.uuid,
+            block_bytes: self.block_bytes,
+        };
+        Header::seal(terms, data, by, random())
+    }
+}
+
+/// Looks at the keys of a volume: what may surprise.
+pub(super) fn examine(
+    info: &Info,
+    settings: &EncryptionSettings,
+    medium: Option<Box<dyn KeyMedium>>,
+) -> Result<Option<String>, Problem> {
+    let file = KeyFile::load(medium, false)?;
+    if let Some(header) = file.header() {
+        VolumeTerms::of(info).check(header, &file)?;
+        if let Ok(key) = &settings.key {
+            let opened = open_header(header, key, settings.former.as_ref());
+            opened.ok_or_else(|| Problem::WrongKey(file.path()))?;
+        }
+    }
+    let why = settings.key.as_ref().err();
+    Ok(why.map(|why| format!("volume \"{}\" starts locked: {why}", info.name)))
+}
+
+/// Opens a header by a key, or by the former one.
+fn open_header(
+    header: &Header,
+    key: &WrappingKey,
+    former: Option<&Result<WrappingKey, String>>,
+) -> Option<Opened> {
+    let by = |key: &WrappingKey, is_former| {
+        let by = header.derive(key).ok()?;
+        let data = header.open(&by).ok()?;
+        Some(Opened {
+            data,
+            by,
+            is_former,
+        })
+    };
+    let former = former.and_then(|former| former.as_ref().ok());
+    by(key, false).or_else(|| by(former?, true))
+}
+
+fn new_data_key() -> DataKey {
+    let mut bytes = zeroize::Zeroizing::new([0; DATA_KEY_BYTES]);
+    loop {
+        must_fill_random(&mut *bytes);
+        if let Some(key) = DataKey::new(*bytes) {
+            return key;
+        }
+    }
+}
+
+fn random<const N: usize>() -> [u8; N] {
+    let mut bytes = [0; N];
+    must_fill_random(&mut bytes);
+    bytes
+}
