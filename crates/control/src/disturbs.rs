@@ -23,6 +23,7 @@ pub(crate) fn disturbs(change: &Change, undo: Option<&Change>, places: &[Option<
         | Change::AddFileSystem(_)
         | Change::AddExport(_)
         | Change::SetReferrals(_)
+        | Change::SetEncryption { .. }
         // They wait, and go on.
         | Change::SetRateLimits(_)
         // What was proved by other keys holds on.

@@ -11,7 +11,7 @@ use server::{
     Ana, Change, Config, IscsiTargetSpec, ListenerSpec, LunSpec, NamespaceSpec, RateLimit,
     SubsystemSpec,
 };
-use store::{Kind, Spec};
+use store::{EncryptionSettings, Kind, Spec};
 
 use crate::disturbs::disturbs;
 use crate::format_size;
@@ -340,17 +340,19 @@ impl Planner<'_> {
     }
 
     fn volume(&mut self, old: &Spec, new: &Spec) {
-        let resized = Spec {
+        let changed = Spec {
             size_bytes: new.size_bytes,
+            encryption: new.encryption.clone(),
             ..old.clone()
         };
         let name = new.name.clone();
-        if resized != *new {
+        if changed != *new || old.encryption.is_some() != new.encryption.is_some() {
             return self.refuse(format!(
-                "volume \"{name}\": nothing but its size changes while it is served; remove it \
-                 first, or restart"
+                "volume \"{name}\": nothing but its size and its key changes while it is served; \
+                 remove it first, or restart"
             ));
         }
+        self.encryption(old, new);
         if old.size_bytes == new.size_bytes {
             return;
         }
@@ -378,6 +380,31 @@ impl Planner<'_> {
             _ => format!("volume \"{name}\" grows from {from} to {to}: its hosts are told"),
         };
         self.add(Phase::Grow, change, None, text);
+    }
+
+    /// A key that cannot be read, but was, stays as it was read.
+    fn encryption(&mut self, old: &Spec, new: &Spec) {
+        let (Some(from), Some(to)) = (&old.encryption, &new.encryption) else {
+            return;
+        };
+        let Ok(key) = &to.key else {
+            return;
+        };
+        if from == to {
+            return;
+        }
+        let name = new.name.clone();
+        let text =
+            format!("volume \"{name}\" goes by the key that is named, and is unlocked by it");
+        let set = |settings| Change::SetEncryption {
+            name: name.clone(),
+            settings,
+        };
+        let undo = from.key.is_ok().then(|| EncryptionSettings {
+            key: from.key.clone(),
+            former: Some(Ok(key.clone())),
+        });
+        self.add(Phase::Set, set(to.clone()), undo.map(set), text);
     }
 
     fn file_systems(&mut self) {

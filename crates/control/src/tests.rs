@@ -14,6 +14,7 @@ use super::*;
 
 mod dhchap;
 mod document;
+mod encryption;
 mod identity;
 mod iscsi;
 mod json_schema;

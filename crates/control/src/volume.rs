@@ -19,6 +19,7 @@ use crate::value::format_size;
 /// A logical block where the file says nothing.
 pub(crate) const BLOCK_BYTES_DEFAULT: u32 = 4096;
 
+mod encryption;
 mod parts;
 
 /// Bytes of a stripe's chunk where the file says nothing.
@@ -157,7 +158,7 @@ fn volume(sink: &mut Sink, section: &Section, folder: &Path, name: Option<&str>)
         names: names(sink, section),
         state: file(sink, section, "state", folder),
         read_only: section.flag(sink, "read_only").unwrap_or(false),
-        encryption: None,
+        encryption: encryption::settings(sink, section, folder)?,
     })
 }
 

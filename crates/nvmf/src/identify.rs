@@ -411,7 +411,7 @@ fn independent(namespace: &Namespace) -> NamespaceIndependent {
     id.rescap = rescap(namespace.persists_state);
     id.anagrpid = namespace.ana_group.into();
     id.nsattr = u8::from(namespace.refuses_writes());
-    id.nstat = 1;
+    id.nstat = u8::from(namespace.is_ready);
     id
 }
 

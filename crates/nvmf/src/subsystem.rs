@@ -55,6 +55,8 @@ pub struct Namespace {
     /// There is where to keep reservations and permanent write protection
     /// through a restart.
     pub persists_state: bool,
+    /// What is below can be read and written (NRDY).
+    pub is_ready: bool,
 }
 
 impl Namespace {
@@ -78,6 +80,7 @@ impl Namespace {
             preferred_bytes: block_bytes.max(4096),
             is_thin: false,
             persists_state: false,
+            is_ready: true,
         }
     }
 

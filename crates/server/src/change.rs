@@ -15,7 +15,7 @@ use nfsd::exports::Rule;
 use nvmf::command::AnaState;
 use nvmf::{AnaGroup, Referral, Registry, Subsystem};
 use serve_nfs::{ExportSpec, FileSystemSpec, KerberosSettings};
-use store::{ResizeError, Volume};
+use store::{EncryptionSettings, ResizeError, Volume};
 
 use crate::check;
 use crate::config::{Ana, IscsiTargetSpec, ListenerSpec, LunSpec, NamespaceSpec, SubsystemSpec};
@@ -48,6 +48,15 @@ pub enum Change {
         size_bytes: u64,
         /// What lies behind a smaller capacity may be lost.
         allow_shrink: bool,
+    },
+    /// Says by what the keys of an encrypted volume are wrapped: it is unlocked where it was
+    /// locked, and what is wrapped by the former key is wrapped anew. A key that cannot be read
+    /// changes nothing.
+    SetEncryption {
+        /// Its name.
+        name: String,
+        /// By what.
+        settings: EncryptionSettings,
     },
     /// Adds a subsystem.
     AddSubsystem(SubsystemSpec),
@@ -360,6 +369,7 @@ impl Shared {
                 size_bytes,
                 allow_shrink,
             } => self.resize_volume(&name, size_bytes, allow_shrink),
+            Change::SetEncryption { name, settings } => self.set_encryption(&name, &settings),
             Change::AddSubsystem(spec) => self.add_subsystem(&spec),
             Change::RemoveSubsystem { nqn } => self.remove_subsystem(&nqn),
             Change::AddNamespace { nqn, namespace } => self.add_namespace(&nqn, &namespace),

@@ -1,6 +1,7 @@
 //! Changes of volumes.
 
 use faults::Fault;
+use nvmf::Namespace;
 
 use super::*;
 use crate::state::{unknown_volume, volume_busy};
@@ -154,23 +155,57 @@ impl Shared {
         Ok(Left::Fence(scope, Box::new(cut)))
     }
 
+    pub(super) fn set_encryption(
+        &self,
+        name: &str,
+        settings: &store::EncryptionSettings,
+    ) -> Result<Left, ChangeError> {
+        let volume = self.state().volume(name).cloned();
+        let volume = volume.ok_or_else(|| unknown_volume(name))?;
+        let Some(encryption) = volume.encryption() else {
+            let text =
+                format!("volume \"{name}\" is not encrypted, and becomes so only when it is new");
+            return Err(ChangeError::Invalid(text));
+        };
+        let was_locked = encryption.is_locked();
+        encryption.follow(settings).map_err(|problem| {
+            let volume = name.to_owned();
+            ChangeError::Open(store::OpenError { volume, problem })
+        })?;
+        if !was_locked || encryption.is_locked() {
+            return Ok(Left::Nothing);
+        }
+        tracing::info!(event = "unlocked", volume = name, "the volume is unlocked");
+        Ok(self.allow_more(self.edits(&volume, |namespace| namespace.is_ready = true)))
+    }
+
     /// What makes every subsystem that has the volume show how large it is.
     fn sizes(&self, volume: &Arc<dyn Volume>, size_bytes: u64) -> Vec<Edit> {
         let block_count = size_bytes / u64::from(volume.info().block_bytes);
+        self.edits(volume, move |namespace| namespace.block_count = block_count)
+    }
+
+    /// What changes the namespaces of a volume in every subsystem that has it.
+    fn edits(
+        &self,
+        volume: &Arc<dyn Volume>,
+        edit: impl Fn(&mut Namespace) + Clone + Send + 'static,
+    ) -> Vec<Edit> {
         let most = match faults::is(Fault::OneSubsystem) {
             true => 1,
             false => usize::MAX,
         };
         let users = self.nvme.places().users(volume).into_iter().take(most);
-        let edits = users.map(|(nqn, nsid)| Edit {
-            nqn,
-            apply: Box::new(move |subsystem| {
+        let edits = users.map(|(nqn, nsid)| {
+            let edit = edit.clone();
+            let apply = move |subsystem: &mut Subsystem| {
                 let mut list = subsystem.namespaces.to_vec();
-                for namespace in list.iter_mut().filter(|n| n.nsid == nsid) {
-                    namespace.block_count = block_count;
-                }
+                let of_volume = list.iter_mut().filter(|n| n.nsid == nsid);
+                of_volume.for_each(&edit);
                 subsystem.namespaces = list.into();
-            }),
+            };
+            let apply = Box::new(apply);
+            Edit { nqn, apply }
         });
         edits.collect()
     }

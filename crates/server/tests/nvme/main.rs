@@ -10,6 +10,7 @@ mod copies;
 #[path = "../shared/disks.rs"]
 mod disks;
 mod drain;
+mod encrypted;
 mod fences;
 mod fused;
 mod gate;
