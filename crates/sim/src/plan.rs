@@ -38,6 +38,8 @@ pub struct VolumePlan {
     pub lies: Lies,
     /// It is made of so many slices of its file, one behind the other; 1: it is the file.
     pub slices: u64,
+    /// It is encrypted, and its key is another after each start.
+    pub is_encrypted: bool,
     /// Bytes of a block.
     pub block_bytes: u32,
     /// Its size.
@@ -843,6 +845,7 @@ fn volume(r: &mut Random) -> VolumePlan {
     VolumePlan {
         lies: r.weighted(&[(3, Lies::File), (2, Lies::Memory)]),
         slices: 1,
+        is_encrypted: false,
         block_bytes,
         blocks,
         hot: 0,

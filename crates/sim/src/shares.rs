@@ -152,6 +152,7 @@ impl SharesRoom {
             volumes: vec![VolumePlan {
                 lies: Lies::File,
                 slices: 1,
+                is_encrypted: false,
                 block_bytes: BLOCK,
                 blocks: 4096,
                 hot: 0,

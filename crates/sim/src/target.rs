@@ -114,6 +114,8 @@ pub struct Medium {
     state: KeptState,
     /// The same of its file where it is made of slices of that.
     marks: KeptState,
+    /// Its keys, where it is encrypted, and how often they were read.
+    keys: (KeptState, Arc<AtomicU64>),
 }
 
 type KeptState = Arc<Mutex<Option<Vec<u8>>>>;
@@ -273,6 +275,7 @@ impl Medium {
             file,
             state: Arc::default(),
             marks: Arc::default(),
+            keys: Default::default(),
         }
     }
 
@@ -321,8 +324,29 @@ impl Medium {
 
     fn open(&self, world: &SharedWorld, n: usize) -> Arc<dyn Volume> {
         let spec = self.spec(n);
+        let volume = self.open_plain(world, &spec);
+        if !self.plan.is_encrypted {
+            return volume;
+        }
+        let (keys, count) = &self.keys;
+        let number = count.fetch_add(1, Ordering::Relaxed);
+        let medium = || Some(Box::new(KeysMedium(keys.clone())) as Box<dyn store::KeyMedium>);
+        if number == 0 {
+            // Of a simulated file nothing tells that it is new.
+            let blank = Spec {
+                kind: store::Kind::NULL,
+                ..spec
+            };
+            let blank = store::open(&blank).expect("it needs nothing");
+            let _made = store::encrypted(blank, &encryption(0), medium());
+        }
+        let opened = store::encrypted(volume, &encryption(number), medium());
+        opened.expect("one of two keys opens it")
+    }
+
+    fn open_plain(&self, world: &SharedWorld, spec: &Spec) -> Arc<dyn Volume> {
         let Some((fd, number)) = &self.file else {
-            return store::open(&spec).expect("memory is left");
+            return store::open(spec).expect("memory is left");
         };
         world.borrow_mut().disk.open(*number);
         let state = |kept: &KeptState| {
@@ -331,7 +355,7 @@ impl Medium {
             State::open(medium, uuid).expect("it was written whole")
         };
         if self.plan.slices == 1 {
-            let opened = store::over_file(&spec, fd.clone(), state(&self.state));
+            let opened = store::over_file(spec, fd.clone(), state(&self.state));
             return opened.expect("a simulated file opens");
         }
         let file = Spec {
@@ -361,6 +385,44 @@ impl Medium {
             store::open_over(&spec, vec![file.clone()]).expect("they lie beside each other")
         });
         slices.collect()
+    }
+}
+
+/// Where the keys of a simulated volume lie.
+struct KeysMedium(KeptState);
+
+impl store::KeyMedium for KeysMedium {
+    fn load(&self) -> io::Result<Option<Vec<u8>>> {
+        Ok(self.0.lock().expect("one thread").clone())
+    }
+
+    fn create(&self, bytes: &[u8]) -> io::Result<()> {
+        *self.0.lock().expect("one thread") = Some(bytes.to_vec());
+        Ok(())
+    }
+
+    fn write_over(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        let mut kept = self.0.lock().expect("one thread");
+        let kept = kept.as_mut().expect("they were made");
+        kept[offset as usize..][..bytes.len()].copy_from_slice(bytes);
+        Ok(())
+    }
+
+    fn path(&self) -> &Path {
+        Path::new("simulated")
+    }
+}
+
+/// By the key of a number, and that of the number before.
+fn encryption(number: u64) -> store::EncryptionSettings {
+    let key = |number: u64| {
+        let digits = format!("{number:064x}");
+        let key = store::WrappingKey::of_key_file(&auth::Secret::new(digits.into_bytes()));
+        key.map_err(|why| why.to_string())
+    };
+    store::EncryptionSettings {
+        key: key(number),
+        former: number.checked_sub(1).map(key),
     }
 }
 

@@ -51,6 +51,14 @@ fn has_dir(plan: &mut Plan) -> bool {
     plan.nfs.as_ref().is_some_and(|nfs| nfs.is_dir)
 }
 
+/// All volumes are encrypted.
+fn is_encrypted(plan: &mut Plan) -> bool {
+    for volume in &mut plan.volumes {
+        volume.is_encrypted = true;
+    }
+    true
+}
+
 /// Hosts flush a file whose syncs fail.
 fn fails_to_sync(plan: &mut Plan) -> bool {
     plan.volumes[0].lies = Lies::File;
@@ -501,6 +509,24 @@ fn a_split_fused_pair_is_found() {
 #[test]
 fn a_split_orwrite_is_found() {
     is_found(Fault::SplitOrWrite, &["before the other"]);
+}
+
+#[test]
+fn an_encrypted_volume_that_lets_others_between_its_steps_is_found() {
+    is_found_where(
+        is_encrypted,
+        Fault::SplitEncrypted,
+        &["took the place", "one step", "before the other"],
+    );
+}
+
+#[test]
+fn holes_of_an_encrypted_volume_that_are_deciphered_are_found() {
+    is_found_where(
+        is_encrypted,
+        Fault::DecipherHoles,
+        &["bytes that were never", "cannot be what"],
+    );
 }
 
 #[test]

@@ -278,6 +278,17 @@ fn in_slices(plan: &mut sim::Plan, seed: u64) {
     }
 }
 
+#[test]
+fn encrypted_volumes_keep_all_promises() {
+    for seed in 3200..3400 {
+        let mut plan = sim::Plan::new(seed);
+        for volume in &mut plan.volumes {
+            volume.is_encrypted = true;
+        }
+        sim::run_plan(plan, 200).unwrap_or_else(|failure| panic!("{failure}"));
+    }
+}
+
 /// What a full disk has taken of a write is answered, and safe where the answer says so.
 #[test]
 fn writes_to_a_dir_keep_the_promises_where_the_disk_is_full_and_the_power_fails() {
