@@ -136,8 +136,8 @@ const MAY_USE: &[(&str, &[&str])] = &[
     (
         "doubles",
         &[
-            "auth", "iscsi", "iwarp", "link", "machine", "mem", "nfs", "nfsd", "nvmf", "random",
-            "reactor", "scsi", "store", "testkit", "tls", "wire",
+            "auth", "crypt", "iscsi", "iwarp", "link", "machine", "mem", "nfs", "nfsd", "nvmf",
+            "random", "reactor", "scsi", "store", "testkit", "tls", "wire",
         ],
     ),
 ];

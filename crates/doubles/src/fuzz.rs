@@ -15,6 +15,7 @@ mod rpc_rdma;
 mod rpcsec_gss;
 mod scsi_cdb;
 mod tls;
+mod volume_keys;
 
 pub use dhchap::dhchap;
 pub use iscsi::{login_text as iscsi_login_text, pdu as iscsi_pdu};
@@ -32,6 +33,7 @@ pub use rpc_rdma::rpc_rdma;
 pub use rpcsec_gss::rpcsec_gss;
 pub use scsi_cdb::scsi_cdb;
 pub use tls::{hello as tls_hello, records as tls_records, stream as tls_stream};
+pub use volume_keys::volume_keys;
 
 /// The records of an input: mode and bytes of each.
 fn records(mut bytes: &[u8]) -> impl Iterator<Item = (u8, &[u8])> {
@@ -68,4 +70,5 @@ pub const TARGETS: &[(&str, Body)] = &[
     ("tls_hello", tls_hello),
     ("tls_records", tls_records),
     ("tls_stream", tls_stream),
+    ("volume_keys", volume_keys),
 ];

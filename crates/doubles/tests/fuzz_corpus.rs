@@ -91,6 +91,7 @@ replays! {
     tls_hello
     tls_records
     tls_stream
+    volume_keys
 }
 
 fn bytes(random: &mut Random, len: usize) -> Vec<u8> {
