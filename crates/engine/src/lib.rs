@@ -12,7 +12,6 @@ pub mod blocks;
 mod commands;
 pub mod connection;
 pub mod fence;
-mod flushes;
 pub mod held_back;
 pub mod hosts;
 pub mod job;
@@ -38,6 +37,7 @@ mod tests;
 mod ticks;
 pub mod tls_meter;
 pub mod token;
+mod unasked;
 pub mod waiting;
 
 pub use blocking_worker::About;

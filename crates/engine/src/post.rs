@@ -63,8 +63,13 @@ pub enum ShardMail {
     Listen(u16, BoundListener, AfterMail<io::Result<()>>),
     /// Close the listener of this number and what came in by it.
     Unlisten(u16),
-    /// Flush this volume, and say how that went. For the first reactor.
-    Flush(Arc<dyn Volume>, AfterMail<Result<(), store::Error>>),
+    /// Do this on a volume, which takes no memory of others, and say how that went. For the first
+    /// reactor.
+    Run(
+        Arc<dyn Volume>,
+        store::Io,
+        AfterMail<Result<(), store::Error>>,
+    ),
     /// These limits hold. For the first reactor, which tells the others.
     SetRateLimits(Vec<RateLimit>),
     /// Other limits hold: look at what waits for them.

@@ -17,7 +17,6 @@ use tls::psk_handshake::PskHandshake;
 
 use crate::connection::Via;
 use crate::fence::{Passage, Scope};
-use crate::flushes::Flushes;
 use crate::job::Older;
 use crate::life::ConnectionLife;
 use crate::placement::Placer;
@@ -28,6 +27,7 @@ use crate::shared::Shared;
 use crate::shortage::Shortage;
 use crate::ticks::{TickState, Ticks, Wakes};
 use crate::token::{ConnectionId, ConnectionRef, JobId, Subject};
+use crate::unasked::UnaskedIos;
 
 /// How often a connection is told the time on which something has happened, or is under
 /// way, and how finely deadlines of all others are kept: keep-alive and handshake time-outs
@@ -124,7 +124,7 @@ pub struct Shard<S: Protocols> {
     fences: Vec<Pending>,
     /// Where to send the report of what this reactor has done.
     asked: Vec<Sender<S::Report>>,
-    flushes: Flushes,
+    unasked: UnaskedIos,
     tick_at: Option<Nanos>,
     ticks: Ticks,
     wakes: Wakes,
@@ -175,7 +175,7 @@ impl<S: Protocols> Shard<S> {
             strangers: VecDeque::new(),
             fences: Vec::new(),
             asked: Vec::new(),
-            flushes: Flushes::default(),
+            unasked: UnaskedIos::default(),
             tick_at: None,
             ticks: Ticks::default(),
             wakes: Wakes::default(),
@@ -728,7 +728,8 @@ impl<S: Protocols> Shard<S> {
                     tracing::error!(volume = %name, %error, "volume not synced at the end");
                 }
             };
-            self.flushes.start(driver, volume, Box::new(then));
+            let flush = (volume, store::Io::Flush);
+            self.unasked.start(driver, flush, Box::new(then));
         }
     }
 
@@ -798,7 +799,7 @@ impl<S: Protocols> Shard<S> {
                 then(self.listen(driver, number, listener));
             }
             ShardMail::Unlisten(number) => self.unlisten(driver, number),
-            ShardMail::Flush(volume, then) => self.flushes.start(driver, volume, then),
+            ShardMail::Run(volume, io, then) => self.unasked.start(driver, (volume, io), then),
             ShardMail::SetRateLimits(limits) => {
                 self.shared.rate_limits.set(limits, driver.now());
                 self.shared.send_all(|| ShardMail::RateLimitsChanged);
@@ -892,7 +893,7 @@ impl<S: Protocols, D: Driver> Handler<D, S::Mail> for Shard<S> {
             }
             Completion::File { token, result } => match Subject::of(token) {
                 Subject::File(id) => self.on_file(driver, id, result),
-                Subject::Sync(n, leg) => self.flushes.resume(driver, (n, leg), result),
+                Subject::Sync(n, leg) => self.unasked.resume(driver, (n, leg), result),
                 other => unreachable!("file work of {other:?}"),
             },
             Completion::Accepted { token, result } => match (Subject::of(token), result) {
@@ -975,7 +976,7 @@ impl<S: Protocols, D: Driver> Handler<D, S::Mail> for Shard<S> {
 
     fn is_done(&self) -> bool {
         matches!(self.stopping, Some(Stopping::Closed(_)))
-            && self.flushes.is_empty()
+            && self.unasked.is_empty()
             && self.listening.is_empty()
             && (self.gave_up_on_orphans || self.server.orphans() == 0 && self.open == 0)
     }

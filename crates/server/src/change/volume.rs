@@ -99,7 +99,7 @@ impl Shared {
                     done(shared, result.map_err(|e| ChangeError::Unsynced(name, e)));
                 });
             });
-            shared.send(0, ShardMail::Flush(volume, flushed));
+            shared.send(0, ShardMail::Run(volume, store::Io::Flush, flushed));
         })))
     }
 

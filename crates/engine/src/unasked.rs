@@ -1,4 +1,5 @@
-//! Volumes that a reactor flushes for no host: at the end, and before one is removed.
+//! I/Os on whole volumes that a reactor does for no host: a flush at the end and before one is
+//! removed, the space of one that was erased.
 
 use std::io;
 use std::sync::Arc;
@@ -9,8 +10,8 @@ use store::{Error, Io, Progress, Task, Volume};
 use crate::post::AfterMail;
 use crate::token::Subject;
 
-/// A volume that is being flushed.
-struct Flush {
+/// One that is under way.
+struct UnaskedIo {
     volume: Arc<dyn Volume>,
     /// Taken while it is being looked at.
     task: Option<Task>,
@@ -19,9 +20,9 @@ struct Flush {
 
 /// Those of one reactor, by the number in [`Subject::Sync`].
 #[derive(Default)]
-pub(crate) struct Flushes(Vec<Option<Flush>>);
+pub(crate) struct UnaskedIos(Vec<Option<UnaskedIo>>);
 
-impl Flushes {
+impl UnaskedIos {
     /// Whether none is under way.
     pub(crate) fn is_empty(&self) -> bool {
         self.0.iter().all(Option::is_none)
@@ -31,7 +32,7 @@ impl Flushes {
     pub(crate) fn start<D: Driver>(
         &mut self,
         driver: &mut D,
-        volume: Arc<dyn Volume>,
+        (volume, io): (Arc<dyn Volume>, Io),
         then: AfterMail<Result<(), Error>>,
     ) {
         let free = self.0.iter().position(Option::is_none);
@@ -40,9 +41,9 @@ impl Flushes {
             self.0.push(None);
         }
         let token = Subject::Sync(at as u32, 0).token();
-        let progress = volume.start(Io::Flush, driver, token);
+        let progress = volume.start(io, driver, token);
         let task = None;
-        self.go_on(at, Flush { volume, task, then }, progress);
+        self.go_on(at, UnaskedIo { volume, task, then }, progress);
     }
 
     /// The kernel has done something for one.
@@ -52,23 +53,23 @@ impl Flushes {
         (at, leg): (u32, u8),
         result: io::Result<u32>,
     ) {
-        let flush = self.0[at as usize].take();
-        let mut flush = flush.expect("a sync that completes was started");
-        let task = flush.task.take().expect("it waits for its task");
+        let io = self.0[at as usize].take();
+        let mut io = io.expect("what completes was started");
+        let task = io.task.take().expect("it waits for its task");
         let token = Subject::Sync(at, leg).token();
-        let progress = flush.volume.resume(task, result, driver, token);
-        self.go_on(at as usize, flush, progress);
+        let progress = io.volume.resume(task, result, driver, token);
+        self.go_on(at as usize, io, progress);
     }
 
-    fn go_on(&mut self, at: usize, flush: Flush, progress: Progress) {
+    fn go_on(&mut self, at: usize, io: UnaskedIo, progress: Progress) {
         match progress {
             Progress::Pending(task) => {
                 let task = Some(task);
-                self.0[at] = Some(Flush { task, ..flush });
+                self.0[at] = Some(UnaskedIo { task, ..io });
             }
             Progress::Done(result) => {
-                drop(flush.volume);
-                (flush.then)(result);
+                drop(io.volume);
+                (io.then)(result);
             }
         }
     }
