@@ -11,6 +11,7 @@ pub mod blocking_worker;
 pub mod blocks;
 mod commands;
 pub mod connection;
+mod erase;
 pub mod fence;
 pub mod held_back;
 pub mod hosts;

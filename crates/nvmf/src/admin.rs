@@ -9,6 +9,7 @@ use crate::controller::ErrorNote;
 use crate::item::NamedItem;
 use crate::lba_status::{LbaStatus, LbaStatusKind};
 use crate::request::{AdminOutcome, AdminRequest, Fault, Reply, at};
+use crate::sanitize::sanitize;
 use crate::{feature, identify, log};
 
 /// An admin command.
@@ -72,6 +73,16 @@ pub(crate) const COMMANDS: &[AdminCommand] = &[
         },
     ),
     command(
+        NamedItem::io(admin::FORMAT_NVM, "Format NVM", "5.14"),
+        effect::SCOPE_NAMESPACE | effect::LBCC,
+        |request, _| format_nvm(request),
+    ),
+    command(
+        NamedItem::io(admin::SANITIZE, "Sanitize", "5.24"),
+        effect::SCOPE_SUBSYSTEM | effect::LBCC,
+        |request, _| sanitize(request),
+    ),
+    command(
         NamedItem::io(admin::GET_LBA_STATUS, "Get LBA Status", "NVM 4.2.1"),
         effect::SCOPE_NAMESPACE,
         |request, _| get_lba_status(request),
@@ -111,7 +122,7 @@ fn dispatch(request: &mut AdminRequest<'_>, tag: Tag) -> Result<AdminOutcome, Fa
     if request.sqe.flags & (Sqe::FUSE_MASK | Sqe::PSDT_MASK) != Sqe::PSDT_SGL {
         return Err(Fault::field(at::FLAGS));
     }
-    if command.scope == effect::SCOPE_NAMESPACE {
+    if command.scope & (effect::SCOPE_NAMESPACE | effect::SCOPE_SUBSYSTEM) != 0 {
         request.expect_protected()?;
     }
     (command.run)(request, tag)
@@ -172,4 +183,27 @@ fn get_lba_status(request: &mut AdminRequest<'_>) -> Result<AdminOutcome, Fault>
         kind,
         ranges_max: (behind_header / size_of::<Descriptor>()) as u32,
     }))
+}
+
+/// Format NVM (section 5.14), checked. There is one format, and whatever secure erase is asked for
+/// is one by cryptography: as all user data of an encrypted namespace is.
+fn format_nvm(request: &mut AdminRequest<'_>) -> Result<AdminOutcome, Fault> {
+    let cdw10 = request.sqe.cdw10.get();
+    let namespace = request.accessible_namespace()?;
+    // LBAFU, LBAF, MSET, PI.
+    if cdw10 & (0x3 << 12 | 0xff) != 0 {
+        return Err(Fault::new(Status::INVALID_FORMAT, at::CDW10));
+    }
+    let erases = cdw10 >> 9 & 0x7;
+    if erases > 2 || !namespace.is_encrypted {
+        return Err(Fault::field(at::CDW10));
+    }
+    if namespace.refuses_writes() {
+        return Err(Fault::of(Status::WRITE_PROTECTED.dnr()));
+    }
+    if request.sanitize.is_in_progress() {
+        return Err(Fault::of(Status::SANITIZE_IN_PROGRESS));
+    }
+    let nsid = namespace.nsid;
+    Ok(AdminOutcome::Erase { nsid })
 }

@@ -179,6 +179,7 @@ pub(crate) const ANA_EVENT: u32 = 1 << 2;
 pub(crate) const RESERVATION_EVENT: u32 = 1 << 3;
 pub(crate) const HEALTH_EVENT: u32 = 1 << 4;
 pub(crate) const ERROR_EVENT: u32 = 1 << 5;
+pub(crate) const SANITIZE_EVENT: u32 = 1 << 6;
 
 /// An asynchronous event.
 pub(crate) struct HostEvent {
@@ -255,6 +256,16 @@ pub(crate) const EVENTS: &[HostEvent] = &[
         bit: RESERVATION_EVENT,
         enable: u32::MAX,
         result: event::RESERVATION_LOG_AVAILABLE,
+    },
+    HostEvent {
+        item: NamedItem::io(
+            0x01,
+            "I/O Command Specific Status: Sanitize Operation Completed",
+            "5.2.1, figure 150",
+        ),
+        bit: SANITIZE_EVENT,
+        enable: u32::MAX,
+        result: event::SANITIZE_COMPLETED,
     },
 ];
 

@@ -20,6 +20,7 @@ use crate::controller::{
 use crate::item::NamedItem;
 use crate::request::{AdminRequest, Fault, Reply, at};
 use crate::reservation::rescap;
+use crate::sanitize;
 use crate::subsystem::{ADMIN_ENTRIES_MAX, ANA_GROUPS_MAX, NSID_MAX, Namespace, Subsystem};
 use crate::transport::Transport;
 
@@ -276,6 +277,7 @@ fn identify_controller(controller: &Controller) -> wire_id::Controller {
         return id;
     }
     identify_io_controller(&mut id, subsystem);
+    id.sanicap = sanitize::capabilities(controller).into();
     identify_ana(&mut id);
     id
 }
@@ -293,8 +295,10 @@ fn identify_io_controller(id: &mut wire_id::Controller, subsystem: &Subsystem) {
     for (field, delay_100ms) in id.crdt.iter_mut().zip(RETRY_DELAYS_100MS) {
         *field = delay_100ms.into();
     }
-    // Get LBA Status.
-    id.oacs = (1 << 9).into();
+    // Format NVM, Get LBA Status.
+    id.oacs = (1 << 1 | 1 << 9).into();
+    // A Format NVM is of one namespace, and erases by cryptography.
+    id.fna = 1 << 2 | 1 << 3;
     id.acl = ABORTS_MAX as u8 - 1;
     // One slot, read only.
     id.frmw = 1 | 1 << 1;

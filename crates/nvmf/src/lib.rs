@@ -56,6 +56,7 @@ pub mod rdma;
 mod registry;
 mod request;
 pub mod reservation;
+mod sanitize;
 mod subsystem;
 pub mod support;
 pub mod tcp;

@@ -14,7 +14,7 @@ use zerocopy::IntoBytes;
 use crate::admin::COMMANDS;
 use crate::controller::{
     ANA_EVENT, Controller, DISCOVERY_EVENT, ERROR_ENTRIES_MAX, ERROR_EVENT, HEALTH_EVENT,
-    NAMESPACE_EVENT,
+    NAMESPACE_EVENT, SANITIZE_EVENT,
 };
 use crate::discovery::copy_window;
 use crate::feature::FEATURES;
@@ -147,6 +147,13 @@ pub(crate) const PAGES: &[Page] = &[
                 "5.16.1.24",
             ),
             |request| Ok(reservation::log_page(request)),
+        )
+    },
+    Page {
+        on_read: |request| request.controller.clear_event(SANITIZE_EVENT),
+        ..page(
+            NamedItem::io(lid::SANITIZE_STATUS, "Sanitize Status", "5.16.1.25"),
+            |request| Ok(request.sanitize.log().as_bytes().to_vec()),
         )
     },
 ];

@@ -31,6 +31,7 @@ use crate::identify;
 use crate::nqn::check_host_nqn;
 use crate::queue::InBandAuthentication;
 use crate::request::{AdminOutcome, AdminRequest, Env, Reply};
+use crate::sanitize::SanitizeStatus;
 use crate::subsystem::{
     ADMIN_ENTRIES_MAX, Arrival, CNTLID_MAX, HostTerms, Limits, ListenerSpec, Referral, Subsystem,
 };
@@ -208,6 +209,8 @@ pub struct Registry {
     is_drained: bool,
     /// The subsystems of which a host has keys, or can make them.
     with_keys: BTreeSet<String>,
+    /// How the last sanitize operation of each subsystem stands.
+    sanitized: BTreeMap<String, SanitizeStatus>,
 }
 
 impl Registry {
@@ -226,6 +229,7 @@ impl Registry {
             generation: 1,
             is_drained: false,
             with_keys: BTreeSet::new(),
+            sanitized: BTreeMap::new(),
         };
         registry.insert(Arc::new(discovery_subsystem()), true);
         for subsystem in config.subsystems {
@@ -631,6 +635,7 @@ impl Registry {
             BTreeMap::new()
         };
         let discovery = controller.discovery_log.clone();
+        let sanitized = self.sanitized.get(&controller.subsystem.nqn).copied();
         let request = AdminRequest {
             controller: self.controllers.get_mut(&id).expect("found before"),
             sqe,
@@ -639,6 +644,7 @@ impl Registry {
             env,
             controllers: &controllers,
             discovery: &discovery,
+            sanitize: sanitized.unwrap_or_default(),
         };
         admin::execute(request, tag)
     }

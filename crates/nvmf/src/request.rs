@@ -8,6 +8,7 @@ use wire::nvme::{NSID_ALL, Sqe, Status};
 use crate::controller::Controller;
 use crate::discovery::DiscoveryLog;
 use crate::lba_status::LbaStatus;
+use crate::sanitize::SanitizeStatus;
 use crate::subsystem::{NSID_MAX, Namespace, WriteProtect};
 
 /// How a command completes.
@@ -81,6 +82,18 @@ pub enum AdminOutcome {
         nsid: u32,
         /// Its new state.
         state: WriteProtect,
+    },
+    /// It is a Format NVM of an encrypted namespace: complete it once its data key is destroyed.
+    Erase {
+        /// The namespace.
+        nsid: u32,
+    },
+    /// It is a Sanitize that may be done, of all namespaces of the subsystem: call
+    /// [`Registry::begin_sanitize`](crate::Registry::begin_sanitize), complete it, and say how it
+    /// goes on.
+    Sanitize {
+        /// Its CDW10.
+        cdw10: u32,
     },
     /// It is a Get Features or Set Features of Reservation Persistence:
     /// complete it with [`Reply::done`] of 1 if the reservations of the
@@ -180,6 +193,8 @@ pub(crate) struct AdminRequest<'a> {
     pub controllers: &'a BTreeMap<u16, String>,
     /// What a discovery controller's log says; empty for other commands.
     pub discovery: &'a DiscoveryLog,
+    /// How the last sanitize operation of the subsystem stands.
+    pub sanitize: SanitizeStatus,
 }
 
 impl AdminRequest<'_> {

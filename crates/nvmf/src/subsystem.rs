@@ -57,6 +57,8 @@ pub struct Namespace {
     pub persists_state: bool,
     /// What is below can be read and written (NRDY).
     pub is_ready: bool,
+    /// What is below is encrypted: Format NVM and Sanitize destroy the key of it.
+    pub is_encrypted: bool,
 }
 
 impl Namespace {
@@ -81,6 +83,7 @@ impl Namespace {
             is_thin: false,
             persists_state: false,
             is_ready: true,
+            is_encrypted: false,
         }
     }
 

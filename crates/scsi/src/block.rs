@@ -272,6 +272,15 @@ pub(crate) fn unmap(cdb: Cdb<'_>, _: &Unit) -> Decoded {
     })
 }
 
+/// IMMED changes nothing: it takes no time to speak of. There is no failure mode to exit from
+/// (AUSE), and no zone (ZNR).
+pub(crate) fn cryptographic_erase(cdb: Cdb<'_>, _: &Unit) -> Decoded {
+    match cdb.u16(7) {
+        0 => Ok(Command::CryptographicErase),
+        _ => Err(Sense::in_cdb(7, None)),
+    }
+}
+
 fn synchronize_cache(cdb: Cdb<'_>, blocks: Blocks, unit: &Unit) -> Decoded {
     let immediate = cdb.bit(1, 1);
     let blocks = blocks.on_medium(unit)?.or_to_the_end(unit);

@@ -27,6 +27,8 @@ pub enum Command {
         /// PARAMETER LIST LENGTH.
         list_len: u16,
     },
+    /// SANITIZE, CRYPTOGRAPHIC ERASE.
+    CryptographicErase,
     /// GET LBA STATUS, answered with [`crate::unmap::lba_status`].
     GetLbaStatus {
         /// The first byte, in whole blocks; within the medium.
@@ -342,6 +344,7 @@ impl Command {
             | Command::ReportSupportedOperationCodes { .. }
             | Command::ReportSupportedTaskManagementFunctions { .. } => ReservationAccess::Read,
             Command::Unmap { .. }
+            | Command::CryptographicErase
             | Command::ModeSelect(_)
             | Command::StartStop { start: false, .. }
             | Command::SendDiagnostic

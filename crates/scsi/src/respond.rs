@@ -52,6 +52,7 @@ pub fn respond(
         }
         Command::Io(_)
         | Command::Unmap { .. }
+        | Command::CryptographicErase
         | Command::GetLbaStatus { .. }
         | Command::ProvisioningLog { .. }
         | Command::ModeSelect(_)

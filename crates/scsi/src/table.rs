@@ -4,7 +4,8 @@
 use wire::scsi::opcode as op;
 use wire::scsi::opcode::{
     maintenance_in, maintenance_out, persistent_reserve_in as prin,
-    persistent_reserve_out as prout, receive_copy_results as rcr, service_action_in as sai,
+    persistent_reserve_out as prout, receive_copy_results as rcr, sanitize,
+    service_action_in as sai,
 };
 
 use crate::cdb::Cdb;
@@ -33,6 +34,8 @@ pub(crate) enum Needs {
     Thin,
     /// One that promises atomic writes of more than a block.
     Atomic,
+    /// One of which all data is encrypted.
+    Encrypted,
 }
 
 /// One command.
@@ -79,6 +82,7 @@ impl Unit {
             Needs::Unit => true,
             Needs::Thin => self.thin,
             Needs::Atomic => self.atomic_blocks_max() > 0,
+            Needs::Encrypted => self.is_encrypted,
         }
     }
 }
@@ -181,6 +185,7 @@ pub(crate) static ROWS: &[CommandRow] = &[
     row("READ DEFECT DATA(10)", op::READ_DEFECT_DATA_10, None, [0, 0x1f, 0, 0, 0, 0, A, A, 0], Active, block::read_defect_data_10).of("SBC-3"),
     row("WRITE SAME(10)", op::WRITE_SAME_10, None, [0x08, A, A, A, A, G, A, A, 0], Active, block::write_same_10).writes().timeout_s(60).of("SBC-3"),
     row("UNMAP", op::UNMAP, None, [0, 0, 0, 0, 0, G, A, A, 0], Active, block::unmap).writes().needs(Needs::Thin).timeout_s(60).of("SBC-3"),
+    row("SANITIZE, CRYPTOGRAPHIC ERASE", op::SANITIZE, Some(sanitize::CRYPTOGRAPHIC_ERASE), [0xe0, 0, 0, 0, 0, 0, A, A, 0], Active, block::cryptographic_erase).writes().needs(Needs::Encrypted).timeout_s(60).of("SBC-4"),
     row("LOG SENSE", op::LOG_SENSE, None, [0, A, A, 0, 0, 0, A, A, 0], Standby, primary::log_sense),
     row("MODE SELECT(10)", op::MODE_SELECT_10, None, [0x10, 0, 0, 0, 0, 0, A, A, 0], Standby, primary::mode_select_10),
     row("RESERVE(10)", op::RESERVE_10, None, [0, 0, 0, 0, 0, 0, 0, 0, 0], Active, primary::reserve).of("SPC-2"),

@@ -23,6 +23,7 @@ pub fn unit() -> Unit {
             revision: "0.1".to_owned(),
         },
         read_only: false,
+        is_encrypted: true,
         thin: true,
         volatile_cache: true,
         atomic_bytes: 256 << 10,

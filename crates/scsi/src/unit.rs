@@ -31,6 +31,8 @@ pub struct Unit {
     pub identity: UnitIdentity,
     /// Every change of the medium is refused with WRITE PROTECTED.
     pub read_only: bool,
+    /// All that it holds is encrypted: SANITIZE destroys the key.
+    pub is_encrypted: bool,
     /// Blocks can be given back: UNMAP and WRITE SAME with UNMAP.
     pub thin: bool,
     /// Written data may be lost with the machine until it is synchronized.

@@ -10,6 +10,8 @@ use scsi::lun::Lun as Address;
 use scsi::{
     Addressed, Attention, Command, ModeSelect, Nexus, Sense, decode_elsewhere, groups, mode,
 };
+use store::EraseError;
+use wire::scsi::{asc, key};
 
 use super::io::short_data;
 use super::task::{LIST_BYTES_MAX, goes_wrong_way};
@@ -96,6 +98,25 @@ impl IscsiConnection {
     pub(super) fn flush<D: Driver>(&mut self, tag: Tag, place: u32, driver: &mut D) -> bool {
         let then = AfterIo::Complete { data_len: 0 };
         self.start(tag, place, store::Io::Flush, then, driver);
+        true
+    }
+
+    /// SANITIZE, CRYPTOGRAPHIC ERASE (SBC-4): ends when nothing of what was written can be read
+    /// any more.
+    pub(super) fn cryptographic_erase(&mut self, tag: Tag, place: u32) -> bool {
+        let volume = self.place(place).volume.clone();
+        let later = self.later(tag);
+        let then = move |erased: Result<(), EraseError>| {
+            later.answer(match erased {
+                Ok(()) => CommandAnswer::Good(Vec::new()),
+                Err(EraseError::Locked) => Sense::locked().into(),
+                Err(EraseError::Busy) => CommandAnswer::Status(scsi::status::BUSY),
+                Err(EraseError::Unwritten(_)) => {
+                    Sense::new(key::MEDIUM_ERROR, asc::SANITIZE_COMMAND_FAILED).into()
+                }
+            });
+        };
+        self.core.shared.erase(&volume, Box::new(then));
         true
     }
 

@@ -433,6 +433,7 @@ impl UnitPlace {
             physical_exponent: physical.max(1).trailing_zeros() as u8,
             identity,
             read_only: info.read_only || state.is_write_protected(),
+            is_encrypted: self.volume.encryption().is_some(),
             thin: self.is_thin(),
             volatile_cache: info.volatile_cache,
             atomic_bytes: info.atomic_bytes,

@@ -459,6 +459,7 @@ impl IscsiConnection {
             }
             Command::Io(io) => self.execute_steps(tag, place, io, driver),
             Command::Unmap { list_len } => self.unmap(tag, place, list_len, driver),
+            Command::CryptographicErase => self.cryptographic_erase(tag, place),
             Command::GetLbaStatus {
                 offset,
                 allocation_len,

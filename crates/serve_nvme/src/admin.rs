@@ -19,9 +19,9 @@ use nvmf::{
     Registry, Reply, WriteProtect,
 };
 use reactor::Driver;
-use store::Volume;
+use store::{EraseError, Volume};
 use wire::nvme::fabrics::CONNECT_DATA_BYTES;
-use wire::nvme::{ConnectCommand, Direction, Sqe, Status};
+use wire::nvme::{ConnectCommand, Direction, NSID_ALL, Sqe, Status};
 
 use super::reservation::Rights;
 use super::{
@@ -279,6 +279,8 @@ impl NvmeConnection {
             AdminOutcome::Held => {}
             AdminOutcome::Abort { connection, cid } => self.send_abort(tag, connection, cid),
             AdminOutcome::LbaStatus(ask) => self.lba_status(tag, ask),
+            AdminOutcome::Erase { nsid } => self.erase(tag, nsid),
+            AdminOutcome::Sanitize { cdw10 } => return Some(Some(self.sanitize(cdw10, registry))),
             AdminOutcome::ReservationPersistence { nsid, set } => self.persistence(tag, nsid, set),
             AdminOutcome::WriteProtect { nsid, state } => {
                 self.write_protect(tag, nsid, state, registry);
@@ -331,6 +333,47 @@ impl NvmeConnection {
             .blocking(About::question(&volume), move || {
                 later.answer(lba_status(&shared, &ask, &*volume));
             });
+    }
+
+    /// Format NVM (Base 2.0, section 5.14): complete when nothing of what was written can be read
+    /// any more.
+    fn erase(&mut self, tag: Tag, nsid: u32) {
+        let volume = self.bound().served.volume(nsid).cloned();
+        let may_write = volume.as_ref().map(|volume| self.may_erase(volume));
+        let later = self.later(tag);
+        match (volume, may_write) {
+            (Some(volume), Some(true)) => {
+                let then = move |erased: Result<(), EraseError>| {
+                    later.answer(erased.map_or_else(erase_status, |()| Status::SUCCESS));
+                };
+                self.core.shared.erase(&volume, Box::new(then));
+            }
+            (Some(_), _) => later.answer(Status::RESERVATION_CONFLICT),
+            // Removed in this very moment.
+            (None, _) => later.answer(Status::INVALID_FIELD.dnr()),
+        }
+    }
+
+    /// Sanitize (Base 2.0, section 5.24), which is complete when it has begun.
+    fn sanitize(&mut self, cdw10: u32, registry: &mut Registry) -> Reply {
+        let volumes = self.namespaces(NSID_ALL).into_iter();
+        let volumes: Vec<Arc<dyn Volume>> = volumes.map(|(_, volume)| volume).collect();
+        if volumes.is_empty() {
+            // Removed in this very moment.
+            return Reply::failed(Status::INVALID_FIELD.dnr());
+        }
+        if !volumes.iter().all(|volume| self.may_erase(volume)) {
+            return Reply::failed(Status::RESERVATION_CONFLICT);
+        }
+        let nqn = self.bound().served.nqn.clone();
+        registry.begin_sanitize(&nqn, cdw10, volumes.len() as u32);
+        let sanitizing = Sanitizing {
+            service: self.service.clone(),
+            nqn,
+            volumes,
+        };
+        sanitizing.go_on();
+        Reply::done(0)
     }
 
     /// Set Features, Namespace Write Protection Config (Base 2.0, section
@@ -481,6 +524,44 @@ impl NvmeConnection {
         for connection in registry.disconnected(bound.controller, bound.qid) {
             self.core.shared.close(connection);
         }
+    }
+}
+
+/// Volumes of a subsystem that are sanitized, one after the other.
+struct Sanitizing {
+    service: Arc<Service>,
+    nqn: Arc<str>,
+    /// Those that are left.
+    volumes: Vec<Arc<dyn Volume>>,
+}
+
+impl Sanitizing {
+    /// Erases the next one. The others stay as they are once one could not be erased.
+    fn go_on(mut self) {
+        let Some(volume) = self.volumes.pop() else {
+            return;
+        };
+        let shared = self.service.shared.clone();
+        let then = move |erased: Result<(), EraseError>| {
+            let change = self
+                .service
+                .registry()
+                .sanitize_went_on(&self.nqn, erased.is_ok());
+            self.service.settle(change);
+            if erased.is_ok() {
+                self.go_on();
+            }
+        };
+        shared.erase(&volume, Box::new(then));
+    }
+}
+
+/// The status that tells a host why nothing was erased.
+fn erase_status(error: EraseError) -> Status {
+    match error {
+        EraseError::Locked => Status::NAMESPACE_NOT_READY,
+        EraseError::Busy => Status::COMMAND_INTERRUPTED,
+        EraseError::Unwritten(_) => Status::INTERNAL_ERROR,
     }
 }
 

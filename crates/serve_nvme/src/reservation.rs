@@ -114,6 +114,13 @@ impl NvmeConnection {
         self.access(namespace).read
     }
 
+    /// Whether reservations let the host erase a volume now: one that may write it.
+    pub(crate) fn may_erase(&self, volume: &Arc<dyn Volume>) -> bool {
+        let reservations = volume.reservations();
+        let host = &self.bound().rights.host;
+        reservations.access(host, &mut Grant::default()).write
+    }
+
     #[inline]
     fn access(&mut self, namespace: u32) -> Access {
         let bound = self.bound.as_mut().expect("I/O comes after Connect");
@@ -129,7 +136,7 @@ impl NvmeConnection {
     }
 
     /// Index and volume of the namespace with this identifier, or of all.
-    fn namespaces(&self, nsid: u32) -> Vec<(u32, Arc<dyn Volume>)> {
+    pub(crate) fn namespaces(&self, nsid: u32) -> Vec<(u32, Arc<dyn Volume>)> {
         let served = &self.bound().served;
         let all = served.geometry.iter().zip(served.volumes.iter()).zip(0..);
         all.filter(|((geometry, _), _)| geometry.nsid != 0)

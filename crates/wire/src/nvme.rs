@@ -33,6 +33,10 @@ pub mod admin {
     pub const ASYNC_EVENT_REQUEST: u8 = 0x0c;
     /// Keep Alive.
     pub const KEEP_ALIVE: u8 = 0x18;
+    /// Format NVM.
+    pub const FORMAT_NVM: u8 = 0x80;
+    /// Sanitize.
+    pub const SANITIZE: u8 = 0x84;
     /// Get LBA Status (NVM Command Set 1.0, section 4.2.1).
     pub const GET_LBA_STATUS: u8 = 0x86;
 }
@@ -520,6 +524,8 @@ statuses! {
     KEEP_ALIVE_EXPIRED = 0, 0x19, "Keep Alive Timer Expired";
     KEEP_ALIVE_INVALID = 0, 0x1a, "Keep Alive Timeout Invalid";
     PREEMPTED = 0, 0x1b, "Command Aborted due to Preempt and Abort";
+    SANITIZE_FAILED = 0, 0x1c, "Sanitize Failed";
+    SANITIZE_IN_PROGRESS = 0, 0x1d, "Sanitize In Progress";
     WRITE_PROTECTED = 0, 0x20, "Namespace is Write Protected";
     COMMAND_INTERRUPTED = 0, 0x21, "Command Interrupted";
     TRANSIENT_TRANSPORT = 0, 0x22, "Transient Transport Error";
@@ -530,6 +536,7 @@ statuses! {
     ABORT_LIMIT = 1, 0x03, "Abort Command Limit Exceeded";
     AER_LIMIT = 1, 0x05, "Asynchronous Event Request Limit Exceeded";
     INVALID_LOG_PAGE = 1, 0x09, "Invalid Log Page";
+    INVALID_FORMAT = 1, 0x0a, "Invalid Format";
     FEATURE_NOT_SAVEABLE = 1, 0x0d, "Feature Identifier Not Saveable";
     FEATURE_NOT_CHANGEABLE = 1, 0x0e, "Feature Not Changeable";
     FEATURE_NOT_NS_SPECIFIC = 1, 0x0f, "Feature Not Namespace Specific";

@@ -26,6 +26,7 @@ fn unit() -> Unit {
             revision: "0.1".to_owned(),
         },
         read_only: false,
+        is_encrypted: true,
         thin: true,
         volatile_cache: true,
         atomic_bytes: 256 << 10,
@@ -164,7 +165,10 @@ fn run(command: &Command, unit: &Unit, data: &[u8]) {
             assert!(out.len() as u64 <= command.data_in_len_max());
             None
         }
-        Command::Reserve | Command::Release | Command::ReceiveCopyResults { .. } => None,
+        Command::Reserve
+        | Command::Release
+        | Command::CryptographicErase
+        | Command::ReceiveCopyResults { .. } => None,
         _ => {
             check_answer(command, Addressed::Unit(unit), unit);
             None

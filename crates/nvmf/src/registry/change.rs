@@ -10,10 +10,11 @@ use faults::Fault;
 use super::{ControllerChange, ControllerId, Registry};
 use crate::command::AnaState;
 use crate::controller::{
-    ANA_EVENT, Controller, DISCOVERY_EVENT, NAMESPACE_EVENT, RESERVATION_EVENT,
+    ANA_EVENT, Controller, DISCOVERY_EVENT, NAMESPACE_EVENT, RESERVATION_EVENT, SANITIZE_EVENT,
 };
 use crate::discovery::Port;
 use crate::reservation::Notice;
+use crate::sanitize::SanitizeStatus;
 use crate::subsystem::{
     ANA_GROUPS_MAX, ListenerSpec, NSID_MAX, Namespace, Referral, Subsystem, WriteProtect,
 };
@@ -260,6 +261,26 @@ impl Registry {
             let controller = self.controllers.get_mut(&id).expect("found before");
             change.raise(controller, DISCOVERY_EVENT);
         }
+    }
+
+    /// A sanitize operation begins on so many namespaces of a subsystem.
+    pub fn begin_sanitize(&mut self, nqn: &str, cdw10: u32, namespaces: u32) {
+        let begun = SanitizeStatus::begun(cdw10, namespaces);
+        self.sanitized.insert(nqn.to_owned(), begun);
+    }
+
+    /// It has sanitized one more namespace, or could not. At its end hosts are told.
+    pub fn sanitize_went_on(&mut self, nqn: &str, is_done: bool) -> ControllerChange {
+        let mut change = ControllerChange::default();
+        let status = self.sanitized.get_mut(nqn);
+        if status.is_some_and(|status| status.went_on(is_done)) {
+            for controller in self.controllers_mut() {
+                if controller.subsystem.nqn == nqn {
+                    change.raise(controller, SANITIZE_EVENT);
+                }
+            }
+        }
+        change
     }
 
     /// Tells hosts, by Host Identifier, what happened to their registrations on

@@ -30,7 +30,11 @@ fn identify_controller_fields() {
         [1, 10, 50],
         "CRDT 1 to 3"
     );
-    assert_eq!(u16_at(&data, 256), 1 << 9, "OACS: Get LBA Status");
+    assert_eq!(
+        u16_at(&data, 256),
+        1 << 1 | 1 << 9,
+        "OACS: Format NVM, Get LBA Status"
+    );
     assert_eq!((data[258], data[259]), (7, 3), "ACL, AERL");
     assert_eq!(
         (data[260], data[261], data[262]),

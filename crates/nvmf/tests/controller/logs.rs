@@ -66,7 +66,7 @@ fn log_page_refusals() {
     let mut bench = Bench::new();
     let id = bench.controller();
     let discovery = bench.enabled(DISCOVERY_NQN, 0);
-    for lid in [0x06, 0x07, 0x0d, 0x0e, 0x70, 0x81, 0xff] {
+    for lid in [0x06, 0x07, 0x0d, 0x0e, 0x70, 0x82, 0xff] {
         assert_eq!(
             bench.log(id, lid, 0, 0, 512),
             Err(Status::INVALID_LOG_PAGE),
@@ -233,7 +233,7 @@ fn errors_are_logged_newest_first() {
     let mut bench = Bench::new();
     let id = bench.controller();
     assert_eq!(bench.log(id, lid::ERROR, 0, 0, 4096), Ok(vec![0; 4096]));
-    let mut sqe = Sqe::new(0x80);
+    let mut sqe = Sqe::new(0xc0);
     sqe.cid = 77.into();
     sqe.nsid = 5.into();
     bench.admin(id, &sqe, &mut []);

@@ -342,7 +342,7 @@ fn fields_that_must_be_zero_are_named() {
 
 #[test]
 fn unknown_codes_and_service_actions_are_refused() {
-    for code in [0x04, 0x48, 0x7f, 0xa1, 0xc0, 0xff] {
+    for code in [0x04, 0x4a, 0x7f, 0xa1, 0xc0, 0xff] {
         let sense = decoded(&[code]).unwrap_err();
         assert_eq!((sense.key, sense.code), (5, 0x2000), "{code:02x}");
         assert_eq!(name(&cdb(&[code])), None);
@@ -573,7 +573,7 @@ fn the_table_is_in_order_and_whole() {
         assert!(!row.name.is_empty() && row.timeout_s > 0);
         assert!(matches!(
             row.needs,
-            Needs::Unit | Needs::Thin | Needs::Atomic
+            Needs::Unit | Needs::Thin | Needs::Atomic | Needs::Encrypted
         ));
     }
 }

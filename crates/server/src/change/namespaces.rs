@@ -413,6 +413,7 @@ fn namespace(spec: &NamespaceSpec, volume: &dyn Volume) -> Namespace {
         is_thin: info.is_thin,
         persists_state: volume.state().can_persist(),
         is_ready: !is_locked(volume),
+        is_encrypted: volume.encryption().is_some(),
         volatile_cache: info.volatile_cache,
         ana_group: spec.ana_group,
         hosts: spec.hosts.clone(),

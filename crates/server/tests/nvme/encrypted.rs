@@ -8,8 +8,8 @@ use server::{Change, Config, IscsiTargetSpec, Limits, ListenerSpec, LunSpec, Nam
 use std::net::SocketAddr;
 use std::path::Path;
 use store::{EncryptionSettings, Kind, Spec, WrappingKey};
-use wire::nvme::Status;
 use wire::nvme::identify::cns;
+use wire::nvme::{Sqe, Status};
 use wire::scsi::{asc, key};
 
 use crate::common::{self, BLOCK, Host, Queue, stop};
@@ -83,7 +83,7 @@ fn unit_is_ready(nexus: &mut Nexus) -> Result<(), Fail> {
 fn locked_volume_is_not_ready_until_its_key_is_there(backend: Choice) {
     let folder = tempfile::tempdir().expect("a folder");
     let running = server::start(config(backend, disk(folder.path(), by(1)))).expect("starts");
-    let (_, mut io) = Host::at(running.addresses()[0]).pair();
+    let (_admin, mut io) = Host::at(running.addresses()[0]).pair();
     assert!(io.write(2, 3, 7).is_success());
     stop(running);
     let start = |settings| server::start(config(backend, disk(folder.path(), settings)));
@@ -131,7 +131,7 @@ fn key_changes_while_hosts_are_connected() {
     let folder = tempfile::tempdir().expect("a folder");
     let start = |settings| server::start(config(Choice::Auto, disk(folder.path(), settings)));
     let running = start(by(1)).expect("starts");
-    let (_, mut io) = Host::at(running.addresses()[0]).pair();
+    let (_admin, mut io) = Host::at(running.addresses()[0]).pair();
     assert!(io.write(2, 3, 7).is_success());
     let by_both = EncryptionSettings {
         former: Some(by(1).key),
@@ -155,7 +155,210 @@ fn key_changes_while_hosts_are_connected() {
     stop(running);
     assert!(start(by(1)).is_err());
     let running = start(by(2)).expect("the new key");
-    let (_, mut io) = Host::at(running.addresses()[0]).pair();
+    let (_admin, mut io) = Host::at(running.addresses()[0]).pair();
     assert_eq!(io.read(2, 3).expect("there"), [7; BLOCK]);
+    stop(running);
+}
+
+const FORMAT_NVM: u8 = 0x80;
+const SANITIZE: u8 = 0x84;
+const SANITIZE_STATUS: u8 = 0x81;
+/// Sanitize Operation Completed, with the log to read.
+const SANITIZED: u32 = 0x0081_0106;
+const INVALID_FIELD: u16 = 0x002;
+const INVALID_FORMAT: u16 = 0x10a;
+
+/// An admin command with this CDW10.
+fn ask(admin: &mut Queue, opcode: u8, nsid: u32, cdw10: u32) -> u16 {
+    let mut sqe = Sqe::new(opcode);
+    sqe.nsid = nsid.into();
+    sqe.cdw10 = cdw10.into();
+    code(admin.command(sqe, &[]).0)
+}
+
+/// What namespace 2 holds at block 3 by each protocol.
+fn block_3(io: &mut Queue, nexus: &mut Nexus) -> Vec<u8> {
+    let by_nvme = io.read(2, 3).expect("reads");
+    assert!(nexus.read(BLOCK, 3, 1).expect("reads") == by_nvme);
+    by_nvme
+}
+
+#[each_driver]
+fn format_destroys_what_an_encrypted_namespace_holds(backend: Choice) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let running = server::start(config(backend, disk(folder.path(), by(1)))).expect("starts");
+    let addresses = running.addresses();
+    let (mut admin, mut io) = Host::at(addresses[0]).pair();
+    let mut nexus = Nexus::connect(addresses[2], ALICE, DISKS);
+    let controller = admin.identify(1, 0);
+    assert_eq!(controller[256] & 1 << 1, 1 << 1, "OACS: Format NVM");
+    assert_eq!(
+        controller[524],
+        1 << 2 | 1 << 3,
+        "FNA: by cryptography, one namespace"
+    );
+    let image = || std::fs::read(folder.path().join("disk")).expect("the file");
+    for erase in 0..3 {
+        assert!(io.write(2, 3, 7).is_success());
+        assert!(image().iter().any(|byte| *byte != 0));
+        let keys = std::fs::read(folder.path().join("disk.weft.keys")).expect("keys");
+        assert_eq!(ask(&mut admin, FORMAT_NVM, 2, erase << 9), 0, "SES {erase}");
+        assert_eq!(block_3(&mut io, &mut nexus), [0; BLOCK], "deallocated");
+        assert!(image().iter().all(|byte| *byte == 0));
+        let new = std::fs::read(folder.path().join("disk.weft.keys")).expect("keys");
+        assert!(keys[96..176] != new[96..176] && new[..4096] == new[4096..]);
+    }
+    assert!(io.write(1, 3, 7).is_success());
+    for (nsid, cdw10, status) in [
+        (1, 2 << 9, INVALID_FIELD),
+        (2, 3 << 9, INVALID_FIELD),
+        (2, 2 << 9 | 1, INVALID_FORMAT),
+        (2, 2 << 9 | 1 << 4, INVALID_FORMAT),
+        (2, 2 << 9 | 1 << 5, INVALID_FORMAT),
+        (9, 2 << 9, INVALID_FIELD),
+        (u32::MAX, 2 << 9, code(Status::INVALID_NAMESPACE)),
+    ] {
+        assert_eq!(
+            ask(&mut admin, FORMAT_NVM, nsid, cdw10),
+            status,
+            "{nsid} {cdw10:#x}"
+        );
+    }
+    assert_eq!(io.read(1, 3).expect("it stays"), [7; BLOCK]);
+    stop(running);
+}
+
+#[test]
+fn volume_that_is_locked_or_protected_is_not_erased() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let running = server::start(config(Choice::Auto, disk(folder.path(), by(1)))).expect("starts");
+    let (mut admin, mut io) = Host::at(running.addresses()[0]).pair();
+    assert!(io.write(2, 3, 7).is_success());
+    // Namespace Write Protection Config.
+    let mut protect = |state: u32| {
+        let mut sqe = Sqe::new(wire::nvme::admin::SET_FEATURES);
+        sqe.nsid = 2.into();
+        (sqe.cdw10, sqe.cdw11) = (0x84.into(), state.into());
+        assert!(admin.command(sqe, &[]).0.is_success());
+        ask(&mut admin, FORMAT_NVM, 2, 2 << 9)
+    };
+    assert_eq!(protect(1), code(Status::WRITE_PROTECTED));
+    protect(0);
+    assert!(io.write(2, 3, 7).is_success());
+    stop(running);
+    let running = server::start(config(Choice::Auto, disk(folder.path(), locked())));
+    let running = running.expect("starts");
+    let (mut admin, _io) = Host::at(running.addresses()[0]).pair();
+    assert_eq!(
+        ask(&mut admin, FORMAT_NVM, 2, 2 << 9),
+        code(Status::NAMESPACE_NOT_READY)
+    );
+    running.change(set(by(1))).expect("its key");
+    let (_admin, mut io) = Host::at(running.addresses()[0]).pair();
+    assert_eq!(io.read(2, 3).expect("it is there"), [7; BLOCK]);
+    stop(running);
+}
+
+#[each_driver]
+fn sanitize_destroys_what_all_namespaces_of_a_subsystem_hold(backend: Choice) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut config = config(backend, disk(folder.path(), by(1)));
+    // One that is not encrypted is in its way.
+    let running = server::start(config.clone()).expect("starts");
+    let (mut admin, _io) = Host::at(running.addresses()[0]).pair();
+    assert_eq!(admin.identify(1, 0)[328..332], [0; 4], "SANICAP");
+    assert_eq!(ask(&mut admin, SANITIZE, 0, 4), INVALID_FIELD);
+    stop(running);
+    config.volumes[0].encryption = Some(by(3));
+    let running = server::start(config).expect("starts");
+    let addresses = running.addresses();
+    let (mut admin, mut io) = Host::at(addresses[0]).pair();
+    let mut nexus = Nexus::connect(addresses[2], ALICE, DISKS);
+    assert_eq!(admin.identify(1, 0)[328..332], [1, 0, 0, 0x60], "SANICAP");
+    let log = admin.log_page(SANITIZE_STATUS, 512);
+    assert_eq!(log[..8], [0xff, 0xff, 0, 0, 0, 0, 0, 0], "never");
+    for (cdw10, status) in [
+        (2, INVALID_FIELD),
+        (3, INVALID_FIELD),
+        (4 | 1 << 9, INVALID_FIELD),
+        (1, 0),
+    ] {
+        assert_eq!(ask(&mut admin, SANITIZE, 0, cdw10), status, "{cdw10:#x}");
+    }
+    assert!(io.write(1, 3, 5).is_success() && io.write(2, 3, 7).is_success());
+    admin.arm();
+    assert_eq!(ask(&mut admin, SANITIZE, 0, 4 | 1 << 3), 0);
+    assert_eq!(admin.event(), SANITIZED);
+    let log = admin.log_page(SANITIZE_STATUS, 512);
+    assert_eq!(log[..8], [0xff, 0xff, 1, 0, 12, 0, 0, 0], "completed");
+    assert_eq!(log[8..32], [0xff; 24], "no times");
+    assert_eq!(io.read(1, 3).expect("reads"), [0; BLOCK]);
+    assert_eq!(block_3(&mut io, &mut nexus), [0; BLOCK]);
+    // A host that does not see all of it destroys nothing of others.
+    let hidden = Change::SetSubsystem {
+        spec: server::SubsystemSpec {
+            nqn: common::NQN.into(),
+            serial: "1".into(),
+            model: "weft".into(),
+            namespaces: vec![NamespaceSpec {
+                nsid: 2,
+                volume: "disk".into(),
+                hosts: Some(vec!["nqn.2026-01.org.example:other".into()]),
+                ..NamespaceSpec::default()
+            }],
+            ..server::SubsystemSpec::default()
+        },
+        sets_ana: false,
+    };
+    running
+        .change(hidden)
+        .expect("a namespace is another host's");
+    assert!(nexus.write(BLOCK, 3, &[7; BLOCK]).is_ok());
+    assert_eq!(ask(&mut admin, SANITIZE, 0, 4), INVALID_FIELD);
+    assert_eq!(nexus.read(BLOCK, 3, 1).expect("it stays"), [7; BLOCK]);
+    stop(running);
+}
+
+/// SANITIZE with a service action and IMMED.
+fn sanitize(action: u8, immediate: bool, len: u8) -> [u8; 16] {
+    let mut cdb = [0; 16];
+    (cdb[0], cdb[1], cdb[8]) = (0x48, action | u8::from(immediate) << 7, len);
+    cdb
+}
+
+#[each_driver]
+fn cryptographic_erase_destroys_what_an_encrypted_unit_holds(backend: Choice) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut config = config(backend, disk(folder.path(), by(1)));
+    config.iscsi_targets[0].luns.push(LunSpec::new(1, "ram"));
+    let running = server::start(config).expect("starts");
+    let addresses = running.addresses();
+    let (_admin, mut io) = Host::at(addresses[0]).pair();
+    let mut nexus = Nexus::connect(addresses[2], ALICE, DISKS);
+    for immediate in [false, true] {
+        nexus.write(BLOCK, 3, &[7; BLOCK]).expect("writes");
+        nexus.plain(sanitize(3, immediate, 0)).expect("erased");
+        assert_eq!(block_3(&mut io, &mut nexus), [0; BLOCK]);
+    }
+    nexus.write(BLOCK, 3, &[7; BLOCK]).expect("writes");
+    for other in [1, 2, 0x1f] {
+        let refused = nexus.plain(sanitize(other, false, 0));
+        assert!(
+            matches!(refused, Err(Fail::Check(key::ILLEGAL_REQUEST, ..))),
+            "{refused:?}"
+        );
+    }
+    let refused = nexus.plain(sanitize(3, false, 4));
+    assert!(
+        matches!(refused, Err(Fail::Check(key::ILLEGAL_REQUEST, ..))),
+        "{refused:?}"
+    );
+    assert_eq!(block_3(&mut io, &mut nexus), [7; BLOCK]);
+    let mut plain = nexus.at(1);
+    let refused = plain.plain(sanitize(3, false, 0));
+    assert!(
+        matches!(refused, Err(Fail::Check(key::ILLEGAL_REQUEST, ..))),
+        "{refused:?}"
+    );
     stop(running);
 }

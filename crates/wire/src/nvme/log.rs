@@ -28,6 +28,8 @@ pub mod lid {
     pub const DISCOVERY: u8 = 0x70;
     /// Reservation Notification.
     pub const RESERVATION_NOTIFICATION: u8 = 0x80;
+    /// Sanitize Status.
+    pub const SANITIZE_STATUS: u8 = 0x81;
 }
 
 /// Error Information Log Entry (figure 206).
@@ -174,6 +176,8 @@ pub mod effect {
     pub const SCOPE_NAMESPACE: u32 = 1 << 20;
     /// Scope: the controller.
     pub const SCOPE_CONTROLLER: u32 = 1 << 21;
+    /// Scope: the NVM subsystem.
+    pub const SCOPE_SUBSYSTEM: u32 = 1 << 25;
 }
 
 /// Supported Log Pages and Feature Identifiers Supported and Effects Log Pages:
@@ -220,6 +224,40 @@ const _: () = {
     assert!(offset_of!(AnaGroup, state) == 16);
 };
 
+/// Sanitize Status Log Page (section 5.16.1.25).
+#[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+pub struct SanitizeLog {
+    /// Sanitize Progress, in 65536ths; FFFFh: none is in progress.
+    pub sprog: U16,
+    /// Sanitize Status, see [`sanitize_status`].
+    pub sstat: U16,
+    /// Command Dword 10 of the last Sanitize.
+    pub scdw10: U32,
+    /// Estimated times in seconds of overwrite, block erase and crypto erase, then of the same with
+    /// No-Deallocate; FFFFFFFFh: none is told.
+    pub times: [U32; 6],
+    reserved32: [u8; 480],
+}
+
+const _: () = {
+    assert!(size_of::<SanitizeLog>() == 512);
+    assert!(offset_of!(SanitizeLog, scdw10) == 4);
+    assert!(offset_of!(SanitizeLog, times) == 8);
+};
+
+/// Values of SSTAT, bits 2:0.
+pub mod sanitize_status {
+    /// There was no sanitize operation yet.
+    pub const NEVER: u16 = 0;
+    /// The last one has succeeded.
+    pub const COMPLETED: u16 = 1;
+    /// One is in progress.
+    pub const IN_PROGRESS: u16 = 2;
+    /// The last one has failed.
+    pub const FAILED: u16 = 3;
+}
+
 /// Log Specific Field of the ANA log page: Return Groups Only.
 pub const ANA_RGO: u8 = 1 << 0;
 
@@ -239,6 +277,9 @@ pub mod event {
     /// reading log page 80h.
     pub const RESERVATION_LOG_AVAILABLE: u32 =
         0x06 | (super::lid::RESERVATION_NOTIFICATION as u32) << 16;
+    /// I/O Command Set Specific: Sanitize Operation Completed, answered by reading log page 81h.
+    pub const SANITIZE_COMPLETED: u32 =
+        0x06 | 0x01 << 8 | (super::lid::SANITIZE_STATUS as u32) << 16;
     /// Notice: Discovery Log Page Change, answered by reading log page 70h.
     pub const DISCOVERY_CHANGED: u32 = 0x02 | 0xf0 << 8 | (super::lid::DISCOVERY as u32) << 16;
 }

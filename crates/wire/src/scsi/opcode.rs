@@ -33,6 +33,7 @@ codes! {
     READ_DEFECT_DATA_10 = 0x37,
     WRITE_SAME_10 = 0x41,
     UNMAP = 0x42,
+    SANITIZE = 0x48,
     LOG_SENSE = 0x4d,
     MODE_SELECT_10 = 0x55,
     RESERVE_10 = 0x56,
@@ -61,6 +62,12 @@ codes! {
     WRITE_AND_VERIFY_12 = 0xae,
     VERIFY_12 = 0xaf,
     READ_DEFECT_DATA_12 = 0xb7,
+}
+
+/// Service actions of SANITIZE (SBC-4).
+pub mod sanitize {
+    /// CRYPTOGRAPHIC ERASE.
+    pub const CRYPTOGRAPHIC_ERASE: u8 = 0x03;
 }
 
 /// Service actions of SERVICE ACTION IN(16) (SBC-3).
