@@ -23,6 +23,8 @@ pub enum Fault {
     SplitEncrypted,
     /// Sectors of an encrypted volume that were never written are deciphered.
     DecipherHoles,
+    /// A snapshot is made while I/O is under way.
+    SnapshotUnheld,
     /// A copy of several ranges leaves its last step out.
     ShortCopy,
     /// A copy from another volume reads the one that it writes.

@@ -1,9 +1,10 @@
-//! Two questions to the kernel about files that no safe crate asks: what a file
-//! system itself calls an object, and that two files share a range.
+//! What no safe crate asks the kernel about files: what a file system itself calls an
+//! object, that two files share a range, and how much of a file no other shares.
 
 use std::ffi::CStr;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
+use std::ptr;
 
 use crate::sys;
 
@@ -71,10 +72,99 @@ pub fn clone_range(
         src_length: len,
         dest_offset: to_offset,
     };
-    // SAFETY: the structure is the one that this request reads, and lives
-    // until the call returns.
-    let rc = unsafe { libc::ioctl(to.as_raw_fd(), libc::FICLONERANGE, &range) };
+    ask(to, &mut CloneRange(range))
+}
+
+/// The structure of an `ioctl` that reads and writes nothing beyond it.
+trait FileRequest {
+    const NUMBER: libc::Ioctl;
+}
+
+#[repr(transparent)]
+struct CloneRange(libc::file_clone_range);
+
+impl FileRequest for CloneRange {
+    const NUMBER: libc::Ioctl = libc::FICLONERANGE;
+}
+
+impl FileRequest for ExtentMap {
+    /// `FS_IOC_FIEMAP`: number 11 of group `f`, which reads and writes 32 bytes and the
+    /// extents behind them.
+    const NUMBER: libc::Ioctl = 0xc020_660b_u32 as libc::Ioctl;
+}
+
+fn ask<R: FileRequest>(file: BorrowedFd<'_>, request: &mut R) -> io::Result<()> {
+    // SAFETY: the structure is the one that this request reads and writes, with all that it
+    // says it has room for, and lives until the call returns.
+    let rc = unsafe { libc::ioctl(file.as_raw_fd(), R::NUMBER, ptr::from_mut(request)) };
     sys::check(rc as isize).map(|_| ())
+}
+
+/// Extents that the kernel is asked for at a time.
+const EXTENTS: usize = 128;
+/// `FIEMAP_EXTENT_LAST`
+const EXTENT_LAST: u32 = 0x1;
+/// `FIEMAP_EXTENT_SHARED`
+const EXTENT_SHARED: u32 = 0x2000;
+
+/// `struct fiemap_extent`
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+struct FileExtent {
+    logical: u64,
+    physical: u64,
+    length: u64,
+    reserved64: [u64; 2],
+    flags: u32,
+    reserved: [u32; 3],
+}
+
+/// `struct fiemap` with room for extents.
+#[repr(C)]
+struct ExtentMap {
+    start: u64,
+    length: u64,
+    flags: u32,
+    mapped_extents: u32,
+    extent_count: u32,
+    reserved: u32,
+    extents: [FileExtent; EXTENTS],
+}
+
+const _: () = assert!(size_of::<ExtentMap>() == 32 + EXTENTS * 56);
+
+/// Bytes of a file that lie in extents which it shares with no other: what its removal
+/// gives back, at least. Asks `FS_IOC_FIEMAP`.
+///
+/// # Errors
+/// EOPNOTSUPP or ENOTTY where the file system does not tell.
+pub fn unshared_bytes(file: BorrowedFd<'_>) -> io::Result<u64> {
+    let mut map = ExtentMap {
+        start: 0,
+        length: 0,
+        flags: 0,
+        mapped_extents: 0,
+        extent_count: EXTENTS as u32,
+        reserved: 0,
+        extents: [FileExtent::default(); EXTENTS],
+    };
+    let mut unshared = 0;
+    loop {
+        map.length = u64::MAX - map.start;
+        ask(file, &mut map)?;
+        let extents = &map.extents[..(map.mapped_extents as usize).min(EXTENTS)];
+        let own = extents
+            .iter()
+            .filter(|extent| extent.flags & EXTENT_SHARED == 0);
+        unshared += own.map(|extent| extent.length).sum::<u64>();
+        let Some(last) = extents.last() else { break };
+        let next = last.logical.saturating_add(last.length);
+        if last.flags & EXTENT_LAST != 0 || next <= map.start {
+            break;
+        }
+        map.start = next;
+    }
+    Ok(unshared)
 }
 
 #[cfg(test)]
@@ -99,6 +189,22 @@ mod tests {
         assert_ne!(object_name(other.as_fd(), c"").unwrap(), name);
         std::os::unix::fs::symlink(&path, folder.path().join("l")).unwrap();
         assert_ne!(object_name(dir.as_fd(), c"l").unwrap(), name);
+    }
+
+    #[test]
+    fn bytes_that_a_file_has_alone_are_counted_over_many_extents() {
+        use std::os::unix::fs::FileExt;
+        let file = tempfile::tempfile().unwrap();
+        for at in 0..3 * EXTENTS as u64 {
+            file.write_all_at(&[1; 4096], at * (64 << 10)).unwrap();
+        }
+        file.sync_all().unwrap();
+        // A folder in memory does not tell.
+        if let Ok(bytes) = unshared_bytes(file.as_fd()) {
+            assert!(bytes >= 3 * EXTENTS as u64 * 4096, "{bytes}");
+            assert!(bytes < 3 * EXTENTS as u64 * (64 << 10), "{bytes}");
+        }
+        assert!(unshared_bytes(File::open("/dev/null").unwrap().as_fd()).is_err());
     }
 
     #[test]

@@ -355,14 +355,14 @@ impl Medium {
             State::open(medium, uuid).expect("it was written whole")
         };
         if self.plan.slices == 1 {
-            let opened = store::over_file(spec, fd.clone(), state(&self.state));
+            let opened = store::over_file(spec, fd.clone(), state(&self.state), None);
             return opened.expect("a simulated file opens");
         }
         let file = Spec {
             name: format!("{}-file", spec.name),
             ..spec.clone()
         };
-        let file = store::over_file(&file, fd.clone(), state(&self.marks));
+        let file = store::over_file(&file, fd.clone(), state(&self.marks), None);
         let slices = self.slices_of(file.expect("a simulated file opens"));
         let names: Vec<String> = slices.iter().map(|s| s.info().name.clone()).collect();
         let names: Vec<&str> = names.iter().map(String::as_str).collect();

@@ -190,7 +190,7 @@ impl Base {
 
     /// Whether it was opened so, or protected for good since.
     #[inline]
-    fn refuses_writes(&self) -> bool {
+    pub(crate) fn refuses_writes(&self) -> bool {
         self.info.read_only || self.kept.state.is_write_protected()
     }
 

@@ -30,8 +30,8 @@
 use std::fs;
 use std::io;
 use std::os::fd::AsFd;
-use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -40,13 +40,15 @@ use mem::{BufRange, Region};
 use reactor::{DiskFile, FallocateMode, FileIo, Token};
 use rustix::fs::{SeekFrom, seek};
 use rustix::io::Errno;
-use tracing::{error, info};
+use tracing::info;
 
 use crate::base::compare;
 use crate::direct::DirectFile;
 use crate::locks::{Caller, Claim, Locks};
+use crate::lost::Lost;
 use crate::null::{ZEROS_BYTES, zeros};
 use crate::problem::{Problem, no_memory};
+use crate::snapshot::{SnapshotFolder, SnapshotMedium, Snapshots};
 use crate::task::{FileStep, FileTask, TaskWait};
 use crate::{
     Base, Error, Extent, Io, Progress, Range, ResizeError, Space, Spec, State, Task, Volume, block,
@@ -57,8 +59,8 @@ use crate::{
 /// times more before it fails.
 const RETRIES_MAX: u8 = 8;
 
-/// How long a shrink waits for I/O on what goes away.
-const SHRINK_PATIENCE: Duration = Duration::from_secs(5);
+/// How long a change waits for I/O: a shrink for that on what goes away, a snapshot for all.
+const CHANGE_PATIENCE: Duration = Duration::from_secs(5);
 
 /// What the descriptor is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,7 +75,6 @@ enum Below {
 
 pub(crate) struct File {
     base: Base,
-    path: PathBuf,
     below: Below,
     /// Holds the lock as long as it is open, operations in flight included.
     file: Arc<DiskFile>,
@@ -81,14 +82,16 @@ pub(crate) struct File {
     direct: Option<DirectFile>,
     locks: Arc<Locks>,
     zeros: &'static Region,
-    /// The error of the first sync that failed, or 0.
-    lost: AtomicI32,
+    /// The first sync that failed.
+    lost: Arc<Lost>,
     /// What the file system below has turned out not to do, or is not to do.
     no_punch: AtomicBool,
     no_zero_range: AtomicBool,
     preallocate: bool,
-    /// One change of size at a time.
-    resizing: Mutex<()>,
+    /// One change of size or of snapshots at a time.
+    changing: Arc<Mutex<()>>,
+    /// None of a device.
+    snapshots: Option<Snapshots>,
 }
 
 impl File {
@@ -97,18 +100,16 @@ impl File {
         let (file, uuid, state) = regular::open(spec, path)?;
         let base = Base::new(spec.info(uuid, true), spec.size_bytes);
         let direct = DirectFile::open(spec, path, &file)?;
-        let volume = File::new(
-            base.with_state(state),
-            path,
-            Below::File,
-            Arc::new(file.into()),
-        )?;
-        Ok(File {
+        let file = Arc::new(file.into());
+        let folder = SnapshotFolder::of(path, &file);
+        let file = File::new(base.with_state(state), path, Below::File, file)?;
+        let file = File {
             direct,
             no_punch: AtomicBool::new(spec.preallocate),
             preallocate: spec.preallocate,
-            ..volume
-        })
+            ..file
+        };
+        file.with_snapshots(Box::new(folder))
     }
 
     /// The block device at `path`.
@@ -127,11 +128,38 @@ impl File {
         Ok(File { direct, ..volume })
     }
 
-    /// On an open descriptor, of which nothing is asked but through [`FileIo`].
-    pub(crate) fn over(spec: &Spec, file: Arc<DiskFile>, state: State) -> Result<File, Problem> {
+    /// On an open descriptor, of which nothing is asked but through [`FileIo`] and what its
+    /// snapshots lie in.
+    pub(crate) fn over(
+        spec: &Spec,
+        file: Arc<DiskFile>,
+        state: State,
+        snapshots: Option<Box<dyn SnapshotMedium>>,
+    ) -> Result<File, Problem> {
         let base = Base::new(spec.info(spec.uuid_or_derived(), true), spec.size_bytes);
         let path = Path::new(&spec.name);
-        File::new(base.with_state(state), path, Below::Unknown, file)
+        let file = File::new(base.with_state(state), path, Below::Unknown, file)?;
+        match snapshots {
+            Some(medium) => file.with_snapshots(medium),
+            None => Ok(file),
+        }
+    }
+
+    /// The same with the snapshots that lie there. A rollback that a crash has interrupted is
+    /// brought to its end.
+    fn with_snapshots(self, medium: Box<dyn SnapshotMedium>) -> Result<File, Problem> {
+        let snapshots = Snapshots {
+            medium,
+            locks: self.locks.clone(),
+            lost: self.lost.clone(),
+            changing: self.changing.clone(),
+            patience: self.patience(),
+        };
+        snapshots.settle(&self.base).map_err(Problem::Snapshot)?;
+        Ok(File {
+            snapshots: Some(snapshots),
+            ..self
+        })
     }
 
     fn new(base: Base, path: &Path, below: Below, file: Arc<DiskFile>) -> Result<File, Problem> {
@@ -140,19 +168,28 @@ impl File {
             kept::savers();
         }
         Ok(File {
+            lost: Arc::new(Lost::none(base.info.name.clone(), path.to_owned())),
             base: base.with_marks(),
-            path: path.to_owned(),
             below,
             file,
             direct: None,
             locks: Locks::new(),
             zeros,
-            lost: AtomicI32::new(0),
             no_punch: AtomicBool::new(false),
             no_zero_range: AtomicBool::new(false),
             preallocate: false,
-            resizing: Mutex::default(),
+            changing: Arc::default(),
+            snapshots: None,
         })
+    }
+
+    /// How long a change waits for I/O that is in its way.
+    fn patience(&self) -> Duration {
+        match self.below {
+            // A simulated world does not move while we wait.
+            Below::Unknown => Duration::ZERO,
+            _ => CHANGE_PATIENCE,
+        }
     }
 
     /// What an I/O locks, if anything.
@@ -218,7 +255,7 @@ impl File {
     fn first_step(&self, io: &Io) -> Result<Option<FileStep>, Error> {
         self.base.check(io)?;
         if io.durable() {
-            self.check_lost(io)?;
+            self.lost.check(io)?;
         }
         Ok(match *io {
             Io::Flush if faults::is(Fault::DropFlush) => None,
@@ -363,7 +400,7 @@ impl File {
         let is_synced = task.io.durable() || task.step == FileStep::SyncThenUnmark;
         if is_synced
             && !faults::is(Fault::SyncAlone)
-            && let Err(error) = self.check_lost(&task.io)
+            && let Err(error) = self.lost.check(&task.io)
         {
             return self.finish(&task, Err(error));
         }
@@ -467,39 +504,12 @@ impl File {
             }
             _ => {
                 if syncs && !interrupted && errno != Errno::CANCELED {
-                    self.keep_lost(errno);
+                    self.lost.keep(errno);
                 }
                 return self.finish(&task, Err(failure(&task, errno)));
             }
         }
         self.submit(task, files, token)
-    }
-
-    /// Refuses what must be durable once a sync has failed.
-    fn check_lost(&self, io: &Io) -> Result<(), Error> {
-        match (self.lost.load(Ordering::Acquire), io) {
-            (0, _) => Ok(()),
-            (lost, Io::Flush) => Err(Error::FlushFailed(Errno::from_raw_os_error(lost))),
-            (lost, _) => Err(Error::WriteFailed(Errno::from_raw_os_error(lost))),
-        }
-    }
-
-    fn keep_lost(&self, errno: Errno) {
-        let is_full = matches!(errno, Errno::NOSPC | Errno::DQUOT);
-        if faults::is(Fault::ForgetLoss) || is_full && faults::is(Fault::ForgetFullSync) {
-            return;
-        }
-        let (new, old) = (Ordering::AcqRel, Ordering::Relaxed);
-        let lost = errno.raw_os_error();
-        if self.lost.compare_exchange(0, lost, new, old).is_ok() {
-            error!(
-                volume = self.base.info.name,
-                path = %self.path.display(),
-                error = %errno,
-                "written data could not be made durable and may be lost; flushes and durable \
-                 writes fail from now on: check the disk, then restart weft"
-            );
-        }
     }
 
     /// The task is over: others may have its range.
@@ -532,7 +542,8 @@ impl File {
         if let Err(error) = synced {
             // The kernel reports lost writes to one sync only: no later flush
             // learns of what this one was told.
-            self.keep_lost(Errno::from_io_error(&error).unwrap_or(Errno::IO));
+            self.lost
+                .keep(Errno::from_io_error(&error).unwrap_or(Errno::IO));
             // A file that was cut stays cut.
             if to > self.size_bytes() {
                 return Err(system("sync the file")(error));
@@ -547,18 +558,9 @@ impl File {
     fn shrink(&self, from: u64, to: u64) -> Result<(), ResizeError> {
         self.base.show_size(to);
         let gone = Claim::new(to, from - to, true);
-        let patience = match self.below {
-            // A simulated world does not move while we wait.
-            Below::Unknown => Duration::ZERO,
-            _ => SHRINK_PATIENCE,
-        };
-        let done = match self.locks.acquire_within(gone, patience) {
-            true => {
-                let done = self.resize_to(to);
-                self.locks.release(&gone);
-                done
-            }
-            false => Err(ResizeError::Busy),
+        let done = match self.locks.hold_within(gone, self.patience()) {
+            Some(_held) => self.resize_to(to),
+            None => Err(ResizeError::Busy),
         };
         match done {
             // Marks behind the end have gone; if the file is not written they
@@ -676,7 +678,7 @@ impl Volume for File {
 
     fn resize(&self, size_bytes: u64, allow_shrink: bool) -> Result<(), ResizeError> {
         let _one = self
-            .resizing
+            .changing
             .lock()
             .expect("nothing panics under this lock");
         let size_bytes = match self.below {
@@ -727,6 +729,10 @@ impl Volume for File {
             Below::Device => block::is_blank(&self.file, offset, len),
             Below::Unknown => false,
         }
+    }
+
+    fn snapshots(&self) -> Option<&Snapshots> {
+        self.snapshots.as_ref()
     }
 
     fn space(&self) -> Option<Space> {
@@ -816,11 +822,11 @@ mod tests {
             let path = folder.path().join("disk");
             let kind = Kind::file(path.clone());
             let volume = File::open(&Spec::new("disk", kind, 4096, 512), &path).unwrap();
-            volume.check_lost(&Io::Flush).expect("nothing is lost yet");
+            volume.lost.check(&Io::Flush).expect("nothing is lost yet");
             fault::FAILS.set(true);
             assert_eq!(volume.resize(to, true).is_err(), to > 4096);
             let lost = Err(Error::FlushFailed(Errno::IO));
-            assert_eq!(volume.check_lost(&Io::Flush), lost, "to {to}");
+            assert_eq!(volume.lost.check(&Io::Flush), lost, "to {to}");
         }
     }
 }

@@ -18,6 +18,7 @@
 
 mod base;
 mod block;
+mod checked_text;
 pub mod counters;
 mod direct;
 mod encrypted;
@@ -30,6 +31,7 @@ mod in_use;
 mod io;
 mod kept;
 mod locks;
+mod lost;
 pub mod memory;
 pub mod meter;
 mod null;
@@ -41,6 +43,7 @@ mod ram;
 mod regular;
 pub mod reservation;
 mod resize;
+pub mod snapshot;
 mod spec;
 mod state;
 mod stats;
@@ -71,6 +74,7 @@ use std::io::Result as IoResult;
 
 use mem::Loan;
 use reactor::{FileIo, Token};
+use snapshot::Snapshots;
 use uuid::Uuid;
 
 /// What a volume is; never changes while it is open.
@@ -290,6 +294,11 @@ pub trait Volume: Send + Sync {
         max: usize,
         out: &mut Vec<Extent>,
     ) -> Result<(), Error>;
+
+    /// What its snapshots need; `None` where its kind has none. [`snapshot`] makes them.
+    fn snapshots(&self) -> Option<&Snapshots> {
+        None
+    }
 
     /// What it takes of the file system or the machine's memory below it, and
     /// what is left there; `None` where space is not taken as it is written, or

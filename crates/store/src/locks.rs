@@ -197,6 +197,16 @@ impl Locks {
         }
         true
     }
+
+    /// The same until the answer is dropped; `None` where it could not be had.
+    pub(crate) fn hold_within(
+        self: &Arc<Locks>,
+        claim: Claim,
+        patience: Duration,
+    ) -> Option<HeldRange<'_>> {
+        let taken = self.acquire_within(claim, patience);
+        taken.then(|| HeldRange { locks: self, claim })
+    }
 }
 
 /// A range that is taken for as long as this lives.

@@ -14,6 +14,7 @@ use crate::null::Null;
 use crate::over::{self, PARTS_MAX, PartInfo};
 use crate::problem::{OpenError, Problem, no_memory};
 use crate::ram::Ram;
+use crate::snapshot::SnapshotMedium;
 use crate::spec::{BLOCK_SIZES, Kind, SIZE_MAX_BYTES, Settings, Spec, beside};
 use crate::state::Former;
 use crate::{Base, Info, State, Volume, block, identity, memory, regular, state};
@@ -263,13 +264,15 @@ pub fn encrypted(
 /// A `file` volume over an open descriptor, of which nothing is asked but
 /// through [`reactor::FileIo`] (and its length, when the volume is resized):
 /// for descriptors that only a certain driver knows how to treat. What it
-/// remembers is saved at once, on the calling thread.
+/// remembers is saved at once, on the calling thread; it has snapshots where something
+/// stands for the folder that they lie in.
 pub fn over_file(
     spec: &Spec,
     file: Arc<DiskFile>,
     state: State,
+    snapshots: Option<Box<dyn SnapshotMedium>>,
 ) -> Result<Arc<dyn Volume>, OpenError> {
-    let opened = check(spec).and_then(|()| File::over(spec, file, state));
+    let opened = check(spec).and_then(|()| File::over(spec, file, state, snapshots));
     match opened {
         Ok(volume) => Ok(Arc::new(volume)),
         Err(problem) => Err(OpenError {

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use rustix::io::Errno;
 
 use crate::memory::MemoryLimit;
+use crate::snapshot::SnapshotError;
 use crate::spec::{ATTRIBUTE, SIZE_MAX_BYTES};
 
 /// Why a volume could not be opened, and what to do about it.
@@ -318,6 +319,9 @@ pub enum Problem {
         /// What the file is to keep if there shall be none.
         record: String,
     },
+    /// A rollback that was interrupted cannot be brought to its end.
+    #[error("{0}")]
+    Snapshot(SnapshotError),
     /// The operating system refused.
     #[error("cannot {action}{}: {source}{}", behind(.path.as_deref()), remedy(.source))]
     System {

@@ -16,19 +16,18 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crc_fast::{CrcAlgorithm, checksum};
 use rustix::fs::{Access, access};
 use serde::{Deserialize, Serialize};
 use tracing::{error, warn};
 use uuid::Uuid;
 
-use crate::Range;
 use crate::encrypted::key_file;
 use crate::identity::{self, StateMark};
 use crate::problem::Problem;
 use crate::regular::{MOVE_IT_AWAY, followed, holder, is_there};
 use crate::reservation::{Reservations, Rules};
 use crate::spec::{Spec, with_suffix};
+use crate::{Range, checked_text};
 
 /// Likewise where a state file is written at first.
 const NEW: &str = ".new";
@@ -344,21 +343,14 @@ fn parse(bytes: &[u8]) -> Result<Document, String> {
     if bytes.len() as u64 > BYTES_MAX {
         return Err(format!("has more than {BYTES_MAX} bytes"));
     }
-    let text = std::str::from_utf8(bytes).map_err(|_| "is damaged".to_owned())?;
-    let (head, body) = text.split_once('\n').unwrap_or((text, ""));
-    let Some(sum) = head.strip_prefix(MAGIC) else {
-        return Err(format!("does not begin with '{MAGIC}'"));
-    };
-    if sum.trim() != sum_of(body) {
-        return Err("is damaged: its checksum does not match".to_owned());
-    }
+    let body = checked_text::unseal(MAGIC, bytes)?;
     serde_json::from_str(body).map_err(|error| format!("is damaged: {error}"))
 }
 
 fn render(document: &Document) -> String {
     let mut body = serde_json::to_string_pretty(document).expect("plain data becomes JSON");
     body.push('\n');
-    format!("{MAGIC} {}\n{body}", sum_of(&body))
+    checked_text::seal(MAGIC, &body)
 }
 
 /// What stands for the file before a document is written to one.
@@ -375,12 +367,6 @@ fn bound(bytes: &[u8], file: &File) -> io::Result<Vec<u8>> {
 fn is_of(bytes: &[u8], file: &File) -> bool {
     let object = identity::of_state_file(file).ok();
     parse(bytes).is_ok_and(|document| document.file.is_some() && document.file == object)
-}
-
-/// CRC32C, in hexadecimal.
-fn sum_of(body: &str) -> String {
-    let sum = checksum(CrcAlgorithm::Crc32Iscsi, body.as_bytes());
-    format!("{sum:08x}")
 }
 
 fn cannot_read(path: &Path) -> impl Fn(io::Error) -> Problem {

@@ -1,15 +1,17 @@
 //! What tests of several crates share: a driver on plain memory, PDUs and calls as a
-//! peer writes them, a client of NFSv4. It uses nothing above `wire` and `machine`, so
+//! peer writes them, a client of NFSv4, file systems of their own. It uses nothing above `wire` and `machine`, so
 //! that the unit tests of every protocol may use it.
 #![forbid(unsafe_code)]
 
 mod end;
 pub mod iscsi;
 pub mod iwarp;
+mod mounted;
 pub mod nfs;
 pub mod nvme;
 mod resident;
 pub mod rpc_rdma;
 
 pub use end::End;
+pub use mounted::Mounted;
 pub use resident::resident_bytes;

@@ -16,6 +16,7 @@ mod over;
 mod ram;
 mod ranges;
 mod resizing;
+mod snapshots;
 mod stacked;
 
 /// Counts for the test that nothing is allocated.

@@ -159,7 +159,7 @@ fn a_volume_over_a_descriptor_does_not_wait() {
     let seen = file.try_clone().unwrap();
     let file = Arc::new(DiskFile::from(file));
     let spec = file_spec("nowhere".as_ref(), SIZE);
-    let volume = store::over_file(&spec, file, State::volatile()).unwrap();
+    let volume = store::over_file(&spec, file, State::volatile(), None).unwrap();
     let mut files = Fake::default();
     write(&*volume, &mut files, 512, &[1; 512], true).unwrap();
     assert_eq!(read(&*volume, &mut files, 512, 512).unwrap(), [1; 512]);

@@ -1,0 +1,468 @@
+//! Snapshots: what volumes held at one instant.
+//!
+//! Each volume has its own beside it (`snapshot/folder.rs`). Those that are made together
+//! are of one instant: all ranges of all of the volumes are locked while their blocks are
+//! shared, so that no I/O is under way then. Whatever was answered before is in; whatever
+//! begins after is not; what waits meanwhile goes on after that.
+//!
+//! A snapshot is seen when it is whole and durable. A rollback is written down before it
+//! begins, and brought to its end when the volume is opened next if a crash has come in
+//! between.
+
+mod error;
+mod folder;
+mod record;
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use faults::Fault;
+use rustix::io::Errno;
+use uuid::Uuid;
+
+use crate::locks::{Claim, HeldRange, Locks};
+use crate::lost::Lost;
+use crate::unreadable::RANGES_MAX;
+use crate::{Base, Range, Volume};
+
+pub use error::SnapshotError;
+pub(crate) use folder::SnapshotFolder;
+pub use folder::{SnapshotData, SnapshotMedium};
+use record::SnapshotRecord;
+
+/// Snapshots of a volume at most.
+pub const SNAPSHOTS_MAX: usize = 1024;
+
+const NAME_BYTES_MAX: usize = 64;
+
+/// A snapshot of a volume.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Snapshot {
+    /// No other of the volume has it.
+    pub name: String,
+    /// When it was made, milliseconds since 1970; 0 where its record is lost.
+    pub taken_unix_ms: u64,
+    /// What the volume had then, bytes; 0 where its record is lost.
+    pub size_bytes: u64,
+    /// What it shares with nothing, and what goes when it is removed, bytes. `None` where
+    /// the file system does not tell.
+    pub unique_bytes: Option<u64>,
+    /// Why nothing can be made of it.
+    pub damage: Option<String>,
+}
+
+/// What a volume has for its snapshots.
+pub struct Snapshots {
+    pub(crate) medium: Box<dyn SnapshotMedium>,
+    pub(crate) locks: Arc<Locks>,
+    pub(crate) lost: Arc<Lost>,
+    /// One change of the volume's size or of its snapshots at a time.
+    pub(crate) changing: Arc<Mutex<()>>,
+    /// How long I/O under way is waited for.
+    pub(crate) patience: Duration,
+}
+
+/// Whether a snapshot may be called so.
+///
+/// # Errors
+/// What it may be called.
+pub fn check_name(name: &str) -> Result<(), SnapshotError> {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+    let is_name = name.starts_with(|c: char| c.is_ascii_alphanumeric())
+        && name.len() <= NAME_BYTES_MAX
+        && name.chars().all(is_plain);
+    match is_name {
+        true => Ok(()),
+        false => Err(SnapshotError::Name(name.to_owned())),
+    }
+}
+
+/// Makes a snapshot of that name of each of the volumes, all of one instant. On the disk
+/// when it returns. Blocks.
+///
+/// # Errors
+/// Why there is none of any of them.
+pub fn create(
+    volumes: &[Arc<dyn Volume>],
+    name: &str,
+    taken_unix_ms: u64,
+) -> Result<(), SnapshotError> {
+    check_name(name)?;
+    let parts = parts(volumes)?;
+    let _changing = Vec::from_iter(parts.iter().map(SnapshotVolume::change));
+    let made: Result<Vec<_>, _> = parts.iter().map(|part| part.prepare(name)).collect();
+    let mut made = made?;
+    let held = hold(&parts)?;
+    for half in &mut made {
+        half.take()?;
+    }
+    drop(held);
+    for half in &mut made {
+        half.keep(taken_unix_ms)?;
+    }
+    made.into_iter().for_each(HalfMade::stays);
+    Ok(())
+}
+
+/// The snapshots of a volume, oldest first. Blocks.
+///
+/// # Errors
+/// They cannot be listed.
+pub fn list(volume: &dyn Volume) -> Result<Vec<Snapshot>, SnapshotError> {
+    let Some(snapshots) = volume.snapshots() else {
+        return Ok(Vec::new());
+    };
+    let part = SnapshotVolume::of(volume, snapshots);
+    let names = part.names()?.into_iter();
+    let mut all: Vec<_> = names.map(|name| part.look(name)).collect();
+    all.sort_by(|a, b| (a.taken_unix_ms, &a.name).cmp(&(b.taken_unix_ms, &b.name)));
+    Ok(all)
+}
+
+/// Removes a snapshot. Blocks.
+///
+/// # Errors
+/// It is not there, or cannot be removed: then it is still there.
+pub fn remove(volume: &dyn Volume, name: &str) -> Result<(), SnapshotError> {
+    let part = SnapshotVolume::try_of(volume)?;
+    let _changing = part.change();
+    part.expect(name)?;
+    part.expect_no_rollback_to(name)?;
+    let removed = part.medium().remove(name);
+    removed.map_err(part.system(format!("remove the snapshot \"{name}\"")))
+}
+
+/// Calls a snapshot `to` from now on. Blocks.
+///
+/// # Errors
+/// It is not there, another is called so, or it cannot be renamed: then it has its name.
+pub fn rename(volume: &dyn Volume, name: &str, to: &str) -> Result<(), SnapshotError> {
+    check_name(to)?;
+    let part = SnapshotVolume::try_of(volume)?;
+    let _changing = part.change();
+    part.expect(name)?;
+    part.expect_no(to)?;
+    part.expect_no_rollback_to(name)?;
+    let renamed = part.medium().rename(name, to);
+    renamed.map_err(part.system(format!("rename the snapshot \"{name}\"")))
+}
+
+/// Whether each of the volumes may be rolled back to its snapshot of that name. Blocks.
+///
+/// # Errors
+/// Why not.
+pub fn expect_rollback(volumes: &[Arc<dyn Volume>], name: &str) -> Result<(), SnapshotError> {
+    let parts = parts(volumes)?;
+    parts
+        .iter()
+        .try_for_each(|part| part.to_roll_back(name).map(drop))
+}
+
+/// Has each of the volumes hold what it held when its snapshot of that name was made. What
+/// hosts know of them is not told: that is the caller's. On the disk when it returns. Blocks.
+///
+/// # Errors
+/// Nothing has changed, except after [`SnapshotError::HalfRolledBack`].
+pub fn rollback(volumes: &[Arc<dyn Volume>], name: &str) -> Result<(), SnapshotError> {
+    let parts = parts(volumes)?;
+    let _changing = Vec::from_iter(parts.iter().map(SnapshotVolume::change));
+    let records: Result<Vec<_>, _> = parts.iter().map(|part| part.to_roll_back(name)).collect();
+    let records = records?;
+    let _held = hold(&parts)?;
+    for (at, part) in parts.iter().enumerate() {
+        if let Err(error) = part.medium().set_pending(Some(name)) {
+            // None has begun.
+            for begun in &parts[..=at] {
+                let _ = begun.medium().set_pending(None);
+            }
+            return Err(part.system("begin a rollback")(error));
+        }
+    }
+    for (part, record) in parts.iter().zip(&records) {
+        part.restore(name, record)?;
+    }
+    Ok(())
+}
+
+/// What volumes have for their snapshots, each of them once, in the order in which they are
+/// locked: that of two callers never closes a circle.
+fn parts(volumes: &[Arc<dyn Volume>]) -> Result<Vec<SnapshotVolume<'_>>, SnapshotError> {
+    let mut parts: BTreeMap<Uuid, SnapshotVolume<'_>> = BTreeMap::new();
+    for volume in volumes {
+        parts.insert(volume.info().uuid, SnapshotVolume::try_of(&**volume)?);
+    }
+    Ok(parts.into_values().collect())
+}
+
+/// Waits until no I/O of any of them is under way. None begins while the answer lives.
+fn hold<'p>(parts: &'p [SnapshotVolume<'_>]) -> Result<Vec<HeldRange<'p>>, SnapshotError> {
+    if faults::is(Fault::SnapshotUnheld) {
+        return Ok(Vec::new());
+    }
+    let begin = Instant::now();
+    let held = parts.iter().map(|part| {
+        let patience = part.snapshots.patience.saturating_sub(begin.elapsed());
+        let all = Claim::new(0, u64::MAX, true);
+        let held = part.snapshots.locks.hold_within(all, patience);
+        held.ok_or_else(|| SnapshotError::Busy(part.name()))
+    });
+    held.collect()
+}
+
+/// A volume whose kind has snapshots.
+struct SnapshotVolume<'v> {
+    base: &'v Base,
+    snapshots: &'v Snapshots,
+}
+
+impl<'v> SnapshotVolume<'v> {
+    fn of(volume: &'v dyn Volume, snapshots: &'v Snapshots) -> SnapshotVolume<'v> {
+        let base = volume.base();
+        SnapshotVolume { base, snapshots }
+    }
+
+    fn try_of(volume: &'v dyn Volume) -> Result<SnapshotVolume<'v>, SnapshotError> {
+        match volume.snapshots() {
+            Some(snapshots) => Ok(SnapshotVolume::of(volume, snapshots)),
+            None => {
+                let info = volume.info();
+                Err(SnapshotError::Kind(info.name.clone(), info.kind))
+            }
+        }
+    }
+
+    fn name(&self) -> String {
+        self.base.info.name.clone()
+    }
+
+    fn medium(&self) -> &'v dyn SnapshotMedium {
+        &*self.snapshots.medium
+    }
+
+    /// Keeps other changes away.
+    fn change(&self) -> MutexGuard<'v, ()> {
+        let changing = self.snapshots.changing.lock();
+        changing.unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn system(&self, action: impl Into<String>) -> impl FnOnce(io::Error) -> SnapshotError {
+        let (volume, action) = (self.name(), action.into());
+        move |source| SnapshotError::System {
+            volume,
+            action,
+            source,
+        }
+    }
+
+    fn names(&self) -> Result<Vec<String>, SnapshotError> {
+        let names = self.medium().names();
+        names.map_err(self.system("list the snapshots"))
+    }
+
+    fn expect(&self, name: &str) -> Result<(), SnapshotError> {
+        let names = self.names()?;
+        match names.iter().any(|known| known == name) {
+            true => Ok(()),
+            false => Err(SnapshotError::Unknown(self.name(), name.to_owned())),
+        }
+    }
+
+    fn expect_no(&self, name: &str) -> Result<(), SnapshotError> {
+        let names = self.names()?;
+        match names.iter().any(|known| known == name) {
+            true => Err(SnapshotError::Exists(self.name(), name.to_owned())),
+            false if names.len() >= SNAPSHOTS_MAX => Err(SnapshotError::TooMany(self.name())),
+            false => Ok(()),
+        }
+    }
+
+    fn expect_no_rollback_to(&self, name: &str) -> Result<(), SnapshotError> {
+        let pending = self.medium().pending();
+        match pending.map_err(self.system("look for a rollback"))? {
+            Some(pending) if pending == name => Err(SnapshotError::Pending(self.name(), pending)),
+            _ => Ok(()),
+        }
+    }
+
+    /// What a snapshot is, or why nothing can be made of it.
+    fn look(&self, name: String) -> Snapshot {
+        let data = self.medium().data(&name);
+        let unique_bytes = data.as_ref().ok().and_then(|data| data.unique_bytes);
+        let record = self.record(&name);
+        let told = record.as_ref().ok();
+        Snapshot {
+            taken_unix_ms: told.map_or(0, |record| record.taken_unix_ms),
+            size_bytes: told.map_or(0, |record| record.size_bytes),
+            unique_bytes,
+            damage: self.whole(&name).err(),
+            name,
+        }
+    }
+
+    fn record(&self, name: &str) -> Result<SnapshotRecord, String> {
+        let bytes = self.medium().record(name);
+        let bytes = bytes.map_err(|error| format!("its record cannot be read: {error}"))?;
+        SnapshotRecord::parse(&bytes).map_err(|why| format!("its record {why}"))
+    }
+
+    /// The record of a snapshot that is as it was made, as far as that can be seen; or why
+    /// it is not.
+    fn whole(&self, name: &str) -> Result<SnapshotRecord, String> {
+        let record = self.record(name)?;
+        let uuid = self.base.info.uuid;
+        if record.volume != uuid.to_string() {
+            return Err(format!(
+                "it is of the volume with UUID {}, this one has {uuid}",
+                record.volume
+            ));
+        }
+        let data = self.medium().data(name);
+        let data = data.map_err(|error| format!("its data cannot be read: {error}"))?;
+        match data.bytes == record.size_bytes {
+            true => Ok(record),
+            false => Err(format!(
+                "its data has {} bytes, not {}",
+                data.bytes, record.size_bytes
+            )),
+        }
+    }
+
+    /// Makes room for a snapshot.
+    fn prepare<'p>(&'p self, name: &'p str) -> Result<HalfMade<'p>, SnapshotError> {
+        if self.base.info.read_only {
+            return Err(SnapshotError::ReadOnly(self.name()));
+        }
+        if self.snapshots.lost.is_some() {
+            return Err(SnapshotError::Lost(self.name()));
+        }
+        self.expect_no(name)?;
+        let half = HalfMade {
+            part: self,
+            name,
+            record: None,
+            stays: false,
+        };
+        let prepared = self.medium().prepare(name);
+        prepared.map_err(|error| SnapshotError::cannot_make(self.name(), name, error))?;
+        Ok(half)
+    }
+
+    /// The record of a snapshot that the volume may be rolled back to.
+    fn to_roll_back(&self, name: &str) -> Result<SnapshotRecord, SnapshotError> {
+        self.expect(name)?;
+        let (volume, snapshot) = (self.name(), name.to_owned());
+        if self.base.refuses_writes() {
+            return Err(SnapshotError::ReadOnly(volume));
+        }
+        let record = match self.whole(name) {
+            Ok(record) => record,
+            Err(why) => return Err(SnapshotError::Damaged(volume, snapshot, why)),
+        };
+        let (had_bytes, size_bytes) = (record.size_bytes, self.base.size_bytes());
+        match had_bytes == size_bytes {
+            true => Ok(record),
+            false => Err(SnapshotError::Size {
+                volume,
+                name: snapshot,
+                size_bytes,
+                had_bytes,
+            }),
+        }
+    }
+
+    /// Brings a rollback that is written down to its end.
+    fn restore(&self, name: &str, record: &SnapshotRecord) -> Result<(), SnapshotError> {
+        let all = Range {
+            offset: 0,
+            len: u64::MAX,
+        };
+        let restored = self.medium().restore(name).and_then(|()| {
+            let kept = self.base.kept();
+            kept.unreadable.restore(all, &record.unreadable());
+            kept.save(all)?;
+            self.medium().set_pending(None)
+        });
+        restored.map_err(|error| {
+            let lost = Errno::from_io_error(&error).unwrap_or(Errno::IO);
+            self.snapshots.lost.keep(lost);
+            SnapshotError::HalfRolledBack(self.name(), name.to_owned(), error)
+        })
+    }
+}
+
+impl Snapshots {
+    /// Brings a rollback to its end that a crash has interrupted, and takes away what of
+    /// others it has left. Blocks.
+    pub(crate) fn settle(&self, base: &Base) -> Result<(), SnapshotError> {
+        let part = SnapshotVolume {
+            base,
+            snapshots: self,
+        };
+        let pending = self.medium.pending();
+        let pending = pending.map_err(part.system("look for a rollback"))?;
+        if let Some(name) = pending {
+            if base.info.read_only {
+                return Err(SnapshotError::Pending(part.name(), name));
+            }
+            let record = part
+                .whole(&name)
+                .map_err(|why| SnapshotError::Damaged(part.name(), name.clone(), why))?;
+            part.restore(&name, &record)?;
+            tracing::warn!(
+                volume = base.info.name,
+                snapshot = name,
+                "a rollback that was interrupted is brought to its end"
+            );
+        }
+        if !base.info.read_only {
+            self.medium.clean();
+        }
+        Ok(())
+    }
+}
+
+/// A snapshot that is not there before all that are made with it are. Dropped, nothing
+/// stays of it.
+struct HalfMade<'p> {
+    part: &'p SnapshotVolume<'p>,
+    name: &'p str,
+    /// Of the instant that it was taken at.
+    record: Option<SnapshotRecord>,
+    stays: bool,
+}
+
+impl HalfMade<'_> {
+    /// Shares the blocks of the volume, of which no I/O is under way.
+    fn take(&mut self) -> Result<(), SnapshotError> {
+        let base = self.part.base;
+        let taken = self.part.medium().take(self.name);
+        let cannot = |error| SnapshotError::cannot_make(self.part.name(), self.name, error);
+        taken.map_err(cannot)?;
+        let unreadable = base.unreadable(0, u64::MAX, RANGES_MAX);
+        self.record = Some(SnapshotRecord::of(base, &unreadable));
+        Ok(())
+    }
+
+    /// Makes it durable, and then seen.
+    fn keep(&mut self, taken_unix_ms: u64) -> Result<(), SnapshotError> {
+        let record = self.record.as_mut().expect("it is taken");
+        record.taken_unix_ms = taken_unix_ms;
+        let kept = self.part.medium().keep(self.name, &record.text());
+        kept.map_err(|error| SnapshotError::cannot_make(self.part.name(), self.name, error))
+    }
+
+    /// All that are made with it are there.
+    fn stays(mut self) {
+        self.stays = true;
+    }
+}
+
+impl Drop for HalfMade<'_> {
+    fn drop(&mut self) {
+        if !self.stays {
+            self.part.medium().discard(self.name);
+        }
+    }
+}

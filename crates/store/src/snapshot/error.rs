@@ -1,0 +1,127 @@
+//! Why something was not done with snapshots.
+
+use std::io;
+
+use rustix::io::Errno;
+
+use crate::problem::remedy;
+
+/// Why something was not done with snapshots, and what to do about it. Volumes come before
+/// names of snapshots.
+#[derive(Debug, thiserror::Error)]
+pub enum SnapshotError {
+    /// No snapshot is called so.
+    #[error(
+        "\"{0}\" is no name of a snapshot: it is 1 to 64 letters, digits, `-`, `_` or `.`, the \
+         first a letter or digit"
+    )]
+    Name(String),
+    /// The kind of the volume has none.
+    #[error(
+        "volume \"{0}\" is of the kind \"{1}\", which has no snapshots: {instead}",
+        instead = instead(.1)
+    )]
+    Kind(String, &'static str),
+    /// One is there already.
+    #[error("volume \"{0}\" has a snapshot \"{1}\" already: take another name, or remove that one")]
+    Exists(String, String),
+    /// There is none of that name.
+    #[error(
+        "volume \"{0}\" has no snapshot \"{1}\": `weft snapshot list` has those that there are"
+    )]
+    Unknown(String, String),
+    /// There are as many as there may be.
+    #[error("volume \"{0}\" has {max} snapshots, as many as there may be: remove one", max = super::SNAPSHOTS_MAX)]
+    TooMany(String),
+    /// Nothing of the volume is changed.
+    #[error("volume \"{0}\" is read only: nothing of it is changed, and so nothing beside it")]
+    ReadOnly(String),
+    /// A sync of the volume has failed.
+    #[error(
+        "volume \"{0}\" has lost data that was written, in a sync that failed: check the disk, \
+         restart weft, and take the snapshot then"
+    )]
+    Lost(String),
+    /// I/O that is under way takes too long.
+    #[error("I/O on volume \"{0}\" does not end: try again when the disk answers")]
+    Busy(String),
+    /// The file system cannot do it.
+    #[error(
+        "the file system of volume \"{0}\" cannot share blocks between files ({1}): move the \
+         volume's file to one that can: XFS, Btrfs or bcachefs"
+    )]
+    CannotShare(String, io::Error),
+    /// It is not as it was made: why.
+    #[error("snapshot \"{1}\" of volume \"{0}\" is damaged: {2}")]
+    Damaged(String, String, String),
+    /// The volume had another size when it was made.
+    #[error(
+        "volume \"{volume}\" has {size_bytes} bytes, and had {had_bytes} when its snapshot \
+         \"{name}\" was made: set its size to that first (`weft set volume {volume} \
+         size={had_bytes}`)"
+    )]
+    Size {
+        /// The volume.
+        volume: String,
+        /// The snapshot.
+        name: String,
+        /// What the volume has.
+        size_bytes: u64,
+        /// What it had.
+        had_bytes: u64,
+    },
+    /// A rollback to it was interrupted.
+    #[error(
+        "a rollback of volume \"{0}\" to its snapshot \"{1}\" was interrupted: open the volume \
+         once without `read_only`, which brings that to its end, or roll it back again"
+    )]
+    Pending(String, String),
+    /// A rollback has failed in its middle.
+    #[error(
+        "the rollback of volume \"{0}\" to its snapshot \"{1}\" has failed in its middle ({2}{remedy}), \
+         and the volume holds something of both: mend what is wrong, then roll it back again or \
+         restart weft, which brings it to its end",
+        remedy = remedy(.2)
+    )]
+    HalfRolledBack(String, String, io::Error),
+    /// The operating system refused.
+    #[error("cannot {action} of volume \"{volume}\": {source}{}", remedy(source))]
+    System {
+        /// The volume.
+        volume: String,
+        /// What was tried, as in "cannot ... of the volume".
+        action: String,
+        /// Its answer.
+        source: io::Error,
+    },
+}
+
+impl SnapshotError {
+    /// Why a snapshot was not made.
+    pub(super) fn cannot_make(volume: String, name: &str, error: io::Error) -> SnapshotError {
+        match Errno::from_io_error(&error) {
+            Some(Errno::OPNOTSUPP | Errno::NOTTY | Errno::XDEV | Errno::NOSYS) => {
+                SnapshotError::CannotShare(volume, error)
+            }
+            _ => SnapshotError::System {
+                volume,
+                action: format!("make the snapshot \"{name}\""),
+                source: error,
+            },
+        }
+    }
+}
+
+/// What to do where a kind has no snapshots.
+fn instead(kind: &str) -> &'static str {
+    match kind {
+        "block" => {
+            "use those of what is below it (LVM, ZFS, the array), or a `file` volume on XFS, \
+             Btrfs or bcachefs"
+        }
+        "slice" | "concat" | "stripe" | "delay" => {
+            "take one of all volumes that it is made of, at once"
+        }
+        _ => "a `file` volume on XFS, Btrfs or bcachefs has",
+    }
+}

@@ -1,0 +1,306 @@
+//! Where the snapshots of a file lie: a folder beside it, with a folder for each.
+//!
+//! That of a snapshot holds its `data`, which shares blocks with the volume's file, and its
+//! `record`. It is made under another name, synced and renamed: after a crash at any point
+//! it is there whole or not at all. Names that begin with a dot are of what is half made or
+//! half removed, and of a rollback that is under way.
+
+use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
+use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, AsRawFd};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use reactor::DiskFile;
+use rustix::fs::{CWD, RenameFlags, renameat_with};
+use tracing::warn;
+
+use super::check_name;
+use crate::regular::followed;
+use crate::spec::with_suffix;
+use crate::state::folder;
+
+/// What comes after the path of a volume's file.
+const SUFFIX: &str = ".snapshots";
+const DATA: &str = "data";
+const RECORD: &str = "record";
+/// The file that names the snapshot of a rollback under way.
+const PENDING: &str = ".rollback";
+/// No record is larger: room for as many ranges as there may be.
+const RECORD_BYTES_MAX: u64 = 8 << 20;
+
+/// The data of a snapshot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SnapshotData {
+    /// How long it is.
+    pub bytes: u64,
+    /// What of it shares blocks with nothing; `None` where that is not known.
+    pub unique_bytes: Option<u64>,
+}
+
+/// Where the snapshots of a file lie: a folder, or what a test or the simulator has in its
+/// place. A snapshot is made by [`prepare`](SnapshotMedium::prepare),
+/// [`take`](SnapshotMedium::take) and [`keep`](SnapshotMedium::keep), one at a time. Every
+/// call blocks.
+pub trait SnapshotMedium: Send + Sync {
+    /// The names of those that are kept.
+    fn names(&self) -> io::Result<Vec<String>>;
+
+    /// The record of one.
+    fn record(&self, name: &str) -> io::Result<Vec<u8>>;
+
+    /// What is known of the data of one.
+    fn data(&self, name: &str) -> io::Result<SnapshotData>;
+
+    /// Makes room for one, so that little is left to do while I/O waits.
+    fn prepare(&self, name: &str) -> io::Result<()>;
+
+    /// Has it hold what the file holds, of which no I/O is under way.
+    fn take(&self, name: &str) -> io::Result<()>;
+
+    /// Gives it its record. On the disk, and among the names, when it returns.
+    fn keep(&self, name: &str, record: &str) -> io::Result<()>;
+
+    /// Takes away what was prepared, taken or kept.
+    fn discard(&self, name: &str);
+
+    /// Removes one. On the disk when it returns.
+    fn remove(&self, name: &str) -> io::Result<()>;
+
+    /// Calls one `to`. On the disk when it returns.
+    fn rename(&self, name: &str, to: &str) -> io::Result<()>;
+
+    /// The one that is to take the place of what the file holds.
+    fn pending(&self) -> io::Result<Option<String>>;
+
+    /// Notes that. On the disk when it returns.
+    fn set_pending(&self, name: Option<&str>) -> io::Result<()>;
+
+    /// Has the file hold what one holds. On the disk when it returns; after a crash before
+    /// that the file holds anything of both.
+    fn restore(&self, name: &str) -> io::Result<()>;
+
+    /// Takes away what a crash has left.
+    fn clean(&self);
+}
+
+/// A folder in a file system that can share blocks between files.
+pub(crate) struct SnapshotFolder {
+    path: PathBuf,
+    file: Arc<DiskFile>,
+}
+
+impl SnapshotFolder {
+    /// That of the volume's file at `path`, which is open.
+    pub(crate) fn of(path: &Path, file: &Arc<DiskFile>) -> SnapshotFolder {
+        SnapshotFolder {
+            path: with_suffix(&followed(path), SUFFIX),
+            file: file.clone(),
+        }
+    }
+
+    fn place(&self, name: &str) -> PathBuf {
+        self.path.join(name)
+    }
+
+    /// Where one is made.
+    fn half(&self, name: &str) -> PathBuf {
+        self.path.join(format!(".{name}.new"))
+    }
+
+    /// Where one is that is being removed.
+    fn going(&self, name: &str) -> PathBuf {
+        self.path.join(format!(".{name}.gone"))
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        File::open(&self.path)?.sync_all()
+    }
+
+    /// The volume's file on a descriptor of its own: a sync there takes no report of lost
+    /// writes from that of the volume.
+    fn opened_anew(&self) -> io::Result<File> {
+        File::open(format!("/proc/self/fd/{}", self.file.as_fd().as_raw_fd()))
+    }
+
+    /// Moves a folder to a place where nothing is. Where that cannot be made durable it is
+    /// where it was.
+    fn move_durably(&self, from: &Path, to: &Path) -> io::Result<()> {
+        renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE)?;
+        let synced = self.sync();
+        if synced.is_err() {
+            let _ = fs::rename(to, from);
+        }
+        synced
+    }
+
+    /// Moves what is there out of sight, durably, and then takes it away.
+    fn take_away(&self, place: &Path, name: &str) -> io::Result<()> {
+        let going = self.going(name);
+        let _ = fs::remove_dir_all(&going);
+        self.move_durably(place, &going)?;
+        if let Err(error) = fs::remove_dir_all(&going) {
+            warn!(
+                path = %going.display(),
+                %error,
+                "a removed snapshot still takes space: its folder goes when weft is started again"
+            );
+        }
+        Ok(())
+    }
+}
+
+fn make_folder(path: &Path) -> io::Result<()> {
+    DirBuilder::new().mode(0o700).create(path)
+}
+
+/// A file with that content, on the disk but for its name.
+fn write_file(path: &Path, content: &str) -> io::Result<()> {
+    let mut options = OpenOptions::new();
+    let options = options.write(true).create(true).truncate(true).mode(0o600);
+    let mut file = options.open(path)?;
+    file.write_all(content.as_bytes())?;
+    file.sync_all()
+}
+
+impl SnapshotMedium for SnapshotFolder {
+    fn names(&self) -> io::Result<Vec<String>> {
+        let entries = match fs::read_dir(&self.path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            entries => entries?,
+        };
+        let mut names = Vec::new();
+        for entry in entries {
+            let name = entry?.file_name().into_string();
+            names.extend(name.ok().filter(|name| check_name(name).is_ok()));
+        }
+        Ok(names)
+    }
+
+    fn record(&self, name: &str) -> io::Result<Vec<u8>> {
+        let mut bytes = Vec::new();
+        let file = File::open(self.place(name).join(RECORD))?;
+        file.take(RECORD_BYTES_MAX).read_to_end(&mut bytes)?;
+        Ok(bytes)
+    }
+
+    fn data(&self, name: &str) -> io::Result<SnapshotData> {
+        let file = File::open(self.place(name).join(DATA))?;
+        Ok(SnapshotData {
+            bytes: file.metadata()?.len(),
+            unique_bytes: reactor::unshared_bytes(file.as_fd()).ok(),
+        })
+    }
+
+    fn prepare(&self, name: &str) -> io::Result<()> {
+        match make_folder(&self.path) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            made => {
+                made?;
+                File::open(folder(&self.path))?.sync_all()?;
+            }
+        }
+        let half = self.half(name);
+        match fs::remove_dir_all(&half) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            removed => removed?,
+        }
+        make_folder(&half)?;
+        let mut options = OpenOptions::new();
+        let options = options.write(true).create_new(true).mode(0o600);
+        options.open(half.join(DATA))?;
+        // What is shared is first written: most of it before I/O waits.
+        self.opened_anew()?.sync_data()
+    }
+
+    fn take(&self, name: &str) -> io::Result<()> {
+        let data = OpenOptions::new()
+            .write(true)
+            .open(self.half(name).join(DATA))?;
+        reactor::clone_range((self.file.as_fd(), 0), (data.as_fd(), 0), 0)
+    }
+
+    fn keep(&self, name: &str, record: &str) -> io::Result<()> {
+        let half = self.half(name);
+        let data = File::open(half.join(DATA))?;
+        data.set_permissions(Permissions::from_mode(0o400))?;
+        data.sync_all()?;
+        write_file(&half.join(RECORD), record)?;
+        File::open(&half)?.sync_all()?;
+        self.move_durably(&half, &self.place(name))
+    }
+
+    fn discard(&self, name: &str) {
+        let place = self.place(name);
+        let discarded = match place.exists() {
+            true => self.take_away(&place, name),
+            false => fs::remove_dir_all(self.half(name)),
+        };
+        if let Err(error) = discarded
+            && error.kind() != io::ErrorKind::NotFound
+        {
+            warn!(
+                path = %place.display(),
+                %error,
+                "what was made of a snapshot cannot be taken away: remove it"
+            );
+        }
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        self.take_away(&self.place(name), name)
+    }
+
+    fn rename(&self, name: &str, to: &str) -> io::Result<()> {
+        self.move_durably(&self.place(name), &self.place(to))
+    }
+
+    fn pending(&self) -> io::Result<Option<String>> {
+        match fs::read_to_string(self.place(PENDING)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            name => Ok(Some(name?)),
+        }
+    }
+
+    fn set_pending(&self, name: Option<&str>) -> io::Result<()> {
+        let pending = self.place(PENDING);
+        match name {
+            Some(name) => {
+                let new = with_suffix(&pending, ".new");
+                write_file(&new, name)?;
+                fs::rename(&new, &pending)?;
+            }
+            None => match fs::remove_file(&pending) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                removed => removed?,
+            },
+        }
+        self.sync()
+    }
+
+    fn restore(&self, name: &str) -> io::Result<()> {
+        let data = File::open(self.place(name).join(DATA))?;
+        let file = self.opened_anew()?;
+        reactor::clone_range((data.as_fd(), 0), (self.file.as_fd(), 0), 0)?;
+        file.sync_all()
+    }
+
+    fn clean(&self) {
+        let entries = fs::read_dir(&self.path).into_iter().flatten().flatten();
+        for entry in entries {
+            let name = entry.file_name().into_string().unwrap_or_default();
+            let path = entry.path();
+            let is_left = name.ends_with(".new") || name.ends_with(".gone");
+            let removed = match name.starts_with('.') && is_left {
+                true if path.is_dir() => fs::remove_dir_all(&path),
+                true => fs::remove_file(&path),
+                false => Ok(()),
+            };
+            if let Err(error) = removed {
+                let path = path.display();
+                warn!(%path, %error, "what a crash left of a snapshot cannot be removed");
+            }
+        }
+    }
+}
