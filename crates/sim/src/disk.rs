@@ -294,6 +294,11 @@ impl Disk {
         self.files[file].has_lost
     }
 
+    /// What reads of a file see.
+    pub fn content(&self, file: usize) -> &[u8] {
+        &self.files[file].cache
+    }
+
     /// A volume is opened on a file: what `store::open` does with the cache of a real
     /// one.
     pub fn open(&mut self, file: usize) {

@@ -28,6 +28,7 @@ mod run;
 mod scsi;
 #[cfg(test)]
 mod shares;
+mod snapshots;
 mod target;
 mod work;
 mod world;

@@ -98,7 +98,7 @@ fn run() -> io::Result<ExitCode> {
         "{seeds} seeds from {}: {} operations, {} answers checked, {} commands failed, hosts came \
          up {} times, {} of them iSCSI sessions, {} by TLS, {} authenticated, {} with another key, \
          secret or name, {} bits flipped, {} of them under TLS, {} task management functions, {} \
-         faults, {} documents applied, {} taken back, {} refused, {} s",
+         faults, {} documents applied, {} taken back, {} refused, {} snapshots, {} s",
         options.from,
         total.ops,
         total.checked,
@@ -115,6 +115,7 @@ fn run() -> io::Result<ExitCode> {
         total.applies[0],
         total.applies[1],
         total.applies[2],
+        total.snapshots,
         start.elapsed().as_secs()
     )?;
     let nfs = total.nfs;

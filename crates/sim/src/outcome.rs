@@ -44,6 +44,8 @@ pub struct RunOutcome {
     pub took_ns: [u64; 2],
     /// Runs with limits.
     pub limited: u64,
+    /// Snapshots of volumes that were made and checked.
+    pub snapshots: u64,
     /// The same for every run of a seed.
     pub digest: u64,
 }
@@ -65,6 +67,7 @@ impl RunOutcome {
         self.functions += other.functions;
         self.faults += other.faults;
         self.limited += other.limited;
+        self.snapshots += other.snapshots;
         for (sum, flips) in self.flips.iter_mut().zip(other.flips) {
             *sum += flips;
         }

@@ -356,6 +356,8 @@ pub struct Plan {
     pub applies: Option<AppliesPlan>,
     /// Limits of what is read and written in a second.
     pub limits: Vec<LimitPlan>,
+    /// Time between two attempts at a snapshot of all volumes; 0: none.
+    pub snapshots: Nanos,
 }
 
 /// A limit of one volume, or of one host.
@@ -430,6 +432,7 @@ const PANIC: u64 = 0x7061_6e69_6370_616e;
 const APPLIES: u64 = 0x6170_706c_6965_7321;
 const TLS: u64 = 0x746c_735f_746c_735f;
 const DHCHAP: u64 = 0x6468_6368_6170_6468;
+const SNAPSHOTS: u64 = 0x736e_6170_7368_6f74;
 const USERS_PROVE: u64 = 0x7573_6572_7573_6572;
 const RDMA: u64 = 0x7264_6d61_7264_6d61;
 const RPC_TLS: u64 = 0x7270_632d_746c_7321;
@@ -489,6 +492,7 @@ impl Plan {
             dead_disk: None,
             applies: None,
             limits: Vec::new(),
+            snapshots: 0,
         };
         plan.some_are_initiators(r);
         // Chance of its own, so that the rest of a seed is what it would be without.
@@ -507,6 +511,7 @@ impl Plan {
         plan.choose_transports(seed);
         plan.authenticate(&mut Random::new(seed ^ DHCHAP));
         plan.prove_users(&mut Random::new(seed ^ USERS_PROVE));
+        plan.snapshots = Random::new(seed ^ SNAPSHOTS).pick(&[0, 100, 1000]) * US;
         plan.limit(&mut Random::new(seed ^ LIMITS))
     }
 }

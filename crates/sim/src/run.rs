@@ -3,6 +3,7 @@
 mod applies;
 mod changes;
 mod faults;
+mod snapshots;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -47,6 +48,8 @@ const STOPPED: u32 = 9;
 const CUT: u32 = 10;
 /// A document is applied.
 const APPLY: u32 = 11;
+/// A snapshot is made.
+const SNAPSHOT: u32 = 12;
 
 /// How long a target that stops may take, as `weft serve` waits for it.
 const STOP_MAX: Nanos = 10 * S;
@@ -109,6 +112,9 @@ struct SeedRun {
     jobs: usize,
     /// Power cuts that follow where the disk below a `dir` was full.
     full_cuts: u32,
+    /// Snapshots that were made and checked.
+    snapshots: u64,
+    snapshot_tries: u32,
     /// How long the target has stood still since a panic began to stop it.
     stood_still: Nanos,
 }
@@ -168,6 +174,8 @@ impl SeedRun {
             lives_in_chaos: 0,
             relives: 0,
             jobs: 0,
+            snapshots: 0,
+            snapshot_tries: 0,
             stood_still: 0,
             full_cuts,
         }
@@ -180,6 +188,9 @@ impl SeedRun {
             self.script_after(panic.after, PANIC);
         }
         self.target_started();
+        if self.plan.snapshots > 0 {
+            self.script_after(self.plan.snapshots, SNAPSHOT);
+        }
         if let Some(applies) = self.plan.applies {
             self.script_after(applies.interval, APPLY);
         }
@@ -215,6 +226,7 @@ impl SeedRun {
             applies: self.applies.counts,
             took_ns: [0, 1].map(|volume| self.work.moved.percentile(volume, 99)),
             limited: u64::from(!self.plan.limits.is_empty()),
+            snapshots: self.snapshots,
             digest: self.world.borrow().digest(),
         })
     }
@@ -617,6 +629,7 @@ impl SeedRun {
             RESTART if self.target.is_none() => self.start_target(),
             TAKE_BACK if self.changes.is_made() => self.change(),
             APPLY if self.is_chaos => self.apply_next()?,
+            SNAPSHOT if self.is_chaos => self.snapshot()?,
             LATE => self.answer_late(),
             JOB => self.do_job(),
             PANIC if self.is_chaos => {

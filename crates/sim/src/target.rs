@@ -18,6 +18,7 @@ use reactor::{
 use server::parts::{Acceptor, BlockingWorker, OpenedStore, Placer, ServerMail, Shard, assemble};
 use server::{Config, ListenerSpec, NamespaceSpec, RdmaSpec};
 use store::reservation::{Registrant, ScsiNexus};
+use store::snapshot::SnapshotMedium;
 use store::{Spec, State, Volume};
 use uuid::Uuid;
 
@@ -26,6 +27,7 @@ use crate::content::SECTOR_BYTES;
 use crate::driver::SimDriver;
 use crate::nfs::{self, Nfs};
 use crate::plan::{Lies, Plan, VolumePlan};
+use crate::snapshots::SimSnapshots;
 use crate::world::{BLOCKING_WORK, MS, SharedWorld, WorldEvent};
 
 /// NQN of a subsystem.
@@ -116,6 +118,8 @@ pub struct Medium {
     marks: KeptState,
     /// Its keys, where it is encrypted, and how often they were read.
     keys: (KeptState, Arc<AtomicU64>),
+    /// Where its snapshots lie.
+    snapshots: SimSnapshots,
 }
 
 type KeptState = Arc<Mutex<Option<Vec<u8>>>>;
@@ -276,6 +280,7 @@ impl Medium {
             state: Arc::default(),
             marks: Arc::default(),
             keys: Default::default(),
+            snapshots: SimSnapshots::default(),
         }
     }
 
@@ -355,7 +360,8 @@ impl Medium {
             State::open(medium, uuid).expect("it was written whole")
         };
         if self.plan.slices == 1 {
-            let opened = store::over_file(spec, fd.clone(), state(&self.state), None);
+            let snapshots = Some(Box::new(self.snapshots.clone()) as Box<dyn SnapshotMedium>);
+            let opened = store::over_file(spec, fd.clone(), state(&self.state), snapshots);
             return opened.expect("a simulated file opens");
         }
         let file = Spec {

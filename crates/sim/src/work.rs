@@ -4,6 +4,7 @@ mod changes;
 mod copies;
 mod harm;
 mod requests;
+mod snapshots;
 
 use std::collections::{HashMap, VecDeque};
 

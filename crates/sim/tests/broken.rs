@@ -589,6 +589,19 @@ fn access_that_is_taken_too_early_is_found() {
 }
 
 #[test]
+fn a_snapshot_of_no_one_instant_is_found() {
+    is_found_where(
+        |plan| {
+            plan.volumes[0].lies = Lies::File;
+            plan.snapshots = 50_000;
+            true
+        },
+        Fault::SnapshotUnheld,
+        &["in part", "before the other", "is torn", "lies between"],
+    );
+}
+
+#[test]
 fn notifications_that_never_come_are_found() {
     is_found(Fault::NoNotices, &["hear of what reservations became"]);
 }

@@ -38,6 +38,7 @@ fn every_seed_keeps_the_promises() {
     assert!(total.authenticated > SEEDS / 4, "{total:?}");
     assert!(total.odd_arrivals > SEEDS / 10, "{total:?}");
     assert!(total.limited > SEEDS / 5, "{total:?}");
+    assert!(total.snapshots > SEEDS, "{total:?}");
     assert!(total.secured_flips > SEEDS / 100, "{total:?}");
     let [applied, taken_back, refused] = total.applies;
     assert!(applied > SEEDS / 4, "{total:?}");
