@@ -167,7 +167,7 @@ const TESTS_MAY_USE: &[(&str, &[&str])] = &[
     ("control", &["needs"]),
     ("import", &["control", "reactor"]),
     ("admin", &["auth", "needs"]),
-    ("weft", &["host", "needs"]),
+    ("weft", &["host", "needs", "testkit"]),
 ];
 
 /// The rooms where `unsafe` may stand.

@@ -25,6 +25,21 @@ pub(crate) async fn body_of(request: Request) -> Result<(request::Parts, Bytes),
     Ok((head, body))
 }
 
+/// Two names in the path of a request, of which the second is within the first.
+pub(crate) struct NamedIn(pub String, pub String);
+
+impl<S: Send + Sync> FromRequestParts<S> for NamedIn {
+    type Rejection = Problem;
+
+    async fn from_request_parts(head: &mut request::Parts, state: &S) -> Result<NamedIn, Problem> {
+        let names = Path::<(String, String)>::from_request_parts(head, state).await;
+        match names {
+            Ok(Path((outer, inner))) => Ok(NamedIn(outer, inner)),
+            Err(why) => Err(Problem::new(why.status(), why.body_text())),
+        }
+    }
+}
+
 /// The one name in the path of a request.
 pub(crate) struct Named(pub String);
 

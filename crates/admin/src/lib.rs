@@ -42,6 +42,7 @@ mod self_test;
 mod serve;
 mod served;
 mod shown;
+mod snapshots;
 mod state;
 mod tcp;
 #[cfg(test)]

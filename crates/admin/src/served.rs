@@ -371,6 +371,12 @@ impl ServedFile {
         is_other.then(|| "[admin] changes who may ask and change".to_owned())
     }
 
+    /// Does what no change of the document may come between.
+    pub(crate) fn undisturbed<T>(&self, deed: impl FnOnce() -> T) -> T {
+        let _state = locked(&self.state);
+        deed()
+    }
+
     /// Records in the audit what was done that changes no text; waits for a change under way.
     ///
     /// # Errors

@@ -16,6 +16,7 @@ mod problem;
 mod rates;
 mod refusals;
 mod self_test;
+mod snapshots;
 mod status;
 
 pub use connections::{
@@ -38,6 +39,9 @@ pub use problem::{FileProblem, ObjectProblem, ProblemDetails, ServedGeneration};
 pub use rates::FigureSample;
 pub use refusals::{RefusalSummary, Refusals};
 pub use self_test::{SelfTest, SelfTestOutcome, SelfTestRequest};
+pub use snapshots::{
+    Snapshot, SnapshotName, SnapshotRequest, SnapshotRollback, Snapshots, SnapshotsDone,
+};
 pub use status::{AdminPlaces, LastChange, Listener, TargetStatus};
 
 use serde::{Deserialize, Serialize};

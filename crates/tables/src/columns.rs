@@ -2,7 +2,7 @@
 
 use api::{
     AuditRecord, ConfigObject, ConnectionStatus, EventLine, HistoryEntry, Host, IscsiSession,
-    NfsClient, RefusalSummary,
+    NfsClient, RefusalSummary, Snapshot,
 };
 
 use crate::{Cell, NamedRates};
@@ -117,6 +117,21 @@ pub const CLIENTS: &[Column<NfsClient>] = &[
     text("identity", |of| Cell::option(of.identity.as_ref())),
     text("name", |of| Cell::text(&of.name)),
     text("implementation", |of| Cell::text(&of.implementation)),
+];
+
+/// Of snapshots.
+pub const SNAPSHOTS: &[Column<Snapshot>] = &[
+    text("volume", |of| Cell::text(&of.volume)),
+    text("name", |of| Cell::text(&of.name)),
+    text("made", |of| match of.taken_unix_ms {
+        0 => Cell::Nothing,
+        ms => Cell::Time(ms / 1000),
+    }),
+    figure("size", |of| Cell::Bytes(of.size_bytes)),
+    figure("unique", |of| {
+        of.unique_bytes.map_or(Cell::Nothing, Cell::Bytes)
+    }),
+    text("damage", |of| Cell::option(of.damage.as_ref())),
 ];
 
 /// Of refusals.

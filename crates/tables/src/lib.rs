@@ -10,7 +10,7 @@ mod rates;
 pub use cell::Cell;
 pub use columns::{
     AUDIT, CLIENTS, CONNECTIONS, Column, EVENTS, HISTORY, HOSTS, OBJECTS, RATES, REFUSALS,
-    SESSIONS, figure, text,
+    SESSIONS, SNAPSHOTS, figure, text,
 };
 pub use plain::plain;
 pub use rates::{

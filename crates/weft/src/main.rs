@@ -23,6 +23,7 @@ mod refusals;
 mod serve;
 mod service;
 mod signals;
+mod snapshot;
 mod support_bundle;
 mod table;
 mod token;
@@ -125,6 +126,8 @@ enum WeftCommand {
     Evict(evict::EvictArgs),
     /// Have all hosts go elsewhere before maintenance, and let them in again after it
     Drain(drain::DrainArgs),
+    /// Make, list and remove snapshots of volumes, and roll back to them
+    Snapshot(snapshot::SnapshotArgs),
     /// Say what applying a configuration would change, and change nothing
     Diff(changes::DiffArgs),
     /// Have the weft that runs on this machine serve a configuration, while hosts are
@@ -232,6 +235,7 @@ fn run(command: Option<WeftCommand>, events: Arc<EventLog>) -> io::Result<ExitCo
         Some(WeftCommand::Doctor(arguments)) => doctor::run(&arguments),
         Some(WeftCommand::Evict(arguments)) => evict::run(&arguments),
         Some(WeftCommand::Drain(arguments)) => drain::run(&arguments),
+        Some(WeftCommand::Snapshot(arguments)) => snapshot::run(&arguments),
         Some(WeftCommand::Get(arguments)) => get::run(&arguments),
         Some(WeftCommand::Login(arguments)) => login::run(&arguments),
         Some(WeftCommand::Token(arguments)) => token::run(&arguments),

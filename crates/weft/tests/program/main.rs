@@ -27,6 +27,7 @@ mod secrets;
 mod self_test;
 mod service;
 mod serving;
+mod snapshots;
 mod support;
 mod tcp;
 mod tls;

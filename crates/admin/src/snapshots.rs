@@ -1,0 +1,354 @@
+//! Snapshots of volumes: made, listed, renamed, removed, and rolled back to.
+
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use api::{
+    PlanLine, Protocol, Snapshot, SnapshotName, SnapshotRequest, SnapshotRollback, Snapshots,
+    SnapshotsDone,
+};
+use axum::extract::rejection::QueryRejection;
+use axum::extract::{Query, Request, State};
+use axum::http::StatusCode;
+use axum::{Extension, Json};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use server::{Change, ChangeError, LunSpec, NamespaceSpec, Running};
+use store::snapshot::{self, SnapshotError};
+use store::{Errno, Volume};
+use utoipa::IntoParams;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use crate::access::AdminCaller;
+use crate::body::{NamedIn, body_of};
+use crate::connections::unknown;
+use crate::off_thread::{Served, off_thread};
+use crate::problem::Problem;
+use crate::refused::NotApplied;
+use crate::served::ServedFile;
+use crate::volume_hosts::volume_hosts;
+
+/// Volumes that one request names at most.
+const VOLUMES_MAX: usize = 1024;
+
+pub(crate) fn routes() -> OpenApiRouter<Arc<ServedFile>> {
+    OpenApiRouter::new()
+        .routes(routes!(list, create))
+        .routes(routes!(rename, remove))
+        .routes(routes!(rollback))
+}
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+#[serde(deny_unknown_fields)]
+struct SnapshotQuery {
+    /// Those of this volume alone.
+    volume: Option<String>,
+}
+
+/// The snapshots of all volumes, or of one.
+#[utoipa::path(get, path = "/v1/snapshots", operation_id = "list_snapshots", params(SnapshotQuery),
+    responses((status = 200, body = Snapshots), (status = 404), (status = 503)))]
+async fn list(
+    State(served): Served,
+    query: Result<Query<SnapshotQuery>, QueryRejection>,
+) -> Result<Json<Snapshots>, Problem> {
+    let query = query.map_err(|why| {
+        let detail = format!("{}: ask with volume alone", why.body_text());
+        Problem::new(StatusCode::BAD_REQUEST, detail)
+    })?;
+    off_thread(move || list_of(served.running(), query.volume.as_deref())).await
+}
+
+/// Makes a snapshot of each of the volumes, all of one instant.
+#[utoipa::path(post, path = "/v1/snapshots", operation_id = "create_snapshots",
+    request_body = SnapshotRequest,
+    responses((status = 200, body = SnapshotsDone), (status = 404), (status = 409),
+        (status = 422), (status = 503), (status = 507)))]
+async fn create(
+    State(served): Served,
+    Extension(caller): Extension<AdminCaller>,
+    request: Request,
+) -> Result<Json<SnapshotsDone>, Problem> {
+    let asked: SnapshotRequest = asked(request).await?;
+    off_thread(move || {
+        let volumes = volumes(served.running(), &asked.volumes)?;
+        snapshot::create(&volumes, &asked.name, now_unix_ms())?;
+        let done = line_of_each(&asked.volumes, |volume| {
+            format!("snapshot {} of volume {volume} is made", asked.name)
+        });
+        Ok::<_, Problem>(told(&served, &caller, "snapshot create", done))
+    })
+    .await
+}
+
+/// Gives a snapshot another name.
+#[utoipa::path(patch, path = "/v1/snapshots/{volume}/{name}", operation_id = "rename_snapshot",
+    params(("volume" = String, Path), ("name" = String, Path)), request_body = SnapshotName,
+    responses((status = 200, body = SnapshotsDone), (status = 409), (status = 422),
+        (status = 503), (status = 507)))]
+async fn rename(
+    State(served): Served,
+    Extension(caller): Extension<AdminCaller>,
+    NamedIn(volume, name): NamedIn,
+    request: Request,
+) -> Result<Json<SnapshotsDone>, Problem> {
+    let asked: SnapshotName = asked(request).await?;
+    off_thread(move || {
+        let found = find(served.running(), &volume)?;
+        snapshot::rename(&*found, &name, &asked.name)?;
+        let done = format!(
+            "snapshot {name} of volume {volume} is called {}",
+            asked.name
+        );
+        Ok::<_, Problem>(told(&served, &caller, "snapshot rename", vec![done]))
+    })
+    .await
+}
+
+/// Removes a snapshot.
+#[utoipa::path(delete, path = "/v1/snapshots/{volume}/{name}", operation_id = "remove_snapshot",
+    params(("volume" = String, Path), ("name" = String, Path)),
+    responses((status = 200, body = SnapshotsDone), (status = 409), (status = 503)))]
+async fn remove(
+    State(served): Served,
+    Extension(caller): Extension<AdminCaller>,
+    NamedIn(volume, name): NamedIn,
+) -> Result<Json<SnapshotsDone>, Problem> {
+    off_thread(move || {
+        let found = find(served.running(), &volume)?;
+        snapshot::remove(&*found, &name)?;
+        let done = format!("snapshot {name} of volume {volume} is removed");
+        Ok::<_, Problem>(told(&served, &caller, "snapshot rm", vec![done]))
+    })
+    .await
+}
+
+/// Has volumes hold what they held when their snapshots of a name were made.
+#[utoipa::path(post, path = "/v1/snapshots:rollback", operation_id = "roll_back_snapshots",
+    request_body = SnapshotRollback,
+    responses((status = 200, body = SnapshotsDone), (status = 404), (status = 409),
+        (status = 422), (status = 503), (status = 507)))]
+async fn rollback(
+    State(served): Served,
+    Extension(caller): Extension<AdminCaller>,
+    request: Request,
+) -> Result<Json<SnapshotsDone>, Problem> {
+    let asked: SnapshotRollback = asked(request).await?;
+    off_thread(move || {
+        let done = served.undisturbed(|| roll_back(served.running(), &asked))?;
+        Ok::<_, Problem>(told(&served, &caller, "snapshot rollback", done))
+    })
+    .await
+}
+
+async fn asked<T: DeserializeOwned>(request: Request) -> Result<T, Problem> {
+    let (_, body) = body_of(request).await?;
+    serde_json::from_slice(&body).map_err(|why| {
+        let detail = format!("the body does not say what is asked for: {why}");
+        Problem::new(StatusCode::BAD_REQUEST, detail)
+    })
+}
+
+fn now_unix_ms() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.map_or(0, |since| since.as_millis() as u64)
+}
+
+fn line_of_each(volumes: &[String], line: impl Fn(&str) -> String) -> Vec<String> {
+    volumes.iter().map(|volume| line(volume)).collect()
+}
+
+/// Tells what was done: to the log, the audit and whoever has asked.
+fn told(
+    served: &ServedFile,
+    caller: &AdminCaller,
+    verb: &str,
+    mut done: Vec<String>,
+) -> SnapshotsDone {
+    for line in &done {
+        tracing::info!(event = "snapshot", by = caller.name, "{line}");
+    }
+    if let Err(why) = served.record(verb, (caller.uid, caller.by()), &done) {
+        done.push(format!("this is not in the audit: {why}"));
+    }
+    SnapshotsDone { done }
+}
+
+fn find(running: &Running, name: &str) -> Result<Arc<dyn Volume>, Problem> {
+    let all = running.volumes();
+    let found = all.iter().find(|volume| volume.info().name == name);
+    found.cloned().ok_or_else(|| {
+        let names = all.iter().map(|volume| volume.info().name.clone());
+        unknown("volume", name, names.collect())
+    })
+}
+
+fn volumes(running: &Running, names: &[String]) -> Result<Vec<Arc<dyn Volume>>, Problem> {
+    if names.is_empty() || names.len() > VOLUMES_MAX {
+        let detail = format!("a request names 1 to {VOLUMES_MAX} volumes");
+        return Err(Problem::new(StatusCode::UNPROCESSABLE_ENTITY, detail));
+    }
+    names.iter().map(|name| find(running, name)).collect()
+}
+
+fn list_of(running: &Running, volume: Option<&str>) -> Result<Snapshots, Problem> {
+    let volumes = match volume {
+        Some(name) => vec![find(running, name)?],
+        None => running.volumes(),
+    };
+    let mut snapshots = Vec::new();
+    for volume in volumes {
+        let found = snapshot::list(&*volume)?.into_iter();
+        snapshots.extend(found.map(|found| Snapshot {
+            volume: volume.info().name.clone(),
+            name: found.name,
+            taken_unix_ms: found.taken_unix_ms,
+            size_bytes: found.size_bytes,
+            unique_bytes: found.unique_bytes,
+            damage: found.damage,
+        }));
+    }
+    Ok(Snapshots { snapshots })
+}
+
+/// Rolls volumes back while no host has them: they go away, and come again with what they
+/// held, so that no host goes on with what it knows of them.
+fn roll_back(running: &Running, asked: &SnapshotRollback) -> Result<Vec<String>, Problem> {
+    let volumes = volumes(running, &asked.volumes)?;
+    snapshot::expect_rollback(&volumes, &asked.name)?;
+    let plan = plan(running, &asked.volumes);
+    if !asked.disconnect && !plan.is_empty() {
+        return Err(NotApplied::Disturbs(plan).into());
+    }
+    for volume in &volumes {
+        if let Some(owner) = volume.base().owner() {
+            let error = ChangeError::PartOf(volume.info().name.clone(), owner);
+            return Err(Problem::new(StatusCode::CONFLICT, error.to_string()));
+        }
+    }
+    let uses = Uses::of(running, &asked.volumes);
+    let rolled_back = uses
+        .take_away(running)
+        .and_then(|()| snapshot::rollback(&volumes, &asked.name).map_err(Problem::from));
+    let given_back = uses.give_back(running);
+    rolled_back?;
+    let mut done = line_of_each(&asked.volumes, |volume| {
+        format!(
+            "volume {volume} holds what its snapshot {} holds",
+            asked.name
+        )
+    });
+    done.extend(plan.into_iter().map(|line| line.text));
+    done.extend(given_back);
+    Ok(done)
+}
+
+/// Which hosts lose volumes for a moment.
+fn plan(running: &Running, volumes: &[String]) -> Vec<PlanLine> {
+    let hosts = volume_hosts(running).into_iter();
+    let theirs = hosts.filter(|((_, volume), count)| *count > 0 && volumes.contains(volume));
+    let lines = theirs.map(|((protocol, volume), count)| {
+        let by = match protocol {
+            Protocol::NvmeTcp => "NVMe",
+            _ => protocol.name(),
+        };
+        PlanLine {
+            text: format!(
+                "volume {volume} goes away and comes again: hosts by {by} that have it: {count}"
+            ),
+            disturbs: true,
+        }
+    });
+    lines.collect()
+}
+
+/// What hosts have volumes by.
+struct Uses {
+    namespaces: Vec<(String, NamespaceSpec)>,
+    luns: Vec<(String, LunSpec)>,
+}
+
+impl Uses {
+    fn of(running: &Running, volumes: &[String]) -> Uses {
+        let served = running.served();
+        let mut uses = Uses {
+            namespaces: Vec::new(),
+            luns: Vec::new(),
+        };
+        for subsystem in served.subsystems {
+            let own = subsystem.namespaces.into_iter();
+            let own = own.filter(|namespace| volumes.contains(&namespace.volume));
+            let own = own.map(|namespace| (subsystem.nqn.clone(), namespace));
+            uses.namespaces.extend(own);
+        }
+        for target in served.targets {
+            let own = target.luns.into_iter();
+            let own = own.filter(|unit| volumes.contains(&unit.volume));
+            uses.luns
+                .extend(own.map(|unit| (target.target.name.clone(), unit)));
+        }
+        uses
+    }
+
+    /// When it returns no host has any of them.
+    fn take_away(&self, running: &Running) -> Result<(), Problem> {
+        let namespaces = self.namespaces.iter();
+        let namespaces = namespaces.map(|(nqn, namespace)| Change::RemoveNamespace {
+            nqn: nqn.clone(),
+            nsid: namespace.nsid,
+        });
+        let luns = self.luns.iter().map(|(name, unit)| Change::RemoveLun {
+            name: name.clone(),
+            lun: unit.lun,
+        });
+        for change in namespaces.chain(luns) {
+            running.change(change).map_err(|error| {
+                Problem::new(StatusCode::SERVICE_UNAVAILABLE, error.to_string())
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Gives hosts again what they had; what of it could not be, a line each.
+    fn give_back(&self, running: &Running) -> Vec<String> {
+        let namespaces = self.namespaces.iter().cloned();
+        let namespaces = namespaces.map(|(nqn, namespace)| Change::AddNamespace { nqn, namespace });
+        let luns = self.luns.iter().cloned();
+        let luns = luns.map(|(name, lun)| Change::AddLun { name, lun });
+        let failed = namespaces.chain(luns).filter_map(|change| {
+            match running.change(change) {
+                // It was not taken away.
+                Ok(()) | Err(ChangeError::Exists(..)) => None,
+                Err(error) => {
+                    tracing::error!(%error, "a volume that was rolled back is not served again");
+                    Some(format!("NOT SERVED again: {error}: restart weft"))
+                }
+            }
+        });
+        failed.collect()
+    }
+}
+
+impl From<SnapshotError> for Problem {
+    fn from(error: SnapshotError) -> Problem {
+        let is_full = |source: &std::io::Error| {
+            let errno = Errno::from_io_error(source);
+            matches!(errno, Some(Errno::NOSPC | Errno::DQUOT))
+        };
+        let status = match &error {
+            SnapshotError::Name(_) => StatusCode::UNPROCESSABLE_ENTITY,
+            SnapshotError::Unknown(..) => StatusCode::NOT_FOUND,
+            SnapshotError::System { source, .. } | SnapshotError::HalfRolledBack(_, _, source) => {
+                match is_full(source) {
+                    true => StatusCode::INSUFFICIENT_STORAGE,
+                    false => StatusCode::SERVICE_UNAVAILABLE,
+                }
+            }
+            SnapshotError::Busy(_) => StatusCode::SERVICE_UNAVAILABLE,
+            _ => StatusCode::CONFLICT,
+        };
+        Problem::new(status, error.to_string())
+    }
+}

@@ -1,0 +1,68 @@
+//! Snapshots of volumes.
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+/// A snapshot of a volume.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Snapshot {
+    /// The volume.
+    pub volume: String,
+    /// No other snapshot of the volume has it.
+    pub name: String,
+    /// When it was made, milliseconds since 1970.
+    pub taken_unix_ms: u64,
+    /// What the volume had then.
+    pub size_bytes: u64,
+    /// What it shares with nothing, and what goes when it is removed; `null` where the file
+    /// system does not tell.
+    pub unique_bytes: Option<u64>,
+    /// Why nothing can be made of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub damage: Option<String>,
+}
+
+/// Snapshots.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
+pub struct Snapshots {
+    /// By volume, of each the oldest first.
+    pub snapshots: Vec<Snapshot>,
+}
+
+/// Snapshots that are asked for: one of each volume, all of one instant.
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SnapshotRequest {
+    /// How each is called.
+    pub name: String,
+    /// The volumes.
+    pub volumes: Vec<String>,
+}
+
+/// Another name for a snapshot.
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SnapshotName {
+    /// No other snapshot of the volume has it.
+    pub name: String,
+}
+
+/// Volumes that are to hold what they held when their snapshots of a name were made.
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SnapshotRollback {
+    /// How each of the snapshots is called.
+    pub name: String,
+    /// The volumes.
+    pub volumes: Vec<String>,
+    /// Hosts that are connected may lose the volumes meanwhile.
+    #[serde(default)]
+    pub disconnect: bool,
+}
+
+/// What was done with snapshots.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
+pub struct SnapshotsDone {
+    /// A line each.
+    pub done: Vec<String>,
+}

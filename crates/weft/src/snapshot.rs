@@ -1,0 +1,169 @@
+//! Snapshots of volumes: `weft snapshot`.
+
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use admin::{Method, Request, encoded};
+use api::{SnapshotName, SnapshotRequest, SnapshotRollback, Snapshots, SnapshotsDone};
+use clap::{Args, Subcommand};
+use serde::Serialize;
+use tables::SNAPSHOTS;
+
+use crate::ask::{self, AskArgs};
+use crate::table;
+
+#[derive(Args)]
+pub struct SnapshotArgs {
+    #[command(subcommand)]
+    command: SnapshotCommand,
+}
+
+#[derive(Subcommand)]
+enum SnapshotCommand {
+    /// Make a snapshot of each of the volumes, all of one instant
+    Create {
+        /// What each snapshot is called
+        name: String,
+        /// The volumes
+        #[arg(required = true)]
+        volumes: Vec<String>,
+        #[command(flatten)]
+        ask: AskArgs,
+    },
+    /// List snapshots: when they were made, and what goes with each when it is removed
+    List {
+        /// Those of this volume alone
+        volume: Option<String>,
+        #[command(flatten)]
+        ask: AskArgs,
+    },
+    /// Remove the snapshots of a name, in any order
+    Rm {
+        /// What each snapshot is called
+        name: String,
+        /// The volumes
+        #[arg(required = true)]
+        volumes: Vec<String>,
+        #[command(flatten)]
+        ask: AskArgs,
+    },
+    /// Give the snapshots of a name another one
+    Rename {
+        /// What each snapshot is called
+        name: String,
+        /// What it is called from then on
+        to: String,
+        /// The volumes
+        #[arg(required = true)]
+        volumes: Vec<String>,
+        #[command(flatten)]
+        ask: AskArgs,
+    },
+    /// Have volumes hold what they held when their snapshots of a name were made: what was
+    /// written since is lost
+    Rollback {
+        /// What each snapshot is called
+        name: String,
+        /// The volumes
+        #[arg(required = true)]
+        volumes: Vec<String>,
+        /// Do it although hosts that have them lose them for a moment
+        #[arg(long)]
+        disconnect: bool,
+        #[command(flatten)]
+        ask: AskArgs,
+    },
+}
+
+/// Does what is asked for.
+pub fn run(arguments: &SnapshotArgs) -> io::Result<ExitCode> {
+    match &arguments.command {
+        SnapshotCommand::Create { name, volumes, ask } => {
+            let body = SnapshotRequest {
+                name: name.clone(),
+                volumes: volumes.clone(),
+            };
+            change(ask, Method::POST, "/v1/snapshots".to_owned(), Some(&body))
+        }
+        SnapshotCommand::List { volume, ask } => list(ask, volume.as_deref()),
+        SnapshotCommand::Rm { name, volumes, ask } => {
+            each(ask, &Method::DELETE, (name, volumes), None::<&()>)
+        }
+        SnapshotCommand::Rename {
+            name,
+            to,
+            volumes,
+            ask,
+        } => {
+            let body = SnapshotName { name: to.clone() };
+            each(ask, &Method::PATCH, (name, volumes), Some(&body))
+        }
+        SnapshotCommand::Rollback {
+            name,
+            volumes,
+            disconnect,
+            ask,
+        } => {
+            let body = SnapshotRollback {
+                name: name.clone(),
+                volumes: volumes.clone(),
+                disconnect: *disconnect,
+            };
+            let target = "/v1/snapshots:rollback".to_owned();
+            change(ask, Method::POST, target, Some(&body))
+        }
+    }
+}
+
+fn list(ask: &AskArgs, volume: Option<&str>) -> io::Result<ExitCode> {
+    let mut target = "/v1/snapshots".to_owned();
+    if let Some(volume) = volume {
+        target += &format!("?volume={}", encoded(volume));
+    }
+    ask::end(
+        ask,
+        ask::get(ask, &target),
+        |out, all: &Snapshots| match all.snapshots.is_empty() {
+            true => writeln!(out, "there is no snapshot"),
+            false => table::show(out, SNAPSHOTS, &all.snapshots),
+        },
+    )
+}
+
+/// Changes the snapshot of that name of one volume after another, up to one that is refused.
+fn each(
+    ask: &AskArgs,
+    method: &Method,
+    (name, volumes): (&str, &[String]),
+    body: Option<&impl Serialize>,
+) -> io::Result<ExitCode> {
+    for volume in volumes {
+        let place = format!("/v1/snapshots/{}/{}", encoded(volume), encoded(name));
+        let code = change(ask, method.clone(), place, body)?;
+        if code != ExitCode::SUCCESS {
+            return Ok(code);
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn change(
+    ask: &AskArgs,
+    method: Method,
+    target: String,
+    body: Option<&impl Serialize>,
+) -> io::Result<ExitCode> {
+    let request = Request {
+        method,
+        target,
+        body: body.map_or(String::new(), |body| {
+            serde_json::to_string(body).expect("texts and a yes or no")
+        }),
+        ..Request::default()
+    };
+    let asked = ask::ask(ask, &request, None);
+    ask::end(ask, asked, |out, answer: &SnapshotsDone| {
+        let mut lines = answer.done.iter();
+        lines.try_for_each(|line| writeln!(out, "{line}"))
+    })
+}
