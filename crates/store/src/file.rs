@@ -48,7 +48,7 @@ use crate::locks::{Caller, Claim, Locks};
 use crate::lost::Lost;
 use crate::null::{ZEROS_BYTES, zeros};
 use crate::problem::{Problem, no_memory};
-use crate::snapshot::{SnapshotFolder, SnapshotMedium, Snapshots};
+use crate::snapshot::{SnapshotFolder, SnapshotMedium, Snapshots, expose};
 use crate::task::{FileStep, FileTask, TaskWait};
 use crate::{
     Base, Error, Extent, Io, Progress, Range, ResizeError, Space, Spec, State, Task, Volume, block,
@@ -126,6 +126,23 @@ impl File {
             Arc::new(file.into()),
         )?;
         Ok(File { direct, ..volume })
+    }
+
+    /// The snapshot in the folder at `path`, of which nothing is changed.
+    pub(crate) fn open_snapshot(spec: &Spec, path: &Path) -> Result<File, Problem> {
+        let spec = Spec {
+            read_only: true,
+            ..spec.clone()
+        };
+        let found = expose(&spec, path)?;
+        let state = State::in_file(&spec, found.uuid, None, None)?;
+        let base = Base::new(spec.info(found.uuid, true), found.size_bytes);
+        let file = Arc::new(found.file.into());
+        let file = File::new(base.with_state(state), path, Below::File, file)?;
+        for range in found.unreadable {
+            file.base.kept().unreadable.add(range.offset, range.len);
+        }
+        Ok(file)
     }
 
     /// On an open descriptor, of which nothing is asked but through [`FileIo`] and what its

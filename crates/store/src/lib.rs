@@ -4,16 +4,17 @@
 //! reactors at once, never blocks them and holds no state of an I/O: what a
 //! started I/O still needs is a [`Task`] that its driver keeps.
 //!
-//! | kind     | reads                      | writes    | lasts                                   |
-//! |----------|----------------------------|-----------|-----------------------------------------|
-//! | `null`   | zeros                      | discarded | nothing                                 |
-//! | `ram`    | its own memory             | into it   | as long as the process                  |
-//! | `file`   | through `FileIo`           | likewise  | flushed data outlives a machine's crash |
-//! | `block`  | likewise                   | likewise  | likewise                                |
-//! | `slice`  | a range of another volume  | likewise  | as long as that                         |
-//! | `concat` | volumes, end to end        | likewise  | as long as all of them                  |
-//! | `stripe` | volumes, chunks in turn    | likewise  | likewise                                |
-//! | `delay`  | another volume, later      | likewise  | as long as that                         |
+//! | kind       | reads                     | writes    | lasts                                   |
+//! |------------|---------------------------|-----------|-----------------------------------------|
+//! | `null`     | zeros                     | discarded | nothing                                 |
+//! | `ram`      | its own memory            | into it   | as long as the process                  |
+//! | `file`     | through `FileIo`          | likewise  | flushed data outlives a machine's crash |
+//! | `block`    | likewise                  | likewise  | likewise                                |
+//! | `slice`    | a range of another volume | likewise  | as long as that                         |
+//! | `concat`   | volumes, end to end       | likewise  | as long as all of them                  |
+//! | `stripe`   | volumes, chunks in turn   | likewise  | likewise                                |
+//! | `delay`    | another volume, later     | likewise  | as long as that                         |
+//! | `snapshot` | a snapshot of a file      | none      | as long as the snapshot                 |
 #![forbid(unsafe_code)]
 
 mod base;

@@ -14,10 +14,10 @@ use crate::null::Null;
 use crate::over::{self, PARTS_MAX, PartInfo};
 use crate::problem::{OpenError, Problem, no_memory};
 use crate::ram::Ram;
-use crate::snapshot::SnapshotMedium;
+use crate::snapshot::{Exposed, SnapshotMedium};
 use crate::spec::{BLOCK_SIZES, Kind, SIZE_MAX_BYTES, Settings, Spec, beside};
 use crate::state::Former;
-use crate::{Base, Info, State, Volume, block, identity, memory, regular, state};
+use crate::{Base, Info, State, Volume, block, identity, memory, regular, snapshot, state};
 
 /// A kind of volume: its word, and how it is opened.
 pub struct KindRow {
@@ -124,6 +124,26 @@ pub const KINDS: &[KindRow] = &[
             let (file, uuid, size_bytes) = block::open(spec, path)?;
             DirectFile::open(spec, path, &file)?;
             let found = VolumeFound::new(spec, uuid, None);
+            Ok(VolumeFound {
+                size_bytes,
+                ..found
+            })
+        },
+    },
+    KindRow {
+        name: "snapshot",
+        path: Some("disk0.img.snapshots/monday"),
+        has_own_size: true,
+        parts: NONE,
+        own_keys: &[],
+        has_state_beside: false,
+        open: |spec, path, _| Ok(Arc::new(File::open_snapshot(spec, path)?)),
+        examine: |spec, path, _| {
+            let Exposed {
+                uuid, size_bytes, ..
+            } = snapshot::expose(spec, path)?;
+            let mut found = VolumeFound::new(spec, uuid, None);
+            found.info.read_only = true;
             Ok(VolumeFound {
                 size_bytes,
                 ..found

@@ -319,6 +319,24 @@ pub enum Problem {
         /// What the file is to keep if there shall be none.
         record: String,
     },
+    /// There is no snapshot.
+    #[error(
+        "{} is no folder of a snapshot: `weft snapshot list` has those that there are, in the folder \
+         beside the volume's file whose name ends in `.snapshots`",
+        .0.display()
+    )]
+    NoSnapshot(PathBuf),
+    /// A snapshot is not as it was made: why.
+    #[error("the snapshot {} is damaged: {}", .0.display(), .1)]
+    DamagedSnapshot(PathBuf, String),
+    /// Blocks of another size than the volume had when the snapshot was made.
+    #[error("the snapshot {} has blocks of {block_bytes} bytes: set block_bytes to that", .path.display())]
+    SnapshotBlock {
+        /// Its folder.
+        path: PathBuf,
+        /// What the volume had.
+        block_bytes: u32,
+    },
     /// A rollback that was interrupted cannot be brought to its end.
     #[error("{0}")]
     Snapshot(SnapshotError),

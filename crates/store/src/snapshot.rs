@@ -10,6 +10,7 @@
 //! between.
 
 mod error;
+mod exposed;
 mod folder;
 mod record;
 
@@ -28,6 +29,7 @@ use crate::unreadable::RANGES_MAX;
 use crate::{Base, Range, Volume};
 
 pub use error::SnapshotError;
+pub(crate) use exposed::{Exposed, expose};
 pub(crate) use folder::SnapshotFolder;
 pub use folder::{SnapshotData, SnapshotMedium};
 use record::SnapshotRecord;
@@ -131,7 +133,7 @@ pub fn remove(volume: &dyn Volume, name: &str) -> Result<(), SnapshotError> {
     part.expect(name)?;
     part.expect_no_rollback_to(name)?;
     let removed = part.medium().remove(name);
-    removed.map_err(part.system(format!("remove the snapshot \"{name}\"")))
+    removed.map_err(|error| part.cannot_change("remove", name, error))
 }
 
 /// Calls a snapshot `to` from now on. Blocks.
@@ -146,7 +148,7 @@ pub fn rename(volume: &dyn Volume, name: &str, to: &str) -> Result<(), SnapshotE
     part.expect_no(to)?;
     part.expect_no_rollback_to(name)?;
     let renamed = part.medium().rename(name, to);
-    renamed.map_err(part.system(format!("rename the snapshot \"{name}\"")))
+    renamed.map_err(|error| part.cannot_change("rename", name, error))
 }
 
 /// Whether each of the volumes may be rolled back to its snapshot of that name. Blocks.
@@ -253,6 +255,13 @@ impl<'v> SnapshotVolume<'v> {
             volume,
             action,
             source,
+        }
+    }
+
+    fn cannot_change(&self, action: &str, name: &str, error: io::Error) -> SnapshotError {
+        match Errno::from_io_error(&error) {
+            Some(Errno::BUSY) => SnapshotError::Served(self.name(), name.to_owned()),
+            _ => self.system(format!("{action} the snapshot \"{name}\""))(error),
         }
     }
 

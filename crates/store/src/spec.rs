@@ -221,6 +221,11 @@ impl Kind {
         Kind::at("block", path)
     }
 
+    /// The snapshot of a file volume whose folder is at the path: nothing of it changes.
+    pub fn snapshot(path: impl Into<PathBuf>) -> Kind {
+        Kind::at("snapshot", path)
+    }
+
     /// A range of the volume of a name, from a byte on.
     pub fn slice(of: &str, offset_bytes: u64) -> Kind {
         Kind::over("slice", &[of], Settings::Slice { offset_bytes })

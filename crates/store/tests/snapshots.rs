@@ -12,11 +12,16 @@ use common::*;
 use needs::needs;
 use reactor::Choice;
 use store::snapshot::{self, SnapshotError};
-use store::{Spec, Volume, open};
+use store::{Error, Io, Kind, Problem, Spec, Volume, open};
 use testkit::Mounted;
 
 const SIZE: u64 = 4 << 20;
 const BLOCK: usize = 4096;
+
+/// Why a volume cannot be opened.
+fn problem_of(spec: &Spec) -> Problem {
+    open(spec).err().expect("it is refused").problem
+}
 
 /// A file system with two volumes on it.
 struct Volumes {
@@ -293,6 +298,58 @@ fn remains_of_a_crash_go_when_the_volume_is_opened() {
     assert_eq!(volumes.byte(0), 0);
     assert!(!folder.join(".rollback").exists());
     snapshot::remove(&*volumes.all[0], "one").unwrap();
+}
+
+#[needs(loop_device, mount, program("mkfs.xfs"))]
+#[test]
+fn snapshot_is_a_volume_of_which_nothing_is_changed() {
+    let mut volumes = Volumes::on("mkfs.xfs");
+    volumes.fill(1);
+    let mark = Io::MarkUnreadable {
+        offset: 0,
+        len: 512,
+    };
+    run(&*volumes.all[0], &mut volumes.files, mark).unwrap();
+    snapshot::create(&volumes.all[..1], "one", 7).unwrap();
+    volumes.fill(2);
+    write(&*volumes.all[0], &mut volumes.files, 0, &[3; 512], false).unwrap();
+    let place = volumes.folder(0).join("one");
+    let shown = Spec::new("shown", Kind::snapshot(&place), 0, 512);
+    let examined = store::examine(&shown).unwrap();
+    let volume = open(&shown).unwrap();
+    assert_eq!(examined.info, *volume.info());
+    assert_eq!(volume.size_bytes(), SIZE);
+    assert!(volume.info().read_only);
+    assert_ne!(volume.info().uuid, volumes.all[0].info().uuid);
+    let held = read(&*volume, &mut volumes.files, SIZE / 4, BLOCK).unwrap();
+    assert!(held.iter().all(|&byte| byte == 1));
+    let marked = read(&*volume, &mut volumes.files, 0, 512);
+    assert_eq!(marked, Err(Error::Unreadable), "as it was then");
+    let written = write(&*volume, &mut volumes.files, 0, &[0; 512], false);
+    assert_eq!(written, Err(Error::ReadOnly));
+
+    for refused in [
+        snapshot::remove(&*volumes.all[0], "one").unwrap_err(),
+        snapshot::rename(&*volumes.all[0], "one", "two").unwrap_err(),
+    ] {
+        assert!(matches!(refused, SnapshotError::Served(..)), "{refused}");
+    }
+    let uuid = volume.info().uuid;
+    drop(volume);
+    snapshot::rename(&*volumes.all[0], "one", "two").unwrap();
+    let told = problem_of(&shown);
+    assert!(matches!(told, Problem::NoSnapshot(_)), "{told:?}");
+    let shown = |block_bytes, size_bytes| {
+        let place = volumes.folder(0).join("two");
+        Spec::new("shown", Kind::snapshot(place), size_bytes, block_bytes)
+    };
+    assert_eq!(open(&shown(512, SIZE)).unwrap().info().uuid, uuid);
+    let told = [shown(4096, 0), shown(512, 2 * SIZE)].map(|spec| problem_of(&spec));
+    assert!(matches!(told[0], Problem::SnapshotBlock { .. }), "{told:?}");
+    assert!(matches!(told[1], Problem::FileSize { .. }), "{told:?}");
+    fs::write(volumes.folder(0).join("two").join("record"), "damaged").unwrap();
+    let told = problem_of(&shown(512, 0));
+    assert!(matches!(told, Problem::DamagedSnapshot(..)), "{told:?}");
 }
 
 #[test]

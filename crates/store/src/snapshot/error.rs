@@ -70,6 +70,12 @@ pub enum SnapshotError {
         /// What it had.
         had_bytes: u64,
     },
+    /// It is a volume of its own.
+    #[error(
+        "snapshot \"{1}\" of volume \"{0}\" is served as a volume of the kind \"snapshot\": remove \
+         that volume first"
+    )]
+    Served(String, String),
     /// A rollback to it was interrupted.
     #[error(
         "a rollback of volume \"{0}\" to its snapshot \"{1}\" was interrupted: open the volume \
@@ -122,6 +128,7 @@ fn instead(kind: &str) -> &'static str {
         "slice" | "concat" | "stripe" | "delay" => {
             "take one of all volumes that it is made of, at once"
         }
+        "snapshot" => "it never changes",
         _ => "a `file` volume on XFS, Btrfs or bcachefs has",
     }
 }

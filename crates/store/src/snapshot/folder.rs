@@ -5,7 +5,7 @@
 //! it is there whole or not at all. Names that begin with a dot are of what is half made or
 //! half removed, and of a rollback that is under way.
 
-use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
+use std::fs::{self, DirBuilder, File, OpenOptions, Permissions, TryLockError};
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
@@ -14,6 +14,7 @@ use std::sync::Arc;
 
 use reactor::DiskFile;
 use rustix::fs::{CWD, RenameFlags, renameat_with};
+use rustix::io::Errno;
 use tracing::warn;
 
 use super::check_name;
@@ -23,12 +24,12 @@ use crate::state::folder;
 
 /// What comes after the path of a volume's file.
 const SUFFIX: &str = ".snapshots";
-const DATA: &str = "data";
-const RECORD: &str = "record";
+pub(super) const DATA: &str = "data";
+pub(super) const RECORD: &str = "record";
 /// The file that names the snapshot of a rollback under way.
 const PENDING: &str = ".rollback";
 /// No record is larger: room for as many ranges as there may be.
-const RECORD_BYTES_MAX: u64 = 8 << 20;
+pub(super) const RECORD_BYTES_MAX: u64 = 8 << 20;
 
 /// The data of a snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,10 +66,10 @@ pub trait SnapshotMedium: Send + Sync {
     /// Takes away what was prepared, taken or kept.
     fn discard(&self, name: &str);
 
-    /// Removes one. On the disk when it returns.
+    /// Removes one. On the disk when it returns. EBUSY where it is served as a volume.
     fn remove(&self, name: &str) -> io::Result<()>;
 
-    /// Calls one `to`. On the disk when it returns.
+    /// Calls one `to`. On the disk when it returns. EBUSY likewise.
     fn rename(&self, name: &str, to: &str) -> io::Result<()>;
 
     /// The one that is to take the place of what the file holds.
@@ -122,6 +123,19 @@ impl SnapshotFolder {
     /// writes from that of the volume.
     fn opened_anew(&self) -> io::Result<File> {
         File::open(format!("/proc/self/fd/{}", self.file.as_fd().as_raw_fd()))
+    }
+
+    /// Fails where it is served as a volume of its own, which relies on its place.
+    fn expect_unused(&self, name: &str) -> io::Result<()> {
+        match File::open(self.place(name).join(DATA)) {
+            // There is nothing to serve.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            data => match data?.try_lock() {
+                Err(TryLockError::WouldBlock) => Err(Errno::BUSY.into()),
+                Err(TryLockError::Error(error)) => Err(error),
+                Ok(()) => Ok(()),
+            },
+        }
     }
 
     /// Moves a folder to a place where nothing is. Where that cannot be made durable it is
@@ -249,10 +263,12 @@ impl SnapshotMedium for SnapshotFolder {
     }
 
     fn remove(&self, name: &str) -> io::Result<()> {
+        self.expect_unused(name)?;
         self.take_away(&self.place(name), name)
     }
 
     fn rename(&self, name: &str, to: &str) -> io::Result<()> {
+        self.expect_unused(name)?;
         self.move_durably(&self.place(name), &self.place(to))
     }
 

@@ -14,7 +14,7 @@ pub(super) struct SnapshotRecord {
     pub(super) volume: String,
     pub(super) taken_unix_ms: u64,
     pub(super) size_bytes: u64,
-    block_bytes: u32,
+    pub(super) block_bytes: u32,
     /// First byte and number of bytes of each range that was marked.
     unreadable: Vec<(u64, u64)>,
 }
