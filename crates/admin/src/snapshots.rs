@@ -1,19 +1,22 @@
 //! Snapshots of volumes: made, listed, renamed, removed, and rolled back to.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use api::{
-    PlanLine, Protocol, Snapshot, SnapshotName, SnapshotRequest, SnapshotRollback, Snapshots,
-    SnapshotsDone,
+    PlanLine, Protocol, Snapshot, SnapshotClone, SnapshotName, SnapshotRequest, SnapshotRollback,
+    Snapshots, SnapshotsDone,
 };
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query, Request, State};
 use axum::http::StatusCode;
 use axum::{Extension, Json};
+use control::{Edit, ObjectPath, edit};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
-use server::{Change, ChangeError, LunSpec, NamespaceSpec, Running};
+use serde_json::json;
+use server::{Change, ChangeError, LunSpec, NamespaceSpec, Running, check};
 use store::snapshot::{self, SnapshotError};
 use store::{Errno, Volume};
 use utoipa::IntoParams;
@@ -22,11 +25,12 @@ use utoipa_axum::routes;
 
 use crate::access::AdminCaller;
 use crate::body::{NamedIn, body_of};
+use crate::config::turn;
 use crate::connections::unknown;
 use crate::off_thread::{Served, off_thread};
 use crate::problem::Problem;
 use crate::refused::NotApplied;
-use crate::served::ServedFile;
+use crate::served::{ChangeAsked, ServedFile};
 use crate::volume_hosts::volume_hosts;
 
 /// Volumes that one request names at most.
@@ -37,6 +41,7 @@ pub(crate) fn routes() -> OpenApiRouter<Arc<ServedFile>> {
         .routes(routes!(list, create))
         .routes(routes!(rename, remove))
         .routes(routes!(rollback))
+        .routes(routes!(clone))
 }
 
 #[derive(Debug, Deserialize, IntoParams)]
@@ -143,6 +148,25 @@ async fn rollback(
     .await
 }
 
+/// Makes a volume of a snapshot, of which it is independent, and adds it to the configuration.
+#[utoipa::path(post, path = "/v1/snapshots:clone", operation_id = "clone_snapshot",
+    request_body = SnapshotClone,
+    responses((status = 200, body = SnapshotsDone), (status = 404), (status = 409),
+        (status = 422), (status = 503), (status = 507)))]
+async fn clone(
+    State(served): Served,
+    Extension(caller): Extension<AdminCaller>,
+    request: Request,
+) -> Result<Json<SnapshotsDone>, Problem> {
+    let asked: SnapshotClone = asked(request).await?;
+    let turn = turn(&served).await?;
+    off_thread(move || {
+        let _turn = turn;
+        clone_of(&served, &caller, &asked)
+    })
+    .await
+}
+
 async fn asked<T: DeserializeOwned>(request: Request) -> Result<T, Problem> {
     let (_, body) = body_of(request).await?;
     serde_json::from_slice(&body).map_err(|why| {
@@ -211,6 +235,49 @@ fn list_of(running: &Running, volume: Option<&str>) -> Result<Snapshots, Problem
         }));
     }
     Ok(Snapshots { snapshots })
+}
+
+fn clone_of(
+    served: &ServedFile,
+    caller: &AdminCaller,
+    asked: &SnapshotClone,
+) -> Result<SnapshotsDone, Problem> {
+    let wrong = |why| Problem::new(StatusCode::UNPROCESSABLE_ENTITY, why);
+    check::volume_name(&asked.to).map_err(wrong)?;
+    let volume = find(served.running(), &asked.volume)?;
+    let beside = snapshot::beside(&*volume, &asked.to);
+    let path = match asked.path.as_ref().map(PathBuf::from).or(beside) {
+        Some(path) if path.is_absolute() => path,
+        _ => return Err(wrong("`path` is an absolute path of a file".to_owned())),
+    };
+    let cloned = snapshot::clone_to(&*volume, &asked.name, &path)?;
+    let fields = json!({
+        "kind": "file",
+        "path": path,
+        "size": cloned.size_bytes,
+        "block_bytes": cloned.block_bytes,
+    });
+    let added = Edit::Add {
+        object: ObjectPath::new("volume", &[&asked.to]),
+        fields: fields.as_object().cloned().unwrap_or_default(),
+    };
+    let change = ChangeAsked {
+        verb: format!("snapshot clone {} of {}", asked.name, asked.volume),
+        uid: caller.uid,
+        by: caller.by(),
+        role: caller.role,
+        ..ChangeAsked::default()
+    };
+    let changed = served.change(&change, |document| {
+        edit(&document.text, &[added]).map_err(NotApplied::Edit)
+    });
+    match changed {
+        Ok(changed) => Ok(SnapshotsDone { done: changed.done }),
+        Err(refusal) => {
+            snapshot::discard_clone(&path);
+            Err(refusal.into())
+        }
+    }
 }
 
 /// Rolls volumes back while no host has them: they go away, and come again with what they

@@ -40,7 +40,8 @@ pub use rates::FigureSample;
 pub use refusals::{RefusalSummary, Refusals};
 pub use self_test::{SelfTest, SelfTestOutcome, SelfTestRequest};
 pub use snapshots::{
-    Snapshot, SnapshotName, SnapshotRequest, SnapshotRollback, Snapshots, SnapshotsDone,
+    Snapshot, SnapshotClone, SnapshotName, SnapshotRequest, SnapshotRollback, Snapshots,
+    SnapshotsDone,
 };
 pub use status::{AdminPlaces, LastChange, Listener, TargetStatus};
 

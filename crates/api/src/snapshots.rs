@@ -60,6 +60,21 @@ pub struct SnapshotRollback {
     pub disconnect: bool,
 }
 
+/// A volume that is to be made of a snapshot.
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SnapshotClone {
+    /// The volume that the snapshot is of.
+    pub volume: String,
+    /// The snapshot.
+    pub name: String,
+    /// How the new volume is called.
+    pub to: String,
+    /// Its file; `null`: beside that of the volume, with the name of the new one.
+    #[serde(default)]
+    pub path: Option<String>,
+}
+
 /// What was done with snapshots.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
 pub struct SnapshotsDone {

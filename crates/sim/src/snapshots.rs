@@ -3,8 +3,10 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::path::Path;
 use std::sync::{Arc, Mutex};
 
+use store::Range;
 use store::snapshot::{SnapshotData, SnapshotMedium};
 
 #[derive(Default)]
@@ -70,6 +72,10 @@ impl SnapshotMedium for SimSnapshots {
     }
 
     fn rename(&self, _: &str, _: &str) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    fn clone_to(&self, _: &str, _: &Path, _: &[Range]) -> io::Result<()> {
         Err(io::ErrorKind::Unsupported.into())
     }
 

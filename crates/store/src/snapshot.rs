@@ -15,7 +15,9 @@ mod folder;
 mod record;
 
 use std::collections::BTreeMap;
+use std::fs;
 use std::io;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -26,7 +28,7 @@ use uuid::Uuid;
 use crate::locks::{Claim, HeldRange, Locks};
 use crate::lost::Lost;
 use crate::unreadable::RANGES_MAX;
-use crate::{Base, Range, Volume};
+use crate::{Base, Range, Volume, spec};
 
 pub use error::SnapshotError;
 pub(crate) use exposed::{Exposed, expose};
@@ -149,6 +151,48 @@ pub fn rename(volume: &dyn Volume, name: &str, to: &str) -> Result<(), SnapshotE
     part.expect_no_rollback_to(name)?;
     let renamed = part.medium().rename(name, to);
     renamed.map_err(|error| part.cannot_change("rename", name, error))
+}
+
+/// What a clone has to be as a volume of the kind `file`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ClonedFile {
+    /// What it holds.
+    pub size_bytes: u64,
+    /// Bytes of a logical block.
+    pub block_bytes: u32,
+}
+
+/// Makes a file at `path` that holds what a snapshot holds and shares its blocks: a `file`
+/// volume of its own, which needs neither the snapshot nor its volume. On the disk when it
+/// returns. Blocks.
+///
+/// # Errors
+/// Why there is no such file, or that something was there before.
+pub fn clone_to(volume: &dyn Volume, name: &str, path: &Path) -> Result<ClonedFile, SnapshotError> {
+    let part = SnapshotVolume::try_of(volume)?;
+    let _changing = part.change();
+    part.expect(name)?;
+    let damaged = |why| SnapshotError::Damaged(part.name(), name.to_owned(), why);
+    let record = part.whole(name).map_err(damaged)?;
+    let cloned = part.medium().clone_to(name, path, &record.unreadable());
+    let action = format!("clone the snapshot \"{name}\" to {}", path.display());
+    cloned.map_err(part.system(action))?;
+    Ok(ClonedFile {
+        size_bytes: record.size_bytes,
+        block_bytes: record.block_bytes,
+    })
+}
+
+/// A file beside that of a volume for a clone of that name, if the volume has a path.
+pub fn beside(volume: &dyn Volume, name: &str) -> Option<PathBuf> {
+    volume.snapshots()?.medium.beside(name)
+}
+
+/// Takes away what [`clone_to`] has made. Blocks.
+pub fn discard_clone(path: &Path) {
+    for path in [spec::beside(path), path.to_owned()] {
+        let _ = fs::remove_file(path);
+    }
 }
 
 /// Whether each of the volumes may be rolled back to its snapshot of that name. Blocks.

@@ -4,6 +4,7 @@ mod common;
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::slice;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
@@ -352,14 +353,63 @@ fn snapshot_is_a_volume_of_which_nothing_is_changed() {
     assert!(matches!(told, Problem::DamagedSnapshot(..)), "{told:?}");
 }
 
+#[needs(loop_device, mount, program("mkfs.xfs"))]
+#[test]
+fn clone_is_a_volume_of_its_own() {
+    let mut volumes = Volumes::on("mkfs.xfs");
+    volumes.fill(1);
+    let mark = Io::MarkUnreadable {
+        offset: 0,
+        len: 512,
+    };
+    run(&*volumes.all[0], &mut volumes.files, mark).unwrap();
+    snapshot::create(&volumes.all[..1], "one", 7).unwrap();
+    let path = snapshot::beside(&*volumes.all[0], "c").unwrap();
+    assert_eq!(path, volumes.paths[0].with_file_name("c"));
+    let cloned = snapshot::clone_to(&*volumes.all[0], "one", &path).unwrap();
+    assert_eq!((cloned.size_bytes, cloned.block_bytes), (SIZE, 512));
+    let again = snapshot::clone_to(&*volumes.all[0], "one", &path).unwrap_err();
+    assert!(again.to_string().contains("exists"), "{again}");
+    snapshot::remove(&*volumes.all[0], "one").unwrap();
+
+    let clone = open(&spec_of(&path)).unwrap();
+    assert_ne!(clone.info().uuid, volumes.all[0].info().uuid);
+    let held = read(&*clone, &mut volumes.files, SIZE / 4, BLOCK).unwrap();
+    assert!(held.iter().all(|&byte| byte == 1));
+    let marked = read(&*clone, &mut volumes.files, 0, 512);
+    assert_eq!(marked, Err(Error::Unreadable), "as it was then");
+    write(&*clone, &mut volumes.files, SIZE / 4, &[5; BLOCK], true).unwrap();
+    assert_eq!(volumes.byte(0), 1, "its blocks are its own");
+    // Clones of clones.
+    for depth in 0..20 {
+        let last = if depth == 0 {
+            "c".to_owned()
+        } else {
+            format!("c{depth}")
+        };
+        let last = open(&spec_of(&path.with_file_name(last)));
+        let last = match depth {
+            0 => clone.clone(),
+            _ => last.unwrap(),
+        };
+        snapshot::create(slice::from_ref(&last), "s", 1).unwrap();
+        let next = path.with_file_name(format!("c{}", depth + 1));
+        snapshot::clone_to(&*last, "s", &next).unwrap();
+        snapshot::remove(&*last, "s").unwrap();
+    }
+    let last = open(&spec_of(&path.with_file_name("c20"))).unwrap();
+    let held = read(&*last, &mut volumes.files, SIZE / 4, BLOCK).unwrap();
+    assert!(held.iter().all(|&byte| byte == 5));
+}
+
 #[test]
 fn names_and_kinds_that_cannot_be_are_told() {
     let ram = open(&spec(store::Kind::RAM, SIZE, 512)).unwrap();
     for name in ["", ".", "..", ".x", "a/b", "a b", "ä", &"x".repeat(65)] {
-        let refused = snapshot::create(&[ram.clone()], name, 0).unwrap_err();
+        let refused = snapshot::create(slice::from_ref(&ram), name, 0).unwrap_err();
         assert!(matches!(refused, SnapshotError::Name(_)), "{refused}");
     }
-    let refused = snapshot::create(&[ram.clone()], "a-1_b.c", 0).unwrap_err();
+    let refused = snapshot::create(slice::from_ref(&ram), "a-1_b.c", 0).unwrap_err();
     assert!(matches!(refused, SnapshotError::Kind(..)), "{refused}");
     assert!(snapshot::list(&*ram).unwrap().is_empty());
 }

@@ -1,10 +1,13 @@
 //! Snapshots of volumes: `weft snapshot`.
 
-use std::io::{self, Write};
+use std::io;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use admin::{Method, Request, encoded};
-use api::{SnapshotName, SnapshotRequest, SnapshotRollback, Snapshots, SnapshotsDone};
+use api::{
+    SnapshotClone, SnapshotName, SnapshotRequest, SnapshotRollback, Snapshots, SnapshotsDone,
+};
 use clap::{Args, Subcommand};
 use serde::Serialize;
 use tables::SNAPSHOTS;
@@ -59,6 +62,21 @@ enum SnapshotCommand {
         #[command(flatten)]
         ask: AskArgs,
     },
+    /// Make a volume of a snapshot, which may be written and needs neither the snapshot nor its
+    /// volume, and add it to the configuration
+    Clone {
+        /// The snapshot
+        name: String,
+        /// The volume that it is of
+        volume: String,
+        /// What the new volume is called
+        to: String,
+        /// Its file; default: beside that of the volume, with the name of the new one
+        #[arg(long, value_name = "FILE")]
+        path: Option<PathBuf>,
+        #[command(flatten)]
+        ask: AskArgs,
+    },
     /// Have volumes hold what they held when their snapshots of a name were made: what was
     /// written since is lost
     Rollback {
@@ -97,6 +115,27 @@ pub fn run(arguments: &SnapshotArgs) -> io::Result<ExitCode> {
         } => {
             let body = SnapshotName { name: to.clone() };
             each(ask, &Method::PATCH, (name, volumes), Some(&body))
+        }
+        SnapshotCommand::Clone {
+            name,
+            volume,
+            to,
+            path,
+            ask,
+        } => {
+            let path = path.as_ref().map(std::path::absolute).transpose()?;
+            let body = SnapshotClone {
+                volume: volume.clone(),
+                name: name.clone(),
+                to: to.clone(),
+                path: path.map(|path| path.display().to_string()),
+            };
+            change(
+                ask,
+                Method::POST,
+                "/v1/snapshots:clone".to_owned(),
+                Some(&body),
+            )
         }
         SnapshotCommand::Rollback {
             name,

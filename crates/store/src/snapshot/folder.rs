@@ -18,9 +18,11 @@ use rustix::io::Errno;
 use tracing::warn;
 
 use super::check_name;
+use crate::identity::FileIdentity;
 use crate::regular::followed;
 use crate::spec::with_suffix;
 use crate::state::folder;
+use crate::{Kind, Range, Spec, State};
 
 /// What comes after the path of a volume's file.
 const SUFFIX: &str = ".snapshots";
@@ -71,6 +73,15 @@ pub trait SnapshotMedium: Send + Sync {
 
     /// Calls one `to`. On the disk when it returns. EBUSY likewise.
     fn rename(&self, name: &str, to: &str) -> io::Result<()>;
+
+    /// A file beside that of the volume with that name, if it has a path.
+    fn beside(&self, _name: &str) -> Option<PathBuf> {
+        None
+    }
+
+    /// Makes a file at `path`, where nothing is, that holds what one holds, with these ranges
+    /// marked as unreadable. On the disk when it returns.
+    fn clone_to(&self, name: &str, path: &Path, unreadable: &[Range]) -> io::Result<()>;
 
     /// The one that is to take the place of what the file holds.
     fn pending(&self) -> io::Result<Option<String>>;
@@ -270,6 +281,47 @@ impl SnapshotMedium for SnapshotFolder {
     fn rename(&self, name: &str, to: &str) -> io::Result<()> {
         self.expect_unused(name)?;
         self.move_durably(&self.place(name), &self.place(to))
+    }
+
+    fn beside(&self, name: &str) -> Option<PathBuf> {
+        let file = self.path.with_extension("");
+        let name = match file.extension() {
+            Some(extension) => format!("{name}.{}", extension.to_string_lossy()),
+            None => name.to_owned(),
+        };
+        Some(file.with_file_name(name))
+    }
+
+    fn clone_to(&self, name: &str, path: &Path, unreadable: &[Range]) -> io::Result<()> {
+        // Before anything is made: what lies there may be a volume, with a state file.
+        if path.symlink_metadata().is_ok() {
+            return Err(Errno::EXIST.into());
+        }
+        let data = File::open(self.place(name).join(DATA))?;
+        let spec = Spec::new("", Kind::file(path), 0, 512);
+        let half = with_suffix(path, ".clone");
+        let mut options = OpenOptions::new();
+        let options = options.read(true).write(true).create_new(true).mode(0o600);
+        let file = options.open(&half)?;
+        let cloned = || {
+            reactor::clone_range((data.as_fd(), 0), (file.as_fd(), 0), 0)?;
+            let mut identity = FileIdentity::made(&file, &spec, None)?;
+            if !unreadable.is_empty() {
+                let state = State::in_file(&spec, identity.uuid, None, None);
+                let state = state.map_err(io::Error::other)?;
+                state.set_unreadable(unreadable).map_err(io::Error::other)?;
+                identity.add_state();
+                identity.keep_in_file(&file, path);
+            }
+            file.sync_all()?;
+            renameat_with(CWD, &half, CWD, path, RenameFlags::NOREPLACE)?;
+            File::open(folder(path))?.sync_all()
+        };
+        let cloned = cloned();
+        if cloned.is_err() {
+            let _ = fs::remove_file(&half);
+        }
+        cloned
     }
 
     fn pending(&self) -> io::Result<Option<String>> {

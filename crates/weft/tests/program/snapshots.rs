@@ -200,6 +200,38 @@ fn snapshots_are_made_listed_renamed_and_removed_by_commands() {
 
 #[needs(loop_device, mount, program("mkfs.xfs"))]
 #[test]
+fn clone_is_added_to_the_configuration_and_served_after_a_restart() {
+    let disks = Disks::new();
+    let serving = disks.serve();
+    disks.fill("a", 4);
+    disks.answer(&["create", "s", "a"]);
+    let told = disks.answer(&["clone", "s", "a", "c"]);
+    assert!(told.contains("volume \"c\""), "{told}");
+    assert_eq!(disks.byte("c"), 4);
+    for (arguments, part) in [
+        (&["clone", "s", "a", "c"][..], "exists"),
+        (&["clone", "none", "a", "d"], "has no snapshot"),
+        (&["clone", "s", "a", "b"], "exists"),
+    ] {
+        let told = disks.refusal(arguments, 1);
+        assert!(told.contains(part), "{arguments:?}: {told}");
+    }
+    let elsewhere = disks.path("elsewhere");
+    let elsewhere = elsewhere.to_str().expect("UTF-8");
+    // The name is another volume's.
+    let told = disks.refusal(&["clone", "s", "a", "b", "--path", elsewhere], 2);
+    assert!(told.contains("there already"), "{told}");
+    assert!(!disks.path("elsewhere").exists(), "it is taken back");
+    disks.answer(&["rm", "s", "a"]);
+    end_in_order(serving);
+    let serving = disks.serve();
+    disks.answer(&["create", "t", "a", "c"]);
+    assert_eq!(disks.byte("c"), 4);
+    end_in_order(serving);
+}
+
+#[needs(loop_device, mount, program("mkfs.xfs"))]
+#[test]
 fn hosts_see_no_error_of_a_snapshot_and_lose_volumes_for_a_rollback_when_told() {
     let disks = Disks::new();
     let serving = disks.serve();
