@@ -91,6 +91,7 @@ pub const SCHEMA: &[Keys] = &[
             key("of", Takes::Texts),
             key("offset_bytes", Takes::Size),
             key("chunk_bytes", Takes::Size),
+            key("resync_rate", Takes::Size),
             key("read_fixed_us", Takes::Number),
             key("read_mean_us", Takes::Number),
             key("read_tail_us", Takes::Number),

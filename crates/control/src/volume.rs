@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 
 use server::check;
 use store::{
-    BLOCK_SIZES, DELAY_KEYS, Direct, KINDS, Kind, KindRow, Latency, Problem, SIZE_MAX_BYTES,
-    Settings, Spec,
+    BLOCK_SIZES, DELAY_KEYS, Direct, KINDS, Kind, KindRow, Latency, Problem, RESYNC_RATE_DEFAULT,
+    SIZE_MAX_BYTES, Settings, Spec,
 };
 use uuid::Uuid;
 
@@ -270,6 +270,13 @@ fn settings(
             }
             chunk_bytes.map(|chunk_bytes| Settings::Stripe { chunk_bytes })
         }
+        "mirror" => Some(Settings::Mirror {
+            resync_rate: match section.number(sink, "resync_rate", true) {
+                Some(rate) => rate.value,
+                None if section.has("resync_rate") => return None,
+                None => RESYNC_RATE_DEFAULT,
+            },
+        }),
         "delay" => Some(Settings::Delay {
             read: latency(sink, section, &DELAY_KEYS[..3])?,
             write: latency(sink, section, &DELAY_KEYS[3..])?,

@@ -49,6 +49,12 @@ pub enum Fault {
     UnmarkEarly,
     /// A part of a frame that becomes a hole takes the rest with it.
     WideHole,
+    /// The log of a mirror has a region when the first write to it is done.
+    LogLate,
+    /// A leg of a mirror that lacks something is read.
+    StaleLeg,
+    /// A write that a leg of a mirror has failed is acknowledged before the log says so.
+    OutUnsaved,
     /// Digests of data that goes to memory or comes from it are not looked at.
     NoDataDigests,
     /// Digests of headers are not looked at.

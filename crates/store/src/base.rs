@@ -28,12 +28,15 @@ pub struct Base {
     pub(crate) taken: Arc<TakenRanges>,
     /// Low bits of tokens that its I/Os need, see [`crate::LEG_BITS`].
     pub(crate) leg_bits: u32,
+    /// What was written is there when it is opened again.
+    pub(crate) outlasts_process: bool,
 }
 
 impl Base {
     /// Of a volume with `size_bytes`, all of it readable.
     pub fn new(info: Info, size_bytes: u64) -> Base {
         Base {
+            outlasts_process: info.volatile_cache,
             info,
             size_bytes: AtomicU64::new(size_bytes),
             used_bytes: AtomicU64::new(0),
@@ -47,11 +50,12 @@ impl Base {
     }
 
     /// Of a volume that is made of others, at which its I/Os need so many low bits of
-    /// tokens.
-    pub(crate) fn over(info: Info, size_bytes: u64, leg_bits: u32) -> Base {
+    /// tokens; whether all of those outlast the process.
+    pub(crate) fn over(info: Info, size_bytes: u64, leg_bits: u32, outlasts: bool) -> Base {
         Base {
             counters: Counters::of_volume_over_others(),
             leg_bits,
+            outlasts_process: outlasts,
             ..Base::new(info, size_bytes)
         }
     }

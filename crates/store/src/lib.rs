@@ -13,6 +13,7 @@
 //! | `slice`    | a range of another volume | likewise  | as long as that                         |
 //! | `concat`   | volumes, end to end       | likewise  | as long as all of them                  |
 //! | `stripe`   | volumes, chunks in turn   | likewise  | likewise                                |
+//! | `mirror`   | any of its volumes        | to all    | as long as one of them                  |
 //! | `delay`    | another volume, later     | likewise  | as long as that                         |
 //! | `snapshot` | a snapshot of a file      | none      | as long as the snapshot                 |
 #![forbid(unsafe_code)]
@@ -59,14 +60,17 @@ pub use encrypted::{Encryption, EncryptionSettings, EraseError, KeyMedium};
 pub use io::{Error, Io};
 pub use open::{
     DELAY_KEYS, Examined, KINDS, KindRow, encrypted, examine, examine_over, open, open_over,
-    over_file, over_volumes,
+    over_file, over_legs, over_volumes,
 };
+pub use over::mirror::{LegStatus, Mirror, MirrorStatus, ReplaceError};
 pub use problem::{OpenError, Problem, remedy};
 pub use regular::expect_own_file;
 pub use reservation::Reservations;
 pub use resize::ResizeError;
 pub use rustix::io::Errno;
-pub use spec::{BLOCK_SIZES, Direct, Kind, Latency, Names, SIZE_MAX_BYTES, Settings, Spec};
+pub use spec::{
+    BLOCK_SIZES, Direct, Kind, Latency, Names, RESYNC_RATE_DEFAULT, SIZE_MAX_BYTES, Settings, Spec,
+};
 pub use state::{Medium, State, StateError, files as state_files, uuid_by_state};
 pub use stats::{ErrorStats, Stats};
 pub use task::{LEG_BITS, Parked, Progress, Task};
@@ -74,7 +78,7 @@ pub use task::{LEG_BITS, Parked, Progress, Task};
 use std::io::Result as IoResult;
 
 use mem::Loan;
-use reactor::{FileIo, Token};
+use reactor::{FileIo, Nanos, Token};
 use snapshot::Snapshots;
 use uuid::Uuid;
 
@@ -272,6 +276,23 @@ pub trait Volume: Send + Sync {
         files: &mut dyn FileIo,
         token: Token,
     ) -> Progress;
+
+    /// Whether it does anything by itself.
+    fn has_upkeep(&self) -> bool {
+        false
+    }
+
+    /// Begins something that it does by itself, as copying what a part of it lacks; `None` if
+    /// there is nothing to do now, and it is to be asked again within a second. What began goes
+    /// on by [`Volume::resume`], and there is one at a time. `token` as in [`Volume::start`].
+    fn upkeep(&self, _now: Nanos, _files: &mut dyn FileIo, _token: Token) -> Option<Progress> {
+        None
+    }
+
+    /// The mirror that it is.
+    fn as_mirror(&self) -> Option<&Mirror> {
+        None
+    }
 
     /// I/Os done so far, and those that failed by kind.
     fn stats(&self) -> Stats {

@@ -11,13 +11,14 @@ use crate::direct::DirectFile;
 use crate::encrypted::{self, EncryptionSettings, KeyMedium};
 use crate::file::File;
 use crate::null::Null;
-use crate::over::{self, PARTS_MAX, PartInfo};
+use crate::over::mirror::{self, LEGS_MAX};
+use crate::over::{self, PARTS_MAX, PartInfo, Shape};
 use crate::problem::{OpenError, Problem, no_memory};
 use crate::ram::Ram;
 use crate::snapshot::{Exposed, SnapshotMedium};
 use crate::spec::{BLOCK_SIZES, Kind, SIZE_MAX_BYTES, Settings, Spec, beside};
 use crate::state::Former;
-use crate::{Base, Info, State, Volume, block, identity, memory, regular, snapshot, state};
+use crate::{Base, Info, Medium, State, Volume, block, identity, memory, regular, snapshot, state};
 
 /// A kind of volume: its word, and how it is opened.
 pub struct KindRow {
@@ -154,9 +155,11 @@ pub const KINDS: &[KindRow] = &[
     row_over("concat", false, 1..=PARTS_MAX, &[]),
     row_over("stripe", true, 2..=PARTS_MAX, &["chunk_bytes"]),
     KindRow {
-        open: |spec, _, below| Ok(Arc::new(over::open_delay(spec, below)?)),
-        ..row_over("delay", true, 1..=1, DELAY_KEYS)
+        open: |spec, _, below| Ok(Arc::new(mirror::open(spec, below)?)),
+        examine: |spec, _, parts| Ok(shaped(mirror::examine(spec, parts)?)),
+        ..row_over("mirror", true, 2..=LEGS_MAX, &["resync_rate"])
     },
+    row_over("delay", true, 1..=1, DELAY_KEYS),
 ];
 
 /// The keys of a `delay`, in microseconds: of reads, then of writes.
@@ -183,16 +186,18 @@ const fn row_over(
         parts,
         own_keys,
         has_state_beside: false,
-        open: |spec, _, below| Ok(Arc::new(over::open(spec, below)?)),
-        examine: |spec, _, parts| {
-            let shape = over::shape(spec, parts)?;
-            Ok(VolumeFound {
-                info: shape.info,
-                size_bytes: shape.size_bytes,
-                former: None,
-                note: None,
-            })
-        },
+        open: |spec, _, below| Ok(over::delayed(spec, over::open(spec, below)?)),
+        examine: |spec, _, parts| Ok(shaped(over::shape(spec, parts)?)),
+    }
+}
+
+/// What is found of a volume that is to have this shape.
+fn shaped(shape: Shape) -> VolumeFound {
+    VolumeFound {
+        info: shape.info,
+        size_bytes: shape.size_bytes,
+        former: None,
+        note: None,
     }
 }
 
@@ -309,6 +314,24 @@ pub fn over_volumes(
     state: State,
 ) -> Result<Arc<dyn Volume>, OpenError> {
     let opened = check(spec).and_then(|()| over::open_with(spec, below, state));
+    match opened {
+        Ok(volume) => Ok(over::delayed(spec, volume)),
+        Err(problem) => Err(OpenError {
+            volume: spec.name.clone(),
+            problem,
+        }),
+    }
+}
+
+/// A mirror of these, as by [`open_over`], with a state and a log that are kept elsewhere, and
+/// written at once on the calling thread.
+pub fn over_legs(
+    spec: &Spec,
+    legs: Vec<Arc<dyn Volume>>,
+    state: State,
+    log: Box<dyn Medium>,
+) -> Result<Arc<dyn Volume>, OpenError> {
+    let opened = check(spec).and_then(|()| mirror::open_with(spec, legs, state, log));
     match opened {
         Ok(volume) => Ok(Arc::new(volume)),
         Err(problem) => Err(OpenError {

@@ -14,12 +14,14 @@ use crate::{BLOCK_SIZES, Info, LEG_BITS, SIZE_MAX_BYTES, Spec, State, Volume, id
 use map::Map;
 
 pub(crate) use composite::Composite;
-pub(crate) use delay::open as open_delay;
+pub(crate) use delay::delayed;
+pub(crate) use mirror::MirrorTask;
 pub(crate) use task::CompositeTask;
 
 mod composite;
 mod delay;
 mod map;
+pub(crate) mod mirror;
 mod task;
 
 /// Volumes that one may be made of.
@@ -60,6 +62,7 @@ pub(crate) fn shape(spec: &Spec, parts: &[PartInfo]) -> Result<Shape, Problem> {
         },
         Settings::Stripe { .. } => return Err(Problem::NoChunk),
         Settings::Delay { .. } => Map::Slice { offset: 0 },
+        Settings::Mirror { .. } => Map::Mirror,
         Settings::None => Map::Concat {
             ends: ends(&sizes, block_bytes),
         },
@@ -188,14 +191,24 @@ pub(crate) struct LegBits {
 impl LegBits {
     /// Of a volume that is made of these.
     pub(crate) fn over(below: &[Arc<dyn Volume>]) -> Result<LegBits, Problem> {
+        LegBits::with(below, below.len())
+    }
+
+    /// The same of one that may be made of so many.
+    fn with(below: &[Arc<dyn Volume>], count: usize) -> Result<LegBits, Problem> {
         let needed = below.iter().map(|volume| volume.base().leg_bits);
         let shift = needed.max().unwrap_or(0);
         // One at least, so that levels are bounded as well.
-        let total = shift + below.len().next_power_of_two().trailing_zeros().max(1);
+        let total = shift + count.next_power_of_two().trailing_zeros().max(1);
         match total <= LEG_BITS {
             true => Ok(LegBits { shift, total }),
             false => Err(Problem::TooDeep),
         }
+    }
+
+    /// Whether a volume that needs so many bits by itself may be one of those.
+    fn has_room(self, leg_bits: u32) -> bool {
+        leg_bits <= self.shift
     }
 
     /// The token of an I/O, of one whose completion has come.

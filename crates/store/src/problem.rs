@@ -246,6 +246,32 @@ pub enum Problem {
     /// Chunks of no bytes.
     #[error("`chunk_bytes` is 0: set it to a multiple of the block size, as \"64KiB\"")]
     NoChunk,
+    /// A mirror that has no place for its log.
+    #[error(
+        "a mirror keeps beside its state file which leg has what: set `state` to the path of a \
+         file, which is created if it does not exist"
+    )]
+    NoLog,
+    /// The log of a mirror cannot be trusted.
+    #[error(
+        "{} {why}: bring the right one back; if there is none, move this away, and all is copied \
+         from the leg that was in the mirror last",
+        .path.display()
+    )]
+    MirrorLog {
+        /// Where it is.
+        path: PathBuf,
+        /// What is wrong with it.
+        why: &'static str,
+    },
+    /// Of the volumes that a mirror is to be made of its log knows none.
+    #[error(
+        "{} knows none of the volumes that `of` names, or they are copies from before they were \
+         in the mirror last: name one that it knows; to begin with the first of these, move the \
+         file away",
+        .0.display()
+    )]
+    NoKnownLeg(PathBuf),
     /// Too many volumes below each other.
     #[error(
         "it is made of volumes that are made of so many others that an I/O on it cannot tell them \

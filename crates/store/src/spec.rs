@@ -9,6 +9,10 @@ use uuid::Uuid;
 use crate::encrypted::EncryptionSettings;
 use crate::{Info, identity};
 
+/// Bytes that are copied to a leg of a mirror in a second at most, where nothing else is
+/// configured.
+pub const RESYNC_RATE_DEFAULT: u64 = 200 << 20;
+
 /// Bytes that a logical block may have.
 pub const BLOCK_SIZES: [u32; 2] = [512, 4096];
 
@@ -104,6 +108,14 @@ impl Spec {
         }
     }
 
+    /// Where the log of a mirror lies: nowhere where no state is configured.
+    pub(crate) fn mirror_log(&self) -> Option<PathBuf> {
+        match self.kind.settings {
+            Settings::Mirror { .. } => Some(with_suffix(self.state.as_ref()?, LOG_SUFFIX)),
+            _ => None,
+        }
+    }
+
     /// The configured UUID, or one that follows from the name.
     pub(crate) fn uuid_or_derived(&self) -> Uuid {
         let derived = || identity::derive(self.kind.name(), &self.name);
@@ -154,6 +166,11 @@ pub enum Settings {
     Slice {
         /// The byte of the other volume that it begins at.
         offset_bytes: u64,
+    },
+    /// Of a `mirror`.
+    Mirror {
+        /// Bytes that are copied to a leg in a second at most; 0: none.
+        resync_rate: u64,
     },
     /// Of a `stripe`.
     Stripe {
@@ -241,6 +258,12 @@ impl Kind {
         Kind::over("stripe", of, Settings::Stripe { chunk_bytes })
     }
 
+    /// The volumes of these names, which hold the same.
+    pub fn mirror(of: &[&str]) -> Kind {
+        let resync_rate = RESYNC_RATE_DEFAULT;
+        Kind::over("mirror", of, Settings::Mirror { resync_rate })
+    }
+
     /// The volume of a name, whose I/Os take longer.
     pub fn delay(of: &str, read: Latency, write: Latency) -> Kind {
         Kind::over("delay", &[of], Settings::Delay { read, write })
@@ -285,6 +308,9 @@ impl fmt::Display for Kind {
 
 /// What comes after the path of a `file` volume where no other is configured.
 const SUFFIX: &str = ".weft";
+
+/// What comes after the path of the state file of a mirror, where its log lies.
+const LOG_SUFFIX: &str = ".mirror";
 
 /// Where the state of the volume in the file `path` lies, unless configured.
 pub(crate) fn beside(path: &Path) -> PathBuf {

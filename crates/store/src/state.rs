@@ -54,6 +54,9 @@ pub(crate) struct Document {
     write_protected: bool,
     /// First byte and number of bytes of each.
     unreadable: Vec<(u64, u64)>,
+    /// The UUID of the mirror that the volume is a leg of, and the generation in which it was.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    mirror: Option<(String, u64)>,
     /// Reservations of UUIDs that the volume had before, or was copied with:
     /// there again when it has that UUID again.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -461,7 +464,10 @@ pub fn files(spec: &Spec) -> Vec<PathBuf> {
     };
     let (new, lock) = (with_suffix(&path, NEW), with_suffix(&path, LOCK));
     let keys = spec.encryption.as_ref().and_then(|_| key_file::path(spec));
-    [path, new, lock].into_iter().chain(keys).collect()
+    let mut files = vec![path, new, lock];
+    files.extend(keys);
+    files.extend(spec.mirror_log());
+    files
 }
 
 /// Whether a state file can lie at `path`.
@@ -657,6 +663,18 @@ impl State {
     pub fn set_unreadable(&self, ranges: &[Range]) -> Result<(), StateError> {
         let ranges = ranges.iter().map(|range| (range.offset, range.len));
         self.update(|document| document.unreadable = ranges.collect())
+    }
+
+    /// The UUID of the mirror that the volume was a leg of last, and the generation of that.
+    pub(crate) fn mirror(&self) -> Option<(Uuid, u64)> {
+        let mirror = self.file.as_ref()?.read(|document| document.mirror.clone());
+        let (uuid, generation) = mirror?;
+        Some((Uuid::try_parse(&uuid).ok()?, generation))
+    }
+
+    /// Sets that. On the disk when it returns; blocks.
+    pub(crate) fn set_mirror(&self, mirror: Uuid, generation: u64) -> Result<(), StateError> {
+        self.update(|document| document.mirror = Some((mirror.to_string(), generation)))
     }
 
     fn update(&self, change: impl FnOnce(&mut Document)) -> Result<(), StateError> {

@@ -10,7 +10,7 @@ use reactor::{FileIo, Token};
 use crate::io::{Error, Io};
 use crate::kept::Saving;
 use crate::locks::StripePlace;
-use crate::over::CompositeTask;
+use crate::over::{CompositeTask, MirrorTask};
 
 /// Low bits of a token that are a volume's: which of the volumes below something
 /// completes for. They are 0 in the token that an I/O is started with, and come back as
@@ -41,6 +41,7 @@ enum TaskKind {
     File(FileTask),
     Ram(RamTask),
     Composite(Box<CompositeTask>),
+    Mirror(Box<MirrorTask>),
     Parked(Box<dyn Parked>),
 }
 
@@ -83,6 +84,7 @@ impl Task {
             TaskKind::File(task) => matches!(task.wait, Some(TaskWait::Range(_))),
             TaskKind::Ram(_) => false,
             TaskKind::Composite(task) => task.is_waiting(),
+            TaskKind::Mirror(task) => task.is_waiting(),
             TaskKind::Parked(state) => state.is_waiting(),
         }
     }
@@ -99,6 +101,7 @@ impl Task {
             }
             TaskKind::Ram(_) => {}
             TaskKind::Composite(task) => task.cancel(files, token),
+            TaskKind::Mirror(task) => task.cancel(files, token),
             TaskKind::Parked(state) => state.cancel(files, token),
         }
     }
@@ -119,6 +122,14 @@ impl Task {
         }
     }
 
+    /// The same of a mirror.
+    pub(crate) fn into_mirror(self) -> Box<MirrorTask> {
+        match self.0 {
+            TaskKind::Mirror(task) => task,
+            other => unreachable!("the task of another volume: {other:?}"),
+        }
+    }
+
     /// The same of a RAM volume.
     pub(crate) fn into_ram(self) -> RamTask {
         match self.0 {
@@ -131,6 +142,12 @@ impl Task {
 impl From<Box<CompositeTask>> for Progress {
     fn from(task: Box<CompositeTask>) -> Progress {
         Progress::Pending(Task(TaskKind::Composite(task)))
+    }
+}
+
+impl From<Box<MirrorTask>> for Progress {
+    fn from(task: Box<MirrorTask>) -> Progress {
+        Progress::Pending(Task(TaskKind::Mirror(task)))
     }
 }
 

@@ -63,7 +63,9 @@ impl Composite {
             Ok(Leg { part, is_told })
         });
         let legs: Vec<Leg> = legs.collect::<Result<_, Problem>>()?;
-        let base = Base::over(shape.info, shape.size_bytes, bits.total);
+        let mut below = legs.iter().map(|leg| leg.part.volume().base());
+        let outlasts = below.all(|base| base.outlasts_process);
+        let base = Base::over(shape.info, shape.size_bytes, bits.total, outlasts);
         Ok(Composite {
             base: base.with_state(state),
             map: shape.map,

@@ -11,6 +11,8 @@ pub(crate) enum Map {
     Concat { ends: Vec<u64> },
     /// Chunks of so many bytes, of each in turn.
     Stripe { chunk: u64, legs: u64 },
+    /// All of it on each: only what its size follows from.
+    Mirror,
 }
 
 /// Bytes that follow each other on one volume.
@@ -30,6 +32,7 @@ impl Map {
             Map::Slice { offset } => sizes_of.sum::<u64>().saturating_sub(*offset),
             Map::Concat { ends } => ends.last().copied().unwrap_or(0),
             Map::Stripe { chunk, legs } => sizes_of.min().unwrap_or(0) / chunk * chunk * legs,
+            Map::Mirror => sizes_of.min().unwrap_or(0),
         }
     }
 
@@ -42,6 +45,7 @@ impl Map {
                 offset: offset + at,
                 len: u64::MAX - at,
             },
+            Map::Mirror => unreachable!("a mirror chooses a leg"),
             Map::Concat { ends } => {
                 let leg = ends.partition_point(|end| *end <= at);
                 Run {
@@ -78,7 +82,7 @@ impl Map {
     /// How many of the first `to` bytes of the whole lie on a volume.
     fn bytes_on(&self, leg: usize, to: u64) -> u64 {
         match self {
-            Map::Slice { .. } => to,
+            Map::Slice { .. } | Map::Mirror => to,
             Map::Concat { ends } => to.clamp(begin(ends, leg), ends[leg]) - begin(ends, leg),
             Map::Stripe { chunk, legs } => {
                 let (row, within) = (to / (chunk * legs), to % (chunk * legs));
@@ -91,6 +95,7 @@ impl Map {
     pub(crate) fn whole(&self, leg: usize, offset: u64) -> u64 {
         match self {
             Map::Slice { offset: first } => offset - first,
+            Map::Mirror => offset,
             Map::Concat { ends } => begin(ends, leg) + offset,
             Map::Stripe { chunk, legs } => {
                 (offset / chunk * legs + leg as u64) * chunk + offset % chunk

@@ -11,6 +11,7 @@ mod encrypted;
 mod fake;
 mod faults;
 mod identity;
+mod mirror;
 mod opening;
 mod over;
 mod ram;

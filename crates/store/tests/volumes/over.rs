@@ -33,10 +33,11 @@ enum Stack {
     Slice(Box<Stack>, u64, u64),
     Concat(Vec<Stack>),
     Stripe(Vec<Stack>, u64),
+    Mirror(Vec<Stack>),
     Delay(Box<Stack>),
     Encrypted(Box<Stack>),
 }
-use Stack::{Concat, Delay, Encrypted, File, Ram, Slice, Stripe};
+use Stack::{Concat, Delay, Encrypted, File, Mirror, Ram, Slice, Stripe};
 
 /// Volumes of a stack, and the files that they lie in.
 struct Opened {
@@ -74,17 +75,23 @@ impl Stack {
             Slice(_, offset, size) => (Kind::slice(names[0], *offset), *size),
             Concat(_) => (Kind::concat(&names), self.size()),
             Stripe(_, chunk) => (Kind::stripe(&names, *chunk as u32), 0),
+            Mirror(_) => (Kind::mirror(&names), 0),
             Delay(_) => (Kind::delay(names[0], LATENCY, LATENCY), 0),
             Encrypted(_) => unreachable!("it has a description of its own"),
         };
-        open_over(&Spec::new(name, kind, size_bytes, BLOCK as u32), below).unwrap()
+        let state = matches!(self, Mirror(_)).then(|| folder.join(format!("{name}.state")));
+        let spec = Spec {
+            state,
+            ..Spec::new(name, kind, size_bytes, BLOCK as u32)
+        };
+        open_over(&spec, below).unwrap()
     }
 
     fn below(&self) -> &[Stack] {
         match self {
             Ram(_) | File(_) => &[],
             Slice(below, ..) | Delay(below) | Encrypted(below) => std::slice::from_ref(below),
-            Concat(below) | Stripe(below, _) => below,
+            Concat(below) | Stripe(below, _) | Mirror(below) => below,
         }
     }
 
@@ -93,6 +100,7 @@ impl Stack {
             Ram(size) | File(size) | Slice(_, _, size) => *size,
             Delay(below) | Encrypted(below) => below.size(),
             Concat(below) => below.iter().map(Stack::size).sum(),
+            Mirror(below) => below.iter().map(Stack::size).min().unwrap(),
             Stripe(below, chunk) => {
                 let least = below.iter().map(Stack::size).min().unwrap();
                 least / chunk * chunk * below.len() as u64
@@ -121,7 +129,8 @@ fn stacks() -> impl Strategy<Value = Stack> {
         let stripe =
             (several.clone(), 1..5u64).prop_map(|(below, chunk)| Stripe(below, chunk * BLOCK));
         let is_large = |stack: &Stack| stack.size() >= 8 * BLOCK;
-        prop_oneof![slice, several.prop_map(Concat), stripe, delay, encrypted]
+        let mirror = several.clone().prop_map(Mirror);
+        prop_oneof![slice, several.prop_map(Concat), stripe, mirror, delay, encrypted]
             .prop_filter("something may lie over it", is_large)
     });
     stack.prop_filter("made of others", |stack| stack.levels() > 1)

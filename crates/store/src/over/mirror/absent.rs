@@ -1,0 +1,83 @@
+//! A leg that is not there: its volume could not be opened. It fails whatever it is asked for, so
+//! that it is out, and another volume of its name takes its place when there is one.
+
+use std::io;
+use std::sync::Arc;
+
+use reactor::{FileIo, Token};
+use rustix::io::Errno;
+use uuid::Uuid;
+
+use super::record::MirrorRecord;
+use crate::{
+    Base, Error, Extent, Io, Kind, Progress, ResizeError, SIZE_MAX_BYTES, Spec, Task, Volume,
+};
+
+/// The word for what it is.
+const KIND: &str = "absent";
+
+pub(super) struct Absent(Base);
+
+/// The legs that a mirror is described to have, in their order: these volumes, and others that
+/// its record knows and that are not there.
+pub(super) fn with_absent(
+    spec: &Spec,
+    below: Vec<Arc<dyn Volume>>,
+    record: Option<&MirrorRecord>,
+) -> Vec<Arc<dyn Volume>> {
+    let Some(record) = record.filter(|_| below.len() < spec.kind.of().len()) else {
+        return below;
+    };
+    let is_there = |uuid: &Uuid| below.iter().any(|leg| leg.info().uuid == *uuid);
+    let known = record.legs.iter().map(|leg| leg.volume);
+    let mut gone = known.filter(|uuid| !is_there(uuid));
+    let legs = spec.kind.of().iter().filter_map(|name| {
+        let found = below.iter().find(|leg| leg.info().name == *name);
+        match found {
+            Some(leg) => Some(leg.clone()),
+            None => Some(absent(name, gone.next()?, spec.block_bytes)),
+        }
+    });
+    legs.collect()
+}
+
+fn absent(name: &str, uuid: Uuid, block_bytes: u32) -> Arc<dyn Volume> {
+    let spec = Spec::new(name, Kind::NULL, SIZE_MAX_BYTES, block_bytes);
+    let info = crate::Info {
+        kind: KIND,
+        ..spec.info(uuid, true)
+    };
+    Arc::new(Absent(Base::new(info, SIZE_MAX_BYTES)))
+}
+
+/// Whether a leg is not there.
+pub(super) fn is_absent(leg: &dyn Volume) -> bool {
+    leg.info().kind == KIND
+}
+
+impl Volume for Absent {
+    fn base(&self) -> &Base {
+        &self.0
+    }
+
+    fn start(&self, io: Io, _: &mut dyn FileIo, _: Token) -> Progress {
+        let error = match io {
+            Io::Flush => Error::FlushFailed(Errno::NXIO),
+            _ if io.leaves_volume_unchanged() => Error::ReadFailed(Errno::NXIO),
+            _ => Error::WriteFailed(Errno::NXIO),
+        };
+        Progress::Done(Err(error))
+    }
+
+    fn resume(&self, _: Task, _: io::Result<u32>, _: &mut dyn FileIo, _: Token) -> Progress {
+        unreachable!("it leaves no task pending")
+    }
+
+    fn resize(&self, _: u64, _: bool) -> Result<(), ResizeError> {
+        Err(ResizeError::Fixed(KIND))
+    }
+
+    fn extents(&self, _: u64, _: u64, _: usize, _: &mut Vec<Extent>) -> Result<(), Error> {
+        Err(Error::ReadFailed(Errno::NXIO))
+    }
+}

@@ -1,0 +1,581 @@
+//! The log of a mirror: its record as I/Os change it, and how it comes to the medium.
+//!
+//! A region is dirty on the medium before the first write to it goes to a leg. That a leg is out,
+//! or lacks something that others have, is there before a write that says so is answered. Regions
+//! become clean later, and nobody waits for that. What is wanted meanwhile goes to the medium
+//! together.
+
+use std::io;
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use faults::Fault;
+use reactor::Ticket;
+use rustix::io::Errno;
+use tracing::{error, info};
+
+use super::record::MirrorRecord;
+use super::regions::Regions;
+use crate::kept::savers;
+use crate::{Medium, Volume};
+
+/// Where it lies, and how it is brought there.
+pub(super) struct LogMedium {
+    pub medium: Box<dyn Medium>,
+    /// At once, on the calling thread.
+    pub is_instant: bool,
+}
+
+pub(super) struct Log {
+    /// The mirror's name.
+    name: String,
+    state: Mutex<LogState>,
+    /// No leg is out, and none lacks anything.
+    is_whole: AtomicBool,
+    medium: Option<LogMedium>,
+    /// One save at a time, so that an older one never comes after a newer one.
+    saving: Mutex<()>,
+}
+
+pub(super) struct LogState {
+    pub record: MirrorRecord,
+    /// The volumes of its legs.
+    volumes: Vec<Arc<dyn Volume>>,
+    /// Writes under way in each region.
+    writing: Vec<u16>,
+    /// Regions that were written to since it was looked for clean ones.
+    recent: Regions,
+    /// Regions that are dirty on the medium, and in what is being brought there.
+    sure: Regions,
+    /// Regions in which a write failed on a leg since copying began.
+    spoiled: Regions,
+    /// Numbers of changes: the last that there is, the last that is on the medium, the last that
+    /// could not be brought there, and the last of which legs have what.
+    wanted: u64,
+    saved: u64,
+    failed: Option<(u64, Errno)>,
+    of_legs: u64,
+    is_saving: bool,
+    /// How often the legs were others.
+    table: u64,
+    /// They are called when the change of the number is saved, or cannot be.
+    waiting: Vec<(u64, Ticket)>,
+}
+
+/// Whether an I/O waits for a change of the record to be on the medium.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum LogWait {
+    /// It is there.
+    No,
+    /// For the change of this number; the I/O's ticket is rung then.
+    Change(u64),
+    /// It could not be brought there.
+    Failed(Errno),
+}
+
+/// A write that has begun.
+pub(super) struct Begun {
+    /// The legs that it goes to, a bit each.
+    pub members: u8,
+    /// Before it goes there.
+    pub wait: LogWait,
+    /// Which of all tables of legs that the mirror had the bits are of.
+    pub table: u64,
+}
+
+/// What comes of a write that has failed on a leg.
+pub(super) struct Ended {
+    /// A leg that has all of it is left.
+    pub is_done: bool,
+    /// Before that is answered.
+    pub wait: LogWait,
+}
+
+impl Log {
+    pub(super) fn new(
+        name: &str,
+        record: MirrorRecord,
+        volumes: Vec<Arc<dyn Volume>>,
+        medium: Option<LogMedium>,
+    ) -> Arc<Log> {
+        let count = record.dirty.count();
+        if medium.as_ref().is_some_and(|medium| !medium.is_instant) {
+            savers();
+        }
+        let log = Log {
+            name: name.to_owned(),
+            is_whole: AtomicBool::new(false),
+            state: Mutex::new(LogState {
+                sure: Regions::none(count),
+                writing: vec![0; count],
+                recent: Regions::none(count),
+                spoiled: Regions::none(count),
+                record,
+                volumes,
+                wanted: 0,
+                saved: 0,
+                failed: None,
+                of_legs: 0,
+                is_saving: false,
+                table: 0,
+                waiting: Vec::new(),
+            }),
+            medium,
+            saving: Mutex::default(),
+        };
+        log.note_whole(&log.state());
+        Arc::new(log)
+    }
+
+    pub(super) fn state(&self) -> MutexGuard<'_, LogState> {
+        self.state.lock().expect("nothing panics under this lock")
+    }
+
+    fn note_whole(&self, state: &LogState) {
+        let mut legs = state.record.legs.iter();
+        let is_whole = legs.all(|leg| !leg.is_out && leg.missing.is_empty());
+        self.is_whole.store(is_whole, Ordering::Release);
+    }
+
+    /// Legs that the first bytes of a range can be read from, a bit each, and how many bytes
+    /// those are. No leg has them where there is none.
+    pub(super) fn readable(&self, offset: u64, len: u64, but: u8, legs: usize) -> (u8, u64) {
+        let all = ((1 << legs) - 1) & !but;
+        if self.is_whole.load(Ordering::Acquire) || faults::is(Fault::StaleLeg) {
+            return (all, len);
+        }
+        let state = self.state();
+        let mut regions = state.record.regions(offset, len);
+        let Some(first) = regions.next() else {
+            return (state.record.members() & all, len);
+        };
+        let mut legs = state.record.current(first..first + 1) & all;
+        let mut end = first + 1;
+        for region in regions {
+            let both = legs & state.record.current(region..region + 1);
+            if both == 0 {
+                break;
+            }
+            (legs, end) = (both, region + 1);
+        }
+        (
+            legs,
+            len.min(end as u64 * state.record.region_bytes - offset),
+        )
+    }
+
+    /// A write of a range begins, which nothing else is at.
+    pub(super) fn begin_write(
+        self: &Arc<Log>,
+        (offset, len): (u64, u64),
+        ticket: impl FnOnce() -> Ticket,
+    ) -> Begun {
+        let mut state = self.state();
+        let regions = state.record.regions(offset, len);
+        for region in regions.clone() {
+            state.writing[region] += 1;
+        }
+        let (members, table) = (state.record.members(), state.table);
+        let mut each = regions.clone();
+        let is_whole = self.is_whole.load(Ordering::Acquire);
+        if !is_whole && each.any(|region| state.record.current(region..region + 1) == 0) {
+            // Only a leg that is not there has it: what that has stays what the mirror holds.
+            let wait = LogWait::Failed(Errno::IO);
+            return Begun {
+                members,
+                wait,
+                table,
+            };
+        }
+        state.recent.insert(regions.clone());
+        let is_sure = state.sure.has_all(regions.clone()) && state.saved >= state.of_legs;
+        state.touch(regions);
+        let wait = match is_sure || self.medium.is_none() || faults::is(Fault::LogLate) {
+            true => LogWait::No,
+            false => self.want(state, ticket),
+        };
+        Begun {
+            members,
+            wait,
+            table,
+        }
+    }
+
+    /// The change that an answer waits for which rests on which legs have what.
+    pub(super) fn wait_for_legs(self: &Arc<Log>, ticket: impl FnOnce() -> Ticket) -> Begun {
+        let state = self.state();
+        let (members, table) = (state.record.members(), state.table);
+        let is_sure = state.saved >= state.of_legs || self.medium.is_none();
+        let wait = match is_sure {
+            true => LogWait::No,
+            false => self.want(state, ticket),
+        };
+        Begun {
+            members,
+            wait,
+            table,
+        }
+    }
+
+    /// A write is over, on all legs.
+    pub(super) fn end_write(self: &Arc<Log>, (offset, len): (u64, u64)) {
+        let mut state = self.state();
+        for region in state.record.regions(offset, len) {
+            state.writing[region] -= 1;
+        }
+        if faults::is(Fault::LogLate) {
+            self.save(state);
+        }
+    }
+
+    /// A write of a range, or a flush, was done by some legs and has failed on others of a table.
+    pub(super) fn has_failed(
+        self: &Arc<Log>,
+        (offset, len): (u64, u64),
+        (table, done, failed): (u64, u8, u8),
+        ticket: impl FnOnce() -> Ticket,
+    ) -> Ended {
+        let mut state = self.state();
+        if table != state.table {
+            // A flush of legs that are no more.
+            let (is_done, wait) = (false, LogWait::No);
+            return Ended { is_done, wait };
+        }
+        let is_flush = len == 0;
+        // A flush is of all that may not be durable, and of what is being copied.
+        let regions = match is_flush {
+            true => state.record.dirty.clone(),
+            false => state.record.some(state.record.regions(offset, len)),
+        };
+        match is_flush {
+            true => state.spoiled = Regions::all(regions.count()),
+            false => state.spoiled.add(&regions),
+        }
+        let is_done = done != 0 && state.record.have(done, &regions);
+        if is_done {
+            for leg in legs(failed & state.record.members()) {
+                self.leg_has_failed(&mut state, leg, &regions);
+            }
+        } else if !is_flush {
+            state.record.settle(&regions);
+        }
+        self.note_whole(&state);
+        let is_needless = !is_done && is_flush;
+        if is_needless || self.medium.is_none() || faults::is(Fault::OutUnsaved) {
+            let wait = LogWait::No;
+            return Ended { is_done, wait };
+        }
+        state.of_legs = state.wanted + 1;
+        let wait = self.want(state, ticket);
+        Ended { is_done, wait }
+    }
+
+    /// Others have written what a leg has failed to.
+    fn leg_has_failed(&self, state: &mut LogState, leg: usize, regions: &Regions) {
+        if state.record.needs(leg) {
+            // It alone has something: it is not out, but what it has not written it lacks.
+            state.record.legs[leg].missing.add(regions);
+            return;
+        }
+        state.record.take_out(leg);
+        let leg = &state.volumes[leg].info().name;
+        error!(
+            event = "mirror-leg-out",
+            volume = self.name,
+            leg,
+            "a write to a leg of the mirror has failed: it is served by the others; see to the \
+             disk, and it is copied to again"
+        );
+    }
+
+    /// A leg could not read what others can: it is to be copied to it again.
+    pub(super) fn could_not_read(self: &Arc<Log>, leg: usize, offset: u64, len: u64) {
+        let mut state = self.state();
+        let regions = state.record.regions(offset, len);
+        for region in regions {
+            let others = state.record.current(region..region + 1) & !(1 << leg);
+            if others != 0 {
+                state.record.legs[leg].missing.insert(region..region + 1);
+            }
+        }
+        self.note_whole(&state);
+        state.wanted += 1;
+        self.save(state);
+    }
+
+    /// What of a leg's content has become that of the others, if nothing has come between since
+    /// the generation.
+    pub(super) fn copied(self: &Arc<Log>, leg: usize, generation: u64, copied: &Regions) {
+        let mut state = self.state();
+        if state.record.generation != generation {
+            return;
+        }
+        let mut copied = copied.clone();
+        copied.subtract(&state.spoiled);
+        state.record.legs[leg].missing.subtract(&copied);
+        self.note_whole(&state);
+        if state.record.legs[leg].missing.is_empty() {
+            let leg = &state.volumes[leg].info().name;
+            info!(
+                event = "mirror-leg-whole",
+                volume = self.name,
+                leg,
+                "a leg of the mirror has all that it lacked"
+            );
+        }
+        state.wanted += 1;
+        self.save(state);
+    }
+
+    /// A leg that was out in this generation has answered: it is written to again, and copied
+    /// to.
+    pub(super) fn bring_in(self: &Arc<Log>, leg: usize, generation: u64) {
+        let mut state = self.state();
+        if state.record.generation != generation {
+            return;
+        }
+        state.record.legs[leg].is_out = false;
+        state.record.generation += 1;
+        self.note_whole(&state);
+        let leg = &state.volumes[leg].info().name;
+        info!(
+            event = "mirror-leg-in",
+            volume = self.name,
+            leg,
+            "a leg of the mirror answers again, and what it lacks is copied to it"
+        );
+        state.wanted += 1;
+        state.of_legs = state.wanted;
+        self.save(state);
+    }
+
+    /// Dirty regions that nothing was written to since this was asked last.
+    pub(super) fn idle_regions(&self) -> Regions {
+        let mut state = self.state();
+        let mut idle = state.record.dirty.clone();
+        idle.subtract(&state.recent);
+        let busy = state.busy(&idle);
+        idle.subtract(&busy);
+        state.recent = Regions::none(idle.count());
+        idle
+    }
+
+    /// All legs have been flushed since [`Log::idle_regions`] gave these.
+    pub(super) fn flushed(self: &Arc<Log>, idle: &Regions) {
+        let mut state = self.state();
+        let mut clean = idle.clone();
+        if clean.count() != state.recent.count() {
+            return;
+        }
+        clean.subtract(&state.recent);
+        let busy = state.busy(&clean);
+        clean.subtract(&busy);
+        if clean.is_empty() {
+            return;
+        }
+        state.record.dirty.subtract(&clean);
+        state.wanted += 1;
+        self.save(state);
+    }
+
+    /// Puts another record in the place of this one, while nothing is written; on the medium
+    /// when this returns. Where that fails it is what it was. Blocks.
+    pub(super) fn change(
+        self: &Arc<Log>,
+        change: impl FnOnce(&MirrorRecord) -> MirrorRecord,
+        volumes: Option<Vec<Arc<dyn Volume>>>,
+    ) -> io::Result<()> {
+        let mut state = self.state();
+        let old = (state.record.clone(), state.volumes.clone());
+        let record = change(&old.0);
+        state.replace(record, volumes.unwrap_or_else(|| old.1.clone()));
+        self.note_whole(&state);
+        drop(state);
+        let Some(error) = self.save_once() else {
+            return Ok(());
+        };
+        let mut state = self.state();
+        state.replace(old.0, old.1);
+        self.note_whole(&state);
+        Err(error.into())
+    }
+
+    /// How a change ended; `None` as long as it has not.
+    pub(super) fn saved(&self, change: u64) -> Option<Result<(), Errno>> {
+        let state = self.state();
+        match state.failed {
+            _ if state.saved >= change => Some(Ok(())),
+            Some((failed, errno)) if failed >= change => Some(Err(errno)),
+            _ => None,
+        }
+    }
+
+    /// Wants all that has changed on the medium, and rings when it is there.
+    fn want(
+        self: &Arc<Log>,
+        mut state: MutexGuard<'_, LogState>,
+        ticket: impl FnOnce() -> Ticket,
+    ) -> LogWait {
+        state.wanted += 1;
+        let change = state.wanted;
+        let is_instant = self.medium.as_ref().is_none_or(|medium| medium.is_instant);
+        if !is_instant {
+            state.waiting.push((change, ticket()));
+            self.save(state);
+            return LogWait::Change(change);
+        }
+        self.save(state);
+        match self.saved(change) {
+            Some(Err(errno)) => LogWait::Failed(errno),
+            _ => LogWait::No,
+        }
+    }
+
+    /// Brings what is wanted to the medium, here or beside the reactors.
+    fn save(self: &Arc<Log>, mut state: MutexGuard<'_, LogState>) {
+        let Some(medium) = &self.medium else { return };
+        if std::mem::replace(&mut state.is_saving, true) {
+            return;
+        }
+        drop(state);
+        let log = self.clone();
+        let job = move || while !log.is_saved() {};
+        let savers = match medium.is_instant {
+            true => None,
+            false => savers(),
+        };
+        match savers {
+            Some(savers) => savers.add(Arc::as_ptr(self).addr(), Box::new(job)),
+            None => job(),
+        }
+    }
+
+    /// Saves once; whether nothing was wanted meanwhile.
+    fn is_saved(&self) -> bool {
+        self.save_once();
+        let mut state = self.state();
+        let decided = state
+            .saved
+            .max(state.failed.map_or(0, |(failed, _)| failed));
+        let is_over = decided >= state.wanted;
+        state.is_saving = !is_over;
+        is_over
+    }
+
+    /// Brings the record as it is now to the medium; why it could not.
+    fn save_once(&self) -> Option<Errno> {
+        let Some(LogMedium { medium, .. }) = &self.medium else {
+            return None;
+        };
+        let _one = self.saving.lock().unwrap_or_else(PoisonError::into_inner);
+        let (change, mut record, volumes) = {
+            let mut state = self.state();
+            let dirty = state.record.dirty.clone();
+            state.sure.keep(&dirty);
+            (state.wanted, state.record.clone(), state.volumes.clone())
+        };
+        tell_legs(&mut record, &volumes);
+        let saved = medium.save(&record.bytes());
+        let mut state = self.state();
+        for told in &record.legs {
+            let mut legs = state.record.legs.iter_mut();
+            if let Some(leg) = legs.find(|leg| leg.volume == told.volume) {
+                leg.generation = told.generation;
+            }
+        }
+        let error = match &saved {
+            Ok(()) => {
+                state.saved = state.saved.max(change);
+                state.sure = match state.sure.count() == record.dirty.count() {
+                    true => record.dirty,
+                    false => Regions::none(state.sure.count()),
+                };
+                None
+            }
+            Err(error) => {
+                let errno = Errno::from_io_error(error).unwrap_or(Errno::IO);
+                error!(
+                    path = %medium.path().display(),
+                    %error,
+                    "cannot write the log of a mirror: writes fail until it can be; free space in \
+                     its folder, or mend its disk"
+                );
+                state.failed = Some((change, errno));
+                Some(errno)
+            }
+        };
+        let waiting = std::mem::take(&mut state.waiting);
+        let (decided, later): (Vec<_>, Vec<_>) = waiting
+            .into_iter()
+            .partition(|(number, _)| *number <= change);
+        state.waiting = later;
+        drop(state);
+        decided.into_iter().for_each(|(_, ticket)| ticket.ring());
+        error
+    }
+}
+
+/// Lets each leg that is in remember the generation, where that is another.
+fn tell_legs(record: &mut MirrorRecord, volumes: &[Arc<dyn Volume>]) {
+    for (leg, volume) in record.legs.iter_mut().zip(volumes) {
+        let is_to_know = !leg.is_out && leg.generation != record.generation;
+        if is_to_know && volume.state().can_persist() {
+            match volume.state().set_mirror(record.mirror, record.generation) {
+                Ok(()) => leg.generation = record.generation,
+                // It is known by what its state says still.
+                Err(error) => error!(
+                    leg = volume.info().name,
+                    %error,
+                    "the state of a leg of a mirror cannot be written"
+                ),
+            }
+        }
+    }
+}
+
+impl LogState {
+    /// These regions are being written to.
+    fn touch(&mut self, regions: Range<usize>) {
+        self.record.dirty.insert(regions.clone());
+        for leg in self.record.legs.iter_mut().filter(|leg| leg.is_out) {
+            leg.missing.insert(regions.clone());
+        }
+    }
+
+    /// Those of these that are being written to now.
+    fn busy(&self, regions: &Regions) -> Regions {
+        let mut busy = Regions::none(regions.count());
+        let mut next = regions.next(0);
+        while let Some(region) = next {
+            if self.writing[region] > 0 {
+                busy.insert(region..region + 1);
+            }
+            next = regions.next(region + 1);
+        }
+        busy
+    }
+
+    /// Copying begins.
+    pub(super) fn begin_copy(&mut self) {
+        self.spoiled = Regions::none(self.record.dirty.count());
+    }
+
+    /// Another record, while nothing is written.
+    fn replace(&mut self, record: MirrorRecord, volumes: Vec<Arc<dyn Volume>>) {
+        let count = record.dirty.count();
+        self.writing = vec![0; count];
+        self.sure = Regions::none(count);
+        self.recent = Regions::none(count);
+        self.spoiled = Regions::none(count);
+        (self.record, self.volumes) = (record, volumes);
+        self.table += 1;
+        self.wanted += 1;
+        self.of_legs = self.wanted;
+    }
+}
+
+/// The legs whose bits are set.
+pub(super) fn legs(bits: u8) -> impl Iterator<Item = usize> {
+    (0..8).filter(move |leg| bits >> leg & 1 == 1)
+}
