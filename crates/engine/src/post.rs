@@ -70,6 +70,8 @@ pub enum ShardMail {
         store::Io,
         AfterMail<Result<(), store::Error>>,
     ),
+    /// Volumes may have something to do by themselves: see to it. For the first reactor.
+    Upkeep,
     /// These limits hold. For the first reactor, which tells the others.
     SetRateLimits(Vec<RateLimit>),
     /// Other limits hold: look at what waits for them.

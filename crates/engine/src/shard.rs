@@ -29,6 +29,10 @@ use crate::ticks::{TickState, Ticks, Wakes};
 use crate::token::{ConnectionId, ConnectionRef, JobId, Subject};
 use crate::unasked::UnaskedIos;
 
+use upkeep::Upkeeps;
+
+mod upkeep;
+
 /// How often a connection is told the time on which something has happened, or is under
 /// way, and how finely deadlines of all others are kept: keep-alive and handshake time-outs
 /// are counted in seconds. An idle connection costs nothing before its deadline.
@@ -125,6 +129,7 @@ pub struct Shard<S: Protocols> {
     /// Where to send the report of what this reactor has done.
     asked: Vec<Sender<S::Report>>,
     unasked: UnaskedIos,
+    upkeeps: Upkeeps,
     tick_at: Option<Nanos>,
     ticks: Ticks,
     wakes: Wakes,
@@ -176,6 +181,7 @@ impl<S: Protocols> Shard<S> {
             fences: Vec::new(),
             asked: Vec::new(),
             unasked: UnaskedIos::default(),
+            upkeeps: Upkeeps::default(),
             tick_at: None,
             ticks: Ticks::default(),
             wakes: Wakes::default(),
@@ -183,6 +189,7 @@ impl<S: Protocols> Shard<S> {
             stopping: None,
             gave_up_on_orphans: false,
         };
+        shard.tick_at = shard.has_upkeep().then_some(driver.now() + TICK);
         if let Some(acceptor) = acceptor {
             shard.placer = Some(acceptor.placer);
             for (number, listener) in acceptor.listeners {
@@ -800,6 +807,11 @@ impl<S: Protocols> Shard<S> {
             }
             ShardMail::Unlisten(number) => self.unlisten(driver, number),
             ShardMail::Run(volume, io, then) => self.unasked.start(driver, (volume, io), then),
+            ShardMail::Upkeep => {
+                let now = driver.now();
+                self.see_to_volumes(driver, now);
+                self.tick_at.get_or_insert(driver.now() + TICK);
+            }
             ShardMail::SetRateLimits(limits) => {
                 self.shared.rate_limits.set(limits, driver.now());
                 self.shared.send_all(|| ShardMail::RateLimitsChanged);
@@ -865,11 +877,14 @@ impl<S: Protocols> Shard<S> {
         let is_late = self.tick_at.is_some_and(|at| now > at + TICK);
         self.was_late = is_late && !self.was_late && !faults::is(Fault::HastyTick);
         self.in_background(|shard| S::on_tick(shard, now, driver));
+        let has_upkeep = self.see_to_volumes(driver, now);
         if !self.was_late {
             self.tick_connections(now, driver);
         }
-        let is_needed =
-            self.open > 0 || self.stopping.is_some() || self.shared.refusals.has_untold();
+        let is_needed = self.open > 0
+            || self.stopping.is_some()
+            || self.shared.refusals.has_untold()
+            || has_upkeep;
         self.tick_at = is_needed.then_some(now + TICK);
         if let Some(Stopping::Closed(until)) = self.stopping {
             self.gave_up_on_orphans = now >= until;
@@ -894,6 +909,7 @@ impl<S: Protocols, D: Driver> Handler<D, S::Mail> for Shard<S> {
             Completion::File { token, result } => match Subject::of(token) {
                 Subject::File(id) => self.on_file(driver, id, result),
                 Subject::Sync(n, leg) => self.unasked.resume(driver, (n, leg), result),
+                Subject::Upkeep(n, leg) => self.go_on_with_upkeep(driver, (n, leg), result),
                 other => unreachable!("file work of {other:?}"),
             },
             Completion::Accepted { token, result } => match (Subject::of(token), result) {
@@ -978,6 +994,7 @@ impl<S: Protocols, D: Driver> Handler<D, S::Mail> for Shard<S> {
         matches!(self.stopping, Some(Stopping::Closed(_)))
             && self.unasked.is_empty()
             && self.listening.is_empty()
-            && (self.gave_up_on_orphans || self.server.orphans() == 0 && self.open == 0)
+            && (self.gave_up_on_orphans
+                || self.server.orphans() == 0 && self.open == 0 && self.upkeeps.is_empty())
     }
 }

@@ -163,6 +163,12 @@ impl Shared {
         self.desk.add(about, Box::new(work));
     }
 
+    /// Has volumes do at once what there is to do for them by themselves, as copying to a leg of a
+    /// mirror; they are asked again every while.
+    pub fn see_to_volumes(&self) {
+        self.send(0, ShardMail::Upkeep);
+    }
+
     /// Has [`Base::used_bytes`](store::Base::used_bytes) of a volume say soon what is so now,
     /// unless that is looked at already: no caller waits for a file system here.
     pub fn look_at_space(&self, volume: &Arc<dyn Volume>) {

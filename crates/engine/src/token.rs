@@ -160,6 +160,8 @@ pub enum Subject {
     /// The sync of a volume at the end, by the volume's number, and what the volume has
     /// put into the token.
     Sync(u32, u8),
+    /// What a volume does by itself, likewise.
+    Upkeep(u32, u8),
 }
 
 const INDEX_BITS: u32 = 28;
@@ -180,6 +182,7 @@ impl Subject {
                 (4, job.index, generation | u32::from(job.leg))
             }
             Subject::Sync(n, leg) => (5, n, leg.into()),
+            Subject::Upkeep(n, leg) => (6, n, leg.into()),
         };
         debug_assert!(index <= INDEX_MASK);
         (kind << 60) | (u64::from(index) << 32) | u64::from(generation)
@@ -204,6 +207,7 @@ impl Subject {
                 leg: token as u8,
             }),
             5 => Subject::Sync(index, token as u8),
+            6 => Subject::Upkeep(index, token as u8),
             kind => unreachable!("token of unknown kind {kind}"),
         }
     }
@@ -274,6 +278,7 @@ mod tests {
                 leg: u8::MAX,
             }),
             Subject::Sync(7, 3),
+            Subject::Upkeep(8, 2),
         ] {
             assert_eq!(Subject::of(subject.token()), subject);
         }
