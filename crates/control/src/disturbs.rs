@@ -14,6 +14,7 @@ use server::{Change, NamespaceSpec, SubsystemSpec};
 pub(crate) fn disturbs(change: &Change, undo: Option<&Change>, places: &[Option<u16>]) -> bool {
     match change {
         Change::AddVolume(_)
+        | Change::SetMirror { .. }
         | Change::AddSubsystem(_)
         | Change::AddNamespace { .. }
         | Change::AllowHost { .. }

@@ -11,7 +11,7 @@ use server::{
     Ana, Change, Config, IscsiTargetSpec, ListenerSpec, LunSpec, NamespaceSpec, RateLimit,
     SubsystemSpec,
 };
-use store::{EncryptionSettings, Kind, Spec};
+use store::{EncryptionSettings, Kind, Settings, Spec};
 
 use crate::disturbs::disturbs;
 use crate::format_size;
@@ -309,21 +309,23 @@ impl Planner<'_> {
     fn volumes(&mut self) {
         let (running, desired) = (self.running, self.desired);
         let pairs = pairs(&running.volumes, &desired.volumes, |spec| &spec.name);
+        let left = legs_that_go(&running.volumes, &desired.volumes);
         for pair in pairs {
             match pair {
                 Counterpart::Gone(spec) => {
                     let name = spec.name.clone();
+                    let is_leg = left.contains(&&spec.name);
                     let text = match spec.kind.is_memory() {
                         true => format!("volume \"{name}\" is removed, and what is in it"),
                         false => format!("volume \"{name}\" is closed; its data stays"),
                     };
                     let change = Change::RemoveVolume { name };
+                    let undo = || Some(Change::AddVolume(spec.clone()));
                     match spec.kind.is_memory() {
                         true => self.add(Phase::Forget, change, None, text),
-                        false => {
-                            let undo = Some(Change::AddVolume(spec.clone()));
-                            self.add(Phase::Close, change, undo, text);
-                        }
+                        // Its mirror has another by then.
+                        false if is_leg => self.add(Phase::Forget, change, undo(), text),
+                        false => self.add(Phase::Close, change, undo(), text),
                     }
                 }
                 Counterpart::New(spec) => {
@@ -339,10 +341,47 @@ impl Planner<'_> {
         self.phases[Phase::Close as usize].reverse();
     }
 
+    /// A mirror that has other legs, or another rate.
+    fn mirror(&mut self, old: &Spec, new: &Spec) {
+        let Settings::Mirror { resync_rate } = new.kind.settings() else {
+            return;
+        };
+        let change = |spec: &Spec, resync_rate| Change::SetMirror {
+            name: spec.name.clone(),
+            of: spec.kind.of().to_vec(),
+            resync_rate,
+        };
+        let undo = match old.kind.settings() {
+            Settings::Mirror { resync_rate } => Some(change(old, resync_rate)),
+            _ => None,
+        };
+        let (name, of) = (&new.name, new.kind.of().join("\", \""));
+        let text = match old.kind.of() == new.kind.of() {
+            true if resync_rate == 0 => {
+                format!("volume \"{name}\": nothing is copied to a leg until that is over")
+            }
+            true => format!(
+                "volume \"{name}\": {} are copied to a leg in a second at most",
+                format_size(resync_rate)
+            ),
+            false => format!(
+                "volume \"{name}\" is made of \"{of}\", and what a leg lacks is copied to it"
+            ),
+        };
+        self.add(Phase::Set, change(new, resync_rate), undo, text);
+    }
+
     fn volume(&mut self, old: &Spec, new: &Spec) {
+        let are_mirrors = [old, new]
+            .iter()
+            .all(|spec| matches!(spec.kind.settings(), Settings::Mirror { .. }));
         let changed = Spec {
             size_bytes: new.size_bytes,
             encryption: new.encryption.clone(),
+            kind: match are_mirrors {
+                true => new.kind.clone(),
+                false => old.kind.clone(),
+            },
             ..old.clone()
         };
         let name = new.name.clone();
@@ -353,6 +392,9 @@ impl Planner<'_> {
             ));
         }
         self.encryption(old, new);
+        if old.kind != new.kind {
+            self.mirror(old, new);
+        }
         if old.size_bytes == new.size_bytes {
             return;
         }
@@ -887,6 +929,18 @@ enum Counterpart<'c, T> {
     Gone(&'c T),
     New(&'c T),
     Both(&'c T, &'c T),
+}
+
+/// The names of volumes that are legs of mirrors which stay, and are theirs no more.
+fn legs_that_go<'c>(running: &'c [Spec], desired: &[Spec]) -> Vec<&'c String> {
+    let is_mirror = |spec: &&Spec| matches!(spec.kind.settings(), Settings::Mirror { .. });
+    let legs = running.iter().filter(is_mirror).flat_map(|old| {
+        let new = desired.iter().find(|new| new.name == old.name);
+        let stay = new.map_or(old.kind.of(), |new| new.kind.of());
+        let legs = old.kind.of().iter();
+        legs.filter(|leg| !stay.contains(leg))
+    });
+    legs.collect()
 }
 
 /// What goes, in the order of `old`, then what comes or stays, in the order of `new`.

@@ -15,7 +15,7 @@ use nfsd::exports::Rule;
 use nvmf::command::AnaState;
 use nvmf::{AnaGroup, Referral, Registry, Subsystem};
 use serve_nfs::{ExportSpec, FileSystemSpec, KerberosSettings};
-use store::{EncryptionSettings, ResizeError, Volume};
+use store::{EncryptionSettings, ReplaceError, ResizeError, Volume};
 
 use crate::check;
 use crate::config::{Ana, IscsiTargetSpec, ListenerSpec, LunSpec, NamespaceSpec, SubsystemSpec};
@@ -57,6 +57,16 @@ pub enum Change {
         name: String,
         /// By what.
         settings: EncryptionSettings,
+    },
+    /// Sets the legs of a mirror, and how fast what one lacks is copied to it. What stays a leg
+    /// keeps what it has.
+    SetMirror {
+        /// Its name.
+        name: String,
+        /// The names of its legs, in their order.
+        of: Vec<String>,
+        /// Bytes in a second at most; 0: none.
+        resync_rate: u64,
     },
     /// Adds a subsystem.
     AddSubsystem(SubsystemSpec),
@@ -259,6 +269,12 @@ pub enum ChangeError {
     /// The volume could not be opened.
     #[error("{0}")]
     Open(store::OpenError),
+    /// The volume is no mirror.
+    #[error("volume \"{0}\" is no mirror")]
+    NoMirror(String),
+    /// The legs of the mirror could not be changed.
+    #[error("volume \"{0}\": {1}")]
+    Mirror(String, ReplaceError),
     /// The volume could not be resized.
     #[error("{0}")]
     Resize(ResizeError),
@@ -370,6 +386,11 @@ impl Shared {
                 allow_shrink,
             } => self.resize_volume(&name, size_bytes, allow_shrink),
             Change::SetEncryption { name, settings } => self.set_encryption(&name, &settings),
+            Change::SetMirror {
+                name,
+                of,
+                resync_rate,
+            } => self.set_mirror(&name, &of, resync_rate),
             Change::AddSubsystem(spec) => self.add_subsystem(&spec),
             Change::RemoveSubsystem { nqn } => self.remove_subsystem(&nqn),
             Change::AddNamespace { nqn, namespace } => self.add_namespace(&nqn, &namespace),

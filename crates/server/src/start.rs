@@ -151,7 +151,7 @@ pub fn start_on(mut config: Config, listening: Vec<BoundListener>) -> Result<Run
     };
     let mut gone = Vec::new();
     for spec in &config.volumes {
-        let volume = opened.open_volume(spec).and_then(|volume| {
+        let volume = opened.open_volume(spec, config.start).and_then(|volume| {
             let others = opened.volumes.iter().map(|other| other.info());
             let own = own_identity(volume.info(), others);
             own.map_err(StartError::Config).map(|()| volume)
@@ -197,16 +197,27 @@ pub struct OpenedStore {
 }
 
 impl OpenedStore {
-    /// Opens a volume, over those that are open.
-    pub fn open_volume(&self, spec: &store::Spec) -> Result<Arc<dyn Volume>, StartError> {
-        let below = spec.kind.of().iter().map(|part| {
+    /// Opens a volume, over those that are open. A mirror needs one of its legs where the rest is
+    /// to be served that there is.
+    pub fn open_volume(
+        &self,
+        spec: &store::Spec,
+        start: Start,
+    ) -> Result<Arc<dyn Volume>, StartError> {
+        let part = |name: &String| {
             let mut volumes = self.volumes.iter();
-            let found = volumes.find(|volume| volume.info().name == *part);
+            let found = volumes.find(|volume| volume.info().name == *name);
             found
                 .cloned()
-                .ok_or_else(|| StartError::Part(spec.name.clone(), part.clone()))
-        });
-        let below = below.collect::<Result<_, _>>()?;
+                .ok_or_else(|| StartError::Part(spec.name.clone(), name.clone()))
+        };
+        let all = spec.kind.of();
+        let found: Vec<_> = all.iter().filter_map(|name| part(name).ok()).collect();
+        let is_mirror = matches!(spec.kind.settings(), store::Settings::Mirror { .. });
+        let below = match start {
+            Start::Degraded if is_mirror && !found.is_empty() => found,
+            _ => all.iter().map(part).collect::<Result<_, _>>()?,
+        };
         store::open_over(spec, below).map_err(StartError::Volume)
     }
 }

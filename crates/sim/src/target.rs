@@ -455,7 +455,7 @@ impl SimTarget {
         let is_medium = |spec: &&Spec| (0..media.len()).any(|n| spec.name == volume_name(n));
         let others = config.volumes.iter().filter(|spec| !is_medium(spec));
         for spec in others {
-            let volume = opened.open_volume(spec).expect("memory is left");
+            let volume = opened.open_volume(spec, config.start).expect("memory is left");
             opened.volumes.push(volume);
         }
         let addresses = config.listeners.iter().map(|spec| spec.address);

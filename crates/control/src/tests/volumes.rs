@@ -236,7 +236,7 @@ fn volumes_are_opened_from_the_bottom_and_closed_from_the_top() {
     let other = read(&many().replace("128KiB", "64KiB")).unwrap();
     let refused = plan(&made, &other).expect_err("another chunk").join("\n");
     assert!(
-        refused.contains("volume \"pool\": nothing but its size changes"),
+        refused.contains("volume \"pool\": nothing but its size and its key changes"),
         "{refused}"
     );
 }
@@ -275,4 +275,67 @@ fn times_of_a_delay_are_those_of_reads_and_of_all_else() {
         "5:17",
         &["a \"null\" volume has no `read_fixed_us`"],
     );
+}
+
+/// Files of a mirror, and a mirror of some of them.
+fn mirror(files: &[&str], legs: &str, keys: &str) -> String {
+    let files = files.iter().map(|name| {
+        let keys = format!("size = \"1GiB\"\npath = \"{name}.img\"");
+        volume(name, "file", &keys)
+    });
+    let keys = format!("of = [{legs}]\nstate = \"m.state\"\n{keys}");
+    let mirror = volume("m", "mirror", &keys);
+    with_rest(&files.chain([mirror]).collect::<Vec<_>>())
+}
+
+#[test]
+fn mirror_has_its_legs_and_a_rate_and_nothing_else() {
+    let config = read(&mirror(&["a", "b"], "\"a\", \"b\"", "")).unwrap();
+    assert_eq!(config.volumes[2].kind, Kind::mirror(&["a", "b"]));
+    let slow = mirror(&["a", "b"], "\"a\", \"b\"", "resync_rate = \"1MiB\"");
+    let resync_rate = 1 << 20;
+    let settings = Settings::Mirror { resync_rate };
+    assert_eq!(read(&slow).unwrap().volumes[2].kind.settings(), settings);
+    expect(
+        &mirror(&["a"], "\"a\"", ""),
+        "9:6",
+        &["2 to 3 others, not of 1"],
+    );
+    let wrong = with_rest(&[
+        ram("a"),
+        volume("s", "slice", "of = [\"a\"]\nresync_rate = 5"),
+    ]);
+    expect(
+        &wrong,
+        "9:15",
+        &["a \"slice\" volume has no `resync_rate`", "\"mirror\""],
+    );
+}
+
+#[test]
+fn legs_of_a_mirror_that_serves_are_replaced_between_their_opening_and_closing() {
+    let config = |text: &str| read(text).unwrap();
+    let before = config(&mirror(&["a", "b"], "\"a\", \"b\"", ""));
+    let after = config(&mirror(&["a", "c"], "\"a\", \"c\"", ""));
+    let steps = plan(&before, &after).expect("it may change");
+    assert!(steps.iter().all(|step| !step.disturbs), "hosts see nothing");
+    let steps: Vec<Change> = steps.into_iter().map(|step| step.change).collect();
+    let set = Change::SetMirror {
+        name: "m".into(),
+        of: vec!["a".into(), "c".into()],
+        resync_rate: store::RESYNC_RATE_DEFAULT,
+    };
+    assert!(matches!(&steps[0], Change::AddVolume(spec) if spec.name == "c"));
+    assert_eq!(steps[1], set);
+    assert_eq!(steps[2..], [Change::RemoveVolume { name: "b".into() }]);
+    // The rate alone.
+    let paused = config(&mirror(&["a", "b"], "\"a\", \"b\"", "resync_rate = 0"));
+    let steps = plan(&before, &paused).expect("it may change");
+    let set = Change::SetMirror {
+        name: "m".into(),
+        of: vec!["a".into(), "b".into()],
+        resync_rate: 0,
+    };
+    assert_eq!(steps.len(), 1);
+    assert_eq!(steps[0].change, set);
 }

@@ -49,9 +49,13 @@ impl Shared {
     ) -> Result<Left, ChangeError> {
         let name = spec.name.clone();
         let below = self.volumes_below(spec);
-        let added = below.and_then(|_| self.state().add_volume(volume));
+        let added = below.and_then(|_| self.state().add_volume(volume.clone()));
         if added.is_err() {
             self.state().files.remove(&name);
+        }
+        if added.is_ok() {
+            self.take_back_legs(&volume);
+            self.engine.see_to_volumes();
         }
         added.map(|()| Left::Nothing)
     }
@@ -177,6 +181,54 @@ impl Shared {
         }
         tracing::info!(event = "unlocked", volume = name, "the volume is unlocked");
         Ok(self.allow_more(self.edits(&volume, |namespace| namespace.is_ready = true)))
+    }
+
+    /// A mirror that has missed a leg of this name has it again.
+    fn take_back_legs(&self, volume: &Arc<dyn Volume>) {
+        let volumes = self.state().volumes.clone();
+        for mirror in volumes.iter().filter_map(|volume| volume.as_mirror()) {
+            if let Err(error) = mirror.take_back(volume) {
+                tracing::error!(
+                    leg = volume.info().name,
+                    %error,
+                    "a leg of a mirror is there again and cannot be taken: mend that, and start again"
+                );
+            }
+        }
+    }
+
+    pub(super) fn set_mirror(
+        &self,
+        name: &str,
+        of: &[String],
+        resync_rate: u64,
+    ) -> Result<Left, ChangeError> {
+        let volume = self.state().volume(name).cloned();
+        let volume = volume.ok_or_else(|| unknown_volume(name))?;
+        let mirror = volume.as_mirror();
+        let mirror = mirror.ok_or_else(|| ChangeError::NoMirror(name.to_owned()))?;
+        let has = mirror.volumes();
+        let legs = of.iter().map(|leg| {
+            let state = self.state();
+            state
+                .volume(leg)
+                .cloned()
+                .ok_or_else(|| unknown_volume(leg))
+        });
+        let legs: Vec<Arc<dyn Volume>> = legs.collect::<Result<_, _>>()?;
+        let is_new = |leg: &&Arc<dyn Volume>| !has.iter().any(|old| Arc::ptr_eq(old, leg));
+        legs.iter()
+            .filter(is_new)
+            .try_for_each(|leg| self.expect_unplaced(leg))?;
+        let is_same =
+            has.len() == legs.len() && !legs.iter().zip(&has).any(|(a, b)| !Arc::ptr_eq(a, b));
+        if !is_same {
+            let set = mirror.set_legs(legs);
+            set.map_err(|error| ChangeError::Mirror(name.to_owned(), error))?;
+        }
+        mirror.set_resync_rate(resync_rate);
+        self.engine.see_to_volumes();
+        Ok(Left::Nothing)
     }
 
     /// What makes every subsystem that has the volume show how large it is.
