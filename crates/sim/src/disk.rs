@@ -1,7 +1,7 @@
 //! Disks: what is in the page cache, what is on the medium, and operations
 //! that take their time, come in pieces, fail, hang or are cut off.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::sync::Arc;
@@ -212,6 +212,10 @@ pub struct Disk {
     /// Losses that a reactor learns of: the file, and the completion with the error.
     losses: Vec<(usize, DriverId, Token)>,
     workers: HashMap<DriverId, Workers>,
+    /// Completions that come after a time.
+    timers: HashMap<u64, (DriverId, Token)>,
+    /// Files whose disks fail everything.
+    cut: HashSet<usize>,
     /// The file whose disk does not answer.
     pub dead: Option<usize>,
     /// Writes that failed: file, first byte, bytes.
@@ -230,6 +234,8 @@ impl Disk {
             next_op: 0,
             losses: Vec::new(),
             workers: HashMap::new(),
+            timers: HashMap::new(),
+            cut: HashSet::new(),
             dead: None,
             failures: Vec::new(),
         }
@@ -273,6 +279,7 @@ impl Disk {
     /// From now on everything works.
     pub fn heal(&mut self) {
         self.dead = None;
+        self.cut.clear();
         let healthy = &mut self.settings;
         healthy.read_errors = 0;
         healthy.write_errors = 0;
@@ -287,6 +294,15 @@ impl Disk {
         let mut ops = self.ops.values();
         let changes = |op: &FileOp| matches!(op.what, DiskOp::Write(..) | DiskOp::Zero);
         ops.any(|op| op.file == file && changes(op) && op.len > 0 && op.offset + op.len > from)
+    }
+
+    /// The disk of a file fails everything from now on, or does so no more; whether it does.
+    pub fn cut(&mut self, file: usize) -> bool {
+        let fails = !self.cut.remove(&file);
+        if fails {
+            self.cut.insert(file);
+        }
+        fails
     }
 
     /// Whether something of a file that was read is not on the medium and never will be.
@@ -448,6 +464,10 @@ impl World {
     /// Whether it will fail, and how.
     fn choose_fate(&mut self, op: &mut FileOp) {
         let settings = self.disk.settings;
+        if self.disk.cut.contains(&op.file) {
+            op.result = Err(EIO);
+            return;
+        }
         if self.random.one_in(settings.interrupts) {
             op.result = Err(self.random.pick(&INTERRUPTIONS));
             return;
@@ -629,6 +649,21 @@ impl World {
         self.file_op(driver, fd, DiskOp::Zero, (offset, len as usize), token);
     }
 
+    /// Completes with nothing after a time.
+    pub fn file_timer(&mut self, driver: DriverId, after: Nanos, token: Token) {
+        let number = self.disk.next_op;
+        self.disk.next_op += 1;
+        self.disk.timers.insert(number, (driver, token));
+        self.after(after, WorldEvent::Timer(number));
+    }
+
+    /// It does.
+    pub(crate) fn timer_ends(&mut self, number: u64) {
+        if let Some((driver, token)) = self.disk.timers.remove(&number) {
+            self.complete_file(driver, token, Ok(0));
+        }
+    }
+
     /// Asks for operations to end early: one that has not begun may.
     pub fn file_cancel(&mut self, driver: DriverId, token: Token) {
         for number in self.disk.order.clone() {
@@ -692,6 +727,7 @@ impl World {
             file.write(op.offset + op.done, &bytes);
         }
         self.disk.workers.remove(&driver);
+        self.disk.timers.retain(|_, (of, _)| *of != driver);
     }
 
     /// The power fails: of what is newer than the medium, any sector may have

@@ -124,6 +124,10 @@ impl FileIo for SimDriver {
         self.bell.ticket(token)
     }
 
+    fn complete_after(&mut self, after_ns: Nanos, token: Token) {
+        self.world.borrow_mut().file_timer(self.id, after_ns, token);
+    }
+
     fn cancel_file(&mut self, token: Token) {
         self.world.borrow_mut().file_cancel(self.id, token);
     }

@@ -16,6 +16,7 @@ mod driver;
 mod host;
 mod initiator;
 mod limits;
+mod made;
 mod net;
 mod nfs;
 mod outcome;
@@ -33,6 +34,7 @@ mod target;
 mod work;
 mod world;
 
+pub use made::Made;
 pub use outcome::{Failure, NfsOutcome, RunOutcome};
 pub use plan::{DhchapPlan, Lies, LimitPlan, NfsRdmaPlan, PanicPlan, Plan};
 pub use run::{run, run_plan};

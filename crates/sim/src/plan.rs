@@ -9,6 +9,7 @@ use random::Random;
 use reactor::Nanos;
 
 use crate::disk::DiskSettings;
+use crate::made::Made;
 use crate::net::NetSettings;
 use crate::world::{MS, S, US};
 
@@ -36,8 +37,8 @@ pub enum Lies {
 pub struct VolumePlan {
     /// Where its data lies.
     pub lies: Lies,
-    /// It is made of so many slices of its file, one behind the other; 1: it is the file.
-    pub slices: u64,
+    /// What it is made of, where it lies in a file.
+    pub made: Made,
     /// It is encrypted, and its key is another after each start.
     pub is_encrypted: bool,
     /// Bytes of a block.
@@ -283,6 +284,8 @@ pub struct FaultPlan {
     pub power_cuts: u32,
     /// What is served changes.
     pub changes: u32,
+    /// A disk of a mirror fails everything, or does no more.
+    pub cuts: u32,
 }
 
 /// Everything that a seed decides before the run.
@@ -805,6 +808,7 @@ impl Plan {
             kills: 0,
             power_cuts: 0,
             changes: 0,
+            cuts: 0,
         };
         let disk = &mut self.disk;
         (disk.read_errors, disk.write_errors, disk.sync_errors) = (0, 0, 0);
@@ -849,7 +853,7 @@ fn volume(r: &mut Random) -> VolumePlan {
     };
     VolumePlan {
         lies: r.weighted(&[(3, Lies::File), (2, Lies::Memory)]),
-        slices: 1,
+        made: Made::File,
         is_encrypted: false,
         block_bytes,
         blocks,
@@ -988,5 +992,6 @@ fn faults(r: &mut Random) -> FaultPlan {
         kills: if r.one_in(3) { 1 } else { 0 },
         power_cuts: if r.one_in(2) { 1 } else { 0 },
         changes: some(r),
+        cuts: 0,
     }
 }

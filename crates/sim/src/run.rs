@@ -3,6 +3,7 @@
 mod applies;
 mod changes;
 mod faults;
+mod mirrors;
 mod snapshots;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -50,6 +51,8 @@ const CUT: u32 = 10;
 const APPLY: u32 = 11;
 /// A snapshot is made.
 const SNAPSHOT: u32 = 12;
+/// Mirrors do what they do by themselves.
+const UPKEEP: u32 = 13;
 
 /// How long a target that stops may take, as `weft serve` waits for it.
 const STOP_MAX: Nanos = 10 * S;
@@ -191,6 +194,7 @@ impl SeedRun {
         if self.plan.snapshots > 0 {
             self.script_after(self.plan.snapshots, SNAPSHOT);
         }
+        self.script_after(MS, UPKEEP);
         if let Some(applies) = self.plan.applies {
             self.script_after(applies.interval, APPLY);
         }
@@ -205,6 +209,7 @@ impl SeedRun {
         }
         self.work.checker.finish()?;
         self.work.check_limits()?;
+        self.compare_legs()?;
         self.end()?;
         Ok(RunOutcome {
             ops: self.work.checker.begun() as u64,
@@ -309,10 +314,11 @@ impl SeedRun {
             }
             world.release_hung();
             world.reset_vanished();
-            let mut files = self.media.iter().filter_map(Medium::file);
+            let mut files = self.media.iter().flat_map(Medium::files);
             files.any(|file| world.disk.has_lost(file))
         };
-        // After a failed sync nothing more is promised until a restart.
+        // After a failed sync nothing more is promised until a restart, and a leg stays out.
+        let must_restart = must_restart || self.has_mirrors();
         if must_restart && self.target.is_some() {
             let is_cut = self.world.borrow_mut().random.percent(50);
             self.stop_target(is_cut)?;
@@ -324,6 +330,7 @@ impl SeedRun {
             self.until("a change is made", |run| !run.changes.is_under_way())?;
         }
         self.apply_base()?;
+        self.heal_mirrors()?;
         self.until("every host is back", |run| {
             run.hosts.iter().all(Actor::is_live) && run.work.is_settled()
         })?;
@@ -594,14 +601,17 @@ impl SeedRun {
     fn note_media_errors(&mut self) {
         let failures = std::mem::take(&mut self.world.borrow_mut().disk.failures);
         for (file, offset, len) in failures {
-            let is_it = |medium: &Medium| medium.file() == Some(file);
+            let is_it = |medium: &Medium| medium.files().any(|own| own == file);
             let volume = self
                 .media
                 .iter()
                 .position(is_it)
                 .expect("files are volumes");
-            let block = u64::from(self.media[volume].plan.block_bytes);
+            let plan = &self.media[volume].plan;
+            let block = u64::from(plan.block_bytes);
             let (first, end) = (offset / block, (offset + len).div_ceil(block));
+            // Those of a stripe lie in turn, and are one behind the other here.
+            let (first, end) = (plan.made.blocks(first), plan.made.blocks(end));
             self.work.checker.media_error(volume, first, end - first);
         }
     }
@@ -630,6 +640,7 @@ impl SeedRun {
             TAKE_BACK if self.changes.is_made() => self.change(),
             APPLY if self.is_chaos => self.apply_next()?,
             SNAPSHOT if self.is_chaos => self.snapshot()?,
+            UPKEEP => self.see_to_mirrors(),
             LATE => self.answer_late(),
             JOB => self.do_job(),
             PANIC if self.is_chaos => {
@@ -704,12 +715,13 @@ impl SeedRun {
         self.settle_sizes();
         self.applies.target_ended();
         for (volume, medium) in self.media.iter().enumerate() {
-            let Some(file) = medium.file() else {
+            if medium.file().is_none() {
                 self.work.checker.forgotten(volume)?;
                 continue;
-            };
+            }
             // The next target that opens it finds what is on the medium.
-            if power || self.world.borrow().disk.has_lost(file) {
+            let has_lost = |file| self.world.borrow().disk.has_lost(file);
+            if power || medium.files().any(has_lost) {
                 self.work.checker.power_cut(volume)?;
             }
         }

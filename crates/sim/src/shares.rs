@@ -151,7 +151,7 @@ impl SharesRoom {
             listeners: 1,
             volumes: vec![VolumePlan {
                 lies: Lies::File,
-                slices: 1,
+                made: crate::made::Made::File,
                 is_encrypted: false,
                 block_bytes: BLOCK,
                 blocks: 4096,

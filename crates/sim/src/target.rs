@@ -19,12 +19,13 @@ use server::parts::{Acceptor, BlockingWorker, OpenedStore, Placer, ServerMail, S
 use server::{Config, ListenerSpec, NamespaceSpec, RdmaSpec};
 use store::reservation::{Registrant, ScsiNexus};
 use store::snapshot::SnapshotMedium;
-use store::{Spec, State, Volume};
+use store::{Latency, Spec, State, Volume};
 use uuid::Uuid;
 
 use crate::checker::Promise;
 use crate::content::SECTOR_BYTES;
 use crate::driver::SimDriver;
+use crate::made::Made;
 use crate::nfs::{self, Nfs};
 use crate::plan::{Lies, Plan, VolumePlan};
 use crate::snapshots::SimSnapshots;
@@ -110,12 +111,14 @@ pub struct Medium {
     pub blocks: u64,
     /// It is to be cut off, at a time that is not known.
     pub is_odd: bool,
-    /// The descriptor of its file, and that file's number.
-    file: Option<(Arc<DiskFile>, usize)>,
+    /// The descriptors of its files, and those files' numbers.
+    files: Vec<(Arc<DiskFile>, usize)>,
     /// What the volume remembers beside its data; every change is durable.
     state: KeptState,
-    /// The same of its file where it is made of slices of that.
-    marks: KeptState,
+    /// The same of its files, where it is made of those.
+    marks: Vec<KeptState>,
+    /// The log of a mirror.
+    log: KeptState,
     /// Its keys, where it is encrypted, and how often they were read.
     keys: (KeptState, Arc<AtomicU64>),
     /// Where its snapshots lie.
@@ -140,6 +143,12 @@ impl store::Medium for StateMedium {
     fn path(&self) -> &Path {
         Path::new("simulated")
     }
+}
+
+/// The state of the volume with a UUID.
+fn state_in(kept: &KeptState, uuid: Uuid) -> State {
+    let medium = Box::new(StateMedium(kept.clone()));
+    State::open(medium, uuid).expect("it was written whole")
 }
 
 /// One reactor.
@@ -263,8 +272,12 @@ pub fn volume_name(n: usize) -> String {
 impl Medium {
     /// A new volume of zeros.
     pub fn new(world: &SharedWorld, plan: VolumePlan) -> Medium {
-        let bytes = plan.blocks * u64::from(plan.block_bytes);
-        let file = (plan.lies == Lies::File).then(|| {
+        let bytes = plan.made.file_blocks(plan.blocks) * u64::from(plan.block_bytes);
+        let count = match plan.lies {
+            Lies::File => plan.made.files(),
+            Lies::Memory => 0,
+        };
+        let files = (0..count).map(|_| {
             let flags = rustix::fs::MemfdFlags::CLOEXEC;
             let fd = rustix::fs::memfd_create("weft-sim", flags).expect("descriptors are left");
             rustix::fs::ftruncate(&fd, bytes).expect("a memfd grows");
@@ -276,9 +289,10 @@ impl Medium {
             plan,
             blocks: plan.blocks,
             is_odd: false,
-            file,
+            files: files.collect(),
             state: Arc::default(),
-            marks: Arc::default(),
+            marks: (0..count).map(|_| Arc::default()).collect(),
+            log: Arc::default(),
             keys: Default::default(),
             snapshots: SimSnapshots::default(),
         }
@@ -286,9 +300,10 @@ impl Medium {
 
     /// The blocks that its file has room for.
     pub fn file_blocks(&self) -> Option<u64> {
-        let (fd, _) = self.file.as_ref()?;
+        let (fd, _) = self.files.first()?;
         let bytes = rustix::fs::fstat(fd).expect("a memfd has a size").st_size as u64;
-        Some(bytes / u64::from(self.plan.block_bytes))
+        let blocks = bytes / u64::from(self.plan.block_bytes);
+        Some(self.plan.made.blocks(blocks))
     }
 
     /// Its file, if it has one, has so many blocks from now on.
@@ -299,9 +314,14 @@ impl Medium {
         }
     }
 
-    /// The number of its file.
+    /// The number of its first file.
     pub fn file(&self) -> Option<usize> {
-        self.file.as_ref().map(|(_, number)| *number)
+        self.files().next()
+    }
+
+    /// The numbers of its files.
+    pub fn files(&self) -> impl Iterator<Item = usize> {
+        self.files.iter().map(|(_, number)| *number)
     }
 
     /// What the target says it promises.
@@ -329,7 +349,7 @@ impl Medium {
 
     fn open(&self, world: &SharedWorld, n: usize) -> Arc<dyn Volume> {
         let spec = self.spec(n);
-        let volume = self.open_plain(world, &spec);
+        let volume = self.open_plain(world, &spec, n);
         if !self.plan.is_encrypted {
             return volume;
         }
@@ -349,42 +369,72 @@ impl Medium {
         opened.expect("one of two keys opens it")
     }
 
-    fn open_plain(&self, world: &SharedWorld, spec: &Spec) -> Arc<dyn Volume> {
-        let Some((fd, number)) = &self.file else {
+    fn open_plain(&self, world: &SharedWorld, spec: &Spec, n: usize) -> Arc<dyn Volume> {
+        if self.plan.lies == Lies::Memory {
             return store::open(spec).expect("memory is left");
-        };
-        world.borrow_mut().disk.open(*number);
-        let state = |kept: &KeptState| {
-            let medium = Box::new(StateMedium(kept.clone()));
-            let uuid = spec.uuid.expect("set above");
-            State::open(medium, uuid).expect("it was written whole")
-        };
-        if self.plan.slices == 1 {
+        }
+        for number in self.files() {
+            world.borrow_mut().disk.open(number);
+        }
+        let state = || state_in(&self.state, uuid(n));
+        if self.plan.made == Made::File {
             let snapshots = Some(Box::new(self.snapshots.clone()) as Box<dyn SnapshotMedium>);
-            let opened = store::over_file(spec, fd.clone(), state(&self.state), snapshots);
+            let opened = store::over_file(spec, self.files[0].0.clone(), state(), snapshots);
             return opened.expect("a simulated file opens");
         }
-        let file = Spec {
-            name: format!("{}-file", spec.name),
-            ..spec.clone()
-        };
-        let file = store::over_file(&file, fd.clone(), state(&self.marks), None);
-        let slices = self.slices_of(file.expect("a simulated file opens"));
-        let names: Vec<String> = slices.iter().map(|s| s.info().name.clone()).collect();
+        let files = (0..self.files.len()).map(|file| self.open_file(spec, n, file));
+        let mut below: Vec<Arc<dyn Volume>> = files.collect();
+        if let Made::Slices(count) = self.plan.made {
+            below = self.slices_of(&below[0], count);
+        }
+        let names: Vec<String> = below.iter().map(|s| s.info().name.clone()).collect();
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        let latency = Latency {
+            fixed_us: 5,
+            mean_us: 50,
+            tail_us: 5_000,
+        };
+        let kind = match self.plan.made {
+            Made::File => unreachable!("opened above"),
+            Made::Slices(_) => store::Kind::concat(&names),
+            Made::Stripe(_) => store::Kind::stripe(&names, self.plan.block_bytes),
+            Made::Mirror(_) => store::Kind::mirror(&names),
+            Made::Delayed => store::Kind::delay(names[0], latency, latency),
+        };
         let whole = Spec {
-            kind: store::Kind::concat(&names),
+            kind,
             ..spec.clone()
         };
-        let opened = store::over_volumes(&whole, slices, state(&self.state));
-        opened.expect("slices of a simulated file open")
+        let opened = match self.plan.made {
+            Made::Mirror(_) => {
+                let log = Box::new(StateMedium(self.log.clone()));
+                store::over_legs(&whole, below, state(), log)
+            }
+            _ => store::over_volumes(&whole, below, state()),
+        };
+        opened.expect("what lies in simulated files opens")
+    }
+
+    /// One of the files that it is made of.
+    fn open_file(&self, spec: &Spec, n: usize, file: usize) -> Arc<dyn Volume> {
+        let own = Uuid::from_u64_pair(n as u64 + 1, 100 + file as u64);
+        let blocks = self.plan.made.file_blocks(self.blocks);
+        let spec = Spec {
+            name: format!("{}-file{file}", spec.name),
+            size_bytes: blocks * u64::from(self.plan.block_bytes),
+            uuid: Some(own),
+            ..spec.clone()
+        };
+        let state = state_in(&self.marks[file], own);
+        let opened = store::over_file(&spec, self.files[file].0.clone(), state, None);
+        opened.expect("a simulated file opens")
     }
 
     /// Slices of its file, as many as planned, one behind the other.
-    fn slices_of(&self, file: Arc<dyn Volume>) -> Vec<Arc<dyn Volume>> {
+    fn slices_of(&self, file: &Arc<dyn Volume>, count: u64) -> Vec<Arc<dyn Volume>> {
         let block_bytes = self.plan.block_bytes;
-        let bound = |n| n * self.blocks / self.plan.slices * u64::from(block_bytes);
-        let slices = (0..self.plan.slices).map(|n| {
+        let bound = |n| n * self.blocks / count * u64::from(block_bytes);
+        let slices = (0..count).map(|n| {
             let kind = store::Kind::slice(&file.info().name, bound(n));
             let name = format!("{}-{n}", file.info().name);
             let spec = Spec::new(name, kind, bound(n + 1) - bound(n), block_bytes);
@@ -455,7 +505,9 @@ impl SimTarget {
         let is_medium = |spec: &&Spec| (0..media.len()).any(|n| spec.name == volume_name(n));
         let others = config.volumes.iter().filter(|spec| !is_medium(spec));
         for spec in others {
-            let volume = opened.open_volume(spec, config.start).expect("memory is left");
+            let volume = opened
+                .open_volume(spec, config.start)
+                .expect("memory is left");
             opened.volumes.push(volume);
         }
         let addresses = config.listeners.iter().map(|spec| spec.address);
@@ -609,6 +661,19 @@ impl SimTarget {
                 world.borrow_mut().wake(n);
             }
         }
+    }
+
+    /// Has volumes do what they do by themselves.
+    pub fn see_to_volumes(&self, world: &SharedWorld) {
+        self.shared.engine.see_to_volumes();
+        self.call(world);
+    }
+
+    /// Whether all mirrors have all on all legs.
+    pub fn are_mirrors_whole(&self) -> bool {
+        let volumes = self.shared.volumes();
+        let mut mirrors = volumes.iter().filter_map(|volume| volume.as_mirror());
+        mirrors.all(|mirror| mirror.status().is_whole())
     }
 
     /// Connections that its reactors count.

@@ -45,6 +45,8 @@ pub enum WorldEvent {
     Closed(usize, usize),
     /// The next step of a file operation.
     File(u64),
+    /// The time of a completion has come that was asked for.
+    Timer(u64),
     /// The end of an operation on a file of a simulated `dir`.
     Posix(u64),
     /// Of the run itself: faults, changes, hosts that return.
@@ -179,6 +181,7 @@ impl World {
             WorldEvent::Connect(attempt) => self.connect_ends(attempt),
             WorldEvent::Closed(connection, end) => self.end_closed(connection, end),
             WorldEvent::File(op) => self.file_step(op),
+            WorldEvent::Timer(number) => self.timer_ends(number),
             WorldEvent::Posix(op) => self.posix_ends(op),
             WorldEvent::Turn(_) | WorldEvent::Script(_) => unreachable!("the run's own event"),
         }

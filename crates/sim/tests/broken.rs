@@ -6,7 +6,7 @@ use auth::dhchap::DhchapHash;
 use auth::psk::PskHash;
 use faults::{Fault, set};
 use random::Random;
-use sim::{DhchapPlan, Lies, Plan};
+use sim::{DhchapPlan, Lies, Made, Plan};
 
 /// Seeds within which each fault must be found.
 const SEEDS: usize = 4000;
@@ -800,4 +800,61 @@ fn a_disk_that_takes_all_workers_is_found() {
     });
     set(None);
     assert!(found.is_some(), "no host waited for a disk of others");
+}
+
+/// Volumes are mirrors on files, and the target is killed now and then; disks are cut and return
+/// where they are to.
+fn mirrors(plan: &mut Plan, cuts: u32) -> bool {
+    (plan.applies, plan.faults.changes) = (None, 0);
+    plan.volumes.truncate(1);
+    let volume = &mut plan.volumes[0];
+    (volume.lies, volume.made) = (Lies::File, Made::Mirror(2));
+    (plan.copies, plan.reserve_percent, plan.hot_percent) = (0, 0, 90);
+    plan.faults.count_max = 30;
+    (plan.faults.kills, plan.faults.power_cuts, plan.faults.cuts) = (2, 0, cuts);
+    true
+}
+
+#[test]
+fn a_log_of_a_mirror_that_comes_after_the_data_is_found() {
+    is_found_where(
+        |plan| mirrors(plan, 0),
+        Fault::LogLate,
+        &[
+            "before the other",
+            "comes before",
+            "legs of volume",
+            "was left of",
+        ],
+    );
+}
+
+#[test]
+fn a_stale_leg_that_is_read_is_found() {
+    is_found_where(
+        |plan| mirrors(plan, 3),
+        Fault::StaleLeg,
+        &[
+            "before the other",
+            "comes before",
+            "was left of",
+            "lies between",
+            "explains",
+        ],
+    );
+}
+
+#[test]
+fn a_leg_that_fails_untold_is_found() {
+    is_found_where(
+        |plan| mirrors(plan, 3),
+        Fault::OutUnsaved,
+        &[
+            "before the other",
+            "comes before",
+            "was left of",
+            "lies between",
+            "explains",
+        ],
+    );
 }

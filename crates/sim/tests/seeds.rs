@@ -275,7 +275,46 @@ fn volumes_that_are_made_of_others_keep_all_promises() {
 fn in_slices(plan: &mut sim::Plan, seed: u64) {
     (plan.applies, plan.faults.changes) = (None, 0);
     for volume in &mut plan.volumes {
-        (volume.lies, volume.slices) = (sim::Lies::File, 2 + seed % 7);
+        (volume.lies, volume.made) = (sim::Lies::File, sim::Made::Slices(2 + seed % 7));
+    }
+}
+
+/// A volume that is made of others in one way, in a plan where it keeps its size.
+fn made_of(plan: &mut sim::Plan, made: sim::Made) {
+    (plan.applies, plan.faults.changes) = (None, 0);
+    for volume in &mut plan.volumes {
+        (volume.lies, volume.made) = (sim::Lies::File, made);
+        // A stripe has whole rows.
+        volume.blocks -= volume.blocks % 12;
+    }
+}
+
+#[test]
+fn stripes_and_delays_keep_all_promises() {
+    for seed in 3200..3400 {
+        let mut plan = sim::Plan::new(seed);
+        let made = match seed % 2 {
+            0 => sim::Made::Stripe(2 + seed / 2 % 3),
+            _ => sim::Made::Delayed,
+        };
+        made_of(&mut plan, made);
+        sim::run_plan(plan, 200).unwrap_or_else(|failure| panic!("{failure}"));
+    }
+}
+
+/// Mirrors, whose legs fail and return in any order, beside crashes and power cuts.
+fn mirrored(seed: u64) -> sim::Plan {
+    let mut plan = sim::Plan::new(seed);
+    made_of(&mut plan, sim::Made::Mirror(2 + seed % 2));
+    plan.faults.count_max = plan.faults.count_max.max(10);
+    plan.faults.cuts = (seed % 5) as u32;
+    plan
+}
+
+#[test]
+fn mirrors_keep_all_promises_whatever_becomes_of_their_legs() {
+    for seed in 3400..3800 {
+        sim::run_plan(mirrored(seed), 200).unwrap_or_else(|failure| panic!("{failure}"));
     }
 }
 

@@ -18,6 +18,7 @@ impl SeedRun {
             Kill,
             PowerCut,
             Change,
+            Cut,
         }
         let faults = self.plan.faults;
         let choices = [
@@ -29,6 +30,7 @@ impl SeedRun {
             (faults.kills, Fault::Kill),
             (faults.power_cuts, Fault::PowerCut),
             (faults.changes, Fault::Change),
+            (faults.cuts, Fault::Cut),
         ];
         if choices.iter().all(|(weight, _)| *weight == 0) {
             return Ok(());
@@ -58,6 +60,10 @@ impl SeedRun {
             Fault::Change => {
                 drop(world);
                 self.change();
+            }
+            Fault::Cut => {
+                drop(world);
+                self.cut_leg();
             }
             Fault::Kill | Fault::PowerCut => {
                 drop(world);
