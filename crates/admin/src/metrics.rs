@@ -116,6 +116,7 @@ impl Collector for Exposition {
         self.encode_peers(to)?;
         self.encode_tls(to)?;
         self.encode_limits(to)?;
+        self.encode_mirrors(to)?;
         self.encode_reactors(to)?;
         self.encode_whole(to)
     }
@@ -315,6 +316,40 @@ impl Exposition {
             "weft_limit_delay_seconds",
             "Time that those have waited",
             all().map(|(labels, delays)| (labels, delays.ns as f64 / 1e9)),
+        )
+    }
+
+    fn encode_mirrors(&self, to: &mut Families<'_>) -> fmt::Result {
+        let all = || {
+            let mirrors = self.metrics.mirrors.iter();
+            mirrors.map(|(volume, mirror)| (vec![("volume", &**volume)], mirror))
+        };
+        let legs = || {
+            let mirrors = self.metrics.mirrors.iter();
+            mirrors.flat_map(|(volume, mirror)| {
+                let legs = mirror.legs.iter();
+                legs.map(|leg| (vec![("volume", &**volume), ("leg", &*leg.name)], leg))
+            })
+        };
+        to.gauges(
+            "weft_mirror_leg_out",
+            "Whether a leg of a mirror has failed and gets nothing: 1 or 0",
+            legs().map(|(labels, leg)| (labels, leg.is_out.into())),
+        )?;
+        to.gauges(
+            "weft_mirror_leg_missing_bytes",
+            "Bytes of a mirror that a leg lacks",
+            legs().map(|(labels, leg)| (labels, leg.missing_bytes)),
+        )?;
+        to.gauges(
+            "weft_mirror_dirty_bytes",
+            "Bytes of a mirror that are copied again after a crash",
+            all().map(|(labels, mirror)| (labels, mirror.dirty_bytes)),
+        )?;
+        to.counters(
+            "weft_mirror_resynced_bytes",
+            "Bytes that were copied to legs of a mirror",
+            all().map(|(labels, mirror)| (labels, mirror.resynced_bytes)),
         )
     }
 

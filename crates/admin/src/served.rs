@@ -10,6 +10,7 @@ use api::{
 };
 use control::{Edit, FileText, ObjectPath, PlannedChange, Problems, SecretsRead, ServedDocument};
 use server::{AdminRole, AdminSpec, Config, LastRefusal, Protocol, Running, Served};
+use store::MirrorStatus;
 use tls::RenewedTls;
 use tokio::sync::Semaphore;
 
@@ -338,6 +339,7 @@ impl ServedFile {
         let wrong =
             |(section, tls): (&str, &RenewedTls)| Some(renewed::warning(section, &tls.wrong()?));
         warnings.extend(self.tls().filter_map(wrong));
+        warnings.extend(self.running.mirrors().iter().flat_map(notes_of_mirror));
         warnings
     }
 
@@ -705,6 +707,24 @@ impl ServedFile {
         let refusals = all.map(|refused| refusal_of(refused, &served)).collect();
         Refusals { refusals }
     }
+}
+
+/// A note of each leg of a mirror that has not all of it.
+fn notes_of_mirror((volume, mirror): &(String, MirrorStatus)) -> Vec<String> {
+    let legs = mirror.legs.iter().filter(|leg| leg.word() != "in-sync");
+    let notes = legs.map(|leg| {
+        let bytes = leg.missing_bytes;
+        let what = match (leg.is_out, mirror.resync_rate) {
+            (true, _) => "is out: see to its disk; it is copied to when it answers again",
+            (false, 0) => "waits: `resync_rate` is 0",
+            (false, _) => "is being copied to",
+        };
+        format!(
+            "volume \"{volume}\": the leg \"{}\" lacks {bytes} bytes and {what}",
+            leg.name
+        )
+    });
+    notes.collect()
 }
 
 /// What was refused, and what would let it in.

@@ -9,6 +9,7 @@ use engine::sample::Stage;
 pub use engine::tls_meter::TlsCounts;
 use link::StreamProblem;
 use nvmf::rdma::TerminateCount;
+use store::MirrorStatus;
 pub use store::meter::{BOUNDS, Histogram, OpCounts, SIZE_BOUNDS, bound};
 use store::meter::{IoMeter, IoOp};
 
@@ -40,6 +41,8 @@ pub struct Metrics {
     pub connections: Vec<(&'static str, u64)>,
     /// What is counted of TLS, by the address of the listener; of those that may speak it.
     pub tls: Vec<(String, TlsCounts)>,
+    /// How mirrors stand, by their names.
+    pub mirrors: Vec<(String, MirrorStatus)>,
     /// What has waited for limits of what is read and written in a second.
     pub limits: Vec<LimitFigures>,
     /// Refusals by kind.
@@ -143,6 +146,7 @@ impl Running {
             stages: stages.collect(),
             connections: PROTOCOLS.into_iter().zip(connections).collect(),
             tls: self.tls_metrics(),
+            mirrors: self.mirrors(),
             limits: engine.rate_limits.figures(),
             refusals: refusals.map(|(kind, times)| (kind.0, times)).collect(),
             terminates: self.terminates(),
@@ -154,6 +158,16 @@ impl Running {
             driver: self.backend(),
             is_drained: self.is_drained(),
         }
+    }
+
+    /// How each mirror stands, by its name.
+    pub fn mirrors(&self) -> Vec<(String, MirrorStatus)> {
+        let volumes = self.volumes();
+        let mirrors = volumes.iter().filter_map(|volume| {
+            let mirror = volume.as_mirror()?;
+            Some((volume.info().name.clone(), mirror.status()))
+        });
+        mirrors.collect()
     }
 
     fn terminates(&self) -> Vec<(&'static str, TerminateCount)> {
