@@ -66,7 +66,12 @@ impl Base {
         Base {
             kept: Arc::clone(&below.kept),
             taken: Arc::clone(&below.taken),
-            ..Base::over(below.info.clone(), below.size_bytes(), below.leg_bits)
+            ..Base::over(
+                below.info.clone(),
+                below.size_bytes(),
+                below.leg_bits,
+                below.outlasts_process,
+            )
         }
     }
 

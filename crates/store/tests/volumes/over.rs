@@ -130,8 +130,15 @@ fn stacks() -> impl Strategy<Value = Stack> {
             (several.clone(), 1..5u64).prop_map(|(below, chunk)| Stripe(below, chunk * BLOCK));
         let is_large = |stack: &Stack| stack.size() >= 8 * BLOCK;
         let mirror = several.clone().prop_map(Mirror);
-        prop_oneof![slice, several.prop_map(Concat), stripe, mirror, delay, encrypted]
-            .prop_filter("something may lie over it", is_large)
+        prop_oneof![
+            slice,
+            several.prop_map(Concat),
+            stripe,
+            mirror,
+            delay,
+            encrypted
+        ]
+        .prop_filter("something may lie over it", is_large)
     });
     stack.prop_filter("made of others", |stack| stack.levels() > 1)
 }
