@@ -172,7 +172,8 @@ impl File {
             changing: self.changing.clone(),
             patience: self.patience(),
         };
-        snapshots.settle(&self.base).map_err(Problem::Snapshot)?;
+        let settled = snapshots.settle(&self.base);
+        settled.map_err(|error| Problem::Snapshot(error.to_string()))?;
         Ok(File {
             snapshots: Some(snapshots),
             ..self

@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 use rustix::io::Errno;
 
 use crate::memory::MemoryLimit;
-use crate::snapshot::SnapshotError;
 use crate::spec::{ATTRIBUTE, SIZE_MAX_BYTES};
 
 /// Why a volume could not be opened, and what to do about it.
@@ -365,7 +364,7 @@ pub enum Problem {
     },
     /// A rollback that was interrupted cannot be brought to its end.
     #[error("{0}")]
-    Snapshot(SnapshotError),
+    Snapshot(String),
     /// The operating system refused.
     #[error("cannot {action}{}: {source}{}", behind(.path.as_deref()), remedy(.source))]
     System {
