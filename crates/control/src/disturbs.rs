@@ -25,6 +25,7 @@ pub(crate) fn disturbs(change: &Change, undo: Option<&Change>, places: &[Option<
         | Change::AddExport(_)
         | Change::SetReferrals(_)
         | Change::SetEncryption { .. }
+        | Change::SetSnapshotSchedules(_)
         // They wait, and go on.
         | Change::SetRateLimits(_)
         // What was proved by other keys holds on.

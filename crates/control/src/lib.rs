@@ -32,6 +32,7 @@ mod reload;
 mod schema;
 mod secret;
 mod secret_place;
+mod snapshot_schedule;
 mod source;
 mod targets;
 mod value;

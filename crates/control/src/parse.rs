@@ -6,6 +6,7 @@ use toml::de::DeTable;
 use crate::by_name::ByName;
 use crate::schema::{ADMIN, FILE, ISCSI, NFS, NVME, POLICY, SCHEMA};
 use crate::secret::{Secrets, SecretsRead};
+use crate::snapshot_schedule::snapshot_schedules;
 use crate::source::{Section, Sink};
 use crate::targets::{self, Rest};
 use crate::volume::volumes;
@@ -68,6 +69,7 @@ pub(crate) fn parse(
         listeners: &listeners,
     };
     let rate_limits = limit::rate_limits(sink, &file, &known);
+    let snapshot_schedules = snapshot_schedules(sink, &file, &volumes);
     let policy = file.table(sink, SCHEMA, "policy", POLICY);
     let policy = policy.as_ref();
     let admin = file.table(sink, SCHEMA, "admin", ADMIN);
@@ -97,6 +99,7 @@ pub(crate) fn parse(
             ..limits
         },
         rate_limits,
+        snapshot_schedules,
     };
     Parsed {
         config,

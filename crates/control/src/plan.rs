@@ -64,6 +64,11 @@ pub fn plan(running: &Config, desired: &Config) -> Result<Vec<PlannedChange>, Ve
         plan.add(Phase::Set, set(desired), Some(set(running)), text);
     }
     plan.rate_limits();
+    if running.snapshot_schedules != desired.snapshot_schedules {
+        let set = |config: &Config| Change::SetSnapshotSchedules(config.snapshot_schedules.clone());
+        let text = "the schedules of snapshots change; snapshots that there are stay".to_owned();
+        plan.add(Phase::Set, set(desired), Some(set(running)), text);
+    }
     if faults::is(Fault::ListenEarly) {
         let listeners = std::mem::take(&mut plan.phases[Phase::AddListeners as usize]);
         plan.phases[Phase::RemoveListeners as usize].extend(listeners);
@@ -134,6 +139,7 @@ pub fn at_restart(running: &Config, desired: &Config) -> Vec<String> {
         listeners: _,
         referrals: _,
         rate_limits: _,
+        snapshot_schedules: _,
         // Of the next start.
         start: _,
         nfs,
@@ -194,6 +200,7 @@ pub fn until_restart(desired: Config, running: &Config) -> Config {
         listeners: desired.listeners,
         referrals: desired.referrals,
         rate_limits: desired.rate_limits,
+        snapshot_schedules: desired.snapshot_schedules,
         start: desired.start,
         nfs: with_kerberos_of(&running.nfs, &desired.nfs),
         ..running.clone()

@@ -76,6 +76,7 @@ pub const SCHEMA: &[Keys] = &[
             key("export", Takes::Tables(EXPORT)),
             key("listener", Takes::Tables(LISTENER)),
             key("limit", Takes::Tables(LIMIT)),
+            key("snapshot_schedule", Takes::Tables(SNAPSHOT_SCHEDULE)),
             key("policy", Takes::Table(POLICY)),
             key("admin", Takes::Table(ADMIN)),
         ],
@@ -387,6 +388,16 @@ pub const SCHEMA: &[Keys] = &[
         ],
     ),
     (
+        SNAPSHOT_SCHEDULE,
+        &[
+            key("name", Takes::Text),
+            key("volumes", Takes::Texts),
+            key("hourly", Takes::Number),
+            key("daily", Takes::Number),
+            key("weekly", Takes::Number),
+        ],
+    ),
+    (
         POLICY,
         &[
             key("cpus", Takes::Text),
@@ -458,6 +469,7 @@ pub(crate) const EXPORT: &str = "[[export]]";
 pub(crate) const CLIENT: &str = "[[export.client]]";
 pub(crate) const LISTENER: &str = "[[listener]]";
 pub(crate) const LIMIT: &str = "[[limit]]";
+pub(crate) const SNAPSHOT_SCHEDULE: &str = "[[snapshot_schedule]]";
 pub(crate) const POLICY: &str = "[policy]";
 pub(crate) const ADMIN: &str = "[admin]";
 pub(crate) const TOKEN: &str = "[[admin.token]]";

@@ -25,6 +25,7 @@ mod patterns;
 mod plan;
 mod rdma;
 mod secrets;
+mod snapshot_schedule;
 mod volumes;
 
 const EXAMPLE: &str = include_str!("../../../weft.example.toml");

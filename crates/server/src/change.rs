@@ -18,7 +18,9 @@ use serve_nfs::{ExportSpec, FileSystemSpec, KerberosSettings};
 use store::{EncryptionSettings, ReplaceError, ResizeError, Volume};
 
 use crate::check;
-use crate::config::{Ana, IscsiTargetSpec, ListenerSpec, LunSpec, NamespaceSpec, SubsystemSpec};
+use crate::config::{
+    Ana, IscsiTargetSpec, ListenerSpec, LunSpec, NamespaceSpec, SnapshotSchedule, SubsystemSpec,
+};
 use crate::shared::{AfterChange, Shared};
 
 mod drain;
@@ -201,6 +203,9 @@ pub enum Change {
     /// Sets how much may be read and written in a second, for what waits too. A limit of the same
     /// name goes on.
     SetRateLimits(Vec<RateLimit>),
+    /// Sets when snapshots are made by themselves. Those that there are of a schedule that goes
+    /// stay.
+    SetSnapshotSchedules(Vec<SnapshotSchedule>),
     /// Sets by which keys users of NFS clients prove who they are; `None`: they cannot.
     /// Contexts that there are stay.
     SetKerberos(Option<KerberosSettings>),
@@ -419,6 +424,10 @@ impl Shared {
             Change::SetRateLimits(limits) => {
                 self.engine.set_rate_limits(limits);
                 Ok(Left::fence(Scope::Mail))
+            }
+            Change::SetSnapshotSchedules(schedules) => {
+                self.state().snapshot_schedules = schedules;
+                Ok(Left::Nothing)
             }
             Change::SetKerberos(settings) => self.set_kerberos(settings.as_ref()),
             Change::AddTarget(spec) => self.add_target(&spec),

@@ -23,6 +23,9 @@ pub const LISTENERS_MAX: usize = 64;
 /// Bytes of a volume's name at most.
 const VOLUME_NAME_BYTES_MAX: usize = 64;
 
+/// Bytes of a schedule's name at most: a time follows it.
+const SCHEDULE_NAME_BYTES_MAX: usize = 40;
+
 /// Bytes of SN and MN in Identify Controller.
 pub const SERIAL_BYTES: usize = 20;
 /// Bytes of a logical unit's serial number at most.
@@ -62,6 +65,20 @@ pub fn volume_name(name: &str) -> Result<(), String> {
 /// What it may be.
 pub fn file_system_name(name: &str) -> Result<(), String> {
     volume_name(name).map_err(|why| why.replacen("a volume's", "a file system's", 1))
+}
+
+/// The name of a schedule of snapshots, behind which their names have a time.
+///
+/// # Errors
+/// What it may be.
+pub fn snapshot_schedule_name(name: &str) -> Result<(), String> {
+    match name.len() <= SCHEDULE_NAME_BYTES_MAX && store::snapshot::check_name(name).is_ok() {
+        true => Ok(()),
+        false => Err(format!(
+            "a schedule's name is 1 to {SCHEDULE_NAME_BYTES_MAX} letters, digits, `-`, `_` or `.`, \
+             the first a letter or digit"
+        )),
+    }
 }
 
 /// A limit's name.

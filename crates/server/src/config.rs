@@ -65,6 +65,29 @@ pub struct Config {
     pub limits: Limits,
     /// How much may be read and written in a second.
     pub rate_limits: Vec<RateLimit>,
+    /// When snapshots are made by themselves.
+    pub snapshot_schedules: Vec<SnapshotSchedule>,
+}
+
+/// When snapshots of volumes are made by themselves, and how many stay. Hours, days and weeks
+/// are those of UTC, and weeks begin on Mondays.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SnapshotSchedule {
+    /// What the names of its snapshots begin with.
+    pub name: String,
+    /// The volumes, whose snapshots are of one instant.
+    pub volumes: Vec<String>,
+    /// Hours of which the first snapshot stays; 0: there is none for hours.
+    pub hourly: u32,
+    /// Days likewise.
+    pub daily: u32,
+    /// Weeks likewise.
+    pub weekly: u32,
+}
+
+impl SnapshotSchedule {
+    /// Hours, days or weeks at most.
+    pub const COUNT_MAX: u32 = 256;
 }
 
 /// How administrators reach a process.
@@ -223,6 +246,7 @@ impl Default for Config {
             admin: AdminSpec::default(),
             limits: Limits::default(),
             rate_limits: Vec::new(),
+            snapshot_schedules: Vec::new(),
         }
     }
 }

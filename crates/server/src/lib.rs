@@ -41,6 +41,7 @@ mod connections;
 mod examine;
 pub mod metrics;
 mod report;
+mod schedule;
 mod served;
 mod serving;
 mod shared;
@@ -51,7 +52,8 @@ pub use change::{Change, ChangeError};
 pub use config::{
     AdminClient, AdminGroup, AdminListen, AdminRole, AdminSocket, AdminSpec, AdminToken, Ana,
     Config, IscsiTargetSpec, LimitFigures, Limits, ListenerSpec, LunSpec, NamespaceSpec, Placement,
-    Protocol, RateLimit, Rates, RdmaSpec, Start, SubsystemSpec, default_portal_group,
+    Protocol, RateLimit, Rates, RdmaSpec, SnapshotSchedule, Start, SubsystemSpec,
+    default_portal_group,
 };
 pub use connection_info::{ConnectionInfo, ConnectionRole, Listed};
 pub use connections::{CONNECTIONS_LISTED_MAX, ControllerInfo};

@@ -29,6 +29,7 @@ use crate::change::{Change, ChangeError, cannot_listen};
 use crate::check::LISTENERS_MAX;
 use crate::config::{Config, Limits, ListenerSpec, Start};
 use crate::report::Report;
+use crate::schedule;
 use crate::serving::Shard;
 use crate::shared::{Bind, Mailboxes, ServerMail, Shared};
 use crate::state::{ServedState, own_identity};
@@ -299,6 +300,7 @@ pub fn start_with(
         backend = name;
         starts.push(go);
     }
+    schedule::start(&shared).map_err(|error| StartError::Reactor(config.cpus[0], error))?;
     let first = shared.mailboxes.set(mailboxes).is_ok();
     assert!(first, "a target starts once");
     for go in starts {
@@ -574,6 +576,9 @@ pub fn assemble(
     let listeners = listeners.map(|(spec, &address)| ListenerSpec { address, ..spec });
     let mut opened: OpenedStore = opened.into();
     let mut state = ServedState::new(listeners.collect());
+    state
+        .snapshot_schedules
+        .clone_from(&config.snapshot_schedules);
     for volume in std::mem::take(&mut opened.volumes) {
         state.add_volume(volume).map_err(StartError::Config)?;
     }

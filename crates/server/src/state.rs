@@ -13,7 +13,7 @@ use store::{Info, Volume};
 
 use crate::change::ChangeError;
 use crate::check;
-use crate::config::{ListenerSpec, Protocol, default_portal_group};
+use crate::config::{ListenerSpec, Protocol, SnapshotSchedule, default_portal_group};
 
 /// A listener that is open.
 pub(crate) struct Listener {
@@ -46,6 +46,8 @@ pub(crate) struct ServedState {
     pub gone: HashMap<(SocketAddr, Protocol), Gone>,
     /// Volumes whose resize is under way.
     pub resizing: Vec<Arc<dyn Volume>>,
+    /// When snapshots are made by themselves.
+    pub snapshot_schedules: Vec<SnapshotSchedule>,
     /// The targets that are reached by every iSCSI listener.
     pub everywhere: BTreeSet<String>,
 }
@@ -89,6 +91,7 @@ impl ServedState {
             listener_next,
             gone: HashMap::new(),
             resizing: Vec::new(),
+            snapshot_schedules: Vec::new(),
             everywhere: BTreeSet::new(),
         }
     }

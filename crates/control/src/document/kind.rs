@@ -8,7 +8,8 @@ use super::EditProblem;
 use crate::schema::{
     ADMIN, ADMIN_CLIENT, ADMIN_TLS, ANA, CLIENT, DISCOVERY, EXPORT, FILE_SYSTEM, GROUP, HOST,
     INITIATOR, ISCSI, KERBEROS, LIMIT, LISTENER, LUN, NAMESPACE, NFS, NVME, POLICY, PORTAL_GROUP,
-    REFERRAL, SUBSYSTEM, TARGET, TARGET_ANA, TOKEN, Takes, VOLUME, is_secret, keys_of,
+    REFERRAL, SNAPSHOT_SCHEDULE, SUBSYSTEM, TARGET, TARGET_ANA, TOKEN, Takes, VOLUME, is_secret,
+    keys_of,
 };
 use crate::secret_place::SECRET_PLACE;
 use crate::source::nearest;
@@ -187,6 +188,7 @@ pub(crate) const KINDS: &[Kind] = &[
         named("clients", "clients")),
     kind("listener", file(&["listener"]), LISTENER, ADDRESS, None),
     kind("limit", file(&["limit"]), LIMIT, NAME, None),
+    kind("snapshot_schedule", file(&["snapshot_schedule"]), SNAPSHOT_SCHEDULE, NAME, None),
     kind("policy", file(&["policy"]), POLICY, SET, None),
     kind("admin", file(&["admin"]), ADMIN, SET, None),
     kind("token", file(&["admin", "token"]), TOKEN, NAME, None),
@@ -207,6 +209,7 @@ pub(super) const REFERENCES: &[(&str, &str, &str)] = &[
     ("listener", "portal_group", "listeners"),
     ("volume", "limit", "volumes"),
     ("export", "limit", "exports"),
+    ("volume", "snapshot_schedule", "volumes"),
     ("listener", "limit", "listeners"),
     ("portal_group", "target", "portal_groups"),
     ("portal_group", "target/initiator", "portal_groups"),
