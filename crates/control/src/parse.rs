@@ -52,16 +52,15 @@ pub(crate) fn parse(
     let subsystems = nvme::subsystems(sink, nvme.as_ref(), &secrets, (&volumes, &listeners));
     let referrals = listener::referrals(sink, nvme.as_ref());
     let section = file.table(sink, SCHEMA, "iscsi", ISCSI);
-    let section = section.as_ref();
     let rest = Rest {
         volumes: &volumes,
         listeners: &listeners,
         subsystems: ByName::new(subsystems.iter().map(|spec| (spec.nqn.clone(), spec))),
     };
-    let iscsi = targets::read(sink, section, &mut secrets, &rest);
+    let iscsi = targets::read(sink, section.as_ref(), &mut secrets, &rest);
     let nfs = file.table(sink, SCHEMA, "nfs", NFS);
     let files = nfs::read(sink, &file, nfs.as_ref(), origin.folder);
-    let served = (nvme.as_ref(), section, &file);
+    let served = (nvme.as_ref(), section.as_ref(), &file);
     listener::reachable(sink, served, (&listeners, is_whole));
     let known = limit::Nameable {
         volumes: &volumes,
@@ -69,12 +68,12 @@ pub(crate) fn parse(
         listeners: &listeners,
     };
     let rate_limits = limit::rate_limits(sink, &file, &known);
-    let snapshot_schedules = snapshot_schedules(sink, &file, &volumes);
     let policy = file.table(sink, SCHEMA, "policy", POLICY);
     let policy = policy.as_ref();
     let admin = file.table(sink, SCHEMA, "admin", ADMIN);
     let cpus = policy::cpus(sink, policy, allowed);
     let config = Config {
+        snapshot_schedules: snapshot_schedules(sink, &file, &volumes),
         volumes: volumes.list,
         subsystems,
         iscsi_targets: iscsi.targets,
@@ -99,7 +98,6 @@ pub(crate) fn parse(
             ..limits
         },
         rate_limits,
-        snapshot_schedules,
     };
     Parsed {
         config,

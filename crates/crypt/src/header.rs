@@ -71,7 +71,7 @@ pub struct HeaderTerms {
 
 /// One header.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Header {
+pub struct KeyHeader {
     /// What it says beside the key.
     pub terms: HeaderTerms,
     derivation: Derivation,
@@ -83,7 +83,7 @@ pub struct Header {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Copies {
     /// The newest that is whole.
-    pub header: Header,
+    pub header: KeyHeader,
     /// Both are whole, and the same.
     pub are_alike: bool,
 }
@@ -97,7 +97,7 @@ impl Copies {
         // What a crash has cut off, or a copy in a smaller file, may be one of them.
         let copy = |at: usize| {
             let copy = bytes.get(at * HEADER_BYTES..(at + 1) * HEADER_BYTES);
-            Header::parse(copy.ok_or(HeaderProblem::Damaged)?)
+            KeyHeader::parse(copy.ok_or(HeaderProblem::Damaged)?)
         };
         let (first, second) = match (copy(0), copy(1)) {
             (Ok(first), Ok(second)) => (first, second),
@@ -118,7 +118,7 @@ impl Copies {
     }
 }
 
-impl Header {
+impl KeyHeader {
     /// Wraps a data key; `nonce` is random.
     #[must_use]
     pub fn seal(
@@ -126,8 +126,8 @@ impl Header {
         key: &DataKey,
         by: &DerivedKey,
         nonce: [u8; NONCE_BYTES],
-    ) -> Header {
-        let mut header = Header {
+    ) -> KeyHeader {
+        let mut header = KeyHeader {
             terms,
             derivation: by.derivation,
             nonce,
@@ -196,11 +196,11 @@ impl Header {
         bytes
     }
 
-    /// A copy; what it says is what [`Header::render`] writes of it.
+    /// A copy; what it says is what [`KeyHeader::render`] writes of it.
     ///
     /// # Errors
     /// What is wrong with it.
-    pub fn parse(bytes: &[u8]) -> Result<Header, HeaderProblem> {
+    pub fn parse(bytes: &[u8]) -> Result<KeyHeader, HeaderProblem> {
         let bytes: &[u8; HEADER_BYTES] = bytes.try_into().map_err(|_| HeaderProblem::Damaged)?;
         let number = |at: usize| u32::from_le_bytes(array(bytes, at));
         if bytes[..8] != *MAGIC || number(SUM) != sum_of(&bytes[..SUM]) {
@@ -222,7 +222,7 @@ impl Header {
             0 => Derivation::None,
             _ => return Err(HeaderProblem::Impossible),
         };
-        let header = Header {
+        let header = KeyHeader {
             terms: HeaderTerms {
                 generation: u64::from_le_bytes(array(bytes, 16)),
                 volume: array(bytes, 24),

@@ -9,6 +9,6 @@ mod header;
 mod wrapping_key;
 mod xts;
 
-pub use header::{COPIES_BYTES, Copies, HEADER_BYTES, Header, HeaderProblem, HeaderTerms};
+pub use header::{COPIES_BYTES, Copies, HEADER_BYTES, HeaderProblem, HeaderTerms, KeyHeader};
 pub use wrapping_key::{DerivedKey, KeyProblem, WrappingKey, WrongKey};
 pub use xts::{DATA_KEY_BYTES, DataKey, Xts};

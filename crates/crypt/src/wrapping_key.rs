@@ -226,7 +226,7 @@ mod tests {
 
     /// Computed with another implementation of RFC 9106.
     #[test]
-    fn what_wraps_follows_from_passphrase_salt_and_cost() {
+    fn key_of_a_passphrase_follows_from_it_its_salt_and_cost() {
         let key = WrappingKey::Passphrase(secret("correct horse"));
         let cost = Cost {
             memory_kib: 64,

@@ -71,8 +71,8 @@ impl Xts {
     pub fn new(key: DataKey) -> Xts {
         Xts {
             key,
-            encrypting: Schedules::new(Way::Encrypt),
-            decrypting: Schedules::new(Way::Decrypt),
+            encrypting: Schedules::new(CipherDirection::Encrypt),
+            decrypting: Schedules::new(CipherDirection::Decrypt),
         }
     }
 
@@ -99,22 +99,22 @@ impl Xts {
     }
 }
 
-/// Which way a schedule works.
+/// Which direction a schedule works.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Way {
+enum CipherDirection {
     Encrypt,
     Decrypt,
 }
 
 struct Schedules {
-    way: Way,
+    direction: CipherDirection,
     idle: Mutex<Vec<Schedule>>,
 }
 
 impl Schedules {
-    fn new(way: Way) -> Schedules {
+    fn new(direction: CipherDirection) -> Schedules {
         let idle = Mutex::default();
-        Schedules { way, idle }
+        Schedules { direction, idle }
     }
 
     fn idle(&self) -> std::sync::MutexGuard<'_, Vec<Schedule>> {
@@ -123,28 +123,28 @@ impl Schedules {
 
     fn with(&self, key: &DataKey, work: impl FnOnce(&mut Schedule)) {
         let idle = self.idle().pop();
-        let mut schedule = idle.unwrap_or_else(|| Schedule::new(key, self.way));
+        let mut schedule = idle.unwrap_or_else(|| Schedule::new(key, self.direction));
         work(&mut schedule);
         self.idle().push(schedule);
     }
 }
 
-/// The schedule of a key for one way.
+/// The schedule of a key for one direction.
 struct Schedule {
     context: NonNull<lc::EVP_CIPHER_CTX>,
-    way: Way,
+    direction: CipherDirection,
 }
 
 // SAFETY: the context is plain memory of its own, used by one thread at a time.
 unsafe impl Send for Schedule {}
 
 impl Schedule {
-    fn new(key: &DataKey, way: Way) -> Schedule {
+    fn new(key: &DataKey, direction: CipherDirection) -> Schedule {
         // SAFETY: a new context is taken by nothing else.
         let context = NonNull::new(unsafe { lc::EVP_CIPHER_CTX_new() });
         let mut schedule = Schedule {
             context: context.expect("memory for a key"),
-            way,
+            direction,
         };
         schedule.init(Some(key), None);
         schedule
@@ -152,7 +152,7 @@ impl Schedule {
 
     /// Takes a key, or the tweak of the next block.
     fn init(&mut self, key: Option<&DataKey>, tweak: Option<&[u8; TWEAK_BYTES]>) {
-        let encrypts = c_int::from(self.way == Way::Encrypt);
+        let encrypts = c_int::from(self.direction == CipherDirection::Encrypt);
         let bytes = key.map_or(null(), |key| key.bytes().as_ptr());
         let tweak = tweak.map_or(null(), |tweak| tweak.as_ptr());
         // SAFETY: the cipher is static, the key as long as it reads (64 bytes), and so is the
@@ -171,9 +171,9 @@ impl Schedule {
         for (at, number) in blocks.zip(first..) {
             let (from, to) = (from.slice(at, block_bytes), to.slice(at, block_bytes));
             let tweak = u128::from(number).to_le_bytes();
-            match self.way {
-                Way::Encrypt => self.block(from, to, &tweak),
-                Way::Decrypt => self.written_block(from, &tweak),
+            match self.direction {
+                CipherDirection::Encrypt => self.block(from, to, &tweak),
+                CipherDirection::Decrypt => self.written_block(from, &tweak),
             }
         }
     }

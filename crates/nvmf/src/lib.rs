@@ -57,6 +57,7 @@ mod registry;
 mod request;
 pub mod reservation;
 mod sanitize;
+mod sanitize_status;
 mod subsystem;
 pub mod support;
 pub mod tcp;

@@ -31,7 +31,7 @@ use crate::identify;
 use crate::nqn::check_host_nqn;
 use crate::queue::InBandAuthentication;
 use crate::request::{AdminOutcome, AdminRequest, Env, Reply};
-use crate::sanitize::SanitizeStatus;
+use crate::sanitize_status::SanitizeStatus;
 use crate::subsystem::{
     ADMIN_ENTRIES_MAX, Arrival, CNTLID_MAX, HostTerms, Limits, ListenerSpec, Referral, Subsystem,
 };

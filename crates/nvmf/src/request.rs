@@ -8,7 +8,7 @@ use wire::nvme::{NSID_ALL, Sqe, Status};
 use crate::controller::Controller;
 use crate::discovery::DiscoveryLog;
 use crate::lba_status::LbaStatus;
-use crate::sanitize::SanitizeStatus;
+use crate::sanitize_status::SanitizeStatus;
 use crate::subsystem::{NSID_MAX, Namespace, WriteProtect};
 
 /// How a command completes.

@@ -413,7 +413,8 @@ impl Shared {
                 state,
             } => match nqn.starts_with("nqn.") {
                 _ if self.is_drained() => Err(ChangeError::Invalid(
-                    "weft is drained, and no path gives access: set its state when that is over                      (`weft drain --end`)"
+                    "weft is drained, and no path gives access: set its state when that is \
+                     over (`weft drain --end`)"
                         .to_owned(),
                 )),
                 true => self.set_ana(&nqn, listener, group, state),
@@ -425,10 +426,7 @@ impl Shared {
                 self.engine.set_rate_limits(limits);
                 Ok(Left::fence(Scope::Mail))
             }
-            Change::SetSnapshotSchedules(schedules) => {
-                self.state().snapshot_schedules = schedules;
-                Ok(Left::Nothing)
-            }
+            Change::SetSnapshotSchedules(schedules) => Ok(self.set_snapshot_schedules(schedules)),
             Change::SetKerberos(settings) => self.set_kerberos(settings.as_ref()),
             Change::AddTarget(spec) => self.add_target(&spec),
             Change::RemoveTarget { name } => self.remove_target(&name),

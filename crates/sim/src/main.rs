@@ -75,8 +75,7 @@ fn run() -> io::Result<ExitCode> {
             Ok(outcome) => outcome,
             Err(_) if options.trace == 0 => {
                 // The same again, and this time it is written down.
-                let again = sim::run(seed, TRACE_LINES);
-                match again {
+                match sim::run(seed, TRACE_LINES) {
                     Err(failure) => tell(&failure),
                     Ok(_) => tell(&format_args!("seed {seed} failed once and not again")),
                 }

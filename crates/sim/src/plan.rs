@@ -495,7 +495,7 @@ impl Plan {
             dead_disk: None,
             applies: None,
             limits: Vec::new(),
-            snapshots: 0,
+            snapshots: Random::new(seed ^ SNAPSHOTS).pick(&[0, 100, 1000]) * US,
         };
         plan.some_are_initiators(r);
         // Chance of its own, so that the rest of a seed is what it would be without.
@@ -514,7 +514,6 @@ impl Plan {
         plan.choose_transports(seed);
         plan.authenticate(&mut Random::new(seed ^ DHCHAP));
         plan.prove_users(&mut Random::new(seed ^ USERS_PROVE));
-        plan.snapshots = Random::new(seed ^ SNAPSHOTS).pick(&[0, 100, 1000]) * US;
         plan.limit(&mut Random::new(seed ^ LIMITS))
     }
 }

@@ -16,6 +16,7 @@ use faults::Fault;
 use machine::work;
 use reactor::{FileIo, Token};
 
+use crate::encryption_settings::EncryptionSettings;
 use crate::locks::{Caller, Claim, Locks};
 use crate::problem::{Problem, no_memory};
 use crate::{Base, Error, Extent, Io, Progress, Range, ResizeError, Space, Spec, Task, Volume};
@@ -25,12 +26,10 @@ use task::{EncryptedTask, Next};
 
 pub use key_file::KeyMedium;
 pub use keys::{Encryption, EraseError};
-pub use settings::EncryptionSettings;
 
 pub(crate) mod key_file;
 mod keys;
 mod memory;
-mod settings;
 mod task;
 
 pub(crate) struct Encrypted {

@@ -24,6 +24,7 @@ mod checked_text;
 pub mod counters;
 mod direct;
 mod encrypted;
+mod encryption_settings;
 mod file;
 mod format;
 pub mod frames;
@@ -56,7 +57,8 @@ mod unreadable;
 
 pub use base::Base;
 pub use crypt::WrappingKey;
-pub use encrypted::{Encryption, EncryptionSettings, EraseError, KeyMedium};
+pub use encrypted::{Encryption, EraseError, KeyMedium};
+pub use encryption_settings::EncryptionSettings;
 pub use io::{Error, Io};
 pub use open::{
     DELAY_KEYS, Examined, KINDS, KindRow, encrypted, examine, examine_over, open, open_over,

@@ -8,7 +8,8 @@ use reactor::DiskFile;
 use uuid::Uuid;
 
 use crate::direct::DirectFile;
-use crate::encrypted::{self, EncryptionSettings, KeyMedium};
+use crate::encrypted::{self, KeyMedium};
+use crate::encryption_settings::EncryptionSettings;
 use crate::file::File;
 use crate::null::Null;
 use crate::over::mirror::{self, LEGS_MAX};

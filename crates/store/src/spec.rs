@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use uuid::Uuid;
 
-use crate::encrypted::EncryptionSettings;
+use crate::encryption_settings::EncryptionSettings;
 use crate::{Info, identity};
 
 /// Bytes that are copied to a leg of a mirror in a second at most, where nothing else is

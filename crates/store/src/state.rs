@@ -21,7 +21,6 @@ use serde::{Deserialize, Serialize};
 use tracing::{error, warn};
 use uuid::Uuid;
 
-use crate::encrypted::key_file;
 use crate::identity::{self, StateMark};
 use crate::problem::Problem;
 use crate::regular::{MOVE_IT_AWAY, followed, holder, is_there};
@@ -33,6 +32,8 @@ use crate::{Range, checked_text};
 const NEW: &str = ".new";
 /// Likewise of the file that is locked meanwhile.
 const LOCK: &str = ".lock";
+/// Likewise of the file with the keys.
+const KEYS: &str = ".keys";
 
 /// First words of the file, with the version of the format.
 const MAGIC: &str = "weft-state 1";
@@ -463,11 +464,16 @@ pub fn files(spec: &Spec) -> Vec<PathBuf> {
         return Vec::new();
     };
     let (new, lock) = (with_suffix(&path, NEW), with_suffix(&path, LOCK));
-    let keys = spec.encryption.as_ref().and_then(|_| key_file::path(spec));
+    let keys = spec.encryption.as_ref().and_then(|_| keys_path(spec));
     let mut files = vec![path, new, lock];
     files.extend(keys);
     files.extend(spec.mirror_log());
     files
+}
+
+/// The file with the keys of a volume, where it is encrypted.
+pub(crate) fn keys_path(spec: &Spec) -> Option<PathBuf> {
+    Some(with_suffix(&place(spec)?, KEYS))
 }
 
 /// Whether a state file can lie at `path`.

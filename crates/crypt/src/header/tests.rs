@@ -17,15 +17,15 @@ fn owner(byte: u8) -> DerivedKey {
     WrappingKey::Key(Secret::new([byte; 32])).derive_new([0; SALT_BYTES])
 }
 
-fn header(generation: u64) -> Header {
+fn header(generation: u64) -> KeyHeader {
     let terms = HeaderTerms {
         generation,
         ..TERMS
     };
-    Header::seal(terms, &data_key(1), &owner(1), [9; NONCE_BYTES])
+    KeyHeader::seal(terms, &data_key(1), &owner(1), [9; NONCE_BYTES])
 }
 
-fn copies(first: &Header, second: &Header) -> Vec<u8> {
+fn copies(first: &KeyHeader, second: &KeyHeader) -> Vec<u8> {
     [first.render(), second.render()].concat()
 }
 
@@ -50,15 +50,15 @@ fn key_opens_what_it_has_wrapped_and_no_other_does() {
     assert_eq!(header.open(&owner(2)), Err(WrongKey));
     let passphrase = WrappingKey::Passphrase(Secret::new(*b"correct horse"));
     assert!(header.derive(&passphrase).is_err());
-    assert_eq!(Header::parse(&header.render()), Ok(header));
+    assert_eq!(KeyHeader::parse(&header.render()), Ok(header));
 }
 
 #[test]
 fn passphrase_opens_by_the_salt_of_the_header() {
     let phrase = WrappingKey::Passphrase(Secret::new(*b"correct horse"));
     let by = phrase.derive_new([3; SALT_BYTES]);
-    let sealed = Header::seal(TERMS, &data_key(2), &by, [9; NONCE_BYTES]);
-    let found = Header::parse(&sealed.render()).expect("whole");
+    let sealed = KeyHeader::seal(TERMS, &data_key(2), &by, [9; NONCE_BYTES]);
+    let found = KeyHeader::parse(&sealed.render()).expect("whole");
     let again = found.derive(&phrase).expect("the same kind of key");
     assert_eq!(found.open(&again), Ok(data_key(2)));
     let other = WrappingKey::Passphrase(Secret::new(*b"correct hors3"));
@@ -69,7 +69,7 @@ fn passphrase_opens_by_the_salt_of_the_header() {
 #[test]
 fn newest_copy_that_is_whole_counts() {
     let (old, new) = (header(1), header(2));
-    let whole = |header: &Header, are_alike| {
+    let whole = |header: &KeyHeader, are_alike| {
         let header = header.clone();
         Ok(Copies { header, are_alike })
     };
@@ -112,11 +112,11 @@ fn header_with_another_bit_gives_no_key() {
     for bit in 0..8 * HEADER_BYTES {
         let mut other = bytes.to_vec();
         other[bit / 8] ^= 1 << (bit % 8);
-        assert!(Header::parse(&other).is_err(), "bit {bit}");
+        assert!(KeyHeader::parse(&other).is_err(), "bit {bit}");
         if bit / 8 >= SUM {
             continue;
         }
-        if let Ok(found) = Header::parse(&summed(other)) {
+        if let Ok(found) = KeyHeader::parse(&summed(other)) {
             assert_eq!(found.open(&owner(1)), Err(WrongKey), "bit {bit}");
         }
     }
@@ -134,7 +134,7 @@ proptest! {
             bytes[at] = byte;
         }
         let bytes = summed(bytes);
-        if let Ok(found) = Header::parse(&bytes) {
+        if let Ok(found) = KeyHeader::parse(&bytes) {
             prop_assert_eq!(&found.render()[..], &bytes[..]);
         }
     }

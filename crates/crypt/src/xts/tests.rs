@@ -149,7 +149,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn what_was_enciphered_block_by_block_is_deciphered_together(
+    fn blocks_that_are_enciphered_one_by_one_are_deciphered_together(
         first in any::<u64>().prop_map(|first| first >> 1),
         blocks in 1..9u32,
         is_small in any::<bool>(),

@@ -3,7 +3,8 @@
 
 use auth::Secret;
 use crypt::{
-    COPIES_BYTES, Copies, DATA_KEY_BYTES, DataKey, HEADER_BYTES, Header, HeaderTerms, WrappingKey,
+    COPIES_BYTES, Copies, DATA_KEY_BYTES, DataKey, HEADER_BYTES, HeaderTerms, KeyHeader,
+    WrappingKey,
 };
 
 use super::records;
@@ -26,7 +27,7 @@ pub fn volume_keys(input: &[u8]) {
             volume: [1; 16],
             block_bytes: 4096,
         };
-        Header::seal(terms, &key, &by, [generation as u8; 12]).render()
+        KeyHeader::seal(terms, &key, &by, [generation as u8; 12]).render()
     };
     let mut copies = [sealed(1), sealed(2)].concat();
     for (mode, record) in records(input) {
@@ -44,7 +45,7 @@ pub fn volume_keys(input: &[u8]) {
     }
     assert_eq!(copies.len(), COPIES_BYTES);
     if let Ok(found) = Copies::parse(&copies) {
-        let again = Header::parse(&found.header.render());
+        let again = KeyHeader::parse(&found.header.render());
         assert!(again.as_ref() == Ok(&found.header));
         let opened = found.header.derive(&owner);
         if let Ok(opened) = opened.and_then(|by| found.header.open(&by)) {

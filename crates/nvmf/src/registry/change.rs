@@ -14,7 +14,7 @@ use crate::controller::{
 };
 use crate::discovery::Port;
 use crate::reservation::Notice;
-use crate::sanitize::SanitizeStatus;
+use crate::sanitize_status::SanitizeStatus;
 use crate::subsystem::{
     ANA_GROUPS_MAX, ListenerSpec, NSID_MAX, Namespace, Referral, Subsystem, WriteProtect,
 };

@@ -183,6 +183,11 @@ impl Shared {
         Ok(self.allow_more(self.edits(&volume, |namespace| namespace.is_ready = true)))
     }
 
+    pub(super) fn set_snapshot_schedules(&self, schedules: Vec<SnapshotSchedule>) -> Left {
+        self.state().snapshot_schedules = schedules;
+        Left::Nothing
+    }
+
     /// A mirror that has missed a leg of this name has it again.
     fn take_back_legs(&self, volume: &Arc<dyn Volume>) {
         let volumes = self.state().volumes.clone();

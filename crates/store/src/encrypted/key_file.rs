@@ -10,15 +10,12 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use crypt::{COPIES_BYTES, Copies, HEADER_BYTES, Header};
+use crypt::{COPIES_BYTES, Copies, HEADER_BYTES, KeyHeader};
 use rustix::fs::{Advice, fadvise};
 
 use crate::problem::Problem;
 use crate::spec::{Spec, with_suffix};
-use crate::state;
-
-/// What comes after the path of the state file.
-const SUFFIX: &str = ".keys";
+use crate::state::{self, keys_path};
 
 /// Where the keys of a volume lie: a file, or what a test or the simulator has in its place.
 pub trait KeyMedium: Send + Sync {
@@ -41,22 +38,17 @@ pub(super) fn beside(spec: &Spec) -> Result<Option<Box<dyn KeyMedium>>, Problem>
     if spec.kind.is_memory() {
         return Ok(None);
     }
-    let path = path(spec).ok_or(Problem::NoPlaceForKeys)?;
+    let path = keys_path(spec).ok_or(Problem::NoPlaceForKeys)?;
     Ok(Some(Box::new(KeysBeside { path })))
 }
 
 /// Refuses to serve a volume as it is whose keys lie beside it: hosts would find ciphertext, and
 /// write over it.
 pub(crate) fn expect_none(spec: &Spec) -> Result<(), Problem> {
-    match path(spec) {
+    match keys_path(spec) {
         Some(path) if !spec.kind.is_memory() && path.exists() => Err(Problem::Encrypted(path)),
         _ => Ok(()),
     }
-}
-
-/// The file with the keys of a volume.
-pub(crate) fn path(spec: &Spec) -> Option<PathBuf> {
-    Some(with_suffix(&state::place(spec)?, SUFFIX))
 }
 
 /// A file in a file system.
@@ -109,7 +101,7 @@ impl KeyMedium for KeysBeside {
 /// The header of a volume and where it lies.
 pub struct KeyFile {
     medium: Option<Box<dyn KeyMedium>>,
-    header: Option<Header>,
+    header: Option<KeyHeader>,
 }
 
 impl KeyFile {
@@ -157,7 +149,7 @@ impl KeyFile {
     }
 
     /// The header that counts.
-    pub(super) fn header(&self) -> Option<&Header> {
+    pub(super) fn header(&self) -> Option<&KeyHeader> {
         self.header.as_ref()
     }
 
@@ -169,7 +161,7 @@ impl KeyFile {
 
     /// Puts a header in the place of what is there: all of it is on the disk when it returns,
     /// and nothing of the old one. After an error, either is there. Blocks.
-    pub(super) fn put(&mut self, header: Header) -> io::Result<()> {
+    pub(super) fn put(&mut self, header: KeyHeader) -> io::Result<()> {
         if let Some(medium) = &self.medium {
             match self.header {
                 Some(_) => write_both(&**medium, &header)?,
@@ -182,7 +174,7 @@ impl KeyFile {
 }
 
 /// Writes a header over both copies, and looks whether it is there.
-fn write_both(medium: &dyn KeyMedium, header: &Header) -> io::Result<()> {
+fn write_both(medium: &dyn KeyMedium, header: &KeyHeader) -> io::Result<()> {
     let copy = header.render();
     // A file that was cut off has no second copy.
     medium.write_over(HEADER_BYTES as u64, &copy)?;

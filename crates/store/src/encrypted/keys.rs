@@ -4,11 +4,11 @@ use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, RwLock};
 use std::time::Duration;
 
-use crypt::{DATA_KEY_BYTES, DataKey, DerivedKey, Header, HeaderTerms, WrappingKey, Xts};
+use crypt::{DATA_KEY_BYTES, DataKey, DerivedKey, HeaderTerms, KeyHeader, WrappingKey, Xts};
 use reactor::must_fill_random;
 
 use super::key_file::{KeyFile, KeyMedium};
-use super::settings::EncryptionSettings;
+use crate::encryption_settings::EncryptionSettings;
 use crate::locks::{Claim, Locks};
 use crate::problem::Problem;
 use crate::{Error, Info};
@@ -226,7 +226,7 @@ impl VolumeTerms {
     }
 
     /// Refuses keys that are of another volume: what they decipher would be no one's data.
-    fn check(&self, header: &Header, file: &KeyFile) -> Result<(), Problem> {
+    fn check(&self, header: &KeyHeader, file: &KeyFile) -> Result<(), Problem> {
         let HeaderTerms {
             volume,
             block_bytes,
@@ -254,13 +254,13 @@ impl VolumeTerms {
         }
     }
 
-    fn seal(&self, generation: u64, data: &DataKey, by: &DerivedKey) -> Header {
+    fn seal(&self, generation: u64, data: &DataKey, by: &DerivedKey) -> KeyHeader {
         let terms = HeaderTerms {
             generation,
             volume: self.uuid,
             block_bytes: self.block_bytes,
         };
-        Header::seal(terms, data, by, random())
+        KeyHeader::seal(terms, data, by, random())
     }
 }
 
@@ -284,7 +284,7 @@ pub(super) fn examine(
 
 /// Opens a header by a key, or by the former one.
 fn open_header(
-    header: &Header,
+    header: &KeyHeader,
     key: &WrappingKey,
     former: Option<&Result<WrappingKey, String>>,
 ) -> Option<Opened> {

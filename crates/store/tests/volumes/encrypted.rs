@@ -68,7 +68,7 @@ fn pattern(len: usize) -> Vec<u8> {
 }
 
 #[test]
-fn what_lies_below_is_ciphertext_and_zeros_where_nothing_was_written() {
+fn volume_below_holds_ciphertext_and_zeros_where_nothing_was_written() {
     let folder = tempfile::tempdir().unwrap();
     let volume = open_in(folder.path(), by(1)).unwrap();
     let mut files = Fake::default();
