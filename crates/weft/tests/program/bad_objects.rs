@@ -71,6 +71,11 @@ name = "few"
 volumes = ["disk1"]
 iops = 1000
 
+[[snapshot_schedule]]
+name = "auto"
+volumes = ["disk1"]
+weekly = 1
+
 [[listener]]
 address = "127.0.0.1:ISCSI"
 protocol = "iscsi"

@@ -4,6 +4,7 @@ use std::io::{BufRead, BufReader, Read as _};
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
@@ -92,9 +93,14 @@ pub fn good(port: u16) -> String {
     )
 }
 
+/// A port that no other test of this process is given, below those that the kernel gives to sockets
+/// by itself: no connection takes it before it is used.
 pub fn free_port() -> u16 {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-    listener.local_addr().expect("an address").port()
+    static GIVEN: AtomicU16 = AtomicU16::new(0);
+    let first = 20_000 + (std::process::id() % 40) as u16 * 250;
+    let is_free = |port: &u16| TcpListener::bind(("127.0.0.1", *port)).is_ok();
+    let mut ports = (0..250).map(|_| first + GIVEN.fetch_add(1, Ordering::Relaxed) % 250);
+    ports.find(is_free).expect("a port")
 }
 
 /// A target that ends with the test.
@@ -149,7 +155,10 @@ pub fn serve_as(mut command: Command, log: Stdio) -> Serving {
     let mut shown = String::new();
     while !shown.contains("ends it in order") {
         let read = out.read_line(&mut shown).expect("text");
-        assert_ne!(read, 0, "weft ended early: {shown}");
+        if read == 0 {
+            let log: Vec<String> = log.iter().collect();
+            panic!("weft ended early: {shown}{}", log.join("\n"));
+        }
     }
     Serving {
         child,
