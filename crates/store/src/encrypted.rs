@@ -14,12 +14,14 @@ use std::sync::Arc;
 
 use faults::Fault;
 use machine::work;
-use reactor::{FileIo, Token};
+use reactor::{FileIo, Nanos, Token};
 
 use crate::encryption_settings::EncryptionSettings;
 use crate::locks::{Caller, Claim, Locks};
 use crate::problem::{Problem, no_memory};
-use crate::{Base, Error, Extent, Io, Progress, Range, ResizeError, Space, Spec, Task, Volume};
+use crate::{
+    Base, Error, Extent, Io, Mirror, Progress, Range, ResizeError, Space, Spec, Task, Volume,
+};
 
 use memory::CipherMemory;
 use task::{EncryptedTask, Next};
@@ -201,7 +203,11 @@ impl Volume for Encrypted {
         files: &mut dyn FileIo,
         token: Token,
     ) -> Progress {
-        let mut task: EncryptedTask = task.unpark().expect("the task of another volume");
+        let mut task: EncryptedTask = match task.unpark() {
+            Ok(task) => task,
+            // What the volume below does by itself.
+            Err(task) => return self.below.resume(task, result, files, token),
+        };
         if let Some(place) = task.place.take() {
             if task.is_canceled || result.is_err() {
                 drop(place);
@@ -236,6 +242,18 @@ impl Volume for Encrypted {
             }
         };
         self.go_on(task, next, files, token)
+    }
+
+    fn has_upkeep(&self) -> bool {
+        self.below.has_upkeep()
+    }
+
+    fn upkeep(&self, now: Nanos, files: &mut dyn FileIo, token: Token) -> Option<Progress> {
+        self.below.upkeep(now, files, token)
+    }
+
+    fn as_mirror(&self) -> Option<&Mirror> {
+        self.below.as_mirror()
     }
 
     fn resize(&self, size_bytes: u64, allow_shrink: bool) -> Result<(), ResizeError> {

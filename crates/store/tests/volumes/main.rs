@@ -8,6 +8,7 @@ mod compare;
 mod content;
 mod direct;
 mod encrypted;
+mod encrypted_over;
 mod fake;
 mod faults;
 mod identity;

@@ -92,7 +92,7 @@ impl Room {
 }
 
 /// One word for each leg.
-fn words(volume: &dyn Volume) -> Vec<&'static str> {
+pub fn words(volume: &dyn Volume) -> Vec<&'static str> {
     let status = volume.as_mirror().unwrap().status();
     status.legs.iter().map(|leg| leg.word()).collect()
 }
@@ -125,7 +125,7 @@ fn upkeep(volume: &dyn Volume, files: &mut Fake, now: u64) -> bool {
 }
 
 /// Goes on until there is nothing to do.
-fn settle(volume: &dyn Volume, files: &mut Fake, now: u64) {
+pub fn settle(volume: &dyn Volume, files: &mut Fake, now: u64) {
     for step in 0..20 {
         upkeep(volume, files, now + step * S);
     }

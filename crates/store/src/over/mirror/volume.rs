@@ -140,6 +140,11 @@ impl Volume for Mirror {
         }
     }
 
+    fn is_blank(&self, range: Range) -> bool {
+        let legs = self.legs();
+        legs.all.iter().all(|leg| leg.part.volume().is_blank(range))
+    }
+
     /// What all legs take.
     fn space(&self) -> Option<Space> {
         let legs = self.legs();
