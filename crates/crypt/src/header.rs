@@ -84,6 +84,8 @@ pub struct KeyHeader {
 pub struct Copies {
     /// The newest that is whole.
     pub header: KeyHeader,
+    /// Whether that is the first or the second, counted from 0.
+    pub place: usize,
     /// Both are whole, and the same.
     pub are_alike: bool,
 }
@@ -99,22 +101,25 @@ impl Copies {
             let copy = bytes.get(at * HEADER_BYTES..(at + 1) * HEADER_BYTES);
             KeyHeader::parse(copy.ok_or(HeaderProblem::Damaged)?)
         };
-        let (first, second) = match (copy(0), copy(1)) {
-            (Ok(first), Ok(second)) => (first, second),
-            (Ok(header), Err(HeaderProblem::Damaged))
-            | (Err(HeaderProblem::Damaged), Ok(header)) => {
-                let are_alike = false;
-                return Ok(Copies { header, are_alike });
+        let (header, place, are_alike) = match (copy(0), copy(1)) {
+            (Ok(first), Ok(second)) if second.terms.generation > first.terms.generation => {
+                (second, 1, false)
             }
-            (Err(HeaderProblem::Damaged), Err(why)) => return Err(why),
-            (Err(why), _) | (_, Err(why)) => return Err(why),
+            (Ok(first), Ok(second)) => {
+                let are_alike = first == second;
+                (first, 0, are_alike)
+            }
+            (Ok(first), Err(HeaderProblem::Damaged)) => (first, 0, false),
+            (Err(HeaderProblem::Damaged), Ok(second)) => (second, 1, false),
+            (Err(HeaderProblem::Damaged), Err(why)) | (Err(why), _) | (_, Err(why)) => {
+                return Err(why);
+            }
         };
-        let are_alike = first == second;
-        let header = match second.terms.generation > first.terms.generation {
-            true => second,
-            false => first,
-        };
-        Ok(Copies { header, are_alike })
+        Ok(Copies {
+            header,
+            place,
+            are_alike,
+        })
     }
 }
 

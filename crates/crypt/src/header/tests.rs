@@ -69,20 +69,26 @@ fn passphrase_opens_by_the_salt_of_the_header() {
 #[test]
 fn newest_copy_that_is_whole_counts() {
     let (old, new) = (header(1), header(2));
-    let whole = |header: &KeyHeader, are_alike| {
-        let header = header.clone();
-        Ok(Copies { header, are_alike })
+    let whole = |header: &KeyHeader, place, are_alike| {
+        Ok(Copies {
+            header: header.clone(),
+            place,
+            are_alike,
+        })
     };
-    assert_eq!(Copies::parse(&copies(&old, &old)), whole(&old, true));
-    assert_eq!(Copies::parse(&copies(&old, &new)), whole(&new, false));
-    assert_eq!(Copies::parse(&copies(&new, &old)), whole(&new, false));
+    assert_eq!(Copies::parse(&copies(&old, &old)), whole(&old, 0, true));
+    assert_eq!(Copies::parse(&copies(&old, &new)), whole(&new, 1, false));
+    assert_eq!(Copies::parse(&copies(&new, &old)), whole(&new, 0, false));
     let mut torn = copies(&old, &new);
     torn[HEADER_BYTES + 100] ^= 1;
-    assert_eq!(Copies::parse(&torn), whole(&old, false));
+    assert_eq!(Copies::parse(&torn), whole(&old, 0, false));
     torn[100] ^= 1;
     assert_eq!(Copies::parse(&torn), Err(HeaderProblem::Damaged));
     let cut = &copies(&old, &new)[..HEADER_BYTES + 17];
-    assert_eq!(Copies::parse(cut), whole(&old, false));
+    assert_eq!(Copies::parse(cut), whole(&old, 0, false));
+    let mut torn = copies(&new, &old);
+    torn[100] ^= 1;
+    assert_eq!(Copies::parse(&torn), whole(&old, 1, false));
     assert_eq!(Copies::parse(&[]), Err(HeaderProblem::Damaged));
 }
 

@@ -2,8 +2,8 @@
 //! of a header.
 //!
 //! A new header is written over one copy and then over the other, each on the disk before the
-//! next, in place: nothing of the old one is left in the file. A crash at any point leaves the
-//! old one or the new one.
+//! next, in place: nothing of the old one is left in the file. The copy that counts is the last:
+//! a crash at any point leaves the old one or the new one, also where a change before has failed.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -173,12 +173,18 @@ impl KeyFile {
     }
 }
 
-/// Writes a header over both copies, and looks whether it is there.
+/// Writes a header over both copies, and looks whether it is there. The one that counts is
+/// written over last: the other may be what an error or a crash has left of one.
 fn write_both(medium: &dyn KeyMedium, header: &KeyHeader) -> io::Result<()> {
     let copy = header.render();
-    // A file that was cut off has no second copy.
-    medium.write_over(HEADER_BYTES as u64, &copy)?;
-    medium.write_over(0, &copy)?;
+    let there = medium.load()?.unwrap_or_default();
+    let counts = Copies::parse(&there).map_or(0, |copies| copies.place);
+    for place in [1 - counts, counts] {
+        let offset = place * HEADER_BYTES;
+        if there.get(offset..offset + HEADER_BYTES) != Some(&copy) {
+            medium.write_over(offset as u64, &copy)?;
+        }
+    }
     match medium.load()? {
         Some(found) if found == [copy; 2].concat() => Ok(()),
         _ => Err(io::Error::other("other bytes are there than were written")),
