@@ -139,13 +139,14 @@ impl Encryption {
             return Ok(());
         };
         let mut kept = self.kept();
-        if kept.is_new {
-            let (data, by) = (new_data_key(), key.derive_new(random()));
-            return self.take_new(&mut kept, data, by, 1);
-        }
         if self.is_locked() {
             // It may have been brought back meanwhile.
             kept.file.reload(!self.volume.is_read_only)?;
+        }
+        kept.is_new &= kept.file.header().is_none();
+        if kept.is_new {
+            let (data, by) = (new_data_key(), key.derive_new(random()));
+            return self.take_new(&mut kept, data, by, 1);
         }
         let missing = || Problem::KeysMissing(kept.file.path());
         let header = kept.file.header().ok_or_else(missing)?;

@@ -557,6 +557,35 @@ fn power_that_fails_while_a_key_is_changed_leaves_the_old_one_or_the_new_one() {
     }
 }
 
+/// What failed has left one copy whole: the next try keeps that one until the other is.
+#[test]
+fn power_that_fails_while_a_change_is_tried_again_leaves_a_copy_that_is_whole() {
+    let folder = tempfile::tempdir().unwrap();
+    let keys = with_data(folder.path());
+    let cuts = [100, 4096, 4096 + 100, 8191];
+    for (first, second) in cuts
+        .into_iter()
+        .flat_map(|first| cuts.map(|second| (first, second)))
+    {
+        for erases in [false, true] {
+            let disk = KeyDisk::new(Some(keys.clone()), first);
+            let volume = on_disk(folder.path(), &by(1), &disk).unwrap();
+            let encryption = volume.encryption().unwrap();
+            encryption.follow(&from(1, 2)).unwrap_err();
+            *disk.left.lock().unwrap() = second;
+            match erases {
+                true => assert!(encryption.erase().is_err()),
+                false => drop(encryption.follow(&from(1, 2)).unwrap_err()),
+            }
+            drop(volume);
+            let disk = KeyDisk::new(disk.bytes(), NO_LIMIT);
+            let volume = on_disk(folder.path(), &from(1, 2), &disk);
+            let volume = volume.unwrap_or_else(|told| panic!("{first}, {second}: {told}"));
+            assert!(erases || holds_data(&*volume), "{first}, {second}");
+        }
+    }
+}
+
 #[test]
 fn power_that_fails_while_a_volume_is_erased_leaves_all_data_or_none() {
     let folder = tempfile::tempdir().unwrap();
@@ -605,6 +634,24 @@ fn volume_that_was_not_erased_is_unlocked_by_what_is_there() {
     assert!(matches!(missed, Problem::KeysMissing(_)), "{missed}");
     let missed = encryption.follow(&by(1)).unwrap_err();
     assert!(matches!(missed, Problem::KeysMissing(_)), "{missed}");
+}
+
+/// A volume is taken for a new one while the places of its keys and its data are not there.
+#[test]
+fn keys_that_are_there_again_are_not_replaced_by_new_ones() {
+    let folder = tempfile::tempdir().unwrap();
+    let keys = with_data(folder.path());
+    let (path, disk) = (folder.path().join("disk"), KeyDisk::new(None, NO_LIMIT));
+    let image = fs::read(&path).unwrap();
+    let file = fs::File::options().write(true).open(&path).unwrap();
+    file.set_len(0).unwrap();
+    file.set_len(SIZE).unwrap();
+    let volume = on_disk(folder.path(), &locked(), &disk).unwrap();
+    *disk.bytes.lock().unwrap() = Some(keys.clone());
+    fs::write(&path, image).unwrap();
+    volume.encryption().unwrap().follow(&by(1)).unwrap();
+    assert!(holds_data(&*volume));
+    assert_eq!(disk.bytes(), Some(keys));
 }
 
 #[test]
