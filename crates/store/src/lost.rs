@@ -41,6 +41,11 @@ impl Lost {
         }
     }
 
+    /// What was lost is no part of the volume any more.
+    pub(crate) fn forget(&self) {
+        self.errno.store(0, Ordering::Release);
+    }
+
     /// A sync has failed. The first one is told.
     pub(crate) fn keep(&self, errno: Errno) {
         let is_full = matches!(errno, Errno::NOSPC | Errno::DQUOT);

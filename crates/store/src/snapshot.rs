@@ -210,7 +210,8 @@ pub fn expect_rollback(volumes: &[Arc<dyn Volume>], name: &str) -> Result<(), Sn
 /// hosts know of them is not told: that is the caller's. On the disk when it returns. Blocks.
 ///
 /// # Errors
-/// Nothing has changed, except after [`SnapshotError::HalfRolledBack`].
+/// Nothing has changed, except after [`SnapshotError::HalfRolledBack`]: the others are rolled
+/// back then.
 pub fn rollback(volumes: &[Arc<dyn Volume>], name: &str) -> Result<(), SnapshotError> {
     let parts = parts(volumes)?;
     let _changing = Vec::from_iter(parts.iter().map(SnapshotVolume::change));
@@ -226,10 +227,11 @@ pub fn rollback(volumes: &[Arc<dyn Volume>], name: &str) -> Result<(), SnapshotE
             return Err(part.system("begin a rollback")(error));
         }
     }
-    for (part, record) in parts.iter().zip(&records) {
-        part.restore(name, record)?;
-    }
-    Ok(())
+    // All of them, whatever has become of one: none is rolled back later than now, when it was
+    // written again.
+    let parts = parts.iter().zip(&records);
+    let restored = parts.map(|(part, record)| part.restore(name, record));
+    restored.fold(Ok(()), Result::and)
 }
 
 /// What volumes have for their snapshots, each of them once, in the order in which they are
@@ -425,23 +427,36 @@ impl<'v> SnapshotVolume<'v> {
         }
     }
 
-    /// Brings a rollback that is written down to its end.
+    /// Brings a rollback that is written down to its end. All that the volume holds is on the
+    /// disk then, whatever a sync has lost before. Where that fails nothing of it is readable:
+    /// no host is given something of both.
     fn restore(&self, name: &str, record: &SnapshotRecord) -> Result<(), SnapshotError> {
         let all = Range {
             offset: 0,
             len: u64::MAX,
         };
+        let kept = self.base.kept();
         let restored = self.medium().restore(name).and_then(|()| {
-            let kept = self.base.kept();
             kept.unreadable.restore(all, &record.unreadable());
             kept.save(all)?;
             self.medium().set_pending(None)
         });
-        restored.map_err(|error| {
-            let lost = Errno::from_io_error(&error).unwrap_or(Errno::IO);
-            self.snapshots.lost.keep(lost);
-            SnapshotError::HalfRolledBack(self.name(), name.to_owned(), error)
-        })
+        match restored {
+            Ok(()) => {
+                self.snapshots.lost.forget();
+                Ok(())
+            }
+            Err(error) => {
+                let lost = Errno::from_io_error(&error).unwrap_or(Errno::IO);
+                self.snapshots.lost.keep(lost);
+                kept.unreadable.add(all.offset, all.len);
+                Err(SnapshotError::HalfRolledBack(
+                    self.name(),
+                    name.to_owned(),
+                    error,
+                ))
+            }
+        }
     }
 }
 

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 
 use reactor::DiskFile;
 use store::snapshot::{self, SnapshotData, SnapshotError, SnapshotMedium};
-use store::{Errno, Io, Kind, Medium, Range, Spec, State, Volume, over_file};
+use store::{Errno, Error, Io, Kind, Medium, Range, Spec, State, Volume, over_file};
 use uuid::Uuid;
 
 use crate::common::*;
@@ -39,15 +39,17 @@ struct Kept {
 /// Everything below a volume.
 #[derive(Clone)]
 struct Below {
+    uuid: Uuid,
     file: Arc<File>,
     kept: Arc<Mutex<Kept>>,
 }
 
 impl Below {
-    fn new() -> Below {
+    fn new(number: u128) -> Below {
         let file = Arc::new(tempfile::tempfile().unwrap());
         file.set_len(SIZE as u64).unwrap();
         let below = Below {
+            uuid: Uuid::from_u128(number),
             file,
             kept: Arc::default(),
         };
@@ -79,7 +81,7 @@ impl Below {
     }
 
     fn open(&self) -> Arc<dyn Volume> {
-        let uuid = Uuid::from_u128(7);
+        let uuid = self.uuid;
         let spec = Spec {
             uuid: Some(uuid),
             ..spec(Kind::file("disk"), SIZE as u64, 512)
@@ -205,8 +207,8 @@ fn mark(volume: &dyn Volume) {
 }
 
 /// A volume that has held 1 when `base` was made, with a mark, and holds 2 without one.
-fn with_base() -> (Below, Arc<dyn Volume>) {
-    let below = Below::new();
+fn with_base(number: u128) -> (Below, Arc<dyn Volume>) {
+    let below = Below::new(number);
     let volume = below.open();
     fill(&*volume, 1);
     mark(&*volume);
@@ -223,7 +225,7 @@ type Deed = fn(&[Arc<dyn Volume>]) -> Result<(), SnapshotError>;
 fn cut_at_each_step(deed: Deed, look: impl Fn(bool, u8, &[&str])) {
     for does_last in [false, true] {
         for steps in 1.. {
-            let (below, volume) = with_base();
+            let (below, volume) = with_base(7);
             {
                 let mut kept = below.kept.lock().unwrap();
                 (kept.steps_left, kept.does_last) = (steps, does_last);
@@ -294,7 +296,7 @@ fn removal_and_new_name_are_there_or_not_after_a_power_cut() {
 /// A rollback that fails in its middle may be done again.
 #[test]
 fn rollback_that_has_failed_is_told_and_done_again() {
-    let (below, volume) = with_base();
+    let (below, volume) = with_base(7);
     let fails = |steps| {
         below.kept.lock().unwrap().steps_left = steps;
         let refused = snapshot::rollback(slice::from_ref(&volume), "base");
@@ -307,7 +309,9 @@ fn rollback_that_has_failed_is_told_and_done_again() {
     });
     let text = refused.expect("some").to_string();
     assert!(text.contains("something of both"), "{text}");
-    // Nothing more is said to be durable.
+    // No host is given something of both, and nothing more is said to be durable.
+    let held = read(&*volume, &mut Fake::default(), 0, 512);
+    assert_eq!(held, Err(Error::Unreadable));
     let flushed = run(&*volume, &mut Fake::default(), Io::Flush);
     assert!(flushed.is_err(), "{flushed:?}");
     let refused = snapshot::create(slice::from_ref(&volume), "s", 2).unwrap_err();
@@ -317,4 +321,28 @@ fn rollback_that_has_failed_is_told_and_done_again() {
     snapshot::rollback(slice::from_ref(&volume), "base").unwrap();
     assert!(below.content().iter().all(|&byte| byte == 1));
     assert_eq!(volume.unreadable(0, u64::MAX, 9), [MARKED]);
+    assert_eq!(
+        read(&*volume, &mut Fake::default(), 0, 512),
+        Ok(vec![1; 512])
+    );
+    run(&*volume, &mut Fake::default(), Io::Flush).unwrap();
+}
+
+/// What is written to the others after that is not rolled back by the next start.
+#[test]
+fn rollback_that_fails_on_one_volume_is_done_on_the_others() {
+    for steps in 1.. {
+        let (failing, one) = with_base(7);
+        let (other, two) = with_base(8);
+        failing.kept.lock().unwrap().steps_left = steps;
+        match snapshot::rollback(&[one, two], "base") {
+            Err(SnapshotError::HalfRolledBack(..)) => {
+                assert!(other.content().iter().all(|&byte| byte == 1), "{steps}");
+            }
+            Err(_) => assert!(other.content().iter().all(|&byte| byte == 2), "{steps}"),
+            Ok(()) => break,
+        }
+        assert_eq!(other.kept.lock().unwrap().pending, None, "{steps} steps");
+    }
+}
 }
