@@ -439,6 +439,7 @@ impl<'v> SnapshotVolume<'v> {
         let restored = self.medium().restore(name).and_then(|()| {
             kept.unreadable.restore(all, &record.unreadable());
             kept.save(all)?;
+            self.base.state().leave_mirror()?;
             self.medium().set_pending(None)
         });
         match restored {

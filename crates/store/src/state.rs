@@ -683,6 +683,14 @@ impl State {
         self.update(|document| document.mirror = Some((mirror.to_string(), generation)))
     }
 
+    /// Forgets that, as what the volume holds is of another time. On the disk when it returns;
+    /// blocks.
+    pub(crate) fn leave_mirror(&self) -> io::Result<()> {
+        let file = self.file.iter();
+        let mut knows = file.filter(|file| file.read(|document| document.mirror.is_some()));
+        knows.try_for_each(|file| file.update(|document| document.mirror = None))
+    }
+
     fn update(&self, change: impl FnOnce(&mut Document)) -> Result<(), StateError> {
         let file = self.file.as_ref().ok_or(StateError::Volatile)?;
         file.update(change).map_err(StateError::Unsaved)

@@ -13,7 +13,7 @@ use common::*;
 use needs::needs;
 use reactor::Choice;
 use store::snapshot::{self, SnapshotError};
-use store::{Error, Io, Kind, Problem, Spec, Volume, open};
+use store::{Error, Io, Kind, Problem, Spec, Volume, open, open_over};
 use testkit::Mounted;
 
 const SIZE: u64 = 4 << 20;
@@ -400,6 +400,31 @@ fn clone_is_a_volume_of_its_own() {
     let last = open(&spec_of(&path.with_file_name("c20"))).unwrap();
     let held = read(&*last, &mut volumes.files, SIZE / 4, BLOCK).unwrap();
     assert!(held.iter().all(|&byte| byte == 5));
+}
+
+/// A mirror would read what it never held from that leg.
+#[needs(loop_device, mount, program("mkfs.xfs"))]
+#[test]
+fn volume_that_is_rolled_back_is_no_leg_of_its_mirror_any_more() {
+    let mut volumes = Volumes::on("mkfs.xfs");
+    snapshot::create(&volumes.all[..1], "one", 7).unwrap();
+    let state = volumes.paths[0].with_file_name("m.state");
+    let mut spec = Spec::new("m", Kind::mirror(&["a", "b"]), SIZE, 512);
+    spec.state = Some(state);
+    let missing = |mirror: &Arc<dyn Volume>| {
+        let status = mirror.as_mirror().unwrap().status();
+        Vec::from_iter(status.legs.iter().map(|leg| leg.missing_bytes))
+    };
+    let mirror = open_over(&spec, volumes.all.clone()).unwrap();
+    assert_eq!(missing(&mirror), [0, 0]);
+    drop(mirror);
+    volumes.reopen();
+    let mirror = open_over(&spec, volumes.all.clone()).unwrap();
+    assert_eq!(missing(&mirror), [0, 0], "what was closed is opened again");
+    drop(mirror);
+    snapshot::rollback(&volumes.all[..1], "one").unwrap();
+    let mirror = open_over(&spec, volumes.all.clone()).unwrap();
+    assert_eq!(missing(&mirror), [SIZE, 0]);
 }
 
 #[test]
