@@ -40,7 +40,7 @@ use mem::{BufRange, Region};
 use reactor::{DiskFile, FallocateMode, FileIo, Token};
 use rustix::fs::{SeekFrom, seek};
 use rustix::io::Errno;
-use tracing::info;
+use tracing::{info, warn};
 
 use crate::base::compare;
 use crate::direct::DirectFile;
@@ -549,9 +549,27 @@ impl File {
         let system = |action| move |source| ResizeError::System { action, source };
         let file = self.file.as_fd().try_clone_to_owned().map(fs::File::from);
         let file = file.map_err(system("use the file"))?;
+        let from = self.size_bytes();
+        let resized = self.resize_file(&file, to);
+        // Else the next start finds another file than it is told, and a snapshot another
+        // size than the volume has. Nothing was written there.
+        if resized.is_err()
+            && to > from
+            && let Err(error) = file.set_len(from)
+        {
+            let volume = &self.base.info.name;
+            warn!(volume, %error, "a file that could not be enlarged is larger than its volume");
+        }
+        resized?;
+        self.base.set_size(to);
+        Ok(())
+    }
+
+    fn resize_file(&self, file: &fs::File, to: u64) -> Result<(), ResizeError> {
+        let system = |action| move |source| ResizeError::System { action, source };
         file.set_len(to).map_err(system("resize the file"))?;
         if self.preallocate {
-            regular::allocate(&file, to).map_err(system("allocate space for the file"))?;
+            regular::allocate(file, to).map_err(system("allocate space for the file"))?;
         }
         let synced = match self.below {
             Below::File => fault::at_sync().and_then(|()| file.sync_all()),
@@ -567,7 +585,6 @@ impl File {
                 return Err(system("sync the file")(error));
             }
         }
-        self.base.set_size(to);
         Ok(())
     }
 
@@ -843,6 +860,7 @@ mod tests {
             volume.lost.check(&Io::Flush).expect("nothing is lost yet");
             fault::FAILS.set(true);
             assert_eq!(volume.resize(to, true).is_err(), to > 4096);
+            assert_eq!(fs::metadata(&path).unwrap().len(), to.min(4096));
             let lost = Err(Error::FlushFailed(Errno::IO));
             assert_eq!(volume.lost.check(&Io::Flush), lost, "to {to}");
         }
