@@ -477,7 +477,7 @@ impl Snapshots {
             }
             let record = part
                 .whole(&name)
-                .map_err(|why| SnapshotError::Damaged(part.name(), name.clone(), why))?;
+                .map_err(|why| SnapshotError::PendingDamaged(part.name(), name.clone(), why))?;
             part.restore(&name, &record)?;
             tracing::warn!(
                 volume = base.info.name,

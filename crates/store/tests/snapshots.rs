@@ -8,6 +8,7 @@ use std::slice;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
+use std::time::Duration;
 
 use common::*;
 use needs::needs;
@@ -19,9 +20,25 @@ use testkit::Mounted;
 const SIZE: u64 = 4 << 20;
 const BLOCK: usize = 4096;
 
+/// Opens a volume that may have been closed just now: what another test starts has its file
+/// until it is another program.
+fn try_open(spec: &Spec) -> Result<Arc<dyn Volume>, Problem> {
+    for _ in 0..1000 {
+        match open(spec).map_err(|error| error.problem) {
+            Err(Problem::InUse { .. }) => thread::sleep(Duration::from_millis(10)),
+            opened => return opened,
+        }
+    }
+    panic!("{spec:?} is in use");
+}
+
+fn open_again(spec: &Spec) -> Arc<dyn Volume> {
+    try_open(spec).unwrap()
+}
+
 /// Why a volume cannot be opened.
 fn problem_of(spec: &Spec) -> Problem {
-    open(spec).err().expect("it is refused").problem
+    try_open(spec).err().expect("it is refused")
 }
 
 /// A file system with two volumes on it.
@@ -88,7 +105,7 @@ impl Volumes {
     /// Closes the volumes and opens them again.
     fn reopen(&mut self) {
         self.all.clear();
-        let all = self.paths.iter().map(|path| open(&spec_of(path)).unwrap());
+        let all = self.paths.iter().map(|path| open_again(&spec_of(path)));
         self.all = all.collect();
     }
 }
@@ -299,6 +316,18 @@ fn remains_of_a_crash_go_when_the_volume_is_opened() {
     assert_eq!(volumes.byte(0), 0);
     assert!(!folder.join(".rollback").exists());
     snapshot::remove(&*volumes.all[0], "one").unwrap();
+    // One that cannot be brought to its end.
+    volumes.all.clear();
+    fs::write(folder.join(".rollback"), "one").unwrap();
+    let told = problem_of(&spec_of(&volumes.paths[0])).to_string();
+    assert!(told.contains("remove the file `.rollback`"), "{told}");
+    // Another file has the name of their folder.
+    fs::remove_dir_all(&folder).unwrap();
+    fs::write(&folder, "notes").unwrap();
+    volumes.reopen();
+    assert!(volumes.names(0).is_empty());
+    let told = snapshot::create(&volumes.all[..1], "one", 7).unwrap_err();
+    assert!(told.to_string().contains("is a file"), "{told}");
 }
 
 #[needs(loop_device, mount, program("mkfs.xfs"))]
@@ -344,7 +373,7 @@ fn snapshot_is_a_volume_of_which_nothing_is_changed() {
         let place = volumes.folder(0).join("two");
         Spec::new("shown", Kind::snapshot(place), size_bytes, block_bytes)
     };
-    assert_eq!(open(&shown(512, SIZE)).unwrap().info().uuid, uuid);
+    assert_eq!(open_again(&shown(512, SIZE)).info().uuid, uuid);
     let told = [shown(4096, 0), shown(512, 2 * SIZE)].map(|spec| problem_of(&spec));
     assert!(matches!(told[0], Problem::SnapshotBlock { .. }), "{told:?}");
     assert!(matches!(told[1], Problem::FileSize { .. }), "{told:?}");
@@ -425,6 +454,27 @@ fn volume_that_is_rolled_back_is_no_leg_of_its_mirror_any_more() {
     snapshot::rollback(&volumes.all[..1], "one").unwrap();
     let mirror = open_over(&spec, volumes.all.clone()).unwrap();
     assert_eq!(missing(&mirror), [SIZE, 0]);
+}
+
+#[needs(loop_device, mount, program("mkfs.xfs"))]
+#[test]
+fn interrupted_rollback_of_a_volume_that_is_enlarged_meanwhile_is_brought_to_its_end() {
+    let mut volumes = Volumes::on("mkfs.xfs");
+    let path = volumes.paths[0].with_file_name("c");
+    // No whole number of the file system's blocks.
+    let spec = |size_bytes| Spec {
+        size_bytes,
+        ..spec_of(&path)
+    };
+    let volume = open(&spec(SIZE + 512)).unwrap();
+    snapshot::create(slice::from_ref(&volume), "one", 7).unwrap();
+    write(&*volume, &mut volumes.files, SIZE, &[9; 512], true).unwrap();
+    drop(volume);
+    fs::write(path.with_extension("snapshots").join(".rollback"), "one").unwrap();
+    let volume = open_again(&spec(2 * SIZE));
+    assert_eq!(volume.size_bytes(), 2 * SIZE);
+    let held = fs::read(&path).unwrap();
+    assert!(held.len() as u64 == 2 * SIZE && held.iter().all(|&byte| byte == 0));
 }
 
 #[test]

@@ -82,6 +82,13 @@ pub enum SnapshotError {
          once without `read_only`, which brings that to its end, or roll it back again"
     )]
     Pending(String, String),
+    /// A rollback was interrupted to what is not as it was made: why.
+    #[error(
+        "a rollback of volume \"{0}\" to its snapshot \"{1}\" was interrupted, and that is damaged: \
+         {2}; bring the snapshot back from a backup, or, to have the volume as it is, with something \
+         of both, remove the file `.rollback` in the folder of its snapshots"
+    )]
+    PendingDamaged(String, String, String),
     /// A rollback has failed in its middle.
     #[error(
         "the rollback of volume \"{0}\" to its snapshot \"{1}\" has failed in its middle ({2}{remedy}), \

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use reactor::DiskFile;
-use rustix::fs::{CWD, RenameFlags, renameat_with};
+use rustix::fs::{CWD, RenameFlags, ftruncate, renameat_with};
 use rustix::io::Errno;
 use tracing::warn;
 
@@ -176,6 +176,12 @@ impl SnapshotFolder {
     }
 }
 
+/// Whether there was never a snapshot: nothing lies there, or something else of that name.
+fn is_no_folder(error: &io::Error) -> bool {
+    let kinds = [io::ErrorKind::NotFound, io::ErrorKind::NotADirectory];
+    kinds.contains(&error.kind())
+}
+
 fn make_folder(path: &Path) -> io::Result<()> {
     DirBuilder::new().mode(0o700).create(path)
 }
@@ -192,7 +198,7 @@ fn write_file(path: &Path, content: &str) -> io::Result<()> {
 impl SnapshotMedium for SnapshotFolder {
     fn names(&self) -> io::Result<Vec<String>> {
         let entries = match fs::read_dir(&self.path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(error) if is_no_folder(&error) => return Ok(Vec::new()),
             entries => entries?,
         };
         let mut names = Vec::new();
@@ -326,7 +332,7 @@ impl SnapshotMedium for SnapshotFolder {
 
     fn pending(&self) -> io::Result<Option<String>> {
         match fs::read_to_string(self.place(PENDING)) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) if is_no_folder(&error) => Ok(None),
             name => Ok(Some(name?)),
         }
     }
@@ -350,7 +356,16 @@ impl SnapshotMedium for SnapshotFolder {
     fn restore(&self, name: &str) -> io::Result<()> {
         let data = File::open(self.place(name).join(DATA))?;
         let file = self.opened_anew()?;
-        reactor::clone_range((data.as_fd(), 0), (self.file.as_fd(), 0), 0)?;
+        let (had_bytes, has_bytes) = (data.metadata()?.len(), file.metadata()?.len());
+        // The file system shares no part of a block within a file.
+        let sized = self.file.as_fd();
+        if had_bytes != has_bytes {
+            ftruncate(sized, had_bytes)?;
+        }
+        reactor::clone_range((data.as_fd(), 0), (sized, 0), 0)?;
+        if had_bytes != has_bytes {
+            ftruncate(sized, has_bytes)?;
+        }
         file.sync_all()
     }
 
