@@ -88,8 +88,8 @@ pub(crate) struct File {
     no_punch: AtomicBool,
     no_zero_range: AtomicBool,
     preallocate: bool,
-    /// One change of size or of snapshots at a time.
-    changing: Arc<Mutex<()>>,
+    /// One change of size at a time.
+    resizing: Arc<Mutex<()>>,
     /// None of a device.
     snapshots: Option<Snapshots>,
 }
@@ -169,7 +169,8 @@ impl File {
             medium,
             locks: self.locks.clone(),
             lost: self.lost.clone(),
-            changing: self.changing.clone(),
+            changing: Mutex::default(),
+            resizing: self.resizing.clone(),
             patience: self.patience(),
         };
         let settled = snapshots.settle(&self.base);
@@ -196,7 +197,7 @@ impl File {
             no_punch: AtomicBool::new(false),
             no_zero_range: AtomicBool::new(false),
             preallocate: false,
-            changing: Arc::default(),
+            resizing: Arc::default(),
             snapshots: None,
         })
     }
@@ -713,7 +714,7 @@ impl Volume for File {
 
     fn resize(&self, size_bytes: u64, allow_shrink: bool) -> Result<(), ResizeError> {
         let _one = self
-            .changing
+            .resizing
             .lock()
             .expect("nothing panics under this lock");
         let size_bytes = match self.below {

@@ -62,8 +62,10 @@ pub struct Snapshots {
     pub(crate) medium: Box<dyn SnapshotMedium>,
     pub(crate) locks: Arc<Locks>,
     pub(crate) lost: Arc<Lost>,
-    /// One change of the volume's size or of its snapshots at a time.
-    pub(crate) changing: Arc<Mutex<()>>,
+    /// One change of the snapshots at a time. A disk that does not answer holds up no other.
+    pub(crate) changing: Mutex<()>,
+    /// The size of the volume stays while what it holds is shared or restored.
+    pub(crate) resizing: Arc<Mutex<()>>,
     /// How long I/O under way is waited for.
     pub(crate) patience: Duration,
 }
@@ -98,11 +100,12 @@ pub fn create(
     let _changing = Vec::from_iter(parts.iter().map(SnapshotVolume::change));
     let made: Result<Vec<_>, _> = parts.iter().map(|part| part.prepare(name)).collect();
     let mut made = made?;
+    let sizes = Vec::from_iter(parts.iter().map(SnapshotVolume::keep_size));
     let held = hold(&parts)?;
     for half in &mut made {
         half.take()?;
     }
-    drop(held);
+    drop((held, sizes));
     for half in &mut made {
         half.keep(taken_unix_ms)?;
     }
@@ -215,6 +218,7 @@ pub fn expect_rollback(volumes: &[Arc<dyn Volume>], name: &str) -> Result<(), Sn
 pub fn rollback(volumes: &[Arc<dyn Volume>], name: &str) -> Result<(), SnapshotError> {
     let parts = parts(volumes)?;
     let _changing = Vec::from_iter(parts.iter().map(SnapshotVolume::change));
+    let _sizes = Vec::from_iter(parts.iter().map(SnapshotVolume::keep_size));
     let records: Result<Vec<_>, _> = parts.iter().map(|part| part.to_roll_back(name)).collect();
     let records = records?;
     let _held = hold(&parts)?;
@@ -289,10 +293,16 @@ impl<'v> SnapshotVolume<'v> {
         &*self.snapshots.medium
     }
 
-    /// Keeps other changes away.
+    /// Keeps other changes of its snapshots away.
     fn change(&self) -> MutexGuard<'v, ()> {
         let changing = self.snapshots.changing.lock();
         changing.unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Keeps changes of its size away.
+    fn keep_size(&self) -> MutexGuard<'v, ()> {
+        let resizing = self.snapshots.resizing.lock();
+        resizing.unwrap_or_else(PoisonError::into_inner)
     }
 
     fn system(&self, action: impl Into<String>) -> impl FnOnce(io::Error) -> SnapshotError {

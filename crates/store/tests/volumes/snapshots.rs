@@ -6,7 +6,10 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::slice;
+use std::sync::mpsc::{self, Receiver};
 use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Duration;
 
 use reactor::DiskFile;
 use store::snapshot::{self, SnapshotData, SnapshotError, SnapshotMedium};
@@ -34,6 +37,8 @@ struct Kept {
     steps_left: usize,
     /// The step at which the power is cut is done, and not answered.
     does_last: bool,
+    /// The disk does not answer where room for a snapshot is made: that waits for this.
+    hangs: Option<Receiver<()>>,
 }
 
 /// Everything below a volume.
@@ -136,6 +141,10 @@ impl SnapshotMedium for Below {
     }
 
     fn prepare(&self, name: &str) -> io::Result<()> {
+        let hangs = self.kept.lock().unwrap().hangs.take();
+        if let Some(end) = hangs {
+            end.recv().unwrap();
+        }
         self.step(|kept| drop(kept.half.insert(name.to_owned(), Vec::new())))
     }
 
@@ -345,4 +354,28 @@ fn rollback_that_fails_on_one_volume_is_done_on_the_others() {
         assert_eq!(other.kept.lock().unwrap().pending, None, "{steps} steps");
     }
 }
+
+#[test]
+fn disk_that_hangs_while_a_snapshot_is_made_holds_up_no_change_of_size() {
+    let (below, volume) = with_base(7);
+    let (end, hangs) = mpsc::channel();
+    below.kept.lock().unwrap().hangs = Some(hangs);
+    thread::scope(|scope| {
+        let made = scope.spawn(|| snapshot::create(slice::from_ref(&volume), "s", 2));
+        while below.kept.lock().unwrap().hangs.is_some() {
+            thread::yield_now();
+        }
+        let resized = scope.spawn(|| volume.resize(2 * SIZE as u64, false));
+        let mut looks = 0..1000;
+        while !resized.is_finished() && looks.next().is_some() {
+            thread::sleep(Duration::from_millis(10));
+        }
+        let was_first = resized.is_finished() && !made.is_finished();
+        end.send(()).unwrap();
+        assert!(was_first, "it waited for the snapshot");
+        resized.join().unwrap().unwrap();
+        made.join().unwrap().unwrap();
+    });
+    let found = snapshot::list(&*volume).unwrap();
+    assert_eq!(found[1].size_bytes, 2 * SIZE as u64);
 }
