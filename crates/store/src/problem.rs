@@ -436,6 +436,7 @@ pub fn remedy(error: &io::Error) -> &'static str {
             " (the file system, or 'ulimit -f', allows no file of that size: use another one, or \
              raise the limit)"
         }
+        Some(Errno::XDEV) => " (use a path on the same file system)",
         Some(Errno::NOTDIR) => " (a part of its path is a file: use another path)",
         Some(Errno::MFILE | Errno::NFILE) => " (raise the limit of open files: 'ulimit -n')",
         Some(Errno::NOMEM) => " (use smaller volumes, or raise the limit of memory)",

@@ -399,6 +399,18 @@ fn clone_is_a_volume_of_its_own() {
     assert_eq!((cloned.size_bytes, cloned.block_bytes), (SIZE, 512));
     let again = snapshot::clone_to(&*volumes.all[0], "one", &path).unwrap_err();
     assert!(again.to_string().contains("exists"), "{again}");
+    // The state of another volume, whose file is away.
+    let state = path.with_file_name("d.weft");
+    fs::write(&state, "its state").unwrap();
+    for (to, part) in [
+        (path.with_file_name("d"), "d.weft exists"),
+        (volumes._folder.path().join("e"), "on the same file system"),
+    ] {
+        let told = snapshot::clone_to(&*volumes.all[0], "one", &to).unwrap_err();
+        assert!(told.to_string().contains(part), "{told}");
+        assert!(!to.exists());
+    }
+    assert_eq!(fs::read_to_string(&state).unwrap(), "its state");
     snapshot::remove(&*volumes.all[0], "one").unwrap();
 
     let clone = open(&spec_of(&path)).unwrap();

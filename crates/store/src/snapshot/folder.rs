@@ -13,14 +13,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use reactor::DiskFile;
-use rustix::fs::{CWD, RenameFlags, ftruncate, renameat_with};
+use rustix::fs::{AtFlags, CWD, OFlags, RenameFlags, ftruncate, linkat, renameat_with};
 use rustix::io::Errno;
 use tracing::warn;
 
 use super::check_name;
 use crate::identity::FileIdentity;
 use crate::regular::followed;
-use crate::spec::with_suffix;
+use crate::spec::{beside, with_suffix};
 use crate::state::folder;
 use crate::{Kind, Range, Spec, State};
 
@@ -133,7 +133,7 @@ impl SnapshotFolder {
     /// The volume's file on a descriptor of its own: a sync there takes no report of lost
     /// writes from that of the volume.
     fn opened_anew(&self) -> io::Result<File> {
-        File::open(format!("/proc/self/fd/{}", self.file.as_fd().as_raw_fd()))
+        File::open(own_path(&*self.file))
     }
 
     /// Fails where it is served as a volume of its own, which relies on its place.
@@ -180,6 +180,17 @@ impl SnapshotFolder {
 fn is_no_folder(error: &io::Error) -> bool {
     let kinds = [io::ErrorKind::NotFound, io::ErrorKind::NotADirectory];
     kinds.contains(&error.kind())
+}
+
+/// What leads this process to an open file.
+fn own_path(file: &impl AsFd) -> String {
+    format!("/proc/self/fd/{}", file.as_fd().as_raw_fd())
+}
+
+fn already_there(path: &Path) -> io::Error {
+    let path = path.display();
+    let why = format!("{path} exists: use another path, or move it away");
+    io::Error::new(io::ErrorKind::AlreadyExists, why)
 }
 
 fn make_folder(path: &Path) -> io::Result<()> {
@@ -299,19 +310,23 @@ impl SnapshotMedium for SnapshotFolder {
     }
 
     fn clone_to(&self, name: &str, path: &Path, unreadable: &[Range]) -> io::Result<()> {
-        // Before anything is made: what lies there may be a volume, with a state file.
-        if path.symlink_metadata().is_ok() {
-            return Err(Errno::EXIST.into());
+        let state = beside(path);
+        // Before anything is made: what lies there may be a volume, or the state of one.
+        for there in [path, &state] {
+            if there.symlink_metadata().is_ok() {
+                return Err(already_there(there));
+            }
         }
         let data = File::open(self.place(name).join(DATA))?;
-        let spec = Spec::new("", Kind::file(path), 0, 512);
-        let half = with_suffix(path, ".clone");
+        // It has no name before it is whole.
         let mut options = OpenOptions::new();
-        let options = options.read(true).write(true).create_new(true).mode(0o600);
-        let file = options.open(&half)?;
-        let cloned = || {
-            reactor::clone_range((data.as_fd(), 0), (file.as_fd(), 0), 0)?;
-            let mut identity = FileIdentity::made(&file, &spec, None)?;
+        let options = options.read(true).write(true).mode(0o600);
+        let options = options.custom_flags(OFlags::TMPFILE.bits().cast_signed());
+        let file = options.open(folder(path))?;
+        reactor::clone_range((data.as_fd(), 0), (file.as_fd(), 0), 0)?;
+        let spec = Spec::new("", Kind::file(path), 0, 512);
+        let mut identity = FileIdentity::made(&file, &spec, None)?;
+        let mut give_name = || {
             if !unreadable.is_empty() {
                 let state = State::in_file(&spec, identity.uuid, None, None);
                 let state = state.map_err(io::Error::other)?;
@@ -320,14 +335,14 @@ impl SnapshotMedium for SnapshotFolder {
                 identity.keep_in_file(&file, path);
             }
             file.sync_all()?;
-            renameat_with(CWD, &half, CWD, path, RenameFlags::NOREPLACE)?;
+            linkat(CWD, own_path(&file), CWD, path, AtFlags::SYMLINK_FOLLOW)?;
             File::open(folder(path))?.sync_all()
         };
-        let cloned = cloned();
-        if cloned.is_err() {
-            let _ = fs::remove_file(&half);
+        let named = give_name();
+        if named.is_err() && !unreadable.is_empty() {
+            let _ = fs::remove_file(&state);
         }
-        cloned
+        named
     }
 
     fn pending(&self) -> io::Result<Option<String>> {
